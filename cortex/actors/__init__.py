@@ -1,0 +1,1 @@
+"""The actor kernel: actors, supervision, mailboxes, shutdown phases. Knows nothing of jobs."""

@@ -1,0 +1,150 @@
+"""Staged shutdown: phases are nested nurseries; leaving one sets a deadline on the next one out.
+
+::
+
+    async with phase("connections", grace_s=0, log=log):
+        async with phase("jobs", grace_s=40, log=log) as jobs:
+            async with phase("intake", grace_s=1, log=log) as intake:
+                ...start everything, then wait for the signal to stop
+
+When the innermost body ends, intake's children get 1 s to end by themselves and are cancelled
+then; only after the last of them is gone do the jobs get their 40 s, and so on outwards.
+
+Owns: the trio tasks started in its nursery, and one `PhaseRecord` in the log once it is over.
+
+On failure: an error from the body or a child cancels the phase without grace, and every error
+leaves it in an exception group; crashing is safe, lingering is not. None is lost, whether raised
+before, during or after the grace.
+
+On stop: as above. `abort()` cuts the grace short. A cancellation from outside ends body and
+children at once.
+"""
+
+import math
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from enum import StrEnum
+
+import attrs
+import structlog
+import trio
+
+_log = structlog.get_logger(__name__)
+
+
+class Outcome(StrEnum):
+    """How a phase ended."""
+
+    CLEAN = "clean"
+    """The children ended within the grace, or were cancelled because none was planned."""
+    CUT = "cut"
+    """The grace ran out or was aborted, and what was left was cancelled."""
+    CANCELLED = "cancelled"
+    """A cancellation from outside ended it."""
+    FAILED = "failed"
+    """At least one error left it."""
+
+
+@attrs.frozen
+class PhaseRecord:
+    """One phase that is over; `took_s` counts from the end of its body to its last child's end."""
+
+    name: str
+    outcome: Outcome
+    took_s: float
+    grace_s: float
+
+
+class ShutdownLog:
+    """The phases that are over, in the order in which they ended: innermost first."""
+
+    def __init__(self) -> None:
+        self.records: list[PhaseRecord] = []
+
+    @property
+    def is_clean(self) -> bool:
+        """No phase so far was cut, cancelled or failed."""
+        return all(record.outcome is Outcome.CLEAN for record in self.records)
+
+    def add(self, record: PhaseRecord) -> None:
+        """Keep the record and write a log line, a warning unless clean."""
+        self.records.append(record)
+        write = _log.info if record.outcome is Outcome.CLEAN else _log.warning
+        write(
+            "phase ended",
+            phase=record.name,
+            outcome=record.outcome.value,
+            took_s=round(record.took_s, 3),
+            grace_s=record.grace_s,
+        )
+
+
+class Phase:
+    """An open phase: start its children in `nursery`.
+
+    `leaving` is set when the body is over: from then on children should come to their end.
+    """
+
+    nursery: trio.Nursery
+
+    def __init__(self, name: str, *, grace_s: float) -> None:
+        self.name = name
+        self.leaving = trio.Event()
+        self.left_at = math.inf
+        self.is_aborted = False
+        self._grace_s = grace_s
+
+    def abort(self) -> None:
+        """Give no grace, or no more of it; the body, if it still runs, is left to end by itself."""
+        self.is_aborted = True
+        if self.leaving.is_set():
+            self.nursery.cancel_scope.cancel(reason="shutdown aborted")
+
+    def leave(self) -> None:
+        """Start the grace; called once, by `phase`, at the end of the body."""
+        self.leaving.set()
+        self.left_at = trio.current_time()
+        _log.info("phase leaving", phase=self.name, grace_s=self._grace_s)
+        if self.is_aborted or self._grace_s == 0:
+            self.nursery.cancel_scope.cancel(reason="no grace")
+        else:
+            self.nursery.cancel_scope.deadline = self.left_at + self._grace_s
+
+    @property
+    def was_cut(self) -> bool:
+        """Children were cancelled although a grace was planned."""
+        return self.is_aborted or (self._grace_s > 0 and self.nursery.cancel_scope.cancel_called)
+
+
+@asynccontextmanager
+async def phase(name: str, *, grace_s: float, log: ShutdownLog) -> AsyncGenerator[Phase, None]:
+    """Open a phase around the inner ones; see the head of this file for what leaving it does.
+
+    `grace_s` is in seconds, at least 0: 0 cancels the children as soon as the body ends, by plan;
+    `math.inf` waits for them for ever. Raises `ValueError` for less, else whatever body and
+    children raised, in an exception group as a nursery does.
+    """
+    if not grace_s >= 0:
+        raise ValueError(f"phase {name!r}: grace_s must be at least 0, not {grace_s}")
+    level = Phase(name, grace_s=grace_s)
+    try:
+        async with trio.open_nursery() as level.nursery:
+            try:
+                yield level
+            finally:
+                level.leave()
+    except BaseException as error:
+        outcome = Outcome.CANCELLED if is_only_cancelled(error) else Outcome.FAILED
+        raise
+    else:
+        outcome = Outcome.CUT if level.was_cut else Outcome.CLEAN
+    finally:
+        took_s = trio.current_time() - level.left_at
+        log.add(PhaseRecord(name=name, outcome=outcome, took_s=took_s, grace_s=grace_s))
+
+
+def is_only_cancelled(error: BaseException) -> bool:
+    """Tell whether an error is a cancellation and nothing else, in groups of any depth."""
+    if isinstance(error, BaseExceptionGroup):
+        return error.split(trio.Cancelled)[1] is None
+    return isinstance(error, trio.Cancelled)

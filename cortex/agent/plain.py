@@ -1,0 +1,61 @@
+"""Typed values into the types that JSON has: what a tool returns, on its way to the model.
+
+By hand, because cattrs trusts the declared type of a field and would let bytes in a `str` through.
+"""
+
+from collections.abc import Mapping
+from datetime import date
+from enum import Enum
+from pathlib import Path
+from typing import Any
+from uuid import UUID
+
+import attrs
+
+from cortex.agent.structuring import MisfitError, Problem
+
+# Deeper than anything that Cortex stores as JSON.
+DEPTH_MAX = 64
+
+
+def plain(value: object) -> object:
+    """`value` in the types that JSON has; raises `MisfitError` that names what has no such form.
+
+    attrs values become dicts, tuples and sets lists, paths and UUIDs text, dates ISO 8601.
+    """
+    return _plain(value, ())
+
+
+def _plain(value: object, path: tuple[str | int, ...]) -> object:  # noqa: PLR0911 - one form a line
+    if len(path) > DEPTH_MAX:
+        raise MisfitError((Problem(path[:3], f"is nested deeper than {DEPTH_MAX} levels"),))
+    match value:
+        case Enum():
+            return _plain(value.value, path)
+        case None | bool() | int() | float() | str():
+            return value
+        case Mapping():
+            return {_key(key, path): _plain(item, (*path, str(key))) for key, item in value.items()}
+        case list() | tuple():
+            return [_plain(item, (*path, index)) for index, item in enumerate(value)]
+        case set() | frozenset():
+            return [_plain(item, path) for item in sorted(value, key=repr)]
+        case Path() | UUID():
+            return str(value)
+        case date():
+            return value.isoformat()
+        case _ if attrs.has(type(value)):
+            cls: Any = type(value)
+            fields = attrs.fields(cls)
+            return {f.name: _plain(getattr(value, f.name), (*path, f.name)) for f in fields}
+        case _:
+            reason = f"is {type(value).__name__}, which JSON has no form for"
+            raise MisfitError((Problem(path, reason),))
+
+
+def _key(key: object, path: tuple[str | int, ...]) -> str:
+    if isinstance(key, Enum):
+        key = key.value
+    if not isinstance(key, str):
+        raise MisfitError((Problem(path, f"has the key {key!r}, but JSON keys are text"),))
+    return key

@@ -1,0 +1,97 @@
+"""JSON Schema for what a tool takes, read from type hints and docstrings.
+
+The schema tells the model what `structuring.structure` will accept, so the two cover the same
+types: text, numbers, truth values, lists, tuples of one type, mappings, `Literal`, enums, unions,
+attrs classes and `Any`.
+"""
+
+import types
+from enum import Enum
+from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
+
+import attrs
+import docstring_parser
+
+Schema = dict[str, Any]
+
+_SCALARS: dict[object, Schema] = {
+    str: {"type": "string"},
+    int: {"type": "integer"},
+    float: {"type": "number"},
+    bool: {"type": "boolean"},
+    types.NoneType: {"type": "null"},
+    Any: {},
+}
+
+
+class UnsupportedTypeError(TypeError):
+    """A type hint that has no JSON Schema; the message names it."""
+
+
+def object_schema(cls: type) -> Schema:
+    """The schema of an attrs class, with what its docstring says about each attribute.
+
+    Raises `UnsupportedTypeError` for a hint outside the list above or a class that holds itself.
+    """
+    return _of_class(cls, ())
+
+
+def argument_descriptions(docstring: str) -> dict[str, str]:
+    """What a Google-style `Args:` (or `Attributes:`) section says, each on one line."""
+    parsed = docstring_parser.parse(docstring, docstring_parser.DocstringStyle.GOOGLE)
+    return {each.arg_name: " ".join((each.description or "").split()) for each in parsed.params}
+
+
+def summary(docstring: str) -> str:
+    """The docstring without its sections: what the model reads to choose the tool."""
+    parsed = docstring_parser.parse(docstring, docstring_parser.DocstringStyle.GOOGLE)
+    return parsed.description or ""
+
+
+def _of_class(cls: Any, outer: tuple[type, ...]) -> Schema:
+    if cls in outer:
+        raise UnsupportedTypeError(f"{cls.__name__} holds itself")
+    hints = get_type_hints(cls)
+    told = argument_descriptions(cls.__doc__ or "")
+    properties: Schema = {}
+    required = []
+    for field in attrs.fields(cls):
+        schema = dict(_of(hints.get(field.name, field.type), (*outer, cls)))
+        if field.name in told:
+            schema["description"] = told[field.name]
+        if field.default is attrs.NOTHING:
+            required.append(field.name)
+        elif isinstance(field.default, str | int | float):
+            schema["default"] = field.default
+        properties[field.name] = schema
+    return {
+        "type": "object",
+        "properties": properties,
+        "required": required,
+        "additionalProperties": False,
+    }
+
+
+def _of(hint: Any, outer: tuple[type, ...]) -> Schema:  # noqa: PLR0911 - one form a line
+    if hint in _SCALARS:
+        return _SCALARS[hint]
+    origin, members = get_origin(hint) or hint, get_args(hint)
+    if origin is Literal:
+        return _choice(list(members))
+    if origin in (Union, types.UnionType):
+        return {"anyOf": [_of(each, outer) for each in members]}
+    if origin is list or (origin is tuple and members[1:] == (...,)):
+        return {"type": "array", "items": _of(members[0], outer) if members else {}}
+    if origin is dict and members[:1] in ((), (str,)):
+        return {"type": "object", "additionalProperties": _of(members[1], outer) if members else {}}
+    if isinstance(hint, type) and issubclass(hint, Enum):
+        return _choice([each.value for each in hint])
+    if isinstance(hint, type) and attrs.has(hint):
+        return _of_class(hint, outer)
+    raise UnsupportedTypeError(f"{getattr(hint, '__name__', hint)} has no JSON form")
+
+
+def _choice(values: list[object]) -> Schema:
+    kinds = {type(each) for each in values}
+    shared = _SCALARS.get(kinds.pop(), {}) if len(kinds) == 1 else {}
+    return {**shared, "enum": values}

@@ -1,0 +1,143 @@
+"""Agent specs: what an agent is, as a person writes it in YAML and as the database stores it.
+
+name: researcher
+model: claude-sonnet-4-5
+system: You find things out.
+tools: [http_request, write_file]
+limits:
+  timeout_seconds: 1800
+---
+name: the-next-agent-in-the-same-file
+"""
+
+import re
+from collections.abc import Callable, Mapping
+from typing import Any, NoReturn, Self
+
+import attrs
+
+from cortex.agent.structuring import MisfitError, Problem, UnfitError, show, structure
+from cortex.agent.tool import NAME as TOOL_NAME
+from cortex.agent.yaml_source import Document, parse_documents
+from cortex.domain.errors import UsageError
+
+AGENT_NAME = re.compile(r"[a-zA-Z0-9][a-zA-Z0-9._-]{0,63}")
+TOOLS_MAX = 128
+STEPS_MAX = 10_000
+TOKENS_MAX = 1_000_000
+
+# A job may be given at most half as much time again as run_agent has by default.
+JOB_TIMEOUT_DEFAULT_S = 3_600
+JOB_TIMEOUT_MAX_S = JOB_TIMEOUT_DEFAULT_S * 3 // 2
+WORKER_ATTEMPTS_MAX = 25
+RETRIES_MAX = 100
+
+Validator = Callable[[Any, "attrs.Attribute[Any]", Any], None]
+
+
+def _within(low: int, high: int) -> Validator:
+    def check(_: object, attribute: "attrs.Attribute[Any]", value: int | None) -> None:
+        if value is not None and not low <= value <= high:
+            reason = f"must be from {low} to {high}, got {show(value)}"
+            raise UnfitError(reason, field=attribute.name)
+
+    return check
+
+
+def _named(pattern: re.Pattern[str]) -> Validator:
+    def check(_: object, attribute: "attrs.Attribute[Any]", value: str) -> None:
+        if not pattern.fullmatch(value):
+            reason = f"must match {pattern.pattern}, got {show(value)}"
+            raise UnfitError(reason, field=attribute.name)
+
+    return check
+
+
+def _filled(_: object, attribute: "attrs.Attribute[Any]", value: str) -> None:
+    if not value.strip():
+        raise UnfitError("must not be empty", field=attribute.name)
+
+
+def _tool_names(_: object, attribute: "attrs.Attribute[Any]", value: tuple[str, ...]) -> None:
+    if len(value) > TOOLS_MAX:
+        raise UnfitError(f"has {len(value)} tools, at most {TOOLS_MAX}", field=attribute.name)
+    for each in value:
+        if not TOOL_NAME.fullmatch(each):
+            raise UnfitError(f"has {show(each)}, which is no tool name", field=attribute.name)
+        if value.count(each) > 1:
+            raise UnfitError(f"names {show(each)} twice", field=attribute.name)
+
+
+@attrs.frozen(kw_only=True)
+class AgentLimits:
+    """What this agent overrides of its job type's limits; None leaves the job type's own."""
+
+    timeout_seconds: int | None = attrs.field(default=None, validator=_within(1, JOB_TIMEOUT_MAX_S))
+    worker_attempts: int | None = attrs.field(
+        default=None, validator=_within(1, WORKER_ATTEMPTS_MAX)
+    )
+    max_retries: int | None = attrs.field(default=None, validator=_within(0, RETRIES_MAX))
+
+
+@attrs.frozen(kw_only=True)
+class AgentSpec:
+    """One agent. `max_steps` counts model responses, `max_tokens` is the most of one response."""
+
+    name: str = attrs.field(validator=_named(AGENT_NAME))
+    model: str = attrs.field(validator=_filled)
+    system: str = attrs.field(validator=_filled)
+    tools: tuple[str, ...] = attrs.field(default=(), validator=_tool_names)
+    max_steps: int = attrs.field(default=50, validator=_within(1, STEPS_MAX))
+    max_tokens: int = attrs.field(default=4_096, validator=_within(1, TOKENS_MAX))
+    description: str = ""
+    limits: AgentLimits = AgentLimits()
+
+    def to_json(self) -> dict[str, Any]:
+        """What the database stores: all fields in their order, of the limits those that are set."""
+        limits = attrs.asdict(self.limits, filter=lambda _, value: value is not None)
+        stored = attrs.asdict(self, recurse=False)
+        return {**stored, "tools": list(self.tools), "limits": limits}
+
+    @classmethod
+    def from_json(cls, stored: Mapping[str, Any]) -> Self:
+        """What `to_json` gave; raises `UsageError` for anything else."""
+        try:
+            return structure(dict(stored), cls)
+        except MisfitError as misfit:
+            raise UsageError(f"stored agent {show(stored.get('name'))}: {misfit}") from misfit
+
+
+def parse_agents(text: str, source: str) -> list[AgentSpec]:
+    """The agents of a YAML file, at least one; `source` is what errors call the file.
+
+    Raises `UsageError` that names file, line, field and value for the first thing that is wrong.
+    """
+    agents: list[AgentSpec] = []
+    for document in parse_documents(text, source):
+        agent = _parse_agent(document)
+        if any(agent.name == other.name for other in agents):
+            problem = Problem(("name",), f"{agent.name!r} is taken by an agent further up")
+            _refuse(document, (problem,))
+        agents.append(agent)
+    if not agents:
+        raise UsageError(f"{source}: no agent in it", hint="name, model and system make one")
+    return agents
+
+
+def _parse_agent(document: Document) -> AgentSpec:
+    try:
+        return structure(document.value, AgentSpec)
+    except MisfitError as misfit:
+        _refuse(document, misfit.problems, cause=misfit)
+
+
+def _refuse(
+    document: Document, problems: tuple[Problem, ...], *, cause: Exception | None = None
+) -> NoReturn:
+    """Raise the problem that stands highest in the file: the one a reader meets first."""
+    line, problem = min(
+        ((document.line(each.path), each) for each in problems), key=lambda found: found[0]
+    )
+    more = f" (and {len(problems) - 1} more)" if len(problems) > 1 else ""
+    told = f"{problem.field or 'the agent'} {problem.reason}"
+    raise UsageError(f"{document.source}:{line}: {told}{more}") from cause

@@ -1,0 +1,109 @@
+"""Finding files by pattern."""
+
+import fnmatch
+import os
+from collections.abc import Iterator
+
+import attrs
+
+from cortex.agent.jail import open_folder, parts_of
+from cortex.agent.tool import ToolContext, tool
+from cortex.domain.errors import InvalidValueError
+
+LISTED_DEFAULT = 1_000
+LISTED_MAX = 10_000
+# A bound on the work: a pattern that matches nothing must not walk a whole disc.
+VISITED_MAX = 200_000
+# Each level costs a descriptor and a frame while it is being walked.
+DEPTH_MAX = 64
+SKIPPED = frozenset({".git"})
+WILDCARDS = frozenset("*?[")
+
+
+@attrs.frozen
+class Listing:
+    """Paths relative to the folder, in order; `truncated` if there may be more."""
+
+    paths: list[str]
+    truncated: bool
+
+
+@tool(timeout=60)
+def list_files(context: ToolContext, pattern: str = "**/*", limit: int = LISTED_DEFAULT) -> Listing:
+    """List files and folders below the working folder, each folder's own entries first.
+
+    Folders end with "/", symlinks with "@"; symlinks are not followed. What is inside .git, or
+    more than 64 folders deep, is left out. If `truncated` is true there are more: use a
+    narrower pattern.
+
+    Args:
+        pattern: A glob, where ** stands for any number of folders: "*" is the top level, "**/*.py"
+            all Python files. The path of a folder lists everything below it.
+        limit: The most paths to return, at most 10000.
+    """
+    if limit < 1:
+        raise InvalidValueError(f"list_files: limit {limit}", hint="a number from 1 to 10000")
+    wanted = parts_of(pattern)
+    fixed = 0
+    while fixed < len(wanted) and not WILDCARDS & set(wanted[fixed]):
+        fixed += 1
+    base, rest = wanted[:fixed], wanted[fixed:] or ("**", "*")
+    found: list[str] = []
+    with open_folder(context.folder, base) as folder:
+        for visited, (path, mark) in enumerate(_walk(folder)):
+            if len(found) >= min(limit, LISTED_MAX) or visited >= VISITED_MAX:
+                return Listing(paths=found, truncated=True)
+            if _matches(path, rest):
+                found.append(_printable("/".join((*base, *path))) + mark)
+    return Listing(paths=found, truncated=False)
+
+
+def _walk(folder: int) -> Iterator[tuple[tuple[str, ...], str]]:
+    """Each entry's path below `folder`, and its mark."""
+    for top, folders, files, here in os.fwalk(dir_fd=folder):
+        outer = tuple(part for part in top.split("/") if part not in ("", "."))
+        folders[:] = sorted(each for each in folders if each not in SKIPPED)
+        links = {each for each in (*folders, *files) if _is_link(each, here)}
+        for name in sorted((*folders, *files)):
+            mark = "@" if name in links else "/" if name in folders else ""
+            yield (*outer, name), mark
+        if len(outer) >= DEPTH_MAX:
+            folders.clear()
+
+
+def _is_link(name: str, folder: int) -> bool:
+    try:
+        os.readlink(name, dir_fd=folder)
+    except OSError:
+        return False
+    return True
+
+
+def _matches(path: tuple[str, ...], pattern: tuple[str, ...]) -> bool:
+    """Match part by part, keeping all places in the pattern that are still possible."""
+    places = _past_stars({0}, pattern)
+    for part in path:
+        moved = set()
+        for place in places:
+            if place < len(pattern) and pattern[place] == "**":
+                moved.add(place)
+            elif place < len(pattern) and fnmatch.fnmatchcase(part, pattern[place]):
+                moved.add(place + 1)
+        places = _past_stars(moved, pattern)
+    return len(pattern) in places
+
+
+def _past_stars(places: set[int], pattern: tuple[str, ...]) -> set[int]:
+    """The places reached too when each `**` stands for no folder at all."""
+    reached = set()
+    for place in places:
+        reached.add(place)
+        while place < len(pattern) and pattern[place] == "**":
+            place += 1  # noqa: PLW2901 - walks on from where it stands
+            reached.add(place)
+    return reached
+
+
+def _printable(path: str) -> str:
+    """File names are bytes; what is not UTF-8 in them becomes U+FFFD."""
+    return os.fsencode(path).decode(errors="replace")

@@ -1,0 +1,48 @@
+"""Running a program."""
+
+import os
+import re
+
+from cortex.agent.process import Completed, run_process
+from cortex.agent.tool import TIMEOUT_MAX_S, ToolContext, tool
+from cortex.domain.errors import InvalidValueError, RejectedError
+
+COMMAND_TIMEOUT_DEFAULT_S = 120.0
+# Leaves the tool's own time-out room for ending the process group.
+COMMAND_TIMEOUT_MAX_S = TIMEOUT_MAX_S - 20
+OUTPUT_MAX_BYTES = 65_536
+# An allow-list: Cortex's own environment holds keys, tokens and the database's password.
+PASSED_ON = re.compile(r"PATH|HOME|LANG|LANGUAGE|LC_[A-Z]+|TERM|TZ|TMPDIR|USER|LOGNAME|SHELL")
+
+
+@tool(timeout=TIMEOUT_MAX_S)
+async def run_command(
+    context: ToolContext, argv: list[str], timeout: float = COMMAND_TIMEOUT_DEFAULT_S
+) -> Completed:
+    """Run a program in the working folder and wait for it to end.
+
+    There is no shell: pipes, globs, && and variables are not interpreted; to use them, run
+    ["sh", "-c", "…"]. The program has no input and only a minimal environment. Whatever it leaves
+    running is ended with it. Of long output the middle is left out.
+
+    Args:
+        argv: The program and its arguments, such as ["git", "status"].
+        timeout: Seconds after which the program is ended, at most 580.
+    """
+    if not argv or not argv[0]:
+        raise InvalidValueError(f"run_command: argv {argv!r}", hint='such as ["git", "status"]')
+    if not 0 < timeout <= COMMAND_TIMEOUT_MAX_S:
+        raise InvalidValueError(
+            f"run_command: timeout {timeout:g}",
+            hint=f"more than 0, at most {COMMAND_TIMEOUT_MAX_S:g} seconds",
+        )
+    try:
+        return await run_process(
+            argv,
+            folder=context.folder,
+            environment={k: v for k, v in os.environ.items() if PASSED_ON.fullmatch(k)},
+            timeout_s=timeout,
+            output_max_bytes=OUTPUT_MAX_BYTES,
+        )
+    except OSError as error:
+        raise RejectedError(f"{argv[0]!r} cannot be started: {error.strerror}") from error

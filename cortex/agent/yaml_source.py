@@ -1,0 +1,128 @@
+"""YAML that a person wrote: plain values, and the line that each of them stands on.
+
+Stricter than YAML is: a key given twice is an error, not a silent loss of the first, and whatever
+a small file could unfold to (aliases of aliases, nesting) has a bound.
+"""
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import attrs
+import yaml
+
+from cortex.agent.structuring import show
+from cortex.domain.errors import UsageError
+
+SIZE_MAX_BYTES = 262_144
+DEPTH_MAX = 32
+# Aliases count as often as they are used: ten lines of them can stand for a billion values.
+VALUES_MAX = 10_000
+COLLECTION_TAGS = frozenset({"tag:yaml.org,2002:map", "tag:yaml.org,2002:seq"})
+
+Path = tuple[str | int, ...]
+
+
+@attrs.frozen
+class Document:
+    """One document of a file."""
+
+    source: str
+    value: object
+    lines: Mapping[Path, int]
+
+    def line(self, path: Path) -> int:
+        """The line (from 1) of `path`, or of what encloses it if it is not there."""
+        while path not in self.lines:
+            path = path[:-1]
+        return self.lines[path]
+
+
+def parse_documents(text: str, source: str) -> list[Document]:
+    """The documents of `text` that are not empty; raises `UsageError` with file and line."""
+    size = len(text.encode(errors="surrogatepass"))
+    if size > SIZE_MAX_BYTES:
+        raise UsageError(f"{source}: {size} bytes, at most {SIZE_MAX_BYTES}")
+    try:
+        return list(_documents(text, source))
+    except yaml.MarkedYAMLError as error:
+        mark = error.problem_mark or error.context_mark
+        line = mark.line + 1 if mark else 1
+        raise UsageError(f"{source}:{line}: {error.problem or error.context}") from error
+    except yaml.reader.ReaderError as error:
+        line = text.count("\n", 0, error.position) + 1
+        raise UsageError(f"{source}:{line}: a character that YAML forbids") from error
+
+
+class _Loader(yaml.SafeLoader):
+    """Composes nodes no deeper than `DEPTH_MAX`: the composer calls itself for each level."""
+
+    depth = 0
+
+    def compose_node(self, parent: yaml.Node | None, index: Any) -> yaml.Node | None:
+        self.depth += 1
+        if self.depth > DEPTH_MAX:
+            raise yaml.composer.ComposerError(
+                problem=f"nested deeper than {DEPTH_MAX} levels", problem_mark=self.get_mark()
+            )
+        node = super().compose_node(parent, index)
+        self.depth -= 1
+        return node
+
+
+def _documents(text: str, source: str) -> Iterator[Document]:
+    loader = _Loader(text)
+    try:
+        while loader.check_node():
+            reading = _Reading(loader, source)
+            node = loader.get_node()
+            value = reading.value(node, ()) if node is not None else None
+            if value is not None:
+                yield Document(source=source, value=value, lines=reading.lines)
+    finally:
+        loader.dispose()
+
+
+class _Reading:
+    """Turns the nodes of one document into values and remembers their lines."""
+
+    def __init__(self, loader: _Loader, source: str) -> None:
+        self._loader = loader
+        self._source = source
+        self.lines: dict[Path, int] = {}
+
+    def value(self, node: yaml.Node, path: Path, *, line: int | None = None) -> object:
+        """`line` is the key's: a reader looks there, wherever the value or its anchor stands."""
+        line = node.start_mark.line + 1 if line is None else line
+        self.lines[path] = line
+        if len(self.lines) > VALUES_MAX:
+            raise UsageError(f"{self._source}:{line}: more than {VALUES_MAX} values")
+        if len(path) > DEPTH_MAX:
+            raise UsageError(f"{self._source}:{line}: nested deeper than {DEPTH_MAX} levels")
+        if isinstance(node, yaml.CollectionNode) and node.tag not in COLLECTION_TAGS:
+            raise UsageError(f"{self._source}:{line}: the tag {node.tag!r} is not allowed")
+        if isinstance(node, yaml.MappingNode):
+            return self._mapping(node, path)
+        if isinstance(node, yaml.SequenceNode):
+            return [self.value(each, (*path, index)) for index, each in enumerate(node.value)]
+        return self._scalar(node, line)
+
+    def _mapping(self, node: yaml.MappingNode, path: Path) -> dict[str, object]:
+        found: dict[str, object] = {}
+        for key_node, value_node in node.value:
+            line = key_node.start_mark.line + 1
+            key = key_node.value if isinstance(key_node, yaml.ScalarNode) else None
+            if key is None:
+                raise UsageError(f"{self._source}:{line}: a key that is not text")
+            if key in found:
+                first = self.lines[(*path, key)]
+                raise UsageError(
+                    f"{self._source}:{line}: {key} is given twice, first on line {first}"
+                )
+            found[key] = self.value(value_node, (*path, key), line=line)
+        return found
+
+    def _scalar(self, node: yaml.Node, line: int) -> object:
+        try:
+            return self._loader.construct_object(node)
+        except ValueError as error:  # such as the date 2025-02-30
+            raise UsageError(f"{self._source}:{line}: {show(node.value)}: {error}") from error

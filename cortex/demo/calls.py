@@ -1,0 +1,72 @@
+"""The log of the calls a scripted server took: what tests count and benches measure."""
+
+from collections import deque
+from typing import Any
+
+import trio
+from attrs import asdict, define
+
+from cortex.demo.script import Call
+
+LOG_CALLS_MAX = 100_000  # older entries fall out; the numbering of calls survives
+
+
+@define(kw_only=True)
+class Entry:
+    """One call. Times are seconds since the server started.
+
+    `outcome`: open (being answered), answered (to its end), refused (an HTTP error), broken (the
+    script broke it), disconnected (the client left first).
+    """
+
+    conversation: str
+    turn: int
+    number: int
+    model: str
+    started_s: float
+    ended_s: float | None = None
+    outcome: str = "open"
+    chunk_count: int = 0
+
+
+class CallLog:
+    """Every call, in order of arrival, and how often each turn was asked for."""
+
+    def __init__(self) -> None:
+        self._began = trio.current_time()
+        self._entries: deque[Entry] = deque(maxlen=LOG_CALLS_MAX)
+        self._asked: dict[tuple[str, int], int] = {}
+        self._count = 0
+
+    def number(self, call: Call) -> int:
+        """The number this call has among those of its turn, from 1. Counts it."""
+        turn = (call.conversation, call.turn)
+        self._asked[turn] = self._asked.pop(turn, 0) + 1
+        if len(self._asked) > LOG_CALLS_MAX:
+            self._asked.pop(next(iter(self._asked)))
+        return self._asked[turn]
+
+    def open(self, call: Call) -> Entry:
+        """Note that a call arrived."""
+        self._count += 1
+        entry = Entry(
+            conversation=call.conversation,
+            turn=call.turn,
+            number=call.number,
+            model=call.model,
+            started_s=self._now_s(),
+        )
+        self._entries.append(entry)
+        return entry
+
+    def close(self, entry: Entry, outcome: str) -> None:
+        """Note how a call ended."""
+        entry.outcome = outcome
+        entry.ended_s = self._now_s()
+
+    def as_json(self) -> dict[str, Any]:
+        """The body of GET /calls."""
+        return {"count": self._count, "calls": [asdict(entry) for entry in self._entries]}
+
+    def _now_s(self) -> float:
+        return round(trio.current_time() - self._began, 6)

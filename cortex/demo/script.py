@@ -1,0 +1,155 @@
+"""What a script is: one call of the Messages API in, one scripted answer out.
+
+A script is a pure function of the `Call` (the conversation and how often this very turn was asked
+for), so a job that resumes on another pod is answered as if nothing had happened.
+"""
+
+from collections.abc import Mapping
+from enum import StrEnum
+from hashlib import sha256
+from itertools import chain
+from typing import Any, Protocol
+
+import orjson
+from attrs import frozen
+
+CHARS_PER_TOKEN = 4  # the usual rule of thumb for English; makes usage follow real text lengths
+
+
+@frozen(kw_only=True)
+class Call:
+    """One POST /v1/messages as a script sees it.
+
+    `number` counts from 1 the calls of this same turn: only a script that injects faults
+    looks at it. `messages` are Messages-API dicts as they came in.
+    """
+
+    model: str
+    system: str
+    messages: list[dict[str, Any]]
+    tools: list[dict[str, Any]]
+    max_tokens: int
+    stream: bool
+    input_tokens: int
+    number: int = 1
+
+    @property
+    def conversation(self) -> str:
+        """Names the conversation: a digest of the system prompt and the first message."""
+        return sha256(orjson.dumps([self.system, self.messages[:1]])).hexdigest()[:16]
+
+    @property
+    def turn(self) -> int:
+        """How many answers the model has given so far."""
+        return sum(message.get("role") == "assistant" for message in self.messages)
+
+    def user_text(self, index: int) -> str:
+        """The text of the index-th message that a user wrote (not a tool result); "" if none."""
+        texts = [text_of(m) for m in self.messages if m.get("role") == "user"]
+        written = [text for text in texts if text]
+        return written[index] if -len(written) <= index < len(written) else ""
+
+
+class Fault(StrEnum):
+    """How a streamed answer goes wrong, after `Reply.fault_after` of its chunks."""
+
+    STALL = "stall"  # no more content; pings go on until the client leaves
+    SILENCE = "silence"  # nothing more at all until the client leaves
+    CUT = "cut"  # the connection is reset
+    EARLY_END = "early_end"  # the stream ends cleanly, without message_stop
+    MALFORMED = "malformed"  # an event whose data is not JSON
+    NOT_UTF8 = "not_utf8"  # an event whose bytes are not UTF-8
+    ERROR_EVENT = "error_event"  # an error of type `Reply.error_type`, after HTTP 200
+    HTML = "html"  # HTTP 200 with a web page instead of a stream
+    EMPTY = "empty"  # HTTP 200 with an event stream that holds nothing
+    HANG = "hang"  # the request is read and never answered
+    DROP = "drop"  # the connection closes before any answer
+    STRANGE_EVENTS = "strange_events"  # events of unknown types among the right ones: harmless
+
+
+@frozen(kw_only=True)
+class Reply:
+    """An answer of the model, whole or broken by `fault`.
+
+    `content` holds Messages-API blocks; a tool_use block may carry `raw_input` (a string that is
+    sent as it is) instead of `input`. Text is cut into `chunk_count` pieces (None: about three
+    words each), each sent `delay_s` after the one before; the first byte after `first_delay_s`.
+    """
+
+    content: tuple[Mapping[str, Any], ...]
+    chunk_count: int | None = None
+    delay_s: float = 0.0
+    first_delay_s: float = 0.0
+    stop_reason: str | None = None
+    fault: Fault | None = None
+    fault_after: int = 0
+    ping_s: float = 1.0
+    error_type: str = "overloaded_error"
+
+    @property
+    def ends_with(self) -> str:
+        """The stop reason: the one given, or what the content implies."""
+        if self.stop_reason is not None:
+            return self.stop_reason
+        asks = any(block["type"] == "tool_use" for block in self.content)
+        return "tool_use" if asks else "end_turn"
+
+    @property
+    def output_tokens(self) -> int:
+        """What the content costs, at `CHARS_PER_TOKEN`."""
+        return 1 + sum(map(block_length, self.content)) // CHARS_PER_TOKEN
+
+
+@frozen(kw_only=True)
+class Refusal:
+    """An HTTP error instead of an answer. `body` (raw) replaces the API's usual error body."""
+
+    status: int
+    error_type: str = "invalid_request_error"
+    message: str = "scripted refusal"
+    retry_after: str | None = None
+    body: str | None = None
+
+
+class Script(Protocol):
+    """Decides how a call is answered. Pure: the same call always gets the same answer."""
+
+    def __call__(self, call: Call, /) -> Reply | Refusal:
+        """The answer to this call."""
+
+
+def text_of(message: Mapping[str, Any]) -> str:
+    """The text a message holds, without tool calls and tool results."""
+    content = message.get("content", "")
+    if isinstance(content, str):
+        return content
+    return "\n".join(block["text"] for block in content if block.get("type") == "text")
+
+
+def tool_results(call: Call) -> list[tuple[dict[str, Any], str, bool]]:
+    """Every finished tool call so far, in order: the tool_use block, its result, is it an error."""
+    blocks = list(chain.from_iterable(_blocks(message) for message in call.messages))
+    uses = {block["id"]: block for block in blocks if block.get("type") == "tool_use"}
+    return [
+        (uses[block["tool_use_id"]], text_of(block), bool(block.get("is_error")))
+        for block in blocks
+        if block.get("type") == "tool_result" and block.get("tool_use_id") in uses
+    ]
+
+
+def block_length(block: Mapping[str, Any]) -> int:
+    """How many characters a content block has on the wire."""
+    if block["type"] == "text":
+        return len(block["text"])
+    return len(block["name"]) + len(tool_input(block))
+
+
+def tool_input(block: Mapping[str, Any]) -> str:
+    """The JSON text of a tool_use block's input, or the raw text it is to be broken with."""
+    raw = block.get("raw_input")
+    return raw if raw is not None else orjson.dumps(block["input"]).decode()
+
+
+def _blocks(message: Mapping[str, Any]) -> list[dict[str, Any]]:
+    content = message.get("content")
+    return content if isinstance(content, list) else []

@@ -1,0 +1,1 @@
+from cortex.demo.script_echo import echo as inspect

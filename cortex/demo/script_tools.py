@@ -1,0 +1,115 @@
+"""`tools`: the user's first message is the program, as JSON, of the whole conversation.
+
+    {"turns": [
+        {"text": "let me look", "tools": [{"name": "list_files", "input": {"pattern": "*"}}]},
+        {"fault": "stall", "fault_after": 3, "times": 1, "text": "…", "chunks": 20, "delay_s": 0.05},
+        {"status": 429, "error_type": "rate_limit_error", "retry_after": "3", "times": 2},
+        {"text": "done"}
+    ]}
+
+Turn n of the program answers when the conversation holds n answers. A fault or a status with
+`times` strikes the first so many calls of its turn; without `times` it strikes for ever. After the
+last turn the model says "done". A tool call takes `raw_input` to break its JSON.
+"""
+
+from typing import Any
+
+import cattrs
+import orjson
+from attrs import field, frozen
+
+from cortex.demo.script import Call, Fault, Refusal, Reply
+
+_strict = cattrs.Converter(forbid_extra_keys=True)
+
+
+@frozen(kw_only=True)
+class ToolCall:
+    """A tool that the model asks for; `raw_input` is sent as it is, in place of `input`."""
+
+    name: str
+    input: dict[str, Any] = field(factory=dict)
+    raw_input: str | None = None
+
+
+@frozen(kw_only=True)
+class Turn:
+    """One answer of the program, or the HTTP error `status` in its place."""
+
+    text: str = ""
+    tools: list[ToolCall] = field(factory=list)
+    chunks: int | None = None
+    delay_s: float = 0.0
+    first_delay_s: float = 0.0
+    stop_reason: str | None = None
+    fault: Fault | None = None
+    fault_after: int = 0
+    ping_s: float = 1.0
+    times: int | None = None
+    status: int | None = None
+    error_type: str = "overloaded_error"
+    message: str = "scripted refusal"
+    retry_after: str | None = None
+    body: str | None = None
+
+
+@frozen(kw_only=True)
+class Program:
+    """A whole conversation, turn by turn."""
+
+    turns: list[Turn]
+
+
+def tools(call: Call) -> Reply | Refusal:
+    """Play the turn that is due. A program that does not parse is refused with HTTP 400."""
+    try:
+        program = parse(call.user_text(0))
+    except (ValueError, cattrs.BaseValidationError) as error:
+        why = "; ".join(cattrs.transform_error(error)) if _is_shape(error) else str(error)
+        return Refusal(status=400, message=f"the prompt is not a program for `tools`: {why}")
+    due = program.turns[call.turn] if call.turn < len(program.turns) else Turn(text="done")
+    strikes = due.times is None or call.number <= due.times
+    if due.status is not None and strikes:
+        return Refusal(
+            status=due.status,
+            error_type=due.error_type,
+            message=due.message,
+            retry_after=due.retry_after,
+            body=due.body,
+        )
+    return _reply(due, call, fault=due.fault if strikes else None)
+
+
+def parse(text: str) -> Program:
+    """The program between the first and the last brace of a text."""
+    start, end = text.find("{"), text.rfind("}")
+    return _strict.structure(orjson.loads(text[start : end + 1]), Program)
+
+
+def _reply(turn: Turn, call: Call, *, fault: Fault | None) -> Reply:
+    content: list[dict[str, Any]] = [{"type": "text", "text": turn.text}] if turn.text else []
+    for index, asked in enumerate(turn.tools):
+        content.append(
+            {
+                "type": "tool_use",
+                "id": f"toolu_{call.conversation}_{call.turn}_{index}",
+                "name": asked.name,
+                "input": asked.input,
+                "raw_input": asked.raw_input,
+            }
+        )
+    return Reply(
+        content=tuple(content),
+        chunk_count=turn.chunks,
+        delay_s=turn.delay_s,
+        first_delay_s=turn.first_delay_s,
+        stop_reason=turn.stop_reason,
+        fault=fault,
+        fault_after=turn.fault_after,
+        ping_s=turn.ping_s,
+        error_type=turn.error_type,
+    )
+
+
+def _is_shape(error: Exception) -> bool:
+    return isinstance(error, cattrs.BaseValidationError)

@@ -1,0 +1,214 @@
+"""The scripted Messages-API server, on loopback.
+
+    async with serve(script) as server: ...server.base_url...
+    python -m cortex.demo.server --port 0 --script inspect
+
+As a process it prints one JSON line with its base_url when it is ready, and ends on SIGTERM.
+GET /calls is the log of the calls it took. It is meant to be cheap: 300 streams of 20 chunks a
+second take a fraction of one core.
+"""
+
+import signal
+import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from hashlib import sha256
+from typing import Any
+
+import click
+import orjson
+import trio
+from attrs import evolve, frozen
+
+from cortex.demo.calls import CallLog, Entry
+from cortex.demo.events import PING, message, pieces
+from cortex.demo.script import CHARS_PER_TOKEN, Call, Fault, Refusal, Reply, Script, text_of
+from cortex.demo.script_echo import echo
+from cortex.demo.script_inspect import inspect
+from cortex.demo.script_tools import tools
+from cortex.demo.wire import HttpRequest, Wire
+
+SCRIPTS: dict[str, Script] = {"inspect": inspect, "echo": echo, "tools": tools}
+BACKLOG = 1024  # connections that may wait to be accepted: as many streams may open at once
+
+_JSON = "application/json"
+_WEB_PAGE = b"<!doctype html><title>Sign in</title><h1>Welcome to the guest network</h1>"
+
+
+@frozen
+class ScriptedServer:
+    """A running server. `calls` is its live log."""
+
+    base_url: str
+    calls: CallLog
+
+
+@asynccontextmanager
+async def serve(
+    script: Script, *, host: str = "127.0.0.1", port: int = 0
+) -> AsyncIterator[ScriptedServer]:
+    """Run a server until the block is left; streams that are still open are cut."""
+    log = CallLog()
+
+    async def connected(stream: trio.SocketStream) -> None:
+        try:
+            await _converse(Wire(stream), script, log)
+        except trio.BrokenResourceError:
+            return  # the client is gone; there is nobody left to answer
+
+    listeners = await trio.open_tcp_listeners(port, host=host, backlog=BACKLOG)
+    actual_port = listeners[0].socket.getsockname()[1]
+    async with trio.open_nursery() as nursery:
+        await nursery.start(trio.serve_listeners, connected, listeners)
+        yield ScriptedServer(f"http://{host}:{actual_port}", log)
+        nursery.cancel_scope.cancel()
+
+
+async def _converse(wire: Wire, script: Script, log: CallLog) -> None:
+    """Answer the requests of one connection until either side closes it."""
+    alive = True
+    while alive and (request := await wire.next_request()) is not None:
+        match request.method, request.path:
+            case "POST", "/v1/messages":
+                alive = await _answer_call(wire, request, script=script, log=log)
+            case "POST", "/v1/messages/count_tokens":
+                count = {"input_tokens": len(request.body) // CHARS_PER_TOKEN}
+                await wire.answer(200, _JSON, orjson.dumps(count))
+            case "GET", "/calls":
+                await wire.answer(200, _JSON, orjson.dumps(log.as_json()))
+            case _:
+                await _refuse(wire, Refusal(status=404, error_type="not_found_error"))
+
+
+async def _answer_call(wire: Wire, request: HttpRequest, *, script: Script, log: CallLog) -> bool:
+    """Answer one POST /v1/messages; False when the connection is of no more use."""
+    if not request.headers.keys() & {"authorization", "x-api-key"}:
+        await _refuse(wire, Refusal(status=401, error_type="authentication_error"))
+        return True
+    try:
+        call = parse_call(request.body)
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        await _refuse(wire, Refusal(status=400, message=f"not a Messages request: {error!r}"))
+        return True
+    call = evolve(call, number=log.number(call))
+    entry = log.open(call)
+    log.close(entry, await _play_until_client_leaves(wire, call, script=script, entry=entry))
+    return entry.outcome in ("answered", "refused")
+
+
+async def _play_until_client_leaves(
+    wire: Wire, call: Call, *, script: Script, entry: Entry
+) -> str:
+    """Send the script's answer, and stop at once when the client closes. Returns the outcome."""
+    outcome = "disconnected"
+
+    async def play(scope: trio.CancelScope) -> None:
+        nonlocal outcome
+        try:
+            outcome = await _play(wire, call, script(call), entry)
+        except trio.BrokenResourceError:
+            outcome = "disconnected"
+        scope.cancel()
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(play, nursery.cancel_scope)
+        await wire.until_client_leaves()
+        nursery.cancel_scope.cancel()
+    return outcome
+
+
+async def _play(wire: Wire, call: Call, answer: Reply | Refusal, entry: Entry) -> str:
+    """Send an answer as its script wants it, faults included. Returns the outcome."""
+    if isinstance(answer, Refusal):
+        await _refuse(wire, answer)
+        return "refused"
+    if answer.fault is Fault.HANG:
+        await trio.sleep_forever()
+    if answer.fault is Fault.DROP:
+        await wire.reset()
+    elif answer.fault is Fault.HTML:
+        await wire.answer(200, "text/html; charset=utf-8", _WEB_PAGE)
+    elif call.stream:
+        await _stream(wire, call, answer, entry)
+    else:
+        await trio.sleep(answer.first_delay_s)
+        await wire.answer(200, _JSON, orjson.dumps(message(call, answer, _message_id(call))))
+    return "answered" if answer.fault in (None, Fault.STRANGE_EVENTS) else "broken"
+
+
+async def _stream(wire: Wire, call: Call, reply: Reply, entry: Entry) -> None:
+    """Send a reply as an event stream, each piece at its time, and end it as its fault says."""
+    await wire.open_answer(200, "text/event-stream; charset=utf-8")
+    if reply.fault is Fault.EMPTY:
+        return await wire.end_answer()
+    due = trio.current_time()
+    for piece in pieces(call, reply, _message_id(call)):
+        if piece.delay_s:
+            due += piece.delay_s
+            await trio.sleep_until(due)
+        await wire.send(piece.data)
+        entry.chunk_count += 1
+    match reply.fault:
+        case Fault.STALL:
+            while True:
+                await trio.sleep(reply.ping_s)
+                await wire.send(PING)
+        case Fault.SILENCE:
+            await trio.sleep_forever()
+        case Fault.CUT:
+            await wire.reset()
+        case _:
+            await wire.end_answer()
+
+
+async def _refuse(wire: Wire, refusal: Refusal) -> None:
+    error = {"type": refusal.error_type, "message": refusal.message}
+    body = {"type": "error", "error": error, "request_id": "req_scripted"}
+    raw = orjson.dumps(body) if refusal.body is None else refusal.body.encode()
+    extra = () if refusal.retry_after is None else (("retry-after", refusal.retry_after),)
+    await wire.answer(refusal.status, _JSON, raw, extra=extra)
+
+
+def parse_call(body: bytes) -> Call:
+    """The call that a request body asks for; ValueError and its kin when it is none."""
+    fields = orjson.loads(body)
+    system = fields.get("system", "")
+    if not fields["messages"]:
+        raise ValueError("messages is empty")
+    return Call(
+        model=fields["model"],
+        system=system if isinstance(system, str) else text_of({"content": system}),
+        messages=fields["messages"],
+        tools=fields.get("tools", []),
+        max_tokens=fields["max_tokens"],
+        stream=bool(fields.get("stream", False)),
+        input_tokens=len(body) // CHARS_PER_TOKEN,
+    )
+
+
+def _message_id(call: Call) -> str:
+    seed = f"{call.conversation}:{call.turn}:{call.number}".encode()
+    return f"msg_{sha256(seed).hexdigest()[:24]}"
+
+
+async def _run(script: Script, host: str, port: int) -> None:
+    with trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals:
+        async with serve(script, host=host, port=port) as server:
+            ready: dict[str, Any] = {"base_url": server.base_url}
+            sys.stdout.write(orjson.dumps(ready).decode() + "\n")
+            sys.stdout.flush()
+            async for _ in signals:
+                return
+
+
+@click.command()
+@click.option("--script", type=click.Choice(sorted(SCRIPTS)), default="inspect", show_default=True)
+@click.option("--host", default="127.0.0.1", show_default=True)
+@click.option("--port", type=int, default=0, help="0 takes any free port.")
+def main(script: str, host: str, port: int) -> None:
+    """Serve a scripted Messages API until SIGTERM."""
+    trio.run(_run, SCRIPTS[script], host, port)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,169 @@
+"""Jobs as values: their states, what a pod gets when it claims one, and what it reports back."""
+
+from collections.abc import Callable
+from decimal import Decimal
+from enum import StrEnum
+from typing import Final
+from uuid import UUID
+
+import attrs
+
+from cortex.domain.usage import Usage
+
+
+class JobStatus(StrEnum):
+    """State of a job; the last three are terminal."""
+
+    PENDING = "PENDING"
+    RUNNING = "RUNNING"
+    WAITING_FOR_APPROVAL = "WAITING_FOR_APPROVAL"
+    RETRY = "RETRY"
+    COMPLETED = "COMPLETED"
+    FAILED = "FAILED"
+    CANCELLED = "CANCELLED"
+
+    @property
+    def is_terminal(self) -> bool:
+        """No transition leads out of it."""
+        return not TRANSITIONS[self]
+
+
+TRANSITIONS: Final[dict[JobStatus, frozenset[JobStatus]]] = {
+    JobStatus.PENDING: frozenset({JobStatus.RUNNING, JobStatus.CANCELLED}),
+    JobStatus.RUNNING: frozenset(JobStatus) - {JobStatus.PENDING, JobStatus.RUNNING},
+    JobStatus.RETRY: frozenset({JobStatus.RUNNING, JobStatus.FAILED, JobStatus.CANCELLED}),
+    JobStatus.WAITING_FOR_APPROVAL: frozenset(
+        {JobStatus.RUNNING, JobStatus.FAILED, JobStatus.CANCELLED}
+    ),
+    JobStatus.COMPLETED: frozenset(),
+    JobStatus.FAILED: frozenset(),
+    JobStatus.CANCELLED: frozenset(),
+}
+"""The legal transitions; the database refuses all others by the same table."""
+
+
+class StepKind(StrEnum):
+    """What a step was: the job's own function, a model response or a tool call."""
+
+    STEP = "step"
+    MODEL = "model"
+    TOOL = "tool"
+
+
+@attrs.frozen(kw_only=True)
+class Submission:
+    """A job as it is handed in; None takes the default of its type."""
+
+    id: UUID
+    type: str
+    payload: str = "{}"
+    """JSON text."""
+    agent: str | None = None
+    tenant: str | None = None
+    queue_name: str | None = None
+    priority: int | None = None
+    delay_s: float | None = None
+    worker_attempts: int | None = None
+    max_retries: int | None = None
+    timeout_s: int | None = None
+    job_key: str | None = None
+
+
+@attrs.frozen
+class Lease:
+    """The right to write to a job: valid while the job still has this attempt."""
+
+    job_id: UUID
+    attempt: int
+    task_id: int
+
+
+@attrs.frozen(kw_only=True)
+class Claim:
+    """What a pod needs to run one attempt of a job."""
+
+    lease: Lease
+    type: str
+    payload: str
+    """JSON text."""
+    agent_id: UUID | None
+    agent_version: int | None
+    attempts_spent: int
+    """Claims of its task that count, this one included."""
+    max_attempts: int
+    is_queued: bool
+    """It belongs to a named queue, whose next job may run when this one has ended."""
+    has_steps: bool
+    """An earlier attempt committed steps: they must be loaded before the handler runs."""
+    cancel_requested: bool
+    left_s: float
+    """Seconds until the job's own time-out."""
+    timeout_s: int
+
+
+@attrs.frozen(kw_only=True)
+class Step:
+    """A committed step: what a resumed job replays."""
+
+    seq: int
+    key: str
+    digest: bytes
+    output: str | None
+    """JSON text."""
+    usage: Usage | None
+    cost_usd: Decimal | None
+
+
+@attrs.frozen(kw_only=True)
+class StepDone:
+    """Commit a finished step."""
+
+    lease: Lease
+    kind: StepKind
+    key: str
+    digest: bytes
+    duration_s: float
+    output: str
+    """JSON text."""
+    usage: str | None = None
+    """JSON text."""
+    cost_usd: Decimal | None = None
+    number: Callable[[], tuple[int, str]]
+    """Gives the step its seq, and the job's new checkpoint head; called once, in order of commit."""
+
+
+@attrs.frozen
+class NumberedStep:
+    """A step with its place: sending it again cannot commit it twice."""
+
+    step: StepDone
+    seq: int
+    head: str
+
+
+@attrs.frozen(kw_only=True)
+class Finish:
+    """End the job: COMPLETED with a result, FAILED with an error, or CANCELLED."""
+
+    lease: Lease
+    status: JobStatus
+    result: str | None = None
+    error: str | None = None
+    code: str | None = None
+
+
+@attrs.frozen(kw_only=True)
+class Release:
+    """End the attempt but not the job: its task becomes due again after `delay_s`."""
+
+    lease: Lease
+    outcome: str
+    """`failed` or `handed_back`, as in the table of ended attempts."""
+    delay_s: float = 0.0
+    is_counted: bool = True
+    """Whether this attempt counts against the task's worker attempts."""
+    error: str | None = None
+
+
+Operation = StepDone | Finish | Release
+"""What a running job may ask of the committer."""

@@ -1,0 +1,168 @@
+"""JSON in and out of the record: what Postgres cannot hold is refused or made visible.
+
+Values are attrs classes and plain types by cattrs. NaN and infinities are refused: JSON has none.
+NUL and lone surrogates, which models and tools do produce, become U+FFFD: a job must never be
+stuck because its text cannot be stored.
+"""
+
+import hashlib
+import math
+from typing import Any, Final, TypeVar
+
+import cattrs
+import orjson
+from cattrs.preconf.orjson import make_converter
+
+from cortex.domain.errors import InvalidValueError
+
+T = TypeVar("T")
+
+PAYLOAD_BYTES_MAX: Final = 262_144
+OUTPUT_BYTES_MAX: Final = 4_194_304
+DEPTH_MAX: Final = 64
+TEXT_MAX: Final = 2_000
+"""Characters of an error message that are kept."""
+
+converter: Final = make_converter(forbid_extra_keys=True)
+"""Structures and unstructures what jobs, steps and tools take and return."""
+
+
+def encode(value: Any, *, what: str, bytes_max: int = OUTPUT_BYTES_MAX) -> str:
+    """Return a value as JSON text that Postgres can hold.
+
+    Raises `InvalidValueError` that names `what` for values that are no JSON, too deep or too large.
+    """
+    plain = value if type(value) in _PLAIN else _unstructure(value, what)
+    try:
+        text = orjson.dumps(plain, option=orjson.OPT_NON_STR_KEYS)
+    except (TypeError, RecursionError):
+        text = _dump_strange(plain, what)
+    if b"null" in text or b"\\u0000" in text:
+        # orjson writes NaN as null, and a NUL is legal JSON but no legal Postgres text.
+        text = _dump_strange(plain, what)
+    if len(text) > bytes_max:
+        raise InvalidValueError(
+            f"{what} is {len(text):,} bytes of JSON, more than {bytes_max:,}",
+            hint="keep large data in a file and pass its path",
+        )
+    return text.decode()
+
+
+def decode(text: str | None) -> Any:
+    """Return what `encode` wrote; None for a missing value."""
+    return None if text is None else orjson.loads(text)
+
+
+def structure(value: Any, shape: type[T], *, what: str) -> T:
+    """Give plain JSON its declared shape. Raises `InvalidValueError` that names the field."""
+    try:
+        return converter.structure(value, shape)
+    except (cattrs.BaseValidationError, ValueError, TypeError, KeyError) as error:
+        lines = cattrs.transform_error(error, path=what)
+        raise InvalidValueError("; ".join(lines[:3])) from error
+
+
+def digest_of(*parts: Any, what: str) -> bytes:
+    """Return a digest of a step's input: equal inputs give equal digests on any pod.
+
+    Raises `InvalidValueError` that names `what` for inputs that are no JSON.
+    """
+    plain = _unstructure(parts, what)
+    try:
+        text = orjson.dumps(plain, option=orjson.OPT_SORT_KEYS | orjson.OPT_NON_STR_KEYS)
+    except (TypeError, RecursionError):
+        text = _dump_strange(plain, what)
+    return hashlib.blake2b(text, digest_size=16).digest()
+
+
+def clean_text(text: str, *, limit: int = TEXT_MAX) -> str:
+    """Return text that Postgres can hold: no NUL, no lone surrogates, at most `limit` characters."""
+    visible = text.replace("\x00", "\ufffd").encode("utf-8", "replace").decode()
+    return visible if len(visible) <= limit else visible[: limit - 1] + "…"
+
+
+def parse_payload(text: str | bytes, *, what: str = "payload") -> str:
+    """Check JSON text from outside and return it compact.
+
+    Raises `InvalidValueError` for text that is no JSON object, NaN, NUL, too large or too deep.
+    """
+    raw = text.encode("utf-8", "surrogateescape") if isinstance(text, str) else text
+    if len(raw) > PAYLOAD_BYTES_MAX:
+        raise InvalidValueError(
+            f"{what} is {len(raw):,} bytes, more than {PAYLOAD_BYTES_MAX:,}",
+            hint="keep large data in a file and pass its path",
+        )
+    try:
+        value = orjson.loads(raw)
+    except orjson.JSONDecodeError as error:
+        raise InvalidValueError(f"{what} is not JSON: {error}") from error
+    if not isinstance(value, dict):
+        raise InvalidValueError(
+            f"{what} must be a JSON object, not {type(value).__name__}",
+            hint='the keys are the handler\'s arguments: {"name": "value"}',
+        )
+    refuse_unstorable(value, what)
+    return orjson.dumps(value).decode()
+
+
+def refuse_unstorable(value: Any, what: str, depth: int = 0) -> None:
+    """Raise `InvalidValueError` where a value holds NaN, NUL, lone surrogates or is too deep."""
+    if depth > DEPTH_MAX:
+        raise InvalidValueError(f"{what} is nested deeper than {DEPTH_MAX} levels")
+    match value:
+        case float() if not math.isfinite(value):
+            raise InvalidValueError(f"{what} holds {value}, which JSON does not have")
+        case str() if "\x00" in value:
+            raise InvalidValueError(f"{what} holds a NUL character, which Postgres cannot store")
+        case str() if any("\ud800" <= char <= "\udfff" for char in value):
+            raise InvalidValueError(f"{what} holds half of a surrogate pair")
+        case dict():
+            for key, item in value.items():
+                refuse_unstorable(key, what, depth + 1)
+                refuse_unstorable(item, f"{what}.{key}", depth + 1)
+        case list() | tuple():
+            for item in value:
+                refuse_unstorable(item, what, depth + 1)
+        case _:
+            pass
+
+
+_PLAIN: Final = frozenset({str, int, bool, type(None)})
+
+
+def _unstructure(value: Any, what: str) -> Any:
+    try:
+        return converter.unstructure(value)
+    except (RecursionError, TypeError, ValueError) as error:
+        raise InvalidValueError(f"{what} is not JSON: {error}") from error
+
+
+def _dump_strange(value: Any, what: str) -> bytes:
+    try:
+        return orjson.dumps(_storable(value, what, 0), option=orjson.OPT_NON_STR_KEYS)
+    except (TypeError, RecursionError) as error:
+        raise InvalidValueError(f"{what} is not JSON: {error}") from error
+
+
+def _storable(value: Any, what: str, depth: int) -> Any:
+    if depth > DEPTH_MAX:
+        raise InvalidValueError(f"{what} is nested deeper than {DEPTH_MAX} levels")
+    match value:
+        case float() if not math.isfinite(value):
+            raise InvalidValueError(f"{what} holds {value}, which JSON does not have")
+        case str():
+            return value.replace("\x00", "\ufffd").encode("utf-8", "replace").decode()
+        case dict():
+            return {
+                _storable(key, what, depth + 1): _storable(item, what, depth + 1)
+                for key, item in value.items()
+            }
+        case list() | tuple():
+            return [_storable(item, what, depth + 1) for item in value]
+        case None | bool() | int() | float():
+            return value
+        case _:
+            raise InvalidValueError(
+                f"{what} is not JSON: {type(value).__name__} {value!r:.60}",
+                hint="return plain types or attrs classes",
+            )

@@ -1,0 +1,111 @@
+"""The record of one job's steps: replay by memoised keys, and commit of new ones.
+
+On resume the handler runs again from its top; every step that is in the record returns its stored
+output at once. A step is in the record exactly when its commit was acknowledged by the database.
+"""
+
+from collections.abc import Awaitable, Callable, Sequence
+from decimal import Decimal
+from typing import Any, Protocol
+
+import attrs
+import orjson
+import trio
+
+from cortex.domain.errors import DivergedError
+from cortex.domain.job import Lease, Step, StepDone, StepKind
+from cortex.domain.usage import Usage
+from cortex.durable.codec import decode, encode
+
+
+class Recorder(Protocol):
+    """Where operations go: the committer."""
+
+    async def record(self, operation: StepDone) -> None:
+        """Return when the operation is committed. Raises `LeaseLost` if it was refused."""
+
+
+@attrs.frozen(kw_only=True)
+class Outcome:
+    """What a step returns to its journal."""
+
+    value: Any
+    usage: Usage | None = None
+    cost_usd: Decimal | None = None
+
+
+class Journal:
+    """Steps of one attempt of one job. Concurrent steps of the job may use it at once."""
+
+    def __init__(self, lease: Lease, recorder: Recorder, steps: Sequence[Step]) -> None:
+        """`steps` are those that earlier attempts committed, in order."""
+        self._lease = lease
+        self._recorder = recorder
+        self._memo = {step.key: step for step in steps}
+        self._seq = len(steps)
+        self._usage = sum((step.usage for step in steps if step.usage), start=Usage())
+        self._cost_usd = sum((step.cost_usd or Decimal() for step in steps), start=Decimal())
+        self._asked: dict[str, int] = {}
+
+    @property
+    def cost_usd(self) -> Decimal:
+        """What the job's steps cost so far, as far as prices are known."""
+        return self._cost_usd
+
+    async def once(
+        self, kind: StepKind, name: str, *, digest: bytes, run: Callable[[], Awaitable[Outcome]]
+    ) -> Any:
+        """Return the step's recorded output, or run it, commit its output and return that.
+
+        A name that is asked for again in the same attempt gets the key `name#2`, `name#3` …
+        What comes back has gone through JSON in either case, so that a replay sees the same.
+        Raises `DivergedError` if the key was recorded with another input, `LeaseLost` if another
+        attempt owns the job, else whatever `run` raises: then nothing is recorded.
+        If cancelled while it is being committed, the step may or may not be in the record.
+        """
+        key = self._key(name)
+        memo = self._memo.get(key)
+        if memo is not None:
+            if memo.digest != digest:
+                raise DivergedError(
+                    f"step {key!r} was recorded with input {memo.digest.hex()[:12]}, "
+                    f"the code now asks for input {digest.hex()[:12]}",
+                    hint="give changed steps new keys, or submit the job anew",
+                )
+            return decode(memo.output)
+        started = trio.current_time()
+        outcome = await run()
+        output = encode(outcome.value, what=f"output of step {key!r}")
+        await self._recorder.record(
+            StepDone(
+                lease=self._lease,
+                kind=kind,
+                key=key,
+                digest=digest,
+                duration_s=trio.current_time() - started,
+                output=output,
+                usage=None if outcome.usage is None else encode(outcome.usage, what="usage"),
+                cost_usd=outcome.cost_usd,
+                number=lambda: self._number(kind, key, outcome),
+            )
+        )
+        return decode(output)
+
+    def _key(self, name: str) -> str:
+        count = self._asked.get(name, 0) + 1
+        self._asked[name] = count
+        return name if count == 1 else f"{name}#{count}"
+
+    def _number(self, kind: StepKind, key: str, outcome: Outcome) -> tuple[int, str]:
+        """Take the next number: called by the committer, in the order in which it writes."""
+        self._seq += 1
+        if outcome.usage is not None:
+            self._usage += outcome.usage
+        if outcome.cost_usd is not None:
+            self._cost_usd += outcome.cost_usd
+        head: dict[str, object] = {"seq": self._seq, "kind": kind.value, "key": key}
+        if outcome.usage is not None or self._usage != Usage():
+            head["input_tokens"] = self._usage.input_total
+            head["output_tokens"] = self._usage.output_tokens
+            head["cost_usd"] = str(self._cost_usd)
+        return self._seq, orjson.dumps(head).decode()

@@ -1,0 +1,144 @@
+"""Job types: what `@job` makes of a handler, and the registry in which a pod finds it."""
+
+import difflib
+import inspect
+from collections.abc import Awaitable, Callable, Iterable
+from types import ModuleType
+from typing import Any, get_type_hints
+
+import attrs
+
+from cortex.domain.errors import InvalidValueError, UsageError
+from cortex.domain.policy import JobPolicy, policy_for
+from cortex.durable.codec import decode, structure
+
+Handler = Callable[..., Awaitable[Any]]
+
+
+@attrs.frozen(kw_only=True)
+class Retry:
+    """How often a job type may be tried: `max` application retries, `worker_attempts` of each."""
+
+    max: int | None = None
+    worker_attempts: int | None = None
+
+
+@attrs.frozen
+class JobType:
+    """A registered handler. Call it like the function that it wraps, in tests for example."""
+
+    name: str
+    handler: Handler
+    policy: JobPolicy
+    parameters: dict[str, Any] = attrs.field(repr=False)
+    """Name to type of each argument after the context."""
+    required: frozenset[str] = attrs.field(repr=False)
+
+    async def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Call the handler itself, with a context of the caller's making."""
+        return await self.handler(*args, **kwargs)
+
+    def arguments(self, payload: str) -> dict[str, Any]:
+        """Give a payload the shapes of the handler's arguments.
+
+        Raises `InvalidValueError` naming the argument that is missing, unknown or of another type.
+        """
+        given = decode(payload)
+        if not isinstance(given, dict):
+            raise InvalidValueError(f"payload of {self.name!r} is not a JSON object")
+        if missing := sorted(self.required - given.keys()):
+            raise InvalidValueError(f"payload of {self.name!r} lacks {', '.join(missing)}")
+        if unknown := sorted(given.keys() - self.parameters.keys()):
+            close = difflib.get_close_matches(unknown[0], self.parameters, n=1)
+            raise InvalidValueError(
+                f"payload of {self.name!r} has an unknown key {unknown[0]!r}",
+                hint=f"did you mean {close[0]!r}?" if close else None,
+            )
+        return {
+            key: value
+            if self.parameters[key] is Any
+            else structure(value, self.parameters[key], what=f"payload.{key}")
+            for key, value in given.items()
+        }
+
+
+def job(
+    name: str, *, retry: Retry | None = None, timeout: int | None = None
+) -> Callable[[Handler], JobType]:
+    """Make an async function `(ctx, **arguments)` a job type; `timeout` in seconds.
+
+    Raises `UsageError` for limits out of bounds or a handler that is not an async function.
+    """
+
+    def decorate(handler: Handler) -> JobType:
+        if not inspect.iscoroutinefunction(handler):
+            raise UsageError(f"job type {name!r}: {handler!r} is not an async function")
+        signature = list(inspect.signature(handler).parameters.values())
+        if not signature:
+            raise UsageError(f"job type {name!r}: its handler takes no context")
+        hints = get_type_hints(handler)
+        arguments = signature[1:]
+        policy = _policy(name, retry, timeout)
+        policy.check(name)
+        return JobType(
+            name=name,
+            handler=handler,
+            policy=policy,
+            parameters={p.name: hints.get(p.name, Any) for p in arguments},
+            required=frozenset(p.name for p in arguments if p.default is p.empty),
+        )
+
+    return decorate
+
+
+def _policy(name: str, retry: Retry | None, timeout: int | None) -> JobPolicy:
+    known = policy_for(name)
+    asked = retry or Retry()
+    return JobPolicy(
+        worker_attempts=known.worker_attempts
+        if asked.worker_attempts is None
+        else asked.worker_attempts,
+        max_retries=known.max_retries if asked.max is None else asked.max,
+        timeout_s=known.timeout_s if timeout is None else timeout,
+    )
+
+
+class Registry:
+    """The job types that a pod can run, by name."""
+
+    def __init__(self, types: Iterable[JobType] = ()) -> None:
+        self._types: dict[str, JobType] = {}
+        for job_type in types:
+            self.add(job_type)
+
+    def add(self, job_type: JobType) -> None:
+        """Register a job type. Raises `UsageError` if the name is taken by another one."""
+        if self._types.setdefault(job_type.name, job_type) is not job_type:
+            raise UsageError(f"job type {job_type.name!r} is defined twice")
+
+    def collect(self, module: ModuleType) -> None:
+        """Register every job type that stands at the top of a module."""
+        for value in vars(module).values():
+            if isinstance(value, JobType):
+                self.add(value)
+
+    def get(self, name: str) -> JobType:
+        """Return a job type. Raises `UsageError` that names the nearest one."""
+        try:
+            return self._types[name]
+        except KeyError:
+            close = difflib.get_close_matches(name, self._types, n=1)
+            raise UsageError(
+                f"unknown job type {name!r}",
+                hint=f"did you mean {close[0]!r}?" if close else "load yours with --app",
+            ) from None
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Every registered name, sorted."""
+        return tuple(sorted(self._types))
+
+    @property
+    def policies(self) -> dict[str, JobPolicy]:
+        """The policy of every registered type."""
+        return {name: self._types[name].policy for name in self.names}

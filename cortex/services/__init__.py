@@ -1,0 +1,1 @@
+"""The actors and runners of a pod, one occupation a file."""

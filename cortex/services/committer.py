@@ -1,0 +1,189 @@
+"""The only writer of running jobs' progress: batches in, one statement a kind out.
+
+Owns: the mailbox of operations, and each operation from its receipt to its reply.
+Reads and writes: jobs, tasks, steps, ended attempts.
+Invariants: every operation is fenced by its attempt; a refused one answers `LeaseLost`; one whose
+outcome is unknown is sent again until the database says what became of it, which is safe because
+each carries what it needs to be recognised: (job, attempt, seq) or (job, attempt, state).
+
+On failure: an outage is waited out with jittered back-off; jobs wait for their replies meanwhile,
+and the bounded mailbox holds back the others. A value that Postgres cannot hold fails its own
+operation, not its neighbours'.
+On stop: the mailbox is closed, what it holds is flushed within the grace of its phase.
+"""
+
+import random
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Final, TypeVar
+from uuid import UUID
+
+import attrs
+import structlog
+import trio
+
+from cortex.actors.mailbox import Mailbox, MailboxClosed
+from cortex.actors.reply import Reply
+from cortex.domain.errors import (
+    CortexError,
+    LeaseLost,
+    OutcomeUnknownError,
+    UnavailableError,
+)
+from cortex.domain.job import Finish, NumberedStep, Operation, Release, StepDone
+from cortex.store import jobs, steps, tasks
+from cortex.store.bridge import Port
+
+BATCH_MAX: Final = 500
+MAILBOX_BOUND: Final = 2_000
+BACKOFF_MAX_S: Final = 5.0
+
+T = TypeVar("T")
+_log = structlog.get_logger(__name__)
+
+
+@attrs.define(eq=False)
+class Entry:
+    """An operation on its way, with the reply that its sender waits for."""
+
+    operation: Operation
+    reply: Reply[None] = attrs.field(factory=Reply)
+
+
+class Committer:
+    """The actor; job code reaches it by `record`, job actors by `settle`."""
+
+    name = "committer"
+
+    def __init__(self, port: Port, *, pod_id: UUID, rng: random.Random) -> None:
+        self._port = port
+        self._pod_id = pod_id
+        self._rng = rng
+        self._mailbox: Mailbox[Entry] = Mailbox("committer", bound=MAILBOX_BOUND)
+
+    async def record(self, operation: Operation) -> None:
+        """Send an operation and wait until it is committed.
+
+        Raises `LeaseLost` if another attempt owns the job, `CortexError` if Postgres cannot hold
+        the value. After `trio.Cancelled` it may or may not be committed.
+        """
+        entry = Entry(operation)
+        try:
+            await self._mailbox.send(entry)
+        except MailboxClosed:
+            raise LeaseLost("the pod is closing") from None
+        await entry.reply.wait()
+
+    def close(self) -> None:
+        """Take no more operations; the actor ends when the rest is written."""
+        self._mailbox.close()
+
+    async def run(
+        self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED
+    ) -> None:
+        """Write batches until closed."""
+        task_status.started()
+        while True:
+            try:
+                batch = await self._mailbox.receive_batch(BATCH_MAX)
+            except trio.EndOfChannel:
+                return
+            try:
+                await self._write(batch)
+            finally:
+                for entry in batch:
+                    if not entry.reply.answered:
+                        entry.reply.fail(LeaseLost("the committer stopped"))
+
+    async def _write(self, batch: Sequence[Entry]) -> None:
+        # Steps first: a job's own end is always sent after its steps.
+        numbered = [_numbered(entry) for entry in batch if isinstance(entry.operation, StepDone)]
+        for round_ in _rounds(numbered):
+            await self._settle(round_, self._commit_steps)
+        finishes = [entry for entry in batch if isinstance(entry.operation, Finish)]
+        if finishes:
+            await self._settle(finishes, self._finish)
+        releases = [entry for entry in batch if isinstance(entry.operation, Release)]
+        if releases:
+            await self._settle(releases, self._release)
+
+    async def _settle(
+        self, group: "Sequence[T]", write: Callable[[Sequence[T], bool], Awaitable[None]]
+    ) -> None:
+        """Write a group until the outcome is known; split it if one of its values is refused."""
+        is_repeat = False
+        backoff_s = 0.05
+        while True:
+            try:
+                await write(group, is_repeat)
+            except UnavailableError as error:
+                is_repeat = is_repeat or isinstance(error, OutcomeUnknownError)
+                pause_s = self._rng.uniform(0.5, 1.0) * backoff_s
+                _log.warning("commit delayed", error=error.message, operations=len(group))
+                await trio.sleep(pause_s)
+                backoff_s = min(2 * backoff_s, BACKOFF_MAX_S)
+            except CortexError as error:
+                if len(group) == 1:
+                    _entry(group[0]).reply.fail(error)
+                    return
+                for one in group:
+                    await self._settle([one], write)
+                return
+            else:
+                return
+
+    async def _commit_steps(self, group: "Sequence[tuple[Entry, NumberedStep]]", _: bool) -> None:
+        owned = await self._port(
+            steps.commit, pod_id=self._pod_id, operations=[step for _, step in group]
+        )
+        for entry, step in group:
+            _answer(entry, owned, step.step.lease.job_id)
+
+    async def _finish(self, group: Sequence[Entry], is_repeat: bool) -> None:  # noqa: FBT001
+        operations = [e.operation for e in group if isinstance(e.operation, Finish)]
+        ended = await self._port(jobs.finish, pod_id=self._pod_id, operations=operations)
+        if is_repeat:
+            rest = [op for op in operations if op.lease.job_id not in ended]
+            ended |= await self._port(jobs.settled, rest)
+        for entry in group:
+            _answer(entry, ended, entry.operation.lease.job_id)
+
+    async def _release(self, group: Sequence[Entry], is_repeat: bool) -> None:  # noqa: FBT001
+        operations = [e.operation for e in group if isinstance(e.operation, Release)]
+        released = await self._port(tasks.release, pod_id=self._pod_id, operations=operations)
+        for entry in group:
+            # Applied earlier or lost to another pod: either way this attempt is over.
+            _answer(entry, released, entry.operation.lease.job_id, or_over=is_repeat)
+
+
+def _answer(entry: Entry, owned: set[UUID], job_id: UUID, *, or_over: bool = False) -> None:
+    if job_id in owned or or_over:
+        entry.reply.set(None)
+    else:
+        entry.reply.fail(LeaseLost(f"job {job_id} is owned by another attempt"))
+
+
+def _numbered(entry: Entry) -> tuple[Entry, NumberedStep]:
+    step = entry.operation
+    if not isinstance(step, StepDone):
+        raise TypeError(f"not a step: {step!r}")
+    return entry, NumberedStep(step, *step.number())
+
+
+def _rounds(
+    numbered: Sequence[tuple[Entry, NumberedStep]],
+) -> list[list[tuple[Entry, NumberedStep]]]:
+    """Split concurrent steps of one job over several statements, in their order."""
+    rounds: list[list[tuple[Entry, NumberedStep]]] = []
+    place: dict[UUID, int] = {}
+    for pair in numbered:
+        job_id = pair[1].step.lease.job_id
+        index = place.get(job_id, 0)
+        place[job_id] = index + 1
+        if index == len(rounds):
+            rounds.append([])
+        rounds[index].append(pair)
+    return rounds
+
+
+def _entry(item: object) -> Entry:
+    return item[0] if isinstance(item, tuple) else item  # type: ignore[return-value]

@@ -1,0 +1,127 @@
+"""Claims work: as many ready tasks as there are free slots, one statement a batch.
+
+Owns: the decision when to claim, and the start of a job actor for each claim.
+Reads and writes: tasks and jobs, by `tasks.claim` and `tasks.promote`.
+Invariants: never more claims than free slots; nothing is claimed while the pod is not sure of
+itself (see `standing`). A notification is a hint: polling finds the same work without it.
+
+On failure: an outage is waited out; a claim whose reply was lost is found again by `tasks.adopt`.
+On stop: a claim in flight is shielded by the port, and what it returns is still started, so that
+its actors hand the jobs back.
+"""
+
+from typing import Final
+from uuid import UUID
+
+import structlog
+import trio
+
+from cortex.actors.ticker import Pacer
+from cortex.domain.errors import OutcomeUnknownError, UnavailableError
+from cortex.domain.job import Claim
+from cortex.services.job_actor import JobActors
+from cortex.services.running import RunningJob, RunningJobs
+from cortex.services.standing import Standing
+from cortex.store import tasks
+from cortex.store.bridge import Port
+
+BATCH_MAX: Final = 500
+ROOM_MIN: Final = 200
+"""Free slots that are worth a claim of their own while there is more work than slots."""
+CROWDED_POLL_S: Final = 0.02
+
+_log = structlog.get_logger(__name__)
+
+
+class Dispatcher:
+    """The actor; `hint` may be called from anywhere in the trio thread."""
+
+    name = "dispatcher"
+
+    def __init__(
+        self,
+        port: Port,
+        *,
+        pod_id: UUID,
+        actors: JobActors,
+        jobs_nursery: trio.Nursery,
+        standing: Standing,
+        pacer: Pacer,
+        poll_s: float,
+    ) -> None:
+        self._port = port
+        self._pod_id = pod_id
+        self._actors = actors
+        self._jobs_nursery = jobs_nursery
+        self._standing = standing
+        self._pacer = pacer
+        self._poll_s = poll_s
+        self._running: RunningJobs = actors.running
+        self._types = actors.registry.names
+        self._promote_next = True
+        self._is_crowded = False
+        self._claim_is_unsure = False
+
+    def hint(self, *, promote: bool = False) -> None:
+        """There may be work; with `promote`, a named queue may move on."""
+        self._promote_next = self._promote_next or promote
+        self._pacer.wake()
+
+    def on_ended(self, job: RunningJob) -> None:
+        """A job left its slot."""
+        if job.is_queued:
+            self.hint(promote=True)
+        elif self._is_crowded and self._running.free_slots >= min(ROOM_MIN, self._running.slots):
+            self._pacer.wake()
+
+    async def run(
+        self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED
+    ) -> None:
+        """Claim until cancelled."""
+        self._running.on_ended = self.on_ended
+        task_status.started()
+        while True:
+            try:
+                pause_s = await self.tick()
+            except UnavailableError as error:
+                self._claim_is_unsure = self._claim_is_unsure or isinstance(
+                    error, OutcomeUnknownError
+                )
+                _log.warning("claim failed", error=error.message)
+                pause_s = self._poll_s
+            if pause_s > 0:
+                woken = await self._pacer.wait(pause_s)
+                self._promote_next = self._promote_next or not woken
+            else:
+                await trio.lowlevel.checkpoint()
+
+    async def tick(self) -> float:
+        """Claim one batch and start its actors; return how long to wait for the next one."""
+        if not self._standing.is_sure:
+            return self._poll_s
+        if self._claim_is_unsure:
+            self._start(
+                await self._port(tasks.adopt, pod_id=self._pod_id, known=self._running.job_ids)
+            )
+            self._claim_is_unsure = False
+        limit = min(self._running.free_slots, BATCH_MAX)
+        if limit <= 0:
+            self._is_crowded = True
+            return CROWDED_POLL_S
+        if self._promote_next:
+            self._promote_next = False
+            await self._port(tasks.promote)
+        claims = await self._port(
+            tasks.claim, pod_id=self._pod_id, types=self._types, limit=limit
+        )
+        self._start(claims)
+        if len(claims) < limit:
+            self._is_crowded = False
+            return self._poll_s
+        self._is_crowded = True
+        return 0.0 if self._running.free_slots >= min(ROOM_MIN, self._running.slots) else CROWDED_POLL_S
+
+    def _start(self, claims: list[Claim]) -> None:
+        for claim in claims:
+            job = self._running.add(claim.lease, is_queued=claim.is_queued)
+            self._jobs_nursery.start_soon(self._actors.run, claim, job)

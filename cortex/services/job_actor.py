@@ -1,0 +1,169 @@
+"""One actor per running attempt: job scope around the handler, then one operation that ends it.
+
+Owns: its `RunningJob` entry and the context of the attempt. Holds no connection while it runs.
+
+On failure of the handler: the attempt is released to be tried again by the worker layer, or the
+job fails when its attempts are spent or the error can never be mended.
+On stop: a cancelled job ends as CANCELLED, a leaving pod hands the job back uncounted, a lost
+lease touches nothing more. Nothing that a handler raises leaves this actor.
+"""
+
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import attrs
+import structlog
+import trio
+
+from cortex.domain.errors import CortexError, HandedBack, LeaseLost, RejectedError, UsageError
+from cortex.domain.job import Claim, Finish, JobStatus, Operation, Release
+from cortex.domain.retry import worker_delay_s
+from cortex.durable.codec import clean_text, encode
+from cortex.durable.context import Context, Services
+from cortex.durable.journal import Journal
+from cortex.durable.registry import Registry
+from cortex.services.committer import Committer
+from cortex.services.running import RunningJob, RunningJobs, Stop
+from cortex.store import steps
+from cortex.store.bridge import Port
+
+_log = structlog.get_logger(__name__)
+
+
+@attrs.frozen(kw_only=True)
+class JobActors:
+    """Makes and runs the actors of a pod's jobs."""
+
+    port: Port
+    committer: Committer
+    registry: Registry
+    services: Services
+    running: RunningJobs
+
+    async def run(self, claim: Claim, job: RunningJob) -> None:
+        """Run one attempt to its end and report it. Raises nothing but `trio.Cancelled`."""
+        try:
+            ending = await self._attempt(claim, job)
+            if ending is not None and job.stop is not Stop.LEASE_LOST:
+                await self._report(ending, job)
+        finally:
+            self.running.remove(job)
+
+    async def _attempt(self, claim: Claim, job: RunningJob) -> Operation | None:
+        """Run the handler; return the operation that ends the attempt, or None for a lost lease."""
+        if claim.cancel_requested:
+            return Finish(lease=claim.lease, status=JobStatus.CANCELLED)
+        raised: BaseException | None = None
+        result: Any = None
+        limit = trio.CancelScope(deadline=trio.current_time() + claim.left_s)
+        try:
+            with job.scope, limit:
+                result = await self._handle(claim)
+        except (KeyboardInterrupt, trio.Cancelled):
+            raise
+        except BaseException as error:  # noqa: BLE001 -- also SystemExit: a job must not end its pod
+            raised = error
+        if job.stop is not None and (raised is not None or job.scope.cancelled_caught):
+            return _stopped(claim, job.stop)
+        if raised is not None:
+            return failed(claim, raised)
+        if limit.cancelled_caught:
+            message = f"Job timed out after {claim.timeout_s} seconds"
+            return Finish(
+                lease=claim.lease, status=JobStatus.FAILED, error=message, code="job_timed_out"
+            )
+        try:
+            text = encode(result, what=f"result of job type {claim.type!r}")
+        except CortexError as error:
+            return failed(claim, error)
+        return Finish(lease=claim.lease, status=JobStatus.COMPLETED, result=text)
+
+    async def _handle(self, claim: Claim) -> Any:
+        job_type = self.registry.get(claim.type)
+        arguments = job_type.arguments(claim.payload)
+        known = await self.port(steps.of_job, claim.lease.job_id) if claim.has_steps else ()
+        journal = Journal(claim.lease, self.committer, known)
+        return await job_type.handler(Context(claim, journal, self.services), **arguments)
+
+    async def _report(self, ending: Operation, job: RunningJob) -> None:
+        """Commit the end of the attempt, shielded; bounded once the pod is leaving."""
+        with job.last_words:
+            try:
+                await self.committer.record(ending)
+            except LeaseLost:
+                _log.info("lease lost", job=str(ending.lease.job_id), attempt=ending.lease.attempt)
+            except CortexError as error:
+                # The database refused the value, so the job fails with the reason instead.
+                await self._report_refusal(ending, error)
+
+    async def _report_refusal(self, ending: Operation, error: CortexError) -> None:
+        refused = Finish(
+            lease=ending.lease,
+            status=JobStatus.FAILED,
+            error=clean_text(error.message),
+            code=error.code,
+        )
+        try:
+            await self.committer.record(refused)
+        except LeaseLost:
+            _log.info("lease lost", job=str(ending.lease.job_id), attempt=ending.lease.attempt)
+
+
+def _stopped(claim: Claim, stop: Stop) -> Operation | None:
+    match stop:
+        case Stop.CANCELLED:
+            return Finish(lease=claim.lease, status=JobStatus.CANCELLED)
+        case Stop.HANDED_BACK:
+            return Release(lease=claim.lease, outcome="handed_back", is_counted=False)
+        case Stop.LEASE_LOST:
+            return None
+
+
+def failed(claim: Claim, error: BaseException) -> Operation | None:
+    """Decide what a handler's error does to its job: try again, fail, or nothing for a lost lease."""
+    leaves = _leaves(error)
+    if any(isinstance(leaf, LeaseLost) for leaf in leaves):
+        return None
+    if any(isinstance(leaf, HandedBack) for leaf in leaves):
+        return Release(lease=claim.lease, outcome="handed_back", is_counted=False)
+    worst = next((leaf for leaf in leaves if _is_permanent(leaf)), leaves[0])
+    message = describe(worst)
+    is_last = claim.attempts_spent >= claim.max_attempts
+    _log.warning(
+        "attempt failed",
+        job=str(claim.lease.job_id),
+        type=claim.type,
+        attempt=claim.lease.attempt,
+        is_last=is_last or _is_permanent(worst),
+        exc_info=error,
+    )
+    if _is_permanent(worst) or is_last:
+        code = worst.code if isinstance(worst, CortexError) else "job_failed"
+        return Finish(lease=claim.lease, status=JobStatus.FAILED, error=message, code=code)
+    return Release(
+        lease=claim.lease,
+        outcome="failed",
+        delay_s=worker_delay_s(claim.attempts_spent),
+        error=message,
+    )
+
+
+def describe(error: BaseException) -> str:
+    """Return one line for people that names the error."""
+    if isinstance(error, CortexError):
+        return clean_text(error.message)
+    text = " ".join(str(error).split())
+    return clean_text(f"{type(error).__name__}: {text}" if text else type(error).__name__)
+
+
+def _is_permanent(error: BaseException) -> bool:
+    return isinstance(error, RejectedError | UsageError)
+
+
+def _leaves(error: BaseException) -> list[BaseException]:
+    if isinstance(error, BaseExceptionGroup):
+        return [leaf for inner in error.exceptions for leaf in _leaves(inner)]
+    return [error]
+
+
+ActorFactory = Callable[[Claim, RunningJob], Awaitable[None]]

@@ -1,0 +1,105 @@
+"""Turns notifications into hints, and measures whether they arrive.
+
+Owns: one dedicated connection with its subscriptions, and the measured latency of a hint.
+Invariants: nothing depends on a notification: polling finds the same work. A subscription that
+fell silent without an error (a black hole) is found by a probe to itself.
+
+On failure: the connection is opened anew with jittered back-off, and everybody is hinted once,
+for what was missed.
+On stop: the connection is closed.
+"""
+
+import random
+from collections.abc import Callable
+from typing import Final
+from uuid import UUID
+
+import structlog
+import trio
+
+from cortex.actors.ticker import Pacer
+from cortex.domain.errors import CortexError
+from cortex.store import pods
+from cortex.store.bridge import Port
+from cortex.store.dedicated import Dedicated
+
+PROBE_EVERY_S: Final = 10.0
+PROBE_BOUND_S: Final = 5.0
+
+_log = structlog.get_logger(__name__)
+
+
+class Listener:
+    """The actor; `latency_ms` is None while hints do not arrive."""
+
+    name = "listener"
+
+    def __init__(
+        self,
+        port: Port,
+        *,
+        pod_id: UUID,
+        rng: random.Random,
+        on_task: Callable[[str], None],
+        on_control: Callable[[], None],
+    ) -> None:
+        """`on_task` gets `ready` or `queued`; `on_control` is called for this pod's own control."""
+        self._port = port
+        self._pod_id = pod_id
+        self._rng = rng
+        self._on_task = on_task
+        self._on_control = on_control
+        self._pacer = Pacer(rng=rng)
+        self._probe_channel = f"cortex_probe_{pod_id.hex}"
+        self._probe_seen = trio.Event()
+        self._session: Dedicated = port.dedicated(on_lost=self._pacer.wake)
+        self.latency_ms: float | None = None
+
+    async def run(
+        self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED
+    ) -> None:
+        """Listen until cancelled; ready at once, since hints are not needed to work."""
+        task_status.started()
+        try:
+            while True:
+                try:
+                    await self._listen()
+                    while self._session.is_open:
+                        await self._probe()
+                        await self._pacer.wait(PROBE_EVERY_S)
+                except CortexError as error:
+                    _log.warning("hints do not arrive", error=error.message)
+                self.latency_ms = None
+                await trio.sleep(self._rng.uniform(0.1, 1.0))
+        finally:
+            with trio.move_on_after(2.0, shield=True):
+                await self._port.cross(self._session.close)
+
+    async def _listen(self) -> None:
+        session = self._session
+        await self._port.cross(session.open)
+        await self._port.cross(session.listen, "cortex_task", self._on_task)
+        await self._port.cross(session.listen, "cortex_control", self._hear_control)
+        await self._port.cross(session.listen, self._probe_channel, self._hear_probe)
+        self._on_task("queued")
+        self._on_control()
+
+    async def _probe(self) -> None:
+        """Send a notification to oneself; cut the connection if it does not come back."""
+        self._probe_seen = trio.Event()
+        sent_at = trio.current_time()
+        await self._port(pods.probe, channel=self._probe_channel)
+        with trio.move_on_after(PROBE_BOUND_S):
+            await self._probe_seen.wait()
+        if self._probe_seen.is_set():
+            self.latency_ms = 1000 * (trio.current_time() - sent_at)
+        else:
+            _log.warning("hints do not arrive", bound_s=PROBE_BOUND_S)
+            self._session.cut()
+
+    def _hear_control(self, pod: str) -> None:
+        if pod == str(self._pod_id):
+            self._on_control()
+
+    def _hear_probe(self, _: str) -> None:
+        self._probe_seen.set()

@@ -1,0 +1,115 @@
+"""The jobs that this pod runs: who may write to them, and why they are being stopped.
+
+Shared by the dispatcher (adds), the job actors (remove), the heartbeat (which are still ours),
+control (cancel) and the pod (abort). It lives on the trio thread only and never waits.
+"""
+
+import math
+from collections.abc import Callable
+from enum import Enum, auto
+from uuid import UUID
+
+import attrs
+import trio
+
+from cortex.domain.job import Lease
+
+
+class Stop(Enum):
+    """Why a running job's scope was cancelled."""
+
+    CANCELLED = auto()
+    """A person asked for it: the job ends as CANCELLED."""
+    HANDED_BACK = auto()
+    """The pod is leaving: another one goes on from the last checkpoint."""
+    LEASE_LOST = auto()
+    """Another attempt owns it: touch nothing more."""
+
+
+@attrs.define(eq=False)
+class RunningJob:
+    """One attempt that runs here."""
+
+    lease: Lease
+    is_queued: bool
+    scope: trio.CancelScope = attrs.field(factory=trio.CancelScope)
+    """Around the handler."""
+    last_words: trio.CancelScope = attrs.field(factory=lambda: trio.CancelScope(shield=True))
+    """Around the commit of the attempt's end: shielded, bounded once the pod is leaving."""
+    stop: Stop | None = None
+
+    def end(self, why: Stop) -> None:
+        """Stop the handler. The first reason stays, except that a lost lease overrules all."""
+        if self.stop is None or why is Stop.LEASE_LOST:
+            self.stop = why
+        if why is Stop.LEASE_LOST:
+            self.last_words.cancel(reason="lease lost")
+        self.scope.cancel(reason=why.name)
+
+
+class RunningJobs:
+    """All attempts that run in this pod."""
+
+    def __init__(self, *, slots: int) -> None:
+        self.slots = slots
+        self._jobs: dict[UUID, RunningJob] = {}
+        self._last_words_until = math.inf
+        self.on_ended: Callable[[RunningJob], None] = lambda _: None
+
+    def __len__(self) -> int:
+        return len(self._jobs)
+
+    @property
+    def free_slots(self) -> int:
+        """How many more jobs may be claimed."""
+        return self.slots - len(self._jobs)
+
+    @property
+    def job_ids(self) -> list[UUID]:
+        """The jobs that run here now."""
+        return list(self._jobs)
+
+    @property
+    def leases(self) -> list[Lease]:
+        """Their leases."""
+        return [job.lease for job in self._jobs.values()]
+
+    def add(self, lease: Lease, *, is_queued: bool) -> RunningJob:
+        """Enter an attempt; an older attempt of the same job that still runs here has lost."""
+        older = self._jobs.get(lease.job_id)
+        if older is not None:
+            older.end(Stop.LEASE_LOST)
+        job = RunningJob(lease, is_queued)
+        job.last_words.deadline = self._last_words_until
+        self._jobs[lease.job_id] = job
+        return job
+
+    def remove(self, job: RunningJob) -> None:
+        """Take an ended attempt out."""
+        if self._jobs.get(job.lease.job_id) is job:
+            del self._jobs[job.lease.job_id]
+        self.on_ended(job)
+
+    def end(self, job_id: UUID, attempt: int, why: Stop) -> None:
+        """Stop one attempt, if it runs here."""
+        job = self._jobs.get(job_id)
+        if job is not None and job.lease.attempt == attempt:
+            job.end(why)
+
+    def end_all(self, why: Stop) -> None:
+        """Stop everything that runs here."""
+        for job in list(self._jobs.values()):
+            job.end(why)
+
+    def keep_only(self, leases: list[Lease], owned: set[UUID]) -> list[Lease]:
+        """Of these leases, stop the ones whose job is not owned any more; return those."""
+        lost = [lease for lease in leases if lease.job_id not in owned]
+        for lease in lost:
+            self.end(lease.job_id, lease.attempt, Stop.LEASE_LOST)
+        return lost
+
+    def bound_last_words(self, until: float) -> None:
+        """From now on no attempt's end may take longer than to this instant of trio's clock."""
+        self._last_words_until = until
+        for job in self._jobs.values():
+            job.last_words.deadline = min(job.last_words.deadline, until)

@@ -1,0 +1,101 @@
+"""Takes the jobs of killed pods over, within two seconds of their death.
+
+Reads: which pods' session locks nobody holds. Writes: their tasks and jobs, by `tasks.take_over`.
+Invariants: a lock must be free at two looks at least 0.5 s apart, and once more inside the
+statement that takes the jobs; nobody judges soon after the server's start or its own reconnect.
+
+On failure: an outage is waited out, and all suspicion starts anew.
+On stop: nothing to do; the survivors' own takeover goes on.
+"""
+
+import random
+from typing import Final
+from uuid import UUID
+
+import structlog
+import trio
+
+from cortex.actors.ticker import Pacer
+from cortex.domain.errors import UnavailableError
+from cortex.services.standing import Standing
+from cortex.store import pods, tasks
+from cortex.store.bridge import Port
+from cortex.store.pods import Suspect
+
+LOOKS_APART_S: Final = 0.5
+DEATHS_MAX: Final = 3
+"""A job that was running in so many pod deaths in a row is poison."""
+BATCH_MAX: Final = 500
+
+_log = structlog.get_logger(__name__)
+
+
+class TakeOver:
+    """The actor."""
+
+    name = "takeover"
+
+    def __init__(
+        self,
+        port: Port,
+        *,
+        pod_id: UUID,
+        standing: Standing,
+        look_s: float,
+        settle_s: float,
+        rng: random.Random,
+    ) -> None:
+        self._port = port
+        self._pod_id = pod_id
+        self._standing = standing
+        self._look_s = look_s
+        self._settle_s = settle_s
+        self._pacer = Pacer(rng=rng, jitter=0.05)
+        self._suspected_since: dict[UUID, float] = {}
+
+    async def run(
+        self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED
+    ) -> None:
+        """Look until cancelled."""
+        task_status.started()
+        while True:
+            try:
+                await self.tick()
+            except UnavailableError as error:
+                self._suspected_since.clear()
+                _log.warning("no look at the other pods", error=error.message)
+            await self._pacer.wait(self._look_s)
+
+    async def tick(self) -> None:
+        """Look once; take over what has been dead for two looks."""
+        if not self._standing.may_judge:
+            self._suspected_since.clear()
+            return
+        suspects = await self._port(
+            pods.without_lock, looking=self._pod_id, settle_s=self._settle_s
+        )
+        now = trio.current_time()
+        self._suspected_since = {
+            suspect.id: self._suspected_since.get(suspect.id, now) for suspect in suspects
+        }
+        for suspect in suspects:
+            # A hair less than the distance, so that looks at that very interval count.
+            if now - self._suspected_since[suspect.id] >= LOOKS_APART_S - 0.06:
+                await self._take(suspect)
+
+    async def _take(self, dead: Suspect) -> None:
+        freed_count = poison_count = 0
+        while True:
+            taken = await self._port(
+                tasks.take_over,
+                pod_id=dead.id,
+                lock_key=dead.lock_key,
+                deaths_max=DEATHS_MAX,
+                limit=BATCH_MAX,
+            )
+            freed_count += taken.freed_count
+            poison_count += taken.poison_count
+            if taken.is_done or not taken.is_dead:
+                break
+        if freed_count or poison_count or taken.is_done:
+            _log.warning("took over", pod=dead.name, jobs=freed_count, poison=poison_count)

@@ -1,0 +1,1 @@
+"""The asyncio island: everything that speaks to Postgres."""

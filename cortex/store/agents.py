@@ -1,0 +1,48 @@
+"""Agents: named series of immutable versions."""
+
+import hashlib
+from typing import Any
+from uuid import UUID
+
+import orjson
+
+from cortex.domain.errors import NotFoundError
+from cortex.store.database import Database
+from cortex.store.jobs import plain
+
+
+async def apply(
+    db: Database, *, new_id: UUID, name: str, spec: dict[str, Any], by: str
+) -> tuple[int, bool]:
+    """Add a version unless the newest is the same; return the version and whether it is new."""
+    text = orjson.dumps(spec, option=orjson.OPT_SORT_KEYS)
+    digest = hashlib.sha256(text).digest()
+    row = await db.fetch_one("agents.apply", new_id, name, text.decode(), digest, by)
+    if row is None:
+        raise AssertionError("agents.apply always returns one row")
+    return row["version"], row["is_new"]
+
+
+async def spec(db: Database, agent_id: UUID, version: int) -> dict[str, Any]:
+    """Return the specification of one version. Raises `NotFoundError`."""
+    row = await db.fetch_one("agents.version", agent_id, version)
+    if row is None:
+        raise NotFoundError(f"agent {agent_id} has no version {version}")
+    found: dict[str, Any] = orjson.loads(row["spec"])
+    return found
+
+
+async def page(db: Database, *, after: str = "", limit: int = 200) -> list[dict[str, Any]]:
+    """Return agents with their newest versions, by name."""
+    return [plain(row) for row in await db.fetch("agents.list", after, limit)]
+
+
+async def versions(
+    db: Database, name: str, *, version: int | None = None
+) -> list[dict[str, Any]]:
+    """Return an agent's versions, newest first. Raises `NotFoundError`."""
+    rows = await db.fetch("agents.show", name, version)
+    if not rows:
+        wanted = f"agent {name!r}" if version is None else f"agent {name!r} version {version}"
+        raise NotFoundError(f"{wanted} does not exist", hint="list them: cortex agents ls")
+    return [plain(row) for row in rows]

@@ -1,0 +1,81 @@
+"""The one border between trio and asyncio.
+
+A store method is called from trio through a `Port`: one crossing per method, run under a shield,
+so that a commit is never reported as cancelled. The method itself is bounded by the watchdogs of
+`cortex.store.database`, so a black hole costs its bound and no more. A crossing costs about 60 us.
+"""
+
+import random
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from typing import Any, Concatenate, ParamSpec, TypeVar
+
+import structlog
+import trio
+import trio_asyncio
+
+from cortex.store.database import Database, Profile, open_database
+from cortex.store.dedicated import Dedicated
+
+P = ParamSpec("P")
+T = TypeVar("T")
+_log = structlog.get_logger(__name__)
+
+
+class Port:
+    """Store methods for trio code: `await port(jobs.cancel, job_id, by="ana", reason="…")`.
+
+    Raises what the method raises. Cancellation is seen after the method has ended, never during:
+    what it did is known. A call under a cancelled scope is not started.
+    """
+
+    def __init__(self, loop: trio_asyncio.TrioEventLoop, db: Database, profile: Profile) -> None:
+        self._loop = loop
+        self._db = db
+        self._profile = profile
+
+    async def __call__(
+        self,
+        method: Callable[Concatenate[Database, P], Awaitable[T]],
+        *args: P.args,
+        **kwargs: P.kwargs,
+    ) -> T:
+        """Run a store method on the pool."""
+        return await self.cross(method, self._db, *args, **kwargs)
+
+    async def cross(
+        self, method: Callable[P, Awaitable[T]], *args: P.args, **kwargs: P.kwargs
+    ) -> T:
+        """Run any asyncio coroutine function of the store."""
+        await trio.lowlevel.checkpoint_if_cancelled()
+        with trio.CancelScope(shield=True):
+            result: T = await self._loop.run_aio_coroutine(method(*args, **kwargs))
+        return result
+
+    def dedicated(self, *, on_lost: Callable[[], None]) -> Dedicated:
+        """Make a connection of its own, not opened yet."""
+        return Dedicated(self._profile, on_lost=on_lost)
+
+
+@asynccontextmanager
+async def open_port(profile: Profile, *, rng: random.Random) -> AsyncGenerator[Port, None]:
+    """Open the asyncio island inside trio and a pool in it; both are closed on leaving.
+
+    Raises what connecting raises: an unreachable or unmigrated database shows here.
+    """
+    async with trio_asyncio.open_loop() as loop:
+        # The default handler raises in the loop's nursery, which kills every socket reader.
+        loop.set_exception_handler(_note)
+        db = await loop.run_aio_coroutine(open_database(profile, rng=rng))
+        port = Port(loop, db, profile)
+        try:
+            yield port
+        finally:
+            with trio.move_on_after(2.0, shield=True):
+                await loop.run_aio_coroutine(db.close())
+
+
+def _note(_loop: object, context: dict[str, Any]) -> None:
+    _log.warning(
+        "asyncio reported trouble", message=context.get("message"), error=repr(context.get("exception"))
+    )

@@ -1,0 +1,204 @@
+"""The port to Postgres: every statement and transaction of the runtime goes through here.
+
+Written as plain asyncio on asyncpg. A call acquires a connection, runs, and releases it inside one
+coroutine, bounded by a watchdog that terminates the connection: asyncpg waits without bound for
+its own cancel request when the network swallows packets, so no time-out of its own is relied on.
+Trio code crosses over by `cortex.store.bridge`; the command line by `cortex.store.session`.
+"""
+
+import asyncio
+import random
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
+from typing import Any, TypeVar
+
+import asyncpg
+import attrs
+
+from cortex.domain.errors import CortexError, UnavailableError
+from cortex.store.dsn import redact
+from cortex.store.errors import is_rolled_back, of_connect, of_statement
+from cortex.store.queries import sql
+
+T = TypeVar("T")
+Record = asyncpg.Record
+
+MIN_SERVER_VERSION = 15
+RETRIES_AT_ONCE = 5
+"""Repeats of a statement that was certainly rolled back (deadlock, lock time-out)."""
+
+SESSION_SETTINGS = {
+    "application_name": "cortex",
+    "timezone": "UTC",
+    "statement_timeout": "5s",
+    "lock_timeout": "2s",
+    "idle_in_transaction_session_timeout": "10s",
+    "client_connection_check_interval": "1s",
+    "tcp_keepalives_idle": "5",
+    "tcp_keepalives_interval": "2",
+    "tcp_keepalives_count": "3",
+    "tcp_user_timeout": "10000",
+    "jit": "off",
+}
+"""So that a stopped or vanished client frees its locks, and no statement runs for ever."""
+
+HOT_PATH_SETTINGS = {
+    # The runtime's statements find rows by index only. On tables that grew since their last
+    # ANALYZE the planner would guess scans and hash joins over everything.
+    "enable_seqscan": "off",
+    "enable_hashjoin": "off",
+    "enable_mergejoin": "off",
+}
+
+RUNTIME_ROLE = "cortex_runtime"
+
+
+@attrs.frozen(kw_only=True)
+class Profile:
+    """How connections are made: for whom, how many, and with which bound on each call."""
+
+    dsn: str = attrs.field(repr=redact)
+    role: str | None = RUNTIME_ROLE
+    connections_max: int = 4
+    bound_s: float = 10.0
+    hot_path: bool = False
+
+    @property
+    def settings(self) -> dict[str, str]:
+        """Session settings sent when connecting."""
+        role = {"role": self.role} if self.role else {}
+        return SESSION_SETTINGS | (HOT_PATH_SETTINGS if self.hot_path else {}) | role
+
+    async def connect(self) -> "asyncpg.Connection[Record]":
+        """Open one connection within the bound.
+
+        Raises a `CortexError` that names the target without its password.
+        """
+        target = redact(self.dsn)
+        try:
+            async with asyncio.timeout(self.bound_s):
+                connection = await asyncpg.connect(
+                    self.dsn, server_settings=self.settings, timeout=self.bound_s
+                )
+        except (OSError, asyncpg.PostgresError, asyncpg.InterfaceError, ValueError) as error:
+            raise of_connect(error, target=target) from error
+        version = connection.get_server_version().major
+        if version < MIN_SERVER_VERSION:
+            connection.terminate()
+            raise UnavailableError(
+                f"{target} is Postgres {version}, Cortex needs {MIN_SERVER_VERSION} or newer",
+                hint="upgrade the server, or leave out --dsn to use the embedded one",
+            )
+        return connection
+
+
+class Database:
+    """A small pool of connections and the calls on it. Make it with `open_database`.
+
+    A call raises `CortexError`s only: `OutcomeUnknownError` when the connection broke after the
+    statement may have been committed, the others of `cortex.store.errors` when it was not.
+    Cancelling a call from asyncio terminates its connection; trio code is shielded by the bridge.
+    """
+
+    def __init__(self, profile: Profile, *, rng: random.Random) -> None:
+        self.profile = profile
+        self._rng = rng
+        self._idle: list[asyncpg.Connection[Record]] = []
+        self._slots = asyncio.Semaphore(profile.connections_max)
+
+    async def fetch(self, query: str, *args: object) -> list[Record]:
+        """Run one named statement in its own transaction and return its rows."""
+        text = sql(query)
+        return await self._retrying(lambda connection: connection.fetch(text, *args))
+
+    async def fetch_one(self, query: str, *args: object) -> Record | None:
+        """Run one named statement in its own transaction and return its first row, if any."""
+        rows = await self.fetch(query, *args)
+        return rows[0] if rows else None
+
+    async def transact(
+        self, work: Callable[["asyncpg.Connection[Record]"], Awaitable[T]]
+    ) -> T:
+        """Run `work` in one transaction; it is run again if that was rolled back for certain."""
+
+        async def in_transaction(connection: "asyncpg.Connection[Record]") -> T:
+            async with connection.transaction():
+                return await work(connection)
+
+        return await self._retrying(in_transaction)
+
+    async def close(self) -> None:
+        """Close the idle connections; each has a second to say goodbye."""
+        while self._idle:
+            connection = self._idle.pop()
+            with suppress(OSError, asyncpg.PostgresError, asyncpg.InterfaceError, TimeoutError):
+                await connection.close(timeout=1.0)
+            connection.terminate()
+
+    async def _retrying(
+        self, call: Callable[["asyncpg.Connection[Record]"], Awaitable[T]]
+    ) -> T:
+        for repeat in range(RETRIES_AT_ONCE + 1):
+            try:
+                return await self._bounded(call)
+            except CortexError:
+                raise
+            except Exception as error:
+                if is_rolled_back(error) and repeat < RETRIES_AT_ONCE:
+                    await asyncio.sleep(self._rng.uniform(0, 0.02 * 2**repeat))
+                    continue
+                raise of_statement(error) from error
+        raise AssertionError("unreachable")
+
+    async def _bounded(
+        self, call: Callable[["asyncpg.Connection[Record]"], Awaitable[T]]
+    ) -> T:
+        """Take a connection, call, give it back; the watchdog cuts it off at the bound."""
+        bound_s = self.profile.bound_s
+        try:
+            async with asyncio.timeout(bound_s):
+                await self._slots.acquire()
+        except TimeoutError as error:
+            raise UnavailableError(f"no database connection was free for {bound_s:g} s") from error
+        try:
+            connection = await self._take()
+            watchdog = asyncio.get_running_loop().call_later(bound_s, connection.terminate)
+            clean = False
+            try:
+                result = await call(connection)
+                clean = True
+                return result
+            except asyncpg.PostgresError:
+                clean = True  # the server answered: the session is fine
+                raise
+            finally:
+                watchdog.cancel()
+                self._give_back(connection, clean=clean)
+        finally:
+            self._slots.release()
+
+    async def _take(self) -> "asyncpg.Connection[Record]":
+        while self._idle:
+            connection = self._idle.pop()
+            if not connection.is_closed():
+                return connection
+        return await self.profile.connect()
+
+    def _give_back(self, connection: "asyncpg.Connection[Record]", *, clean: bool) -> None:
+        if clean and not connection.is_closed() and not connection.is_in_transaction():
+            self._idle.append(connection)
+        else:
+            connection.terminate()
+
+
+async def open_database(profile: Profile, *, rng: random.Random) -> Database:
+    """Open the first connection, so that a wrong address or a missing schema shows at once."""
+    database = Database(profile, rng=rng)
+    connection = await profile.connect()
+    database._give_back(connection, clean=True)  # noqa: SLF001 -- its own module
+    return database
+
+
+def affected(rows: Sequence[Any], column: str = "id") -> set[Any]:
+    """Return the ids that a statement returned."""
+    return {row[column] for row in rows}

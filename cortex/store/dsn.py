@@ -1,0 +1,74 @@
+"""Connection strings: shown without their password, and kept out of the process list."""
+
+import os
+import re
+import sys
+from urllib.parse import parse_qsl, unquote, urlencode, urlsplit, urlunsplit
+
+from cortex.domain.errors import UsageError
+
+_SECRET_PARAMETERS = frozenset({"password", "passfile", "sslpassword"})
+
+
+def check(dsn: str, *, source: str) -> str:
+    """Return the connection string if it looks like one; else raise `UsageError` naming its source."""
+    parts = urlsplit(dsn)
+    if parts.scheme not in {"postgres", "postgresql"}:
+        raise UsageError(
+            f"{source} is not a Postgres address: {redact(dsn)!r}",
+            hint="it looks like postgresql://user:password@host:5432/database",
+        )
+    try:
+        _ = parts.port
+    except ValueError as error:
+        raise UsageError(f"{source} has a bad port: {redact(dsn)!r}") from error
+    return dsn
+
+
+def redact(dsn: str) -> str:
+    """Return `host:port/database` style text for people, without user secrets."""
+    parts = urlsplit(dsn)
+    if not parts.scheme:
+        return re.sub(r"(password\s*=\s*)\S+", r"\1***", dsn)
+    user, at, address = parts.netloc.rpartition("@")
+    name, colon, _ = user.partition(":")
+    netloc = f"{name}{':***' if colon and _ else ''}{at if name else ''}{address}"
+    query = urlencode(
+        [(k, "***" if k in _SECRET_PARAMETERS else v) for k, v in parse_qsl(parts.query)],
+        safe="/*",
+    )
+    return unquote(urlunsplit((parts.scheme, netloc, parts.path, query, "")))
+
+
+def has_password(dsn: str) -> bool:
+    """Tell whether the string holds a secret that must not stand in the process list."""
+    parts = urlsplit(dsn)
+    secrets = {key for key, _ in parse_qsl(parts.query)} & _SECRET_PARAMETERS
+    return bool(parts.password or secrets)
+
+
+def hide_from_process_list(arguments: list[str]) -> None:
+    """Start this process anew with a `--dsn` that holds a password moved to the environment.
+
+    Everybody on the machine may read a process's arguments; its environment only its own user.
+    Returns only when there is nothing to hide.
+    """
+    kept: list[str] = []
+    dsn: str | None = None
+    words = iter(arguments)
+    for word in words:
+        if word == "--dsn":
+            value = next(words, None)
+            if value is None:
+                kept.append(word)
+            elif has_password(value):
+                dsn = value
+            else:
+                kept += [word, value]
+        elif word.startswith("--dsn=") and has_password(word.removeprefix("--dsn=")):
+            dsn = word.removeprefix("--dsn=")
+        else:
+            kept.append(word)
+    if dsn is not None:
+        os.environ["CORTEX_DSN"] = dsn
+        os.execv(sys.executable, [sys.executable, "-m", "cortex", *kept])  # noqa: S606

@@ -1,0 +1,109 @@
+"""What the database's errors mean: the only place that reads SQLSTATEs.
+
+| seen | meaning | becomes |
+|---|---|---|
+| 40001 40P01 55P03 57014 | rolled back for certain | retried at once by `Database`, then unavailable |
+| 08… 57P01-3, driver and socket errors | outcome unknown if COMMIT may have been sent | `OutcomeUnknownError` |
+| 53… | server out of disk, memory or connections | `UnavailableError` |
+| 22… 54… | this value can never be stored | `InvalidValueError` |
+| 23… P0001 P0002 | refused by a constraint or a function of the schema | `RejectedError`, `NotFoundError` |
+| 28… 42501 | wrong password, missing grant | `ForbiddenError` |
+| 3F000 42P01 42883 22023 (role) | the schema is not there, or another one | `SchemaError` |
+"""
+
+import ssl
+
+import asyncpg
+
+from cortex.domain.errors import (
+    CortexError,
+    ForbiddenError,
+    InvalidValueError,
+    NotFoundError,
+    OutcomeUnknownError,
+    RejectedError,
+    SchemaError,
+    UnavailableError,
+)
+
+ROLLED_BACK = frozenset({"40001", "40P01", "55P03", "57014"})
+"""Serialisation failure, deadlock, lock time-out, query cancelled: nothing was written."""
+
+_MIGRATE = "migrate it first: cortex migrate"
+
+
+def is_rolled_back(error: BaseException) -> bool:
+    """Tell whether the statement certainly changed nothing and may simply be sent again."""
+    return isinstance(error, asyncpg.PostgresError) and error.sqlstate in ROLLED_BACK
+
+
+def is_connection_loss(error: BaseException) -> bool:
+    """Tell whether the server or the network went away; a sent COMMIT may have happened."""
+    if isinstance(error, asyncpg.PostgresError):
+        return error.sqlstate[:2] == "08" or error.sqlstate in {"57P01", "57P02", "57P03"}
+    return isinstance(
+        error, asyncpg.InterfaceError | asyncpg.InternalClientError | OSError | TimeoutError
+    )
+
+
+def of_statement(error: Exception) -> CortexError:
+    """Translate what a statement raised; the caller chains the driver's error as the cause."""
+    if isinstance(error, asyncpg.PostgresError):
+        return _of_server(error)
+    if isinstance(error, asyncpg.DataError | ValueError | OverflowError):
+        return InvalidValueError(f"the database cannot hold this value: {_line(error)}")
+    if is_connection_loss(error):
+        return OutcomeUnknownError(
+            f"the connection to the database broke: {_line(error)}",
+            hint="it is tried again; is Postgres running?",
+        )
+    raise error
+
+
+def of_connect(error: Exception, *, target: str) -> CortexError:
+    """Translate what connecting to `target` raised; nothing was sent yet."""
+    if isinstance(error, asyncpg.InvalidCatalogNameError):
+        return NotFoundError(f"{target}: {_line(error)}", hint="create the database first")
+    if isinstance(error, asyncpg.InvalidParameterValueError) and "role" in str(error):
+        return SchemaError(f"{target} has no cortex schema yet", hint=_MIGRATE)
+    if isinstance(error, asyncpg.PostgresError) and not is_connection_loss(error):
+        known = _of_server(error)
+        return type(known)(f"{target}: {known.message}", hint=known.hint)
+    if isinstance(error, ssl.SSLError):
+        return UnavailableError(f"{target}: TLS failed: {_line(error)}")
+    if isinstance(error, TimeoutError):
+        return UnavailableError(f"{target} does not answer", hint="is the address right?")
+    if is_connection_loss(error) or isinstance(error, OSError):
+        return UnavailableError(
+            f"cannot reach the database at {target}: {_line(error)}",
+            hint="is Postgres running, and are host and port right?",
+        )
+    raise error
+
+
+def _of_server(error: asyncpg.PostgresError) -> CortexError:  # noqa: PLR0911 -- a table
+    state = error.sqlstate
+    message = _line(error)
+    hint = getattr(error, "hint", None)
+    if is_connection_loss(error):
+        return OutcomeUnknownError(f"the database went away: {message}")
+    if state in ROLLED_BACK:
+        return UnavailableError(f"the database is busy: {message}", hint="try again")
+    if state[:2] == "53":
+        return UnavailableError(f"the database is short of resources: {message}", hint=hint)
+    if state == "P0002":
+        return NotFoundError(message, hint=hint)
+    if state in {"3F000", "42P01", "42883", "42703"}:
+        return SchemaError(f"the database does not have the expected schema: {message}", hint=_MIGRATE)
+    if state[:2] == "28" or state == "42501":
+        return ForbiddenError(message, hint=hint or "check user, password and grants")
+    if state[:2] in {"22", "54"} or getattr(error, "constraint_name", "") == "payload_size":
+        return InvalidValueError(message, hint=hint)
+    if state[:2] == "25":
+        return UnavailableError(f"the database does not take writes: {message}")
+    return RejectedError(message, hint=hint)
+
+
+def _line(error: BaseException) -> str:
+    text = " ".join(str(error).split())
+    return text or type(error).__name__

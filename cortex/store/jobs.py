@@ -1,0 +1,206 @@
+"""Jobs: submitting, ending, cancelling and reading them."""
+
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Any
+from uuid import UUID
+
+import attrs
+import orjson
+
+from cortex.domain.errors import ConflictError, NotFoundError
+from cortex.domain.job import Finish, JobStatus, Submission
+from cortex.domain.policy import JobPolicy
+from cortex.store.database import Database, Record, affected
+
+SUBMIT_BATCH = 1000
+
+
+async def submit(db: Database, submissions: Sequence[Submission]) -> set[UUID]:
+    """Submit jobs in one transaction; return the ids that were new.
+
+    Repeating it with the same ids changes nothing, so it is safe after `OutcomeUnknownError`.
+    Raises `NotFoundError` for an unknown agent, `InvalidValueError` for what JSON cannot hold.
+    """
+    batch = list(submissions)
+    rows = await db.fetch(
+        "jobs.submit",
+        [s.id for s in batch],
+        [s.type for s in batch],
+        [s.payload for s in batch],
+        [s.agent for s in batch],
+        [s.tenant for s in batch],
+        [s.queue_name for s in batch],
+        [s.priority for s in batch],
+        [s.delay_s for s in batch],
+        [s.worker_attempts for s in batch],
+        [s.max_retries for s in batch],
+        [s.timeout_s for s in batch],
+        [s.job_key for s in batch],
+    )
+    return affected(rows)
+
+
+async def finish(db: Database, *, pod_id: UUID, operations: Sequence[Finish]) -> set[UUID]:
+    """End jobs; return those that really ended by these operations, the others have lost their lease."""
+    ordered = sorted(operations, key=lambda op: op.lease.job_id)
+    rows = await db.fetch(
+        "jobs.finish",
+        pod_id,
+        [op.lease.job_id for op in ordered],
+        [op.lease.attempt for op in ordered],
+        [op.lease.task_id for op in ordered],
+        [op.status.value for op in ordered],
+        [op.result for op in ordered],
+        [op.error for op in ordered],
+        [op.code for op in ordered],
+    )
+    return affected(rows)
+
+
+async def settled(db: Database, operations: Sequence[Finish]) -> set[UUID]:
+    """Return the jobs that already ended as these operations asked, under the same attempts."""
+    rows = await db.fetch(
+        "jobs.settled",
+        [op.lease.job_id for op in operations],
+        [op.lease.attempt for op in operations],
+        [op.status.value for op in operations],
+    )
+    return affected(rows)
+
+
+@attrs.frozen(kw_only=True)
+class Cancellation:
+    """What a request to cancel a job did."""
+
+    before: JobStatus
+    after: JobStatus
+    pod_id: UUID | None
+    """The pod that still has to stop it, when `after` is RUNNING."""
+
+
+async def cancel(db: Database, job_id: UUID, *, by: str, reason: str) -> Cancellation:
+    """Cancel a job, or ask the pod that runs it to.
+
+    Raises `NotFoundError`, and `ConflictError` if the job has ended already.
+    """
+    row = await db.fetch_one("jobs.cancel", job_id, by, reason)
+    if row is None:
+        raise NotFoundError(f"job {job_id} does not exist", hint="list them: cortex jobs ls")
+    before = JobStatus(row["before"])
+    if before.is_terminal:
+        raise ConflictError(f"job {job_id} is {before.value} already")
+    return Cancellation(before=before, after=JobStatus(row["after"]), pod_id=row["pod_id"])
+
+
+async def cancel_requests(
+    db: Database, *, pod_id: UUID, job_ids: Sequence[UUID]
+) -> list[tuple[UUID, int]]:
+    """Return (job, attempt) of the pod's jobs that a person wants to end."""
+    rows = await db.fetch("jobs.cancel_requests", pod_id, list(job_ids))
+    return [(row["id"], row["attempt"]) for row in rows]
+
+
+async def ensure_types(db: Database, policies: dict[str, JobPolicy]) -> None:
+    """Write the defaults that `submit_job` uses for these job types."""
+    names = list(policies)
+    await db.fetch(
+        "jobs.ensure_types",
+        names,
+        [policies[name].worker_attempts for name in names],
+        [policies[name].max_retries for name in names],
+        [policies[name].timeout_s for name in names],
+    )
+
+
+async def known_types(db: Database) -> list[str]:
+    """Return every job type that a pod has ever registered."""
+    return [row["name"] for row in await db.fetch("jobs.types")]
+
+
+async def show(db: Database, job_id: UUID) -> dict[str, Any]:
+    """Return one job with its agent, pod and task. Raises `NotFoundError`."""
+    row = await db.fetch_one("jobs.show", job_id)
+    if row is None:
+        raise NotFoundError(f"job {job_id} does not exist", hint="list them: cortex jobs ls")
+    return plain(row)
+
+
+async def find(db: Database, reference: str) -> UUID:
+    """Return the job that an id or the end of one names.
+
+    Raises `NotFoundError`, or `ConflictError` when several recent jobs end so.
+    """
+    text = reference.strip().lstrip("…").lower().replace("-", "")
+    if len(text) == 32:  # noqa: PLR2004 -- hex digits of a UUID
+        try:
+            return UUID(text)
+        except ValueError as error:
+            raise NotFoundError(f"{reference!r} is not a job id") from error
+    if len(text) < 4 or not set(text) <= set("0123456789abcdef"):  # noqa: PLR2004
+        raise NotFoundError(
+            f"{reference!r} is not a job id", hint="give the id or at least its last 4 digits"
+        )
+    rows = await db.fetch("jobs.ids_by_suffix", text)
+    if not rows:
+        raise NotFoundError(f"no job ends with {reference!r}", hint="list them: cortex jobs ls")
+    if len(rows) > 1:
+        raise ConflictError(
+            f"{len(rows)} jobs end with {reference!r}: {', '.join(str(r['id']) for r in rows[:3])}"
+        )
+    found: UUID = rows[0]["id"]
+    return found
+
+
+async def page(
+    db: Database,
+    *,
+    statuses: Sequence[JobStatus] | None = None,
+    types: Sequence[str] | None = None,
+    agent: str | None = None,
+    before: UUID | None = None,
+    limit: int = 50,
+) -> list[dict[str, Any]]:
+    """Return jobs, newest first, older than `before`."""
+    states = [status.value for status in statuses] if statuses else None
+    names = list(types) if types else None
+    return [plain(r) for r in await db.fetch("jobs.list", states, names, agent, before, limit)]
+
+
+async def history(db: Database, job_id: UUID, *, after: int = 0) -> list[dict[str, Any]]:
+    """Return a job's transitions in order, after a history id."""
+    return [plain(row) for row in await db.fetch("jobs.history", job_id, after)]
+
+
+async def attempts(db: Database, job_id: UUID, *, after: int = 0) -> list[dict[str, Any]]:
+    """Return a job's attempts that ended before it did, in order."""
+    return [plain(row) for row in await db.fetch("jobs.attempts", job_id, after)]
+
+
+async def unfinished(db: Database, *, agent: str, payload: dict[str, object]) -> UUID | None:
+    """Return the newest unfinished job of an agent whose payload contains this."""
+    row = await db.fetch_one("jobs.unfinished", agent, orjson.dumps(payload).decode())
+    return row["id"] if row else None
+
+
+async def counts(db: Database, job_ids: Sequence[UUID]) -> dict[JobStatus, int]:
+    """Return how many of these jobs stand in which state."""
+    rows = await db.fetch("jobs.counts", list(job_ids))
+    return {JobStatus(row["status"]): row["count"] for row in rows}
+
+
+_JSON_COLUMNS = frozenset({"checkpoint", "payload", "result", "metadata", "usage", "output", "spec"})
+
+
+def plain(row: Record) -> dict[str, Any]:
+    """Return a row as a dict whose JSON columns are decoded; instants stay aware datetimes."""
+    return {
+        key: orjson.loads(value) if key in _JSON_COLUMNS and value is not None else value
+        for key, value in row.items()
+        if key != "approval_token"
+    }
+
+
+def since_s(row: dict[str, Any], instant: datetime) -> float:
+    """Return the seconds from an instant to the row's `now`, both by the database's clock."""
+    return float((row["now"] - instant).total_seconds())

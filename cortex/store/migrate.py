@@ -1,0 +1,110 @@
+"""Migrations: numbered files of `sql/migrations`, forward only, applied once, in order.
+
+Safe when many pods start at once: they queue up at an advisory lock, and all but the first find
+nothing to do. A schema newer than this code is refused, so that an old pod never runs on it.
+"""
+
+import hashlib
+import re
+from collections.abc import Sequence
+from pathlib import Path
+
+import asyncpg
+import attrs
+
+from cortex.domain.errors import SchemaError
+from cortex.store.database import Profile, Record
+from cortex.store.errors import of_statement
+from cortex.store.queries import SQL_DIR, sql
+
+BOUND_S = 120.0
+_FILE = re.compile(r"(\d{4})_(\w+)\.sql")
+
+
+@attrs.frozen(kw_only=True)
+class Migration:
+    """One file."""
+
+    version: int
+    name: str
+    text: str
+
+    @property
+    def digest(self) -> bytes:
+        """SHA-256 of the file: a landed migration is never edited."""
+        return hashlib.sha256(self.text.encode()).digest()
+
+
+def migrations(folder: Path = SQL_DIR / "migrations") -> list[Migration]:
+    """Return the known migrations in order; their numbers are 1, 2, 3 … without gaps."""
+    found = []
+    for path in sorted(folder.glob("*.sql")):
+        match = _FILE.fullmatch(path.name)
+        if match is None or int(match[1]) != len(found) + 1:
+            raise SchemaError(f"migration {path.name!r} is out of order")
+        found.append(
+            Migration(version=int(match[1]), name=match[2], text=path.read_text("utf-8"))
+        )
+    return found
+
+
+async def migrate(dsn: str, *, known: Sequence[Migration] | None = None) -> list[Migration]:
+    """Bring the schema up to date; return the migrations that were applied now.
+
+    Needs the right to create schemas, and roles unless `cortex_runtime` exists already.
+    Raises `SchemaError` for a schema that is newer than this code or that was edited.
+    """
+    wanted = migrations() if known is None else known
+    connection = await Profile(dsn=dsn, role=None, bound_s=BOUND_S).connect()
+    try:
+        async with connection.transaction():
+            # Waiting for another pod's migration may take as long as that migration takes.
+            await connection.execute(sql("migrations.patience"))
+            await connection.execute(sql("migrations.lock"))
+            await connection.execute(sql("migrations.ensure_table"))
+            applied = await connection.fetch(sql("migrations.applied"))
+            pending = _pending(wanted, applied)
+            for migration in pending:
+                await connection.execute(migration.text)
+                await connection.execute(
+                    sql("migrations.note"), migration.version, migration.name, migration.digest
+                )
+        return pending
+    except (asyncpg.PostgresError, asyncpg.InterfaceError, OSError) as error:
+        raise of_statement(error) from error
+    finally:
+        connection.terminate()
+
+
+async def check(dsn: str) -> None:
+    """Raise `SchemaError` unless the schema is exactly the one that this code knows."""
+    connection = await Profile(dsn=dsn, role=None).connect()
+    try:
+        applied = await connection.fetch(sql("migrations.applied"))
+    except (asyncpg.PostgresError, asyncpg.InterfaceError, OSError) as error:
+        raise of_statement(error) from error
+    finally:
+        connection.terminate()
+    pending = _pending(migrations(), applied)
+    if pending:
+        raise SchemaError(
+            f"the schema is at version {len(applied)}, this code needs {pending[-1].version}",
+            hint="run: cortex migrate",
+        )
+
+
+def _pending(wanted: Sequence[Migration], applied: Sequence[Record]) -> list[Migration]:
+    newest = max((row["version"] for row in applied), default=0)
+    if newest > len(wanted):
+        raise SchemaError(
+            f"the database's schema is at version {newest}, this Cortex knows up to {len(wanted)}",
+            hint="upgrade Cortex on this machine; an old pod must not run on a newer schema",
+        )
+    digests = {row["version"]: row["digest"] for row in applied}
+    for migration in wanted[:newest]:
+        if digests.get(migration.version) != migration.digest:
+            raise SchemaError(
+                f"migration {migration.version} ({migration.name}) is not the one that was applied",
+                hint="a landed migration is never edited: restore the file",
+            )
+    return list(wanted[newest:])

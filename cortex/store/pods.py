@@ -1,0 +1,108 @@
+"""Pods: who is there, who is alive, and which jobs are still theirs."""
+
+from collections.abc import Sequence
+from typing import Any
+from uuid import UUID
+
+import attrs
+
+from cortex.domain.job import Lease
+from cortex.store.database import Database, affected
+from cortex.store.dedicated import Dedicated
+from cortex.store.jobs import plain
+
+
+@attrs.frozen(kw_only=True)
+class Pod:
+    """One run of `cortex up`, as it registers."""
+
+    id: UUID
+    lock_key: int
+    """Key of its session advisory lock: signed 64 bits."""
+    name: str
+    version: str
+    job_types: tuple[str, ...]
+    slots: int
+
+
+@attrs.frozen(kw_only=True)
+class Vitals:
+    """What a pod tells of itself with each heartbeat."""
+
+    state: str
+    loop_lag_ms: float
+    rss_bytes: int
+    hint_latency_ms: float | None
+
+
+@attrs.frozen(kw_only=True)
+class Suspect:
+    """A pod that says it is alive although nobody holds its lock."""
+
+    id: UUID
+    lock_key: int
+    name: str
+
+
+async def register(db: Database, pod: Pod) -> None:
+    """Enter a pod; repeating it changes nothing."""
+    await db.fetch(
+        "pods.register", pod.id, pod.lock_key, pod.name, pod.version, list(pod.job_types), pod.slots
+    )
+
+
+async def lock(session: Dedicated, lock_key: int) -> bool:
+    """Take the pod's session lock on its own connection; False while another session holds it."""
+    rows = await session.fetch("pods.lock", lock_key)
+    return bool(rows[0]["held"])
+
+
+async def beat(
+    session: Dedicated, *, pod_id: UUID, leases: Sequence[Lease], vitals: Vitals
+) -> set[UUID]:
+    """Write one heartbeat for a pod and all its jobs; return the jobs that are still its own."""
+    ordered = sorted(leases, key=lambda lease: lease.job_id)
+    rows = await session.fetch(
+        "pods.beat",
+        pod_id,
+        [lease.job_id for lease in ordered],
+        [lease.attempt for lease in ordered],
+        vitals.state,
+        vitals.loop_lag_ms,
+        vitals.rss_bytes,
+        vitals.hint_latency_ms,
+    )
+    return affected(rows)
+
+
+async def leave(db: Database, pod_id: UUID) -> None:
+    """Mark a pod as gone in order."""
+    await db.fetch("pods.leave", pod_id)
+
+
+async def without_lock(
+    db: Database, *, looking: UUID, settle_s: float
+) -> list[Suspect]:
+    """Return pods whose lock nobody holds; none within `settle_s` of the server's start."""
+    rows = await db.fetch("pods.without_lock", looking, settle_s)
+    return [Suspect(id=r["id"], lock_key=r["lock_key"], name=r["name"]) for r in rows]
+
+
+async def retire_silent(db: Database, *, silent_s: float) -> None:
+    """Mark pods dead that were silent for so long and own nothing."""
+    await db.fetch("pods.retire_silent", silent_s)
+
+
+async def page(db: Database, *, ended: int = 0) -> list[dict[str, Any]]:
+    """Return the living pods, then the newest ended ones."""
+    return [plain(row) for row in await db.fetch("pods.list", ended)]
+
+
+async def live_types(db: Database) -> list[str]:
+    """Return the job types that ready pods can run."""
+    return [row["name"] for row in await db.fetch("pods.live_types")]
+
+
+async def probe(db: Database, *, channel: str) -> None:
+    """Notify a channel, to measure whether notifications arrive."""
+    await db.fetch("pods.probe", channel, "")

@@ -1,0 +1,63 @@
+"""Steps: the append-only checkpoints of a job."""
+
+from collections.abc import Sequence
+from typing import Any
+from uuid import UUID
+
+import orjson
+
+from cortex.domain.job import NumberedStep, Step
+from cortex.domain.usage import Usage
+from cortex.store.database import Database, affected
+from cortex.store.jobs import plain
+
+
+async def commit(db: Database, *, pod_id: UUID, operations: Sequence[NumberedStep]) -> set[UUID]:
+    """Append one step to each of several jobs; return the jobs whose step counts.
+
+    No two operations may be of one job. Repeating it changes nothing and returns the same.
+    """
+    ordered = sorted(operations, key=lambda op: op.step.lease.job_id)
+    rows = await db.fetch(
+        "steps.commit",
+        pod_id,
+        [op.step.lease.job_id for op in ordered],
+        [op.step.lease.attempt for op in ordered],
+        [op.seq for op in ordered],
+        [op.step.kind.value for op in ordered],
+        [op.step.key for op in ordered],
+        [op.step.digest for op in ordered],
+        [op.step.duration_s for op in ordered],
+        [op.step.cost_usd for op in ordered],
+        [op.step.usage for op in ordered],
+        [op.step.output for op in ordered],
+        [op.head for op in ordered],
+    )
+    return affected(rows, "job_id")
+
+
+async def of_job(db: Database, job_id: UUID) -> list[Step]:
+    """Return every committed step of a job in order, outputs included."""
+    return [
+        Step(
+            seq=row["seq"],
+            key=row["key"],
+            digest=row["digest"],
+            output=row["output"],
+            usage=None if row["usage"] is None else Usage.from_json(orjson.loads(row["usage"])),
+            cost_usd=row["cost_usd"],
+        )
+        for row in await db.fetch("steps.of_job", job_id)
+    ]
+
+
+async def page(
+    db: Database, job_id: UUID, *, after: int = 0, limit: int = 1000
+) -> list[dict[str, Any]]:
+    """Return steps after a position, without outputs, for people."""
+    return [plain(row) for row in await db.fetch("steps.page", job_id, after, limit)]
+
+
+async def outputs(db: Database, job_id: UUID) -> list[dict[str, Any]]:
+    """Return every step of a job with its output decoded, for people and machines."""
+    return [plain(row) for row in await db.fetch("steps.of_job", job_id)]

@@ -1,0 +1,97 @@
+"""Tasks of the worker queue: claiming, releasing, and taking them from dead or silent pods."""
+
+from collections.abc import Sequence
+from uuid import UUID
+
+import attrs
+
+from cortex.domain.job import Claim, Lease, Release
+from cortex.store.database import Database, Record, affected
+
+PROMOTE_BATCH = 500
+
+
+async def promote(db: Database) -> int:
+    """Make due tasks and the next ones of idle named queues ready; return how many, at most 1000."""
+    row = await db.fetch_one("tasks.promote", PROMOTE_BATCH)
+    return row["count"] if row else 0
+
+
+async def claim(db: Database, *, pod_id: UUID, types: Sequence[str], limit: int) -> list[Claim]:
+    """Give up to `limit` ready tasks to a pod, each under a new attempt.
+
+    After `OutcomeUnknownError` the pod may own jobs that it does not know of: see `adopt`.
+    """
+    return [_claim(row) for row in await db.fetch("tasks.claim", pod_id, list(types), limit)]
+
+
+async def adopt(db: Database, *, pod_id: UUID, known: Sequence[UUID]) -> list[Claim]:
+    """Return the claims of a pod beyond those of the jobs that it knows."""
+    return [_claim(row) for row in await db.fetch("tasks.adopt", pod_id, list(known))]
+
+
+async def release(db: Database, *, pod_id: UUID, operations: Sequence[Release]) -> set[UUID]:
+    """End attempts but not their jobs; return the jobs released, the others have lost their lease."""
+    ordered = sorted(operations, key=lambda op: op.lease.job_id)
+    rows = await db.fetch(
+        "tasks.release",
+        pod_id,
+        [op.lease.job_id for op in ordered],
+        [op.lease.attempt for op in ordered],
+        [op.lease.task_id for op in ordered],
+        [0 if op.is_counted else 1 for op in ordered],
+        [op.delay_s for op in ordered],
+        [op.outcome for op in ordered],
+        [op.error for op in ordered],
+    )
+    return affected(rows)
+
+
+@attrs.frozen(kw_only=True)
+class Takeover:
+    """What was taken from a dead pod."""
+
+    is_dead: bool
+    """Its lock was free at this third look; if not, nothing was touched."""
+    is_done: bool
+    """Nothing is left to take, and the pod is marked dead."""
+    freed_count: int
+    poison_count: int
+
+
+async def take_over(
+    db: Database, *, pod_id: UUID, lock_key: int, deaths_max: int, limit: int
+) -> Takeover:
+    """Free a dead pod's jobs for the others, without counting the attempt against them."""
+    row = await db.fetch_one("tasks.take_over", pod_id, lock_key, deaths_max, limit)
+    if row is None:
+        raise AssertionError("tasks.take_over always returns one row")
+    return Takeover(
+        is_dead=row["is_dead"],
+        is_done=row["is_done"],
+        freed_count=row["freed_count"],
+        poison_count=row["poison_count"],
+    )
+
+
+async def sweep(db: Database, *, silent_s: float, limit: int) -> tuple[int, int]:
+    """Free jobs whose pod has been silent for so long; return how many were freed and how many failed."""
+    row = await db.fetch_one("tasks.sweep", silent_s, limit)
+    return (row["freed_count"], row["failed_count"]) if row else (0, 0)
+
+
+def _claim(row: Record) -> Claim:
+    return Claim(
+        lease=Lease(row["id"], row["attempt"], row["task_id"]),
+        type=row["type"],
+        payload=row["payload"],
+        agent_id=row["agent_id"],
+        agent_version=row["agent_version"],
+        attempts_spent=row["attempts_spent"],
+        max_attempts=row["max_attempts"],
+        is_queued=row["is_queued"],
+        has_steps=row["has_steps"],
+        cancel_requested=row["cancel_requested"],
+        left_s=row["left_s"],
+        timeout_s=row["timeout_s"],
+    )

@@ -1,0 +1,34 @@
+-- name: apply
+-- Adds a version of an agent unless its newest is the same. $1 id for a new agent, $2 name, $3 specification,
+-- $4 SHA-256 of it, $5 who. Locks: the agent's row. Returns version and whether it is new.
+WITH agent AS (
+    INSERT INTO cortex.agent AS a (id, name, version) VALUES ($1, $2, 1)
+    ON CONFLICT (name) DO UPDATE SET version = a.version + CASE WHEN EXISTS (
+        SELECT FROM cortex.agent_version v
+        WHERE v.agent_id = a.id AND v.version = a.version AND v.digest = $4) THEN 0 ELSE 1 END
+    RETURNING a.id, a.version
+), added AS (
+    INSERT INTO cortex.agent_version (agent_id, version, spec, digest, applied_by)
+    SELECT id, version, $3::jsonb, $4, $5 FROM agent
+    ON CONFLICT (agent_id, version) DO NOTHING
+    RETURNING version
+)
+SELECT agent.version, EXISTS (SELECT FROM added) AS is_new FROM agent;
+
+-- name: version
+-- One version of an agent. $1 agent id, $2 version.
+SELECT a.name, v.spec FROM cortex.agent_version v JOIN cortex.agent a ON a.id = v.agent_id
+WHERE v.agent_id = $1 AND v.version = $2;
+
+-- name: list
+-- Agents with their newest versions, by name. $1 after name, $2 limit.
+SELECT a.name, a.version, v.spec, v.applied_by, v.applied_at, cortex.now() AS now
+FROM cortex.agent a JOIN cortex.agent_version v ON v.agent_id = a.id AND v.version = a.version
+WHERE a.name > $1 ORDER BY a.name LIMIT $2;
+
+-- name: show
+-- Versions of an agent, newest first. $1 name, $2 version or null for all.
+SELECT a.name, v.version, v.spec, v.applied_by, v.applied_at, cortex.now() AS now
+FROM cortex.agent a JOIN cortex.agent_version v ON v.agent_id = a.id
+WHERE a.name = $1 AND ($2::int IS NULL OR v.version = $2)
+ORDER BY v.version DESC LIMIT 100;

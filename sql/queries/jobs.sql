@@ -1,0 +1,128 @@
+-- name: submit
+-- Submits a batch; returns the ids that were new. Arrays of equal length, see cortex.submit_jobs;
+-- $8 delays in seconds from now or null.
+SELECT cortex.submit_jobs($1::uuid[], $2::text[], $3::jsonb[], $4::text[], $5::text[], $6::text[], $7::int[],
+                          (SELECT array_agg(cortex.now() + d.delay_s * interval '1 second' ORDER BY d.n)
+                           FROM unnest($8::float8[]) WITH ORDINALITY AS d(delay_s, n)), $9::int[], $10::int[], $11::int[], $12::text[]) AS id;
+
+-- name: finish
+-- Ends jobs: deletes their tasks and writes their terminal states, for attempts that still own them.
+-- $1 pod id; per job: $2 ids (ordered), $3 attempts, $4 task ids, $5 states, $6 results, $7 error messages,
+-- $8 error codes. Locks: tasks, then jobs. Returns the jobs that ended.
+WITH ended AS (
+    SELECT * FROM unnest($2::uuid[], $3::int[], $4::bigint[], $5::cortex.job_status[], $6::jsonb[], $7::text[],
+                         $8::text[])
+        AS e(job_id, attempt, task_id, status, result, error, code)
+), gone AS (
+    DELETE FROM cortex_worker.task t USING ended e
+    WHERE t.id = e.task_id AND t.attempt = e.attempt AND t.locked_by = $1
+    RETURNING e.*
+)
+UPDATE cortex.job j
+SET status = g.status, result = g.result, error_message = g.error, error_code = g.code, worker_job_id = NULL
+FROM gone g
+WHERE j.id = g.job_id AND j.attempt = g.attempt AND j.status::text = 'RUNNING'
+RETURNING j.id;
+
+-- name: settled
+-- Which attempts already ended as asked: for writes whose reply was lost. $1 ids, $2 attempts, $3 states.
+SELECT j.id FROM cortex.job j
+JOIN unnest($1::uuid[], $2::int[], $3::cortex.job_status[]) AS e(job_id, attempt, status) ON j.id = e.job_id
+WHERE j.attempt = e.attempt AND j.status = e.status;
+
+-- name: cancel
+-- Cancels a job that no pod runs; of a running one asks its pod. $1 id, $2 who, $3 why.
+-- Locks: the task, then the job. Returns the state before and the state after.
+WITH task AS MATERIALIZED (
+    SELECT id, state FROM cortex_worker.task WHERE job_id = $1 FOR UPDATE
+), before AS MATERIALIZED (
+    SELECT id, status FROM cortex.job WHERE id = $1 AND (SELECT count(*) FROM task) >= 0 FOR UPDATE
+), gone AS (
+    DELETE FROM cortex_worker.task t USING task WHERE t.id = task.id AND task.state <> 'LOCKED'
+), after AS (
+    UPDATE cortex.job j
+    SET cancel_requested_at = coalesce(j.cancel_requested_at, cortex.now()),
+        cancelled_by = coalesce(j.cancelled_by, $2), cancel_reason = coalesce(j.cancel_reason, $3),
+        status = CASE WHEN held.is_locked THEN j.status ELSE 'CANCELLED' END,
+        worker_job_id = CASE WHEN held.is_locked THEN j.worker_job_id END,
+        next_retry_at = CASE WHEN held.is_locked THEN j.next_retry_at END,
+        approval_token = CASE WHEN held.is_locked THEN j.approval_token END
+    FROM before, (SELECT EXISTS (SELECT FROM task WHERE state = 'LOCKED') AS is_locked) held
+    WHERE j.id = before.id AND before.status NOT IN ('COMPLETED', 'FAILED', 'CANCELLED')
+    RETURNING j.status, j.pod_id
+), hinted AS (
+    SELECT pg_notify('cortex_control', after.pod_id::text) FROM after WHERE after.status = 'RUNNING'
+)
+SELECT before.status AS before, coalesce(after.status, before.status) AS after, after.pod_id,
+       (SELECT count(*) FROM hinted) AS hint_count
+FROM before LEFT JOIN after ON true;
+
+-- name: cancel_requests
+-- Jobs of a pod that a person wants to end. $1 pod id, $2 ids of its jobs.
+SELECT id, attempt FROM cortex.job
+WHERE id = ANY ($2::uuid[]) AND pod_id = $1 AND status = 'RUNNING' AND cancel_requested_at IS NOT NULL;
+
+-- name: show
+-- One job in full. $1 id.
+SELECT j.*, a.name AS agent, p.name AS pod, t.state::text AS task_state, t.attempts_spent, t.run_at AS task_run_at,
+       cortex.now() AS now
+FROM cortex.job j
+LEFT JOIN cortex.agent a ON a.id = j.agent_id
+LEFT JOIN cortex.pod p ON p.id = j.pod_id
+LEFT JOIN cortex_worker.task t ON t.id = j.worker_job_id
+WHERE j.id = $1;
+
+-- name: ids_by_suffix
+-- Jobs whose id ends as given, newest first, among the newest 100,000. $1 suffix in lower case without dashes.
+SELECT id FROM (SELECT id FROM cortex.job ORDER BY id DESC LIMIT 100000) recent
+WHERE replace(id::text, '-', '') LIKE '%' || $1 LIMIT 10;
+
+-- name: list
+-- Newest jobs first. $1 states or null, $2 types or null, $3 agent name or null, $4 before id or null, $5 limit.
+SELECT j.id, j.type, j.status, j.attempt, j.retry_count, j.max_retries, j.checkpoint, j.created_at, j.started_at,
+       j.finished_at, j.next_retry_at, j.heartbeat_at, j.error_message, a.name AS agent, p.name AS pod,
+       cortex.now() AS now
+FROM cortex.job j
+LEFT JOIN cortex.agent a ON a.id = j.agent_id
+LEFT JOIN cortex.pod p ON p.id = j.pod_id
+WHERE ($1::cortex.job_status[] IS NULL OR j.status = ANY ($1))
+  AND ($2::text[] IS NULL OR j.type = ANY ($2))
+  AND ($3::text IS NULL OR j.agent_id = (SELECT id FROM cortex.agent WHERE name = $3))
+  AND ($4::uuid IS NULL OR j.id < $4)
+ORDER BY j.id DESC LIMIT $5;
+
+-- name: history
+-- Transitions of a job in order, after a position. $1 job id, $2 after history id.
+SELECT h.id, h.previous, h.new, h.attempt, h.at, h.metadata, p.name AS pod
+FROM cortex.job_history h LEFT JOIN cortex.pod p ON p.id = h.pod_id
+WHERE h.job_id = $1 AND h.id > $2 ORDER BY h.id;
+
+-- name: attempts
+-- Attempts of a job that ended before it did, after an attempt. $1 job id, $2 after attempt.
+SELECT a.attempt, a.outcome, a.ended_at, a.due_at, a.error, p.name AS pod
+FROM cortex.job_attempt a LEFT JOIN cortex.pod p ON p.id = a.pod_id
+WHERE a.job_id = $1 AND a.attempt > $2 ORDER BY a.attempt;
+
+-- name: unfinished
+-- The newest unfinished job of an agent whose payload contains the given object. $1 agent name, $2 object.
+SELECT j.id FROM cortex.job j JOIN cortex.agent a ON a.id = j.agent_id
+WHERE a.name = $1 AND j.payload @> $2::jsonb AND j.finished_at IS NULL
+ORDER BY j.created_at DESC LIMIT 1;
+
+-- name: counts
+-- How many of the given jobs stand in which state. $1 ids.
+SELECT status, count(*) AS count FROM cortex.job WHERE id = ANY ($1::uuid[]) GROUP BY status;
+
+-- name: ensure_types
+-- Writes the defaults of the job types that a pod knows. $1 names, $2 worker attempts, $3 retries, $4 time-outs.
+INSERT INTO cortex.job_type AS t (name, worker_attempts, max_retries, timeout_s)
+SELECT * FROM unnest($1::text[], $2::int[], $3::int[], $4::int[]) AS k(name, worker_attempts, max_retries, timeout_s)
+ORDER BY name
+ON CONFLICT (name) DO UPDATE
+SET worker_attempts = excluded.worker_attempts, max_retries = excluded.max_retries, timeout_s = excluded.timeout_s
+WHERE (t.worker_attempts, t.max_retries, t.timeout_s)
+      IS DISTINCT FROM (excluded.worker_attempts, excluded.max_retries, excluded.timeout_s);
+
+-- name: types
+-- Every job type that a pod has ever registered.
+SELECT name FROM cortex.job_type ORDER BY name;

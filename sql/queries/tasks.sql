@@ -1,0 +1,189 @@
+-- name: promote
+-- Makes due LATER tasks, and the next task of each idle named queue, ready to be claimed.
+-- $1 limit. Locks: the promoted tasks, skipping locked ones. Returns how many became ready.
+WITH RECURSIVE later AS MATERIALIZED (
+    SELECT id FROM cortex_worker.task
+    WHERE state = 'LATER' AND run_at <= cortex.now()
+    ORDER BY run_at LIMIT $1 FOR UPDATE SKIP LOCKED
+), queue AS (
+    -- Walks the distinct names of the queues by index, one probe a name.
+    (SELECT queue_name FROM cortex_worker.task WHERE state = 'QUEUED' ORDER BY queue_name LIMIT 1)
+    UNION ALL
+    SELECT (SELECT t.queue_name FROM cortex_worker.task t
+            WHERE t.state = 'QUEUED' AND t.queue_name > q.queue_name
+            ORDER BY t.queue_name LIMIT 1)
+    FROM queue q WHERE q.queue_name IS NOT NULL
+), idle AS MATERIALIZED (
+    SELECT q.queue_name FROM queue q
+    WHERE q.queue_name IS NOT NULL AND NOT EXISTS (
+        SELECT FROM cortex_worker.task t
+        WHERE t.queue_name = q.queue_name AND t.state IN ('READY', 'LOCKED'))
+    LIMIT $1
+), head AS MATERIALIZED (
+    SELECT t.id FROM idle CROSS JOIN LATERAL (
+        SELECT id FROM cortex_worker.task
+        WHERE state = 'QUEUED' AND queue_name = idle.queue_name AND run_at <= cortex.now()
+        ORDER BY priority, run_at, id LIMIT 1 FOR UPDATE SKIP LOCKED) t
+), ready AS (
+    UPDATE cortex_worker.task t SET state = 'READY'
+    FROM (SELECT id FROM later UNION ALL SELECT id FROM head) due
+    WHERE t.id = due.id
+    RETURNING t.id
+)
+SELECT count(*) FROM ready;
+
+-- name: claim
+-- Gives ready tasks of the known types to a pod and moves their jobs to RUNNING under a new attempt.
+-- $1 pod id, $2 job types, $3 limit. Locks: tasks (ordered, skipping locked), then their jobs.
+WITH due AS MATERIALIZED (
+    SELECT t.id FROM unnest($2::text[]) AS known(task) CROSS JOIN LATERAL (
+        SELECT id, priority, run_at FROM cortex_worker.task
+        WHERE task = known.task AND state = 'READY'
+        ORDER BY priority, run_at, id LIMIT $3 FOR UPDATE SKIP LOCKED) t
+    ORDER BY t.priority, t.run_at, t.id LIMIT $3
+), claimed AS (
+    UPDATE cortex_worker.task t
+    SET state = 'LOCKED', locked_by = $1, locked_at = cortex.now(),
+        attempt = t.attempt + 1, attempts_spent = t.attempts_spent + 1
+    FROM due WHERE t.id = due.id
+    RETURNING t.id, t.job_id, t.attempt, t.attempts_spent, t.max_attempts
+), running AS (
+    UPDATE cortex.job j
+    SET status = 'RUNNING', attempt = c.attempt, pod_id = $1, heartbeat_at = cortex.now(),
+        started_at = coalesce(j.started_at, cortex.now()), next_retry_at = NULL
+    FROM claimed c WHERE j.id = c.job_id
+    RETURNING j.id, j.type, j.attempt, c.id AS task_id, c.attempts_spent, c.max_attempts, j.payload,
+              j.agent_id, j.agent_version, j.cancel_requested_at IS NOT NULL AS cancel_requested, j.queue_name IS NOT NULL AS is_queued,
+              j.checkpoint <> '{}' AS has_steps,
+              greatest(0, j.timeout_s - extract(epoch FROM cortex.now() - j.started_at))::float8 AS left_s,
+              j.timeout_s
+)
+SELECT * FROM running;
+
+-- name: adopt
+-- What a pod owns beyond the jobs that it knows of: the claims of a statement whose reply was lost.
+-- $1 pod id, $2 ids of the jobs that it knows. Locks: none.
+SELECT j.id, j.type, j.attempt, t.id AS task_id, t.attempts_spent, t.max_attempts, j.payload,
+       j.agent_id, j.agent_version, j.cancel_requested_at IS NOT NULL AS cancel_requested, j.queue_name IS NOT NULL AS is_queued,
+       j.checkpoint <> '{}' AS has_steps,
+       greatest(0, j.timeout_s - extract(epoch FROM cortex.now() - j.started_at))::float8 AS left_s,
+       j.timeout_s
+FROM cortex.job j JOIN cortex_worker.task t ON t.job_id = j.id
+WHERE j.status = 'RUNNING' AND j.pod_id = $1 AND t.locked_by = $1 AND j.id <> ALL ($2::uuid[]);
+
+-- name: release
+-- Ends attempts without ending their jobs: the tasks wait for another pod.
+-- $1 pod id; per attempt: $2 job ids (ordered), $3 attempts, $4 task ids, $5 attempts to give back (0 or 1),
+-- $6 delays in seconds, $7 outcomes, $8 errors. Locks: tasks, then jobs. Returns the jobs released.
+WITH ended AS (
+    SELECT * FROM unnest($2::uuid[], $3::int[], $4::bigint[], $5::int[], $6::float8[], $7::text[], $8::text[])
+        AS e(job_id, attempt, task_id, given_back, delay_s, outcome, error)
+), freed AS (
+    UPDATE cortex_worker.task t
+    SET locked_by = NULL, locked_at = NULL, attempts_spent = t.attempts_spent - e.given_back,
+        run_at = cortex.now() + e.delay_s * interval '1 second',
+        state = (CASE WHEN t.queue_name IS NOT NULL THEN 'QUEUED'
+                      WHEN e.delay_s > 0 THEN 'LATER' ELSE 'READY' END)::cortex_worker.task_state
+    FROM ended e
+    WHERE t.id = e.task_id AND t.attempt = e.attempt AND t.locked_by = $1
+    RETURNING e.job_id, e.attempt, e.outcome, e.error, t.run_at
+), released AS (
+    UPDATE cortex.job j SET pod_id = NULL, heartbeat_at = NULL, pod_deaths = 0
+    FROM freed f
+    WHERE j.id = f.job_id AND j.attempt = f.attempt AND j.status::text = 'RUNNING'
+    RETURNING j.id, f.attempt, f.outcome, f.error, f.run_at
+), noted AS (
+    INSERT INTO cortex.job_attempt (job_id, attempt, pod_id, outcome, due_at, error)
+    SELECT id, attempt, $1, outcome, run_at, error FROM released
+), hinted AS (
+    SELECT pg_notify('cortex_task', 'queued') FROM (SELECT FROM released WHERE run_at <= cortex.now() LIMIT 1) r
+)
+SELECT id FROM released LEFT JOIN hinted ON true;
+
+-- name: take_over
+-- Takes the jobs from a dead pod: frees them for others, fails the ones that were there at too many deaths.
+-- $1 dead pod id, $2 its lock key, $3 pod deaths in a row that make a job poison, $4 limit.
+-- Locks: the dead pod's advisory lock to the end of the statement, tasks (skipping locked), then jobs.
+WITH dead AS MATERIALIZED (
+    SELECT p.id FROM cortex.pod p
+    WHERE p.id = $1 AND p.state IN ('READY', 'DRAINING') AND pg_try_advisory_xact_lock($2)
+), held AS MATERIALIZED (
+    SELECT t.id, t.job_id, t.attempt, j.pod_deaths + 1 >= $3 AS poison
+    FROM dead
+    JOIN cortex.job j ON j.status = 'RUNNING' AND j.pod_id = dead.id
+    JOIN cortex_worker.task t ON t.id = j.worker_job_id AND t.locked_by = dead.id AND t.attempt = j.attempt
+    ORDER BY t.id LIMIT $4
+    FOR UPDATE OF t SKIP LOCKED
+), freed AS (
+    UPDATE cortex_worker.task t
+    SET locked_by = NULL, locked_at = NULL, run_at = cortex.now(),
+        attempts_spent = greatest(0, t.attempts_spent - 1),
+        state = (CASE WHEN t.queue_name IS NULL THEN 'READY' ELSE 'QUEUED' END)::cortex_worker.task_state
+    FROM held WHERE t.id = held.id AND NOT held.poison
+), spent AS (
+    DELETE FROM cortex_worker.task t USING held WHERE t.id = held.id AND held.poison
+), moved AS (
+    UPDATE cortex.job j
+    SET pod_deaths = j.pod_deaths + 1, heartbeat_at = NULL,
+        pod_id = CASE WHEN held.poison THEN j.pod_id END,
+        status = CASE WHEN held.poison THEN 'FAILED' ELSE j.status END,
+        worker_job_id = CASE WHEN held.poison THEN NULL ELSE j.worker_job_id END,
+        error_code = CASE WHEN held.poison THEN 'poison' END,
+        error_message = CASE WHEN held.poison THEN
+            format('it was running in %s pods in a row when they died', j.pod_deaths + 1) END
+    FROM held WHERE j.id = held.job_id AND j.attempt = held.attempt AND j.status::text = 'RUNNING'
+    RETURNING j.id, held.attempt, held.poison
+), noted AS (
+    INSERT INTO cortex.job_attempt (job_id, attempt, pod_id, outcome, due_at)
+    SELECT id, attempt, $1, 'pod_died', cortex.now() FROM moved WHERE NOT poison
+), buried AS (
+    UPDATE cortex.pod SET state = 'DEAD', ended_at = cortex.now(), running = 0
+    FROM dead WHERE pod.id = dead.id AND (SELECT count(*) FROM held) < $4
+    RETURNING pod.id
+), hinted AS (
+    SELECT pg_notify('cortex_task', 'queued') FROM (SELECT FROM moved WHERE NOT poison LIMIT 1) m
+)
+SELECT (SELECT count(*) FROM dead) = 1 AS is_dead,
+       (SELECT count(*) FROM buried) = 1 AS is_done,
+       (SELECT count(*) FROM moved WHERE NOT poison) AS freed_count,
+       (SELECT count(*) FROM moved WHERE poison) AS poison_count,
+       (SELECT count(*) FROM hinted) AS hint_count;
+
+-- name: sweep
+-- Frees jobs whose pod has been silent for too long, oldest first; fails those whose attempts are spent.
+-- $1 seconds of silence, $2 limit. Locks: tasks (skipping locked), then jobs.
+WITH stale AS MATERIALIZED (
+    SELECT t.id, t.job_id, t.attempt, j.pod_id, j.heartbeat_at, t.attempts_spent >= t.max_attempts AS spent
+    FROM cortex.job j
+    JOIN cortex_worker.task t ON t.id = j.worker_job_id AND t.state = 'LOCKED' AND t.attempt = j.attempt
+    WHERE j.status = 'RUNNING' AND j.heartbeat_at < cortex.now() - $1::float8 * interval '1 second'
+    ORDER BY j.heartbeat_at LIMIT $2
+    FOR UPDATE OF t SKIP LOCKED
+), freed AS (
+    UPDATE cortex_worker.task t
+    SET locked_by = NULL, locked_at = NULL, run_at = cortex.now(),
+        state = (CASE WHEN t.queue_name IS NULL THEN 'READY' ELSE 'QUEUED' END)::cortex_worker.task_state
+    FROM stale WHERE t.id = stale.id AND NOT stale.spent
+), deleted AS (
+    DELETE FROM cortex_worker.task t USING stale WHERE t.id = stale.id AND stale.spent
+), moved AS (
+    UPDATE cortex.job j
+    SET heartbeat_at = NULL,
+        pod_id = CASE WHEN stale.spent THEN j.pod_id END,
+        status = CASE WHEN stale.spent THEN 'FAILED' ELSE j.status END,
+        worker_job_id = CASE WHEN stale.spent THEN NULL ELSE j.worker_job_id END,
+        error_code = CASE WHEN stale.spent THEN 'lease_expired' END,
+        error_message = CASE WHEN stale.spent THEN format(
+            'its pod fell silent in attempt %s, the last one allowed; last heartbeat %s',
+            stale.attempt, to_char(stale.heartbeat_at AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS"Z"')) END
+    FROM stale WHERE j.id = stale.job_id AND j.attempt = stale.attempt AND j.status::text = 'RUNNING'
+    RETURNING j.id, stale.attempt, stale.pod_id, stale.spent
+), noted AS (
+    INSERT INTO cortex.job_attempt (job_id, attempt, pod_id, outcome, due_at)
+    SELECT id, attempt, pod_id, 'lease_expired', cortex.now() FROM moved WHERE NOT spent
+), hinted AS (
+    SELECT pg_notify('cortex_task', 'queued') FROM (SELECT FROM moved WHERE NOT spent LIMIT 1) m
+)
+SELECT (SELECT count(*) FROM moved WHERE NOT spent) AS freed_count,
+       (SELECT count(*) FROM moved WHERE spent) AS failed_count,
+       (SELECT count(*) FROM hinted) AS hint_count;

@@ -1,0 +1,92 @@
+"""Fixtures of the whole test suite: real Postgres databases and servers."""
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from cortex.store.embedded_locks import FileLock
+from tests.support.postgres import SharedPostgres, make_home, make_run_dir, remove_servers
+from tests.support.private_postgres import PrivatePostgres, bindirs, copy_of_original
+
+RUN_DIR = "CORTEX_TEST_RUN_DIR"  # the xdist workers inherit it
+RUN_LOCK = pytest.StashKey[FileLock]()
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    if not _is_worker(config):
+        run_dir, config.stash[RUN_LOCK] = make_run_dir()
+        os.environ[RUN_DIR] = str(run_dir)
+
+
+def pytest_unconfigure(config: pytest.Config) -> None:
+    if not _is_worker(config):
+        remove_servers(Path(os.environ.pop(RUN_DIR)))
+        config.stash[RUN_LOCK].close()
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """Run a test that is marked `postgres_versions` once for each Postgres at hand."""
+    if metafunc.definition.get_closest_marker("postgres_versions"):
+        metafunc.parametrize("bindir", bindirs(), ids=str, indirect=True)
+
+
+@pytest.fixture(scope="session")
+def run_dir() -> Path:
+    """The directory of this run, which any system user may pass."""
+    return Path(os.environ[RUN_DIR])
+
+
+@pytest.fixture(scope="session")
+def shared_postgres(run_dir: Path) -> Iterator[SharedPostgres]:
+    """The run's server. No test may stop or reconfigure it: see `private_postgres`."""
+    server = SharedPostgres(run_dir)
+    yield server
+    server.release()
+
+
+@pytest.fixture
+def database(shared_postgres: SharedPostgres) -> Iterator[str]:
+    """The DSN of a database of the test's own with the current schema and no rows."""
+    dsn = shared_postgres.create_migrated()
+    yield dsn
+    shared_postgres.drop(dsn)
+
+
+@pytest.fixture
+def empty_database(shared_postgres: SharedPostgres) -> Iterator[str]:
+    """The DSN of a database of the test's own without a schema."""
+    dsn = shared_postgres.create_empty()
+    yield dsn
+    shared_postgres.drop(dsn)
+
+
+@pytest.fixture
+def bindir(request: pytest.FixtureRequest) -> Path:
+    """The programs of the Postgres under test: the first one unless the test is marked."""
+    chosen: Path = getattr(request, "param", None) or bindirs()[0]
+    return chosen
+
+
+@pytest.fixture
+def private_postgres(run_dir: Path, bindir: Path) -> Iterator[PrivatePostgres]:
+    """A running server of the test's own, without a schema, to be stopped and killed at will."""
+    home = copy_of_original(run_dir, bindir=bindir)
+    server = PrivatePostgres(home, bindir=bindir)
+    server.start()
+    yield server
+    remove_servers(home)
+
+
+@pytest.fixture
+def server_home(run_dir: Path) -> Iterator[Path]:
+    """An empty directory that a server's system user may pass, unlike `tmp_path`."""
+    home = make_home(run_dir)
+    yield home
+    remove_servers(home)
+
+
+def _is_worker(config: pytest.Config) -> bool:
+    """Whether this is a worker of xdist and not the process that a person started."""
+    return hasattr(config, "workerinput")

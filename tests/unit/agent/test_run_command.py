@@ -1,0 +1,53 @@
+"""run_command: the tool around the child process."""
+
+from typing import Any
+
+import pytest
+
+from cortex.agent.tool import ToolContext, ToolInputError
+from cortex.agent.tools.run_command import run_command
+from cortex.domain.errors import InvalidValueError, RejectedError
+
+
+async def call(context: ToolContext, *argv: str, **given: object) -> Any:
+    return await run_command.call(context, {"argv": list(argv), **given})
+
+
+async def test_a_program_runs_in_the_folder_without_a_shell(context: ToolContext) -> None:
+    (context.workspace / "f").touch()
+    done = await call(context, "ls", "f", "*; $HOME")
+    assert done["exit_code"] != 0
+    assert done["stdout"] == "f\n"
+    assert "*; $HOME" in done["stderr"]
+
+
+async def test_no_secret_is_passed_on(
+    context: ToolContext, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("ANTHROPIC_API_KEY", "GITHUB_TOKEN", "CORTEX_DSN", "PGPASSWORD", "PATH_KEY"):
+        monkeypatch.setenv(name, "canary")
+    monkeypatch.setenv("LC_ALL", "C")
+    done = await call(context, "env")
+    assert "canary" not in done["stdout"]
+    assert "LC_ALL=C" in done["stdout"].splitlines()
+    assert any(line.startswith("PATH=") for line in done["stdout"].splitlines())
+
+
+async def test_a_time_out_is_told_with_the_output_so_far(context: ToolContext) -> None:
+    done = await call(context, "sh", "-c", "echo begun; exec sleep 1000", timeout=0.5)
+    assert done["timed_out"] is True
+    assert done["stdout"] == "begun\n"
+
+
+async def test_a_program_that_is_not_there_is_named(context: ToolContext) -> None:
+    with pytest.raises(RejectedError, match="'no-such-program' cannot be started: No such file"):
+        await call(context, "no-such-program")
+
+
+async def test_nonsense_is_refused(context: ToolContext) -> None:
+    with pytest.raises(InvalidValueError, match="argv"):
+        await call(context)
+    with pytest.raises(InvalidValueError, match="timeout 600"):
+        await call(context, "true", timeout=600)
+    with pytest.raises(ToolInputError, match="argv must be a list"):
+        await run_command.call(context, {"argv": "ls -l"})

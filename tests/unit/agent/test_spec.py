@@ -1,0 +1,188 @@
+"""Agent specs: what YAML gives, what the database stores, and errors that lead to the line."""
+
+import contextlib
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from cortex.agent.spec import AgentLimits, AgentSpec, parse_agents
+from cortex.agent.yaml_source import DEPTH_MAX, SIZE_MAX_BYTES, VALUES_MAX
+from cortex.domain.errors import UsageError
+
+SMALL = "name: a\nmodel: m\nsystem: s\n"
+
+names = st.from_regex(r"[a-zA-Z0-9][a-zA-Z0-9._-]{0,63}", fullmatch=True)
+tool_names = st.from_regex(r"[a-zA-Z0-9_-]{1,64}", fullmatch=True)
+texts = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"))
+filled = texts.filter(lambda text: bool(text.strip()))
+specs = st.builds(
+    AgentSpec,
+    name=names,
+    model=filled,
+    system=filled,
+    tools=st.lists(tool_names, max_size=5, unique=True).map(tuple),
+    max_steps=st.integers(1, 10_000),
+    max_tokens=st.integers(1, 1_000_000),
+    description=texts,
+    limits=st.builds(
+        AgentLimits,
+        timeout_seconds=st.none() | st.integers(1, 5_400),
+        worker_attempts=st.none() | st.integers(1, 25),
+        max_retries=st.none() | st.integers(0, 100),
+    ),
+)
+
+
+@given(specs)
+def test_what_is_stored_comes_back(spec: AgentSpec) -> None:
+    assert AgentSpec.from_json(spec.to_json()) == spec
+
+
+def test_a_file_may_hold_several_agents() -> None:
+    text = """\
+# Two agents.
+name: researcher
+model: claude-sonnet-4-5
+system: |
+  You find things out.
+  You say how.
+tools: [http_request, write_file]
+max_steps: 20
+max_tokens: 1000
+description: Finds things out.
+limits: {timeout_seconds: 5400, worker_attempts: 1, max_retries: 0}
+---
+---
+name: writer
+model: m
+system: s
+"""
+    researcher, writer = parse_agents(text, "agents.yaml")
+    assert researcher.to_json() == {
+        "name": "researcher",
+        "model": "claude-sonnet-4-5",
+        "system": "You find things out.\nYou say how.\n",
+        "tools": ["http_request", "write_file"],
+        "max_steps": 20,
+        "max_tokens": 1000,
+        "description": "Finds things out.",
+        "limits": {"timeout_seconds": 5400, "worker_attempts": 1, "max_retries": 0},
+    }
+    assert writer == AgentSpec(name="writer", model="m", system="s")
+    assert writer.to_json()["limits"] == {}
+
+
+@pytest.mark.parametrize(
+    "text, told",
+    [
+        ("", ": no agent in it"),
+        ("# nothing\n---\n", ": no agent in it"),
+        ("name: a\nmodel: m\n", ":1: system is missing"),
+        ("---\n" + SMALL + "---\nname: b\nmodel: m\n", ":6: system is missing"),
+        (SMALL + "max_step: 3\n", ":4: max_step is unknown; did you mean 'max_steps'?"),
+        (
+            SMALL + "limits:\n  timeout: 3\n",
+            ":5: limits.timeout is unknown; did you mean 'timeout_seconds'?",
+        ),
+        (SMALL + "max_steps: '3'\n", ':4: max_steps must be a whole number, got "3"'),
+        (SMALL + "max_steps: yes\n", ":4: max_steps must be a whole number, got true"),
+        (SMALL + "max_steps: 0\n", ":4: max_steps must be from 1 to 10000, got 0"),
+        ("name: no\n" + SMALL[8:], ":1: name must be text, got false"),
+        ("name: 2026-01-02\n" + SMALL[8:], ":1: name must be text, got datetime.date(2026, 1, 2)"),
+        (
+            "name: a b\n" + SMALL[8:],
+            ':1: name must match [a-zA-Z0-9][a-zA-Z0-9._-]{0,63}, got "a b"',
+        ),
+        ("name: a\nmodel: ' '\nsystem: s\n", ":2: model must not be empty"),
+        (SMALL + "tools:\n- a\n- 3\n", ":6: tools[1] must be text, got 3"),
+        (SMALL + "tools: a\n", ':4: tools must be a list, got "a"'),
+        (SMALL + "tools: [a b]\n", ':4: tools has "a b", which is no tool name'),
+        (SMALL + "tools: [a, b, a]\n", ':4: tools names "a" twice'),
+        (
+            SMALL + "limits:\n  timeout_seconds: 5401\n",
+            ":5: limits.timeout_seconds must be from 1 to 5400, got 5401",
+        ),
+        (
+            SMALL + "limits: {worker_attempts: 26}\n",
+            ":4: limits.worker_attempts must be from 1 to 25, got 26",
+        ),
+        (
+            SMALL + "limits: {max_retries: -1}\n",
+            ":4: limits.max_retries must be from 0 to 100, got -1",
+        ),
+        (
+            SMALL + "max_steps: 0.5\nlimits: {x: 1}\n",
+            ":4: max_steps must be a whole number, got 0.5 (and 1 more)",
+        ),
+        (SMALL + "name: b\n", ":4: name is given twice, first on line 1"),
+        (
+            SMALL + "limits:\n  max_retries: 1\n  max_retries: 1\n",
+            ":6: max_retries is given twice, first on line 5",
+        ),
+        (SMALL + "---\n" + SMALL, ":5: name 'a' is taken by an agent further up"),
+        ("- a\n", ':1: the agent must be a mapping, got ["a"]'),
+        ("text", ':1: the agent must be a mapping, got "text"'),
+        ("? [1]\n: 2\n", ":1: a key that is not text"),
+    ],
+)
+def test_what_is_wrong_is_told_with_file_line_field_and_value(text: str, told: str) -> None:
+    with pytest.raises(UsageError) as caught:
+        parse_agents(text, "agents.yaml")
+    assert caught.value.message.removeprefix("agents.yaml").startswith(told)
+    assert "\n" not in caught.value.message
+
+
+def _bomb() -> str:
+    lines = ["a: &a [1, 1, 1, 1, 1, 1, 1, 1, 1]"]
+    for before, name in zip("abcdefghijklmno", "bcdefghijklmnop", strict=True):
+        lines.append(f"{name}: &{name} [{', '.join([f'*{before}'] * 9)}]")
+    return "\n".join(lines)
+
+
+@pytest.mark.parametrize(
+    "text, told",
+    [
+        (_bomb(), f"more than {VALUES_MAX} values"),
+        ("a: &a [*a]", f"nested deeper than {DEPTH_MAX} levels"),
+        ("[" * 50_000, f"nested deeper than {DEPTH_MAX} levels"),
+        ("a: " * 3 + "\n", "mapping values are not allowed here"),
+        ("#" * (SIZE_MAX_BYTES + 1), "262145 bytes, at most 262144"),
+        ("ä" * SIZE_MAX_BYTES, "524288 bytes, at most 262144"),
+        (SMALL + "x: !!python/object/apply:os.system [ls]\n", "is not allowed"),
+        (SMALL + "x: !!python/name:os.system\n", "could not determine a constructor"),
+        (SMALL + "tools: !!set {a, b}\n", "is not allowed"),
+        (SMALL + "x: *absent\n", ":4: found undefined alias 'absent'"),
+        (SMALL + "tools: [\n", ":5: "),
+        (SMALL + 'description: "\\0"\n', ":4: description must be text"),
+        (SMALL + 'description: "\\ud800"\n', ":4: description must be text"),
+        (SMALL + "description: a\0b\n", ":4: a character that YAML forbids"),
+        (SMALL + "description: a\ud800b\n", ":4: a character that YAML forbids"),
+        (SMALL + "max_steps: 2026-02-30\n", ':4: "2026-02-30": day is out of range'),
+        (SMALL + "max_steps: " + "9" * 5_000 + "\n", ":4: "),
+        (SMALL + "<<: {max_steps: 3}\n", ":4: << is unknown"),
+    ],
+)
+def test_hostile_yaml_is_refused_in_bounds(text: str, told: str) -> None:
+    with pytest.raises(UsageError) as caught:
+        parse_agents(text, "f.yaml")
+    assert told in caught.value.message
+    assert len(caught.value.message) < 400
+
+
+@given(st.text(max_size=200) | st.text("-:[]{}&*!|>'\"#%@ab1\n \t,?", max_size=60))
+def test_any_text_gives_agents_or_a_usage_error(text: str) -> None:
+    with contextlib.suppress(UsageError):
+        assert parse_agents(text, "f.yaml")
+
+
+@pytest.mark.parametrize(
+    "stored, told",
+    [
+        ({"name": "a", "model": "m"}, 'stored agent "a": system is missing'),
+        ({"model": "m", "system": "s", "name": "a", "mood": 1}, "mood is unknown"),
+    ],
+)
+def test_what_was_stored_is_checked_too(stored: dict[str, object], told: str) -> None:
+    with pytest.raises(UsageError, match=told):
+        AgentSpec.from_json(stored)

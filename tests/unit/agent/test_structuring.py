@@ -1,0 +1,102 @@
+"""What fits is taken as it is; what does not is told with its path, and never repaired."""
+
+from enum import Enum
+from typing import Any, Literal
+
+import attrs
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from cortex.agent.plain import plain
+from cortex.agent.structuring import SHOWN_CHARS_MAX, MisfitError, show, structure
+
+
+class Colour(Enum):
+    RED = "red"
+    BLUE = "blue"
+
+
+@attrs.frozen
+class Point:
+    x: int
+    y: float = 0.0
+
+
+@attrs.frozen
+class Shape:
+    name: str
+    points: tuple[Point, ...] = ()
+    labels: dict[str, Point] = attrs.field(factory=dict)
+    origin: Point | None = None
+    colour: Colour = Colour.RED
+    mode: Literal["fill", 1] = "fill"
+    width: int | str | list[int] = 1
+    closed: bool = False
+    extra: Any = None
+
+
+texts = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"))
+points = st.builds(Point, x=st.integers(), y=st.floats(allow_nan=False, allow_infinity=False))
+shapes = st.builds(
+    Shape,
+    name=texts,
+    points=st.lists(points, max_size=3).map(tuple),
+    labels=st.dictionaries(texts, points, max_size=3),
+    origin=st.none() | points,
+    colour=st.sampled_from(Colour),
+    mode=st.sampled_from(["fill", 1]),
+    width=st.integers() | texts | st.lists(st.integers(), max_size=3),
+    closed=st.booleans(),
+    extra=st.none() | texts | st.lists(st.integers(), max_size=3),
+)
+
+
+@given(shapes)
+def test_what_was_made_plain_is_structured_back(shape: Shape) -> None:
+    assert structure(plain(shape), Shape) == shape
+
+
+@pytest.mark.parametrize(
+    "value, told",
+    [
+        ({}, "name is missing"),
+        ({"name": 3}, "name must be text, got 3"),
+        ({"name": None}, "name must be text, got null"),
+        ({"name": "\0"}, "name must be text that UTF-8 and Postgres can hold"),
+        ({"name": "\ud800"}, "name must be text that UTF-8 and Postgres can hold"),
+        ({"name": "a", "closed": 1}, "closed must be true or false, got 1"),
+        ({"name": "a", "points": "ab"}, 'points must be a list, got "ab"'),
+        ({"name": "a", "points": [{"x": True}]}, "points[0].x must be a whole number, got true"),
+        ({"name": "a", "points": [{"x": 1.0}]}, "points[0].x must be a whole number, got 1.0"),
+        ({"name": "a", "points": [3]}, "points[0] must be a mapping, got 3"),
+        (
+            {"name": "a", "labels": {"k": {"x": 1, "y": "2"}}},
+            'labels.k.y must be a number, got "2"',
+        ),
+        ({"name": "a", "origin": {"x": 1, "y": float("nan")}}, "origin.y must be a finite number"),
+        ({"name": "a", "origin": {"x": 1, "z": 1}}, "origin.z is unknown; known: x, y"),
+        ({"name": "a", "origin": []}, "origin must be a mapping, got []"),
+        ({"name": "a", "colour": "RED"}, 'colour must be one of "red", "blue", got "RED"'),
+        ({"name": "a", "mode": True}, 'mode must be one of "fill", 1, got true'),
+        ({"name": "a", "width": 1.5}, "width must be one of int, str, list, got 1.5"),
+        ({"name": "a", "pionts": []}, "pionts is unknown; did you mean 'points'?"),
+        ({"name": "a", "qqq": 1}, "qqq is unknown; known: name, points"),
+        ([], "must be a mapping, got []"),
+    ],
+)
+def test_a_misfit_names_its_path_and_what_was_there(value: object, told: str) -> None:
+    with pytest.raises(MisfitError) as caught:
+        structure(value, Shape)
+    assert str(caught.value).startswith(told)
+
+
+def test_all_problems_are_found_at_once() -> None:
+    with pytest.raises(MisfitError) as caught:
+        structure({"points": [{"x": "1"}], "closed": None, "more": 1}, Shape)
+    fields = {problem.field for problem in caught.value.problems}
+    assert fields == {"name", "points[0].x", "closed", "more"}
+
+
+def test_a_long_value_is_cut_in_an_error() -> None:
+    assert len(show("a" * 1_000)) == SHOWN_CHARS_MAX + 1
