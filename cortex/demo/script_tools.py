@@ -2,7 +2,7 @@
 
     {"turns": [
         {"text": "let me look", "tools": [{"name": "list_files", "input": {"pattern": "*"}}]},
-        {"fault": "stall", "fault_after": 3, "times": 1, "text": "…", "chunks": 20, "delay_s": 0.05},
+        {"fault": "stall", "fault_after": 3, "times": 1, "text": "…", "chunks": 9, "delay_s": 0.1},
         {"status": 429, "error_type": "rate_limit_error", "retry_after": "3", "times": 2},
         {"text": "done"}
     ]}

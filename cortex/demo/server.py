@@ -96,9 +96,7 @@ async def _answer_call(wire: Wire, request: HttpRequest, *, script: Script, log:
     return entry.outcome in ("answered", "refused")
 
 
-async def _play_until_client_leaves(
-    wire: Wire, call: Call, *, script: Script, entry: Entry
-) -> str:
+async def _play_until_client_leaves(wire: Wire, call: Call, *, script: Script, entry: Entry) -> str:
     """Send the script's answer, and stop at once when the client closes. Returns the outcome."""
     outcome = "disconnected"
 
@@ -140,7 +138,8 @@ async def _stream(wire: Wire, call: Call, reply: Reply, entry: Entry) -> None:
     """Send a reply as an event stream, each piece at its time, and end it as its fault says."""
     await wire.open_answer(200, "text/event-stream; charset=utf-8")
     if reply.fault is Fault.EMPTY:
-        return await wire.end_answer()
+        await wire.end_answer()
+        return
     due = trio.current_time()
     for piece in pieces(call, reply, _message_id(call)):
         if piece.delay_s:

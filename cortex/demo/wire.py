@@ -80,7 +80,7 @@ class Wire:
         await self.end_answer()
 
     async def until_client_leaves(self) -> None:
-        """Return when the client closes its side; keeps what it sends ahead for the next request."""
+        """Return when the client closes its side; what it sends ahead is kept for later."""
         try:
             while data := await self._stream.receive_some(READ_BYTES):
                 self._http.receive_data(data)
@@ -92,7 +92,7 @@ class Wire:
         self._stream.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET_ON_CLOSE)
         await self._stream.aclose()
 
-    async def _event(self) -> h11.Event | type[h11.PAUSED]:
+    async def _event(self) -> h11.Event | type[h11.NEED_DATA] | type[h11.PAUSED]:
         while (event := self._http.next_event()) is h11.NEED_DATA:
             self._http.receive_data(await self._stream.receive_some(READ_BYTES))
         return event

@@ -41,7 +41,7 @@ _FABLE_5_1 = _price("10", "50", cache_read="0.25", cache_write="12.50")
 _OPUS_4_5 = _price("5", "25", cache_read="0.50", cache_write="6.25")
 _SONNET_4_5 = _price("3", "15", cache_read="0.30", cache_write="3.75")
 
-# List prices of the Claude API as of October 2026, platform.claude.com/docs/en/about-claude/pricing.
+# List prices as of October 2026: https://platform.claude.com/docs/en/about-claude/pricing
 PRICES: dict[str, Price] = {
     "claude-fable-5-2": _price("8", "40", cache_read="0.20", cache_write="10"),
     "claude-fable-5-1": _FABLE_5_1,
@@ -92,5 +92,5 @@ def cost(model: str, usage: Usage) -> Decimal | None:
 
 
 def _names(name: str, model: str) -> bool:
-    """Is `model` the model of that name, with or without its release?"""
+    """Whether `model` is the model of that name, with or without its release."""
     return model.startswith(name) and _RELEASE.fullmatch(model[len(name) :]) is not None

@@ -3,9 +3,7 @@
 from collections.abc import Mapping
 from typing import Self
 
-from attrs import asdict, field, frozen, validators
-
-_count = field(default=0, validator=[validators.instance_of(int), validators.ge(0)])
+from attrs import asdict, frozen
 
 
 @frozen(kw_only=True)
@@ -16,10 +14,10 @@ class Usage:
     neither read from the prompt cache nor written to it.
     """
 
-    input_tokens: int = _count
-    output_tokens: int = _count
-    cache_read_tokens: int = _count
-    cache_write_tokens: int = _count
+    input_tokens: int = 0
+    output_tokens: int = 0
+    cache_read_tokens: int = 0
+    cache_write_tokens: int = 0
 
     @property
     def prompt_tokens(self) -> int:

@@ -4,7 +4,8 @@ A handler is ordinary async code. Whatever it must not do twice it does through 
 a crash it runs again from its top, on any pod, and finds what it did before.
 """
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
+from decimal import Decimal
 from functools import partial
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
@@ -16,6 +17,7 @@ import trio
 from cortex.domain.errors import TimedOutError
 from cortex.domain.job import Claim, StepKind
 from cortex.domain.model import ModelRequest, ModelResponse
+from cortex.domain.usage import Usage
 from cortex.durable.codec import digest_of
 from cortex.durable.journal import Journal, Outcome
 
@@ -30,9 +32,20 @@ class Models(Protocol):
 
 
 class Tools(Protocol):
-    """Calls tools by name; given by the pod."""
+    """Describes and calls tools by name; given by the pod."""
 
-    async def call(self, ctx: "Context", name: str, arguments: Mapping[str, Any]) -> Any:
+    def offer(self, names: Sequence[str]) -> list[dict[str, Any]]:
+        """Describe these tools as a model is told: name, description, input_schema."""
+
+    async def call(
+        self,
+        ctx: "Context",
+        name: str,
+        arguments: Mapping[str, Any],
+        *,
+        call_id: str,
+        folder: Path | None,
+    ) -> Any:
         """Return the tool's result as plain JSON, or raise what the tool raised."""
 
 
@@ -73,6 +86,16 @@ class Context:
         return self._claim.lease.attempt
 
     @property
+    def usage(self) -> Usage:
+        """Tokens that the job used so far, in all its attempts."""
+        return self._journal.usage
+
+    @property
+    def cost_usd(self) -> Decimal:
+        """What the job cost so far, as far as prices are known."""
+        return self._journal.cost_usd
+
+    @property
     def workspace(self) -> Path:
         """Folder of this job's own files; may not exist yet, and not on another machine."""
         return self.services.workspaces / str(self.job_id)
@@ -84,33 +107,34 @@ class Context:
             return None
         return await self.services.agents.spec(claim.agent_id, claim.agent_version)
 
-    async def step(
+    def step(
         self,
-        key: str,
+        name: str,
         function: Callable[..., Awaitable[Any]],
         *args: Any,
         timeout: float | None = None,
         **kwargs: Any,
-    ) -> Any:
+    ) -> Coroutine[Any, Any, Any]:
         """Run `await function(*args, **kwargs)` once in the life of the job; return its result.
 
         Arguments and result are JSON or attrs classes; the result comes back as plain JSON.
-        `timeout` is in seconds and raises `TimedOutError`.
+        `timeout` is in seconds and raises `TimedOutError`. A name used again becomes `name#2`.
         """
+        key = self._journal.key(name)
         digest = digest_of(_name(function), args, kwargs, what=f"input of step {key!r}")
 
         async def run() -> Outcome:
             return Outcome(value=await within(timeout, f"step {key!r}", function, *args, **kwargs))
 
-        return await self.once(StepKind.STEP, key, digest=digest, run=run)
+        return self._journal.once(StepKind.STEP, key, digest=digest, run=run)
 
     async def llm(
         self,
-        key: str,
+        name: str,
         *,
         model: str,
         messages: Sequence[Mapping[str, Any]],
-        system: str | None = None,
+        system: str = "",
         tools: Sequence[Mapping[str, Any]] = (),
         max_tokens: int = 4096,
     ) -> ModelResponse:
@@ -125,26 +149,45 @@ class Context:
             tools=tuple(tools),
             max_tokens=max_tokens,
         )
-        digest = digest_of(request, what=f"input of model call {key!r}")
-        answer = await self.once(
-            StepKind.MODEL, key, digest=digest, run=partial(self.services.models.respond, request)
-        )
+        digest = digest_of(request, what=f"input of model call {name!r}")
+        return await self.ask(name, request, digest=digest)
+
+    async def ask(self, name: str, request: ModelRequest, *, digest: bytes) -> ModelResponse:
+        """Ask a model once; `digest` stands for the request, whose transcript may be long."""
+        key = self._journal.key(name)
+        respond = partial(self.services.models.respond, request)
+        answer = await self._journal.once(StepKind.MODEL, key, digest=digest, run=respond)
         return ModelResponse.from_json(answer)
 
-    async def tool(self, key: str, name: str, arguments: Mapping[str, Any]) -> Any:
-        """Call a tool once in the life of the job; return its result as plain JSON."""
-        digest = digest_of(name, arguments, what=f"input of tool call {key!r}")
+    def tool(
+        self,
+        name: str,
+        tool: str,
+        arguments: Mapping[str, Any],
+        *,
+        folder: Path | None = None,
+        on_error: Callable[[Exception], Any] | None = None,
+    ) -> Coroutine[Any, Any, Any]:
+        """Call a tool once in the life of the job; return its result as plain JSON.
+
+        `folder` is where the tool reads, the job's workspace by default. What the tool raises is
+        raised and not recorded, unless `on_error` makes a result of it, which is.
+        """
+        key = self._journal.key(name)
+        digest = digest_of(tool, arguments, what=f"input of tool call {key!r}")
 
         async def run() -> Outcome:
-            return Outcome(value=await self.services.tools.call(self, name, arguments))
+            try:
+                result = await self.services.tools.call(
+                    self, tool, arguments, call_id=f"{self.job_id}/{key}", folder=folder
+                )
+            except Exception as error:
+                if on_error is None:
+                    raise
+                result = on_error(error)
+            return Outcome(value=result)
 
-        return await self.once(StepKind.TOOL, key, digest=digest, run=run)
-
-    async def once(
-        self, kind: StepKind, key: str, *, digest: bytes, run: Callable[[], Awaitable[Outcome]]
-    ) -> Any:
-        """Replay the step, or run and commit it: what every kind of step is made of."""
-        return await self._journal.once(kind, key, digest=digest, run=run)
+        return self._journal.once(StepKind.TOOL, key, digest=digest, run=run)
 
     async def gather(self, *awaitables: Awaitable[Any]) -> list[Any]:
         """Await all of them concurrently and return their results in order.

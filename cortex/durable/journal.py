@@ -18,6 +18,10 @@ from cortex.domain.usage import Usage
 from cortex.durable.codec import decode, encode
 
 
+_NO_USAGE = Usage()
+_NO_COST = Decimal(0)
+
+
 class Recorder(Protocol):
     """Where operations go: the committer."""
 
@@ -43,27 +47,40 @@ class Journal:
         self._recorder = recorder
         self._memo = {step.key: step for step in steps}
         self._seq = len(steps)
-        self._usage = sum((step.usage for step in steps if step.usage), start=Usage())
-        self._cost_usd = sum((step.cost_usd or Decimal() for step in steps), start=Decimal())
+        self._usage = sum((step.usage for step in steps if step.usage), start=_NO_USAGE)
+        self._cost_usd = sum((step.cost_usd for step in steps if step.cost_usd), start=_NO_COST)
         self._asked: dict[str, int] = {}
+
+    @property
+    def usage(self) -> Usage:
+        """Tokens that the job's steps used so far."""
+        return self._usage
 
     @property
     def cost_usd(self) -> Decimal:
         """What the job's steps cost so far, as far as prices are known."""
         return self._cost_usd
 
+    def key(self, name: str) -> str:
+        """Return the key of the next step of this name: `name`, then `name#2`, `name#3` …
+
+        To be called in the order in which job code asks, not in the order in which concurrent
+        steps begin to run: trio leaves that to chance, and a replay must find the same keys.
+        """
+        count = self._asked.get(name, 0) + 1
+        self._asked[name] = count
+        return name if count == 1 else f"{name}#{count}"
+
     async def once(
-        self, kind: StepKind, name: str, *, digest: bytes, run: Callable[[], Awaitable[Outcome]]
+        self, kind: StepKind, key: str, *, digest: bytes, run: Callable[[], Awaitable[Outcome]]
     ) -> Any:
         """Return the step's recorded output, or run it, commit its output and return that.
 
-        A name that is asked for again in the same attempt gets the key `name#2`, `name#3` …
         What comes back has gone through JSON in either case, so that a replay sees the same.
         Raises `DivergedError` if the key was recorded with another input, `LeaseLost` if another
         attempt owns the job, else whatever `run` raises: then nothing is recorded.
         If cancelled while it is being committed, the step may or may not be in the record.
         """
-        key = self._key(name)
         memo = self._memo.get(key)
         if memo is not None:
             if memo.digest != digest:
@@ -91,11 +108,6 @@ class Journal:
         )
         return decode(output)
 
-    def _key(self, name: str) -> str:
-        count = self._asked.get(name, 0) + 1
-        self._asked[name] = count
-        return name if count == 1 else f"{name}#{count}"
-
     def _number(self, kind: StepKind, key: str, outcome: Outcome) -> tuple[int, str]:
         """Take the next number: called by the committer, in the order in which it writes."""
         self._seq += 1
@@ -104,8 +116,8 @@ class Journal:
         if outcome.cost_usd is not None:
             self._cost_usd += outcome.cost_usd
         head: dict[str, object] = {"seq": self._seq, "kind": kind.value, "key": key}
-        if outcome.usage is not None or self._usage != Usage():
-            head["input_tokens"] = self._usage.input_total
+        if self._usage is not _NO_USAGE:
+            head["input_tokens"] = self._usage.prompt_tokens
             head["output_tokens"] = self._usage.output_tokens
             head["cost_usd"] = str(self._cost_usd)
         return self._seq, orjson.dumps(head).decode()

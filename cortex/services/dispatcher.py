@@ -123,5 +123,5 @@ class Dispatcher:
 
     def _start(self, claims: list[Claim]) -> None:
         for claim in claims:
-            job = self._running.add(claim.lease, is_queued=claim.is_queued)
+            job = self._running.add(claim)
             self._jobs_nursery.start_soon(self._actors.run, claim, job)

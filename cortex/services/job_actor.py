@@ -8,7 +8,6 @@ On stop: a cancelled job ends as CANCELLED, a leaving pod hands the job back unc
 lease touches nothing more. Nothing that a handler raises leaves this actor.
 """
 
-from collections.abc import Awaitable, Callable
 from typing import Any
 
 import attrs
@@ -45,7 +44,7 @@ class JobActors:
         try:
             ending = await self._attempt(claim, job)
             if ending is not None and job.stop is not Stop.LEASE_LOST:
-                await self._report(ending, job)
+                await self._report(ending)
         finally:
             self.running.remove(job)
 
@@ -55,9 +54,8 @@ class JobActors:
             return Finish(lease=claim.lease, status=JobStatus.CANCELLED)
         raised: BaseException | None = None
         result: Any = None
-        limit = trio.CancelScope(deadline=trio.current_time() + claim.left_s)
         try:
-            with job.scope, limit:
+            with job.scope:
                 result = await self._handle(claim)
         except (KeyboardInterrupt, trio.Cancelled):
             raise
@@ -67,7 +65,7 @@ class JobActors:
             return _stopped(claim, job.stop)
         if raised is not None:
             return failed(claim, raised)
-        if limit.cancelled_caught:
+        if job.scope.cancelled_caught:
             message = f"Job timed out after {claim.timeout_s} seconds"
             return Finish(
                 lease=claim.lease, status=JobStatus.FAILED, error=message, code="job_timed_out"
@@ -85,16 +83,15 @@ class JobActors:
         journal = Journal(claim.lease, self.committer, known)
         return await job_type.handler(Context(claim, journal, self.services), **arguments)
 
-    async def _report(self, ending: Operation, job: RunningJob) -> None:
-        """Commit the end of the attempt, shielded; bounded once the pod is leaving."""
-        with job.last_words:
-            try:
-                await self.committer.record(ending)
-            except LeaseLost:
-                _log.info("lease lost", job=str(ending.lease.job_id), attempt=ending.lease.attempt)
-            except CortexError as error:
-                # The database refused the value, so the job fails with the reason instead.
-                await self._report_refusal(ending, error)
+    async def _report(self, ending: Operation) -> None:
+        """Commit the end of the attempt; only the end of the pod's drain cuts it off."""
+        try:
+            await self.committer.record(ending)
+        except LeaseLost:
+            _log.info("lease lost", job=str(ending.lease.job_id), attempt=ending.lease.attempt)
+        except CortexError as error:
+            # The database refused the value, so the job fails with the reason instead.
+            await self._report_refusal(ending, error)
 
     async def _report_refusal(self, ending: Operation, error: CortexError) -> None:
         refused = Finish(
@@ -164,6 +161,3 @@ def _leaves(error: BaseException) -> list[BaseException]:
     if isinstance(error, BaseExceptionGroup):
         return [leaf for inner in error.exceptions for leaf in _leaves(inner)]
     return [error]
-
-
-ActorFactory = Callable[[Claim, RunningJob], Awaitable[None]]

@@ -4,7 +4,6 @@ Shared by the dispatcher (adds), the job actors (remove), the heartbeat (which a
 control (cancel) and the pod (abort). It lives on the trio thread only and never waits.
 """
 
-import math
 from collections.abc import Callable
 from enum import Enum, auto
 from uuid import UUID
@@ -12,7 +11,7 @@ from uuid import UUID
 import attrs
 import trio
 
-from cortex.domain.job import Lease
+from cortex.domain.job import Claim, Lease
 
 
 class Stop(Enum):
@@ -32,18 +31,14 @@ class RunningJob:
 
     lease: Lease
     is_queued: bool
-    scope: trio.CancelScope = attrs.field(factory=trio.CancelScope)
-    """Around the handler."""
-    last_words: trio.CancelScope = attrs.field(factory=lambda: trio.CancelScope(shield=True))
-    """Around the commit of the attempt's end: shielded, bounded once the pod is leaving."""
+    scope: trio.CancelScope
+    """Around the handler, with the job's own deadline. The commit of its end stands outside."""
     stop: Stop | None = None
 
     def end(self, why: Stop) -> None:
         """Stop the handler. The first reason stays, except that a lost lease overrules all."""
         if self.stop is None or why is Stop.LEASE_LOST:
             self.stop = why
-        if why is Stop.LEASE_LOST:
-            self.last_words.cancel(reason="lease lost")
         self.scope.cancel(reason=why.name)
 
 
@@ -53,7 +48,7 @@ class RunningJobs:
     def __init__(self, *, slots: int) -> None:
         self.slots = slots
         self._jobs: dict[UUID, RunningJob] = {}
-        self._last_words_until = math.inf
+        self._is_empty = trio.Event()
         self.on_ended: Callable[[RunningJob], None] = lambda _: None
 
     def __len__(self) -> int:
@@ -74,13 +69,14 @@ class RunningJobs:
         """Their leases."""
         return [job.lease for job in self._jobs.values()]
 
-    def add(self, lease: Lease, *, is_queued: bool) -> RunningJob:
+    def add(self, claim: Claim) -> RunningJob:
         """Enter an attempt; an older attempt of the same job that still runs here has lost."""
+        lease = claim.lease
         older = self._jobs.get(lease.job_id)
         if older is not None:
             older.end(Stop.LEASE_LOST)
-        job = RunningJob(lease, is_queued)
-        job.last_words.deadline = self._last_words_until
+        scope = trio.CancelScope(deadline=trio.current_time() + claim.left_s)
+        job = RunningJob(lease, claim.is_queued, scope)
         self._jobs[lease.job_id] = job
         return job
 
@@ -88,7 +84,15 @@ class RunningJobs:
         """Take an ended attempt out."""
         if self._jobs.get(job.lease.job_id) is job:
             del self._jobs[job.lease.job_id]
+        if not self._jobs:
+            self._is_empty.set()
         self.on_ended(job)
+
+    async def wait_until_empty(self) -> None:
+        """Wait until nothing runs here."""
+        while self._jobs:
+            self._is_empty = trio.Event()
+            await self._is_empty.wait()
 
     def end(self, job_id: UUID, attempt: int, why: Stop) -> None:
         """Stop one attempt, if it runs here."""
@@ -107,9 +111,3 @@ class RunningJobs:
         for lease in lost:
             self.end(lease.job_id, lease.attempt, Stop.LEASE_LOST)
         return lost
-
-    def bound_last_words(self, until: float) -> None:
-        """From now on no attempt's end may take longer than to this instant of trio's clock."""
-        self._last_words_until = until
-        for job in self._jobs.values():
-            job.last_words.deadline = min(job.last_words.deadline, until)

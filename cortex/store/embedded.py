@@ -9,6 +9,7 @@ Synchronous on purpose: called before an event loop starts, or in a thread.
 """
 
 import contextlib
+import errno
 import os
 from collections.abc import Iterator
 from pathlib import Path
@@ -107,23 +108,28 @@ def _named_os_errors(data_dir: Path) -> Iterator[None]:
 def _prepare_home(data_dir: Path) -> Path:
     """Make the directory around the data: ours alone, but root's must let its server pass."""
     home = data_dir.expanduser().absolute()
-    if not home.exists():
-        home.mkdir(parents=True, mode=0o700)
+    account = account_for(home / "pgdata")
+    existing = next(path for path in (home, *home.parents) if path.exists())
+    if not existing.is_dir():
+        raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), str(existing))
+    _check_way(existing, account)
+    if existing != home:
+        home.mkdir(parents=True, mode=0o700, exist_ok=True)
         home.chmod(0o711 if os.geteuid() == 0 else 0o700)
+        _check_way(home, account)
     return home.resolve()
+
+
+def _check_way(path: Path, account: Account) -> None:
+    blocked = account.blocked_at(path.resolve())
+    if blocked is not None:
+        raise UsageError(
+            f"the server's own user cannot pass the directory {blocked} on the way to its data",
+            hint=f"choose another --data-dir, such as {default_data_dir()}",
+        )
 
 
 def _cluster(home: Path) -> Cluster:
     account = account_for(home / "pgdata")
-    _check_way(home, account)
     install = reachable(packaged(), account=account, home=home)
     return Cluster(home=home, install=install, account=account, major=MAJOR)
-
-
-def _check_way(home: Path, account: Account) -> None:
-    blocked = account.blocked_at(home)
-    if blocked is not None:
-        raise UsageError(
-            f"the server's own user cannot pass the directory {blocked} on the way to its data",
-            hint=f"choose another --data-dir, or allow it yourself: chmod o+x {blocked}",
-        )

@@ -27,7 +27,7 @@ class Migration:
 
     version: int
     name: str
-    text: str
+    text: str = attrs.field(repr=False)
 
     @property
     def digest(self) -> bytes:

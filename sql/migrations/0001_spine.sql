@@ -497,12 +497,15 @@ BEGIN
             worker_attempts, max_retries, timeout_s, worker_job_id)
         SELECT s.id, s.type, s.payload, a.id, a.version, coalesce(s.tenant, 'default'), s.queue_name,
                coalesce(s.priority, 0), coalesce(s.run_at, cortex.now()),
-               coalesce(s.worker_attempts, t.worker_attempts, 3),
-               coalesce(s.max_retries, t.max_retries, 3),
-               coalesce(s.timeout_s, t.timeout_s, 3600),
+               coalesce(s.worker_attempts, (l.limits->>'worker_attempts')::int, t.worker_attempts, 3),
+               coalesce(s.max_retries, (l.limits->>'max_retries')::int, t.max_retries, 3),
+               coalesce(s.timeout_s, (l.limits->>'timeout_seconds')::int, t.timeout_s, 3600),
                nextval('cortex_worker.task_id_seq')
         FROM asked s
         LEFT JOIN cortex.agent a ON a.name = s.agent
+        LEFT JOIN LATERAL (
+            SELECT v.spec->'limits' AS limits FROM cortex.agent_version v
+            WHERE v.agent_id = a.id AND v.version = a.version) l ON true
         LEFT JOIN cortex.job_type t ON t.name = s.type
         ON CONFLICT (id) DO NOTHING
         RETURNING j.*

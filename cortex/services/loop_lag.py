@@ -1,0 +1,34 @@
+"""Measures how late the event loop is: what a busy loop does to heartbeats and streams.
+
+Owns: the worst delay since it was last asked. On failure and on stop: nothing to do.
+"""
+
+from typing import Final
+
+import trio
+
+EVERY_S: Final = 0.1
+
+
+class LoopLag:
+    """The actor."""
+
+    name = "loop lag"
+
+    def __init__(self) -> None:
+        self._worst_s = 0.0
+
+    def take_ms(self) -> float:
+        """Return the worst delay in milliseconds since the last call."""
+        worst_s, self._worst_s = self._worst_s, 0.0
+        return 1000 * worst_s
+
+    async def run(
+        self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED
+    ) -> None:
+        """Measure until cancelled."""
+        task_status.started()
+        while True:
+            due = trio.current_time() + EVERY_S
+            await trio.sleep_until(due)
+            self._worst_s = max(self._worst_s, trio.current_time() - due)
