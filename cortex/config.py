@@ -23,9 +23,7 @@ PROJECT_FILE: Final = Path("cortex.toml")
 def _within(low: float, high: float) -> Any:
     def check(_: object, attribute: "attrs.Attribute[Any]", value: float) -> None:
         if not low <= value <= high:
-            raise UsageError(
-                f"setting {attribute.name} is {value:g}, outside {low:g} to {high:g}"
-            )
+            raise UsageError(f"setting {attribute.name} is {value:g}, outside {low:g} to {high:g}")
 
     return check
 
@@ -47,7 +45,9 @@ class Settings:
     """Everything that can be set; the defaults are right for production."""
 
     dsn: str | None = attrs.field(
-        default=None, repr=False, metadata={"doc": "address of the database; none: the embedded one"}
+        default=None,
+        repr=False,
+        metadata={"doc": "address of the database; none: the embedded one"},
     )
     data: Path | None = attrs.field(
         default=None,
@@ -60,7 +60,9 @@ class Settings:
     zombie_s: float = _seconds(300.0, 0.5, 86_400, "silence after which a pod's jobs are freed")
     sweep_s: float = _seconds(60.0, 0.05, 3600, "how often silent pods' jobs are looked for")
     look_s: float = _seconds(0.5, 0.05, 60, "how often pods look for each other's deaths")
-    settle_s: float = _seconds(5.0, 0.0, 300, "time after the database's start in which nobody is dead")
+    settle_s: float = _seconds(
+        5.0, 0.0, 300, "time after the database's start in which nobody is dead"
+    )
     drain_s: float = _seconds(40.0, 0.0, 3600, "time that running jobs get after SIGTERM")
     close_s: float = _seconds(10.0, 0.5, 300, "time to hand back what is left, flush and close")
 

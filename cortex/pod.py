@@ -80,7 +80,7 @@ class PodParts:
     models: Models
     tools: Tools
     workspaces: Path
-    preload: Callable[[], None] | None = None
+    preload: Callable[[], object] | None = None
     """Slow imports that can wait until the pod is ready; run in a thread."""
 
 
@@ -98,9 +98,7 @@ async def run_pod(
     Raises what starting raises (`CortexError`), or an exception group when an actor crashed too
     often. Jobs of a pod that ends in any way go on elsewhere.
     """
-    profile = Profile(
-        dsn=dsn, hot_path=True, connections_max=4, bound_s=DATABASE_BOUND_S
-    )
+    profile = Profile(dsn=dsn, hot_path=True, connections_max=4, bound_s=DATABASE_BOUND_S)
     log = ShutdownLog()
     async with open_port(profile, rng=chance.rng) as port:
         pod = _Pod(settings, port=port, parts=parts, chance=chance, shutdown=shutdown, log=log)
@@ -272,7 +270,11 @@ class _Pod:
 
 
 def standard_parts(
-    *, app: ModuleType | None, workspaces: Path, base_url: str | None = None, api_key: str | None = None
+    *,
+    app: ModuleType | None,
+    workspaces: Path,
+    base_url: str | None = None,
+    api_key: str | None = None,
 ) -> PodParts:
     """Return the parts of an ordinary pod: built-in and the app's own jobs and tools, real models.
 

@@ -66,7 +66,7 @@ class Toolbox:
 class Responder(Protocol):
     """A model client."""
 
-    async def respond(self, request: ModelRequest) -> ModelResponse:
+    async def respond(self, request: ModelRequest, /) -> ModelResponse:
         """Return the finished response, or raise a `CortexError`."""
 
 

@@ -29,6 +29,8 @@ class CortexError(Exception):
         super().__init__(message)
         self.message = message
         self.hint = hint
+        if hint is not None:
+            self.add_note(f"hint: {hint}")
 
 
 class UsageError(CortexError):

@@ -62,7 +62,7 @@ class Journal:
         return self._cost_usd
 
     def key(self, name: str) -> str:
-        """Return the key of the next step of this name: `name`, then `name#2`, `name#3` …
+        """Return the key of the next step of this name: `name`, then `name#2`, then `name#3`.
 
         To be called in the order in which job code asks, not in the order in which concurrent
         steps begin to run: trio leaves that to chance, and a replay must find the same keys.

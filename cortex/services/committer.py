@@ -77,9 +77,7 @@ class Committer:
         """Take no more operations; the actor ends when the rest is written."""
         self._mailbox.close()
 
-    async def run(
-        self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED
-    ) -> None:
+    async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Write batches until closed."""
         task_status.started()
         while True:
@@ -131,7 +129,11 @@ class Committer:
             else:
                 return
 
-    async def _commit_steps(self, group: "Sequence[tuple[Entry, NumberedStep]]", _: bool) -> None:
+    async def _commit_steps(
+        self,
+        group: "Sequence[tuple[Entry, NumberedStep]]",
+        _: bool,  # noqa: FBT001
+    ) -> None:
         owned = await self._port(
             steps.commit, pod_id=self._pod_id, operations=[step for _, step in group]
         )

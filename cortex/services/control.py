@@ -39,9 +39,7 @@ class Control:
         """There may be a request."""
         self._pacer.wake()
 
-    async def run(
-        self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED
-    ) -> None:
+    async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Look for requests until cancelled."""
         task_status.started()
         while True:

@@ -74,9 +74,7 @@ class Dispatcher:
         elif self._is_crowded and self._running.free_slots >= min(ROOM_MIN, self._running.slots):
             self._pacer.wake()
 
-    async def run(
-        self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED
-    ) -> None:
+    async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Claim until cancelled."""
         self._running.on_ended = self.on_ended
         task_status.started()
@@ -111,15 +109,17 @@ class Dispatcher:
         if self._promote_next:
             self._promote_next = False
             await self._port(tasks.promote)
-        claims = await self._port(
-            tasks.claim, pod_id=self._pod_id, types=self._types, limit=limit
-        )
+        claims = await self._port(tasks.claim, pod_id=self._pod_id, types=self._types, limit=limit)
         self._start(claims)
         if len(claims) < limit:
             self._is_crowded = False
             return self._poll_s
         self._is_crowded = True
-        return 0.0 if self._running.free_slots >= min(ROOM_MIN, self._running.slots) else CROWDED_POLL_S
+        return (
+            0.0
+            if self._running.free_slots >= min(ROOM_MIN, self._running.slots)
+            else CROWDED_POLL_S
+        )
 
     def _start(self, claims: list[Claim]) -> None:
         for claim in claims:

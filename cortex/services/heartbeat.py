@@ -12,7 +12,6 @@ On stop: a last beat is not needed: the pod marks itself STOPPED when its jobs a
 
 import random
 from collections.abc import Callable
-from uuid import UUID
 
 import structlog
 import trio
@@ -66,9 +65,7 @@ class Heartbeat:
         self._standing.lost()
         self._pacer.wake()
 
-    async def run(
-        self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED
-    ) -> None:
+    async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Beat until cancelled; ready when the lock is held and the pod is registered."""
         try:
             async with trio.open_nursery() as nursery:
@@ -108,7 +105,7 @@ class Heartbeat:
             self._pacer.wake()
 
     async def _lock(self) -> None:
-        """Connect and take the lock; wait while the server still thinks that the old session has it."""
+        """Connect and take the lock; the server may need a while to see that the old one is gone."""
         await self._port.cross(self._session.open)
         backoff_s = 0.05
         while not await self._port.cross(pods.lock, self._session, self._pod.lock_key):

@@ -117,7 +117,7 @@ def _stopped(claim: Claim, stop: Stop) -> Operation | None:
 
 
 def failed(claim: Claim, error: BaseException) -> Operation | None:
-    """Decide what a handler's error does to its job: try again, fail, or nothing for a lost lease."""
+    """Decide what a handler's error does to its job: try again, fail, or None: lease lost."""
     leaves = _leaves(error)
     if any(isinstance(leaf, LeaseLost) for leaf in leaves):
         return None

@@ -55,9 +55,7 @@ class Listener:
         self._session: Dedicated = port.dedicated(on_lost=self._pacer.wake)
         self.latency_ms: float | None = None
 
-    async def run(
-        self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED
-    ) -> None:
+    async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Listen until cancelled; ready at once, since hints are not needed to work."""
         task_status.started()
         try:

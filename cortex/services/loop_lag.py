@@ -23,9 +23,7 @@ class LoopLag:
         worst_s, self._worst_s = self._worst_s, 0.0
         return 1000 * worst_s
 
-    async def run(
-        self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED
-    ) -> None:
+    async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Measure until cancelled."""
         task_status.started()
         while True:

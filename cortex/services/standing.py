@@ -11,7 +11,7 @@ class Standing:
     """A pod's own view of its liveness."""
 
     def __init__(self, *, fence_s: float, settle_s: float) -> None:
-        """`fence_s`: silence after which it trusts itself no more; `settle_s`: calm after a reconnect."""
+        """`fence_s`: silence after which it trusts itself no more; `settle_s`: calm to judge."""
         self._fence_s = fence_s
         self._settle_s = settle_s
         self._held_since: float | None = None

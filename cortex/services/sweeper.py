@@ -46,9 +46,7 @@ class Sweeper:
         self._pacer = Pacer(rng=rng)
         self._quiet_until = float("-inf")
 
-    async def run(
-        self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED
-    ) -> None:
+    async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Sweep until cancelled."""
         task_status.started()
         while True:

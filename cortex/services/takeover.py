@@ -53,9 +53,7 @@ class TakeOver:
         self._pacer = Pacer(rng=rng, jitter=0.05)
         self._suspected_since: dict[UUID, float] = {}
 
-    async def run(
-        self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED
-    ) -> None:
+    async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Look until cancelled."""
         task_status.started()
         while True:

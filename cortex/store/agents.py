@@ -37,9 +37,7 @@ async def page(db: Database, *, after: str = "", limit: int = 200) -> list[dict[
     return [plain(row) for row in await db.fetch("agents.list", after, limit)]
 
 
-async def versions(
-    db: Database, name: str, *, version: int | None = None
-) -> list[dict[str, Any]]:
+async def versions(db: Database, name: str, *, version: int | None = None) -> list[dict[str, Any]]:
     """Return an agent's versions, newest first. Raises `NotFoundError`."""
     rows = await db.fetch("agents.show", name, version)
     if not rows:

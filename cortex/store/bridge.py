@@ -77,5 +77,7 @@ async def open_port(profile: Profile, *, rng: random.Random) -> AsyncGenerator[P
 
 def _note(_loop: object, context: dict[str, Any]) -> None:
     _log.warning(
-        "asyncio reported trouble", message=context.get("message"), error=repr(context.get("exception"))
+        "asyncio reported trouble",
+        message=context.get("message"),
+        error=repr(context.get("exception")),
     )

@@ -116,9 +116,7 @@ class Database:
         rows = await self.fetch(query, *args)
         return rows[0] if rows else None
 
-    async def transact(
-        self, work: Callable[["asyncpg.Connection[Record]"], Awaitable[T]]
-    ) -> T:
+    async def transact(self, work: Callable[["asyncpg.Connection[Record]"], Awaitable[T]]) -> T:
         """Run `work` in one transaction; it is run again if that was rolled back for certain."""
 
         async def in_transaction(connection: "asyncpg.Connection[Record]") -> T:
@@ -135,9 +133,7 @@ class Database:
                 await connection.close(timeout=1.0)
             connection.terminate()
 
-    async def _retrying(
-        self, call: Callable[["asyncpg.Connection[Record]"], Awaitable[T]]
-    ) -> T:
+    async def _retrying(self, call: Callable[["asyncpg.Connection[Record]"], Awaitable[T]]) -> T:
         for repeat in range(RETRIES_AT_ONCE + 1):
             try:
                 return await self._bounded(call)
@@ -150,9 +146,7 @@ class Database:
                 raise of_statement(error) from error
         raise AssertionError("unreachable")
 
-    async def _bounded(
-        self, call: Callable[["asyncpg.Connection[Record]"], Awaitable[T]]
-    ) -> T:
+    async def _bounded(self, call: Callable[["asyncpg.Connection[Record]"], Awaitable[T]]) -> T:
         """Take a connection, call, give it back; the watchdog cuts it off at the bound."""
         bound_s = self.profile.bound_s
         try:

@@ -11,7 +11,7 @@ _SECRET_PARAMETERS = frozenset({"password", "passfile", "sslpassword"})
 
 
 def check(dsn: str, *, source: str) -> str:
-    """Return the connection string if it looks like one; else raise `UsageError` naming its source."""
+    """Return the string if it looks like an address; else `UsageError` naming its source."""
     parts = urlsplit(dsn)
     if parts.scheme not in {"postgres", "postgresql"}:
         raise UsageError(

@@ -2,11 +2,11 @@
 
 | seen | meaning | becomes |
 |---|---|---|
-| 40001 40P01 55P03 57014 | rolled back for certain | retried at once by `Database`, then unavailable |
-| 08… 57P01-3, driver and socket errors | outcome unknown if COMMIT may have been sent | `OutcomeUnknownError` |
+| 40001 40P01 55P03 57014 | rolled back for certain | retried, then `UnavailableError` |
+| 08… 57P01-3, driver, sockets | COMMIT may have been sent | `OutcomeUnknownError` |
 | 53… | server out of disk, memory or connections | `UnavailableError` |
 | 22… 54… | this value can never be stored | `InvalidValueError` |
-| 23… P0001 P0002 | refused by a constraint or a function of the schema | `RejectedError`, `NotFoundError` |
+| 23… P0001 P0002 | refused by the schema | `RejectedError`, `NotFoundError` |
 | 28… 42501 | wrong password, missing grant | `ForbiddenError` |
 | 3F000 42P01 42883 22023 (role) | the schema is not there, or another one | `SchemaError` |
 """
@@ -94,7 +94,9 @@ def _of_server(error: asyncpg.PostgresError) -> CortexError:  # noqa: PLR0911 --
     if state == "P0002":
         return NotFoundError(message, hint=hint)
     if state in {"3F000", "42P01", "42883", "42703"}:
-        return SchemaError(f"the database does not have the expected schema: {message}", hint=_MIGRATE)
+        return SchemaError(
+            f"the database does not have the expected schema: {message}", hint=_MIGRATE
+        )
     if state[:2] == "28" or state == "42501":
         return ForbiddenError(message, hint=hint or "check user, password and grants")
     if state[:2] in {"22", "54"} or getattr(error, "constraint_name", "") == "payload_size":

@@ -42,7 +42,7 @@ async def submit(db: Database, submissions: Sequence[Submission]) -> set[UUID]:
 
 
 async def finish(db: Database, *, pod_id: UUID, operations: Sequence[Finish]) -> set[UUID]:
-    """End jobs; return those that really ended by these operations, the others have lost their lease."""
+    """End jobs; return those that ended by these operations: the others lost their lease."""
     ordered = sorted(operations, key=lambda op: op.lease.job_id)
     rows = await db.fetch(
         "jobs.finish",
@@ -86,7 +86,7 @@ async def cancel(db: Database, job_id: UUID, *, by: str, reason: str) -> Cancell
     """
     row = await db.fetch_one("jobs.cancel", job_id, by, reason)
     if row is None:
-        raise NotFoundError(f"job {job_id} does not exist", hint="list them: cortex jobs ls")
+        raise _no_such_job(job_id)
     before = JobStatus(row["before"])
     if before.is_terminal:
         raise ConflictError(f"job {job_id} is {before.value} already")
@@ -122,7 +122,7 @@ async def show(db: Database, job_id: UUID) -> dict[str, Any]:
     """Return one job with its agent, pod and task. Raises `NotFoundError`."""
     row = await db.fetch_one("jobs.show", job_id)
     if row is None:
-        raise NotFoundError(f"job {job_id} does not exist", hint="list them: cortex jobs ls")
+        raise _no_such_job(job_id)
     return plain(row)
 
 
@@ -177,6 +177,20 @@ async def attempts(db: Database, job_id: UUID, *, after: int = 0) -> list[dict[s
     return [plain(row) for row in await db.fetch("jobs.attempts", job_id, after)]
 
 
+async def follow(
+    db: Database, job_id: UUID, *, after: tuple[int, int, int] = (0, 0, 0), limit: int = 500
+) -> dict[str, Any]:
+    """Return a job with the `history`, `attempts` and `steps` that came after these, consistently.
+
+    `after`: ids of the last transition, the last ended attempt and the last step that were seen.
+    Raises `NotFoundError`.
+    """
+    row = await db.fetch_one("jobs.follow", job_id, *after, limit)
+    if row is None:
+        raise _no_such_job(job_id)
+    return plain(row)
+
+
 async def unfinished(db: Database, *, agent: str, payload: dict[str, object]) -> UUID | None:
     """Return the newest unfinished job of an agent whose payload contains this."""
     row = await db.fetch_one("jobs.unfinished", agent, orjson.dumps(payload).decode())
@@ -189,7 +203,14 @@ async def counts(db: Database, job_ids: Sequence[UUID]) -> dict[JobStatus, int]:
     return {JobStatus(row["status"]): row["count"] for row in rows}
 
 
-_JSON_COLUMNS = frozenset({"checkpoint", "payload", "result", "metadata", "usage", "output", "spec"})
+def _no_such_job(job_id: UUID) -> NotFoundError:
+    return NotFoundError(f"job {job_id} does not exist", hint="list them: cortex jobs ls")
+
+
+_JSON_COLUMNS = frozenset(
+    {"checkpoint", "payload", "result", "metadata", "usage", "output", "spec"}
+    | {"history", "attempts", "steps"}
+)
 
 
 def plain(row: Record) -> dict[str, Any]:

@@ -37,14 +37,12 @@ class Migration:
 
 def migrations(folder: Path = SQL_DIR / "migrations") -> list[Migration]:
     """Return the known migrations in order; their numbers are 1, 2, 3 … without gaps."""
-    found = []
+    found: list[Migration] = []
     for path in sorted(folder.glob("*.sql")):
         match = _FILE.fullmatch(path.name)
         if match is None or int(match[1]) != len(found) + 1:
             raise SchemaError(f"migration {path.name!r} is out of order")
-        found.append(
-            Migration(version=int(match[1]), name=match[2], text=path.read_text("utf-8"))
-        )
+        found.append(Migration(version=int(match[1]), name=match[2], text=path.read_text("utf-8")))
     return found
 
 

@@ -80,9 +80,7 @@ async def leave(db: Database, pod_id: UUID) -> None:
     await db.fetch("pods.leave", pod_id)
 
 
-async def without_lock(
-    db: Database, *, looking: UUID, settle_s: float
-) -> list[Suspect]:
+async def without_lock(db: Database, *, looking: UUID, settle_s: float) -> list[Suspect]:
     """Return pods whose lock nobody holds; none within `settle_s` of the server's start."""
     rows = await db.fetch("pods.without_lock", looking, settle_s)
     return [Suspect(id=r["id"], lock_key=r["lock_key"], name=r["name"]) for r in rows]

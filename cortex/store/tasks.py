@@ -12,7 +12,7 @@ PROMOTE_BATCH = 500
 
 
 async def promote(db: Database) -> int:
-    """Make due tasks and the next ones of idle named queues ready; return how many, at most 1000."""
+    """Make due tasks and the next of idle named queues ready; return how many, at most 1000."""
     row = await db.fetch_one("tasks.promote", PROMOTE_BATCH)
     return row["count"] if row else 0
 
@@ -31,7 +31,7 @@ async def adopt(db: Database, *, pod_id: UUID, known: Sequence[UUID]) -> list[Cl
 
 
 async def release(db: Database, *, pod_id: UUID, operations: Sequence[Release]) -> set[UUID]:
-    """End attempts but not their jobs; return the jobs released, the others have lost their lease."""
+    """End attempts, not their jobs; return the released: the others lost their lease."""
     ordered = sorted(operations, key=lambda op: op.lease.job_id)
     rows = await db.fetch(
         "tasks.release",
@@ -75,7 +75,7 @@ async def take_over(
 
 
 async def sweep(db: Database, *, silent_s: float, limit: int) -> tuple[int, int]:
-    """Free jobs whose pod has been silent for so long; return how many were freed and how many failed."""
+    """Free jobs whose pod has been silent for so long; return how many were freed, and failed."""
     row = await db.fetch_one("tasks.sweep", silent_s, limit)
     return (row["freed_count"], row["failed_count"]) if row else (0, 0)
 

@@ -80,8 +80,8 @@ WHERE replace(id::text, '-', '') LIKE '%' || $1 LIMIT 10;
 -- name: list
 -- Newest jobs first. $1 states or null, $2 types or null, $3 agent name or null, $4 before id or null, $5 limit.
 SELECT j.id, j.type, j.status, j.attempt, j.retry_count, j.max_retries, j.checkpoint, j.created_at, j.started_at,
-       j.finished_at, j.next_retry_at, j.heartbeat_at, j.error_message, a.name AS agent, p.name AS pod,
-       cortex.now() AS now
+       j.finished_at, j.next_retry_at, j.heartbeat_at, j.run_at, j.cancel_requested_at, j.cancelled_by,
+       j.error_message, a.name AS agent, p.name AS pod, cortex.now() AS now
 FROM cortex.job j
 LEFT JOIN cortex.agent a ON a.id = j.agent_id
 LEFT JOIN cortex.pod p ON p.id = j.pod_id
@@ -102,6 +102,30 @@ WHERE h.job_id = $1 AND h.id > $2 ORDER BY h.id;
 SELECT a.attempt, a.outcome, a.ended_at, a.due_at, a.error, p.name AS pod
 FROM cortex.job_attempt a LEFT JOIN cortex.pod p ON p.id = a.pod_id
 WHERE a.job_id = $1 AND a.attempt > $2 ORDER BY a.attempt;
+
+-- name: follow
+-- One job and what happened to it since the last look, in one snapshot. $1 id, $2 after history id,
+-- $3 after ended attempt, $4 after step, $5 how many of each at most.
+SELECT j.id, j.type, j.status, j.attempt, j.worker_attempts, j.timeout_s, j.checkpoint, j.result, j.agent_version,
+       j.created_at, j.started_at, j.finished_at, j.heartbeat_at, j.run_at, j.next_retry_at, j.cancel_requested_at,
+       j.cancelled_by, j.cancel_reason, j.error_message, j.error_code, a.name AS agent, p.name AS pod,
+       t.state::text AS task_state, t.run_at AS task_run_at, t.locked_at, cortex.now() AS now,
+       (SELECT coalesce(jsonb_agg(h ORDER BY h.id), '[]') FROM (
+            SELECT h.id, h.previous, h.new, h.attempt, h.at, h.metadata, hp.name AS pod
+            FROM cortex.job_history h LEFT JOIN cortex.pod hp ON hp.id = h.pod_id
+            WHERE h.job_id = $1 AND h.id > $2 ORDER BY h.id LIMIT $5) h) AS history,
+       (SELECT coalesce(jsonb_agg(e ORDER BY e.attempt), '[]') FROM (
+            SELECT e.attempt, e.outcome, e.ended_at, e.due_at, e.error, ep.name AS pod
+            FROM cortex.job_attempt e LEFT JOIN cortex.pod ep ON ep.id = e.pod_id
+            WHERE e.job_id = $1 AND e.attempt > $3 ORDER BY e.attempt LIMIT $5) e) AS attempts,
+       (SELECT coalesce(jsonb_agg(s ORDER BY s.seq), '[]') FROM (
+            SELECT s.seq, s.attempt, s.kind, s.key, s.started_at, s.finished_at, s.cost_usd, s.usage
+            FROM cortex.job_step s WHERE s.job_id = $1 AND s.seq > $4 ORDER BY s.seq LIMIT $5) s) AS steps
+FROM cortex.job j
+LEFT JOIN cortex.agent a ON a.id = j.agent_id
+LEFT JOIN cortex.pod p ON p.id = j.pod_id
+LEFT JOIN cortex_worker.task t ON t.id = j.worker_job_id
+WHERE j.id = $1;
 
 -- name: unfinished
 -- The newest unfinished job of an agent whose payload contains the given object. $1 agent name, $2 object.

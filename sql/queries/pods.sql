@@ -24,10 +24,6 @@ FROM unnest($2::uuid[], $3::int[]) AS mine(id, attempt), pod
 WHERE j.id = mine.id AND j.attempt = mine.attempt AND j.status::text = 'RUNNING' AND j.pod_id = pod.id
 RETURNING j.id;
 
--- name: state
--- What the others think of a pod. $1 pod id.
-SELECT state FROM cortex.pod WHERE id = $1;
-
 -- name: leave
 -- A pod leaves in order. $1 pod id.
 UPDATE cortex.pod SET state = 'STOPPED', ended_at = cortex.now(), running = 0 WHERE id = $1;

@@ -1,0 +1,5 @@
+"""`python -m cortex`."""
+
+from cortex.cli.main import main
+
+main()

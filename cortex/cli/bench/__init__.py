@@ -1,0 +1,1 @@
+"""`cortex bench`: the figures of the README, measured on this machine."""

@@ -1,0 +1,65 @@
+"""Many jobs that stream from a model at once, in one pod: are all on time, and how much memory."""
+
+import json
+import time
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+from cortex.cli.bench.processes import pod, scripted_model
+from cortex.domain.clock import system_chance
+from cortex.domain.errors import TimedOutError
+from cortex.domain.job import JobStatus, Submission
+from cortex.store import jobs, scratch
+from cortex.store.database import Database, Profile
+from cortex.store.session import run
+
+CHUNKS_PER_S = 20
+LATE_SHARE = 1.1
+"""A stream is on time when it took at most a tenth longer than its own pace."""
+
+
+def streams(dsn: str, log: Path, *, count: int, seconds: float) -> dict[str, Any]:
+    """Let so many jobs stream 20 chunks a second for so long; report lateness and memory."""
+    with scripted_model(log, "tools") as base_url:
+        environ = {"ANTHROPIC_BASE_URL": base_url, "ANTHROPIC_API_KEY": "scripted"}
+        with pod(dsn, log, **environ) as running:
+            process = psutil.Process(running.process.pid)
+            return run(Profile(dsn=dsn), lambda db: _run(db, process, count, seconds))
+
+
+async def _run(db: Database, process: psutil.Process, count: int, seconds: float) -> dict[str, Any]:
+    chance = system_chance()
+    chunks = round(CHUNKS_PER_S * seconds)
+    turn = {"text": "word " * chunks, "chunks": chunks, "delay_s": 1 / CHUNKS_PER_S}
+    payload = json.dumps({"prompt": json.dumps({"turns": [turn]})})
+    batch = [
+        Submission(id=chance.new_id(), type="bench_stream", payload=payload) for _ in range(count)
+    ]
+    cpu_before = sum(process.cpu_times()[:2])
+    began = time.perf_counter()
+    await jobs.submit(db, batch)
+    rss_max = 0
+    ids = [job.id for job in batch]
+    while True:
+        rss_max = max(rss_max, process.memory_info().rss)
+        counts = await jobs.counts(db, ids)
+        if sum(n for status, n in counts.items() if status.is_terminal) == count:
+            break
+        if time.perf_counter() - began > 10 * seconds + 30:
+            raise TimedOutError(f"the streams did not end: {counts}")
+        await scratch.pause(0.25)
+    elapsed_s = time.perf_counter() - began
+    durations_s = await scratch.model_durations(db)
+    late = [each for each in durations_s if each > LATE_SHARE * seconds]
+    return {
+        "streams": count,
+        "chunks_per_s": CHUNKS_PER_S,
+        "seconds": seconds,
+        "completed": counts.get(JobStatus.COMPLETED, 0),
+        "late": len(late),
+        "slowest_s": round(max(durations_s, default=0.0), 3),
+        "rss_mb": round(rss_max / 2**20),
+        "cpu_cores": round((sum(process.cpu_times()[:2]) - cpu_before) / elapsed_s, 2),
+    }

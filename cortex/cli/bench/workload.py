@@ -1,0 +1,65 @@
+"""Job types that the measurements run; loaded into pods of other processes by `--app`."""
+
+from collections.abc import Callable
+from uuid import UUID
+
+import trio
+
+from cortex.durable.context import Context
+from cortex.durable.registry import job
+
+started_count = 0
+"""Handlers that began in this process: cheaper to look at than the database."""
+
+on_start: Callable[[UUID], None] | None = None
+"""Called by `bench_stamp` when its handler starts; set by the measurement in the same process."""
+
+
+@job("bench_noop")
+async def noop(ctx: Context) -> None:  # noqa: ARG001
+    """Do nothing: what is left is the state machine."""
+    _count()
+
+
+@job("bench_stamp")
+async def stamp(ctx: Context) -> None:
+    """Tell when the handler started."""
+    if on_start is not None:
+        on_start(ctx.job_id)
+
+
+@job("bench_steps")
+async def steps(ctx: Context, count: int) -> int:
+    """Commit so many steps, one after another."""
+    _count()
+    total = 0
+    for number in range(count):
+        total += await ctx.step("add", _add, number)
+    return total
+
+
+@job("bench_hold", timeout=600)
+async def hold(ctx: Context, seconds: float) -> None:  # noqa: ARG001
+    """Run until the time is over."""
+    await trio.sleep(seconds)
+
+
+def _count() -> None:
+    global started_count  # noqa: PLW0603 -- one process, one measurement
+    started_count += 1
+
+
+async def _add(number: int) -> int:
+    return number
+
+
+@job("bench_stream", timeout=600)
+async def stream(ctx: Context, prompt: str) -> str:
+    """Stream one answer of the model."""
+    response = await ctx.llm(
+        "answer",
+        model="scripted",
+        messages=[{"role": "user", "content": prompt}],
+        max_tokens=4096,
+    )
+    return response.text[:20]

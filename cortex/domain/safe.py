@@ -1,0 +1,50 @@
+"""Text from jobs, models and the database, made harmless for a terminal and a reader.
+
+A model's words may hold escape sequences that move the cursor or write the clipboard, marks that
+reverse the reading order, and characters that nobody sees. All of them become visible: `⟦U+202E⟧`.
+"""
+
+import re
+import unicodedata
+from typing import Final
+
+TAB: Final = "    "
+MARKS_MAX: Final = 4
+"""Combining marks on one letter; no writing system needs more, and stacks paint over other lines."""
+
+_NOT_PRINTED: Final = frozenset({"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"})
+_BLANK: Final = frozenset(
+    # Blank, or only changing how the letter before looks, although Unicode calls them letters,
+    # marks or symbols: fillers of Hangul and Braille, selectors, the joiner of graphemes.
+    "\u034f\u115f\u1160\u17b4\u17b5\u180b\u180c\u180d\u180f\u2800\u3164\uffa0"
+) | {chr(code) for code in (*range(0xFE00, 0xFE10), *range(0xE0100, 0xE01F0))}
+_LINE_END: Final = re.compile(r"\r\n|\n")
+# How emoji are put together: without the joiner and the selector the same pictures are seen.
+_EMOJI_GLUE: Final = re.compile(
+    r"(?<=[\u2190-\u2bff\u3030-\u3299\U0001f000-\U0001faff])[\ufe0e\ufe0f\u200d]+"
+)
+
+
+def safe(text: str, *, newline: str = " ") -> str:
+    """Return text that shows all that it holds and does nothing.
+
+    `newline` stands for each line break: a space for one line, "\\n" to keep the lines. Idempotent.
+    """
+    if text.isascii() and text.isprintable():
+        return text
+    text = _LINE_END.sub("\n", text).replace("\t", TAB)
+    return newline.join(_visible(line) for line in text.split("\n"))
+
+
+def _visible(line: str) -> str:
+    if line.isascii() and line.isprintable():
+        return line
+    shown: list[str] = []
+    marks = 0
+    for char in _EMOJI_GLUE.sub("", line):
+        marks = marks + 1 if unicodedata.combining(char) else 0
+        is_hidden = (
+            marks > MARKS_MAX or unicodedata.category(char) in _NOT_PRINTED or char in _BLANK
+        )
+        shown.append(f"⟦U+{ord(char):04X}⟧" if is_hidden else char)
+    return "".join(shown)

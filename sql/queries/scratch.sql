@@ -1,0 +1,41 @@
+-- name: create
+-- The statement that makes a database. $1 name.
+SELECT format('CREATE DATABASE %I', $1::text) AS statement;
+
+-- name: drop
+-- The statement that drops a database and whoever is in it. $1 name.
+SELECT format('DROP DATABASE IF EXISTS %I WITH (FORCE)', $1::text) AS statement;
+
+-- name: settle
+-- Settles a freshly filled database, so that its clean-up does not run into a measurement.
+VACUUM (ANALYZE);
+
+-- name: done
+-- How many jobs have ended, and when the first began and the last ended.
+SELECT count(*) AS count, min(started_at) AS began, max(finished_at) AS ended
+FROM cortex.job WHERE status = 'COMPLETED' AND type = $1;
+
+-- name: step_spans
+-- Mean seconds from one committed step of a job to the next, for two ranges of steps.
+-- $1 job id, $2 how many steps each range has.
+WITH s AS (SELECT seq, finished_at, max(seq) OVER () AS last FROM cortex.job_step WHERE job_id = $1)
+SELECT extract(epoch FROM max(finished_at) FILTER (WHERE seq <= $2)
+                          - min(finished_at) FILTER (WHERE seq <= $2))::float8 / ($2 - 1) AS first_s,
+       extract(epoch FROM max(finished_at) FILTER (WHERE seq > last - $2)
+                          - min(finished_at) FILTER (WHERE seq > last - $2))::float8 / ($2 - 1) AS last_s
+FROM s;
+
+-- name: running_elsewhere
+-- Jobs that run on another pod than the given one, after it lost them. $1 the lost pod's name.
+SELECT count(*) AS count FROM cortex.job j JOIN cortex.pod p ON p.id = j.pod_id
+WHERE j.status = 'RUNNING' AND p.name <> $1;
+
+-- name: running_by_pod
+-- Running jobs of each pod.
+SELECT p.name, count(*) AS count FROM cortex.job j JOIN cortex.pod p ON p.id = j.pod_id
+WHERE j.status = 'RUNNING' GROUP BY p.name ORDER BY p.name;
+
+-- name: model_durations
+-- Seconds of every recorded model call.
+SELECT extract(epoch FROM finished_at - started_at)::float8 AS seconds
+FROM cortex.job_step WHERE kind = 'model';
