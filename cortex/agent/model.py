@@ -1,91 +1,11 @@
-"""What is asked of a model and what it answers, as plain values: nothing here knows an SDK."""
+"""What a model client is, whatever SDK is behind it."""
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Protocol, Self
+from collections.abc import Callable
+from typing import Protocol
 
 from attrs import frozen
 
-from cortex.domain.usage import Usage
-
-Block = dict[str, Any]
-"""A content block of the Messages API, as plain JSON."""
-
-INVALID_INPUT = "invalid_input"
-
-
-@frozen(kw_only=True)
-class ModelRequest:
-    """One call. `messages` and `tools` are dicts as the Messages API defines them."""
-
-    model: str
-    messages: Sequence[Mapping[str, Any]]
-    max_tokens: int
-    system: str = ""
-    tools: Sequence[Mapping[str, Any]] = ()
-    temperature: float | None = None
-
-    def to_json(self) -> dict[str, Any]:
-        """The body of the request, without what is not set: equal bodies ask the same."""
-        optional = {"system": self.system, "tools": list(self.tools)}
-        body = {
-            "model": self.model,
-            "max_tokens": self.max_tokens,
-            "messages": list(self.messages),
-            **{name: value for name, value in optional.items() if value},
-        }
-        return body if self.temperature is None else {**body, "temperature": self.temperature}
-
-
-@frozen(kw_only=True)
-class ModelResponse:
-    """A complete answer: the model said itself why it stopped.
-
-    `content` holds blocks as the API sends them; text and tool_use are what the loop looks at, the
-    others (thinking …) go back to the model as they came. A tool call whose input was not a JSON
-    object has `input` {} and the raw text under "invalid_input".
-    """
-
-    model: str
-    content: tuple[Block, ...]
-    stop_reason: str
-    usage: Usage
-    message_id: str
-
-    @property
-    def text(self) -> str:
-        """All that the model said in text."""
-        return "".join(block["text"] for block in self.content if block["type"] == "text")
-
-    @property
-    def tool_calls(self) -> tuple[Block, ...]:
-        """The tool_use blocks, in the order in which the model asked for them."""
-        return tuple(block for block in self.content if block["type"] == "tool_use")
-
-    def as_message(self) -> dict[str, Any]:
-        """The assistant message that continues the conversation, with what the API takes."""
-        content = [{k: v for k, v in each.items() if k != INVALID_INPUT} for each in self.content]
-        return {"role": "assistant", "content": content}
-
-    def to_json(self) -> dict[str, Any]:
-        """A plain dict, the inverse of `from_json`."""
-        return {
-            "model": self.model,
-            "content": list(self.content),
-            "stop_reason": self.stop_reason,
-            "usage": self.usage.to_json(),
-            "message_id": self.message_id,
-        }
-
-    @classmethod
-    def from_json(cls, plain: Mapping[str, Any]) -> Self:
-        """The response that `to_json` wrote."""
-        return cls(
-            model=plain["model"],
-            content=tuple(plain["content"]),
-            stop_reason=plain["stop_reason"],
-            usage=Usage.from_json(plain["usage"]),
-            message_id=plain["message_id"],
-        )
+from cortex.domain.model import ModelRequest, ModelResponse
 
 
 @frozen(kw_only=True)
@@ -120,6 +40,6 @@ class ModelClient(Protocol):
         Raises:
             ModelUnavailableError: the same call may succeed later (overload, network, time-out).
             ModelRejectedError: it never will (bad key, unknown model, request refused).
-            UsageError: there is no API key.
+            UsageError: there is no usable API key or address.
         """
         ...

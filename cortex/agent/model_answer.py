@@ -7,9 +7,9 @@ as much again as the network does, which counts at thousands of events a second.
 from collections.abc import Callable
 from typing import Any
 
-from cortex.agent.model import INVALID_INPUT, Block, ModelResponse
 from cortex.agent.model_errors import BrokenAnswerError, ErrorEventError
 from cortex.agent.model_events import parse_json
+from cortex.domain.model import INVALID_INPUT, Block, ModelResponse
 from cortex.domain.usage import Usage
 
 STOP_REASONS = frozenset(

@@ -11,11 +11,12 @@ from typing import TYPE_CHECKING, Any
 
 import trio
 
-from cortex.agent.model import DEFAULT_LIMITS, CallLimits, ModelRequest, ModelResponse
+from cortex.agent.model import DEFAULT_LIMITS, CallLimits
 from cortex.agent.model_answer import Answer
 from cortex.agent.model_errors import BrokenAnswerError, CallFailure, ErrorEventError
 from cortex.agent.model_events import EventDecoder
 from cortex.domain.errors import UsageError
+from cortex.domain.model import ModelRequest, ModelResponse
 
 if TYPE_CHECKING:
     from anthropic import AsyncAnthropic, AsyncAPIResponse

@@ -105,5 +105,5 @@ def _causes(error: BaseException | None) -> Iterator[BaseException]:
 
 
 def _one_line(text: str) -> str:
-    line = " ".join(text.split())
+    line = " ".join("".join(char if char.isprintable() else " " for char in text).split())
     return line if len(line) <= TOLD_CHARS_MAX else line[:TOLD_CHARS_MAX] + "…"

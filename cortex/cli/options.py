@@ -1,5 +1,7 @@
 """The options that every command takes, before or after its verb."""
 
+import importlib
+from collections.abc import Mapping, Sequence
 from enum import StrEnum
 from pathlib import Path
 from typing import Any, ClassVar, Final
@@ -8,6 +10,8 @@ import attrs
 import click
 
 META_KEY: Final = "cortex.options"
+
+Sections = Mapping[str, Mapping[str, tuple[str, str]]]
 
 
 class Format(StrEnum):
@@ -46,6 +50,11 @@ def _note_columns(context: click.Context, parameter: click.Parameter, value: str
         _note(context, parameter, names or None)
 
 
+def _note_json(context: click.Context, _: click.Parameter, value: bool | None) -> None:  # noqa: FBT001 -- click's
+    if value:
+        context.meta.setdefault(META_KEY, {})["output"] = Format.JSON.value
+
+
 def _option(*names: str, **attributes: Any) -> click.Option:
     chosen = {"callback": _note, "expose_value": False, "default": None, **attributes}
     return click.Option(list(names), **chosen)
@@ -68,11 +77,15 @@ def common_options() -> list[click.Option]:
             metavar="FORMAT",
             help="table, json, jsonl, yaml or name.",
         ),
-        _option("--json", "output", flag_value="json", help="The same as -o json, errors too."),
+        _option(
+            "--json", is_flag=True, callback=_note_json, help="The same as -o json; errors too."
+        ),
         _option(
             "--columns", metavar="A,B", callback=_note_columns, help="Columns to show, in order."
         ),
-        _option("--no-headers", "headers", flag_value=False, help="Leave out the table's head."),
+        _option(
+            "--no-headers", "headers", flag_value=False, help="Leave out the head of the table."
+        ),
         _option(
             "--color",
             type=click.Choice(["auto", "always", "never"]),
@@ -100,6 +113,9 @@ class Command(click.Command):
     def get_params(self, ctx: click.Context) -> list[click.Parameter]:
         return [*super().get_params(ctx), *self.common]
 
+    def collect_usage_pieces(self, ctx: click.Context) -> list[str]:
+        return [*(p for each in self.params for p in each.get_usage_pieces(ctx)), "[OPTIONS]"]
+
     def invoke(self, ctx: click.Context) -> Any:
         ctx.obj = options_of(ctx)
         return super().invoke(ctx)
@@ -107,19 +123,71 @@ class Command(click.Command):
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the command's own options, then the common ones apart."""
         own = [p for p in self.get_params(ctx) if p not in self.common]
-        write_options(ctx, formatter, title="Options", parameters=own)
-        write_options(ctx, formatter, title="On every command", parameters=self.common)
+        write_section(formatter, "Options", _records(ctx, own))
+        write_section(formatter, "On every command", _records(ctx, self.common))
 
 
-def write_options(
-    ctx: click.Context,
-    formatter: click.HelpFormatter,
-    *,
-    title: str,
-    parameters: list[click.Parameter] | tuple[click.Option, ...],
+class Group(click.Group):
+    """A group whose commands are imported when they are called, not before.
+
+    `sections`: title to the commands below it, each with its place (`module:attribute`) and one
+    line of help, so that `--help` needs no import either.
+    """
+
+    def __init__(
+        self, name: str, *, help: str, sections: Sections, epilog: str | None = None  # noqa: A002 -- click's
+    ) -> None:
+        super().__init__(name, help=help, epilog=epilog, no_args_is_help=True)
+        self._sections = sections
+        self._places = {
+            command: place for rows in sections.values() for command, (place, _) in rows.items()
+        }
+
+    def get_params(self, ctx: click.Context) -> list[click.Parameter]:
+        return [*super().get_params(ctx), *Command.common]
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(self._places)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """Import a command, or return None for an unknown name."""
+        if cmd_name not in self._places:
+            return None
+        module, _, attribute = self._places[cmd_name].partition(":")
+        command = getattr(importlib.import_module(module), attribute)
+        if not isinstance(command, click.Command):
+            raise TypeError(f"{self._places[cmd_name]} is not a command")
+        return command
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        if args[0] not in self._places and not ctx.resilient_parsing:
+            raise click.exceptions.NoSuchCommand(args[0], possibilities=self._places, ctx=ctx)
+        return super().resolve_command(ctx, args)
+
+    def collect_usage_pieces(self, ctx: click.Context) -> list[str]:
+        return ["COMMAND", "[OPTIONS]"]
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the commands first: they are what a reader looks for."""
+        for title, rows in self._sections.items():
+            write_section(formatter, title, [(name, line) for name, (_, line) in rows.items()])
+        write_section(formatter, "Options", _records(ctx, super().get_params(ctx)))
+        write_section(formatter, "On every command", _records(ctx, Command.common))
+
+
+def write_section(
+    formatter: click.HelpFormatter, title: str, records: Sequence[tuple[str, str]]
 ) -> None:
-    """Write one section of options; nothing when none of them has a help text."""
-    records = [record for p in parameters if (record := p.get_help_record(ctx)) is not None]
+    """Write a titled list of definitions; nothing when it is empty."""
     if records:
         with formatter.section(title):
             formatter.write_dl(records)
+
+
+def _records(
+    ctx: click.Context, parameters: Sequence[click.Parameter]
+) -> list[tuple[str, str]]:
+    options = [each for each in parameters if isinstance(each, click.Option)]
+    return [record for each in options if (record := each.get_help_record(ctx)) is not None]

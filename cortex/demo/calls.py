@@ -13,7 +13,7 @@ LOG_CALLS_MAX = 100_000  # older entries fall out; the numbering of calls surviv
 
 @define(kw_only=True)
 class Entry:
-    """One call. Times are seconds since the server started.
+    """One call. Times are seconds since the server started; connections are counted from 1.
 
     `outcome`: open (being answered), answered (to its end), refused (an HTTP error), broken (the
     script broke it), disconnected (the client left first).
@@ -23,6 +23,7 @@ class Entry:
     turn: int
     number: int
     model: str
+    connection: int
     started_s: float
     ended_s: float | None = None
     outcome: str = "open"
@@ -37,6 +38,12 @@ class CallLog:
         self._entries: deque[Entry] = deque(maxlen=LOG_CALLS_MAX)
         self._asked: dict[tuple[str, int], int] = {}
         self._count = 0
+        self._connection_count = 0
+
+    def connected(self) -> int:
+        """The number of a new connection."""
+        self._connection_count += 1
+        return self._connection_count
 
     def number(self, call: Call) -> int:
         """The number this call has among those of its turn, from 1. Counts it."""
@@ -46,7 +53,7 @@ class CallLog:
             self._asked.pop(next(iter(self._asked)))
         return self._asked[turn]
 
-    def open(self, call: Call) -> Entry:
+    def open(self, call: Call, connection: int) -> Entry:
         """Note that a call arrived."""
         self._count += 1
         entry = Entry(
@@ -54,6 +61,7 @@ class CallLog:
             turn=call.turn,
             number=call.number,
             model=call.model,
+            connection=connection,
             started_s=self._now_s(),
         )
         self._entries.append(entry)

@@ -1,28 +1,30 @@
 """`inspect`: the demo's agent. It looks at a folder and writes report.md about it.
 
     look      list the files, read the git log
-    measure   count lines, list authors, read README and the build files
+    measure   count lines, list authors, read README and the build file
     read      read the largest sources
     write     write_file report.md
     close     say what was found
 
-Each round uses only tools that the call offers, and is skipped when there is nothing to do. What
-the model "knows" is in the conversation, so a resumed job goes on as if nothing had happened.
+A round asks for what it wants and has not asked for yet, from the tools that the call offers; with
+nothing left to ask it is over. All that the model "knows" is in the conversation, so that a resumed
+job goes on as if nothing had happened.
 """
 
 from typing import Any
 
-from cortex.demo.inspect_findings import Findings, findings
-from cortex.demo.inspect_report import report, summary
 from cortex.demo.script import Call, Refusal, Reply
+from cortex.demo.script_inspect_findings import Findings, findings
+from cortex.demo.script_inspect_report import report, summary
 
 COMMITS_SHOWN = 15
 MEASURED_FILES_MAX = 400
 READ_FIRST_MAX = 4
 READ_LARGEST_MAX = 4
 REPORT = "report.md"
+TURNS_MAX = 12  # should somebody rewrite the conversation so that no round ever ends
 
-# The pace of a real model, roughly: time to the first token, then some sixty tokens a second.
+# The pace of a real model, roughly.
 FIRST_TOKEN_S = 0.25
 CHUNK_S = 0.025
 
@@ -33,25 +35,18 @@ def inspect(call: Call) -> Reply | Refusal:
     """Whatever is to be done next about the folder."""
     found = findings(call)
     offered = {tool.get("name") for tool in call.tools}
-    if REPORT in found.asked_to_write:
-        return _say(summary(found))
-    for said, wanted in (_look(), _measure(found), _read(found)):
-        fresh = [each for each in wanted if each[0] in offered and not found.has_asked(*each)]
-        if fresh and not found.is_past(said):
-            return _say(said, call=call, tools=fresh)
-    text = report(found)
-    if "write_file" not in offered:
-        return _say(text)
-    said = "I have what I need. Writing the report."
-    return _say(said, call=call, tools=[("write_file", {"path": REPORT, "content": text})])
+    for said, wanted in (_look(), _measure(found), _read(found), _write(found)):
+        fresh = [(name, given) for name, given in wanted if name in offered]
+        fresh = [each for each in fresh if each not in found.asked]
+        if fresh and call.turn < TURNS_MAX:
+            return _reply(call, said, fresh)
+    return _reply(call, summary(found) if "write_file" in offered else report(found), [])
 
 
 def _look() -> tuple[str, list[ToolInput]]:
     log = ["git", "log", "--oneline", "-n", str(COMMITS_SHOWN)]
-    return (
-        "Let me see what is in this folder and what happened to it lately.",
-        [("list_files", {"pattern": "**/*"}), ("run_command", {"argv": log})],
-    )
+    said = "Let me see what is in this folder and what happened to it lately."
+    return said, [("list_files", {"pattern": "**/*"}), ("run_command", {"argv": log})]
 
 
 def _measure(found: Findings) -> tuple[str, list[ToolInput]]:
@@ -61,17 +56,26 @@ def _measure(found: Findings) -> tuple[str, list[ToolInput]]:
     if found.commits:
         wanted.append(("run_command", {"argv": ["git", "shortlog", "-sn", "HEAD"]}))
     wanted += [("read_file", {"path": path}) for path in found.introductions[:READ_FIRST_MAX]]
-    return f"{len(found.files)} files. I will measure the sources and read the overview.", wanted
+    said = f"There are {len(found.files)} files. I will measure the sources and read the overview."
+    return said, wanted
 
 
 def _read(found: Findings) -> tuple[str, list[ToolInput]]:
-    largest = [path for path, _ in found.largest if path not in found.texts][:READ_LARGEST_MAX]
-    return "Now the largest sources.", [("read_file", {"path": path}) for path in largest]
+    paths = [path for path, _ in found.largest[:READ_LARGEST_MAX]]
+    return "Now the largest sources.", [("read_file", {"path": path}) for path in paths]
 
 
-def _say(text: str, *, call: Call | None = None, tools: list[ToolInput] | None = None) -> Reply:
-    content: list[dict[str, Any]] = [{"type": "text", "text": text}]
-    for index, (name, given) in enumerate(tools or ()):
-        id_ = f"toolu_{call.conversation}_{call.turn}_{index}" if call else ""
+def _write(found: Findings) -> tuple[str, list[ToolInput]]:
+    if any(name == "write_file" for name, _ in found.asked):
+        return "", []
+    content = report(found)
+    said = "I have what I need and write the report."
+    return said, [("write_file", {"path": REPORT, "content": content})]
+
+
+def _reply(call: Call, said: str, tools: list[ToolInput]) -> Reply:
+    content: list[dict[str, Any]] = [{"type": "text", "text": said}]
+    for index, (name, given) in enumerate(tools):
+        id_ = f"toolu_{call.conversation}_{call.turn}_{index}"
         content.append({"type": "tool_use", "id": id_, "name": name, "input": given})
     return Reply(content=tuple(content), first_delay_s=FIRST_TOKEN_S, delay_s=CHUNK_S)

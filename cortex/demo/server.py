@@ -22,7 +22,16 @@ from attrs import evolve, frozen
 
 from cortex.demo.calls import CallLog, Entry
 from cortex.demo.events import PING, message, pieces
-from cortex.demo.script import CHARS_PER_TOKEN, Call, Fault, Refusal, Reply, Script, text_of
+from cortex.demo.script import (
+    CHARS_PER_TOKEN,
+    Call,
+    Fault,
+    Refusal,
+    Reply,
+    Script,
+    at_pace,
+    text_of,
+)
 from cortex.demo.script_echo import echo
 from cortex.demo.script_inspect import inspect
 from cortex.demo.script_tools import tools
@@ -66,11 +75,11 @@ async def serve(
 
 async def _converse(wire: Wire, script: Script, log: CallLog) -> None:
     """Answer the requests of one connection until either side closes it."""
-    alive = True
+    alive, connection = True, log.connected()
     while alive and (request := await wire.next_request()) is not None:
         match request.method, request.path:
             case "POST", "/v1/messages":
-                alive = await _answer_call(wire, request, script=script, log=log)
+                alive = await _answer_call(wire, request, connection, script=script, log=log)
             case "POST", "/v1/messages/count_tokens":
                 count = {"input_tokens": len(request.body) // CHARS_PER_TOKEN}
                 await wire.answer(200, _JSON, orjson.dumps(count))
@@ -80,7 +89,9 @@ async def _converse(wire: Wire, script: Script, log: CallLog) -> None:
                 await _refuse(wire, Refusal(status=404, error_type="not_found_error"))
 
 
-async def _answer_call(wire: Wire, request: HttpRequest, *, script: Script, log: CallLog) -> bool:
+async def _answer_call(
+    wire: Wire, request: HttpRequest, connection: int, *, script: Script, log: CallLog
+) -> bool:
     """Answer one POST /v1/messages; False when the connection is of no more use."""
     if not request.headers.keys() & {"authorization", "x-api-key"}:
         await _refuse(wire, Refusal(status=401, error_type="authentication_error"))
@@ -91,7 +102,7 @@ async def _answer_call(wire: Wire, request: HttpRequest, *, script: Script, log:
         await _refuse(wire, Refusal(status=400, message=f"not a Messages request: {error!r}"))
         return True
     call = evolve(call, number=log.number(call))
-    entry = log.open(call)
+    entry = log.open(call, connection)
     log.close(entry, await _play_until_client_leaves(wire, call, script=script, entry=entry))
     return entry.outcome in ("answered", "refused")
 
@@ -103,7 +114,7 @@ async def _play_until_client_leaves(wire: Wire, call: Call, *, script: Script, e
     async def play(scope: trio.CancelScope) -> None:
         nonlocal outcome
         try:
-            outcome = await _play(wire, call, script(call), entry)
+            outcome = await _play(wire, call, _answer(script, call), entry)
         except trio.BrokenResourceError:
             outcome = "disconnected"
         scope.cancel()
@@ -113,6 +124,13 @@ async def _play_until_client_leaves(wire: Wire, call: Call, *, script: Script, e
         await wire.until_client_leaves()
         nursery.cancel_scope.cancel()
     return outcome
+
+
+def _answer(script: Script, call: Call) -> Reply | Refusal:
+    try:
+        return script(call)
+    except Exception as error:  # noqa: BLE001 - told to the client: one call must not end all others
+        return Refusal(status=500, error_type="api_error", message=f"script failed: {error!r}")
 
 
 async def _play(wire: Wire, call: Call, answer: Reply | Refusal, entry: Entry) -> str:
@@ -182,6 +200,7 @@ def parse_call(body: bytes) -> Call:
         max_tokens=fields["max_tokens"],
         stream=bool(fields.get("stream", False)),
         input_tokens=len(body) // CHARS_PER_TOKEN,
+        temperature=fields.get("temperature"),
     )
 
 
@@ -204,9 +223,10 @@ async def _run(script: Script, host: str, port: int) -> None:
 @click.option("--script", type=click.Choice(sorted(SCRIPTS)), default="inspect", show_default=True)
 @click.option("--host", default="127.0.0.1", show_default=True)
 @click.option("--port", type=int, default=0, help="0 takes any free port.")
-def main(script: str, host: str, port: int) -> None:
+@click.option("--pace", type=float, default=1.0, help="Multiplies all delays; 0 is no delay.")
+def main(script: str, host: str, port: int, pace: float) -> None:
     """Serve a scripted Messages API until SIGTERM."""
-    trio.run(_run, SCRIPTS[script], host, port)
+    trio.run(_run, at_pace(pace, SCRIPTS[script]), host, port)
 
 
 if __name__ == "__main__":

@@ -25,8 +25,8 @@ from cortex.services.standing import Standing
 from cortex.store import tasks
 from cortex.store.bridge import Port
 
-BATCH_MAX: Final = 500
-ROOM_MIN: Final = 200
+BATCH_MAX: Final = 250
+ROOM_MIN: Final = 100
 """Free slots that are worth a claim of their own while there is more work than slots."""
 CROWDED_POLL_S: Final = 0.02
 

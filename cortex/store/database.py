@@ -48,6 +48,8 @@ HOT_PATH_SETTINGS = {
     "enable_seqscan": "off",
     "enable_hashjoin": "off",
     "enable_mergejoin": "off",
+    # Planning anew for each batch would cost more than a better plan could save.
+    "plan_cache_mode": "force_generic_plan",
 }
 
 RUNTIME_ROLE = "cortex_runtime"

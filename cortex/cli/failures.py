@@ -1,0 +1,135 @@
+"""What a command ends with: one line and a hint for people, JSON for machines, an exit code."""
+
+import sys
+import traceback
+from collections.abc import Sequence
+from typing import Any, Final
+
+import attrs
+import click
+
+from cortex.domain.errors import CortexError
+from cortex.domain.safe import safe
+
+EXIT_CODES: Final = {
+    0: "ok",
+    1: "failed",
+    2: "wrong usage",
+    3: "not found",
+    4: "not allowed",
+    5: "conflict: already ended, decided or changed",
+    6: "the watched job ended FAILED or CANCELLED",
+    7: "timed out",
+    8: "unhealthy",
+    130: "Ctrl-C",
+}
+READER_GONE: Final = 141
+"""As a program ends that the closed pipe has killed: nobody is left to be told."""
+
+
+@attrs.frozen(kw_only=True)
+class Failure:
+    """What went wrong, for the one who called."""
+
+    code: str
+    message: str
+    hint: str | None
+    exit_code: int
+
+
+def failure_of(error: BaseException) -> Failure:
+    """Say what an error means to the one who called."""
+    error = _leading(error)
+    if isinstance(error, CortexError):
+        return Failure(
+            code=error.code, message=error.message, hint=error.hint, exit_code=error.exit_code
+        )
+    if isinstance(error, click.ClickException):
+        return _of_click(error)
+    if isinstance(error, KeyboardInterrupt | click.Abort):
+        return Failure(code="interrupted", message="interrupted", hint=None, exit_code=130)
+    text = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+    return Failure(
+        code="internal",
+        message=f"this is a fault in Cortex or in the app: {text}",
+        hint="run it again with --debug to see where",
+        exit_code=1,
+    )
+
+
+def report(error: BaseException, arguments: Sequence[str]) -> int:
+    """Write an error to stderr in the shape that the arguments ask for; return the exit code."""
+    failure = failure_of(error)
+    if "--debug" in _before_dashes(arguments) and failure.exit_code != EXIT_INTERRUPTED:
+        traceback.print_exception(error)
+    if wants_json(arguments):
+        # Not orjson: an error in one's typing should not wait for an import.
+        import json
+
+        shown = attrs.asdict(failure, filter=lambda field, _: field.name != "exit_code")
+        print(json.dumps({"error": shown}), file=sys.stderr)
+    elif failure.exit_code != EXIT_INTERRUPTED:
+        _tell("error:", failure.message, arguments)
+        if failure.hint:
+            _tell("hint:", failure.hint, arguments)
+    return failure.exit_code
+
+
+EXIT_INTERRUPTED: Final = 130
+
+
+def wants_json(arguments: Sequence[str]) -> bool:
+    """Tell whether machines read the errors, however wrong the rest of the arguments is."""
+    words = _before_dashes(arguments)
+    formats = {"json", "jsonl"}
+    return (
+        "--json" in words
+        or any(
+            word in {"-o", "--output"} and following in formats
+            for word, following in zip(words, words[1:], strict=False)
+        )
+        or any(
+            word.removeprefix("--output=").removeprefix("-o") in formats
+            for word in words
+            if word.startswith(("--output=", "-o"))
+        )
+    )
+
+
+def _tell(label: str, text: str, arguments: Sequence[str]) -> None:
+    from cortex.cli.terminal import stderr_terminal
+
+    terminal = stderr_terminal(arguments)
+    terminal.write(f"{terminal.paint(label, 'fail' if label == 'error:' else 'dim')} {safe(text)}")
+
+
+def _before_dashes(arguments: Sequence[str]) -> list[str]:
+    words = list(arguments)
+    return words[: words.index("--")] if "--" in words else words
+
+
+def _leading(error: BaseException) -> BaseException:
+    """Of an exception group, the error that speaks for it: nested groups are Trio's affair."""
+    leaves = _leaves(error)
+    interrupts = [leaf for leaf in leaves if isinstance(leaf, KeyboardInterrupt)]
+    strangers = [leaf for leaf in leaves if not isinstance(leaf, CortexError)]
+    return (interrupts or strangers or leaves)[0]
+
+
+def _leaves(error: BaseException) -> list[BaseException]:
+    if isinstance(error, BaseExceptionGroup):
+        return [leaf for inner in error.exceptions for leaf in _leaves(inner)]
+    return [error]
+
+
+def _of_click(error: click.ClickException) -> Failure:
+    possibilities: Any = getattr(error, "possibilities", None)
+    context: click.Context | None = getattr(error, "ctx", None)
+    message = error.message if possibilities else error.format_message()
+    hint = None
+    if possibilities:
+        hint = f"did you mean {' or '.join(repr(each) for each in possibilities)}?"
+    elif context is not None:
+        hint = f"see: {context.command_path} --help"
+    message = message[:1].lower() + message[1:].rstrip(".")
+    return Failure(code="usage", message=message, hint=hint, exit_code=error.exit_code)

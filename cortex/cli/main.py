@@ -1,0 +1,106 @@
+"""`cortex`: the groups, and what every command has around it."""
+
+import os
+import sys
+from collections.abc import Sequence
+from typing import NoReturn
+
+import click
+
+import cortex
+from cortex.cli.failures import EXIT_CODES, READER_GONE, report
+from cortex.cli.options import Group
+
+HELP = """Run AI agents that survive crashes, deploys and outages.
+
+Every job is a record in Postgres; any pod can go on with it from its last step."""
+
+EPILOG = "Exit codes:\n\n\b\n" + "\n".join(f"  {code:<4} {what}" for code, what in EXIT_CODES.items())
+
+cli = Group(
+    "cortex",
+    help=HELP,
+    epilog=EPILOG,
+    sections={
+        "Run": {
+            "demo": ("cortex.cli.demo:demo", "See it work: agents, a crash and a recovery."),
+            "up": ("cortex.cli.up:up", "Run a pod: it takes jobs until it is told to stop."),
+            "migrate": ("cortex.cli.migrate:migrate", "Bring the database's schema up to date."),
+            "bench": ("cortex.cli.bench:bench", "Measure this machine."),
+        },
+        "Look and act": {
+            "jobs": ("cortex.cli.jobs:jobs", "Submit, list, show, watch, wait for and cancel jobs."),
+            "agents": ("cortex.cli.agents:agents", "Apply, list and show agents."),
+            "pods": ("cortex.cli.pods:pods", "List pods and how they feel."),
+        },
+    },
+)
+cli.params.append(
+    click.Option(
+        ["--version"],
+        is_flag=True,
+        is_eager=True,
+        expose_value=False,
+        callback=lambda context, _, value: _print_version(context, asked=value),
+        help="Show the version.",
+    )
+)
+
+
+def _print_version(context: click.Context, *, asked: bool) -> None:
+    if asked and not context.resilient_parsing:
+        click.echo(f"cortex {cortex.__version__}")
+        context.exit()
+
+
+def main() -> NoReturn:
+    """Run the command line; the process ends here."""
+    arguments = sys.argv[1:]
+    if any(word.startswith("--dsn") for word in arguments):
+        from cortex.store.dsn import hide_from_process_list
+
+        hide_from_process_list(arguments)
+    sys.exit(run(arguments))
+
+
+def run(arguments: Sequence[str]) -> int:
+    """Run one command and return its exit code."""
+    try:
+        _complete_for_shell()
+        with cli.make_context("cortex", list(arguments)) as context:
+            cli.invoke(context)
+        sys.stdout.flush()
+    except click.exceptions.Exit as ended:
+        return _flushed(ended.exit_code)
+    except click.exceptions.NoArgsIsHelpError as asked:
+        click.echo(asked.format_message(), err=True)
+        return asked.exit_code
+    except BrokenPipeError:
+        return _reader_gone()
+    except (Exception, KeyboardInterrupt, BaseExceptionGroup) as error:
+        return report(error, arguments)
+    return 0
+
+
+def _flushed(exit_code: int) -> int:
+    try:
+        sys.stdout.flush()
+    except BrokenPipeError:
+        return _reader_gone()
+    return exit_code
+
+
+def _reader_gone() -> int:
+    # Python flushes stdout once more while it ends, and would complain.
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    return READER_GONE
+
+
+def _complete_for_shell() -> None:
+    instruction = os.environ.get("_CORTEX_COMPLETE")
+    if instruction:
+        from click.shell_completion import shell_complete
+
+        raise click.exceptions.Exit(
+            shell_complete(cli, {}, "cortex", "_CORTEX_COMPLETE", instruction)
+        )

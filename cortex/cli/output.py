@@ -1,0 +1,137 @@
+"""The one renderer: what a command found, in the format that was asked for, on stdout.
+
+JSON and YAML documents have a `schema_version`; their keys stay, new ones may appear. Talk goes to
+stderr, so that stdout can always be piped.
+"""
+
+import difflib
+import re
+import sys
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, Final
+
+import orjson
+
+from cortex.cli.options import Format, Options
+from cortex.cli.phrases import exact, to_plain
+from cortex.cli.table import Column, Row, lines_of
+from cortex.cli.terminal import stderr_terminal, stdout_terminal
+from cortex.domain.errors import UsageError
+from cortex.domain.safe import safe
+
+SCHEMA_VERSION: Final = 1
+
+# What a terminal or a reader could be fooled with. Inside JSON only strings can hold it.
+_TREACHEROUS: Final = re.compile(
+    "[\x7f-\x9f\u00ad\u061c\u180e\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb]"
+)
+
+
+class Output:
+    """Writes data to stdout and talk to stderr."""
+
+    def __init__(self, options: Options) -> None:
+        self.options = options
+        self.format = options.output
+        self.terminal = stdout_terminal(options.color)
+        self._talk = stderr_terminal(["--color", options.color])
+
+    @property
+    def is_for_people(self) -> bool:
+        """Data is shown as a table or a page, not as a document."""
+        return self.format is Format.TABLE
+
+    def listing(
+        self, noun: str, columns: Sequence[Column], rows: Sequence[Row], *, empty: str
+    ) -> None:
+        """Write rows; `empty` tells people what to do when there are none."""
+        chosen = self._chosen(columns)
+        match self.format:
+            case Format.TABLE:
+                self._table(chosen, rows, empty)
+            case Format.NAME:
+                for row in rows:
+                    self.line(exact(columns[0].value(row)))
+            case Format.JSONL:
+                for row in rows:
+                    self._json({"schema_version": SCHEMA_VERSION, **_document(chosen, row)})
+            case Format.JSON | Format.YAML:
+                self.document({noun: [_document(chosen, row) for row in rows]})
+
+    def record(
+        self, document: dict[str, Any], *, name: str, page: Callable[[], Iterable[str]]
+    ) -> None:
+        """Write one thing: its page for people, its name, or all of it as a document."""
+        match self.format:
+            case Format.TABLE:
+                for line in page():
+                    self.line(line)
+            case Format.NAME:
+                self.line(name)
+            case Format.JSON | Format.JSONL | Format.YAML:
+                self.document(document)
+
+    def document(self, content: dict[str, Any]) -> None:
+        """Write one JSON or YAML document."""
+        plain = {"schema_version": SCHEMA_VERSION, **to_plain(content)}
+        if self.format is Format.YAML:
+            self._yaml(plain)
+        elif self.format is Format.JSON and self.terminal.is_tty:
+            self._json(plain, option=orjson.OPT_INDENT_2)
+        else:
+            self._json(plain)
+
+    def line(self, text: str) -> None:
+        """Write one line, already safe, to stdout at once."""
+        self.terminal.write(text)
+
+    def say(self, text: str, style: str = "") -> None:
+        """Tell people something that is not data."""
+        self._talk.write(self._talk.paint(safe(text), style))
+        self._talk.flush()
+
+    def paint(self, text: str, style: str) -> str:
+        """Return text in a style of stdout."""
+        return self.terminal.paint(text, style)
+
+    def _table(self, columns: Sequence[Column], rows: Sequence[Row], empty: str) -> None:
+        if not rows:
+            self.say(empty, "dim")
+            return
+        headers = self.options.headers
+        for line in lines_of(columns, rows, terminal=self.terminal, headers=headers):
+            self.line(line)
+
+    def _chosen(self, columns: Sequence[Column]) -> list[Column]:
+        asked = self.options.columns
+        if asked is None:
+            return [c for c in columns if c.is_default or not self.is_for_people]
+        names = {name: c for c in columns for name in (c.title, c.name) if name}
+        for name in asked:
+            if name not in names:
+                close = difflib.get_close_matches(name, names, n=1)
+                raise UsageError(
+                    f"unknown column {name!r}",
+                    hint=f"did you mean {close[0]!r}?"
+                    if close
+                    else f"columns: {', '.join(c.name for c in columns)}",
+                )
+        return [names[name] for name in asked]
+
+    def _json(self, plain: dict[str, Any], *, option: int = 0) -> None:
+        text = orjson.dumps(plain, option=option).decode()
+        escaped = _TREACHEROUS.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
+        # Not `line`: it would replace characters on a terminal without Unicode.
+        print(escaped, file=sys.stdout)
+
+    def _yaml(self, plain: dict[str, Any]) -> None:
+        import yaml
+
+        text = yaml.safe_dump(plain, sort_keys=False, allow_unicode=True, width=10_000)
+        if _TREACHEROUS.search(text):
+            text = yaml.safe_dump(plain, sort_keys=False, allow_unicode=False, width=10_000)
+        print(text, end="", file=sys.stdout)
+
+
+def _document(columns: Sequence[Column], row: Row) -> dict[str, Any]:
+    return {c.name: to_plain(c.value(row)) for c in columns if not c.is_for_people}

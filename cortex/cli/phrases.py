@@ -1,0 +1,146 @@
+"""Values in words: short and relative for people, exact for machines."""
+
+from datetime import UTC, datetime
+from decimal import Decimal
+from enum import Enum
+from typing import Any, Final
+from uuid import UUID
+
+import attrs
+import orjson
+
+from cortex.domain.safe import safe
+from cortex.domain.usage import Usage
+
+NOTHING: Final = "–"
+SHORT_ID_DIGITS: Final = 6
+
+_MINUTE_S: Final = 60
+_HOUR_S: Final = 3600
+_DAY_S: Final = 86_400
+_THOUSAND: Final = 1_000
+_MILLION: Final = 1_000_000
+
+
+def short_id(job_id: UUID) -> str:
+    """Return the end of an id, which differs most: `…9f3a1c`; every command takes it back."""
+    return f"…{job_id.hex[-SHORT_ID_DIGITS:]}"
+
+
+def span(seconds: float) -> str:
+    """Return a length of time: 84ms, 3.2s, 2m 31s, 5h 12m, 3d 4h."""
+    seconds = max(0.0, seconds)
+    if seconds < 1:
+        return f"{seconds * 1000:.0f}ms"
+    if seconds < 10:  # noqa: PLR2004 -- one digit before the point
+        return f"{seconds:.1f}s"
+    whole = int(seconds)
+    if whole < _MINUTE_S:
+        return f"{whole}s"
+    if whole < _HOUR_S:
+        return f"{whole // _MINUTE_S}m {whole % _MINUTE_S:02}s"
+    if whole < _DAY_S:
+        return f"{whole // _HOUR_S}h {whole % _HOUR_S // _MINUTE_S:02}m"
+    return f"{whole // _DAY_S}d {whole % _DAY_S // _HOUR_S}h"
+
+
+def age(seconds: float) -> str:
+    """Return how long something is past, by its largest unit: now, 3s, 2m, 5h, 3d."""
+    whole = int(seconds)
+    if whole < 1:
+        return "now"
+    for unit, seconds_each in (("d", _DAY_S), ("h", _HOUR_S), ("m", _MINUTE_S)):
+        if whole >= seconds_each:
+            return f"{whole // seconds_each}{unit}"
+    return f"{whole}s"
+
+
+def rfc3339(instant: datetime) -> str:
+    """Return an aware instant for machines, in UTC with milliseconds."""
+    return instant.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def clock_time(instant: datetime) -> str:
+    """Return the local time of day for people who watch."""
+    local = instant.astimezone()
+    return f"{local:%H:%M:%S}.{local.microsecond // 100_000}"
+
+
+def money(usd: Decimal | float | None) -> str:
+    """Return dollars with as many digits as tell something."""
+    if usd is None:
+        return NOTHING
+    amount = Decimal(str(usd))
+    if not amount:
+        return "$0"
+    return f"${amount:,.2f}" if amount >= Decimal("0.995") else f"${amount:.4f}"
+
+
+def count(number: float | None) -> str:
+    """Return a number of things: 999, 1.2k, 3.4M."""
+    if number is None:
+        return NOTHING
+    if number < _THOUSAND:
+        return f"{number:g}"
+    if number < _MILLION:
+        return f"{number / _THOUSAND:.1f}k"
+    return f"{number / _MILLION:.1f}M"
+
+
+def size(number: float | None) -> str:
+    """Return a number of bytes."""
+    if number is None:
+        return NOTHING
+    kibi = 1024
+    for unit in ("B", "kB", "MB", "GB"):
+        if number < kibi:
+            return f"{number:.0f} {unit}"
+        number /= kibi
+    return f"{number:.1f} TB"
+
+
+def tokens(usage: dict[str, Any] | None) -> str:
+    """Return the tokens of a call: read and written."""
+    if not usage:
+        return NOTHING
+    used = Usage.from_json(usage)
+    return f"{count(used.prompt_tokens)}→{count(used.output_tokens)}"
+
+
+def to_plain(value: Any) -> Any:
+    """Return a value in the types that JSON has: instants as RFC 3339, money as numbers."""
+    match value:
+        case datetime():
+            return rfc3339(value)
+        case UUID():
+            return str(value)
+        case Decimal():
+            return float(value)
+        case bytes():
+            return value.hex()
+        case Enum():
+            return value.value
+        case dict():
+            return {str(key): to_plain(item) for key, item in value.items()}
+        case list() | tuple():
+            return [to_plain(item) for item in value]
+        case _ if attrs.has(type(value)):
+            return to_plain(attrs.asdict(value, recurse=False))
+        case _:
+            return value
+
+
+def exact(value: Any) -> str:
+    """Return a value on one line, in full, for output that no terminal shows."""
+    plain = to_plain(value)
+    match plain:
+        case None:
+            return NOTHING
+        case str():
+            return safe(plain) or NOTHING
+        case bool() | dict() | list():
+            return safe(orjson.dumps(plain).decode())
+        case float():
+            return f"{plain:g}"
+        case _:
+            return str(plain)

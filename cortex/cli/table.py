@@ -1,0 +1,106 @@
+"""Tables: calm, aligned, as wide as the terminal and no wider."""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, Final
+
+import attrs
+
+from cortex.cli.cells import fit, pad, width_of
+from cortex.cli.phrases import exact
+from cortex.cli.terminal import Terminal
+
+Row = Mapping[str, Any]
+
+GAP: Final = "  "
+FLEX_MIN: Final = 10
+
+
+@attrs.frozen
+class Cell:
+    """One piece of text on one line, already safe, and the style that it is painted in."""
+
+    text: str
+    style: str = ""
+
+
+@attrs.frozen(kw_only=True)
+class Column:
+    """One property of a row: its value for machines and how people see it."""
+
+    name: str
+    """Key in JSON, and what `--columns` takes."""
+    value: Callable[[Row], Any]
+    shown: Callable[[Row], Cell] | None = None
+    """For people; none: the exact value."""
+    title: str | None = None
+    is_right: bool = False
+    is_flexible: bool = False
+    """It may be cut when the terminal is narrow."""
+    is_spare: bool = False
+    """It may be left out when the terminal is narrow; the last one goes first."""
+    is_default: bool = True
+    """It is in the table when nobody chose columns."""
+    is_for_people: bool = False
+    """It is not in JSON: a remark made of other columns."""
+
+    def cell(self, row: Row, *, for_people: bool) -> Cell:
+        """Return what stands in the table."""
+        if self.shown is not None and (for_people or self.is_for_people):
+            return self.shown(row)
+        return Cell(exact(self.value(row)))
+
+
+def lines_of(
+    columns: Sequence[Column], rows: Sequence[Row], *, terminal: Terminal, headers: bool
+) -> Iterator[str]:
+    """Yield the lines of a table: fitted to a terminal, in full for anything else."""
+    heads = [Cell(c.title or c.name, "dim") for c in columns] if terminal.is_tty else [
+        Cell(c.name) for c in columns
+    ]
+    body = [[c.cell(row, for_people=terminal.is_tty) for c in columns] for row in rows]
+    grid = [heads, *body] if headers else body
+    widths = [max((width_of(line[i].text) for line in grid), default=0) for i in range(len(columns))]
+    if terminal.is_tty:
+        widths = _fitted(columns, widths, terminal.width)
+    for line in grid:
+        yield _line(columns, line, widths, terminal).rstrip()
+
+
+def _line(
+    columns: Sequence[Column], line: Sequence[Cell], widths: Sequence[int], terminal: Terminal
+) -> str:
+    parts = []
+    for column, cell, width in zip(columns, line, widths, strict=True):
+        if width:
+            text = fit(cell.text, width)
+            parts.append(
+                pad(terminal.paint(text, cell.style), width, right=column.is_right)
+            )
+    return GAP.join(parts)
+
+
+def _fitted(columns: Sequence[Column], widths: list[int], limit: int) -> list[int]:
+    """Cut the flexible columns, the widest first, then leave out spare ones; 0 is left out."""
+    spare = [i for i, column in enumerate(columns) if column.is_spare]
+    while True:
+        fitted = _cut(columns, widths, limit)
+        if _total(fitted) <= limit or not spare:
+            return fitted
+        widths = [0 if i == spare[-1] else width for i, width in enumerate(widths)]
+        spare.pop()
+
+
+def _cut(columns: Sequence[Column], widths: Sequence[int], limit: int) -> list[int]:
+    cut = list(widths)
+    while _total(cut) > limit:
+        flexible = [i for i, c in enumerate(columns) if c.is_flexible and cut[i] > FLEX_MIN]
+        if not flexible:
+            break
+        widest = max(flexible, key=lambda i: cut[i])
+        cut[widest] -= 1
+    return cut
+
+
+def _total(widths: Sequence[int]) -> int:
+    shown = [width for width in widths if width]
+    return sum(shown) + len(GAP) * (len(shown) - 1)

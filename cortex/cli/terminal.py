@@ -1,0 +1,134 @@
+"""What a stream is: a terminal or not, how wide, with which colours and which characters."""
+
+import os
+import shutil
+import sys
+from collections.abc import Mapping, Sequence
+from typing import Final, TextIO
+
+import attrs
+
+from cortex.domain.job import JobStatus
+
+WIDTH_DEFAULT: Final = 100
+WIDTH_MIN: Final = 40
+
+# Only the sixteen colours that every terminal theme has chosen for itself.
+_CODES: Final = {
+    "dim": "2",
+    "bold": "1",
+    "pend": "2",
+    "run": "36",
+    "appr": "1;35",
+    "retry": "33",
+    "done": "32",
+    "fail": "31",
+    "canc": "2",
+    "warn": "33",
+}
+
+_ASCII: Final = str.maketrans(
+    {"…": "...", "·": "-", "—": "-", "–": "-", "─": "-", "│": "|", "⟦": "[", "⟧": "]"}
+    | {"█": "#", "▏": "#", "▎": "#", "▍": "#", "▌": "#", "▋": "#", "▊": "#", "▉": "#"}
+    | {"○": ".", "●": ">", "◆": "?", "↻": "r", "✓": "+", "✗": "x", "⊘": "-", "→": "->"}
+)
+_COERCED: Final = frozenset({"C.UTF-8", "C.utf8", "UTF-8"})
+"""Python writes these into LC_CTYPE by itself when the locale is C."""
+
+
+@attrs.frozen
+class State:
+    """How a state is shown: never by its colour alone."""
+
+    glyph: str
+    word: str
+
+    def __str__(self) -> str:
+        return f"{self.glyph} {self.word}"
+
+
+STATES: Final = {
+    JobStatus.PENDING: State("○", "pend"),
+    JobStatus.RUNNING: State("●", "run"),
+    JobStatus.WAITING_FOR_APPROVAL: State("◆", "appr"),
+    JobStatus.RETRY: State("↻", "retry"),
+    JobStatus.COMPLETED: State("✓", "done"),
+    JobStatus.FAILED: State("✗", "fail"),
+    JobStatus.CANCELLED: State("⊘", "canc"),
+}
+
+
+@attrs.frozen(kw_only=True)
+class Terminal:
+    """A stream and what it can show."""
+
+    stream: TextIO
+    is_tty: bool
+    has_color: bool
+    is_ascii: bool
+
+    @property
+    def width(self) -> int:
+        """Cells in a line now: a window may be resized."""
+        return max(WIDTH_MIN, shutil.get_terminal_size((WIDTH_DEFAULT, 24)).columns)
+
+    def paint(self, text: str, style: str) -> str:
+        """Return text in a style, or as it is on a stream without colours."""
+        code = _CODES.get(style)
+        return f"\x1b[{code}m{text}\x1b[0m" if code and self.has_color and text else text
+
+    def plain(self, text: str) -> str:
+        """Return text in characters that this stream shows."""
+        return text.translate(_ASCII) if self.is_ascii else text
+
+    def write(self, line: str, *, end: str = "\n") -> None:
+        """Write one line; raises `BrokenPipeError` when nobody reads it."""
+        print(self.plain(line), file=self.stream, end=end)
+
+    def flush(self) -> None:
+        """Make what was written visible."""
+        self.stream.flush()
+
+
+def terminal_of(stream: TextIO, *, color: str, environ: Mapping[str, str] = os.environ) -> Terminal:
+    """Look at a stream; `color` is auto, always or never."""
+    is_tty = stream.isatty()
+    if hasattr(stream, "reconfigure"):
+        stream.reconfigure(errors="backslashreplace")
+    return Terminal(
+        stream=stream,
+        is_tty=is_tty,
+        has_color=_has_color(color, is_tty=is_tty, environ=environ),
+        is_ascii=_is_ascii(stream, environ),
+    )
+
+
+def stdout_terminal(color: str) -> Terminal:
+    """Return stdout: data goes here."""
+    return terminal_of(sys.stdout, color=color)
+
+
+def stderr_terminal(arguments: Sequence[str] = ()) -> Terminal:
+    """Return stderr: talk goes here; its colours follow `--color` even in wrong arguments."""
+    words = list(arguments)
+    given = [word.removeprefix("--color=") for word in words if word.startswith("--color=")]
+    given += [b for a, b in zip(words, words[1:], strict=False) if a == "--color"]
+    return terminal_of(sys.stderr, color=given[-1] if given else "auto")
+
+
+def _has_color(color: str, *, is_tty: bool, environ: Mapping[str, str]) -> bool:
+    if color in {"always", "never"}:
+        return color == "always"
+    if environ.get("NO_COLOR") or environ.get("CORTEX_NO_COLOR"):
+        return False
+    if environ.get("FORCE_COLOR"):
+        return True
+    return is_tty and environ.get("TERM") != "dumb"
+
+
+def _is_ascii(stream: TextIO, environ: Mapping[str, str]) -> bool:
+    encoding = (stream.encoding or "ascii").lower().replace("-", "")
+    ctype = environ.get("LC_CTYPE", "")
+    chosen = (environ.get("LC_ALL"), "" if ctype in _COERCED else ctype, environ.get("LANG"))
+    locale = next((each for each in chosen if each), "")
+    return encoding != "utf8" or locale in {"C", "POSIX"} or environ.get("TERM") == "linux"

@@ -1,0 +1,67 @@
+"""The scripted Messages-API server for tests: as a process, with its log of calls."""
+
+import json
+import select
+import signal
+import subprocess
+import sys
+import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from attrs import frozen
+
+READY_WITHIN_S = 30.0
+STOPS_WITHIN_S = 10.0
+MODEL = "scripted"
+API_KEY = "scripted-key"
+
+# The environment's proxies are not for loopback.
+_direct = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+
+
+@frozen
+class ScriptedModel:
+    """A server process. `environment` is what makes a program's SDK talk to it."""
+
+    base_url: str
+    process: "subprocess.Popen[bytes]"
+
+    @property
+    def environment(self) -> dict[str, str]:
+        return {"ANTHROPIC_BASE_URL": self.base_url, "ANTHROPIC_API_KEY": API_KEY}
+
+    def calls(self, prompt: str | None = None) -> list[dict[str, Any]]:
+        """The calls it took, in order; of one conversation only, if its first prompt is given."""
+        with _direct.open(f"{self.base_url}/calls", timeout=10) as answer:
+            calls: list[dict[str, Any]] = json.load(answer)["calls"]
+        return calls if prompt is None else [each for each in calls if each["prompt"] == prompt]
+
+
+@contextmanager
+def scripted_model(script: str = "tools", *, pace: float = 1.0) -> Iterator[ScriptedModel]:
+    """Run a server process with this script until the block is left."""
+    command = [sys.executable, "-m", "cortex.demo.server", "--script", script, "--pace", str(pace)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE) as process:
+        try:
+            yield ScriptedModel(_base_url(process), process)
+        finally:
+            process.send_signal(signal.SIGTERM)
+            try:
+                process.wait(STOPS_WITHIN_S)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                raise
+
+
+def program(*turns: dict[str, Any], mark: str = "") -> str:
+    """The prompt that makes the `tools` script play these turns; `mark` makes it one of its own."""
+    return f"{mark} {json.dumps({'turns': turns})}"
+
+
+def _base_url(process: "subprocess.Popen[bytes]") -> str:
+    assert process.stdout is not None
+    readable, _, _ = select.select([process.stdout], [], [], READY_WITHIN_S)
+    assert readable, f"the scripted model was not ready within {READY_WITHIN_S:g} s"
+    return str(json.loads(process.stdout.readline())["base_url"])
