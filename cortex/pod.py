@@ -84,6 +84,16 @@ class PodParts:
     """Slow imports that can wait until the pod is ready; run in a thread."""
 
 
+@attrs.frozen(kw_only=True)
+class Ready:
+    """A pod that takes jobs, as its starter sees it."""
+
+    port: Port
+    pod: str
+    """Its name, for people."""
+    job_types: tuple[str, ...]
+
+
 async def run_pod(
     settings: Settings,
     *,
@@ -91,7 +101,7 @@ async def run_pod(
     parts: PodParts,
     chance: Chance,
     shutdown: Shutdown,
-    on_ready: Callable[[Port], None] = lambda _: None,
+    on_ready: Callable[[Ready], None] = lambda _: None,
 ) -> ShutdownLog:
     """Run a pod until shutdown is requested; return how each phase of it ended.
 
@@ -151,7 +161,7 @@ class _Pod:
         )
         self._listener: Listener | None = None
 
-    async def run(self, on_ready: Callable[[Port], None]) -> None:
+    async def run(self, on_ready: Callable[[Ready], None]) -> None:
         settings = self._settings
         await self._port(jobs.ensure_types, self._parts.registry.policies)
         async with AsyncExitStack() as stack:
@@ -170,7 +180,8 @@ class _Pod:
             async with self._supervisor("intake", grace_s=0) as intake:
                 await self._start_intake(intake, level)
                 _log.info("pod ready", pod=self._record.name, slots=settings.slots)
-                on_ready(self._port)
+                record = self._record
+                on_ready(Ready(port=self._port, pod=record.name, job_types=record.job_types))
                 if self._parts.preload is not None:
                     await trio.to_thread.run_sync(self._parts.preload, abandon_on_cancel=True)
                 await self._shutdown.stop.wait()
@@ -191,6 +202,7 @@ class _Pod:
             registry=self._parts.registry,
             services=services,
             running=self._running,
+            rng=self._rng,
         )
         dispatcher = Dispatcher(
             port,

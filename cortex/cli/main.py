@@ -26,7 +26,7 @@ cli = Group(
             "demo": ("cortex.cli.demo:demo", "See it work: agents, a crash and a recovery."),
             "up": ("cortex.cli.up:up", "Run a pod: it takes jobs until it is told to stop."),
             "migrate": ("cortex.cli.migrate:migrate", "Bring the database's schema up to date."),
-            "bench": ("cortex.cli.bench:bench", "Measure this machine."),
+            "bench": ("cortex.cli.bench.command:bench", "Measure this machine."),
         },
         "Look and act": {
             "jobs": ("cortex.cli.jobs:jobs", "Submit, list, show, watch, wait for and cancel jobs."),

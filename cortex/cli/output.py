@@ -121,8 +121,7 @@ class Output:
     def _json(self, plain: dict[str, Any], *, option: int = 0) -> None:
         text = orjson.dumps(plain, option=option).decode()
         escaped = _TREACHEROUS.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
-        # Not `line`: it would replace characters on a terminal without Unicode.
-        print(escaped, file=sys.stdout)
+        self._utf8(escaped + "\n")
 
     def _yaml(self, plain: dict[str, Any]) -> None:
         import yaml
@@ -130,7 +129,12 @@ class Output:
         text = yaml.safe_dump(plain, sort_keys=False, allow_unicode=True, width=10_000)
         if _TREACHEROUS.search(text):
             text = yaml.safe_dump(plain, sort_keys=False, allow_unicode=False, width=10_000)
-        print(text, end="", file=sys.stdout)
+        self._utf8(text)
+
+    def _utf8(self, text: str) -> None:
+        """Write as it is: documents are UTF-8 whatever the terminal can show."""
+        self.terminal.flush()
+        sys.stdout.buffer.write(text.encode())
 
 
 def _document(columns: Sequence[Column], row: Row) -> dict[str, Any]:

@@ -1,8 +1,8 @@
-"""Runs a pod under signals: prepares its database, drains on the first signal, aborts on the second."""
+"""Runs a pod under signals: drains on the first one, hands everything back on the second."""
 
 import signal
-from collections.abc import AsyncGenerator, Awaitable, Callable
-from contextlib import AbstractContextManager, asynccontextmanager
+from collections.abc import AsyncGenerator, Callable
+from contextlib import ExitStack, asynccontextmanager
 
 import trio
 
@@ -10,91 +10,79 @@ from cortex.actors.phases import ShutdownLog
 from cortex.cli.target import database
 from cortex.config import Settings
 from cortex.domain.clock import system_chance
-from cortex.pod import PodParts, Shutdown, run_pod
+from cortex.pod import PodParts, Ready, Shutdown, run_pod
 from cortex.services import deadman
-from cortex.store.bridge import Port
 from cortex.store.migrate import migrate
 from cortex.store.session import run_alone
 
 SIGNALS = (signal.SIGTERM, signal.SIGINT)
-START_BOUND_S = 90.0
-
-
-class Interrupted(Exception):
-    """A signal ended the start-up: nothing was running yet."""
-
-    def __init__(self, signum: int) -> None:
-        super().__init__(signal.Signals(signum).name)
-        self.exit_code = 128 + signum
+START_GRACE_S = 2.0
+"""For the thread that prepares the database, when a signal ends the start-up."""
 
 
 async def serve(
     settings: Settings,
-    make_parts: Callable[[], Awaitable[PodParts]],
+    make_parts: Callable[[], PodParts],
     *,
-    on_ready: Callable[[Port, Shutdown, trio.Nursery], None],
+    on_ready: Callable[[Ready], None],
+    shutdown: Shutdown | None = None,
 ) -> int:
-    """Run a pod until a signal or a shutdown; return the exit code.
+    """Prepare the database and run a pod on it until a signal or `shutdown`; return the exit code.
 
     0: drained, everything ended or was handed back. 1: a phase of the shutdown was cut off.
     128 + n: signal n came during start-up, or twice.
     """
-    shutdown = Shutdown()
-    last_signal = 0
+    ending = shutdown or Shutdown()
+    starting = trio.CancelScope()
+    signal_seen = 0
+    log: ShutdownLog | None = None
     with trio.open_signal_receiver(*SIGNALS) as signals:
         async with trio.open_nursery() as nursery:
-            starting = trio.CancelScope()
 
             async def watch() -> None:
-                nonlocal last_signal
+                nonlocal signal_seen
                 async for signum in signals:
-                    last_signal = signum
+                    signal_seen = signum
                     starting.cancel(reason=signal.Signals(signum).name)
-                    shutdown.request()
+                    ending.request()
 
             nursery.start_soon(watch)
-            log: ShutdownLog | None = None
-            async with _prepared(settings, starting) as dsn:
+            async with _database(settings, starting, lambda: signal_seen) as dsn:
                 if dsn is not None:
                     log = await run_pod(
                         settings,
                         dsn=dsn,
-                        parts=await make_parts(),
+                        parts=make_parts(),
                         chance=system_chance(),
-                        shutdown=shutdown,
-                        on_ready=lambda port: on_ready(port, shutdown, nursery),
+                        shutdown=ending,
+                        on_ready=on_ready,
                     )
-                nursery.cancel_scope.cancel(reason="the pod has ended")
-    if log is None or shutdown.abort.is_set():
-        return 128 + last_signal
+            nursery.cancel_scope.cancel(reason="the pod has ended")
+    if log is None or ending.abort.is_set():
+        return 128 + signal_seen
     return 0 if log.is_clean else 1
 
 
 @asynccontextmanager
-async def _prepared(
-    settings: Settings, starting: trio.CancelScope
+async def _database(
+    settings: Settings, starting: trio.CancelScope, signal_seen: Callable[[], int]
 ) -> AsyncGenerator[str | None, None]:
     """Yield the address of a migrated database, or None if a signal came first."""
-    held: list[AbstractContextManager[str]] = []
+    held = ExitStack()
 
     def prepare() -> str:
-        target = database(settings)
-        dsn = target.__enter__()
-        held.append(target)
+        dsn = held.enter_context(database(settings))
         run_alone(lambda: migrate(dsn))
         return dsn
 
     dsn: str | None = None
     with starting:
+        # A connection that hangs is bounded; a signal does not wait for that.
         dsn = await trio.to_thread.run_sync(prepare, abandon_on_cancel=True)
     if dsn is None:
-        # The abandoned thread may be deep in a call that has its own, longer bound.
-        deadman.arm(2.0)
+        deadman.arm(START_GRACE_S, exit_code=128 + signal_seen())
     try:
         yield dsn
     finally:
         with trio.move_on_after(settings.close_s, shield=True):
-            for target in held:
-                await trio.to_thread.run_sync(
-                    lambda t=target: t.__exit__(None, None, None), abandon_on_cancel=True
-                )
+            await trio.to_thread.run_sync(held.close, abandon_on_cancel=True)

@@ -12,7 +12,6 @@ from cortex.cli.terminal import Terminal
 Row = Mapping[str, Any]
 
 GAP: Final = "  "
-FLEX_MIN: Final = 10
 
 
 @attrs.frozen
@@ -34,8 +33,8 @@ class Column:
     """For people; none: the exact value."""
     title: str | None = None
     is_right: bool = False
-    is_flexible: bool = False
-    """It may be cut when the terminal is narrow."""
+    least: int | None = None
+    """To how many cells it may be cut when the terminal is narrow; None: never."""
     is_spare: bool = False
     """It may be left out when the terminal is narrow; the last one goes first."""
     is_default: bool = True
@@ -54,9 +53,10 @@ def lines_of(
     columns: Sequence[Column], rows: Sequence[Row], *, terminal: Terminal, headers: bool
 ) -> Iterator[str]:
     """Yield the lines of a table: fitted to a terminal, in full for anything else."""
-    heads = [Cell(c.title or c.name, "dim") for c in columns] if terminal.is_tty else [
-        Cell(c.name) for c in columns
-    ]
+    if terminal.is_tty:
+        heads = [Cell(c.title or c.name, "dim") for c in columns]
+    else:
+        heads = [Cell(c.name) for c in columns]
     body = [[c.cell(row, for_people=terminal.is_tty) for c in columns] for row in rows]
     grid = [heads, *body] if headers else body
     widths = [max((width_of(line[i].text) for line in grid), default=0) for i in range(len(columns))]
@@ -80,7 +80,7 @@ def _line(
 
 
 def _fitted(columns: Sequence[Column], widths: list[int], limit: int) -> list[int]:
-    """Cut the flexible columns, the widest first, then leave out spare ones; 0 is left out."""
+    """Cut columns, the widest first, then leave out spare ones; the width of those is 0."""
     spare = [i for i, column in enumerate(columns) if column.is_spare]
     while True:
         fitted = _cut(columns, widths, limit)
@@ -93,11 +93,10 @@ def _fitted(columns: Sequence[Column], widths: list[int], limit: int) -> list[in
 def _cut(columns: Sequence[Column], widths: Sequence[int], limit: int) -> list[int]:
     cut = list(widths)
     while _total(cut) > limit:
-        flexible = [i for i, c in enumerate(columns) if c.is_flexible and cut[i] > FLEX_MIN]
-        if not flexible:
+        room = [i for i, c in enumerate(columns) if c.least is not None and cut[i] > c.least]
+        if not room:
             break
-        widest = max(flexible, key=lambda i: cut[i])
-        cut[widest] -= 1
+        cut[max(room, key=lambda i: cut[i])] -= 1
     return cut
 
 

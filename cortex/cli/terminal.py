@@ -27,10 +27,10 @@ _CODES: Final = {
     "warn": "33",
 }
 
+# One cell for one cell, so that what was aligned stays aligned.
 _ASCII: Final = str.maketrans(
-    {"…": "...", "·": "-", "—": "-", "–": "-", "─": "-", "│": "|", "⟦": "[", "⟧": "]"}
-    | {"█": "#", "▏": "#", "▎": "#", "▍": "#", "▌": "#", "▋": "#", "▊": "#", "▉": "#"}
-    | {"○": ".", "●": ">", "◆": "?", "↻": "r", "✓": "+", "✗": "x", "⊘": "-", "→": "->"}
+    "…·—–─│┊⟦⟧→█▏▎▍▌▋▊▉░○●◆↻✓✗⊘",
+    "~---" "-||[]>#########.>?r+x-".replace("#########.>", "########:.>"),
 )
 _COERCED: Final = frozenset({"C.UTF-8", "C.utf8", "UTF-8"})
 """Python writes these into LC_CTYPE by itself when the locale is C."""

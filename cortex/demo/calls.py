@@ -8,6 +8,7 @@ from attrs import asdict, define
 
 from cortex.demo.script import Call
 
+PROMPT_CHARS = 80  # enough to know a conversation by
 LOG_CALLS_MAX = 100_000  # older entries fall out; the numbering of calls survives
 
 
@@ -15,11 +16,14 @@ LOG_CALLS_MAX = 100_000  # older entries fall out; the numbering of calls surviv
 class Entry:
     """One call. Times are seconds since the server started; connections are counted from 1.
 
+    `prompt` is how the conversation's first message begins; `number` counts the calls of this turn.
+
     `outcome`: open (being answered), answered (to its end), refused (an HTTP error), broken (the
     script broke it), disconnected (the client left first).
     """
 
     conversation: str
+    prompt: str
     turn: int
     number: int
     model: str
@@ -58,6 +62,7 @@ class CallLog:
         self._count += 1
         entry = Entry(
             conversation=call.conversation,
+            prompt=call.user_text(0)[:PROMPT_CHARS],
             turn=call.turn,
             number=call.number,
             model=call.model,

@@ -7,8 +7,8 @@ Four families, told apart by what the caller should do next:
 * `RejectedError`: it can never succeed as it stands; do not retry.
 * `DivergedError`: job code no longer matches its own record; a rejection of its own.
 
-`Suspended`, `LeaseLost`, `HandedBack` and `CancelRequested` are control flow, not failures: they
-derive from `BaseException` so that a job's `except Exception` cannot swallow them.
+`LeaseLost` is control flow, not a failure: it derives from `BaseException`, so that a job's
+`except Exception` cannot swallow it.
 """
 
 from typing import ClassVar
@@ -107,15 +107,3 @@ class DivergedError(RejectedError):
 
 class LeaseLost(BaseException):
     """Another attempt owns the job now: this one must stop and touch nothing more."""
-
-
-class HandedBack(BaseException):
-    """The pod is leaving and gives the job back before it finished."""
-
-
-class Suspended(BaseException):
-    """The job waits for something outside and holds no actor until then."""
-
-
-class CancelRequested(BaseException):
-    """A person asked for this job to be cancelled."""

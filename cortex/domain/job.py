@@ -129,7 +129,7 @@ class StepDone:
     """JSON text."""
     cost_usd: Decimal | None = None
     number: Callable[[], tuple[int, str]]
-    """Gives the step its seq, and the job's new checkpoint head; called once, in order of commit."""
+    """Gives the step its seq and the job its new head; called once, in order of commit."""
 
 
 @attrs.frozen

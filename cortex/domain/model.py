@@ -62,7 +62,7 @@ class ModelResponse:
         return tuple(block for block in self.content if block["type"] == "tool_use")
 
     def as_message(self) -> dict[str, Any]:
-        """The assistant message that continues the conversation; it holds only what the API takes."""
+        """The assistant message that goes on with the talk; it holds only what the API takes."""
         content = [{k: v for k, v in each.items() if k != INVALID_INPUT} for each in self.content]
         return {"role": "assistant", "content": content}
 

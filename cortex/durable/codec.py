@@ -76,7 +76,7 @@ def digest_of(*parts: Any, what: str) -> bytes:
 
 
 def clean_text(text: str, *, limit: int = TEXT_MAX) -> str:
-    """Return text that Postgres can hold: no NUL, no lone surrogates, at most `limit` characters."""
+    """Return text that Postgres can hold: no NUL, no lone surrogates, not too long."""
     visible = text.replace("\x00", "\ufffd").encode("utf-8", "replace").decode()
     return visible if len(visible) <= limit else visible[: limit - 1] + "…"
 

@@ -17,7 +17,6 @@ from cortex.domain.job import Lease, Step, StepDone, StepKind
 from cortex.domain.usage import Usage
 from cortex.durable.codec import decode, encode
 
-
 _NO_USAGE = Usage()
 _NO_COST = Decimal(0)
 

@@ -11,7 +11,7 @@ from typing import Final
 EXIT_CODE: Final = 1
 
 
-def arm(after_s: float) -> None:
+def arm(after_s: float, *, exit_code: int = EXIT_CODE) -> None:
     """End the process hard after so many seconds, if it still runs then.
 
     Safe at any moment: what was not committed is taken over by another pod.
@@ -20,7 +20,7 @@ def arm(after_s: float) -> None:
     def strike() -> None:
         sys.stderr.write(f"cortex: shutdown took longer than {after_s:g} s: exiting hard\n")
         sys.stderr.flush()
-        os._exit(EXIT_CODE)
+        os._exit(exit_code)
 
     timer = threading.Timer(after_s, strike)
     timer.daemon = True

@@ -105,7 +105,7 @@ class Heartbeat:
             self._pacer.wake()
 
     async def _lock(self) -> None:
-        """Connect and take the lock; the server may need a while to see that the old one is gone."""
+        """Connect and take the lock; the server may need a while to see the old one gone."""
         await self._port.cross(self._session.open)
         backoff_s = 0.05
         while not await self._port.cross(pods.lock, self._session, self._pod.lock_key):

@@ -8,14 +8,21 @@ On stop: a cancelled job ends as CANCELLED, a leaving pod hands the job back unc
 lease touches nothing more. Nothing that a handler raises leaves this actor.
 """
 
-from typing import Any
+import random
+from typing import Any, Final
 
 import attrs
 import structlog
 import trio
 
-from cortex.domain.errors import CortexError, HandedBack, LeaseLost, RejectedError, UsageError
-from cortex.domain.job import Claim, Finish, JobStatus, Operation, Release
+from cortex.domain.errors import (
+    CortexError,
+    LeaseLost,
+    RejectedError,
+    UnavailableError,
+    UsageError,
+)
+from cortex.domain.job import Claim, Finish, JobStatus, Operation, Release, Step
 from cortex.domain.retry import worker_delay_s
 from cortex.durable.codec import clean_text, encode
 from cortex.durable.context import Context, Services
@@ -25,6 +32,8 @@ from cortex.services.committer import Committer
 from cortex.services.running import RunningJob, RunningJobs, Stop
 from cortex.store import steps
 from cortex.store.bridge import Port
+
+LOAD_BACKOFF_MAX_S: Final = 5.0
 
 _log = structlog.get_logger(__name__)
 
@@ -38,6 +47,7 @@ class JobActors:
     registry: Registry
     services: Services
     running: RunningJobs
+    rng: random.Random
 
     async def run(self, claim: Claim, job: RunningJob) -> None:
         """Run one attempt to its end and report it. Raises nothing but `trio.Cancelled`."""
@@ -79,9 +89,20 @@ class JobActors:
     async def _handle(self, claim: Claim) -> Any:
         job_type = self.registry.get(claim.type)
         arguments = job_type.arguments(claim.payload)
-        known = await self.port(steps.of_job, claim.lease.job_id) if claim.has_steps else ()
+        known = await self._load_steps(claim) if claim.has_steps else ()
         journal = Journal(claim.lease, self.committer, known)
         return await job_type.handler(Context(claim, journal, self.services), **arguments)
+
+    async def _load_steps(self, claim: Claim) -> list[Step]:
+        """Load what earlier attempts committed; an outage costs time, but no attempt."""
+        backoff_s = 0.1
+        while True:
+            try:
+                return await self.port(steps.of_job, claim.lease.job_id)
+            except UnavailableError as error:
+                _log.warning("steps not loaded", job=str(claim.lease.job_id), error=error.message)
+            await trio.sleep(self.rng.uniform(0.5, 1.0) * backoff_s)
+            backoff_s = min(2 * backoff_s, LOAD_BACKOFF_MAX_S)
 
     async def _report(self, ending: Operation) -> None:
         """Commit the end of the attempt; only the end of the pod's drain cuts it off."""
@@ -104,6 +125,9 @@ class JobActors:
             await self.committer.record(refused)
         except LeaseLost:
             _log.info("lease lost", job=str(ending.lease.job_id), attempt=ending.lease.attempt)
+        except CortexError as second:
+            # Its heartbeat ends with this actor, so the sweep will find it.
+            _log.error("end of attempt not recorded", job=str(ending.lease.job_id), error=second)
 
 
 def _stopped(claim: Claim, stop: Stop) -> Operation | None:
@@ -121,8 +145,6 @@ def failed(claim: Claim, error: BaseException) -> Operation | None:
     leaves = _leaves(error)
     if any(isinstance(leaf, LeaseLost) for leaf in leaves):
         return None
-    if any(isinstance(leaf, HandedBack) for leaf in leaves):
-        return Release(lease=claim.lease, outcome="handed_back", is_counted=False)
     worst = next((leaf for leaf in leaves if _is_permanent(leaf)), leaves[0])
     message = describe(worst)
     is_last = claim.attempts_spent >= claim.max_attempts

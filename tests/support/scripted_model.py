@@ -32,11 +32,11 @@ class ScriptedModel:
     def environment(self) -> dict[str, str]:
         return {"ANTHROPIC_BASE_URL": self.base_url, "ANTHROPIC_API_KEY": API_KEY}
 
-    def calls(self, prompt: str | None = None) -> list[dict[str, Any]]:
-        """The calls it took, in order; of one conversation only, if its first prompt is given."""
+    def calls(self, mark: str = "") -> list[dict[str, Any]]:
+        """The calls it took, in order, of the conversations whose prompt begins with `mark`."""
         with _direct.open(f"{self.base_url}/calls", timeout=10) as answer:
             calls: list[dict[str, Any]] = json.load(answer)["calls"]
-        return calls if prompt is None else [each for each in calls if each["prompt"] == prompt]
+        return [each for each in calls if each["prompt"].startswith(mark)]
 
 
 @contextmanager

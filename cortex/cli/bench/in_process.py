@@ -82,6 +82,6 @@ async def _measure(
             parts=parts,
             chance=chance,
             shutdown=shutdown,
-            on_ready=lambda port: nursery.start_soon(run, port),
+            on_ready=lambda ready: nursery.start_soon(run, ready.port),
         )
     return results[0]

@@ -1,0 +1,168 @@
+"""`cortex bench …`: one measurement a command, each run on a throw-away database of its own."""
+
+import logging
+import os
+import tempfile
+from collections.abc import Callable
+from contextlib import ExitStack
+from pathlib import Path
+from statistics import median
+from typing import Any, Final
+
+import click
+
+from cortex.cli.logs import configure_logs
+from cortex.cli.options import Command, Group, Options
+from cortex.cli.output import Output
+from cortex.cli.target import database, settings_from
+from cortex.config import Settings
+from cortex.store.scratch import scratch_database
+
+Figures = dict[str, Any]
+
+bench = Group(
+    "bench",
+    help="Measure this machine: medians of several runs, each on a throw-away database.",
+    sections={
+        "Measurements": {
+            name: (f"cortex.cli.bench.command:{name}", line)
+            for name, line in {
+                "throughput": "No-op jobs a second through the whole state machine, one pod.",
+                "steps": "Durable steps a second, one pod.",
+                "latency": "From submit to the start of the handler, idle pod.",
+                "growth": "What the last steps of a long job cost, against its first ones.",
+                "streams": "Many jobs streaming from a scripted model at once, one pod.",
+                "takeover": "kill -9 of one of two pods: when its jobs run again.",
+                "startup": "From `cortex up` to ready, embedded database.",
+            }.items()
+        }
+    },
+)
+
+REPEAT: Final = click.option(
+    "--repeat", default=3, show_default=True, help="Runs of which the median is shown."
+)
+
+
+@click.command(cls=Command)
+@click.option("--jobs", default=20_000, show_default=True)
+@click.option("--backlog", default=0, show_default=True, help="Other jobs that wait behind.")
+@REPEAT
+@click.pass_obj
+def throughput(options: Options, jobs: int, backlog: int, repeat: int) -> None:
+    """No-op jobs a second through the whole state machine, with history, in one pod."""
+    from cortex.cli.bench.throughput import jobs_per_s
+
+    _run(
+        options,
+        repeat,
+        lambda dsn, settings, _: jobs_per_s(dsn, settings, count=jobs, backlog=backlog),
+    )
+
+
+@click.command(cls=Command)
+@click.option("--jobs", default=1_000, show_default=True)
+@click.option("--steps", "step_count", default=5, show_default=True, help="Steps of each job.")
+@REPEAT
+@click.pass_obj
+def steps(options: Options, jobs: int, step_count: int, repeat: int) -> None:
+    """Durable steps a second, in one pod."""
+    from cortex.cli.bench.throughput import steps_per_s
+
+    _run(
+        options,
+        repeat,
+        lambda dsn, settings, _: steps_per_s(dsn, settings, job_count=jobs, steps=step_count),
+    )
+
+
+@click.command(cls=Command)
+@click.option("--jobs", default=500, show_default=True)
+@REPEAT
+@click.pass_obj
+def latency(options: Options, jobs: int, repeat: int) -> None:
+    """From the call that submits a job to the start of its handler, on an idle pod."""
+    from cortex.cli.bench.latency import latency as run
+
+    _run(options, repeat, lambda dsn, settings, _: run(dsn, settings, count=jobs))
+
+
+@click.command(cls=Command)
+@click.option("--steps", "step_count", default=2_000, show_default=True)
+@click.option("--window", default=100, show_default=True, help="Steps compared at either end.")
+@REPEAT
+@click.pass_obj
+def growth(options: Options, step_count: int, window: int, repeat: int) -> None:
+    """What the last steps of a long job cost, against its first ones."""
+    from cortex.cli.bench.throughput import growth as run
+
+    _run(
+        options,
+        repeat,
+        lambda dsn, settings, _: run(dsn, settings, steps=step_count, window=window),
+    )
+
+
+@click.command(cls=Command)
+@click.option("--streams", "count", default=300, show_default=True)
+@click.option("--seconds", default=10.0, show_default=True, help="How long each one streams.")
+@REPEAT
+@click.pass_obj
+def streams(options: Options, count: int, seconds: float, repeat: int) -> None:
+    """Jobs that stream from a scripted model at once, 20 chunks a second each, in one pod."""
+    from cortex.cli.bench.streams import streams as run
+
+    _run(options, repeat, lambda dsn, _, log: run(dsn, log, count=count, seconds=seconds))
+
+
+@click.command(cls=Command)
+@click.option("--jobs", default=50, show_default=True)
+@REPEAT
+@click.pass_obj
+def takeover(options: Options, jobs: int, repeat: int) -> None:
+    """Kill -9 one of two pods while it runs all the jobs: when does each run on the other."""
+    from cortex.cli.bench.takeover import takeover as run
+
+    _run(options, repeat, lambda dsn, _, log: run(dsn, log, count=jobs))
+
+
+@click.command(cls=Command)
+@REPEAT
+@click.pass_obj
+def startup(options: Options, repeat: int) -> None:
+    """From `cortex up` on an initialised data directory to ready, with the embedded database."""
+    from cortex.cli.bench.startup import startup as run
+
+    with tempfile.TemporaryDirectory(prefix="cortex-bench-") as folder:
+        Path(folder).chmod(0o755)
+        _show(options, run(Path(folder), repeats=repeat))
+
+
+def _run(options: Options, repeat: int, measure: Callable[[str, Settings, Path], Figures]) -> None:
+    """Measure several times, each on a new database, and show the medians."""
+    configure_logs(level=logging.ERROR)
+    settings = settings_from(options)
+    runs: list[Figures] = []
+    with ExitStack() as stack:
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="cortex-bench-")))
+        server = stack.enter_context(database(settings))
+        for _ in range(max(1, repeat)):
+            with scratch_database(server, f"cortex_bench_{os.getpid()}") as dsn:
+                runs.append(measure(dsn, settings, folder / "children.log"))
+    _show(
+        options, {key: _middle([run[key] for run in runs]) for key in runs[0]} | {"runs": len(runs)}
+    )
+
+
+def _middle(values: list[Any]) -> Any:
+    middle = median(values)
+    return int(middle) if all(isinstance(value, int) for value in values) else round(middle, 3)
+
+
+def _show(options: Options, figures: Figures) -> None:
+    width = max(len(key) for key in figures)
+    Output(options).record(
+        figures,
+        name="\n".join(f"{key}={value}" for key, value in figures.items()),
+        page=lambda: (f"{key:<{width}}  {value:>12,}" for key, value in figures.items()),
+    )

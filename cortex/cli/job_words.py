@@ -1,0 +1,139 @@
+"""How a job is described to people: its state, its progress, and why it stands where it stands."""
+
+from typing import Any, Final
+
+from cortex.cli.phrases import NOTHING, age, count, money, short_id, span
+from cortex.cli.table import Cell, Column, Row
+from cortex.cli.terminal import STATES
+from cortex.domain.job import JobStatus
+from cortex.domain.safe import safe
+
+SILENT_S: Final = 95.0
+"""Three heartbeats of 30 s and a little: a running job that says nothing for so long is suspect."""
+
+OUTCOMES: Final = {
+    "failed": "failed",
+    "handed_back": "handed back by its leaving pod",
+    "pod_died": "its pod died",
+    "lease_expired": "its pod fell silent",
+}
+"""Why an attempt ended before its job did."""
+
+
+def status_of(row: Row) -> JobStatus:
+    """Return a row's state."""
+    return JobStatus(row["status"])
+
+
+def state_cell(row: Row) -> Cell:
+    """Return glyph and word of a job's state, with its retries."""
+    status = status_of(row)
+    state = STATES[status]
+    retries = f" {row['retry_count']}/{row['max_retries']}" if status is JobStatus.RETRY else ""
+    return Cell(f"{state}{retries}", state.word)
+
+
+def took_s(row: Row) -> float | None:
+    """Return the seconds from a job's first start to its end or until now."""
+    if row["started_at"] is None:
+        return None
+    return float(((row["finished_at"] or row["now"]) - row["started_at"]).total_seconds())
+
+
+def remark(row: Row) -> str:
+    """Say why a job stands where it stands, or what comes next; "" when there is nothing to say."""
+    now = row["now"]
+    match status_of(row):
+        case JobStatus.FAILED:
+            return str(row["error_message"])
+        case JobStatus.CANCELLED:
+            return f"by {row['cancelled_by']}" if row["cancelled_by"] else ""
+        case JobStatus.RETRY:
+            left_s = (row["next_retry_at"] - now).total_seconds()
+            return f"retries in {span(left_s)}" if left_s > 0 else "retries now"
+        case JobStatus.PENDING if row["run_at"] > now:
+            return f"starts in {span((row['run_at'] - now).total_seconds())}"
+        case JobStatus.RUNNING:
+            return _remark_on_running(row)
+        case _:
+            return ""
+
+
+def progress(head: dict[str, Any]) -> str:
+    """Return what a checkpoint head sums up: steps, tokens, cost."""
+    parts = [f"{head.get('seq', 0)} steps" if head.get("seq") != 1 else "1 step"]
+    if "input_tokens" in head:
+        parts.append(
+            f"{count(head['input_tokens'])} tokens in, {count(head['output_tokens'])} out"
+        )
+        parts.append(money(head["cost_usd"]))
+    return " · ".join(parts)
+
+
+def _remark_on_running(row: Row) -> str:
+    if row["cancel_requested_at"] is not None:
+        return f"cancel requested by {row['cancelled_by']}"
+    if row["heartbeat_at"] is None:
+        return "waits for a pod"
+    silent_s = (row["now"] - row["heartbeat_at"]).total_seconds()
+    return f"! no heartbeat for {span(silent_s)}" if silent_s > SILENT_S else ""
+
+
+def _step_cell(row: Row) -> Cell:
+    head = row["checkpoint"]
+    return Cell(safe(f"{head['seq']} {head['key']}")) if head.get("seq") else Cell(NOTHING, "dim")
+
+
+def _cost_usd(row: Row) -> float | None:
+    cost = row["checkpoint"].get("cost_usd")
+    return None if cost is None else float(cost)
+
+
+def _took_cell(row: Row) -> Cell:
+    seconds = took_s(row)
+    return Cell(NOTHING, "dim") if seconds is None else Cell(span(seconds))
+
+
+def _field(name: str, *, is_default: bool = False, **attributes: Any) -> Column:
+    return Column(name=name, value=lambda row: row[name], is_default=is_default, **attributes)
+
+
+JOB_COLUMNS: Final = (
+    Column(name="id", value=lambda r: r["id"], shown=lambda r: Cell(short_id(r["id"]), "bold")),
+    _field("type", is_default=True, least=10),
+    _field("agent", is_default=True, least=10),
+    Column(name="status", title="state", value=status_of, shown=state_cell),
+    Column(name="step", value=lambda r: r["checkpoint"].get("seq"), shown=_step_cell, least=12),
+    _field("attempt", is_default=True, title="att", is_right=True, is_spare=True),
+    Column(
+        name="cost_usd",
+        title="cost",
+        value=_cost_usd,
+        shown=lambda r: Cell(money(_cost_usd(r))),
+        is_right=True,
+        is_spare=True,
+    ),
+    Column(
+        name="created_at",
+        title="age",
+        value=lambda r: r["created_at"],
+        shown=lambda r: Cell(age((r["now"] - r["created_at"]).total_seconds())),
+        is_right=True,
+    ),
+    Column(
+        name="took_s", title="took", value=took_s, shown=_took_cell, is_right=True, is_spare=True
+    ),
+    _field("pod", is_default=True, least=10, is_spare=True),
+    Column(
+        name="remark",
+        title="why / next",
+        value=remark,
+        shown=lambda r: Cell(safe(remark(r)), "fail" if r["error_message"] else "dim"),
+        least=24,
+        is_for_people=True,
+    ),
+    Column(name="step_key", value=lambda r: r["checkpoint"].get("key"), is_default=False),
+    *(_field(name) for name in ("retry_count", "max_retries", "run_at", "started_at")),
+    *(_field(name) for name in ("finished_at", "next_retry_at", "heartbeat_at")),
+    *(_field(name) for name in ("cancel_requested_at", "cancelled_by", "error_message")),
+)

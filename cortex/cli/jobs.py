@@ -1,0 +1,22 @@
+"""`cortex jobs`: the group; each verb has its own file."""
+
+from cortex.cli.options import Group
+
+jobs = Group(
+    "jobs",
+    help="Submit, list, show, watch, wait for and cancel jobs.\n\n"
+    "A job is named by its id or by the end of it, at least 4 digits: …9f3a1c.",
+    sections={
+        "Look": {
+            "ls": ("cortex.cli.jobs_ls:ls", "List jobs, the newest first."),
+            "show": ("cortex.cli.jobs_show:show", "Show a job: its steps, attempts and history."),
+            "watch": ("cortex.cli.jobs_watch:watch", "Follow a job until it ends."),
+            "wait": ("cortex.cli.jobs_watch:wait", "Wait in silence until jobs end."),
+            "types": ("cortex.cli.jobs_ls:types", "List the job types that pods have registered."),
+        },
+        "Act": {
+            "submit": ("cortex.cli.jobs_submit:submit", "Submit a job and print its id."),
+            "cancel": ("cortex.cli.jobs_cancel:cancel", "Cancel jobs."),
+        },
+    },
+)

@@ -1,0 +1,84 @@
+"""Which database a command works on: the one that was named, or the embedded one."""
+
+import os
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Final
+
+from cortex.cli.options import Options
+from cortex.config import PREFIX, Settings, load
+from cortex.domain.errors import NotFoundError
+from cortex.store import dsn
+from cortex.store.database import Profile
+from cortex.store.embedded import acquire, default_data_dir
+from cortex.store.session import Session, open_session
+
+PATIENCE_S: Final = 0.4
+"""Longer than that without a word and people wonder."""
+
+
+def settings_from(options: Options, **flags: Any) -> Settings:
+    """Merge the common options and a command's own flags with environment and files.
+
+    Raises `UsageError` that names the source, the setting and the value.
+    """
+    settings = load({"dsn": options.dsn, "data": options.data, **flags})
+    if settings.dsn is not None:
+        dsn.check(settings.dsn, source=_source_of_dsn(options))
+    return settings
+
+
+def data_dir(settings: Settings) -> Path:
+    """Return the folder of the embedded database."""
+    return settings.data or default_data_dir()
+
+
+@contextmanager
+def database(settings: Settings, *, must_exist: bool = False) -> Iterator[str]:
+    """Yield the address of the database: the named one, or the embedded one while it is used.
+
+    The embedded one is made when there is none yet, unless it `must_exist`: then `NotFoundError`.
+    """
+    if settings.dsn is not None:
+        yield settings.dsn
+        return
+    folder = data_dir(settings)
+    if must_exist and not (folder / "pgdata").exists():
+        raise NotFoundError(
+            f"there is no database yet in {folder}",
+            hint="make one with `cortex demo` or `cortex up`, or name another one with --dsn",
+        )
+    with _patience("starting the embedded database …"):
+        server = acquire(folder)
+    with server:
+        yield server.dsn
+
+
+@contextmanager
+def session(options: Options) -> Iterator[Session]:
+    """Open the database that a command reads or changes; it must have been made and migrated."""
+    with database(settings_from(options), must_exist=True) as address:
+        with open_session(Profile(dsn=address, connections_max=1)) as opened:
+            yield opened
+
+
+def _source_of_dsn(options: Options) -> str:
+    if options.dsn is not None:
+        return "--dsn"
+    variable = PREFIX + "DSN"
+    return variable if os.environ.get(variable) else "setting dsn of the configuration file"
+
+
+@contextmanager
+def _patience(message: str) -> Iterator[None]:
+    """Say what takes so long, on a terminal only."""
+    timer = threading.Timer(PATIENCE_S, print, [message], {"file": sys.stderr})
+    if sys.stderr.isatty():
+        timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()

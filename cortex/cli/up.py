@@ -1,0 +1,47 @@
+"""`cortex up`: runs one pod until SIGTERM or SIGINT."""
+
+import json
+import time
+from functools import partial
+
+import click
+import trio
+
+from cortex.cli.apps import load_app
+from cortex.cli.logs import configure_logs
+from cortex.cli.options import Command, Format, Options
+from cortex.cli.serve import serve
+from cortex.cli.target import data_dir, settings_from
+from cortex.pod import PodParts, Ready, standard_parts
+
+
+@click.command(cls=Command)
+@click.option("--app", metavar="APP", help="Module or file with your own jobs and tools.")
+@click.option("--slots", type=int, metavar="N", help="Jobs to run at once [1000].")
+@click.pass_obj
+def up(options: Options, app: str | None, slots: int | None) -> None:
+    """Run a pod: it takes jobs until it is told to stop.
+
+    SIGTERM or Ctrl-C drains it: running jobs get 40 seconds, what is left goes on elsewhere.
+    A second signal hands everything back at once. Several pods may share one database.
+    """
+    began = time.perf_counter()
+    configure_logs()
+    settings = settings_from(options, slots=slots)
+    module = load_app(app) if app else None
+    folder = data_dir(settings)
+
+    def parts() -> PodParts:
+        return standard_parts(app=module, workspaces=folder / "workspaces")
+
+    def tell(ready: Ready) -> None:
+        ready_s = time.perf_counter() - began
+        if options.output is Format.TABLE:
+            click.echo(
+                f"pod {ready.pod} is ready after {ready_s:.2f} s: {settings.slots} slots, "
+                f"jobs {', '.join(ready.job_types)}\nCtrl-C drains it, twice hands back at once"
+            )
+        else:
+            click.echo(json.dumps({"schema_version": 1, "pod": ready.pod, "ready_s": ready_s}))
+
+    raise click.exceptions.Exit(trio.run(partial(serve, settings, parts, on_ready=tell)))

@@ -1,0 +1,50 @@
+"""The demo's own job type and agent: only a demo's pod knows them, so only a demo runs them."""
+
+from pathlib import Path
+from typing import Final
+
+from cortex.agent import loop
+from cortex.agent.spec import AgentSpec
+from cortex.domain.errors import UsageError
+from cortex.durable.context import Context
+from cortex.durable.registry import job
+
+JOB_TYPE: Final = "demo"
+AGENT: Final = "demo"
+REPORT: Final = "report.md"
+SCRIPTED_MODEL: Final = "scripted"
+PROMPT: Final = (
+    "Inspect this folder and write a report about it to report.md: what it is, how it is laid "
+    "out, its largest files with their line counts, and what changed lately. Name real files and "
+    "real figures only."
+)
+SYSTEM: Final = (
+    "You are a careful engineer who inspects a folder. Look before you write: list the files, "
+    "read the important ones, run read-only commands such as git log and wc. Then write one "
+    "Markdown report with write_file and end with two or three sentences about what you found."
+)
+
+
+def demo_agent(model: str) -> AgentSpec:
+    """Return the agent that inspects a folder, on a model of this name."""
+    return AgentSpec(
+        name=AGENT,
+        model=model,
+        system=SYSTEM,
+        tools=("list_files", "read_file", "run_command", "write_file"),
+        max_steps=30,
+        max_tokens=8_192,
+        description="Inspects a folder and writes a report about it.",
+    )
+
+
+@job(JOB_TYPE, timeout=1800)
+async def demo(ctx: Context, folder: str, model: str) -> loop.AgentResult:
+    """Run the inspecting agent on a folder; `model` is there to find the same job again."""
+    stored = await ctx.agent_spec()
+    if stored is None:
+        raise UsageError(f"a demo job for {model!r} needs the agent {AGENT!r}")
+    path = Path(folder)
+    if not path.is_dir():
+        raise UsageError(f"folder {folder!r} is not there any more")
+    return await loop.run_agent(ctx, AgentSpec.from_json(stored), prompt=PROMPT, folder=path)
