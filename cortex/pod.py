@@ -305,5 +305,13 @@ def standard_parts(
         models=PricedModels(client),
         tools=Toolbox(tools),
         workspaces=workspaces,
-        preload=client.preload,
+        preload=lambda: _preload(client),
     )
+
+
+def _preload(client: AnthropicModel) -> None:
+    try:
+        client.preload()
+    except UsageError as error:
+        # A pod without models is a good pod for jobs that need none.
+        _log.warning("model calls will fail", error=error.message, hint=error.hint)

@@ -105,7 +105,7 @@ def _times(job: dict[str, Any], terminal: Terminal) -> str:
     told = [f"{_ago(job, 'created_at')} ({clock_time(job['created_at'])})"]
     if job["started_at"] is not None:
         waited_s = (job["started_at"] - max(job["created_at"], job["run_at"])).total_seconds()
-        told.append(f"started after {span(waited_s)}")
+        told.append(f"started after {span(waited_s)}" if waited_s >= 1 else "started at once")
     if job["finished_at"] is not None:
         told.append(f"ended {_ago(job, 'finished_at')}")
     return " · ".join(told)

@@ -16,6 +16,7 @@ NAME_MAX: Final = 32
 BAR_MIN: Final = 12
 BAR_MAX: Final = 72
 TICK_CELLS_MIN: Final = 10
+MINUTE_S: Final = 60
 
 _EIGHTHS: Final = " ▏▎▍▌▋▊▉█"
 _TICKS_S: Final = (
@@ -56,8 +57,10 @@ class Axis:
         line = ""
         for number in range(int(self.length_s / step_s) + 1):
             place = int(number * step_s / self.length_s * self.cells)
-            line = pad(line, place) + _tick(number * step_s)
-        return fit(line, self.cells)
+            label = _tick(number * step_s)
+            if place + len(label) <= self.cells:
+                line = pad(line, place) + label
+        return line
 
 
 @attrs.frozen
@@ -146,7 +149,7 @@ class _Lines:
             now: datetime = self._job["now"]
             bar = axis.bar(since, now).replace("█", "░")
             took = span((now - since).total_seconds())
-            yield _Line("", "running …", bar, "run", (took, "", ""))
+            yield _Line("", "running", bar, "run", (took, "", ""))
 
     def _step(self, step: dict[str, Any], axis: Axis) -> _Line:
         bar = axis.bar(step["started_at"], step["finished_at"])
@@ -171,6 +174,6 @@ def _figures(step: dict[str, Any]) -> tuple[str, str, str]:
 
 
 def _tick(seconds: float) -> str:
-    if not seconds:
-        return "0s"
-    return f"{seconds:g}s" if seconds < 60 else span(seconds).replace(" 00s", "").replace(" 00m", "")  # noqa: PLR2004
+    if seconds < MINUTE_S:
+        return f"{seconds:g}s"
+    return span(seconds).removesuffix(" 00s").removesuffix(" 00m").removesuffix(" 0h")

@@ -259,7 +259,7 @@ CREATE TRIGGER job_payload_is_immutable BEFORE UPDATE OF payload ON cortex.job
 -- changed row is queued only when the status changed; one per statement, with transition tables, would
 -- make every commit of a step pay for copies of its rows (measured: 26 against 100 us a step).
 CREATE FUNCTION cortex.job_write_history() RETURNS trigger
-    LANGUAGE plpgsql SECURITY DEFINER AS $$
+    LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog AS $$
 BEGIN
     INSERT INTO cortex.job_history (job_id, previous, new, attempt, pod_id, at, metadata)
     VALUES (

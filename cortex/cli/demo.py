@@ -1,0 +1,187 @@
+"""`cortex demo`: a database, a pod, a scripted model and a real job, in one process."""
+
+import getpass
+import logging
+import os
+from contextlib import AsyncExitStack
+from pathlib import Path
+from typing import Any
+from uuid import UUID
+
+import attrs
+import click
+import orjson
+import trio
+
+from cortex.cli.facts import Cursor, snapshot
+from cortex.cli.follow import FactPrinter
+from cortex.cli.logs import configure_logs
+from cortex.cli.options import Command, Options
+from cortex.cli.phrases import money, short_id, span
+from cortex.cli.serve import serve
+from cortex.cli.target import data_dir, settings_from
+from cortex.cli.terminal import Terminal, stdout_terminal
+from cortex.config import Settings
+from cortex.demo.job import AGENT, JOB_TYPE, REPORT, SCRIPTED_MODEL, demo_agent
+from cortex.demo.job import demo as demo_job
+from cortex.demo.script_inspect import inspect
+from cortex.demo.server import serve as serve_model
+from cortex.domain.clock import system_chance
+from cortex.domain.errors import UsageError
+from cortex.domain.job import JobStatus, Submission
+from cortex.domain.safe import safe
+from cortex.durable.registry import Registry
+from cortex.pod import PodParts, Ready, Shutdown, standard_parts
+from cortex.store import agents, jobs
+from cortex.store.bridge import Port
+
+POLL_S = 0.25
+DRAIN_S = 3.0
+"""After Ctrl-C: enough for a step, short enough for a person."""
+LABEL_CELLS = 9
+
+
+@click.command(cls=Command)
+@click.argument(
+    "folder",
+    required=False,
+    type=click.Path(exists=True, file_okay=False, resolve_path=True, path_type=Path),
+)
+@click.option("--model", metavar="NAME", help="A real model, with ANTHROPIC_API_KEY set.")
+@click.pass_obj
+def demo(options: Options, folder: Path | None, model: str | None) -> None:
+    """See it work: an agent inspects a folder and writes a report, as a durable job.
+
+    FOLDER is the current git checkout unless given. The model is a script that speaks the
+    Messages API on loopback, so no key is needed. Stop it with Ctrl-C, or kill it, at any moment:
+    run again, it goes on with the same job.
+    """
+    if model is not None and not os.environ.get("ANTHROPIC_API_KEY"):
+        raise UsageError(
+            f"--model {model} needs a key", hint="export ANTHROPIC_API_KEY=…, or leave out --model"
+        )
+    configure_logs(level=logging.ERROR)
+    settings = settings_from(options, drain_s=DRAIN_S)
+    show = _Demo(
+        settings=settings,
+        terminal=stdout_terminal(options.color),
+        folder=folder or _checkout(Path.cwd()),
+        model=model or SCRIPTED_MODEL,
+        is_scripted=model is None,
+    )
+    raise click.exceptions.Exit(trio.run(show.run))
+
+
+@attrs.define(kw_only=True, slots=False)
+class _Demo:
+    """One run of the demo."""
+
+    settings: Settings
+    terminal: Terminal
+    folder: Path
+    model: str
+    is_scripted: bool
+    shutdown: Shutdown = attrs.field(factory=Shutdown)
+    ended: dict[str, Any] | None = None
+    """The job, once it is over."""
+
+    @property
+    def payload(self) -> dict[str, object]:
+        """What makes a job the same job when the demo is run again."""
+        return {"folder": str(self.folder), "model": self.model}
+
+    async def run(self) -> int:
+        """Run pod and job to the job's end, or to a signal; return the exit code."""
+        name = f"{self.model} (a script on this machine)" if self.is_scripted else self.model
+        self._tell("model", name)
+        self._tell("folder", str(self.folder))
+        async with AsyncExitStack() as stack:
+            base_url = api_key = None
+            if self.is_scripted:
+                server = await stack.enter_async_context(serve_model(inspect))
+                base_url, api_key = server.base_url, "scripted"
+            nursery = await stack.enter_async_context(trio.open_nursery())
+            exit_code = await serve(
+                self.settings,
+                lambda: self._parts(base_url, api_key),
+                on_ready=lambda ready: nursery.start_soon(self._follow, ready),
+                shutdown=self.shutdown,
+            )
+            nursery.cancel_scope.cancel(reason="the pod has ended")
+        return self._close(exit_code)
+
+    def _parts(self, base_url: str | None, api_key: str | None) -> PodParts:
+        """An ordinary pod, but for its jobs: it runs the demo's only, and nobody else runs those."""
+        parts = standard_parts(
+            app=None,
+            workspaces=data_dir(self.settings) / "workspaces",
+            base_url=base_url,
+            api_key=api_key,
+        )
+        return attrs.evolve(parts, registry=Registry([demo_job]))
+
+    async def _follow(self, ready: Ready) -> None:
+        """Find or submit the job and show what happens to it; at its end stop the pod."""
+        job_id = await self._job(ready.port)
+        printer = FactPrinter(self.terminal)
+        cursor = Cursor()
+        while True:
+            seen = await ready.port(snapshot, job_id, cursor)
+            printer.print(seen.facts)
+            cursor = seen.cursor
+            if seen.is_over:
+                break
+            await trio.sleep(POLL_S)
+        self.ended = seen.job
+        self.shutdown.request()
+
+    async def _job(self, port: Port) -> UUID:
+        spec = demo_agent(self.model).to_json()
+        chance = system_chance()
+        await port(agents.apply, new_id=chance.new_id(), name=AGENT, spec=spec, by=getpass.getuser())
+        found = await port(jobs.unfinished, agent=AGENT, payload=self.payload)
+        if found is not None:
+            self._tell("job", f"{found} goes on from its last step")
+        else:
+            found = chance.new_id()
+            payload = orjson.dumps(self.payload).decode()
+            await port(
+                jobs.submit, [Submission(id=found, type=JOB_TYPE, payload=payload, agent=AGENT)]
+            )
+            self._tell("job", str(found))
+        self.terminal.write("")
+        self.terminal.flush()
+        return found
+
+    def _close(self, exit_code: int) -> int:
+        self.terminal.write("")
+        job = self.ended
+        if job is None:
+            self._tell("paused", "nothing is lost: `cortex demo` goes on with the same job")
+            return exit_code
+        shown = short_id(job["id"])
+        if job["status"] != JobStatus.COMPLETED:
+            self._tell("failed", safe(str(job["error_message"] or job["cancel_reason"] or "")))
+            self._tell("next", f"cortex jobs show {shown}    what happened, step by step")
+            return 6
+        result = job["result"]
+        took_s = (job["finished_at"] - job["started_at"]).total_seconds()
+        tokens = result["input_tokens"] + result["output_tokens"]
+        price = money(float(result["cost_usd"])) + (" of play money" if self.is_scripted else "")
+        self._tell("report", str(Path(result["workspace"]) / REPORT))
+        self._tell("used", f"{result['steps']} steps, {tokens:,} tokens, {price}, {span(took_s)}")
+        self._tell("next", f"cortex jobs show {shown}    the job, step by step")
+        self._tell("", "kill -9 this demo halfway, run it again: it goes on where it was")
+        return exit_code
+
+    def _tell(self, label: str, text: str) -> None:
+        head = self.terminal.paint(f"{label:<{LABEL_CELLS}}", "dim")
+        self.terminal.write(f"{head}{safe(text)}")
+
+
+def _checkout(start: Path) -> Path:
+    """The git checkout around a folder, or the folder itself."""
+    for folder in (start, *start.parents):
+        if (folder / ".git").exists():
+            return folder
+    return start

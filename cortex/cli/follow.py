@@ -1,0 +1,120 @@
+"""Following a job: its facts as people read them, and what it does now in one line.
+
+    cursor = Cursor()
+    while True:
+        seen = await port(snapshot, job_id, cursor)
+        printer.print(seen.facts)
+        cursor = seen.cursor
+        if seen.is_over:
+            break
+"""
+
+from collections.abc import Iterable
+from typing import Any, Final, assert_never
+
+from cortex.cli.cells import fit, pad
+from cortex.cli.facts import AttemptEnded, Claimed, Fact, Moved, StepCommitted
+from cortex.cli.job_words import OUTCOMES, progress, remark
+from cortex.cli.phrases import clock_time, exact, money, rfc3339, span, tokens
+from cortex.cli.terminal import STATES, Terminal
+from cortex.domain.job import JobStatus
+from cortex.domain.safe import safe
+
+NAME_CELLS: Final = 36
+WORD_CELLS: Final = 9
+
+
+class FactPrinter:
+    """Prints facts, one line each."""
+
+    def __init__(self, terminal: Terminal, *, prefix: str = "") -> None:
+        """`prefix` tells several jobs apart."""
+        self._terminal = terminal
+        self._prefix = prefix
+
+    def print(self, facts: Iterable[Fact]) -> None:
+        """Print facts and make them visible."""
+        for fact in facts:
+            self._terminal.write(self.line(fact))
+        self._terminal.flush()
+
+    def line(self, fact: Fact) -> str:
+        """Return the line of one fact."""
+        paint = self._terminal.paint
+        at = clock_time(fact.at) if self._terminal.is_tty else rfc3339(fact.at)
+        glyph, word, style, told = self._told(fact)
+        lead = f"{paint(at, 'dim')}  {self._prefix}"
+        return f"{lead}{paint(pad(f'{glyph} {word}', WORD_CELLS), style)}  {told}".rstrip()
+
+    def _told(self, fact: Fact) -> tuple[str, str, str, str]:
+        match fact:
+            case Moved():
+                state = STATES[fact.new]
+                return state.glyph, state.word, state.word, safe(_move_told(fact))
+            case Claimed():
+                told = f"attempt {fact.attempt}" + (f" on {fact.pod}" if fact.pod else "")
+                return "●", "run", "run", safe(f"{told} goes on")
+            case StepCommitted():
+                return "+", f"step {fact.seq}", "", self._step_told(fact)
+            case AttemptEnded():
+                return "✗", "attempt", "retry", safe(_ending_told(fact))
+            case _:
+                assert_never(fact)
+
+    def _step_told(self, fact: StepCommitted) -> str:
+        name = pad(fit(safe(fact.key), NAME_CELLS), NAME_CELLS)
+        figures = f"{pad(fact.kind, 5)} {pad(span(fact.duration_s), 6, right=True)}"
+        if fact.usage:
+            figures += f"  {tokens(fact.usage)} tokens"
+        if fact.cost_usd:
+            figures += f"  {money(fact.cost_usd)}"
+        return f"{name}  {self._terminal.paint(figures, 'dim')}"
+
+
+def status_line(job: dict[str, Any], terminal: Terminal) -> str:
+    """Return what the job does now, in one line that fits the terminal."""
+    state = STATES[JobStatus(job["status"])]
+    since = job["started_at"] or job["created_at"]
+    told = [span((job["now"] - since).total_seconds()), progress(job["checkpoint"])]
+    if job["pod"]:
+        told.append(f"attempt {job['attempt']} on {job['pod']}")
+    told.append(remark({"max_retries": 0, "retry_count": 0, **job}))
+    text = fit(safe(" · ".join(each for each in told if each)), terminal.width - WORD_CELLS - 2)
+    return f"{terminal.paint(str(state), state.word)} {text}"
+
+
+def ending_line(job: dict[str, Any], terminal: Terminal) -> str:
+    """Return how a job ended, in one line."""
+    state = STATES[JobStatus(job["status"])]
+    since = job["started_at"] or job["created_at"]
+    took = span((job["finished_at"] - since).total_seconds())
+    told = [f"after {took}", progress(job["checkpoint"])]
+    if job["result"] is not None:
+        told.append(exact(job["result"]))
+    else:
+        told.append(remark(job))
+    text = safe(" · ".join(each for each in told if each))
+    if terminal.is_tty:
+        text = fit(text, terminal.width - WORD_CELLS - 2)
+    return f"{terminal.paint(str(state), state.word)} {text}"
+
+
+def _move_told(fact: Moved) -> str:
+    told = []
+    if fact.new is JobStatus.RUNNING:
+        told.append(f"attempt {fact.attempt}" + (f" on {fact.pod}" if fact.pod else ""))
+    if fact.new is JobStatus.FAILED:
+        told.append(str(fact.metadata.get("error")))
+    if fact.new is JobStatus.CANCELLED and fact.metadata.get("by"):
+        reason = fact.metadata.get("reason")
+        told.append(f"by {fact.metadata['by']}" + (f": {reason}" if reason else ""))
+    return " · ".join(told)
+
+
+def _ending_told(fact: AttemptEnded) -> str:
+    told = f"{fact.attempt}" + (f" on {fact.pod}" if fact.pod else "")
+    told += f" ended: {OUTCOMES.get(fact.outcome, fact.outcome)}"
+    if fact.error:
+        told += f": {fact.error}"
+    wait_s = (fact.due_at - fact.at).total_seconds()
+    return f"{told} · again in {span(wait_s)}" if wait_s >= 1 else told

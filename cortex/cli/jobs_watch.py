@@ -1,0 +1,185 @@
+"""`cortex jobs watch` and `cortex jobs wait`: until the end of jobs."""
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Final
+from uuid import UUID
+
+import click
+
+from cortex.cli.facts import Cursor, Snapshot, document_of, snapshot
+from cortex.cli.follow import FactPrinter, ending_line, status_line
+from cortex.cli.job_words import JOB_COLUMNS
+from cortex.cli.options import Command, Format, Options
+from cortex.cli.output import Output
+from cortex.cli.phrases import short_id
+from cortex.cli.table import Column
+from cortex.cli.target import session
+from cortex.cli.terminal import Terminal
+from cortex.domain.errors import TimedOutError, UnavailableError, UsageError
+from cortex.domain.job import JobStatus
+from cortex.store import jobs
+from cortex.store.session import Session
+
+POLL_S: Final = 0.25
+"""One statement a look: four a second."""
+OUTAGE_POLL_S: Final = 1.0
+EXIT_NOT_COMPLETED: Final = 6
+
+
+@click.command(cls=Command)
+@click.argument("job", metavar="ID")
+@click.option("--plain", is_flag=True, help="One fact per line, as for a pipe.")
+@click.pass_obj
+def watch(options: Options, *, job: str, plain: bool) -> None:
+    """Follow a job until it ends: each step, each attempt, each change of state.
+
+    Ends with 0 when the job is COMPLETED, 6 when it is FAILED or CANCELLED.
+    """
+    output = Output(options)
+    if output.format in {Format.YAML, Format.NAME}:
+        raise UsageError(f"jobs watch has no format {output.format}", hint="take json, or none")
+    with session(options) as call:
+        job_id = call(jobs.find, job)
+        if output.is_for_people:
+            ended = _watch_lines(call, job_id, output=output, is_live=not plain)
+        else:
+            ended = _watch_documents(call, job_id, output=output)
+    exit_by([ended])
+
+
+@click.command(cls=Command)
+@click.argument("job_names", metavar="ID…", nargs=-1, required=True)
+@click.option("--timeout", type=click.FloatRange(min=0), metavar="S", help="Seconds, then exit 7.")
+@click.pass_obj
+def wait(options: Options, *, job_names: tuple[str, ...], timeout: float | None) -> None:
+    """Wait in silence until jobs end, then print how.
+
+    Ends with 0 when all are COMPLETED, 6 when one is FAILED or CANCELLED, 7 after the time-out.
+    """
+    output = Output(options)
+    give_up_at = None if timeout is None else time.monotonic() + timeout
+    with session(options) as call:
+        job_ids = [call(jobs.find, name) for name in job_names]
+        ended = [wait_for(call, each, output=output, give_up_at=give_up_at) for each in job_ids]
+    output.listing("jobs", ENDING_COLUMNS, [each.job for each in ended], empty="")
+    exit_by(ended)
+
+
+def wait_for(
+    call: Session, job_id: UUID, *, output: Output, give_up_at: float | None = None
+) -> Snapshot:
+    """Return the job's last snapshot. Raises `TimedOutError` at a monotonic instant."""
+    for seen in looks(call, job_id, output=output):
+        if seen.is_over:
+            return seen
+        if give_up_at is not None and time.monotonic() >= give_up_at:
+            raise TimedOutError(
+                f"job {short_id(job_id)} is still {seen.status.value}",
+                hint=f"it goes on by itself; follow it: cortex jobs watch {job_id}",
+            )
+    raise AssertionError("looks end with a job that is over")
+
+
+def exit_by(ended: list[Snapshot]) -> None:
+    """End the command by how jobs ended."""
+    if any(each.status is not JobStatus.COMPLETED for each in ended):
+        raise click.exceptions.Exit(EXIT_NOT_COMPLETED)
+
+
+def looks(call: Session, job_id: UUID, *, output: Output) -> Iterator[Snapshot]:
+    """Look at a job again and again until it is over; an outage of the database is waited out.
+
+    Raises what the first look raises.
+    """
+    cursor = Cursor()
+    is_away = False
+    seen: Snapshot | None = None
+    while seen is None or not seen.is_over:
+        try:
+            seen = call(snapshot, job_id, cursor)
+        except UnavailableError as error:
+            if seen is None:
+                raise
+            if not is_away:
+                output.say(f"{error.message}; trying again", "warn")
+            is_away = True
+            call.pause(OUTAGE_POLL_S)
+            continue
+        is_away = False
+        cursor = seen.cursor
+        yield seen
+        if seen.is_complete and not seen.is_over:
+            call.pause(POLL_S)
+
+
+def _watch_lines(call: Session, job_id: UUID, *, output: Output, is_live: bool) -> Snapshot:
+    terminal = output.terminal
+    printer = FactPrinter(terminal)
+    with _live_line(terminal, is_on=is_live) as live:
+        for seen in looks(call, job_id, output=output):
+            if seen.facts:
+                live.clear()
+                printer.print(seen.facts)
+            if seen.is_over:
+                break
+            live.show(status_line(seen.job, terminal))
+        else:
+            raise AssertionError("looks end with a job that is over")
+        live.clear()
+    output.line(ending_line(seen.job, terminal))
+    return seen
+
+
+def _watch_documents(call: Session, job_id: UUID, *, output: Output) -> Snapshot:
+    for seen in looks(call, job_id, output=output):
+        for fact in seen.facts:
+            output.json_line(document_of(fact))
+        if seen.is_over:
+            kept = ("id", "status", "finished_at", "result", "error_message", "error_code")
+            output.json_line({"fact": "ended", **{name: seen.job[name] for name in kept}})
+            return seen
+    raise AssertionError("looks end with a job that is over")
+
+
+class _LiveLine:
+    """The last line of the terminal, written again and again."""
+
+    def __init__(self, terminal: Terminal, *, is_on: bool) -> None:
+        self._terminal = terminal
+        self._is_on = is_on and terminal.is_tty and terminal.moves_cursor
+        self._is_shown = False
+
+    def show(self, line: str) -> None:
+        if self._is_on:
+            self._terminal.write(f"\r{line}\x1b[K", end="")
+            self._terminal.flush()
+            self._is_shown = True
+
+    def clear(self) -> None:
+        if self._is_shown:
+            self._terminal.write("\r\x1b[K", end="")
+            self._terminal.flush()
+            self._is_shown = False
+
+
+@contextmanager
+def _live_line(terminal: Terminal, *, is_on: bool) -> Iterator[_LiveLine]:
+    """Leave a clean terminal, however the watching ends."""
+    live = _LiveLine(terminal, is_on=is_on)
+    try:
+        yield live
+    finally:
+        live.clear()
+
+
+_SHOWN_AT_THE_END: Final = frozenset({"id", "status", "took_s", "cost_usd", "remark"})
+
+ENDING_COLUMNS: Final = (
+    *(c for c in JOB_COLUMNS if c.name in _SHOWN_AT_THE_END),
+    *(
+        Column(name=name, value=lambda row, name=name: row[name], is_default=False)
+        for name in ("result", "error_message", "error_code", "finished_at")
+    ),
+)

@@ -1,0 +1,138 @@
+"""The table of legal transitions, held by the database whoever writes."""
+
+from uuid import UUID
+
+import asyncpg
+import pytest
+
+from tests.support.postgres import sql
+from tests.support.rows import as_runtime, history, job_row, submit
+
+STATES = (
+    *("PENDING", "RUNNING", "WAITING_FOR_APPROVAL", "RETRY"),
+    *("COMPLETED", "FAILED", "CANCELLED"),
+)
+LEGAL = {
+    "PENDING": {"RUNNING", "CANCELLED"},
+    "RUNNING": {"COMPLETED", "FAILED", "WAITING_FOR_APPROVAL", "RETRY", "CANCELLED"},
+    "RETRY": {"RUNNING", "FAILED", "CANCELLED"},
+    "WAITING_FOR_APPROVAL": {"RUNNING", "FAILED", "CANCELLED"},
+    "COMPLETED": set(),
+    "FAILED": set(),
+    "CANCELLED": set(),
+}
+WAYS = {  # how a new job gets there by legal steps
+    "PENDING": (),
+    "RUNNING": ("RUNNING",),
+    "WAITING_FOR_APPROVAL": ("RUNNING", "WAITING_FOR_APPROVAL"),
+    "RETRY": ("RUNNING", "RETRY"),
+    "COMPLETED": ("RUNNING", "COMPLETED"),
+    "FAILED": ("RUNNING", "FAILED"),
+    "CANCELLED": ("CANCELLED",),
+}
+ROLES = ("cortex_runtime", "postgres")
+
+
+def go(dsn: str, job_id: UUID, state: str) -> None:
+    """Write a state with all that belongs to it, so that only the transition can be refused."""
+    sql(
+        dsn,
+        """
+        UPDATE cortex.job SET status = $2::cortex.job_status,
+            next_retry_at = CASE WHEN $2::cortex.job_status = 'RETRY' THEN cortex.now() END,
+            approval_token = CASE WHEN $2::cortex.job_status = 'WAITING_FOR_APPROVAL' THEN sha256('token') END,
+            error_message = CASE WHEN $2::cortex.job_status = 'FAILED' THEN 'broken' END
+        WHERE id = $1
+        """,
+        job_id,
+        state,
+    )
+
+
+@pytest.mark.parametrize("role", ROLES)
+@pytest.mark.parametrize("before", STATES)
+def test_exactly_the_legal_transitions_are_possible(
+    database: str, role: str, before: str
+) -> None:
+    dsn = f"{database}&role={role}"
+    for after in set(STATES) - {before}:
+        job_id = submit(dsn, "work")
+        for state in WAYS[before]:
+            go(dsn, job_id, state)
+        if after in LEGAL[before]:
+            go(dsn, job_id, after)
+            assert history(dsn, job_id)[-1][:2] == (before, after)
+        else:
+            with pytest.raises(asyncpg.CheckViolationError) as refused:
+                go(dsn, job_id, after)
+            assert f"{job_id} cannot go from {before} to {after}" in str(refused.value)
+            assert job_row(dsn, job_id)["status"] == before
+            assert len(history(dsn, job_id)) == 1 + len(WAYS[before])
+
+
+@pytest.mark.parametrize("role", ROLES)
+@pytest.mark.parametrize("state", STATES[1:])
+def test_a_job_begins_as_pending(database: str, role: str, state: str) -> None:
+    with pytest.raises(asyncpg.CheckViolationError, match=f"begin as PENDING, not {state}"):
+        sql(
+            f"{database}&role={role}",
+            "INSERT INTO cortex.job (id, type, status, payload) VALUES (cortex.uuid7(), 'x', $1, '{}')",
+            state,
+        )
+
+
+def test_the_same_state_again_is_no_transition(database: str) -> None:
+    job_id = submit(database, "work")
+    go(database, job_id, "RUNNING")
+    go(database, job_id, "RUNNING")
+    assert history(database, job_id) == [(None, "PENDING", 0), ("PENDING", "RUNNING", 0)]
+
+
+def test_ends_and_changes_are_stamped_by_the_database(database: str) -> None:
+    job_id = submit(database, "work")
+    begun = job_row(database, job_id)
+    go(database, job_id, "RUNNING")
+    go(database, job_id, "COMPLETED")
+    ended = job_row(database, job_id)
+    assert begun["finished_at"] is None
+    assert ended["finished_at"] == ended["updated_at"] > begun["updated_at"]
+
+
+def test_history_says_what_belongs_to_each_state(database: str) -> None:
+    failed, retried, cancelled = (submit(database, "work") for _ in range(3))
+    for job_id, state in ((failed, "FAILED"), (retried, "RETRY")):
+        go(database, job_id, "RUNNING")
+        go(database, job_id, state)
+    sql(
+        database,
+        "UPDATE cortex.job SET status = 'CANCELLED', cancelled_by = 'ana', cancel_reason = 'why' "
+        "WHERE id = $1",
+        cancelled,
+    )
+    told = {
+        row["job_id"]: (row["error"], row["retry_count"], row["by"], row["reason"])
+        for row in sql(
+            database,
+            "SELECT DISTINCT ON (job_id) job_id, metadata->>'error' AS error, "
+            "metadata->>'retry_count' AS retry_count, metadata->>'by' AS by, "
+            "metadata->>'reason' AS reason FROM cortex.job_history ORDER BY job_id, id DESC",
+        )
+    }
+    assert told[failed] == ("broken", None, None, None)
+    assert told[retried] == (None, "0", None, None)
+    assert told[cancelled] == (None, None, "ana", "why")
+
+
+def test_the_approval_token_is_in_no_history(database: str) -> None:
+    job_id = submit(database, "work")
+    go(database, job_id, "RUNNING")
+    go(database, job_id, "WAITING_FOR_APPROVAL")
+    rows = sql(database, "SELECT h::text AS text FROM cortex.job_history h")
+    assert len(rows) == 3
+    assert not any("token" in row["text"] for row in rows)
+
+
+def test_a_pod_runs_jobs_with_the_rights_of_the_runtime(database: str) -> None:
+    job_id = submit(as_runtime(database), "work")
+    go(as_runtime(database), job_id, "RUNNING")
+    assert len(history(database, job_id)) == 2
