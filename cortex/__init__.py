@@ -1,3 +1,32 @@
-"""Cortex: a durable runtime for AI agents on trio and Postgres."""
+"""Cortex: a durable runtime for AI agents on trio and Postgres.
+
+What an application needs is here; it is imported when it is first used.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from cortex.agent.tool import ToolContext, tool
+    from cortex.domain.errors import CortexError, RejectedError
+    from cortex.durable.context import Context
+    from cortex.durable.registry import Retry, job
 
 __version__ = "0.1.0"
+__all__ = ["Context", "CortexError", "RejectedError", "Retry", "ToolContext", "job", "tool"]
+
+_HOMES = {
+    "Context": "cortex.durable.context",
+    "CortexError": "cortex.domain.errors",
+    "RejectedError": "cortex.domain.errors",
+    "Retry": "cortex.durable.registry",
+    "ToolContext": "cortex.agent.tool",
+    "job": "cortex.durable.registry",
+    "tool": "cortex.agent.tool",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(_HOMES[name]), name)

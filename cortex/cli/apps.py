@@ -4,6 +4,7 @@ import importlib
 import importlib.util
 import sys
 import traceback
+from functools import partial
 from pathlib import Path
 from types import ModuleType
 from typing import Final
@@ -13,6 +14,7 @@ from cortex.domain.errors import CortexError, UsageError
 from cortex.durable.registry import Registry
 
 _CORTEX: Final = Path(cortex.__file__).parent
+_HINT: Final = "give a module, such as shop.jobs, or a file, such as shop/jobs.py"
 
 
 def load_app(spec: str) -> ModuleType:
@@ -20,15 +22,12 @@ def load_app(spec: str) -> ModuleType:
 
     Raises `UsageError` that names the file and line where the application's own code went wrong.
     """
-    is_path = spec.endswith(".py") or "/" in spec
+    if spec.endswith(".py") or "/" in spec:
+        load = partial(_load_file, _existing(Path(spec)))
+    else:
+        load = partial(_load_module, spec)
     try:
-        return _load_file(Path(spec)) if is_path else _load_module(spec)
-    except (KeyboardInterrupt, UsageError) as error:
-        if isinstance(error, UsageError) and error.__cause__ is None and _place(error) is None:
-            raise
-        if isinstance(error, KeyboardInterrupt):
-            raise
-        raise _refused(spec, error) from error
+        return load()
     except (Exception, SystemExit) as error:
         raise _refused(spec, error) from error
 
@@ -43,20 +42,23 @@ def registry_of(spec: str | None) -> Registry:
     return registry
 
 
-def _load_file(path: Path) -> ModuleType:
-    file = path.resolve()
-    if not file.is_file():
-        raise UsageError(f"app {str(path)!r} does not exist", hint="give a module or a .py file")
+def _existing(path: Path) -> Path:
+    if not path.is_file():
+        raise UsageError(f"app {str(path)!r} does not exist", hint=_HINT)
+    return path.resolve()
+
+
+def _load_file(file: Path) -> ModuleType:
     _prepend(str(file.parent))
     name = file.stem
     loaded = sys.modules.get(name)
-    if loaded is not None and getattr(loaded, "__file__", None) == str(file):
-        return loaded
-    if loaded is not None or importlib.util.find_spec(name) is None:
-        name = f"cortex_app_{file.stem}"
+    if loaded is not None:
+        if getattr(loaded, "__file__", None) == str(file):
+            return loaded
+        name = f"cortex_app_{name}"  # a file may be called like a module of somebody else
     found = importlib.util.spec_from_file_location(name, file)
     if found is None or found.loader is None:
-        raise UsageError(f"app {str(path)!r} is not Python", hint="give a module or a .py file")
+        raise UsageError("this is not a Python file", hint=_HINT)
     module = importlib.util.module_from_spec(found)
     sys.modules[name] = module
     try:
@@ -69,15 +71,7 @@ def _load_file(path: Path) -> ModuleType:
 
 def _load_module(name: str) -> ModuleType:
     _prepend(str(Path.cwd()))
-    try:
-        return importlib.import_module(name)
-    except ModuleNotFoundError as error:
-        if error.name is not None and f"{name}.".startswith(f"{error.name}."):
-            raise UsageError(
-                f"app {name!r} is no module that can be imported from {Path.cwd()}",
-                hint="give a module or a .py file",
-            ) from None
-        raise
+    return importlib.import_module(name)
 
 
 def _prepend(folder: str) -> None:
@@ -88,6 +82,8 @@ def _prepend(folder: str) -> None:
 def _refused(spec: str, error: BaseException) -> UsageError:
     if isinstance(error, SyntaxError):
         return UsageError(f"{error.filename}:{error.lineno}: {error.msg}")
+    if isinstance(error, ModuleNotFoundError) and _is_within(spec, error.name):
+        return UsageError(f"app {spec!r} is not found from {Path.cwd()}", hint=_HINT)
     place = _place(error) or spec
     if isinstance(error, CortexError):
         return UsageError(f"{place}: {error.message}", hint=error.hint)
@@ -95,6 +91,11 @@ def _refused(spec: str, error: BaseException) -> UsageError:
         return UsageError(f"{place}: the app ends the process while it is imported")
     text = " ".join(str(error).split())
     return UsageError(f"{place}: {type(error).__name__}{f': {text}' if text else ''}")
+
+
+def _is_within(spec: str, name: str | None) -> bool:
+    """Whether a missing module is the application itself or a package around it."""
+    return name is not None and f"{spec}.".startswith(f"{name}.")
 
 
 def _place(error: BaseException) -> str | None:

@@ -138,7 +138,9 @@ class _Demo:
     async def _job(self, port: Port) -> UUID:
         spec = demo_agent(self.model).to_json()
         chance = system_chance()
-        await port(agents.apply, new_id=chance.new_id(), name=AGENT, spec=spec, by=getpass.getuser())
+        await port(
+            agents.apply, new_id=chance.new_id(), name=AGENT, spec=spec, by=getpass.getuser()
+        )
         found = await port(jobs.unfinished, agent=AGENT, payload=self.payload)
         if found is not None:
             self._tell("job", f"{found} goes on from its last step")

@@ -131,8 +131,18 @@ async def snapshot(db: Database, job_id: UUID, cursor: Cursor) -> Snapshot:
 
 def document_of(fact: Fact) -> dict[str, Any]:
     """Return a fact for machines; `fact` names its kind."""
-    kinds = {Moved: "moved", Claimed: "claimed", StepCommitted: "step", AttemptEnded: "attempt_ended"}
+    kinds = {
+        Moved: "moved",
+        Claimed: "claimed",
+        StepCommitted: "step",
+        AttemptEnded: "attempt_ended",
+    }
     return {"fact": kinds[type(fact)], **attrs.asdict(fact, recurse=False)}
+
+
+def is_ending(fact: Fact) -> bool:
+    """Tell whether it is the job's last one."""
+    return isinstance(fact, Moved) and fact.new.is_terminal
 
 
 def _order(fact: Fact) -> tuple[datetime, int]:

@@ -3,6 +3,7 @@
 import sys
 import traceback
 from collections.abc import Sequence
+from itertools import pairwise
 from typing import Any, Final
 
 import attrs
@@ -23,6 +24,7 @@ EXIT_CODES: Final = {
     8: "unhealthy",
     130: "Ctrl-C",
 }
+INTERRUPTED: Final = 130
 READER_GONE: Final = 141
 """As a program ends that the closed pipe has killed: nobody is left to be told."""
 
@@ -47,7 +49,7 @@ def failure_of(error: BaseException) -> Failure:
     if isinstance(error, click.ClickException):
         return _of_click(error)
     if isinstance(error, KeyboardInterrupt | click.Abort):
-        return Failure(code="interrupted", message="interrupted", hint=None, exit_code=130)
+        return Failure(code="interrupted", message="interrupted", hint=None, exit_code=INTERRUPTED)
     text = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
     return Failure(
         code="internal",
@@ -60,7 +62,7 @@ def failure_of(error: BaseException) -> Failure:
 def report(error: BaseException, arguments: Sequence[str]) -> int:
     """Write an error to stderr in the shape that the arguments ask for; return the exit code."""
     failure = failure_of(error)
-    if "--debug" in _before_dashes(arguments) and failure.exit_code != EXIT_INTERRUPTED:
+    if "--debug" in _before_dashes(arguments) and failure.exit_code != INTERRUPTED:
         traceback.print_exception(error)
     if wants_json(arguments):
         # Not orjson: an error in one's typing should not wait for an import.
@@ -68,14 +70,11 @@ def report(error: BaseException, arguments: Sequence[str]) -> int:
 
         shown = attrs.asdict(failure, filter=lambda field, _: field.name != "exit_code")
         print(json.dumps({"error": shown}), file=sys.stderr)
-    elif failure.exit_code != EXIT_INTERRUPTED:
+    elif failure.exit_code != INTERRUPTED:
         _tell("error:", failure.message, arguments)
         if failure.hint:
             _tell("hint:", failure.hint, arguments)
     return failure.exit_code
-
-
-EXIT_INTERRUPTED: Final = 130
 
 
 def wants_json(arguments: Sequence[str]) -> bool:
@@ -86,7 +85,7 @@ def wants_json(arguments: Sequence[str]) -> bool:
         "--json" in words
         or any(
             word in {"-o", "--output"} and following in formats
-            for word, following in zip(words, words[1:], strict=False)
+            for word, following in pairwise(words)
         )
         or any(
             word.removeprefix("--output=").removeprefix("-o") in formats

@@ -1,15 +1,16 @@
 """Following a job: its facts as people read them, and what it does now in one line.
 
-    cursor = Cursor()
-    while True:
-        seen = await port(snapshot, job_id, cursor)
-        printer.print(seen.facts)
-        cursor = seen.cursor
-        if seen.is_over:
-            break
+cursor = Cursor()
+while True:
+    seen = await port(snapshot, job_id, cursor)
+    printer.print(seen.facts)
+    cursor = seen.cursor
+    if seen.is_over:
+        break
 """
 
 from collections.abc import Iterable
+from datetime import datetime
 from typing import Any, Final, assert_never
 
 from cortex.cli.cells import fit, pad
@@ -22,6 +23,7 @@ from cortex.domain.safe import safe
 
 NAME_CELLS: Final = 36
 WORD_CELLS: Final = 9
+LEAD_CELLS: Final = len("12:34:56.7  ") + WORD_CELLS + 2
 
 
 class FactPrinter:
@@ -38,26 +40,39 @@ class FactPrinter:
             self._terminal.write(self.line(fact))
         self._terminal.flush()
 
+    def print_ending(self, job: dict[str, Any]) -> None:
+        """Print how a job ended: in place of its last fact, with what it took and gave."""
+        state = STATES[JobStatus(job["status"])]
+        took_s = (job["finished_at"] - (job["started_at"] or job["created_at"])).total_seconds()
+        gave = remark(job) if job["result"] is None else exact(job["result"])
+        told = safe(" · ".join(filter(None, (span(took_s), progress(job["checkpoint"]), gave))))
+        if self._terminal.is_tty:
+            told = fit(told, self._terminal.width - LEAD_CELLS)
+        self._terminal.write(self._line(job["finished_at"], str(state), state.word, told))
+        self._terminal.flush()
+
     def line(self, fact: Fact) -> str:
         """Return the line of one fact."""
-        paint = self._terminal.paint
-        at = clock_time(fact.at) if self._terminal.is_tty else rfc3339(fact.at)
-        glyph, word, style, told = self._told(fact)
-        lead = f"{paint(at, 'dim')}  {self._prefix}"
-        return f"{lead}{paint(pad(f'{glyph} {word}', WORD_CELLS), style)}  {told}".rstrip()
+        return self._line(fact.at, *self._told(fact))
 
-    def _told(self, fact: Fact) -> tuple[str, str, str, str]:
+    def _line(self, at: datetime, sign: str, style: str, told: str) -> str:
+        paint = self._terminal.paint
+        moment = clock_time(at) if self._terminal.is_tty else rfc3339(at)
+        lead = f"{paint(moment, 'dim')}  {self._prefix}"
+        return f"{lead}{paint(pad(sign, WORD_CELLS), style)}  {told}".rstrip()
+
+    def _told(self, fact: Fact) -> tuple[str, str, str]:
         match fact:
             case Moved():
                 state = STATES[fact.new]
-                return state.glyph, state.word, state.word, safe(_move_told(fact))
+                return str(state), state.word, safe(_move_told(fact))
             case Claimed():
                 told = f"attempt {fact.attempt}" + (f" on {fact.pod}" if fact.pod else "")
-                return "●", "run", "run", safe(f"{told} goes on")
+                return "● run", "run", safe(f"{told} goes on")
             case StepCommitted():
-                return "+", f"step {fact.seq}", "", self._step_told(fact)
+                return f"+ step {fact.seq}", "", self._step_told(fact)
             case AttemptEnded():
-                return "✗", "attempt", "retry", safe(_ending_told(fact))
+                return "✗ attempt", "retry", safe(_ending_told(fact))
             case _:
                 assert_never(fact)
 
@@ -80,22 +95,6 @@ def status_line(job: dict[str, Any], terminal: Terminal) -> str:
         told.append(f"attempt {job['attempt']} on {job['pod']}")
     told.append(remark({"max_retries": 0, "retry_count": 0, **job}))
     text = fit(safe(" · ".join(each for each in told if each)), terminal.width - WORD_CELLS - 2)
-    return f"{terminal.paint(str(state), state.word)} {text}"
-
-
-def ending_line(job: dict[str, Any], terminal: Terminal) -> str:
-    """Return how a job ended, in one line."""
-    state = STATES[JobStatus(job["status"])]
-    since = job["started_at"] or job["created_at"]
-    took = span((job["finished_at"] - since).total_seconds())
-    told = [f"after {took}", progress(job["checkpoint"])]
-    if job["result"] is not None:
-        told.append(exact(job["result"]))
-    else:
-        told.append(remark(job))
-    text = safe(" · ".join(each for each in told if each))
-    if terminal.is_tty:
-        text = fit(text, terminal.width - WORD_CELLS - 2)
     return f"{terminal.paint(str(state), state.word)} {text}"
 
 

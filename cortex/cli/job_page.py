@@ -148,7 +148,9 @@ def _attempt(attempt: dict[str, Any], terminal: Terminal) -> str:
     due = f" · next try after {span(wait_s)}" if wait_s >= 1 else ""
     error = f" · {attempt['error']}" if attempt["error"] else ""
     told = safe(f"{attempt['attempt']}{where}: {why}{due}{error}")
-    return f"  {_moment(attempt['ended_at'], terminal)}  {terminal.paint('✗', 'fail')} attempt {told}"
+    return (
+        f"  {_moment(attempt['ended_at'], terminal)}  {terminal.paint('✗', 'fail')} attempt {told}"
+    )
 
 
 def _transition(row: dict[str, Any], terminal: Terminal) -> str:

@@ -3,7 +3,7 @@
 from typing import Any, Final
 
 from cortex.cli.phrases import NOTHING, age, count, money, short_id, span
-from cortex.cli.table import Cell, Column, Row
+from cortex.cli.table import Cell, Column, Row, only_on_demand
 from cortex.cli.terminal import STATES
 from cortex.domain.job import JobStatus
 from cortex.domain.safe import safe
@@ -63,9 +63,7 @@ def progress(head: dict[str, Any]) -> str:
     """Return what a checkpoint head sums up: steps, tokens, cost."""
     parts = [f"{head.get('seq', 0)} steps" if head.get("seq") != 1 else "1 step"]
     if "input_tokens" in head:
-        parts.append(
-            f"{count(head['input_tokens'])} tokens in, {count(head['output_tokens'])} out"
-        )
+        parts.append(f"{count(head['input_tokens'])} tokens in, {count(head['output_tokens'])} out")
         parts.append(money(head["cost_usd"]))
     return " · ".join(parts)
 
@@ -94,17 +92,13 @@ def _took_cell(row: Row) -> Cell:
     return Cell(NOTHING, "dim") if seconds is None else Cell(span(seconds))
 
 
-def _field(name: str, *, is_default: bool = False, **attributes: Any) -> Column:
-    return Column(name=name, value=lambda row: row[name], is_default=is_default, **attributes)
-
-
 JOB_COLUMNS: Final = (
-    Column(name="id", value=lambda r: r["id"], shown=lambda r: Cell(short_id(r["id"]), "bold")),
-    _field("type", is_default=True, least=10),
-    _field("agent", is_default=True, least=10),
+    Column(name="id", shown=lambda r: Cell(short_id(r["id"]), "bold")),
+    Column(name="type", least=10),
+    Column(name="agent", least=10),
     Column(name="status", title="state", value=status_of, shown=state_cell),
     Column(name="step", value=lambda r: r["checkpoint"].get("seq"), shown=_step_cell, least=12),
-    _field("attempt", is_default=True, title="att", is_right=True, is_spare=True),
+    Column(name="attempt", title="att", is_right=True, is_spare=True),
     Column(
         name="cost_usd",
         title="cost",
@@ -116,14 +110,13 @@ JOB_COLUMNS: Final = (
     Column(
         name="created_at",
         title="age",
-        value=lambda r: r["created_at"],
         shown=lambda r: Cell(age((r["now"] - r["created_at"]).total_seconds())),
         is_right=True,
     ),
     Column(
         name="took_s", title="took", value=took_s, shown=_took_cell, is_right=True, is_spare=True
     ),
-    _field("pod", is_default=True, least=10, is_spare=True),
+    Column(name="pod", least=10, is_spare=True),
     Column(
         name="remark",
         title="why / next",
@@ -133,7 +126,7 @@ JOB_COLUMNS: Final = (
         is_for_people=True,
     ),
     Column(name="step_key", value=lambda r: r["checkpoint"].get("key"), is_default=False),
-    *(_field(name) for name in ("retry_count", "max_retries", "run_at", "started_at")),
-    *(_field(name) for name in ("finished_at", "next_retry_at", "heartbeat_at")),
-    *(_field(name) for name in ("cancel_requested_at", "cancelled_by", "error_message")),
+    *only_on_demand("retry_count", "max_retries", "run_at", "started_at", "finished_at"),
+    *only_on_demand("next_retry_at", "heartbeat_at", "cancel_requested_at", "cancelled_by"),
+    *only_on_demand("error_message"),
 )

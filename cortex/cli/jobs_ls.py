@@ -79,11 +79,10 @@ def ls(
 
 
 TYPE_COLUMNS: Final = (
-    Column(name="type", value=lambda r: r["type"], least=10),
+    Column(name="type", least=10),
     Column(
         name="is_live",
         title="runs now",
-        value=lambda r: r["is_live"],
         shown=lambda r: Cell("yes", "done") if r["is_live"] else Cell("no ready pod", "dim"),
     ),
 )

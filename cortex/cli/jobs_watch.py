@@ -8,13 +8,13 @@ from uuid import UUID
 
 import click
 
-from cortex.cli.facts import Cursor, Snapshot, document_of, snapshot
-from cortex.cli.follow import FactPrinter, ending_line, status_line
+from cortex.cli.facts import Cursor, Snapshot, document_of, is_ending, snapshot
+from cortex.cli.follow import FactPrinter, status_line
 from cortex.cli.job_words import JOB_COLUMNS
 from cortex.cli.options import Command, Format, Options
 from cortex.cli.output import Output
 from cortex.cli.phrases import short_id
-from cortex.cli.table import Column
+from cortex.cli.table import only_on_demand
 from cortex.cli.target import session
 from cortex.cli.terminal import Terminal
 from cortex.domain.errors import TimedOutError, UnavailableError, UsageError
@@ -121,15 +121,12 @@ def _watch_lines(call: Session, job_id: UUID, *, output: Output, is_live: bool) 
         for seen in looks(call, job_id, output=output):
             if seen.facts:
                 live.clear()
-                printer.print(seen.facts)
+                printer.print(fact for fact in seen.facts if not is_ending(fact))
             if seen.is_over:
-                break
+                printer.print_ending(seen.job)
+                return seen
             live.show(status_line(seen.job, terminal))
-        else:
-            raise AssertionError("looks end with a job that is over")
-        live.clear()
-    output.line(ending_line(seen.job, terminal))
-    return seen
+    raise AssertionError("looks end with a job that is over")
 
 
 def _watch_documents(call: Session, job_id: UUID, *, output: Output) -> Snapshot:
@@ -148,7 +145,7 @@ class _LiveLine:
 
     def __init__(self, terminal: Terminal, *, is_on: bool) -> None:
         self._terminal = terminal
-        self._is_on = is_on and terminal.is_tty and terminal.moves_cursor
+        self._is_on = is_on and terminal.moves_cursor
         self._is_shown = False
 
     def show(self, line: str) -> None:
@@ -177,9 +174,6 @@ def _live_line(terminal: Terminal, *, is_on: bool) -> Iterator[_LiveLine]:
 _SHOWN_AT_THE_END: Final = frozenset({"id", "status", "took_s", "cost_usd", "remark"})
 
 ENDING_COLUMNS: Final = (
-    *(c for c in JOB_COLUMNS if c.name in _SHOWN_AT_THE_END),
-    *(
-        Column(name=name, value=lambda row, name=name: row[name], is_default=False)
-        for name in ("result", "error_message", "error_code", "finished_at")
-    ),
+    *(column for column in JOB_COLUMNS if column.name in _SHOWN_AT_THE_END),
+    *only_on_demand("result", "error_message", "error_code", "finished_at"),
 )

@@ -9,18 +9,23 @@ import click
 
 import cortex
 from cortex.cli.failures import EXIT_CODES, READER_GONE, report
-from cortex.cli.options import Group
+from cortex.cli.options import Group, write_section
 
 HELP = """Run AI agents that survive crashes, deploys and outages.
 
 Every job is a record in Postgres; any pod can go on with it from its last step."""
 
-EPILOG = "Exit codes:\n\n\b\n" + "\n".join(f"  {code:<4} {what}" for code, what in EXIT_CODES.items())
 
-cli = Group(
+class Root(Group):
+    """The program itself; its help ends with the exit codes."""
+
+    def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002
+        write_section(formatter, "Exit codes", [(str(c), what) for c, what in EXIT_CODES.items()])
+
+
+cli = Root(
     "cortex",
     help=HELP,
-    epilog=EPILOG,
     sections={
         "Run": {
             "demo": ("cortex.cli.demo:demo", "See it work: agents, a crash and a recovery."),
@@ -29,7 +34,10 @@ cli = Group(
             "bench": ("cortex.cli.bench.command:bench", "Measure this machine."),
         },
         "Look and act": {
-            "jobs": ("cortex.cli.jobs:jobs", "Submit, list, show, watch, wait for and cancel jobs."),
+            "jobs": (
+                "cortex.cli.jobs:jobs",
+                "Submit, list, show, watch, wait for and cancel jobs.",
+            ),
             "agents": ("cortex.cli.agents:agents", "Apply, list and show agents."),
             "pods": ("cortex.cli.pods:pods", "List pods and how they feel."),
         },
@@ -77,7 +85,7 @@ def run(arguments: Sequence[str]) -> int:
         return asked.exit_code
     except BrokenPipeError:
         return _reader_gone()
-    except (Exception, KeyboardInterrupt, BaseExceptionGroup) as error:
+    except (Exception, KeyboardInterrupt, BaseExceptionGroup) as error:  # noqa: BLE001 -- the outermost place
         return report(error, arguments)
     return 0
 

@@ -135,9 +135,13 @@ class Group(click.Group):
     """
 
     def __init__(
-        self, name: str, *, help: str, sections: Sections, epilog: str | None = None  # noqa: A002 -- click's
+        self,
+        name: str,
+        *,
+        help: str,  # noqa: A002 -- click's
+        sections: Sections,
     ) -> None:
-        super().__init__(name, help=help, epilog=epilog, no_args_is_help=True)
+        super().__init__(name, help=help, no_args_is_help=True)
         self._sections = sections
         self._places = {
             command: place for rows in sections.values() for command, (place, _) in rows.items()
@@ -146,10 +150,10 @@ class Group(click.Group):
     def get_params(self, ctx: click.Context) -> list[click.Parameter]:
         return [*super().get_params(ctx), *Command.common]
 
-    def list_commands(self, ctx: click.Context) -> list[str]:
+    def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002
         return list(self._places)
 
-    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002
         """Import a command, or return None for an unknown name."""
         if cmd_name not in self._places:
             return None
@@ -166,7 +170,7 @@ class Group(click.Group):
             raise click.exceptions.NoSuchCommand(args[0], possibilities=self._places, ctx=ctx)
         return super().resolve_command(ctx, args)
 
-    def collect_usage_pieces(self, ctx: click.Context) -> list[str]:
+    def collect_usage_pieces(self, ctx: click.Context) -> list[str]:  # noqa: ARG002
         return ["COMMAND", "[OPTIONS]"]
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
@@ -186,8 +190,6 @@ def write_section(
             formatter.write_dl(records)
 
 
-def _records(
-    ctx: click.Context, parameters: Sequence[click.Parameter]
-) -> list[tuple[str, str]]:
+def _records(ctx: click.Context, parameters: Sequence[click.Parameter]) -> list[tuple[str, str]]:
     options = [each for each in parameters if isinstance(each, click.Option)]
     return [record for each in options if (record := each.get_help_record(ctx)) is not None]

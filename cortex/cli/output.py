@@ -34,7 +34,7 @@ class Output:
         self.options = options
         self.format = options.output
         self.terminal = stdout_terminal(options.color)
-        self._talk = stderr_terminal(["--color", options.color])
+        self.talk = stderr_terminal(["--color", options.color])
 
     @property
     def is_for_people(self) -> bool:
@@ -81,14 +81,20 @@ class Output:
         else:
             self._json(plain)
 
+    def json_line(self, content: dict[str, Any]) -> None:
+        """Write one document of a stream, at once."""
+        self._json({"schema_version": SCHEMA_VERSION, **to_plain(content)})
+        self.terminal.flush()
+
     def line(self, text: str) -> None:
         """Write one line, already safe, to stdout at once."""
         self.terminal.write(text)
+        self.terminal.flush()
 
     def say(self, text: str, style: str = "") -> None:
         """Tell people something that is not data."""
-        self._talk.write(self._talk.paint(safe(text), style))
-        self._talk.flush()
+        self.talk.write(self.talk.paint(safe(text), style))
+        self.talk.flush()
 
     def paint(self, text: str, style: str) -> str:
         """Return text in a style of stdout."""

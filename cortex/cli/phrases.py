@@ -12,7 +12,7 @@ import orjson
 from cortex.domain.safe import safe
 from cortex.domain.usage import Usage
 
-NOTHING: Final = "–"
+NOTHING: Final = "\N{EN DASH}"
 SHORT_ID_DIGITS: Final = 6
 
 _MINUTE_S: Final = 60
@@ -107,7 +107,7 @@ def tokens(usage: dict[str, Any] | None) -> str:
     return f"{count(used.prompt_tokens)}→{count(used.output_tokens)}"
 
 
-def to_plain(value: Any) -> Any:
+def to_plain(value: Any) -> Any:  # noqa: PLR0911 -- a table
     """Return a value in the types that JSON has: instants as RFC 3339, money as numbers."""
     match value:
         case datetime():

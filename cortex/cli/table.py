@@ -1,6 +1,7 @@
 """Tables: calm, aligned, as wide as the terminal and no wider."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from operator import itemgetter
 from typing import Any, Final
 
 import attrs
@@ -28,7 +29,8 @@ class Column:
 
     name: str
     """Key in JSON, and what `--columns` takes."""
-    value: Callable[[Row], Any]
+    value: Callable[[Row], Any] = attrs.Factory(lambda self: itemgetter(self.name), takes_self=True)
+    """For machines; the row's entry of this name unless told otherwise."""
     shown: Callable[[Row], Cell] | None = None
     """For people; none: the exact value."""
     title: str | None = None
@@ -49,6 +51,11 @@ class Column:
         return Cell(exact(self.value(row)))
 
 
+def only_on_demand(*names: str) -> tuple[Column, ...]:
+    """Return plain columns that stand in documents, and in a table when asked for."""
+    return tuple(Column(name=name, is_default=False) for name in names)
+
+
 def lines_of(
     columns: Sequence[Column], rows: Sequence[Row], *, terminal: Terminal, headers: bool
 ) -> Iterator[str]:
@@ -59,7 +66,9 @@ def lines_of(
         heads = [Cell(c.name) for c in columns]
     body = [[c.cell(row, for_people=terminal.is_tty) for c in columns] for row in rows]
     grid = [heads, *body] if headers else body
-    widths = [max((width_of(line[i].text) for line in grid), default=0) for i in range(len(columns))]
+    widths = [
+        max((width_of(line[i].text) for line in grid), default=0) for i in range(len(columns))
+    ]
     if terminal.is_tty:
         widths = _fitted(columns, widths, terminal.width)
     for line in grid:
@@ -73,9 +82,7 @@ def _line(
     for column, cell, width in zip(columns, line, widths, strict=True):
         if width:
             text = fit(cell.text, width)
-            parts.append(
-                pad(terminal.paint(text, cell.style), width, right=column.is_right)
-            )
+            parts.append(pad(terminal.paint(text, cell.style), width, right=column.is_right))
     return GAP.join(parts)
 
 

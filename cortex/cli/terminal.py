@@ -4,6 +4,7 @@ import os
 import shutil
 import sys
 from collections.abc import Mapping, Sequence
+from itertools import pairwise
 from typing import Final, TextIO
 
 import attrs
@@ -29,8 +30,8 @@ _CODES: Final = {
 
 # One cell for one cell, so that what was aligned stays aligned.
 _ASCII: Final = str.maketrans(
-    "…·—–─│┊⟦⟧→█▏▎▍▌▋▊▉░○●◆↻✓✗⊘",
-    "~---" "-||[]>#########.>?r+x-".replace("#########.>", "########:.>"),
+    "…·—\N{EN DASH}─│⟦⟧→█▏▎▍▌▋▊▉░○●◆↻✓✗⊘",
+    "~----|[]>########:.>?r+x-",
 )
 _COERCED: Final = frozenset({"C.UTF-8", "C.utf8", "UTF-8"})
 """Python writes these into LC_CTYPE by itself when the locale is C."""
@@ -66,6 +67,8 @@ class Terminal:
     is_tty: bool
     has_color: bool
     is_ascii: bool
+    moves_cursor: bool
+    """A line can be written again in its place."""
 
     @property
     def width(self) -> int:
@@ -100,6 +103,7 @@ def terminal_of(stream: TextIO, *, color: str, environ: Mapping[str, str] = os.e
         is_tty=is_tty,
         has_color=_has_color(color, is_tty=is_tty, environ=environ),
         is_ascii=_is_ascii(stream, environ),
+        moves_cursor=is_tty and environ.get("TERM") not in {None, "", "dumb"},
     )
 
 
@@ -112,7 +116,7 @@ def stderr_terminal(arguments: Sequence[str] = ()) -> Terminal:
     """Return stderr: talk goes here; its colours follow `--color` even in wrong arguments."""
     words = list(arguments)
     given = [word.removeprefix("--color=") for word in words if word.startswith("--color=")]
-    given += [b for a, b in zip(words, words[1:], strict=False) if a == "--color"]
+    given += [b for a, b in pairwise(words) if a == "--color"]
     return terminal_of(sys.stderr, color=given[-1] if given else "auto")
 
 

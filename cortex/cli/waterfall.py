@@ -51,7 +51,7 @@ class Axis:
         return " " * min(int(self.at(instant)), self.cells - 1) + sign
 
     def ticks(self) -> str:
-        """Return the labels of the axis: 0s, 5s, 10s …"""
+        """Return the labels of the axis: 0s, 5s, 10s and so on."""
         fewest_s = self.length_s * TICK_CELLS_MIN / self.cells
         step_s = next((tick for tick in _TICKS_S if tick >= fewest_s), self.length_s)
         line = ""

@@ -10,7 +10,7 @@ from typing import Final
 
 TAB: Final = "    "
 MARKS_MAX: Final = 4
-"""Combining marks on one letter; no writing system needs more, and stacks paint over other lines."""
+"""Combining marks on one letter; no script needs more, and stacks paint over other lines."""
 
 _NOT_PRINTED: Final = frozenset({"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"})
 _BLANK: Final = frozenset(
@@ -26,9 +26,9 @@ _EMOJI_GLUE: Final = re.compile(
 
 
 def safe(text: str, *, newline: str = " ") -> str:
-    """Return text that shows all that it holds and does nothing.
+    r"""Return text that shows all that it holds and does nothing.
 
-    `newline` stands for each line break: a space for one line, "\\n" to keep the lines. Idempotent.
+    `newline` stands for each line break: a space for one line, "\n" to keep the lines. Idempotent.
     """
     if text.isascii() and text.isprintable():
         return text

@@ -93,7 +93,8 @@ class TakeOver:
             )
             freed_count += taken.freed_count
             poison_count += taken.poison_count
-            if taken.is_done or not taken.is_dead:
-                break
+            took_some = taken.freed_count + taken.poison_count > 0
+            if taken.is_done or not (taken.is_dead and took_some):
+                break  # what somebody else has locked just now is taken at the next look
         if freed_count or poison_count or taken.is_done:
             _log.warning("took over", pod=dead.name, jobs=freed_count, poison=poison_count)

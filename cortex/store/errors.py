@@ -29,12 +29,17 @@ from cortex.domain.errors import (
 ROLLED_BACK = frozenset({"40001", "40P01", "55P03", "57014"})
 """Serialisation failure, deadlock, lock time-out, query cancelled: nothing was written."""
 
+QUEUE_HEAD = "task_queue_head"
+"""The index that lets one pod of several make a task of a named queue ready; the others repeat."""
+
 _MIGRATE = "migrate it first: cortex migrate"
 
 
 def is_rolled_back(error: BaseException) -> bool:
     """Tell whether the statement certainly changed nothing and may simply be sent again."""
-    return isinstance(error, asyncpg.PostgresError) and error.sqlstate in ROLLED_BACK
+    return isinstance(error, asyncpg.PostgresError) and (
+        error.sqlstate in ROLLED_BACK or getattr(error, "constraint_name", None) == QUEUE_HEAD
+    )
 
 
 def is_connection_loss(error: BaseException) -> bool:
@@ -87,7 +92,7 @@ def _of_server(error: asyncpg.PostgresError) -> CortexError:  # noqa: PLR0911 --
     hint = getattr(error, "hint", None)
     if is_connection_loss(error):
         return OutcomeUnknownError(f"the database went away: {message}")
-    if state in ROLLED_BACK:
+    if is_rolled_back(error):
         return UnavailableError(f"the database is busy: {message}", hint="try again")
     if state[:2] == "53":
         return UnavailableError(f"the database is short of resources: {message}", hint=hint)

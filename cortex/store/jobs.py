@@ -131,7 +131,7 @@ async def find(db: Database, reference: str) -> UUID:
 
     Raises `NotFoundError`, or `ConflictError` when several recent jobs end so.
     """
-    text = reference.strip().lstrip("…").lower().replace("-", "")
+    text = reference.strip().lstrip("…~").lower().replace("-", "")
     if len(text) == 32:  # noqa: PLR2004 -- hex digits of a UUID
         try:
             return UUID(text)

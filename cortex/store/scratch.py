@@ -89,3 +89,10 @@ async def pause(seconds: float) -> None:
 async def model_durations(db: Database) -> list[float]:
     """Return the seconds that each recorded model call took."""
     return [row["seconds"] for row in await db.fetch("scratch.model_durations")]
+
+
+async def wait_for_uptime(db: Database, seconds: float) -> None:
+    """Wait until the server has been up for so long: before, no pod declares another one dead."""
+    row = await db.fetch_one("scratch.uptime")
+    if row is not None:
+        await asyncio.sleep(max(0.0, seconds - row["seconds"]))

@@ -153,7 +153,7 @@ COMMENT ON COLUMN cortex.job.attempt IS 'Number of its latest run, never reused:
 COMMENT ON COLUMN cortex.job.retry_count IS 'Application retries used.';
 COMMENT ON COLUMN cortex.job.max_retries IS 'Application retries allowed.';
 COMMENT ON COLUMN cortex.job.worker_attempts IS 'Worker attempts of each of its tasks.';
-COMMENT ON COLUMN cortex.job.pod_deaths IS 'Pods that died while running it, in a row: the poison guard.';
+COMMENT ON COLUMN cortex.job.pod_deaths IS 'Pods that died while running it, in a row and without a step in between: the poison guard.';
 COMMENT ON COLUMN cortex.job.timeout_s IS 'Seconds from started_at to its time-out.';
 COMMENT ON COLUMN cortex.job.priority IS 'Smaller runs first.';
 COMMENT ON COLUMN cortex.job.queue_name IS 'Jobs of one named queue run one after another.';
@@ -447,6 +447,7 @@ CREATE FUNCTION cortex_worker.replace_by_key(key text, successor uuid) RETURNS v
 DECLARE
     replaced uuid;
 BEGIN
+    PERFORM pg_advisory_xact_lock(hashtextextended('cortex.job_key ' || key, 0));
     DELETE FROM cortex_worker.task WHERE job_key = key AND state <> 'LOCKED' RETURNING job_id INTO replaced;
     UPDATE cortex.job
     SET status = 'CANCELLED', cancelled_by = 'submit', worker_job_id = NULL, next_retry_at = NULL,
@@ -455,7 +456,7 @@ BEGIN
     -- A locked one runs on; the key passes to its successor.
     UPDATE cortex_worker.task SET job_key = NULL WHERE job_key = key;
 END $$;
-COMMENT ON FUNCTION cortex_worker.replace_by_key IS 'Frees a job key for its next holder; cancels the waiting one.';
+COMMENT ON FUNCTION cortex_worker.replace_by_key IS 'Frees a job key for its next holder, one at a time; cancels the waiting one.';
 
 CREATE FUNCTION cortex.submit_jobs(
     ids uuid[], types text[], payloads jsonb[], agents text[], tenants text[], queue_names text[],
@@ -465,7 +466,8 @@ CREATE FUNCTION cortex.submit_jobs(
     LANGUAGE plpgsql SET search_path = pg_catalog AS $$
 DECLARE
     wrong text;
-    repeated record;
+    new_ids uuid[];
+    keyed record;
 BEGIN
     SELECT n INTO wrong FROM unnest(agents) AS n
     WHERE n IS NOT NULL AND NOT EXISTS (SELECT FROM cortex.agent a WHERE a.name = n) LIMIT 1;
@@ -479,13 +481,6 @@ BEGIN
         RAISE EXCEPTION 'payload of % bytes is larger than 262144', wrong
             USING ERRCODE = 'check_violation', CONSTRAINT = 'payload_size';
     END IF;
-    FOR repeated IN
-        SELECT k.id, k.job_key FROM unnest(ids, job_keys) AS k(id, job_key) WHERE k.job_key IS NOT NULL
-        AND NOT EXISTS (SELECT FROM cortex.job j WHERE j.id = k.id)
-    LOOP
-        PERFORM cortex_worker.replace_by_key(repeated.job_key, repeated.id);
-    END LOOP;
-    RETURN QUERY
     WITH asked AS (
         SELECT * FROM unnest(ids, types, payloads, agents, tenants, queue_names, priorities, run_ats,
                              worker_attempts, max_retries, timeouts_s)
@@ -518,10 +513,16 @@ BEGIN
                j.priority, j.worker_attempts, j.run_at, j.queue_name
         FROM job j
     )
-    SELECT j.id FROM job j;
-    UPDATE cortex_worker.task t SET job_key = k.job_key
-    FROM unnest(ids, job_keys) AS k(id, job_key)
-    WHERE k.job_key IS NOT NULL AND t.job_id = k.id AND t.job_key IS DISTINCT FROM k.job_key;
+    SELECT array_agg(j.id) INTO new_ids FROM job j;
+    -- By key, so that two batches do not wait for each other; the last one of a batch keeps its key.
+    FOR keyed IN
+        SELECT k.id, k.job_key FROM unnest(ids, job_keys) WITH ORDINALITY AS k(id, job_key, n)
+        WHERE k.job_key IS NOT NULL AND k.id = ANY (new_ids) ORDER BY k.job_key, k.n
+    LOOP
+        PERFORM cortex_worker.replace_by_key(keyed.job_key, keyed.id);
+        UPDATE cortex_worker.task t SET job_key = keyed.job_key WHERE t.job_id = keyed.id;
+    END LOOP;
+    RETURN QUERY SELECT unnest(new_ids);
 END $$;
 COMMENT ON FUNCTION cortex.submit_jobs IS
     'Submits a batch in the caller''s transaction; returns the ids that were new. A null element takes its type''s default.';
@@ -562,11 +563,11 @@ CREATE FUNCTION cortex_worker.add_job(
 ) RETURNS bigint
     LANGUAGE plpgsql SET search_path = pg_catalog AS $$
 DECLARE
-    job uuid := cortex.submit_job(
+    added uuid := cortex.submit_job(
         type => task, payload => payload, queue_name => queue_name, run_at => run_at,
         worker_attempts => max_attempts, job_key => job_key, priority => priority);
 BEGIN
-    RETURN (SELECT worker_job_id FROM cortex.job WHERE id = job);
+    RETURN (SELECT worker_job_id FROM cortex.job WHERE id = added);
 END $$;
 COMMENT ON FUNCTION cortex_worker.add_job IS
     'Adds a job by its worker task, in the caller''s transaction; returns the task''s id (job.worker_job_id).';

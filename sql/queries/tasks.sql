@@ -1,6 +1,7 @@
 -- name: promote
 -- Makes due LATER tasks, and the next task of each idle named queue, ready to be claimed.
--- $1 limit. Locks: the promoted tasks, skipping locked ones. Returns how many became ready.
+-- $1 limit. Locks: the promoted tasks, skipping locked LATER ones. Returns how many became ready.
+-- A queue whose head became ready meanwhile refuses by task_queue_head: to be repeated.
 WITH RECURSIVE later AS MATERIALIZED (
     SELECT id FROM cortex_worker.task
     WHERE state = 'LATER' AND run_at <= cortex.now()
@@ -21,13 +22,14 @@ WITH RECURSIVE later AS MATERIALIZED (
     LIMIT $1
 ), head AS MATERIALIZED (
     SELECT t.id FROM idle CROSS JOIN LATERAL (
+        -- Not SKIP LOCKED: pods that promote at the same time must choose the same task.
         SELECT id FROM cortex_worker.task
         WHERE state = 'QUEUED' AND queue_name = idle.queue_name AND run_at <= cortex.now()
-        ORDER BY priority, run_at, id LIMIT 1 FOR UPDATE SKIP LOCKED) t
+        ORDER BY priority, run_at, id LIMIT 1) t
 ), ready AS (
     UPDATE cortex_worker.task t SET state = 'READY'
     FROM (SELECT id FROM later UNION ALL SELECT id FROM head) due
-    WHERE t.id = due.id
+    WHERE t.id = due.id AND t.state IN ('LATER', 'QUEUED')
     RETURNING t.id
 )
 SELECT count(*) FROM ready;
@@ -81,7 +83,8 @@ WITH ended AS (
 ), freed AS (
     UPDATE cortex_worker.task t
     SET locked_by = NULL, locked_at = NULL, attempts_spent = t.attempts_spent - e.given_back,
-        run_at = cortex.now() + e.delay_s * interval '1 second',
+        -- Without a delay it keeps its place: no backlog comes before a job that was begun.
+        run_at = CASE WHEN e.delay_s > 0 THEN cortex.now() + e.delay_s * interval '1 second' ELSE t.run_at END,
         state = (CASE WHEN t.queue_name IS NOT NULL THEN 'QUEUED'
                       WHEN e.delay_s > 0 THEN 'LATER' ELSE 'READY' END)::cortex_worker.task_state
     FROM ended e
@@ -94,7 +97,7 @@ WITH ended AS (
     RETURNING j.id, f.attempt, f.outcome, f.error, f.run_at
 ), noted AS (
     INSERT INTO cortex.job_attempt (job_id, attempt, pod_id, outcome, due_at, error)
-    SELECT id, attempt, $1, outcome, run_at, error FROM released
+    SELECT id, attempt, $1, outcome, greatest(run_at, cortex.now()), error FROM released
 ), hinted AS (
     SELECT pg_notify('cortex_task', 'queued') FROM (SELECT FROM released WHERE run_at <= cortex.now() LIMIT 1) r
 )
@@ -104,19 +107,24 @@ SELECT id FROM released LEFT JOIN hinted ON true;
 -- Takes the jobs from a dead pod: frees them for others, fails the ones that were there at too many deaths.
 -- $1 dead pod id, $2 its lock key, $3 pod deaths in a row that make a job poison, $4 limit.
 -- Locks: the dead pod's advisory lock to the end of the statement, tasks (skipping locked), then jobs.
+-- The pod is done with, and marked dead, when all that it owned could be taken.
 WITH dead AS MATERIALIZED (
     SELECT p.id FROM cortex.pod p
     WHERE p.id = $1 AND p.state IN ('READY', 'DRAINING') AND pg_try_advisory_xact_lock($2)
-), held AS MATERIALIZED (
-    SELECT t.id, t.job_id, t.attempt, j.pod_deaths + 1 >= $3 AS poison
+), owned AS MATERIALIZED (
+    SELECT t.id, t.attempt, j.pod_deaths
     FROM dead
     JOIN cortex.job j ON j.status = 'RUNNING' AND j.pod_id = dead.id
     JOIN cortex_worker.task t ON t.id = j.worker_job_id AND t.locked_by = dead.id AND t.attempt = j.attempt
+    ORDER BY t.id LIMIT $4 + 1
+), held AS MATERIALIZED (
+    SELECT t.id, t.job_id, t.attempt, owned.pod_deaths + 1 >= $3 AS poison
+    FROM owned JOIN cortex_worker.task t ON t.id = owned.id AND t.attempt = owned.attempt AND t.locked_by = $1
     ORDER BY t.id LIMIT $4
     FOR UPDATE OF t SKIP LOCKED
 ), freed AS (
     UPDATE cortex_worker.task t
-    SET locked_by = NULL, locked_at = NULL, run_at = cortex.now(),
+    SET locked_by = NULL, locked_at = NULL,
         attempts_spent = greatest(0, t.attempts_spent - 1),
         state = (CASE WHEN t.queue_name IS NULL THEN 'READY' ELSE 'QUEUED' END)::cortex_worker.task_state
     FROM held WHERE t.id = held.id AND NOT held.poison
@@ -138,7 +146,7 @@ WITH dead AS MATERIALIZED (
     SELECT id, attempt, $1, 'pod_died', cortex.now() FROM moved WHERE NOT poison
 ), buried AS (
     UPDATE cortex.pod SET state = 'DEAD', ended_at = cortex.now(), running = 0
-    FROM dead WHERE pod.id = dead.id AND (SELECT count(*) FROM held) < $4
+    FROM dead WHERE pod.id = dead.id AND (SELECT count(*) FROM held) = (SELECT count(*) FROM owned)
     RETURNING pod.id
 ), hinted AS (
     SELECT pg_notify('cortex_task', 'queued') FROM (SELECT FROM moved WHERE NOT poison LIMIT 1) m
@@ -161,7 +169,7 @@ WITH stale AS MATERIALIZED (
     FOR UPDATE OF t SKIP LOCKED
 ), freed AS (
     UPDATE cortex_worker.task t
-    SET locked_by = NULL, locked_at = NULL, run_at = cortex.now(),
+    SET locked_by = NULL, locked_at = NULL,
         state = (CASE WHEN t.queue_name IS NULL THEN 'READY' ELSE 'QUEUED' END)::cortex_worker.task_state
     FROM stale WHERE t.id = stale.id AND NOT stale.spent
 ), deleted AS (

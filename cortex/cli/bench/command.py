@@ -123,7 +123,11 @@ def takeover(options: Options, jobs: int, repeat: int) -> None:
     """Kill -9 one of two pods while it runs all the jobs: when does each run on the other."""
     from cortex.cli.bench.takeover import takeover as run
 
-    _run(options, repeat, lambda dsn, _, log: run(dsn, log, count=jobs))
+    _run(
+        options,
+        repeat,
+        lambda dsn, settings, log: run(dsn, log, count=jobs, settle_s=settings.settle_s),
+    )
 
 
 @click.command(cls=Command)

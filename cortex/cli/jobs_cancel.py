@@ -1,0 +1,121 @@
+"""`cortex jobs cancel`: ends jobs that wait, asks the pods of those that run."""
+
+from typing import Any, Final
+from uuid import UUID
+
+import click
+
+from cortex.cli.asking import acting_name, as_option, confirm
+from cortex.cli.jobs_watch import wait_for
+from cortex.cli.options import Command, Options
+from cortex.cli.output import Output
+from cortex.cli.phrases import short_id
+from cortex.cli.table import Cell, Column, Row
+from cortex.cli.target import session
+from cortex.cli.terminal import STATES
+from cortex.domain.errors import ConflictError, CortexError
+from cortex.domain.job import JobStatus
+from cortex.domain.safe import safe
+from cortex.store import jobs
+from cortex.store.session import Session
+
+
+@click.command(cls=Command)
+@click.argument("job_names", metavar="ID…", nargs=-1, required=True)
+@click.option("--reason", default="", metavar="TEXT", help="Kept in the job's history.")
+@click.option("--yes", is_flag=True, help="Do not ask.")
+@click.option("--wait", is_flag=True, help="Wait until they have ended.")
+@as_option
+@click.pass_obj
+def cancel(
+    options: Options,
+    *,
+    job_names: tuple[str, ...],
+    reason: str,
+    yes: bool,
+    wait: bool,
+    actor: str | None,
+) -> None:
+    """Cancel jobs.
+
+    A job that waits is CANCELLED at once; one that runs is stopped by its pod.
+    Ends with 5 when one of them had ended before.
+    """
+    output = Output(options)
+    by = acting_name(actor)
+    with session(options) as call:
+        job_ids = list(dict.fromkeys(call(jobs.find, name) for name in job_names))
+        confirm(_question(call, job_ids), options, is_agreed=yes)
+        rows = [_cancel(call, each, by=by, reason=reason) for each in job_ids]
+        if wait:
+            rows = [_waited(call, row, output) for row in rows]
+    output.listing("jobs", COLUMNS, rows, empty="")
+    failed = [row["error"] for row in rows if row["error"] is not None]
+    if failed:
+        raise failed[0]
+
+
+def _question(call: Session, job_ids: list[UUID]) -> str:
+    if len(job_ids) > 1:
+        return f"cancel {len(job_ids)} jobs"
+    job = call(jobs.show, job_ids[0])
+    agent = f" of {job['agent']}" if job["agent"] else ""
+    state = STATES[JobStatus(job["status"])]
+    return safe(f"cancel {short_id(job['id'])}, {job['type']}{agent}, {state.word}")
+
+
+def _cancel(call: Session, job_id: UUID, *, by: str, reason: str) -> dict[str, Any]:
+    """Ask for the end of one job; an error stays with its job, so that the others are asked too."""
+    row: dict[str, Any] = {"id": job_id, "status": None, "pod": None, "error": None}
+    try:
+        done = call(jobs.cancel, job_id, by=by, reason=reason)
+    except CortexError as error:
+        return row | {"error": error}
+    pod = call(jobs.show, job_id)["pod"] if done.after is JobStatus.RUNNING else None
+    return row | {"status": done.after, "pod": pod}
+
+
+def _waited(call: Session, row: dict[str, Any], output: Output) -> dict[str, Any]:
+    if row["status"] is not JobStatus.RUNNING:
+        return row
+    ended = wait_for(call, row["id"], output=output).status
+    if ended is JobStatus.CANCELLED:
+        return row | {"status": ended}
+    late = ConflictError(f"job {row['id']} was {ended.value} before its pod could stop it")
+    return row | {"status": ended, "error": late}
+
+
+def _told(row: Row) -> str:
+    if row["error"] is not None:
+        return str(row["error"].message)
+    if row["status"] is JobStatus.RUNNING:
+        where = f"pod {row['pod']}" if row["pod"] else "the next pod that takes it"
+        return f"asked; {where} has to stop it"
+    return "cancelled"
+
+
+def _state(row: Row) -> Cell:
+    if row["status"] is None:
+        return Cell("✗", "fail")
+    state = STATES[row["status"]]
+    return Cell(str(state), state.word)
+
+
+COLUMNS: Final = (
+    Column(name="id", shown=lambda r: Cell(short_id(r["id"]), "bold")),
+    Column(name="status", title="state", shown=_state),
+    Column(
+        name="remark",
+        title="what happens",
+        value=_told,
+        shown=lambda r: Cell(safe(_told(r))),
+        least=20,
+        is_for_people=True,
+    ),
+    Column(name="pod", is_default=False),
+    Column(
+        name="error",
+        value=lambda r: None if r["error"] is None else r["error"].code,
+        is_default=False,
+    ),
+)

@@ -1,0 +1,132 @@
+"""`cortex jobs submit`: checks a job as far as it can be checked here, and submits it once."""
+
+import difflib
+from typing import Final
+from uuid import UUID
+
+import click
+
+from cortex.cli.apps import registry_of
+from cortex.cli.follow import FactPrinter
+from cortex.cli.jobs_watch import ENDING_COLUMNS, exit_by, wait_for
+from cortex.cli.options import Command, Options
+from cortex.cli.output import Output
+from cortex.cli.payload import read_payload
+from cortex.cli.phrases import short_id
+from cortex.cli.target import session
+from cortex.domain.clock import system_chance
+from cortex.domain.errors import OutcomeUnknownError, UsageError
+from cortex.domain.job import Submission
+from cortex.store import jobs, pods
+from cortex.store.session import Session
+
+TRIES_MAX: Final = 3
+SMALLINT_MAX: Final = 32_767
+
+
+@click.command(cls=Command)
+@click.argument("job_type", metavar="TYPE")
+@click.option("--payload", metavar="JSON|@FILE|-", help="A JSON object: the handler's arguments.")
+@click.option("--arg", "arguments", multiple=True, metavar="K=V", help="One argument on top.")
+@click.option("--agent", metavar="NAME", help="The agent that it runs.")
+@click.option("--queue", metavar="NAME", help="Jobs of one queue run one after another.")
+@click.option(
+    "--priority",
+    type=click.IntRange(-SMALLINT_MAX, SMALLINT_MAX),
+    metavar="N",
+    help="Smaller runs first [0].",
+)
+@click.option("--delay", type=click.FloatRange(0), metavar="S", help="Not before so many seconds.")
+@click.option(
+    "--timeout", type=click.IntRange(1, 604_800), metavar="S", help="Seconds from its first start."
+)
+@click.option("--max-retries", type=click.IntRange(0, 100), metavar="N", help="Its retries.")
+@click.option("--key", metavar="KEY", help="Replaces the waiting job with the same key.")
+@click.option("--app", metavar="APP", help="Module or file with your own job types.")
+@click.option("--wait", is_flag=True, help="Wait until it ends.")
+@click.pass_obj
+def submit(
+    options: Options,
+    *,
+    job_type: str,
+    payload: str | None,
+    arguments: tuple[str, ...],
+    agent: str | None,
+    queue: str | None,
+    priority: int | None,
+    delay: float | None,
+    timeout: int | None,
+    max_retries: int | None,
+    key: str | None,
+    app: str | None,
+    wait: bool,
+) -> None:
+    """Submit a job and print its id.
+
+    A type that was loaded here (--app, built-in) has its payload checked against the handler.
+    """
+    output = Output(options)
+    registry = registry_of(app)
+    local = registry.get(job_type) if job_type in registry.names else None
+    submission = Submission(
+        id=system_chance().new_id(),
+        type=job_type,
+        payload=read_payload(payload, arguments, local),
+        agent=agent,
+        queue_name=queue,
+        priority=priority,
+        delay_s=delay,
+        timeout_s=timeout,
+        max_retries=max_retries,
+        job_key=key,
+    )
+    with session(options) as call:
+        if local is None:
+            _check_known(job_type, [*call(jobs.known_types), *registry.names])
+        _submit_once(call, submission)
+        is_lonely = job_type not in call(pods.live_types)
+        _tell_submitted(output, submission.id, is_waiting=wait)
+        if is_lonely:
+            output.say(f"no ready pod runs {job_type!r} yet: cortex up", "warn")
+        if wait:
+            ended = wait_for(call, submission.id, output=output)
+            if output.is_for_people:
+                FactPrinter(output.talk).print_ending(ended.job)
+            else:
+                output.listing("jobs", ENDING_COLUMNS, [ended.job], empty="")
+            exit_by([ended])
+
+
+def _check_known(name: str, known: list[str]) -> None:
+    if name not in known:
+        close = difflib.get_close_matches(name, known, n=1)
+        raise UsageError(
+            f"unknown job type {name!r}",
+            hint=f"did you mean {close[0]!r}?"
+            if close
+            else "load yours with --app, or start a pod that has it; known: cortex jobs types",
+        )
+
+
+def _submit_once(call: Session, submission: Submission) -> None:
+    """Submit; when the reply is lost, ask again under the same id: the job cannot come twice."""
+    for _ in range(TRIES_MAX):
+        try:
+            call(jobs.submit, [submission])
+        except OutcomeUnknownError:
+            continue
+        return
+    raise OutcomeUnknownError(
+        f"it is not known whether job {submission.id} was submitted: its connection broke",
+        hint=f"look once the database is back: cortex jobs show {submission.id}",
+    )
+
+
+def _tell_submitted(output: Output, job_id: UUID, *, is_waiting: bool) -> None:
+    if output.is_for_people:
+        output.line(str(job_id))
+        if output.terminal.is_tty and not is_waiting:
+            output.say(f"follow it: cortex jobs watch {short_id(job_id)}", "dim")
+    elif not is_waiting:
+        document = {"job": {"id": job_id, "status": "PENDING"}}
+        output.record(document, name=str(job_id), page=list)

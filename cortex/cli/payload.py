@@ -1,0 +1,68 @@
+"""A job's payload from the command line: inline, from a file or stdin, or by its arguments."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import orjson
+
+from cortex.cli.files import read_bytes
+from cortex.domain.errors import InvalidValueError, UsageError
+from cortex.durable.codec import PAYLOAD_BYTES_MAX, parse_payload
+from cortex.durable.registry import JobType
+
+
+def read_payload(given: str | None, arguments: Sequence[str], job_type: JobType | None) -> str:
+    """Return the checked payload: `--payload`, then each `--arg` on top of it.
+
+    An argument's value is JSON where it reads as JSON, else text; where the handler wants text it
+    is text. Raises `InvalidValueError` and `UsageError` that name the place and what is wrong.
+    """
+    text = "{}" if given is None else _source(given)
+    try:
+        payload = parse_payload(text)
+    except InvalidValueError as error:
+        raise _with_hint(error, given) from error
+    if arguments:
+        merged = orjson.loads(payload) | dict(_argument(each, job_type) for each in arguments)
+        payload = parse_payload(_dumped(merged))
+    if job_type is not None:
+        job_type.arguments(payload)
+    return payload
+
+
+def _source(given: str) -> str | bytes:
+    if given == "-":
+        return read_bytes("-", what="payload", bytes_max=PAYLOAD_BYTES_MAX)
+    if given.startswith("@"):
+        return read_bytes(given[1:], what="payload", bytes_max=PAYLOAD_BYTES_MAX)
+    return given
+
+
+def _argument(text: str, job_type: JobType | None) -> tuple[str, Any]:
+    name, equals, value = text.partition("=")
+    if not equals or not name:
+        raise UsageError(f"--arg {text!r} is not NAME=VALUE", hint="such as --arg count=3")
+    if job_type is not None and job_type.parameters.get(name) in {str, str | None}:
+        return name, value
+    try:
+        return name, orjson.loads(value)
+    except orjson.JSONDecodeError:
+        return name, value
+
+
+def _dumped(value: dict[str, Any]) -> bytes:
+    try:
+        return orjson.dumps(value)
+    except TypeError as error:
+        raise InvalidValueError(f"payload is not JSON: {error}") from error
+
+
+def _with_hint(error: InvalidValueError, given: str | None) -> InvalidValueError:
+    """Add the way out for what people usually get wrong in a shell."""
+    if error.hint is not None or given is None or given == "-" or given.startswith("@"):
+        return error
+    if len(given) < 4096 and "\n" not in given and "\0" not in given and Path(given).is_file():  # noqa: PLR2004 -- longest path
+        return InvalidValueError(error.message, hint=f"a file is read with --payload @{given}")
+    hint = """quote it for the shell: --payload '{"name": "value"}', or take --arg name=value"""
+    return InvalidValueError(error.message, hint=hint)

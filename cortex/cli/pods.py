@@ -1,0 +1,113 @@
+"""`cortex pods`: which pods there are, and how they feel."""
+
+from typing import Final
+
+import click
+
+from cortex.cli.job_words import SILENT_S
+from cortex.cli.options import Command, Group, Options
+from cortex.cli.output import Output
+from cortex.cli.phrases import NOTHING, age, size, span
+from cortex.cli.table import Cell, Column, Row, only_on_demand
+from cortex.cli.target import session
+from cortex.domain.safe import safe
+from cortex.store import pods as store
+
+ENDED_MAX: Final = 50
+LAG_WARN_MS: Final = 100.0
+"""From here on the loop is late enough for people to notice."""
+
+pods = Group(
+    "pods",
+    help="Look at pods: the processes that run jobs.",
+    sections={"Look": {"ls": ("cortex.cli.pods:ls", "List pods and how they feel.")}},
+)
+
+
+@click.command(cls=Command)
+@click.option("--all", "with_ended", is_flag=True, help="Also the newest that have ended.")
+@click.pass_obj
+def ls(options: Options, *, with_ended: bool) -> None:
+    """List pods: their state, their load, and how long ago they were heard of."""
+    output = Output(options)
+    with session(options) as call:
+        rows = call(store.page, ended=ENDED_MAX if with_ended else 0)
+    output.listing("pods", COLUMNS, rows, empty="no pod is running: cortex up")
+
+
+def _heartbeat_s(row: Row) -> float:
+    return float((row["now"] - row["heartbeat_at"]).total_seconds())
+
+
+def _is_alive(row: Row) -> bool:
+    return row["state"] in {"READY", "DRAINING"}
+
+
+def _state(row: Row) -> Cell:
+    name: str = row["state"]
+    if _is_alive(row) and _heartbeat_s(row) > SILENT_S:
+        return Cell("! silent", "fail")
+    glyphs = {"READY": "●", "DRAINING": "◆", "STOPPED": "○", "DEAD": "✗"}
+    styles = {"READY": "done", "DRAINING": "warn", "STOPPED": "dim", "DEAD": "fail"}
+    return Cell(f"{glyphs.get(name, '?')} {name.lower()}", styles.get(name, ""))
+
+
+def _jobs(row: Row) -> Cell:
+    return Cell(f"{row['running']}/{row['slots']}", "" if row["running"] else "dim")
+
+
+def _heartbeat(row: Row) -> Cell:
+    silent_s = _heartbeat_s(row)
+    if not _is_alive(row):
+        return Cell(NOTHING, "dim")
+    return Cell(span(silent_s), "fail" if silent_s > SILENT_S else "")
+
+
+def _ms(value: float | None, *, warn: float = LAG_WARN_MS) -> Cell:
+    if value is None:
+        return Cell(NOTHING, "dim")
+    return Cell(
+        f"{value:.1f}ms" if value < warn else f"{value:.0f}ms", "warn" if value >= warn else ""
+    )
+
+
+COLUMNS: Final = (
+    Column(
+        name="name",
+        title="pod",
+        shown=lambda r: Cell(safe(r["name"]), "bold"),
+        least=14,
+    ),
+    Column(name="state", shown=_state),
+    Column(name="running", title="jobs", shown=_jobs, is_right=True),
+    Column(
+        name="heartbeat_s", title="heartbeat", value=_heartbeat_s, shown=_heartbeat, is_right=True
+    ),
+    Column(
+        name="loop_lag_ms",
+        title="loop lag",
+        shown=lambda r: _ms(r["loop_lag_ms"]),
+        is_right=True,
+    ),
+    Column(
+        name="rss_bytes",
+        title="memory",
+        shown=lambda r: Cell(size(r["rss_bytes"])),
+        is_right=True,
+    ),
+    Column(
+        name="hint_latency_ms",
+        title="hints",
+        shown=lambda r: _ms(r["hint_latency_ms"]),
+        is_right=True,
+        is_spare=True,
+    ),
+    Column(
+        name="started_at",
+        title="up",
+        shown=lambda r: Cell(age((r["now"] - r["started_at"]).total_seconds())),
+        is_right=True,
+    ),
+    Column(name="version", is_spare=True),
+    *only_on_demand("id", "slots", "heartbeat_at", "draining_at", "ended_at", "job_types"),
+)

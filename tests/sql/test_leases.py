@@ -1,0 +1,348 @@
+"""Who may write to a running job: only the attempt that has it; and how jobs leave lost pods."""
+
+from collections.abc import Callable
+from uuid import UUID
+
+import attrs
+import pytest
+
+from cortex.domain.job import (
+    Claim,
+    Finish,
+    JobStatus,
+    Lease,
+    NumberedStep,
+    Release,
+    StepDone,
+    StepKind,
+)
+from cortex.store import jobs, pods, steps, tasks
+from cortex.store.session import Session
+from tests.support.postgres import run_asyncio, sql
+from tests.support.rows import assert_one_truth, attempts, job_row, move_clock, new_id
+from tests.support.rows import history as history_of
+from tests.support.rows import steps as steps_of
+
+LOCK_KEY = 4_611_686_018_427_387_905
+SILENT_S = 300.0
+
+
+def finish(lease: Lease, status: JobStatus = JobStatus.COMPLETED) -> Finish:
+    error = "broken" if status is JobStatus.FAILED else None
+    return Finish(lease=lease, status=status, error=error, code="x" if error else None)
+
+
+def step(lease: Lease, seq: int, key: str) -> NumberedStep:
+    done = StepDone(
+        lease=lease,
+        kind=StepKind.STEP,
+        key=key,
+        digest=b"digest",
+        duration_s=0.1,
+        output='"out"',
+        number=lambda: (seq, "{}"),
+    )
+    return NumberedStep(done, seq, '{"seq": %d}' % seq)
+
+
+@attrs.frozen
+class Stale:
+    """A job whose first attempt was lost and whose second one runs on another pod."""
+
+    old_pod: UUID
+    old: Lease
+    new_pod: UUID
+    new: Lease
+
+
+@pytest.fixture
+def stale(
+    database: str, store: Session, submit: Callable[..., UUID], claim: Callable[..., list[Claim]]
+) -> Stale:
+    old_pod, new_pod = new_id(), new_id()
+    submit()
+    (first,) = claim(old_pod)
+    assert store(steps.commit, pod_id=old_pod, operations=[step(first.lease, 1, "a")])
+    move_clock(database, SILENT_S + 1)
+    assert store(tasks.sweep, silent_s=SILENT_S, limit=100) == (1, 0)
+    (second,) = claim(new_pod)
+    return Stale(old_pod, first.lease, new_pod, second.lease)
+
+
+def test_a_lost_attempt_can_write_nothing(database: str, store: Session, stale: Stale) -> None:
+    old = {"pod_id": stale.old_pod}
+    release = Release(lease=stale.old, outcome="failed", delay_s=1.0, error="late")
+    assert store(steps.commit, **old, operations=[step(stale.old, 2, "late")]) == set()
+    assert store(jobs.finish, **old, operations=[finish(stale.old)]) == set()
+    assert store(jobs.finish, **old, operations=[finish(stale.old, JobStatus.FAILED)]) == set()
+    assert store(tasks.release, **old, operations=[release]) == set()
+    row = job_row(database, stale.new.job_id)
+    assert (row["status"], row["attempt"], row["task_state"]) == ("RUNNING", 2, "LOCKED")
+    assert steps_of(database, stale.new.job_id) == [(1, 1, "step", "a")]
+    assert attempts(database, stale.new.job_id) == [(1, "lease_expired")]
+
+
+@pytest.mark.parametrize("pod", ["old_pod", "new_pod"])
+@pytest.mark.parametrize("attempt", [1, 3])
+def test_the_attempt_alone_is_a_fence(
+    database: str, store: Session, stale: Stale, pod: str, attempt: int
+) -> None:
+    """Also when the same pod has claimed the job again: a pod may lose and regain a job."""
+    lease = attrs.evolve(stale.new, attempt=attempt)
+    pod_id = getattr(stale, pod)
+    release = Release(lease=lease, outcome="failed")
+    assert store(steps.commit, pod_id=pod_id, operations=[step(lease, 2, "late")]) == set()
+    assert store(jobs.finish, pod_id=pod_id, operations=[finish(lease)]) == set()
+    assert store(tasks.release, pod_id=pod_id, operations=[release]) == set()
+    assert job_row(database, lease.job_id)["status"] == "RUNNING"
+
+
+def test_the_attempt_that_has_the_job_can_write(
+    database: str, store: Session, stale: Stale
+) -> None:
+    new = {"pod_id": stale.new_pod}
+    job_id = stale.new.job_id
+    assert store(steps.commit, **new, operations=[step(stale.new, 2, "b")]) == {job_id}
+    assert store(jobs.finish, **new, operations=[finish(stale.new)]) == {job_id}
+    assert_one_truth(database)
+
+
+def test_a_step_sent_twice_is_there_once(database: str, store: Session, stale: Stale) -> None:
+    new = {"pod_id": stale.new_pod, "operations": [step(stale.new, 2, "b")]}
+    assert store(steps.commit, **new) == store(steps.commit, **new) == {stale.new.job_id}
+    assert len(steps_of(database, stale.new.job_id)) == 2
+
+
+def test_an_end_sent_twice_is_recognised(database: str, store: Session, stale: Stale) -> None:
+    end = finish(stale.new)
+    assert store(jobs.finish, pod_id=stale.new_pod, operations=[end]) == {stale.new.job_id}
+    assert store(jobs.finish, pod_id=stale.new_pod, operations=[end]) == set()
+    assert store(jobs.settled, [end]) == {stale.new.job_id}
+    assert store(jobs.settled, [finish(stale.new, JobStatus.FAILED)]) == set()
+    assert store(jobs.settled, [finish(stale.old)]) == set()
+
+
+def test_an_ended_job_takes_no_more_writes(database: str, store: Session, stale: Stale) -> None:
+    new = {"pod_id": stale.new_pod}
+    store(jobs.finish, **new, operations=[finish(stale.new, JobStatus.FAILED)])
+    assert store(steps.commit, **new, operations=[step(stale.new, 2, "b")]) == set()
+    assert store(jobs.finish, **new, operations=[finish(stale.new)]) == set()
+    assert history_of(database, stale.new.job_id)[-1][:2] == ("RUNNING", "FAILED")
+    assert_one_truth(database)
+
+
+# --- release
+
+
+def test_a_job_handed_back_counts_no_attempt_and_is_due_at_once(
+    database: str, store: Session, submit: Callable[..., UUID], claim: Callable[..., list[Claim]]
+) -> None:
+    job_id = submit()
+    backlog = [submit() for _ in range(5)]
+    pod_id = new_id()
+    (claimed,) = claim(pod_id, limit=1)
+    given = Release(lease=claimed.lease, outcome="handed_back", is_counted=False)
+    assert store(tasks.release, pod_id=pod_id, operations=[given]) == {job_id}
+    row = job_row(database, job_id)
+    assert (row["status"], row["task_state"], row["attempts_spent"]) == ("RUNNING", "READY", 0)
+    assert (row["pod_id"], row["heartbeat_at"]) == (None, None)
+    (again,) = claim(new_id(), limit=1)
+    assert (again.lease.job_id, again.lease.attempt) == (job_id, 2), f"before {backlog}"
+    assert again.attempts_spent == 1
+
+
+def test_a_failed_attempt_counts_and_waits(
+    database: str, store: Session, submit: Callable[..., UUID], claim: Callable[..., list[Claim]]
+) -> None:
+    job_id, pod_id = submit(), new_id()
+    (claimed,) = claim(pod_id)
+    end = Release(lease=claimed.lease, outcome="failed", delay_s=7.4, error="broken")
+    store(tasks.release, pod_id=pod_id, operations=[end])
+    row = job_row(database, job_id)
+    assert (row["status"], row["task_state"], row["attempts_spent"]) == ("RUNNING", "LATER", 1)
+    assert store(tasks.sweep, silent_s=0.0, limit=100) == (0, 0), "no zombie between attempts"
+    assert claim(new_id()) == []
+    move_clock(database, 8)
+    assert [c.attempts_spent for c in claim(new_id())] == [2]
+
+
+# --- take over
+
+
+def test_only_a_pod_without_its_lock_is_taken_over(
+    database: str,
+    store: Session,
+    submit: Callable[..., UUID],
+    claim: Callable[..., list[Claim]],
+    enter_pod: Callable[[int], UUID],
+) -> None:
+    import asyncpg  # noqa: PLC0415
+
+    pod_id = enter_pod(LOCK_KEY)
+    job_id = submit()
+    claim(pod_id)
+    asked = {"pod_id": pod_id, "lock_key": LOCK_KEY, "deaths_max": 3, "limit": 100}
+
+    async def while_locked() -> None:
+        holder = await asyncpg.connect(database)
+        await holder.fetch("SELECT pg_advisory_lock($1)", LOCK_KEY)
+        await to_thread_store(lambda: store_once(database, asked, expect_dead=False))
+        await holder.close()
+
+    run_asyncio(while_locked)
+    assert job_row(database, job_id)["task_state"] == "LOCKED"
+    suspects = store(pods.without_lock, looking=new_id(), settle_s=0.0)
+    assert [each.id for each in suspects] == [pod_id]
+    taken = store(tasks.take_over, **asked)
+    assert (taken.is_dead, taken.is_done, taken.freed_count) == (True, True, 1)
+    row = job_row(database, job_id)
+    assert (row["task_state"], row["attempts_spent"], row["pod_deaths"]) == ("READY", 0, 1)
+    assert attempts(database, job_id) == [(1, "pod_died")]
+    assert not store(tasks.take_over, **asked).is_dead, "a pod dies once"
+
+
+def test_nobody_is_suspected_soon_after_the_servers_start(
+    store: Session, enter_pod: Callable[[int], UUID]
+) -> None:
+    enter_pod(LOCK_KEY)
+    assert store(pods.without_lock, looking=new_id(), settle_s=1e9) == []
+
+
+def test_the_jobs_of_a_dead_pod_are_taken_in_batches(
+    database: str,
+    store: Session,
+    submit: Callable[..., UUID],
+    claim: Callable[..., list[Claim]],
+    enter_pod: Callable[[int], UUID],
+) -> None:
+    pod_id = enter_pod(LOCK_KEY)
+    for _ in range(5):
+        submit()
+    claim(pod_id)
+    asked = {"pod_id": pod_id, "lock_key": LOCK_KEY, "deaths_max": 3, "limit": 2}
+    taken = [store(tasks.take_over, **asked) for _ in range(3)]
+    assert [t.freed_count for t in taken] == [2, 2, 1]
+    assert [t.is_done for t in taken] == [False, False, True]
+    (pod,) = sql(database, "SELECT state FROM cortex.pod")
+    assert pod["state"] == "DEAD"
+
+
+def test_a_task_that_somebody_holds_is_taken_at_the_next_look(
+    database: str,
+    store: Session,
+    submit: Callable[..., UUID],
+    claim: Callable[..., list[Claim]],
+    enter_pod: Callable[[int], UUID],
+) -> None:
+    """Someone cancels a job of the dead pod just then: its job must not wait for the sweep."""
+    import asyncpg  # noqa: PLC0415
+
+    pod_id = enter_pod(LOCK_KEY)
+    job_id = submit()
+    claim(pod_id)
+    asked = {"pod_id": pod_id, "lock_key": LOCK_KEY, "deaths_max": 3, "limit": 100}
+
+    async def while_held() -> None:
+        holder = await asyncpg.connect(database)
+        transaction = holder.transaction()
+        await transaction.start()
+        await holder.fetch("SELECT FROM cortex_worker.task WHERE job_id = $1 FOR UPDATE", job_id)
+        await to_thread_store(lambda: store_once(database, asked, expect_dead=True))
+        await transaction.rollback()
+        await holder.close()
+
+    run_asyncio(while_held)
+    assert job_row(database, job_id)["task_state"] == "LOCKED"
+    assert store(tasks.take_over, **asked).freed_count == 1
+
+
+def test_a_job_that_was_there_at_three_deaths_in_a_row_is_poison(
+    database: str,
+    store: Session,
+    submit: Callable[..., UUID],
+    claim: Callable[..., list[Claim]],
+    enter_pod: Callable[[int], UUID],
+) -> None:
+    job_id = submit(queue_name="q")
+    behind = submit(queue_name="q")
+    for number in range(3):
+        pod_id = enter_pod(LOCK_KEY + number)
+        claim(pod_id)
+        taken = store(
+            tasks.take_over, pod_id=pod_id, lock_key=LOCK_KEY + number, deaths_max=3, limit=100
+        )
+        assert (taken.freed_count, taken.poison_count) == ((1, 0) if number < 2 else (0, 1))
+    row = job_row(database, job_id)
+    assert (row["status"], row["error_code"], row["task_state"]) == ("FAILED", "poison", None)
+    assert "3 pods in a row" in row["error_message"]
+    assert [c.lease.job_id for c in claim(new_id())] == [behind]
+    assert_one_truth(database)
+
+
+# --- sweep
+
+
+def test_a_silent_pod_loses_its_jobs_oldest_first(
+    database: str, store: Session, submit: Callable[..., UUID], claim: Callable[..., list[Claim]]
+) -> None:
+    ids = [submit() for _ in range(3)]
+    for number in range(3):
+        move_clock(database, 10.0 * number)
+        claim(new_id(), limit=1)
+    move_clock(database, SILENT_S + 5)
+    assert store(tasks.sweep, silent_s=SILENT_S, limit=100) == (1, 0)
+    move_clock(database, SILENT_S + 60)
+    assert store(tasks.sweep, silent_s=SILENT_S, limit=1) == (1, 0)
+    states = [job_row(database, each)["task_state"] for each in ids]
+    assert states == ["READY", "READY", "LOCKED"]
+    assert store(tasks.sweep, silent_s=SILENT_S, limit=100) == (1, 0)
+
+
+def test_a_sweep_of_the_last_attempt_fails_the_job_in_words(
+    database: str, store: Session, submit: Callable[..., UUID], claim: Callable[..., list[Claim]]
+) -> None:
+    job_id = submit(worker_attempts=2)
+    for number in range(1, 3):
+        (claimed,) = claim(new_id())
+        move_clock(database, number * (SILENT_S + 1))
+        swept = store(tasks.sweep, silent_s=SILENT_S, limit=100)
+        assert swept == ((1, 0) if number == 1 else (0, 1))
+        assert claimed.lease.attempt == number
+    row = job_row(database, job_id)
+    assert (row["status"], row["error_code"]) == ("FAILED", "lease_expired")
+    assert row["heartbeat_at"] is None
+    assert "fell silent in attempt 2" in row["error_message"]
+    assert "last heartbeat 20" in row["error_message"]
+    assert_one_truth(database)
+
+
+def test_heartbeats_keep_a_job(
+    database: str,
+    store: Session,
+    submit: Callable[..., UUID],
+    claim: Callable[..., list[Claim]],
+    enter_pod: Callable[[int], UUID],
+) -> None:
+    pod_id = enter_pod(LOCK_KEY)
+    job_id = submit()
+    claim(pod_id)
+    move_clock(database, SILENT_S - 1)
+    sql(database, "UPDATE cortex.job SET heartbeat_at = cortex.now() WHERE id = $1", job_id)
+    move_clock(database, SILENT_S + 10)
+    assert store(tasks.sweep, silent_s=SILENT_S, limit=100) == (0, 0)
+
+
+async def to_thread_store(call: Callable[[], object]) -> None:
+    import asyncio  # noqa: PLC0415
+
+    await asyncio.to_thread(call)
+
+
+def store_once(database: str, asked: dict[str, object], *, expect_dead: bool) -> None:
+    from cortex.store.database import Profile  # noqa: PLC0415
+    from cortex.store.session import open_session  # noqa: PLC0415
+
+    with open_session(Profile(dsn=database, hot_path=True)) as other:
+        taken = other(tasks.take_over, **asked)  # type: ignore[arg-type]
+    assert (taken.is_dead, taken.freed_count) == (expect_dead, 0)
+    assert not taken.is_done, "nothing is done while a job of it is left"

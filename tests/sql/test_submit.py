@@ -1,0 +1,190 @@
+"""Submitting from plain SQL: part of the caller's own transaction, and safe to repeat."""
+
+import asyncio
+from collections.abc import Callable
+from uuid import UUID
+
+import asyncpg
+import pytest
+
+from cortex.domain.errors import InvalidValueError, NotFoundError
+from cortex.domain.job import Claim, Submission
+from cortex.store import agents, jobs, tasks
+from cortex.store.database import Profile, open_database
+from cortex.store.session import Session
+from tests.support.postgres import run_asyncio, sql
+from tests.support.rows import as_runtime, history, job_row, move_clock, new_id, seeded_random
+from tests.support.rows import submit as submit_by_sql
+
+SUBMIT = "SELECT cortex.submit_job('work', '{}')"
+ADD = "SELECT cortex_worker.add_job('work', '{}')"
+ROWS = """
+    SELECT (SELECT count(*) FROM cortex.job) AS jobs, (SELECT count(*) FROM cortex_worker.task) AS tasks,
+           (SELECT count(*) FROM cortex.job_history) AS transitions
+"""
+
+
+@pytest.mark.parametrize("query", [SUBMIT, ADD])
+@pytest.mark.parametrize("commits", [True, False])
+def test_a_submit_lives_and_dies_with_the_callers_transaction(
+    database: str, query: str, commits: bool
+) -> None:
+    async def submit_among_own_work() -> None:
+        connection = await asyncpg.connect(as_runtime(database))
+        transaction = connection.transaction()
+        await transaction.start()
+        await connection.fetch(query)
+        assert tuple(*(await connection.fetch(ROWS))) == (1, 1, 1)
+        await (transaction.commit() if commits else transaction.rollback())
+        await connection.close()
+
+    run_asyncio(submit_among_own_work)
+    assert tuple(sql(database, ROWS)[0]) == ((1, 1, 1) if commits else (0, 0, 0))
+
+
+def test_add_job_returns_the_task_that_the_job_points_to(database: str) -> None:
+    (row,) = sql(
+        as_runtime(database),
+        "SELECT cortex_worker.add_job(task => 'work', payload => '{\"x\": 1}', queue_name => 'q', "
+        "max_attempts => 7, job_key => 'k', priority => -2) AS id",
+    )
+    (task,) = sql(database, "SELECT * FROM cortex_worker.task WHERE id = $1", row["id"])
+    job = job_row(database, task["job_id"])
+    assert (task["task"], task["queue_name"], task["max_attempts"]) == ("work", "q", 7)
+    assert (task["job_key"], task["priority"], task["state"]) == ("k", -2, "QUEUED")
+    assert (job["worker_job_id"], job["payload"], job["status"]) == (row["id"], {"x": 1}, "PENDING")
+
+
+def test_defaults_come_from_the_job_type_and_the_agent(database: str, store: Session) -> None:
+    sql(database, "INSERT INTO cortex.job_type VALUES ('work', 5, 7, 90)")
+    spec = {"limits": {"max_retries": 1, "timeout_seconds": 11}}
+    store(agents.apply, new_id=new_id(), name="ana", spec=spec, by="test")
+    plain = job_row(database, submit_by_sql(database, "work"))
+    with_agent = job_row(database, submit_by_sql(database, "work", agent="ana"))
+    asked = job_row(database, submit_by_sql(database, "work", agent="ana", timeout_s=3))
+    named = ("worker_attempts", "max_retries", "timeout_s")
+    assert [plain[name] for name in named] == [5, 7, 90]
+    assert [with_agent[name] for name in named] == [5, 1, 11]
+    assert [asked[name] for name in named] == [5, 1, 3]
+    assert (with_agent["agent_version"], plain["agent_version"]) == (1, None)
+
+
+def test_the_same_id_again_changes_nothing(database: str, store: Session) -> None:
+    given = Submission(id=new_id(), type="work", payload='{"x": 1}', job_key="k")
+    assert store(jobs.submit, [given]) == {given.id}
+    assert store(jobs.submit, [given]) == set()
+    assert tuple(sql(database, ROWS)[0]) == (1, 1, 1)
+
+
+def test_an_unknown_agent_and_a_huge_payload_are_refused_in_words(
+    database: str, store: Session
+) -> None:
+    with pytest.raises(NotFoundError, match='agent "nobody" does not exist') as unknown:
+        store(jobs.submit, [Submission(id=new_id(), type="work", agent="nobody")])
+    assert "agents apply" in str(unknown.value.hint)
+    huge = '{"x": "%s"}' % ("y" * 262_144)
+    with pytest.raises(InvalidValueError, match="262153 bytes is larger than 262144"):
+        store(jobs.submit, [Submission(id=new_id(), type="work", payload=huge)])
+    assert tuple(sql(database, ROWS)[0]) == (0, 0, 0)
+
+
+def test_one_bad_submission_refuses_its_whole_batch(database: str, store: Session) -> None:
+    batch = [
+        Submission(id=new_id(), type="work"),
+        Submission(id=new_id(), type="work", payload='{"x": "\\u0000"}'),
+    ]
+    with pytest.raises(InvalidValueError):
+        store(jobs.submit, batch)
+    assert tuple(sql(database, ROWS)[0]) == (0, 0, 0)
+
+
+# --- job keys
+
+
+def test_a_key_replaces_the_job_that_waits(database: str, submit: Callable[..., UUID]) -> None:
+    first = submit(job_key="k")
+    second = submit(job_key="k")
+    replaced = job_row(database, first)
+    assert (replaced["status"], replaced["task_state"]) == ("CANCELLED", None)
+    assert str(second) in replaced["cancel_reason"]
+    assert history(database, first)[-1] == ("PENDING", "CANCELLED", 0)
+    assert job_row(database, second)["task_state"] == "READY"
+
+
+def test_a_key_replaces_a_delayed_and_a_retried_job(
+    database: str,
+    store: Session,
+    submit: Callable[..., UUID],
+    claim: Callable[..., list[Claim]],
+) -> None:
+    delayed = submit(job_key="k", delay_s=60.0)
+    between_attempts = submit(job_key="k")
+    assert job_row(database, delayed)["status"] == "CANCELLED"
+    pod_id = new_id()
+    (claimed,) = claim(pod_id)
+    assert claimed.lease.job_id == between_attempts
+    sql(
+        database,
+        "UPDATE cortex_worker.task SET state = 'LATER', locked_by = NULL, "
+        "run_at = cortex.now() + interval '1 hour'",
+    )
+    last = submit(job_key="k")
+    assert job_row(database, between_attempts)["status"] == "CANCELLED"
+    assert [c.lease.job_id for c in claim(pod_id)] == [last]
+    assert store(tasks.promote) == 0
+
+
+def test_a_running_job_runs_on_and_its_key_passes_on(
+    database: str, submit: Callable[..., UUID], claim: Callable[..., list[Claim]]
+) -> None:
+    running = submit(job_key="k")
+    claim(new_id())
+    second, third = submit(job_key="k"), submit(job_key="k")
+    assert job_row(database, running)["status"] == "RUNNING"
+    assert job_row(database, second)["status"] == "CANCELLED"
+    assert job_row(database, third)["status"] == "PENDING"
+    holders = sql(database, "SELECT job_id FROM cortex_worker.task WHERE job_key = 'k'")
+    assert [row["job_id"] for row in holders] == [third]
+
+
+def test_of_many_at_once_one_holds_the_key(database: str) -> None:
+    rng = seeded_random()
+
+    async def submit_at_once() -> None:
+        stores = [await open_database(Profile(dsn=database), rng=rng) for _ in range(8)]
+
+        async def submit_some(number: int) -> None:
+            for _ in range(5):
+                given = Submission(id=new_id(), type="work", job_key="k")
+                assert await jobs.submit(stores[number], [given]) == {given.id}
+
+        async with asyncio.TaskGroup() as group:
+            for number in range(8):
+                group.create_task(submit_some(number))
+        for each in stores:
+            await each.close()
+
+    run_asyncio(submit_at_once)
+    counts = sql(database, "SELECT status, count(*) AS n FROM cortex.job GROUP BY status")
+    assert {row["status"]: row["n"] for row in counts} == {"PENDING": 1, "CANCELLED": 39}
+    assert len(sql(database, "SELECT FROM cortex_worker.task WHERE job_key = 'k'")) == 1
+
+
+def test_of_one_batch_the_last_holds_the_key(database: str, store: Session) -> None:
+    batch = [Submission(id=new_id(), type="work", job_key="k") for _ in range(3)]
+    store(jobs.submit, batch)
+    statuses = [job_row(database, each.id)["status"] for each in batch]
+    assert statuses == ["CANCELLED", "CANCELLED", "PENDING"]
+
+
+def test_a_delay_is_counted_by_the_clock_of_the_database(
+    database: str, store: Session, submit: Callable[..., UUID], claim: Callable[..., list[Claim]]
+) -> None:
+    job_id = submit(delay_s=3600.0)
+    assert job_row(database, job_id)["task_state"] == "LATER"
+    assert claim(new_id()) == []
+    move_clock(database, 3599)
+    assert claim(new_id()) == []
+    move_clock(database, 3601)
+    assert store(tasks.promote) == 1
+    assert [c.lease.job_id for c in claim(new_id())] == [job_id]
