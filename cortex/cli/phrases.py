@@ -99,10 +99,8 @@ def size(number: float | None) -> str:
     return f"{number:.1f} TB"
 
 
-def tokens(usage: dict[str, Any] | None) -> str:
+def tokens(usage: dict[str, Any]) -> str:
     """Return the tokens of a call: read and written."""
-    if not usage:
-        return NOTHING
     used = Usage.from_json(usage)
     return f"{count(used.prompt_tokens)}→{count(used.output_tokens)}"
 

@@ -8,7 +8,7 @@ import attrs
 
 from cortex.cli.cells import fit, pad, width_of
 from cortex.cli.job_words import OUTCOMES
-from cortex.cli.phrases import NOTHING, money, span, tokens
+from cortex.cli.phrases import money, span, tokens
 from cortex.cli.terminal import Terminal
 from cortex.domain.safe import safe
 
@@ -169,8 +169,9 @@ def _ended(attempt: dict[str, Any], axis: Axis) -> _Line:
 
 def _figures(step: dict[str, Any]) -> tuple[str, str, str]:
     took_s = (step["finished_at"] - step["started_at"]).total_seconds()
-    cost = NOTHING if step["cost_usd"] is None else money(step["cost_usd"])
-    return span(took_s), tokens(step["usage"]), cost
+    used = tokens(step["usage"]) if step["usage"] else ""
+    cost = money(step["cost_usd"]) if step["cost_usd"] is not None else ""
+    return span(took_s), used, cost
 
 
 def _tick(seconds: float) -> str:

@@ -13,7 +13,7 @@ SELECT pg_try_advisory_lock($1) AS held;
 -- Locks: the pod, its jobs. Returns the jobs that are still its own.
 WITH pod AS (
     UPDATE cortex.pod
-    SET heartbeat_at = cortex.now(), running = cardinality($2::uuid[]), 
+    SET heartbeat_at = cortex.now(), running = cardinality($2::uuid[]),
         state = CASE state WHEN 'STOPPED' THEN state ELSE $4 END,
         draining_at = CASE WHEN $4 = 'DRAINING' THEN coalesce(draining_at, cortex.now()) END,
         ended_at = CASE state WHEN 'STOPPED' THEN ended_at END,

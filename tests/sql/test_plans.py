@@ -1,0 +1,188 @@
+"""The runtime's statements find their rows by index, however large the tables are."""
+
+import json
+from collections.abc import Iterator, Sequence
+from typing import Any
+from uuid import UUID
+
+import asyncpg
+import pytest
+from attrs import frozen
+
+from cortex.store.database import Profile
+from cortex.store.queries import sql as query_text
+from tests.support.postgres import run_asyncio, sql
+
+POD = UUID(int=7)
+LOCK_KEY = 77
+BATCH = 100
+ROWS_PER_WANTED = 8
+"""Rows that a statement may look at for each that it works on: a scan would look at 100,000."""
+
+FILL = """
+    SET session_replication_role = replica;  -- no triggers: their work is not under test
+    ALTER TABLE cortex.job SET (autovacuum_enabled = false);
+    ALTER TABLE cortex.job_step SET (autovacuum_enabled = false);
+    ALTER TABLE cortex_worker.task SET (autovacuum_enabled = false);
+    INSERT INTO cortex.pod (id, lock_key, name, version, job_types, slots)
+    VALUES ('00000000-0000-0000-0000-000000000007', 77, 'test', '0', '{work}', 1000);
+    INSERT INTO cortex_worker.task
+        (id, task, job_id, state, max_attempts, attempt, attempts_spent, locked_by, run_at, queue_name)
+    SELECT n, 'work', lpad(to_hex(n), 32, '0')::uuid,
+           (ARRAY['LOCKED', 'QUEUED', 'LATER', 'READY', 'READY']::cortex_worker.task_state[])[1 + n % 5],
+           3, CASE WHEN n % 5 = 0 THEN 1 ELSE 0 END, CASE WHEN n % 5 = 0 THEN 1 ELSE 0 END,
+           CASE WHEN n % 5 = 0 THEN lpad(to_hex(n / 5 % 100), 32, '0')::uuid END,
+           now() + CASE WHEN n % 5 = 2 AND n % 1000 > 2 THEN 1 ELSE -1 END * interval '1 hour',
+           CASE WHEN n % 5 = 1 THEN 'q' || n % 200 END
+    FROM generate_series(1, 100000) n;
+    INSERT INTO cortex.job (id, type, status, attempt, pod_id, worker_job_id, heartbeat_at, started_at,
+                            finished_at, payload)
+    SELECT lpad(to_hex(n), 32, '0')::uuid, 'work',
+           CASE WHEN n > 100000 THEN 'COMPLETED' WHEN n % 5 = 0 THEN 'RUNNING' ELSE 'PENDING'
+               END::cortex.job_status,
+           CASE WHEN n > 100000 OR n % 5 = 0 THEN 1 ELSE 0 END,
+           CASE WHEN n % 5 = 0 THEN lpad(to_hex(n / 5 % 100), 32, '0')::uuid END,
+           CASE WHEN n <= 100000 THEN n END,
+           now() - CASE WHEN n % 1000 = 0 THEN 1 ELSE 0 END * interval '1 hour',
+           now(), CASE WHEN n > 100000 THEN now() END, '{}'
+    FROM generate_series(1, 130000) n;
+    INSERT INTO cortex.job_step (job_id, seq, attempt, kind, key, digest, started_at, finished_at)
+    SELECT lpad(to_hex(5 * n), 32, '0')::uuid, s, 1, 'step', s::text, '', now(), now()
+    FROM generate_series(1, 20000) n, generate_series(1, 3) s;
+"""
+
+# Those of the pod 7: every 100th of the 20,000 that run.
+MINE = [n for n in range(5, 100_001, 5) if n // 5 % 100 == POD.int][:BATCH]
+IDS = [UUID(int=n) for n in MINE]
+ONES = [1] * BATCH
+NOTHING = [None] * BATCH
+
+STATEMENTS: dict[str, tuple[Sequence[object], int]] = {
+    "tasks.claim": ((POD, ["other", "work"], BATCH), BATCH),
+    "tasks.promote": ((BATCH,), 2 * BATCH),
+    "tasks.adopt": ((POD, IDS), 200),
+    "tasks.release": (
+        (POD, IDS, ONES, MINE, ONES, [0.0] * BATCH, ["handed_back"] * BATCH, NOTHING),
+        BATCH,
+    ),
+    "tasks.sweep": ((300.0, BATCH), BATCH),
+    "steps.commit": (
+        (POD, IDS, ONES, [4] * BATCH, ["step"] * BATCH, ["4"] * BATCH, [b"x"] * BATCH)
+        + ([0.1] * BATCH, NOTHING, NOTHING, ["1"] * BATCH, ['{"seq": 4}'] * BATCH),
+        BATCH,
+    ),
+    "steps.of_job": ((IDS[0],), 3),
+    "jobs.finish": (
+        (POD, IDS, ONES, MINE, ["COMPLETED"] * BATCH, ["1"] * BATCH, NOTHING, NOTHING),
+        BATCH,
+    ),
+    "jobs.settled": ((IDS, ONES, ["COMPLETED"] * BATCH), BATCH),
+    "jobs.cancel_requests": ((POD, IDS), BATCH),
+    "jobs.cancel": ((IDS[0], "ana", "why"), 4),
+    "jobs.show": ((IDS[0],), 4),
+    "jobs.follow": ((IDS[0], 0, 0, 0, 100), 10),
+    "jobs.list": ((["PENDING"], None, None, None, 50), 100),
+    "pods.beat": ((POD, IDS, ONES, "READY", 1.0, 1, None), BATCH),
+}
+
+
+@pytest.fixture
+def big(database: str) -> Iterator[str]:
+    """A database with 130,000 jobs and 100,000 tasks that no ANALYZE has seen."""
+
+    async def fill() -> None:
+        connection = await asyncpg.connect(database)
+        await connection.execute(FILL)
+        await connection.close()
+
+    run_asyncio(fill)
+    yield database
+
+
+@frozen
+class Look:
+    """How one node of a plan looked at one table."""
+
+    node: str
+    table: str
+    rows: int
+
+
+def looks(plan: dict[str, Any]) -> Iterator[Look]:
+    """Each scan of a plan, with all rows that it looked at, found or not."""
+    if "Relation Name" in plan and "Scan" in plan["Node Type"]:
+        left_out = plan.get("Rows Removed by Filter", 0) + plan.get("Rows Removed by Index Recheck", 0)
+        rows = (plan["Actual Rows"] + left_out) * plan["Actual Loops"]
+        yield Look(plan["Node Type"], plan["Relation Name"], round(rows))
+    for inner in plan.get("Plans", ()):
+        yield from looks(inner)
+
+
+def explain(dsn: str, name: str, arguments: Sequence[object]) -> list[Look]:
+    """Run a named statement as a pod does, undo it, and tell how it looked at the tables."""
+    settings = Profile(dsn=dsn, hot_path=True).settings
+
+    async def run() -> Any:
+        connection = await asyncpg.connect(dsn, server_settings=settings)
+        try:
+            # EXPLAIN of a driver's statement would plan for these arguments; pods use generic plans.
+            await connection.execute(f"PREPARE tried AS {query_text(name)}")
+            transaction = connection.transaction()
+            await transaction.start()
+            given = ", ".join(map(literal, arguments))
+            found = await connection.fetchval(
+                f"EXPLAIN (ANALYZE, FORMAT JSON) EXECUTE tried({given})"
+            )
+            await transaction.rollback()
+            return json.loads(found)
+        finally:
+            await connection.close()
+
+    return list(looks(run_asyncio(run)[0]["Plan"]))
+
+
+def literal(value: object) -> str:
+    """An SQL literal: strings and arrays are of unknown type, so the statement decides."""
+    match value:
+        case None:
+            return "NULL"
+        case bool() | int() | float():
+            return str(value)
+        case list():
+            return literal("{%s}" % ",".join(map(element, value)))
+        case _:
+            return "'%s'" % str(value).replace("'", "''")
+
+
+def element(value: object) -> str:
+    """One element of an array literal."""
+    text = f"\\x{value.hex()}" if isinstance(value, bytes) else str(value)
+    escaped = text.replace("\\", "\\\\").replace('"', '\\"')
+    return "NULL" if value is None else f'"{escaped}"'
+
+
+@pytest.mark.timeout(120)
+def test_statements_look_only_at_the_rows_that_they_need(big: str) -> None:
+    offences: list[str] = []
+    for statistics in ("none yet", "fresh"):
+        for name, (arguments, wanted) in STATEMENTS.items():
+            found = explain(big, name, arguments)
+            assert found, name
+            offences += [
+                f"{name} (statistics: {statistics}): {look}"
+                for look in found
+                if look.table in {"job", "task", "job_step"}
+                and (look.node == "Seq Scan" or look.rows > ROWS_PER_WANTED * wanted)
+            ]
+        sql(big, "ANALYZE")
+    assert not offences, "\n".join(["", *offences])
+
+
+@pytest.mark.timeout(120)
+def test_a_scan_would_be_found(big: str) -> None:
+    """The guard sees what it is there for: without the index of ready tasks all are looked at."""
+    sql(big, "DROP INDEX cortex_worker.task_ready")
+    arguments, wanted = STATEMENTS["tasks.claim"]
+    worst = max(explain(big, "tasks.claim", arguments), key=lambda look: look.rows)
+    assert worst.table == "task"
+    assert worst.rows > 100 * ROWS_PER_WANTED * wanted
