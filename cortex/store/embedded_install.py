@@ -54,17 +54,26 @@ def reachable(install: Install, *, account: Account, home: Path) -> Install:
     """
     if account.blocked_at(install.program("postgres")) is None:
         return install
-    copy = home / f"{install.root.name}-{importlib.metadata.version(DISTRIBUTION)}"
+    copy = home / f"postgres-{MAJOR}-{importlib.metadata.version(DISTRIBUTION)}"
     if not copy.exists():
         _copy_for_everybody(install.root, copy)
-    return Install(copy)
+    return Install(copy / install.root.parent.name / install.root.name)
 
 
 def _copy_for_everybody(source: Path, target: Path) -> None:
-    """Copy a tree so that anybody may read it; a crash never leaves half of it at `target`."""
+    """Copy the programs so that anybody may read them, with the libraries beside their package.
+
+    The programs look for those three folders up, so the layout stays as in site-packages. A crash
+    never leaves half of it at `target`.
+    """
+    package = source.parent
+    libraries = package.with_name(f"{package.name}.libs")
     unfinished = target.with_name(target.name + ".unfinished")
     shutil.rmtree(unfinished, ignore_errors=True)
-    shutil.copytree(source, unfinished, symlinks=True, ignore=shutil.ignore_patterns("include"))
+    ignore = shutil.ignore_patterns("include")
+    shutil.copytree(source, unfinished / package.name / source.name, symlinks=True, ignore=ignore)
+    if libraries.is_dir():
+        shutil.copytree(libraries, unfinished / libraries.name, symlinks=True)
     unfinished.chmod(0o755)
     for path in unfinished.rglob("*"):
         if not path.is_symlink():

@@ -1,8 +1,11 @@
 """Who may write to a running job: only the attempt that has it; and how jobs leave lost pods."""
 
+import asyncio
 from collections.abc import Callable
+from typing import Any
 from uuid import UUID
 
+import asyncpg
 import attrs
 import pytest
 
@@ -17,7 +20,8 @@ from cortex.domain.job import (
     StepKind,
 )
 from cortex.store import jobs, pods, steps, tasks
-from cortex.store.session import Session
+from cortex.store.database import Profile
+from cortex.store.session import Session, open_session
 from tests.support.postgres import run_asyncio, sql
 from tests.support.rows import assert_one_truth, attempts, job_row, move_clock, new_id
 from tests.support.rows import history as history_of
@@ -70,7 +74,7 @@ def stale(
 
 
 def test_a_lost_attempt_can_write_nothing(database: str, store: Session, stale: Stale) -> None:
-    old = {"pod_id": stale.old_pod}
+    old: dict[str, Any] = {"pod_id": stale.old_pod}
     release = Release(lease=stale.old, outcome="failed", delay_s=1.0, error="late")
     assert store(steps.commit, **old, operations=[step(stale.old, 2, "late")]) == set()
     assert store(jobs.finish, **old, operations=[finish(stale.old)]) == set()
@@ -100,7 +104,7 @@ def test_the_attempt_alone_is_a_fence(
 def test_the_attempt_that_has_the_job_can_write(
     database: str, store: Session, stale: Stale
 ) -> None:
-    new = {"pod_id": stale.new_pod}
+    new: dict[str, Any] = {"pod_id": stale.new_pod}
     job_id = stale.new.job_id
     assert store(steps.commit, **new, operations=[step(stale.new, 2, "b")]) == {job_id}
     assert store(jobs.finish, **new, operations=[finish(stale.new)]) == {job_id}
@@ -108,7 +112,7 @@ def test_the_attempt_that_has_the_job_can_write(
 
 
 def test_a_step_sent_twice_is_there_once(database: str, store: Session, stale: Stale) -> None:
-    new = {"pod_id": stale.new_pod, "operations": [step(stale.new, 2, "b")]}
+    new: dict[str, Any] = {"pod_id": stale.new_pod, "operations": [step(stale.new, 2, "b")]}
     assert store(steps.commit, **new) == store(steps.commit, **new) == {stale.new.job_id}
     assert len(steps_of(database, stale.new.job_id)) == 2
 
@@ -123,7 +127,7 @@ def test_an_end_sent_twice_is_recognised(database: str, store: Session, stale: S
 
 
 def test_an_ended_job_takes_no_more_writes(database: str, store: Session, stale: Stale) -> None:
-    new = {"pod_id": stale.new_pod}
+    new: dict[str, Any] = {"pod_id": stale.new_pod}
     store(jobs.finish, **new, operations=[finish(stale.new, JobStatus.FAILED)])
     assert store(steps.commit, **new, operations=[step(stale.new, 2, "b")]) == set()
     assert store(jobs.finish, **new, operations=[finish(stale.new)]) == set()
@@ -176,17 +180,15 @@ def test_only_a_pod_without_its_lock_is_taken_over(
     claim: Callable[..., list[Claim]],
     enter_pod: Callable[[int], UUID],
 ) -> None:
-    import asyncpg  # noqa: PLC0415
-
     pod_id = enter_pod(LOCK_KEY)
     job_id = submit()
     claim(pod_id)
-    asked = {"pod_id": pod_id, "lock_key": LOCK_KEY, "deaths_max": 3, "limit": 100}
+    asked: dict[str, Any] = {"pod_id": pod_id, "lock_key": LOCK_KEY, "deaths_max": 3, "limit": 100}
 
     async def while_locked() -> None:
         holder = await asyncpg.connect(database)
         await holder.fetch("SELECT pg_advisory_lock($1)", LOCK_KEY)
-        await to_thread_store(lambda: store_once(database, asked, expect_dead=False))
+        await asyncio.to_thread(take_nothing, database, asked, is_dead=False)
         await holder.close()
 
     run_asyncio(while_locked)
@@ -219,7 +221,7 @@ def test_the_jobs_of_a_dead_pod_are_taken_in_batches(
     for _ in range(5):
         submit()
     claim(pod_id)
-    asked = {"pod_id": pod_id, "lock_key": LOCK_KEY, "deaths_max": 3, "limit": 2}
+    asked: dict[str, Any] = {"pod_id": pod_id, "lock_key": LOCK_KEY, "deaths_max": 3, "limit": 2}
     taken = [store(tasks.take_over, **asked) for _ in range(3)]
     assert [t.freed_count for t in taken] == [2, 2, 1]
     assert [t.is_done for t in taken] == [False, False, True]
@@ -235,19 +237,17 @@ def test_a_task_that_somebody_holds_is_taken_at_the_next_look(
     enter_pod: Callable[[int], UUID],
 ) -> None:
     """Someone cancels a job of the dead pod just then: its job must not wait for the sweep."""
-    import asyncpg  # noqa: PLC0415
-
     pod_id = enter_pod(LOCK_KEY)
     job_id = submit()
     claim(pod_id)
-    asked = {"pod_id": pod_id, "lock_key": LOCK_KEY, "deaths_max": 3, "limit": 100}
+    asked: dict[str, Any] = {"pod_id": pod_id, "lock_key": LOCK_KEY, "deaths_max": 3, "limit": 100}
 
     async def while_held() -> None:
         holder = await asyncpg.connect(database)
         transaction = holder.transaction()
         await transaction.start()
         await holder.fetch("SELECT FROM cortex_worker.task WHERE job_id = $1 FOR UPDATE", job_id)
-        await to_thread_store(lambda: store_once(database, asked, expect_dead=True))
+        await asyncio.to_thread(take_nothing, database, asked, is_dead=True)
         await transaction.rollback()
         await holder.close()
 
@@ -332,17 +332,9 @@ def test_heartbeats_keep_a_job(
     assert store(tasks.sweep, silent_s=SILENT_S, limit=100) == (0, 0)
 
 
-async def to_thread_store(call: Callable[[], object]) -> None:
-    import asyncio  # noqa: PLC0415
-
-    await asyncio.to_thread(call)
-
-
-def store_once(database: str, asked: dict[str, object], *, expect_dead: bool) -> None:
-    from cortex.store.database import Profile  # noqa: PLC0415
-    from cortex.store.session import open_session  # noqa: PLC0415
-
+def take_nothing(database: str, asked: dict[str, Any], *, is_dead: bool) -> None:
+    """Look at a pod whose jobs cannot be taken just now; in a thread with a session of its own."""
     with open_session(Profile(dsn=database, hot_path=True)) as other:
-        taken = other(tasks.take_over, **asked)  # type: ignore[arg-type]
-    assert (taken.is_dead, taken.freed_count) == (expect_dead, 0)
+        taken = other(tasks.take_over, **asked)
+    assert (taken.is_dead, taken.freed_count) == (is_dead, 0)
     assert not taken.is_done, "nothing is done while a job of it is left"

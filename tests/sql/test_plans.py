@@ -18,6 +18,7 @@ LOCK_KEY = 77
 BATCH = 100
 ROWS_PER_WANTED = 8
 """Rows that a statement may look at for each that it works on: a scan would look at 100,000."""
+RUNNING = 20_000 // ROWS_PER_WANTED
 
 FILL = """
     SET session_replication_role = replica;  -- no triggers: their work is not under test
@@ -60,7 +61,9 @@ NOTHING = [None] * BATCH
 STATEMENTS: dict[str, tuple[Sequence[object], int]] = {
     "tasks.claim": ((POD, ["other", "work"], BATCH), BATCH),
     "tasks.promote": ((BATCH,), 2 * BATCH),
-    "tasks.adopt": ((POD, IDS), 200),
+    # These two look at every running job, but not at the others: after a lost reply, or a death.
+    "tasks.adopt": ((POD, IDS), RUNNING),
+    "tasks.take_over": ((POD, LOCK_KEY, 3, BATCH), RUNNING),
     "tasks.release": (
         (POD, IDS, ONES, MINE, ONES, [0.0] * BATCH, ["handed_back"] * BATCH, NOTHING),
         BATCH,
@@ -81,7 +84,6 @@ STATEMENTS: dict[str, tuple[Sequence[object], int]] = {
     "jobs.cancel": ((IDS[0], "ana", "why"), 4),
     "jobs.show": ((IDS[0],), 4),
     "jobs.follow": ((IDS[0], 0, 0, 0, 100), 10),
-    "jobs.list": ((["PENDING"], None, None, None, 50), 100),
     "pods.beat": ((POD, IDS, ONES, "READY", 1.0, 1, None), BATCH),
 }
 
@@ -111,7 +113,9 @@ class Look:
 def looks(plan: dict[str, Any]) -> Iterator[Look]:
     """Each scan of a plan, with all rows that it looked at, found or not."""
     if "Relation Name" in plan and "Scan" in plan["Node Type"]:
-        left_out = plan.get("Rows Removed by Filter", 0) + plan.get("Rows Removed by Index Recheck", 0)
+        left_out = plan.get("Rows Removed by Filter", 0) + plan.get(
+            "Rows Removed by Index Recheck", 0
+        )
         rows = (plan["Actual Rows"] + left_out) * plan["Actual Loops"]
         yield Look(plan["Node Type"], plan["Relation Name"], round(rows))
     for inner in plan.get("Plans", ()):

@@ -41,7 +41,9 @@ def test_eight_claimers_at_once_get_each_job_once(database: str) -> None:
     count = 2_000
 
     async def claim_all() -> list[UUID]:
-        stores = [await open_database(Profile(dsn=database, hot_path=True), rng=rng) for _ in range(8)]
+        stores = [
+            await open_database(Profile(dsn=database, hot_path=True), rng=rng) for _ in range(8)
+        ]
         batch = [Submission(id=new_id(), type="work") for _ in range(count)]
         await jobs.submit(stores[0], batch)
         got: list[UUID] = []

@@ -51,9 +51,7 @@ def go(dsn: str, job_id: UUID, state: str) -> None:
 
 @pytest.mark.parametrize("role", ROLES)
 @pytest.mark.parametrize("before", STATES)
-def test_exactly_the_legal_transitions_are_possible(
-    database: str, role: str, before: str
-) -> None:
+def test_exactly_the_legal_transitions_are_possible(database: str, role: str, before: str) -> None:
     dsn = f"{database}&role={role}"
     for after in set(STATES) - {before}:
         job_id = submit(dsn, "work")

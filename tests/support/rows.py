@@ -73,7 +73,7 @@ def until_job(
     except BaseException as error:
         row = job_row(dsn, job_id)
         shown = ("status", "attempt", "task_state", "error_message", "pod", "checkpoint")
-        error.add_note(f"job {job_id}: {({name: row[name] for name in shown})}")
+        error.add_note(f"job {job_id}: { ({name: row[name] for name in shown}) }")
         raise
 
 
