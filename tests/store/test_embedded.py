@@ -407,13 +407,19 @@ def test_directory_that_the_server_cannot_pass_is_named(tmp_path: Path) -> None:
 def test_programs_in_a_closed_place_are_copied_for_the_server(server_home: Path) -> None:
     closed = server_home / "closed"
     closed.mkdir(mode=0o700)
-    original = type(packaged())(closed / "pginstall18")
-    shutil.copytree(packaged().root / "bin", original.root / "bin")
+    package = packaged().root.parent
+    original = type(packaged())(closed / package.name / packaged().root.name)
+    shutil.copytree(packaged().root, original.root)
+    libraries = package.with_name(f"{package.name}.libs")
+    if libraries.is_dir():
+        shutil.copytree(libraries, closed / libraries.name)
     account = Account(uid=NOBODY, gid=NOBODY)
     copy = reachable(original, account=account, home=server_home)
-    assert copy.root.parent == server_home
+    assert server_home in copy.root.parents
+    assert closed not in copy.root.parents
     assert closed.stat().st_mode & 0o777 == 0o700
-    command = [str(copy.program("postgres")), "--version"]
+    # initdb is linked against libraries that lie beside the package, not inside it.
+    command = [str(copy.program("initdb")), "--version"]
     subprocess.run(command, check=True, **account.popen_options())
     assert reachable(original, account=account, home=server_home) == copy
 
