@@ -22,8 +22,8 @@ def load_app(spec: str) -> ModuleType:
 
     Raises `UsageError` that names the file and line where the application's own code went wrong.
     """
-    if spec.endswith(".py") or "/" in spec:
-        load = partial(_load_file, _existing(Path(spec)))
+    if spec.endswith(".py") or "/" in spec or not spec:
+        load = partial(_load_file, _existing(spec))
     else:
         load = partial(_load_module, spec)
     try:
@@ -42,9 +42,10 @@ def registry_of(spec: str | None) -> Registry:
     return registry
 
 
-def _existing(path: Path) -> Path:
+def _existing(spec: str) -> Path:
+    path = Path(spec)
     if not path.is_file():
-        raise UsageError(f"app {str(path)!r} does not exist", hint=_HINT)
+        raise UsageError(f"app {spec!r} does not exist", hint=_HINT)
     return path.resolve()
 
 

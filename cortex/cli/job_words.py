@@ -95,9 +95,15 @@ def _took_cell(row: Row) -> Cell:
 JOB_COLUMNS: Final = (
     Column(name="id", shown=lambda r: Cell(short_id(r["id"]), "bold")),
     Column(name="type", least=10),
-    Column(name="agent", least=10),
+    Column(name="agent", least=10, is_spare=True),
     Column(name="status", title="state", value=status_of, shown=state_cell),
-    Column(name="step", value=lambda r: r["checkpoint"].get("seq"), shown=_step_cell, least=12),
+    Column(
+        name="step",
+        value=lambda r: r["checkpoint"].get("seq"),
+        shown=_step_cell,
+        least=12,
+        is_spare=True,
+    ),
     Column(name="attempt", title="att", is_right=True, is_spare=True),
     Column(
         name="cost_usd",
@@ -122,7 +128,7 @@ JOB_COLUMNS: Final = (
         title="why / next",
         value=remark,
         shown=lambda r: Cell(safe(remark(r)), "fail" if r["error_message"] else "dim"),
-        least=24,
+        least=20,
         is_for_people=True,
     ),
     Column(name="step_key", value=lambda r: r["checkpoint"].get("key"), is_default=False),

@@ -9,7 +9,7 @@ import click
 from cortex.cli.apps import registry_of
 from cortex.cli.follow import FactPrinter
 from cortex.cli.jobs_watch import ENDING_COLUMNS, exit_by, wait_for
-from cortex.cli.options import Command, Options
+from cortex.cli.options import Command, Options, Seconds
 from cortex.cli.output import Output
 from cortex.cli.payload import read_payload
 from cortex.cli.phrases import short_id
@@ -22,6 +22,7 @@ from cortex.store.session import Session
 
 TRIES_MAX: Final = 3
 SMALLINT_MAX: Final = 32_767
+DELAY_MAX_S: Final = 10 * 365 * 86_400.0
 
 
 @click.command(cls=Command)
@@ -36,7 +37,7 @@ SMALLINT_MAX: Final = 32_767
     metavar="N",
     help="Smaller runs first [0].",
 )
-@click.option("--delay", type=click.FloatRange(0), metavar="S", help="Not before so many seconds.")
+@click.option("--delay", type=Seconds(DELAY_MAX_S), metavar="S", help="Not before so many seconds.")
 @click.option(
     "--timeout", type=click.IntRange(1, 604_800), metavar="S", help="Seconds from its first start."
 )

@@ -11,7 +11,7 @@ import click
 from cortex.cli.facts import Cursor, Snapshot, document_of, is_ending, snapshot
 from cortex.cli.follow import FactPrinter, status_line
 from cortex.cli.job_words import JOB_COLUMNS
-from cortex.cli.options import Command, Format, Options
+from cortex.cli.options import Command, Format, Options, Seconds
 from cortex.cli.output import Output
 from cortex.cli.phrases import short_id
 from cortex.cli.table import only_on_demand
@@ -26,6 +26,7 @@ POLL_S: Final = 0.25
 """One statement a look: four a second."""
 OUTAGE_POLL_S: Final = 1.0
 EXIT_NOT_COMPLETED: Final = 6
+TIMEOUT_MAX_S: Final = 365 * 86_400.0
 
 
 @click.command(cls=Command)
@@ -51,7 +52,7 @@ def watch(options: Options, *, job: str, plain: bool) -> None:
 
 @click.command(cls=Command)
 @click.argument("job_names", metavar="ID…", nargs=-1, required=True)
-@click.option("--timeout", type=click.FloatRange(min=0), metavar="S", help="Seconds, then exit 7.")
+@click.option("--timeout", type=Seconds(TIMEOUT_MAX_S), metavar="S", help="Seconds, then exit 7.")
 @click.pass_obj
 def wait(options: Options, *, job_names: tuple[str, ...], timeout: float | None) -> None:
     """Wait in silence until jobs end, then print how.

@@ -105,6 +105,23 @@ def options_of(context: click.Context) -> Options:
     return Options(**given)
 
 
+class Seconds(click.ParamType[float]):
+    """A finite number of seconds from 0 to a limit."""
+
+    name = "seconds"
+
+    def __init__(self, limit: float) -> None:
+        self._limit = limit
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> float:
+        seconds = click.FLOAT.convert(value, param, ctx)
+        if not 0 <= seconds <= self._limit:  # also false for NaN
+            self.fail(f"{value} is not from 0 to {self._limit:,.0f} seconds", param, ctx)
+        return seconds
+
+
 class Command(click.Command):
     """A command with the common options; its callback gets `Options` by `@click.pass_obj`."""
 

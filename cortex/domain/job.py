@@ -129,7 +129,9 @@ class StepDone:
     """JSON text."""
     cost_usd: Decimal | None = None
     number: Callable[[], tuple[int, str]]
-    """Gives the step its seq and the job its new head; called once, in order of commit."""
+    """Gives the seq and the head of the job if this is the next of its steps to be committed."""
+    committed: Callable[[], None] = lambda: None
+    """Called once it is: only then is its seq taken, so that a refused step leaves no gap."""
 
 
 @attrs.frozen

@@ -7,10 +7,17 @@ stuck because its text cannot be stored.
 
 import hashlib
 import math
-from typing import Any, Final, TypeVar
+import re
+from collections.abc import Callable, Iterable
+from collections.abc import Set as AbstractSet
+from datetime import date, time
+from enum import Enum
+from typing import Any, Final, TypeVar, get_origin
+from uuid import UUID
 
 import cattrs
 import orjson
+from cattrs.cols import list_structure_factory
 from cattrs.preconf.orjson import make_converter
 
 from cortex.domain.errors import InvalidValueError
@@ -23,23 +30,56 @@ DEPTH_MAX: Final = 64
 TEXT_MAX: Final = 2_000
 """Characters of an error message that are kept."""
 
-converter: Final = make_converter(forbid_extra_keys=True)
+_OPTIONS: Final = orjson.OPT_SORT_KEYS | orjson.OPT_NON_STR_KEYS
+_LONE_SURROGATE: Final = re.compile("[\ud800-\udfff]")
+
+
+def _in_order(items: Iterable[Any]) -> list[Any]:
+    """Give a set the same order in every process: hashes of text differ from one to the next."""
+    return sorted(items, key=lambda item: orjson.dumps(item, option=_OPTIONS))
+
+
+def _only(*kinds: type, make: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
+    """A hook that refuses values of other types, out of which cattrs would make something."""
+
+    def hook(value: Any, shape: Any) -> Any:
+        if type(value) not in kinds:
+            expected = getattr(shape, "__name__", str(shape))
+            raise TypeError(f"expected {expected}, got {type(value).__name__}")
+        return make(value, shape)
+
+    return hook
+
+
+def _make_converter() -> cattrs.Converter:
+    made = make_converter(
+        forbid_extra_keys=True, unstruct_collection_overrides={AbstractSet: _in_order}
+    )
+    # cattrs makes 12 of "12", True of "false", and a list of its letters of a text.
+    for shape, kinds in ((str, {str}), (int, {int}), (float, {int, float}), (bool, {bool})):
+        made.register_structure_hook(shape, _only(*kinds, make=lambda value, to: to(value)))
+    made.register_structure_hook_factory(_is_list, _list_hook)
+    return made
+
+
+def _is_list(shape: Any) -> bool:
+    return shape is list or get_origin(shape) is list
+
+
+def _list_hook(shape: Any, inner: cattrs.Converter) -> Callable[[Any, Any], Any]:
+    return _only(list, make=list_structure_factory(shape, inner))
+
+
+converter: Final = _make_converter()
 """Structures and unstructures what jobs, steps and tools take and return."""
 
 
 def encode(value: Any, *, what: str, bytes_max: int = OUTPUT_BYTES_MAX) -> str:
-    """Return a value as JSON text that Postgres can hold.
+    """Return a value as JSON text that Postgres can hold, its keys sorted.
 
     Raises `InvalidValueError` that names `what` for values that are no JSON, too deep or too large.
     """
-    plain = value if type(value) in _PLAIN else _unstructure(value, what)
-    try:
-        text = orjson.dumps(plain, option=orjson.OPT_NON_STR_KEYS)
-    except (TypeError, RecursionError):
-        text = _dump_strange(plain, what)
-    if b"null" in text or b"\\u0000" in text:
-        # orjson writes NaN as null, and a NUL is legal JSON but no legal Postgres text.
-        text = _dump_strange(plain, what)
+    text = _dump(value if type(value) in _PLAIN else _unstructure(value, what), what)
     if len(text) > bytes_max:
         raise InvalidValueError(
             f"{what} is {len(text):,} bytes of JSON, more than {bytes_max:,}",
@@ -51,6 +91,11 @@ def encode(value: Any, *, what: str, bytes_max: int = OUTPUT_BYTES_MAX) -> str:
 def decode(text: str | None) -> Any:
     """Return what `encode` wrote; None for a missing value."""
     return None if text is None else orjson.loads(text)
+
+
+def decode_stored(text: str | None) -> Any:
+    """Return what `encode` wrote, from a jsonb column: that keeps keys in an order of its own."""
+    return None if text is None else orjson.loads(orjson.dumps(orjson.loads(text), option=_OPTIONS))
 
 
 def structure(value: Any, shape: type[T], *, what: str) -> T:
@@ -67,17 +112,13 @@ def digest_of(*parts: Any, what: str) -> bytes:
 
     Raises `InvalidValueError` that names `what` for inputs that are no JSON.
     """
-    plain = _unstructure(parts, what)
-    try:
-        text = orjson.dumps(plain, option=orjson.OPT_SORT_KEYS | orjson.OPT_NON_STR_KEYS)
-    except (TypeError, RecursionError):
-        text = _dump_strange(plain, what)
+    text = _dump(_unstructure(parts, what), what)
     return hashlib.blake2b(text, digest_size=16).digest()
 
 
 def clean_text(text: str, *, limit: int = TEXT_MAX) -> str:
     """Return text that Postgres can hold: no NUL, no lone surrogates, not too long."""
-    visible = text.replace("\x00", "\ufffd").encode("utf-8", "replace").decode()
+    visible = _visible(text)
     return visible if len(visible) <= limit else visible[: limit - 1] + "…"
 
 
@@ -86,7 +127,7 @@ def parse_payload(text: str | bytes, *, what: str = "payload") -> str:
 
     Raises `InvalidValueError` for text that is no JSON object, NaN, NUL, too large or too deep.
     """
-    raw = text.encode("utf-8", "surrogateescape") if isinstance(text, str) else text
+    raw = text.encode("utf-8", "surrogatepass") if isinstance(text, str) else text
     if len(raw) > PAYLOAD_BYTES_MAX:
         raise InvalidValueError(
             f"{what} is {len(raw):,} bytes, more than {PAYLOAD_BYTES_MAX:,}",
@@ -114,7 +155,7 @@ def refuse_unstorable(value: Any, what: str, depth: int = 0) -> None:
             raise InvalidValueError(f"{what} holds {value}, which JSON does not have")
         case str() if "\x00" in value:
             raise InvalidValueError(f"{what} holds a NUL character, which Postgres cannot store")
-        case str() if any("\ud800" <= char <= "\udfff" for char in value):
+        case str() if _LONE_SURROGATE.search(value):
             raise InvalidValueError(f"{what} holds half of a surrogate pair")
         case dict():
             for key, item in value.items():
@@ -137,9 +178,21 @@ def _unstructure(value: Any, what: str) -> Any:
         raise InvalidValueError(f"{what} is not JSON: {error}") from error
 
 
+def _dump(plain: Any, what: str) -> bytes:
+    try:
+        text = orjson.dumps(plain, option=_OPTIONS)
+    except (TypeError, RecursionError):
+        return _dump_strange(plain, what)
+    # orjson writes NaN as null, and a NUL is legal JSON but no legal Postgres text.
+    may_be_deep = text.count(b"[") + text.count(b"{") > DEPTH_MAX
+    if may_be_deep or b"null" in text or b"\\u0000" in text:
+        return _dump_strange(plain, what)
+    return text
+
+
 def _dump_strange(value: Any, what: str) -> bytes:
     try:
-        return orjson.dumps(_storable(value, what, 0), option=orjson.OPT_NON_STR_KEYS)
+        return orjson.dumps(_storable(value, what, 0), option=_OPTIONS)
     except (TypeError, RecursionError) as error:
         raise InvalidValueError(f"{what} is not JSON: {error}") from error
 
@@ -150,8 +203,10 @@ def _storable(value: Any, what: str, depth: int) -> Any:
     match value:
         case float() if not math.isfinite(value):
             raise InvalidValueError(f"{what} holds {value}, which JSON does not have")
+        case Enum():
+            return _storable(value.value, what, depth)
         case str():
-            return value.replace("\x00", "\ufffd").encode("utf-8", "replace").decode()
+            return _visible(value)
         case dict():
             return {
                 _storable(key, what, depth + 1): _storable(item, what, depth + 1)
@@ -159,10 +214,14 @@ def _storable(value: Any, what: str, depth: int) -> Any:
             }
         case list() | tuple():
             return [_storable(item, what, depth + 1) for item in value]
-        case None | bool() | int() | float():
+        case None | bool() | int() | float() | date() | time() | UUID():
             return value
         case _:
             raise InvalidValueError(
                 f"{what} is not JSON: {type(value).__name__} {value!r:.60}",
                 hint="return plain types or attrs classes",
             )
+
+
+def _visible(text: str) -> str:
+    return _LONE_SURROGATE.sub("\ufffd", text.replace("\x00", "\ufffd"))

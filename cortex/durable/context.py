@@ -128,7 +128,7 @@ class Context:
 
         return self._journal.once(StepKind.STEP, key, digest=digest, run=run)
 
-    async def llm(
+    def llm(
         self,
         name: str,
         *,
@@ -137,7 +137,7 @@ class Context:
         system: str = "",
         tools: Sequence[Mapping[str, Any]] = (),
         max_tokens: int = 4096,
-    ) -> ModelResponse:
+    ) -> Coroutine[Any, Any, ModelResponse]:
         """Ask a model once in the life of the job; return its finished response.
 
         The response is in the record before this returns: it is never paid for twice.
@@ -150,14 +150,20 @@ class Context:
             max_tokens=max_tokens,
         )
         digest = digest_of(request, what=f"input of model call {name!r}")
-        return await self.ask(name, request, digest=digest)
+        return self.ask(name, request, digest=digest)
 
-    async def ask(self, name: str, request: ModelRequest, *, digest: bytes) -> ModelResponse:
+    def ask(
+        self, name: str, request: ModelRequest, *, digest: bytes
+    ) -> Coroutine[Any, Any, ModelResponse]:
         """Ask a model once; `digest` stands for the request, whose transcript may be long."""
         key = self._journal.key(name)
         respond = partial(self.services.models.respond, request)
-        answer = await self._journal.once(StepKind.MODEL, key, digest=digest, run=respond)
-        return ModelResponse.from_json(answer)
+
+        async def answer() -> ModelResponse:
+            found = await self._journal.once(StepKind.MODEL, key, digest=digest, run=respond)
+            return ModelResponse.from_json(found)
+
+        return answer()
 
     def tool(
         self,

@@ -6,16 +6,18 @@ output at once. A step is in the record exactly when its commit was acknowledged
 
 from collections.abc import Awaitable, Callable, Sequence
 from decimal import Decimal
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
 
 import attrs
 import orjson
 import trio
 
-from cortex.domain.errors import DivergedError
+from cortex.domain.errors import DivergedError, InvalidValueError
 from cortex.domain.job import Lease, Step, StepDone, StepKind
 from cortex.domain.usage import Usage
-from cortex.durable.codec import decode, encode
+from cortex.durable.codec import decode, decode_stored, encode, refuse_unstorable
+
+KEY_CHARS_MAX: Final = 500
 
 _NO_USAGE = Usage()
 _NO_COST = Decimal(0)
@@ -45,7 +47,7 @@ class Journal:
         self._lease = lease
         self._recorder = recorder
         self._memo = {step.key: step for step in steps}
-        self._seq = len(steps)
+        self._seq = steps[-1].seq if steps else 0
         self._usage = sum((step.usage for step in steps if step.usage), start=_NO_USAGE)
         self._cost_usd = sum((step.cost_usd for step in steps if step.cost_usd), start=_NO_COST)
         self._asked: dict[str, int] = {}
@@ -65,10 +67,22 @@ class Journal:
 
         To be called in the order in which job code asks, not in the order in which concurrent
         steps begin to run: trio leaves that to chance, and a replay must find the same keys.
+        Raises `InvalidValueError` for a name that the record cannot hold.
         """
         count = self._asked.get(name, 0) + 1
+        while count > 1 and f"{name}#{count}" in self._asked:
+            count += 1  # somebody gave a step this very name
+        key = name if count == 1 else f"{name}#{count}"
+        refuse_unstorable(key, "the name of a step")
+        if not 1 <= len(key) <= KEY_CHARS_MAX:
+            raise InvalidValueError(
+                f"the name of a step has {len(key)} characters, outside 1 to {KEY_CHARS_MAX}: "
+                f"{key[:40]!r}",
+                hint="tell long arguments apart by a number or a digest",
+            )
         self._asked[name] = count
-        return name if count == 1 else f"{name}#{count}"
+        self._asked.setdefault(key, 1)
+        return key
 
     async def once(
         self, kind: StepKind, key: str, *, digest: bytes, run: Callable[[], Awaitable[Outcome]]
@@ -88,7 +102,7 @@ class Journal:
                     f"the code now asks for input {digest.hex()[:12]}",
                     hint="give changed steps new keys, or submit the job anew",
                 )
-            return decode(memo.output)
+            return decode_stored(memo.output)
         started = trio.current_time()
         outcome = await run()
         output = encode(outcome.value, what=f"output of step {key!r}")
@@ -103,20 +117,26 @@ class Journal:
                 usage=None if outcome.usage is None else encode(outcome.usage, what="usage"),
                 cost_usd=outcome.cost_usd,
                 number=lambda: self._number(kind, key, outcome),
+                committed=lambda: self._committed(outcome),
             )
         )
         return decode(output)
 
     def _number(self, kind: StepKind, key: str, outcome: Outcome) -> tuple[int, str]:
-        """Take the next number: called by the committer, in the order in which it writes."""
+        """Give the next number: asked by the committer, in the order in which it writes."""
+        seq = self._seq + 1
+        head: dict[str, object] = {"seq": seq, "kind": kind.value, "key": key}
+        usage, cost_usd = self._totals(outcome)
+        if usage is not _NO_USAGE:
+            head["input_tokens"] = usage.prompt_tokens
+            head["output_tokens"] = usage.output_tokens
+            head["cost_usd"] = str(cost_usd)
+        return seq, orjson.dumps(head).decode()
+
+    def _committed(self, outcome: Outcome) -> None:
         self._seq += 1
-        if outcome.usage is not None:
-            self._usage += outcome.usage
-        if outcome.cost_usd is not None:
-            self._cost_usd += outcome.cost_usd
-        head: dict[str, object] = {"seq": self._seq, "kind": kind.value, "key": key}
-        if self._usage is not _NO_USAGE:
-            head["input_tokens"] = self._usage.prompt_tokens
-            head["output_tokens"] = self._usage.output_tokens
-            head["cost_usd"] = str(self._cost_usd)
-        return self._seq, orjson.dumps(head).decode()
+        self._usage, self._cost_usd = self._totals(outcome)
+
+    def _totals(self, outcome: Outcome) -> tuple[Usage, Decimal]:
+        usage = self._usage if outcome.usage is None else self._usage + outcome.usage
+        return usage, self._cost_usd + (outcome.cost_usd or _NO_COST)

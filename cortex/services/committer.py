@@ -36,6 +36,8 @@ from cortex.store.bridge import Port
 BATCH_MAX: Final = 500
 MAILBOX_BOUND: Final = 2_000
 BACKOFF_MAX_S: Final = 5.0
+STATEMENT_BYTES_MAX: Final = 16 * 1024 * 1024
+"""Far more would not end within the statement's time-out, again and again: 5 s for 300 MB."""
 
 T = TypeVar("T")
 _log = structlog.get_logger(__name__)
@@ -94,21 +96,25 @@ class Committer:
 
     async def _write(self, batch: Sequence[Entry]) -> None:
         # Steps first: a job's own end is always sent after its steps.
-        numbered = [_numbered(entry) for entry in batch if isinstance(entry.operation, StepDone)]
-        for round_ in _rounds(numbered):
-            await self._settle(round_, self._commit_steps)
+        done = [entry for entry in batch if isinstance(entry.operation, StepDone)]
+        for round_ in _rounds(done):
+            for portion in _portions(round_):
+                await self._settle([_numbered(entry) for entry in portion], self._commit_steps)
         finishes = [entry for entry in batch if isinstance(entry.operation, Finish)]
-        if finishes:
-            await self._settle(finishes, self._finish)
+        for portion in _portions(finishes):
+            await self._settle(portion, self._finish)
         releases = [entry for entry in batch if isinstance(entry.operation, Release)]
         if releases:
             await self._settle(releases, self._release)
 
     async def _settle(
-        self, group: "Sequence[T]", write: Callable[[Sequence[T], bool], Awaitable[None]]
+        self,
+        group: "Sequence[T]",
+        write: Callable[[Sequence[T], bool], Awaitable[None]],
+        *,
+        is_repeat: bool = False,
     ) -> None:
         """Write a group until the outcome is known; split it if one of its values is refused."""
-        is_repeat = False
         backoff_s = 0.05
         while True:
             try:
@@ -124,7 +130,7 @@ class Committer:
                     _entry(group[0]).reply.fail(error)
                     return
                 for one in group:
-                    await self._settle([one], write)
+                    await self._settle([one], write, is_repeat=is_repeat)
                 return
             else:
                 return
@@ -138,6 +144,8 @@ class Committer:
             steps.commit, pod_id=self._pod_id, operations=[step for _, step in group]
         )
         for entry, step in group:
+            if step.step.lease.job_id in owned:
+                step.step.committed()
             _answer(entry, owned, step.step.lease.job_id)
 
     async def _finish(self, group: Sequence[Entry], is_repeat: bool) -> None:  # noqa: FBT001
@@ -171,20 +179,42 @@ def _numbered(entry: Entry) -> tuple[Entry, NumberedStep]:
     return entry, NumberedStep(step, *step.number())
 
 
-def _rounds(
-    numbered: Sequence[tuple[Entry, NumberedStep]],
-) -> list[list[tuple[Entry, NumberedStep]]]:
+def _rounds(entries: Sequence[Entry]) -> list[list[Entry]]:
     """Split concurrent steps of one job over several statements, in their order."""
-    rounds: list[list[tuple[Entry, NumberedStep]]] = []
+    rounds: list[list[Entry]] = []
     place: dict[UUID, int] = {}
-    for pair in numbered:
-        job_id = pair[1].step.lease.job_id
+    for entry in entries:
+        job_id = entry.operation.lease.job_id
         index = place.get(job_id, 0)
         place[job_id] = index + 1
         if index == len(rounds):
             rounds.append([])
-        rounds[index].append(pair)
+        rounds[index].append(entry)
     return rounds
+
+
+def _portions(entries: Sequence[Entry]) -> list[list[Entry]]:
+    """Split what is too large for one statement, in its order; empty for nothing."""
+    portions: list[list[Entry]] = []
+    room = 0
+    for entry in entries:
+        size = _size(entry.operation)
+        if size > room or not portions:
+            portions.append([])
+            room = STATEMENT_BYTES_MAX
+        portions[-1].append(entry)
+        room -= size
+    return portions
+
+
+def _size(operation: Operation) -> int:
+    match operation:
+        case StepDone():
+            return len(operation.output)
+        case Finish():
+            return len(operation.result or "")
+        case Release():
+            return 0
 
 
 def _entry(item: object) -> Entry:

@@ -59,6 +59,7 @@ class Dispatcher:
         self._running: RunningJobs = actors.running
         self._types = actors.registry.names
         self._promote_next = True
+        self._promoted_at = float("-inf")
         self._is_crowded = False
         self._claim_is_unsure = False
 
@@ -106,8 +107,10 @@ class Dispatcher:
         if limit <= 0:
             self._is_crowded = True
             return CROWDED_POLL_S
-        if self._promote_next:
+        if self._promote_next or trio.current_time() - self._promoted_at >= self._poll_s:
+            # Also when hints wake it so often that it never polls: due tasks are announced by none.
             self._promote_next = False
+            self._promoted_at = trio.current_time()
             await self._port(tasks.promote)
         claims = await self._port(tasks.claim, pod_id=self._pod_id, types=self._types, limit=limit)
         self._start(claims)

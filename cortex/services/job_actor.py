@@ -82,7 +82,7 @@ class JobActors:
             )
         try:
             text = encode(result, what=f"result of job type {claim.type!r}")
-        except CortexError as error:
+        except Exception as error:  # noqa: BLE001 -- converting runs the job's own code
             return failed(claim, error)
         return Finish(lease=claim.lease, status=JobStatus.COMPLETED, result=text)
 
@@ -171,7 +171,10 @@ def describe(error: BaseException) -> str:
     """Return one line for people that names the error."""
     if isinstance(error, CortexError):
         return clean_text(error.message)
-    text = " ".join(str(error).split())
+    try:
+        text = " ".join(str(error).split())
+    except Exception:  # noqa: BLE001 -- an error whose text cannot be had still has a name
+        text = ""
     return clean_text(f"{type(error).__name__}: {text}" if text else type(error).__name__)
 
 

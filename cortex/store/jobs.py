@@ -164,7 +164,11 @@ async def page(
     """Return jobs, newest first, older than `before`."""
     states = [status.value for status in statuses] if statuses else None
     names = list(types) if types else None
-    return [plain(r) for r in await db.fetch("jobs.list", states, names, agent, before, limit)]
+    if agent is None:
+        rows = await db.fetch("jobs.list", states, names, before, limit)
+    else:
+        rows = await db.fetch("jobs.list_of_agent", agent, states, names, before, limit)
+    return [plain(row) for row in rows]
 
 
 async def history(db: Database, job_id: UUID, *, after: int = 0) -> list[dict[str, Any]]:

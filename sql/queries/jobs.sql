@@ -78,18 +78,46 @@ SELECT id FROM (SELECT id FROM cortex.job ORDER BY id DESC LIMIT 100000) recent
 WHERE replace(id::text, '-', '') LIKE '%' || $1 LIMIT 10;
 
 -- name: list
--- Newest jobs first. $1 states or null, $2 types or null, $3 agent name or null, $4 before id or null, $5 limit.
+-- Newest jobs first, each state by its own index. $1 states or null, $2 types or null, $3 before job id or null,
+-- $4 limit.
+WITH page AS (
+    SELECT found.id, found.created_at
+    FROM unnest(coalesce($1::cortex.job_status[], enum_range(NULL::cortex.job_status))) AS wanted(status)
+    CROSS JOIN LATERAL (
+        SELECT id, created_at FROM cortex.job
+        WHERE status = wanted.status AND ($2::text[] IS NULL OR type = ANY ($2))
+          AND ($3::uuid IS NULL OR (created_at, id) < (SELECT b.created_at, b.id FROM cortex.job b WHERE b.id = $3))
+        ORDER BY created_at DESC, id DESC LIMIT $4) found
+    ORDER BY found.created_at DESC, found.id DESC LIMIT $4
+)
 SELECT j.id, j.type, j.status, j.attempt, j.retry_count, j.max_retries, j.checkpoint, j.created_at, j.started_at,
        j.finished_at, j.next_retry_at, j.heartbeat_at, j.run_at, j.cancel_requested_at, j.cancelled_by,
        j.error_message, a.name AS agent, p.name AS pod, cortex.now() AS now
-FROM cortex.job j
+FROM page
+JOIN cortex.job j ON j.id = page.id
 LEFT JOIN cortex.agent a ON a.id = j.agent_id
 LEFT JOIN cortex.pod p ON p.id = j.pod_id
-WHERE ($1::cortex.job_status[] IS NULL OR j.status = ANY ($1))
-  AND ($2::text[] IS NULL OR j.type = ANY ($2))
-  AND ($3::text IS NULL OR j.agent_id = (SELECT id FROM cortex.agent WHERE name = $3))
-  AND ($4::uuid IS NULL OR j.id < $4)
-ORDER BY j.id DESC LIMIT $5;
+ORDER BY j.created_at DESC, j.id DESC;
+
+-- name: list_of_agent
+-- Newest jobs of an agent first. $1 agent name, $2 states or null, $3 types or null, $4 before job id or null,
+-- $5 limit.
+WITH page AS (
+    SELECT id FROM cortex.job
+    WHERE agent_id = (SELECT g.id FROM cortex.agent g WHERE g.name = $1)
+      AND ($2::cortex.job_status[] IS NULL OR status = ANY ($2))
+      AND ($3::text[] IS NULL OR type = ANY ($3))
+      AND ($4::uuid IS NULL OR (created_at, id) < (SELECT b.created_at, b.id FROM cortex.job b WHERE b.id = $4))
+    ORDER BY created_at DESC, id DESC LIMIT $5
+)
+SELECT j.id, j.type, j.status, j.attempt, j.retry_count, j.max_retries, j.checkpoint, j.created_at, j.started_at,
+       j.finished_at, j.next_retry_at, j.heartbeat_at, j.run_at, j.cancel_requested_at, j.cancelled_by,
+       j.error_message, a.name AS agent, p.name AS pod, cortex.now() AS now
+FROM page
+JOIN cortex.job j ON j.id = page.id
+LEFT JOIN cortex.agent a ON a.id = j.agent_id
+LEFT JOIN cortex.pod p ON p.id = j.pod_id
+ORDER BY j.created_at DESC, j.id DESC;
 
 -- name: history
 -- Transitions of a job in order, after a position. $1 job id, $2 after history id.

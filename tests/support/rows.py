@@ -1,9 +1,12 @@
-"""What tests ask of the record, and how they move its clock: by SQL of their own, not the store's."""
+"""What tests ask of the record, and how they move its clock, in SQL of their own."""
 
 import json
 import os
+import sys
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator
+from itertools import groupby
+from operator import itemgetter
 from random import Random
 from typing import Any
 from uuid import UUID, uuid4
@@ -21,7 +24,7 @@ def new_id() -> UUID:
 def seeded_random() -> Random:
     """Chance whose seed is printed, and can be given again as CORTEX_TEST_SEED."""
     seed = int(os.environ.get("CORTEX_TEST_SEED") or uuid4().int % 2**32)
-    print(f"CORTEX_TEST_SEED={seed}")
+    sys.stdout.write(f"CORTEX_TEST_SEED={seed}\n")
     return Random(seed)
 
 
@@ -54,26 +57,53 @@ def job_row(dsn: str, job_id: UUID) -> dict[str, Any]:
 
 def until_status(dsn: str, job_id: UUID, *statuses: str, within_s: float = 10.0) -> dict[str, Any]:
     """Wait until the job stands in one of these states; return its row."""
-    return until_job(
-        dsn, job_id, lambda row: row["status"] in statuses, " or ".join(statuses), within_s=within_s
-    )
+    what = " or ".join(statuses)
+    return until_job(dsn, job_id, lambda row: row["status"] in statuses, what, within_s=within_s)
 
 
 def until_job(
-    dsn: str, job_id: UUID, holds: Any, what: str, *, within_s: float = 10.0
+    dsn: str,
+    job_id: UUID,
+    holds: Callable[[dict[str, Any]], object],
+    what: str,
+    *,
+    within_s: float = 10.0,
 ) -> dict[str, Any]:
     """Wait until `holds(row)` is true of the job; return that row."""
 
-    def look() -> tuple[bool, dict[str, Any]] | None:
+    def look() -> dict[str, Any] | None:
+        nonlocal row
         row = job_row(dsn, job_id)
-        return (True, row) if holds(row) else None
+        return row if holds(row) else None
+
+    row: dict[str, Any] = {}
+    try:
+        return eventually(look, what=f"job is {what}", within_s=within_s) or {}
+    except BaseException as error:
+        shown = ("status", "attempt", "task_state", "error_message", "pod", "checkpoint")
+        error.add_note(f"job {job_id}: { ({name: row.get(name) for name in shown}) }")
+        raise
+
+
+def job_count(dsn: str, condition: str) -> int:
+    """How many jobs fulfil a condition on `cortex.job`."""
+    query = f"SELECT count(*) AS n FROM cortex.job WHERE {condition}"
+    return int(sql(dsn, query)[0]["n"])
+
+
+def until_jobs(dsn: str, condition: str, *, count: int, within_s: float = 10.0) -> None:
+    """Wait until so many jobs fulfil a condition."""
+    found = 0
+
+    def look() -> bool:
+        nonlocal found
+        found = job_count(dsn, condition)
+        return found == count
 
     try:
-        return eventually(look, what=f"job is {what}", within_s=within_s)[1]
+        eventually(look, what=f"{count} jobs with {condition}", within_s=within_s)
     except BaseException as error:
-        row = job_row(dsn, job_id)
-        shown = ("status", "attempt", "task_state", "error_message", "pod", "checkpoint")
-        error.add_note(f"job {job_id}: { ({name: row[name] for name in shown}) }")
+        error.add_note(f"there were {found}")
         raise
 
 
@@ -104,57 +134,51 @@ def move_clock(dsn: str, seconds: float) -> None:
     )
 
 
-def assert_one_truth(dsn: str, job_ids: Sequence[UUID] | None = None) -> None:
-    """Of these jobs, or all: the history is a path, attempts only grow, steps are dense and once.
+def assert_one_truth(dsn: str) -> None:
+    """Every job's history is a path, its attempts only grow, its steps are dense and each once.
 
-    Shares no code with the system; reads only the record. Raises `AssertionError` naming the jobs.
+    Shares no code with the system, reads only the record. Raises `AssertionError` naming the jobs.
     """
-    wrong: list[str] = []
-    chosen = None if job_ids is None else list(job_ids)
-    transitions: dict[UUID, list[Any]] = {}
-    for row in sql(
-        dsn,
-        "SELECT job_id, previous, new, attempt FROM cortex.job_history "
-        "WHERE $1::uuid[] IS NULL OR job_id = ANY ($1) ORDER BY job_id, id",
-        chosen,
-    ):
-        transitions.setdefault(row["job_id"], []).append(row)
-    for job_id, path in transitions.items():
-        before = [None, *(row["new"] for row in path[:-1])]
-        if [row["previous"] for row in path] != before:
-            wrong.append(f"{job_id}: history is no path: {[tuple(row) for row in path]}")
-        if sum(row["new"] in TERMINAL for row in path) > 1:
-            wrong.append(f"{job_id}: more than one terminal state")
+    wrong = [*_wrong_paths(dsn), *_wrong_steps(dsn), *_wrong_heads(dsn)]
+    assert not wrong, "\n".join(["", *wrong[:20]])
+
+
+def _wrong_paths(dsn: str) -> Iterator[str]:
+    query = "SELECT job_id, previous, new, attempt FROM cortex.job_history ORDER BY job_id, id"
+    for job_id, rows in groupby(sql(dsn, query), key=itemgetter("job_id")):
+        path = list(rows)
+        states = [None, *(row["new"] for row in path)]
+        if [row["previous"] for row in path] != states[:-1]:
+            yield f"{job_id}: history is no path: {[tuple(row)[1:] for row in path]}"
+        if sum(state in TERMINAL for state in states) > 1:
+            yield f"{job_id}: more than one terminal state: {states}"
         numbers = [row["attempt"] for row in path]
         if numbers != sorted(numbers):
-            wrong.append(f"{job_id}: attempts go back: {numbers}")
-    committed: dict[UUID, list[Any]] = {}
-    for row in sql(
-        dsn,
-        "SELECT job_id, seq, attempt, key FROM cortex.job_step "
-        "WHERE $1::uuid[] IS NULL OR job_id = ANY ($1) ORDER BY job_id, seq",
-        chosen,
-    ):
-        committed.setdefault(row["job_id"], []).append(row)
-    for job_id, found in committed.items():
+            yield f"{job_id}: attempts go back: {numbers}"
+
+
+def _wrong_steps(dsn: str) -> Iterator[str]:
+    query = "SELECT job_id, seq, attempt, key FROM cortex.job_step ORDER BY job_id, seq"
+    for job_id, rows in groupby(sql(dsn, query), key=itemgetter("job_id")):
+        found = list(rows)
         if [row["seq"] for row in found] != list(range(1, len(found) + 1)):
-            wrong.append(f"{job_id}: steps are not dense: {[row['seq'] for row in found]}")
+            yield f"{job_id}: steps are not dense: {[row['seq'] for row in found]}"
         numbers = [row["attempt"] for row in found]
         if numbers != sorted(numbers):
-            wrong.append(f"{job_id}: an older attempt wrote later: {numbers}")
+            yield f"{job_id}: an older attempt wrote later: {numbers}"
         if twice := [key for key, n in Counter(row["key"] for row in found).items() if n > 1]:
-            wrong.append(f"{job_id}: keys twice: {twice}")
-    heads = sql(
-        dsn,
-        "SELECT id, status, (checkpoint->>'seq')::int AS seq, "
-        "(SELECT count(*) FROM cortex.job_step s WHERE s.job_id = j.id) AS count, "
-        "EXISTS (SELECT FROM cortex_worker.task t WHERE t.job_id = j.id) AS has_task "
-        "FROM cortex.job j WHERE $1::uuid[] IS NULL OR id = ANY ($1)",
-        chosen,
-    )
-    for row in heads:
-        if (row["seq"] or 0) != row["count"]:
-            wrong.append(f"{row['id']}: head says {row['seq']}, {row['count']} steps are there")
-        if row["has_task"] == (row["status"] in TERMINAL):
-            wrong.append(f"{row['id']}: {row['status']}, task: {row['has_task']}")
-    assert not wrong, "\n".join(["", *wrong[:20]])
+            yield f"{job_id}: keys twice: {twice}"
+
+
+def _wrong_heads(dsn: str) -> Iterator[str]:
+    query = """
+        SELECT j.id, j.status, coalesce((j.checkpoint->>'seq')::int, 0) AS head,
+               (SELECT count(*) FROM cortex.job_step s WHERE s.job_id = j.id) AS steps,
+               (SELECT count(*) FROM cortex_worker.task t WHERE t.job_id = j.id) AS tasks
+        FROM cortex.job j
+    """
+    for row in sql(dsn, query):
+        if row["head"] != row["steps"]:
+            yield f"{row['id']}: the head says {row['head']}, there are {row['steps']} steps"
+        if row["tasks"] == (row["status"] in TERMINAL):
+            yield f"{row['id']} is {row['status']} and has {row['tasks']} tasks"

@@ -1,0 +1,94 @@
+import json
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from cortex.cli.apps import load_app, registry_of
+from cortex.domain.errors import UsageError
+
+Write = Callable[[str, str], str]
+
+
+@pytest.fixture
+def write(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Write:
+    """Writes a file into the working folder; what it makes importable is forgotten afterwards."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    monkeypatch.setattr(sys, "modules", dict(sys.modules))
+
+    def write(name: str, text: str) -> str:
+        path = tmp_path / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+        return str(path)
+
+    return write
+
+
+JOB = """
+from cortex.durable.registry import job
+
+@job("from_app")
+async def from_app(ctx): ...
+"""
+
+
+def test_a_file_and_what_lies_beside_it(write: Write) -> None:
+    write("shop/prices_of_test.py", "PRICE = 3")
+    path = write("shop/till_of_test.py", f"from prices_of_test import PRICE\n{JOB}")
+    assert load_app(path).PRICE == 3
+    assert "from_app" in registry_of(path).names
+    assert "run_agent" in registry_of(path).names
+
+
+def test_a_module_of_the_working_folder(write: Write) -> None:
+    write("pack_of_test/__init__.py", "")
+    write("pack_of_test/work.py", JOB)
+    assert "from_app" in registry_of("pack_of_test.work").names
+
+
+def test_loading_it_twice_runs_it_once(write: Write) -> None:
+    path = write("once_of_test.py", JOB)
+    assert load_app(path) is load_app(path)
+
+
+def test_a_file_may_be_called_like_a_module(write: Write) -> None:
+    path = write("json.py", "MINE = True")
+    assert load_app(path).MINE
+    assert sys.modules["json"] is json
+
+
+@pytest.mark.parametrize(
+    "text, line, told",
+    [
+        ("x = 1\nx +", 2, "invalid syntax"),
+        ("\n\nraise ValueError('two\\nlines')", 3, "ValueError: two lines"),
+        ("import no_such_module_at_all", 1, "No module named 'no_such_module_at_all'"),
+        ("import sys\nsys.exit(3)", 2, "the app ends the process"),
+        (
+            "from cortex.durable.registry import job\n@job('x')\ndef sync(ctx): ...",
+            2,
+            "is not an async function",
+        ),
+        ("def f():\n    1 / 0\nf()", 2, "ZeroDivisionError: division by zero"),
+    ],
+)
+def test_what_is_wrong_is_named_by_file_and_line(
+    write: Write, text: str, line: int, told: str
+) -> None:
+    path = write("broken_of_test.py", text)
+    with pytest.raises(UsageError) as caught:
+        load_app(path)
+    assert caught.value.message.startswith(f"{path}:{line}: ")
+    assert told in caught.value.message
+    assert "\n" not in caught.value.message
+    assert "broken_of_test" not in sys.modules
+
+
+@pytest.mark.parametrize("spec", ["none_of_test.py", "shop/none.py", "none_of_test", "a.b.c", ""])
+def test_what_does_not_exist(write: Write, spec: str) -> None:
+    with pytest.raises(UsageError) as caught:
+        load_app(spec)
+    assert repr(spec) in caught.value.message

@@ -1,0 +1,113 @@
+import click
+import pytest
+
+from cortex.cli.failures import failure_of, wants_json
+from cortex.domain.errors import ConflictError, NotFoundError, UnavailableError
+from tests.support.command_line import Cortex
+
+SECRET = "hunter2"
+
+
+@pytest.mark.parametrize(
+    "arguments, message, hint",
+    [
+        ("jbos", "no such command 'jbos'", "did you mean 'jobs'?"),
+        ("jobs shw", "no such command 'shw'", "did you mean 'show'?"),
+        ("jobs ls --limti 3", "no such option '--limti'", "did you mean '--limit'?"),
+        ("jobs ls --status runing", "unknown state 'runing'", "did you mean 'running'?"),
+        ("jobs ls -o jsn", "invalid value for '-o' / '--output'", "see: cortex jobs ls --help"),
+        ("jobs show", "missing argument 'ID'", "see: cortex jobs show --help"),
+    ],
+)
+def test_one_line_and_the_way_out(
+    cortex_nowhere: Cortex, arguments: str, message: str, hint: str
+) -> None:
+    ended = cortex_nowhere(*arguments.split())
+    first, second = ended.err.splitlines()
+    assert first.startswith(f"error: {message}")
+    assert second == f"hint: {hint}"
+
+
+@pytest.mark.parametrize("ask", ["--json", "-o json", "-ojsonl", "--output=json"])
+@pytest.mark.parametrize("where", ["before", "after"])
+def test_machines_get_json(cortex_nowhere: Cortex, ask: str, where: str) -> None:
+    arguments = ["jobs", "ls", "--nonsense"]
+    given = [*ask.split(), *arguments] if where == "before" else [*arguments, *ask.split()]
+    ended = cortex_nowhere(*given)
+    assert ended.code == 2
+    assert ended.out == ""
+    assert ended.error == {
+        "code": "usage",
+        "message": "no such option '--nonsense'",
+        "hint": "see: cortex jobs ls --help",
+    }
+
+
+def test_json_errors_of_the_store(cortex: Cortex) -> None:
+    ended = cortex("agents", "show", "nobody", "--json")
+    assert ended.code == 3
+    assert ended.error["code"] == "not_found"
+    assert ended.error["message"] == "agent 'nobody' does not exist"
+
+
+def test_what_stands_after_dashes_is_no_option() -> None:
+    assert wants_json(["jobs", "--json"])
+    assert not wants_json(["jobs", "show", "--", "--json"])
+
+
+@pytest.mark.parametrize(
+    "dsn",
+    [
+        f"postgresql://ana:{SECRET}@127.0.0.1:1/none",
+        f"postgresql://ana@127.0.0.1:1/none?password={SECRET}",
+        f"mysql://ana:{SECRET}@127.0.0.1/none",
+        f"postgresql://ana:{SECRET}@127.0.0.1:port/none",
+    ],
+)
+@pytest.mark.parametrize("place", ["flag", "flag=", "environment", "file"])
+def test_passwords_are_never_shown(cortex_nowhere: Cortex, dsn: str, place: str) -> None:
+    arguments = ["jobs", "ls", "--debug"]
+    env = {}
+    match place:
+        case "flag":
+            arguments += ["--dsn", dsn]
+        case "flag=":
+            arguments += [f"--dsn={dsn}"]
+        case "environment":
+            env["CORTEX_DSN"] = dsn
+        case _:
+            (cortex_nowhere.folder / "cortex.toml").write_text(f'dsn = "{dsn}"')
+    ended = cortex_nowhere(*arguments, env=env)
+    assert ended.code in {1, 2}
+    assert "error: " in ended.err
+    assert SECRET not in ended.out + ended.err
+
+
+def test_the_source_of_a_bad_address_is_named(cortex_nowhere: Cortex) -> None:
+    flag = cortex_nowhere("jobs", "ls", "--dsn", "mysql://host/x")
+    assert flag.err.startswith("error: --dsn is not a Postgres address")
+    variable = cortex_nowhere("jobs", "ls", env={"CORTEX_DSN": "mysql://host/x"})
+    assert variable.err.startswith("error: CORTEX_DSN is not a Postgres address")
+
+
+def test_a_traceback_only_with_debug(cortex: Cortex) -> None:
+    assert "Traceback" not in cortex("agents", "show", "nobody").err
+    assert "Traceback" in cortex("agents", "show", "nobody", "--debug").err
+
+
+def test_a_group_of_known_errors_is_told_by_its_first() -> None:
+    group = ExceptionGroup("nursery", [ConflictError("first"), NotFoundError("second")])
+    failure = failure_of(ExceptionGroup("outer", [group, UnavailableError("third")]))
+    assert (failure.code, failure.message, failure.exit_code) == ("conflict", "first", 5)
+
+
+def test_a_fault_in_a_group_is_not_hidden_by_known_errors() -> None:
+    failure = failure_of(ExceptionGroup("nursery", [ConflictError("first"), KeyError("oops")]))
+    assert failure.code == "internal"
+    assert "KeyError: 'oops'" in failure.message
+
+
+def test_ctrl_c_in_a_group() -> None:
+    group = BaseExceptionGroup("nursery", [ConflictError("first"), KeyboardInterrupt()])
+    assert failure_of(group).exit_code == 130
+    assert failure_of(click.Abort()).exit_code == 130

@@ -1,0 +1,187 @@
+import re
+from pathlib import Path
+from uuid import UUID
+
+from cortex.cli.facts import (
+    BATCH_MAX,
+    AttemptEnded,
+    Claimed,
+    Cursor,
+    Fact,
+    Moved,
+    StepCommitted,
+    snapshot,
+)
+from cortex.domain.job import JobStatus
+from cortex.store.database import Profile
+from cortex.store.session import open_session
+from tests.support.command_line import Cortex
+from tests.support.life import Life
+from tests.support.private_postgres import PrivatePostgres
+
+
+class Follower:
+    """Looks at a job again and again."""
+
+    def __init__(self, life: Life, job_id: UUID) -> None:
+        self._life = life
+        self._job_id = job_id
+        self._cursor = Cursor()
+        self.is_over = False
+
+    def look(self) -> list[Fact]:
+        seen = self._life.call(snapshot, self._job_id, self._cursor)
+        self._cursor = seen.cursor
+        self.is_over = seen.is_over
+        return seen.facts
+
+
+def test_each_fact_is_seen_once_and_in_order(life: Life) -> None:
+    first, second = life.pod("one"), life.pod("two")
+    job_id = life.job()
+    follower = Follower(life, job_id)
+    (submitted,) = follower.look()
+    assert isinstance(submitted, Moved)
+    assert submitted.new is JobStatus.PENDING
+    assert follower.look() == []
+
+    claim = life.claim(first)
+    life.step(first, claim, 1, "plan", is_paid=True)
+    started, step = follower.look()
+    assert isinstance(started, Moved)
+    assert (started.new, started.attempt, started.pod) == (JobStatus.RUNNING, 1, "one")
+    assert isinstance(step, StepCommitted)
+    assert (step.seq, step.key, step.kind, step.attempt) == (1, "plan", "model", 1)
+    assert step.cost_usd == 0.0123
+    assert step.usage is not None
+    assert step.usage["input_tokens"] == 1200
+
+    life.release(first, claim, "handed_back")
+    claim = life.claim(second)
+    ended, claimed = follower.look()
+    assert isinstance(ended, AttemptEnded)
+    assert (ended.attempt, ended.outcome, ended.pod) == (1, "handed_back", "one")
+    assert isinstance(claimed, Claimed)
+    assert (claimed.attempt, claimed.pod) == (2, "two")
+    assert not follower.is_over
+
+    life.finish(second, claim)
+    (completed,) = follower.look()
+    assert isinstance(completed, Moved)
+    assert completed.new is JobStatus.COMPLETED
+    assert follower.is_over
+
+
+def test_a_long_story_ends_with_its_end(life: Life) -> None:
+    pod = life.pod()
+    job_id = life.job()
+    claim = life.claim(pod)
+    count = 2 * BATCH_MAX + 1
+    life.many_steps(job_id, count)
+    life.finish(pod, claim)
+    follower = Follower(life, job_id)
+    facts = []
+    while not follower.is_over:
+        facts += follower.look()
+    assert [f.seq for f in facts if isinstance(f, StepCommitted)] == list(range(1, count + 1))
+    last = facts[-1]
+    assert isinstance(last, Moved)
+    assert last.new is JobStatus.COMPLETED
+
+
+def test_watching_prints_a_fact_a_line_as_it_happens(cortex: Cortex, life: Life) -> None:
+    pod = life.pod("one")
+    job_id = str(life.job())
+    watching = cortex.start("jobs", "watch", job_id)
+    assert watching.stdout is not None
+
+    def line() -> str:
+        assert watching.stdout is not None
+        found = watching.stdout.readline().rstrip("\n")
+        assert re.match(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z  ", found), found
+        return found[26:]
+
+    assert line() == "○ pend"
+    claim = life.claim(pod)
+    assert line() == "● run      attempt 1 on one"
+    life.step(pod, claim, 1, "plan", is_paid=True)
+    assert line().split() == [
+        *("+", "step", "1", "plan", "model", "250ms", "1.2k→34", "tokens", "$0.0123")
+    ]
+    life.release(pod, claim, "failed", "no page")
+    assert line() == "✗ attempt  1 on one ended: failed: no page"
+    claim = life.claim(pod)
+    assert line() == "● run      attempt 2 on one goes on"
+    life.finish(pod, claim, result='{"text": "found"}')
+    last = line()
+    assert last.startswith("✓ done     ")
+    assert last.endswith('1 step · 1.2k tokens in, 34 out · $0.0123 · {"text":"found"}')
+    out, err = watching.communicate(timeout=20)
+    assert (watching.returncode, out, err) == (0, "", "")
+
+
+def test_watching_for_machines(cortex: Cortex, life: Life) -> None:
+    job_id = str(life.failed("no page"))
+    ended = cortex("jobs", "watch", job_id, "--json")
+    assert ended.code == 6
+    assert [each["fact"] for each in ended.documents] == ["moved", "moved", "moved", "ended"]
+    assert ended.documents[-1]["error_message"] == "no page"
+    assert ended.documents[-1]["id"] == job_id
+
+
+def test_on_a_terminal_a_line_is_rewritten_and_gone_at_the_end(cortex: Cortex, life: Life) -> None:
+    pod = life.pod()
+    job_id = str(life.job())
+    watching = cortex.on_terminal("jobs", "watch", job_id, env={"NO_COLOR": "1"})
+    watching.read_until(lambda text: "\r○ pend" in text, what="the live line")
+    life.finish(pod, life.claim(pod))
+    assert watching.end() == 0
+    assert lines_seen(watching.text)[-1].partition("  ")[2].startswith("✓ done")
+    assert [line.split()[1] for line in lines_seen(watching.text)] == ["○", "●", "✓"]
+
+
+def test_plain_lines_on_a_terminal(cortex: Cortex, life: Life) -> None:
+    job_id = str(life.failed())
+    watching = cortex.on_terminal("jobs", "watch", job_id, "--plain", env={"NO_COLOR": "1"})
+    assert watching.end() == 6
+    assert "\x1b" not in watching.text
+
+
+def test_ctrl_c_leaves_a_clean_terminal(cortex: Cortex, life: Life) -> None:
+    watching = cortex.on_terminal("jobs", "watch", str(life.job()))
+    watching.read_until(lambda text: "0 steps" in text, what="the live line")
+    watching.interrupt()
+    assert watching.end() == 130
+    assert watching.text.endswith("\r\x1b[K")
+    assert "Traceback" not in watching.text
+
+
+def test_an_outage_of_the_database_is_waited_out(
+    tmp_path: Path, private_postgres: PrivatePostgres
+) -> None:
+    dsn = private_postgres.dsn
+    cortex = Cortex(tmp_path, dsn)
+    assert cortex("migrate").code == 0
+    with open_session(Profile(dsn=dsn)) as call:
+        life = Life(call, dsn)
+        pod, job_id = life.pod(), life.job()
+    watching = cortex.start("jobs", "watch", str(job_id))
+    assert watching.stdout is not None
+    assert watching.stderr is not None
+    assert "pend" in watching.stdout.readline()
+    private_postgres.stop()
+    assert watching.stderr.readline().endswith("; trying again\n")
+    private_postgres.start()
+    with open_session(Profile(dsn=dsn)) as call:
+        life = Life(call, dsn)
+        life.finish(pod, life.claim(pod))
+    out, err = watching.communicate(timeout=30)
+    assert (watching.returncode, err) == (0, "")
+    assert "✓ done" in out
+
+
+def lines_seen(text: str) -> list[str]:
+    """The lines that stay on a terminal: what was rewritten shows its last writing."""
+    lines = [line.removesuffix("\r") for line in text.split("\n")]
+    last = [line.rsplit("\r", 1)[-1].replace("\x1b[K", "") for line in lines]
+    return [line for line in last if line]

@@ -1,0 +1,185 @@
+import json
+from uuid import UUID
+
+import pytest
+
+from cortex.durable.codec import DEPTH_MAX, PAYLOAD_BYTES_MAX
+from tests.support.command_line import Cortex
+from tests.support.life import Life
+
+APP = '''
+from cortex.durable.context import Context
+from cortex.durable.registry import job
+
+@job("shop")
+async def shop(ctx: Context, item: str, count: int = 1, note: str | None = None) -> None:
+    """Buy something."""
+'''
+
+
+@pytest.fixture
+def app(cortex: Cortex) -> str:
+    (cortex.folder / "shop.py").write_text(APP)
+    return "shop.py"
+
+
+def payload_of(cortex: Cortex, printed: str) -> object:
+    return cortex("jobs", "show", printed.strip(), "--json").document["job"]["payload"]
+
+
+def test_the_id_is_all_that_is_printed(cortex: Cortex, life: Life) -> None:
+    life.type()
+    ended = cortex("jobs", "submit", "digest", "--payload", '{"urls": ["a"]}')
+    assert ended.code == 0
+    job_id = UUID(ended.out.strip())
+    assert job_id.version == 7
+    assert ended.err == "no ready pod runs 'digest' yet: cortex up\n"
+    assert payload_of(cortex, ended.out) == {"urls": ["a"]}
+
+
+def test_a_pod_that_can_run_it_needs_no_remark(cortex: Cortex, life: Life) -> None:
+    life.type()
+    life.pod()
+    assert cortex("jobs", "submit", "digest").err == ""
+    shown = cortex("jobs", "submit", "digest", "--json").document
+    assert shown["job"].keys() == {"id", "status"}
+
+
+def test_everything_can_be_set(cortex: Cortex, life: Life) -> None:
+    life.type()
+    life.agent()
+    options = "--agent researcher --queue q --priority 7 --delay 3600 --timeout 60 --max-retries 2"
+    ended = cortex("jobs", "submit", "digest", *options.split())
+    job = cortex("jobs", "show", ended.out.strip(), "--json").document["job"]
+    assert job["agent"] == "researcher"
+    assert (job["queue_name"], job["priority"], job["timeout_s"]) == ("q", 7, 60)
+    assert job["max_retries"] == 2
+    assert job["run_at"] > job["created_at"]
+
+
+def test_a_key_replaces_the_waiting_job(cortex: Cortex, life: Life) -> None:
+    life.type()
+    first = cortex("jobs", "submit", "digest", "--key", "k").out.strip()
+    second = cortex("jobs", "submit", "digest", "--key", "k").out.strip()
+    states = {row["id"]: row["status"] for row in cortex("jobs", "ls", "--json").document["jobs"]}
+    assert states == {first: "CANCELLED", second: "PENDING"}
+
+
+def test_payloads_from_files_and_stdin(cortex: Cortex, life: Life) -> None:
+    life.type()
+    (cortex.folder / "in.json").write_text('{"from": "file"}')
+    file = cortex("jobs", "submit", "digest", "--payload", "@in.json")
+    stdin = cortex("jobs", "submit", "digest", "--payload", "-", stdin='{"from": "stdin"}')
+    assert payload_of(cortex, file.out) == {"from": "file"}
+    assert payload_of(cortex, stdin.out) == {"from": "stdin"}
+
+
+def test_arguments_go_on_top_with_the_types_of_the_handler(cortex: Cortex, app: str) -> None:
+    arguments = ["--payload", '{"item": "x", "count": 2}', "--arg", "item=007", "--arg", "count=3"]
+    ended = cortex("jobs", "submit", "shop", "--app", app, *arguments, "--arg", "note=a=b")
+    assert payload_of(cortex, ended.out) == {"item": "007", "count": 3, "note": "a=b"}
+
+
+def test_arguments_of_an_unknown_handler_are_json_where_they_can(
+    cortex: Cortex, life: Life
+) -> None:
+    life.type()
+    given = ["--arg", "n=3", "--arg", "t=true", "--arg", "s=so it is", "--arg", "l=[1]"]
+    ended = cortex("jobs", "submit", "digest", *given)
+    assert payload_of(cortex, ended.out) == {"n": 3, "t": True, "s": "so it is", "l": [1]}
+
+
+@pytest.mark.parametrize(
+    "payload, told",
+    [
+        ("[1]", "must be a JSON object, not list"),
+        ("{", "payload is not JSON"),
+        ('{"a": NaN}', "payload is not JSON"),
+        ('{"a": 1e999}', "payload is not JSON"),
+        ('{"a": "\\u0000"}', "payload.a holds a NUL character"),
+        ('{"a": "\\ud800"}', "payload is not JSON"),
+        ("[" * (DEPTH_MAX + 1) + "]" * (DEPTH_MAX + 1), "must be a JSON object"),
+        (
+            '{"a": ' + "[" * (DEPTH_MAX + 1) + "]" * (DEPTH_MAX + 1) + "}",
+            f"nested deeper than {DEPTH_MAX} levels",
+        ),
+        ("[" * 5000, "payload is not JSON"),
+        (json.dumps({"a": "x" * PAYLOAD_BYTES_MAX}), "larger than 262,144 bytes"),
+        (" " * 10_000_000, "larger than 262,144 bytes"),
+        (b"\xff\xfe", "payload is not JSON"),
+    ],
+    ids=lambda value: str(value)[:20],
+)
+def test_what_cannot_be_stored_is_refused(
+    cortex: Cortex, life: Life, payload: str | bytes, told: str
+) -> None:
+    life.type()
+    raw = payload.encode() if isinstance(payload, str) else payload
+    (cortex.folder / "in.json").write_bytes(raw)
+    for source, stdin in (("@in.json", b""), ("-", raw)):
+        ended = cortex("jobs", "submit", "digest", "--payload", source, "--json", stdin=stdin)
+        assert ended.code == 2
+        assert ended.out == ""
+        assert ended.error["code"] == "invalid_value"
+        assert told in ended.error["message"]
+    assert life.sql("SELECT FROM cortex.job") == []
+
+
+@pytest.mark.parametrize(
+    "arguments, message, hint",
+    [
+        ("--payload @none.json", "cannot read the payload from none.json: No such file", None),
+        ("--payload @.", "cannot read the payload from .: Is a directory", None),
+        ("--payload {a:1}", "payload is not JSON", "quote it for the shell"),
+        ("--payload shop.py", "payload is not JSON", "a file is read with --payload @shop.py"),
+        ("--arg item", "--arg 'item' is not NAME=VALUE", "such as --arg count=3"),
+        ("--arg count=3", "payload of 'shop' lacks item", None),
+        ("--arg item=x --arg cuont=3", "has an unknown key 'cuont'", "did you mean 'count'?"),
+        ("--arg item=x --arg count=many", "payload.count", None),
+        ("--arg item=x --priority 40000", "invalid value for '--priority'", "see: "),
+        ("--arg item=x --delay -1", "invalid value for '--delay'", "see: "),
+        ("--arg item=x --delay nan", "invalid value for '--delay'", "see: "),
+        ("--arg item=x --delay inf", "invalid value for '--delay'", "see: "),
+    ],
+)
+def test_wrong_calls_name_the_place(  # noqa: PLR0917 -- pytest passes them by name
+    cortex: Cortex, app: str, life: Life, arguments: str, message: str, hint: str | None
+) -> None:
+    ended = cortex("jobs", "submit", "shop", "--app", app, *arguments.split())
+    assert ended.code == 2
+    assert message in ended.err
+    if hint:
+        assert f"hint: {hint}" in ended.err
+    assert life.sql("SELECT FROM cortex.job") == []
+
+
+def test_an_unknown_type_is_refused_with_the_nearest_one(cortex: Cortex, life: Life) -> None:
+    life.type()
+    ended = cortex("jobs", "submit", "digset")
+    assert (ended.code, ended.err) == (
+        2,
+        "error: unknown job type 'digset'\nhint: did you mean 'digest'?\n",
+    )
+    built_in = cortex("jobs", "submit", "run_agnt", "--json")
+    assert built_in.error["hint"] == "did you mean 'run_agent'?"
+
+
+def test_an_unknown_agent_is_not_found(cortex: Cortex, life: Life) -> None:
+    life.type()
+    ended = cortex("jobs", "submit", "digest", "--agent", "nobody")
+    assert ended.code == 3
+    assert 'agent "nobody" does not exist' in ended.err
+
+
+def test_waiting_ends_as_the_job_does(cortex: Cortex, life: Life) -> None:
+    life.type()
+    pod = life.pod()
+    waiting = cortex.start("jobs", "submit", "digest", "--wait")
+    assert waiting.stdout is not None
+    assert UUID(waiting.stdout.readline().strip()).version == 7
+    life.finish(pod, life.claim(pod), error="it broke")
+    out, err = waiting.communicate(timeout=20)
+    assert waiting.returncode == 6
+    assert out == ""
+    assert "✗ fail" in err
+    assert "it broke" in err

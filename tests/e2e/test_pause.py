@@ -1,0 +1,92 @@
+"""A pod that was stopped while others took its jobs: its late writes change nothing."""
+
+import signal
+from pathlib import Path
+
+from tests.support.eventually import eventually
+from tests.support.pods import Pods, until_pods
+from tests.support.postgres import sql
+from tests.support.rows import assert_one_truth, submit, until_jobs, until_status
+
+JOBS = 40
+STEPS = 30
+# A pause of `zombie_s` loses the jobs, a fifth of it does not even on a busy machine.
+SILENT: dict[str, float] = {"heartbeat_s": 0.2, "zombie_s": 1.5, "sweep_s": 0.2}
+
+
+def begun(pods: Pods, gate: Path) -> None:
+    """Jobs with one step each that wait for the gate to do the others."""
+    for _ in range(JOBS):
+        submit(pods.dsn, "steps", {"count": STEPS, "gate": str(gate)})
+    until_jobs(pods.dsn, "checkpoint->'seq' = '1'", count=JOBS)
+
+
+def until_completed(dsn: str, attempt: int) -> None:
+    condition = f"type = 'steps' AND status = 'COMPLETED' AND result = '{STEPS}'"
+    until_jobs(dsn, f"{condition} AND attempt = {attempt}", count=JOBS, within_s=20)
+
+
+def test_late_writes_of_a_stopped_pod_are_refused(pods: Pods, gate: Path) -> None:
+    stopped = pods.start(**SILENT)
+    begun(pods, gate)
+    heir = pods.start(**SILENT)
+    stopped.signal(signal.SIGSTOP)
+    # While it stands still others take its jobs; then the gate opens, and both want to go on.
+    until_jobs(pods.dsn, "attempt = 2 AND heartbeat_at IS NOT NULL", count=JOBS)
+    gate.touch()
+    stopped.signal(signal.SIGCONT)
+    until_completed(pods.dsn, attempt=2)
+    late = "SELECT DISTINCT attempt FROM cortex.job_step WHERE seq > 1"
+    assert [row["attempt"] for row in sql(pods.dsn, late)] == [2]
+    ended = "SELECT DISTINCT attempt, outcome FROM cortex.job_attempt"
+    assert [tuple(row) for row in sql(pods.dsn, ended)] == [(1, "lease_expired")]
+    assert_one_truth(pods.dsn)
+    eventually(lambda: "lease lost" in stopped.log, what="the stopped pod has noticed")
+    assert heir.is_alive
+
+
+def test_a_stop_in_the_middle_of_writing_leaves_one_truth(pods: Pods, gate: Path) -> None:
+    """The statement that was on its way counts, or does not: never twice, never in between."""
+    stopped = pods.start(**SILENT)
+    begun(pods, gate)
+    pods.start(**SILENT)
+    gate.touch()
+    writing = "SELECT FROM cortex.job_step WHERE seq = 3"
+    eventually(lambda: sql(pods.dsn, writing), what="the writing begins")
+    stopped.signal(signal.SIGSTOP)
+    until_jobs(pods.dsn, "status = 'COMPLETED'", count=JOBS, within_s=20)
+    stopped.signal(signal.SIGCONT)
+    until_jobs(pods.dsn, f"result = '{STEPS}'", count=JOBS)
+    assert_one_truth(pods.dsn)
+
+
+def test_a_stopped_pod_recovers_and_takes_new_jobs(pods: Pods, gate: Path) -> None:
+    stopped = pods.start(**SILENT)
+    begun(pods, gate)
+    heir = pods.start(**SILENT)
+    stopped.signal(signal.SIGSTOP)
+    until_jobs(pods.dsn, "attempt = 2 AND heartbeat_at IS NOT NULL", count=JOBS)
+    stopped.signal(signal.SIGCONT)
+    gate.touch()
+    until_completed(pods.dsn, attempt=2)
+    assert heir.stop() == 0
+    until_pods(pods.dsn, READY=1, STOPPED=1)
+    after = submit(pods.dsn, "noop")
+    assert until_status(pods.dsn, after, "COMPLETED")["pod"] == stopped.name
+    assert stopped.stop() == 0
+    assert_one_truth(pods.dsn)
+
+
+def test_a_short_pause_loses_nothing(pods: Pods, gate: Path) -> None:
+    patient = SILENT | {"zombie_s": 60}
+    paused = pods.start(**patient)
+    begun(pods, gate)
+    pods.start(**patient)
+    paused.signal(signal.SIGSTOP)
+    # Long enough for two looks of the other pod and several sweeps.
+    ahead = "SELECT FROM cortex.pod a, cortex.pod b WHERE a.heartbeat_at > b.heartbeat_at + '2 s'"
+    eventually(lambda: sql(pods.dsn, ahead), what="the other pod is two seconds ahead")
+    paused.signal(signal.SIGCONT)
+    gate.touch()
+    until_completed(pods.dsn, attempt=1)
+    assert_one_truth(pods.dsn)

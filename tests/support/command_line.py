@@ -1,0 +1,168 @@
+"""The command line as its users run it: a process of its own, redirected or on a terminal."""
+
+import json
+import os
+import pty
+import select
+import signal
+import struct
+import subprocess
+import sys
+import termios
+import time
+from collections.abc import Callable
+from fcntl import ioctl
+from pathlib import Path
+from typing import Any
+
+import attrs
+import pytest
+
+ROOT = Path(__file__).parent.parent.parent
+PTY_WITHIN_S = 20.0
+
+
+@attrs.frozen(kw_only=True)
+class Ended:
+    """How a command ended and what it wrote."""
+
+    code: int
+    out: str
+    err: str
+
+    @property
+    def document(self) -> Any:
+        """Stdout as one JSON document."""
+        return json.loads(self.out)
+
+    @property
+    def documents(self) -> list[Any]:
+        """Stdout as a JSON document a line."""
+        return [json.loads(line) for line in self.out.splitlines()]
+
+    @property
+    def error(self) -> dict[str, Any]:
+        """Stderr as a JSON error."""
+        found: dict[str, Any] = json.loads(self.err)["error"]
+        return found
+
+
+@attrs.frozen
+class Cortex:
+    """Runs `cortex` in an empty folder, with an environment that nobody's shell leaks into."""
+
+    folder: Path
+    dsn: str | None = None
+
+    def __call__(
+        self, *arguments: str, stdin: str | bytes = b"", env: dict[str, str] | None = None
+    ) -> Ended:
+        """Run a command to its end, with stdout and stderr redirected."""
+        done = subprocess.run(
+            [sys.executable, "-m", "cortex", *arguments],
+            input=stdin.encode() if isinstance(stdin, str) else stdin,
+            capture_output=True,
+            check=False,
+            cwd=self.folder,
+            env=self.environ(env),
+            timeout=50,
+        )
+        return Ended(code=done.returncode, out=done.stdout.decode(), err=done.stderr.decode())
+
+    def start(self, *arguments: str, env: dict[str, str] | None = None) -> "subprocess.Popen[str]":
+        """Start a command whose stdout is read line by line."""
+        return subprocess.Popen(
+            [sys.executable, "-m", "cortex", *arguments],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            cwd=self.folder,
+            env=self.environ(env),
+        )
+
+    def on_terminal(
+        self, *arguments: str, columns: int = 100, env: dict[str, str] | None = None
+    ) -> "OnTerminal":
+        """Start a command on a terminal of its own."""
+        return OnTerminal(
+            [sys.executable, "-m", "cortex", *arguments],
+            folder=self.folder,
+            env=self.environ(env),
+            columns=columns,
+        )
+
+    def environ(self, more: dict[str, str] | None) -> dict[str, str]:
+        mine = {
+            "PATH": os.environ["PATH"],
+            "PYTHONPATH": str(ROOT),
+            "HOME": str(self.folder),
+            "LANG": "C.UTF-8",
+            "TERM": "xterm-256color",
+            "TZ": "UTC",
+            "PYTHONWARNINGS": "error",
+        }
+        return mine | ({"CORTEX_DSN": self.dsn} if self.dsn else {}) | (more or {})
+
+
+class OnTerminal:
+    """A process on a pseudo-terminal; `text` is all that it has written so far."""
+
+    def __init__(
+        self, command: list[str], *, folder: Path, env: dict[str, str], columns: int
+    ) -> None:
+        self._master, slave = pty.openpty()
+        ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", 40, columns, 0, 0))
+        self._process = subprocess.Popen(
+            command,
+            stdin=slave,
+            stdout=slave,
+            stderr=slave,
+            cwd=folder,
+            env=env,
+            start_new_session=True,
+        )
+        os.close(slave)
+        self._read = b""
+
+    @property
+    def text(self) -> str:
+        """What was written, with the terminal's line ends."""
+        return self._read.decode()
+
+    def read_until(self, probe: Callable[[str], bool], *, what: str) -> str:
+        """Read until the text fulfils a condition; fails the test naming `what`."""
+        give_up_at = time.monotonic() + PTY_WITHIN_S
+        while not probe(self.text):
+            if time.monotonic() > give_up_at or not self._read_more():
+                pytest.fail(f"never came: {what}; the terminal shows {self.text!r}")
+        return self.text
+
+    def type(self, text: str) -> None:
+        """Press keys."""
+        os.write(self._master, text.encode())
+
+    def interrupt(self) -> None:
+        """Press Ctrl-C: the signal goes to the process as the terminal would send it."""
+        self._process.send_signal(signal.SIGINT)
+
+    def end(self) -> int:
+        """Read to the end and return the exit code."""
+        give_up_at = time.monotonic() + PTY_WITHIN_S
+        while self._read_more():
+            if time.monotonic() > give_up_at:
+                self._process.kill()
+                pytest.fail(f"it does not end; the terminal shows {self.text!r}")
+        os.close(self._master)
+        return self._process.wait(PTY_WITHIN_S)
+
+    def _read_more(self) -> bool:
+        ready, _, _ = select.select([self._master], [], [], 0.05)
+        if not ready:
+            return True
+        try:
+            piece = os.read(self._master, 65_536)
+        except OSError:  # what Linux says when the other side has closed
+            return False
+        self._read += piece
+        return bool(piece)

@@ -1,0 +1,187 @@
+"""The application of test pods: jobs and tools that do what a test tells them, good or bad.
+
+What a test holds back it holds with a gate: a path, waited for until the file is there.
+"""
+
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import trio
+
+from cortex.agent.tool import tool
+from cortex.durable.context import Context
+from cortex.durable.registry import Retry, job
+
+GATE_POLL_S = 0.02
+
+
+@job("noop")
+async def noop(ctx: Context) -> int:
+    return ctx.attempt
+
+
+@job("steps")
+async def steps(ctx: Context, count: int, gate: str | None = None) -> int:
+    """Commit so many steps one after another, the second one when the gate is open."""
+    total = await ctx.step("add", _one)
+    if gate is not None:
+        await _open(gate)
+    for _ in range(count - 1):
+        total += await ctx.step("add", _one)
+    return total
+
+
+@job("gated")
+async def gated(ctx: Context, gate: str) -> int:
+    """Wait for the gate; return the attempt that came through it."""
+    await ctx.step("begun", _one)
+    await _open(gate)
+    return ctx.attempt
+
+
+@job("misbehave", retry=Retry(worker_attempts=2))
+async def misbehave(ctx: Context, how: str) -> Any:
+    """Do one of the things that no handler should do."""
+    return await _MISDEEDS[how](ctx)
+
+
+@job("deaf", retry=Retry(worker_attempts=2))
+async def deaf(ctx: Context) -> None:  # noqa: ARG001 -- a handler's first argument
+    """Never end, whatever is asked of it."""
+    with trio.CancelScope(shield=True):
+        await trio.sleep_forever()
+
+
+@job("in_a_thread")
+async def in_a_thread(ctx: Context, gate: str) -> None:
+    """Block a thread that cannot be cancelled until the gate is open."""
+    await ctx.step("begun", _one)
+    await trio.to_thread.run_sync(_wait_in_thread, gate, abandon_on_cancel=True)
+
+
+@tool
+async def wait_for(gate: str) -> str:
+    """Wait until the file is there."""
+    await _open(gate)
+    return "it is there"
+
+
+@tool
+def wait_in_thread(gate: str) -> str:
+    """Wait until the file is there, in a thread that nothing can cancel."""
+    _wait_in_thread(gate)
+    return "it is there"
+
+
+@tool
+def break_down(why: str) -> str:
+    """Raise."""
+    raise RuntimeError(why)
+
+
+@tool
+def not_json() -> Any:
+    """Return what JSON has no form for."""
+    return {"when": object(), "raw": b"\xff"}
+
+
+async def _one() -> int:
+    return 1
+
+
+async def _open(gate: str) -> None:
+    path = Path(gate)
+    while not path.exists():
+        await trio.sleep(GATE_POLL_S)
+
+
+def _wait_in_thread(gate: str) -> None:
+    path = Path(gate)
+    while not path.exists():
+        time.sleep(GATE_POLL_S)
+
+
+async def _raise(ctx: Context) -> Any:
+    raise RuntimeError(f"broken in attempt {ctx.attempt}\nwith a second line")
+
+
+async def _raise_hostile(_: Context) -> Any:
+    raise RuntimeError("nul \x00 half \ud800 escape \x1b[31m")
+
+
+async def _raise_group(_: Context) -> Any:
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(_raise_one, "one")
+        nursery.start_soon(_raise_one, "two")
+
+
+async def _raise_one(why: str) -> None:
+    raise KeyError(why)
+
+
+async def _exit(_: Context) -> Any:
+    sys.exit(3)
+
+
+async def _kill(_: Context) -> Any:
+    signal.raise_signal(signal.SIGKILL)
+
+
+async def _nan(_: Context) -> Any:
+    return {"x": float("nan")}
+
+
+async def _nul(_: Context) -> Any:
+    return {"x\x00": "a\x00b"}
+
+
+async def _surrogate(_: Context) -> Any:
+    return "half \ud800 pair"
+
+
+async def _bytes(_: Context) -> Any:
+    return {"x": b"\xff\xfe"}
+
+
+async def _huge(_: Context) -> Any:
+    return "x" * 50_000_000
+
+
+async def _deep(_: Context) -> Any:
+    value: list[Any] = []
+    for _n in range(100_000):
+        value = [value]
+    return value
+
+
+async def _strange(_: Context) -> Any:
+    return object()
+
+
+async def _nan_in_a_step(ctx: Context) -> Any:
+    return await ctx.step("nan", _nan, ctx.attempt)
+
+
+async def _child(_: Context) -> Any:
+    return subprocess.run(["false"], check=True)
+
+
+_MISDEEDS = {
+    "raise": _raise,
+    "raise_hostile": _raise_hostile,
+    "raise_group": _raise_group,
+    "exit": _exit,
+    "kill": _kill,
+    "nan": _nan,
+    "nul": _nul,
+    "surrogate": _surrogate,
+    "bytes": _bytes,
+    "huge": _huge,
+    "deep": _deep,
+    "strange": _strange,
+    "nan_in_a_step": _nan_in_a_step,
+}

@@ -1,0 +1,191 @@
+"""Pods and commands as processes of their own: started, signalled, paused, killed."""
+
+import json
+import os
+import select
+import signal
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import IO, Any
+
+from attrs import define, field, frozen
+
+from tests.support.eventually import eventually
+from tests.support.postgres import sql
+
+APP = "tests.support.pod_app"
+ROOT = Path(__file__).parent.parent.parent
+READY_WITHIN_S = 30.0
+EXIT_WITHIN_S = 20.0
+COMMAND_WITHIN_S = 30.0
+LOG_TAIL = 6_000
+
+# Quick, so that a test sees in a second what takes minutes in production. The threshold of silence
+# stays long: a loaded machine must not make zombies where a test does not want them.
+QUICK = {
+    "CORTEX_HEARTBEAT_S": "0.5",
+    "CORTEX_ZOMBIE_S": "120",
+    "CORTEX_SWEEP_S": "0.5",
+    "CORTEX_SETTLE_S": "0",
+    "CORTEX_POLL_S": "0.2",
+    "CORTEX_DRAIN_S": "5",
+    "CORTEX_CLOSE_S": "4",
+}
+
+
+@define(eq=False)
+class Pod:
+    """One `cortex up`. `ready` is the line that it printed when it was."""
+
+    process: "subprocess.Popen[bytes]"
+    log_path: Path
+    ready: dict[str, Any] = field(factory=dict)
+
+    @property
+    def name(self) -> str:
+        """What it is called in the record."""
+        return str(self.ready["pod"])
+
+    @property
+    def log(self) -> str:
+        """All that it has written to stderr."""
+        return self.log_path.read_text("utf-8", "replace")
+
+    @property
+    def is_alive(self) -> bool:
+        return self.process.poll() is None
+
+    def until_ready(self) -> None:
+        """Wait for its ready line; fails with its log when it ends before."""
+        assert self.process.stdout is not None
+        line = first_line(self.process.stdout, within_s=READY_WITHIN_S)
+        assert line, f"the pod was not ready: {self.log[-LOG_TAIL:]}"
+        self.ready = json.loads(line)
+
+    def signal(self, number: signal.Signals) -> None:
+        self.process.send_signal(number)
+
+    def kill(self) -> None:
+        """SIGKILL, and wait until it is gone."""
+        self.process.kill()
+        self.process.wait()
+
+    def exit_code(self, *, within_s: float = EXIT_WITHIN_S) -> int:
+        """Wait until it has ended by itself."""
+        try:
+            return self.process.wait(within_s)
+        except subprocess.TimeoutExpired:
+            raise AssertionError(
+                f"not ended within {within_s:g} s: {self.log[-LOG_TAIL:]}"
+            ) from None
+
+    def stop(self) -> int:
+        """SIGTERM, and wait for its exit code."""
+        self.signal(signal.SIGTERM)
+        return self.exit_code()
+
+
+@define(eq=False)
+class Pods:
+    """The pods of one test on one database; `environment` is that of each of them."""
+
+    dsn: str
+    folder: Path
+    environment: dict[str, str] = field(factory=dict)
+    all: list[Pod] = field(factory=list, init=False)
+
+    def launch(self, *arguments: str, **settings: object) -> Pod:
+        """Start a pod without waiting for it; `settings` by their names, such as `drain_s`."""
+        log_path = self.folder / f"pod-{len(self.all)}.log"
+        with log_path.open("wb") as log:
+            process = subprocess.Popen(
+                [sys.executable, "-m", "cortex", "up", "--app", APP, "--json", *arguments],
+                env=environment(self.dsn, self.folder, self.environment, **settings),
+                cwd=ROOT,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=log,
+                start_new_session=True,
+            )
+        pod = Pod(process, log_path)
+        self.all.append(pod)
+        return pod
+
+    def start(self, *arguments: str, **settings: object) -> Pod:
+        """Start a pod and wait until it takes jobs."""
+        pod = self.launch(*arguments, **settings)
+        pod.until_ready()
+        return pod
+
+    def close(self) -> None:
+        """End what still runs, and show the logs: pytest prints them if the test has failed."""
+        for number, pod in enumerate(self.all):
+            if pod.is_alive:
+                pod.kill()
+            if pod.process.stdout is not None:
+                pod.process.stdout.close()
+            sys.stdout.write(f"--- log of pod {number}\n{pod.log[-LOG_TAIL:]}\n")
+
+
+@frozen
+class Ran:
+    """How a command ended."""
+
+    exit_code: int
+    stdout: str
+    stderr: str
+
+    @property
+    def document(self) -> Any:
+        """Its output as JSON."""
+        return json.loads(self.stdout)
+
+
+def run_cli(
+    *arguments: str,
+    dsn: str | None,
+    folder: Path,
+    stdin: bytes = b"",
+    extra: Mapping[str, str] = {},
+) -> Ran:
+    """Run `cortex` with these arguments to its end."""
+    done = subprocess.run(
+        [sys.executable, "-m", "cortex", *arguments],
+        env=environment(dsn, folder, extra),
+        cwd=ROOT,
+        input=stdin,
+        capture_output=True,
+        timeout=COMMAND_WITHIN_S,
+        check=False,
+    )
+    return Ran(done.returncode, done.stdout.decode(), done.stderr.decode())
+
+
+def environment(
+    dsn: str | None, folder: Path, extra: Mapping[str, str], **settings: object
+) -> dict[str, str]:
+    """The environment of a process under test: nobody's own settings, quick figures."""
+    kept = {k: v for k, v in os.environ.items() if not k.startswith(("CORTEX_", "ANTHROPIC_"))}
+    named = {f"CORTEX_{name.upper()}": str(value) for name, value in settings.items()}
+    address = {} if dsn is None else {"CORTEX_DSN": dsn}
+    places = {"CORTEX_DATA": str(folder), "XDG_CONFIG_HOME": str(folder), "PYTHONPATH": str(ROOT)}
+    return kept | QUICK | places | address | dict(extra) | named
+
+
+def first_line(stream: IO[bytes], *, within_s: float) -> bytes:
+    """The first line of a pipe, empty when it ends or stays silent."""
+    readable, _, _ = select.select([stream], [], [], within_s)
+    return stream.readline() if readable else b""
+
+
+def until_pods(dsn: str, **states: int) -> None:
+    """Wait until so many pods stand in these states, such as `READY=2`."""
+
+    def count() -> bool:
+        rows = sql(dsn, "SELECT state, count(*) AS n FROM cortex.pod GROUP BY state")
+        found = {row["state"]: row["n"] for row in rows}
+        return all(found.get(state, 0) == wanted for state, wanted in states.items())
+
+    eventually(count, what=f"pods {states}")
