@@ -28,15 +28,39 @@ def _within(low: float, high: float) -> Any:
     return check
 
 
+def _number(value: Any) -> float:
+    if isinstance(value, bool):
+        raise TypeError
+    return float(value)
+
+
+def _whole(value: Any) -> int:
+    if isinstance(value, bool | float):
+        raise TypeError
+    return int(value)
+
+
+def _text(value: Any) -> str:
+    if not isinstance(value, str):
+        raise TypeError
+    return value
+
+
 def _seconds(default: float, low: float, high: float, doc: str) -> Any:
     return attrs.field(
-        default=default, converter=float, validator=_within(low, high), metadata={"doc": doc}
+        default=default,
+        converter=_number,
+        validator=_within(low, high),
+        metadata={"doc": doc, "kind": "a number"},
     )
 
 
 def _count(default: int, low: int, high: int, doc: str) -> Any:
     return attrs.field(
-        default=default, converter=int, validator=_within(low, high), metadata={"doc": doc}
+        default=default,
+        converter=_whole,
+        validator=_within(low, high),
+        metadata={"doc": doc, "kind": "a whole number"},
     )
 
 
@@ -46,13 +70,17 @@ class Settings:
 
     dsn: str | None = attrs.field(
         default=None,
+        converter=attrs.converters.optional(_text),
         repr=False,
-        metadata={"doc": "address of the database; none: the embedded one"},
+        metadata={"doc": "address of the database; none: the embedded one", "kind": "text"},
     )
     data: Path | None = attrs.field(
         default=None,
         converter=attrs.converters.optional(Path),
-        metadata={"doc": "folder of the embedded database and of the jobs' workspaces"},
+        metadata={
+            "doc": "folder of the embedded database and of the jobs' workspaces",
+            "kind": "a path",
+        },
     )
     slots: int = _count(1000, 1, 10_000, "jobs that one pod runs at once")
     poll_s: float = _seconds(1.0, 0.01, 60, "how often a pod looks for work that nothing announced")
@@ -79,7 +107,8 @@ class Settings:
         return 0.6 * self.zombie_s
 
 
-NAMES: Final = tuple(field.name for field in attrs.fields(Settings))
+FIELDS: Final = attrs.fields_dict(Settings)
+NAMES: Final = tuple(FIELDS)
 
 
 def load(
@@ -92,25 +121,45 @@ def load(
     merged: dict[str, Any] = {}
     user_file = Path(platformdirs.user_config_dir("cortex")) / "config.toml"
     for path in (user_file, (cwd or Path()) / PROJECT_FILE):
-        merged |= _from_file(path)
-    merged |= {
-        name: environ[PREFIX + name.upper()] for name in NAMES if environ.get(PREFIX + name.upper())
-    }
-    merged |= {name: value for name, value in flags.items() if value is not None}
+        for name, value in _from_file(path).items():
+            merged[name] = _checked(name, value, source=str(path))
+    for name in NAMES:
+        variable = PREFIX + name.upper()
+        if environ.get(variable):
+            merged[name] = _checked(name, environ[variable], source=variable)
+    for name, value in flags.items():
+        if value is not None:
+            merged[name] = _checked(name, value, source=f"--{name.replace('_', '-')}")
+    return Settings(**merged)
+
+
+def _checked(name: str, value: Any, *, source: str) -> Any:
+    """Return one setting's value with its own type, or raise `UsageError` naming its source."""
+    field = FIELDS[name]
+    convert: Any = field.converter
     try:
-        return Settings(**merged)
-    except (ValueError, TypeError) as error:
-        raise UsageError(f"a setting has the wrong type: {error}") from error
+        converted = convert(value)
+        if field.validator:
+            field.validator(None, field, converted)
+    except UsageError as error:
+        raise UsageError(f"{source}: {error.message}") from error
+    except (ValueError, TypeError, OverflowError) as error:
+        shown = "" if name == "dsn" else f" {value!r},"
+        kind = field.metadata["kind"]
+        raise UsageError(f"{source}: setting {name} is{shown} not {kind}") from error
+    return converted
 
 
 def _from_file(path: Path) -> dict[str, Any]:
     try:
-        text = path.read_text("utf-8")
+        raw = path.read_bytes()
     except (FileNotFoundError, NotADirectoryError, PermissionError):
         return {}
+    except OSError as error:
+        raise UsageError(f"{path}: {error.strerror}") from error
     try:
-        values = tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
+        values = tomllib.loads(raw.decode())
+    except ValueError as error:
         raise UsageError(f"{path}: {error}") from error
     for key in values:
         if key not in NAMES:

@@ -11,6 +11,7 @@ import os
 import socket
 from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager, AsyncExitStack
+from functools import partial
 from pathlib import Path
 from types import ModuleType
 from typing import Final
@@ -183,9 +184,11 @@ class _Pod:
                 record = self._record
                 on_ready(Ready(port=self._port, pod=record.name, job_types=record.job_types))
                 if self._parts.preload is not None:
-                    await trio.to_thread.run_sync(self._parts.preload, abandon_on_cancel=True)
+                    # Beside the wait: a signal does not wait for slow imports.
+                    preload = partial(_in_thread, self._parts.preload)
+                    intake.level.nursery.start_soon(preload, name="preload")
                 await self._shutdown.stop.wait()
-                deadman.arm(settings.drain_s + settings.close_s + 2)
+                deadman.arm(settings.drain_s + settings.close_s)
             await self._drain()
 
     async def _start_intake(self, intake: Supervisor, level: Phase) -> None:
@@ -307,6 +310,10 @@ def standard_parts(
         workspaces=workspaces,
         preload=lambda: _preload(client),
     )
+
+
+async def _in_thread(work: Callable[[], object]) -> None:
+    await trio.to_thread.run_sync(work, abandon_on_cancel=True)
 
 
 def _preload(client: AnthropicModel) -> None:

@@ -35,7 +35,7 @@ def test_settings_are_those_of_the_code() -> None:
 
 def test_states_are_those_of_the_code() -> None:
     expected = [
-        [state.value, ", ".join(to.value for to in TRANSITIONS if to in TRANSITIONS[state]) or "–"]
+        [state.value, ", ".join(to.value for to in TRANSITIONS if to in TRANSITIONS[state]) or "none"]
         for state in TRANSITIONS
     ]
     assert rows("States") == expected

@@ -11,7 +11,12 @@ def configure_logs(*, level: int = logging.INFO, as_json: bool | None = None) ->
     json_lines = not sys.stderr.isatty() if as_json is None else as_json
     # Tracebacks without locals: those may hold secrets.
     render: list[structlog.typing.Processor] = (
-        [structlog.processors.dict_tracebacks, structlog.processors.JSONRenderer()]
+        [
+            structlog.processors.ExceptionRenderer(
+                structlog.tracebacks.ExceptionDictTransformer(show_locals=False)
+            ),
+            structlog.processors.JSONRenderer(),
+        ]
         if json_lines
         else [
             structlog.dev.ConsoleRenderer(

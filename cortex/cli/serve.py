@@ -3,6 +3,10 @@
 import signal
 from collections.abc import AsyncGenerator, Callable
 from contextlib import ExitStack, asynccontextmanager
+from functools import partial
+from itertools import chain, repeat
+from types import FrameType
+from typing import Any
 
 import trio
 
@@ -16,8 +20,6 @@ from cortex.store.migrate import migrate
 from cortex.store.session import run_alone
 
 SIGNALS = (signal.SIGTERM, signal.SIGINT)
-START_GRACE_S = 2.0
-"""For the thread that prepares the database, when a signal ends the start-up."""
 
 
 async def serve(
@@ -37,6 +39,7 @@ async def serve(
     signal_seen = 0
     log: ShutdownLog | None = None
     with trio.open_signal_receiver(*SIGNALS) as signals:
+        _arm_by_signals(settings)
         async with trio.open_nursery() as nursery:
 
             async def watch() -> None:
@@ -63,6 +66,21 @@ async def serve(
     return 0 if log.is_clean else 1
 
 
+def _arm_by_signals(settings: Settings) -> None:
+    """Let each signal set the process a last moment, also when the event loop does not turn.
+
+    To be called inside the signal receiver, which puts the former handlers back.
+    """
+    graces_s = chain([settings.drain_s + settings.close_s], repeat(settings.close_s))
+
+    def arm_and_hear(hear: Any, signum: int, frame: FrameType | None) -> None:
+        deadman.arm(next(graces_s))
+        hear(signum, frame)
+
+    for number in SIGNALS:
+        signal.signal(number, partial(arm_and_hear, signal.getsignal(number)))
+
+
 @asynccontextmanager
 async def _database(
     settings: Settings, starting: trio.CancelScope, signal_seen: Callable[[], int]
@@ -80,7 +98,8 @@ async def _database(
         # A connection that hangs is bounded; a signal does not wait for that.
         dsn = await trio.to_thread.run_sync(prepare, abandon_on_cancel=True)
     if dsn is None:
-        deadman.arm(START_GRACE_S, exit_code=128 + signal_seen())
+        # The thread that prepares the database may hang; it gets no time of its own.
+        deadman.arm(0, exit_code=128 + signal_seen())
     try:
         yield dsn
     finally:

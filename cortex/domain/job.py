@@ -75,7 +75,6 @@ class Lease:
 
     job_id: UUID
     attempt: int
-    task_id: int
 
 
 @attrs.frozen(kw_only=True)

@@ -15,9 +15,11 @@ from enum import Enum
 from typing import Any, Final, TypeVar, get_origin
 from uuid import UUID
 
+import attrs
 import cattrs
 import orjson
 from cattrs.cols import list_structure_factory
+from cattrs.gen import make_dict_structure_fn
 from cattrs.preconf.orjson import make_converter
 
 from cortex.domain.errors import InvalidValueError
@@ -59,6 +61,7 @@ def _make_converter() -> cattrs.Converter:
     for shape, kinds in ((str, {str}), (int, {int}), (float, {int, float}), (bool, {bool})):
         made.register_structure_hook(shape, _only(*kinds, make=lambda value, to: to(value)))
     made.register_structure_hook_factory(_is_list, _list_hook)
+    made.register_structure_hook_factory(attrs.has, _record_hook)
     return made
 
 
@@ -68,6 +71,10 @@ def _is_list(shape: Any) -> bool:
 
 def _list_hook(shape: Any, inner: cattrs.Converter) -> Callable[[Any, Any], Any]:
     return _only(list, make=list_structure_factory(shape, inner))
+
+
+def _record_hook(shape: Any, inner: cattrs.Converter) -> Callable[[Any, Any], Any]:
+    return _only(dict, make=make_dict_structure_fn(shape, inner, _cattrs_forbid_extra_keys=True))
 
 
 converter: Final = _make_converter()
@@ -102,7 +109,7 @@ def structure(value: Any, shape: type[T], *, what: str) -> T:
     """Give plain JSON its declared shape. Raises `InvalidValueError` that names the field."""
     try:
         return converter.structure(value, shape)
-    except (cattrs.BaseValidationError, ValueError, TypeError, KeyError) as error:
+    except (cattrs.BaseValidationError, ValueError, TypeError, KeyError, AttributeError) as error:
         lines = cattrs.transform_error(error, path=what)
         raise InvalidValueError("; ".join(lines[:3])) from error
 

@@ -14,6 +14,8 @@ from cortex.durable.codec import decode, structure
 
 Handler = Callable[..., Awaitable[Any]]
 
+_BY_NAME = frozenset({inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY})
+
 
 @attrs.frozen(kw_only=True)
 class Retry:
@@ -78,6 +80,8 @@ def job(
             raise UsageError(f"job type {name!r}: its handler takes no context")
         hints = get_type_hints(handler)
         arguments = signature[1:]
+        if odd := next((p for p in arguments if p.kind not in _BY_NAME), None):
+            raise UsageError(f"job type {name!r}: a payload cannot give its argument {str(odd)!r}")
         policy = _policy(name, retry, timeout)
         policy.check(name)
         return JobType(

@@ -3,25 +3,28 @@
 A thread, not a trio task: what it guards against is a loop that does not turn any more.
 """
 
+import _thread
 import os
-import sys
 import threading
 from typing import Final
 
 EXIT_CODE: Final = 1
+SLACK_S: Final = 2.0
+"""What the shutdown gets beyond the sum of its own deadlines."""
 
 
 def arm(after_s: float, *, exit_code: int = EXIT_CODE) -> None:
-    """End the process hard after so many seconds, if it still runs then.
+    """End the process hard `SLACK_S` after so many seconds, if it still runs then.
 
-    Safe at any moment: what was not committed is taken over by another pod.
+    Safe at any moment, in a signal handler too: what was not committed is taken over by another
+    pod.
     """
 
     def strike() -> None:
-        sys.stderr.write(f"cortex: shutdown took longer than {after_s:g} s: exiting hard\n")
-        sys.stderr.flush()
+        threading.Event().wait(after_s + SLACK_S)
+        told = f"cortex: shutdown took longer than {after_s + SLACK_S:g} s: exiting hard\n"
+        os.write(2, told.encode())
         os._exit(exit_code)
 
-    timer = threading.Timer(after_s, strike)
-    timer.daemon = True
-    timer.start()
+    # Not threading.Thread: its locks may be held by what the signal has interrupted.
+    _thread.start_new_thread(strike, ())

@@ -17,7 +17,7 @@ import attrs
 
 from cortex.domain.errors import CortexError, UnavailableError
 from cortex.store.dsn import redact
-from cortex.store.errors import is_rolled_back, of_connect, of_statement
+from cortex.store.errors import is_connection_loss, is_rolled_back, of_connect, of_statement
 from cortex.store.queries import sql
 
 T = TypeVar("T")
@@ -82,7 +82,13 @@ class Profile:
                 connection = await asyncpg.connect(
                     self.dsn, server_settings=self.settings, timeout=self.bound_s
                 )
-        except (OSError, asyncpg.PostgresError, asyncpg.InterfaceError, ValueError) as error:
+        except (
+            OSError,
+            asyncpg.PostgresError,
+            asyncpg.InterfaceError,
+            asyncpg.InternalClientError,
+            ValueError,
+        ) as error:
             raise of_connect(error, target=target) from error
         version = connection.get_server_version().major
         if version < MIN_SERVER_VERSION:
@@ -164,8 +170,8 @@ class Database:
                 result = await call(connection)
                 clean = True
                 return result
-            except asyncpg.PostgresError:
-                clean = True  # the server answered: the session is fine
+            except asyncpg.PostgresError as error:
+                clean = not is_connection_loss(error)  # the server answered: the session is fine
                 raise
             finally:
                 watchdog.cancel()

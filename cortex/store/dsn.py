@@ -3,20 +3,25 @@
 import os
 import re
 import sys
-from urllib.parse import parse_qsl, unquote, urlencode, urlsplit, urlunsplit
+from urllib.parse import SplitResult, parse_qsl, unquote, urlencode, urlsplit, urlunsplit
 
 from cortex.domain.errors import UsageError
 
 _SECRET_PARAMETERS = frozenset({"password", "passfile", "sslpassword"})
+_SECRET_WORD = re.compile(
+    r"(pass(?:word|file)\s*=\s*)(?:'(?:[^'\\]|\\.)*(?:'|$)|\S+)", re.IGNORECASE
+)
+"""As in `host=h password='a b'`, an address of the other kind."""
 
 
 def check(dsn: str, *, source: str) -> str:
     """Return the string if it looks like an address; else `UsageError` naming its source."""
-    parts = urlsplit(dsn)
-    if parts.scheme not in {"postgres", "postgresql"}:
+    parts = _split(dsn)
+    if parts is None or parts.scheme not in {"postgres", "postgresql"}:
         raise UsageError(
             f"{source} is not a Postgres address: {redact(dsn)!r}",
-            hint="it looks like postgresql://user:password@host:5432/database",
+            hint="it looks like postgresql://user:password@host:5432/database; "
+            "in a password @ is written %40, / %2F, : %3A, ? %3F, # %23",
         )
     try:
         _ = parts.port
@@ -26,15 +31,17 @@ def check(dsn: str, *, source: str) -> str:
 
 
 def redact(dsn: str) -> str:
-    """Return `host:port/database` style text for people, without user secrets."""
-    parts = urlsplit(dsn)
+    """Return the address for people, without secrets; `***` where these cannot be told apart."""
+    parts = _split(dsn)
+    if parts is None:
+        return "***"
     if not parts.scheme:
-        return re.sub(r"(password\s*=\s*)\S+", r"\1***", dsn)
+        return _SECRET_WORD.sub(r"\1***", dsn)
     user, at, address = parts.netloc.rpartition("@")
     name, colon, _ = user.partition(":")
     netloc = f"{name}{':***' if colon and _ else ''}{at if name else ''}{address}"
     query = urlencode(
-        [(k, "***" if k in _SECRET_PARAMETERS else v) for k, v in parse_qsl(parts.query)],
+        [(k, "***" if k.lower() in _SECRET_PARAMETERS else v) for k, v in parse_qsl(parts.query)],
         safe="/*",
     )
     return unquote(urlunsplit((parts.scheme, netloc, parts.path, query, "")))
@@ -42,9 +49,23 @@ def redact(dsn: str) -> str:
 
 def has_password(dsn: str) -> bool:
     """Tell whether the string holds a secret that must not stand in the process list."""
-    parts = urlsplit(dsn)
-    secrets = {key for key, _ in parse_qsl(parts.query)} & _SECRET_PARAMETERS
+    parts = _split(dsn)
+    if parts is None or _SECRET_WORD.search(dsn):
+        return True
+    secrets = {key.lower() for key, _ in parse_qsl(parts.query)} & _SECRET_PARAMETERS
     return bool(parts.password or secrets)
+
+
+def _split(dsn: str) -> SplitResult | None:
+    """Split an address; None if a password may stand where none is looked for.
+
+    That is so when a `/`, `?` or `#` in the password was not quoted: then an `@` comes after it.
+    """
+    try:
+        parts = urlsplit(dsn)
+    except ValueError:
+        return None
+    return None if "@" in parts.path + parts.query + parts.fragment else parts
 
 
 def hide_from_process_list(arguments: list[str]) -> None:

@@ -100,7 +100,7 @@ def _named_os_errors(data_dir: Path) -> Iterator[None]:
     except OSError as error:
         what = f"cannot use the data directory {data_dir}: {error.strerror}"
         if isinstance(error, PermissionError | FileExistsError | NotADirectoryError):
-            hint = f"look at {error.filename}, or choose another --data-dir"
+            hint = f"look at {error.filename}, or choose another --data"
             raise UsageError(what, hint=hint) from error
         raise UnavailableError(what, hint=f"look at {error.filename}") from error
 
@@ -125,7 +125,7 @@ def _check_way(path: Path, account: Account) -> None:
     if blocked is not None:
         raise UsageError(
             f"the server's own user cannot pass the directory {blocked} on the way to its data",
-            hint=f"choose another --data-dir, such as {default_data_dir()}",
+            hint=f"choose another --data, such as {default_data_dir()}",
         )
 
 

@@ -71,12 +71,12 @@ def account_for(pgdata: Path) -> Account:
     if me.uid not in {0, found.st_uid}:
         raise UsageError(
             f"the data in {pgdata} belongs to {_name(found.st_uid)}, not to {_name(me.uid)}",
-            hint=f"run as {_name(found.st_uid)}, or choose another --data-dir",
+            hint=f"run as {_name(found.st_uid)}, or choose another --data",
         )
     if found.st_uid == 0:
         raise UsageError(
             f"the data in {pgdata} belongs to root, and Postgres refuses to run as root",
-            hint=f"chown -R {SERVICE_USER} {pgdata}, or choose another --data-dir",
+            hint=f"chown -R {SERVICE_USER} {pgdata}, or choose another --data",
         )
     return Account(uid=found.st_uid, gid=found.st_gid)
 

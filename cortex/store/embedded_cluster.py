@@ -184,13 +184,13 @@ class Cluster:
         if not marker.exists():
             raise UsageError(
                 f"{self.pgdata} is not a Postgres data directory",
-                hint="move it away, or choose another --data-dir",
+                hint="move it away, or choose another --data",
             )
         found = marker.read_text().strip()
         if found != self.major:
             raise UsageError(
                 f"the data in {self.pgdata} is of Postgres {found}, this is Postgres {self.major}",
-                hint="convert it with pg_upgrade, or choose another --data-dir",
+                hint="convert it with pg_upgrade, or choose another --data",
             )
 
     def _run(

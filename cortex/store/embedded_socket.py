@@ -122,7 +122,7 @@ def choose_socket_dir(home: Path, *, owner: Account) -> Path:
     if found.st_uid != owner.uid or not is_private:
         raise UsageError(
             f"the socket directory {path} is not private to the owner of the data",
-            hint="remove it, or choose another --data-dir",
+            hint="remove it, or choose another --data",
         )
     return path
 

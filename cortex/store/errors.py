@@ -9,6 +9,7 @@
 | 23… P0001 P0002 | refused by the schema | `RejectedError`, `NotFoundError` |
 | 28… 42501 | wrong password, missing grant | `ForbiddenError` |
 | 3F000 42P01 42883 22023 (role) | the schema is not there, or another one | `SchemaError` |
+| ValueError on connecting | the address makes no sense | `UsageError` |
 """
 
 import ssl
@@ -24,6 +25,7 @@ from cortex.domain.errors import (
     RejectedError,
     SchemaError,
     UnavailableError,
+    UsageError,
 )
 
 ROLLED_BACK = frozenset({"40001", "40P01", "55P03", "57014"})
@@ -65,7 +67,7 @@ def of_statement(error: Exception) -> CortexError:
     raise error
 
 
-def of_connect(error: Exception, *, target: str) -> CortexError:
+def of_connect(error: Exception, *, target: str) -> CortexError:  # noqa: PLR0911 -- a table
     """Translate what connecting to `target` raised; nothing was sent yet."""
     if isinstance(error, asyncpg.InvalidCatalogNameError):
         return NotFoundError(f"{target}: {_line(error)}", hint="create the database first")
@@ -78,6 +80,11 @@ def of_connect(error: Exception, *, target: str) -> CortexError:
         return UnavailableError(f"{target}: TLS failed: {_line(error)}")
     if isinstance(error, TimeoutError):
         return UnavailableError(f"{target} does not answer", hint="is the address right?")
+    if isinstance(error, ValueError):
+        # Its text may hold a part of the password: `int()` names what it could not read.
+        is_safe = isinstance(error, asyncpg.ClientConfigurationError) and "URI" not in str(error)
+        reason = f": {_line(error)}" if is_safe else ""
+        return UsageError(f"{target} is not an address to connect to{reason}")
     if is_connection_loss(error) or isinstance(error, OSError):
         return UnavailableError(
             f"cannot reach the database at {target}: {_line(error)}",
@@ -112,5 +119,7 @@ def _of_server(error: asyncpg.PostgresError) -> CortexError:  # noqa: PLR0911 --
 
 
 def _line(error: BaseException) -> str:
-    text = " ".join(str(error).split())
+    # Of a server's error only the message: detail may quote rows, and the hint is told apart.
+    told = error.args[0] if isinstance(error, asyncpg.PostgresError) and error.args else error
+    text = " ".join(str(told).split())
     return text or type(error).__name__

@@ -49,7 +49,6 @@ async def finish(db: Database, *, pod_id: UUID, operations: Sequence[Finish]) ->
         pod_id,
         [op.lease.job_id for op in ordered],
         [op.lease.attempt for op in ordered],
-        [op.lease.task_id for op in ordered],
         [op.status.value for op in ordered],
         [op.result for op in ordered],
         [op.error for op in ordered],

@@ -38,7 +38,6 @@ async def release(db: Database, *, pod_id: UUID, operations: Sequence[Release]) 
         pod_id,
         [op.lease.job_id for op in ordered],
         [op.lease.attempt for op in ordered],
-        [op.lease.task_id for op in ordered],
         [0 if op.is_counted else 1 for op in ordered],
         [op.delay_s for op in ordered],
         [op.outcome for op in ordered],
@@ -82,7 +81,7 @@ async def sweep(db: Database, *, silent_s: float, limit: int) -> tuple[int, int]
 
 def _claim(row: Record) -> Claim:
     return Claim(
-        lease=Lease(row["id"], row["attempt"], row["task_id"]),
+        lease=Lease(row["id"], row["attempt"]),
         type=row["type"],
         payload=row["payload"],
         agent_id=row["agent_id"],

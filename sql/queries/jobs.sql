@@ -7,15 +7,14 @@ SELECT cortex.submit_jobs($1::uuid[], $2::text[], $3::jsonb[], $4::text[], $5::t
 
 -- name: finish
 -- Ends jobs: deletes their tasks and writes their terminal states, for attempts that still own them.
--- $1 pod id; per job: $2 ids (ordered), $3 attempts, $4 task ids, $5 states, $6 results, $7 error messages,
--- $8 error codes. Locks: tasks, then jobs. Returns the jobs that ended.
+-- $1 pod id; per job: $2 ids (ordered), $3 attempts, $4 states, $5 results, $6 error messages, $7 error codes.
+-- Locks: tasks, then jobs. Returns the jobs that ended.
 WITH ended AS (
-    SELECT * FROM unnest($2::uuid[], $3::int[], $4::bigint[], $5::cortex.job_status[], $6::jsonb[], $7::text[],
-                         $8::text[])
-        AS e(job_id, attempt, task_id, status, result, error, code)
+    SELECT * FROM unnest($2::uuid[], $3::int[], $4::cortex.job_status[], $5::jsonb[], $6::text[], $7::text[])
+        AS e(job_id, attempt, status, result, error, code)
 ), gone AS (
     DELETE FROM cortex_worker.task t USING ended e
-    WHERE t.id = e.task_id AND t.attempt = e.attempt AND t.locked_by = $1
+    WHERE t.job_id = e.job_id AND t.attempt = e.attempt AND t.locked_by = $1
     RETURNING e.*
 )
 UPDATE cortex.job j
@@ -34,11 +33,11 @@ WHERE j.attempt = e.attempt AND j.status = e.status;
 -- Cancels a job that no pod runs; of a running one asks its pod. $1 id, $2 who, $3 why.
 -- Locks: the task, then the job. Returns the state before and the state after.
 WITH task AS MATERIALIZED (
-    SELECT id, state FROM cortex_worker.task WHERE job_id = $1 FOR UPDATE
+    SELECT job_id, state FROM cortex_worker.task WHERE job_id = $1 FOR UPDATE
 ), before AS MATERIALIZED (
     SELECT id, status FROM cortex.job WHERE id = $1 AND (SELECT count(*) FROM task) >= 0 FOR UPDATE
 ), gone AS (
-    DELETE FROM cortex_worker.task t USING task WHERE t.id = task.id AND task.state <> 'LOCKED'
+    DELETE FROM cortex_worker.task t USING task WHERE t.job_id = task.job_id AND task.state <> 'LOCKED'
 ), after AS (
     UPDATE cortex.job j
     SET cancel_requested_at = coalesce(j.cancel_requested_at, cortex.now()),
@@ -69,7 +68,7 @@ SELECT j.*, a.name AS agent, p.name AS pod, t.state::text AS task_state, t.attem
 FROM cortex.job j
 LEFT JOIN cortex.agent a ON a.id = j.agent_id
 LEFT JOIN cortex.pod p ON p.id = j.pod_id
-LEFT JOIN cortex_worker.task t ON t.id = j.worker_job_id
+LEFT JOIN cortex_worker.task t ON t.job_id = j.id
 WHERE j.id = $1;
 
 -- name: ids_by_suffix
@@ -152,7 +151,7 @@ SELECT j.id, j.type, j.status, j.attempt, j.worker_attempts, j.timeout_s, j.chec
 FROM cortex.job j
 LEFT JOIN cortex.agent a ON a.id = j.agent_id
 LEFT JOIN cortex.pod p ON p.id = j.pod_id
-LEFT JOIN cortex_worker.task t ON t.id = j.worker_job_id
+LEFT JOIN cortex_worker.task t ON t.job_id = j.id
 WHERE j.id = $1;
 
 -- name: unfinished

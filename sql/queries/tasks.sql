@@ -3,7 +3,7 @@
 -- $1 limit. Locks: the promoted tasks, skipping locked LATER ones. Returns how many became ready.
 -- A queue whose head became ready meanwhile refuses by task_queue_head: to be repeated.
 WITH RECURSIVE later AS MATERIALIZED (
-    SELECT id FROM cortex_worker.task
+    SELECT job_id FROM cortex_worker.task
     WHERE state = 'LATER' AND run_at <= cortex.now()
     ORDER BY run_at LIMIT $1 FOR UPDATE SKIP LOCKED
 ), queue AS (
@@ -21,16 +21,16 @@ WITH RECURSIVE later AS MATERIALIZED (
         WHERE t.queue_name = q.queue_name AND t.state IN ('READY', 'LOCKED'))
     LIMIT $1
 ), head AS MATERIALIZED (
-    SELECT t.id FROM idle CROSS JOIN LATERAL (
+    SELECT t.job_id FROM idle CROSS JOIN LATERAL (
         -- Not SKIP LOCKED: pods that promote at the same time must choose the same task.
-        SELECT id FROM cortex_worker.task
+        SELECT job_id FROM cortex_worker.task
         WHERE state = 'QUEUED' AND queue_name = idle.queue_name AND run_at <= cortex.now()
         ORDER BY priority, run_at, id LIMIT 1) t
 ), ready AS (
     UPDATE cortex_worker.task t SET state = 'READY'
-    FROM (SELECT id FROM later UNION ALL SELECT id FROM head) due
-    WHERE t.id = due.id AND t.state IN ('LATER', 'QUEUED')
-    RETURNING t.id
+    FROM (SELECT job_id FROM later UNION ALL SELECT job_id FROM head) due
+    WHERE t.job_id = due.job_id AND t.state IN ('LATER', 'QUEUED')
+    RETURNING t.job_id
 )
 SELECT count(*) FROM ready;
 
@@ -38,8 +38,8 @@ SELECT count(*) FROM ready;
 -- Gives ready tasks of the known types to a pod and moves their jobs to RUNNING under a new attempt.
 -- $1 pod id, $2 job types, $3 limit. Locks: tasks (ordered, skipping locked), then their jobs.
 WITH due AS MATERIALIZED (
-    SELECT t.id FROM unnest($2::text[]) AS known(task) CROSS JOIN LATERAL (
-        SELECT id, priority, run_at FROM cortex_worker.task
+    SELECT t.job_id FROM unnest($2::text[]) AS known(task) CROSS JOIN LATERAL (
+        SELECT job_id, priority, run_at, id FROM cortex_worker.task
         WHERE task = known.task AND state = 'READY'
         ORDER BY priority, run_at, id LIMIT $3 FOR UPDATE SKIP LOCKED) t
     ORDER BY t.priority, t.run_at, t.id LIMIT $3
@@ -47,15 +47,16 @@ WITH due AS MATERIALIZED (
     UPDATE cortex_worker.task t
     SET state = 'LOCKED', locked_by = $1, locked_at = cortex.now(),
         attempt = t.attempt + 1, attempts_spent = t.attempts_spent + 1
-    FROM due WHERE t.id = due.id
-    RETURNING t.id, t.job_id, t.attempt, t.attempts_spent, t.max_attempts
+    FROM due WHERE t.job_id = due.job_id
+    RETURNING t.job_id, t.attempt, t.attempts_spent, t.max_attempts
 ), running AS (
     UPDATE cortex.job j
     SET status = 'RUNNING', attempt = c.attempt, pod_id = $1, heartbeat_at = cortex.now(),
         started_at = coalesce(j.started_at, cortex.now()), next_retry_at = NULL
     FROM claimed c WHERE j.id = c.job_id
-    RETURNING j.id, j.type, j.attempt, c.id AS task_id, c.attempts_spent, c.max_attempts, j.payload,
-              j.agent_id, j.agent_version, j.cancel_requested_at IS NOT NULL AS cancel_requested, j.queue_name IS NOT NULL AS is_queued,
+    RETURNING j.id, j.type, j.attempt, c.attempts_spent, c.max_attempts, j.payload,
+              j.agent_id, j.agent_version, j.queue_name IS NOT NULL AS is_queued,
+              j.cancel_requested_at IS NOT NULL AS cancel_requested,
               j.checkpoint <> '{}' AS has_steps,
               greatest(0, j.timeout_s - extract(epoch FROM cortex.now() - j.started_at))::float8 AS left_s,
               j.timeout_s
@@ -65,8 +66,9 @@ SELECT * FROM running;
 -- name: adopt
 -- What a pod owns beyond the jobs that it knows of: the claims of a statement whose reply was lost.
 -- $1 pod id, $2 ids of the jobs that it knows. Locks: none.
-SELECT j.id, j.type, j.attempt, t.id AS task_id, t.attempts_spent, t.max_attempts, j.payload,
-       j.agent_id, j.agent_version, j.cancel_requested_at IS NOT NULL AS cancel_requested, j.queue_name IS NOT NULL AS is_queued,
+SELECT j.id, j.type, j.attempt, t.attempts_spent, t.max_attempts, j.payload,
+       j.agent_id, j.agent_version, j.queue_name IS NOT NULL AS is_queued,
+              j.cancel_requested_at IS NOT NULL AS cancel_requested,
        j.checkpoint <> '{}' AS has_steps,
        greatest(0, j.timeout_s - extract(epoch FROM cortex.now() - j.started_at))::float8 AS left_s,
        j.timeout_s
@@ -75,11 +77,11 @@ WHERE j.status = 'RUNNING' AND j.pod_id = $1 AND t.locked_by = $1 AND j.id <> AL
 
 -- name: release
 -- Ends attempts without ending their jobs: the tasks wait for another pod.
--- $1 pod id; per attempt: $2 job ids (ordered), $3 attempts, $4 task ids, $5 attempts to give back (0 or 1),
--- $6 delays in seconds, $7 outcomes, $8 errors. Locks: tasks, then jobs. Returns the jobs released.
+-- $1 pod id; per attempt: $2 job ids (ordered), $3 attempts, $4 attempts to give back (0 or 1),
+-- $5 delays in seconds, $6 outcomes, $7 errors. Locks: tasks, then jobs. Returns the jobs released.
 WITH ended AS (
-    SELECT * FROM unnest($2::uuid[], $3::int[], $4::bigint[], $5::int[], $6::float8[], $7::text[], $8::text[])
-        AS e(job_id, attempt, task_id, given_back, delay_s, outcome, error)
+    SELECT * FROM unnest($2::uuid[], $3::int[], $4::int[], $5::float8[], $6::text[], $7::text[])
+        AS e(job_id, attempt, given_back, delay_s, outcome, error)
 ), freed AS (
     UPDATE cortex_worker.task t
     SET locked_by = NULL, locked_at = NULL, attempts_spent = t.attempts_spent - e.given_back,
@@ -88,7 +90,7 @@ WITH ended AS (
         state = (CASE WHEN t.queue_name IS NOT NULL THEN 'QUEUED'
                       WHEN e.delay_s > 0 THEN 'LATER' ELSE 'READY' END)::cortex_worker.task_state
     FROM ended e
-    WHERE t.id = e.task_id AND t.attempt = e.attempt AND t.locked_by = $1
+    WHERE t.job_id = e.job_id AND t.attempt = e.attempt AND t.locked_by = $1
     RETURNING e.job_id, e.attempt, e.outcome, e.error, t.run_at
 ), released AS (
     UPDATE cortex.job j SET pod_id = NULL, heartbeat_at = NULL, pod_deaths = 0
@@ -112,24 +114,24 @@ WITH dead AS MATERIALIZED (
     SELECT p.id FROM cortex.pod p
     WHERE p.id = $1 AND p.state IN ('READY', 'DRAINING') AND pg_try_advisory_xact_lock($2)
 ), owned AS MATERIALIZED (
-    SELECT t.id, t.attempt, j.pod_deaths
+    SELECT t.job_id, t.attempt, j.pod_deaths
     FROM dead
     JOIN cortex.job j ON j.status = 'RUNNING' AND j.pod_id = dead.id
-    JOIN cortex_worker.task t ON t.id = j.worker_job_id AND t.locked_by = dead.id AND t.attempt = j.attempt
-    ORDER BY t.id LIMIT $4 + 1
+    JOIN cortex_worker.task t ON t.job_id = j.id AND t.locked_by = dead.id AND t.attempt = j.attempt
+    ORDER BY t.job_id LIMIT $4 + 1
 ), held AS MATERIALIZED (
-    SELECT t.id, t.job_id, t.attempt, owned.pod_deaths + 1 >= $3 AS poison
-    FROM owned JOIN cortex_worker.task t ON t.id = owned.id AND t.attempt = owned.attempt AND t.locked_by = $1
-    ORDER BY t.id LIMIT $4
+    SELECT t.job_id, t.attempt, owned.pod_deaths + 1 >= $3 AS poison
+    FROM owned JOIN cortex_worker.task t ON t.job_id = owned.job_id AND t.attempt = owned.attempt AND t.locked_by = $1
+    ORDER BY t.job_id LIMIT $4
     FOR UPDATE OF t SKIP LOCKED
 ), freed AS (
     UPDATE cortex_worker.task t
     SET locked_by = NULL, locked_at = NULL,
         attempts_spent = greatest(0, t.attempts_spent - 1),
         state = (CASE WHEN t.queue_name IS NULL THEN 'READY' ELSE 'QUEUED' END)::cortex_worker.task_state
-    FROM held WHERE t.id = held.id AND NOT held.poison
+    FROM held WHERE t.job_id = held.job_id AND NOT held.poison
 ), spent AS (
-    DELETE FROM cortex_worker.task t USING held WHERE t.id = held.id AND held.poison
+    DELETE FROM cortex_worker.task t USING held WHERE t.job_id = held.job_id AND held.poison
 ), moved AS (
     UPDATE cortex.job j
     SET pod_deaths = j.pod_deaths + 1, heartbeat_at = NULL,
@@ -161,9 +163,9 @@ SELECT (SELECT count(*) FROM dead) = 1 AS is_dead,
 -- Frees jobs whose pod has been silent for too long, oldest first; fails those whose attempts are spent.
 -- $1 seconds of silence, $2 limit. Locks: tasks (skipping locked), then jobs.
 WITH stale AS MATERIALIZED (
-    SELECT t.id, t.job_id, t.attempt, j.pod_id, j.heartbeat_at, t.attempts_spent >= t.max_attempts AS spent
+    SELECT t.job_id, t.attempt, j.pod_id, j.heartbeat_at, t.attempts_spent >= t.max_attempts AS spent
     FROM cortex.job j
-    JOIN cortex_worker.task t ON t.id = j.worker_job_id AND t.state = 'LOCKED' AND t.attempt = j.attempt
+    JOIN cortex_worker.task t ON t.job_id = j.id AND t.state = 'LOCKED' AND t.attempt = j.attempt
     WHERE j.status = 'RUNNING' AND j.heartbeat_at < cortex.now() - $1::float8 * interval '1 second'
     ORDER BY j.heartbeat_at LIMIT $2
     FOR UPDATE OF t SKIP LOCKED
@@ -171,9 +173,9 @@ WITH stale AS MATERIALIZED (
     UPDATE cortex_worker.task t
     SET locked_by = NULL, locked_at = NULL,
         state = (CASE WHEN t.queue_name IS NULL THEN 'READY' ELSE 'QUEUED' END)::cortex_worker.task_state
-    FROM stale WHERE t.id = stale.id AND NOT stale.spent
+    FROM stale WHERE t.job_id = stale.job_id AND NOT stale.spent
 ), deleted AS (
-    DELETE FROM cortex_worker.task t USING stale WHERE t.id = stale.id AND stale.spent
+    DELETE FROM cortex_worker.task t USING stale WHERE t.job_id = stale.job_id AND stale.spent
 ), moved AS (
     UPDATE cortex.job j
     SET heartbeat_at = NULL,

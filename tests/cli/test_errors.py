@@ -1,9 +1,12 @@
+from pathlib import Path
+
 import click
 import pytest
 
 from cortex.cli.failures import failure_of, wants_json
 from cortex.domain.errors import ConflictError, NotFoundError, UnavailableError
 from tests.support.command_line import Cortex
+from tests.support.life import Life
 
 SECRET = "hunter2"
 
@@ -81,6 +84,20 @@ def test_passwords_are_never_shown(cortex_nowhere: Cortex, dsn: str, place: str)
     assert ended.code in {1, 2}
     assert "error: " in ended.err
     assert SECRET not in ended.out + ended.err
+
+
+@pytest.mark.skipif(not Path("/proc/self/cmdline").exists(), reason="no process list to read")
+def test_passwords_are_not_in_the_process_list(cortex: Cortex, life: Life) -> None:
+    assert cortex.dsn is not None
+    dsn = cortex.dsn.replace("postgres@", f"postgres:{SECRET}@")
+    watching = cortex.start("jobs", "watch", str(life.job()), "--dsn", dsn)
+    assert watching.stdout is not None
+    assert "pend" in watching.stdout.readline()
+    shown = Path(f"/proc/{watching.pid}/cmdline").read_text()
+    watching.terminate()
+    watching.communicate(timeout=20)
+    assert "watch" in shown
+    assert SECRET not in shown
 
 
 def test_the_source_of_a_bad_address_is_named(cortex_nowhere: Cortex) -> None:

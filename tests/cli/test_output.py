@@ -1,3 +1,4 @@
+import json
 import re
 
 import pytest
@@ -36,6 +37,16 @@ def test_no_text_of_a_job_acts_on_a_terminal(
     ended = cortex(*arguments.replace("ID", hostile).split(), "-o", form)
     assert ended.out
     assert not CONTROL.findall(ended.out + ended.err)
+
+
+def test_no_result_acts_on_a_terminal(cortex: Cortex, life: Life) -> None:
+    pod = life.pod()
+    job_id = str(life.job())
+    life.finish(pod, life.claim(pod), result=json.dumps({"text": HOSTILE, HOSTILE: [HOSTILE]}))
+    for verb in ("show", "watch", "wait"):
+        out = cortex("jobs", verb, job_id).out
+        assert "✓" in out or "COMPLETED" in out
+        assert not CONTROL.findall(out), verb
 
 
 def test_documents_hold_the_exact_text(cortex: Cortex, hostile: str) -> None:

@@ -8,9 +8,7 @@ import pytest
 
 from tests.support.pods import Pods, run_cli
 from tests.support.rows import new_id, submit
-from tests.support.scripted_model import MODEL, ScriptedModel, scripted_model
-
-SubmitAgent = Callable[..., UUID]
+from tests.support.scripted_model import MODEL, ScriptedModel, program, scripted_model
 
 
 @pytest.fixture
@@ -41,19 +39,26 @@ def mark() -> str:
 
 
 @pytest.fixture
-def submit_agent(pods: Pods, model: ScriptedModel, mark: str, tmp_path: Path) -> SubmitAgent:
-    """Makes an agent with the given tools and submits a job that plays the given turns."""
-    from tests.support.scripted_model import program  # noqa: PLC0415
-
+def agent(pods: Pods, model: ScriptedModel, tmp_path: Path) -> Callable[..., None]:
+    """Applies the agent `tester` with the given tools; pods started later talk to the model."""
     pods.environment |= model.environment
 
-    def submit_one(*turns: dict[str, object], tools: tuple[str, ...] = ()) -> UUID:
+    def apply(*tools: str) -> None:
         file = tmp_path / "agent.yaml"
         listed = ", ".join(tools)
         file.write_text(f"name: tester\nmodel: {MODEL}\nsystem: You test.\ntools: [{listed}]\n")
-        applied = run_cli("agents", "apply", str(file), dsn=pods.dsn, folder=tmp_path)
-        assert applied.exit_code == 0, applied.stderr
-        prompt = program(*turns, mark=mark)
+        ran = run_cli("agents", "apply", str(file), dsn=pods.dsn, folder=tmp_path)
+        assert ran.exit_code == 0, ran.stderr
+
+    return apply
+
+
+@pytest.fixture
+def submit_turns(pods: Pods, mark: str) -> Callable[..., UUID]:
+    """Submits a job of the agent that plays these turns; `label` tells its calls from others."""
+
+    def submit_one(*turns: dict[str, object], label: str = "") -> UUID:
+        prompt = program(*turns, mark=f"{mark}{label}")
         return submit(pods.dsn, "run_agent", {"prompt": prompt}, agent="tester")
 
     return submit_one

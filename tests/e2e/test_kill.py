@@ -14,6 +14,7 @@ from tests.support.rows import (
     job_row,
     steps,
     submit,
+    submit_many,
     until_job,
     until_jobs,
     until_status,
@@ -41,14 +42,19 @@ def until_taken_over(dsn: str, job_id: UUID, *, by: str) -> None:
 
 
 def test_a_kill_during_a_model_call_repeats_only_that_call(
-    pods: Pods, model: ScriptedModel, mark: str, submit_agent: Callable[..., UUID], gate: Path
+    pods: Pods,
+    model: ScriptedModel,
+    mark: str,
+    agent: Callable[..., None],
+    submit_turns: Callable[..., UUID],
+    gate: Path,
 ) -> None:
     first = pods.start()
     gate.touch()
-    job_id = submit_agent(
+    agent("wait_for")
+    job_id = submit_turns(
         {"text": "one", "tools": [{"name": "wait_for", "input": {"gate": str(gate)}}]},
         {"text": "two, and never the end", "fault": "stall", "fault_after": 1, "times": 1},
-        tools=("wait_for",),
     )
     second = pods.start()
     eventually(
@@ -71,12 +77,18 @@ def test_a_kill_during_a_model_call_repeats_only_that_call(
 
 
 def test_a_kill_during_the_tools_does_not_ask_the_model_again(
-    pods: Pods, model: ScriptedModel, mark: str, submit_agent: Callable[..., UUID], gate: Path
+    pods: Pods,
+    model: ScriptedModel,
+    mark: str,
+    agent: Callable[..., None],
+    submit_turns: Callable[..., UUID],
+    gate: Path,
 ) -> None:
     first = pods.start()
     open_gate = gate.with_name("open")
     open_gate.touch()
-    job_id = submit_agent(
+    agent("wait_for")
+    job_id = submit_turns(
         {
             "tools": [
                 {"name": "wait_for", "input": {"gate": str(open_gate)}},
@@ -84,7 +96,6 @@ def test_a_kill_during_the_tools_does_not_ask_the_model_again(
             ]
         },
         {"text": "done"},
-        tools=("wait_for",),
     )
     eventually(
         lambda: len(steps(pods.dsn, job_id)) == 2,
@@ -107,8 +118,7 @@ def test_a_kill_during_the_tools_does_not_ask_the_model_again(
 
 def test_all_jobs_of_a_killed_pod_go_on_and_lose_no_attempt(pods: Pods, gate: Path) -> None:
     first = pods.start()
-    for _ in range(50):
-        submit(pods.dsn, "gated", {"gate": str(gate)})
+    submit_many(pods.dsn, 50, "gated", {"gate": str(gate)})
     until_jobs(pods.dsn, "checkpoint->'seq' = '1'", count=50)
     second = pods.start()
     first.kill()

@@ -6,7 +6,7 @@ from pathlib import Path
 from tests.support.eventually import eventually
 from tests.support.pods import Pods, until_pods
 from tests.support.postgres import sql
-from tests.support.rows import assert_one_truth, submit, until_jobs, until_status
+from tests.support.rows import assert_one_truth, submit, submit_many, until_jobs, until_status
 
 JOBS = 40
 STEPS = 30
@@ -16,8 +16,7 @@ SILENT: dict[str, float] = {"heartbeat_s": 0.2, "zombie_s": 1.5, "sweep_s": 0.2}
 
 def begun(pods: Pods, gate: Path) -> None:
     """Jobs with one step each that wait for the gate to do the others."""
-    for _ in range(JOBS):
-        submit(pods.dsn, "steps", {"count": STEPS, "gate": str(gate)})
+    submit_many(pods.dsn, JOBS, "steps", {"count": STEPS, "gate": str(gate)})
     until_jobs(pods.dsn, "checkpoint->'seq' = '1'", count=JOBS)
 
 

@@ -46,7 +46,7 @@ def step(lease: Lease, seq: int, key: str) -> NumberedStep:
         output='"out"',
         number=lambda: (seq, "{}"),
     )
-    return NumberedStep(done, seq, '{"seq": %d}' % seq)
+    return NumberedStep(done, seq, f'{{"seq": {seq}}}')
 
 
 @attrs.frozen

@@ -27,17 +27,17 @@ FILL = """
     ALTER TABLE cortex_worker.task SET (autovacuum_enabled = false);
     INSERT INTO cortex.pod (id, lock_key, name, version, job_types, slots)
     VALUES ('00000000-0000-0000-0000-000000000007', 77, 'test', '0', '{work}', 1000);
-    INSERT INTO cortex_worker.task
-        (id, task, job_id, state, max_attempts, attempt, attempts_spent, locked_by, run_at, queue_name)
+    INSERT INTO cortex_worker.task (id, task, job_id, state, max_attempts, attempt, attempts_spent,
+                                    locked_by, run_at, queue_name)
     SELECT n, 'work', lpad(to_hex(n), 32, '0')::uuid,
-           (ARRAY['LOCKED', 'QUEUED', 'LATER', 'READY', 'READY']::cortex_worker.task_state[])[1 + n % 5],
+           (ARRAY['LOCKED', 'QUEUED', 'LATER', 'READY', 'READY'])[1 + n % 5]::cortex_worker.task_state,
            3, CASE WHEN n % 5 = 0 THEN 1 ELSE 0 END, CASE WHEN n % 5 = 0 THEN 1 ELSE 0 END,
            CASE WHEN n % 5 = 0 THEN lpad(to_hex(n / 5 % 100), 32, '0')::uuid END,
            now() + CASE WHEN n % 5 = 2 AND n % 1000 > 2 THEN 1 ELSE -1 END * interval '1 hour',
            CASE WHEN n % 5 = 1 THEN 'q' || n % 200 END
     FROM generate_series(1, 100000) n;
-    INSERT INTO cortex.job (id, type, status, attempt, pod_id, worker_job_id, heartbeat_at, started_at,
-                            finished_at, payload)
+    INSERT INTO cortex.job (id, type, status, attempt, pod_id, worker_job_id, heartbeat_at,
+                            started_at, finished_at, payload)
     SELECT lpad(to_hex(n), 32, '0')::uuid, 'work',
            CASE WHEN n > 100000 THEN 'COMPLETED' WHEN n % 5 = 0 THEN 'RUNNING' ELSE 'PENDING'
                END::cortex.job_status,
@@ -65,18 +65,20 @@ STATEMENTS: dict[str, tuple[Sequence[object], int]] = {
     "tasks.adopt": ((POD, IDS), RUNNING),
     "tasks.take_over": ((POD, LOCK_KEY, 3, BATCH), RUNNING),
     "tasks.release": (
-        (POD, IDS, ONES, MINE, ONES, [0.0] * BATCH, ["handed_back"] * BATCH, NOTHING),
+        (POD, IDS, ONES, ONES, [0.0] * BATCH, ["handed_back"] * BATCH, NOTHING),
         BATCH,
     ),
     "tasks.sweep": ((300.0, BATCH), BATCH),
     "steps.commit": (
-        (POD, IDS, ONES, [4] * BATCH, ["step"] * BATCH, ["4"] * BATCH, [b"x"] * BATCH)
-        + ([0.1] * BATCH, NOTHING, NOTHING, ["1"] * BATCH, ['{"seq": 4}'] * BATCH),
+        (
+            *(POD, IDS, ONES, [4] * BATCH, ["step"] * BATCH, ["4"] * BATCH, [b"x"] * BATCH),
+            *([0.1] * BATCH, NOTHING, NOTHING, ["1"] * BATCH, ['{"seq": 4}'] * BATCH),
+        ),
         BATCH,
     ),
     "steps.of_job": ((IDS[0],), 3),
     "jobs.finish": (
-        (POD, IDS, ONES, MINE, ["COMPLETED"] * BATCH, ["1"] * BATCH, NOTHING, NOTHING),
+        (POD, IDS, ONES, ["COMPLETED"] * BATCH, ["1"] * BATCH, NOTHING, NOTHING),
         BATCH,
     ),
     "jobs.settled": ((IDS, ONES, ["COMPLETED"] * BATCH), BATCH),
@@ -89,7 +91,7 @@ STATEMENTS: dict[str, tuple[Sequence[object], int]] = {
 
 
 @pytest.fixture
-def big(database: str) -> Iterator[str]:
+def big(database: str) -> str:
     """A database with 130,000 jobs and 100,000 tasks that no ANALYZE has seen."""
 
     async def fill() -> None:
@@ -98,7 +100,7 @@ def big(database: str) -> Iterator[str]:
         await connection.close()
 
     run_asyncio(fill)
-    yield database
+    return database
 
 
 @frozen
@@ -129,7 +131,7 @@ def explain(dsn: str, name: str, arguments: Sequence[object]) -> list[Look]:
     async def run() -> Any:
         connection = await asyncpg.connect(dsn, server_settings=settings)
         try:
-            # EXPLAIN of a driver's statement would plan for these arguments; pods use generic plans.
+            # EXPLAIN of the driver's own statement would plan for these very arguments.
             await connection.execute(f"PREPARE tried AS {query_text(name)}")
             transaction = connection.transaction()
             await transaction.start()
@@ -153,9 +155,10 @@ def literal(value: object) -> str:
         case bool() | int() | float():
             return str(value)
         case list():
-            return literal("{%s}" % ",".join(map(element, value)))
+            return literal(f"{{{','.join(map(element, value))}}}")
         case _:
-            return "'%s'" % str(value).replace("'", "''")
+            escaped = str(value).replace("'", "''")
+            return f"'{escaped}'"
 
 
 def element(value: object) -> str:

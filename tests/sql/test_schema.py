@@ -36,7 +36,7 @@ def test_a_job_that_contradicts_itself_is_refused(
     # Not repeat(): that compresses to nothing.
     source = "SELECT string_agg(md5(n::text), '') AS random_text FROM generate_series(1, 2000) n"
     with pytest.raises(asyncpg.CheckViolationError, match=constraint):
-        sql(database, f"UPDATE cortex.job SET {change} FROM ({source}) r")
+        sql(database, f"UPDATE cortex.job SET {change} FROM ({source}) r")  # noqa: S608
 
 
 @pytest.mark.parametrize(
@@ -69,7 +69,7 @@ def test_a_state_needs_what_belongs_to_it(
 def test_a_task_that_contradicts_itself_is_refused(database: str, change: str, error: str) -> None:
     submit(database, "work")
     with pytest.raises(asyncpg.CheckViolationError, match=error):
-        sql(database, f"UPDATE cortex_worker.task SET {change}")
+        sql(database, f"UPDATE cortex_worker.task SET {change}")  # noqa: S608
 
 
 def test_a_queue_has_one_head_a_job_one_task_and_a_key_one_holder(database: str) -> None:
@@ -78,10 +78,10 @@ def test_a_queue_has_one_head_a_job_one_task_and_a_key_one_holder(database: str)
     for change, index in (
         ("state = 'READY'", "task_queue_head"),
         ("job_key = 'same'", "task_job_key"),
-        ("job_id = (SELECT id FROM cortex.job LIMIT 1)", "task_job_id_key"),
+        ("job_id = (SELECT id FROM cortex.job LIMIT 1)", "task_pkey"),
     ):
         with pytest.raises(asyncpg.UniqueViolationError, match=index):
-            sql(database, f"UPDATE cortex_worker.task SET {change}")
+            sql(database, f"UPDATE cortex_worker.task SET {change}")  # noqa: S608
 
 
 def test_a_step_is_there_once_by_number_and_by_key(database: str) -> None:

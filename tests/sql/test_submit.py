@@ -19,7 +19,8 @@ from tests.support.rows import submit as submit_by_sql
 SUBMIT = "SELECT cortex.submit_job('work', '{}')"
 ADD = "SELECT cortex_worker.add_job('work', '{}')"
 ROWS = """
-    SELECT (SELECT count(*) FROM cortex.job) AS jobs, (SELECT count(*) FROM cortex_worker.task) AS tasks,
+    SELECT (SELECT count(*) FROM cortex.job) AS jobs,
+           (SELECT count(*) FROM cortex_worker.task) AS tasks,
            (SELECT count(*) FROM cortex.job_history) AS transitions
 """
 

@@ -38,10 +38,10 @@ def go(dsn: str, job_id: UUID, state: str) -> None:
     sql(
         dsn,
         """
-        UPDATE cortex.job SET status = $2::cortex.job_status,
-            next_retry_at = CASE WHEN $2::cortex.job_status = 'RETRY' THEN cortex.now() END,
-            approval_token = CASE WHEN $2::cortex.job_status = 'WAITING_FOR_APPROVAL' THEN sha256('token') END,
-            error_message = CASE WHEN $2::cortex.job_status = 'FAILED' THEN 'broken' END
+        UPDATE cortex.job SET status = $2::text::cortex.job_status,
+            next_retry_at = CASE WHEN $2 = 'RETRY' THEN cortex.now() END,
+            approval_token = CASE WHEN $2 = 'WAITING_FOR_APPROVAL' THEN sha256('token') END,
+            error_message = CASE WHEN $2 = 'FAILED' THEN 'broken' END
         WHERE id = $1
         """,
         job_id,
@@ -74,7 +74,8 @@ def test_a_job_begins_as_pending(database: str, role: str, state: str) -> None:
     with pytest.raises(asyncpg.CheckViolationError, match=f"begin as PENDING, not {state}"):
         sql(
             f"{database}&role={role}",
-            "INSERT INTO cortex.job (id, type, status, payload) VALUES (cortex.uuid7(), 'x', $1, '{}')",
+            "INSERT INTO cortex.job (id, type, status, payload) "
+            "VALUES (cortex.uuid7(), 'x', $1, '{}')",
             state,
         )
 

@@ -4,7 +4,6 @@ What a test holds back it holds with a gate: a path, waited for until the file i
 """
 
 import signal
-import subprocess
 import sys
 import time
 from pathlib import Path
@@ -25,13 +24,13 @@ async def noop(ctx: Context) -> int:
 
 
 @job("steps")
-async def steps(ctx: Context, count: int, gate: str | None = None) -> int:
+async def steps(ctx: Context, count: int, gate: str | None = None, pause_s: float = 0.0) -> int:
     """Commit so many steps one after another, the second one when the gate is open."""
-    total = await ctx.step("add", _one)
+    total: int = await ctx.step("add", _one, pause_s)
     if gate is not None:
         await _open(gate)
     for _ in range(count - 1):
-        total += await ctx.step("add", _one)
+        total += await ctx.step("add", _one, pause_s)
     return total
 
 
@@ -49,18 +48,14 @@ async def misbehave(ctx: Context, how: str) -> Any:
     return await _MISDEEDS[how](ctx)
 
 
-@job("deaf", retry=Retry(worker_attempts=2))
-async def deaf(ctx: Context) -> None:  # noqa: ARG001 -- a handler's first argument
-    """Never end, whatever is asked of it."""
+@job("unstoppable")
+async def unstoppable(ctx: Context, how: str) -> None:
+    """Never end: `deaf` to cancellation, or a `hog` of the event loop."""
+    await ctx.step("begun", _one)
+    if how == "hog":
+        time.sleep(3600)  # noqa: ASYNC251 -- that is the point
     with trio.CancelScope(shield=True):
         await trio.sleep_forever()
-
-
-@job("in_a_thread")
-async def in_a_thread(ctx: Context, gate: str) -> None:
-    """Block a thread that cannot be cancelled until the gate is open."""
-    await ctx.step("begun", _one)
-    await trio.to_thread.run_sync(_wait_in_thread, gate, abandon_on_cancel=True)
 
 
 @tool
@@ -89,13 +84,14 @@ def not_json() -> Any:
     return {"when": object(), "raw": b"\xff"}
 
 
-async def _one() -> int:
+async def _one(pause_s: float = 0.0) -> int:
+    await trio.sleep(pause_s)
     return 1
 
 
 async def _open(gate: str) -> None:
-    path = Path(gate)
-    while not path.exists():
+    path = trio.Path(gate)
+    while not await path.exists():  # noqa: ASYNC110 -- the test is another process
         await trio.sleep(GATE_POLL_S)
 
 
@@ -164,10 +160,6 @@ async def _strange(_: Context) -> Any:
 
 async def _nan_in_a_step(ctx: Context) -> Any:
     return await ctx.step("nan", _nan, ctx.attempt)
-
-
-async def _child(_: Context) -> Any:
-    return subprocess.run(["false"], check=True)
 
 
 _MISDEEDS = {

@@ -41,6 +41,12 @@ def submit(dsn: str, type_: str, payload: dict[str, Any] | None = None, **named:
     return job_id
 
 
+def submit_many(dsn: str, count: int, type_: str, payload: dict[str, Any]) -> None:
+    """Submit so many equal jobs."""
+    query = "SELECT cortex.submit_job($1, $2::jsonb) FROM generate_series(1, $3)"
+    sql(dsn, query, type_, json.dumps(payload), count)
+
+
 def job_row(dsn: str, job_id: UUID) -> dict[str, Any]:
     """The row of a job, its checkpoint and result decoded, with its pod's and its task's facts."""
     query = """
@@ -70,13 +76,13 @@ def until_job(
     within_s: float = 10.0,
 ) -> dict[str, Any]:
     """Wait until `holds(row)` is true of the job; return that row."""
+    row: dict[str, Any] = {}
 
     def look() -> dict[str, Any] | None:
         nonlocal row
         row = job_row(dsn, job_id)
         return row if holds(row) else None
 
-    row: dict[str, Any] = {}
     try:
         return eventually(look, what=f"job is {what}", within_s=within_s) or {}
     except BaseException as error:
@@ -87,7 +93,7 @@ def until_job(
 
 def job_count(dsn: str, condition: str) -> int:
     """How many jobs fulfil a condition on `cortex.job`."""
-    query = f"SELECT count(*) AS n FROM cortex.job WHERE {condition}"
+    query = f"SELECT count(*) AS n FROM cortex.job WHERE {condition}"  # noqa: S608 -- a test's
     return int(sql(dsn, query)[0]["n"])
 
 

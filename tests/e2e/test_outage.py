@@ -1,0 +1,138 @@
+"""Postgres loses its sessions or restarts under load: nothing accepted is lost or stuck."""
+
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from signal import SIGKILL, SIGTERM
+from uuid import UUID
+
+import asyncpg
+import pytest
+
+from tests.support.eventually import eventually
+from tests.support.pods import Pods, until_pods
+from tests.support.postgres import sql
+from tests.support.private_postgres import PrivatePostgres
+from tests.support.rows import (
+    assert_one_truth,
+    job_count,
+    new_id,
+    submit,
+    until_jobs,
+    until_status,
+)
+
+JOBS = 240
+STEPS = 4
+RETRY_EVERY_S = 0.05
+
+
+class Submitter(threading.Thread):
+    """Submits jobs one after another, each as often as it takes, under the same id."""
+
+    def __init__(self, dsn: str) -> None:
+        super().__init__(name="submitter")
+        self.dsn = dsn
+        self.acknowledged: list[UUID] = []
+        self.error_count = 0
+        self.gave_up = threading.Event()
+
+    def run(self) -> None:
+        while len(self.acknowledged) < JOBS and not self.gave_up.is_set():
+            self.submit(new_id())
+
+    def submit(self, job_id: UUID) -> None:
+        while not self.gave_up.is_set():
+            try:
+                submit(self.dsn, "steps", {"count": STEPS, "pause_s": 0.1}, id=job_id)
+            except (OSError, asyncpg.PostgresError, asyncpg.InterfaceError):
+                self.error_count += 1
+                self.gave_up.wait(RETRY_EVERY_S)
+            except asyncpg.InternalClientError:
+                self.error_count += 1
+            else:
+                self.acknowledged.append(job_id)
+                return
+
+
+@pytest.fixture
+def pods(private_postgres: PrivatePostgres, tmp_path: Path) -> Iterator[Pods]:
+    """Two pods on a server of the test's own."""
+    started = Pods(private_postgres.dsn, tmp_path)
+    for _ in range(2):
+        started.start(settle_s=1)
+    yield started
+    started.close()
+
+
+def end_sessions(server: PrivatePostgres) -> None:
+    assert server.kill_backends(SIGTERM) > 0
+
+
+def crash_a_backend(server: PrivatePostgres) -> None:
+    """Postgres ends all sessions and recovers."""
+    server.kill_backends(SIGKILL)
+
+
+def restart_immediately(server: PrivatePostgres) -> None:
+    server.stop_immediate()
+    server.start()
+
+
+def restart(server: PrivatePostgres) -> None:
+    server.stop()
+    server.start()
+
+
+FAULTS = [end_sessions, crash_a_backend, restart_immediately, restart]
+
+
+@pytest.mark.timeout(120)
+@pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: str(fault.__name__))
+def test_no_accepted_job_is_lost_or_stuck(
+    private_postgres: PrivatePostgres, pods: Pods, fault: Callable[[PrivatePostgres], None]
+) -> None:
+    dsn = pods.dsn
+    submitter = Submitter(dsn)
+    submitter.start()
+    try:
+        for number in range(1, 4):
+            wanted = number * JOBS // 4
+            eventually(
+                lambda wanted=wanted: len(submitter.acknowledged) >= wanted,  # type: ignore[misc]
+                what=f"{wanted} jobs acknowledged",
+                within_s=30,
+            )
+            fault(private_postgres)
+        submitter.join(30)
+        assert not submitter.is_alive(), f"{len(submitter.acknowledged)} acknowledged"
+    finally:
+        submitter.gave_up.set()
+        submitter.join()
+    until_jobs(dsn, f"status = 'COMPLETED' AND result = '{STEPS}'", count=JOBS, within_s=30)
+    assert {row["id"] for row in sql(dsn, "SELECT id FROM cortex.job")} == {*submitter.acknowledged}
+    assert_one_truth(dsn)
+    assert submitter.error_count > 0, "the fault was felt"
+    assert all(pod.is_alive for pod in pods.all)
+    until_pods(dsn, READY=2)
+
+
+@pytest.mark.timeout(120)
+def test_pods_wait_for_a_database_that_is_away(
+    private_postgres: PrivatePostgres, pods: Pods, tmp_path: Path
+) -> None:
+    """A job that runs meanwhile ends, and its end is written when the database is back."""
+    dsn, gate = pods.dsn, tmp_path / "gate"
+    running = submit(dsn, "gated", {"gate": str(gate)})
+    until_jobs(dsn, "checkpoint->'seq' = '1'", count=1)
+    private_postgres.stop()
+    gate.touch()
+    for pod in pods.all:
+        eventually(lambda pod=pod: "heartbeat failed" in pod.log, what="felt")  # type: ignore[misc]
+    private_postgres.start()
+    assert until_status(dsn, running, "COMPLETED", within_s=20)["attempt"] == 1
+    after = submit(dsn, "noop")
+    until_status(dsn, after, "COMPLETED")
+    assert job_count(dsn, "attempt > 1") == 0
+    assert all(pod.is_alive for pod in pods.all)
+    assert_one_truth(dsn)

@@ -1,0 +1,279 @@
+"""Leaving: on time whatever happens, with an exit code that tells, and nothing lost."""
+
+import signal
+import time
+from collections.abc import Callable
+from pathlib import Path
+from uuid import UUID
+
+import asyncpg
+import pytest
+
+from tests.support.eventually import eventually
+from tests.support.pods import Pod, Pods, until_pods
+from tests.support.postgres import run_asyncio, sql
+from tests.support.private_postgres import PrivatePostgres
+from tests.support.proxy import proxy
+from tests.support.rows import (
+    assert_one_truth,
+    attempts,
+    job_row,
+    steps,
+    submit,
+    until_job,
+    until_status,
+)
+from tests.support.scripted_model import ScriptedModel
+
+DRAINED, CUT_OFF = 0, 1
+DEADMAN_S = 2.0
+"""What the process gets beyond its own deadlines before it is ended hard."""
+SLACK_S = 1.5
+
+
+def begin(pods: Pods, gate: Path) -> UUID:
+    """A job that has one step and waits for the gate."""
+    job_id = submit(pods.dsn, "gated", {"gate": str(gate)})
+    until_job(pods.dsn, job_id, lambda row: row["checkpoint"].get("seq") == 1, "begun")
+    return job_id
+
+
+def assert_handed_back(dsn: str, job_id: UUID, *, to: Pod) -> None:
+    """The job runs on the other pod, within a second, as if the first attempt had not been."""
+    until_job(dsn, job_id, lambda row: row["pod"] == to.name, f"on pod {to.name}")
+    row = job_row(dsn, job_id)
+    assert (row["attempt"], row["attempts_spent"], row["retry_count"]) == (2, 1, 0)
+    assert attempts(dsn, job_id) == [(1, "handed_back")]
+    (waited,) = sql(
+        dsn,
+        "SELECT extract(epoch FROM t.locked_at - a.ended_at)::float8 AS s "
+        "FROM cortex_worker.task t JOIN cortex.job_attempt a USING (job_id) WHERE job_id = $1",
+        job_id,
+    )
+    assert 0 <= waited["s"] < 1.0
+
+
+def ends(pod: Pod, *, within_s: float) -> int:
+    """The exit code, and that it came in time."""
+    return pod.exit_code(within_s=within_s)
+
+
+def test_a_drain_lets_jobs_end_and_takes_no_more(pods: Pods, gate: Path) -> None:
+    pod = pods.start(drain_s=30)
+    job_id = begin(pods, gate)
+    pod.signal(signal.SIGTERM)
+    until_pods(pods.dsn, DRAINING=1)
+    late = submit(pods.dsn, "noop")
+    gate.touch()
+    assert ends(pod, within_s=5) == DRAINED
+    row = job_row(pods.dsn, job_id)
+    assert (row["status"], row["attempt"]) == ("COMPLETED", 1)
+    assert job_row(pods.dsn, late)["status"] == "PENDING"
+    until_pods(pods.dsn, STOPPED=1)
+    assert_one_truth(pods.dsn)
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT], ids=lambda n: str(n.name))
+def test_what_has_not_ended_by_the_deadline_is_handed_back(
+    pods: Pods, gate: Path, number: signal.Signals
+) -> None:
+    leaving = pods.start(drain_s=0.5)
+    job_id = begin(pods, gate)
+    other = pods.start()
+    leaving.signal(number)
+    assert ends(leaving, within_s=0.5 + SLACK_S) == DRAINED
+    assert_handed_back(pods.dsn, job_id, to=other)
+    gate.touch()
+    assert until_status(pods.dsn, job_id, "COMPLETED")["result"] == 2
+    assert steps(pods.dsn, job_id) == [(1, 1, "step", "begun")], "its step is not done again"
+    assert_one_truth(pods.dsn)
+
+
+@pytest.mark.parametrize(
+    "first, second", [("SIGTERM", "SIGTERM"), ("SIGINT", "SIGINT"), ("SIGTERM", "SIGINT")]
+)
+def test_a_second_signal_hands_everything_back_at_once(
+    pods: Pods, gate: Path, first: str, second: str
+) -> None:
+    leaving = pods.start(drain_s=60)
+    job_id = begin(pods, gate)
+    other = pods.start()
+    leaving.signal(signal.Signals[first])
+    until_pods(pods.dsn, DRAINING=1)
+    leaving.signal(signal.Signals[second])
+    assert ends(leaving, within_s=SLACK_S) == 128 + signal.Signals[second]
+    assert_handed_back(pods.dsn, job_id, to=other)
+
+
+def test_a_model_call_is_cut_and_asked_again_elsewhere(
+    pods: Pods,
+    model: ScriptedModel,
+    mark: str,
+    agent: Callable[..., None],
+    submit_turns: Callable[..., UUID],
+) -> None:
+    turn = {"text": "a long answer", "fault": "stall", "fault_after": 1, "times": 1}
+    leaving = pods.start(drain_s=0.2)
+    agent()
+    job_id = submit_turns(turn)
+    eventually(
+        lambda: [each for each in model.calls(mark) if each["chunk_count"]],
+        what="the model call streams",
+    )
+    other = pods.start()
+    assert leaving.stop() == DRAINED
+    assert until_status(pods.dsn, job_id, "COMPLETED")["pod"] == other.name
+    assert steps(pods.dsn, job_id) == [(1, 2, "model", "1 model")]
+    assert_one_truth(pods.dsn)
+
+
+def test_threads_and_children_that_hear_nothing_hold_nobody_up(
+    pods: Pods,
+    agent: Callable[..., None],
+    submit_turns: Callable[..., UUID],
+    gate: Path,
+    tmp_path: Path,
+) -> None:
+    pid_file = tmp_path / "child.pid"
+    trap = f"trap '' TERM INT HUP; echo $$ > {pid_file}; while :; do sleep 0.1; done"
+    leaving = pods.start(drain_s=0.2, close_s=8)
+    agent("wait_in_thread", "run_command")
+    job_id = submit_turns(
+        {
+            "tools": [
+                {"name": "wait_in_thread", "input": {"gate": str(gate)}},
+                {"name": "run_command", "input": {"argv": ["sh", "-c", trap]}},
+            ]
+        },
+    )
+    eventually(lambda: pid_file.exists() and pid_file.read_text().strip(), what="the child runs")
+    leaving.signal(signal.SIGTERM)
+    assert ends(leaving, within_s=0.2 + 8 + SLACK_S) == DRAINED
+    child = int(pid_file.read_text())
+    eventually(lambda: not is_running(child), what="the child is gone")
+    row = job_row(pods.dsn, job_id)
+    assert (row["status"], row["task_state"], row["attempts_spent"]) == ("RUNNING", "READY", 0)
+    assert attempts(pods.dsn, job_id) == [(1, "handed_back")]
+
+
+def is_running(pid: int) -> bool:
+    """Whether a process is there and no zombie."""
+    try:
+        return " Z" not in Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2][:3]
+    except FileNotFoundError:
+        return False
+
+
+@pytest.mark.parametrize("how", ["deaf", "hog"])
+def test_a_handler_that_hears_nothing_is_ended_hard(pods: Pods, how: str) -> None:
+    """`deaf` shields itself from cancellation, `hog` lets the event loop never turn again."""
+    leaving = pods.start(drain_s=0.2, close_s=1)
+    job_id = submit(pods.dsn, "unstoppable", {"how": how})
+    until_job(pods.dsn, job_id, lambda row: row["checkpoint"].get("seq") == 1, "begun")
+    leaving.signal(signal.SIGTERM)
+    assert ends(leaving, within_s=0.2 + 1 + DEADMAN_S + SLACK_S) == CUT_OFF
+    other = pods.start()
+    until_job(pods.dsn, job_id, lambda row: row["pod"] == other.name, "taken over")
+    other.kill()
+
+
+# --- while the database is away
+
+
+def test_leaving_while_the_database_is_stopped(
+    private_postgres: PrivatePostgres, tmp_path: Path, gate: Path
+) -> None:
+    pods = Pods(private_postgres.dsn, tmp_path)
+    try:
+        leaving = pods.start(drain_s=0.2, close_s=1)
+        job_id = begin(pods, gate)
+        private_postgres.stop()
+        leaving.signal(signal.SIGTERM)
+        assert ends(leaving, within_s=0.2 + 1 + DEADMAN_S + SLACK_S) == CUT_OFF
+        private_postgres.start()
+        pods.start()
+        gate.touch()
+        assert until_status(pods.dsn, job_id, "COMPLETED")["result"] == 2
+        assert_one_truth(pods.dsn)
+    finally:
+        pods.close()
+
+
+def test_leaving_into_a_black_hole(database: str, tmp_path: Path, gate: Path) -> None:
+    with proxy(database) as network:
+        pods = Pods(network.dsn, tmp_path)
+        try:
+            leaving = pods.start(drain_s=0.2, close_s=1)
+            job_id = begin(pods, gate)
+            network.blackhole()
+            leaving.signal(signal.SIGTERM)
+            assert ends(leaving, within_s=0.2 + 1 + DEADMAN_S + SLACK_S) == CUT_OFF
+            network.heal()
+            pods.start()
+            gate.touch()
+            assert until_status(database, job_id, "COMPLETED")["result"] == 2
+            assert_one_truth(database)
+        finally:
+            pods.close()
+
+
+# --- while it starts
+
+
+def test_a_signal_while_it_waits_for_another_pods_migration(
+    empty_database: str, tmp_path: Path
+) -> None:
+    pods = Pods(empty_database, tmp_path)
+    waiting = "SELECT FROM pg_locks WHERE locktype = 'advisory' AND NOT granted"
+
+    async def leave_while_locked() -> None:
+        holder = await asyncpg.connect(empty_database)
+        await holder.fetch("SELECT pg_advisory_lock(hashtextextended('cortex.migration', 0))")
+        starting = pods.launch()
+        await trio_free_wait(holder, waiting)
+        starting.signal(signal.SIGTERM)
+        assert ends(starting, within_s=2 + SLACK_S) == 128 + signal.SIGTERM
+        await holder.close()
+
+    try:
+        run_asyncio(leave_while_locked)
+        assert pods.start().stop() == DRAINED
+    finally:
+        pods.close()
+
+
+async def trio_free_wait(connection: "asyncpg.Connection[asyncpg.Record]", query: str) -> None:
+    """Ask until there is a row."""
+    give_up_at = time.monotonic() + 20
+    while not await connection.fetch(query):
+        assert time.monotonic() < give_up_at, query
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT], ids=lambda n: str(n.name))
+def test_a_signal_while_it_waits_for_a_database_that_does_not_answer(
+    database: str, tmp_path: Path, number: signal.Signals
+) -> None:
+    with proxy(database) as network:
+        network.blackhole()
+        pods = Pods(network.dsn, tmp_path)
+        try:
+            starting = pods.launch()
+            eventually(lambda: network.connection_count, what="it has connected")
+            starting.signal(number)
+            assert ends(starting, within_s=2 + SLACK_S) == 128 + number
+        finally:
+            pods.close()
+
+
+@pytest.mark.timeout(90)
+def test_a_signal_at_any_moment_of_the_start(pods: Pods) -> None:
+    """Early ones end the interpreter, late ones a ready pod: it ends in time, leaving nothing."""
+    codes = set()
+    for delay_ms in range(0, 700, 70):
+        starting = pods.launch()
+        began = time.monotonic()
+        eventually(lambda: time.monotonic() >= began + delay_ms / 1000, what="the moment")  # noqa: B023
+        starting.signal(signal.SIGTERM)
+        codes.add(ends(starting, within_s=5))
+    assert codes <= {DRAINED, 128 + signal.SIGTERM, -signal.SIGTERM}
+    until_pods(pods.dsn, READY=0, DRAINING=0)

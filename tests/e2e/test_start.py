@@ -1,0 +1,168 @@
+"""Starting: ten pods at once make one schema; what cannot work is refused in one clear line."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.support.pods import Pods, Ran, run_cli, until_pods
+from tests.support.postgres import database_of, sql
+from tests.support.rows import submit, submit_many, until_jobs
+
+PODS = 10
+UP = ("up", "--app", "tests.support.pod_app", "--json")
+
+
+def refused(ran: Ran, *, exit_code: int = 1) -> dict[str, str]:
+    """The error of a command that was refused in JSON: nothing else was said."""
+    assert (ran.exit_code, ran.stdout) == (exit_code, ""), ran.stderr
+    lines = ran.stderr.splitlines()
+    assert len(lines) == 1, ran.stderr
+    error: dict[str, str] = json.loads(lines[0])["error"]
+    assert "\n" not in error["message"]
+    return error
+
+
+@pytest.mark.timeout(120)
+def test_ten_pods_at_once_make_one_schema(empty_database: str, tmp_path: Path) -> None:
+    pods = Pods(empty_database, tmp_path)
+    try:
+        for _ in range(PODS):
+            pods.launch()
+        for pod in pods.all:
+            pod.until_ready()
+        until_pods(empty_database, READY=PODS)
+        applied = sql(empty_database, "SELECT version FROM cortex.migration ORDER BY version")
+        assert [row["version"] for row in applied] == list(range(1, len(applied) + 1))
+        submit_many(empty_database, 300, "noop", {})
+        until_jobs(empty_database, "status = 'COMPLETED' AND attempt = 1", count=300)
+        assert len({pod.name for pod in pods.all}) == PODS
+        assert {pod.stop() for pod in pods.all} == {0}
+        until_pods(empty_database, STOPPED=PODS, READY=0, DEAD=0)
+    finally:
+        pods.close()
+
+
+def test_a_newer_schema_is_refused(database: str, tmp_path: Path) -> None:
+    sql(database, "INSERT INTO cortex.migration VALUES (9999, 'of the future', '')")
+    error = refused(run_cli(*UP, dsn=database, folder=tmp_path))
+    assert error["code"] == "schema"
+    assert "schema is at version 9999" in error["message"]
+    assert "upgrade Cortex" in error["hint"]
+    assert sql(database, "SELECT FROM cortex.pod") == []
+
+
+def test_an_edited_migration_is_refused(database: str, tmp_path: Path) -> None:
+    sql(database, "UPDATE cortex.migration SET digest = 'x' WHERE version = 1")
+    error = refused(run_cli(*UP, dsn=database, folder=tmp_path))
+    assert "migration 1 (spine) is not the one that was applied" in error["message"]
+
+
+def test_reading_an_empty_database_says_how_to_fill_it(empty_database: str, tmp_path: Path) -> None:
+    error = refused(run_cli("jobs", "ls", "--json", dsn=empty_database, folder=tmp_path))
+    assert "schema" in error["message"]
+    assert "cortex migrate" in error["hint"]
+
+
+SECRET = "hunter2"
+
+
+@pytest.mark.parametrize(
+    "dsn, told",
+    [
+        ("postgresql://ana:hunter2@127.0.0.1:1/cortex", "cannot reach the database at"),
+        ("postgresql://ana:hunter2@localhost:99999/cortex", "bad port"),
+        ("postgresql://ana:hunter2@no.such.host.invalid/cortex", "no.such.host.invalid"),
+        ("mysql://ana:hunter2@localhost/cortex", "not a Postgres address"),
+        ("host=localhost user=ana password=hunter2", "not a Postgres address"),
+        ("ana:hunter2@localhost/cortex", "not a Postgres address"),
+        ("postgresql://ana@127.0.0.1:1/cortex?password=hunter2", "cannot reach"),
+        ("postgresql:/ana:hunter2@localhost/cortex", ""),
+        ("postgresql://ana:hunter2@[::1/cortex", ""),
+        ("postgresql://ana:hunter2/x@localhost/cortex", ""),
+        ("postgresql://ana:hunter2#@localhost/cortex", ""),
+        ("postgresql://ana:hunter2@127.0.0.1:1/cortex?sslmode=wrong", ""),
+    ],
+)
+@pytest.mark.parametrize("command", [UP, ("jobs", "ls", "--json")], ids=["up", "ls"])
+def test_a_wrong_address_is_told_without_its_password(
+    command: tuple[str, ...], dsn: str, told: str, tmp_path: Path
+) -> None:
+    by_environment = run_cli(*command, dsn=dsn, folder=tmp_path)
+    error = refused(by_environment, exit_code=by_environment.exit_code)
+    assert by_environment.exit_code in {1, 2}
+    assert told in error["message"]
+    assert SECRET not in by_environment.stderr
+
+
+@pytest.mark.parametrize("more", [(), ("--debug",)], ids=["plain", "debug"])
+def test_a_password_on_the_command_line_is_shown_nowhere(
+    more: tuple[str, ...], tmp_path: Path
+) -> None:
+    dsn = f"postgresql://ana:{SECRET}@127.0.0.1:1/cortex"
+    ran = run_cli("jobs", "ls", "--dsn", dsn, *more, dsn=None, folder=tmp_path)
+    assert ran.exit_code == 1
+    assert "cannot reach the database at postgresql://ana:***@127.0.0.1:1/cortex" in ran.stderr
+    assert SECRET not in ran.stderr + ran.stdout
+
+
+def test_a_database_that_is_not_there_and_a_user_that_is_not_there(
+    database: str, tmp_path: Path
+) -> None:
+    absent = database.replace(database_of(database), "absent")
+    error = refused(run_cli(*UP, dsn=absent, folder=tmp_path), exit_code=3)
+    assert 'database "absent" does not exist' in error["message"]
+    stranger = database.replace("postgres@", f"stranger:{SECRET}@")
+    ran = run_cli(*UP, dsn=stranger, folder=tmp_path)
+    error = refused(ran, exit_code=4)
+    assert '"stranger"' in error["message"]
+    assert SECRET not in ran.stderr
+
+
+@pytest.mark.parametrize(
+    "name, value, told",
+    [
+        ("CORTEX_SLOTS", "0", "slots is 0, outside 1 to"),
+        ("CORTEX_SLOTS", "many", "many"),
+        ("CORTEX_ZOMBIE_S", "0.6", "less than two heartbeats"),
+        ("CORTEX_DRAIN_S", "nan", "drain_s"),
+        ("CORTEX_CLOSE_S", "-1", "close_s is -1"),
+    ],
+)
+def test_a_wrong_setting_is_refused_by_name(
+    database: str, tmp_path: Path, name: str, value: str, told: str
+) -> None:
+    ran = run_cli(*UP, dsn=database, folder=tmp_path, extra={name: value})
+    assert told in refused(ran, exit_code=2)["message"]
+
+
+@pytest.mark.parametrize(
+    "text, told",
+    [
+        ("import absent", "ModuleNotFoundError: No module named 'absent'"),
+        ("def (:", "invalid syntax"),
+        ("raise SystemExit(3)", "ends the process while it is imported"),
+        ("1 / 0", "ZeroDivisionError"),
+        (
+            "from cortex.durable.registry import job\n@job('x')\ndef f(ctx): ...",
+            "is not an async function",
+        ),
+    ],
+)
+def test_a_broken_app_is_refused_with_its_line(
+    database: str, tmp_path: Path, text: str, told: str
+) -> None:
+    file = tmp_path / "shop.py"
+    file.write_text(f"\n{text}\n")
+    ran = run_cli("up", "--json", "--app", str(file), dsn=database, folder=tmp_path)
+    message = refused(ran, exit_code=2)["message"]
+    assert told in message
+    assert "shop.py:" in message
+
+
+def test_a_job_that_no_pod_knows_waits(pods: Pods) -> None:
+    pods.start()
+    job_id = submit(pods.dsn, "from_another_app")
+    known = submit(pods.dsn, "noop")
+    until_jobs(pods.dsn, f"id = '{known}' AND status = 'COMPLETED'", count=1)
+    until_jobs(pods.dsn, f"id = '{job_id}' AND status = 'PENDING' AND attempt = 0", count=1)

@@ -1,0 +1,102 @@
+"""States, retries and limits of jobs: the figures of the specification."""
+
+from math import exp, isclose
+
+import attrs
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from cortex.domain.errors import CortexError, LeaseLost, UsageError
+from cortex.domain.job import TRANSITIONS, JobStatus
+from cortex.domain.policy import DEFAULT, LIMITS, POLICIES, JobPolicy, policy_for
+from cortex.domain.retry import worker_delay_s
+from tests.support.factories import a_claim
+
+TERMINAL = {JobStatus.COMPLETED, JobStatus.FAILED, JobStatus.CANCELLED}
+
+
+def test_three_states_are_terminal_and_no_way_leads_out_of_them() -> None:
+    assert {status for status in JobStatus if status.is_terminal} == TERMINAL
+    assert all(not TRANSITIONS[status] for status in TERMINAL)
+
+
+def test_every_state_has_its_row_and_nothing_returns_to_pending() -> None:
+    assert set(TRANSITIONS) == set(JobStatus)
+    assert all(JobStatus.PENDING not in after for after in TRANSITIONS.values())
+    assert all(before not in after for before, after in TRANSITIONS.items())
+
+
+def test_every_state_that_is_not_terminal_can_be_cancelled() -> None:
+    assert all(JobStatus.CANCELLED in TRANSITIONS[s] for s in set(JobStatus) - TERMINAL)
+
+
+def test_worker_delays_are_those_of_the_specification() -> None:
+    told = [2.7, 7.4, 20.1, 54.6, 148.4, 403.4, 1096.6, 2981, 8103, 22026]
+    delays = [worker_delay_s(n) for n in range(1, 11)]
+    assert [round(d, 1 if d < 2000 else 0) for d in delays] == told
+
+
+@given(st.integers(min_value=10, max_value=10**9))
+def test_worker_delays_stop_growing_after_ten(attempts_spent: int) -> None:
+    assert isclose(worker_delay_s(attempts_spent), exp(10))
+
+
+@pytest.mark.parametrize(
+    "job_type, worker_attempts, max_retries, timeout_s",
+    [
+        ("http_request", 5, 3, 600),
+        ("llm_generate", 3, 5, 3600),
+        ("run_agent", 3, 5, 3600),
+        ("execute_tool", 3, 3, 1200),
+        ("anything_else", 3, 3, 3600),
+    ],
+)
+def test_policies_are_those_of_the_specification(
+    job_type: str, worker_attempts: int, max_retries: int, timeout_s: int
+) -> None:
+    expected = JobPolicy(
+        worker_attempts=worker_attempts, max_retries=max_retries, timeout_s=timeout_s
+    )
+    assert policy_for(job_type) == expected
+
+
+@pytest.mark.parametrize("policy", [DEFAULT, *POLICIES.values()])
+def test_our_own_policies_are_within_the_limits(policy: JobPolicy) -> None:
+    policy.check("ours")
+
+
+@pytest.mark.parametrize("field, low, high", LIMITS)
+def test_a_policy_is_checked_at_both_ends_and_names_what_is_off(
+    field: str, low: int, high: int
+) -> None:
+    for fits in (low, high):
+        attrs.evolve(DEFAULT, **{field: fits}).check("mine")
+    for off in (low - 1, high + 1):
+        with pytest.raises(UsageError) as caught:
+            attrs.evolve(DEFAULT, **{field: off}).check("mine")
+        message = caught.value.message
+        assert all(part in message for part in ("'mine'", field, str(off), str(low), str(high)))
+
+
+def test_records_cannot_be_changed() -> None:
+    claim = a_claim()
+    with pytest.raises(attrs.exceptions.FrozenInstanceError):
+        claim.lease.attempt = 2  # type: ignore[misc]
+
+
+def test_a_lost_lease_is_not_swallowed_by_job_code() -> None:
+    assert not issubclass(LeaseLost, Exception)
+
+
+def test_error_codes_are_unique_and_a_hint_is_shown_with_the_message() -> None:
+    families: list[type[CortexError]] = [CortexError, *_below(CortexError)]
+    ours = [each for each in families if each.__module__ == CortexError.__module__]
+    assert len({each.code for each in ours}) == len(ours)
+    error = UsageError("this is off", hint="do that")
+    assert str(error) == error.message == "this is off"
+    assert error.__notes__ == ["hint: do that"]
+
+
+def _below(family: type[CortexError]) -> list[type[CortexError]]:
+    return [each for sub in family.__subclasses__() for each in (sub, *_below(sub))]

@@ -1,0 +1,292 @@
+"""What a handler does through its context: steps, model and tool calls, many of them at once."""
+
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+import attrs
+import pytest
+import trio
+
+from cortex.domain.errors import DivergedError, InvalidValueError, LeaseLost, TimedOutError
+from cortex.domain.job import StepDone
+from cortex.durable.context import Context
+from tests.support.factories import (
+    EchoModel,
+    EchoTools,
+    Record,
+    a_claim,
+    a_context,
+    services,
+)
+from tests.support.rows import new_id
+
+TURNS = 40  # the scheduler's order is chance: one run proves nothing
+
+
+async def double(number: int) -> int:
+    await trio.lowlevel.checkpoint()
+    return 2 * number
+
+
+async def wait_for_ever() -> None:
+    await trio.sleep_forever()
+
+
+async def fail(error: BaseException) -> None:
+    await trio.lowlevel.checkpoint()
+    raise error
+
+
+@attrs.frozen
+class Pair:
+    one: int
+    other: int
+
+
+async def swapped(pair: Pair) -> Pair:
+    return Pair(pair.other, pair.one)
+
+
+async def run_twice(handler: Callable[[Context], Awaitable[Any]], **lent: Any) -> list[Any]:
+    """The results of a first attempt and of one that replays it whole."""
+    record = Record()
+    first = await handler(a_context(record, **lent))
+    recorded = len(record.steps)
+    second = await handler(a_context(record, **lent))
+    assert len(record.steps) == recorded, "the second attempt recorded something"
+    return [first, second]
+
+
+async def test_a_step_runs_once_in_the_life_of_the_job() -> None:
+    ran: list[int] = []
+
+    async def work(number: int) -> int:
+        ran.append(number)
+        return number + 1
+
+    assert await run_twice(lambda ctx: ctx.step("a", work, 1)) == [2, 2]
+    assert ran == [1]
+
+
+async def test_values_come_back_as_plain_json_from_both() -> None:
+    results = await run_twice(lambda ctx: ctx.step("a", swapped, Pair(1, 2)))
+    assert results == [{"one": 2, "other": 1}] * 2
+
+
+async def test_a_changed_argument_or_function_diverges() -> None:
+    record = Record()
+    await a_context(record).step("a", double, 1)
+    with pytest.raises(DivergedError):
+        await a_context(record).step("a", double, 2)
+    with pytest.raises(DivergedError):
+        await a_context(record).step("a", swapped, 1)
+    with pytest.raises(DivergedError):
+        await a_context(record).step("a", double, number=1)
+
+
+async def test_an_input_that_is_no_json_is_refused_before_anything_runs() -> None:
+    with pytest.raises(InvalidValueError, match="input of step 'a'"):
+        _ = a_context().step("a", double, object())
+
+
+async def test_a_step_that_is_too_slow_is_ended_and_named(autojump_clock: object) -> None:
+    record = Record()
+    with pytest.raises(TimedOutError, match=r"step 'slow' took longer than 2\.5 seconds"):
+        await a_context(record).step("slow", trio.sleep_forever, timeout=2.5)
+    assert record.steps == []
+
+
+async def test_the_limit_of_a_step_is_not_that_of_its_commit(autojump_clock: object) -> None:
+    @attrs.define
+    class SlowRecord(Record):
+        async def record(self, operation: StepDone) -> None:
+            await trio.sleep(100)
+            await super().record(operation)
+
+    record = SlowRecord()
+    assert await a_context(record).step("a", double, 1, timeout=1) == 2
+    assert record.keys == ["a"]
+
+
+# --- model and tool calls
+
+
+async def test_a_model_is_asked_once_in_the_life_of_the_job() -> None:
+    model = EchoModel()
+    ask: Callable[[Context], Awaitable[Any]] = lambda ctx: ctx.llm(  # noqa: E731
+        "ask", model="m", messages=[{"role": "user", "content": "hello"}]
+    )
+    first, second = await run_twice(ask, models=model)
+    assert first == second
+    assert first.text == "hello"
+    assert len(model.asked) == 1
+
+
+async def test_a_changed_prompt_diverges() -> None:
+    record = Record()
+    await a_context(record).llm("ask", model="m", messages=[{"role": "user", "content": "a"}])
+    with pytest.raises(DivergedError, match="'ask'"):
+        await a_context(record).llm("ask", model="m", messages=[{"role": "user", "content": "b"}])
+
+
+async def test_usage_of_a_replayed_call_is_not_counted_twice() -> None:
+    record = Record()
+    ctx = a_context(record)
+    await ctx.llm("ask", model="m", messages=[{"role": "user", "content": "a"}])
+    assert ctx.usage.total_tokens == 11
+    again = a_context(record)  # the fake record keeps no usage
+    await again.llm("ask", model="m", messages=[{"role": "user", "content": "a"}])
+    assert again.usage.total_tokens == 0
+
+
+async def test_a_tool_is_called_once_with_an_id_of_its_own() -> None:
+    tools, claim = EchoTools(), a_claim()
+    record = Record()
+    for _ in range(2):
+        ctx = a_context(record, claim, tools=tools)
+        assert await ctx.tool("look", "eye", {"at": "it"}) == {"at": "it"}
+        assert await ctx.tool("look", "eye", {"at": "it"}) == {"at": "it"}
+    job_id = claim.lease.job_id
+    assert tools.called == [("eye", f"{job_id}/look"), ("eye", f"{job_id}/look#2")]
+
+
+async def test_a_tools_error_is_recorded_only_if_a_result_is_made_of_it() -> None:
+    record, tools = Record(), EchoTools(error=OSError("no route"))
+    with pytest.raises(OSError, match="no route"):
+        await a_context(record, tools=tools).tool("a", "t", {})
+    assert record.steps == []
+    told = await a_context(record, tools=tools).tool("a", "t", {}, on_error=repr)
+    assert told == "OSError('no route')"
+    assert record.keys == ["a"]
+
+
+# --- concurrency
+
+
+async def test_gather_returns_results_in_order() -> None:
+    ctx = a_context()
+    assert await ctx.gather(*(ctx.step("a", double, n) for n in range(20))) == [
+        2 * n for n in range(20)
+    ]
+    assert await ctx.gather() == []
+
+
+async def test_steps_of_one_name_replay_under_any_order_of_the_scheduler() -> None:
+    async def handler(ctx: Context) -> list[Any]:
+        return await ctx.gather(*(ctx.step("same", double, n) for n in range(8)))
+
+    for _ in range(TURNS):
+        first, second = await run_twice(handler)
+        assert first == second == [2 * n for n in range(8)]
+
+
+async def test_model_and_tool_calls_of_one_name_replay_too() -> None:
+    async def handler(ctx: Context) -> list[Any]:
+        asked = [
+            ctx.llm("same", model="m", messages=[{"role": "user", "content": str(n)}])
+            for n in range(5)
+        ]
+        called = [ctx.tool("same tool", "t", {"n": n}) for n in range(5)]
+        answers = await ctx.gather(*asked, *called)
+        return [answers[n].text for n in range(5)] + answers[5:]
+
+    expected = [str(n) for n in range(5)] + [{"n": n} for n in range(5)]
+    for _ in range(TURNS):
+        assert await run_twice(handler) == [expected, expected]
+
+
+async def test_a_record_of_some_of_the_concurrent_steps_is_completed() -> None:
+    """A pod died between two commits: the recorded ones are kept, the others run."""
+    for turn in range(TURNS):
+        record = Record()
+        ctx = a_context(record)
+        await ctx.gather(*(ctx.step("same", double, n) for n in range(8)))
+        record.steps = record.steps[: turn % 8]
+        again = a_context(record)
+        found = await again.gather(*(again.step("same", double, n) for n in range(8)))
+        assert found == [2 * n for n in range(8)]
+        assert [step.seq for step in record.steps] == list(range(1, 9))
+
+
+async def test_the_first_error_is_raised_as_it_is_and_ends_the_others(
+    autojump_clock: object,
+) -> None:
+    ended = trio.Event()
+
+    async def waits() -> None:
+        try:
+            await trio.sleep_forever()
+        finally:
+            ended.set()
+
+    ctx, error = a_context(), ValueError("first")
+    with pytest.raises(ValueError, match="first") as caught:
+        await ctx.gather(waits(), fail(error))
+    assert caught.value is error
+    assert ended.is_set()
+
+
+async def test_several_errors_at_once_come_as_a_group() -> None:
+    ready = trio.Event()
+
+    async def fails_when_ready(error: Exception) -> None:
+        await ready.wait()
+        raise error
+
+    async def let_go() -> None:
+        await trio.testing.wait_all_tasks_blocked()
+        ready.set()
+
+    with pytest.raises(ExceptionGroup) as caught:
+        await a_context().gather(
+            fails_when_ready(ValueError("a")), fails_when_ready(KeyError("b")), let_go()
+        )
+    assert {type(error) for error in caught.value.exceptions} == {ValueError, KeyError}
+
+
+async def test_a_lost_lease_ends_all_branches_past_job_code_that_swallows() -> None:
+    record = Record(refuse=LeaseLost("gone"))
+    ctx = a_context(record)
+
+    async def swallows() -> Any:
+        try:
+            return await ctx.step("a", double, 1)
+        except Exception:  # noqa: BLE001
+            return "swallowed"
+
+    with pytest.raises(LeaseLost):
+        await ctx.gather(swallows(), wait_for_ever())
+
+
+async def test_a_cancelled_gather_is_cancelled_and_nothing_else() -> None:
+    ctx = a_context()
+    with trio.CancelScope() as scope:
+        scope.cancel()
+        await ctx.gather(wait_for_ever(), wait_for_ever())
+    assert scope.cancelled_caught
+
+
+# --- what it says of itself
+
+
+async def test_a_context_knows_its_job() -> None:
+    claim = a_claim()
+    ctx = Context(claim, a_context()._journal, services(workspaces=Path("/w")))
+    assert (ctx.job_id, ctx.attempt) == (claim.lease.job_id, 1)
+    assert ctx.workspace == Path(f"/w/{claim.lease.job_id}")
+    assert await ctx.agent_spec() is None
+
+
+async def test_the_specification_is_that_of_the_version_at_submit() -> None:
+    asked: list[Any] = []
+
+    class Agents:
+        async def spec(self, agent_id: Any, version: int) -> dict[str, Any]:
+            asked.append((agent_id, version))
+            return {"model": "m"}
+
+    agent_id = new_id()
+    ctx = a_context(claim=a_claim(agent_id=agent_id, agent_version=3), agents=Agents())
+    assert await ctx.agent_spec() == {"model": "m"}
+    assert asked == [(agent_id, 3)]

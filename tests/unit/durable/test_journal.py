@@ -1,0 +1,185 @@
+"""The record of a job's steps: what is in it is never done again, and nothing else is in it."""
+
+from decimal import Decimal
+from typing import Any
+
+import attrs
+import orjson
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from cortex.domain.errors import DivergedError, InvalidValueError, LeaseLost, RejectedError
+from cortex.domain.job import StepKind
+from cortex.domain.usage import Usage
+from cortex.durable.journal import KEY_CHARS_MAX, Journal, Outcome
+from tests.support.factories import Record, a_lease, a_step
+
+DIGEST = b"the same input"
+
+
+def a_journal(record: Record) -> Journal:
+    """That of a new attempt, which finds what earlier ones recorded."""
+    return Journal(a_lease(), record, list(record.steps))
+
+
+async def once(journal: Journal, name: str, outcome: Outcome) -> Any:
+    async def run() -> Outcome:
+        return outcome
+
+    return await journal.once(StepKind.STEP, journal.key(name), digest=DIGEST, run=run)
+
+
+async def never() -> Outcome:
+    raise AssertionError("a recorded step was run again")
+
+
+async def replay(record: Record, name: str) -> Any:
+    journal = a_journal(record)
+    return await journal.once(StepKind.STEP, journal.key(name), digest=DIGEST, run=never)
+
+
+async def test_a_recorded_step_returns_its_output_and_is_not_run() -> None:
+    record = Record()
+    live = await once(a_journal(record), "a", Outcome(value={"n": (1, {2})}))
+    assert live == {"n": [1, [2]]}
+    assert await replay(record, "a") == live
+    assert record.keys == ["a"]
+
+
+async def test_keys_come_back_in_the_order_of_the_first_run_whatever_the_database_did() -> None:
+    record = Record()
+    value = {"long name": 1, "b": {"z": 1, "aa": 2}, "a": 3}
+    live = await once(a_journal(record), "a", Outcome(value=value))
+    # As jsonb keeps it: shorter keys first.
+    stored = '{"a": 3, "b": {"z": 1, "aa": 2}, "long name": 1}'
+    record.steps[0] = attrs.evolve(record.steps[0], output=stored)
+    assert orjson.dumps(await replay(record, "a")) == orjson.dumps(live)
+
+
+async def test_another_input_under_a_recorded_key_diverges_and_names_both() -> None:
+    record = Record([attrs.evolve(a_step("fetch"), digest=bytes.fromhex("aa" * 16))])
+    journal = a_journal(record)
+    with pytest.raises(DivergedError) as caught:
+        await journal.once(
+            StepKind.STEP, journal.key("fetch"), digest=bytes.fromhex("bb" * 16), run=never
+        )
+    message = caught.value.message
+    assert all(part in message for part in ("'fetch'", "aa" * 6, "bb" * 6)), message
+
+
+async def test_a_step_that_raises_is_not_recorded() -> None:
+    record = Record()
+    journal = a_journal(record)
+
+    async def fails() -> Outcome:
+        raise KeyError("gone")
+
+    with pytest.raises(KeyError, match="gone"):
+        await journal.once(StepKind.STEP, journal.key("a"), digest=DIGEST, run=fails)
+    assert record.steps == []
+    await once(journal, "b", Outcome(value=1))
+    assert [step.seq for step in record.steps] == [1]
+
+
+async def test_an_output_that_is_no_json_is_not_recorded_and_names_the_step() -> None:
+    record = Record()
+    with pytest.raises(InvalidValueError, match="output of step 'a'"):
+        await once(a_journal(record), "a", Outcome(value=object()))
+    assert record.steps == []
+
+
+async def test_a_lost_lease_passes_through_job_code_that_swallows_exceptions() -> None:
+    record = Record(refuse=LeaseLost("gone"))
+
+    async def job_code() -> Any:
+        try:
+            return await once(a_journal(record), "a", Outcome(value=1))
+        except Exception:  # noqa: BLE001
+            return "swallowed"
+
+    with pytest.raises(LeaseLost):
+        await job_code()
+    assert record.steps == []
+
+
+@pytest.mark.parametrize("refused_at", [0, 1, 2])
+async def test_a_refused_step_leaves_no_gap_and_no_cost(refused_at: int) -> None:
+    """Else the next attempt would number its steps over those that are there."""
+    record = Record()
+    journal = a_journal(record)
+    priced = Outcome(value=1, usage=Usage(input_tokens=5), cost_usd=Decimal("0.5"))
+    for number in range(3):
+        if number == refused_at:
+            record.refuse = RejectedError("no")
+            with pytest.raises(RejectedError):
+                await once(journal, f"{number}", priced)
+        else:
+            await once(journal, f"{number}", priced)
+    assert [step.seq for step in record.steps] == [1, 2]
+    assert (journal.usage.input_tokens, journal.cost_usd) == (10, Decimal("1.0"))
+    assert orjson.loads(record.heads[-1])["input_tokens"] == 10
+
+
+async def test_the_next_attempt_goes_on_where_the_record_ends() -> None:
+    record = Record([a_step("a", seq=1), a_step("b", seq=2)])
+    await once(a_journal(record), "c", Outcome(value=1))
+    assert [step.seq for step in record.steps] == [1, 2, 3]
+    with_gap = Record([a_step("a", seq=1), a_step("b", seq=3)])
+    await once(a_journal(with_gap), "c", Outcome(value=1))
+    assert [step.seq for step in with_gap.steps] == [1, 3, 4]
+
+
+async def test_usage_and_cost_count_all_attempts() -> None:
+    usage = Usage(input_tokens=10, output_tokens=2)
+    earlier = attrs.evolve(a_step("a"), usage=usage, cost_usd=Decimal("0.25"))
+    record = Record([earlier, a_step("free", seq=2)])
+    journal = a_journal(record)
+    assert (journal.usage, journal.cost_usd) == (usage, Decimal("0.25"))
+    await once(journal, "b", Outcome(value=1, usage=usage, cost_usd=Decimal("0.5")))
+    assert (journal.usage, journal.cost_usd) == (usage + usage, Decimal("0.75"))
+    assert orjson.loads(record.heads[-1]) == {
+        "seq": 3,
+        "kind": "step",
+        "key": "b",
+        "input_tokens": 20,
+        "output_tokens": 4,
+        "cost_usd": "0.75",
+    }
+
+
+async def test_a_head_without_model_calls_speaks_of_no_tokens() -> None:
+    record = Record()
+    await once(a_journal(record), "a", Outcome(value=1))
+    assert orjson.loads(record.heads[0]) == {"seq": 1, "kind": "step", "key": "a"}
+
+
+# --- keys
+
+
+NAMES = st.lists(st.sampled_from(["a", "b", "a#2", "a#3", "a#2#2", "b#2"]), max_size=12)
+
+
+@given(NAMES)
+def test_no_two_steps_share_a_key_even_if_a_name_looks_like_one(names: list[str]) -> None:
+    journal = a_journal(Record())
+    keys = [journal.key(name) for name in names]
+    assert len(set(keys)) == len(keys)
+    again = a_journal(Record())
+    assert [again.key(name) for name in names] == keys
+
+
+def test_a_name_used_again_is_numbered() -> None:
+    journal = a_journal(Record())
+    assert [journal.key(name) for name in "aaba"] == ["a", "a#2", "b", "a#3"]
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["", "x" * (KEY_CHARS_MAX + 1), "a\0b", "a\ud800b"],
+    ids=["empty", "long", "NUL", "half"],
+)
+def test_a_name_that_the_record_cannot_hold_is_refused_before_the_step_runs(name: str) -> None:
+    with pytest.raises(InvalidValueError, match="the name of a step"):
+        a_journal(Record()).key(name)
+    assert a_journal(Record()).key("x" * KEY_CHARS_MAX)

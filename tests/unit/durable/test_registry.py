@@ -1,0 +1,136 @@
+"""Job types: what a payload must look like, and what cannot be a job type."""
+
+from types import ModuleType
+from typing import Any
+
+import attrs
+import pytest
+
+from cortex.domain.errors import InvalidValueError, UsageError
+from cortex.domain.policy import JobPolicy
+from cortex.durable.registry import JobType, Registry, Retry, job
+
+
+@attrs.frozen
+class Target:
+    host: str
+    port: int = 80
+
+
+@job("fetch")
+async def fetch(
+    ctx: Any, urls: list[str], *, target: Target | None = None, retries: int = 2, extra: Any = None
+) -> object:
+    return urls, target, retries, extra
+
+
+def test_arguments_take_their_shapes_and_defaults_are_left_to_the_handler() -> None:
+    payload = '{"urls": ["a"], "target": {"host": "h"}, "extra": {"any": [1, null]}}'
+    assert fetch.arguments(payload) == {
+        "urls": ["a"],
+        "target": Target("h", 80),
+        "extra": {"any": [1, None]},
+    }
+
+
+@pytest.mark.parametrize(
+    "payload, names",
+    [
+        ("[]", ["'fetch'", "not a JSON object"]),
+        ("{}", ["'fetch'", "lacks urls"]),
+        ('{"urls": "http://one"}', ["payload.urls", "list", "str"]),
+        ('{"urls": ["a", 5]}', ["payload.urls[1]"]),
+        ('{"urls": [], "retries": "2"}', ["payload.retries", "int"]),
+        ('{"urls": [], "target": {"port": 1}}', ["payload.target.host", "missing"]),
+        ('{"urls": [], "target": {"host": "h", "prot": 1}}', ["payload.target", "prot"]),
+        ('{"urls": [], "target": "h:80"}', ["payload.target", "str"]),
+        ('{"urls": [], "other": 1}', ["'fetch'", "unknown key 'other'"]),
+    ],
+)
+def test_a_payload_that_does_not_fit_names_the_argument(payload: str, names: list[str]) -> None:
+    with pytest.raises(InvalidValueError) as caught:
+        fetch.arguments(payload)
+    assert all(name in caught.value.message for name in names), caught.value.message
+
+
+def test_a_misspelt_key_is_told_the_right_one() -> None:
+    with pytest.raises(InvalidValueError) as caught:
+        fetch.arguments('{"urls": [], "retires": 3}')
+    assert caught.value.hint == "did you mean 'retries'?"
+
+
+def test_the_context_is_no_argument_whatever_it_is_called() -> None:
+    with pytest.raises(InvalidValueError, match="unknown key 'ctx'"):
+        fetch.arguments('{"urls": [], "ctx": 1}')
+
+
+async def test_a_job_type_can_be_called_like_the_function_that_it_is() -> None:
+    assert await fetch(None, ["a"], retries=5) == (["a"], None, 5, None)
+
+
+def test_policy_is_what_is_asked_for_over_that_of_the_name() -> None:
+    @job("http_request", retry=Retry(max=0), timeout=30)
+    async def mine(ctx: Any) -> None: ...
+
+    assert mine.policy == JobPolicy(worker_attempts=5, max_retries=0, timeout_s=30)
+    assert fetch.policy == JobPolicy()
+
+
+@pytest.mark.parametrize(
+    "options, field",
+    [
+        ({"timeout": 0}, "timeout_s"),
+        ({"retry": Retry(max=101)}, "max_retries"),
+        ({"retry": Retry(worker_attempts=0)}, "worker_attempts"),
+    ],
+)
+def test_limits_are_checked_where_the_job_is_defined(options: dict[str, Any], field: str) -> None:
+    async def handler(ctx: Any) -> None: ...
+
+    with pytest.raises(UsageError, match=f"'mine'.*{field}"):
+        job("mine", **options)(handler)
+
+
+def not_async(ctx: Any) -> None: ...
+async def no_context() -> None: ...
+async def any_keywords(ctx: Any, **more: int) -> None: ...
+async def any_number(ctx: Any, *more: int) -> None: ...
+async def by_place_only(ctx: Any, given: int, /) -> None: ...
+
+
+@pytest.mark.parametrize(
+    "handler", [not_async, no_context, any_keywords, any_number, by_place_only]
+)
+def test_what_no_payload_could_call_is_no_job_type(handler: Any) -> None:
+    with pytest.raises(UsageError, match="job type 'odd'"):
+        job("odd")(handler)
+
+
+def test_a_registry_finds_by_name_and_suggests_the_nearest() -> None:
+    registry = Registry([fetch])
+    assert registry.get("fetch") is fetch
+    assert registry.names == ("fetch",)
+    assert registry.policies == {"fetch": fetch.policy}
+    with pytest.raises(UsageError) as caught:
+        registry.get("fecth")
+    assert caught.value.hint == "did you mean 'fetch'?"
+
+
+def test_one_name_is_one_job_type() -> None:
+    @job("fetch")
+    async def other(ctx: Any) -> None: ...
+
+    registry = Registry([fetch, fetch])  # the same one again is no second one
+    with pytest.raises(UsageError, match="'fetch' is defined twice"):
+        registry.add(other)
+    assert registry.get("fetch") is fetch
+
+
+def test_a_module_gives_its_job_types_and_nothing_else() -> None:
+    module = ModuleType("app")
+    module.fetch = module.alias = fetch  # type: ignore[attr-defined]
+    module.number = 5  # type: ignore[attr-defined]
+    registry = Registry()
+    registry.collect(module)
+    assert registry.names == ("fetch",)
+    assert isinstance(registry.get("fetch"), JobType)

@@ -1,0 +1,181 @@
+"""Settings: which source wins, and what a person is told about a wrong one."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import platformdirs
+import pytest
+
+from cortex.config import NAMES, Settings, load
+from cortex.domain.errors import UsageError
+
+
+@pytest.fixture
+def user_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Where the user's own configuration file would be."""
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "user"))
+    path = Path(platformdirs.user_config_dir("cortex")) / "config.toml"
+    assert path.is_relative_to(tmp_path)
+    path.parent.mkdir(parents=True)
+    return path
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Path:
+    """A working directory."""
+    folder = tmp_path / "project"
+    folder.mkdir()
+    return folder
+
+
+def load_in(
+    project: Path, environ: Mapping[str, str] | None = None, /, toml: str = "", **flags: Any
+) -> Settings:
+    (project / "cortex.toml").write_text(toml)
+    return load(flags, environ=environ or {}, cwd=project)
+
+
+def test_without_any_source_the_defaults_hold(user_file: Path, project: Path) -> None:
+    assert load({}, environ={}, cwd=project) == Settings()
+
+
+def test_flag_over_environment_over_project_over_user(user_file: Path, project: Path) -> None:
+    user_file.write_text("slots = 1\npoll_s = 2\nsweep_s = 3\nlook_s = 4")
+    toml = "slots = 11\npoll_s = 12\nsweep_s = 13"
+    environ = {"CORTEX_SLOTS": "21", "CORTEX_POLL_S": "22"}
+    settings = load_in(project, environ, toml=toml, slots=31)
+    assert settings.slots == 31
+    assert (settings.poll_s, settings.sweep_s, settings.look_s) == (22.0, 13.0, 4.0)
+    assert settings.heartbeat_s == Settings().heartbeat_s
+
+
+def test_a_flag_that_was_not_given_and_an_empty_variable_say_nothing(
+    user_file: Path, project: Path
+) -> None:
+    settings = load_in(project, {"CORTEX_SLOTS": "", "CORTEX_DSN": ""}, toml="slots=7", slots=None)
+    assert (settings.slots, settings.dsn) == (7, None)
+
+
+def test_every_setting_can_be_given_in_every_source(user_file: Path, project: Path) -> None:
+    for name in NAMES:
+        value: object = "x" if name in {"dsn", "data"} else 60
+        by_variable = load_in(project, {f"CORTEX_{name.upper()}": str(value)})
+        by_file = load_in(project, toml=f"{name} = {_toml(value)}")
+        by_flag = load_in(project, **{name: value})
+        assert by_variable == by_file == by_flag
+        assert getattr(by_flag, name) is not None
+
+
+@pytest.mark.parametrize("in_user_file", [True, False])
+def test_an_unknown_key_is_refused_with_its_file_and_a_suggestion(
+    user_file: Path, project: Path, in_user_file: bool
+) -> None:
+    path = user_file if in_user_file else project / "cortex.toml"
+    path.write_text("slot = 5")
+    with pytest.raises(UsageError, match="unknown setting 'slot'") as caught:
+        load({}, environ={}, cwd=project)
+    assert str(path) in caught.value.message
+    assert caught.value.hint == "did you mean 'slots'?"
+
+
+def test_a_key_like_no_other_is_told_what_there_is(user_file: Path, project: Path) -> None:
+    with pytest.raises(UsageError) as caught:
+        load_in(project, toml="xyzzy = 1")
+    assert caught.value.hint is not None
+    assert all(name in caught.value.hint for name in NAMES)
+
+
+WRONG: list[tuple[str, object]] = [
+    ("slots", "many"),
+    ("slots", 1.9),
+    ("slots", True),
+    ("slots", [5]),
+    ("slots", {"a": 1}),
+    ("slots", 0),
+    ("slots", 10_001),
+    ("slots", 10**400),
+    ("poll_s", "soon"),
+    ("poll_s", True),
+    ("poll_s", float("nan")),
+    ("poll_s", float("inf")),
+    ("poll_s", -1),
+    ("zombie_s", 0.4),
+    ("dsn", 5),
+    ("data", 5),
+]
+
+
+@pytest.mark.parametrize("name, value", WRONG, ids=lambda value: str(value)[:12])
+def test_a_wrong_value_in_a_file_names_file_setting_and_value(
+    user_file: Path, project: Path, name: str, value: object
+) -> None:
+    with pytest.raises(UsageError) as caught:
+        load_in(project, toml=f"{name} = {_toml(value)}")
+    assert str(project / "cortex.toml") in caught.value.message
+    assert f"setting {name} is" in caught.value.message
+
+
+@pytest.mark.parametrize(
+    "name, value",
+    [(n, v) for n, v in WRONG if type(v) in {str, int, float} and n[0] != "d"],
+    ids=str,
+)
+def test_a_wrong_value_in_the_environment_names_its_variable(
+    user_file: Path, project: Path, name: str, value: object
+) -> None:
+    variable = f"CORTEX_{name.upper()}"
+    with pytest.raises(UsageError, match=f"^{variable}: setting {name} is"):
+        load_in(project, {variable: str(value)})
+
+
+def test_a_wrong_flag_is_named_as_it_is_typed(user_file: Path, project: Path) -> None:
+    with pytest.raises(UsageError, match=r"^--poll-s: setting poll_s is 0, outside"):
+        load_in(project, poll_s=0)
+
+
+def test_the_address_is_in_no_message_and_no_repr(user_file: Path, project: Path) -> None:
+    with pytest.raises(UsageError) as caught:
+        load_in(project, toml='dsn = ["postgresql://u:hunter2@h/d"]')
+    assert "hunter2" not in caught.value.message
+    assert "hunter2" not in repr(Settings(dsn="postgresql://u:hunter2@h/d"))
+
+
+@pytest.mark.parametrize("content", [b"slots = ", b"\xff\xfe", b"slots = 1\nslots = 2"])
+def test_a_file_that_is_no_toml_is_named(user_file: Path, project: Path, content: bytes) -> None:
+    (project / "cortex.toml").write_bytes(content)
+    with pytest.raises(UsageError) as caught:
+        load({}, environ={}, cwd=project)
+    assert str(project / "cortex.toml") in caught.value.message
+
+
+def test_a_folder_in_the_place_of_the_file_is_named(user_file: Path, project: Path) -> None:
+    (project / "cortex.toml").mkdir()
+    with pytest.raises(UsageError, match=r"cortex\.toml"):
+        load({}, environ={}, cwd=project)
+
+
+def test_a_threshold_below_two_heartbeats_would_free_the_jobs_of_healthy_pods() -> None:
+    with pytest.raises(UsageError, match="zombie_s is 10, less than two heartbeats of 6"):
+        Settings(zombie_s=10, heartbeat_s=6)
+    assert Settings(zombie_s=10, heartbeat_s=5).fence_s == 6.0
+
+
+def test_the_fence_leaves_time_for_the_longest_effect_and_a_margin() -> None:
+    settings = Settings()
+    assert settings.fence_s == 180
+    assert settings.fence_s + 90 + 30 <= settings.zombie_s
+
+
+def _toml(value: object) -> str:
+    match value:
+        case bool():
+            return str(value).lower()
+        case list():
+            return f"[{', '.join(map(_toml, value))}]"
+        case dict():
+            return "{" + ", ".join(f"{key} = {_toml(item)}" for key, item in value.items()) + "}"
+        case str():
+            return f'"{value}"'
+        case _:
+            return str(value)
