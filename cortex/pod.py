@@ -93,6 +93,8 @@ class Ready:
     pod: str
     """Its name, for people."""
     job_types: tuple[str, ...]
+    nursery: trio.Nursery
+    """For what uses the port beside the pod: cancelled before the port is closed."""
 
 
 async def run_pod(
@@ -114,6 +116,7 @@ async def run_pod(
     async with open_port(profile, rng=chance.rng) as port:
         pod = _Pod(settings, port=port, parts=parts, chance=chance, shutdown=shutdown, log=log)
         await pod.run(on_ready)
+    pod.disarm()
     return log
 
 
@@ -161,6 +164,7 @@ class _Pod:
             rng=rng,
         )
         self._listener: Listener | None = None
+        self.disarm: Callable[[], None] = lambda: None
 
     async def run(self, on_ready: Callable[[Ready], None]) -> None:
         settings = self._settings
@@ -182,13 +186,20 @@ class _Pod:
                 await self._start_intake(intake, level)
                 _log.info("pod ready", pod=self._record.name, slots=settings.slots)
                 record = self._record
-                on_ready(Ready(port=self._port, pod=record.name, job_types=record.job_types))
+                on_ready(
+                    Ready(
+                        port=self._port,
+                        pod=record.name,
+                        job_types=record.job_types,
+                        nursery=liveness.level.nursery,
+                    )
+                )
                 if self._parts.preload is not None:
                     # Beside the wait: a signal does not wait for slow imports.
                     preload = partial(_in_thread, self._parts.preload)
                     intake.level.nursery.start_soon(preload, name="preload")
                 await self._shutdown.stop.wait()
-                deadman.arm(settings.drain_s + settings.close_s)
+                self.disarm = deadman.arm(settings.drain_s + settings.close_s)
             await self._drain()
 
     async def _start_intake(self, intake: Supervisor, level: Phase) -> None:

@@ -13,8 +13,9 @@ import click
 import orjson
 import trio
 
-from cortex.cli.facts import Cursor, snapshot
-from cortex.cli.follow import FactPrinter
+from cortex.cli.facts import Cursor, is_ending, snapshot
+from cortex.cli.follow import FactPrinter, status_line
+from cortex.cli.live_line import live_line
 from cortex.cli.logs import configure_logs
 from cortex.cli.options import Command, Options
 from cortex.cli.phrases import money, short_id, span
@@ -100,18 +101,16 @@ class _Demo:
             if self.is_scripted:
                 server = await stack.enter_async_context(serve_model(inspect))
                 base_url, api_key = server.base_url, "scripted"
-            nursery = await stack.enter_async_context(trio.open_nursery())
             exit_code = await serve(
                 self.settings,
                 lambda: self._parts(base_url, api_key),
-                on_ready=lambda ready: nursery.start_soon(self._follow, ready),
+                on_ready=lambda ready: ready.nursery.start_soon(self._follow, ready),
                 shutdown=self.shutdown,
             )
-            nursery.cancel_scope.cancel(reason="the pod has ended")
         return self._close(exit_code)
 
     def _parts(self, base_url: str | None, api_key: str | None) -> PodParts:
-        """An ordinary pod, but for its jobs: it runs the demo's only, and nobody else runs those."""
+        """An ordinary pod, but for its jobs: it runs the demo's, and nobody else does."""
         parts = standard_parts(
             app=None,
             workspaces=data_dir(self.settings) / "workspaces",
@@ -124,14 +123,17 @@ class _Demo:
         """Find or submit the job and show what happens to it; at its end stop the pod."""
         job_id = await self._job(ready.port)
         printer = FactPrinter(self.terminal)
-        cursor = Cursor()
-        while True:
-            seen = await ready.port(snapshot, job_id, cursor)
-            printer.print(seen.facts)
-            cursor = seen.cursor
-            if seen.is_over:
-                break
-            await trio.sleep(POLL_S)
+        seen = await ready.port(snapshot, job_id, Cursor())
+        with live_line(self.terminal, is_on=True) as live:
+            while True:
+                live.clear()
+                printer.print(fact for fact in seen.facts if not is_ending(fact))
+                if seen.is_over:
+                    break
+                live.show(status_line(seen.job, self.terminal))
+                await trio.sleep(POLL_S)
+                seen = await ready.port(snapshot, job_id, seen.cursor)
+        printer.print_ending({**seen.job, "result": None})
         self.ended = seen.job
         self.shutdown.request()
 

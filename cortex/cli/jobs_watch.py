@@ -2,7 +2,6 @@
 
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Final
 from uuid import UUID
 
@@ -11,12 +10,12 @@ import click
 from cortex.cli.facts import Cursor, Snapshot, document_of, is_ending, snapshot
 from cortex.cli.follow import FactPrinter, status_line
 from cortex.cli.job_words import JOB_COLUMNS
+from cortex.cli.live_line import live_line
 from cortex.cli.options import Command, Format, Options, Seconds
 from cortex.cli.output import Output
 from cortex.cli.phrases import short_id
 from cortex.cli.table import only_on_demand
 from cortex.cli.target import session
-from cortex.cli.terminal import Terminal
 from cortex.domain.errors import TimedOutError, UnavailableError, UsageError
 from cortex.domain.job import JobStatus
 from cortex.store import jobs
@@ -118,7 +117,7 @@ def looks(call: Session, job_id: UUID, *, output: Output) -> Iterator[Snapshot]:
 def _watch_lines(call: Session, job_id: UUID, *, output: Output, is_live: bool) -> Snapshot:
     terminal = output.terminal
     printer = FactPrinter(terminal)
-    with _live_line(terminal, is_on=is_live) as live:
+    with live_line(terminal, is_on=is_live) as live:
         for seen in looks(call, job_id, output=output):
             if seen.facts:
                 live.clear()
@@ -139,37 +138,6 @@ def _watch_documents(call: Session, job_id: UUID, *, output: Output) -> Snapshot
             output.json_line({"fact": "ended", **{name: seen.job[name] for name in kept}})
             return seen
     raise AssertionError("looks end with a job that is over")
-
-
-class _LiveLine:
-    """The last line of the terminal, written again and again."""
-
-    def __init__(self, terminal: Terminal, *, is_on: bool) -> None:
-        self._terminal = terminal
-        self._is_on = is_on and terminal.moves_cursor
-        self._is_shown = False
-
-    def show(self, line: str) -> None:
-        if self._is_on:
-            self._terminal.write(f"\r{line}\x1b[K", end="")
-            self._terminal.flush()
-            self._is_shown = True
-
-    def clear(self) -> None:
-        if self._is_shown:
-            self._terminal.write("\r\x1b[K", end="")
-            self._terminal.flush()
-            self._is_shown = False
-
-
-@contextmanager
-def _live_line(terminal: Terminal, *, is_on: bool) -> Iterator[_LiveLine]:
-    """Leave a clean terminal, however the watching ends."""
-    live = _LiveLine(terminal, is_on=is_on)
-    try:
-        yield live
-    finally:
-        live.clear()
 
 
 _SHOWN_AT_THE_END: Final = frozenset({"id", "status", "took_s", "cost_usd", "remark"})

@@ -35,7 +35,7 @@ def redact(dsn: str) -> str:
     parts = _split(dsn)
     if parts is None:
         return "***"
-    if not parts.scheme:
+    if not parts.scheme and not parts.netloc:
         return _SECRET_WORD.sub(r"\1***", dsn)
     user, at, address = parts.netloc.rpartition("@")
     name, colon, _ = user.partition(":")

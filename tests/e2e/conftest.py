@@ -1,14 +1,14 @@
 """Fixtures of the end-to-end tests: pods on a database of the test's own, and a scripted model."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
-from uuid import UUID
 
 import pytest
 
-from tests.support.pods import Pods, run_cli
-from tests.support.rows import new_id, submit
-from tests.support.scripted_model import MODEL, ScriptedModel, program, scripted_model
+from tests.support.pods import Pods
+from tests.support.rows import new_id
+from tests.support.scripted_agent import ScriptedAgent
+from tests.support.scripted_model import ScriptedModel, scripted_model
 
 
 @pytest.fixture
@@ -33,32 +33,6 @@ def model() -> Iterator[ScriptedModel]:
 
 
 @pytest.fixture
-def mark() -> str:
-    """What makes a conversation with the shared model one of this test's own."""
-    return f"test {new_id().hex[:12]}"
-
-
-@pytest.fixture
-def agent(pods: Pods, model: ScriptedModel, tmp_path: Path) -> Callable[..., None]:
-    """Applies the agent `tester` with the given tools; pods started later talk to the model."""
-    pods.environment |= model.environment
-
-    def apply(*tools: str) -> None:
-        file = tmp_path / "agent.yaml"
-        listed = ", ".join(tools)
-        file.write_text(f"name: tester\nmodel: {MODEL}\nsystem: You test.\ntools: [{listed}]\n")
-        ran = run_cli("agents", "apply", str(file), dsn=pods.dsn, folder=tmp_path)
-        assert ran.exit_code == 0, ran.stderr
-
-    return apply
-
-
-@pytest.fixture
-def submit_turns(pods: Pods, mark: str) -> Callable[..., UUID]:
-    """Submits a job of the agent that plays these turns; `label` tells its calls from others."""
-
-    def submit_one(*turns: dict[str, object], label: str = "") -> UUID:
-        prompt = program(*turns, mark=f"{mark}{label}")
-        return submit(pods.dsn, "run_agent", {"prompt": prompt}, agent="tester")
-
-    return submit_one
+def agent(pods: Pods, model: ScriptedModel, tmp_path: Path) -> ScriptedAgent:
+    """An agent of the test's own; apply it before its pods start."""
+    return ScriptedAgent(pods, model, f"test {new_id().hex[:12]}", tmp_path)

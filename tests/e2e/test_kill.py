@@ -2,7 +2,6 @@
 
 import os
 import signal
-from collections.abc import Callable
 from pathlib import Path
 from uuid import UUID
 
@@ -19,14 +18,9 @@ from tests.support.rows import (
     until_jobs,
     until_status,
 )
-from tests.support.scripted_model import ScriptedModel
+from tests.support.scripted_agent import ScriptedAgent
 
 TAKEN_OVER_WITHIN_S = 2.0
-
-
-def calls_by_turn(model: ScriptedModel, mark: str) -> list[tuple[int, str]]:
-    """(turn, outcome) of each call of the test's own conversation, in order."""
-    return [(each["turn"], each["outcome"]) for each in model.calls(mark)]
 
 
 def until_taken_over(dsn: str, job_id: UUID, *, by: str) -> None:
@@ -42,30 +36,22 @@ def until_taken_over(dsn: str, job_id: UUID, *, by: str) -> None:
 
 
 def test_a_kill_during_a_model_call_repeats_only_that_call(
-    pods: Pods,
-    model: ScriptedModel,
-    mark: str,
-    agent: Callable[..., None],
-    submit_turns: Callable[..., UUID],
-    gate: Path,
+    pods: Pods, agent: ScriptedAgent, gate: Path
 ) -> None:
+    agent.apply("wait_for")
     first = pods.start()
     gate.touch()
-    agent("wait_for")
-    job_id = submit_turns(
+    job_id = agent.submit(
         {"text": "one", "tools": [{"name": "wait_for", "input": {"gate": str(gate)}}]},
         {"text": "two, and never the end", "fault": "stall", "fault_after": 1, "times": 1},
     )
     second = pods.start()
-    eventually(
-        lambda: [each for each in model.calls(mark) if each["turn"] == 1 and each["chunk_count"]],
-        what="the second model call streams",
-    )
+    eventually(lambda: agent.is_streaming(turn=1), what="the second model call streams")
     assert job_row(pods.dsn, job_id)["pod"] == first.name
     first.kill()
     until_taken_over(pods.dsn, job_id, by=second.name)
     row = until_status(pods.dsn, job_id, "COMPLETED")
-    assert calls_by_turn(model, mark) == [(0, "answered"), (1, "disconnected"), (1, "answered")]
+    assert agent.calls() == [(0, "answered"), (1, "disconnected"), (1, "answered")]
     assert steps(pods.dsn, job_id) == [
         (1, 1, "model", "1 model"),
         (2, 1, "tool", "1 wait_for"),
@@ -77,18 +63,13 @@ def test_a_kill_during_a_model_call_repeats_only_that_call(
 
 
 def test_a_kill_during_the_tools_does_not_ask_the_model_again(
-    pods: Pods,
-    model: ScriptedModel,
-    mark: str,
-    agent: Callable[..., None],
-    submit_turns: Callable[..., UUID],
-    gate: Path,
+    pods: Pods, agent: ScriptedAgent, gate: Path
 ) -> None:
+    agent.apply("wait_for")
     first = pods.start()
     open_gate = gate.with_name("open")
     open_gate.touch()
-    agent("wait_for")
-    job_id = submit_turns(
+    job_id = agent.submit(
         {
             "tools": [
                 {"name": "wait_for", "input": {"gate": str(open_gate)}},
@@ -106,7 +87,7 @@ def test_a_kill_during_the_tools_does_not_ask_the_model_again(
     until_taken_over(pods.dsn, job_id, by=second.name)
     gate.touch()
     until_status(pods.dsn, job_id, "COMPLETED")
-    assert calls_by_turn(model, mark) == [(0, "answered"), (1, "answered")]
+    assert agent.calls() == [(0, "answered"), (1, "answered")]
     assert [(seq, attempt, kind) for seq, attempt, kind, _ in steps(pods.dsn, job_id)] == [
         (1, 1, "model"),
         (2, 1, "tool"),

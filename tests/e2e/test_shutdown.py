@@ -2,7 +2,6 @@
 
 import signal
 import time
-from collections.abc import Callable
 from pathlib import Path
 from uuid import UUID
 
@@ -23,7 +22,7 @@ from tests.support.rows import (
     until_job,
     until_status,
 )
-from tests.support.scripted_model import ScriptedModel
+from tests.support.scripted_agent import ScriptedAgent
 
 DRAINED, CUT_OFF = 0, 1
 DEADMAN_S = 2.0
@@ -105,21 +104,12 @@ def test_a_second_signal_hands_everything_back_at_once(
     assert_handed_back(pods.dsn, job_id, to=other)
 
 
-def test_a_model_call_is_cut_and_asked_again_elsewhere(
-    pods: Pods,
-    model: ScriptedModel,
-    mark: str,
-    agent: Callable[..., None],
-    submit_turns: Callable[..., UUID],
-) -> None:
+def test_a_model_call_is_cut_and_asked_again_elsewhere(pods: Pods, agent: ScriptedAgent) -> None:
     turn = {"text": "a long answer", "fault": "stall", "fault_after": 1, "times": 1}
+    agent.apply()
     leaving = pods.start(drain_s=0.2)
-    agent()
-    job_id = submit_turns(turn)
-    eventually(
-        lambda: [each for each in model.calls(mark) if each["chunk_count"]],
-        what="the model call streams",
-    )
+    job_id = agent.submit(turn)
+    eventually(lambda: agent.is_streaming(turn=0), what="the model call streams")
     other = pods.start()
     assert leaving.stop() == DRAINED
     assert until_status(pods.dsn, job_id, "COMPLETED")["pod"] == other.name
@@ -128,17 +118,13 @@ def test_a_model_call_is_cut_and_asked_again_elsewhere(
 
 
 def test_threads_and_children_that_hear_nothing_hold_nobody_up(
-    pods: Pods,
-    agent: Callable[..., None],
-    submit_turns: Callable[..., UUID],
-    gate: Path,
-    tmp_path: Path,
+    pods: Pods, agent: ScriptedAgent, gate: Path, tmp_path: Path
 ) -> None:
     pid_file = tmp_path / "child.pid"
     trap = f"trap '' TERM INT HUP; echo $$ > {pid_file}; while :; do sleep 0.1; done"
+    agent.apply("wait_in_thread", "run_command")
     leaving = pods.start(drain_s=0.2, close_s=8)
-    agent("wait_in_thread", "run_command")
-    job_id = submit_turns(
+    job_id = agent.submit(
         {
             "tools": [
                 {"name": "wait_in_thread", "input": {"gate": str(gate)}},

@@ -30,7 +30,8 @@ FILL = """
     INSERT INTO cortex_worker.task (id, task, job_id, state, max_attempts, attempt, attempts_spent,
                                     locked_by, run_at, queue_name)
     SELECT n, 'work', lpad(to_hex(n), 32, '0')::uuid,
-           (ARRAY['LOCKED', 'QUEUED', 'LATER', 'READY', 'READY'])[1 + n % 5]::cortex_worker.task_state,
+           (ARRAY['LOCKED', 'QUEUED', 'LATER', 'READY', 'READY'])[1 + n % 5]
+               ::cortex_worker.task_state,
            3, CASE WHEN n % 5 = 0 THEN 1 ELSE 0 END, CASE WHEN n % 5 = 0 THEN 1 ELSE 0 END,
            CASE WHEN n % 5 = 0 THEN lpad(to_hex(n / 5 % 100), 32, '0')::uuid END,
            now() + CASE WHEN n % 5 = 2 AND n % 1000 > 2 THEN 1 ELSE -1 END * interval '1 hour',

@@ -62,7 +62,8 @@ def test_every_setting_can_be_given_in_every_source(user_file: Path, project: Pa
         value: object = "x" if name in {"dsn", "data"} else 60
         by_variable = load_in(project, {f"CORTEX_{name.upper()}": str(value)})
         by_file = load_in(project, toml=f"{name} = {_toml(value)}")
-        by_flag = load_in(project, **{name: value})
+        flags: dict[str, Any] = {name: value}
+        by_flag = load_in(project, **flags)
         assert by_variable == by_file == by_flag
         assert getattr(by_flag, name) is not None
 

@@ -29,7 +29,7 @@ class _None:
 
     async def call(
         self,
-        ctx: Context,
+        ctx: Context,  # noqa: ARG002 -- the protocol's
         name: str,
         arguments: Mapping[str, Any],
         *,
@@ -51,7 +51,7 @@ def measure(
     fill: Callable[[Port], Awaitable[None]],
     work: Callable[[Port], Awaitable[T]],
 ) -> T:
-    """Fill the database, start a pod on it, run `work` once it is ready, return what that returns."""
+    """Fill the database, start a pod on it, return what `work` on the ready pod returns."""
     return trio.run(_measure, dsn, settings, fill, work)
 
 
@@ -75,13 +75,12 @@ async def _measure(
         results.append(await work(port))
         shutdown.request()
 
-    async with trio.open_nursery() as nursery:
-        await run_pod(
-            settings,
-            dsn=dsn,
-            parts=parts,
-            chance=chance,
-            shutdown=shutdown,
-            on_ready=lambda ready: nursery.start_soon(run, ready.port),
-        )
+    await run_pod(
+        settings,
+        dsn=dsn,
+        parts=parts,
+        chance=chance,
+        shutdown=shutdown,
+        on_ready=lambda ready: ready.nursery.start_soon(run, ready.port),
+    )
     return results[0]

@@ -1,0 +1,186 @@
+"""Addresses: what people and the process list may see of them."""
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+from urllib.parse import quote
+
+import pytest
+from hypothesis import assume, given
+from hypothesis import strategies as st
+
+from cortex.domain.errors import CortexError, UsageError
+from cortex.store.database import Profile
+from cortex.store.dsn import check, has_password, redact
+from tests.support.postgres import run_asyncio
+
+ROOT = Path(__file__).parent.parent.parent
+SECRET = "hunter2-secret"
+# All that means something in an address, and enough of everything else.
+ODD = st.text(st.sampled_from("ab1@:/?#[]%&=+ ';,\\\"\t\n℀é") | st.characters(codec="utf-8"))
+SHAPES = [
+    "postgresql://user:{}@host:5432/db",
+    "postgres://user:{}@host/db?sslmode=require",
+    "postgresql://user:{}@/db?host=/tmp/socket",
+    "postgresql://user:{}@one:1,two:2/db",
+    "postgresql://:{}@host/db",
+    "postgresql://user:{}@[::1]:5432/db",
+    "user:{}@host/db",
+    "//user:{}@host/db",
+]
+PARAMETERS = [
+    "postgresql://host/db?password={}",
+    "postgresql://user@host/db?sslmode=require&sslpassword={}&x=1",
+    "postgresql://host/db?pass%77ord={}",
+    "postgresql://host/db?PASSWORD={}",
+    "postgresql:///db?passfile={}",
+]
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+@given(before=ODD, after=ODD)
+def test_a_password_never_shows_even_if_it_was_not_quoted(
+    shape: str, before: str, after: str
+) -> None:
+    dsn = shape.format(f"{before}{SECRET}{after}")
+    assert SECRET not in redact(dsn)
+    assert SECRET not in repr(Profile(dsn=dsn))
+    assert has_password(dsn)
+
+
+@pytest.mark.parametrize("shape", SHAPES[:6])
+@given(password=ODD)
+def test_no_part_of_a_password_shows(shape: str, password: str) -> None:
+    for written in (password, quote(password, safe="")):
+        parts = [part for part in re.split(r"\W", password) if len(part) > 3]
+        assume(not any(part in shape for part in parts))
+        shown = redact(shape.format(written))
+        assert not any(part in shown for part in parts)
+
+
+@pytest.mark.parametrize("shape", PARAMETERS)
+@given(password=ODD)
+def test_a_password_among_the_parameters_does_not_show(shape: str, password: str) -> None:
+    dsn = shape.format(quote(f"{SECRET}{password}", safe=""))
+    assert SECRET not in redact(dsn)
+    assert has_password(dsn)
+
+
+@pytest.mark.parametrize(
+    "written", ["={}", "='{}'", "='a b{}'", r"='a\' b{}'", "='never closed {}", " = {}"]
+)
+def test_an_address_of_words_does_not_show_it_either(written: str) -> None:
+    dsn = f"host=h password{written.format(SECRET)}"
+    assert SECRET not in redact(dsn)
+    assert redact(dsn).startswith("host=h password")
+    assert has_password(dsn)
+
+
+@pytest.mark.parametrize(
+    "dsn, shown",
+    [
+        ("postgresql://me:x@h:5432/d", "postgresql://me:***@h:5432/d"),
+        ("postgresql://me@h/d", "postgresql://me@h/d"),
+        ("postgresql://h/d?sslmode=require", "postgresql://h/d?sslmode=require"),
+        ("postgresql://me@/d?host=/var/run", "postgresql://me@/d?host=/var/run"),
+        ("localhost:5432/d", "localhost:5432/d"),
+        ("host=h dbname=d", "host=h dbname=d"),
+    ],
+)
+def test_all_else_shows(dsn: str, shown: str) -> None:
+    assert redact(dsn) == shown
+    assert has_password(dsn) == ("***" in shown)
+
+
+@pytest.mark.parametrize(
+    "dsn",
+    [
+        "",
+        "mysql://h/d",
+        "localhost",
+        f"host=h password={SECRET}",
+        f"postgresql://u:{SECRET}/x@h/d",
+        f"postgresql://u:{SECRET}#x@h/d",
+        f"postgresql://u:[{SECRET}@h/d",
+        f"postgresql://u:{SECRET}@h:port/d",
+        f"postgresql://u:{SECRET}@h:99999/d",
+    ],
+)
+def test_what_is_no_address_is_refused_by_its_source(dsn: str) -> None:
+    with pytest.raises(UsageError) as caught:
+        check(dsn, source="CORTEX_DSN")
+    assert caught.value.message.startswith("CORTEX_DSN ")
+    assert SECRET not in f"{caught.value.message}{caught.value.hint}"
+
+
+def test_an_address_is_returned_as_it_is() -> None:
+    assert check("postgres://u:p@h/d", source="x") == "postgres://u:p@h/d"
+
+
+@pytest.mark.parametrize(
+    "dsn",
+    [
+        f"postgresql://u:{SECRET}@127.0.0.1:1/d",
+        f"postgresql://u:{SECRET}/x@127.0.0.1:1/d",
+        f"postgresql://u:x@{SECRET}@127.0.0.1:1/d",
+        f"postgresql://u:x@{SECRET}:y@127.0.0.1/d",
+        f"postgresql://u:[{SECRET}@127.0.0.1:1/d",
+        f"postgresql://u:a@[{SECRET}@127.0.0.1:1/d",
+        f"postgresql://u:{SECRET}@127.0.0.1:1/d?sslmode=what",
+        f"postgresql://127.0.0.1:1/d?password={SECRET}&port=x",
+        f"postgresql://u:{SECRET}@/d?host=/no/such/folder",
+    ],
+)
+def test_connecting_fails_for_people_and_without_the_password(dsn: str) -> None:
+    with pytest.raises(CortexError) as caught:
+        run_asyncio(Profile(dsn=dsn).connect)
+    shown = f"{caught.value!r} {caught.value.message} {caught.value.hint}"
+    assert SECRET not in shown, shown
+
+
+@pytest.mark.skipif(not Path("/proc/self/cmdline").exists(), reason="no process list to read")
+@pytest.mark.parametrize(
+    "arguments, kept, moved",
+    [
+        (["jobs", "--dsn", "{secret}", "ls"], ["jobs", "ls"], True),
+        (["jobs", "--dsn={secret}", "ls"], ["jobs", "ls"], True),
+        (["--dsn", "{bad}", "ls"], ["ls"], True),
+        (["--dsn", "{open}", "ls"], ["--dsn", "{open}", "ls"], False),
+        (["--dsn={open}", "ls"], ["--dsn={open}", "ls"], False),
+        (["ls", "--dsn"], ["ls", "--dsn"], False),
+        (["ls"], ["ls"], False),
+    ],
+)
+def test_a_password_leaves_the_process_list(
+    tmp_path: Path, arguments: list[str], kept: list[str], moved: bool
+) -> None:
+    """A program of its own stands for ours and says what others can read of it."""
+    secrets = {
+        "secret": f"postgresql://u:{SECRET}@h/d",
+        "bad": f"postgresql://u:{SECRET}#@h/d",
+        "open": "postgresql://u@h/d",
+    }
+    (tmp_path / "cortex").mkdir()
+    (tmp_path / "cortex" / "__main__.py").write_text(
+        "import os\n"
+        "print(open('/proc/self/cmdline').read().split('\\0')[3:-1])\n"
+        "print(os.environ.get('CORTEX_DSN'))\n"
+    )
+    starter = (
+        f"import sys; sys.path.insert(0, {str(ROOT)!r})\n"
+        "from cortex.store.dsn import hide_from_process_list\n"
+        "hide_from_process_list(sys.argv[1:])\n"
+        "print(sys.argv[1:]); print(None)"
+    )
+    said = subprocess.run(
+        [sys.executable, "-c", starter, *(word.format(**secrets) for word in arguments)],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=True,
+    ).stdout.splitlines()
+    assert said[0] == str([word.format(**secrets) for word in kept])
+    assert (SECRET in said[1]) == moved
+    if moved:
+        assert said[1] in secrets.values()
