@@ -36,7 +36,6 @@ from cortex.domain.errors import CortexError, UsageError
 from cortex.durable.context import Models, Services, Tools
 from cortex.durable.registry import Registry
 from cortex.jobs import builtin_registry
-from cortex.services import deadman
 from cortex.services.agent_specs import AgentSpecCache
 from cortex.services.committer import Committer
 from cortex.services.control import Control
@@ -116,7 +115,6 @@ async def run_pod(
     async with open_port(profile, rng=chance.rng) as port:
         pod = _Pod(settings, port=port, parts=parts, chance=chance, shutdown=shutdown, log=log)
         await pod.run(on_ready)
-    pod.disarm()
     return log
 
 
@@ -164,7 +162,6 @@ class _Pod:
             rng=rng,
         )
         self._listener: Listener | None = None
-        self.disarm: Callable[[], None] = lambda: None
 
     async def run(self, on_ready: Callable[[Ready], None]) -> None:
         settings = self._settings
@@ -199,7 +196,6 @@ class _Pod:
                     preload = partial(_in_thread, self._parts.preload)
                     intake.level.nursery.start_soon(preload, name="preload")
                 await self._shutdown.stop.wait()
-                self.disarm = deadman.arm(settings.drain_s + settings.close_s)
             await self._drain()
 
     async def _start_intake(self, intake: Supervisor, level: Phase) -> None:

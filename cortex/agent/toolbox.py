@@ -41,7 +41,7 @@ class Toolbox:
         call_id: str,
         folder: Path | None,
     ) -> Any:
-        """Return the tool's result as plain JSON. Raises `UsageError` for a tool it does not have."""
+        """Return the tool's result as plain JSON; `UsageError` for a tool it does not have."""
         tool = self._tool(name)
         workspace = await trio.to_thread.run_sync(_made, ctx.workspace)
         context = ToolContext(

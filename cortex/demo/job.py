@@ -3,6 +3,8 @@
 from pathlib import Path
 from typing import Final
 
+import trio
+
 from cortex.agent import loop
 from cortex.agent.spec import AgentSpec
 from cortex.domain.errors import UsageError
@@ -44,7 +46,7 @@ async def demo(ctx: Context, folder: str, model: str) -> loop.AgentResult:
     stored = await ctx.agent_spec()
     if stored is None:
         raise UsageError(f"a demo job for {model!r} needs the agent {AGENT!r}")
-    path = Path(folder)
-    if not path.is_dir():
+    if not await trio.Path(folder).is_dir():
         raise UsageError(f"folder {folder!r} is not there any more")
-    return await loop.run_agent(ctx, AgentSpec.from_json(stored), prompt=PROMPT, folder=path)
+    spec = AgentSpec.from_json(stored)
+    return await loop.run_agent(ctx, spec, prompt=PROMPT, folder=Path(folder))

@@ -6,7 +6,6 @@ A thread, not a trio task: what it guards against is a loop that does not turn a
 import _thread
 import os
 import threading
-from collections.abc import Callable
 from typing import Final
 
 EXIT_CODE: Final = 1
@@ -14,21 +13,18 @@ SLACK_S: Final = 2.0
 """What the shutdown gets beyond the sum of its own deadlines."""
 
 
-def arm(after_s: float, *, exit_code: int = EXIT_CODE) -> Callable[[], None]:
-    """End the process hard `SLACK_S` after so many seconds, unless what it returns is called.
+def arm(after_s: float, *, exit_code: int = EXIT_CODE) -> None:
+    """End the process hard `SLACK_S` after so many seconds, if it still runs then.
 
     Safe at any moment, in a signal handler too: what was not committed is taken over by another
     pod.
     """
-    disarmed = threading.Event()
 
     def strike() -> None:
-        if disarmed.wait(after_s + SLACK_S):
-            return
+        threading.Event().wait(after_s + SLACK_S)
         told = f"cortex: shutdown took longer than {after_s + SLACK_S:g} s: exiting hard\n"
         os.write(2, told.encode())
         os._exit(exit_code)
 
     # Not threading.Thread: its locks may be held by what the signal has interrupted.
     _thread.start_new_thread(strike, ())
-    return disarmed.set

@@ -33,11 +33,19 @@ def as_runtime(dsn: str) -> str:
     return f"{dsn}&role=cortex_runtime"
 
 
-def submit(dsn: str, type_: str, payload: dict[str, Any] | None = None, **named: object) -> UUID:
+def submit(
+    dsn: str,
+    type_: str,
+    payload: dict[str, Any] | None = None,
+    *,
+    json_text: str | None = None,
+    **named: object,
+) -> UUID:
     """Submit a job as any program would, by plain SQL; `named`: arguments of cortex.submit_job."""
+    text = json.dumps(payload or {}) if json_text is None else json_text
     given = "".join(f", {name} => ${number}" for number, name in enumerate(named, 3))
     query = f"SELECT cortex.submit_job($1, $2::jsonb{given}) AS id"
-    job_id: UUID = sql(dsn, query, type_, json.dumps(payload or {}), *named.values())[0]["id"]
+    job_id: UUID = sql(dsn, query, type_, text, *named.values())[0]["id"]
     return job_id
 
 

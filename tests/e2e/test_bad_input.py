@@ -1,0 +1,168 @@
+"""What cannot be submitted is refused in one line; what is bad inside a job ends only that job."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.e2e.test_start import refused
+from tests.support.pods import APP, Pods, run_cli
+from tests.support.rows import (
+    assert_one_truth,
+    attempts,
+    job_count,
+    job_row,
+    move_clock,
+    submit,
+    until_job,
+    until_jobs,
+    until_status,
+)
+
+SUBMIT = ("jobs", "submit", "--json", "--app", APP)
+
+
+def deep(levels: int) -> str:
+    return '{"x": ' + "[" * levels + "]" * levels + "}"
+
+
+# --- at the door
+
+
+@pytest.mark.parametrize(
+    "payload, told",
+    [
+        (b'{"how": "a\\u0000b"}', "NUL character"),
+        (b'{"how": NaN}', "payload is not JSON"),
+        (b'{"how": "\\ud800"}', "payload"),
+        (b'{"how": "\xff"}', "payload is not JSON"),
+        (b'{"how": 1e999}', "payload"),
+        (b"{", "payload is not JSON"),
+        (b"", "payload"),
+        (b"[1]", "must be a JSON object, not list"),
+        (deep(100).encode(), "deeper than 64 levels"),
+        (deep(100_000).encode(), "payload is not JSON"),
+        (b'{"how": "%s"}' % (b"x" * 10_000_000), "more than 262,144"),
+        (b"{}", "lacks how"),
+        (b'{"haw": "raise"}', "unknown key 'haw'"),
+        (b'{"how": 3}', "how"),
+    ],
+    ids=lambda value: repr(value)[:24],
+)
+def test_a_payload_that_cannot_be_run_is_refused(
+    database: str, tmp_path: Path, payload: bytes, told: str
+) -> None:
+    command = (*SUBMIT, "misbehave", "--payload", "-")
+    ran = run_cli(*command, dsn=database, folder=tmp_path, stdin=payload)
+    error = refused(ran, exit_code=2)
+    assert told in error["message"]
+    assert len(error["message"]) < 300
+    assert job_count(database, "true") == 0
+
+
+def test_an_unknown_type_and_an_unknown_agent_are_refused(database: str, tmp_path: Path) -> None:
+    ran = run_cli(*SUBMIT, "misbehav", dsn=database, folder=tmp_path)
+    error = refused(ran, exit_code=2)
+    assert error["message"] == "unknown job type 'misbehav'"
+    assert "'misbehave'" in error["hint"]
+    ran = run_cli(*SUBMIT, "noop", "--agent", "nobody", dsn=database, folder=tmp_path)
+    assert "nobody" in refused(ran, exit_code=3)["message"]
+    assert job_count(database, "true") == 0
+
+
+def test_a_good_one_is_submitted_waited_for_and_shown(pods: Pods, tmp_path: Path) -> None:
+    pods.start()
+    ran = run_cli(*SUBMIT, "noop", "--wait", dsn=pods.dsn, folder=tmp_path)
+    assert ran.exit_code == 0, ran.stderr
+    assert '"COMPLETED"' in ran.stdout
+
+
+# --- inside a pod
+
+
+FAILS_AFTER_RETRIES = {
+    "raise": "RuntimeError: broken in attempt 2 with a second line",
+    "raise_hostile": "RuntimeError: nul \N{REPLACEMENT CHARACTER} half ? escape \x1b[31m",
+    "raise_group": "KeyError: 'one'",
+    "exit": "SystemExit: 3",
+}
+FAILS_AT_ONCE = {
+    "nan": "result of job type 'misbehave' holds nan, which JSON does not have",
+    "nan_in_a_step": "output of step 'nan' holds nan, which JSON does not have",
+    "deep": "result of job type 'misbehave' is nested deeper than 64 levels",
+    "huge": "result of job type 'misbehave' is 50,000,002 bytes of JSON, more than 4,194,304",
+    "strange": "result of job type 'misbehave' is not JSON: object",
+    "bytes": "result of job type 'misbehave' is not JSON: bytes",
+}
+IS_MADE_VISIBLE: dict[str, Any] = {
+    "nul": {"x\N{REPLACEMENT CHARACTER}": "a\N{REPLACEMENT CHARACTER}b"},
+    "surrogate": "half ? pair",
+}
+
+
+def test_bad_handlers_end_their_own_job_only(pods: Pods, tmp_path: Path) -> None:
+    pod = pods.start()
+    ids = {
+        how: submit(pods.dsn, "misbehave", {"how": how})
+        for how in (*FAILS_AFTER_RETRIES, *FAILS_AT_ONCE, *IS_MADE_VISIBLE)
+    }
+    for how, told in FAILS_AT_ONCE.items():
+        row = until_status(pods.dsn, ids[how], "FAILED", "COMPLETED")
+        assert row["status"] == "FAILED", how
+        assert row["error_message"].startswith(told), how
+        assert (row["attempt"], row["task_state"]) == (1, None), how
+    for how, result in IS_MADE_VISIBLE.items():
+        assert until_status(pods.dsn, ids[how], "COMPLETED")["result"] == result
+
+    for how in FAILS_AFTER_RETRIES:
+        row = until_job(pods.dsn, ids[how], lambda row: row["task_state"] == "LATER", "to retry")
+        assert (row["status"], row["attempts_spent"], row["pod_id"]) == ("RUNNING", 1, None), how
+        assert 1.0 < (row["task_run_at"] - row["updated_at"]).total_seconds() < 3.0
+    move_clock(pods.dsn, 5)
+    for how, told in FAILS_AFTER_RETRIES.items():
+        row = until_status(pods.dsn, ids[how], "FAILED")
+        assert (row["error_message"], row["attempt"]) == (told, 2)
+        assert attempts(pods.dsn, ids[how]) == [(1, "failed")]
+
+    last = submit(pods.dsn, "noop")
+    until_status(pods.dsn, last, "COMPLETED")
+    assert pod.is_alive
+    assert_one_truth(pods.dsn)
+    shown = run_cli("jobs", "show", str(ids["raise_hostile"]), dsn=pods.dsn, folder=tmp_path)
+    assert shown.exit_code == 0
+    assert "\x1b" not in shown.stdout
+    assert "U+001B" in shown.stdout
+
+
+def test_payloads_that_came_past_the_door_fail_their_job_only(pods: Pods) -> None:
+    """By plain SQL anything that Postgres holds as JSON can be submitted."""
+    pod = pods.start()
+    bad = {
+        deep(5_000): "payload",
+        '{"haw": 1}': "payload of 'misbehave' lacks how",
+        '{"how": 1, "more": 2}': "unknown key 'more'",
+        '{"how": {"x": 1}}': "payload.how",
+        "[1]": "payload of 'misbehave' is not a JSON object",
+        '"text"': "payload of 'misbehave' is not a JSON object",
+        "null": "payload of 'misbehave' is not a JSON object",
+        '{"how": 1e400}': "payload",
+        '{"how": "no such misdeed"}': "KeyError",
+    }
+    ids = {text: submit(pods.dsn, "misbehave", json_text=text) for text in bad}
+    until_jobs(pods.dsn, "status = 'FAILED' OR heartbeat_at IS NULL", count=len(bad))
+    move_clock(pods.dsn, 5)
+    for text, told in bad.items():
+        row = until_status(pods.dsn, ids[text], "FAILED")
+        assert told in row["error_message"], text[:40]
+    last = submit(pods.dsn, "noop")
+    until_status(pods.dsn, last, "COMPLETED")
+    assert pod.is_alive
+    assert_one_truth(pods.dsn)
+
+
+def test_a_job_of_a_type_that_its_pod_does_not_know_any_more_is_not_taken(pods: Pods) -> None:
+    pods.start()
+    strange = submit(pods.dsn, "gone")
+    until_status(pods.dsn, submit(pods.dsn, "noop"), "COMPLETED")
+    assert json.loads(json.dumps(job_row(pods.dsn, strange)["status"])) == "PENDING"
