@@ -181,7 +181,9 @@ _PLAIN: Final = frozenset({str, int, bool, type(None)})
 def _unstructure(value: Any, what: str) -> Any:
     try:
         return converter.unstructure(value)
-    except (RecursionError, TypeError, ValueError) as error:
+    except RecursionError as error:
+        raise InvalidValueError(f"{what} is nested deeper than {DEPTH_MAX} levels") from error
+    except (TypeError, ValueError) as error:
         raise InvalidValueError(f"{what} is not JSON: {error}") from error
 
 

@@ -45,7 +45,11 @@ class JobType:
 
         Raises `InvalidValueError` naming the argument that is missing, unknown or of another type.
         """
-        given = decode(payload)
+        try:
+            given = decode(payload)
+        except ValueError as error:
+            # Postgres holds deeper JSON and larger numbers than can be read.
+            raise InvalidValueError(f"payload of {self.name!r} cannot be read: {error}") from error
         if not isinstance(given, dict):
             raise InvalidValueError(f"payload of {self.name!r} is not a JSON object")
         if missing := sorted(self.required - given.keys()):

@@ -9,7 +9,6 @@ Trio code crosses over by `cortex.store.bridge`; the command line by `cortex.sto
 import asyncio
 import random
 from collections.abc import Awaitable, Callable, Sequence
-from contextlib import suppress
 from typing import Any, TypeVar
 
 import asyncpg
@@ -134,12 +133,14 @@ class Database:
         return await self._retrying(in_transaction)
 
     async def close(self) -> None:
-        """Close the idle connections; each has a second to say goodbye."""
-        while self._idle:
-            connection = self._idle.pop()
-            with suppress(OSError, asyncpg.PostgresError, asyncpg.InterfaceError, TimeoutError):
-                await connection.close(timeout=1.0)
-            connection.terminate()
+        """Close the idle connections; together they have a second to say goodbye."""
+        idle, self._idle = self._idle, []
+        try:
+            goodbyes = (connection.close(timeout=1.0) for connection in idle)
+            await asyncio.gather(*goodbyes, return_exceptions=True)
+        finally:
+            for connection in idle:
+                connection.terminate()
 
     async def _retrying(self, call: Callable[["asyncpg.Connection[Record]"], Awaitable[T]]) -> T:
         for repeat in range(RETRIES_AT_ONCE + 1):

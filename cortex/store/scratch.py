@@ -86,9 +86,10 @@ async def pause(seconds: float) -> None:
     await asyncio.sleep(seconds)
 
 
-async def model_durations(db: Database) -> list[float]:
-    """Return the seconds that each recorded model call took."""
-    return [row["seconds"] for row in await db.fetch("scratch.model_durations")]
+async def model_durations(db: Database, job_ids: list[UUID]) -> list[float]:
+    """Return the seconds that each recorded model call of these jobs took."""
+    rows = await db.fetch("scratch.model_durations", job_ids)
+    return [row["seconds"] for row in rows]
 
 
 async def wait_for_uptime(db: Database, seconds: float) -> None:

@@ -36,9 +36,9 @@ SELECT p.name, count(*) AS count FROM cortex.job j JOIN cortex.pod p ON p.id = j
 WHERE j.status = 'RUNNING' GROUP BY p.name ORDER BY p.name;
 
 -- name: model_durations
--- Seconds of every recorded model call.
+-- Seconds of every recorded model call. $1 job ids.
 SELECT extract(epoch FROM finished_at - started_at)::float8 AS seconds
-FROM cortex.job_step WHERE kind = 'model';
+FROM cortex.job_step WHERE kind = 'model' AND job_id = ANY ($1::uuid[]);
 
 -- name: uptime
 -- Seconds since the server started.

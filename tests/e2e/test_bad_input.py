@@ -1,6 +1,6 @@
 """What cannot be submitted is refused in one line; what is bad inside a job ends only that job."""
 
-import json
+import base64
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +12,6 @@ from tests.support.rows import (
     assert_one_truth,
     attempts,
     job_count,
-    job_row,
     move_clock,
     submit,
     until_job,
@@ -43,9 +42,9 @@ def deep(levels: int) -> str:
         (b"[1]", "must be a JSON object, not list"),
         (deep(100).encode(), "deeper than 64 levels"),
         (deep(100_000).encode(), "payload is not JSON"),
-        (b'{"how": "%s"}' % (b"x" * 10_000_000), "more than 262,144"),
+        (b'{"how": "%s"}' % (b"x" * 10_000_000), "larger than 262,144 bytes"),
         (b"{}", "lacks how"),
-        (b'{"haw": "raise"}', "unknown key 'haw'"),
+        (b'{"how": "raise", "haw": 1}', "unknown key 'haw'"),
         (b'{"how": 3}', "how"),
     ],
     ids=lambda value: repr(value)[:24],
@@ -83,7 +82,7 @@ def test_a_good_one_is_submitted_waited_for_and_shown(pods: Pods, tmp_path: Path
 
 FAILS_AFTER_RETRIES = {
     "raise": "RuntimeError: broken in attempt 2 with a second line",
-    "raise_hostile": "RuntimeError: nul \N{REPLACEMENT CHARACTER} half ? escape \x1b[31m",
+    "raise_hostile": "RuntimeError: nul \N{REPLACEMENT CHARACTER} half \N{REPLACEMENT CHARACTER} escape \x1b[31m",
     "raise_group": "KeyError: 'one'",
     "exit": "SystemExit: 3",
 }
@@ -93,11 +92,11 @@ FAILS_AT_ONCE = {
     "deep": "result of job type 'misbehave' is nested deeper than 64 levels",
     "huge": "result of job type 'misbehave' is 50,000,002 bytes of JSON, more than 4,194,304",
     "strange": "result of job type 'misbehave' is not JSON: object",
-    "bytes": "result of job type 'misbehave' is not JSON: bytes",
 }
 IS_MADE_VISIBLE: dict[str, Any] = {
     "nul": {"x\N{REPLACEMENT CHARACTER}": "a\N{REPLACEMENT CHARACTER}b"},
-    "surrogate": "half ? pair",
+    "surrogate": "half \N{REPLACEMENT CHARACTER} pair",
+    "bytes": {"x": base64.b85encode(b"\xff\xfe").decode()},  # the converter's form for bytes
 }
 
 
@@ -139,14 +138,14 @@ def test_payloads_that_came_past_the_door_fail_their_job_only(pods: Pods) -> Non
     """By plain SQL anything that Postgres holds as JSON can be submitted."""
     pod = pods.start()
     bad = {
-        deep(5_000): "payload",
+        deep(5_000): "payload of 'misbehave' cannot be read",
         '{"haw": 1}': "payload of 'misbehave' lacks how",
         '{"how": 1, "more": 2}': "unknown key 'more'",
         '{"how": {"x": 1}}': "payload.how",
         "[1]": "payload of 'misbehave' is not a JSON object",
         '"text"': "payload of 'misbehave' is not a JSON object",
         "null": "payload of 'misbehave' is not a JSON object",
-        '{"how": 1e400}': "payload",
+        '{"how": 1e400}': "payload of 'misbehave' cannot be read",
         '{"how": "no such misdeed"}': "KeyError",
     }
     ids = {text: submit(pods.dsn, "misbehave", json_text=text) for text in bad}
@@ -159,10 +158,3 @@ def test_payloads_that_came_past_the_door_fail_their_job_only(pods: Pods) -> Non
     until_status(pods.dsn, last, "COMPLETED")
     assert pod.is_alive
     assert_one_truth(pods.dsn)
-
-
-def test_a_job_of_a_type_that_its_pod_does_not_know_any_more_is_not_taken(pods: Pods) -> None:
-    pods.start()
-    strange = submit(pods.dsn, "gone")
-    until_status(pods.dsn, submit(pods.dsn, "noop"), "COMPLETED")
-    assert json.loads(json.dumps(job_row(pods.dsn, strange)["status"])) == "PENDING"

@@ -108,10 +108,7 @@ def test_tools_that_fail_are_told_to_the_model(pods: Pods, agent: ScriptedAgent)
         pods.dsn, agent.submit({"tools": asked}, {"text": "I give up"}), "COMPLETED", "FAILED"
     )
     assert row["status"] == "COMPLETED", row["error_message"]
-    outputs = sql(
-        pods.dsn,
-        "SELECT key, output->>'tool_error' AS error FROM cortex.job_step WHERE kind = 'tool'",
-    )
+    outputs = sql(pods.dsn, "SELECT key, output->>'tool_error' AS error FROM cortex.job_step")
     told = {each["key"]: each["error"] for each in outputs}
     assert told["1 break_down"] == "RuntimeError: out of paper\N{REPLACEMENT CHARACTER}"
     assert "tool 'not_json'" in told["1 not_json"]

@@ -64,7 +64,7 @@ def job_row(dsn: str, job_id: UUID) -> dict[str, Any]:
         LEFT JOIN cortex_worker.task t ON t.job_id = j.id WHERE j.id = $1
     """
     row = dict(sql(dsn, query, job_id)[0])
-    for name in ("checkpoint", "result", "payload"):
+    for name in ("checkpoint", "result"):
         row[name] = None if row[name] is None else json.loads(row[name])
     return row
 

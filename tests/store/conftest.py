@@ -1,0 +1,43 @@
+"""Fixtures of the store's tests: calls on a database of the test's own."""
+
+from collections.abc import Callable, Iterator
+from typing import Any
+from uuid import UUID
+
+import pytest
+
+from cortex.domain.job import Claim
+from cortex.store import jobs, tasks
+from cortex.store.database import Profile
+from cortex.store.session import Session, open_session
+from tests.support.factories import JOB_TYPE, a_submission
+
+
+@pytest.fixture
+def store(database: str) -> Iterator[Session]:
+    """Calls store methods with the role and the settings of a pod's sessions."""
+    with open_session(Profile(dsn=database, hot_path=True)) as session:
+        yield session
+
+
+@pytest.fixture
+def submit(store: Session) -> Callable[..., UUID]:
+    """Submits one job; returns its id."""
+
+    def submit_one(**fields: Any) -> UUID:
+        submission = a_submission(**fields)
+        assert store(jobs.submit, [submission]) == {submission.id}
+        return submission.id
+
+    return submit_one
+
+
+@pytest.fixture
+def claim(store: Session) -> Callable[..., list[Claim]]:
+    """Promotes and claims for a pod."""
+
+    def claim_some(pod_id: UUID, *, limit: int = 100) -> list[Claim]:
+        store(tasks.promote)
+        return store(tasks.claim, pod_id=pod_id, types=[JOB_TYPE], limit=limit)
+
+    return claim_some
