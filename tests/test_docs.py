@@ -1,6 +1,9 @@
-"""The README says what the code does: settings, states, error codes, commands."""
+"""The README says what the code does, and its commands work as a newcomer types them."""
 
+import os
 import re
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -12,8 +15,10 @@ from cortex.cli.main import cli
 from cortex.config import Settings
 from cortex.domain import errors
 from cortex.domain.job import TRANSITIONS
+from tests.support.eventually import eventually
 
-README = Path(__file__).parent.parent / "README.md"
+ROOT = Path(__file__).parent.parent
+README = ROOT / "README.md"
 
 
 def rows(title: str) -> list[list[str]]:
@@ -35,7 +40,10 @@ def test_settings_are_those_of_the_code() -> None:
 
 def test_states_are_those_of_the_code() -> None:
     expected = [
-        [state.value, ", ".join(to.value for to in TRANSITIONS if to in TRANSITIONS[state]) or "none"]
+        [
+            state.value,
+            ", ".join(to.value for to in TRANSITIONS if to in TRANSITIONS[state]) or "none",
+        ]
         for state in TRANSITIONS
     ]
     assert rows("States") == expected
@@ -80,3 +88,83 @@ def test_figures_name_commands_that_exist() -> None:
 @pytest.mark.parametrize("marker", ["<!--"])
 def test_nothing_is_left_to_fill_in(marker: str) -> None:
     assert marker not in README.read_text("utf-8")
+
+
+def commands_below(words: str) -> list[str]:
+    """The indented commands after the line that holds these words, without their comments."""
+    text = README.read_text("utf-8").split(words)[1]
+    block = re.search(r"(?:^    \S.*\n)+", text, re.MULTILINE)
+    assert block, f"no commands after {words!r}"
+    return [line.split("  #")[0].strip() for line in block[0].splitlines()]
+
+
+def shell(command: str, folder: Path, **environment: str) -> str:
+    """Run a command as typed; return what it wrote."""
+    inherited = {
+        name: value
+        for name, value in os.environ.items()
+        # What belongs to this run and not to a newcomer.
+        if name not in {"VIRTUAL_ENV", "PYTHONPATH"}
+        and not name.startswith(("CORTEX_", "UV_PROJECT", "PYTEST_", "ANTHROPIC_"))
+    }
+    ended = subprocess.run(
+        ["bash", "-ec", command],
+        cwd=folder,
+        env=inherited | environment,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        check=False,
+    )
+    assert ended.returncode == 0, f"{command}: {ended.returncode}\n{ended.stdout}"
+    return ended.stdout
+
+
+@pytest.mark.readme
+@pytest.mark.timeout(400)
+def test_first_command_works_on_a_fresh_clone(server_home: Path) -> None:
+    demo, test = commands_below("nothing lost.")
+    assert test == "uv run pytest"
+    clone, data = server_home / "clone", server_home / "data"
+    shell(f"git clone -q {ROOT} clone", server_home)
+    python = Path(sys.executable).resolve()
+    shell(f"{python} -m venv --without-pip env || mkdir -p env/bin", server_home)
+    path = f"{server_home / 'env' / 'bin'}:{os.environ['PATH']}"
+    # Where pip or the venv module is missing, the uv of this run stands in for `pip install uv`.
+    install, run = demo.split(" && ")
+    assert install == "pip install uv"
+    told = shell(run, clone, CORTEX_DATA=str(data), PATH=path, NO_COLOR="1")
+    report = Path(re.search(r"^report +(.+)$", told, re.MULTILINE)[1])  # type: ignore[index]
+    assert "README.md" in report.read_text("utf-8") or "sql/" in report.read_text("utf-8")
+    again = shell(f"{run} --data {data}", clone, PATH=path, NO_COLOR="1")
+    assert "report" in again
+
+
+@pytest.mark.readme
+@pytest.mark.timeout(200)
+def test_own_job_of_the_readme_runs(server_home: Path, tmp_path: Path) -> None:
+    text = README.read_text("utf-8")
+    code = re.search(r"```python\n# words\.py\n(.*?)```", text, re.DOTALL)
+    assert code
+    (tmp_path / "words.py").write_text(code[1], "utf-8")
+    (tmp_path / "README.md").write_text("three short words", "utf-8")
+    up, submit = commands_below("```python\n# words.py")
+    assert up.endswith("&")
+    environment = {
+        "CORTEX_DATA": str(server_home / "data"),
+        "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
+    }
+    pod = subprocess.Popen(up.removesuffix("&").split(), cwd=tmp_path, env=os.environ | environment)
+    try:
+        eventually(
+            lambda: "ready" in shell("cortex pods ls || true", tmp_path, **environment).lower(),
+            what="the pod is ready",
+            within_s=60,
+        )
+        shell(submit, tmp_path, **environment)
+        result = shell("cortex jobs show $(cortex jobs ls -o name) --json", tmp_path, **environment)
+        assert '"README.md":3' in result
+    finally:
+        pod.terminate()
+        assert pod.wait(30) == 0
