@@ -6,7 +6,6 @@ from typing import Any
 
 import pytest
 
-from tests.e2e.test_start import refused
 from tests.support.pods import APP, Pods, run_cli
 from tests.support.rows import (
     assert_one_truth,
@@ -54,7 +53,7 @@ def test_a_payload_that_cannot_be_run_is_refused(
 ) -> None:
     command = (*SUBMIT, "misbehave", "--payload", "-")
     ran = run_cli(*command, dsn=database, folder=tmp_path, stdin=payload)
-    error = refused(ran, exit_code=2)
+    error = ran.refused(exit_code=2)
     assert told in error["message"]
     assert len(error["message"]) < 300
     assert job_count(database, "true") == 0
@@ -62,11 +61,11 @@ def test_a_payload_that_cannot_be_run_is_refused(
 
 def test_an_unknown_type_and_an_unknown_agent_are_refused(database: str, tmp_path: Path) -> None:
     ran = run_cli(*SUBMIT, "misbehav", dsn=database, folder=tmp_path)
-    error = refused(ran, exit_code=2)
+    error = ran.refused(exit_code=2)
     assert error["message"] == "unknown job type 'misbehav'"
     assert "'misbehave'" in error["hint"]
     ran = run_cli(*SUBMIT, "noop", "--agent", "nobody", dsn=database, folder=tmp_path)
-    assert "nobody" in refused(ran, exit_code=3)["message"]
+    assert "nobody" in ran.refused(exit_code=3)["message"]
     assert job_count(database, "true") == 0
 
 
@@ -80,9 +79,10 @@ def test_a_good_one_is_submitted_waited_for_and_shown(pods: Pods, tmp_path: Path
 # --- inside a pod
 
 
+UNSTORABLE = "\N{REPLACEMENT CHARACTER}"
 FAILS_AFTER_RETRIES = {
     "raise": "RuntimeError: broken in attempt 2 with a second line",
-    "raise_hostile": "RuntimeError: nul \N{REPLACEMENT CHARACTER} half \N{REPLACEMENT CHARACTER} escape \x1b[31m",
+    "raise_hostile": f"RuntimeError: nul {UNSTORABLE} half {UNSTORABLE} escape \x1b[31m",
     "raise_group": "KeyError: 'one'",
     "exit": "SystemExit: 3",
 }
@@ -94,8 +94,8 @@ FAILS_AT_ONCE = {
     "strange": "result of job type 'misbehave' is not JSON: object",
 }
 IS_MADE_VISIBLE: dict[str, Any] = {
-    "nul": {"x\N{REPLACEMENT CHARACTER}": "a\N{REPLACEMENT CHARACTER}b"},
-    "surrogate": "half \N{REPLACEMENT CHARACTER} pair",
+    "nul": {f"x{UNSTORABLE}": f"a{UNSTORABLE}b"},
+    "surrogate": f"half {UNSTORABLE} pair",
     "bytes": {"x": base64.b85encode(b"\xff\xfe").decode()},  # the converter's form for bytes
 }
 

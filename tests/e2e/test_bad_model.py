@@ -11,6 +11,7 @@ from tests.support.rows import (
     steps,
     submit,
     until_job,
+    until_jobs,
     until_status,
 )
 from tests.support.scripted_agent import ScriptedAgent
@@ -61,12 +62,8 @@ def test_a_model_that_never_answers_well_fails_the_job_when_its_attempts_are_spe
     pods.start()
     job_id = agent.submit({"fault": "html"})
     for number, later_s in ((1, 5), (2, 20)):
-        until_job(
-            pods.dsn,
-            job_id,
-            lambda row, n=number: (row["task_state"], row["attempts_spent"]) == ("LATER", n),
-            f"failed {number} times",
-        )
+        failed = f"heartbeat_at IS NULL AND attempt = {number} AND status = 'RUNNING'"
+        until_jobs(pods.dsn, failed, count=1)
         move_clock(pods.dsn, later_s)
     row = until_status(pods.dsn, job_id, "FAILED")
     assert row["error_code"] == "model_unavailable"

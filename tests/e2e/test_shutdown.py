@@ -216,7 +216,7 @@ def test_a_signal_while_it_waits_for_another_pods_migration(
         holder = await asyncpg.connect(empty_database)
         await holder.fetch("SELECT pg_advisory_lock(hashtextextended('cortex.migration', 0))")
         starting = pods.launch()
-        await trio_free_wait(holder, waiting)
+        await until_row(holder, waiting)
         starting.signal(signal.SIGTERM)
         assert ends(starting, within_s=2 + SLACK_S) == 128 + signal.SIGTERM
         await holder.close()
@@ -228,7 +228,7 @@ def test_a_signal_while_it_waits_for_another_pods_migration(
         pods.close()
 
 
-async def trio_free_wait(connection: "asyncpg.Connection[asyncpg.Record]", query: str) -> None:
+async def until_row(connection: "asyncpg.Connection[asyncpg.Record]", query: str) -> None:
     """Ask until there is a row."""
     give_up_at = time.monotonic() + 20
     while not await connection.fetch(query):
@@ -251,15 +251,19 @@ def test_a_signal_while_it_waits_for_a_database_that_does_not_answer(
             pods.close()
 
 
-@pytest.mark.timeout(90)
-def test_a_signal_at_any_moment_of_the_start(pods: Pods) -> None:
+MOMENTS = {
+    "begun": "SELECT 1",
+    "connected": "SELECT FROM pg_stat_activity "
+    "WHERE datname = current_database() AND pid <> pg_backend_pid()",
+    "registered": "SELECT FROM cortex.pod WHERE state = 'READY'",
+}
+
+
+@pytest.mark.parametrize("moment", MOMENTS)
+def test_a_signal_at_any_moment_of_the_start(pods: Pods, moment: str) -> None:
     """Early ones end the interpreter, late ones a ready pod: it ends in time, leaving nothing."""
-    codes = set()
-    for delay_ms in range(0, 700, 70):
-        starting = pods.launch()
-        began = time.monotonic()
-        eventually(lambda: time.monotonic() >= began + delay_ms / 1000, what="the moment")  # noqa: B023
-        starting.signal(signal.SIGTERM)
-        codes.add(ends(starting, within_s=5))
-    assert codes <= {DRAINED, 128 + signal.SIGTERM, -signal.SIGTERM}
+    starting = pods.launch()
+    eventually(lambda: sql(pods.dsn, MOMENTS[moment]), what=f"it has {moment}")
+    starting.signal(signal.SIGTERM)
+    assert ends(starting, within_s=5) in {DRAINED, 128 + signal.SIGTERM, -signal.SIGTERM}
     until_pods(pods.dsn, READY=0, DRAINING=0)

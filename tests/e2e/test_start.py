@@ -1,26 +1,15 @@
 """Starting: ten pods at once make one schema; what cannot work is refused in one clear line."""
 
-import json
 from pathlib import Path
 
 import pytest
 
-from tests.support.pods import Pods, Ran, run_cli, until_pods
+from tests.support.pods import Pods, run_cli, until_pods
 from tests.support.postgres import database_of, sql
 from tests.support.rows import submit, submit_many, until_jobs
 
 PODS = 10
 UP = ("up", "--app", "tests.support.pod_app", "--json")
-
-
-def refused(ran: Ran, *, exit_code: int = 1) -> dict[str, str]:
-    """The error of a command that was refused in JSON: nothing else was said."""
-    assert (ran.exit_code, ran.stdout) == (exit_code, ""), ran.stderr
-    lines = ran.stderr.splitlines()
-    assert len(lines) == 1, ran.stderr
-    error: dict[str, str] = json.loads(lines[0])["error"]
-    assert "\n" not in error["message"]
-    return error
 
 
 @pytest.mark.timeout(120)
@@ -45,7 +34,7 @@ def test_ten_pods_at_once_make_one_schema(empty_database: str, tmp_path: Path) -
 
 def test_a_newer_schema_is_refused(database: str, tmp_path: Path) -> None:
     sql(database, "INSERT INTO cortex.migration VALUES (9999, 'of the future', '')")
-    error = refused(run_cli(*UP, dsn=database, folder=tmp_path))
+    error = run_cli(*UP, dsn=database, folder=tmp_path).refused()
     assert error["code"] == "schema"
     assert "schema is at version 9999" in error["message"]
     assert "upgrade Cortex" in error["hint"]
@@ -54,12 +43,12 @@ def test_a_newer_schema_is_refused(database: str, tmp_path: Path) -> None:
 
 def test_an_edited_migration_is_refused(database: str, tmp_path: Path) -> None:
     sql(database, "UPDATE cortex.migration SET digest = 'x' WHERE version = 1")
-    error = refused(run_cli(*UP, dsn=database, folder=tmp_path))
+    error = run_cli(*UP, dsn=database, folder=tmp_path).refused()
     assert "migration 1 (spine) is not the one that was applied" in error["message"]
 
 
 def test_reading_an_empty_database_says_how_to_fill_it(empty_database: str, tmp_path: Path) -> None:
-    error = refused(run_cli("jobs", "ls", "--json", dsn=empty_database, folder=tmp_path))
+    error = run_cli("jobs", "ls", "--json", dsn=empty_database, folder=tmp_path).refused()
     assert "schema" in error["message"]
     assert "cortex migrate" in error["hint"]
 
@@ -89,7 +78,7 @@ def test_a_wrong_address_is_told_without_its_password(
     command: tuple[str, ...], dsn: str, told: str, tmp_path: Path
 ) -> None:
     by_environment = run_cli(*command, dsn=dsn, folder=tmp_path)
-    error = refused(by_environment, exit_code=by_environment.exit_code)
+    error = by_environment.refused(exit_code=by_environment.exit_code)
     assert by_environment.exit_code in {1, 2}
     assert told in error["message"]
     assert SECRET not in by_environment.stderr
@@ -110,11 +99,11 @@ def test_a_database_that_is_not_there_and_a_user_that_is_not_there(
     database: str, tmp_path: Path
 ) -> None:
     absent = database.replace(database_of(database), "absent")
-    error = refused(run_cli(*UP, dsn=absent, folder=tmp_path), exit_code=3)
+    error = run_cli(*UP, dsn=absent, folder=tmp_path).refused(exit_code=3)
     assert 'database "absent" does not exist' in error["message"]
     stranger = database.replace("postgres@", f"stranger:{SECRET}@")
     ran = run_cli(*UP, dsn=stranger, folder=tmp_path)
-    error = refused(ran, exit_code=4)
+    error = ran.refused(exit_code=4)
     assert '"stranger"' in error["message"]
     assert SECRET not in ran.stderr
 
@@ -133,7 +122,7 @@ def test_a_wrong_setting_is_refused_by_name(
     database: str, tmp_path: Path, name: str, value: str, told: str
 ) -> None:
     ran = run_cli(*UP, dsn=database, folder=tmp_path, extra={name: value})
-    assert told in refused(ran, exit_code=2)["message"]
+    assert told in ran.refused(exit_code=2)["message"]
 
 
 @pytest.mark.parametrize(
@@ -155,7 +144,7 @@ def test_a_broken_app_is_refused_with_its_line(
     file = tmp_path / "shop.py"
     file.write_text(f"\n{text}\n")
     ran = run_cli("up", "--json", "--app", str(file), dsn=database, folder=tmp_path)
-    message = refused(ran, exit_code=2)["message"]
+    message = ran.refused(exit_code=2)["message"]
     assert told in message
     assert "shop.py:" in message
 

@@ -142,6 +142,15 @@ class Ran:
         """Its output as JSON."""
         return json.loads(self.stdout)
 
+    def refused(self, *, exit_code: int = 1) -> dict[str, str]:
+        """The error of a command with --json that was refused; checks that it said nothing else."""
+        assert (self.exit_code, self.stdout) == (exit_code, ""), self.stderr
+        lines = self.stderr.splitlines()
+        assert len(lines) == 1, self.stderr
+        error: dict[str, str] = json.loads(lines[0])["error"]
+        assert "\n" not in error["message"]
+        return error
+
 
 def run_cli(
     *arguments: str,

@@ -1,0 +1,217 @@
+"""The border between trio and asyncio: what was committed is never reported as cancelled."""
+
+import random
+from typing import Any
+from uuid import UUID
+
+import pytest
+import structlog
+import trio
+
+from cortex.domain.errors import CortexError, OutcomeUnknownError, RejectedError, UnavailableError
+from cortex.store import jobs
+from cortex.store.bridge import Port, open_port
+from cortex.store.database import Database, Profile
+from tests.support.eventually import eventually, eventually_async
+from tests.support.factories import a_submission
+from tests.support.postgres import database_of, sql
+from tests.support.rows import seeded_random
+
+CALLS = 200
+
+
+async def slow_submit(db: Database, job_id: UUID, delay_ms: float) -> UUID:
+    """Submit a job in a transaction that takes its time before and after."""
+    nap = "SELECT pg_sleep($1)"
+
+    async def work(connection: Any) -> None:
+        await connection.fetch(nap, delay_ms / 2000)
+        await connection.fetch("SELECT cortex.submit_job('work', id => $1)", job_id)
+        await connection.fetch(nap, delay_ms / 2000)
+
+    await db.transact(work)
+    return job_id
+
+
+def submitted(dsn: str) -> set[UUID]:
+    return {row["id"] for row in sql(dsn, "SELECT id FROM cortex.job")}
+
+
+def backends(dsn: str) -> int:
+    query = "SELECT FROM pg_stat_activity WHERE datname = $1 AND application_name = 'cortex'"
+    return len(sql(dsn, query, database_of(dsn)))
+
+
+async def submit_many(
+    port: Port, rng: random.Random, *, tolerate: type[CortexError] | tuple[()] = ()
+) -> tuple[set[UUID], set[UUID], set[UUID]]:
+    """Submit jobs, each cancelled at a random moment: those that returned, were cancelled, broke.
+
+    The moments are points of real time: that is what the border is about.
+    """
+    returned: set[UUID] = set()
+    cancelled: set[UUID] = set()
+    broken: set[UUID] = set()
+
+    async def one() -> None:
+        job_id = a_submission().id
+        with trio.CancelScope() as scope:
+            if rng.random() < 0.7:
+                scope.deadline = trio.current_time() + rng.uniform(0, 0.02)
+            try:
+                await port(slow_submit, job_id, rng.uniform(0, 4))
+            except tolerate:
+                broken.add(job_id)
+            except trio.Cancelled:
+                cancelled.add(job_id)
+                raise
+            else:
+                returned.add(job_id)
+
+    async def some() -> None:
+        for _ in range(CALLS // 10):
+            await one()
+
+    async with trio.open_nursery() as nursery:
+        for _ in range(10):
+            nursery.start_soon(some)
+    return returned, cancelled, broken
+
+
+async def test_a_call_that_returned_is_committed_and_a_cancelled_one_never_began(
+    database: str,
+) -> None:
+    rng = seeded_random()
+    async with open_port(Profile(dsn=database), rng=rng) as port:
+        returned, cancelled, _ = await submit_many(port, rng)
+        # Nothing leaked: as many transactions as there are connections can be open together.
+        async with trio.open_nursery() as nursery:
+            for _ in range(4):
+                nursery.start_soon(port, slow_submit, a_submission().id, 20.0)
+        there = submitted(database)
+        assert returned <= there
+        assert not cancelled & there
+        assert len(returned) + len(cancelled) == CALLS
+        assert backends(database) <= 4
+    eventually(lambda: backends(database) == 0, what="all sessions are closed")
+
+
+async def test_with_sessions_that_are_killed_only_the_broken_ones_are_in_doubt(
+    database: str,
+) -> None:
+    rng = seeded_random()
+
+    async def kill_now_and_then(*, task_status: Any) -> None:
+        with trio.CancelScope() as scope:
+            task_status.started(scope)
+            while True:
+                await trio.to_thread.run_sync(
+                    sql,
+                    database,
+                    "SELECT pg_terminate_backend(pid) FROM pg_stat_activity "
+                    "WHERE datname = current_database() AND application_name = 'cortex' "
+                    "ORDER BY random() LIMIT 1",
+                )
+
+    async with open_port(Profile(dsn=database), rng=rng) as port, trio.open_nursery() as nursery:
+        killing: trio.CancelScope = await nursery.start(kill_now_and_then)
+        returned, cancelled, broken = await submit_many(port, rng, tolerate=UnavailableError)
+        killing.cancel()
+        there = submitted(database)
+        assert broken, "no session was hit"
+        assert returned <= there
+        assert not cancelled & there
+        assert there <= returned | broken
+
+        async def works_again() -> bool:
+            try:
+                await port(jobs.known_types)
+            except UnavailableError:
+                return False
+            return True
+
+        await eventually_async(works_again, what="the port works again")
+
+
+async def test_a_call_under_a_cancelled_scope_is_not_started(database: str) -> None:
+    job_id = a_submission().id
+    async with open_port(Profile(dsn=database), rng=seeded_random()) as port:
+        with trio.CancelScope() as scope:
+            scope.cancel()
+            await port(slow_submit, job_id, 0.0)
+        assert scope.cancelled_caught
+    assert submitted(database) == set()
+
+
+async def test_the_whole_program_can_be_cancelled_while_a_call_is_in_flight(database: str) -> None:
+    """Also the island's own trio task is cancelled then: the call must not hang on it."""
+    job_id = a_submission().id
+    began = trio.Event()
+    result: list[UUID] = []
+
+    async def tells_that_it_began(db: Database) -> UUID:
+        began.set()
+        return await slow_submit(db, job_id, 200.0)
+
+    async def program() -> None:
+        async with open_port(Profile(dsn=database), rng=seeded_random()) as port:
+            result.append(await port(tells_that_it_began))
+            await trio.sleep_forever()
+
+    with trio.fail_after(10):
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(program)
+            await began.wait()
+            nursery.cancel_scope.cancel()
+    assert result == [job_id]
+    assert submitted(database) == {job_id}
+    eventually(lambda: backends(database) == 0, what="all sessions are closed")
+
+
+async def test_errors_cross_the_border_as_they_are(database: str) -> None:
+    async with open_port(Profile(dsn=database), rng=seeded_random()) as port:
+        with pytest.raises(RejectedError, match="job_type_check"):
+            await port(jobs.submit, [a_submission(type="no type!")])
+
+        async def buggy(_: Database) -> None:
+            raise KeyError("bug")
+
+        with pytest.raises(KeyError, match="bug"):
+            await port(buggy)
+
+
+async def test_an_unreachable_database_shows_when_the_port_is_opened() -> None:
+    profile = Profile(dsn="postgresql://u:hunter2@127.0.0.1:1/d")
+    with pytest.raises(UnavailableError, match="cannot reach") as caught:
+        async with open_port(profile, rng=seeded_random()):
+            pytest.fail("it opened")
+    assert "hunter2" not in str(caught.value)
+
+
+async def test_trouble_that_asyncio_reports_is_logged_and_kills_nothing(database: str) -> None:
+    """asyncio's handler as trio-asyncio sets it would end every reader of a socket."""
+
+    def raises(_: str) -> None:
+        raise KeyError("in a callback")
+
+    async with open_port(Profile(dsn=database), rng=seeded_random()) as port:
+        session = port.dedicated(on_lost=lambda: None)
+        await port.cross(session.open)
+        await port.cross(session.listen, "cortex_test", raises)
+        with structlog.testing.capture_logs() as lines:
+            sql(database, "SELECT pg_notify('cortex_test', '')")
+            await eventually_async(lambda: bool(lines), what="the trouble is logged")
+        assert "in a callback" in lines[0]["error"]
+        assert await port(jobs.known_types) == []
+        await port.cross(session.close)
+
+
+async def test_an_unknown_outcome_is_told_as_such(database: str) -> None:
+    async def cut_itself(db: Database) -> None:
+        await db.transact(
+            lambda connection: connection.fetch("SELECT pg_terminate_backend(pg_backend_pid())")
+        )
+
+    async with open_port(Profile(dsn=database, role=None), rng=seeded_random()) as port:
+        with pytest.raises(OutcomeUnknownError):
+            await port(cut_itself)
