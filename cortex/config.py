@@ -91,6 +91,7 @@ class Settings:
     settle_s: float = _seconds(
         5.0, 0.0, 300, "time after the database's start in which nobody is dead"
     )
+    deaths_max: int = _count(3, 1, 1000, "pod deaths in a row, without a step, that fail a job")
     drain_s: float = _seconds(40.0, 0.0, 3600, "time that running jobs get after SIGTERM")
     close_s: float = _seconds(10.0, 0.5, 300, "time to hand back what is left, flush and close")
 

@@ -239,6 +239,7 @@ class _Pod:
                 standing=self._standing,
                 look_s=settings.look_s,
                 settle_s=settings.settle_s,
+                deaths_max=settings.deaths_max,
                 rng=self._rng,
             )
         )

@@ -47,7 +47,8 @@ async def run_agent(
     offered = ctx.services.tools.offer(spec.tools)
     messages: list[Mapping[str, Any]] = [{"role": "user", "content": prompt}]
     # Each request is the one before and what has come since: so is its digest, at constant cost.
-    digest = digest_of(spec.to_json(), offered, messages, what="the agent's prompt")
+    # Of the tools only their names (in the specification): a better docstring is no other job.
+    digest = digest_of(spec.to_json(), messages, what="the agent's prompt")
     for number in range(1, spec.max_steps + 1):
         request = ModelRequest(
             model=spec.model,

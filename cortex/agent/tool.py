@@ -24,6 +24,7 @@ from uuid import UUID
 
 import attrs
 import trio
+from trio.lowlevel import RunVar
 
 from cortex.agent.plain import plain
 from cortex.agent.schema import (
@@ -40,6 +41,9 @@ from cortex.domain.errors import InvalidValueError, TimedOutError, UsageError
 NAME = re.compile(r"[a-zA-Z0-9_-]{1,64}")
 TIMEOUT_DEFAULT_S = 120.0
 TIMEOUT_MAX_S = 600.0
+
+THREADS_MAX = 500
+"""Tools that hang keep their threads; they must not keep those that the pod itself needs."""
 
 ToolFunction = Callable[..., Any]
 
@@ -108,7 +112,7 @@ class Tool:
         run = partial(self.run, *leading, **{name: getattr(arguments, name) for name in names})
         if inspect.iscoroutinefunction(self.run):
             return await run()
-        return await trio.to_thread.run_sync(run, abandon_on_cancel=True)
+        return await trio.to_thread.run_sync(run, abandon_on_cancel=True, limiter=_thread_limiter())
 
     def _plain(self, result: object) -> object:
         try:
@@ -232,3 +236,15 @@ def _schema(arguments: type, told: Mapping[str, str], name: str) -> Schema:
 
 def _place(function: ToolFunction) -> str:
     return f"{function.__module__}.{function.__qualname__}"
+
+
+_limiter: RunVar[trio.CapacityLimiter] = RunVar("tool threads")
+
+
+def _thread_limiter() -> trio.CapacityLimiter:
+    try:
+        return _limiter.get()
+    except LookupError:
+        limiter = trio.CapacityLimiter(THREADS_MAX)
+        _limiter.set(limiter)
+        return limiter

@@ -23,8 +23,7 @@ from cortex.cli.serve import serve
 from cortex.cli.target import data_dir, settings_from
 from cortex.cli.terminal import Terminal, stdout_terminal
 from cortex.config import Settings
-from cortex.demo.job import AGENT, JOB_TYPE, REPORT, SCRIPTED_MODEL, demo_agent
-from cortex.demo.job import demo as demo_job
+from cortex.demo.job import DEMO_JOBS, LIVE, REPORT, SCRIPTED, SCRIPTED_MODEL, demo_agent
 from cortex.demo.script_inspect import inspect
 from cortex.demo.server import serve as serve_model
 from cortex.domain.clock import system_chance
@@ -39,6 +38,8 @@ from cortex.store.bridge import Port
 POLL_S = 0.25
 DRAIN_S = 3.0
 """After Ctrl-C: enough for a step, short enough for a person."""
+DEATHS_MAX = 1000
+"""A demo is there to be killed: that does not make its job poison."""
 LABEL_CELLS = 9
 
 
@@ -62,7 +63,7 @@ def demo(options: Options, folder: Path | None, model: str | None) -> None:
             f"--model {model} needs a key", hint="export ANTHROPIC_API_KEY=…, or leave out --model"
         )
     configure_logs(level=logging.ERROR)
-    settings = settings_from(options, drain_s=DRAIN_S)
+    settings = settings_from(options, drain_s=DRAIN_S, deaths_max=DEATHS_MAX)
     show = _Demo(
         settings=settings,
         terminal=stdout_terminal(options.color),
@@ -85,6 +86,11 @@ class _Demo:
     shutdown: Shutdown = attrs.field(factory=Shutdown)
     ended: dict[str, Any] | None = None
     """The job, once it is over."""
+
+    @property
+    def job_type(self) -> str:
+        """Also the name of its agent."""
+        return SCRIPTED if self.is_scripted else LIVE
 
     @property
     def payload(self) -> dict[str, object]:
@@ -117,7 +123,7 @@ class _Demo:
             base_url=base_url,
             api_key=api_key,
         )
-        return attrs.evolve(parts, registry=Registry([demo_job]))
+        return attrs.evolve(parts, registry=Registry([DEMO_JOBS[self.job_type]]))
 
     async def _follow(self, ready: Ready) -> None:
         """Find or submit the job and show what happens to it; at its end stop the pod."""
@@ -138,19 +144,24 @@ class _Demo:
         self.shutdown.request()
 
     async def _job(self, port: Port) -> UUID:
-        spec = demo_agent(self.model).to_json()
+        spec = demo_agent(self.job_type, self.model).to_json()
         chance = system_chance()
         await port(
-            agents.apply, new_id=chance.new_id(), name=AGENT, spec=spec, by=getpass.getuser()
+            agents.apply,
+            new_id=chance.new_id(),
+            name=self.job_type,
+            spec=spec,
+            by=getpass.getuser(),
         )
-        found = await port(jobs.unfinished, agent=AGENT, payload=self.payload)
+        found = await port(jobs.unfinished, agent=self.job_type, payload=self.payload)
         if found is not None:
             self._tell("job", f"{found} goes on from its last step")
         else:
             found = chance.new_id()
             payload = orjson.dumps(self.payload).decode()
             await port(
-                jobs.submit, [Submission(id=found, type=JOB_TYPE, payload=payload, agent=AGENT)]
+                jobs.submit,
+                [Submission(id=found, type=self.job_type, payload=payload, agent=self.job_type)],
             )
             self._tell("job", str(found))
         self.terminal.write("")

@@ -1,5 +1,6 @@
 """What a command ends with: one line and a hint for people, JSON for machines, an exit code."""
 
+import errno
 import sys
 import traceback
 from collections.abc import Sequence
@@ -50,6 +51,10 @@ def failure_of(error: BaseException) -> Failure:
         return _of_click(error)
     if isinstance(error, KeyboardInterrupt | click.Abort):
         return Failure(code="interrupted", message="interrupted", hint=None, exit_code=INTERRUPTED)
+    if isinstance(error, OSError) and error.errno in {errno.ENOSPC, errno.EDQUOT}:
+        return Failure(
+            code="no_space", message=f"cannot write: {error.strerror}", hint=None, exit_code=1
+        )
     text = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
     return Failure(
         code="internal",
@@ -57,6 +62,11 @@ def failure_of(error: BaseException) -> Failure:
         hint="run it again with --debug to see where",
         exit_code=1,
     )
+
+
+def is_reader_gone(error: BaseException) -> bool:
+    """Tell whether the only trouble is that nobody reads stdout any more."""
+    return isinstance(_leading(error), BrokenPipeError)
 
 
 def report(error: BaseException, arguments: Sequence[str]) -> int:

@@ -9,7 +9,7 @@ import click
 from cortex.cli.apps import registry_of
 from cortex.cli.follow import FactPrinter
 from cortex.cli.jobs_watch import ENDING_COLUMNS, exit_by, wait_for
-from cortex.cli.options import Command, Options, Seconds
+from cortex.cli.options import Command, Options, Seconds, Text
 from cortex.cli.output import Output
 from cortex.cli.payload import read_payload
 from cortex.cli.phrases import short_id
@@ -29,8 +29,10 @@ DELAY_MAX_S: Final = 10 * 365 * 86_400.0
 @click.argument("job_type", metavar="TYPE")
 @click.option("--payload", metavar="JSON|@FILE|-", help="A JSON object: the handler's arguments.")
 @click.option("--arg", "arguments", multiple=True, metavar="K=V", help="One argument on top.")
-@click.option("--agent", metavar="NAME", help="The agent that it runs.")
-@click.option("--queue", metavar="NAME", help="Jobs of one queue run one after another.")
+@click.option("--agent", type=Text(100), metavar="NAME", help="The agent that it runs.")
+@click.option(
+    "--queue", type=Text(100), metavar="NAME", help="Its jobs run one by one."
+)
 @click.option(
     "--priority",
     type=click.IntRange(-SMALLINT_MAX, SMALLINT_MAX),
@@ -41,8 +43,9 @@ DELAY_MAX_S: Final = 10 * 365 * 86_400.0
 @click.option(
     "--timeout", type=click.IntRange(1, 604_800), metavar="S", help="Seconds from its first start."
 )
-@click.option("--max-retries", type=click.IntRange(0, 100), metavar="N", help="Its retries.")
-@click.option("--key", metavar="KEY", help="Replaces the waiting job with the same key.")
+@click.option(
+    "--key", type=Text(500), metavar="KEY", help="Replaces the job that waits under it."
+)
 @click.option("--app", metavar="APP", help="Module or file with your own job types.")
 @click.option("--wait", is_flag=True, help="Wait until it ends.")
 @click.pass_obj
@@ -57,7 +60,6 @@ def submit(
     priority: int | None,
     delay: float | None,
     timeout: int | None,
-    max_retries: int | None,
     key: str | None,
     app: str | None,
     wait: bool,
@@ -78,7 +80,6 @@ def submit(
         priority=priority,
         delay_s=delay,
         timeout_s=timeout,
-        max_retries=max_retries,
         job_key=key,
     )
     with session(options) as call:

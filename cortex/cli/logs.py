@@ -2,37 +2,68 @@
 
 import logging
 import sys
+import traceback
+from types import TracebackType
+from typing import Final, TextIO
 
 import structlog
+from structlog.typing import EventDict, Processor
+
+from cortex.domain.safe import safe
+
+TEXT_MAX: Final = 4_000
+"""Characters of one value: what a job says must not fill the disk."""
+TRACEBACK_MAX: Final = 20_000
+
+ExcInfo = tuple[type[BaseException], BaseException, TracebackType | None]
 
 
-def configure_logs(*, level: int = logging.INFO, as_json: bool | None = None) -> None:
+def configure_logs(*, level: int = logging.INFO) -> None:
     """Send logs to stderr: as JSON lines unless stderr is a terminal."""
-    json_lines = not sys.stderr.isatty() if as_json is None else as_json
-    # Tracebacks without locals: those may hold secrets.
-    render: list[structlog.typing.Processor] = (
-        [
-            structlog.processors.ExceptionRenderer(
-                structlog.tracebacks.ExceptionDictTransformer(show_locals=False)
-            ),
-            structlog.processors.JSONRenderer(),
-        ]
-        if json_lines
-        else [
-            structlog.dev.ConsoleRenderer(
-                pad_event_to=24, exception_formatter=structlog.dev.plain_traceback
-            )
-        ]
-    )
+    is_terminal = sys.stderr.isatty()
     structlog.configure(
         wrapper_class=structlog.make_filtering_bound_logger(level),
         processors=[
             structlog.processors.add_log_level,
             structlog.processors.TimeStamper(
-                fmt="iso" if json_lines else "%H:%M:%S", utc=json_lines
+                fmt="%H:%M:%S" if is_terminal else "iso", utc=not is_terminal
             ),
-            *render,
+            _shorten,
+            *(_for_people() if is_terminal else _for_machines()),
         ],
         logger_factory=structlog.PrintLoggerFactory(file=sys.stderr),
         cache_logger_on_first_use=True,
     )
+
+
+def _for_machines() -> list[Processor]:
+    # Without locals: those may hold secrets.
+    frames = structlog.tracebacks.ExceptionDictTransformer(show_locals=False)
+    return [structlog.processors.ExceptionRenderer(frames), structlog.processors.JSONRenderer()]
+
+
+def _for_people() -> list[Processor]:
+    return [
+        _disarm,
+        structlog.dev.ConsoleRenderer(pad_event_to=24, exception_formatter=_write_traceback),
+    ]
+
+
+def _shorten(_: object, __: str, event: EventDict) -> EventDict:
+    for key, value in event.items():
+        if isinstance(value, str) and len(value) > TEXT_MAX:
+            event[key] = value[:TEXT_MAX] + "…"
+    return event
+
+
+def _disarm(_: object, __: str, event: EventDict) -> EventDict:
+    """Texts of jobs and models may hold what a terminal would obey."""
+    for key, value in event.items():
+        if isinstance(value, str):
+            event[key] = safe(value)
+    return event
+
+
+def _write_traceback(stream: TextIO, exc_info: ExcInfo) -> None:
+    text = "".join(traceback.format_exception(*exc_info))
+    stream.write("\n" + safe(text[-TRACEBACK_MAX:], newline="\n"))

@@ -8,7 +8,7 @@ from typing import NoReturn
 import click
 
 import cortex
-from cortex.cli.failures import EXIT_CODES, READER_GONE, report
+from cortex.cli.failures import EXIT_CODES, READER_GONE, is_reader_gone, report
 from cortex.cli.options import Group, write_section
 
 HELP = """Run AI agents that survive crashes, deploys and outages.
@@ -83,10 +83,8 @@ def run(arguments: Sequence[str]) -> int:
     except click.exceptions.NoArgsIsHelpError as asked:
         click.echo(asked.format_message(), err=True)
         return asked.exit_code
-    except BrokenPipeError:
-        return _reader_gone()
     except (Exception, KeyboardInterrupt, BaseExceptionGroup) as error:  # noqa: BLE001 -- the outermost place
-        return report(error, arguments)
+        return _reader_gone() if is_reader_gone(error) else report(error, arguments)
     return 0
 
 

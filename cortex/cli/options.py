@@ -105,6 +105,28 @@ def options_of(context: click.Context) -> Options:
     return Options(**given)
 
 
+class Text(click.ParamType[str]):
+    """Text that the database can hold, of at most so many characters."""
+
+    name = "text"
+
+    def __init__(self, length_max: int) -> None:
+        self.length_max = length_max
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        """Refuse what is empty, too long or not text."""
+        text = str(value)
+        if not text:
+            self.fail("it is empty", param, ctx)
+        if len(text) > self.length_max:
+            self.fail(f"{len(text)} characters are more than {self.length_max}", param, ctx)
+        try:
+            text.encode()
+        except UnicodeEncodeError:
+            self.fail("it is not UTF-8", param, ctx)
+        return text
+
+
 class Seconds(click.ParamType[float]):
     """A finite number of seconds from 0 to a limit."""
 

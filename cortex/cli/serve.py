@@ -16,6 +16,7 @@ from cortex.config import Settings
 from cortex.domain.clock import system_chance
 from cortex.pod import PodParts, Ready, Shutdown, run_pod
 from cortex.services import deadman
+from cortex.services.privacy import hide_memory
 from cortex.store.migrate import migrate
 from cortex.store.session import run_alone
 
@@ -34,6 +35,7 @@ async def serve(
     0: drained, everything ended or was handed back. 1: a phase of the shutdown was cut off.
     128 + n: signal n came during start-up, or twice.
     """
+    hide_memory()
     ending = shutdown or Shutdown()
     starting = trio.CancelScope()
     signal_seen = 0

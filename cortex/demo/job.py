@@ -11,8 +11,9 @@ from cortex.domain.errors import UsageError
 from cortex.durable.context import Context
 from cortex.durable.registry import job
 
-JOB_TYPE: Final = "demo"
-AGENT: Final = "demo"
+SCRIPTED: Final = "demo"
+LIVE: Final = "demo_live"
+"""Two job types, each with an agent of that name: no pod asks the wrong model."""
 REPORT: Final = "report.md"
 SCRIPTED_MODEL: Final = "scripted"
 PROMPT: Final = (
@@ -27,10 +28,10 @@ SYSTEM: Final = (
 )
 
 
-def demo_agent(model: str) -> AgentSpec:
-    """Return the agent that inspects a folder, on a model of this name."""
+def demo_agent(name: str, model: str) -> AgentSpec:
+    """Return the agent that inspects a folder, on a model."""
     return AgentSpec(
-        name=AGENT,
+        name=name,
         model=model,
         system=SYSTEM,
         tools=("list_files", "read_file", "run_command", "write_file"),
@@ -40,13 +41,15 @@ def demo_agent(model: str) -> AgentSpec:
     )
 
 
-@job(JOB_TYPE, timeout=1800)
-async def demo(ctx: Context, folder: str, model: str) -> loop.AgentResult:
+async def _inspect(ctx: Context, folder: str, model: str) -> loop.AgentResult:
     """Run the inspecting agent on a folder; `model` is there to find the same job again."""
     stored = await ctx.agent_spec()
     if stored is None:
-        raise UsageError(f"a demo job for {model!r} needs the agent {AGENT!r}")
+        raise UsageError(f"a demo job for {model!r} needs its agent")
     if not await trio.Path(folder).is_dir():
         raise UsageError(f"folder {folder!r} is not there any more")
     spec = AgentSpec.from_json(stored)
     return await loop.run_agent(ctx, spec, prompt=PROMPT, folder=Path(folder))
+
+
+DEMO_JOBS: Final = {name: job(name, timeout=1800)(_inspect) for name in (SCRIPTED, LIVE)}

@@ -138,15 +138,17 @@ class Committer:
     async def _commit_steps(
         self,
         group: "Sequence[tuple[Entry, NumberedStep]]",
-        _: bool,  # noqa: FBT001
+        is_repeat: bool,  # noqa: FBT001
     ) -> None:
-        owned = await self._port(
-            steps.commit, pod_id=self._pod_id, operations=[step for _, step in group]
-        )
+        operations = [step for _, step in group]
+        stands = await self._port(steps.commit, pod_id=self._pod_id, operations=operations)
+        if is_repeat:
+            rest = [op for op in operations if op.step.lease.job_id not in stands]
+            stands |= await self._port(steps.recorded, rest)
         for entry, step in group:
-            if step.step.lease.job_id in owned:
+            if step.step.lease.job_id in stands:
                 step.step.committed()
-            _answer(entry, owned, step.step.lease.job_id)
+            _answer(entry, stands, step.step.lease.job_id)
 
     async def _finish(self, group: Sequence[Entry], is_repeat: bool) -> None:  # noqa: FBT001
         operations = [e.operation for e in group if isinstance(e.operation, Finish)]

@@ -5,7 +5,8 @@ Reads and writes: tasks and jobs, by `tasks.claim` and `tasks.promote`.
 Invariants: never more claims than free slots; nothing is claimed while the pod is not sure of
 itself (see `standing`). A notification is a hint: polling finds the same work without it.
 
-On failure: an outage is waited out; a claim whose reply was lost is found again by `tasks.adopt`.
+On failure: an outage is waited out; after it, what the pod owns but does not run (a claim whose
+reply was lost, jobs that the fence stopped) is released, so that the next claim raises its attempt.
 On stop: a claim in flight is shielded by the port, and what it returns is still started, so that
 its actors hand the jobs back.
 """
@@ -17,8 +18,8 @@ import structlog
 import trio
 
 from cortex.actors.ticker import Pacer
-from cortex.domain.errors import OutcomeUnknownError, UnavailableError
-from cortex.domain.job import Claim
+from cortex.domain.errors import UnavailableError
+from cortex.domain.job import Claim, Release
 from cortex.services.job_actor import JobActors
 from cortex.services.running import RunningJob, RunningJobs
 from cortex.services.standing import Standing
@@ -29,6 +30,8 @@ BATCH_MAX: Final = 250
 ROOM_MIN: Final = 100
 """Free slots that are worth a claim of their own while there is more work than slots."""
 CROWDED_POLL_S: Final = 0.02
+PROMOTE_REST: Final = 9.0
+"""Rest after a promote, as a multiple of what it took."""
 
 _log = structlog.get_logger(__name__)
 
@@ -61,7 +64,8 @@ class Dispatcher:
         self._promote_next = True
         self._promoted_at = float("-inf")
         self._is_crowded = False
-        self._claim_is_unsure = False
+        self._promote_not_before = float("-inf")
+        self._may_have_orphans = False
 
     def hint(self, *, promote: bool = False) -> None:
         """There may be work; with `promote`, a named queue may move on."""
@@ -83,11 +87,11 @@ class Dispatcher:
             try:
                 pause_s = await self.tick()
             except UnavailableError as error:
-                self._claim_is_unsure = self._claim_is_unsure or isinstance(
-                    error, OutcomeUnknownError
-                )
+                self._may_have_orphans = True
                 _log.warning("claim failed", error=error.message)
                 pause_s = self._poll_s
+            if self._promote_next:
+                pause_s = min(pause_s, max(0.0, self._promote_not_before - trio.current_time()))
             if pause_s > 0:
                 woken = await self._pacer.wait(pause_s)
                 self._promote_next = self._promote_next or not woken
@@ -97,21 +101,17 @@ class Dispatcher:
     async def tick(self) -> float:
         """Claim one batch and start its actors; return how long to wait for the next one."""
         if not self._standing.is_sure:
+            self._may_have_orphans = True
             return self._poll_s
-        if self._claim_is_unsure:
-            self._start(
-                await self._port(tasks.adopt, pod_id=self._pod_id, known=self._running.job_ids)
-            )
-            self._claim_is_unsure = False
+        if self._may_have_orphans:
+            await self._release_orphans()
+            # What has lost its lease here may take a while to end.
+            self._may_have_orphans = self._running.has_lost_ones
         limit = min(self._running.free_slots, BATCH_MAX)
         if limit <= 0:
             self._is_crowded = True
             return CROWDED_POLL_S
-        if self._promote_next or trio.current_time() - self._promoted_at >= self._poll_s:
-            # Also when hints wake it so often that it never polls: due tasks are announced by none.
-            self._promote_next = False
-            self._promoted_at = trio.current_time()
-            await self._port(tasks.promote)
+        await self._promote()
         claims = await self._port(tasks.claim, pod_id=self._pod_id, types=self._types, limit=limit)
         self._start(claims)
         if len(claims) < limit:
@@ -123,6 +123,28 @@ class Dispatcher:
             if self._running.free_slots >= min(ROOM_MIN, self._running.slots)
             else CROWDED_POLL_S
         )
+
+    async def _promote(self) -> None:
+        """Make due tasks ready: when asked to, and as often as it polls, since none announces them.
+
+        Its cost grows with the named queues that wait; it takes a tenth of the time at most.
+        """
+        now = trio.current_time()
+        is_wanted = self._promote_next or now - self._promoted_at >= self._poll_s
+        if not is_wanted or now < self._promote_not_before:
+            return
+        self._promote_next = False
+        self._promoted_at = now
+        await self._port(tasks.promote)
+        took_s = trio.current_time() - now
+        self._promote_not_before = trio.current_time() + PROMOTE_REST * took_s
+
+    async def _release_orphans(self) -> None:
+        orphans = await self._port(tasks.orphans, pod_id=self._pod_id, known=self._running.job_ids)
+        if orphans:
+            _log.warning("released what does not run here", jobs=len(orphans))
+            releases = [Release(lease=o, outcome="handed_back", is_counted=False) for o in orphans]
+            await self._port(tasks.release, pod_id=self._pod_id, operations=releases)
 
     def _start(self, claims: list[Claim]) -> None:
         for claim in claims:

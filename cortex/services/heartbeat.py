@@ -84,7 +84,7 @@ class Heartbeat:
 
     async def tick(self) -> None:
         """Beat once; stop the jobs that are not ours any more."""
-        if not self._session.is_open:
+        if not (self._session.is_open and self._standing.is_locked):
             self._standing.lost()
             await self._lock()
         leases = self._running.leases

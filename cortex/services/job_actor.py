@@ -34,6 +34,7 @@ from cortex.store import steps
 from cortex.store.bridge import Port
 
 LOAD_BACKOFF_MAX_S: Final = 5.0
+LEAVES_MAX: Final = 1_000
 
 _log = structlog.get_logger(__name__)
 
@@ -148,14 +149,7 @@ def failed(claim: Claim, error: BaseException) -> Operation | None:
     worst = next((leaf for leaf in leaves if _is_permanent(leaf)), leaves[0])
     message = describe(worst)
     is_last = claim.attempts_spent >= claim.max_attempts
-    _log.warning(
-        "attempt failed",
-        job=str(claim.lease.job_id),
-        type=claim.type,
-        attempt=claim.lease.attempt,
-        is_last=is_last or _is_permanent(worst),
-        exc_info=error,
-    )
+    _log_failure(claim, error, message)
     if _is_permanent(worst) or is_last:
         code = worst.code if isinstance(worst, CortexError) else "job_failed"
         return Finish(lease=claim.lease, status=JobStatus.FAILED, error=message, code=code)
@@ -173,7 +167,9 @@ def describe(error: BaseException) -> str:
         return clean_text(error.message)
     try:
         text = " ".join(str(error).split())
-    except Exception:  # noqa: BLE001 -- an error whose text cannot be had still has a name
+    except (KeyboardInterrupt, trio.Cancelled):
+        raise
+    except BaseException:  # noqa: BLE001 -- an error whose text cannot be had still has a name
         text = ""
     return clean_text(f"{type(error).__name__}: {text}" if text else type(error).__name__)
 
@@ -183,6 +179,24 @@ def _is_permanent(error: BaseException) -> bool:
 
 
 def _leaves(error: BaseException) -> list[BaseException]:
-    if isinstance(error, BaseExceptionGroup):
-        return [leaf for inner in error.exceptions for leaf in _leaves(inner)]
-    return [error]
+    """The errors inside a group, whatever its depth; at most `LEAVES_MAX` of them."""
+    waiting: list[BaseException] = [error]
+    leaves: list[BaseException] = []
+    while waiting and len(leaves) < LEAVES_MAX:
+        each = waiting.pop()
+        if isinstance(each, BaseExceptionGroup):
+            waiting += reversed(each.exceptions)
+        else:
+            leaves.append(each)
+    return leaves
+
+
+def _log_failure(claim: Claim, error: BaseException, message: str) -> None:
+    context = {"job": str(claim.lease.job_id), "type": claim.type, "attempt": claim.lease.attempt}
+    try:
+        _log.warning("attempt failed", error=message, exc_info=error, **context)
+    except (KeyboardInterrupt, trio.Cancelled):
+        raise
+    except BaseException as second:  # noqa: BLE001 -- a job's own error must not end its pod
+        reason = type(second).__name__
+        _log.warning("attempt failed", error=message, no_traceback=reason, **context)

@@ -69,6 +69,11 @@ class RunningJobs:
         """Their leases."""
         return [job.lease for job in self._jobs.values()]
 
+    @property
+    def has_lost_ones(self) -> bool:
+        """Some have lost their lease and have not ended yet."""
+        return any(job.stop is Stop.LEASE_LOST for job in self._jobs.values())
+
     def add(self, claim: Claim) -> RunningJob:
         """Enter an attempt; an older attempt of the same job that still runs here has lost."""
         lease = claim.lease
@@ -106,8 +111,17 @@ class RunningJobs:
             job.end(why)
 
     def keep_only(self, leases: list[Lease], owned: set[UUID]) -> list[Lease]:
-        """Of these leases, stop the ones whose job is not owned any more; return those."""
-        lost = [lease for lease in leases if lease.job_id not in owned]
-        for lease in lost:
-            self.end(lease.job_id, lease.attempt, Stop.LEASE_LOST)
-        return lost
+        """Of these leases, stop the ones whose job is not owned any more; return those.
+
+        Jobs that have ended since the leases were listed are no lost ones.
+        """
+        lost = [
+            job
+            for lease in leases
+            if lease.job_id not in owned
+            and (job := self._jobs.get(lease.job_id)) is not None
+            and job.lease == lease
+        ]
+        for job in lost:
+            job.end(Stop.LEASE_LOST)
+        return [job.lease for job in lost]

@@ -21,7 +21,12 @@ class Standing:
     @property
     def is_sure(self) -> bool:
         """It holds its lock, and a heartbeat sent not long ago succeeded."""
-        return self._held_since is not None and not self.is_fenced
+        return self.is_locked and not self.is_fenced
+
+    @property
+    def is_locked(self) -> bool:
+        """It holds its lock, as far as it knows."""
+        return self._held_since is not None
 
     @property
     def is_fenced(self) -> bool:

@@ -59,7 +59,11 @@ class Sweeper:
 
     async def tick(self) -> None:
         """Free one batch of jobs whose pods are silent."""
-        if not self._standing.is_sure or trio.current_time() < self._quiet_until:
+        now = trio.current_time()
+        if not self._standing.is_sure:
+            # It has lost the database itself: the others' heartbeats may be late by that outage.
+            self._quiet_until = now + self._zombie_s
+        if now < self._quiet_until:
             return
         freed, failed = await self._port(tasks.sweep, silent_s=self._zombie_s, limit=BATCH_MAX)
         if freed or failed:

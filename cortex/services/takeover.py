@@ -23,8 +23,8 @@ from cortex.store.bridge import Port
 from cortex.store.pods import Suspect
 
 LOOKS_APART_S: Final = 0.5
-DEATHS_MAX: Final = 3
-"""A job that was running in so many pod deaths in a row is poison."""
+ENDED_EVERY: Final = 5
+"""Each so many looks: pods that ended, but to whom a claim on its way gave a job meanwhile."""
 BATCH_MAX: Final = 500
 
 _log = structlog.get_logger(__name__)
@@ -43,6 +43,7 @@ class TakeOver:
         standing: Standing,
         look_s: float,
         settle_s: float,
+        deaths_max: int,
         rng: random.Random,
     ) -> None:
         self._port = port
@@ -51,7 +52,9 @@ class TakeOver:
         self._look_s = look_s
         self._settle_s = settle_s
         self._pacer = Pacer(rng=rng, jitter=0.05)
+        self._deaths_max = deaths_max
         self._suspected_since: dict[UUID, float] = {}
+        self._looks = 0
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Look until cancelled."""
@@ -76,6 +79,10 @@ class TakeOver:
         self._suspected_since = {
             suspect.id: self._suspected_since.get(suspect.id, now) for suspect in suspects
         }
+        if self._looks % ENDED_EVERY == 0:
+            for ended in await self._port(pods.ended_owners, looking=self._pod_id):
+                await self._take(ended)
+        self._looks += 1
         for suspect in suspects:
             # A hair less than the distance, so that looks at that very interval count.
             if now - self._suspected_since[suspect.id] >= LOOKS_APART_S - 0.06:
@@ -88,7 +95,7 @@ class TakeOver:
                 tasks.take_over,
                 pod_id=dead.id,
                 lock_key=dead.lock_key,
-                deaths_max=DEATHS_MAX,
+                deaths_max=self._deaths_max,
                 limit=BATCH_MAX,
             )
             freed_count += taken.freed_count

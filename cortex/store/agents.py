@@ -7,8 +7,9 @@ from uuid import UUID
 import orjson
 
 from cortex.domain.errors import NotFoundError
-from cortex.store.database import Database
+from cortex.store.database import Connection, Database, Record
 from cortex.store.jobs import plain
+from cortex.store.queries import sql
 
 
 async def apply(
@@ -17,7 +18,15 @@ async def apply(
     """Add a version unless the newest is the same; return the version and whether it is new."""
     text = orjson.dumps(spec, option=orjson.OPT_SORT_KEYS)
     digest = hashlib.sha256(text).digest()
-    row = await db.fetch_one("agents.apply", new_id, name, text.decode(), digest, by)
+
+    async def lock_and_apply(connection: Connection) -> Record | None:
+        # Only a statement that begins after the lock sees the version that another one made.
+        await connection.fetch(sql("agents.lock"), name)
+        return await connection.fetchrow(
+            sql("agents.apply"), new_id, name, text.decode(), digest, by
+        )
+
+    row = await db.transact(lock_and_apply)
     if row is None:
         raise AssertionError("agents.apply always returns one row")
     return row["version"], row["is_new"]

@@ -61,7 +61,8 @@ class Port:
 async def open_port(profile: Profile, *, rng: random.Random) -> AsyncGenerator[Port, None]:
     """Open the asyncio island inside trio and a pool in it; both are closed on leaving.
 
-    Raises what connecting raises: an unreachable or unmigrated database shows here.
+    Raises what connecting raises, in an exception group as a nursery does: an unreachable or
+    unmigrated database shows here.
     """
     async with trio_asyncio.open_loop() as loop:
         # The default handler raises in the loop's nursery, which kills every socket reader.

@@ -9,7 +9,7 @@ Trio code crosses over by `cortex.store.bridge`; the command line by `cortex.sto
 import asyncio
 import random
 from collections.abc import Awaitable, Callable, Sequence
-from typing import Any, TypeVar
+from typing import Any, TypeAlias, TypeVar
 
 import asyncpg
 import attrs
@@ -21,6 +21,7 @@ from cortex.store.queries import sql
 
 T = TypeVar("T")
 Record = asyncpg.Record
+Connection: TypeAlias = "asyncpg.Connection[Record]"
 
 MIN_SERVER_VERSION = 15
 RETRIES_AT_ONCE = 5

@@ -75,14 +75,20 @@ async def beat(
     return affected(rows)
 
 
-async def leave(db: Database, pod_id: UUID) -> None:
-    """Mark a pod as gone in order."""
-    await db.fetch("pods.leave", pod_id)
+async def leave(db: Database, pod_id: UUID) -> bool:
+    """Mark a pod as gone in order; False if jobs are still its own, which others take over then."""
+    return bool(await db.fetch("pods.leave", pod_id))
 
 
 async def without_lock(db: Database, *, looking: UUID, settle_s: float) -> list[Suspect]:
     """Return pods whose lock nobody holds; none within `settle_s` of the server's start."""
     rows = await db.fetch("pods.without_lock", looking, settle_s)
+    return [Suspect(id=r["id"], lock_key=r["lock_key"], name=r["name"]) for r in rows]
+
+
+async def ended_owners(db: Database, *, looking: UUID) -> list[Suspect]:
+    """Return pods that ended although jobs are still theirs."""
+    rows = await db.fetch("pods.ended_owners", looking)
     return [Suspect(id=r["id"], lock_key=r["lock_key"], name=r["name"]) for r in rows]
 
 

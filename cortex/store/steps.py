@@ -8,14 +8,17 @@ import orjson
 
 from cortex.domain.job import NumberedStep, Step
 from cortex.domain.usage import Usage
-from cortex.store.database import Database, affected
+from cortex.store.database import Database, Record, affected
 from cortex.store.jobs import plain
+
+PAGE_MAX = 100
+"""Steps loaded at once: outputs may be 4 MiB each."""
 
 
 async def commit(db: Database, *, pod_id: UUID, operations: Sequence[NumberedStep]) -> set[UUID]:
-    """Append one step to each of several jobs; return the jobs whose step counts.
+    """Append one step to each of several jobs; return the jobs whose step was appended.
 
-    No two operations may be of one job. Repeating it changes nothing and returns the same.
+    No two operations may be of one job. Repeating it appends nothing: see `recorded`.
     """
     ordered = sorted(operations, key=lambda op: op.step.lease.job_id)
     rows = await db.fetch(
@@ -36,6 +39,19 @@ async def commit(db: Database, *, pod_id: UUID, operations: Sequence[NumberedSte
     return affected(rows, "job_id")
 
 
+async def recorded(db: Database, operations: Sequence[NumberedStep]) -> set[UUID]:
+    """Return the jobs in whose record these steps stand, from the same attempts."""
+    rows = await db.fetch(
+        "steps.recorded",
+        [op.step.lease.job_id for op in operations],
+        [op.step.lease.attempt for op in operations],
+        [op.seq for op in operations],
+        [op.step.key for op in operations],
+        [op.step.digest for op in operations],
+    )
+    return affected(rows, "job_id")
+
+
 async def of_job(db: Database, job_id: UUID) -> list[Step]:
     """Return every committed step of a job in order, outputs included."""
     return [
@@ -47,7 +63,7 @@ async def of_job(db: Database, job_id: UUID) -> list[Step]:
             usage=None if row["usage"] is None else Usage.from_json(orjson.loads(row["usage"])),
             cost_usd=row["cost_usd"],
         )
-        for row in await db.fetch("steps.of_job", job_id)
+        for row in await _all(db, job_id)
     ]
 
 
@@ -60,4 +76,15 @@ async def page(
 
 async def outputs(db: Database, job_id: UUID) -> list[dict[str, Any]]:
     """Return every step of a job with its output decoded, for people and machines."""
-    return [plain(row) for row in await db.fetch("steps.of_job", job_id)]
+    return [plain(row) for row in await _all(db, job_id)]
+
+
+async def _all(db: Database, job_id: UUID) -> list[Record]:
+    """Load the steps page by page: a page fits into the time that a statement has."""
+    rows: list[Record] = []
+    while True:
+        after = rows[-1]["seq"] if rows else 0
+        page = await db.fetch("steps.of_job", job_id, after, PAGE_MAX)
+        rows += page
+        if len(page) < PAGE_MAX:
+            return rows

@@ -20,14 +20,18 @@ async def promote(db: Database) -> int:
 async def claim(db: Database, *, pod_id: UUID, types: Sequence[str], limit: int) -> list[Claim]:
     """Give up to `limit` ready tasks to a pod, each under a new attempt.
 
-    After `OutcomeUnknownError` the pod may own jobs that it does not know of: see `adopt`.
+    After `OutcomeUnknownError` the pod may own jobs that it does not know of: see `orphans`.
     """
     return [_claim(row) for row in await db.fetch("tasks.claim", pod_id, list(types), limit)]
 
 
-async def adopt(db: Database, *, pod_id: UUID, known: Sequence[UUID]) -> list[Claim]:
-    """Return the claims of a pod beyond those of the jobs that it knows."""
-    return [_claim(row) for row in await db.fetch("tasks.adopt", pod_id, list(known))]
+async def orphans(db: Database, *, pod_id: UUID, known: Sequence[UUID]) -> list[Lease]:
+    """Return what a pod owns beyond the jobs that it knows.
+
+    Never to be run under this attempt, which may have run here before: to be released.
+    """
+    rows = await db.fetch("tasks.orphans", pod_id, list(known))
+    return [Lease(row["id"], row["attempt"]) for row in rows]
 
 
 async def release(db: Database, *, pod_id: UUID, operations: Sequence[Release]) -> set[UUID]:

@@ -328,7 +328,7 @@ CREATE TABLE cortex.job_step (
     finished_at timestamptz NOT NULL,
     cost_usd numeric(18, 8),
     usage jsonb,
-    output jsonb,
+    output json,
     PRIMARY KEY (job_id, seq),
     CONSTRAINT job_step_key_once UNIQUE (job_id, key)
 ) WITH (autovacuum_vacuum_insert_scale_factor = 0.1, autovacuum_vacuum_cost_delay = 1);
@@ -343,7 +343,7 @@ COMMENT ON COLUMN cortex.job_step.started_at IS 'When it began.';
 COMMENT ON COLUMN cortex.job_step.finished_at IS 'When it was committed.';
 COMMENT ON COLUMN cortex.job_step.cost_usd IS 'What it cost in US dollars; null when nothing or when the price is unknown.';
 COMMENT ON COLUMN cortex.job_step.usage IS 'Tokens: input, output, cache read, cache write.';
-COMMENT ON COLUMN cortex.job_step.output IS 'What it returned.';
+COMMENT ON COLUMN cortex.job_step.output IS 'What it returned; json and not jsonb, which would change numbers: a replay must see the same.';
 CREATE TRIGGER job_step_is_append_only BEFORE UPDATE OR DELETE OR TRUNCATE ON cortex.job_step
     FOR EACH STATEMENT EXECUTE FUNCTION cortex.refuse_change();
 
@@ -382,6 +382,7 @@ COMMENT ON COLUMN cortex.pod.ended_at IS 'When it left, or was found dead.';
 COMMENT ON COLUMN cortex.pod.loop_lag_ms IS 'Worst delay of its event loop since the heartbeat before.';
 COMMENT ON COLUMN cortex.pod.rss_bytes IS 'Its resident memory.';
 COMMENT ON COLUMN cortex.pod.hint_latency_ms IS 'How long a notification takes to reach it; null while none arrives.';
+CREATE INDEX pod_ended ON cortex.pod (ended_at DESC) WHERE ended_at IS NOT NULL;
 CREATE INDEX pod_alive ON cortex.pod (heartbeat_at) WHERE state IN ('READY', 'DRAINING');
 
 -- ------------------------------------------------------------------ the worker queue
@@ -403,7 +404,7 @@ CREATE TABLE cortex_worker.task (
     locked_at timestamptz,
     run_at timestamptz NOT NULL DEFAULT cortex.now(),
     queue_name text,
-    job_key text,
+    job_key text CHECK (length(job_key) BETWEEN 1 AND 500),
     CONSTRAINT locked_by_only_when_locked CHECK ((locked_by IS NOT NULL) = (state = 'LOCKED')),
     CONSTRAINT queued_only_in_a_queue CHECK (state <> 'QUEUED' OR queue_name IS NOT NULL)
 ) WITH (

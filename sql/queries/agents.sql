@@ -1,3 +1,7 @@
+-- name: lock
+-- One change of an agent at a time. $1 name. Locks: an advisory lock to the end of the transaction.
+SELECT pg_advisory_xact_lock(hashtextextended('cortex.agent', 0) # hashtextextended($1, 0));
+
 -- name: apply
 -- Adds a version of an agent unless its newest is the same. $1 id for a new agent, $2 name, $3 specification,
 -- $4 SHA-256 of it, $5 who. Locks: the agent's row. Returns version and whether it is new.

@@ -27,8 +27,17 @@ WHERE j.id = mine.id AND j.attempt = mine.attempt AND j.status::text = 'RUNNING'
 RETURNING j.id;
 
 -- name: leave
--- A pod leaves in order. $1 pod id.
-UPDATE cortex.pod SET state = 'STOPPED', ended_at = cortex.now(), running = 0 WHERE id = $1;
+-- A pod leaves in order, unless something is still its own: then its lock falls free, and that is taken over.
+-- $1 pod id. Returns it if it has left.
+UPDATE cortex.pod SET state = 'STOPPED', ended_at = cortex.now(), running = 0
+WHERE id = $1 AND NOT EXISTS (SELECT FROM cortex.job j WHERE j.status = 'RUNNING' AND j.pod_id = $1)
+RETURNING id;
+
+-- name: ended_owners
+-- Pods that ended although jobs are still theirs: a claim was on its way when they did. $1 the looking pod's id.
+SELECT p.id, p.lock_key, p.name FROM cortex.pod p
+WHERE p.id <> $1 AND p.state NOT IN ('READY', 'DRAINING') AND p.id IN (
+    SELECT j.pod_id FROM cortex.job j WHERE j.status = 'RUNNING' AND j.pod_id IS NOT NULL);
 
 -- name: without_lock
 -- Pods said to be alive whose session lock nobody holds. $1 the looking pod's id.
@@ -53,8 +62,9 @@ WHERE p.state IN ('READY', 'DRAINING') AND p.heartbeat_at < cortex.now() - $1::f
 -- Pods that live, then the newest that ended. $1 how many ended ones.
 (SELECT *, cortex.now() AS now FROM cortex.pod WHERE state IN ('READY', 'DRAINING') ORDER BY started_at)
 UNION ALL
-(SELECT *, cortex.now() AS now FROM cortex.pod WHERE state NOT IN ('READY', 'DRAINING')
- ORDER BY ended_at DESC NULLS LAST LIMIT $1);
+(SELECT *, cortex.now() AS now FROM cortex.pod
+ WHERE ended_at IS NOT NULL AND state NOT IN ('READY', 'DRAINING')
+ ORDER BY ended_at DESC LIMIT $1);
 
 -- name: live_types
 -- Job types that the living pods can run.

@@ -2,28 +2,35 @@
 -- Appends one finished step to each of several jobs and moves their heads, for attempts that still own them.
 -- $1 pod id; per step: $2 job ids (ordered, each once), $3 attempts, $4 seqs, $5 kinds, $6 keys, $7 digests,
 -- $8 durations in seconds, $9 costs, $10 usages, $11 outputs, $12 heads. Locks: jobs.
--- Returns the jobs whose step counts; repeating the statement changes nothing.
+-- Returns the jobs whose step was appended; repeating the statement appends nothing.
 WITH owned AS (
     UPDATE cortex.job j SET checkpoint = s.head, pod_deaths = 0
     FROM unnest($2::uuid[], $3::int[], $4::int[], $5::text[], $6::text[], $7::bytea[], $8::float8[],
-                $9::numeric[], $10::jsonb[], $11::jsonb[], $12::jsonb[])
+                $9::numeric[], $10::jsonb[], $11::json[], $12::jsonb[])
         AS s(job_id, attempt, seq, kind, key, digest, duration_s, cost_usd, usage, output, head)
     WHERE j.id = s.job_id AND j.attempt = s.attempt AND j.status::text = 'RUNNING' AND j.pod_id = $1
     RETURNING s.*
-), appended AS (
-    INSERT INTO cortex.job_step (
-        job_id, attempt, seq, kind, key, digest, started_at, finished_at, cost_usd, usage, output)
-    SELECT job_id, attempt, seq, kind, key, digest, cortex.now() - duration_s * interval '1 second',
-           cortex.now(), cost_usd, usage, output
-    FROM owned
-    ON CONFLICT (job_id, seq) DO NOTHING
 )
-SELECT job_id FROM owned;
+INSERT INTO cortex.job_step (
+    job_id, attempt, seq, kind, key, digest, started_at, finished_at, cost_usd, usage, output)
+SELECT job_id, attempt, seq, kind, key, digest, cortex.now() - duration_s * interval '1 second',
+       cortex.now(), cost_usd, usage, output
+FROM owned
+ON CONFLICT (job_id, seq) DO NOTHING
+RETURNING job_id;
+
+-- name: recorded
+-- Which steps stand in the record as they were sent: for writes whose reply was lost.
+-- $1 job ids, $2 attempts, $3 seqs, $4 keys, $5 digests.
+SELECT s.job_id FROM cortex.job_step s
+JOIN unnest($1::uuid[], $2::int[], $3::int[], $4::text[], $5::bytea[]) AS a(job_id, attempt, seq, key, digest)
+    ON s.job_id = a.job_id AND s.seq = a.seq
+WHERE s.attempt = a.attempt AND s.key = a.key AND s.digest = a.digest;
 
 -- name: of_job
--- Every committed step of a job in order. $1 job id.
+-- Committed steps of a job in order, with their outputs. $1 job id, $2 after seq, $3 limit.
 SELECT seq, attempt, kind, key, digest, started_at, finished_at, cost_usd, usage, output
-FROM cortex.job_step WHERE job_id = $1 ORDER BY seq;
+FROM cortex.job_step WHERE job_id = $1 AND seq > $2 ORDER BY seq LIMIT $3;
 
 -- name: page
 -- Steps of a job after a position, without their outputs. $1 job id, $2 after seq, $3 limit.

@@ -19,13 +19,13 @@ WITH RECURSIVE later AS MATERIALIZED (
     WHERE q.queue_name IS NOT NULL AND NOT EXISTS (
         SELECT FROM cortex_worker.task t
         WHERE t.queue_name = q.queue_name AND t.state IN ('READY', 'LOCKED'))
-    LIMIT $1
 ), head AS MATERIALIZED (
     SELECT t.job_id FROM idle CROSS JOIN LATERAL (
         -- Not SKIP LOCKED: pods that promote at the same time must choose the same task.
         SELECT job_id FROM cortex_worker.task
         WHERE state = 'QUEUED' AND queue_name = idle.queue_name AND run_at <= cortex.now()
         ORDER BY priority, run_at, id LIMIT 1) t
+    LIMIT $1
 ), ready AS (
     UPDATE cortex_worker.task t SET state = 'READY'
     FROM (SELECT job_id FROM later UNION ALL SELECT job_id FROM head) due
@@ -63,16 +63,10 @@ WITH due AS MATERIALIZED (
 )
 SELECT * FROM running;
 
--- name: adopt
--- What a pod owns beyond the jobs that it knows of: the claims of a statement whose reply was lost.
--- $1 pod id, $2 ids of the jobs that it knows. Locks: none.
-SELECT j.id, j.type, j.attempt, t.attempts_spent, t.max_attempts, j.payload,
-       j.agent_id, j.agent_version, j.queue_name IS NOT NULL AS is_queued,
-              j.cancel_requested_at IS NOT NULL AS cancel_requested,
-       j.checkpoint <> '{}' AS has_steps,
-       greatest(0, j.timeout_s - extract(epoch FROM cortex.now() - j.started_at))::float8 AS left_s,
-       j.timeout_s
-FROM cortex.job j JOIN cortex_worker.task t ON t.job_id = j.id
+-- name: orphans
+-- What a pod owns but does not run: the claims of a statement whose reply was lost, or what it had to stop
+-- when it could not reach the database. $1 pod id, $2 ids of the jobs that it runs. Locks: none.
+SELECT j.id, j.attempt FROM cortex.job j JOIN cortex_worker.task t ON t.job_id = j.id
 WHERE j.status = 'RUNNING' AND j.pod_id = $1 AND t.locked_by = $1 AND j.id <> ALL ($2::uuid[]);
 
 -- name: release
@@ -80,8 +74,12 @@ WHERE j.status = 'RUNNING' AND j.pod_id = $1 AND t.locked_by = $1 AND j.id <> AL
 -- $1 pod id; per attempt: $2 job ids (ordered), $3 attempts, $4 attempts to give back (0 or 1),
 -- $5 delays in seconds, $6 outcomes, $7 errors. Locks: tasks, then jobs. Returns the jobs released.
 WITH ended AS (
-    SELECT * FROM unnest($2::uuid[], $3::int[], $4::int[], $5::float8[], $6::text[], $7::text[])
+    SELECT e.job_id, e.attempt, e.given_back, e.outcome, e.error,
+           -- Who was asked to end does not wait for it.
+           CASE WHEN j.cancel_requested_at IS NULL THEN e.delay_s ELSE 0 END AS delay_s
+    FROM unnest($2::uuid[], $3::int[], $4::int[], $5::float8[], $6::text[], $7::text[])
         AS e(job_id, attempt, given_back, delay_s, outcome, error)
+    JOIN cortex.job j ON j.id = e.job_id
 ), freed AS (
     UPDATE cortex_worker.task t
     SET locked_by = NULL, locked_at = NULL, attempts_spent = t.attempts_spent - e.given_back,
@@ -112,7 +110,7 @@ SELECT id FROM released LEFT JOIN hinted ON true;
 -- The pod is done with, and marked dead, when all that it owned could be taken.
 WITH dead AS MATERIALIZED (
     SELECT p.id FROM cortex.pod p
-    WHERE p.id = $1 AND p.state IN ('READY', 'DRAINING') AND pg_try_advisory_xact_lock($2)
+    WHERE p.id = $1 AND pg_try_advisory_xact_lock($2)
 ), owned AS MATERIALIZED (
     SELECT t.job_id, t.attempt, j.pod_deaths
     FROM dead
@@ -147,7 +145,7 @@ WITH dead AS MATERIALIZED (
     INSERT INTO cortex.job_attempt (job_id, attempt, pod_id, outcome, due_at)
     SELECT id, attempt, $1, 'pod_died', cortex.now() FROM moved WHERE NOT poison
 ), buried AS (
-    UPDATE cortex.pod SET state = 'DEAD', ended_at = cortex.now(), running = 0
+    UPDATE cortex.pod SET state = 'DEAD', ended_at = coalesce(ended_at, cortex.now()), running = 0
     FROM dead WHERE pod.id = dead.id AND (SELECT count(*) FROM held) = (SELECT count(*) FROM owned)
     RETURNING pod.id
 ), hinted AS (

@@ -83,7 +83,7 @@ UNSTORABLE = "\N{REPLACEMENT CHARACTER}"
 FAILS_AFTER_RETRIES = {
     "raise": "RuntimeError: broken in attempt 2 with a second line",
     "raise_hostile": f"RuntimeError: nul {UNSTORABLE} half {UNSTORABLE} escape \x1b[31m",
-    "raise_group": "KeyError: 'one'",
+    "raise_group": "KeyError: 'one of two'",
     "exit": "SystemExit: 3",
 }
 FAILS_AT_ONCE = {

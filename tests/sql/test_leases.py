@@ -111,10 +111,16 @@ def test_the_attempt_that_has_the_job_can_write(
     assert_one_truth(database)
 
 
-def test_a_step_sent_twice_is_there_once(database: str, store: Session, stale: Stale) -> None:
-    new: dict[str, Any] = {"pod_id": stale.new_pod, "operations": [step(stale.new, 2, "b")]}
-    assert store(steps.commit, **new) == store(steps.commit, **new) == {stale.new.job_id}
+def test_a_step_sent_twice_is_there_once_and_recognised(
+    database: str, store: Session, stale: Stale
+) -> None:
+    sent = step(stale.new, 2, "b")
+    assert store(steps.commit, pod_id=stale.new_pod, operations=[sent]) == {stale.new.job_id}
+    assert store(steps.commit, pod_id=stale.new_pod, operations=[sent]) == set()
     assert len(steps_of(database, stale.new.job_id)) == 2
+    assert store(steps.recorded, [sent]) == {stale.new.job_id}
+    for other in (step(stale.new, 1, "b"), step(stale.new, 2, "c"), step(stale.old, 2, "b")):
+        assert store(steps.recorded, [other]) == set()
 
 
 def test_an_end_sent_twice_is_recognised(database: str, store: Session, stale: Stale) -> None:
@@ -200,7 +206,7 @@ def test_only_a_pod_without_its_lock_is_taken_over(
     row = job_row(database, job_id)
     assert (row["task_state"], row["attempts_spent"], row["pod_deaths"]) == ("READY", 0, 1)
     assert attempts(database, job_id) == [(1, "pod_died")]
-    assert not store(tasks.take_over, **asked).is_dead, "a pod dies once"
+    assert store(tasks.take_over, **asked).freed_count == 0, "there is nothing left to take"
 
 
 def test_nobody_is_suspected_soon_after_the_servers_start(

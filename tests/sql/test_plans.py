@@ -62,8 +62,9 @@ NOTHING = [None] * BATCH
 STATEMENTS: dict[str, tuple[Sequence[object], int]] = {
     "tasks.claim": ((POD, ["other", "work"], BATCH), BATCH),
     "tasks.promote": ((BATCH,), 2 * BATCH),
-    # These two look at every running job, but not at the others: after a lost reply, or a death.
-    "tasks.adopt": ((POD, IDS), RUNNING),
+    # These look at every running job, but not at the others: after a lost reply, or a death.
+    "pods.ended_owners": ((POD,), RUNNING),
+    "tasks.orphans": ((POD, IDS), RUNNING),
     "tasks.take_over": ((POD, LOCK_KEY, 3, BATCH), RUNNING),
     "tasks.release": (
         (POD, IDS, ONES, ONES, [0.0] * BATCH, ["handed_back"] * BATCH, NOTHING),
@@ -77,7 +78,8 @@ STATEMENTS: dict[str, tuple[Sequence[object], int]] = {
         ),
         BATCH,
     ),
-    "steps.of_job": ((IDS[0],), 3),
+    "steps.recorded": ((IDS, ONES, ONES, ["1"] * BATCH, [b""] * BATCH), BATCH),
+    "steps.of_job": ((IDS[0], 0, 100), 3),
     "jobs.finish": (
         (POD, IDS, ONES, ["COMPLETED"] * BATCH, ["1"] * BATCH, NOTHING, NOTHING),
         BATCH,

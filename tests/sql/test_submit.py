@@ -53,7 +53,8 @@ def test_add_job_returns_the_task_that_the_job_points_to(database: str) -> None:
     job = job_row(database, task["job_id"])
     assert (task["task"], task["queue_name"], task["max_attempts"]) == ("work", "q", 7)
     assert (task["job_key"], task["priority"], task["state"]) == ("k", -2, "QUEUED")
-    assert (job["worker_job_id"], job["payload"], job["status"]) == (row["id"], '{"x": 1}', "PENDING")
+    assert (job["worker_job_id"], job["status"]) == (row["id"], "PENDING")
+    assert job["payload"] == '{"x": 1}'
 
 
 def test_defaults_come_from_the_job_type_and_the_agent(database: str, store: Session) -> None:

@@ -1,21 +1,35 @@
 """One valid default of each record, and fakes of what a pod lends to its jobs."""
 
-from collections.abc import Mapping, Sequence
+import random
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 from uuid import UUID
 
+import trio
 from attrs import define, field
 
-from cortex.domain.errors import LeaseLost
+from cortex.actors.actor import Actor
+from cortex.actors.ticker import Pacer
+from cortex.domain.errors import LeaseLost, OutcomeUnknownError, UnavailableError
 from cortex.domain.job import Claim, Lease, Step, StepDone, Submission
 from cortex.domain.model import ModelRequest, ModelResponse
 from cortex.domain.usage import Usage
 from cortex.durable.codec import digest_of
 from cortex.durable.context import Context, Services
 from cortex.durable.journal import Journal, Outcome
+from cortex.durable.registry import Handler, Registry, job
+from cortex.services.committer import Committer
+from cortex.services.dispatcher import Dispatcher
+from cortex.services.job_actor import JobActors
+from cortex.services.running import RunningJob, RunningJobs
+from cortex.services.standing import Standing
+from cortex.store import jobs as store_jobs
+from cortex.store import tasks
+from cortex.store.bridge import Port
+from cortex.store.dedicated import Dedicated
 from cortex.store.pods import Pod, Vitals
-from tests.support.rows import new_id
+from tests.support.rows import new_id, seeded_random
 
 JOB_TYPE = "work"
 VITALS = Vitals(state="READY", loop_lag_ms=0.0, rss_bytes=1, hint_latency_ms=None)
@@ -166,3 +180,119 @@ def a_context(record: Record | None = None, claim: Claim | None = None, **lent: 
     record = record or Record()
     claim = claim or a_claim()
     return Context(claim, Journal(claim.lease, record, list(record.steps)), services(**lent))
+
+
+class FaultyPort(Port):
+    """A port on which chosen calls go wrong, once each, as networks and servers do."""
+
+    def __init__(self, port: Port) -> None:
+        """`port` does the work."""
+        self._port = port
+        self._faults: list[tuple[Callable[..., Any], bool, UnavailableError]] = []
+
+    def lose_reply(self, method: Callable[..., Any]) -> None:
+        """Do the next call of this method and then forget its outcome."""
+        self._faults.append((method, True, OutcomeUnknownError("the reply was lost")))
+
+    def lose_request(self, method: Callable[..., Any]) -> None:
+        """Lose the next call of this method before it gets anywhere; nobody can tell."""
+        self._faults.append((method, False, OutcomeUnknownError("the request was lost")))
+
+    def refuse(self, method: Callable[..., Any]) -> None:
+        """Answer the next call of this method that the server is not there."""
+        self._faults.append((method, False, UnavailableError("not there")))
+
+    @property
+    def faults_left(self) -> int:
+        return len(self._faults)
+
+    async def __call__(self, method: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        for number, (meant, works, error) in enumerate(self._faults):
+            if meant is method:
+                del self._faults[number]
+                if works:
+                    await self._port(method, *args, **kwargs)
+                raise error
+        return await self._port(method, *args, **kwargs)
+
+    async def cross(self, method: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        return await self._port.cross(method, *args, **kwargs)
+
+    def dedicated(self, *, on_lost: Callable[[], None]) -> Dedicated:
+        return self._port.dedicated(on_lost=on_lost)
+
+
+@define
+class Bench:
+    """The parts of one pod, wired as a pod has them, for a test to drive by hand."""
+
+    port: FaultyPort
+    jobs: trio.Nursery
+    """Where job actors run."""
+    slots: int = 10
+    pod: Pod = field(factory=a_pod)
+    rng: random.Random = field(factory=seeded_random)
+    registry: Registry = field(factory=Registry)
+    running: RunningJobs = field(init=False)
+    standing: Standing = field(init=False)
+    committer: Committer = field(init=False)
+
+    def __attrs_post_init__(self) -> None:
+        self.running = RunningJobs(slots=self.slots)
+        self.standing = Standing(fence_s=60.0, settle_s=0.0)
+        self.standing.locked()
+        self.standing.beaten(trio.current_time())
+        self.committer = Committer(self.port, pod_id=self.pod.id, rng=self.rng)
+
+    async def start(self, actor: Actor) -> None:
+        """Run an actor beside the test until it ends."""
+        await self.jobs.start(actor.run)
+
+    def handle(self, handler: Handler, **options: Any) -> None:
+        """Make an async function the handler of `JOB_TYPE`."""
+        self.registry.add(job(JOB_TYPE, **options)(handler))
+
+    def actors(self) -> JobActors:
+        return JobActors(
+            port=self.port,
+            committer=self.committer,
+            registry=self.registry,
+            services=services(),
+            running=self.running,
+            rng=self.rng,
+        )
+
+    def dispatcher(self, *, poll_s: float = 60.0) -> Dispatcher:
+        return Dispatcher(
+            self.port,
+            pod_id=self.pod.id,
+            actors=self.actors(),
+            jobs_nursery=self.jobs,
+            standing=self.standing,
+            pacer=Pacer(rng=self.rng),
+            poll_s=poll_s,
+        )
+
+    async def submit(self, count: int = 1, **fields: Any) -> list[UUID]:
+        batch = [a_submission(**fields) for _ in range(count)]
+        await self.port(store_jobs.submit, batch)
+        return [each.id for each in batch]
+
+    async def claim(self, limit: int = 500) -> list[Claim]:
+        """Promote and claim, as the dispatcher does."""
+        await self.port(tasks.promote)
+        claims: list[Claim] = await self.port(
+            tasks.claim, pod_id=self.pod.id, types=[JOB_TYPE], limit=limit
+        )
+        return claims
+
+    async def claimed(self, count: int = 1, **fields: Any) -> list[Claim]:
+        """Submit and claim so many jobs."""
+        await self.submit(count, **fields)
+        return await self.claim(count)
+
+    def run(self, claim: Claim) -> RunningJob:
+        """Start the job actor of a claim."""
+        running = self.running.add(claim)
+        self.jobs.start_soon(self.actors().run, claim, running)
+        return running

@@ -111,12 +111,12 @@ async def _raise_hostile(_: Context) -> Any:
 
 async def _raise_group(_: Context) -> Any:
     async with trio.open_nursery() as nursery:
-        nursery.start_soon(_raise_one, "one")
-        nursery.start_soon(_raise_one, "two")
+        nursery.start_soon(_raise_key)
+        nursery.start_soon(_raise_key)
 
 
-async def _raise_one(why: str) -> None:
-    raise KeyError(why)
+async def _raise_key() -> None:
+    raise KeyError("one of two")
 
 
 async def _exit(_: Context) -> Any:

@@ -30,9 +30,7 @@ def streams(dsn: str, log: Path, *, count: int, seconds: float) -> dict[str, Any
             return run(Profile(dsn=dsn), lambda db: _run(db, process, count, seconds))
 
 
-async def _run(
-    db: Database, process: psutil.Process, count: int, seconds: float
-) -> dict[str, Any]:
+async def _run(db: Database, process: psutil.Process, count: int, seconds: float) -> dict[str, Any]:
     await _stream(db, process, count=1, seconds=0.1)  # the pod has loaded its model client
     cpu_before = sum(process.cpu_times()[:2])
     began = time.perf_counter()

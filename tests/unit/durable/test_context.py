@@ -101,7 +101,8 @@ async def test_the_limit_of_a_step_is_not_that_of_its_commit(autojump_clock: obj
     @attrs.define
     class SlowRecord(Record):
         async def record(self, operation: StepDone) -> None:
-            await trio.sleep(100)
+            with trio.move_on_after(100):
+                await wait_for_ever()
             await super().record(operation)
 
     record = SlowRecord()

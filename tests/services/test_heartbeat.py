@@ -1,0 +1,199 @@
+"""The heartbeat: the pod's lock, its jobs' leases, and what it does without them."""
+
+import signal
+from collections.abc import MutableMapping
+from typing import Any
+
+import pytest
+import trio
+
+from cortex.services.heartbeat import Heartbeat
+from cortex.services.running import Stop
+from cortex.services.standing import Standing
+from cortex.store import pods
+from cortex.store.bridge import open_port
+from cortex.store.database import Profile
+from cortex.store.migrate import migrate
+from tests.support.eventually import eventually, eventually_async
+from tests.support.factories import VITALS, Bench, FaultyPort
+from tests.support.postgres import run_asyncio, sql
+from tests.support.private_postgres import PrivatePostgres
+from tests.support.rows import job_row, seeded_random
+
+Lines = list[MutableMapping[str, Any]]
+
+
+def a_heartbeat(bench: Bench, *, interval_s: float = 60.0) -> Heartbeat:
+    return Heartbeat(
+        bench.port,
+        pod=bench.pod,
+        running=bench.running,
+        standing=bench.standing,
+        vitals=lambda: VITALS,
+        interval_s=interval_s,
+        rng=bench.rng,
+    )
+
+
+def lock_holders(dsn: str, key: int) -> list[int]:
+    query = """
+        SELECT pid FROM pg_locks
+        WHERE locktype = 'advisory' AND granted AND objsubid = 1
+          AND (classid::bigint << 32) + objid::bigint = $1
+    """
+    return [row["pid"] for row in sql(dsn, query, key)]
+
+
+def pod_state(dsn: str) -> str | None:
+    rows = sql(dsn, "SELECT state FROM cortex.pod")
+    return rows[0]["state"] if rows else None
+
+
+@pytest.fixture
+def new_standing(bench: Bench) -> Standing:
+    """That of a pod that has not begun."""
+    bench.standing = Standing(fence_s=60.0, settle_s=5.0)
+    return bench.standing
+
+
+async def test_it_is_ready_when_the_lock_is_held_and_the_pod_is_known(
+    bench: Bench, new_standing: Standing, database: str
+) -> None:
+    assert not new_standing.is_sure
+    await bench.start(a_heartbeat(bench))
+    assert new_standing.is_sure
+    assert len(lock_holders(database, bench.pod.lock_key)) == 1
+    assert pod_state(database) == "READY"
+
+
+async def test_its_end_frees_the_lock_at_once(
+    bench: Bench, new_standing: Standing, database: str
+) -> None:
+    async with trio.open_nursery() as liveness:
+        await liveness.start(a_heartbeat(bench).run)
+        liveness.cancel_scope.cancel()
+    assert not new_standing.is_sure
+    eventually(lambda: not lock_holders(database, bench.pod.lock_key), what="the lock is free")
+
+
+async def test_each_beat_keeps_the_jobs_that_run_here(bench: Bench, database: str) -> None:
+    (claim,) = await bench.claimed()
+    bench.running.add(claim)
+    await bench.start(a_heartbeat(bench, interval_s=0.05))
+    sql(database, "UPDATE cortex.job SET heartbeat_at = NULL")
+    await eventually_async(
+        lambda: job_row(database, claim.lease.job_id)["heartbeat_at"], what="a heartbeat"
+    )
+
+
+async def test_a_job_that_is_not_ours_any_more_is_stopped_and_the_others_are_not(
+    bench: Bench, database: str, log_lines: Lines
+) -> None:
+    kept, stolen, retried = await bench.claimed(3)
+    running = {claim.lease.job_id: bench.running.add(claim) for claim in (kept, stolen, retried)}
+    heartbeat = a_heartbeat(bench)
+    await bench.start(heartbeat)
+    query = "UPDATE cortex.job SET pod_id = gen_random_uuid() WHERE id = $1"
+    sql(database, query, stolen.lease.job_id)
+    sql(database, "UPDATE cortex.job SET attempt = 2 WHERE id = $1", retried.lease.job_id)
+    await heartbeat.tick()
+    stops = {job_id: job.stop for job_id, job in running.items()}
+    assert stops == {
+        kept.lease.job_id: None,
+        stolen.lease.job_id: Stop.LEASE_LOST,
+        retried.lease.job_id: Stop.LEASE_LOST,
+    }
+    assert running[stolen.lease.job_id].scope.cancel_called
+    lost = [line["job"] for line in log_lines if line["event"] == "lease lost"]
+    assert sorted(lost) == sorted(str(c.lease.job_id) for c in (stolen, retried))
+
+
+async def test_a_lock_that_was_lost_is_taken_again_and_the_jobs_are_checked(
+    bench: Bench, new_standing: Standing, database: str
+) -> None:
+    kept, stolen = await bench.claimed(2)
+    jobs = [bench.running.add(claim) for claim in (kept, stolen)]
+    await bench.start(a_heartbeat(bench))
+    (first,) = lock_holders(database, bench.pod.lock_key)
+    query = "UPDATE cortex.job SET pod_id = gen_random_uuid() WHERE id = $1"
+    sql(database, query, stolen.lease.job_id)
+    sql(database, "SELECT pg_terminate_backend($1)", first)
+    await eventually_async(lambda: not new_standing.may_judge, what="the loss is noticed")
+    await eventually_async(
+        lambda: lock_holders(database, bench.pod.lock_key) not in ([], [first]),
+        what="the lock is held by another session",
+    )
+    await eventually_async(lambda: jobs[1].stop, what="the stolen job is stopped")
+    assert (jobs[0].stop, jobs[1].stop) == (None, Stop.LEASE_LOST)
+    assert new_standing.is_sure
+    assert not new_standing.may_judge  # not so soon after its own reconnect
+
+
+async def test_while_another_session_holds_the_lock_the_pod_waits_for_it(
+    bench: Bench, new_standing: Standing, database: str
+) -> None:
+    """After a reconnect that is the pod's own old session, which the server has not seen die."""
+    other = bench.port.dedicated(on_lost=lambda: None)
+    await bench.port.cross(other.open)
+    assert await bench.port.cross(pods.lock, other, bench.pod.lock_key)
+    bench.jobs.start_soon(a_heartbeat(bench).run)
+    await eventually_async(lambda: count_sessions(database) >= 3, what="it has connected")
+    assert not new_standing.is_sure
+    await bench.port.cross(other.close)
+    await eventually_async(lambda: new_standing.is_sure, what="it holds the lock")
+
+
+def count_sessions(dsn: str) -> int:
+    query = "SELECT FROM pg_stat_activity WHERE datname = current_database()"
+    return len(sql(dsn, query))
+
+
+@pytest.fixture
+def server(private_postgres: PrivatePostgres) -> PrivatePostgres:
+    """A migrated server that may be broken."""
+    run_asyncio(lambda: migrate(private_postgres.dsn))
+    return private_postgres
+
+
+@pytest.mark.parametrize("how", ["stopped", "silent"])
+async def test_without_a_heartbeat_for_too_long_all_jobs_are_stopped(
+    server: PrivatePostgres, how: str, log_lines: Lines
+) -> None:
+    profile = Profile(dsn=server.dsn, hot_path=True, bound_s=0.3)
+    async with open_port(profile, rng=seeded_random()) as port, trio.open_nursery() as nursery:
+        bench = Bench(FaultyPort(port), nursery)
+        bench.standing = Standing(fence_s=1.0, settle_s=0.0)
+        await bench.start(a_heartbeat(bench, interval_s=0.05))
+        claims = await bench.claimed(3)
+        jobs = [bench.running.add(claim) for claim in claims]
+        if how == "stopped":
+            await trio.to_thread.run_sync(server.stop_immediate)
+        else:
+            server.kill_backends(signal.SIGSTOP)
+        fenced_at = bench.standing.fence_in_s + trio.current_time()
+        await eventually_async(lambda: all(job.stop for job in jobs), what="the jobs are stopped")
+        assert trio.current_time() >= fenced_at - 0.01
+        assert {job.stop for job in jobs} == {Stop.LEASE_LOST}
+        if how == "silent":
+            server.kill_backends(signal.SIGCONT)
+        nursery.cancel_scope.cancel()
+    assert any("no heartbeat for too long" in line["event"] for line in log_lines)
+
+
+async def test_after_an_outage_it_goes_on_by_itself(server: PrivatePostgres) -> None:
+    profile = Profile(dsn=server.dsn, hot_path=True)
+    async with open_port(profile, rng=seeded_random()) as port, trio.open_nursery() as nursery:
+        bench = Bench(FaultyPort(port), nursery)
+        await bench.start(a_heartbeat(bench, interval_s=0.05))
+        (claim,) = await bench.claimed()
+        job = bench.running.add(claim)
+        await trio.to_thread.run_sync(server.stop_immediate)
+        await eventually_async(lambda: not bench.standing.is_sure, what="the loss is noticed")
+        await trio.to_thread.run_sync(server.start)
+        await eventually_async(lambda: bench.standing.is_sure, what="the lock is held again")
+        await eventually_async(
+            lambda: len(lock_holders(server.dsn, bench.pod.lock_key)) == 1,
+            what="on the server, too",
+        )
+        assert job.stop is None
+        nursery.cancel_scope.cancel()

@@ -1,0 +1,160 @@
+"""Pods: who is there, who is alive, and which jobs are still theirs."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Any
+from uuid import UUID
+
+import pytest
+
+from cortex.domain.job import Claim, Lease
+from cortex.store import pods, tasks
+from cortex.store.database import Profile
+from cortex.store.dedicated import Dedicated
+from cortex.store.pods import Vitals
+from cortex.store.session import Session
+from tests.support.factories import VITALS, a_pod
+from tests.support.postgres import run_asyncio, sql
+from tests.support.rows import job_row, move_clock, new_id
+
+
+def on_session(dsn: str, work: Callable[[Dedicated], Awaitable[Any]]) -> Any:
+    async def main() -> Any:
+        session = Dedicated(Profile(dsn=dsn), on_lost=lambda: None)
+        await session.open()
+        try:
+            return await work(session)
+        finally:
+            await session.close()
+
+    return run_asyncio(main)
+
+
+def beat(dsn: str, pod: pods.Pod, leases: list[Lease], vitals: Vitals = VITALS) -> set[UUID]:
+    found: set[UUID] = on_session(
+        dsn, lambda session: pods.beat(session, pod_id=pod.id, leases=leases, vitals=vitals)
+    )
+    return found
+
+
+def test_a_pod_is_entered_once_and_listed_with_what_it_told(store: Session, database: str) -> None:
+    pod = a_pod(job_types=("a", "b"), slots=3)
+    store(pods.register, pod)
+    store(pods.register, pod)
+    vitals = Vitals(state="READY", loop_lag_ms=1.5, rss_bytes=2**33, hint_latency_ms=0.5)
+    beat(database, pod, [], vitals)
+    (row,) = store(pods.page)
+    told = (
+        "id",
+        "name",
+        "slots",
+        "state",
+        "loop_lag_ms",
+        "rss_bytes",
+        "hint_latency_ms",
+        "running",
+    )
+    assert [row[name] for name in told] == [pod.id, pod.name, 3, "READY", 1.5, 2**33, 0.5, 0]
+    assert store(pods.live_types) == ["a", "b"]
+
+
+def test_a_heartbeat_keeps_what_is_its_own_and_tells_what_is_not(
+    store: Session,
+    database: str,
+    submit: Callable[..., UUID],
+    claim: Callable[..., list[Claim]],
+) -> None:
+    pod, thief = a_pod(), new_id()
+    store(pods.register, pod)
+    mine, other_attempt, stolen = submit(), submit(), submit()
+    leases = {c.lease.job_id: c.lease for c in claim(pod.id)}
+    sql(
+        database,
+        "UPDATE cortex.job SET pod_id = $1, attempt = attempt + 1 WHERE id = $2",
+        thief,
+        stolen,
+    )
+    move_clock(database, 100)
+    asked = [leases[mine], Lease(other_attempt, 9), leases[stolen], Lease(new_id(), 1)]
+    assert beat(database, pod, asked) == {mine}
+    row = job_row(database, mine)
+    assert (row["now"] - row["heartbeat_at"]).total_seconds() < 50
+    row = job_row(database, stolen)
+    assert (row["now"] - row["heartbeat_at"]).total_seconds() > 50
+    (shown,) = store(pods.page)
+    assert shown["running"] == 4  # what it said that it runs
+
+
+def test_a_pod_that_is_not_registered_owns_nothing(
+    database: str, submit: Callable[..., UUID], claim: Callable[..., list[Claim]]
+) -> None:
+    pod = a_pod()
+    submit()
+    (claimed,) = claim(pod.id)
+    assert beat(database, pod, [claimed.lease]) == set()
+
+
+def test_draining_begins_once_and_a_signed_off_pod_stays_so(store: Session, database: str) -> None:
+    pod = a_pod()
+    store(pods.register, pod)
+    draining = Vitals(state="DRAINING", loop_lag_ms=0.0, rss_bytes=1, hint_latency_ms=None)
+    began = []
+    for seconds in (10.0, 20.0):
+        move_clock(database, seconds)
+        beat(database, pod, [], draining)
+        began.append(store(pods.page)[0]["draining_at"])
+    assert began[0] == began[1]
+    assert store(pods.live_types) == []
+    store(pods.leave, pod.id)
+    beat(database, pod, [])  # one that was on its way
+    assert store(pods.page) == []
+    (row,) = store(pods.page, ended=5)
+    assert (row["state"], row["ended_at"] is not None) == ("STOPPED", True)
+
+
+def test_only_a_held_lock_shows_that_a_pod_lives(store: Session, database: str) -> None:
+    living, dead, gone, looking = (a_pod() for _ in range(4))
+    for pod in (living, dead, gone, looking):
+        store(pods.register, pod)
+    store(pods.leave, gone.id)
+
+    async def look(session: Dedicated) -> set[UUID]:
+        assert await pods.lock(session, living.lock_key)
+        suspects = await asyncio.to_thread(
+            store, pods.without_lock, looking=looking.id, settle_s=0.0
+        )
+        return {suspect.id for suspect in suspects}
+
+    assert on_session(database, look) == {dead.id}
+
+
+@pytest.mark.parametrize("lock_key", [0, 1, 2**31, 2**32 - 1, 2**32, 2**63 - 1, -1, -(2**63)])
+def test_every_key_is_recognised_in_the_servers_list_of_locks(
+    store: Session, database: str, lock_key: int
+) -> None:
+    store(pods.register, a_pod(lock_key=lock_key))
+
+    async def look(session: Dedicated) -> list[pods.Suspect]:
+        assert await pods.lock(session, lock_key)
+        return await asyncio.to_thread(store, pods.without_lock, looking=new_id(), settle_s=0.0)
+
+    assert on_session(database, look) == []
+
+
+def test_a_silent_pod_is_retired_when_it_owns_nothing_more(
+    store: Session,
+    database: str,
+    submit: Callable[..., UUID],
+    claim: Callable[..., list[Claim]],
+) -> None:
+    pod = a_pod()
+    store(pods.register, pod)
+    submit()
+    claim(pod.id)
+    move_clock(database, 100)
+    store(pods.retire_silent, silent_s=200.0)
+    store(pods.retire_silent, silent_s=50.0)
+    assert [row["state"] for row in store(pods.page)] == ["READY"]
+    assert store(tasks.sweep, silent_s=50.0, limit=10) == (1, 0)
+    store(pods.retire_silent, silent_s=50.0)
+    assert [row["state"] for row in store(pods.page, ended=1)] == ["DEAD"]
