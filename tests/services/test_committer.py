@@ -165,7 +165,7 @@ async def test_only_the_attempt_that_owns_its_job_can_write(bench: Bench, databa
     "poison, family",
     [
         ({"output": "{"}, InvalidValueError),
-        ({"output": '"\\u0000"'}, InvalidValueError),
+        ({"usage": '"\\u0000"'}, InvalidValueError),
         ({"key": ""}, RejectedError),
         ({"cost_usd": 10**12}, InvalidValueError),
     ],

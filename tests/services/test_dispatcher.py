@@ -111,7 +111,7 @@ async def test_a_claim_that_went_wrong_is_made_good(
     gate.opened.set()
     ids = await committing.submit(8)
     getattr(committing.port, fault)(tasks.claim)
-    getattr(committing.port, fault)(tasks.adopt)
+    getattr(committing.port, fault)(tasks.orphans)
     await committing.start(committing.dispatcher(poll_s=0.05))
     await all_completed(committing, ids)
     assert gate.most_at_once <= 3
@@ -119,32 +119,37 @@ async def test_a_claim_that_went_wrong_is_made_good(
     assert_one_truth(database)
 
 
-async def test_an_adopted_job_has_room_taken_before_more_is_claimed(
+async def test_what_was_claimed_unawares_is_claimed_anew(
     committing: Bench, database: str
 ) -> None:
     with_gate(committing)
     await committing.submit(8)
     committing.port.lose_reply(tasks.claim)
     await committing.start(committing.dispatcher(poll_s=0.05))
-    await eventually_async(lambda: len(committing.running) == 3, what="the lost ones run")
+    await eventually_async(lambda: len(committing.running) == 3, what="three jobs run")
     assert states(database) == {"LOCKED": 3, "READY": 5}
+    assert {lease.attempt for lease in committing.running.leases} == {2}
 
 
-@pytest.mark.xfail(
-    strict=True,
-    reason="tasks.adopt gives the old attempt again: a commit of the fenced-off run that is still "
-    "on its way passes the fence beside the new run; adopt must raise the attempt like a claim",
-)
-async def test_an_adopted_job_is_a_new_attempt(committing: Bench, database: str) -> None:
+async def test_what_the_fence_stopped_goes_on_under_a_new_attempt(
+    committing: Bench, database: str
+) -> None:
     """The pod was fenced in an outage and gave the job up; then it finds that it is still its own.
 
-    The step that the first run had sent is committed only now, by a committer that waited too.
+    A step that the first run had sent may be committed only now: it must not pass the fence of a
+    second run.
     """
     with_gate(committing)
     await committing.submit()
     (claim,) = await committing.claim()
-    (again,) = await committing.port(tasks.adopt, pod_id=committing.pod.id, known=[])
-    assert again.lease.attempt > claim.lease.attempt
+    dispatcher = committing.dispatcher()
+    committing.standing.lost()
+    await dispatcher.tick()
+    committing.standing.locked()
+    await dispatcher.tick()
+    assert [lease.attempt for lease in committing.running.leases] == [claim.lease.attempt + 1]
+    spent = sql(database, "SELECT attempts_spent FROM cortex_worker.task")
+    assert spent[0]["attempts_spent"] == 1
 
 
 async def test_jobs_of_a_queue_follow_each_other_without_waiting_for_a_poll(

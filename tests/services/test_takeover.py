@@ -8,7 +8,7 @@ import pytest
 import trio
 
 from cortex.services.standing import Standing
-from cortex.services.takeover import DEATHS_MAX, LOOKS_APART_S, TakeOver
+from cortex.services.takeover import LOOKS_APART_S, TakeOver
 from cortex.store import pods, tasks
 from cortex.store.dedicated import Dedicated
 from tests.support.eventually import eventually_async
@@ -18,6 +18,7 @@ from tests.support.rows import assert_one_truth, attempts, job_row
 
 Lines = list[MutableMapping[str, Any]]
 HAIR_S = 0.06
+DEATHS_MAX = 3
 
 
 def a_takeover(bench: Bench, *, settle_s: float = 0.0, look_s: float = 60.0) -> TakeOver:
@@ -27,6 +28,7 @@ def a_takeover(bench: Bench, *, settle_s: float = 0.0, look_s: float = 60.0) -> 
         standing=bench.standing,
         look_s=look_s,
         settle_s=settle_s,
+        deaths_max=DEATHS_MAX,
         rng=bench.rng,
     )
 
