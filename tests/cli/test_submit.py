@@ -48,12 +48,11 @@ def test_a_pod_that_can_run_it_needs_no_remark(cortex: Cortex, life: Life) -> No
 def test_everything_can_be_set(cortex: Cortex, life: Life) -> None:
     life.type()
     life.agent()
-    options = "--agent researcher --queue q --priority 7 --delay 3600 --timeout 60 --max-retries 2"
+    options = "--agent researcher --queue q --priority 7 --delay 3600 --timeout 60"
     ended = cortex("jobs", "submit", "digest", *options.split())
     job = cortex("jobs", "show", ended.out.strip(), "--json").document["job"]
     assert job["agent"] == "researcher"
     assert (job["queue_name"], job["priority"], job["timeout_s"]) == ("q", 7, 60)
-    assert job["max_retries"] == 2
     assert job["run_at"] > job["created_at"]
 
 

@@ -162,6 +162,7 @@ def test_a_password_leaves_the_process_list(
         "open": "postgresql://u@h/d",
     }
     (tmp_path / "cortex").mkdir()
+    (tmp_path / "cortex" / "__init__.py").touch()  # comes before an installed one
     (tmp_path / "cortex" / "__main__.py").write_text(
         "import os\n"
         "print(open('/proc/self/cmdline').read().split('\\0')[3:-1])\n"
