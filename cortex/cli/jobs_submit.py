@@ -30,9 +30,7 @@ DELAY_MAX_S: Final = 10 * 365 * 86_400.0
 @click.option("--payload", metavar="JSON|@FILE|-", help="A JSON object: the handler's arguments.")
 @click.option("--arg", "arguments", multiple=True, metavar="K=V", help="One argument on top.")
 @click.option("--agent", type=Text(100), metavar="NAME", help="The agent that it runs.")
-@click.option(
-    "--queue", type=Text(100), metavar="NAME", help="Its jobs run one by one."
-)
+@click.option("--queue", type=Text(100), metavar="NAME", help="Its jobs run one by one.")
 @click.option(
     "--priority",
     type=click.IntRange(-SMALLINT_MAX, SMALLINT_MAX),
@@ -43,9 +41,7 @@ DELAY_MAX_S: Final = 10 * 365 * 86_400.0
 @click.option(
     "--timeout", type=click.IntRange(1, 604_800), metavar="S", help="Seconds from its first start."
 )
-@click.option(
-    "--key", type=Text(500), metavar="KEY", help="Replaces the job that waits under it."
-)
+@click.option("--key", type=Text(500), metavar="KEY", help="Replaces the job that waits under it.")
 @click.option("--app", metavar="APP", help="Module or file with your own job types.")
 @click.option("--wait", is_flag=True, help="Wait until it ends.")
 @click.pass_obj

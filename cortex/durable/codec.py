@@ -60,6 +60,8 @@ def _make_converter() -> cattrs.Converter:
     # cattrs makes 12 of "12", True of "false", and a list of its letters of a text.
     for shape, kinds in ((str, {str}), (int, {int}), (float, {int, float}), (bool, {bool})):
         made.register_structure_hook(shape, _only(*kinds, make=lambda value, to: to(value)))
+    # It would write bytes as base85 text, which comes back as text.
+    made.register_unstructure_hook(bytes, lambda value: value)
     made.register_structure_hook_factory(_is_list, _list_hook)
     made.register_structure_hook_factory(attrs.has, _record_hook)
     return made

@@ -212,7 +212,7 @@ class Context:
                     nursery.start_soon(keep, index, awaitable)
         except BaseExceptionGroup as group:
             if len(group.exceptions) == 1:
-                raise group.exceptions[0] from None
+                raise group.exceptions[0] from None  # noqa: ASYNC123 -- as it was raised
             raise
         return results
 

@@ -90,8 +90,6 @@ class Dispatcher:
                 self._may_have_orphans = True
                 _log.warning("claim failed", error=error.message)
                 pause_s = self._poll_s
-            if self._promote_next:
-                pause_s = min(pause_s, max(0.0, self._promote_not_before - trio.current_time()))
             if pause_s > 0:
                 woken = await self._pacer.wait(pause_s)
                 self._promote_next = self._promote_next or not woken
@@ -116,7 +114,7 @@ class Dispatcher:
         self._start(claims)
         if len(claims) < limit:
             self._is_crowded = False
-            return self._poll_s
+            return self._until_promote_s() if self._promote_next else self._poll_s
         self._is_crowded = True
         return (
             0.0
@@ -138,6 +136,9 @@ class Dispatcher:
         await self._port(tasks.promote)
         took_s = trio.current_time() - now
         self._promote_not_before = trio.current_time() + PROMOTE_REST * took_s
+
+    def _until_promote_s(self) -> float:
+        return min(self._poll_s, max(0.0, self._promote_not_before - trio.current_time()))
 
     async def _release_orphans(self) -> None:
         orphans = await self._port(tasks.orphans, pod_id=self._pod_id, known=self._running.job_ids)

@@ -150,10 +150,9 @@ class Database:
             except CortexError:
                 raise
             except Exception as error:
-                if is_rolled_back(error) and repeat < RETRIES_AT_ONCE:
-                    await asyncio.sleep(self._rng.uniform(0, 0.02 * 2**repeat))
-                    continue
-                raise of_statement(error) from error
+                if not is_rolled_back(error) or repeat == RETRIES_AT_ONCE:
+                    raise of_statement(error) from error
+            await asyncio.sleep(self._rng.uniform(0, 0.02 * 2**repeat))
         raise AssertionError("unreachable")
 
     async def _bounded(self, call: Callable[["asyncpg.Connection[Record]"], Awaitable[T]]) -> T:

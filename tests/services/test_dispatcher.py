@@ -119,9 +119,7 @@ async def test_a_claim_that_went_wrong_is_made_good(
     assert_one_truth(database)
 
 
-async def test_what_was_claimed_unawares_is_claimed_anew(
-    committing: Bench, database: str
-) -> None:
+async def test_what_was_claimed_unawares_is_claimed_anew(committing: Bench, database: str) -> None:
     with_gate(committing)
     await committing.submit(8)
     committing.port.lose_reply(tasks.claim)

@@ -239,12 +239,28 @@ async def test_a_handler_that_is_done_before_it_hears_has_completed(
     async def deaf(ctx: Context) -> str:
         try:
             await trio.sleep_forever()
-        except trio.Cancelled:
-            return "done"
+        except trio.Cancelled:  # noqa: ASYNC103 -- what bad handlers do
+            return "done"  # noqa: ASYNC104
         return "never"
 
     claim = await stopped(committing, Stop.CANCELLED, deaf)
     assert told(database, claim.lease.job_id)[:2] == ("COMPLETED", "done")
+
+
+async def test_a_handler_that_does_not_hear_that_its_lease_is_lost_writes_nothing(
+    committing: Bench, database: str
+) -> None:
+    """The fence stopped it: in the database the job may still be its own."""
+
+    async def deaf(ctx: Context) -> str:
+        try:
+            await trio.sleep_forever()
+        except trio.Cancelled:
+            return "done"
+        return "never"
+
+    claim = await stopped(committing, Stop.LEASE_LOST, deaf)
+    assert told(database, claim.lease.job_id)[:2] == ("RUNNING", None)
 
 
 async def test_a_request_to_cancel_is_obeyed_before_the_handler_runs(

@@ -145,7 +145,7 @@ def explain(dsn: str, name: str, arguments: Sequence[object]) -> list[Look]:
             await transaction.rollback()
             return json.loads(found)
         finally:
-            await connection.close()
+            connection.terminate()
 
     return list(looks(run_asyncio(run)[0]["Plan"]))
 

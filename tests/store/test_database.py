@@ -324,6 +324,29 @@ def test_an_answered_error_keeps_its_session_and_a_broken_session_is_replaced(
     on_database(Profile(dsn=database, role=None, connections_max=1), work)
 
 
+@pytest.mark.parametrize("state", ["57P01", "08006"])
+def test_a_session_that_says_it_is_going_is_not_used_again(database: str, state: str) -> None:
+    """The server closes it a moment later: another call must not find it in the pool."""
+
+    async def work(db: Database) -> None:
+        (first,) = await db.transact(execute("SELECT pg_backend_pid() AS pid"))
+        await raised_by(db.transact(lambda connection: connection.execute(raising(state))))
+        (second,) = await db.transact(execute("SELECT pg_backend_pid() AS pid"))
+        assert first != second
+
+    on_database(Profile(dsn=database, connections_max=1), work)
+
+
+def test_an_open_transaction_is_never_handed_on(database: str) -> None:
+    async def work(db: Database) -> None:
+        (first,) = await db.transact(execute("SELECT pg_backend_pid() AS pid"))
+        await db._retrying(lambda connection: connection.execute("BEGIN"))
+        (second,) = await db.transact(execute("SELECT pg_backend_pid() AS pid"))
+        assert first != second
+
+    on_database(Profile(dsn=database, connections_max=1), work)
+
+
 def test_connecting_names_the_target_and_what_is_wrong_with_it(
     private_postgres: PrivatePostgres,
 ) -> None:

@@ -62,7 +62,7 @@ def run_asyncio(work: Callable[[], Coroutine[object, object, T]]) -> T:
             # The factory is named because importing trio_asyncio replaces the default one.
             with asyncio.Runner(loop_factory=asyncio.SelectorEventLoop) as runner:
                 outcome.append(runner.run(work()))
-        except BaseException as error:  # noqa: BLE001  (raised again below)
+        except BaseException as error:  # noqa: BLE001, ASYNC103  (raised again below)
             outcome.append(error)
 
     thread = threading.Thread(target=run, name="asyncio for a test")
