@@ -102,11 +102,6 @@ def decode(text: str | None) -> Any:
     return None if text is None else orjson.loads(text)
 
 
-def decode_stored(text: str | None) -> Any:
-    """Return what `encode` wrote, from a jsonb column: that keeps keys in an order of its own."""
-    return None if text is None else orjson.loads(orjson.dumps(orjson.loads(text), option=_OPTIONS))
-
-
 def structure(value: Any, shape: type[T], *, what: str) -> T:
     """Give plain JSON its declared shape. Raises `InvalidValueError` that names the field."""
     try:

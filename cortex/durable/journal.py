@@ -15,7 +15,7 @@ import trio
 from cortex.domain.errors import DivergedError, InvalidValueError
 from cortex.domain.job import Lease, Step, StepDone, StepKind
 from cortex.domain.usage import Usage
-from cortex.durable.codec import decode, decode_stored, encode, refuse_unstorable
+from cortex.durable.codec import decode, encode, refuse_unstorable
 
 KEY_CHARS_MAX: Final = 500
 
@@ -102,7 +102,7 @@ class Journal:
                     f"the code now asks for input {digest.hex()[:12]}",
                     hint="give changed steps new keys, or submit the job anew",
                 )
-            return decode_stored(memo.output)
+            return decode(memo.output)
         started = trio.current_time()
         outcome = await run()
         output = encode(outcome.value, what=f"output of step {key!r}")

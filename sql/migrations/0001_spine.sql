@@ -595,7 +595,10 @@ EXCEPTION
 END $$;
 DO $$
 BEGIN
-    IF NOT pg_has_role(current_user, 'cortex_runtime', 'MEMBER') THEN
+    -- Since Postgres 16 who makes a role is its member, but may not SET ROLE to it.
+    IF NOT pg_has_role(current_user, 'cortex_runtime',
+                       CASE WHEN current_setting('server_version_num')::int >= 160000
+                            THEN 'SET' ELSE 'MEMBER' END) THEN
         EXECUTE format('GRANT cortex_runtime TO %I', current_user);
     END IF;
 END $$;

@@ -143,12 +143,6 @@ def test_a_role_that_may_not_create_is_told_so(empty_database: str) -> None:
     assert "hunter2" not in f"{error!r}"
 
 
-@pytest.mark.xfail(
-    strict=True,
-    raises=ForbiddenError,
-    reason="0001 grants the role unless pg_has_role(…, 'MEMBER'): true for a role's maker since "
-    "Postgres 16, who yet may not SET ROLE to it; ask for 'SET' there",
-)
 def test_an_owner_who_is_no_superuser_can_migrate_and_run_a_pod(
     private_postgres: PrivatePostgres,
 ) -> None:

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from cortex.domain.errors import RejectedError
 from cortex.domain.job import Claim, NumberedStep, StepDone, StepKind
 from cortex.domain.usage import Usage
-from cortex.durable.codec import decode, decode_stored, encode
+from cortex.durable.codec import decode, encode
 from cortex.store import jobs, steps
 from cortex.store.session import Session
 from tests.support.rows import new_id
@@ -142,4 +142,4 @@ def assert_same(store: Session, running: Claim, pod_id: UUID, value: Any) -> Non
     text = encode(value, what="output")
     store(steps.commit, pod_id=pod_id, operations=[numbered(running, seq, output=text)])
     stored = store(steps.of_job, job_id)[-1]
-    assert orjson.dumps(decode_stored(stored.output)) == orjson.dumps(decode(text))
+    assert orjson.dumps(decode(stored.output)) == orjson.dumps(decode(text))
