@@ -47,16 +47,6 @@ async def test_a_recorded_step_returns_its_output_and_is_not_run() -> None:
     assert record.keys == ["a"]
 
 
-async def test_keys_come_back_in_the_order_of_the_first_run_whatever_the_database_did() -> None:
-    record = Record()
-    value = {"long name": 1, "b": {"z": 1, "aa": 2}, "a": 3}
-    live = await once(a_journal(record), "a", Outcome(value=value))
-    # As jsonb keeps it: shorter keys first.
-    stored = '{"a": 3, "b": {"z": 1, "aa": 2}, "long name": 1}'
-    record.steps[0] = attrs.evolve(record.steps[0], output=stored)
-    assert orjson.dumps(await replay(record, "a")) == orjson.dumps(live)
-
-
 async def test_another_input_under_a_recorded_key_diverges_and_names_both() -> None:
     record = Record([attrs.evolve(a_step("fetch"), digest=bytes.fromhex("aa" * 16))])
     journal = a_journal(record)
