@@ -26,10 +26,12 @@ from cortex.services.standing import Standing
 from cortex.store import tasks
 from cortex.store.bridge import Port
 
-BATCH_MAX: Final = 250
-ROOM_MIN: Final = 100
+BATCH_MAX: Final = 500
+ROOM_MIN: Final = 250
 """Free slots that are worth a claim of their own while there is more work than slots."""
 CROWDED_POLL_S: Final = 0.02
+STARTED_AT_ONCE: Final = 60
+"""Between so many starts the committer and the database's replies get their turn."""
 PROMOTE_REST: Final = 9.0
 """Rest after a promote, as a multiple of what it took."""
 
@@ -111,7 +113,7 @@ class Dispatcher:
             return CROWDED_POLL_S
         await self._promote()
         claims = await self._port(tasks.claim, pod_id=self._pod_id, types=self._types, limit=limit)
-        self._start(claims)
+        await self._start(claims)
         if len(claims) < limit:
             self._is_crowded = False
             return self._until_promote_s() if self._promote_next else self._poll_s
@@ -147,7 +149,9 @@ class Dispatcher:
             releases = [Release(lease=o, outcome="handed_back", is_counted=False) for o in orphans]
             await self._port(tasks.release, pod_id=self._pod_id, operations=releases)
 
-    def _start(self, claims: list[Claim]) -> None:
-        for claim in claims:
+    async def _start(self, claims: list[Claim]) -> None:
+        for begun, claim in enumerate(claims):
+            if begun % STARTED_AT_ONCE == STARTED_AT_ONCE - 1:
+                await trio.lowlevel.cancel_shielded_checkpoint()
             job = self._running.add(claim)
             self._jobs_nursery.start_soon(self._actors.run, claim, job)
