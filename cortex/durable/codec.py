@@ -6,6 +6,7 @@ stuck because its text cannot be stored.
 """
 
 import hashlib
+import json
 import math
 import re
 from collections.abc import Callable, Iterable
@@ -147,7 +148,17 @@ def parse_payload(text: str | bytes, *, what: str = "payload") -> str:
             hint='the keys are the handler\'s arguments: {"name": "value"}',
         )
     refuse_unstorable(value, what)
+    # orjson makes a float of a whole number that is too large for it, and tells nobody.
+    json.loads(raw, parse_int=lambda digits: _whole(digits, what))
     return orjson.dumps(value).decode()
+
+
+def _whole(digits: str, what: str) -> int:
+    if not -(2**63) <= (number := int(digits[:30])) < 2**64:
+        raise InvalidValueError(
+            f"{what} holds {digits[:30]}, which does not fit into 64 bits", hint="send it as text"
+        )
+    return number
 
 
 def refuse_unstorable(value: Any, what: str, depth: int = 0) -> None:

@@ -51,7 +51,7 @@ class TakeOver:
         self._standing = standing
         self._look_s = look_s
         self._settle_s = settle_s
-        self._pacer = Pacer(rng=rng, jitter=0.05)
+        self._pacer = Pacer(rng=rng, jitter=0.0)
         self._deaths_max = deaths_max
         self._suspected_since: dict[UUID, float] = {}
         self._looks = 0
@@ -84,8 +84,7 @@ class TakeOver:
                 await self._take(ended)
         self._looks += 1
         for suspect in suspects:
-            # A hair less than the distance, so that looks at that very interval count.
-            if now - self._suspected_since[suspect.id] >= LOOKS_APART_S - 0.06:
+            if now - self._suspected_since[suspect.id] >= LOOKS_APART_S:
                 await self._take(suspect)
 
     async def _take(self, dead: Suspect) -> None:

@@ -185,7 +185,13 @@ class Database:
             connection = self._idle.pop()
             if not connection.is_closed():
                 return connection
-        return await self.profile.connect()
+        try:
+            return await self.profile.connect()
+        except UnavailableError:
+            raise
+        except CortexError as error:
+            # It was let in before: a password or a grant is being changed. Nothing was refused yet.
+            raise UnavailableError(error.message, hint=error.hint) from error
 
     def _give_back(self, connection: "asyncpg.Connection[Record]", *, clean: bool) -> None:
         if clean and not connection.is_closed() and not connection.is_in_transaction():

@@ -4,6 +4,7 @@ Safe when many pods start at once: they queue up at an advisory lock, and all bu
 nothing to do. A schema newer than this code is refused, so that an old pod never runs on it.
 """
 
+import asyncio
 import hashlib
 import re
 from collections.abc import Sequence
@@ -18,6 +19,7 @@ from cortex.store.errors import of_statement
 from cortex.store.queries import SQL_DIR, sql
 
 BOUND_S = 120.0
+"""For all migrations together, the wait for another pod's included."""
 _FILE = re.compile(r"(\d{4})_(\w+)\.sql")
 
 
@@ -53,7 +55,8 @@ async def migrate(dsn: str, *, known: Sequence[Migration] | None = None) -> list
     Raises `SchemaError` for a schema that is newer than this code or that was edited.
     """
     wanted = migrations() if known is None else known
-    connection = await Profile(dsn=dsn, role=None, bound_s=BOUND_S).connect()
+    connection = await Profile(dsn=dsn, role=None).connect()
+    watchdog = asyncio.get_running_loop().call_later(BOUND_S, connection.terminate)
     try:
         async with connection.transaction():
             # Waiting for another pod's migration may take as long as that migration takes.
@@ -71,6 +74,7 @@ async def migrate(dsn: str, *, known: Sequence[Migration] | None = None) -> list
     except (asyncpg.PostgresError, asyncpg.InterfaceError, OSError) as error:
         raise of_statement(error) from error
     finally:
+        watchdog.cancel()
         connection.terminate()
 
 
