@@ -66,7 +66,7 @@ def failure_of(error: BaseException) -> Failure:
 
 def is_reader_gone(error: BaseException) -> bool:
     """Tell whether the only trouble is that nobody reads stdout any more."""
-    return isinstance(_leading(error), BrokenPipeError)
+    return all(isinstance(leaf, BrokenPipeError) for leaf in _leaves(error))
 
 
 def report(error: BaseException, arguments: Sequence[str]) -> int:

@@ -37,9 +37,7 @@ def configure_logs(*, level: int = logging.INFO) -> None:
 
 
 def _for_machines() -> list[Processor]:
-    # Without locals: those may hold secrets.
-    frames = structlog.tracebacks.ExceptionDictTransformer(show_locals=False)
-    return [structlog.processors.ExceptionRenderer(frames), structlog.processors.JSONRenderer()]
+    return [structlog.processors.ExceptionRenderer(_told), structlog.processors.JSONRenderer()]
 
 
 def _for_people() -> list[Processor]:
@@ -65,5 +63,9 @@ def _disarm(_: object, __: str, event: EventDict) -> EventDict:
 
 
 def _write_traceback(stream: TextIO, exc_info: ExcInfo) -> None:
-    text = "".join(traceback.format_exception(*exc_info))
-    stream.write("\n" + safe(text[-TRACEBACK_MAX:], newline="\n"))
+    stream.write("\n" + safe(_told(exc_info), newline="\n"))
+
+
+def _told(exc_info: ExcInfo) -> str:
+    """The end of a traceback, without locals: those may hold secrets."""
+    return "".join(traceback.format_exception(*exc_info))[-TRACEBACK_MAX:]

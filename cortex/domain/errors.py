@@ -27,7 +27,7 @@ class CortexError(Exception):
 
     def __init__(self, message: str, *, hint: str | None = None) -> None:
         super().__init__(message)
-        self.message = message
+        self.message = str(message)  # `raise RejectedError(error)` is what people write
         self.hint = hint
         if hint is not None:
             self.add_note(f"hint: {hint}")

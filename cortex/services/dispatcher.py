@@ -67,6 +67,7 @@ class Dispatcher:
         self._promoted_at = float("-inf")
         self._is_crowded = False
         self._promote_not_before = float("-inf")
+        self._lost_seen = 0
         self._may_have_orphans = False
 
     def hint(self, *, promote: bool = False) -> None:
@@ -103,10 +104,10 @@ class Dispatcher:
         if not self._standing.is_sure:
             self._may_have_orphans = True
             return self._poll_s
-        if self._may_have_orphans:
+        if self._may_have_orphans or self._lost_seen != self._running.lost_count:
+            # Noted before: what ends meanwhile is looked for at the next tick.
+            self._may_have_orphans, self._lost_seen = False, self._running.lost_count
             await self._release_orphans()
-            # What has lost its lease here may take a while to end.
-            self._may_have_orphans = self._running.has_lost_ones
         limit = min(self._running.free_slots, BATCH_MAX)
         if limit <= 0:
             self._is_crowded = True

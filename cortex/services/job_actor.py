@@ -163,9 +163,9 @@ def failed(claim: Claim, error: BaseException) -> Operation | None:
 
 def describe(error: BaseException) -> str:
     """Return one line for people that names the error."""
-    if isinstance(error, CortexError):
-        return clean_text(error.message)
     try:
+        if isinstance(error, CortexError):
+            return clean_text(error.message)
         text = " ".join(str(error).split())
     except (KeyboardInterrupt, trio.Cancelled):
         raise

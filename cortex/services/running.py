@@ -49,6 +49,8 @@ class RunningJobs:
         self.slots = slots
         self._jobs: dict[UUID, RunningJob] = {}
         self._is_empty = trio.Event()
+        self.lost_count = 0
+        """Attempts that ended here without a word to the database, ever."""
         self.on_ended: Callable[[RunningJob], None] = lambda _: None
 
     def __len__(self) -> int:
@@ -69,11 +71,6 @@ class RunningJobs:
         """Their leases."""
         return [job.lease for job in self._jobs.values()]
 
-    @property
-    def has_lost_ones(self) -> bool:
-        """Some have lost their lease and have not ended yet."""
-        return any(job.stop is Stop.LEASE_LOST for job in self._jobs.values())
-
     def add(self, claim: Claim) -> RunningJob:
         """Enter an attempt; an older attempt of the same job that still runs here has lost."""
         lease = claim.lease
@@ -89,6 +86,8 @@ class RunningJobs:
         """Take an ended attempt out."""
         if self._jobs.get(job.lease.job_id) is job:
             del self._jobs[job.lease.job_id]
+        if job.stop is Stop.LEASE_LOST:
+            self.lost_count += 1
         if not self._jobs:
             self._is_empty.set()
         self.on_ended(job)

@@ -6,7 +6,8 @@ from uuid import UUID
 import attrs
 
 from cortex.domain.job import Claim, Lease, Release
-from cortex.store.database import Database, Record, affected
+from cortex.store.database import Connection, Database, Record, affected
+from cortex.store.queries import sql
 
 PROMOTE_BATCH = 500
 
@@ -37,16 +38,23 @@ async def orphans(db: Database, *, pod_id: UUID, known: Sequence[UUID]) -> list[
 async def release(db: Database, *, pod_id: UUID, operations: Sequence[Release]) -> set[UUID]:
     """End attempts, not their jobs; return the released: the others lost their lease."""
     ordered = sorted(operations, key=lambda op: op.lease.job_id)
-    rows = await db.fetch(
-        "tasks.release",
-        pod_id,
-        [op.lease.job_id for op in ordered],
-        [op.lease.attempt for op in ordered],
-        [0 if op.is_counted else 1 for op in ordered],
-        [op.delay_s for op in ordered],
-        [op.outcome for op in ordered],
-        [op.error for op in ordered],
-    )
+    ids = [op.lease.job_id for op in ordered]
+
+    async def hold_and_release(connection: Connection) -> list[Record]:
+        # Only a statement that begins after the lock sees a cancel that held it.
+        await connection.fetch(sql("tasks.hold"), pod_id, ids)
+        return await connection.fetch(
+            sql("tasks.release"),
+            pod_id,
+            ids,
+            [op.lease.attempt for op in ordered],
+            [0 if op.is_counted else 1 for op in ordered],
+            [op.delay_s for op in ordered],
+            [op.outcome for op in ordered],
+            [op.error for op in ordered],
+        )
+
+    rows = await db.transact(hold_and_release)
     return affected(rows)
 
 

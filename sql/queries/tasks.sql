@@ -69,6 +69,12 @@ SELECT * FROM running;
 SELECT j.id, j.attempt FROM cortex.job j JOIN cortex_worker.task t ON t.job_id = j.id
 WHERE j.status = 'RUNNING' AND j.pod_id = $1 AND t.locked_by = $1 AND j.id <> ALL ($2::uuid[]);
 
+-- name: hold
+-- Locks the tasks of a pod before a statement that must see what others did to their jobs until then.
+-- $1 pod id, $2 job ids. Locks: the tasks (ordered).
+SELECT job_id FROM cortex_worker.task WHERE job_id = ANY ($2::uuid[]) AND locked_by = $1
+ORDER BY job_id FOR UPDATE;
+
 -- name: release
 -- Ends attempts without ending their jobs: the tasks wait for another pod.
 -- $1 pod id; per attempt: $2 job ids (ordered), $3 attempts, $4 attempts to give back (0 or 1),
