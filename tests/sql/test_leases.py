@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Callable
+from random import Random
 from typing import Any
 from uuid import UUID
 
@@ -20,7 +21,8 @@ from cortex.domain.job import (
     StepKind,
 )
 from cortex.store import jobs, pods, steps, tasks
-from cortex.store.database import Profile
+from cortex.store.database import Profile, open_database
+from cortex.store.queries import sql as query_text
 from cortex.store.session import Session, open_session
 from tests.support.postgres import run_asyncio, sql
 from tests.support.rows import assert_one_truth, attempts, job_row, move_clock, new_id
@@ -344,3 +346,43 @@ def take_nothing(database: str, asked: dict[str, Any], *, is_dead: bool) -> None
         taken = other(tasks.take_over, **asked)
     assert (taken.is_dead, taken.freed_count) == (is_dead, 0)
     assert not taken.is_done, "nothing is done while a job of it is left"
+
+
+def test_a_release_that_waits_for_a_cancel_sees_it(
+    database: str, store: Session, submit: Callable[..., UUID], claim: Callable[..., list[Claim]]
+) -> None:
+    """Else the job would wait out its whole back-off, owned by no pod that could end it."""
+    job_id = submit()
+    pod_id = new_id()
+    (claimed,) = claim(pod_id)
+    release = Release(lease=claimed.lease, outcome="failed", delay_s=600.0, error="broken")
+
+    async def race() -> None:
+        settings = Profile(dsn=database).settings
+        connection = await asyncpg.connect(database, server_settings=settings)
+        db = await open_database(Profile(dsn=database, hot_path=True), rng=Random(1))
+        try:
+            async with connection.transaction():
+                await connection.fetch(query_text("jobs.cancel"), job_id, "ana", "why")
+                releasing = asyncio.create_task(
+                    tasks.release(db, pod_id=pod_id, operations=[release])
+                )
+                await eventually_blocked(connection)
+            assert await releasing == {job_id}
+        finally:
+            connection.terminate()
+            await db.close()
+
+    run_asyncio(race)
+    row = job_row(database, job_id)
+    assert row["cancel_requested_at"] is not None
+    assert row["task_state"] == "READY"
+
+
+async def eventually_blocked(connection: "asyncpg.Connection[asyncpg.Record]") -> None:
+    """Wait until another session waits for a lock that this one holds."""
+    async with asyncio.timeout(10):
+        while not await connection.fetchval(
+            "SELECT EXISTS (SELECT FROM pg_locks WHERE NOT granted)"
+        ):
+            await connection.fetchval("SELECT pg_sleep(0.01)")

@@ -131,3 +131,7 @@ def test_an_error_is_told_in_one_line_that_can_be_stored(error: Exception, line:
 
 def test_a_long_text_is_cut() -> None:
     assert len(describe(ValueError("x" * 10_000))) == TEXT_MAX
+
+
+def test_an_error_made_of_another_error_is_told_by_its_text() -> None:
+    assert describe(RejectedError(ValueError("no such account"))) == "no such account"  # type: ignore[arg-type]
