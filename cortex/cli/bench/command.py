@@ -46,7 +46,14 @@ REPEAT: Final = click.option(
 
 @click.command(cls=Command)
 @click.option("--jobs", default=20_000, show_default=True)
-@click.option("--backlog", default=0, show_default=True, help="Other jobs that wait behind.")
+@click.option(
+    "--backlog",
+    is_flag=False,
+    flag_value=500_000,
+    default=0,
+    type=click.IntRange(0),
+    help="Other jobs that wait behind [500000 where no number is given].",
+)
 @REPEAT
 @click.pass_obj
 def throughput(options: Options, jobs: int, backlog: int, repeat: int) -> None:
