@@ -39,13 +39,18 @@ bench = Group(
     },
 )
 
+AT_LEAST_ONE: Final = click.IntRange(1)
 REPEAT: Final = click.option(
-    "--repeat", default=3, show_default=True, help="Runs of which the median is shown."
+    "--repeat",
+    default=3,
+    show_default=True,
+    type=AT_LEAST_ONE,
+    help="Runs of which the median is shown.",
 )
 
 
 @click.command(cls=Command)
-@click.option("--jobs", default=20_000, show_default=True)
+@click.option("--jobs", default=20_000, show_default=True, type=AT_LEAST_ONE)
 @click.option(
     "--backlog",
     is_flag=False,
@@ -68,8 +73,15 @@ def throughput(options: Options, jobs: int, backlog: int, repeat: int) -> None:
 
 
 @click.command(cls=Command)
-@click.option("--jobs", default=1_000, show_default=True)
-@click.option("--steps", "step_count", default=5, show_default=True, help="Steps of each job.")
+@click.option("--jobs", default=1_000, show_default=True, type=AT_LEAST_ONE)
+@click.option(
+    "--steps",
+    "step_count",
+    default=5,
+    show_default=True,
+    type=AT_LEAST_ONE,
+    help="Steps of each job.",
+)
 @REPEAT
 @click.pass_obj
 def steps(options: Options, jobs: int, step_count: int, repeat: int) -> None:
@@ -84,7 +96,7 @@ def steps(options: Options, jobs: int, step_count: int, repeat: int) -> None:
 
 
 @click.command(cls=Command)
-@click.option("--jobs", default=500, show_default=True)
+@click.option("--jobs", default=500, show_default=True, type=AT_LEAST_ONE)
 @REPEAT
 @click.pass_obj
 def latency(options: Options, jobs: int, repeat: int) -> None:
@@ -95,8 +107,14 @@ def latency(options: Options, jobs: int, repeat: int) -> None:
 
 
 @click.command(cls=Command)
-@click.option("--steps", "step_count", default=2_000, show_default=True)
-@click.option("--window", default=100, show_default=True, help="Steps compared at either end.")
+@click.option("--steps", "step_count", default=2_000, show_default=True, type=click.IntRange(4))
+@click.option(
+    "--window",
+    default=100,
+    show_default=True,
+    type=click.IntRange(2),
+    help="Steps compared at either end.",
+)
 @REPEAT
 @click.pass_obj
 def growth(options: Options, step_count: int, window: int, repeat: int) -> None:
@@ -111,8 +129,14 @@ def growth(options: Options, step_count: int, window: int, repeat: int) -> None:
 
 
 @click.command(cls=Command)
-@click.option("--streams", "count", default=300, show_default=True)
-@click.option("--seconds", default=10.0, show_default=True, help="How long each one streams.")
+@click.option("--streams", "count", default=300, show_default=True, type=AT_LEAST_ONE)
+@click.option(
+    "--seconds",
+    default=10.0,
+    show_default=True,
+    type=click.FloatRange(0.5, 240.0),
+    help="How long each one streams.",
+)
 @REPEAT
 @click.pass_obj
 def streams(options: Options, count: int, seconds: float, repeat: int) -> None:
@@ -123,7 +147,7 @@ def streams(options: Options, count: int, seconds: float, repeat: int) -> None:
 
 
 @click.command(cls=Command)
-@click.option("--jobs", default=50, show_default=True)
+@click.option("--jobs", default=50, show_default=True, type=AT_LEAST_ONE)
 @REPEAT
 @click.pass_obj
 def takeover(options: Options, jobs: int, repeat: int) -> None:
@@ -157,7 +181,7 @@ def _run(options: Options, repeat: int, measure: Callable[[str, Settings, Path],
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="cortex-bench-")))
         server = stack.enter_context(database(settings))
-        for _ in range(max(1, repeat)):
+        for _ in range(repeat):
             with scratch_database(server, f"cortex_bench_{os.getpid()}") as dsn:
                 runs.append(measure(dsn, settings, folder / "children.log"))
     _show(
