@@ -2,14 +2,15 @@
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import attrs
 import trio
 
+from cortex.agent.model import ModelClient
 from cortex.agent.tool import Tool, ToolContext
 from cortex.domain.errors import UsageError
-from cortex.domain.model import ModelRequest, ModelResponse
+from cortex.domain.model import ModelRequest
 from cortex.domain.prices import cost
 from cortex.durable.context import Context
 from cortex.durable.journal import Outcome
@@ -63,18 +64,11 @@ class Toolbox:
             ) from None
 
 
-class Responder(Protocol):
-    """A model client."""
-
-    async def respond(self, request: ModelRequest, /) -> ModelResponse:
-        """Return the finished response, or raise a `CortexError`."""
-
-
 @attrs.frozen
 class PricedModels:
     """Answers model steps with what they used and cost."""
 
-    client: Responder
+    client: ModelClient
 
     async def respond(self, request: ModelRequest) -> Outcome:
         """Return the response as plain JSON, with usage, and cost if the price is known."""

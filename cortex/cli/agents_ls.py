@@ -15,6 +15,7 @@ from cortex.cli.target import session
 from cortex.cli.terminal import Terminal
 from cortex.domain.safe import safe
 from cortex.store import agents as store
+from cortex.store.jobs import since_s
 
 
 @click.command(cls=Command)
@@ -61,7 +62,7 @@ def _page(rows: list[dict[str, Any]], terminal: Terminal) -> Iterator[str]:
     yield from ("", terminal.paint("  versions", "dim"))
     for row in rows:
         at = clock_time(row["applied_at"]) if terminal.is_tty else rfc3339(row["applied_at"])
-        ago = age((row["now"] - row["applied_at"]).total_seconds())
+        ago = age(since_s(row, row["applied_at"]))
         yield f"  v{row['version']:<4} {at}  by {safe(row['applied_by'])}" + (
             terminal.paint(f"  {ago}", "dim") if terminal.is_tty else ""
         )
@@ -72,7 +73,7 @@ def _pairs(values: dict[str, Any]) -> str:
 
 
 def _applied(row: Row) -> Cell:
-    ago = age((row["now"] - row["applied_at"]).total_seconds())
+    ago = age(since_s(row, row["applied_at"]))
     return Cell(safe(f"{ago} by {row['applied_by']}"))
 
 

@@ -20,6 +20,7 @@ from cortex.cli.phrases import clock_time, exact, money, rfc3339, span, tokens
 from cortex.cli.terminal import STATES, Terminal
 from cortex.domain.job import JobStatus
 from cortex.domain.safe import safe
+from cortex.store.jobs import since_s
 
 NAME_CELLS: Final = 36
 WORD_CELLS: Final = 9
@@ -90,7 +91,7 @@ def status_line(job: dict[str, Any], terminal: Terminal) -> str:
     """Return what the job does now, in one line that fits the terminal."""
     state = STATES[JobStatus(job["status"])]
     since = job["started_at"] or job["created_at"]
-    told = [span((job["now"] - since).total_seconds()), progress(job["checkpoint"])]
+    told = [span(since_s(job, since)), progress(job["checkpoint"])]
     if job["pod"]:
         told.append(f"attempt {job['attempt']} on {job['pod']}")
     told.append(remark({"max_retries": 0, "retry_count": 0, **job}))

@@ -12,6 +12,7 @@ from cortex.cli.terminal import STATES, Terminal
 from cortex.cli.waterfall import waterfall
 from cortex.domain.job import JobStatus
 from cortex.domain.safe import safe
+from cortex.store.jobs import since_s
 
 BLOCK_LINES_MAX: Final = 40
 LABEL_CELLS: Final = 11
@@ -112,7 +113,7 @@ def _times(job: dict[str, Any], terminal: Terminal) -> str:
 
 
 def _ago(job: dict[str, Any], name: str) -> str:
-    passed = age((job["now"] - job[name]).total_seconds())
+    passed = age(since_s(job, job[name]))
     return "just now" if passed == "now" else f"{passed} ago"
 
 

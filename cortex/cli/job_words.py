@@ -7,6 +7,7 @@ from cortex.cli.table import Cell, Column, Row, only_on_demand
 from cortex.cli.terminal import STATES
 from cortex.domain.job import JobStatus
 from cortex.domain.safe import safe
+from cortex.store.jobs import since_s
 
 SILENT_S: Final = 95.0
 """Three heartbeats of 30 s and a little: a running job that says nothing for so long is suspect."""
@@ -73,7 +74,7 @@ def _remark_on_running(row: Row) -> str:
         return f"cancel requested by {row['cancelled_by']}"
     if row["heartbeat_at"] is None:
         return "waits for a pod"
-    silent_s = (row["now"] - row["heartbeat_at"]).total_seconds()
+    silent_s = since_s(row, row["heartbeat_at"])
     return f"! no heartbeat for {span(silent_s)}" if silent_s > SILENT_S else ""
 
 
@@ -116,7 +117,7 @@ JOB_COLUMNS: Final = (
     Column(
         name="created_at",
         title="age",
-        shown=lambda r: Cell(age((r["now"] - r["created_at"]).total_seconds())),
+        shown=lambda r: Cell(age(since_s(r, r["created_at"]))),
         is_right=True,
     ),
     Column(

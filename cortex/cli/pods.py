@@ -12,6 +12,7 @@ from cortex.cli.table import Cell, Column, Row, only_on_demand
 from cortex.cli.target import session
 from cortex.domain.safe import safe
 from cortex.store import pods as store
+from cortex.store.jobs import since_s
 
 ENDED_MAX: Final = 50
 LAG_WARN_MS: Final = 100.0
@@ -36,7 +37,7 @@ def ls(options: Options, *, with_ended: bool) -> None:
 
 
 def _heartbeat_s(row: Row) -> float:
-    return float((row["now"] - row["heartbeat_at"]).total_seconds())
+    return since_s(row, row["heartbeat_at"])
 
 
 def _is_alive(row: Row) -> bool:
@@ -105,7 +106,7 @@ COLUMNS: Final = (
     Column(
         name="started_at",
         title="up",
-        shown=lambda r: Cell(age((r["now"] - r["started_at"]).total_seconds())),
+        shown=lambda r: Cell(age(since_s(r, r["started_at"]))),
         is_right=True,
     ),
     Column(name="version", is_spare=True),

@@ -79,7 +79,7 @@ class Dispatcher:
         """A job left its slot."""
         if job.is_queued:
             self.hint(promote=True)
-        elif self._is_crowded and self._running.free_slots >= min(ROOM_MIN, self._running.slots):
+        elif self._is_crowded and self._has_room:
             self._pacer.wake()
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
@@ -119,11 +119,11 @@ class Dispatcher:
             self._is_crowded = False
             return self._until_promote_s() if self._promote_next else self._poll_s
         self._is_crowded = True
-        return (
-            0.0
-            if self._running.free_slots >= min(ROOM_MIN, self._running.slots)
-            else CROWDED_POLL_S
-        )
+        return 0.0 if self._has_room else CROWDED_POLL_S
+
+    @property
+    def _has_room(self) -> bool:
+        return self._running.free_slots >= min(ROOM_MIN, self._running.slots)
 
     async def _promote(self) -> None:
         """Make due tasks ready: when asked to, and as often as it polls, since none announces them.

@@ -1,6 +1,6 @@
 """Jobs: submitting, ending, cancelling and reading them."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any
 from uuid import UUID
@@ -225,6 +225,6 @@ def plain(row: Record) -> dict[str, Any]:
     }
 
 
-def since_s(row: dict[str, Any], instant: datetime) -> float:
+def since_s(row: Mapping[str, Any], instant: datetime) -> float:
     """Return the seconds from an instant to the row's `now`, both by the database's clock."""
     return float((row["now"] - instant).total_seconds())

@@ -233,16 +233,18 @@ async def test_a_handler_that_fails_while_it_is_stopped_is_still_stopped(
     assert (row["status"], row["task_state"]) == expected[why]
 
 
+async def deaf(ctx: Context) -> str:
+    """Swallow the cancellation, and return all the same."""
+    try:
+        await trio.sleep_forever()
+    except trio.Cancelled:  # noqa: ASYNC103 -- what bad handlers do
+        return "done"  # noqa: ASYNC104
+    return "never"
+
+
 async def test_a_handler_that_is_done_before_it_hears_has_completed(
     committing: Bench, database: str
 ) -> None:
-    async def deaf(ctx: Context) -> str:
-        try:
-            await trio.sleep_forever()
-        except trio.Cancelled:  # noqa: ASYNC103 -- what bad handlers do
-            return "done"  # noqa: ASYNC104
-        return "never"
-
     claim = await stopped(committing, Stop.CANCELLED, deaf)
     assert told(database, claim.lease.job_id)[:2] == ("COMPLETED", "done")
 
@@ -251,14 +253,6 @@ async def test_a_handler_that_does_not_hear_that_its_lease_is_lost_writes_nothin
     committing: Bench, database: str
 ) -> None:
     """The fence stopped it: in the database the job may still be its own."""
-
-    async def deaf(ctx: Context) -> str:
-        try:
-            await trio.sleep_forever()
-        except trio.Cancelled:  # noqa: ASYNC103 -- what bad handlers do
-            return "done"  # noqa: ASYNC104
-        return "never"
-
     claim = await stopped(committing, Stop.LEASE_LOST, deaf)
     assert told(database, claim.lease.job_id)[:2] == ("RUNNING", None)
 
