@@ -50,11 +50,18 @@ class Session:
         **kwargs: P.kwargs,
     ) -> T:
         """Run a store method to its end."""
-        return self._runner.run(method(self._db, *args, **kwargs))
+        return self._run(method(self._db, *args, **kwargs))
 
     def pause(self, seconds: float) -> None:
         """Let some time pass; Ctrl-C ends it."""
-        self._runner.run(asyncio.sleep(seconds))
+        self._run(asyncio.sleep(seconds))
+
+    def _run(self, work: Coroutine[Any, Any, T]) -> T:
+        try:
+            return self._runner.run(work)
+        finally:
+            # Ctrl-C may come before it began: Python would complain that nobody awaited it.
+            work.close()
 
 
 @contextmanager
