@@ -1,6 +1,7 @@
 """Plain asyncio sessions for the command line: connect, work, close, without trio."""
 
 import asyncio
+import threading
 from collections.abc import Awaitable, Callable, Coroutine, Iterator
 from contextlib import contextmanager
 from typing import Any, Concatenate, ParamSpec, TypeVar
@@ -50,18 +51,12 @@ class Session:
         **kwargs: P.kwargs,
     ) -> T:
         """Run a store method to its end."""
-        return self._run(method(self._db, *args, **kwargs))
+        return self._runner.run(method(self._db, *args, **kwargs))
 
     def pause(self, seconds: float) -> None:
         """Let some time pass; Ctrl-C ends it."""
-        self._run(asyncio.sleep(seconds))
-
-    def _run(self, work: Coroutine[Any, Any, T]) -> T:
-        try:
-            return self._runner.run(work)
-        finally:
-            # Ctrl-C may come before it began: Python would complain that nobody awaited it.
-            work.close()
+        # Not in the loop: a task that Ctrl-C ends before it began complains that it never ran.
+        threading.Event().wait(seconds)
 
 
 @contextmanager
