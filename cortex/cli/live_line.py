@@ -17,9 +17,9 @@ class LiveLine:
     def show(self, line: str) -> None:
         """Write the line, in place of the one before."""
         if self._is_on:
+            self._is_shown = True  # first: Ctrl-C may come in the middle of the writing
             self._terminal.write(f"\r{line}\x1b[K", end="")
             self._terminal.flush()
-            self._is_shown = True
 
     def clear(self) -> None:
         """Take the line away, so that another one can be printed."""

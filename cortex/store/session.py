@@ -1,9 +1,11 @@
 """Plain asyncio sessions for the command line: connect, work, close, without trio."""
 
 import asyncio
+import signal
 import threading
 from collections.abc import Awaitable, Callable, Coroutine, Iterator
 from contextlib import contextmanager
+from types import FrameType
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from cortex.domain.clock import system_chance
@@ -28,9 +30,8 @@ def run(profile: Profile, work: Callable[[Database], Awaitable[T]]) -> T:
 
 def run_alone(work: Callable[[], Coroutine[Any, Any, T]]) -> T:
     """Run one coroutine of the store in a loop of its own, in this thread."""
-    # Not asyncio.run: importing trio_asyncio changes what asyncio.new_event_loop makes.
-    with asyncio.Runner(loop_factory=asyncio.SelectorEventLoop) as runner:
-        return runner.run(work())
+    with _loop() as call:
+        return call(work)
 
 
 class Session:
@@ -40,8 +41,8 @@ class Session:
     `KeyboardInterrupt`.
     """
 
-    def __init__(self, runner: asyncio.Runner, db: Database) -> None:
-        self._runner = runner
+    def __init__(self, loop: "_Loop", db: Database) -> None:
+        self._loop = loop
         self._db = db
 
     def __call__(
@@ -51,20 +52,80 @@ class Session:
         **kwargs: P.kwargs,
     ) -> T:
         """Run a store method to its end."""
-        return self._runner.run(method(self._db, *args, **kwargs))
+        return self._loop(lambda: method(self._db, *args, **kwargs))
 
     def pause(self, seconds: float) -> None:
         """Let some time pass; Ctrl-C ends it."""
-        # Not in the loop: a task that Ctrl-C ends before it began complains that it never ran.
         threading.Event().wait(seconds)
 
 
 @contextmanager
 def open_session(profile: Profile) -> Iterator[Session]:
     """Keep a database open for several calls. Raises `CortexError`s."""
-    with asyncio.Runner(loop_factory=asyncio.SelectorEventLoop) as runner:
-        db = runner.run(open_database(profile, rng=system_chance().rng))
+    with _loop() as call:
+        db = call(lambda: open_database(profile, rng=system_chance().rng))
         try:
-            yield Session(runner, db)
+            yield Session(call, db)
         finally:
-            runner.run(db.close())
+            call(db.close)
+
+
+class _Loop:
+    """Runs coroutines one after another; Ctrl-C cancels the one that runs.
+
+    `Runner` has a handler of its own, but only while it runs: a Ctrl-C between the making of a
+    coroutine and its first step leaves one behind that complains that it was never awaited.
+    """
+
+    def __init__(self, runner: asyncio.Runner) -> None:
+        self._runner = runner
+        self._task: asyncio.Task[Any] | None = None
+        self._is_calling = False
+        self._is_interrupted = False
+
+    def __call__(self, work: Callable[[], Coroutine[Any, Any, T]]) -> T:
+        self._is_interrupted = False
+        self._is_calling = True
+        try:
+            return self._runner.run(self._begin(work))
+        finally:
+            self._is_calling = False
+            if self._is_interrupted:  # whatever the call came to: the person wants out
+                raise KeyboardInterrupt from None
+
+    async def _begin(self, work: Callable[[], Coroutine[Any, Any, T]]) -> T:
+        self._task = asyncio.current_task()
+        try:
+            if self._is_interrupted:
+                raise asyncio.CancelledError
+            return await work()
+        finally:
+            self._task = None
+
+    def interrupt(self, _number: int, _frame: FrameType | None) -> None:
+        """Handle SIGINT: between calls as Python does, in a call by cancelling it."""
+        if not self._is_calling:
+            raise KeyboardInterrupt
+        self._is_interrupted = True
+        if self._task is not None:
+            self._runner.get_loop().call_soon_threadsafe(self._task.cancel)
+
+
+@contextmanager
+def _loop() -> Iterator[_Loop]:
+    # Not asyncio.run: importing trio_asyncio changes what asyncio.new_event_loop makes.
+    with asyncio.Runner(loop_factory=asyncio.SelectorEventLoop) as runner:
+        loop = _Loop(runner)
+        if not _is_ours_to_handle():
+            yield loop
+            return
+        signal.signal(signal.SIGINT, loop.interrupt)
+        try:
+            yield loop
+        finally:
+            signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def _is_ours_to_handle() -> bool:
+    is_main = threading.current_thread() is threading.main_thread()
+    return is_main and signal.getsignal(signal.SIGINT) is signal.default_int_handler

@@ -1,4 +1,5 @@
 import getpass
+import re
 
 from tests.support.command_line import Cortex
 from tests.support.eventually import eventually
@@ -155,5 +156,7 @@ def test_waiting_survives_a_cut_connection(cortex: Cortex, life: Life) -> None:
     eventually(lambda: life.sql(cut), what="the command's connection")
     life.finish(pod, life.claim(pod))
     out, err = waiting.communicate(timeout=20)
-    assert (waiting.returncode, err) == (0, "")
+    assert waiting.returncode == 0
+    # Cut between two looks it reconnects in silence; cut within one it says so, once.
+    assert re.fullmatch(r"(the database went away: [^\n]*; trying again\n)?", err)
     assert "COMPLETED" in out
