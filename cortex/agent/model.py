@@ -6,6 +6,7 @@ from typing import Protocol
 from attrs import frozen
 
 from cortex.domain.model import ModelRequest, ModelResponse
+from cortex.domain.usage import Usage
 
 
 @frozen(kw_only=True)
@@ -31,10 +32,14 @@ class ModelClient(Protocol):
         request: ModelRequest,
         *,
         on_text: Callable[[str], None] | None = None,
+        on_open: Callable[[], None] | None = None,
+        on_usage: Callable[[Usage], None] | None = None,
         limits: CallLimits = DEFAULT_LIMITS,
     ) -> ModelResponse:
         """The model's complete answer; `on_text` gets each piece of text as it arrives.
 
+        `on_open` is called once, when the answer begins. `on_usage` gets what the call has used so
+        far whenever that becomes known or changes: a cancelled call has no other way to tell it.
         Cancelling closes the stream at once and leaves nothing behind.
 
         Raises:

@@ -44,8 +44,16 @@ _COUNTS = {
 class Answer:
     """Grows event by event until it is complete."""
 
-    def __init__(self, on_text: Callable[[str], None] | None = None) -> None:
+    def __init__(
+        self,
+        *,
+        on_text: Callable[[str], None] | None = None,
+        on_open: Callable[[], None] | None = None,
+        on_usage: Callable[[Usage], None] | None = None,
+    ) -> None:
         self._on_text = on_text
+        self._on_open = on_open
+        self._on_usage = on_usage
         self._message: dict[str, Any] = {}
         self._blocks: dict[int, Block] = {}
         self._pieces: dict[int, list[str]] = {}  # of the blocks that have not ended yet
@@ -61,13 +69,18 @@ class Answer:
     def take(self, event: dict[str, Any]) -> bool:
         """Take the next event; True if it is part of the answer (a ping is not).
 
-        Raises `BrokenAnswerError`, `ErrorEventError`, and whatever `on_text` raises.
+        Raises `BrokenAnswerError`, `ErrorEventError`, and whatever the callbacks raise.
         """
+        was_open, counted = bool(self._message), self._counts
         try:
             text = self._grow(event)
         except (KeyError, TypeError, AttributeError) as error:
             told = f"an event of type {event.get('type')!r} is not as it should be: {error!r}"
             raise BrokenAnswerError("malformed_answer", told) from error
+        if self._message and not was_open and self._on_open is not None:
+            self._on_open()
+        if self._counts is not counted and self._on_usage is not None:
+            self._on_usage(self.usage)
         if text and self._on_text is not None:
             self._on_text(text)
         return event["type"] in CONTENT_EVENTS
@@ -145,9 +158,13 @@ class Answer:
 
     def _count(self, usage: dict[str, Any]) -> None:
         """Keep the latest of each count: the API sends totals, and null for what is unchanged."""
-        for theirs, ours in _COUNTS.items():
-            if isinstance(count := usage.get(theirs), int):
-                self._counts[ours] = max(0, count)
+        told = {
+            ours: max(0, count)
+            for theirs, ours in _COUNTS.items()
+            if isinstance(count := usage.get(theirs), int)
+        }
+        if not told.items() <= self._counts.items():
+            self._counts = {**self._counts, **told}
 
 
 def _tool_input(raw: str) -> dict[str, Any] | None:

@@ -6,6 +6,7 @@ takes 0.5 to 1 s of CPU, so it happens in `preload` or on first use.
 """
 
 from collections.abc import Callable
+from datetime import UTC, datetime
 from threading import Lock
 from typing import TYPE_CHECKING, Any
 
@@ -13,10 +14,13 @@ import trio
 
 from cortex.agent.model import DEFAULT_LIMITS, CallLimits
 from cortex.agent.model_answer import Answer
-from cortex.agent.model_errors import BrokenAnswerError, CallFailure, ErrorEventError
+from cortex.agent.model_errors import BrokenAnswerError, ErrorEventError
 from cortex.agent.model_events import EventDecoder
+from cortex.domain.clock import system_chance
 from cortex.domain.errors import UsageError
+from cortex.domain.failure import CallFailure
 from cortex.domain.model import ModelRequest, ModelResponse
+from cortex.domain.usage import Usage
 
 if TYPE_CHECKING:
     from anthropic import AsyncAnthropic, AsyncAPIResponse
@@ -30,11 +34,19 @@ class AnthropicModel:
     """A `ModelClient` for one trio run.
 
     What is not given is found where the SDK looks: ANTHROPIC_API_KEY, ANTHROPIC_BASE_URL and so on.
+    `unix_ms` is the wall clock: it reads a Retry-After date of a server that hides its own.
     """
 
-    def __init__(self, *, api_key: str | None = None, base_url: str | None = None) -> None:
+    def __init__(
+        self,
+        *,
+        api_key: str | None = None,
+        base_url: str | None = None,
+        unix_ms: Callable[[], int] | None = None,
+    ) -> None:
         self._api_key = api_key
         self._base_url = base_url
+        self._unix_ms = unix_ms or system_chance().unix_ms
         self._loading = Lock()
         self._client: AsyncAnthropic | None = None
 
@@ -53,13 +65,17 @@ class AnthropicModel:
         request: ModelRequest,
         *,
         on_text: Callable[[str], None] | None = None,
+        on_open: Callable[[], None] | None = None,
+        on_usage: Callable[[Usage], None] | None = None,
         limits: CallLimits = DEFAULT_LIMITS,
     ) -> ModelResponse:
         """See `ModelClient.respond`."""
         client = self._client
         if client is None:
             client = await trio.to_thread.run_sync(self.preload)
-        return await _Call(client, request, on_text=on_text, limits=limits).run()
+        answer = Answer(on_text=on_text, on_open=on_open, on_usage=on_usage)
+        call = _Call(client, request, answer=answer, limits=limits, unix_ms=self._unix_ms)
+        return await call.run()
 
     async def aclose(self) -> None:
         """Close the idle connections. Calls that are still open break."""
@@ -75,14 +91,16 @@ class _Call:
         client: "AsyncAnthropic",
         request: ModelRequest,
         *,
-        on_text: Callable[[str], None] | None,
+        answer: Answer,
         limits: CallLimits,
+        unix_ms: Callable[[], int],
     ) -> None:
         self._client = client
         self._request = request
         self._limits = limits
+        self._unix_ms = unix_ms
         self._decoder = EventDecoder()
-        self._answer = Answer(on_text)
+        self._answer = answer
         self._request_id: str | None = None
 
     async def run(self) -> ModelResponse:
@@ -92,7 +110,8 @@ class _Call:
             await self._stream_within_total()
             return self._answer.response()
         except Exception as error:
-            translated = translate(error, self._failure())
+            now = datetime.fromtimestamp(self._unix_ms() / 1000, UTC)
+            translated = translate(error, self._failure(), limits=self._limits, now=now)
             if translated is None:
                 raise
             raise translated from error

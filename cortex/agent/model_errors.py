@@ -2,40 +2,15 @@
 
 from typing import Any
 
-from attrs import field, frozen
-
 from cortex.domain.errors import RejectedError, UnavailableError
-from cortex.domain.usage import Usage
-
-
-@frozen(kw_only=True)
-class CallFailure:
-    """The facts of a failed call, for the record and for whoever decides about a retry.
-
-    `type` is the API's own `error.type` where it gave one, else one of ours: connection_failed,
-    host_unknown, connect_timeout, total_timeout, idle_timeout, connection_lost, ended_early,
-    malformed_answer, not_a_stream, unknown_stop_reason, http_<status>.
-    `status` is that of the HTTP response (200 when the error came inside the stream), None without
-    one. `retry_after` is the header as sent. `usage` is what had been billed when it broke off.
-    """
-
-    model: str
-    host: str
-    type: str
-    status: int | None = None
-    request_id: str | None = None
-    retry_after: str | None = None
-    usage: Usage = field(factory=Usage)
-
-    def line(self, told: str) -> str:
-        """One line that names the model, the host, what went wrong and the request."""
-        status = "" if self.status in (None, 200) else f"{self.status} "
-        request = f" (request {self.request_id})" if self.request_id else ""
-        return f"model {self.model!r} at {self.host}: {status}{self.type}: {told}{request}"
+from cortex.domain.failure import CallFailure
 
 
 class ModelUnavailableError(UnavailableError):
-    """The model gave no complete answer; the same call may succeed later."""
+    """The model gave no complete answer; the same call may succeed later.
+
+    `failure` holds the facts: they, and not this family, decide the class of the failure.
+    """
 
     code = "model_unavailable"
 

@@ -1,107 +1,104 @@
 """From what the SDK raises to what Cortex raises: one function.
 
+It only finds the facts of the failure; what they mean is decided by `cortex.domain.classification`.
 Imports the SDK at once: import this module late.
 """
 
-import socket
-from collections.abc import Iterator
+from datetime import datetime
 
 import httpx2
 from anthropic import APIConnectionError, APIStatusError
 from attrs import evolve
 
-from cortex.agent.model_errors import (
-    BrokenAnswerError,
-    CallFailure,
-    ModelRejectedError,
-    ModelUnavailableError,
-)
+from cortex.agent.model import CallLimits
+from cortex.agent.model_errors import BrokenAnswerError, ModelRejectedError, ModelUnavailableError
+from cortex.domain.causes import causes
+from cortex.domain.classification import failure_of, failure_of_call
+from cortex.domain.failure import CallFailure
+from cortex.domain.retry_after import retry_after_of
 
 TOLD_CHARS_MAX = 300
-# Statuses and in-stream error types after which the same call may succeed; the rest never will.
-PASSING_STATUSES = frozenset({408, 429})
-PASSING_TYPES = frozenset({"api_error", "overloaded_error", "rate_limit_error", "timeout_error"})
-HINTS = {
-    401: "check ANTHROPIC_API_KEY",
-    402: "check the account's billing",
-    403: "check what the API key may do",
-    404: "check the model's name and ANTHROPIC_BASE_URL",
-    413: "shorten the conversation",
-}
 CHECK_ADDRESS = "check ANTHROPIC_BASE_URL and the network"
+HINTS = {
+    "authentication": "check ANTHROPIC_API_KEY",
+    "billing": "check the account's billing",
+    "account_suspended": "ask Anthropic's support why the account is on hold",
+    "permission": "check what the API key may do",
+    "not_found": "check the model's name and ANTHROPIC_BASE_URL",
+    "request_too_large": "shorten the conversation",
+    "connect_timeout": CHECK_ADDRESS,
+    "connection_failed": CHECK_ADDRESS,
+    "connection_refused": CHECK_ADDRESS,
+    "host_lookup_failed": CHECK_ADDRESS,
+    "host_unknown": CHECK_ADDRESS,
+    "host_unreachable": CHECK_ADDRESS,
+    "network_unreachable": CHECK_ADDRESS,
+    "not_a_stream": CHECK_ADDRESS,
+    "tls_failed": CHECK_ADDRESS,
+}
 
 
 def translate(
-    error: Exception, blank: CallFailure
+    error: Exception, blank: CallFailure, *, limits: CallLimits, now: datetime
 ) -> ModelUnavailableError | ModelRejectedError | None:
     """The error to raise from `error`, or None if it did not come from the call.
 
-    `blank` tells of the call: model, host, usage. Everything else is taken from `error`.
+    `blank` tells of the call: model, host, usage. Everything else is taken from `error`. `now` is
+    for a Retry-After date in an answer that does not say when it was sent.
     """
     match error:
         case APIStatusError():
-            return _from_status(error, blank)
+            facts = _facts_of_status(error, blank, now)
+            return _raised(facts, _one_line(error.api_message or error.message))
         case APIConnectionError() | httpx2.TransportError():
-            return _from_connection(error, blank)
-        case BrokenAnswerError(type="unknown_stop_reason"):
-            return ModelRejectedError(evolve(blank, type=error.type), str(error))
+            facts = evolve(blank, type=failure_of(error).code)
+            return _raised(_with_limit(facts, limits), _told(error))
         case BrokenAnswerError():
-            hint = CHECK_ADDRESS if error.type == "not_a_stream" else None
-            return ModelUnavailableError(evolve(blank, type=error.type), str(error), hint=hint)
+            facts = evolve(blank, type=error.type)
+            return _raised(_with_limit(facts, limits), str(error))
         case httpx2.HTTPError() | httpx2.StreamError():
-            failure = evolve(blank, type="malformed_answer")
-            return ModelUnavailableError(failure, _one_line(str(error)))
+            return _raised(evolve(blank, type="malformed_answer"), _one_line(str(error)))
         case _:
             return None
 
 
-def _from_status(
-    error: APIStatusError, blank: CallFailure
-) -> ModelUnavailableError | ModelRejectedError:
-    status = error.status_code
-    failure = evolve(
+def _raised(facts: CallFailure, told: str) -> ModelUnavailableError | ModelRejectedError:
+    failure = failure_of_call(facts, told)
+    family = ModelUnavailableError if failure.cls.is_transient else ModelRejectedError
+    return family(facts, told, hint=HINTS.get(failure.code))
+
+
+def _facts_of_status(error: APIStatusError, blank: CallFailure, now: datetime) -> CallFailure:
+    headers = error.response.headers
+    return evolve(
         blank,
-        type=error.type or f"http_{status}",
-        status=status,
+        type=error.type or f"http_{error.status_code}",
+        detail=error.error_code,
+        status=error.status_code,
         request_id=error.request_id,
-        retry_after=error.response.headers.get("retry-after"),
+        retry_after=headers.get("retry-after"),
+        retry_after_s=retry_after_of(headers, now=now),
     )
-    told = _one_line(error.api_message or error.message)
-    if status == httpx2.codes.OK:  # an error event inside the stream
-        passing = error.type is None or error.type in PASSING_TYPES
-    else:
-        passing = status in PASSING_STATUSES or httpx2.codes.is_server_error(status)
-    raised = ModelUnavailableError if passing else ModelRejectedError
-    return raised(failure, told, hint=HINTS.get(status))
 
 
-def _from_connection(
-    error: Exception, blank: CallFailure
-) -> ModelUnavailableError | ModelRejectedError:
-    causes = list(_causes(error))
-    for cause in causes:
-        if isinstance(cause, socket.gaierror) and cause.errno == socket.EAI_NONAME:
-            failure = evolve(blank, type="host_unknown")
-            return ModelRejectedError(failure, "no such host", hint=CHECK_ADDRESS)
-    if any(isinstance(cause, httpx2.ConnectTimeout) for cause in causes):
-        failure = evolve(blank, type="connect_timeout")
-        return ModelUnavailableError(failure, "no connection in time", hint=CHECK_ADDRESS)
-    told = next((c.strerror for c in causes if isinstance(c, OSError) and c.strerror), None)
-    told = told or _one_line(str(causes[-1])) or type(causes[-1]).__name__
-    if any(isinstance(cause, httpx2.ConnectError) for cause in causes):
-        failure = evolve(blank, type="connection_failed")
-        return ModelUnavailableError(failure, told, hint=CHECK_ADDRESS)
-    return ModelUnavailableError(evolve(blank, type="connection_lost"), told)
+def _with_limit(facts: CallFailure, limits: CallLimits) -> CallFailure:
+    """The facts with the seconds of the limit that fired, if it was one of ours."""
+    ours = {
+        "connect_timeout": limits.connect_s,
+        "total_timeout": limits.total_s,
+        "idle_timeout": limits.idle_s,
+    }
+    return evolve(facts, limit_s=ours.get(facts.type))
 
 
-def _causes(error: BaseException | None) -> Iterator[BaseException]:
-    """The error and what led to it, outermost first, exception groups included."""
-    while error is not None:
-        yield error
-        if isinstance(error, BaseExceptionGroup):
-            for member in error.exceptions:
-                yield from _causes(member)
-        error = error.__cause__ or error.__context__
+def _told(error: Exception) -> str:
+    """The system's own words for what happened to the connection, if it has any."""
+    chain = list(causes(error))
+    if any(isinstance(each, httpx2.ConnectTimeout) for each in chain):
+        return "no connection in time"
+    words = (each.strerror for each in chain if isinstance(each, OSError))
+    system = next(filter(None, words), None)
+    return _one_line(system or str(chain[-1])) or type(chain[-1]).__name__
 
 
 def _one_line(text: str) -> str:

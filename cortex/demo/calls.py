@@ -4,7 +4,7 @@ from collections import deque
 from typing import Any
 
 import trio
-from attrs import asdict, define
+from attrs import asdict, define, evolve
 
 from cortex.demo.script import Call
 
@@ -16,21 +16,26 @@ LOG_CALLS_MAX = 100_000  # older entries fall out; the numbering of calls surviv
 class Entry:
     """One call. Times are seconds since the server started; connections are counted from 1.
 
-    `prompt` is how the conversation's first message begins; `number` counts the calls of this turn.
+    `prompt` is how the conversation's first message begins; `number` counts the calls of this turn,
+    `ordinal` all calls of the server.
 
     `outcome`: open (being answered), answered (to its end), refused (an HTTP error), broken (the
-    script broke it), disconnected (the client left first).
+    script broke it), disconnected (the client left first). `status` is the HTTP status that was
+    sent, None for none; `rule` names the rule of the fault file that struck.
     """
 
     conversation: str
     prompt: str
     turn: int
     number: int
+    ordinal: int
     model: str
     connection: int
     started_s: float
     ended_s: float | None = None
     outcome: str = "open"
+    status: int | None = None
+    rule: str | None = None
     chunk_count: int = 0
 
 
@@ -49,25 +54,27 @@ class CallLog:
         self._connection_count += 1
         return self._connection_count
 
-    def number(self, call: Call) -> int:
-        """The number this call has among those of its turn, from 1. Counts it."""
+    def number(self, call: Call) -> Call:
+        """The call with its numbers, among those of its turn and of the server. Counts it."""
         turn = (call.conversation, call.turn)
+        self._count += 1
         self._asked[turn] = self._asked.pop(turn, 0) + 1
         if len(self._asked) > LOG_CALLS_MAX:
             self._asked.pop(next(iter(self._asked)))
-        return self._asked[turn]
+        number = self._asked[turn]
+        return evolve(call, number=number, ordinal=self._count, at_s=self._now_s())
 
     def open(self, call: Call, connection: int) -> Entry:
-        """Note that a call arrived."""
-        self._count += 1
+        """Note that a call arrived, once it is numbered."""
         entry = Entry(
             conversation=call.conversation,
             prompt=call.user_text(0)[:PROMPT_CHARS],
             turn=call.turn,
             number=call.number,
+            ordinal=call.ordinal,
             model=call.model,
             connection=connection,
-            started_s=self._now_s(),
+            started_s=call.at_s,
         )
         self._entries.append(entry)
         return entry

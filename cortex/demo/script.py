@@ -20,8 +20,9 @@ CHARS_PER_TOKEN = 4  # the usual rule of thumb for English; makes usage follow r
 class Call:
     """One POST /v1/messages as a script sees it.
 
-    `number` counts from 1 the calls of this same turn: only a script that injects faults
-    looks at it. `messages` are Messages-API dicts as they came in.
+    `number` counts from 1 the calls of this same turn, `ordinal` all calls of the server; `at_s` is
+    the time since the server's start. Only a script that injects faults looks at these.
+    `messages` are Messages-API dicts as they came in.
     """
 
     model: str
@@ -33,6 +34,8 @@ class Call:
     input_tokens: int
     temperature: float | None = None
     number: int = 1
+    ordinal: int = 1
+    at_s: float = 0.0
 
     @property
     def conversation(self) -> str:
@@ -86,6 +89,8 @@ class Reply:
     fault_after: int = 0
     ping_s: float = 1.0
     error_type: str = "overloaded_error"
+    rule: str | None = None
+    """The rule of a fault file that struck, for the log."""
 
     @property
     def ends_with(self) -> str:
@@ -103,13 +108,21 @@ class Reply:
 
 @frozen(kw_only=True)
 class Refusal:
-    """An HTTP error instead of an answer. `body` (raw) replaces the API's usual error body."""
+    """An HTTP error instead of an answer. `body` (raw) replaces the API's usual error body.
+
+    `retry_after` is sent as it is; `retry_after_date_s` as an HTTP date so many seconds from then.
+    """
 
     status: int
     error_type: str = "invalid_request_error"
+    error_code: str | None = None
+    """The API's code for the cause, such as organization_on_hold."""
     message: str = "scripted refusal"
     retry_after: str | None = None
+    retry_after_date_s: float | None = None
     body: str | None = None
+    first_delay_s: float = 0.0
+    rule: str | None = None
 
 
 class Script(Protocol):
@@ -124,9 +137,10 @@ def at_pace(pace: float, script: Script) -> Script:
 
     def paced(call: Call, /) -> Reply | Refusal:
         reply = script(call)
+        first_delay_s = reply.first_delay_s * pace
         if isinstance(reply, Refusal):
-            return reply
-        return evolve(reply, delay_s=reply.delay_s * pace, first_delay_s=reply.first_delay_s * pace)
+            return evolve(reply, first_delay_s=first_delay_s)
+        return evolve(reply, delay_s=reply.delay_s * pace, first_delay_s=first_delay_s)
 
     return paced
 

@@ -12,6 +12,7 @@ Turn n of the program answers when the conversation holds n answers. A fault or 
 last turn the model says "done". A tool call takes `raw_input` to break its JSON.
 """
 
+from collections.abc import Sequence
 from typing import Any
 
 import cattrs
@@ -48,8 +49,10 @@ class Turn:
     times: int | None = None
     status: int | None = None
     error_type: str = "overloaded_error"
+    error_code: str | None = None
     message: str = "scripted refusal"
     retry_after: str | None = None
+    retry_after_date_s: float | None = None
     body: str | None = None
 
 
@@ -73,9 +76,12 @@ def tools(call: Call) -> Reply | Refusal:
         return Refusal(
             status=due.status,
             error_type=due.error_type,
+            error_code=due.error_code,
             message=due.message,
             retry_after=due.retry_after,
+            retry_after_date_s=due.retry_after_date_s,
             body=due.body,
+            first_delay_s=due.first_delay_s,
         )
     return _reply(due, call, fault=due.fault if strikes else None)
 
@@ -88,16 +94,7 @@ def parse(text: str) -> Program:
 
 def _reply(turn: Turn, call: Call, *, fault: Fault | None) -> Reply:
     content: list[dict[str, Any]] = [{"type": "text", "text": turn.text}] if turn.text else []
-    for index, asked in enumerate(turn.tools):
-        content.append(
-            {
-                "type": "tool_use",
-                "id": f"toolu_{call.conversation}_{call.turn}_{index}",
-                "name": asked.name,
-                "input": asked.input,
-                "raw_input": asked.raw_input,
-            }
-        )
+    content += tool_blocks(turn.tools, call)
     return Reply(
         content=tuple(content),
         chunk_count=turn.chunks,
@@ -109,6 +106,20 @@ def _reply(turn: Turn, call: Call, *, fault: Fault | None) -> Reply:
         ping_s=turn.ping_s,
         error_type=turn.error_type,
     )
+
+
+def tool_blocks(asked: Sequence[ToolCall], call: Call) -> list[dict[str, Any]]:
+    """The tool_use blocks that ask for these tools."""
+    return [
+        {
+            "type": "tool_use",
+            "id": f"toolu_{call.conversation}_{call.turn}_{index}",
+            "name": each.name,
+            "input": each.input,
+            "raw_input": each.raw_input,
+        }
+        for index, each in enumerate(asked)
+    ]
 
 
 def _is_shape(error: Exception) -> bool:

@@ -1,27 +1,32 @@
 """The scripted Messages-API server, on loopback.
 
     async with serve(script) as server: ...server.base_url...
-    python -m cortex.demo.server --port 0 --script inspect
+    python -m cortex.demo.server --port 0 --script inspect --script-file faults.yaml
 
 As a process it prints one JSON line with its base_url when it is ready, and ends on SIGTERM.
-GET /calls is the log of the calls it took. It is meant to be cheap: 300 streams of 20 chunks a
-second take a fraction of one core.
+GET /calls is the log of the calls it took. `--script-file` lays faults over the script: see
+`cortex.demo.fault_file`. It is meant to be cheap: 300 streams of 20 chunks a second take a
+fraction of one core.
 """
 
 import signal
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
+from email.utils import formatdate
 from hashlib import sha256
+from pathlib import Path
 from typing import Any
 
 import click
 import orjson
 import trio
-from attrs import evolve, frozen
+from attrs import frozen
 
 from cortex.demo.calls import CallLog, Entry
 from cortex.demo.events import PING, message, pieces
+from cortex.demo.fault_file import read_rules
+from cortex.demo.faults import Faults
 from cortex.demo.script import (
     CHARS_PER_TOKEN,
     Call,
@@ -36,6 +41,8 @@ from cortex.demo.script_echo import echo
 from cortex.demo.script_inspect import inspect
 from cortex.demo.script_tools import tools
 from cortex.demo.wire import HttpRequest, Wire
+from cortex.domain.clock import system_chance
+from cortex.domain.errors import UsageError
 
 SCRIPTS: dict[str, Script] = {"inspect": inspect, "echo": echo, "tools": tools}
 BACKLOG = 1024  # connections that may wait to be accepted: as many streams may open at once
@@ -101,7 +108,7 @@ async def _answer_call(
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         await _refuse(wire, Refusal(status=400, message=f"not a Messages request: {error!r}"))
         return True
-    call = evolve(call, number=log.number(call))
+    call = log.number(call)
     entry = log.open(call, connection)
     log.close(entry, await _play_until_client_leaves(wire, call, script=script, entry=entry))
     return entry.outcome in ("answered", "refused")
@@ -135,14 +142,19 @@ def _answer(script: Script, call: Call) -> Reply | Refusal:
 
 async def _play(wire: Wire, call: Call, answer: Reply | Refusal, entry: Entry) -> str:
     """Send an answer as its script wants it, faults included. Returns the outcome."""
+    entry.rule = answer.rule
     if isinstance(answer, Refusal):
+        await trio.sleep(answer.first_delay_s)
+        entry.status = answer.status
         await _refuse(wire, answer)
         return "refused"
     if answer.fault is Fault.HANG:
         await trio.sleep_forever()
     if answer.fault is Fault.DROP:
         await wire.reset()
-    elif answer.fault is Fault.HTML:
+        return "broken"
+    entry.status = 200
+    if answer.fault is Fault.HTML:
         await wire.answer(200, "text/html; charset=utf-8", _WEB_PAGE)
     elif call.stream:
         await _stream(wire, call, answer, entry)
@@ -179,11 +191,21 @@ async def _stream(wire: Wire, call: Call, reply: Reply, entry: Entry) -> None:
 
 
 async def _refuse(wire: Wire, refusal: Refusal) -> None:
-    error = {"type": refusal.error_type, "message": refusal.message}
+    error: dict[str, Any] = {"type": refusal.error_type, "message": refusal.message}
+    if refusal.error_code is not None:
+        error["details"] = {"error_code": refusal.error_code}
     body = {"type": "error", "error": error, "request_id": "req_scripted"}
     raw = orjson.dumps(body) if refusal.body is None else refusal.body.encode()
-    extra = () if refusal.retry_after is None else (("retry-after", refusal.retry_after),)
-    await wire.answer(refusal.status, _JSON, raw, extra=extra)
+    await wire.answer(refusal.status, _JSON, raw, extra=tuple(_retry_after(refusal)))
+
+
+def _retry_after(refusal: Refusal) -> Iterator[tuple[str, str]]:
+    if refusal.retry_after is not None:
+        yield "retry-after", refusal.retry_after
+    elif refusal.retry_after_date_s is not None:
+        now_s = system_chance().unix_ms() // 1000
+        yield "date", formatdate(now_s, usegmt=True)
+        yield "retry-after", formatdate(now_s + refusal.retry_after_date_s, usegmt=True)
 
 
 def parse_call(body: bytes) -> Call:
@@ -224,9 +246,20 @@ async def _run(script: Script, host: str, port: int) -> None:
 @click.option("--host", default="127.0.0.1", show_default=True)
 @click.option("--port", type=int, default=0, help="0 takes any free port.")
 @click.option("--pace", type=float, default=1.0, help="Multiplies all delays; 0 is no delay.")
-def main(script: str, host: str, port: int, pace: float) -> None:
+@click.option(
+    "--script-file",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="Rules (YAML or JSON) that say which calls go wrong, and how.",
+)
+def main(script: str, host: str, port: int, pace: float, script_file: Path | None) -> None:
     """Serve a scripted Messages API until SIGTERM."""
-    trio.run(_run, at_pace(pace, SCRIPTS[script]), host, port)
+    answers = SCRIPTS[script]
+    if script_file is not None:
+        try:
+            answers = Faults(read_rules(script_file), answers)
+        except UsageError as error:
+            raise click.UsageError(error.message) from error
+    trio.run(_run, at_pace(pace, answers), host, port)
 
 
 if __name__ == "__main__":

@@ -90,7 +90,9 @@ class Wire:
     async def reset(self) -> None:
         """Cut the connection the hard way: the client sees a reset."""
         self._stream.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET_ON_CLOSE)
-        await self._stream.aclose()
+        # Closing wakes `until_client_leaves`, which would cancel the caller here. It never blocks.
+        with trio.CancelScope(shield=True):
+            await self._stream.aclose()
 
     async def _event(self) -> h11.Event | type[h11.NEED_DATA] | type[h11.PAUSED]:
         while (event := self._http.next_event()) is h11.NEED_DATA:

@@ -7,8 +7,8 @@ Four families, told apart by what the caller should do next:
 * `RejectedError`: it can never succeed as it stands; do not retry.
 * `DivergedError`: job code no longer matches its own record; a rejection of its own.
 
-`LeaseLost` is control flow, not a failure: it derives from `BaseException`, so that a job's
-`except Exception` cannot swallow it.
+`LeaseLost` and `Suspended` are control flow, not failures: they derive from `BaseException`, so
+that a job's `except Exception` cannot swallow them.
 """
 
 from typing import ClassVar
@@ -40,6 +40,12 @@ class UsageError(CortexError):
     exit_code = 2
 
 
+class KeyReusedError(UsageError):
+    """The idempotency key was used for another request; each request needs a key of its own."""
+
+    code = "key_reused"
+
+
 class NotFoundError(CortexError):
     """What the caller named does not exist."""
 
@@ -62,16 +68,44 @@ class ConflictError(CortexError):
 
 
 class TimedOutError(CortexError):
-    """The wait ended before what was waited for."""
+    """The wait ended before what was waited for.
+
+    `scope` names the limit that fired (job, step, call, connect, idle), `limit_s` its seconds.
+    """
 
     code = "timed_out"
     exit_code = 7
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        hint: str | None = None,
+        scope: str | None = None,
+        limit_s: float | None = None,
+    ) -> None:
+        super().__init__(message, hint=hint)
+        self.scope = scope
+        self.limit_s = limit_s
 
 
 class UnavailableError(CortexError):
     """A dependency does not answer; the same call may succeed later."""
 
     code = "unavailable"
+
+
+class TransientError(CortexError):
+    """It failed for a reason that passes: the job is tried again by its application retries."""
+
+    code = "transient"
+
+    def __init__(
+        self, message: str, *, hint: str | None = None, retry_after_s: float | None = None
+    ) -> None:
+        """`retry_after_s`: not before so many seconds, as far as the job's policy lets it."""
+        super().__init__(message, hint=hint)
+        self.retry_after_s = retry_after_s
 
 
 class OutcomeUnknownError(UnavailableError):
@@ -99,6 +133,17 @@ class InvalidValueError(RejectedError):
     exit_code = 2
 
 
+class InvalidOutputError(CortexError):
+    """A model or a tool answered with what its declared type does not allow; the raw is kept."""
+
+    code = "invalid_output"
+
+    def __init__(self, message: str, *, raw: str, hint: str | None = None) -> None:
+        """`raw`: what came, as text."""
+        super().__init__(message, hint=hint)
+        self.raw = raw
+
+
 class DivergedError(RejectedError):
     """Job code asked for a step that differs from the one it recorded under the same key."""
 
@@ -107,3 +152,17 @@ class DivergedError(RejectedError):
 
 class LeaseLost(BaseException):
     """Another attempt owns the job now: this one must stop and touch nothing more."""
+
+
+class Suspended(BaseException):
+    """The job must wait for something outside it, without a pod and without a retry being counted.
+
+    `waiting_on` names it ("llm:NAME", "budget:NAME"), `reason` is one line for people. With
+    `delay_s` it waits so many seconds (RETRY); without, for a person (WAITING_FOR_APPROVAL).
+    """
+
+    def __init__(self, waiting_on: str, reason: str, *, delay_s: float | None) -> None:
+        super().__init__(reason)
+        self.waiting_on = waiting_on
+        self.reason = reason
+        self.delay_s = delay_s

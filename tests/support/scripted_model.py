@@ -5,9 +5,11 @@ import select
 import signal
 import subprocess
 import sys
+import tempfile
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 from attrs import frozen
@@ -40,9 +42,25 @@ class ScriptedModel:
 
 
 @contextmanager
-def scripted_model(script: str = "tools", *, pace: float = 1.0) -> Iterator[ScriptedModel]:
-    """Run a server process with this script until the block is left."""
+def scripted_model(
+    script: str = "tools", *, pace: float = 1.0, rules: Sequence[Mapping[str, Any]] = ()
+) -> Iterator[ScriptedModel]:
+    """Run a server process with this script until the block is left.
+
+    `rules` are those of a fault file (`cortex.demo.fault_file`), laid over the script.
+    """
     command = [sys.executable, "-m", "cortex.demo.server", "--script", script, "--pace", str(pace)]
+    with tempfile.TemporaryDirectory() as folder:
+        if rules:
+            script_file = Path(folder, "faults.json")
+            script_file.write_text(json.dumps({"rules": rules}), "utf-8")
+            command += ["--script-file", str(script_file)]
+        with _running(command) as model:
+            yield model
+
+
+@contextmanager
+def _running(command: list[str]) -> Iterator[ScriptedModel]:
     with subprocess.Popen(command, stdout=subprocess.PIPE) as process:
         try:
             yield ScriptedModel(_base_url(process), process)

@@ -18,10 +18,11 @@ import trio
 
 from cortex.agent.model import CallLimits
 from cortex.agent.model_anthropic import AnthropicModel
-from cortex.agent.model_errors import CallFailure, ModelRejectedError, ModelUnavailableError
+from cortex.agent.model_errors import ModelRejectedError, ModelUnavailableError
 from cortex.demo.script import Call, Reply
 from cortex.demo.server import serve
 from cortex.domain.errors import CortexError, UsageError
+from cortex.domain.failure import CallFailure
 from cortex.domain.model import INVALID_INPUT, ModelRequest, ModelResponse
 from tests.support.eventually import eventually_async
 from tests.support.scripted_model import API_KEY, MODEL, ScriptedModel, program, scripted_model
@@ -378,7 +379,7 @@ async def test_a_refused_connection() -> None:
         client = AnthropicModel(api_key=API_KEY, base_url=f"http://127.0.0.1:{port}")
         error = await failure_of(client, {"text": "never sent"})
     assert isinstance(error, ModelUnavailableError)
-    assert error.failure.type == "connection_failed"
+    assert error.failure.type == "connection_refused"
     assert "refused" in error.message
     assert f"127.0.0.1:{port}" in error.message
     assert isinstance(error.__cause__, anthropic.APIConnectionError)

@@ -1,0 +1,221 @@
+"""Judges errors: the one place that decides whether what failed may be tried again.
+
+`failure_of` is a pure function of the error; its knowledge is in the tables of `failure_codes`. It
+knows errors of libraries that this package may not import by what they carry (`status_code`,
+`sqlstate`, `errno`) and by the names of their classes.
+"""
+
+from datetime import datetime
+from typing import Final
+
+from cortex.domain.causes import CAUSES_MAX, attribute, cause_of, leaves
+from cortex.domain.errors import CortexError, TimedOutError
+from cortex.domain.failure import CallFailure, Failure, FailureClass
+from cortex.domain.failure_codes import (
+    API_DETAILS,
+    API_TYPES,
+    CANCELLED,
+    CODES,
+    ERRNOS,
+    FAMILIES,
+    KINDS,
+    LOOKUPS,
+    SEVERITY,
+    SQLSTATES,
+    STATUS_FAMILIES,
+    STATUSES,
+    UNKNOWN,
+    WRAPPERS,
+)
+from cortex.domain.retry_after import retry_after_of
+from cortex.domain.text import clean_text
+
+_OK: Final = 200
+_SQLSTATE_CHARS: Final = 5
+
+
+def classify(error: BaseException) -> FailureClass:
+    """Return the class of an error; never VALID."""
+    return failure_of(error).cls
+
+
+def failure_of(error: BaseException, *, now: datetime | None = None) -> Failure:
+    """Judge an error. Raises nothing, however badly the error is made.
+
+    Of an exception group the worst member decides. A cause is looked at only where the error says
+    nothing by itself. `now` (with a time zone) is for a Retry-After date in a response that does
+    not say when it was sent. Control flow (`Suspended`, `LeaseLost`) is not to be judged.
+    """
+    return max((_judged(leaf, now, set()) for leaf in leaves(error)), key=_badness)
+
+
+def failure_of_call(facts: CallFailure, message: str) -> Failure:
+    """Judge the facts of a failed model call; `message` is one line for people."""
+    code = _code_of_call(facts)
+    meaning = CODES[code]
+    return Failure(
+        cls=meaning.cls,
+        code=code,
+        message=message,
+        retry_after_s=facts.retry_after_s,
+        source=facts.source,
+        scope=meaning.scope,
+        limit_s=facts.limit_s,
+        is_escalated=meaning.is_escalated,
+    )
+
+
+def code_of_status(status: int) -> str | None:
+    """Return the code of an HTTP status; None for 2xx, which is no failure."""
+    if status // 100 == _OK // 100:
+        return None
+    return STATUSES.get(status) or STATUS_FAMILIES.get(status // 100, UNKNOWN)
+
+
+def class_of_status(status: int) -> FailureClass:
+    """Return the class of an HTTP status; VALID for 2xx."""
+    code = code_of_status(status)
+    return FailureClass.VALID if code is None else CODES[code].cls
+
+
+def describe(error: BaseException) -> str:
+    """Return one line for people that names the error and can be stored."""
+    try:
+        if isinstance(error, CortexError):
+            return clean_text(error.message)
+        text = " ".join(str(error).split())
+    except (Exception, SystemExit):  # noqa: BLE001 -- without its text it still has a name
+        text = ""
+    return clean_text(f"{type(error).__name__}: {text}" if text else type(error).__name__)
+
+
+# --- one error
+
+
+def _judged(error: BaseException, now: datetime | None, seen: set[int]) -> Failure:
+    """Judge an error that is no group. `seen` bounds the way down its causes, even in a circle."""
+    seen.add(id(error))
+    carried = attribute(error, "failure")
+    if isinstance(carried, Failure):
+        return carried
+    if isinstance(carried, CallFailure):
+        return failure_of_call(carried, describe(error))
+    if isinstance(error, CortexError):
+        return _of_ours(error)
+    kind = _kind(error)
+    code = _code_of_response(error) or _code_of_database(error) or _code_of_system(error, kind)
+    if code is None and kind in WRAPPERS:
+        within = _of_cause(error, now, seen)
+        if within is not None and within.code != UNKNOWN:
+            return within
+    code = code or KINDS.get(kind, UNKNOWN)
+    meaning = CODES[code]
+    return Failure(
+        cls=meaning.cls,
+        code=code,
+        message=describe(error),
+        retry_after_s=_retry_after_s(error, now),
+        scope=meaning.scope,
+        is_escalated=meaning.is_escalated,
+    )
+
+
+def _of_ours(error: CortexError) -> Failure:
+    """Judge an error of our own by its family; it keeps its code."""
+    meaning = next(meaning for family, meaning in FAMILIES if isinstance(error, family))
+    # Each of these belongs to one family; a class of somebody's own may lack even its own.
+    scope = attribute(error, "scope") if isinstance(error, TimedOutError) else None
+    return Failure(
+        cls=FailureClass.TRANSIENT_INFRA if scope == "connect" else meaning.cls,
+        code=error.code,
+        message=describe(error),
+        retry_after_s=attribute(error, "retry_after_s"),
+        scope=scope,
+        limit_s=attribute(error, "limit_s"),
+        is_escalated=meaning.is_escalated,
+        raw=attribute(error, "raw"),
+    )
+
+
+def _of_cause(error: BaseException, now: datetime | None, seen: set[int]) -> Failure | None:
+    """Judge what an error was raised from; None if that is nothing, or was judged before."""
+    cause = cause_of(error)
+    fresh = [leaf for leaf in leaves(cause) if id(leaf) not in seen] if cause is not None else []
+    judged = [_judged(leaf, now, seen) for leaf in fresh if len(seen) < CAUSES_MAX]
+    return max(judged, key=_badness, default=None)
+
+
+def _badness(failure: Failure) -> tuple[int, bool, bool, float]:
+    """Of a group the greatest decides, the first among equals; a cancelled member says least."""
+    return (
+        SEVERITY.index(failure.cls),
+        failure.code != CANCELLED,
+        failure.is_escalated,
+        failure.retry_after_s or 0.0,
+    )
+
+
+# --- from an error to its code
+
+
+def _code_of_call(facts: CallFailure) -> str:
+    if facts.status is None:
+        return facts.type if facts.type in CODES else UNKNOWN
+    return _code_of_api(facts.status, facts.type, facts.detail)
+
+
+def _code_of_api(status: int, type_: object, detail: object) -> str:
+    """A spent limit comes as a 429, and an error inside a stream under the status 200."""
+    if isinstance(detail, str) and detail in API_DETAILS:
+        return API_DETAILS[detail]
+    known = API_TYPES.get(type_) if isinstance(type_, str) else None
+    if known == "billing":
+        return known
+    return code_of_status(status) or known or "api_error"
+
+
+def _code_of_response(error: BaseException) -> str | None:
+    """The code of an error that carries an HTTP response, None for others."""
+    status = attribute(error, "status_code")
+    if status is None:
+        status = attribute(attribute(error, "response"), "status_code")
+    if not isinstance(status, int) or isinstance(status, bool):
+        return None
+    type_, detail = attribute(error, "type"), attribute(error, "error_code")
+    is_judged = status // 100 != _OK // 100 or isinstance(type_, str)
+    return _code_of_api(status, type_, detail) if is_judged else None
+
+
+def _code_of_database(error: BaseException) -> str | None:
+    state = attribute(error, "sqlstate")
+    if not isinstance(state, str) or len(state) != _SQLSTATE_CHARS:
+        return None
+    return SQLSTATES.get(state) or SQLSTATES.get(state[:2])
+
+
+def _code_of_system(error: BaseException, kind: str) -> str | None:
+    if not isinstance(error, OSError):
+        return None
+    number = attribute(error, "errno")
+    if not isinstance(number, int) or kind == "ssl.SSLError":  # that errno is one of OpenSSL's
+        return None
+    return (LOOKUPS if kind == "socket.gaierror" else ERRNOS).get(number)
+
+
+def _kind(error: BaseException) -> str:
+    """The row that an error has in the tables: that of its class or of the nearest one above."""
+    for each in type(error).__mro__:
+        name = f"{str(each.__module__).partition('.')[0]}.{each.__name__}"
+        if name in KINDS or name in WRAPPERS:
+            return name
+    return ""
+
+
+def _retry_after_s(error: BaseException, now: datetime | None) -> float | None:
+    headers = attribute(attribute(error, "response"), "headers")
+    if not callable(attribute(headers, "get")):
+        return None
+    try:
+        return retry_after_of(headers, now=now)
+    except Exception:  # noqa: BLE001 -- not the headers of HTTP that they looked like
+        return None

@@ -1,0 +1,117 @@
+"""Errors made of errors: groups of any shape, and causes where they decide."""
+
+from collections.abc import Callable, Iterator
+
+import httpx2
+import trio
+from hypothesis import given
+from hypothesis import strategies as st
+
+from cortex.domain import errors
+from cortex.domain.causes import CAUSES_MAX, MEMBERS_MAX, causes
+from cortex.domain.classification import classify, failure_of
+from cortex.domain.failure import FailureClass
+
+INFRA = FailureClass.TRANSIENT_INFRA
+APP = FailureClass.TRANSIENT_APP
+PERMANENT = FailureClass.PERMANENT
+INVALID = FailureClass.INVALID_OUTPUT
+BUDGET = FailureClass.BUDGET
+
+
+def chained(outer: BaseException, cause: BaseException) -> BaseException:
+    outer.__cause__ = cause
+    return outer
+
+
+def answered(status: int, **headers: str) -> httpx2.HTTPStatusError:
+    request = httpx2.Request("GET", "http://example.org")
+    named = {name.replace("_", "-"): value for name, value in headers.items()}
+    response = httpx2.Response(status, request=request, headers=named)
+    return httpx2.HTTPStatusError("told", request=request, response=response)
+
+
+# --- causes
+
+
+def test_a_cause_decides_only_where_the_error_says_nothing() -> None:
+    gone = errors.RejectedError("never")
+    assert classify(chained(ValueError("mine"), gone)) is INFRA
+    assert classify(chained(httpx2.ReadTimeout("mine"), gone)) is APP
+    assert classify(chained(httpx2.ConnectError("not mine"), gone)) is PERMANENT
+    assert classify(chained(OSError("not mine"), ExceptionGroup("g", [gone]))) is PERMANENT
+
+
+def test_causes_in_a_circle_come_to_an_end() -> None:
+    first, second = OSError("first"), OSError("second")
+    chained(first, ExceptionGroup("g", [second, first, second]))
+    chained(second, first)
+    assert failure_of(first).code == "job_failed"
+    assert len(list(causes(first))) == CAUSES_MAX
+
+
+def test_a_chain_longer_than_any_comes_to_an_end() -> None:
+    error: BaseException = errors.RejectedError("never reached")
+    for _ in range(10_000):
+        error = chained(OSError("wrapped"), error)
+    assert failure_of(error).code == "job_failed"
+
+
+# --- exception groups
+
+SAMPLES: dict[FailureClass, Callable[[], Exception]] = {
+    INFRA: lambda: ConnectionResetError("x"),
+    APP: lambda: trio.TooSlowError("x"),
+    INVALID: lambda: errors.InvalidOutputError("x", raw=""),
+    BUDGET: lambda: answered(402),
+    PERMANENT: lambda: errors.RejectedError("x"),
+}
+WORST_FIRST = [PERMANENT, BUDGET, INVALID, APP, INFRA]
+
+
+def grouped(members: st.SearchStrategy[Exception]) -> st.SearchStrategy[Exception]:
+    groups = st.lists(members, min_size=1, max_size=4)
+    return groups.map(lambda inside: ExceptionGroup("g", inside))
+
+
+trees = st.recursive(
+    st.sampled_from(list(SAMPLES.values())).map(lambda make: make()), grouped, max_leaves=12
+)
+
+
+def members_of(error: Exception) -> Iterator[Exception]:
+    if isinstance(error, ExceptionGroup):
+        for member in error.exceptions:
+            yield from members_of(member)
+    else:
+        yield error
+
+
+@given(trees)
+def test_the_worst_member_decides_however_deep_it_lies(error: Exception) -> None:
+    found = {classify(member) for member in members_of(error)}
+    assert classify(error) is next(each for each in WORST_FIRST if each in found)
+
+
+@given(st.permutations(list(SAMPLES)))
+def test_the_order_of_members_changes_nothing(order: list[FailureClass]) -> None:
+    group = ExceptionGroup("g", [SAMPLES[each]() for each in order])
+    assert classify(group) is PERMANENT
+
+
+def test_among_equals_the_one_that_a_person_must_hear_of_is_told() -> None:
+    group = ExceptionGroup("g", [answered(404), answered(401)])
+    assert failure_of(group).is_escalated
+    pauses = ExceptionGroup("g", [answered(429, retry_after="3"), answered(429, retry_after="9")])
+    assert failure_of(pauses).retry_after_s == 9
+    equals = ExceptionGroup("g", [ValueError("first"), ValueError("second")])
+    assert failure_of(equals).message == "ValueError: first"
+
+
+def test_groups_of_any_size_and_depth_are_judged() -> None:
+    wide = ExceptionGroup("g", [ValueError("x")] * (10 * MEMBERS_MAX))
+    assert classify(wide) is INFRA
+    deep: Exception = errors.RejectedError("at the bottom")
+    for _ in range(5_000):
+        deep = ExceptionGroup("g", [deep])
+    assert classify(deep) is PERMANENT
