@@ -1,0 +1,288 @@
+"""Circuit breakers as values: one for each thing that jobs call, and the legal ways of its states.
+
+Pure functions from a breaker and what happened to the next breaker. One that changes nothing
+returns the very breaker that it got: so callers know what need not be written down.
+"""
+
+from datetime import datetime, timedelta
+from enum import StrEnum
+from typing import Final
+from uuid import UUID
+
+import attrs
+
+from cortex.domain.errors import UsageError
+from cortex.domain.failure import Failure
+
+RETRY_AFTER_MAX_S: Final = 3600.0
+"""A server that asks for more is asked again after an hour."""
+RETRY_AFTER_STEP_S: Final = 1.0
+"""Answers of one moment ask for about the same: what differs by less is the same."""
+NAME_MAX: Final = 300
+ERROR_MAX: Final = 500
+"""Characters of an error that are kept."""
+
+
+class BreakerState(StrEnum):
+    """CLOSED lets calls pass, OPEN none, HALF_OPEN one across all pods: the probe."""
+
+    CLOSED = "CLOSED"
+    OPEN = "OPEN"
+    HALF_OPEN = "HALF_OPEN"
+
+
+TRANSITIONS: Final[dict[BreakerState, frozenset[BreakerState]]] = {
+    BreakerState.CLOSED: frozenset({BreakerState.OPEN}),
+    BreakerState.OPEN: frozenset({BreakerState.HALF_OPEN, BreakerState.CLOSED}),
+    BreakerState.HALF_OPEN: frozenset({BreakerState.OPEN, BreakerState.CLOSED}),
+}
+"""The legal transitions; from OPEN straight to CLOSED only a person goes."""
+
+
+@attrs.frozen(kw_only=True)
+class BreakerPolicy:
+    """When a breaker of one kind opens and closes."""
+
+    opens_after: int
+    """Failures in a row."""
+    volume_min: int = 0
+    """Calls since it last closed, below which it stays closed."""
+    open_s: float
+    closes_after: int
+    """Probes in a row that succeeded."""
+    escalates_after: int | None = None
+    """Failures in a row after which a person is asked, once an outage."""
+    is_ramped: bool = True
+    """Calls that begin at once are let go in growing rounds. Not for tools: theirs may well take
+    minutes until they first answer, and they fail on their own machine."""
+
+
+_MODEL: Final = BreakerPolicy(opens_after=3, open_s=30.0, closes_after=1, escalates_after=5)
+_HOST: Final = BreakerPolicy(opens_after=5, volume_min=10, open_s=60.0, closes_after=2)
+
+POLICIES: Final[dict[str, BreakerPolicy]] = {
+    "llm": _MODEL,
+    "tool": attrs.evolve(_MODEL, is_ramped=False),
+    "http": _HOST,
+    "notify": _HOST,
+}
+"""By the kind of what is called, with which a breaker's name begins: `llm:NAME`."""
+
+
+def policy_of(name: str) -> BreakerPolicy:
+    """Return the policy of a breaker. Raises `UsageError` for a name that no breaker can have."""
+    kind, colon, rest = name.partition(":")
+    if kind not in POLICIES or not colon or not rest or len(name) > NAME_MAX:
+        raise UsageError(
+            f"{name[:NAME_MAX]!r} is not the name of a circuit breaker",
+            hint="they are called " + ", ".join(f"{known}:NAME" for known in POLICIES),
+        )
+    return POLICIES[kind]
+
+
+@attrs.frozen(kw_only=True)
+class Breaker:
+    """A circuit breaker; instants are aware and by the database's clock."""
+
+    name: str
+    state: BreakerState = BreakerState.CLOSED
+    failures: int = 0
+    """In a row."""
+    successes: int = 0
+    """Of probes, in a row."""
+    requests: int = 0
+    """Calls since it last closed, as far as they were told: healthy pods tell nothing."""
+    opened_at: datetime | None = None
+    """Beginning of the outage; None while CLOSED."""
+    open_until: datetime | None = None
+    """When it may be probed; None while CLOSED, and while a person holds it open."""
+    probe: int = 0
+    """Number of the last probe, never used again: its fence."""
+    probe_by: UUID | None = None
+    """The pod whose probe is on its way."""
+    probe_until: datetime | None = None
+    """When that probe counts as lost, unless its pod renews it."""
+    forced_by: str | None = None
+    """Who holds it open."""
+    forced_reason: str | None = None
+    forced_at: datetime | None = None
+    last_error: str | None = None
+    escalated_at: datetime | None = None
+    """When a person was asked, in this outage."""
+    version: int = 0
+    """How often it was written."""
+
+    @property
+    def is_healthy(self) -> bool:
+        """Calls pass, and none that failed is counted."""
+        return self.state is BreakerState.CLOSED and self.failures == 0
+
+    def may_be_probed(self, now: datetime) -> bool:
+        """Whoever comes next may take the probe."""
+        match self.state:
+            case BreakerState.OPEN:
+                return self.open_until is not None and self.open_until <= now
+            case BreakerState.HALF_OPEN:
+                return self.probe_until is None or self.probe_until <= now
+            case BreakerState.CLOSED:
+                return False
+
+    def is_probe(self, probe: int | None) -> bool:
+        """This is the number of the probe that decides."""
+        return (
+            self.state is BreakerState.HALF_OPEN
+            and self.probe_by is not None
+            and probe == self.probe
+        )
+
+
+def failed(
+    breaker: Breaker,
+    failure: Failure,
+    now: datetime,
+    *,
+    requests: int = 1,
+    probe: int | None = None,
+) -> Breaker:
+    """A call failed; `requests` calls have ended since the same pod last told of any.
+
+    Failures that would repeat themselves say nothing about what was called: they only give a
+    probe back. A server that asks for a pause gets it at once.
+    """
+    if not failure.cls.is_transient:
+        return given_back(breaker, probe=probe)
+    policy = policy_of(breaker.name)
+    asked_s = _asked_s(failure)
+    if breaker.state is BreakerState.OPEN:
+        return _failed_while_open(breaker, failure, now, asked_s=asked_s)
+    counted = _counted(breaker, failure, requests=requests)
+    is_too_much = counted.failures >= policy.opens_after and counted.requests >= policy.volume_min
+    is_closed = breaker.state is BreakerState.CLOSED
+    if asked_s is not None or breaker.is_probe(probe) or (is_closed and is_too_much):
+        until = now + timedelta(seconds=policy.open_s if asked_s is None else asked_s)
+        counted = _opened(counted, now, until=until)
+    return _escalated(counted, now)
+
+
+def succeeded(breaker: Breaker, *, requests: int = 1, probe: int | None = None) -> Breaker:
+    """A call succeeded: the row of failures ends, or the probe is answered."""
+    if breaker.is_probe(probe):
+        answered = attrs.evolve(given_back(breaker, probe=probe), successes=breaker.successes + 1)
+        is_enough = answered.successes >= policy_of(breaker.name).closes_after
+        return closed(answered) if is_enough else answered
+    if breaker.state is BreakerState.CLOSED and breaker.failures:
+        return attrs.evolve(breaker, failures=0, requests=breaker.requests + requests)
+    return breaker
+
+
+def probe_taken(breaker: Breaker, now: datetime, *, by: UUID, lease_s: float) -> Breaker:
+    """A pod takes the probe, if there is one to take; it has `lease_s` seconds unless it renews."""
+    if not breaker.may_be_probed(now):
+        return breaker
+    return attrs.evolve(
+        breaker,
+        state=BreakerState.HALF_OPEN,
+        probe=breaker.probe + 1,
+        probe_by=by,
+        probe_until=now + timedelta(seconds=lease_s),
+    )
+
+
+def renewed(breaker: Breaker, now: datetime, *, probe: int, lease_s: float) -> Breaker:
+    """The probe is still on its way."""
+    if not breaker.is_probe(probe):
+        return breaker
+    return attrs.evolve(breaker, probe_until=now + timedelta(seconds=lease_s))
+
+
+def given_back(breaker: Breaker, *, probe: int | None) -> Breaker:
+    """The probe ended without saying anything: the next one may be taken at once."""
+    if not breaker.is_probe(probe):
+        return breaker
+    return attrs.evolve(breaker, probe_by=None, probe_until=None)
+
+
+def forced_open(breaker: Breaker, now: datetime, *, by: str, reason: str) -> Breaker:
+    """A person holds it open, until somebody closes it."""
+    held = _opened(breaker, now, until=None)
+    return attrs.evolve(held, forced_by=by, forced_reason=reason, forced_at=now)
+
+
+def closed(breaker: Breaker) -> Breaker:
+    """Everything is well again: nothing of the outage is counted on, only its last error kept."""
+    return Breaker(
+        name=breaker.name,
+        probe=breaker.probe,
+        last_error=breaker.last_error,
+        version=breaker.version,
+    )
+
+
+def changes(before: Breaker, after: Breaker, *, is_by_person: bool = False) -> list[str]:
+    """Return what is to be recorded of a change, in the words of facts."""
+    if is_by_person:
+        return ["breaker_forced_open" if after.forced_by else "breaker_forced_closed"]
+    told = []
+    if after.state is not before.state:
+        told.append(_ENTERED[after.state])
+    if after.escalated_at is not None and before.escalated_at is None:
+        told.append("breaker_escalated")
+    return told
+
+
+_ENTERED: Final = {
+    BreakerState.CLOSED: "breaker_closed",
+    BreakerState.OPEN: "breaker_opened",
+    BreakerState.HALF_OPEN: "breaker_half_opened",
+}
+
+
+def _failed_while_open(
+    breaker: Breaker, failure: Failure, now: datetime, *, asked_s: float | None
+) -> Breaker:
+    """A call that began before: it counts towards asking a person, and may lengthen the pause."""
+    if breaker.open_until is None:
+        return breaker
+    if asked_s is not None:
+        until = now + timedelta(seconds=asked_s)
+        if until > breaker.open_until + timedelta(seconds=RETRY_AFTER_STEP_S):
+            breaker = attrs.evolve(breaker, open_until=until)
+    if breaker.failures < (policy_of(breaker.name).escalates_after or 0):
+        breaker = _counted(breaker, failure, requests=1)
+    return _escalated(breaker, now)
+
+
+def _counted(breaker: Breaker, failure: Failure, *, requests: int) -> Breaker:
+    return attrs.evolve(
+        breaker,
+        failures=breaker.failures + 1,
+        requests=breaker.requests + requests,
+        last_error=f"{failure.code}: {failure.message}"[:ERROR_MAX],
+    )
+
+
+def _opened(breaker: Breaker, now: datetime, *, until: datetime | None) -> Breaker:
+    return attrs.evolve(
+        breaker,
+        state=BreakerState.OPEN,
+        opened_at=breaker.opened_at or now,
+        open_until=until,
+        successes=0,
+        probe_by=None,
+        probe_until=None,
+    )
+
+
+def _escalated(breaker: Breaker, now: datetime) -> Breaker:
+    limit = policy_of(breaker.name).escalates_after
+    is_new = breaker.state is not BreakerState.CLOSED and breaker.escalated_at is None
+    if limit is None or breaker.failures < limit or not is_new:
+        return breaker
+    return attrs.evolve(breaker, escalated_at=now)
+
+
+def _asked_s(failure: Failure) -> float | None:
+    asked_s = failure.retry_after_s
+    if asked_s is None or not asked_s > 0:  # NaN asks for nothing
+        return None
+    return min(asked_s, RETRY_AFTER_MAX_S)

@@ -1,0 +1,187 @@
+"""Circuit breakers that all pods share: each change holds the row, applies a rule, records a fact.
+
+The rules are those of `cortex.domain.breaker`; here is only how they become true for everybody.
+"""
+
+from collections.abc import Callable
+from datetime import datetime
+from typing import Any
+from uuid import UUID
+
+import attrs
+import orjson
+
+from cortex.domain import breaker as rules
+from cortex.domain.breaker import Breaker, BreakerState, policy_of
+from cortex.domain.errors import NotFoundError
+from cortex.domain.failure import Failure
+from cortex.store.database import Connection, Database, Record
+from cortex.store.jobs import plain
+from cortex.store.queries import sql
+
+Rule = Callable[[Breaker, datetime], Breaker]
+
+_COLUMNS = [field.name for field in attrs.fields(Breaker)]
+
+
+@attrs.frozen(kw_only=True)
+class Seen:
+    """A breaker and the database's time when it was so."""
+
+    breaker: Breaker
+    now: datetime
+
+
+async def look(db: Database, *, limit: int) -> tuple[datetime, list[Breaker]]:
+    """Return the time and the breakers that are not healthy: any other lets calls pass."""
+    rows = await db.fetch("breakers.look", limit)
+    return rows[0]["now"], [_breaker(row) for row in rows if row["name"] is not None]
+
+
+async def failed(
+    db: Database, name: str, *, failure: Failure, requests: int, probe: int | None
+) -> Seen:
+    """Count a failure; see `cortex.domain.breaker.failed`."""
+    return await _change(
+        db, name, lambda b, now: rules.failed(b, failure, now, requests=requests, probe=probe)
+    )
+
+
+async def succeeded(db: Database, name: str, *, requests: int, probe: int | None) -> Seen:
+    """End a row of failures, or answer the probe."""
+    return await _change(db, name, lambda b, _: rules.succeeded(b, requests=requests, probe=probe))
+
+
+async def take_probe(
+    db: Database, name: str, *, pod_id: UUID, lease_s: float
+) -> tuple[Seen, int | None]:
+    """Take the probe, if nobody else has it; return its number then.
+
+    After `OutcomeUnknownError` it may be taken: it counts as lost when its lease runs out.
+    """
+    taken: list[bool] = []
+
+    def rule(breaker: Breaker, now: datetime) -> Breaker:
+        taken[:] = [breaker.may_be_probed(now)]
+        return rules.probe_taken(breaker, now, by=pod_id, lease_s=lease_s)
+
+    seen = await _change(db, name, rule)
+    return seen, seen.breaker.probe if taken == [True] else None
+
+
+async def renew_probe(db: Database, name: str, *, probe: int, lease_s: float) -> Seen:
+    """Say that the probe is still on its way."""
+    return await _change(
+        db, name, lambda b, now: rules.renewed(b, now, probe=probe, lease_s=lease_s)
+    )
+
+
+async def give_back(db: Database, name: str, *, probe: int) -> Seen:
+    """Let somebody else take the probe: this one said nothing."""
+    return await _change(db, name, lambda b, _: rules.given_back(b, probe=probe))
+
+
+async def force_open(db: Database, name: str, *, by: str, reason: str) -> Seen:
+    """Hold a breaker open until somebody closes it. Raises `UsageError` for an impossible name."""
+    policy_of(name)
+    return await _change(
+        db,
+        name,
+        lambda b, now: rules.forced_open(b, now, by=by, reason=reason),
+        person=(by, reason),
+    )
+
+
+async def close(db: Database, name: str, *, by: str, reason: str) -> Seen:
+    """Close a breaker now and forget what was counted. Raises `NotFoundError`."""
+    await _known(db, name)
+    return await _change(db, name, lambda b, _: rules.closed(b), person=(by, reason))
+
+
+async def forget(db: Database, *, idle_s: float, limit: int) -> int:
+    """Remove breakers that were closed and untouched for so long; return how many."""
+    return len(await db.fetch("breakers.forget", idle_s, limit))
+
+
+async def page(db: Database, *, name: str | None = None, limit: int = 200) -> list[dict[str, Any]]:
+    """Return breakers for people: those that are not closed first."""
+    return [plain(row) for row in await db.fetch("breakers.list", name, limit)]
+
+
+async def _known(db: Database, name: str) -> None:
+    policy_of(name)
+    if await page(db, name=name, limit=1):
+        return
+    known = ", ".join(row["name"] for row in await page(db, limit=10))
+    raise NotFoundError(
+        f"there is no circuit breaker {name!r}",
+        hint=f"there are: {known}" if known else "none has ever opened or counted a failure",
+    )
+
+
+async def _change(
+    db: Database, name: str, rule: Rule, *, person: tuple[str, str] | None = None
+) -> Seen:
+    """Hold a breaker, made if need be, and write what the rule makes of it with its facts.
+
+    What a person does is recorded even if it changes nothing.
+    """
+
+    async def hold_and_apply(connection: Connection) -> Seen:
+        row = await _held(connection, name)
+        before, now = _breaker(row), row["now"]
+        after = rule(before, now)
+        if after is before and person is None:
+            return Seen(breaker=before, now=now)
+        version = await connection.fetchval(
+            sql("breakers.save"),
+            *attrs.astuple(after),
+            rules.changes(before, after, is_by_person=person is not None),
+            _data(before, after, person),
+            _outside(before) != _outside(after),
+        )
+        if version is None:
+            raise AssertionError(f"breaker {name} changed while it was held")
+        return Seen(breaker=attrs.evolve(after, version=version), now=now)
+
+    return await db.transact(hold_and_apply)
+
+
+async def _held(connection: Connection, name: str) -> Record:
+    row = await connection.fetchrow(sql("breakers.hold"), name)
+    if row is None:
+        await connection.execute(sql("breakers.enter"), name)
+        row = await connection.fetchrow(sql("breakers.hold"), name)
+    if row is None:
+        raise AssertionError(f"breaker {name} was made and is not there")
+    return row
+
+
+def _outside(breaker: Breaker) -> tuple[object, ...]:
+    """What other pods must know at once; counts are found by polling."""
+    return (breaker.state, breaker.open_until, breaker.probe_until is None, breaker.forced_by)
+
+
+def _data(before: Breaker, after: Breaker, person: tuple[str, str] | None) -> str:
+    """Say in a fact what changed; after a return to health the numbers are those of the outage."""
+    told = before if after.state is BreakerState.CLOSED else after
+    by, reason = person or (None, None)
+    document = {
+        "before": before.state,
+        "after": after.state,
+        "failures": told.failures,
+        "opened_at": told.opened_at,
+        "open_until": after.open_until,
+        "probe_by": None if after.probe_by is None else str(after.probe_by),
+        "error": after.last_error,
+        "by": by,
+        "reason": reason,
+    }
+    return orjson.dumps(
+        {key: value for key, value in document.items() if value is not None}
+    ).decode()
+
+
+def _breaker(row: Record) -> Breaker:
+    values = {name: row[name] for name in _COLUMNS}
+    return Breaker(**{**values, "state": BreakerState(row["state"])})

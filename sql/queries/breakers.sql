@@ -1,0 +1,55 @@
+-- name: enter
+-- Makes a closed breaker unless there is one. $1 name.
+INSERT INTO cortex.breaker (name, state, failures, successes, requests, probe)
+VALUES ($1, 'CLOSED', 0, 0, 0, 0) ON CONFLICT (name) DO NOTHING;
+
+-- name: hold
+-- One breaker, for a change in the same transaction. $1 name. Locks: the breaker.
+SELECT *, cortex.now() AS now FROM cortex.breaker WHERE name = $1 FOR UPDATE;
+
+-- name: save
+-- Writes a held breaker, records its change as facts and tells all pods. $1 name, $2 state, $3 failures, $4 successes,
+-- $5 requests, $6 opened_at, $7 open_until, $8 probe, $9 probe_by, $10 probe_until, $11 forced_by, $12 forced_reason,
+-- $13 forced_at, $14 last_error, $15 escalated_at, $16 the version that it was made from,
+-- $17 subtypes of the facts, $18 their data as JSON, $19 whether other pods must know at once.
+-- Locks: the breaker. Returns its new version, no row if it is not the one that was held.
+WITH saved AS (
+    UPDATE cortex.breaker
+    SET state = $2, failures = $3, successes = $4, requests = $5, opened_at = $6, open_until = $7,
+        probe = $8, probe_by = $9, probe_until = $10,
+        forced_by = $11, forced_reason = $12, forced_at = $13, last_error = $14, escalated_at = $15,
+        version = $16 + 1, updated_at = cortex.now()
+    WHERE name = $1 AND version = $16
+    RETURNING name, version
+), noted AS (
+    INSERT INTO cortex.fact (type, subtype, source, data)
+    SELECT 'lifecycle', change.subtype, saved.name, $18::jsonb FROM saved, unnest($17::text[]) AS change(subtype)
+), hinted AS (
+    SELECT pg_notify('cortex_breaker', name) FROM saved WHERE $19::bool
+)
+SELECT saved.version FROM saved LEFT JOIN hinted ON true;
+
+-- name: look
+-- The time, and the breakers that a pod must know of, the newest changes first. $1 limit. Always at least one row.
+SELECT b.*, clock.now FROM (SELECT cortex.now() AS now) clock LEFT JOIN LATERAL (
+    SELECT * FROM cortex.breaker WHERE state <> 'CLOSED' OR failures > 0 ORDER BY updated_at DESC LIMIT $1
+) b ON true;
+
+-- name: list
+-- Breakers for people: those that are not closed first, then the newest changes. $1 a name or null for all, $2 limit.
+SELECT b.*, p.name AS probe_pod, cortex.now() AS now,
+       (SELECT count(*) FROM cortex.job j
+        WHERE coalesce(j.waiting_on, '') = b.name AND j.status = 'RETRY' AND j.worker_job_id IS NULL) AS waiting
+FROM cortex.breaker b LEFT JOIN cortex.pod p ON p.id = b.probe_by
+WHERE $1::text IS NULL OR b.name = $1
+ORDER BY b.state = 'CLOSED', b.failures = 0, b.updated_at DESC LIMIT $2;
+
+-- name: forget
+-- Removes breakers that have been closed and untouched for so long. $1 seconds, $2 limit.
+-- Locks: those breakers, skipping locked ones.
+WITH idle AS MATERIALIZED (
+    SELECT name FROM cortex.breaker
+    WHERE state = 'CLOSED' AND updated_at < cortex.now() - $1::float8 * interval '1 second'
+    ORDER BY name LIMIT $2 FOR UPDATE SKIP LOCKED
+)
+DELETE FROM cortex.breaker b USING idle WHERE b.name = idle.name RETURNING b.name;

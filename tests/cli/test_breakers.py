@@ -1,0 +1,120 @@
+"""`cortex breakers`: what people see of circuit breakers, and what they decide."""
+
+import getpass
+import json
+
+import pytest
+
+from cortex.domain.failure import Failure, FailureClass
+from cortex.store import breakers
+from tests.support.command_line import Cortex
+from tests.support.life import Life
+from tests.support.rows import move_clock
+
+
+def fail(life: Life, name: str, *, asked_s: float | None = None, message: str = "busy") -> None:
+    failure = Failure(
+        cls=FailureClass.TRANSIENT_APP, code="overloaded", message=message, retry_after_s=asked_s
+    )
+    life.call(breakers.failed, name, failure=failure, requests=1, probe=None)
+
+
+def reasons(life: Life, name: str) -> list[tuple[str, str, str]]:
+    rows = life.sql("SELECT subtype, data FROM cortex.fact WHERE source = $1 ORDER BY id", name)
+    facts = [(row["subtype"], json.loads(row["data"])) for row in rows]
+    return [(subtype, data["by"], data["reason"]) for subtype, data in facts if "by" in data]
+
+
+def test_the_list_says_what_is_open_why_and_until_when(cortex: Cortex, life: Life) -> None:
+    fail(life, "http:well.example")
+    for _ in range(4):
+        fail(life, "llm:claude", asked_s=90.0, message="\x1b[31mbusy")
+    fail(life, "llm:claude")
+    fail(life, "tool:probed", asked_s=1.0)
+    life.call(breakers.force_open, "notify:mail", by="ana", reason="spam")
+    move_clock(life.dsn, 10)
+    life.call(breakers.take_probe, "tool:probed", pod_id=life.pod("pod-7"), lease_s=30.0)
+
+    terminal = cortex.on_terminal("breakers", "ls", columns=120, env={"NO_COLOR": "1"})
+    assert terminal.end() == 0
+    lines = {line.split()[0]: " ".join(line.split()) for line in terminal.text.splitlines()}
+    assert lines["breaker"] == "breaker state failures since probe jobs why"
+    assert "✗ open 5/3" in lines["llm:claude"]
+    assert "1m 1" in lines["llm:claude"] or "1m 2" in lines["llm:claude"]
+    assert "! look after it: overloaded: ⟦U+001B⟧[31mbusy" not in lines["llm:claude"]
+    assert "! look after it: overloaded: busy" in lines["llm:claude"]
+    assert "◆ half-open 1/3" in lines["tool:probed"]
+    assert "by pod-7" in lines["tool:probed"]
+    assert "held open by ana: spam" in lines["notify:mail"]
+    assert "● closed 1/5" in lines["http:well.example"]
+    assert list(lines)[-1] == "http:well.example"
+
+    rows = cortex("breakers", "ls", "--json").document["breakers"]
+    found = {row["name"]: row for row in rows}
+    assert 70 < found["llm:claude"]["probe_in_s"] < 81
+    assert found["notify:mail"]["probe_in_s"] is None
+    assert found["notify:mail"]["forced_by"] == "ana"
+    assert found["llm:claude"]["waiting"] == 0
+
+
+def test_hostile_errors_do_nothing(cortex: Cortex, life: Life) -> None:
+    fail(life, "llm:claude", message="\x1b[2Jgone")
+    terminal = cortex.on_terminal("breakers", "ls", env={"NO_COLOR": "1"})
+    assert terminal.end() == 0
+    assert "⟦U+001B⟧[2Jgone" in terminal.text
+    assert "\x1b[2J" not in terminal.text
+
+
+def test_nothing_failed(cortex: Cortex) -> None:
+    ended = cortex("breakers", "ls")
+    assert (ended.code, ended.out) == (0, "")
+    assert "nothing that jobs call has failed lately" in ended.err
+
+
+def test_a_person_opens_and_closes(cortex: Cortex, life: Life) -> None:
+    opened = cortex(
+        "breakers", "open", "llm:claude", "--reason", "bills", "--as", "ana", "--yes", "--json"
+    )
+    assert opened.code == 0
+    (row,) = opened.document["breakers"]
+    assert (row["state"], row["forced_by"], row["forced_reason"]) == ("OPEN", "ana", "bills")
+    closed = cortex("breakers", "close", "llm:claude", "--reason", "paid", "--yes")
+    assert closed.code == 0
+    assert "CLOSED" in closed.out
+    assert reasons(life, "llm:claude") == [
+        ("breaker_forced_open", "ana", "bills"),
+        ("breaker_forced_closed", getpass.getuser(), "paid"),
+    ]
+
+
+@pytest.mark.parametrize("verb", ["open", "close"])
+def test_what_is_no_breaker_or_has_no_reason_is_refused(cortex: Cortex, verb: str) -> None:
+    ended = cortex("breakers", verb, "claude", "--reason", "r", "--yes")
+    assert ended.code == 2
+    assert "'claude' is not the name of a circuit breaker" in ended.err
+    assert "llm:NAME, tool:NAME, http:NAME, notify:NAME" in ended.err
+    for reason in ([], ["--reason", ""]):
+        ended = cortex("breakers", verb, "llm:claude", *reason, "--yes")
+        assert ended.code == 2
+        assert "--reason" in ended.err
+
+
+def test_closing_an_unknown_one_names_the_known(cortex: Cortex, life: Life) -> None:
+    fail(life, "llm:claude")
+    ended = cortex("breakers", "close", "llm:clod", "--reason", "r", "--yes", "--json")
+    assert ended.code == 3
+    assert ended.error["code"] == "not_found"
+    assert ended.error["hint"] == "there are: llm:claude"
+
+
+def test_nothing_is_opened_unasked(cortex: Cortex, life: Life) -> None:
+    ended = cortex("breakers", "open", "llm:claude", "--reason", "r")
+    assert ended.code == 2
+    assert "hint: add --yes" in ended.err
+    for answer, code in (("n\n", 1), ("y\n", 0)):
+        assert life.call(breakers.page) == []
+        asking = cortex.on_terminal("breakers", "open", "llm:claude", "--reason", "r")
+        asking.read_until(lambda text: "[y/N]" in text, what="the question")
+        asking.type(answer)
+        assert asking.end() == code, asking.text
+    assert [row["state"] for row in life.call(breakers.page)] == ["OPEN"]
