@@ -1,13 +1,20 @@
 """What a model call costs."""
 
 import re
-from decimal import Decimal
+from collections.abc import Mapping
+from contextlib import suppress
+from decimal import Decimal, InvalidOperation
+from typing import Any, Final, Self
 
-from attrs import frozen
+from attrs import field, fields_dict, frozen
 
+from cortex.domain.errors import UsageError
 from cortex.domain.usage import Usage
 
 PRICED_TOKENS = 1_000_000  # prices are quoted per million tokens
+
+SHOWN_MAX: Final = 60
+"""Characters of a wrong value in an error."""
 
 # What may follow a model's name without making it another model: a release date or "latest".
 # Anything else ("-1", "-fast") is a model of its own, whose price we do not know.
@@ -22,6 +29,20 @@ class Price:
     output: Decimal
     cache_read: Decimal
     cache_write: Decimal
+
+    def to_json(self) -> dict[str, str]:
+        """A plain dict with canonical text: equal prices give equal text."""
+        return {name: f"{getattr(self, name).normalize():f}" for name in FIELDS}
+
+    @classmethod
+    def from_json(cls, plain: Mapping[str, str]) -> Self:
+        """The price that `to_json` wrote."""
+        return cls(*(Decimal(plain[name]) for name in FIELDS))
+
+
+FIELDS: Final = tuple(fields_dict(Price))
+PRICE_MAX: Final = Decimal(1_000_000)
+"""US dollars per million tokens; what is dearer is a slip of the pen."""
 
 
 @frozen
@@ -71,26 +92,119 @@ LONG_PROMPT_PRICES: dict[str, LongPromptPrice] = {
 }
 
 
-def cost(model: str, usage: Usage) -> Decimal | None:
-    """US dollars for one call's usage; None when the model's price is not known.
+@frozen
+class PriceTable:
+    """Prices by model: what a job began with, kept on every attempt."""
 
-    Give it the usage of a single call: the price of some models depends on the prompt's length.
-    """
-    name = next((each for each in PRICES if _names(each, model)), None)
-    if name is None:
-        return None
-    price, long = PRICES[name], LONG_PROMPT_PRICES.get(name)
-    if long is not None and usage.prompt_tokens > long.prompt_tokens:
-        price = long.price
-    dollars = (
-        usage.input_tokens * price.input
-        + usage.output_tokens * price.output
-        + usage.cache_read_tokens * price.cache_read
-        + usage.cache_write_tokens * price.cache_write
-    )
-    return dollars / PRICED_TOKENS
+    prices: Mapping[str, Price]
+    long_prompt_prices: Mapping[str, LongPromptPrice] = field(factory=dict)
+
+    def cost(self, model: str, usage: Usage) -> Decimal | None:
+        """US dollars for one call's usage; None when the model's price is not known.
+
+        Give it the usage of a single call: the price of some models depends on the prompt's length.
+        """
+        # A release that has a price of its own goes before its model.
+        matching = (each for each in self.prices if _names(each, model))
+        name = model if model in self.prices else next(matching, None)
+        if name is None:
+            return None
+        price, long = self.prices[name], self.long_prompt_prices.get(name)
+        if long is not None and usage.prompt_tokens > long.prompt_tokens:
+            price = long.price
+        dollars = (
+            usage.input_tokens * price.input
+            + usage.output_tokens * price.output
+            + usage.cache_read_tokens * price.cache_read
+            + usage.cache_write_tokens * price.cache_write
+        )
+        return dollars / PRICED_TOKENS
+
+    def with_overrides(self, overrides: Any) -> "PriceTable":
+        """Return the table with models' prices replaced or added, as a person's file has them.
+
+        `overrides`: model to a mapping of input, output, cache_read and cache_write, in US dollars
+        per million tokens. Of a model in the table, what is not given stays; of another one,
+        cached tokens cost what input does. A model's own price holds for prompts of every length.
+        Raises `UsageError` that names model, field and value.
+        """
+        if not isinstance(overrides, Mapping):
+            raise UsageError(f"prices: {_shown(overrides)} is not a mapping of models to prices")
+        given = {
+            model: _overridden(model, each, self.prices.get(model))
+            for model, each in overrides.items()
+        }
+        long = {k: v for k, v in self.long_prompt_prices.items() if k not in given}
+        return PriceTable({**self.prices, **given}, long)
+
+    def to_json(self) -> dict[str, Any]:
+        """A plain dict, the inverse of `from_json`; equal tables give equal ones."""
+        return {
+            "prices": {name: self.prices[name].to_json() for name in sorted(self.prices)},
+            "long_prompt_prices": {
+                name: {"prompt_tokens": long.prompt_tokens, "price": long.price.to_json()}
+                for name, long in sorted(self.long_prompt_prices.items())
+            },
+        }
+
+    @classmethod
+    def from_json(cls, plain: Mapping[str, Any]) -> Self:
+        """The table that `to_json` wrote."""
+        return cls(
+            {name: Price.from_json(each) for name, each in plain["prices"].items()},
+            {
+                name: LongPromptPrice(each["prompt_tokens"], Price.from_json(each["price"]))
+                for name, each in plain["long_prompt_prices"].items()
+            },
+        )
+
+
+LIST_PRICES = PriceTable(PRICES, LONG_PROMPT_PRICES)
 
 
 def _names(name: str, model: str) -> bool:
     """Whether `model` is the model of that name, with or without its release."""
     return model.startswith(name) and _RELEASE.fullmatch(model[len(name) :]) is not None
+
+
+def _overridden(model: object, given: object, known: Price | None) -> Price:
+    """Return a model's price as a file has it, completed from the one that is known."""
+    if not isinstance(model, str) or not model:
+        raise UsageError(f"prices: {_shown(model)} is not the name of a model")
+    if not isinstance(given, Mapping):
+        raise UsageError(
+            f"prices: model {model!r} is {_shown(given)}, not a mapping",
+            hint=f"its fields are {', '.join(FIELDS)}",
+        )
+    if unknown := [each for each in given if each not in FIELDS]:
+        raise UsageError(
+            f"prices: model {model!r} has no field {_shown(unknown[0])}",
+            hint=f"its fields are {', '.join(FIELDS)}",
+        )
+    values = {} if known is None else {name: getattr(known, name) for name in FIELDS}
+    values |= {name: _dollars(model, name, value) for name, value in given.items()}
+    if missing := [name for name in ("input", "output") if name not in values]:
+        raise UsageError(
+            f"prices: model {model!r} has no {missing[0]}",
+            hint="a model that is not in the list needs input and output at least",
+        )
+    return Price(**{name: values.get(name, values["input"]) for name in FIELDS})
+
+
+def _dollars(model: str, name: str, value: object) -> Decimal:
+    dollars = Decimal("NaN")
+    if isinstance(value, int | float | str | Decimal) and not isinstance(value, bool):
+        # By way of text: 0.1 means a tenth, not the nearest binary fraction.
+        with suppress(InvalidOperation):
+            dollars = Decimal(str(value))
+    if not (dollars.is_finite() and 0 <= dollars <= PRICE_MAX):
+        raise UsageError(
+            f"prices: model {model!r}: {name} is {_shown(value)}, not a price",
+            hint=f"give US dollars per million tokens, 0 to {PRICE_MAX:,}",
+        )
+    return dollars
+
+
+def _shown(value: object) -> str:
+    text = repr(value)
+    return text if len(text) <= SHOWN_MAX else text[: SHOWN_MAX - 1] + "…"

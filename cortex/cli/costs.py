@@ -1,0 +1,176 @@
+"""`cortex costs`: what calls of models took, for whom, and how much of it was paid again."""
+
+import re
+from collections.abc import Sequence
+from decimal import Decimal
+from typing import Any, Final
+from uuid import UUID
+
+import click
+
+from cortex.cli.options import Command, Format, Options
+from cortex.cli.output import Output
+from cortex.cli.phrases import NOTHING, count, money, short_id, span
+from cortex.cli.table import Cell, Column, Row, only_on_demand
+from cortex.cli.target import session
+from cortex.domain.safe import safe
+from cortex.store import facts
+from cortex.store.facts import CostGroup
+
+GROUPS_MAX: Final = 1000
+SINCE_MAX_S: Final = 10 * 366 * 86_400.0
+_UNITS_S: Final = {"s": 1, "m": 60, "h": 3600, "d": 86_400, "w": 7 * 86_400}
+_SPAN: Final = re.compile(r"(\d{1,9})([smhdw])")
+
+
+class Span(click.ParamType[float]):
+    """A length of time such as 90s, 30m, 12h, 30d or 4w, in seconds."""
+
+    name = "span"
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> float:
+        if isinstance(value, float):
+            return value
+        found = _SPAN.fullmatch(str(value))
+        seconds = float(found[1]) * _UNITS_S[found[2]] if found else 0.0
+        if not 0 < seconds <= SINCE_MAX_S:
+            self.fail(f"{value!r} is not a length of time such as 12h or 30d", param, ctx)
+        return seconds
+
+
+@click.command(cls=Command)
+@click.option(
+    "--by",
+    type=click.Choice([each.value for each in CostGroup]),
+    default=CostGroup.AGENT.value,
+    show_default=True,
+    metavar="GROUP",
+    help="agent, model, tenant, job or day.",
+)
+@click.option(
+    "--since",
+    "since_s",
+    type=Span(),
+    default="30d",
+    show_default=True,
+    metavar="SPAN",
+    help="How far back: 12h, 30d …",
+)
+@click.pass_obj
+def costs(options: Options, *, by: str, since_s: float) -> None:
+    """Show what calls of models took: tokens, money, and what of it was paid again.
+
+    Paid again is what calls took whose response was not kept: failed, cancelled or lost with their
+    pod, or asked for once more. Days are UTC days; a call without a known price counts no money.
+    """
+    output = Output(options)
+    with session(options) as call:
+        rows, total = call(facts.costs, by=CostGroup(by), since_s=since_s, limit=GROUPS_MAX)
+    if options.columns is None and output.format in {Format.JSON, Format.YAML}:
+        output.document(
+            {
+                "by": by,
+                "since_s": since_s,
+                "costs": [_document(row) for row in rows],
+                "total": {**_document(total), "name": None},
+            }
+        )
+        return
+    shown = [*rows, total] if output.is_for_people and rows else rows
+    output.listing(
+        "costs", _columns(by), shown, empty=f"no model was called in the last {span(since_s)}"
+    )
+    if output.is_for_people:
+        _explain(output, rows, total)
+
+
+def _explain(output: Output, rows: Sequence[Row], total: Row) -> None:
+    """Tell what a reader of the table could get wrong."""
+    if total["unpriced_calls"]:
+        output.say(f"{total['unpriced_calls']} calls without a known price are not in it", "warn")
+    if total["estimated_calls"]:
+        output.say(
+            f"{total['estimated_calls']} calls were lost: their prompts are estimated", "dim"
+        )
+    if len(rows) == GROUPS_MAX:
+        output.say(f"only the first {GROUPS_MAX}; the total is of all", "dim")
+
+
+def _document(row: Row) -> dict[str, Any]:
+    return {column.name: column.value(row) for column in _columns("")}
+
+
+def _is_total(row: Row) -> bool:
+    return bool(row["is_total"])
+
+
+def _name(row: Row, by: str) -> Cell:
+    if _is_total(row):
+        return Cell("total", "dim")
+    if by == CostGroup.JOB:
+        return Cell(short_id(UUID(row["name"])) if row["name"] else NOTHING, "bold")
+    return Cell(safe(row["name"]) or NOTHING, "bold")
+
+
+def _tokens(number: int) -> Cell:
+    return Cell(count(number), "" if number else "dim")
+
+
+def _money(usd: Decimal | None, *, calls: int, unpriced: int) -> Cell:
+    if not calls:
+        return Cell(NOTHING, "dim")
+    if unpriced == calls:
+        return Cell("unknown", "warn")
+    return Cell(f"{money(usd)} + ?", "warn") if unpriced else Cell(money(usd))
+
+
+def _cost(row: Row) -> Cell:
+    return _money(row["cost_usd"], calls=row["calls"], unpriced=row["unpriced_calls"])
+
+
+def _again(row: Row) -> Cell:
+    calls, unpriced = row["again_calls"], row["again_unpriced_calls"]
+    return _money(row["again_usd"], calls=calls, unpriced=unpriced)
+
+
+def _columns(by: str) -> tuple[Column, ...]:
+    return (
+        Column(name="name", title=by, shown=lambda r: _name(r, by), least=12),
+        Column(name="calls", shown=lambda r: _tokens(r["calls"]), is_right=True),
+        Column(
+            name="input_tokens",
+            title="in",
+            shown=lambda r: _tokens(r["input_tokens"]),
+            is_right=True,
+        ),
+        Column(
+            name="output_tokens",
+            title="out",
+            shown=lambda r: _tokens(r["output_tokens"]),
+            is_right=True,
+        ),
+        Column(
+            name="cache_read_tokens",
+            title="cached",
+            shown=lambda r: _tokens(r["cache_read_tokens"]),
+            is_right=True,
+            is_spare=True,
+        ),
+        Column(name="cost_usd", title="cost", shown=_cost, is_right=True),
+        Column(
+            name="again_tokens",
+            title="paid again",
+            shown=lambda r: _tokens(r["again_tokens"]),
+            is_right=True,
+        ),
+        Column(name="again_usd", title="of the cost", shown=_again, is_right=True),
+        *only_on_demand(
+            "cache_write_tokens",
+            "unpriced_calls",
+            "estimated_calls",
+            "again_calls",
+            "again_unpriced_calls",
+        ),
+    )

@@ -1,0 +1,130 @@
+"""Budgets as values: what they limit, how they are called, and what a call may take at most."""
+
+import re
+from decimal import Decimal
+from enum import StrEnum
+from math import ceil
+from typing import Final, Self
+
+import attrs
+import orjson
+
+from cortex.domain.errors import UsageError
+from cortex.domain.model import ModelRequest
+from cortex.domain.prices import PriceTable
+from cortex.domain.usage import Usage
+
+LIMIT_MAX: Final = Decimal(10) ** 11
+WAITING_PREFIX: Final = "budget:"
+"""Of what a job waits for, when it is a budget."""
+
+LIKELY_BYTES_PER_TOKEN: Final = 4.0
+"""English prose and JSON; what a lost call is booked with."""
+LEAST_BYTES_PER_TOKEN: Final = 2.0
+"""Code and scripts other than Latin stay above it, only noise does not; for the room reserved."""
+
+
+class Scope(StrEnum):
+    """Whose calls a budget counts."""
+
+    JOB = "job"
+    AGENT = "agent"
+    TENANT = "tenant"
+
+
+class Unit(StrEnum):
+    """What it counts: money, or tokens of every kind."""
+
+    USD = "usd"
+    TOKENS = "tokens"
+
+
+class Period(StrEnum):
+    """What shares the limit: one line of jobs, or all calls of one UTC day."""
+
+    RUN = "run"
+    DAY = "day"
+
+
+@attrs.frozen(kw_only=True)
+class Budget:
+    """Which calls a limit holds for; there is one limit for each."""
+
+    scope: Scope
+    subject: str
+    """Name of the agent or of the tenant; of a job the id of the first one of its line."""
+    unit: Unit
+    period: Period
+
+    @property
+    def name(self) -> str:
+        """What people call it: `agent:researcher:usd:day`."""
+        return f"{self.scope}:{self.subject}:{self.unit}:{self.period}"
+
+    @classmethod
+    def parse(cls, name: str) -> Self:
+        """The budget of that name. Raises `UsageError`; a subject may itself have colons."""
+        found = _NAME.fullmatch(name)
+        if found is None:
+            raise UsageError(
+                f"{name!r} is not the name of a budget",
+                hint="for example agent:researcher:usd:day; list them: cortex budgets ls",
+            )
+        scope, subject, unit, period = found.groups()
+        if scope == Scope.JOB and not _JOB_ID.fullmatch(subject):
+            raise UsageError(
+                f"{name!r} is not the name of a budget", hint="a job's has its whole id in it"
+            )
+        return cls(scope=Scope(scope), subject=subject, unit=Unit(unit), period=Period(period))
+
+
+_NAME: Final = re.compile(
+    rf"({'|'.join(Scope)}):(.{{1,100}}):({'|'.join(Unit)}):({'|'.join(Period)})", re.DOTALL
+)
+_JOB_ID: Final = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
+
+
+@attrs.frozen(kw_only=True)
+class Estimate:
+    """What a call may take, before it is made."""
+
+    tokens: int
+    """At most: that much room is reserved."""
+    cost_usd: Decimal | None
+    """At most; None when the model's price is not known."""
+    input_tokens: int
+    """Likely tokens of the prompt: what is booked when the call is lost."""
+    input_usd: Decimal | None
+
+
+def estimate_of(request: ModelRequest, prices: PriceTable) -> Estimate:
+    """Return what a call takes at most, and what its prompt is likely to take.
+
+    The room is the worst case, a prompt that is written to the cache whole and an answer as long
+    as it may be: then calls that run at once can never take more than their room together, and a
+    budget is overspent by no more than the one call that was let through with less room left.
+    """
+    prompt_bytes = len(orjson.dumps(request.to_json()))
+    most = ceil(prompt_bytes / LEAST_BYTES_PER_TOKEN)
+    likely = ceil(prompt_bytes / LIKELY_BYTES_PER_TOKEN)
+    dearest = [
+        prices.cost(request.model, usage)
+        for usage in (
+            Usage(cache_write_tokens=most, output_tokens=request.max_tokens),
+            Usage(input_tokens=most, output_tokens=request.max_tokens),
+        )
+    ]
+    return Estimate(
+        tokens=most + request.max_tokens,
+        cost_usd=max((each for each in dearest if each is not None), default=None),
+        input_tokens=likely,
+        input_usd=prices.cost(request.model, Usage(input_tokens=likely)),
+    )
+
+
+def worded(amount: Decimal, unit: Unit) -> str:
+    """Return an amount for people: $1.02, or 12,000 tokens."""
+    if unit is Unit.TOKENS:
+        return f"{amount:,.0f} tokens"
+    is_exact_to_cents = amount == round(amount, 2)
+    return f"${amount:,.2f}" if is_exact_to_cents or amount >= 1 else f"${amount:,.4f}"

@@ -1,0 +1,150 @@
+"""Money and tokens of model calls: room before each call, its cost after it.
+
+Owns: nothing; every reservation is a row, and what a killed pod leaves of it is swept.
+Reads and writes: budgets' uses, reservations and facts of costs, by one statement before the call
+and one after it.
+Invariants: a call that was let through is booked once, under its own id, whoever books it; calls
+that run at once take no more than the room that was left, or there is just one of them.
+
+On failure: before a call an outage is waited out, as long as the caller's limits let it; after a
+call for ten seconds, then the sweep books it with its estimate.
+"""
+
+import random
+from collections.abc import Callable
+from decimal import Decimal
+from typing import Any, Final
+from uuid import UUID
+
+import structlog
+import trio
+
+from cortex.domain.budget import WAITING_PREFIX, Estimate, worded
+from cortex.domain.errors import LeaseLost, RejectedError, Suspended, UnavailableError
+from cortex.domain.failure import Failure
+from cortex.domain.usage import Usage
+from cortex.durable.calls import Caller, Reservation
+from cortex.store import budgets
+from cortex.store.bridge import Port
+from cortex.store.budgets import Call, Verdict
+
+PAUSE_MIN_S: Final = 0.05
+PAUSE_MAX_S: Final = 2.0
+SETTLE_WITHIN_S: Final = 10.0
+
+_log = structlog.get_logger(__name__)
+
+
+class Purse:
+    """Implements `cortex.durable.calls.Purse` on the port."""
+
+    def __init__(
+        self, port: Port, *, pod_id: UUID, new_id: Callable[[], UUID], rng: random.Random
+    ) -> None:
+        self._port = port
+        self._pod_id = pod_id
+        self._new_id = new_id
+        self._rng = rng
+
+    async def reserve(self, caller: Caller, *, model: str, estimate: Estimate) -> Reservation:
+        """See `cortex.durable.calls.Purse.reserve`.
+
+        Raises `LeaseLost` when the attempt is over, and `RejectedError` when a budget in money
+        applies and the model's price is not known. A spent budget per run waits for a person; one
+        per day for the next UTC day, or for a person who raises it before.
+        """
+        call = self._call(caller, model, estimate)
+        pause_s = PAUSE_MIN_S
+        while True:
+            verdict = await self._ask(call)
+            if verdict is not None and self._is_granted(verdict, call):
+                return Reservation(id=call.id, caller=caller, model=model, estimate=estimate)
+            await trio.sleep(self._rng.uniform(0.5, 1.0) * pause_s)
+            pause_s = min(2 * pause_s, PAUSE_MAX_S)
+
+    async def settle(
+        self,
+        reservation: Reservation,
+        *,
+        usage: Usage,
+        cost_usd: Decimal | None,
+        outcome: str,
+        failure: Failure | None = None,
+    ) -> None:
+        """See `cortex.durable.calls.Purse.settle`."""
+        data: dict[str, Any] = {"outcome": outcome, "usage": usage.to_json(), "estimated": False}
+        if failure is not None:
+            data |= {"code": failure.code, "class": failure.cls.value}
+        pause_s = PAUSE_MIN_S
+        give_up_at = trio.current_time() + SETTLE_WITHIN_S
+        with trio.CancelScope(shield=True):
+            while True:
+                try:
+                    await self._port(
+                        budgets.settle,
+                        reservation.id,
+                        tokens=usage.total_tokens,
+                        cost_usd=cost_usd,
+                        data=data,
+                    )
+                except UnavailableError as error:
+                    if trio.current_time() + pause_s >= give_up_at:
+                        told = {"call": str(reservation.id), "cost_usd": str(cost_usd), **data}
+                        _log.error("cost not booked, swept later", error=error.message, **told)
+                        return
+                else:
+                    return
+                await trio.sleep(self._rng.uniform(0.5, 1.0) * pause_s)
+                pause_s = min(2 * pause_s, PAUSE_MAX_S)
+
+    def _call(self, caller: Caller, model: str, estimate: Estimate) -> Call:
+        return Call(
+            id=self._new_id(),
+            lease=caller.lease,
+            pod_id=self._pod_id,
+            lineage_id=caller.lineage_id,
+            tenant=caller.tenant,
+            agent_id=caller.agent_id,
+            agent_version=caller.agent_version,
+            step=caller.key,
+            model=model,
+            estimate=estimate,
+        )
+
+    async def _ask(self, call: Call) -> Verdict | None:
+        """Return the answer, None when there is none yet; to be asked again, with the same id."""
+        try:
+            return await self._port(budgets.reserve, call)
+        except UnavailableError as error:
+            _log.warning("call waits for the database", error=error.message)
+            return None
+
+    def _is_granted(self, verdict: Verdict, call: Call) -> bool:
+        """Tell whether the call may begin; False while others hold the room that is left."""
+        match verdict.word:
+            case "granted":
+                return True
+            case "busy":
+                return False
+            case "spent":
+                raise _suspended(verdict)
+            case "unpriced":
+                raise RejectedError(
+                    f"the price of model {call.model!r} is not known, "
+                    f"and budget {verdict.budget} counts money",
+                    hint=f"give the price of {call.model!r} in the file of the setting `prices`, "
+                    "or limit tokens instead",
+                )
+            case _:
+                raise LeaseLost(f"job {call.lease.job_id} is owned by another attempt")
+
+
+def _suspended(verdict: Verdict) -> Suspended:
+    spent, limit, unit = verdict.spent, verdict.limit, verdict.unit
+    if spent is None or limit is None or unit is None:
+        raise AssertionError(f"a spent budget has figures: {verdict}")
+    return Suspended(
+        f"{WAITING_PREFIX}{verdict.budget}",
+        f"budget {verdict.budget} is spent: {worded(spent, unit)} of {worded(limit, unit)}",
+        delay_s=verdict.next_day_s,
+    )

@@ -1,0 +1,138 @@
+"""Facts: what went wrong, what calls cost, who changed what. Append-only."""
+
+from collections.abc import Mapping, Sequence
+from decimal import Decimal
+from enum import StrEnum
+from typing import Any, Final
+from uuid import UUID
+
+import attrs
+import orjson
+
+from cortex.store.database import Database, Record
+from cortex.store.jobs import plain
+
+TYPES: Final = ("error", "cost", "lifecycle")
+STACK_MAX: Final = 8_000
+"""Characters of a stack: its last calls, which are nearest to the failure, are kept."""
+
+
+class CostGroup(StrEnum):
+    """What costs are added up by."""
+
+    AGENT = "agent"
+    MODEL = "model"
+    TENANT = "tenant"
+    JOB = "job"
+    DAY = "day"
+
+
+@attrs.frozen(kw_only=True)
+class Fact:
+    """One fact as it is recorded; the database adds its id and its time."""
+
+    type: str
+    """error, cost or lifecycle."""
+    subtype: str
+    source: str | None = None
+    tenant: str = "default"
+    job_id: UUID | None = None
+    attempt: int | None = None
+    step: str | None = None
+    agent_id: UUID | None = None
+    agent_version: int | None = None
+    pod_id: UUID | None = None
+    trace_id: str | None = None
+    call_id: UUID | None = None
+    """Of a cost: a call that is booked already is not booked again."""
+    amount_usd: Decimal | None = None
+    resolves: int | None = None
+    """The error fact that is over by this."""
+    data: Mapping[str, Any] = attrs.field(factory=dict)
+
+
+async def append(db: Database, facts: Sequence[Fact]) -> list[int]:
+    """Record facts in one statement, in their order; return the ids of those that are new.
+
+    Raises `InvalidValueError` for what Postgres cannot hold; then none of them is recorded.
+    """
+    rows = await db.fetch(
+        "facts.append",
+        [fact.type for fact in facts],
+        [fact.subtype for fact in facts],
+        [fact.source for fact in facts],
+        [fact.tenant for fact in facts],
+        [fact.job_id for fact in facts],
+        [fact.attempt for fact in facts],
+        [fact.step for fact in facts],
+        [fact.agent_id for fact in facts],
+        [fact.agent_version for fact in facts],
+        [fact.pod_id for fact in facts],
+        [fact.trace_id for fact in facts],
+        [fact.call_id for fact in facts],
+        [fact.amount_usd for fact in facts],
+        [fact.resolves for fact in facts],
+        [data_text(fact.data) for fact in facts],
+    )
+    return [row["id"] for row in rows]
+
+
+async def of_job(
+    db: Database, job_id: UUID, *, after: int = 0, limit: int = 500
+) -> list[dict[str, Any]]:
+    """Return a job's facts in order, after a fact's id.
+
+    An error `is_resolved` when a later fact says so, which is `resolved_by`, or when its job has
+    completed; of other types both are None.
+    """
+    return [_fact(row) for row in await db.fetch("facts.of_job", job_id, after, limit)]
+
+
+async def page(
+    db: Database,
+    *,
+    types: Sequence[str] = TYPES,
+    since_s: float,
+    before: int | None = None,
+    limit: int = 50,
+) -> list[dict[str, Any]]:
+    """Return the newest facts of these types, not older than so many seconds, before an id."""
+    rows = await db.fetch("facts.page", list(types), since_s, before, limit)
+    return [_fact(row) for row in rows]
+
+
+async def costs(
+    db: Database, *, by: CostGroup, since_s: float, limit: int = 1000
+) -> tuple[list[dict[str, Any]], dict[str, Any]]:
+    """Return what calls of models took by group, the dearest or newest first, and in all.
+
+    Money is None where no price is known; `unpriced_calls` tells how many calls it leaves out.
+    """
+    total, *groups = await db.fetch("facts.costs", by.value, since_s, limit)
+    return [dict(group) for group in groups], dict(total)
+
+
+def data_text(data: Mapping[str, Any]) -> str:
+    """Return a fact's data as JSON text that Postgres can hold: NUL shown, long stacks cut."""
+    stack = data.get("stack")
+    if isinstance(stack, str) and len(stack) > STACK_MAX:
+        data = {**data, "stack": f"…{stack[-STACK_MAX:]}"}
+    return orjson.dumps(_holdable(dict(data)), default=str).decode()
+
+
+def _holdable(value: Any) -> Any:
+    """Show what Postgres or JSON cannot hold: NUL, and halves of characters."""
+    match value:
+        case str():
+            shown = value.replace("\0", "\N{SYMBOL FOR NULL}")
+            return shown.encode("utf-8", "backslashreplace").decode()
+        case dict():
+            return {str(_holdable(key)): _holdable(each) for key, each in value.items()}
+        case list() | tuple():
+            return [_holdable(each) for each in value]
+        case _:
+            return value
+
+
+def _fact(row: Record) -> dict[str, Any]:
+    return {**plain(row), "data": orjson.loads(row["data"])}

@@ -1,0 +1,78 @@
+-- name: append
+-- Records facts in one statement; those of a call that is booked already are skipped. Per fact: $1 types, $2 subtypes,
+-- $3 sources, $4 tenants, $5 job ids, $6 attempts, $7 steps, $8 agent ids, $9 agent versions, $10 pod ids,
+-- $11 trace ids, $12 call ids, $13 US dollars, $14 resolved facts, $15 data. Locks: none. Returns the new ids, in order.
+INSERT INTO cortex.fact (type, subtype, source, tenant, job_id, attempt, step, agent_id, agent_version, pod_id,
+                         trace_id, call_id, amount, currency, resolves, data)
+SELECT f.type, f.subtype, f.source, f.tenant, f.job_id, f.attempt, f.step, f.agent_id, f.agent_version, f.pod_id,
+       f.trace_id, f.call_id, f.amount, CASE WHEN f.amount IS NOT NULL THEN 'USD' END, f.resolves, f.data
+FROM unnest($1::text[], $2::text[], $3::text[], $4::text[], $5::uuid[], $6::int[], $7::text[], $8::uuid[], $9::int[],
+            $10::uuid[], $11::text[], $12::uuid[], $13::numeric[], $14::bigint[], $15::jsonb[]) WITH ORDINALITY
+    AS f(type, subtype, source, tenant, job_id, attempt, step, agent_id, agent_version, pod_id, trace_id, call_id,
+         amount, resolves, data, n)
+ORDER BY f.n
+ON CONFLICT (call_id) WHERE call_id IS NOT NULL DO NOTHING
+RETURNING id;
+
+-- name: of_job
+-- Facts of one job in order, each error with what resolved it: a fact that says so, or the job's completion.
+-- $1 job id, $2 after this id, $3 limit.
+SELECT f.*, r.id AS resolved_by,
+       CASE WHEN f.type = 'error' THEN r.id IS NOT NULL OR coalesce(j.status = 'COMPLETED', false) END AS is_resolved
+FROM cortex.fact f
+LEFT JOIN cortex.job j ON j.id = f.job_id
+LEFT JOIN LATERAL (
+    SELECT s.id FROM cortex.fact s WHERE s.resolves = f.id AND f.type = 'error' ORDER BY s.id LIMIT 1) r ON true
+WHERE f.job_id = $1 AND f.id > $2
+ORDER BY f.id LIMIT $3;
+
+-- name: page
+-- Newest facts first, of some types. $1 types, $2 seconds back, $3 before this id or null, $4 limit.
+SELECT f.*, r.id AS resolved_by, cortex.now() AS now,
+       CASE WHEN f.type = 'error' THEN r.id IS NOT NULL OR coalesce(j.status = 'COMPLETED', false) END AS is_resolved
+FROM (
+    SELECT found.* FROM unnest($1::text[]) AS wanted(type) CROSS JOIN LATERAL (
+        SELECT * FROM cortex.fact
+        WHERE type = wanted.type AND at >= cortex.now() - $2::float8 * interval '1 second'
+          AND ($3::bigint IS NULL OR id < $3)
+        ORDER BY at DESC, id DESC LIMIT $4) found
+    ORDER BY found.id DESC LIMIT $4) f
+LEFT JOIN cortex.job j ON j.id = f.job_id
+LEFT JOIN LATERAL (
+    SELECT s.id FROM cortex.fact s WHERE s.resolves = f.id AND f.type = 'error' ORDER BY s.id LIMIT 1) r ON true
+ORDER BY f.id DESC;
+
+-- name: costs
+-- What calls of models took, by group. $1 agent, model, tenant, job or day; $2 seconds back, $3 limit of groups.
+-- "again": calls whose response was not kept, or whose step was asked for once more by a later call of the job.
+-- Returns the total over all groups first, then the dearest groups, or the newest days.
+WITH call AS (
+    SELECT f.tenant, f.job_id, f.agent_id, f.at, f.amount, f.data->>'model' AS model,
+           coalesce(f.data->>'estimated' = 'true', false) AS is_estimated,
+           coalesce((f.data->'usage'->>'input_tokens')::bigint, 0) AS input,
+           coalesce((f.data->'usage'->>'output_tokens')::bigint, 0) AS output,
+           coalesce((f.data->'usage'->>'cache_read_tokens')::bigint, 0) AS cache_read,
+           coalesce((f.data->'usage'->>'cache_write_tokens')::bigint, 0) AS cache_write,
+           f.data->>'outcome' <> 'kept'
+               OR lead(f.id) OVER (PARTITION BY f.job_id, f.step ORDER BY f.id) IS NOT NULL AS is_again
+    FROM cortex.fact f
+    WHERE f.type = 'cost' AND f.at >= cortex.now() - $2::float8 * interval '1 second'
+), named AS (
+    SELECT c.*, input + output + cache_read + cache_write AS tokens,
+           CASE $1::text WHEN 'model' THEN c.model WHEN 'tenant' THEN c.tenant WHEN 'job' THEN c.job_id::text
+                         WHEN 'day' THEN (c.at AT TIME ZONE 'UTC')::date::text ELSE coalesce(a.name, '') END AS name
+    FROM call c LEFT JOIN cortex.agent a ON a.id = c.agent_id
+)
+SELECT name, grouping(name) = 1 AS is_total, count(*) AS calls,
+       sum(input)::bigint AS input_tokens, sum(output)::bigint AS output_tokens,
+       sum(cache_read)::bigint AS cache_read_tokens, sum(cache_write)::bigint AS cache_write_tokens,
+       sum(amount) AS cost_usd, count(*) - count(amount) AS unpriced_calls,
+       count(*) FILTER (WHERE is_again) AS again_calls,
+       coalesce(sum(tokens) FILTER (WHERE is_again), 0)::bigint AS again_tokens,
+       sum(amount) FILTER (WHERE is_again) AS again_usd,
+       count(*) FILTER (WHERE is_again) - count(amount) FILTER (WHERE is_again) AS again_unpriced_calls,
+       count(*) FILTER (WHERE is_estimated) AS estimated_calls
+FROM named
+GROUP BY GROUPING SETS ((name), ())
+ORDER BY is_total DESC, CASE WHEN $1::text = 'day' THEN name END DESC, sum(amount) DESC NULLS LAST, name
+LIMIT $3 + 1;

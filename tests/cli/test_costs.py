@@ -1,0 +1,143 @@
+from collections.abc import Sequence
+from decimal import Decimal
+from typing import Any
+from uuid import UUID
+
+import pytest
+
+from cortex.cli.phrases import NOTHING
+from cortex.domain.usage import Usage
+from cortex.store import facts
+from cortex.store.facts import Fact
+from tests.support.command_line import Cortex
+from tests.support.life import CHANCE, Life
+
+USAGE = Usage(input_tokens=1200, output_tokens=34, cache_read_tokens=500)
+
+
+def called(
+    life: Life, job_id: UUID, usd: str | None, *, outcome: str = "kept", **fields: Any
+) -> None:
+    fact = Fact(
+        type="cost",
+        subtype="model_call",
+        job_id=job_id,
+        call_id=CHANCE.new_id(),
+        amount_usd=None if usd is None else Decimal(usd),
+        data={
+            "model": fields.pop("model", "scripted"),
+            "outcome": outcome,
+            "usage": USAGE.to_json(),
+            "estimated": outcome == "lost",
+        },
+        **{"step": "turn-1"} | fields,
+    )
+    life.call(facts.append, [fact])
+
+
+def agent_of(life: Life) -> UUID:
+    life.agent()
+    found: Sequence[Any] = life.sql("SELECT id FROM cortex.agent")
+    return UUID(str(found[0]["id"]))
+
+
+def test_costs_of_agents_with_a_total(cortex: Cortex, life: Life) -> None:
+    job, agent = life.job(), agent_of(life)
+    called(life, job, "1.25", agent_id=agent)
+    called(life, job, "0.75", agent_id=agent)
+    called(life, life.job(), "0.0042")
+    terminal = cortex.on_terminal("costs", env={"NO_COLOR": "1"})
+    assert terminal.end() == 0
+    lines = [line.split() for line in terminal.text.splitlines() if line.strip()]
+    head = "agent calls in out cached cost paid again of the cost"
+    assert lines[0] == head.split()
+    assert lines[1] == ["researcher", "2", "2.4k", "68", "1.0k", "$2.00", "1.7k", "$1.25"]
+    assert lines[2] == [NOTHING, "1", "1.2k", "34", "500", "$0.0042", "0", NOTHING]
+    assert lines[3] == ["total", "3", "3.6k", "102", "1.5k", "$2.00", "1.7k", "$1.25"]
+
+
+def test_an_unknown_price_is_never_nothing(cortex: Cortex, life: Life) -> None:
+    called(life, life.job(), None, model="a")
+    called(life, life.job(), "2", model="b")
+    called(life, life.job(), None, model="b", outcome="lost")
+    terminal = cortex.on_terminal("costs", "--by", "model", env={"NO_COLOR": "1"})
+    assert terminal.end() == 0
+    rows = {line.split()[0]: line.split() for line in terminal.text.splitlines() if line.strip()}
+    assert rows["a"][5] == "unknown"
+    assert rows["b"][5:8] == ["$2.00", "+", "?"]
+    assert rows["b"][-1] == "unknown"  # what was paid again
+    assert "2 calls without a known price are not in it" in terminal.text
+    assert "1 calls were lost" in terminal.text
+
+
+def test_documents_have_all_of_it(cortex: Cortex, life: Life) -> None:
+    job = life.job()
+    called(life, job, "1", outcome="failed")
+    called(life, job, "2")
+    shown = cortex("costs", "--by", "job", "--json").document
+    assert (shown["schema_version"], shown["by"], shown["since_s"]) == (1, "job", 30 * 86_400)
+    (row,) = shown["costs"]
+    assert row == shown["total"] | {"name": str(job)}
+    assert shown["total"] == {
+        "name": None,
+        "calls": 2,
+        "input_tokens": 2400,
+        "output_tokens": 68,
+        "cache_read_tokens": 1000,
+        "cache_write_tokens": 0,
+        "cost_usd": 3.0,
+        "unpriced_calls": 0,
+        "estimated_calls": 0,
+        "again_calls": 1,
+        "again_tokens": 1734,
+        "again_usd": 1.0,
+        "again_unpriced_calls": 0,
+    }
+    (line,) = cortex("costs", "--by", "job", "-o", "jsonl").documents
+    assert (line["name"], line["cost_usd"]) == (str(job), 3.0)
+    assert cortex("costs", "--by", "job", "-o", "name").out == f"{job}\n"
+    chosen = cortex("costs", "--by", "job", "--json", "--columns", "cost_usd").document
+    assert chosen["costs"] == [{"cost_usd": 3.0}]
+
+
+def test_only_as_far_back_as_asked(cortex: Cortex, life: Life) -> None:
+    called(life, life.job(), "1")
+    life.sql("ALTER TABLE cortex.fact DISABLE TRIGGER ALL")
+    life.sql("UPDATE cortex.fact SET at = at - interval '2 days'")
+    called(life, life.job(), "2")
+    for since, cost in (("12h", 2.0), ("3d", 3.0), ("4w", 3.0)):
+        total = cortex("costs", "--by", "day", "--since", since, "--json").document["total"]
+        assert total["cost_usd"] == cost
+    days = cortex("costs", "--by", "day", "--since", "3d", "--json").document["costs"]
+    assert [day["cost_usd"] for day in days] == [2.0, 1.0]
+
+
+def test_without_calls_it_says_so(cortex: Cortex, life: Life) -> None:
+    ended = cortex("costs")
+    assert (ended.code, ended.out) == (0, "")
+    assert "no model was called in the last 30d" in ended.err
+    assert cortex("costs", "--json").document["total"]["calls"] == 0
+
+
+@pytest.mark.parametrize(
+    "arguments, told",
+    [
+        (("--by", "moon"), "moon"),
+        (("--since", "0d"), "'0d' is not a length of time"),
+        (("--since", "99999w"), "'99999w' is not a length of time"),
+        (("--since", "yesterday"), "'yesterday' is not a length of time"),
+    ],
+)
+def test_wrong_calls_are_refused(
+    cortex_nowhere: Cortex, arguments: tuple[str, ...], told: str
+) -> None:
+    ended = cortex_nowhere("costs", *arguments)
+    assert ended.code == 2
+    assert told in ended.err
+
+
+def test_names_do_nothing_to_a_terminal(cortex: Cortex, life: Life) -> None:
+    called(life, life.job(), "1", tenant="evil\x1b[2J")
+    terminal = cortex.on_terminal("costs", "--by", "tenant")
+    assert terminal.end() == 0
+    assert "\x1b[2J" not in terminal.text

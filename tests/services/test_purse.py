@@ -1,0 +1,285 @@
+"""The purse: calls wait for room, stop at a spent budget, and are booked whatever happens."""
+
+from collections.abc import Callable, MutableMapping
+from decimal import Decimal
+from typing import Any
+
+import pytest
+import trio
+
+from cortex.domain.budget import Budget, Estimate, Period, Scope, Unit
+from cortex.domain.errors import LeaseLost, RejectedError, Suspended
+from cortex.domain.failure import Failure, FailureClass
+from cortex.domain.job import Claim, Suspend
+from cortex.domain.prices import LIST_PRICES
+from cortex.domain.usage import Usage
+from cortex.durable.calls import Caller, Reservation
+from cortex.services import purse as module
+from cortex.services.bookkeeper import Bookkeeper
+from cortex.services.purse import Purse
+from cortex.store import budgets, facts, tasks
+from tests.support.eventually import eventually_async
+from tests.support.factories import JOB_TYPE, Bench, FaultyPort, a_pod
+from tests.support.postgres import sql
+from tests.support.rows import job_row, new_id
+
+Lines = list[MutableMapping[str, Any]]
+RUN = Budget(scope=Scope.TENANT, subject="default", unit=Unit.USD, period=Period.RUN)
+DAY = Budget(scope=Scope.TENANT, subject="default", unit=Unit.USD, period=Period.DAY)
+USAGE = Usage(input_tokens=100, output_tokens=20)
+
+
+class CountingPort(FaultyPort):
+    """Counts the calls that are asked for."""
+
+    asked = 0
+
+    async def __call__(self, method: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        self.asked += method is budgets.reserve
+        return await super().__call__(method, *args, **kwargs)
+
+
+def a_purse(bench: Bench) -> Purse:
+    return Purse(bench.port, pod_id=bench.pod.id, new_id=new_id, rng=bench.rng)
+
+
+def a_caller(claim: Claim) -> Caller:
+    return Caller(
+        lease=claim.lease,
+        lineage_id=claim.lineage_id or claim.lease.job_id,
+        tenant=claim.tenant,
+        agent_id=None,
+        agent_version=None,
+        config_id=None,
+        key="turn-1",
+        prices=LIST_PRICES,
+        call_s=60.0,
+        idle_s=60.0,
+        connect_s=10.0,
+    )
+
+
+async def limit(bench: Bench, budget: Budget, usd: str) -> None:
+    await bench.port(budgets.put, budget, limit=Decimal(usd), by="ana", reason="test")
+
+
+async def reserve(purse: Purse, claim: Claim, usd: str | None = "1") -> Reservation:
+    cost = None if usd is None else Decimal(usd)
+    estimate = Estimate(tokens=100, cost_usd=cost, input_tokens=50, input_usd=cost)
+    return await purse.reserve(a_caller(claim), model="scripted", estimate=estimate)
+
+
+async def settle(purse: Purse, reservation: Reservation, usd: str = "1", **fields: Any) -> None:
+    outcome = fields.pop("outcome", "kept")
+    await purse.settle(reservation, usage=USAGE, cost_usd=Decimal(usd), outcome=outcome, **fields)
+
+
+def uses(dsn: str) -> list[tuple[Any, Any]]:
+    query = "SELECT spent, reserved FROM cortex.budget_use ORDER BY budget_id, window_key"
+    return [(row["spent"], row["reserved"]) for row in sql(dsn, query)]
+
+
+async def test_a_failed_call_is_booked_with_what_failed(bench: Bench) -> None:
+    (claim,) = await bench.claimed()
+    purse = a_purse(bench)
+    failure = Failure(cls=FailureClass.TRANSIENT_APP, code="overloaded", message="busy")
+    await settle(purse, await reserve(purse, claim), "0.25", outcome="failed", failure=failure)
+    (fact,) = await bench.port(facts.of_job, claim.lease.job_id)
+    assert (fact["amount"], fact["currency"]) == (Decimal("0.25"), "USD")
+    assert fact["data"] == {
+        "model": "scripted",
+        "outcome": "failed",
+        "usage": USAGE.to_json(),
+        "estimated": False,
+        "code": "overloaded",
+        "class": "TRANSIENT_APP",
+    }
+
+
+async def test_a_call_waits_while_another_one_holds_the_room(
+    bench: Bench, database: str, nursery: trio.Nursery
+) -> None:
+    await limit(bench, DAY, "1.5")
+    first, second = await bench.claimed(2)
+    bench.port = port = CountingPort(bench.port)
+    purse = a_purse(bench)
+    held = await reserve(purse, first)
+    got: list[Reservation] = []
+
+    async def ask() -> None:
+        got.append(await reserve(purse, second))
+
+    nursery.start_soon(ask)
+    await eventually_async(lambda: port.asked > 3, what="it asks again")
+    assert got == []
+    await settle(purse, held, "0.1")
+    await eventually_async(lambda: got, what="it is let through")
+    assert uses(database) == [(Decimal("0.1"), 1)]
+
+
+async def test_a_spent_budget_per_run_waits_for_a_person(bench: Bench) -> None:
+    await limit(bench, RUN, "1")
+    (claim,) = await bench.claimed()
+    purse = a_purse(bench)
+    await settle(purse, await reserve(purse, claim), "1.02")
+    with pytest.raises(Suspended) as suspended:
+        await reserve(purse, claim)
+    assert suspended.value.waiting_on == "budget:tenant:default:usd:run"
+    assert suspended.value.reason == ("budget tenant:default:usd:run is spent: $1.02 of $1.00")
+    assert suspended.value.delay_s is None
+
+
+async def test_a_spent_day_waits_for_the_next_one(bench: Bench) -> None:
+    await limit(bench, DAY, "0")
+    (claim,) = await bench.claimed()
+    with pytest.raises(Suspended) as suspended:
+        await reserve(a_purse(bench), claim)
+    assert suspended.value.delay_s is not None
+    assert 0 < suspended.value.delay_s <= 86_400
+
+
+async def test_a_model_without_a_price_is_refused_where_money_counts(bench: Bench) -> None:
+    (claim,) = await bench.claimed()
+    purse = a_purse(bench)
+    await reserve(purse, claim, None)
+    await limit(bench, DAY, "100")
+    with pytest.raises(RejectedError, match="the price of model 'scripted' is not known") as found:
+        await reserve(purse, claim, None)
+    assert "give the price of 'scripted'" in str(found.value.hint)
+
+
+async def test_a_stale_attempt_makes_no_call(bench: Bench) -> None:
+    (claim,) = await bench.claimed()
+    await bench.port(tasks.sweep, silent_s=-1.0, limit=1)
+    with pytest.raises(LeaseLost):
+        await reserve(a_purse(bench), claim)
+
+
+@pytest.mark.parametrize("fault", ["refuse", "lose_request", "lose_reply"])
+async def test_an_outage_is_waited_out_and_nothing_counts_twice(
+    bench: Bench, database: str, fault: str
+) -> None:
+    await limit(bench, DAY, "10")
+    (claim,) = await bench.claimed()
+    purse = a_purse(bench)
+    getattr(bench.port, fault)(budgets.reserve)
+    reservation = await reserve(purse, claim)
+    assert uses(database) == [(0, 1)]
+    getattr(bench.port, fault)(budgets.settle)
+    await settle(purse, reservation, "0.5")
+    assert uses(database) == [(Decimal("0.5"), 0)]
+    assert len(await bench.port(facts.of_job, claim.lease.job_id)) == 1
+
+
+async def test_a_cancelled_call_is_booked_all_the_same(bench: Bench, database: str) -> None:
+    await limit(bench, DAY, "10")
+    (claim,) = await bench.claimed()
+    purse = a_purse(bench)
+    reservation = await reserve(purse, claim)
+    bench.port.refuse(budgets.settle)
+    with trio.CancelScope() as scope:
+        scope.cancel()
+        try:
+            await trio.lowlevel.checkpoint()
+        finally:
+            with trio.CancelScope(shield=True):
+                await settle(purse, reservation, "0.5", outcome="cancelled")
+    assert uses(database) == [(Decimal("0.5"), 0)]
+
+
+async def test_an_outage_that_lasts_leaves_the_call_to_the_sweep(
+    bench: Bench, database: str, log_lines: Lines, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "SETTLE_WITHIN_S", 0.2)
+    await limit(bench, DAY, "10")
+    (claim,) = await bench.claimed()
+    purse = a_purse(bench)
+    reservation = await reserve(purse, claim, "2")
+    for _ in range(20):
+        bench.port.refuse(budgets.settle)
+    await settle(purse, reservation, "0.5")
+    assert log_lines[-1]["event"] == "cost not booked, swept later"
+    assert uses(database) == [(0, 2)]
+    bookkeeper = Bookkeeper(bench.port, rng=bench.rng)
+    await bookkeeper.tick()
+    assert uses(database) == [(0, 2)]  # its attempt still runs
+    await bench.port(tasks.sweep, silent_s=-1.0, limit=1)
+    await bookkeeper.tick()
+    assert uses(database) == [(2, 0)]
+    (fact,) = await bench.port(facts.of_job, claim.lease.job_id)
+    assert fact["data"]["outcome"] == "lost"
+
+
+async def test_a_call_whose_pod_is_killed_is_booked_as_lost(bench: Bench, database: str) -> None:
+    """What a kill leaves: a reservation that nobody will settle, and a job that is taken over."""
+    await limit(bench, DAY, "3")
+    dead = a_pod()
+    await bench.submit()
+    await bench.port(tasks.promote)
+    (claim,) = await bench.port(tasks.claim, pod_id=dead.id, types=[JOB_TYPE], limit=1)
+    killed = Purse(bench.port, pod_id=dead.id, new_id=new_id, rng=bench.rng)
+    await reserve(killed, claim, "2")
+    await bench.port(tasks.sweep, silent_s=-1.0, limit=1)
+    (again,) = await bench.claim()
+    purse = a_purse(bench)
+    await settle(purse, await reserve(purse, again, "1"), "0.5")
+    assert uses(database) == [(Decimal("2.5"), 0)]
+    found = await bench.port(facts.of_job, claim.lease.job_id)
+    assert [f["data"]["outcome"] for f in found] == ["lost", "kept"]
+
+
+async def test_a_running_bookkeeper_finds_who_missed_the_raise(bench: Bench, database: str) -> None:
+    """The raise came after the budget was found spent, and before the job began to wait."""
+    await limit(bench, RUN, "0")
+    (claim,) = await bench.claimed()
+    with pytest.raises(Suspended) as suspended:
+        await reserve(a_purse(bench), claim)
+    await bench.port(budgets.raise_limit, RUN.name, to=Decimal(5), by="ana", reason="more")
+    waits = Suspend(
+        lease=claim.lease,
+        delay_s=None,
+        is_counted=False,
+        waiting_on=suspended.value.waiting_on,
+    )
+    await bench.port(tasks.suspend, pod_id=bench.pod.id, operations=[waits])
+    bench.port.refuse(budgets.sweep)
+    await bench.start(Bookkeeper(bench.port, rng=bench.rng, every_s=0.05))
+    await eventually_async(
+        lambda: job_row(database, claim.lease.job_id)["task_state"] == "READY",
+        what="the job goes on",
+    )
+    (again,) = await bench.claim()
+    assert again.lease.attempt == 2
+    await reserve(a_purse(bench), again)
+
+
+async def test_many_sessions_at_once_spend_all_and_no_more_than_one_call_over(
+    bench: Bench, database: str
+) -> None:
+    await limit(bench, DAY, "3")
+    claims = await bench.claimed(10)
+    purse = a_purse(bench)
+    largest = Decimal(0)
+    stopped = 0
+
+    async def session(claim: Claim) -> None:
+        nonlocal largest, stopped
+        while True:
+            most = Decimal(bench.rng.randint(1, 500)) / 1000
+            try:
+                reservation = await reserve(purse, claim, str(most))
+            except Suspended:
+                stopped += 1
+                return
+            used = round(most * Decimal(bench.rng.random()), 8)
+            largest = max(largest, used)
+            await settle(purse, reservation, str(used))
+
+    with trio.fail_after(30):
+        async with trio.open_nursery() as sessions:
+            for claim in claims:
+                sessions.start_soon(session, claim)
+    ((spent, reserved),) = uses(database)
+    assert stopped == len(claims)
+    assert reserved == 0
+    assert Decimal(3) <= spent <= Decimal(3) + largest

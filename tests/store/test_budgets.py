@@ -1,0 +1,523 @@
+"""Budgets: no call begins past a limit, however many ask at once, and none is booked twice."""
+
+import asyncio
+import json
+from collections import Counter
+from collections.abc import Callable
+from decimal import Decimal
+from random import Random
+from typing import Any
+from uuid import UUID
+
+import pytest
+
+from cortex.domain.budget import Budget, Estimate, Period, Scope, Unit
+from cortex.domain.errors import ConflictError, NotFoundError
+from cortex.domain.job import Claim, Release, Suspend
+from cortex.store import agents, budgets, facts, tasks
+from cortex.store.budgets import Call, Change, Verdict
+from cortex.store.database import Database, Profile, open_database
+from cortex.store.session import Session
+from tests.support.eventually import eventually
+from tests.support.postgres import database_of, run_asyncio, sql
+from tests.support.rows import job_row, move_clock, new_id, seeded_random
+
+TENANT_DAY = Budget(scope=Scope.TENANT, subject="default", unit=Unit.USD, period=Period.DAY)
+TENANT_RUN = Budget(scope=Scope.TENANT, subject="default", unit=Unit.USD, period=Period.RUN)
+TOKENS_DAY = Budget(scope=Scope.TENANT, subject="default", unit=Unit.TOKENS, period=Period.DAY)
+DAY_S = 86_400.0
+
+
+def an_estimate(usd: str | None = "1", tokens: int = 100, **fields: Any) -> Estimate:
+    cost = None if usd is None else Decimal(usd)
+    half = None if cost is None else cost / 2
+    defaults = {"tokens": tokens, "cost_usd": cost, "input_tokens": 30, "input_usd": half}
+    return Estimate(**defaults | fields)
+
+
+def a_call(claim: Claim, pod_id: UUID, usd: str | None = "1", **fields: Any) -> Call:
+    defaults: dict[str, Any] = {
+        "id": new_id(),
+        "lease": claim.lease,
+        "pod_id": pod_id,
+        "lineage_id": claim.lease.job_id,
+        "tenant": "default",
+        "agent_id": claim.agent_id,
+        "agent_version": claim.agent_version,
+        "step": "turn-1",
+        "model": "scripted",
+        "estimate": an_estimate(usd),
+    }
+    return Call(**defaults | fields)
+
+
+@pytest.fixture
+def pod_id() -> UUID:
+    return new_id()
+
+
+@pytest.fixture
+def running(
+    submit: Callable[..., UUID], claim: Callable[..., list[Claim]], pod_id: UUID
+) -> Callable[..., Claim]:
+    """Submits a job and gives it to the pod."""
+
+    def run(**fields: Any) -> Claim:
+        job_id = submit(**fields)
+        return next(each for each in claim(pod_id) if each.lease.job_id == job_id)
+
+    return run
+
+
+def limit(store: Session, budget: Budget, amount: str | int) -> None:
+    store(budgets.put, budget, limit=Decimal(amount), by="ana", reason="test")
+
+
+def settle(store: Session, call: Call, usd: str | None, tokens: int = 10) -> bool:
+    cost = None if usd is None else Decimal(usd)
+    data = {"outcome": "kept", "usage": {"input_tokens": tokens}}
+    return store(budgets.settle, call.id, tokens=tokens, cost_usd=cost, data=data)
+
+
+def spend(store: Session, call: Call, usd: str) -> None:
+    assert store(budgets.reserve, call).word == "granted"
+    assert settle(store, call, usd)
+
+
+def figures(change: Change) -> tuple[Any, Any, int]:
+    return change.before, change.after, change.woken_count
+
+
+def uses(dsn: str) -> list[tuple[Any, Any]]:
+    """(spent, reserved) of each window, in order."""
+    query = "SELECT spent, reserved FROM cortex.budget_use ORDER BY budget_id, window_key"
+    return [(row["spent"], row["reserved"]) for row in sql(dsn, query)]
+
+
+def costs(dsn: str) -> list[tuple[str, Any]]:
+    query = "SELECT data, amount FROM cortex.fact WHERE type = 'cost' ORDER BY id"
+    return [(json.loads(row["data"])["outcome"], row["amount"]) for row in sql(dsn, query)]
+
+
+# --- one call
+
+
+def test_without_budgets_a_call_is_only_recorded(
+    store: Session, database: str, running: Callable[..., Claim], pod_id: UUID
+) -> None:
+    call = a_call(running(), pod_id, None)
+    assert store(budgets.reserve, call).word == "granted"
+    assert settle(store, call, None)
+    (fact,) = store(facts.of_job, call.lease.job_id)
+    assert (fact["source"], fact["step"], fact["attempt"]) == ("llm:scripted", "turn-1", 1)
+    assert (fact["amount"], fact["currency"], fact["pod_id"]) == (None, None, pod_id)
+    assert fact["data"]["model"] == "scripted"
+    assert uses(database) == []
+
+
+def test_room_is_taken_before_the_call_and_trued_up_after_it(
+    store: Session, database: str, running: Callable[..., Claim], pod_id: UUID
+) -> None:
+    limit(store, TENANT_DAY, 10)
+    limit(store, TOKENS_DAY, 1000)
+    call = a_call(running(), pod_id, "2.5")
+    assert store(budgets.reserve, call).word == "granted"
+    assert store(budgets.reserve, call).word == "granted"  # its reply was lost
+    assert uses(database) == [(0, Decimal("2.5")), (0, 100)]
+    assert settle(store, call, "0.75", tokens=40)
+    assert not settle(store, call, "0.75", tokens=40)
+    assert uses(database) == [(Decimal("0.75"), 0), (40, 0)]
+    assert costs(database) == [("kept", Decimal("0.75"))]
+
+
+def test_each_budget_counts_what_is_its_own(
+    store: Session, database: str, running: Callable[..., Claim], pod_id: UUID
+) -> None:
+    spec = {"name": "researcher", "model": "m", "system": "s"}
+    store(agents.apply, new_id=new_id(), name="researcher", spec=spec, by="ana")
+    claim = running(agent="researcher", tenant="acme:eu")
+    job = str(claim.lease.job_id)
+    for scope, subject in (
+        (Scope.AGENT, "researcher"),
+        (Scope.TENANT, "acme:eu"),
+        (Scope.JOB, job),
+        (Scope.AGENT, "writer"),
+        (Scope.TENANT, "researcher"),
+        (Scope.JOB, str(new_id())),
+    ):
+        limit(store, Budget(scope=scope, subject=subject, unit=Unit.USD, period=Period.RUN), 5)
+    call = a_call(claim, pod_id, tenant="acme:eu")
+    assert store(budgets.reserve, call).word == "granted"
+    found = {row["name"]: row["reserved"] for row in store(budgets.page)}
+    touched = {name for name, reserved in found.items() if reserved}
+    assert touched == {"agent:researcher:usd:run", "tenant:acme:eu:usd:run", f"job:{job}:usd:run"}
+
+
+def test_a_spent_budget_stops_the_next_call(
+    store: Session, database: str, running: Callable[..., Claim], pod_id: UUID
+) -> None:
+    limit(store, TENANT_RUN, 1)
+    limit(store, TOKENS_DAY, 1000)
+    claim = running()
+    spend(store, a_call(claim, pod_id), "0.99")
+    # Nearly spent: one more may begin, alone, although its estimate is larger than what is left.
+    last, other = a_call(claim, pod_id), a_call(claim, pod_id, "0.001")
+    assert store(budgets.reserve, last).word == "granted"
+    assert store(budgets.reserve, other) == Verdict(
+        word="busy",
+        budget="tenant:default:usd:run",
+        unit=Unit.USD,
+        spent=Decimal("0.99"),
+        limit=Decimal(1),
+        next_day_s=None,
+    )
+    settle(store, last, "0.03")
+    answer = store(budgets.reserve, other)
+    assert (answer.word, answer.spent, answer.limit) == ("spent", Decimal("1.02"), Decimal(1))
+    assert uses(database)[1] == (20, 0)  # a refused call holds nothing anywhere
+    # Another run has the limit to itself.
+    spend(store, a_call(running(), pod_id), "0.5")
+
+
+def test_a_day_ends_at_midnight_in_utc(
+    store: Session, database: str, running: Callable[..., Claim], pod_id: UUID
+) -> None:
+    limit(store, TENANT_DAY, 1)
+    claim = running()
+    spend(store, a_call(claim, pod_id), "1")
+    answer = store(budgets.reserve, a_call(claim, pod_id))
+    now = sql(database, "SELECT extract(epoch FROM cortex.now()) AS s")[0]["s"]
+    assert answer.word == "spent"
+    assert answer.next_day_s is not None
+    assert answer.next_day_s == pytest.approx(DAY_S - float(now) % DAY_S, abs=30)
+    move_clock(database, answer.next_day_s - 60)
+    assert store(budgets.reserve, a_call(claim, pod_id)).word == "spent"
+    move_clock(database, answer.next_day_s + 60)
+    spend(store, a_call(claim, pod_id), "0.5")
+
+
+def test_a_budget_in_money_needs_a_price(
+    store: Session, database: str, running: Callable[..., Claim], pod_id: UUID
+) -> None:
+    limit(store, TENANT_RUN, 100)
+    call = a_call(running(), pod_id, None)
+    answer = store(budgets.reserve, call)
+    assert (answer.word, answer.budget) == ("unpriced", "tenant:default:usd:run")
+    store(budgets.remove, "tenant:default:usd:run", by="ana", reason="")
+    limit(store, TOKENS_DAY, 100)
+    assert store(budgets.reserve, call).word == "granted"
+
+
+# --- many calls
+
+
+class Fleet:
+    """Calls that ask, end or die by chance; keeps its own books, apart from the system's."""
+
+    def __init__(self, db: Database, claims: list[Claim], pod_id: UUID, rng: Random) -> None:
+        self.db, self.claims, self.pod_id, self.rng = db, claims, pod_id, rng
+        self.words: Counter[str] = Counter()
+        self.spent: dict[UUID, Decimal] = dict.fromkeys((c.lease.job_id for c in claims), Decimal())
+        self.largest = Decimal(0)
+
+    async def session(self, number: int) -> None:
+        claim = self.claims[number % len(self.claims)]
+        for _ in range(12):
+            most = Decimal(self.rng.randint(1, 900)) / 1000
+            call = a_call(claim, self.pod_id, estimate=an_estimate(str(most)))
+            self.words[word := (await budgets.reserve(self.db, call)).word] += 1
+            if word == "granted":
+                await self.end(call, most)
+
+    async def end(self, call: Call, most: Decimal) -> None:
+        for _ in range(self.rng.randrange(4)):  # the others go on meanwhile
+            await budgets.page(self.db)
+        if is_killed := self.rng.random() < 0.1:
+            used = most / 2  # what `an_estimate` takes for the prompt
+        else:
+            used = round(most * Decimal(self.rng.random()), 8)
+        self.largest = max(self.largest, used)
+        self.spent[call.lease.job_id] += used
+        if not is_killed:
+            pays = [
+                budgets.settle(self.db, call.id, tokens=1, cost_usd=used, data={"outcome": "kept"})
+                for _ in range(self.rng.choice((1, 1, 1, 2)))
+            ]
+            assert sum(await asyncio.gather(*pays)) == 1
+
+
+@pytest.mark.parametrize("day, run", [("5", "100"), ("5", "1.5"), ("100", "1"), ("0.5", "0.4")])
+def test_calls_at_once_cannot_overspend_by_more_than_one(  # noqa: PLR0917 -- pytest passes them by name
+    store: Session,
+    database: str,
+    running: Callable[..., Claim],
+    pod_id: UUID,
+    day: str,
+    run: str,
+) -> None:
+    limit(store, TENANT_RUN, run)
+    limit(store, TENANT_DAY, day)
+    claims = [running() for _ in range(5)]
+    rng = seeded_random()
+
+    async def storm() -> Fleet:
+        profile = Profile(dsn=database, hot_path=True, connections_max=8)
+        db = await open_database(profile, rng=rng)
+        fleet = Fleet(db, claims, pod_id, rng)
+        try:
+            await asyncio.gather(*(fleet.session(n) for n in range(24)))
+        finally:
+            await db.close()
+        return fleet
+
+    fleet = run_asyncio(storm)
+    ends = [Release(lease=claim.lease, outcome="failed") for claim in claims]
+    store(tasks.release, pod_id=pod_id, operations=ends)
+    store(budgets.sweep, limit=1000)
+    assert fleet.words["granted"], fleet.words
+    assert fleet.words["spent"] + fleet.words["busy"] > 1, fleet.words
+    *runs, (spent, reserved) = uses(database)
+    assert reserved == 0
+    assert spent == sum(fleet.spent.values()) == sum(cost or 0 for _, cost in costs(database))
+    assert spent <= Decimal(day) + fleet.largest
+    assert {reserved for _, reserved in runs} <= {0}
+    assert sorted(s for s, _ in runs if s) == sorted(s for s in fleet.spent.values() if s)
+    assert max(spent for spent, _ in runs) <= Decimal(run) + fleet.largest
+    assert sql(database, "SELECT FROM cortex.reservation") == []
+
+
+def test_of_many_that_waited_for_the_same_room_one_gets_it(
+    store: Session, database: str, running: Callable[..., Claim], pod_id: UUID
+) -> None:
+    limit(store, TENANT_DAY, 1)
+    claim = running()
+    spend(store, a_call(claim, pod_id), "0")  # the day has begun: its row is there to be locked
+
+    async def race() -> Counter[str]:
+        profile = Profile(dsn=database, hot_path=True, connections_max=8)
+        db = await open_database(profile, rng=seeded_random())
+        first = await profile.connect()
+        try:
+            async with first.transaction():
+                mine = await budgets.reserve(db.bound(first), a_call(claim, pod_id, "0.1"))
+                assert mine.word == "granted"
+                calls = [a_call(claim, pod_id, "0.6") for _ in range(8)]
+                asking = [asyncio.create_task(budgets.reserve(db, call)) for call in calls]
+                await asyncio.to_thread(until_waiting_for_locks, database, len(calls))
+            return Counter([(await each).word for each in asking])
+        finally:
+            await first.close()
+            await db.close()
+
+    assert run_asyncio(race) == {"granted": 1, "busy": 7}
+
+
+def until_waiting_for_locks(dsn: str, count: int) -> None:
+    query = "SELECT FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND datname = $1"
+    eventually(lambda: len(sql(dsn, query, database_of(dsn))) == count, what="all wait for a lock")
+
+
+# --- calls that nobody ends
+
+
+def test_a_call_that_died_with_its_pod_is_booked_when_the_job_runs_again(
+    store: Session,
+    database: str,
+    running: Callable[..., Claim],
+    claim: Callable[..., list[Claim]],
+    pod_id: UUID,
+) -> None:
+    limit(store, TENANT_RUN, 1)
+    first = running()
+    killed = a_call(first, pod_id, "0.8")
+    assert store(budgets.reserve, killed).word == "granted"
+    assert store(tasks.sweep, silent_s=-1.0, limit=10) == (1, 0)
+    (second,) = claim(pod_id)
+    call = a_call(second, pod_id, "0.6")
+    assert store(budgets.reserve, call).word == "granted"  # 0.4 for the lost prompt, 0.6 for it
+    assert not settle(store, killed, "0.8")  # the pod was not dead, only silent
+    assert settle(store, call, "0.1")
+    assert uses(database) == [(Decimal("0.5"), 0)]
+    assert costs(database) == [("lost", Decimal("0.4")), ("kept", Decimal("0.1"))]
+    lost = store(facts.of_job, killed.lease.job_id)[0]
+    assert (lost["attempt"], lost["data"]["estimated"]) == (1, True)
+    assert lost["data"]["usage"] == {"input_tokens": 30}
+
+
+def test_a_pod_that_lost_the_job_makes_no_more_calls(
+    store: Session, running: Callable[..., Claim], pod_id: UUID
+) -> None:
+    claim = running()
+    assert store(budgets.reserve, a_call(claim, new_id())).word == "lease_lost"
+    store(tasks.sweep, silent_s=-1.0, limit=10)
+    assert store(budgets.reserve, a_call(claim, pod_id)).word == "lease_lost"
+
+
+def test_calls_of_attempts_that_are_over_are_swept(
+    store: Session, database: str, running: Callable[..., Claim], pod_id: UUID
+) -> None:
+    limit(store, TENANT_DAY, 10)
+    over, alive = a_call(running(), pod_id), a_call(running(), pod_id)
+    unpriced = a_call(running(tenant="other"), pod_id, None, tenant="other")
+    for call in (over, alive, unpriced):
+        assert store(budgets.reserve, call).word == "granted"
+    ends = [Release(lease=call.lease, outcome="failed") for call in (over, unpriced)]
+    store(tasks.release, pod_id=pod_id, operations=ends)
+    assert [store(budgets.sweep, limit=1) for _ in range(3)] == [1, 1, 0]
+    assert costs(database) == [("lost", Decimal("0.5")), ("lost", None)]
+    assert uses(database) == [(Decimal("0.5"), 1)]
+    assert settle(store, alive, "1")
+
+
+# --- limits and who waits for them
+
+
+def wait_for(store: Session, pod_id: UUID, claim: Claim, name: str, delay_s: float | None) -> UUID:
+    """Let a job wait for a budget, as a pod does that was told that it is spent."""
+    suspend = Suspend(
+        lease=claim.lease, delay_s=delay_s, is_counted=False, waiting_on=f"budget:{name}"
+    )
+    assert store(tasks.suspend, pod_id=pod_id, operations=[suspend])
+    return claim.lease.job_id
+
+
+@pytest.mark.parametrize("delay_s, queue", [(None, None), (None, "q"), (3600.0, None)])
+def test_a_raise_lets_those_go_on_that_have_room_then(  # noqa: PLR0917 -- pytest passes them by name
+    store: Session,
+    database: str,
+    running: Callable[..., Claim],
+    claim: Callable[..., list[Claim]],
+    pod_id: UUID,
+    delay_s: float | None,
+    queue: str | None,
+) -> None:
+    limit(store, TENANT_RUN, 1)
+    waiting, far, other = running(queue_name=queue), running(), running()
+    spend(store, a_call(waiting, pod_id), "1.2")
+    spend(store, a_call(far, pod_id), "7")
+    first = wait_for(store, pod_id, waiting, TENANT_RUN.name, delay_s)
+    wait_for(store, pod_id, far, TENANT_RUN.name, delay_s)
+    wait_for(store, pod_id, other, "tenant:other:usd:run", delay_s)
+    (row,) = store(budgets.page)
+    assert (row["waiting_jobs"], row["spent"], row["limit_amount"]) == (2, 7, 1)
+    change = store(budgets.raise_limit, TENANT_RUN.name, to=Decimal(5), by="bo", reason="go on")
+    assert figures(change) == (1, 5, 1)
+    assert store(budgets.wake, [TENANT_RUN.name]) == 0
+    job = job_row(database, first)
+    assert job["task_state"] == ("QUEUED" if queue else "READY")
+    assert job["worker_job_id"] is not None
+    (again,) = claim(pod_id)
+    assert (again.lease.job_id, again.lease.attempt, again.attempts_spent) == (first, 2, 1)
+    assert store(budgets.reserve, a_call(again, pod_id)).word == "granted"
+    (fact,) = store(facts.page, types=["lifecycle"], since_s=60, limit=1)
+    assert (fact["subtype"], fact["source"]) == ("budget_raised", f"budget:{TENANT_RUN.name}")
+    assert fact["data"] == {"by": "bo", "reason": "go on", "before": 1, "after": 5}
+
+
+def test_a_raise_is_a_raise(store: Session) -> None:
+    limit(store, TENANT_RUN, 5)
+    for to in ("5", "4"):
+        with pytest.raises(ConflictError, match=r"is \$5.00 already"):
+            store(budgets.raise_limit, TENANT_RUN.name, to=Decimal(to), by="ana", reason="")
+    with pytest.raises(NotFoundError, match="job:x:usd:run"):
+        store(budgets.raise_limit, "job:x:usd:run", to=Decimal(1), by="ana", reason="")
+    with pytest.raises(NotFoundError, match="job:x:usd:run"):
+        store(budgets.remove, "job:x:usd:run", by="ana", reason="")
+
+
+def test_a_removed_budget_lets_all_go_on(
+    store: Session, database: str, running: Callable[..., Claim], pod_id: UUID
+) -> None:
+    limit(store, TENANT_RUN, 0)
+    claims = [running() for _ in range(3)]
+    call = a_call(claims[0], pod_id)
+    assert store(budgets.reserve, call).word == "spent"
+    for each in claims[1:]:
+        wait_for(store, pod_id, each, TENANT_RUN.name, None)
+    change = store(budgets.remove, TENANT_RUN.name, by="ana", reason="enough of it")
+    assert figures(change) == (0, None, 2)
+    assert store(budgets.reserve, call).word == "granted"
+    assert uses(database) == []
+    (fact, *_) = store(facts.page, types=["lifecycle"], since_s=60)
+    assert fact["subtype"] == "budget_removed"
+
+
+def test_a_budget_removed_during_a_call_does_not_disturb_it(
+    store: Session, database: str, running: Callable[..., Claim], pod_id: UUID
+) -> None:
+    limit(store, TENANT_DAY, 5)
+    limit(store, TENANT_RUN, 5)
+    call = a_call(running(), pod_id)
+    assert store(budgets.reserve, call).word == "granted"
+    store(budgets.remove, TENANT_DAY.name, by="ana", reason="")
+    limit(store, TENANT_DAY, 5)
+    assert settle(store, call, "2")
+    assert {row["name"]: row["spent"] for row in store(budgets.page)} == {
+        TENANT_DAY.name: 0,
+        TENANT_RUN.name: 2,
+    }
+
+
+def test_who_began_to_wait_during_a_raise_is_found(
+    store: Session, running: Callable[..., Claim], pod_id: UUID
+) -> None:
+    limit(store, TENANT_RUN, 1)
+    for name in (TENANT_RUN.name, "tenant:gone:usd:day", "tenant:gone:usd:run"):
+        wait_for(store, pod_id, running(), name, 60.0 if name.endswith("day") else None)
+    blocked = Suspend(
+        lease=running().lease, delay_s=9.0, is_counted=False, waiting_on="llm:scripted"
+    )
+    store(tasks.suspend, pod_id=pod_id, operations=[blocked])
+    found: list[str] = []
+    after: str | None = ""
+    while after is not None:
+        names, after = store(budgets.waited_for, after=after, limit=1)
+        found += names
+    assert sorted(found) == ["tenant:default:usd:run", "tenant:gone:usd:day", "tenant:gone:usd:run"]
+    assert store(budgets.wake, found) == 3
+    assert store(budgets.wake, found) == 0
+
+
+def test_thousands_go_on_in_batches(
+    store: Session,
+    database: str,
+    running: Callable[..., Claim],
+    pod_id: UUID,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(budgets, "WAKE_BATCH", 4)
+    limit(store, TENANT_DAY, 0)
+    for _ in range(10):
+        wait_for(store, pod_id, running(), TENANT_DAY.name, None)
+    change = store(budgets.put, TENANT_DAY, limit=Decimal(1), by="ana", reason="")
+    assert figures(change) == (0, 1, 4)
+    assert [store(budgets.wake, [TENANT_DAY.name]) for _ in range(3)] == [4, 2, 0]
+    assert len(sql(database, "SELECT FROM cortex_worker.task")) == 10
+
+
+def test_a_declared_limit_does_not_undo_what_a_person_changed(store: Session) -> None:
+    agent = Budget(scope=Scope.AGENT, subject="a", unit=Unit.TOKENS, period=Period.RUN)
+
+    def declare(amount: int) -> bool:
+        words = {"by": "ana", "reason": "agent a"}
+        return store(budgets.ensure, agent, limit=Decimal(amount), **words) is not None
+
+    def now() -> Decimal:
+        return Decimal(store(budgets.show, agent.name)["limit_amount"])
+
+    assert declare(100)
+    assert not declare(100)
+    assert now() == Decimal(100)
+    store(budgets.raise_limit, agent.name, to=Decimal(500), by="bo", reason="")
+    assert not declare(100)
+    assert now() == Decimal(500)
+    assert declare(200)
+    assert now() == Decimal(200)
+
+
+def test_budgets_are_listed_by_name(store: Session) -> None:
+    for subject in "cab":
+        limit(store, Budget.parse(f"tenant:{subject}:usd:day"), 1)
+    names = [row["name"] for row in store(budgets.page, limit=2)]
+    assert names == ["tenant:a:usd:day", "tenant:b:usd:day"]
+    assert [r["name"] for r in store(budgets.page, after=names[-1])] == ["tenant:c:usd:day"]
