@@ -6,6 +6,7 @@ from uuid import UUID
 import click
 
 from cortex.cli.asking import acting_name, as_option, confirm
+from cortex.cli.idempotent import idempotent, mutate
 from cortex.cli.jobs_watch import wait_for
 from cortex.cli.options import Command, Options
 from cortex.cli.output import Output
@@ -13,10 +14,12 @@ from cortex.cli.phrases import short_id
 from cortex.cli.table import Cell, Column, Row
 from cortex.cli.target import session
 from cortex.cli.terminal import STATES
-from cortex.domain.errors import ConflictError, CortexError
+from cortex.domain.errors import ConflictError
+from cortex.domain.idempotency import PERMANENT, error_document, error_from
 from cortex.domain.job import JobStatus
 from cortex.domain.safe import safe
 from cortex.store import jobs
+from cortex.store.database import Database
 from cortex.store.session import Session
 
 
@@ -26,6 +29,7 @@ from cortex.store.session import Session
 @click.option("--yes", is_flag=True, help="Do not ask.")
 @click.option("--wait", is_flag=True, help="Wait until they have ended.")
 @as_option
+@idempotent
 @click.pass_obj
 def cancel(
     options: Options,
@@ -35,6 +39,7 @@ def cancel(
     yes: bool,
     wait: bool,
     actor: str | None,
+    idempotency_key: str | None,
 ) -> None:
     """Cancel jobs.
 
@@ -46,7 +51,15 @@ def cancel(
     with session(options) as call:
         job_ids = list(dict.fromkeys(call(jobs.find, name) for name in job_names))
         confirm(_question(call, job_ids), options, is_agreed=yes)
-        rows = [_cancel(call, each, by=by, reason=reason) for each in job_ids]
+        done = mutate(
+            call,
+            lambda db: _cancel(db, job_ids, by=by, reason=reason),
+            output=output,
+            key=idempotency_key,
+            operation="jobs.cancel",
+            request={"jobs": sorted(job_ids), "by": by, "reason": reason},
+        )
+        rows = [_row(each) for each in done]
         if wait:
             rows = [_waited(call, row, output) for row in rows]
     output.listing("jobs", COLUMNS, rows, empty="")
@@ -64,15 +77,32 @@ def _question(call: Session, job_ids: list[UUID]) -> str:
     return safe(f"cancel {short_id(job['id'])}, {job['type']}{agent}, {state.word}")
 
 
-def _cancel(call: Session, job_id: UUID, *, by: str, reason: str) -> dict[str, Any]:
-    """Ask for the end of one job; an error stays with its job, so that the others are asked too."""
-    row: dict[str, Any] = {"id": job_id, "status": None, "pod": None, "error": None}
-    try:
-        done = call(jobs.cancel, job_id, by=by, reason=reason)
-    except CortexError as error:
-        return row | {"error": error}
-    pod = call(jobs.show, job_id)["pod"] if done.after is JobStatus.RUNNING else None
-    return row | {"status": done.after, "pod": pod}
+async def _cancel(
+    db: Database, job_ids: list[UUID], *, by: str, reason: str
+) -> list[dict[str, Any]]:
+    """Ask for the end of jobs; an error stays with its job, so that the others are asked too."""
+    rows: dict[UUID, dict[str, Any]] = {}
+    for job_id in sorted(job_ids):  # in one transaction: one order of locks
+        rows[job_id] = {"id": job_id, "status": None, "pod": None, "error": None}
+        try:
+            done = await jobs.cancel(db, job_id, by=by, reason=reason)
+        except PERMANENT as error:
+            rows[job_id]["error"] = error_document(error)
+            continue
+        rows[job_id]["status"] = done.after
+        if done.after is JobStatus.RUNNING:
+            rows[job_id]["pod"] = (await jobs.show(db, job_id))["pod"]
+    return [rows[job_id] for job_id in job_ids]
+
+
+def _row(told: dict[str, Any]) -> dict[str, Any]:
+    """Return a row whose values have their types again: a response is plain JSON."""
+    status, error = told["status"], told["error"]
+    return told | {
+        "id": UUID(told["id"]),
+        "status": None if status is None else JobStatus(status),
+        "error": None if error is None else error_from(error),
+    }
 
 
 def _waited(call: Session, row: dict[str, Any], output: Output) -> dict[str, Any]:

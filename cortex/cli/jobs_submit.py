@@ -1,13 +1,16 @@
 """`cortex jobs submit`: checks a job as far as it can be checked here, and submits it once."""
 
 import difflib
-from typing import Final
+from typing import Any, Final
 from uuid import UUID
 
+import attrs
 import click
+import orjson
 
 from cortex.cli.apps import registry_of
 from cortex.cli.follow import FactPrinter
+from cortex.cli.idempotent import idempotent, mutate
 from cortex.cli.jobs_watch import ENDING_COLUMNS, exit_by, wait_for
 from cortex.cli.options import Command, Options, Seconds, Text
 from cortex.cli.output import Output
@@ -18,6 +21,7 @@ from cortex.domain.clock import system_chance
 from cortex.domain.errors import OutcomeUnknownError, UsageError
 from cortex.domain.job import Submission
 from cortex.store import jobs, pods
+from cortex.store.database import Database
 from cortex.store.session import Session
 
 TRIES_MAX: Final = 3
@@ -44,6 +48,7 @@ DELAY_MAX_S: Final = 10 * 365 * 86_400.0
 @click.option("--key", type=Text(500), metavar="KEY", help="Replaces the job that waits under it.")
 @click.option("--app", metavar="APP", help="Module or file with your own job types.")
 @click.option("--wait", is_flag=True, help="Wait until it ends.")
+@idempotent
 @click.pass_obj
 def submit(
     options: Options,
@@ -59,6 +64,7 @@ def submit(
     key: str | None,
     app: str | None,
     wait: bool,
+    idempotency_key: str | None,
 ) -> None:
     """Submit a job and print its id.
 
@@ -81,13 +87,13 @@ def submit(
     with session(options) as call:
         if local is None:
             _check_known(job_type, [*call(jobs.known_types), *registry.names])
-        _submit_once(call, submission)
+        job_id = _submit(call, submission, output=output, key=idempotency_key)
         is_lonely = job_type not in call(pods.live_types)
-        _tell_submitted(output, submission.id, is_waiting=wait)
+        _tell_submitted(output, job_id, is_waiting=wait)
         if is_lonely:
             output.say(f"no ready pod runs {job_type!r} yet: cortex up", "warn")
         if wait:
-            ended = wait_for(call, submission.id, output=output)
+            ended = wait_for(call, job_id, output=output)
             if output.is_for_people:
                 FactPrinter(output.talk).print_ending(ended.job)
             else:
@@ -106,6 +112,22 @@ def _check_known(name: str, known: list[str]) -> None:
         )
 
 
+def _submit(call: Session, submission: Submission, *, output: Output, key: str | None) -> UUID:
+    """Submit and return the job's id; under a key that was used, the id of that time."""
+    if key is None:
+        _submit_once(call, submission)
+        return submission.id
+
+    async def work(db: Database) -> UUID:
+        await jobs.submit(db, [submission])
+        return submission.id
+
+    request = _request(submission)
+    return UUID(
+        mutate(call, work, output=output, key=key, operation="jobs.submit", request=request)
+    )
+
+
 def _submit_once(call: Session, submission: Submission) -> None:
     """Submit; when the reply is lost, ask again under the same id: the job cannot come twice."""
     for _ in range(TRIES_MAX):
@@ -118,6 +140,12 @@ def _submit_once(call: Session, submission: Submission) -> None:
         f"it is not known whether job {submission.id} was submitted: its connection broke",
         hint=f"look once the database is back: cortex jobs show {submission.id}",
     )
+
+
+def _request(submission: Submission) -> dict[str, Any]:
+    """Return what was asked for: all but the id, which was made here."""
+    asked = attrs.asdict(submission, filter=lambda field, _: field.name != "id")
+    return asked | {"payload": orjson.loads(submission.payload)}
 
 
 def _tell_submitted(output: Output, job_id: UUID, *, is_waiting: bool) -> None:

@@ -35,6 +35,7 @@ class Output:
         self.format = options.output
         self.terminal = stdout_terminal(options.color)
         self.talk = stderr_terminal(["--color", options.color])
+        self._head: dict[str, Any] = {"schema_version": SCHEMA_VERSION}
 
     @property
     def is_for_people(self) -> bool:
@@ -45,7 +46,7 @@ class Output:
         self, noun: str, columns: Sequence[Column], rows: Sequence[Row], *, empty: str
     ) -> None:
         """Write rows; `empty` tells people what to do when there are none."""
-        chosen = self._chosen(columns)
+        chosen = self.chosen(columns)
         match self.format:
             case Format.TABLE:
                 self._table(chosen, rows, empty)
@@ -54,7 +55,7 @@ class Output:
                     self.line(exact(columns[0].value(row)))
             case Format.JSONL:
                 for row in rows:
-                    self._json({"schema_version": SCHEMA_VERSION, **_document(chosen, row)})
+                    self._json({**self._head, **_document(chosen, row)})
             case Format.JSON | Format.YAML:
                 self.document({noun: [_document(chosen, row) for row in rows]})
 
@@ -73,7 +74,7 @@ class Output:
 
     def document(self, content: dict[str, Any]) -> None:
         """Write one JSON or YAML document."""
-        plain = {"schema_version": SCHEMA_VERSION, **to_plain(content)}
+        plain = {**self._head, **to_plain(content)}
         if self.format is Format.YAML:
             self._yaml(plain)
         elif self.format is Format.JSON and self.terminal.is_tty:
@@ -83,7 +84,7 @@ class Output:
 
     def json_line(self, content: dict[str, Any]) -> None:
         """Write one document of a stream, at once."""
-        self._json({"schema_version": SCHEMA_VERSION, **to_plain(content)})
+        self._json({**self._head, **to_plain(content)})
         self.terminal.flush()
 
     def line(self, text: str) -> None:
@@ -95,6 +96,11 @@ class Output:
         """Tell people something that is not data."""
         self.talk.write(self.talk.paint(safe(text), style))
         self.talk.flush()
+
+    def mark_replayed(self, remark: str) -> None:
+        """Mark all that follows as what was told before: documents by a key, people by a remark."""
+        self._head["replayed"] = True
+        self.say(remark, "dim")
 
     def paint(self, text: str, style: str) -> str:
         """Return text in a style of stdout."""
@@ -108,7 +114,11 @@ class Output:
         for line in lines_of(columns, rows, terminal=self.terminal, headers=headers):
             self.line(line)
 
-    def _chosen(self, columns: Sequence[Column]) -> list[Column]:
+    def chosen(self, columns: Sequence[Column]) -> list[Column]:
+        """Return the columns asked for; to be called before reading, so that a typo says so first.
+
+        Raises `UsageError`.
+        """
         asked = self.options.columns
         if asked is None:
             return [c for c in columns if c.is_default or not self.is_for_people]

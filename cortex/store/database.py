@@ -133,6 +133,10 @@ class Database:
 
         return await self._retrying(in_transaction)
 
+    def bound(self, connection: "asyncpg.Connection[Record]") -> "Database":
+        """Return this database as seen by a transaction under way: store methods run inside it."""
+        return _Bound(self.profile, rng=self._rng, connection=connection)
+
     async def close(self) -> None:
         """Close the idle connections; together they have a second to say goodbye."""
         idle, self._idle = self._idle, []
@@ -198,6 +202,34 @@ class Database:
             self._idle.append(connection)
         else:
             connection.terminate()
+
+
+class _Bound(Database):
+    """The calls of a database inside a transaction, each in a savepoint: one may fail alone.
+
+    What was rolled back for certain stays the driver's error: the whole transaction is run again.
+    """
+
+    def __init__(
+        self,
+        profile: Profile,
+        *,
+        rng: random.Random,
+        connection: "asyncpg.Connection[Record]",
+    ) -> None:
+        super().__init__(profile, rng=rng)
+        self._connection = connection
+
+    async def _retrying(self, call: Callable[["asyncpg.Connection[Record]"], Awaitable[T]]) -> T:
+        try:
+            async with self._connection.transaction():
+                return await call(self._connection)
+        except CortexError:
+            raise
+        except Exception as error:
+            if is_rolled_back(error):
+                raise
+            raise of_statement(error) from error
 
 
 async def open_database(profile: Profile, *, rng: random.Random) -> Database:

@@ -1,0 +1,114 @@
+"""Idempotency keys: a write that is asked for twice under one key happens once.
+
+The key's row, and all that it guards, are written in one transaction: killed at any instant,
+either both are there or neither. While it is under way the key's advisory lock is held, which
+dies with its connection.
+"""
+
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any
+
+import attrs
+import orjson
+
+from cortex.domain.errors import CortexError, KeyReusedError
+from cortex.domain.idempotency import (
+    KEY_TTL_S,
+    PERMANENT,
+    KeyPendingError,
+    canonical,
+    checked_key,
+    error_document,
+    error_from,
+    request_digest,
+    response_json,
+)
+from cortex.store.database import Connection, Database, Record
+from cortex.store.queries import sql
+
+Work = Callable[[Database], Awaitable[object]]
+
+
+@attrs.frozen(kw_only=True)
+class Answer:
+    """What a guarded write led to."""
+
+    response: Any
+    """As JSON keeps it: ids, instants and money are text."""
+    is_replayed: bool
+    """It was done before; this time nothing was."""
+
+
+async def guarded(
+    db: Database, key: str, *, operation: str, request: Mapping[str, Any], work: Work
+) -> Answer:
+    """Do `work` unless it was done under this key, in one transaction with the key.
+
+    `work` gets a `Database` whose calls happen in that transaction; it may be run again after a
+    deadlock. `request` is all that was asked for. Safe to repeat after `OutcomeUnknownError`.
+    A permanent error of `work` undoes it, is kept under the key and raised again for it; any
+    other frees the key. Raises `KeyPendingError` while another one uses the key, `KeyReusedError`
+    if it was used for another request, `UsageError` for what cannot be a key.
+    """
+    digest = request_digest(operation, request)
+    name = checked_key(key)
+
+    async def once(connection: Connection) -> Answer | CortexError:
+        began = await connection.fetchrow(
+            sql("idempotency.begin"), name, digest, operation, KEY_TTL_S
+        )
+        if began is None or not began["is_held"]:
+            return KeyPendingError(
+                f"a request with key {key!r} is on its way", hint="ask again in a moment"
+            )
+        if began["is_new"]:
+            return await _do(db, connection, key=name, work=work)
+        row = await connection.fetchrow(sql("idempotency.stored"), name)
+        return _replay(row, key=name, digest=digest)
+
+    # An error raised inside a transaction costs its connection: these are answers like others.
+    answer = await db.transact(once)
+    if isinstance(answer, CortexError):
+        raise answer
+    return answer
+
+
+async def unguarded(db: Database, work: Work) -> Answer:
+    """Do `work` without a key; the response has the same shape."""
+    text = canonical(await work(db), what="response")  # of any size: it has been done
+    return Answer(response=orjson.loads(text), is_replayed=False)
+
+
+async def sweep(db: Database, *, limit: int) -> int:
+    """Delete keys that have expired; return how many, at most `limit`."""
+    row = await db.fetch_one("idempotency.sweep", limit)
+    return row["count"] if row else 0
+
+
+async def _do(
+    db: Database, connection: Connection, *, key: str, work: Work
+) -> Answer | CortexError:
+    try:
+        async with connection.transaction():  # a savepoint: a failure undoes the work, not the key
+            response = response_json(await work(db.bound(connection)))
+    except PERMANENT as error:
+        document = canonical(error_document(error), what="error")
+        await connection.execute(sql("idempotency.fail"), key, document)
+        return error
+    kept = await connection.fetchval(sql("idempotency.complete"), key, response)
+    return Answer(response=orjson.loads(kept), is_replayed=False)
+
+
+def _replay(row: Record | None, *, key: str, digest: bytes) -> Answer | CortexError:
+    if row is None:
+        raise AssertionError("a key that was not free has a row, locked by idempotency.begin")
+    if row["digest"] != digest:
+        return KeyReusedError(
+            f"key {key!r} was used for another request: {row['operation']}",
+            hint="give each request a key of its own",
+        )
+    if row["error"] is None:
+        return Answer(response=orjson.loads(row["response"]), is_replayed=True)
+    error = error_from(orjson.loads(row["error"]))
+    kept = "that was its first answer too: to try it anew, take another key"
+    return type(error)(error.message, hint=f"{error.hint}; {kept}" if error.hint else kept)
