@@ -1,0 +1,81 @@
+"""Which dead letters a command works on: the options, and what they come to."""
+
+import functools
+import re
+from collections.abc import Callable
+from typing import Any, Final
+
+import click
+
+from cortex.domain.dead_letter import LetterState
+from cortex.domain.failure import FailureClass
+from cortex.store.dead_letters import LetterFilter
+
+_UNITS_S: Final = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
+
+
+class Since(click.ParamType[float]):
+    """A length of time before now: 90s, 15m, 2h, 3d."""
+
+    name = "since"
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> float:
+        found = re.fullmatch(r"([0-9]{1,9})([smhd])", str(value).strip())
+        if found is None:
+            self.fail(f"{value!r} is not a time such as 90s, 15m, 2h or 3d", param, ctx)
+        return float(int(found[1]) * _UNITS_S[found[2]])
+
+
+class Fingerprint(click.ParamType[str]):
+    """The beginning of a fingerprint."""
+
+    name = "fingerprint"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        text = str(value).strip().lower()
+        if not re.fullmatch(r"[0-9a-f]{4,12}", text):
+            self.fail(f"{value!r} is not a fingerprint or its first 4 digits", param, ctx)
+        return text
+
+
+_OPTIONS: Final = (
+    click.option(
+        "--fingerprint", type=Fingerprint(), metavar="F", help="Only this error, as `dead ls` says."
+    ),
+    click.option("--type", "type_", metavar="TYPE", help="Only this job type."),
+    click.option("--code", metavar="CODE", help="Only errors of this code."),
+    click.option(
+        "--class",
+        "error_class",
+        type=click.Choice([each.value for each in FailureClass], case_sensitive=False),
+        metavar="CLASS",
+        help="Only errors of this class, such as PERMANENT.",
+    ),
+    click.option("--agent", metavar="NAME", help="Only this agent's jobs."),
+    click.option("--tenant", metavar="NAME", help="Only this tenant's jobs."),
+    click.option("--since", "since_s", type=Since(), metavar="TIME", help="Only of the last 2h."),
+)
+
+
+def filtered(command: Callable[..., None]) -> Callable[..., None]:
+    """Add the options that filter; the command gets them as `which`."""
+
+    @functools.wraps(command)
+    def packed(*args: Any, type_: str | None, **given: Any) -> None:
+        names = ("fingerprint", "code", "error_class", "agent", "tenant", "since_s")
+        which = LetterFilter(type=type_, **{name: given.pop(name) for name in names})
+        command(*args, which=which, **given)
+
+    for option in reversed(_OPTIONS):
+        option(packed)
+    return packed
+
+
+def states_of(words: tuple[str, ...]) -> tuple[LetterState, ...]:
+    """Return the states that words name; none: those that wait for a decision."""
+    if "all" in words:
+        return tuple(LetterState)
+    named = tuple(state for state in LetterState if state.value.lower() in words)
+    return named or LetterFilter().states

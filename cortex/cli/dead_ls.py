@@ -1,0 +1,66 @@
+"""`cortex dead ls`: failed jobs, by their errors or one by one."""
+
+from typing import Final
+
+import attrs
+import click
+
+from cortex.cli.dead_filters import filtered, states_of
+from cortex.cli.dead_words import GROUP_COLUMNS, LETTER_COLUMNS
+from cortex.cli.options import Command, Options
+from cortex.cli.output import Output
+from cortex.cli.phrases import short_id
+from cortex.cli.target import session
+from cortex.domain.dead_letter import LetterState
+from cortex.domain.errors import UsageError
+from cortex.store import agents, dead_letters, jobs
+from cortex.store.dead_letters import LetterFilter
+
+LIMIT_MAX: Final = 1000
+
+
+@click.command(cls=Command)
+@filtered
+@click.option(
+    "--state",
+    "states",
+    multiple=True,
+    type=click.Choice([*(s.value.lower() for s in LetterState), "all"], case_sensitive=False),
+    metavar="STATE",
+    help="open, escalated, retried, discarded, archived or all [open, escalated].",
+)
+@click.option("--each", is_flag=True, help="One line a letter, not one an error.")
+@click.option(
+    "--limit", type=click.IntRange(1, LIMIT_MAX), default=50, show_default=True, metavar="N"
+)
+@click.option("--before", metavar="ID", help="With --each, only older ones: the next page.")
+@click.pass_obj
+def ls(
+    options: Options,
+    *,
+    which: LetterFilter,
+    states: tuple[str, ...],
+    each: bool,
+    limit: int,
+    before: str | None,
+) -> None:
+    """List dead letters: what failed, how often, and what would come of a retry."""
+    output = Output(options)
+    if before and not each:
+        raise UsageError("--before needs --each: errors have no pages", hint="use --limit")
+    which = attrs.evolve(which, states=states_of(states))
+    with session(options) as call:
+        if each:
+            after = call(jobs.find, before) if before else None
+            rows = call(dead_letters.page, which, before=after, limit=limit)
+        else:
+            rows = call(dead_letters.groups, which, limit=limit)
+        if which.agent and not rows:
+            call(agents.versions, which.agent)  # one that does not exist is an error
+    empty = "no dead letter matches" if which != LetterFilter() else "no dead letters"
+    if not each:
+        output.listing("errors", GROUP_COLUMNS, rows, empty=empty)
+        return
+    output.listing("letters", LETTER_COLUMNS, rows, empty=empty)
+    if len(rows) == limit and output.terminal.is_tty:
+        output.say(f"older ones: --before {short_id(rows[-1]['job_id'])}", "dim")

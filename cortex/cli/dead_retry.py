@@ -1,0 +1,97 @@
+"""`cortex dead retry`: new jobs that go on from failed ones."""
+
+from typing import Any, Final
+
+import click
+
+from cortex.cli.dead_choice import Asked, acting, agree, as_told, choose, preview, tell
+from cortex.cli.idempotent import mutate
+from cortex.cli.options import Command, Options
+from cortex.cli.output import Output
+from cortex.cli.target import session
+from cortex.domain.clock import system_chance
+from cortex.domain.dead_letter import NEWEST
+from cortex.store.database import Database
+from cortex.store.dead_letters import Resubmission, resubmit
+
+RATE_DEFAULT: Final = 50.0
+RATE_MAX: Final = 10_000.0
+
+
+class Version(click.ParamType[int]):
+    """A version of an agent: its number, or `latest`."""
+
+    name = "version"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        if value == "latest":
+            return NEWEST
+        return click.IntRange(1, 2**31 - 1).convert(value, param, ctx)
+
+
+@click.command(cls=Command)
+@acting
+@click.option(
+    "--rate",
+    type=click.FloatRange(0.001, RATE_MAX),
+    default=RATE_DEFAULT,
+    show_default=True,
+    metavar="N",
+    help="So many of the new jobs become due each second.",
+)
+@click.option(
+    "--agent-version",
+    type=Version(),
+    metavar="N",
+    help="Another version of the agent, or latest; begins anew if it differs.",
+)
+@click.option("--from-start", is_flag=True, help="Begin anew: do not go on after the last step.")
+@click.pass_obj
+def retry(
+    options: Options,
+    *,
+    asked: Asked,
+    rate: float,
+    agent_version: int | None,
+    from_start: bool,
+) -> None:
+    """Go on from failed jobs in new ones, each after the last step of its origin.
+
+    The old jobs stay FAILED. Give ids, or a filter for many at once.
+    Ends with 5 when somebody else had settled a letter that was named.
+    """
+    output = Output(options)
+    with session(options) as call:
+        chosen = choose(call, asked)
+        if asked.is_dry_run:
+            preview(chosen, output, verb="retried")
+            return
+        if chosen.letters:
+            agree(chosen, asked, options, verb="retry")
+        new_id = system_chance().new_id
+        wanted = [
+            Resubmission(job_id=job_id, new_id=new_id(), delay_s=float(number // rate))
+            for number, job_id in enumerate(chosen.ids)
+        ]
+
+        async def work(db: Database) -> list[dict[str, Any]]:
+            done = await resubmit(
+                db,
+                wanted,
+                by=asked.by,
+                reason=asked.reason or "",
+                agent_version=agent_version,
+                from_start=from_start,
+            )
+            return as_told(done)
+
+        told = mutate(
+            call,
+            work,
+            output=output,
+            key=asked.key,
+            operation="dead.retry",
+            request=asked.request
+            | {"rate": rate, "agent_version": agent_version, "from_start": from_start},
+        )
+        tell(call, told, asked, output, verb="retried")

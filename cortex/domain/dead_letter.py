@@ -1,0 +1,115 @@
+"""Dead letters: what the triage decides of a failed job, and what a retry of it would come to."""
+
+from enum import StrEnum
+from typing import Final
+
+import attrs
+
+from cortex.domain.failure import FailureClass
+
+NEWEST: Final = 0
+"""In place of an agent's version: the newest one."""
+
+
+class LetterState(StrEnum):
+    """What became of a failed job."""
+
+    OPEN = "OPEN"
+    ESCALATED = "ESCALATED"
+    RETRIED = "RETRIED"
+    DISCARDED = "DISCARDED"
+    ARCHIVED = "ARCHIVED"
+
+    @property
+    def is_unresolved(self) -> bool:
+        """It may still be retried or discarded."""
+        return self in UNRESOLVED
+
+
+UNRESOLVED: Final = (LetterState.OPEN, LetterState.ESCALATED)
+
+_CREDENTIALS: Final = "the credentials are mended"
+_THING: Final = "what it asks for exists"
+
+REMEDIES: Final = {
+    "usage": "its configuration is mended",
+    "authentication": _CREDENTIALS,
+    "permission": _CREDENTIALS,
+    "forbidden": _CREDENTIALS,
+    "database_forbidden": _CREDENTIALS,
+    "permission_denied": _CREDENTIALS,
+    "account_suspended": "the account is no longer on hold",
+    "billing": "the account has credit",
+    "not_found": _THING,
+    "file_not_found": _THING,
+    "host_unknown": _THING,
+}
+"""What an operator has to do before a retry can succeed, by the code of the error."""
+
+_UNREADABLE: Final = "payload"
+"""How the message of an invalid value begins when the payload does not fit its handler."""
+
+
+@attrs.frozen(kw_only=True)
+class Cause:
+    """Why a job failed, and how that stands now."""
+
+    code: str | None
+    message: str
+    error_class: str | None = None
+    source: str | None = None
+    """What failed, by the name of its breaker; None: the job's own code."""
+    breaker: str | None = None
+    """State of that breaker; None: it never opened."""
+    is_escalated: bool = False
+    """The failure asked for a person at once."""
+
+    @property
+    def is_transient(self) -> bool:
+        """The same call may succeed later."""
+        return self.error_class in (FailureClass.TRANSIENT_INFRA, FailureClass.TRANSIENT_APP)
+
+    @property
+    def is_unreadable(self) -> bool:
+        """The job's handler cannot take its payload."""
+        return self.code == "invalid_value" and self.message.startswith(_UNREADABLE)
+
+    @property
+    def is_cut_off(self) -> bool:
+        """Its source's breaker lets no call through."""
+        return self.source is not None and self.breaker not in (None, "CLOSED")
+
+
+@attrs.frozen
+class Verdict:
+    """What the triage makes of a letter; OPEN leaves it to a person."""
+
+    state: LetterState
+    reason: str | None = None
+
+
+def judge(cause: Cause) -> Verdict:
+    """Decide what becomes of a letter whose cause does not pass by itself."""
+    if cause.is_unreadable:
+        return Verdict(LetterState.ARCHIVED, f"no handler can read it: {cause.message}")
+    is_permanent = cause.error_class == FailureClass.PERMANENT
+    if cause.is_escalated or (is_permanent and cause.code in REMEDIES):
+        remedy = REMEDIES.get(cause.code or "", "a person has mended it")
+        return Verdict(LetterState.ESCALATED, f"it fails until {remedy}")
+    return Verdict(LetterState.OPEN)
+
+
+def prospect(cause: Cause, *, step: str | None) -> str:
+    """Say in one line what a retry would do; `step`: the last one in the record."""
+    start = "begin anew" if step is None else f"go on after step {step}"
+    if cause.is_unreadable:
+        return "fail the same way: no handler can read its payload"
+    if cause.code == "diverged":
+        return "fail the same way unless it begins anew: --from-start"
+    if cause.is_cut_off:
+        return f"{start} and wait: the breaker of {cause.source} is {cause.breaker}"
+    if cause.code in REMEDIES and not cause.is_transient:
+        return f"{start} and fail the same way unless {REMEDIES[cause.code]}"
+    if cause.error_class == FailureClass.PERMANENT:
+        return f"{start} and fail the same way unless its code or agent changes"
+    return start

@@ -1,0 +1,73 @@
+"""Triages dead letters: retries what recovered, tells operators, puts away the unreadable.
+
+Reads: letters that nobody has looked at, and the breakers of their causes. Writes: the letters,
+and new jobs that go on from them.
+Invariants: one pod at a time; at most `RETRIED_MAX` retries a pass, so that a provider that has
+just come back is not run over; a line of jobs is retried by itself once, then a person decides.
+
+On failure: an outage is waited out.
+On stop: nothing to do; the other pods run it, too.
+"""
+
+import random
+from typing import Final
+
+import structlog
+import trio
+
+from cortex.actors.ticker import Pacer
+from cortex.domain.clock import Chance
+from cortex.domain.errors import UnavailableError
+from cortex.store.bridge import Port
+from cortex.store.triage import Triaged, triage
+
+CALM_S: Final = 60.0
+"""A letter waits so long before it is retried by itself: what failed may be failing still."""
+JUDGED_MAX: Final = 200
+RETRIED_MAX: Final = 10
+
+_log = structlog.get_logger(__name__)
+
+
+class Triage:
+    """The runner."""
+
+    name = "triage"
+
+    def __init__(self, port: Port, *, rng: random.Random, chance: Chance, every_s: float) -> None:
+        self._port = port
+        self._chance = chance
+        self._every_s = every_s
+        self._pacer = Pacer(rng=rng)
+
+    async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+        """Look until cancelled."""
+        task_status.started()
+        while True:
+            try:
+                await self.tick()
+            except UnavailableError as error:
+                _log.warning("dead letters not looked through", error=error.message)
+            await self._pacer.wait(self._every_s)
+
+    async def tick(self) -> Triaged | None:
+        """Look through one batch; None: another pod is at it."""
+        done = await self._port(
+            triage,
+            new_id=self._chance.new_id,
+            calm_s=CALM_S,
+            judged_max=JUDGED_MAX,
+            retried_max=RETRIED_MAX,
+        )
+        if done is not None:
+            _tell(done)
+        return done
+
+
+def _tell(done: Triaged) -> None:
+    for fingerprint, count in done.escalated.items():
+        hint = f"cortex dead ls --fingerprint {fingerprint}"
+        _log.warning("dead letters need an operator", letters=count, hint=hint)
+    if done.retried or done.archived_count:
+        retried, archived = len(done.retried), done.archived_count
+        _log.info("triaged dead letters", retried=retried, archived=archived)

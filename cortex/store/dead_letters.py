@@ -1,0 +1,211 @@
+"""Dead letters: one for each failed job, and the jobs that go on from them.
+
+The database writes a letter when a job fails. A letter is settled once: whoever comes second is
+told who was first, and when.
+"""
+
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any, Final, TypeVar
+from uuid import UUID
+
+import attrs
+
+from cortex.domain.dead_letter import UNRESOLVED, LetterState
+from cortex.domain.errors import ConflictError, CortexError, NotFoundError, OutcomeUnknownError
+from cortex.store.database import Database, Record
+from cortex.store.jobs import plain
+
+RESUBMIT_BATCH: Final = 20
+"""Letters retried in one statement, which copies all their steps within its time."""
+DISCARD_BATCH: Final = 500
+TRIES_MAX: Final = 3
+
+T = TypeVar("T")
+
+
+@attrs.frozen(kw_only=True)
+class LetterFilter:
+    """Which letters; None leaves a criterion out."""
+
+    fingerprint: str | None = None
+    """The fingerprint or its beginning."""
+    type: str | None = None
+    code: str | None = None
+    error_class: str | None = None
+    agent: str | None = None
+    tenant: str | None = None
+    states: tuple[LetterState, ...] = UNRESOLVED
+    since_s: float | None = None
+    """Failed at most so many seconds ago."""
+
+    @property
+    def arguments(self) -> tuple[object, ...]:
+        """The first parameters of each query that filters."""
+        given = (self.fingerprint, self.type, self.code, self.error_class, self.agent, self.tenant)
+        return (*given, [state.value for state in self.states], self.since_s)
+
+
+@attrs.frozen(kw_only=True)
+class Resubmission:
+    """A failed job, and the new one that shall go on from it."""
+
+    job_id: UUID
+    new_id: UUID
+    delay_s: float = 0.0
+
+
+@attrs.frozen(kw_only=True)
+class Settled:
+    """What a request to retry or discard one letter came to."""
+
+    job_id: UUID
+    retried_as: UUID | None = None
+    error: CortexError | None = None
+    """Why nothing was done."""
+
+
+async def resubmit(
+    db: Database,
+    wanted: Sequence[Resubmission],
+    *,
+    by: str,
+    reason: str,
+    agent_version: int | None = None,
+    from_start: bool = False,
+) -> list[Settled]:
+    """Make jobs that go on from failed ones and settle their letters; answer in the same order.
+
+    A new job has its origin's steps, so that it runs none of them again, unless `from_start` or
+    an `agent_version` with another specification: that one would ask for other steps. `NEWEST`
+    is each agent's newest version, None the version that the job had.
+    Each batch is one transaction. Repeating it with the same new ids changes nothing more.
+    """
+
+    async def retry(batch: Sequence[Resubmission]) -> list[Settled]:
+        await db.fetch(
+            "dead_letters.retry",
+            [each.job_id for each in batch],
+            [each.new_id for each in batch],
+            [each.delay_s for each in batch],
+            agent_version,
+            from_start,
+            by,
+            reason,
+            False,  # noqa: FBT003 -- a parameter of the query: not by itself
+        )
+        rows = await _standing(db, [each.job_id for each in batch])
+        return [_retried(each, rows.get(each.job_id), agent_version) for each in batch]
+
+    return await _in_batches(wanted, RESUBMIT_BATCH, retry)
+
+
+async def discard(db: Database, job_ids: Sequence[UUID], *, by: str, reason: str) -> list[Settled]:
+    """Give failed jobs up; answer in the same order. Repeating it answers the same."""
+
+    async def settle(batch: Sequence[UUID]) -> list[Settled]:
+        states = [LetterState.DISCARDED.value] * len(batch)
+        await db.fetch("dead_letters.settle", list(batch), states, [reason] * len(batch), by)
+        rows = await _standing(db, batch)
+        return [_discarded(each, rows.get(each), by=by, reason=reason) for each in batch]
+
+    return await _in_batches(job_ids, DISCARD_BATCH, settle)
+
+
+async def groups(db: Database, which: LetterFilter, *, limit: int) -> list[dict[str, Any]]:
+    """Return errors, the one that came last first, each with its count and its newest letter."""
+    return [plain(row) for row in await db.fetch("dead_letters.groups", *which.arguments, limit)]
+
+
+async def page(
+    db: Database, which: LetterFilter, *, before: UUID | None = None, limit: int = 50
+) -> list[dict[str, Any]]:
+    """Return letters, the newest first, older than that of the job `before`."""
+    rows = await db.fetch("dead_letters.page", *which.arguments, before, limit)
+    return [plain(row) for row in rows]
+
+
+async def choose(db: Database, which: LetterFilter, *, limit: int) -> list[UUID]:
+    """Return the jobs of letters to act on, the oldest first."""
+    rows = await db.fetch("dead_letters.choose", *which.arguments, limit)
+    return [row["job_id"] for row in rows]
+
+
+async def of_jobs(db: Database, job_ids: Sequence[UUID]) -> list[dict[str, Any]]:
+    """Return the letters of these jobs in their order, in any state.
+
+    Raises `NotFoundError` for a job that does not exist or has not failed.
+    """
+    rows = {row["job_id"]: row for row in await db.fetch("dead_letters.of_jobs", list(job_ids))}
+    missing = [each for each in job_ids if each not in rows]
+    if missing:
+        raise _refusal(missing[0], (await _standing(db, missing[:1])).get(missing[0]))
+    return [plain(rows[each]) for each in job_ids]
+
+
+async def show(db: Database, job_id: UUID) -> dict[str, Any]:
+    """Return a letter with what its job tells of it.
+
+    Raises `NotFoundError` for a job that does not exist or has not failed.
+    """
+    row = await db.fetch_one("dead_letters.show", job_id)
+    if row is None:
+        raise _refusal(job_id, (await _standing(db, [job_id])).get(job_id))
+    return plain(row)
+
+
+async def _standing(db: Database, job_ids: Sequence[UUID]) -> dict[UUID, Record]:
+    """What is true now: a statement that had to wait for another one saw what was before it."""
+    return {row["job_id"]: row for row in await db.fetch("dead_letters.standing", list(job_ids))}
+
+
+def _retried(asked: Resubmission, row: Record | None, agent_version: int | None) -> Settled:
+    if row is not None and row["retried_as"] == asked.new_id:
+        return Settled(job_id=asked.job_id, retried_as=asked.new_id)
+    if row is not None and row["state"] in UNRESOLVED:
+        return Settled(job_id=asked.job_id, error=_no_version(row, agent_version))
+    return Settled(job_id=asked.job_id, error=_refusal(asked.job_id, row))
+
+
+def _discarded(job_id: UUID, row: Record | None, *, by: str, reason: str) -> Settled:
+    asked = (LetterState.DISCARDED, by, reason)
+    if row is not None and (row["state"], row["resolved_by"], row["reason"]) == asked:
+        return Settled(job_id=job_id)
+    return Settled(job_id=job_id, error=_refusal(job_id, row))
+
+
+def _refusal(job_id: UUID, row: Record | None) -> CortexError:
+    """Say why nothing could be done with a letter."""
+    if row is None:
+        return NotFoundError(f"job {job_id} does not exist", hint="list them: cortex dead ls")
+    if row["state"] is None:
+        return NotFoundError(f"job {job_id} is {row['status']}: only failed jobs are dead letters")
+    word = row["state"].lower()
+    when = row["resolved_at"].strftime("%Y-%m-%dT%H:%M:%SZ")
+    heir = f" as {row['retried_as']}" if row["retried_as"] else ""
+    return ConflictError(f"job {job_id} was {word} by {row['resolved_by']} at {when}{heir}")
+
+
+def _no_version(row: Record, agent_version: int | None) -> CortexError:
+    if row["agent"] is None:
+        return ConflictError(f"job {row['job_id']} runs no agent that could have another version")
+    return NotFoundError(
+        f"agent {row['agent']!r} has no version {agent_version}",
+        hint=f"see them: cortex agents show {row['agent']}",
+    )
+
+
+async def _in_batches(
+    wanted: Sequence[T], size: int, work: Callable[[Sequence[T]], Awaitable[list[Settled]]]
+) -> list[Settled]:
+    """Do batch after batch; one whose reply was lost is asked for again, which is safe."""
+    done: list[Settled] = []
+    for start in range(0, len(wanted), size):
+        batch = wanted[start : start + size]
+        for left in reversed(range(TRIES_MAX)):
+            try:
+                done += await work(batch)
+                break
+            except OutcomeUnknownError:
+                if not left:
+                    raise
+    return done

@@ -1,0 +1,99 @@
+-- 0007 dead letters: one for each job that failed, written by the database when it does.
+--
+-- Locks: SHARE ROW EXCLUSIVE on job for the trigger and while the jobs that failed before get their letters.
+-- Old pods: may keep running; their failures get letters, too.
+
+CREATE FUNCTION cortex.fingerprint(type text, code text, message text) RETURNS text
+    LANGUAGE sql IMMUTABLE PARALLEL SAFE
+    RETURN substr(encode(sha256(convert_to(concat_ws(E'\x1f', type, code,
+        -- From the inside out: what is quoted, then identifiers, then numbers. A quote begins a word:
+        -- the apostrophe of "can't" does not.
+        regexp_replace(regexp_replace(regexp_replace(
+            left(message, 1000),
+            '(?<!\w)("[^"]*"|''[^'']*''|`[^`]*`)', '""', 'g'),
+            '\m([0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}|(0x)?[0-9a-f]*[0-9][0-9a-f]*)\M', '#', 'gi'),
+            '[0-9#]+([.,:][0-9#]+)*', '#', 'g')), 'UTF8')), 'hex'), 1, 12);
+COMMENT ON FUNCTION cortex.fingerprint IS
+    'Twelve hex digits that equal errors share: job type, code, and the message without its quoted parts, ids and numbers.';
+
+CREATE TABLE cortex.dead_letter (
+    job_id uuid PRIMARY KEY,
+    lineage_id uuid NOT NULL,
+    fingerprint text NOT NULL,
+    type text NOT NULL,
+    tenant text NOT NULL,
+    agent_id uuid,
+    error_class text,
+    error_code text,
+    error_source text,
+    awaits text GENERATED ALWAYS AS (
+        CASE WHEN error_class IN ('TRANSIENT_INFRA', 'TRANSIENT_APP') THEN error_source END) STORED,
+    state text NOT NULL DEFAULT 'OPEN'
+        CHECK (state IN ('OPEN', 'ESCALATED', 'RETRIED', 'DISCARDED', 'ARCHIVED')),
+    created_at timestamptz NOT NULL,
+    triaged_at timestamptz,
+    resolved_at timestamptz,
+    resolved_by text CHECK (length(resolved_by) BETWEEN 1 AND 200),
+    reason text,
+    retried_as uuid,
+    is_automatic boolean NOT NULL DEFAULT false,
+    CONSTRAINT resolved_when_done_with CHECK (
+        (resolved_at IS NOT NULL) = (state IN ('RETRIED', 'DISCARDED', 'ARCHIVED'))
+        AND (resolved_by IS NOT NULL) = (resolved_at IS NOT NULL)),
+    CONSTRAINT retried_as_only_in_retried CHECK ((retried_as IS NOT NULL) = (state = 'RETRIED')),
+    CONSTRAINT automatic_only_in_retried CHECK (state = 'RETRIED' OR NOT is_automatic)
+);
+COMMENT ON TABLE cortex.dead_letter IS 'What became of each job that failed; payload, attempts and times are its job''s.';
+COMMENT ON COLUMN cortex.dead_letter.job_id IS 'The failed job. No foreign key: rows come from the job''s own trigger.';
+COMMENT ON COLUMN cortex.dead_letter.lineage_id IS 'First job of the line that it belongs to; its own id when it goes on from none.';
+COMMENT ON COLUMN cortex.dead_letter.fingerprint IS 'What equal errors share: see cortex.fingerprint.';
+COMMENT ON COLUMN cortex.dead_letter.type IS 'Job type.';
+COMMENT ON COLUMN cortex.dead_letter.tenant IS 'Whose job it was.';
+COMMENT ON COLUMN cortex.dead_letter.agent_id IS 'The agent that it ran, if it ran one.';
+COMMENT ON COLUMN cortex.dead_letter.error_class IS 'Class of the error.';
+COMMENT ON COLUMN cortex.dead_letter.error_code IS 'Stable code of the error.';
+COMMENT ON COLUMN cortex.dead_letter.error_source IS 'What failed, by the name of its breaker; null for the job''s own code.';
+COMMENT ON COLUMN cortex.dead_letter.awaits IS
+    'The breaker whose closing lets it be retried by itself: the source of an error that passes.';
+COMMENT ON COLUMN cortex.dead_letter.state IS
+    'OPEN: nobody has decided · ESCALATED: an operator must change something first · RETRIED: another job goes on from it · DISCARDED: given up by a person · ARCHIVED: no retry could ever read it.';
+COMMENT ON COLUMN cortex.dead_letter.created_at IS 'When the job failed.';
+COMMENT ON COLUMN cortex.dead_letter.triaged_at IS 'When the triage was done with it: what is still OPEN waits for a person.';
+COMMENT ON COLUMN cortex.dead_letter.resolved_at IS 'When it was retried, discarded or archived.';
+COMMENT ON COLUMN cortex.dead_letter.resolved_by IS 'By whom.';
+COMMENT ON COLUMN cortex.dead_letter.reason IS 'Why it was resolved or escalated.';
+COMMENT ON COLUMN cortex.dead_letter.retried_as IS 'The job that goes on from it.';
+COMMENT ON COLUMN cortex.dead_letter.is_automatic IS 'It was retried by the triage, which does so once in a line of jobs.';
+
+CREATE INDEX dead_letter_newest ON cortex.dead_letter (created_at, job_id);
+CREATE INDEX dead_letter_unresolved ON cortex.dead_letter (created_at, job_id) WHERE state IN ('OPEN', 'ESCALATED');
+CREATE INDEX dead_letter_fingerprint ON cortex.dead_letter (fingerprint text_pattern_ops, created_at);
+CREATE INDEX dead_letter_untriaged ON cortex.dead_letter (coalesce(awaits, ''), created_at)
+    WHERE state = 'OPEN' AND triaged_at IS NULL;
+CREATE UNIQUE INDEX dead_letter_automatic ON cortex.dead_letter (lineage_id) WHERE is_automatic;
+COMMENT ON INDEX cortex.dead_letter_automatic IS 'A line of jobs is retried by itself once; then a person decides.';
+
+-- Written with the owner's rights: the runtime's role cannot make letters up, nor lose one.
+CREATE FUNCTION cortex.dead_letter_of_failure() RETURNS trigger
+    LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog AS $$
+BEGIN
+    INSERT INTO cortex.dead_letter (
+        job_id, lineage_id, fingerprint, type, tenant, agent_id, error_class, error_code, error_source, created_at)
+    VALUES (NEW.id, coalesce(NEW.lineage_id, NEW.id),
+            cortex.fingerprint(NEW.type, NEW.error_code, NEW.error_message), NEW.type, NEW.tenant,
+            NEW.agent_id, NEW.error_class, NEW.error_code, NEW.error_source, NEW.finished_at);
+    RETURN NULL;
+END $$;
+CREATE TRIGGER dead_letter_of_failure AFTER UPDATE OF status ON cortex.job
+    FOR EACH ROW WHEN (NEW.status = 'FAILED' AND OLD.status <> 'FAILED')
+    EXECUTE FUNCTION cortex.dead_letter_of_failure();
+
+INSERT INTO cortex.dead_letter (
+    job_id, lineage_id, fingerprint, type, tenant, agent_id, error_class, error_code, error_source, created_at)
+SELECT id, coalesce(lineage_id, id), cortex.fingerprint(type, error_code, error_message), type, tenant,
+       agent_id, error_class, error_code, error_source, finished_at
+FROM cortex.job WHERE status = 'FAILED';
+
+GRANT SELECT ON cortex.dead_letter TO cortex_runtime;
+GRANT UPDATE (state, triaged_at, resolved_at, resolved_by, reason, retried_as, is_automatic)
+    ON cortex.dead_letter TO cortex_runtime;

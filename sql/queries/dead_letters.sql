@@ -1,0 +1,237 @@
+-- name: retry
+-- Makes new jobs that go on from failed ones, and settles their letters: each is retried once.
+-- Per letter: $1 failed jobs, $2 ids of the new ones, $3 delays in seconds. For all: $4 agent version, null: the
+-- same, 0: the newest; $5 whether to leave the steps out, $6 who, $7 why, $8 whether it is the triage.
+-- Steps go along when the agent's specification is the same. Locks: the letters (ordered); the new job, its steps
+-- and its task are nobody else's yet. Returns the failed jobs whose letters were settled.
+WITH held AS MATERIALIZED (
+    SELECT d.job_id, d.fingerprint, d.state, a.new_id, a.delay_s
+    FROM unnest($1::uuid[], $2::uuid[], $3::float8[]) AS a(job_id, new_id, delay_s)
+    JOIN cortex.dead_letter d ON d.job_id = a.job_id
+    WHERE d.state IN ('OPEN', 'ESCALATED')
+    ORDER BY d.job_id FOR UPDATE OF d
+), chosen AS MATERIALIZED (
+    SELECT h.*, v.version, NOT $5 AND v.digest IS NOT DISTINCT FROM own.digest AS keeps_steps,
+           CASE WHEN v.digest <> own.digest THEN v.spec->'limits' END AS limits
+    FROM held h
+    JOIN cortex.job o ON o.id = h.job_id
+    LEFT JOIN cortex.agent a ON a.id = o.agent_id
+    LEFT JOIN cortex.agent_version own ON own.agent_id = o.agent_id AND own.version = o.agent_version
+    LEFT JOIN cortex.agent_version v ON v.agent_id = o.agent_id
+        AND v.version = CASE $4::int WHEN 0 THEN a.version ELSE coalesce($4, o.agent_version) END
+    WHERE $4 IS NULL OR v.version IS NOT NULL
+), settled AS (
+    UPDATE cortex.dead_letter d
+    SET state = 'RETRIED', resolved_at = cortex.now(), resolved_by = $6, reason = $7, retried_as = c.new_id,
+        is_automatic = $8, triaged_at = coalesce(d.triaged_at, cortex.now())
+    FROM chosen c WHERE d.job_id = c.job_id
+    RETURNING d.job_id, c.new_id
+), job AS (
+    INSERT INTO cortex.job AS j (
+        id, origin_id, lineage_id, type, payload, tenant, agent_id, agent_version, config_id, queue_name, priority,
+        worker_attempts, max_retries, timeout_s, run_at, checkpoint, worker_job_id)
+    SELECT c.new_id, o.id, coalesce(o.lineage_id, o.id), o.type, o.payload, o.tenant, o.agent_id, c.version,
+           o.config_id, o.queue_name, o.priority,
+           coalesce((c.limits->>'worker_attempts')::int, o.worker_attempts),
+           coalesce((c.limits->>'max_retries')::int, o.max_retries),
+           coalesce((c.limits->>'timeout_seconds')::int, o.timeout_s),
+           cortex.now() + c.delay_s * interval '1 second',
+           CASE WHEN c.keeps_steps THEN o.checkpoint ELSE '{}' END, nextval('cortex_worker.task_id_seq')
+    FROM chosen c JOIN cortex.job o ON o.id = c.job_id
+    RETURNING j.*
+), step AS (
+    INSERT INTO cortex.job_step (
+        job_id, seq, attempt, kind, key, digest, started_at, finished_at, cost_usd, usage, output)
+    SELECT c.new_id, s.seq, 0, s.kind, s.key, s.digest, s.started_at, s.finished_at, s.cost_usd, s.usage, s.output
+    FROM chosen c JOIN cortex.job_step s ON s.job_id = c.job_id
+    WHERE c.keeps_steps
+), task AS (
+    INSERT INTO cortex_worker.task (id, task, job_id, state, priority, max_attempts, run_at, queue_name)
+    SELECT j.worker_job_id, j.type, j.id,
+           (CASE WHEN j.queue_name IS NOT NULL THEN 'QUEUED'
+                 WHEN j.run_at > cortex.now() THEN 'LATER' ELSE 'READY' END)::cortex_worker.task_state,
+           j.priority, j.worker_attempts, j.run_at, j.queue_name
+    FROM job j
+), fact AS (
+    INSERT INTO cortex.fact (type, subtype, source, tenant, job_id, agent_id, agent_version, data)
+    SELECT 'lifecycle', 'dead_letter_retried', 'dead:' || c.fingerprint, o.tenant, o.id, o.agent_id, o.agent_version,
+           jsonb_build_object('by', $6, 'reason', $7, 'before', c.state, 'after', 'RETRIED', 'retried_as', c.new_id,
+                              'agent_version', c.version, 'keeps_steps', c.keeps_steps)
+    FROM chosen c JOIN cortex.job o ON o.id = c.job_id
+)
+SELECT job_id, new_id FROM settled;
+
+-- name: settle
+-- Settles letters without a new job. Per letter: $1 failed jobs, $2 states (OPEN: it waits for a person),
+-- $3 reasons; $4 who. Locks: the letters (ordered). Returns those that were still to be settled.
+WITH held AS MATERIALIZED (
+    SELECT d.job_id, d.state AS before, a.state, a.reason
+    FROM unnest($1::uuid[], $2::text[], $3::text[]) AS a(job_id, state, reason)
+    JOIN cortex.dead_letter d ON d.job_id = a.job_id
+    WHERE d.state IN ('OPEN', 'ESCALATED')
+    ORDER BY d.job_id FOR UPDATE OF d
+), settled AS (
+    UPDATE cortex.dead_letter d
+    SET state = h.state, reason = h.reason, triaged_at = coalesce(d.triaged_at, cortex.now()),
+        resolved_at = CASE WHEN h.state IN ('DISCARDED', 'ARCHIVED') THEN cortex.now() END,
+        resolved_by = CASE WHEN h.state IN ('DISCARDED', 'ARCHIVED') THEN $4 END
+    FROM held h WHERE d.job_id = h.job_id
+    RETURNING d.job_id, d.fingerprint, d.tenant, d.agent_id, h.before, d.state, d.reason
+), fact AS (
+    INSERT INTO cortex.fact (type, subtype, source, tenant, job_id, agent_id, data)
+    SELECT 'lifecycle', 'dead_letter_' || lower(state), 'dead:' || fingerprint, tenant, job_id, agent_id,
+           jsonb_build_object('by', $4::text, 'reason', reason, 'before', before, 'after', state)
+    FROM settled WHERE state <> before
+)
+SELECT job_id, fingerprint, state FROM settled;
+
+-- name: standing
+-- What became of the letters of these jobs. $1 job ids. Also jobs without a letter, and none for unknown ids.
+SELECT j.id AS job_id, j.status, j.agent_version, a.name AS agent, d.state, d.resolved_at, d.resolved_by, d.reason,
+       d.retried_as
+FROM cortex.job j
+LEFT JOIN cortex.dead_letter d ON d.job_id = j.id
+LEFT JOIN cortex.agent a ON a.id = j.agent_id
+WHERE j.id = ANY ($1::uuid[]);
+
+-- name: lock_triage
+-- One triage at a time. Locks: an advisory lock to the end of the transaction.
+SELECT pg_try_advisory_xact_lock(hashtextextended('cortex.triage', 0)) AS is_held;
+
+-- name: unjudged
+-- Letters whose cause does not pass by itself and that the triage has not seen, the oldest first. $1 limit.
+SELECT d.job_id, d.error_class, d.error_code, d.error_source, j.error_message,
+       coalesce(e.is_escalated, false) AS is_escalated
+FROM cortex.dead_letter d
+JOIN cortex.job j ON j.id = d.job_id
+LEFT JOIN LATERAL (
+    SELECT f.data->'escalated' = 'true' AS is_escalated FROM cortex.fact f
+    WHERE f.job_id = d.job_id AND f.type = 'error' ORDER BY f.id DESC LIMIT 1) e ON true
+WHERE d.state = 'OPEN' AND d.triaged_at IS NULL AND coalesce(d.awaits, '') = ''
+ORDER BY d.created_at LIMIT $1;
+
+-- name: recovered
+-- Letters that await a breaker which lets calls through again, the oldest first, and whether their line of jobs was
+-- retried by itself before. $1 seconds that a letter must be old, $2 limit.
+WITH RECURSIVE source AS (
+    -- Walks the distinct breakers by index, one probe a name.
+    (SELECT coalesce(d.awaits, '') AS name FROM cortex.dead_letter d
+     WHERE d.state = 'OPEN' AND d.triaged_at IS NULL AND coalesce(d.awaits, '') > ''
+     ORDER BY coalesce(d.awaits, '') LIMIT 1)
+    UNION ALL
+    SELECT (SELECT coalesce(d.awaits, '') FROM cortex.dead_letter d
+            WHERE d.state = 'OPEN' AND d.triaged_at IS NULL AND coalesce(d.awaits, '') > s.name
+            ORDER BY coalesce(d.awaits, '') LIMIT 1)
+    FROM source s WHERE s.name IS NOT NULL
+)
+SELECT d.job_id, d.lineage_id, s.name AS source,
+       EXISTS (SELECT FROM cortex.dead_letter o
+               WHERE o.lineage_id = d.lineage_id AND o.is_automatic) AS was_retried
+FROM source s
+LEFT JOIN cortex.breaker b ON b.name = s.name
+CROSS JOIN LATERAL (
+    SELECT l.job_id, l.lineage_id, l.created_at FROM cortex.dead_letter l
+    WHERE l.state = 'OPEN' AND l.triaged_at IS NULL AND coalesce(l.awaits, '') = s.name
+      AND l.created_at <= cortex.now() - $1::float8 * interval '1 second'
+      -- What a time-out left half done is for a person to judge.
+      AND NOT EXISTS (
+          SELECT FROM cortex.timeout_event e
+          WHERE e.job_id = l.job_id AND e.final_action = 'failed'
+            AND (e.problem IS NOT NULL OR e.artefacts <> '[]' OR EXISTS (
+                SELECT FROM jsonb_array_elements(e.work_trees) AS w
+                WHERE (w->>'change_count')::int > 0 OR w->>'problem' IS NOT NULL)))
+    ORDER BY l.created_at LIMIT $2) d
+WHERE s.name IS NOT NULL AND (b.state IS NULL OR b.state = 'CLOSED')
+ORDER BY d.created_at LIMIT $2;
+
+-- name: groups
+-- Letters by their error, the one that came last first, each with its newest letter. Null leaves a filter out:
+-- $1 beginning of the fingerprint, $2 type, $3 code, $4 class, $5 agent, $6 tenant, $7 states, $8 at most so many
+-- seconds old; $9 limit.
+WITH found AS (
+    SELECT d.fingerprint, count(*) AS count, count(*) FILTER (WHERE d.state = 'ESCALATED') AS escalated_count,
+           min(d.created_at) AS first_at, max(d.created_at) AS last_at,
+           (array_agg(d.job_id ORDER BY d.created_at DESC, d.job_id DESC))[1] AS job_id
+    FROM cortex.dead_letter d
+    WHERE ($1::text IS NULL OR d.fingerprint ^@ $1) AND ($2::text IS NULL OR d.type = $2)
+      AND ($3::text IS NULL OR d.error_code = $3) AND ($4::text IS NULL OR d.error_class = $4)
+      AND ($5::text IS NULL OR d.agent_id = (SELECT id FROM cortex.agent WHERE name = $5))
+      AND ($6::text IS NULL OR d.tenant = $6) AND d.state = ANY ($7::text[])
+      AND ($8::float8 IS NULL OR d.created_at >= cortex.now() - $8 * interval '1 second')
+    GROUP BY d.fingerprint
+    ORDER BY max(d.created_at) DESC, d.fingerprint LIMIT $9
+)
+SELECT f.*, d.type, d.error_class, d.error_code, d.error_source, j.error_message, a.name AS agent,
+       b.state AS breaker, nullif(concat_ws(' ', j.checkpoint->>'seq', j.checkpoint->>'key'), '') AS step,
+       cortex.now() AS now
+FROM found f
+JOIN cortex.dead_letter d ON d.job_id = f.job_id
+JOIN cortex.job j ON j.id = f.job_id
+LEFT JOIN cortex.agent a ON a.id = d.agent_id
+LEFT JOIN cortex.breaker b ON b.name = d.error_source
+ORDER BY f.last_at DESC, f.fingerprint;
+
+-- name: page
+-- Letters, the newest first. $1 to $8 as in groups, $9 before this job's letter or null, $10 limit.
+SELECT d.*, j.error_message, a.name AS agent, b.state AS breaker,
+       nullif(concat_ws(' ', j.checkpoint->>'seq', j.checkpoint->>'key'), '') AS step, cortex.now() AS now
+FROM cortex.dead_letter d
+JOIN cortex.job j ON j.id = d.job_id
+LEFT JOIN cortex.agent a ON a.id = d.agent_id
+LEFT JOIN cortex.breaker b ON b.name = d.error_source
+WHERE ($1::text IS NULL OR d.fingerprint ^@ $1) AND ($2::text IS NULL OR d.type = $2)
+  AND ($3::text IS NULL OR d.error_code = $3) AND ($4::text IS NULL OR d.error_class = $4)
+  AND ($5::text IS NULL OR d.agent_id = (SELECT id FROM cortex.agent WHERE name = $5))
+  AND ($6::text IS NULL OR d.tenant = $6) AND d.state = ANY ($7::text[])
+  AND ($8::float8 IS NULL OR d.created_at >= cortex.now() - $8 * interval '1 second')
+  AND ($9::uuid IS NULL OR (d.created_at, d.job_id)
+       < (SELECT p.created_at, p.job_id FROM cortex.dead_letter p WHERE p.job_id = $9))
+ORDER BY d.created_at DESC, d.job_id DESC LIMIT $10;
+
+-- name: choose
+-- Unresolved letters to act on, the oldest first. $1 to $6 and $8 as in groups, $7 states, $9 limit.
+SELECT d.job_id
+FROM cortex.dead_letter d
+WHERE ($1::text IS NULL OR d.fingerprint ^@ $1) AND ($2::text IS NULL OR d.type = $2)
+  AND ($3::text IS NULL OR d.error_code = $3) AND ($4::text IS NULL OR d.error_class = $4)
+  AND ($5::text IS NULL OR d.agent_id = (SELECT id FROM cortex.agent WHERE name = $5))
+  AND ($6::text IS NULL OR d.tenant = $6) AND d.state = ANY ($7::text[])
+  AND ($8::float8 IS NULL OR d.created_at >= cortex.now() - $8 * interval '1 second')
+ORDER BY d.created_at, d.job_id LIMIT $9;
+
+-- name: of_jobs
+-- Letters of these jobs, in any state. $1 job ids.
+SELECT d.*, j.error_message, a.name AS agent, b.state AS breaker,
+       nullif(concat_ws(' ', j.checkpoint->>'seq', j.checkpoint->>'key'), '') AS step, cortex.now() AS now
+FROM cortex.dead_letter d
+JOIN cortex.job j ON j.id = d.job_id
+LEFT JOIN cortex.agent a ON a.id = d.agent_id
+LEFT JOIN cortex.breaker b ON b.name = d.error_source
+WHERE d.job_id = ANY ($1::uuid[]);
+
+-- name: show
+-- One letter and what its job tells of it. $1 job id.
+-- Spent is what the job's own calls cost: steps that it was given by its origin have attempt 0.
+SELECT d.*, j.error_message, j.payload, j.attempt, j.worker_attempts, j.retry_count, j.max_retries, j.timeout_s,
+       j.agent_version, j.created_at AS submitted_at, j.started_at, j.finished_at, j.waited_s, j.origin_id,
+       a.name AS agent, p.name AS pod, b.state AS breaker,
+       nullif(concat_ws(' ', s.seq, s.key), '') AS step, s.finished_at AS step_at,
+       coalesce(cost.spent, own.spent) AS spent_usd, e.stack, e.trace_id, r.status AS retried_status,
+       cortex.now() AS now
+FROM cortex.dead_letter d
+JOIN cortex.job j ON j.id = d.job_id
+LEFT JOIN cortex.agent a ON a.id = d.agent_id
+LEFT JOIN cortex.pod p ON p.id = j.pod_id
+LEFT JOIN cortex.job r ON r.id = d.retried_as
+LEFT JOIN cortex.breaker b ON b.name = d.error_source
+LEFT JOIN LATERAL (
+    SELECT t.seq, t.key, t.finished_at FROM cortex.job_step t
+    WHERE t.job_id = d.job_id ORDER BY t.seq DESC LIMIT 1) s ON true
+LEFT JOIN LATERAL (
+    SELECT sum(f.amount) AS spent FROM cortex.fact f WHERE f.job_id = d.job_id AND f.type = 'cost') cost ON true
+LEFT JOIN LATERAL (
+    SELECT sum(t.cost_usd) AS spent FROM cortex.job_step t WHERE t.job_id = d.job_id AND t.attempt > 0) own ON true
+LEFT JOIN LATERAL (
+    SELECT f.data->>'stack' AS stack, f.trace_id FROM cortex.fact f
+    WHERE f.job_id = d.job_id AND f.type = 'error' ORDER BY f.id DESC LIMIT 1) e ON true
+WHERE d.job_id = $1;

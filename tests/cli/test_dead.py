@@ -1,0 +1,229 @@
+"""`cortex dead`: what failed is found, explained, retried and given up, one by one and in bulk."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from uuid import UUID
+
+import pytest
+
+from tests.support.command_line import Cortex
+from tests.support.letters import fail, letter, lifecycle, set_breaker
+from tests.support.life import Life
+from tests.support.pods import Pods
+from tests.support.rows import (
+    assert_one_truth,
+    job_count,
+    job_row,
+    new_id,
+    steps,
+    submit,
+    until_status,
+)
+
+WHY = ("--reason", "mended", "--as", "ana", "--yes")
+
+
+@pytest.fixture
+def pods(database: str, tmp_path: Path) -> Iterator[Pods]:
+    """Pods on the same database."""
+    started = Pods(database, tmp_path)
+    yield started
+    started.close()
+
+
+# --- ls
+
+
+def test_letters_are_listed_by_their_error(cortex: Cortex, database: str) -> None:
+    gone = fail(database, 3, error_message="page 1 is gone", error_class="PERMANENT")
+    (stalled,) = fail(database, steps=2, error_source="llm:x", error_class="TRANSIENT_APP")
+    set_breaker(database, "llm:x", "OPEN")
+    first, second = cortex("dead", "ls", "--json").document["errors"]
+    assert (first["count"], first["job_id"]) == (1, str(stalled))
+    assert first["on_retry"] == ("go on after step 2 step 2 and wait: the breaker of llm:x is OPEN")
+    assert (second["count"], second["error_message"]) == (3, "page 1 is gone")
+    assert second["on_retry"].startswith("begin anew and fail the same way unless")
+    assert second["fingerprint"] == letter(database, gone[0])["fingerprint"]
+    terminal = cortex.on_terminal("dead", "ls", columns=160)
+    assert terminal.end() == 0
+    assert "page 1 is gone" in terminal.text
+
+
+def test_letters_are_listed_one_by_one_with_filters_and_pages(
+    cortex: Cortex, database: str
+) -> None:
+    old, middle, new = (fail(database)[0] for _ in range(3))
+    (other,) = fail(database, error_code="forbidden", error_class="PERMANENT")
+
+    def listed(*filters: str) -> list[str]:
+        rows = cortex("dead", "ls", "--each", "--json", *filters).document["letters"]
+        return [row["job_id"] for row in rows]
+
+    assert listed() == [str(each) for each in (other, new, middle, old)]
+    assert listed("--limit", "2", "--before", str(new)[-6:]) == [str(middle), str(old)]
+    assert listed("--code", "forbidden") == listed("--class", "permanent") == [str(other)]
+    assert listed("--since", "0s") == []
+    assert listed("--state", "retried") == []
+    assert cortex("dead", "discard", str(old), *WHY).code == 0
+    assert listed("--state", "discarded") == [str(old)]
+    assert listed("--state", "all")[-1] == str(old)
+    assert cortex("dead", "ls", "--agent", "nobody").code == 3
+    for wrong in (("--since", "soon"), ("--fingerprint", "xyz"), ("--before", str(new))):
+        assert cortex("dead", "ls", *wrong).code == 2
+
+
+# --- show
+
+
+def test_a_letter_is_a_short_post_mortem(cortex: Cortex, life: Life) -> None:
+    pod = life.pod("one")
+    job_id = life.job(payload='{"urls": ["a"]}')
+    claim = life.claim(pod)
+    life.step(pod, claim, 1, "plan", is_paid=True)
+    life.release(pod, claim, "failed", "no answer")
+    life.sql("UPDATE cortex_worker.task SET state = 'READY'")
+    life.finish(pod, life.claim(pod), error="no page \x1b[31m17")
+    fact = "INSERT INTO cortex.fact (type, subtype, job_id, data) VALUES ('error', 'x', $1, $2)"
+    life.sql(fact, job_id, '{"stack": "Traceback:\\n  File \\"x.py\\""}')
+    shown = cortex("dead", "show", str(job_id)[-6:]).out
+    for told in (
+        "✗ open",
+        "no page ⟦",
+        "in attempt 2 on one",
+        "last step  1 plan",
+        "spent      $0.0123",
+        'payload    {"urls":["a"]}',
+        "on retry   it would go on after step 1 plan",
+        "attempt 1: failed · no answer",
+        '  File "x.py"',
+    ):
+        assert told in shown, told
+    assert "\x1b" not in shown
+    document = cortex("dead", "show", str(job_id), "--json").document
+    assert document["letter"]["step"] == "1 plan"
+    assert document["letter"]["on_retry"] == "go on after step 1 plan"
+    assert [each["outcome"] for each in document["attempts"]] == ["failed"]
+
+
+def test_only_failed_jobs_have_a_letter(cortex: Cortex, life: Life) -> None:
+    ended = cortex("dead", "show", str(life.job()))
+    assert ended.code == 3
+    assert "is PENDING: only failed jobs are dead letters" in ended.err
+
+
+# --- retry and discard
+
+
+def test_a_letter_is_retried_once(cortex: Cortex, database: str) -> None:
+    (job_id,) = fail(database, steps=2)
+    done = cortex("dead", "retry", str(job_id), *WHY, "--json")
+    assert done.code == 0
+    (row,) = done.document["letters"]
+    assert (row["job_id"], row["state"], row["error"]) == (str(job_id), "RETRIED", None)
+    heir = UUID(row["retried_as"])
+    assert job_row(database, heir)["origin_id"] == job_id
+    assert len(steps(database, heir)) == 2
+    again = cortex("dead", "retry", str(job_id), *WHY)
+    assert again.code == 5
+    assert "was retried by ana at" in again.err
+    shown = cortex("dead", "show", str(job_id)).out
+    assert "was retried as" in shown
+    assert f"mended · {heir} is PENDING" in shown
+
+
+def test_a_real_pod_goes_on_after_the_last_step(
+    cortex: Cortex, database: str, pods: Pods, tmp_path: Path
+) -> None:
+    gate = tmp_path / "gate"
+    job_id = submit(database, "gated", {"gate": str(gate)}, timeout_s=1)
+    pods.start()
+    until_status(database, job_id, "FAILED")
+    gate.touch()
+    (row,) = cortex("dead", "retry", str(job_id), *WHY, "--json").document["letters"]
+    heir = until_status(database, UUID(row["retried_as"]), "COMPLETED")
+    assert steps(database, heir["id"]) == [(1, 0, "step", "begun")]
+    assert job_row(database, job_id)["status"] == "FAILED"
+    assert_one_truth(database)
+
+
+def test_many_are_retried_by_a_filter(cortex: Cortex, database: str) -> None:
+    ids = fail(database, 60, error_message="page 4 is gone")
+    (other,) = fail(database)
+    fingerprint = letter(database, ids[0])["fingerprint"]
+    dry = cortex("dead", "retry", "--fingerprint", fingerprint, "--dry-run")
+    assert dry.code == 0
+    assert "dry run: 60 letters would be retried" in dry.err
+    assert "page 4 is gone" in dry.out
+    assert job_count(database, "origin_id IS NOT NULL") == 0
+    some = ("--fingerprint", fingerprint, "--limit", "40", "--rate", "10")
+    assert "more match: raise --limit" in cortex("dead", "retry", *some, "--dry-run").err
+    done = cortex("dead", "retry", *some, *WHY)
+    assert done.code == 0
+    assert "retried 40 letters" in done.err
+    assert "on retry" not in done.out
+    assert job_count(database, "origin_id IS NOT NULL") == 40
+    due = "origin_id IS NOT NULL AND run_at > created_at + interval '{} s'"
+    assert [job_count(database, due.format(after)) for after in (0, 1.5, 2.5, 3.5)] == [
+        *(30, 20, 10, 0)
+    ]
+    assert letter(database, other)["state"] == "OPEN"
+    done = cortex("dead", "retry", "--code", "job_failed", *WHY, "-o", "jsonl")
+    assert len(done.documents) == 21
+    assert "no dead letter matches" in cortex("dead", "retry", "--code", "job_failed", *WHY).err
+
+
+def test_many_are_discarded_by_a_filter(cortex: Cortex, database: str) -> None:
+    ids = fail(database, 30, error_code="poison")
+    (other,) = fail(database)
+    done = cortex("dead", "discard", "--code", "poison", *WHY)
+    assert "discarded 30 letters" in done.err
+    found = letter(database, ids[7])
+    assert (found["state"], found["resolved_by"], found["reason"]) == ("DISCARDED", "ana", "mended")
+    assert [subtype for subtype, _ in lifecycle(database, ids[7])] == ["dead_letter_discarded"]
+    assert letter(database, other)["state"] == "OPEN"
+
+
+def test_nothing_is_done_unasked_unexplained_or_to_everything(
+    cortex: Cortex, database: str
+) -> None:
+    (job_id,) = fail(database)
+    name = str(job_id)
+    for wrong, told in (
+        ((name, "--reason", "x"), "add --yes"),
+        ((name, "--yes"), "give the reason"),
+        (("--reason", "x", "--yes"), "which letters?"),
+        ((name, "--code", "x", "--reason", "x", "--yes"), "not both"),
+        ((name, "--reason", "x", "--yes", "--rate", "0"), "rate"),
+        ((name, "--reason", "x", "--yes", "--agent-version", "0"), "agent-version"),
+    ):
+        ended = cortex("dead", "retry", *wrong)
+        assert (ended.code, told in ended.err) == (2, True), ended.err
+    assert cortex("dead", "retry", str(new_id()), *WHY).code == 3
+    for answer, code in (("n\n", 1), ("y\n", 0)):
+        assert letter(database, job_id)["state"] == "OPEN"
+        asking = cortex.on_terminal("dead", "retry", name, "--reason", "x")
+        asking.read_until(lambda text: "[y/N]" in text, what="the question")
+        assert "it broke" in asking.text
+        asking.type(answer)
+        assert asking.end() == code, asking.text
+    assert letter(database, job_id)["state"] == "RETRIED"
+
+
+def test_a_version_that_is_not_there_is_told(cortex: Cortex, life: Life) -> None:
+    life.agent()
+    (job_id,) = fail(life.dsn, submitted={"agent": "researcher"})
+    ended = cortex("dead", "retry", str(job_id), *WHY, "--agent-version", "9")
+    assert ended.code == 3
+    assert "agent 'researcher' has no version 9" in ended.err
+    assert cortex("dead", "retry", str(job_id), *WHY, "--agent-version", "latest").code == 0
+
+
+def test_under_a_key_it_is_done_once_and_told_again(cortex: Cortex, database: str) -> None:
+    fail(database, 3)
+    ask = ("dead", "retry", "--code", "job_failed", *WHY, "--idempotency-key", "k1", "--json")
+    first = cortex(*ask).document["letters"]
+    fail(database, 2)
+    second = cortex(*ask).document
+    assert second["replayed"] is True
+    assert [row["retried_as"] for row in second["letters"]] == [r["retried_as"] for r in first]
+    assert job_count(database, "origin_id IS NOT NULL") == 3

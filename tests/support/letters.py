@@ -1,0 +1,86 @@
+"""Failed jobs with their dead letters, in bulk and by the path that a test wants."""
+
+import json
+from typing import Any
+from uuid import UUID
+
+from tests.support.postgres import sql
+from tests.support.rows import new_id
+
+DEFAULTS: dict[str, Any] = {
+    "error_message": "it broke",
+    "error_code": "job_failed",
+    "error_class": "TRANSIENT_INFRA",
+    "error_source": None,
+}
+
+_BEGIN = """
+    UPDATE cortex.job SET status = 'RUNNING', attempt = 1, started_at = cortex.now()
+    WHERE id = ANY ($1)
+"""
+_STEPS = """
+    INSERT INTO cortex.job_step (
+        job_id, seq, attempt, kind, key, digest, started_at, finished_at, cost_usd, usage, output)
+    SELECT id, n, 1, 'step', 'step ' || n, sha256(n::text::bytea), cortex.now(), cortex.now(), 0.25,
+           '{"input_tokens": 7}', to_json('out ' || n)
+    FROM unnest($1::uuid[]) AS id, generate_series(1, $2::int) AS n
+"""
+_END = """
+    UPDATE cortex.job SET status = 'FAILED', worker_job_id = NULL, checkpoint = $2::jsonb,
+        error_message = $3, error_code = $4, error_class = $5, error_source = $6
+    WHERE id = ANY ($1)
+"""
+
+
+def fail(
+    dsn: str,
+    count: int = 1,
+    *,
+    steps: int = 0,
+    submitted: dict[str, Any] | None = None,
+    **cause: Any,
+) -> list[UUID]:
+    """Submit so many jobs and let them fail after these steps.
+
+    `submitted`: arguments of cortex.submit_job; `cause`: columns of the error.
+    """
+    given = {"type": "work", "payload": "{}"} | (submitted or {})
+    names = "".join(f", {name} => ${number}" for number, name in enumerate(given, 2))
+    ids = [new_id() for _ in range(count)]
+    submit = f"SELECT cortex.submit_job(id => id{names}) FROM unnest($1::uuid[]) AS id"  # noqa: S608
+    sql(dsn, submit, ids, *given.values())
+    sql(dsn, "DELETE FROM cortex_worker.task WHERE job_id = ANY ($1)", ids)
+    sql(dsn, _BEGIN, ids)
+    sql(dsn, _STEPS, ids, steps)
+    head = {"seq": steps, "kind": "step", "key": f"step {steps}"} if steps else {}
+    error = DEFAULTS | cause
+    sql(dsn, _END, ids, json.dumps(head), *(error[name] for name in DEFAULTS))
+    return ids
+
+
+def letter(dsn: str, job_id: UUID) -> dict[str, Any]:
+    """A job's dead letter."""
+    (row,) = sql(dsn, "SELECT * FROM cortex.dead_letter WHERE job_id = $1", job_id)
+    return dict(row)
+
+
+def lifecycle(dsn: str, job_id: UUID) -> list[tuple[str, dict[str, Any]]]:
+    """(subtype, data) of what was recorded about a job's letter, in order."""
+    query = """
+        SELECT subtype, data FROM cortex.fact
+        WHERE job_id = $1 AND type = 'lifecycle' AND subtype LIKE 'dead_letter%' ORDER BY id
+    """
+    return [(row["subtype"], json.loads(row["data"])) for row in sql(dsn, query, job_id)]
+
+
+def set_breaker(dsn: str, name: str, state: str) -> None:
+    """Let a breaker be in a state."""
+    query = """
+        INSERT INTO cortex.breaker (
+            name, state, failures, successes, requests, probe, opened_at, open_until)
+        SELECT $1, $2, 0, 0, 0, 0, cortex.now(), cortex.now() WHERE $2 <> 'CLOSED'
+        UNION ALL SELECT $1, $2, 0, 0, 0, 0, NULL, NULL WHERE $2 = 'CLOSED'
+        ON CONFLICT (name) DO UPDATE
+        SET state = excluded.state, opened_at = excluded.opened_at, open_until = excluded.open_until
+    """
+    sql(dsn, query, name, state)

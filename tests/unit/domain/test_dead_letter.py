@@ -1,0 +1,86 @@
+"""What the triage decides of a failed job, and what is told of a retry."""
+
+from typing import Any
+
+import pytest
+
+from cortex.domain.dead_letter import REMEDIES, Cause, LetterState, judge, prospect
+from cortex.domain.errors import ForbiddenError, UsageError
+from cortex.domain.failure_codes import CODES
+
+
+def a_cause(**fields: Any) -> Cause:
+    return Cause(**{"code": "job_failed", "message": "it broke"} | fields)
+
+
+@pytest.mark.parametrize(
+    "cause, state",
+    [
+        (a_cause(), LetterState.OPEN),
+        (a_cause(error_class="PERMANENT"), LetterState.OPEN),
+        (a_cause(error_class="PERMANENT", code="usage"), LetterState.ESCALATED),
+        (a_cause(error_class="PERMANENT", code="not_found"), LetterState.ESCALATED),
+        (a_cause(error_class="PERMANENT", code="forbidden"), LetterState.ESCALATED),
+        (a_cause(error_class="TRANSIENT_APP", code="not_found"), LetterState.OPEN),
+        (a_cause(error_class="TRANSIENT_APP", is_escalated=True), LetterState.ESCALATED),
+        (a_cause(error_class="PERMANENT", code="poison"), LetterState.OPEN),
+        (a_cause(code="invalid_value", message="payload of 'x' lacks url"), LetterState.ARCHIVED),
+        (a_cause(code="invalid_value", message="payload.n is no int"), LetterState.ARCHIVED),
+        (a_cause(code="invalid_value", message="result holds nan"), LetterState.OPEN),
+        (a_cause(code="job_failed", message="payload lost in the mail"), LetterState.OPEN),
+    ],
+)
+def test_each_cause_has_its_verdict(cause: Cause, state: LetterState) -> None:
+    verdict = judge(cause)
+    assert verdict.state is state
+    assert (verdict.reason is None) == (state is LetterState.OPEN)
+
+
+@pytest.mark.parametrize(
+    "cause, step, told",
+    [
+        (a_cause(), None, "begin anew"),
+        (a_cause(), "3 fetch", "go on after step 3 fetch"),
+        (
+            a_cause(error_class="TRANSIENT_APP", source="llm:x", breaker="OPEN"),
+            "3 fetch",
+            "go on after step 3 fetch and wait: the breaker of llm:x is OPEN",
+        ),
+        (
+            a_cause(error_class="TRANSIENT_APP", source="llm:x", breaker="CLOSED"),
+            "3 fetch",
+            "go on after step 3 fetch",
+        ),
+        (
+            a_cause(error_class="PERMANENT", code="forbidden"),
+            None,
+            "begin anew and fail the same way unless the credentials are mended",
+        ),
+        (
+            a_cause(error_class="PERMANENT", code="rejected"),
+            "1 a",
+            "go on after step 1 a and fail the same way unless its code or agent changes",
+        ),
+        (
+            a_cause(error_class="PERMANENT", code="diverged"),
+            "1 a",
+            "fail the same way unless it begins anew: --from-start",
+        ),
+        (
+            a_cause(code="invalid_value", message="payload of 'x' lacks url"),
+            None,
+            "fail the same way: no handler can read its payload",
+        ),
+    ],
+)
+def test_a_retry_is_foretold_in_one_line(cause: Cause, step: str | None, told: str) -> None:
+    assert prospect(cause, step=step) == told
+
+
+def test_only_open_and_escalated_letters_wait_for_a_decision() -> None:
+    assert [state for state in LetterState if state.is_unresolved] == ["OPEN", "ESCALATED"]
+
+
+def test_what_an_operator_can_mend_is_a_code_that_errors_have() -> None:
+    assert set(REMEDIES) - set(CODES) == {UsageError.code, ForbiddenError.code}
+    assert not [code for code in REMEDIES if code in CODES and CODES[code].cls.is_transient]
