@@ -1,0 +1,176 @@
+"""The git work tree around a folder: what is uncommitted in it, and setting that aside unlost.
+
+The repository may have been written by a model. Its hooks, monitors, helpers and remotes are not
+run; where it has filters of its own, which git would have to run, nothing is read or touched.
+"""
+
+import os
+from pathlib import Path
+from typing import Final
+from uuid import UUID
+
+import attrs
+import trio
+
+from cortex.agent.artefacts import printable
+from cortex.agent.git_status import changes_in
+from cortex.agent.process import run_process
+from cortex.agent.tools.run_command import PASSED_ON
+from cortex.domain.errors import CortexError, RejectedError
+from cortex.domain.timeout_receipt import DIFF_MAX_BYTES, LISTED_MAX, WorkTree, clipped
+
+STATUS_MAX_BYTES: Final = 4_194_304
+ANSWER_MAX_BYTES: Final = 65_536
+GIT_S: Final = 60.0
+"""For one call: a stash of many files takes its time."""
+
+_GIT: Final = (
+    *("git", "--no-pager", "--no-optional-locks"),
+    *("-c", "core.hooksPath=/dev/null", "-c", "core.fsmonitor=false"),
+    *("-c", "core.quotePath=true", "-c", "status.relativePaths=false"),
+    *("-c", "diff.autoRefreshIndex=false"),
+)
+_QUIET: Final = {
+    "GIT_TERMINAL_PROMPT": "0",
+    "GIT_OPTIONAL_LOCKS": "0",
+    "GIT_ALLOW_PROTOCOL": "none",  # a partial clone would fetch, by commands of its own
+    "LC_ALL": "C",
+}
+_FILTERS: Final = r"^filter\..*\.(clean|smudge|process)$"
+_CUT: Final = "\n[… "  # how `process` marks what it left out; git quotes it in names
+
+
+async def work_tree_state(
+    folder: Path, *, spared: Path | None = None, timeout_s: float = 5.0
+) -> WorkTree | None:
+    """Return what is uncommitted below `folder` in its git work tree; None if it is in none.
+
+    `spared` is a folder that may lie in it and is no part of it: Cortex's own data. Whatever goes
+    wrong stands in the answer's `problem`. Nothing is changed, and all that git started has ended
+    when this returns, soon after `timeout_s` at the latest.
+    """
+    root = await trio.to_thread.run_sync(_root_of, folder)
+    if root is None:
+        return None
+    bare = WorkTree(root=printable(str(root)), folder=printable(str(folder)))
+    try:
+        with trio.fail_after(timeout_s):
+            return await _look(bare, root, folder, spared)
+    except trio.TooSlowError:
+        return attrs.evolve(bare, problem=f"git took longer than {timeout_s:g} seconds")
+    except CortexError as error:
+        return attrs.evolve(bare, problem=error.message)
+
+
+async def discard(folder: Path, *, job_id: UUID, spared: Path | None = None) -> str | None:
+    """Put what is uncommitted or untracked below `folder` into a stash; return its commit.
+
+    Nothing is lost: `git stash apply COMMIT` brings it back. None if there was nothing. Ignored
+    files stay, and so does what is in `spared`. Raises `RejectedError` with the reason; cut off
+    half way, what is not in the stash is still in its place.
+    """
+    root = await trio.to_thread.run_sync(_root_of, folder)
+    if root is None:
+        raise RejectedError(f"{folder} is in no git work tree")
+    await _check(root)
+    lock = root / (await _git(root, "rev-parse", "--git-path", "index.lock")).strip()
+    if await trio.Path(lock).exists():  # git would end without a word
+        raise RejectedError(
+            f"git is at work in {root}, or was killed there: {lock} exists",
+            hint="remove that file if no git runs there any more",
+        )
+    before = await _stash(root)
+    message = f"cortex: discarded by resume of job {job_id}"
+    push = ("stash", "push", "--quiet", "--include-untracked", "--message", message)
+    await _git(folder, *push, "--", *_paths(root, spared))
+    after = await _stash(root)
+    return None if after == before else after
+
+
+async def _look(bare: WorkTree, root: Path, folder: Path, spared: Path | None) -> WorkTree:
+    await _check(root)
+    paths = _paths(root, spared)
+    told = await _git(
+        *(folder, "status", "--porcelain=v2", "--branch", "--untracked-files=all"),
+        *("--no-renames", "--ignore-submodules=all", "--", *paths),
+        output_max_bytes=STATUS_MAX_BYTES,
+    )
+    whole, cut, _ = told.partition(_CUT)
+    lines = whole.split("\n")[:-1]
+    heads = dict(line[2:].split(" ", 1) for line in lines if line.startswith("# branch."))
+    head = None if heads.get("branch.oid") == "(initial)" else heads.get("branch.oid")
+    branch = heads.get("branch.head")
+    changes = await trio.to_thread.run_sync(changes_in, root, lines, abandon_on_cancel=True)
+    diff = await _git(
+        *(folder, "diff", "--no-ext-diff", "--no-textconv", "--no-color", "--no-renames"),
+        *("--ignore-submodules=all", "HEAD" if head else "--cached", "--", *paths),
+        output_max_bytes=DIFF_MAX_BYTES,
+    )
+    return attrs.evolve(
+        bare,
+        branch=None if branch == "(detached)" else branch,
+        head=head,
+        changes=tuple(changes[:LISTED_MAX]),
+        change_count=len(changes),
+        diff=clipped(diff, DIFF_MAX_BYTES),
+        problem="it has more changes than could be listed" if cut else None,
+    )
+
+
+async def _check(root: Path) -> None:
+    """Raise `RejectedError` where git would leave this folder, or run what the repository says."""
+    answer = await _git(root, "rev-parse", "--show-toplevel")
+    if answer.removesuffix("\n") != printable(str(root)):
+        raise RejectedError("its work tree is another folder")
+    asked = ("config", "--show-scope", "--name-only", "--get-regexp", _FILTERS)
+    filters = (await _git(root, *asked, good=(0, 1))).splitlines()
+    own = [line for line in filters if line.startswith(("local\t", "worktree\t"))]
+    if own:
+        raise RejectedError(f"it has filters of its own: {own[0].partition(chr(9))[2]}")
+
+
+def _paths(root: Path, spared: Path | None) -> tuple[str, ...]:
+    """What git is asked about: the folder in which it runs, without the spared one."""
+    if spared is None or spared == root or not spared.is_relative_to(root):
+        return (".",)
+    return (".", f":(top,literal,exclude){spared.relative_to(root)}")
+
+
+async def _stash(root: Path) -> str | None:
+    told = await _git(root, "rev-parse", "--quiet", "--verify", "refs/stash", good=(0, 1))
+    return told.strip() or None
+
+
+async def _git(
+    folder: Path,
+    *arguments: str,
+    good: tuple[int, ...] = (0,),
+    output_max_bytes: int = ANSWER_MAX_BYTES,
+) -> str:
+    """Run git in `folder`; return what it printed. Raises `RejectedError` with its first words."""
+    environment = {name: value for name, value in os.environ.items() if PASSED_ON.fullmatch(name)}
+    try:
+        done = await run_process(
+            [*_GIT, *arguments],
+            folder=folder,
+            environment={**environment, **_QUIET},
+            timeout_s=GIT_S,
+            output_max_bytes=output_max_bytes,
+        )
+    except OSError as error:
+        raise RejectedError(f"git cannot be started: {error.strerror}") from error
+    if done.timed_out:
+        raise RejectedError(f"git {arguments[0]} took longer than {GIT_S:g} seconds")
+    if done.exit_code not in good:
+        said = next(iter(done.stderr.splitlines()), f"it ended with {done.exit_code}")
+        raise RejectedError(f"git {arguments[0]}: {said}")
+    return done.stdout
+
+
+def _root_of(folder: Path) -> Path | None:
+    """The nearest folder around `folder`, itself included, that holds a repository."""
+    try:
+        here = folder.resolve(strict=True)
+    except (OSError, RuntimeError):  # it is not there, or is a loop of links
+        return None
+    return next((each for each in (here, *here.parents) if os.path.lexists(each / ".git")), None)

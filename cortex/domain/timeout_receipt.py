@@ -1,0 +1,182 @@
+"""What a time-out leaves behind, as a value, and what a person is advised to do about it."""
+
+from datetime import datetime
+from enum import StrEnum
+from typing import Final
+
+from attrs import frozen
+
+from cortex.domain.job import Lease
+
+PARTIAL_TEXT_MAX_BYTES: Final = 65_536
+DIFF_MAX_BYTES: Final = 65_536
+LISTED_MAX: Final = 200
+"""Files named in a receipt, the newest first."""
+
+
+class Scope(StrEnum):
+    """Whose limit fired."""
+
+    JOB = "job"
+    STEP = "step"
+    CALL = "call"
+    CONNECT = "connect"
+    IDLE = "idle"
+
+
+class Phase(StrEnum):
+    """What was going on: a model's answer, a tool, a step of the job's own, or between them."""
+
+    MODEL = "model"
+    TOOL = "tool"
+    STEP = "step"
+    HANDLER = "handler"
+
+
+class FinalAction(StrEnum):
+    """What the runtime did about it."""
+
+    RETRIED_CALL = "retried_call"
+    RETRY = "retry"
+    RELEASED = "released"
+    FAILED = "failed"
+    TOLD_MODEL = "told_model"
+
+    @property
+    def ended_attempt(self) -> bool:
+        """The attempt ended by it; otherwise the job went on."""
+        return self not in (FinalAction.RETRIED_CALL, FinalAction.TOLD_MODEL)
+
+
+class Choice(StrEnum):
+    """How a failed job goes on."""
+
+    RETRY_STEP = "retry_step"
+    DISCARD_AND_RETRY = "discard_and_retry"
+    ESCALATE = "escalate"
+
+
+@frozen(kw_only=True)
+class Interruption:
+    """What the runtime itself knows of a time-out. Times are in seconds."""
+
+    lease: Lease
+    scope: Scope
+    limit_s: float
+    elapsed_s: float
+    """Since that scope began."""
+    phase: Phase
+    step_key: str | None
+    """The step that was interrupted; None between steps."""
+    step_elapsed_s: float
+    """Since that step began, or since the last checkpoint."""
+    checkpoint_seq: int
+    """The last committed step; 0: none."""
+    checkpoint_key: str | None
+    retry_count: int
+    final_action: FinalAction
+    nth: int = 1
+    """Which of this attempt's time-outs with that step and scope: a call is tried several times."""
+    partial_text: str | None = None
+    """What the model had said so far."""
+
+
+@frozen(kw_only=True)
+class Artefact:
+    """A file that the interrupted step wrote."""
+
+    path: str
+    """Relative to the workspace."""
+    size_bytes: int
+    changed_at: datetime
+    """When its inode changed, by the pod's clock: programs can set the other times to anything."""
+
+
+@frozen(kw_only=True)
+class Change:
+    """An uncommitted or untracked file of a work tree."""
+
+    path: str
+    """Relative to the root of the work tree."""
+    state: str
+    """Two letters as `git status` has them: index and work tree, `??` for untracked."""
+    size_bytes: int | None
+    """None when it is gone."""
+    changed_at: datetime | None
+    """As with artefacts; of a file that is gone, the change of its folder. None: not known."""
+
+
+@frozen(kw_only=True)
+class WorkTree:
+    """A git work tree as the time-out left it."""
+
+    root: str
+    folder: str
+    """The part of it that the job had: all that is told is of this folder."""
+    branch: str | None = None
+    """None when no branch is checked out."""
+    head: str | None = None
+    """Commit; None before the first."""
+    changes: tuple[Change, ...] = ()
+    """The newest first."""
+    change_count: int = 0
+    diff: str = ""
+    """Tracked files against the head; of a long one the middle is left out."""
+    problem: str | None = None
+    """Why it is not known, or not wholly, what has changed."""
+
+
+@frozen(kw_only=True)
+class TimeoutReceipt:
+    """A time-out with all that it left."""
+
+    interruption: Interruption
+    step_started_at: datetime
+    """By the pod's clock: what the files' times compare with."""
+    artefacts: tuple[Artefact, ...] = ()
+    """Files of the workspace that changed since, the newest first, without those of work trees."""
+    work_trees: tuple[WorkTree, ...] = ()
+    problem: str | None = None
+    """Why it is not known, or not wholly, what the step has left."""
+
+    @property
+    def is_clean(self) -> bool:
+        """The interrupted step left nothing, for certain: it can simply run again."""
+        return (
+            not self.artefacts
+            and self.problem is None
+            and all(not tree.change_count and tree.problem is None for tree in self.work_trees)
+        )
+
+
+def recommended_choice(receipt: TimeoutReceipt) -> Choice:
+    """Advise how to go on: away with what the interrupted step left half done, if anything.
+
+    Work that was uncommitted before the step began is not the step's: it stays.
+    """
+    if receipt.is_clean:
+        return Choice.RETRY_STEP
+    if receipt.artefacts or receipt.problem is not None:
+        return Choice.DISCARD_AND_RETRY
+    if all(_is_older(tree, receipt.step_started_at) for tree in receipt.work_trees):
+        return Choice.RETRY_STEP
+    return Choice.DISCARD_AND_RETRY
+
+
+def _is_older(tree: WorkTree, instant: datetime) -> bool:
+    """Whether all changes are certainly from before; the listed ones are the newest."""
+    return tree.problem is None and all(
+        change.changed_at is not None and change.changed_at < instant for change in tree.changes
+    )
+
+
+def clipped(text: str, max_bytes: int) -> str:
+    """Return the beginning of a text, at most so many bytes of UTF-8, with `…` where it is cut.
+
+    What Postgres cannot hold (NUL, lone surrogates) is replaced.
+    """
+    encoded = text.replace("\0", "\ufffd").encode(errors="replace")
+    if len(encoded) <= max_bytes:
+        return encoded.decode()
+    mark = "…"
+    return encoded[: max_bytes - len(mark.encode())].decode(errors="ignore") + mark

@@ -1,0 +1,65 @@
+"""How long each thing may take: the default of each scope, and the limit that nobody may exceed.
+
+Scopes nest: job, step, call. An inner limit is capped by what is left of the outer one. A job's own
+limit stands with the policy of its type (`policy.POLICIES`, `policy.JOB_HARD`), a tool's with the
+tool.
+"""
+
+import math
+from typing import Final
+
+from attrs import frozen
+
+from cortex.domain.errors import UsageError
+
+
+@frozen(kw_only=True)
+class Limit:
+    """One scope. Times are in seconds."""
+
+    of: str
+    """What it limits, as a reader is told."""
+    default_s: float
+    hard_s: float
+    """The most that an override may ask for."""
+
+    def refusal(self, value: float) -> str | None:
+        """Say what is wrong with an override, reading on from its name; None if nothing is."""
+        if math.isfinite(value) and 0 < value <= self.hard_s:
+            return None
+        limit = f"at most {self.hard_s:g}, the hard limit of {self.of} in seconds"
+        return f"must be above 0 and {limit}, got {value:g}"
+
+
+TIMEOUTS: Final[dict[str, Limit]] = {
+    "step": Limit(of="a step", default_s=600, hard_s=900),
+    "flow": Limit(of="a flow", default_s=1800, hard_s=2700),
+    "llm_call": Limit(of="a model call", default_s=300, hard_s=450),
+    "llm_call_in_flow": Limit(of="a model call in a flow", default_s=120, hard_s=180),
+    "llm_idle": Limit(of="the pause in a model's answer", default_s=60, hard_s=450),
+    "llm_connect": Limit(of="connecting to a model", default_s=30, hard_s=180),
+    "tool_call": Limit(of="a tool call", default_s=120, hard_s=600),
+    "tool_connect": Limit(of="connecting in a tool call", default_s=10, hard_s=180),
+    "network_call": Limit(of="a network call", default_s=120, hard_s=180),
+    "network_connect": Limit(of="connecting in a network call", default_s=30, hard_s=180),
+    "notification": Limit(of="a notification", default_s=15, hard_s=30),
+    "notification_connect": Limit(of="connecting for a notification", default_s=10, hard_s=30),
+}
+"""By scope. A step of an agent is one model response and the tool calls that result."""
+
+TOOL_TIMEOUTS: Final[dict[str, float]] = {
+    "browser": 120,
+    "file_write": 10,
+    "kubectl": 30,
+    "write_file": 10,
+}
+"""Seconds for a call of a tool of this name that gives no figure; others get `tool_call`'s."""
+
+
+def check_timeout(scope: str, value: float, source: str) -> None:
+    """Raise `UsageError` for an override above the hard limit of its scope, or not above 0.
+
+    `source` names the file or the thing, and the field: "step 'fetch': timeout".
+    """
+    if refusal := TIMEOUTS[scope].refusal(value):
+        raise UsageError(f"{source} {refusal}")

@@ -1,0 +1,84 @@
+"""How people let failed jobs go on, or put them before an operator: each time with who and why."""
+
+from collections.abc import Mapping
+from typing import Any
+from uuid import UUID
+
+from cortex.domain.dead_letter import LetterState
+from cortex.domain.errors import ConflictError
+from cortex.domain.timeout_receipt import Choice
+from cortex.store import dead_letters, facts, jobs
+from cortex.store.database import Connection, Database
+from cortex.store.dead_letters import Resubmission
+from cortex.store.facts import Fact
+
+
+async def lock(db: Database, job_id: UUID) -> None:
+    """Keep others from resuming the job until this database is closed.
+
+    Raises `ConflictError` while another one is at it. Only for a database of one connection, as
+    the command line has it: the lock is its session's.
+    """
+    row = await db.fetch_one("timeouts.lock_resume", job_id)
+    if row is None or not row["is_held"]:
+        raise ConflictError(f"job {job_id} is being resumed by somebody else just now")
+
+
+async def resume(
+    db: Database,
+    wanted: Resubmission,
+    *,
+    choice: Choice,
+    by: str,
+    reason: str,
+    set_aside: Mapping[str, Any],
+) -> UUID:
+    """Make the job that goes on from a failed one, and record the choice, in one transaction.
+
+    `set_aside` is plain JSON: where the uncommitted work of the failed one has gone. Repeating it
+    with the same new id changes nothing more. Raises `NotFoundError` for a job that has not
+    failed, `ConflictError` for one that was retried or discarded before.
+    """
+
+    async def work(connection: Connection) -> UUID:
+        inside = db.bound(connection)
+        (settled,) = await dead_letters.resubmit(inside, [wanted], by=by, reason=reason)
+        if settled.error is not None:
+            raise settled.error
+        told = {"choice": choice.value, "retried_as": str(wanted.new_id), "set_aside": set_aside}
+        await _note(inside, wanted.job_id, "job_resumed", {"by": by, "reason": reason} | told)
+        return wanted.new_id
+
+    return await db.transact(work)
+
+
+async def escalate(db: Database, job_id: UUID, *, by: str, reason: str) -> None:
+    """Say that an operator must do something about a failed job before it can go on.
+
+    Raises as `resume` does.
+    """
+
+    async def work(connection: Connection) -> None:
+        inside = db.bound(connection)
+        states = [LetterState.ESCALATED.value]
+        if not await inside.fetch("dead_letters.settle", [job_id], states, [reason], by):
+            letter = await dead_letters.show(inside, job_id)
+            raise ConflictError(f"job {job_id} was {letter['state'].lower()} already")
+        await _note(inside, job_id, "job_escalated", {"by": by, "reason": reason})
+
+    await db.transact(work)
+
+
+async def _note(db: Database, job_id: UUID, subtype: str, data: dict[str, Any]) -> None:
+    job = await jobs.show(db, job_id)
+    fact = Fact(
+        type="lifecycle",
+        subtype=subtype,
+        tenant=job["tenant"],
+        job_id=job_id,
+        attempt=job["attempt"],
+        agent_id=job["agent_id"],
+        agent_version=job["agent_version"],
+        data=data,
+    )
+    await facts.append(db, [fact])

@@ -1,0 +1,35 @@
+-- name: record
+-- Keeps receipts of time-outs; one that is there already is left alone. A receipt of an attempt that has lost
+-- its job is as true as any other; one of an attempt that never was is not kept.
+-- Per receipt: $1 job ids, $2 attempts, $3 ordinals, $4 scopes, $5 limits in s, $6 elapsed s, $7 phases, $8 step
+-- keys, $9 s in the step, $10 its starts, $11 checkpoint seqs, $12 their keys, $13 retry counts, $14 final actions,
+-- $15 partial texts, $16 artefacts, $17 work trees, $18 problems. Locks: none. Returns the jobs whose receipt is new.
+INSERT INTO cortex.timeout_event (
+    job_id, attempt, nth, scope, limit_s, elapsed_s, phase, step_key, step_elapsed_s, step_started_at,
+    checkpoint_seq, checkpoint_key, retry_count, final_action, partial_text, artefacts, work_trees, problem)
+SELECT r.*
+FROM unnest($1::uuid[], $2::int[], $3::int[], $4::text[], $5::float8[], $6::float8[], $7::text[], $8::text[],
+            $9::float8[], $10::timestamptz[], $11::int[], $12::text[], $13::int[], $14::text[], $15::text[],
+            $16::jsonb[], $17::jsonb[], $18::text[])
+    AS r(job_id, attempt, nth, scope, limit_s, elapsed_s, phase, step_key, step_elapsed_s, step_started_at,
+         checkpoint_seq, checkpoint_key, retry_count, final_action, partial_text, artefacts, work_trees, problem)
+JOIN cortex.job j ON j.id = r.job_id AND j.attempt >= r.attempt
+ORDER BY r.job_id, r.attempt, r.nth
+ON CONFLICT DO NOTHING
+RETURNING job_id;
+
+-- name: of_job
+-- Receipts of a job in order. $1 job id, $2 after id, $3 limit.
+SELECT id, at, job_id, attempt, nth, scope, limit_s, elapsed_s, phase, step_key, step_elapsed_s, step_started_at,
+       checkpoint_seq, checkpoint_key, retry_count, final_action, partial_text, artefacts, work_trees, problem
+FROM cortex.timeout_event WHERE job_id = $1 AND id > $2 ORDER BY id LIMIT $3;
+
+-- name: that_ended
+-- The time-out that ended a job's last attempt, if one did. $1 job id. Returns the receipt's id.
+SELECT max(e.id) AS id FROM cortex.job j JOIN cortex.timeout_event e ON e.job_id = j.id AND e.attempt = j.attempt
+WHERE j.id = $1 AND e.final_action IN ('failed', 'retry', 'released');
+
+-- name: lock_resume
+-- One person at a time resumes a job: between looking and acting, files are set aside. $1 job id.
+-- Locks: an advisory lock to the end of the session. Returns whether it is held.
+SELECT pg_try_advisory_lock(hashtextextended('cortex.resume ' || $1::uuid, 0)) AS is_held;

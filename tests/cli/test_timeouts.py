@@ -1,0 +1,96 @@
+"""`cortex jobs timeouts`: receipts for people and for machines."""
+
+from typing import Any
+from uuid import UUID
+
+import pytest
+
+from cortex.domain.timeout_receipt import FinalAction, Phase, Scope, TimeoutReceipt
+from cortex.store import timeouts
+from tests.support.command_line import Cortex
+from tests.support.life import Life
+from tests.support.receipts import a_change, a_receipt, a_work_tree, an_artefact, an_interruption
+
+
+@pytest.fixture
+def timed_out(life: Life) -> UUID:
+    """A job with one step that failed in its second."""
+    pod = life.pod()
+    job_id = life.job()
+    claim = life.claim(pod)
+    life.step(pod, claim, 1, "1 model", is_paid=True)
+    life.finish(pod, claim, error="tool 'write_file' timed out after 30 seconds")
+    receipts = [
+        interrupted(
+            claim.lease, scope=Scope.IDLE, step_key="1 model", final_action=FinalAction.RETRIED_CALL
+        ),
+        a_receipt(
+            interruption=an_interruption(
+                lease=claim.lease,
+                partial_text="\n".join(["first \x1b[2J", "second", *"345678"]),
+                phase=Phase.MODEL,
+            ),
+            artefacts=(an_artefact("out/\x1b[31mreport"), an_artefact("b")),
+            work_trees=(a_work_tree(a_change(), a_change("new", state="??"), diff="+x"),),
+            problem="the workspace holds more than 50000 files",
+        ),
+    ]
+    life.call(timeouts.record, receipts)
+    return job_id
+
+
+def interrupted(lease: Any, **fields: Any) -> TimeoutReceipt:
+    return a_receipt(interruption=an_interruption(lease=lease, **fields))
+
+
+def test_people_read_a_block_for_each(cortex: Cortex, timed_out: UUID) -> None:
+    terminal = cortex.on_terminal("jobs", "timeouts", str(timed_out), env={"NO_COLOR": "1"})
+    assert terminal.end() == 0
+    first, second = terminal.text.replace("\r", "").split("\n\n")
+    assert "idle time-out after 30s, limit 30s" in first
+    assert "called again within the step" in first
+    assert "resume" not in first
+    for line in (
+        "step        2 write_file · waiting for the model",
+        "checkpoint  step 1 1 model",
+        "then        failed the job · attempt 1",
+        "answer      first ⟦U+001B⟧[2J",
+        "            … 3 more: --json has them",
+        "files       out/⟦U+001B⟧[31mreport  5 B",
+        "unknown     the workspace holds more than 50000 files",
+        "git         /somewhere/in · main at aaaaaaaaaaaa · 2 uncommitted",
+        "            .M a.py  3 B",
+        "            ?? new  3 B",
+        "resume      discard_and_retry: set aside",
+    ):
+        assert line in second
+    assert "\x1b[2J" not in terminal.text
+
+
+@pytest.mark.parametrize("asked", ["--jsonl", "-ojsonl"])
+def test_machines_get_all_of_it_a_line_each(cortex: Cortex, timed_out: UUID, asked: str) -> None:
+    retried, ended = cortex("jobs", "timeouts", str(timed_out), asked).documents
+    assert (retried["scope"], retried["transcript"]) == ("idle", None)
+    assert ended["schema_version"] == 1
+    assert ended["job_id"] == str(timed_out)
+    assert (ended["limit_s"], ended["elapsed_s"], ended["final_action"]) == (30.0, 30.25, "failed")
+    assert ended["partial_text"].startswith("first \x1b[2J\nsecond")
+    assert ended["artefacts"][1]["path"] == "b"
+    assert ended["work_trees"][0]["changes"][1]["state"] == "??"
+    assert ended["work_trees"][0]["diff"] == "+x"
+    assert (ended["is_clean"], ended["recommended_choice"]) == (False, "discard_and_retry")
+    assert [(step["seq"], step["output"]) for step in ended["transcript"]] == [(1, "out")]
+
+
+def test_one_document_has_them_all(cortex: Cortex, timed_out: UUID) -> None:
+    document = cortex("jobs", "timeouts", str(timed_out), "--json").document
+    assert [each["scope"] for each in document["timeouts"]] == ["idle", "call"]
+    names = cortex("jobs", "timeouts", str(timed_out), "-o", "name").out.split()
+    assert names == [str(each["id"]) for each in document["timeouts"]]
+
+
+def test_a_job_without_a_time_out_says_so(cortex: Cortex, life: Life) -> None:
+    ended = cortex("jobs", "timeouts", str(life.job()))
+    assert (ended.code, ended.out) == (0, "")
+    assert "nothing has timed out" in ended.err
+    assert cortex("jobs", "timeouts", "abcdabcd").code == 3

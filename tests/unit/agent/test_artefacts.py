@@ -1,0 +1,143 @@
+"""What a step left in the workspace is found, whatever it is called, and set aside unlost."""
+
+import os
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+
+from cortex.agent import artefacts
+from cortex.agent.artefacts import Found, look_through, set_aside
+from cortex.domain.timeout_receipt import Artefact
+
+LONG_AGO = datetime(2001, 1, 1, tzinfo=UTC)
+HOSTILE = "new\nline \x1b[2J ü"
+
+
+def paths(found: Found) -> set[str]:
+    return {each.path for each in found.artefacts}
+
+
+@pytest.fixture
+def workspace(tmp_path: Path) -> Path:
+    folder = tmp_path / "workspaces" / "job"
+    folder.mkdir(parents=True)
+    return folder
+
+
+def write(path: Path, text: str = "x") -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text)
+    return path
+
+
+def instant_after(path: Path) -> datetime:
+    """When a file was changed, and a little: what is written from then on is newer."""
+    later_s = path.stat().st_ctime + 2 * artefacts.CLOCK_STEP_S
+    probe = path.parent.parent / "probe"
+    while write(probe).stat().st_ctime <= later_s:
+        probe.unlink()
+    probe.unlink()
+    return datetime.fromtimestamp(later_s, UTC)
+
+
+def test_what_changed_since_is_found_with_its_size(workspace: Path) -> None:
+    since = instant_after(write(workspace / "old"))
+    write(workspace / "new", "12345")
+    write(workspace / "deep" / HOSTILE, "123")
+    found = look_through(workspace, since=since)
+    assert {(each.path, each.size_bytes) for each in found.artefacts} == {
+        ("new", 5),
+        (f"deep/{HOSTILE}", 3),
+    }
+    assert all(each.changed_at >= since for each in found.artefacts)
+    assert (found.work_trees, found.problem) == ((), None)
+
+
+def test_a_forged_time_hides_nothing(workspace: Path) -> None:
+    since = instant_after(write(workspace / "old"))
+    os.utime(write(workspace / "new"), (0, 0))
+    assert paths(look_through(workspace, since=since)) == {"new"}
+
+
+def test_links_pipes_and_strange_bytes_do_no_harm(workspace: Path, tmp_path: Path) -> None:
+    write(tmp_path / "elsewhere" / "secret")
+    (workspace / "link").symlink_to(tmp_path / "elsewhere")
+    (workspace / "file-link").symlink_to(tmp_path / "elsewhere" / "secret")
+    os.mkfifo(workspace / "pipe")
+    write(Path(os.fsdecode(os.fsencode(workspace) + b"/\xff\xfe")))
+    assert paths(look_through(workspace, since=LONG_AGO)) == {"\ufffd\ufffd"}
+
+
+def test_a_workspace_that_is_not_there_is_empty(tmp_path: Path) -> None:
+    assert look_through(tmp_path / "never", since=LONG_AGO) == Found()
+
+
+def test_a_workspace_that_cannot_be_read_is_not_empty(tmp_path: Path) -> None:
+    found = look_through(write(tmp_path / "file"), since=LONG_AGO)
+    assert found.problem == "the workspace cannot be read: Not a directory"
+
+
+def test_git_work_trees_are_told_apart(workspace: Path) -> None:
+    (workspace / "clone" / ".git").mkdir(parents=True)
+    write(workspace / "clone" / "inside")
+    write(workspace / "deep" / "linked" / ".git", "gitdir: ../elsewhere")
+    write(workspace / "outside")
+    found = look_through(workspace, since=LONG_AGO)
+    assert paths(found) == {"outside"}
+    assert set(found.work_trees) == {workspace / "clone", workspace / "deep" / "linked"}
+
+
+def test_of_many_files_the_newest_are_listed(
+    workspace: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(artefacts, "LISTED_MAX", 2)
+    for name in ("1", "2", "3"):
+        instant_after(write(workspace / name))
+    assert [each.path for each in look_through(workspace, since=LONG_AGO).artefacts] == ["3", "2"]
+
+
+@pytest.mark.parametrize(
+    "limit, what",
+    [
+        ("VISITED_MAX", "more than 2 files"),
+        ("DEPTH_MAX", "more than 2 folders deep"),
+        ("WORK_TREES_MAX", "holds 3 git work trees"),
+    ],
+)
+def test_a_walk_that_did_not_see_all_says_so(
+    workspace: Path, monkeypatch: pytest.MonkeyPatch, limit: str, what: str
+) -> None:
+    monkeypatch.setattr(artefacts, limit, 2)
+    if limit == "WORK_TREES_MAX":
+        for name in "abc":
+            (workspace / name / ".git").mkdir(parents=True)
+    else:
+        write(workspace / "a" / "b" / "c" / "d" / "file")
+        for name in "123":
+            write(workspace / name)
+    assert what in (look_through(workspace, since=LONG_AGO).problem or "")
+
+
+def test_what_is_set_aside_is_moved_and_not_lost(workspace: Path, tmp_path: Path) -> None:
+    write(workspace / "deep" / HOSTILE, "abc")
+    write(workspace / "kept")
+    left = look_through(workspace, since=LONG_AGO).artefacts
+    gone = Artefact(path="gone/away", size_bytes=1, changed_at=LONG_AGO)
+    chosen = [each for each in left if each.path != "kept"]
+    aside = tmp_path / "aside" / "1"
+    assert set_aside(workspace, [*chosen, gone], into=aside) == [f"deep/{HOSTILE}"]
+    assert (aside / "deep" / HOSTILE).read_text() == "abc"
+    assert paths(look_through(workspace, since=LONG_AGO)) == {"kept"}
+    with pytest.raises(FileExistsError):
+        set_aside(workspace, chosen, into=aside)
+
+
+def test_nothing_outside_of_the_workspace_is_set_aside(workspace: Path, tmp_path: Path) -> None:
+    write(tmp_path / "elsewhere" / "secret")
+    (workspace / "link").symlink_to(tmp_path / "elsewhere")
+    now = LONG_AGO + timedelta(seconds=1)
+    for number, path in enumerate(("link/secret", "../../elsewhere/secret", "..")):
+        chosen = Artefact(path=path, size_bytes=1, changed_at=now)
+        assert set_aside(workspace, [chosen], into=tmp_path / "aside" / str(number)) == []
+    assert (tmp_path / "elsewhere" / "secret").exists()

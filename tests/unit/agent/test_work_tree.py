@@ -1,0 +1,264 @@
+"""The state of git work trees, also hostile ones; what is discarded can be had back."""
+
+import os
+import subprocess
+from datetime import UTC, datetime
+from pathlib import Path
+from uuid import UUID
+
+import pytest
+import trio
+
+from cortex.agent import work_tree
+from cortex.agent.work_tree import discard, work_tree_state
+from cortex.domain.errors import RejectedError
+from cortex.domain.timeout_receipt import DIFF_MAX_BYTES, LISTED_MAX, WorkTree
+
+JOB = UUID(int=7)
+HOSTILE = 'new\nline\t"q" \\ \x1b[2J ü'
+
+
+def git(folder: Path, *arguments: str) -> str:
+    person = ("-c", "user.name=ana", "-c", "user.email=ana@example.org")
+    done = subprocess.run(
+        ["git", *person, *arguments], cwd=folder, check=True, capture_output=True, text=True
+    )
+    return done.stdout
+
+
+@pytest.fixture(autouse=True)
+def nobodys_settings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No settings of the person who runs the tests; a global filter is not the repository's."""
+    home = tmp_path / "home"
+    home.mkdir()
+    (home / ".gitconfig").write_text('[filter "lfs"]\n\tclean = cat\n')
+    monkeypatch.setenv("HOME", str(home))
+    monkeypatch.delenv("XDG_CONFIG_HOME", raising=False)
+
+
+@pytest.fixture
+def tree(tmp_path: Path) -> Path:
+    """A work tree with two committed files."""
+    folder = tmp_path / "tree"
+    (folder / "sub").mkdir(parents=True)
+    git(folder, "init", "--quiet", "--initial-branch", "work")
+    (folder / "a").write_text("one\n")
+    (folder / "sub" / "b").write_text("two\n")
+    git(folder, "add", ".")
+    git(folder, "commit", "--quiet", "-m", "begin")
+    return folder
+
+
+async def state_of(folder: Path) -> WorkTree:
+    found = await work_tree_state(folder)
+    assert found is not None
+    return found
+
+
+def changed(state: WorkTree) -> dict[str, str]:
+    return {each.path: each.state for each in state.changes}
+
+
+async def test_a_clean_tree_is_clean(tree: Path) -> None:
+    head = git(tree, "rev-parse", "HEAD").strip()
+    shown = str(tree)
+    assert await state_of(tree) == WorkTree(root=shown, folder=shown, branch="work", head=head)
+
+
+async def test_every_kind_of_change_is_told(tree: Path) -> None:
+    (tree / "a").write_text("changed\n")
+    (tree / "sub" / "b").unlink()
+    (tree / "staged").write_text("123")
+    git(tree, "add", "staged")
+    (tree / HOSTILE).write_text("1234")
+    state = await state_of(tree)
+    assert changed(state) == {"a": ".M", "sub/b": ".D", "staged": "A.", HOSTILE: "??"}
+    sizes = {"a": 8, "sub/b": None, "staged": 3, HOSTILE: 4}
+    assert {each.path: each.size_bytes for each in state.changes} == sizes
+    assert state.change_count == 4
+    assert state.problem is None
+    assert "+changed\n" in state.diff
+    assert "-two\n" in state.diff
+
+
+async def test_the_newest_change_comes_first_also_when_it_is_a_deletion(tree: Path) -> None:
+    (tree / "a").write_text("changed\n")
+    before = datetime.fromtimestamp((tree / "a").stat().st_ctime, UTC)
+    (tree / "sub" / "b").unlink()
+    while datetime.fromtimestamp((tree / "sub").stat().st_ctime, UTC) <= before:
+        (tree / "sub").touch()
+    (gone, written) = (await state_of(tree)).changes
+    assert (gone.path, written.path, written.changed_at) == ("sub/b", "a", before)
+    assert gone.changed_at is not None
+    assert gone.changed_at > before
+
+
+async def test_a_tree_without_a_commit_and_one_without_a_branch(tree: Path, tmp_path: Path) -> None:
+    git(tree, "checkout", "--quiet", "--detach")
+    assert (await state_of(tree)).branch is None
+    young = tmp_path / "young"
+    young.mkdir()
+    git(young, "init", "--quiet")
+    (young / "x").write_text("x\n")
+    git(young, "add", "x")
+    state = await state_of(young)
+    assert (state.head, changed(state)) == (None, {"x": "A."})
+    assert "+x\n" in state.diff
+
+
+async def test_a_folder_of_a_tree_is_no_more_than_itself(tree: Path) -> None:
+    (tree / "a").write_text("a person's work\n")
+    (tree / "sub" / "b").write_text("the job's\n")
+    state = await state_of(tree / "sub")
+    assert (state.root, state.folder) == (str(tree), str(tree / "sub"))
+    assert changed(state) == {"sub/b": ".M"}
+    await discard(tree / "sub", job_id=JOB)
+    assert (tree / "a").read_text() == "a person's work\n"
+    assert (tree / "sub" / "b").read_text() == "two\n"
+
+
+async def test_no_tree_is_none(tmp_path: Path) -> None:
+    assert await work_tree_state(tmp_path / "home") is None
+    assert await work_tree_state(tmp_path / "never") is None
+    (tmp_path / "loop").symlink_to(tmp_path / "loop")
+    assert await work_tree_state(tmp_path / "loop") is None
+
+
+@pytest.mark.parametrize("kind", ["empty", "file", "link"])
+async def test_a_broken_repository_is_not_clean(tmp_path: Path, tree: Path, kind: str) -> None:
+    folder = tree / "broken"
+    folder.mkdir()
+    match kind:
+        case "empty":
+            (folder / ".git").mkdir()
+        case "file":
+            (folder / ".git").write_text("gitdir: /nowhere")
+        case _:
+            (folder / ".git").symlink_to(tmp_path / "nowhere")
+    state = await state_of(folder)
+    assert (state.root, state.changes) == (str(folder), ())
+    assert state.problem is not None
+    assert state.problem.startswith(("git rev-parse: fatal: ", "its work tree is another folder"))
+
+
+async def test_what_the_repository_wants_run_is_not_run(tree: Path, tmp_path: Path) -> None:
+    ran = tmp_path / "ran"
+    trap = tmp_path / "trap"
+    trap.write_text(f"#!/bin/sh\necho $0 $* >> {ran}\nexit 0\n")
+    trap.chmod(0o755)
+    for key in ("core.fsmonitor", "core.pager", "diff.external", "diff.x.command"):
+        git(tree, "config", key, str(trap))
+    git(tree, "config", "diff.x.textconv", str(trap))
+    for hook in ("post-index-change", "pre-commit", "reference-transaction", "post-checkout"):
+        (tree / ".git" / "hooks" / hook).symlink_to(trap)
+    (tree / ".git" / "info" / "attributes").write_text("* diff=x\n")
+    (tree / "a").write_text("changed\n")
+    (tree / "new").write_text("new\n")
+    state = await state_of(tree)
+    assert (changed(state), state.problem) == ({"a": ".M", "new": "??"}, None)
+    assert await discard(tree, job_id=JOB)
+    assert not ran.exists(), ran.read_text()
+
+
+async def test_where_it_has_filters_of_its_own_nothing_is_read(tree: Path, tmp_path: Path) -> None:
+    ran = tmp_path / "ran"
+    git(tree, "config", "filter.x.clean", f"touch {ran}")
+    (tree / ".gitattributes").write_text("* filter=x\n")
+    (tree / "a").write_text("changed\n")
+    assert (await state_of(tree)).problem == "it has filters of its own: filter.x.clean"
+    with pytest.raises(RejectedError, match=r"filter\.x\.clean"):
+        await discard(tree, job_id=JOB)
+    assert not ran.exists()
+
+
+async def test_a_repository_cannot_point_elsewhere(tree: Path, tmp_path: Path) -> None:
+    (tmp_path / "home" / "secret").write_text("s")
+    git(tree, "config", "core.worktree", str(tmp_path / "home"))
+    assert (await state_of(tree)).problem is not None
+    with pytest.raises(RejectedError):
+        await discard(tree, job_id=JOB)
+    assert (tmp_path / "home" / "secret").exists()
+
+
+async def test_looking_changes_nothing(tree: Path) -> None:
+    (tree / "a").touch()
+    index = (tree / ".git" / "index").read_bytes()
+    (tree / ".git" / "index.lock").touch()  # as a killed git leaves it
+    assert (await state_of(tree)).problem is None
+    assert (tree / ".git" / "index").read_bytes() == index
+
+
+async def test_much_is_cut_and_counted(tree: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tree / "a").write_text("x" * 3 * DIFF_MAX_BYTES)
+    for number in range(LISTED_MAX + 5):
+        (tree / f"file-{number:03}").touch()
+    state = await state_of(tree)
+    assert (len(state.changes), state.change_count) == (LISTED_MAX, LISTED_MAX + 6)
+    assert len(state.diff.encode()) <= DIFF_MAX_BYTES
+    monkeypatch.setattr(work_tree, "STATUS_MAX_BYTES", 500)
+    state = await state_of(tree)
+    assert 0 < state.change_count < 300
+    assert state.problem == "it has more changes than could be listed"
+    assert all((tree / each.path).exists() for each in state.changes)
+
+
+async def test_git_that_hangs_is_ended_and_told(
+    tree: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    programs = tmp_path / "programs"
+    programs.mkdir()
+    (programs / "git").write_text("#!/bin/sh\nexec sleep 1000\n")
+    (programs / "git").chmod(0o755)
+    monkeypatch.setenv("PATH", f"{programs}:{os.environ['PATH']}")
+    with trio.fail_after(20):
+        state = await work_tree_state(tree, timeout_s=0.2)
+    assert state is not None
+    assert state.problem == "git took longer than 0.2 seconds"
+
+
+async def test_without_git_nobody_knows(tree: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", "/nowhere")
+    state = await state_of(tree)
+    assert state.problem == "git cannot be started: No such file or directory"
+
+
+async def test_what_is_discarded_can_be_had_back(tree: Path) -> None:
+    (tree / "a").write_text("changed\n")
+    (tree / HOSTILE).write_text("1234")
+    commit = await discard(tree, job_id=JOB)
+    assert commit is not None
+    assert (await state_of(tree)).change_count == 0
+    assert f"cortex: discarded by resume of job {JOB}" in git(tree, "stash", "list")
+    git(tree, "stash", "apply", commit)
+    assert ((tree / "a").read_text(), (tree / HOSTILE).read_text()) == ("changed\n", "1234")
+
+
+async def test_nothing_to_discard_leaves_the_stashes_alone(tree: Path) -> None:
+    (tree / "a").write_text("changed\n")
+    first = await discard(tree, job_id=JOB)
+    assert first is not None
+    assert await discard(tree, job_id=JOB) is None
+    assert git(tree, "rev-parse", "refs/stash").strip() == first
+
+
+async def test_what_cannot_be_discarded_stays(tree: Path, tmp_path: Path) -> None:
+    (tree / "a").write_text("changed\n")
+    (tree / ".git" / "index.lock").touch()
+    with pytest.raises(RejectedError, match=r"index\.lock"):
+        await discard(tree, job_id=JOB)
+    assert (tree / "a").read_text() == "changed\n"
+    with pytest.raises(RejectedError, match="in no git work tree"):
+        await discard(tmp_path / "home", job_id=JOB)
+
+
+async def test_cortex_own_data_is_no_part_of_a_tree(tree: Path) -> None:
+    data = tree / "da*ta"
+    (data / "workspaces").mkdir(parents=True)
+    (data / "workspaces" / "file").write_text("1")
+    (tree / "dalta").write_text("2")
+    state = await work_tree_state(tree, spared=data)
+    assert state is not None
+    assert changed(state) == {"dalta": "??"}
+    assert await discard(tree, job_id=JOB, spared=data)
+    assert (data / "workspaces" / "file").exists()
+    assert not (tree / "dalta").exists()
