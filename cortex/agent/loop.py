@@ -1,25 +1,53 @@
 """The turn loop of an agent: model response, then its tool calls, until it has nothing to call.
 
 A handler like any other, built on `Context`: each finished response is committed before its tools
-run, each tool result as it arrives. A killed job goes on where its record ends.
+run, each tool result as it arrives. A killed job goes on where its record ends: whatever the loop
+decides by, it reads from recorded steps.
 """
 
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
 import attrs
 import orjson
+import trio
 
+from cortex.agent.plain import raw_text
 from cortex.agent.spec import AgentSpec
-from cortex.domain.errors import CortexError, RejectedError
-from cortex.domain.model import INVALID_INPUT, ModelRequest, ModelResponse
-from cortex.durable.codec import clean_text, digest_of
+from cortex.agent.structuring import show
+from cortex.agent.tool import ToolInputError
+from cortex.domain.errors import CortexError, InvalidOutputError, RejectedError, TimedOutError
+from cortex.domain.model import INVALID_INPUT, Block, ModelRequest, ModelResponse
+from cortex.domain.text import clean_text
+from cortex.durable.codec import digest_of
 from cortex.durable.context import Context
 
 DONE: Final = frozenset({"end_turn", "stop_sequence"})
 ERROR: Final = "tool_error"
 """Key of the recorded output of a tool that failed."""
+CODE: Final = "code"
+"""Beside it, the code of an error that was the model's own."""
+MISFITS_MAX: Final = 2
+"""So many turns in a row whose tool input does not fit go back to the model; the next one fails."""
+CONTINUED_MAX: Final = 3
+"""So many times in a row the model is asked to go on; the next stop fails."""
+
+GO_ON: Final = {
+    "max_tokens": "Your answer was cut off: it reached the limit of one response. Go on exactly "
+    "where it stopped and repeat nothing.",
+    "empty": "Your answer was empty. Go on; if you are done, say what came of it.",
+}
+TOLD: Final = {
+    "max_tokens": "stopped with 'max_tokens'",
+    "refusal": "stopped with 'refusal'",
+    "empty": "gave an empty answer",
+}
+HINTS: Final = {
+    "max_tokens": "raise max_tokens in the agent's specification",
+    "refusal": "change what it is asked for",
+}
 
 
 @attrs.frozen(kw_only=True)
@@ -41,85 +69,185 @@ async def run_agent(
 ) -> AgentResult:
     """Run an agent on a prompt until it ends its turn.
 
-    Raises `UsageError` for a tool that the pod does not have, `RejectedError` when the agent used
-    up its steps or the model stopped for another reason than being done.
+    Raises:
+        UsageError: the pod does not have one of the agent's tools.
+        RejectedError: the agent used up its steps, or the model stopped for a reason of its own.
+        InvalidOutputError: the model stopped in a way that the agent's `on_stop` fails, or gave
+            tools input that does not fit in three turns in a row, or a required tool returned
+            what does not fit its type.
+        TimedOutError: a step, which is one response and its tool calls, took too long.
     """
-    offered = ctx.services.tools.offer(spec.tools)
-    messages: list[Mapping[str, Any]] = [{"role": "user", "content": prompt}]
-    # Each request is the one before and what has come since: so is its digest, at constant cost.
-    # Of the tools only their names (in the specification): a better docstring is no other job.
-    digest = digest_of(spec.to_json(), messages, what="the agent's prompt")
+    run = _Run(ctx, spec, prompt=prompt, folder=folder)
+    limit_s = (await ctx.limits()).step_s
     for number in range(1, spec.max_steps + 1):
-        request = ModelRequest(
-            model=spec.model,
-            messages=tuple(messages),
-            system=spec.system,
-            tools=offered,
-            max_tokens=spec.max_tokens,
-        )
-        response = await ctx.ask(f"{number} model", request, digest=digest)
-        if not response.tool_calls:
-            return _result(ctx, response, number)
-        results = await _call_tools(ctx, response, number, folder)
-        turn: list[Mapping[str, Any]] = [
-            response.as_message(),
-            {"role": "user", "content": results},
-        ]
-        messages += turn
-        digest = digest_of(digest.hex(), turn, what=f"transcript after step {number}")
+        text: str | None = None
+        with trio.move_on_after(limit_s) as step:
+            text = await run.turn(number)
+        if step.cancelled_caught:
+            told = f"step {number} of agent {spec.name!r} took longer than {limit_s:g} seconds"
+            raise TimedOutError(told, scope="step", limit_s=limit_s)
+        if text is not None:
+            return _result(ctx, text, number)
     raise RejectedError(
         f"agent {spec.name!r} used all its {spec.max_steps} steps without an end",
         hint="raise max_steps in its specification, or ask for less",
     )
 
 
-async def _call_tools(
-    ctx: Context, response: ModelResponse, number: int, folder: Path | None
-) -> list[Mapping[str, Any]]:
-    """Call the tools of one response concurrently; return their result blocks in its order."""
-    uses = response.tool_calls
-    outputs = await ctx.gather(
-        *(
-            ctx.tool(
-                f"{number} {use['name']}",
-                use["name"],
-                {INVALID_INPUT: use[INVALID_INPUT]} if INVALID_INPUT in use else use["input"],
-                folder=folder,
-                on_error=_tell,
-            )
-            for use in uses
+class _Run:
+    """One conversation, grown turn by turn."""
+
+    def __init__(self, ctx: Context, spec: AgentSpec, *, prompt: str, folder: Path | None) -> None:
+        self._ctx = ctx
+        self._spec = spec
+        self._folder = folder
+        self._offered = ctx.services.tools.offer(spec.tools)
+        self._messages: list[Mapping[str, Any]] = [{"role": "user", "content": prompt}]
+        # Each request is the one before and what has come since: so is its digest, at constant
+        # cost. Of the tools only their names (in the specification): a better docstring is no
+        # other job.
+        self._digest = digest_of(spec.to_json(), self._messages, what="the agent's prompt")
+        self._begun = ""
+        """Text of an answer that is being continued."""
+        self._continued = 0
+        self._misfits = 0
+
+    async def turn(self, number: int) -> str | None:
+        """Take one turn; return the agent's last words if it was the last one."""
+        request = ModelRequest(
+            model=self._spec.model,
+            messages=tuple(self._messages),
+            system=self._spec.system,
+            tools=self._offered,
+            max_tokens=self._spec.max_tokens,
         )
-    )
-    return [_result_block(use["id"], output) for use, output in zip(uses, outputs, strict=True)]
+        response = await self._ctx.ask(f"{number} model", request, digest=self._digest)
+        stop = self._stop(response)
+        if stop is not None:
+            self._refuse_stop(stop, response, number)
+        if response.tool_calls:
+            await self._use_tools(response, number)
+        elif stop is not None:
+            self._ask_to_go_on(stop, response, number)
+        elif response.stop_reason in DONE:
+            return self._begun + response.text
+        else:
+            raise RejectedError(f"the model stopped with {response.stop_reason!r} in step {number}")
+        return None
+
+    def _stop(self, response: ModelResponse) -> str | None:
+        """Why this response is not valid by itself; None if it is."""
+        if response.stop_reason in ("max_tokens", "refusal"):
+            return response.stop_reason
+        is_end = response.stop_reason in DONE and not response.tool_calls
+        return "empty" if is_end and not (self._begun + response.text).strip() else None
+
+    def _refuse_stop(self, stop: str, response: ModelResponse, number: int) -> None:
+        is_worn_out = self._continued >= CONTINUED_MAX and not response.tool_calls
+        if getattr(self._spec.on_stop, stop) == "fail" or is_worn_out:
+            again = f", after being asked {CONTINUED_MAX} times to go on" if is_worn_out else ""
+            raise InvalidOutputError(
+                f"the model {TOLD[stop]} in step {number}{again}",
+                hint=HINTS.get(stop),
+                raw=raw_text(self._begun + response.text),
+            )
+
+    def _ask_to_go_on(self, stop: str, response: ModelResponse, number: int) -> None:
+        self._continued += 1
+        said: list[Mapping[str, Any]] = []
+        if response.text.strip():  # the API takes no answer without words
+            self._begun += response.text
+            said.append(response.as_message())
+        self._grow([*said, {"role": "user", "content": GO_ON[stop]}], number)
+
+    async def _use_tools(self, response: ModelResponse, number: int) -> None:
+        """Call the tools of one response concurrently; grow by it and their results, in order."""
+        self._begun, self._continued = "", 0
+        uses = response.tool_calls
+        outputs = await self._ctx.gather(*(self._use_tool(use, number) for use in uses))
+        pairs = list(zip(uses, outputs, strict=True))
+        self._count_misfits(pairs)
+        results = [_result_block(use["id"], output) for use, output in pairs]
+        self._grow([response.as_message(), {"role": "user", "content": results}], number)
+
+    def _use_tool(self, use: Block, number: int) -> Any:
+        name, key = use["name"], f"{number} {use['name']}"
+        if name not in self._spec.tools:
+            return self._ctx.step(key, _tell_of_no_tool, name, self._spec.tools)
+        return self._ctx.tool(
+            key,
+            name,
+            {INVALID_INPUT: use[INVALID_INPUT]} if INVALID_INPUT in use else use["input"],
+            folder=self._folder,
+            timeout=self._spec.limits.tool_timeouts.get(name),
+            on_error=partial(_tell, is_required=self._ctx.services.tools.is_required(name)),
+        )
+
+    def _count_misfits(self, pairs: list[tuple[Block, Any]]) -> None:
+        """Fail after too many turns in a row in which the model gave a tool what does not fit."""
+        wrong = [(use, output) for use, output in pairs if _is_misfit(output)]
+        self._misfits = self._misfits + 1 if wrong else 0
+        if self._misfits > MISFITS_MAX:
+            use, output = wrong[0]
+            raw = use.get(INVALID_INPUT, use["input"])
+            raise InvalidOutputError(
+                f"the model gave input that does not fit {self._misfits} times in a row, "
+                f"the last time to tool {use['name']!r}: {show(raw)}",
+                hint=output[ERROR],
+                raw=raw_text(raw),
+            )
+
+    def _grow(self, turn: list[Mapping[str, Any]], number: int) -> None:
+        self._messages += turn
+        what = f"transcript after step {number}"
+        self._digest = digest_of(self._digest.hex(), turn, what=what)
 
 
-def _tell(error: Exception) -> dict[str, str]:
-    """What the model is told, and the record keeps, of a tool that failed."""
+def _tell(error: Exception, *, is_required: bool) -> dict[str, str]:
+    """What the model is told, and the record keeps, of a tool that failed.
+
+    A required tool's failure is raised; input that does not fit is the model's to mend.
+    """
+    if isinstance(error, ToolInputError):
+        return {ERROR: _told(error), CODE: error.code}
+    if is_required:
+        raise error
+    return {ERROR: _told(error)}
+
+
+async def _tell_of_no_tool(name: str, offered: tuple[str, ...]) -> dict[str, str]:
+    """The pod may have the tool; this agent was not given it."""
+    known = f"you have {', '.join(offered)}" if offered else "you have none"
+    return {ERROR: clean_text(f"there is no tool {name!r}; {known}")}
+
+
+def _told(error: Exception) -> str:
     if isinstance(error, CortexError):
         text = f"{error.message}. {error.hint}" if error.hint else error.message
     else:
         text = f"{type(error).__name__}: {error}"
-    return {ERROR: clean_text(text)}
+    return clean_text(text)
+
+
+def _is_error(output: Any) -> bool:
+    return isinstance(output, dict) and output.keys() - {CODE} == {ERROR}
+
+
+def _is_misfit(output: Any) -> bool:
+    return _is_error(output) and output.get(CODE) == ToolInputError.code
 
 
 def _result_block(use_id: str, output: Any) -> Mapping[str, Any]:
-    is_error = isinstance(output, dict) and output.keys() == {ERROR}
+    is_error = _is_error(output)
     content = output[ERROR] if is_error else output
     text = content if isinstance(content, str) else orjson.dumps(content).decode()
     block = {"type": "tool_result", "tool_use_id": use_id, "content": text}
     return {**block, "is_error": True} if is_error else block
 
 
-def _result(ctx: Context, response: ModelResponse, number: int) -> AgentResult:
-    if response.stop_reason not in DONE:
-        raise RejectedError(
-            f"the model stopped with {response.stop_reason!r} in step {number}",
-            hint="max_tokens: raise it in the agent's specification"
-            if response.stop_reason == "max_tokens"
-            else None,
-        )
+def _result(ctx: Context, text: str, number: int) -> AgentResult:
     return AgentResult(
-        text=response.text,
+        text=text,
         steps=number,
         input_tokens=ctx.usage.prompt_tokens,
         output_tokens=ctx.usage.output_tokens,

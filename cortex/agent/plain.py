@@ -3,6 +3,7 @@
 By hand, because cattrs trusts the declared type of a field and would let bytes in a `str` through.
 """
 
+import json
 from collections.abc import Mapping
 from datetime import date
 from enum import Enum
@@ -12,27 +13,55 @@ from uuid import UUID
 
 import attrs
 
-from cortex.agent.structuring import MisfitError, Problem
+from cortex.agent.structuring import UNSTORABLE, MisfitError, Problem
 
 # Deeper than anything that Cortex stores as JSON.
 DEPTH_MAX = 64
+RAW_MAX_BYTES = 65_536
 
 
 def plain(value: object) -> object:
     """`value` in the types that JSON has; raises `MisfitError` that names what has no such form.
 
-    attrs values become dicts, tuples and sets lists, paths and UUIDs text, dates ISO 8601.
+    attrs values become dicts, tuples and sets lists, paths and UUIDs text, dates ISO 8601. NUL and
+    lone surrogates, which Postgres cannot hold, become U+FFFD.
     """
     return _plain(value, ())
 
 
-def _plain(value: object, path: tuple[str | int, ...]) -> object:  # noqa: PLR0911 - one form a line
+def raw_text(value: object) -> str:
+    """Whatever came, as text for the record: JSON if it can be, at most 64 KiB of UTF-8."""
+    try:
+        text = value if isinstance(value, str) else json.dumps(plain(value), ensure_ascii=False)
+    except MisfitError:
+        text = _shown(value)
+    data = clean(text[:RAW_MAX_BYTES]).encode()
+    return data[:RAW_MAX_BYTES].decode(errors="ignore")
+
+
+def clean(text: str) -> str:
+    """Text with U+FFFD in place of what Postgres cannot hold."""
+    return UNSTORABLE.sub("\ufffd", text)
+
+
+def _shown(value: object) -> str:
+    try:
+        return repr(value)
+    except Exception as error:  # noqa: BLE001 - a tool's own class: it still has a name
+        return f"<{type(value).__name__}, whose repr raises {type(error).__name__}>"
+
+
+def _plain(  # noqa: C901, PLR0911 - one form a line
+    value: object, path: tuple[str | int, ...]
+) -> object:
     if len(path) > DEPTH_MAX:
         raise MisfitError((Problem(path[:3], f"is nested deeper than {DEPTH_MAX} levels"),))
     match value:
         case Enum():
             return _plain(value.value, path)
-        case None | bool() | int() | float() | str():
+        case str():
+            return clean(value)
+        case None | bool() | int() | float():
             return value
         case Mapping():
             return {_key(key, path): _plain(item, (*path, str(key))) for key, item in value.items()}
@@ -58,4 +87,4 @@ def _key(key: object, path: tuple[str | int, ...]) -> str:
         key = key.value
     if not isinstance(key, str):
         raise MisfitError((Problem(path, f"has the key {key!r}, but JSON keys are text"),))
-    return key
+    return clean(key)

@@ -1,13 +1,17 @@
 """JSON Schema for what a tool takes, read from type hints and docstrings.
 
 The schema tells the model what `structuring.structure` will accept, so the two cover the same
-types: text, numbers, truth values, lists, tuples of one type, mappings, `Literal`, enums, unions,
-attrs classes and `Any`.
+types: text, numbers, truth values, paths, UUIDs, dates, lists, tuples of one type, mappings,
+`Literal`, enums, unions, attrs classes and `Any`.
 """
 
 import types
+from collections.abc import Mapping, Sequence
+from datetime import date, datetime
 from enum import Enum
+from pathlib import Path
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
+from uuid import UUID
 
 import attrs
 import docstring_parser
@@ -20,6 +24,11 @@ _SCALARS: dict[object, Schema] = {
     float: {"type": "number"},
     bool: {"type": "boolean"},
     types.NoneType: {"type": "null"},
+    Path: {"type": "string"},
+    UUID: {"type": "string", "format": "uuid"},
+    date: {"type": "string", "format": "date"},
+    datetime: {"type": "string", "format": "date-time"},
+    object: {},
     Any: {},
 }
 
@@ -34,6 +43,11 @@ def object_schema(cls: type) -> Schema:
     Raises `UnsupportedTypeError` for a hint outside the list above or a class that holds itself.
     """
     return _of_class(cls, ())
+
+
+def check_type(hint: Any) -> None:
+    """Raise `UnsupportedTypeError` for a hint that `structure` cannot check values by."""
+    _of(hint, ())
 
 
 def argument_descriptions(docstring: str) -> dict[str, str]:
@@ -56,6 +70,8 @@ def _of_class(cls: Any, outer: tuple[type, ...]) -> Schema:
     properties: Schema = {}
     required = []
     for field in attrs.fields(cls):
+        if not field.init:
+            continue
         schema = dict(_of(hints.get(field.name, field.type), (*outer, cls)))
         if field.name in told:
             schema["description"] = told[field.name]
@@ -80,9 +96,9 @@ def _of(hint: Any, outer: tuple[type, ...]) -> Schema:  # noqa: PLR0911 - one fo
         return _choice(list(members))
     if origin in (Union, types.UnionType):
         return {"anyOf": [_of(each, outer) for each in members]}
-    if origin is list or (origin is tuple and members[1:] == (...,)):
+    if origin in (list, Sequence) or (origin is tuple and members[1:] == (...,)):
         return {"type": "array", "items": _of(members[0], outer) if members else {}}
-    if origin is dict and members[:1] in ((), (str,)):
+    if origin in (dict, Mapping) and members[:1] in ((), (str,)):
         return {"type": "object", "additionalProperties": _of(members[1], outer) if members else {}}
     if isinstance(hint, type) and issubclass(hint, Enum):
         return _choice([each.value for each in hint])

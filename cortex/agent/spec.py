@@ -6,16 +6,20 @@ system: You find things out.
 tools: [http_request, write_file]
 limits:
   timeout_seconds: 1800
+  tool_timeouts: {http_request: 30}
+budget: {usd: 1.00, per: run}
+on_stop: {max_tokens: continue, refusal: fail, empty: continue}
 ---
 name: the-next-agent-in-the-same-file
 """
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any, NoReturn, Self
 
 import attrs
 
+from cortex.agent.limits import AgentBudget, AgentLimits, OnStop, Validator, within
 from cortex.agent.structuring import MisfitError, Problem, UnfitError, show, structure
 from cortex.agent.tool import NAME as TOOL_NAME
 from cortex.agent.yaml_source import Document, parse_documents
@@ -26,57 +30,36 @@ TOOLS_MAX = 128
 STEPS_MAX = 10_000
 TOKENS_MAX = 1_000_000
 
-# A job may be given at most half as much time again as run_agent has by default.
-JOB_TIMEOUT_DEFAULT_S = 3_600
-JOB_TIMEOUT_MAX_S = JOB_TIMEOUT_DEFAULT_S * 3 // 2
-WORKER_ATTEMPTS_MAX = 25
-RETRIES_MAX = 100
-
-Validator = Callable[[Any, "attrs.Attribute[Any]", Any], None]
-
-
-def _within(low: int, high: int) -> Validator:
-    def check(_: object, attribute: "attrs.Attribute[Any]", value: int | None) -> None:
-        if value is not None and not low <= value <= high:
-            reason = f"must be from {low} to {high}, got {show(value)}"
-            raise UnfitError(reason, field=attribute.name)
-
-    return check
-
 
 def _named(pattern: re.Pattern[str]) -> Validator:
     def check(_: object, attribute: "attrs.Attribute[Any]", value: str) -> None:
         if not pattern.fullmatch(value):
             reason = f"must match {pattern.pattern}, got {show(value)}"
-            raise UnfitError(reason, field=attribute.name)
+            raise UnfitError(reason, path=(attribute.name,))
 
     return check
 
 
 def _filled(_: object, attribute: "attrs.Attribute[Any]", value: str) -> None:
     if not value.strip():
-        raise UnfitError("must not be empty", field=attribute.name)
+        raise UnfitError("must not be empty", path=(attribute.name,))
 
 
 def _tool_names(_: object, attribute: "attrs.Attribute[Any]", value: tuple[str, ...]) -> None:
     if len(value) > TOOLS_MAX:
-        raise UnfitError(f"has {len(value)} tools, at most {TOOLS_MAX}", field=attribute.name)
+        raise UnfitError(f"has {len(value)} tools, at most {TOOLS_MAX}", path=(attribute.name,))
     for each in value:
         if not TOOL_NAME.fullmatch(each):
-            raise UnfitError(f"has {show(each)}, which is no tool name", field=attribute.name)
+            raise UnfitError(f"has {show(each)}, which is no tool name", path=(attribute.name,))
         if value.count(each) > 1:
-            raise UnfitError(f"names {show(each)} twice", field=attribute.name)
+            raise UnfitError(f"names {show(each)} twice", path=(attribute.name,))
 
 
-@attrs.frozen(kw_only=True)
-class AgentLimits:
-    """What this agent overrides of its job type's limits; None leaves the job type's own."""
-
-    timeout_seconds: int | None = attrs.field(default=None, validator=_within(1, JOB_TIMEOUT_MAX_S))
-    worker_attempts: int | None = attrs.field(
-        default=None, validator=_within(1, WORKER_ATTEMPTS_MAX)
-    )
-    max_retries: int | None = attrs.field(default=None, validator=_within(0, RETRIES_MAX))
+def _known_tools(agent: "AgentSpec", attribute: "attrs.Attribute[Any]", value: AgentLimits) -> None:
+    for tool in value.tool_timeouts:
+        if tool not in agent.tools:
+            reason = "is none of the agent's tools"
+            raise UnfitError(reason, path=(attribute.name, "tool_timeouts", tool))
 
 
 @attrs.frozen(kw_only=True)
@@ -87,16 +70,22 @@ class AgentSpec:
     model: str = attrs.field(validator=_filled)
     system: str = attrs.field(validator=_filled)
     tools: tuple[str, ...] = attrs.field(default=(), validator=_tool_names)
-    max_steps: int = attrs.field(default=50, validator=_within(1, STEPS_MAX))
-    max_tokens: int = attrs.field(default=4_096, validator=_within(1, TOKENS_MAX))
+    max_steps: int = attrs.field(default=50, validator=within(1, STEPS_MAX))
+    max_tokens: int = attrs.field(default=4_096, validator=within(1, TOKENS_MAX))
     description: str = ""
-    limits: AgentLimits = AgentLimits()
+    limits: AgentLimits = attrs.field(default=AgentLimits(), validator=_known_tools)
+    budget: AgentBudget | None = None
+    on_stop: OnStop = attrs.field(default=OnStop())
 
     def to_json(self) -> dict[str, Any]:
-        """What the database stores: all fields in their order, of the limits those that are set."""
-        limits = attrs.asdict(self.limits, filter=lambda _, value: value is not None)
-        stored = attrs.asdict(self, recurse=False)
-        return {**stored, "tools": list(self.tools), "limits": limits}
+        """What the database stores: all fields in their order, of the limits those that are set.
+
+        Budget and stops only where set: jobs that began before there were any compare digests.
+        """
+        stored = attrs.asdict(self, filter=lambda _, value: value is not None and value != {})
+        if self.on_stop == OnStop():
+            del stored["on_stop"]
+        return {**stored, "tools": list(self.tools)}
 
     @classmethod
     def from_json(cls, stored: Mapping[str, Any]) -> Self:

@@ -1,8 +1,8 @@
 """Plain JSON values into typed ones, without guessing; `plain.py` is the way back.
 
 cattrs on its own turns "3" into 3 and ignores keys that it does not know. What arrives here was
-written by a model or by a person, so a near miss is told, never repaired: each misfit is a
-`Problem` that names its path, what was expected and what was there.
+written by a model, by a person or by a tool's code, so a near miss is told, never repaired: each
+misfit is a `Problem` that names its path, what was expected and what was there.
 """
 
 import contextlib
@@ -10,9 +10,12 @@ import difflib
 import math
 import re
 import types
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from datetime import date, datetime
 from enum import Enum
+from pathlib import Path
 from typing import Any, Literal, NoReturn, TypeVar, Union, get_args, get_origin
+from uuid import UUID
 
 import attrs
 import orjson
@@ -31,7 +34,7 @@ Hook = Callable[[Any, Any], Any]
 
 # Enough to recognise a value in an error; a whole file in one line helps nobody.
 SHOWN_CHARS_MAX = 80
-_UNSTORABLE = re.compile("[\0\ud800-\udfff]")
+UNSTORABLE = re.compile("[\0\ud800-\udfff]")
 
 
 @attrs.frozen
@@ -59,12 +62,12 @@ class MisfitError(ValueError):
 
 
 class UnfitError(ValueError):
-    """One value is refused. Validators name their attribute in `field`."""
+    """One value is refused. Validators name their attribute, or the way from it, in `path`."""
 
-    def __init__(self, reason: str, *, field: str | None = None) -> None:
+    def __init__(self, reason: str, *, path: tuple[str, ...] = ()) -> None:
         super().__init__(reason)
         self.reason = reason
-        self.field = field
+        self.path = path
 
 
 def structure(value: object, target: type[Value]) -> Value:
@@ -86,7 +89,8 @@ def show(value: object) -> str:
 
 def suggestion(wrong: str, known: tuple[str, ...]) -> str:
     """The way out for an unknown name: the nearest known one, or all of them."""
-    near = difflib.get_close_matches(wrong, known, n=1)
+    begun = [each for each in known if wrong and each.startswith(wrong)]
+    near = begun[:1] or difflib.get_close_matches(wrong, known, n=1)
     if near:
         return f"did you mean {near[0]!r}?"
     return f"known: {', '.join(known)}" if known else "none is known"
@@ -117,14 +121,37 @@ def _structure_float(value: object, _: object) -> float:
 def _structure_str(value: object, _: object) -> str:
     if not isinstance(value, str):
         _refuse("text", value)
-    if _UNSTORABLE.search(value):
+    if UNSTORABLE.search(value):
         _refuse("text that UTF-8 and Postgres can hold, without NUL and lone surrogates", value)
     return value
+
+
+def _structure_text(value: object, target: Any) -> object:
+    """Text, or the member of an Enum of texts, for which cattrs comes here too."""
+    return _structure_choice(value, target) if _is_choice(target) else _structure_str(value, target)
 
 
 def _structure_none(value: object, _: object) -> None:
     if value is not None:
         _refuse("null", value)
+
+
+def _structure_written(value: object, target: type) -> object:
+    """A path, an id or an instant, which JSON writes as text."""
+    expected, parse = WRITTEN[target]
+    try:
+        return parse(_structure_str(value, target))
+    except ValueError:
+        _refuse(expected, value)
+
+
+WRITTEN: dict[Any, tuple[str, Callable[[str], object]]] = {
+    Path: ("a path", Path),
+    UUID: ("a UUID", UUID),
+    date: ("a date such as 2026-01-31", date.fromisoformat),
+    datetime: ("a time such as 2026-01-31T12:00:00+00:00", datetime.fromisoformat),
+}
+"""Types that JSON writes as text: what a reader is told, and the way back."""
 
 
 def _structure_choice(value: object, target: Any) -> object:
@@ -167,6 +194,15 @@ def _only(kind: type, expected: str, factory: Callable[[Any, Converter], Hook]) 
     return make
 
 
+def _make_class_hook(target: Any, converter: Converter) -> Hook:
+    """A class's fields, without those that it works out itself."""
+    inner: Hook = make_dict_structure_fn(target, converter, _cattrs_forbid_extra_keys=True)
+    derived = {field.name for field in attrs.fields(target) if not field.init}
+    if not derived:
+        return inner
+    return lambda value, to: inner({k: v for k, v in value.items() if k not in derived}, to)
+
+
 def _problems(error: BaseException, path: tuple[str | int, ...]) -> Iterator[Problem]:
     """Every leaf of cattrs' tree of errors, with the path that leads to it."""
     match error:
@@ -185,7 +221,9 @@ def _problems(error: BaseException, path: tuple[str | int, ...]) -> Iterator[Pro
         case KeyError():
             yield Problem(path, "is missing")
         case UnfitError():
-            yield Problem(path if error.field is None else (*path, error.field), error.reason)
+            yield Problem((*path, *error.path), error.reason)
+        case ValueError() | TypeError() if error.args:  # from a class's own validators
+            yield Problem(path, f"is refused: {error.args[0]}")
         case _:
             raise error
 
@@ -199,8 +237,8 @@ def _is_union(target: Any) -> bool:
     return get_origin(target) in (Union, types.UnionType)
 
 
-def _is(kind: type) -> Callable[[Any], bool]:
-    return lambda target: target is kind or get_origin(target) is kind
+def _is(*kinds: type) -> Callable[[Any], bool]:
+    return lambda target: target in kinds or get_origin(target) in kinds
 
 
 def _make_converter() -> Converter:
@@ -208,15 +246,18 @@ def _make_converter() -> Converter:
     converter.register_structure_hook(bool, _structure_bool)
     converter.register_structure_hook(int, _structure_int)
     converter.register_structure_hook(float, _structure_float)
-    converter.register_structure_hook(str, _structure_str)
+    converter.register_structure_hook(str, _structure_text)
     converter.register_structure_hook_func(lambda t: t is types.NoneType, _structure_none)
+    converter.register_structure_hook_func(lambda t: t is object, lambda value, _: value)
+    for each in WRITTEN:
+        converter.register_structure_hook(each, _structure_written)
     converter.register_structure_hook_func(_is_choice, _structure_choice)
     converter.register_structure_hook_func(_is_union, _structure_union)
     collections: tuple[tuple[Callable[[Any], bool], type, str, Any], ...] = (
-        (_is(list), list, "a list", list_structure_factory),
+        (_is(list, Sequence), list, "a list", list_structure_factory),
         (_is(tuple), list, "a list", homogenous_tuple_structure_factory),
-        (_is(dict), dict, "a mapping", mapping_structure_factory),
-        (attrs.has, dict, "a mapping", make_dict_structure_fn),
+        (_is(dict, Mapping), dict, "a mapping", mapping_structure_factory),
+        (attrs.has, dict, "a mapping", _make_class_hook),
     )
     for predicate, kind, expected, factory in collections:
         converter.register_structure_hook_factory(predicate, _only(kind, expected, factory))

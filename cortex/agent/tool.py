@@ -10,7 +10,12 @@
         '''
 
 A first parameter annotated `ToolContext` is filled in by Cortex and is not shown to the model.
-A function without `async` runs in a thread; when it times out, the thread is left behind.
+What is returned must fit the return annotation; without one, or with `Any`, it may be anything that
+JSON has.
+
+A function without `async` runs in a thread; when it times out, the thread is left behind. So is an
+async function that ignores its cancellation for more than eight seconds. One that blocks without
+awaiting holds up the whole pod: write it without `async`.
 """
 
 import inspect
@@ -26,26 +31,31 @@ import attrs
 import trio
 from trio.lowlevel import RunVar
 
-from cortex.agent.plain import plain
+from cortex.agent.abandon import abandonable
+from cortex.agent.plain import raw_text
 from cortex.agent.schema import (
     Schema,
     UnsupportedTypeError,
     argument_descriptions,
+    check_type,
     object_schema,
     summary,
 )
-from cortex.agent.structuring import MisfitError, Problem, structure
-from cortex.domain.errors import InvalidValueError, TimedOutError, UsageError
+from cortex.agent.structuring import MisfitError, Problem, show, structure
+from cortex.agent.tool_result import checked
+from cortex.domain.errors import InvalidOutputError, TimedOutError, UsageError
+from cortex.domain.model import INVALID_INPUT
+from cortex.domain.timeouts import TIMEOUTS, TOOL_TIMEOUTS, check_timeout
 
 # What the Messages API accepts.
 NAME = re.compile(r"[a-zA-Z0-9_-]{1,64}")
-TIMEOUT_DEFAULT_S = 120.0
-TIMEOUT_MAX_S = 600.0
 
 THREADS_MAX = 500
 """Tools that hang keep their threads; they must not keep those that the pod itself needs."""
 
 ToolFunction = Callable[..., Any]
+BreakerName = Callable[[Any], str | None]
+"""From a call's arguments, as attributes, to the name of its breaker."""
 
 
 @attrs.frozen
@@ -63,23 +73,26 @@ class ToolContext:
     folder: Path = attrs.field(default=attrs.Factory(lambda self: self.workspace, takes_self=True))
 
 
-class ToolInputError(InvalidValueError):
+class ToolInputError(InvalidOutputError):
     """The model's input does not fit the tool's schema; no code of the tool has run."""
 
     code = "tool_input"
 
-    def __init__(self, tool: str, problems: tuple[Problem, ...]) -> None:
+    def __init__(self, tool: str, problems: tuple[Problem, ...], *, raw: str) -> None:
         told = "; ".join(f"{each.field or 'input'} {each.reason}" for each in problems)
-        super().__init__(f"tool {tool!r}: {told}", hint="call it again with input that fits")
+        message = f"tool {tool!r}: {told}"
+        super().__init__(message, hint="call it again with input that fits", raw=raw)
         self.tool = tool
         self.problems = problems
 
 
-@attrs.frozen(eq=False)
+@attrs.frozen(eq=False, kw_only=True)
 class Tool:
     """A function and everything that a model must know to call it.
 
-    `run` is the function as written; `arguments` the attrs class that its input is structured into.
+    `run` is the function as written; `arguments` the attrs class that its input is structured into,
+    `result` the type that its result must fit. If a required tool fails, so does the step that
+    called it; of another's failure the agent is told. A local tool needs nothing remote.
     """
 
     name: str
@@ -88,62 +101,110 @@ class Tool:
     run: ToolFunction
     timeout_s: float
     arguments: type
+    result: Any
     takes_context: bool
+    is_required: bool
+    is_local: bool
+    breaker: BreakerName | None
 
-    async def call(self, context: ToolContext, given: Mapping[str, object]) -> object:
+    async def call(
+        self,
+        context: ToolContext,
+        given: Mapping[str, object],
+        *,
+        timeout_s: float | None = None,
+    ) -> object:
         """Check `given`, run the function and return its result in the types that JSON has.
 
-        Raises:
-            ToolInputError: `given` does not fit; nothing has run.
-            TimedOutError: the function took longer than `timeout_s`.
-            InvalidValueError: the result has a part that JSON has no form for, such as bytes.
+        Raises `ToolInputError`: nothing has run; and what `invoke` raises.
         """
-        try:
-            arguments: Any = structure(dict(given), self.arguments)
-        except MisfitError as misfit:
-            raise ToolInputError(self.name, misfit.problems) from misfit
-        with trio.move_on_after(self.timeout_s):
-            return self._plain(await self._invoke(context, arguments))
-        raise TimedOutError(f"tool {self.name!r} timed out after {self.timeout_s:g} seconds")
+        return await self.invoke(context, self.parse(given), timeout_s=timeout_s)
 
-    async def _invoke(self, context: ToolContext, arguments: Any) -> object:
+    def parse(self, given: Mapping[str, object]) -> Any:
+        """`given` as the function's arguments. Raises `ToolInputError` if it does not fit."""
+        if INVALID_INPUT in given:
+            text = str(given[INVALID_INPUT])
+            problem = Problem((), f"is not a JSON object: {show(text)}")
+            raise ToolInputError(self.name, (problem,), raw=raw_text(text))
+        try:
+            return structure(dict(given), self.arguments)
+        except MisfitError as misfit:
+            raise ToolInputError(self.name, misfit.problems, raw=raw_text(given)) from misfit
+
+    def breaker_name(self, arguments: Any) -> str | None:
+        """The circuit breaker that a call stands behind; None if it needs nothing remote."""
+        if self.is_local:
+            return None
+        return f"tool:{self.name}" if self.breaker is None else self.breaker(arguments)
+
+    async def invoke(
+        self, context: ToolContext, arguments: Any, *, timeout_s: float | None = None
+    ) -> object:
+        """Run the function; `timeout_s` in place of the tool's own limit.
+
+        Raises:
+            TimedOutError: it took longer, and has ended or was left behind at most 8 s later.
+            InvalidOutputError: the result is not what was declared, or nothing that JSON has.
+        """
+        limit_s = self.timeout_s if timeout_s is None else timeout_s
+        with trio.move_on_after(limit_s):
+            return checked(self.name, await self._run(context, arguments), self.result)
+        raise TimedOutError(
+            f"tool {self.name!r} timed out after {limit_s:g} seconds", scope="call", limit_s=limit_s
+        )
+
+    async def _run(self, context: ToolContext, arguments: Any) -> object:
         leading = (context,) if self.takes_context else ()
         names = [field.name for field in attrs.fields(self.arguments)]
         run = partial(self.run, *leading, **{name: getattr(arguments, name) for name in names})
         if inspect.iscoroutinefunction(self.run):
-            return await run()
+            return await abandonable(run, name=f"tool {self.name!r}")
         return await trio.to_thread.run_sync(run, abandon_on_cancel=True, limiter=_thread_limiter())
-
-    def _plain(self, result: object) -> object:
-        try:
-            return plain(result)
-        except MisfitError as misfit:
-            problem = misfit.problems[0]
-            where = f"{problem.field} in the result" if problem.path else "the result"
-            raise InvalidValueError(f"tool {self.name!r}: {where} {problem.reason}") from misfit
 
 
 @overload
 def tool(function: ToolFunction, /) -> Tool: ...
 @overload
 def tool(
-    *, name: str | None = None, timeout: float = TIMEOUT_DEFAULT_S
+    *,
+    name: str | None = None,
+    timeout: float | None = None,
+    required: bool = False,
+    local: bool = False,
+    breaker: BreakerName | None = None,
 ) -> Callable[[ToolFunction], Tool]: ...
 def tool(
     function: ToolFunction | None = None,
     /,
     *,
     name: str | None = None,
-    timeout: float = TIMEOUT_DEFAULT_S,
+    timeout: float | None = None,
+    required: bool = False,
+    local: bool = False,
+    breaker: BreakerName | None = None,
 ) -> Tool | Callable[[ToolFunction], Tool]:
-    """Make a tool of a function; `timeout` in seconds, at most 600.
+    """Make a tool of a function.
+
+    `timeout`: seconds, 120 by default and at most 600. `required`: if it fails, the step and the
+    job fail, in place of the agent being told. `local`: it needs nothing outside this machine, so
+    no circuit breaker guards it. `breaker`: names the breaker by the call's arguments; without it
+    all calls of the tool share one.
 
     Raises `UsageError` where the function is defined, when the model could not be told how to call
     it: no docstring, an argument without a type, a type without a JSON form.
     """
-    if function is None:
-        return partial(_make, name=name, timeout_s=timeout)
-    return _make(function, name=name, timeout_s=timeout)
+
+    def make(function: ToolFunction) -> Tool:
+        return _make(
+            function,
+            name=function.__name__ if name is None else name,
+            timeout_s=timeout,
+            is_required=required,
+            is_local=local,
+            breaker=breaker,
+        )
+
+    return make if function is None else make(function)
 
 
 def tools_by_name(*sources: ModuleType | Tool) -> dict[str, Tool]:
@@ -164,18 +225,15 @@ def tools_by_name(*sources: ModuleType | Tool) -> dict[str, Tool]:
     return found
 
 
-def _make(function: ToolFunction, *, name: str | None, timeout_s: float) -> Tool:
-    name = function.__name__ if name is None else name
+def _make(function: ToolFunction, *, name: str, timeout_s: float | None, **declared: Any) -> Tool:
     if not NAME.fullmatch(name):
         raise UsageError(
             f"tool name {name!r} does not match {NAME.pattern}",
             hint="use letters, digits, _ and -, at most 64",
         )
-    if not 0 < timeout_s <= TIMEOUT_MAX_S:
-        raise UsageError(
-            f"tool {name!r}: timeout is {timeout_s:g} s",
-            hint=f"more than 0 and at most {TIMEOUT_MAX_S:g} s",
-        )
+    if timeout_s is None:
+        timeout_s = TOOL_TIMEOUTS.get(name, TIMEOUTS["tool_call"].default_s)
+    check_timeout("tool_call", timeout_s, source=f"tool {name!r}: timeout")
     docstring = inspect.getdoc(function) or ""
     description = summary(docstring)
     if not description:
@@ -183,7 +241,8 @@ def _make(function: ToolFunction, *, name: str | None, timeout_s: float) -> Tool
             f"tool {name!r} has no docstring ({_place(function)})",
             hint="say what it does: the model chooses by it",
         )
-    arguments, takes_context = _arguments(function, name)
+    hints = _hints(function, name)
+    arguments, takes_context = _arguments(function, hints, name)
     return Tool(
         name=name,
         description=description,
@@ -191,22 +250,40 @@ def _make(function: ToolFunction, *, name: str | None, timeout_s: float) -> Tool
         run=function,
         timeout_s=timeout_s,
         arguments=arguments,
+        result=_result(hints, name),
         takes_context=takes_context,
+        **declared,
     )
 
 
-def _arguments(function: ToolFunction, name: str) -> tuple[type, bool]:
-    """The function's parameters as an attrs class, and whether a `ToolContext` comes before."""
+def _hints(function: ToolFunction, name: str) -> dict[str, Any]:
     try:
-        hints = get_type_hints(function)
+        return get_type_hints(function)
     except NameError as error:
         raise UsageError(f"tool {name!r}: the type {error.name!r} is not known") from error
+
+
+def _result(hints: Mapping[str, Any], name: str) -> Any:
+    declared = hints.get("return", Any)
+    try:
+        check_type(declared)
+    except UnsupportedTypeError as error:
+        raise UsageError(
+            f"tool {name!r}: its result: {error}", hint="declare another type, or Any to check none"
+        ) from error
+    return declared
+
+
+def _arguments(function: ToolFunction, hints: Mapping[str, Any], name: str) -> tuple[type, bool]:
+    """The function's parameters as an attrs class, and whether a `ToolContext` comes before."""
     parameters = list(inspect.signature(function).parameters.values())
     takes_context = bool(parameters) and hints.get(parameters[0].name) is ToolContext
     fields = {}
     for parameter in parameters[takes_context:]:
         if parameter.kind not in (parameter.POSITIONAL_OR_KEYWORD, parameter.KEYWORD_ONLY):
             raise UsageError(f"tool {name!r}: {parameter} cannot be passed by its name")
+        if parameter.name == INVALID_INPUT:
+            raise UsageError(f"tool {name!r}: the argument name {INVALID_INPUT!r} is taken")
         if parameter.name not in hints:
             raise UsageError(
                 f"tool {name!r}: argument {parameter.name!r} has no type",

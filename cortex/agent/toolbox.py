@@ -1,19 +1,19 @@
-"""What the pod lends to its jobs from this package: tools by name, and models with their prices."""
+"""What the pod lends to its jobs from this package: tools by name, each call behind its breaker."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import attrs
 import trio
 
-from cortex.agent.model import ModelClient
 from cortex.agent.tool import Tool, ToolContext
+from cortex.domain.classification import failure_of
 from cortex.domain.errors import UsageError
-from cortex.domain.model import ModelRequest
-from cortex.domain.prices import cost
+from cortex.domain.failure_codes import UNKNOWN
+from cortex.durable.calls import Breakers
 from cortex.durable.context import Context
-from cortex.durable.journal import Outcome
 
 
 @attrs.frozen
@@ -33,6 +33,10 @@ class Toolbox:
             for tool in map(self._tool, names)
         ]
 
+    def is_required(self, name: str) -> bool:
+        """Whether its failure fails the step that called it."""
+        return self._tool(name).is_required
+
     async def call(
         self,
         ctx: Context,
@@ -41,9 +45,15 @@ class Toolbox:
         *,
         call_id: str,
         folder: Path | None,
+        timeout: float | None,
     ) -> Any:
-        """Return the tool's result as plain JSON; `UsageError` for a tool it does not have."""
+        """Return the tool's result as plain JSON; `timeout` in seconds in place of its own.
+
+        Raises `UsageError` for a tool it does not have, `Suspended` while the breaker of a remote
+        one is open or when this failure opened it, and what `Tool.call` raises.
+        """
         tool = self._tool(name)
+        parsed = tool.parse(arguments)
         workspace = await trio.to_thread.run_sync(_made, ctx.workspace)
         context = ToolContext(
             job_id=ctx.job_id,
@@ -52,7 +62,11 @@ class Toolbox:
             workspace=workspace,
             folder=folder or workspace,
         )
-        return await tool.call(context, arguments)
+        invoke = partial(tool.invoke, context, parsed, timeout_s=timeout)
+        breaker = tool.breaker_name(parsed)
+        if breaker is None:
+            return await invoke()
+        return await _guarded(ctx.services.breakers, breaker, invoke)
 
     def _tool(self, name: str) -> Tool:
         try:
@@ -64,20 +78,21 @@ class Toolbox:
             ) from None
 
 
-@attrs.frozen
-class PricedModels:
-    """Answers model steps with what they used and cost."""
+async def _guarded(breakers: Breakers, name: str, call: Callable[[], Awaitable[Any]]) -> Any:
+    """Make a call behind its breaker, which counts what may pass and comes from the other side.
 
-    client: ModelClient
-
-    async def respond(self, request: ModelRequest) -> Outcome:
-        """Return the response as plain JSON, with usage, and cost if the price is known."""
-        response = await self.client.respond(request)
-        return Outcome(
-            value=response.to_json(),
-            usage=response.usage,
-            cost_usd=cost(request.model, response.usage),
-        )
+    An error that says nothing of where it comes from is likely the tool's own mistake.
+    """
+    async with breakers.admit(name) as admission:
+        try:
+            result = await call()
+        except Exception as error:
+            failure = failure_of(error)
+            if failure.cls.is_transient and failure.code != UNKNOWN:
+                await admission.failed(attrs.evolve(failure, source=name))
+            raise
+        await admission.succeeded()
+        return result
 
 
 def _made(folder: Path) -> Path:

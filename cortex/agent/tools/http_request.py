@@ -5,7 +5,7 @@ import os
 import re
 import ssl
 from collections.abc import Mapping
-from typing import Literal
+from typing import Any, Literal
 
 import attrs
 import httpx2
@@ -17,6 +17,7 @@ from cortex.domain.errors import InvalidValueError, RejectedError, UnavailableEr
 
 BODY_MAX_BYTES = 1_048_576
 REDIRECTS_MAX = 5
+HOST_CHARS_MAX = 253  # what DNS can carry
 TIMEOUT = httpx2.Timeout(60, connect=10)
 PORTS = {"http": 80, "https": 443}
 # Ours to say: they decide who is asked, and how the bytes are framed.
@@ -55,7 +56,16 @@ class Hop:
     body: bytes | None
 
 
-@tool(timeout=120)
+def _breaker(arguments: Any) -> str | None:
+    """One for each host; None for what is no URL, which is refused before anybody is asked."""
+    try:
+        _, host, _ = _origin(_parse(arguments.url))
+    except InvalidValueError:
+        return None
+    return f"http:{host.lower()}" if len(host) <= HOST_CHARS_MAX else None
+
+
+@tool(breaker=_breaker)
 async def http_request(
     context: ToolContext,  # noqa: ARG001 - every built-in tool takes it
     url: str,

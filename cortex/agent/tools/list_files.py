@@ -28,7 +28,7 @@ class Listing:
     truncated: bool
 
 
-@tool(timeout=60)
+@tool(timeout=60, local=True)
 def list_files(context: ToolContext, pattern: str = "**/*", limit: int = LISTED_DEFAULT) -> Listing:
     """List files and folders below the working folder, each folder's own entries first.
 

@@ -13,7 +13,7 @@ CONTINUATION_MAX = 3
 CONTINUATION_MASK, CONTINUATION = 0b1100_0000, 0b1000_0000
 
 
-@tool(timeout=30)
+@tool(timeout=30, local=True)
 def read_file(
     context: ToolContext, path: str, offset: int = 0, limit: int = READ_BYTES_DEFAULT
 ) -> str:

@@ -4,10 +4,12 @@ import os
 import re
 
 from cortex.agent.process import Completed, run_process
-from cortex.agent.tool import TIMEOUT_MAX_S, ToolContext, tool
+from cortex.agent.tool import ToolContext, tool
 from cortex.domain.errors import InvalidValueError, RejectedError
+from cortex.domain.timeouts import TIMEOUTS
 
-COMMAND_TIMEOUT_DEFAULT_S = 120.0
+TIMEOUT_MAX_S = TIMEOUTS["tool_call"].hard_s
+COMMAND_TIMEOUT_DEFAULT_S = TIMEOUTS["tool_call"].default_s
 # Leaves the tool's own time-out room for ending the process group.
 COMMAND_TIMEOUT_MAX_S = TIMEOUT_MAX_S - 20
 OUTPUT_MAX_BYTES = 65_536
@@ -15,7 +17,7 @@ OUTPUT_MAX_BYTES = 65_536
 PASSED_ON = re.compile(r"PATH|HOME|LANG|LANGUAGE|LC_[A-Z]+|TERM|TZ|TMPDIR|USER|LOGNAME|SHELL")
 
 
-@tool(timeout=TIMEOUT_MAX_S)
+@tool(timeout=TIMEOUT_MAX_S, local=True)
 async def run_command(
     context: ToolContext, argv: list[str], timeout: float = COMMAND_TIMEOUT_DEFAULT_S
 ) -> Completed:

@@ -24,7 +24,7 @@ class Written:
     bytes: int
 
 
-@tool(timeout=10)
+@tool(local=True)
 def write_file(context: ToolContext, path: str, content: str) -> Written:
     """Write a text file, replacing it if it exists.
 

@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cortex.agent.spec import AgentLimits, AgentSpec, parse_agents
+from cortex.agent.limits import AgentBackoff, AgentBudget, AgentLimits, OnStop
+from cortex.agent.spec import AgentSpec, parse_agents
 from cortex.agent.yaml_source import DEPTH_MAX, SIZE_MAX_BYTES, VALUES_MAX
 from cortex.domain.errors import UsageError
 
@@ -16,6 +17,12 @@ names = st.from_regex(r"[a-zA-Z0-9][a-zA-Z0-9._-]{0,63}", fullmatch=True)
 tool_names = st.from_regex(r"[a-zA-Z0-9_-]{1,64}", fullmatch=True)
 texts = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"))
 filled = texts.filter(lambda text: bool(text.strip()))
+budgets = st.builds(
+    AgentBudget,
+    usd=st.floats(0.000001, 1_000_000),
+    tokens=st.none() | st.integers(1, 10**12),
+    per=st.sampled_from(["run", "day"]),
+)
 specs = st.builds(
     AgentSpec,
     name=names,
@@ -30,7 +37,12 @@ specs = st.builds(
         timeout_seconds=st.none() | st.integers(1, 5_400),
         worker_attempts=st.none() | st.integers(1, 25),
         max_retries=st.none() | st.integers(0, 100),
+        backoff=st.none() | st.builds(AgentBackoff, cap_seconds=st.none() | st.floats(1, 86_400)),
+        step_timeout_seconds=st.none() | st.floats(0.001, 900),
+        idle_timeout_seconds=st.none() | st.floats(0.001, 450),
     ),
+    budget=st.none() | budgets,
+    on_stop=st.builds(OnStop, empty=st.sampled_from(["continue", "fail"])),
 )
 
 
@@ -71,6 +83,93 @@ system: s
     }
     assert writer == AgentSpec(name="writer", model="m", system="s")
     assert writer.to_json()["limits"] == {}
+
+
+def test_everything_that_can_be_overridden_comes_through() -> None:
+    text = (
+        SMALL
+        + """\
+tools: [http_request]
+limits:
+  backoff: {base_seconds: 2, cap_seconds: 60, multiplier: 1.5}
+  step_timeout_seconds: 900
+  call_timeout_seconds: 450
+  idle_timeout_seconds: 30
+  connect_timeout_seconds: 5.5
+  tool_timeouts: {http_request: 600}
+budget: {usd: 1.00, tokens: 100000, per: day}
+on_stop: {max_tokens: fail, empty: fail}
+"""
+    )
+    (agent,) = parse_agents(text, "agents.yaml")
+    stored = agent.to_json()
+    assert stored["limits"] == {
+        "backoff": {"base_seconds": 2.0, "cap_seconds": 60.0, "multiplier": 1.5},
+        "step_timeout_seconds": 900.0,
+        "call_timeout_seconds": 450.0,
+        "idle_timeout_seconds": 30.0,
+        "connect_timeout_seconds": 5.5,
+        "tool_timeouts": {"http_request": 600.0},
+    }
+    assert stored["budget"] == {"usd": 1.0, "tokens": 100_000, "per": "day"}
+    assert stored["on_stop"] == {"max_tokens": "fail", "refusal": "fail", "empty": "fail"}
+    assert AgentSpec.from_json(stored) == agent
+
+
+@pytest.mark.parametrize(
+    "text, told",
+    [
+        (
+            "limits:\n  step_timeout_seconds: 901\n",
+            (
+                ":5: limits.step_timeout_seconds must be above 0 and at most 900, "
+                "the hard limit of a step in seconds, got 901"
+            ),
+        ),
+        (
+            "limits:\n  call_timeout_seconds: 451\n",
+            ":5: limits.call_timeout_seconds must be above 0 and at most 450, ",
+        ),
+        (
+            "limits:\n  idle_timeout_seconds: 0\n",
+            ":5: limits.idle_timeout_seconds must be above 0 and at most 450, ",
+        ),
+        (
+            "limits: {connect_timeout_seconds: 181}\n",
+            ":4: limits.connect_timeout_seconds must be above 0 and at most 180, ",
+        ),
+        (
+            "tools: [a]\nlimits:\n  tool_timeouts:\n    a: 601\n",
+            (
+                ":7: limits.tool_timeouts.a must be above 0 and at most 600, "
+                "the hard limit of a tool call in seconds, got 601"
+            ),
+        ),
+        (
+            "tools: [a]\nlimits:\n  tool_timeouts:\n    b: 60\n",
+            ":7: limits.tool_timeouts.b is none of the agent's tools",
+        ),
+        (
+            "limits:\n  backoff:\n    cap_seconds: 86401\n",
+            ":6: limits.backoff.cap_seconds must be from 0.01 to 86400, got 86401.0",
+        ),
+        ("budget: {per: day}\n", ":4: budget has neither usd nor tokens"),
+        ("budget: {usd: 0}\n", ":4: budget.usd must be from 1e-06 to 1000000, got 0"),
+        ("budget: {usd: 1, per: week}\n", ':4: budget.per must be one of "run", "day", got "week"'),
+        (
+            "on_stop: {refusal: continue}\n",
+            ':4: on_stop.refusal must be one of "fail", got "continue"',
+        ),
+        (
+            "on_stop: {empty: ask}\n",
+            ':4: on_stop.empty must be one of "continue", "fail", got "ask"',
+        ),
+    ],
+)
+def test_an_override_beyond_its_hard_limit_is_refused_where_it_stands(text: str, told: str) -> None:
+    with pytest.raises(UsageError) as caught:
+        parse_agents(SMALL + text, "agents.yaml")
+    assert caught.value.message.removeprefix("agents.yaml").startswith(told)
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,11 @@
 """What fits is taken as it is; what does not is told with its path, and never repaired."""
 
+from collections.abc import Mapping, Sequence
+from datetime import UTC, date, datetime
 from enum import Enum
+from pathlib import Path
 from typing import Any, Literal
+from uuid import UUID
 
 import attrs
 import pytest
@@ -9,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cortex.agent.plain import plain
-from cortex.agent.structuring import SHOWN_CHARS_MAX, MisfitError, show, structure
+from cortex.agent.structuring import SHOWN_CHARS_MAX, MisfitError, show, structure, suggestion
 
 
 class Colour(Enum):
@@ -100,3 +104,58 @@ def test_all_problems_are_found_at_once() -> None:
 
 def test_a_long_value_is_cut_in_an_error() -> None:
     assert len(show("a" * 1_000)) == SHOWN_CHARS_MAX + 1
+
+
+@attrs.frozen
+class Written:
+    path: Path
+    id: UUID
+    day: date
+    at: datetime
+    parts: Sequence[int]
+    labels: Mapping[str, Any]
+    anything: object
+    size: int = attrs.field(default=1, validator=attrs.validators.ge(1))
+    doubled: int = attrs.field(init=False, default=2)
+
+
+WRITTEN = Written(
+    path=Path("a/b"),
+    id=UUID(int=7),
+    day=date(2026, 1, 31),
+    at=datetime(2026, 1, 31, 12, tzinfo=UTC),
+    parts=[1],
+    labels={"a": None},
+    anything=["x"],
+)
+
+
+def test_what_json_writes_as_text_comes_back() -> None:
+    assert structure(plain(WRITTEN), Written) == WRITTEN
+
+
+@pytest.mark.parametrize(
+    "changed, told",
+    [
+        ({"path": 3}, "path must be a path, got 3"),
+        ({"id": "7"}, 'id must be a UUID, got "7"'),
+        ({"day": "2026-02-30"}, 'day must be a date such as 2026-01-31, got "2026-02-30"'),
+        ({"at": "noon"}, "at must be a time such as 2026-01-31T12:00:00+00:00, got"),
+        ({"parts": "12"}, 'parts must be a list, got "12"'),
+        ({"labels": []}, "labels must be a mapping, got []"),
+        ({"size": 0}, "is refused: 'size' must be >= 1: 0"),
+    ],
+)
+def test_what_is_written_wrongly_is_told(changed: dict[str, object], told: str) -> None:
+    written: Any = plain(WRITTEN)
+    with pytest.raises(MisfitError) as caught:
+        structure({**written, **changed}, Written)
+    assert str(caught.value).startswith(told)
+
+
+def test_the_beginning_of_a_name_leads_to_it() -> None:
+    assert suggestion("timeout", ("tool_timeouts", "timeout_s")) == "did you mean 'timeout_s'?"
+
+
+def test_text_that_cannot_be_stored_becomes_visible() -> None:
+    assert plain({"a\0": ["\ud800b"]}) == {"a\ufffd": ["\ufffdb"]}

@@ -1,9 +1,11 @@
 """A function becomes a tool: its schema, the check of its input, its time-out, its result."""
 
+import os
 import sys
 import threading
 from collections.abc import Callable
 from enum import Enum
+from pathlib import Path
 from types import ModuleType
 from typing import Any, Literal
 
@@ -11,8 +13,11 @@ import attrs
 import pytest
 import trio
 
+from cortex.agent import abandon, process
+from cortex.agent.plain import RAW_MAX_BYTES
+from cortex.agent.process import run_process
 from cortex.agent.tool import Tool, ToolContext, ToolInputError, tool, tools_by_name
-from cortex.domain.errors import InvalidValueError, TimedOutError, UsageError
+from cortex.domain.errors import InvalidOutputError, TimedOutError, UsageError
 
 
 class Unit(Enum):
@@ -146,9 +151,21 @@ async def test_an_async_function_is_cancelled_at_its_time_out(context: ToolConte
         finally:
             seen.append("cancelled")
 
-    with pytest.raises(TimedOutError, match=r"'wait' timed out after 0\.01 seconds"):
+    with pytest.raises(TimedOutError, match=r"'wait' timed out after 0\.01 seconds") as caught:
         await wait.call(context, {})
+    assert (caught.value.scope, caught.value.limit_s) == ("call", 0.01)
     assert seen == ["cancelled"]
+
+
+async def test_the_caller_may_give_another_time_out(context: ToolContext) -> None:
+    @tool
+    async def wait() -> None:
+        """Wait for ever."""
+        await trio.sleep_forever()
+
+    with pytest.raises(TimedOutError) as caught:
+        await wait.call(context, {}, timeout_s=0.02)
+    assert caught.value.limit_s == 0.02
 
 
 async def test_a_thread_is_left_behind_at_its_time_out(context: ToolContext) -> None:
@@ -164,6 +181,66 @@ async def test_a_thread_is_left_behind_at_its_time_out(context: ToolContext) -> 
             await block.call(context, {})
     finally:
         release.set()
+
+
+async def test_an_async_function_that_shields_itself_is_left_behind(
+    context: ToolContext, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(abandon, "PATIENCE_S", 0.01)
+    release, ended = trio.Event(), trio.Event()
+
+    @tool(timeout=0.01)
+    async def stay() -> None:
+        """Ignore every cancellation."""
+        with trio.CancelScope(shield=True):
+            await release.wait()
+        ended.set()
+
+    with trio.fail_after(5), pytest.raises(TimedOutError):
+        await stay.call(context, {})
+    assert not ended.is_set()
+    release.set()
+    with trio.fail_after(5):
+        await ended.wait()
+
+
+async def test_a_child_that_ignores_sigterm_does_not_hold_the_call(
+    context: ToolContext, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(process, "GRACE_S", 0.05)
+    fifo = tmp_path / "fifo"
+    os.mkfifo(fifo)
+
+    @tool(timeout=60)
+    async def run(script: str) -> None:
+        """Run a shell script."""
+        argv = ["sh", "-c", script]
+        environment = {"PATH": os.environ["PATH"]}
+        await run_process(
+            argv, folder=tmp_path, environment=environment, timeout_s=60, output_max_bytes=100
+        )
+
+    script = f"trap '' TERM; echo $$ > {fifo}; while :; do sleep 1000; done"
+    with trio.fail_after(20):
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(run.call, context, {"script": script})
+            pid = int(await trio.to_thread.run_sync(fifo.read_text))
+            nursery.cancel_scope.cancel()
+    with pytest.raises(ProcessLookupError):
+        os.kill(pid, 0)
+
+
+async def test_control_flow_passes_through_an_async_tool(context: ToolContext) -> None:
+    class Stop(BaseException):
+        """Like a lost lease."""
+
+    @tool
+    async def stop() -> None:
+        """Raise what is no error."""
+        raise Stop
+
+    with pytest.raises(Stop):
+        await stop.call(context, {})
 
 
 async def test_cancellation_from_outside_is_no_time_out(context: ToolContext) -> None:
@@ -183,8 +260,128 @@ async def test_a_result_without_json_form_names_tool_and_place(context: ToolCont
         """Return bytes."""
         return {"data": b"x"}
 
-    with pytest.raises(InvalidValueError, match="'picture': data in the result is bytes"):
+    with pytest.raises(
+        InvalidOutputError, match="'picture': data in the result is bytes"
+    ) as caught:
         await picture.call(context, {})
+    assert caught.value.raw == "{'data': b'x'}"
+
+
+@attrs.frozen
+class Found:
+    places: list[Place]
+    kind: Literal["town", "lake"]
+    at: Path = Path("/")
+    count: int = attrs.field(init=False, default=1)
+
+
+@tool
+async def find(places: Any, kind: Any = "town") -> Found | None:
+    """Return what it is given."""
+    return Found(places, kind) if isinstance(places, list) else places
+
+
+async def test_a_result_of_the_declared_type_is_returned_as_json(context: ToolContext) -> None:
+    given = {"places": [{"city": "Bern", "zone": 1}]}
+    expected = {"places": [{"city": "Bern", "zone": 1}], "kind": "town", "at": "/", "count": 1}
+    assert await find.call(context, given) == expected
+    assert await find.call(context, {"places": None}) is None
+
+
+@pytest.mark.parametrize(
+    "given, told, raw",
+    [
+        (
+            {"places": [{"city": 3}]},
+            "'find': places[0].city in the result must be text, got 3",
+            '{"places": [{"city": 3}], "kind": "town", "at": "/", "count": 1}',
+        ),
+        (
+            {"places": [], "kind": "hill"},
+            '\'find\': kind in the result must be one of "town", "lake", got "hill"',
+            '{"places": [], "kind": "hill", "at": "/", "count": 1}',
+        ),
+        ({"places": "Bern"}, "'find': the result must be a mapping, got \"Bern\"", "Bern"),
+        (
+            {"places": {"kind": "lake"}},
+            "'find': places in the result is missing",
+            '{"kind": "lake"}',
+        ),
+    ],
+)
+async def test_a_result_that_does_not_fit_is_refused_and_kept(
+    context: ToolContext, given: dict[str, object], told: str, raw: str
+) -> None:
+    with pytest.raises(InvalidOutputError) as caught:
+        await find.call(context, given)
+    assert told in caught.value.message
+    assert caught.value.raw == raw
+
+
+async def test_what_is_kept_of_a_result_is_bounded_and_storable(context: ToolContext) -> None:
+    @tool
+    async def flood() -> int:
+        """Return text in place of a number."""
+        return "\0\ud800" + "ä" * RAW_MAX_BYTES  # type: ignore[return-value]
+
+    with pytest.raises(InvalidOutputError) as caught:
+        await flood.call(context, {})
+    assert caught.value.raw.startswith("\ufffd\ufffdä")
+    assert RAW_MAX_BYTES - 4 < len(caught.value.raw.encode()) <= RAW_MAX_BYTES
+    assert len(caught.value.message) < 300
+
+
+async def test_text_that_cannot_be_stored_is_no_misfit(context: ToolContext) -> None:
+    @tool
+    async def odd() -> str:
+        """Return NUL and half a pair."""
+        return "a\0b\ud800"
+
+    assert await odd.call(context, {}) == "a\ufffdb\ufffd"
+
+
+@pytest.mark.parametrize("declared", [{}, {"return": Any}, {"return": object}])
+async def test_a_result_of_no_declared_type_is_not_checked(
+    context: ToolContext, declared: dict[str, object]
+) -> None:
+    async def anything():  # type: ignore[no-untyped-def] # noqa: ANN202
+        """Return a mixture."""
+        return {"a": [1, "b", None]}
+
+    anything.__annotations__ = declared
+    assert await tool(anything).call(context, {}) == {"a": [1, "b", None]}
+
+
+async def test_unparsable_input_is_told_as_it_came(context: ToolContext) -> None:
+    with pytest.raises(ToolInputError) as caught:
+        await look_up.call(context, {"invalid_input": '{"place": '})
+    assert "input is not a JSON object" in caught.value.message
+    assert caught.value.raw == '{"place": '
+
+
+def test_a_tool_says_what_it_needs() -> None:
+    @tool(local=True, required=True)
+    def near() -> None:
+        """Need nothing."""
+
+    @tool(breaker=lambda arguments: f"http:{arguments.host}")
+    def far(host: str) -> None:
+        """Need a host."""
+
+    assert (near.is_required, near.breaker_name(near.parse({}))) == (True, None)
+    assert far.breaker_name(far.parse({"host": "a.org"})) == "http:a.org"
+    assert not look_up.is_required
+    assert (
+        look_up.breaker_name(look_up.parse({"place": {"city": ""}, "days": []})) == "tool:look-up"
+    )
+
+
+@pytest.mark.parametrize("name, timeout_s", [("kubectl", 30), ("browser", 120), ("other", 120)])
+def test_a_tool_without_a_figure_gets_that_of_its_name(name: str, timeout_s: float) -> None:
+    def do() -> None:
+        """Do it."""
+
+    assert tool(name=name)(do).timeout_s == timeout_s
 
 
 async def test_the_functions_own_error_passes_through(context: ToolContext) -> None:
@@ -230,6 +427,15 @@ def _recursive(tree: Tree) -> None:
     """Take a tree."""
 
 
+def _returns_bytes() -> bytes:
+    """Return bytes."""
+    return b""
+
+
+def _takes_a_taken_name(invalid_input: str) -> None:
+    """Take a."""
+
+
 @pytest.mark.parametrize(
     "function, told",
     [
@@ -239,6 +445,8 @@ def _recursive(tree: Tree) -> None:
         (_no_name, "cannot be passed by its name"),
         (_describes_another, "unknown argument 'b'"),
         (_recursive, "Tree holds itself"),
+        (_returns_bytes, "its result: bytes has no JSON form"),
+        (_takes_a_taken_name, "'invalid_input' is taken"),
     ],
 )
 def test_a_function_that_no_model_could_call_is_refused(
@@ -261,7 +469,7 @@ def test_a_time_out_out_of_range_is_refused(timeout: float) -> None:
 
 
 def test_tools_are_found_in_modules() -> None:
-    assert tools_by_name(sys.modules[__name__], look_up) == {"look-up": look_up}
+    assert tools_by_name(sys.modules[__name__], look_up) == {"look-up": look_up, "find": find}
 
 
 def test_two_tools_of_one_name_are_refused() -> None:

@@ -1,0 +1,60 @@
+"""Calls that cannot hold whoever waits for them: what ignores its cancellation is left behind.
+
+Trio ends no task that shields itself, so such a call runs beside the one who waits for it, as
+threads do. Left behind, it goes on alone until it ends by itself; what it returns is dropped.
+"""
+
+import contextvars
+from collections.abc import Awaitable, Callable
+from typing import Final, Generic, TypeVar
+
+import structlog
+import trio
+
+T = TypeVar("T")
+
+PATIENCE_S: Final = 8.0
+"""From cancelling a call to leaving it; ending a child process takes up to seven of them."""
+
+_log = structlog.get_logger(__name__)
+
+
+async def abandonable(function: Callable[[], Awaitable[T]], *, name: str) -> T:
+    """Await `function()`. If cancelled, return at most `PATIENCE_S` later, whatever it does."""
+    call = _Call(function)
+    trio.lowlevel.spawn_system_task(call.run, name=name, context=contextvars.copy_context())
+    try:
+        await call.ended.wait()
+    finally:
+        if not call.ended.is_set():
+            call.scope.cancel()
+            with trio.move_on_after(PATIENCE_S, shield=True):
+                await call.ended.wait()
+            if not call.ended.is_set():
+                _log.warning("left behind: it ignores its cancellation", call=name)
+    return call.result()
+
+
+class _Call(Generic[T]):
+    """One call, in a task of its own."""
+
+    def __init__(self, function: Callable[[], Awaitable[T]]) -> None:
+        self._function = function
+        self._returned: list[T] = []
+        self._raised: BaseException | None = None
+        self.scope = trio.CancelScope()
+        self.ended = trio.Event()
+
+    async def run(self) -> None:
+        try:
+            with self.scope:
+                self._returned.append(await self._function())
+        except BaseException as error:  # noqa: BLE001, ASYNC103 -- raised by `result`, to the waiter
+            self._raised = error
+        finally:
+            self.ended.set()
+
+    def result(self) -> T:
+        if self._raised is not None:
+            raise self._raised
+        return self._returned[0]

@@ -1,0 +1,104 @@
+"""What an agent may override: limits of its job, its calls and its tools, its budget, its stops."""
+
+from collections.abc import Callable, Mapping
+from typing import Any, Final, Literal
+
+import attrs
+
+from cortex.agent.structuring import UnfitError, show
+from cortex.domain.policy import JOB_HARD, LIMITS, POLICIES
+from cortex.domain.timeouts import TIMEOUTS
+
+JOB_TIMEOUT_MAX_S: Final = int(POLICIES["run_agent"].timeout_s * JOB_HARD)
+WORKER_ATTEMPTS_MAX: Final = 25
+RETRIES_MAX: Final = 100
+# Far above any that is meant; larger ones are typing errors.
+BUDGET_USD_MAX: Final = 1_000_000
+BUDGET_TOKENS_MAX: Final = 1_000_000_000_000
+
+Validator = Callable[[Any, "attrs.Attribute[Any]", Any], None]
+
+
+def within(low: float, high: float) -> Validator:
+    """A value that is set must be one of these."""
+
+    def check(_: object, attribute: "attrs.Attribute[Any]", value: float | None) -> None:
+        if value is not None and not low <= value <= high:
+            reason = f"must be from {low:.15g} to {high:.15g}, got {show(value)}"
+            raise UnfitError(reason, path=(attribute.name,))
+
+    return check
+
+
+def _of(scope: str) -> Validator:
+    """A value that is set must keep to the hard limit of this scope."""
+
+    def check(_: object, attribute: "attrs.Attribute[Any]", value: float | None) -> None:
+        if value is not None and (refusal := TIMEOUTS[scope].refusal(value)):
+            raise UnfitError(refusal, path=(attribute.name,))
+
+    return check
+
+
+def _tool_timeouts(
+    _: object, attribute: "attrs.Attribute[Any]", value: Mapping[str, float]
+) -> None:
+    for tool, timeout_s in value.items():
+        if refusal := TIMEOUTS["tool_call"].refusal(timeout_s):
+            raise UnfitError(refusal, path=(attribute.name, tool))
+
+
+@attrs.frozen(kw_only=True)
+class AgentBackoff:
+    """Pause before an application retry, as far as the agent overrides it."""
+
+    base_seconds: float | None = attrs.field(default=None, validator=within(*LIMITS["base_s"]))
+    cap_seconds: float | None = attrs.field(default=None, validator=within(*LIMITS["cap_s"]))
+    multiplier: float | None = attrs.field(default=None, validator=within(*LIMITS["multiplier"]))
+
+
+@attrs.frozen(kw_only=True)
+class AgentLimits:
+    """What this agent overrides of its job type's limits; None leaves the job type's own."""
+
+    timeout_seconds: int | None = attrs.field(default=None, validator=within(1, JOB_TIMEOUT_MAX_S))
+    worker_attempts: int | None = attrs.field(
+        default=None, validator=within(1, WORKER_ATTEMPTS_MAX)
+    )
+    max_retries: int | None = attrs.field(default=None, validator=within(0, RETRIES_MAX))
+    backoff: AgentBackoff | None = None
+    step_timeout_seconds: float | None = attrs.field(default=None, validator=_of("step"))
+    """One model response and the tool calls that result."""
+    call_timeout_seconds: float | None = attrs.field(default=None, validator=_of("llm_call"))
+    """One call of the model; so are the next two."""
+    idle_timeout_seconds: float | None = attrs.field(default=None, validator=_of("llm_idle"))
+    connect_timeout_seconds: float | None = attrs.field(default=None, validator=_of("llm_connect"))
+    tool_timeouts: dict[str, float] = attrs.field(factory=dict, validator=_tool_timeouts)
+    """Seconds by the tool's name, in place of the tool's own figure."""
+
+
+@attrs.frozen(kw_only=True)
+class AgentBudget:
+    """What the agent may spend, each time it runs or all its jobs together in a day (UTC)."""
+
+    usd: float | None = attrs.field(default=None, validator=within(0.000001, BUDGET_USD_MAX))
+    tokens: int | None = attrs.field(default=None, validator=within(1, BUDGET_TOKENS_MAX))
+    per: Literal["run", "day"] = "run"
+
+    def __attrs_post_init__(self) -> None:
+        if self.usd is None and self.tokens is None:
+            raise UnfitError("has neither usd nor tokens")
+
+
+@attrs.frozen(kw_only=True)
+class OnStop:
+    """What follows when the model stops without being done: go on, or fail the job.
+
+    Going on means asking it to, at most three times in a row. A refusal would only be repeated.
+    """
+
+    max_tokens: Literal["continue", "fail"] = "continue"
+    """It said `max_tokens` without an end."""
+    refusal: Literal["fail"] = "fail"
+    empty: Literal["continue", "fail"] = "continue"
+    """It ended its turn and said nothing."""

@@ -1,0 +1,148 @@
+"""A model call with everything around it: breaker, budget, retries inside its step, its cost.
+
+One place decides about retries inside a step; what fails beyond that goes to the job's own layers.
+"""
+
+import random
+from decimal import Decimal
+from functools import partial
+from typing import Final
+
+import attrs
+import trio
+
+from cortex.agent.model import CallLimits, ModelClient
+from cortex.domain.budget import estimate_of
+from cortex.domain.classification import failure_of
+from cortex.domain.errors import Suspended
+from cortex.domain.failure import Failure
+from cortex.domain.model import ModelRequest, ModelResponse
+from cortex.domain.retry import CALL_RETRIES, CallRetry
+from cortex.domain.usage import Usage
+from cortex.durable.calls import Admission, Breakers, Caller, Facts, Purse, Reservation
+from cortex.durable.journal import Outcome
+
+SETTLE_BOUND_S: Final = 15.0
+"""A cancelled call is booked before its job ends; the reservation is swept if this is too short."""
+
+
+@attrs.frozen(kw_only=True)
+class ModelCalls:
+    """Answers model steps with what they used and cost."""
+
+    client: ModelClient
+    breakers: Breakers
+    purse: Purse
+    facts: Facts
+    rng: random.Random
+    retry: CallRetry = CALL_RETRIES["default"]
+
+    async def respond(self, request: ModelRequest, caller: Caller) -> Outcome:
+        """Return the response as plain JSON, with usage, and cost if the price is known.
+
+        Raises `Suspended` while the model's breaker is open or a budget is spent, else what the
+        client raises when its failures are more than can be repeated in the step.
+        """
+        failures = 0
+        while True:
+            try:
+                return await self._once(request, caller)
+            except Exception as error:
+                failures += 1
+                failure = failure_of(error)
+                pause_s = self._pause_s(failure, failures)
+                if pause_s is None:
+                    raise
+                told = f"called again in {pause_s:.1f} s"
+                await self.facts.failed(caller, failure, resolution=told)
+            await trio.sleep(pause_s)
+
+    def _pause_s(self, failure: Failure, failures: int) -> float | None:
+        """Return the pause before the next call of this step, None if there is to be none."""
+        if not failure.cls.is_transient or failures >= self.retry.attempts:
+            return None
+        pause_s = self.retry.delay_s(failures, rng=self.rng, retry_after_s=failure.retry_after_s)
+        left_s = trio.current_effective_deadline() - trio.current_time()
+        return pause_s if pause_s < left_s else None
+
+    async def _once(self, request: ModelRequest, caller: Caller) -> Outcome:
+        async with self.breakers.admit(f"llm:{request.model}") as admission:
+            estimate = estimate_of(request, caller.prices)
+            reservation = await self.purse.reserve(caller, model=request.model, estimate=estimate)
+            return await self._booked(request, caller, reservation, admission)
+
+    async def _booked(
+        self,
+        request: ModelRequest,
+        caller: Caller,
+        reservation: Reservation,
+        admission: Admission,
+    ) -> Outcome:
+        """Make the call and book it, however it ends."""
+        call = _Call(self.purse, reservation, request.model)
+        try:
+            response = await self.client.respond(
+                request,
+                limits=_limits(caller),
+                on_text=caller.answer.begin(),
+                on_open=admission.opened,
+                on_usage=call.used,
+            )
+        except Exception as error:
+            failure = attrs.evolve(failure_of(error), source=f"llm:{request.model}")
+            await call.settle("failed", failure)
+            await self._report(failure, caller, admission)
+            raise
+        except BaseException:
+            await call.settle("cancelled")
+            raise
+        call.used(response.usage)
+        await call.settle("kept")
+        await admission.succeeded()
+        return _outcome(response, call)
+
+    async def _report(self, failure: Failure, caller: Caller, admission: Admission) -> None:
+        """Tell the breaker; when it is open now, nothing else would record what opened it."""
+        try:
+            await admission.failed(failure)
+        except Suspended as suspended:
+            told = f"the job waits for {suspended.waiting_on}"
+            await self.facts.failed(caller, failure, resolution=told, goes_on=False)
+            raise
+
+
+class _Call:
+    """One call and what it has used so far."""
+
+    def __init__(self, purse: Purse, reservation: Reservation, model: str) -> None:
+        self._purse = purse
+        self._reservation = reservation
+        self._model = model
+        self.usage = Usage()
+
+    def used(self, usage: Usage) -> None:
+        self.usage = usage
+
+    @property
+    def cost_usd(self) -> Decimal | None:
+        return self._reservation.caller.prices.cost(self._model, self.usage)
+
+    async def settle(self, outcome: str, failure: Failure | None = None) -> None:
+        settle = partial(
+            self._purse.settle,
+            self._reservation,
+            usage=self.usage,
+            cost_usd=self.cost_usd,
+            outcome=outcome,
+            failure=failure,
+        )
+        with trio.move_on_after(SETTLE_BOUND_S, shield=True):
+            await settle()
+
+
+def _limits(caller: Caller) -> CallLimits:
+    return CallLimits(total_s=caller.call_s, idle_s=caller.idle_s, connect_s=caller.connect_s)
+
+
+def _outcome(response: ModelResponse, call: _Call) -> Outcome:
+    return Outcome(value=response.to_json(), usage=call.usage, cost_usd=call.cost_usd)

@@ -1,0 +1,338 @@
+"""An agent's turns: what goes back to the model, what ends the job, how long one may take."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import attrs
+import pytest
+import trio
+from trio.testing import MockClock
+
+from cortex.agent.limits import AgentLimits, OnStop
+from cortex.agent.loop import CONTINUED_MAX, AgentResult, run_agent
+from cortex.agent.spec import AgentSpec
+from cortex.agent.tool import Tool, tool
+from cortex.agent.toolbox import Toolbox
+from cortex.domain.errors import InvalidOutputError, RejectedError, Suspended, TimedOutError
+from cortex.domain.job import Claim
+from cortex.domain.model import ModelRequest, ModelResponse
+from cortex.domain.usage import Usage
+from cortex.durable.calls import Caller
+from cortex.durable.context import JobLimits
+from cortex.durable.journal import Outcome
+from tests.support.factories import ClosedBreakers, DefaultPolicies, Record, a_context
+
+Turn = dict[str, Any]
+
+
+def says(text: str, stop_reason: str = "end_turn") -> Turn:
+    content = ({"type": "text", "text": text},) if text else ()
+    return {"content": content, "stop_reason": stop_reason}
+
+
+def calls(*uses: tuple[str, Any], stop_reason: str = "tool_use") -> Turn:
+    """A turn that calls tools; input that is text is what the model sent in place of JSON."""
+    content = []
+    for number, (name, given) in enumerate(uses):
+        parsed = (
+            {"input": {}, "invalid_input": given} if isinstance(given, str) else {"input": given}
+        )
+        content.append({"type": "tool_use", "id": f"use{number}", "name": name, **parsed})
+    return {"content": tuple(content), "stop_reason": stop_reason}
+
+
+@attrs.define
+class Script:
+    """Plays its turns, one a request; keeps the requests."""
+
+    turns: list[Turn]
+    asked: list[ModelRequest] = attrs.field(factory=list)
+
+    async def respond(self, request: ModelRequest, caller: Caller) -> Outcome:  # noqa: ARG002
+        turn = self.turns[len(self.asked)]
+        self.asked.append(request)
+        response = ModelResponse(model="m", usage=Usage(), message_id="id", **turn)
+        return Outcome(value=response.to_json(), usage=Usage())
+
+    @property
+    def told(self) -> list[str]:
+        """The tool results that the last request brought, or the text of its last message."""
+        content = self.asked[-1].messages[-1]["content"]
+        return [content] if isinstance(content, str) else [each["content"] for each in content]
+
+
+@attrs.define
+class ShortSteps(DefaultPolicies):
+    step_s: float
+
+    async def limits(self, claim: Claim) -> JobLimits:
+        return attrs.evolve(await super().limits(claim), step_s=self.step_s)
+
+
+@tool(local=True)
+async def add(one: int, other: int) -> int:
+    """Add two numbers."""
+    return one + other
+
+
+@tool
+async def wrong(what: str) -> int:
+    """Return what is no number."""
+    return what  # type: ignore[return-value]
+
+
+@tool(name="must", required=True)
+async def must(what: str) -> int:
+    """Return what is no number, though it is needed."""
+    if what == "raise":
+        raise ConnectionResetError(what)
+    return what  # type: ignore[return-value]
+
+
+TOOLS = {each.name: each for each in (add, wrong, must)}
+
+Run = Callable[..., Any]
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Run:
+    """Run an agent on a script: a first attempt, or one that finds what is in the record."""
+
+    async def run(
+        script: Script,
+        *,
+        record: Record | None = None,
+        tools: dict[str, Tool] = TOOLS,
+        given: tuple[str, ...] | None = None,
+        lent: dict[str, Any] | None = None,
+        **fields: Any,
+    ) -> AgentResult:
+        names = tuple(tools) if given is None else given
+        spec = AgentSpec(name="a", model="m", system="s", tools=names, **fields)
+        toolbox = Toolbox(tools)
+        ctx = a_context(record, models=script, tools=toolbox, workspaces=tmp_path, **(lent or {}))
+        return await run_agent(ctx, spec, prompt="do it", folder=None)
+
+    return run
+
+
+# --- tools: what they return
+
+
+async def test_results_go_to_the_model_in_the_order_of_its_calls(run: Run) -> None:
+    script = Script(
+        [calls(("add", {"one": 1, "other": 2}), ("add", {"one": 3, "other": 4})), says("7 and 3")]
+    )
+    result = await run(script)
+    assert script.told == ["3", "7"]
+    assert (result.text, result.steps) == ("7 and 3", 2)
+
+
+async def test_a_wrong_result_of_an_optional_tool_is_told_and_the_job_goes_on(run: Run) -> None:
+    script = Script([calls(("wrong", {"what": "x"})), says("so be it")])
+    assert (await run(script)).text == "so be it"
+    assert "'wrong': the result must be a whole number" in script.told[0]
+    assert script.asked[-1].messages[-1]["content"][0]["is_error"] is True
+
+
+async def test_a_wrong_result_of_a_required_tool_ends_the_job_and_is_kept(run: Run) -> None:
+    record = Record()
+    script = Script([calls(("must", {"what": "x"}))])
+    with pytest.raises(InvalidOutputError, match="'must': the result must be") as caught:
+        await run(script, record=record)
+    assert caught.value.raw == "x"
+    assert record.keys == ["1 model"]
+
+
+async def test_any_failure_of_a_required_tool_is_left_to_the_jobs_retries(run: Run) -> None:
+    with pytest.raises(ConnectionResetError):
+        await run(Script([calls(("must", {"what": "raise"}))]))
+
+
+async def test_a_tool_that_the_agent_was_not_given_is_not_called(run: Run) -> None:
+    record = Record()
+    script = Script([calls(("add", {"one": 1, "other": 2})), says("pity")])
+    await run(script, record=record, given=("must",))
+    assert script.told == ["there is no tool 'add'; you have must"]
+    assert record.keys == ["1 model", "1 add", "2 model"]
+
+
+# --- tools: what they are given
+
+
+async def test_input_that_does_not_fit_goes_back_twice_and_then_fails_the_job(run: Run) -> None:
+    record = Record()
+    turns = [
+        calls(("add", '{"one": 1')),
+        calls(("add", {"one": "1", "other": 2})),
+        calls(("add", {"one": 1, "other": 2}), ("must", '{"what": \x00')),
+    ]
+    script = Script(turns)
+    with pytest.raises(InvalidOutputError, match=r"3 times in a row.*tool 'must'") as caught:
+        await run(script, record=record)
+    assert caught.value.raw == '{"what": \N{REPLACEMENT CHARACTER}'
+    assert "one must be a whole number" in script.told[0]
+    again = Script([])
+    with pytest.raises(InvalidOutputError) as replayed:
+        await run(again, record=record)
+    assert replayed.value.message == caught.value.message
+    assert again.asked == []
+
+
+async def test_only_turns_in_a_row_count(run: Run) -> None:
+    bad, good = calls(("add", "[")), calls(("add", {"one": 1, "other": 2}))
+    script = Script([bad, bad, good, bad, bad, says("done")])
+    assert (await run(script)).text == "done"
+
+
+async def test_other_failures_of_tools_do_not_count(run: Run) -> None:
+    script = Script([*[calls(("wrong", {"what": "x"}))] * 4, says("done")])
+    assert (await run(script)).text == "done"
+
+
+# --- stops
+
+
+async def test_an_answer_that_was_cut_off_is_continued_and_put_together(run: Run) -> None:
+    script = Script([says("one, ", "max_tokens"), says("two, ", "max_tokens"), says("three")])
+    assert (await run(script)).text == "one, two, three"
+    roles = [message["role"] for message in script.asked[-1].messages]
+    assert roles == ["user", "assistant", "user", "assistant", "user"]
+    assert "cut off" in script.told[0]
+
+
+async def test_an_empty_answer_is_asked_for_again_and_not_repeated_to_the_model(run: Run) -> None:
+    script = Script([says(""), says(" \n"), says("here")])
+    assert (await run(script)).text == "here"
+    assert [each["role"] for each in script.asked[-1].messages] == ["user"] * 3
+
+
+async def test_nothing_more_to_say_ends_an_answer_that_was_cut_off(run: Run) -> None:
+    script = Script([says("all of it", "max_tokens"), says("")])
+    assert (await run(script)).text == "all of it"
+
+
+@pytest.mark.parametrize(
+    "turn, raw", [(says("more", "max_tokens"), "moremoremoremore"), (says(""), "")]
+)
+async def test_going_on_has_an_end(run: Run, turn: Turn, raw: str) -> None:
+    script = Script([turn] * (CONTINUED_MAX + 1))
+    with pytest.raises(InvalidOutputError, match="after being asked 3 times to go on") as caught:
+        await run(script)
+    assert caught.value.raw == raw
+    assert len(script.asked) == CONTINUED_MAX + 1
+
+
+async def test_a_tool_call_begins_the_count_anew(run: Run) -> None:
+    use = calls(("add", {"one": 1, "other": 2}))
+    script = Script([*[says("")] * 3, use, *[says("")] * 3, says("done")])
+    assert (await run(script)).text == "done"
+
+
+@pytest.mark.parametrize(
+    "turn, on_stop, told",
+    [
+        (
+            says("half", "max_tokens"),
+            OnStop(max_tokens="fail"),
+            "stopped with 'max_tokens' in step 1",
+        ),
+        (says("I will not", "refusal"), OnStop(), "stopped with 'refusal' in step 1"),
+        (calls(("add", {}), stop_reason="refusal"), OnStop(), "stopped with 'refusal'"),
+        (calls(("add", {}), stop_reason="max_tokens"), OnStop(max_tokens="fail"), "max_tokens"),
+        (says(""), OnStop(empty="fail"), "gave an empty answer in step 1"),
+    ],
+)
+async def test_the_agents_policy_may_fail_a_stop(
+    run: Run, turn: Turn, on_stop: OnStop, told: str
+) -> None:
+    with pytest.raises(InvalidOutputError, match=told):
+        await run(Script([turn]), on_stop=on_stop)
+
+
+async def test_tools_that_were_called_whole_before_the_cut_run(run: Run) -> None:
+    cut = calls(("add", {"one": 1, "other": 2}), ("add", '{"one"'), stop_reason="max_tokens")
+    script = Script([cut, says("done")])
+    await run(script)
+    assert script.told[0] == "3"
+    assert "not a JSON object" in script.told[1]
+
+
+async def test_a_stop_of_no_policy_is_final(run: Run) -> None:
+    with pytest.raises(RejectedError, match="'model_context_window_exceeded'"):
+        await run(Script([says("too much", "model_context_window_exceeded")]))
+
+
+# --- limits, and calls behind a breaker
+
+
+def hangs(clock: MockClock) -> dict[str, Tool]:
+    """Tools, and one with which time begins to pass: it never ends."""
+
+    @tool(local=True)
+    async def hang() -> None:
+        """Hang."""
+        clock.rate = 1_000
+        await trio.sleep_forever()
+
+    return {**TOOLS, "hang": hang}
+
+
+async def test_a_step_that_takes_too_long_says_which_and_how_long(
+    run: Run, mock_clock: MockClock
+) -> None:
+    record = Record()
+    script = Script([calls(("add", {"one": 1, "other": 2})), calls(("hang", {}))])
+    with pytest.raises(TimedOutError, match="step 2 of agent 'a' took longer than 90") as caught:
+        await run(script, record=record, tools=hangs(mock_clock), lent={"policies": ShortSteps(90)})
+    assert (caught.value.scope, caught.value.limit_s) == ("step", 90)
+    assert record.keys == ["1 model", "1 add", "2 model"]
+
+
+async def test_a_tool_that_takes_too_long_is_told_and_the_agent_may_say_how_long(
+    run: Run, mock_clock: MockClock
+) -> None:
+    script = Script([calls(("hang", {})), says("done")])
+    limits = AgentLimits(tool_timeouts={"hang": 7})
+    await run(script, tools=hangs(mock_clock), limits=limits)
+    assert script.told == ["tool 'hang' timed out after 7 seconds"]
+
+
+async def test_an_outer_limit_is_no_time_out_of_the_step(run: Run, mock_clock: MockClock) -> None:
+    with trio.move_on_after(5) as outer:
+        await run(Script([calls(("hang", {}))]), tools=hangs(mock_clock))
+    assert outer.cancelled_caught
+
+
+async def test_calls_of_remote_tools_report_to_their_breaker(run: Run) -> None:
+    @tool
+    async def far(host: str) -> None:
+        """Need a host."""
+        if host == "down":
+            raise ConnectionResetError(host)
+
+    breakers = ClosedBreakers()
+    first = calls(("far", {"host": "up"}), ("add", {"one": 1, "other": 2}), ("far", {}))
+    script = Script(
+        [first, calls(("far", {"host": "down"}), ("wrong", {"what": ""})), says("done")]
+    )
+    await run(script, tools={**TOOLS, "far": far}, lent={"breakers": breakers})
+    reports = {name: [each.reports for each in made] for name, made in breakers.admissions.items()}
+    assert reports.keys() == {"tool:far", "tool:wrong"}
+    (succeeded,), (failure,) = reports["tool:far"]
+    assert succeeded is None
+    assert failure is not None
+    assert (failure.source, failure.cls.is_transient) == ("tool:far", True)
+    assert reports["tool:wrong"] == [[]]
+
+
+async def test_an_open_breaker_suspends_the_job_and_nobody_is_told(run: Run) -> None:
+    suspended = Suspended("tool:wrong", "it is open", delay_s=30)
+    breakers = ClosedBreakers(suspended=suspended)
+    record = Record()
+    script = Script([calls(("wrong", {"what": "x"}))])
+    with pytest.raises(Suspended) as caught:
+        await run(script, record=record, lent={"breakers": breakers})
+    assert caught.value is suspended
+    assert record.keys == ["1 model"]
