@@ -1,0 +1,64 @@
+"""`cortex why`: why a job is not running, when that is expected to change, and what would help."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import click
+
+from cortex.cli.options import Command, Options
+from cortex.cli.output import Output
+from cortex.cli.phrases import clock_time, short_id, span
+from cortex.cli.target import session
+from cortex.cli.terminal import Terminal
+from cortex.domain import why as rules
+from cortex.domain.safe import safe
+from cortex.domain.why import Why
+from cortex.domain.why_facts import WhyFacts
+from cortex.store import jobs
+from cortex.store import why as store
+
+
+@click.command(cls=Command)
+@click.argument("job", metavar="JOB")
+@click.pass_obj
+def why(options: Options, *, job: str) -> None:
+    """Say why a job is not running, when it will be, and what would help."""
+    output = Output(options)
+    with session(options) as call:
+        facts = call(store.facts_of, call(jobs.find, job))
+    told = rules.why(facts)
+    output.record(
+        _document(told, facts),
+        name=told.cause.value,
+        page=lambda: _page(told, facts, output.terminal),
+    )
+
+
+def _document(told: Why, facts: WhyFacts) -> dict[str, Any]:
+    return {
+        "job": facts.job_id,
+        "cause": told.cause,
+        "sentence": told.sentence,
+        "expected_at": told.expected_at,
+        "since": told.since,
+        "ways_out": told.ways_out,
+        "facts": facts,
+    }
+
+
+def _page(told: Why, facts: WhyFacts, terminal: Terminal) -> Iterator[str]:
+    name = terminal.paint(f"job {short_id(facts.job_id)}", "bold")
+    yield f"{name} ({safe(facts.type)}): {safe(told.sentence)}{_times(told, facts)}"
+    for command in told.ways_out:
+        yield terminal.paint(f"  {safe(command)}", "dim")
+
+
+def _times(told: Why, facts: WhyFacts) -> str:
+    parts = []
+    if told.since is not None:
+        parts.append(f"for {span((facts.now - told.since).total_seconds())}")
+    if told.expected_at is not None:
+        left_s = (told.expected_at - facts.now).total_seconds()
+        at = clock_time(told.expected_at)
+        parts.append(f"expected in {span(left_s)} (at {at})" if left_s > 0 else "expected now")
+    return "".join(f" · {part}" for part in parts)

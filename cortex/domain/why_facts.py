@@ -1,0 +1,129 @@
+"""What is known of a job at one instant, as far as it tells why the job is not running."""
+
+from datetime import datetime
+from decimal import Decimal
+from uuid import UUID
+
+import attrs
+
+from cortex.domain.job import JobStatus
+
+
+@attrs.frozen(kw_only=True)
+class TaskSeen:
+    """The job's task."""
+
+    state: str
+    run_at: datetime
+    attempts_spent: int
+    max_attempts: int
+
+
+@attrs.frozen(kw_only=True)
+class OwnerSeen:
+    """The pod that has the job."""
+
+    name: str
+    is_alive: bool
+    """It holds its lock."""
+
+
+@attrs.frozen(kw_only=True)
+class QueueSeen:
+    """The named queue that the job's task belongs to."""
+
+    name: str
+    head_id: UUID | None
+    """The job whose turn it is; None for a moment between two."""
+    is_head_running: bool
+
+
+@attrs.frozen(kw_only=True)
+class FleetSeen:
+    """The living pods, with their load at their last heartbeats."""
+
+    ready_count: int
+    knowing_count: int
+    """Ready ones that know the job's type; the next two are of these."""
+    slots: int
+    free_slots: int
+    draining_count: int
+    """Leaving ones that know the job's type."""
+    types: tuple[str, ...]
+    """What the ready ones know."""
+
+
+@attrs.frozen(kw_only=True)
+class BreakerSeen:
+    """The circuit breaker that the job waits on."""
+
+    name: str
+    state: str
+    open_until: datetime | None
+    is_probed: bool
+    """Some job is trying it just now."""
+    forced_by: str | None
+    """Who holds it open, until somebody closes it."""
+    reason: str | None
+
+
+@attrs.frozen(kw_only=True)
+class BudgetSeen:
+    """The budget that the job waits on."""
+
+    name: str
+    unit: str
+    """`usd` or `tokens`."""
+    limit: Decimal
+    spent: Decimal
+    """In this run, or today."""
+
+    @property
+    def is_spent(self) -> bool:
+        """No call may begin."""
+        return self.spent >= self.limit
+
+
+@attrs.frozen(kw_only=True)
+class AttemptSeen:
+    """The last attempt that ended before the job did."""
+
+    attempt: int
+    outcome: str
+    error: str | None
+    error_class: str | None
+
+
+@attrs.frozen(kw_only=True)
+class WhyFacts:
+    """All that is known of a job at one instant of the database's clock."""
+
+    now: datetime
+    job_id: UUID
+    type: str
+    status: JobStatus
+    attempt: int
+    retry_count: int
+    max_retries: int
+    started_at: datetime | None
+    finished_at: datetime | None
+    heartbeat_at: datetime | None
+    suspended_at: datetime | None
+    next_retry_at: datetime | None
+    cancel_requested_at: datetime | None
+    cancelled_by: str | None
+    cancel_reason: str | None
+    error_message: str | None
+    error_class: str | None
+    waiting_on: str | None
+    step: str | None
+    """Number and key of the last committed step."""
+    ahead_count: int
+    """Tasks that come before its own, counted up to a bound."""
+    task: TaskSeen | None
+    owner: OwnerSeen | None
+    queue: QueueSeen | None
+    fleet: FleetSeen
+    breaker: BreakerSeen | None
+    budget: BudgetSeen | None
+    last: AttemptSeen | None

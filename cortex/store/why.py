@@ -1,0 +1,115 @@
+"""What is known of a job when somebody asks why it is not running."""
+
+from uuid import UUID
+
+from cortex.domain.errors import NotFoundError
+from cortex.domain.job import JobStatus
+from cortex.domain.why import AHEAD_MAX, SILENT_S
+from cortex.domain.why_facts import (
+    AttemptSeen,
+    BreakerSeen,
+    BudgetSeen,
+    FleetSeen,
+    OwnerSeen,
+    QueueSeen,
+    TaskSeen,
+    WhyFacts,
+)
+from cortex.store.database import Database, Record
+
+
+async def facts_of(db: Database, job_id: UUID) -> WhyFacts:
+    """Read it all in one snapshot. Raises `NotFoundError`."""
+    row = await db.fetch_one("why.facts", job_id, SILENT_S, AHEAD_MAX + 1)
+    if row is None:
+        raise NotFoundError(f"job {job_id} does not exist", hint="list them: cortex jobs ls")
+    return WhyFacts(
+        **{name: row[name] for name in _PLAIN},
+        status=JobStatus(row["status"]),
+        task=_task(row),
+        owner=_owner(row),
+        queue=_queue(row),
+        fleet=_fleet(row),
+        breaker=_breaker(row),
+        budget=_budget(row),
+        last=_last(row),
+    )
+
+
+_PLAIN = (
+    *("now", "job_id", "type", "attempt", "retry_count", "max_retries", "started_at"),
+    *("finished_at", "heartbeat_at", "suspended_at", "next_retry_at", "cancel_requested_at"),
+    *("cancelled_by", "cancel_reason", "error_message", "error_class", "waiting_on", "step"),
+    "ahead_count",
+)
+
+
+def _task(row: Record) -> TaskSeen | None:
+    if row["task_state"] is None:
+        return None
+    return TaskSeen(
+        state=row["task_state"],
+        run_at=row["task_run_at"],
+        attempts_spent=row["attempts_spent"],
+        max_attempts=row["max_attempts"],
+    )
+
+
+def _owner(row: Record) -> OwnerSeen | None:
+    if row["pod"] is None:
+        return None
+    return OwnerSeen(name=row["pod"], is_alive=row["pod_is_alive"])
+
+
+def _queue(row: Record) -> QueueSeen | None:
+    if row["queue_name"] is None:
+        return None
+    return QueueSeen(
+        name=row["queue_name"], head_id=row["head_id"], is_head_running=row["head_is_running"]
+    )
+
+
+def _fleet(row: Record) -> FleetSeen:
+    return FleetSeen(
+        ready_count=row["ready_count"],
+        knowing_count=row["knowing_count"],
+        slots=int(row["slots"]),
+        free_slots=int(row["free_slots"]),
+        draining_count=row["draining_count"],
+        types=tuple(row["types"]),
+    )
+
+
+def _breaker(row: Record) -> BreakerSeen | None:
+    if row["breaker_state"] is None:
+        return None
+    return BreakerSeen(
+        name=row["waiting_on"],
+        state=row["breaker_state"],
+        open_until=row["open_until"],
+        is_probed=row["is_probed"],
+        forced_by=row["forced_by"],
+        reason=row["forced_reason"],
+    )
+
+
+def _budget(row: Record) -> BudgetSeen | None:
+    if row["budget"] is None:
+        return None
+    return BudgetSeen(
+        name=row["budget"],
+        unit=row["budget_unit"],
+        limit=row["limit_amount"],
+        spent=row["spent"],
+    )
+
+
+def _last(row: Record) -> AttemptSeen | None:
+    if row["last_attempt"] is None:
+        return None
+    return AttemptSeen(
+        attempt=row["last_attempt"],
+        outcome=row["last_outcome"],
+        error=row["last_error"],
+        error_class=row["last_error_class"],
+    )

@@ -1,0 +1,57 @@
+-- name: facts
+-- All that tells why a job is not running, in one snapshot. $1 job id, $2 seconds of silence after which a pod does
+-- not count as living, $3 how many tasks ahead of its own to count. Locks: none.
+WITH held AS MATERIALIZED (
+    -- Keys of the session locks by which pods show that they live.
+    SELECT (l.classid::bigint << 32) | l.objid::bigint AS key FROM pg_locks l
+    WHERE l.locktype = 'advisory' AND l.granted AND l.objsubid = 1
+      AND l.database = (SELECT oid FROM pg_database WHERE datname = current_database())
+), living AS MATERIALIZED (
+    SELECT p.state, p.job_types, p.slots, p.running FROM cortex.pod p
+    WHERE p.state IN ('READY', 'DRAINING') AND p.lock_key IN (SELECT key FROM held)
+      AND p.heartbeat_at >= cortex.now() - $2::float8 * interval '1 second'
+)
+SELECT cortex.now() AS now, j.id AS job_id, j.type, j.status, j.attempt, j.retry_count, j.max_retries, j.started_at,
+       j.finished_at, j.heartbeat_at, j.suspended_at, j.next_retry_at, j.cancel_requested_at, j.cancelled_by,
+       j.cancel_reason, j.error_message, j.error_class, j.waiting_on,
+       nullif(concat_ws(' ', j.checkpoint->>'seq', j.checkpoint->>'key'), '') AS step,
+       t.state::text AS task_state, t.run_at AS task_run_at, t.attempts_spent, t.max_attempts,
+       p.name AS pod, p.lock_key IN (SELECT key FROM held) AS pod_is_alive,
+       t.queue_name, head.job_id AS head_id, coalesce(head.state = 'LOCKED', false) AS head_is_running,
+       b.state AS breaker_state, b.open_until, coalesce(b.probe_until > cortex.now(), false) AS is_probed, b.forced_by,
+       b.forced_reason, g.name AS budget, g.unit AS budget_unit, g.limit_amount, coalesce(u.spent, 0) AS spent,
+       fleet.*, ahead.ahead_count, a.attempt AS last_attempt, a.outcome AS last_outcome, a.error AS last_error,
+       a.error_class AS last_error_class
+FROM cortex.job j
+LEFT JOIN cortex_worker.task t ON t.job_id = j.id
+LEFT JOIN cortex.pod p ON p.id = j.pod_id
+LEFT JOIN cortex.breaker b ON b.name = j.waiting_on
+LEFT JOIN cortex.budget g ON g.name = CASE WHEN j.waiting_on LIKE 'budget:%' THEN substr(j.waiting_on, 8) END
+LEFT JOIN cortex.budget_use u ON u.budget_id = g.id AND u.window_key = CASE g.period
+    WHEN 'run' THEN coalesce(j.lineage_id, j.id)::text ELSE (cortex.now() AT TIME ZONE 'UTC')::date::text END
+LEFT JOIN LATERAL (
+    SELECT h.job_id, h.state FROM cortex_worker.task h
+    WHERE h.queue_name = t.queue_name AND h.state IN ('READY', 'LOCKED') AND h.job_id <> j.id) head ON true
+LEFT JOIN LATERAL (
+    SELECT e.attempt, e.outcome, e.error, e.error_class FROM cortex.job_attempt e
+    WHERE e.job_id = j.id ORDER BY e.attempt DESC LIMIT 1) a ON true
+CROSS JOIN LATERAL (
+    SELECT count(*) FILTER (WHERE l.state = 'READY') AS ready_count,
+           count(*) FILTER (WHERE l.state = 'READY' AND j.type = ANY (l.job_types)) AS knowing_count,
+           count(*) FILTER (WHERE l.state = 'DRAINING' AND j.type = ANY (l.job_types)) AS draining_count,
+           coalesce(sum(l.slots) FILTER (WHERE l.state = 'READY' AND j.type = ANY (l.job_types)), 0) AS slots,
+           coalesce(sum(greatest(0, l.slots - l.running))
+                    FILTER (WHERE l.state = 'READY' AND j.type = ANY (l.job_types)), 0) AS free_slots,
+           ARRAY(SELECT DISTINCT unnest(k.job_types) AS name FROM living k WHERE k.state = 'READY'
+                 ORDER BY name LIMIT 100) AS types
+    FROM living l) fleet
+CROSS JOIN LATERAL (
+    SELECT (SELECT count(*) FROM (
+                SELECT FROM cortex_worker.task r
+                WHERE t.state = 'READY' AND r.state = 'READY' AND r.task = t.task
+                  AND (r.priority, r.run_at, r.id) < (t.priority, t.run_at, t.id) LIMIT $3) r)
+         + (SELECT count(*) FROM (
+                SELECT FROM cortex_worker.task q
+                WHERE t.state = 'QUEUED' AND q.state = 'QUEUED' AND q.queue_name = t.queue_name
+                  AND (q.priority, q.run_at, q.id) < (t.priority, t.run_at, t.id) LIMIT $3) q) AS ahead_count) ahead
+WHERE j.id = $1;

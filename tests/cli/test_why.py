@@ -1,0 +1,88 @@
+from datetime import datetime
+from uuid import UUID
+
+from cortex.domain.job import Suspend
+from cortex.store import jobs, pods, tasks
+from cortex.store.database import Database
+from tests.support.command_line import Cortex
+from tests.support.life import CHANCE, Life
+
+
+def a_living_pod(life: Life) -> UUID:
+    """A pod whose lock is held for as long as the test's own connection."""
+
+    async def enter(db: Database) -> None:
+        await pods.register(db, pod)
+        await db.fetch("pods.lock", pod.lock_key)
+
+    pod = pods.Pod(
+        id=CHANCE.new_id(),
+        lock_key=CHANCE.rng.getrandbits(62),
+        name="pod-7",
+        version="1.0",
+        job_types=("digest",),
+        slots=10,
+    )
+    life.call(enter)
+    return pod.id
+
+
+def a_job_in_retry(life: Life, *, error: str = "overloaded") -> UUID:
+    pod = a_living_pod(life)
+    job_id = life.job()
+    (claim,) = life.call(tasks.claim, pod_id=pod, types=["digest"], limit=1, config_id=1)
+    ending = Suspend(
+        lease=claim.lease,
+        delay_s=3600.0,
+        is_counted=True,
+        error=error,
+        error_class="TRANSIENT_APP",
+    )
+    life.call(tasks.suspend, pod_id=pod, operations=[ending])
+    return job_id
+
+
+def test_people_read_a_sentence_and_what_would_help(cortex: Cortex, life: Life) -> None:
+    job_id = str(a_job_in_retry(life, error="\x1b[31moverloaded"))
+    ended = cortex("why", job_id[-6:])
+    assert ended.code == 0
+    sentence, way_out = ended.out.splitlines()
+    assert sentence.startswith(
+        f"job …{job_id[-6:]} (digest): it waits for its retry 1 of 3, since "
+    )
+    assert "TRANSIENT_APP: ⟦U+001B⟧[31moverloaded · for " in sentence
+    assert " · expected in 59m " in sentence
+    assert way_out == f"  cortex jobs retry {job_id}"
+
+
+def test_machines_read_the_cause_and_the_facts(cortex: Cortex, life: Life) -> None:
+    job_id = str(a_job_in_retry(life))
+    told = cortex("why", job_id, "--json").document
+    assert told["job"] == job_id
+    assert told["cause"] == "app_retry"
+    assert told["sentence"].startswith("it waits for its retry 1 of 3")
+    assert told["ways_out"] == [f"cortex jobs retry {job_id}"]
+    assert told["facts"]["status"] == "RETRY"
+    assert told["facts"]["fleet"]["knowing_count"] == 1
+    assert told["facts"]["task"] is None
+    left = datetime.fromisoformat(told["expected_at"]) - datetime.fromisoformat(
+        told["facts"]["now"]
+    )
+    assert 3500 < left.total_seconds() <= 3600
+    assert cortex("why", job_id, "-o", "name").out == "app_retry\n"
+
+
+def test_a_job_that_is_due_or_ended_is_told_so(cortex: Cortex, life: Life) -> None:
+    waiting = str(life.job())
+    out = cortex("why", waiting).out
+    assert f"job …{waiting[-6:]} (digest): no pod is there to run it\n  cortex up\n" == out
+    a_living_pod(life)
+    assert "it is due: 1 pod with 10 free slots can take it" in cortex("why", waiting).out
+    life.call(jobs.cancel, UUID(waiting), by="ana", reason="enough")
+    assert "it was cancelled by ana: enough · for " in cortex("why", waiting).out
+
+
+def test_an_unknown_job_is_not_found(cortex: Cortex) -> None:
+    ended = cortex("why", "01a1b2c3-0000-7000-8000-000000000000")
+    assert ended.code == 3
+    assert "does not exist" in ended.err

@@ -1,0 +1,246 @@
+"""What is told of a job that does not run, from what is really in the database."""
+
+from collections.abc import Callable
+from decimal import Decimal
+from typing import Any
+from uuid import UUID
+
+import pytest
+
+from cortex.domain.errors import NotFoundError
+from cortex.domain.job import Claim, JobStatus, Release, Suspend
+from cortex.domain.why import AHEAD_MAX, Cause, Why
+from cortex.domain.why import why as told_by
+from cortex.store import jobs, pods, tasks
+from cortex.store.database import Database
+from cortex.store.session import Session
+from cortex.store.why import facts_of
+from tests.support.factories import JOB_TYPE, a_pod
+from tests.support.postgres import sql
+from tests.support.rows import move_clock, new_id, submit_many
+
+
+async def hold(db: Database, lock_key: int) -> None:
+    """Take a pod's lock on the connection that this session keeps."""
+    (row,) = await db.fetch("pods.lock", lock_key)
+    assert row["held"]
+
+
+@pytest.fixture
+def enter(store: Session) -> Callable[..., pods.Pod]:
+    """Registers a pod; it lives unless told otherwise."""
+
+    def enter_one(*, is_alive: bool = True, **fields: Any) -> pods.Pod:
+        pod = a_pod(**fields)
+        store(pods.register, pod)
+        if is_alive:
+            store(hold, pod.lock_key)
+        return pod
+
+    return enter_one
+
+
+def why(store: Session, job_id: UUID) -> Why:
+    return told_by(store(facts_of, job_id))
+
+
+def claim(store: Session, pod: pods.Pod) -> Claim:
+    store(tasks.promote)
+    (claimed,) = store(tasks.claim, pod_id=pod.id, types=[JOB_TYPE], limit=1, config_id=1)
+    return claimed
+
+
+def suspend(store: Session, pod: pods.Pod, claimed: Claim, **fields: Any) -> None:
+    defaults: dict[str, Any] = {"delay_s": 60.0, "is_counted": True, "error": "overloaded"}
+    ending = Suspend(lease=claimed.lease, error_class="TRANSIENT_APP", **defaults | fields)
+    assert store(tasks.suspend, pod_id=pod.id, operations=[ending])
+
+
+def test_the_fleet_is_those_who_live(
+    store: Session, database: str, submit: Callable[..., UUID], enter: Callable[..., pods.Pod]
+) -> None:
+    job_id = submit()
+    assert why(store, job_id).cause is Cause.NO_PODS
+    enter(is_alive=False)
+    assert why(store, job_id).cause is Cause.NO_PODS
+    enter(job_types=("other", "wonk"))
+    told = why(store, job_id)
+    assert (told.cause, "nearest known one is wonk" in told.sentence) == (Cause.NO_POD, True)
+    pod = enter(slots=7)
+    enter(slots=100, job_types=("other",))
+    assert store(facts_of, job_id).fleet.types == ("other", "wonk", "work")
+    assert "1 pod with 7 free slots" in why(store, job_id).sentence
+    sql(database, "UPDATE cortex.pod SET running = 7 WHERE id = $1", pod.id)
+    assert "all 7 slots of the 1 pod" in why(store, job_id).sentence
+    sql(database, "UPDATE cortex.pod SET state = 'DRAINING' WHERE id = $1", pod.id)
+    assert why(store, job_id).cause is Cause.DRAINING
+    move_clock(database, 100)  # nobody has been heard of for so long
+    assert why(store, job_id).cause is Cause.NO_PODS
+
+
+def test_those_ahead_are_counted_up_to_a_bound(
+    store: Session, database: str, submit: Callable[..., UUID], enter: Callable[..., pods.Pod]
+) -> None:
+    enter()
+    submit_many(database, 3, JOB_TYPE, {})
+    job_id = submit()
+    assert store(facts_of, job_id).ahead_count == 3
+    assert store(facts_of, submit(priority=-1)).ahead_count == 0
+    submit_many(database, AHEAD_MAX, JOB_TYPE, {})
+    last = submit()
+    assert store(facts_of, last).ahead_count == AHEAD_MAX + 1
+    assert "1000+ are ahead of it" in why(store, last).sentence
+
+
+def test_a_queue_names_the_job_whose_turn_it_is(
+    store: Session, submit: Callable[..., UUID], enter: Callable[..., pods.Pod]
+) -> None:
+    pod = enter()
+    first, second, third = (submit(queue_name="mail") for _ in range(3))
+    assert why(store, first).cause is Cause.READY
+    store(tasks.promote)
+    assert why(store, first).cause is Cause.READY
+    assert f"job {first} is about to; it comes next" in why(store, second).sentence
+    claim(store, pod)
+    told = why(store, third)
+    assert told.cause is Cause.QUEUE
+    assert f"job {first} is running; 1 is before it" in told.sentence
+
+
+def test_a_running_job_is_as_well_as_its_pod(
+    store: Session, database: str, submit: Callable[..., UUID], enter: Callable[..., pods.Pod]
+) -> None:
+    dead = enter(is_alive=False, name="gone")
+    lost = submit()
+    claim(store, dead)
+    assert "pod gone is dead, and no other one" in why(store, lost).sentence
+    pod = enter(name="here")
+    assert "it is being taken over" in why(store, lost).sentence
+    job_id = submit()
+    claim(store, pod)
+    sql(
+        database,
+        """UPDATE cortex.job SET checkpoint = '{"seq": 3, "key": "fetch"}' WHERE id = $1""",
+        job_id,
+    )
+    told = why(store, job_id)
+    assert told.cause is Cause.RUNNING
+    assert told.sentence == "it is running on here, attempt 1, after step 3 fetch"
+    store(jobs.cancel, job_id, by="ana", reason="")
+    assert why(store, job_id).cause is Cause.CANCELLING
+    move_clock(database, 100)
+    facts = store(facts_of, job_id)
+    told = told_by(facts)
+    assert (told.cause, "has been silent" in told.sentence) == (Cause.ORPHANED, True)
+    assert told.expected_at is not None
+    assert 250 < (told.expected_at - facts.now).total_seconds() < 270
+
+
+def test_both_layers_of_retries_say_when_and_why(
+    store: Session, submit: Callable[..., UUID], enter: Callable[..., pods.Pod]
+) -> None:
+    pod = enter()
+    by_worker = submit()
+    ending = Release(
+        lease=claim(store, pod).lease,
+        outcome="failed",
+        delay_s=60.0,
+        error="reset",
+        error_class="TRANSIENT_INFRA",
+    )
+    store(tasks.release, pod_id=pod.id, operations=[ending])
+    facts = store(facts_of, by_worker)
+    told = told_by(facts)
+    assert told.cause is Cause.WORKER_BACKOFF
+    assert told.sentence == (
+        "it waits for its worker attempt 2 of 3, since attempt 1 ended with TRANSIENT_INFRA: reset"
+    )
+    assert told.expected_at is not None
+    assert 50 < (told.expected_at - facts.now).total_seconds() <= 60
+    by_app = submit()
+    suspend(store, pod, claim(store, pod))
+    told = why(store, by_app)
+    assert told.cause is Cause.APP_RETRY
+    assert told.sentence == (
+        "it waits for its retry 1 of 3, since attempt 1 ended with TRANSIENT_APP: overloaded"
+    )
+    later = submit(delay_s=60.0)
+    assert why(store, later).cause is Cause.SCHEDULED
+
+
+def test_a_breaker_is_told_as_it_stands(
+    store: Session, database: str, submit: Callable[..., UUID], enter: Callable[..., pods.Pod]
+) -> None:
+    pod = enter()
+    job_id = submit()
+    suspend(store, pod, claim(store, pod), waiting_on="llm:m", is_counted=False)
+    assert why(store, job_id).sentence.startswith("it waits for llm:m")
+    sql(
+        database,
+        """
+        INSERT INTO cortex.breaker (name, state, failures, successes, requests, probe, opened_at,
+                                    open_until)
+        VALUES ('llm:m', 'OPEN', 3, 0, 3, 0, now(), now() + interval '30 seconds')
+        """,
+    )
+    facts = store(facts_of, job_id)
+    told = told_by(facts)
+    assert told.cause is Cause.BREAKER
+    assert facts.breaker is not None
+    assert told.expected_at == facts.breaker.open_until
+    sql(
+        database,
+        """
+        UPDATE cortex.breaker SET state = 'HALF_OPEN', probe_by = cortex.uuid7(),
+            probe_until = now() + interval '30 seconds'
+        """,
+    )
+    assert "being tried by one call" in why(store, job_id).sentence
+    sql(
+        database,
+        """
+        UPDATE cortex.breaker SET state = 'OPEN', open_until = NULL, probe_by = NULL,
+            probe_until = NULL, forced_by = 'bob', forced_reason = 'repairs', forced_at = now()
+        """,
+    )
+    assert "bob holds breaker llm:m open: repairs" in why(store, job_id).sentence
+
+
+def test_a_budget_is_told_with_what_is_spent_of_it(
+    store: Session, database: str, submit: Callable[..., UUID], enter: Callable[..., pods.Pod]
+) -> None:
+    pod = enter()
+    job_id = submit()
+    name = "tenant:default:usd:run"
+    suspend(store, pod, claim(store, pod), waiting_on=f"budget:{name}", delay_s=None)
+    told = why(store, job_id)
+    assert (told.cause, f"budget:{name}" in told.sentence) == (Cause.APPROVAL, True)
+    sql(
+        database,
+        """
+        WITH budget AS (
+            INSERT INTO cortex.budget (
+                scope, subject, unit, period, limit_amount, changed_by, reason)
+            VALUES ('tenant', 'default', 'usd', 'run', 2.5, 'ana', 'so') RETURNING id
+        )
+        INSERT INTO cortex.budget_use (budget_id, window_key, spent) SELECT id, $1, 3 FROM budget
+        """,
+        str(job_id),
+    )
+    facts = store(facts_of, job_id)
+    assert facts.budget is not None
+    assert (facts.budget.limit, facts.budget.spent) == (Decimal("2.5"), Decimal(3))
+    told = told_by(facts)
+    assert (told.cause, told.sentence) == (Cause.BUDGET, f"budget {name} is spent: $3.00 of $2.50")
+    sql(database, "UPDATE cortex.budget SET limit_amount = 10")
+    assert why(store, job_id).cause is Cause.READY
+
+
+def test_what_has_ended_and_what_never_was(store: Session, submit: Callable[..., UUID]) -> None:
+    job_id = submit()
+    store(jobs.cancel, job_id, by="ana", reason="enough")
+    facts = store(facts_of, job_id)
+    assert facts.status is JobStatus.CANCELLED
+    assert told_by(facts).sentence == "it was cancelled by ana: enough"
+    with pytest.raises(NotFoundError):
+        store(facts_of, new_id())

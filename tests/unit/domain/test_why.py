@@ -1,0 +1,289 @@
+"""Why a job is not running: each cause by the facts that make it, and which goes first."""
+
+from datetime import UTC, datetime, timedelta
+from decimal import Decimal
+from typing import Any
+from uuid import UUID
+
+import attrs
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from cortex.domain.job import JobStatus
+from cortex.domain.why import AHEAD_MAX, PRECEDENCE, SWEPT_AFTER_S, Cause, why
+from cortex.domain.why_facts import (
+    AttemptSeen,
+    BreakerSeen,
+    BudgetSeen,
+    FleetSeen,
+    OwnerSeen,
+    QueueSeen,
+    TaskSeen,
+    WhyFacts,
+)
+
+NOW = datetime(2030, 1, 1, 12, tzinfo=UTC)
+JOB, OTHER = UUID(int=1), UUID(int=2)
+LIVING = OwnerSeen(name="pod-1", is_alive=True)
+DEAD = OwnerSeen(name="pod-1", is_alive=False)
+FLEET = FleetSeen(
+    ready_count=2, knowing_count=1, slots=10, free_slots=3, draining_count=0, types=("work", "mail")
+)
+NO_FLEET = FleetSeen(
+    ready_count=0, knowing_count=0, slots=0, free_slots=0, draining_count=0, types=()
+)
+OPEN = BreakerSeen(
+    name="llm:m", state="OPEN", open_until=None, is_probed=False, forced_by=None, reason=None
+)
+SPENT = BudgetSeen(name="tenant:t:usd:day", unit="usd", limit=Decimal(5), spent=Decimal("5.25"))
+FAILED_BEFORE = AttemptSeen(
+    attempt=3, outcome="retry", error="529\noverloaded", error_class="TRANSIENT_APP"
+)
+
+
+def at(seconds: float) -> datetime:
+    return NOW + timedelta(seconds=seconds)
+
+
+def a_task(state: str = "READY", *, due_s: float = -1.0) -> TaskSeen:
+    return TaskSeen(state=state, run_at=at(due_s), attempts_spent=1, max_attempts=3)
+
+
+def facts(**fields: Any) -> WhyFacts:
+    """A new job that is about to be claimed."""
+    nothing: dict[str, Any] = dict.fromkeys(attrs.fields_dict(WhyFacts))
+    defaults = nothing | {
+        "now": NOW,
+        "job_id": JOB,
+        "type": "work",
+        "status": JobStatus.PENDING,
+        "attempt": 0,
+        "retry_count": 0,
+        "max_retries": 5,
+        "ahead_count": 0,
+        "task": a_task(),
+        "fleet": FLEET,
+    }
+    return WhyFacts(**defaults | fields)
+
+
+def running(**fields: Any) -> WhyFacts:
+    defaults = {"task": a_task("LOCKED"), "owner": LIVING, "attempt": 1, "heartbeat_at": at(-1)}
+    return facts(status=JobStatus.RUNNING, **defaults | fields)
+
+
+def in_retry(**fields: Any) -> WhyFacts:
+    defaults = {"task": None, "retry_count": 2, "next_retry_at": at(40), "last": FAILED_BEFORE}
+    return facts(status=JobStatus.RETRY, **defaults | fields)
+
+
+def in_queue(**fields: Any) -> WhyFacts:
+    queue = QueueSeen(name="mail", head_id=OTHER, is_head_running=True)
+    return facts(**{"task": a_task("QUEUED"), "queue": queue, **fields})
+
+
+def waiting(**fields: Any) -> WhyFacts:
+    return facts(status=JobStatus.WAITING_FOR_APPROVAL, task=None, **fields)
+
+
+def fleet(**fields: Any) -> FleetSeen:
+    return attrs.evolve(FLEET, **fields)
+
+
+def breaker(**fields: Any) -> BreakerSeen:
+    return attrs.evolve(OPEN, **fields)
+
+
+# Facts, their cause, words of the sentence, and seconds until it is expected to change.
+CASES: list[tuple[WhyFacts, Cause, str, float | None]] = [
+    (facts(), Cause.READY, "1 pod with 3 free slots can take it; none is ahead of it", 0),
+    (facts(ahead_count=1), Cause.READY, "1 is ahead", 0),
+    (facts(ahead_count=AHEAD_MAX + 1), Cause.READY, "1000+ are ahead", 0),
+    (facts(fleet=fleet(free_slots=0)), Cause.CAPACITY, "all 10 slots of the 1 pod that", None),
+    (
+        facts(type="wok", fleet=fleet(knowing_count=0)),
+        Cause.NO_POD,
+        "nearest known one is work",
+        None,
+    ),
+    (facts(type="xyz", fleet=fleet(knowing_count=0)), Cause.NO_POD, "known: work, mail", None),
+    (facts(fleet=NO_FLEET), Cause.NO_PODS, "no pod is there", None),
+    (facts(fleet=attrs.evolve(NO_FLEET, draining_count=1)), Cause.DRAINING, "leaving", None),
+    (facts(task=a_task("LATER", due_s=60)), Cause.SCHEDULED, "start later", 60),
+    (in_queue(ahead_count=2), Cause.QUEUE, f"job {OTHER} is running; 2 are before it", None),
+    (in_queue(), Cause.QUEUE, "it comes next", None),
+    (running(), Cause.RUNNING, "on pod-1, attempt 1, before its first step", None),
+    (running(step="3 fetch"), Cause.RUNNING, "after step 3 fetch", None),
+    (running(owner=DEAD), Cause.ORPHANED, "pod-1 is dead; it is being taken over", 2),
+    (running(owner=DEAD, fleet=NO_FLEET), Cause.ORPHANED, "no other one is there", None),
+    (running(heartbeat_at=at(-96)), Cause.ORPHANED, "has been silent", SWEPT_AFTER_S - 96),
+    (running(heartbeat_at=at(-999)), Cause.ORPHANED, "has been silent", 0),
+    (running(task=None), Cause.ORPHANED, "its task is gone", None),
+    (facts(task=None), Cause.ORPHANED, "its task is gone", None),
+    (
+        running(cancel_requested_at=at(-5), cancelled_by="ana"),
+        Cause.CANCELLING,
+        "ana asked for its end; its pod pod-1 has to stop it",
+        None,
+    ),
+    (
+        running(task=a_task(), owner=None, cancel_requested_at=at(-5), cancelled_by="ana"),
+        Cause.CANCELLING,
+        "the next pod that takes it",
+        None,
+    ),
+    (
+        running(task=a_task("LATER", due_s=7), owner=None, last=FAILED_BEFORE),
+        Cause.WORKER_BACKOFF,
+        "worker attempt 2 of 3, since attempt 3 ended with TRANSIENT_APP: 529 overloaded",
+        7,
+    ),
+    (running(task=a_task(), owner=None), Cause.READY, "it is due", 0),
+    (in_retry(), Cause.APP_RETRY, "retry 2 of 5, since attempt 3 ended with TRANSIENT_APP", 40),
+    (in_retry(waiting_on="llm:m"), Cause.APP_RETRY, "it waits for llm:m", 40),
+    (in_retry(next_retry_at=at(-1)), Cause.READY, "it is due", 0),
+    (in_retry(task=a_task()), Cause.READY, "it is due", 0),
+    (in_retry(breaker=breaker(open_until=at(9))), Cause.BREAKER, "llm:m is open", 9),
+    (in_retry(breaker=breaker(open_until=at(-9))), Cause.BREAKER, "one job may try it next", 0),
+    (
+        in_retry(breaker=breaker(state="HALF_OPEN", open_until=at(-9))),
+        Cause.BREAKER,
+        "llm:m is half-open",
+        0,
+    ),
+    (
+        in_retry(breaker=breaker(state="HALF_OPEN", open_until=at(-9), is_probed=True)),
+        Cause.BREAKER,
+        "being tried by one call",
+        None,
+    ),
+    (
+        in_retry(breaker=breaker(forced_by="bob", reason="maintenance")),
+        Cause.BREAKER,
+        "bob holds breaker llm:m open: maintenance",
+        None,
+    ),
+    (in_retry(breaker=breaker(state="CLOSED")), Cause.READY, "it is due", 0),
+    (in_retry(breaker=OPEN, task=a_task()), Cause.READY, "it is due", 0),
+    (in_retry(budget=SPENT), Cause.BUDGET, "tenant:t:usd:day is spent: $5.25 of $5.00", 40),
+    (in_retry(budget=SPENT, next_retry_at=at(-1)), Cause.READY, "it is due", 0),
+    (waiting(budget=SPENT), Cause.BUDGET, "is spent", None),
+    (
+        waiting(
+            budget=attrs.evolve(SPENT, unit="tokens", limit=Decimal(1000), spent=Decimal(1000))
+        ),
+        Cause.BUDGET,
+        "1,000 tokens of 1,000 tokens",
+        None,
+    ),
+    (waiting(budget=attrs.evolve(SPENT, limit=Decimal(6))), Cause.READY, "it is due", 0),
+    (in_retry(budget=attrs.evolve(SPENT, limit=Decimal(6))), Cause.READY, "it is due", 0),
+    (waiting(), Cause.APPROVAL, "a person's decision", None),
+    (facts(status=JobStatus.COMPLETED, task=None), Cause.ENDED, "has completed", None),
+    (
+        facts(status=JobStatus.FAILED, task=None, error_message="no", error_class="PERMANENT"),
+        Cause.ENDED,
+        "it failed with PERMANENT: no",
+        None,
+    ),
+    (
+        facts(status=JobStatus.CANCELLED, task=None, cancelled_by="ana", cancel_reason="enough"),
+        Cause.ENDED,
+        "it was cancelled by ana: enough",
+        None,
+    ),
+]
+
+
+@pytest.mark.parametrize("seen, cause, words, expected_s", CASES)
+def test_one_cause_and_one_sentence(
+    seen: WhyFacts, cause: Cause, words: str, expected_s: float | None
+) -> None:
+    told = why(seen)
+    assert told.cause is cause
+    assert words in told.sentence
+    assert told.expected_at == (None if expected_s is None else at(expected_s))
+
+
+def test_every_cause_has_a_case_and_one_place() -> None:
+    assert [cause for cause, _ in PRECEDENCE] == list(Cause)
+    assert {cause for _, cause, _, _ in CASES} == set(Cause)
+
+
+# Of two obstacles at once, the one that must go first.
+FIRST: list[tuple[WhyFacts, Cause]] = [
+    (facts(status=JobStatus.FAILED, task=None, error_message="x", fleet=NO_FLEET), Cause.ENDED),
+    (running(owner=DEAD, cancel_requested_at=NOW), Cause.ORPHANED),
+    (running(fleet=NO_FLEET), Cause.RUNNING),
+    (in_retry(budget=SPENT, fleet=NO_FLEET), Cause.BUDGET),
+    (in_retry(breaker=OPEN, fleet=NO_FLEET), Cause.BREAKER),
+    (in_retry(fleet=NO_FLEET), Cause.APP_RETRY),
+    (in_queue(task=a_task("QUEUED", due_s=9)), Cause.SCHEDULED),
+    (
+        in_queue(status=JobStatus.RUNNING, task=a_task("QUEUED", due_s=9)),
+        Cause.WORKER_BACKOFF,
+    ),
+    (in_queue(fleet=NO_FLEET), Cause.QUEUE),
+    (facts(fleet=attrs.evolve(NO_FLEET, draining_count=1, ready_count=1)), Cause.DRAINING),
+    (facts(fleet=fleet(knowing_count=0, slots=0, free_slots=0)), Cause.NO_POD),
+]
+
+
+@pytest.mark.parametrize("seen, cause", FIRST)
+def test_what_goes_first_is_told(seen: WhyFacts, cause: Cause) -> None:
+    assert why(seen).cause is cause
+
+
+def test_a_queue_without_a_head_asks_for_nothing_but_its_turn() -> None:
+    idle = QueueSeen(name="mail", head_id=None, is_head_running=False)
+    assert why(in_queue(queue=idle, ahead_count=1)).cause is Cause.QUEUE
+    assert why(in_queue(queue=idle)).cause is Cause.READY
+
+
+def test_ways_out_name_what_they_act_on() -> None:
+    told = {cause: why(seen).ways_out for seen, cause, _, _ in CASES}
+    assert told[Cause.APP_RETRY] == (f"cortex jobs retry {JOB}",)
+    assert told[Cause.QUEUE] == (f"cortex why {OTHER}",)
+    hostile = in_retry(breaker=breaker(name="http:x; rm -rf"))
+    assert "'http:x; rm -rf'" in why(hostile).ways_out[-1]
+
+
+def test_a_long_error_is_clipped() -> None:
+    last = attrs.evolve(FAILED_BEFORE, error="x" * 10_000)
+    assert len(why(in_retry(last=last)).sentence) < 400
+
+
+instants = st.none() | st.sampled_from([at(-1000), at(-1), NOW, at(60)])
+
+
+@given(
+    status=st.sampled_from(JobStatus),
+    task=st.none()
+    | st.builds(
+        a_task,
+        st.sampled_from(["LATER", "QUEUED", "READY", "LOCKED"]),
+        due_s=st.sampled_from([-5.0, 5.0]),
+    ),
+    owner=st.sampled_from([None, LIVING, DEAD]),
+    queue=st.none()
+    | st.builds(
+        QueueSeen,
+        name=st.just("q"),
+        head_id=st.sampled_from([None, OTHER]),
+        is_head_running=st.booleans(),
+    ),
+    fleet=st.sampled_from([FLEET, NO_FLEET]),
+    breaker=st.sampled_from([None, OPEN, breaker(state="CLOSED"), breaker(forced_by="ana")]),
+    budget=st.sampled_from([None, SPENT]),
+    last=st.sampled_from([None, FAILED_BEFORE]),
+    next_retry_at=instants,
+    heartbeat_at=instants,
+    cancel_requested_at=instants,
+)
+def test_every_job_has_an_answer_on_one_line(**fields: Any) -> None:
+    told = why(facts(**fields))
+    assert told.sentence
+    assert "\n" not in told.sentence
+    if told.expected_at is not None and told.cause is not Cause.ENDED:
+        assert told.expected_at >= NOW
