@@ -82,6 +82,14 @@ class Settings:
             "kind": "a path",
         },
     )
+    prices: Path | None = attrs.field(
+        default=None,
+        converter=attrs.converters.optional(Path),
+        metadata={
+            "doc": "TOML file: US dollars per million tokens by model, over the list prices",
+            "kind": "a path",
+        },
+    )
     slots: int = _count(1000, 1, 10_000, "jobs that one pod runs at once")
     poll_s: float = _seconds(1.0, 0.01, 60, "how often a pod looks for work that nothing announced")
     heartbeat_s: float = _seconds(30.0, 0.05, 300, "how often a pod says that it is alive")

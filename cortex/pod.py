@@ -1,7 +1,8 @@
 """The composition root: builds the actors of a pod, nests the phases of its shutdown.
 
     island and pool > liveness {heartbeat} > writers {committer} > jobs {job actors}
-        > intake {dispatcher, listener, control, takeover, sweeper}
+        > intake {dispatcher, listener, control, breakers, takeover; the runners retries, sweeper,
+        bookkeeper, triage and housekeeping}
 
 Leaving happens from the inside out: claiming stops, jobs go on to their end within the drain, the
 rest is handed back, the committer is flushed, the pod signs off, the pool is closed.
@@ -26,35 +27,48 @@ from cortex.actors.phases import Phase, ShutdownLog, phase
 from cortex.actors.restart import RestartPolicy
 from cortex.actors.supervisor import Supervisor, open_supervisor
 from cortex.actors.ticker import Pacer
+from cortex.agent.model import ModelClient
 from cortex.agent.model_anthropic import AnthropicModel
+from cortex.agent.model_calls import ModelCalls
 from cortex.agent.tool import tools_by_name
-from cortex.agent.toolbox import PricedModels, Toolbox
+from cortex.agent.toolbox import Toolbox
 from cortex.agent.tools import BUILT_IN
 from cortex.config import Settings
 from cortex.domain.clock import Chance
 from cortex.domain.errors import CortexError, UsageError
-from cortex.durable.context import Models, Services, Tools
+from cortex.domain.prices import LIST_PRICES, PriceTable
+from cortex.domain.runtime_config import RuntimeConfig
+from cortex.durable.context import Services, Tools
 from cortex.durable.registry import Registry
 from cortex.jobs import builtin_registry
 from cortex.services.agent_specs import AgentSpecCache
+from cortex.services.bookkeeper import Bookkeeper
+from cortex.services.breakers import Breakers
 from cortex.services.committer import Committer
 from cortex.services.control import Control
 from cortex.services.dispatcher import Dispatcher
+from cortex.services.fact_sink import FactSink
 from cortex.services.heartbeat import Heartbeat
+from cortex.services.housekeeping import Housekeeping
 from cortex.services.job_actor import JobActors
 from cortex.services.listener import Listener
 from cortex.services.loop_lag import LoopLag
+from cortex.services.policies import Policies
+from cortex.services.purse import Purse
+from cortex.services.retries import Retries
 from cortex.services.running import RunningJobs, Stop
 from cortex.services.standing import Standing
 from cortex.services.sweeper import Sweeper
 from cortex.services.takeover import TakeOver
-from cortex.store import jobs, pods
+from cortex.services.triage import Triage
+from cortex.store import configs, jobs, pods
 from cortex.store.bridge import Port, open_port
 from cortex.store.database import Profile
 from cortex.store.pods import Vitals
 
 RESTART: Final = RestartPolicy(is_permanent=True)
 DATABASE_BOUND_S: Final = 10.0
+TRIAGE_EVERY_S: Final = 5.0
 _log = structlog.get_logger(__name__)
 
 
@@ -77,9 +91,10 @@ class PodParts:
     """What a pod is made of besides its settings."""
 
     registry: Registry
-    models: Models
+    client: ModelClient
     tools: Tools
     workspaces: Path
+    prices: PriceTable = LIST_PRICES
     preload: Callable[[], object] | None = None
     """Slow imports that can wait until the pod is ready; run in a thread."""
 
@@ -135,6 +150,7 @@ class _Pod:
         self._settings = settings
         self._port = port
         self._parts = parts
+        self._chance = chance
         self._rng = rng
         self._shutdown = shutdown
         self._log = log
@@ -151,6 +167,8 @@ class _Pod:
         self._loop_lag = LoopLag()
         self._process = psutil.Process()
         self._committer = Committer(port, pod_id=self._record.id, rng=rng)
+        self._breakers = Breakers(port, pod_id=self._record.id, rng=rng)
+        self._retries = Retries(port, rng=rng)
         self._control = Control(port, pod_id=self._record.id, running=self._running, rng=rng)
         self._heartbeat = Heartbeat(
             port,
@@ -165,7 +183,7 @@ class _Pod:
 
     async def run(self, on_ready: Callable[[Ready], None]) -> None:
         settings = self._settings
-        await self._port(jobs.ensure_types, self._parts.registry.policies)
+        policies = await self._begin_with()
         async with AsyncExitStack() as stack:
             liveness = await stack.enter_async_context(self._supervisor("liveness", grace_s=0))
             await liveness.start(self._loop_lag)
@@ -180,7 +198,7 @@ class _Pod:
                 phase("jobs", grace_s=settings.close_s / 2, log=self._log)
             )
             async with self._supervisor("intake", grace_s=0) as intake:
-                await self._start_intake(intake, level)
+                await self._start_intake(intake, level, policies)
                 _log.info("pod ready", pod=self._record.name, slots=settings.slots)
                 record = self._record
                 on_ready(
@@ -198,25 +216,56 @@ class _Pod:
                 await self._shutdown.stop.wait()
             await self._drain()
 
-    async def _start_intake(self, intake: Supervisor, level: Phase) -> None:
-        settings, port, pod_id = self._settings, self._port, self._record.id
-        services = Services(
-            models=self._parts.models,
+    async def _begin_with(self) -> Policies:
+        """Enter what this pod knows: jobs that begin here keep it."""
+        registry = self._parts.registry
+        await self._port(jobs.ensure_types, registry.policies)
+        config = RuntimeConfig(policies=registry.policies, prices=self._parts.prices)
+        return Policies(
+            self._port,
+            config_id=await self._port(configs.ensure, config.to_json()),
+            config=config,
+            agents=AgentSpecCache(self._port),
+        )
+
+    def _services(self, policies: Policies) -> Services:
+        facts = FactSink(self._port, pod_id=self._record.id)
+        return Services(
+            models=ModelCalls(
+                client=self._parts.client,
+                breakers=self._breakers,
+                purse=Purse(
+                    self._port,
+                    pod_id=self._record.id,
+                    new_id=self._chance.new_id,
+                    rng=self._rng,
+                ),
+                facts=facts,
+                rng=self._rng,
+            ),
             tools=self._parts.tools,
-            agents=AgentSpecCache(port),
+            agents=policies.agents,
+            policies=policies,
+            breakers=self._breakers,
+            facts=facts,
             workspaces=self._parts.workspaces,
         )
+
+    async def _start_intake(self, intake: Supervisor, level: Phase, policies: Policies) -> None:
+        settings, port, pod_id = self._settings, self._port, self._record.id
         actors = JobActors(
             port=port,
             committer=self._committer,
             registry=self._parts.registry,
-            services=services,
+            services=self._services(policies),
+            policies=policies,
             running=self._running,
             rng=self._rng,
         )
         dispatcher = Dispatcher(
             port,
             pod_id=pod_id,
+            config_id=policies.config_id,
             actors=actors,
             jobs_nursery=level.nursery,
             standing=self._standing,
@@ -229,9 +278,15 @@ class _Pod:
             rng=self._rng,
             on_task=lambda hint: dispatcher.hint(promote=hint == "queued"),
             on_control=self._control.wake,
+            on_breaker=self._breaker_changed,
         )
         await intake.start(self._listener)
         await intake.start(self._control)
+        await intake.start(self._breakers)
+        await intake.start(self._retries)
+        await intake.start(Bookkeeper(port, rng=self._rng))
+        await intake.start(Housekeeping(port, rng=self._rng, every_s=settings.sweep_s))
+        await intake.start(Triage(port, rng=self._rng, chance=self._chance, every_s=TRIAGE_EVERY_S))
         await intake.start(
             TakeOver(
                 port,
@@ -253,6 +308,10 @@ class _Pod:
             )
         )
         await intake.start(dispatcher)
+
+    def _breaker_changed(self) -> None:
+        self._breakers.wake()
+        self._retries.wake()
 
     async def _drain(self) -> None:
         """Let jobs end by themselves, then hand back what is left."""
@@ -296,6 +355,7 @@ def standard_parts(
     *,
     app: ModuleType | None,
     workspaces: Path,
+    prices: PriceTable = LIST_PRICES,
     base_url: str | None = None,
     api_key: str | None = None,
 ) -> PodParts:
@@ -313,9 +373,10 @@ def standard_parts(
     client = AnthropicModel(api_key=api_key, base_url=base_url)
     return PodParts(
         registry=registry,
-        models=PricedModels(client),
+        client=client,
         tools=Toolbox(tools),
         workspaces=workspaces,
+        prices=prices,
         preload=lambda: _preload(client),
     )
 

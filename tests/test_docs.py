@@ -7,18 +7,14 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-import attrs
 import click
 import pytest
 
 from cortex.cli.main import cli
-from cortex.config import Settings
-from cortex.domain import errors
-from cortex.domain.job import TRANSITIONS
 from tests.support.eventually import eventually
+from tests.support.readme_tables import README, updated
 
 ROOT = Path(__file__).parent.parent
-README = ROOT / "README.md"
 
 
 def rows(title: str) -> list[list[str]]:
@@ -28,40 +24,9 @@ def rows(title: str) -> list[list[str]]:
     return [[cell.strip().strip("`") for cell in line.strip("|").split(" | ")] for line in lines]
 
 
-def shown(value: object) -> str:
-    return "none" if value is None else f"{value:g}" if isinstance(value, float) else str(value)
-
-
-def test_settings_are_those_of_the_code() -> None:
-    fields = attrs.fields(Settings)
-    expected = [[f.name, shown(f.default), f.metadata["doc"]] for f in fields]
-    assert rows("Settings") == expected
-
-
-def test_states_are_those_of_the_code() -> None:
-    expected = [
-        [
-            state.value,
-            ", ".join(to.value for to in TRANSITIONS if to in TRANSITIONS[state]) or "none",
-        ]
-        for state in TRANSITIONS
-    ]
-    assert rows("States") == expected
-
-
-def error_classes(base: type[errors.CortexError]) -> Iterator[type[errors.CortexError]]:
-    yield base
-    for child in base.__subclasses__():
-        yield from error_classes(child)
-
-
-def test_error_codes_are_those_of_the_code() -> None:
-    expected = {
-        each.code: [each.code, str(each.exit_code), (each.__doc__ or "").strip().splitlines()[0]]
-        for each in error_classes(errors.CortexError)
-        if each.__module__ == errors.__name__
-    }
-    assert rows("Errors") == list(expected.values())
+def test_tables_are_those_of_the_code() -> None:
+    text = README.read_text("utf-8")
+    assert text == updated(text), "make them anew: python -m tests.support.readme_tables"
 
 
 def commands(group: click.Group, path: str = "cortex") -> Iterator[str]:

@@ -1,5 +1,7 @@
-"""`cortex agents apply`: from YAML files to versions in the database."""
+"""`cortex agents apply`: from YAML files to versions and budgets in the database."""
 
+from collections.abc import Iterator
+from decimal import Decimal
 from typing import Any, Final
 
 import click
@@ -7,14 +9,18 @@ import click
 from cortex.agent.spec import AgentSpec, parse_agents
 from cortex.cli.asking import acting_name, as_option
 from cortex.cli.files import read_bytes
+from cortex.cli.idempotent import idempotent, mutate
 from cortex.cli.options import Command, Options
 from cortex.cli.output import Output
-from cortex.cli.table import Cell, Column
+from cortex.cli.table import Cell, Column, Row, only_on_demand
 from cortex.cli.target import session
+from cortex.domain.budget import Budget, Period, Scope, Unit, worded
 from cortex.domain.clock import system_chance
 from cortex.domain.errors import UsageError
 from cortex.domain.safe import safe
 from cortex.store import agents as store
+from cortex.store import budgets
+from cortex.store.database import Database
 
 FILE_BYTES_MAX: Final = 1_048_576
 
@@ -22,25 +28,88 @@ FILE_BYTES_MAX: Final = 1_048_576
 @click.command(cls=Command)
 @click.argument("files", metavar="FILE…", nargs=-1, required=True)
 @as_option
+@idempotent
 @click.pass_obj
-def apply(options: Options, *, files: tuple[str, ...], actor: str | None) -> None:
+def apply(
+    options: Options, *, files: tuple[str, ...], actor: str | None, idempotency_key: str | None
+) -> None:
     """Apply agents from YAML files (`-` for stdin): what changed becomes a new version.
 
     All files are checked before anything is written. Jobs keep the version that they started with.
+    A budget that a file declares is set; one that stands in it no more stays until it is removed.
     """
     output = Output(options)
     by = acting_name(actor)
     specs = _parse(files)
-    chance = system_chance()
-    rows: list[dict[str, Any]] = []
     with session(options) as call:
-        for spec in specs:
-            version, is_new = call(
-                store.apply, new_id=chance.new_id(), name=spec.name, spec=spec.to_json(), by=by
-            )
-            change = "unchanged" if not is_new else "created" if version == 1 else "updated"
-            rows.append({"name": spec.name, "version": version, "change": change})
+        rows = mutate(
+            call,
+            lambda db: db.transact(lambda connection: _apply(db.bound(connection), specs, by=by)),
+            output=output,
+            key=idempotency_key,
+            operation="agents.apply",
+            request={"agents": [spec.to_json() for spec in specs], "by": by},
+        )
     output.listing("agents", COLUMNS, rows, empty="")
+    if output.is_for_people:
+        _explain(output, rows)
+
+
+async def _apply(db: Database, specs: list[AgentSpec], *, by: str) -> list[dict[str, Any]]:
+    chance = system_chance()
+    changes: dict[str, dict[str, Any]] = {}
+    for spec in sorted(specs, key=lambda each: each.name):  # in one transaction: one order of locks
+        version, is_new = await store.apply(
+            db, new_id=chance.new_id(), name=spec.name, spec=spec.to_json(), by=by
+        )
+        change = "unchanged" if not is_new else "created" if version == 1 else "updated"
+        changes[spec.name] = {
+            "name": spec.name,
+            "version": version,
+            "change": change,
+            **await _limit(db, spec, by=by, reason=f"agent {spec.name} v{version}"),
+        }
+    return [changes[spec.name] for spec in specs]
+
+
+async def _limit(db: Database, spec: AgentSpec, *, by: str, reason: str) -> dict[str, Any]:
+    """Set the budgets of an agent; tell what that changed, and what is declared no more."""
+    wanted = dict(_budgets(spec))
+    changed = []
+    for budget, limit in wanted.items():
+        change = await budgets.ensure(db, budget, limit=limit, by=by, reason=reason)
+        if change is not None:
+            before = None if change.before is None else float(change.before)
+            changed.append({"name": change.name, "before": before, "after": float(limit)})
+    names = {budget.name for budget in wanted}
+    left = [name for name in await budgets.declared(db, spec.name) if name not in names]
+    return {"budgets": changed, "left_budgets": left}
+
+
+def _budgets(spec: AgentSpec) -> Iterator[tuple[Budget, Decimal]]:
+    """What its file lets an agent spend; by way of text, so that 0.1 is a tenth."""
+    if spec.budget is None:
+        return
+    for unit, amount in ((Unit.USD, spec.budget.usd), (Unit.TOKENS, spec.budget.tokens)):
+        if amount is not None:
+            period = Period(spec.budget.per)
+            budget = Budget(scope=Scope.AGENT, subject=spec.name, unit=unit, period=period)
+            yield budget, Decimal(str(amount))
+
+
+def _explain(output: Output, rows: list[Row]) -> None:
+    """Tell what became of the budgets."""
+    for row in rows:
+        for each in row["budgets"]:
+            before = "" if each["before"] is None else f", was {_worded(each, 'before')}"
+            output.say(f"budget {each['name']} is {_worded(each, 'after')}{before}", "dim")
+        for name in row["left_budgets"]:
+            how = f"cortex budgets rm {name} --reason …"
+            output.say(f"budget {name} still holds, though the file has it no more: {how}", "warn")
+
+
+def _worded(change: Row, which: str) -> str:
+    return worded(Decimal(str(change[which])), Budget.parse(change["name"]).unit)
 
 
 def _parse(files: tuple[str, ...]) -> list[AgentSpec]:
@@ -77,4 +146,5 @@ COLUMNS: Final = (
         name="change",
         shown=lambda r: Cell(r["change"], _STYLES[r["change"]]),
     ),
+    *only_on_demand("budgets", "left_budgets"),
 )

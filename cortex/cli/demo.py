@@ -19,6 +19,7 @@ from cortex.cli.live_line import live_line
 from cortex.cli.logs import configure_logs
 from cortex.cli.options import Command, Options
 from cortex.cli.phrases import money, short_id, span
+from cortex.cli.prices import prices_of
 from cortex.cli.serve import serve
 from cortex.cli.target import data_dir, settings_from
 from cortex.cli.terminal import Terminal, stdout_terminal
@@ -29,6 +30,7 @@ from cortex.demo.server import serve as serve_model
 from cortex.domain.clock import system_chance
 from cortex.domain.errors import UsageError
 from cortex.domain.job import JobStatus, Submission
+from cortex.domain.prices import PriceTable
 from cortex.domain.safe import safe
 from cortex.durable.registry import Registry
 from cortex.pod import PodParts, Ready, Shutdown, standard_parts
@@ -66,6 +68,7 @@ def demo(options: Options, folder: Path | None, model: str | None) -> None:
     settings = settings_from(options, drain_s=DRAIN_S, deaths_max=DEATHS_MAX)
     show = _Demo(
         settings=settings,
+        prices=prices_of(settings),
         terminal=stdout_terminal(options.color),
         folder=folder or _checkout(Path.cwd()),
         model=model or SCRIPTED_MODEL,
@@ -79,6 +82,7 @@ class _Demo:
     """One run of the demo."""
 
     settings: Settings
+    prices: PriceTable
     terminal: Terminal
     folder: Path
     model: str
@@ -120,6 +124,7 @@ class _Demo:
         parts = standard_parts(
             app=None,
             workspaces=data_dir(self.settings) / "workspaces",
+            prices=self.prices,
             base_url=base_url,
             api_key=api_key,
         )

@@ -59,9 +59,13 @@ class AttemptEnded:
     at: datetime
     attempt: int
     outcome: str
-    """`failed`, `handed_back`, `pod_died` or `lease_expired`."""
+    """`failed`, `retry`, `suspended`, `handed_back`, `pod_died` or `lease_expired`."""
     error: str | None
-    due_at: datetime
+    error_class: str | None
+    error_code: str | None
+    error_source: str | None
+    retry_count: int | None
+    due_at: datetime | None
     pod: str | None
 
 
@@ -192,6 +196,10 @@ def _ended(row: dict[str, Any]) -> AttemptEnded:
         attempt=row["attempt"],
         outcome=row["outcome"],
         error=row["error"],
-        due_at=datetime.fromisoformat(row["due_at"]),
+        error_class=row["error_class"],
+        error_code=row["error_code"],
+        error_source=row["error_source"],
+        retry_count=row["retry_count"],
+        due_at=datetime.fromisoformat(row["due_at"]) if row["due_at"] else None,
         pod=row["pod"],
     )

@@ -15,7 +15,7 @@ from typing import Any, Final, assert_never
 
 from cortex.cli.cells import fit, pad
 from cortex.cli.facts import AttemptEnded, Claimed, Fact, Moved, StepCommitted
-from cortex.cli.job_words import OUTCOMES, progress, remark
+from cortex.cli.job_words import OUTCOMES, progress, remark, retry_told
 from cortex.cli.phrases import clock_time, exact, money, rfc3339, span, tokens
 from cortex.cli.terminal import STATES, Terminal
 from cortex.domain.job import JobStatus
@@ -94,7 +94,7 @@ def status_line(job: dict[str, Any], terminal: Terminal) -> str:
     told = [span(since_s(job, since)), progress(job["checkpoint"])]
     if job["pod"]:
         told.append(f"attempt {job['attempt']} on {job['pod']}")
-    told.append(remark({"max_retries": 0, "retry_count": 0, **job}))
+    told.append(remark(job))
     text = fit(safe(" · ".join(each for each in told if each)), terminal.width - WORD_CELLS - 2)
     return f"{terminal.paint(str(state), state.word)} {text}"
 
@@ -103,6 +103,8 @@ def _move_told(fact: Moved) -> str:
     told = []
     if fact.new is JobStatus.RUNNING:
         told.append(f"attempt {fact.attempt}" + (f" on {fact.pod}" if fact.pod else ""))
+    if fact.metadata.get("waiting_on"):
+        told.append(f"waits for {fact.metadata['waiting_on']}")
     if fact.new is JobStatus.FAILED:
         told.append(str(fact.metadata.get("error")))
     if fact.new is JobStatus.CANCELLED and fact.metadata.get("by"):
@@ -116,5 +118,12 @@ def _ending_told(fact: AttemptEnded) -> str:
     told += f" ended: {OUTCOMES.get(fact.outcome, fact.outcome)}"
     if fact.error:
         told += f": {fact.error}"
-    wait_s = (fact.due_at - fact.at).total_seconds()
-    return f"{told} · again in {span(wait_s)}" if wait_s >= 1 else told
+    again = retry_told(
+        {
+            "outcome": fact.outcome,
+            "ended_at": fact.at,
+            "due_at": fact.due_at,
+            "retry_count": fact.retry_count,
+        }
+    )
+    return f"{told} · {again}" if again else told

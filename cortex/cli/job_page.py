@@ -6,7 +6,7 @@ from typing import Any, Final
 import attrs
 
 from cortex.cli.cells import pad, width_of
-from cortex.cli.job_words import OUTCOMES, progress, remark, state_cell, took_s
+from cortex.cli.job_words import OUTCOMES, progress, remark, retry_told, state_cell, took_s
 from cortex.cli.phrases import age, clock_time, exact, rfc3339, short_id, span
 from cortex.cli.terminal import STATES, Terminal
 from cortex.cli.waterfall import waterfall
@@ -42,6 +42,8 @@ JOB_FIELDS: Final = (
     *("id", "type", "tenant", "agent", "agent_version", "status", "attempt", "retry_count"),
     *("max_retries", "worker_attempts", "attempts_spent", "pod_deaths", "timeout_s", "priority"),
     *("queue_name", "pod", "pod_id", "task_state", "task_run_at", "next_retry_at", "heartbeat_at"),
+    *("waiting_on", "suspended_at", "waited_s", "rate_limit_count", "config_id", "origin_id"),
+    *("lineage_id", "error_class", "error_source"),
     *("run_at", "started_at", "finished_at", "cancel_requested_at", "created_at", "updated_at"),
     *("cancelled_by", "cancel_reason", "error_message", "error_code", "checkpoint", "payload"),
     "result",
@@ -88,7 +90,8 @@ def _facts(job: dict[str, Any], terminal: Terminal) -> Iterator[str]:
         "progress": progress(job["checkpoint"]),
         "queue": safe(job["queue_name"] or ""),
         "payload": exact(job["payload"]),
-        "error": safe(job["error_message"] or ""),
+        "error": _error(job),
+        "origin": f"goes on from {job['origin_id']}" if job["origin_id"] else "",
         "cancelled": _cancellation(job),
         "now": remark(job) if not JobStatus(job["status"]).is_terminal else "",
     }
@@ -122,12 +125,21 @@ def _attempts(job: dict[str, Any]) -> str:
         return ""
     told = [str(job["attempt"])]
     if job["attempts_spent"] is not None:
-        told.append(f"{job['attempts_spent']} of {job['worker_attempts']} tries used")
+        told.append(f"{job['attempts_spent']} of {job['worker_attempts']} worker attempts used")
+    if job["retry_count"] or job["rate_limit_count"]:
+        told.append(f"{job['retry_count']} of {job['max_retries']} retries used")
     if job["pod"]:
         told.append(f"on pod {job['pod']}")
     if job["heartbeat_at"] is not None and job["finished_at"] is None:
         told.append(f"heartbeat {_ago(job, 'heartbeat_at')}")
     return " · ".join(told)
+
+
+def _error(job: dict[str, Any]) -> str:
+    if not job["error_message"]:
+        return ""
+    told = [job["error_message"], job["error_class"], job["error_code"], job["error_source"]]
+    return " · ".join(each for each in told if each)
 
 
 def _cancellation(job: dict[str, Any]) -> str:
@@ -145,12 +157,11 @@ def _section(title: str, terminal: Terminal) -> Iterator[str]:
 def _attempt(attempt: dict[str, Any], terminal: Terminal) -> str:
     why = OUTCOMES.get(attempt["outcome"], attempt["outcome"])
     where = f" on {attempt['pod']}" if attempt["pod"] else ""
-    wait_s = (attempt["due_at"] - attempt["ended_at"]).total_seconds()
-    due = f" · next try after {span(wait_s)}" if wait_s >= 1 else ""
-    error = f" · {attempt['error']}" if attempt["error"] else ""
-    told = safe(f"{attempt['attempt']}{where}: {why}{due}{error}")
+    told = [f"{attempt['attempt']}{where}: {why}", attempt["error_class"], attempt["error"]]
+    told.append(retry_told(attempt))
+    line = safe(" · ".join(each for each in told if each))
     return (
-        f"  {_moment(attempt['ended_at'], terminal)}  {terminal.paint('✗', 'fail')} attempt {told}"
+        f"  {_moment(attempt['ended_at'], terminal)}  {terminal.paint('✗', 'fail')} attempt {line}"
     )
 
 

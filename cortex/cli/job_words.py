@@ -7,13 +7,13 @@ from cortex.cli.table import Cell, Column, Row, only_on_demand
 from cortex.cli.terminal import STATES
 from cortex.domain.job import JobStatus
 from cortex.domain.safe import safe
+from cortex.domain.why import SILENT_S
 from cortex.store.jobs import since_s
-
-SILENT_S: Final = 95.0
-"""Three heartbeats of 30 s and a little: a running job that says nothing for so long is suspect."""
 
 OUTCOMES: Final = {
     "failed": "failed",
+    "retry": "failed",
+    "suspended": "suspended",
     "handed_back": "handed back by its leaving pod",
     "pod_died": "its pod died",
     "lease_expired": "its pod fell silent",
@@ -43,19 +43,43 @@ def took_s(row: Row) -> float | None:
 
 def remark(row: Row) -> str:
     """Say why a job stands where it stands, or what comes next; "" when there is nothing to say."""
-    now = row["now"]
     match status_of(row):
         case JobStatus.FAILED:
             return str(row["error_message"])
         case JobStatus.CANCELLED:
             return f"by {row['cancelled_by']}" if row["cancelled_by"] else ""
-        case JobStatus.RETRY:
-            left_s = (row["next_retry_at"] - now).total_seconds()
-            return f"retries in {span(left_s)}" if left_s > 0 else "retries now"
-        case JobStatus.PENDING if row["run_at"] > now:
-            return f"starts in {span((row['run_at'] - now).total_seconds())}"
+        case JobStatus.RETRY | JobStatus.WAITING_FOR_APPROVAL:
+            return _remark_on_waiting(row)
+        case JobStatus.PENDING if row["run_at"] > row["now"]:
+            return f"starts in {span((row['run_at'] - row['now']).total_seconds())}"
         case JobStatus.RUNNING:
             return _remark_on_running(row)
+        case _:
+            return ""
+
+
+def _remark_on_waiting(row: Row) -> str:
+    if row["next_retry_at"] is None:
+        return f"waits for {row['waiting_on'] or 'a person'}"
+    left_s = (row["next_retry_at"] - row["now"]).total_seconds()
+    told = f"waits for {row['waiting_on']} · " if row["waiting_on"] else ""
+    return told + (f"retries in {span(left_s)}" if left_s > 0 else "retries now")
+
+
+def retry_told(attempt: Row) -> str:
+    """Say which layer tries again after an attempt, and when: worker attempt or retry."""
+    due_at, ended_at = attempt["due_at"], attempt["ended_at"]
+    if due_at is None:
+        return "a person decides"
+    wait_s = (due_at - ended_at).total_seconds()
+    after = f" after {span(wait_s)}" if wait_s >= 1 else " at once"
+    match attempt["outcome"]:
+        case "retry":
+            return f"retry {attempt['retry_count']}{after}"
+        case "suspended":
+            return f"goes on{after}, no retry used"
+        case "failed":
+            return f"next worker attempt{after}"
         case _:
             return ""
 

@@ -12,11 +12,14 @@ jobs = Group(
             "show": ("cortex.cli.jobs_show:show", "Show a job: its steps, attempts and history."),
             "watch": ("cortex.cli.jobs_watch:watch", "Follow a job until it ends."),
             "wait": ("cortex.cli.jobs_watch:wait", "Wait in silence until jobs end."),
+            "timeouts": ("cortex.cli.jobs_timeouts:timeouts", "Show what timed out in a job."),
             "types": ("cortex.cli.jobs_ls:types", "List the job types that pods have registered."),
         },
         "Act": {
             "submit": ("cortex.cli.jobs_submit:submit", "Submit a job and print its id."),
             "cancel": ("cortex.cli.jobs_cancel:cancel", "Cancel jobs."),
+            "retry": ("cortex.cli.jobs_retry:retry", "Let jobs that wait try again now."),
+            "resume": ("cortex.cli.jobs_resume:resume", "Let a failed job go on."),
         },
     },
 )

@@ -60,6 +60,7 @@ def ls(
     """List jobs, the newest first."""
     statuses = parse_statuses(status)
     output = Output(options)
+    output.chosen(JOB_COLUMNS)
     with session(options) as call:
         rows = call(
             jobs.page,

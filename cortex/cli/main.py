@@ -38,8 +38,13 @@ cli = Root(
                 "cortex.cli.jobs:jobs",
                 "Submit, list, show, watch, wait for and cancel jobs.",
             ),
+            "why": ("cortex.cli.why:why", "Say why a job is not running."),
             "agents": ("cortex.cli.agents:agents", "Apply, list and show agents."),
             "pods": ("cortex.cli.pods:pods", "List pods and how they feel."),
+            "costs": ("cortex.cli.costs:costs", "Show what calls of models cost, and for whom."),
+            "budgets": ("cortex.cli.budgets:budgets", "List, set, raise and remove budgets."),
+            "breakers": ("cortex.cli.breakers:breakers", "List, open and close circuit breakers."),
+            "dead": ("cortex.cli.dead:dead", "List, explain, retry and discard failed jobs."),
         },
     },
 )

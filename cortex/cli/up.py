@@ -10,6 +10,7 @@ import trio
 from cortex.cli.apps import load_app
 from cortex.cli.logs import configure_logs
 from cortex.cli.options import Command, Format, Options
+from cortex.cli.prices import prices_of
 from cortex.cli.serve import serve
 from cortex.cli.target import data_dir, settings_from
 from cortex.pod import PodParts, Ready, standard_parts
@@ -30,9 +31,10 @@ def up(options: Options, app: str | None, slots: int | None) -> None:
     settings = settings_from(options, slots=slots)
     module = load_app(app) if app else None
     folder = data_dir(settings)
+    prices = prices_of(settings)
 
     def parts() -> PodParts:
-        return standard_parts(app=module, workspaces=folder / "workspaces")
+        return standard_parts(app=module, workspaces=folder / "workspaces", prices=prices)
 
     def tell(ready: Ready) -> None:
         ready_s = time.perf_counter() - began

@@ -98,6 +98,15 @@ class Claim:
     left_s: float
     """Seconds until the job's own time-out."""
     timeout_s: int
+    tenant: str = "default"
+    retry_count: int = 0
+    max_retries: int = 3
+    rate_limit_count: int = 0
+    """Application retries that a rate limit has cost so far."""
+    config_id: int | None = None
+    """The policies and prices that it began with."""
+    lineage_id: UUID | None = None
+    """The first of the jobs that this one goes on from; None if it is the first."""
 
 
 @attrs.frozen(kw_only=True)
@@ -151,6 +160,11 @@ class Finish:
     result: str | None = None
     error: str | None = None
     code: str | None = None
+    error_class: str | None = None
+    """Name of the failure's class, with an error only."""
+    error_source: str | None = None
+    fact: str | None = None
+    """JSON text: what the record keeps of the error besides."""
 
 
 @attrs.frozen(kw_only=True)
@@ -164,7 +178,30 @@ class Release:
     is_counted: bool = True
     """Whether this attempt counts against the task's worker attempts."""
     error: str | None = None
+    code: str | None = None
+    error_class: str | None = None
+    error_source: str | None = None
+    fact: str | None = None
 
 
-Operation = StepDone | Finish | Release
+@attrs.frozen(kw_only=True)
+class Suspend:
+    """End the attempt and its task: the job is in RETRY for `delay_s`, or waits for a person."""
+
+    lease: Lease
+    delay_s: float | None
+    """Seconds until it is due; None: a person lets it go on (WAITING_FOR_APPROVAL)."""
+    is_counted: bool
+    """Whether it uses one of the job's application retries."""
+    waiting_on: str | None = None
+    """What it waits for besides time: the name of a breaker or of a budget."""
+    is_rate_limit: bool = False
+    error: str | None = None
+    code: str | None = None
+    error_class: str | None = None
+    error_source: str | None = None
+    fact: str | None = None
+
+
+Operation = StepDone | Finish | Release | Suspend
 """What a running job may ask of the committer."""

@@ -1,6 +1,7 @@
-"""Defaults of each job type: worker attempts, application retries and the job's time-out."""
+"""What may be tried again, how often and how long: the policy of each job type, and its limits."""
 
-from typing import Final
+from collections.abc import Mapping
+from typing import Any, Final, Self
 
 import attrs
 
@@ -8,32 +9,97 @@ from cortex.domain.errors import UsageError
 
 
 @attrs.frozen(kw_only=True)
+class Backoff:
+    """Pause before an application retry: up to `min(cap_s, base_s * multiplier ** retry)`."""
+
+    base_s: float = 1.0
+    cap_s: float = 300.0
+    multiplier: float = 2.0
+
+
+@attrs.frozen(kw_only=True)
 class JobPolicy:
-    """How often and how long a job of one type may run."""
+    """How often and how long a job of one type may run. Times are in seconds."""
 
     worker_attempts: int = 3
     max_retries: int = 3
+    backoff: Backoff = Backoff()
     timeout_s: int = 3600
+    call_s: float = 120.0
+    """One model or tool call that has no figure of its own."""
+    connect_s: float = 30.0
 
     def check(self, job_type: str) -> None:
         """Raise `UsageError` that names the job type, the field, the value and its limits."""
-        for field, low, high in LIMITS:
-            value = getattr(self, field)
+        known = POLICIES.get(job_type)
+        longest_s = TIMEOUT_MAX_S if known is None else JOB_HARD * known.timeout_s
+        values = {**attrs.asdict(self, recurse=False), **attrs.asdict(self.backoff)}
+        limits = {**LIMITS, "timeout_s": (1, longest_s)}
+        for field, (low, high) in limits.items():
+            value = values[field]
             if not low <= value <= high:
                 raise UsageError(
-                    f"job type {job_type!r}: {field} is {value}, outside {low} to {high}"
+                    f"job type {job_type!r}: {field} is {value:g}, outside {low:g} to {high:g}"
                 )
 
+    def to_json(self) -> dict[str, Any]:
+        """A plain dict, the inverse of `from_json`."""
+        return attrs.asdict(self)
 
-LIMITS: Final = (("worker_attempts", 1, 100), ("max_retries", 0, 100), ("timeout_s", 1, 604_800))
+    @classmethod
+    def from_json(cls, plain: Mapping[str, Any]) -> Self:
+        """The policy that `to_json` wrote."""
+        return cls(**{**plain, "backoff": Backoff(**plain["backoff"])})
+
+
+JOB_HARD: Final = 1.5
+"""A job may be given at most so many times its type's time-out."""
+TIMEOUT_MAX_S: Final = 604_800
+"""The longest time-out of a job type that somebody else defines."""
+
+LIMITS: Final[dict[str, tuple[float, float]]] = {
+    "worker_attempts": (1, 100),
+    "max_retries": (0, 100),
+    "base_s": (0.01, 3600),
+    "cap_s": (0.01, 86_400),
+    "multiplier": (1, 10),
+    "call_s": (0.1, 600),
+    "connect_s": (0.1, 180),
+}
 
 DEFAULT: Final = JobPolicy()
+_MODEL: Final = JobPolicy(
+    max_retries=5, backoff=Backoff(base_s=5, cap_s=300, multiplier=3), call_s=300
+)
+_WEB: Final = JobPolicy(worker_attempts=5, backoff=Backoff(cap_s=60), timeout_s=600)
+_NOTIFY: Final = JobPolicy(
+    worker_attempts=10,
+    max_retries=5,
+    backoff=Backoff(base_s=2, cap_s=60),
+    timeout_s=300,
+    call_s=15,
+    connect_s=10,
+)
+_SWEEP: Final = JobPolicy(
+    worker_attempts=2,
+    max_retries=0,
+    backoff=Backoff(base_s=1, cap_s=1, multiplier=1),
+    timeout_s=60,
+    call_s=30,
+    connect_s=5,
+)
 
 POLICIES: Final[dict[str, JobPolicy]] = {
-    "http_request": JobPolicy(worker_attempts=5, max_retries=3, timeout_s=600),
-    "llm_generate": JobPolicy(worker_attempts=3, max_retries=5, timeout_s=3600),
-    "run_agent": JobPolicy(worker_attempts=3, max_retries=5, timeout_s=3600),
-    "execute_tool": JobPolicy(worker_attempts=3, max_retries=3, timeout_s=1200),
+    "http_request": _WEB,
+    "webhook_dispatch": _WEB,
+    "llm_generate": _MODEL,
+    "run_agent": _MODEL,
+    "run_flow": attrs.evolve(_MODEL, timeout_s=1800, call_s=120),
+    "execute_tool": JobPolicy(backoff=Backoff(base_s=2, cap_s=120), timeout_s=1200, connect_s=10),
+    "send_notification": _NOTIFY,
+    "approval_notify": _NOTIFY,
+    "sweep_zombies": _SWEEP,
+    "expire_approvals": _SWEEP,
 }
 
 

@@ -8,7 +8,6 @@ stuck because its text cannot be stored.
 import hashlib
 import json
 import math
-import re
 from collections.abc import Callable, Iterable
 from collections.abc import Set as AbstractSet
 from datetime import date, time
@@ -24,17 +23,15 @@ from cattrs.gen import make_dict_structure_fn
 from cattrs.preconf.orjson import make_converter
 
 from cortex.domain.errors import InvalidValueError
+from cortex.domain.text import LONE_SURROGATE, storable
 
 T = TypeVar("T")
 
 PAYLOAD_BYTES_MAX: Final = 262_144
 OUTPUT_BYTES_MAX: Final = 4_194_304
 DEPTH_MAX: Final = 64
-TEXT_MAX: Final = 2_000
-"""Characters of an error message that are kept."""
 
 _OPTIONS: Final = orjson.OPT_SORT_KEYS | orjson.OPT_NON_STR_KEYS
-_LONE_SURROGATE: Final = re.compile("[\ud800-\udfff]")
 
 
 def _in_order(items: Iterable[Any]) -> list[Any]:
@@ -121,12 +118,6 @@ def digest_of(*parts: Any, what: str) -> bytes:
     return hashlib.blake2b(text, digest_size=16).digest()
 
 
-def clean_text(text: str, *, limit: int = TEXT_MAX) -> str:
-    """Return text that Postgres can hold: no NUL, no lone surrogates, not too long."""
-    visible = _visible(text)
-    return visible if len(visible) <= limit else visible[: limit - 1] + "…"
-
-
 def parse_payload(text: str | bytes, *, what: str = "payload") -> str:
     """Check JSON text from outside and return it compact.
 
@@ -170,7 +161,7 @@ def refuse_unstorable(value: Any, what: str, depth: int = 0) -> None:
             raise InvalidValueError(f"{what} holds {value}, which JSON does not have")
         case str() if "\x00" in value:
             raise InvalidValueError(f"{what} holds a NUL character, which Postgres cannot store")
-        case str() if _LONE_SURROGATE.search(value):
+        case str() if LONE_SURROGATE.search(value):
             raise InvalidValueError(f"{what} holds half of a surrogate pair")
         case dict():
             for key, item in value.items():
@@ -223,7 +214,7 @@ def _storable(value: Any, what: str, depth: int) -> Any:
         case Enum():
             return _storable(value.value, what, depth)
         case str():
-            return _visible(value)
+            return storable(value)
         case dict():
             return {
                 _storable(key, what, depth + 1): _storable(item, what, depth + 1)
@@ -238,7 +229,3 @@ def _storable(value: Any, what: str, depth: int) -> Any:
                 f"{what} is not JSON: {type(value).__name__} {value!r:.60}",
                 hint="return plain types or attrs classes",
             )
-
-
-def _visible(text: str) -> str:
-    return _LONE_SURROGATE.sub("\ufffd", text.replace("\x00", "\ufffd"))

@@ -6,7 +6,6 @@ a crash it runs again from its top, on any pod, and finds what it did before.
 
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from decimal import Decimal
-from functools import partial
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 from uuid import UUID
@@ -14,12 +13,17 @@ from uuid import UUID
 import attrs
 import trio
 
+from cortex.domain.classification import failure_of
 from cortex.domain.errors import TimedOutError
 from cortex.domain.job import Claim, StepKind
 from cortex.domain.model import ModelRequest, ModelResponse
+from cortex.domain.prices import PriceTable
+from cortex.domain.timeouts import check_timeout
 from cortex.domain.usage import Usage
+from cortex.durable.calls import Breakers, Caller, Facts
 from cortex.durable.codec import digest_of
 from cortex.durable.journal import Journal, Outcome
+from cortex.durable.progress import PartialAnswer
 
 T = TypeVar("T")
 
@@ -27,7 +31,7 @@ T = TypeVar("T")
 class Models(Protocol):
     """Answers model requests; given by the pod."""
 
-    async def respond(self, request: ModelRequest) -> Outcome:
+    async def respond(self, request: ModelRequest, caller: Caller) -> Outcome:
         """Return an outcome whose value is a `ModelResponse`, with usage and cost."""
 
 
@@ -37,6 +41,9 @@ class Tools(Protocol):
     def offer(self, names: Sequence[str]) -> list[dict[str, Any]]:
         """Describe these tools as a model is told: name, description, input_schema."""
 
+    def is_required(self, name: str) -> bool:
+        """Whether the failure of this tool fails the step that called it."""
+
     async def call(
         self,
         ctx: "Context",
@@ -45,8 +52,12 @@ class Tools(Protocol):
         *,
         call_id: str,
         folder: Path | None,
+        timeout: float | None,
     ) -> Any:
-        """Return the tool's result as plain JSON, or raise what the tool raised."""
+        """Return the tool's result as plain JSON, or raise what the tool raised.
+
+        `timeout`: seconds, in place of the tool's own.
+        """
 
 
 class AgentSpecs(Protocol):
@@ -57,12 +68,36 @@ class AgentSpecs(Protocol):
 
 
 @attrs.frozen(kw_only=True)
+class JobLimits:
+    """What a job began with, as its calls are measured by it. Times are in seconds."""
+
+    prices: PriceTable
+    call_s: float
+    """One model call in all."""
+    idle_s: float
+    """Between two pieces of its answer."""
+    connect_s: float
+    step_s: float
+    """One step that has no limit of its own."""
+
+
+class Policies(Protocol):
+    """Finds what a job began with; given by the pod."""
+
+    async def limits(self, claim: Claim) -> JobLimits:
+        """Return the prices and the limits of the job's calls."""
+
+
+@attrs.frozen(kw_only=True)
 class Services:
     """What the pod lends to the contexts of its jobs."""
 
     models: Models
     tools: Tools
     agents: AgentSpecs
+    policies: Policies
+    breakers: Breakers
+    facts: Facts
     workspaces: Path
     """Folder that holds one folder for each job's files."""
 
@@ -97,8 +132,11 @@ class Context:
 
     @property
     def workspace(self) -> Path:
-        """Folder of this job's own files; may not exist yet, and not on another machine."""
-        return self.services.workspaces / str(self.job_id)
+        """Folder of this job's own files; may not exist yet, and not on another machine.
+
+        A job that goes on from a failed one works in the folder of the first of them.
+        """
+        return self.services.workspaces / str(self._claim.lineage_id or self.job_id)
 
     async def agent_spec(self) -> dict[str, Any] | None:
         """Return the specification of the agent version that the job was submitted with."""
@@ -106,6 +144,29 @@ class Context:
         if claim.agent_id is None or claim.agent_version is None:
             return None
         return await self.services.agents.spec(claim.agent_id, claim.agent_version)
+
+    async def limits(self) -> JobLimits:
+        """Return what the job's calls are measured by: it keeps what it began with."""
+        return await self.services.policies.limits(self._claim)
+
+    async def caller(self, key: str) -> Caller:
+        """Return whose call it is that step `key` makes."""
+        claim, limits = self._claim, await self.limits()
+        step = self._journal.progress.under_way(key)
+        return Caller(
+            lease=claim.lease,
+            lineage_id=claim.lineage_id or self.job_id,
+            tenant=claim.tenant,
+            agent_id=claim.agent_id,
+            agent_version=claim.agent_version,
+            config_id=claim.config_id,
+            key=key,
+            prices=limits.prices,
+            call_s=limits.call_s,
+            idle_s=limits.idle_s,
+            connect_s=limits.connect_s,
+            answer=PartialAnswer() if step is None else step.answer,
+        )
 
     def step(
         self,
@@ -118,13 +179,17 @@ class Context:
         """Run `await function(*args, **kwargs)` once in the life of the job; return its result.
 
         Arguments and result are JSON or attrs classes; the result comes back as plain JSON.
-        `timeout` is in seconds and raises `TimedOutError`. A name used again becomes `name#2`.
+        `timeout` is in seconds, 600 by default and at most 900, and raises `TimedOutError`.
+        A name used again becomes `name#2`.
         """
         key = self._journal.key(name)
         digest = digest_of(_name(function), args, kwargs, what=f"input of step {key!r}")
+        if timeout is not None:
+            check_timeout("step", timeout, source=f"step {key!r}: timeout")
 
         async def run() -> Outcome:
-            return Outcome(value=await within(timeout, f"step {key!r}", function, *args, **kwargs))
+            limit_s = (await self.limits()).step_s if timeout is None else timeout
+            return Outcome(value=await within(limit_s, f"step {key!r}", function, *args, **kwargs))
 
         return self._journal.once(StepKind.STEP, key, digest=digest, run=run)
 
@@ -137,11 +202,15 @@ class Context:
         system: str = "",
         tools: Sequence[Mapping[str, Any]] = (),
         max_tokens: int = 4096,
+        timeout: float | None = None,
     ) -> Coroutine[Any, Any, ModelResponse]:
         """Ask a model once in the life of the job; return its finished response.
 
         The response is in the record before this returns: it is never paid for twice.
+        `timeout`: seconds for the call in all, at most 450.
         """
+        if timeout is not None:
+            check_timeout("llm_call", timeout, source=f"model call {name!r}: timeout")
         request = ModelRequest(
             model=model,
             messages=tuple(messages),
@@ -150,14 +219,19 @@ class Context:
             max_tokens=max_tokens,
         )
         digest = digest_of(request, what=f"input of model call {name!r}")
-        return self.ask(name, request, digest=digest)
+        return self.ask(name, request, digest=digest, timeout=timeout)
 
     def ask(
-        self, name: str, request: ModelRequest, *, digest: bytes
+        self, name: str, request: ModelRequest, *, digest: bytes, timeout: float | None = None
     ) -> Coroutine[Any, Any, ModelResponse]:
         """Ask a model once; `digest` stands for the request, whose transcript may be long."""
         key = self._journal.key(name)
-        respond = partial(self.services.models.respond, request)
+
+        async def respond() -> Outcome:
+            caller = await self.caller(key)
+            if timeout is not None:
+                caller = attrs.evolve(caller, call_s=timeout)
+            return await self.services.models.respond(request, caller)
 
         async def answer() -> ModelResponse:
             found = await self._journal.once(StepKind.MODEL, key, digest=digest, run=respond)
@@ -172,25 +246,38 @@ class Context:
         arguments: Mapping[str, Any],
         *,
         folder: Path | None = None,
+        timeout: float | None = None,
         on_error: Callable[[Exception], Any] | None = None,
     ) -> Coroutine[Any, Any, Any]:
         """Call a tool once in the life of the job; return its result as plain JSON.
 
-        `folder` is where the tool reads, the job's workspace by default. What the tool raises is
-        raised and not recorded, unless `on_error` makes a result of it, which is.
+        `folder` is where the tool reads, the job's workspace by default; `timeout` is in seconds,
+        the tool's own by default, at most 600. What the tool raises is raised and not recorded,
+        unless `on_error` makes a result of it, which is.
         """
+        if timeout is not None:
+            check_timeout("tool_call", timeout, source=f"tool call {name!r}: timeout")
         key = self._journal.key(name)
         digest = digest_of(tool, arguments, what=f"input of tool call {key!r}")
 
         async def run() -> Outcome:
             try:
                 result = await self.services.tools.call(
-                    self, tool, arguments, call_id=f"{self.job_id}/{key}", folder=folder
+                    self,
+                    tool,
+                    arguments,
+                    call_id=f"{self.job_id}/{key}",
+                    folder=folder,
+                    timeout=timeout,
                 )
             except Exception as error:
                 if on_error is None:
                     raise
                 result = on_error(error)
+                failure = attrs.evolve(failure_of(error), source=f"tool:{tool}")
+                await self.services.facts.failed(
+                    await self.caller(key), failure, resolution="the model was told"
+                )
             return Outcome(value=result)
 
         return self._journal.once(StepKind.TOOL, key, digest=digest, run=run)
@@ -229,7 +316,9 @@ async def within(
         return await function(*args, **kwargs)
     with trio.move_on_after(timeout_s):
         return await function(*args, **kwargs)
-    raise TimedOutError(f"{what} took longer than {timeout_s:g} seconds")
+    raise TimedOutError(
+        f"{what} took longer than {timeout_s:g} seconds", scope="step", limit_s=timeout_s
+    )
 
 
 def _name(function: Callable[..., Any]) -> str:

@@ -16,6 +16,7 @@ from cortex.domain.errors import DivergedError, InvalidValueError
 from cortex.domain.job import Lease, Step, StepDone, StepKind
 from cortex.domain.usage import Usage
 from cortex.durable.codec import decode, encode, refuse_unstorable
+from cortex.durable.progress import Progress
 
 KEY_CHARS_MAX: Final = 500
 
@@ -51,6 +52,7 @@ class Journal:
         self._usage = sum((step.usage for step in steps if step.usage), start=_NO_USAGE)
         self._cost_usd = sum((step.cost_usd for step in steps if step.cost_usd), start=_NO_COST)
         self._asked: dict[str, int] = {}
+        self.progress = Progress(self._seq, steps[-1].key if steps else None)
 
     @property
     def usage(self) -> Usage:
@@ -103,6 +105,12 @@ class Journal:
                     hint="give changed steps new keys, or submit the job anew",
                 )
             return decode(memo.output)
+        with self.progress.step(kind, key):
+            return await self._run(kind, key, digest=digest, run=run)
+
+    async def _run(
+        self, kind: StepKind, key: str, *, digest: bytes, run: Callable[[], Awaitable[Outcome]]
+    ) -> Any:
         started = trio.current_time()
         outcome = await run()
         output = encode(outcome.value, what=f"output of step {key!r}")
@@ -117,7 +125,7 @@ class Journal:
                 usage=None if outcome.usage is None else encode(outcome.usage, what="usage"),
                 cost_usd=outcome.cost_usd,
                 number=lambda: self._number(kind, key, outcome),
-                committed=lambda: self._committed(outcome),
+                committed=lambda: self._committed(key, outcome),
             )
         )
         return decode(output)
@@ -133,8 +141,9 @@ class Journal:
             head["cost_usd"] = str(cost_usd)
         return seq, orjson.dumps(head).decode()
 
-    def _committed(self, outcome: Outcome) -> None:
+    def _committed(self, key: str, outcome: Outcome) -> None:
         self._seq += 1
+        self.progress.committed(self._seq, key)
         self._usage, self._cost_usd = self._totals(outcome)
 
     def _totals(self, outcome: Outcome) -> tuple[Usage, Decimal]:

@@ -9,7 +9,7 @@ from typing import Any, get_type_hints
 import attrs
 
 from cortex.domain.errors import InvalidValueError, UsageError
-from cortex.domain.policy import JobPolicy, policy_for
+from cortex.domain.policy import Backoff, JobPolicy, policy_for
 from cortex.durable.codec import decode, structure
 
 Handler = Callable[..., Awaitable[Any]]
@@ -19,10 +19,15 @@ _BY_NAME = frozenset({inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter
 
 @attrs.frozen(kw_only=True)
 class Retry:
-    """How often a job type may be tried: `max` application retries, `worker_attempts` of each."""
+    """How often a job type may be tried: `max` application retries, `worker_attempts` of each.
+
+    What is None is as the table of policies has it.
+    """
 
     max: int | None = None
     worker_attempts: int | None = None
+    backoff: Backoff | None = None
+    """Pause before each application retry."""
 
 
 @attrs.frozen
@@ -100,15 +105,15 @@ def job(
 
 
 def _policy(name: str, retry: Retry | None, timeout: int | None) -> JobPolicy:
-    known = policy_for(name)
     asked = retry or Retry()
-    return JobPolicy(
-        worker_attempts=known.worker_attempts
-        if asked.worker_attempts is None
-        else asked.worker_attempts,
-        max_retries=known.max_retries if asked.max is None else asked.max,
-        timeout_s=known.timeout_s if timeout is None else timeout,
-    )
+    given = {
+        "worker_attempts": asked.worker_attempts,
+        "max_retries": asked.max,
+        "backoff": asked.backoff,
+        "timeout_s": timeout,
+    }
+    set_ones: dict[str, Any] = {field: value for field, value in given.items() if value is not None}
+    return attrs.evolve(policy_for(name), **set_ones)
 
 
 class Registry:

@@ -29,7 +29,7 @@ from cortex.domain.errors import (
     OutcomeUnknownError,
     UnavailableError,
 )
-from cortex.domain.job import Finish, NumberedStep, Operation, Release, StepDone
+from cortex.domain.job import Finish, NumberedStep, Operation, Release, StepDone, Suspend
 from cortex.store import jobs, steps, tasks
 from cortex.store.bridge import Port
 
@@ -106,6 +106,9 @@ class Committer:
         releases = [entry for entry in batch if isinstance(entry.operation, Release)]
         if releases:
             await self._settle(releases, self._release)
+        suspends = [entry for entry in batch if isinstance(entry.operation, Suspend)]
+        if suspends:
+            await self._settle(suspends, self._suspend)
 
     async def _settle(
         self,
@@ -166,6 +169,13 @@ class Committer:
             # Applied earlier or lost to another pod: either way this attempt is over.
             _answer(entry, released, entry.operation.lease.job_id, or_over=is_repeat)
 
+    async def _suspend(self, group: Sequence[Entry], is_repeat: bool) -> None:  # noqa: FBT001
+        operations = [e.operation for e in group if isinstance(e.operation, Suspend)]
+        suspended = await self._port(tasks.suspend, pod_id=self._pod_id, operations=operations)
+        for entry in group:
+            # As with a release: applied earlier or lost, this attempt is over.
+            _answer(entry, suspended, entry.operation.lease.job_id, or_over=is_repeat)
+
 
 def _answer(entry: Entry, owned: set[UUID], job_id: UUID, *, or_over: bool = False) -> None:
     if job_id in owned or or_over:
@@ -215,7 +225,7 @@ def _size(operation: Operation) -> int:
             return len(operation.output)
         case Finish():
             return len(operation.result or "")
-        case Release():
+        case Release() | Suspend():
             return 0
 
 

@@ -48,6 +48,7 @@ class Dispatcher:
         port: Port,
         *,
         pod_id: UUID,
+        config_id: int,
         actors: JobActors,
         jobs_nursery: trio.Nursery,
         standing: Standing,
@@ -56,6 +57,7 @@ class Dispatcher:
     ) -> None:
         self._port = port
         self._pod_id = pod_id
+        self._config_id = config_id
         self._actors = actors
         self._jobs_nursery = jobs_nursery
         self._standing = standing
@@ -113,7 +115,13 @@ class Dispatcher:
             self._is_crowded = True
             return CROWDED_POLL_S
         await self._promote()
-        claims = await self._port(tasks.claim, pod_id=self._pod_id, types=self._types, limit=limit)
+        claims = await self._port(
+            tasks.claim,
+            pod_id=self._pod_id,
+            types=self._types,
+            limit=limit,
+            config_id=self._config_id,
+        )
         await self._start(claims)
         if len(claims) < limit:
             self._is_crowded = False

@@ -2,41 +2,46 @@
 
 Owns: its `RunningJob` entry and the context of the attempt. Holds no connection while it runs.
 
-On failure of the handler: the attempt is released to be tried again by the worker layer, or the
-job fails when its attempts are spent or the error can never be mended.
+On failure of the handler: what follows is decided by the class of the error, see `job_ending`:
+tried again by the worker layer or by the application layer, suspended, or failed.
 On stop: a cancelled job ends as CANCELLED, a leaving pod hands the job back uncounted, a lost
 lease touches nothing more. Nothing that a handler raises leaves this actor.
 """
 
 import random
-from typing import Any, Final
+from collections.abc import Awaitable, Callable
+from typing import Any, Final, ParamSpec, Protocol, TypeVar
 
 import attrs
 import structlog
 import trio
 
-from cortex.domain.errors import (
-    CortexError,
-    LeaseLost,
-    RejectedError,
-    UnavailableError,
-    UsageError,
-)
-from cortex.domain.job import Claim, Finish, JobStatus, Operation, Release, Step
-from cortex.domain.retry import worker_delay_s
-from cortex.durable.codec import clean_text, encode
+from cortex.domain.errors import CortexError, LeaseLost, UnavailableError
+from cortex.domain.job import Claim, Finish, JobStatus, Operation, Release
+from cortex.domain.policy import JobPolicy
+from cortex.domain.text import clean_text
+from cortex.durable.codec import encode
 from cortex.durable.context import Context, Services
 from cortex.durable.journal import Journal
 from cortex.durable.registry import Registry
 from cortex.services.committer import Committer
+from cortex.services.job_ending import ending_of, out_of_time
 from cortex.services.running import RunningJob, RunningJobs, Stop
 from cortex.store import steps
 from cortex.store.bridge import Port
 
-LOAD_BACKOFF_MAX_S: Final = 5.0
-LEAVES_MAX: Final = 1_000
+BACKOFF_MAX_S: Final = 5.0
 
+P = ParamSpec("P")
+T = TypeVar("T")
 _log = structlog.get_logger(__name__)
+
+
+class Policies(Protocol):
+    """Finds what a job began with."""
+
+    async def policy(self, claim: Claim) -> JobPolicy:
+        """Return how often and how long it may be tried. Raises `UnavailableError`."""
 
 
 @attrs.frozen(kw_only=True)
@@ -47,6 +52,7 @@ class JobActors:
     committer: Committer
     registry: Registry
     services: Services
+    policies: Policies
     running: RunningJobs
     rng: random.Random
 
@@ -75,35 +81,42 @@ class JobActors:
         if job.stop is not None and (raised is not None or job.scope.cancelled_caught):
             return _stopped(claim, job.stop)
         if raised is not None:
-            return failed(claim, raised)
+            return await self._failed(claim, raised)
         if job.scope.cancelled_caught:
-            message = f"Job timed out after {claim.timeout_s} seconds"
-            return Finish(
-                lease=claim.lease, status=JobStatus.FAILED, error=message, code="job_timed_out"
-            )
+            return out_of_time(claim)
         try:
             text = encode(result, what=f"result of job type {claim.type!r}")
         except Exception as error:  # noqa: BLE001 -- converting runs the job's own code
-            return failed(claim, error)
+            return await self._failed(claim, error)
         return Finish(lease=claim.lease, status=JobStatus.COMPLETED, result=text)
+
+    async def _failed(self, claim: Claim, error: BaseException) -> Operation | None:
+        policy = await self._patiently("policy not loaded", self.policies.policy, claim)
+        return ending_of(claim, error, backoff=policy.backoff, rng=self.rng)
 
     async def _handle(self, claim: Claim) -> Any:
         job_type = self.registry.get(claim.type)
         arguments = job_type.arguments(claim.payload)
-        known = await self._load_steps(claim) if claim.has_steps else ()
+        known = (
+            await self._patiently("steps not loaded", self.port, steps.of_job, claim.lease.job_id)
+            if claim.has_steps
+            else ()
+        )
         journal = Journal(claim.lease, self.committer, known)
         return await job_type.handler(Context(claim, journal, self.services), **arguments)
 
-    async def _load_steps(self, claim: Claim) -> list[Step]:
-        """Load what earlier attempts committed; an outage costs time, but no attempt."""
+    async def _patiently(
+        self, what: str, call: Callable[P, Awaitable[T]], *args: P.args, **kwargs: P.kwargs
+    ) -> T:
+        """Ask the database until it answers: an outage costs time, but no attempt."""
         backoff_s = 0.1
         while True:
             try:
-                return await self.port(steps.of_job, claim.lease.job_id)
+                return await call(*args, **kwargs)
             except UnavailableError as error:
-                _log.warning("steps not loaded", job=str(claim.lease.job_id), error=error.message)
+                _log.warning(what, error=error.message)
             await trio.sleep(self.rng.uniform(0.5, 1.0) * backoff_s)
-            backoff_s = min(2 * backoff_s, LOAD_BACKOFF_MAX_S)
+            backoff_s = min(2 * backoff_s, BACKOFF_MAX_S)
 
     async def _report(self, ending: Operation) -> None:
         """Commit the end of the attempt; only the end of the pod's drain cuts it off."""
@@ -139,64 +152,3 @@ def _stopped(claim: Claim, stop: Stop) -> Operation | None:
             return Release(lease=claim.lease, outcome="handed_back", is_counted=False)
         case Stop.LEASE_LOST:
             return None
-
-
-def failed(claim: Claim, error: BaseException) -> Operation | None:
-    """Decide what a handler's error does to its job: try again, fail, or None: lease lost."""
-    leaves = _leaves(error)
-    if any(isinstance(leaf, LeaseLost) for leaf in leaves):
-        return None
-    worst = next((leaf for leaf in leaves if _is_permanent(leaf)), leaves[0])
-    message = describe(worst)
-    is_last = claim.attempts_spent >= claim.max_attempts
-    _log_failure(claim, error, message)
-    if _is_permanent(worst) or is_last:
-        code = worst.code if isinstance(worst, CortexError) else "job_failed"
-        return Finish(lease=claim.lease, status=JobStatus.FAILED, error=message, code=code)
-    return Release(
-        lease=claim.lease,
-        outcome="failed",
-        delay_s=worker_delay_s(claim.attempts_spent),
-        error=message,
-    )
-
-
-def describe(error: BaseException) -> str:
-    """Return one line for people that names the error."""
-    try:
-        if isinstance(error, CortexError):
-            return clean_text(error.message)
-        text = " ".join(str(error).split())
-    except (KeyboardInterrupt, trio.Cancelled):
-        raise
-    except BaseException:  # noqa: BLE001 -- an error whose text cannot be had still has a name
-        text = ""
-    return clean_text(f"{type(error).__name__}: {text}" if text else type(error).__name__)
-
-
-def _is_permanent(error: BaseException) -> bool:
-    return isinstance(error, RejectedError | UsageError)
-
-
-def _leaves(error: BaseException) -> list[BaseException]:
-    """The errors inside a group, whatever its depth; at most `LEAVES_MAX` of them."""
-    waiting: list[BaseException] = [error]
-    leaves: list[BaseException] = []
-    while waiting and len(leaves) < LEAVES_MAX:
-        each = waiting.pop()
-        if isinstance(each, BaseExceptionGroup):
-            waiting += reversed(each.exceptions)
-        else:
-            leaves.append(each)
-    return leaves
-
-
-def _log_failure(claim: Claim, error: BaseException, message: str) -> None:
-    context = {"job": str(claim.lease.job_id), "type": claim.type, "attempt": claim.lease.attempt}
-    try:
-        _log.warning("attempt failed", error=message, exc_info=error, **context)
-    except (KeyboardInterrupt, trio.Cancelled):
-        raise
-    except BaseException as second:  # noqa: BLE001 -- a job's own error must not end its pod
-        reason = type(second).__name__
-        _log.warning("attempt failed", error=message, no_traceback=reason, **context)

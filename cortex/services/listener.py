@@ -42,13 +42,18 @@ class Listener:
         rng: random.Random,
         on_task: Callable[[str], None],
         on_control: Callable[[], None],
+        on_breaker: Callable[[], None],
     ) -> None:
-        """`on_task` gets `ready` or `queued`; `on_control` is called for this pod's own control."""
+        """`on_task` gets `ready` or `queued`; `on_control` is called for this pod's own control.
+
+        `on_breaker` is called when any breaker changed its state.
+        """
         self._port = port
         self._pod_id = pod_id
         self._rng = rng
         self._on_task = on_task
         self._on_control = on_control
+        self._on_breaker = on_breaker
         self._pacer = Pacer(rng=rng)
         self._probe_channel = f"cortex_probe_{pod_id.hex}"
         self._probe_seen = trio.Event()
@@ -78,9 +83,11 @@ class Listener:
         await self._port.cross(session.open)
         await self._port.cross(session.listen, "cortex_task", self._on_task)
         await self._port.cross(session.listen, "cortex_control", self._hear_control)
+        await self._port.cross(session.listen, "cortex_breaker", lambda _: self._on_breaker())
         await self._port.cross(session.listen, self._probe_channel, self._hear_probe)
         self._on_task("queued")
         self._on_control()
+        self._on_breaker()
 
     async def _probe(self) -> None:
         """Send a notification to oneself; cut the connection if it does not come back."""

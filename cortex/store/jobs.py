@@ -8,12 +8,14 @@ from uuid import UUID
 import attrs
 import orjson
 
-from cortex.domain.errors import ConflictError, NotFoundError
+from cortex.domain.errors import ConflictError, NotFoundError, UnavailableError
 from cortex.domain.job import Finish, JobStatus, Submission
 from cortex.domain.policy import JobPolicy
 from cortex.store.database import Database, Record, affected
 
 SUBMIT_BATCH = 1000
+CANCEL_TRIES = 10
+"""A job gets a task just while it is being cancelled: once is rare, again would be chance."""
 
 
 async def submit(db: Database, submissions: Sequence[Submission]) -> set[UUID]:
@@ -53,6 +55,9 @@ async def finish(db: Database, *, pod_id: UUID, operations: Sequence[Finish]) ->
         [op.result for op in ordered],
         [op.error for op in ordered],
         [op.code for op in ordered],
+        [op.error_class for op in ordered],
+        [op.error_source for op in ordered],
+        [op.fact for op in ordered],
     )
     return affected(rows)
 
@@ -83,9 +88,14 @@ async def cancel(db: Database, job_id: UUID, *, by: str, reason: str) -> Cancell
 
     Raises `NotFoundError`, and `ConflictError` if the job has ended already.
     """
-    row = await db.fetch_one("jobs.cancel", job_id, by, reason)
-    if row is None:
-        raise _no_such_job(job_id)
+    for _ in range(CANCEL_TRIES):
+        row = await db.fetch_one("jobs.cancel", job_id, by, reason)
+        if row is None:
+            raise _no_such_job(job_id)
+        if not row["is_outdated"]:
+            break
+    else:
+        raise UnavailableError(f"job {job_id} changes all the time", hint="try again")
     before = JobStatus(row["before"])
     if before.is_terminal:
         raise ConflictError(f"job {job_id} is {before.value} already")

@@ -5,7 +5,7 @@ from uuid import UUID
 
 import attrs
 
-from cortex.domain.job import Claim, Lease, Release
+from cortex.domain.job import Claim, Lease, Release, Suspend
 from cortex.store.database import Connection, Database, Record, affected
 from cortex.store.queries import sql
 
@@ -18,12 +18,17 @@ async def promote(db: Database) -> int:
     return row["count"] if row else 0
 
 
-async def claim(db: Database, *, pod_id: UUID, types: Sequence[str], limit: int) -> list[Claim]:
+async def claim(
+    db: Database, *, pod_id: UUID, types: Sequence[str], limit: int, config_id: int | None = None
+) -> list[Claim]:
     """Give up to `limit` ready tasks to a pod, each under a new attempt.
+
+    Jobs that begin keep `config_id` as what they began with.
 
     After `OutcomeUnknownError` the pod may own jobs that it does not know of: see `orphans`.
     """
-    return [_claim(row) for row in await db.fetch("tasks.claim", pod_id, list(types), limit)]
+    rows = await db.fetch("tasks.claim", pod_id, list(types), limit, config_id)
+    return [_claim(row) for row in rows]
 
 
 async def orphans(db: Database, *, pod_id: UUID, known: Sequence[UUID]) -> list[Lease]:
@@ -52,9 +57,41 @@ async def release(db: Database, *, pod_id: UUID, operations: Sequence[Release]) 
             [op.delay_s for op in ordered],
             [op.outcome for op in ordered],
             [op.error for op in ordered],
+            [op.code for op in ordered],
+            [op.error_class for op in ordered],
+            [op.error_source for op in ordered],
+            [op.fact for op in ordered],
         )
 
     rows = await db.transact(hold_and_release)
+    return affected(rows)
+
+
+async def suspend(db: Database, *, pod_id: UUID, operations: Sequence[Suspend]) -> set[UUID]:
+    """End attempts and tasks, not jobs; return the suspended: the others lost their lease."""
+    ordered = sorted(operations, key=lambda op: op.lease.job_id)
+    ids = [op.lease.job_id for op in ordered]
+
+    async def hold_and_suspend(connection: Connection) -> list[Record]:
+        # Only a statement that begins after the lock sees a cancel that held it.
+        await connection.fetch(sql("tasks.hold"), pod_id, ids)
+        return await connection.fetch(
+            sql("tasks.suspend"),
+            pod_id,
+            ids,
+            [op.lease.attempt for op in ordered],
+            [op.delay_s for op in ordered],
+            [op.is_counted for op in ordered],
+            [op.waiting_on for op in ordered],
+            [op.is_rate_limit for op in ordered],
+            [op.error for op in ordered],
+            [op.code for op in ordered],
+            [op.error_class for op in ordered],
+            [op.error_source for op in ordered],
+            [op.fact for op in ordered],
+        )
+
+    rows = await db.transact(hold_and_suspend)
     return affected(rows)
 
 
@@ -105,4 +142,10 @@ def _claim(row: Record) -> Claim:
         cancel_requested=row["cancel_requested"],
         left_s=row["left_s"],
         timeout_s=row["timeout_s"],
+        tenant=row["tenant"],
+        retry_count=row["retry_count"],
+        max_retries=row["max_retries"],
+        rate_limit_count=row["rate_limit_count"],
+        config_id=row["config_id"],
+        lineage_id=row["lineage_id"],
     )

@@ -7,21 +7,31 @@ SELECT cortex.submit_jobs($1::uuid[], $2::text[], $3::jsonb[], $4::text[], $5::t
 
 -- name: finish
 -- Ends jobs: deletes their tasks and writes their terminal states, for attempts that still own them.
--- $1 pod id; per job: $2 ids (ordered), $3 attempts, $4 states, $5 results, $6 error messages, $7 error codes.
+-- $1 pod id; per job: $2 ids (ordered), $3 attempts, $4 states, $5 results, $6 error messages, $7 error codes,
+-- $8 error classes, $9 error sources, $10 data of their facts.
 -- Locks: tasks, then jobs. Returns the jobs that ended.
 WITH ended AS (
-    SELECT * FROM unnest($2::uuid[], $3::int[], $4::cortex.job_status[], $5::jsonb[], $6::text[], $7::text[])
-        AS e(job_id, attempt, status, result, error, code)
+    SELECT * FROM unnest($2::uuid[], $3::int[], $4::cortex.job_status[], $5::jsonb[], $6::text[], $7::text[],
+                         $8::text[], $9::text[], $10::jsonb[])
+        AS e(job_id, attempt, status, result, error, code, class, source, fact)
 ), gone AS (
     DELETE FROM cortex_worker.task t USING ended e
     WHERE t.job_id = e.job_id AND t.attempt = e.attempt AND t.locked_by = $1
     RETURNING e.*
+), finished AS (
+    UPDATE cortex.job j
+    SET status = g.status, result = g.result, error_message = g.error, error_code = g.code, error_class = g.class,
+        error_source = g.source, worker_job_id = NULL
+    FROM gone g
+    WHERE j.id = g.job_id AND j.attempt = g.attempt AND j.status::text = 'RUNNING'
+    RETURNING j.id, j.tenant, j.attempt, j.agent_id, j.agent_version, g.code, g.source, g.fact
+), fact AS (
+    INSERT INTO cortex.fact (
+        type, subtype, source, tenant, job_id, attempt, agent_id, agent_version, pod_id, data)
+    SELECT 'error', code, source, tenant, id, attempt, agent_id, agent_version, $1, fact
+    FROM finished WHERE fact IS NOT NULL
 )
-UPDATE cortex.job j
-SET status = g.status, result = g.result, error_message = g.error, error_code = g.code, worker_job_id = NULL
-FROM gone g
-WHERE j.id = g.job_id AND j.attempt = g.attempt AND j.status::text = 'RUNNING'
-RETURNING j.id;
+SELECT id FROM finished;
 
 -- name: settled
 -- Which attempts already ended as asked: for writes whose reply was lost. $1 ids, $2 attempts, $3 states.
@@ -31,11 +41,13 @@ WHERE j.attempt = e.attempt AND j.status = e.status;
 
 -- name: cancel
 -- Cancels a job that no pod runs; of a running one asks its pod. $1 id, $2 who, $3 why.
--- Locks: the task, then the job. Returns the state before and the state after.
+-- Locks: the task, then the job. Returns the state before and the state after; nothing is done, and is to be asked
+-- again, if the job got a task only while its lock was waited for: this statement cannot see that task.
 WITH task AS MATERIALIZED (
-    SELECT job_id, state FROM cortex_worker.task WHERE job_id = $1 FOR UPDATE
+    SELECT job_id, id, state FROM cortex_worker.task WHERE job_id = $1 FOR UPDATE
 ), before AS MATERIALIZED (
-    SELECT id, status FROM cortex.job WHERE id = $1 AND (SELECT count(*) FROM task) >= 0 FOR UPDATE
+    SELECT id, status, worker_job_id IS DISTINCT FROM (SELECT id FROM task) AS is_outdated
+    FROM cortex.job WHERE id = $1 AND (SELECT count(*) FROM task) >= 0 FOR UPDATE
 ), gone AS (
     DELETE FROM cortex_worker.task t USING task WHERE t.job_id = task.job_id AND task.state <> 'LOCKED'
 ), after AS (
@@ -45,14 +57,15 @@ WITH task AS MATERIALIZED (
         status = CASE WHEN held.is_locked THEN j.status ELSE 'CANCELLED' END,
         worker_job_id = CASE WHEN held.is_locked THEN j.worker_job_id END,
         next_retry_at = CASE WHEN held.is_locked THEN j.next_retry_at END,
+        waiting_on = CASE WHEN held.is_locked THEN j.waiting_on END,
         approval_token = CASE WHEN held.is_locked THEN j.approval_token END
     FROM before, (SELECT EXISTS (SELECT FROM task WHERE state = 'LOCKED') AS is_locked) held
-    WHERE j.id = before.id AND before.status NOT IN ('COMPLETED', 'FAILED', 'CANCELLED')
+    WHERE j.id = before.id AND before.status NOT IN ('COMPLETED', 'FAILED', 'CANCELLED') AND NOT before.is_outdated
     RETURNING j.status, j.pod_id
 ), hinted AS (
     SELECT pg_notify('cortex_control', after.pod_id::text) FROM after WHERE after.status = 'RUNNING'
 )
-SELECT before.status AS before, coalesce(after.status, before.status) AS after, after.pod_id,
+SELECT before.status AS before, coalesce(after.status, before.status) AS after, after.pod_id, before.is_outdated,
        (SELECT count(*) FROM hinted) AS hint_count
 FROM before LEFT JOIN after ON true;
 
@@ -91,7 +104,7 @@ WITH page AS (
 )
 SELECT j.id, j.type, j.status, j.attempt, j.retry_count, j.max_retries, j.checkpoint, j.created_at, j.started_at,
        j.finished_at, j.next_retry_at, j.heartbeat_at, j.run_at, j.cancel_requested_at, j.cancelled_by,
-       j.error_message, a.name AS agent, p.name AS pod, cortex.now() AS now
+       j.error_message, j.waiting_on, a.name AS agent, p.name AS pod, cortex.now() AS now
 FROM page
 JOIN cortex.job j ON j.id = page.id
 LEFT JOIN cortex.agent a ON a.id = j.agent_id
@@ -111,7 +124,7 @@ WITH page AS (
 )
 SELECT j.id, j.type, j.status, j.attempt, j.retry_count, j.max_retries, j.checkpoint, j.created_at, j.started_at,
        j.finished_at, j.next_retry_at, j.heartbeat_at, j.run_at, j.cancel_requested_at, j.cancelled_by,
-       j.error_message, a.name AS agent, p.name AS pod, cortex.now() AS now
+       j.error_message, j.waiting_on, a.name AS agent, p.name AS pod, cortex.now() AS now
 FROM page
 JOIN cortex.job j ON j.id = page.id
 LEFT JOIN cortex.agent a ON a.id = j.agent_id
@@ -126,7 +139,8 @@ WHERE h.job_id = $1 AND h.id > $2 ORDER BY h.id;
 
 -- name: attempts
 -- Attempts of a job that ended before it did, after an attempt. $1 job id, $2 after attempt.
-SELECT a.attempt, a.outcome, a.ended_at, a.due_at, a.error, p.name AS pod
+SELECT a.attempt, a.outcome, a.ended_at, a.due_at, a.error, a.error_class, a.error_code, a.error_source,
+       a.retry_count, p.name AS pod
 FROM cortex.job_attempt a LEFT JOIN cortex.pod p ON p.id = a.pod_id
 WHERE a.job_id = $1 AND a.attempt > $2 ORDER BY a.attempt;
 
@@ -135,14 +149,16 @@ WHERE a.job_id = $1 AND a.attempt > $2 ORDER BY a.attempt;
 -- $3 after ended attempt, $4 after step, $5 how many of each at most.
 SELECT j.id, j.type, j.status, j.attempt, j.worker_attempts, j.timeout_s, j.checkpoint, j.result, j.agent_version,
        j.created_at, j.started_at, j.finished_at, j.heartbeat_at, j.run_at, j.next_retry_at, j.cancel_requested_at,
-       j.cancelled_by, j.cancel_reason, j.error_message, j.error_code, a.name AS agent, p.name AS pod,
+       j.cancelled_by, j.cancel_reason, j.error_message, j.error_code, j.error_class, j.error_source,
+       j.retry_count, j.max_retries, j.waiting_on, j.origin_id, a.name AS agent, p.name AS pod,
        t.state::text AS task_state, t.run_at AS task_run_at, t.locked_at, cortex.now() AS now,
        (SELECT coalesce(jsonb_agg(h ORDER BY h.id), '[]') FROM (
             SELECT h.id, h.previous, h.new, h.attempt, h.at, h.metadata, hp.name AS pod
             FROM cortex.job_history h LEFT JOIN cortex.pod hp ON hp.id = h.pod_id
             WHERE h.job_id = $1 AND h.id > $2 ORDER BY h.id LIMIT $5) h) AS history,
        (SELECT coalesce(jsonb_agg(e ORDER BY e.attempt), '[]') FROM (
-            SELECT e.attempt, e.outcome, e.ended_at, e.due_at, e.error, ep.name AS pod
+            SELECT e.attempt, e.outcome, e.ended_at, e.due_at, e.error, e.error_class, e.error_code,
+                   e.error_source, e.retry_count, ep.name AS pod
             FROM cortex.job_attempt e LEFT JOIN cortex.pod ep ON ep.id = e.pod_id
             WHERE e.job_id = $1 AND e.attempt > $3 ORDER BY e.attempt LIMIT $5) e) AS attempts,
        (SELECT coalesce(jsonb_agg(s ORDER BY s.seq), '[]') FROM (

@@ -36,7 +36,7 @@ SELECT count(*) FROM ready;
 
 -- name: claim
 -- Gives ready tasks of the known types to a pod and moves their jobs to RUNNING under a new attempt.
--- $1 pod id, $2 job types, $3 limit. Locks: tasks (ordered, skipping locked), then their jobs.
+-- $1 pod id, $2 job types, $3 limit, $4 the pod's config. Locks: tasks (ordered, skipping locked), then their jobs.
 WITH due AS MATERIALIZED (
     SELECT t.job_id FROM unnest($2::text[]) AS known(task) CROSS JOIN LATERAL (
         SELECT job_id, priority, run_at, id FROM cortex_worker.task
@@ -52,14 +52,19 @@ WITH due AS MATERIALIZED (
 ), running AS (
     UPDATE cortex.job j
     SET status = 'RUNNING', attempt = c.attempt, pod_id = $1, heartbeat_at = cortex.now(),
-        started_at = coalesce(j.started_at, cortex.now()), next_retry_at = NULL
+        started_at = coalesce(j.started_at, cortex.now()), config_id = coalesce(j.config_id, $4),
+        next_retry_at = NULL, approval_token = NULL, waiting_on = NULL,
+        -- Time without a pod does not count towards the time-out.
+        waited_s = CASE WHEN j.suspended_at IS NULL THEN j.waited_s
+                        ELSE j.waited_s + extract(epoch FROM cortex.now() - j.suspended_at) END,
+        suspended_at = NULL
     FROM claimed c WHERE j.id = c.job_id
     RETURNING j.id, j.type, j.attempt, c.attempts_spent, c.max_attempts, j.payload,
               j.agent_id, j.agent_version, j.queue_name IS NOT NULL AS is_queued,
               j.cancel_requested_at IS NOT NULL AS cancel_requested,
               j.checkpoint <> '{}' AS has_steps,
-              greatest(0, j.timeout_s - extract(epoch FROM cortex.now() - j.started_at))::float8 AS left_s,
-              j.timeout_s
+              greatest(0, j.timeout_s + j.waited_s - extract(epoch FROM cortex.now() - j.started_at))::float8 AS left_s,
+              j.timeout_s, j.tenant, j.retry_count, j.max_retries, j.rate_limit_count, j.config_id, j.lineage_id
 )
 SELECT * FROM running;
 
@@ -78,13 +83,15 @@ ORDER BY job_id FOR UPDATE;
 -- name: release
 -- Ends attempts without ending their jobs: the tasks wait for another pod.
 -- $1 pod id; per attempt: $2 job ids (ordered), $3 attempts, $4 attempts to give back (0 or 1),
--- $5 delays in seconds, $6 outcomes, $7 errors. Locks: tasks, then jobs. Returns the jobs released.
+-- $5 delays in seconds, $6 outcomes, $7 errors, $8 their codes, $9 classes, $10 sources, $11 data of their facts.
+-- Locks: tasks, then jobs. Returns the jobs released.
 WITH ended AS (
-    SELECT e.job_id, e.attempt, e.given_back, e.outcome, e.error,
+    SELECT e.job_id, e.attempt, e.given_back, e.outcome, e.error, e.code, e.class, e.source, e.fact,
            -- Who was asked to end does not wait for it.
            CASE WHEN j.cancel_requested_at IS NULL THEN e.delay_s ELSE 0 END AS delay_s
-    FROM unnest($2::uuid[], $3::int[], $4::int[], $5::float8[], $6::text[], $7::text[])
-        AS e(job_id, attempt, given_back, delay_s, outcome, error)
+    FROM unnest($2::uuid[], $3::int[], $4::int[], $5::float8[], $6::text[], $7::text[], $8::text[], $9::text[],
+                $10::text[], $11::jsonb[])
+        AS e(job_id, attempt, given_back, delay_s, outcome, error, code, class, source, fact)
     JOIN cortex.job j ON j.id = e.job_id
 ), freed AS (
     UPDATE cortex_worker.task t
@@ -95,19 +102,76 @@ WITH ended AS (
                       WHEN e.delay_s > 0 THEN 'LATER' ELSE 'READY' END)::cortex_worker.task_state
     FROM ended e
     WHERE t.job_id = e.job_id AND t.attempt = e.attempt AND t.locked_by = $1
-    RETURNING e.job_id, e.attempt, e.outcome, e.error, t.run_at
+    RETURNING e.job_id, e.attempt, e.outcome, e.error, e.code, e.class, e.source, e.fact, t.run_at
 ), released AS (
-    UPDATE cortex.job j SET pod_id = NULL, heartbeat_at = NULL, pod_deaths = 0
+    UPDATE cortex.job j SET pod_id = NULL, heartbeat_at = NULL, pod_deaths = 0, suspended_at = cortex.now()
     FROM freed f
     WHERE j.id = f.job_id AND j.attempt = f.attempt AND j.status::text = 'RUNNING'
-    RETURNING j.id, f.attempt, f.outcome, f.error, f.run_at
+    RETURNING j.id, j.tenant, j.agent_id, j.agent_version, j.retry_count,
+              f.attempt, f.outcome, f.error, f.code, f.class, f.source, f.fact, f.run_at
 ), noted AS (
-    INSERT INTO cortex.job_attempt (job_id, attempt, pod_id, outcome, due_at, error)
-    SELECT id, attempt, $1, outcome, greatest(run_at, cortex.now()), error FROM released
+    INSERT INTO cortex.job_attempt (
+        job_id, attempt, pod_id, outcome, due_at, error, error_code, error_class, error_source, retry_count)
+    SELECT id, attempt, $1, outcome, greatest(run_at, cortex.now()), error, code, class, source, retry_count
+    FROM released
+), fact AS (
+    INSERT INTO cortex.fact (
+        type, subtype, source, tenant, job_id, attempt, agent_id, agent_version, pod_id, data)
+    SELECT 'error', code, source, tenant, id, attempt, agent_id, agent_version, $1, fact
+    FROM released WHERE fact IS NOT NULL
 ), hinted AS (
     SELECT pg_notify('cortex_task', 'queued') FROM (SELECT FROM released WHERE run_at <= cortex.now() LIMIT 1) r
 )
 SELECT id FROM released LEFT JOIN hinted ON true;
+
+-- name: suspend
+-- Ends attempts and their tasks: the jobs are in RETRY until they are due, or wait for a person.
+-- $1 pod id; per attempt: $2 job ids (ordered), $3 attempts, $4 seconds until due or null for a person,
+-- $5 whether a retry is used, $6 what is waited for, $7 whether a rate limit is the reason, $8 errors, $9 their
+-- codes, $10 classes, $11 sources, $12 data of their facts. Locks: tasks, then jobs. Returns the jobs suspended.
+-- Who was asked to end is cancelled instead.
+WITH ended AS (
+    SELECT e.*, j.cancel_requested_at IS NOT NULL AS is_cancelled
+    FROM unnest($2::uuid[], $3::int[], $4::float8[], $5::bool[], $6::text[], $7::bool[], $8::text[], $9::text[],
+                $10::text[], $11::text[], $12::jsonb[])
+        AS e(job_id, attempt, delay_s, counted, waiting_on, rate_limit, error, code, class, source, fact)
+    JOIN cortex.job j ON j.id = e.job_id
+), gone AS (
+    DELETE FROM cortex_worker.task t USING ended e
+    WHERE t.job_id = e.job_id AND t.attempt = e.attempt AND t.locked_by = $1
+    RETURNING e.*
+), suspended AS (
+    UPDATE cortex.job j
+    SET status = (CASE WHEN g.is_cancelled THEN 'CANCELLED' WHEN g.delay_s IS NULL THEN 'WAITING_FOR_APPROVAL'
+                       ELSE 'RETRY' END)::cortex.job_status,
+        retry_count = j.retry_count + CASE WHEN g.counted AND NOT g.is_cancelled THEN 1 ELSE 0 END,
+        rate_limit_count = j.rate_limit_count + CASE WHEN g.rate_limit AND g.counted THEN 1 ELSE 0 END,
+        next_retry_at = CASE WHEN NOT g.is_cancelled THEN cortex.now() + g.delay_s * interval '1 second' END,
+        -- The state demands a token; nobody knows this one, what is waited for lets the job go on.
+        approval_token = CASE WHEN g.delay_s IS NULL AND NOT g.is_cancelled
+                              THEN sha256(uuid_send(gen_random_uuid())) END,
+        waiting_on = CASE WHEN NOT g.is_cancelled THEN g.waiting_on END,
+        pod_id = CASE WHEN g.is_cancelled THEN j.pod_id END,
+        heartbeat_at = NULL, worker_job_id = NULL, pod_deaths = 0, suspended_at = cortex.now()
+    FROM gone g
+    WHERE j.id = g.job_id AND j.attempt = g.attempt AND j.status::text = 'RUNNING'
+    RETURNING j.id, j.status, j.tenant, j.agent_id, j.agent_version, j.retry_count, j.next_retry_at, g.attempt,
+              g.counted, g.error, g.code, g.class, coalesce(g.source, g.waiting_on) AS source, g.fact
+), noted AS (
+    INSERT INTO cortex.job_attempt (
+        job_id, attempt, pod_id, outcome, due_at, error, error_code, error_class, error_source, retry_count)
+    SELECT id, attempt, $1, CASE WHEN counted THEN 'retry' ELSE 'suspended' END,
+           next_retry_at, error, code, class, source, retry_count
+    FROM suspended WHERE status <> 'CANCELLED'
+), fact AS (
+    INSERT INTO cortex.fact (
+        type, subtype, source, tenant, job_id, attempt, agent_id, agent_version, pod_id, data)
+    SELECT 'error', code, source, tenant, id, attempt, agent_id, agent_version, $1, fact
+    FROM suspended WHERE fact IS NOT NULL
+), hinted AS (
+    SELECT pg_notify('cortex_task', 'queued') FROM (SELECT FROM suspended LIMIT 1) s
+)
+SELECT id FROM suspended LEFT JOIN hinted ON true;
 
 -- name: take_over
 -- Takes the jobs from a dead pod: frees them for others, fails the ones that were there at too many deaths.
@@ -142,7 +206,9 @@ WITH dead AS MATERIALIZED (
         pod_id = CASE WHEN held.poison THEN j.pod_id END,
         status = CASE WHEN held.poison THEN 'FAILED' ELSE j.status END,
         worker_job_id = CASE WHEN held.poison THEN NULL ELSE j.worker_job_id END,
+        suspended_at = cortex.now(),
         error_code = CASE WHEN held.poison THEN 'poison' END,
+        error_class = CASE WHEN held.poison THEN 'PERMANENT' END,
         error_message = CASE WHEN held.poison THEN
             format('it was running in %s pods in a row when they died', j.pod_deaths + 1) END
     FROM held WHERE j.id = held.job_id AND j.attempt = held.attempt AND j.status::text = 'RUNNING'
@@ -186,7 +252,9 @@ WITH stale AS MATERIALIZED (
         pod_id = CASE WHEN stale.spent THEN j.pod_id END,
         status = CASE WHEN stale.spent THEN 'FAILED' ELSE j.status END,
         worker_job_id = CASE WHEN stale.spent THEN NULL ELSE j.worker_job_id END,
+        suspended_at = cortex.now(),
         error_code = CASE WHEN stale.spent THEN 'lease_expired' END,
+        error_class = CASE WHEN stale.spent THEN 'TRANSIENT_INFRA' END,
         error_message = CASE WHEN stale.spent THEN format(
             'its pod fell silent in attempt %s, the last one allowed; last heartbeat %s',
             stale.attempt, to_char(stale.heartbeat_at AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS"Z"')) END

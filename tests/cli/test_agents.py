@@ -1,3 +1,5 @@
+from decimal import Decimal
+
 from tests.support.command_line import Cortex
 from tests.support.life import Life
 
@@ -44,6 +46,50 @@ def test_one_wrong_file_and_nothing_is_applied(cortex: Cortex) -> None:
         assert ended.code == 2
         assert ended.err.startswith(f"error: {told}")
     assert cortex("agents", "ls", "--json").document["agents"] == []
+
+
+def test_a_declared_budget_is_set_with_the_version(cortex: Cortex, life: Life) -> None:
+    def apply(budget: str) -> tuple[list[tuple[object, ...]], list[str]]:
+        applied = cortex("agents", "apply", "-", "--as", "ana", "--json", stdin=RESEARCHER + budget)
+        (row,) = applied.document["agents"]
+        return [tuple(each.values()) for each in row["budgets"]], row["left_budgets"]
+
+    run, day = "agent:researcher:usd:run", "agent:researcher:usd:day"
+    assert apply("") == ([], [])
+    assert apply("budget: {usd: 0.1, tokens: 5000}") == (
+        [(run, None, 0.1), ("agent:researcher:tokens:run", None, 5000.0)],
+        [],
+    )
+    assert apply("budget: {usd: 0.1, tokens: 5000}") == ([], [])
+    assert apply("budget: {usd: 0.2}") == ([(run, 0.1, 0.2)], ["agent:researcher:tokens:run"])
+    found = life.sql("SELECT name, limit_amount, changed_by, reason FROM cortex.budget ORDER BY id")
+    assert [tuple(row) for row in found] == [
+        (run, Decimal("0.2"), "ana", "agent researcher v3"),
+        ("agent:researcher:tokens:run", 5000, "ana", "agent researcher v2"),
+    ]
+    cortex("budgets", "rm", "agent:researcher:tokens:run", "--reason", "a test", "--yes")
+    assert apply("budget: {usd: 0.2, per: day}") == ([(day, None, 0.2)], [run])
+
+
+def test_people_are_told_of_budgets_that_still_hold(cortex: Cortex) -> None:
+    budget = "budget: {usd: 0.5}"
+    first = cortex("agents", "apply", "-", stdin=RESEARCHER + budget)
+    assert first.err == "budget agent:researcher:usd:run is $0.50\n"
+    second = cortex("agents", "apply", "-", stdin=RESEARCHER)
+    assert "budget agent:researcher:usd:run still holds" in second.err
+    assert "cortex budgets rm agent:researcher:usd:run" in second.err
+
+
+def test_applying_is_all_or_nothing_and_once_under_a_key(cortex: Cortex, life: Life) -> None:
+    life.sql("ALTER TABLE cortex.budget ADD CONSTRAINT test CHECK (limit_amount < 5)")
+    two = RESEARCHER.replace("researcher", "first") + "---" + RESEARCHER + "budget: {usd: 9}"
+    assert cortex("agents", "apply", "-", stdin=two).code != 0
+    assert life.sql("SELECT FROM cortex.agent") == []
+    life.sql("ALTER TABLE cortex.budget DROP CONSTRAINT test")
+    asked = ("agents", "apply", "-", "--idempotency-key", "k", "--json")
+    done, again = (cortex(*asked, stdin=two).document for _ in range(2))
+    assert again == done | {"replayed": True}
+    assert done["agents"][1]["budgets"][0]["after"] == 9.0
 
 
 def test_an_agent_is_shown_in_any_version(cortex: Cortex) -> None:

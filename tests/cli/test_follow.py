@@ -109,7 +109,7 @@ def test_watching_prints_a_fact_a_line_as_it_happens(cortex: Cortex, life: Life)
         *("+", "step", "1", "plan", "model", "250ms", "1.2k→34", "tokens", "$0.0123")
     ]
     life.release(pod, claim, "failed", "no page")
-    assert line() == "✗ attempt  1 on one ended: failed: no page"
+    assert line() == "✗ attempt  1 on one ended: failed: no page · next worker attempt at once"
     claim = life.claim(pod)
     assert line() == "● run      attempt 2 on one goes on"
     life.finish(pod, claim, result='{"text": "found"}')

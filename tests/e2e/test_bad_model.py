@@ -1,20 +1,19 @@
 """A model server or a tool that misbehaves: one clear line, the right state, nothing lost."""
 
+import json
 from typing import Any
+from uuid import UUID
 
 from tests.support.pods import Pods
 from tests.support.postgres import sql
 from tests.support.rows import (
     assert_one_truth,
-    attempts,
-    move_clock,
     steps,
     submit,
-    until_job,
-    until_jobs,
     until_status,
 )
 from tests.support.scripted_agent import ScriptedAgent
+from tests.support.scripted_model import program
 
 GARBAGE = {
     "malformed": "malformed_answer",
@@ -23,9 +22,22 @@ GARBAGE = {
     "empty": "ended_early",
     "early_end": "ended_early",
     "cut": "connection_lost",
-    "drop": "connection_",
-    "error_event": "overloaded_error",
+    "drop": "connection_lost",
+    "error_event": "overloaded",
 }
+
+
+def ask(agent: ScriptedAgent, label: str, turn: dict[str, Any]) -> UUID:
+    """Submit a job with one question to a model of that name: each has a breaker of its own."""
+    prompt = program(turn, mark=f"{agent.mark} {label} ")
+    return submit(agent.pods.dsn, "ask", {"model": label, "prompt": prompt})
+
+
+def errors(pods: Pods, job_id: UUID) -> list[tuple[str, str]]:
+    """(code, message) of each recorded failure of a job."""
+    query = "SELECT subtype, data FROM cortex.fact WHERE job_id = $1 AND type = 'error' ORDER BY id"
+    rows = sql(pods.dsn, query, job_id)
+    return [(row["subtype"], json.loads(row["data"])["message"]) for row in rows]
 
 
 def test_a_broken_answer_is_asked_for_again_and_never_taken_for_whole(
@@ -34,41 +46,38 @@ def test_a_broken_answer_is_asked_for_again_and_never_taken_for_whole(
     agent.apply()
     pod = pods.start()
     once: dict[str, Any] = {"text": "all is well", "fault_after": 1, "times": 1}
-    ids = {kind: agent.submit({**once, "fault": kind}, label=kind) for kind in GARBAGE}
-    busy = agent.submit({"text": "all is well", "status": 529, "times": 1}, label="busy")
-    for kind, type_ in GARBAGE.items():
-        until_job(pods.dsn, ids[kind], lambda row: row["task_state"] == "LATER", "to be retried")
-        error = "SELECT error FROM cortex.job_attempt WHERE job_id = $1"
-        (failed,) = sql(pods.dsn, error, ids[kind])
-        assert type_ in failed["error"], kind
-        assert "'scripted' at 127.0.0.1" in failed["error"]
-        assert "\n" not in failed["error"]
-        assert steps(pods.dsn, ids[kind]) == [], "half an answer is none"
-    until_job(pods.dsn, busy, lambda row: row["task_state"] == "LATER", "to be retried")
-    move_clock(pods.dsn, 10)
-    for kind, job_id in (*ids.items(), ("busy", busy)):
-        row = until_status(pods.dsn, job_id, "COMPLETED")
-        assert row["result"]["text"] == "all is well"
-        assert attempts(pods.dsn, job_id) == [(1, "failed")]
-        assert [turn for turn, _ in agent.calls(kind)] == [0, 0]
+    ids = {kind: ask(agent, kind, {**once, "fault": kind}) for kind in GARBAGE}
+    ids["busy"] = ask(agent, "busy", {"text": "all is well", "status": 529, "times": 1})
+    for kind, code in (*GARBAGE.items(), ("busy", "overloaded")):
+        row = until_status(pods.dsn, ids[kind], "COMPLETED")
+        assert (row["result"], row["attempt"]) == ("all is well", 1), "asked again in its step"
+        ((found, message),) = errors(pods, ids[kind])
+        assert found.startswith(code), kind
+        assert f"'{kind}' at 127.0.0.1" in message
+        assert [step[3] for step in steps(pods.dsn, ids[kind])] == ["ask"]
+    costs = "SELECT job_id, count(*) AS n FROM cortex.fact WHERE type = 'cost' GROUP BY job_id"
+    assert {row["job_id"]: row["n"] for row in sql(pods.dsn, costs)} == dict.fromkeys(
+        ids.values(), 2
+    ), "the call that failed is booked, too"
     assert pod.is_alive
     assert_one_truth(pods.dsn)
 
 
-def test_a_model_that_never_answers_well_fails_the_job_when_its_attempts_are_spent(
+def test_a_model_that_never_answers_well_is_left_alone_and_costs_no_retry(
     pods: Pods, agent: ScriptedAgent
 ) -> None:
     agent.apply()
     pods.start()
-    job_id = agent.submit({"fault": "html"})
-    for number, later_s in ((1, 5), (2, 20)):
-        failed = f"heartbeat_at IS NULL AND attempt = {number} AND status = 'RUNNING'"
-        until_jobs(pods.dsn, failed, count=1)
-        move_clock(pods.dsn, later_s)
-    row = until_status(pods.dsn, job_id, "FAILED")
-    assert row["error_code"] == "model_unavailable"
-    assert "answered with text/html, not with an event stream" in row["error_message"]
-    assert len(agent.calls()) == 3
+    job_id = ask(agent, "lost", {"fault": "html"})
+    row = until_status(pods.dsn, job_id, "RETRY")
+    assert (row["waiting_on"], row["retry_count"]) == ("llm:lost", 0)
+    ((outcome, told),) = [
+        tuple(each.values())
+        for each in sql(pods.dsn, "SELECT outcome, error FROM cortex.job_attempt")
+    ]
+    assert outcome == "suspended"
+    assert "not_a_stream" in told
+    assert len(agent.calls("lost")) == 3
     until_status(pods.dsn, submit(pods.dsn, "noop"), "COMPLETED")
     assert_one_truth(pods.dsn)
 
@@ -76,16 +85,21 @@ def test_a_model_that_never_answers_well_fails_the_job_when_its_attempts_are_spe
 def test_a_model_that_refuses_is_not_asked_again(pods: Pods, agent: ScriptedAgent) -> None:
     agent.apply()
     pods.start()
-    refusals = {400: "invalid_request_error", 401: "authentication_error", 404: "not_found_error"}
+    refusals = {
+        400: ("invalid_request_error", "invalid_request"),
+        401: ("authentication_error", "authentication"),
+        404: ("not_found_error", "not_found"),
+    }
     ids = {
         status: agent.submit(
             {"status": status, "error_type": type_, "message": "no, because"}, label=str(status)
         )
-        for status, type_ in refusals.items()
+        for status, (type_, _) in refusals.items()
     }
-    for status, type_ in refusals.items():
+    for status, (type_, code) in refusals.items():
         row = until_status(pods.dsn, ids[status], "FAILED")
-        assert (row["error_code"], row["attempt"]) == ("model_rejected", 1)
+        assert (row["error_code"], row["attempt"]) == (code, 1)
+        assert (row["error_class"], row["error_source"]) == ("PERMANENT", "llm:scripted")
         assert f"{status} {type_}: no, because" in row["error_message"]
         assert len(agent.calls(str(status))) == 1
     assert_one_truth(pods.dsn)

@@ -26,13 +26,17 @@ class Ears:
 
     hints: "deque[str]" = field(factory=deque)
     controls: int = 0
+    breakers: int = 0
 
     def on_control(self) -> None:
         self.controls += 1
 
+    def on_breaker(self) -> None:
+        self.breakers += 1
+
     def forget(self) -> None:
         self.hints.clear()
-        self.controls = 0
+        self.controls = self.breakers = 0
 
 
 async def listening(bench: Bench) -> tuple[Listener, Ears]:
@@ -44,11 +48,12 @@ async def listening(bench: Bench) -> tuple[Listener, Ears]:
         rng=bench.rng,
         on_task=ears.hints.append,
         on_control=ears.on_control,
+        on_breaker=ears.on_breaker,
     )
     await bench.start(listener)
     await eventually_async(lambda: listener.latency_ms is not None, what="it hears itself")
     assert list(ears.hints) == ["queued"]
-    assert ears.controls == 1
+    assert (ears.controls, ears.breakers) == (1, 1)
     ears.forget()
     return listener, ears
 
@@ -67,6 +72,12 @@ async def test_only_this_pods_control_is_heard(bench: Bench, database: str) -> N
         sql(database, "SELECT pg_notify('cortex_control', $1)", pod)
     await eventually_async(lambda: ears.controls, what="its own control")
     assert ears.controls == 1
+
+
+async def test_a_change_of_any_breaker_is_heard(bench: Bench, database: str) -> None:
+    _, ears = await listening(bench)
+    sql(database, "SELECT pg_notify('cortex_breaker', '')")
+    await eventually_async(lambda: ears.breakers == 1, what="the change")
 
 
 async def test_the_latency_of_a_hint_is_measured(bench: Bench) -> None:

@@ -15,6 +15,9 @@ COLUMNS = {
     "job_attempt": "error",
     "agent_version": "spec",
     "migration": "digest",
+    "config": "spec",
+    "fact": "data",
+    "timeout_event": "nth",
 }
 HISTORY_ROW = (
     "INSERT INTO cortex.job_history (job_id, new, attempt, at, metadata) "

@@ -60,14 +60,18 @@ ONES = [1] * BATCH
 NOTHING = [None] * BATCH
 
 STATEMENTS: dict[str, tuple[Sequence[object], int]] = {
-    "tasks.claim": ((POD, ["other", "work"], BATCH), BATCH),
+    "tasks.claim": ((POD, ["other", "work"], BATCH, 1), BATCH),
     "tasks.promote": ((BATCH,), 2 * BATCH),
     # These look at every running job, but not at the others: after a lost reply, or a death.
     "pods.ended_owners": ((POD,), RUNNING),
     "tasks.orphans": ((POD, IDS), RUNNING),
     "tasks.take_over": ((POD, LOCK_KEY, 3, BATCH), RUNNING),
     "tasks.release": (
-        (POD, IDS, ONES, ONES, [0.0] * BATCH, ["handed_back"] * BATCH, NOTHING),
+        (POD, IDS, ONES, ONES, [0.0] * BATCH, ["handed_back"] * BATCH, *[NOTHING] * 5),
+        BATCH,
+    ),
+    "tasks.suspend": (
+        (POD, IDS, ONES, [1.0] * BATCH, [True] * BATCH, NOTHING, [False] * BATCH, *[NOTHING] * 5),
         BATCH,
     ),
     "tasks.sweep": ((300.0, BATCH), BATCH),
@@ -81,7 +85,7 @@ STATEMENTS: dict[str, tuple[Sequence[object], int]] = {
     "steps.recorded": ((IDS, ONES, ONES, ["1"] * BATCH, [b""] * BATCH), BATCH),
     "steps.of_job": ((IDS[0], 0, 100), 3),
     "jobs.finish": (
-        (POD, IDS, ONES, ["COMPLETED"] * BATCH, ["1"] * BATCH, NOTHING, NOTHING),
+        (POD, IDS, ONES, ["COMPLETED"] * BATCH, ["1"] * BATCH, *[NOTHING] * 5),
         BATCH,
     ),
     "jobs.settled": ((IDS, ONES, ["COMPLETED"] * BATCH), BATCH),

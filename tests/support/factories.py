@@ -1,7 +1,8 @@
 """One valid default of each record, and fakes of what a pod lends to its jobs."""
 
 import random
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 from uuid import UUID
@@ -11,12 +12,16 @@ from attrs import define, field
 
 from cortex.actors.actor import Actor
 from cortex.actors.ticker import Pacer
-from cortex.domain.errors import LeaseLost, OutcomeUnknownError, UnavailableError
+from cortex.domain.errors import LeaseLost, OutcomeUnknownError, Suspended, UnavailableError
+from cortex.domain.failure import Failure
 from cortex.domain.job import Claim, Lease, Step, StepDone, Submission
 from cortex.domain.model import ModelRequest, ModelResponse
+from cortex.domain.policy import JobPolicy, policy_for
+from cortex.domain.prices import LIST_PRICES
 from cortex.domain.usage import Usage
+from cortex.durable.calls import Caller
 from cortex.durable.codec import digest_of
-from cortex.durable.context import Context, Services
+from cortex.durable.context import Context, JobLimits, Services
 from cortex.durable.journal import Journal, Outcome
 from cortex.durable.registry import Handler, Registry, job
 from cortex.services.committer import Committer
@@ -119,7 +124,7 @@ class EchoModel:
 
     asked: list[ModelRequest] = field(factory=list)
 
-    async def respond(self, request: ModelRequest) -> Outcome:
+    async def respond(self, request: ModelRequest, caller: Caller) -> Outcome:  # noqa: ARG002
         self.asked.append(request)
         usage = Usage(input_tokens=10, output_tokens=1)
         text = str(request.messages[-1]["content"])
@@ -143,6 +148,9 @@ class EchoTools:
     def offer(self, names: Sequence[str]) -> list[dict[str, Any]]:
         return [{"name": name} for name in names]
 
+    def is_required(self, name: str) -> bool:  # noqa: ARG002
+        return False
+
     async def call(
         self,
         ctx: Context,  # noqa: ARG002  (as pods call it)
@@ -151,11 +159,78 @@ class EchoTools:
         *,
         call_id: str,
         folder: Path | None,  # noqa: ARG002
+        timeout: float | None,  # noqa: ARG002
     ) -> Any:
         self.called.append((name, call_id))
         if self.error is not None:
             raise self.error
         return dict(arguments)
+
+
+class DefaultPolicies:
+    """Every job has the defaults."""
+
+    async def policy(self, claim: Claim) -> JobPolicy:
+        return policy_for(claim.type)
+
+    async def limits(self, claim: Claim) -> JobLimits:
+        policy = policy_for(claim.type)
+        return JobLimits(
+            prices=LIST_PRICES,
+            call_s=policy.call_s,
+            idle_s=60.0,
+            connect_s=policy.connect_s,
+            step_s=600.0,
+        )
+
+
+@define
+class FreeAdmission:
+    """Leave to call; keeps what was reported."""
+
+    reports: list[Failure | None] = field(factory=list)
+
+    def opened(self) -> None:
+        """Nothing waits for that here."""
+
+    async def succeeded(self) -> None:
+        self.reports.append(None)
+
+    async def failed(self, failure: Failure) -> None:
+        self.reports.append(failure)
+
+
+@define
+class ClosedBreakers:
+    """Lets every call through, or raises what `suspended` holds; keeps who asked."""
+
+    admissions: dict[str, list[FreeAdmission]] = field(factory=dict)
+    suspended: Suspended | None = None
+
+    @asynccontextmanager
+    async def admit(self, name: str) -> AsyncIterator[FreeAdmission]:
+        if self.suspended is not None:
+            raise self.suspended
+        admission = FreeAdmission()
+        self.admissions.setdefault(name, []).append(admission)
+        yield admission
+
+
+@define
+class FactList:
+    """Keeps the failures that did not end an attempt."""
+
+    failures: list[tuple[str, Failure, str]] = field(factory=list)
+
+    async def failed(
+        self,
+        caller: Caller,
+        failure: Failure,
+        *,
+        resolution: str,
+        goes_on: bool = True,  # noqa: ARG002
+    ) -> None:
+        self.failures.append((caller.key, failure, resolution))
 
 
 class NoAgents:
@@ -170,6 +245,9 @@ def services(**fields: Any) -> Services:
         "models": EchoModel(),
         "tools": EchoTools(),
         "agents": NoAgents(),
+        "policies": DefaultPolicies(),
+        "breakers": ClosedBreakers(),
+        "facts": FactList(),
         "workspaces": Path("workspaces"),
     }
     return Services(**defaults | fields)
@@ -258,6 +336,7 @@ class Bench:
             committer=self.committer,
             registry=self.registry,
             services=services(),
+            policies=DefaultPolicies(),
             running=self.running,
             rng=self.rng,
         )
@@ -266,6 +345,7 @@ class Bench:
         return Dispatcher(
             self.port,
             pod_id=self.pod.id,
+            config_id=1,
             actors=self.actors(),
             jobs_nursery=self.jobs,
             standing=self.standing,

@@ -3,6 +3,7 @@
 What a test holds back it holds with a gate: a path, waited for until the file is there.
 """
 
+import os
 import signal
 import sys
 import time
@@ -12,10 +13,14 @@ from typing import Any
 import trio
 
 from cortex.agent.tool import tool
+from cortex.domain.errors import TransientError
+from cortex.domain.policy import Backoff
 from cortex.durable.context import Context
 from cortex.durable.registry import Retry, job
 
 GATE_POLL_S = 0.02
+BACKOFF_S = float(os.environ.get("POD_APP_BACKOFF_S", "60"))
+"""What one release of this application may have otherwise than the next."""
 
 
 @job("noop")
@@ -56,6 +61,56 @@ async def unstoppable(ctx: Context, how: str) -> None:
         time.sleep(3600)  # noqa: ASYNC251 -- that is the point
     with trio.CancelScope(shield=True):
         await trio.sleep_forever()
+
+
+@job("ask")
+async def ask(ctx: Context, model: str, prompt: str, questions: int = 1) -> str:
+    """Ask a model so many times; return its last answer."""
+    text = ""
+    for _ in range(questions):
+        response = await ctx.llm("ask", model=model, messages=[{"role": "user", "content": prompt}])
+        text = response.text
+    return text
+
+
+@job("flaky", retry=Retry(max=2, worker_attempts=2, backoff=Backoff(base_s=60, cap_s=60)))
+async def flaky(ctx: Context, how: str, times: int = 1) -> int:
+    """Fail so many attempts by `infra`, `app` or `asked`, then return the one that went well."""
+    await ctx.step("begun", _one)
+    if ctx.attempt <= times:
+        if how == "infra":
+            raise ConnectionResetError("the line was cut")
+        raise TransientError("come back later", retry_after_s=270 if how == "asked" else None)
+    return ctx.attempt
+
+
+@job("slow", timeout=3)
+async def slow(ctx: Context, gate: str) -> int:
+    """Wait for the gate, for three seconds in all."""
+    await ctx.step("begun", _one)
+    await _open(gate)
+    return ctx.attempt
+
+
+@job("slow_step")
+async def slow_step(ctx: Context, gate: str, limit_s: float) -> int:
+    """Wait for the gate within a step that has a limit."""
+    await ctx.step("begun", _one)
+    await ctx.step("waits", _open, gate, timeout=limit_s)
+    return ctx.attempt
+
+
+@job("ask_agent", retry=Retry(backoff=Backoff(base_s=BACKOFF_S, cap_s=86_400, multiplier=10)))
+async def ask_agent(ctx: Context, prompt: str, fails: int = 0) -> str:
+    """Ask the model of its agent, fail so many attempts, ask again; return the system prompt."""
+    spec = await ctx.agent_spec() or {}
+    asked = {"model": spec["model"], "system": spec["system"]}
+    messages = [{"role": "user", "content": prompt}]
+    await ctx.llm("before", messages=messages, **asked)
+    if ctx.attempt <= fails:
+        raise TransientError("come back later", retry_after_s=270 if ctx.attempt == 1 else None)
+    await ctx.llm("after", messages=messages, **asked)
+    return str(spec["system"])
 
 
 @tool

@@ -194,5 +194,12 @@ def _wrong_heads(dsn: str) -> Iterator[str]:
     for row in sql(dsn, query):
         if row["head"] != row["steps"]:
             yield f"{row['id']}: the head says {row['head']}, there are {row['steps']} steps"
-        if row["tasks"] == (row["status"] in TERMINAL):
+        if row["tasks"] not in _tasks_of(row["status"]):
             yield f"{row['id']} is {row['status']} and has {row['tasks']} tasks"
+
+
+def _tasks_of(status: str) -> set[int]:
+    if status in TERMINAL:
+        return {0}
+    # Between attempts a job has a task only once it is due.
+    return {0, 1} if status in ("RETRY", "WAITING_FOR_APPROVAL") else {1}

@@ -32,6 +32,8 @@ bench = Group(
                 "latency": "From submit to the start of the handler, idle pod.",
                 "growth": "What the last steps of a long job cost, against its first ones.",
                 "streams": "Many jobs streaming from a scripted model at once, one pod.",
+                "calls": "Model calls a second with breaker, costs and budgets, one pod.",
+                "retries": "Jobs a second that fail once and are tried again, one pod.",
                 "takeover": "kill -9 of one of two pods: when its jobs run again.",
                 "startup": "From `cortex up` to ready, embedded database.",
             }.items()
@@ -144,6 +146,43 @@ def streams(options: Options, count: int, seconds: float, repeat: int) -> None:
     from cortex.cli.bench.streams import streams as run
 
     _run(options, repeat, lambda dsn, _, log: run(dsn, log, count=count, seconds=seconds))
+
+
+@click.command(cls=Command)
+@click.option("--jobs", default=1_000, show_default=True, type=AT_LEAST_ONE)
+@click.option(
+    "--calls",
+    "call_count",
+    default=5,
+    show_default=True,
+    type=AT_LEAST_ONE,
+    help="Calls of each job.",
+)
+@click.option("--budgets", is_flag=True, help="Count each call against two budgets.")
+@REPEAT
+@click.pass_obj
+def calls(options: Options, *, jobs: int, call_count: int, budgets: bool, repeat: int) -> None:
+    """Model calls a second, admitted, booked and committed, of a model that answers at once."""
+    from cortex.cli.bench.failures import calls_per_s
+
+    _run(
+        options,
+        repeat,
+        lambda dsn, settings, _: calls_per_s(
+            dsn, settings, job_count=jobs, calls=call_count, with_budgets=budgets
+        ),
+    )
+
+
+@click.command(cls=Command)
+@click.option("--jobs", default=2_000, show_default=True, type=AT_LEAST_ONE)
+@REPEAT
+@click.pass_obj
+def retries(options: Options, jobs: int, repeat: int) -> None:
+    """Jobs a second that go to RETRY once and complete in their second attempt."""
+    from cortex.cli.bench.failures import retries_per_s
+
+    _run(options, repeat, lambda dsn, settings, _: retries_per_s(dsn, settings, count=jobs))
 
 
 @click.command(cls=Command)

@@ -6,13 +6,14 @@ from typing import Any, TypeVar
 
 import trio
 
+from cortex.agent.model import DEFAULT_LIMITS, CallLimits
 from cortex.cli.bench import workload
 from cortex.config import Settings
 from cortex.domain.clock import system_chance
 from cortex.domain.errors import UsageError
-from cortex.domain.model import ModelRequest
+from cortex.domain.model import ModelRequest, ModelResponse
+from cortex.domain.usage import Usage
 from cortex.durable.context import Context
-from cortex.durable.journal import Outcome
 from cortex.durable.registry import Registry
 from cortex.pod import PodParts, Shutdown, run_pod
 from cortex.store.bridge import Port, open_port
@@ -21,11 +22,14 @@ from cortex.store.database import Profile
 T = TypeVar("T")
 
 
-class _None:
-    """No models and no tools: these measurements are about the runtime."""
+class _NoTools:
+    """These measurements are about the runtime."""
 
     def offer(self, names: object) -> list[dict[str, Any]]:
         raise UsageError(f"a bench pod has no tools {names!r}")
+
+    def is_required(self, name: str) -> bool:
+        raise UsageError(f"a bench pod has no tool {name!r}")
 
     async def call(
         self,
@@ -35,13 +39,37 @@ class _None:
         *,
         call_id: str,
         folder: Path | None,
+        timeout: float | None,  # noqa: ARG002
     ) -> Any:
         raise UsageError(
             f"a bench pod has no tool {name!r}", hint=f"{call_id} {folder} {arguments}"
         )
 
-    async def respond(self, request: ModelRequest) -> Outcome:
-        raise UsageError(f"a bench pod has no model {request.model!r}")
+
+class _InstantModel:
+    """Answers at once: what is left is what a call costs the runtime."""
+
+    async def respond(
+        self,
+        request: ModelRequest,
+        *,
+        on_text: Callable[[str], None] | None = None,  # noqa: ARG002 -- the protocol's
+        on_open: Callable[[], None] | None = None,
+        on_usage: Callable[[Usage], None] | None = None,
+        limits: CallLimits = DEFAULT_LIMITS,  # noqa: ARG002
+    ) -> ModelResponse:
+        usage = Usage(input_tokens=100, output_tokens=10)
+        if on_open is not None:
+            on_open()
+        if on_usage is not None:
+            on_usage(usage)
+        return ModelResponse(
+            model=request.model,
+            content=({"type": "text", "text": "yes"},),
+            stop_reason="end_turn",
+            usage=usage,
+            message_id="instant",
+        )
 
 
 def measure(
@@ -52,6 +80,7 @@ def measure(
     work: Callable[[Port], Awaitable[T]],
 ) -> T:
     """Fill the database, start a pod on it, return what `work` on the ready pod returns."""
+    workload.started_count = 0
     return trio.run(_measure, dsn, settings, fill, work)
 
 
@@ -66,8 +95,7 @@ async def _measure(
         await fill(port)
     registry = Registry()
     registry.collect(workload)
-    nothing = _None()
-    parts = PodParts(registry=registry, models=nothing, tools=nothing, workspaces=Path())
+    parts = PodParts(registry=registry, client=_InstantModel(), tools=_NoTools(), workspaces=Path())
     shutdown = Shutdown()
     results: list[T] = []
 

@@ -37,7 +37,7 @@ def jobs_per_s(dsn: str, settings: Settings, *, count: int, backlog: int) -> dic
         await port.cross(scratch.settle, dsn)
 
     elapsed_s = measure(
-        dsn, settings, fill=fill, work=partial(_until_done, job_type="bench_noop", count=count)
+        dsn, settings, fill=fill, work=partial(until_done, job_type="bench_noop", count=count)
     )
     return {
         "jobs": count,
@@ -55,7 +55,7 @@ def steps_per_s(dsn: str, settings: Settings, *, job_count: int, steps: int) -> 
         await port.cross(scratch.settle, dsn)
 
     elapsed_s = measure(
-        dsn, settings, fill=fill, work=partial(_until_done, job_type="bench_steps", count=job_count)
+        dsn, settings, fill=fill, work=partial(until_done, job_type="bench_steps", count=job_count)
     )
     return {
         "jobs": job_count,
@@ -74,7 +74,7 @@ def growth(dsn: str, settings: Settings, *, steps: int, window: int) -> dict[str
         await port(jobs.submit, [job])
 
     async def work(port: Port) -> tuple[float, float]:
-        await _until_done(port, job_type="bench_steps", count=1)
+        await until_done(port, job_type="bench_steps", count=1)
         return await port(scratch.step_spans, job.id, window)
 
     first_s, last_s = measure(dsn, settings, fill=fill, work=work)
@@ -99,7 +99,7 @@ async def submit(
         await port(jobs.submit, batch)
 
 
-async def _until_done(port: Port, *, job_type: str, count: int) -> float:
+async def until_done(port: Port, *, job_type: str, count: int) -> float:
     """Wait until so many jobs have completed; return the seconds that so many took."""
     while workload.started_count < count:  # noqa: ASYNC110 -- its cost is part of no job
         await trio.sleep(LOOK_S)

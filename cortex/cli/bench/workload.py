@@ -5,8 +5,10 @@ from uuid import UUID
 
 import trio
 
+from cortex.domain.errors import TransientError
+from cortex.domain.policy import Backoff
 from cortex.durable.context import Context
-from cortex.durable.registry import job
+from cortex.durable.registry import Retry, job
 
 started_count = 0
 """Handlers that began in this process: cheaper to look at than the database."""
@@ -36,6 +38,23 @@ async def steps(ctx: Context, count: int) -> int:
     for number in range(count):
         total += await ctx.step("add", _add, number)
     return total
+
+
+@job("bench_calls")
+async def calls(ctx: Context, count: int) -> None:
+    """Ask the model so many times, one after another."""
+    _count()
+    for number in range(count):
+        question = [{"role": "user", "content": f"{number}?"}]
+        await ctx.llm("ask", model="scripted", messages=question)
+
+
+@job("bench_retry", retry=Retry(backoff=Backoff(base_s=0.01, cap_s=0.01)))
+async def retried(ctx: Context) -> None:
+    """Fail once for a reason that passes."""
+    if ctx.attempt == 1:
+        _count()
+        raise TransientError("once")
 
 
 @job("bench_hold", timeout=600)

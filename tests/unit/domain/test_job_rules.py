@@ -1,6 +1,7 @@
 """States, retries and limits of jobs: the figures of the specification."""
 
 from math import exp, isclose
+from typing import Any
 
 import attrs
 import pytest
@@ -9,7 +10,15 @@ from hypothesis import strategies as st
 
 from cortex.domain.errors import CortexError, LeaseLost, UsageError
 from cortex.domain.job import TRANSITIONS, JobStatus
-from cortex.domain.policy import DEFAULT, LIMITS, POLICIES, JobPolicy, policy_for
+from cortex.domain.policy import (
+    DEFAULT,
+    LIMITS,
+    POLICIES,
+    TIMEOUT_MAX_S,
+    Backoff,
+    JobPolicy,
+    policy_for,
+)
 from cortex.domain.retry import worker_delay_s
 from tests.support.factories import a_claim
 
@@ -43,40 +52,78 @@ def test_worker_delays_stop_growing_after_ten(attempts_spent: int) -> None:
 
 
 @pytest.mark.parametrize(
-    "job_type, worker_attempts, max_retries, timeout_s",
+    "job_type, attempts, retries, backoff, times",
     [
-        ("http_request", 5, 3, 600),
-        ("llm_generate", 3, 5, 3600),
-        ("run_agent", 3, 5, 3600),
-        ("execute_tool", 3, 3, 1200),
-        ("anything_else", 3, 3, 3600),
+        ("http_request", 5, 3, (1, 60, 2), (600, 120, 30)),
+        ("webhook_dispatch", 5, 3, (1, 60, 2), (600, 120, 30)),
+        ("llm_generate", 3, 5, (5, 300, 3), (3600, 300, 30)),
+        ("run_agent", 3, 5, (5, 300, 3), (3600, 300, 30)),
+        ("run_flow", 3, 5, (5, 300, 3), (1800, 120, 30)),
+        ("execute_tool", 3, 3, (2, 120, 2), (1200, 120, 10)),
+        ("send_notification", 10, 5, (2, 60, 2), (300, 15, 10)),
+        ("approval_notify", 10, 5, (2, 60, 2), (300, 15, 10)),
+        ("sweep_zombies", 2, 0, (1, 1, 1), (60, 30, 5)),
+        ("expire_approvals", 2, 0, (1, 1, 1), (60, 30, 5)),
+        ("anything_else", 3, 3, (1, 300, 2), (3600, 120, 30)),
     ],
 )
 def test_policies_are_those_of_the_specification(
-    job_type: str, worker_attempts: int, max_retries: int, timeout_s: int
+    job_type: str,
+    attempts: int,
+    retries: int,
+    backoff: tuple[float, float, float],
+    times: tuple[int, float, float],
 ) -> None:
-    expected = JobPolicy(
-        worker_attempts=worker_attempts, max_retries=max_retries, timeout_s=timeout_s
+    base_s, cap_s, multiplier = backoff
+    timeout_s, call_s, connect_s = times
+    assert policy_for(job_type) == JobPolicy(
+        worker_attempts=attempts,
+        max_retries=retries,
+        backoff=Backoff(base_s=base_s, cap_s=cap_s, multiplier=multiplier),
+        timeout_s=timeout_s,
+        call_s=call_s,
+        connect_s=connect_s,
     )
-    assert policy_for(job_type) == expected
 
 
-@pytest.mark.parametrize("policy", [DEFAULT, *POLICIES.values()])
-def test_our_own_policies_are_within_the_limits(policy: JobPolicy) -> None:
-    policy.check("ours")
+@pytest.mark.parametrize("job_type", [*POLICIES, "mine"])
+def test_a_policy_survives_its_own_json(job_type: str) -> None:
+    policy = policy_for(job_type)
+    assert JobPolicy.from_json(policy.to_json()) == policy
 
 
-@pytest.mark.parametrize("field, low, high", LIMITS)
-def test_a_policy_is_checked_at_both_ends_and_names_what_is_off(
-    field: str, low: int, high: int
-) -> None:
+@pytest.mark.parametrize("job_type", sorted(POLICIES))
+def test_a_known_type_gets_at_most_half_as_much_time_again(job_type: str) -> None:
+    known = policy_for(job_type)
+    longest_s = int(1.5 * known.timeout_s)
+    attrs.evolve(known, timeout_s=longest_s).check(job_type)
+    with pytest.raises(UsageError, match=f"timeout_s is {longest_s + 1}"):
+        attrs.evolve(known, timeout_s=longest_s + 1).check(job_type)
+
+
+@pytest.mark.parametrize("job_type", sorted(POLICIES))
+def test_our_own_policies_are_within_the_limits(job_type: str) -> None:
+    policy_for(job_type).check(job_type)
+
+
+@pytest.mark.parametrize("field", [*LIMITS, "timeout_s"])
+def test_a_policy_is_checked_at_both_ends_and_names_what_is_off(field: str) -> None:
+    low, high = LIMITS.get(field, (1, TIMEOUT_MAX_S))
     for fits in (low, high):
-        attrs.evolve(DEFAULT, **{field: fits}).check("mine")
+        with_field(field, fits).check("mine")
     for off in (low - 1, high + 1):
         with pytest.raises(UsageError) as caught:
-            attrs.evolve(DEFAULT, **{field: off}).check("mine")
+            with_field(field, off).check("mine")
         message = caught.value.message
-        assert all(part in message for part in ("'mine'", field, str(off), str(low), str(high)))
+        assert all(part in message for part in ("'mine'", field, f"{off:g}", f"{high:g}"))
+
+
+def with_field(field: str, value: float) -> JobPolicy:
+    """The default policy with one figure changed, in its backoff or beside it."""
+    changed: dict[str, Any] = {field: value}
+    if field in attrs.fields_dict(Backoff):
+        return attrs.evolve(DEFAULT, backoff=attrs.evolve(DEFAULT.backoff, **changed))
+    return attrs.evolve(DEFAULT, **changed)
 
 
 def test_records_cannot_be_changed() -> None:

@@ -16,11 +16,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cortex.domain.errors import InvalidValueError
+from cortex.domain.text import TEXT_MAX, clean_text
 from cortex.durable.codec import (
     DEPTH_MAX,
     PAYLOAD_BYTES_MAX,
-    TEXT_MAX,
-    clean_text,
     decode,
     digest_of,
     encode,

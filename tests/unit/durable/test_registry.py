@@ -7,7 +7,7 @@ import attrs
 import pytest
 
 from cortex.domain.errors import InvalidValueError, UsageError
-from cortex.domain.policy import JobPolicy
+from cortex.domain.policy import JobPolicy, policy_for
 from cortex.durable.registry import JobType, Registry, Retry, job
 
 
@@ -72,7 +72,9 @@ def test_policy_is_what_is_asked_for_over_that_of_the_name() -> None:
     @job("http_request", retry=Retry(max=0), timeout=30)
     async def mine(ctx: Any) -> None: ...
 
-    assert mine.policy == JobPolicy(worker_attempts=5, max_retries=0, timeout_s=30)
+    known = policy_for("http_request")
+    assert mine.policy == attrs.evolve(known, max_retries=0, timeout_s=30)
+    assert mine.policy.worker_attempts == 5
     assert fetch.policy == JobPolicy()
 
 

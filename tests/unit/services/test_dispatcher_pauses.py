@@ -46,6 +46,7 @@ async def test_it_rests(autojump_clock: object, is_sure: bool, per_minute: int) 
         dispatcher = Counted(
             port,
             pod_id=new_id(),
+            config_id=1,
             actors=actors,
             jobs_nursery=nursery,
             standing=standing,

@@ -1,26 +1,34 @@
 """What a handler's error does to its job: tried again, failed for good, or given up."""
 
+import random
 from collections.abc import Iterator, MutableMapping
 from typing import Any
 
+import orjson
 import pytest
 from structlog.testing import capture_logs
 
 from cortex.domain.errors import (
     DivergedError,
+    InvalidOutputError,
     InvalidValueError,
     LeaseLost,
     NotFoundError,
     RejectedError,
-    TimedOutError,
+    Suspended,
+    TransientError,
     UnavailableError,
     UsageError,
 )
-from cortex.domain.job import Finish, JobStatus, Release
+from cortex.domain.job import Claim, Finish, JobStatus, Operation, Release, Suspend
+from cortex.domain.policy import Backoff
 from cortex.domain.retry import worker_delay_s
-from cortex.durable.codec import TEXT_MAX
-from cortex.services.job_actor import describe, failed
+from cortex.services.job_ending import STACK_CHARS_MAX, ending_of
 from tests.support.factories import a_claim
+
+
+def failed(claim: Claim, error: BaseException) -> Operation | None:
+    return ending_of(claim, error, backoff=Backoff(), rng=random.Random(1))
 
 
 @pytest.fixture(autouse=True)
@@ -42,9 +50,7 @@ class BadlyMadeError(Exception):
     [
         ValueError("x"),
         OSError("x"),
-        TimedOutError("x"),
         UnavailableError("x"),
-        NotFoundError("x"),
         SystemExit(1),
         BadlyMadeError(),
     ],
@@ -57,7 +63,7 @@ def test_what_may_pass_is_tried_again_after_its_delay(error: BaseException, spen
     assert isinstance(ending, Release)
     assert (ending.outcome, ending.is_counted) == ("failed", True)
     assert ending.delay_s == worker_delay_s(spent)
-    assert ending.error == describe(error)
+    assert ending.error
 
 
 def test_the_last_attempt_fails_the_job() -> None:
@@ -73,7 +79,14 @@ def test_the_last_attempt_fails_the_job() -> None:
 
 @pytest.mark.parametrize(
     "error",
-    [RejectedError("x"), InvalidValueError("x"), DivergedError("x"), UsageError("x")],
+    [
+        RejectedError("x"),
+        InvalidValueError("x"),
+        DivergedError("x"),
+        UsageError("x"),
+        NotFoundError("x"),
+        InvalidOutputError("x", raw="?"),
+    ],
     ids=lambda error: error.code,
 )
 def test_what_can_never_succeed_fails_at_once_under_its_own_code(error: UsageError) -> None:
@@ -83,9 +96,9 @@ def test_what_can_never_succeed_fails_at_once_under_its_own_code(error: UsageErr
 
 
 def test_the_code_of_the_last_failure_is_kept() -> None:
-    ending = failed(a_claim(attempts_spent=3), TimedOutError("too slow"))
+    ending = failed(a_claim(attempts_spent=3), UnavailableError("too slow"))
     assert isinstance(ending, Finish)
-    assert ending.code == "timed_out"
+    assert ending.code == "unavailable"
 
 
 def test_the_worst_of_a_group_decides_at_any_depth() -> None:
@@ -113,25 +126,49 @@ def test_a_lost_lease_says_nothing_to_the_database(error: BaseException) -> None
     assert failed(a_claim(), error) is None
 
 
-@pytest.mark.parametrize(
-    "error, line",
-    [
-        (ValueError("two\nlines\tand  more"), "ValueError: two lines and more"),
-        (KeyError("k"), "KeyError: 'k'"),
-        (ValueError(), "ValueError"),
-        (RejectedError("as it is"), "as it is"),
-        (ValueError("a\0b\ud800c"), "ValueError: a\ufffdb\ufffdc"),
-        (BadlyMadeError(), "BadlyMadeError"),
-    ],
-    ids=["lines", "key", "empty", "ours", "NUL", "badly made"],
-)
-def test_an_error_is_told_in_one_line_that_can_be_stored(error: Exception, line: str) -> None:
-    assert describe(error) == line
+def test_a_wish_to_wait_uses_no_retry_and_names_what_is_waited_for() -> None:
+    error = Suspended("llm:x", "breaker llm:x is open", delay_s=20)
+    ending = failed(a_claim(attempts_spent=3, retry_count=5, max_retries=5), error)
+    assert isinstance(ending, Suspend)
+    assert (ending.delay_s, ending.is_counted, ending.waiting_on) == (20, False, "llm:x")
+    assert ending.error == "breaker llm:x is open"
 
 
-def test_a_long_text_is_cut() -> None:
-    assert len(describe(ValueError("x" * 10_000))) == TEXT_MAX
+def test_a_wish_to_wait_is_stronger_than_what_may_pass_and_weaker_than_what_never_will() -> None:
+    wish = Suspended("llm:x", "open", delay_s=20)
+    for passing in (OSError("x"), TransientError("x"), BaseExceptionGroup("g", [OSError("y")])):
+        ending = failed(a_claim(), BaseExceptionGroup("g", [passing, wish]))
+        assert isinstance(ending, Suspend)
+        assert not ending.is_counted
+    ending = failed(a_claim(), BaseExceptionGroup("g", [wish, RejectedError("never")]))
+    assert isinstance(ending, Finish)
+    assert ending.error == "never"
 
 
-def test_an_error_made_of_another_error_is_told_by_its_text() -> None:
-    assert describe(RejectedError(ValueError("no such account"))) == "no such account"  # type: ignore[arg-type]
+def test_an_application_error_uses_a_retry() -> None:
+    ending = failed(a_claim(), TransientError("busy", retry_after_s=120))
+    assert isinstance(ending, Suspend)
+    assert (ending.delay_s, ending.is_counted, ending.waiting_on) == (120, True, None)
+    assert (ending.error, ending.code, ending.error_class) == ("busy", "transient", "TRANSIENT_APP")
+
+
+def test_the_record_keeps_the_stack_and_what_was_used() -> None:
+    with pytest.raises(ValueError, match="deep down") as caught:
+        raise ValueError("deep down")
+    ending = failed(a_claim(attempts_spent=2, retry_count=1), caught.value)
+    assert isinstance(ending, Release)
+    assert ending.fact is not None
+    fact = orjson.loads(ending.fact)
+    assert fact["stack"].rstrip().endswith("ValueError: deep down")
+    assert "test_the_record_keeps_the_stack" in fact["stack"]
+    expected = {"attempt": 2, "max": 3, "retry_count": 1, "class": "TRANSIENT_INFRA"}
+    assert expected.items() <= fact.items()
+
+
+def test_a_stack_that_cannot_be_told_is_told_without_the_error() -> None:
+    for error in (BadlyMadeError(), ValueError("x" * 100_000), ValueError("\0\ud800")):
+        ending = failed(a_claim(), error)
+        assert isinstance(ending, Release)
+        assert ending.fact is not None
+        assert len(ending.fact) < 4 * STACK_CHARS_MAX
+        assert "\\u0000" not in ending.fact

@@ -1,0 +1,111 @@
+"""What stands around every outside call of a job: its circuit breaker, and its budgets.
+
+The pod gives both; calls of models and tools go through them wherever they are made.
+"""
+
+from contextlib import AbstractAsyncContextManager
+from decimal import Decimal
+from typing import Protocol
+from uuid import UUID
+
+import attrs
+
+from cortex.domain.budget import Estimate
+from cortex.domain.failure import Failure
+from cortex.domain.job import Lease
+from cortex.domain.prices import PriceTable
+from cortex.domain.usage import Usage
+from cortex.durable.progress import PartialAnswer
+
+
+@attrs.frozen(kw_only=True)
+class Caller:
+    """Whose call it is: what its facts and its budgets are counted under."""
+
+    lease: Lease
+    lineage_id: UUID
+    """The first job of its line: budgets per run count the whole line."""
+    tenant: str
+    agent_id: UUID | None
+    agent_version: int | None
+    config_id: int | None
+    key: str
+    """The step for which it is made."""
+    prices: PriceTable
+    """Those that the job began with."""
+    call_s: float
+    idle_s: float
+    connect_s: float
+    """Limits of one call, in seconds: in all, between two chunks, until there is a connection."""
+    answer: PartialAnswer = attrs.field(factory=PartialAnswer, repr=False)
+    """Where what a model says is kept while it says it."""
+
+
+class Admission(Protocol):
+    """One call that may start."""
+
+    def opened(self) -> None:
+        """The other side has begun to answer: others may start, too."""
+
+    async def succeeded(self) -> None:
+        """The call came to its end. A failed report is only logged."""
+
+    async def failed(self, failure: Failure) -> None:
+        """The call failed. Raises `Suspended` if the breaker is open now."""
+
+
+class Breakers(Protocol):
+    """Circuit breakers by name, shared by all pods."""
+
+    def admit(self, name: str) -> AbstractAsyncContextManager[Admission]:
+        """Wait for leave to call; entering raises `Suspended` while the breaker is open.
+
+        Leaving without a report (a cancelled call) counts as nothing and gives a probe back.
+        """
+
+
+@attrs.frozen(kw_only=True)
+class Reservation:
+    """Room taken in every budget that the call counts against, until it is settled."""
+
+    id: UUID
+    caller: Caller
+    model: str
+    estimate: Estimate
+
+
+class Purse(Protocol):
+    """Budgets and the record of costs."""
+
+    async def reserve(self, caller: Caller, *, model: str, estimate: Estimate) -> Reservation:
+        """Take room in every budget, or raise `Suspended` that names the spent one.
+
+        Waits while other calls hold the room that is left.
+        """
+
+    async def settle(
+        self,
+        reservation: Reservation,
+        *,
+        usage: Usage,
+        cost_usd: Decimal | None,
+        outcome: str,
+        failure: Failure | None = None,
+    ) -> None:
+        """Give the room back, book what was really used, record it as a fact; all in one statement.
+
+        `outcome`: kept, failed or cancelled. To be called shielded; an outage is waited out within
+        a bound and then logged: the reservation is settled when the job runs again or is swept.
+        """
+
+
+class Facts(Protocol):
+    """Where failures that do not end an attempt are recorded."""
+
+    async def failed(
+        self, caller: Caller, failure: Failure, *, resolution: str, goes_on: bool = True
+    ) -> None:
+        """Record one failed call and what was done about it. A failed write is only logged.
+
+        `goes_on`: so does the attempt; a time-out then gets its receipt here, not at its end.
+        """

@@ -1,0 +1,135 @@
+"""What an attempt is at: the steps under way and its last checkpoint, for the receipt of a time-out.
+
+Nothing is kept of a step that has ended, but for those that a cancellation cut, until another one
+begins; of a model's answer only its beginning, while its step is under way.
+"""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Final
+
+import attrs
+import trio
+
+from cortex.domain.causes import attribute, leaves
+from cortex.domain.classification import failure_of
+from cortex.domain.errors import Suspended
+from cortex.domain.failure import Failure
+from cortex.domain.job import StepKind
+
+ANSWER_CHARS_MAX: Final = 65_536
+_MARK: Final = "__cortex_timed_out__"
+
+
+class PartialAnswer:
+    """What a model has said in the call under way."""
+
+    def __init__(self) -> None:
+        self._pieces: list[str] = []
+        self._room = 0
+        self.call_began: float | None = None
+        """Trio's clock."""
+
+    def begin(self) -> Callable[[str], None]:
+        """Forget the call before; return what takes the pieces of the next one's answer."""
+        self._pieces = []
+        self._room = ANSWER_CHARS_MAX
+        self.call_began = trio.current_time()
+        return self._add
+
+    @property
+    def text(self) -> str | None:
+        """Its beginning; None if nothing came."""
+        return "".join(self._pieces) or None
+
+    def _add(self, piece: str) -> None:
+        if self._room > 0:
+            self._pieces.append(piece[: self._room])
+            self._room -= len(piece)
+
+
+@attrs.define(eq=False)
+class StepUnderWay:
+    """A step that has begun and is not in the record yet. Times are trio's."""
+
+    kind: StepKind
+    key: str
+    began: float
+    cut_at: float | None = None
+    """When a cancellation from outside ended it."""
+    answer: PartialAnswer = attrs.field(factory=PartialAnswer)
+    scopes: list[str] = attrs.field(factory=list)
+    """Of its time-outs so far, in order."""
+
+
+@attrs.frozen
+class TimedOut:
+    """A step that a time-out ended: one of the step's own, or of a call in it."""
+
+    step: StepUnderWay
+    failure: Failure
+
+
+class Progress:
+    """One attempt as it stands. Concurrent steps of the job may use it at once."""
+
+    def __init__(self, seq: int, key: str | None) -> None:
+        """`seq` and `key` are those of the last step that earlier attempts committed."""
+        self.checkpoint_seq = seq
+        self.checkpoint_key = key
+        self.checkpoint_at: float | None = None
+        """Trio's clock; None if this attempt has committed nothing."""
+        self._steps: dict[str, StepUnderWay] = {}
+
+    def committed(self, seq: int, key: str) -> None:
+        """A step is in the record."""
+        self.checkpoint_seq, self.checkpoint_key = seq, key
+        self.checkpoint_at = trio.current_time()
+
+    @contextmanager
+    def step(self, kind: StepKind, key: str) -> Iterator[None]:
+        """Around a step, from its beginning to its commit."""
+        for each in [each for each in self._steps.values() if each.cut_at is not None]:
+            del self._steps[each.key]  # whoever was cut there went on
+        step = self._steps[key] = StepUnderWay(kind, key, trio.current_time())
+        try:
+            yield
+        except BaseException as error:
+            if any(isinstance(leaf, trio.Cancelled) for leaf in leaves(error)):
+                step.cut_at = trio.current_time()
+                raise
+            self._steps.pop(key, None)
+            _mark(error, step)
+            raise
+        self._steps.pop(key, None)
+
+    def under_way(self, key: str) -> StepUnderWay | None:
+        """The step of this key, if it has begun and not ended."""
+        return self._steps.get(key)
+
+    def cut_since(self, instant: float) -> list[StepUnderWay]:
+        """Steps that a cancellation has ended from this instant on, in the order of beginning."""
+        steps = self._steps.values()
+        return [step for step in steps if step.cut_at is not None and step.cut_at >= instant]
+
+
+def timed_out_by(error: BaseException) -> TimedOut | None:
+    """The step out of which this error came, if it was a time-out's; of a group, ask for each."""
+    found = attribute(error, _MARK)
+    return found if isinstance(found, TimedOut) else None
+
+
+def limit_of(error: BaseException) -> Failure | None:
+    """The failure that an error stands for, if it is a limit that fired, and of which length."""
+    failure = failure_of(error)
+    return None if failure.scope is None or failure.limit_s is None else failure
+
+
+def _mark(error: BaseException, step: StepUnderWay) -> None:
+    """Tell on a time-out's error where it came from: the journal keeps no errors."""
+    for leaf in leaves(error):
+        # A time-out that opened a breaker comes as the wish to wait for that.
+        cause = leaf.__context__ if isinstance(leaf, Suspended) else leaf
+        failure = None if cause is None else limit_of(cause)
+        if failure is not None:
+            object.__setattr__(leaf, _MARK, TimedOut(step, failure))

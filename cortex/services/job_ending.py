@@ -1,0 +1,149 @@
+"""From what a handler raised to the operation that ends its attempt.
+
+The class of the error decides; what is known of it goes into the record, stack included.
+"""
+
+import random
+import traceback
+from collections.abc import Iterable
+from typing import Any, Final
+
+import orjson
+import structlog
+import trio
+
+from cortex.domain.causes import leaves as leaves_of
+from cortex.domain.classification import failure_of
+from cortex.domain.decision import AskPerson, Fail, RetryLater, TryAgain, Used, decide
+from cortex.domain.errors import LeaseLost, Suspended
+from cortex.domain.failure import Failure, FailureClass
+from cortex.domain.job import Claim, Finish, JobStatus, Operation, Release, Suspend
+from cortex.domain.policy import Backoff
+from cortex.domain.text import clean_text
+from cortex.domain.why import PERSON
+
+STACK_CHARS_MAX: Final = 16_384
+
+_log = structlog.get_logger(__name__)
+
+
+def ending_of(
+    claim: Claim, error: BaseException, *, backoff: Backoff, rng: random.Random
+) -> Operation | None:
+    """Decide what an error does to its job; None: the lease is lost, touch nothing more.
+
+    A permanent error among several overrules a job's wish to wait.
+    """
+    leaves = leaves_of(error)
+    if any(isinstance(leaf, LeaseLost) for leaf in leaves):
+        return None
+    failure = _worst(leaf for leaf in leaves if not isinstance(leaf, Suspended))
+    suspended = next((leaf for leaf in leaves if isinstance(leaf, Suspended)), None)
+    if suspended is not None and (failure is None or failure.cls.is_transient):
+        return _suspend(claim, suspended)
+    if failure is None:
+        raise AssertionError("an error has at least one leaf")
+    _log_failure(claim, error, failure)
+    used = Used(
+        attempts_spent=claim.attempts_spent,
+        max_attempts=claim.max_attempts,
+        retry_count=claim.retry_count,
+        max_retries=claim.max_retries,
+        rate_limit_count=claim.rate_limit_count,
+    )
+    told = _told(claim, failure, stack=_stack(error))
+    match decide(failure, used, backoff, rng=rng):
+        case Fail():
+            return Finish(lease=claim.lease, status=JobStatus.FAILED, **told)
+        case TryAgain(delay_s):
+            return Release(lease=claim.lease, outcome="failed", delay_s=delay_s, **told)
+        case RetryLater(delay_s):
+            return Suspend(
+                lease=claim.lease,
+                delay_s=delay_s,
+                is_counted=True,
+                is_rate_limit=failure.is_rate_limit,
+                **told,
+            )
+        case AskPerson():
+            waiting_on = f"{PERSON}{failure.source or claim.type}"
+            return Suspend(
+                lease=claim.lease, delay_s=None, is_counted=False, waiting_on=waiting_on, **told
+            )
+
+
+def out_of_time(claim: Claim) -> Finish:
+    """Return the end of a job whose own limit has passed."""
+    failure = Failure(
+        cls=FailureClass.TRANSIENT_APP,
+        code="job_timed_out",
+        message=f"Job timed out after {claim.timeout_s} seconds",
+        scope="job",
+        limit_s=claim.timeout_s,
+    )
+    return Finish(lease=claim.lease, status=JobStatus.FAILED, **_told(claim, failure))
+
+
+def _suspend(claim: Claim, suspended: Suspended) -> Suspend:
+    return Suspend(
+        lease=claim.lease,
+        delay_s=suspended.delay_s,
+        is_counted=False,
+        waiting_on=suspended.waiting_on,
+        error=clean_text(suspended.reason),
+    )
+
+
+def _told(claim: Claim, failure: Failure, *, stack: str | None = None) -> dict[str, Any]:
+    """What the record keeps of a failure, as the operations call it."""
+    fact = {
+        **failure.to_json(),
+        "attempt": claim.attempts_spent,
+        "max": claim.max_attempts,
+        "retry_count": claim.retry_count,
+        "max_retries": claim.max_retries,
+    }
+    if stack is not None:
+        fact["stack"] = stack
+    return {
+        "error": failure.message,
+        "code": failure.code,
+        "error_class": failure.cls.value,
+        "error_source": failure.source,
+        "fact": orjson.dumps(fact).decode(),
+    }
+
+
+def _worst(leaves: Iterable[BaseException]) -> Failure | None:
+    found = list(leaves)
+    if not found:
+        return None
+    return failure_of(found[0] if len(found) == 1 else BaseExceptionGroup("several", found))
+
+
+def _stack(error: BaseException) -> str:
+    """The last part of the traceback: an error whose own text cannot be had has only its place."""
+    try:
+        text = "".join(traceback.format_exception(error))
+    except (KeyboardInterrupt, trio.Cancelled):
+        raise
+    except BaseException:  # noqa: BLE001 -- formatting runs the error's own code
+        text = "".join(traceback.format_tb(error.__traceback__))
+    return clean_text(text[-STACK_CHARS_MAX:], limit=STACK_CHARS_MAX)
+
+
+def _log_failure(claim: Claim, error: BaseException, failure: Failure) -> None:
+    context = {
+        "job": str(claim.lease.job_id),
+        "type": claim.type,
+        "attempt": claim.lease.attempt,
+        "cls": failure.cls.value,
+        "error": failure.message,
+    }
+    log = _log.error if failure.is_escalated else _log.warning
+    try:
+        log("attempt failed", exc_info=error, **context)
+    except (KeyboardInterrupt, trio.Cancelled):
+        raise
+    except BaseException as second:  # noqa: BLE001 -- a job's own error must not end its pod
+        log("attempt failed", no_traceback=type(second).__name__, **context)

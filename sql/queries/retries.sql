@@ -1,0 +1,96 @@
+-- name: due
+-- Gives jobs in RETRY that are due a task each. $1 limit. Locks: the jobs (ordered, skipping locked ones).
+-- Who waits for a breaker is due at once when it has closed, and stays while it has not, but for one that may probe
+-- it. Returns how many tasks were made; their insert tells the pods.
+WITH RECURSIVE waited AS (
+    -- Walks the distinct names of what is waited for by index, one probe a name; '' is time alone.
+    (SELECT coalesce(waiting_on, '') AS name FROM cortex.job
+     WHERE status = 'RETRY' AND worker_job_id IS NULL ORDER BY coalesce(waiting_on, '') LIMIT 1)
+    UNION ALL
+    SELECT (SELECT coalesce(j.waiting_on, '') FROM cortex.job j
+            WHERE j.status = 'RETRY' AND j.worker_job_id IS NULL AND coalesce(j.waiting_on, '') > w.name
+            ORDER BY coalesce(j.waiting_on, '') LIMIT 1)
+    FROM waited w WHERE w.name IS NOT NULL
+), gate AS MATERIALIZED (
+    SELECT w.name,
+           CASE WHEN b.state = 'CLOSED' THEN 'infinity' ELSE cortex.now() END AS until,
+           CASE WHEN b.name IS NULL OR b.state = 'CLOSED' THEN $1::bigint
+                WHEN b.state = 'OPEN' AND b.open_until > cortex.now() THEN 0
+                WHEN b.state = 'OPEN' AND b.forced_by IS NOT NULL THEN 0
+                WHEN b.state = 'HALF_OPEN' AND b.probe_until > cortex.now() THEN 0
+                WHEN EXISTS (SELECT FROM cortex.job j WHERE j.status = 'RETRY' AND j.worker_job_id IS NOT NULL
+                             AND j.waiting_on = w.name) THEN 0
+                ELSE 1 END AS room
+    FROM waited w LEFT JOIN cortex.breaker b ON b.name = w.name
+    WHERE w.name IS NOT NULL
+), chosen AS MATERIALIZED (
+    -- Not SKIP LOCKED: pods that look at the same time must choose the same job to probe with.
+    SELECT d.id FROM gate g CROSS JOIN LATERAL (
+        SELECT j.id, j.next_retry_at FROM cortex.job j
+        WHERE j.status = 'RETRY' AND j.worker_job_id IS NULL AND coalesce(j.waiting_on, '') = g.name
+          AND j.next_retry_at <= g.until
+        ORDER BY j.next_retry_at LIMIT g.room) d
+    ORDER BY d.next_retry_at LIMIT $1
+), held AS MATERIALIZED (
+    SELECT j.id FROM chosen JOIN cortex.job j ON j.id = chosen.id
+    WHERE j.status::text = 'RETRY' AND j.worker_job_id IS NULL
+    ORDER BY j.id FOR UPDATE OF j SKIP LOCKED
+), due AS (
+    UPDATE cortex.job j SET worker_job_id = nextval('cortex_worker.task_id_seq')
+    FROM held WHERE j.id = held.id AND j.status::text = 'RETRY' AND j.worker_job_id IS NULL
+    RETURNING j.id, j.worker_job_id, j.type, j.priority, j.attempt, j.worker_attempts, j.queue_name
+), made AS (
+    INSERT INTO cortex_worker.task (id, task, job_id, state, priority, attempt, max_attempts, run_at, queue_name)
+    SELECT worker_job_id, type, id,
+           (CASE WHEN queue_name IS NULL THEN 'READY' ELSE 'QUEUED' END)::cortex_worker.task_state,
+           priority, attempt, worker_attempts, cortex.now(), queue_name
+    FROM due
+    RETURNING job_id
+)
+SELECT count(*) FROM made;
+
+-- name: now
+-- Lets one job try again at once: in RETRY, or when it waits for a person to mend something, it gets its task;
+-- between two worker attempts its task becomes due.
+-- $1 id, $2 who, $3 why. Locks: the task, then the job. Recorded as a fact if it did anything.
+-- Returns how the job stood before, and whether it was let go.
+WITH task AS MATERIALIZED (
+    SELECT job_id, id, state, run_at FROM cortex_worker.task WHERE job_id = $1 FOR UPDATE
+), before AS MATERIALIZED (
+    SELECT j.* FROM cortex.job j WHERE j.id = $1 AND (SELECT count(*) FROM task) >= 0 FOR UPDATE
+), freed AS (
+    UPDATE cortex_worker.task t
+    SET run_at = cortex.now(),
+        state = (CASE WHEN t.queue_name IS NULL THEN 'READY' ELSE 'QUEUED' END)::cortex_worker.task_state
+    FROM before b, task
+    WHERE t.job_id = task.job_id AND task.state IN ('LATER', 'QUEUED') AND task.run_at > cortex.now()
+      AND b.status::text IN ('RUNNING', 'RETRY')
+    RETURNING t.job_id
+), due AS (
+    UPDATE cortex.job j SET worker_job_id = nextval('cortex_worker.task_id_seq')
+    FROM before b
+    WHERE j.id = b.id AND b.worker_job_id IS NULL
+      AND (b.status::text = 'RETRY' OR b.status::text = 'WAITING_FOR_APPROVAL' AND b.waiting_on LIKE 'person:%')
+    RETURNING j.id, j.worker_job_id, j.type, j.priority, j.attempt, j.worker_attempts, j.queue_name
+), made AS (
+    INSERT INTO cortex_worker.task (id, task, job_id, state, priority, attempt, max_attempts, run_at, queue_name)
+    SELECT worker_job_id, type, id,
+           (CASE WHEN queue_name IS NULL THEN 'READY' ELSE 'QUEUED' END)::cortex_worker.task_state,
+           priority, attempt, worker_attempts, cortex.now(), queue_name
+    FROM due
+    RETURNING job_id
+), let_go AS MATERIALIZED (
+    SELECT job_id FROM freed UNION ALL SELECT job_id FROM made
+), noted AS (
+    INSERT INTO cortex.fact (type, subtype, source, tenant, job_id, attempt, agent_id, agent_version, data)
+    SELECT 'lifecycle', 'retried_now', b.waiting_on, b.tenant, b.id, b.attempt, b.agent_id, b.agent_version,
+           jsonb_build_object('by', $2::text, 'reason', $3::text, 'status', b.status,
+                              'due_at', coalesce(b.next_retry_at, task.run_at))
+    FROM let_go JOIN before b ON b.id = let_go.job_id LEFT JOIN task ON true
+), hinted AS (
+    -- An update is not told by the task's own trigger.
+    SELECT pg_notify('cortex_task', 'ready') FROM freed
+)
+SELECT b.status, b.waiting_on, b.worker_job_id IS NOT NULL AS has_task, task.state::text AS task_state,
+       EXISTS (SELECT FROM let_go) AS is_let_go, (SELECT count(*) FROM hinted) AS hint_count
+FROM before b LEFT JOIN task ON true;

@@ -1,0 +1,65 @@
+import getpass
+import json
+from uuid import UUID
+
+from cortex.domain.job import Suspend
+from cortex.store import tasks
+from tests.support.command_line import Cortex
+from tests.support.life import Life
+
+
+def in_retry(life: Life) -> str:
+    pod = life.pod()
+    job_id = life.job()
+    (claim,) = life.call(tasks.claim, pod_id=pod, types=["digest"], limit=1, config_id=1)
+    ending = Suspend(lease=claim.lease, delay_s=3600.0, is_counted=True, error="overloaded")
+    life.call(tasks.suspend, pod_id=pod, operations=[ending])
+    return str(job_id)
+
+
+def let_go(life: Life) -> list[tuple[str, str, str]]:
+    """Job, who and why of each recorded retry, in order."""
+    rows = life.sql(
+        "SELECT job_id, data FROM cortex.fact WHERE subtype = 'retried_now' ORDER BY id"
+    )
+    told = [(str(row["job_id"]), json.loads(row["data"])) for row in rows]
+    return [(job_id, data["by"], data["reason"]) for job_id, data in told]
+
+
+def test_a_job_tries_again_now_and_it_is_recorded_by_whom(cortex: Cortex, life: Life) -> None:
+    job_id = in_retry(life)
+    ended = cortex("jobs", "retry", job_id[-6:], "--reason", "it is back", "--as", "ana")
+    assert (ended.code, ended.err) == (0, "")
+    assert "tries again now" in ended.out
+    assert let_go(life) == [(job_id, "ana", "it is back")]
+    (task,) = life.sql("SELECT job_id, state FROM cortex_worker.task")
+    assert (task["job_id"], task["state"]) == (UUID(job_id), "READY")
+
+
+def test_several_are_let_go_although_one_cannot(cortex: Cortex, life: Life) -> None:
+    first, failed, last = in_retry(life), str(life.failed()), in_retry(life)
+    ended = cortex("jobs", "retry", last, failed, first, first[-6:], "--json")
+    assert ended.code == 5
+    assert ended.document["jobs"] == [
+        {"id": last, "status": "RETRY", "error": None},
+        {"id": failed, "status": None, "error": "conflict"},
+        {"id": first, "status": "RETRY", "error": None},
+    ]
+    assert "is FAILED" in ended.error["message"]
+    assert f"cortex dead retry {failed}" in ended.error["hint"]
+    assert {job for job, _, _ in let_go(life)} == {first, last}
+    assert {by for _, by, _ in let_go(life)} == {getpass.getuser()}
+
+
+def test_the_same_key_lets_it_go_once(cortex: Cortex, life: Life) -> None:
+    job_id = in_retry(life)
+    given = ("jobs", "retry", job_id, "--reason", "again", "--idempotency-key", "k-1", "--json")
+    first, second = cortex(*given), cortex(*given)
+    assert (first.code, second.code) == (0, 0)
+    assert second.document["jobs"] == first.document["jobs"]
+    assert len(let_go(life)) == 1
+    assert cortex("jobs", "retry", job_id).code == 5
+
+
+def test_an_unknown_job_is_not_found(cortex: Cortex) -> None:
+    assert cortex("jobs", "retry", "01a1b2c3-0000-7000-8000-000000000000").code == 3

@@ -1,0 +1,68 @@
+"""A provider that is down: nobody loses a retry to it, and it is left in peace until it is back."""
+
+import pytest
+
+from tests.support.pods import Pods, run_cli
+from tests.support.postgres import sql
+from tests.support.rows import assert_one_truth, job_count, submit, submit_many, until_jobs
+from tests.support.scripted_model import scripted_model
+
+JOBS = 200
+OUTAGE_S = 14
+RETRY_AFTER_S = 5
+HANDFUL = 12
+"""A few of each pod before the first refusal came back, and one probe each five seconds after."""
+
+
+@pytest.mark.timeout(120)
+def test_an_outage_costs_nobody_a_retry_and_the_provider_few_calls(pods: Pods) -> None:
+    outage = {"for_s": OUTAGE_S, "status": 429, "retry_after": RETRY_AFTER_S}
+    with scripted_model("echo", rules=[outage]) as model:
+        pods.environment |= model.environment
+        pods.start()
+        pods.start()
+        submit_many(pods.dsn, JOBS, "ask", {"model": "one", "prompt": "hello", "questions": 2})
+        until_jobs(pods.dsn, "status = 'COMPLETED'", count=JOBS, within_s=60)
+        statuses = [call["status"] for call in model.calls()]
+    assert 1 <= statuses.count(429) <= HANDFUL
+    assert statuses.count(200) == 2 * JOBS
+    assert job_count(pods.dsn, "retry_count > 0") == 0
+    assert job_count(pods.dsn, "rate_limit_count > 0") == 0
+    outcomes = sql(pods.dsn, "SELECT DISTINCT outcome FROM cortex.job_attempt")
+    assert [row["outcome"] for row in outcomes] == ["suspended"]
+    changes = "SELECT subtype FROM cortex.fact WHERE type = 'lifecycle' ORDER BY id"
+    told = [row["subtype"] for row in sql(pods.dsn, changes)]
+    assert told[0] == "breaker_opened"
+    assert told[-1] == "breaker_closed"
+    assert_one_truth(pods.dsn)
+
+
+def test_a_breaker_that_is_forced_open_holds_the_jobs_until_a_person_closes_it(
+    pods: Pods,
+) -> None:
+    with scripted_model("echo") as model:
+        pods.environment |= model.environment
+        pods.start()
+
+        def breakers(*arguments: str) -> None:
+            ran = run_cli(
+                "breakers",
+                *arguments,
+                "--yes",
+                "--reason",
+                "why not",
+                dsn=pods.dsn,
+                folder=pods.folder,
+            )
+            assert ran.exit_code == 0, ran.stderr
+
+        breakers("open", "llm:one")
+        held = submit(pods.dsn, "ask", {"model": "one", "prompt": "hello"})
+        other = submit(pods.dsn, "ask", {"model": "two", "prompt": "hello"})
+        until_jobs(pods.dsn, f"id = '{other}' AND status = 'COMPLETED'", count=1)
+        until_jobs(pods.dsn, f"id = '{held}' AND waiting_on = 'llm:one'", count=1)
+        shown = run_cli("why", str(held), dsn=pods.dsn, folder=pods.folder)
+        assert "llm:one" in shown.stdout
+        breakers("close", "llm:one")
+        until_jobs(pods.dsn, f"id = '{held}' AND status = 'COMPLETED'", count=1)
+        assert [call["model"] for call in model.calls()] == ["two", "one"]

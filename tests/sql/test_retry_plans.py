@@ -1,0 +1,98 @@
+"""Letting retries go, and telling why a job waits, cost the same however many jobs wait."""
+
+from collections.abc import Sequence
+from uuid import UUID
+
+import asyncpg
+import pytest
+
+from cortex.domain.why import AHEAD_MAX, SILENT_S
+from tests.sql.test_plans import explain
+from tests.support.postgres import run_asyncio, sql
+from tests.support.rows import move_clock
+
+BATCH = 100
+ROWS_PER_WANTED = 8
+FEW = 30
+"""Rows of a pass that finds nothing: the ends of the walk over what is waited for."""
+
+FILL = """
+    SET session_replication_role = replica;  -- no triggers: their work is not under test
+    ALTER TABLE cortex.job SET (autovacuum_enabled = false);
+    ALTER TABLE cortex_worker.task SET (autovacuum_enabled = false);
+    INSERT INTO cortex.breaker (name, state, failures, successes, requests, probe, opened_at,
+                                open_until)
+    VALUES ('llm:down', 'OPEN', 3, 0, 3, 0, now(), now() + interval '1 hour');
+    INSERT INTO cortex.job (id, type, status, attempt, next_retry_at, waiting_on, payload)
+    SELECT lpad(to_hex(n), 32, '0')::uuid, 'work', 'RETRY', 1,
+           -- All that wait for the breaker are due, of the others those of the next hour.
+           now() + CASE WHEN n % 2 = 0 THEN -1 ELSE n END * interval '1 second',
+           CASE WHEN n % 2 = 0 THEN 'llm:down' END, '{}'
+    FROM generate_series(1, 200000) n;
+    INSERT INTO cortex.job (id, type, status, worker_job_id, queue_name, payload)
+    SELECT lpad(to_hex(n), 32, '0')::uuid, 'work', 'PENDING', n,
+           CASE WHEN n % 2 = 0 THEN 'mail' END, '{}'
+    FROM generate_series(200001, 300000) n;
+    INSERT INTO cortex_worker.task (id, task, job_id, state, max_attempts, queue_name)
+    SELECT n, 'work', lpad(to_hex(n), 32, '0')::uuid,
+           CASE WHEN n % 2 = 0 THEN 'QUEUED' ELSE 'READY' END::cortex_worker.task_state, 3,
+           CASE WHEN n % 2 = 0 THEN 'mail' END
+    FROM generate_series(200001, 300000) n;
+"""
+WAITS_FOR_BREAKER, WAITS_FOR_TIME, WAITS_IN_QUEUE, WAITS_FOR_POD = (
+    *(UUID(int=100_000), UUID(int=99_999)),
+    *(UUID(int=300_000), UUID(int=299_999)),
+)
+
+
+@pytest.fixture
+def big(database: str) -> str:
+    """A database with 200,000 jobs in RETRY, half of them behind an open breaker."""
+
+    async def fill() -> None:
+        connection = await asyncpg.connect(database)
+        await connection.execute(FILL)
+        await connection.close()
+
+    run_asyncio(fill)
+    return database
+
+
+def worst(dsn: str, name: str, arguments: Sequence[object]) -> int:
+    """The most rows that one look at a large table took; a scan of all of it counts as all."""
+    looks = [look for look in explain(dsn, name, arguments) if look.table in {"job", "task"}]
+    assert looks
+    return max(1_000_000 if look.node == "Seq Scan" else look.rows for look in looks)
+
+
+@pytest.mark.timeout(120)
+@pytest.mark.parametrize("statistics", ["none yet", "fresh"])
+def test_a_pass_looks_at_few_rows(big: str, statistics: str) -> None:
+    if statistics == "fresh":
+        sql(big, "ANALYZE")
+    behind = "UPDATE cortex.breaker SET state = $1, open_until = $2, opened_at = $2"
+    assert worst(big, "retries.due", (BATCH,)) <= FEW, "behind an open breaker"
+    sql(big, behind, "OPEN", sql(big, "SELECT now() - interval '1 hour' AS at")[0]["at"])
+    assert worst(big, "retries.due", (BATCH,)) <= FEW, "one may probe"
+    sql(big, behind, "CLOSED", None)
+    assert worst(big, "retries.due", (BATCH,)) <= ROWS_PER_WANTED * BATCH, "it has closed"
+    move_clock(big, 300_000)
+    assert worst(big, "retries.due", (BATCH,)) <= ROWS_PER_WANTED * BATCH, "all are due"
+
+
+@pytest.mark.timeout(120)
+def test_one_job_costs_little(big: str) -> None:
+    for statistics in ("none yet", "fresh"):
+        for job_id in (WAITS_FOR_BREAKER, WAITS_FOR_TIME, WAITS_IN_QUEUE, WAITS_FOR_POD):
+            shown = f"{job_id}, statistics: {statistics}"
+            assert worst(big, "retries.now", (job_id, "ana", "why")) <= FEW, shown
+            rows = worst(big, "why.facts", (job_id, SILENT_S, AHEAD_MAX + 1))
+            assert rows <= AHEAD_MAX + FEW, shown
+        sql(big, "ANALYZE")
+
+
+@pytest.mark.timeout(120)
+def test_a_scan_would_be_found(big: str) -> None:
+    """The guard sees what it is there for: without the index of what is waited for all are read."""
+    sql(big, "DROP INDEX cortex.job_due")
+    assert worst(big, "retries.due", (BATCH,)) > 10_000

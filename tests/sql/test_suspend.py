@@ -1,0 +1,220 @@
+"""Jobs between attempts: RETRY and waiting for a person, and what of it the record keeps."""
+
+import json
+from collections.abc import Callable
+from typing import Any
+from uuid import UUID
+
+import attrs
+import pytest
+
+from cortex.domain.job import Claim, Finish, JobStatus, Lease, Release, Suspend
+from cortex.store import configs, jobs, tasks
+from cortex.store.session import Session
+from tests.support.postgres import sql
+from tests.support.rows import assert_one_truth, attempts, history, job_row, move_clock, new_id
+
+Claims = Callable[..., list[Claim]]
+FACT = json.dumps({"class": "TRANSIENT_APP", "message": "busy"})
+
+
+def a_suspend(lease: Lease, **fields: Any) -> Suspend:
+    defaults: dict[str, Any] = {
+        "delay_s": 60.0,
+        "is_counted": True,
+        "error": "busy",
+        "code": "overloaded",
+        "error_class": "TRANSIENT_APP",
+        "error_source": "llm:x",
+        "fact": FACT,
+    }
+    return Suspend(lease=lease, **defaults | fields)
+
+
+@attrs.frozen
+class Running:
+    """A job that runs on a pod."""
+
+    pod_id: UUID
+    lease: Lease
+
+
+@pytest.fixture
+def running(submit: Callable[..., UUID], claim: Claims) -> Running:
+    submit()
+    pod_id = new_id()
+    (claimed,) = claim(pod_id)
+    return Running(pod_id, claimed.lease)
+
+
+def facts(dsn: str, job_id: UUID) -> list[dict[str, Any]]:
+    return [dict(r) for r in sql(dsn, "SELECT * FROM cortex.fact WHERE job_id = $1", job_id)]
+
+
+def let_go_on(dsn: str, job_id: UUID) -> None:
+    """Give a suspended job a task, as who lets it go on does."""
+    sql(
+        dsn,
+        """
+        WITH made AS (
+            INSERT INTO cortex_worker.task (job_id, task, state, attempt, max_attempts)
+            SELECT id, type, 'READY', attempt, worker_attempts FROM cortex.job WHERE id = $1
+            RETURNING job_id, id)
+        UPDATE cortex.job j SET worker_job_id = made.id FROM made WHERE j.id = made.job_id
+        """,
+        job_id,
+    )
+
+
+def test_a_retry_is_counted_and_due_later(database: str, store: Session, running: Running) -> None:
+    job_id = running.lease.job_id
+    operation = a_suspend(running.lease, is_rate_limit=True)
+    assert store(tasks.suspend, pod_id=running.pod_id, operations=[operation]) == {job_id}
+    row = job_row(database, job_id)
+    assert (row["status"], row["retry_count"], row["rate_limit_count"]) == ("RETRY", 1, 1)
+    assert 58 < (row["next_retry_at"] - row["now"]).total_seconds() <= 60
+    assert (row["task_state"], row["worker_job_id"], row["heartbeat_at"]) == (None, None, None)
+    assert attempts(database, job_id) == [(1, "retry")]
+    (fact,) = facts(database, job_id)
+    assert (fact["type"], fact["subtype"], fact["source"]) == ("error", "overloaded", "llm:x")
+    assert (fact["attempt"], fact["pod_id"], fact["data"]) == (1, running.pod_id, FACT)
+    moved = "SELECT metadata FROM cortex.job_history WHERE job_id = $1 AND new = 'RETRY'"
+    metadata = json.loads(sql(database, moved, job_id)[0]["metadata"])
+    assert metadata["retry_count"] == 1
+    assert metadata["next_retry_at"]
+    assert_one_truth(database)
+
+
+def test_waiting_for_a_breaker_uses_no_retry(
+    database: str, store: Session, running: Running
+) -> None:
+    operation = a_suspend(running.lease, is_counted=False, waiting_on="llm:x", fact=None)
+    store(tasks.suspend, pod_id=running.pod_id, operations=[operation])
+    row = job_row(database, running.lease.job_id)
+    assert (row["status"], row["retry_count"], row["waiting_on"]) == ("RETRY", 0, "llm:x")
+    assert attempts(database, running.lease.job_id) == [(1, "suspended")]
+    assert facts(database, running.lease.job_id) == []
+
+
+def test_waiting_for_a_person_holds_a_token_that_nobody_knows(
+    database: str, store: Session, running: Running, claim: Claims
+) -> None:
+    job_id = running.lease.job_id
+    operation = a_suspend(running.lease, delay_s=None, is_counted=False, waiting_on="budget:b")
+    store(tasks.suspend, pod_id=running.pod_id, operations=[operation])
+    row = job_row(database, job_id)
+    assert (row["status"], row["waiting_on"]) == ("WAITING_FOR_APPROVAL", "budget:b")
+    assert len(row["approval_token"]) == 32
+    let_go_on(database, job_id)
+    (again,) = claim(new_id())
+    assert again.lease == Lease(job_id, 2)
+    row = job_row(database, job_id)
+    assert (row["status"], row["waiting_on"], row["approval_token"]) == ("RUNNING", None, None)
+    assert_one_truth(database)
+
+
+def test_only_who_has_the_job_can_suspend_it(
+    database: str, store: Session, running: Running
+) -> None:
+    for pod_id, attempt in ((new_id(), 1), (running.pod_id, 0), (running.pod_id, 2)):
+        operation = a_suspend(attrs.evolve(running.lease, attempt=attempt))
+        assert store(tasks.suspend, pod_id=pod_id, operations=[operation]) == set()
+    operation = a_suspend(running.lease)
+    assert store(tasks.suspend, pod_id=running.pod_id, operations=[operation])
+    assert store(tasks.suspend, pod_id=running.pod_id, operations=[operation]) == set()
+    assert job_row(database, running.lease.job_id)["retry_count"] == 1
+    assert len(facts(database, running.lease.job_id)) == 1
+
+
+def test_who_was_asked_to_end_ends_instead(database: str, store: Session, running: Running) -> None:
+    job_id = running.lease.job_id
+    store(jobs.cancel, job_id, by="ana", reason="enough")
+    store(tasks.suspend, pod_id=running.pod_id, operations=[a_suspend(running.lease)])
+    row = job_row(database, job_id)
+    assert (row["status"], row["retry_count"], row["cancelled_by"]) == ("CANCELLED", 0, "ana")
+    assert attempts(database, job_id) == []
+    assert_one_truth(database)
+
+
+@pytest.mark.parametrize("delay_s", [60.0, None])
+def test_a_suspended_job_can_be_cancelled(
+    database: str, store: Session, running: Running, delay_s: float | None
+) -> None:
+    operation = a_suspend(running.lease, delay_s=delay_s, waiting_on="budget:b")
+    store(tasks.suspend, pod_id=running.pod_id, operations=[operation])
+    store(jobs.cancel, running.lease.job_id, by="ana", reason="")
+    row = job_row(database, running.lease.job_id)
+    assert (row["status"], row["waiting_on"], row["next_retry_at"]) == ("CANCELLED", None, None)
+    assert_one_truth(database)
+
+
+def test_time_between_attempts_is_not_the_jobs(
+    database: str, store: Session, submit: Callable[..., UUID], claim: Claims
+) -> None:
+    """Its own limit counts the time that a pod had it, on whichever pod."""
+    job_id, pod_id = submit(timeout_s=100), new_id()
+    (first,) = claim(pod_id)
+    assert 99 < first.left_s <= 100
+    move_clock(database, 30)
+    store(tasks.suspend, pod_id=pod_id, operations=[a_suspend(first.lease)])
+    move_clock(database, 3_630)
+    let_go_on(database, job_id)
+    (second,) = claim(pod_id)
+    assert 68 < second.left_s <= 70
+    move_clock(database, 3_650)
+    release = Release(lease=second.lease, outcome="failed", delay_s=1000.0, error="x", code="y")
+    store(tasks.release, pod_id=pod_id, operations=[release])
+    move_clock(database, 5_650)
+    (third,) = claim(new_id())
+    assert 48 < third.left_s <= 50
+    move_clock(database, 5_750)
+    assert store(tasks.sweep, silent_s=50.0, limit=10) == (1, 0)
+    (fourth,) = claim(new_id())
+    assert fourth.left_s == 0
+
+
+def test_a_job_keeps_what_it_began_with(
+    database: str, store: Session, submit: Callable[..., UUID]
+) -> None:
+    first, second = store(configs.ensure, {"a": 1}), store(configs.ensure, {"a": 2})
+    assert first != second
+    assert store(configs.ensure, {"a": 1}) == first
+    submit()
+    pod_id = new_id()
+    (begun,) = store(tasks.claim, pod_id=pod_id, types=["work"], limit=1, config_id=first)
+    assert begun.config_id == first
+    release = Release(lease=begun.lease, outcome="failed")
+    store(tasks.release, pod_id=pod_id, operations=[release])
+    (again,) = store(tasks.claim, pod_id=pod_id, types=["work"], limit=1, config_id=second)
+    assert again.config_id == first
+    assert store(configs.spec, first) == {"a": 1}
+
+
+def test_a_failure_is_recorded_with_what_it_was(
+    database: str, store: Session, running: Running
+) -> None:
+    finish = Finish(
+        lease=running.lease,
+        status=JobStatus.FAILED,
+        error="no such model",
+        code="not_found",
+        error_class="PERMANENT",
+        error_source="llm:x",
+        fact=FACT,
+    )
+    store(jobs.finish, pod_id=running.pod_id, operations=[finish])
+    row = job_row(database, running.lease.job_id)
+    assert (row["error_class"], row["error_source"]) == ("PERMANENT", "llm:x")
+    (fact,) = facts(database, running.lease.job_id)
+    assert (fact["subtype"], fact["source"], fact["data"]) == ("not_found", "llm:x", FACT)
+    assert history(database, running.lease.job_id)[-1] == ("RUNNING", "FAILED", 1)
+
+
+def test_many_at_once(
+    database: str, store: Session, submit: Callable[..., UUID], claim: Claims
+) -> None:
+    ids = {submit() for _ in range(60)}
+    pod_id = new_id()
+    operations = [a_suspend(each.lease) for each in claim(pod_id)]
+    assert store(tasks.suspend, pod_id=pod_id, operations=operations) == ids
+    assert_one_truth(database)

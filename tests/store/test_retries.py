@@ -1,0 +1,455 @@
+"""Jobs in RETRY: who goes on when, each once in how many pods ever, and one now for a person."""
+
+import asyncio
+import json
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any
+from uuid import UUID
+
+import asyncpg
+import pytest
+
+from cortex.domain.errors import ConflictError, NotFoundError
+from cortex.domain.job import Claim, Finish, JobStatus, Release, Suspend
+from cortex.store import jobs, retries, tasks
+from cortex.store.database import Database, Profile, open_database
+from cortex.store.queries import sql as query_text
+from cortex.store.session import Session
+from tests.support.factories import JOB_TYPE
+from tests.support.postgres import run_asyncio, sql
+from tests.support.rows import (
+    history,
+    job_row,
+    move_clock,
+    new_id,
+    seeded_random,
+    submit_many,
+)
+
+POD = UUID(int=7)
+LLM = "llm:m"
+
+Suspended = Callable[..., UUID]
+
+
+def claim(store: Session, *, limit: int = 100) -> list[Claim]:
+    store(tasks.promote)
+    return store(tasks.claim, pod_id=POD, types=[JOB_TYPE], limit=limit, config_id=1)
+
+
+@pytest.fixture
+def suspended(store: Session, submit: Callable[..., UUID]) -> Suspended:
+    """Makes a job that was tried once and is in RETRY, or waits for a person; returns its id."""
+
+    def suspend_one(
+        delay_s: float | None = 60.0, *, waiting_on: str | None = None, **fields: Any
+    ) -> UUID:
+        job_id = submit(**fields)
+        (claimed,) = claim(store)
+        ending = Suspend(
+            lease=claimed.lease,
+            delay_s=delay_s,
+            is_counted=waiting_on is None,
+            waiting_on=waiting_on,
+            error="overloaded",
+        )
+        assert store(tasks.suspend, pod_id=POD, operations=[ending]) == {job_id}
+        return job_id
+
+    return suspend_one
+
+
+def set_breaker(dsn: str, state: str, name: str = LLM, **columns: Any) -> None:
+    """Write a breaker as it stands; seconds count from now, by the clock that is not moved."""
+    row = {"open_until_s": None, "probe_until_s": None, "forced_by": None} | columns
+    sql(
+        dsn,
+        """
+        INSERT INTO cortex.breaker (name, state, failures, successes, requests, probe, opened_at,
+                                    open_until, probe_by, probe_until, forced_by, forced_reason,
+                                    forced_at)
+        SELECT $1, $2, 3, 0, 3, 0, CASE WHEN $2 <> 'CLOSED' THEN now() END,
+               now() + $3::float8 * interval '1 second',
+               CASE WHEN $4::float8 IS NOT NULL THEN cortex.uuid7() END,
+               now() + $4::float8 * interval '1 second', $5::text,
+               CASE WHEN $5 IS NOT NULL THEN 'why' END, CASE WHEN $5 IS NOT NULL THEN now() END
+        ON CONFLICT (name) DO UPDATE SET (state, opened_at, open_until, probe_by, probe_until,
+                                          forced_by, forced_reason, forced_at)
+            = (excluded.state, excluded.opened_at, excluded.open_until, excluded.probe_by,
+               excluded.probe_until, excluded.forced_by, excluded.forced_reason, excluded.forced_at)
+        """,
+        name,
+        state,
+        row["open_until_s"],
+        row["probe_until_s"],
+        row["forced_by"],
+    )
+
+
+def with_tasks(dsn: str) -> set[UUID]:
+    return {row["job_id"] for row in sql(dsn, "SELECT job_id FROM cortex_worker.task")}
+
+
+def assert_tasks_fit(dsn: str) -> None:
+    """Each job names its task, and no job that has ended has one."""
+    wrong = """
+        SELECT j.id, j.status, j.worker_job_id, t.id AS task_id
+        FROM cortex.job j FULL JOIN cortex_worker.task t ON t.job_id = j.id
+        WHERE j.worker_job_id IS DISTINCT FROM t.id OR (j.finished_at IS NOT NULL AND t.id > 0)
+    """
+    assert [tuple(row) for row in sql(dsn, wrong)] == []
+
+
+# --- what is due
+
+
+def test_a_job_goes_on_when_it_is_due_under_a_new_attempt(
+    store: Session, database: str, suspended: Suspended
+) -> None:
+    soon, later = suspended(60.0), suspended(3600.0)
+    assert store(retries.due) == 0
+    move_clock(database, 61)
+    assert store(retries.due) == 1
+    assert store(retries.due) == 0
+    assert with_tasks(database) == {soon}
+    assert_tasks_fit(database)
+    (claimed,) = claim(store)
+    assert (claimed.lease.job_id, claimed.lease.attempt) == (soon, 2)
+    assert (claimed.attempts_spent, claimed.max_attempts) == (1, 3)
+    assert history(database, soon)[-2:] == [("RUNNING", "RETRY", 1), ("RETRY", "RUNNING", 2)]
+    assert job_row(database, later)["status"] == "RETRY"
+
+
+def test_a_job_of_a_named_queue_waits_for_its_turn(
+    store: Session, database: str, suspended: Suspended
+) -> None:
+    job_id = suspended(0.0, queue_name="mail", priority=-3)
+    assert store(retries.due) == 1
+    (row,) = sql(database, "SELECT * FROM cortex_worker.task")
+    assert (row["job_id"], row["state"], row["queue_name"]) == (job_id, "QUEUED", "mail")
+    assert (row["priority"], row["attempt"], row["attempts_spent"]) == (-3, 1, 0)
+    assert claim(store)[0].lease.job_id == job_id
+
+
+def test_a_pass_takes_those_first_that_were_due_first(
+    store: Session, database: str, suspended: Suspended
+) -> None:
+    ids = [suspended(float(10 * n), waiting_on=on) for n, on in enumerate([None, LLM, None, LLM])]
+    move_clock(database, 100)
+    assert store(retries.due, limit=3) == 3
+    assert with_tasks(database) == set(ids[:3])
+    assert store(retries.due, limit=3) == 1
+
+
+CLOSED_TO_ALL: list[dict[str, Any]] = [
+    {"state": "OPEN", "open_until_s": 50.0},
+    {"state": "OPEN", "forced_by": "ana"},
+    {"state": "HALF_OPEN", "open_until_s": -50.0, "probe_until_s": 50.0},
+]
+OPEN_TO_ONE: list[dict[str, Any]] = [
+    {"state": "OPEN", "open_until_s": -1.0},
+    {"state": "HALF_OPEN", "open_until_s": -50.0},
+    {"state": "HALF_OPEN", "open_until_s": -50.0, "probe_until_s": -1.0},
+]
+
+
+@pytest.mark.parametrize("breaker", CLOSED_TO_ALL)
+def test_nobody_goes_on_while_a_breaker_lets_nobody_try(
+    store: Session, database: str, suspended: Suspended, breaker: dict[str, Any]
+) -> None:
+    suspended(0.0, waiting_on=LLM)
+    other = suspended(0.0, waiting_on="llm:other")
+    alone = suspended(0.0)
+    set_breaker(database, **breaker)
+    assert store(retries.due) == 2
+    assert with_tasks(database) == {other, alone}
+
+
+@pytest.mark.parametrize("breaker", OPEN_TO_ONE)
+def test_one_job_goes_on_to_probe_until_it_has_been_claimed(
+    store: Session, database: str, suspended: Suspended, breaker: dict[str, Any]
+) -> None:
+    first, *_ = [suspended(0.0, waiting_on=LLM) for _ in range(5)]
+    set_breaker(database, **breaker)
+    assert store(retries.due) == 1
+    assert store(retries.due) == 0
+    assert with_tasks(database) == {first}
+    assert len(claim(store)) == 1
+    set_breaker(database, "HALF_OPEN", open_until_s=-50.0, probe_until_s=50.0)
+    assert store(retries.due) == 0
+
+
+def test_a_closed_breaker_lets_all_go_on_that_waited_for_it(
+    store: Session, database: str, suspended: Suspended
+) -> None:
+    ids = [suspended(3600.0, waiting_on=LLM) for _ in range(5)]
+    other = suspended(3600.0)
+    assert store(retries.due) == 0
+    set_breaker(database, "CLOSED")
+    assert [store(retries.due, limit=3) for _ in range(3)] == [3, 2, 0]
+    assert with_tasks(database) == set(ids)
+    assert job_row(database, other)["worker_job_id"] is None
+
+
+def test_without_a_breaker_of_that_name_time_decides(
+    store: Session, database: str, suspended: Suspended
+) -> None:
+    suspended(60.0, waiting_on=LLM)
+    assert store(retries.due) == 0
+    move_clock(database, 61)
+    assert store(retries.due) == 1
+
+
+def test_who_waits_for_a_person_is_not_due(store: Session, suspended: Suspended) -> None:
+    suspended(None, waiting_on="budget:x")
+    assert store(retries.due) == 0
+
+
+# --- many at once
+
+
+def in_many_pods(dsn: str, count: int, work: Callable[[Database], Any]) -> list[Any]:
+    async def run() -> list[Any]:
+        profile = Profile(dsn=dsn, hot_path=True, connections_max=2)
+        pods = [await open_database(profile, rng=seeded_random()) for _ in range(count)]
+        try:
+            return await asyncio.gather(*(work(pod) for pod in pods))
+        finally:
+            for pod in pods:
+                await pod.close()
+
+    return run_asyncio(run)
+
+
+def many_in_retry(dsn: str, count: int, waiting_on: str | None = None) -> None:
+    """Make jobs that are due, without the life before."""
+    submit_many(dsn, count, JOB_TYPE, {})
+    sql(dsn, "UPDATE cortex.job SET status = 'RUNNING', attempt = 1")
+    sql(dsn, "DELETE FROM cortex_worker.task")
+    sql(
+        dsn,
+        "UPDATE cortex.job SET status = 'RETRY', next_retry_at = now(), worker_job_id = NULL, "
+        "waiting_on = $1",
+        waiting_on,
+    )
+
+
+def test_ten_pods_at_once_give_each_job_one_task(database: str) -> None:
+    many_in_retry(database, 300)
+
+    async def drain(db: Database) -> int:
+        # A pass may find that others hold all that it chose: the last ones need several.
+        return sum([await retries.due(db, limit=20) for _ in range(40)])
+
+    assert sum(in_many_pods(database, 10, drain)) == 300
+    assert len(with_tasks(database)) == 300
+    assert_tasks_fit(database)
+
+
+def test_ten_pods_at_once_send_one_job_to_probe(database: str) -> None:
+    many_in_retry(database, 30, LLM)
+    set_breaker(database, "OPEN", open_until_s=-1.0)
+
+    async def look(db: Database) -> int:
+        return sum([await retries.due(db) for _ in range(5)])
+
+    assert sum(in_many_pods(database, 10, look)) == 1
+    assert_tasks_fit(database)
+
+
+async def until_it_waits_for_a_lock(connection: "asyncpg.Connection[Any]", query: str) -> None:
+    waits = """
+        SELECT count(*) FROM pg_stat_activity
+        WHERE wait_event_type = 'Lock' AND query LIKE $1 AND datname = current_database()
+    """
+    async with asyncio.timeout(10):
+        while not await connection.fetchval(waits, f"%{query}%"):
+            await connection.execute("SELECT pg_sleep(0.01)")
+
+
+@pytest.mark.parametrize("letting_go", ["retries.due", "retries.now"])
+def test_a_job_cancelled_while_it_gets_its_task_keeps_none(
+    store: Session, database: str, suspended: Suspended, letting_go: str
+) -> None:
+    job_id = suspended(0.0)
+    given = (200,) if letting_go == "retries.due" else (job_id, "bob", "why")
+
+    async def race() -> jobs.Cancellation:
+        one, two = await asyncpg.connect(database), await asyncpg.connect(database)
+        db = await open_database(Profile(dsn=database), rng=seeded_random())
+        try:
+            async with one.transaction():
+                await one.fetch(query_text(letting_go), *given)
+                cancelling = asyncio.create_task(jobs.cancel(db, job_id, by="ana", reason="no"))
+                await until_it_waits_for_a_lock(two, "cancel_requested_at = coalesce")
+            return await cancelling
+        finally:
+            for opened in (one, two, db):
+                await opened.close()
+
+    assert run_asyncio(race).after is JobStatus.CANCELLED
+    assert with_tasks(database) == set()
+    assert_tasks_fit(database)
+    assert claim(store) == []
+
+
+def test_cancelling_and_letting_go_at_once_leave_no_task_behind(database: str) -> None:
+    many_in_retry(database, 200)
+    ids = [row["id"] for row in sql(database, "SELECT id FROM cortex.job ORDER BY random()")]
+    turns = iter(range(4))
+
+    async def work(db: Database) -> None:
+        turn = next(turns)
+        if turn < 2:
+            for job_id in ids[turn:100:2]:
+                with suppress(ConflictError):
+                    await jobs.cancel(db, job_id, by="ana", reason="")
+        for _ in range(40):
+            await retries.due(db, limit=10)
+            claimed = await tasks.claim(
+                db, pod_id=UUID(int=turn + 1), types=[JOB_TYPE], limit=5, config_id=1
+            )
+            ends = [Finish(lease=c.lease, status=JobStatus.COMPLETED, result="1") for c in claimed]
+            await jobs.finish(db, pod_id=UUID(int=turn + 1), operations=ends)
+
+    in_many_pods(database, 4, work)
+    assert_tasks_fit(database)
+    assert job_row(database, ids[150])["status"] == "COMPLETED"
+
+
+# --- one at once
+
+
+def facts(dsn: str, job_id: UUID) -> list[dict[str, Any]]:
+    query = "SELECT type, subtype, source, data FROM cortex.fact WHERE job_id = $1 ORDER BY id"
+    return [dict(row) | {"data": json.loads(row["data"])} for row in sql(dsn, query, job_id)]
+
+
+@pytest.mark.parametrize("waiting_on", [None, LLM])
+def test_a_job_in_retry_is_let_go_at_once_and_it_is_recorded(
+    store: Session, database: str, suspended: Suspended, waiting_on: str | None
+) -> None:
+    job_id = suspended(3600.0, waiting_on=waiting_on)
+    set_breaker(database, "OPEN", open_until_s=3600.0)
+    due_at = job_row(database, job_id)["next_retry_at"]
+    assert store(retries.retry_now, job_id, by="ana", reason="fixed") is JobStatus.RETRY
+    (fact,) = facts(database, job_id)
+    told = fact.pop("data")
+    assert fact == {"type": "lifecycle", "subtype": "retried_now", "source": waiting_on}
+    assert (told["by"], told["reason"], told["status"]) == ("ana", "fixed", "RETRY")
+    assert told["due_at"][:19] == due_at.isoformat()[:19]
+    with pytest.raises(ConflictError, match="is due already"):
+        store(retries.retry_now, job_id, by="bob", reason="")
+    assert len(facts(database, job_id)) == 1
+    assert_tasks_fit(database)
+    (claimed,) = claim(store)
+    assert claimed.lease.attempt == 2
+
+
+@pytest.mark.parametrize("queue_name", [None, "mail"])
+def test_a_job_between_two_worker_attempts_is_due_at_once(
+    store: Session, database: str, submit: Callable[..., UUID], queue_name: str | None
+) -> None:
+    job_id = submit(queue_name=queue_name)
+    (claimed,) = claim(store)
+    ending = Release(lease=claimed.lease, outcome="failed", delay_s=3600.0, error="reset")
+    store(tasks.release, pod_id=POD, operations=[ending])
+    assert claim(store) == []
+    assert store(retries.retry_now, job_id, by="ana", reason="fixed") is JobStatus.RUNNING
+    assert [fact["subtype"] for fact in facts(database, job_id)] == ["retried_now"]
+    (again,) = claim(store)
+    assert (again.lease.attempt, again.attempts_spent) == (2, 2)
+    with pytest.raises(ConflictError, match="is running just now"):
+        store(retries.retry_now, job_id, by="ana", reason="")
+
+
+def test_letting_go_tells_the_pods(
+    store: Session, database: str, submit: Callable[..., UUID], suspended: Suspended
+) -> None:
+    in_retry = suspended(3600.0)
+    released = submit()
+    (claimed,) = claim(store)
+    ending = Release(lease=claimed.lease, outcome="failed", delay_s=3600.0, error="reset")
+    store(tasks.release, pod_id=POD, operations=[ending])
+
+    async def hear() -> list[str]:
+        heard: list[str] = []
+        listener = await asyncpg.connect(database)
+        await listener.add_listener("cortex_task", lambda *args: heard.append(args[-1]))
+        for job_id in (in_retry, released):
+            await asyncio.to_thread(store, retries.retry_now, job_id, by="ana", reason="")
+        async with asyncio.timeout(10):
+            while len(heard) < 2:
+                await listener.fetch("SELECT 1")
+        await listener.close()
+        return heard
+
+    assert run_asyncio(hear) == ["ready", "ready"]
+
+
+def test_other_jobs_are_refused_with_what_to_do_instead(
+    store: Session, database: str, submit: Callable[..., UUID], suspended: Suspended
+) -> None:
+    def refused(job_id: UUID) -> tuple[str, str]:
+        with pytest.raises(ConflictError) as error:
+            store(retries.retry_now, job_id, by="ana", reason="")
+        return error.value.message, error.value.hint or ""
+
+    def ended(**end: Any) -> UUID:
+        job_id = submit()
+        (claimed,) = claim(store)
+        store(jobs.finish, pod_id=POD, operations=[Finish(lease=claimed.lease, **end)])
+        return job_id
+
+    failed = ended(status=JobStatus.FAILED, error="broken", code="job_failed")
+    message, hint = refused(failed)
+    assert f"{failed} is FAILED" in message
+    assert f"cortex jobs resume {failed}" in hint
+    assert f"cortex dead retry {failed}" in hint
+    done = ended(status=JobStatus.COMPLETED, result="1")
+    assert "is COMPLETED" in refused(done)[0]
+    message, hint = refused(suspended(None, waiting_on="budget:tenant:t:usd:day"))
+    assert "waits for budget:tenant:t:usd:day" in message
+    assert hint == "cortex budgets raise tenant:t:usd:day --to AMOUNT --reason TEXT"
+    assert "waits for a decision" in refused(suspended(None))[0]
+    pending = submit(delay_s=3600.0)
+    assert "is PENDING" in refused(pending)[0]
+    assert facts(database, pending) == []
+    with pytest.raises(NotFoundError):
+        store(retries.retry_now, new_id(), by="ana", reason="")
+    assert_tasks_fit(database)
+
+
+def test_a_person_and_the_runner_at_once_make_one_task(database: str) -> None:
+    many_in_retry(database, 100)
+    ids = [row["id"] for row in sql(database, "SELECT id FROM cortex.job ORDER BY id")]
+    turns = iter(range(3))
+
+    async def work(db: Database) -> int:
+        if next(turns):
+            return sum([await retries.due(db, limit=10) for _ in range(15)])
+        count = 0
+        for job_id in ids:
+            try:
+                await retries.retry_now(db, job_id, by="ana", reason="")
+                count += 1
+            except ConflictError:
+                continue
+        return count
+
+    assert sum(in_many_pods(database, 3, work)) == 100
+    assert_tasks_fit(database)
+
+
+def test_a_job_that_a_person_must_help_goes_on_when_one_says_so(
+    database: str, store: Session, suspended: Suspended
+) -> None:
+    job_id = suspended(None, waiting_on="person:llm:m")
+    assert store(retries.due) == 0
+    status = store(retries.retry_now, job_id, by="ana", reason="the bill is paid")
+    assert status is JobStatus.WAITING_FOR_APPROVAL
+    (again,) = claim(store)
+    assert again.lease.job_id == job_id
+    row = job_row(database, job_id)
+    assert (row["status"], row["waiting_on"], row["approval_token"]) == ("RUNNING", None, None)
