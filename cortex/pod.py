@@ -55,6 +55,7 @@ from cortex.services.listener import Listener
 from cortex.services.loop_lag import LoopLag
 from cortex.services.policies import Policies
 from cortex.services.purse import Purse
+from cortex.services.receipts import Receipts
 from cortex.services.retries import Retries
 from cortex.services.running import RunningJobs, Stop
 from cortex.services.standing import Standing
@@ -169,6 +170,7 @@ class _Pod:
         self._committer = Committer(port, pod_id=self._record.id, rng=rng)
         self._breakers = Breakers(port, pod_id=self._record.id, rng=rng)
         self._retries = Retries(port, rng=rng)
+        self._receipts = Receipts(port, workspaces=parts.workspaces, unix_ms=chance.unix_ms)
         self._control = Control(port, pod_id=self._record.id, running=self._running, rng=rng)
         self._heartbeat = Heartbeat(
             port,
@@ -229,7 +231,7 @@ class _Pod:
         )
 
     def _services(self, policies: Policies) -> Services:
-        facts = FactSink(self._port, pod_id=self._record.id)
+        facts = FactSink(self._port, pod_id=self._record.id, receipts=self._receipts)
         return Services(
             models=ModelCalls(
                 client=self._parts.client,
@@ -259,6 +261,7 @@ class _Pod:
             registry=self._parts.registry,
             services=self._services(policies),
             policies=policies,
+            receipts=self._receipts,
             running=self._running,
             rng=self._rng,
         )

@@ -34,6 +34,7 @@ DELAY_MAX_S: Final = 10 * 365 * 86_400.0
 @click.option("--payload", metavar="JSON|@FILE|-", help="A JSON object: the handler's arguments.")
 @click.option("--arg", "arguments", multiple=True, metavar="K=V", help="One argument on top.")
 @click.option("--agent", type=Text(100), metavar="NAME", help="The agent that it runs.")
+@click.option("--tenant", type=Text(100), metavar="NAME", help="Whose job it is [default].")
 @click.option("--queue", type=Text(100), metavar="NAME", help="Its jobs run one by one.")
 @click.option(
     "--priority",
@@ -43,7 +44,13 @@ DELAY_MAX_S: Final = 10 * 365 * 86_400.0
 )
 @click.option("--delay", type=Seconds(DELAY_MAX_S), metavar="S", help="Not before so many seconds.")
 @click.option(
-    "--timeout", type=click.IntRange(1, 604_800), metavar="S", help="Seconds from its first start."
+    "--timeout",
+    type=click.IntRange(1, 604_800),
+    metavar="S",
+    help="Seconds that it may run, all attempts together.",
+)
+@click.option(
+    "--max-retries", type=click.IntRange(0, 100), metavar="N", help="Application retries."
 )
 @click.option("--key", type=Text(500), metavar="KEY", help="Replaces the job that waits under it.")
 @click.option("--app", metavar="APP", help="Module or file with your own job types.")
@@ -57,10 +64,12 @@ def submit(
     payload: str | None,
     arguments: tuple[str, ...],
     agent: str | None,
+    tenant: str | None,
     queue: str | None,
     priority: int | None,
     delay: float | None,
     timeout: int | None,
+    max_retries: int | None,
     key: str | None,
     app: str | None,
     wait: bool,
@@ -78,10 +87,12 @@ def submit(
         type=job_type,
         payload=read_payload(payload, arguments, local),
         agent=agent,
+        tenant=tenant,
         queue_name=queue,
         priority=priority,
         delay_s=delay,
         timeout_s=timeout,
+        max_retries=max_retries,
         job_key=key,
     )
     with session(options) as call:

@@ -1,4 +1,4 @@
-"""What an attempt is at: the steps under way and its last checkpoint, for the receipt of a time-out.
+"""What an attempt is at: its steps under way and its last checkpoint, for receipts of time-outs.
 
 Nothing is kept of a step that has ended, but for those that a cancellation cut, until another one
 begins; of a model's answer only its beginning, while its step is under way.
@@ -119,17 +119,11 @@ def timed_out_by(error: BaseException) -> TimedOut | None:
     return found if isinstance(found, TimedOut) else None
 
 
-def limit_of(error: BaseException) -> Failure | None:
-    """The failure that an error stands for, if it is a limit that fired, and of which length."""
-    failure = failure_of(error)
-    return None if failure.scope is None or failure.limit_s is None else failure
-
-
 def _mark(error: BaseException, step: StepUnderWay) -> None:
     """Tell on a time-out's error where it came from: the journal keeps no errors."""
     for leaf in leaves(error):
         # A time-out that opened a breaker comes as the wish to wait for that.
         cause = leaf.__context__ if isinstance(leaf, Suspended) else leaf
-        failure = None if cause is None else limit_of(cause)
-        if failure is not None:
+        failure = None if cause is None else failure_of(cause)
+        if failure is not None and failure.scope is not None:
             object.__setattr__(leaf, _MARK, TimedOut(step, failure))

@@ -6,6 +6,9 @@ On failure of the handler: what follows is decided by the class of the error, se
 tried again by the worker layer or by the application layer, suspended, or failed.
 On stop: a cancelled job ends as CANCELLED, a leaving pod hands the job back uncounted, a lost
 lease touches nothing more. Nothing that a handler raises leaves this actor.
+
+Once the job's own limit has fired, nothing that its handler raises earns it another attempt. A
+limit that ends an attempt leaves its receipt first, see `receipts`.
 """
 
 import random
@@ -17,7 +20,7 @@ import structlog
 import trio
 
 from cortex.domain.errors import CortexError, LeaseLost, UnavailableError
-from cortex.domain.job import Claim, Finish, JobStatus, Operation, Release
+from cortex.domain.job import Claim, Finish, JobStatus, Operation, Release, Suspend
 from cortex.domain.policy import JobPolicy
 from cortex.domain.text import clean_text
 from cortex.durable.codec import encode
@@ -26,6 +29,7 @@ from cortex.durable.journal import Journal
 from cortex.durable.registry import Registry
 from cortex.services.committer import Committer
 from cortex.services.job_ending import ending_of, out_of_time
+from cortex.services.receipts import Receipts
 from cortex.services.running import RunningJob, RunningJobs, Stop
 from cortex.store import steps
 from cortex.store.bridge import Port
@@ -53,6 +57,7 @@ class JobActors:
     registry: Registry
     services: Services
     policies: Policies
+    receipts: Receipts
     running: RunningJobs
     rng: random.Random
 
@@ -62,7 +67,9 @@ class JobActors:
             ending = await self._attempt(claim, job)
             if ending is not None and job.stop is not Stop.LEASE_LOST:
                 await self._report(ending)
+                await self.receipts.offer_again(claim.lease)
         finally:
+            self.receipts.forget(claim.lease)
             self.running.remove(job)
 
     async def _attempt(self, claim: Claim, job: RunningJob) -> Operation | None:
@@ -81,18 +88,31 @@ class JobActors:
         if job.stop is not None and (raised is not None or job.scope.cancelled_caught):
             return _stopped(claim, job.stop)
         if raised is not None:
-            return await self._failed(claim, raised)
+            return await self._failed(claim, job, raised)
         if job.scope.cancelled_caught:
-            return out_of_time(claim)
+            return await self._out_of_time(claim, job)
         try:
             text = encode(result, what=f"result of job type {claim.type!r}")
         except Exception as error:  # noqa: BLE001 -- converting runs the job's own code
-            return await self._failed(claim, error)
+            return await self._failed(claim, job, error)
         return Finish(lease=claim.lease, status=JobStatus.COMPLETED, result=text)
 
-    async def _failed(self, claim: Claim, error: BaseException) -> Operation | None:
+    async def _failed(
+        self, claim: Claim, job: RunningJob, error: BaseException
+    ) -> Operation | None:
+        is_late = trio.current_time() >= job.scope.deadline
         policy = await self._patiently("policy not loaded", self.policies.policy, claim)
-        return ending_of(claim, error, backoff=policy.backoff, rng=self.rng)
+        ending = ending_of(claim, error, backoff=policy.backoff, rng=self.rng)
+        if is_late and isinstance(ending, Release | Suspend):
+            return await self._out_of_time(claim, job)
+        if ending is not None:
+            await self.receipts.ended(claim, job, ending, error)
+        return ending
+
+    async def _out_of_time(self, claim: Claim, job: RunningJob) -> Operation:
+        ending = out_of_time(claim)
+        await self.receipts.ended(claim, job, ending, None)
+        return ending
 
     async def _handle(self, claim: Claim) -> Any:
         job_type = self.registry.get(claim.type)
@@ -103,6 +123,7 @@ class JobActors:
             else ()
         )
         journal = Journal(claim.lease, self.committer, known)
+        self.receipts.follow(claim, journal.progress)
         return await job_type.handler(Context(claim, journal, self.services), **arguments)
 
     async def _patiently(

@@ -77,14 +77,17 @@ def at_once(calls: list[dict[str, Any]]) -> int:
     return most
 
 
+def named(call: Mapping[str, Any], group: str) -> str:
+    """What the group is called that this call belongs to."""
+    return NAME if group == "agent" else str(call["job_id" if group == "job" else group])
+
+
 def assert_costs_are_the_facts(pods: Pods) -> None:
     """What `cortex costs` says by each group adds up to what is booked, nothing left out."""
     calls = booked(pods)
     for group in ("agent", "model", "tenant", "job", "day"):
         shown = cortex(pods, "costs", "--by", group)
-        names = [
-            NAME if group == "agent" else str(call.get(group, call["job_id"])) for call in calls
-        ]
+        names = [named(call, group) for call in calls]
         assert {row["name"] for row in shown["costs"]} == set(names)
         for row in (*shown["costs"], shown["total"]):
             these = [c for c, name in zip(calls, names, strict=True) if row["name"] in {None, name}]

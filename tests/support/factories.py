@@ -12,6 +12,7 @@ from attrs import define, field
 
 from cortex.actors.actor import Actor
 from cortex.actors.ticker import Pacer
+from cortex.domain.clock import system_chance
 from cortex.domain.errors import LeaseLost, OutcomeUnknownError, Suspended, UnavailableError
 from cortex.domain.failure import Failure
 from cortex.domain.job import Claim, Lease, Step, StepDone, Submission
@@ -27,6 +28,7 @@ from cortex.durable.registry import Handler, Registry, job
 from cortex.services.committer import Committer
 from cortex.services.dispatcher import Dispatcher
 from cortex.services.job_actor import JobActors
+from cortex.services.receipts import Receipts
 from cortex.services.running import RunningJob, RunningJobs
 from cortex.services.standing import Standing
 from cortex.store import jobs as store_jobs
@@ -314,6 +316,7 @@ class Bench:
     running: RunningJobs = field(init=False)
     standing: Standing = field(init=False)
     committer: Committer = field(init=False)
+    receipts: Receipts = field(init=False)
 
     def __attrs_post_init__(self) -> None:
         self.running = RunningJobs(slots=self.slots)
@@ -321,6 +324,9 @@ class Bench:
         self.standing.locked()
         self.standing.beaten(trio.current_time())
         self.committer = Committer(self.port, pod_id=self.pod.id, rng=self.rng)
+        self.receipts = Receipts(
+            self.port, workspaces=Path("data/workspaces"), unix_ms=system_chance().unix_ms
+        )
 
     async def start(self, actor: Actor) -> None:
         """Run an actor beside the test until it ends."""
@@ -337,6 +343,7 @@ class Bench:
             registry=self.registry,
             services=services(),
             policies=DefaultPolicies(),
+            receipts=self.receipts,
             running=self.running,
             rng=self.rng,
         )
