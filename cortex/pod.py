@@ -251,6 +251,7 @@ class _Pod:
             breakers=self._breakers,
             facts=facts,
             workspaces=self._parts.workspaces,
+            rng=self._rng,
         )
 
     async def _start_intake(self, intake: Supervisor, level: Phase, policies: Policies) -> None:

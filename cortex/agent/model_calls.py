@@ -17,10 +17,10 @@ from cortex.domain.classification import failure_of
 from cortex.domain.errors import Suspended
 from cortex.domain.failure import Failure
 from cortex.domain.model import ModelRequest, ModelResponse
-from cortex.domain.retry import CALL_RETRIES, CallRetry
 from cortex.domain.usage import Usage
 from cortex.durable.calls import Admission, Breakers, Caller, Facts, Purse, Reservation
 from cortex.durable.journal import Outcome
+from cortex.durable.repeating import repeated
 
 SETTLE_BOUND_S: Final = 15.0
 """A cancelled call is booked before its job ends; the reservation is swept if this is too short."""
@@ -35,7 +35,6 @@ class ModelCalls:
     purse: Purse
     facts: Facts
     rng: random.Random
-    retry: CallRetry = CALL_RETRIES["default"]
 
     async def respond(self, request: ModelRequest, caller: Caller) -> Outcome:
         """Return the response as plain JSON, with usage, and cost if the price is known.
@@ -43,27 +42,12 @@ class ModelCalls:
         Raises `Suspended` while the model's breaker is open or a budget is spent, else what the
         client raises when its failures are more than can be repeated in the step.
         """
-        failures = 0
-        while True:
-            try:
-                return await self._once(request, caller)
-            except Exception as error:
-                failures += 1
-                failure = failure_of(error)
-                pause_s = self._pause_s(failure, failures)
-                if pause_s is None:
-                    raise
-                told = f"called again in {pause_s:.1f} s"
-                await self.facts.failed(caller, failure, resolution=told)
-            await trio.sleep(pause_s)
-
-    def _pause_s(self, failure: Failure, failures: int) -> float | None:
-        """Return the pause before the next call of this step, None if there is to be none."""
-        if not failure.cls.is_transient or failures >= self.retry.attempts:
-            return None
-        pause_s = self.retry.delay_s(failures, rng=self.rng, retry_after_s=failure.retry_after_s)
-        left_s = trio.current_effective_deadline() - trio.current_time()
-        return pause_s if pause_s < left_s else None
+        return await repeated(
+            partial(self._once, request, caller),
+            retry=caller.retry,
+            rng=self.rng,
+            on_repeat=lambda failure, told: self.facts.failed(caller, failure, resolution=told),
+        )
 
     async def _once(self, request: ModelRequest, caller: Caller) -> Outcome:
         async with self.breakers.admit(f"llm:{request.model}") as admission:

@@ -137,7 +137,13 @@ def _again(row: Row) -> Cell:
 
 def _columns(by: str) -> tuple[Column, ...]:
     return (
-        Column(name="name", title=by, shown=lambda r: _name(r, by), least=12),
+        Column(
+            name="name",
+            value=lambda r: "total" if _is_total(r) else r["name"],
+            title=by,
+            shown=lambda r: _name(r, by),
+            least=12,
+        ),
         Column(name="calls", shown=lambda r: _tokens(r["calls"]), is_right=True),
         Column(
             name="input_tokens",

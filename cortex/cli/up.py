@@ -2,7 +2,6 @@
 
 import json
 import time
-from functools import partial
 
 import click
 import trio
@@ -14,6 +13,7 @@ from cortex.cli.prices import prices_of
 from cortex.cli.serve import serve
 from cortex.cli.target import data_dir, settings_from
 from cortex.pod import PodParts, Ready, standard_parts
+from cortex.services import deadman
 
 
 @click.command(cls=Command)
@@ -46,4 +46,10 @@ def up(options: Options, app: str | None, slots: int | None) -> None:
         else:
             click.echo(json.dumps({"schema_version": 1, "pod": ready.pod, "ready_s": ready_s}))
 
-    raise click.exceptions.Exit(trio.run(partial(serve, settings, parts, on_ready=tell)))
+    async def run() -> int:
+        exit_code = await serve(settings, parts, on_ready=tell)
+        # The pod has ended; a call that was left behind must not hold the process.
+        deadman.arm(0, exit_code=exit_code)
+        return exit_code
+
+    raise click.exceptions.Exit(trio.run(run))

@@ -18,6 +18,9 @@ LIMIT_MAX: Final = Decimal(10) ** 11
 WAITING_PREFIX: Final = "budget:"
 """Of what a job waits for, when it is a budget."""
 
+SMALL_USD: Final = Decimal("0.01")
+"""Below it an amount is told by its first digits: $0.00031, and not $0.0003."""
+
 LIKELY_BYTES_PER_TOKEN: Final = 4.0
 """English prose and JSON; what a lost call is booked with."""
 LEAST_BYTES_PER_TOKEN: Final = 2.0
@@ -127,4 +130,6 @@ def worded(amount: Decimal, unit: Unit) -> str:
     if unit is Unit.TOKENS:
         return f"{amount:,.0f} tokens"
     is_exact_to_cents = amount == round(amount, 2)
-    return f"${amount:,.2f}" if is_exact_to_cents or amount >= 1 else f"${amount:,.4f}"
+    if is_exact_to_cents or amount >= 1:
+        return f"${amount:,.2f}"
+    return f"${amount:.4f}" if amount >= SMALL_USD else f"${amount:.2g}"

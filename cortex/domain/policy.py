@@ -48,8 +48,10 @@ class JobPolicy:
 
     @classmethod
     def from_json(cls, plain: Mapping[str, Any]) -> Self:
-        """The policy that `to_json` wrote."""
-        return cls(**{**plain, "backoff": Backoff(**plain["backoff"])})
+        """The policy that `to_json` wrote; what a newer version knows besides is left out."""
+        known = {name: plain[name] for name in attrs.fields_dict(cls) if name in plain}
+        backoff = {n: v for n, v in plain["backoff"].items() if n in attrs.fields_dict(Backoff)}
+        return cls(**{**known, "backoff": Backoff(**backoff)})
 
 
 JOB_HARD: Final = 1.5

@@ -2,7 +2,7 @@
 
 import random
 from math import exp
-from typing import Final
+from typing import Final, Literal, TypeAlias
 
 import attrs
 
@@ -57,7 +57,10 @@ class CallRetry:
         return jittered_s if retry_after_s is None else max(jittered_s, retry_after_s)
 
 
-CALL_RETRIES: Final[dict[str, CallRetry]] = {
+Urgency: TypeAlias = Literal["realtime", "default", "background"]
+"""How long whoever waits for a call may be kept waiting."""
+
+CALL_RETRIES: Final[dict[Urgency, CallRetry]] = {
     "realtime": CallRetry(base_s=0.5, cap_s=5, attempts=2),
     "default": CallRetry(base_s=1, cap_s=60, attempts=5),
     "background": CallRetry(base_s=5, cap_s=300, attempts=10),

@@ -14,6 +14,7 @@ from cortex.domain.budget import Estimate
 from cortex.domain.failure import Failure
 from cortex.domain.job import Lease
 from cortex.domain.prices import PriceTable
+from cortex.domain.retry import CALL_RETRIES, CallRetry
 from cortex.domain.usage import Usage
 from cortex.durable.progress import PartialAnswer
 
@@ -37,6 +38,8 @@ class Caller:
     idle_s: float
     connect_s: float
     """Limits of one call, in seconds: in all, between two chunks, until there is a connection."""
+    retry: CallRetry = CALL_RETRIES["default"]
+    """How often the call is repeated inside its step."""
     answer: PartialAnswer = attrs.field(factory=PartialAnswer, repr=False)
     """Where what a model says is kept while it says it."""
 

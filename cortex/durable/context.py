@@ -4,8 +4,10 @@ A handler is ordinary async code. Whatever it must not do twice it does through 
 a crash it runs again from its top, on any pod, and finds what it did before.
 """
 
+import random
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from decimal import Decimal
+from functools import partial
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 from uuid import UUID
@@ -15,15 +17,18 @@ import trio
 
 from cortex.domain.classification import failure_of
 from cortex.domain.errors import TimedOutError
+from cortex.domain.failure import Failure
 from cortex.domain.job import Claim, StepKind
 from cortex.domain.model import ModelRequest, ModelResponse
 from cortex.domain.prices import PriceTable
+from cortex.domain.retry import CALL_RETRIES, CallRetry, Urgency
 from cortex.domain.timeouts import check_timeout
 from cortex.domain.usage import Usage
 from cortex.durable.calls import Breakers, Caller, Facts
 from cortex.durable.codec import digest_of
 from cortex.durable.journal import Journal, Outcome
 from cortex.durable.progress import PartialAnswer
+from cortex.durable.repeating import repeated
 
 T = TypeVar("T")
 
@@ -100,6 +105,7 @@ class Services:
     facts: Facts
     workspaces: Path
     """Folder that holds one folder for each job's files."""
+    rng: random.Random
 
 
 class Context:
@@ -174,13 +180,15 @@ class Context:
         function: Callable[..., Awaitable[Any]],
         *args: Any,
         timeout: float | None = None,
+        repeat: Urgency | None = None,
         **kwargs: Any,
     ) -> Coroutine[Any, Any, Any]:
         """Run `await function(*args, **kwargs)` once in the life of the job; return its result.
 
         Arguments and result are JSON or attrs classes; the result comes back as plain JSON.
         `timeout` is in seconds, 600 by default and at most 900, and raises `TimedOutError`.
-        A name used again becomes `name#2`.
+        A name used again becomes `name#2`. With `repeat` the function, which may then run twice,
+        is called again inside the step when it fails for a reason that passes.
         """
         key = self._journal.key(name)
         digest = digest_of(_name(function), args, kwargs, what=f"input of step {key!r}")
@@ -189,7 +197,10 @@ class Context:
 
         async def run() -> Outcome:
             limit_s = (await self.limits()).step_s if timeout is None else timeout
-            return Outcome(value=await within(limit_s, f"step {key!r}", function, *args, **kwargs))
+            call: Callable[[], Awaitable[Any]] = partial(function, *args, **kwargs)
+            if repeat is not None:
+                call = partial(self._repeated, key, call, CALL_RETRIES[repeat])
+            return Outcome(value=await within(limit_s, f"step {key!r}", call))
 
         return self._journal.once(StepKind.STEP, key, digest=digest, run=run)
 
@@ -203,11 +214,13 @@ class Context:
         tools: Sequence[Mapping[str, Any]] = (),
         max_tokens: int = 4096,
         timeout: float | None = None,
+        urgency: Urgency = "default",
     ) -> Coroutine[Any, Any, ModelResponse]:
         """Ask a model once in the life of the job; return its finished response.
 
         The response is in the record before this returns: it is never paid for twice.
-        `timeout`: seconds for the call in all, at most 450.
+        `timeout`: seconds for the call in all, at most 450. `urgency`: how often and how soon it is
+        repeated inside the step.
         """
         if timeout is not None:
             check_timeout("llm_call", timeout, source=f"model call {name!r}: timeout")
@@ -219,16 +232,22 @@ class Context:
             max_tokens=max_tokens,
         )
         digest = digest_of(request, what=f"input of model call {name!r}")
-        return self.ask(name, request, digest=digest, timeout=timeout)
+        return self.ask(name, request, digest=digest, timeout=timeout, urgency=urgency)
 
     def ask(
-        self, name: str, request: ModelRequest, *, digest: bytes, timeout: float | None = None
+        self,
+        name: str,
+        request: ModelRequest,
+        *,
+        digest: bytes,
+        timeout: float | None = None,
+        urgency: Urgency = "default",
     ) -> Coroutine[Any, Any, ModelResponse]:
         """Ask a model once; `digest` stands for the request, whose transcript may be long."""
         key = self._journal.key(name)
 
         async def respond() -> Outcome:
-            caller = await self.caller(key)
+            caller = attrs.evolve(await self.caller(key), retry=CALL_RETRIES[urgency])
             if timeout is not None:
                 caller = attrs.evolve(caller, call_s=timeout)
             return await self.services.models.respond(request, caller)
@@ -281,6 +300,14 @@ class Context:
             return Outcome(value=result)
 
         return self._journal.once(StepKind.TOOL, key, digest=digest, run=run)
+
+    async def _repeated(
+        self, key: str, call: Callable[[], Awaitable[Any]], retry: CallRetry
+    ) -> Any:
+        async def note(failure: Failure, told: str) -> None:
+            await self.services.facts.failed(await self.caller(key), failure, resolution=told)
+
+        return await repeated(call, retry=retry, rng=self.services.rng, on_repeat=note)
 
     async def gather(self, *awaitables: Awaitable[Any]) -> list[Any]:
         """Await all of them concurrently and return their results in order.

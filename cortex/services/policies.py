@@ -13,7 +13,7 @@ import attrs
 import structlog
 
 from cortex.agent.spec import AgentSpec
-from cortex.domain.errors import UsageError
+from cortex.domain.errors import CortexError, UnavailableError, UsageError
 from cortex.domain.job import Claim
 from cortex.domain.policy import Backoff, JobPolicy
 from cortex.domain.runtime_config import RuntimeConfig
@@ -46,7 +46,9 @@ class Policies:
         try:
             config = await self._config(claim.config_id)
             agent = await self._agent(claim)
-        except UsageError as error:
+        except UnavailableError:
+            raise
+        except CortexError as error:
             # Asked for when an attempt fails: to raise here would fail the pod in its place.
             _log.warning("policy not read", job=str(claim.lease.job_id), error=error.message)
             return self._own.policy(claim.type)

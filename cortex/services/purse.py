@@ -31,6 +31,9 @@ from cortex.store.budgets import Call, Verdict
 PAUSE_MIN_S: Final = 0.05
 PAUSE_MAX_S: Final = 2.0
 SETTLE_WITHIN_S: Final = 10.0
+PATIENCE_S: Final = 60.0
+"""How long a call waits in its step for room that others hold; then its job waits without a pod."""
+COME_BACK_S: Final = 20.0
 
 _log = structlog.get_logger(__name__)
 
@@ -55,10 +58,17 @@ class Purse:
         """
         call = self._call(caller, model, estimate)
         pause_s = PAUSE_MIN_S
+        patient_until = trio.current_time() + PATIENCE_S
         while True:
             verdict = await self._ask(call)
             if verdict is not None and self._is_granted(verdict, call):
                 return Reservation(id=call.id, caller=caller, model=model, estimate=estimate)
+            if verdict is not None and trio.current_time() > patient_until:
+                raise Suspended(
+                    f"{WAITING_PREFIX}{verdict.budget}",
+                    f"other calls hold the room that is left in budget {verdict.budget}",
+                    delay_s=self._rng.uniform(0.5, 1.0) * COME_BACK_S,
+                )
             await trio.sleep(self._rng.uniform(0.5, 1.0) * pause_s)
             pause_s = min(2 * pause_s, PAUSE_MAX_S)
 
@@ -77,25 +87,24 @@ class Purse:
             data |= {"code": failure.code, "class": failure.cls.value}
         pause_s = PAUSE_MIN_S
         give_up_at = trio.current_time() + SETTLE_WITHIN_S
-        with trio.CancelScope(shield=True):
-            while True:
-                try:
-                    await self._port(
-                        budgets.settle,
-                        reservation.id,
-                        tokens=usage.total_tokens,
-                        cost_usd=cost_usd,
-                        data=data,
-                    )
-                except UnavailableError as error:
-                    if trio.current_time() + pause_s >= give_up_at:
-                        told = {"call": str(reservation.id), "cost_usd": str(cost_usd), **data}
-                        _log.error("cost not booked, swept later", error=error.message, **told)
-                        return
-                else:
+        while True:
+            try:
+                await self._port(
+                    budgets.settle,
+                    reservation.id,
+                    tokens=usage.total_tokens,
+                    cost_usd=cost_usd,
+                    data=data,
+                )
+            except UnavailableError as error:
+                if trio.current_time() + pause_s >= give_up_at:
+                    told = {"call": str(reservation.id), "cost_usd": str(cost_usd), **data}
+                    _log.error("cost not booked, swept later", error=error.message, **told)
                     return
-                await trio.sleep(self._rng.uniform(0.5, 1.0) * pause_s)
-                pause_s = min(2 * pause_s, PAUSE_MAX_S)
+            else:
+                return
+            await trio.sleep(self._rng.uniform(0.5, 1.0) * pause_s)
+            pause_s = min(2 * pause_s, PAUSE_MAX_S)
 
     def _call(self, caller: Caller, model: str, estimate: Estimate) -> Call:
         return Call(

@@ -98,7 +98,7 @@ class Receipts:
         if told is None:
             return
         receipt = self._bare(told, problem="looking at its files was cut short")
-        with trio.CancelScope() as job.scope:
+        with trio.CancelScope() as _:
             if job.stop is not None:
                 job.scope.cancel(reason=job.stop.name)
             receipt = await self._taken(told, claim)

@@ -206,7 +206,7 @@ WITH dead AS MATERIALIZED (
         pod_id = CASE WHEN held.poison THEN j.pod_id END,
         status = CASE WHEN held.poison THEN 'FAILED' ELSE j.status END,
         worker_job_id = CASE WHEN held.poison THEN NULL ELSE j.worker_job_id END,
-        suspended_at = cortex.now(),
+        suspended_at = coalesce(j.heartbeat_at, cortex.now()),  -- since then it may not have run
         error_code = CASE WHEN held.poison THEN 'poison' END,
         error_class = CASE WHEN held.poison THEN 'PERMANENT' END,
         error_message = CASE WHEN held.poison THEN
@@ -252,7 +252,7 @@ WITH stale AS MATERIALIZED (
         pod_id = CASE WHEN stale.spent THEN j.pod_id END,
         status = CASE WHEN stale.spent THEN 'FAILED' ELSE j.status END,
         worker_job_id = CASE WHEN stale.spent THEN NULL ELSE j.worker_job_id END,
-        suspended_at = cortex.now(),
+        suspended_at = coalesce(j.heartbeat_at, cortex.now()),  -- since then it may not have run
         error_code = CASE WHEN stale.spent THEN 'lease_expired' END,
         error_class = CASE WHEN stale.spent THEN 'TRANSIENT_INFRA' END,
         error_message = CASE WHEN stale.spent THEN format(

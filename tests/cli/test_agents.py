@@ -1,4 +1,5 @@
 from decimal import Decimal
+from typing import Any
 
 from tests.support.command_line import Cortex
 from tests.support.life import Life
@@ -49,10 +50,11 @@ def test_one_wrong_file_and_nothing_is_applied(cortex: Cortex) -> None:
 
 
 def test_a_declared_budget_is_set_with_the_version(cortex: Cortex, life: Life) -> None:
-    def apply(budget: str) -> tuple[list[tuple[object, ...]], list[str]]:
+    def apply(budget: str) -> tuple[list[Any], Any]:
         applied = cortex("agents", "apply", "-", "--as", "ana", "--json", stdin=RESEARCHER + budget)
         (row,) = applied.document["agents"]
-        return [tuple(each.values()) for each in row["budgets"]], row["left_budgets"]
+        changes = [(each["name"], each["before"], each["after"]) for each in row["budgets"]]
+        return changes, row["left_budgets"]
 
     run, day = "agent:researcher:usd:run", "agent:researcher:usd:day"
     assert apply("") == ([], [])

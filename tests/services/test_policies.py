@@ -8,7 +8,7 @@ import attrs
 import pytest
 
 from cortex.domain.clock import system_chance
-from cortex.domain.errors import UnavailableError, UsageError
+from cortex.domain.errors import CortexError, UnavailableError
 from cortex.domain.job import Claim
 from cortex.domain.policy import Backoff, JobPolicy, policy_for
 from cortex.domain.prices import LIST_PRICES
@@ -170,8 +170,13 @@ async def test_what_another_version_wrote_fails_the_job_and_not_the_pod(
     newer_id = await port(configs.ensure, {**own.to_json(), "policies": {JOB_TYPE: {"new": 1}}})
     of_config = a_claim(config_id=newer_id)
     of_agent = await claim_of(port, database, invented_seconds=5)
-    for claim, told in ((of_config, f"configuration {newer_id}"), (of_agent, "stored agent")):
-        with pytest.raises(UsageError, match=told):
+    of_nothing = a_claim(config_id=2**31 - 1)
+    for claim, told in (
+        (of_config, f"configuration {newer_id}"),
+        (of_agent, "stored agent"),
+        (of_nothing, "configuration 2147483647 does not exist"),
+    ):
+        with pytest.raises(CortexError, match=told):
             await policies.limits(claim)
         assert await policies.policy(claim) == own.policies[JOB_TYPE]
         assert log_lines[-1]["event"] == "policy not read"

@@ -251,6 +251,7 @@ def services(**fields: Any) -> Services:
         "breakers": ClosedBreakers(),
         "facts": FactList(),
         "workspaces": Path("workspaces"),
+        "rng": seeded_random(),
     }
     return Services(**defaults | fields)
 

@@ -232,3 +232,11 @@ _MISDEEDS = {
     "strange": _strange,
     "nan_in_a_step": _nan_in_a_step,
 }
+
+
+@tool
+async def shield_itself(gate: str) -> str:
+    """Wait until the file is there, and hear of no cancellation."""
+    with trio.CancelScope(shield=True):
+        await _open(gate)
+    return "it is there"

@@ -171,11 +171,10 @@ class Desk:
             purse=self.book,
             facts=self.facts,
             rng=random.Random(1),
-            retry=self.retry,
         )
 
     async def respond(self, **fields: Any) -> Outcome:
-        return await self.calls.respond(REQUEST, a_caller(**fields))
+        return await self.calls.respond(REQUEST, a_caller(**{"retry": self.retry, **fields}))
 
     @property
     def reports(self) -> list[Failure | None]:

@@ -8,12 +8,20 @@ import attrs
 import pytest
 import trio
 
-from cortex.domain.errors import DivergedError, InvalidValueError, LeaseLost, TimedOutError
+from cortex.domain.errors import (
+    DivergedError,
+    InvalidValueError,
+    LeaseLost,
+    RejectedError,
+    TimedOutError,
+    TransientError,
+)
 from cortex.domain.job import StepDone
 from cortex.durable.context import Context
 from tests.support.factories import (
     EchoModel,
     EchoTools,
+    FactList,
     Record,
     a_claim,
     a_context,
@@ -290,3 +298,47 @@ async def test_the_specification_is_that_of_the_version_at_submit() -> None:
     ctx = a_context(claim=a_claim(agent_id=agent_id, agent_version=3), agents=Agents())
     assert await ctx.agent_spec() == {"model": "m"}
     assert asked == [(agent_id, 3)]
+
+
+async def test_a_step_that_may_be_repeated_is_called_again_inside_the_step(
+    autojump_clock: object,
+) -> None:
+    facts, record = FactList(), Record()
+    failures: list[Exception] = [ConnectionResetError("cut"), TransientError("busy")]
+
+    async def fetch() -> str:
+        if failures:
+            raise failures.pop(0)
+        return "page"
+
+    ctx, began = a_context(record, facts=facts), trio.current_time()
+    assert await ctx.step("fetch", fetch, repeat="default") == "page"
+    assert record.keys == ["fetch"]
+    assert [(key, failure.code) for key, failure, _ in facts.failures] == [
+        ("fetch", "connection_reset"),
+        ("fetch", "transient"),
+    ]
+    assert 3 <= trio.current_time() - began <= 4.5
+
+
+async def test_a_step_is_not_repeated_unasked_nor_for_what_never_passes_nor_without_time(
+    autojump_clock: object,
+) -> None:
+    calls = 0
+
+    async def fetch(how: str) -> None:
+        nonlocal calls
+        calls += 1
+        raise RejectedError("no") if how == "never" else ConnectionResetError(how)
+
+    cut = "passes"
+    with pytest.raises(ConnectionResetError):
+        await a_context().step("unasked", fetch, cut)
+    with pytest.raises(RejectedError):
+        await a_context().step("never", fetch, "never", repeat="default")
+    with pytest.raises(ConnectionResetError):
+        await a_context().step("short", fetch, cut, repeat="default", timeout=0.9)
+    assert calls == 3
+    with pytest.raises(ConnectionResetError):
+        await a_context().step("twice", fetch, cut, repeat="realtime")
+    assert calls == 5

@@ -1,0 +1,50 @@
+"""Repeating a call inside its step: for calls that may be made twice, while the step has time."""
+
+import random
+from collections.abc import Awaitable, Callable
+from typing import TypeVar
+
+import trio
+
+from cortex.domain.classification import failure_of
+from cortex.domain.failure import Failure
+from cortex.domain.retry import CallRetry
+
+T = TypeVar("T")
+
+
+async def repeated(
+    call: Callable[[], Awaitable[T]],
+    *,
+    retry: CallRetry,
+    rng: random.Random,
+    on_repeat: Callable[[Failure, str], Awaitable[None]],
+) -> T:
+    """Await `call()`; when it fails for a reason that passes, again after a pause.
+
+    Raises what the call raised when it cannot pass, when its attempts are used, or when the pause
+    does not fit in what is left of the scopes around. `on_repeat` gets each failure that is made
+    good in this way, and what is done about it.
+    """
+    failures = 0
+    while True:
+        try:
+            return await call()
+        except Exception as error:
+            failures += 1
+            failure = failure_of(error)
+            pause_s = _pause_s(failure, failures, retry=retry, rng=rng)
+            if pause_s is None:
+                raise
+            await on_repeat(failure, f"called again in {pause_s:.1f} s")
+        await trio.sleep(pause_s)
+
+
+def _pause_s(
+    failure: Failure, failures: int, *, retry: CallRetry, rng: random.Random
+) -> float | None:
+    if not failure.cls.is_transient or failures >= retry.attempts:
+        return None
+    pause_s = retry.delay_s(failures, rng=rng, retry_after_s=failure.retry_after_s)
+    left_s = trio.current_effective_deadline() - trio.current_time()
+    return pause_s if pause_s < left_s else None
