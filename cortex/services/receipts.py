@@ -68,7 +68,7 @@ class Receipts:
     async def went_on(self, caller: Caller, failure: Failure) -> None:
         """Leave a receipt of a call that a limit has ended while its attempt goes on.
 
-        A model's call is made again and has left nothing; of a tool's the model is told.
+        A tool's call is told to the model, others are made again; a model's has left no files.
         """
         attempt = self._attempts.get(caller.lease)
         step = None if attempt is None else attempt.progress.under_way(caller.key)
@@ -77,10 +77,10 @@ class Receipts:
         is_tool = step.kind is StepKind.TOOL
         action = FinalAction.TOLD_MODEL if is_tool else FinalAction.RETRIED_CALL
         told = of_call(attempt, failure, [step], action=action)
-        if told is not None:
-            await self._kept(
-                await self._taken(told, attempt.claim) if is_tool else self._bare(told)
-            )
+        if told is None:
+            return
+        is_model = step.kind is StepKind.MODEL
+        await self._kept(self._bare(told) if is_model else await self._taken(told, attempt.claim))
 
     async def ended(
         self, claim: Claim, job: RunningJob, operation: Operation, error: BaseException | None
@@ -98,7 +98,7 @@ class Receipts:
         if told is None:
             return
         receipt = self._bare(told, problem="looking at its files was cut short")
-        with trio.CancelScope() as _:
+        with trio.CancelScope() as job.scope:
             if job.stop is not None:
                 job.scope.cancel(reason=job.stop.name)
             receipt = await self._taken(told, claim)

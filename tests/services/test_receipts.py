@@ -284,16 +284,23 @@ def test_of_an_answer_its_beginning_is_kept_and_no_more(monkeypatch: pytest.Monk
 
 @pytest.mark.parametrize(
     "kind, action",
-    [(StepKind.MODEL, FinalAction.RETRIED_CALL), (StepKind.TOOL, FinalAction.TOLD_MODEL)],
+    [
+        (StepKind.MODEL, FinalAction.RETRIED_CALL),
+        (StepKind.STEP, FinalAction.RETRIED_CALL),
+        (StepKind.TOOL, FinalAction.TOLD_MODEL),
+    ],
 )
 async def test_each_call_that_timed_out_in_a_step_is_one_receipt(
-    committing: Bench, kind: StepKind, action: FinalAction
+    committing: Bench, tmp_path: Path, kind: StepKind, action: FinalAction
 ) -> None:
     facts = FactSink(committing.port, pod_id=committing.pod.id, receipts=committing.receipts)
 
     async def calls(ctx: Context) -> None:
         async def attempt() -> Outcome:
             caller = await ctx.caller("call")
+            folder = tmp_path / "data" / "workspaces" / str(ctx.job_id)
+            folder.mkdir(parents=True)
+            (folder / "half").touch()
             caller.answer.begin()("so far")
             await facts.failed(caller, TIMED_OUT, resolution="again")
             await facts.failed(caller, TIMED_OUT, resolution="again")
@@ -304,7 +311,9 @@ async def test_each_call_that_timed_out_in_a_step_is_one_receipt(
         await ctx._journal.once(kind, ctx._journal.key("call"), digest=b"x" * 32, run=attempt)
 
     claim = await run(committing, calls)
-    told = [receipt.interruption for receipt in await found(committing, claim)]
+    left = await found(committing, claim)
+    told = [receipt.interruption for receipt in left]
+    assert {len(receipt.artefacts) for receipt in left} == {0 if kind is StepKind.MODEL else 1}
     assert [(each.nth, each.final_action) for each in told] == [(1, action), (2, action)]
     assert {each.partial_text for each in told} == {"so far"}
     assert committing.receipts._attempts == {}, "nothing is kept of an attempt that has ended"
