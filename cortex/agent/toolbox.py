@@ -10,9 +10,8 @@ import trio
 
 from cortex.agent.tool import Tool, ToolContext
 from cortex.domain.classification import failure_of
-from cortex.domain.errors import UsageError
+from cortex.domain.errors import Suspended, UsageError
 from cortex.domain.failure_codes import UNKNOWN
-from cortex.durable.calls import Breakers
 from cortex.durable.context import Context
 
 
@@ -66,7 +65,7 @@ class Toolbox:
         breaker = tool.breaker_name(parsed)
         if breaker is None:
             return await invoke()
-        return await _guarded(ctx.services.breakers, breaker, invoke)
+        return await _guarded(ctx, breaker, invoke, step=call_id.partition("/")[2])
 
     def _tool(self, name: str) -> Tool:
         try:
@@ -78,18 +77,27 @@ class Toolbox:
             ) from None
 
 
-async def _guarded(breakers: Breakers, name: str, call: Callable[[], Awaitable[Any]]) -> Any:
+async def _guarded(
+    ctx: Context, name: str, call: Callable[[], Awaitable[Any]], *, step: str
+) -> Any:
     """Make a call behind its breaker, which counts what may pass and comes from the other side.
 
     An error that says nothing of where it comes from is likely the tool's own mistake.
     """
-    async with breakers.admit(name) as admission:
+    services = ctx.services
+    async with services.breakers.admit(name) as admission:
         try:
             result = await call()
         except Exception as error:
-            failure = failure_of(error)
+            failure = attrs.evolve(failure_of(error), source=name)
             if failure.cls.is_transient and failure.code != UNKNOWN:
-                await admission.failed(attrs.evolve(failure, source=name))
+                try:
+                    await admission.failed(failure)
+                except Suspended as suspended:  # nothing else would record what opened it
+                    told = f"the job waits for {suspended.waiting_on}"
+                    caller = await ctx.caller(step)
+                    await services.facts.failed(caller, failure, resolution=told, goes_on=False)
+                    raise
             raise
         await admission.succeeded()
         return result

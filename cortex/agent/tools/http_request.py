@@ -13,12 +13,19 @@ import trio
 
 from cortex.agent.addresses import SETTING, Allowed, resolve
 from cortex.agent.tool import ToolContext, tool
-from cortex.domain.errors import InvalidValueError, RejectedError, UnavailableError
+from cortex.domain.errors import (
+    InvalidValueError,
+    RejectedError,
+    TimedOutError,
+    UnavailableError,
+)
 
 BODY_MAX_BYTES = 1_048_576
 REDIRECTS_MAX = 5
 HOST_CHARS_MAX = 253  # what DNS can carry
-TIMEOUT = httpx2.Timeout(60, connect=10)
+QUIET_S = 60.0
+CONNECT_S = 10.0
+TIMEOUT = httpx2.Timeout(QUIET_S, connect=CONNECT_S)
 PORTS = {"http": 80, "https": 443}
 # Ours to say: they decide who is asked, and how the bytes are framed.
 RESERVED_HEADERS = frozenset(
@@ -110,8 +117,18 @@ async def _ask(hop: Hop, allowed: Allowed) -> Reply | Hop:
             refusal = error
         except httpx2.LocalProtocolError as error:
             raise InvalidValueError(f"http_request: {error}") from error
+        except httpx2.TimeoutException as error:
+            raise TimedOutError(
+                f"{hop.url} was silent for {QUIET_S:g} seconds", scope="idle", limit_s=QUIET_S
+            ) from error
         except httpx2.HTTPError as error:
             raise UnavailableError(f"{hop.url} broke off: {_reason(error)}") from error
+    if isinstance(refusal, httpx2.ConnectTimeout):
+        raise TimedOutError(
+            f"{hop.url} gave no connection within {CONNECT_S:g} seconds",
+            scope="connect",
+            limit_s=CONNECT_S,
+        ) from refusal
     raise UnavailableError(f"{hop.url} cannot be reached: {_reason(refusal)}") from refusal
 
 
