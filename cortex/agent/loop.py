@@ -12,7 +12,6 @@ from typing import Any, Final
 
 import attrs
 import orjson
-import trio
 
 from cortex.agent.plain import raw_text
 from cortex.agent.spec import AgentSpec
@@ -81,7 +80,7 @@ async def run_agent(
     limit_s = (await ctx.limits()).step_s
     for number in range(1, spec.max_steps + 1):
         text: str | None = None
-        with trio.move_on_after(limit_s) as step:
+        with ctx.clocked(limit_s) as step:
             text = await run.turn(number)
         if step.cancelled_caught:
             told = f"step {number} of agent {spec.name!r} took longer than {limit_s:g} seconds"

@@ -1,18 +1,23 @@
 """What the pod lends to its jobs from this package: tools by name, each call behind its breaker."""
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import attrs
 import trio
 
 from cortex.agent.tool import Tool, ToolContext
 from cortex.domain.classification import failure_of
-from cortex.domain.errors import Suspended, UsageError
+from cortex.domain.errors import Suspended, TransientError, UsageError
 from cortex.domain.failure_codes import UNKNOWN
+from cortex.durable.calls import Admission
 from cortex.durable.context import Context
+
+WAITS_MAX: Final = 5
+"""So often in a row a job waits for a tool's breaker; then its agent is told, or the job fails."""
 
 
 @attrs.frozen
@@ -85,7 +90,7 @@ async def _guarded(
     An error that says nothing of where it comes from is likely the tool's own mistake.
     """
     services = ctx.services
-    async with services.breakers.admit(name) as admission:
+    async with _admitted(ctx, name) as admission:
         try:
             result = await call()
         except Exception as error:
@@ -94,6 +99,8 @@ async def _guarded(
                 try:
                     await admission.failed(failure)
                 except Suspended as suspended:  # nothing else would record what opened it
+                    if ctx.waits_count >= WAITS_MAX:
+                        raise error from None
                     told = f"the job waits for {suspended.waiting_on}"
                     caller = await ctx.caller(step)
                     await services.facts.failed(caller, failure, resolution=told, goes_on=False)
@@ -101,6 +108,20 @@ async def _guarded(
             raise
         await admission.succeeded()
         return result
+
+
+@asynccontextmanager
+async def _admitted(ctx: Context, name: str) -> AsyncIterator[Admission]:
+    """Wait for leave to call, so many times in a row; then an open breaker is a failed call."""
+    async with AsyncExitStack() as stack:
+        try:
+            admission = await stack.enter_async_context(ctx.services.breakers.admit(name))
+        except Suspended as suspended:
+            if ctx.waits_count < WAITS_MAX:
+                raise
+            hint = f"the job waited for it {ctx.waits_count} times"
+            raise TransientError(suspended.reason, hint=hint) from None
+        yield admission
 
 
 def _made(folder: Path) -> Path:

@@ -129,12 +129,25 @@ def _of_ours(error: CortexError) -> Failure:
         cls=FailureClass.TRANSIENT_INFRA if scope == "connect" else meaning.cls,
         code=error.code,
         message=describe(error),
-        retry_after_s=attribute(error, "retry_after_s"),
+        retry_after_s=_seconds(attribute(error, "retry_after_s")),
         scope=scope,
-        limit_s=attribute(error, "limit_s"),
+        limit_s=_seconds(attribute(error, "limit_s")),
         is_escalated=meaning.is_escalated,
-        raw=attribute(error, "raw"),
+        raw=_raw(attribute(error, "raw")),
     )
+
+
+def _seconds(value: object) -> float | None:
+    """Return what somebody's error says of a time; None for what is none."""
+    try:
+        seconds = float(value)  # type: ignore[arg-type]
+    except (TypeError, ValueError, OverflowError):
+        return None
+    return seconds if 0 <= seconds < float("inf") else None
+
+
+def _raw(value: object) -> str | None:
+    return value if value is None or isinstance(value, str) else repr(value)
 
 
 def _of_cause(error: BaseException, now: datetime | None, seen: set[int]) -> Failure | None:

@@ -1,10 +1,11 @@
 """What went wrong, as one value: its class decides what happens next."""
 
 from enum import StrEnum
-from typing import Any
+from typing import Any, Final
 
 from attrs import field, frozen
 
+from cortex.domain.text import clean_text
 from cortex.domain.usage import Usage
 
 
@@ -22,6 +23,10 @@ class FailureClass(StrEnum):
     def is_transient(self) -> bool:
         """The same call may succeed later; only these count as failures of a dependency."""
         return self in (FailureClass.TRANSIENT_INFRA, FailureClass.TRANSIENT_APP)
+
+
+RAW_CHARS_MAX: Final = 65_536
+"""What is kept of an invalid output."""
 
 
 @frozen(kw_only=True)
@@ -59,7 +64,7 @@ class Failure:
             "limit_s": self.limit_s,
             "retry_after_s": self.retry_after_s,
             "escalated": self.is_escalated or None,
-            "raw": self.raw,
+            "raw": None if self.raw is None else clean_text(str(self.raw), limit=RAW_CHARS_MAX),
         }
         return {name: value for name, value in known.items() if value is not None}
 

@@ -107,6 +107,8 @@ class Claim:
     """The policies and prices that it began with."""
     lineage_id: UUID | None = None
     """The first of the jobs that this one goes on from; None if it is the first."""
+    waits_count: int = 0
+    """How often in a row it was suspended without a step in between."""
 
 
 @attrs.frozen(kw_only=True)

@@ -5,7 +5,8 @@ a crash it runs again from its top, on any pod, and finds what it did before.
 """
 
 import random
-from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from decimal import Decimal
 from functools import partial
 from pathlib import Path
@@ -16,7 +17,7 @@ import attrs
 import trio
 
 from cortex.domain.classification import failure_of
-from cortex.domain.errors import TimedOutError
+from cortex.domain.errors import Suspended, TimedOutError
 from cortex.domain.failure import Failure
 from cortex.domain.job import Claim, StepKind
 from cortex.domain.model import ModelRequest, ModelResponse
@@ -29,6 +30,7 @@ from cortex.durable.codec import digest_of
 from cortex.durable.journal import Journal, Outcome
 from cortex.durable.progress import PartialAnswer
 from cortex.durable.repeating import repeated
+from cortex.durable.step_clock import StepClock
 
 T = TypeVar("T")
 
@@ -127,6 +129,11 @@ class Context:
         return self._claim.lease.attempt
 
     @property
+    def waits_count(self) -> int:
+        """How often in a row the job was suspended without a step in between."""
+        return self._claim.waits_count
+
+    @property
     def usage(self) -> Usage:
         """Tokens that the job used so far, in all its attempts."""
         return self._journal.usage
@@ -173,6 +180,16 @@ class Context:
             connect_s=limits.connect_s,
             answer=PartialAnswer() if step is None else step.answer,
         )
+
+    @contextmanager
+    def clocked(self, limit_s: float) -> Iterator[trio.CancelScope]:
+        """Limit several calls together, in seconds; the time that the record takes is extra."""
+        clock = self._journal.clock = StepClock(limit_s)
+        try:
+            with clock.scope:
+                yield clock.scope
+        finally:
+            self._journal.clock = None
 
     def step(
         self,
@@ -313,12 +330,17 @@ class Context:
         """Await all of them concurrently and return their results in order.
 
         The first one that fails cancels the others, and its error is raised as it is; several
-        that fail at the same moment are raised as an exception group.
+        that fail at the same moment are raised as an exception group. One that must wait
+        (`Suspended`) lets the others come to their end first: what they do is done once.
         """
         results: list[Any] = [None] * len(awaitables)
+        suspended: list[Suspended] = []
 
         async def keep(index: int, awaitable: Awaitable[Any]) -> None:
-            results[index] = await awaitable
+            try:
+                results[index] = await awaitable
+            except Suspended as wish:
+                suspended.append(wish)
 
         try:
             async with trio.open_nursery() as nursery:
@@ -328,7 +350,14 @@ class Context:
             if len(group.exceptions) == 1:
                 raise group.exceptions[0] from None  # noqa: ASYNC123 -- as it was raised
             raise
+        if suspended:
+            raise max(suspended, key=_patience)
         return results
+
+
+def _patience(wish: Suspended) -> float:
+    """Order wishes to wait: the longest decides, and a person's decision takes longest."""
+    return float("inf") if wish.delay_s is None else wish.delay_s
 
 
 async def within(

@@ -17,6 +17,7 @@ from cortex.domain.job import Lease, Step, StepDone, StepKind
 from cortex.domain.usage import Usage
 from cortex.durable.codec import decode, encode, refuse_unstorable
 from cortex.durable.progress import Progress
+from cortex.durable.step_clock import StepClock
 
 KEY_CHARS_MAX: Final = 500
 
@@ -52,6 +53,8 @@ class Journal:
         self._usage = sum((step.usage for step in steps if step.usage), start=_NO_USAGE)
         self._cost_usd = sum((step.cost_usd for step in steps if step.cost_usd), start=_NO_COST)
         self._asked: dict[str, int] = {}
+        self.clock: StepClock | None = None
+        """The limit that stands still while something is recorded."""
         self.progress = Progress(self._seq, steps[-1].key if steps else None)
 
     @property
@@ -114,20 +117,23 @@ class Journal:
         started = trio.current_time()
         outcome = await run()
         output = encode(outcome.value, what=f"output of step {key!r}")
-        await self._recorder.record(
-            StepDone(
-                lease=self._lease,
-                kind=kind,
-                key=key,
-                digest=digest,
-                duration_s=trio.current_time() - started,
-                output=output,
-                usage=None if outcome.usage is None else encode(outcome.usage, what="usage"),
-                cost_usd=outcome.cost_usd,
-                number=lambda: self._number(kind, key, outcome),
-                committed=lambda: self._committed(key, outcome),
-            )
+        done = StepDone(
+            lease=self._lease,
+            kind=kind,
+            key=key,
+            digest=digest,
+            duration_s=trio.current_time() - started,
+            output=output,
+            usage=None if outcome.usage is None else encode(outcome.usage, what="usage"),
+            cost_usd=outcome.cost_usd,
+            number=lambda: self._number(kind, key, outcome),
+            committed=lambda: self._committed(key, outcome),
         )
+        if self.clock is None:
+            await self._recorder.record(done)
+        else:
+            with self.clock.stopped():
+                await self._recorder.record(done)
         return decode(output)
 
     def _number(self, kind: StepKind, key: str, outcome: Outcome) -> tuple[int, str]:

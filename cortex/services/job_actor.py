@@ -28,7 +28,7 @@ from cortex.durable.context import Context, Services
 from cortex.durable.journal import Journal
 from cortex.durable.registry import Registry
 from cortex.services.committer import Committer
-from cortex.services.job_ending import ending_of, out_of_time
+from cortex.services.job_ending import ending_of, not_judged, out_of_time
 from cortex.services.receipts import Receipts
 from cortex.services.running import RunningJob, RunningJobs, Stop
 from cortex.store import steps
@@ -102,7 +102,10 @@ class JobActors:
     ) -> Operation | None:
         is_late = trio.current_time() >= job.scope.deadline
         policy = await self._patiently("policy not loaded", self.policies.policy, claim)
-        ending = ending_of(claim, error, backoff=policy.backoff, rng=self.rng)
+        try:
+            ending = ending_of(claim, error, backoff=policy.backoff, rng=self.rng)
+        except Exception as second:  # noqa: BLE001 -- what a job's own error does must not end its pod
+            ending = not_judged(claim, error, second)
         if is_late and isinstance(ending, Release | Suspend):
             return await self._out_of_time(claim, job)
         if ending is not None:

@@ -72,6 +72,17 @@ def ending_of(
             )
 
 
+def not_judged(claim: Claim, error: BaseException, second: Exception) -> Finish:
+    """Return the end of a job whose error is so badly made that judging it failed."""
+    _log.error("error not judged", job=str(claim.lease.job_id), exc_info=second)
+    failure = Failure(
+        cls=FailureClass.PERMANENT,
+        code="job_failed",
+        message=f"{type(error).__name__}, which could not be judged: {type(second).__name__}",
+    )
+    return Finish(lease=claim.lease, status=JobStatus.FAILED, **_told(claim, failure))
+
+
 def out_of_time(claim: Claim) -> Finish:
     """Return the end of a job whose own limit has passed."""
     failure = Failure(

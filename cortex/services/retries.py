@@ -1,8 +1,8 @@
 """Lets jobs in RETRY go on when they are due: each gets a new task.
 
 Reads: jobs in RETRY without a task, and the breakers that they wait for. Writes: their tasks.
-Invariants: a job gets one task at most, however many pods run this at once; jobs that wait for an
-open breaker stay, but for one that may probe it.
+Invariants: a job gets one task at most, however many pods run this: one at a time looks; jobs that
+wait for an open breaker stay, but for one that may probe it, and the next if no pod claims that.
 
 On failure: an outage is waited out.
 On stop: nothing to do; the other pods run it, too.

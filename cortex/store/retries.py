@@ -12,7 +12,8 @@ RETRY_BATCH = 200
 async def due(db: Database, *, limit: int = RETRY_BATCH) -> int:
     """Give due jobs in RETRY a task each; return how many.
 
-    Safe in many pods at once: a job gets one task. After `OutcomeUnknownError` just look again.
+    Safe in many pods at once: one looks, for the others nothing is due, and a job gets one task.
+    After `OutcomeUnknownError` just look again.
     """
     row = await db.fetch_one("retries.due", limit)
     return row["count"] if row else 0

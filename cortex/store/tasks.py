@@ -148,4 +148,5 @@ def _claim(row: Record) -> Claim:
         rate_limit_count=row["rate_limit_count"],
         config_id=row["config_id"],
         lineage_id=row["lineage_id"],
+        waits_count=row["waits_count"],
     )

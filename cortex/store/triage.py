@@ -43,9 +43,10 @@ async def triage(
             return None
         unjudged = await connection.fetch(sql("dead_letters.unjudged"), judged_max)
         recovered = await connection.fetch(sql("dead_letters.recovered"), calm_s, retried_max)
-        spent = {row["job_id"] for row in recovered if row["was_retried"]}
-        settled = await _settle(connection, unjudged, spent)
-        retried = await _retry(connection, [r for r in recovered if not r["was_retried"]], new_id)
+        left = {row["job_id"] for row in recovered if row["is_for_a_person"]}
+        settled = await _settle(connection, unjudged, left)
+        clear = [row for row in recovered if row["job_id"] not in left]
+        retried = await _retry(connection, clear, new_id)
         states = Counter(row["state"] for row in settled)
         return Triaged(
             retried=tuple(row["job_id"] for row in retried),
@@ -60,15 +61,15 @@ async def triage(
 
 
 async def _settle(
-    connection: Connection, unjudged: Sequence[Record], spent: set[UUID]
+    connection: Connection, unjudged: Sequence[Record], left: set[UUID]
 ) -> list[Record]:
-    """Write the verdicts; a line of jobs that was retried by itself before is left to a person."""
+    """Write the verdicts; what is left to a person is not looked at again."""
     verdicts = {row["job_id"]: judge(_cause(row)) for row in unjudged}
-    ids = [*verdicts, *spent]
+    ids = [*verdicts, *left]
     states = [verdict.state.value for verdict in verdicts.values()]
     reasons = [verdict.reason for verdict in verdicts.values()]
-    states += [LetterState.OPEN.value] * len(spent)
-    reasons += [None] * len(spent)
+    states += [LetterState.OPEN.value] * len(left)
+    reasons += [None] * len(left)
     return await connection.fetch(sql("dead_letters.settle"), ids, states, reasons, ACTOR)
 
 

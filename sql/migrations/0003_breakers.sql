@@ -2,6 +2,10 @@
 --
 -- Locks: none that matter, every object is new. Old pods: may keep running, they only call on regardless.
 
+CREATE SEQUENCE cortex.breaker_version;
+COMMENT ON SEQUENCE cortex.breaker_version IS
+    'Versions of all breakers: one that was forgotten and comes back is newer than what any pod remembers of it.';
+
 CREATE TABLE cortex.breaker (
     name text PRIMARY KEY CHECK (length(name) BETWEEN 1 AND 300),
     state text NOT NULL CHECK (state IN ('CLOSED', 'OPEN', 'HALF_OPEN')),
@@ -18,7 +22,7 @@ CREATE TABLE cortex.breaker (
     forced_at timestamptz,
     last_error text CHECK (length(last_error) <= 1000),
     escalated_at timestamptz,
-    version bigint NOT NULL DEFAULT 0,
+    version bigint NOT NULL DEFAULT nextval('cortex.breaker_version'),
     updated_at timestamptz NOT NULL DEFAULT cortex.now(),
     CONSTRAINT opened_at_only_in_an_outage CHECK ((opened_at IS NULL) = (state = 'CLOSED')),
     CONSTRAINT open_until_unless_forced CHECK (
@@ -47,9 +51,10 @@ COMMENT ON COLUMN cortex.breaker.forced_reason IS 'Why.';
 COMMENT ON COLUMN cortex.breaker.forced_at IS 'Since when.';
 COMMENT ON COLUMN cortex.breaker.last_error IS 'Code and message of the newest failure that counted.';
 COMMENT ON COLUMN cortex.breaker.escalated_at IS 'When a person was asked, once an outage.';
-COMMENT ON COLUMN cortex.breaker.version IS 'How often it was written: tells an old look from a new one.';
+COMMENT ON COLUMN cortex.breaker.version IS 'Larger with each write, and never used again: tells an old look from a new one.';
 COMMENT ON COLUMN cortex.breaker.updated_at IS 'When it was last written.';
 
 CREATE INDEX breaker_unhealthy ON cortex.breaker (updated_at DESC) WHERE state <> 'CLOSED' OR failures > 0;
 
 GRANT SELECT, INSERT, UPDATE, DELETE ON cortex.breaker TO cortex_runtime;
+GRANT USAGE ON SEQUENCE cortex.breaker_version TO cortex_runtime;

@@ -1,6 +1,7 @@
 -- 0007 dead letters: one for each job that failed, written by the database when it does.
 --
--- Locks: SHARE ROW EXCLUSIVE on job for the trigger and while the jobs that failed before get their letters.
+-- Locks: SHARE ROW EXCLUSIVE on job for the trigger and while the jobs that failed before get their letters:
+-- the newest 10,000 of them. Older ones get none; they are resumed by their id.
 -- Old pods: may keep running; their failures get letters, too.
 
 CREATE FUNCTION cortex.fingerprint(type text, code text, message text) RETURNS text
@@ -92,7 +93,8 @@ INSERT INTO cortex.dead_letter (
     job_id, lineage_id, fingerprint, type, tenant, agent_id, error_class, error_code, error_source, created_at)
 SELECT id, coalesce(lineage_id, id), cortex.fingerprint(type, error_code, error_message), type, tenant,
        agent_id, error_class, error_code, error_source, finished_at
-FROM cortex.job WHERE status = 'FAILED';
+FROM cortex.job WHERE status = 'FAILED'
+ORDER BY created_at DESC LIMIT 10000;  -- by index, and within the bound of one migration
 
 GRANT SELECT ON cortex.dead_letter TO cortex_runtime;
 GRANT UPDATE (state, triaged_at, resolved_at, resolved_by, reason, retried_as, is_automatic)

@@ -18,7 +18,7 @@ WITH saved AS (
     SET state = $2, failures = $3, successes = $4, requests = $5, opened_at = $6, open_until = $7,
         probe = $8, probe_by = $9, probe_until = $10,
         forced_by = $11, forced_reason = $12, forced_at = $13, last_error = $14, escalated_at = $15,
-        version = $16 + 1, updated_at = cortex.now()
+        version = nextval('cortex.breaker_version'), updated_at = cortex.now()
     WHERE name = $1 AND version = $16
     RETURNING name, version
 ), noted AS (
@@ -39,7 +39,8 @@ SELECT b.*, clock.now FROM (SELECT cortex.now() AS now) clock LEFT JOIN LATERAL 
 -- Breakers for people: those that are not closed first, then the newest changes. $1 a name or null for all, $2 limit.
 SELECT b.*, p.name AS probe_pod, cortex.now() AS now,
        (SELECT count(*) FROM cortex.job j
-        WHERE coalesce(j.waiting_on, '') = b.name AND j.status = 'RETRY' AND j.worker_job_id IS NULL) AS waiting
+        WHERE j.waiting_on = b.name AND j.waiting_on NOT LIKE 'budget:%' AND j.status = 'RETRY'
+          AND j.worker_job_id IS NULL) AS waiting
 FROM cortex.breaker b LEFT JOIN cortex.pod p ON p.id = b.probe_by
 WHERE $1::text IS NULL OR b.name = $1
 ORDER BY b.state = 'CLOSED', b.failures = 0, b.updated_at DESC LIMIT $2;

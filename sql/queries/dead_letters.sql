@@ -111,8 +111,8 @@ WHERE d.state = 'OPEN' AND d.triaged_at IS NULL AND coalesce(d.awaits, '') = ''
 ORDER BY d.created_at LIMIT $1;
 
 -- name: recovered
--- Letters that await a breaker which lets calls through again, the oldest first, and whether their line of jobs was
--- retried by itself before. $1 seconds that a letter must be old, $2 limit.
+-- Letters that await a breaker which lets calls through again, the oldest first, and whether a person must judge them:
+-- their line of jobs was retried by itself before, or a time-out left something half done. $1 seconds that a letter must be old, $2 limit.
 WITH RECURSIVE source AS (
     -- Walks the distinct breakers by index, one probe a name.
     (SELECT coalesce(d.awaits, '') AS name FROM cortex.dead_letter d
@@ -125,21 +125,19 @@ WITH RECURSIVE source AS (
     FROM source s WHERE s.name IS NOT NULL
 )
 SELECT d.job_id, d.lineage_id, s.name AS source,
-       EXISTS (SELECT FROM cortex.dead_letter o
-               WHERE o.lineage_id = d.lineage_id AND o.is_automatic) AS was_retried
+       EXISTS (SELECT FROM cortex.dead_letter o WHERE o.lineage_id = d.lineage_id AND o.is_automatic)
+       OR EXISTS (
+           SELECT FROM cortex.timeout_event e
+           WHERE e.job_id = d.job_id AND e.final_action = 'failed'
+             AND (e.problem IS NOT NULL OR e.artefacts <> '[]' OR EXISTS (
+                 SELECT FROM jsonb_array_elements(e.work_trees) AS w
+                 WHERE (w->>'change_count')::int > 0 OR w->>'problem' IS NOT NULL))) AS is_for_a_person
 FROM source s
 LEFT JOIN cortex.breaker b ON b.name = s.name
 CROSS JOIN LATERAL (
     SELECT l.job_id, l.lineage_id, l.created_at FROM cortex.dead_letter l
     WHERE l.state = 'OPEN' AND l.triaged_at IS NULL AND coalesce(l.awaits, '') = s.name
       AND l.created_at <= cortex.now() - $1::float8 * interval '1 second'
-      -- What a time-out left half done is for a person to judge.
-      AND NOT EXISTS (
-          SELECT FROM cortex.timeout_event e
-          WHERE e.job_id = l.job_id AND e.final_action = 'failed'
-            AND (e.problem IS NOT NULL OR e.artefacts <> '[]' OR EXISTS (
-                SELECT FROM jsonb_array_elements(e.work_trees) AS w
-                WHERE (w->>'change_count')::int > 0 OR w->>'problem' IS NOT NULL)))
     ORDER BY l.created_at LIMIT $2) d
 WHERE s.name IS NOT NULL AND (b.state IS NULL OR b.state = 'CLOSED')
 ORDER BY d.created_at LIMIT $2;

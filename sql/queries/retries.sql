@@ -1,49 +1,85 @@
 -- name: due
--- Gives jobs in RETRY that are due a task each. $1 limit. Locks: the jobs (ordered, skipping locked ones).
+-- Gives jobs in RETRY that are due a task each. $1 limit. Locks: an advisory lock to the end of the statement, the
+-- jobs (ordered, skipping locked ones). One pod at a time looks; for any other nothing is due.
 -- Who waits for a breaker is due at once when it has closed, and stays while it has not, but for one that may probe
 -- it. Returns how many tasks were made; their insert tells the pods.
-WITH RECURSIVE waited AS (
-    -- Walks the distinct names of what is waited for by index, one probe a name; '' is time alone.
-    (SELECT coalesce(waiting_on, '') AS name FROM cortex.job
-     WHERE status = 'RETRY' AND worker_job_id IS NULL ORDER BY coalesce(waiting_on, '') LIMIT 1)
+WITH RECURSIVE turn AS MATERIALIZED (
+    SELECT pg_try_advisory_xact_lock(hashtextextended('cortex.retries', 0)) AS is_mine
+), waited AS (
+    -- Walks the distinct names of the breakers by index, one probe a name.
+    (SELECT waiting_on AS name FROM cortex.job
+     WHERE (SELECT is_mine FROM turn)
+       AND status = 'RETRY' AND worker_job_id IS NULL AND waiting_on NOT LIKE 'budget:%'
+     ORDER BY waiting_on LIMIT 1)
     UNION ALL
-    SELECT (SELECT coalesce(j.waiting_on, '') FROM cortex.job j
-            WHERE j.status = 'RETRY' AND j.worker_job_id IS NULL AND coalesce(j.waiting_on, '') > w.name
-            ORDER BY coalesce(j.waiting_on, '') LIMIT 1)
+    SELECT (SELECT j.waiting_on FROM cortex.job j
+            WHERE j.status = 'RETRY' AND j.worker_job_id IS NULL AND j.waiting_on NOT LIKE 'budget:%'
+              AND j.waiting_on > w.name
+            ORDER BY j.waiting_on LIMIT 1)
     FROM waited w WHERE w.name IS NOT NULL
 ), gate AS MATERIALIZED (
-    SELECT w.name,
+    SELECT w.name, coalesce(b.state, 'CLOSED') = 'CLOSED' AS lets_all,
            CASE WHEN b.state = 'CLOSED' THEN 'infinity' ELSE cortex.now() END AS until,
-           CASE WHEN b.name IS NULL OR b.state = 'CLOSED' THEN $1::bigint
-                WHEN b.state = 'OPEN' AND b.open_until > cortex.now() THEN 0
-                WHEN b.state = 'OPEN' AND b.forced_by IS NOT NULL THEN 0
-                WHEN b.state = 'HALF_OPEN' AND b.probe_until > cortex.now() THEN 0
-                WHEN EXISTS (SELECT FROM cortex.job j WHERE j.status = 'RETRY' AND j.worker_job_id IS NOT NULL
-                             AND j.waiting_on = w.name) THEN 0
-                ELSE 1 END AS room
+           (b.state = 'OPEN' AND b.open_until <= cortex.now()  -- null while a person holds it open
+            OR b.state = 'HALF_OPEN' AND coalesce(b.probe_until <= cortex.now(), true))
+           -- One that was let go and that no pod has claimed for so long is not waited for.
+           AND NOT EXISTS (
+               SELECT FROM cortex.job j
+               WHERE j.status = 'RETRY' AND j.worker_job_id IS NOT NULL AND j.waiting_on = w.name
+                 AND j.next_retry_at > cortex.now() - interval '10 seconds') AS lets_one
     FROM waited w LEFT JOIN cortex.breaker b ON b.name = w.name
     WHERE w.name IS NOT NULL
+), known AS MATERIALIZED (
+    SELECT DISTINCT unnest(job_types) AS type FROM cortex.pod WHERE state = 'READY'
+), prober AS (
+    -- Rather one that a pod can claim at once: of a type that one runs, in no queue that is busy.
+    SELECT c.id, c.next_retry_at FROM gate g CROSS JOIN LATERAL (
+        SELECT * FROM (
+            SELECT j.id, j.next_retry_at, true AS is_claimable FROM known CROSS JOIN LATERAL (
+                SELECT id, next_retry_at FROM cortex.job
+                WHERE status = 'RETRY' AND worker_job_id IS NULL AND waiting_on NOT LIKE 'budget:%'
+                  AND queue_name IS NULL AND waiting_on = g.name AND type = known.type AND next_retry_at <= g.until
+                ORDER BY next_retry_at LIMIT 1) j
+            UNION ALL
+            SELECT j.id, j.next_retry_at, j.type IN (SELECT type FROM known) AND NOT EXISTS (
+                SELECT FROM cortex_worker.task t WHERE t.queue_name = j.queue_name AND t.state IN ('READY', 'LOCKED'))
+            FROM (SELECT id, next_retry_at, type, queue_name FROM cortex.job
+                  WHERE status = 'RETRY' AND worker_job_id IS NULL AND waiting_on NOT LIKE 'budget:%'
+                    AND waiting_on = g.name AND next_retry_at <= g.until
+                  ORDER BY next_retry_at LIMIT 20) j) candidate
+        ORDER BY is_claimable DESC, next_retry_at LIMIT 1) c
+    WHERE g.lets_one
 ), chosen AS MATERIALIZED (
-    -- Not SKIP LOCKED: pods that look at the same time must choose the same job to probe with.
-    SELECT d.id FROM gate g CROSS JOIN LATERAL (
-        SELECT j.id, j.next_retry_at FROM cortex.job j
-        WHERE j.status = 'RETRY' AND j.worker_job_id IS NULL AND coalesce(j.waiting_on, '') = g.name
-          AND j.next_retry_at <= g.until
-        ORDER BY j.next_retry_at LIMIT g.room) d
+    -- Not SKIP LOCKED: a pass that looks again must choose the same job to probe with.
+    SELECT d.id FROM (
+        (SELECT id, next_retry_at FROM cortex.job
+         WHERE (SELECT is_mine FROM turn) AND status = 'RETRY' AND worker_job_id IS NULL
+           AND (waiting_on IS NULL OR waiting_on LIKE 'budget:%') AND next_retry_at <= cortex.now()
+         ORDER BY next_retry_at LIMIT $1)
+        UNION ALL
+        SELECT j.id, j.next_retry_at FROM gate g CROSS JOIN LATERAL (
+            SELECT id, next_retry_at FROM cortex.job
+            WHERE status = 'RETRY' AND worker_job_id IS NULL AND waiting_on NOT LIKE 'budget:%'
+              AND waiting_on = g.name AND next_retry_at <= g.until
+            ORDER BY next_retry_at LIMIT $1) j
+        WHERE g.lets_all
+        UNION ALL
+        SELECT id, next_retry_at FROM prober) d
     ORDER BY d.next_retry_at LIMIT $1
 ), held AS MATERIALIZED (
     SELECT j.id FROM chosen JOIN cortex.job j ON j.id = chosen.id
     WHERE j.status::text = 'RETRY' AND j.worker_job_id IS NULL
     ORDER BY j.id FOR UPDATE OF j SKIP LOCKED
 ), due AS (
-    UPDATE cortex.job j SET worker_job_id = nextval('cortex_worker.task_id_seq')
+    UPDATE cortex.job j SET worker_job_id = nextval('cortex_worker.task_id_seq'), next_retry_at = cortex.now()
     FROM held WHERE j.id = held.id AND j.status::text = 'RETRY' AND j.worker_job_id IS NULL
-    RETURNING j.id, j.worker_job_id, j.type, j.priority, j.attempt, j.worker_attempts, j.queue_name
+    RETURNING j.id, j.worker_job_id, j.type, j.priority, j.attempt, j.attempts_kept, j.worker_attempts, j.queue_name
 ), made AS (
-    INSERT INTO cortex_worker.task (id, task, job_id, state, priority, attempt, max_attempts, run_at, queue_name)
+    INSERT INTO cortex_worker.task (
+        id, task, job_id, state, priority, attempt, attempts_spent, max_attempts, run_at, queue_name)
     SELECT worker_job_id, type, id,
            (CASE WHEN queue_name IS NULL THEN 'READY' ELSE 'QUEUED' END)::cortex_worker.task_state,
-           priority, attempt, worker_attempts, cortex.now(), queue_name
+           priority, attempt, attempts_kept, worker_attempts, cortex.now(), queue_name
     FROM due
     RETURNING job_id
 )
@@ -61,22 +97,27 @@ WITH task AS MATERIALIZED (
 ), freed AS (
     UPDATE cortex_worker.task t
     SET run_at = cortex.now(),
+        -- An attempt that ends just now is still seen here as locked, until the row is looked at again.
+        locked_by = NULL, locked_at = NULL,
         state = (CASE WHEN t.queue_name IS NULL THEN 'READY' ELSE 'QUEUED' END)::cortex_worker.task_state
     FROM before b, task
     WHERE t.job_id = task.job_id AND task.state IN ('LATER', 'QUEUED') AND task.run_at > cortex.now()
       AND b.status::text IN ('RUNNING', 'RETRY')
     RETURNING t.job_id
 ), due AS (
-    UPDATE cortex.job j SET worker_job_id = nextval('cortex_worker.task_id_seq')
+    UPDATE cortex.job j
+    SET worker_job_id = nextval('cortex_worker.task_id_seq'),
+        next_retry_at = CASE WHEN j.status = 'RETRY' THEN cortex.now() END
     FROM before b
     WHERE j.id = b.id AND b.worker_job_id IS NULL
       AND (b.status::text = 'RETRY' OR b.status::text = 'WAITING_FOR_APPROVAL' AND b.waiting_on LIKE 'person:%')
-    RETURNING j.id, j.worker_job_id, j.type, j.priority, j.attempt, j.worker_attempts, j.queue_name
+    RETURNING j.id, j.worker_job_id, j.type, j.priority, j.attempt, j.attempts_kept, j.worker_attempts, j.queue_name
 ), made AS (
-    INSERT INTO cortex_worker.task (id, task, job_id, state, priority, attempt, max_attempts, run_at, queue_name)
+    INSERT INTO cortex_worker.task (
+        id, task, job_id, state, priority, attempt, attempts_spent, max_attempts, run_at, queue_name)
     SELECT worker_job_id, type, id,
            (CASE WHEN queue_name IS NULL THEN 'READY' ELSE 'QUEUED' END)::cortex_worker.task_state,
-           priority, attempt, worker_attempts, cortex.now(), queue_name
+           priority, attempt, attempts_kept, worker_attempts, cortex.now(), queue_name
     FROM due
     RETURNING job_id
 ), let_go AS MATERIALIZED (

@@ -64,7 +64,8 @@ WITH due AS MATERIALIZED (
               j.cancel_requested_at IS NOT NULL AS cancel_requested,
               j.checkpoint <> '{}' AS has_steps,
               greatest(0, j.timeout_s + j.waited_s - extract(epoch FROM cortex.now() - j.started_at))::float8 AS left_s,
-              j.timeout_s, j.tenant, j.retry_count, j.max_retries, j.rate_limit_count, j.config_id, j.lineage_id
+              j.timeout_s, j.tenant, j.retry_count, j.max_retries, j.rate_limit_count, j.config_id, j.lineage_id,
+              j.waits_count
 )
 SELECT * FROM running;
 
@@ -139,7 +140,7 @@ WITH ended AS (
 ), gone AS (
     DELETE FROM cortex_worker.task t USING ended e
     WHERE t.job_id = e.job_id AND t.attempt = e.attempt AND t.locked_by = $1
-    RETURNING e.*
+    RETURNING e.*, t.attempts_spent, t.job_key
 ), suspended AS (
     UPDATE cortex.job j
     SET status = (CASE WHEN g.is_cancelled THEN 'CANCELLED' WHEN g.delay_s IS NULL THEN 'WAITING_FOR_APPROVAL'
@@ -152,7 +153,12 @@ WITH ended AS (
                               THEN sha256(uuid_send(gen_random_uuid())) END,
         waiting_on = CASE WHEN NOT g.is_cancelled THEN g.waiting_on END,
         pod_id = CASE WHEN g.is_cancelled THEN j.pod_id END,
-        heartbeat_at = NULL, worker_job_id = NULL, pod_deaths = 0, suspended_at = cortex.now()
+        heartbeat_at = NULL, worker_job_id = NULL, suspended_at = cortex.now(),
+        -- Waiting is no trial: what the task had used of its chances the next one has used, too.
+        attempts_kept = CASE WHEN g.counted THEN 0 ELSE greatest(0, g.attempts_spent - 1) END,
+        pod_deaths = CASE WHEN g.counted THEN 0 ELSE j.pod_deaths END,
+        waits_count = CASE WHEN g.counted THEN 0 ELSE j.waits_count + 1 END,
+        job_key = g.job_key
     FROM gone g
     WHERE j.id = g.job_id AND j.attempt = g.attempt AND j.status::text = 'RUNNING'
     RETURNING j.id, j.status, j.tenant, j.agent_id, j.agent_version, j.retry_count, j.next_retry_at, g.attempt,

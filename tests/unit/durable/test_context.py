@@ -7,12 +7,15 @@ from typing import Any
 import attrs
 import pytest
 import trio
+import trio.testing
+from attrs import define
 
 from cortex.domain.errors import (
     DivergedError,
     InvalidValueError,
     LeaseLost,
     RejectedError,
+    Suspended,
     TimedOutError,
     TransientError,
 )
@@ -342,3 +345,65 @@ async def test_a_step_is_not_repeated_unasked_nor_for_what_never_passes_nor_with
     with pytest.raises(ConnectionResetError):
         await a_context().step("twice", fetch, cut, repeat="realtime")
     assert calls == 5
+
+
+async def test_one_who_must_wait_lets_the_others_end_first() -> None:
+    record, gate = Record(), trio.Event()
+
+    async def deploy() -> str:
+        await gate.wait()
+        return "deployed"
+
+    async def wish(delay_s: float | None) -> None:
+        raise Suspended(f"llm:{delay_s}", "open", delay_s=delay_s)
+
+    ctx = a_context(record)
+    caught: list[Suspended] = []
+
+    async def gather() -> None:
+        try:
+            await ctx.gather(wish(20), ctx.step("deploy", deploy), wish(None), wish(5))
+        except Suspended as suspended:
+            caught.append(suspended)
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(gather)
+        await trio.testing.wait_all_tasks_blocked()
+        assert not caught
+        gate.set()
+    assert record.keys == ["deploy"]
+    assert [each.waiting_on for each in caught] == ["llm:None"], "a person takes longest"
+
+
+async def test_a_failure_still_ends_the_others_at_once() -> None:
+    async def wish() -> None:
+        raise Suspended("llm:x", "open", delay_s=20)
+
+    with pytest.raises(RejectedError):
+        await a_context().gather(wish(), fail(RejectedError("no")), wait_for_ever())
+
+
+@define
+class SlowRecord(Record):
+    """Takes ten minutes to record, as while the database is away."""
+
+    async def record(self, operation: StepDone) -> None:
+        await trio.sleep(600)
+        await Record.record(self, operation)
+
+
+async def test_the_time_that_the_record_takes_is_not_the_steps(
+    autojump_clock: object,
+) -> None:
+    record = SlowRecord()
+    ctx = a_context(record)
+    with ctx.clocked(10) as scope:
+        for name in ("first", "second"):
+            await ctx.step(name, trio.sleep, 4)
+    assert not scope.cancelled_caught
+    assert record.keys == ["first", "second"]
+    with ctx.clocked(10) as scope:
+        await ctx.gather(ctx.step("third", trio.sleep, 4), ctx.step("fourth", trio.sleep, 9))
+        await ctx.step("fifth", trio.sleep, 7)
+    assert scope.cancelled_caught, "what the step itself takes still counts"
+    assert record.keys == ["first", "second", "third", "fourth"]

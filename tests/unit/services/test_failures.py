@@ -2,6 +2,7 @@
 
 import random
 from collections.abc import Iterator, MutableMapping
+from decimal import Decimal
 from typing import Any
 
 import orjson
@@ -16,6 +17,7 @@ from cortex.domain.errors import (
     NotFoundError,
     RejectedError,
     Suspended,
+    TimedOutError,
     TransientError,
     UnavailableError,
     UsageError,
@@ -23,7 +25,7 @@ from cortex.domain.errors import (
 from cortex.domain.job import Claim, Finish, JobStatus, Operation, Release, Suspend
 from cortex.domain.policy import Backoff
 from cortex.domain.retry import worker_delay_s
-from cortex.services.job_ending import STACK_CHARS_MAX, ending_of
+from cortex.services.job_ending import STACK_CHARS_MAX, ending_of, not_judged
 from tests.support.factories import a_claim
 
 
@@ -172,3 +174,33 @@ def test_a_stack_that_cannot_be_told_is_told_without_the_error() -> None:
         assert ending.fact is not None
         assert len(ending.fact) < 4 * STACK_CHARS_MAX
         assert "\\u0000" not in ending.fact
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        InvalidOutputError("x", raw="half \ud800 and nul \0"),
+        InvalidOutputError("x", raw=b"bytes"),  # type: ignore[arg-type]
+        InvalidOutputError("x", raw="x" * 1_000_000),
+        TransientError("x", retry_after_s="5"),  # type: ignore[arg-type]
+        TransientError("x", retry_after_s="soon"),  # type: ignore[arg-type]
+        TransientError("x", retry_after_s=float("nan")),
+        TimedOutError("x", scope="step", limit_s=Decimal(3)),  # type: ignore[arg-type]
+        TimedOutError("x", scope="step", limit_s=float("inf")),
+    ],
+    ids=["half", "bytes", "long", "text", "words", "nan", "decimal", "endless"],
+)
+def test_what_a_badly_made_error_holds_can_be_stored(error: Exception) -> None:
+    ending = failed(a_claim(attempts_spent=3), error)
+    assert isinstance(ending, Finish | Suspend | Release)
+    assert ending.fact is not None
+    fact = orjson.loads(ending.fact)
+    assert len(ending.fact) < 100_000
+    assert "\\u0000" not in ending.fact
+    assert fact.get("limit_s") in (None, 3.0)
+
+
+def test_an_error_that_cannot_be_judged_fails_its_job() -> None:
+    ending = not_judged(a_claim(), BadlyMadeError(), TypeError("no number"))
+    assert (ending.status, ending.code) == (JobStatus.FAILED, "job_failed")
+    assert ending.error == "BadlyMadeError, which could not be judged: TypeError"

@@ -1,0 +1,96 @@
+"""Calls of tools behind their circuit breakers: what is reported, and how long a job waits."""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from attrs import define
+
+from cortex.agent.tool import tool
+from cortex.agent.toolbox import WAITS_MAX, Toolbox
+from cortex.domain.errors import Suspended, TransientError
+from cortex.domain.failure import Failure
+from cortex.durable.context import Context
+from tests.support.factories import ClosedBreakers, FactList, FreeAdmission, a_claim, a_context
+
+OPEN = Suspended("tool:remote", "breaker tool:remote is open", delay_s=30)
+
+
+@tool
+async def remote(how: str) -> str:
+    """Ask something far away."""
+    match how:
+        case "cut":
+            raise ConnectionResetError("cut")
+        case "bug":
+            raise ValueError("a mistake of its own")
+        case _:
+            return how
+
+
+@define
+class OpeningBreakers(ClosedBreakers):
+    """Whose next failure opens it."""
+
+    @asynccontextmanager
+    async def admit(self, name: str) -> AsyncIterator[FreeAdmission]:
+        admission = _Opening()
+        self.admissions.setdefault(name, []).append(admission)
+        yield admission
+
+
+class _Opening(FreeAdmission):
+    async def failed(self, failure: Failure) -> None:
+        await FreeAdmission.failed(self, failure)
+        raise OPEN
+
+
+async def call(ctx: Context, how: str, folder: Path) -> Any:
+    toolbox = Toolbox({"remote": remote})
+    call_id = f"{ctx.job_id}/1 remote"
+    return await toolbox.call(
+        ctx, "remote", {"how": how}, call_id=call_id, folder=folder, timeout=None
+    )
+
+
+def a_job(tmp_path: Path, breakers: ClosedBreakers, waits_count: int = 0, **lent: Any) -> Context:
+    claim = a_claim(waits_count=waits_count)
+    return a_context(claim=claim, breakers=breakers, workspaces=tmp_path, **lent)
+
+
+async def test_only_what_comes_from_the_other_side_counts_against_it(tmp_path: Path) -> None:
+    breakers = ClosedBreakers()
+    ctx = a_job(tmp_path, breakers)
+    assert await call(ctx, "fine", tmp_path) == "fine"
+    for how, error in (("cut", ConnectionResetError), ("bug", ValueError)):
+        with pytest.raises(error):
+            await call(ctx, how, tmp_path)
+    fine, cut, bug = breakers.admissions["tool:remote"]
+    assert (fine.reports, bug.reports) == ([None], [])
+    ((failure,),) = [[each for each in cut.reports if each]]
+    assert (failure.code, failure.source) == ("connection_reset", "tool:remote")
+
+
+async def test_the_failure_that_opens_the_breaker_is_recorded(tmp_path: Path) -> None:
+    facts = FactList()
+    ctx = a_job(tmp_path, OpeningBreakers(), facts=facts)
+    with pytest.raises(Suspended):
+        await call(ctx, "cut", tmp_path)
+    ((key, failure, told),) = facts.failures
+    assert (key, failure.code, told) == (
+        "1 remote",
+        "connection_reset",
+        "the job waits for tool:remote",
+    )
+
+
+async def test_a_job_waits_for_a_tool_only_so_often(tmp_path: Path) -> None:
+    for waits_count, error in ((WAITS_MAX - 1, Suspended), (WAITS_MAX, TransientError)):
+        with pytest.raises(error, match="breaker tool:remote is open"):
+            await call(
+                a_job(tmp_path, ClosedBreakers(suspended=OPEN), waits_count), "fine", tmp_path
+            )
+    with pytest.raises(ConnectionResetError):
+        await call(a_job(tmp_path, OpeningBreakers(), WAITS_MAX), "cut", tmp_path)
