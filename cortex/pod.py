@@ -62,6 +62,7 @@ from cortex.services.standing import Standing
 from cortex.services.sweeper import Sweeper
 from cortex.services.takeover import TakeOver
 from cortex.services.triage import Triage
+from cortex.services.unsettled import Unsettled
 from cortex.store import configs, jobs, pods
 from cortex.store.bridge import Port, open_port
 from cortex.store.database import Profile
@@ -170,6 +171,7 @@ class _Pod:
         self._committer = Committer(port, pod_id=self._record.id, rng=rng)
         self._breakers = Breakers(port, pod_id=self._record.id, rng=rng)
         self._retries = Retries(port, rng=rng)
+        self._unsettled = Unsettled(port)
         self._receipts = Receipts(port, workspaces=parts.workspaces, unix_ms=chance.unix_ms)
         self._control = Control(port, pod_id=self._record.id, running=self._running, rng=rng)
         self._heartbeat = Heartbeat(
@@ -240,6 +242,7 @@ class _Pod:
                     self._port,
                     pod_id=self._record.id,
                     new_id=self._chance.new_id,
+                    unsettled=self._unsettled,
                     rng=self._rng,
                 ),
                 facts=facts,
@@ -288,7 +291,7 @@ class _Pod:
         await intake.start(self._control)
         await intake.start(self._breakers)
         await intake.start(self._retries)
-        await intake.start(Bookkeeper(port, rng=self._rng))
+        await intake.start(Bookkeeper(port, unsettled=self._unsettled, rng=self._rng))
         await intake.start(Housekeeping(port, rng=self._rng, every_s=settings.sweep_s))
         await intake.start(Triage(port, rng=self._rng, chance=self._chance, every_s=TRIAGE_EVERY_S))
         await intake.start(
@@ -339,6 +342,7 @@ class _Pod:
         if not self._standing.is_sure:
             return
         try:
+            await self._unsettled.settle()
             await self._port(pods.leave, self._record.id)
         except CortexError as error:
             _log.warning("did not sign off", error=error.message)

@@ -6,7 +6,8 @@ threads do. Left behind, it goes on alone until it ends by itself; what it retur
 
 import contextvars
 from collections.abc import Awaitable, Callable
-from typing import Final, Generic, TypeVar
+from typing import Any, Final, Generic, TypeVar
+from weakref import WeakSet
 
 import structlog
 import trio
@@ -17,6 +18,12 @@ PATIENCE_S: Final = 8.0
 """From cancelling a call to leaving it; ending a child process takes up to seven of them."""
 
 _log = structlog.get_logger(__name__)
+_left: "WeakSet[_Call[Any]]" = WeakSet()
+
+
+def left_count() -> int:
+    """Return how many calls of this process were left behind and have not ended since."""
+    return sum(not call.ended.is_set() for call in _left)
 
 
 async def abandonable(function: Callable[[], Awaitable[T]], *, name: str) -> T:
@@ -31,6 +38,7 @@ async def abandonable(function: Callable[[], Awaitable[T]], *, name: str) -> T:
             with trio.move_on_after(PATIENCE_S, shield=True):
                 await call.ended.wait()
             if not call.ended.is_set():
+                _left.add(call)
                 _log.warning("left behind: it ignores its cancellation", call=name)
     return call.result()
 

@@ -56,6 +56,11 @@ class AgentBackoff:
     cap_seconds: float | None = attrs.field(default=None, validator=within(*LIMITS["cap_s"]))
     multiplier: float | None = attrs.field(default=None, validator=within(*LIMITS["multiplier"]))
 
+    def __attrs_post_init__(self) -> None:
+        base, cap = self.base_seconds, self.cap_seconds
+        if base is not None and cap is not None and base > cap:
+            raise UnfitError(f"base_seconds {show(base)} is above cap_seconds {show(cap)}")
+
 
 @attrs.frozen(kw_only=True)
 class AgentLimits:

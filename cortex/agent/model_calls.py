@@ -23,7 +23,7 @@ from cortex.durable.journal import Outcome
 from cortex.durable.repeating import repeated
 
 SETTLE_BOUND_S: Final = 15.0
-"""A cancelled call is booked before its job ends; the reservation is swept if this is too short."""
+"""A cancelled call is booked before its job ends; the purse books it later if this is too short."""
 
 
 @attrs.frozen(kw_only=True)

@@ -12,8 +12,9 @@ from cortex.cli.files import read_bytes
 from cortex.cli.idempotent import idempotent, mutate
 from cortex.cli.options import Command, Options
 from cortex.cli.output import Output
+from cortex.cli.prices import prices_of, unpriced_warning
 from cortex.cli.table import Cell, Column, Row, only_on_demand
-from cortex.cli.target import session
+from cortex.cli.target import session, settings_from
 from cortex.domain.budget import Budget, Period, Scope, Unit, worded
 from cortex.domain.clock import system_chance
 from cortex.domain.errors import UsageError
@@ -41,6 +42,7 @@ def apply(
     output = Output(options)
     by = acting_name(actor)
     specs = _parse(files)
+    prices = prices_of(settings_from(options))
     with session(options) as call:
         rows = mutate(
             call,
@@ -53,6 +55,10 @@ def apply(
     output.listing("agents", COLUMNS, rows, empty="")
     if output.is_for_people:
         _explain(output, rows)
+    for spec in specs:
+        is_limited = spec.budget is not None and spec.budget.usd is not None
+        if is_limited and (warning := unpriced_warning(spec.name, spec.model, prices)):
+            output.say(warning, "warn")
 
 
 async def _apply(db: Database, specs: list[AgentSpec], *, by: str) -> list[dict[str, Any]]:

@@ -1,12 +1,27 @@
-"""Asking before something that cannot be undone, and who it is that asks."""
+"""Asking before something that cannot be undone, who it is that asks, and why."""
 
 import getpass
 import sys
+from collections.abc import Callable
+from typing import Any, Final, TypeVar
 
 import click
 
-from cortex.cli.options import Options
+from cortex.cli.options import Options, Text
 from cortex.domain.errors import UsageError
+
+ACTOR_MAX: Final = 200
+REASON_MAX: Final = 500
+"""Characters; both stand in every list of what was done."""
+
+Decorated = TypeVar("Decorated", bound=Callable[..., Any])
+
+
+class Reason(Text):
+    """Text that may be left out: "" is none."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        return super().convert(value, param, ctx) if value else ""
 
 
 def confirm(question: str, options: Options, *, is_agreed: bool) -> None:
@@ -33,4 +48,15 @@ def acting_name(given: str | None) -> str:
         raise UsageError("this user has no name", hint="say who acts: --as NAME") from None
 
 
-as_option = click.option("--as", "actor", metavar="NAME", help="Who acts [the OS user].")
+as_option = click.option(
+    "--as", "actor", type=Text(ACTOR_MAX), metavar="NAME", help="Who acts [the OS user]."
+)
+
+
+def reason_option(told: str, *, is_required: bool = False) -> Callable[[Decorated], Decorated]:
+    """Return the option by which a command is told why; `told` is its help."""
+    if is_required:
+        return click.option(
+            "--reason", type=Text(REASON_MAX), required=True, metavar="TEXT", help=told
+        )
+    return click.option("--reason", type=Reason(REASON_MAX), default="", metavar="TEXT", help=told)

@@ -1,29 +1,29 @@
 """`cortex breakers open` and `close`: a person decides whether something may be called."""
 
+import difflib
 from functools import partial
 from typing import Any, Final
 
 import click
 
-from cortex.cli.asking import acting_name, as_option, confirm
+from cortex.cli.asking import acting_name, as_option, confirm, reason_option
 from cortex.cli.breakers_ls import COLUMNS
 from cortex.cli.idempotent import idempotent, mutate
-from cortex.cli.options import Command, Options, Text
+from cortex.cli.options import Command, Options
 from cortex.cli.output import Output
 from cortex.cli.target import session
 from cortex.domain.breaker import policy_of
+from cortex.domain.errors import UsageError
 from cortex.domain.safe import safe
+from cortex.store import agents
 from cortex.store import breakers as store
+from cortex.store.session import Session
 
-REASON_MAX: Final = 500
+NEAR_MAX: Final = 3
+"""Names that a typing error may have meant."""
+AGENTS_MAX: Final = 1000
 
-_reason_option = click.option(
-    "--reason",
-    type=Text(REASON_MAX),
-    required=True,
-    metavar="TEXT",
-    help="Shown to everybody who waits, and kept.",
-)
+_reason_option = reason_option("Shown to everybody who waits, and kept.", is_required=True)
 _yes_option = click.option("--yes", is_flag=True, help="Do not ask.")
 
 
@@ -45,6 +45,8 @@ def open_(
 ) -> None:
     """Hold a breaker open until somebody closes it: jobs that need it wait."""
     policy_of(name)
+    if safe(name) != name:
+        raise UsageError(f"{safe(name)!r} holds characters that nobody sees: no call uses it")
     question = f"open {name}: jobs that need it wait until somebody closes it"
     confirm(safe(question), options, is_agreed=yes)
     act = partial(store.force_open, name=name, by=acting_name(actor), reason=reason)
@@ -79,6 +81,21 @@ def _force(options: Options, act: "partial[Any]", *, key: str | None) -> None:
     output = Output(options)
     operation = f"breakers.{act.func.__name__}"
     with session(options) as call:
+        if act.func is store.force_open:
+            _warn_of_typo(call, act.keywords["name"], output)
         mutate(call, act, output=output, key=key, operation=operation, request=act.keywords)
         rows = call(store.page, name=act.keywords["name"])
     output.listing("breakers", COLUMNS, rows, empty="")
+
+
+def _warn_of_typo(call: Session, name: str, output: Output) -> None:
+    """Say so when nothing that is known goes through this breaker: it may be held in vain."""
+    known = {row["name"] for row in call(store.page)}
+    for agent in call(agents.page, limit=AGENTS_MAX):
+        known.add(f"llm:{agent['spec']['model']}")
+        known.update(f"tool:{tool}" for tool in agent["spec"].get("tools", ()))
+    if name in known or call(store.page, name=name, limit=1):
+        return
+    near = difflib.get_close_matches(name, sorted(known), n=NEAR_MAX)
+    meant = f"; did you mean {' or '.join(near)}?" if near else ""
+    output.say(f"no call and no agent is known that uses {name}{meant}", "warn")

@@ -79,14 +79,15 @@ def _remark(row: Row) -> Cell:
     return Cell(safe(remark(row)), "warn" if is_urgent else "dim")
 
 
+# The name is whole at any width: it is what one types.
 COLUMNS: Final = (
-    Column(name="name", title="breaker", shown=lambda r: Cell(safe(r["name"]), "bold"), least=16),
+    Column(name="name", title="breaker", shown=lambda r: Cell(safe(r["name"]), "bold")),
     Column(name="state", shown=lambda r: _MARKS[BreakerState(r["state"])]),
-    Column(name="failures", shown=_failures, is_right=True),
-    Column(name="opened_at", title="since", shown=_since, is_right=True),
+    Column(name="failures", shown=_failures, is_right=True, is_spare=True),
+    Column(name="opened_at", title="since", shown=_since, is_right=True, is_spare=True),
     Column(name="probe_in_s", title="probe", value=_probe_in_s, shown=_probe, is_right=True),
     Column(name="waiting", title="jobs", is_right=True),
-    Column(name="remark", title="why", value=remark, shown=_remark, least=20, is_for_people=True),
+    Column(name="remark", title="why", value=remark, shown=_remark, least=12, is_for_people=True),
     *only_on_demand("open_until", "probe_pod", "forced_by", "forced_reason", "forced_at"),
     *only_on_demand("last_error", "escalated_at", "requests", "updated_at"),
 )

@@ -6,14 +6,15 @@ from typing import Any, Final
 
 import click
 
-from cortex.cli.asking import acting_name, as_option, confirm
+from cortex.cli.asking import acting_name, as_option, confirm, reason_option
 from cortex.cli.idempotent import idempotent, mutate
 from cortex.cli.options import Command, Options, Text
 from cortex.cli.output import Output
+from cortex.cli.prices import prices_of, unpriced_warning
 from cortex.cli.table import Cell, Column, Row
-from cortex.cli.target import session
+from cortex.cli.target import session, settings_from
 from cortex.domain.budget import LIMIT_MAX, Budget, Period, Scope, Unit, worded
-from cortex.domain.errors import UsageError
+from cortex.domain.errors import NotFoundError, UsageError
 from cortex.domain.safe import safe
 from cortex.store import agents, jobs
 from cortex.store import budgets as store
@@ -21,7 +22,6 @@ from cortex.store.budgets import Change
 from cortex.store.database import Database
 from cortex.store.session import Session
 
-REASON_MAX: Final = 1000
 SUBJECT_MAX: Final = 100
 
 
@@ -42,9 +42,21 @@ class Amount(click.ParamType[Decimal]):
         return amount
 
 
-reason_option = click.option(
-    "--reason", type=Text(REASON_MAX), required=True, metavar="TEXT", help="Kept with the change."
-)
+class Tokens(Amount):
+    """Whole tokens, zero or more."""
+
+    name = "tokens"
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> Decimal:
+        amount = super().convert(value, param, ctx)
+        if amount != amount.to_integral_value():
+            self.fail(f"{value} is not a whole number of tokens", param, ctx)
+        return amount
+
+
+kept_reason = reason_option("Kept with the change.", is_required=True)
 
 
 @click.command("set", cls=Command)
@@ -55,14 +67,14 @@ reason_option = click.option(
 )
 @click.option("--job", metavar="ID", help="Calls of this job, and of those that go on from it.")
 @click.option("--usd", type=Amount(), metavar="N", help="At most so many US dollars.")
-@click.option("--tokens", type=Amount(), metavar="N", help="At most so many tokens of any kind.")
+@click.option("--tokens", type=Tokens(), metavar="N", help="At most so many tokens of any kind.")
 @click.option(
     "--per",
     type=click.Choice([each.value for each in Period]),
     metavar="PERIOD",
     help="run: each job by itself [default]; day: all together, anew each UTC day.",
 )
-@reason_option
+@kept_reason
 @as_option
 @idempotent
 @click.pass_obj
@@ -95,6 +107,7 @@ def set_(
             scope, subject = _subject(call, agent=agent, tenant=tenant, job=job)
             period = Period(per or Period.RUN)
             budget = Budget(scope=scope, subject=subject, unit=unit, period=period)
+        _warn_of_price(call, budget, options)
         _change(
             call,
             lambda db: store.put(db, budget, limit=limit, by=by, reason=reason),
@@ -109,7 +122,7 @@ def set_(
 @click.option(
     "--to", type=Amount(), required=True, metavar="N", help="The new limit, in the budget's unit."
 )
-@reason_option
+@kept_reason
 @as_option
 @idempotent
 @click.pass_obj
@@ -127,6 +140,8 @@ def raise_(
     Ends with 5 when it is as high already.
     """
     by = acting_name(actor)
+    if Budget.parse(name).unit is Unit.TOKENS and to != to.to_integral_value():
+        raise UsageError(f"budget {name} counts whole tokens, {to} is not a whole number")
     with session(options) as call:
         _change(
             call,
@@ -139,7 +154,7 @@ def raise_(
 
 @click.command(cls=Command)
 @click.argument("name")
-@reason_option
+@kept_reason
 @click.option("--yes", is_flag=True, help="Do not ask.")
 @as_option
 @idempotent
@@ -182,6 +197,21 @@ def _named(name: str, unit: Unit, per: str | None) -> Budget:
             hint="another unit or period is another budget: give --agent, --tenant or --job",
         )
     return budget
+
+
+def _warn_of_price(call: Session, budget: Budget, options: Options) -> None:
+    """Say so when money is limited of an agent whose calls have no known price."""
+    if budget.unit is not Unit.USD or budget.scope is not Scope.AGENT:
+        return
+    try:
+        newest, *_ = call(agents.versions, budget.subject)
+    except NotFoundError:
+        return  # a budget may be named before its agent is there
+    warning = unpriced_warning(
+        budget.subject, newest["spec"]["model"], prices_of(settings_from(options))
+    )
+    if warning:
+        Output(options).say(warning, "warn")
 
 
 def _subject(
@@ -238,7 +268,7 @@ def _limit_shown(row: Row, which: str) -> Cell:
 
 
 COLUMNS: Final = (
-    Column(name="name", title="budget", shown=lambda r: Cell(safe(r["name"]), "bold"), least=20),
+    Column(name="name", title="budget", shown=lambda r: Cell(safe(r["name"]), "bold")),
     Column(name="before", shown=lambda r: _limit_shown(r, "before"), is_right=True),
     Column(name="after", shown=lambda r: _limit_shown(r, "after"), is_right=True),
     Column(name="woken_jobs", title="jobs go on", is_right=True),

@@ -76,8 +76,9 @@ def _changed(row: Row) -> Cell:
     return Cell(safe(f"{age(since_s(row, row['changed_at']))} by {row['changed_by']}"), "dim")
 
 
+# The name is whole at any width: it is what one types.
 COLUMNS: Final = (
-    Column(name="name", title="budget", shown=lambda r: Cell(safe(r["name"]), "bold"), least=20),
+    Column(name="name", title="budget", shown=lambda r: Cell(safe(r["name"]), "bold")),
     Column(
         name="limit",
         value=lambda r: r["limit_amount"],
@@ -85,10 +86,18 @@ COLUMNS: Final = (
         is_right=True,
     ),
     Column(name="spent", shown=_spent, is_right=True),
-    Column(name="reserved", shown=lambda r: _amount(r, r["reserved"]), is_right=True),
-    Column(name="left", value=_left, shown=lambda r: _amount(r, _left(r)), is_right=True),
-    Column(name="waiting_jobs", title="waiting", shown=_waiting, is_right=True),
-    Column(name="window_key", title="of", shown=_window),
+    Column(
+        name="left",
+        value=_left,
+        shown=lambda r: _amount(r, _left(r)),
+        is_right=True,
+        is_spare=True,
+    ),
+    Column(name="waiting_jobs", title="waiting", shown=_waiting, is_right=True, is_spare=True),
+    Column(
+        name="reserved", shown=lambda r: _amount(r, r["reserved"]), is_right=True, is_spare=True
+    ),
+    Column(name="window_key", title="of", shown=_window, is_spare=True),
     Column(name="changed_at", title="changed", shown=_changed, is_spare=True),
     *only_on_demand("scope", "subject", "unit", "period", "changed_by", "reason", "created_at"),
 )

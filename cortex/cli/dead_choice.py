@@ -10,7 +10,7 @@ import attrs
 import click
 
 from cortex.cli.asking import acting_name, as_option, confirm
-from cortex.cli.dead_filters import filtered
+from cortex.cli.dead_filters import filtered, nothing_matches
 from cortex.cli.dead_words import GROUP_COLUMNS, LETTER_COLUMNS, letters_told
 from cortex.cli.idempotent import idempotent
 from cortex.cli.options import Options, Text
@@ -104,6 +104,8 @@ class Chosen:
     letters: list[dict[str, Any]]
     has_more: bool
     """More letters match than the limit lets through."""
+    empty: str = ""
+    """What to say when there are none."""
 
     @property
     def ids(self) -> list[UUID]:
@@ -117,6 +119,8 @@ def choose(call: Session, asked: Asked) -> Chosen:
         ids = list(dict.fromkeys(call(jobs.find, name) for name in asked.names))
         return Chosen(call(dead_letters.of_jobs, ids), has_more=False)
     ids = call(dead_letters.choose, asked.which, limit=asked.limit + 1)
+    if not ids:
+        return Chosen([], has_more=False, empty=nothing_matches(call, asked.which))
     return Chosen(call(dead_letters.of_jobs, ids[: asked.limit]), len(ids) > asked.limit)
 
 
@@ -134,7 +138,7 @@ def agree(chosen: Chosen, asked: Asked, options: Options, *, verb: str) -> None:
 
 def preview(chosen: Chosen, output: Output, *, verb: str) -> None:
     """Show what would be acted on, and how much that is."""
-    _listing(chosen.letters, output, LETTER_COLUMNS)
+    _listing(chosen.letters, output, LETTER_COLUMNS, empty=chosen.empty)
     more = "; more match: raise --limit" if chosen.has_more else ""
     output.say(f"dry run: {letters_told(len(chosen.letters))} would be {verb}{more}", "dim")
 
@@ -158,7 +162,8 @@ def tell(
     errors = {UUID(each["job_id"]): each["error"] for each in told}
     letters = call(dead_letters.of_jobs, list(errors))
     rows = [letter | {"error": errors[letter["job_id"]]} for letter in letters]
-    _listing(rows, output, DONE_COLUMNS)
+    empty = "" if rows else nothing_matches(call, asked.which)
+    _listing(rows, output, DONE_COLUMNS, empty=empty)
     refused = [error_from(error) for error in errors.values() if error is not None]
     if asked.names and refused:
         raise refused[0]
@@ -166,10 +171,12 @@ def tell(
     output.say(f"{verb} {letters_told(len(rows) - len(refused))}{others}", "dim")
 
 
-def _listing(rows: Sequence[dict[str, Any]], output: Output, columns: Sequence[Column]) -> None:
+def _listing(
+    rows: Sequence[dict[str, Any]], output: Output, columns: Sequence[Column], *, empty: str
+) -> None:
     """Write letters; of many, people get their errors only."""
     if not output.is_for_people or len(rows) <= SHOWN_MAX:
-        output.listing("letters", columns, rows, empty="no dead letter matches")
+        output.listing("letters", columns, rows, empty=empty)
         return
     counts = Counter(row["fingerprint"] for row in rows)
     one_of = {row["fingerprint"]: row for row in rows}

@@ -1,5 +1,6 @@
 """Which dead letters a command works on: the options, and what they come to."""
 
+import difflib
 import functools
 import re
 from collections.abc import Callable
@@ -7,9 +8,15 @@ from typing import Any, Final
 
 import click
 
+from cortex.cli.options import Text
 from cortex.domain.dead_letter import LetterState
 from cortex.domain.failure import FailureClass
+from cortex.store import agents, dead_letters
 from cortex.store.dead_letters import LetterFilter
+from cortex.store.session import Session
+
+NAME: Final = Text(200)
+SUGGESTED_MAX: Final = 8
 
 _UNITS_S: Final = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
 
@@ -44,8 +51,8 @@ _OPTIONS: Final = (
     click.option(
         "--fingerprint", type=Fingerprint(), metavar="F", help="Only this error, as `dead ls` says."
     ),
-    click.option("--type", "type_", metavar="TYPE", help="Only this job type."),
-    click.option("--code", metavar="CODE", help="Only errors of this code."),
+    click.option("--type", "type_", type=NAME, metavar="TYPE", help="Only this job type."),
+    click.option("--code", type=NAME, metavar="CODE", help="Only errors of this code."),
     click.option(
         "--class",
         "error_class",
@@ -53,8 +60,8 @@ _OPTIONS: Final = (
         metavar="CLASS",
         help="Only errors of this class, such as PERMANENT.",
     ),
-    click.option("--agent", metavar="NAME", help="Only this agent's jobs."),
-    click.option("--tenant", metavar="NAME", help="Only this tenant's jobs."),
+    click.option("--agent", type=NAME, metavar="NAME", help="Only this agent's jobs."),
+    click.option("--tenant", type=NAME, metavar="NAME", help="Only this tenant's jobs."),
     click.option("--since", "since_s", type=Since(), metavar="TIME", help="Only of the last 2h."),
 )
 
@@ -71,6 +78,28 @@ def filtered(command: Callable[..., None]) -> Callable[..., None]:
     for option in reversed(_OPTIONS):
         option(packed)
     return packed
+
+
+def nothing_matches(call: Session, which: LetterFilter) -> str:
+    """Say that a filter matches no letter; one that never matched any gets a suggestion.
+
+    Raises `NotFoundError` for an agent that does not exist.
+    """
+    if which.agent is not None:
+        call(agents.versions, which.agent)
+    known = call(dead_letters.known)
+    for kind, given in (("type", which.type), ("code", which.code), ("tenant", which.tenant)):
+        if given is not None and given not in known[kind]:
+            return f"no dead letter has {kind} {given!r}{_suggestion(given, known[kind])}"
+    return "no dead letter matches"
+
+
+def _suggestion(given: str, known: list[str]) -> str:
+    close = difflib.get_close_matches(given, known, n=1)
+    if close:
+        return f": did you mean {close[0]!r}?"
+    more = ", …" if len(known) > SUGGESTED_MAX else ""
+    return f"; there are {', '.join(known[:SUGGESTED_MAX])}{more}" if known else ""
 
 
 def states_of(words: tuple[str, ...]) -> tuple[LetterState, ...]:

@@ -5,7 +5,7 @@ from typing import Final
 import attrs
 import click
 
-from cortex.cli.dead_filters import filtered, states_of
+from cortex.cli.dead_filters import filtered, nothing_matches, states_of
 from cortex.cli.dead_words import GROUP_COLUMNS, LETTER_COLUMNS
 from cortex.cli.options import Command, Options
 from cortex.cli.output import Output
@@ -13,10 +13,11 @@ from cortex.cli.phrases import short_id
 from cortex.cli.target import session
 from cortex.domain.dead_letter import LetterState
 from cortex.domain.errors import UsageError
-from cortex.store import agents, dead_letters, jobs
+from cortex.store import dead_letters, jobs
 from cortex.store.dead_letters import LetterFilter
 
 LIMIT_MAX: Final = 1000
+NO_OLDER: Final = "no older ones"
 
 
 @click.command(cls=Command)
@@ -50,17 +51,25 @@ def ls(
         raise UsageError("--before needs --each: errors have no pages", hint="use --limit")
     which = attrs.evolve(which, states=states_of(states))
     with session(options) as call:
+        after = call(jobs.find, before) if before else None
         if each:
-            after = call(jobs.find, before) if before else None
-            rows = call(dead_letters.page, which, before=after, limit=limit)
+            rows = call(dead_letters.page, which, before=after, limit=limit + 1)
         else:
             rows = call(dead_letters.groups, which, limit=limit)
-        if which.agent and not rows:
-            call(agents.versions, which.agent)  # one that does not exist is an error
-    empty = "no dead letter matches" if which != LetterFilter() else "no dead letters"
+        if rows:
+            empty = ""
+        elif after is not None:
+            call(dead_letters.of_jobs, [after])  # one without a letter is an error
+            empty = NO_OLDER
+        else:
+            is_filtered = which != LetterFilter()
+            empty = nothing_matches(call, which) if is_filtered else "no dead letters"
     if not each:
         output.listing("errors", GROUP_COLUMNS, rows, empty=empty)
         return
-    output.listing("letters", LETTER_COLUMNS, rows, empty=empty)
-    if len(rows) == limit and output.terminal.is_tty:
-        output.say(f"older ones: --before {short_id(rows[-1]['job_id'])}", "dim")
+    shown = rows[:limit]
+    output.listing("letters", LETTER_COLUMNS, shown, empty=empty)
+    if len(rows) > limit and output.terminal.is_tty:
+        output.say(f"older ones: --before {short_id(shown[-1]['job_id'])}", "dim")
+    elif before and shown and output.terminal.is_tty:
+        output.say(NO_OLDER, "dim")

@@ -15,7 +15,23 @@ from cortex.store.database import Database
 from cortex.store.dead_letters import Resubmission, resubmit
 
 RATE_DEFAULT: Final = 50.0
+RATE_MIN: Final = 0.001
 RATE_MAX: Final = 10_000.0
+VERSION_MAX: Final = 2**31 - 1
+
+
+class Rate(click.ParamType[float]):
+    """A finite number of jobs in a second."""
+
+    name = "rate"
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> float:
+        rate = click.FLOAT.convert(value, param, ctx)
+        if not RATE_MIN <= rate <= RATE_MAX:  # also true for NaN
+            self.fail(f"{value} is not from {RATE_MIN:g} to {RATE_MAX:,.0f} a second", param, ctx)
+        return rate
 
 
 class Version(click.ParamType[int]):
@@ -26,14 +42,17 @@ class Version(click.ParamType[int]):
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
         if value == "latest":
             return NEWEST
-        return click.IntRange(1, 2**31 - 1).convert(value, param, ctx)
+        try:
+            return click.IntRange(1, VERSION_MAX).convert(value, param, ctx)
+        except click.BadParameter:
+            self.fail(f"{value!r} is no version: give its number, or latest", param, ctx)
 
 
 @click.command(cls=Command)
 @acting
 @click.option(
     "--rate",
-    type=click.FloatRange(0.001, RATE_MAX),
+    type=Rate(),
     default=RATE_DEFAULT,
     show_default=True,
     metavar="N",

@@ -15,17 +15,20 @@ from cortex.cli.phrases import exact, money, rfc3339, short_id, span
 from cortex.cli.target import session
 from cortex.cli.terminal import Terminal
 from cortex.domain.dead_letter import LetterState
+from cortex.domain.errors import UsageError
 from cortex.domain.safe import safe
 from cortex.store import dead_letters, jobs
 
 LABEL_CELLS: Final = 11
+RAW_CHARS_MAX: Final = 2000
+"""What people are shown of a model's or a tool's own words."""
 FIELDS: Final = (
     *("job_id", "fingerprint", "type", "tenant", "agent", "agent_version", "state"),
     *("error_class", "error_code", "error_source", "error_message", "breaker", "payload"),
     *("attempt", "worker_attempts", "retry_count", "max_retries", "timeout_s", "pod"),
     *("submitted_at", "started_at", "finished_at", "triaged_at", "step", "step_at", "spent_usd"),
     *("resolved_at", "resolved_by", "reason", "retried_as", "retried_status", "is_automatic"),
-    *("origin_id", "lineage_id", "trace_id", "stack"),
+    *("origin_id", "lineage_id", "asks_again_after", "trace_id", "raw", "stack"),
 )
 
 
@@ -34,6 +37,8 @@ FIELDS: Final = (
 @click.pass_obj
 def show(options: Options, *, name: str) -> None:
     """Tell why a job failed: its cause, last good step, cost, and what would come of a retry."""
+    if options.columns is not None:
+        raise UsageError("one letter has no columns", hint="all of it: --json")
     output = Output(options)
     with session(options) as call:
         job_id = call(jobs.find, name)
@@ -62,9 +67,18 @@ def _page(
     if attempts:
         yield from ("", terminal.paint("  attempts that ended early", "dim"))
         yield from (_attempt(each) for each in attempts)
+    if letter["raw"] is not None:
+        yield from ("", terminal.paint("  what came", "dim"))
+        yield from _raw(letter["raw"])
     if letter["stack"]:
         yield from ("", terminal.paint("  stack", "dim"))
         yield from block(letter["stack"], indent="    ")
+
+
+def _raw(text: str) -> Iterator[str]:
+    yield from block(text[:RAW_CHARS_MAX] or "nothing", indent="    ")
+    if len(text) > RAW_CHARS_MAX:
+        yield f"    … {len(text) - RAW_CHARS_MAX:,} more characters: --json has them all"
 
 
 def _facts(letter: dict[str, Any], terminal: Terminal) -> dict[str, str]:
@@ -113,7 +127,8 @@ def _settled(letter: dict[str, Any], terminal: Terminal) -> str:
     reason = letter["reason"] or ""
     if _is_unresolved(letter):
         return reason
-    told = f"{on_retry(letter)} {when(letter, 'resolved_at', is_tty=terminal.is_tty)}: {reason}"
+    told = f"{on_retry(letter)} {when(letter, 'resolved_at', is_tty=terminal.is_tty)}"
+    told += f": {reason}" if reason.strip() else ""
     if letter["retried_as"] is None:
         return told
     return f"{told} · {letter['retried_as']} is {letter['retried_status']}"

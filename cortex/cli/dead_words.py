@@ -30,6 +30,7 @@ def cause_of(row: Row) -> Cause:
         error_class=row["error_class"],
         source=row["error_source"],
         breaker=row["breaker"],
+        asks_again_after=row["asks_again_after"],
     )
 
 

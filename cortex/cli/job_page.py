@@ -1,11 +1,13 @@
 """The page of one job: head, timeline, attempts that ended early, history, result."""
 
 from collections.abc import Iterator, Sequence
+from operator import itemgetter
 from typing import Any, Final
 
 import attrs
 
 from cortex.cli.cells import pad, width_of
+from cortex.cli.facts_ls import change_told
 from cortex.cli.job_words import OUTCOMES, progress, remark, retry_told, state_cell, took_s
 from cortex.cli.phrases import age, clock_time, exact, rfc3339, short_id, span
 from cortex.cli.terminal import STATES, Terminal
@@ -26,6 +28,8 @@ class JobRecord:
     steps: Sequence[dict[str, Any]]
     attempts: Sequence[dict[str, Any]]
     history: Sequence[dict[str, Any]]
+    changes: Sequence[dict[str, Any]] = ()
+    """Lifecycle facts: what people changed about it, and budgets that it waited for."""
 
     @property
     def document(self) -> dict[str, Any]:
@@ -35,6 +39,7 @@ class JobRecord:
             "steps": self.steps,
             "attempts": self.attempts,
             "history": self.history,
+            "changes": self.changes,
         }
 
 
@@ -66,7 +71,9 @@ def page(record: JobRecord, terminal: Terminal) -> Iterator[str]:
         yield from _section("attempts that ended early", terminal)
         yield from (_attempt(each, terminal) for each in record.attempts)
     yield from _section("history", terminal)
-    yield from (_transition(each, terminal) for each in record.history)
+    lines = [(each["at"], _transition(each, terminal)) for each in record.history]
+    lines += [(each["at"], _change(each, terminal)) for each in record.changes]
+    yield from (line for _, line in sorted(lines, key=itemgetter(0)))
     if record.job["result"] is not None:
         yield from _section("result", terminal)
         yield from block(record.job["result"], indent="  ")
@@ -175,6 +182,14 @@ def _transition(row: dict[str, Any], terminal: Terminal) -> str:
         f"  {_moment(row['at'], terminal)}  {terminal.paint(pad(str(state), 8), state.word)}"
         f"{safe(' · '.join(told))}"
     ).rstrip()
+
+
+def _change(fact: dict[str, Any], terminal: Terminal) -> str:
+    what = fact["subtype"].replace("_", " ")
+    source = f" {fact['source']}" if fact["source"] else ""
+    told = change_told(fact["data"])
+    line = safe(f"{what}{source}" + (f" {told}" if told else ""))
+    return f"  {_moment(fact['at'], terminal)}  {terminal.paint(pad('·', 8), 'dim')}{line}"
 
 
 def _moment(instant: Any, terminal: Terminal) -> str:

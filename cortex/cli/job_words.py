@@ -7,7 +7,7 @@ from cortex.cli.table import Cell, Column, Row, only_on_demand
 from cortex.cli.terminal import STATES
 from cortex.domain.job import JobStatus
 from cortex.domain.safe import safe
-from cortex.domain.why import SILENT_S
+from cortex.domain.why import PERSON, SILENT_S, needs_person
 from cortex.store.jobs import since_s
 
 OUTCOMES: Final = {
@@ -59,6 +59,10 @@ def remark(row: Row) -> str:
 
 
 def _remark_on_waiting(row: Row) -> str:
+    waiting_on = row["waiting_on"] or ""
+    if waiting_on.startswith(PERSON):
+        what = needs_person(waiting_on.removeprefix(PERSON), row.get("last_error"))
+        return f"{what}; when that is mended: cortex jobs retry {short_id(row['id'])}"
     if row["next_retry_at"] is None:
         return f"waits for {row['waiting_on'] or 'a person'}"
     left_s = (row["next_retry_at"] - row["now"]).total_seconds()

@@ -5,7 +5,7 @@ from uuid import UUID
 
 import click
 
-from cortex.cli.asking import acting_name, as_option, confirm
+from cortex.cli.asking import acting_name, as_option, confirm, reason_option
 from cortex.cli.idempotent import idempotent, mutate
 from cortex.cli.jobs_watch import wait_for
 from cortex.cli.options import Command, Options
@@ -25,7 +25,7 @@ from cortex.store.session import Session
 
 @click.command(cls=Command)
 @click.argument("job_names", metavar="ID…", nargs=-1, required=True)
-@click.option("--reason", default="", metavar="TEXT", help="Kept in the job's history.")
+@reason_option("Kept in the job's history.")
 @click.option("--yes", is_flag=True, help="Do not ask.")
 @click.option("--wait", is_flag=True, help="Wait until they have ended.")
 @as_option

@@ -50,7 +50,7 @@ def resume(
     actor: str | None,
     idempotency_key: str | None,
 ) -> None:
-    r"""Let a failed job go on: a new job continues from its last checkpoint.
+    """Let a failed job go on: a new job continues from its last checkpoint.
 
     \b
     retry_step         run the step again with everything as it is
@@ -60,7 +60,7 @@ def resume(
     escalate           leave it to an operator
 
     Without --choice a clean job retries its step. One that left something is asked about.
-    """
+    """  # noqa: D301 -- the mark keeps the lines as they are
     output = Output(options)
     by = acting_name(actor)
     with session(options) as call:

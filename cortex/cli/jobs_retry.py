@@ -1,28 +1,31 @@
 """`cortex jobs retry`: lets jobs that wait for their next try go on at once."""
 
+import shlex
 from typing import Any, Final
 from uuid import UUID
 
 import click
 
-from cortex.cli.asking import acting_name, as_option
+from cortex.cli.asking import acting_name, as_option, reason_option
 from cortex.cli.idempotent import idempotent, mutate
 from cortex.cli.options import Command, Options
 from cortex.cli.output import Output
-from cortex.cli.phrases import short_id
+from cortex.cli.phrases import clock_time, short_id, span
 from cortex.cli.table import Cell, Column, Row
 from cortex.cli.target import session
 from cortex.cli.terminal import STATES
+from cortex.domain.breaker import BreakerState
 from cortex.domain.idempotency import PERMANENT, error_document, error_from
 from cortex.domain.job import JobStatus
 from cortex.domain.safe import safe
-from cortex.store import jobs, retries
+from cortex.store import breakers, jobs, retries
 from cortex.store.database import Database
+from cortex.store.session import Session
 
 
 @click.command(cls=Command)
 @click.argument("job_names", metavar="ID…", nargs=-1, required=True)
-@click.option("--reason", default="", metavar="TEXT", help="Kept in the record.")
+@reason_option("Kept in the record.")
 @as_option
 @idempotent
 @click.pass_obj
@@ -43,6 +46,7 @@ def retry(
     by = acting_name(actor)
     with session(options) as call:
         job_ids = list(dict.fromkeys(call(jobs.find, name) for name in job_names))
+        waited = {call(jobs.show, job_id)["waiting_on"] for job_id in job_ids}
         done = mutate(
             call,
             lambda db: _retry(db, job_ids, by=by, reason=reason),
@@ -51,11 +55,30 @@ def retry(
             operation="jobs.retry",
             request={"jobs": sorted(job_ids), "by": by, "reason": reason},
         )
+        for name in sorted(each for each in waited if each):
+            _tell_of_breaker(call, name, output)
     rows = [_row(each) for each in done]
     output.listing("jobs", COLUMNS, rows, empty="")
     failed = [row["error"] for row in rows if row["error"] is not None]
     if failed:
         raise failed[0]
+
+
+def _tell_of_breaker(call: Session, name: str, output: Output) -> None:
+    """Say that an open breaker decides, until when, and what would help."""
+    for row in call(breakers.page, name=name, limit=1):
+        if row["state"] != BreakerState.OPEN:
+            return
+        until = "until somebody closes it"
+        if row["forced_by"] is None and row["open_until"] is not None:
+            left_s = (row["open_until"] - row["now"]).total_seconds()
+            at = clock_time(row["open_until"])
+            until = f"for {span(left_s)} (until {at})" if left_s > 0 else "until one call tries it"
+        output.say(
+            f"breaker {name} decides about their calls, and is open {until}: "
+            f"cortex breakers close {shlex.quote(name)} --reason TEXT",
+            "warn",
+        )
 
 
 async def _retry(

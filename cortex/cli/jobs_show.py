@@ -8,7 +8,7 @@ from cortex.cli.job_page import JobRecord, page
 from cortex.cli.options import Command, Options
 from cortex.cli.output import Output
 from cortex.cli.target import session
-from cortex.store import jobs, steps
+from cortex.store import facts, jobs, steps
 from cortex.store.database import Database
 
 STEPS_DEFAULT = 200
@@ -27,6 +27,7 @@ async def read_record(db: Database, job_id: UUID, *, steps_max: int | None) -> J
         steps=found,
         attempts=await jobs.attempts(db, job_id),
         history=await jobs.history(db, job_id),
+        changes=await facts.changes_of_job(db, job_id),
     )
 
 

@@ -20,6 +20,7 @@ from cortex.cli.target import session
 from cortex.domain.clock import system_chance
 from cortex.domain.errors import OutcomeUnknownError, UsageError
 from cortex.domain.job import Submission
+from cortex.domain.policy import JOB_HARD, POLICIES, policy_for
 from cortex.store import jobs, pods
 from cortex.store.database import Database
 from cortex.store.session import Session
@@ -98,6 +99,10 @@ def submit(
     with session(options) as call:
         if local is None:
             _check_known(job_type, [*call(jobs.known_types), *registry.names])
+        if timeout is not None:
+            known = policy_for(job_type) if local is None else local.policy
+            registered = {} if local or job_type in POLICIES else call(jobs.type_timeouts)
+            _check_timeout(job_type, timeout, registered.get(job_type, known.timeout_s))
         job_id = _submit(call, submission, output=output, key=idempotency_key)
         is_lonely = job_type not in call(pods.live_types)
         _tell_submitted(output, job_id, is_waiting=wait)
@@ -120,6 +125,16 @@ def _check_known(name: str, known: list[str]) -> None:
             hint=f"did you mean {close[0]!r}?"
             if close
             else "load yours with --app, or start a pod that has it; known: cortex jobs types",
+        )
+
+
+def _check_timeout(job_type: str, timeout_s: int, default_s: int) -> None:
+    """Refuse what no job of the type may be given; both in seconds."""
+    limit_s = JOB_HARD * default_s
+    if timeout_s > limit_s:
+        raise UsageError(
+            f"--timeout {timeout_s} is above the hard limit of {job_type!r}: {limit_s:g} seconds",
+            hint=f"a job may run at most {JOB_HARD:g} times its type's {default_s} seconds",
         )
 
 

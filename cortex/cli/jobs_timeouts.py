@@ -6,11 +6,12 @@ from uuid import UUID
 
 import click
 
-from cortex.cli.options import Command, Format, Options
+from cortex.cli.options import META_KEY, Command, Format, Options
 from cortex.cli.output import Output
 from cortex.cli.phrases import short_id
 from cortex.cli.receipt_page import block, document
 from cortex.cli.target import session
+from cortex.domain.errors import UsageError
 from cortex.store import jobs, steps
 from cortex.store.session import Session
 from cortex.store.timeouts import Recorded, of_job
@@ -26,6 +27,10 @@ def timeouts(options: Options, *, job: str, jsonl: bool) -> None:
     Documents have the whole of it: the answer so far, files, git state and diff, and for those that
     ended an attempt the transcript: the steps up to the interruption.
     """
+    if options.columns is not None:
+        raise UsageError("receipts have no columns", hint="all of them: --json")
+    if jsonl and "output" in click.get_current_context().meta.get(META_KEY, {}):
+        raise UsageError("--jsonl and -o or --json ask for two formats", hint="give one of them")
     output = Output(options)
     with session(options) as call:
         job_id = call(jobs.find, job)

@@ -42,6 +42,10 @@ cli = Root(
             "agents": ("cortex.cli.agents:agents", "Apply, list and show agents."),
             "pods": ("cortex.cli.pods:pods", "List pods and how they feel."),
             "costs": ("cortex.cli.costs:costs", "Show what calls of models cost, and for whom."),
+            "facts": (
+                "cortex.cli.facts_ls:facts",
+                "List what failed, what it cost, and who changed what.",
+            ),
             "budgets": ("cortex.cli.budgets:budgets", "List, set, raise and remove budgets."),
             "breakers": ("cortex.cli.breakers:breakers", "List, open and close circuit breakers."),
             "dead": ("cortex.cli.dead:dead", "List, explain, retry and discard failed jobs."),

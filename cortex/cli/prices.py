@@ -19,8 +19,19 @@ from cortex.cli.files import read_bytes
 from cortex.config import Settings
 from cortex.domain.errors import UsageError
 from cortex.domain.prices import LIST_PRICES, PriceTable
+from cortex.domain.usage import Usage
 
 FILE_BYTES_MAX: Final = 1_048_576
+
+
+def unpriced_warning(agent: str, model: str, prices: PriceTable) -> str:
+    """Return what to say when an agent's money is limited; "" if its model has a known price."""
+    if prices.cost(model, Usage()) is not None:
+        return ""
+    return (
+        f"agent {agent}: no price of model {model} is known, so a budget in dollars refuses its "
+        "calls: give its price (setting prices), or limit it with --tokens"
+    )
 
 
 def prices_of(settings: Settings) -> PriceTable:

@@ -6,6 +6,7 @@ import time
 import click
 import trio
 
+from cortex.agent.abandon import left_count
 from cortex.cli.apps import load_app
 from cortex.cli.logs import configure_logs
 from cortex.cli.options import Command, Format, Options
@@ -49,7 +50,17 @@ def up(options: Options, app: str | None, slots: int | None) -> None:
     async def run() -> int:
         exit_code = await serve(settings, parts, on_ready=tell)
         # The pod has ended; a call that was left behind must not hold the process.
-        deadman.arm(0, exit_code=exit_code)
+        deadman.arm(0, exit_code=exit_code, told=_left_behind())
         return exit_code
 
     raise click.exceptions.Exit(trio.run(run))
+
+
+def _left_behind() -> str | None:
+    """Say which calls may hold the process although its pod has ended as it should."""
+    count = left_count()
+    if not count:
+        return None
+    if count == 1:
+        return "1 tool that ignored its cancellation was left behind"
+    return f"{count} tools that ignored their cancellation were left behind"

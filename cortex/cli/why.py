@@ -11,6 +11,7 @@ from cortex.cli.phrases import clock_time, short_id, span
 from cortex.cli.target import session
 from cortex.cli.terminal import Terminal
 from cortex.domain import why as rules
+from cortex.domain.errors import UsageError
 from cortex.domain.safe import safe
 from cortex.domain.why import Why
 from cortex.domain.why_facts import WhyFacts
@@ -24,6 +25,8 @@ from cortex.store import why as store
 def why(options: Options, *, job: str) -> None:
     """Say why a job is not running, when it will be, and what would help."""
     output = Output(options)
+    if options.columns is not None:
+        raise UsageError("why tells a sentence, it has no columns", hint="all of it: --json")
     with session(options) as call:
         facts = call(store.facts_of, call(jobs.find, job))
     told = rules.why(facts)

@@ -39,7 +39,7 @@ from pathlib import Path
 
 from attrs import frozen
 
-from cortex.agent.structuring import MisfitError, Problem, structure
+from cortex.agent.structuring import MisfitError, Problem, UnfitError, structure
 from cortex.agent.yaml_source import Document, parse_documents
 from cortex.demo.faults import Rule
 from cortex.domain.errors import UsageError
@@ -50,6 +50,10 @@ class FaultFile:
     """A whole file."""
 
     rules: tuple[Rule, ...]
+
+    def __attrs_post_init__(self) -> None:
+        if not self.rules:
+            raise UnfitError("holds no rule", path=("rules",))
 
 
 def read_rules(path: Path) -> tuple[Rule, ...]:

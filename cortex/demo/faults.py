@@ -78,7 +78,7 @@ class Rule:
     after_s: float = field(default=0.0, validator=_SECONDS)
     for_s: float | None = field(default=None, validator=_SECONDS)
     share: float = field(default=1.0, validator=_within(0, 1))
-    times: int | None = field(default=None, validator=_COUNT)
+    times: int | None = field(default=None, validator=_within(1, 1e9))
 
     status: int | None = field(default=None, validator=_within(300, 599))
     error_type: str | None = None

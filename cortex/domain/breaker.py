@@ -110,7 +110,7 @@ class Breaker:
     escalated_at: datetime | None = None
     """When a person was asked, in this outage."""
     version: int = 0
-    """How often it was written."""
+    """Larger with each write, and never used again; 0: never seen."""
 
     @property
     def is_healthy(self) -> bool:

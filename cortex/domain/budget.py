@@ -128,7 +128,7 @@ def estimate_of(request: ModelRequest, prices: PriceTable) -> Estimate:
 def worded(amount: Decimal, unit: Unit) -> str:
     """Return an amount for people: $1.02, or 12,000 tokens."""
     if unit is Unit.TOKENS:
-        return f"{amount:,.0f} tokens"
+        return "1 token" if amount == 1 else f"{amount:,.0f} tokens"
     is_exact_to_cents = amount == round(amount, 2)
     if is_exact_to_cents or amount >= 1:
         return f"${amount:,.2f}"

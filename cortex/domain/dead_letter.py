@@ -63,6 +63,8 @@ class Cause:
     """State of that breaker; None: it never opened."""
     is_escalated: bool = False
     """The failure asked for a person at once."""
+    asks_again_after: int | None = None
+    """So many steps stand before the model response that failed it; None: that was not why."""
 
     @property
     def is_transient(self) -> bool:
@@ -101,15 +103,28 @@ def judge(cause: Cause) -> Verdict:
 
 def prospect(cause: Cause, *, step: str | None) -> str:
     """Say in one line what a retry would do; `step`: the last one in the record."""
-    start = "begin anew" if step is None else f"go on after step {step}"
     if cause.is_unreadable:
         return "fail the same way: no handler can read its payload"
     if cause.code == "diverged":
         return "fail the same way unless it begins anew: --from-start"
-    if cause.is_cut_off:
-        return f"{start} and wait: the breaker of {cause.source} is {cause.breaker}"
+    start, remedy = _start(cause, step), _remedy(cause)
+    breaker = f"the breaker of {cause.source} is {cause.breaker}"
+    if remedy is None:
+        return f"{start} and wait: {breaker}" if cause.is_cut_off else start
+    wait = f", wait while {breaker}," if cause.is_cut_off else ""
+    return f"{start}{wait} and fail the same way unless {remedy}"
+
+
+def _start(cause: Cause, step: str | None) -> str:
+    if cause.asks_again_after is not None:
+        before = cause.asks_again_after
+        return f"ask the model again after step {before}" if before else "ask the model again"
+    return "begin anew" if step is None else f"go on after step {step}"
+
+
+def _remedy(cause: Cause) -> str | None:
+    """What must happen before a retry can succeed; None: nothing that is known."""
     if cause.code in REMEDIES and not cause.is_transient:
-        return f"{start} and fail the same way unless {REMEDIES[cause.code]}"
-    if cause.error_class == FailureClass.PERMANENT:
-        return f"{start} and fail the same way unless its code or agent changes"
-    return start
+        return REMEDIES[cause.code]
+    is_same = cause.error_class == FailureClass.PERMANENT and cause.asks_again_after is None
+    return "its code or agent changes" if is_same else None

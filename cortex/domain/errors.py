@@ -11,7 +11,10 @@ Four families, told apart by what the caller should do next:
 that a job's `except Exception` cannot swallow them.
 """
 
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
+
+if TYPE_CHECKING:
+    from cortex.domain.failure import Failure
 
 
 class CortexError(Exception):
@@ -159,10 +162,23 @@ class Suspended(BaseException):
 
     `waiting_on` names it ("llm:NAME", "budget:NAME"), `reason` is one line for people. With
     `delay_s` it waits so many seconds (RETRY); without, for a person (WAITING_FOR_APPROVAL).
+    `failure` is that of the job's own call, if one brought it here, and `opened_s` for how long the
+    breaker has let nobody through by then: a job whose own calls fail again and again, although
+    others got through in between, is not waiting for an outage.
     """
 
-    def __init__(self, waiting_on: str, reason: str, *, delay_s: float | None) -> None:
+    def __init__(
+        self,
+        waiting_on: str,
+        reason: str,
+        *,
+        delay_s: float | None,
+        failure: "Failure | None" = None,
+        opened_s: float | None = None,
+    ) -> None:
         super().__init__(reason)
         self.waiting_on = waiting_on
         self.reason = reason
         self.delay_s = delay_s
+        self.failure = failure
+        self.opened_s = opened_s

@@ -109,6 +109,8 @@ class Claim:
     """The first of the jobs that this one goes on from; None if it is the first."""
     waits_count: int = 0
     """How often in a row it was suspended without a step in between."""
+    own_failure_s: float | None = None
+    """Seconds since it last had to wait because its own call failed, without a step since then."""
 
 
 @attrs.frozen(kw_only=True)
@@ -198,6 +200,8 @@ class Suspend:
     waiting_on: str | None = None
     """What it waits for besides time: the name of a breaker or of a budget."""
     is_rate_limit: bool = False
+    is_own_failure: bool = False
+    """Its own call failed, and so opened the breaker that it waits for or kept it open."""
     error: str | None = None
     code: str | None = None
     error_class: str | None = None

@@ -5,15 +5,16 @@ its way the first cause of `PRECEDENCE` is told: the one that must go first befo
 """
 
 import difflib
+import re
 import shlex
 from collections.abc import Callable
 from datetime import datetime, timedelta
-from decimal import Decimal
 from enum import StrEnum
 from typing import Final
 
 import attrs
 
+from cortex.domain.budget import Unit, worded
 from cortex.domain.job import JobStatus
 from cortex.domain.why_facts import WhyFacts
 
@@ -151,7 +152,7 @@ def _budget(f: WhyFacts) -> _Found | None:
         return None
     if f.next_retry_at is not None and f.next_retry_at <= f.now:
         return None
-    spent = f"{_amount(b.spent, b.unit)} of {_amount(b.limit, b.unit)}"
+    spent = f"{worded(b.spent, Unit(b.unit))} of {worded(b.limit, Unit(b.unit))}"
     ways = (f"cortex budgets raise {shlex.quote(b.name)} --to AMOUNT --reason TEXT",)
     # A new day's money comes by itself, more of a run's only from a person.
     return _Found(f"budget {b.name} is spent: {spent}", f.next_retry_at, f.suspended_at, ways)
@@ -163,8 +164,9 @@ def _approval(f: WhyFacts) -> _Found | None:
     waiting_on = f.waiting_on or ""
     if waiting_on.startswith(PERSON):
         source = waiting_on.removeprefix(PERSON)
+        what = needs_person(source, f.last.error if f.last else None)
         return _Found(
-            f"it waits until a person has set {source} right",
+            f"{what}; it waits until that is mended",
             since=f.suspended_at,
             ways_out=(f"cortex jobs retry {f.job_id}",),
         )
@@ -177,8 +179,8 @@ def _breaker(f: WhyFacts) -> _Found | None:
     if f.task is not None or f.status is not JobStatus.RETRY or b is None or b.state == "CLOSED":
         return None
     name = shlex.quote(b.name)
+    # No retry: the breaker decides about its calls, whoever lets the job go.
     close = f"cortex breakers close {name} --reason TEXT"
-    retry = f"cortex jobs retry {f.job_id}"
     if b.forced_by is not None:
         reason = f": {_clipped(b.reason)}" if b.reason else ""
         held = f"{b.forced_by} holds breaker {b.name} open{reason}"
@@ -188,7 +190,7 @@ def _breaker(f: WhyFacts) -> _Found | None:
         return _Found(tried, None, f.suspended_at, (close,))
     probe_at = None if b.open_until is None else max(b.open_until, f.now)
     sentence = f"breaker {b.name} is {b.state.lower().replace('_', '-')}; one job may try it next"
-    return _Found(sentence, probe_at, f.suspended_at, (retry, close))
+    return _Found(sentence, probe_at, f.suspended_at, (close,))
 
 
 def _app_retry(f: WhyFacts) -> _Found | None:
@@ -312,10 +314,15 @@ def _clipped(text: str | None) -> str:
     return line if len(line) <= ERROR_CHARS_MAX else f"{line[: ERROR_CHARS_MAX - 1]}…"
 
 
-def _amount(amount: Decimal, unit: str) -> str:
-    if unit != "usd":
-        return f"{amount:,.0f} {unit}"
-    return f"${amount:,.2f}" if amount >= 1 else f"${amount:.4f}"
+def needs_person(source: str, error: str | None) -> str:
+    """Say what happened to a job that only a person can help on: text of others, on one line."""
+    told = _clipped(error)
+    if _NO_CREDIT.search(told):
+        return f"{source} has no credit: {told}"
+    return f"{source} needs a person: {told}" if told else f"{source} needs a person"
+
+
+_NO_CREDIT: Final = re.compile(r"\b402\b|billing|credit|spend_limit", re.IGNORECASE)
 
 
 def _counted(number: int, noun: str) -> str:

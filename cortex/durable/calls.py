@@ -98,7 +98,7 @@ class Purse(Protocol):
         """Give the room back, book what was really used, record it as a fact; all in one statement.
 
         `outcome`: kept, failed or cancelled. To be called shielded; an outage is waited out within
-        a bound and then logged: the reservation is settled when the job runs again or is swept.
+        a bound, then the bill is kept and booked when the database is back.
         """
 
 

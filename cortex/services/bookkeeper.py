@@ -1,8 +1,10 @@
-"""Books the calls that died with their pods, and lets jobs go on whose budget has room again.
+"""Books calls late, or as lost with their pods; lets jobs go on whose budget has room again.
 
-Reads and writes: reservations of attempts that are over, and jobs that wait for a budget. A raise
-lets jobs go on by itself; this one finds those that began to wait while it happened.
-Invariants: a call is booked once and a job gets one task, however many pods do this at once.
+Reads and writes: the pod's unsettled bills, reservations of attempts that are over, and jobs that
+wait for a budget. A raise lets jobs go on by itself; this one finds the rest of them, and those
+that began to wait while it happened.
+Invariants: a call is booked once and a job gets one task, however many pods do this at once. A tick
+looks at a bounded part of the reservations and of the jobs that wait, and goes on there next time.
 
 On failure: an outage is waited out.
 On stop: nothing to do.
@@ -10,17 +12,20 @@ On stop: nothing to do.
 
 import random
 from typing import Final
+from uuid import UUID
 
 import structlog
 import trio
 
 from cortex.actors.ticker import Pacer
 from cortex.domain.errors import UnavailableError
+from cortex.services.unsettled import Unsettled
 from cortex.store import budgets
 from cortex.store.bridge import Port
+from cortex.store.budgets import FIRST
 
-LOST_MAX: Final = 500
-NAMES_MAX: Final = 1000
+LOOK_MAX: Final = 1000
+"""Reservations, and jobs that wait, that a tick looks at: some milliseconds of each."""
 
 _log = structlog.get_logger(__name__)
 
@@ -30,11 +35,15 @@ class Bookkeeper:
 
     name = "bookkeeper"
 
-    def __init__(self, port: Port, *, rng: random.Random, every_s: float = 5.0) -> None:
+    def __init__(
+        self, port: Port, *, unsettled: Unsettled, rng: random.Random, every_s: float = 5.0
+    ) -> None:
         self._port = port
+        self._unsettled = unsettled
         self._every_s = every_s
         self._pacer = Pacer(rng=rng, jitter=0.5)
-        self._after = ""
+        self._after_call: UUID | None = None
+        self._after_job = FIRST
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Look until cancelled."""
@@ -47,13 +56,15 @@ class Bookkeeper:
             await self._pacer.wait(self._every_s)
 
     async def tick(self) -> None:
-        """Book one batch of lost calls, and let one batch of jobs go on."""
-        lost = await self._port(budgets.sweep, limit=LOST_MAX)
+        """Book what waits for it, then look at the next reservations and the next jobs."""
+        if late := await self._unsettled.settle():
+            _log.info("booked calls late", calls=late)
+        lost, self._after_call = await self._port(
+            budgets.sweep, limit=LOOK_MAX, after=self._after_call
+        )
         if lost:
             _log.warning("booked calls of attempts that are over", calls=lost)
-        names, after = await self._port(budgets.waited_for, after=self._after, limit=NAMES_MAX)
-        self._after = after or ""
-        if names:
-            woken = await self._port(budgets.wake, names)
-            if woken:
-                _log.info("jobs go on, their budget has room", jobs=woken)
+        woken, after = await self._port(budgets.wake_next, limit=LOOK_MAX, after=self._after_job)
+        self._after_job = after or FIRST
+        if woken:
+            _log.info("jobs go on, their budget has room", jobs=woken)

@@ -189,8 +189,8 @@ class Line:
             )
             self._settle(seen, self.breaker, asked_at=asked_at)
 
-    def suspended(self) -> Suspended:
-        """Say why no call may begin now, and when to look again."""
+    def suspended(self, failure: Failure | None = None) -> Suspended:
+        """Say why no call may begin now, and when to look again; `failure` is the caller's own."""
         breaker, rng = self.breaker, self.shared.rng
         if breaker.forced_by is not None:
             delay_s = rng.uniform(0.5, 1.0) * self.policy.open_s
@@ -202,7 +202,14 @@ class Line:
         else:
             delay_s = rng.uniform(*AGAIN_S)
             why = f"is tried by one call at a time: {breaker.last_error}"
-        return Suspended(self.name, f"breaker {self.name} {why}", delay_s=delay_s)
+        since = breaker.opened_at
+        return Suspended(
+            self.name,
+            f"breaker {self.name} {why}",
+            delay_s=delay_s,
+            failure=failure,
+            opened_s=None if since is None else (self.shared.now - since).total_seconds(),
+        )
 
     @property
     def _has_failures(self) -> bool:
@@ -277,7 +284,7 @@ class Admission:
         await self._line.failed(failure, probe=self._probe)
         self._end_probe()
         if failure.cls.is_transient and not self._line.is_closed:
-            raise self._line.suspended()
+            raise self._line.suspended(failure)
 
     async def tend(self) -> None:
         """Keep the probe alive, or tell that it was answered."""

@@ -13,17 +13,17 @@ SLACK_S: Final = 2.0
 """What the shutdown gets beyond the sum of its own deadlines."""
 
 
-def arm(after_s: float, *, exit_code: int = EXIT_CODE) -> None:
+def arm(after_s: float, *, exit_code: int = EXIT_CODE, told: str | None = None) -> None:
     """End the process hard `SLACK_S` after so many seconds, if it still runs then.
 
     Safe at any moment, in a signal handler too: what was not committed is taken over by another
-    pod.
+    pod. `told`: what it says then, one line, in place of that it took too long.
     """
 
     def strike() -> None:
         threading.Event().wait(after_s + SLACK_S)
-        told = f"cortex: shutdown took longer than {after_s + SLACK_S:g} s: exiting hard\n"
-        os.write(2, told.encode())
+        late = f"shutdown took longer than {after_s + SLACK_S:g} s: exiting hard"
+        os.write(2, f"cortex: {told or late}\n".encode())
         os._exit(exit_code)
 
     # Not threading.Thread: its locks may be held by what the signal has interrupted.

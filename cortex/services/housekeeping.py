@@ -1,8 +1,9 @@
-"""Deletes what has expired: the idempotency keys of yesterday.
+"""Deletes what has expired: idempotency keys of yesterday, what budgets counted long ago.
 
-Reads and writes: expired keys only, which count as free already.
-Invariants: the oldest first, at most 1000 a pass; any number of pods may do it at once, each
-skips what another one deletes.
+Reads and writes: expired keys, which count as free already; uses of budgets on past days, and in
+runs whose jobs have all ended.
+Invariants: the oldest first, at most 1000 of each a pass; any number of pods may do it at once,
+each skips what another one deletes.
 
 On failure: an outage is waited out.
 On stop: nothing to do.
@@ -16,12 +17,16 @@ import trio
 
 from cortex.actors.ticker import Pacer
 from cortex.domain.errors import UnavailableError
-from cortex.store import idempotency
+from cortex.store import budgets, idempotency
 from cortex.store.bridge import Port
+from cortex.store.budgets import Use
 
 BATCH_MAX: Final = 1000
 BACKLOG_PAUSE_S: Final = 1.0
-"""After a full pass more is due: a thousand keys a second and pod are more than come in."""
+"""After a full pass more is due: a thousand rows a second and pod are more than come in."""
+DAY_KEPT_S: Final = 35 * 86_400.0
+RUN_KEPT_S: Final = 7 * 86_400.0
+"""A failed job that is gone on from later has its budget per run anew."""
 
 _log = structlog.get_logger(__name__)
 
@@ -35,19 +40,27 @@ class Housekeeping:
         self._port = port
         self._every_s = every_s
         self._pacer = Pacer(rng=rng)
+        self._after: Use | None = None
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Delete until cancelled."""
         task_status.started()
         while True:
-            deleted = 0
+            is_behind = False
             try:
-                deleted = await self.tick()
+                is_behind = await self.tick()
             except UnavailableError as error:
                 _log.warning("housekeeping failed", error=error.message)
-            is_behind = deleted == BATCH_MAX
             await self._pacer.wait(BACKLOG_PAUSE_S if is_behind else self._every_s)
 
-    async def tick(self) -> int:
-        """Delete one batch; return how many keys it had."""
-        return await self._port(idempotency.sweep, limit=BATCH_MAX)
+    async def tick(self) -> bool:
+        """Delete one batch of each; tell whether more may be due."""
+        keys = await self._port(idempotency.sweep, limit=BATCH_MAX)
+        _, self._after = await self._port(
+            budgets.forget,
+            day_s=DAY_KEPT_S,
+            run_s=RUN_KEPT_S,
+            limit=BATCH_MAX,
+            after=self._after,
+        )
+        return keys == BATCH_MAX or self._after is not None

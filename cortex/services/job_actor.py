@@ -103,7 +103,13 @@ class JobActors:
         is_late = trio.current_time() >= job.scope.deadline
         policy = await self._patiently("policy not loaded", self.policies.policy, claim)
         try:
-            ending = ending_of(claim, error, backoff=policy.backoff, rng=self.rng)
+            ending = ending_of(
+                claim,
+                error,
+                backoff=policy.backoff,
+                rng=self.rng,
+                ran_s=trio.current_time() - job.claimed_at,
+            )
         except Exception as second:  # noqa: BLE001 -- what a job's own error does must not end its pod
             ending = not_judged(claim, error, second)
         if is_late and isinstance(ending, Release | Suspend):

@@ -19,6 +19,7 @@ from cortex.domain.errors import LeaseLost, Suspended
 from cortex.domain.failure import Failure, FailureClass
 from cortex.domain.job import Claim, Finish, JobStatus, Operation, Release, Suspend
 from cortex.domain.policy import Backoff
+from cortex.domain.retry import app_delay_s
 from cortex.domain.text import clean_text
 from cortex.domain.why import PERSON
 
@@ -28,11 +29,16 @@ _log = structlog.get_logger(__name__)
 
 
 def ending_of(
-    claim: Claim, error: BaseException, *, backoff: Backoff, rng: random.Random
+    claim: Claim,
+    error: BaseException,
+    *,
+    backoff: Backoff,
+    rng: random.Random,
+    ran_s: float = 0.0,
 ) -> Operation | None:
     """Decide what an error does to its job; None: the lease is lost, touch nothing more.
 
-    A permanent error among several overrules a job's wish to wait.
+    A permanent error among several overrules a job's wish to wait. `ran_s`: since its claim.
     """
     leaves = leaves_of(error)
     if any(isinstance(leaf, LeaseLost) for leaf in leaves):
@@ -40,10 +46,18 @@ def ending_of(
     failure = _worst(leaf for leaf in leaves if not isinstance(leaf, Suspended))
     suspended = next((leaf for leaf in leaves if isinstance(leaf, Suspended)), None)
     if suspended is not None and (failure is None or failure.cls.is_transient):
+        if _is_to_blame(claim, suspended, ran_s):
+            return _counted(claim, suspended, backoff, rng=rng)
         return _suspend(claim, suspended)
     if failure is None:
         raise AssertionError("an error has at least one leaf")
     _log_failure(claim, error, failure)
+    return _failed(claim, failure, backoff, rng=rng, stack=_stack(error))
+
+
+def _failed(
+    claim: Claim, failure: Failure, backoff: Backoff, *, rng: random.Random, stack: str
+) -> Operation:
     used = Used(
         attempts_spent=claim.attempts_spent,
         max_attempts=claim.max_attempts,
@@ -51,7 +65,7 @@ def ending_of(
         max_retries=claim.max_retries,
         rate_limit_count=claim.rate_limit_count,
     )
-    told = _told(claim, failure, stack=_stack(error))
+    told = _told(claim, failure, stack=stack)
     match decide(failure, used, backoff, rng=rng):
         case Fail():
             return Finish(lease=claim.lease, status=JobStatus.FAILED, **told)
@@ -100,8 +114,41 @@ def _suspend(claim: Claim, suspended: Suspended) -> Suspend:
         lease=claim.lease,
         delay_s=suspended.delay_s,
         is_counted=False,
+        is_own_failure=suspended.failure is not None,
         waiting_on=suspended.waiting_on,
         error=clean_text(suspended.reason),
+    )
+
+
+def _is_to_blame(claim: Claim, suspended: Suspended, ran_s: float) -> bool:
+    """Tell whether others got through since the job's own call failed before: no outage does that.
+
+    A breaker that opened after that failure had been closed in between.
+    """
+    if suspended.failure is None or claim.own_failure_s is None or suspended.opened_s is None:
+        return False
+    return suspended.opened_s < claim.own_failure_s + ran_s
+
+
+def _counted(
+    claim: Claim, suspended: Suspended, backoff: Backoff, *, rng: random.Random
+) -> Operation:
+    """Wait for the breaker, using a retry; without one left, fail by the job's own failure."""
+    failure = suspended.failure
+    if failure is None:
+        raise AssertionError("only a failure is counted")
+    told = _told(claim, failure)
+    if claim.retry_count >= claim.max_retries:
+        return Finish(lease=claim.lease, status=JobStatus.FAILED, **told)
+    pause_s = app_delay_s(backoff, claim.retry_count, rng=rng)
+    return Suspend(
+        lease=claim.lease,
+        delay_s=max(pause_s, suspended.delay_s or 0.0),
+        is_counted=True,
+        is_own_failure=True,
+        is_rate_limit=failure.is_rate_limit,
+        waiting_on=suspended.waiting_on,
+        **told,
     )
 
 

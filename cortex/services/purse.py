@@ -7,7 +7,7 @@ Invariants: a call that was let through is booked once, under its own id, whoeve
 that run at once take no more than the room that was left, or there is just one of them.
 
 On failure: before a call an outage is waited out, as long as the caller's limits let it; after a
-call for ten seconds, then the sweep books it with its estimate.
+call for ten seconds, then its bill waits for the database among the unsettled ones.
 """
 
 import random
@@ -24,15 +24,19 @@ from cortex.domain.errors import LeaseLost, RejectedError, Suspended, Unavailabl
 from cortex.domain.failure import Failure
 from cortex.domain.usage import Usage
 from cortex.durable.calls import Caller, Reservation
+from cortex.services.unsettled import Unsettled
 from cortex.store import budgets
 from cortex.store.bridge import Port
-from cortex.store.budgets import Call, Verdict
+from cortex.store.budgets import Bill, Call, Verdict
 
 PAUSE_MIN_S: Final = 0.05
 PAUSE_MAX_S: Final = 2.0
 SETTLE_WITHIN_S: Final = 10.0
 PATIENCE_S: Final = 60.0
-"""How long a call waits in its step for room that others hold; then its job waits without a pod."""
+"""How long a call waits in its step for room that other jobs hold; then its job gives up its pod.
+
+While calls of its own attempt hold room it waits on: they end by themselves, or would be cut off.
+"""
 COME_BACK_S: Final = 20.0
 
 _log = structlog.get_logger(__name__)
@@ -42,9 +46,16 @@ class Purse:
     """Implements `cortex.durable.calls.Purse` on the port."""
 
     def __init__(
-        self, port: Port, *, pod_id: UUID, new_id: Callable[[], UUID], rng: random.Random
+        self,
+        port: Port,
+        *,
+        pod_id: UUID,
+        new_id: Callable[[], UUID],
+        unsettled: Unsettled,
+        rng: random.Random,
     ) -> None:
         self._port = port
+        self._unsettled = unsettled
         self._pod_id = pod_id
         self._new_id = new_id
         self._rng = rng
@@ -57,13 +68,26 @@ class Purse:
         per day for the next UTC day, or for a person who raises it before.
         """
         call = self._call(caller, model, estimate)
+        reservation = Reservation(id=call.id, caller=caller, model=model, estimate=estimate)
+        try:
+            await self._room_for(call)
+        except trio.Cancelled:
+            # Nobody knows whether a lost request took room; if it did, it must not keep it.
+            self._unsettled.keep(_bill(reservation, Usage(), {"outcome": "cancelled"}, Decimal(0)))
+            raise
+        return reservation
+
+    async def _room_for(self, call: Call) -> None:
+        """Return when the call may begin."""
         pause_s = PAUSE_MIN_S
         patient_until = trio.current_time() + PATIENCE_S
         while True:
             verdict = await self._ask(call)
             if verdict is not None and self._is_granted(verdict, call):
-                return Reservation(id=call.id, caller=caller, model=model, estimate=estimate)
-            if verdict is not None and trio.current_time() > patient_until:
+                return
+            if verdict is not None and verdict.is_own:
+                patient_until = trio.current_time() + PATIENCE_S
+            elif verdict is not None and trio.current_time() > patient_until:
                 raise Suspended(
                     f"{WAITING_PREFIX}{verdict.budget}",
                     f"other calls hold the room that is left in budget {verdict.budget}",
@@ -81,28 +105,32 @@ class Purse:
         outcome: str,
         failure: Failure | None = None,
     ) -> None:
-        """See `cortex.durable.calls.Purse.settle`."""
-        data: dict[str, Any] = {"outcome": outcome, "usage": usage.to_json(), "estimated": False}
+        """See `cortex.durable.calls.Purse.settle`. What is cut off is booked later, too."""
+        data: dict[str, Any] = {"outcome": outcome}
         if failure is not None:
             data |= {"code": failure.code, "class": failure.cls.value}
+        bill = _bill(reservation, usage, data, cost_usd)
+        is_booked = False
+        try:
+            is_booked = await self._book(bill)
+        finally:
+            if not is_booked:
+                self._unsettled.keep(bill)
+
+    async def _book(self, bill: Bill) -> bool:
+        """Book a call; False if the database is away for too long."""
         pause_s = PAUSE_MIN_S
         give_up_at = trio.current_time() + SETTLE_WITHIN_S
         while True:
             try:
-                await self._port(
-                    budgets.settle,
-                    reservation.id,
-                    tokens=usage.total_tokens,
-                    cost_usd=cost_usd,
-                    data=data,
-                )
+                await self._port(budgets.settle, [bill])
             except UnavailableError as error:
                 if trio.current_time() + pause_s >= give_up_at:
-                    told = {"call": str(reservation.id), "cost_usd": str(cost_usd), **data}
-                    _log.error("cost not booked, swept later", error=error.message, **told)
-                    return
+                    told = {"call": str(bill.call_id), "cost_usd": str(bill.cost_usd), **bill.data}
+                    _log.warning("cost waits for the database", error=error.message, **told)
+                    return False
             else:
-                return
+                return True
             await trio.sleep(self._rng.uniform(0.5, 1.0) * pause_s)
             pause_s = min(2 * pause_s, PAUSE_MAX_S)
 
@@ -123,6 +151,7 @@ class Purse:
     async def _ask(self, call: Call) -> Verdict | None:
         """Return the answer, None when there is none yet; to be asked again, with the same id."""
         try:
+            await self._unsettled.settle_of(call.lease.job_id)
             return await self._port(budgets.reserve, call)
         except UnavailableError as error:
             _log.warning("call waits for the database", error=error.message)
@@ -146,6 +175,21 @@ class Purse:
                 )
             case _:
                 raise LeaseLost(f"job {call.lease.job_id} is owned by another attempt")
+
+
+def _bill(
+    reservation: Reservation,
+    usage: Usage,
+    data: dict[str, Any],
+    cost_usd: Decimal | None,
+) -> Bill:
+    return Bill(
+        call_id=reservation.id,
+        job_id=reservation.caller.lease.job_id,
+        tokens=usage.total_tokens,
+        cost_usd=cost_usd,
+        data=data | {"usage": usage.to_json(), "estimated": False},
+    )
 
 
 def _suspended(verdict: Verdict) -> Suspended:

@@ -33,6 +33,7 @@ class RunningJob:
     is_queued: bool
     scope: trio.CancelScope
     """Around the handler, with the job's own deadline. The commit of its end stands outside."""
+    claimed_at: float = attrs.field(factory=trio.current_time)
     stop: Stop | None = None
 
     def end(self, why: Stop) -> None:

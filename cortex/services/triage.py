@@ -3,7 +3,8 @@
 Reads: letters that nobody has looked at, and the breakers of their causes. Writes: the letters,
 and new jobs that go on from them.
 Invariants: one pod at a time; at most `RETRIED_MAX` retries a pass, so that a provider that has
-just come back is not run over; a line of jobs is retried by itself once, then a person decides.
+just come back is not run over; a line of jobs is retried by itself once, then a person decides, as
+of what a time-out left half done.
 
 On failure: an outage is waited out.
 On stop: nothing to do; the other pods run it, too.

@@ -1,13 +1,14 @@
 """Budgets: room for calls before they are made, what they took, and what people change."""
 
 from collections.abc import Mapping, Sequence
+from datetime import datetime
 from decimal import Decimal
 from typing import Any, Final
 from uuid import UUID
 
 import attrs
 
-from cortex.domain.budget import WAITING_PREFIX, Budget, Estimate, Unit, worded
+from cortex.domain.budget import Budget, Estimate, Unit, worded
 from cortex.domain.errors import ConflictError, NotFoundError
 from cortex.domain.job import Lease
 from cortex.store.database import Database, Record
@@ -47,12 +48,48 @@ class Verdict:
     limit: Decimal | None
     next_day_s: float | None
     """Seconds until a budget per day begins anew; None of one per run."""
+    is_own: bool
+    """Whether the attempt's own calls hold room in it: what they leave is still to come."""
+
+
+@attrs.frozen(kw_only=True)
+class Bill:
+    """What a call took that has ended."""
+
+    call_id: UUID
+    job_id: UUID
+    tokens: int
+    cost_usd: Decimal | None
+    data: Mapping[str, Any]
+    """Outcome, usage and what else the fact of the cost tells."""
+
+
+@attrs.frozen
+class Waiting:
+    """A job that waits for a budget; those that do are in the order of these."""
+
+    waiting_on: str
+    job_id: UUID
+
+
+@attrs.frozen
+class Use:
+    """What a run or a day took from a budget; they are in the order of these."""
+
+    at: datetime
+    budget_id: int
+    window_key: str
+
+
+FIRST: Final = Waiting("", UUID(int=0))
+"""Goes before every job that waits."""
 
 
 async def reserve(db: Database, call: Call) -> Verdict:
     """Take room in every budget that the call counts against, or in none.
 
-    Safe to repeat: the same call is granted once. Books what earlier attempts of the job left open.
+    Safe to repeat: the same call is granted once. Books what earlier attempts of the job left open,
+    except what another pod that lives may still book itself.
     """
     row = await db.fetch_one(
         "budgets.reserve",
@@ -80,24 +117,45 @@ async def reserve(db: Database, call: Call) -> Verdict:
         spent=row["spent"],
         limit=row["limit_amount"],
         next_day_s=row["next_day_s"],
+        is_own=row["is_own"],
     )
 
 
-async def settle(
-    db: Database, call_id: UUID, *, tokens: int, cost_usd: Decimal | None, data: Mapping[str, Any]
-) -> bool:
-    """Book what a call took and give its room back; False if it was booked before, as lost maybe.
-
-    `data`: outcome, usage and what else the fact of the cost tells.
-    """
-    row = await db.fetch_one("budgets.settle", call_id, tokens, cost_usd, data_text(data))
-    return bool(row and row["booked"])
-
-
-async def sweep(db: Database, *, limit: int) -> int:
-    """Book calls as lost whose attempt is over; return how many, at most `limit`."""
-    row = await db.fetch_one("budgets.sweep", limit)
+async def settle(db: Database, bills: Sequence[Bill]) -> int:
+    """Book what calls took and give their room back; return how many were not booked before."""
+    row = await db.fetch_one(
+        "budgets.settle",
+        [bill.call_id for bill in bills],
+        [bill.tokens for bill in bills],
+        [bill.cost_usd for bill in bills],
+        [data_text(bill.data) for bill in bills],
+    )
     return row["booked"] if row else 0
+
+
+async def sweep(db: Database, *, limit: int, after: UUID | None = None) -> tuple[int, UUID | None]:
+    """Look at so many calls under way, and book those as lost of which nobody will tell more.
+
+    Return how many, and from where to go on; None at the end. While another pod looks, nothing is
+    done. A call whose attempt runs is not lost; one whose pod lives, only a minute after its end.
+    """
+    row = await db.fetch_one("budgets.sweep", after, limit)
+    return (row["booked"], row["after"]) if row else (0, after)
+
+
+async def forget(
+    db: Database, *, day_s: float, run_s: float, limit: int, after: Use | None = None
+) -> tuple[int, Use | None]:
+    """Delete what was counted on days before `day_s`, and in runs that are over since `run_s`.
+
+    A run is over when all jobs of its line have ended. Looks at `limit` uses, the oldest first;
+    return how many are gone, and from where to go on; None at the end.
+    """
+    began = (after.at, after.budget_id, after.window_key) if after else (None, None, None)
+    row = await db.fetch_one("budgets.forget", *began, limit, day_s, run_s)
+    if row is None or row["at"] is None:
+        return (row["count"] if row else 0), None
+    return row["count"], Use(row["at"], row["budget_id"], row["window_key"])
 
 
 @attrs.frozen(kw_only=True)
@@ -110,7 +168,7 @@ class Change:
     after: Decimal | None
     """None if there is none any more."""
     woken_count: int
-    """Jobs that go on by it, at most `WAKE_BATCH` at once; the others follow by `wake`."""
+    """Jobs that go on by it, at most `WAKE_BATCH` at once; the others follow by `wake_next`."""
 
 
 async def put(db: Database, budget: Budget, *, limit: Decimal, by: str, reason: str) -> Change:
@@ -171,12 +229,18 @@ async def wake(db: Database, names: Sequence[str]) -> int:
     return row["count"] if row else 0
 
 
-async def waited_for(db: Database, *, after: str, limit: int) -> tuple[list[str], str | None]:
-    """Return names of budgets that jobs wait for, and from where to go on; None at the end."""
-    rows = await db.fetch("budgets.waited_for", after, limit)
-    found: list[str] = [row["name"] for row in rows]
-    names = [name.removeprefix(WAITING_PREFIX) for name in found if _is_budget(name)]
-    return names, found[-1] if len(found) == limit else None
+async def wake_next(
+    db: Database, *, limit: int, after: Waiting = FIRST
+) -> tuple[int, Waiting | None]:
+    """Look at so many jobs that wait for any budget, and give a task to those that have room.
+
+    Return how many, and from where to go on; None at the end. While another pod looks, nothing is
+    done.
+    """
+    row = await db.fetch_one("budgets.wake_next", after.waiting_on, after.job_id, limit)
+    if row is None or row["after_id"] is None:
+        return (row["woken"] if row else 0), None
+    return row["woken"], Waiting(row["after_name"], row["after_id"])
 
 
 async def show(db: Database, name: str) -> dict[str, Any]:
@@ -217,10 +281,6 @@ async def _changed(db: Database, name: str, query: str, *args: object) -> Change
         after=row.get("after"),
         woken_count=woken_count,
     )
-
-
-def _is_budget(waiting_on: str) -> bool:
-    return waiting_on.startswith(WAITING_PREFIX)
 
 
 def _no_such_budget(name: str) -> NotFoundError:

@@ -19,6 +19,7 @@ RESUBMIT_BATCH: Final = 20
 """Letters retried in one statement, which copies all their steps within its time."""
 DISCARD_BATCH: Final = 500
 TRIES_MAX: Final = 3
+KNOWN_MAX: Final = 1000
 
 T = TypeVar("T")
 
@@ -76,8 +77,9 @@ async def resubmit(
     """Make jobs that go on from failed ones and settle their letters; answer in the same order.
 
     A new job has its origin's steps, so that it runs none of them again, unless `from_start` or
-    an `agent_version` with another specification: that one would ask for other steps. `NEWEST`
-    is each agent's newest version, None the version that the job had.
+    an `agent_version` with another specification: that one would ask for other steps. It does not
+    have a model response that failed the origin, nor what came after: the model is asked again.
+    `NEWEST` is each agent's newest version, None the version that the job had.
     Each batch is one transaction. Repeating it with the same new ids changes nothing more.
     """
 
@@ -138,7 +140,7 @@ async def of_jobs(db: Database, job_ids: Sequence[UUID]) -> list[dict[str, Any]]
     rows = {row["job_id"]: row for row in await db.fetch("dead_letters.of_jobs", list(job_ids))}
     missing = [each for each in job_ids if each not in rows]
     if missing:
-        raise _refusal(missing[0], (await _standing(db, missing[:1])).get(missing[0]))
+        raise await refusal(db, missing[0])
     return [plain(rows[each]) for each in job_ids]
 
 
@@ -149,8 +151,18 @@ async def show(db: Database, job_id: UUID) -> dict[str, Any]:
     """
     row = await db.fetch_one("dead_letters.show", job_id)
     if row is None:
-        raise _refusal(job_id, (await _standing(db, [job_id])).get(job_id))
+        raise await refusal(db, job_id)
     return plain(row)
+
+
+async def refusal(db: Database, job_id: UUID) -> CortexError:
+    """Return why nothing can be done with a job's letter: who settled it, when and as what."""
+    return _refusal(job_id, (await _standing(db, [job_id])).get(job_id))
+
+
+async def known(db: Database) -> dict[str, list[str]]:
+    """Return the types, codes and tenants that letters in any state have."""
+    return {row["kind"]: row["names"] for row in await db.fetch("dead_letters.known", KNOWN_MAX)}
 
 
 async def _standing(db: Database, job_ids: Sequence[UUID]) -> dict[UUID, Record]:
@@ -177,6 +189,9 @@ def _refusal(job_id: UUID, row: Record | None) -> CortexError:
     """Say why nothing could be done with a letter."""
     if row is None:
         return NotFoundError(f"job {job_id} does not exist", hint="list them: cortex dead ls")
+    if row["state"] is None and row["status"] == "FAILED":
+        what = f"job {job_id} failed too long ago: it got no dead letter"
+        return NotFoundError(what, hint="submit it anew: cortex jobs submit")
     if row["state"] is None:
         return NotFoundError(f"job {job_id} is {row['status']}: only failed jobs are dead letters")
     word = row["state"].lower()

@@ -13,6 +13,7 @@ from cortex.store.database import Database, Record
 from cortex.store.jobs import plain
 
 TYPES: Final = ("error", "cost", "lifecycle")
+CHANGES_MAX: Final = 500
 STACK_MAX: Final = 8_000
 """Characters of a stack: its last calls, which are nearest to the failure, are kept."""
 
@@ -93,12 +94,27 @@ async def page(
     *,
     types: Sequence[str] = TYPES,
     since_s: float,
+    source: str | None = None,
+    job_id: UUID | None = None,
     before: int | None = None,
     limit: int = 50,
 ) -> list[dict[str, Any]]:
-    """Return the newest facts of these types, not older than so many seconds, before an id."""
-    rows = await db.fetch("facts.page", list(types), since_s, before, limit)
+    """Return the newest facts of these types, not older than so many seconds, before an id.
+
+    Only those of a source or of a job, if one is given; none before an id that does not exist.
+    """
+    rows = await db.fetch("facts.page", list(types), since_s, before, limit, source, job_id)
     return [_fact(row) for row in rows]
+
+
+async def changes_of_job(
+    db: Database, job_id: UUID, *, limit: int = CHANGES_MAX
+) -> list[dict[str, Any]]:
+    """Return what was changed about a job, in order: by whom and why is in its data.
+
+    Also of the budgets that it waited for.
+    """
+    return [_fact(row) for row in await db.fetch("facts.changes_of_job", job_id, limit)]
 
 
 async def costs(

@@ -127,6 +127,11 @@ async def known_types(db: Database) -> list[str]:
     return [row["name"] for row in await db.fetch("jobs.types")]
 
 
+async def type_timeouts(db: Database) -> dict[str, int]:
+    """Return the time-out in seconds of every job type that a pod has ever registered."""
+    return {row["name"]: row["timeout_s"] for row in await db.fetch("jobs.types")}
+
+
 async def show(db: Database, job_id: UUID) -> dict[str, Any]:
     """Return one job with its agent, pod and task. Raises `NotFoundError`."""
     row = await db.fetch_one("jobs.show", job_id)

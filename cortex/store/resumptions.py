@@ -62,8 +62,7 @@ async def escalate(db: Database, job_id: UUID, *, by: str, reason: str) -> None:
         inside = db.bound(connection)
         states = [LetterState.ESCALATED.value]
         if not await inside.fetch("dead_letters.settle", [job_id], states, [reason], by):
-            letter = await dead_letters.show(inside, job_id)
-            raise ConflictError(f"job {job_id} was {letter['state'].lower()} already")
+            raise await dead_letters.refusal(inside, job_id)
         await _note(inside, job_id, "job_escalated", {"by": by, "reason": reason})
 
     await db.transact(work)

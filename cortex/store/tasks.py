@@ -89,6 +89,7 @@ async def suspend(db: Database, *, pod_id: UUID, operations: Sequence[Suspend]) 
             [op.error_class for op in ordered],
             [op.error_source for op in ordered],
             [op.fact for op in ordered],
+            [op.is_own_failure for op in ordered],
         )
 
     rows = await db.transact(hold_and_suspend)
@@ -149,4 +150,5 @@ def _claim(row: Record) -> Claim:
         config_id=row["config_id"],
         lineage_id=row["lineage_id"],
         waits_count=row["waits_count"],
+        own_failure_s=row["own_failure_s"],
     )

@@ -34,7 +34,8 @@ async def triage(
     """Look at letters once; None: another pod is at it.
 
     Letters whose breaker lets calls through again, and that are `calm_s` seconds old, are retried
-    once in a line of jobs. The others are judged by their cause. A pass whose reply was lost needs
+    once in a line of jobs, unless a time-out left something half done: then a person decides, as
+    of the second time. The others are judged by their cause. A pass whose reply was lost needs
     no repeat: the next one sees what is left.
     """
 
@@ -42,11 +43,11 @@ async def triage(
         if not await connection.fetchval(sql("dead_letters.lock_triage")):
             return None
         unjudged = await connection.fetch(sql("dead_letters.unjudged"), judged_max)
-        recovered = await connection.fetch(sql("dead_letters.recovered"), calm_s, retried_max)
+        recovered = await connection.fetch(sql("dead_letters.recovered"), calm_s, judged_max)
         left = {row["job_id"] for row in recovered if row["is_for_a_person"]}
         settled = await _settle(connection, unjudged, left)
         clear = [row for row in recovered if row["job_id"] not in left]
-        retried = await _retry(connection, clear, new_id)
+        retried = await _retry(connection, clear[:retried_max], new_id)
         states = Counter(row["state"] for row in settled)
         return Triaged(
             retried=tuple(row["job_id"] for row in retried),

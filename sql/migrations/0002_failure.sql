@@ -30,6 +30,7 @@ ALTER TABLE cortex.job
     ADD COLUMN rate_limit_count int NOT NULL DEFAULT 0,
     ADD COLUMN attempts_kept int NOT NULL DEFAULT 0,
     ADD COLUMN waits_count int NOT NULL DEFAULT 0,
+    ADD COLUMN own_failure_at timestamptz,
     ADD COLUMN job_key text CHECK (length(job_key) BETWEEN 1 AND 500),
     ADD COLUMN error_class text,
     ADD COLUMN error_source text,
@@ -48,6 +49,8 @@ COMMENT ON COLUMN cortex.job.rate_limit_count IS 'Application retries that a rat
 COMMENT ON COLUMN cortex.job.attempts_kept IS
     'Worker attempts that its next task begins with: those of a task that ended to wait, not to be tried again.';
 COMMENT ON COLUMN cortex.job.waits_count IS 'How often in a row it waited for a breaker or a budget without a step in between.';
+COMMENT ON COLUMN cortex.job.own_failure_at IS
+    'When it last had to wait because its own call failed, without a step since then.';
 COMMENT ON COLUMN cortex.job.job_key IS 'The key that it was submitted with: a new job with the same replaces it while it waits.';
 COMMENT ON COLUMN cortex.job.error_class IS 'Class of the error that it failed with.';
 COMMENT ON COLUMN cortex.job.error_source IS 'What failed: the name of a breaker, as in waiting_on; null for its own code.';

@@ -47,8 +47,9 @@ COMMENT ON COLUMN cortex.fact.data IS
 
 CREATE INDEX fact_job ON cortex.fact (job_id, id) WHERE job_id IS NOT NULL;
 CREATE INDEX fact_type ON cortex.fact (type, at);
+CREATE INDEX fact_source ON cortex.fact (source, at) WHERE source IS NOT NULL;
 CREATE UNIQUE INDEX fact_call ON cortex.fact (call_id) WHERE call_id IS NOT NULL;
-CREATE INDEX fact_resolves ON cortex.fact (resolves) WHERE resolves IS NOT NULL;
+CREATE INDEX fact_resolves ON cortex.fact (resolves, id) WHERE resolves IS NOT NULL;
 
 CREATE TRIGGER fact_is_append_only BEFORE UPDATE OR DELETE OR TRUNCATE ON cortex.fact
     FOR EACH STATEMENT EXECUTE FUNCTION cortex.refuse_change();

@@ -1,6 +1,7 @@
 -- 0005 budgets: limits on money and tokens, and the room that calls under way take in them.
 --
--- Locks: none that matter, every object is new. Old pods: must not keep running, their calls would not be counted.
+-- Locks: SHARE on job while its two small indexes are built; every other object is new.
+-- Old pods: must not keep running, their calls would not be counted.
 
 -- ------------------------------------------------------------------ limits
 
@@ -40,6 +41,8 @@ CREATE TABLE cortex.budget_use (
     window_key text NOT NULL,
     spent numeric(20, 8) NOT NULL DEFAULT 0,
     reserved numeric(20, 8) NOT NULL DEFAULT 0 CHECK (reserved >= 0),
+    at timestamptz NOT NULL DEFAULT cortex.now(),
+    run_spent numeric(20, 8) GENERATED ALWAYS AS (CASE WHEN length(window_key) = 36 THEN spent END) STORED,
     PRIMARY KEY (budget_id, window_key)
 ) WITH (fillfactor = 50, autovacuum_vacuum_threshold = 1000, autovacuum_vacuum_scale_factor = 0.02);
 COMMENT ON TABLE cortex.budget_use IS 'What was taken from a budget in one run or on one day.';
@@ -47,6 +50,11 @@ COMMENT ON COLUMN cortex.budget_use.budget_id IS 'The budget. No foreign key: a 
 COMMENT ON COLUMN cortex.budget_use.window_key IS 'Per run the first job of the line, per day the UTC date.';
 COMMENT ON COLUMN cortex.budget_use.spent IS 'Booked by calls that have ended.';
 COMMENT ON COLUMN cortex.budget_use.reserved IS 'Estimates of the calls under way.';
+COMMENT ON COLUMN cortex.budget_use.at IS 'When the run or the day began to take from it.';
+COMMENT ON COLUMN cortex.budget_use.run_spent IS
+    'What a run spent, to find the one that spent most; null for a day, whose row changes with each call and stays out of indexes.';
+CREATE INDEX budget_use_run ON cortex.budget_use (budget_id, run_spent) WHERE run_spent IS NOT NULL;
+CREATE INDEX budget_use_at ON cortex.budget_use (at, budget_id, window_key);
 
 CREATE TABLE cortex.reservation (
     id uuid PRIMARY KEY,
@@ -86,7 +94,32 @@ COMMENT ON COLUMN cortex.reservation.window_keys IS 'The run or the day of each.
 COMMENT ON COLUMN cortex.reservation.amounts IS 'The room in each, in its unit.';
 COMMENT ON COLUMN cortex.reservation.at IS 'When the call was let through.';
 CREATE INDEX reservation_job ON cortex.reservation (job_id, attempt);
-CREATE INDEX reservation_at ON cortex.reservation (at);
+
+-- ------------------------------------------------------------------ jobs that wait for a budget
+
+CREATE INDEX job_waits_for_budget ON cortex.job (waiting_on, id)
+    WHERE status IN ('WAITING_FOR_APPROVAL', 'RETRY') AND worker_job_id IS NULL AND waiting_on LIKE 'budget:%';
+CREATE INDEX job_lineage ON cortex.job (lineage_id) WHERE lineage_id IS NOT NULL;
+
+CREATE FUNCTION cortex.wake(jobs uuid[]) RETURNS int
+    LANGUAGE sql SET search_path = pg_catalog AS $$
+WITH held AS MATERIALIZED (
+    SELECT j.id, j.type, j.priority, j.attempt, j.attempts_kept, j.worker_attempts, j.queue_name
+    FROM unnest(jobs) AS w(id) JOIN cortex.job j ON j.id = w.id
+    WHERE j.status::text IN ('WAITING_FOR_APPROVAL', 'RETRY') AND j.waiting_on LIKE 'budget:%' AND j.worker_job_id IS NULL
+    ORDER BY j.id FOR UPDATE OF j SKIP LOCKED
+), task AS (
+    INSERT INTO cortex_worker.task (task, job_id, state, priority, attempt, attempts_spent, max_attempts, queue_name)
+    SELECT type, id, (CASE WHEN queue_name IS NULL THEN 'READY' ELSE 'QUEUED' END)::cortex_worker.task_state,
+           priority, attempt, attempts_kept, worker_attempts, queue_name
+    FROM held
+    ON CONFLICT (job_id) DO NOTHING
+    RETURNING id, job_id
+), woken AS (
+    UPDATE cortex.job j SET worker_job_id = task.id FROM task WHERE j.id = task.job_id RETURNING j.id
+)
+SELECT count(*)::int FROM woken $$;
+COMMENT ON FUNCTION cortex.wake IS 'Gives a task to each of these jobs that waits for a budget; returns to how many.';
 
 -- ------------------------------------------------------------------ booking
 
@@ -140,11 +173,22 @@ BEGIN
 END $$;
 COMMENT ON FUNCTION cortex.settle_lost IS 'Ends calls whose outcome nobody will tell: the prompt was likely paid.';
 
+CREATE FUNCTION cortex.is_lost(call cortex.reservation) RETURNS boolean
+    LANGUAGE sql STABLE SET search_path = pg_catalog AS $$
+SELECT NOT EXISTS (SELECT FROM cortex.pod p WHERE p.id = call.pod_id AND p.state IN ('READY', 'DRAINING'))
+    -- A pod that lives books what its call really cost, as soon as it reaches the database again.
+    OR coalesce((SELECT a.ended_at FROM cortex.job_attempt a WHERE a.job_id = call.job_id AND a.attempt = call.attempt),
+                (SELECT j.finished_at FROM cortex.job j WHERE j.id = call.job_id),
+                '-infinity') < cortex.now() - interval '1 minute' $$;
+COMMENT ON FUNCTION cortex.is_lost IS
+    'Whether nobody will tell any more what a call cost whose attempt is over: its pod is gone, or had a minute for it.';
+
 CREATE FUNCTION cortex.reserve(
     new_call uuid, of_job uuid, of_attempt int, of_pod uuid, of_lineage uuid, of_tenant text, of_agent uuid,
     of_version int, of_step text, of_model text, most_tokens bigint, most_usd numeric,
     likely_tokens bigint, likely_usd numeric
-) RETURNS TABLE (verdict text, budget text, unit text, spent numeric, limit_amount numeric, next_day_s float8)
+) RETURNS TABLE (verdict text, budget text, unit text, spent numeric, limit_amount numeric, next_day_s float8,
+    is_own boolean)
     LANGUAGE plpgsql SET search_path = pg_catalog AS $$
 #variable_conflict use_column
 DECLARE
@@ -161,15 +205,16 @@ DECLARE
     refused record;
 BEGIN
     IF EXISTS (SELECT FROM cortex.reservation r WHERE r.id = new_call) THEN
-        RETURN QUERY SELECT 'granted', NULL, NULL, NULL::numeric, NULL::numeric, NULL::float8;
+        RETURN QUERY SELECT 'granted', NULL, NULL, NULL::numeric, NULL::numeric, NULL::float8, false;
         RETURN;
     END IF;
     IF NOT EXISTS (SELECT FROM cortex.job j WHERE j.id = of_job AND j.attempt = of_attempt
                    AND j.pod_id = of_pod AND j.status::text = 'RUNNING') THEN
-        RETURN QUERY SELECT 'lease_lost', NULL, NULL, NULL::numeric, NULL::numeric, NULL::float8;
+        RETURN QUERY SELECT 'lease_lost', NULL, NULL, NULL::numeric, NULL::numeric, NULL::float8, false;
         RETURN;
     END IF;
-    left_over := ARRAY(SELECT r.id FROM cortex.reservation r WHERE r.job_id = of_job AND r.attempt < of_attempt);
+    left_over := ARRAY(SELECT r.id FROM cortex.reservation r WHERE r.job_id = of_job AND r.attempt < of_attempt
+                       AND (r.pod_id = of_pod OR cortex.is_lost(r)));
     IF cardinality(left_over) > 0 THEN
         PERFORM cortex.settle_lost(left_over);
     END IF;
@@ -209,7 +254,9 @@ BEGIN
         IF worst > 0 THEN
             RETURN QUERY SELECT (ARRAY['busy', 'spent', 'unpriced'])[worst], refused.name, refused.unit, refused.spent,
                 refused.limit_amount, CASE refused.period WHEN 'day' THEN
-                    extract(epoch FROM (today + 1)::timestamp AT TIME ZONE 'UTC' - cortex.now())::float8 END;
+                    extract(epoch FROM (today + 1)::timestamp AT TIME ZONE 'UTC' - cortex.now())::float8 END,
+                EXISTS (SELECT FROM cortex.reservation r WHERE r.job_id = of_job AND r.attempt = of_attempt
+                        AND refused.id = ANY (r.budget_ids));
             RETURN;
         END IF;
         UPDATE cortex.budget_use u SET reserved = u.reserved + n.amount
@@ -220,7 +267,7 @@ BEGIN
                                     input_tokens, input_usd, budget_ids, window_keys, amounts)
     VALUES (new_call, of_job, of_attempt, of_pod, of_tenant, of_agent, of_version, of_step, of_model,
             likely_tokens, likely_usd, ids, keys, room);
-    RETURN QUERY SELECT 'granted', NULL, NULL, NULL::numeric, NULL::numeric, NULL::float8;
+    RETURN QUERY SELECT 'granted', NULL, NULL, NULL::numeric, NULL::numeric, NULL::float8, false;
 END $$;
 COMMENT ON FUNCTION cortex.reserve IS
     'Lets a call begin, or tells the budget that stops it: busy (others hold the room), spent, or unpriced; or that the lease is lost.';

@@ -1,21 +1,42 @@
 -- 0007 dead letters: one for each job that failed, written by the database when it does.
 --
 -- Locks: SHARE ROW EXCLUSIVE on job for the trigger and while the jobs that failed before get their letters:
--- the newest 10,000 of them. Older ones get none; they are resumed by their id.
+-- the newest 10,000 of them; older ones can only be submitted anew.
 -- Old pods: may keep running; their failures get letters, too.
 
 CREATE FUNCTION cortex.fingerprint(type text, code text, message text) RETURNS text
     LANGUAGE sql IMMUTABLE PARALLEL SAFE
     RETURN substr(encode(sha256(convert_to(concat_ws(E'\x1f', type, code,
-        -- From the inside out: what is quoted, then identifiers, then numbers. A quote begins a word:
-        -- the apostrophe of "can't" does not.
-        regexp_replace(regexp_replace(regexp_replace(
+        -- From the inside out: what is quoted, then paths, identifiers, numbers. A quote begins a word: the
+        -- apostrophe of "can't" does not. A short word in quotes is the name of something, and stays.
+        regexp_replace(regexp_replace(regexp_replace(regexp_replace(
             left(message, 1000),
-            '(?<!\w)("[^"]*"|''[^'']*''|`[^`]*`)', '""', 'g'),
+            '(?<!\w)(?!["''`][a-z_]([a-z_.-]{0,38}[a-z_])?["''`](?!\w))("[^"]*"|''[^'']*''|`[^`]*`)', '""', 'gi'),
+            '(?<![\w/.:])~?/[\w.-][^\s"''`:,;)]*', '/', 'g'),
             '\m([0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}|(0x)?[0-9a-f]*[0-9][0-9a-f]*)\M', '#', 'gi'),
             '[0-9#]+([.,:][0-9#]+)*', '#', 'g')), 'UTF8')), 'hex'), 1, 12);
 COMMENT ON FUNCTION cortex.fingerprint IS
-    'Twelve hex digits that equal errors share: job type, code, and the message without its quoted parts, ids and numbers.';
+    'Twelve hex digits that equal errors share: job type, code, and the message without its ids, numbers, paths and quoted parts that are no short names.';
+
+CREATE FUNCTION cortex.steps_kept(job_id uuid, error_class text, error_code text) RETURNS int
+    LANGUAGE sql STABLE PARALLEL SAFE
+    RETURN (
+        SELECT m.seq - 1
+        FROM (SELECT s.seq, s.output FROM cortex.job_step s
+              WHERE s.job_id = $1 AND s.kind = 'model' AND ($2 = 'INVALID_OUTPUT' OR $3 = 'rejected')
+              ORDER BY s.seq DESC LIMIT 1) m
+        CROSS JOIN LATERAL (
+            SELECT count(*) AS count FROM cortex.job_step s WHERE s.job_id = $1 AND s.seq > m.seq) later
+        CROSS JOIN LATERAL (
+            SELECT count(*) AS count
+            FROM json_array_elements(
+                CASE WHEN json_typeof(m.output->'content') = 'array' THEN m.output->'content' END) AS block
+            WHERE block->>'type' = 'tool_use') asked
+        -- Fewer: a call that the response asked for failed. More: the job had gone on from it.
+        WHERE later.count = asked.count AND ($2 = 'INVALID_OUTPUT'
+            OR asked.count = 0 AND m.output->>'stop_reason' NOT IN ('end_turn', 'stop_sequence')));
+COMMENT ON FUNCTION cortex.steps_kept IS
+    'How many steps a retry of a failed job goes on after, when its last model response is why it failed: those before that one. Null: all.';
 
 CREATE TABLE cortex.dead_letter (
     job_id uuid PRIMARY KEY,

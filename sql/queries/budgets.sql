@@ -6,20 +6,33 @@
 SELECT * FROM cortex.reserve($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14);
 
 -- name: settle
--- Ends a call: gives its room back, books what it used, records the cost. $1 call id, $2 tokens, $3 US dollars or
--- null when unknown, $4 data of the fact. Locks: the reservation, then uses of its budgets, in the order of their ids.
--- Returns 0 when it was ended before: then nothing is booked.
-SELECT cortex.settle(ARRAY[$1::uuid], ARRAY[$2::bigint], ARRAY[$3::numeric], ARRAY[$4::jsonb]) AS booked;
+-- Ends calls: gives their room back, books what they used, records the cost. $1 call ids, $2 tokens, $3 US dollars or
+-- null when unknown, $4 data of the facts. Locks: the reservations, then uses of their budgets, in the order of their
+-- ids. Returns how many; one that was ended before is not booked again.
+SELECT cortex.settle($1, $2, $3, $4) AS booked;
 
 -- name: sweep
--- Books calls as lost whose attempt is over, or whose pod lost the job. $1 limit.
--- Locks: reservations (skipping locked), then uses of their budgets. Returns how many.
-WITH lost AS MATERIALIZED (
-    SELECT r.id FROM cortex.reservation r LEFT JOIN cortex.job j ON j.id = r.job_id
-    WHERE j.id IS NULL OR j.status::text <> 'RUNNING' OR j.attempt <> r.attempt OR j.pod_id IS DISTINCT FROM r.pod_id
-    ORDER BY r.at LIMIT $1 FOR UPDATE OF r SKIP LOCKED
+-- Books calls as lost whose attempt is over and of which nobody will tell more. $1 after this call, $2 how many to look
+-- at. Locks: an advisory lock, tried and not waited for, so that one pod looks at a time; reservations (skipping
+-- locked), then uses of their budgets. Returns how many it booked, and the call to go on after; null at the end.
+WITH alone AS MATERIALIZED (
+    SELECT pg_try_advisory_xact_lock(hashtextextended('cortex.budgets.sweep', 0)) AS is_alone
+), looked AS MATERIALIZED (
+    SELECT near.* FROM alone CROSS JOIN LATERAL (
+        SELECT r.id, r.job_id, r.attempt, r.pod_id FROM cortex.reservation r
+        WHERE alone.is_alone AND r.id > coalesce($1::uuid, '00000000-0000-0000-0000-000000000000')
+        ORDER BY r.id LIMIT $2) near
+), over AS MATERIALIZED (
+    SELECT l.id FROM looked l LEFT JOIN cortex.job j ON j.id = l.job_id
+    WHERE j.id IS NULL OR j.status::text <> 'RUNNING' OR j.attempt <> l.attempt OR j.pod_id IS DISTINCT FROM l.pod_id
+), lost AS MATERIALIZED (
+    SELECT r.id FROM over JOIN cortex.reservation r ON r.id = over.id
+    WHERE cortex.is_lost(r)
+    ORDER BY r.id FOR UPDATE OF r SKIP LOCKED
 )
-SELECT cortex.settle_lost(array_agg(id)) AS booked FROM lost HAVING count(*) > 0;
+SELECT coalesce((SELECT cortex.settle_lost(array_agg(id)) FROM lost HAVING count(*) > 0), 0) AS booked,
+       CASE WHEN is_alone THEN (SELECT id FROM looked ORDER BY id OFFSET $2 - 1) ELSE $1::uuid END AS after
+FROM alone;
 
 -- name: put
 -- Sets a limit, new or not. $1 scope, $2 subject, $3 unit, $4 period, $5 limit, $6 who, $7 why, $8 whether an agent's
@@ -82,61 +95,80 @@ WITH gone AS (
 SELECT name, limit_amount AS before FROM gone;
 
 -- name: wake
--- Lets jobs go on that wait for budgets which have room now, or are gone: each gets a task. $1 names, $2 limit.
+-- Lets jobs go on that wait for these budgets, which have room now or are gone: each gets a task. $1 names, $2 limit.
 -- Locks: the jobs (ordered, skipping locked). Returns how many.
 WITH waiting AS MATERIALIZED (
     SELECT w.id FROM unnest($1::text[]) AS asked(name)
     CROSS JOIN LATERAL (
-        (SELECT j.id, j.lineage_id FROM cortex.job j
-         WHERE j.status = 'WAITING_FOR_APPROVAL' AND j.waiting_on = 'budget:' || asked.name AND j.worker_job_id IS NULL)
-        UNION ALL
-        (SELECT j.id, j.lineage_id FROM cortex.job j
-         WHERE j.status = 'RETRY' AND coalesce(j.waiting_on, '') = 'budget:' || asked.name AND j.worker_job_id IS NULL)
+        SELECT j.id, j.lineage_id FROM cortex.job j
+        WHERE j.status IN ('WAITING_FOR_APPROVAL', 'RETRY') AND j.worker_job_id IS NULL
+          AND j.waiting_on LIKE 'budget:%' AND j.waiting_on = 'budget:' || asked.name
     ) w
     LEFT JOIN cortex.budget b ON b.name = asked.name
     LEFT JOIN cortex.budget_use u ON u.budget_id = b.id AND u.window_key = CASE b.period
         WHEN 'run' THEN coalesce(w.lineage_id, w.id)::text ELSE (cortex.now() AT TIME ZONE 'UTC')::date::text END
     WHERE b.id IS NULL OR coalesce(u.spent, 0) < b.limit_amount
     LIMIT $2
-), held AS MATERIALIZED (
-    SELECT j.id, j.type, j.priority, j.attempt, j.worker_attempts, j.queue_name
-    FROM waiting JOIN cortex.job j ON j.id = waiting.id
-    WHERE j.status::text IN ('WAITING_FOR_APPROVAL', 'RETRY') AND j.waiting_on LIKE 'budget:%' AND j.worker_job_id IS NULL
-    ORDER BY j.id FOR UPDATE OF j SKIP LOCKED
-), task AS (
-    INSERT INTO cortex_worker.task (task, job_id, state, priority, attempt, max_attempts, queue_name)
-    SELECT type, id, (CASE WHEN queue_name IS NULL THEN 'READY' ELSE 'QUEUED' END)::cortex_worker.task_state,
-           priority, attempt, worker_attempts, queue_name
-    FROM held
-    ON CONFLICT (job_id) DO NOTHING
-    RETURNING id, job_id
-), woken AS (
-    UPDATE cortex.job j SET worker_job_id = task.id FROM task WHERE j.id = task.job_id RETURNING j.id
 )
-SELECT count(*) FROM woken;
+SELECT coalesce((SELECT cortex.wake(array_agg(id)) FROM waiting HAVING count(*) > 0), 0) AS count;
 
--- name: waited_for
--- Distinct names that jobs wait for, budgets or not, in order. $1 after this name, $2 limit. Locks: none.
-WITH RECURSIVE person AS (
-    -- Walks the names by index, one probe a name.
-    (SELECT waiting_on AS name FROM cortex.job
-     WHERE status = 'WAITING_FOR_APPROVAL' AND waiting_on > $1 ORDER BY waiting_on LIMIT 1)
-    UNION ALL
-    SELECT (SELECT j.waiting_on FROM cortex.job j
-            WHERE j.status = 'WAITING_FOR_APPROVAL' AND j.waiting_on > p.name ORDER BY j.waiting_on LIMIT 1)
-    FROM person p WHERE p.name IS NOT NULL
-), day AS (
-    (SELECT coalesce(waiting_on, '') AS name FROM cortex.job
-     WHERE status = 'RETRY' AND worker_job_id IS NULL AND coalesce(waiting_on, '') > $1
-     ORDER BY coalesce(waiting_on, '') LIMIT 1)
-    UNION ALL
-    SELECT (SELECT coalesce(j.waiting_on, '') FROM cortex.job j
-            WHERE j.status = 'RETRY' AND j.worker_job_id IS NULL AND coalesce(j.waiting_on, '') > d.name
-            ORDER BY coalesce(j.waiting_on, '') LIMIT 1)
-    FROM day d WHERE d.name IS NOT NULL
+-- name: wake_next
+-- Looks at some jobs that wait for a budget and lets those go on whose budget has room now or is gone.
+-- $1, $2 after this job: what it waits for, its id; $3 how many to look at. Locks: an advisory lock, tried and not
+-- waited for, so that one pod looks at a time; the jobs that go on (ordered, skipping locked).
+-- Returns how many go on, and the job to go on after; null at the end.
+WITH alone AS MATERIALIZED (
+    SELECT pg_try_advisory_xact_lock(hashtextextended('cortex.budgets.wake_next', 0)) AS is_alone
+), looked AS MATERIALIZED (
+    SELECT near.* FROM alone CROSS JOIN LATERAL (
+        SELECT j.id, j.waiting_on, coalesce(j.lineage_id, j.id) AS line FROM cortex.job j
+        WHERE alone.is_alone AND j.status IN ('WAITING_FOR_APPROVAL', 'RETRY') AND j.worker_job_id IS NULL
+          AND j.waiting_on LIKE 'budget:%' AND (j.waiting_on, j.id) > ($1::text, $2::uuid)
+        ORDER BY j.waiting_on, j.id LIMIT $3) near
+), ready AS MATERIALIZED (
+    SELECT l.id FROM looked l
+    LEFT JOIN cortex.budget b ON b.name = substr(l.waiting_on, length('budget:') + 1)
+    LEFT JOIN cortex.budget_use u ON u.budget_id = b.id AND u.window_key = CASE b.period
+        WHEN 'run' THEN l.line::text ELSE (cortex.now() AT TIME ZONE 'UTC')::date::text END
+    WHERE b.id IS NULL OR coalesce(u.spent, 0) < b.limit_amount
+), last AS MATERIALIZED (
+    SELECT waiting_on, id FROM looked ORDER BY waiting_on, id OFFSET $3 - 1
 )
-SELECT name FROM ((SELECT name FROM person LIMIT $2) UNION (SELECT name FROM day LIMIT $2)) waits
-WHERE name IS NOT NULL ORDER BY name LIMIT $2;
+SELECT coalesce((SELECT cortex.wake(array_agg(id)) FROM ready HAVING count(*) > 0), 0) AS woken,
+       CASE WHEN is_alone THEN (SELECT waiting_on FROM last) ELSE $1::text END AS after_name,
+       CASE WHEN is_alone THEN (SELECT id FROM last) ELSE $2::uuid END AS after_id
+FROM alone;
+
+-- name: forget
+-- Deletes what was counted on days long past, and in runs all of whose jobs ended long ago and that hold no room.
+-- $1, $2, $3 after this use: when it began, budget, run or day, nulls from the start; $4 how many to look at, $5 seconds
+-- for which a day is kept, $6 a run. Locks: the uses (ordered, skipping locked).
+-- Returns how many are gone, and the use to go on after; null at the end.
+WITH looked AS MATERIALIZED (
+    SELECT u.at, u.budget_id, u.window_key, CASE WHEN u.run_spent IS NOT NULL THEN u.window_key::uuid END AS line
+    FROM cortex.budget_use u
+    WHERE u.at < cortex.now() - least($5::float8, $6::float8) * interval '1 second'
+      AND (u.at, u.budget_id, u.window_key)
+          > (coalesce($1::timestamptz, '-infinity'), coalesce($2::int, 0), coalesce($3::text, ''))
+    ORDER BY u.at, u.budget_id, u.window_key LIMIT $4
+), over AS MATERIALIZED (
+    SELECT u.budget_id, u.window_key FROM looked l
+    JOIN cortex.budget_use u ON u.budget_id = l.budget_id AND u.window_key = l.window_key
+    WHERE CASE WHEN l.line IS NULL THEN l.at < cortex.now() - $5::float8 * interval '1 second'
+          ELSE u.reserved = 0
+               AND NOT EXISTS (SELECT FROM cortex.job j WHERE j.id = l.line AND (
+                   j.finished_at IS NULL OR j.finished_at >= cortex.now() - $6::float8 * interval '1 second'))
+               AND NOT EXISTS (SELECT FROM cortex.job j WHERE j.lineage_id = l.line AND (
+                   j.finished_at IS NULL OR j.finished_at >= cortex.now() - $6::float8 * interval '1 second'))
+          END
+    ORDER BY u.budget_id, u.window_key FOR UPDATE OF u SKIP LOCKED
+), gone AS (
+    DELETE FROM cortex.budget_use u USING over
+    WHERE u.budget_id = over.budget_id AND u.window_key = over.window_key RETURNING u.budget_id
+)
+SELECT (SELECT count(*) FROM gone) AS count, last.* FROM (SELECT) one
+LEFT JOIN LATERAL (
+    SELECT at, budget_id, window_key FROM looked ORDER BY at, budget_id, window_key OFFSET $4 - 1) last ON true;
 
 -- name: declared
 -- Budgets that the agent's file has declared, and that still exist. $1 name of the agent. Locks: none.
@@ -158,8 +190,11 @@ SELECT b.*, u.window_key, coalesce(u.spent, 0) AS spent, coalesce(u.reserved, 0)
        cortex.now() AS now
 FROM (SELECT * FROM cortex.budget WHERE name > $1 ORDER BY name LIMIT $2) b
 LEFT JOIN LATERAL (
-    SELECT * FROM cortex.budget_use s
-    WHERE s.budget_id = b.id
-      AND (b.period = 'run' OR s.window_key = (cortex.now() AT TIME ZONE 'UTC')::date::text)
-    ORDER BY s.spent DESC LIMIT 1) u ON true
+    (SELECT r.window_key, r.spent, r.reserved FROM cortex.budget_use r
+     WHERE b.period = 'run' AND r.budget_id = b.id AND r.run_spent IS NOT NULL
+     ORDER BY r.run_spent DESC LIMIT 1)
+    UNION ALL
+    (SELECT d.window_key, d.spent, d.reserved FROM cortex.budget_use d
+     WHERE b.period = 'day' AND d.budget_id = b.id AND d.window_key = (cortex.now() AT TIME ZONE 'UTC')::date::text)
+) u ON true
 ORDER BY b.name;

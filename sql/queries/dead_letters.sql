@@ -2,8 +2,9 @@
 -- Makes new jobs that go on from failed ones, and settles their letters: each is retried once.
 -- Per letter: $1 failed jobs, $2 ids of the new ones, $3 delays in seconds. For all: $4 agent version, null: the
 -- same, 0: the newest; $5 whether to leave the steps out, $6 who, $7 why, $8 whether it is the triage.
--- Steps go along when the agent's specification is the same. Locks: the letters (ordered); the new job, its steps
--- and its task are nobody else's yet. Returns the failed jobs whose letters were settled.
+-- Steps go along when the agent's specification is the same, up to a model response that failed the job.
+-- Locks: the letters (ordered); the new job, its steps and its task are nobody else's yet.
+-- Returns the failed jobs whose letters were settled.
 WITH held AS MATERIALIZED (
     SELECT d.job_id, d.fingerprint, d.state, a.new_id, a.delay_s
     FROM unnest($1::uuid[], $2::uuid[], $3::float8[]) AS a(job_id, new_id, delay_s)
@@ -12,7 +13,8 @@ WITH held AS MATERIALIZED (
     ORDER BY d.job_id FOR UPDATE OF d
 ), chosen AS MATERIALIZED (
     SELECT h.*, v.version, NOT $5 AND v.digest IS NOT DISTINCT FROM own.digest AS keeps_steps,
-           CASE WHEN v.digest <> own.digest THEN v.spec->'limits' END AS limits
+           CASE WHEN v.digest <> own.digest THEN v.spec->'limits' END AS limits,
+           cortex.steps_kept(o.id, o.error_class, o.error_code) AS kept
     FROM held h
     JOIN cortex.job o ON o.id = h.job_id
     LEFT JOIN cortex.agent a ON a.id = o.agent_id
@@ -36,15 +38,28 @@ WITH held AS MATERIALIZED (
            coalesce((c.limits->>'max_retries')::int, o.max_retries),
            coalesce((c.limits->>'timeout_seconds')::int, o.timeout_s),
            cortex.now() + c.delay_s * interval '1 second',
-           CASE WHEN c.keeps_steps THEN o.checkpoint ELSE '{}' END, nextval('cortex_worker.task_id_seq')
+           CASE WHEN c.keeps_steps AND c.kept IS NULL THEN o.checkpoint
+                WHEN c.keeps_steps THEN coalesce(head.sum, '{}') ELSE '{}' END,
+           nextval('cortex_worker.task_id_seq')
     FROM chosen c JOIN cortex.job o ON o.id = c.job_id
+    LEFT JOIN LATERAL (
+        SELECT jsonb_strip_nulls(jsonb_build_object(
+            'seq', max(s.seq), 'kind', (array_agg(s.kind ORDER BY s.seq DESC))[1],
+            'key', (array_agg(s.key ORDER BY s.seq DESC))[1],
+            'input_tokens', sum(coalesce((s.usage->>'input_tokens')::bigint, 0)
+                + coalesce((s.usage->>'cache_read_tokens')::bigint, 0)
+                + coalesce((s.usage->>'cache_write_tokens')::bigint, 0)) FILTER (WHERE s.usage IS NOT NULL),
+            'output_tokens', sum((s.usage->>'output_tokens')::bigint),
+            'cost_usd', CASE WHEN count(s.usage) > 0 THEN coalesce(sum(s.cost_usd), 0)::text END)) AS sum
+        FROM cortex.job_step s WHERE s.job_id = c.job_id AND s.seq <= c.kept
+        HAVING count(*) > 0) head ON true
     RETURNING j.*
 ), step AS (
     INSERT INTO cortex.job_step (
         job_id, seq, attempt, kind, key, digest, started_at, finished_at, cost_usd, usage, output)
     SELECT c.new_id, s.seq, 0, s.kind, s.key, s.digest, s.started_at, s.finished_at, s.cost_usd, s.usage, s.output
     FROM chosen c JOIN cortex.job_step s ON s.job_id = c.job_id
-    WHERE c.keeps_steps
+    WHERE c.keeps_steps AND (c.kept IS NULL OR s.seq <= c.kept)
 ), task AS (
     INSERT INTO cortex_worker.task (id, task, job_id, state, priority, max_attempts, run_at, queue_name)
     SELECT j.worker_job_id, j.type, j.id,
@@ -56,7 +71,8 @@ WITH held AS MATERIALIZED (
     INSERT INTO cortex.fact (type, subtype, source, tenant, job_id, agent_id, agent_version, data)
     SELECT 'lifecycle', 'dead_letter_retried', 'dead:' || c.fingerprint, o.tenant, o.id, o.agent_id, o.agent_version,
            jsonb_build_object('by', $6, 'reason', $7, 'before', c.state, 'after', 'RETRIED', 'retried_as', c.new_id,
-                              'agent_version', c.version, 'keeps_steps', c.keeps_steps)
+                              'agent_version', c.version, 'keeps_steps', c.keeps_steps,
+                              'asks_again_after', CASE WHEN c.keeps_steps THEN c.kept END)
     FROM chosen c JOIN cortex.job o ON o.id = c.job_id
 )
 SELECT job_id, new_id FROM settled;
@@ -112,7 +128,8 @@ ORDER BY d.created_at LIMIT $1;
 
 -- name: recovered
 -- Letters that await a breaker which lets calls through again, the oldest first, and whether a person must judge them:
--- their line of jobs was retried by itself before, or a time-out left something half done. $1 seconds that a letter must be old, $2 limit.
+-- their line of jobs was retried by itself before, or a time-out left something half done.
+-- $1 seconds that a letter must be old, $2 limit.
 WITH RECURSIVE source AS (
     -- Walks the distinct breakers by index, one probe a name.
     (SELECT coalesce(d.awaits, '') AS name FROM cortex.dead_letter d
@@ -161,7 +178,7 @@ WITH found AS (
 )
 SELECT f.*, d.type, d.error_class, d.error_code, d.error_source, j.error_message, a.name AS agent,
        b.state AS breaker, nullif(concat_ws(' ', j.checkpoint->>'seq', j.checkpoint->>'key'), '') AS step,
-       cortex.now() AS now
+       cortex.steps_kept(j.id, d.error_class, d.error_code) AS asks_again_after, cortex.now() AS now
 FROM found f
 JOIN cortex.dead_letter d ON d.job_id = f.job_id
 JOIN cortex.job j ON j.id = f.job_id
@@ -172,7 +189,8 @@ ORDER BY f.last_at DESC, f.fingerprint;
 -- name: page
 -- Letters, the newest first. $1 to $8 as in groups, $9 before this job's letter or null, $10 limit.
 SELECT d.*, j.error_message, a.name AS agent, b.state AS breaker,
-       nullif(concat_ws(' ', j.checkpoint->>'seq', j.checkpoint->>'key'), '') AS step, cortex.now() AS now
+       nullif(concat_ws(' ', j.checkpoint->>'seq', j.checkpoint->>'key'), '') AS step,
+       cortex.steps_kept(j.id, d.error_class, d.error_code) AS asks_again_after, cortex.now() AS now
 FROM cortex.dead_letter d
 JOIN cortex.job j ON j.id = d.job_id
 LEFT JOIN cortex.agent a ON a.id = d.agent_id
@@ -197,10 +215,20 @@ WHERE ($1::text IS NULL OR d.fingerprint ^@ $1) AND ($2::text IS NULL OR d.type 
   AND ($8::float8 IS NULL OR d.created_at >= cortex.now() - $8 * interval '1 second')
 ORDER BY d.created_at, d.job_id LIMIT $9;
 
+-- name: known
+-- What letters in any state have of these kinds, to be suggested for what nobody has. $1 limit of each.
+SELECT 'type' AS kind, array(SELECT DISTINCT d.type FROM cortex.dead_letter d ORDER BY d.type LIMIT $1) AS names
+UNION ALL
+SELECT 'code', array(SELECT DISTINCT d.error_code FROM cortex.dead_letter d
+                     WHERE d.error_code IS NOT NULL ORDER BY d.error_code LIMIT $1)
+UNION ALL
+SELECT 'tenant', array(SELECT DISTINCT d.tenant FROM cortex.dead_letter d ORDER BY d.tenant LIMIT $1);
+
 -- name: of_jobs
 -- Letters of these jobs, in any state. $1 job ids.
 SELECT d.*, j.error_message, a.name AS agent, b.state AS breaker,
-       nullif(concat_ws(' ', j.checkpoint->>'seq', j.checkpoint->>'key'), '') AS step, cortex.now() AS now
+       nullif(concat_ws(' ', j.checkpoint->>'seq', j.checkpoint->>'key'), '') AS step,
+       cortex.steps_kept(j.id, d.error_class, d.error_code) AS asks_again_after, cortex.now() AS now
 FROM cortex.dead_letter d
 JOIN cortex.job j ON j.id = d.job_id
 LEFT JOIN cortex.agent a ON a.id = d.agent_id
@@ -214,8 +242,8 @@ SELECT d.*, j.error_message, j.payload, j.attempt, j.worker_attempts, j.retry_co
        j.agent_version, j.created_at AS submitted_at, j.started_at, j.finished_at, j.waited_s, j.origin_id,
        a.name AS agent, p.name AS pod, b.state AS breaker,
        nullif(concat_ws(' ', s.seq, s.key), '') AS step, s.finished_at AS step_at,
-       coalesce(cost.spent, own.spent) AS spent_usd, e.stack, e.trace_id, r.status AS retried_status,
-       cortex.now() AS now
+       coalesce(cost.spent, own.spent) AS spent_usd, e.stack, e.raw, e.trace_id, r.status AS retried_status,
+       cortex.steps_kept(j.id, d.error_class, d.error_code) AS asks_again_after, cortex.now() AS now
 FROM cortex.dead_letter d
 JOIN cortex.job j ON j.id = d.job_id
 LEFT JOIN cortex.agent a ON a.id = d.agent_id
@@ -230,6 +258,6 @@ LEFT JOIN LATERAL (
 LEFT JOIN LATERAL (
     SELECT sum(t.cost_usd) AS spent FROM cortex.job_step t WHERE t.job_id = d.job_id AND t.attempt > 0) own ON true
 LEFT JOIN LATERAL (
-    SELECT f.data->>'stack' AS stack, f.trace_id FROM cortex.fact f
+    SELECT f.data->>'stack' AS stack, f.data->>'raw' AS raw, f.trace_id FROM cortex.fact f
     WHERE f.job_id = d.job_id AND f.type = 'error' ORDER BY f.id DESC LIMIT 1) e ON true
 WHERE d.job_id = $1;

@@ -77,11 +77,14 @@ WHERE id = ANY ($2::uuid[]) AND pod_id = $1 AND status = 'RUNNING' AND cancel_re
 -- name: show
 -- One job in full. $1 id.
 SELECT j.*, a.name AS agent, p.name AS pod, t.state::text AS task_state, t.attempts_spent, t.run_at AS task_run_at,
-       cortex.now() AS now
+       e.error AS last_error, cortex.now() AS now
 FROM cortex.job j
 LEFT JOIN cortex.agent a ON a.id = j.agent_id
 LEFT JOIN cortex.pod p ON p.id = j.pod_id
 LEFT JOIN cortex_worker.task t ON t.job_id = j.id
+LEFT JOIN LATERAL (
+    SELECT error FROM cortex.job_attempt WHERE job_id = j.id AND j.status::text = 'WAITING_FOR_APPROVAL'
+    ORDER BY attempt DESC LIMIT 1) e ON true
 WHERE j.id = $1;
 
 -- name: ids_by_suffix
@@ -104,11 +107,14 @@ WITH page AS (
 )
 SELECT j.id, j.type, j.status, j.attempt, j.retry_count, j.max_retries, j.checkpoint, j.created_at, j.started_at,
        j.finished_at, j.next_retry_at, j.heartbeat_at, j.run_at, j.cancel_requested_at, j.cancelled_by,
-       j.error_message, j.waiting_on, a.name AS agent, p.name AS pod, cortex.now() AS now
+       j.error_message, j.waiting_on, e.error AS last_error, a.name AS agent, p.name AS pod, cortex.now() AS now
 FROM page
 JOIN cortex.job j ON j.id = page.id
 LEFT JOIN cortex.agent a ON a.id = j.agent_id
 LEFT JOIN cortex.pod p ON p.id = j.pod_id
+LEFT JOIN LATERAL (
+    SELECT error FROM cortex.job_attempt WHERE job_id = j.id AND j.status::text = 'WAITING_FOR_APPROVAL'
+    ORDER BY attempt DESC LIMIT 1) e ON true
 ORDER BY j.created_at DESC, j.id DESC;
 
 -- name: list_of_agent
@@ -124,11 +130,14 @@ WITH page AS (
 )
 SELECT j.id, j.type, j.status, j.attempt, j.retry_count, j.max_retries, j.checkpoint, j.created_at, j.started_at,
        j.finished_at, j.next_retry_at, j.heartbeat_at, j.run_at, j.cancel_requested_at, j.cancelled_by,
-       j.error_message, j.waiting_on, a.name AS agent, p.name AS pod, cortex.now() AS now
+       j.error_message, j.waiting_on, e.error AS last_error, a.name AS agent, p.name AS pod, cortex.now() AS now
 FROM page
 JOIN cortex.job j ON j.id = page.id
 LEFT JOIN cortex.agent a ON a.id = j.agent_id
 LEFT JOIN cortex.pod p ON p.id = j.pod_id
+LEFT JOIN LATERAL (
+    SELECT error FROM cortex.job_attempt WHERE job_id = j.id AND j.status::text = 'WAITING_FOR_APPROVAL'
+    ORDER BY attempt DESC LIMIT 1) e ON true
 ORDER BY j.created_at DESC, j.id DESC;
 
 -- name: history
@@ -191,5 +200,5 @@ WHERE (t.worker_attempts, t.max_retries, t.timeout_s)
       IS DISTINCT FROM (excluded.worker_attempts, excluded.max_retries, excluded.timeout_s);
 
 -- name: types
--- Every job type that a pod has ever registered.
-SELECT name FROM cortex.job_type ORDER BY name;
+-- Every job type that a pod has ever registered, with its time-out in seconds.
+SELECT name, timeout_s FROM cortex.job_type ORDER BY name;

@@ -23,10 +23,10 @@ WITH RECURSIVE turn AS MATERIALIZED (
            (b.state = 'OPEN' AND b.open_until <= cortex.now()  -- null while a person holds it open
             OR b.state = 'HALF_OPEN' AND coalesce(b.probe_until <= cortex.now(), true))
            -- One that was let go and that no pod has claimed for so long is not waited for.
-           AND NOT EXISTS (
-               SELECT FROM cortex.job j
+           AND coalesce((
+               SELECT j.next_retry_at FROM cortex.job j
                WHERE j.status = 'RETRY' AND j.worker_job_id IS NOT NULL AND j.waiting_on = w.name
-                 AND j.next_retry_at > cortex.now() - interval '10 seconds') AS lets_one
+               ORDER BY j.next_retry_at DESC LIMIT 1) <= cortex.now() - interval '10 seconds', true) AS lets_one
     FROM waited w LEFT JOIN cortex.breaker b ON b.name = w.name
     WHERE w.name IS NOT NULL
 ), known AS MATERIALIZED (
@@ -41,8 +41,9 @@ WITH RECURSIVE turn AS MATERIALIZED (
                   AND queue_name IS NULL AND waiting_on = g.name AND type = known.type AND next_retry_at <= g.until
                 ORDER BY next_retry_at LIMIT 1) j
             UNION ALL
-            SELECT j.id, j.next_retry_at, j.type IN (SELECT type FROM known) AND NOT EXISTS (
-                SELECT FROM cortex_worker.task t WHERE t.queue_name = j.queue_name AND t.state IN ('READY', 'LOCKED'))
+            SELECT j.id, j.next_retry_at, j.type IN (SELECT type FROM known) AND (
+                SELECT count(*) FROM cortex_worker.task t
+                WHERE t.queue_name = j.queue_name AND t.state IN ('READY', 'LOCKED')) = 0
             FROM (SELECT id, next_retry_at, type, queue_name FROM cortex.job
                   WHERE status = 'RETRY' AND worker_job_id IS NULL AND waiting_on NOT LIKE 'budget:%'
                     AND waiting_on = g.name AND next_retry_at <= g.until

@@ -65,7 +65,7 @@ WITH due AS MATERIALIZED (
               j.checkpoint <> '{}' AS has_steps,
               greatest(0, j.timeout_s + j.waited_s - extract(epoch FROM cortex.now() - j.started_at))::float8 AS left_s,
               j.timeout_s, j.tenant, j.retry_count, j.max_retries, j.rate_limit_count, j.config_id, j.lineage_id,
-              j.waits_count
+              j.waits_count, extract(epoch FROM cortex.now() - j.own_failure_at)::float8 AS own_failure_s
 )
 SELECT * FROM running;
 
@@ -129,13 +129,14 @@ SELECT id FROM released LEFT JOIN hinted ON true;
 -- Ends attempts and their tasks: the jobs are in RETRY until they are due, or wait for a person.
 -- $1 pod id; per attempt: $2 job ids (ordered), $3 attempts, $4 seconds until due or null for a person,
 -- $5 whether a retry is used, $6 what is waited for, $7 whether a rate limit is the reason, $8 errors, $9 their
--- codes, $10 classes, $11 sources, $12 data of their facts. Locks: tasks, then jobs. Returns the jobs suspended.
+-- codes, $10 classes, $11 sources, $12 data of their facts, $13 whether the job's own call brought it here.
+-- Locks: tasks, then jobs. Returns the jobs suspended.
 -- Who was asked to end is cancelled instead.
 WITH ended AS (
     SELECT e.*, j.cancel_requested_at IS NOT NULL AS is_cancelled
     FROM unnest($2::uuid[], $3::int[], $4::float8[], $5::bool[], $6::text[], $7::bool[], $8::text[], $9::text[],
-                $10::text[], $11::text[], $12::jsonb[])
-        AS e(job_id, attempt, delay_s, counted, waiting_on, rate_limit, error, code, class, source, fact)
+                $10::text[], $11::text[], $12::jsonb[], $13::bool[])
+        AS e(job_id, attempt, delay_s, counted, waiting_on, rate_limit, error, code, class, source, fact, own)
     JOIN cortex.job j ON j.id = e.job_id
 ), gone AS (
     DELETE FROM cortex_worker.task t USING ended e
@@ -158,6 +159,7 @@ WITH ended AS (
         attempts_kept = CASE WHEN g.counted THEN 0 ELSE greatest(0, g.attempts_spent - 1) END,
         pod_deaths = CASE WHEN g.counted THEN 0 ELSE j.pod_deaths END,
         waits_count = CASE WHEN g.counted THEN 0 ELSE j.waits_count + 1 END,
+        own_failure_at = CASE WHEN g.own THEN cortex.now() ELSE j.own_failure_at END,
         job_key = g.job_key
     FROM gone g
     WHERE j.id = g.job_id AND j.attempt = g.attempt AND j.status::text = 'RUNNING'

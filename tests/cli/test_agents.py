@@ -119,3 +119,17 @@ def test_pods_are_listed(cortex: Cortex, life: Life) -> None:
     life.sql("UPDATE cortex.pod SET state = 'STOPPED', ended_at = now()")
     assert cortex("pods", "ls", "--json").document["pods"] == []
     assert len(cortex("pods", "ls", "--all", "--json").document["pods"]) == 1
+
+
+def test_money_is_not_limited_in_silence_where_no_price_is_known(cortex: Cortex) -> None:
+    unpriced = RESEARCHER.replace("claude-sonnet-4-5", "local/llama") + "budget: {usd: 1}"
+    ended = cortex("agents", "apply", "-", "--json", stdin=unpriced)
+    assert ended.code == 0
+    assert "agent researcher: no price of model local/llama is known" in ended.err
+    assert "setting prices" in ended.err
+    assert "--tokens" in ended.err
+    (cortex.folder / "prices.toml").write_text('["local/llama"]\ninput = 1\noutput = 2\n')
+    environ = {"CORTEX_PRICES": str(cortex.folder / "prices.toml")}
+    assert "no price" not in cortex("agents", "apply", "-", stdin=unpriced, env=environ).err
+    by_tokens = unpriced.replace("usd: 1", "tokens: 5")
+    assert "no price" not in cortex("agents", "apply", "-", stdin=by_tokens).err

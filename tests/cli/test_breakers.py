@@ -118,3 +118,39 @@ def test_nothing_is_opened_unasked(cortex: Cortex, life: Life) -> None:
         asking.type(answer)
         assert asking.end() == code, asking.text
     assert [row["state"] for row in life.call(breakers.page)] == ["OPEN"]
+
+
+def test_the_name_to_type_is_whole_on_a_narrow_terminal(cortex: Cortex, life: Life) -> None:
+    name = "llm:claude-sonnet-4-5-20250929-eu"
+    for _ in range(3):
+        fail(life, name, asked_s=90.0, message="overloaded, as it often is " * 5)
+    terminal = cortex.on_terminal("breakers", "ls", columns=80, env={"NO_COLOR": "1"})
+    assert terminal.end() == 0
+    assert f"{name} " in terminal.text
+    assert all(len(line) <= 80 for line in terminal.text.splitlines())
+
+
+def test_a_name_that_nothing_uses_is_told(cortex: Cortex, life: Life) -> None:
+    life.agent()  # its model is called claude, its tool read_file
+    fail(life, "http:api.example.com")
+    given = ("--reason", "r", "--yes")
+    for typed, near in (
+        ("llm:clade", "llm:claude"),
+        ("tool:read_fil", "tool:read_file"),
+        ("http:api.exmaple.com", "http:api.example.com"),
+    ):
+        warned = cortex("breakers", "open", typed, *given)
+        assert warned.code == 0
+        assert f"no call and no agent is known that uses {typed}" in warned.err
+        assert near in warned.err
+        assert cortex("breakers", "open", near, *given).err == ""
+        assert cortex("breakers", "close", typed, *given).err == ""
+
+
+def test_names_that_cannot_be_seen_are_refused(cortex: Cortex, life: Life) -> None:
+    for name in ("llm:a\nb", "llm:\x1b[31mred", "llm:a\u202eb"):
+        ended = cortex("breakers", "open", name, "--reason", "r", "--yes")
+        assert ended.code == 2
+        assert "holds characters that nobody sees" in ended.err
+        assert "\x1b" not in ended.err
+    assert life.call(breakers.page) == []

@@ -97,7 +97,7 @@ def test_what_is_left_and_who_waits_is_listed(cortex: Cortex, life: Life) -> Non
     tokens, usd = (" ".join(line.split()) for line in terminal.text.splitlines()[1:3])
     assert tokens.startswith("tenant:default:tokens:run 9,000 tokens 12,000 tokens 0 tokens")
     assert f"run …{job[-6:]}" in tokens
-    assert usd == f"{DAY} $5.00 $4.50 $1.00 $0.00 1 today"
+    assert usd == f"{DAY} $5.00 $4.50 $0.00 1 $1.00 today"
 
 
 def test_a_raise_lets_jobs_go_on_and_is_recorded(cortex: Cortex, life: Life) -> None:
@@ -171,6 +171,10 @@ def test_many_budgets_come_in_pages(cortex: Cortex, life: Life) -> None:
         (("set", "--tenant", "a", "--usd", "-1", *WHY), 2, "-1 is not from 0 to"),
         (("set", "--tenant", "a", "--usd", "nan", *WHY), 2, "nan is not from 0 to"),
         (("set", "--tenant", "a", "--tokens", "1e12", *WHY), 2, "1e12 is not from 0 to"),
+        (("set", "--tenant", "a", "--tokens", "1.5", *WHY), 2, "1.5 is not a whole number"),
+        (("raise", "tenant:a:tokens:run", "--to", "1.5", *WHY), 2, "1.5 is not a whole number"),
+        (("set", "--tenant", "a", "--usd", "1", "--reason", "x" * 501), 2, "501 characters"),
+        (("set", "--tenant", "a", "--usd", "1", *WHY, "--as", "x" * 201), 2, "201 characters"),
         (("set", "moon", "--usd", "1", *WHY), 2, "'moon' is not the name of a budget"),
         (("set", "--agent", "nobody", "--usd", "1", *WHY), 3, "nobody"),
         (("set", "--job", "abcdef", "--usd", "1", *WHY), 3, "no job ends with 'abcdef'"),
@@ -184,3 +188,40 @@ def test_wrong_calls_change_nothing(
     assert told in ended.err
     assert ended.code == code
     assert listed(cortex) == {}
+
+
+def test_one_token_is_one_token(cortex: Cortex) -> None:
+    cortex("budgets", "set", "--tenant", "a", "--tokens", "1", *WHY)
+    terminal = cortex.on_terminal("budgets", "ls", env={"NO_COLOR": "1"})
+    assert terminal.end() == 0
+    assert "1 token " in terminal.text
+
+
+@pytest.mark.parametrize("unit", ["usd", "tokens"])
+def test_the_name_to_type_is_whole_on_a_narrow_terminal(
+    cortex: Cortex, life: Life, unit: str
+) -> None:
+    job = str(life.job())
+    cortex("budgets", "set", "--job", job, f"--{unit}", "2000000", *WHY)
+    terminal = cortex.on_terminal("budgets", "ls", columns=80, env={"NO_COLOR": "1"})
+    assert terminal.end() == 0
+    assert f"job:{job}:{unit}:run" in terminal.text
+    assert all(len(line) <= 80 for line in terminal.text.splitlines())
+
+
+def test_money_is_not_limited_in_silence_where_no_price_is_known(
+    cortex: Cortex, life: Life
+) -> None:
+    life.agent()  # its model is called claude
+    prices = cortex.folder / "prices.toml"
+    prices.write_text("[claude]\ninput = 1\noutput = 2\n")
+    named = ("agent:researcher:usd:run", "--usd", "1")
+    for arguments in (("--agent", "researcher", "--usd", "1"), named):
+        ended = cortex("budgets", "set", *arguments, *WHY)
+        assert ended.code == 0
+        assert "no price of model claude is known" in ended.err
+        assert "setting prices" in ended.err
+        assert "--tokens" in ended.err
+        priced = cortex("budgets", "set", *arguments, *WHY, env={"CORTEX_PRICES": str(prices)})
+        assert (priced.code, priced.err) == (0, "")
+    assert cortex("budgets", "set", "--agent", "researcher", "--tokens", "1", *WHY).err == ""

@@ -27,7 +27,7 @@ def called(
         data={
             "model": fields.pop("model", "scripted"),
             "outcome": outcome,
-            "usage": USAGE.to_json(),
+            "usage": fields.pop("usage", USAGE).to_json(),
             "estimated": outcome == "lost",
         },
         **{"step": "turn-1"} | fields,
@@ -147,3 +147,14 @@ def test_names_do_nothing_to_a_terminal(cortex: Cortex, life: Life) -> None:
     terminal = cortex.on_terminal("costs", "--by", "tenant")
     assert terminal.end() == 0
     assert "\x1b[2J" not in terminal.text
+
+
+def test_a_call_that_used_nothing_cost_nothing(cortex: Cortex, life: Life) -> None:
+    called(life, life.job(), None, model="unpriced", outcome="failed", usage=Usage())
+    called(life, life.job(), "1")
+    ended = cortex("costs", "--by", "model", "--json")
+    total = ended.document["total"]
+    assert (total["cost_usd"], total["unpriced_calls"], total["again_unpriced_calls"]) == (1, 0, 0)
+    assert total["again_usd"] == 0
+    called(life, life.job(), None, model="unpriced")
+    assert cortex("costs", "--json").document["total"]["unpriced_calls"] == 1

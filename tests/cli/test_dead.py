@@ -1,5 +1,7 @@
 """`cortex dead`: what failed is found, explained, retried and given up, one by one and in bulk."""
 
+import json
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from uuid import UUID
@@ -10,6 +12,7 @@ from tests.support.command_line import Cortex
 from tests.support.letters import fail, letter, lifecycle, set_breaker
 from tests.support.life import Life
 from tests.support.pods import Pods
+from tests.support.postgres import sql
 from tests.support.rows import (
     assert_one_truth,
     job_count,
@@ -72,6 +75,43 @@ def test_letters_are_listed_one_by_one_with_filters_and_pages(
         assert cortex("dead", "ls", *wrong).code == 2
 
 
+def test_the_last_page_says_so(cortex: Cortex, database: str) -> None:
+    old, middle, new = (fail(database)[0] for _ in range(3))
+    pages = ((new, "1", f"older ones: --before …{str(middle)[-6:]}"), (new, "2", "no older ones"))
+    for before, limit, told in pages:
+        asked = ("--each", "--limit", limit, "--before", str(before))
+        terminal = cortex.on_terminal("dead", "ls", *asked)
+        assert terminal.end() == 0
+        assert told in terminal.text
+    beyond = cortex("dead", "ls", "--each", "--before", str(old))
+    assert (beyond.code, beyond.out, beyond.err.strip()) == (0, "", "no older ones")
+
+
+def test_what_no_letter_ever_had_is_told_with_what_may_be_meant(
+    cortex: Cortex, database: str, life: Life
+) -> None:
+    fail(database, submitted={"tenant": "acme"})
+    for verb in (("ls",), ("ls", "--each"), ("retry", "--dry-run"), ("discard", *WHY)):
+        for asked, told in (
+            (("--code", "job_faild"), "code 'job_faild': did you mean 'job_failed'?"),
+            (("--type", "zzz"), "type 'zzz'; there are work"),
+            (("--tenant", "acne"), "tenant 'acne': did you mean 'acme'?"),
+        ):
+            ended = cortex("dead", *verb, *asked)
+            assert (ended.code, ended.out) == (0, "")
+            assert f"no dead letter has {told}" in ended.err
+        assert cortex("dead", *verb, "--agent", "nobody").code == 3
+    for empty in ("--type", "--code", "--tenant", "--agent"):
+        ended = cortex("dead", "ls", empty, "")
+        assert (ended.code, "it is empty" in ended.err) == (2, True)
+    assert (
+        "no dead letter matches"
+        in cortex("dead", "ls", "--code", "job_failed", "--since", "0s").err
+    )
+    ended = cortex("dead", "ls", "--each", "--before", str(life.job()))
+    assert (ended.code, "only failed jobs" in ended.err) == (3, True)
+
+
 # --- show
 
 
@@ -103,6 +143,35 @@ def test_a_letter_is_a_short_post_mortem(cortex: Cortex, life: Life) -> None:
     assert document["letter"]["step"] == "1 plan"
     assert document["letter"]["on_retry"] == "go on after step 1 plan"
     assert [each["outcome"] for each in document["attempts"]] == ["failed"]
+
+
+def test_what_came_instead_of_an_output_can_be_read(cortex: Cortex, database: str) -> None:
+    (job_id,) = fail(database, error_class="INVALID_OUTPUT", error_code="invalid_output")
+    raw = "I can't \x1b[2J\n" + "x" * 5000
+    fact = "INSERT INTO cortex.fact (type, subtype, job_id, data) VALUES ('error', 'x', $1, $2)"
+    sql(database, fact, job_id, json.dumps({"raw": "of the first attempt"}))
+    sql(database, fact, job_id, json.dumps({"raw": raw}))
+    shown = cortex("dead", "show", str(job_id)).out
+    assert "  what came\n    I can't ⟦U+001B⟧[2J\n    xxx" in shown
+    assert "x" * 2001 not in shown
+    assert f"… {len(raw) - 2000:,} more characters: --json has them all" in shown
+    assert cortex("dead", "show", str(job_id), "--json").document["letter"]["raw"] == raw
+
+
+def test_one_letter_has_no_columns(cortex: Cortex, database: str) -> None:
+    (job_id,) = fail(database)
+    ended = cortex("dead", "show", str(job_id), "--columns", "type")
+    assert (ended.code, ended.out) == (2, "")
+    assert "one letter has no columns" in ended.err
+
+
+def test_without_a_reason_none_is_told(cortex: Cortex, database: str) -> None:
+    (job_id,) = fail(database)
+    assert cortex("jobs", "resume", str(job_id), "--as", "ana").code == 0
+    (line,) = [
+        line for line in cortex("dead", "show", str(job_id)).out.splitlines() if "settled" in line
+    ]
+    assert re.search(r"by ana \S+Z · [-0-9a-f]{36} is PENDING$", line), line
 
 
 def test_only_failed_jobs_have_a_letter(cortex: Cortex, life: Life) -> None:
@@ -194,7 +263,13 @@ def test_nothing_is_done_unasked_unexplained_or_to_everything(
         (("--reason", "x", "--yes"), "which letters?"),
         ((name, "--code", "x", "--reason", "x", "--yes"), "not both"),
         ((name, "--reason", "x", "--yes", "--rate", "0"), "rate"),
+        ((name, "--reason", "x", "--yes", "--rate", "nan"), "nan is not from 0.001 to 10,000"),
+        ((name, "--reason", "x", "--yes", "--rate", "inf"), "rate"),
         ((name, "--reason", "x", "--yes", "--agent-version", "0"), "agent-version"),
+        (
+            (name, "--reason", "x", "--yes", "--agent-version", "lates"),
+            "'lates' is no version: give its number, or latest",
+        ),
     ):
         ended = cortex("dead", "retry", *wrong)
         assert (ended.code, told in ended.err) == (2, True), ended.err

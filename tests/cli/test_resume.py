@@ -1,6 +1,7 @@
 """`cortex jobs resume`: a failed job goes on, and nothing that it left is lost."""
 
 import json
+import re
 import subprocess
 from pathlib import Path
 from typing import Any
@@ -8,7 +9,7 @@ from uuid import UUID
 
 import pytest
 
-from cortex.domain.timeout_receipt import TimeoutReceipt
+from cortex.domain.timeout_receipt import Choice, TimeoutReceipt
 from cortex.store import facts, jobs, resumptions, steps, timeouts
 from cortex.store.database import Profile
 from cortex.store.session import open_session
@@ -82,6 +83,14 @@ def test_a_clean_job_goes_on_by_itself(cortex: Cortex, life: Life, left: dict[st
         "retried_as": str(new_id),
         "set_aside": {},
     }
+
+
+def test_the_help_has_a_choice_a_line(cortex: Cortex) -> None:
+    shown = cortex("jobs", "resume", "--help").out
+    assert "\\b" not in shown
+    assert "\b" not in shown
+    starts = [line.split()[0] for line in shown.splitlines() if line.strip()]
+    assert {each.value for each in Choice} <= set(starts)
 
 
 def test_a_job_that_left_work_waits_for_a_choice(cortex: Cortex, life: Life) -> None:
@@ -178,7 +187,10 @@ def test_an_operator_gets_what_is_escalated(cortex: Cortex, life: Life) -> None:
     assert resume(cortex, job_id, "--choice", "retry_step").code == 0
     again = resume(cortex, job_id, "--choice", "escalate")
     assert again.code == 5
-    assert "was retried" in again.error["message"]
+    (letter,) = life.sql("SELECT retried_as FROM cortex.dead_letter WHERE job_id = $1", job_id)
+    assert re.search(
+        rf"was retried by ana at \S+Z as {letter['retried_as']}$", again.error["message"]
+    )
 
 
 def test_what_goes_on_already_is_left_in_peace(cortex: Cortex, life: Life, checkout: Path) -> None:

@@ -2,17 +2,24 @@ import getpass
 import json
 from uuid import UUID
 
+from cortex.domain.failure import Failure, FailureClass
 from cortex.domain.job import Suspend
-from cortex.store import tasks
+from cortex.store import breakers, tasks
 from tests.support.command_line import Cortex
 from tests.support.life import Life
 
 
-def in_retry(life: Life) -> str:
+def in_retry(life: Life, *, waiting_on: str | None = None) -> str:
     pod = life.pod()
     job_id = life.job()
     (claim,) = life.call(tasks.claim, pod_id=pod, types=["digest"], limit=1, config_id=1)
-    ending = Suspend(lease=claim.lease, delay_s=3600.0, is_counted=True, error="overloaded")
+    ending = Suspend(
+        lease=claim.lease,
+        delay_s=3600.0,
+        is_counted=True,
+        error="overloaded",
+        waiting_on=waiting_on,
+    )
     life.call(tasks.suspend, pod_id=pod, operations=[ending])
     return str(job_id)
 
@@ -63,3 +70,29 @@ def test_the_same_key_lets_it_go_once(cortex: Cortex, life: Life) -> None:
 
 def test_an_unknown_job_is_not_found(cortex: Cortex) -> None:
     assert cortex("jobs", "retry", "01a1b2c3-0000-7000-8000-000000000000").code == 3
+
+
+def test_an_open_breaker_is_told_to_whoever_retries(cortex: Cortex, life: Life) -> None:
+    failure = Failure(
+        cls=FailureClass.TRANSIENT_APP, code="overloaded", message="busy", retry_after_s=600.0
+    )
+    for _ in range(3):
+        life.call(breakers.failed, "llm:m", failure=failure, requests=1, probe=None)
+    jobs = [in_retry(life, waiting_on="llm:m") for _ in range(3)]
+    first = cortex("jobs", "retry", jobs[0])
+    assert first.code == 0
+    assert "breaker llm:m decides about their calls, and is open for " in first.err
+    assert " (until " in first.err
+    assert "cortex breakers close llm:m --reason TEXT" in first.err
+    life.call(breakers.force_open, "llm:m", by="ana", reason="bills")
+    held = cortex("jobs", "retry", jobs[1])
+    assert "is open until somebody closes it" in held.err
+    life.call(breakers.close, "llm:m", by="ana", reason="paid")
+    assert cortex("jobs", "retry", jobs[2]).err == ""
+
+
+def test_who_and_why_are_bounded(cortex_nowhere: Cortex) -> None:
+    for option, characters in (("--reason", 501), ("--as", 201)):
+        ended = cortex_nowhere("jobs", "retry", "abcdef", option, "x" * characters)
+        assert ended.code == 2
+        assert f"'{option}': {characters} characters are more than {characters - 1}" in ended.err

@@ -182,3 +182,31 @@ def test_waiting_ends_as_the_job_does(cortex: Cortex, life: Life) -> None:
     assert out == ""
     assert "✗ fail" in err
     assert "it broke" in err
+
+
+@pytest.mark.parametrize(
+    "job_type, limit_s, app_text",
+    [
+        ("digest", 5400, None),  # as pods registered it
+        ("run_agent", 5400, None),
+        ("send_notification", 450, None),
+        ("shop", 15, APP.replace('@job("shop")', '@job("shop", timeout=10)')),
+    ],
+)
+def test_a_time_out_above_the_hard_limit_is_refused(
+    cortex: Cortex, life: Life, job_type: str, limit_s: int, app_text: str | None
+) -> None:
+    life.type()
+    life.type("send_notification")
+    life.agent()
+    arguments = ["--agent", "researcher", "--arg", "prompt=x"] if job_type == "run_agent" else []
+    if app_text is not None:
+        (cortex.folder / "app.py").write_text(app_text)
+        arguments = ["--app", "app.py", "--arg", "item=x"]
+    given = ("jobs", "submit", job_type, *arguments, "--timeout")
+    refused = cortex(*given, str(limit_s + 1))
+    assert refused.code == 2
+    assert f"--timeout {limit_s + 1} is above the hard limit of '{job_type}'" in refused.err
+    assert f"{limit_s} seconds" in refused.err
+    assert life.sql("SELECT FROM cortex.job") == []
+    assert cortex(*given, str(limit_s)).code == 0

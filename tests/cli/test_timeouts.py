@@ -94,3 +94,20 @@ def test_a_job_without_a_time_out_says_so(cortex: Cortex, life: Life) -> None:
     assert (ended.code, ended.out) == (0, "")
     assert "nothing has timed out" in ended.err
     assert cortex("jobs", "timeouts", "abcdabcd").code == 3
+
+
+@pytest.mark.parametrize(
+    "asked, told",
+    [
+        (("--columns", "scope"), "receipts have no columns"),
+        (("--jsonl", "--json"), "two formats"),
+        (("-o", "table", "--jsonl"), "two formats"),
+        (("-o", "name", "--jsonl"), "two formats"),
+    ],
+)
+def test_what_would_be_ignored_is_refused(
+    cortex: Cortex, life: Life, asked: tuple[str, ...], told: str
+) -> None:
+    ended = cortex("jobs", "timeouts", str(life.job()), *asked)
+    assert (ended.code, ended.out) == (2, "")
+    assert told in ended.err

@@ -86,3 +86,31 @@ def test_an_unknown_job_is_not_found(cortex: Cortex) -> None:
     ended = cortex("why", "01a1b2c3-0000-7000-8000-000000000000")
     assert ended.code == 3
     assert "does not exist" in ended.err
+
+
+def test_a_sentence_has_no_columns(cortex: Cortex, life: Life) -> None:
+    ended = cortex("why", str(life.job()), "--columns", "cause")
+    assert ended.code == 2
+    assert "it has no columns" in ended.err
+
+
+def test_without_credit_everything_says_so_and_what_to_do(cortex: Cortex, life: Life) -> None:
+    pod = a_living_pod(life)
+    job_id = str(life.job())
+    (claim,) = life.call(tasks.claim, pod_id=pod, types=["digest"], limit=1, config_id=1)
+    ending = Suspend(
+        lease=claim.lease,
+        delay_s=None,
+        is_counted=False,
+        waiting_on="person:llm:claude",
+        error="402 billing_error: \x1b[31myour balance is too low",
+        error_class="BUDGET",
+    )
+    life.call(tasks.suspend, pod_id=pod, operations=[ending])
+    told = "llm:claude has no credit: 402 billing_error: ⟦U+001B⟧[31myour balance is too low; "
+    why = cortex("why", job_id)
+    assert told in why.out
+    assert f"  cortex jobs retry {job_id}" in why.out
+    way_out = f"when that is mended: cortex jobs retry …{job_id[-6:]}"
+    assert told + way_out in cortex("jobs", "show", job_id).out
+    assert told + way_out in cortex("jobs", "ls").out

@@ -2,9 +2,17 @@
 
 import pytest
 
+from tests.support.eventually import eventually
 from tests.support.pods import Pods, run_cli
 from tests.support.postgres import sql
-from tests.support.rows import assert_one_truth, job_count, submit, submit_many, until_jobs
+from tests.support.rows import (
+    assert_one_truth,
+    job_count,
+    job_row,
+    submit,
+    submit_many,
+    until_jobs,
+)
 from tests.support.scripted_model import scripted_model
 
 JOBS = 200
@@ -66,3 +74,24 @@ def test_a_breaker_that_is_forced_open_holds_the_jobs_until_a_person_closes_it(
         breakers("close", "llm:one")
         until_jobs(pods.dsn, f"id = '{held}' AND status = 'COMPLETED'", count=1)
         assert [call["model"] for call in model.calls()] == ["two", "one"]
+
+
+@pytest.mark.timeout(120)
+def test_a_call_that_always_fails_does_not_hold_the_others_for_ever(pods: Pods) -> None:
+    poison = {"prompt": "poison", "status": 529, "retry_after": 1}
+    with scripted_model("echo", rules=[poison]) as model:
+        pods.environment |= model.environment
+        pods.start()
+        bad = submit(pods.dsn, "ask", {"model": "one", "prompt": "poison"}, max_retries=1)
+
+        def has_ended() -> int:
+            """Look, and let somebody else get through meanwhile."""
+            submit(pods.dsn, "ask", {"model": "one", "prompt": "hello"})
+            return job_count(pods.dsn, f"id = '{bad}' AND status = 'FAILED'")
+
+        eventually(has_ended, what="the job has used its retry", within_s=60)
+        until_jobs(pods.dsn, f"id <> '{bad}' AND status <> 'COMPLETED'", count=0, within_s=30)
+    row = job_row(pods.dsn, bad)
+    assert (row["retry_count"], row["error_code"]) == (1, "overloaded")
+    assert job_count(pods.dsn, f"id <> '{bad}' AND retry_count > 0") == 0
+    assert_one_truth(pods.dsn)

@@ -334,6 +334,9 @@ def test_a_tool_that_ignores_its_cancellation_does_not_hold_job_or_pod(
     until_status(pods.dsn, submit(pods.dsn, "noop"), "COMPLETED")
     pod.signal(signal.SIGTERM)
     assert pod.exit_code(within_s=DRAINED_S) == 0
+    assert "exiting hard" not in pod.log
+    left_behind = "1 tool that ignored its cancellation was left behind" in pod.log
+    assert left_behind is (how == "shield_itself")
     assert_one_truth(pods.dsn)
 
 

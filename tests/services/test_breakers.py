@@ -202,7 +202,7 @@ async def test_a_burst_of_failures_is_told_in_a_few_statements(bench: Bench, dat
         lambda: provider.done_count + len(provider.suspended) == 300, what="all have an answer"
     )
     (row,) = sql(database, "SELECT failures, version, escalated_at FROM cortex.breaker")
-    assert (row["failures"], row["version"]) == (5, 5)
+    assert (row["failures"], row["version"]) == (5, 1 + 5), "it was made, and written five times"
     assert row["escalated_at"] is not None
     assert provider.done_count == 2
 
@@ -402,6 +402,28 @@ async def test_calls_that_were_not_told_of_are_counted_with_the_next_failure(
     with pytest.raises(Suspended):
         await fail(pod, name)
     assert sql(database, "SELECT requests FROM cortex.breaker")[0]["requests"] == 10
+
+
+async def test_a_forgotten_breaker_is_learnt_anew(
+    port: FaultyPort, database: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pod = a_pod(port)
+    for outage in range(1, 7):
+        await open_it(pod)
+        move_clock(database, 25 * outage)
+        await pod.tick()
+        await succeed(pod)
+    async with pod.admit(NAME):  # a busy pod remembers it
+        move_clock(database, FORGET_AFTER_S + 300)
+        monkeypatch.setattr(pod, "_forget_at", 0.0)
+        await pod.tick()
+        assert sql(database, "SELECT FROM cortex.breaker") == []
+        for _ in range(2):
+            await fail(pod)
+            await pod.tick()
+        with pytest.raises(Suspended):
+            await fail(pod)
+    assert state_of(database) == "OPEN"
 
 
 # --- people

@@ -138,3 +138,14 @@ def test_a_process_that_does_not_end_is_ended_hard(does: str) -> None:
     else:
         assert ended.returncode == 1
         assert ended.stderr.startswith("cortex: shutdown took longer than 0.3 s")
+
+
+def test_what_holds_the_process_can_be_told_calmly() -> None:
+    code = (
+        "from cortex.services import deadman; deadman.SLACK_S = 0.1\n"
+        "deadman.arm(0.1, exit_code=0, told='1 tool was left behind')\nwhile True: pass"
+    )
+    ended = subprocess.run(
+        [sys.executable, "-c", code], timeout=30, capture_output=True, text=True, check=False
+    )
+    assert (ended.returncode, ended.stderr) == (0, "cortex: 1 tool was left behind\n")

@@ -1,6 +1,6 @@
 """The purse: calls wait for room, stop at a spent budget, and are booked whatever happens."""
 
-from collections.abc import Callable, MutableMapping
+from collections.abc import Awaitable, Callable, MutableMapping
 from decimal import Decimal
 from typing import Any
 
@@ -8,16 +8,18 @@ import pytest
 import trio
 
 from cortex.domain.budget import Budget, Estimate, Period, Scope, Unit
-from cortex.domain.errors import LeaseLost, RejectedError, Suspended
+from cortex.domain.errors import LeaseLost, RejectedError, Suspended, UnavailableError
 from cortex.domain.failure import Failure, FailureClass
 from cortex.domain.job import Claim, Suspend
 from cortex.domain.prices import LIST_PRICES
 from cortex.domain.usage import Usage
 from cortex.durable.calls import Caller, Reservation
 from cortex.services import purse as module
+from cortex.services import unsettled as unsettled_module
 from cortex.services.bookkeeper import Bookkeeper
 from cortex.services.purse import Purse
-from cortex.store import budgets, facts, tasks
+from cortex.services.unsettled import Unsettled
+from cortex.store import budgets, facts, pods, tasks
 from tests.support.eventually import eventually_async
 from tests.support.factories import JOB_TYPE, Bench, FaultyPort, a_pod
 from tests.support.postgres import sql
@@ -39,8 +41,14 @@ class CountingPort(FaultyPort):
         return await super().__call__(method, *args, **kwargs)
 
 
-def a_purse(bench: Bench) -> Purse:
-    return Purse(bench.port, pod_id=bench.pod.id, new_id=new_id, rng=bench.rng)
+def a_purse(bench: Bench, unsettled: Unsettled | None = None) -> Purse:
+    return Purse(
+        bench.port,
+        pod_id=bench.pod.id,
+        new_id=new_id,
+        unsettled=unsettled or Unsettled(bench.port),
+        rng=bench.rng,
+    )
 
 
 def a_caller(claim: Claim) -> Caller:
@@ -187,27 +195,155 @@ async def test_a_cancelled_call_is_booked_all_the_same(bench: Bench, database: s
     assert uses(database) == [(Decimal("0.5"), 0)]
 
 
-async def test_an_outage_that_lasts_leaves_the_call_to_the_sweep(
-    bench: Bench, database: str, log_lines: Lines, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def a_known_cost_that_waits(
+    bench: Bench, unsettled: Unsettled, monkeypatch: pytest.MonkeyPatch
+) -> Claim:
+    """Make a call of $2 at most that took $0.5, and during whose end the database goes away."""
     monkeypatch.setattr(module, "SETTLE_WITHIN_S", 0.2)
     await limit(bench, DAY, "10")
+    await bench.port(pods.register, bench.pod)
     (claim,) = await bench.claimed()
-    purse = a_purse(bench)
+    purse = a_purse(bench, unsettled)
     reservation = await reserve(purse, claim, "2")
+    refuse_long(bench)
+    await settle(purse, reservation, "0.5")
+    assert unsettled.count == 1
+    return claim
+
+
+def refuse_long(bench: Bench) -> None:
     for _ in range(20):
         bench.port.refuse(budgets.settle)
-    await settle(purse, reservation, "0.5")
-    assert log_lines[-1]["event"] == "cost not booked, swept later"
+
+
+async def until_it_is_back(bench: Bench, tick: Callable[[], Awaitable[Any]]) -> None:
+    while bench.port.faults_left:
+        with pytest.raises(UnavailableError):
+            await tick()
+
+
+async def test_a_known_cost_is_booked_once_the_database_is_back(
+    bench: Bench, database: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    unsettled = Unsettled(bench.port)
+    claim = await a_known_cost_that_waits(bench, unsettled, monkeypatch)
+    bookkeeper = Bookkeeper(bench.port, unsettled=unsettled, rng=bench.rng)
+    await until_it_is_back(bench, bookkeeper.tick)
     assert uses(database) == [(0, 2)]
-    bookkeeper = Bookkeeper(bench.port, rng=bench.rng)
     await bookkeeper.tick()
-    assert uses(database) == [(0, 2)]  # its attempt still runs
-    await bench.port(tasks.sweep, silent_s=-1.0, limit=1)
-    await bookkeeper.tick()
-    assert uses(database) == [(2, 0)]
+    assert uses(database) == [(Decimal("0.5"), 0)]
     (fact,) = await bench.port(facts.of_job, claim.lease.job_id)
-    assert fact["data"]["outcome"] == "lost"
+    assert (fact["amount"], fact["data"]["outcome"]) == (Decimal("0.5"), "kept")
+    assert unsettled.count == 0
+
+
+async def test_no_sweep_is_faster_than_the_pod_that_knows_the_cost(
+    bench: Bench, database: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    unsettled = Unsettled(bench.port)
+    await a_known_cost_that_waits(bench, unsettled, monkeypatch)
+    await until_it_is_back(bench, unsettled.settle)
+    other = Bookkeeper(bench.port, unsettled=Unsettled(bench.port), rng=bench.rng)
+    await other.tick()  # its attempt still runs
+    await bench.port(tasks.sweep, silent_s=-1.0, limit=1)
+    await other.tick()  # it is over
+    assert uses(database) == [(0, 2)]
+    (again,) = await bench.claim()
+    await reserve(a_purse(bench, unsettled), again, "1")  # nor is the next attempt
+    assert uses(database) == [(Decimal("0.5"), 1)]
+
+
+async def test_a_settlement_that_is_cut_off_is_booked_later(bench: Bench, database: str) -> None:
+    await limit(bench, DAY, "10")
+    (claim,) = await bench.claimed()
+    unsettled = Unsettled(bench.port)
+    purse = a_purse(bench, unsettled)
+    reservation = await reserve(purse, claim, "2")
+    refuse_long(bench)
+    with trio.move_on_after(0.1):
+        await settle(purse, reservation, "0.5")
+    await until_it_is_back(bench, unsettled.settle)
+    assert await unsettled.settle() == 1
+    assert uses(database) == [(Decimal("0.5"), 0)]
+
+
+async def test_a_reservation_that_nobody_heard_of_keeps_no_room(
+    bench: Bench, database: str
+) -> None:
+    await limit(bench, DAY, "10")
+    (claim,) = await bench.claimed()
+    unsettled = Unsettled(bench.port)
+    bench.port.lose_reply(budgets.reserve)
+    for _ in range(50):
+        bench.port.refuse(budgets.reserve)
+    with trio.move_on_after(0.3):
+        await reserve(a_purse(bench, unsettled), claim, "2")
+    assert uses(database) == [(0, 2)]
+    assert await unsettled.settle() == 1
+    assert uses(database) == [(0, 0)]
+
+
+async def test_too_many_unsettled_costs_are_told_and_left_to_the_sweep(
+    bench: Bench, database: str, log_lines: Lines, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "SETTLE_WITHIN_S", 0.0)
+    monkeypatch.setattr(unsettled_module, "UNSETTLED_MAX", 1)
+    await limit(bench, DAY, "10")
+    (claim,) = await bench.claimed()
+    unsettled = Unsettled(bench.port)
+    purse = a_purse(bench, unsettled)
+    reservations = [await reserve(purse, claim, "2") for _ in range(2)]
+    for reservation, usd in zip(reservations, ("0.5", "0.25"), strict=True):
+        bench.port.refuse(budgets.settle)
+        await settle(purse, reservation, usd)
+    assert [line["cost_usd"] for line in log_lines if line["log_level"] == "error"] == ["0.25"]
+
+
+async def test_a_bill_that_is_refused_does_not_hold_up_the_others(
+    bench: Bench, database: str, log_lines: Lines
+) -> None:
+    await limit(bench, DAY, "10")
+    (claim,) = await bench.claimed()
+    unsettled = Unsettled(bench.port)
+    for usd in ("1e30", "0.5"):  # the first is more than a column holds
+        reservation = await reserve(a_purse(bench), claim, "2")
+        unsettled.keep(
+            budgets.Bill(
+                call_id=reservation.id,
+                job_id=claim.lease.job_id,
+                tokens=1,
+                cost_usd=Decimal(usd),
+                data={"outcome": "kept"},
+            )
+        )
+    assert await unsettled.settle() == 1
+    assert unsettled.count == 0
+    assert uses(database) == [(Decimal("0.5"), 2)]
+    assert log_lines[-1]["event"] == "cost not booked, swept later"
+
+
+async def test_calls_of_one_job_wait_for_each_other_and_for_others_only_so_long(
+    bench: Bench, database: str, monkeypatch: pytest.MonkeyPatch, nursery: trio.Nursery
+) -> None:
+    monkeypatch.setattr(module, "PATIENCE_S", 0.0)
+    await limit(bench, DAY, "10")
+    claim, other = await bench.claimed(2)
+    bench.port = port = CountingPort(bench.port)
+    purse = a_purse(bench)
+    held = await reserve(purse, claim, "6")
+    with pytest.raises(Suspended):
+        await reserve(purse, other, "6")
+    got: list[Reservation] = []
+
+    async def sibling() -> None:
+        got.append(await reserve(purse, claim, "6"))
+
+    asked = port.asked
+    nursery.start_soon(sibling)
+    await eventually_async(lambda: port.asked > asked + 3, what="it asks again and again")
+    await settle(purse, held, "1")
+    await eventually_async(lambda: got, what="it is let through")
+    assert uses(database) == [(1, 6)]
 
 
 async def test_a_call_whose_pod_is_killed_is_booked_as_lost(bench: Bench, database: str) -> None:
@@ -217,7 +353,13 @@ async def test_a_call_whose_pod_is_killed_is_booked_as_lost(bench: Bench, databa
     await bench.submit()
     await bench.port(tasks.promote)
     (claim,) = await bench.port(tasks.claim, pod_id=dead.id, types=[JOB_TYPE], limit=1)
-    killed = Purse(bench.port, pod_id=dead.id, new_id=new_id, rng=bench.rng)
+    killed = Purse(
+        bench.port,
+        pod_id=dead.id,
+        new_id=new_id,
+        unsettled=Unsettled(bench.port),
+        rng=bench.rng,
+    )
     await reserve(killed, claim, "2")
     await bench.port(tasks.sweep, silent_s=-1.0, limit=1)
     (again,) = await bench.claim()
@@ -243,7 +385,9 @@ async def test_a_running_bookkeeper_finds_who_missed_the_raise(bench: Bench, dat
     )
     await bench.port(tasks.suspend, pod_id=bench.pod.id, operations=[waits])
     bench.port.refuse(budgets.sweep)
-    await bench.start(Bookkeeper(bench.port, rng=bench.rng, every_s=0.05))
+    await bench.start(
+        Bookkeeper(bench.port, unsettled=Unsettled(bench.port), rng=bench.rng, every_s=0.05)
+    )
     await eventually_async(
         lambda: job_row(database, claim.lease.job_id)["task_state"] == "READY",
         what="the job goes on",

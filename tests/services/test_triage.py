@@ -179,6 +179,24 @@ async def test_what_a_time_out_left_half_done_is_for_a_person(bench: Bench, data
     move_clock(database, CALM_S + 1)
     await a_triage(bench).tick()
     assert states(database, [clean, tree, file]) == ["RETRIED", "OPEN", "OPEN"]
+    assert all(letter(database, each)["triaged_at"] for each in (tree, file)), "seen once"
+
+
+async def test_what_is_for_a_person_does_not_hold_up_the_others(
+    bench: Bench, database: str
+) -> None:
+    left = fail(database, service.RETRIED_MAX + 5, **OUTAGE)
+    receipts = [
+        a_receipt(interruption=an_interruption(lease=a_lease(job_id=each)), problem="full")
+        for each in left
+    ]
+    await bench.port(timeouts.record, receipts)
+    move_clock(database, 1)
+    clean = fail(database, 2, **OUTAGE)
+    move_clock(database, CALM_S + 2)
+    await a_triage(bench).tick()
+    assert set(states(database, left)) == {"OPEN"}
+    assert states(database, clean) == ["RETRIED", "RETRIED"]
 
 
 async def test_one_pod_at_a_time(bench: Bench, database: str) -> None:

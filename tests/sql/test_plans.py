@@ -58,6 +58,7 @@ MINE = [n for n in range(5, 100_001, 5) if n // 5 % 100 == POD.int][:BATCH]
 IDS = [UUID(int=n) for n in MINE]
 ONES = [1] * BATCH
 NOTHING = [None] * BATCH
+YES, NO = [True] * BATCH, [False] * BATCH
 
 STATEMENTS: dict[str, tuple[Sequence[object], int]] = {
     "tasks.claim": ((POD, ["other", "work"], BATCH, 1), BATCH),
@@ -71,7 +72,17 @@ STATEMENTS: dict[str, tuple[Sequence[object], int]] = {
         BATCH,
     ),
     "tasks.suspend": (
-        (POD, IDS, ONES, [1.0] * BATCH, [True] * BATCH, NOTHING, [False] * BATCH, *[NOTHING] * 5),
+        (
+            POD,
+            IDS,
+            ONES,
+            [1.0] * BATCH,
+            [True] * BATCH,
+            NOTHING,
+            [False] * BATCH,
+            *[NOTHING] * 5,
+            [False] * BATCH,
+        ),
         BATCH,
     ),
     "tasks.sweep": ((300.0, BATCH), BATCH),

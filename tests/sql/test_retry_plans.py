@@ -81,6 +81,28 @@ def test_a_pass_looks_at_few_rows(big: str, statistics: str) -> None:
 
 
 @pytest.mark.timeout(120)
+def test_budgets_are_not_walked(big: str) -> None:
+    """Each of many jobs waits for a budget of its own: a pass sees none before its time."""
+    sql(
+        big,
+        "UPDATE cortex.job SET waiting_on = 'budget:job:' || id || ':usd:day', "
+        "next_retry_at = now() + interval '1 day' WHERE status = 'RETRY' AND waiting_on IS NULL",
+    )
+    sql(big, "VACUUM ANALYZE cortex.job")
+    assert worst(big, "retries.due", (BATCH,)) <= FEW
+
+
+@pytest.mark.timeout(120)
+def test_who_was_let_go_costs_nothing(big: str) -> None:
+    """Many were let go when it closed, and it has opened again: the newest of them is enough."""
+    let_go = "UPDATE cortex.job SET worker_job_id = 1 WHERE waiting_on = 'llm:down' AND id <> $1"
+    sql(big, let_go, WAITS_FOR_BREAKER)
+    sql(big, "UPDATE cortex.breaker SET open_until = now() - interval '1 hour'")
+    sql(big, "VACUUM ANALYZE cortex.job")
+    assert worst(big, "retries.due", (BATCH,)) <= FEW
+
+
+@pytest.mark.timeout(120)
 def test_one_job_costs_little(big: str) -> None:
     for statistics in ("none yet", "fresh"):
         for job_id in (WAITS_FOR_BREAKER, WAITS_FOR_TIME, WAITS_IN_QUEUE, WAITS_FOR_POD):
@@ -94,5 +116,5 @@ def test_one_job_costs_little(big: str) -> None:
 @pytest.mark.timeout(120)
 def test_a_scan_would_be_found(big: str) -> None:
     """The guard sees what it is there for: without the index of what is waited for all are read."""
-    sql(big, "DROP INDEX cortex.job_due")
+    sql(big, "DROP INDEX cortex.job_due_by_breaker")
     assert worst(big, "retries.due", (BATCH,)) > 10_000

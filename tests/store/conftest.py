@@ -11,6 +11,7 @@ from cortex.store import jobs, tasks
 from cortex.store.database import Profile
 from cortex.store.session import Session, open_session
 from tests.support.factories import JOB_TYPE, a_submission
+from tests.support.rows import new_id
 
 
 @pytest.fixture
@@ -41,3 +42,22 @@ def claim(store: Session) -> Callable[..., list[Claim]]:
         return store(tasks.claim, pod_id=pod_id, types=[JOB_TYPE], limit=limit)
 
     return claim_some
+
+
+@pytest.fixture
+def pod_id() -> UUID:
+    """A pod that is not in the record."""
+    return new_id()
+
+
+@pytest.fixture
+def running(
+    submit: Callable[..., UUID], claim: Callable[..., list[Claim]], pod_id: UUID
+) -> Callable[..., Claim]:
+    """Submits a job and gives it to the pod."""
+
+    def run(**fields: Any) -> Claim:
+        job_id = submit(**fields)
+        return next(each for each in claim(pod_id) if each.lease.job_id == job_id)
+
+    return run

@@ -15,7 +15,7 @@ from cortex.domain.budget import Budget, Estimate, Period, Scope, Unit
 from cortex.domain.errors import ConflictError, NotFoundError
 from cortex.domain.job import Claim, Release, Suspend
 from cortex.store import agents, budgets, facts, tasks
-from cortex.store.budgets import Call, Change, Verdict
+from cortex.store.budgets import FIRST, Bill, Call, Change, Verdict
 from cortex.store.database import Database, Profile, open_database
 from cortex.store.session import Session
 from tests.support.eventually import eventually
@@ -51,32 +51,22 @@ def a_call(claim: Claim, pod_id: UUID, usd: str | None = "1", **fields: Any) -> 
     return Call(**defaults | fields)
 
 
-@pytest.fixture
-def pod_id() -> UUID:
-    return new_id()
-
-
-@pytest.fixture
-def running(
-    submit: Callable[..., UUID], claim: Callable[..., list[Claim]], pod_id: UUID
-) -> Callable[..., Claim]:
-    """Submits a job and gives it to the pod."""
-
-    def run(**fields: Any) -> Claim:
-        job_id = submit(**fields)
-        return next(each for each in claim(pod_id) if each.lease.job_id == job_id)
-
-    return run
-
-
 def limit(store: Session, budget: Budget, amount: str | int) -> None:
     store(budgets.put, budget, limit=Decimal(amount), by="ana", reason="test")
 
 
+def a_bill(call: Call, usd: Decimal | str | None, tokens: int = 10) -> Bill:
+    return Bill(
+        call_id=call.id,
+        job_id=call.lease.job_id,
+        tokens=tokens,
+        cost_usd=None if usd is None else Decimal(usd),
+        data={"outcome": "kept", "usage": {"input_tokens": tokens}},
+    )
+
+
 def settle(store: Session, call: Call, usd: str | None, tokens: int = 10) -> bool:
-    cost = None if usd is None else Decimal(usd)
-    data = {"outcome": "kept", "usage": {"input_tokens": tokens}}
-    return store(budgets.settle, call.id, tokens=tokens, cost_usd=cost, data=data)
+    return store(budgets.settle, [a_bill(call, usd, tokens)]) == 1
 
 
 def spend(store: Session, call: Call, usd: str) -> None:
@@ -170,6 +160,7 @@ def test_a_spent_budget_stops_the_next_call(
         spent=Decimal("0.99"),
         limit=Decimal(1),
         next_day_s=None,
+        is_own=True,
     )
     settle(store, last, "0.03")
     answer = store(budgets.reserve, other)
@@ -240,7 +231,7 @@ class Fleet:
         self.spent[call.lease.job_id] += used
         if not is_killed:
             pays = [
-                budgets.settle(self.db, call.id, tokens=1, cost_usd=used, data={"outcome": "kept"})
+                budgets.settle(self.db, [a_bill(call, used)])
                 for _ in range(self.rng.choice((1, 1, 1, 2)))
             ]
             assert sum(await asyncio.gather(*pays)) == 1
@@ -317,59 +308,17 @@ def until_waiting_for_locks(dsn: str, count: int) -> None:
     eventually(lambda: len(sql(dsn, query, database_of(dsn))) == count, what="all wait for a lock")
 
 
-# --- calls that nobody ends
-
-
-def test_a_call_that_died_with_its_pod_is_booked_when_the_job_runs_again(
-    store: Session,
-    database: str,
-    running: Callable[..., Claim],
-    claim: Callable[..., list[Claim]],
-    pod_id: UUID,
-) -> None:
-    limit(store, TENANT_RUN, 1)
-    first = running()
-    killed = a_call(first, pod_id, "0.8")
-    assert store(budgets.reserve, killed).word == "granted"
-    assert store(tasks.sweep, silent_s=-1.0, limit=10) == (1, 0)
-    (second,) = claim(pod_id)
-    call = a_call(second, pod_id, "0.6")
-    assert store(budgets.reserve, call).word == "granted"  # 0.4 for the lost prompt, 0.6 for it
-    assert not settle(store, killed, "0.8")  # the pod was not dead, only silent
-    assert settle(store, call, "0.1")
-    assert uses(database) == [(Decimal("0.5"), 0)]
-    assert costs(database) == [("lost", Decimal("0.4")), ("kept", Decimal("0.1"))]
-    lost = store(facts.of_job, killed.lease.job_id)[0]
-    assert (lost["attempt"], lost["data"]["estimated"]) == (1, True)
-    assert lost["data"]["usage"] == {"input_tokens": 30}
-
-
-def test_a_pod_that_lost_the_job_makes_no_more_calls(
-    store: Session, running: Callable[..., Claim], pod_id: UUID
-) -> None:
-    claim = running()
-    assert store(budgets.reserve, a_call(claim, new_id())).word == "lease_lost"
-    store(tasks.sweep, silent_s=-1.0, limit=10)
-    assert store(budgets.reserve, a_call(claim, pod_id)).word == "lease_lost"
-
-
-def test_calls_of_attempts_that_are_over_are_swept(
-    store: Session, database: str, running: Callable[..., Claim], pod_id: UUID
-) -> None:
-    limit(store, TENANT_DAY, 10)
-    over, alive = a_call(running(), pod_id), a_call(running(), pod_id)
-    unpriced = a_call(running(tenant="other"), pod_id, None, tenant="other")
-    for call in (over, alive, unpriced):
-        assert store(budgets.reserve, call).word == "granted"
-    ends = [Release(lease=call.lease, outcome="failed") for call in (over, unpriced)]
-    store(tasks.release, pod_id=pod_id, operations=ends)
-    assert [store(budgets.sweep, limit=1) for _ in range(3)] == [1, 1, 0]
-    assert costs(database) == [("lost", Decimal("0.5")), ("lost", None)]
-    assert uses(database) == [(Decimal("0.5"), 1)]
-    assert settle(store, alive, "1")
-
-
 # --- limits and who waits for them
+
+
+def wake_all(store: Session, *, limit: int) -> list[int]:
+    """Look at all jobs that wait, so many at a time; return how many went on by each look."""
+    woken, after = store(budgets.wake_next, limit=limit, after=FIRST)
+    counts = [woken]
+    while after is not None:
+        woken, after = store(budgets.wake_next, limit=limit, after=after)
+        counts.append(woken)
+    return counts
 
 
 def wait_for(store: Session, pod_id: UUID, claim: Claim, name: str, delay_s: float | None) -> UUID:
@@ -412,6 +361,18 @@ def test_a_raise_lets_those_go_on_that_have_room_then(  # noqa: PLR0917 -- pytes
     (fact,) = store(facts.page, types=["lifecycle"], since_s=60, limit=1)
     assert (fact["subtype"], fact["source"]) == ("budget_raised", f"budget:{TENANT_RUN.name}")
     assert fact["data"] == {"by": "bo", "reason": "go on", "before": 1, "after": 5}
+
+
+def test_a_job_goes_on_with_the_attempts_that_it_had_spent(
+    store: Session, database: str, running: Callable[..., Claim], pod_id: UUID
+) -> None:
+    for _ in range(2):
+        wait_for(store, pod_id, running(), "tenant:gone:usd:run", None)
+    sql(database, "UPDATE cortex.job SET attempts_kept = 2")
+    assert store(budgets.wake_next, limit=1, after=FIRST)[0] == 1
+    assert store(budgets.wake, ["tenant:gone:usd:run"]) == 1
+    tasks_made = sql(database, "SELECT attempts_spent FROM cortex_worker.task")
+    assert [row["attempts_spent"] for row in tasks_made] == [2, 2]
 
 
 def test_a_raise_is_a_raise(store: Session) -> None:
@@ -468,14 +429,8 @@ def test_who_began_to_wait_during_a_raise_is_found(
         lease=running().lease, delay_s=9.0, is_counted=False, waiting_on="llm:scripted"
     )
     store(tasks.suspend, pod_id=pod_id, operations=[blocked])
-    found: list[str] = []
-    after: str | None = ""
-    while after is not None:
-        names, after = store(budgets.waited_for, after=after, limit=1)
-        found += names
-    assert sorted(found) == ["tenant:default:usd:run", "tenant:gone:usd:day", "tenant:gone:usd:run"]
-    assert store(budgets.wake, found) == 3
-    assert store(budgets.wake, found) == 0
+    assert wake_all(store, limit=1) == [1, 1, 1, 0]
+    assert wake_all(store, limit=1) == [0]
 
 
 def test_thousands_go_on_in_batches(
@@ -491,7 +446,8 @@ def test_thousands_go_on_in_batches(
         wait_for(store, pod_id, running(), TENANT_DAY.name, None)
     change = store(budgets.put, TENANT_DAY, limit=Decimal(1), by="ana", reason="")
     assert figures(change) == (0, 1, 4)
-    assert [store(budgets.wake, [TENANT_DAY.name]) for _ in range(3)] == [4, 2, 0]
+    assert store(budgets.wake, [TENANT_DAY.name]) == 4
+    assert wake_all(store, limit=1) == [1, 1, 0]
     assert len(sql(database, "SELECT FROM cortex_worker.task")) == 10
 
 
@@ -521,3 +477,14 @@ def test_budgets_are_listed_by_name(store: Session) -> None:
     names = [row["name"] for row in store(budgets.page, limit=2)]
     assert names == ["tenant:a:usd:day", "tenant:b:usd:day"]
     assert [r["name"] for r in store(budgets.page, after=names[-1])] == ["tenant:c:usd:day"]
+
+
+def test_the_run_that_spent_most_is_listed(
+    store: Session, running: Callable[..., Claim], pod_id: UUID
+) -> None:
+    limit(store, TENANT_RUN, 10)
+    limit(store, TENANT_DAY, 100)
+    for usd in ("2", "7", "3"):
+        spend(store, a_call(running(), pod_id), usd)
+    found = {row["name"]: row["spent"] for row in store(budgets.page)}
+    assert found == {TENANT_RUN.name: 7, TENANT_DAY.name: 12}

@@ -155,8 +155,17 @@ def test_the_runtime_neither_makes_letters_up_nor_loses_or_forges_one(database: 
     "one, other, are_equal",
     [
         ("page 17 is gone", "page 4 is gone", True),
-        ("no file 'a.txt' here", "no file 'b c.txt' here", True),
-        ('key "x" twice', 'key "y" twice', True),
+        ("no file 'out/a.txt' here", "no file 'b c.txt' here", True),
+        ('got "some words of 5"', "got 'other words'", True),
+        ("got '%s'" % ("a" * 41), "got '%s'" % ("b" * 41), True),
+        ('got "it\'s 5 here"', "got 'them'", False),
+        ('got "it\'s 5 here"', 'got "he\'s 6 there"', True),
+        ("no file /tmp/a here", "no file /srv/b/c.txt here", True),
+        ("stopped with 'refusal'", "stopped with 'max_tokens'", False),
+        ("KeyError: 'url'", "KeyError: 'page'", False),
+        ("no `llm.x`", "no `llm.y`", False),
+        ('key "x1" twice', 'key "y2" twice', True),
+        ("https://one.example/a", "https://two.example/a", False),
         (f"job {UUID(int=10)}", "job abcdefab-cdef-7000-8000-abcdefabcdef", True),
         ("commit 3f9a1c2 failed", "commit 77de01b failed", True),
         ("after 30s", "after 1.5s", True),
@@ -321,6 +330,72 @@ def test_of_two_who_race_one_wins_each_letter(database: str) -> None:
     (row,) = sql(database, "SELECT count(*) AS n FROM cortex.job WHERE origin_id IS NOT NULL")
     assert row["n"] == len(ids)
     assert_one_truth(database)
+
+
+# --- a response that failed its job
+
+
+def answer(stop: str, *tools: str) -> str:
+    content = [{"type": "text", "text": "x"}, *({"type": "tool_use", "name": t} for t in tools)]
+    return json.dumps({"stop_reason": stop, "content": content})
+
+
+@pytest.mark.parametrize(
+    "response, error, kept",
+    [
+        ((4, answer("refusal")), {}, 3),
+        ((1, answer("refusal")), {}, None),
+        ((2, answer("tool_use", "a", "b")), {}, 1),
+        ((3, answer("tool_use", "a", "b")), {}, None),
+        ((4, answer("tool_use", "a")), {}, None),
+        ((4, answer("refusal")), {"error_class": "TRANSIENT_INFRA"}, None),
+        ((4, answer("paused")), {"error_class": "PERMANENT", "error_code": "rejected"}, 3),
+        ((4, answer("end_turn")), {"error_class": "PERMANENT", "error_code": "rejected"}, None),
+        (
+            (3, answer("tool_use", "a")),
+            {"error_class": "PERMANENT", "error_code": "rejected"},
+            None,
+        ),
+    ],
+    ids=[
+        *("refused", "gone on from", "unfit calls", "a call failed", "its call failed"),
+        *("another class", "stopped oddly", "ended well", "steps used up"),
+    ],
+)
+def test_a_response_that_failed_its_job_does_not_go_along(
+    store: Session,
+    database: str,
+    response: tuple[int, str],
+    error: dict[str, str],
+    kept: int | None,
+) -> None:
+    cause: dict[str, Any] = {
+        "error_class": "INVALID_OUTPUT",
+        "error_code": "invalid_output",
+    } | error
+    (old_id,) = fail(database, steps=4, response=response, **cause)
+    assert store(dead_letters.show, old_id)["asks_again_after"] == kept
+    (row,) = store(dead_letters.of_jobs, [old_id])
+    (of_page,) = store(dead_letters.page, LetterFilter())
+    (group,) = store(dead_letters.groups, LetterFilter(), limit=1)
+    assert {row["asks_again_after"], of_page["asks_again_after"], group["asks_again_after"]} == {
+        kept
+    }
+    new = job_row(database, heir_of(retry(store, old_id)[0]))
+    count = 4 if kept is None else kept
+    assert [step[0] for step in steps(database, new["id"])] == list(range(1, count + 1))
+    head = {"seq": count, "kind": "step", "key": f"step {count}"}
+    if kept is not None:
+        head |= {"input_tokens": 7 * kept, "cost_usd": f"{0.25 * kept:.8f}"}
+    assert new["checkpoint"] == head
+    assert lifecycle(database, old_id)[0][1]["asks_again_after"] == kept
+
+
+def test_when_the_first_response_failed_nothing_goes_along(store: Session, database: str) -> None:
+    refused = (1, answer("refusal"))
+    (old_id,) = fail(database, steps=1, response=refused, error_class="INVALID_OUTPUT")
+    new = job_row(database, heir_of(retry(store, old_id)[0]))
+    assert (new["checkpoint"], steps(database, new["id"])) == ({}, [])
 
 
 # --- another version, from the start

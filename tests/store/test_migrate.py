@@ -7,15 +7,27 @@ from collections.abc import Coroutine
 from functools import partial
 from pathlib import Path
 from typing import Any
+from uuid import UUID
 
 import attrs
 import pytest
 
-from cortex.domain.errors import CortexError, ForbiddenError, SchemaError, UnavailableError
+from cortex.domain.errors import (
+    CortexError,
+    ForbiddenError,
+    NotFoundError,
+    SchemaError,
+    UnavailableError,
+)
+from cortex.store import dead_letters
 from cortex.store.database import Profile
+from cortex.store.dead_letters import Resubmission
 from cortex.store.migrate import Migration, check, migrate, migrations
+from cortex.store.session import open_session
+from tests.support.letters import letter
 from tests.support.postgres import run_asyncio, sql
 from tests.support.private_postgres import PrivatePostgres
+from tests.support.rows import new_id
 
 PROCESSES = 10
 PROGRAM = """
@@ -192,3 +204,33 @@ def test_our_files_are_numbered_without_gaps() -> None:
     known = migrations()
     assert [migration.version for migration in known] == list(range(1, len(known) + 1))
     assert all(len(migration.digest) == 32 for migration in known)
+
+
+# --- what was there before
+
+LETTERS_SINCE = 7
+"""The migration since when a failed job leaves a dead letter."""
+FAILED_BEFORE = """
+    DO $$ BEGIN
+        SET LOCAL session_replication_role = replica;  -- no triggers: their work is not under test
+        INSERT INTO cortex.job (id, type, status, payload, created_at, finished_at, error_message)
+        SELECT lpad(to_hex(n), 32, '0')::uuid, 'work', 'FAILED', '{}',
+               now() - n * interval '1 second', now(), 'it broke' FROM generate_series(1, 10100) n;
+    END $$
+"""
+
+
+def test_of_what_failed_before_there_were_letters_the_newest_get_some(empty_database: str) -> None:
+    before = [known for known in migrations() if known.version < LETTERS_SINCE]
+    run_asyncio(lambda: migrate(empty_database, known=before))
+    sql(empty_database, FAILED_BEFORE)
+    run_asyncio(lambda: migrate(empty_database))
+    (row,) = sql(empty_database, "SELECT count(*) AS letter_count FROM cortex.dead_letter")
+    assert row["letter_count"] == 10_000
+    newest, oldest = UUID(int=1), UUID(int=10_100)
+    assert letter(empty_database, newest)["state"] == "OPEN"
+    with open_session(Profile(dsn=empty_database)) as store:
+        wanted = [Resubmission(job_id=oldest, new_id=new_id())]
+        (refused,) = store(dead_letters.resubmit, wanted, by="ana", reason="mended")
+    assert isinstance(refused.error, NotFoundError)
+    assert "it got no dead letter" in refused.error.message

@@ -21,8 +21,9 @@ _BEGIN = """
 _STEPS = """
     INSERT INTO cortex.job_step (
         job_id, seq, attempt, kind, key, digest, started_at, finished_at, cost_usd, usage, output)
-    SELECT id, n, 1, 'step', 'step ' || n, sha256(n::text::bytea), cortex.now(), cortex.now(), 0.25,
-           '{"input_tokens": 7}', to_json('out ' || n)
+    SELECT id, n, 1, CASE n WHEN $3::int THEN 'model' ELSE 'step' END, 'step ' || n,
+           sha256(n::text::bytea), cortex.now(), cortex.now(), 0.25,
+           '{"input_tokens": 7}', CASE n WHEN $3 THEN $4::json ELSE to_json('out ' || n) END
     FROM unnest($1::uuid[]) AS id, generate_series(1, $2::int) AS n
 """
 _END = """
@@ -37,12 +38,14 @@ def fail(
     count: int = 1,
     *,
     steps: int = 0,
+    response: tuple[int, str] = (0, "null"),
     submitted: dict[str, Any] | None = None,
     **cause: Any,
 ) -> list[UUID]:
     """Submit so many jobs and let them fail after these steps.
 
-    `submitted`: arguments of cortex.submit_job; `cause`: columns of the error.
+    `response`: which step is a model's, and its output; `submitted`: arguments of
+    cortex.submit_job; `cause`: columns of the error.
     """
     given = {"type": "work", "payload": "{}"} | (submitted or {})
     names = "".join(f", {name} => ${number}" for number, name in enumerate(given, 2))
@@ -51,7 +54,7 @@ def fail(
     sql(dsn, submit, ids, *given.values())
     sql(dsn, "DELETE FROM cortex_worker.task WHERE job_id = ANY ($1)", ids)
     sql(dsn, _BEGIN, ids)
-    sql(dsn, _STEPS, ids, steps)
+    sql(dsn, _STEPS, ids, steps, *response)
     head = {"seq": steps, "kind": "step", "key": f"step {steps}"} if steps else {}
     error = DEFAULTS | cause
     sql(dsn, _END, ids, json.dumps(head), *(error[name] for name in DEFAULTS))

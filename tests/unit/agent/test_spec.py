@@ -153,6 +153,10 @@ on_stop: {max_tokens: fail, empty: fail}
             "limits:\n  backoff:\n    cap_seconds: 86401\n",
             ":6: limits.backoff.cap_seconds must be from 0.01 to 86400, got 86401.0",
         ),
+        (
+            "limits:\n  backoff: {base_seconds: 90, cap_seconds: 60}\n",
+            ":5: limits.backoff base_seconds 90.0 is above cap_seconds 60.0",
+        ),
         ("budget: {per: day}\n", ":4: budget has neither usd nor tokens"),
         ("budget: {usd: 0}\n", ":4: budget.usd must be from 1e-06 to 1000000, got 0"),
         ("budget: {usd: 1, per: week}\n", ':4: budget.per must be one of "run", "day", got "week"'),

@@ -62,6 +62,34 @@ def test_each_cause_has_its_verdict(cause: Cause, state: LetterState) -> None:
             "go on after step 1 a and fail the same way unless its code or agent changes",
         ),
         (
+            a_cause(error_class="PERMANENT", code="authentication", source="llm:x", breaker="OPEN"),
+            "1 a",
+            (
+                "go on after step 1 a, wait while the breaker of llm:x is OPEN, "
+                "and fail the same way unless the credentials are mended"
+            ),
+        ),
+        (
+            a_cause(
+                error_class="PERMANENT", code="invalid_request", source="llm:x", breaker="HALF_OPEN"
+            ),
+            None,
+            (
+                "begin anew, wait while the breaker of llm:x is HALF_OPEN, "
+                "and fail the same way unless its code or agent changes"
+            ),
+        ),
+        (
+            a_cause(error_class="INVALID_OUTPUT", code="invalid_output", asks_again_after=4),
+            "5 model",
+            "ask the model again after step 4",
+        ),
+        (
+            a_cause(error_class="PERMANENT", code="rejected", asks_again_after=0),
+            "1 model",
+            "ask the model again",
+        ),
+        (
             a_cause(error_class="PERMANENT", code="diverged"),
             "1 a",
             "fail the same way unless it begins anew: --from-start",

@@ -180,6 +180,20 @@ CASES: list[tuple[WhyFacts, Cause, str, float | None]] = [
     (waiting(budget=attrs.evolve(SPENT, limit=Decimal(6))), Cause.READY, "it is due", 0),
     (in_retry(budget=attrs.evolve(SPENT, limit=Decimal(6))), Cause.READY, "it is due", 0),
     (waiting(), Cause.APPROVAL, "a person's decision", None),
+    (
+        waiting(
+            waiting_on="person:llm:m", last=attrs.evolve(FAILED_BEFORE, error="402 billing_error")
+        ),
+        Cause.APPROVAL,
+        "llm:m has no credit: 402 billing_error; it waits until that is mended",
+        None,
+    ),
+    (
+        waiting(waiting_on="person:llm:m", last=attrs.evolve(FAILED_BEFORE, error="no")),
+        Cause.APPROVAL,
+        "llm:m needs a person: no",
+        None,
+    ),
     (facts(status=JobStatus.COMPLETED, task=None), Cause.ENDED, "has completed", None),
     (
         facts(status=JobStatus.FAILED, task=None, error_message="no", error_class="PERMANENT"),
@@ -246,7 +260,7 @@ def test_ways_out_name_what_they_act_on() -> None:
     assert told[Cause.APP_RETRY] == (f"cortex jobs retry {JOB}",)
     assert told[Cause.QUEUE] == (f"cortex why {OTHER}",)
     hostile = in_retry(breaker=breaker(name="http:x; rm -rf"))
-    assert "'http:x; rm -rf'" in why(hostile).ways_out[-1]
+    assert why(hostile).ways_out == ("cortex breakers close 'http:x; rm -rf' --reason TEXT",)
 
 
 def test_a_long_error_is_clipped() -> None:

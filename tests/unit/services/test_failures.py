@@ -22,6 +22,7 @@ from cortex.domain.errors import (
     UnavailableError,
     UsageError,
 )
+from cortex.domain.failure import Failure, FailureClass
 from cortex.domain.job import Claim, Finish, JobStatus, Operation, Release, Suspend
 from cortex.domain.policy import Backoff
 from cortex.domain.retry import worker_delay_s
@@ -204,3 +205,43 @@ def test_an_error_that_cannot_be_judged_fails_its_job() -> None:
     ending = not_judged(a_claim(), BadlyMadeError(), TypeError("no number"))
     assert (ending.status, ending.code) == (JobStatus.FAILED, "job_failed")
     assert ending.error == "BadlyMadeError, which could not be judged: TypeError"
+
+
+OWN = Failure(cls=FailureClass.TRANSIENT_APP, code="overloaded", message="busy", source="llm:x")
+
+
+@pytest.mark.parametrize(
+    "before_s, opened_s, is_counted",
+    [
+        (None, 0.0, False),  # its first failure: likely an outage
+        (30.0, 35.0, False),  # open since before: the same outage
+        (30.0, None, False),
+        (30.0, 5.0, True),  # closed in between: others got through
+        (30.0, 31.9, True),  # two seconds passed since the claim
+    ],
+)
+def test_an_outage_uses_no_retry_but_a_call_that_always_fails_does(
+    before_s: float | None, opened_s: float | None, is_counted: bool
+) -> None:
+    wish = Suspended("llm:x", "open", delay_s=30, failure=OWN, opened_s=opened_s)
+    claim = a_claim(own_failure_s=before_s)
+    ending = ending_of(claim, wish, backoff=Backoff(), rng=random.Random(1), ran_s=2.0)
+    assert isinstance(ending, Suspend)
+    assert (ending.is_counted, ending.is_own_failure) == (is_counted, True)
+    assert ending.waiting_on == "llm:x"
+    assert ending.delay_s is not None
+    assert ending.delay_s >= 30
+
+
+def test_one_who_only_waits_is_never_to_blame() -> None:
+    wish = Suspended("llm:x", "open", delay_s=30, opened_s=1.0)
+    ending = failed(a_claim(own_failure_s=500.0), wish)
+    assert isinstance(ending, Suspend)
+    assert (ending.is_counted, ending.is_own_failure) == (False, False)
+
+
+def test_a_call_that_always_fails_ends_its_job_by_its_own_failure() -> None:
+    wish = Suspended("llm:x", "open", delay_s=30, failure=OWN, opened_s=1.0)
+    ending = failed(a_claim(own_failure_s=500.0, retry_count=5, max_retries=5), wish)
+    assert isinstance(ending, Finish)
+    assert (ending.status, ending.error, ending.code) == (JobStatus.FAILED, "busy", "overloaded")

@@ -1,0 +1,144 @@
+"""`cortex facts`: what is on record of failures, costs, and of who changed what."""
+
+from decimal import Decimal
+from typing import Any, Final
+
+import click
+
+from cortex.cli.costs import SINCE_MAX_S, Span
+from cortex.cli.options import Command, Options
+from cortex.cli.output import Output
+from cortex.cli.phrases import NOTHING, money, rfc3339, short_id, tokens
+from cortex.cli.table import Cell, Column, Row, only_on_demand
+from cortex.cli.target import session
+from cortex.domain.safe import safe
+from cortex.store import facts as store
+from cortex.store import jobs
+
+LIMIT_MAX: Final = 1000
+_STYLES: Final = {"error": "fail", "cost": "dim", "lifecycle": "run"}
+
+
+@click.command(cls=Command)
+@click.option("--job", metavar="ID", help="Only of this job.")
+@click.option(
+    "--type",
+    "types",
+    multiple=True,
+    type=click.Choice(store.TYPES),
+    metavar="TYPE",
+    help="error, cost or lifecycle.",
+)
+@click.option("--source", metavar="NAME", help="Only of this: llm:NAME, tool:NAME, budget:NAME …")
+@click.option(
+    "--since", "since_s", type=Span(), metavar="SPAN", help="How far back: 12h, 1d … [all of it]."
+)
+@click.option(
+    "--limit", type=click.IntRange(1, LIMIT_MAX), default=50, show_default=True, metavar="N"
+)
+@click.option(
+    "--before", type=click.IntRange(min=1), metavar="ID", help="Only older ones: the next page."
+)
+@click.pass_obj
+def facts(
+    options: Options,
+    *,
+    job: str | None,
+    types: tuple[str, ...],
+    source: str | None,
+    since_s: float | None,
+    limit: int,
+    before: int | None,
+) -> None:
+    """List facts, the newest first: what failed, what calls cost, who changed what and why."""
+    output = Output(options)
+    output.chosen(COLUMNS)
+    with session(options) as call:
+        rows = call(
+            store.page,
+            types=types or store.TYPES,
+            since_s=SINCE_MAX_S if since_s is None else since_s,
+            source=source,
+            job_id=call(jobs.find, job) if job else None,
+            before=before,
+            limit=limit,
+        )
+    is_filtered = any((job, types, source, since_s, before))
+    output.listing(
+        "facts", COLUMNS, rows, empty="no fact matches" if is_filtered else "nothing is on record"
+    )
+    if len(rows) == limit and output.terminal.is_tty:
+        output.say(f"older ones: --before {rows[-1]['id']}", "dim")
+
+
+def told(fact: Row) -> str:
+    """Say in one line who did it and why, what failed, or what a call used."""
+    data: dict[str, Any] = fact["data"]
+    match fact["type"]:
+        case "lifecycle":
+            return change_told(data)
+        case "cost":
+            used = tokens(data["usage"]) if data.get("usage") else ""
+            parts = [data.get("outcome"), used, "estimated" if data.get("estimated") else ""]
+            return " · ".join(str(part) for part in parts if part)
+        case _:
+            return " · ".join(str(data[k]) for k in ("class", "message") if data.get(k))
+
+
+def change_told(data: dict[str, Any]) -> str:
+    """Say who changed something, what it was before and after, and why."""
+    words = [f"by {data['by']}"] if data.get("by") else []
+    if data.get("before") is not None or data.get("after") is not None:
+        before, after = (_value(data.get(name)) for name in ("before", "after"))
+        words.append(f"{before} → {after}")
+    words += [f"{name} {data[name]}" for name in _NAMED if data.get(name)]
+    head = " · ".join(words)
+    reason = data.get("reason") or data.get("error") or ""
+    return f"{head}: {reason}" if head and reason else head or str(reason)
+
+
+_NAMED: Final = ("choice", "retried_as")
+
+
+def _value(value: object) -> str:
+    return "none" if value is None else f"{value:,}" if isinstance(value, int) else str(value)
+
+
+def _at(row: Row) -> Cell:
+    return Cell(f"{row['at'].astimezone():%m-%d %H:%M:%S}", "dim")
+
+
+def _job(row: Row) -> Cell:
+    return Cell(short_id(row["job_id"]), "bold") if row["job_id"] else Cell(NOTHING, "dim")
+
+
+def _text(row: Row, name: str) -> Cell:
+    return Cell(safe(row[name])) if row[name] else Cell(NOTHING, "dim")
+
+
+def _amount(row: Row) -> Cell:
+    amount: Decimal | None = row["amount"]
+    return Cell(NOTHING, "dim") if amount is None else Cell(money(amount))
+
+
+COLUMNS: Final = (
+    Column(name="id", shown=lambda r: Cell(str(r["id"]), "dim"), is_spare=True),
+    Column(name="at", value=lambda r: rfc3339(r["at"]), shown=_at),
+    Column(name="type", shown=lambda r: Cell(r["type"], _STYLES[r["type"]]), is_spare=True),
+    Column(name="subtype", title="what", shown=lambda r: _text(r, "subtype"), least=10),
+    Column(name="source", shown=lambda r: _text(r, "source"), least=10),
+    Column(name="job_id", title="job", shown=_job),
+    Column(name="step", shown=lambda r: _text(r, "step"), least=8, is_spare=True),
+    Column(
+        name="told",
+        title="who / why",
+        value=told,
+        shown=lambda r: Cell(safe(told(r))),
+        least=16,
+        is_for_people=True,
+    ),
+    Column(name="amount", shown=_amount, is_right=True, is_spare=True),
+    *only_on_demand("currency", "tenant", "attempt", "agent", "agent_id", "agent_version"),
+    *only_on_demand("pod", "pod_id", "trace_id", "call_id", "resolves", "is_resolved"),
+    *only_on_demand("resolved_by", "data"),
+)

@@ -1,0 +1,82 @@
+"""Looking after budgets costs the same however many jobs wait, runs are over, calls are open."""
+
+from collections.abc import Sequence
+from uuid import UUID
+
+import asyncpg
+import pytest
+
+from tests.sql.test_plans import explain
+from tests.support.postgres import run_asyncio, sql
+
+BATCH = 100
+ROWS_PER_WANTED = 3
+FEW = 30
+TABLES = {"job", "task", "budget_use", "reservation"}
+
+FILL = """
+    SET session_replication_role = replica;  -- no triggers: their work is not under test
+    ALTER TABLE cortex.job SET (autovacuum_enabled = false);
+    ALTER TABLE cortex.budget_use SET (autovacuum_enabled = false);
+    ALTER TABLE cortex.reservation SET (autovacuum_enabled = false);
+    INSERT INTO cortex.budget (scope, subject, unit, period, limit_amount, changed_by, reason)
+    VALUES ('tenant', 'default', 'usd', 'run', 1, 'ana', ''),
+           ('tenant', 'a', 'usd', 'day', 1, 'ana', '');
+    INSERT INTO cortex.budget_use (budget_id, window_key, spent, at)
+    SELECT 1, lpad(to_hex(n), 32, '0')::uuid::text, 2 + n, now() - interval '8 days'
+    FROM generate_series(1, 100000) n;
+    INSERT INTO cortex.job (id, type, status, attempt, next_retry_at, waiting_on, payload)
+    SELECT lpad(to_hex(n), 32, '0')::uuid, 'work', 'RETRY', 1, now() + interval '1 day',
+           'budget:tenant:default:usd:run', '{}'
+    FROM generate_series(1, 50000) n;
+    INSERT INTO cortex.job (id, type, status, attempt, pod_id, worker_job_id, heartbeat_at, payload)
+    SELECT lpad(to_hex(n), 32, '0')::uuid, 'work', 'RUNNING', 1, cortex.uuid7(), n, now(), '{}'
+    FROM generate_series(50001, 100000) n;
+    INSERT INTO cortex.reservation (id, job_id, attempt, pod_id, tenant, step, model, input_tokens,
+                                    budget_ids, window_keys, amounts)
+    SELECT j.id, j.id, 1, j.pod_id, 'default', 's', 'm', 1, '{}', '{}', '{}'
+    FROM cortex.job j WHERE j.status = 'RUNNING';
+"""
+NEXT_JOB = ("budget:tenant:default:usd:run", UUID(int=20_000))
+STATEMENTS: dict[str, tuple[Sequence[object], int]] = {
+    "budgets.sweep": ((UUID(int=60_000), BATCH), ROWS_PER_WANTED * BATCH),
+    "budgets.wake_next": ((*NEXT_JOB, BATCH), ROWS_PER_WANTED * BATCH),
+    "budgets.forget": ((None, None, None, BATCH, 3e6, 6e5), ROWS_PER_WANTED * BATCH),
+}
+
+
+@pytest.fixture
+def big(database: str) -> str:
+    """A database with 50,000 jobs that wait, as many open calls, and 100,000 runs."""
+
+    async def fill() -> None:
+        connection = await asyncpg.connect(database)
+        await connection.execute(FILL)
+        await connection.close()
+
+    run_asyncio(fill)
+    return database
+
+
+def worst(dsn: str, name: str, arguments: Sequence[object], tables: set[str]) -> int:
+    """The most rows that one look at a large table took; a scan of all of it counts as all."""
+    looks = [look for look in explain(dsn, name, arguments) if look.table in tables]
+    assert looks
+    return max(1_000_000 if look.node == "Seq Scan" else look.rows for look in looks)
+
+
+@pytest.mark.timeout(120)
+@pytest.mark.parametrize("statistics", ["none yet", "fresh"])
+def test_a_pass_looks_at_few_rows(big: str, statistics: str) -> None:
+    if statistics == "fresh":
+        sql(big, "ANALYZE")
+    for name, (arguments, most) in STATEMENTS.items():
+        assert worst(big, name, arguments, TABLES) <= most, name
+    assert worst(big, "budgets.list", ("", 100), {"budget_use"}) <= FEW
+
+
+@pytest.mark.timeout(120)
+def test_a_scan_would_be_found(big: str) -> None:
+    """The guard sees what it is there for: without the index of runs all are looked at."""
+    sql(big, "DROP INDEX cortex.budget_use_run")
+    assert worst(big, "budgets.list", ("", 100), {"budget_use"}) > 10_000

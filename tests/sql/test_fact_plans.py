@@ -1,0 +1,44 @@
+"""However many facts there are, a page of them is found by index."""
+
+from uuid import UUID
+
+import asyncpg
+import pytest
+
+from tests.sql.test_plans import explain
+from tests.support.postgres import run_asyncio
+
+FILL = """
+    INSERT INTO cortex.fact (at, type, subtype, source, job_id, data)
+    SELECT now() - (n % 5000) * interval '1 second',
+           (ARRAY['error', 'cost', 'lifecycle'])[1 + n % 3], 'x',
+           'llm:m' || n % 500, lpad(to_hex(n % 1000), 32, '0')::uuid, '{}'
+    FROM generate_series(1, 20000) n;
+"""
+JOB = UUID(int=7)
+TYPES = ["error", "cost", "lifecycle"]
+DAY_S = 86_400.0
+LOOKED_AT_MAX = 300
+
+
+@pytest.mark.parametrize(
+    "name, arguments",
+    [
+        ("facts.page", (TYPES, DAY_S, None, 20, None, None)),
+        ("facts.page", (TYPES, DAY_S, 9000, 20, None, None)),
+        ("facts.page", (TYPES, DAY_S, 9000, 20, "llm:m7", None)),
+        ("facts.page", (TYPES, DAY_S, 9000, 20, None, JOB)),
+        ("facts.changes_of_job", (JOB, 20)),
+    ],
+)
+def test_a_page_looks_at_few_facts(database: str, name: str, arguments: tuple[object, ...]) -> None:
+    async def fill() -> None:
+        connection = await asyncpg.connect(database)
+        await connection.execute(FILL)
+        await connection.close()
+
+    run_asyncio(fill)
+    looks = [look for look in explain(database, name, arguments) if look.table == "fact"]
+    assert looks
+    assert not [look for look in looks if look.node == "Seq Scan"]
+    assert sum(look.rows for look in looks) <= LOOKED_AT_MAX
