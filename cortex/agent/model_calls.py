@@ -44,9 +44,9 @@ class ModelCalls:
         """
         return await repeated(
             partial(self._once, request, caller),
-            retry=caller.retry,
+            caller=caller,
+            facts=self.facts,
             rng=self.rng,
-            on_repeat=lambda failure, told: self.facts.failed(caller, failure, resolution=told),
         )
 
     async def _once(self, request: ModelRequest, caller: Caller) -> Outcome:

@@ -9,7 +9,7 @@ from uuid import UUID
 import attrs
 import click
 
-from cortex.cli.asking import acting_name, as_option, confirm
+from cortex.cli.asking import REASON_MAX, acting_name, as_option, confirm
 from cortex.cli.dead_filters import filtered, nothing_matches
 from cortex.cli.dead_words import GROUP_COLUMNS, LETTER_COLUMNS, letters_told
 from cortex.cli.idempotent import idempotent
@@ -65,7 +65,9 @@ _OPTIONS: Final = (
         metavar="N",
         help="So many letters at most, the oldest first.",
     ),
-    click.option("--reason", type=Text(1000), metavar="TEXT", help="Why; kept with each letter."),
+    click.option(
+        "--reason", type=Text(REASON_MAX), metavar="TEXT", help="Why; kept with each letter."
+    ),
     click.option("--yes", "is_agreed", is_flag=True, help="Do not ask."),
     as_option,
     idempotent,

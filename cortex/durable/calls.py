@@ -3,6 +3,7 @@
 The pod gives both; calls of models and tools go through them wherever they are made.
 """
 
+from collections.abc import Sequence
 from contextlib import AbstractAsyncContextManager
 from decimal import Decimal
 from typing import Protocol
@@ -106,9 +107,20 @@ class Facts(Protocol):
     """Where failures that do not end an attempt are recorded."""
 
     async def failed(
-        self, caller: Caller, failure: Failure, *, resolution: str, goes_on: bool = True
-    ) -> None:
-        """Record one failed call and what was done about it. A failed write is only logged.
+        self,
+        caller: Caller,
+        failure: Failure,
+        *,
+        resolution: str,
+        goes_on: bool = True,
+        number: int | None = None,
+    ) -> list[int]:
+        """Record one failed call and what was done about it; return the id of the fact.
 
         `goes_on`: so does the attempt; a time-out then gets its receipt here, not at its end.
+        `number`: of the call in its step, from 1. A failed write is only logged: no id.
         """
+        ...
+
+    async def resolved(self, caller: Caller, fact_ids: Sequence[int]) -> None:
+        """Record that these failures were made good. A failed write is only logged."""

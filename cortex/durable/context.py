@@ -18,7 +18,6 @@ import trio
 
 from cortex.domain.classification import failure_of
 from cortex.domain.errors import Suspended, TimedOutError
-from cortex.domain.failure import Failure
 from cortex.domain.job import Claim, StepKind
 from cortex.domain.model import ModelRequest, ModelResponse
 from cortex.domain.prices import PriceTable
@@ -321,10 +320,9 @@ class Context:
     async def _repeated(
         self, key: str, call: Callable[[], Awaitable[Any]], retry: CallRetry
     ) -> Any:
-        async def note(failure: Failure, told: str) -> None:
-            await self.services.facts.failed(await self.caller(key), failure, resolution=told)
-
-        return await repeated(call, retry=retry, rng=self.services.rng, on_repeat=note)
+        caller = attrs.evolve(await self.caller(key), retry=retry)
+        services = self.services
+        return await repeated(call, caller=caller, facts=services.facts, rng=services.rng)
 
     async def gather(self, *awaitables: Awaitable[Any]) -> list[Any]:
         """Await all of them concurrently and return their results in order.

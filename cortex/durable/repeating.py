@@ -9,34 +9,37 @@ import trio
 from cortex.domain.classification import failure_of
 from cortex.domain.failure import Failure
 from cortex.domain.retry import CallRetry
+from cortex.durable.calls import Caller, Facts
 
 T = TypeVar("T")
 
 
 async def repeated(
-    call: Callable[[], Awaitable[T]],
-    *,
-    retry: CallRetry,
-    rng: random.Random,
-    on_repeat: Callable[[Failure, str], Awaitable[None]],
+    call: Callable[[], Awaitable[T]], *, caller: Caller, facts: Facts, rng: random.Random
 ) -> T:
     """Await `call()`; when it fails for a reason that passes, again after a pause.
 
     Raises what the call raised when it cannot pass, when its attempts are used, or when the pause
-    does not fit in what is left of the scopes around. `on_repeat` gets each failure that is made
-    good in this way, and what is done about it.
+    does not fit in what is left of the scopes around. Each failure that is repeated is a fact, and
+    so is that it was made good.
     """
+    noted: list[int] = []
     failures = 0
     while True:
         try:
-            return await call()
+            result = await call()
         except Exception as error:
             failures += 1
             failure = failure_of(error)
-            pause_s = _pause_s(failure, failures, retry=retry, rng=rng)
+            pause_s = _pause_s(failure, failures, retry=caller.retry, rng=rng)
             if pause_s is None:
                 raise
-            await on_repeat(failure, f"called again in {pause_s:.1f} s")
+            told = f"called again in {pause_s:.1f} s"
+            noted += await facts.failed(caller, failure, resolution=told, number=failures)
+        else:
+            if noted:
+                await facts.resolved(caller, noted)
+            return result
         await trio.sleep(pause_s)
 
 

@@ -5,8 +5,11 @@ One that was a time-out leaves its receipt, too.
 On failure: the fact is logged instead; no job fails because its failure could not be noted.
 """
 
+from collections.abc import Mapping, Sequence
+from typing import Any
 from uuid import UUID
 
+import attrs
 import structlog
 
 from cortex.domain.errors import CortexError
@@ -29,13 +32,42 @@ class FactSink:
         self._receipts = receipts
 
     async def failed(
-        self, caller: Caller, failure: Failure, *, resolution: str, goes_on: bool = True
-    ) -> None:
+        self,
+        caller: Caller,
+        failure: Failure,
+        *,
+        resolution: str,
+        goes_on: bool = True,
+        number: int | None = None,
+    ) -> list[int]:
         """See `Facts.failed`."""
-        fact = Fact(
-            type="error",
-            subtype=failure.code,
-            source=failure.source,
+        data = {**failure.to_json(), "resolution": resolution}
+        if number is not None:
+            data |= {"attempt": number, "max": caller.retry.attempts}
+        fact = self._fact(caller, "error", failure.code, source=failure.source, data=data)
+        ids = await self._append([fact])
+        if goes_on:
+            await self._receipts.went_on(caller, failure)
+        return ids
+
+    async def resolved(self, caller: Caller, fact_ids: Sequence[int]) -> None:
+        """See `Facts.resolved`."""
+        resolved = self._fact(caller, "lifecycle", "error_resolved")
+        await self._append([attrs.evolve(resolved, resolves=each) for each in fact_ids])
+
+    def _fact(
+        self,
+        caller: Caller,
+        type_: str,
+        subtype: str,
+        *,
+        source: str | None = None,
+        data: Mapping[str, Any] = {},
+    ) -> Fact:
+        return Fact(
+            type=type_,
+            subtype=subtype,
+            source=source,
             tenant=caller.tenant,
             job_id=caller.lease.job_id,
             attempt=caller.lease.attempt,
@@ -43,11 +75,13 @@ class FactSink:
             agent_id=caller.agent_id,
             agent_version=caller.agent_version,
             pod_id=self._pod_id,
-            data={**failure.to_json(), "resolution": resolution},
+            data=data,
         )
+
+    async def _append(self, found: Sequence[Fact]) -> list[int]:
         try:
-            await self._port(facts.append, [fact])
+            return await self._port(facts.append, found)
         except CortexError as error:
-            _log.warning("failure not recorded", failure=failure.message, error=error.message)
-        if goes_on:
-            await self._receipts.went_on(caller, failure)
+            told = [f"{fact.type} {fact.subtype}" for fact in found]
+            _log.warning("facts not recorded", facts=told, error=error.message)
+            return []

@@ -55,6 +55,8 @@ def test_a_broken_answer_is_asked_for_again_and_never_taken_for_whole(
         assert found.startswith(code), kind
         assert f"'{kind}' at 127.0.0.1" in message
         assert [step[3] for step in steps(pods.dsn, ids[kind])] == ["ask"]
+    resolved = "SELECT e.job_id FROM cortex.fact e JOIN cortex.fact r ON r.resolves = e.id"
+    assert {row["job_id"] for row in sql(pods.dsn, resolved)} == set(ids.values())
     costs = "SELECT job_id, count(*) AS n FROM cortex.fact WHERE type = 'cost' GROUP BY job_id"
     assert {row["job_id"]: row["n"] for row in sql(pods.dsn, costs)} == dict.fromkeys(
         ids.values(), 2

@@ -224,6 +224,8 @@ class FactList:
 
     failures: list[tuple[str, Failure, str]] = field(factory=list)
 
+    resolved_count: int = 0
+
     async def failed(
         self,
         caller: Caller,
@@ -231,8 +233,13 @@ class FactList:
         *,
         resolution: str,
         goes_on: bool = True,  # noqa: ARG002
-    ) -> None:
+        number: int | None = None,  # noqa: ARG002
+    ) -> list[int]:
         self.failures.append((caller.key, failure, resolution))
+        return [len(self.failures)]
+
+    async def resolved(self, caller: Caller, fact_ids: Sequence[int]) -> None:  # noqa: ARG002
+        self.resolved_count += len(fact_ids)
 
 
 class NoAgents:
