@@ -8,6 +8,7 @@ Leaving happens from the inside out: claiming stops, jobs go on to their end wit
 rest is handed back, the committer is flushed, the pod signs off, the pool is closed.
 """
 
+import gc
 import os
 import socket
 from collections.abc import Callable
@@ -71,6 +72,8 @@ from cortex.store.pods import Vitals
 RESTART: Final = RestartPolicy(is_permanent=True)
 DATABASE_BOUND_S: Final = 10.0
 TRIAGE_EVERY_S: Final = 5.0
+GC_ALLOCATIONS: Final = 10_000
+"""Between two looks for garbage in circles: a batch of 500 jobs makes about so many objects."""
 _log = structlog.get_logger(__name__)
 
 
@@ -203,6 +206,8 @@ class _Pod:
             )
             async with self._supervisor("intake", grace_s=0) as intake:
                 await self._start_intake(intake, level, policies)
+                gc.freeze()  # what was imported lives as long as the pod: no need to look at it again
+                gc.set_threshold(GC_ALLOCATIONS)
                 _log.info("pod ready", pod=self._record.name, slots=settings.slots)
                 record = self._record
                 on_ready(

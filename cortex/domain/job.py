@@ -69,7 +69,7 @@ class Submission:
     job_key: str | None = None
 
 
-@attrs.frozen
+@attrs.frozen(cache_hash=True)  # a key all the way of an attempt
 class Lease:
     """The right to write to a job: valid while the job still has this attempt."""
 

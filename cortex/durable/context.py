@@ -115,6 +115,7 @@ class Context:
     def __init__(self, claim: Claim, journal: Journal, services: Services) -> None:
         self._claim = claim
         self._journal = journal
+        self._limits: JobLimits | None = None
         self.services = services
 
     @property
@@ -159,7 +160,9 @@ class Context:
 
     async def limits(self) -> JobLimits:
         """Return what the job's calls are measured by: it keeps what it began with."""
-        return await self.services.policies.limits(self._claim)
+        if self._limits is None:
+            self._limits = await self.services.policies.limits(self._claim)
+        return self._limits
 
     async def caller(self, key: str) -> Caller:
         """Return whose call it is that step `key` makes."""
@@ -212,11 +215,14 @@ class Context:
             check_timeout("step", timeout, source=f"step {key!r}: timeout")
 
         async def run() -> Outcome:
-            limit_s = (await self.limits()).step_s if timeout is None else timeout
-            call: Callable[[], Awaitable[Any]] = partial(function, *args, **kwargs)
-            if repeat is not None:
-                call = partial(self._repeated, key, call, CALL_RETRIES[repeat])
-            return Outcome(value=await within(limit_s, f"step {key!r}", call))
+            limit_s = timeout or (self._limits or await self.limits()).step_s
+            with trio.move_on_after(limit_s):
+                if repeat is None:
+                    return Outcome(value=await function(*args, **kwargs))
+                call = partial(function, *args, **kwargs)
+                return Outcome(value=await self._repeated(key, call, CALL_RETRIES[repeat]))
+            told = f"step {key!r} took longer than {limit_s:g} seconds"
+            raise TimedOutError(told, scope="step", limit_s=limit_s)
 
         return self._journal.once(StepKind.STEP, key, digest=digest, run=run)
 
@@ -356,23 +362,6 @@ class Context:
 def _patience(wish: Suspended) -> float:
     """Order wishes to wait: the longest decides, and a person's decision takes longest."""
     return float("inf") if wish.delay_s is None else wish.delay_s
-
-
-async def within(
-    timeout_s: float | None,
-    what: str,
-    function: Callable[..., Awaitable[T]],
-    *args: Any,
-    **kwargs: Any,
-) -> T:
-    """Await a call for at most so many seconds, or raise `TimedOutError` that names it."""
-    if timeout_s is None:
-        return await function(*args, **kwargs)
-    with trio.move_on_after(timeout_s):
-        return await function(*args, **kwargs)
-    raise TimedOutError(
-        f"{what} took longer than {timeout_s:g} seconds", scope="step", limit_s=timeout_s
-    )
 
 
 def _name(function: Callable[..., Any]) -> str:

@@ -108,32 +108,33 @@ class Journal:
                     hint="give changed steps new keys, or submit the job anew",
                 )
             return decode(memo.output)
-        with self.progress.step(kind, key):
-            return await self._run(kind, key, digest=digest, run=run)
-
-    async def _run(
-        self, kind: StepKind, key: str, *, digest: bytes, run: Callable[[], Awaitable[Outcome]]
-    ) -> Any:
         started = trio.current_time()
-        outcome = await run()
-        output = encode(outcome.value, what=f"output of step {key!r}")
-        done = StepDone(
-            lease=self._lease,
-            kind=kind,
-            key=key,
-            digest=digest,
-            duration_s=trio.current_time() - started,
-            output=output,
-            usage=None if outcome.usage is None else encode(outcome.usage, what="usage"),
-            cost_usd=outcome.cost_usd,
-            number=lambda: self._number(kind, key, outcome),
-            committed=lambda: self._committed(key, outcome),
-        )
-        if self.clock is None:
-            await self._recorder.record(done)
-        else:
-            with self.clock.stopped():
+        step = self.progress.begin(kind, key, now=started)
+        try:
+            outcome = await run()
+            output = encode(outcome.value, what=f"output of step {key!r}")
+            ended = trio.current_time()
+            done = StepDone(
+                lease=self._lease,
+                kind=kind,
+                key=key,
+                digest=digest,
+                duration_s=ended - started,
+                output=output,
+                usage=None if outcome.usage is None else encode(outcome.usage, what="usage"),
+                cost_usd=outcome.cost_usd,
+                number=lambda: self._number(kind, key, outcome),
+                committed=lambda: self._committed(key, outcome, at=ended),
+            )
+            if self.clock is None:
                 await self._recorder.record(done)
+            else:
+                with self.clock.stopped():
+                    await self._recorder.record(done)
+        except BaseException as error:
+            self.progress.broke_off(step, error)
+            raise
+        self.progress.end(step)
         return decode(output)
 
     def _number(self, kind: StepKind, key: str, outcome: Outcome) -> tuple[int, str]:
@@ -147,9 +148,9 @@ class Journal:
             head["cost_usd"] = str(cost_usd)
         return seq, orjson.dumps(head).decode()
 
-    def _committed(self, key: str, outcome: Outcome) -> None:
+    def _committed(self, key: str, outcome: Outcome, *, at: float) -> None:
         self._seq += 1
-        self.progress.committed(self._seq, key)
+        self.progress.committed(self._seq, key, at=at)
         self._usage, self._cost_usd = self._totals(outcome)
 
     def _totals(self, outcome: Outcome) -> tuple[Usage, Decimal]:

@@ -4,8 +4,7 @@ Nothing is kept of a step that has ended, but for those that a cancellation cut,
 begins; of a model's answer only its beginning, while its step is under way.
 """
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from typing import Final
 
 import attrs
@@ -57,9 +56,16 @@ class StepUnderWay:
     began: float
     cut_at: float | None = None
     """When a cancellation from outside ended it."""
-    answer: PartialAnswer = attrs.field(factory=PartialAnswer)
+    _answer: PartialAnswer | None = None
     scopes: list[str] = attrs.field(factory=list)
     """Of its time-outs so far, in order."""
+
+    @property
+    def answer(self) -> PartialAnswer:
+        """What a model has said in it."""
+        if self._answer is None:
+            self._answer = PartialAnswer()
+        return self._answer
 
 
 @attrs.frozen
@@ -81,27 +87,29 @@ class Progress:
         """Trio's clock; None if this attempt has committed nothing."""
         self._steps: dict[str, StepUnderWay] = {}
 
-    def committed(self, seq: int, key: str) -> None:
-        """A step is in the record."""
-        self.checkpoint_seq, self.checkpoint_key = seq, key
-        self.checkpoint_at = trio.current_time()
+    def committed(self, seq: int, key: str, *, at: float) -> None:
+        """A step that was done at this time is in the record."""
+        self.checkpoint_seq, self.checkpoint_key, self.checkpoint_at = seq, key, at
 
-    @contextmanager
-    def step(self, kind: StepKind, key: str) -> Iterator[None]:
-        """Around a step, from its beginning to its commit."""
-        for each in [each for each in self._steps.values() if each.cut_at is not None]:
-            del self._steps[each.key]  # whoever was cut there went on
-        step = self._steps[key] = StepUnderWay(kind, key, trio.current_time())
-        try:
-            yield
-        except BaseException as error:
-            if any(isinstance(leaf, trio.Cancelled) for leaf in leaves(error)):
-                step.cut_at = trio.current_time()
-                raise
-            self._steps.pop(key, None)
+    def begin(self, kind: StepKind, key: str, *, now: float) -> StepUnderWay:
+        """A step begins; it ends by `end` or by `broke_off`."""
+        if self._steps:
+            for each in [each for each in self._steps.values() if each.cut_at is not None]:
+                del self._steps[each.key]  # whoever was cut there went on
+        step = self._steps[key] = StepUnderWay(kind, key, now)
+        return step
+
+    def end(self, step: StepUnderWay) -> None:
+        """A step is over, by its commit or by an error."""
+        self._steps.pop(step.key, None)
+
+    def broke_off(self, step: StepUnderWay, error: BaseException) -> None:
+        """A step was left by this error, which is told where it came from if it is a time-out's."""
+        if any(isinstance(leaf, trio.Cancelled) for leaf in leaves(error)):
+            step.cut_at = trio.current_time()
+        else:
+            self.end(step)
             _mark(error, step)
-            raise
-        self._steps.pop(key, None)
 
     def under_way(self, key: str) -> StepUnderWay | None:
         """The step of this key, if it has begun and not ended."""

@@ -57,8 +57,6 @@ COMMENT ON COLUMN cortex.job.error_source IS 'What failed: the name of a breaker
 COMMENT ON COLUMN cortex.job.origin_id IS 'The failed job that it goes on from.';
 COMMENT ON COLUMN cortex.job.lineage_id IS 'The first job of that line: its name is the workspace''s. Null for itself.';
 
-CREATE INDEX job_due ON cortex.job (coalesce(waiting_on, ''), next_retry_at)
-    WHERE status = 'RETRY' AND worker_job_id IS NULL;
 CREATE INDEX job_due_by_time ON cortex.job (next_retry_at)
     WHERE status = 'RETRY' AND worker_job_id IS NULL AND (waiting_on IS NULL OR waiting_on LIKE 'budget:%');
 CREATE INDEX job_due_by_breaker ON cortex.job (waiting_on, next_retry_at)
@@ -67,7 +65,6 @@ CREATE INDEX job_prober ON cortex.job (waiting_on, type, next_retry_at)
     WHERE status = 'RETRY' AND worker_job_id IS NULL AND waiting_on NOT LIKE 'budget:%' AND queue_name IS NULL;
 CREATE INDEX job_let_go ON cortex.job (waiting_on, next_retry_at)
     WHERE status = 'RETRY' AND worker_job_id IS NOT NULL AND waiting_on IS NOT NULL;
-CREATE INDEX job_waiting ON cortex.job (waiting_on) WHERE status = 'WAITING_FOR_APPROVAL' AND waiting_on IS NOT NULL;
 CREATE INDEX job_origin ON cortex.job (origin_id) WHERE origin_id IS NOT NULL;
 
 CREATE INDEX job_key ON cortex.job (job_key) WHERE job_key IS NOT NULL AND worker_job_id IS NULL

@@ -183,10 +183,8 @@ SELECT * FROM cortex.budget WHERE name = $1;
 -- Budgets by name with what is spent: per day today, per run of the run that spent most. $1 after this name, $2 limit.
 SELECT b.*, u.window_key, coalesce(u.spent, 0) AS spent, coalesce(u.reserved, 0) AS reserved,
        (SELECT count(*) FROM cortex.job j
-        WHERE j.status = 'WAITING_FOR_APPROVAL' AND j.waiting_on = 'budget:' || b.name AND j.worker_job_id IS NULL)
-       + (SELECT count(*) FROM cortex.job j
-          WHERE j.status = 'RETRY' AND coalesce(j.waiting_on, '') = 'budget:' || b.name AND j.worker_job_id IS NULL)
-           AS waiting_jobs,
+        WHERE j.status IN ('WAITING_FOR_APPROVAL', 'RETRY') AND j.worker_job_id IS NULL
+          AND j.waiting_on LIKE 'budget:%' AND j.waiting_on = 'budget:' || b.name) AS waiting_jobs,
        cortex.now() AS now
 FROM (SELECT * FROM cortex.budget WHERE name > $1 ORDER BY name LIMIT $2) b
 LEFT JOIN LATERAL (

@@ -198,7 +198,7 @@ async def test_a_refused_step_leaves_no_gap_even_among_concurrent_ones(
             key="poison",
             output="{",
             number=lambda: journal._number(StepKind.STEP, "poison", Outcome(value=1)),
-            committed=lambda: journal._committed("poison", Outcome(value=1)),
+            committed=lambda: journal._committed("poison", Outcome(value=1), at=0.0),
         )
         refused.append(await outcome_of(bench.committer.record(poisoned)))
 
