@@ -206,7 +206,7 @@ class _Pod:
             )
             async with self._supervisor("intake", grace_s=0) as intake:
                 await self._start_intake(intake, level, policies)
-                gc.freeze()  # what was imported lives as long as the pod: no need to look at it again
+                gc.freeze()  # what was imported stays: no need to look at it again and again
                 gc.set_threshold(GC_ALLOCATIONS)
                 _log.info("pod ready", pod=self._record.name, slots=settings.slots)
                 record = self._record
