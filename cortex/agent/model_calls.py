@@ -74,11 +74,11 @@ class ModelCalls:
             )
         except Exception as error:
             failure = attrs.evolve(failure_of(error), source=f"llm:{request.model}")
-            await call.settle("failed", failure)
-            await self._report(failure, caller, admission)
+            await call.settle("failed", failure)  # noqa: ASYNC120 -- a cancellation wins
+            await self._report(failure, caller, admission)  # noqa: ASYNC120 -- a cancellation wins
             raise
         except BaseException:
-            await call.settle("cancelled")
+            await call.settle("cancelled")  # noqa: ASYNC102 -- it shields itself, with a bound
             raise
         call.used(response.usage)
         await call.settle("kept")
@@ -91,7 +91,8 @@ class ModelCalls:
             await admission.failed(failure)
         except Suspended as suspended:
             told = f"the job waits for {suspended.waiting_on}"
-            await self.facts.failed(caller, failure, resolution=told, goes_on=False)
+            note = partial(self.facts.failed, caller, failure, resolution=told)
+            await note(goes_on=False)  # noqa: ASYNC120 -- a cancellation wins
             raise
 
 

@@ -97,13 +97,14 @@ async def _guarded(
             failure = attrs.evolve(failure_of(error), source=name)
             if failure.cls.is_transient and failure.code != UNKNOWN:
                 try:
-                    await admission.failed(failure)
+                    await admission.failed(failure)  # noqa: ASYNC120 -- a cancellation wins
                 except Suspended as suspended:  # nothing else would record what opened it
                     if ctx.waits_count >= WAITS_MAX:
                         raise error from None
                     told = f"the job waits for {suspended.waiting_on}"
-                    caller = await ctx.caller(step)
-                    await services.facts.failed(caller, failure, resolution=told, goes_on=False)
+                    caller = await ctx.caller(step)  # noqa: ASYNC120 -- a cancellation wins
+                    note = partial(services.facts.failed, caller, failure, resolution=told)
+                    await note(goes_on=False)  # noqa: ASYNC120 -- a cancellation wins
                     raise
             raise
         await admission.succeeded()

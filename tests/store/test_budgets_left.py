@@ -133,8 +133,8 @@ def test_one_pod_looks_at_a_time_and_the_others_go_on_where_they_were(
                 assert await budgets.sweep(db, limit=9, after=call_id) == (0, call_id)
                 assert await budgets.wake_next(db, limit=9, after=job) == (0, job)
         finally:
-            await other.close()
-            await db.close()
+            other.terminate()
+            await db.close()  # noqa: ASYNC102 -- bounded by itself
 
     run_asyncio(while_another_looks)
     assert store(budgets.sweep, limit=9, after=call_id) == (1, None)
