@@ -67,8 +67,7 @@ class JobActors:
             ending = await self._attempt(claim, job)
             if ending is not None and job.stop is not Stop.LEASE_LOST:
                 await self._report(ending)
-                if self.receipts.has_unkept:
-                    await self.receipts.offer_again(claim.lease)
+                await self.receipts.offer_again(claim.lease)
         finally:
             self.receipts.forget(claim.lease)
             self.running.remove(job)

@@ -39,8 +39,6 @@ class Policies:
         """What jobs that begin on this pod keep."""
         self._port = port
         self._own = config
-        self._own_limits: dict[str, JobLimits] = {}
-        """Of job types, as this pod has them: asked for by each job that makes a step."""
         self._others: OrderedDict[int, RuntimeConfig] = OrderedDict()
 
     async def policy(self, claim: Claim) -> JobPolicy:
@@ -63,13 +61,16 @@ class Policies:
         Raises `UnavailableError`, and `UsageError` for what this version of Cortex cannot read.
         """
         config = await self._config(claim.config_id)
+        policy = config.policy(claim.type)
         agent = await self._agent(claim)
-        if agent is None and config is self._own and claim.type in self._own_limits:
-            return self._own_limits[claim.type]
-        limits = _limits(config, claim.type, agent)
-        if agent is None and config is self._own:
-            self._own_limits[claim.type] = limits
-        return limits
+        given = None if agent is None else agent.limits
+        return JobLimits(
+            prices=config.prices,
+            call_s=(given and given.call_timeout_seconds) or policy.call_s,
+            idle_s=(given and given.idle_timeout_seconds) or TIMEOUTS["llm_idle"].default_s,
+            connect_s=(given and given.connect_timeout_seconds) or policy.connect_s,
+            step_s=(given and given.step_timeout_seconds) or TIMEOUTS["step"].default_s,
+        )
 
     async def _config(self, config_id: int | None) -> RuntimeConfig:
         if config_id is None or config_id == self.config_id:
@@ -86,18 +87,6 @@ class Policies:
         if claim.agent_id is None or claim.agent_version is None:
             return None
         return AgentSpec.from_json(await self.agents.spec(claim.agent_id, claim.agent_version))
-
-
-def _limits(config: RuntimeConfig, job_type: str, agent: AgentSpec | None) -> JobLimits:
-    policy = config.policy(job_type)
-    given = None if agent is None else agent.limits
-    return JobLimits(
-        prices=config.prices,
-        call_s=(given and given.call_timeout_seconds) or policy.call_s,
-        idle_s=(given and given.idle_timeout_seconds) or TIMEOUTS["llm_idle"].default_s,
-        connect_s=(given and given.connect_timeout_seconds) or policy.connect_s,
-        step_s=(given and given.step_timeout_seconds) or TIMEOUTS["step"].default_s,
-    )
 
 
 def _read(stored: dict[str, Any], config_id: int) -> RuntimeConfig:

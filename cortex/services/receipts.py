@@ -63,8 +63,7 @@ class Receipts:
     def forget(self, lease: Lease) -> None:
         """The attempt has ended."""
         self._attempts.pop(lease, None)
-        if self._unkept:
-            self._unkept.pop(lease, None)
+        self._unkept.pop(lease, None)
 
     async def went_on(self, caller: Caller, failure: Failure) -> None:
         """Leave a receipt of a call that a limit has ended while its attempt goes on.
@@ -105,11 +104,6 @@ class Receipts:
             receipt = await self._taken(told, claim)
         if not await self._kept(receipt):
             self._unkept[claim.lease] = receipt
-
-    @property
-    def has_unkept(self) -> bool:
-        """An outage has kept some out of the record."""
-        return bool(self._unkept)
 
     async def offer_again(self, lease: Lease) -> None:
         """Record what an outage kept out of the record before the end of the attempt."""

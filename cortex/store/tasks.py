@@ -1,6 +1,7 @@
 """Tasks of the worker queue: claiming, releasing, and taking them from dead or silent pods."""
 
 from collections.abc import Sequence
+from typing import TypeVar
 from uuid import UUID
 
 import attrs
@@ -10,6 +11,8 @@ from cortex.store.database import Connection, Database, Record, affected
 from cortex.store.queries import sql
 
 PROMOTE_BATCH = 500
+
+Ended = TypeVar("Ended", Release, Suspend)
 
 
 async def promote(db: Database) -> int:
@@ -42,58 +45,62 @@ async def orphans(db: Database, *, pod_id: UUID, known: Sequence[UUID]) -> list[
 
 async def release(db: Database, *, pod_id: UUID, operations: Sequence[Release]) -> set[UUID]:
     """End attempts, not their jobs; return the released: the others lost their lease."""
-    ordered = sorted(operations, key=lambda op: op.lease.job_id)
-    ids = [op.lease.job_id for op in ordered]
-
-    async def hold_and_release(connection: Connection) -> list[Record]:
-        # Only a statement that begins after the lock sees a cancel that held it.
-        await connection.fetch(sql("tasks.hold"), pod_id, ids)
-        return await connection.fetch(
-            sql("tasks.release"),
-            pod_id,
-            ids,
-            [op.lease.attempt for op in ordered],
-            [0 if op.is_counted else 1 for op in ordered],
-            [op.delay_s for op in ordered],
-            [op.outcome for op in ordered],
-            [op.error for op in ordered],
-            [op.code for op in ordered],
-            [op.error_class for op in ordered],
-            [op.error_source for op in ordered],
-            [op.fact for op in ordered],
-        )
-
-    rows = await db.transact(hold_and_release)
-    return affected(rows)
+    ordered = _ordered(operations)
+    columns: tuple[Sequence[object], ...] = (
+        [0 if op.is_counted else 1 for op in ordered],
+        [op.delay_s for op in ordered],
+        [op.outcome for op in ordered],
+        *_failures(ordered),
+    )
+    return await _hold_and_end(db, "tasks.release", pod_id, ordered, columns)
 
 
 async def suspend(db: Database, *, pod_id: UUID, operations: Sequence[Suspend]) -> set[UUID]:
     """End attempts and tasks, not jobs; return the suspended: the others lost their lease."""
-    ordered = sorted(operations, key=lambda op: op.lease.job_id)
-    ids = [op.lease.job_id for op in ordered]
+    ordered = _ordered(operations)
+    columns: tuple[Sequence[object], ...] = (
+        [op.delay_s for op in ordered],
+        [op.is_counted for op in ordered],
+        [op.waiting_on for op in ordered],
+        [op.is_rate_limit for op in ordered],
+        *_failures(ordered),
+        [op.is_own_failure for op in ordered],
+    )
+    return await _hold_and_end(db, "tasks.suspend", pod_id, ordered, columns)
 
-    async def hold_and_suspend(connection: Connection) -> list[Record]:
+
+def _ordered(operations: Sequence[Ended]) -> list[Ended]:
+    return sorted(operations, key=lambda op: op.lease.job_id)
+
+
+def _failures(ordered: Sequence[Release | Suspend]) -> tuple[list[str | None], ...]:
+    """What the record keeps of each attempt's failure, a list a column."""
+    return (
+        [op.error for op in ordered],
+        [op.code for op in ordered],
+        [op.error_class for op in ordered],
+        [op.error_source for op in ordered],
+        [op.fact for op in ordered],
+    )
+
+
+async def _hold_and_end(
+    db: Database,
+    query: str,
+    pod_id: UUID,
+    ordered: Sequence[Release | Suspend],
+    columns: Sequence[Sequence[object]],
+) -> set[UUID]:
+    """Run a statement that ends attempts while their tasks are held; return the jobs it ended."""
+    ids = [op.lease.job_id for op in ordered]
+    attempts = [op.lease.attempt for op in ordered]
+
+    async def hold_and_end(connection: Connection) -> list[Record]:
         # Only a statement that begins after the lock sees a cancel that held it.
         await connection.fetch(sql("tasks.hold"), pod_id, ids)
-        return await connection.fetch(
-            sql("tasks.suspend"),
-            pod_id,
-            ids,
-            [op.lease.attempt for op in ordered],
-            [op.delay_s for op in ordered],
-            [op.is_counted for op in ordered],
-            [op.waiting_on for op in ordered],
-            [op.is_rate_limit for op in ordered],
-            [op.error for op in ordered],
-            [op.code for op in ordered],
-            [op.error_class for op in ordered],
-            [op.error_source for op in ordered],
-            [op.fact for op in ordered],
-            [op.is_own_failure for op in ordered],
-        )
+        return await connection.fetch(sql(query), pod_id, ids, attempts, *columns)
 
-    rows = await db.transact(hold_and_suspend)
-    return affected(rows)
+    return affected(await db.transact(hold_and_end))
 
 
 @attrs.frozen(kw_only=True)
