@@ -7,15 +7,15 @@ import click
 
 from cortex.cli.asking import acting_name, as_option, confirm, reason_option
 from cortex.cli.idempotent import idempotent, mutate
+from cortex.cli.job_acts import act_columns, act_on_each, show_acts, typed
 from cortex.cli.jobs_watch import wait_for
 from cortex.cli.options import Command, Options
 from cortex.cli.output import Output
 from cortex.cli.phrases import short_id
-from cortex.cli.table import Cell, Column, Row
+from cortex.cli.table import Column, Row
 from cortex.cli.target import session
 from cortex.cli.terminal import STATES
 from cortex.domain.errors import ConflictError
-from cortex.domain.idempotency import PERMANENT, error_document, error_from
 from cortex.domain.job import JobStatus
 from cortex.domain.safe import safe
 from cortex.store import jobs
@@ -59,13 +59,10 @@ def cancel(
             operation="jobs.cancel",
             request={"jobs": sorted(job_ids), "by": by, "reason": reason},
         )
-        rows = [_row(each) for each in done]
+        rows = [typed(each) for each in done]
         if wait:
             rows = [_waited(call, row, output) for row in rows]
-    output.listing("jobs", COLUMNS, rows, empty="")
-    failed = [row["error"] for row in rows if row["error"] is not None]
-    if failed:
-        raise failed[0]
+    show_acts(output, COLUMNS, rows)
 
 
 def _question(call: Session, job_ids: list[UUID]) -> str:
@@ -80,29 +77,13 @@ def _question(call: Session, job_ids: list[UUID]) -> str:
 async def _cancel(
     db: Database, job_ids: list[UUID], *, by: str, reason: str
 ) -> list[dict[str, Any]]:
-    """Ask for the end of jobs; an error stays with its job, so that the others are asked too."""
-    rows: dict[UUID, dict[str, Any]] = {}
-    for job_id in sorted(job_ids):  # in one transaction: one order of locks
-        rows[job_id] = {"id": job_id, "status": None, "pod": None, "error": None}
-        try:
-            done = await jobs.cancel(db, job_id, by=by, reason=reason)
-        except PERMANENT as error:
-            rows[job_id]["error"] = error_document(error)
-            continue
-        rows[job_id]["status"] = done.after
-        if done.after is JobStatus.RUNNING:
-            rows[job_id]["pod"] = (await jobs.show(db, job_id))["pod"]
-    return [rows[job_id] for job_id in job_ids]
+    async def ask(job_id: UUID) -> dict[str, Any]:
+        after = (await jobs.cancel(db, job_id, by=by, reason=reason)).after
+        is_asked = after is JobStatus.RUNNING
+        pod = (await jobs.show(db, job_id))["pod"] if is_asked else None
+        return {"status": after, "pod": pod}
 
-
-def _row(told: dict[str, Any]) -> dict[str, Any]:
-    """Return a row whose values have their types again: a response is plain JSON."""
-    status, error = told["status"], told["error"]
-    return told | {
-        "id": UUID(told["id"]),
-        "status": None if status is None else JobStatus(status),
-        "error": None if error is None else error_from(error),
-    }
+    return await act_on_each(job_ids, ask, pod=None)
 
 
 def _waited(call: Session, row: dict[str, Any], output: Output) -> dict[str, Any]:
@@ -116,36 +97,10 @@ def _waited(call: Session, row: dict[str, Any], output: Output) -> dict[str, Any
 
 
 def _told(row: Row) -> str:
-    if row["error"] is not None:
-        return str(row["error"].message)
     if row["status"] is JobStatus.RUNNING:
         where = f"pod {row['pod']}" if row["pod"] else "the next pod that takes it"
         return f"asked; {where} has to stop it"
     return "cancelled"
 
 
-def _state(row: Row) -> Cell:
-    if row["status"] is None:
-        return Cell("✗", "fail")
-    state = STATES[row["status"]]
-    return Cell(str(state), state.word)
-
-
-COLUMNS: Final = (
-    Column(name="id", shown=lambda r: Cell(short_id(r["id"]), "bold")),
-    Column(name="status", title="state", shown=_state),
-    Column(
-        name="remark",
-        title="what happens",
-        value=_told,
-        shown=lambda r: Cell(safe(_told(r))),
-        least=20,
-        is_for_people=True,
-    ),
-    Column(name="pod", is_default=False),
-    Column(
-        name="error",
-        value=lambda r: None if r["error"] is None else r["error"].code,
-        is_default=False,
-    ),
-)
+COLUMNS: Final = act_columns(_told, Column(name="pod", is_default=False))

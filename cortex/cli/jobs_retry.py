@@ -8,16 +8,12 @@ import click
 
 from cortex.cli.asking import acting_name, as_option, reason_option
 from cortex.cli.idempotent import idempotent, mutate
+from cortex.cli.job_acts import act_columns, act_on_each, show_acts, typed
 from cortex.cli.options import Command, Options
 from cortex.cli.output import Output
-from cortex.cli.phrases import clock_time, short_id, span
-from cortex.cli.table import Cell, Column, Row
+from cortex.cli.phrases import clock_time, span
 from cortex.cli.target import session
-from cortex.cli.terminal import STATES
 from cortex.domain.breaker import BreakerState
-from cortex.domain.idempotency import PERMANENT, error_document, error_from
-from cortex.domain.job import JobStatus
-from cortex.domain.safe import safe
 from cortex.store import breakers, jobs, retries
 from cortex.store.database import Database
 from cortex.store.session import Session
@@ -57,11 +53,7 @@ def retry(
         )
         for name in sorted(each for each in waited if each):
             _tell_of_breaker(call, name, output)
-    rows = [_row(each) for each in done]
-    output.listing("jobs", COLUMNS, rows, empty="")
-    failed = [row["error"] for row in rows if row["error"] is not None]
-    if failed:
-        raise failed[0]
+    show_acts(output, COLUMNS, [typed(each) for each in done])
 
 
 def _tell_of_breaker(call: Session, name: str, output: Output) -> None:
@@ -84,52 +76,10 @@ def _tell_of_breaker(call: Session, name: str, output: Output) -> None:
 async def _retry(
     db: Database, job_ids: list[UUID], *, by: str, reason: str
 ) -> list[dict[str, Any]]:
-    """Let jobs go; an error stays with its job, so that the others are let go, too."""
-    rows: dict[UUID, dict[str, Any]] = {}
-    for job_id in sorted(job_ids):  # in one transaction: one order of locks
-        rows[job_id] = {"id": job_id, "status": None, "error": None}
-        try:
-            rows[job_id]["status"] = await retries.retry_now(db, job_id, by=by, reason=reason)
-        except PERMANENT as error:
-            rows[job_id]["error"] = error_document(error)
-    return [rows[job_id] for job_id in job_ids]
+    async def let_go(job_id: UUID) -> dict[str, Any]:
+        return {"status": await retries.retry_now(db, job_id, by=by, reason=reason)}
+
+    return await act_on_each(job_ids, let_go)
 
 
-def _row(told: dict[str, Any]) -> dict[str, Any]:
-    """Return a row whose values have their types again: a response is plain JSON."""
-    status, error = told["status"], told["error"]
-    return {
-        "id": UUID(told["id"]),
-        "status": None if status is None else JobStatus(status),
-        "error": None if error is None else error_from(error),
-    }
-
-
-def _told(row: Row) -> str:
-    return "tries again now" if row["error"] is None else str(row["error"].message)
-
-
-def _state(row: Row) -> Cell:
-    if row["status"] is None:
-        return Cell("✗", "fail")
-    state = STATES[row["status"]]
-    return Cell(str(state), state.word)
-
-
-COLUMNS: Final = (
-    Column(name="id", shown=lambda r: Cell(short_id(r["id"]), "bold")),
-    Column(name="status", title="state", shown=_state),
-    Column(
-        name="remark",
-        title="what happens",
-        value=_told,
-        shown=lambda r: Cell(safe(_told(r))),
-        least=20,
-        is_for_people=True,
-    ),
-    Column(
-        name="error",
-        value=lambda r: None if r["error"] is None else r["error"].code,
-        is_default=False,
-    ),
-)
+COLUMNS: Final = act_columns(lambda _: "tries again now")
