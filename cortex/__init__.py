@@ -8,14 +8,43 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from cortex.agent.tool import ToolContext, tool
-    from cortex.domain.errors import CortexError, RejectedError
+    from cortex.domain.effect import Applied, Invocation, NotApplied, Unknown
+    from cortex.domain.errors import (
+        ApprovalExpiredError,
+        CortexError,
+        DeniedError,
+        RejectedError,
+        TransientError,
+    )
     from cortex.durable.context import Context
     from cortex.durable.registry import Retry, job
 
 __version__ = "0.1.0"
-__all__ = ["Context", "CortexError", "RejectedError", "Retry", "ToolContext", "job", "tool"]
+__all__ = [
+    "Applied",
+    "ApprovalExpiredError",
+    "Context",
+    "CortexError",
+    "DeniedError",
+    "Invocation",
+    "NotApplied",
+    "RejectedError",
+    "Retry",
+    "ToolContext",
+    "TransientError",
+    "Unknown",
+    "job",
+    "tool",
+]
 
 _HOMES = {
+    "Applied": "cortex.domain.effect",
+    "ApprovalExpiredError": "cortex.domain.errors",
+    "DeniedError": "cortex.domain.errors",
+    "Invocation": "cortex.domain.effect",
+    "NotApplied": "cortex.domain.effect",
+    "TransientError": "cortex.domain.errors",
+    "Unknown": "cortex.domain.effect",
     "Context": "cortex.durable.context",
     "CortexError": "cortex.domain.errors",
     "RejectedError": "cortex.domain.errors",

@@ -18,6 +18,7 @@ from cortex.domain.errors import UsageError
 
 PREFIX: Final = "CORTEX_"
 PROJECT_FILE: Final = Path("cortex.toml")
+PORT_MAX: Final = 65_535
 
 
 def _within(low: float, high: float) -> Any:
@@ -44,6 +45,23 @@ def _text(value: Any) -> str:
     if not isinstance(value, str):
         raise TypeError
     return value
+
+
+def _address(_: object, __: "attrs.Attribute[Any]", value: str | None) -> None:
+    if value is not None:
+        host_and_port(value)
+
+
+def host_and_port(address: str) -> tuple[str, int]:
+    """Return the parts of HOST:PORT; IPv6 in brackets. Raises `UsageError`."""
+    host, colon, port = address.rpartition(":")
+    host = host.removeprefix("[").removesuffix("]") if host.startswith("[") else host
+    is_port = port.isascii() and port.isdecimal() and int(port) <= PORT_MAX
+    if not (colon and host and is_port) or (":" in host and not address.startswith("[")):
+        raise UsageError(
+            f"{address!r} is not HOST:PORT", hint="such as 127.0.0.1:8080, or [::1]:8080"
+        )
+    return host, int(port)
 
 
 def _seconds(default: float, low: float, high: float, doc: str) -> Any:
@@ -88,6 +106,15 @@ class Settings:
         metadata={
             "doc": "TOML file: US dollars per million tokens by model, over the list prices",
             "kind": "a path",
+        },
+    )
+    http: str | None = attrs.field(
+        default=None,
+        converter=attrs.converters.optional(_text),
+        validator=_address,
+        metadata={
+            "doc": "HOST:PORT on which a pod serves the HTTP API; none: it serves none",
+            "kind": "HOST:PORT",
         },
     )
     slots: int = _count(1000, 1, 10_000, "jobs that one pod runs at once")

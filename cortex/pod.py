@@ -1,11 +1,13 @@
 """The composition root: builds the actors of a pod, nests the phases of its shutdown.
 
-    island and pool > liveness {heartbeat} > writers {committer} > jobs {job actors}
-        > intake {dispatcher, listener, control, breakers, takeover; the runners retries, sweeper,
+    island and pool > liveness {heartbeat; for clients: result waiters, job feeds, answers}
+        > writers {committer} > http {server, if asked for} > jobs {job actors}
+        > intake {dispatcher, listener, control, breakers, takeover; the runners retries, expiries, sweeper,
         bookkeeper, triage and housekeeping}
 
 Leaving happens from the inside out: claiming stops, jobs go on to their end within the drain, the
-rest is handed back, the committer is flushed, the pod signs off, the pool is closed.
+rest is handed back, the API is closed, the committer is flushed, the pod signs off, the pool is
+closed. From the first signal on the API says that the pod is not ready, and takes no more work.
 """
 
 import gc
@@ -34,29 +36,38 @@ from cortex.agent.model_calls import ModelCalls
 from cortex.agent.tool import tools_by_name
 from cortex.agent.toolbox import Toolbox
 from cortex.agent.tools import BUILT_IN
-from cortex.config import Settings
+from cortex.config import Settings, host_and_port
 from cortex.domain.clock import Chance
 from cortex.domain.errors import CortexError, UsageError
 from cortex.domain.prices import LIST_PRICES, PriceTable
 from cortex.domain.runtime_config import RuntimeConfig
-from cortex.durable.context import Services, Tools
+from cortex.durable.context import Services
 from cortex.durable.registry import Registry
+from cortex.durable.tool_calls import Tools
 from cortex.jobs import builtin_registry
 from cortex.services.agent_specs import AgentSpecCache
+from cortex.services.answer_listener import AnswerListener
+from cortex.services.answer_sender import AnswerSender
 from cortex.services.bookkeeper import Bookkeeper
 from cortex.services.breakers import Breakers
 from cortex.services.committer import Committer
 from cortex.services.control import Control
+from cortex.services.desk import Desk
 from cortex.services.dispatcher import Dispatcher
+from cortex.services.expiries import Expiries
 from cortex.services.fact_sink import FactSink
 from cortex.services.heartbeat import Heartbeat
 from cortex.services.housekeeping import Housekeeping
 from cortex.services.job_actor import JobActors
+from cortex.services.job_feeds import JobFeeds
 from cortex.services.listener import Listener
 from cortex.services.loop_lag import LoopLag
+from cortex.services.metrics import Metrics
+from cortex.services.metrics_page import MetricsPage
 from cortex.services.policies import Policies
 from cortex.services.purse import Purse
 from cortex.services.receipts import Receipts
+from cortex.services.result_waiters import ResultWaiters
 from cortex.services.retries import Retries
 from cortex.services.running import RunningJobs, Stop
 from cortex.services.standing import Standing
@@ -114,6 +125,13 @@ class Ready:
     job_types: tuple[str, ...]
     nursery: trio.Nursery
     """For what uses the port beside the pod: cancelled before the port is closed."""
+    waiters: ResultWaiters
+    """Who waits for the ends of jobs."""
+    feeds: JobFeeds
+    """Who follows jobs event by event."""
+    metrics: MetricsPage
+    http: str | None = None
+    """Where the API is served."""
 
 
 async def run_pod(
@@ -169,10 +187,17 @@ class _Pod:
         )
         self._running = RunningJobs(slots=settings.slots)
         self._standing = Standing(fence_s=settings.fence_s, settle_s=settings.settle_s)
-        self._loop_lag = LoopLag()
+        self._metrics = Metrics(job_types=parts.registry.names, prices=parts.prices)
+        port.on_failure = self._metrics.database_failed
+        self._loop_lag = LoopLag(self._metrics.loop_late)
         self._process = psutil.Process()
-        self._committer = Committer(port, pod_id=self._record.id, rng=rng)
-        self._breakers = Breakers(port, pod_id=self._record.id, rng=rng)
+        self._committer = Committer(port, pod_id=self._record.id, rng=rng, metrics=self._metrics)
+        self._breakers = Breakers(
+            port, pod_id=self._record.id, rng=rng, on_opened=self._metrics.breaker_opened
+        )
+        self._metrics_page = MetricsPage(
+            port, metrics=self._metrics, running=self._running, breakers=self._breakers.states
+        )
         self._retries = Retries(port, rng=rng)
         self._unsettled = Unsettled(port)
         self._receipts = Receipts(port, workspaces=parts.workspaces, unix_ms=chance.unix_ms)
@@ -187,6 +212,19 @@ class _Pod:
             rng=rng,
         )
         self._listener: Listener | None = None
+        self._takes_jobs = False
+        self._waiters = ResultWaiters(port)
+        self._running.when_ended.append(self._waiters.ended)
+        self._answers = AnswerListener(port, new_id=chance.new_id, rng=rng)
+        self._feeds = JobFeeds(port, watch=self._answers.watch, unwatch=self._answers.unwatch)
+        self._answers.hear = self._feeds.hear
+        self._sender = AnswerSender(
+            port,
+            pod_id=self._record.id,
+            running=self._running,
+            receipts=self._receipts,
+            rng=rng,
+        )
 
     async def run(self, on_ready: Callable[[Ready], None]) -> None:
         settings = self._settings
@@ -194,18 +232,23 @@ class _Pod:
         async with AsyncExitStack() as stack:
             liveness = await stack.enter_async_context(self._supervisor("liveness", grace_s=0))
             await liveness.start(self._loop_lag)
+            await liveness.start(self._metrics_page)
             await liveness.start(self._heartbeat)
+            for each in (self._waiters, self._feeds, self._answers, self._sender):
+                await liveness.start(each)
             stack.push_async_callback(self._sign_off)
             writers = await stack.enter_async_context(
                 self._supervisor("writers", grace_s=settings.close_s / 2)
             )
             await writers.start(self._committer, restart=RestartPolicy())
             stack.callback(self._committer.close)
+            url = await self._serve_http(stack)
             level = await stack.enter_async_context(
                 phase("jobs", grace_s=settings.close_s / 2, log=self._log)
             )
             async with self._supervisor("intake", grace_s=0) as intake:
                 await self._start_intake(intake, level, policies)
+                self._takes_jobs = True
                 gc.freeze()  # what was imported stays: no need to look at it again and again
                 gc.set_threshold(GC_ALLOCATIONS)
                 _log.info("pod ready", pod=self._record.name, slots=settings.slots)
@@ -216,6 +259,10 @@ class _Pod:
                         pod=record.name,
                         job_types=record.job_types,
                         nursery=liveness.level.nursery,
+                        waiters=self._waiters,
+                        feeds=self._feeds,
+                        metrics=self._metrics_page,
+                        http=url,
                     )
                 )
                 if self._parts.preload is not None:
@@ -224,6 +271,35 @@ class _Pod:
                     intake.level.nursery.start_soon(preload, name="preload")
                 await self._shutdown.stop.wait()
             await self._drain()
+
+    async def _serve_http(self, stack: AsyncExitStack) -> str | None:
+        """Serve the API, if that was asked for; return where."""
+        if self._settings.http is None:
+            return None
+        # A pod that serves nothing does not load a web server: a tenth of a second.
+        from cortex.http.api import PodView  # noqa: PLC0415
+        from cortex.http.server import api_server  # noqa: PLC0415
+
+        stop = self._shutdown.stop
+        host, number = host_and_port(self._settings.http)
+        server = api_server(
+            self._port,
+            chance=self._chance,
+            pod=PodView(
+                name=self._record.name,
+                is_sure=lambda: self._standing.is_sure,
+                is_claiming=lambda: (
+                    self._takes_jobs and self._standing.is_sure and not stop.is_set()
+                ),
+                draining=stop,
+            ),
+            host=host,
+            number=number,
+        )
+        level = await stack.enter_async_context(self._supervisor("http", grace_s=0))
+        await level.start(server)
+        stack.push_async_callback(server.close)
+        return server.url
 
     async def _begin_with(self) -> Policies:
         """Enter what this pod knows: jobs that begin here keep it."""
@@ -238,7 +314,12 @@ class _Pod:
         )
 
     def _services(self, policies: Policies) -> Services:
-        facts = FactSink(self._port, pod_id=self._record.id, receipts=self._receipts)
+        facts = FactSink(
+            self._port,
+            pod_id=self._record.id,
+            receipts=self._receipts,
+            metrics=self._metrics,
+        )
         return Services(
             models=ModelCalls(
                 client=self._parts.client,
@@ -252,14 +333,22 @@ class _Pod:
                 ),
                 facts=facts,
                 rng=self._rng,
+                meter=self._metrics,
             ),
             tools=self._parts.tools,
             agents=policies.agents,
             policies=policies,
             breakers=self._breakers,
             facts=facts,
+            desk=Desk(
+                port=self._port,
+                committer=self._committer,
+                new_id=self._chance.new_id,
+                rng=self._rng,
+            ),
             workspaces=self._parts.workspaces,
             rng=self._rng,
+            meter=self._metrics,
         )
 
     async def _start_intake(self, intake: Supervisor, level: Phase, policies: Policies) -> None:
@@ -273,6 +362,7 @@ class _Pod:
             receipts=self._receipts,
             running=self._running,
             rng=self._rng,
+            metrics=self._metrics,
         )
         dispatcher = Dispatcher(
             port,
@@ -289,13 +379,14 @@ class _Pod:
             pod_id=pod_id,
             rng=self._rng,
             on_task=lambda hint: dispatcher.hint(promote=hint == "queued"),
-            on_control=self._control.wake,
+            on_control=self._controlled,
             on_breaker=self._breaker_changed,
         )
         await intake.start(self._listener)
         await intake.start(self._control)
         await intake.start(self._breakers)
         await intake.start(self._retries)
+        await intake.start(Expiries(port, rng=self._rng))
         await intake.start(Bookkeeper(port, unsettled=self._unsettled, rng=self._rng))
         await intake.start(Housekeeping(port, rng=self._rng, every_s=settings.sweep_s))
         await intake.start(Triage(port, rng=self._rng, chance=self._chance, every_s=TRIAGE_EVERY_S))
@@ -308,6 +399,7 @@ class _Pod:
                 settle_s=settings.settle_s,
                 deaths_max=settings.deaths_max,
                 rng=self._rng,
+                metrics=self._metrics,
             )
         )
         await intake.start(
@@ -317,9 +409,14 @@ class _Pod:
                 zombie_s=settings.zombie_s,
                 sweep_s=settings.sweep_s,
                 rng=self._rng,
+                metrics=self._metrics,
             )
         )
         await intake.start(dispatcher)
+
+    def _controlled(self) -> None:
+        self._control.wake()
+        self._sender.wake()
 
     def _breaker_changed(self) -> None:
         self._breakers.wake()

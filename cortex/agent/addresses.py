@@ -11,7 +11,8 @@ from typing import Self
 import attrs
 import trio
 
-from cortex.domain.errors import ForbiddenError, UnavailableError, UsageError
+from cortex.domain.certainty import NotSentError
+from cortex.domain.errors import ForbiddenError, UsageError
 
 Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 Network = ipaddress.IPv4Network | ipaddress.IPv6Network
@@ -77,12 +78,12 @@ def is_public(address: Address) -> bool:
 async def resolve(host: str, port: int, allowed: Allowed) -> tuple[str, ...]:
     """The addresses of `host` to connect to, as numbers: connecting must not look it up again.
 
-    Raises `ForbiddenError` if any one of them is off limits, `UnavailableError` if there is none.
+    Raises `ForbiddenError` if any one of them is off limits, `NotSentError` if there is none.
     """
     try:
         found = await trio.socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
     except (OSError, UnicodeError) as error:
-        raise UnavailableError(f"host {host!r} cannot be resolved: {error}") from error
+        raise NotSentError(f"host {host!r} cannot be resolved: {error}") from error
     addresses = tuple(dict.fromkeys(str(entry[4][0]) for entry in found))
     if (host.lower(), port) not in allowed.endpoints:
         for address in addresses:

@@ -97,13 +97,13 @@ class AgentBudget:
 
 @attrs.frozen(kw_only=True)
 class OnStop:
-    """What follows when the model stops without being done: go on, or fail the job.
+    """What follows when the model stops without being done: go on, ask people, or fail the job.
 
     Going on means asking it to, at most three times in a row. A refusal would only be repeated.
     """
 
-    max_tokens: Literal["continue", "fail"] = "continue"
+    max_tokens: Literal["continue", "ask", "fail"] = "continue"
     """It said `max_tokens` without an end."""
-    refusal: Literal["fail"] = "fail"
-    empty: Literal["continue", "fail"] = "continue"
+    refusal: Literal["ask", "fail"] = "fail"
+    empty: Literal["continue", "ask", "fail"] = "continue"
     """It ended its turn and said nothing."""

@@ -17,11 +17,20 @@ from cortex.agent.plain import raw_text
 from cortex.agent.spec import AgentSpec
 from cortex.agent.structuring import show
 from cortex.agent.tool import ToolInputError
-from cortex.domain.errors import CortexError, InvalidOutputError, RejectedError, TimedOutError
+from cortex.domain.canonical import canonical
+from cortex.domain.errors import (
+    ApprovalExpiredError,
+    CortexError,
+    DeniedError,
+    InvalidOutputError,
+    RejectedError,
+    TimedOutError,
+)
 from cortex.domain.model import INVALID_INPUT, Block, ModelRequest, ModelResponse
 from cortex.domain.text import clean_text
 from cortex.durable.codec import digest_of
 from cortex.durable.context import Context
+from cortex.durable.gates import Decision
 
 DONE: Final = frozenset({"end_turn", "stop_sequence"})
 ERROR: Final = "tool_error"
@@ -37,6 +46,7 @@ GO_ON: Final = {
     "max_tokens": "Your answer was cut off: it reached the limit of one response. Go on exactly "
     "where it stopped and repeat nothing.",
     "empty": "Your answer was empty. Go on; if you are done, say what came of it.",
+    "refusal": "A person has looked at this and wants you to go on with the task.",
 }
 TOLD: Final = {
     "max_tokens": "stopped with 'max_tokens'",
@@ -123,7 +133,7 @@ class _Run:
         response = await self._ctx.ask(f"{number} model", request, digest=self._digest)
         stop = self._stop(response)
         if stop is not None:
-            self._refuse_stop(stop, response, number)
+            await self._judge_stop(stop, response, number)
         if response.tool_calls:
             await self._use_tools(response, number)
         elif stop is not None:
@@ -141,9 +151,18 @@ class _Run:
         is_end = response.stop_reason in DONE and not response.tool_calls
         return "empty" if is_end and not (self._begun + response.text).strip() else None
 
-    def _refuse_stop(self, stop: str, response: ModelResponse, number: int) -> None:
+    async def _judge_stop(self, stop: str, response: ModelResponse, number: int) -> None:
+        """Fail by it, or ask a person whether to go on, as the agent's specification says."""
         is_worn_out = self._continued >= CONTINUED_MAX and not response.tool_calls
-        if getattr(self._spec.on_stop, stop) == "fail" or is_worn_out:
+        policy = getattr(self._spec.on_stop, stop)
+        if policy == "ask":
+            await self._ctx.approve(
+                f"{number} {stop}",
+                detail={"model": self._spec.model, "answer": self._begun + response.text},
+                effect="the agent goes on",
+                reason=f"the model {TOLD[stop]}",
+            )
+        elif policy == "fail" or is_worn_out:
             again = f", after being asked {CONTINUED_MAX} times to go on" if is_worn_out else ""
             raise InvalidOutputError(
                 f"the model {TOLD[stop]} in step {number}{again}",
@@ -163,13 +182,16 @@ class _Run:
         """Call the tools of one response concurrently; grow by it and their results, in order."""
         self._begun, self._continued = "", 0
         uses = response.tool_calls
-        outputs = await self._ctx.gather(*(self._use_tool(use, number) for use in uses))
+        said = response.text
+        notes: dict[str, str] = {}
+        calls = (self._use_tool(use, number, said=said, notes=notes) for use in uses)
+        outputs = await self._ctx.gather(*calls)
         pairs = list(zip(uses, outputs, strict=True))
         self._count_misfits(pairs)
-        results = [_result_block(use["id"], output) for use, output in pairs]
+        results = [_result_block(use["id"], output, notes.get(use["id"])) for use, output in pairs]
         self._grow([response.as_message(), {"role": "user", "content": results}], number)
 
-    def _use_tool(self, use: Block, number: int) -> Any:
+    def _use_tool(self, use: Block, number: int, *, said: str, notes: dict[str, str]) -> Any:
         name, key = use["name"], f"{number} {use['name']}"
         if name not in self._spec.tools:
             return self._ctx.step(key, _tell_of_no_tool, name, self._spec.tools)
@@ -179,6 +201,8 @@ class _Run:
             {INVALID_INPUT: use[INVALID_INPUT]} if INVALID_INPUT in use else use["input"],
             folder=self._folder,
             timeout=self._spec.limits.tool_timeouts.get(name),
+            said=said,
+            on_edited=lambda decision: notes.update({use["id"]: _edited(decision)}),
             on_error=partial(_tell, is_required=self._ctx.services.tools.is_required(name)),
         )
 
@@ -205,11 +229,12 @@ class _Run:
 def _tell(error: Exception, *, is_required: bool) -> dict[str, str]:
     """What the model is told, and the record keeps, of a tool that failed.
 
-    A required tool's failure is raised; input that does not fit is the model's to mend.
+    A required tool's failure is raised; input that does not fit is the model's to mend, and so is
+    what people denied.
     """
     if isinstance(error, ToolInputError):
         return {ERROR: _told(error), CODE: error.code}
-    if is_required:
+    if is_required and not isinstance(error, DeniedError | ApprovalExpiredError):
         raise error
     return {ERROR: _told(error)}
 
@@ -236,10 +261,18 @@ def _is_misfit(output: Any) -> bool:
     return _is_error(output) and output.get(CODE) == ToolInputError.code
 
 
-def _result_block(use_id: str, output: Any) -> Mapping[str, Any]:
+def _edited(decision: Decision) -> str:
+    """What the model is told of arguments that a person changed."""
+    arguments = canonical(decision.arguments)
+    return f"{decision.by} changed the arguments before the call to {arguments}"
+
+
+def _result_block(use_id: str, output: Any, note: str | None) -> Mapping[str, Any]:
     is_error = _is_error(output)
     content = output[ERROR] if is_error else output
     text = content if isinstance(content, str) else orjson.dumps(content).decode()
+    if note is not None:
+        text = f"{text}\n\n[{note}]"
     block = {"type": "tool_result", "tool_use_id": use_id, "content": text}
     return {**block, "is_error": True} if is_error else block
 

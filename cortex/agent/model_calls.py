@@ -20,6 +20,7 @@ from cortex.domain.model import ModelRequest, ModelResponse
 from cortex.domain.usage import Usage
 from cortex.durable.calls import Admission, Breakers, Caller, Facts, Purse, Reservation
 from cortex.durable.journal import Outcome
+from cortex.durable.meter import Meter, Unmetered
 from cortex.durable.repeating import repeated
 
 SETTLE_BOUND_S: Final = 15.0
@@ -35,6 +36,7 @@ class ModelCalls:
     purse: Purse
     facts: Facts
     rng: random.Random
+    meter: Meter = attrs.field(factory=Unmetered)
 
     async def respond(self, request: ModelRequest, caller: Caller) -> Outcome:
         """Return the response as plain JSON, with usage, and cost if the price is known.
@@ -63,7 +65,7 @@ class ModelCalls:
         admission: Admission,
     ) -> Outcome:
         """Make the call and book it, however it ends."""
-        call = _Call(self.purse, reservation, request.model)
+        call = _Call(self.purse, reservation, request.model, self.meter)
         try:
             response = await self.client.respond(
                 request,
@@ -99,10 +101,12 @@ class ModelCalls:
 class _Call:
     """One call and what it has used so far."""
 
-    def __init__(self, purse: Purse, reservation: Reservation, model: str) -> None:
+    def __init__(self, purse: Purse, reservation: Reservation, model: str, meter: Meter) -> None:
         self._purse = purse
         self._reservation = reservation
         self._model = model
+        self._meter = meter
+        self._began = trio.current_time()
         self.usage = Usage()
 
     def used(self, usage: Usage) -> None:
@@ -113,6 +117,13 @@ class _Call:
         return self._reservation.caller.prices.cost(self._model, self.usage)
 
     async def settle(self, outcome: str, failure: Failure | None = None) -> None:
+        self._meter.model_called(
+            self._model,
+            outcome=outcome,
+            seconds=trio.current_time() - self._began,
+            usage=self.usage,
+            cost_usd=self.cost_usd,
+        )
         settle = partial(
             self._purse.settle,
             self._reservation,

@@ -14,6 +14,7 @@ from uuid import UUID
 import attrs
 
 from cortex.agent.structuring import UNSTORABLE, MisfitError, Problem
+from cortex.domain.redaction import redact
 
 # Deeper than anything that Cortex stores as JSON.
 DEPTH_MAX = 64
@@ -35,7 +36,7 @@ def raw_text(value: object) -> str:
         text = value if isinstance(value, str) else json.dumps(plain(value), ensure_ascii=False)
     except MisfitError:
         text = _shown(value)
-    data = clean(text[:RAW_MAX_BYTES]).encode()
+    data = clean(redact(text)[:RAW_MAX_BYTES]).encode()
     return data[:RAW_MAX_BYTES].decode(errors="ignore")
 
 

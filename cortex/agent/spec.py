@@ -9,21 +9,29 @@ limits:
   tool_timeouts: {http_request: 30}
 budget: {usd: 1.00, per: run}
 on_stop: {max_tokens: continue, refusal: fail, empty: continue}
+approvals:
+- {tool: http_request, when: {method: {not: GET}}, approve: true, risk: HIGH}
+secrets:
+  API_KEY: {env: API_KEY, hosts: [api.example.com]}
 ---
 name: the-next-agent-in-the-same-file
 """
 
 import re
 from collections.abc import Mapping
-from typing import Any, NoReturn, Self
+from typing import Any, NoReturn, Self, TypeVar
 
 import attrs
 
 from cortex.agent.limits import AgentBudget, AgentLimits, OnStop, Validator, within
+from cortex.agent.secrets import SecretReference, check_names, discreet
 from cortex.agent.structuring import MisfitError, Problem, UnfitError, show, structure
 from cortex.agent.tool import NAME as TOOL_NAME
 from cortex.agent.yaml_source import Document, parse_documents
+from cortex.domain.approval_policy import RULES_MAX, ApprovalRule
 from cortex.domain.errors import UsageError
+
+Spec = TypeVar("Spec")
 
 AGENT_NAME = re.compile(r"[a-zA-Z0-9][a-zA-Z0-9._-]{0,63}")
 TOOLS_MAX = 128
@@ -62,6 +70,20 @@ def _known_tools(agent: "AgentSpec", attribute: "attrs.Attribute[Any]", value: A
             raise UnfitError(reason, path=(attribute.name, "tool_timeouts", tool))
 
 
+def _approval_rules(
+    agent: "AgentSpec", attribute: "attrs.Attribute[Any]", value: tuple[ApprovalRule, ...]
+) -> None:
+    if len(value) > RULES_MAX:
+        raise UnfitError(f"has {len(value)} rules, at most {RULES_MAX}", path=(attribute.name,))
+    for index, rule in enumerate(value):
+        path = (attribute.name, index)
+        if (wrong := rule.refusal()) is not None:
+            raise UnfitError(wrong[1], path=(*path, *wrong[0]))
+        if not rule.names_one_of(agent.tools):
+            reason = f"names none of the agent's tools, got {show(rule.tool)}"
+            raise UnfitError(reason, path=(*path, "tool"))
+
+
 @attrs.frozen(kw_only=True)
 class AgentSpec:
     """One agent. `max_steps` counts model responses, `max_tokens` is the most of one response."""
@@ -76,22 +98,28 @@ class AgentSpec:
     limits: AgentLimits = attrs.field(default=AgentLimits(), validator=_known_tools)
     budget: AgentBudget | None = None
     on_stop: OnStop = attrs.field(default=OnStop())
+    secrets: dict[str, SecretReference] = attrs.field(factory=dict, validator=check_names)
+    approvals: tuple[ApprovalRule, ...] = attrs.field(default=(), validator=_approval_rules)
+    """Which calls people must approve: the first rule that fits decides."""
 
     def to_json(self) -> dict[str, Any]:
         """What the database stores: all fields in their order, of the limits those that are set.
 
-        Budget and stops only where set: jobs that began before there were any compare digests.
+        Budget, stops, secrets, approvals only where set: jobs that began before there were any
+        compare digests.
         """
         stored = attrs.asdict(self, filter=lambda _, value: value is not None and value != {})
         if self.on_stop == OnStop():
             del stored["on_stop"]
+        if not self.approvals:
+            del stored["approvals"]
         return {**stored, "tools": list(self.tools)}
 
     @classmethod
     def from_json(cls, stored: Mapping[str, Any]) -> Self:
         """What `to_json` gave; raises `UsageError` for anything else."""
         try:
-            return structure(dict(stored), cls)
+            return _structured(dict(stored), cls)
         except MisfitError as misfit:
             raise UsageError(f"stored agent {show(stored.get('name'))}: {misfit}") from misfit
 
@@ -115,9 +143,18 @@ def parse_agents(text: str, source: str) -> list[AgentSpec]:
 
 def _parse_agent(document: Document) -> AgentSpec:
     try:
-        return structure(document.value, AgentSpec)
+        return _structured(document.value, AgentSpec)
     except MisfitError as misfit:
         _refuse(document, misfit.problems, cause=misfit)
+
+
+def _structured(value: object, target: type[Spec]) -> Spec:
+    """`structure`, whose problems do not show what somebody wrote in place of a reference."""
+    try:
+        return structure(value, target)
+    except MisfitError as misfit:
+        problems = misfit.problems
+    raise MisfitError(tuple(discreet(each, "secrets") for each in problems))
 
 
 def _refuse(

@@ -64,7 +64,7 @@ class MisfitError(ValueError):
 class UnfitError(ValueError):
     """One value is refused. Validators name their attribute, or the way from it, in `path`."""
 
-    def __init__(self, reason: str, *, path: tuple[str, ...] = ()) -> None:
+    def __init__(self, reason: str, *, path: tuple[str | int, ...] = ()) -> None:
         super().__init__(reason)
         self.reason = reason
         self.path = path
@@ -113,9 +113,11 @@ def _structure_int(value: object, _: object) -> int:
 def _structure_float(value: object, _: object) -> float:
     if isinstance(value, bool) or not isinstance(value, int | float):
         _refuse("a number", value)
-    if not math.isfinite(value):
-        _refuse("a finite number", value)
-    return float(value)
+    try:
+        number = float(value)
+    except OverflowError:  # a whole number beyond what a float can hold
+        number = math.inf
+    return number if math.isfinite(number) else _refuse("a finite number", value)
 
 
 def _structure_str(value: object, _: object) -> str:

@@ -20,11 +20,11 @@ awaiting holds up the whole pod: write it without `async`.
 
 import inspect
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from types import ModuleType
-from typing import Any, get_type_hints, overload
+from typing import Any, Unpack, get_type_hints, overload
 from uuid import UUID
 
 import attrs
@@ -32,7 +32,8 @@ import trio
 from trio.lowlevel import RunVar
 
 from cortex.agent.abandon import abandonable
-from cortex.agent.plain import raw_text
+from cortex.agent.effect_rule import Declared, EffectRule, EffectWords, declared
+from cortex.agent.plain import plain, raw_text
 from cortex.agent.schema import (
     Schema,
     UnsupportedTypeError,
@@ -41,8 +42,11 @@ from cortex.agent.schema import (
     object_schema,
     summary,
 )
+from cortex.agent.secrets import Secrets
 from cortex.agent.structuring import MisfitError, Problem, show, structure
 from cortex.agent.tool_result import checked
+from cortex.domain.approval_policy import ApprovalRule, Call, Gate, gate_of
+from cortex.domain.effect import Invocation
 from cortex.domain.errors import InvalidOutputError, TimedOutError, UsageError
 from cortex.domain.model import INVALID_INPUT
 from cortex.domain.timeouts import TIMEOUTS, TOOL_TIMEOUTS, check_timeout
@@ -71,6 +75,19 @@ class ToolContext:
     call_id: str
     workspace: Path
     folder: Path = attrs.field(default=attrs.Factory(lambda self: self.workspace, takes_self=True))
+    secrets: Secrets = attrs.field(factory=Secrets, kw_only=True)
+    """Where the secrets of the job's agent are, not what they are."""
+    invocation: Invocation | None = attrs.field(default=None, kw_only=True)
+    """Of a call with an effect: its id is the idempotency key for the other side, its attempt the
+    fencing token."""
+
+    def secret(self, name: str) -> str:
+        """Look up one of the agent's secrets on this pod: it may have changed since the last call.
+
+        Wherever its value gets into the record or a log, a marker stands in its place. Raises
+        `RejectedError` for one that the agent does not declare, or that is not on this pod.
+        """
+        return self.secrets.value(name)
 
 
 class ToolInputError(InvalidOutputError):
@@ -106,6 +123,7 @@ class Tool:
     is_required: bool
     is_local: bool
     breaker: BreakerName | None
+    declared: Declared
 
     async def call(
         self,
@@ -136,6 +154,28 @@ class Tool:
         if self.is_local:
             return None
         return f"tool:{self.name}" if self.breaker is None else self.breaker(arguments)
+
+    def effect_of(self, arguments: Any) -> EffectRule | None:
+        """What holds for the outside result of a call; None if it has none."""
+        return self.declared.rule(self.name, arguments)
+
+    def canonical(self, arguments: Any) -> dict[str, Any]:
+        """Arguments with their defaults as plain JSON: what a person sees; it fits the schema.
+
+        `parse` gives the same arguments back.
+        """
+        given = attrs.asdict(arguments, filter=lambda field, _: field.init)
+        return {name: plain(value) for name, value in given.items()}
+
+    def gate(self, arguments: Any, rules: Sequence[ApprovalRule]) -> Gate | None:
+        """What must be asked of people before a call; None if it may run at once."""
+        call = Call(
+            tool=self.name,
+            arguments=self.canonical(arguments),
+            is_effect=self.effect_of(arguments) is not None,
+            mark=self.declared.mark,
+        )
+        return gate_of(call, rules)
 
     async def invoke(
         self, context: ToolContext, arguments: Any, *, timeout_s: float | None = None
@@ -172,6 +212,7 @@ def tool(
     required: bool = False,
     local: bool = False,
     breaker: BreakerName | None = None,
+    **effect: Unpack[EffectWords],
 ) -> Callable[[ToolFunction], Tool]: ...
 def tool(
     function: ToolFunction | None = None,
@@ -182,16 +223,18 @@ def tool(
     required: bool = False,
     local: bool = False,
     breaker: BreakerName | None = None,
+    **effect: Unpack[EffectWords],
 ) -> Tool | Callable[[ToolFunction], Tool]:
     """Make a tool of a function.
 
     `timeout`: seconds, 120 by default and at most 600. `required`: if it fails, the step and the
     job fail, in place of the agent being told. `local`: it needs nothing outside this machine, so
     no circuit breaker guards it. `breaker`: names the breaker by the call's arguments; without it
-    all calls of the tool share one.
+    all calls of the tool share one. `effect` and what goes with it: see `EffectWords`.
 
     Raises `UsageError` where the function is defined, when the model could not be told how to call
-    it: no docstring, an argument without a type, a type without a JSON form.
+    it: no docstring, an argument without a type, a type without a JSON form; or when what is said
+    of its effects makes no sense.
     """
 
     def make(function: ToolFunction) -> Tool:
@@ -202,6 +245,7 @@ def tool(
             is_required=required,
             is_local=local,
             breaker=breaker,
+            declared=declared(function.__name__ if name is None else name, effect),
         )
 
     return make if function is None else make(function)

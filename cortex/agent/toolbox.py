@@ -5,19 +5,32 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
+from uuid import UUID
 
 import attrs
 import trio
 
+from cortex.agent.effect_rule import EffectRule
+from cortex.agent.fitting import fitted
+from cortex.agent.reconcile import asked
+from cortex.agent.secrets import Secrets
+from cortex.agent.spec import AgentSpec
 from cortex.agent.tool import Tool, ToolContext
+from cortex.domain.approval_policy import ApprovalRule, Call, gate_of
+from cortex.domain.approval_policy import Gate as PolicyGate
 from cortex.domain.classification import failure_of
+from cortex.domain.effect import Invocation
 from cortex.domain.errors import Suspended, TransientError, UsageError
 from cortex.domain.failure_codes import UNKNOWN
 from cortex.durable.calls import Admission
 from cortex.durable.context import Context
+from cortex.durable.effects import NotDone
+from cortex.durable.gates import Gate
+from cortex.durable.tool_calls import EffectTerms, ToolCall, ToolPlan
 
 WAITS_MAX: Final = 5
 """So often in a row a job waits for a tool's breaker; then its agent is told, or the job fails."""
+RULES_KNOWN_MAX: Final = 1000
 
 
 @attrs.frozen
@@ -25,6 +38,10 @@ class Toolbox:
     """Calls the pod's tools in the workspace of the job that asks."""
 
     tools: Mapping[str, Tool]
+    _rules_known: dict[tuple[UUID, int], tuple[ApprovalRule, ...]] = attrs.field(
+        factory=dict, init=False, repr=False
+    )
+    """By agent and version: what people must be asked."""
 
     def offer(self, names: Sequence[str]) -> list[dict[str, Any]]:
         """Describe these tools as a model is told. Raises `UsageError` for one it does not have."""
@@ -41,36 +58,46 @@ class Toolbox:
         """Whether its failure fails the step that called it."""
         return self._tool(name).is_required
 
-    async def call(
-        self,
-        ctx: Context,
-        name: str,
-        arguments: Mapping[str, Any],
-        *,
-        call_id: str,
-        folder: Path | None,
-        timeout: float | None,
-    ) -> Any:
-        """Return the tool's result as plain JSON; `timeout` in seconds in place of its own.
+    async def plan(self, ctx: Context, call: ToolCall) -> ToolPlan:
+        """Check a call and say how it is to be made: with which effect, gate and breaker.
 
-        Raises `UsageError` for a tool it does not have, `Suspended` while the breaker of a remote
-        one is open or when this failure opened it, and what `Tool.call` raises.
+        Raises `UsageError` for a tool it does not have, `ToolInputError`. What the plan's `run`
+        raises is what `Tool.invoke` raises; its `guard` raises `Suspended` while the breaker of a
+        remote tool is open, or when this failure opened it.
         """
-        tool = self._tool(name)
-        parsed = tool.parse(arguments)
-        workspace = await trio.to_thread.run_sync(_made, ctx.workspace)
-        context = ToolContext(
-            job_id=ctx.job_id,
-            attempt=ctx.attempt,
-            call_id=call_id,
-            workspace=workspace,
-            folder=folder or workspace,
+        tool = self._tool(call.tool)
+        parsed = tool.parse(call.arguments)
+        effect = tool.effect_of(parsed)
+        arguments = tool.canonical(parsed) if effect or tool.declared.mark.approve else {}
+        rules = await self._rules(ctx)
+        if rules and not arguments:
+            arguments = tool.canonical(parsed)
+        asked = Call(
+            tool=tool.name,
+            arguments=arguments,
+            is_effect=effect is not None,
+            mark=tool.declared.mark,
         )
-        invoke = partial(tool.invoke, context, parsed, timeout_s=timeout)
+        gate = gate_of(asked, rules)
         breaker = tool.breaker_name(parsed)
-        if breaker is None:
-            return await invoke()
-        return await _guarded(ctx, breaker, invoke, step=call_id.partition("/")[2])
+        return ToolPlan(
+            arguments=arguments,
+            effect=None if effect is None else _terms(tool, effect),
+            gate=None if gate is None else _gate(gate, tool),
+            run=partial(_run, ctx, call, tool, parsed, effect is not None),
+            guard=_unguarded if breaker is None else partial(_guarded, ctx, breaker, step=call.key),
+        )
+
+    async def _rules(self, ctx: Context) -> tuple[ApprovalRule, ...]:
+        if ctx.agent is None:
+            return ()
+        found = self._rules_known.get(ctx.agent)
+        if found is None:
+            found = AgentSpec.from_json(await ctx.agent_spec() or {}).approvals
+            if len(self._rules_known) >= RULES_KNOWN_MAX:
+                self._rules_known.pop(next(iter(self._rules_known)))
+            self._rules_known[ctx.agent] = found
+        return found
 
     def _tool(self, name: str) -> Tool:
         try:
@@ -82,17 +109,62 @@ class Toolbox:
             ) from None
 
 
+async def _run(
+    ctx: Context,
+    call: ToolCall,
+    tool: Tool,
+    parsed: Any,
+    is_effect: bool,  # noqa: FBT001 -- bound by name's order once, above
+    invocation: Invocation | None,
+) -> Any:
+    """Call the tool in the job's workspace; what it returns fits into the record."""
+    agent_secrets = Secrets.of(await ctx.agent_spec())
+    workspace = await trio.to_thread.run_sync(_made, ctx.workspace, agent_secrets)
+    context = ToolContext(
+        job_id=ctx.job_id,
+        attempt=ctx.attempt,
+        call_id=f"{ctx.job_id}/{call.key}",
+        workspace=workspace,
+        folder=call.folder or workspace,
+        secrets=agent_secrets,
+        invocation=invocation,
+    )
+    invoke = partial(tool.invoke, context, parsed, timeout_s=call.timeout_s)
+    result = await ctx.services.meter.timed(tool.name, invoke)
+    return await fitted(result, workspace=workspace, key=call.key, is_effect=is_effect)
+
+
+def _terms(tool: Tool, rule: EffectRule) -> EffectTerms:
+    reconcile = None if rule.reconcile is None else partial(asked, tool)
+    return EffectTerms(is_idempotent=rule.is_idempotent, reconcile=reconcile)
+
+
+def _gate(gate: PolicyGate, tool: Tool) -> Gate:
+    terms = attrs.asdict(gate, recurse=False)
+    return Gate(policy=terms.pop("reason"), schema=tool.input_schema, **terms)
+
+
+async def _unguarded(call: Callable[[], Awaitable[Any]]) -> Any:
+    return await call()
+
+
 async def _guarded(
     ctx: Context, name: str, call: Callable[[], Awaitable[Any]], *, step: str
 ) -> Any:
     """Make a call behind its breaker, which counts what may pass and comes from the other side.
 
-    An error that says nothing of where it comes from is likely the tool's own mistake.
+    An error that says nothing of where it comes from is likely the tool's own mistake. One that is
+    returned (`NotDone`) counts as if it were raised.
     """
     services = ctx.services
     async with _admitted(ctx, name) as admission:
         try:
             result = await call()
+            if isinstance(result, NotDone):
+                failure = failure_of(result.error)
+                if failure.cls.is_transient and failure.code != UNKNOWN:
+                    await admission.failed(attrs.evolve(failure, source=name))
+                return result
         except Exception as error:
             failure = attrs.evolve(failure_of(error), source=name)
             if failure.cls.is_transient and failure.code != UNKNOWN:
@@ -125,6 +197,8 @@ async def _admitted(ctx: Context, name: str) -> AsyncIterator[Admission]:
         yield admission
 
 
-def _made(folder: Path) -> Path:
+def _made(folder: Path, agent_secrets: Secrets) -> Path:
+    """Make the workspace; what the tool may come upon there must be known by then."""
+    agent_secrets.make_known()
     folder.mkdir(parents=True, exist_ok=True)
     return folder.resolve()

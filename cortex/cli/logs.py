@@ -4,11 +4,12 @@ import logging
 import sys
 import traceback
 from types import TracebackType
-from typing import Final, TextIO
+from typing import Any, Final, TextIO
 
 import structlog
 from structlog.typing import EventDict, Processor
 
+from cortex.domain.redaction import redact
 from cortex.domain.safe import safe
 
 TEXT_MAX: Final = 4_000
@@ -19,21 +20,34 @@ ExcInfo = tuple[type[BaseException], BaseException, TracebackType | None]
 
 
 def configure_logs(*, level: int = logging.INFO) -> None:
-    """Send logs to stderr: as JSON lines unless stderr is a terminal."""
+    """Send logs to stderr: as JSON lines unless stderr is a terminal.
+
+    So are those that tools and libraries write by `logging`, from warnings on.
+    """
     is_terminal = sys.stderr.isatty()
+    processors: list[Any] = [
+        structlog.processors.add_log_level,
+        structlog.processors.TimeStamper(
+            fmt="%H:%M:%S" if is_terminal else "iso", utc=not is_terminal
+        ),
+        _shorten,
+        *(_for_people() if is_terminal else _for_machines()),
+        _redact_line,
+    ]
     structlog.configure(
         wrapper_class=structlog.make_filtering_bound_logger(level),
-        processors=[
-            structlog.processors.add_log_level,
-            structlog.processors.TimeStamper(
-                fmt="%H:%M:%S" if is_terminal else "iso", utc=not is_terminal
-            ),
-            _shorten,
-            *(_for_people() if is_terminal else _for_machines()),
-        ],
+        processors=processors,
         logger_factory=structlog.PrintLoggerFactory(file=sys.stderr),
         cache_logger_on_first_use=True,
     )
+    others = logging.StreamHandler(sys.stderr)
+    strip = structlog.stdlib.ProcessorFormatter.remove_processors_meta
+    others.setFormatter(
+        structlog.stdlib.ProcessorFormatter(
+            processors=[structlog.stdlib.add_logger_name, strip, *processors]
+        )
+    )
+    logging.basicConfig(level=logging.WARNING, handlers=[others], force=True)
 
 
 def _for_machines() -> list[Processor]:
@@ -48,9 +62,11 @@ def _for_people() -> list[Processor]:
 
 
 def _shorten(_: object, __: str, event: EventDict) -> EventDict:
+    """Redact texts as they were given, and before they are cut: half a secret is not found."""
     for key, value in event.items():
-        if isinstance(value, str) and len(value) > TEXT_MAX:
-            event[key] = value[:TEXT_MAX] + "…"
+        if isinstance(value, str):
+            text = redact(value)
+            event[key] = text if len(text) <= TEXT_MAX else text[:TEXT_MAX] + "…"
     return event
 
 
@@ -62,10 +78,15 @@ def _disarm(_: object, __: str, event: EventDict) -> EventDict:
     return event
 
 
+def _redact_line(_: object, __: str, line: str) -> str:
+    """Redact what was made text only now: lists, errors, whatever JSON has no form for."""
+    return redact(line)
+
+
 def _write_traceback(stream: TextIO, exc_info: ExcInfo) -> None:
     stream.write("\n" + safe(_told(exc_info), newline="\n"))
 
 
 def _told(exc_info: ExcInfo) -> str:
     """The end of a traceback, without locals: those may hold secrets."""
-    return "".join(traceback.format_exception(*exc_info))[-TRACEBACK_MAX:]
+    return redact("".join(traceback.format_exception(*exc_info)))[-TRACEBACK_MAX:]

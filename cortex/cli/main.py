@@ -49,6 +49,7 @@ cli = Root(
             "budgets": ("cortex.cli.budgets:budgets", "List, set, raise and remove budgets."),
             "breakers": ("cortex.cli.breakers:breakers", "List, open and close circuit breakers."),
             "dead": ("cortex.cli.dead:dead", "List, explain, retry and discard failed jobs."),
+            "tokens": ("cortex.cli.tokens:tokens", "Let people and programs use the HTTP API."),
         },
     },
 )

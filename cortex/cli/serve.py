@@ -16,7 +16,7 @@ from cortex.config import Settings
 from cortex.domain.clock import system_chance
 from cortex.pod import PodParts, Ready, Shutdown, run_pod
 from cortex.services import deadman
-from cortex.services.privacy import hide_memory
+from cortex.services.privacy import hide_credentials, hide_memory
 from cortex.store.migrate import migrate
 from cortex.store.session import run_alone
 
@@ -36,6 +36,7 @@ async def serve(
     128 + n: signal n came during start-up, or twice.
     """
     hide_memory()
+    hide_credentials(settings.dsn)
     ending = shutdown or Shutdown()
     starting = trio.CancelScope()
     signal_seen = 0

@@ -20,8 +20,9 @@ from cortex.services import deadman
 @click.command(cls=Command)
 @click.option("--app", metavar="APP", help="Module or file with your own jobs and tools.")
 @click.option("--slots", type=int, metavar="N", help="Jobs to run at once [1000].")
+@click.option("--http", metavar="HOST:PORT", help="Serve the HTTP API; port 0 takes a free one.")
 @click.pass_obj
-def up(options: Options, app: str | None, slots: int | None) -> None:
+def up(options: Options, app: str | None, slots: int | None, http: str | None) -> None:
     """Run a pod: it takes jobs until it is told to stop.
 
     SIGTERM or Ctrl-C drains it: running jobs get 40 seconds, what is left goes on elsewhere.
@@ -29,7 +30,7 @@ def up(options: Options, app: str | None, slots: int | None) -> None:
     """
     began = time.perf_counter()
     configure_logs()
-    settings = settings_from(options, slots=slots)
+    settings = settings_from(options, slots=slots, http=http)
     module = load_app(app) if app else None
     folder = data_dir(settings)
     prices = prices_of(settings)
@@ -42,10 +43,14 @@ def up(options: Options, app: str | None, slots: int | None) -> None:
         if options.output is Format.TABLE:
             click.echo(
                 f"pod {ready.pod} is ready after {ready_s:.2f} s: {settings.slots} slots, "
-                f"jobs {', '.join(ready.job_types)}\nCtrl-C drains it, twice hands back at once"
+                f"jobs {', '.join(ready.job_types)}"
             )
+            if ready.http is not None:
+                click.echo(f"the API is at {ready.http}")
+            click.echo("Ctrl-C drains it, twice hands back at once")
         else:
-            click.echo(json.dumps({"schema_version": 1, "pod": ready.pod, "ready_s": ready_s}))
+            told = {"schema_version": 1, "pod": ready.pod, "ready_s": ready_s, "http": ready.http}
+            click.echo(json.dumps(told))
 
     async def run() -> int:
         exit_code = await serve(settings, parts, on_ready=tell)

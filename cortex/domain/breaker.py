@@ -230,9 +230,10 @@ def changes(before: Breaker, after: Breaker, *, is_by_person: bool = False) -> l
     return told
 
 
+OPENED: Final = "breaker_opened"
 _ENTERED: Final = {
     BreakerState.CLOSED: "breaker_closed",
-    BreakerState.OPEN: "breaker_opened",
+    BreakerState.OPEN: OPENED,
     BreakerState.HALF_OPEN: "breaker_half_opened",
 }
 

@@ -14,7 +14,11 @@ that a job's `except Exception` cannot swallow them.
 from typing import TYPE_CHECKING, ClassVar
 
 if TYPE_CHECKING:
+    from uuid import UUID
+
+    from cortex.domain.approval import ApprovalRequest
     from cortex.domain.failure import Failure
+    from cortex.domain.job import UnknownEffect
 
 
 class CortexError(Exception):
@@ -153,6 +157,30 @@ class DivergedError(RejectedError):
     code = "diverged"
 
 
+class DeniedError(RejectedError):
+    """A person said no to it: it was not executed. `by` and `reason` say who and why."""
+
+    code = "denied"
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        hint: str | None = None,
+        by: str | None = None,
+        reason: str | None = None,
+    ) -> None:
+        super().__init__(message, hint=hint)
+        self.by = by
+        self.reason = reason
+
+
+class ApprovalExpiredError(RejectedError):
+    """Nobody decided in time: it was not executed, and nobody said no."""
+
+    code = "approval_expired"
+
+
 class LeaseLost(BaseException):
     """Another attempt owns the job now: this one must stop and touch nothing more."""
 
@@ -165,6 +193,8 @@ class Suspended(BaseException):
     `failure` is that of the job's own call, if one brought it here, and `opened_s` for how long the
     breaker has let nobody through by then: a job whose own calls fail again and again, although
     others got through in between, is not waiting for an outage.
+    What people are asked with it: `requests` for approval, those `awaited` from before, effects
+    of `unknown` outcome.
     """
 
     def __init__(
@@ -175,6 +205,9 @@ class Suspended(BaseException):
         delay_s: float | None,
         failure: "Failure | None" = None,
         opened_s: float | None = None,
+        requests: "tuple[ApprovalRequest, ...]" = (),
+        awaited: "tuple[UUID, ...]" = (),
+        unknown: "tuple[UnknownEffect, ...]" = (),
     ) -> None:
         super().__init__(reason)
         self.waiting_on = waiting_on
@@ -182,3 +215,6 @@ class Suspended(BaseException):
         self.delay_s = delay_s
         self.failure = failure
         self.opened_s = opened_s
+        self.requests = requests
+        self.awaited = awaited
+        self.unknown = unknown

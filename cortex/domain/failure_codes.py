@@ -65,6 +65,7 @@ CODES: Final[dict[str, Meaning]] = {
     "not_found": Meaning(_PERMANENT, "there is no such thing (404)"),
     "conflict": Meaning(_PERMANENT, "the state of things does not allow it (409)"),
     "request_too_large": Meaning(_PERMANENT, "the request is too long (413)"),
+    "too_early": Meaning(_PERMANENT, "the server does not take it before the handshake ends (425)"),
     "refused": Meaning(_PERMANENT, "any other status from 400 to 499"),
     "unexpected_status": Meaning(_PERMANENT, "a status from 100 to 199 or from 300 to 399"),
     # a model's answer
@@ -134,6 +135,7 @@ STATUSES: Final[dict[int, str]] = {
     409: "conflict",
     413: "request_too_large",
     422: "invalid_request",
+    425: "too_early",
     429: "rate_limit",
     500: "api_error",
     502: "bad_gateway",
@@ -231,7 +233,7 @@ _HTTP: Final[dict[str, str]] = {
     "LocalProtocolError": "invalid_request",
     "UnsupportedProtocol": "invalid_request",
     "InvalidURL": "invalid_request",
-    "TooManyRedirects": "invalid_request",
+    "TooManyRedirects": "unexpected_status",
     "DecodingError": "malformed_answer",
     "SSEError": "malformed_answer",
 }

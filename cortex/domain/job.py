@@ -8,6 +8,7 @@ from uuid import UUID
 
 import attrs
 
+from cortex.domain.approval import ApprovalRequest
 from cortex.domain.usage import Usage
 
 
@@ -43,11 +44,13 @@ TRANSITIONS: Final[dict[JobStatus, frozenset[JobStatus]]] = {
 
 
 class StepKind(StrEnum):
-    """What a step was: the job's own function, a model response or a tool call."""
+    """What a step was: the job's own function or effect, a model response, a tool call, a decision."""
 
     STEP = "step"
     MODEL = "model"
     TOOL = "tool"
+    EFFECT = "effect"
+    APPROVAL = "approval"
 
 
 @attrs.frozen(kw_only=True)
@@ -111,6 +114,8 @@ class Claim:
     """How often in a row it was suspended without a step in between."""
     own_failure_s: float | None = None
     """Seconds since it last had to wait because its own call failed, without a step since then."""
+    due_for_s: float = 0.0
+    """Seconds since the job, not this attempt, was due."""
 
 
 @attrs.frozen(kw_only=True)
@@ -124,6 +129,15 @@ class Step:
     """JSON text."""
     usage: Usage | None
     cost_usd: Decimal | None
+
+
+@attrs.frozen
+class EffectOutcome:
+    """What became of the effect that a step is."""
+
+    id: UUID
+    why_not: str | None = None
+    """Why it was certainly not applied; None: it was."""
 
 
 @attrs.frozen(kw_only=True)
@@ -144,6 +158,7 @@ class StepDone:
     """Gives the seq and the head of the job if this is the next of its steps to be committed."""
     committed: Callable[[], None] = lambda: None
     """Called once it is: only then is its seq taken, so that a refused step leaves no gap."""
+    effect: EffectOutcome | None = None
 
 
 @attrs.frozen
@@ -153,6 +168,59 @@ class NumberedStep:
     step: StepDone
     seq: int
     head: str
+
+
+@attrs.frozen(kw_only=True)
+class EffectIntent:
+    """Ask for leave to call something outside; its answer is an `Intended`."""
+
+    lease: Lease
+    id: UUID
+    """Of the invocation, if it is a new one."""
+    key: str
+    tool: str
+    arguments: str
+    """Canonical JSON."""
+    digest: bytes
+    """SHA-256 of the arguments."""
+    is_sure: bool
+    """No call of an earlier attempt can have been applied, or it may be called again all the same."""
+    can_reconcile: bool
+    approval_id: UUID | None
+
+
+@attrs.frozen(kw_only=True)
+class Intended:
+    """The answer to an intent; see `cortex.intend` for the verdicts."""
+
+    id: UUID
+    """Of the invocation: that of the first intent."""
+    verdict: str
+    attempt: int
+    """That had it before."""
+    result: str | None
+    """JSON text, of one that is done."""
+    why: str | None
+    quota: str | None
+    """The one that stops it."""
+    used: Decimal | None
+    limit: Decimal | None
+    amount: Decimal | None
+    wait_s: float | None
+    """Seconds until that quota begins anew."""
+
+
+@attrs.frozen(kw_only=True)
+class EffectTold:
+    """Record what became of an effect whose step is not done: an error follows."""
+
+    lease: Lease
+    id: UUID
+    is_applied: bool
+    """Or certainly not."""
+    why: str
+    result: str | None = None
+    """JSON text: what it returned, of one that was applied."""
 
 
 @attrs.frozen(kw_only=True)
@@ -188,6 +256,14 @@ class Release:
     fact: str | None = None
 
 
+@attrs.frozen
+class UnknownEffect:
+    """An effect of which nobody can tell whether it was applied."""
+
+    id: UUID
+    why: str
+
+
 @attrs.frozen(kw_only=True)
 class Suspend:
     """End the attempt and its task: the job is in RETRY for `delay_s`, or waits for a person."""
@@ -202,6 +278,12 @@ class Suspend:
     is_rate_limit: bool = False
     is_own_failure: bool = False
     """Its own call failed, and so opened the breaker that it waits for or kept it open."""
+    requests: tuple[ApprovalRequest, ...] = ()
+    """Decisions that it asks for."""
+    awaited: tuple[UUID, ...] = ()
+    """Decisions that were asked for before: when one has come by now, it goes on at once."""
+    unknown: tuple[UnknownEffect, ...] = ()
+    """Effects that a person must tell the outcome of."""
     error: str | None = None
     code: str | None = None
     error_class: str | None = None
@@ -209,5 +291,5 @@ class Suspend:
     fact: str | None = None
 
 
-Operation = StepDone | Finish | Release | Suspend
+Operation = StepDone | EffectIntent | EffectTold | Finish | Release | Suspend
 """What a running job may ask of the committer."""

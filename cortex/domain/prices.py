@@ -99,14 +99,18 @@ class PriceTable:
     prices: Mapping[str, Price]
     long_prompt_prices: Mapping[str, LongPromptPrice] = field(factory=dict)
 
+    def name_of(self, model: str) -> str | None:
+        """Return under which name the table has a model, or a release of it; None if it has not."""
+        # A release that has a price of its own goes before its model.
+        matching = (each for each in self.prices if _names(each, model))
+        return model if model in self.prices else next(matching, None)
+
     def cost(self, model: str, usage: Usage) -> Decimal | None:
         """US dollars for one call's usage; None when the model's price is not known.
 
         Give it the usage of a single call: the price of some models depends on the prompt's length.
         """
-        # A release that has a price of its own goes before its model.
-        matching = (each for each in self.prices if _names(each, model))
-        name = model if model in self.prices else next(matching, None)
+        name = self.name_of(model)
         if name is None:
             return None
         price, long = self.prices[name], self.long_prompt_prices.get(name)

@@ -3,6 +3,8 @@
 import re
 from typing import Final
 
+from cortex.domain.redaction import redact
+
 TEXT_MAX: Final = 2_000
 """Characters of an error message that are kept."""
 
@@ -15,6 +17,6 @@ def storable(text: str) -> str:
 
 
 def clean_text(text: str, *, limit: int = TEXT_MAX) -> str:
-    """Return text that Postgres can hold, cut at `limit` characters."""
-    visible = storable(text)
+    """Return text that Postgres can hold, cut at `limit` characters; no secret is cut in half."""
+    visible = storable(redact(text))
     return visible if len(visible) <= limit else visible[: limit - 1] + "…"

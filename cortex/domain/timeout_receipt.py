@@ -7,6 +7,7 @@ from typing import Final
 from attrs import frozen
 
 from cortex.domain.job import Lease
+from cortex.domain.redaction import redact
 
 PARTIAL_TEXT_MAX_BYTES: Final = 65_536
 DIFF_MAX_BYTES: Final = 65_536
@@ -173,9 +174,9 @@ def _is_older(tree: WorkTree, instant: datetime) -> bool:
 def clipped(text: str, max_bytes: int) -> str:
     """Return the beginning of a text, at most so many bytes of UTF-8, with `…` where it is cut.
 
-    What Postgres cannot hold (NUL, lone surrogates) is replaced.
+    What Postgres cannot hold (NUL, lone surrogates) is replaced; no secret is cut in half.
     """
-    encoded = text.replace("\0", "\ufffd").encode(errors="replace")
+    encoded = redact(text).replace("\0", "\ufffd").encode(errors="replace")
     if len(encoded) <= max_bytes:
         return encoded.decode()
     mark = "…"

@@ -2,7 +2,8 @@
 
 Values are attrs classes and plain types by cattrs. NaN and infinities are refused: JSON has none.
 NUL and lone surrogates, which models and tools do produce, become U+FFFD: a job must never be
-stuck because its text cannot be stored.
+stuck because its text cannot be stored. Secrets are redacted on the way in, not only by the
+database's port: what a step returns is what a replay of it will see.
 """
 
 import hashlib
@@ -22,13 +23,14 @@ from cattrs.cols import list_structure_factory
 from cattrs.gen import make_dict_structure_fn
 from cattrs.preconf.orjson import make_converter
 
+from cortex.domain import redaction
 from cortex.domain.errors import InvalidValueError
+from cortex.domain.limits import PAYLOAD, RESULT, SizeLimit
 from cortex.domain.text import LONE_SURROGATE, storable
 
 T = TypeVar("T")
 
-PAYLOAD_BYTES_MAX: Final = 262_144
-OUTPUT_BYTES_MAX: Final = 4_194_304
+PAYLOAD_BYTES_MAX: Final = PAYLOAD.bytes_max
 DEPTH_MAX: Final = 64
 
 _OPTIONS: Final = orjson.OPT_SORT_KEYS | orjson.OPT_NON_STR_KEYS
@@ -81,18 +83,18 @@ converter: Final = _make_converter()
 """Structures and unstructures what jobs, steps and tools take and return."""
 
 
-def encode(value: Any, *, what: str, bytes_max: int = OUTPUT_BYTES_MAX) -> str:
-    """Return a value as JSON text that Postgres can hold, its keys sorted.
+def encode(value: Any, *, what: str, limit: SizeLimit | None = RESULT) -> str:
+    """Return a value as JSON text that Postgres can hold, its keys sorted, secrets redacted.
 
     Raises `InvalidValueError` that names `what` for values that are no JSON, too deep or too large.
     """
-    text = _dump(value if type(value) in _PLAIN else _unstructure(value, what), what)
-    if len(text) > bytes_max:
-        raise InvalidValueError(
-            f"{what} is {len(text):,} bytes of JSON, more than {bytes_max:,}",
-            hint="keep large data in a file and pass its path",
-        )
-    return text.decode()
+    dumped = _dump(value if type(value) in _PLAIN else _unstructure(value, what), what)
+    text = dumped.decode()
+    if redaction.knows_any():
+        text = redaction.redact(text)
+    if limit is not None:
+        limit.check(len(dumped), what=what)
+    return text
 
 
 def decode(text: str | None) -> Any:
@@ -141,11 +143,7 @@ def parse_payload(text: str | bytes, *, what: str = "payload") -> str:
     Raises `InvalidValueError` for text that is no JSON object, NaN, NUL, too large or too deep.
     """
     raw = text.encode("utf-8", "surrogatepass") if isinstance(text, str) else text
-    if len(raw) > PAYLOAD_BYTES_MAX:
-        raise InvalidValueError(
-            f"{what} is {len(raw):,} bytes, more than {PAYLOAD_BYTES_MAX:,}",
-            hint="keep large data in a file and pass its path",
-        )
+    PAYLOAD.check(len(raw), what=what)
     try:
         value = orjson.loads(raw)
     except orjson.JSONDecodeError as error:

@@ -16,22 +16,31 @@ from uuid import UUID
 import attrs
 import trio
 
-from cortex.domain.classification import failure_of
+from cortex.domain.approval import EXPIRES_DEFAULT_S, Risk
+from cortex.domain.effect import Invocation
 from cortex.domain.errors import Suspended, TimedOutError
 from cortex.domain.job import Claim, StepKind
 from cortex.domain.model import ModelRequest, ModelResponse
 from cortex.domain.prices import PriceTable
 from cortex.domain.retry import CALL_RETRIES, CallRetry, Urgency
+from cortex.domain.suspension import together
 from cortex.domain.timeouts import check_timeout
 from cortex.domain.usage import Usage
 from cortex.durable.calls import Breakers, Caller, Facts
-from cortex.durable.codec import digest_of
+from cortex.durable.codec import decode, digest_of, encode
+from cortex.durable.effects import EffectCall, NotDone
+from cortex.durable.gates import Decision, Gate, frozen_arguments, refused
 from cortex.durable.journal import Journal, Outcome
+from cortex.durable.meter import Meter, Unmetered
+from cortex.durable.outside import Desk, Outside
 from cortex.durable.progress import PartialAnswer
+from cortex.durable.reconciling import Reconcile, asked, takes_invocation
 from cortex.durable.repeating import repeated
 from cortex.durable.step_clock import StepClock
+from cortex.durable.tool_calls import ToolCall, Tools, call_tool
 
 T = TypeVar("T")
+EFFECT_NAME_MAX = 200
 
 
 class Models(Protocol):
@@ -39,31 +48,6 @@ class Models(Protocol):
 
     async def respond(self, request: ModelRequest, caller: Caller) -> Outcome:
         """Return an outcome whose value is a `ModelResponse`, with usage and cost."""
-
-
-class Tools(Protocol):
-    """Describes and calls tools by name; given by the pod."""
-
-    def offer(self, names: Sequence[str]) -> list[dict[str, Any]]:
-        """Describe these tools as a model is told: name, description, input_schema."""
-
-    def is_required(self, name: str) -> bool:
-        """Whether the failure of this tool fails the step that called it."""
-
-    async def call(
-        self,
-        ctx: "Context",
-        name: str,
-        arguments: Mapping[str, Any],
-        *,
-        call_id: str,
-        folder: Path | None,
-        timeout: float | None,
-    ) -> Any:
-        """Return the tool's result as plain JSON, or raise what the tool raised.
-
-        `timeout`: seconds, in place of the tool's own.
-        """
 
 
 class AgentSpecs(Protocol):
@@ -104,9 +88,11 @@ class Services:
     policies: Policies
     breakers: Breakers
     facts: Facts
+    desk: Desk
     workspaces: Path
     """Folder that holds one folder for each job's files."""
     rng: random.Random
+    meter: Meter = attrs.field(factory=Unmetered)
 
 
 class Context:
@@ -117,11 +103,25 @@ class Context:
         self._journal = journal
         self._limits: JobLimits | None = None
         self.services = services
+        self.outside = Outside(self, claim.lease, journal, services.desk)
 
     @property
     def job_id(self) -> UUID:
         """The job."""
         return self._claim.lease.job_id
+
+    @property
+    def agent(self) -> tuple[UUID, int] | None:
+        """The agent and its version that the job runs, if it runs one."""
+        claim = self._claim
+        if claim.agent_id is None or claim.agent_version is None:
+            return None
+        return claim.agent_id, claim.agent_version
+
+    @property
+    def lineage_id(self) -> UUID:
+        """The first of the jobs that this one goes on from; itself, if it is the first."""
+        return self._claim.lineage_id or self._claim.lease.job_id
 
     @property
     def attempt(self) -> int:
@@ -149,14 +149,11 @@ class Context:
 
         A job that goes on from a failed one works in the folder of the first of them.
         """
-        return self.services.workspaces / str(self._claim.lineage_id or self.job_id)
+        return self.services.workspaces / str(self.lineage_id)
 
     async def agent_spec(self) -> dict[str, Any] | None:
         """Return the specification of the agent version that the job was submitted with."""
-        claim = self._claim
-        if claim.agent_id is None or claim.agent_version is None:
-            return None
-        return await self.services.agents.spec(claim.agent_id, claim.agent_version)
+        return None if self.agent is None else await self.services.agents.spec(*self.agent)
 
     async def limits(self) -> JobLimits:
         """Return what the job's calls are measured by: it keeps what it began with."""
@@ -170,7 +167,7 @@ class Context:
         step = self._journal.progress.under_way(key)
         return Caller(
             lease=claim.lease,
-            lineage_id=claim.lineage_id or self.job_id,
+            lineage_id=self.lineage_id,
             tenant=claim.tenant,
             agent_id=claim.agent_id,
             agent_version=claim.agent_version,
@@ -288,40 +285,138 @@ class Context:
         *,
         folder: Path | None = None,
         timeout: float | None = None,
+        said: str | None = None,
         on_error: Callable[[Exception], Any] | None = None,
+        on_edited: Callable[[Decision], None] | None = None,
     ) -> Coroutine[Any, Any, Any]:
         """Call a tool once in the life of the job; return its result as plain JSON.
 
         `folder` is where the tool reads, the job's workspace by default; `timeout` is in seconds,
         the tool's own by default, at most 600. What the tool raises is raised and not recorded,
-        unless `on_error` makes a result of it, which is.
+        unless `on_error` makes a result of it, which is. Where people must agree first, `said` is
+        shown to them, and `on_edited` hears of arguments that they changed.
         """
         if timeout is not None:
             check_timeout("tool_call", timeout, source=f"tool call {name!r}: timeout")
-        key = self._journal.key(name)
+        key, gate_key = self._journal.key(name), self._journal.key(f"{name} approval")
         digest = digest_of(tool, arguments, what=f"input of tool call {key!r}")
+        call = ToolCall(
+            tool=tool,
+            arguments=arguments,
+            key=key,
+            gate_key=gate_key,
+            said=said,
+            folder=folder,
+            timeout_s=timeout,
+        )
+
+        async def answer() -> Any:
+            run = partial(call_tool, self, call, on_error)
+            result = await self._journal.once(StepKind.TOOL, key, digest=digest, run=run)
+            if on_edited is not None:
+                stored = self._journal.decision(gate_key)
+                if stored is not None and stored["was_edited"]:
+                    on_edited(Decision.from_json(stored, asked=arguments))
+            return result
+
+        return answer()
+
+    def effect(
+        self,
+        name: str,
+        function: Callable[..., Awaitable[Any]],
+        *args: Any,
+        reconcile: Reconcile | None = None,
+        idempotent: bool = False,
+        timeout: float | None = None,
+        **kwargs: Any,
+    ) -> Coroutine[Any, Any, Any]:
+        """Do something outside once: `await function(*args, **kwargs)`, its intent recorded first.
+
+        A first parameter annotated `Invocation` is filled in: its `id` is the idempotency key for
+        the other side, its `attempt` a fencing token. After a crash in between `reconcile`, an async
+        function of the invocation, says what became of the call: `Applied(result)`,
+        `NotApplied()` or `Unknown(why)`. Without it an `idempotent` one is called again with the
+        same id; of any other a person is asked. `timeout` is in seconds, 600 by default.
+
+        An error that leaves open whether it was applied never comes out of here before that is
+        known, except of an idempotent one, which the job's retries call again.
+        """
+        key = self._journal.key(name)
+        given = {"args": list(args), "kwargs": kwargs}
+        digest = digest_of(_name(function), args, kwargs, what=f"input of effect {key!r}")
+        if timeout is not None:
+            check_timeout("step", timeout, source=f"effect {key!r}: timeout")
+        takes = takes_invocation(function)
+
+        async def invoke(invocation: Invocation) -> Any:
+            limit_s = timeout or (self._limits or await self.limits()).step_s
+            leading = (invocation,) if takes else ()
+            with trio.move_on_after(limit_s):
+                return await function(*leading, *args, **kwargs)
+            told = f"effect {key!r} took longer than {limit_s:g} seconds"
+            raise TimedOutError(told, scope="step", limit_s=limit_s)
 
         async def run() -> Outcome:
-            try:
-                result = await self.services.tools.call(
-                    self,
-                    tool,
-                    arguments,
-                    call_id=f"{self.job_id}/{key}",
-                    folder=folder,
-                    timeout=timeout,
-                )
-            except Exception as error:
-                if on_error is None:
-                    raise
-                result = on_error(error)
-                failure = attrs.evolve(failure_of(error), source=f"tool:{tool}")
-                await self.services.facts.failed(
-                    await self.caller(key), failure, resolution="the model was told"
-                )
-            return Outcome(value=result)
+            plain = decode(encode(given, what=f"input of effect {key!r}"))
+            text, sha = frozen_arguments(plain, what=f"input of effect {key!r}")
+            call = EffectCall(
+                key=key,
+                tool=_name(function)[-EFFECT_NAME_MAX:],
+                arguments=text,
+                digest=sha,
+                invoke=invoke,
+                reconcile=None if reconcile is None else partial(asked, reconcile),
+                is_idempotent=idempotent,
+            )
+            ended = await self.outside.perform(call)
+            if isinstance(ended, NotDone):
+                await self.outside.tell(ended)
+                raise ended.error
+            return await self.outside.outcome(key, ended)
 
-        return self._journal.once(StepKind.TOOL, key, digest=digest, run=run)
+        return self._journal.once(StepKind.EFFECT, key, digest=digest, run=run)
+
+    def approve(
+        self,
+        name: str,
+        *,
+        detail: Mapping[str, Any] | None = None,
+        risk: Risk | str = Risk.MED,
+        effect: str | None = None,
+        reversible: bool | None = None,
+        people: int | None = None,
+        expires_s: float = EXPIRES_DEFAULT_S,
+        schema: Mapping[str, Any] | None = None,
+        reason: str | None = None,
+    ) -> Coroutine[Any, Any, Decision]:
+        """Wait until people agree; return their decision. While it waits the job holds nothing.
+
+        `detail` is what they are shown and agree to, plain JSON; with a JSON `schema` they may edit
+        it, and the decision's `arguments` are what they agreed to. `people` different ones must
+        agree: one, of a CRITICAL risk two. `reason` says why they are asked.
+
+        Raises `DeniedError` and, `expires_s` seconds after it was asked, `ApprovalExpiredError`.
+        """
+        level = Risk(risk)
+        gate = Gate(
+            risk=level,
+            effect=effect,
+            reversible=reversible,
+            people=max(people or 1, level.people_min),
+            expires_s=expires_s,
+            policy=reason,
+            schema=schema,
+        )
+        key = self._journal.key(name)
+
+        async def ask() -> Decision:
+            decision = await self.outside.ask(gate, key, tool=None, arguments=dict(detail or {}))
+            if not decision.is_approved:
+                raise refused(decision, key)
+            return decision
+
+        return ask()
 
     async def _repeated(
         self, key: str, call: Callable[[], Awaitable[Any]], retry: CallRetry
@@ -355,13 +450,8 @@ class Context:
                 raise group.exceptions[0] from None  # noqa: ASYNC123 -- as it was raised
             raise
         if suspended:
-            raise max(suspended, key=_patience)
+            raise together(suspended)
         return results
-
-
-def _patience(wish: Suspended) -> float:
-    """Order wishes to wait: the longest decides, and a person's decision takes longest."""
-    return float("inf") if wish.delay_s is None else wish.delay_s
 
 
 def _name(function: Callable[..., Any]) -> str:

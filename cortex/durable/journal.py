@@ -13,7 +13,9 @@ import orjson
 import trio
 
 from cortex.domain.errors import DivergedError, InvalidValueError
-from cortex.domain.job import Lease, Step, StepDone, StepKind
+from cortex.domain.job import EffectOutcome, Lease, Step, StepDone, StepKind
+from cortex.domain.limits import CHECKPOINT, MODEL_RESPONSE
+from cortex.domain.redaction import secret_in
 from cortex.domain.usage import Usage
 from cortex.durable.codec import decode, encode, refuse_unstorable
 from cortex.durable.progress import Progress
@@ -39,6 +41,8 @@ class Outcome:
     value: Any
     usage: Usage | None = None
     cost_usd: Decimal | None = None
+    effect: EffectOutcome | None = None
+    """Of the effect that the step is: recorded with it, at once."""
 
 
 class Journal:
@@ -53,6 +57,7 @@ class Journal:
         self._usage = sum((step.usage for step in steps if step.usage), start=_NO_USAGE)
         self._cost_usd = sum((step.cost_usd for step in steps if step.cost_usd), start=_NO_COST)
         self._asked: dict[str, int] = {}
+        self._decisions: dict[str, str] = {}
         self.clock: StepClock | None = None
         """The limit that stands still while something is recorded."""
         self.progress = Progress(self._seq, steps[-1].key if steps else None)
@@ -79,6 +84,9 @@ class Journal:
             count += 1  # somebody gave a step this very name
         key = name if count == 1 else f"{name}#{count}"
         refuse_unstorable(key, "the name of a step")
+        if key not in self._memo and (secret := secret_in(key)):
+            # Redacted in the record, it would not be found again.
+            raise InvalidValueError(f"the name of a step holds secret {secret}")
         if not 1 <= len(key) <= KEY_CHARS_MAX:
             raise InvalidValueError(
                 f"the name of a step has {len(key)} characters, outside 1 to {KEY_CHARS_MAX}: "
@@ -112,7 +120,8 @@ class Journal:
         step = self.progress.begin(kind, key, now=started)
         try:
             outcome = await run()
-            output = encode(outcome.value, what=f"output of step {key!r}")
+            limit = MODEL_RESPONSE if kind is StepKind.MODEL else CHECKPOINT
+            output = encode(outcome.value, what=f"output of step {key!r}", limit=limit)
             ended = trio.current_time()
             done = StepDone(
                 lease=self._lease,
@@ -123,6 +132,7 @@ class Journal:
                 output=output,
                 usage=None if outcome.usage is None else encode(outcome.usage, what="usage"),
                 cost_usd=outcome.cost_usd,
+                effect=outcome.effect,
                 number=lambda: self._number(kind, key, outcome),
                 committed=lambda: self._committed(key, outcome, at=ended),
             )
@@ -135,7 +145,14 @@ class Journal:
             self.progress.broke_off(step, error)
             raise
         self.progress.end(step)
+        if kind is StepKind.APPROVAL:
+            self._decisions[key] = output
         return decode(output)
+
+    def decision(self, key: str) -> Any:
+        """Return the recorded output of a decision, of this attempt or before; None if none is."""
+        memo = self._memo.get(key)
+        return decode(self._decisions.get(key) if memo is None else memo.output)
 
     def _number(self, kind: StepKind, key: str, outcome: Outcome) -> tuple[int, str]:
         """Give the next number: asked by the committer, in the order in which it writes."""

@@ -1,10 +1,13 @@
 """What an attempt is at: its steps under way and its last checkpoint, for receipts of time-outs.
 
 Nothing is kept of a step that has ended, but for those that a cancellation cut, until another one
-begins; of a model's answer only its beginning, while its step is under way.
+begins; of a model's answer only its beginning, while its step is under way, and of a long one what
+was said last, for who watches.
 """
 
-from collections.abc import Callable
+from collections import deque
+from collections.abc import Callable, Reversible
+from itertools import count
 from typing import Final
 
 import attrs
@@ -17,6 +20,9 @@ from cortex.domain.failure import Failure
 from cortex.domain.job import StepKind
 
 ANSWER_CHARS_MAX: Final = 65_536
+LATEST_CHARS_MAX: Final = 16_384
+"""Beyond the beginning: far more than is said between two looks of a watcher."""
+_call_numbers: Final = count(1)
 _MARK: Final = "__cortex_timed_out__"
 
 
@@ -26,6 +32,12 @@ class PartialAnswer:
     def __init__(self) -> None:
         self._pieces: list[str] = []
         self._room = 0
+        self._latest: deque[str] = deque()
+        self._latest_chars = 0
+        self.length = 0
+        """Characters said so far, whether they are kept or not."""
+        self.call = 0
+        """Number of the call, larger than that of any call before it in this process."""
         self.call_began: float | None = None
         """Trio's clock."""
 
@@ -33,6 +45,9 @@ class PartialAnswer:
         """Forget the call before; return what takes the pieces of the next one's answer."""
         self._pieces = []
         self._room = ANSWER_CHARS_MAX
+        self._latest.clear()
+        self._latest_chars = self.length = 0
+        self.call = next(_call_numbers)
         self.call_began = trio.current_time()
         return self._add
 
@@ -41,10 +56,38 @@ class PartialAnswer:
         """Its beginning; None if nothing came."""
         return "".join(self._pieces) or None
 
+    def since(self, offset: int) -> list[tuple[int, str]]:
+        """Return what was said from this offset on as (offset, text), in order.
+
+        Of a long answer the middle is not kept: then an offset is beyond the end before it.
+        """
+        beginning = min(self.length, ANSWER_CHARS_MAX)
+        latest_at = max(offset, self.length - self._latest_chars)
+        first = _last(self._pieces, beginning - offset)
+        latest = _last(self._latest, self.length - latest_at)
+        if latest_at <= offset + len(first):
+            parts = [(offset, first + latest)]
+        else:
+            parts = [(offset, first), (latest_at, latest)]
+        return [(at, text) for at, text in parts if text]
+
     def _add(self, piece: str) -> None:
+        self.length += len(piece)
         if self._room > 0:
             self._pieces.append(piece[: self._room])
+            beyond = piece[self._room :]
             self._room -= len(piece)
+        else:
+            beyond = piece
+        if beyond:
+            self._add_latest(beyond)
+
+    def _add_latest(self, piece: str) -> None:
+        piece = piece[-LATEST_CHARS_MAX:]
+        self._latest.append(piece)
+        self._latest_chars += len(piece)
+        while self._latest_chars - len(self._latest[0]) >= LATEST_CHARS_MAX:
+            self._latest_chars -= len(self._latest.popleft())
 
 
 @attrs.define(eq=False)
@@ -66,6 +109,11 @@ class StepUnderWay:
         if self._answer is None:
             self._answer = PartialAnswer()
         return self._answer
+
+    @property
+    def is_said(self) -> bool:
+        """A model is being asked in it, and has said something."""
+        return self._answer is not None and self._answer.length > 0 and self.cut_at is None
 
 
 @attrs.frozen
@@ -115,6 +163,11 @@ class Progress:
         """The step of this key, if it has begun and not ended."""
         return self._steps.get(key)
 
+    @property
+    def answers(self) -> list[tuple[str, PartialAnswer]]:
+        """What models have said in the steps under way, by their keys."""
+        return [(key, step.answer) for key, step in self._steps.items() if step.is_said]
+
     def cut_since(self, instant: float) -> list[StepUnderWay]:
         """Steps that a cancellation has ended from this instant on, in the order of beginning."""
         steps = self._steps.values()
@@ -135,3 +188,16 @@ def _mark(error: BaseException, step: StepUnderWay) -> None:
         failure = None if cause is None else failure_of(cause)
         if failure is not None and failure.scope is not None:
             object.__setattr__(leaf, _MARK, TimedOut(step, failure))
+
+
+def _last(pieces: Reversible[str], chars: int) -> str:
+    """The last so many characters of pieces that are at least as long."""
+    if chars <= 0:
+        return ""
+    wanted: list[str] = []
+    for piece in reversed(pieces):
+        wanted.append(piece)
+        chars -= len(piece)
+        if chars <= 0:
+            break
+    return "".join(reversed(wanted))[-chars:]  # without what is too much

@@ -50,6 +50,8 @@ class Shared:
     rng: random.Random
     wake: Callable[[], None]
     """Have the lines tended soon."""
+    on_opened: Callable[[str], None] = lambda _: None
+    """Told which breaker a call of this pod has opened."""
     is_cut_off: bool = False
     """The database was not there at the last try: nothing is asked until it is looked at again."""
     _now: datetime = datetime(1970, 1, 1, tzinfo=UTC)
@@ -242,6 +244,9 @@ class Line:
         self, seen: Seen | None, foretold: Breaker, *, asked_at: float, told_count: int = 0
     ) -> None:
         """Believe the database; without it, one's own reckoning until it is there again."""
+        changes = rules.changes(self.breaker, foretold) if seen is None else seen.changes
+        if rules.OPENED in changes:
+            self.shared.on_opened(self.name)
         if seen is None:
             self.learn(foretold, asked_at=asked_at)
             return

@@ -11,7 +11,7 @@ On stop: nothing to do; a probe that is lost with its pod is given out again aft
 """
 
 import random
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
 from typing import Final
 from uuid import UUID
@@ -20,7 +20,7 @@ import structlog
 import trio
 
 from cortex.actors.ticker import Pacer
-from cortex.domain.breaker import POLICIES
+from cortex.domain.breaker import POLICIES, BreakerState
 from cortex.domain.errors import UnavailableError
 from cortex.services.breaker_line import Admission, Line, Shared
 from cortex.store import breakers as store
@@ -41,12 +41,26 @@ class Breakers:
 
     name = "breakers"
 
-    def __init__(self, port: Port, *, pod_id: UUID, rng: random.Random) -> None:
+    def __init__(
+        self,
+        port: Port,
+        *,
+        pod_id: UUID,
+        rng: random.Random,
+        on_opened: Callable[[str], None] = lambda _: None,
+    ) -> None:
+        """`on_opened` is told which breaker a call of this pod has opened."""
         self._port = port
         self._pacer = Pacer(rng=rng)
-        self._shared = Shared(port=port, pod_id=pod_id, rng=rng, wake=self._pacer.wake)
+        self._shared = Shared(
+            port=port, pod_id=pod_id, rng=rng, wake=self._pacer.wake, on_opened=on_opened
+        )
         self._lines: dict[str, Line] = {}
         self._forget_at = float("-inf")
+
+    def states(self) -> dict[str, BreakerState]:
+        """Return how those stand that this pod knows now, among them all open ones."""
+        return {name: line.breaker.state for name, line in self._lines.items()}
 
     def wake(self) -> None:
         """Some breaker may have changed."""

@@ -1,7 +1,7 @@
 """The only writer of running jobs' progress: batches in, one statement a kind out.
 
 Owns: the mailbox of operations, and each operation from its receipt to its reply.
-Reads and writes: jobs, tasks, steps, ended attempts.
+Reads and writes: jobs, tasks, steps, effects, requests for approval, ended attempts.
 Invariants: every operation is fenced by its attempt; a refused one answers `LeaseLost`; one whose
 outcome is unknown is sent again until the database says what became of it, which is safe because
 each carries what it needs to be recognised: (job, attempt, seq) or (job, attempt, state).
@@ -14,7 +14,7 @@ On stop: the mailbox is closed, what it holds is flushed within the grace of its
 
 import random
 from collections.abc import Awaitable, Callable, Sequence
-from typing import Final, TypeVar
+from typing import Any, Final, TypeVar
 from uuid import UUID
 
 import attrs
@@ -29,8 +29,19 @@ from cortex.domain.errors import (
     OutcomeUnknownError,
     UnavailableError,
 )
-from cortex.domain.job import Finish, NumberedStep, Operation, Release, StepDone, Suspend
-from cortex.store import jobs, steps, tasks
+from cortex.domain.job import (
+    EffectIntent,
+    EffectTold,
+    Finish,
+    Intended,
+    NumberedStep,
+    Operation,
+    Release,
+    StepDone,
+    Suspend,
+)
+from cortex.services.metrics import Metrics
+from cortex.store import effects, jobs, steps, tasks
 from cortex.store.bridge import Port
 
 BATCH_MAX: Final = 500
@@ -48,7 +59,7 @@ class Entry:
     """An operation on its way, with the reply that its sender waits for."""
 
     operation: Operation
-    reply: Reply[None] = attrs.field(factory=Reply)
+    reply: Reply[Any] = attrs.field(factory=Reply)
 
 
 class Committer:
@@ -56,8 +67,11 @@ class Committer:
 
     name = "committer"
 
-    def __init__(self, port: Port, *, pod_id: UUID, rng: random.Random) -> None:
+    def __init__(
+        self, port: Port, *, pod_id: UUID, rng: random.Random, metrics: Metrics | None = None
+    ) -> None:
         self._port = port
+        self._metrics = metrics or Metrics()
         self._pod_id = pod_id
         self._rng = rng
         self._mailbox: Mailbox[Entry] = Mailbox("committer", bound=MAILBOX_BOUND)
@@ -68,12 +82,23 @@ class Committer:
         Raises `LeaseLost` if another attempt owns the job, `CortexError` if Postgres cannot hold
         the value. After `trio.Cancelled` it may or may not be committed.
         """
+        await self._sent(operation)
+
+    async def intend(self, intent: EffectIntent) -> Intended:
+        """Ask for leave to call something outside; raises as `record`.
+
+        After `trio.Cancelled` the intent may or may not be in the ledger: the next attempt sees.
+        """
+        answer: Intended = await self._sent(intent)
+        return answer
+
+    async def _sent(self, operation: Operation) -> Any:
         entry = Entry(operation)
         try:
             await self._mailbox.send(entry)
         except MailboxClosed:
             raise LeaseLost("the pod is closing") from None
-        await entry.reply.wait()
+        return await entry.reply.wait()
 
     def close(self) -> None:
         """Take no more operations; the actor ends when the rest is written."""
@@ -100,6 +125,12 @@ class Committer:
         for round_ in _rounds(done):
             for portion in _portions(round_):
                 await self._settle([_numbered(entry) for entry in portion], self._commit_steps)
+        intents = [entry for entry in batch if isinstance(entry.operation, EffectIntent)]
+        for portion in _portions(intents):
+            await self._settle(portion, self._intend)
+        failed = [entry for entry in batch if isinstance(entry.operation, EffectTold)]
+        if failed:
+            await self._settle(failed, self._tell_effects)
         finishes = [entry for entry in batch if isinstance(entry.operation, Finish)]
         for portion in _portions(finishes):
             await self._settle(portion, self._finish)
@@ -107,8 +138,8 @@ class Committer:
         if releases:
             await self._settle(releases, self._release)
         suspends = [entry for entry in batch if isinstance(entry.operation, Suspend)]
-        if suspends:
-            await self._settle(suspends, self._suspend)
+        for portion in _portions(suspends):
+            await self._settle(portion, self._suspend)
 
     async def _settle(
         self,
@@ -118,6 +149,7 @@ class Committer:
         is_repeat: bool = False,
     ) -> None:
         """Write a group until the outcome is known; split it if one of its values is refused."""
+        began = trio.current_time()
         backoff_s = 0.05
         while True:
             try:
@@ -136,6 +168,7 @@ class Committer:
                     await self._settle([one], write, is_repeat=is_repeat)
                 return
             else:
+                self._metrics.committed(len(group), trio.current_time() - began)
                 return
 
     async def _commit_steps(
@@ -151,7 +184,27 @@ class Committer:
         for entry, step in group:
             if step.step.lease.job_id in stands:
                 step.step.committed()
+                self._metrics.step_committed(step.step)
             _answer(entry, stands, step.step.lease.job_id)
+
+    async def _intend(self, group: Sequence[Entry], is_repeat: bool) -> None:  # noqa: ARG002, FBT001
+        operations = [e.operation for e in group if isinstance(e.operation, EffectIntent)]
+        answers = await self._port(effects.intend, pod_id=self._pod_id, operations=operations)
+        for entry, operation in zip(group, operations, strict=True):
+            answer = answers.get(operation.id)
+            if answer is None:
+                entry.reply.fail(_lost(operation.lease.job_id))
+            else:
+                entry.reply.set(answer)
+
+    async def _tell_effects(self, group: Sequence[Entry], is_repeat: bool) -> None:  # noqa: ARG002, FBT001
+        operations = [e.operation for e in group if isinstance(e.operation, EffectTold)]
+        recorded = await self._port(effects.tell, pod_id=self._pod_id, operations=operations)
+        for entry, operation in zip(group, operations, strict=True):
+            if operation.id in recorded:
+                entry.reply.set(None)
+            else:
+                entry.reply.fail(_lost(operation.lease.job_id))
 
     async def _finish(self, group: Sequence[Entry], is_repeat: bool) -> None:  # noqa: FBT001
         operations = [e.operation for e in group if isinstance(e.operation, Finish)]
@@ -181,7 +234,11 @@ def _answer(entry: Entry, owned: set[UUID], job_id: UUID, *, or_over: bool = Fal
     if job_id in owned or or_over:
         entry.reply.set(None)
     else:
-        entry.reply.fail(LeaseLost(f"job {job_id} is owned by another attempt"))
+        entry.reply.fail(_lost(job_id))
+
+
+def _lost(job_id: UUID) -> LeaseLost:
+    return LeaseLost(f"job {job_id} is owned by another attempt")
 
 
 def _numbered(entry: Entry) -> tuple[Entry, NumberedStep]:
@@ -223,9 +280,13 @@ def _size(operation: Operation) -> int:
     match operation:
         case StepDone():
             return len(operation.output)
+        case EffectIntent():
+            return len(operation.arguments)
         case Finish():
             return len(operation.result or "")
-        case Release() | Suspend():
+        case Suspend():
+            return sum(len(request.arguments) for request in operation.requests)
+        case Release() | EffectTold():
             return 0
 
 

@@ -122,6 +122,7 @@ class Dispatcher:
             limit=limit,
             config_id=self._config_id,
         )
+        self._actors.metrics.claimed(claims)
         await self._start(claims)
         if len(claims) < limit:
             self._is_crowded = False

@@ -15,6 +15,7 @@ import structlog
 from cortex.domain.errors import CortexError
 from cortex.domain.failure import Failure
 from cortex.durable.calls import Caller
+from cortex.services.metrics import Metrics
 from cortex.services.receipts import Receipts
 from cortex.store import facts
 from cortex.store.bridge import Port
@@ -26,10 +27,13 @@ _log = structlog.get_logger(__name__)
 class FactSink:
     """Implements `Facts` on the port."""
 
-    def __init__(self, port: Port, *, pod_id: UUID, receipts: Receipts) -> None:
+    def __init__(
+        self, port: Port, *, pod_id: UUID, receipts: Receipts, metrics: Metrics | None = None
+    ) -> None:
         self._port = port
         self._pod_id = pod_id
         self._receipts = receipts
+        self._metrics = metrics or Metrics()
 
     async def failed(
         self,
@@ -41,6 +45,7 @@ class FactSink:
         number: int | None = None,
     ) -> list[int]:
         """See `Facts.failed`."""
+        self._metrics.call_failed(failure, is_repeated=number is not None)
         data = {**failure.to_json(), "resolution": resolution}
         if number is not None:
             data |= {"attempt": number, "max": caller.retry.attempts}
@@ -52,6 +57,7 @@ class FactSink:
 
     async def resolved(self, caller: Caller, fact_ids: Sequence[int]) -> None:
         """See `Facts.resolved`."""
+        self._metrics.call_made_good()
         resolved = self._fact(caller, "lifecycle", "error_resolved")
         await self._append([attrs.evolve(resolved, resolves=each) for each in fact_ids])
 

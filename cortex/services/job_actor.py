@@ -29,6 +29,7 @@ from cortex.durable.journal import Journal
 from cortex.durable.registry import Registry
 from cortex.services.committer import Committer
 from cortex.services.job_ending import ending_of, not_judged, out_of_time
+from cortex.services.metrics import Metrics
 from cortex.services.receipts import Receipts
 from cortex.services.running import RunningJob, RunningJobs, Stop
 from cortex.store import steps
@@ -60,13 +61,15 @@ class JobActors:
     receipts: Receipts
     running: RunningJobs
     rng: random.Random
+    metrics: Metrics = attrs.field(factory=Metrics)
 
     async def run(self, claim: Claim, job: RunningJob) -> None:
         """Run one attempt to its end and report it. Raises nothing but `trio.Cancelled`."""
         try:
             ending = await self._attempt(claim, job)
             if ending is not None and job.stop is not Stop.LEASE_LOST:
-                await self._report(ending)
+                told = await self._report(ending)
+                self.metrics.ended(claim, told, ran_s=trio.current_time() - job.claimed_at)
                 await self.receipts.offer_again(claim.lease)
         finally:
             self.receipts.forget(claim.lease)
@@ -148,17 +151,22 @@ class JobActors:
             await trio.sleep(self.rng.uniform(0.5, 1.0) * backoff_s)
             backoff_s = min(2 * backoff_s, BACKOFF_MAX_S)
 
-    async def _report(self, ending: Operation) -> None:
-        """Commit the end of the attempt; only the end of the pod's drain cuts it off."""
+    async def _report(self, ending: Operation) -> Operation | None:
+        """Commit the end of the attempt; only the end of the pod's drain cuts it off.
+
+        Returns what is in the record, None if another attempt owns the job.
+        """
         try:
             await self.committer.record(ending)
+            return ending
         except LeaseLost:
             _log.info("lease lost", job=str(ending.lease.job_id), attempt=ending.lease.attempt)
+            return None
         except CortexError as error:
             # The database refused the value, so the job fails with the reason instead.
-            await self._report_refusal(ending, error)
+            return await self._report_refusal(ending, error)
 
-    async def _report_refusal(self, ending: Operation, error: CortexError) -> None:
+    async def _report_refusal(self, ending: Operation, error: CortexError) -> Operation | None:
         refused = Finish(
             lease=ending.lease,
             status=JobStatus.FAILED,
@@ -167,11 +175,13 @@ class JobActors:
         )
         try:
             await self.committer.record(refused)
+            return refused
         except LeaseLost:
             _log.info("lease lost", job=str(ending.lease.job_id), attempt=ending.lease.attempt)
         except CortexError as second:
             # Its heartbeat ends with this actor, so the sweep will find it.
             _log.error("end of attempt not recorded", job=str(ending.lease.job_id), error=second)
+        return None
 
 
 def _stopped(claim: Claim, stop: Stop) -> Operation | None:

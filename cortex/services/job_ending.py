@@ -20,6 +20,7 @@ from cortex.domain.failure import Failure, FailureClass
 from cortex.domain.job import Claim, Finish, JobStatus, Operation, Release, Suspend
 from cortex.domain.policy import Backoff
 from cortex.domain.retry import app_delay_s
+from cortex.domain.suspension import together
 from cortex.domain.text import clean_text
 from cortex.domain.why import PERSON
 
@@ -44,7 +45,8 @@ def ending_of(
     if any(isinstance(leaf, LeaseLost) for leaf in leaves):
         return None
     failure = _worst(leaf for leaf in leaves if not isinstance(leaf, Suspended))
-    suspended = next((leaf for leaf in leaves if isinstance(leaf, Suspended)), None)
+    wishes = [leaf for leaf in leaves if isinstance(leaf, Suspended)]
+    suspended = together(wishes) if wishes else None
     if suspended is not None and (failure is None or failure.cls.is_transient):
         if _is_to_blame(claim, suspended, ran_s):
             return _counted(claim, suspended, backoff, rng=rng)
@@ -117,6 +119,9 @@ def _suspend(claim: Claim, suspended: Suspended) -> Suspend:
         is_own_failure=suspended.failure is not None,
         waiting_on=suspended.waiting_on,
         error=clean_text(suspended.reason),
+        requests=suspended.requests,
+        awaited=suspended.awaited,
+        unknown=suspended.unknown,
     )
 
 

@@ -1,8 +1,11 @@
 """Measures how late the event loop is: what a busy loop does to heartbeats and streams.
 
-Owns: the worst delay since it was last asked. On failure and on stop: nothing to do.
+Owns: the worst delay since it was last asked; each one it tells at once.
+
+On failure and on stop: nothing to do.
 """
 
+from collections.abc import Callable
 from typing import Final
 
 import trio
@@ -15,8 +18,10 @@ class LoopLag:
 
     name = "loop lag"
 
-    def __init__(self) -> None:
+    def __init__(self, on_lag: Callable[[float], None] = lambda _: None) -> None:
+        """`on_lag` gets each delay in seconds."""
         self._worst_s = 0.0
+        self._on_lag = on_lag
 
     def take_ms(self) -> float:
         """Return the worst delay in milliseconds since the last call."""
@@ -29,4 +34,6 @@ class LoopLag:
         while True:
             due = trio.current_time() + EVERY_S
             await trio.sleep_until(due)
-            self._worst_s = max(self._worst_s, trio.current_time() - due)
+            late_s = trio.current_time() - due
+            self._worst_s = max(self._worst_s, late_s)
+            self._on_lag(late_s)

@@ -65,6 +65,11 @@ class Receipts:
         self._attempts.pop(lease, None)
         self._unkept.pop(lease, None)
 
+    def progress_of(self, lease: Lease) -> Progress | None:
+        """What an attempt is at, while its handler runs here and until its end is in the record."""
+        attempt = self._attempts.get(lease)
+        return None if attempt is None else attempt.progress
+
     async def went_on(self, caller: Caller, failure: Failure) -> None:
         """Leave a receipt of a call that a limit has ended while its attempt goes on.
 

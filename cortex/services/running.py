@@ -53,6 +53,8 @@ class RunningJobs:
         self.lost_count = 0
         """Attempts that ended here without a word to the database, ever."""
         self.on_ended: Callable[[RunningJob], None] = lambda _: None
+        self.when_ended: list[Callable[[UUID], None]] = []
+        """Told of each job that has left its slot: its end is in the record, if it came to that."""
 
     def __len__(self) -> int:
         return len(self._jobs)
@@ -71,6 +73,11 @@ class RunningJobs:
     def leases(self) -> list[Lease]:
         """Their leases."""
         return [job.lease for job in self._jobs.values()]
+
+    def lease_of(self, job_id: UUID) -> Lease | None:
+        """The lease of a job that runs here."""
+        job = self._jobs.get(job_id)
+        return None if job is None else job.lease
 
     def add(self, claim: Claim) -> RunningJob:
         """Enter an attempt; an older attempt of the same job that still runs here has lost."""
@@ -92,6 +99,8 @@ class RunningJobs:
         if not self._jobs:
             self._is_empty.set()
         self.on_ended(job)
+        for tell in self.when_ended:
+            tell(job.lease.job_id)
 
     async def wait_until_empty(self) -> None:
         """Wait until nothing runs here."""

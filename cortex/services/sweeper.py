@@ -16,6 +16,7 @@ import trio
 
 from cortex.actors.ticker import Pacer
 from cortex.domain.errors import UnavailableError
+from cortex.services.metrics import Metrics
 from cortex.services.standing import Standing
 from cortex.store import pods, tasks
 from cortex.store.bridge import Port
@@ -38,8 +39,10 @@ class Sweeper:
         zombie_s: float,
         sweep_s: float,
         rng: random.Random,
+        metrics: Metrics | None = None,
     ) -> None:
         self._port = port
+        self._metrics = metrics or Metrics()
         self._standing = standing
         self._zombie_s = zombie_s
         self._sweep_s = sweep_s
@@ -67,5 +70,6 @@ class Sweeper:
             return
         freed, failed = await self._port(tasks.sweep, silent_s=self._zombie_s, limit=BATCH_MAX)
         if freed or failed:
+            self._metrics.recovered("swept", freed=freed, failed=failed)
             _log.warning("swept jobs of silent pods", freed=freed, failed=failed)
         await self._port(pods.retire_silent, silent_s=2 * self._zombie_s)

@@ -17,6 +17,7 @@ import trio
 
 from cortex.actors.ticker import Pacer
 from cortex.domain.errors import UnavailableError
+from cortex.services.metrics import Metrics
 from cortex.services.standing import Standing
 from cortex.store import pods, tasks
 from cortex.store.bridge import Port
@@ -45,8 +46,10 @@ class TakeOver:
         settle_s: float,
         deaths_max: int,
         rng: random.Random,
+        metrics: Metrics | None = None,
     ) -> None:
         self._port = port
+        self._metrics = metrics or Metrics()
         self._pod_id = pod_id
         self._standing = standing
         self._look_s = look_s
@@ -96,6 +99,9 @@ class TakeOver:
                 lock_key=dead.lock_key,
                 deaths_max=self._deaths_max,
                 limit=BATCH_MAX,
+            )
+            self._metrics.recovered(
+                "taken_over", freed=taken.freed_count, failed=taken.poison_count
             )
             freed_count += taken.freed_count
             poison_count += taken.poison_count

@@ -30,6 +30,8 @@ class Seen:
 
     breaker: Breaker
     now: datetime
+    changes: tuple[str, ...] = ()
+    """What this very call changed, in the words of facts."""
 
 
 async def look(db: Database, *, limit: int) -> tuple[datetime, list[Breaker]]:
@@ -133,16 +135,18 @@ async def _change(
         after = rule(before, now)
         if after is before and person is None:
             return Seen(breaker=before, now=now)
+        changes = rules.changes(before, after, is_by_person=person is not None)
         version = await connection.fetchval(
             sql("breakers.save"),
             *attrs.astuple(after),
-            rules.changes(before, after, is_by_person=person is not None),
+            changes,
             _data(before, after, person),
             _outside(before) != _outside(after),
         )
         if version is None:
             raise AssertionError(f"breaker {name} changed while it was held")
-        return Seen(breaker=attrs.evolve(after, version=version), now=now)
+        saved = attrs.evolve(after, version=version)
+        return Seen(breaker=saved, now=now, changes=tuple(changes))
 
     return await db.transact(hold_and_apply)
 

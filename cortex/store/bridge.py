@@ -14,6 +14,7 @@ import structlog
 import trio
 import trio_asyncio
 
+from cortex.domain.errors import UnavailableError
 from cortex.store.database import Database, Profile, open_database
 from cortex.store.dedicated import Dedicated
 
@@ -33,6 +34,8 @@ class Port:
         self._loop = loop
         self._db = db
         self._profile = profile
+        self.on_failure: Callable[[UnavailableError], None] = lambda _: None
+        """Told of each call that Postgres did not answer, or may not have."""
 
     async def __call__(
         self,
@@ -48,8 +51,12 @@ class Port:
     ) -> T:
         """Run any asyncio coroutine function of the store."""
         await trio.lowlevel.checkpoint_if_cancelled()
-        with trio.CancelScope(shield=True):
-            result: T = await self._loop.run_aio_coroutine(method(*args, **kwargs))
+        try:
+            with trio.CancelScope(shield=True):
+                result: T = await self._loop.run_aio_coroutine(method(*args, **kwargs))
+        except UnavailableError as error:
+            self.on_failure(error)
+            raise
         return result
 
     def dedicated(self, *, on_lost: Callable[[], None]) -> Dedicated:

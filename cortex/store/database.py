@@ -14,6 +14,7 @@ from typing import Any, TypeAlias, TypeVar
 import asyncpg
 import attrs
 
+from cortex.domain import redaction
 from cortex.domain.errors import CortexError, UnavailableError
 from cortex.store.dsn import redact
 from cortex.store.errors import is_connection_loss, is_rolled_back, of_connect, of_statement
@@ -80,7 +81,10 @@ class Profile:
         try:
             async with asyncio.timeout(self.bound_s):
                 connection = await asyncpg.connect(
-                    self.dsn, server_settings=self.settings, timeout=self.bound_s
+                    self.dsn,
+                    server_settings=self.settings,
+                    timeout=self.bound_s,
+                    connection_class=_Redacting,
                 )
         except (
             OSError,
@@ -98,6 +102,35 @@ class Profile:
                 hint="upgrade the server, or leave out --dsn to use the embedded one",
             )
         return connection
+
+
+class _Redacting(asyncpg.Connection):  # type: ignore[type-arg]  # when it runs it takes none
+    """A connection to which no secret is sent that this process knows of, in any parameter.
+
+    It has these methods only: the store's tests see to it that it uses no others.
+    """
+
+    async def fetch(self, query: str, *args: Any, **options: Any) -> Any:
+        return await super().fetch(query, *_redacted(args), **options)
+
+    async def fetchrow(self, query: str, *args: Any, **options: Any) -> Any:
+        return await super().fetchrow(query, *_redacted(args), **options)
+
+    async def fetchval(self, query: str, *args: Any, **options: Any) -> Any:
+        return await super().fetchval(query, *_redacted(args), **options)
+
+    async def execute(self, query: str, *args: Any, **options: Any) -> Any:
+        return await super().execute(query, *_redacted(args), **options)
+
+
+def _redacted(args: Sequence[object]) -> Sequence[object]:
+    """Parameters whose texts, and the texts in whose lists, are redacted; bytes are left alone."""
+    if not redaction.knows_any():
+        return args
+    return [
+        redaction.redact_each(each) if isinstance(each, list | tuple) else each
+        for each in redaction.redact_each(args)
+    ]
 
 
 class Database:

@@ -13,6 +13,8 @@ _SECRET_WORD = re.compile(
 )
 """As in `host=h password='a b'`, an address of the other kind."""
 
+_SETTING = re.compile(r"(\w+)\s*=\s*(?:'((?:[^'\\]|\\.)*)'|(\S+))")
+
 
 def check(dsn: str, *, source: str) -> str:
     """Return the string if it looks like an address; else `UsageError` naming its source."""
@@ -54,6 +56,24 @@ def has_password(dsn: str) -> bool:
         return True
     secrets = {key.lower() for key, _ in parse_qsl(parts.query)} & _SECRET_PARAMETERS
     return bool(parts.password or secrets)
+
+
+def password_of(dsn: str) -> str | None:
+    """Return the password of an address; None for none, and for one that anybody would guess.
+
+    That is one which is the name of the user or of the database, too.
+    """
+    parts = _split(dsn)
+    if parts is None:
+        return None
+    named = dict(parse_qsl(parts.query))
+    guesses = {unquote(parts.username or ""), unquote(parts.path.removeprefix("/"))}
+    password = unquote(parts.password or "") or named.get("password", "")
+    if not parts.scheme:
+        named = {name: first or second for name, first, second in _SETTING.findall(dsn)}
+        guesses = {named.get("user", ""), named.get("dbname", "")}
+        password = named.get("password", "")
+    return password if password and password not in guesses else None
 
 
 def _split(dsn: str) -> SplitResult | None:

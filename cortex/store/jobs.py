@@ -12,14 +12,17 @@ from cortex.domain.errors import ConflictError, NotFoundError, UnavailableError
 from cortex.domain.job import Finish, JobStatus, Submission
 from cortex.domain.policy import JobPolicy
 from cortex.store.database import Database, Record, affected
+from cortex.store.found import by_name
 
 SUBMIT_BATCH = 1000
 CANCEL_TRIES = 10
 """A job gets a task just while it is being cancelled: once is rare, again would be chance."""
 
 
-async def submit(db: Database, submissions: Sequence[Submission]) -> set[UUID]:
-    """Submit jobs in one transaction; return the ids that were new.
+async def submit(
+    db: Database, submissions: Sequence[Submission], *, by: str | None = None
+) -> set[UUID]:
+    """Submit jobs in one transaction, in somebody's name; return the ids that were new.
 
     Repeating it with the same ids changes nothing, so it is safe after `OutcomeUnknownError`.
     Raises `NotFoundError` for an unknown agent, `InvalidValueError` for what JSON cannot hold.
@@ -39,6 +42,7 @@ async def submit(db: Database, submissions: Sequence[Submission]) -> set[UUID]:
         [s.max_retries for s in batch],
         [s.timeout_s for s in batch],
         [s.job_key for s in batch],
+        by,
     )
     return affected(rows)
 
@@ -145,25 +149,7 @@ async def find(db: Database, reference: str) -> UUID:
 
     Raises `NotFoundError`, or `ConflictError` when several recent jobs end so.
     """
-    text = reference.strip().lstrip("…~").lower().replace("-", "")
-    if len(text) == 32:  # noqa: PLR2004 -- hex digits of a UUID
-        try:
-            return UUID(text)
-        except ValueError as error:
-            raise NotFoundError(f"{reference!r} is not a job id") from error
-    if len(text) < 4 or not set(text) <= set("0123456789abcdef"):  # noqa: PLR2004
-        raise NotFoundError(
-            f"{reference!r} is not a job id", hint="give the id or at least its last 4 digits"
-        )
-    rows = await db.fetch("jobs.ids_by_suffix", text)
-    if not rows:
-        raise NotFoundError(f"no job ends with {reference!r}", hint="list them: cortex jobs ls")
-    if len(rows) > 1:
-        raise ConflictError(
-            f"{len(rows)} jobs end with {reference!r}: {', '.join(str(r['id']) for r in rows[:3])}"
-        )
-    found: UUID = rows[0]["id"]
-    return found
+    return await by_name(db, reference, kind="job", query="jobs.ids_by_suffix")
 
 
 async def page(

@@ -35,6 +35,9 @@ async def commit(db: Database, *, pod_id: UUID, operations: Sequence[NumberedSte
         [op.step.usage for op in ordered],
         [op.step.output for op in ordered],
         [op.head for op in ordered],
+        [None if op.step.effect is None else op.step.effect.id for op in ordered],
+        [op.step.effect is not None and op.step.effect.why_not is None for op in ordered],
+        [None if op.step.effect is None else op.step.effect.why_not for op in ordered],
     )
     return affected(rows, "job_id")
 

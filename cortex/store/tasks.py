@@ -1,11 +1,13 @@
 """Tasks of the worker queue: claiming, releasing, and taking them from dead or silent pods."""
 
 from collections.abc import Sequence
-from typing import TypeVar
+from typing import Any, TypeVar
 from uuid import UUID
 
 import attrs
+import orjson
 
+from cortex.domain.approval import ApprovalRequest
 from cortex.domain.job import Claim, Lease, Release, Suspend
 from cortex.store.database import Connection, Database, Record, affected
 from cortex.store.queries import sql
@@ -65,8 +67,26 @@ async def suspend(db: Database, *, pod_id: UUID, operations: Sequence[Suspend]) 
         [op.is_rate_limit for op in ordered],
         *_failures(ordered),
         [op.is_own_failure for op in ordered],
+        [_asked(op) for op in ordered],
     )
     return await _hold_and_end(db, "tasks.suspend", pod_id, ordered, columns)
+
+
+def _asked(op: Suspend) -> str | None:
+    """What people are asked by it, as JSON text; None for nothing, as nearly always."""
+    if not (op.requests or op.awaited or op.unknown):
+        return None
+    return orjson.dumps(
+        {
+            "requests": [_request(request) for request in op.requests],
+            "awaited": op.awaited,
+            "unknown": [{"id": effect.id, "why": effect.why} for effect in op.unknown],
+        }
+    ).decode()
+
+
+def _request(request: ApprovalRequest) -> dict[str, Any]:
+    return {**attrs.asdict(request, recurse=False), "digest": "\\x" + request.digest.hex()}
 
 
 def _ordered(operations: Sequence[Ended]) -> list[Ended]:
@@ -158,4 +178,5 @@ def _claim(row: Record) -> Claim:
         lineage_id=row["lineage_id"],
         waits_count=row["waits_count"],
         own_failure_s=row["own_failure_s"],
+        due_for_s=row["due_for_s"],
     )

@@ -65,7 +65,8 @@ WITH due AS MATERIALIZED (
               j.checkpoint <> '{}' AS has_steps,
               greatest(0, j.timeout_s + j.waited_s - extract(epoch FROM cortex.now() - j.started_at))::float8 AS left_s,
               j.timeout_s, j.tenant, j.retry_count, j.max_retries, j.rate_limit_count, j.config_id, j.lineage_id,
-              j.waits_count, extract(epoch FROM cortex.now() - j.own_failure_at)::float8 AS own_failure_s
+              j.waits_count, extract(epoch FROM cortex.now() - j.own_failure_at)::float8 AS own_failure_s,
+              greatest(0, extract(epoch FROM cortex.now() - j.run_at))::float8 AS due_for_s
 )
 SELECT * FROM running;
 
@@ -129,15 +130,23 @@ SELECT id FROM released LEFT JOIN hinted ON true;
 -- Ends attempts and their tasks: the jobs are in RETRY until they are due, or wait for a person.
 -- $1 pod id; per attempt: $2 job ids (ordered), $3 attempts, $4 seconds until due or null for a person,
 -- $5 whether a retry is used, $6 what is waited for, $7 whether a rate limit is the reason, $8 errors, $9 their
--- codes, $10 classes, $11 sources, $12 data of their facts, $13 whether the job's own call brought it here.
--- Locks: tasks, then jobs. Returns the jobs suspended.
--- Who was asked to end is cancelled instead.
+-- codes, $10 classes, $11 sources, $12 data of their facts, $13 whether the job's own call brought it here,
+-- $14 what people are asked: requests for approval, those awaited from before, effects nobody knows the outcome of.
+-- Locks: tasks, then jobs, effects. Returns the jobs suspended.
+-- Who was asked to end is cancelled instead; whose awaited decision has come meanwhile is due at once.
 WITH ended AS (
-    SELECT e.*, j.cancel_requested_at IS NOT NULL AS is_cancelled
+    SELECT e.job_id, e.attempt, e.counted, e.rate_limit, e.error, e.code, e.class, e.source, e.fact, e.own, e.asked,
+           CASE WHEN NOT came.already THEN e.waiting_on END AS waiting_on,
+           CASE WHEN came.already THEN 0 ELSE e.delay_s END AS delay_s,
+           j.cancel_requested_at IS NOT NULL AS is_cancelled
     FROM unnest($2::uuid[], $3::int[], $4::float8[], $5::bool[], $6::text[], $7::bool[], $8::text[], $9::text[],
-                $10::text[], $11::text[], $12::jsonb[], $13::bool[])
-        AS e(job_id, attempt, delay_s, counted, waiting_on, rate_limit, error, code, class, source, fact, own)
+                $10::text[], $11::text[], $12::jsonb[], $13::bool[], $14::jsonb[])
+        AS e(job_id, attempt, delay_s, counted, waiting_on, rate_limit, error, code, class, source, fact, own, asked)
     JOIN cortex.job j ON j.id = e.job_id
+    CROSS JOIN LATERAL (
+        SELECT e.asked IS NOT NULL AND EXISTS (
+            SELECT FROM jsonb_array_elements_text(e.asked->'awaited') AS w(id)
+            JOIN cortex.approval a ON a.id = w.id::uuid WHERE a.status <> 'PENDING') AS already) came
 ), gone AS (
     DELETE FROM cortex_worker.task t USING ended e
     WHERE t.job_id = e.job_id AND t.attempt = e.attempt AND t.locked_by = $1
@@ -160,11 +169,28 @@ WITH ended AS (
         pod_deaths = CASE WHEN g.counted THEN 0 ELSE j.pod_deaths END,
         waits_count = CASE WHEN g.counted THEN 0 ELSE j.waits_count + 1 END,
         own_failure_at = CASE WHEN g.own THEN cortex.now() ELSE j.own_failure_at END,
-        job_key = g.job_key
+        job_key = g.job_key, has_open = j.has_open OR g.asked IS NOT NULL
     FROM gone g
     WHERE j.id = g.job_id AND j.attempt = g.attempt AND j.status::text = 'RUNNING'
     RETURNING j.id, j.status, j.tenant, j.agent_id, j.agent_version, j.retry_count, j.next_retry_at, g.attempt,
-              g.counted, g.error, g.code, g.class, coalesce(g.source, g.waiting_on) AS source, g.fact
+              g.counted, g.error, g.code, g.class, coalesce(g.source, g.waiting_on) AS source, g.fact,
+              g.asked, coalesce(j.lineage_id, j.id) AS line, j.submitted_by
+), asked AS MATERIALIZED (
+    SELECT * FROM suspended WHERE asked IS NOT NULL AND status <> 'CANCELLED'
+), requested AS (
+    INSERT INTO cortex.approval (
+        id, job_id, lineage_id, attempt, key, tool, tenant, agent_id, agent_version, requested_by, asked, asked_digest,
+        arguments, digest, schema, risk, effect, reversible, policy, said, people, on_deny, on_expiry, expires_at)
+    SELECT r.id, s.id, s.line, s.attempt, r.key, r.tool, s.tenant, s.agent_id, s.agent_version, s.submitted_by,
+           r.arguments::json, r.digest, r.arguments::json, r.digest, r.schema, r.risk, r.effect, r.reversible, r.policy,
+           r.said, r.people, r.on_deny, r.on_expiry, cortex.now() + r.expires_s * interval '1 second'
+    FROM asked s CROSS JOIN LATERAL jsonb_to_recordset(s.asked->'requests') AS r(
+        id uuid, key text, tool text, arguments text, digest bytea, schema jsonb, risk text, effect text,
+        reversible boolean, policy text, said text, people int, on_deny text, on_expiry text, expires_s float8)
+), doubted AS (
+    UPDATE cortex.effect e SET status = 'UNKNOWN', is_sure = false, why = u.why
+    FROM asked s CROSS JOIN LATERAL jsonb_to_recordset(s.asked->'unknown') AS u(id uuid, why text)
+    WHERE e.id = u.id AND e.job_id = s.id AND e.attempt = s.attempt AND e.status IN ('PENDING', 'UNKNOWN')
 ), noted AS (
     INSERT INTO cortex.job_attempt (
         job_id, attempt, pod_id, outcome, due_at, error, error_code, error_class, error_source, retry_count)

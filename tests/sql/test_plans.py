@@ -82,6 +82,7 @@ STATEMENTS: dict[str, tuple[Sequence[object], int]] = {
             [False] * BATCH,
             *[NOTHING] * 5,
             [False] * BATCH,
+            NOTHING,
         ),
         BATCH,
     ),
@@ -90,6 +91,7 @@ STATEMENTS: dict[str, tuple[Sequence[object], int]] = {
         (
             *(POD, IDS, ONES, [4] * BATCH, ["step"] * BATCH, ["4"] * BATCH, [b"x"] * BATCH),
             *([0.1] * BATCH, NOTHING, NOTHING, ["1"] * BATCH, ['{"seq": 4}'] * BATCH),
+            *(NOTHING, [False] * BATCH, NOTHING),
         ),
         BATCH,
     ),

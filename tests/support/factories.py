@@ -1,8 +1,9 @@
 """One valid default of each record, and fakes of what a pod lends to its jobs."""
 
 import random
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 from uuid import UUID
@@ -12,10 +13,21 @@ from attrs import define, field
 
 from cortex.actors.actor import Actor
 from cortex.actors.ticker import Pacer
+from cortex.domain.approval import Decided
 from cortex.domain.clock import system_chance
+from cortex.domain.effect import Invocation
 from cortex.domain.errors import LeaseLost, OutcomeUnknownError, Suspended, UnavailableError
 from cortex.domain.failure import Failure
-from cortex.domain.job import Claim, Lease, Step, StepDone, Submission
+from cortex.domain.job import (
+    Claim,
+    EffectIntent,
+    EffectTold,
+    Intended,
+    Lease,
+    Step,
+    StepDone,
+    Submission,
+)
 from cortex.domain.model import ModelRequest, ModelResponse
 from cortex.domain.policy import JobPolicy, policy_for
 from cortex.domain.prices import LIST_PRICES
@@ -23,8 +35,10 @@ from cortex.domain.usage import Usage
 from cortex.durable.calls import Caller
 from cortex.durable.codec import digest_of
 from cortex.durable.context import Context, JobLimits, Services
+from cortex.durable.gates import Gate
 from cortex.durable.journal import Journal, Outcome
 from cortex.durable.registry import Handler, Registry, job
+from cortex.durable.tool_calls import EffectTerms, ToolCall, ToolPlan
 from cortex.services.committer import Committer
 from cortex.services.dispatcher import Dispatcher
 from cortex.services.job_actor import JobActors
@@ -146,6 +160,8 @@ class EchoTools:
 
     called: list[tuple[str, str]] = field(factory=list)
     error: Exception | None = None
+    effect: EffectTerms | None = None
+    gate: Gate | None = None
 
     def offer(self, names: Sequence[str]) -> list[dict[str, Any]]:
         return [{"name": name} for name in names]
@@ -153,20 +169,69 @@ class EchoTools:
     def is_required(self, name: str) -> bool:  # noqa: ARG002
         return False
 
-    async def call(
-        self,
-        ctx: Context,  # noqa: ARG002  (as pods call it)
-        name: str,
-        arguments: Mapping[str, Any],
-        *,
-        call_id: str,
-        folder: Path | None,  # noqa: ARG002
-        timeout: float | None,  # noqa: ARG002
-    ) -> Any:
-        self.called.append((name, call_id))
-        if self.error is not None:
-            raise self.error
-        return dict(arguments)
+    async def plan(self, ctx: Context, call: ToolCall) -> ToolPlan:
+        async def run(invocation: Invocation | None) -> Any:
+            self.called.append((call.tool, f"{ctx.job_id}/{call.key}"))
+            if self.error is not None:
+                raise self.error
+            return dict(call.arguments)
+
+        async def guard(work: Callable[[], Awaitable[Any]]) -> Any:
+            return await work()
+
+        return ToolPlan(
+            arguments=call.arguments, effect=self.effect, gate=self.gate, run=run, guard=guard
+        )
+
+
+@define
+class LedgerDesk:
+    """A ledger and the decisions of people, for contexts without a database."""
+
+    intents: list[EffectIntent] = field(factory=list)
+    told: list[EffectTold] = field(factory=list)
+    verdicts: list[str] = field(factory=list)
+    """What intents are answered next; then `go`."""
+    decided: dict[str, Decided] = field(factory=dict)
+
+    def new_id(self) -> UUID:
+        return new_id()
+
+    async def intend(self, intent: EffectIntent) -> Intended:
+        self.intents.append(intent)
+        verdict = self.verdicts.pop(0) if self.verdicts else "go"
+        return Intended(
+            id=self.intents[0].id,
+            verdict=verdict,
+            attempt=intent.lease.attempt,
+            result='"recorded"' if verdict == "done" else None,
+            why=None,
+            quota="q",
+            used=Decimal(1),
+            limit=Decimal(1),
+            amount=Decimal(2),
+            wait_s=60.0,
+        )
+
+    async def record(self, operation: EffectTold) -> None:
+        self.told.append(operation)
+
+    async def decision(self, lineage_id: UUID, key: str) -> Decided | None:  # noqa: ARG002
+        return self.decided.get(key)
+
+
+def a_tool_call(
+    tool: str, arguments: Mapping[str, Any] | None = None, *, folder: Path | None = None
+) -> ToolCall:
+    return ToolCall(
+        tool=tool,
+        arguments=arguments or {},
+        key=f"1 {tool}",
+        gate_key=f"1 {tool} approval",
+        said=None,
+        folder=folder,
+        timeout_s=None,
+    )
 
 
 class DefaultPolicies:
@@ -257,6 +322,7 @@ def services(**fields: Any) -> Services:
         "policies": DefaultPolicies(),
         "breakers": ClosedBreakers(),
         "facts": FactList(),
+        "desk": LedgerDesk(),
         "workspaces": Path("workspaces"),
         "rng": seeded_random(),
     }

@@ -16,6 +16,7 @@ from cortex.domain.job import TRANSITIONS
 from cortex.domain.policy import DEFAULT, JOB_HARD, POLICIES
 from cortex.domain.retry import CALL_RETRIES
 from cortex.domain.timeouts import TIMEOUTS, TOOL_TIMEOUTS
+from cortex.services.metrics_catalogue import METRICS
 
 README: Final = Path(__file__).parent.parent.parent / "README.md"
 Rows = Iterable[list[str]]
@@ -84,6 +85,12 @@ def _breakers() -> Rows:
             _shown(policy.open_s),
         ]
         yield [_code(f"{kind}:NAME"), *figures, str(policy.closes_after), escalates]
+
+
+def _metrics() -> Rows:
+    for metric in METRICS:
+        labels = ", ".join(map(_code, metric.labels)) or NOTHING
+        yield [_code(metric.name), metric.kind, labels, metric.help]
 
 
 TABLES: Final[dict[str, tuple[str, Callable[[], Rows]]]] = {

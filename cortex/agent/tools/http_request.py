@@ -5,20 +5,26 @@ import os
 import re
 import ssl
 from collections.abc import Mapping
-from typing import Any, Literal
+from typing import Any, Literal, Self
 
 import attrs
 import httpx2
 import trio
 
 from cortex.agent.addresses import SETTING, Allowed, resolve
+from cortex.agent.secrets import Secrets, holds_secret
 from cortex.agent.tool import ToolContext, tool
+from cortex.domain.certainty import NotSentError, UnsettledError
+from cortex.domain.classification import class_of_status, code_of_status, describe
+from cortex.domain.effect import Invocation
 from cortex.domain.errors import (
     InvalidValueError,
     RejectedError,
     TimedOutError,
     UnavailableError,
 )
+from cortex.domain.failure import Failure
+from cortex.domain.retry_after import retry_after_of
 
 BODY_MAX_BYTES = 1_048_576
 REDIRECTS_MAX = 5
@@ -27,10 +33,27 @@ QUIET_S = 60.0
 CONNECT_S = 10.0
 TIMEOUT = httpx2.Timeout(QUIET_S, connect=CONNECT_S)
 PORTS = {"http": 80, "https": 443}
-# Ours to say: they decide who is asked, and how the bytes are framed.
+KEY_HEADER = "Idempotency-Key"
+ATTEMPT_HEADER = "Cortex-Attempt"
+# Ours to say: they decide who is asked, what is the same request, and how the bytes are framed.
 RESERVED_HEADERS = frozenset(
-    {"accept-encoding", "connection", "content-length", "host", "te", "transfer-encoding"}
+    {
+        "accept-encoding",
+        "connection",
+        "content-length",
+        "host",
+        "te",
+        "transfer-encoding",
+        KEY_HEADER.lower(),
+        ATTEMPT_HEADER.lower(),
+    }
 )
+# By RFC 9110: what changes nothing, and what may be sent twice.
+SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
+IDEMPOTENT_METHODS = SAFE_METHODS | {"PUT", "DELETE"}
+# After these, and all from 500, nobody knows whether the request was acted upon.
+UNSETTLED_STATUSES = frozenset({408, 425, 429})
+SERVER_ERROR = 500
 # Meant for the first host only; a redirect to another one must not carry them along.
 CREDENTIAL_HEADERS = frozenset({"authorization", "cookie", "proxy-authorization"})
 # The rest of Python's codecs are not for the web: some are slow, some give no text.
@@ -54,13 +77,31 @@ class Reply:
 
 
 @attrs.frozen
+class Redirect:
+    """What came back instead; nobody has looked at the location yet."""
+
+    status: int
+    location: str
+
+
+@attrs.frozen
 class Hop:
-    """One request of a chain of redirects."""
+    """One request of a chain of redirects; secrets are not filled into its headers yet."""
 
     method: str
     url: httpx2.URL
     headers: httpx2.Headers
     body: bytes | None
+    secrets: Secrets
+
+    def filled(self) -> Self:
+        """The request as it is sent. Raises `ForbiddenError` where a secret may not go."""
+        origin = _origin(self.url)
+        sent = [
+            (name, self.secrets.in_header(value, origin))
+            for name, value in self.headers.multi_items()
+        ]
+        return attrs.evolve(self, headers=httpx2.Headers(sent))
 
 
 def _breaker(arguments: Any) -> str | None:
@@ -72,9 +113,14 @@ def _breaker(arguments: Any) -> str | None:
     return f"http:{host.lower()}" if len(host) <= HOST_CHARS_MAX else None
 
 
-@tool(breaker=_breaker)
+@tool(
+    breaker=_breaker,
+    effect=lambda arguments: arguments.method not in SAFE_METHODS,
+    idempotent=lambda arguments: arguments.method in IDEMPOTENT_METHODS,
+    says="sends data to another server",
+)
 async def http_request(
-    context: ToolContext,  # noqa: ARG001 - every built-in tool takes it
+    context: ToolContext,
     url: str,
     method: Method = "GET",
     headers: dict[str, str] | None = None,
@@ -84,6 +130,8 @@ async def http_request(
 
     An error status such as 404 is returned like any other. Up to 5 redirects are followed. A body
     over 1 MiB is cut and says so; a binary one is left out. Only public addresses are reachable.
+    In a header {secret:NAME} stands for a secret of that name, if you were told of one; it is put
+    in on the way out, and only for the hosts that it is meant for.
 
     Args:
         url: The address, starting with http:// or https://.
@@ -97,22 +145,61 @@ async def http_request(
         url=_parse(url),
         headers=_headers(headers or {}),
         body=None if body is None else body.encode(),
+        secrets=context.secrets,
     )
-    for _ in range(REDIRECTS_MAX + 1):
+    if context.invocation is None or method in SAFE_METHODS:
+        return await _follow(hop, allowed)
+    return await _change(hop, allowed, context.invocation)
+
+
+async def _change(hop: Hop, allowed: Allowed, invocation: Invocation) -> Reply:
+    """Send a request that changes something; raise whatever leaves open whether it did."""
+    headers = hop.headers.copy()
+    headers[KEY_HEADER] = str(invocation.id)
+    headers[ATTEMPT_HEADER] = str(invocation.attempt)
+    hop = attrs.evolve(hop, headers=headers)
+    answer = await _ask(hop, allowed)
+    if isinstance(answer, Redirect):
+        try:
+            answer = await _follow(_redirected(hop, answer), allowed, redirects=REDIRECTS_MAX - 1)
+        except Exception as error:  # in itself it may be certain, but the first server has acted
+            told = f"{hop.url} took the request and led elsewhere: {describe(error)}"
+            raise UnsettledError(told) from error
+    if answer.status >= SERVER_ERROR or answer.status in UNSETTLED_STATUSES:
+        raise _unsettled(answer)
+    return answer
+
+
+def _unsettled(reply: Reply) -> UnsettledError:
+    message = f"{reply.url} answered with status {reply.status}"
+    failure = Failure(
+        cls=class_of_status(reply.status),
+        code=code_of_status(reply.status) or "unsettled",
+        message=message,
+        retry_after_s=retry_after_of(reply.headers, now=None),
+    )
+    return UnsettledError(message, failure=failure)
+
+
+async def _follow(hop: Hop, allowed: Allowed, *, redirects: int = REDIRECTS_MAX) -> Reply:
+    """Send a request, and the next one as long as the answer is a redirect."""
+    begun = hop.url
+    for _ in range(redirects + 1):
         answer = await _ask(hop, allowed)
         if isinstance(answer, Reply):
             return answer
-        hop = answer
-    raise RejectedError(f"{url} redirects more than {REDIRECTS_MAX} times")
+        hop = _redirected(hop, answer)
+    raise RejectedError(f"{begun} redirects more than {redirects} times")
 
 
-async def _ask(hop: Hop, allowed: Allowed) -> Reply | Hop:
+async def _ask(hop: Hop, allowed: Allowed) -> Reply | Redirect:
     """Send one request to the first address that takes a connection."""
+    filled = hop.filled()
     _, host, port = _origin(hop.url)
     refusal: httpx2.HTTPError | None = None
     for address in await resolve(host, port, allowed):
         try:
-            return await _ask_at(address, hop)
+            return await _ask_at(address, filled)
         except (httpx2.ConnectError, httpx2.ConnectTimeout) as error:
             refusal = error
         except httpx2.LocalProtocolError as error:
@@ -129,7 +216,7 @@ async def _ask(hop: Hop, allowed: Allowed) -> Reply | Hop:
             scope="connect",
             limit_s=CONNECT_S,
         ) from refusal
-    raise UnavailableError(f"{hop.url} cannot be reached: {_reason(refusal)}") from refusal
+    raise NotSentError(f"{hop.url} cannot be reached: {_reason(refusal)}") from refusal
 
 
 def _reason(error: BaseException | None) -> str:
@@ -145,7 +232,7 @@ def _reason(error: BaseException | None) -> str:
     return str(error) or type(error).__name__
 
 
-async def _ask_at(address: str, hop: Hop) -> Reply | Hop:
+async def _ask_at(address: str, hop: Hop) -> Reply | Redirect:
     """Connect to `address` itself, so that no second look-up can lead elsewhere.
 
     The host's name still goes into the Host header and into the check of its certificate.
@@ -161,7 +248,7 @@ async def _ask_at(address: str, hop: Hop) -> Reply | Hop:
         response = await client.send(request, stream=True)
         try:
             if response.has_redirect_location:
-                return _redirected(hop, response)
+                return Redirect(response.status_code, response.headers["location"])
             return Reply(
                 status=response.status_code,
                 url=str(hop.url),
@@ -172,16 +259,18 @@ async def _ask_at(address: str, hop: Hop) -> Reply | Hop:
             await response.aclose()
 
 
-def _redirected(hop: Hop, response: httpx2.Response) -> Hop:
-    url = _parse(response.headers["location"], base=hop.url)
+def _redirected(hop: Hop, redirect: Redirect) -> Hop:
+    url = _parse(redirect.location, base=hop.url)
     headers, method, body = hop.headers.copy(), hop.method, hop.body
     if _origin(url) != _origin(hop.url):
-        for name in CREDENTIAL_HEADERS & set(headers):
-            del headers[name]
-    if response.status_code in DROP_BODY and method not in ("GET", "HEAD"):
+        for name in set(headers):
+            if name in CREDENTIAL_HEADERS or any(map(holds_secret, headers.get_list(name))):
+                del headers[name]
+    if redirect.status in DROP_BODY and method not in ("GET", "HEAD"):
         method, body = "GET", None
-        headers.pop("content-type", None)
-    return Hop(method=method, url=url, headers=headers, body=body)
+        for name in ("content-type", KEY_HEADER, ATTEMPT_HEADER):
+            headers.pop(name, None)
+    return attrs.evolve(hop, method=method, url=url, headers=headers, body=body)
 
 
 async def _body(response: httpx2.Response) -> str:

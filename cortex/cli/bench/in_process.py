@@ -1,49 +1,24 @@
 """Runs a pod inside the measuring process, and stops it when the measurement is done."""
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import trio
 
 from cortex.agent.model import DEFAULT_LIMITS, CallLimits
+from cortex.agent.toolbox import Toolbox
 from cortex.cli.bench import workload
 from cortex.config import Settings
 from cortex.domain.clock import system_chance
-from cortex.domain.errors import UsageError
 from cortex.domain.model import ModelRequest, ModelResponse
 from cortex.domain.usage import Usage
-from cortex.durable.context import Context
 from cortex.durable.registry import Registry
 from cortex.pod import PodParts, Shutdown, run_pod
 from cortex.store.bridge import Port, open_port
 from cortex.store.database import Profile
 
 T = TypeVar("T")
-
-
-class _NoTools:
-    """These measurements are about the runtime."""
-
-    def offer(self, names: object) -> list[dict[str, Any]]:
-        raise UsageError(f"a bench pod has no tools {names!r}")
-
-    def is_required(self, name: str) -> bool:
-        raise UsageError(f"a bench pod has no tool {name!r}")
-
-    async def call(
-        self,
-        ctx: Context,  # noqa: ARG002 -- the protocol's
-        name: str,
-        arguments: Mapping[str, Any],
-        *,
-        call_id: str,
-        folder: Path | None,
-        timeout: float | None,  # noqa: ARG002
-    ) -> Any:
-        raise UsageError(
-            f"a bench pod has no tool {name!r}", hint=f"{call_id} {folder} {arguments}"
-        )
 
 
 class _InstantModel:
@@ -95,7 +70,9 @@ async def _measure(
         await fill(port)
     registry = Registry()
     registry.collect(workload)
-    parts = PodParts(registry=registry, client=_InstantModel(), tools=_NoTools(), workspaces=Path())
+    parts = PodParts(
+        registry=registry, client=_InstantModel(), tools=Toolbox({}), workspaces=Path()
+    )
     shutdown = Shutdown()
     results: list[T] = []
 

@@ -3,13 +3,19 @@
 import gzip
 import socket
 from typing import Any
+from uuid import UUID
 
+import attrs
 import pytest
 import trio
 
 from cortex.agent.tool import ToolContext, ToolInputError
 from cortex.agent.tools.http_request import BODY_MAX_BYTES, http_request
+from cortex.domain.certainty import changed_nothing
+from cortex.domain.classification import failure_of
+from cortex.domain.effect import Invocation
 from cortex.domain.errors import (
+    CortexError,
     ForbiddenError,
     InvalidValueError,
     RejectedError,
@@ -279,3 +285,156 @@ async def test_nonsense_is_refused(
 async def test_a_method_outside_the_list_is_refused(context: ToolContext) -> None:
     with pytest.raises(ToolInputError, match='method must be one of "GET"'):
         await call(context, "http://example.org/", method="CONNECT")
+
+
+# --- requests that change something
+
+INVOCATION = Invocation(
+    id=UUID(int=7), job_id=UUID(int=1), attempt=3, tool="http_request", arguments={}
+)
+KEY = f"\r\nidempotency-key: {UUID(int=7)}\r\n"
+ATTEMPT = "\r\ncortex-attempt: 3\r\n"
+
+
+def answer(status: int, *headers: str) -> bytes:
+    lines = "".join(f"{line}\r\n" for line in headers)
+    return f"HTTP/1.1 {status} Told\r\n{lines}Content-Length: 2\r\n\r\nno".encode()
+
+
+@pytest.fixture
+def changing(context: ToolContext) -> ToolContext:
+    return attrs.evolve(context, invocation=INVOCATION)
+
+
+async def raised(context: ToolContext, url: str, **given: object) -> CortexError:
+    with pytest.raises(CortexError) as caught:
+        await call(context, url, **given)
+    return caught.value
+
+
+@pytest.mark.parametrize("method", ["POST", "PUT", "PATCH", "DELETE"])
+async def test_a_change_carries_its_key_and_its_fence(
+    changing: ToolContext, server: Server, method: str
+) -> None:
+    await call(changing, server.url(), method=method)
+    (asked,) = server.asked
+    assert KEY in asked.lower()
+    assert ATTEMPT in asked.lower()
+
+
+async def test_what_changes_nothing_carries_none(changing: ToolContext, server: Server) -> None:
+    server.replies["/"] = answer(503)
+    assert (await call(changing, server.url()))["status"] == 503
+    assert "idempotency-key" not in server.asked[0].lower()
+
+
+async def test_without_a_ledger_a_status_is_a_reply(context: ToolContext, server: Server) -> None:
+    server.replies["/"] = answer(503)
+    assert (await call(context, server.url(), method="POST"))["status"] == 503
+
+
+@pytest.mark.parametrize("name", ["Idempotency-Key", "IDEMPOTENCY-KEY", "cortex-attempt"])
+@pytest.mark.parametrize("method", ["GET", "POST"])
+async def test_the_model_cannot_set_them(
+    changing: ToolContext, server: Server, name: str, method: str
+) -> None:
+    with pytest.raises(InvalidValueError, match="cannot be set"):
+        await call(changing, server.url(), method=method, headers={name: "x"})
+    assert server.asked == []
+
+
+@pytest.mark.parametrize("status", [200, 201, 400, 401, 404, 409, 422])
+async def test_an_answer_is_an_outcome(changing: ToolContext, server: Server, status: int) -> None:
+    server.replies["/"] = answer(status)
+    assert (await call(changing, server.url(), method="POST"))["status"] == status
+
+
+@pytest.mark.parametrize(
+    "status, code",
+    [
+        (408, "request_timeout"),
+        (425, "too_early"),
+        (429, "rate_limit"),
+        (500, "api_error"),
+        (503, "service_unavailable"),
+        (599, "server_error"),
+    ],
+)
+async def test_a_status_that_settles_nothing_is_raised(
+    changing: ToolContext, server: Server, status: int, code: str
+) -> None:
+    server.replies["/"] = answer(status, "Retry-After: 17")
+    error = await raised(changing, server.url(), method="POST")
+    failure = failure_of(error)
+    assert (failure.code, failure.retry_after_s) == (code, 17)
+    assert error.message == f"{server.url()} answered with status {status}"
+    assert not changed_nothing(error)
+
+
+async def test_nobody_there_is_certain(
+    changing: ToolContext, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+    monkeypatch.setenv("CORTEX_HTTP_ALLOW", "127.0.0.0/8")
+    trio.socket.set_custom_hostname_resolver(Nowhere())
+    for url in (f"http://127.0.0.1:{port}/", "http://name.test/", "http://10.0.0.1/", "ftp://x/"):
+        assert changed_nothing(await raised(changing, url, method="POST")), url
+
+
+class Nowhere(Names):
+    """Knows no name, but every number."""
+
+    async def getaddrinfo(self, host: Any, port: Any, *_: object, **__: object) -> Any:
+        if "name" in str(host):
+            raise socket.gaierror(socket.EAI_NONAME, "no such name")
+        return [(socket.AF_INET, socket.SOCK_STREAM, 6, "", (host, port))]
+
+
+async def test_a_server_that_hangs_up_leaves_it_open(changing: ToolContext, server: Server) -> None:
+    for reply in (b"", b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nhalf"):
+        server.replies["/"] = reply
+        assert not changed_nothing(await raised(changing, server.url(), method="POST"))
+
+
+@pytest.mark.parametrize(
+    "location",
+    [
+        "ftp://x/",
+        "http://127.0.0.1:1/",
+        "http://u:p@x/",
+        "http://10.0.0.1/",
+        "http://[::1",
+        "/loop",
+    ],
+)
+@pytest.mark.parametrize("status", [302, 303, 307])
+async def test_after_a_redirect_nothing_is_certain(
+    changing: ToolContext, server: Server, location: str, status: int
+) -> None:
+    """Each of these is certain by itself; but the first server has taken the request."""
+    server.replies["/"] = redirect(location, status)
+    server.replies["/loop"] = redirect("/loop", status)
+    error = await raised(changing, server.url(), method="POST")
+    assert "took the request and led elsewhere: " in error.message
+    assert not changed_nothing(error)
+
+
+async def test_a_redirect_keeps_the_key_only_with_the_method(
+    changing: ToolContext, server: Server
+) -> None:
+    server.replies["/same"] = redirect("/", 307)
+    server.replies["/other"] = redirect("/", 303)
+    await call(changing, server.url("/same"), method="POST", body="x")
+    await call(changing, server.url("/other"), method="POST", body="x")
+    assert [KEY in asked.lower() for asked in server.asked] == [True, True, True, False]
+    assert [ATTEMPT in asked.lower() for asked in server.asked] == [True, True, True, False]
+
+
+async def test_a_change_follows_as_many_redirects(changing: ToolContext, server: Server) -> None:
+    for number in range(6):
+        server.replies[f"/{number}"] = redirect(f"/{number + 1}")
+    server.replies["/6"] = OK
+    reply = await call(changing, server.url("/1"), method="POST")
+    assert reply["url"] == server.url("/6")
+    assert "redirects more than" in (await raised(changing, server.url("/0"), method="PUT")).message

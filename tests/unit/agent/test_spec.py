@@ -1,6 +1,7 @@
 """Agent specs: what YAML gives, what the database stores, and errors that lead to the line."""
 
 import contextlib
+import json
 
 import pytest
 from hypothesis import given
@@ -9,6 +10,8 @@ from hypothesis import strategies as st
 from cortex.agent.limits import AgentBackoff, AgentBudget, AgentLimits, OnStop
 from cortex.agent.spec import AgentSpec, parse_agents
 from cortex.agent.yaml_source import DEPTH_MAX, SIZE_MAX_BYTES, VALUES_MAX
+from cortex.domain.approval import Risk
+from cortex.domain.approval_policy import ApprovalRule
 from cortex.domain.errors import UsageError
 
 SMALL = "name: a\nmodel: m\nsystem: s\n"
@@ -162,17 +165,107 @@ on_stop: {max_tokens: fail, empty: fail}
         ("budget: {usd: 1, per: week}\n", ':4: budget.per must be one of "run", "day", got "week"'),
         (
             "on_stop: {refusal: continue}\n",
-            ':4: on_stop.refusal must be one of "fail", got "continue"',
+            ':4: on_stop.refusal must be one of "ask", "fail", got "continue"',
         ),
         (
-            "on_stop: {empty: ask}\n",
-            ':4: on_stop.empty must be one of "continue", "fail", got "ask"',
+            "on_stop: {empty: stop}\n",
+            ':4: on_stop.empty must be one of "continue", "ask", "fail", got "stop"',
         ),
     ],
 )
 def test_an_override_beyond_its_hard_limit_is_refused_where_it_stands(text: str, told: str) -> None:
     with pytest.raises(UsageError) as caught:
         parse_agents(SMALL + text, "agents.yaml")
+    assert caught.value.message.removeprefix("agents.yaml").startswith(told)
+
+
+APPROVALS = """\
+tools: [send_mail, pay]
+approvals:
+- tool: send_mail
+  when: {to: "*@example.com", order.total: {gt: 500}}
+  risk_at_least: HIGH
+  approve: true
+  risk: CRITICAL
+  effect: money leaves
+  reversible: false
+  people: 3
+  expires_seconds: 3600
+  on_deny: fail
+  on_expiry: tell
+  reason: refund > 500
+- approve: false
+"""
+
+
+def test_rules_for_approvals_come_through() -> None:
+    (agent,) = parse_agents(SMALL + APPROVALS + "on_stop: {refusal: ask}\n", "agents.yaml")
+    full, plain = agent.approvals
+    assert full == ApprovalRule(
+        approve=True,
+        tool="send_mail",
+        when={"to": "*@example.com", "order.total": {"gt": 500}},
+        risk_at_least=Risk.HIGH,
+        risk=Risk.CRITICAL,
+        effect="money leaves",
+        reversible=False,
+        people=3,
+        expires_seconds=3600,
+        on_deny="fail",
+        on_expiry="tell",
+        reason="refund > 500",
+    )
+    assert plain == ApprovalRule(approve=False)
+    assert agent.on_stop == OnStop(refusal="ask")
+    stored = agent.to_json()
+    assert stored["approvals"][1] == {
+        "approve": False,
+        "tool": "*",
+        "expires_seconds": 86_400,
+        "on_deny": "tell",
+        "on_expiry": "fail",
+    }
+    assert AgentSpec.from_json(json.loads(json.dumps(stored))) == agent
+
+
+def test_without_rules_the_record_is_what_it_was() -> None:
+    assert "approvals" not in AgentSpec(name="a", model="m", system="s").to_json()
+
+
+@pytest.mark.parametrize(
+    "text, told",
+    [
+        ("- tool: pay\n", ":6: approvals[0].approve is missing"),
+        ("- approve: yes please\n", ':6: approvals[0].approve must be true or false, got "yes pl'),
+        (
+            "- approve: true\n  tool: mail\n",
+            ":7: approvals[0].tool names none of the agent's tools",
+        ),
+        ("- approve: true\n  risk: high\n", ':7: approvals[0].risk must be one of "LOW", "MED", '),
+        ("- approve: true\n  people: 11\n", ":7: approvals[0].people must be from 1 to 10, got 11"),
+        (
+            "- approve: true\n  on_deny: ask\n",
+            ':7: approvals[0].on_deny must be one of "tell", "fail", got "ask"',
+        ),
+        (
+            "- approve: false\n- approve: true\n  when:\n    a: 1\n    b.c: {above: 5}\n",
+            ":10: approvals[1].when.b.c has the unknown comparison 'above'; known: gt, ge, lt, le,",
+        ),
+        (
+            "- approve: true\n  when: {day: 2026-01-31}\n",
+            ":7: approvals[0].when.day must be text, a number, true, false, null or a comparison, ",
+        ),
+        (
+            "- approve: true\n  wen: {a: 1}\n",
+            ":7: approvals[0].wen is unknown; did you mean 'when'?",
+        ),
+        ("  {approve: true}\n", ":5: approvals must be a list, got "),
+        ("- approve: true\n" * 101, ":5: approvals has 101 rules, at most 100"),
+    ],
+)
+def test_a_wrong_rule_for_approvals_is_refused_where_it_stands(text: str, told: str) -> None:
+    with pytest.raises(UsageError) as caught:
+        parse_agents(SMALL + "tools: [send_mail, pay]\napprovals:\n" + text, "agents.yaml")
     assert caught.value.message.removeprefix("agents.yaml").startswith(told)
 
 

@@ -79,6 +79,7 @@ def test_what_was_made_plain_is_structured_back(shape: Shape) -> None:
             'labels.k.y must be a number, got "2"',
         ),
         ({"name": "a", "origin": {"x": 1, "y": float("nan")}}, "origin.y must be a finite number"),
+        ({"name": "a", "origin": {"x": 1, "y": 10**400}}, "origin.y must be a finite number"),
         ({"name": "a", "origin": {"x": 1, "z": 1}}, "origin.z is unknown; known: x, y"),
         ({"name": "a", "origin": []}, "origin must be a mapping, got []"),
         ({"name": "a", "colour": "RED"}, 'colour must be one of "red", "blue", got "RED"'),

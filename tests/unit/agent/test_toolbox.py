@@ -2,6 +2,7 @@
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,14 @@ from cortex.agent.toolbox import WAITS_MAX, Toolbox
 from cortex.domain.errors import Suspended, TransientError
 from cortex.domain.failure import Failure
 from cortex.durable.context import Context
-from tests.support.factories import ClosedBreakers, FactList, FreeAdmission, a_claim, a_context
+from tests.support.factories import (
+    ClosedBreakers,
+    FactList,
+    FreeAdmission,
+    a_claim,
+    a_context,
+    a_tool_call,
+)
 
 OPEN = Suspended("tool:remote", "breaker tool:remote is open", delay_s=30)
 
@@ -49,10 +57,9 @@ class _Opening(FreeAdmission):
 
 async def call(ctx: Context, how: str, folder: Path) -> Any:
     toolbox = Toolbox({"remote": remote})
-    call_id = f"{ctx.job_id}/1 remote"
-    return await toolbox.call(
-        ctx, "remote", {"how": how}, call_id=call_id, folder=folder, timeout=None
-    )
+    asked = a_tool_call("remote", {"how": how}, folder=folder)
+    plan = await toolbox.plan(ctx, asked)
+    return await plan.guard(partial(plan.run, None))
 
 
 def a_job(tmp_path: Path, breakers: ClosedBreakers, waits_count: int = 0, **lent: Any) -> Context:

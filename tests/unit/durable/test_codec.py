@@ -15,7 +15,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from cortex.domain import redaction
 from cortex.domain.errors import InvalidValueError
+from cortex.domain.limits import SizeLimit
 from cortex.domain.text import TEXT_MAX, clean_text
 from cortex.durable.codec import (
     DEPTH_MAX,
@@ -26,6 +28,7 @@ from cortex.durable.codec import (
     parse_payload,
     structure,
 )
+from tests.support.knowing import forget_secrets
 
 ROOT = Path(__file__).parent.parent.parent.parent
 STORABLE_TEXT = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"))
@@ -177,11 +180,29 @@ def test_what_is_no_json_is_refused_by_name(value: object) -> None:
 
 
 def test_size_is_limited_in_bytes_and_says_both_figures() -> None:
-    assert len(encode("x" * 98, what="v", bytes_max=100)) == 100
-    with pytest.raises(InvalidValueError, match=r"v is 101 bytes of JSON, more than 100"):
-        encode("x" * 99, what="v", bytes_max=100)
+    limit = SizeLimit(bytes_max=100, way_out="return a path")
+    assert len(encode("x" * 98, what="v", limit=limit)) == 100
+    with pytest.raises(InvalidValueError, match=r"v is 101 bytes of JSON, more than 100") as caught:
+        encode("x" * 99, what="v", limit=limit)
+    assert caught.value.hint == "return a path"
     with pytest.raises(InvalidValueError, match="more than 100"):
-        encode("ä" * 50, what="v", bytes_max=100)
+        encode("ä" * 50, what="v", limit=limit)
+
+
+def test_secrets_are_redacted_before_anything_is_recorded(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What comes back from a step is what a replay of it will see; its digest is its own."""
+    forget_secrets(monkeypatch)
+    value = {"plain": 'sk-"0f9e8d', "base64": "c2stIjBmOWU4ZA==", "n": 1}
+    before = digest_of(value, what="v")
+    assert decode(encode(value, what="v")) == value
+    redaction.register("TOKEN", 'sk-"0f9e8d')
+    marker = "[secret TOKEN, 10 characters]"
+    recorded = encode(value, what="v")
+    assert decode(recorded)["plain"] == marker
+    assert decode(recorded)["base64"].startswith(marker)
+    assert decode(recorded)["n"] == 1
+    assert encode(decode(recorded), what="v") == recorded
+    assert digest_of(value, what="v") == before
 
 
 # --- digests

@@ -1,0 +1,257 @@
+"""An agent's secrets: references in its specification, looked up on the pod when a tool asks.
+
+secrets:
+  DB_PASSWORD: {file: /run/secrets/db}
+  API_KEY: {env: API_KEY, hosts: [api.example.com]}
+
+A value never stands in the specification, the record or a log; it is kept nowhere in between, so
+that one that was changed is used by the next call. `hosts` are where `http_request` may send it.
+"""
+
+import os
+import re
+import socket
+import stat
+from collections.abc import Mapping
+from typing import Any, Final, Self
+
+import attrs
+
+from cortex.agent.structuring import MisfitError, Problem, UnfitError, structure
+from cortex.domain import redaction
+from cortex.domain.errors import ForbiddenError, InvalidValueError, RejectedError, UsageError
+
+SECRETS_MAX: Final = 32
+HOSTS_MAX: Final = 16
+VALUE_BYTES_MAX: Final = 65_536
+"""Enough for a chain of certificates; more is the wrong file."""
+FILE_CHARS_MAX: Final = 4_096
+
+# In capitals only: what people paste by mistake, a value, is seldom written so.
+NAME: Final = re.compile(r"[A-Z][A-Z0-9_]{0,63}")
+VARIABLE: Final = re.compile(r"[A-Z_][A-Z0-9_]{0,127}")
+_FILE: Final = re.compile(r"/[^\0-\x1f\x7f-\x9f]+")
+_HOST: Final = re.compile(
+    r"(?P<insecure>http://)?(?P<host>[a-z0-9]([a-z0-9.-]*[a-z0-9])?|\[[0-9a-f:.]+\])"
+    r"(:(?P<port>[0-9]{1,5}))?",
+    re.IGNORECASE,
+)
+_PLACE: Final = re.compile(r"\{secret:([^{}]*)\}")
+"""Where a value goes in a header."""
+
+Origin = tuple[str, str, int]
+"""Scheme, host and port."""
+
+
+@attrs.frozen(kw_only=True)
+class SecretReference:
+    """Where a secret's value is: an environment variable of the pod, or a file on its machine."""
+
+    env: str | None = None
+    file: str | None = None
+    hosts: list[str] | None = None
+    """`HOST` or `HOST:PORT`, asked by https only; `http://HOST:PORT` where there is no https."""
+
+    def __attrs_post_init__(self) -> None:
+        """Refuse without ever saying what was there: it may be the value itself."""
+        if (self.env is None) == (self.file is None):
+            raise UnfitError("must have either env or file")
+        if self.env is not None and not VARIABLE.fullmatch(self.env):
+            raise UnfitError("must be the name of a variable in capitals", path=("env",))
+        if self.file is not None and not (
+            _FILE.fullmatch(self.file) and len(self.file) <= FILE_CHARS_MAX
+        ):
+            raise UnfitError(
+                "must be the full path of a file, such as /run/secrets/db", path=("file",)
+            )
+        if len(self.hosts or ()) > HOSTS_MAX:
+            raise UnfitError(f"has more than {HOSTS_MAX} hosts", path=("hosts",))
+        if not all(map(_HOST.fullmatch, self.hosts or ())):
+            raise UnfitError(
+                "must be hosts such as api.example.com or api.example.com:8443", path=("hosts",)
+            )
+
+    @property
+    def origins(self) -> frozenset[Origin]:
+        """Where the value may be sent."""
+        return frozenset(map(_origin, self.hosts or ()))
+
+    def __str__(self) -> str:
+        """Say where the value should be, as an error does."""
+        return f"environment variable {self.env}" if self.file is None else f"file {self.file}"
+
+
+@attrs.frozen(kw_only=True, repr=False)
+class Secrets:
+    """What one agent may use. It holds no values, so printing it shows none."""
+
+    references: Mapping[str, SecretReference] = attrs.field(factory=dict)
+    agent: str | None = None
+
+    @classmethod
+    def of(cls, spec: Mapping[str, Any] | None) -> Self:
+        """Those of a stored specification; without an agent there are none.
+
+        Raises `UsageError` if it comes from a version of Cortex that this one does not know.
+        """
+        if spec is None:
+            return cls()
+        name, stored = spec.get("name"), spec.get("secrets")
+        if not stored:
+            return cls(agent=name)
+        try:
+            return cls(references=structure(stored, dict[str, SecretReference]), agent=name)
+        except MisfitError:
+            raise UsageError(
+                f"stored agent {name!r} has secrets that this pod cannot read"
+            ) from None
+
+    def __repr__(self) -> str:
+        return f"Secrets({', '.join(self.references)})"
+
+    def value(self, name: str) -> str:
+        """Look a secret up. From here on its value is hidden in records and logs.
+
+        Blocks for one read of a small file. Raises `RejectedError` that names reference and pod.
+        """
+        reference = self._reference(name)
+        place = f"secret {name} on pod {_pod()}: {reference}"
+        text = _of_variable(reference.env, place) if reference.env else _of_file(reference, place)
+        try:
+            redaction.register(name, text)
+        except InvalidValueError as error:
+            raise RejectedError(f"{place}: {error.message}", hint=error.hint) from None
+        return text
+
+    def make_known(self) -> None:
+        """Have all values hidden that can be found: a tool may come upon one without asking."""
+        for name in self.references:
+            try:
+                self.value(name)
+            except RejectedError:
+                continue  # whoever needs it is told
+
+    def in_header(self, value: str, origin: Origin) -> str:
+        """Return a header's value with each `{secret:NAME}` replaced, to be sent to `origin`.
+
+        Raises `ForbiddenError` for a place where the secret may not go, without looking it up.
+        """
+        for name in _PLACE.findall(value):
+            self._refuse_elsewhere(name, origin)
+        return _PLACE.sub(lambda found: _for_header(found[1], self.value(found[1])), value)
+
+    def _reference(self, name: str) -> SecretReference:
+        reference = self.references.get(name)
+        if reference is not None:
+            return reference
+        if self.agent is None:
+            raise RejectedError(
+                f"secret {name!r} is not there: the job has no agent",
+                hint="secrets are declared in an agent's specification",
+            )
+        raise RejectedError(
+            f"agent {self.agent!r} declares no secret {name!r}",
+            hint=f"it has {', '.join(self.references) or 'none'}; "
+            "add it under secrets in the agent's specification",
+        )
+
+    def _refuse_elsewhere(self, name: str, origin: Origin) -> None:
+        reference = self._reference(name)
+        if origin not in reference.origins:
+            scheme, host, port = origin
+            hosts = ", ".join(reference.hosts or ()) or "none"
+            raise ForbiddenError(
+                f"secret {name} may not be sent to {scheme}://{host}:{port}",
+                hint=f"its hosts in the agent's specification: {hosts}",
+            )
+
+
+def holds_secret(value: str) -> bool:
+    """Whether a header's value has a place for a secret."""
+    return bool(_PLACE.search(value))
+
+
+def check_names(_: object, attribute: "attrs.Attribute[Any]", value: Mapping[str, object]) -> None:
+    """Refuse names that are none, and too many of them; a validator of attrs."""
+    if len(value) > SECRETS_MAX:
+        raise UnfitError(f"has {len(value)} secrets, at most {SECRETS_MAX}", path=(attribute.name,))
+    if not all(map(NAME.fullmatch, value)):
+        raise UnfitError(_NO_NAME, path=(attribute.name,))
+
+
+_NO_NAME: Final = f"must be names that match {NAME.pattern}, each with a reference"
+_NO_REFERENCE: Final = (
+    "must be a reference, {env: VARIABLE} or {file: /path}; the value itself belongs on the pod"
+)
+_KEYS: Final = frozenset(attrs.fields_dict(SecretReference))
+
+
+def discreet(problem: Problem, field: str) -> Problem:
+    """Tell a problem of the secrets, which stand in `field`, without what was there.
+
+    A person who mistook reference and value would find the value in a log.
+    """
+    if problem.path[:1] != (field,):
+        return problem
+    if len(problem.path) > 1 and not NAME.fullmatch(str(problem.path[1])):
+        return Problem((field,), _NO_NAME)
+    where, rest = problem.path[:2], problem.path[2:]
+    reason, shows_value, _ = problem.reason.partition(", got ")
+    if where == (field,):
+        return Problem(where, _NO_NAME if shows_value else reason)
+    if (shows_value and not rest) or (rest and rest[0] not in _KEYS):
+        return Problem(where, _NO_REFERENCE)
+    return Problem(problem.path, reason)
+
+
+def _for_header(name: str, value: str) -> str:
+    if not (value.isascii() and value.isprintable()):
+        # Refused here, since an error of the HTTP layer would quote it.
+        raise RejectedError(f"secret {name} holds a line break or other characters no header takes")
+    return value
+
+
+def _of_variable(variable: str, place: str) -> str:
+    value = os.environ.get(variable)
+    if not value:
+        raise RejectedError(f"{place} is not set", hint="set it where the pod is started")
+    return _checked(value.encode(errors="surrogateescape"), place)
+
+
+def _of_file(reference: SecretReference, place: str) -> str:
+    try:
+        # Without O_NONBLOCK a named pipe would hang the open until somebody writes to it.
+        file = os.open(reference.file or "", os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+        try:
+            is_file = stat.S_ISREG(os.fstat(file).st_mode)
+            content = os.read(file, VALUE_BYTES_MAX + 1) if is_file else b""
+        finally:
+            os.close(file)
+    except OSError as error:
+        raise RejectedError(f"{place} cannot be read: {error.strerror}") from error
+    if not is_file:
+        raise RejectedError(f"{place} is not a file")
+    # Editors and `echo` end a file with a line break, which is no part of a password.
+    return _checked(content.removesuffix(b"\n").removesuffix(b"\r"), place)
+
+
+def _checked(content: bytes, place: str) -> str:
+    if len(content) > VALUE_BYTES_MAX:
+        raise RejectedError(f"{place} is larger than {VALUE_BYTES_MAX:,} bytes")
+    text = content.decode(errors="replace")
+    if "\ufffd" in text or "\0" in text:
+        raise RejectedError(f"{place} does not hold text")
+    return text
+
+
+def _origin(written: str) -> Origin:
+    found = _HOST.fullmatch(written)
+    if found is None:
+        raise InvalidValueError("a host of a secret is none")
+    scheme, standard = ("http", 80) if found["insecure"] else ("https", 443)
+    return scheme, found["host"].strip("[]").lower(), int(found["port"] or standard)
+
+
+def _pod() -> str:
+    """This pod as it is called in the record."""
+    return f"{socket.gethostname()}:{os.getpid()}"

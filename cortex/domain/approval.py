@@ -1,0 +1,100 @@
+"""Approvals: what is asked of people before something dangerous runs, and what they decide."""
+
+from collections.abc import Mapping
+from datetime import datetime
+from enum import StrEnum
+from typing import Any, Final, Literal
+from uuid import UUID
+
+import attrs
+
+APPROVAL: Final = "approval:"
+"""Before an approval's id: what a job waits for while nobody has decided."""
+EXPIRES_DEFAULT_S: Final = 86_400
+PEOPLE_MAX: Final = 10
+TOKEN_BYTES: Final = 32
+REASON_CHARS_MAX: Final = 1_000
+
+
+class Risk(StrEnum):
+    """How much harm the call may do; from the least to the most."""
+
+    LOW = "LOW"
+    MED = "MED"
+    HIGH = "HIGH"
+    CRITICAL = "CRITICAL"
+
+    @property
+    def rank(self) -> int:
+        """0 for the least."""
+        return list(Risk).index(self)
+
+    @property
+    def people_min(self) -> int:
+        """So many different people must agree."""
+        return 2 if self is Risk.CRITICAL else 1
+
+    @property
+    def needs_sign_in(self) -> bool:
+        """Whether a link alone does not tell well enough who decides."""
+        return self.rank >= Risk.HIGH.rank
+
+
+class ApprovalStatus(StrEnum):
+    """Where a request stands; all but the first are final."""
+
+    PENDING = "PENDING"
+    APPROVED = "APPROVED"
+    DENIED = "DENIED"
+    EXPIRED = "EXPIRED"
+    """Nobody decided in time: nothing was executed, and nobody said no."""
+    CANCELLED = "CANCELLED"
+    """Its job ended in another way."""
+
+
+@attrs.frozen(kw_only=True)
+class ApprovalRequest:
+    """What a job asks for. Its arguments are canonical JSON: what is shown is what runs."""
+
+    id: UUID
+    key: str
+    """The step that waits for it."""
+    tool: str | None
+    """None for a gate in the job's own code."""
+    arguments: str
+    digest: bytes
+    """SHA-256 of the arguments."""
+    schema: Mapping[str, Any] | None
+    """JSON schema of the arguments, by which edited ones are checked; None: not to be edited."""
+    risk: Risk
+    effect: str | None
+    """What happens outside, in words."""
+    reversible: bool | None
+    """None: nobody said."""
+    policy: str | None
+    """The policy that asks, in words."""
+    said: str | None
+    """What the model said with the call; nobody is to decide by it."""
+    people: int
+    """So many different people must agree."""
+    expires_s: float
+    on_deny: Literal["tell", "fail"]
+    on_expiry: Literal["tell", "fail"]
+
+
+@attrs.frozen(kw_only=True)
+class Decided:
+    """A request as its job sees it when it comes back."""
+
+    id: UUID
+    job_id: UUID
+    """The job that asked: maybe an earlier one of its line."""
+    status: ApprovalStatus
+    arguments: str
+    """As asked, or as a person edited them: canonical JSON."""
+    digest: bytes
+    """SHA-256 of those."""
+    asked_digest: bytes
+    by: str | None
+    reason: str | None
+    at: datetime | None

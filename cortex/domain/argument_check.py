@@ -1,0 +1,170 @@
+"""Whether arguments that a person edited still fit the schema that was stored with the request.
+
+The tool itself may be in another process. What a tool's own check accepts is accepted here and the
+other way round, except for what a schema does not say: the validators of a tool's own classes. A
+schema with a word that is not known here lets nothing through.
+"""
+
+import json
+import math
+from collections.abc import Callable, Iterator, Mapping
+from datetime import date, datetime
+from typing import Any, Final
+from uuid import UUID
+
+import attrs
+
+from cortex.domain.json_path import Path, field_of
+from cortex.domain.safe import safe
+from cortex.domain.text import LONE_SURROGATE
+
+SHOWN_CHARS_MAX: Final = 80
+
+
+@attrs.frozen
+class Misfit:
+    """One thing that does not fit; `reason` reads on from the field: "must be text, got 3"."""
+
+    field: str
+    reason: str
+
+
+def misfits(schema: Mapping[str, Any], value: Any) -> list[Misfit]:
+    """Everything in a JSON value that does not fit a schema of `cortex.agent.schema`."""
+    return [Misfit(field_of(path), reason) for path, reason in _misfits(schema, value, ())]
+
+
+Found = Iterator[tuple[Path, str]]
+
+
+def _misfits(schema: Mapping[str, Any], value: Any, path: Path) -> Found:
+    unknown = sorted(schema.keys() - _SAYS_NOTHING - _KNOWN)
+    if unknown:
+        yield path, f"cannot be checked: its schema has {', '.join(map(safe, unknown))}"
+        return
+    if "anyOf" in schema:
+        yield from _any_of(schema["anyOf"], value, path)
+    if "enum" in schema and not any(_is_same(each, value) for each in schema["enum"]):
+        yield path, f"must be one of {', '.join(map(_shown, schema['enum']))}{_got(value)}"
+        return
+    if "type" in schema:
+        yield from _of_kind(schema, value, path)
+
+
+def _of_kind(schema: Mapping[str, Any], value: Any, path: Path) -> Found:
+    kind = schema["type"]
+    if not isinstance(kind, str) or kind not in _KINDS:
+        yield path, f"cannot be checked: its schema has the type {_shown(kind)}"
+        return
+    expected, is_kind = _KINDS[kind]
+    if not is_kind(value):
+        yield path, f"must be {expected}{_got(value)}"
+    elif kind == "string":
+        yield from _of_text(schema, value, path)
+    elif kind == "array":
+        for index, item in enumerate(value):
+            yield from _misfits(schema.get("items", {}), item, (*path, index))
+    elif kind == "object":
+        yield from _of_object(schema, value, path)
+
+
+def _any_of(members: list[Mapping[str, Any]], value: Any, path: Path) -> Found:
+    """With one real member, its own misfits are the ones told."""
+    found = [list(_misfits(member, value, path)) for member in members]
+    if all(found):
+        real = [
+            each
+            for each, member in zip(found, members, strict=True)
+            if member.get("type") != "null"
+        ]
+        yield from real[0] if len(real) == 1 else [(path, f"fits none of its types{_got(value)}")]
+
+
+def _of_text(schema: Mapping[str, Any], text: str, path: Path) -> Found:
+    if "\0" in text or LONE_SURROGATE.search(text):
+        yield path, "must be text without NUL and halves of surrogate pairs"
+    elif (written := schema.get("format")) is not None:
+        expected, parse = _FORMATS.get(written, (f"of the format {_shown(written)}", _refuse))
+        try:
+            parse(text)
+        except ValueError:
+            yield path, f"must be {expected}{_got(text)}"
+
+
+def _of_object(schema: Mapping[str, Any], value: Mapping[str, Any], path: Path) -> Found:
+    properties = schema.get("properties", {})
+    others = schema.get("additionalProperties", {})
+    for name in schema.get("required", ()):
+        if name not in value:
+            yield (*path, name), "is missing"
+    for name, item in value.items():
+        if name in properties:
+            yield from _misfits(properties[name], item, (*path, name))
+        elif others is False:
+            known = ", ".join(map(safe, properties)) or "none"
+            yield (*path, name), f"is unknown; known: {known}"
+        else:
+            yield from _misfits({} if others is True else others, item, (*path, name))
+
+
+def _refuse(_: str) -> object:
+    raise ValueError
+
+
+def _is_number(value: Any) -> bool:
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return False
+    try:
+        return math.isfinite(value)
+    except OverflowError:  # a whole number beyond what a float can hold
+        return False
+
+
+def _is_same(choice: Any, value: Any) -> bool:
+    return type(choice) is type(value) and bool(choice == value)
+
+
+def _shown(value: Any) -> str:
+    try:
+        text = json.dumps(value, ensure_ascii=False)
+    except (TypeError, ValueError):
+        text = repr(value)
+    shown = safe(text)
+    return shown if len(shown) <= SHOWN_CHARS_MAX else f"{shown[:SHOWN_CHARS_MAX]}…"
+
+
+def _got(value: Any) -> str:
+    return f", got {_shown(value)}"
+
+
+_SAYS_NOTHING: Final = frozenset({"default", "description", "title"})
+_KNOWN: Final = frozenset(
+    {
+        "additionalProperties",
+        "anyOf",
+        "enum",
+        "format",
+        "items",
+        "properties",
+        "required",
+        "type",
+    }
+)
+_KINDS: Final[dict[str, tuple[str, Callable[[Any], bool]]]] = {
+    "string": ("text", lambda value: isinstance(value, str)),
+    "integer": (
+        "a whole number",
+        lambda value: isinstance(value, int) and not isinstance(value, bool),
+    ),
+    "number": ("a finite number", _is_number),
+    "boolean": ("true or false", lambda value: isinstance(value, bool)),
+    "null": ("null", lambda value: value is None),
+    "array": ("a list", lambda value: isinstance(value, list)),
+    "object": ("a mapping", lambda value: isinstance(value, dict)),
+}
+"""By JSON Schema's word: what a reader is told, and the check."""
+_FORMATS: Final[dict[Any, tuple[str, Callable[[str], object]]]] = {
+    "uuid": ("a UUID", UUID),
+    "date": ("a date such as 2026-01-31", date.fromisoformat),
+    "date-time": ("a time such as 2026-01-31T12:00:00+00:00", datetime.fromisoformat),
+}

@@ -1,0 +1,53 @@
+"""What somebody changed in the arguments of a call, harmless to show."""
+
+from collections.abc import Iterator
+from typing import Any, Final
+
+import attrs
+
+from cortex.domain.canonical import canonical
+from cortex.domain.json_path import Path, field_of
+from cortex.domain.safe import safe
+
+
+@attrs.frozen(kw_only=True)
+class Change:
+    """One place that differs. Both sides are JSON in which nothing is hidden; None: not there."""
+
+    field: str
+    old: str | None
+    new: str | None
+
+
+def changes(old: Any, new: Any) -> list[Change]:
+    """Every place where two JSON values differ, types counted: 1, 1.0 and true are not the same.
+
+    Raises `InvalidValueError` for what is no JSON.
+    """
+    return list(_changes(old, new, ()))
+
+
+def _changes(old: Any, new: Any, path: Path) -> Iterator[Change]:
+    if isinstance(old, dict) and isinstance(new, dict):
+        for name in [*old, *(name for name in new if name not in old)]:
+            yield from _change(old.get(name, _ABSENT), new.get(name, _ABSENT), (*path, name))
+    elif isinstance(old, list) and isinstance(new, list):
+        for index in range(max(len(old), len(new))):
+            was, now = (each[index] if index < len(each) else _ABSENT for each in (old, new))
+            yield from _change(was, now, (*path, index))
+    elif canonical(old) != canonical(new):
+        yield Change(field=field_of(path), old=_shown(old), new=_shown(new))
+
+
+_ABSENT: Final = object()
+
+
+def _change(old: Any, new: Any, path: Path) -> Iterator[Change]:
+    if old is _ABSENT or new is _ABSENT:
+        yield Change(field=field_of(path), old=_shown(old), new=_shown(new))
+    else:
+        yield from _changes(old, new, path)
+
+
+def _shown(value: Any) -> str | None:
+    return None if value is _ABSENT else safe(canonical(value))

@@ -1,0 +1,116 @@
+"""Canonical JSON: one text for one value, so that its digest says whether it is the same.
+
+Keys are sorted, nothing is left blank, text is UTF-8. Numbers stay as they are: 1 and 1.0 differ,
+and a whole number may be of any length. What no record can hold is refused and never repaired:
+people approve exactly what runs.
+"""
+
+import hashlib
+import json
+import math
+from typing import Any, Final, NoReturn
+
+from cortex.domain.errors import InvalidValueError
+from cortex.domain.json_path import Path, field_of
+from cortex.domain.text import LONE_SURROGATE
+
+DEPTH_MAX: Final = 64
+DIGITS_MAX: Final = 1_000
+"""Of a whole number: longer ones take Python quadratic time."""
+
+
+def canonical(value: Any, *, what: str = "arguments") -> str:
+    """Return a value of JSON's own types as canonical text.
+
+    Raises `InvalidValueError` that names the place, for other types, NaN and infinities, NUL, lone
+    surrogates, keys that are not text, numbers too long and nesting too deep.
+    """
+    _check(value, what, ())
+    return json.dumps(
+        value, ensure_ascii=False, allow_nan=False, sort_keys=True, separators=(",", ":")
+    )
+
+
+def digest(text: str) -> bytes:
+    """Return the SHA-256 of canonical text."""
+    return hashlib.sha256(text.encode()).digest()
+
+
+def parse(text: str, *, what: str = "arguments") -> Any:
+    """Read JSON strictly, with its numbers as they are: `parse(canonical(value)) == value`.
+
+    Raises `InvalidValueError` where `canonical` would, and for a key that is given twice.
+    """
+
+    def members(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        found = dict(pairs)
+        if len(found) < len(pairs):
+            names = [name for name, _ in pairs]
+            twice = next(name for name in names if names.count(name) > 1)
+            raise InvalidValueError(f"{what} has the key {twice!r} twice")
+        return found
+
+    def whole(digits: str) -> int:
+        return int(digits) if len(digits) <= DIGITS_MAX else _refuse(what, _TOO_LONG)
+
+    try:
+        value = json.loads(text, object_pairs_hook=members, parse_int=whole)
+    except json.JSONDecodeError as error:
+        where = f"line {error.lineno}, column {error.colno}"
+        raise InvalidValueError(f"{what} is not JSON: {error.msg} ({where})") from error
+    except RecursionError:
+        _refuse(what, _TOO_DEEP)
+    _check(value, what, ())
+    return value
+
+
+_TOO_DEEP: Final = f"is nested deeper than {DEPTH_MAX} levels"
+_TOO_LONG: Final = f"is a number of more than {DIGITS_MAX:,} digits"
+
+
+def _check(value: Any, what: str, path: Path) -> None:
+    if len(path) > DEPTH_MAX:
+        _refuse(what, _TOO_DEEP)
+    match value:
+        case dict():
+            for key, item in value.items():
+                if not isinstance(key, str):
+                    _refuse(_place(what, path), f"has the key {key!r}, but JSON keys are text")
+                _check_scalar(key, what, (*path, key))
+                _check(item, what, (*path, key))
+        case list() | tuple():
+            for index, item in enumerate(value):
+                _check(item, what, (*path, index))
+        case _:
+            _check_scalar(value, what, path)
+
+
+def _check_scalar(value: Any, what: str, path: Path) -> None:
+    match value:
+        case None | bool():
+            return
+        case int():
+            wrong = _TOO_LONG if abs(value) >= 10**DIGITS_MAX else None
+        case float():
+            is_number = math.isfinite(value)
+            wrong = None if is_number else f"is {value}, which JSON does not have"
+        case str():
+            wrong = _wrong_text(value)
+        case _:
+            wrong = f"is {type(value).__name__}, which JSON has no form for"
+    if wrong is not None:
+        _refuse(_place(what, path), wrong)
+
+
+def _wrong_text(text: str) -> str | None:
+    if "\0" in text:
+        return "holds a NUL character, which Postgres cannot store"
+    return "holds half of a surrogate pair" if LONE_SURROGATE.search(text) else None
+
+
+def _place(what: str, path: Path) -> str:
+    return f"{what}: {field_of(path)}" if path else what
+
+
+def _refuse(place: str, reason: str) -> NoReturn:
+    raise InvalidValueError(f"{place} {reason}")

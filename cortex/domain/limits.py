@@ -1,0 +1,57 @@
+"""How large each thing may be: the most bytes of it that one job may put into the record.
+
+The figures are no settings: what one pod has written every other must be able to read.
+"""
+
+from typing import Final
+
+from attrs import frozen
+
+from cortex.domain.errors import InvalidValueError
+
+KIB: Final = 1_024
+MIB: Final = 1_024 * KIB
+
+
+@frozen(kw_only=True)
+class SizeLimit:
+    """The most bytes of UTF-8 JSON, and what to do instead."""
+
+    bytes_max: int
+    way_out: str
+
+    def check(self, size: int, *, what: str) -> None:
+        """Raise `InvalidValueError` that names the thing, its size, the limit and the way out."""
+        if size > self.bytes_max:
+            raise InvalidValueError(
+                f"{what} is {size:,} bytes of JSON, more than {self.bytes_max:,}",
+                hint=self.way_out,
+            )
+
+
+PAYLOAD: Final = SizeLimit(
+    # A job is claimed with its payload, 500 of them in one answer of the database. The schema
+    # holds the same figure.
+    bytes_max=256 * KIB,
+    way_out="keep large data in a file and pass its path",
+)
+CHECKPOINT: Final = SizeLimit(
+    # Of one step. A job that resumes reads the outputs of all its steps at once.
+    bytes_max=1 * MIB,
+    way_out="write it to a file in the job's workspace and return its path",
+)
+MODEL_RESPONSE: Final = SizeLimit(
+    # It is paid for, so it is kept: a million tokens, the most of one response, are about 4 MB.
+    bytes_max=4 * MIB,
+    way_out="lower max_tokens",
+)
+TOOL_OUTPUT: Final = SizeLimit(
+    # Beyond a checkpoint's size it is a file, and only its beginning in the record.
+    bytes_max=4 * MIB,
+    way_out="ask for less of it, or have it written to a file",
+)
+RESULT: Final = SizeLimit(
+    # Of a job, which has one and is asked for it by whoever waits.
+    bytes_max=4 * MIB,
+    way_out="write it to a file in the job's workspace and return its path",
+)

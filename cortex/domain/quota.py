@@ -1,0 +1,121 @@
+"""Quotas as values: how often, or for how much, a tool's effects may begin in an hour or a day."""
+
+import re
+from collections.abc import Mapping
+from decimal import Decimal
+from enum import StrEnum
+from typing import Any, Final, Self
+
+import attrs
+
+from cortex.domain.errors import RejectedError, UsageError
+from cortex.domain.json_path import MISSING, find
+
+LIMIT_MAX: Final = Decimal(10) ** 11
+DECIMALS_MAX: Final = 8
+CALLS: Final = "calls"
+"""In a name and in a limit: calls are counted, and no argument is added up."""
+
+
+class Period(StrEnum):
+    """What the limit holds for: an hour or a day of UTC."""
+
+    HOUR = "hour"
+    DAY = "day"
+
+
+@attrs.frozen(kw_only=True)
+class Quota:
+    """At most so much of one tool in each period, by all pods together."""
+
+    tool: str
+    argument: str | None = None
+    """Dotted path of the argument that is added up; None: calls are counted."""
+    unit: str | None = None
+    """What the argument is measured in, for people."""
+    period: Period
+    limit: Decimal
+
+    @property
+    def name(self) -> str:
+        """What people and waiting jobs call it: `pay:amount:day`, `send_mail:calls:hour`."""
+        return f"{self.tool}:{self.argument or CALLS}:{self.period}"
+
+    @property
+    def words(self) -> str:
+        """For people: "20 calls an hour", "500 EUR a day by amount"."""
+        article = "an" if self.period is Period.HOUR else "a"
+        by = "" if self.argument is None else f" by {self.argument}"
+        return f"{self.worded(self.limit)} {article} {self.period}{by}"
+
+    def worded(self, amount: Decimal) -> str:
+        """An amount under this quota, for people: "1 call", "1,200.5 EUR"."""
+        whole, _, rest = f"{amount:,f}".partition(".")
+        figure = f"{whole}.{rest.rstrip('0')}".rstrip(".")
+        if self.argument is None:
+            return f"{figure} call" if amount == 1 else f"{figure} calls"
+        return figure if self.unit is None else f"{figure} {self.unit}"
+
+    def amount(self, arguments: Mapping[str, Any]) -> Decimal:
+        """What a call with these arguments takes from it.
+
+        Raises `RejectedError` if nobody can tell, or if it is more than the whole limit.
+        """
+        if self.argument is None:
+            taken = Decimal(1)
+        else:
+            value = find(arguments, self.argument)
+            is_number = isinstance(value, int | float) and not isinstance(value, bool)
+            taken = Decimal(str(value)) if is_number else Decimal("NaN")
+            if not (taken.is_finite() and taken >= 0):
+                found = "is missing" if value is MISSING else f"is {value!r:.80}"
+                raise RejectedError(
+                    f"tool {self.tool!r} is limited to {self.words}, "
+                    f"and {self.argument} {found}, which is no amount",
+                    hint="give a number, zero or more",
+                )
+        if taken > self.limit:
+            raise RejectedError(
+                f"tool {self.tool!r} is limited to {self.words}; "
+                f"one call of {self.worded(taken)} is more than all of it",
+                hint="ask for less, or have the quota raised",
+            )
+        return taken
+
+    @classmethod
+    def parse(cls, tool: str, limit: str, *, argument: str | None = None) -> Self:
+        """The quota that a person asks for: `limit` reads "20/hour" or "500 EUR/day".
+
+        Raises `UsageError` that names what is wrong.
+        """
+        if not _TOOL.fullmatch(tool):
+            raise UsageError(f"{tool!r} is not the name of a tool")
+        if argument is not None and (argument == CALLS or not _ARGUMENT.fullmatch(argument)):
+            raise UsageError(
+                f"{argument!r} is not an argument that can be added up",
+                hint="such as amount, or order.total where it is nested",
+            )
+        found = _LIMIT.fullmatch(limit.strip())
+        if found is None:
+            raise UsageError(f"{limit!r} is not a limit", hint="such as 20/hour or '500 EUR/day'")
+        figure, unit, period = Decimal(found[1].replace("_", "")), found[2], Period(found[3])
+        if argument is None:
+            if unit not in (None, "call", CALLS):
+                raise UsageError(
+                    f"limit {limit!r} counts calls, which are not measured in {unit}",
+                    hint="leave the unit out, or name the argument that is added up",
+                )
+            unit = None
+            if figure != figure.to_integral_value():
+                raise UsageError(f"limit {limit!r}: {found[1]} is not a whole number of calls")
+        if figure > LIMIT_MAX:
+            raise UsageError(f"limit {limit!r}: {found[1]} is more than {LIMIT_MAX:,}")
+        return cls(tool=tool, argument=argument, unit=unit, period=period, limit=figure)
+
+
+_TOOL: Final = re.compile(r"[^\s:]{1,200}")
+_ARGUMENT: Final = re.compile(r"(?=.{1,200}\Z)[^\s.:]+(?:\.[^\s.:]+)*")
+_LIMIT: Final = re.compile(
+    rf"([0-9][0-9_]{{0,14}}(?:\.[0-9]{{1,{DECIMALS_MAX}}})?)"
+    rf"(?:\s+([^\W\d_]\w{{0,19}}))?\s*/\s*({'|'.join(Period)})"
+)

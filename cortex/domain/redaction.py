@@ -1,0 +1,228 @@
+"""Secret values that this process has seen, and text without them.
+
+A value is known from the moment it is resolved. From then on `redact` puts a marker in its place,
+`[secret NAME, N characters]`, however it is written: as it is, as JSON escapes it, percent-encoded,
+or inside something that was encoded as base64. It is called where text leaves the process for
+good: into the record (`durable.codec`), into the database (`store.database`), into a log
+(`cli.logs`). Text that is cut on its way there is redacted before: half a secret is not found.
+
+Safe to use from several threads at once. While nothing is known, all of it costs one comparison.
+"""
+
+import json
+import re
+import threading
+from base64 import b64encode, urlsafe_b64encode
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any, Final
+from urllib.parse import quote, quote_plus
+
+from attrs import frozen
+
+from cortex.domain.errors import InvalidValueError
+
+VALUE_CHARS_MIN: Final = 8
+"""Shorter values stand in ordinary text by chance: hiding them would garble it."""
+VALUES_MAX: Final = 1_000
+"""Values that rotate are never known to be out of use; those used longest ago are forgotten."""
+NAME: Final = re.compile(r"[A-Za-z0-9_. -]{1,64}")
+
+_MARKER: Final = rf"\[secret {NAME.pattern}, \d+ characters\]"
+_NEVER: Final = r"(?!)"
+_JSON_BEGINS: Final = frozenset('{["')
+_TOKEN: Final = re.compile(r'"[^"\\]*(?:\\.[^"\\]*)*"|-?\d[\d.eE+-]*', re.DOTALL)
+"""In JSON: a text or a number."""
+
+
+class Redactor:
+    """What one process knows. All of the runtime shares the one below; tests make their own."""
+
+    def __init__(self) -> None:
+        self._values: dict[str, _Value] = {}
+        self._patterns: dict[str, str] = {}
+        self._lock = threading.Lock()
+        self._known: _Known | None = None
+
+    def register(self, name: str, value: str) -> None:
+        """Hide this value from now on. Raises `InvalidValueError` if it is too short for that."""
+        if len(value) < VALUE_CHARS_MIN:
+            raise InvalidValueError(
+                f"secret {name} has {len(value)} characters, at least {VALUE_CHARS_MIN} are needed",
+                hint="a shorter one could not be told from ordinary text in the record",
+            )
+        with self._lock:
+            known = self._values.pop(value, None)
+            if known is not None and known.name == name:
+                self._values[value] = known
+                return
+            self._values[value] = _Value.of(name, value)
+            while len(self._values) > VALUES_MAX:
+                del self._values[next(iter(self._values))]
+            self._known = _Known.of(self._values.values(), self._patterns)
+
+    def register_pattern(self, name: str, pattern: str) -> None:
+        """Hide whatever this regular expression matches: at least 8 characters, no groups."""
+        with self._lock:
+            self._patterns[name] = pattern
+            self._known = _Known.of(self._values.values(), self._patterns)
+
+    def knows_any(self) -> bool:
+        """Whether there is anything to hide: to be asked where `redact` itself would be work."""
+        return self._known is not None
+
+    def redact(self, text: str) -> str:
+        """Return the text with markers in place of secrets; JSON stays JSON. Idempotent."""
+        known = self._known
+        return text if known is None else known.redact(text)
+
+    def redact_each(self, texts: Sequence[Any]) -> Sequence[Any]:
+        """Return a list whose texts are redacted; whatever else is in it stays. Cheap for many."""
+        known = self._known
+        if known is None or not known.is_in("\0".join(each for each in texts if type(each) is str)):
+            return texts
+        return [known.redact(each) if isinstance(each, str) else each for each in texts]
+
+    def secret_in(self, text: str) -> str | None:
+        """Return the name of a secret that stands in this text; None if there is none.
+
+        For what must not be changed silently, such as the name of a step: refuse it.
+        """
+        known = self._known
+        return None if known is None else known.first_in(text)
+
+
+@frozen
+class _Value:
+    """One secret: how it is called, what is put in its place, and each way to write it."""
+
+    name: str
+    marker: str
+    forms: frozenset[str]
+
+    @classmethod
+    def of(cls, name: str, value: str) -> "_Value":
+        return cls(name, _marker(name, value), frozenset(_forms(value)))
+
+
+@frozen
+class _Known:
+    """All values, ready to search for.
+
+    One look for each form is ten times as fast as one regular expression for all of them; that is
+    made only where something was found, of the values that were.
+    """
+
+    values: Mapping[str, _Value]
+    """By each of their forms."""
+    shortest: int
+    """Characters: in shorter text there is nothing to find."""
+    described: str
+    """The patterns as one, each a group."""
+    search: re.Pattern[str]
+    patterns: tuple[str, ...]
+    """Their names, in order."""
+
+    @classmethod
+    def of(cls, values: Iterable[_Value], patterns: Mapping[str, str]) -> "_Known":
+        by_form = {form: value for value in values for form in value.forms}
+        described = "|".join(f"({each})" for each in patterns.values()) or f"({_NEVER})"
+        return cls(
+            values=by_form,
+            shortest=min([VALUE_CHARS_MIN, *map(len, by_form)]),
+            described=described,
+            search=re.compile(described),
+            patterns=tuple(patterns),
+        )
+
+    def is_in(self, text: str) -> bool:
+        """Whether there may be work: for most text this is all that is done."""
+        if len(text) < self.shortest:
+            return False
+        for form in self.values:
+            if form in text:
+                return True
+        return self.search.search(text) is not None
+
+    def first_in(self, text: str) -> str | None:
+        for form, value in self.values.items():
+            if form in text:
+                return value.name
+        found = self.search.search(text)
+        return None if found is None else self.patterns[(found.lastindex or 1) - 1]
+
+    def redact(self, text: str) -> str:
+        if not self.is_in(text):
+            return text
+        found = {value for form, value in self.values.items() if form in text}
+        forms = sorted((form for value in found for form in value.forms), key=len, reverse=True)
+        # Markers first, and those stay: a marker may itself hold what is hidden.
+        either = re.compile("|".join([self.described, _MARKER, *map(re.escape, forms)]))
+
+        def plain(part: str) -> str:
+            return either.sub(self._put, part)
+
+        if text[0] in _JSON_BEGINS and _is_json(text):
+            return _TOKEN.sub(lambda token: self._in_json(token[0], plain), text)
+        return plain(text)
+
+    def _put(self, found: re.Match[str]) -> str:
+        """What is put in the place of a match."""
+        if found.lastindex is not None:
+            return _marker(self.patterns[found.lastindex - 1], found[0])
+        value = self.values.get(found[0])
+        return found[0] if value is None else value.marker
+
+    def _in_json(self, token: str, plain: Callable[[str], str]) -> str:
+        if token[0] != '"':
+            number = self.values.get(token.lstrip("-"))
+            return token if number is None else json.dumps(number.marker)
+        text = json.loads(token)
+        clean = plain(text)
+        return token if clean == text else json.dumps(clean, ensure_ascii=token.isascii())
+
+
+def _marker(name: str, value: str) -> str:
+    return f"[secret {name}, {len(value)} characters]"
+
+
+def _is_json(text: str) -> bool:
+    try:
+        json.loads(text)
+    except (ValueError, RecursionError):
+        return False
+    return True
+
+
+def _forms(value: str) -> Iterator[str]:
+    """Each way in which a value is likely to be written."""
+    as_json = (json.dumps(value)[1:-1], json.dumps(value, ensure_ascii=False)[1:-1])
+    for escaped in (value, *as_json, repr(value)[1:-1]):
+        yield escaped
+        # JSON as text in JSON, such as a tool's answer in a message.
+        yield json.dumps(escaped)[1:-1]
+        yield json.dumps(escaped, ensure_ascii=False)[1:-1]
+    for encoded in (quote(value), quote(value, safe=""), quote_plus(value)):
+        yield encoded
+        yield re.sub("%..", lambda found: found[0].lower(), encoded)
+    for encode in (b64encode, urlsafe_b64encode):
+        for offset in range(3):
+            yield _inside_base64(value, offset, encode(b"\0" * offset + value.encode()).decode())
+
+
+def _inside_base64(value: str, offset: int, encoded: str) -> str:
+    """What the value itself decides of `encoded`, in which so many bytes stand before it.
+
+    A character is six bits; those at the edges hold bits of the neighbours, too.
+    """
+    bits = 8 * offset
+    return encoded[-(-bits // 6) : (bits + 8 * len(value.encode())) // 6]
+
+
+_process: Final = Redactor()
+
+register = _process.register
+register_pattern = _process.register_pattern
+knows_any = _process.knows_any
+redact = _process.redact
+redact_each = _process.redact_each
+secret_in = _process.secret_in

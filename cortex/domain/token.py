@@ -1,0 +1,31 @@
+"""API tokens and the cookies of people who signed in: 256 random bits as text, kept as digests.
+
+The text is shown once, to the one who gets it. The database has its SHA-256 only, and finds it by
+that: what an attacker could learn from the time of an index look-up is a digest, not a token.
+"""
+
+import hashlib
+import re
+from typing import Final
+
+TOKEN_PREFIX: Final = "cortex_"  # noqa: S105 -- by which scanners for leaked secrets know it
+SECRET_BYTES: Final = 32
+_TOKEN: Final = re.compile(r"cortex_[0-9a-f]{64}", re.ASCII)
+_COOKIE: Final = re.compile(r"[0-9a-f]{64}", re.ASCII)
+
+
+def token_text(secret: bytes) -> str:
+    """Return the token of 32 random bytes. Raises `ValueError` for another number of them."""
+    if len(secret) != SECRET_BYTES:
+        raise ValueError(f"a token has {SECRET_BYTES} random bytes, not {len(secret)}")
+    return TOKEN_PREFIX + secret.hex()
+
+
+def digest_of_token(token: str) -> bytes | None:
+    """Return the SHA-256 of a token; None for text that cannot be one."""
+    return hashlib.sha256(token.encode()).digest() if _TOKEN.fullmatch(token) else None
+
+
+def digest_of_cookie(value: str) -> bytes | None:
+    """Return the SHA-256 of a session's cookie; None for text that cannot be one."""
+    return hashlib.sha256(value.encode()).digest() if _COOKIE.fullmatch(value) else None

@@ -1,0 +1,218 @@
+"""One call with an outside result: intent before, outcome after, and what became of it in between.
+
+The intent is committed before the call begins. Whoever finds one that an earlier attempt left open
+asks the other side, or calls again what may be called again, or lets a person decide. Killed at any
+instruction, the other side sees the same invocation id at every repetition.
+"""
+
+from collections.abc import Awaitable, Callable
+from typing import Any, Protocol
+from uuid import UUID
+
+import attrs
+
+from cortex.domain.canonical import parse
+from cortex.domain.certainty import is_certain
+from cortex.domain.classification import failure_of
+from cortex.domain.effect import (
+    FREEZE,
+    QUOTA,
+    UNKNOWN_EFFECT,
+    Applied,
+    Invocation,
+    NotApplied,
+    Unknown,
+    Verdict,
+)
+from cortex.domain.errors import DivergedError, InvalidOutputError, RejectedError, Suspended
+from cortex.domain.job import EffectIntent, EffectTold, Intended, Lease, UnknownEffect
+from cortex.domain.text import clean_text
+from cortex.durable.codec import decode
+
+CALLS_MAX = 3
+"""Times that one attempt asks for leave: first, after it was found not applied, and once more."""
+
+
+class Ledger(Protocol):
+    """Where intents and outcomes go: the committer."""
+
+    async def intend(self, intent: EffectIntent) -> Intended:
+        """Ask for leave. Raises `LeaseLost`."""
+
+    async def record(self, operation: EffectTold) -> None:
+        """Commit an outcome. Raises `LeaseLost`."""
+
+
+@attrs.frozen(kw_only=True)
+class EffectCall:
+    """A call that is to happen once."""
+
+    key: str
+    """Of its step."""
+    tool: str
+    arguments: str
+    """Canonical JSON: exactly what is called with."""
+    digest: bytes
+    """SHA-256 of that."""
+    invoke: Callable[[Invocation], Awaitable[Any]]
+    reconcile: Callable[[Invocation], Awaitable[Verdict]] | None
+    """Asks the other side what became of an invocation."""
+    is_idempotent: bool
+    """The other side does it once for each invocation id."""
+    approval_id: UUID | None = None
+    """The decision that lets it through."""
+
+
+@attrs.frozen
+class Done:
+    """It was done."""
+
+    id: UUID | None
+    """None of a call that is no effect."""
+    result: Any
+
+
+@attrs.frozen
+class NotDone:
+    """It was certainly not applied, for this reason; or it was, and what it returned is no good."""
+
+    id: UUID | None
+    """None if nothing was intended."""
+    error: Exception
+    is_applied: bool = False
+
+
+async def perform(
+    call: EffectCall, *, lease: Lease, ledger: Ledger, new_id: Callable[[], UUID]
+) -> Done | NotDone:
+    """Make the call unless it was made; its outcome is to be recorded with its step.
+
+    Raises `Suspended` when it must wait: for a person, a quota, the end of a freeze. Raises what
+    the call raised when nobody knows yet whether it was applied and it may be asked for again, and
+    `DivergedError`, `RejectedError` for what can never go on. Cancelled at any point, the ledger
+    tells the next attempt what to do.
+    """
+    may_repeat = call.is_idempotent and call.reconcile is None
+    leave = await _leave(call, lease, ledger, new_id, is_sure=may_repeat)
+    for _ in range(CALLS_MAX):
+        if isinstance(leave, Done | NotDone):
+            return leave
+        invocation = _invocation(call, leave, lease)
+        if leave.verdict == "go":
+            return await _called(call, invocation)
+        verdict = await _verdict(call, invocation)
+        if isinstance(verdict, Applied):
+            return Done(leave.id, verdict.result)
+        if isinstance(verdict, Unknown) and not call.is_idempotent:
+            raise _doubt(call, leave.id, verdict.why)
+        leave = await _leave(call, lease, ledger, new_id, is_sure=True)
+    raise AssertionError(f"effect {call.key!r} was certain and is not any more")
+
+
+async def _leave(
+    call: EffectCall,
+    lease: Lease,
+    ledger: Ledger,
+    new_id: Callable[[], UUID],
+    *,
+    is_sure: bool,
+) -> Intended | Done | NotDone:
+    """Ask for leave; return it when the call may or must go on (`go`, `recheck`), else the end."""
+    answer = await ledger.intend(
+        EffectIntent(
+            lease=lease,
+            id=new_id(),
+            key=call.key,
+            tool=call.tool,
+            arguments=call.arguments,
+            digest=call.digest,
+            is_sure=is_sure,
+            can_reconcile=call.reconcile is not None,
+            approval_id=call.approval_id,
+        )
+    )
+    match answer.verdict:
+        case "go" | "recheck":
+            return answer
+        case "done":
+            return Done(answer.id, decode(answer.result))
+        case "never" | "no_amount":
+            return NotDone(None, _beyond_quota(call, answer))
+        case "frozen":
+            told = f": {answer.why}" if answer.why else ""
+            raise Suspended(FREEZE, f"effects are frozen{told}", delay_s=0.0)
+        case "quota":
+            told = f"{call.tool} has used up {answer.quota}: {answer.used:f} of {answer.limit:f}"
+            raise Suspended(f"{QUOTA}{answer.quota}", told, delay_s=answer.wait_s)
+        case "abandoned":
+            raise RejectedError(f"{call.tool} was given up by a person, whether applied or not")
+        case "diverged":
+            raise DivergedError(
+                f"effect {call.key!r} was begun with other arguments than the code asks for now",
+                hint=f"say what became of it: cortex effects resolve {answer.id}",
+            )
+        case "unapproved":
+            raise RejectedError(f"the approval of {call.tool} does not cover these arguments")
+        case verdict:
+            raise AssertionError(f"unknown verdict {verdict!r}")
+
+
+def _beyond_quota(call: EffectCall, answer: Intended) -> RejectedError:
+    if answer.verdict == "no_amount":
+        return RejectedError(f"{call.tool}: quota {answer.quota} finds no amount in its arguments")
+    return RejectedError(
+        f"{call.tool}: {answer.amount:f} is more than quota {answer.quota} ever allows, "
+        f"{answer.limit:f}"
+    )
+
+
+async def _called(call: EffectCall, invocation: Invocation) -> Done | NotDone:
+    try:
+        return Done(invocation.id, await call.invoke(invocation))
+    except InvalidOutputError as error:
+        if is_certain(failure_of(error)):
+            return NotDone(invocation.id, error)
+        return NotDone(invocation.id, error, is_applied=True)
+    except Exception as error:
+        if is_certain(failure_of(error)):
+            return NotDone(invocation.id, error)
+        if call.reconcile is None and call.is_idempotent:
+            raise
+        # It failed in a way that leaves open whether it was applied: ask at once.
+        verdict = await _verdict(call, invocation)  # noqa: ASYNC120 -- a cancellation wins
+        match verdict:
+            case Applied(result):
+                return Done(invocation.id, result)
+            case NotApplied():
+                return NotDone(invocation.id, error)
+            case Unknown(why):
+                if call.is_idempotent:
+                    raise
+                told = f"{failure_of(error).message}; {why}"
+                raise _doubt(call, invocation.id, told) from error
+
+
+async def _verdict(call: EffectCall, invocation: Invocation) -> Verdict:
+    if call.reconcile is None:
+        return Unknown("nothing can tell whether it was applied")
+    return await call.reconcile(invocation)
+
+
+def _doubt(call: EffectCall, effect_id: UUID, why: str) -> Suspended:
+    told = clean_text(why)
+    return Suspended(
+        f"{UNKNOWN_EFFECT}{effect_id}",
+        f"nobody knows whether {call.tool} was applied: {told}",
+        delay_s=None,
+        unknown=(UnknownEffect(effect_id, told),),
+    )
+
+
+def _invocation(call: EffectCall, leave: Intended, lease: Lease) -> Invocation:
+    return Invocation(
+        id=leave.id,
+        job_id=lease.job_id,
+        attempt=lease.attempt,
+        tool=call.tool,
+        arguments=parse(call.arguments),
+    )

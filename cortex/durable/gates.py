@@ -1,0 +1,143 @@
+"""Gates: steps that wait for people. While one waits, its job holds nothing anywhere.
+
+The decision is a step of its own: on every later attempt it is in the record like any other.
+"""
+
+from collections.abc import Mapping
+from typing import Any, Literal, Protocol
+from uuid import UUID
+
+import attrs
+
+from cortex.domain.approval import (
+    APPROVAL,
+    EXPIRES_DEFAULT_S,
+    ApprovalRequest,
+    ApprovalStatus,
+    Decided,
+    Risk,
+)
+from cortex.domain.canonical import canonical, digest, parse
+from cortex.domain.errors import ApprovalExpiredError, DeniedError, InvalidValueError, Suspended
+from cortex.domain.redaction import secret_in
+
+
+class Approvals(Protocol):
+    """Finds what people decided; given by the pod."""
+
+    async def found(self, lineage_id: UUID, key: str) -> Decided | None:
+        """Return the newest request of this line of jobs for a step, decided or not."""
+
+
+@attrs.frozen(kw_only=True)
+class Gate:
+    """What must be asked of people."""
+
+    risk: Risk = Risk.MED
+    effect: str | None = None
+    """What happens outside, in words."""
+    reversible: bool | None = None
+    people: int = 1
+    """So many different people must agree."""
+    expires_s: float = EXPIRES_DEFAULT_S
+    on_deny: Literal["tell", "fail"] = "tell"
+    on_expiry: Literal["tell", "fail"] = "tell"
+    policy: str | None = None
+    """Why people are asked, in words."""
+    schema: Mapping[str, Any] | None = None
+    """By which edited arguments are checked; None: they are not to be edited."""
+
+
+@attrs.frozen(kw_only=True)
+class Decision:
+    """What people decided of a call or of a gate in a job's own code."""
+
+    approval_id: UUID
+    is_approved: bool
+    by: str | None
+    """The last who agreed, or who denied."""
+    reason: str | None
+    at: str | None
+    """RFC 3339."""
+    arguments: Any
+    """What was approved: as asked, or as a person edited it."""
+    was_edited: bool
+
+    def to_json(self) -> dict[str, Any]:
+        """What the record keeps; arguments only where a person changed them."""
+        kept = attrs.asdict(self, filter=lambda name, _: name.name != "arguments")
+        kept["approval_id"] = str(self.approval_id)
+        return {**kept, "arguments": self.arguments} if self.was_edited else kept
+
+    @classmethod
+    def from_json(cls, stored: Mapping[str, Any], *, asked: Any) -> "Decision":
+        """What `to_json` gave; `asked` are the arguments that it was asked for."""
+        fields = {"arguments": asked, **stored}
+        return cls(**{**fields, "approval_id": UUID(stored["approval_id"])})
+
+
+def decided(request: ApprovalRequest, found: Decided | None, *, job_id: UUID) -> Decision:
+    """Return the decision, or raise the wish to wait for it.
+
+    Raises `Suspended`, and `ApprovalExpiredError` when nobody decided in time. Of an earlier job of
+    the line only a yes to the same arguments counts; else people are asked anew.
+    """
+    if found is None or found.asked_digest != request.digest or _is_over(found, job_id):
+        raise _wish(request, requests=(request,))
+    if found.status in (ApprovalStatus.PENDING, ApprovalStatus.CANCELLED):
+        raise _wish(attrs.evolve(request, id=found.id), awaited=(found.id,))
+    if found.status is ApprovalStatus.EXPIRED:
+        what = request.tool or request.key
+        raise ApprovalExpiredError(f"nobody decided on {what} in time; nothing was executed")
+    return Decision(
+        approval_id=found.id,
+        is_approved=found.status is ApprovalStatus.APPROVED,
+        by=found.by,
+        reason=found.reason,
+        at=None if found.at is None else found.at.isoformat(),
+        arguments=parse(found.arguments),
+        was_edited=found.digest != found.asked_digest,
+    )
+
+
+def refused(decision: Decision, what: str) -> DeniedError:
+    """Return the error of a denied call."""
+    because = f": {decision.reason}" if decision.reason else ""
+    return DeniedError(
+        f"{what} was denied by {decision.by}{because}", by=decision.by, reason=decision.reason
+    )
+
+
+def frozen_arguments(arguments: Any, *, what: str) -> tuple[str, bytes]:
+    """Return arguments as canonical text, and its SHA-256: what is recorded is what runs.
+
+    Raises `InvalidValueError`, also for a text with a secret in it.
+    """
+    text = canonical(arguments, what=what)
+    if secret := secret_in(text):
+        raise InvalidValueError(
+            f"{what} hold secret {secret}, which no record may hold",
+            hint="let the tool itself look it up",
+        )
+    return text, digest(text)
+
+
+def _is_over(found: Decided, job_id: UUID) -> bool:
+    return found.job_id != job_id and found.status is not ApprovalStatus.APPROVED
+
+
+def _wish(
+    request: ApprovalRequest,
+    *,
+    requests: tuple[ApprovalRequest, ...] = (),
+    awaited: tuple[UUID, ...] = (),
+) -> Suspended:
+    what = request.tool or request.key
+    people = f"{request.people} people" if request.people > 1 else "a person"
+    return Suspended(
+        f"{APPROVAL}{request.id}",
+        f"{what} waits for {people} to approve it ({request.risk})",
+        delay_s=None,
+        requests=requests,
+        awaited=awaited,
+    )

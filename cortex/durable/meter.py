@@ -1,0 +1,35 @@
+"""What a pod measures of the calls that its jobs make; the pod gives the one that counts."""
+
+from collections.abc import Awaitable, Callable
+from decimal import Decimal
+from typing import Protocol, TypeVar
+
+from cortex.domain.usage import Usage
+
+T = TypeVar("T")
+
+
+class Meter(Protocol):
+    """Takes what is to be measured, at once and without failing."""
+
+    def model_called(
+        self, model: str, *, outcome: str, seconds: float, usage: Usage, cost_usd: Decimal | None
+    ) -> None:
+        """One call of a model is over. `outcome`: kept, failed or cancelled."""
+
+    async def timed(self, tool: str, call: Callable[[], Awaitable[T]]) -> T:
+        """Await `call()`, one call of a tool of the pod; return and raise what it does."""
+        ...
+
+
+class Unmetered:
+    """Measures nothing."""
+
+    def model_called(
+        self, model: str, *, outcome: str, seconds: float, usage: Usage, cost_usd: Decimal | None
+    ) -> None:
+        """See `Meter.model_called`."""
+
+    async def timed(self, tool: str, call: Callable[[], Awaitable[T]]) -> T:  # noqa: ARG002
+        """See `Meter.timed`."""
+        return await call()

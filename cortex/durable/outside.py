@@ -1,0 +1,137 @@
+"""What one attempt does outside its record: effects, and questions to people."""
+
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import TYPE_CHECKING, Any, Protocol
+from uuid import UUID
+
+import attrs
+
+from cortex.domain.approval import ApprovalRequest
+from cortex.domain.effect import Invocation
+from cortex.domain.errors import InvalidOutputError, InvalidValueError
+from cortex.domain.job import EffectIntent, EffectOutcome, EffectTold, Intended, Lease, StepKind
+from cortex.domain.retry import CALL_RETRIES
+from cortex.domain.text import clean_text
+from cortex.durable.codec import encode
+from cortex.durable.effects import Done, EffectCall, NotDone, perform
+from cortex.durable.gates import Decision, Gate, decided, frozen_arguments
+from cortex.durable.journal import Journal, Outcome
+from cortex.durable.repeating import repeated
+
+if TYPE_CHECKING:
+    from cortex.domain.approval import Decided
+    from cortex.durable.context import Context
+
+SAID_CHARS_MAX = 4_000
+
+
+class Desk(Protocol):
+    """Where intents are entered and decisions are found; given by the pod."""
+
+    @property
+    def new_id(self) -> Callable[[], UUID]:
+        """Makes ids."""
+
+    async def intend(self, intent: EffectIntent) -> Intended:
+        """Ask for leave to call. Raises `LeaseLost`."""
+
+    async def record(self, operation: EffectTold) -> None:
+        """Commit an outcome. Raises `LeaseLost`."""
+
+    async def decision(self, lineage_id: UUID, key: str) -> "Decided | None":
+        """Return the newest request of a line of jobs for a step, decided or not."""
+
+
+class Outside:
+    """The effects and gates of one attempt."""
+
+    def __init__(self, ctx: "Context", lease: Lease, journal: Journal, desk: Desk) -> None:
+        self._ctx = ctx
+        self._lease = lease
+        self._journal = journal
+        self._desk = desk
+
+    async def perform(self, effect: EffectCall) -> Done | NotDone:
+        """Make a call that happens once: see `effects.perform`."""
+        if effect.is_idempotent:
+            effect = attrs.evolve(effect, invoke=partial(self._repeatedly, effect))
+        return await perform(effect, lease=self._lease, ledger=self._desk, new_id=self._desk.new_id)
+
+    async def _repeatedly(self, effect: EffectCall, invocation: Invocation) -> Any:
+        """Call again inside the step what the other side does once for each id."""
+        services = self._ctx.services
+        caller = attrs.evolve(await self._ctx.caller(effect.key), retry=CALL_RETRIES["default"])
+        call = partial(effect.invoke, invocation)
+        return await repeated(call, caller=caller, facts=services.facts, rng=services.rng)
+
+    async def outcome(self, key: str, done: Done) -> Outcome:
+        """Return what the step records; a result that no record can hold is told and raised."""
+        if done.id is None:
+            return Outcome(value=done.result)
+        try:
+            encode(done.result, what=f"output of step {key!r}")
+        except InvalidValueError as error:
+            await self.tell(NotDone(done.id, error, is_applied=True))
+            raise
+        return Outcome(value=done.result, effect=EffectOutcome(done.id))
+
+    def told(self, ended: NotDone) -> EffectOutcome | None:
+        """Return what the step that tells of it records of the effect."""
+        if ended.id is None:
+            return None
+        return EffectOutcome(ended.id, None if ended.is_applied else _why(ended.error))
+
+    async def tell(self, ended: NotDone) -> None:
+        """Record what became of an effect whose step is not done; the error is still to be raised.
+
+        Raises `LeaseLost`.
+        """
+        if ended.id is None:
+            return
+        raw = ended.error.raw if isinstance(ended.error, InvalidOutputError) else None
+        told = EffectTold(
+            lease=self._lease,
+            id=ended.id,
+            is_applied=ended.is_applied,
+            why=_why(ended.error),
+            result=None if raw is None else encode(clean_text(raw), what="what came back"),
+        )
+        await self._desk.record(told)
+
+    async def ask(
+        self,
+        gate: Gate,
+        key: str,
+        *,
+        tool: str | None,
+        arguments: Mapping[str, Any],
+        said: str | None = None,
+    ) -> Decision:
+        """Return what people decided, a step of its own; else raise the wish to wait for it.
+
+        Raises `Suspended`, `ApprovalExpiredError`, `InvalidValueError` for arguments that no record
+        can hold. The decision may be a no.
+        """
+        text, digest = frozen_arguments(arguments, what=f"arguments of {tool or key}")
+
+        async def found() -> Outcome:
+            request = ApprovalRequest(
+                id=self._desk.new_id(),
+                key=key,
+                tool=tool,
+                arguments=text,
+                digest=digest,
+                said=None if not said else clean_text(said, limit=SAID_CHARS_MAX),
+                **attrs.asdict(gate, recurse=False),
+            )
+            earlier = await self._desk.decision(self._ctx.lineage_id, key)
+            decision = decided(request, earlier, job_id=self._lease.job_id)
+            return Outcome(value=decision.to_json())
+
+        stored = await self._journal.once(StepKind.APPROVAL, key, digest=digest[:16], run=found)
+        return Decision.from_json(stored, asked=arguments)
+
+
+def _why(error: Exception) -> str:
+    return clean_text(f"{type(error).__name__}: {error}")

@@ -1,0 +1,177 @@
+"""Calls of tools: checked, asked for if need be, made once, and their failures told or raised."""
+
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
+
+import attrs
+
+from cortex.domain.classification import failure_of
+from cortex.domain.effect import Invocation, Verdict
+from cortex.domain.errors import (
+    ApprovalExpiredError,
+    InvalidOutputError,
+    RejectedError,
+    UsageError,
+)
+from cortex.durable.effects import Done, EffectCall, NotDone
+from cortex.durable.gates import Decision, Gate, frozen_arguments, refused
+from cortex.durable.journal import Outcome
+
+if TYPE_CHECKING:
+    from cortex.durable.context import Context
+
+OnError = Callable[[Exception], Any]
+
+
+@attrs.frozen(kw_only=True)
+class ToolCall:
+    """A call of a tool as job code or a model asks for it."""
+
+    tool: str
+    arguments: Mapping[str, Any]
+    key: str
+    """Of its step."""
+    gate_key: str
+    """Of the step that is the decision about it."""
+    said: str | None
+    """What the model said with it."""
+    folder: Path | None
+    """Where the tool reads; None: the job's workspace."""
+    timeout_s: float | None
+    """In place of the tool's own."""
+
+
+@attrs.frozen(kw_only=True)
+class EffectTerms:
+    """How a call with an outside result is repeated after a crash."""
+
+    is_idempotent: bool
+    reconcile: Callable[[Invocation], Awaitable[Verdict]] | None
+
+
+@attrs.frozen(kw_only=True)
+class ToolPlan:
+    """A checked call."""
+
+    arguments: Mapping[str, Any]
+    """As it will run, defaults included: plain JSON."""
+    effect: EffectTerms | None
+    """None: it changes nothing outside."""
+    gate: Gate | None
+    """What must be asked of people first; None: nothing."""
+    run: Callable[[Invocation | None], Awaitable[Any]]
+    """Call the tool; return its result as plain JSON."""
+    guard: Callable[[Callable[[], Awaitable[Any]]], Awaitable[Any]]
+    """Await something behind the tool's circuit breaker; a `NotDone` counts as its error."""
+
+
+class Tools(Protocol):
+    """Describes and calls tools by name; given by the pod."""
+
+    def offer(self, names: Sequence[str]) -> list[dict[str, Any]]:
+        """Describe these tools as a model is told: name, description, input_schema."""
+
+    def is_required(self, name: str) -> bool:
+        """Whether the failure of this tool fails the step that called it."""
+
+    async def plan(self, ctx: "Context", call: ToolCall) -> ToolPlan:
+        """Check a call and say how it is to be made; nothing has run.
+
+        Raises what is wrong with the call: the tool's name, its input.
+        """
+
+
+async def call_tool(ctx: "Context", call: ToolCall, on_error: OnError | None) -> Outcome:
+    """Make a call once; what fails is raised, or recorded as what `on_error` makes of it.
+
+    An effect of which nobody knows whether it was applied is never told: it is asked for, tried
+    again under the same id, or waits for a person.
+    """
+    ended = await _ended(ctx, call)
+    if isinstance(ended, Done):
+        return await ctx.outside.outcome(call.key, ended)
+    if on_error is None:
+        await ctx.outside.tell(ended)
+        raise ended.error
+    try:
+        result = on_error(ended.error)
+    except Exception:
+        await ctx.outside.tell(ended)  # noqa: ASYNC120 -- a cancellation wins
+        raise
+    failure = attrs.evolve(failure_of(ended.error), source=f"tool:{call.tool}")
+    await ctx.services.facts.failed(
+        await ctx.caller(call.key), failure, resolution="the model was told"
+    )
+    return Outcome(value=result, effect=ctx.outside.told(ended))
+
+
+async def _ended(ctx: "Context", call: ToolCall) -> Done | NotDone:
+    try:
+        plan = await ctx.services.tools.plan(ctx, call)
+    except (RejectedError, InvalidOutputError, UsageError) as error:
+        return NotDone(None, error)
+    if plan.gate is None:
+        return await _made(ctx, call, plan, None)
+    decision = await _decision(ctx, call, plan, plan.gate)
+    if isinstance(decision, NotDone):
+        return decision
+    if decision.was_edited:
+        try:
+            edited = attrs.evolve(call, arguments=decision.arguments)
+            plan = await ctx.services.tools.plan(ctx, edited)
+        except (RejectedError, InvalidOutputError, UsageError) as error:
+            return NotDone(None, error)
+    return await _made(ctx, call, plan, decision)
+
+
+async def _decision(
+    ctx: "Context", call: ToolCall, plan: ToolPlan, gate: Gate
+) -> Decision | NotDone:
+    """Ask people; a no is told or raised, as the gate says."""
+    try:
+        decision = await ctx.outside.ask(
+            gate, call.gate_key, tool=call.tool, arguments=plan.arguments, said=call.said
+        )
+    except ApprovalExpiredError as error:
+        if gate.on_expiry == "fail":
+            raise
+        return NotDone(None, error)
+    except RejectedError as error:  # arguments that no record can hold
+        return NotDone(None, error)
+    if decision.is_approved:
+        return decision
+    if gate.on_deny == "fail":
+        raise refused(decision, call.tool)
+    return NotDone(None, refused(decision, call.tool))
+
+
+async def _made(
+    ctx: "Context", call: ToolCall, plan: ToolPlan, decision: Decision | None
+) -> Done | NotDone:
+    terms = plan.effect
+    if terms is None and decision is not None:
+        # A decision is used up by an intent; what changes nothing may be called again.
+        terms = EffectTerms(is_idempotent=True, reconcile=None)
+    if terms is None:
+        try:
+            return Done(None, await plan.guard(partial(plan.run, None)))
+        except Exception as error:  # noqa: BLE001 -- it is told, or raised, as it is
+            return NotDone(None, error)
+    try:
+        text, digest = frozen_arguments(plan.arguments, what=f"arguments of {call.tool}")
+    except RejectedError as error:
+        return NotDone(None, error)
+    effect = EffectCall(
+        key=call.key,
+        tool=call.tool,
+        arguments=text,
+        digest=digest,
+        invoke=plan.run,
+        reconcile=terms.reconcile,
+        is_idempotent=terms.is_idempotent,
+        approval_id=None if decision is None else decision.approval_id,
+    )
+    ended: Done | NotDone = await plan.guard(partial(ctx.outside.perform, effect))
+    return ended

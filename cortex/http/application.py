@@ -1,0 +1,218 @@
+"""From declared routes to an application: finds the route, asks who it is, checks, answers.
+
+Invariants: a route without a role, or with one that is not declared, is refused at start-up;
+nothing of a request is read before its sender's right is known.
+"""
+
+from collections import defaultdict
+from collections.abc import Sequence
+from typing import Any, Final
+from urllib.parse import quote, urlsplit
+from uuid import UUID
+
+import trio
+from starlette.requests import Request
+from starlette.responses import RedirectResponse, Response
+from starlette.routing import Route as PathRoute
+from starlette.routing import Router
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from cortex.domain.errors import ForbiddenError, NotFoundError, TimedOutError
+from cortex.domain.idempotency import checked_key
+from cortex.domain.role import Role
+from cortex.http import body as bodies
+from cortex.http import shape
+from cortex.http.api import Api, Asked
+from cortex.http.auth import COOKIE_NAME, lacks
+from cortex.http.gate import WHO, Gate, Numbers, address_of
+from cortex.http.limits import Buckets, Rate
+from cortex.http.principal import NOBODY, Principal
+from cortex.http.problem import (
+    EndingError,
+    MethodNotAllowedError,
+    NotJsonError,
+    RateLimitedError,
+    UnauthenticatedError,
+)
+from cortex.http.route import PUBLIC, Method, Public, Route, SignIn
+
+SIGN_IN_PATH: Final = "/sign-in"
+ADDRESS_RATE: Final = Rate(burst=4000, per_s=400)
+TOKEN_RATE: Final = Rate(burst=2000, per_s=200)
+"""A thousand may wait for results at once with one token; a proxy has one address for many."""
+
+
+def application(
+    routes: Sequence[Route],
+    api: Api,
+    *,
+    address_rate: Rate = ADDRESS_RATE,
+    token_rate: Rate = TOKEN_RATE,
+) -> ASGIApp:
+    """Return the ASGI application of these routes. Raises `TypeError` for one without a role."""
+    by_path: defaultdict[str, list[Route]] = defaultdict(list)
+    for route in routes:
+        _check(route)
+        by_path[route.path].append(route)
+    buckets: Buckets[UUID] = Buckets(token_rate)
+    resources = [
+        PathRoute(path, _Resource(declared, api, buckets)) for path, declared in by_path.items()
+    ]
+    router = Router(resources, redirect_slashes=False, default=_nowhere)
+    number = Numbers(f"{api.chance.rng.getrandbits(40):010x}")
+    return Gate(router, pod=api.pod, rate=address_rate, number=number)
+
+
+def _check(route: Route) -> None:
+    """Refuse a declaration that would let in whom nobody meant, or that contradicts itself."""
+    where = f"{route.method} {route.path}"
+    if not isinstance(route.role, Role | Public):
+        raise TypeError(f"{where} declares no role: a Role, or PUBLIC")
+    if unknown := set(route.params) - set(route.param_names):
+        raise TypeError(f"{where} has no parameter {unknown.pop()}")
+    if route.body is not None and route.method is Method.GET:
+        raise TypeError(f"{where} has a body")
+
+
+async def _nowhere(_: Scope, __: Receive, ___: Send) -> None:
+    raise NotFoundError("there is nothing at this path", hint="what there is: /v1/openapi.json")
+
+
+class _Resource:
+    """All methods of one path."""
+
+    def __init__(self, routes: Sequence[Route], api: Api, buckets: Buckets[UUID]) -> None:
+        self._routes: dict[str, Route] = {}
+        for route in routes:
+            if route.method.value in self._routes:
+                raise TypeError(f"{route.method} {route.path} is declared twice")
+            self._routes[route.method.value] = route
+        self._api = api
+        self._buckets = buckets
+        methods = [*self._routes, "OPTIONS", *(["HEAD"] if "GET" in self._routes else [])]
+        self._allow = {"Allow": ", ".join(sorted(methods))}
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        method = scope["method"]
+        if method == "OPTIONS":
+            response = Response(status_code=204, headers=self._allow)
+        else:
+            route = self._routes.get("GET" if method == "HEAD" else method)
+            if route is None:
+                raise MethodNotAllowedError(
+                    f"this path takes {self._allow['Allow']}", headers=self._allow
+                )
+            response = await self._answer(route, Request(scope, receive))
+        await response(scope, receive, send)
+
+    async def _answer(self, route: Route, request: Request) -> Response:
+        address = address_of(request.scope)
+        principal = await self._principal(route, request, address)
+        if principal is None:
+            return _to_sign_in(request)
+        request.scope[WHO] = principal.name
+        self._check_right(route, principal)
+        if self._api.pod.draining.is_set() and route.method is not Method.GET:
+            raise EndingError
+        if request.method == "HEAD" and route.bound_s is None:
+            return Response(media_type=route.media)
+        asked: Asked[Any, Any] = Asked(
+            query=_query(route, request),
+            body=await _body(route, request),
+            path=_path(route, request),
+            principal=principal,
+            address=address,
+            key=_key(route, request),
+            request=request,
+        )
+        if route.bound_s is None:
+            return await route.handle(asked, self._api)
+        with trio.move_on_after(route.bound_s):
+            return await route.handle(asked, self._api)
+        raise TimedOutError(f"there was no answer within {route.bound_s:g} s")
+
+    async def _principal(self, route: Route, request: Request, address: str) -> Principal | None:
+        """Return who asks; None for a reader of pages who has to sign in first."""
+        if route.role is PUBLIC:
+            return NOBODY
+        auth = self._api.auth
+        is_read_only = route.method is Method.GET
+        if route.sign_in is SignIn.BEARER:
+            header = request.headers.get("authorization")
+            return await auth.by_token(header, address=address, is_read_only=is_read_only)
+        if not is_read_only:
+            _refuse_foreign(request)
+        principal = await auth.by_cookie(request.cookies.get(COOKIE_NAME), address=address)
+        if principal is None and not is_read_only:
+            raise UnauthenticatedError("nobody is signed in", hint=f"sign in at {SIGN_IN_PATH}")
+        return principal
+
+    def _check_right(self, route: Route, principal: Principal) -> None:
+        if isinstance(route.role, Role) and not principal.may(route.role):
+            raise ForbiddenError(
+                lacks(principal, route.role), hint="ask an admin for a token that has it"
+            )
+        if principal.token_id is not None:
+            wait_s = self._buckets.take(principal.token_id)
+            if wait_s > 0:
+                raise RateLimitedError("too many requests came with this token", wait_s=wait_s)
+
+
+def _to_sign_in(request: Request) -> Response:
+    return RedirectResponse(f"{SIGN_IN_PATH}?next={quote(request.url.path)}", status_code=303)
+
+
+def _refuse_foreign(request: Request) -> None:
+    """Raise `ForbiddenError` unless a page of this very origin sends the request."""
+    site = request.headers.get("sec-fetch-site")
+    origin = request.headers.get("origin")
+    if site is not None:
+        is_own = site == "same-origin"
+    elif origin is not None:
+        is_own = urlsplit(origin).netloc.lower() == request.headers.get("host", "").lower()
+    else:
+        is_own = False
+    if not is_own:
+        raise ForbiddenError("this can only be sent by a page of Cortex itself")
+
+
+def _query(route: Route, request: Request) -> Any:
+    if route.query is None:
+        return None
+    return shape.from_query(request.query_params.multi_items(), route.query)
+
+
+async def _body(route: Route, request: Request) -> Any:
+    if route.body is None and not route.raw_body:
+        return None
+    raw = await bodies.read(request.receive, promised=request.headers.get("content-length"))
+    if route.body is None:
+        return raw
+    if not raw:
+        return shape.from_json(b"{}", route.body)
+    media = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    if media != "application/json":
+        raise NotJsonError(f"the body is {media or 'of no known type'}, not application/json")
+    return shape.from_json(raw, route.body)
+
+
+def _path(route: Route, request: Request) -> dict[str, Any]:
+    found: dict[str, Any] = dict(request.path_params)
+    for name, schema in route.params.items():
+        if schema.get("format") == "uuid":
+            found[name] = _uuid(found[name])
+    return found
+
+
+def _uuid(word: str) -> UUID:
+    try:
+        if len(word) == 36:  # noqa: PLR2004 -- with its dashes: `UUID` takes braces and more
+            return UUID(word)
+    except ValueError:
+        pass
+    raise NotFoundError(f"{word!a} is no id")
+
+
+def _key(route: Route, request: Request) -> str | None:
+    key = request.headers.get("idempotency-key")
+    return checked_key(key) if key is not None and route.takes_key else None

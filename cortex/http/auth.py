@@ -1,0 +1,145 @@
+"""Who asks: bearer tokens and sessions, looked up by digest, with a lock on guessing.
+
+Owns: a cache of tokens that were good a moment ago, for reading only, so that a thousand waiters
+cost one look-up; the misses of each address.
+Invariants: a request that changes something always looks its token up; a token that was revoked
+reads for at most `CACHED_S` more. An address that guessed too often is not looked up at all, unless
+its token has been good before: neighbours behind one proxy must not lock each other out.
+
+On failure: without a database nobody gets in: `UnavailableError`.
+"""
+
+from collections import OrderedDict
+from typing import Final
+
+import attrs
+import structlog
+import trio
+
+from cortex.domain.role import Role
+from cortex.domain.token import digest_of_cookie, digest_of_token
+from cortex.http.limits import LockOut, household
+from cortex.http.principal import Principal
+from cortex.http.problem import RateLimitedError, UnauthenticatedError
+from cortex.store import tokens
+from cortex.store.bridge import Port
+from cortex.store.tokens import Holder
+
+CACHED_S: Final = 1.0
+CACHE_MAX: Final = 1000
+MISSES_MAX: Final = 10
+LOCKED_S: Final = 60.0
+COOKIE_NAME: Final = "cortex_session"
+
+_HOW: Final = "send `Authorization: Bearer TOKEN`; make a token with: cortex tokens create"
+_log = structlog.get_logger(__name__)
+
+
+@attrs.define
+class _Known:
+    """A token that was good when it was looked up last."""
+
+    principal: Principal
+    looked_up_at: float
+
+
+class Authenticator:
+    """Says who asks, by a token or by the cookie of a session."""
+
+    def __init__(self, port: Port) -> None:
+        self._port = port
+        self._known: OrderedDict[bytes, _Known] = OrderedDict()
+        self._looking: dict[bytes, trio.Lock] = {}
+        self._misses: LockOut[str] = LockOut(misses_max=MISSES_MAX, for_s=LOCKED_S)
+
+    async def by_token(
+        self, authorization: str | None, *, address: str, is_read_only: bool
+    ) -> Principal:
+        """Return who sends this `Authorization` header.
+
+        Raises `UnauthenticatedError`, `RateLimitedError` for an address that guessed too often.
+        """
+        if authorization is None:
+            raise UnauthenticatedError("this needs a token", hint=_HOW)
+        scheme, _, token = authorization.partition(" ")
+        digest = digest_of_token(token.strip()) if scheme.lower() == "bearer" else None
+        if digest is None or digest not in self._known:
+            self._refuse_locked(address)
+        if digest is None:
+            raise self._missed(address, "the Authorization header holds no token of Cortex")
+        if is_read_only and (principal := self._remembered(digest)) is not None:
+            return principal
+        return await self._look_up(digest, address=address, is_read_only=is_read_only)
+
+    async def by_cookie(self, value: str | None, *, address: str) -> Principal | None:
+        """Return who signed in with this cookie, or None when nobody is.
+
+        Raises `RateLimitedError` for an address that guessed too often.
+        """
+        if value is None:
+            return None
+        digest = digest_of_cookie(value)
+        if digest is None or digest not in self._known:
+            self._refuse_locked(address)
+        holder = None if digest is None else await self._port(tokens.of_session, digest)
+        if holder is None or digest is None:
+            # An old cookie is no guess; text that cannot be one is.
+            if digest is None:
+                self._misses.miss(household(address))
+            return None
+        return self._remember(digest, holder)
+
+    def _refuse_locked(self, address: str) -> None:
+        locked_s = self._misses.locked_s(household(address))
+        if locked_s > 0:
+            raise RateLimitedError("too many wrong tokens came from this address", wait_s=locked_s)
+
+    def _remembered(self, digest: bytes) -> Principal | None:
+        known = self._known.get(digest)
+        if known is None or trio.current_time() - known.looked_up_at > CACHED_S:
+            return None
+        return known.principal
+
+    async def _look_up(self, digest: bytes, *, address: str, is_read_only: bool) -> Principal:
+        if not is_read_only:
+            return self._admitted(digest, await self._port(tokens.used, digest), address=address)
+        # Those who come while the first one looks wait for what it finds.
+        lock = self._looking.setdefault(digest, trio.Lock())
+        try:
+            async with lock:
+                principal = self._remembered(digest)
+                if principal is None:
+                    holder = await self._port(tokens.used, digest)
+                    principal = self._admitted(digest, holder, address=address)
+                return principal
+        finally:
+            if not lock.statistics().tasks_waiting:
+                self._looking.pop(digest, None)
+
+    def _admitted(self, digest: bytes, holder: Holder | None, *, address: str) -> Principal:
+        if holder is not None and holder.is_good:
+            return self._remember(digest, holder)
+        self._known.pop(digest, None)
+        if holder is None:
+            raise self._missed(address, "nobody has this token")
+        what = "was revoked" if holder.is_revoked else "has expired"
+        raise self._missed(address, f"this token {what}")
+
+    def _remember(self, digest: bytes, holder: Holder) -> Principal:
+        principal = Principal(name=holder.name, roles=holder.roles, token_id=holder.token_id)
+        self._known[digest] = _Known(principal, trio.current_time())
+        self._known.move_to_end(digest)
+        if len(self._known) > CACHE_MAX:
+            self._known.popitem(last=False)
+        return principal
+
+    def _missed(self, address: str, message: str) -> UnauthenticatedError:
+        if self._misses.miss(household(address)):
+            _log.warning("too many wrong tokens: locked out", address=address, locked_s=LOCKED_S)
+        return UnauthenticatedError(message, hint=_HOW)
+
+
+def lacks(principal: Principal, needed: Role) -> str:
+    """Say what somebody is missing."""
+    held = ", ".join(sorted(role.value for role in principal.roles)) or "none"
+    return f"this needs the role {needed.value}; {principal.name} has: {held}"

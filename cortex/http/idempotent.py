@@ -1,0 +1,36 @@
+"""Writes under an `Idempotency-Key`: asked for again, they are done once and told again."""
+
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any
+
+from starlette.responses import Response
+
+from cortex.http.api import Api, Asked
+from cortex.http.route import answer
+from cortex.store.database import Database
+from cortex.store.idempotency import guarded, unguarded
+
+REPLAYED = {"Idempotent-Replayed": "true"}
+
+
+async def mutate(
+    asked: Asked[Any, Any],
+    api: Api,
+    work: Callable[[Database], Awaitable[object]],
+    *,
+    operation: str,
+    request: Mapping[str, Any],
+    status: int = 200,
+) -> Response:
+    """Do a write and answer with its response as JSON keeps it, the same with a key and without.
+
+    `request`: all that was asked for, nothing that was made here; who asks is added, so that
+    nobody is told what another one's key led to. Under a key `work` runs in one transaction and may
+    be run again. Raises what `work` raises; with a key also `KeyPendingError`, `KeyReusedError`.
+    """
+    if asked.key is None:
+        done = await api.port(unguarded, work)
+        return answer(done.response, status=status)
+    whole = {**request, "by": asked.principal.name}
+    done = await api.port(guarded, asked.key, operation=operation, request=whole, work=work)
+    return answer(done.response, status=status, headers=REPLAYED if done.is_replayed else None)

@@ -1,0 +1,81 @@
+"""`/v1/pods`: which pods there are, and how they feel."""
+
+from datetime import datetime
+from enum import StrEnum
+from typing import Final
+from uuid import UUID
+
+import attrs
+from starlette.responses import Response
+
+from cortex.domain.role import Role
+from cortex.http.api import Api, Asked
+from cortex.http.route import Method, Route, answer
+from cortex.http.shape import record, told, whole
+from cortex.store import pods
+
+ENDED_MAX: Final = 50
+
+
+class PodState(StrEnum):
+    """Where a pod stands."""
+
+    READY = "READY"
+    DRAINING = "DRAINING"
+    STOPPED = "STOPPED"
+    DEAD = "DEAD"
+
+
+@attrs.frozen(kw_only=True)
+class PodsQuery:
+    """Which pods."""
+
+    ended: int = whole(doc="so many that have ended, the newest", low=0, high=ENDED_MAX, default=0)
+
+
+@attrs.frozen(kw_only=True)
+class Pod:
+    """One run of `cortex up`."""
+
+    id: UUID
+    name: str
+    version: str
+    state: PodState
+    running: int = told(doc="jobs that it runs")
+    slots: int = told(doc="jobs that it can run at once")
+    job_types: list[str]
+    started_at: datetime
+    heartbeat_at: datetime = told(doc="when it last said that it lives")
+    draining_at: datetime | None = told(doc="when it was asked to end")
+    ended_at: datetime | None
+    loop_lag_ms: float | None = told(doc="how late its event loop was at the worst")
+    rss_bytes: int | None = told(doc="memory that it holds")
+    hint_latency_ms: float | None = told(doc="how long a notification takes; null: none arrives")
+
+
+@attrs.frozen(kw_only=True)
+class Pods:
+    """The living pods, then those that have ended."""
+
+    pods: list[Pod]
+    now: datetime | None = told(doc="the database's time, to compare with; null without pods")
+
+
+async def list_pods(asked: Asked[PodsQuery, None], api: Api) -> Response:
+    """Return the pods."""
+    rows = await api.port(pods.page, ended=asked.query.ended)
+    found = [record(Pod, row) for row in rows]
+    return answer(Pods(pods=found, now=rows[0]["now"] if rows else None))
+
+
+ROUTES: Final = (
+    Route(
+        method=Method.GET,
+        path="/v1/pods",
+        handle=list_pods,
+        role=Role.VIEWER,
+        summary="List pods and how they feel.",
+        query=PodsQuery,
+        answers={200: Pods},
+    ),
+)

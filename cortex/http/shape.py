@@ -1,0 +1,256 @@
+"""Shapes of queries, bodies and answers: attrs classes that check values and tell their schema.
+
+A field says its limits by `text`, `whole` or `number`; the check and the JSON Schema come from the
+same figures. Shapes may hold text, numbers, truth values, UUIDs, instants, enums, lists, mappings,
+unions, other shapes and `Any`.
+"""
+
+import json
+import re
+import types
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import date, datetime
+from decimal import Decimal
+from enum import Enum
+from typing import Any, Final, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
+from uuid import UUID
+
+import attrs
+
+from cortex.domain.errors import InvalidValueError, UsageError
+from cortex.durable.codec import refuse_unstorable, structure
+
+T = TypeVar("T")
+Schema = dict[str, Any]
+
+_SCALARS: Final[dict[object, Schema]] = {
+    str: {"type": "string"},
+    int: {"type": "integer"},
+    float: {"type": "number"},
+    Decimal: {"type": "number"},
+    bool: {"type": "boolean"},
+    types.NoneType: {"type": "null"},
+    UUID: {"type": "string", "format": "uuid"},
+    date: {"type": "string", "format": "date"},
+    datetime: {"type": "string", "format": "date-time"},
+    Any: {},
+}
+
+
+# --- fields with limits
+
+
+def text(
+    *,
+    doc: str,
+    length_min: int = 0,
+    length_max: int,
+    pattern: str | None = None,
+    default: Any = attrs.NOTHING,
+) -> Any:
+    """Make a field of text; `pattern` must fit the whole of it."""
+    schema: Schema = {"minLength": length_min, "maxLength": length_max}
+    if pattern is not None:
+        schema["pattern"] = f"^(?:{pattern})$"
+
+    def check(value: Any) -> str | None:
+        if not length_min <= len(value) <= length_max:
+            return f"is {len(value)} characters, not {length_min} to {length_max}"
+        if pattern is not None and not re.fullmatch(pattern, value, re.ASCII):
+            return f"does not fit {pattern}"
+        return None
+
+    return _field(schema, check, doc=doc, default=default)
+
+
+def whole(*, doc: str, low: int, high: int, default: Any = attrs.NOTHING) -> Any:
+    """Make a field of a whole number, limits included."""
+    return number(doc=doc, low=low, high=high, default=default)
+
+
+def number(*, doc: str, low: float, high: float, default: Any = attrs.NOTHING) -> Any:
+    """Make a field of a number, limits included."""
+
+    def check(value: Any) -> str | None:
+        return None if low <= value <= high else f"is {value:g}, not {low:g} to {high:g}"
+
+    return _field({"minimum": low, "maximum": high}, check, doc=doc, default=default)
+
+
+def told(*, doc: str, default: Any = attrs.NOTHING, factory: Any = None) -> Any:
+    """Make a field without limits of its own."""
+    if factory is not None:
+        return attrs.field(factory=factory, metadata={"schema": {"description": doc}})
+    return attrs.field(default=default, metadata={"schema": {"description": doc}})
+
+
+def _field(schema: Schema, check: Any, *, doc: str, default: Any) -> Any:
+    def validate(_: object, attribute: "attrs.Attribute[Any]", value: Any) -> None:
+        if value is not None and (fault := check(value)) is not None:
+            raise InvalidValueError(f"{attribute.name} {fault}")
+
+    return attrs.field(
+        default=default, validator=validate, metadata={"schema": {**schema, "description": doc}}
+    )
+
+
+# --- values from outside
+
+
+def from_json(raw: bytes, shape: type[T]) -> T:
+    """Return a body as its shape.
+
+    Raises `UsageError` for what is not JSON, `InvalidValueError` for JSON of another shape, or
+    with what Postgres cannot hold.
+    """
+    try:
+        value = json.loads(
+            raw.decode(),
+            parse_int=_whole,
+            parse_constant=_no_constant,
+            object_pairs_hook=_once_each,
+        )
+    except (ValueError, RecursionError) as error:
+        raise UsageError(f"the body is not JSON: {error}") from error
+    try:
+        refuse_unstorable(value, "body")
+        return structure(value, shape, what="body")
+    except InvalidValueError as error:
+        raise InvalidValueError(_readable(error)) from error
+
+
+def from_query(items: Iterable[tuple[str, str]], shape: type[T]) -> T:
+    """Return a query string's pairs as their shape. Raises `UsageError`."""
+    hints = get_type_hints(shape)
+    given: dict[str, Any] = {}
+    for name, word in items:
+        if name not in hints:
+            known = ", ".join(sorted(hints)) or "none"
+            raise UsageError(f"unknown query parameter {name!r}", hint=f"known: {known}")
+        hint = _without_none(hints[name])
+        if get_origin(hint) is list:
+            given.setdefault(name, []).append(_from_word(word, get_args(hint)[0]))
+        elif name in given:
+            raise UsageError(f"query parameter {name!r} is given twice")
+        else:
+            given[name] = _from_word(word, hint)
+    try:
+        refuse_unstorable(given, "query")
+        return structure(given, shape, what="query")
+    except InvalidValueError as error:
+        raise UsageError(_readable(error)) from error
+
+
+def _readable(error: InvalidValueError) -> str:
+    """Return the message without what cattrs puts around that of a field's own check."""
+    return re.sub(r"unknown error \((.*?)\) @ ", r"\1 @ ", error.message)
+
+
+def _from_word(word: str, hint: Any) -> Any:
+    """Give a word of a query the JSON type that its field has; what does not fit stays text."""
+    if hint is bool:
+        return {"true": True, "false": False}.get(word, word)
+    if hint is int and re.fullmatch(r"-?\d{1,18}", word, re.ASCII):
+        return int(word)
+    if hint is float and re.fullmatch(r"-?\d{1,18}(\.\d{1,18})?", word, re.ASCII):
+        return float(word)
+    return word
+
+
+def _whole(digits: str) -> int:
+    if not -(2**63) <= (value := int(digits[:30])) < 2**63:
+        raise ValueError(f"{digits[:30]} does not fit into 64 bits; send it as text")
+    return value
+
+
+def _no_constant(name: str) -> Any:
+    raise ValueError(f"{name} is no JSON")
+
+
+def _once_each(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    made = dict(pairs)
+    if len(made) < len(pairs):
+        raise ValueError("an object holds the same key twice")
+    return made
+
+
+# --- records into answers
+
+
+def record(shape: type[T], row: Mapping[str, Any], **more: Any) -> T:
+    """Make an answer of those columns of a row that it has; `more` goes before the row's."""
+    names = [field.name for field in attrs.fields(shape)]  # type: ignore[arg-type]
+    return shape(**{name: more[name] if name in more else row[name] for name in names})
+
+
+# --- schemas
+
+
+def schema_of(hint: Any, components: dict[str, Schema]) -> Schema:  # noqa: PLR0911 -- one form a line
+    """Return the JSON Schema of a type; classes become references into `components`.
+
+    Raises `TypeError` for a type without a JSON form, or two classes of one name.
+    """
+    if hint in _SCALARS:
+        return dict(_SCALARS[hint])
+    origin, members = get_origin(hint) or hint, get_args(hint)
+    if origin is Literal:
+        return {"enum": list(members)}
+    if origin in (Union, types.UnionType):
+        return {"anyOf": [schema_of(each, components) for each in members]}
+    if origin in (list, Sequence) or (origin is tuple and members[1:] == (...,)):
+        return {"type": "array", "items": schema_of(members[0], components)}
+    if origin in (dict, Mapping):
+        values = schema_of(members[1], components) if members else {}
+        return {"type": "object", "additionalProperties": values}
+    if isinstance(hint, type) and issubclass(hint, Enum):
+        return {"type": "string", "enum": [each.value for each in hint]}
+    if isinstance(hint, type) and attrs.has(hint):
+        return _reference(hint, components)
+    raise TypeError(f"{getattr(hint, '__name__', hint)} has no JSON form")
+
+
+def fields_of(shape: type, components: dict[str, Schema]) -> dict[str, tuple[Schema, bool]]:
+    """Return the schema of each field of a shape, and whether it must be given."""
+    hints = get_type_hints(shape)
+    found = {}
+    for field in attrs.fields(shape):
+        schema = schema_of(hints[field.name], components) | field.metadata.get("schema", {})
+        default = field.default
+        if isinstance(default, Enum):
+            schema["default"] = default.value
+        elif isinstance(default, str | int | float):
+            schema["default"] = default
+        found[field.name] = (schema, default is attrs.NOTHING)
+    return found
+
+
+def query_schema(hint: Any) -> Any:
+    """Return the type that a query parameter has when it is given: it is never null."""
+    return _without_none(hint)
+
+
+def _without_none(hint: Any) -> Any:
+    if get_origin(hint) in (Union, types.UnionType):
+        rest = [each for each in get_args(hint) if each is not types.NoneType]
+        return rest[0] if len(rest) == 1 else hint
+    return hint
+
+
+_OWNER: Final = "x-shape"
+
+
+def _reference(shape: type, components: dict[str, Schema]) -> Schema:
+    name, owner = shape.__name__, f"{shape.__module__}.{shape.__qualname__}"
+    if name not in components:
+        components[name] = {_OWNER: owner}  # known before its fields are: it may hold itself
+        fields = fields_of(shape, components)
+        components[name] |= {
+            "type": "object",
+            "description": (shape.__doc__ or "").strip().split("\n")[0],
+            "properties": {key: schema for key, (schema, _) in fields.items()},
+            "required": [key for key, (_, is_required) in fields.items() if is_required],
+        }
+    elif components[name][_OWNER] != owner:
+        raise TypeError(f"two shapes are called {name}: {owner} and {components[name][_OWNER]}")
+    return {"$ref": f"#/components/schemas/{name}"}

@@ -1,0 +1,52 @@
+"""Where jobs enter what they intend and find what people decided: committer and database in one.
+
+On failure: an outage is waited out; the limits of the job around it decide how long.
+"""
+
+import random
+from collections.abc import Callable
+from uuid import UUID
+
+import attrs
+import structlog
+import trio
+
+from cortex.domain.approval import Decided
+from cortex.domain.errors import UnavailableError
+from cortex.domain.job import EffectIntent, EffectTold, Intended
+from cortex.services.committer import Committer
+from cortex.store import approvals
+from cortex.store.bridge import Port
+
+BACKOFF_MAX_S = 5.0
+
+_log = structlog.get_logger(__name__)
+
+
+@attrs.frozen(kw_only=True)
+class Desk:
+    """What the contexts of a pod's jobs do outside their record goes through it."""
+
+    port: Port
+    committer: Committer
+    new_id: Callable[[], UUID]
+    rng: random.Random
+
+    async def intend(self, intent: EffectIntent) -> Intended:
+        """Ask for leave to call. Raises `LeaseLost`."""
+        return await self.committer.intend(intent)
+
+    async def record(self, operation: EffectTold) -> None:
+        """Commit an outcome. Raises `LeaseLost`."""
+        await self.committer.record(operation)
+
+    async def decision(self, lineage_id: UUID, key: str) -> Decided | None:
+        """Return the newest request of a line of jobs for a step, decided or not."""
+        backoff_s = 0.1
+        while True:
+            try:
+                return await self.port(approvals.of_line, lineage_id, key)
+            except UnavailableError as error:
+                _log.warning("decision not read", error=error.message)
+            await trio.sleep(self.rng.uniform(0.5, 1.0) * backoff_s)
+            backoff_s = min(2 * backoff_s, BACKOFF_MAX_S)

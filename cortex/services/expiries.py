@@ -1,0 +1,52 @@
+"""Closes requests for approval that nobody decided in time, with what follows for their jobs.
+
+Reads and writes: requests that are due, their jobs and tasks.
+Invariants: expired is never denied; from its instant on nobody can decide, also before it is
+closed here. One pod at a time looks.
+
+On failure: an outage is waited out.
+On stop: nothing to do; the other pods run it, too.
+"""
+
+import random
+from typing import Final
+
+import structlog
+import trio
+
+from cortex.actors.ticker import Pacer
+from cortex.domain.errors import UnavailableError
+from cortex.store import approvals
+from cortex.store.bridge import Port
+
+POLL_S: Final = 1.0
+
+_log = structlog.get_logger(__name__)
+
+
+class Expiries:
+    """The runner."""
+
+    name = "expiries"
+
+    def __init__(self, port: Port, *, rng: random.Random) -> None:
+        self._port = port
+        self._pacer = Pacer(rng=rng)
+
+    async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+        """Look for requests that are due until cancelled."""
+        task_status.started()
+        while True:
+            expired = 0
+            try:
+                expired = await self.tick()
+            except UnavailableError as error:
+                _log.warning("expired approvals not looked for", error=error.message)
+            if expired < approvals.EXPIRE_BATCH:
+                await self._pacer.wait(POLL_S)
+            else:
+                await trio.lowlevel.checkpoint()
+
+    async def tick(self) -> int:
+        """Close one batch; return how many."""
+        return await self._port(approvals.expire)

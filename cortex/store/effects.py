@@ -1,0 +1,149 @@
+"""Effects: the ledger of calls with an outside result, and what people say of unknown ones."""
+
+from collections.abc import Sequence
+from typing import Any, Final
+from uuid import UUID
+
+from cortex.domain.canonical import parse
+from cortex.domain.effect import EffectStatus, Resolution
+from cortex.domain.errors import ConflictError, NotFoundError
+from cortex.domain.job import EffectIntent, EffectTold, Intended
+from cortex.store.database import Database, Record
+from cortex.store.found import by_name
+from cortex.store.jobs import plain
+
+OPEN: Final = frozenset({EffectStatus.PENDING, EffectStatus.UNKNOWN})
+
+
+async def intend(
+    db: Database, *, pod_id: UUID, operations: Sequence[EffectIntent]
+) -> dict[UUID, Intended]:
+    """Ask for leave to call; return the answers by the ids of the intents.
+
+    Those without an answer lost their lease. Safe to repeat: what was let through is let through.
+    """
+    rows = await db.fetch(
+        "effects.intend",
+        pod_id,
+        [op.lease.job_id for op in operations],
+        [op.lease.attempt for op in operations],
+        [op.id for op in operations],
+        [op.key for op in operations],
+        [op.tool for op in operations],
+        [op.arguments for op in operations],
+        [op.digest for op in operations],
+        [op.is_sure for op in operations],
+        [op.can_reconcile for op in operations],
+        [op.approval_id for op in operations],
+    )
+    return {operations[row["n"] - 1].id: _intended(row) for row in rows if row["verdict"] != "lost"}
+
+
+async def tell(db: Database, *, pod_id: UUID, operations: Sequence[EffectTold]) -> set[UUID]:
+    """Record what became of effects whose steps are not done; return their ids. Safe to repeat."""
+    rows = await db.fetch(
+        "effects.tell",
+        pod_id,
+        [op.id for op in operations],
+        [op.lease.job_id for op in operations],
+        [op.lease.attempt for op in operations],
+        [op.is_applied for op in operations],
+        [op.why for op in operations],
+        [op.result for op in operations],
+    )
+    return {row["id"] for row in rows}
+
+
+async def find(db: Database, name: str) -> UUID:
+    """Return the effect whose id is, or ends with, what a person typed."""
+    return await by_name(db, name, kind="effect", query="effects.ids_by_suffix")
+
+
+async def show(db: Database, effect_id: UUID) -> dict[str, Any]:
+    """Return one effect. Raises `NotFoundError`."""
+    row = await db.fetch_one("effects.show", effect_id)
+    if row is None:
+        raise NotFoundError(f"effect {effect_id} does not exist", hint="list: cortex effects ls")
+    return _shown(row)
+
+
+async def page(
+    db: Database,
+    *,
+    statuses: Sequence[EffectStatus] = (),
+    tool: str | None = None,
+    after: UUID | None = None,
+    limit: int = 100,
+) -> list[dict[str, Any]]:
+    """Return effects, the newest first; only open ones, the oldest first."""
+    query = "effects.list_open" if statuses and set(statuses) <= OPEN else "effects.list"
+    words = [status.value for status in statuses] or None
+    return [_shown(row) for row in await db.fetch(query, words, tool, after, limit)]
+
+
+async def of_job(db: Database, job_id: UUID, *, limit: int = 1000) -> list[dict[str, Any]]:
+    """Return a job's effects, the oldest first."""
+    return [_shown(row) for row in await db.fetch("effects.of_job", job_id, limit)]
+
+
+async def resolve(
+    db: Database,
+    effect_id: UUID,
+    resolution: Resolution,
+    *,
+    by: str,
+    reason: str,
+    result: str | None = None,
+) -> bool:
+    """Record what a person says of an unknown effect; return whether its job goes on by it.
+
+    `result`: JSON text of what it returned, of one that was applied. Raises `NotFoundError`, and
+    `ConflictError` if nobody asks.
+    """
+    while True:
+        row = await db.fetch_one("effects.resolve", effect_id, resolution.value, by, reason, result)
+        if row is None:
+            raise AssertionError("cortex.resolve_effect always answers")
+        match row["outcome"]:
+            case "resolved":
+                return bool(row["is_let_go"])
+            case "missing":
+                raise NotFoundError(
+                    f"effect {effect_id} does not exist", hint="list them: cortex effects ls"
+                )
+            case "again":  # a job that goes on from it has just taken it along
+                continue
+            case _:
+                raise await _nothing_to_say(db, effect_id)
+
+
+async def _nothing_to_say(db: Database, effect_id: UUID) -> ConflictError:
+    effect = await show(db, effect_id)
+    if effect["resolution"]:
+        told = f"{effect['resolved_by']} has said that already: {effect['resolution']}"
+        return ConflictError(f"effect {effect_id} is {effect['status']}: {told}")
+    return ConflictError(
+        f"effect {effect_id} is {effect['status']}, not UNKNOWN",
+        hint="a person is asked only when nothing else can tell what became of it",
+    )
+
+
+def _shown(row: Record) -> dict[str, Any]:
+    shown = plain(row)
+    shown["arguments"] = parse(row["arguments"])
+    return shown
+
+
+def _intended(row: Record) -> Intended:
+    return Intended(
+        id=row["id"],
+        verdict=row["verdict"],
+        attempt=row["attempt"],
+        result=row["result"],
+        why=row["why"],
+        quota=row["quota"],
+        used=row["used"],
+        limit=row["limit_amount"],
+        amount=row["amount"],
+        wait_s=row["wait_s"],
+    )

@@ -1,0 +1,97 @@
+"""What people who wait for jobs are told: how jobs ended, and what happened to them since a look.
+
+For any number of jobs in one statement. Trio code calls through a `Port`, other processes directly.
+"""
+
+from collections.abc import Sequence
+from typing import Any, Final
+from uuid import UUID
+
+import attrs
+import orjson
+
+from cortex.domain.job import JobStatus
+from cortex.domain.job_feed import Happened, JobState, Position
+from cortex.store.database import Database, Record
+
+RESULT_BYTES_MAX: Final = 16 * 1024 * 1024
+"""Of all results of one look, as they are stored."""
+ROWS_MAX: Final = 5_000
+"""Of each kind, of all jobs in one look."""
+ROWS_OF_JOB_MAX: Final = 500
+
+
+@attrs.frozen(kw_only=True)
+class Results:
+    """How some jobs stand; of those that are not named here, none has ended."""
+
+    ended: dict[UUID, JobState]
+    unknown: frozenset[UUID]
+    """Jobs that do not exist."""
+    left_out: frozenset[UUID]
+    """Jobs that have ended, whose results were too much for this look."""
+
+
+async def results(db: Database, job_ids: Sequence[UUID]) -> Results:
+    """Look at many jobs at once; the first ones are served first when results are large."""
+    rows = await db.fetch("feed.results", list(job_ids), RESULT_BYTES_MAX)
+    known = [row for row in rows if row["status"] is not None]
+    return Results(
+        ended={row["id"]: _state(row) for row in known if row["is_whole"]},
+        unknown=frozenset(row["id"] for row in rows if row["status"] is None),
+        left_out=frozenset(row["id"] for row in known if not row["is_whole"]),
+    )
+
+
+async def since(
+    db: Database, asked: Sequence[tuple[UUID, Position]]
+) -> dict[tuple[UUID, Position], Happened | None]:
+    """Return what happened to jobs after positions; None: there is no such job.
+
+    A job that goes on and to which nothing happened has no entry. The more jobs, the less of each
+    comes at once.
+    """
+    limit = max(10, min(ROWS_OF_JOB_MAX, ROWS_MAX // max(1, len(asked))))
+    positions = [position for _, position in asked]
+    rows = await db.fetch(
+        "feed.since",
+        [job_id for job_id, _ in asked],
+        [position.history_id for position in positions],
+        [position.ended_attempt for position in positions],
+        [position.seq for position in positions],
+        [position.claimed_attempt for position in positions],
+        limit,
+    )
+    return {asked[row["n"] - 1]: _happened(row, limit=limit) for row in rows}
+
+
+def _state(row: Record) -> JobState:
+    return JobState(
+        job_id=row["id"],
+        status=JobStatus(row["status"]),
+        finished_at=row["finished_at"],
+        result=row["result"],
+        error_code=row["error_code"],
+        error_class=row["error_class"],
+        error_message=row["error_message"],
+        cancelled_by=row["cancelled_by"],
+        cancel_reason=row["cancel_reason"],
+    )
+
+
+def _happened(row: Record, *, limit: int) -> Happened | None:
+    if row["status"] is None:
+        return None
+    history, attempts, steps = (_rows(row[name]) for name in ("history", "attempts", "steps"))
+    return Happened(
+        history=history,
+        attempts=attempts,
+        steps=steps,
+        claim=None if row["claim"] is None else orjson.loads(row["claim"]),
+        is_ended=row["is_ended"],
+        is_complete=all(len(rows) < limit for rows in (history, attempts, steps)),
+    )
+
+
+def _rows(text: str | None) -> list[dict[str, Any]]:
+    return [] if text is None else orjson.loads(text)

@@ -1,0 +1,41 @@
+"""What a person names by its id, or by the end of it."""
+
+from uuid import UUID
+
+from cortex.domain.errors import ConflictError, NotFoundError
+from cortex.store.database import Database
+
+DIGITS = 32
+DIGITS_MIN = 4
+
+
+async def by_name(db: Database, reference: str, *, kind: str, query: str) -> UUID:
+    """Return the one that an id or the end of one names; `query` finds recent ids by their end.
+
+    Raises `NotFoundError`, or `ConflictError` when several recent ones end so.
+    """
+    text = reference.strip().lstrip("…~").lower().replace("-", "")
+    if len(text) == DIGITS:
+        try:
+            return UUID(text)
+        except ValueError as error:
+            raise NotFoundError(f"{reference!r} is not {_a(kind)} id") from error
+    if len(text) < DIGITS_MIN or not set(text) <= set("0123456789abcdef"):
+        raise NotFoundError(
+            f"{reference!r} is not {_a(kind)} id",
+            hint=f"give the id or at least its last {DIGITS_MIN} digits",
+        )
+    rows = await db.fetch(query, text)
+    if not rows:
+        raise NotFoundError(
+            f"no {kind} ends with {reference!r}", hint=f"list them: cortex {kind}s ls"
+        )
+    if len(rows) > 1:
+        named = ", ".join(str(row["id"]) for row in rows[:3])
+        raise ConflictError(f"{len(rows)} {kind}s end with {reference!r}: {named}")
+    found: UUID = rows[0]["id"]
+    return found
+
+
+def _a(kind: str) -> str:
+    return f"an {kind}" if kind[0] in "aeio" else f"a {kind}"

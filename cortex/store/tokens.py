@@ -1,0 +1,139 @@
+"""API tokens and sessions: made, looked up by digest, revoked.
+
+The secrets themselves come nowhere near the database.
+"""
+
+import hmac
+from collections.abc import Iterable
+from typing import Any, Final
+from uuid import UUID
+
+import attrs
+
+from cortex.domain.errors import ConflictError, NotFoundError, UsageError
+from cortex.domain.role import Role
+from cortex.store.database import Database, Record
+from cortex.store.jobs import plain
+
+PAGE_MAX: Final = 1000
+ID_DIGITS_MIN: Final = 4
+"""Of the end of an id: fewer would fit by chance."""
+
+
+@attrs.frozen(kw_only=True)
+class Holder:
+    """Who holds a token, and what for."""
+
+    token_id: UUID
+    name: str
+    roles: frozenset[Role]
+    is_revoked: bool = False
+    is_expired: bool = False
+
+    @property
+    def is_good(self) -> bool:
+        """The token opens what its roles may."""
+        return not (self.is_revoked or self.is_expired)
+
+
+async def create(
+    db: Database,
+    *,
+    token_id: UUID,
+    name: str,
+    digest: bytes,
+    roles: Iterable[Role],
+    expires_s: float | None,
+    by: str,
+) -> dict[str, Any]:
+    """Enter a token; return its row. Raises `ConflictError` when the id is taken."""
+    ordered = [role.value for role in Role if role in set(roles)]
+    row = await db.fetch_one("tokens.create", token_id, name, digest, ordered, expires_s, by)
+    if row is None:
+        raise ConflictError(f"token {token_id} exists already")
+    return plain(row)
+
+
+async def revoke(db: Database, token_id: UUID, *, by: str, reason: str) -> dict[str, Any]:
+    """Revoke a token and end its sessions; return who revoked it when.
+
+    Raises `NotFoundError`, and `ConflictError` when it was revoked before.
+    """
+    row = await db.fetch_one("tokens.revoke", token_id, by, reason)
+    if row is None:
+        raise NotFoundError(f"token {token_id} does not exist", hint="list them: cortex tokens ls")
+    if row["was_revoked"]:
+        raise ConflictError(
+            f"token {token_id} of {row['name']} was revoked by {row['revoked_by']} "
+            f"at {row['revoked_at']:%Y-%m-%d %H:%M:%S} UTC"
+        )
+    return plain(row)
+
+
+async def used(db: Database, digest: bytes) -> Holder | None:
+    """Return who holds the token with this digest, and note that it is used; None if nobody."""
+    return _holder(await db.fetch_one("tokens.used", digest), digest)
+
+
+async def exist(db: Database) -> bool:
+    """Tell whether any token opens anything."""
+    row = await db.fetch_one("tokens.exist")
+    return bool(row and row["exist"])
+
+
+async def page(
+    db: Database, *, name: str | None = None, with_ended: bool = False, limit: int = PAGE_MAX
+) -> list[dict[str, Any]]:
+    """Return tokens, the newest first, each with its state: ACTIVE, EXPIRED or REVOKED."""
+    return [plain(row) for row in await db.fetch("tokens.list", name, with_ended, limit)]
+
+
+async def find(db: Database, named: str) -> UUID:
+    """Return the token of an id, of the end of one, or of a person who has only one, of those that
+    are good if there are any.
+
+    Raises `NotFoundError`, and `UsageError` for what could mean several.
+    """
+    rows = await page(db, with_ended=True)
+    end = named.removeprefix("…").replace("-", "").lower()
+    if len(end) >= ID_DIGITS_MIN and (by_id := [r for r in rows if r["id"].hex.endswith(end)]):
+        found = by_id
+    else:
+        found = await page(db, name=named) or await page(db, name=named, with_ended=True)
+    if not found:
+        raise NotFoundError(f"token {named!r} does not exist", hint="list them: cortex tokens ls")
+    if len(found) > 1:
+        ids = ", ".join(f"…{row['id'].hex[-6:]}" for row in found[:5])
+        raise UsageError(f"{named!r} could be {len(found)} tokens", hint=f"name one of: {ids}")
+    (row,) = found
+    token_id: UUID = row["id"]
+    return token_id
+
+
+async def sign_in(
+    db: Database, *, cookie_digest: bytes | None, token_digest: bytes | None, lasts_s: float
+) -> bool:
+    """Begin a session for the holder of a token; False for a token that opens nothing."""
+    return bool(await db.fetch("tokens.sign_in", cookie_digest, token_digest, lasts_s))
+
+
+async def of_session(db: Database, cookie_digest: bytes) -> Holder | None:
+    """Return who signed in with this cookie; None when that is over."""
+    return _holder(await db.fetch_one("tokens.of_session", cookie_digest), cookie_digest)
+
+
+async def sign_out(db: Database, cookie_digest: bytes) -> None:
+    """End a session; repeating it changes nothing."""
+    await db.fetch("tokens.sign_out", cookie_digest)
+
+
+def _holder(row: Record | None, digest: bytes) -> Holder | None:
+    if row is None or not hmac.compare_digest(row["digest"], digest):
+        return None
+    return Holder(
+        token_id=row["id"],
+        name=row["name"],
+        roles=frozenset(map(Role, row["roles"])),
+        is_revoked=row.get("is_revoked", False),
+        is_expired=row.get("is_expired", False),
+    )

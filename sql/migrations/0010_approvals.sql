@@ -1,0 +1,368 @@
+-- 0010 approvals: what is asked of people before something dangerous runs, and the one decision of each.
+--
+-- Locks: none that matter, every object is new; ACCESS EXCLUSIVE on job_step for a check without a scan.
+-- Old pods: must not keep running, they do not know the new kinds of steps.
+
+ALTER TABLE cortex.job_step
+    DROP CONSTRAINT job_step_kind_check,
+    ADD CONSTRAINT job_step_kind_check CHECK (kind IN ('step', 'model', 'tool', 'effect', 'approval')) NOT VALID;
+COMMENT ON COLUMN cortex.job_step.kind IS
+    'step: the job''s own function · model: a model response · tool: a tool call · effect: the job''s own call with an outside result · approval: a decision.';
+
+CREATE TABLE cortex.approval (
+    id uuid PRIMARY KEY,
+    job_id uuid NOT NULL,
+    lineage_id uuid NOT NULL,
+    attempt int NOT NULL,
+    key text NOT NULL CHECK (length(key) BETWEEN 1 AND 500),
+    tool text CHECK (length(tool) BETWEEN 1 AND 200),
+    tenant text NOT NULL,
+    agent_id uuid,
+    agent_version int,
+    requested_by text,
+    asked json NOT NULL,
+    asked_digest bytea NOT NULL CHECK (asked_digest = sha256(convert_to(asked::text, 'UTF8'))),
+    arguments json NOT NULL,
+    digest bytea NOT NULL CHECK (digest = sha256(convert_to(arguments::text, 'UTF8'))),
+    schema jsonb,
+    version int NOT NULL DEFAULT 1 CHECK (version >= 1),
+    risk text NOT NULL CHECK (risk IN ('LOW', 'MED', 'HIGH', 'CRITICAL')),
+    effect text CHECK (length(effect) <= 1000),
+    reversible boolean,
+    policy text CHECK (length(policy) <= 1000),
+    said text CHECK (length(said) <= 4000),
+    people int NOT NULL CHECK (people BETWEEN 1 AND 10),
+    on_deny text NOT NULL CHECK (on_deny IN ('tell', 'fail')),
+    on_expiry text NOT NULL CHECK (on_expiry IN ('tell', 'fail')),
+    status text NOT NULL DEFAULT 'PENDING'
+        CHECK (status IN ('PENDING', 'APPROVED', 'DENIED', 'EXPIRED', 'CANCELLED')),
+    token_digest bytea UNIQUE CHECK (octet_length(token_digest) = 32),
+    token_by text,
+    created_at timestamptz NOT NULL DEFAULT cortex.now(),
+    expires_at timestamptz NOT NULL,
+    edited_by text,
+    decided_at timestamptz,
+    decided_by text CHECK (length(decided_by) BETWEEN 1 AND 200),
+    channel text CHECK (length(channel) <= 50),
+    address text CHECK (length(address) <= 200),
+    client text CHECK (length(client) <= 500),
+    reason text CHECK (length(reason) <= 1000),
+    CONSTRAINT critical_needs_two CHECK (risk <> 'CRITICAL' OR people >= 2),
+    CONSTRAINT decided_at_unless_pending CHECK ((decided_at IS NULL) = (status = 'PENDING')),
+    CONSTRAINT decided_by_people CHECK ((decided_by IS NOT NULL) = (status IN ('APPROVED', 'DENIED'))),
+    CONSTRAINT token_only_while_pending CHECK (token_digest IS NULL OR status = 'PENDING')
+) WITH (fillfactor = 80, autovacuum_vacuum_insert_scale_factor = 0.1, autovacuum_vacuum_cost_delay = 1);
+COMMENT ON TABLE cortex.approval IS 'Requests for a person''s decision; each is decided once. While one waits, its job holds nothing.';
+COMMENT ON COLUMN cortex.approval.id IS 'UUIDv7 made by the pod that asked.';
+COMMENT ON COLUMN cortex.approval.job_id IS 'The job that waits, the last one of its line.';
+COMMENT ON COLUMN cortex.approval.lineage_id IS 'First job of that line.';
+COMMENT ON COLUMN cortex.approval.attempt IS 'The attempt that asked.';
+COMMENT ON COLUMN cortex.approval.key IS 'The step that waits for it.';
+COMMENT ON COLUMN cortex.approval.tool IS 'The tool that will be called; null for a gate in the job''s own code.';
+COMMENT ON COLUMN cortex.approval.tenant IS 'Whose job it is.';
+COMMENT ON COLUMN cortex.approval.agent_id IS 'The job''s agent.';
+COMMENT ON COLUMN cortex.approval.agent_version IS 'That agent''s version.';
+COMMENT ON COLUMN cortex.approval.requested_by IS 'Who submitted the job: of a critical request not one of those who decide.';
+COMMENT ON COLUMN cortex.approval.asked IS 'The arguments as the job asked for them, canonical JSON.';
+COMMENT ON COLUMN cortex.approval.asked_digest IS 'SHA-256 of those.';
+COMMENT ON COLUMN cortex.approval.arguments IS 'The arguments that will run: as asked, or as a person edited them.';
+COMMENT ON COLUMN cortex.approval.digest IS 'SHA-256 of those: the only ones that the decision lets through.';
+COMMENT ON COLUMN cortex.approval.schema IS 'JSON schema by which edited arguments are checked; null: not to be edited.';
+COMMENT ON COLUMN cortex.approval.version IS 'Raised by each edit: a decision names the one that was seen.';
+COMMENT ON COLUMN cortex.approval.risk IS 'LOW, MED, HIGH or CRITICAL.';
+COMMENT ON COLUMN cortex.approval.effect IS 'What happens outside, in words.';
+COMMENT ON COLUMN cortex.approval.reversible IS 'Whether it can be undone; null: nobody said.';
+COMMENT ON COLUMN cortex.approval.policy IS 'The policy that asks, in words.';
+COMMENT ON COLUMN cortex.approval.said IS 'What the model said when it asked for the call; never what decides.';
+COMMENT ON COLUMN cortex.approval.people IS 'So many different people must agree.';
+COMMENT ON COLUMN cortex.approval.on_deny IS 'tell: the job goes on and is told · fail: it fails.';
+COMMENT ON COLUMN cortex.approval.on_expiry IS 'The same, when nobody decides.';
+COMMENT ON COLUMN cortex.approval.status IS
+    'PENDING · APPROVED · DENIED · EXPIRED: nobody decided in time · CANCELLED: its job ended.';
+COMMENT ON COLUMN cortex.approval.token_digest IS 'SHA-256 of the token of its link, which was shown once; gone with the decision.';
+COMMENT ON COLUMN cortex.approval.token_by IS 'Who made that link.';
+COMMENT ON COLUMN cortex.approval.created_at IS 'When it was asked.';
+COMMENT ON COLUMN cortex.approval.expires_at IS 'From then on nobody can decide.';
+COMMENT ON COLUMN cortex.approval.edited_by IS 'Who edited the arguments last.';
+COMMENT ON COLUMN cortex.approval.decided_at IS 'When it was decided, expired or cancelled.';
+COMMENT ON COLUMN cortex.approval.decided_by IS 'Who decided; of several the last one, see approval_vote.';
+COMMENT ON COLUMN cortex.approval.channel IS 'cli, api, page or tui.';
+COMMENT ON COLUMN cortex.approval.address IS 'Network address of who decided, if there was one.';
+COMMENT ON COLUMN cortex.approval.client IS 'Its program, as it said.';
+COMMENT ON COLUMN cortex.approval.reason IS 'Why it was decided so.';
+CREATE INDEX approval_pending ON cortex.approval (expires_at, id) WHERE status = 'PENDING';
+CREATE INDEX approval_newest ON cortex.approval (created_at DESC, id DESC);
+CREATE INDEX approval_status ON cortex.approval (status, created_at DESC, id DESC);
+CREATE INDEX approval_job ON cortex.approval (job_id);
+CREATE INDEX approval_line ON cortex.approval (lineage_id, key, created_at DESC);
+
+CREATE TABLE cortex.approval_vote (
+    approval_id uuid NOT NULL,
+    person text NOT NULL CHECK (length(person) BETWEEN 1 AND 200),
+    digest bytea NOT NULL,
+    at timestamptz NOT NULL DEFAULT cortex.now(),
+    channel text NOT NULL,
+    address text,
+    client text,
+    reason text,
+    old json,
+    PRIMARY KEY (approval_id, person, digest)
+);
+COMMENT ON TABLE cortex.approval_vote IS 'Who agreed to what; append-only. Those count that agreed to the arguments as they stand.';
+COMMENT ON COLUMN cortex.approval_vote.approval_id IS 'The request.';
+COMMENT ON COLUMN cortex.approval_vote.person IS 'Who.';
+COMMENT ON COLUMN cortex.approval_vote.digest IS 'SHA-256 of the arguments that were agreed to.';
+COMMENT ON COLUMN cortex.approval_vote.at IS 'When.';
+COMMENT ON COLUMN cortex.approval_vote.channel IS 'cli, api, page or tui.';
+COMMENT ON COLUMN cortex.approval_vote.address IS 'Network address.';
+COMMENT ON COLUMN cortex.approval_vote.client IS 'Program.';
+COMMENT ON COLUMN cortex.approval_vote.reason IS 'Why.';
+COMMENT ON COLUMN cortex.approval_vote.old IS 'The arguments before, if this person edited them.';
+CREATE TRIGGER approval_vote_is_append_only BEFORE UPDATE OR DELETE OR TRUNCATE ON cortex.approval_vote
+    FOR EACH STATEMENT EXECUTE FUNCTION cortex.refuse_change();
+
+CREATE FUNCTION cortex.approval_is_final() RETURNS trigger
+    LANGUAGE plpgsql AS $$
+BEGIN
+    IF NEW.asked::text <> OLD.asked::text OR NEW.asked_digest <> OLD.asked_digest THEN
+        RAISE EXCEPTION 'what approval % asks for is immutable', OLD.id USING ERRCODE = 'check_violation';
+    END IF;
+    IF OLD.status <> 'PENDING' AND NEW.job_id = OLD.job_id THEN
+        RAISE EXCEPTION 'approval % is % already', OLD.id, OLD.status USING ERRCODE = 'check_violation';
+    END IF;
+    RETURN NEW;
+END $$;
+CREATE TRIGGER approval_is_final BEFORE UPDATE ON cortex.approval
+    FOR EACH ROW EXECUTE FUNCTION cortex.approval_is_final();
+
+-- ------------------------------------------------------------------ letting a job go on
+
+CREATE FUNCTION cortex.let_go(of_job uuid) RETURNS boolean
+    LANGUAGE plpgsql SET search_path = pg_catalog AS $$
+DECLARE
+    task_id bigint;
+BEGIN
+    -- The caller holds the job's row. A job that runs, or that has a task, looks by itself.
+    INSERT INTO cortex_worker.task (task, job_id, state, priority, attempt, attempts_spent, max_attempts, queue_name)
+    SELECT j.type, j.id, (CASE WHEN j.queue_name IS NULL THEN 'READY' ELSE 'QUEUED' END)::cortex_worker.task_state,
+           j.priority, j.attempt, j.attempts_kept, j.worker_attempts, j.queue_name
+    FROM cortex.job j
+    WHERE j.id = of_job AND j.status::text = 'WAITING_FOR_APPROVAL' AND j.worker_job_id IS NULL
+    ON CONFLICT (job_id) DO NOTHING
+    RETURNING task.id INTO task_id;
+    IF task_id IS NULL THEN
+        RETURN false;
+    END IF;
+    UPDATE cortex.job j SET worker_job_id = task_id WHERE j.id = of_job;
+    RETURN true;
+END $$;
+COMMENT ON FUNCTION cortex.let_go IS 'Gives a job that waits for a person its task; whether it did.';
+
+-- ------------------------------------------------------------------ deciding
+
+CREATE FUNCTION cortex.decide(
+    of_approval uuid, is_approved boolean, person text, seen bytea, why text, by_channel text, by_address text,
+    by_client text, edited json
+) RETURNS TABLE (outcome text, votes int)
+    LANGUAGE plpgsql SET search_path = pg_catalog AS $$
+#variable_conflict use_column
+DECLARE
+    owner uuid;
+    held cortex.approval;
+    agreed int;
+    stands json;
+    stands_digest bytea;
+BEGIN
+    SELECT a.job_id INTO owner FROM cortex.approval a WHERE a.id = of_approval;
+    IF NOT FOUND THEN
+        RETURN QUERY SELECT 'missing', 0;
+        RETURN;
+    END IF;
+    -- In the order of all locks. After these nobody can suspend, resume or end the job beside this.
+    PERFORM FROM cortex_worker.task t WHERE t.job_id = owner FOR UPDATE;
+    PERFORM FROM cortex.job j WHERE j.id = owner FOR UPDATE;
+    SELECT * INTO held FROM cortex.approval a WHERE a.id = of_approval FOR UPDATE;
+    SELECT count(*)::int INTO agreed FROM cortex.approval_vote v
+    WHERE v.approval_id = of_approval AND v.digest = held.digest;
+
+    outcome := CASE
+        WHEN held.job_id <> owner THEN 'again'  -- a job that goes on from it has just taken it along
+        WHEN held.status <> 'PENDING' THEN lower(held.status)
+        WHEN held.expires_at <= cortex.now() THEN 'expired'
+        WHEN seen <> held.digest THEN 'changed'
+        WHEN is_approved AND held.risk = 'CRITICAL' AND person = held.requested_by THEN 'own_request'
+        WHEN is_approved AND edited IS NULL AND EXISTS (
+            SELECT FROM cortex.approval_vote v
+            WHERE v.approval_id = of_approval AND v.person = $3 AND v.digest = held.digest) THEN 'agreed_before'
+        END;
+    IF outcome IS NOT NULL THEN
+        outcome := CASE WHEN held.status <> 'PENDING' THEN 'already' ELSE outcome END;
+        RETURN QUERY SELECT outcome, agreed;
+        RETURN;
+    END IF;
+
+    IF NOT is_approved THEN
+        UPDATE cortex.approval a
+        SET status = 'DENIED', decided_at = cortex.now(), decided_by = person, reason = why, channel = by_channel,
+            address = by_address, client = by_client, token_digest = NULL
+        WHERE a.id = of_approval;
+        outcome := 'denied';
+    ELSE
+        stands := coalesce(edited, held.arguments);
+        stands_digest := sha256(convert_to(stands::text, 'UTF8'));
+        INSERT INTO cortex.approval_vote (approval_id, person, digest, channel, address, client, reason, old)
+        VALUES (of_approval, person, stands_digest, by_channel, by_address, by_client, why,
+                CASE WHEN stands_digest <> held.digest THEN held.arguments END)
+        ON CONFLICT DO NOTHING;
+        SELECT count(*)::int INTO agreed FROM cortex.approval_vote v
+        WHERE v.approval_id = of_approval AND v.digest = stands_digest;
+        UPDATE cortex.approval a
+        SET arguments = stands, digest = stands_digest,
+            version = a.version + CASE WHEN stands_digest <> held.digest THEN 1 ELSE 0 END,
+            edited_by = CASE WHEN stands_digest <> held.digest THEN person ELSE a.edited_by END,
+            status = CASE WHEN agreed >= a.people THEN 'APPROVED' ELSE 'PENDING' END,
+            decided_at = CASE WHEN agreed >= a.people THEN cortex.now() END,
+            decided_by = CASE WHEN agreed >= a.people THEN person END,
+            reason = CASE WHEN agreed >= a.people THEN why END,
+            channel = CASE WHEN agreed >= a.people THEN by_channel END,
+            address = CASE WHEN agreed >= a.people THEN by_address END,
+            client = CASE WHEN agreed >= a.people THEN by_client END,
+            token_digest = CASE WHEN agreed >= a.people THEN NULL ELSE a.token_digest END
+        WHERE a.id = of_approval;
+        outcome := CASE WHEN agreed >= held.people THEN 'approved' ELSE 'agreed' END;
+    END IF;
+    INSERT INTO cortex.fact (type, subtype, source, tenant, job_id, attempt, step, agent_id, agent_version, data)
+    VALUES ('lifecycle', 'approval_' || outcome, 'approval:' || of_approval, held.tenant, held.job_id, held.attempt,
+            held.key, held.agent_id, held.agent_version,
+            jsonb_build_object('by', person, 'reason', why, 'channel', by_channel, 'address', by_address,
+                               'risk', held.risk, 'tool', held.tool, 'people', held.people, 'agreed', agreed,
+                               'was_edited', coalesce(stands_digest <> held.asked_digest, false)));
+    IF outcome <> 'agreed' THEN
+        IF outcome = 'denied' AND held.on_deny = 'fail' THEN
+            UPDATE cortex.job j
+            SET status = 'FAILED', waiting_on = NULL, approval_token = NULL, error_code = 'denied',
+                error_class = 'PERMANENT', error_message = format('%s was denied by %s%s',
+                    coalesce(held.tool, held.key), person, coalesce(': ' || why, ''))
+            WHERE j.id = held.job_id AND j.status::text = 'WAITING_FOR_APPROVAL' AND j.worker_job_id IS NULL;
+        ELSE
+            PERFORM cortex.let_go(held.job_id);
+        END IF;
+    END IF;
+    RETURN QUERY SELECT outcome, agreed;
+END $$;
+COMMENT ON FUNCTION cortex.decide IS
+    'The one way to decide: approved · agreed (more people are needed) · denied, or why not: already · expired · changed · own_request · agreed_before · missing.';
+
+CREATE FUNCTION cortex.expire_approvals(most int) RETURNS int
+    LANGUAGE plpgsql SET search_path = pg_catalog AS $$
+DECLARE
+    due record;
+    held cortex.approval;
+    expired int := 0;
+BEGIN
+    -- One pod at a time, so that two do not wait for each other's jobs.
+    IF NOT pg_try_advisory_xact_lock(hashtextextended('cortex.expire_approvals', 0)) THEN
+        RETURN 0;
+    END IF;
+    FOR due IN
+        SELECT a.id, a.job_id FROM (
+            SELECT id, job_id FROM cortex.approval
+            WHERE status = 'PENDING' AND expires_at <= cortex.now() ORDER BY expires_at LIMIT most) a
+        ORDER BY a.job_id, a.id
+    LOOP
+        PERFORM FROM cortex_worker.task t WHERE t.job_id = due.job_id FOR UPDATE;
+        PERFORM FROM cortex.job j WHERE j.id = due.job_id FOR UPDATE;
+        UPDATE cortex.approval a SET status = 'EXPIRED', decided_at = cortex.now(), token_digest = NULL
+        WHERE a.id = due.id AND a.job_id = due.job_id AND a.status = 'PENDING'
+        RETURNING a.* INTO held;
+        CONTINUE WHEN NOT FOUND;
+        expired := expired + 1;
+        INSERT INTO cortex.fact (type, subtype, source, tenant, job_id, attempt, step, agent_id, agent_version, data)
+        VALUES ('lifecycle', 'approval_expired', 'approval:' || held.id, held.tenant, held.job_id, held.attempt,
+                held.key, held.agent_id, held.agent_version,
+                jsonb_build_object('risk', held.risk, 'tool', held.tool, 'expires_at', held.expires_at));
+        IF held.on_expiry = 'fail' THEN
+            UPDATE cortex.job j
+            SET status = 'FAILED', waiting_on = NULL, approval_token = NULL, error_code = 'approval_expired',
+                error_class = 'PERMANENT', error_message = format(
+                    'nobody decided on %s until %s; nothing was executed', coalesce(held.tool, held.key),
+                    to_char(held.expires_at AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS"Z"'))
+            WHERE j.id = held.job_id AND j.status::text = 'WAITING_FOR_APPROVAL' AND j.worker_job_id IS NULL;
+        ELSE
+            PERFORM cortex.let_go(held.job_id);
+        END IF;
+    END LOOP;
+    RETURN expired;
+END $$;
+COMMENT ON FUNCTION cortex.expire_approvals IS
+    'Closes up to so many requests that nobody decided in time; what follows is what each asked for. Returns how many.';
+
+CREATE FUNCTION cortex.resolve_effect(of_effect uuid, said text, person text, why text, returned json)
+    RETURNS TABLE (outcome text, is_let_go boolean)
+    LANGUAGE plpgsql SET search_path = pg_catalog AS $$
+#variable_conflict use_column
+DECLARE
+    owner uuid;
+    held cortex.effect;
+    lives boolean;
+BEGIN
+    SELECT e.job_id INTO owner FROM cortex.effect e WHERE e.id = of_effect;
+    IF NOT FOUND THEN
+        RETURN QUERY SELECT 'missing', false;
+        RETURN;
+    END IF;
+    PERFORM FROM cortex_worker.task t WHERE t.job_id = owner FOR UPDATE;
+    SELECT j.finished_at IS NULL INTO lives FROM cortex.job j WHERE j.id = owner FOR UPDATE;
+    SELECT * INTO held FROM cortex.effect e WHERE e.id = of_effect FOR UPDATE;
+    IF held.job_id <> owner THEN
+        RETURN QUERY SELECT 'again', false;
+        RETURN;
+    ELSIF held.status <> 'UNKNOWN' THEN
+        RETURN QUERY SELECT 'not_unknown', false;
+        RETURN;
+    END IF;
+    UPDATE cortex.effect e
+    SET status = CASE WHEN said = 'applied' THEN 'COMPLETED' WHEN said = 'give-up' THEN 'ABANDONED'
+                      WHEN lives THEN 'PENDING' ELSE 'FAILED' END,
+        is_sure = said = 'not-applied' AND lives,
+        finished_at = CASE WHEN said <> 'not-applied' OR NOT lives THEN cortex.now() END,
+        result = CASE WHEN said = 'applied' THEN coalesce(returned, 'null') END,
+        resolution = said, resolved_by = person, resolved_at = cortex.now(), resolved_reason = why
+    WHERE e.id = of_effect;
+    INSERT INTO cortex.fact (type, subtype, source, tenant, job_id, attempt, step, agent_id, agent_version, data)
+    VALUES ('lifecycle', 'effect_resolved', 'effect:' || of_effect, held.tenant, held.job_id, held.attempt, held.key,
+            held.agent_id, held.agent_version,
+            jsonb_build_object('by', person, 'reason', why, 'resolution', said, 'tool', held.tool));
+    RETURN QUERY SELECT 'resolved', lives AND cortex.let_go(held.job_id);
+END $$;
+COMMENT ON FUNCTION cortex.resolve_effect IS
+    'A person says what became of an effect: resolved, or why not: missing · not_unknown · again.';
+
+-- ------------------------------------------------------------------ history
+
+CREATE OR REPLACE FUNCTION cortex.job_history_of_update() RETURNS trigger
+    -- The runtime's sessions forbid hash joins; without one, this would compare each row with each.
+    LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog SET enable_hashjoin = on AS $$
+BEGIN
+    INSERT INTO cortex.job_history (job_id, previous, new, attempt, pod_id, at, metadata)
+    SELECT n.id, o.status, n.status, n.attempt, n.pod_id, n.updated_at,
+           CASE n.status
+               WHEN 'FAILED' THEN jsonb_build_object(
+                   'error', n.error_message, 'code', n.error_code, 'class', n.error_class)
+               WHEN 'RETRY' THEN jsonb_build_object(
+                   'retry_count', n.retry_count, 'next_retry_at', n.next_retry_at, 'waiting_on', n.waiting_on)
+               WHEN 'WAITING_FOR_APPROVAL' THEN
+                   CASE WHEN n.waiting_on LIKE 'approval:%' THEN (
+                       SELECT jsonb_build_object('waiting_on', n.waiting_on, 'approval', a.id, 'expires_at', a.expires_at)
+                       FROM cortex.approval a WHERE a.id = substr(n.waiting_on, 10)::uuid)
+                   ELSE jsonb_build_object('waiting_on', n.waiting_on) END
+               WHEN 'CANCELLED' THEN jsonb_build_object('by', n.cancelled_by, 'reason', n.cancel_reason)
+               ELSE '{}'
+           END
+    FROM after n JOIN before o ON o.id = n.id
+    WHERE o.status <> n.status;
+    RETURN NULL;
+END $$;
+
+GRANT SELECT, INSERT, UPDATE ON cortex.approval TO cortex_runtime;
+GRANT SELECT, INSERT ON cortex.approval_vote TO cortex_runtime;

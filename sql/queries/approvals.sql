@@ -1,0 +1,90 @@
+-- name: of_line
+-- The newest request of a line of jobs for a step. $1 line, $2 key.
+SELECT a.id, a.job_id, a.status, a.arguments, a.digest, a.asked_digest, a.decided_by, a.reason, a.decided_at
+FROM cortex.approval a WHERE a.lineage_id = $1 AND a.key = $2 ORDER BY a.created_at DESC, a.id DESC LIMIT 1;
+
+-- name: decide
+-- One person's decision. $1 approval, $2 whether to approve, $3 who, $4 digest of the arguments that were seen,
+-- $5 why, $6 channel, $7 address, $8 client, $9 edited arguments or null.
+-- Locks: the task, the job, the approval. See cortex.decide.
+SELECT * FROM cortex.decide($1, $2, $3, $4, $5, $6, $7, $8, $9::json);
+
+-- name: expire
+-- Closes requests that nobody decided in time. $1 limit. Locks: per request the task, the job, the approval.
+SELECT cortex.expire_approvals($1) AS count;
+
+-- name: link
+-- Gives a pending request a new link, which takes the place of the one before. $1 id, $2 digest of its token, $3 who.
+-- Locks: the approval. No row if it cannot be decided any more.
+WITH linked AS (
+    UPDATE cortex.approval SET token_digest = $2, token_by = $3
+    WHERE id = $1 AND status = 'PENDING' AND expires_at > cortex.now()
+    RETURNING id, job_id, attempt, tenant, agent_id, agent_version, key
+), fact AS (
+    INSERT INTO cortex.fact (type, subtype, source, tenant, job_id, attempt, step, agent_id, agent_version, data)
+    SELECT 'lifecycle', 'approval_linked', 'approval:' || id, tenant, job_id, attempt, key, agent_id, agent_version,
+           jsonb_build_object('by', $3::text)
+    FROM linked
+)
+SELECT id FROM linked;
+
+-- name: token
+-- Digest of the token of a request's link. $1 id.
+SELECT token_digest FROM cortex.approval WHERE id = $1;
+
+-- name: show
+-- One request in full, with its votes and what its job cost so far. $1 id.
+SELECT a.*, g.name AS agent, j.status AS job_status, j.type AS job_type, j.checkpoint AS job_head,
+       e.id AS effect_id, e.status AS effect_status, cortex.now() AS now,
+       (SELECT coalesce(jsonb_agg(jsonb_build_object(
+            'person', v.person, 'at', v.at, 'channel', v.channel, 'reason', v.reason,
+            'digest', encode(v.digest, 'hex'), 'edited', v.old IS NOT NULL) ORDER BY v.at), '[]')
+        FROM cortex.approval_vote v WHERE v.approval_id = a.id) AS votes
+FROM cortex.approval a
+LEFT JOIN cortex.agent g ON g.id = a.agent_id
+LEFT JOIN cortex.job j ON j.id = a.job_id
+LEFT JOIN cortex.effect e ON e.approval_id = a.id
+WHERE a.id = $1;
+
+-- name: ids_by_suffix
+-- Requests whose id ends as given, the newest first, among the newest 100,000. $1 suffix, lower case, no dashes.
+SELECT id FROM (SELECT id FROM cortex.approval ORDER BY created_at DESC, id DESC LIMIT 100000) recent
+WHERE replace(id::text, '-', '') LIKE '%' || $1 LIMIT 10;
+
+-- name: pending
+-- Requests that wait, the first to expire first. $1 after this request or null, $2 limit.
+SELECT a.id, a.job_id, a.key, a.tool, a.arguments, a.digest, a.schema, a.version, a.risk, a.effect, a.reversible,
+       a.policy, a.people, a.status, a.requested_by, a.created_at, a.expires_at, a.edited_by, a.decided_at,
+       a.decided_by, a.reason, g.name AS agent, j.type AS job_type, cortex.now() AS now,
+       (SELECT count(*) FROM cortex.approval_vote v WHERE v.approval_id = a.id AND v.digest = a.digest) AS agreed
+FROM cortex.approval a LEFT JOIN cortex.agent g ON g.id = a.agent_id LEFT JOIN cortex.job j ON j.id = a.job_id
+WHERE a.status = 'PENDING'
+  AND ($1::uuid IS NULL OR (a.expires_at, a.id) > (SELECT b.expires_at, b.id FROM cortex.approval b WHERE b.id = $1))
+ORDER BY a.expires_at, a.id LIMIT $2;
+
+-- name: list
+-- Newest requests first, each state by its own index. $1 states, $2 before this request or null, $3 limit.
+WITH page AS (
+    SELECT found.id FROM unnest($1::text[]) AS wanted(status) CROSS JOIN LATERAL (
+        SELECT id, created_at FROM cortex.approval
+        WHERE status = wanted.status
+          AND ($2::uuid IS NULL
+               OR (created_at, id) < (SELECT b.created_at, b.id FROM cortex.approval b WHERE b.id = $2))
+        ORDER BY created_at DESC, id DESC LIMIT $3) found
+    ORDER BY found.created_at DESC, found.id DESC LIMIT $3
+)
+SELECT a.id, a.job_id, a.key, a.tool, a.arguments, a.digest, a.schema, a.version, a.risk, a.effect, a.reversible,
+       a.policy, a.people, a.status, a.requested_by, a.created_at, a.expires_at, a.edited_by, a.decided_at,
+       a.decided_by, a.reason, g.name AS agent, j.type AS job_type, cortex.now() AS now,
+       (SELECT count(*) FROM cortex.approval_vote v WHERE v.approval_id = a.id AND v.digest = a.digest) AS agreed
+FROM page JOIN cortex.approval a ON a.id = page.id
+LEFT JOIN cortex.agent g ON g.id = a.agent_id LEFT JOIN cortex.job j ON j.id = a.job_id
+ORDER BY a.created_at DESC, a.id DESC;
+
+-- name: of_job
+-- Requests of a job, the oldest first. $1 job id, $2 limit.
+SELECT a.id, a.job_id, a.key, a.tool, a.arguments, a.digest, a.schema, a.version, a.risk, a.effect, a.reversible,
+       a.policy, a.people, a.status, a.requested_by, a.created_at, a.expires_at, a.edited_by, a.decided_at,
+       a.decided_by, a.reason, NULL AS agent, NULL AS job_type, cortex.now() AS now,
+       (SELECT count(*) FROM cortex.approval_vote v WHERE v.approval_id = a.id AND v.digest = a.digest) AS agreed
+FROM cortex.approval a WHERE a.job_id = $1 ORDER BY a.created_at, a.id LIMIT $2;

@@ -1,0 +1,72 @@
+-- name: intend
+-- Leave for attempts to call something outside: intents of a batch, each fenced by its attempt.
+-- $1 pod id; per call: $2 job ids, $3 attempts, $4 ids for new intents, $5 keys, $6 tools, $7 arguments, $8 their
+-- digests, $9 whether it is certain that no call was applied so far, $10 whether the other side can be asked,
+-- $11 approvals or null.
+-- Locks: jobs (ordered), then effects and quotas (by tool). One row a call: see cortex.intend.
+WITH asked AS MATERIALIZED (
+    SELECT * FROM unnest($2::uuid[], $3::int[], $4::uuid[], $5::text[], $6::text[], $7::json[], $8::bytea[],
+                         $9::bool[], $10::bool[], $11::uuid[])
+        WITH ORDINALITY AS a(job_id, attempt, id, key, tool, arguments, digest, sure, reconciles, approval_id, n)
+), held AS MATERIALIZED (
+    SELECT j.id FROM (SELECT DISTINCT job_id FROM asked) a JOIN cortex.job j ON j.id = a.job_id
+    WHERE j.pod_id = $1 ORDER BY j.id FOR UPDATE OF j
+), owned AS MATERIALIZED (
+    SELECT a.* FROM asked a JOIN held ON held.id = a.job_id ORDER BY a.tool, a.n
+)
+SELECT o.n, i.* FROM owned o CROSS JOIN LATERAL cortex.intend(
+    o.job_id, o.attempt, o.id, o.key, o.tool, o.arguments, o.digest, o.sure, o.reconciles, o.approval_id) i;
+
+-- name: tell
+-- Records what became of effects whose steps are not done. $1 pod id; per effect: $2 ids, $3 jobs, $4 attempts,
+-- $5 whether it was applied, or certainly not, $6 why, $7 what it returned. Locks: effects.
+-- Returns those recorded: the others lost their lease.
+UPDATE cortex.effect e
+SET status = CASE WHEN f.applied THEN 'COMPLETED' ELSE 'FAILED' END, is_sure = false, why = f.why,
+    result = CASE WHEN f.applied THEN coalesce(f.result, 'null') END, finished_at = cortex.now()
+FROM unnest($2::uuid[], $3::uuid[], $4::int[], $5::bool[], $6::text[], $7::json[])
+    AS f(id, job_id, attempt, applied, why, result)
+JOIN cortex.job j ON j.id = f.job_id AND j.attempt = f.attempt AND j.pod_id = $1 AND j.status::text = 'RUNNING'
+WHERE e.id = f.id AND e.job_id = f.job_id AND e.attempt = f.attempt
+RETURNING e.id;
+
+-- name: show
+-- One effect in full. $1 id.
+SELECT e.*, a.name AS agent, j.status AS job_status, cortex.now() AS now
+FROM cortex.effect e LEFT JOIN cortex.agent a ON a.id = e.agent_id LEFT JOIN cortex.job j ON j.id = e.job_id
+WHERE e.id = $1;
+
+-- name: ids_by_suffix
+-- Effects whose id ends as given, the newest first, among the newest 100,000. $1 suffix, lower case, no dashes.
+SELECT id FROM (SELECT id FROM cortex.effect ORDER BY created_at DESC, id DESC LIMIT 100000) recent
+WHERE replace(id::text, '-', '') LIKE '%' || $1 LIMIT 10;
+
+-- name: list
+-- Newest effects first. $1 states or null, $2 tool or null, $3 before this effect or null, $4 limit.
+SELECT e.id, e.job_id, e.key, e.tool, e.status, e.arguments, e.why, e.created_at, e.finished_at, e.calls_count,
+       e.can_reconcile, e.resolution, e.resolved_by, e.approval_id, a.name AS agent, cortex.now() AS now
+FROM cortex.effect e LEFT JOIN cortex.agent a ON a.id = e.agent_id
+WHERE ($1::text[] IS NULL OR e.status = ANY ($1)) AND ($2::text IS NULL OR e.tool = $2)
+  AND ($3::uuid IS NULL OR (e.created_at, e.id) < (SELECT b.created_at, b.id FROM cortex.effect b WHERE b.id = $3))
+ORDER BY e.created_at DESC, e.id DESC LIMIT $4;
+
+-- name: list_open
+-- The same of the two states that are open, oldest first. $1 states, $2 tool or null, $3 after this effect or null,
+-- $4 limit.
+SELECT e.id, e.job_id, e.key, e.tool, e.status, e.arguments, e.why, e.created_at, e.finished_at, e.calls_count,
+       e.can_reconcile, e.resolution, e.resolved_by, e.approval_id, a.name AS agent, cortex.now() AS now
+FROM cortex.effect e LEFT JOIN cortex.agent a ON a.id = e.agent_id
+WHERE e.status = ANY ($1) AND e.status IN ('PENDING', 'UNKNOWN') AND ($2::text IS NULL OR e.tool = $2)
+  AND ($3::uuid IS NULL OR (e.created_at, e.id) > (SELECT b.created_at, b.id FROM cortex.effect b WHERE b.id = $3))
+ORDER BY e.created_at, e.id LIMIT $4;
+
+-- name: of_job
+-- Effects of a job, the oldest first. $1 job id, $2 limit.
+SELECT e.id, e.job_id, e.key, e.tool, e.status, e.arguments, e.why, e.created_at, e.finished_at, e.calls_count,
+       e.can_reconcile, e.resolution, e.resolved_by, e.approval_id, NULL AS agent, cortex.now() AS now
+FROM cortex.effect e WHERE e.job_id = $1 ORDER BY e.created_at, e.id LIMIT $2;
+
+-- name: resolve
+-- What a person says became of an effect. $1 id, $2 applied | not-applied | give-up, $3 who, $4 why, $5 its result.
+-- Locks: the task, the job, the effect. See cortex.resolve_effect.
+SELECT * FROM cortex.resolve_effect($1, $2, $3, $4, $5::json);

@@ -1,0 +1,198 @@
+"""Who gets in: every declared route refuses whom it should, and guessing ends soon."""
+
+import re
+
+import pytest
+from starlette.responses import Response
+
+from cortex.domain.role import Role
+from cortex.domain.token import TOKEN_PREFIX, digest_of_token, token_text
+from cortex.http.api import Api, Asked
+from cortex.http.application import application
+from cortex.http.auth import MISSES_MAX
+from cortex.http.route import PUBLIC, Method, Route, SignIn, answer
+from cortex.http.routes import ALL
+from cortex.store import tokens
+from tests.support.eventually import eventually
+from tests.support.http_server import Answered, HttpServer, http_server
+from tests.support.postgres import sql
+from tests.support.rows import move_clock
+
+WRONG = TOKEN_PREFIX + "0" * 64
+NEVER = {Role.VIEWER, Role.APPROVER, Role.OPERATOR, Role.ADMIN}
+BY_TOKEN = [r for r in ALL if r.role is not PUBLIC and r.sign_in is SignIn.BEARER]
+BY_COOKIE = [r for r in ALL if r.role is not PUBLIC and r.sign_in is SignIn.COOKIE]
+
+
+def somewhere(path: str) -> str:
+    """A path with its parameters filled in by ids that nothing has."""
+    return re.sub(r"{\w+}", "01a1f84b-0000-7000-8000-000000000000", path)
+
+
+def refused(told: Answered, status: int, code: str) -> bool:
+    """Tell whether this is such a problem document."""
+    assert told.headers["content-type"] == "application/problem+json"
+    assert (told.status, told.json["code"]) == (status, code), told
+    assert set(told.json) >= {"type", "title", "status", "detail", "code"}
+    return True
+
+
+def test_every_route_without_a_token_asks_for_one(server: HttpServer) -> None:
+    for route in BY_TOKEN:
+        told = server.ask(route.method.value, somewhere(route.path))
+        assert refused(told, 401, "unauthenticated"), route
+        assert told.headers["www-authenticate"] == 'Bearer realm="cortex"'
+
+
+def test_every_route_refuses_a_token_without_its_role(server: HttpServer) -> None:
+    held = {role: server.token(role.value) for role in Role}
+    for route in BY_TOKEN:
+        for role, token in held.items():
+            told = server.ask(route.method.value, somewhere(route.path), token=token)
+            if role is route.role or role is Role.ADMIN or route.role is Role.VIEWER:
+                assert told.status not in {401, 403}, (route.path, role)
+            else:
+                assert refused(told, 403, "forbidden"), (route.path, role)
+
+
+def test_every_page_sends_strangers_to_sign_in_and_refuses_their_forms(
+    server: HttpServer,
+) -> None:
+    for route in BY_COOKIE:
+        told = server.ask(route.method.value, somewhere(route.path))
+        if route.method is Method.GET:
+            assert (told.status, told.headers["location"][:9]) == (303, "/sign-in?"), route
+        else:
+            assert told.status in {401, 403}, route
+
+
+@pytest.mark.parametrize(
+    "header",
+    [
+        "",
+        "Bearer",
+        "Bearer ",
+        f"Bearer {WRONG}",
+        f"Basic {WRONG}",
+        f"Bearer {WRONG}0",
+        f"Bearer {WRONG[:-1]}",
+        "Bearer ' OR 1=1 --",
+        "Bearer " + "x" * 8000,
+        f"Bearer {WRONG.upper()}",
+    ],
+)
+def test_what_is_no_token_opens_nothing(server: HttpServer, header: str) -> None:
+    told = server.get("/v1/pods", headers={"Authorization": header})
+    assert refused(told, 401, "unauthenticated")
+
+
+def test_a_token_that_was_revoked_opens_nothing(server: HttpServer) -> None:
+    token = server.token("admin")
+    assert server.get("/v1/pods", token=token).status == 200
+
+    async def revoke(db: tokens.Database) -> None:
+        (row,) = await tokens.page(db)
+        await tokens.revoke(db, row["id"], by="li", reason="lost")
+
+    server.store(revoke)
+    # What only reads may be let in for a moment more.
+    eventually(lambda: server.get("/v1/pods", token=token).status == 401, what="it is refused")
+    assert "was revoked" in server.get("/v1/pods", token=token).json["detail"]
+
+
+def test_a_token_that_has_expired_opens_nothing(server: HttpServer, database: str) -> None:
+    token = server.token("viewer", expires_s=60)
+    assert server.get("/v1/pods", token=token).status == 200
+    move_clock(database, 61)
+    eventually(lambda: server.get("/v1/pods", token=token).status == 401, what="it is refused")
+    assert "has expired" in server.get("/v1/pods", token=token).json["detail"]
+
+
+def test_what_changes_something_never_trusts_a_token_from_memory(database: str) -> None:
+    async def act(_: Asked[None, None], __: Api) -> Response:
+        return answer({})
+
+    route = Route(
+        method=Method.POST, path="/v1/act", handle=act, role=Role.OPERATOR, summary="Act."
+    )
+    with http_server(database, routes=[*ALL, route]) as server:
+        token = server.token("operator")
+        assert server.post("/v1/act", token=token).status == 200
+        assert server.get("/v1/pods", token=token).status == 200
+        sql(database, "UPDATE cortex.api_token SET revoked_at = now(), revoked_by = 'li'")
+        assert server.post("/v1/act", token=token).status == 401
+
+
+def test_a_use_is_noted_once_a_minute(server: HttpServer, database: str) -> None:
+    query = "SELECT last_used_at, xmin::text AS version FROM cortex.api_token"
+    token = server.token("viewer")
+    assert sql(database, query)[0]["last_used_at"] is None
+    server.get("/v1/pods", token=token)
+    first = sql(database, query)[0]
+    assert first["last_used_at"] is not None
+    server.ask("OPTIONS", "/v1/pods", token=token)
+    eventually(
+        lambda: server.get("/v1/pods", token=token).status == 200 and _forgotten(server),
+        what="it is looked up again",
+    )
+    assert sql(database, query)[0] == first
+    move_clock(database, 61)
+    eventually(
+        lambda: server.get("/v1/pods", token=token) and sql(database, query)[0] != first,
+        what="the use is noted again",
+    )
+
+
+def _forgotten(_: HttpServer) -> bool:
+    return True
+
+
+def test_guessing_is_locked_out_and_neighbours_with_a_good_token_are_not(
+    server: HttpServer,
+) -> None:
+    token = server.token("viewer")
+    assert server.get("/v1/pods", token=token).status == 200
+    late = server.token("viewer", name="li")
+    for n in range(MISSES_MAX):
+        guess = token_text(n.to_bytes(32, "big"))
+        assert server.get("/v1/pods", token=guess).status == 401
+    told = server.get("/v1/pods", token=WRONG)
+    assert refused(told, 429, "rate_limited")
+    assert 0 < int(told.headers["retry-after"]) <= 60
+    # A right guess is not told from a wrong one now.
+    assert server.get("/v1/pods", token=late).status == 429
+    assert server.get("/v1/pods", token=token).status == 200
+    assert server.get("/healthz").status == 200
+
+
+def test_a_missing_token_is_no_guess(server: HttpServer) -> None:
+    for _ in range(2 * MISSES_MAX):
+        assert server.get("/v1/pods").status == 401
+
+
+def test_the_token_is_nowhere_in_the_database(server: HttpServer, database: str) -> None:
+    token = server.token("admin")
+    server.get("/v1/pods", token=token)
+    (row,) = sql(database, "SELECT digest, t::text AS whole FROM cortex.api_token t")
+    assert row["digest"] == digest_of_token(token)
+    facts = str(sql(database, "SELECT data::text, source FROM cortex.fact"))
+    for part in (token, token.removeprefix(TOKEN_PREFIX)):
+        assert part not in row["whole"]
+        assert part not in facts
+
+
+def test_a_route_without_a_role_is_refused_at_start_up() -> None:
+    async def handle(_: Asked[None, None], __: Api) -> Response:
+        return answer({})
+
+    undeclared: object = None
+    for role in (undeclared, "admin"):
+        route = Route(
+            method=Method.GET,
+            path="/x",
+            handle=handle,
+            role=role,  # type: ignore[arg-type]
+            summary="x",
+        )
+        with pytest.raises(TypeError, match="GET /x declares no role"):
+            application([route], None)  # type: ignore[arg-type]

@@ -1,0 +1,59 @@
+"""`/healthz`, `/readyz` and the OpenAPI document: for everybody, and without a secret."""
+
+import pytest
+
+from cortex.http.routes import ALL
+from tests.support.http_server import HttpServer
+
+
+def test_a_pod_that_answers_is_alive(server: HttpServer) -> None:
+    told = server.get("/healthz")
+    assert (told.status, told.json) == (200, {"status": "ok"})
+
+
+def test_a_pod_that_takes_work_is_ready(server: HttpServer) -> None:
+    told = server.get("/readyz")
+    assert told.status == 200
+    assert told.json == {
+        "status": "ready",
+        "database": True,
+        "claiming": True,
+        "not_draining": True,
+    }
+
+
+@pytest.mark.parametrize("missing", ["database", "claiming", "not_draining"])
+def test_a_pod_says_why_it_is_not_ready(server: HttpServer, missing: str) -> None:
+    server.is_sure = missing != "database"
+    server.is_claiming = missing != "claiming"
+    if missing == "not_draining":
+        server.drain()
+    told = server.get("/readyz")
+    assert told.status == 503
+    assert [key for key, holds in told.json.items() if holds is False] == [missing]
+    assert server.get("/healthz").status == 200
+
+
+def test_health_needs_no_database_and_has_no_limit(server: HttpServer) -> None:
+    connection_count = 200
+    assert {server.get("/readyz").status for _ in range(connection_count)} == {200}
+
+
+def test_the_document_tells_every_route_that_is_no_page(server: HttpServer) -> None:
+    document = server.get("/v1/openapi.json").json
+    assert document["openapi"] == "3.1.0"
+    told = {
+        (method.upper(), path) for path, each in document["paths"].items() for method in each
+    }
+    assert told == {(route.method.value, route.path) for route in ALL if route.is_told}
+    pods = document["paths"]["/v1/pods"]["get"]
+    assert pods["security"] == [{"bearer": []}]
+    assert {"200", "401", "403", "429", "default"} <= set(pods["responses"])
+    assert document["paths"]["/healthz"]["get"]["security"] == []
+    assert "x-shape" not in str(document)
+
+
+def test_every_operation_has_an_id_of_its_own(server: HttpServer) -> None:
+    document = server.get("/v1/openapi.json").json
+    ids = [each["operationId"] for path in document["paths"].values() for each in path.values()]
+    assert len(ids) == len(set(ids))

@@ -1,0 +1,53 @@
+"""However many jobs there are, those that somebody waits for are found by index."""
+
+import asyncpg
+import pytest
+
+from cortex.store.feed import RESULT_BYTES_MAX
+from tests.sql.test_plans import BATCH, IDS, POD, ROWS_PER_WANTED, big, explain
+from tests.support.postgres import run_asyncio, sql
+
+__all__ = ["big"]
+
+FILL = """
+    SET session_replication_role = replica;
+    INSERT INTO cortex.watch (job_id, watcher, pod_id, until)
+    SELECT j.id, lpad(to_hex(n), 32, '0')::uuid, j.pod_id,
+           now() + CASE WHEN n = 1 THEN 1 ELSE -1 END * interval '1 minute'
+    FROM cortex.job j, generate_series(1, 3) n WHERE j.status = 'RUNNING';
+    INSERT INTO cortex.job_history (job_id, new, attempt, at, metadata)
+    SELECT id, 'RUNNING', 1, now(), '{}' FROM cortex.job, generate_series(1, 2);
+    INSERT INTO cortex.job_attempt (job_id, attempt, outcome, due_at)
+    SELECT id, 1, 'failed', now() FROM cortex.job;
+"""
+ZEROS = [0] * BATCH
+STATEMENTS = {
+    "feed.results": ((IDS, RESULT_BYTES_MAX), BATCH),
+    "feed.since": ((IDS, ZEROS, ZEROS, ZEROS, ZEROS, 10), BATCH),
+    "watches.of_pod": ((POD,), 3 * BATCH),
+    "watches.watch": ((POD, IDS, 30.0, IDS), 4 * BATCH),
+    "watches.unwatch": ((POD, IDS), BATCH),
+}
+
+
+@pytest.mark.timeout(120)
+def test_only_what_is_asked_for_is_looked_at(big: str) -> None:
+    async def fill() -> None:
+        connection = await asyncpg.connect(big)
+        await connection.execute(FILL)
+        await connection.close()
+
+    run_asyncio(fill)
+    offences: list[str] = []
+    for statistics in ("none yet", "fresh"):
+        for name, (arguments, wanted) in STATEMENTS.items():
+            found = explain(big, name, arguments)
+            assert found, name
+            offences += [
+                f"{name} (statistics: {statistics}): {look}"
+                for look in found
+                if look.table != "pod"
+                and (look.node == "Seq Scan" or look.rows > ROWS_PER_WANTED * wanted)
+            ]
+        sql(big, "ANALYZE")
+    assert not offences, "\n".join(["", *offences])

@@ -1,0 +1,55 @@
+"""However many jobs have ended, a scrape looks at none of them."""
+
+import asyncpg
+import pytest
+
+from tests.sql.test_plans import FILL, explain
+from tests.support.postgres import run_asyncio, sql
+
+END_MOST = """
+    SET session_replication_role = replica;
+    DELETE FROM cortex_worker.task WHERE id > 500;
+    UPDATE cortex.job SET status = 'COMPLETED', finished_at = now()
+    WHERE status IN ('PENDING', 'RUNNING') AND id > lpad(to_hex(500), 32, '0')::uuid;
+    INSERT INTO cortex.dead_letter (
+        job_id, lineage_id, fingerprint, type, tenant, created_at, state, resolved_at, resolved_by)
+    SELECT gen_random_uuid(), gen_random_uuid(), 'x', 'work', 'default', now(),
+           CASE WHEN n > 100 THEN 'DISCARDED' ELSE 'OPEN' END,
+           CASE WHEN n > 100 THEN now() END, CASE WHEN n > 100 THEN 'ana' END
+    FROM generate_series(1, 20000) n;
+"""
+LOOKED_AT_MAX = {"job": 500, "task": 500, "dead_letter": 100}
+"""What END_MOST leaves unfinished, beside 129,500 jobs and 19,900 letters that are done with."""
+
+
+@pytest.mark.timeout(120)
+def test_a_scrape_looks_at_no_finished_job(database: str) -> None:
+    async def fill() -> None:
+        connection = await asyncpg.connect(database)
+        await connection.execute(FILL)
+        await connection.execute(END_MOST)
+        await connection.close()
+
+    run_asyncio(fill)
+    # Dead versions stay in indexes until they are cleaned up: that is not under test.
+    sql(database, "VACUUM cortex.job, cortex_worker.task, cortex.dead_letter")
+    for statistics in ("none yet", "fresh"):
+        looks = explain(database, "metrics.figures", (100_000,))
+        assert not [each for each in looks if each.node == "Seq Scan"], statistics
+        for table, most in LOOKED_AT_MAX.items():
+            seen = sum(each.rows for each in looks if each.table == table)
+            assert 0 < seen <= most + 10, (statistics, table, looks)
+        sql(database, "ANALYZE")
+
+
+@pytest.mark.timeout(120)
+def test_a_backlog_is_counted_up_to_the_limit(database: str) -> None:
+    async def fill() -> None:
+        connection = await asyncpg.connect(database)
+        await connection.execute(FILL)
+        await connection.close()
+
+    run_asyncio(fill)
+    looks = explain(database, "metrics.figures", (1000,))
+    for table, counts in {"job": 4, "task": 1}.items():
+        assert sum(each.rows for each in looks if each.table == table) <= counts * 1000 + 10, looks

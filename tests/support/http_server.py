@@ -1,0 +1,251 @@
+"""A real server of the API in a thread of its own, on a real database, and a plain client for it."""
+
+import http.client
+import json
+import socket
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from functools import partial
+from typing import Any
+from urllib.parse import urlsplit
+from uuid import uuid4
+
+import attrs
+import trio
+
+from cortex.domain.clock import system_chance
+from cortex.domain.role import Role
+from cortex.domain.token import digest_of_token, token_text
+from cortex.http.api import Api, PodView
+from cortex.http.application import ADDRESS_RATE, TOKEN_RATE, application
+from cortex.http.auth import Authenticator
+from cortex.http.limits import Rate
+from cortex.http.route import Route
+from cortex.http.routes import ALL
+from cortex.http.server import Server
+from cortex.store import tokens
+from cortex.store.bridge import open_port
+from cortex.store.database import Database, Profile
+from cortex.store.session import run
+from tests.support.rows import seeded_random
+
+WITHIN_S = 15.0
+
+
+@attrs.frozen
+class Answered:
+    """What the server answered."""
+
+    status: int
+    headers: Mapping[str, str]
+    """By lower-case name."""
+    body: bytes
+
+    @property
+    def json(self) -> Any:
+        """The body, which is JSON of one kind or the other."""
+        assert "json" in self.headers["content-type"], self
+        return json.loads(self.body)
+
+
+class HttpServer:
+    """A server that runs, what its pod says of itself, and a client."""
+
+    def __init__(self, dsn: str) -> None:
+        self.dsn = dsn
+        self.port = 0
+        self.host = "127.0.0.1"
+        self.is_sure = True
+        self.is_claiming = True
+        self._token: Any = None
+        self._draining: trio.Event | None = None
+        self._stop: trio.Event | None = None
+        self._actor: Server | None = None
+
+    # --- as a client
+
+    def token(self, *roles: str, name: str = "ana", expires_s: float | None = None) -> str:
+        """Make a token with these roles."""
+        token = token_text(uuid4().bytes + uuid4().bytes)
+        digest = digest_of_token(token)
+        assert digest is not None
+
+        async def create(db: Database) -> None:
+            await tokens.create(
+                db,
+                token_id=uuid4(),
+                name=name,
+                digest=digest,
+                roles=[Role(role) for role in roles],
+                expires_s=expires_s,
+                by="the test",
+            )
+
+        self.store(create)
+        return token
+
+    def store(self, work: Callable[[Database], Any]) -> Any:
+        """Run store methods, beside the server."""
+        result: list[Any] = []
+
+        def in_thread() -> None:
+            result.append(run(Profile(dsn=self.dsn), work))
+
+        thread = threading.Thread(target=in_thread)
+        thread.start()
+        thread.join()
+        return result[0]
+
+    def get(self, path: str, **options: Any) -> Answered:
+        """GET; see `ask`."""
+        return self.ask("GET", path, **options)
+
+    def post(self, path: str, **options: Any) -> Answered:
+        """POST; see `ask`."""
+        return self.ask("POST", path, **options)
+
+    def ask(
+        self,
+        method: str,
+        path: str,
+        *,
+        token: str | None = None,
+        json_body: Any = None,
+        body: bytes | None = None,
+        headers: Mapping[str, str] | None = None,
+    ) -> Answered:
+        """Send one request on a connection of its own and read its answer."""
+        sent = dict(headers or {})
+        if token is not None:
+            sent["Authorization"] = f"Bearer {token}"
+        if json_body is not None:
+            body = json.dumps(json_body).encode()
+            sent.setdefault("Content-Type", "application/json")
+        connection = http.client.HTTPConnection(self.host, self.port, timeout=WITHIN_S)
+        try:
+            connection.request(method, path, body=body, headers=sent)
+            return answered(connection.getresponse())
+        finally:
+            connection.close()
+
+    def connect(self) -> socket.socket:
+        """Open a plain connection."""
+        return socket.create_connection((self.host, self.port), timeout=WITHIN_S)
+
+    def raw(self, sent: bytes) -> bytes:
+        """Send these bytes and return all that comes until the server closes."""
+        with self.connect() as connection:
+            connection.sendall(sent)
+            return read_all(connection)
+
+    # --- as its pod
+
+    def drain(self) -> None:
+        """Say that the pod was asked to end."""
+        assert self._draining is not None
+        trio.from_thread.run_sync(self._draining.set, trio_token=self._token)
+
+    def close(self) -> None:
+        """Close the server as its pod does, and wait until that is done."""
+        assert self._actor is not None
+        trio.from_thread.run(self._actor.close, trio_token=self._token)
+
+    async def serve(
+        self,
+        *,
+        routes: Sequence[Route],
+        address_rate: Rate,
+        token_rate: Rate,
+        connections_max: int | None,
+        ready: Callable[[], None],
+    ) -> None:
+        self._token = trio.lowlevel.current_trio_token()
+        self._draining, self._stop = trio.Event(), trio.Event()
+        rng = seeded_random()
+        async with open_port(Profile(dsn=self.dsn, hot_path=True), rng=rng) as port:
+            pod = PodView(
+                name="pod-1",
+                is_sure=lambda: self.is_sure,
+                is_claiming=lambda: self.is_claiming,
+                draining=self._draining,
+            )
+            api = Api(port=port, chance=system_chance(), pod=pod, auth=Authenticator(port))
+            app = application(routes, api, address_rate=address_rate, token_rate=token_rate)
+            self._actor = Server(
+                port, app, host=self.host, number=0, connections_max=connections_max
+            )
+            async with trio.open_nursery() as nursery:
+                await nursery.start(self._actor.run)
+                self.port = urlsplit(self._actor.url).port or 0
+                ready()
+                await self._stop.wait()
+                nursery.cancel_scope.cancel()
+
+    def stop(self) -> None:
+        """End the server's thread."""
+        if self._stop is not None:
+            trio.from_thread.run_sync(self._stop.set, trio_token=self._token)
+
+
+@contextmanager
+def http_server(
+    dsn: str,
+    *,
+    routes: Sequence[Route] = ALL,
+    address_rate: Rate = ADDRESS_RATE,
+    token_rate: Rate = TOKEN_RATE,
+    connections_max: int | None = None,
+) -> Iterator[HttpServer]:
+    """Run a server as long as the block; what it raises comes out of the block."""
+    server = HttpServer(dsn)
+    ready = threading.Event()
+    failed: list[BaseException] = []
+
+    def in_thread() -> None:
+        try:
+            trio.run(
+                partial(
+                    server.serve,
+                    routes=routes,
+                    address_rate=address_rate,
+                    token_rate=token_rate,
+                    connections_max=connections_max,
+                    ready=ready.set,
+                )
+            )
+        except BaseException as error:  # noqa: BLE001, ASYNC103  (raised again below)
+            failed.append(error)
+        finally:
+            ready.set()
+
+    thread = threading.Thread(target=in_thread, name="http server of a test")
+    thread.start()
+    ready.wait(WITHIN_S)
+    try:
+        if not failed:
+            yield server
+    finally:
+        if not failed:
+            server.stop()
+        thread.join(WITHIN_S)
+        assert not thread.is_alive(), "the server does not end"
+        if failed:
+            raise failed[0]
+
+
+def answered(response: http.client.HTTPResponse) -> Answered:
+    """Read an answer to its end."""
+    headers = {name.lower(): value for name, value in response.getheaders()}
+    return Answered(response.status, headers, response.read())
+
+
+def read_all(connection: socket.socket) -> bytes:
+    """Read until the other side closes."""
+    pieces = []
+    try:
+        while piece := connection.recv(65_536):
+            pieces.append(piece)
+    except ConnectionResetError:
+        pass
+    return b"".join(pieces)

@@ -1,0 +1,83 @@
+"""The alert rules name metrics that pods tell, by labels that these have."""
+
+import re
+from pathlib import Path
+from typing import Any
+
+import click
+import pytest
+import yaml
+
+from cortex.cli.main import cli
+from cortex.services.metrics_catalogue import METRICS, Metric
+from tests.support.readme_tables import _metrics
+
+RULES = Path(__file__).parent.parent / "packaging" / "prometheus" / "alerts.yaml"
+KNOWN = {metric.name: metric for metric in METRICS}
+SUFFIXES = re.compile(r"_(bucket|count|sum)$")
+
+
+def rules() -> list[dict[str, Any]]:
+    (group,) = yaml.safe_load(RULES.read_text("utf-8"))["groups"]
+    return list(group["rules"])
+
+
+def commands_in(text: str) -> list[list[str]]:
+    """Commands in backquotes, as words up to their first option."""
+    found = re.findall(r"`cortex ([^`]+)`", text)
+    return [each.split(" -")[0].split() for each in found]
+
+
+def metric_of(name: str) -> Metric | None:
+    return KNOWN.get(name) or KNOWN.get(SUFFIXES.sub("", name))
+
+
+def test_each_thing_that_must_not_go_unseen_has_a_rule() -> None:
+    told = {rule["alert"]: rule["labels"]["severity"] for rule in rules()}
+    assert told == {
+        "CortexErrorRate": "warning",
+        "CortexBreakerOpen": "critical",
+        "CortexDeadLettersGrow": "warning",
+        "CortexDeadLetterRate": "warning",
+    }
+
+
+@pytest.mark.parametrize("rule", rules(), ids=lambda rule: str(rule["alert"]))
+def test_a_rule_names_what_exists(rule: dict[str, Any]) -> None:
+    names = set(re.findall(r"\bcortex_\w+", rule["expr"] + rule["annotations"]["description"]))
+    assert names
+    assert [name for name in names if metric_of(name) is None] == []
+    assert set(rule["annotations"]) == {"summary", "description"}
+
+
+@pytest.mark.parametrize("rule", rules(), ids=lambda rule: str(rule["alert"]))
+def test_a_rule_sends_people_to_commands_that_exist(rule: dict[str, Any]) -> None:
+    for words in commands_in(rule["annotations"]["description"]):
+        command: click.Command | None = cli
+        for word in words:
+            assert isinstance(command, click.Group)
+            command = command.get_command(click.Context(command), word)
+        assert command is not None, words
+        assert not isinstance(command, click.Group), words
+
+
+@pytest.mark.parametrize("rule", rules(), ids=lambda rule: str(rule["alert"]))
+def test_a_rule_asks_as_the_metric_is_to_be_asked(rule: dict[str, Any]) -> None:
+    """Counters by their rate; gauges of the whole system are the same from each pod."""
+    text = rule["expr"] + rule["annotations"]["description"]
+    for name in re.findall(r"\bcortex_\w+", text):
+        metric = metric_of(name)
+        assert metric is not None
+        before = r"rate\(" if metric.kind == "counter" else r"max by \(\w+\) \("
+        assert re.search(rf"{before}{name}\b", text), name
+    for labels, name in re.findall(r"by \(([\w, ]+)\) \((?:rate\()?(cortex_\w+)", text):
+        metric = metric_of(name)
+        assert metric is not None
+        assert set(labels.split(", ")) <= set(metric.labels)
+
+
+def test_the_table_of_metrics_has_a_row_for_each() -> None:
+    rows = list(_metrics())
+    assert [row[0].strip("`") for row in rows] == [metric.name for metric in METRICS]
+    assert all(len(row) == 4 and all(row) for row in rows)
+    assert not [row for row in rows if "|" in "".join(row)]

@@ -1,0 +1,164 @@
+"""Tool output that is too large for the record becomes a file of which the record tells."""
+
+import hashlib
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cortex.agent import fitting
+from cortex.agent.fitting import BEGINNING_BYTES, fitted
+from cortex.agent.tool import ToolContext
+from cortex.agent.tools.read_file import read_file
+from cortex.domain import redaction
+from cortex.domain.errors import ForbiddenError, InvalidValueError, RejectedError
+from cortex.domain.limits import CHECKPOINT, MIB, TOOL_OUTPUT
+from cortex.durable.codec import encode
+from tests.support.knowing import forget_secrets
+
+KEY = "3 look up#2"
+
+
+def text_of(size: int) -> str:
+    """Text that takes so many bytes as JSON, its quotes included."""
+    return "x" * (size - 2)
+
+
+@pytest.mark.parametrize("size", [2, 1_000, CHECKPOINT.bytes_max])
+async def test_what_fits_is_left_as_it_is(tmp_path: Path, size: int) -> None:
+    output = text_of(size)
+    assert await fitted(output, workspace=tmp_path, key=KEY) is output
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("size", [CHECKPOINT.bytes_max + 1, TOOL_OUTPUT.bytes_max])
+async def test_what_does_not_is_a_file_that_the_model_can_read(tmp_path: Path, size: int) -> None:
+    output = text_of(size)
+    told = await fitted(output, workspace=tmp_path, key=KEY)
+    file = tmp_path / told["artefact"]
+    assert file.read_text() == output
+    assert told["bytes"] == file.stat().st_size == len(output)
+    assert told["sha256"] == hashlib.sha256(file.read_bytes()).hexdigest()
+    assert told["artefact"] == f"tool-output/3-look-up#2-{told['sha256'][:16]}.txt"
+    assert len(told["beginning"].encode()) <= BEGINNING_BYTES
+    assert told.keys() == {"artefact", "bytes", "sha256", "beginning"}
+    assert len(encode(told, what="told", limit=CHECKPOINT)) < 2 * BEGINNING_BYTES
+    context = ToolContext(job_id=Any, attempt=1, call_id="1", workspace=tmp_path)  # type: ignore[arg-type]
+    read = await read_file.call(context, {"path": told["artefact"], "limit": 10})
+    assert str(read).startswith("x" * 10)
+
+
+async def test_it_is_the_same_file_when_the_step_runs_again(tmp_path: Path) -> None:
+    output = text_of(2 * MIB)
+    first = await fitted(output, workspace=tmp_path, key=KEY)
+    assert await fitted(output, workspace=tmp_path, key=KEY) == first
+    other = await fitted(output + "y", workspace=tmp_path, key=KEY)
+    assert other["artefact"] != first["artefact"]
+    folder = tmp_path / "tool-output"
+    assert sorted(each.name for each in folder.iterdir()) == sorted(
+        Path(told["artefact"]).name for told in (first, other)
+    )
+
+
+async def test_what_is_no_text_is_json(tmp_path: Path) -> None:
+    output = {"rows": [{"n": n, "name": f"größe {n}"} for n in range(60_000)]}
+    told = await fitted(output, workspace=tmp_path, key=KEY)
+    assert told["artefact"].endswith(".json")
+    assert json.loads((tmp_path / told["artefact"]).read_text()) == output
+    assert told["beginning"].startswith('{"rows":[{"n":0,')
+
+
+async def test_no_character_is_cut_in_the_beginning(tmp_path: Path) -> None:
+    told = await fitted("ä" * MIB, workspace=tmp_path, key=KEY)
+    assert set(told["beginning"]) == {"ä", "…"}
+
+
+@pytest.mark.parametrize(
+    "key", ["../../etc", "/abs", "a/b\\c", "\x1b]0;x\x07", "é" * 400, "x" * 400]
+)
+async def test_no_key_leads_out_of_the_workspace(tmp_path: Path, key: str) -> None:
+    workspace = tmp_path / "workspace"
+    workspace.mkdir()
+    told = await fitted(text_of(2 * MIB), workspace=workspace, key=key)
+    assert (workspace / told["artefact"]).is_file()
+    assert told["artefact"].count("/") == 1
+    assert told["artefact"].isascii()
+    assert told["artefact"].isprintable()
+    assert list(tmp_path.iterdir()) == [workspace]
+
+
+async def test_secrets_are_in_neither(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    forget_secrets(monkeypatch)
+    redaction.register("TOKEN", "sk-0f9e8d7c")
+    # One of them across the place where the beginning is cut.
+    output = "sk-0f9e8d7c " + "x" * (BEGINNING_BYTES - 34) + " sk-0f9e8d7c" + "y" * MIB
+    told = await fitted(output, workspace=tmp_path, key=KEY)
+    content = (tmp_path / told["artefact"]).read_text()
+    for text in (content, told["beginning"]):
+        assert "sk-0f" not in text
+        assert text.startswith("[secret TOKEN, 11 characters] x")
+
+
+async def test_beyond_the_limit_the_call_fails_and_says_what_to_do(tmp_path: Path) -> None:
+    with pytest.raises(InvalidValueError) as caught:
+        await fitted(text_of(TOOL_OUTPUT.bytes_max + 1), workspace=tmp_path, key=KEY)
+    told = f"the output of tool call {KEY!r} is 4,194,305 bytes of JSON, more than 4,194,304"
+    assert caught.value.message == told
+    assert caught.value.hint == TOOL_OUTPUT.way_out
+    assert list(tmp_path.iterdir()) == []
+
+
+async def test_what_an_effect_returned_is_cut_and_kept(tmp_path: Path) -> None:
+    output = text_of(9 * MIB)
+    told = await fitted(output, workspace=tmp_path, key=KEY, is_effect=True)
+    assert told["truncated"] == len(output)
+    assert told["bytes"] == TOOL_OUTPUT.bytes_max
+    assert (tmp_path / told["artefact"]).stat().st_size == TOOL_OUTPUT.bytes_max
+    small = {"id": 7}
+    assert await fitted(small, workspace=tmp_path, key=KEY, is_effect=True) is small
+
+
+@pytest.mark.parametrize("where", ["a link", "a file", "nowhere"])
+async def test_a_workspace_that_takes_no_file(tmp_path: Path, where: str) -> None:
+    """A tool may have done that to it: an effect has happened all the same."""
+    workspace, outside = tmp_path / "workspace", tmp_path / "outside"
+    outside.mkdir()
+    if where != "nowhere":
+        workspace.mkdir()
+    if where == "a link":
+        (workspace / "tool-output").symlink_to(outside)
+    if where == "a file":
+        (workspace / "tool-output").write_text("")
+    output = text_of(2 * MIB)
+    with pytest.raises((ForbiddenError, RejectedError, Exception), match="tool-output|folder"):
+        await fitted(output, workspace=workspace, key=KEY)
+    told = await fitted(output, workspace=workspace, key=KEY, is_effect=True)
+    assert told.keys() == {"problem", "bytes", "sha256", "beginning"}
+    assert list(outside.iterdir()) == []
+
+
+@pytest.mark.parametrize("output", [float("nan"), "deep"], ids=str)
+async def test_what_is_no_json_fails_a_call_but_no_effect(tmp_path: Path, output: Any) -> None:
+    if output == "deep":
+        for _ in range(100):
+            output = [output]
+    with pytest.raises(InvalidValueError, match=f"output of tool call '{KEY}'"):
+        await fitted(output, workspace=tmp_path, key=KEY)
+    told = await fitted(output, workspace=tmp_path, key=KEY, is_effect=True)
+    assert "output of tool call" in told["problem"]
+    assert encode(told, what="told")
+
+
+async def test_a_disc_that_does_not_answer_is_not_waited_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A named pipe that nobody reads stands for it."""
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    monkeypatch.setattr(fitting, "WRITE_S", 0.05)
+    monkeypatch.setattr(fitting, "write_whole", lambda *_: pipe.write_bytes(b""))
+    told = await fitted(text_of(2 * MIB), workspace=tmp_path, key=KEY, is_effect=True)
+    pipe.open("rb", buffering=0).close()  # let the thread go
+    assert "could not be written within" in told["problem"]

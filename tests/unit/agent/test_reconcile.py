@@ -1,0 +1,148 @@
+"""Asking what became of a call: whatever goes wrong, nobody knows."""
+
+from collections.abc import Awaitable, Callable
+from typing import Any
+from uuid import UUID
+
+import attrs
+import pytest
+import trio
+
+from cortex.agent import abandon
+from cortex.agent.reconcile import LIMIT_S, asked
+from cortex.agent.tool import Tool, tool
+from cortex.domain.effect import Applied, Invocation, NotApplied, Unknown, Verdict
+from cortex.domain.errors import LeaseLost, UnavailableError
+
+INVOCATION = Invocation(
+    id=UUID(int=1), job_id=UUID(int=2), attempt=3, tool="pay", arguments={"amount": 1}
+)
+
+
+@attrs.frozen
+class Receipt:
+    number: int
+
+
+def made(reconcile: Callable[[Invocation], Awaitable[Any]] | None, timeout: float = 60) -> Tool:
+    words: dict[str, Any] = {} if reconcile is None else {"reconcile": reconcile}
+
+    @tool(name="pay", effect=True, timeout=timeout, **words)
+    async def pay(amount: int) -> Receipt:
+        """Pay."""
+        return Receipt(number=amount)
+
+    return pay
+
+
+def saying(verdict: object) -> Tool:
+    async def reconcile(invocation: Invocation) -> object:
+        assert invocation == INVOCATION
+        return verdict
+
+    return made(reconcile)
+
+
+def failing(error: BaseException) -> Tool:
+    async def reconcile(_: Invocation) -> Verdict:
+        raise error
+
+    return made(reconcile)
+
+
+@pytest.mark.parametrize(
+    "said, expected",
+    [
+        (NotApplied(), NotApplied()),
+        (Unknown("gone"), Unknown("gone")),
+        (Applied(), Applied()),
+        (Applied(Receipt(number=7)), Applied({"number": 7})),
+        (Applied({"number": 7}), Applied({"number": 7})),
+    ],
+)
+async def test_a_verdict_is_passed_on(said: Verdict, expected: Verdict) -> None:
+    assert await asked(saying(said), INVOCATION) == expected
+
+
+@pytest.mark.parametrize(
+    "said, told",
+    [
+        (None, "reconcile returned NoneType, not Applied, NotApplied or Unknown"),
+        (True, "reconcile returned bool, not Applied, NotApplied or Unknown"),
+        (Applied, "reconcile returned type, not Applied, NotApplied or Unknown"),
+        (
+            Applied({"number": "7"}),
+            "reconcile says applied, but tool 'pay': number in the result must be a whole number",
+        ),
+        (Applied(b"x"), "reconcile says applied, but tool 'pay': the result is bytes"),
+    ],
+)
+async def test_what_is_no_verdict_tells_nothing(said: object, told: str) -> None:
+    verdict = await asked(saying(said), INVOCATION)
+    assert isinstance(verdict, Unknown)
+    assert verdict.why.startswith(told)
+
+
+@pytest.mark.parametrize(
+    "error, told",
+    [
+        (ValueError("x"), "reconcile failed: ValueError: x"),
+        (UnavailableError("it is closed"), "reconcile failed: it is closed"),
+        (ExceptionGroup("g", [ValueError("x")]), "reconcile failed: ExceptionGroup: g"),
+    ],
+)
+async def test_an_error_tells_nothing(error: Exception, told: str) -> None:
+    verdict = await asked(failing(error), INVOCATION)
+    assert isinstance(verdict, Unknown)
+    assert verdict.why.startswith(told)
+
+
+async def test_control_flow_goes_through() -> None:
+    with pytest.raises(LeaseLost):
+        await asked(failing(LeaseLost()), INVOCATION)
+
+
+async def test_without_a_function_nobody_knows() -> None:
+    assert await asked(made(None), INVOCATION) == Unknown("the tool has no reconcile")
+
+
+@pytest.mark.parametrize("timeout, limit_s", [(5, 5), (600, LIMIT_S)])
+async def test_the_question_has_a_limit(
+    timeout: float, limit_s: float, autojump_clock: trio.abc.Clock
+) -> None:
+    async def hang(_: Invocation) -> Verdict:
+        await trio.sleep_forever()
+        return NotApplied()
+
+    began = trio.current_time()
+    verdict = await asked(made(hang, timeout), INVOCATION)
+    assert verdict == Unknown(f"reconcile took longer than {limit_s:g} seconds")
+    assert trio.current_time() - began == pytest.approx(limit_s)
+
+
+async def test_a_question_that_ignores_its_cancellation_is_left_behind(
+    autojump_clock: trio.abc.Clock,
+) -> None:
+    async def ignore(_: Invocation) -> Verdict:
+        with trio.CancelScope(shield=True):
+            await trio.sleep(100)
+        return NotApplied()
+
+    began = trio.current_time()
+    assert isinstance(await asked(made(ignore, 1), INVOCATION), Unknown)
+    assert trio.current_time() - began == pytest.approx(1 + abandon.PATIENCE_S)
+    await trio.testing.wait_all_tasks_blocked()
+
+
+async def test_it_can_be_cancelled() -> None:
+    begun = trio.Event()
+
+    async def hang(_: Invocation) -> Verdict:
+        begun.set()
+        await trio.sleep_forever()
+        return NotApplied()
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(asked, made(hang), INVOCATION)
+        await begun.wait()
+        nursery.cancel_scope.cancel()

@@ -1,0 +1,175 @@
+"""Which calls people must approve: marks of tools, rules of agents, and doubt on the safe side."""
+
+from typing import Any
+
+import attrs
+import pytest
+
+from cortex.domain.approval import EXPIRES_DEFAULT_S, Risk
+from cortex.domain.approval_policy import ApprovalRule, Call, Gate, Mark, gate_of
+
+ASK = ApprovalRule(approve=True)
+LET = ApprovalRule(approve=False)
+
+
+def call(
+    tool: str = "send_mail",
+    *,
+    mark: Mark | None = None,
+    is_effect: bool = True,
+    **arguments: Any,
+) -> Call:
+    return Call(tool=tool, arguments=arguments, is_effect=is_effect, mark=mark or Mark())
+
+
+def asks(one: Call, *rules: ApprovalRule) -> bool:
+    return gate_of(one, rules) is not None
+
+
+@pytest.mark.parametrize(
+    "mark, is_effect, expected",
+    [
+        (Mark(), True, False),
+        (Mark(risk=Risk.MED), True, False),
+        (Mark(risk=Risk.HIGH), True, True),
+        (Mark(risk=Risk.CRITICAL), True, True),
+        (Mark(risk=Risk.CRITICAL), False, False),
+        (Mark(approve=True), True, True),
+        (Mark(approve=True), False, True),
+        (Mark(approve=True, risk=Risk.LOW), True, True),
+    ],
+)
+def test_without_a_rule_the_mark_decides(mark: Mark, is_effect: bool, expected: bool) -> None:
+    assert asks(call(mark=mark, is_effect=is_effect)) is expected
+
+
+def test_the_first_rule_that_fits_decides() -> None:
+    mine = ApprovalRule(approve=False, when={"to": "*@example.com"})
+    inside, outside = call(to="a@example.com"), call(to="a@elsewhere.org")
+    assert not asks(inside, mine, ASK)
+    assert asks(outside, mine, ASK)
+    assert asks(inside, ASK, mine)
+    assert not asks(call(mark=Mark(approve=True, risk=Risk.CRITICAL)), LET)
+
+
+@pytest.mark.parametrize(
+    "tool, pattern, expected",
+    [
+        ("send_mail", "send_mail", True),
+        ("send_mail", "send_*", True),
+        ("send_mail", "*", True),
+        ("send_mail", "SEND_*", False),
+        ("resend_mail", "send_*", False),
+    ],
+)
+def test_a_rule_is_for_tools_by_name_or_glob(tool: str, pattern: str, expected: bool) -> None:
+    assert asks(call(tool), ApprovalRule(approve=True, tool=pattern)) is expected
+
+
+@pytest.mark.parametrize(
+    "mark, is_effect, at_least, expected",
+    [
+        (Mark(risk=Risk.HIGH), True, Risk.HIGH, True),
+        (Mark(risk=Risk.HIGH), True, Risk.CRITICAL, False),
+        (Mark(risk=Risk.LOW), True, Risk.MED, False),
+        (Mark(), True, Risk.MED, True),
+        (Mark(), True, Risk.HIGH, False),
+        (Mark(), False, Risk.LOW, False),
+        (Mark(risk=Risk.HIGH), False, Risk.HIGH, True),
+    ],
+)
+def test_a_rule_is_for_risks_from_one_on(
+    mark: Mark, is_effect: bool, at_least: Risk, expected: bool
+) -> None:
+    rule = ApprovalRule(approve=True, risk_at_least=at_least)
+    assert rule.fits(call(mark=mark, is_effect=is_effect)) is expected
+
+
+@pytest.mark.parametrize("arguments", [{}, {"amount": "700"}, {"amount": None}, {"amount": [7]}])
+def test_in_doubt_people_are_asked(arguments: dict[str, Any]) -> None:
+    when = {"amount": {"gt": 500}}
+    marked = call(mark=Mark(approve=True), **arguments)
+    assert asks(call(**arguments), ApprovalRule(approve=True, when=when))
+    assert asks(marked, ApprovalRule(approve=False, when=when))
+
+
+def test_what_a_rule_does_not_say_the_tool_says_and_then_the_defaults() -> None:
+    mark = Mark(risk=Risk.LOW, effect="mail leaves", reversible=True)
+    of_tool = gate_of(call(mark=mark), [ASK])
+    assert of_tool == Gate(
+        risk=Risk.LOW,
+        effect="mail leaves",
+        reversible=True,
+        people=1,
+        expires_s=EXPIRES_DEFAULT_S,
+        on_deny="tell",
+        on_expiry="fail",
+        reason="rule 1 of the agent's approvals",
+    )
+    rule = ApprovalRule(
+        approve=True,
+        risk=Risk.HIGH,
+        effect="money leaves",
+        reversible=False,
+        people=3,
+        expires_seconds=60,
+        on_deny="fail",
+        on_expiry="tell",
+        reason="refund > 500",
+    )
+    assert gate_of(call(mark=mark), [rule]) == Gate(
+        risk=Risk.HIGH,
+        effect="money leaves",
+        reversible=False,
+        people=3,
+        expires_s=60,
+        on_deny="fail",
+        on_expiry="tell",
+        reason="refund > 500",
+    )
+    default = gate_of(call(mark=Mark(approve=True)), [])
+    assert default is not None
+    assert (default.risk, default.effect, default.reversible, default.reason) == (
+        Risk.MED,
+        "runs send_mail",
+        None,
+        "tool 'send_mail' always asks",
+    )
+    risky = gate_of(call(mark=Mark(risk=Risk.HIGH)), [])
+    assert risky is not None
+    assert risky.reason == "tool 'send_mail' is of risk HIGH"
+
+
+def test_critical_takes_two_people_whatever_a_rule_says() -> None:
+    for rule in (ASK, ApprovalRule(approve=True, people=1)):
+        gate = gate_of(call(mark=Mark(risk=Risk.CRITICAL)), [rule])
+        assert gate is not None
+        assert gate.people == 2
+    assert ApprovalRule(approve=True, people=1).refusal() is None
+
+
+@pytest.mark.parametrize(
+    "changed, path, told",
+    [
+        ({"when": {"a": {"gt": "x"}}}, ("when", "a"), "has gt, which must be a number"),
+        ({"people": 0}, ("people",), "must be from 1 to 10, got 0"),
+        ({"people": 11}, ("people",), "must be from 1 to 10, got 11"),
+        ({"people": 1, "risk": Risk.CRITICAL}, ("people",), "must be from 2 to 10, got 1"),
+        ({"expires_seconds": 59}, ("expires_seconds",), "must be from 60 to 2592000, got 59"),
+        ({"expires_seconds": 2_592_001}, ("expires_seconds",), "must be from 60 to 2592000"),
+        ({"effect": " "}, ("effect",), "must have from 1 to 500 characters, got 1"),
+        ({"reason": "x" * 501}, ("reason",), "must have from 1 to 500 characters, got 501"),
+    ],
+)
+def test_what_is_wrong_in_a_rule_is_told(
+    changed: dict[str, Any], path: tuple[str, ...], told: str
+) -> None:
+    refusal = attrs.evolve(ASK, **changed).refusal()
+    assert refusal is not None
+    assert refusal[0] == path
+    assert refusal[1].startswith(told)
+
+
+def test_the_edges_are_allowed() -> None:
+    for changed in ({"expires_seconds": 60}, {"expires_seconds": 2_592_000}, {"people": 10}):
+        assert attrs.evolve(ASK, **changed).refusal() is None
