@@ -13,7 +13,7 @@ import stat
 from collections.abc import Iterator
 from pathlib import Path
 
-from cortex.domain.errors import ForbiddenError, NotFoundError, RejectedError
+from cortex.domain.errors import ForbiddenError, InvalidValueError, NotFoundError, RejectedError
 
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 # Without O_NONBLOCK a named pipe would hang the open until somebody writes to it.
@@ -22,13 +22,25 @@ _FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 _CONTROL = re.compile("[\0-\x1f\x7f-\x9f]")
 
 
+PATH_BYTES_MAX = 4_096  # what the kernel takes at once
+PARTS_MAX = 64  # what is deeper, list_files could not show
+
+
 def parts_of(path: str) -> tuple[str, ...]:
-    """A relative path's parts; `.` has none. Raises `ForbiddenError` for what points elsewhere."""
+    """A relative path's parts; `.` has none.
+
+    Raises `ForbiddenError` for what points elsewhere, `InvalidValueError` for what is too long.
+    """
+    size = len(path.encode(errors="surrogatepass"))
+    if size > PATH_BYTES_MAX:
+        raise InvalidValueError(f"path of {size:,} bytes is longer than {PATH_BYTES_MAX:,}")
     if path.startswith("/"):
         raise ForbiddenError(f"path {path!r} is absolute", hint="give it relative to the folder")
     if _CONTROL.search(path):
         raise ForbiddenError(f"path {path!r} has control characters")
     parts = tuple(part for part in path.split("/") if part not in ("", "."))
+    if len(parts) > PARTS_MAX:
+        raise InvalidValueError(f"path {path[:40]!r}… has {len(parts)} parts, at most {PARTS_MAX}")
     if ".." in parts:
         raise ForbiddenError(f"path {path!r} leaves the folder", hint="write it without '..'")
     return parts

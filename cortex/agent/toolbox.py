@@ -20,7 +20,7 @@ from cortex.domain.approval_policy import ApprovalRule, Call, gate_of
 from cortex.domain.approval_policy import Gate as PolicyGate
 from cortex.domain.classification import failure_of
 from cortex.domain.effect import Invocation
-from cortex.domain.errors import Suspended, TransientError, UsageError
+from cortex.domain.errors import ForbiddenError, Suspended, TransientError, UsageError
 from cortex.domain.failure_codes import UNKNOWN
 from cortex.durable.calls import Admission
 from cortex.durable.context import Context
@@ -156,31 +156,36 @@ async def _guarded(
     An error that says nothing of where it comes from is likely the tool's own mistake. One that is
     returned (`NotDone`) counts as if it were raised.
     """
-    services = ctx.services
     async with _admitted(ctx, name) as admission:
         try:
             result = await call()
-            if isinstance(result, NotDone):
-                failure = failure_of(result.error)
-                if failure.cls.is_transient and failure.code != UNKNOWN:
-                    await admission.failed(attrs.evolve(failure, source=name))
-                return result
         except Exception as error:
-            failure = attrs.evolve(failure_of(error), source=name)
-            if failure.cls.is_transient and failure.code != UNKNOWN:
-                try:
-                    await admission.failed(failure)  # noqa: ASYNC120 -- a cancellation wins
-                except Suspended as suspended:  # nothing else would record what opened it
-                    if ctx.waits_count >= WAITS_MAX:
-                        raise error from None
-                    told = f"the job waits for {suspended.waiting_on}"
-                    caller = await ctx.caller(step)  # noqa: ASYNC120 -- a cancellation wins
-                    note = partial(services.facts.failed, caller, failure, resolution=told)
-                    await note(goes_on=False)  # noqa: ASYNC120 -- a cancellation wins
-                    raise
+            await _report(ctx, admission, error, name=name, step=step)  # noqa: ASYNC120 -- a cancellation wins
             raise
-        await admission.succeeded()
+        if isinstance(result, NotDone):
+            await _report(ctx, admission, result.error, name=name, step=step)
+        else:
+            await admission.succeeded()
         return result
+
+
+async def _report(
+    ctx: Context, admission: Admission, error: Exception, *, name: str, step: str
+) -> None:
+    """Count a failure. Raises `Suspended` when it opened the breaker, but not for ever."""
+    failure = attrs.evolve(failure_of(error), source=name)
+    if not failure.cls.is_transient or failure.code == UNKNOWN:
+        return
+    try:
+        await admission.failed(failure)
+    except Suspended as suspended:  # nothing else would record what opened it
+        if ctx.waits_count >= WAITS_MAX:
+            return
+        told = f"the job waits for {suspended.waiting_on}"
+        caller = await ctx.caller(step)  # noqa: ASYNC120 -- a cancellation wins
+        note = partial(ctx.services.facts.failed, caller, failure, resolution=told)
+        await note(goes_on=False)  # noqa: ASYNC120 -- a cancellation wins
+        raise
 
 
 @asynccontextmanager
@@ -201,4 +206,6 @@ def _made(folder: Path, agent_secrets: Secrets) -> Path:
     """Make the workspace; what the tool may come upon there must be known by then."""
     agent_secrets.make_known()
     folder.mkdir(parents=True, exist_ok=True)
+    if folder.is_symlink():
+        raise ForbiddenError(f"workspace {folder} is a symlink", hint="remove it")
     return folder.resolve()

@@ -10,6 +10,7 @@ import orjson
 
 from cortex.cli.apps import registry_of
 from cortex.cli.follow import FactPrinter
+from cortex.cli.asking import acting_name, as_option
 from cortex.cli.idempotent import idempotent, mutate
 from cortex.cli.jobs_watch import ENDING_COLUMNS, exit_by, wait_for
 from cortex.cli.options import Command, Options, Seconds, Text
@@ -56,6 +57,7 @@ DELAY_MAX_S: Final = 10 * 365 * 86_400.0
 @click.option("--key", type=Text(500), metavar="KEY", help="Replaces the job that waits under it.")
 @click.option("--app", metavar="APP", help="Module or file with your own job types.")
 @click.option("--wait", is_flag=True, help="Wait until it ends.")
+@as_option
 @idempotent
 @click.pass_obj
 def submit(
@@ -73,6 +75,7 @@ def submit(
     max_retries: int | None,
     key: str | None,
     app: str | None,
+    actor: str | None,
     wait: bool,
     idempotency_key: str | None,
 ) -> None:
@@ -103,7 +106,8 @@ def submit(
             known = policy_for(job_type) if local is None else local.policy
             registered = {} if local or job_type in POLICIES else call(jobs.type_timeouts)
             _check_timeout(job_type, timeout, registered.get(job_type, known.timeout_s))
-        job_id = _submit(call, submission, output=output, key=idempotency_key)
+        by = acting_name(actor)
+        job_id = _submit(call, submission, by=by, output=output, key=idempotency_key)
         is_lonely = job_type not in call(pods.live_types)
         _tell_submitted(output, job_id, is_waiting=wait)
         if is_lonely:
@@ -138,27 +142,29 @@ def _check_timeout(job_type: str, timeout_s: int, default_s: int) -> None:
         )
 
 
-def _submit(call: Session, submission: Submission, *, output: Output, key: str | None) -> UUID:
+def _submit(
+    call: Session, submission: Submission, *, by: str, output: Output, key: str | None
+) -> UUID:
     """Submit and return the job's id; under a key that was used, the id of that time."""
     if key is None:
-        _submit_once(call, submission)
+        _submit_once(call, submission, by=by)
         return submission.id
 
     async def work(db: Database) -> UUID:
-        await jobs.submit(db, [submission])
+        await jobs.submit(db, [submission], by=by)
         return submission.id
 
-    request = _request(submission)
+    request = _request(submission) | {"by": by}
     return UUID(
         mutate(call, work, output=output, key=key, operation="jobs.submit", request=request)
     )
 
 
-def _submit_once(call: Session, submission: Submission) -> None:
+def _submit_once(call: Session, submission: Submission, *, by: str) -> None:
     """Submit; when the reply is lost, ask again under the same id: the job cannot come twice."""
     for _ in range(TRIES_MAX):
         try:
-            call(jobs.submit, [submission])
+            call(jobs.submit, [submission], by=by)
         except OutcomeUnknownError:
             continue
         return

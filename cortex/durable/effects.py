@@ -12,7 +12,7 @@ from uuid import UUID
 import attrs
 
 from cortex.domain.canonical import parse
-from cortex.domain.certainty import is_certain
+from cortex.domain.certainty import changed_nothing
 from cortex.domain.classification import failure_of
 from cortex.domain.effect import (
     FREEZE,
@@ -28,6 +28,7 @@ from cortex.domain.errors import DivergedError, InvalidOutputError, RejectedErro
 from cortex.domain.job import EffectIntent, EffectTold, Intended, Lease, UnknownEffect
 from cortex.domain.text import clean_text
 from cortex.durable.codec import decode
+from cortex.durable.crash_points import crash_point
 
 CALLS_MAX = 3
 """Times that one attempt asks for leave: first, after it was found not applied, and once more."""
@@ -59,6 +60,8 @@ class EffectCall:
     """Asks the other side what became of an invocation."""
     is_idempotent: bool
     """The other side does it once for each invocation id."""
+    changes_nothing: bool = False
+    """Only its approval is used up: whatever it raises, nothing has happened."""
     approval_id: UUID | None = None
     """The decision that lets it through."""
 
@@ -99,6 +102,7 @@ async def perform(
             return leave
         invocation = _invocation(call, leave, lease)
         if leave.verdict == "go":
+            crash_point("after_intent")
             return await _called(call, invocation)
         verdict = await _verdict(call, invocation)
         if isinstance(verdict, Applied):
@@ -118,6 +122,7 @@ async def _leave(
     is_sure: bool,
 ) -> Intended | Done | NotDone:
     """Ask for leave; return it when the call may or must go on (`go`, `recheck`), else the end."""
+    crash_point("before_intent")
     answer = await ledger.intend(
         EffectIntent(
             lease=lease,
@@ -168,13 +173,11 @@ def _beyond_quota(call: EffectCall, answer: Intended) -> RejectedError:
 
 async def _called(call: EffectCall, invocation: Invocation) -> Done | NotDone:
     try:
-        return Done(invocation.id, await call.invoke(invocation))
+        result = await call.invoke(invocation)
     except InvalidOutputError as error:
-        if is_certain(failure_of(error)):
-            return NotDone(invocation.id, error)
-        return NotDone(invocation.id, error, is_applied=True)
+        return NotDone(invocation.id, error, is_applied=not changed_nothing(error))
     except Exception as error:
-        if is_certain(failure_of(error)):
+        if call.changes_nothing or changed_nothing(error):
             return NotDone(invocation.id, error)
         if call.reconcile is None and call.is_idempotent:
             raise
@@ -190,12 +193,17 @@ async def _called(call: EffectCall, invocation: Invocation) -> Done | NotDone:
                     raise
                 told = f"{failure_of(error).message}; {why}"
                 raise _doubt(call, invocation.id, told) from error
+    crash_point("after_call")
+    return Done(invocation.id, result)
 
 
 async def _verdict(call: EffectCall, invocation: Invocation) -> Verdict:
     if call.reconcile is None:
         return Unknown("nothing can tell whether it was applied")
-    return await call.reconcile(invocation)
+    crash_point("before_reconcile")
+    verdict = await call.reconcile(invocation)
+    crash_point("after_reconcile")
+    return verdict
 
 
 def _doubt(call: EffectCall, effect_id: UUID, why: str) -> Suspended:

@@ -11,9 +11,11 @@ from cortex.domain.approval import ApprovalRequest
 from cortex.domain.effect import Invocation
 from cortex.domain.errors import InvalidOutputError, InvalidValueError
 from cortex.domain.job import EffectIntent, EffectOutcome, EffectTold, Intended, Lease, StepKind
+from cortex.domain.limits import CHECKPOINT
 from cortex.domain.retry import CALL_RETRIES
 from cortex.domain.text import clean_text
 from cortex.durable.codec import encode
+from cortex.durable.crash_points import crash_point
 from cortex.durable.effects import Done, EffectCall, NotDone, perform
 from cortex.durable.gates import Decision, Gate, decided, frozen_arguments
 from cortex.durable.journal import Journal, Outcome
@@ -54,7 +56,7 @@ class Outside:
 
     async def perform(self, effect: EffectCall) -> Done | NotDone:
         """Make a call that happens once: see `effects.perform`."""
-        if effect.is_idempotent:
+        if effect.is_idempotent and not effect.changes_nothing:
             effect = attrs.evolve(effect, invoke=partial(self._repeatedly, effect))
         return await perform(effect, lease=self._lease, ledger=self._desk, new_id=self._desk.new_id)
 
@@ -70,7 +72,7 @@ class Outside:
         if done.id is None:
             return Outcome(value=done.result)
         try:
-            encode(done.result, what=f"output of step {key!r}")
+            encode(done.result, what=f"output of step {key!r}", limit=CHECKPOINT)
         except InvalidValueError as error:
             await self.tell(NotDone(done.id, error, is_applied=True))
             raise
@@ -127,9 +129,11 @@ class Outside:
             )
             earlier = await self._desk.decision(self._ctx.lineage_id, key)
             decision = decided(request, earlier, job_id=self._lease.job_id)
+            crash_point("before_approval")
             return Outcome(value=decision.to_json())
 
         stored = await self._journal.once(StepKind.APPROVAL, key, digest=digest[:16], run=found)
+        crash_point("after_approval")
         return Decision.from_json(stored, asked=arguments)
 
 

@@ -1,4 +1,4 @@
-"""Asking the other side what became of a call, by a function of the job's own code."""
+"""Asking the other side what became of a call, by a function of somebody's own code."""
 
 import inspect
 from collections.abc import Awaitable, Callable
@@ -17,12 +17,14 @@ LIMIT_S: Final = 30.0
 Reconcile = Callable[[Invocation], Awaitable[Any]]
 
 
-async def asked(reconcile: Reconcile, invocation: Invocation) -> Verdict:
+async def asked(
+    reconcile: Reconcile, invocation: Invocation, *, limit_s: float = LIMIT_S
+) -> Verdict:
     """Return what a reconcile function says; what it says wrongly means that nobody knows.
 
     Raises what passes, such as a refused connection, and `TimedOutError`: to be asked later.
     """
-    with trio.move_on_after(LIMIT_S):
+    with trio.move_on_after(limit_s):
         try:
             verdict = await reconcile(invocation)
         except Exception as error:
@@ -33,8 +35,8 @@ async def asked(reconcile: Reconcile, invocation: Invocation) -> Verdict:
             return verdict
         kind = type(verdict).__name__
         return Unknown(f"reconcile returned {kind}, not Applied, NotApplied or Unknown")
-    told = f"reconcile of {invocation.tool} took longer than {LIMIT_S:g} seconds"
-    raise TimedOutError(told, scope="call", limit_s=LIMIT_S)
+    told = f"reconcile of {invocation.tool} took longer than {limit_s:g} seconds"
+    raise TimedOutError(told, scope="call", limit_s=limit_s)
 
 
 def passes(error: Exception) -> bool:

@@ -13,6 +13,7 @@ from cortex.domain.errors import (
     ApprovalExpiredError,
     InvalidOutputError,
     RejectedError,
+    Suspended,
     UsageError,
 )
 from cortex.durable.effects import Done, EffectCall, NotDone
@@ -150,20 +151,39 @@ async def _decision(
 async def _made(
     ctx: "Context", call: ToolCall, plan: ToolPlan, decision: Decision | None
 ) -> Done | NotDone:
-    terms = plan.effect
-    if terms is None and decision is not None:
-        # A decision is used up by an intent; what changes nothing may be called again.
-        terms = EffectTerms(is_idempotent=True, reconcile=None)
-    if terms is None:
+    if plan.effect is None and decision is None:
         try:
             return Done(None, await plan.guard(partial(plan.run, None)))
         except Exception as error:  # noqa: BLE001 -- it is told, or raised, as it is
             return NotDone(None, error)
     try:
-        text, digest = frozen_arguments(plan.arguments, what=f"arguments of {call.tool}")
+        effect = _effect(call, plan, decision)
     except RejectedError as error:
         return NotDone(None, error)
-    effect = EffectCall(
+    ended: Done | NotDone | None = None
+
+    async def perform() -> Done | NotDone:
+        nonlocal ended
+        ended = await ctx.outside.perform(effect)
+        return ended
+
+    try:
+        made: Done | NotDone = await plan.guard(perform)
+    except Suspended:
+        if isinstance(ended, NotDone):  # its failure opened the breaker: it is certain all the same
+            await ctx.outside.tell(ended)
+        raise
+    return made
+
+
+def _effect(call: ToolCall, plan: ToolPlan, decision: Decision | None) -> EffectCall:
+    """Raises `RejectedError` for arguments that no record can hold."""
+    # What people agreed to, to the letter, although defaults are filled in before it runs.
+    arguments = plan.arguments if decision is None else decision.arguments
+    text, digest = frozen_arguments(arguments, what=f"arguments of {call.tool}")
+    # A decision is used up by an intent; what changes nothing may be called again.
+    terms = plan.effect or EffectTerms(is_idempotent=True, reconcile=None)
+    return EffectCall(
         key=call.key,
         tool=call.tool,
         arguments=text,
@@ -171,7 +191,6 @@ async def _made(
         invoke=plan.run,
         reconcile=terms.reconcile,
         is_idempotent=terms.is_idempotent,
+        changes_nothing=plan.effect is None,
         approval_id=None if decision is None else decision.approval_id,
     )
-    ended: Done | NotDone = await plan.guard(partial(ctx.outside.perform, effect))
-    return ended

@@ -13,7 +13,7 @@ BOUND_S: Final = 30.0
 """For the whole body: 35 kB a second at the least."""
 
 
-async def read(receive: Receive, *, promised: str | None, bound_s: float = BOUND_S) -> bytes:
+async def read(receive: Receive, *, promised: str | None) -> bytes:
     """Return the whole body; `promised` is its `Content-Length`, if it has one.
 
     Raises `TooLargeError`, `TooSlowError`, and `ClientDisconnect` when the client has left.
@@ -22,7 +22,7 @@ async def read(receive: Receive, *, promised: str | None, bound_s: float = BOUND
         raise _too_large()
     pieces: list[bytes] = []
     size = 0
-    with trio.move_on_after(bound_s):
+    with trio.move_on_after(BOUND_S):
         while True:
             message = await receive()
             if message["type"] == "http.disconnect":
@@ -33,7 +33,7 @@ async def read(receive: Receive, *, promised: str | None, bound_s: float = BOUND
                 raise _too_large()
             if not message.get("more_body", False):
                 return b"".join(pieces)
-    raise TooSlowError(f"the body did not arrive within {bound_s:g} s")
+    raise TooSlowError(f"the body did not arrive within {BOUND_S:g} s")
 
 
 def _too_large() -> TooLargeError:

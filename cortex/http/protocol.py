@@ -34,8 +34,12 @@ REQUESTS_MAX: Final = 1000
 """On one connection: then the client connects anew, perhaps to another pod."""
 
 _HEAD_END: Final = re.compile(rb"\n\r?\n")
-_FRAMING: Final = re.compile(rb"(?:^|\n)(content-length|transfer-encoding)[ \t]*:", re.IGNORECASE)
-_BARE_END: Final = re.compile(rb"(?<!\r)\n|\r(?!\n)|\x00")
+_VERSION: Final = re.compile(rb"[^\r\n]* HTTP/1\.[01]\r\n")
+_FRAMING: Final = re.compile(
+    rb"\n(?:content-length|transfer-encoding)[ \t]*:([^\r\n]*)", re.IGNORECASE
+)
+_FRAMING_VALUE: Final = re.compile(rb"[ \t]*(?:[0-9]+|chunked)[ \t]*", re.IGNORECASE)
+_BARE_END_OR_FOLD: Final = re.compile(rb"(?<!\r)\n|\r(?!\n)|\r\n[ \t]|\x00")
 _log = structlog.get_logger(__name__)
 
 
@@ -83,12 +87,15 @@ class _StrictH11(h11.Connection):
 
 def _refuse_ambiguous(head: bytes) -> None:
     """Raise `h11.RemoteProtocolError` for a head that others may read in another way."""
-    if _BARE_END.search(head):
-        raise h11.RemoteProtocolError("a line end that is not CR LF")
-    if len(_FRAMING.findall(head)) > 1:
-        raise h11.RemoteProtocolError("more than one header says where the body ends")
-    if head.count(b"\n") > HEADERS_MAX + 2:
-        raise h11.RemoteProtocolError("too many headers", error_status_hint=431)
+    if len(head) > HEAD_BYTES_MAX or head.count(b"\n") > HEADERS_MAX + 2:
+        raise h11.RemoteProtocolError("too much of a head", error_status_hint=431)
+    if _BARE_END_OR_FOLD.search(head):
+        raise h11.RemoteProtocolError("a line end that is not CR LF, or none")
+    if not _VERSION.match(head):
+        raise h11.RemoteProtocolError("not HTTP/1.0 or HTTP/1.1", error_status_hint=505)
+    framing = _FRAMING.findall(head)
+    if len(framing) > 1 or not all(_FRAMING_VALUE.fullmatch(value) for value in framing):
+        raise h11.RemoteProtocolError("unclear where the body ends")
 
 
 class _Protocol(H11Protocol):

@@ -40,6 +40,7 @@ from cortex.domain.job import (
     StepDone,
     Suspend,
 )
+from cortex.durable.crash_points import crash_point
 from cortex.services.metrics import Metrics
 from cortex.store import effects, jobs, steps, tasks
 from cortex.store.bridge import Port
@@ -177,7 +178,12 @@ class Committer:
         is_repeat: bool,  # noqa: FBT001
     ) -> None:
         operations = [step for _, step in group]
+        has_outcome = any(op.step.effect is not None for op in operations)
+        if has_outcome:
+            crash_point("before_outcome")
         stands = await self._port(steps.commit, pod_id=self._pod_id, operations=operations)
+        if has_outcome:
+            crash_point("after_outcome")
         if is_repeat:
             rest = [op for op in operations if op.step.lease.job_id not in stands]
             stands |= await self._port(steps.recorded, rest)
@@ -199,7 +205,9 @@ class Committer:
 
     async def _tell_effects(self, group: Sequence[Entry], is_repeat: bool) -> None:  # noqa: ARG002, FBT001
         operations = [e.operation for e in group if isinstance(e.operation, EffectTold)]
+        crash_point("before_outcome")
         recorded = await self._port(effects.tell, pod_id=self._pod_id, operations=operations)
+        crash_point("after_outcome")
         for entry, operation in zip(group, operations, strict=True):
             if operation.id in recorded:
                 entry.reply.set(None)
@@ -224,7 +232,12 @@ class Committer:
 
     async def _suspend(self, group: Sequence[Entry], is_repeat: bool) -> None:  # noqa: FBT001
         operations = [e.operation for e in group if isinstance(e.operation, Suspend)]
+        asks = any(op.requests or op.unknown for op in operations)
+        if asks:
+            crash_point("before_suspend")
         suspended = await self._port(tasks.suspend, pod_id=self._pod_id, operations=operations)
+        if asks:
+            crash_point("after_suspend")
         for entry in group:
             # As with a release: applied earlier or lost, this attempt is over.
             _answer(entry, suspended, entry.operation.lease.job_id, or_over=is_repeat)

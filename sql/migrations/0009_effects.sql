@@ -1,6 +1,7 @@
 -- 0009 effects: the ledger of calls with an outside result, quotas on them, and who submitted a job.
 --
--- Locks: ACCESS EXCLUSIVE on job for three columns without a rewrite; every other object is new.
+-- Locks: ACCESS EXCLUSIVE on job for two columns without a rewrite, and for an index of those that wait for a quota, of
+-- which there are none yet; every other object is new.
 -- Old pods: must not keep running, their calls would not be in the ledger.
 
 -- ------------------------------------------------------------------ jobs
@@ -96,7 +97,8 @@ CREATE TABLE cortex.quota (
     changed_at timestamptz NOT NULL DEFAULT cortex.now(),
     reason text NOT NULL,
     created_at timestamptz NOT NULL DEFAULT cortex.now(),
-    CONSTRAINT calls_have_no_unit CHECK (argument IS NOT NULL OR unit IS NULL)
+    CONSTRAINT calls_have_no_unit CHECK (argument IS NOT NULL OR unit IS NULL),
+    CONSTRAINT name_fits_what_a_job_waits_for CHECK (length(name) <= 290)
 );
 COMMENT ON TABLE cortex.quota IS 'How often, or for how much, a tool''s effects may be begun in an hour or a day, by all pods together.';
 COMMENT ON COLUMN cortex.quota.id IS 'Order in which quotas of one tool are locked.';
@@ -111,6 +113,8 @@ COMMENT ON COLUMN cortex.quota.changed_at IS 'When.';
 COMMENT ON COLUMN cortex.quota.reason IS 'Why.';
 COMMENT ON COLUMN cortex.quota.created_at IS 'When it was first set.';
 CREATE INDEX quota_tool ON cortex.quota (tool, id);
+CREATE INDEX job_waits_for_quota ON cortex.job (waiting_on, suspended_at)
+    WHERE status = 'RETRY' AND worker_job_id IS NULL AND waiting_on LIKE 'quota:%';
 
 CREATE TABLE cortex.quota_use (
     quota_id int NOT NULL,
@@ -216,6 +220,9 @@ BEGIN
         IF verdict IN ('go', 'recheck') THEN
             -- From here on no earlier owner can tell its outcome.
             UPDATE cortex.effect e SET job_id = of_job, attempt = of_attempt WHERE e.id = known.id;
+            IF NOT owner.has_open THEN
+                UPDATE cortex.job j SET has_open = true WHERE j.id = of_job;
+            END IF;
         END IF;
         IF verdict <> 'go' OR known.id = new_id THEN
             RETURN QUERY SELECT known.id, verdict, known.attempt,
@@ -237,7 +244,7 @@ BEGIN
     IF known.id IS NULL THEN
         IF of_approval IS NOT NULL AND NOT EXISTS (
             SELECT FROM cortex.approval a
-            WHERE a.id = of_approval AND a.lineage_id = owner.line AND a.key = of_key AND a.digest = of_digest
+            WHERE a.id = of_approval AND a.lineage_id = owner.line AND a.tool = of_tool AND a.digest = of_digest
               AND a.status = 'APPROVED') THEN
             RETURN QUERY SELECT new_id, 'unapproved', of_attempt, NULL::json, NULL, NULL, NULL::numeric, NULL::numeric,
                 NULL::numeric, NULL::float8;
@@ -258,9 +265,6 @@ BEGIN
                 owner.agent_version, of_arguments, of_digest, reconciles, of_approval);
         RETURN QUERY SELECT new_id, 'go', of_attempt, NULL::json, NULL, NULL, NULL::numeric, NULL::numeric, NULL::numeric, NULL::float8;
     ELSE
-        IF NOT owner.has_open THEN
-            UPDATE cortex.job j SET has_open = true WHERE j.id = of_job;
-        END IF;
         UPDATE cortex.effect e
         SET status = 'PENDING', is_sure = false, why = NULL, finished_at = NULL, called_at = cortex.now(),
             calls_count = e.calls_count + 1

@@ -11,6 +11,7 @@ COMMENT ON COLUMN cortex.job_step.kind IS
 
 CREATE TABLE cortex.approval (
     id uuid PRIMARY KEY,
+    seq bigint GENERATED ALWAYS AS IDENTITY,
     job_id uuid NOT NULL,
     lineage_id uuid NOT NULL,
     attempt int NOT NULL,
@@ -54,6 +55,7 @@ CREATE TABLE cortex.approval (
 ) WITH (fillfactor = 80, autovacuum_vacuum_insert_scale_factor = 0.1, autovacuum_vacuum_cost_delay = 1);
 COMMENT ON TABLE cortex.approval IS 'Requests for a person''s decision; each is decided once. While one waits, its job holds nothing.';
 COMMENT ON COLUMN cortex.approval.id IS 'UUIDv7 made by the pod that asked.';
+COMMENT ON COLUMN cortex.approval.seq IS 'Order of asking, also when the clock went back.';
 COMMENT ON COLUMN cortex.approval.job_id IS 'The job that waits, the last one of its line.';
 COMMENT ON COLUMN cortex.approval.lineage_id IS 'First job of that line.';
 COMMENT ON COLUMN cortex.approval.attempt IS 'The attempt that asked.';
@@ -78,7 +80,7 @@ COMMENT ON COLUMN cortex.approval.people IS 'So many different people must agree
 COMMENT ON COLUMN cortex.approval.on_deny IS 'tell: the job goes on and is told · fail: it fails.';
 COMMENT ON COLUMN cortex.approval.on_expiry IS 'The same, when nobody decides.';
 COMMENT ON COLUMN cortex.approval.status IS
-    'PENDING · APPROVED · DENIED · EXPIRED: nobody decided in time · CANCELLED: its job ended.';
+    'PENDING · APPROVED · DENIED · EXPIRED: nobody decided in time · CANCELLED: its job ended, or asks for something else.';
 COMMENT ON COLUMN cortex.approval.token_digest IS 'SHA-256 of the token of its link, which was shown once; gone with the decision.';
 COMMENT ON COLUMN cortex.approval.token_by IS 'Who made that link.';
 COMMENT ON COLUMN cortex.approval.created_at IS 'When it was asked.';
@@ -91,10 +93,11 @@ COMMENT ON COLUMN cortex.approval.address IS 'Network address of who decided, if
 COMMENT ON COLUMN cortex.approval.client IS 'Its program, as it said.';
 COMMENT ON COLUMN cortex.approval.reason IS 'Why it was decided so.';
 CREATE INDEX approval_pending ON cortex.approval (expires_at, id) WHERE status = 'PENDING';
+CREATE INDEX approval_inbox ON cortex.approval (risk, expires_at, id) WHERE status = 'PENDING';
 CREATE INDEX approval_newest ON cortex.approval (created_at DESC, id DESC);
 CREATE INDEX approval_status ON cortex.approval (status, created_at DESC, id DESC);
 CREATE INDEX approval_job ON cortex.approval (job_id);
-CREATE INDEX approval_line ON cortex.approval (lineage_id, key, created_at DESC);
+CREATE INDEX approval_line ON cortex.approval (lineage_id, key, seq DESC);
 
 CREATE TABLE cortex.approval_vote (
     approval_id uuid NOT NULL,
@@ -124,10 +127,13 @@ CREATE TRIGGER approval_vote_is_append_only BEFORE UPDATE OR DELETE OR TRUNCATE 
 CREATE FUNCTION cortex.approval_is_final() RETURNS trigger
     LANGUAGE plpgsql AS $$
 BEGIN
-    IF NEW.asked::text <> OLD.asked::text OR NEW.asked_digest <> OLD.asked_digest THEN
+    IF (NEW.id, NEW.job_id, NEW.lineage_id, NEW.key, NEW.risk, NEW.people, NEW.asked_digest, NEW.asked::text)
+       IS DISTINCT FROM
+       (OLD.id, OLD.job_id, OLD.lineage_id, OLD.key, OLD.risk, OLD.people, OLD.asked_digest, OLD.asked::text)
+       OR NEW.tool IS DISTINCT FROM OLD.tool THEN
         RAISE EXCEPTION 'what approval % asks for is immutable', OLD.id USING ERRCODE = 'check_violation';
     END IF;
-    IF OLD.status <> 'PENDING' AND NEW.job_id = OLD.job_id THEN
+    IF OLD.status <> 'PENDING' THEN
         RAISE EXCEPTION 'approval % is % already', OLD.id, OLD.status USING ERRCODE = 'check_violation';
     END IF;
     RETURN NEW;
@@ -143,9 +149,11 @@ DECLARE
     task_id bigint;
 BEGIN
     -- The caller holds the job's row. A job that runs, or that has a task, looks by itself.
-    INSERT INTO cortex_worker.task (task, job_id, state, priority, attempt, attempts_spent, max_attempts, queue_name)
+    INSERT INTO cortex_worker.task (
+        task, job_id, state, priority, attempt, attempts_spent, max_attempts, queue_name, job_key)
     SELECT j.type, j.id, (CASE WHEN j.queue_name IS NULL THEN 'READY' ELSE 'QUEUED' END)::cortex_worker.task_state,
-           j.priority, j.attempt, j.attempts_kept, j.worker_attempts, j.queue_name
+           -- While it waited, whoever wanted its key would have cancelled it.
+           j.priority, j.attempt, j.attempts_kept, j.worker_attempts, j.queue_name, j.job_key
     FROM cortex.job j
     WHERE j.id = of_job AND j.status::text = 'WAITING_FOR_APPROVAL' AND j.worker_job_id IS NULL
     ON CONFLICT (job_id) DO NOTHING
@@ -160,6 +168,13 @@ COMMENT ON FUNCTION cortex.let_go IS 'Gives a job that waits for a person its ta
 
 -- ------------------------------------------------------------------ deciding
 
+CREATE FUNCTION cortex.agreed(of_approval uuid, to_digest bytea) RETURNS int
+    LANGUAGE sql STABLE
+    -- Ana and ana are one person.
+    RETURN (SELECT count(DISTINCT lower(v.person))::int FROM cortex.approval_vote v
+            WHERE v.approval_id = of_approval AND v.digest = to_digest);
+COMMENT ON FUNCTION cortex.agreed IS 'How many different people agreed to these arguments.';
+
 CREATE FUNCTION cortex.decide(
     of_approval uuid, is_approved boolean, person text, seen bytea, why text, by_channel text, by_address text,
     by_client text, edited json
@@ -168,6 +183,7 @@ CREATE FUNCTION cortex.decide(
 #variable_conflict use_column
 DECLARE
     owner uuid;
+    its_task bigint;
     held cortex.approval;
     agreed int;
     stands json;
@@ -179,24 +195,31 @@ BEGIN
         RETURN;
     END IF;
     -- In the order of all locks. After these nobody can suspend, resume or end the job beside this.
-    PERFORM FROM cortex_worker.task t WHERE t.job_id = owner FOR UPDATE;
-    PERFORM FROM cortex.job j WHERE j.id = owner FOR UPDATE;
+    SELECT t.id INTO its_task FROM cortex_worker.task t WHERE t.job_id = owner FOR UPDATE;
+    PERFORM FROM cortex.job j WHERE j.id = owner AND j.worker_job_id IS NOT DISTINCT FROM its_task FOR UPDATE;
+    IF NOT FOUND THEN
+        -- It got its task, or lost it, while the locks were waited for: a suspend under way would not see this.
+        RETURN QUERY SELECT 'again', 0;
+        RETURN;
+    END IF;
     SELECT * INTO held FROM cortex.approval a WHERE a.id = of_approval FOR UPDATE;
-    SELECT count(*)::int INTO agreed FROM cortex.approval_vote v
-    WHERE v.approval_id = of_approval AND v.digest = held.digest;
+    stands := coalesce(edited, held.arguments);
+    stands_digest := sha256(convert_to(stands::text, 'UTF8'));
+    agreed := cortex.agreed(of_approval, held.digest);
 
     outcome := CASE
-        WHEN held.job_id <> owner THEN 'again'  -- a job that goes on from it has just taken it along
-        WHEN held.status <> 'PENDING' THEN lower(held.status)
+        WHEN held.status <> 'PENDING' THEN 'already'
         WHEN held.expires_at <= cortex.now() THEN 'expired'
         WHEN seen <> held.digest THEN 'changed'
-        WHEN is_approved AND held.risk = 'CRITICAL' AND person = held.requested_by THEN 'own_request'
-        WHEN is_approved AND edited IS NULL AND EXISTS (
+        WHEN NOT is_approved THEN NULL
+        WHEN held.risk = 'CRITICAL' AND lower(person) = lower(held.requested_by) THEN 'own_request'
+        WHEN stands_digest <> held.digest AND held.schema IS NULL THEN 'not_editable'
+        WHEN stands_digest = held.digest AND EXISTS (
             SELECT FROM cortex.approval_vote v
-            WHERE v.approval_id = of_approval AND v.person = $3 AND v.digest = held.digest) THEN 'agreed_before'
+            WHERE v.approval_id = of_approval AND lower(v.person) = lower($3) AND v.digest = held.digest)
+            THEN 'agreed_before'
         END;
     IF outcome IS NOT NULL THEN
-        outcome := CASE WHEN held.status <> 'PENDING' THEN 'already' ELSE outcome END;
         RETURN QUERY SELECT outcome, agreed;
         RETURN;
     END IF;
@@ -208,14 +231,11 @@ BEGIN
         WHERE a.id = of_approval;
         outcome := 'denied';
     ELSE
-        stands := coalesce(edited, held.arguments);
-        stands_digest := sha256(convert_to(stands::text, 'UTF8'));
         INSERT INTO cortex.approval_vote (approval_id, person, digest, channel, address, client, reason, old)
         VALUES (of_approval, person, stands_digest, by_channel, by_address, by_client, why,
                 CASE WHEN stands_digest <> held.digest THEN held.arguments END)
         ON CONFLICT DO NOTHING;
-        SELECT count(*)::int INTO agreed FROM cortex.approval_vote v
-        WHERE v.approval_id = of_approval AND v.digest = stands_digest;
+        agreed := cortex.agreed(of_approval, stands_digest);
         UPDATE cortex.approval a
         SET arguments = stands, digest = stands_digest,
             version = a.version + CASE WHEN stands_digest <> held.digest THEN 1 ELSE 0 END,
@@ -236,7 +256,7 @@ BEGIN
             held.key, held.agent_id, held.agent_version,
             jsonb_build_object('by', person, 'reason', why, 'channel', by_channel, 'address', by_address,
                                'risk', held.risk, 'tool', held.tool, 'people', held.people, 'agreed', agreed,
-                               'was_edited', coalesce(stands_digest <> held.asked_digest, false)));
+                               'was_edited', stands_digest <> held.asked_digest));
     IF outcome <> 'agreed' THEN
         IF outcome = 'denied' AND held.on_deny = 'fail' THEN
             UPDATE cortex.job j
@@ -251,12 +271,13 @@ BEGIN
     RETURN QUERY SELECT outcome, agreed;
 END $$;
 COMMENT ON FUNCTION cortex.decide IS
-    'The one way to decide: approved · agreed (more people are needed) · denied, or why not: already · expired · changed · own_request · agreed_before · missing.';
+    'The one way to decide: approved · agreed (more people are needed) · denied, or why not: already · expired · changed · own_request · not_editable · agreed_before · missing; again: to be repeated.';
 
 CREATE FUNCTION cortex.expire_approvals(most int) RETURNS int
     LANGUAGE plpgsql SET search_path = pg_catalog AS $$
 DECLARE
     due record;
+    its_task bigint;
     held cortex.approval;
     expired int := 0;
 BEGIN
@@ -270,8 +291,12 @@ BEGIN
             WHERE status = 'PENDING' AND expires_at <= cortex.now() ORDER BY expires_at LIMIT most) a
         ORDER BY a.job_id, a.id
     LOOP
-        PERFORM FROM cortex_worker.task t WHERE t.job_id = due.job_id FOR UPDATE;
-        PERFORM FROM cortex.job j WHERE j.id = due.job_id FOR UPDATE;
+        -- What somebody else holds is left for the next time: one job must not hold up all the others. A task that
+        -- is not got, or that came meanwhile, is not the one that the job names.
+        SELECT t.id INTO its_task FROM cortex_worker.task t WHERE t.job_id = due.job_id FOR UPDATE SKIP LOCKED;
+        PERFORM FROM cortex.job j
+        WHERE j.id = due.job_id AND j.worker_job_id IS NOT DISTINCT FROM its_task FOR UPDATE SKIP LOCKED;
+        CONTINUE WHEN NOT FOUND;
         UPDATE cortex.approval a SET status = 'EXPIRED', decided_at = cortex.now(), token_digest = NULL
         WHERE a.id = due.id AND a.job_id = due.job_id AND a.status = 'PENDING'
         RETURNING a.* INTO held;
@@ -337,6 +362,45 @@ BEGIN
 END $$;
 COMMENT ON FUNCTION cortex.resolve_effect IS
     'A person says what became of an effect: resolved, or why not: missing · not_unknown · again.';
+
+-- ------------------------------------------------------------------ what a job waits for
+
+CREATE FUNCTION cortex.waits_for(waiting_on text) RETURNS jsonb
+    LANGUAGE plpgsql STABLE STRICT PARALLEL SAFE SET search_path = pg_catalog AS $$
+BEGIN
+    IF waiting_on = 'effects:all' THEN
+        RETURN (
+            SELECT jsonb_build_object('kind', 'freeze', 'by', b.forced_by, 'reason', b.forced_reason,
+                                      'frozen_at', b.forced_at)
+            FROM cortex.breaker b WHERE b.name = waiting_on AND b.state <> 'CLOSED');
+    ELSIF waiting_on LIKE 'quota:%' THEN
+        RETURN (
+            SELECT jsonb_build_object('kind', 'quota', 'tool', q.tool, 'argument', q.argument, 'unit', q.unit,
+                                      'period', q.period, 'limit', q.limit_amount::text,
+                                      'used', coalesce(u.used, 0)::text, 'resets_at', w.resets_at)
+            FROM cortex.quota q
+            CROSS JOIN LATERAL (
+                SELECT b.began_at, b.began_at + ('1 ' || q.period)::interval AS resets_at
+                FROM (SELECT cortex.quota_began(q.period, cortex.now()) AS began_at) b) w
+            LEFT JOIN cortex.quota_use u ON u.quota_id = q.id AND u.began_at = w.began_at
+            WHERE q.name = substr(waiting_on, length('quota:') + 1));
+    ELSIF waiting_on ~ '^approval:[0-9a-f-]{36}$' THEN
+        RETURN (
+            SELECT jsonb_build_object('kind', 'approval', 'id', a.id, 'what', coalesce(a.tool, a.key), 'risk', a.risk,
+                                      'people', a.people, 'agreed', (
+                                          SELECT count(*) FROM cortex.approval_vote v
+                                          WHERE v.approval_id = a.id AND v.digest = a.digest),
+                                      'status', a.status, 'requested_by', a.requested_by, 'expires_at', a.expires_at)
+            FROM cortex.approval a WHERE a.id = substr(waiting_on, length('approval:') + 1)::uuid);
+    ELSIF waiting_on ~ '^effect:[0-9a-f-]{36}$' THEN
+        RETURN (
+            SELECT jsonb_build_object('kind', 'effect', 'id', e.id, 'tool', e.tool, 'status', e.status, 'why', e.why)
+            FROM cortex.effect e WHERE e.id = substr(waiting_on, length('effect:') + 1)::uuid);
+    END IF;
+    RETURN NULL;
+END $$;
+COMMENT ON FUNCTION cortex.waits_for IS
+    'What stands in the way of a job: an approval, an unknown effect, a quota or the freeze; null of anything else.';
 
 -- ------------------------------------------------------------------ history
 

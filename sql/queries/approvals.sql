@@ -1,7 +1,18 @@
 -- name: of_line
 -- The newest request of a line of jobs for a step. $1 line, $2 key.
 SELECT a.id, a.job_id, a.status, a.arguments, a.digest, a.asked_digest, a.decided_by, a.reason, a.decided_at
-FROM cortex.approval a WHERE a.lineage_id = $1 AND a.key = $2 ORDER BY a.created_at DESC, a.id DESC LIMIT 1;
+FROM cortex.approval a WHERE a.lineage_id = $1 AND a.key = $2 ORDER BY a.seq DESC LIMIT 1;
+
+-- name: hold
+-- Locks the jobs of several requests before they are decided one by one in the same transaction.
+-- $1 approvals. Locks: the tasks, then the jobs (both ordered).
+WITH owner AS MATERIALIZED (
+    SELECT DISTINCT a.job_id AS id FROM unnest($1::uuid[]) AS wanted(id) JOIN cortex.approval a ON a.id = wanted.id
+), task AS MATERIALIZED (
+    SELECT t.job_id FROM owner JOIN cortex_worker.task t ON t.job_id = owner.id ORDER BY t.job_id FOR UPDATE OF t
+)
+SELECT j.id FROM owner JOIN cortex.job j ON j.id = owner.id
+WHERE (SELECT count(*) FROM task) >= 0 ORDER BY j.id FOR UPDATE OF j;
 
 -- name: decide
 -- One person's decision. $1 approval, $2 whether to approve, $3 who, $4 digest of the arguments that were seen,

@@ -13,13 +13,13 @@ from cortex.http.auth import MISSES_MAX
 from cortex.http.route import PUBLIC, Method, Route, SignIn, answer
 from cortex.http.routes import ALL
 from cortex.store import tokens
+from cortex.store.database import Database
 from tests.support.eventually import eventually
 from tests.support.http_server import Answered, HttpServer, http_server
 from tests.support.postgres import sql
 from tests.support.rows import move_clock
 
 WRONG = TOKEN_PREFIX + "0" * 64
-NEVER = {Role.VIEWER, Role.APPROVER, Role.OPERATOR, Role.ADMIN}
 BY_TOKEN = [r for r in ALL if r.role is not PUBLIC and r.sign_in is SignIn.BEARER]
 BY_COOKIE = [r for r in ALL if r.role is not PUBLIC and r.sign_in is SignIn.COOKIE]
 
@@ -90,7 +90,7 @@ def test_a_token_that_was_revoked_opens_nothing(server: HttpServer) -> None:
     token = server.token("admin")
     assert server.get("/v1/pods", token=token).status == 200
 
-    async def revoke(db: tokens.Database) -> None:
+    async def revoke(db: Database) -> None:
         (row,) = await tokens.page(db)
         await tokens.revoke(db, row["id"], by="li", reason="lost")
 
@@ -121,30 +121,6 @@ def test_what_changes_something_never_trusts_a_token_from_memory(database: str) 
         assert server.get("/v1/pods", token=token).status == 200
         sql(database, "UPDATE cortex.api_token SET revoked_at = now(), revoked_by = 'li'")
         assert server.post("/v1/act", token=token).status == 401
-
-
-def test_a_use_is_noted_once_a_minute(server: HttpServer, database: str) -> None:
-    query = "SELECT last_used_at, xmin::text AS version FROM cortex.api_token"
-    token = server.token("viewer")
-    assert sql(database, query)[0]["last_used_at"] is None
-    server.get("/v1/pods", token=token)
-    first = sql(database, query)[0]
-    assert first["last_used_at"] is not None
-    server.ask("OPTIONS", "/v1/pods", token=token)
-    eventually(
-        lambda: server.get("/v1/pods", token=token).status == 200 and _forgotten(server),
-        what="it is looked up again",
-    )
-    assert sql(database, query)[0] == first
-    move_clock(database, 61)
-    eventually(
-        lambda: server.get("/v1/pods", token=token) and sql(database, query)[0] != first,
-        what="the use is noted again",
-    )
-
-
-def _forgotten(_: HttpServer) -> bool:
-    return True
 
 
 def test_guessing_is_locked_out_and_neighbours_with_a_good_token_are_not(

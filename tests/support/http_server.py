@@ -1,4 +1,4 @@
-"""A real server of the API in a thread of its own, on a real database, and a plain client for it."""
+"""A real server of the API in a thread of its own, on a real database, and a plain client."""
 
 import http.client
 import json

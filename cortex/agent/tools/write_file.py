@@ -5,7 +5,7 @@ import attrs
 from cortex.agent.jail import open_folder, parts_of, refuse_symlink
 from cortex.agent.tool import ToolContext, tool
 from cortex.agent.whole_file import write_whole
-from cortex.domain.errors import RejectedError
+from cortex.domain.errors import ForbiddenError, RejectedError
 
 
 @attrs.frozen
@@ -21,7 +21,7 @@ def write_file(context: ToolContext, path: str, content: str) -> Written:
     """Write a text file, replacing it if it exists.
 
     Missing folders are made. The file appears at once as a whole. Only the workspace can be
-    written to; symlinks are refused.
+    written to; symlinks, and what is inside .git, are refused.
 
     Args:
         path: The file, relative to the workspace, such as "notes/summary.md".
@@ -29,6 +29,9 @@ def write_file(context: ToolContext, path: str, content: str) -> Written:
     """
     data = content.encode()
     *outer, name = parts_of(path) or (".",)
+    if ".git" in (part.lower() for part in (*outer, name)):
+        # It tells git what to run, and may be a file that leads to another repository.
+        raise ForbiddenError(f"{path!r} is git's own", hint="git itself can change it")
     with open_folder(context.workspace, tuple(outer), create=True) as folder:
         try:
             refuse_symlink(path, name, folder)

@@ -134,6 +134,43 @@ async def test_a_folder_swapped_for_a_symlink_while_writing_leads_nowhere(
     assert names(outside) == []
 
 
+async def test_a_file_swapped_for_a_symlink_while_reading_shows_nothing(
+    context: ToolContext, tmp_path: Path
+) -> None:
+    outside, place = tmp_path / "outside", context.workspace / "place"
+    outside.mkdir()
+    (outside / "f").write_text(SECRET)
+    (outside / "a secret name").touch()
+    stop = threading.Event()
+
+    def swap() -> None:
+        while not stop.is_set():
+            place.symlink_to(outside)
+            place.unlink()
+            place.mkdir()
+            (place / "f").write_text("inside")
+            (place / "f").unlink()
+            (place / "f").symlink_to(outside / "f")
+            shutil.rmtree(place)
+
+    swapping = threading.Thread(target=swap)
+    swapping.start()
+    seen = ""
+    try:
+        for _ in range(300):
+            for tool, given_ in (
+                (read_file, {"path": "place/f"}),
+                (list_files, {"pattern": "place/*"}),
+            ):
+                with contextlib.suppress(CortexError):
+                    seen += str(await tool.call(context, given_))
+    finally:
+        stop.set()
+        swapping.join()
+    assert SECRET not in seen
+    assert "a secret name" not in seen
+
+
 async def call(tool: Any, context: ToolContext, **given: object) -> Any:
     return await tool.call(context, given)
 
@@ -154,6 +191,33 @@ async def test_replacing_keeps_the_permissions_and_leaves_nothing_else(
     assert script.read_text() == "new"
     assert stat.S_IMODE(script.stat().st_mode) == 0o750
     assert names(context.workspace) == ["run.sh"]
+
+
+@pytest.mark.parametrize("path", ["x" * 256, "a/" * 65 + "f", "a/" * 3_000, "x/" * 1_000_000])
+async def test_a_path_that_is_too_long_makes_nothing(context: ToolContext, path: str) -> None:
+    for tool, given_ in ((read_file, {}), (write_file, {"content": "x"})):
+        with pytest.raises(CortexError) as caught:
+            await call(tool, context, path=path, **given_)
+        assert len(caught.value.message) < 400
+    assert names(context.workspace) == []
+
+
+@pytest.mark.parametrize("path", [".git", ".git/config", "a/.git", "a/.GIT/hooks/post-checkout"])
+async def test_git_is_told_nothing_by_a_model(context: ToolContext, path: str) -> None:
+    """A file `.git` can lead to another repository, a configuration can name a program to run."""
+    with pytest.raises(ForbiddenError, match="is git's own"):
+        await call(write_file, context, path=path, content="gitdir: /elsewhere/.git\n")
+    assert names(context.workspace) == []
+
+
+async def test_a_hard_link_is_replaced_and_not_written_through(
+    context: ToolContext, tmp_path: Path
+) -> None:
+    outside = tmp_path / "outside"
+    outside.write_text("outside")
+    (context.workspace / "f").hardlink_to(outside)
+    await call(write_file, context, path="f", content="x")
+    assert outside.read_text() == "outside"
 
 
 async def test_a_failed_write_leaves_nothing_behind(context: ToolContext) -> None:

@@ -13,7 +13,7 @@ from cortex.agent.fitting import BEGINNING_BYTES, fitted
 from cortex.agent.tool import ToolContext
 from cortex.agent.tools.read_file import read_file
 from cortex.domain import redaction
-from cortex.domain.errors import ForbiddenError, InvalidValueError, RejectedError
+from cortex.domain.errors import CortexError, InvalidValueError
 from cortex.domain.limits import CHECKPOINT, MIB, TOOL_OUTPUT
 from cortex.durable.codec import encode
 from tests.support.knowing import forget_secrets
@@ -30,7 +30,7 @@ def text_of(size: int) -> str:
 async def test_what_fits_is_left_as_it_is(tmp_path: Path, size: int) -> None:
     output = text_of(size)
     assert await fitted(output, workspace=tmp_path, key=KEY) is output
-    assert list(tmp_path.iterdir()) == []
+    assert not any(os.scandir(tmp_path))
 
 
 @pytest.mark.parametrize("size", [CHECKPOINT.bytes_max + 1, TOOL_OUTPUT.bytes_max])
@@ -86,7 +86,7 @@ async def test_no_key_leads_out_of_the_workspace(tmp_path: Path, key: str) -> No
     assert told["artefact"].count("/") == 1
     assert told["artefact"].isascii()
     assert told["artefact"].isprintable()
-    assert list(tmp_path.iterdir()) == [workspace]
+    assert [each.name for each in os.scandir(tmp_path)] == ["workspace"]
 
 
 async def test_secrets_are_in_neither(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -107,7 +107,7 @@ async def test_beyond_the_limit_the_call_fails_and_says_what_to_do(tmp_path: Pat
     told = f"the output of tool call {KEY!r} is 4,194,305 bytes of JSON, more than 4,194,304"
     assert caught.value.message == told
     assert caught.value.hint == TOOL_OUTPUT.way_out
-    assert list(tmp_path.iterdir()) == []
+    assert not any(os.scandir(tmp_path))
 
 
 async def test_what_an_effect_returned_is_cut_and_kept(tmp_path: Path) -> None:
@@ -132,11 +132,11 @@ async def test_a_workspace_that_takes_no_file(tmp_path: Path, where: str) -> Non
     if where == "a file":
         (workspace / "tool-output").write_text("")
     output = text_of(2 * MIB)
-    with pytest.raises((ForbiddenError, RejectedError, Exception), match="tool-output|folder"):
+    with pytest.raises(CortexError, match=r"tool-output|folder"):
         await fitted(output, workspace=workspace, key=KEY)
     told = await fitted(output, workspace=workspace, key=KEY, is_effect=True)
     assert told.keys() == {"problem", "bytes", "sha256", "beginning"}
-    assert list(outside.iterdir()) == []
+    assert not any(os.scandir(outside))
 
 
 @pytest.mark.parametrize("output", [float("nan"), "deep"], ids=str)

@@ -7,6 +7,7 @@ from uuid import UUID
 import attrs
 import pytest
 import trio
+from trio.testing import wait_all_tasks_blocked
 
 from cortex.agent import abandon
 from cortex.agent.reconcile import LIMIT_S, asked
@@ -123,15 +124,18 @@ async def test_the_question_has_a_limit(
 async def test_a_question_that_ignores_its_cancellation_is_left_behind(
     autojump_clock: trio.abc.Clock,
 ) -> None:
+    released = trio.Event()
+
     async def ignore(_: Invocation) -> Verdict:
         with trio.CancelScope(shield=True):
-            await trio.sleep(100)
+            await released.wait()
         return NotApplied()
 
     began = trio.current_time()
     assert isinstance(await asked(made(ignore, 1), INVOCATION), Unknown)
     assert trio.current_time() - began == pytest.approx(1 + abandon.PATIENCE_S)
-    await trio.testing.wait_all_tasks_blocked()
+    released.set()
+    await wait_all_tasks_blocked()
 
 
 async def test_it_can_be_cancelled() -> None:

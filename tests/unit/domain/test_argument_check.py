@@ -5,13 +5,13 @@ from collections.abc import Mapping, Sequence
 from datetime import date, datetime
 from enum import Enum
 from pathlib import Path
-from types import NoneType
+from types import GenericAlias, NoneType
 from typing import Any, Literal
 from uuid import UUID
 
 import attrs
 import pytest
-from hypothesis import example, given
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from cortex.agent.schema import Schema, object_schema
@@ -37,11 +37,11 @@ LEAVES: tuple[Any, ...] = (
 
 def wrapped(inner: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
     return st.one_of(
-        inner.map(lambda each: list[each]),
-        inner.map(lambda each: Sequence[each]),
-        inner.map(lambda each: tuple[each, ...]),
-        inner.map(lambda each: dict[str, each]),
-        inner.map(lambda each: Mapping[str, each]),
+        inner.map(lambda each: GenericAlias(list, (each,))),
+        inner.map(lambda each: GenericAlias(Sequence, (each,))),
+        inner.map(lambda each: GenericAlias(tuple, (each, ...))),
+        inner.map(lambda each: GenericAlias(dict, (str, each))),
+        inner.map(lambda each: GenericAlias(Mapping, (str, each))),
         inner.filter(_can_be_in_a_union).map(lambda each: each | None),
         st.tuples(inner, inner).filter(lambda two: all(map(_can_be_in_a_union, two))).map(_union),
         classes(inner),
@@ -134,10 +134,19 @@ class Whole:
     a: float
 
 
+@attrs.frozen
+class Choice:
+    a: Literal[1, "a"]
+
+
+@settings(max_examples=60)  # each makes a class, which takes time
 @given(classes_and_values())
 @example((Whole, {"a": 10**400}))
 @example((Whole, {"a": True}))
 @example((Whole, {"a": 1, "b": 1}))
+@example((Choice, {"a": 1}))
+@example((Choice, {"a": 1.0}))
+@example((Choice, {"a": True}))
 def test_it_accepts_exactly_what_the_tool_accepts(made: tuple[type, Any]) -> None:
     target, value = made
     schema = json.loads(json.dumps(object_schema(target)))  # as it comes back from the record

@@ -9,7 +9,8 @@ GAP_S = 0.25
 
 def looks(pace: LookPace, *, until: float, is_news: bool) -> list[float]:
     """When a loop would look that always has a reason, or never."""
-    now, instants = 0.0, []
+    now = 0.0
+    instants: list[float] = []
     while True:
         now = max(now, pace.soonest if is_news else pace.due)
         if now >= until:

@@ -1,0 +1,83 @@
+"""Log lines of a pod: no secret in any of them, and nothing that a terminal obeys."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from cortex.domain import redaction
+from cortex.services.privacy import hide_credentials
+from tests.support.command_line import Cortex, OnTerminal
+from tests.support.knowing import forget_secrets
+
+ROOT = Path(__file__).parent.parent.parent
+PROGRAM = r"""
+import logging
+import structlog
+from cortex.cli.logs import configure_logs
+from cortex.domain import redaction
+
+VALUE = 'sk-"0f9e8d7c\n5a'
+redaction.register("TOKEN", VALUE)
+configure_logs()
+log = structlog.get_logger("pod")
+log.info(VALUE, text=VALUE, among=["x", {"k": VALUE}], bytes=VALUE.encode(), error=KeyError(VALUE))
+log.info("cut", text="x" * 3_995 + VALUE)
+log.info("hostile", text="\x1b]52;c;AAAA\x07", among=["\x1b[2J"])
+try:
+    raise RuntimeError("x" * 10 + VALUE)
+except RuntimeError as error:
+    log.exception("raised")
+    error.add_note(VALUE)
+    logging.getLogger("a.library").exception("of a library: %s", VALUE)
+logging.getLogger("a.library").warning("\x1b[2J")
+"""
+PIECES = ("0f9e8d7c", "sk-")
+
+
+def test_as_json_lines() -> None:
+    ran = subprocess.run(
+        [sys.executable, "-c", PROGRAM], capture_output=True, text=True, check=True, cwd=ROOT
+    )
+    lines = [json.loads(line) for line in ran.stderr.splitlines()]
+    assert [line["event"] for line in lines] == [
+        "[secret TOKEN, 15 characters]",
+        "cut",
+        "hostile",
+        "raised",
+        "of a library: [secret TOKEN, 15 characters]",
+        "\x1b[2J",
+    ]
+    for line, piece in ((line, piece) for line in lines for piece in PIECES):
+        shown = json.dumps({k: v for k, v in line.items() if k != "exception"})
+        assert piece not in shown
+        assert piece not in str(line.get("exception", "")).partition("RuntimeError")[2]
+    assert lines[1]["text"] == "x" * 3_995 + "[secr…"
+    assert lines[4]["logger"] == "a.library"
+    assert "\x1b" not in ran.stderr
+
+
+def test_on_a_terminal(tmp_path: Path) -> None:
+    command, environment = [sys.executable, "-c", PROGRAM], Cortex(tmp_path).environ(None)
+    terminal = OnTerminal(command, folder=tmp_path, env=environment, columns=100)
+    assert terminal.end() == 0
+    shown = terminal.text
+    for piece in PIECES:
+        assert piece not in shown
+    assert "\x1b]" not in shown
+    assert "\x1b[2J" not in shown
+
+
+def test_a_pods_own_credentials_are_known(monkeypatch: pytest.MonkeyPatch) -> None:
+    forget_secrets(monkeypatch)
+    monkeypatch.setenv("ANTHROPIC_API_KEY", "sk-ant-0f9e8d7c")
+    monkeypatch.setenv("ANTHROPIC_AUTH_TOKEN", "short")
+    monkeypatch.delenv("PGPASSWORD", raising=False)
+    hide_credentials("postgresql://u:p%40ssword1@h/db")
+    token = "cortex_" + "0f" * 32
+    assert redaction.redact(f"sk-ant-0f9e8d7c short p@ssword1 p%40ssword1 {token}") == (
+        "[secret ANTHROPIC_API_KEY, 15 characters] short [secret database password, 9 characters] "
+        "[secret database password, 9 characters] [secret API token, 71 characters]"
+    )

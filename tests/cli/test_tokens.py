@@ -1,0 +1,126 @@
+"""`cortex tokens`: shown once, listed without their secret, revoked for good."""
+
+import hashlib
+import re
+
+import pytest
+
+from tests.support.command_line import Cortex
+from tests.support.life import Life
+from tests.support.rows import move_clock
+
+TOKEN = re.compile(r"cortex_[0-9a-f]{64}")
+
+
+def create(cortex: Cortex, *more: str, name: str = "ana", role: str = "approver") -> str:
+    ended = cortex("tokens", "create", "--name", name, "--role", role, "--as", "li", *more)
+    assert ended.code == 0, ended.err
+    return ended.out.strip()
+
+
+def test_a_token_is_written_to_stdout_and_nothing_else_is(cortex: Cortex, life: Life) -> None:
+    token = create(cortex)
+    assert TOKEN.fullmatch(token)
+    (row,) = life.sql("SELECT * FROM cortex.api_token")
+    assert row["digest"] == hashlib.sha256(token.encode()).digest()
+    assert (row["name"], row["roles"], row["created_by"]) == ("ana", ["approver"], "li")
+    (fact,) = life.sql("SELECT subtype, source, data->>'by' AS by FROM cortex.fact")
+    assert tuple(fact) == ("token_created", "token:ana", "li")
+    listed = cortex("facts", "--type", "lifecycle")
+    assert "token_created" in listed.out
+
+
+def test_as_json_it_is_one_document(cortex: Cortex) -> None:
+    ended = cortex(
+        *("tokens", "create", "--name", "ci", "--role", "viewer", "--role", "operator"),
+        *("--expires", "30d", "--json"),
+    )
+    told = ended.document
+    assert TOKEN.fullmatch(told["token"])
+    assert told["roles"] == ["viewer", "operator"]
+    assert told["created_at"] < told["expires_at"]
+    assert told["token"] not in ended.err
+
+
+def test_tokens_are_listed_without_their_secret(cortex: Cortex, life: Life, database: str) -> None:
+    tokens = [create(cortex, name="ana"), create(cortex, "--expires", "60s", name="li")]
+    life.sql("UPDATE cortex.api_token SET last_used_at = now() WHERE name = 'ana'")
+    listed = cortex("tokens", "ls", "--json").document["tokens"]
+    assert [(row["name"], row["state"]) for row in listed] == [("li", "ACTIVE"), ("ana", "ACTIVE")]
+    assert listed[1]["last_used_at"] is not None
+    move_clock(database, 61)
+    assert [row["name"] for row in cortex("tokens", "ls", "--json").document["tokens"]] == ["ana"]
+    everything = cortex("tokens", "ls", "--all", "--json")
+    assert [row["state"] for row in everything.document["tokens"]] == ["EXPIRED", "ACTIVE"]
+    for token in tokens:
+        assert token not in everything.out
+        assert hashlib.sha256(token.encode()).hexdigest() not in everything.out
+
+
+def test_without_tokens_it_says_how_to_make_one(cortex: Cortex) -> None:
+    ended = cortex("tokens", "ls")
+    assert (ended.code, ended.out) == (0, "")
+    assert "cortex tokens create" in ended.err
+
+
+def test_a_token_is_revoked_by_its_person_once(cortex: Cortex, life: Life) -> None:
+    create(cortex)
+    ended = cortex("tokens", "revoke", "ana", "--yes", "--reason", "lost", "--as", "bo", "--json")
+    assert ended.document["tokens"][0]["revoked_by"] == "bo"
+    (fact,) = life.sql("SELECT data FROM cortex.fact WHERE subtype = 'token_revoked'")
+    assert '"reason": "lost"' in fact["data"]
+    again = cortex("tokens", "revoke", "ana", "--yes")
+    assert again.code == 5
+    assert "was revoked by bo" in again.err
+    assert cortex("tokens", "revoke", "nobody", "--yes").code == 3
+    assert cortex("tokens", "revoke", "ana").code == 2, "nobody can be asked here"
+
+
+def test_under_a_key_it_is_made_once_and_shown_once(cortex: Cortex, life: Life) -> None:
+    arguments = ["tokens", "create", "--name", "ana", "--role", "viewer", "--as", "li"]
+    key = ["--idempotency-key", "k-1"]
+    first = cortex(*arguments, *key, "--json").document
+    again = cortex(*arguments, *key, "--json")
+    assert again.code == 0
+    assert (again.document["token"], again.document["id"]) == (None, first["id"])
+    assert again.document["replayed"] is True
+    assert "was shown then, and cannot be again" in again.err
+    plain = cortex(*arguments, *key)
+    assert (plain.code, plain.out) == (0, "")
+    (stored,) = life.sql("SELECT response::text AS text FROM cortex.idempotency_key")
+    digest = hashlib.sha256(first["token"].encode()).hexdigest()
+    for secret in (first["token"], first["token"][7:], digest):
+        assert secret not in stored["text"]
+    assert len(life.sql("SELECT FROM cortex.api_token")) == 1
+    other = cortex("tokens", "create", "--name", "li", "--role", "viewer", *key)
+    assert other.code == 2
+
+
+def test_a_revocation_under_a_key_is_told_again(cortex: Cortex) -> None:
+    create(cortex)
+    key = ["--yes", "--idempotency-key", "k-2", "--json"]
+    first, again = (cortex("tokens", "revoke", "ana", *key).document for _ in range(2))
+    assert again.pop("replayed") is True
+    assert first == again
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        "create",
+        "create --name ana",
+        "create --role viewer",
+        "create --name ana --role king",
+        "create --name ana --role viewer --expires soon",
+        "create --name ana --role viewer --expires 0d",
+        "revoke",
+    ],
+)
+def test_wrong_usage(cortex_nowhere: Cortex, arguments: str) -> None:
+    assert cortex_nowhere("tokens", *arguments.split()).code == 2
+
+
+def test_a_name_that_hides_something_is_refused(cortex: Cortex) -> None:
+    ended = cortex("tokens", "create", "--name", "a\u202ena", "--role", "viewer")
+    assert (ended.code, ended.out) == (2, "")
+    assert "⟦U+202E⟧" in ended.err

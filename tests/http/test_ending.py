@@ -1,0 +1,173 @@
+"""How the server begins and ends: where it may listen, and that nobody holds it up."""
+
+import socket
+import threading
+import time
+from typing import Any
+
+import pytest
+import trio
+from starlette.responses import Response
+
+from cortex.domain.errors import UsageError
+from cortex.domain.role import Role
+from cortex.http.api import Api, Asked
+from cortex.http.problem import cortex_error_in
+from cortex.http.route import PUBLIC, Method, Route, answer
+from cortex.http.routes import ALL
+from cortex.http.server import GRACE_S, Server
+from cortex.http.streaming import Streamed
+from cortex.store.bridge import open_port
+from cortex.store.database import Profile
+from tests.support.eventually import eventually
+from tests.support.http_server import HttpServer, http_server, read_all
+from tests.support.rows import seeded_random
+
+SLACK_S = 2.0
+EVERYWHERE = "0.0.0.0"  # noqa: S104 -- what must be refused
+
+
+async def listen(database: str, host: str, number: int = 0) -> str:
+    async with open_port(Profile(dsn=database), rng=seeded_random()) as port:
+
+        async def app(*_: object) -> None:
+            raise AssertionError
+
+        server = Server(port, app, host=host, number=number)
+        async with trio.open_nursery() as nursery:
+            await nursery.start(server.run)
+            nursery.cancel_scope.cancel()
+        return server.url
+
+
+async def test_nothing_listens_beyond_the_machine_before_there_is_a_token(database: str) -> None:
+    for host in (EVERYWHERE, "::"):
+        with pytest.RaisesGroup(UsageError, flatten_subgroups=True) as caught:
+            await listen(database, host)
+        error = cortex_error_in(caught.value)
+        assert error is not None
+        assert "nobody has a token yet" in error.message
+        assert "cortex tokens create" in (error.hint or "")
+
+
+async def test_with_a_token_it_may(database: str) -> None:
+    HttpServer(database).token("viewer")
+    assert (await listen(database, EVERYWHERE)).startswith("http://0.0.0.0:")
+
+
+async def test_a_token_that_opens_nothing_is_none(database: str) -> None:
+    HttpServer(database).token("viewer", expires_s=0.0)
+    with pytest.RaisesGroup(UsageError, flatten_subgroups=True):
+        await listen(database, EVERYWHERE)
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "localhost", "::1"])
+async def test_loopback_needs_no_token_to_listen(database: str, host: str) -> None:
+    url = await listen(database, host)
+    shown = f"[{host}]" if ":" in host else host
+    assert url.startswith(f"http://{shown}:")
+    assert not url.endswith(":0")
+
+
+async def test_a_port_that_is_taken_and_a_host_that_is_not_there_are_said(database: str) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        number = taken.getsockname()[1]
+        with pytest.RaisesGroup(UsageError, flatten_subgroups=True) as caught:
+            await listen(database, "127.0.0.1", number)
+    error = cortex_error_in(caught.value)
+    assert error is not None
+    assert error.message.startswith(f"cannot listen on http://127.0.0.1:{number}: ")
+    with pytest.RaisesGroup(UsageError, flatten_subgroups=True):
+        await listen(database, "no.such.host.invalid", 80)
+
+
+@pytest.mark.parametrize("kind", ["silent", "half", "deaf", "hung"])
+def test_a_client_that_hangs_does_not_delay_the_end(database: str, kind: str) -> None:
+    begun = threading.Event()
+
+    async def flood(_: Asked[None, None], __: Api) -> Response:
+        async def pieces() -> Any:
+            begun.set()
+            while True:
+                yield b"x" * 1_000_000
+
+        return Streamed(pieces(), media_type="text/plain")
+
+    async def hang(_: Asked[None, None], __: Api) -> Response:
+        begun.set()
+        await trio.sleep_forever()
+        raise AssertionError
+
+    given: dict[str, Any] = {"method": Method.GET, "role": PUBLIC, "bound_s": None, "summary": "x"}
+    routes = [
+        *ALL,
+        Route(path="/deaf", handle=flood, **given),
+        Route(path="/hung", handle=hang, **given),
+    ]
+    sent = {
+        "silent": b"",
+        "half": b"GET /healthz HT",
+        "deaf": b"GET /deaf HTTP/1.1\r\nHost: x\r\n\r\n",
+        "hung": b"GET /hung HTTP/1.1\r\nHost: x\r\n\r\n",
+    }[kind]
+    with http_server(database, routes=routes) as server, server.connect() as connection:
+        connection.sendall(sent)
+        if kind in {"deaf", "hung"}:
+            assert begun.wait(10)
+        else:
+            assert server.get("/healthz").status == 200
+        began = time.monotonic()
+        server.close()
+        assert time.monotonic() - began < GRACE_S + SLACK_S
+        if kind != "deaf":
+            assert read_all(connection) == b""
+        with pytest.raises(ConnectionRefusedError):
+            server.connect()
+
+
+def test_what_is_under_way_ends_within_its_grace(database: str) -> None:
+    begun, go = threading.Event(), threading.Event()
+
+    async def wait(_: Asked[None, None], __: Api) -> Response:
+        begun.set()
+        await trio.to_thread.run_sync(go.wait)
+        return answer({"done": True})
+
+    route = Route(method=Method.GET, path="/wait", handle=wait, role=PUBLIC, summary="x")
+    with http_server(database, routes=[route]) as server:
+        found: list[Any] = []
+        client = threading.Thread(target=lambda: found.append(server.get("/wait")))
+        client.start()
+        assert begun.wait(10)
+        closing = threading.Thread(target=server.close)
+        closing.start()
+        eventually(lambda: not _listens(server), what="it listens no more")
+        go.set()
+        client.join(10)
+        closing.join(10)
+        assert (found[0].status, found[0].json) == (200, {"done": True})
+
+
+def _listens(server: HttpServer) -> bool:
+    try:
+        server.connect().close()
+    except ConnectionRefusedError:
+        return False
+    return True
+
+
+def test_a_draining_pod_reads_on_and_takes_no_more_work(database: str) -> None:
+    async def act(_: Asked[None, None], __: Api) -> Response:
+        return answer({})
+
+    route = Route(method=Method.POST, path="/v1/act", handle=act, role=Role.OPERATOR, summary="x")
+    with http_server(database, routes=[*ALL, route]) as server:
+        token = server.token("operator")
+        assert server.post("/v1/act", token=token).status == 200
+        server.drain()
+        refused = server.post("/v1/act", token=token)
+        assert (refused.status, refused.json["code"]) == (503, "draining")
+        assert refused.headers["retry-after"] == "1"
+        read = server.get("/v1/pods", token=token)
+        assert (read.status, read.headers["connection"]) == (200, "close")
+        assert server.get("/readyz").status == 503

@@ -1,0 +1,371 @@
+"""What requests and answers may be: paths, methods, bodies, limits, faults, headers."""
+
+import http.client
+import json
+import socket
+from collections.abc import Iterator
+from typing import Any
+
+import attrs
+import pytest
+import trio
+from starlette.responses import Response
+
+from cortex.domain import errors
+from cortex.domain.errors import CortexError
+from cortex.domain.idempotency import KeyPendingError
+from cortex.domain.role import Role
+from cortex.http.api import Api, Asked
+from cortex.http.body import BYTES_MAX
+from cortex.http.idempotent import mutate
+from cortex.http.limits import Rate
+from cortex.http.route import PUBLIC, UUID_PARAM, Method, Route, answer
+from cortex.http.routes import ALL
+from cortex.http.shape import text, told, whole
+from cortex.http.streaming import Streamed
+from tests.support.http_server import HttpServer, answered, http_server, read_all
+
+ERRORS = {
+    each.__name__: each
+    for each in [*vars(errors).values(), KeyPendingError]
+    if isinstance(each, type) and issubclass(each, CortexError)
+}
+
+
+@attrs.frozen(kw_only=True)
+class Note:
+    """A body."""
+
+    words: str = text(doc="what it says", length_max=10, pattern="[a-z]*")
+    count: int = whole(doc="how often", low=1, high=3, default=1)
+    more: dict[str, Any] = told(doc="anything", factory=dict)
+
+
+async def keep(asked: Asked[None, Note], _: Api) -> Response:
+    return answer({"note": asked.body, "by": asked.principal.name, "from": asked.address})
+
+
+async def fail(asked: Asked[None, None], _: Api) -> Response:
+    name = asked.path["name"]
+    if name == "group":
+        raise ExceptionGroup("from a nursery", [errors.ConflictError("it was decided by li")])
+    if name in ERRORS:
+        made = ERRORS[name]
+        raw = {"raw": "x"} if made is errors.InvalidOutputError else {}
+        raise made("what happened", hint="the way out", **raw)
+    raise RuntimeError("a secret: hunter2")
+
+
+async def find(asked: Asked[None, None], _: Api) -> Response:
+    return answer({"id": asked.path["thing_id"]})
+
+
+async def slow(_: Asked[None, None], __: Api) -> Response:
+    await trio.sleep_forever()
+    raise AssertionError
+
+
+async def stream(_: Asked[None, None], __: Api) -> Response:
+    async def pieces() -> Any:
+        yield b"data: one\n\n"
+        raise RuntimeError("in the middle")
+
+    return Streamed(pieces(), media_type="text/event-stream")
+
+
+async def write(asked: Asked[None, Note], api: Api) -> Response:
+    async def work(_: object) -> object:
+        return {"words": asked.body.words, "nonce": api.chance.rng.random()}
+
+    return await mutate(
+        asked, api, work, operation="notes.write", request={"words": asked.body.words}
+    )
+
+
+def route(path: str, handle: Any, **more: Any) -> Route:
+    given: dict[str, Any] = {"method": Method.GET, "role": PUBLIC, "summary": path} | more
+    return Route(path=path, handle=handle, **given)
+
+
+POSTED: dict[str, Any] = {"method": Method.POST, "role": Role.VIEWER, "body": Note}
+ROUTES = [
+    *ALL,
+    route("/v1/t/notes", keep, **POSTED),
+    route("/v1/t/write", write, takes_key=True, **POSTED),
+    route("/v1/t/fail/{name}", fail),
+    route("/v1/t/things/{thing_id}", find, params={"thing_id": UUID_PARAM}),
+    route("/v1/t/slow", slow, bound_s=0.2),
+    route("/v1/t/stream", stream, bound_s=None, media="text/event-stream"),
+]
+
+
+@pytest.fixture
+def server(database: str) -> Iterator[HttpServer]:
+    with http_server(database, routes=ROUTES) as running:
+        yield running
+
+
+# --- paths and methods
+
+
+@pytest.mark.parametrize(
+    "path", ["/", "/v1", "/v1/pods/", "/v1//pods", "/v1/pods%2f", "/../etc/passwd", "/v1/%00"]
+)
+def test_there_is_nothing_at_other_paths(server: HttpServer, path: str) -> None:
+    told_ = server.get(path, token=server.token("admin"))
+    assert (told_.status, told_.json["code"]) == (404, "not_found")
+
+
+def test_other_methods_are_told_which_there_are(server: HttpServer) -> None:
+    for method in ("POST", "DELETE", "PATCH", "TRACE", "BREW"):
+        told_ = server.ask(method, "/v1/pods")
+        assert (told_.status, told_.headers["allow"]) == (405, "GET, HEAD, OPTIONS")
+        assert told_.json["code"] == "method_not_allowed"
+
+
+def test_options_tells_the_methods_and_nothing_else(server: HttpServer) -> None:
+    told_ = server.ask("OPTIONS", "/v1/t/notes", headers={"Origin": "https://evil.example"})
+    assert (told_.status, told_.headers["allow"], told_.body) == (204, "OPTIONS, POST", b"")
+    assert not [name for name in told_.headers if name.startswith("access-control")]
+
+
+def test_head_is_get_without_a_body(server: HttpServer) -> None:
+    got, head = (server.ask(method, "/healthz") for method in ("GET", "HEAD"))
+    assert (head.status, head.body) == (200, b"")
+    assert head.headers["content-length"] == got.headers["content-length"]
+    assert server.ask("HEAD", "/v1/pods").status == 401
+    streamed = server.ask("HEAD", "/v1/t/stream")
+    assert (streamed.status, streamed.body) == (200, b"")
+
+
+def test_a_path_holds_an_id_or_nothing_is_there(server: HttpServer) -> None:
+    good = "01a1f84b-0000-7000-8000-000000000000"
+    assert server.get(f"/v1/t/things/{good}").json == {"id": good}
+    for bad in ("x", good[:-1], good.replace("-", ""), f"{{{good}}}", "%E2%80%AE" + good[1:]):
+        assert server.get(f"/v1/t/things/{bad}").status == 404, bad
+
+
+# --- bodies
+
+
+def test_a_body_gets_its_shape(server: HttpServer) -> None:
+    told_ = server.post("/v1/t/notes", token=server.token("viewer"), json_body={"words": "abc"})
+    note = {"words": "abc", "count": 1, "more": {}}
+    assert told_.json == {"note": note, "by": "ana", "from": "127.0.0.1"}
+
+
+@pytest.mark.parametrize(
+    "body, status, why",
+    [
+        (b"", 422, "words"),
+        (b"nonsense", 400, "not JSON"),
+        (b"\xff\xfe", 400, "not JSON"),
+        (b"[" * 50_000, 400, "not JSON"),
+        (b'{"words":NaN}', 400, "NaN is no JSON"),
+        (b'{"words":"a","words":"b"}', 400, "the same key twice"),
+        (b'{"words":"a","more":{"n":99999999999999999999}}', 400, "64 bits"),
+        (b'{"words":"a","more":{"t":"\\u0000"}}', 422, "NUL"),
+        (b'{"words":"a","more":{"t":"\\ud800"}}', 422, "surrogate"),
+        (b"[]", 422, "Note"),
+        (b'{"words":1}', 422, "body.words"),
+        (b'{"words":"a","count":"1"}', 422, "body.count"),
+        (b'{"words":"a","count":true}', 422, "body.count"),
+        (b'{"words":"a","count":4}', 422, "count is 4, not 1 to 3"),
+        (b'{"words":"ABC"}', 422, "words does not fit"),
+        (b'{"words":"aaaaaaaaaaa"}', 422, "words is 11 characters"),
+        (b'{"words":"a","extra":1}', 422, "extra"),
+    ],
+)
+def test_a_body_of_another_shape_is_told_why(
+    server: HttpServer, body: bytes, status: int, why: str
+) -> None:
+    told_ = server.post(
+        "/v1/t/notes",
+        token=server.token("viewer"),
+        body=body,
+        headers={"Content-Type": "application/json"},
+    )
+    assert (told_.status, told_.json["status"]) == (status, status), told_
+    assert why in told_.json["detail"]
+
+
+@pytest.mark.parametrize("media", ["text/plain", "application/x-www-form-urlencoded", ""])
+def test_a_body_that_a_foreign_page_could_send_is_refused(server: HttpServer, media: str) -> None:
+    told_ = server.post(
+        "/v1/t/notes",
+        token=server.token("viewer"),
+        body=b'{"words":"a"}',
+        headers={"Content-Type": media},
+    )
+    assert (told_.status, told_.json["code"]) == (415, "media_type")
+
+
+def test_a_body_that_is_too_large_is_refused_and_its_sender_reads_that(
+    server: HttpServer,
+) -> None:
+    token = server.token("viewer")
+    body = b'{"words":"' + b"a" * BYTES_MAX + b'"}'
+    json_type = {"Content-Type": "application/json"}
+    told_ = server.post("/v1/t/notes", token=token, body=body, headers=json_type)
+    assert (told_.status, told_.json["code"]) == (413, "too_large")
+    assert told_.headers["connection"] == "close"
+    # In chunks, without a length.
+    connection = http.client.HTTPConnection(server.host, server.port, timeout=15)
+    headers = json_type | {"Authorization": f"Bearer {token}"}
+    chunks = [b"a" * 65_536] * 20
+    connection.request(
+        "POST", "/v1/t/notes", body=iter(chunks), headers=headers, encode_chunked=True
+    )
+    assert answered(connection.getresponse()).status == 413
+    connection.close()
+
+
+def test_a_body_that_does_not_end_is_not_waited_for(
+    server: HttpServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    head = (
+        "POST /v1/t/notes HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
+        f"Authorization: Bearer {server.token('viewer')}\r\nContent-Length: 100\r\n\r\n{{"
+    )
+    monkeypatch.setattr("cortex.http.body.BOUND_S", 0.2)
+    monkeypatch.setattr("cortex.http.gate.UNREAD_BOUND_S", 0.2)
+    with server.connect() as connection:
+        connection.sendall(head.encode())
+        assert read_all(connection).startswith(b"HTTP/1.1 408 ")
+    with server.connect() as connection:  # half a body, and then the end
+        connection.sendall(head.encode())
+        connection.shutdown(socket.SHUT_WR)
+        read_all(connection)
+    assert server.get("/healthz").status == 200
+
+
+# --- errors
+
+
+@pytest.mark.parametrize(
+    "name, status",
+    [
+        ("UsageError", 400),
+        ("KeyReusedError", 422),
+        ("NotFoundError", 404),
+        ("ForbiddenError", 403),
+        ("ConflictError", 409),
+        ("KeyPendingError", 409),
+        ("TimedOutError", 504),
+        ("UnavailableError", 503),
+        ("OutcomeUnknownError", 503),
+        ("TransientError", 503),
+        ("SchemaError", 503),
+        ("RejectedError", 422),
+        ("InvalidValueError", 422),
+        ("DivergedError", 422),
+    ],
+)
+def test_an_error_is_a_problem_document(server: HttpServer, name: str, status: int) -> None:
+    told_ = server.get(f"/v1/t/fail/{name}")
+    code = ERRORS[name].code
+    assert told_.headers["content-type"] == "application/problem+json"
+    problem = told_.json
+    assert (told_.status, problem["status"], problem["code"]) == (status, status, code)
+    assert problem["type"] == f"urn:cortex:problem:{code}"
+    assert (problem["detail"], problem["hint"]) == ("what happened", "the way out")
+    asks_again = status == 503 or name == "KeyPendingError"
+    assert ("retry-after" in told_.headers) == asks_again
+
+
+def test_an_error_out_of_a_nursery_is_the_same(server: HttpServer) -> None:
+    told_ = server.get("/v1/t/fail/group")
+    assert (told_.status, told_.json["detail"]) == (409, "it was decided by li")
+
+
+def test_of_a_fault_nothing_is_told_but_its_number(server: HttpServer) -> None:
+    for name in ("bug", "InvalidOutputError"):
+        told_ = server.get(f"/v1/t/fail/{name}")
+        assert (told_.status, told_.json["code"]) == (500, "internal")
+        assert told_.json["instance"]
+        for inside in (b"hunter2", b"Traceback", b"RuntimeError", b"what happened"):
+            assert inside not in told_.body
+
+
+def test_a_handler_gets_its_time_and_no_more(server: HttpServer) -> None:
+    told_ = server.get("/v1/t/slow")
+    assert (told_.status, told_.json["code"]) == (504, "timed_out")
+
+
+def test_an_answer_that_fails_in_the_middle_does_not_look_whole(server: HttpServer) -> None:
+    with pytest.raises((http.client.IncompleteRead, ConnectionError)):
+        server.get("/v1/t/stream")
+    assert server.get("/healthz").status == 200
+
+
+# --- keys, rates, headers
+
+
+def test_a_key_makes_a_write_happen_once(server: HttpServer) -> None:
+    token, key = server.token("viewer"), {"Idempotency-Key": "k-1"}
+    first, again = (
+        server.post("/v1/t/write", token=token, json_body={"words": "a"}, headers=key)
+        for _ in range(2)
+    )
+    assert first.json == again.json
+    assert "idempotent-replayed" not in first.headers
+    assert again.headers["idempotent-replayed"] == "true"
+    other = server.post("/v1/t/write", token=token, json_body={"words": "b"}, headers=key)
+    assert (other.status, other.json["code"]) == (422, "key_reused")
+    # Nobody is told what another one's key led to.
+    stranger = server.token("viewer", name="li")
+    foreign = server.post("/v1/t/write", token=stranger, json_body={"words": "a"}, headers=key)
+    assert foreign.status == 422
+    bad = server.post(
+        "/v1/t/write", token=token, json_body={"words": "a"}, headers={"Idempotency-Key": "a b"}
+    )
+    assert (bad.status, bad.json["code"]) == (400, "usage")
+
+
+def test_rates_are_limited_by_address_and_by_token(database: str) -> None:
+    rare = Rate(burst=5, per_s=0.01)
+    with http_server(database, token_rate=rare) as server:
+        token, other = server.token("viewer"), server.token("viewer")
+        found = [server.get("/v1/pods", token=token) for _ in range(6)]
+        assert [each.status for each in found] == [200] * 5 + [429]
+        assert int(found[-1].headers["retry-after"]) > 50
+        assert server.get("/v1/pods", token=other).status == 200
+    with http_server(database, address_rate=rare) as server:
+        found = [server.get("/v1/openapi.json") for _ in range(6)]
+        assert [each.status for each in found] == [200] * 5 + [429]
+        assert found[-1].json["code"] == "rate_limited"
+        assert server.get("/healthz").status == 200
+
+
+def test_every_answer_keeps_browsers_from_doing_anything_with_it(server: HttpServer) -> None:
+    token = server.token("viewer")
+    for path in ("/healthz", "/v1/pods", "/nowhere", "/v1/t/fail/bug"):
+        headers = server.get(path, token=token).headers
+        assert headers["x-content-type-options"] == "nosniff"
+        assert headers["cache-control"] == "no-store"
+        assert headers["x-frame-options"] == "DENY"
+        assert headers["referrer-policy"] == "no-referrer"
+        assert "default-src 'none'" in headers["content-security-policy"]
+        assert "server" not in headers
+
+
+def test_the_log_has_no_secrets_and_nothing_that_a_terminal_obeys(
+    database: str, capfd: pytest.CaptureFixture[str]
+) -> None:
+    with http_server(database, routes=ROUTES) as server:
+        token = server.token("viewer", name="ana")
+        server.get(f"/v1/pods?t={token}", token=token)
+        server.get("/%1b[31mred%0aline%E2%80%AE", token=token)
+        server.get("/v1/t/fail/bug", token=token)
+        server.post("/v1/t/notes", token=token, json_body={"words": "SECRETBODY"})
+    out, err = capfd.readouterr()
+    log = out + err
+    assert "path=/v1/pods" in log or '"path": "/v1/pods"' in log
+    assert "who=ana" in log or '"who": "ana"' in log
+    for secret in (token, token[7:], "SECRETBODY", "\x1b[31mred", "\N{RIGHT-TO-LEFT OVERRIDE}"):
+        assert secret not in log
+
+
+def test_json_bodies_of_problems_are_json_for_any_text(server: HttpServer) -> None:
+    told_ = server.get("/v1/t/things/%ED%A0%80%00%22")
+    assert json.loads(told_.body)["code"] == "not_found"

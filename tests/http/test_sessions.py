@@ -1,0 +1,157 @@
+"""People who sign in on a page: their cookie is as good as their token, and only for pages."""
+
+from collections.abc import Iterator
+from urllib.parse import parse_qs
+
+import pytest
+from starlette.responses import Response
+
+from cortex.domain.role import Role
+from cortex.domain.token import TOKEN_PREFIX
+from cortex.http.api import Api, Asked
+from cortex.http.auth import COOKIE_NAME, MISSES_MAX
+from cortex.http.route import PUBLIC, Method, Route, SignIn, answer
+from cortex.http.routes import ALL
+from cortex.http.sessions import drop_cookie, set_cookie, sign_in, sign_out
+from cortex.store import tokens
+from cortex.store.database import Database
+from tests.support.http_server import Answered, HttpServer, http_server
+from tests.support.postgres import sql
+
+ORIGIN = {"Origin": "http://cortex.example:8080", "Host": "cortex.example:8080"}
+
+
+async def enter(asked: Asked[None, bytes], api: Api) -> Response:
+    token = parse_qs(asked.body.decode())["token"][0]
+    response = answer({})
+    set_cookie(response, await sign_in(api, token, address=asked.address), is_secure=False)
+    return response
+
+
+async def leave(asked: Asked[None, bytes], api: Api) -> Response:
+    await sign_out(api, asked.request)
+    response = answer({})
+    drop_cookie(response)
+    return response
+
+
+async def show(asked: Asked[None, None], _: Api) -> Response:
+    return answer({"who": asked.principal.name})
+
+
+ROUTES = [
+    *ALL,
+    Route(
+        method=Method.POST, path="/t/in", handle=enter, role=PUBLIC, summary="x", raw_body=True
+    ),
+    *(
+        Route(
+            method=method, path=path, handle=handle, role=Role.APPROVER, summary="x",
+            sign_in=SignIn.COOKIE, raw_body=method is Method.POST,
+        )
+        for method, path, handle in (
+            (Method.GET, "/t/page", show),
+            (Method.POST, "/t/page", show),
+            (Method.POST, "/t/out", leave),
+        )
+    ),
+]  # fmt: skip
+
+
+@pytest.fixture
+def server(database: str) -> Iterator[HttpServer]:
+    with http_server(database, routes=ROUTES) as running:
+        yield running
+
+
+def signed_in(server: HttpServer, token: str) -> dict[str, str]:
+    """The header that a browser sends after signing in."""
+    told = server.post("/t/in", body=f"token={token}".encode())
+    assert told.status == 200, told
+    cookie = told.headers["set-cookie"]
+    assert "HttpOnly" in cookie
+    assert "SameSite=lax" in cookie
+    assert token not in cookie
+    return {"Cookie": cookie.partition(";")[0]}
+
+
+def test_who_signs_in_is_known_on_pages(server: HttpServer) -> None:
+    cookie = signed_in(server, server.token("approver", name="ana"))
+    assert server.get("/t/page", headers=cookie).json == {"who": "ana"}
+    assert server.post("/t/page", headers=cookie | ORIGIN).json == {"who": "ana"}
+    assert server.post("/t/out", headers=cookie | ORIGIN).status == 200
+    assert server.get("/t/page", headers=cookie).status == 303
+
+
+def test_a_cookie_opens_no_route_of_the_api(server: HttpServer) -> None:
+    cookie = signed_in(server, server.token("admin"))
+    assert server.get("/v1/pods", headers=cookie).status == 401
+
+
+def test_a_token_opens_no_page(server: HttpServer) -> None:
+    assert server.get("/t/page", token=server.token("admin")).status == 303
+
+
+def test_a_stranger_is_sent_to_sign_in_and_comes_back_to_the_path_only(server: HttpServer) -> None:
+    told = server.get("/t/page?secret=1")
+    assert (told.status, told.headers["location"]) == (303, "/sign-in?next=/t/page")
+    assert server.post("/t/page", headers=ORIGIN).status == 401
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {},
+        {"Origin": "null"},
+        {"Origin": "https://evil.example"},
+        {"Origin": "http://cortex.example:8081"},
+        {"Origin": "http://cortex.example:8080.evil.example"},
+        {"Sec-Fetch-Site": "cross-site"} | ORIGIN,
+        {"Sec-Fetch-Site": "same-site"} | ORIGIN,
+        {"Sec-Fetch-Site": "none"} | ORIGIN,
+    ],
+)
+def test_what_another_page_sends_is_refused(server: HttpServer, headers: dict[str, str]) -> None:
+    cookie = signed_in(server, server.token("approver"))
+    sent = {"Host": ORIGIN["Host"]} | cookie | headers
+    told = server.post("/t/page", headers=sent)
+    assert (told.status, told.json["code"]) == (403, "forbidden")
+
+
+def test_the_role_counts_on_pages_too(server: HttpServer) -> None:
+    cookie = signed_in(server, server.token("operator"))
+    assert server.get("/t/page", headers=cookie).status == 403
+
+
+def test_a_session_ends_at_once_with_its_token(server: HttpServer) -> None:
+    cookie = signed_in(server, server.token("approver"))
+
+    async def revoke(db: Database) -> None:
+        (row,) = await tokens.page(db)
+        await tokens.revoke(db, row["id"], by="li", reason="")
+
+    server.store(revoke)
+    assert server.get("/t/page", headers=cookie).status == 303
+
+
+def test_signing_in_with_guesses_is_locked_out(server: HttpServer) -> None:
+    def guess(number: int) -> Answered:
+        return server.post("/t/in", body=f"token={TOKEN_PREFIX}{number:064x}".encode())
+
+    assert [guess(n).status for n in range(MISSES_MAX)] == [401] * MISSES_MAX
+    assert guess(99).status == 429
+    late = server.token("approver")
+    assert server.post("/t/in", body=f"token={late}".encode()).status == 429
+
+
+@pytest.mark.parametrize("value", ["x", "0" * 64, "' OR 1=1 --", ""])
+def test_other_cookies_are_nobody(server: HttpServer, value: str) -> None:
+    headers = {"Cookie": f"{COOKIE_NAME}={value}"}
+    assert server.get("/t/page", headers=headers).status == 303
+
+
+def test_the_cookie_is_nowhere_in_the_database(server: HttpServer, database: str) -> None:
+    cookie = signed_in(server, server.token("approver"))["Cookie"].partition("=")[2]
+    rows = str(sql(database, "SELECT s::text FROM cortex.api_session s"))
+    facts = str(sql(database, "SELECT f::text FROM cortex.fact f"))
+    assert cookie not in rows + facts
