@@ -59,7 +59,8 @@ def host_and_port(address: str) -> tuple[str, int]:
     is_port = port.isascii() and port.isdecimal() and int(port) <= PORT_MAX
     if not (colon and host and is_port) or (":" in host and not address.startswith("[")):
         raise UsageError(
-            f"{address!r} is not HOST:PORT", hint="such as 127.0.0.1:8080, or [::1]:8080"
+            f"setting http is {address!r}, not HOST:PORT",
+            hint="such as 127.0.0.1:8080, or [::1]:8080",
         )
     return host, int(port)
 
@@ -178,7 +179,7 @@ def _checked(name: str, value: Any, *, source: str) -> Any:
         if field.validator:
             field.validator(None, field, converted)
     except UsageError as error:
-        raise UsageError(f"{source}: {error.message}") from error
+        raise UsageError(f"{source}: {error.message}", hint=error.hint) from error
     except (ValueError, TypeError, OverflowError) as error:
         shown = "" if name == "dsn" else f" {value!r},"
         kind = field.metadata["kind"]

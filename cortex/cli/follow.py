@@ -15,7 +15,7 @@ from typing import Any, Final, assert_never
 
 from cortex.cli.cells import fit, pad
 from cortex.cli.facts import AttemptEnded, Claimed, Fact, Moved, StepCommitted
-from cortex.cli.job_words import OUTCOMES, progress, remark, retry_told
+from cortex.cli.job_words import OUTCOMES, ended_sign, move_told, progress, remark, retry_told
 from cortex.cli.phrases import clock_time, exact, money, rfc3339, span, tokens
 from cortex.cli.terminal import STATES, Terminal
 from cortex.domain.job import JobStatus
@@ -58,24 +58,40 @@ class FactPrinter:
 
     def _line(self, at: datetime, sign: str, style: str, told: str) -> str:
         paint = self._terminal.paint
-        moment = clock_time(at) if self._terminal.is_tty else rfc3339(at)
-        lead = f"{paint(moment, 'dim')}  {self._prefix}"
+        lead = f"{paint(self._moment(at), 'dim')}  {self._prefix}"
         return f"{lead}{paint(pad(sign, WORD_CELLS), style)}  {told}".rstrip()
+
+    def _moment(self, at: datetime) -> str:
+        return clock_time(at) if self._terminal.is_tty else rfc3339(at)
 
     def _told(self, fact: Fact) -> tuple[str, str, str]:
         match fact:
             case Moved():
                 state = STATES[fact.new]
-                return str(state), state.word, safe(_move_told(fact))
+                return str(state), state.word, safe(self._move_told(fact))
             case Claimed():
                 told = f"attempt {fact.attempt}" + (f" on {fact.pod}" if fact.pod else "")
                 return "● run", "run", safe(f"{told} goes on")
             case StepCommitted():
                 return f"+ step {fact.seq}", "", self._step_told(fact)
             case AttemptEnded():
-                return "✗ attempt", "retry", safe(_ending_told(fact))
+                sign = ended_sign(fact.outcome, fact.due_at)
+                return f"{sign.text} attempt", sign.style, safe(_ending_told(fact))
             case _:
                 assert_never(fact)
+
+    def _move_told(self, fact: Moved) -> str:
+        told = []
+        if fact.new is JobStatus.RUNNING:
+            told.append(f"attempt {fact.attempt}" + (f" on {fact.pod}" if fact.pod else ""))
+        if waits := move_told(fact.metadata, self._moment):
+            told.append(waits)
+        if fact.new is JobStatus.FAILED:
+            told.append(str(fact.metadata.get("error")))
+        if fact.new is JobStatus.CANCELLED and fact.metadata.get("by"):
+            reason = fact.metadata.get("reason")
+            told.append(f"by {fact.metadata['by']}" + (f": {reason}" if reason else ""))
+        return " · ".join(told)
 
     def _step_told(self, fact: StepCommitted) -> str:
         name = pad(fit(safe(fact.key), NAME_CELLS), NAME_CELLS)
@@ -99,20 +115,6 @@ def status_line(job: dict[str, Any], terminal: Terminal) -> str:
     return f"{terminal.paint(str(state), state.word)} {text}"
 
 
-def _move_told(fact: Moved) -> str:
-    told = []
-    if fact.new is JobStatus.RUNNING:
-        told.append(f"attempt {fact.attempt}" + (f" on {fact.pod}" if fact.pod else ""))
-    if fact.metadata.get("waiting_on"):
-        told.append(f"waits for {fact.metadata['waiting_on']}")
-    if fact.new is JobStatus.FAILED:
-        told.append(str(fact.metadata.get("error")))
-    if fact.new is JobStatus.CANCELLED and fact.metadata.get("by"):
-        reason = fact.metadata.get("reason")
-        told.append(f"by {fact.metadata['by']}" + (f": {reason}" if reason else ""))
-    return " · ".join(told)
-
-
 def _ending_told(fact: AttemptEnded) -> str:
     told = f"{fact.attempt}" + (f" on {fact.pod}" if fact.pod else "")
     told += f" ended: {OUTCOMES.get(fact.outcome, fact.outcome)}"
@@ -121,6 +123,7 @@ def _ending_told(fact: AttemptEnded) -> str:
     again = retry_told(
         {
             "outcome": fact.outcome,
+            "error_source": fact.error_source,
             "ended_at": fact.at,
             "due_at": fact.due_at,
             "retry_count": fact.retry_count,

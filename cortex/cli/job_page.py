@@ -8,7 +8,17 @@ import attrs
 
 from cortex.cli.cells import pad, width_of
 from cortex.cli.facts_ls import change_told
-from cortex.cli.job_words import OUTCOMES, progress, remark, retry_told, state_cell, took_s
+from cortex.cli.job_outside import approval_line, clock, documents_of, effect_line, moment
+from cortex.cli.job_words import (
+    OUTCOMES,
+    ended_sign,
+    move_told,
+    progress,
+    remark,
+    retry_told,
+    state_cell,
+    took_s,
+)
 from cortex.cli.phrases import age, clock_time, exact, rfc3339, short_id, span
 from cortex.cli.terminal import STATES, Terminal
 from cortex.cli.waterfall import waterfall
@@ -30,6 +40,10 @@ class JobRecord:
     history: Sequence[dict[str, Any]]
     changes: Sequence[dict[str, Any]] = ()
     """Lifecycle facts: what people changed about it, and budgets that it waited for."""
+    effects: Sequence[dict[str, Any]] = ()
+    """The newest first."""
+    approvals: Sequence[dict[str, Any]] = ()
+    """What people were asked for it, the oldest first."""
 
     @property
     def document(self) -> dict[str, Any]:
@@ -40,6 +54,7 @@ class JobRecord:
             "attempts": self.attempts,
             "history": self.history,
             "changes": self.changes,
+            **documents_of(self.effects, self.approvals),
         }
 
 
@@ -59,7 +74,15 @@ def page(record: JobRecord, terminal: Terminal) -> Iterator[str]:
     """Yield the lines of the page."""
     yield from _head(record.job, terminal)
     yield from _facts(record.job, terminal)
-    shown = list(waterfall(record.job, record.steps, record.attempts, terminal=terminal))
+    shown = list(
+        waterfall(
+            record.job,
+            record.steps,
+            record.attempts,
+            approvals=record.approvals,
+            terminal=terminal,
+        )
+    )
     if shown and record.steps:
         yield ""
         total = record.job["checkpoint"].get("seq", 0)
@@ -67,6 +90,12 @@ def page(record: JobRecord, terminal: Terminal) -> Iterator[str]:
             hidden = total - len(record.steps)
             yield terminal.paint(f"  … {hidden} earlier steps: --steps {total}", "dim")
         yield from shown
+    if record.approvals:
+        yield from _section("approvals", terminal)
+        yield from (approval_line(each, terminal) for each in record.approvals)
+    if record.effects:
+        yield from _section("effects", terminal)
+        yield from (effect_line(each, terminal) for each in reversed(record.effects))
     if record.attempts:
         yield from _section("attempts that ended early", terminal)
         yield from (_attempt(each, terminal) for each in record.attempts)
@@ -167,9 +196,9 @@ def _attempt(attempt: dict[str, Any], terminal: Terminal) -> str:
     told = [f"{attempt['attempt']}{where}: {why}", attempt["error_class"], attempt["error"]]
     told.append(retry_told(attempt))
     line = safe(" · ".join(each for each in told if each))
-    return (
-        f"  {_moment(attempt['ended_at'], terminal)}  {terminal.paint('✗', 'fail')} attempt {line}"
-    )
+    sign = ended_sign(attempt["outcome"], attempt["due_at"])
+    glyph = terminal.paint(sign.text, sign.style)
+    return f"  {moment(attempt['ended_at'], terminal)}  {glyph} attempt {line}"
 
 
 def _transition(row: dict[str, Any], terminal: Terminal) -> str:
@@ -177,11 +206,20 @@ def _transition(row: dict[str, Any], terminal: Terminal) -> str:
     told = []
     if row["new"] == JobStatus.RUNNING.value:
         told.append(f"attempt {row['attempt']}" + (f" on {row['pod']}" if row["pod"] else ""))
-    told += [f"{key} {value}" for key, value in row["metadata"].items() if value not in (None, "")]
+    waits = move_told(row["metadata"], lambda at: clock(at, terminal))
+    told += [waits] if waits else []
+    told += [
+        f"{key} {value}"
+        for key, value in row["metadata"].items()
+        if value not in (None, "") and key not in _WORDED
+    ]
     return (
-        f"  {_moment(row['at'], terminal)}  {terminal.paint(pad(str(state), 8), state.word)}"
+        f"  {moment(row['at'], terminal)}  {terminal.paint(pad(str(state), 8), state.word)}"
         f"{safe(' · '.join(told))}"
     ).rstrip()
+
+
+_WORDED: Final = ("waiting_on", "approval", "expires_at")
 
 
 def _change(fact: dict[str, Any], terminal: Terminal) -> str:
@@ -189,12 +227,7 @@ def _change(fact: dict[str, Any], terminal: Terminal) -> str:
     source = f" {fact['source']}" if fact["source"] else ""
     told = change_told(fact["data"])
     line = safe(f"{what}{source}" + (f" {told}" if told else ""))
-    return f"  {_moment(fact['at'], terminal)}  {terminal.paint(pad('·', 8), 'dim')}{line}"
-
-
-def _moment(instant: Any, terminal: Terminal) -> str:
-    shown = clock_time(instant) if terminal.is_tty else rfc3339(instant)
-    return terminal.paint(shown, "dim")
+    return f"  {moment(fact['at'], terminal)}  {terminal.paint(pad('·', 8), 'dim')}{line}"
 
 
 def block(value: Any, *, indent: str) -> Iterator[str]:

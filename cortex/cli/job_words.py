@@ -1,12 +1,24 @@
 """How a job is described to people: its state, its progress, and why it stands where it stands."""
 
+from collections.abc import Callable
+from datetime import datetime
 from typing import Any, Final
 
 from cortex.cli.phrases import NOTHING, age, count, money, short_id, span
 from cortex.cli.table import Cell, Column, Row, only_on_demand
 from cortex.cli.terminal import STATES
+from cortex.domain.approval import ApprovalStatus
+from cortex.domain.effect import FREEZE, EffectStatus
 from cortex.domain.job import JobStatus
 from cortex.domain.safe import safe
+from cortex.domain.waiting import (
+    ApprovalSeen,
+    EffectSeen,
+    FreezeSeen,
+    QuotaSeen,
+    awaited_of,
+    named,
+)
 from cortex.domain.why import PERSON, SILENT_S, needs_person
 from cortex.store.jobs import since_s
 
@@ -63,11 +75,51 @@ def _remark_on_waiting(row: Row) -> str:
     if waiting_on.startswith(PERSON):
         what = needs_person(waiting_on.removeprefix(PERSON), row.get("last_error"))
         return f"{what}; when that is mended: cortex jobs retry {short_id(row['id'])}"
+    if told := _remark_on_awaited(row):
+        return told
     if row["next_retry_at"] is None:
-        return f"waits for {row['waiting_on'] or 'a person'}"
+        return f"waits for {named(waiting_on) if waiting_on else 'a person'}"
     left_s = (row["next_retry_at"] - row["now"]).total_seconds()
-    told = f"waits for {row['waiting_on']} · " if row["waiting_on"] else ""
+    told = f"waits for {named(waiting_on)} · " if waiting_on else ""
     return told + (f"retries in {span(left_s)}" if left_s > 0 else "retries now")
+
+
+def _remark_on_awaited(row: Row) -> str:
+    """Say what stands in its way, and what a person can do; "" if nothing does any more."""
+    match awaited_of(row.get("awaited")):
+        case ApprovalSeen(status=ApprovalStatus.PENDING) as seen:
+            left_s = -since_s(row, seen.expires_at)
+            over = f"expires in {span(left_s)}" if left_s > 0 else "expired"
+            return f"{seen.words}, {over}: cortex approvals show {short_id(seen.id)}"
+        case EffectSeen(status=EffectStatus.UNKNOWN) as seen:
+            return f"{seen.words}; see cortex effects show {short_id(seen.id)}"
+        case FreezeSeen() as seen:
+            return seen.words
+        case QuotaSeen() as seen if seen.is_used_up or _is_later(row):
+            return f"{seen.words}, begins anew in {span(-since_s(row, seen.resets_at))}"
+        case _:
+            return ""
+
+
+def _is_later(row: Row) -> bool:
+    return row["next_retry_at"] is not None and row["next_retry_at"] > row["now"]
+
+
+def ended_sign(outcome: str, due_at: datetime | None) -> Cell:
+    """Return the glyph of an attempt that ended before its job: waiting is no failure."""
+    if outcome != "suspended":
+        return Cell("✗", "fail")
+    return Cell("◆", "appr") if due_at is None else Cell("↻", "retry")
+
+
+def move_told(metadata: dict[str, Any], at: Callable[[datetime], str]) -> str:
+    """Say what a job waited for when it changed its state; `at` writes instants. "" for nothing."""
+    if not metadata.get("waiting_on"):
+        return ""
+    told = f"waits for {named(metadata['waiting_on'])}"
+    if metadata.get("expires_at"):
+        told += f", expires {at(datetime.fromisoformat(metadata['expires_at']))}"
+    return told
 
 
 def retry_told(attempt: Row) -> str:
@@ -80,6 +132,8 @@ def retry_told(attempt: Row) -> str:
     match attempt["outcome"]:
         case "retry":
             return f"retry {attempt['retry_count']}{after}"
+        case "suspended" if attempt["error_source"] == FREEZE:
+            return "goes on when effects may begin, no retry used"
         case "suspended":
             return f"goes on{after}, no retry used"
         case "failed":

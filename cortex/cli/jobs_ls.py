@@ -1,8 +1,8 @@
 """`cortex jobs ls` and `cortex jobs types`."""
 
-import difflib
 from typing import Final
 
+import attrs
 import click
 
 from cortex.cli.job_words import JOB_COLUMNS
@@ -11,35 +11,24 @@ from cortex.cli.output import Output
 from cortex.cli.phrases import short_id
 from cortex.cli.table import Cell, Column
 from cortex.cli.target import session
-from cortex.cli.terminal import STATES
-from cortex.domain.errors import UsageError
 from cortex.domain.job import JobStatus
+from cortex.domain.job_filter import JobFilter, JobPlace, parse_filter, parse_state
 from cortex.store import agents, jobs, pods
+from cortex.store.job_pages import JobPage, page
+from cortex.store.session import Session
 
 LIMIT_MAX: Final = 1000
-
-_WORDS: Final = {state.word: status for status, state in STATES.items()} | {
-    status.value.lower(): status for status in JobStatus
-}
+PAGES_MAX: Final = 50
+"""So many pages that are short are put together: about 100,000 jobs are looked at."""
 
 
-def parse_statuses(words: tuple[str, ...]) -> list[JobStatus]:
+def parse_statuses(words: tuple[str, ...]) -> tuple[JobStatus, ...]:
     """Return the states that words name: `run`, `RUNNING`, several with commas."""
-    found = []
-    for word in (part.strip().lower() for text in words for part in text.split(",")):
-        if word not in _WORDS:
-            close = difflib.get_close_matches(word, _WORDS, n=1)
-            raise UsageError(
-                f"unknown state {word!r}",
-                hint=f"did you mean {close[0]!r}?"
-                if close
-                else f"states: {', '.join(state.word for state in STATES.values())}",
-            )
-        found.append(_WORDS[word])
-    return found
+    return tuple(parse_state(part) for text in words for part in text.split(","))
 
 
 @click.command(cls=Command)
+@click.argument("filters", metavar="[FILTER…]", nargs=-1)
 @click.option("--status", multiple=True, metavar="STATE", help="pend, run, appr, retry, done …")
 @click.option("--type", "types_", multiple=True, metavar="TYPE", help="Only this job type.")
 @click.option("--agent", metavar="NAME", help="Only this agent's jobs.")
@@ -51,32 +40,64 @@ def parse_statuses(words: tuple[str, ...]) -> list[JobStatus]:
 def ls(
     options: Options,
     *,
+    filters: tuple[str, ...],
     status: tuple[str, ...],
     types_: tuple[str, ...],
     agent: str | None,
     limit: int,
     before: str | None,
 ) -> None:
-    """List jobs, the newest first."""
-    statuses = parse_statuses(status)
+    """List jobs, the newest first.
+
+    FILTER: 'status:retry,fail agent:invoice-* type:T queue:Q tenant:NAME code:CODE age>10m
+    created<2026-01-31 id:9f3a1c'. All terms must hold; values with commas are alternatives.
+    """
+    which = _which(filters, parse_statuses(status), types_, agent)
     output = Output(options)
     output.chosen(JOB_COLUMNS)
     with session(options) as call:
-        rows = call(
-            jobs.page,
-            statuses=statuses,
-            types=types_,
-            agent=agent,
-            before=call(jobs.find, before) if before else None,
-            limit=limit,
-        )
-        if agent and not rows:
+        place = JobPlace(call(jobs.find, before)) if before else None
+        found = _found(call, which, place=place, limit=limit)
+        if agent and not found.jobs:
             call(agents.versions, agent)  # an agent that does not exist is an error, not no jobs
-    filtered = bool(statuses or types_ or agent or before)
+    filtered = which != JobFilter() or before
     empty = "no job matches" if filtered else "no jobs yet; submit one: cortex jobs submit TYPE"
-    output.listing("jobs", JOB_COLUMNS, rows, empty=empty)
-    if len(rows) == limit and output.terminal.is_tty:
-        output.say(f"older ones: --before {short_id(rows[-1]['id'])}", "dim")
+    output.listing("jobs", JOB_COLUMNS, found.jobs, empty=empty)
+    if found.next is None:
+        return
+    older = f"--before {short_id(found.next.id)}"
+    if found.is_short and len(found.jobs) < limit:
+        output.say(f"so many jobs were looked at; there may be more: {older}", "warn")
+    elif output.terminal.is_tty:
+        output.say(f"older ones: {older}", "dim")
+
+
+def _which(
+    filters: tuple[str, ...],
+    statuses: tuple[JobStatus, ...],
+    types: tuple[str, ...],
+    agent: str | None,
+) -> JobFilter:
+    """Put the filter and the options together: of one criterion they are alternatives."""
+    which = parse_filter(" ".join(filters))
+    return attrs.evolve(
+        which,
+        statuses=(*which.statuses, *statuses),
+        types=(*which.types, *types),
+        agents=(*which.agents, *([agent] if agent else ())),
+    )
+
+
+def _found(call: Session, which: JobFilter, *, place: JobPlace | None, limit: int) -> JobPage:
+    """Read on after pages that are short, within bounds."""
+    found = call(page, which, before=place, limit=limit)
+    rows = found.jobs
+    for _ in range(PAGES_MAX - 1):
+        if not found.is_short or len(rows) == limit:
+            break
+        found = call(page, which, before=found.next, limit=limit - len(rows))
+        rows += found.jobs
+    return attrs.evolve(found, jobs=rows)
 
 
 TYPE_COLUMNS: Final = (

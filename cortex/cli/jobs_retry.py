@@ -14,6 +14,7 @@ from cortex.cli.output import Output
 from cortex.cli.phrases import clock_time, span
 from cortex.cli.target import session
 from cortex.domain.breaker import BreakerState
+from cortex.domain.waiting import FreezeSeen, QuotaSeen, awaited_of
 from cortex.store import breakers, jobs, retries
 from cortex.store.database import Database
 from cortex.store.session import Session
@@ -42,7 +43,7 @@ def retry(
     by = acting_name(actor)
     with session(options) as call:
         job_ids = list(dict.fromkeys(call(jobs.find, name) for name in job_names))
-        waited = {call(jobs.show, job_id)["waiting_on"] for job_id in job_ids}
+        waited = {row["waiting_on"]: row for row in (call(jobs.show, each) for each in job_ids)}
         done = mutate(
             call,
             lambda db: _retry(db, job_ids, by=by, reason=reason),
@@ -53,6 +54,7 @@ def retry(
         )
         for name in sorted(each for each in waited if each):
             _tell_of_breaker(call, name, output)
+            _tell_of_hold(waited[name], output)
     show_acts(output, COLUMNS, [typed(each) for each in done])
 
 
@@ -71,6 +73,13 @@ def _tell_of_breaker(call: Session, name: str, output: Output) -> None:
             f"cortex breakers close {shlex.quote(name)} --reason TEXT",
             "warn",
         )
+
+
+def _tell_of_hold(job: dict[str, Any], output: Output) -> None:
+    """Say that a freeze or a quota decides about their effects, and what would help."""
+    seen = awaited_of(job["awaited"])
+    if isinstance(seen, FreezeSeen) or (isinstance(seen, QuotaSeen) and seen.is_used_up):
+        output.say(f"it {seen.words}; {seen.ways_out[0]}", "warn")
 
 
 async def _retry(

@@ -8,10 +8,11 @@ from cortex.cli.job_page import JobRecord, page
 from cortex.cli.options import Command, Options
 from cortex.cli.output import Output
 from cortex.cli.target import session
-from cortex.store import facts, jobs, steps
+from cortex.store import approvals, effects, facts, jobs, steps
 from cortex.store.database import Database
 
 STEPS_DEFAULT = 200
+EFFECTS_MAX = 1000
 
 
 async def read_record(db: Database, job_id: UUID, *, steps_max: int | None) -> JobRecord:
@@ -28,6 +29,8 @@ async def read_record(db: Database, job_id: UUID, *, steps_max: int | None) -> J
         attempts=await jobs.attempts(db, job_id),
         history=await jobs.history(db, job_id),
         changes=await facts.changes_of_job(db, job_id),
+        effects=await effects.page(db, job_id=job_id, limit=EFFECTS_MAX),
+        approvals=await approvals.of_job(db, job_id),
     )
 
 

@@ -1,16 +1,13 @@
 """`cortex jobs submit`: checks a job as far as it can be checked here, and submits it once."""
 
-import difflib
-from typing import Any, Final
+from typing import Final
 from uuid import UUID
 
-import attrs
 import click
-import orjson
 
 from cortex.cli.apps import registry_of
-from cortex.cli.follow import FactPrinter
 from cortex.cli.asking import acting_name, as_option
+from cortex.cli.follow import FactPrinter
 from cortex.cli.idempotent import idempotent, mutate
 from cortex.cli.jobs_watch import ENDING_COLUMNS, exit_by, wait_for
 from cortex.cli.options import Command, Options, Seconds, Text
@@ -19,42 +16,53 @@ from cortex.cli.payload import read_payload
 from cortex.cli.phrases import short_id
 from cortex.cli.target import session
 from cortex.domain.clock import system_chance
-from cortex.domain.errors import OutcomeUnknownError, UsageError
 from cortex.domain.job import Submission
-from cortex.domain.policy import JOB_HARD, POLICIES, policy_for
+from cortex.domain.policy import policy_for
+from cortex.domain.submission import (
+    DELAY_MAX_S,
+    KEY_MAX,
+    NAME_MAX,
+    PRIORITY_MAX,
+    RETRIES_MAX,
+    TIMEOUT_MAX_S,
+    check_timeout,
+    check_type,
+    request_of,
+)
+from cortex.durable.registry import JobType
 from cortex.store import jobs, pods
 from cortex.store.database import Database
 from cortex.store.session import Session
 
-TRIES_MAX: Final = 3
-SMALLINT_MAX: Final = 32_767
-DELAY_MAX_S: Final = 10 * 365 * 86_400.0
+_WAY_OUT: Final = "load yours with --app, or start a pod that has it; known: cortex jobs types"
 
 
 @click.command(cls=Command)
 @click.argument("job_type", metavar="TYPE")
 @click.option("--payload", metavar="JSON|@FILE|-", help="A JSON object: the handler's arguments.")
 @click.option("--arg", "arguments", multiple=True, metavar="K=V", help="One argument on top.")
-@click.option("--agent", type=Text(100), metavar="NAME", help="The agent that it runs.")
-@click.option("--tenant", type=Text(100), metavar="NAME", help="Whose job it is [default].")
-@click.option("--queue", type=Text(100), metavar="NAME", help="Its jobs run one by one.")
+@click.option("--agent", type=Text(NAME_MAX), metavar="NAME", help="The agent that it runs.")
+@click.option("--tenant", type=Text(NAME_MAX), metavar="NAME", help="Whose job it is [default].")
+@click.option("--queue", type=Text(NAME_MAX), metavar="NAME", help="Its jobs run one by one.")
 @click.option(
     "--priority",
-    type=click.IntRange(-SMALLINT_MAX, SMALLINT_MAX),
+    type=click.IntRange(-PRIORITY_MAX, PRIORITY_MAX),
     metavar="N",
     help="Smaller runs first [0].",
 )
 @click.option("--delay", type=Seconds(DELAY_MAX_S), metavar="S", help="Not before so many seconds.")
 @click.option(
     "--timeout",
-    type=click.IntRange(1, 604_800),
+    type=click.IntRange(1, TIMEOUT_MAX_S),
     metavar="S",
     help="Seconds that it may run, all attempts together.",
 )
 @click.option(
-    "--max-retries", type=click.IntRange(0, 100), metavar="N", help="Application retries."
+    "--max-retries", type=click.IntRange(0, RETRIES_MAX), metavar="N", help="Application retries."
 )
-@click.option("--key", type=Text(500), metavar="KEY", help="Replaces the job that waits under it.")
+@click.option(
+    "--key", type=Text(KEY_MAX), metavar="KEY", help="Replaces the job that waits under it."
+)
 @click.option("--app", metavar="APP", help="Module or file with your own job types.")
 @click.option("--wait", is_flag=True, help="Wait until it ends.")
 @as_option
@@ -101,11 +109,12 @@ def submit(
     )
     with session(options) as call:
         if local is None:
-            _check_known(job_type, [*call(jobs.known_types), *registry.names])
+            known = [*call(jobs.known_types), *registry.names]
+            check_type(job_type, known, way_out=_WAY_OUT)
         if timeout is not None:
-            known = policy_for(job_type) if local is None else local.policy
-            registered = {} if local or job_type in POLICIES else call(jobs.type_timeouts)
-            _check_timeout(job_type, timeout, registered.get(job_type, known.timeout_s))
+            check_timeout(
+                job_type, timeout, default_s=_default_s(call, job_type, local), name="--timeout"
+            )
         by = acting_name(actor)
         job_id = _submit(call, submission, by=by, output=output, key=idempotency_key)
         is_lonely = job_type not in call(pods.live_types)
@@ -121,25 +130,11 @@ def submit(
             exit_by([ended])
 
 
-def _check_known(name: str, known: list[str]) -> None:
-    if name not in known:
-        close = difflib.get_close_matches(name, known, n=1)
-        raise UsageError(
-            f"unknown job type {name!r}",
-            hint=f"did you mean {close[0]!r}?"
-            if close
-            else "load yours with --app, or start a pod that has it; known: cortex jobs types",
-        )
-
-
-def _check_timeout(job_type: str, timeout_s: int, default_s: int) -> None:
-    """Refuse what no job of the type may be given; both in seconds."""
-    limit_s = JOB_HARD * default_s
-    if timeout_s > limit_s:
-        raise UsageError(
-            f"--timeout {timeout_s} is above the hard limit of {job_type!r}: {limit_s:g} seconds",
-            hint=f"a job may run at most {JOB_HARD:g} times its type's {default_s} seconds",
-        )
+def _default_s(call: Session, job_type: str, local: JobType | None) -> int:
+    """Return the time-out of a job type in seconds: as it was loaded here, else as pods have it."""
+    if local is not None:
+        return local.policy.timeout_s
+    return call(jobs.type_timeouts).get(job_type, policy_for(job_type).timeout_s)
 
 
 def _submit(
@@ -147,37 +142,17 @@ def _submit(
 ) -> UUID:
     """Submit and return the job's id; under a key that was used, the id of that time."""
     if key is None:
-        _submit_once(call, submission, by=by)
+        call(jobs.submit_once, submission, by=by)
         return submission.id
 
     async def work(db: Database) -> UUID:
         await jobs.submit(db, [submission], by=by)
         return submission.id
 
-    request = _request(submission) | {"by": by}
+    request = request_of(submission) | {"by": by}
     return UUID(
         mutate(call, work, output=output, key=key, operation="jobs.submit", request=request)
     )
-
-
-def _submit_once(call: Session, submission: Submission, *, by: str) -> None:
-    """Submit; when the reply is lost, ask again under the same id: the job cannot come twice."""
-    for _ in range(TRIES_MAX):
-        try:
-            call(jobs.submit, [submission], by=by)
-        except OutcomeUnknownError:
-            continue
-        return
-    raise OutcomeUnknownError(
-        f"it is not known whether job {submission.id} was submitted: its connection broke",
-        hint=f"look once the database is back: cortex jobs show {submission.id}",
-    )
-
-
-def _request(submission: Submission) -> dict[str, Any]:
-    """Return what was asked for: all but the id, which was made here."""
-    asked = attrs.asdict(submission, filter=lambda field, _: field.name != "id")
-    return asked | {"payload": orjson.loads(submission.payload)}
 
 
 def _tell_submitted(output: Output, job_id: UUID, *, is_waiting: bool) -> None:

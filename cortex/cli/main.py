@@ -38,6 +38,10 @@ cli = Root(
                 "cortex.cli.jobs:jobs",
                 "Submit, list, show, watch, wait for and cancel jobs.",
             ),
+            "approvals": (
+                "cortex.cli.approvals:approvals",
+                "Decide what jobs ask people for.",
+            ),
             "why": ("cortex.cli.why:why", "Say why a job is not running."),
             "agents": ("cortex.cli.agents:agents", "Apply, list and show agents."),
             "pods": ("cortex.cli.pods:pods", "List pods and how they feel."),
@@ -46,6 +50,12 @@ cli = Root(
                 "cortex.cli.facts_ls:facts",
                 "List what failed, what it cost, and who changed what.",
             ),
+            "effects": (
+                "cortex.cli.effects:effects",
+                "List effects, and say what became of unknown ones.",
+            ),
+            "freeze": ("cortex.cli.freeze:freeze", "Stop all new effects at once."),
+            "quotas": ("cortex.cli.quotas:quotas", "List, set and remove quotas of effects."),
             "budgets": ("cortex.cli.budgets:budgets", "List, set, raise and remove budgets."),
             "breakers": ("cortex.cli.breakers:breakers", "List, open and close circuit breakers."),
             "dead": ("cortex.cli.dead:dead", "List, explain, retry and discard failed jobs."),

@@ -10,6 +10,7 @@ from typing import Final, TextIO
 import attrs
 
 from cortex.domain.job import JobStatus
+from cortex.domain.job_filter import STATE_WORDS
 
 WIDTH_DEFAULT: Final = 100
 WIDTH_MIN: Final = 40
@@ -48,15 +49,16 @@ class State:
         return f"{self.glyph} {self.word}"
 
 
-STATES: Final = {
-    JobStatus.PENDING: State("○", "pend"),
-    JobStatus.RUNNING: State("●", "run"),
-    JobStatus.WAITING_FOR_APPROVAL: State("◆", "appr"),
-    JobStatus.RETRY: State("↻", "retry"),
-    JobStatus.COMPLETED: State("✓", "done"),
-    JobStatus.FAILED: State("✗", "fail"),
-    JobStatus.CANCELLED: State("⊘", "canc"),
+_GLYPHS: Final = {
+    JobStatus.PENDING: "○",
+    JobStatus.RUNNING: "●",
+    JobStatus.WAITING_FOR_APPROVAL: "◆",
+    JobStatus.RETRY: "↻",
+    JobStatus.COMPLETED: "✓",
+    JobStatus.FAILED: "✗",
+    JobStatus.CANCELLED: "⊘",
 }
+STATES: Final = {status: State(glyph, STATE_WORDS[status]) for status, glyph in _GLYPHS.items()}
 
 
 @attrs.frozen(kw_only=True)

@@ -7,12 +7,16 @@ from typing import Any, Final
 import attrs
 
 from cortex.cli.cells import fit, pad, width_of
-from cortex.cli.job_words import OUTCOMES
+from cortex.cli.job_words import OUTCOMES, ended_sign
 from cortex.cli.phrases import money, span, tokens
 from cortex.cli.terminal import Terminal
+from cortex.domain.approval import ApprovalStatus
+from cortex.domain.job import StepKind
 from cortex.domain.safe import safe
 
 NAME_MAX: Final = 32
+DECIDER_MAX: Final = 20
+WAITS: Final = "waits for people"
 BAR_MIN: Final = 12
 BAR_MAX: Final = 72
 TICK_CELLS_MIN: Final = 10
@@ -23,7 +27,13 @@ _TICKS_S: Final = (
     *(0.1, 0.2, 0.5, 1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800),
     *(3600, 7200, 14_400, 28_800, 86_400, 172_800, 604_800),
 )
-_STYLES: Final = {"model": "run", "tool": "retry", "step": "done"}
+_STYLES: Final = {
+    "model": "run",
+    "tool": "retry",
+    "step": "done",
+    "effect": "retry",
+    "approval": "appr",
+}
 
 
 @attrs.frozen
@@ -77,12 +87,16 @@ def waterfall(
     steps: Sequence[dict[str, Any]],
     attempts: Sequence[dict[str, Any]],
     *,
+    approvals: Sequence[dict[str, Any]] = (),
     terminal: Terminal,
 ) -> Iterator[str]:
-    """Yield the lines; nothing for a job that has not started."""
+    """Yield the lines; nothing for a job that has not started.
+
+    A decision is drawn as the wait for it.
+    """
     if job["started_at"] is None:
         return
-    lines_of = _Lines(job, steps, attempts)
+    lines_of = _Lines(job, steps, attempts, approvals)
     names = max((width_of(name) for name in lines_of.names), default=4)
     names = min(max(names, 8), NAME_MAX, terminal.width // 3)
     figures = [max(width_of(f[i]) for f in lines_of.figures) for i in range(3)]
@@ -113,9 +127,12 @@ class _Lines:
         job: dict[str, Any],
         steps: Sequence[dict[str, Any]],
         attempts: Sequence[dict[str, Any]],
+        approvals: Sequence[dict[str, Any]],
     ) -> None:
         self._job = job
         self._steps = steps
+        self._asked = {each["key"]: each for each in approvals}
+        self._open = [each for each in approvals if each["decided_at"] is None]
         begins = [steps[0]["started_at"]] if steps and steps[0]["seq"] > 1 else [job["started_at"]]
         self.start: datetime = min([*begins, *(step["started_at"] for step in steps)])
         self._attempts = [each for each in attempts if each["ended_at"] >= self.start]
@@ -129,12 +146,14 @@ class _Lines:
         return [
             *(safe(step["key"]) for step in self._steps),
             *(f"attempt {each['attempt']} ended" for each in self._attempts),
+            *(safe(each["key"]) for each in self._open),
         ]
 
     @property
     def figures(self) -> list[tuple[str, str, str]]:
         """What stands at the right of the bars, with the heads."""
-        return [("took", "tokens", "cost"), *(_figures(step) for step in self._steps)]
+        waits = [("", WAITS, "")] if self._open else []
+        return [("took", "tokens", "cost"), *waits, *(self._figures(step) for step in self._steps)]
 
     def drawn(self, axis: Axis) -> Iterator[_Line]:
         """Yield steps and the ends of attempts in the order of time, then what runs now."""
@@ -150,21 +169,45 @@ class _Lines:
             bar = axis.bar(since, now).replace("█", "░")
             took = span((now - since).total_seconds())
             yield _Line("", "running", bar, "run", (took, "", ""))
+        for asked in self._open:
+            now = self._job["now"]
+            bar = axis.bar(asked["created_at"], now).replace("█", "░")
+            took = span((now - asked["created_at"]).total_seconds())
+            yield _Line("", safe(asked["key"]), bar, "appr", (took, WAITS, ""))
 
     def _step(self, step: dict[str, Any], axis: Axis) -> _Line:
         bar = axis.bar(step["started_at"], step["finished_at"])
         style = _STYLES.get(step["kind"], "")
-        return _Line(str(step["seq"]), safe(step["key"]), bar, style, _figures(step))
+        if asked := self._decided(step):
+            bar = axis.bar(asked["created_at"], asked["decided_at"]).replace("█", "░")
+        return _Line(str(step["seq"]), safe(step["key"]), bar, style, self._figures(step))
+
+    def _decided(self, step: dict[str, Any]) -> dict[str, Any] | None:
+        """Return the decision that a step is."""
+        asked = self._asked.get(step["key"]) if step["kind"] == StepKind.APPROVAL else None
+        return asked if asked is not None and asked["decided_at"] is not None else None
+
+    def _figures(self, step: dict[str, Any]) -> tuple[str, str, str]:
+        """Return what a step took; of a decision how long it was waited for, and who made it."""
+        asked = self._decided(step)
+        if asked is None:
+            return _figures(step)
+        waited_s = (asked["decided_at"] - asked["created_at"]).total_seconds()
+        words = {ApprovalStatus.APPROVED: "ok", ApprovalStatus.DENIED: "no"}
+        said = words.get(asked["status"], asked["status"].lower())
+        told = f"{said} by {asked['decided_by']}" if asked["decided_by"] else said
+        return span(waited_s), fit(safe(told), DECIDER_MAX), ""
 
 
 def _ended(attempt: dict[str, Any], axis: Axis) -> _Line:
     why = OUTCOMES.get(attempt["outcome"], attempt["outcome"])
-    mark = axis.mark(attempt["ended_at"], "✗")
+    sign = ended_sign(attempt["outcome"], attempt["due_at"])
+    mark = axis.mark(attempt["ended_at"], sign.text)
     if width_of(mark) + 1 + width_of(why) <= axis.cells:
         mark = f"{mark} {why}"
     elif width_of(mark) > width_of(why) + 1:
-        mark = pad(why, width_of(mark) - 2, right=True) + " ✗"
-    return _Line("", f"attempt {attempt['attempt']} ended", mark, "fail", ("", "", ""))
+        mark = pad(why, width_of(mark) - 2, right=True) + f" {sign.text}"
+    return _Line("", f"attempt {attempt['attempt']} ended", mark, sign.style, ("", "", ""))
 
 
 def _figures(step: dict[str, Any]) -> tuple[str, str, str]:

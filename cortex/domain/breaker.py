@@ -11,6 +11,7 @@ from uuid import UUID
 
 import attrs
 
+from cortex.domain.effect import FREEZE
 from cortex.domain.errors import UsageError
 from cortex.domain.failure import Failure
 
@@ -71,6 +72,11 @@ POLICIES: Final[dict[str, BreakerPolicy]] = {
 
 def policy_of(name: str) -> BreakerPolicy:
     """Return the policy of a breaker. Raises `UsageError` for a name that no breaker can have."""
+    if name == FREEZE:
+        raise UsageError(
+            f"{FREEZE} is the freeze of effects and no circuit breaker",
+            hint="cortex freeze on, or cortex freeze off",
+        )
     kind, colon, rest = name.partition(":")
     if kind not in POLICIES or not colon or not rest or len(name) > NAME_MAX:
         raise UsageError(

@@ -74,6 +74,13 @@ class ConflictError(CortexError):
     exit_code = 5
 
 
+class ExpiredError(ConflictError):
+    """It could be done until an instant that has passed, and was not done until then."""
+
+    code = "expired"
+    exit_code = 7
+
+
 class TimedOutError(CortexError):
     """The wait ended before what was waited for.
 

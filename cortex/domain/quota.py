@@ -13,6 +13,8 @@ from cortex.domain.json_path import MISSING, find
 
 LIMIT_MAX: Final = Decimal(10) ** 11
 DECIMALS_MAX: Final = 8
+NAME_MAX: Final = 290
+"""Of a quota's name: jobs wait for `quota:NAME`."""
 CALLS: Final = "calls"
 """In a name and in a limit: calls are counted, and no argument is added up."""
 
@@ -50,11 +52,16 @@ class Quota:
 
     def worded(self, amount: Decimal) -> str:
         """An amount under this quota, for people: "1 call", "1,200.5 EUR"."""
-        whole, _, rest = f"{amount:,f}".partition(".")
-        figure = f"{whole}.{rest.rstrip('0')}".rstrip(".")
+        figure = self.plain(amount)
         if self.argument is None:
             return f"{figure} call" if amount == 1 else f"{figure} calls"
         return figure if self.unit is None else f"{figure} {self.unit}"
+
+    @staticmethod
+    def plain(amount: Decimal) -> str:
+        """An amount without what it counts: "1,200.5"."""
+        whole, _, rest = f"{amount:,f}".partition(".")
+        return f"{whole}.{rest.rstrip('0')}".rstrip(".")
 
     def amount(self, arguments: Mapping[str, Any]) -> Decimal:
         """What a call with these arguments takes from it.
@@ -110,7 +117,10 @@ class Quota:
                 raise UsageError(f"limit {limit!r}: {found[1]} is not a whole number of calls")
         if figure > LIMIT_MAX:
             raise UsageError(f"limit {limit!r}: {found[1]} is more than {LIMIT_MAX:,}")
-        return cls(tool=tool, argument=argument, unit=unit, period=period, limit=figure)
+        quota = cls(tool=tool, argument=argument, unit=unit, period=period, limit=figure)
+        if len(quota.name) > NAME_MAX:
+            raise UsageError(f"the name of quota {quota.name[:NAME_MAX]!r}… is too long")
+        return quota
 
 
 _TOOL: Final = re.compile(r"[^\s:]{1,200}")

@@ -14,8 +14,10 @@ from typing import Final
 
 import attrs
 
+from cortex.domain.approval import ApprovalStatus
 from cortex.domain.budget import Unit, worded
 from cortex.domain.job import JobStatus
+from cortex.domain.waiting import ApprovalSeen, EffectSeen, FreezeSeen, QuotaSeen, named
 from cortex.domain.why_facts import WhyFacts
 
 SILENT_S: Final = 95.0
@@ -41,6 +43,9 @@ class Cause(StrEnum):
     RUNNING = "running"
     BUDGET = "budget"
     APPROVAL = "approval"
+    EFFECT = "effect"
+    FREEZE = "freeze"
+    QUOTA = "quota"
     BREAKER = "breaker"
     APP_RETRY = "app_retry"
     WORKER_BACKOFF = "worker_backoff"
@@ -158,9 +163,20 @@ def _budget(f: WhyFacts) -> _Found | None:
     return _Found(f"budget {b.name} is spent: {spent}", f.next_retry_at, f.suspended_at, ways)
 
 
+def _effect(f: WhyFacts) -> _Found | None:
+    seen = f.awaited
+    if f.task is not None or not isinstance(seen, EffectSeen):
+        return None
+    return _Found(f"it {_clipped(seen.words)}", since=f.suspended_at, ways_out=seen.ways_out)
+
+
 def _approval(f: WhyFacts) -> _Found | None:
     if f.task is not None or f.status is not JobStatus.WAITING_FOR_APPROVAL or f.budget is not None:
         return None
+    seen = f.awaited
+    if isinstance(seen, ApprovalSeen) and seen.status is ApprovalStatus.PENDING:
+        over_at = max(seen.expires_at, f.now)
+        return _Found(f"it {_clipped(seen.words)}", over_at, f.suspended_at, seen.ways_out)
     waiting_on = f.waiting_on or ""
     if waiting_on.startswith(PERSON):
         source = waiting_on.removeprefix(PERSON)
@@ -170,8 +186,24 @@ def _approval(f: WhyFacts) -> _Found | None:
             since=f.suspended_at,
             ways_out=(f"cortex jobs retry {f.job_id}",),
         )
-    what = f" about {waiting_on}" if waiting_on else ""
+    what = f" about {named(waiting_on)}" if waiting_on else ""
     return _Found(f"it waits for a person's decision{what}", since=f.suspended_at)
+
+
+def _freeze(f: WhyFacts) -> _Found | None:
+    seen = f.awaited
+    if f.task is not None or not isinstance(seen, FreezeSeen):
+        return None
+    return _Found(f"it {_clipped(seen.words)}", since=f.suspended_at, ways_out=seen.ways_out)
+
+
+def _quota(f: WhyFacts) -> _Found | None:
+    seen = f.awaited
+    if f.task is not None or not isinstance(seen, QuotaSeen):
+        return None
+    if not seen.is_used_up and (f.next_retry_at is None or f.next_retry_at <= f.now):
+        return None
+    return _Found(f"it {seen.words}", seen.resets_at, f.suspended_at, seen.ways_out)
 
 
 def _breaker(f: WhyFacts) -> _Found | None:
@@ -274,7 +306,10 @@ PRECEDENCE: Final[tuple[tuple[Cause, Callable[[WhyFacts], _Found | None]], ...]]
     (Cause.CANCELLING, _cancelling),
     (Cause.RUNNING, _running),
     (Cause.BUDGET, _budget),
+    (Cause.EFFECT, _effect),
     (Cause.APPROVAL, _approval),
+    (Cause.FREEZE, _freeze),
+    (Cause.QUOTA, _quota),
     (Cause.BREAKER, _breaker),
     (Cause.APP_RETRY, _app_retry),
     (Cause.WORKER_BACKOFF, _worker_backoff),
@@ -295,7 +330,7 @@ def _is_taken(f: WhyFacts) -> bool:
 
 def _due_at(f: WhyFacts) -> datetime | None:
     """When it is due, if that lies ahead: what it waited for may have let it go before."""
-    is_let_go = f.breaker is not None or f.budget is not None
+    is_let_go = f.breaker is not None or f.budget is not None or f.awaited is not None
     if f.next_retry_at is None or f.next_retry_at <= f.now or is_let_go:
         return None
     return f.next_retry_at

@@ -7,6 +7,7 @@ from uuid import UUID
 import attrs
 
 from cortex.domain.job import JobStatus
+from cortex.domain.waiting import Awaited
 
 
 @attrs.frozen(kw_only=True)
@@ -126,4 +127,6 @@ class WhyFacts:
     fleet: FleetSeen
     breaker: BreakerSeen | None
     budget: BudgetSeen | None
+    awaited: Awaited | None
+    """The approval, unknown effect, quota or freeze that it waits for."""
     last: AttemptSeen | None

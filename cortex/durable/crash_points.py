@@ -31,7 +31,7 @@ POINTS: Final[dict[str, str]] = {
 
 
 def crash_points(setting: str | None, *, crash: Callable[[], None]) -> Callable[[str], None]:
-    """Return what to call at a point by its name. Raises `UsageError` for a setting that is none."""
+    """Return what to call at a point, with its name. Raises `UsageError` for a bad setting."""
     if not setting:
         return _pass_by
     point, _, nth = setting.partition(":")

@@ -27,7 +27,6 @@ from cortex.domain.effect import (
 from cortex.domain.errors import DivergedError, InvalidOutputError, RejectedError, Suspended
 from cortex.domain.job import EffectIntent, EffectTold, Intended, Lease, UnknownEffect
 from cortex.domain.text import clean_text
-from cortex.durable.codec import decode
 from cortex.durable.crash_points import crash_point
 
 CALLS_MAX = 3
@@ -97,18 +96,20 @@ async def perform(
     """
     may_repeat = call.is_idempotent and call.reconcile is None
     leave = await _leave(call, lease, ledger, new_id, is_sure=may_repeat)
+    is_first = isinstance(leave, Intended) and leave.is_new
     for _ in range(CALLS_MAX):
         if isinstance(leave, Done | NotDone):
             return leave
         invocation = _invocation(call, leave, lease)
         if leave.verdict == "go":
             crash_point("after_intent")
-            return await _called(call, invocation)
+            return await _called(call, invocation, is_first=is_first)
         verdict = await _verdict(call, invocation)
         if isinstance(verdict, Applied):
             return Done(leave.id, verdict.result)
         if isinstance(verdict, Unknown) and not call.is_idempotent:
             raise _doubt(call, leave.id, verdict.why)
+        is_first = isinstance(verdict, NotApplied)
         leave = await _leave(call, lease, ledger, new_id, is_sure=True)
     raise AssertionError(f"effect {call.key!r} was certain and is not any more")
 
@@ -140,7 +141,7 @@ async def _leave(
         case "go" | "recheck":
             return answer
         case "done":
-            return Done(answer.id, decode(answer.result))
+            return Done(answer.id, None if answer.result is None else parse(answer.result))
         case "never" | "no_amount":
             return NotDone(None, _beyond_quota(call, answer))
         case "frozen":
@@ -171,13 +172,17 @@ def _beyond_quota(call: EffectCall, answer: Intended) -> RejectedError:
     )
 
 
-async def _called(call: EffectCall, invocation: Invocation) -> Done | NotDone:
+async def _called(call: EffectCall, invocation: Invocation, *, is_first: bool) -> Done | NotDone:
+    """Call; `is_first`: no call before can have been applied, so this one's error tells all."""
     try:
         result = await call.invoke(invocation)
+        crash_point("after_call")
+        return Done(invocation.id, result)
     except InvalidOutputError as error:
-        return NotDone(invocation.id, error, is_applied=not changed_nothing(error))
+        is_applied = not (is_first and changed_nothing(error))
+        return NotDone(invocation.id, error, is_applied=is_applied)
     except Exception as error:
-        if call.changes_nothing or changed_nothing(error):
+        if call.changes_nothing or (is_first and changed_nothing(error)):
             return NotDone(invocation.id, error)
         if call.reconcile is None and call.is_idempotent:
             raise
@@ -193,8 +198,6 @@ async def _called(call: EffectCall, invocation: Invocation) -> Done | NotDone:
                     raise
                 told = f"{failure_of(error).message}; {why}"
                 raise _doubt(call, invocation.id, told) from error
-    crash_point("after_call")
-    return Done(invocation.id, result)
 
 
 async def _verdict(call: EffectCall, invocation: Invocation) -> Verdict:

@@ -2,9 +2,10 @@
 
 import difflib
 import inspect
+import re
 from collections.abc import Awaitable, Callable, Iterable
 from types import ModuleType
-from typing import Any, get_type_hints
+from typing import Any, Final, get_type_hints
 
 import attrs
 
@@ -13,6 +14,9 @@ from cortex.domain.policy import Backoff, JobPolicy, policy_for
 from cortex.durable.codec import decode, structure
 
 Handler = Callable[..., Awaitable[Any]]
+
+TYPE_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}", re.ASCII)
+"""As the schema has it."""
 
 _BY_NAME = frozenset({inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY})
 
@@ -82,6 +86,11 @@ def job(
     """
 
     def decorate(handler: Handler) -> JobType:
+        if not TYPE_NAME.fullmatch(name):
+            raise UsageError(
+                f"job type {name[:120]!r} does not match {TYPE_NAME.pattern}",
+                hint="use letters, digits, '.', '_' and '-', at most 100",
+            )
         if not inspect.iscoroutinefunction(handler):
             raise UsageError(f"job type {name!r}: {handler!r} is not an async function")
         signature = list(inspect.signature(handler).parameters.values())

@@ -15,7 +15,7 @@ import h11
 import structlog
 import trio
 from hypercorn.config import Config
-from hypercorn.events import Closed, RawData
+from hypercorn.events import Closed, RawData, Updated
 from hypercorn.protocol.h11 import H11Protocol
 from hypercorn.trio.task_group import TaskGroup
 from hypercorn.trio.tcp_server import TCPServer
@@ -144,6 +144,7 @@ class Connection(TCPServer):
         stream: trio.SocketStream,
     ) -> None:
         super().__init__(app, config, context, {}, stream)  # type: ignore[arg-type]
+        self._is_over = False
 
     async def run(self) -> None:
         """Speak until one side has had enough; a failing connection raises nothing."""
@@ -166,6 +167,9 @@ class Connection(TCPServer):
                 )
                 await self.idle_task.restart(task_group, self._idle_timeout)
                 await self._read_data()
+                # The client has gone: nothing is kept for its next request.
+                self._is_over = True
+                await self.idle_task.stop()
         except OSError:
             pass  # it was reset: nobody is left to be told
         finally:
@@ -174,7 +178,8 @@ class Connection(TCPServer):
     async def protocol_send(self, event: Any) -> None:
         """Send within a bound, and not under a shield as Hypercorn does."""
         if not isinstance(event, RawData):
-            await super().protocol_send(event)
+            if not (self._is_over and isinstance(event, Updated)):
+                await super().protocol_send(event)
             return
         async with self.send_lock:
             try:

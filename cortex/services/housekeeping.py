@@ -1,7 +1,7 @@
-"""Deletes what has expired: idempotency keys of yesterday, what budgets counted long ago.
+"""Deletes what has expired: old idempotency keys, what budgets and quotas counted long ago.
 
 Reads and writes: expired keys, which count as free already; uses of budgets on past days, and in
-runs whose jobs have all ended.
+runs whose jobs have all ended; uses of quotas in past hours and days.
 Invariants: the oldest first, at most 1000 of each a pass; any number of pods may do it at once,
 each skips what another one deletes.
 
@@ -17,7 +17,7 @@ import trio
 
 from cortex.actors.ticker import Pacer
 from cortex.domain.errors import UnavailableError
-from cortex.store import budgets, idempotency
+from cortex.store import budgets, idempotency, quotas
 from cortex.store.bridge import Port
 from cortex.store.budgets import Use
 
@@ -63,4 +63,5 @@ class Housekeeping:
             limit=BATCH_MAX,
             after=self._after,
         )
-        return keys == BATCH_MAX or self._after is not None
+        uses = await self._port(quotas.forget, kept_s=DAY_KEPT_S, limit=BATCH_MAX)
+        return BATCH_MAX in (keys, uses) or self._after is not None

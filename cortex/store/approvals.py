@@ -3,6 +3,8 @@
 import hashlib
 import hmac
 from collections.abc import Mapping, Sequence
+from datetime import datetime
+from functools import partial
 from typing import Any, Final
 from uuid import UUID
 
@@ -10,16 +12,18 @@ import attrs
 import orjson
 
 from cortex.domain.approval import ApprovalStatus, Decided
+from cortex.domain.approval_words import ended
 from cortex.domain.canonical import parse
-from cortex.domain.errors import ConflictError, NotFoundError
+from cortex.domain.errors import ConflictError, ExpiredError, NotFoundError
 from cortex.store.database import Connection, Database, Record
 from cortex.store.found import by_name
 from cortex.store.jobs import plain
 from cortex.store.queries import sql
 
 EXPIRE_BATCH: Final = 200
+AGAIN: Final = "again"
 TRIES: Final = 5
-"""A job that goes on from a failed one takes its requests along: rare once, again would be chance."""
+"""A job that got or lost its task while its locks were waited for: rare once, again is chance."""
 
 
 @attrs.frozen(kw_only=True)
@@ -46,7 +50,7 @@ class Ruling:
 
     outcome: str
     """approved · agreed (more people are needed) · denied · already · expired · changed ·
-    own_request · agreed_before"""
+    own_request · not_editable · agreed_before"""
     agreed_count: int
 
     @property
@@ -81,70 +85,76 @@ async def decide(db: Database, verdict: Verdict) -> Ruling:
     for _ in range(TRIES):
         row = await db.fetch_one("approvals.decide", *_columns(verdict))
         ruling = _ruling(row, verdict)
-        if ruling.outcome != "again":
+        if ruling.outcome != AGAIN:
             return ruling
-    raise ConflictError(f"approval {verdict.approval_id} changes all the time; try again")
+    raise _restless(verdict)
 
 
 async def decide_all(db: Database, verdicts: Sequence[Verdict]) -> list[Ruling]:
-    """Decide several requests in one transaction, all or none.
+    """Decide several requests, each once, in one transaction, all or none; in the order given.
 
     Raises what `refusal` gives for the first one that does not count; then nothing is changed.
     """
-    ordered = sorted(verdicts, key=lambda verdict: verdict.approval_id)
+    for _ in range(TRIES):
+        rulings = await db.transact(partial(_all_or_none, verdicts=verdicts))
+        if not isinstance(rulings, _NotTaken):
+            return rulings
+        if rulings.ruling.outcome != AGAIN:
+            raise refusal(await show(db, rulings.verdict.approval_id), rulings.ruling)
+    raise _restless(verdicts[0])
 
-    async def work(connection: Connection) -> list[Ruling] | _NotTaken:
-        rulings = []
-        try:
-            async with connection.transaction():  # a savepoint: a refusal costs no connection
-                for verdict in ordered:
-                    row = await connection.fetchrow(sql("approvals.decide"), *_columns(verdict))
-                    ruling = _ruling(row, verdict)
-                    if not ruling.is_taken:
-                        raise _NotTaken(verdict, ruling)
-                    rulings.append(ruling)
-        except _NotTaken as found:
-            return found
-        return rulings
 
-    rulings = await db.transact(work)
-    if isinstance(rulings, _NotTaken):
-        raise refusal(await show(db, rulings.verdict.approval_id), rulings.ruling)
-    return rulings
+async def _all_or_none(
+    connection: Connection, *, verdicts: Sequence[Verdict]
+) -> "list[Ruling] | _NotTaken":
+    try:
+        async with connection.transaction():  # a savepoint: a refusal costs no connection
+            await connection.fetch(sql("approvals.hold"), [each.approval_id for each in verdicts])
+            return [await _taken(connection, verdict) for verdict in verdicts]
+    except _NotTaken as found:
+        return found
+
+
+async def _taken(connection: Connection, verdict: Verdict) -> Ruling:
+    row = await connection.fetchrow(sql("approvals.decide"), *_columns(verdict))
+    ruling = _ruling(row, verdict)
+    if not ruling.is_taken:
+        raise _NotTaken(verdict, ruling)
+    return ruling
 
 
 def refusal(approval: Mapping[str, Any], ruling: Ruling) -> ConflictError:
     """Return the error that tells a person why their decision does not count."""
     name = f"approval {approval['id']}"
-    status, by, at = approval["status"], approval["decided_by"], approval["decided_at"]
-    match ruling.outcome:
-        case "already" if by is not None:
-            how = f" on {approval['channel']}" if approval["channel"] else ""
-            why = f": {approval['reason']}" if approval["reason"] else ""
-            told = f"already {status.lower()} by {by} at {at:%Y-%m-%dT%H:%M:%SZ}{how}{why}"
-            return ConflictError(f"{name} was {told}")
-        case "already" if status == ApprovalStatus.CANCELLED:
-            return ConflictError(f"{name} is void: {approval['reason']}")
-        case "already" | "expired":
-            return ConflictError(
-                f"{name} expired at {approval['expires_at']:%Y-%m-%dT%H:%M:%SZ}, nothing was executed",
-                hint="retry the job to be asked anew",
-            )
-        case "changed":
-            return ConflictError(
-                f"the arguments of {name} have changed since they were shown",
-                hint="look at them again before deciding",
-            )
-        case "own_request":
-            return ConflictError(
-                f"{name} is critical and was asked for by you", hint="another person has to agree"
-            )
-        case "agreed_before":
-            return ConflictError(
-                f"you have agreed to {name} already", hint="another person has to agree, too"
-            )
-        case outcome:
-            return ConflictError(f"{name}: {outcome}")
+    if ruling.outcome in ("already", "expired"):
+        return _too_late(approval, name)
+    told, hint = _REFUSALS[ruling.outcome]
+    return ConflictError(told.format(name=name), hint=hint)
+
+
+def _too_late(approval: Mapping[str, Any], name: str) -> ConflictError:
+    if approval["status"] == ApprovalStatus.CANCELLED:
+        return ConflictError(f"{name} is void: {approval['reason']}")
+    if approval["decided_by"] is not None:
+        return ConflictError(f"{name} was already {ended(approval)}")
+    return ExpiredError(
+        f"{name} expired at {approval['expires_at']:%Y-%m-%dT%H:%M:%SZ}: nothing was executed",
+        hint="where its job failed by that, retry the job to be asked anew",
+    )
+
+
+_REFUSALS: Final = {
+    "changed": (
+        "the arguments of {name} have changed since they were shown",
+        "look at them again before deciding",
+    ),
+    "own_request": ("{name} is critical and was asked for by you", "another person has to agree"),
+    "not_editable": (
+        "the arguments of {name} cannot be edited: nothing says how they must look",
+        "approve or deny them as they are",
+    ),
+    "agreed_before": ("you have agreed to {name} already", "another person has to agree, too"),
+}
 
 
 async def expire(db: Database, *, limit: int = EXPIRE_BATCH) -> int:
@@ -156,7 +166,7 @@ async def expire(db: Database, *, limit: int = EXPIRE_BATCH) -> int:
 async def link(db: Database, approval_id: UUID, *, digest: bytes, by: str) -> None:
     """Give a request a link, in place of the one before; `digest`: SHA-256 of its token.
 
-    Raises `NotFoundError`, and `ConflictError` if it cannot be decided any more.
+    Raises `NotFoundError`, and what `refusal` gives if it cannot be decided any more.
     """
     if await db.fetch_one("approvals.link", approval_id, digest, by) is None:
         raise refusal(await show(db, approval_id), Ruling(outcome="already", agreed_count=0))
@@ -179,6 +189,7 @@ async def show(db: Database, approval_id: UUID) -> dict[str, Any]:
     """Return one request in full. Raises `NotFoundError`. Its digests are bytes.
 
     `arguments`, `asked`: decoded; `arguments_text`, `asked_text`: canonical, as they will run.
+    Of its link only `has_link`, whether it has one, and who made it.
     """
     row = await db.fetch_one("approvals.show", approval_id)
     if row is None:
@@ -191,7 +202,7 @@ async def show(db: Database, approval_id: UUID) -> dict[str, Any]:
 async def pending(
     db: Database, *, after: UUID | None = None, limit: int = 100
 ) -> list[dict[str, Any]]:
-    """Return requests that wait, the first to expire first."""
+    """Return requests that wait: the most dangerous first, of those the first to expire."""
     return [_shown(row) for row in await db.fetch("approvals.pending", after, limit)]
 
 
@@ -207,6 +218,25 @@ async def page(
     return [_shown(row) for row in await db.fetch("approvals.list", words, before, limit)]
 
 
+async def changes(
+    db: Database, *, since: datetime | None, limit: int = 1000
+) -> list[dict[str, Any]]:
+    """Return what happened to requests since an instant, in order; None: from now on.
+
+    `event`: asked, agreed (more people were needed), or how it was decided, in lower case.
+    What a transaction did that is still under way comes later, with an instant that has passed.
+    """
+    return [_shown(row) for row in await db.fetch("approvals.changes", since, limit)]
+
+
+async def inbox(db: Database, *, limit: int = 1000) -> dict[str, Any]:
+    """Return how many wait, counted up to a limit, and when the first of them expires."""
+    row = await db.fetch_one("approvals.inbox", limit)
+    if row is None:
+        raise AssertionError("approvals.inbox always answers")
+    return plain(row)
+
+
 async def of_job(db: Database, job_id: UUID, *, limit: int = 1000) -> list[dict[str, Any]]:
     """Return a job's requests, the oldest first."""
     return [_shown(row) for row in await db.fetch("approvals.of_job", job_id, limit)]
@@ -217,6 +247,10 @@ class _NotTaken(Exception):
         super().__init__(ruling.outcome)
         self.verdict = verdict
         self.ruling = ruling
+
+
+def _restless(verdict: Verdict) -> ConflictError:
+    return ConflictError(f"approval {verdict.approval_id} changes all the time; try again")
 
 
 def _columns(verdict: Verdict) -> tuple[object, ...]:
@@ -245,6 +279,8 @@ def _ruling(row: Record | None, verdict: Verdict) -> Ruling:
 
 def _shown(row: Record) -> dict[str, Any]:
     shown = plain(row)
+    if "token_digest" in shown:
+        shown["has_link"] = shown.pop("token_digest") is not None
     for name in ("arguments", "asked"):
         if name in shown:
             shown[f"{name}_text"] = row[name]

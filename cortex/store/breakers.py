@@ -13,7 +13,8 @@ import orjson
 
 from cortex.domain import breaker as rules
 from cortex.domain.breaker import Breaker, BreakerState, policy_of
-from cortex.domain.errors import NotFoundError
+from cortex.domain.effect import FREEZE
+from cortex.domain.errors import ConflictError, NotFoundError
 from cortex.domain.failure import Failure
 from cortex.store.database import Connection, Database, Record
 from cortex.store.jobs import plain
@@ -98,6 +99,31 @@ async def close(db: Database, name: str, *, by: str, reason: str) -> Seen:
     """Close a breaker now and forget what was counted. Raises `NotFoundError`."""
     await _known(db, name)
     return await _change(db, name, lambda b, _: rules.closed(b), person=(by, reason))
+
+
+async def freeze(db: Database, *, by: str, reason: str) -> Seen:
+    """Let no pod begin an effect from now on: jobs wait. Who froze last is told as the one."""
+    return await _change(
+        db,
+        FREEZE,
+        lambda b, now: rules.forced_open(b, now, by=by, reason=reason),
+        person=(by, reason),
+    )
+
+
+async def unfreeze(db: Database, *, by: str, reason: str) -> Seen:
+    """Let effects begin again: jobs go on. Raises `ConflictError` if they are not frozen."""
+    if not (await frozen(db))["is_frozen"]:
+        raise ConflictError("effects are not frozen", hint="see: cortex freeze status")
+    return await _change(db, FREEZE, lambda b, _: rules.closed(b), person=(by, reason))
+
+
+async def frozen(db: Database) -> dict[str, Any]:
+    """Return whether effects are frozen (`is_frozen`), by whom, why, since when, and who waits."""
+    row = await db.fetch_one("breakers.freeze")
+    if row is None:
+        raise AssertionError("breakers.freeze always returns one row")
+    return plain(row)
 
 
 async def forget(db: Database, *, idle_s: float, limit: int) -> int:

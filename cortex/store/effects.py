@@ -1,7 +1,7 @@
 """Effects: the ledger of calls with an outside result, and what people say of unknown ones."""
 
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import Any
 from uuid import UUID
 
 from cortex.domain.canonical import parse
@@ -11,8 +11,6 @@ from cortex.domain.job import EffectIntent, EffectTold, Intended
 from cortex.store.database import Database, Record
 from cortex.store.found import by_name
 from cortex.store.jobs import plain
-
-OPEN: Final = frozenset({EffectStatus.PENDING, EffectStatus.UNKNOWN})
 
 
 async def intend(
@@ -36,7 +34,12 @@ async def intend(
         [op.can_reconcile for op in operations],
         [op.approval_id for op in operations],
     )
-    return {operations[row["n"] - 1].id: _intended(row) for row in rows if row["verdict"] != "lost"}
+    answers = {}
+    for row in rows:
+        if row["verdict"] != "lost":
+            proposed = operations[row["n"] - 1].id
+            answers[proposed] = _intended(row, is_new=row["id"] == proposed)
+    return answers
 
 
 async def tell(db: Database, *, pod_id: UUID, operations: Sequence[EffectTold]) -> set[UUID]:
@@ -70,20 +73,21 @@ async def show(db: Database, effect_id: UUID) -> dict[str, Any]:
 async def page(
     db: Database,
     *,
-    statuses: Sequence[EffectStatus] = (),
+    statuses: Sequence[EffectStatus] = tuple(EffectStatus),
     tool: str | None = None,
-    after: UUID | None = None,
+    job_id: UUID | None = None,
+    before: UUID | None = None,
     limit: int = 100,
 ) -> list[dict[str, Any]]:
-    """Return effects, the newest first; only open ones, the oldest first."""
-    query = "effects.list_open" if statuses and set(statuses) <= OPEN else "effects.list"
-    words = [status.value for status in statuses] or None
-    return [_shown(row) for row in await db.fetch(query, words, tool, after, limit)]
-
-
-async def of_job(db: Database, job_id: UUID, *, limit: int = 1000) -> list[dict[str, Any]]:
-    """Return a job's effects, the oldest first."""
-    return [_shown(row) for row in await db.fetch("effects.of_job", job_id, limit)]
+    """Return effects, the newest first, older than `before`."""
+    words = [status.value for status in statuses]
+    if job_id is not None:
+        rows = await db.fetch("effects.list_of_job", job_id, words, tool, before, limit)
+    elif tool is not None:
+        rows = await db.fetch("effects.list_of_tool", tool, words, before, limit)
+    else:
+        rows = await db.fetch("effects.list", words, before, limit)
+    return [_shown(row) for row in rows]
 
 
 async def resolve(
@@ -134,9 +138,10 @@ def _shown(row: Record) -> dict[str, Any]:
     return shown
 
 
-def _intended(row: Record) -> Intended:
+def _intended(row: Record, *, is_new: bool) -> Intended:
     return Intended(
         id=row["id"],
+        is_new=is_new,
         verdict=row["verdict"],
         attempt=row["attempt"],
         result=row["result"],

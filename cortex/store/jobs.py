@@ -8,13 +8,19 @@ from uuid import UUID
 import attrs
 import orjson
 
-from cortex.domain.errors import ConflictError, NotFoundError, UnavailableError
+from cortex.domain.errors import (
+    ConflictError,
+    NotFoundError,
+    OutcomeUnknownError,
+    UnavailableError,
+)
 from cortex.domain.job import Finish, JobStatus, Submission
 from cortex.domain.policy import JobPolicy
 from cortex.store.database import Database, Record, affected
 from cortex.store.found import by_name
 
 SUBMIT_BATCH = 1000
+SUBMIT_TRIES = 3
 CANCEL_TRIES = 10
 """A job gets a task just while it is being cancelled: once is rare, again would be chance."""
 
@@ -45,6 +51,23 @@ async def submit(
         by,
     )
     return affected(rows)
+
+
+async def submit_once(db: Database, submission: Submission, *, by: str | None) -> None:
+    """Submit; when the reply is lost, ask again under the same id: the job cannot come twice.
+
+    Not for use inside a transaction. Raises what `submit` raises.
+    """
+    for _ in range(SUBMIT_TRIES):
+        try:
+            await submit(db, [submission], by=by)
+        except OutcomeUnknownError:
+            continue
+        return
+    raise OutcomeUnknownError(
+        f"it is not known whether job {submission.id} was submitted: its connection broke",
+        hint=f"look once the database is back: cortex jobs show {submission.id}",
+    )
 
 
 async def finish(db: Database, *, pod_id: UUID, operations: Sequence[Finish]) -> set[UUID]:
@@ -152,33 +175,18 @@ async def find(db: Database, reference: str) -> UUID:
     return await by_name(db, reference, kind="job", query="jobs.ids_by_suffix")
 
 
-async def page(
-    db: Database,
-    *,
-    statuses: Sequence[JobStatus] | None = None,
-    types: Sequence[str] | None = None,
-    agent: str | None = None,
-    before: UUID | None = None,
-    limit: int = 50,
+async def history(
+    db: Database, job_id: UUID, *, after: int = 0, limit: int | None = None
 ) -> list[dict[str, Any]]:
-    """Return jobs, newest first, older than `before`."""
-    states = [status.value for status in statuses] if statuses else None
-    names = list(types) if types else None
-    if agent is None:
-        rows = await db.fetch("jobs.list", states, names, before, limit)
-    else:
-        rows = await db.fetch("jobs.list_of_agent", agent, states, names, before, limit)
-    return [plain(row) for row in rows]
-
-
-async def history(db: Database, job_id: UUID, *, after: int = 0) -> list[dict[str, Any]]:
     """Return a job's transitions in order, after a history id."""
-    return [plain(row) for row in await db.fetch("jobs.history", job_id, after)]
+    return [plain(row) for row in await db.fetch("jobs.history", job_id, after, limit)]
 
 
-async def attempts(db: Database, job_id: UUID, *, after: int = 0) -> list[dict[str, Any]]:
+async def attempts(
+    db: Database, job_id: UUID, *, after: int = 0, limit: int | None = None
+) -> list[dict[str, Any]]:
     """Return a job's attempts that ended before it did, in order."""
-    return [plain(row) for row in await db.fetch("jobs.attempts", job_id, after)]
+    return [plain(row) for row in await db.fetch("jobs.attempts", job_id, after, limit)]
 
 
 async def follow(
@@ -213,7 +221,7 @@ def _no_such_job(job_id: UUID) -> NotFoundError:
 
 _JSON_COLUMNS = frozenset(
     {"checkpoint", "payload", "result", "metadata", "usage", "output", "spec"}
-    | {"history", "attempts", "steps"}
+    | {"history", "attempts", "steps", "awaited"}
 )
 
 

@@ -2,8 +2,11 @@
 
 from uuid import UUID
 
+from cortex.domain.approval import APPROVAL
+from cortex.domain.effect import UNKNOWN_EFFECT
 from cortex.domain.errors import ConflictError, NotFoundError
 from cortex.domain.job import JobStatus
+from cortex.domain.waiting import named
 from cortex.store.database import Database, Record
 
 RETRY_BATCH = 200
@@ -46,8 +49,11 @@ def _refusal(job_id: UUID, row: Record) -> ConflictError:
         case JobStatus.WAITING_FOR_APPROVAL if not row["has_task"]:
             budget = (row["waiting_on"] or "").removeprefix("budget:")
             is_budget = budget != row["waiting_on"] and budget
-            what = f"waits for {row['waiting_on'] or 'a decision'}, not for a retry"
+            what = f"waits for {named(row['waiting_on'] or 'a decision')}, not for a retry"
             hint = f"cortex budgets raise {budget} --to AMOUNT --reason TEXT" if is_budget else why
+            for prefix, look in ((APPROVAL, "approvals"), (UNKNOWN_EFFECT, "effects")):
+                if (row["waiting_on"] or "").startswith(prefix):
+                    hint = f"cortex {look} show {row['waiting_on'].removeprefix(prefix)}"
         case JobStatus.RUNNING if row["task_state"] == "LOCKED":
             what, hint = "is running just now", f"follow it: cortex jobs watch {job_id}"
         case JobStatus.PENDING:

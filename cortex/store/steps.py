@@ -77,6 +77,17 @@ async def page(
     return [plain(row) for row in await db.fetch("steps.page", job_id, after, limit)]
 
 
+async def page_with_outputs(
+    db: Database, job_id: UUID, *, after: int = 0, limit: int, bytes_max: int
+) -> list[dict[str, Any]]:
+    """Return steps after a position with their outputs as JSON text, together about so large.
+
+    The first one comes whole, however large it is.
+    """
+    rows = await db.fetch("steps.page_with_outputs", job_id, after, limit, bytes_max)
+    return [plain(row) | {"output": row["output"]} for row in rows]
+
+
 async def outputs(db: Database, job_id: UUID) -> list[dict[str, Any]]:
     """Return every step of a job with its output decoded, for people and machines."""
     return [plain(row) for row in await _all(db, job_id)]

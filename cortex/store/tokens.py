@@ -89,10 +89,10 @@ async def page(
 
 
 async def find(db: Database, named: str) -> UUID:
-    """Return the token of an id, of the end of one, or of a person who has only one, of those that
-    are good if there are any.
+    """Return the token of an id, of the end of one, or of a person who has only one.
 
-    Raises `NotFoundError`, and `UsageError` for what could mean several.
+    Those of a person that are good go before those that are not. Raises `NotFoundError`, and
+    `UsageError` for what could mean several.
     """
     rows = await page(db, with_ended=True)
     end = named.removeprefix("…").replace("-", "").lower()

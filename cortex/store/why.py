@@ -4,6 +4,7 @@ from uuid import UUID
 
 from cortex.domain.errors import NotFoundError
 from cortex.domain.job import JobStatus
+from cortex.domain.waiting import awaited_of
 from cortex.domain.why import AHEAD_MAX, SILENT_S
 from cortex.domain.why_facts import (
     AttemptSeen,
@@ -16,6 +17,7 @@ from cortex.domain.why_facts import (
     WhyFacts,
 )
 from cortex.store.database import Database, Record
+from cortex.store.jobs import plain
 
 
 async def facts_of(db: Database, job_id: UUID) -> WhyFacts:
@@ -32,6 +34,7 @@ async def facts_of(db: Database, job_id: UUID) -> WhyFacts:
         fleet=_fleet(row),
         breaker=_breaker(row),
         budget=_budget(row),
+        awaited=awaited_of(plain(row)["awaited"]),
         last=_last(row),
     )
 

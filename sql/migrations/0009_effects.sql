@@ -79,9 +79,8 @@ COMMENT ON COLUMN cortex.effect.resolved_by IS 'Who.';
 COMMENT ON COLUMN cortex.effect.resolved_at IS 'When.';
 COMMENT ON COLUMN cortex.effect.resolved_reason IS 'Why.';
 CREATE INDEX effect_job ON cortex.effect (job_id);
-CREATE INDEX effect_newest ON cortex.effect (created_at DESC, id DESC);
-CREATE INDEX effect_open ON cortex.effect (status, created_at, id) WHERE status IN ('PENDING', 'UNKNOWN');
-CREATE INDEX effect_tool ON cortex.effect (tool, created_at DESC, id DESC);
+CREATE INDEX effect_status ON cortex.effect (status, created_at DESC, id DESC);
+CREATE INDEX effect_tool ON cortex.effect (tool, status, created_at DESC, id DESC);
 
 -- ------------------------------------------------------------------ quotas
 

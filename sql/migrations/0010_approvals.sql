@@ -96,6 +96,7 @@ CREATE INDEX approval_pending ON cortex.approval (expires_at, id) WHERE status =
 CREATE INDEX approval_inbox ON cortex.approval (risk, expires_at, id) WHERE status = 'PENDING';
 CREATE INDEX approval_newest ON cortex.approval (created_at DESC, id DESC);
 CREATE INDEX approval_status ON cortex.approval (status, created_at DESC, id DESC);
+CREATE INDEX approval_decided ON cortex.approval (decided_at) WHERE decided_at IS NOT NULL;
 CREATE INDEX approval_job ON cortex.approval (job_id);
 CREATE INDEX approval_line ON cortex.approval (lineage_id, key, seq DESC);
 
@@ -121,6 +122,7 @@ COMMENT ON COLUMN cortex.approval_vote.address IS 'Network address.';
 COMMENT ON COLUMN cortex.approval_vote.client IS 'Program.';
 COMMENT ON COLUMN cortex.approval_vote.reason IS 'Why.';
 COMMENT ON COLUMN cortex.approval_vote.old IS 'The arguments before, if this person edited them.';
+CREATE INDEX approval_vote_at ON cortex.approval_vote (at);
 CREATE TRIGGER approval_vote_is_append_only BEFORE UPDATE OR DELETE OR TRUNCATE ON cortex.approval_vote
     FOR EACH STATEMENT EXECUTE FUNCTION cortex.refuse_change();
 

@@ -36,3 +36,7 @@ SELECT a.name, v.version, v.spec, v.applied_by, v.applied_at, cortex.now() AS no
 FROM cortex.agent a JOIN cortex.agent_version v ON v.agent_id = a.id
 WHERE a.name = $1 AND ($2::int IS NULL OR v.version = $2)
 ORDER BY v.version DESC LIMIT 100;
+
+-- name: ids_like
+-- Agents whose names fit. $1 LIKE patterns, $2 limit.
+SELECT id FROM cortex.agent WHERE name LIKE ANY ($1::text[]) ORDER BY name LIMIT $2;

@@ -46,7 +46,7 @@ SELECT token_digest FROM cortex.approval WHERE id = $1;
 -- name: show
 -- One request in full, with its votes and what its job cost so far. $1 id.
 SELECT a.*, g.name AS agent, j.status AS job_status, j.type AS job_type, j.checkpoint AS job_head,
-       e.id AS effect_id, e.status AS effect_status, cortex.now() AS now,
+       e.id AS effect_id, e.status AS effect_status, cortex.agreed(a.id, a.digest) AS agreed, cortex.now() AS now,
        (SELECT coalesce(jsonb_agg(jsonb_build_object(
             'person', v.person, 'at', v.at, 'channel', v.channel, 'reason', v.reason,
             'digest', encode(v.digest, 'hex'), 'edited', v.old IS NOT NULL) ORDER BY v.at), '[]')
@@ -63,31 +63,47 @@ SELECT id FROM (SELECT id FROM cortex.approval ORDER BY created_at DESC, id DESC
 WHERE replace(id::text, '-', '') LIKE '%' || $1 LIMIT 10;
 
 -- name: pending
--- Requests that wait, the first to expire first. $1 after this request or null, $2 limit.
+-- Requests that wait, the most dangerous first, of those the first to expire. $1 after this request or null, $2 limit.
+-- Each risk by its own part of an index, from where the page before ended.
+WITH page AS (
+    SELECT found.id, level.rank FROM (
+        SELECT r.risk, r.rank, CASE WHEN b.id IS NULL OR r.rank < b.rank THEN '-infinity'
+                                    WHEN r.rank = b.rank THEN b.expires_at ELSE 'infinity' END AS from_at, b.id AS from_id
+        FROM (VALUES ('LOW', 0), ('MED', 1), ('HIGH', 2), ('CRITICAL', 3)) AS r(risk, rank)
+        LEFT JOIN (
+            SELECT id, expires_at, array_position(ARRAY['LOW', 'MED', 'HIGH', 'CRITICAL'], risk) - 1 AS rank
+            FROM cortex.approval WHERE id = $1) b ON true
+    ) level CROSS JOIN LATERAL (
+        SELECT id, expires_at FROM cortex.approval
+        WHERE status = 'PENDING' AND risk = level.risk
+          AND (expires_at, id) > (level.from_at, coalesce(level.from_id, '00000000-0000-0000-0000-000000000000'))
+        ORDER BY expires_at, id LIMIT $2) found
+    ORDER BY level.rank DESC, found.expires_at, found.id LIMIT $2
+)
 SELECT a.id, a.job_id, a.key, a.tool, a.arguments, a.digest, a.schema, a.version, a.risk, a.effect, a.reversible,
        a.policy, a.people, a.status, a.requested_by, a.created_at, a.expires_at, a.edited_by, a.decided_at,
        a.decided_by, a.reason, g.name AS agent, j.type AS job_type, cortex.now() AS now,
-       (SELECT count(*) FROM cortex.approval_vote v WHERE v.approval_id = a.id AND v.digest = a.digest) AS agreed
-FROM cortex.approval a LEFT JOIN cortex.agent g ON g.id = a.agent_id LEFT JOIN cortex.job j ON j.id = a.job_id
-WHERE a.status = 'PENDING'
-  AND ($1::uuid IS NULL OR (a.expires_at, a.id) > (SELECT b.expires_at, b.id FROM cortex.approval b WHERE b.id = $1))
-ORDER BY a.expires_at, a.id LIMIT $2;
+       cortex.agreed(a.id, a.digest) AS agreed
+FROM page JOIN cortex.approval a ON a.id = page.id
+LEFT JOIN cortex.agent g ON g.id = a.agent_id LEFT JOIN cortex.job j ON j.id = a.job_id
+ORDER BY page.rank DESC, a.expires_at, a.id;
 
 -- name: list
 -- Newest requests first, each state by its own index. $1 states, $2 before this request or null, $3 limit.
 WITH page AS (
-    SELECT found.id FROM unnest($1::text[]) AS wanted(status) CROSS JOIN LATERAL (
+    SELECT found.id FROM unnest($1::text[]) AS wanted(status)
+    LEFT JOIN cortex.approval b ON b.id = $2
+    CROSS JOIN LATERAL (
         SELECT id, created_at FROM cortex.approval
         WHERE status = wanted.status
-          AND ($2::uuid IS NULL
-               OR (created_at, id) < (SELECT b.created_at, b.id FROM cortex.approval b WHERE b.id = $2))
+          AND (created_at, id) < (coalesce(b.created_at, 'infinity'), coalesce(b.id, 'ffffffff-ffff-ffff-ffff-ffffffffffff'))
         ORDER BY created_at DESC, id DESC LIMIT $3) found
     ORDER BY found.created_at DESC, found.id DESC LIMIT $3
 )
 SELECT a.id, a.job_id, a.key, a.tool, a.arguments, a.digest, a.schema, a.version, a.risk, a.effect, a.reversible,
        a.policy, a.people, a.status, a.requested_by, a.created_at, a.expires_at, a.edited_by, a.decided_at,
        a.decided_by, a.reason, g.name AS agent, j.type AS job_type, cortex.now() AS now,
-       (SELECT count(*) FROM cortex.approval_vote v WHERE v.approval_id = a.id AND v.digest = a.digest) AS agreed
+       cortex.agreed(a.id, a.digest) AS agreed
 FROM page JOIN cortex.approval a ON a.id = page.id
 LEFT JOIN cortex.agent g ON g.id = a.agent_id LEFT JOIN cortex.job j ON j.id = a.job_id
 ORDER BY a.created_at DESC, a.id DESC;
@@ -97,5 +113,36 @@ ORDER BY a.created_at DESC, a.id DESC;
 SELECT a.id, a.job_id, a.key, a.tool, a.arguments, a.digest, a.schema, a.version, a.risk, a.effect, a.reversible,
        a.policy, a.people, a.status, a.requested_by, a.created_at, a.expires_at, a.edited_by, a.decided_at,
        a.decided_by, a.reason, NULL AS agent, NULL AS job_type, cortex.now() AS now,
-       (SELECT count(*) FROM cortex.approval_vote v WHERE v.approval_id = a.id AND v.digest = a.digest) AS agreed
+       cortex.agreed(a.id, a.digest) AS agreed
 FROM cortex.approval a WHERE a.job_id = $1 ORDER BY a.created_at, a.id LIMIT $2;
+
+-- name: changes
+-- What happened to requests, in order: asked, agreed (more people were needed), decided.
+-- $1 since this instant, or null for now, $2 limit.
+WITH edge AS MATERIALIZED (SELECT coalesce($1::timestamptz, cortex.now()) AS since), event AS (
+    SELECT * FROM (
+        (SELECT a.created_at AS at, 'asked' AS event, a.id, a.requested_by AS person, NULL AS reason
+         FROM cortex.approval a WHERE a.created_at >= (SELECT since FROM edge)
+         ORDER BY a.created_at LIMIT $2)
+        UNION ALL
+        (SELECT v.at, 'agreed', v.approval_id, v.person, v.reason
+         FROM cortex.approval_vote v WHERE v.at >= (SELECT since FROM edge)
+           AND NOT EXISTS (SELECT FROM cortex.approval a WHERE a.id = v.approval_id AND a.decided_at = v.at)
+         ORDER BY v.at LIMIT $2)
+        UNION ALL
+        (SELECT a.decided_at, lower(a.status), a.id, a.decided_by, a.reason
+         FROM cortex.approval a WHERE a.decided_at >= (SELECT since FROM edge)
+         ORDER BY a.decided_at LIMIT $2)) found
+    ORDER BY at, event, id LIMIT $2
+)
+SELECT e.at, e.event, e.id, e.person, e.reason, a.job_id, a.tool, a.key, a.risk, a.people, a.arguments, a.channel,
+       a.expires_at, g.name AS agent, cortex.agreed(a.id, a.digest) AS agreed, cortex.now() AS now
+FROM event e JOIN cortex.approval a ON a.id = e.id LEFT JOIN cortex.agent g ON g.id = a.agent_id
+ORDER BY e.at, e.event, e.id;
+
+-- name: inbox
+-- How many requests wait, counted up to a limit, and when the first of them expires. $1 limit.
+SELECT (SELECT count(*) FROM (
+            SELECT FROM cortex.approval WHERE status = 'PENDING' ORDER BY expires_at, id LIMIT $1) waits) AS count,
+       (SELECT expires_at FROM cortex.approval WHERE status = 'PENDING' ORDER BY expires_at, id LIMIT 1) AS expires_at,
+       cortex.now() AS now;

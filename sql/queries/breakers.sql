@@ -37,13 +37,23 @@ SELECT b.*, clock.now FROM (SELECT cortex.now() AS now) clock LEFT JOIN LATERAL 
 
 -- name: list
 -- Breakers for people: those that are not closed first, then the newest changes. $1 a name or null for all, $2 limit.
+-- The freeze of effects is none of them: see freeze.
 SELECT b.*, p.name AS probe_pod, cortex.now() AS now,
        (SELECT count(*) FROM cortex.job j
         WHERE j.waiting_on = b.name AND j.waiting_on NOT LIKE 'budget:%' AND j.status = 'RETRY'
           AND j.worker_job_id IS NULL) AS waiting
 FROM cortex.breaker b LEFT JOIN cortex.pod p ON p.id = b.probe_by
-WHERE $1::text IS NULL OR b.name = $1
+WHERE ($1::text IS NULL OR b.name = $1) AND b.name <> 'effects:all'
 ORDER BY b.state = 'CLOSED', b.failures = 0, b.updated_at DESC LIMIT $2;
+
+-- name: freeze
+-- Whether a person holds new effects back, since when and why, and how many jobs wait. Always one row.
+SELECT b.name IS NOT NULL AS is_frozen, b.forced_by AS by, b.forced_reason AS reason, b.forced_at AS frozen_at,
+       (SELECT count(*) FROM cortex.job j
+        WHERE j.waiting_on = 'effects:all' AND j.waiting_on NOT LIKE 'budget:%' AND j.status = 'RETRY'
+          AND j.worker_job_id IS NULL) AS waiting_jobs,
+       cortex.now() AS now
+FROM (SELECT) one LEFT JOIN cortex.breaker b ON b.name = 'effects:all' AND b.state <> 'CLOSED';
 
 -- name: forget
 -- Removes breakers that have been closed and untouched for so long. $1 seconds, $2 limit.

@@ -31,40 +31,55 @@ WHERE e.id = f.id AND e.job_id = f.job_id AND e.attempt = f.attempt
 RETURNING e.id;
 
 -- name: show
--- One effect in full. $1 id.
-SELECT e.*, a.name AS agent, j.status AS job_status, cortex.now() AS now
+-- One effect in full, with the output of its step: what it returned, or what the model was told. $1 id.
+SELECT e.*, a.name AS agent, j.status AS job_status, j.type AS job_type, s.seq AS step, s.output, cortex.now() AS now
 FROM cortex.effect e LEFT JOIN cortex.agent a ON a.id = e.agent_id LEFT JOIN cortex.job j ON j.id = e.job_id
+LEFT JOIN cortex.job_step s ON s.job_id = e.job_id AND s.key = e.key
 WHERE e.id = $1;
 
 -- name: ids_by_suffix
 -- Effects whose id ends as given, the newest first, among the newest 100,000. $1 suffix, lower case, no dashes.
-SELECT id FROM (SELECT id FROM cortex.effect ORDER BY created_at DESC, id DESC LIMIT 100000) recent
+SELECT id FROM (SELECT id FROM cortex.effect ORDER BY id DESC LIMIT 100000) recent
 WHERE replace(id::text, '-', '') LIKE '%' || $1 LIMIT 10;
 
 -- name: list
--- Newest effects first. $1 states or null, $2 tool or null, $3 before this effect or null, $4 limit.
+-- Newest effects first, each state by its own index. $1 states, $2 before this effect or null, $3 limit.
+WITH page AS (
+    SELECT found.id FROM unnest($1::text[]) AS wanted(status) CROSS JOIN LATERAL (
+        SELECT id, created_at FROM cortex.effect
+        WHERE status = wanted.status
+          AND ($2::uuid IS NULL OR (created_at, id) < (SELECT b.created_at, b.id FROM cortex.effect b WHERE b.id = $2))
+        ORDER BY created_at DESC, id DESC LIMIT $3) found
+    ORDER BY found.created_at DESC, found.id DESC LIMIT $3
+)
+SELECT e.id, e.job_id, e.key, e.tool, e.status, e.arguments, e.why, e.created_at, e.finished_at, e.calls_count,
+       e.can_reconcile, e.resolution, e.resolved_by, e.approval_id, a.name AS agent, cortex.now() AS now
+FROM page JOIN cortex.effect e ON e.id = page.id LEFT JOIN cortex.agent a ON a.id = e.agent_id
+ORDER BY e.created_at DESC, e.id DESC;
+
+-- name: list_of_tool
+-- The same of one tool. $1 tool, $2 states, $3 before this effect or null, $4 limit.
+WITH page AS (
+    SELECT found.id FROM unnest($2::text[]) AS wanted(status) CROSS JOIN LATERAL (
+        SELECT id, created_at FROM cortex.effect
+        WHERE tool = $1 AND status = wanted.status
+          AND ($3::uuid IS NULL OR (created_at, id) < (SELECT b.created_at, b.id FROM cortex.effect b WHERE b.id = $3))
+        ORDER BY created_at DESC, id DESC LIMIT $4) found
+    ORDER BY found.created_at DESC, found.id DESC LIMIT $4
+)
+SELECT e.id, e.job_id, e.key, e.tool, e.status, e.arguments, e.why, e.created_at, e.finished_at, e.calls_count,
+       e.can_reconcile, e.resolution, e.resolved_by, e.approval_id, a.name AS agent, cortex.now() AS now
+FROM page JOIN cortex.effect e ON e.id = page.id LEFT JOIN cortex.agent a ON a.id = e.agent_id
+ORDER BY e.created_at DESC, e.id DESC;
+
+-- name: list_of_job
+-- The same of one job. $1 job, $2 states, $3 tool or null, $4 before this effect or null, $5 limit.
 SELECT e.id, e.job_id, e.key, e.tool, e.status, e.arguments, e.why, e.created_at, e.finished_at, e.calls_count,
        e.can_reconcile, e.resolution, e.resolved_by, e.approval_id, a.name AS agent, cortex.now() AS now
 FROM cortex.effect e LEFT JOIN cortex.agent a ON a.id = e.agent_id
-WHERE ($1::text[] IS NULL OR e.status = ANY ($1)) AND ($2::text IS NULL OR e.tool = $2)
-  AND ($3::uuid IS NULL OR (e.created_at, e.id) < (SELECT b.created_at, b.id FROM cortex.effect b WHERE b.id = $3))
-ORDER BY e.created_at DESC, e.id DESC LIMIT $4;
-
--- name: list_open
--- The same of the two states that are open, oldest first. $1 states, $2 tool or null, $3 after this effect or null,
--- $4 limit.
-SELECT e.id, e.job_id, e.key, e.tool, e.status, e.arguments, e.why, e.created_at, e.finished_at, e.calls_count,
-       e.can_reconcile, e.resolution, e.resolved_by, e.approval_id, a.name AS agent, cortex.now() AS now
-FROM cortex.effect e LEFT JOIN cortex.agent a ON a.id = e.agent_id
-WHERE e.status = ANY ($1) AND e.status IN ('PENDING', 'UNKNOWN') AND ($2::text IS NULL OR e.tool = $2)
-  AND ($3::uuid IS NULL OR (e.created_at, e.id) > (SELECT b.created_at, b.id FROM cortex.effect b WHERE b.id = $3))
-ORDER BY e.created_at, e.id LIMIT $4;
-
--- name: of_job
--- Effects of a job, the oldest first. $1 job id, $2 limit.
-SELECT e.id, e.job_id, e.key, e.tool, e.status, e.arguments, e.why, e.created_at, e.finished_at, e.calls_count,
-       e.can_reconcile, e.resolution, e.resolved_by, e.approval_id, NULL AS agent, cortex.now() AS now
-FROM cortex.effect e WHERE e.job_id = $1 ORDER BY e.created_at, e.id LIMIT $2;
+WHERE e.job_id = $1 AND e.status = ANY ($2::text[]) AND ($3::text IS NULL OR e.tool = $3)
+  AND ($4::uuid IS NULL OR (e.created_at, e.id) < (SELECT b.created_at, b.id FROM cortex.effect b WHERE b.id = $4))
+ORDER BY e.created_at DESC, e.id DESC LIMIT $5;
 
 -- name: resolve
 -- What a person says became of an effect. $1 id, $2 applied | not-applied | give-up, $3 who, $4 why, $5 its result.

@@ -78,7 +78,7 @@ WHERE id = ANY ($2::uuid[]) AND pod_id = $1 AND status = 'RUNNING' AND cancel_re
 -- name: show
 -- One job in full. $1 id.
 SELECT j.*, a.name AS agent, p.name AS pod, t.state::text AS task_state, t.attempts_spent, t.run_at AS task_run_at,
-       e.error AS last_error, cortex.now() AS now
+       e.error AS last_error, cortex.waits_for(j.waiting_on) AS awaited, cortex.now() AS now
 FROM cortex.job j
 LEFT JOIN cortex.agent a ON a.id = j.agent_id
 LEFT JOIN cortex.pod p ON p.id = j.pod_id
@@ -93,66 +93,75 @@ WHERE j.id = $1;
 SELECT id FROM (SELECT id FROM cortex.job ORDER BY id DESC LIMIT 100000) recent
 WHERE replace(id::text, '-', '') LIKE '%' || $1 LIMIT 10;
 
--- name: list
--- Newest jobs first, each state by its own index. $1 states or null, $2 types or null, $3 before job id or null,
--- $4 limit.
-WITH page AS (
-    SELECT found.id, found.created_at
-    FROM unnest(coalesce($1::cortex.job_status[], enum_range(NULL::cortex.job_status))) AS wanted(status)
-    CROSS JOIN LATERAL (
-        SELECT id, created_at FROM cortex.job
-        WHERE status = wanted.status AND ($2::text[] IS NULL OR type = ANY ($2))
-          AND ($3::uuid IS NULL OR (created_at, id) < (SELECT b.created_at, b.id FROM cortex.job b WHERE b.id = $3))
-        ORDER BY created_at DESC, id DESC LIMIT $4) found
-    ORDER BY found.created_at DESC, found.id DESC LIMIT $4
+-- name: page
+-- Jobs that fit a filter, the newest first, of a bounded number that are looked at. Three ways in, each by an index,
+-- of which those that are null are not taken: $1 states, $2 agents, $3 ids of jobs.
+-- What must fit besides, null fits all: $4 states; LIKE patterns of $5 types, $6 agents, $7 queues, $8 tenants,
+-- $9 codes of errors; submitted $10 more and $11 less than so many seconds ago, $12 after and $13 before an instant.
+-- Where to go on: $14 a job or null, $15 its created_at, or null to look it up. $16 how many are looked at, $17 limit.
+-- Always at least one row: how many were looked at, and the place of the last of them.
+WITH edge AS MATERIALIZED (
+    SELECT greatest(cortex.now() - $11::float8 * interval '1 second', $12::timestamptz, '-infinity') AS low,
+           least(cortex.now() - $10::float8 * interval '1 second', $13::timestamptz, 'infinity') AS high,
+           CASE WHEN $14::uuid IS NULL THEN 'infinity'
+                ELSE coalesce($15::timestamptz, (SELECT b.created_at FROM cortex.job b WHERE b.id = $14)) END AS at,
+           coalesce($14, 'ffffffff-ffff-ffff-ffff-ffffffffffff') AS id
+), looked AS MATERIALIZED (
+    SELECT place.id, place.created_at FROM (
+        SELECT found.* FROM edge, unnest($1::cortex.job_status[]) AS wanted(status) CROSS JOIN LATERAL (
+            SELECT j.id, j.created_at FROM cortex.job j
+            WHERE j.status = wanted.status AND j.created_at > edge.low AND j.created_at < edge.high
+              AND (j.created_at, j.id) < (edge.at, edge.id)
+            ORDER BY j.created_at DESC, j.id DESC LIMIT $16) found
+        UNION ALL
+        SELECT found.* FROM edge, unnest($2::uuid[]) AS wanted(agent_id) CROSS JOIN LATERAL (
+            SELECT j.id, j.created_at FROM cortex.job j
+            WHERE j.agent_id = wanted.agent_id AND j.created_at > edge.low AND j.created_at < edge.high
+              AND (j.created_at, j.id) < (edge.at, edge.id)
+            ORDER BY j.created_at DESC, j.id DESC LIMIT $16) found
+        UNION ALL
+        SELECT j.id, j.created_at FROM edge, cortex.job j
+        WHERE j.id = ANY ($3::uuid[]) AND j.created_at > edge.low AND j.created_at < edge.high
+          AND (j.created_at, j.id) < (edge.at, edge.id)
+    ) place
+    ORDER BY place.created_at DESC, place.id DESC LIMIT $16
+), fitting AS MATERIALIZED (
+    SELECT j.id FROM looked l JOIN cortex.job j ON j.id = l.id LEFT JOIN cortex.agent a ON a.id = j.agent_id
+    WHERE ($4::cortex.job_status[] IS NULL OR j.status = ANY ($4)) AND ($5::text[] IS NULL OR j.type LIKE ANY ($5))
+      AND ($6::text[] IS NULL OR a.name LIKE ANY ($6)) AND ($7::text[] IS NULL OR j.queue_name LIKE ANY ($7))
+      AND ($8::text[] IS NULL OR j.tenant LIKE ANY ($8)) AND ($9::text[] IS NULL OR j.error_code LIKE ANY ($9))
+    ORDER BY l.created_at DESC, l.id DESC LIMIT $17
 )
-SELECT j.id, j.type, j.status, j.attempt, j.retry_count, j.max_retries, j.checkpoint, j.created_at, j.started_at,
-       j.finished_at, j.next_retry_at, j.heartbeat_at, j.run_at, j.cancel_requested_at, j.cancelled_by,
-       j.error_message, j.waiting_on, e.error AS last_error, a.name AS agent, p.name AS pod, cortex.now() AS now
-FROM page
-JOIN cortex.job j ON j.id = page.id
-LEFT JOIN cortex.agent a ON a.id = j.agent_id
-LEFT JOIN cortex.pod p ON p.id = j.pod_id
+SELECT seen.looked_count, last.last_at, last.last_id, p.*
+FROM (SELECT count(*)::int AS looked_count FROM looked) seen
+LEFT JOIN LATERAL (SELECT created_at AS last_at, id AS last_id FROM looked ORDER BY created_at, id LIMIT 1) last ON true
 LEFT JOIN LATERAL (
-    SELECT error FROM cortex.job_attempt WHERE job_id = j.id AND j.status::text = 'WAITING_FOR_APPROVAL'
-    ORDER BY attempt DESC LIMIT 1) e ON true
-ORDER BY j.created_at DESC, j.id DESC;
-
--- name: list_of_agent
--- Newest jobs of an agent first. $1 agent name, $2 states or null, $3 types or null, $4 before job id or null,
--- $5 limit.
-WITH page AS (
-    SELECT id FROM cortex.job
-    WHERE agent_id = (SELECT g.id FROM cortex.agent g WHERE g.name = $1)
-      AND ($2::cortex.job_status[] IS NULL OR status = ANY ($2))
-      AND ($3::text[] IS NULL OR type = ANY ($3))
-      AND ($4::uuid IS NULL OR (created_at, id) < (SELECT b.created_at, b.id FROM cortex.job b WHERE b.id = $4))
-    ORDER BY created_at DESC, id DESC LIMIT $5
-)
-SELECT j.id, j.type, j.status, j.attempt, j.retry_count, j.max_retries, j.checkpoint, j.created_at, j.started_at,
-       j.finished_at, j.next_retry_at, j.heartbeat_at, j.run_at, j.cancel_requested_at, j.cancelled_by,
-       j.error_message, j.waiting_on, e.error AS last_error, a.name AS agent, p.name AS pod, cortex.now() AS now
-FROM page
-JOIN cortex.job j ON j.id = page.id
-LEFT JOIN cortex.agent a ON a.id = j.agent_id
-LEFT JOIN cortex.pod p ON p.id = j.pod_id
-LEFT JOIN LATERAL (
-    SELECT error FROM cortex.job_attempt WHERE job_id = j.id AND j.status::text = 'WAITING_FOR_APPROVAL'
-    ORDER BY attempt DESC LIMIT 1) e ON true
-ORDER BY j.created_at DESC, j.id DESC;
+    SELECT j.id, j.type, j.status, j.attempt, j.retry_count, j.max_retries, j.checkpoint, j.created_at, j.started_at,
+           j.finished_at, j.next_retry_at, j.heartbeat_at, j.run_at, j.cancel_requested_at, j.cancelled_by,
+           j.error_message, j.error_code, j.waiting_on, j.tenant, j.queue_name, e.error AS last_error,
+           cortex.waits_for(j.waiting_on) AS awaited, a.name AS agent, p.name AS pod, cortex.now() AS now
+    FROM fitting
+    JOIN cortex.job j ON j.id = fitting.id
+    LEFT JOIN cortex.agent a ON a.id = j.agent_id
+    LEFT JOIN cortex.pod p ON p.id = j.pod_id
+    LEFT JOIN LATERAL (
+        SELECT error FROM cortex.job_attempt WHERE job_id = j.id AND j.status::text = 'WAITING_FOR_APPROVAL'
+        ORDER BY attempt DESC LIMIT 1) e ON true) p ON true
+ORDER BY p.created_at DESC, p.id DESC;
 
 -- name: history
--- Transitions of a job in order, after a position. $1 job id, $2 after history id.
+-- Transitions of a job in order, after a position. $1 job id, $2 after history id, $3 limit or null.
 SELECT h.id, h.previous, h.new, h.attempt, h.at, h.metadata, p.name AS pod
 FROM cortex.job_history h LEFT JOIN cortex.pod p ON p.id = h.pod_id
-WHERE h.job_id = $1 AND h.id > $2 ORDER BY h.id;
+WHERE h.job_id = $1 AND h.id > $2 ORDER BY h.id LIMIT $3;
 
 -- name: attempts
--- Attempts of a job that ended before it did, after an attempt. $1 job id, $2 after attempt.
+-- Attempts of a job that ended before it did, after an attempt. $1 job id, $2 after attempt, $3 limit
+-- or null.
 SELECT a.attempt, a.outcome, a.ended_at, a.due_at, a.error, a.error_class, a.error_code, a.error_source,
        a.retry_count, p.name AS pod
 FROM cortex.job_attempt a LEFT JOIN cortex.pod p ON p.id = a.pod_id
-WHERE a.job_id = $1 AND a.attempt > $2 ORDER BY a.attempt;
+WHERE a.job_id = $1 AND a.attempt > $2 ORDER BY a.attempt LIMIT $3;
 
 -- name: follow
 -- One job and what happened to it since the last look, in one snapshot. $1 id, $2 after history id,
@@ -161,7 +170,8 @@ SELECT j.id, j.type, j.status, j.attempt, j.worker_attempts, j.timeout_s, j.chec
        j.created_at, j.started_at, j.finished_at, j.heartbeat_at, j.run_at, j.next_retry_at, j.cancel_requested_at,
        j.cancelled_by, j.cancel_reason, j.error_message, j.error_code, j.error_class, j.error_source,
        j.retry_count, j.max_retries, j.waiting_on, j.origin_id, a.name AS agent, p.name AS pod,
-       t.state::text AS task_state, t.run_at AS task_run_at, t.locked_at, cortex.now() AS now,
+       t.state::text AS task_state, t.run_at AS task_run_at, t.locked_at,
+       cortex.waits_for(j.waiting_on) AS awaited, cortex.now() AS now,
        (SELECT coalesce(jsonb_agg(h ORDER BY h.id), '[]') FROM (
             SELECT h.id, h.previous, h.new, h.attempt, h.at, h.metadata, hp.name AS pod
             FROM cortex.job_history h LEFT JOIN cortex.pod hp ON hp.id = h.pod_id

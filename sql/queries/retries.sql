@@ -2,11 +2,12 @@
 -- Gives jobs in RETRY that are due a task each. $1 limit. Locks: an advisory lock to the end of the statement, the
 -- jobs (ordered, skipping locked ones). One pod at a time looks; for any other nothing is due.
 -- Who waits for a breaker is due at once when it has closed, and stays while it has not, but for one that may probe
--- it. Returns how many tasks were made; their insert tells the pods.
+-- it. Of those that wait for a quota as many go as it has room for, also before their time when it was changed since.
+-- Returns how many tasks were made; their insert tells the pods.
 WITH RECURSIVE turn AS MATERIALIZED (
     SELECT pg_try_advisory_xact_lock(hashtextextended('cortex.retries', 0)) AS is_mine
 ), waited AS (
-    -- Walks the distinct names of the breakers by index, one probe a name.
+    -- Walks the distinct names of breakers and quotas by index, one probe a name.
     (SELECT waiting_on AS name FROM cortex.job
      WHERE (SELECT is_mine FROM turn)
        AND status = 'RETRY' AND worker_job_id IS NULL AND waiting_on NOT LIKE 'budget:%'
@@ -17,9 +18,26 @@ WITH RECURSIVE turn AS MATERIALIZED (
               AND j.waiting_on > w.name
             ORDER BY j.waiting_on LIMIT 1)
     FROM waited w WHERE w.name IS NOT NULL
+), quota AS MATERIALIZED (
+    -- Of an amount nobody knows how many calls it lets through: twenty a pass. Who was let go and is not claimed yet
+    -- may take a place.
+    SELECT w.name, q.changed_at, greatest(0, CASE
+               WHEN q.argument IS NULL THEN least($1, q.limit_amount - coalesce(u.used, 0))
+               WHEN coalesce(u.used, 0) < q.limit_amount THEN least($1, 20) ELSE 0 END - (
+               SELECT count(*) FROM (
+                   SELECT FROM cortex.job j
+                   WHERE j.status = 'RETRY' AND j.worker_job_id IS NOT NULL AND j.waiting_on = w.name LIMIT $1) j
+           ))::int AS room
+    FROM waited w JOIN cortex.quota q ON q.name = substr(w.name, length('quota:') + 1)
+    LEFT JOIN cortex.quota_use u ON u.quota_id = q.id AND u.began_at = cortex.quota_began(q.period, cortex.now())
+    WHERE w.name LIKE 'quota:%'
 ), gate AS MATERIALIZED (
     SELECT w.name, coalesce(b.state, 'CLOSED') = 'CLOSED' AS lets_all,
-           CASE WHEN b.state = 'CLOSED' THEN 'infinity' ELSE cortex.now() END AS until,
+           CASE WHEN b.state = 'CLOSED' OR w.name LIKE 'quota:%' AND q.name IS NULL THEN 'infinity'
+                ELSE cortex.now() END AS until,
+           coalesce(q.room, $1) AS room,
+           -- An attempt that was just about to wait when it was changed is looked at again, too.
+           q.changed_at + interval '10 seconds' AS changed_by,
            (b.state = 'OPEN' AND b.open_until <= cortex.now()  -- null while a person holds it open
             OR b.state = 'HALF_OPEN' AND coalesce(b.probe_until <= cortex.now(), true))
            -- One that was let go and that no pod has claimed for so long is not waited for.
@@ -27,7 +45,7 @@ WITH RECURSIVE turn AS MATERIALIZED (
                SELECT j.next_retry_at FROM cortex.job j
                WHERE j.status = 'RETRY' AND j.worker_job_id IS NOT NULL AND j.waiting_on = w.name
                ORDER BY j.next_retry_at DESC LIMIT 1) <= cortex.now() - interval '10 seconds', true) AS lets_one
-    FROM waited w LEFT JOIN cortex.breaker b ON b.name = w.name
+    FROM waited w LEFT JOIN cortex.breaker b ON b.name = w.name LEFT JOIN quota q ON q.name = w.name
     WHERE w.name IS NOT NULL
 ), known AS MATERIALIZED (
     SELECT DISTINCT unnest(job_types) AS type FROM cortex.pod WHERE state = 'READY'
@@ -59,11 +77,17 @@ WITH RECURSIVE turn AS MATERIALIZED (
          ORDER BY next_retry_at LIMIT $1)
         UNION ALL
         SELECT j.id, j.next_retry_at FROM gate g CROSS JOIN LATERAL (
-            SELECT id, next_retry_at FROM cortex.job
-            WHERE status = 'RETRY' AND worker_job_id IS NULL AND waiting_on NOT LIKE 'budget:%'
-              AND waiting_on = g.name AND next_retry_at <= g.until
-            ORDER BY next_retry_at LIMIT $1) j
-        WHERE g.lets_all
+            (SELECT id, next_retry_at FROM cortex.job
+             WHERE status = 'RETRY' AND worker_job_id IS NULL AND waiting_on NOT LIKE 'budget:%'
+               AND waiting_on = g.name AND next_retry_at <= g.until
+             ORDER BY next_retry_at LIMIT g.room)
+            UNION
+            (SELECT id, next_retry_at FROM cortex.job
+             WHERE status = 'RETRY' AND worker_job_id IS NULL AND waiting_on LIKE 'quota:%'
+               AND waiting_on = g.name AND suspended_at < g.changed_by
+             ORDER BY suspended_at LIMIT g.room)
+            ORDER BY next_retry_at LIMIT g.room) j
+        WHERE g.lets_all AND g.room > 0
         UNION ALL
         SELECT id, next_retry_at FROM prober) d
     ORDER BY d.next_retry_at LIMIT $1

@@ -45,3 +45,14 @@ FROM cortex.job_step WHERE job_id = $1 AND seq > $2 ORDER BY seq LIMIT $3;
 -- Steps of a job after a position, without their outputs. $1 job id, $2 after seq, $3 limit.
 SELECT seq, attempt, kind, key, started_at, finished_at, cost_usd, usage
 FROM cortex.job_step WHERE job_id = $1 AND seq > $2 ORDER BY seq LIMIT $3;
+
+-- name: page_with_outputs
+-- The same with their outputs, as far as these fit: those after the first whose outputs go beyond $4 bytes are left
+-- out. $1 job id, $2 after seq, $3 limit.
+SELECT seq, attempt, kind, key, started_at, finished_at, cost_usd, usage, output
+FROM (
+    SELECT s.*, coalesce(sum(octet_length(s.output::text)) OVER (ORDER BY s.seq), 0) AS bytes,
+           row_number() OVER (ORDER BY s.seq) AS n
+    FROM (SELECT * FROM cortex.job_step WHERE job_id = $1 AND seq > $2 ORDER BY seq LIMIT $3) s
+) s
+WHERE bytes <= $4 OR n = 1 ORDER BY seq;

@@ -132,8 +132,9 @@ SELECT id FROM released LEFT JOIN hinted ON true;
 -- $5 whether a retry is used, $6 what is waited for, $7 whether a rate limit is the reason, $8 errors, $9 their
 -- codes, $10 classes, $11 sources, $12 data of their facts, $13 whether the job's own call brought it here,
 -- $14 what people are asked: requests for approval, those awaited from before, effects nobody knows the outcome of.
--- Locks: tasks, then jobs, effects. Returns the jobs suspended.
--- Who was asked to end is cancelled instead; whose awaited decision has come meanwhile is due at once.
+-- Locks: tasks, then jobs, effects and approvals. Returns the jobs suspended.
+-- Who was asked to end is cancelled instead; whose awaited decision, or a person's word of one of its effects, has
+-- come meanwhile is due at once.
 WITH ended AS (
     SELECT e.job_id, e.attempt, e.counted, e.rate_limit, e.error, e.code, e.class, e.source, e.fact, e.own, e.asked,
            CASE WHEN NOT came.already THEN e.waiting_on END AS waiting_on,
@@ -144,9 +145,13 @@ WITH ended AS (
         AS e(job_id, attempt, delay_s, counted, waiting_on, rate_limit, error, code, class, source, fact, own, asked)
     JOIN cortex.job j ON j.id = e.job_id
     CROSS JOIN LATERAL (
-        SELECT e.asked IS NOT NULL AND EXISTS (
+        SELECT e.asked IS NOT NULL AND (EXISTS (
             SELECT FROM jsonb_array_elements_text(e.asked->'awaited') AS w(id)
-            JOIN cortex.approval a ON a.id = w.id::uuid WHERE a.status <> 'PENDING') AS already) came
+            JOIN cortex.approval a ON a.id = w.id::uuid WHERE a.status <> 'PENDING'
+        ) OR EXISTS (
+            SELECT FROM jsonb_to_recordset(e.asked->'unknown') AS u(id uuid)
+            JOIN cortex.effect f ON f.id = u.id WHERE f.status NOT IN ('PENDING', 'UNKNOWN') OR f.is_sure
+        )) AS already) came
 ), gone AS (
     DELETE FROM cortex_worker.task t USING ended e
     WHERE t.job_id = e.job_id AND t.attempt = e.attempt AND t.locked_by = $1
@@ -187,10 +192,18 @@ WITH ended AS (
     FROM asked s CROSS JOIN LATERAL jsonb_to_recordset(s.asked->'requests') AS r(
         id uuid, key text, tool text, arguments text, digest bytea, schema jsonb, risk text, effect text,
         reversible boolean, policy text, said text, people int, on_deny text, on_expiry text, expires_s float8)
+), superseded AS (
+    -- The same step asks for something else now: nobody is to decide on what will not run.
+    UPDATE cortex.approval a
+    SET status = 'CANCELLED', decided_at = cortex.now(), token_digest = NULL,
+        reason = 'its job asks for something else now'
+    FROM asked s CROSS JOIN LATERAL jsonb_to_recordset(s.asked->'requests') AS r(key text)
+    WHERE a.job_id = s.id AND a.key = r.key AND a.status = 'PENDING'
 ), doubted AS (
     UPDATE cortex.effect e SET status = 'UNKNOWN', is_sure = false, why = u.why
     FROM asked s CROSS JOIN LATERAL jsonb_to_recordset(s.asked->'unknown') AS u(id uuid, why text)
     WHERE e.id = u.id AND e.job_id = s.id AND e.attempt = s.attempt AND e.status IN ('PENDING', 'UNKNOWN')
+      AND NOT e.is_sure
 ), noted AS (
     INSERT INTO cortex.job_attempt (
         job_id, attempt, pod_id, outcome, due_at, error, error_code, error_class, error_source, retry_count)

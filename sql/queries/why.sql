@@ -20,8 +20,8 @@ SELECT cortex.now() AS now, j.id AS job_id, j.type, j.status, j.attempt, j.retry
        t.queue_name, head.job_id AS head_id, coalesce(head.state = 'LOCKED', false) AS head_is_running,
        b.state AS breaker_state, b.open_until, coalesce(b.probe_until > cortex.now(), false) AS is_probed, b.forced_by,
        b.forced_reason, g.name AS budget, g.unit AS budget_unit, g.limit_amount, coalesce(u.spent, 0) AS spent,
-       fleet.*, ahead.ahead_count, a.attempt AS last_attempt, a.outcome AS last_outcome, a.error AS last_error,
-       a.error_class AS last_error_class
+       cortex.waits_for(j.waiting_on) AS awaited, fleet.*, ahead.ahead_count, a.attempt AS last_attempt,
+       a.outcome AS last_outcome, a.error AS last_error, a.error_class AS last_error_class
 FROM cortex.job j
 LEFT JOIN cortex_worker.task t ON t.job_id = j.id
 LEFT JOIN cortex.pod p ON p.id = j.pod_id

@@ -5,6 +5,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.doom import Payments
+from tests.support.ledger import running_ledger
 from tests.support.pods import Pods
 from tests.support.rows import new_id
 from tests.support.scripted_agent import ScriptedAgent
@@ -36,3 +38,11 @@ def model() -> Iterator[ScriptedModel]:
 def agent(pods: Pods, model: ScriptedModel, tmp_path: Path) -> ScriptedAgent:
     """An agent of the test's own; apply it before its pods start."""
     return ScriptedAgent(pods, model, f"test {new_id().hex[:12]}", tmp_path)
+
+
+@pytest.fixture
+def payments(pods: Pods, gate: Path) -> Iterator[Payments]:
+    """Jobs that pay into a ledger of the test's own."""
+    with running_ledger() as ledger:
+        pods.environment |= {"LEDGER_URL": ledger.url, "LEDGER_GATE": str(gate)}
+        yield Payments(pods, ledger)

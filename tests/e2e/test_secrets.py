@@ -1,4 +1,4 @@
-"""Canaries: secrets that tools and jobs say in every way are nowhere in what Cortex keeps or shows."""
+"""Canaries: secrets said by tools and jobs in every way are in nothing that is kept or shown."""
 
 import base64
 import json
@@ -157,15 +157,17 @@ JOB_WAYS = {
 
 def shown(pods: Pods, job_ids: list[UUID]) -> Iterator[tuple[str, str]]:
     """What the command line says of these jobs, to people and to machines."""
-    commands = [("dead", "ls"), ("facts",), ("jobs", "ls"), ("agents", "show", NAME), ("pods",)]
+    commands = [("dead", "ls"), ("facts",), ("jobs", "ls"), ("agents", "show", NAME)]
     for job_id in map(str, job_ids):
-        commands += [("jobs", "show", job_id), ("why", job_id), ("facts", "--job", job_id)]
-        commands += [("jobs", "timeouts", job_id), ("dead", "show", job_id)]
-    for command in commands:
-        for more in ((), ("--json",)):
-            ran = run_cli(*command, *more, dsn=pods.dsn, folder=pods.folder)
-            assert ran.exit_code in (0, 2, 3), (command, ran.stderr)
-            yield " ".join((*command, *more)), ran.stdout + ran.stderr
+        commands += [("jobs", "show", job_id), ("why", job_id), ("dead", "show", job_id)]
+        commands += [("facts", "--job", job_id), ("jobs", "timeouts", job_id)]
+    people = [
+        command for command in commands if command[1:] in (("ls",), ("show", str(job_ids[0])))
+    ]
+    for command in (*people, *((*command, "--json") for command in commands)):
+        ran = run_cli(*command, dsn=pods.dsn, folder=pods.folder)
+        assert ran.exit_code in (0, 3), (command, ran.stderr)
+        yield " ".join(command), ran.stdout + ran.stderr
 
 
 @pytest.mark.timeout(180)
@@ -220,7 +222,7 @@ def test_no_canary_is_in_the_record_the_logs_or_on_a_screen(
     workspace = job_row(pods.dsn, talk)["result"]["workspace"]
     (artefact,) = Path(workspace, "tool-output").iterdir()
     wrong += [f"artefact: {each}" for each in found_in(artefact.read_text())]
-    ids = [talk, *jobs.values()]
+    ids = [talk, jobs["error"], jobs["answer"], jobs["half an answer"]]
     wrong += [f"{what}: {each}" for what, text in shown(pods, ids) for each in found_in(text)]
     assert not wrong, "\n".join(["", *wrong[:20]])
     assert_one_truth(pods.dsn)

@@ -1,7 +1,7 @@
 """Whoever follows a job hears its model while it speaks, whatever pod it runs in."""
 
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from statistics import quantiles
 from uuid import UUID
@@ -52,8 +52,10 @@ async def ask(dsn: str) -> UUID:
     return await trio.to_thread.run_sync(lambda: submit(dsn, "ask", payload))
 
 
-async def follow(feeds: JobFeeds, job_id: UUID) -> AsyncIterator[tuple[float, FeedEvent]]:
-    """Each event of a job with the instant at which it came, to the job's end."""
+async def follow(
+    feeds: JobFeeds, job_id: UUID, hear: Callable[[FeedEvent], Awaitable[None]]
+) -> None:
+    """Hear each event of a job, to the job's end."""
     with trio.fail_after(WITHIN_S):
         async with feeds.follow(job_id) as feed:
             while True:
@@ -62,30 +64,28 @@ async def follow(feeds: JobFeeds, job_id: UUID) -> AsyncIterator[tuple[float, Fe
                 except trio.EndOfChannel:
                     return
                 for each in events:
-                    yield trio.current_time(), each
+                    await hear(each)
 
 
 @pytest.mark.timeout(120)
 async def test_tokens_reach_followers_in_another_pod_while_they_are_said(pods: Pods) -> None:
     latencies: list[float] = []
-    endings: list[FeedEvent] = []
+    endings: list[JobEvent] = []
 
-    async def listen(feeds: JobFeeds, job_id: UUID) -> None:
-        event: FeedEvent | None = None
-        async for came_at, event in follow(feeds, job_id):
-            if isinstance(event, AnswerPiece):
-                assert event.missing == 0
-                latencies.extend(came_at - float(stamp) for stamp in event.text.split())
-        assert isinstance(event, JobEvent)
-        endings.append(event)
+    async def hear(event: FeedEvent) -> None:
+        if isinstance(event, AnswerPiece):
+            assert event.missing == 0
+            now = trio.current_time()
+            latencies.extend(now - float(stamp) for stamp in event.text.split())
+        elif event.is_ending:
+            endings.append(event)
 
     async with stamping_model(words=WORDS) as base_url:
         await started(pods, base_url)
         async with another_pod(pods.dsn) as feeds, trio.open_nursery() as nursery:
             for _ in range(SPEAKERS):
-                nursery.start_soon(listen, feeds, await ask(pods.dsn))
+                nursery.start_soon(follow, feeds, await ask(pods.dsn), hear)
     assert len(endings) == SPEAKERS
-    assert all(isinstance(each, JobEvent) and each.is_ending for each in endings)
     assert len(latencies) > 0.9 * SPEAKERS * WORDS
     cuts = quantiles(latencies, n=100)
     sys.stdout.write(f"{len(latencies)} words: p50 {cuts[49]:.3f} s, p99 {cuts[98]:.3f} s\n")
@@ -101,17 +101,20 @@ async def test_a_follower_stays_when_the_pod_is_killed_and_another_one_goes_on(
     async with stamping_model(words=WORDS) as base_url:
         first = await started(pods, base_url)
         job_id = await ask(pods.dsn)
+
+        async def hear(event: FeedEvent) -> None:
+            if isinstance(event, JobEvent):
+                kinds.append(str(event.data.get("new", event.kind.value)))
+                return
+            if event.attempt not in attempts:
+                attempts.append(event.attempt)
+                assert event.offset == 0
+            if first.is_alive:
+                await started(pods, base_url)
+                first.kill()
+
         async with another_pod(pods.dsn) as feeds:
-            async for _, event in follow(feeds, job_id):
-                if isinstance(event, JobEvent):
-                    kinds.append(str(event.data.get("new", event.kind.value)))
-                    continue
-                if event.attempt not in attempts:
-                    attempts.append(event.attempt)
-                    assert event.offset == 0
-                if attempts == [1] and first.is_alive:
-                    await started(pods, base_url)
-                    first.kill()
+            await follow(feeds, job_id, hear)
     assert attempts == [1, 2]
     assert kinds == ["PENDING", "RUNNING", "attempt_ended", "claimed", "step", "COMPLETED"]
     assert job_row(pods.dsn, job_id)["attempt"] == 2

@@ -5,7 +5,7 @@ import re
 import pytest
 from starlette.responses import Response
 
-from cortex.domain.role import Role
+from cortex.domain.role import IMPLIED, Role
 from cortex.domain.token import TOKEN_PREFIX, digest_of_token, token_text
 from cortex.http.api import Api, Asked
 from cortex.http.application import application
@@ -53,6 +53,21 @@ def test_every_route_refuses_a_token_without_its_role(server: HttpServer) -> Non
                 assert told.status not in {401, 403}, (route.path, role)
             else:
                 assert refused(told, 403, "forbidden"), (route.path, role)
+
+
+@pytest.mark.parametrize("needed", Role)
+def test_each_role_opens_what_it_should(database: str, needed: Role) -> None:
+    async def act(_: Asked[None, None], __: Api) -> Response:
+        return answer({})
+
+    route = Route(method=Method.POST, path="/v1/act", handle=act, role=needed, summary="x")
+    with http_server(database, routes=[route]) as server:
+        opened = {
+            role for role in Role if server.post("/v1/act", token=server.token(role)).status == 200
+        }
+        assert opened == {role for role in Role if needed in IMPLIED[role]}
+        both = server.token("approver", "operator")
+        assert (server.post("/v1/act", token=both).status == 200) == (needed is not Role.ADMIN)
 
 
 def test_every_page_sends_strangers_to_sign_in_and_refuses_their_forms(

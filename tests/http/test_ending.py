@@ -16,7 +16,7 @@ from cortex.http.problem import cortex_error_in
 from cortex.http.route import PUBLIC, Method, Route, answer
 from cortex.http.routes import ALL
 from cortex.http.server import GRACE_S, Server
-from cortex.http.streaming import Streamed
+from cortex.http.streaming import Streamed, Write
 from cortex.store.bridge import open_port
 from cortex.store.database import Profile
 from tests.support.eventually import eventually
@@ -86,12 +86,12 @@ def test_a_client_that_hangs_does_not_delay_the_end(database: str, kind: str) ->
     begun = threading.Event()
 
     async def flood(_: Asked[None, None], __: Api) -> Response:
-        async def pieces() -> Any:
+        async def pieces(write: Write) -> None:
             begun.set()
             while True:
-                yield b"x" * 1_000_000
+                await write(b"x" * 1_000_000)
 
-        return Streamed(pieces(), media_type="text/plain")
+        return Streamed(pieces, media_type="text/plain")
 
     async def hang(_: Asked[None, None], __: Api) -> Response:
         begun.set()

@@ -3,6 +3,7 @@
 import http.client
 import json
 import socket
+import threading
 from collections.abc import Iterator
 from typing import Any
 
@@ -22,7 +23,8 @@ from cortex.http.limits import Rate
 from cortex.http.route import PUBLIC, UUID_PARAM, Method, Route, answer
 from cortex.http.routes import ALL
 from cortex.http.shape import text, told, whole
-from cortex.http.streaming import Streamed
+from cortex.http.streaming import Streamed, Write
+from tests.support.eventually import eventually
 from tests.support.http_server import HttpServer, answered, http_server, read_all
 
 ERRORS = {
@@ -66,11 +68,11 @@ async def slow(_: Asked[None, None], __: Api) -> Response:
 
 
 async def stream(_: Asked[None, None], __: Api) -> Response:
-    async def pieces() -> Any:
-        yield b"data: one\n\n"
+    async def pieces(write: Write) -> None:
+        await write(b"data: one\n\n")
         raise RuntimeError("in the middle")
 
-    return Streamed(pieces(), media_type="text/event-stream")
+    return Streamed(pieces, media_type="text/event-stream")
 
 
 async def write(asked: Asked[None, Note], api: Api) -> Response:
@@ -237,6 +239,39 @@ def test_a_body_that_does_not_end_is_not_waited_for(
         connection.shutdown(socket.SHUT_WR)
         read_all(connection)
     assert server.get("/healthz").status == 200
+
+
+def test_a_body_that_nobody_wants_costs_its_sender_and_nobody_else(database: str) -> None:
+    head = b"POST /v1/t/notes HTTP/1.1\r\nHost: x\r\nContent-Length: 3500000\r\n\r\n"
+    with http_server(database, routes=ROUTES, connections_max=1) as server:
+        for _ in range(3):
+            with server.connect() as connection:
+                connection.sendall(head + b"x" * 3_500_000)
+                answer_ = read_all(connection)
+            assert answer_.startswith(b"HTTP/1.1 401 ")
+            assert b"connection: close" in answer_.lower()
+            eventually(lambda: server.get("/healthz").status == 200, what="there is room again")
+
+
+def test_a_stream_ends_when_its_reader_leaves(database: str) -> None:
+    begun, ended = threading.Event(), threading.Event()
+
+    async def tick(_: Asked[None, None], __: Api) -> Response:
+        async def write_on(write: Write) -> None:
+            try:
+                await write(b"data: one\n\n")
+                begun.set()
+                await trio.sleep_forever()
+            finally:
+                ended.set()
+
+        return Streamed(write_on, media_type="text/event-stream")
+
+    with http_server(database, routes=[route("/tick", tick, bound_s=None)]) as server:
+        with server.connect() as connection:
+            connection.sendall(b"GET /tick HTTP/1.1\r\nHost: x\r\n\r\n")
+            assert begun.wait(10)
+        assert ended.wait(10)
 
 
 # --- errors

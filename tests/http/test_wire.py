@@ -6,6 +6,7 @@ import socket
 import pytest
 
 from cortex.http.protocol import HEAD_BYTES_MAX, HEADERS_MAX
+from tests.support.eventually import eventually
 from tests.support.http_server import HttpServer, http_server, read_all
 
 GET = b"GET /healthz HTTP/1.1\r\nHost: x\r\n"
@@ -145,6 +146,18 @@ def test_an_idle_or_slow_head_ends_with_its_time(
                 break
         assert read_all(silent) == b""
         assert read_all(slow) == b""
+
+
+def test_a_client_that_has_gone_keeps_no_connection(database: str) -> None:
+    with http_server(database, connections_max=1) as server:
+        for sent in (b"", GET, GET + b"\r\n"):
+            with server.connect() as connection:
+                connection.sendall(sent)
+                connection.shutdown(socket.SHUT_WR)
+                read_all(connection)
+            eventually(
+                lambda: server.get("/healthz").status == 200, what="there is room", within_s=5
+            )
 
 
 def test_a_client_that_resets_its_connection_harms_nobody(server: HttpServer) -> None:

@@ -217,6 +217,7 @@ async def test_results_that_are_too_much_for_one_look_come_with_the_next(
     hall: Hall, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("cortex.store.feed.RESULT_BYTES_MAX", 1)
+    hall.never_look_without_a_reason()
     ids = await hall.bench.submit(3)
     await hall.finish(*ids)
     async with trio.open_nursery() as clients:

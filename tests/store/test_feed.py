@@ -18,6 +18,7 @@ from cortex.domain.job import (
 from cortex.domain.job_feed import START, JobEvent, JobState, Position, events_after
 from cortex.store import feed, jobs, steps, tasks
 from cortex.store.session import Session
+from tests.support.postgres import sql
 from tests.support.rows import new_id
 
 Running = Callable[..., Claim]
@@ -75,7 +76,11 @@ def told(events: list[JobEvent]) -> list[str]:
 
 
 def test_of_many_jobs_those_are_told_that_have_ended(
-    store: Session, submit: Callable[..., UUID], running: Running, finish: Callable[..., None]
+    database: str,
+    store: Session,
+    submit: Callable[..., UUID],
+    running: Running,
+    finish: Callable[..., None],
 ) -> None:
     done, failed, going = running(), running(), running()
     waiting, cancelled, unknown = submit(), submit(), new_id()
@@ -87,7 +92,8 @@ def test_of_many_jobs_those_are_told_that_have_ended(
     assert found.unknown == {unknown}
     assert found.left_out == frozenset()
     assert set(found.ended) == {done.lease.job_id, failed.lease.job_id, cancelled}
-    at = {row["id"]: row["finished_at"] for row in sql_rows(store, ids)}
+    rows = sql(database, "SELECT id, finished_at FROM cortex.job")
+    at = {row["id"]: row["finished_at"] for row in rows}
     assert found.ended[done.lease.job_id] == JobState(
         job_id=done.lease.job_id,
         status=JobStatus.COMPLETED,
@@ -104,10 +110,6 @@ def test_of_many_jobs_those_are_told_that_have_ended(
     )
     assert found.ended[cancelled].cancelled_by == "ana"
     assert found.ended[cancelled].cancel_reason == "enough"
-
-
-def sql_rows(store: Session, ids: list[UUID]) -> list[dict[str, Any]]:
-    return [row for row in store(jobs.page, limit=100) if row["id"] in ids]
 
 
 def test_large_results_come_a_part_at_a_time(

@@ -111,35 +111,6 @@ def test_a_job_is_found_by_its_id_or_the_end_of_it(store: Session) -> None:
     assert store(jobs.find, str(unknown)) == unknown  # whether it exists shows when it is used
 
 
-def test_pages_go_from_the_newest_back_and_take_every_filter(
-    store: Session, claim: ClaimSome
-) -> None:
-    store(agents.apply, new_id=new_id(), name="researcher", spec={}, by="ana")
-    ids = [UUID(int=(7 << 76) + number) for number in range(1, 7)]
-    batch = [
-        a_submission(id=each, type="other" if number % 2 else JOB_TYPE, agent=agent)
-        for number, (each, agent) in enumerate(
-            zip(ids, [None, None, "researcher", "researcher", None, None], strict=True)
-        )
-    ]
-    store(jobs.submit, batch)
-
-    def listed(**filters: Any) -> list[UUID]:
-        return [row["id"] for row in store(jobs.page, **filters)]
-
-    newest_first = ids[::-1]
-    assert listed() == newest_first
-    assert listed(limit=2) == newest_first[:2]
-    assert listed(before=newest_first[1], limit=2) == newest_first[2:4]
-    assert listed(types=["other"]) == [ids[5], ids[3], ids[1]]
-    assert listed(agent="researcher") == [ids[3], ids[2]]
-    assert listed(agent="researcher", types=["other"], before=ids[3]) == []
-    assert listed(agent="nobody") == []
-    claim(new_id(), limit=1)
-    assert listed(statuses=[JobStatus.RUNNING]) == [ids[0]]
-    assert listed(statuses=[]) == newest_first
-
-
 def test_following_tells_each_thing_once(store: Session, submit: Submit, claim: ClaimSome) -> None:
     job_id, pod_id = submit(), new_id()
     first = store(jobs.follow, job_id)

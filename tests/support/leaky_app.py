@@ -52,12 +52,14 @@ async def leak(context: ToolContext, how: str, name: str = "CANARY") -> Any:
             log.warning(value, value=value, written=written(value), context=context)
             logging.getLogger("app").warning("the secret is %s", value)
             try:
-                raise KeyError(value)
-            except KeyError:
+                await _fail(value)
+            except RuntimeError:
                 log.exception("failed with %s", value)
         case "hang":
             (context.workspace / f"left {quote(value, safe='')}.txt").write_text(value)
             await trio.sleep_forever()
+        case _:
+            pass
     return "said nothing"
 
 
@@ -66,25 +68,28 @@ async def leak_job(ctx: Context, how: str) -> Any:
     """Say the secret in one of the ways in which job code says things."""
     await ctx.tool("know", "leak", {"how": "nothing"})
     value = os.environ["CANARY_VALUE"]
+    said: Any = None
     match how:
         case "result":
-            return written(value)
+            said = written(value)
         case "error":
             raise RuntimeError(f"cannot log in with {value}")
         case "group":
             raise ExceptionGroup(value, [RuntimeError(value), RejectedError(value, hint=value)])
         case "step":
-            return await ctx.step("say", _say, value)
+            said = await ctx.step("say", _say, value)
         case "failed step":
-            return await ctx.step("fail", _fail, value)
+            said = await ctx.step("fail", _fail, value)
         case "step's name":
-            return await ctx.step(f"fetch {value}", _say, "nothing")
+            said = await ctx.step(f"fetch {value}", _say, "nothing")
         case "answer":
-            return (await _ask(ctx, {"text": f"you said {value}"})).text
+            said = (await _ask(ctx, {"text": f"you said {value}"})).text
         case "half an answer":
             stall = {"text": f"you said {value}", "fault": "stall", "fault_after": 4}
-            return await _ask(ctx, stall, model="halting", timeout=1)
-    return None
+            said = await _ask(ctx, stall, model="halting", timeout=1)
+        case _:
+            raise RejectedError(f"there is no way {how!r}")
+    return said
 
 
 async def _ask(

@@ -7,11 +7,13 @@ from typing import Any
 import platformdirs
 import pytest
 
-from cortex.config import NAMES, Settings, load
+from cortex.config import NAMES, Settings, host_and_port, load
 from cortex.domain.errors import UsageError
 
 TEXTS = {"dsn", "data", "prices"}
 """Settings for which any text will do, as far as this module knows."""
+EXAMPLES = {"http": "127.0.0.1:8080"}
+"""Values of settings that are neither such a text nor a number."""
 
 
 @pytest.fixture
@@ -62,13 +64,25 @@ def test_a_flag_that_was_not_given_and_an_empty_variable_say_nothing(
 
 def test_every_setting_can_be_given_in_every_source(user_file: Path, project: Path) -> None:
     for name in NAMES:
-        value: object = "x" if name in TEXTS else 60
+        value: object = EXAMPLES.get(name, "x" if name in TEXTS else 60)
         by_variable = load_in(project, {f"CORTEX_{name.upper()}": str(value)})
         by_file = load_in(project, toml=f"{name} = {_toml(value)}")
         flags: dict[str, Any] = {name: value}
         by_flag = load_in(project, **flags)
         assert by_variable == by_file == by_flag
         assert getattr(by_flag, name) is not None
+
+
+@pytest.mark.parametrize(
+    "address, parts",
+    [
+        ("127.0.0.1:8080", ("127.0.0.1", 8080)),
+        ("localhost:0", ("localhost", 0)),
+        ("[::1]:65535", ("::1", 65_535)),
+    ],
+)
+def test_an_address_has_two_parts(address: str, parts: tuple[str, int]) -> None:
+    assert host_and_port(address) == parts
 
 
 @pytest.mark.parametrize("in_user_file", [True, False])
@@ -105,6 +119,13 @@ WRONG: list[tuple[str, object]] = [
     ("poll_s", float("inf")),
     ("poll_s", -1),
     ("zombie_s", 0.4),
+    ("http", "8080"),
+    ("http", ":8080"),
+    ("http", "localhost:"),
+    ("http", "localhost:http"),
+    ("http", "localhost:65536"),
+    ("http", "::1:8080"),
+    ("http", 5),
     ("dsn", 5),
     ("data", 5),
     ("prices", 5),

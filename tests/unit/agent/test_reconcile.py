@@ -1,4 +1,4 @@
-"""Asking what became of a call: whatever goes wrong, nobody knows."""
+"""Asking what became of a call: what passes is asked again, what else goes wrong tells nothing."""
 
 from collections.abc import Awaitable, Callable
 from typing import Any
@@ -10,10 +10,18 @@ import trio
 from trio.testing import wait_all_tasks_blocked
 
 from cortex.agent import abandon
-from cortex.agent.reconcile import LIMIT_S, asked
+from cortex.agent.reconcile import asked
 from cortex.agent.tool import Tool, tool
 from cortex.domain.effect import Applied, Invocation, NotApplied, Unknown, Verdict
-from cortex.domain.errors import LeaseLost, UnavailableError
+from cortex.domain.errors import (
+    InvalidOutputError,
+    LeaseLost,
+    RejectedError,
+    TimedOutError,
+    TransientError,
+    UnavailableError,
+)
+from cortex.durable.reconciling import LIMIT_S
 
 INVOCATION = Invocation(
     id=UUID(int=1), job_id=UUID(int=2), attempt=3, tool="pay", arguments={"amount": 1}
@@ -88,14 +96,30 @@ async def test_what_is_no_verdict_tells_nothing(said: object, told: str) -> None
     "error, told",
     [
         (ValueError("x"), "reconcile failed: ValueError: x"),
-        (UnavailableError("it is closed"), "reconcile failed: it is closed"),
-        (ExceptionGroup("g", [ValueError("x")]), "reconcile failed: ExceptionGroup: g"),
+        (RejectedError("never heard of it"), "reconcile failed: never heard of it"),
+        (ExceptionGroup("g", [ValueError("x")]), "reconcile failed: ValueError: x"),
+        (InvalidOutputError("no number", raw="x"), "reconcile failed: no number"),
     ],
 )
-async def test_an_error_tells_nothing(error: Exception, told: str) -> None:
+async def test_a_mistake_in_it_tells_nothing(error: Exception, told: str) -> None:
     verdict = await asked(failing(error), INVOCATION)
     assert isinstance(verdict, Unknown)
     assert verdict.why.startswith(told)
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        UnavailableError("it is closed"),
+        TransientError("not now"),
+        ConnectionRefusedError(111, "nobody listens"),
+        ExceptionGroup("g", [ConnectionResetError("cut")]),
+    ],
+)
+async def test_what_passes_is_raised_to_be_asked_again(error: Exception) -> None:
+    with pytest.raises(type(error)) as caught:
+        await asked(failing(error), INVOCATION)
+    assert caught.value is error
 
 
 async def test_control_flow_goes_through() -> None:
@@ -116,8 +140,8 @@ async def test_the_question_has_a_limit(
         return NotApplied()
 
     began = trio.current_time()
-    verdict = await asked(made(hang, timeout), INVOCATION)
-    assert verdict == Unknown(f"reconcile took longer than {limit_s:g} seconds")
+    with pytest.raises(TimedOutError, match=f"reconcile of pay took longer than {limit_s:g} s"):
+        await asked(made(hang, timeout), INVOCATION)
     assert trio.current_time() - began == pytest.approx(limit_s)
 
 
@@ -132,7 +156,8 @@ async def test_a_question_that_ignores_its_cancellation_is_left_behind(
         return NotApplied()
 
     began = trio.current_time()
-    assert isinstance(await asked(made(ignore, 1), INVOCATION), Unknown)
+    with pytest.raises(TimedOutError):
+        await asked(made(ignore, 1), INVOCATION)
     assert trio.current_time() - began == pytest.approx(1 + abandon.PATIENCE_S)
     released.set()
     await wait_all_tasks_blocked()

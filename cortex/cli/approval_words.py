@@ -1,0 +1,125 @@
+"""Requests for approval in words and columns."""
+
+from typing import Any, Final
+
+from cortex.cli.phrases import NOTHING, rfc3339, short_id, span
+from cortex.cli.table import Cell, Column, Row, only_on_demand
+from cortex.domain.approval import ApprovalStatus, Risk
+from cortex.domain.approval_words import what
+from cortex.domain.canonical import canonical
+from cortex.domain.safe import safe
+from cortex.store.jobs import since_s
+
+BRIEF_CHARS_MAX: Final = 120
+SOON_SHARE: Final = 0.25
+"""From here on people should hurry."""
+
+RISKS: Final = {
+    Risk.LOW: Cell("low"),
+    Risk.MED: Cell("med", "warn"),
+    Risk.HIGH: Cell("! HIGH", "fail"),
+    Risk.CRITICAL: Cell("!! CRITICAL", "fail"),
+}
+STATES: Final = {
+    ApprovalStatus.PENDING: Cell("◆ waits", "appr"),
+    ApprovalStatus.APPROVED: Cell("✓ approved", "done"),
+    ApprovalStatus.DENIED: Cell("✗ denied", "fail"),
+    ApprovalStatus.EXPIRED: Cell("⊘ expired", "warn"),
+    ApprovalStatus.CANCELLED: Cell("⊘ void", "canc"),
+}
+
+
+def risk_cell(row: Row) -> Cell:
+    """Return how dangerous it is."""
+    return RISKS[Risk(row["risk"])]
+
+
+def state_cell(row: Row) -> Cell:
+    """Return where it stands; one that nobody can decide any more is expired."""
+    status = ApprovalStatus(row["status"])
+    return STATES[ApprovalStatus.EXPIRED if is_over(row) else status]
+
+
+def is_over(row: Row) -> bool:
+    """Whether its time has passed, by the database's clock, and nobody decided."""
+    return row["status"] == ApprovalStatus.PENDING and left_s(row) <= 0
+
+
+def left_s(row: Row) -> float:
+    """Return the seconds until it expires, by the database's clock."""
+    return -since_s(row, row["expires_at"])
+
+
+def expires_cell(row: Row) -> Cell:
+    """Return how much time is left."""
+    if row["status"] != ApprovalStatus.PENDING:
+        return Cell(NOTHING, "dim")
+    left = left_s(row)
+    if left <= 0:
+        return Cell("over", "fail")
+    allowed_s = (row["expires_at"] - row["created_at"]).total_seconds()
+    return Cell(span(left), "warn" if left < SOON_SHARE * allowed_s else "")
+
+
+def brief(row: Row) -> str:
+    """Return what is asked for in one short line; a cut one ends with `…`."""
+    given = ", ".join(f"{name}={_short(value)}" for name, value in row["arguments"].items())
+    text = safe(f"{what(row)}({given})")
+    return text if len(text) <= BRIEF_CHARS_MAX else f"{text[:BRIEF_CHARS_MAX]}…"
+
+
+def _short(value: Any) -> str:
+    return value if isinstance(value, str) else canonical(value)
+
+
+def agreed(row: Row) -> str:
+    """Return how many people agreed, of how many."""
+    return f"{row['agreed']}/{row['people']}"
+
+
+def decided(row: Row) -> str:
+    """Return who decided and when, for a list; empty while it waits."""
+    if row["decided_at"] is None:
+        return ""
+    by = f"by {row['decided_by']} " if row["decided_by"] else ""
+    return safe(f"{by}{rfc3339(row['decided_at'])}")
+
+
+APPROVAL_COLUMNS: Final = (
+    Column(name="id", shown=lambda r: Cell(short_id(r["id"]), "bold")),
+    Column(name="risk", shown=risk_cell),
+    Column(name="what", value=brief, shown=lambda r: Cell(brief(r)), least=16, is_for_people=True),
+    Column(name="status", title="state", shown=state_cell, is_default=False),
+    Column(
+        name="expires_in_s",
+        title="expires in",
+        value=lambda r: round(left_s(r), 3),
+        shown=expires_cell,
+        is_right=True,
+    ),
+    Column(name="agreed", shown=lambda r: Cell(agreed(r)), is_right=True),
+    Column(
+        name="agent",
+        value=lambda r: r["agent"],
+        shown=lambda r: Cell(safe(r["agent"] or r["job_type"] or NOTHING)),
+        least=8,
+    ),
+    Column(
+        name="job_id",
+        title="job",
+        shown=lambda r: Cell(short_id(r["job_id"]), "dim"),
+        is_spare=True,
+    ),
+    Column(
+        name="decided",
+        value=decided,
+        shown=lambda r: Cell(decided(r) or NOTHING, "dim"),
+        is_default=False,
+        is_for_people=True,
+    ),
+    *only_on_demand(
+        *("tool", "key", "arguments", "digest", "version", "effect", "reversible", "policy"),
+        *("people", "job_type", "requested_by", "created_at", "expires_at", "edited_by"),
+        *("decided_at", "decided_by", "reason"),
+    ),
+)

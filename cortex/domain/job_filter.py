@@ -1,0 +1,229 @@
+"""Which jobs: the filter that people type, the same on the command line and in the API.
+
+    status:retry agent:invoice-* age>10m code:rate_limit,overloaded created<2026-01-31 id:9f3a1c
+
+Terms stand side by side and all must hold. Values of one key, with commas or given again, are
+alternatives. `*` stands for any text; quotes keep blanks and commas together: `queue:"big jobs"`.
+"""
+
+import difflib
+import re
+from collections.abc import Callable, Iterator, Mapping
+from datetime import UTC, datetime
+from typing import Any, Final
+from uuid import UUID
+
+import attrs
+
+from cortex.domain.errors import UsageError
+from cortex.domain.job import JobStatus
+from cortex.domain.text import LONE_SURROGATE
+from cortex.domain.time_span import parse_span
+
+TEXT_MAX: Final = 2_000
+"""Characters of a whole filter."""
+VALUES_MAX: Final = 50
+"""Of one key."""
+ID_DIGITS_MIN: Final = 4
+
+STATE_WORDS: Final = {
+    JobStatus.PENDING: "pend",
+    JobStatus.RUNNING: "run",
+    JobStatus.WAITING_FOR_APPROVAL: "appr",
+    JobStatus.RETRY: "retry",
+    JobStatus.COMPLETED: "done",
+    JobStatus.FAILED: "fail",
+    JobStatus.CANCELLED: "canc",
+}
+"""The short words for states, everywhere that people read or type them."""
+
+_STATES: Final = {word: status for status, word in STATE_WORDS.items()} | {
+    status.value.lower(): status for status in JobStatus
+}
+
+
+@attrs.frozen(kw_only=True)
+class JobFilter:
+    """All of these must hold; an empty one leaves its criterion out."""
+
+    statuses: tuple[JobStatus, ...] = ()
+    types: tuple[str, ...] = ()
+    """Patterns in which `*` stands for any text; those below, too. One of them must fit."""
+    agents: tuple[str, ...] = ()
+    queues: tuple[str, ...] = ()
+    tenants: tuple[str, ...] = ()
+    codes: tuple[str, ...] = ()
+    """Codes of the errors that they failed with."""
+    id_suffixes: tuple[str, ...] = ()
+    """Hexadecimal digits, 4 to 32."""
+    older_than_s: float | None = None
+    """Submitted more than so many seconds ago."""
+    newer_than_s: float | None = None
+    created_after: datetime | None = None
+    """Aware, and excluded; the next one, too."""
+    created_before: datetime | None = None
+
+
+def parse_filter(text: str) -> JobFilter:
+    """Read a filter; "" lets every job through. Raises `UsageError` that names the term."""
+    _refuse_unusable(text)
+    found: dict[str, Any] = {}
+    for key, sign, values in _terms(text):
+        field, read = _reader(key, sign)
+        for value in values:
+            read(found, field, value)
+    for field, value in found.items():
+        if isinstance(value, tuple) and len(value) > VALUES_MAX:
+            raise UsageError(f"{len(value)} {field} are more than {VALUES_MAX}")
+    return JobFilter(**found)
+
+
+def parse_state(word: str) -> JobStatus:
+    """Return the state that a word names: `run`, `RUNNING`. Raises `UsageError`."""
+    status = _STATES.get(word.strip().lower())
+    if status is None:
+        close = difflib.get_close_matches(word.lower(), _STATES, n=1)
+        raise UsageError(
+            f"unknown state {word!r}",
+            hint=f"did you mean {close[0]!r}?"
+            if close
+            else f"states: {', '.join(STATE_WORDS.values())}",
+        )
+    return status
+
+
+# --- terms
+
+_TERM: Final = re.compile(
+    r"""\s* (?P<key>[^\s:<>"',]+) (?P<sign>[:<>])
+        (?P<values> (?: "[^"]*" | '[^']*' | [^\s"',] | , )+ )""",
+    re.VERBOSE,
+)
+_VALUE: Final = re.compile(r""" "([^"]*)" | '([^']*)' | ([^"',]+) | (,) """, re.VERBOSE)
+_KEYS: Final = (
+    "status:STATE type:T agent:NAME queue:Q tenant:NAME code:CODE age>10m created<DATE id:…"
+)
+
+
+def _refuse_unusable(text: str) -> None:
+    if len(text) > TEXT_MAX:
+        raise UsageError(f"a filter of {len(text):,} characters is longer than {TEXT_MAX:,}")
+    if "\0" in text or LONE_SURROGATE.search(text):
+        raise UsageError("the filter holds characters that no job can have")
+
+
+def _terms(text: str) -> Iterator[tuple[str, str, list[str]]]:
+    """Yield key, sign and values of each term."""
+    at, end = 0, len(text.rstrip())
+    while at < end:
+        term = _TERM.match(text, at)
+        if term is None:
+            rest = text[at:].strip()
+            raise UsageError(
+                f"{rest[:80]!r} is no part of a filter", hint=f"a key and a value: {_KEYS}"
+            )
+        at = term.end()
+        yield term["key"].lower(), term["sign"], _values(term)
+
+
+def _values(term: re.Match[str]) -> list[str]:
+    """Split at commas outside quotes; quoted and plain pieces that touch are one value."""
+    values = [""]
+    for piece in _VALUE.finditer(term["values"]):
+        if piece[4]:
+            values.append("")
+        else:
+            values[-1] += piece[1] or piece[2] or piece[3] or ""
+    if not all(values):
+        raise UsageError(f"a value is missing in {term[0].strip()[:80]!r}")
+    return values
+
+
+# --- keys
+
+_Read = Callable[[dict[str, Any], str, str], None]
+
+
+def _add_text(found: dict[str, Any], field: str, value: str) -> None:
+    found[field] = (*found.get(field, ()), value)
+
+
+def _add_state(found: dict[str, Any], field: str, value: str) -> None:
+    if (status := parse_state(value)) not in found.get(field, ()):
+        found[field] = (*found.get(field, ()), status)
+
+
+def _add_suffix(found: dict[str, Any], field: str, value: str) -> None:
+    digits = value.lstrip("…~*").lower().replace("-", "")
+    if not re.fullmatch(f"[0-9a-f]{{{ID_DIGITS_MIN},32}}", digits, re.ASCII):
+        raise UsageError(
+            f"{value[:80]!r} is not the id of a job, or the end of one",
+            hint=f"give at least its last {ID_DIGITS_MIN} digits",
+        )
+    found[field] = (*found.get(field, ()), digits)
+
+
+def _larger_span(found: dict[str, Any], field: str, value: str) -> None:
+    found[field] = max(parse_span(value), found.get(field, 0.0))
+
+
+def _smaller_span(found: dict[str, Any], field: str, value: str) -> None:
+    found[field] = min(parse_span(value), found.get(field, float("inf")))
+
+
+def _later(found: dict[str, Any], field: str, value: str) -> None:
+    found[field] = max(_instant(value), found.get(field, _instant(value)))
+
+
+def _earlier(found: dict[str, Any], field: str, value: str) -> None:
+    found[field] = min(_instant(value), found.get(field, _instant(value)))
+
+
+def _instant(text: str) -> datetime:
+    """Read a date or an instant; without a zone it is UTC."""
+    try:
+        found = datetime.fromisoformat(text)
+        aware = found if found.tzinfo else found.replace(tzinfo=UTC)
+        return aware.astimezone(UTC)
+    except (ValueError, OverflowError) as error:
+        raise UsageError(
+            f"{text[:80]!r} is neither a date nor an instant",
+            hint="such as 2026-01-31 or 2026-01-31T12:30:00Z",
+        ) from error
+
+
+_READERS: Final[Mapping[str, Mapping[str, tuple[str, _Read]]]] = {
+    "status": {":": ("statuses", _add_state)},
+    "type": {":": ("types", _add_text)},
+    "agent": {":": ("agents", _add_text)},
+    "queue": {":": ("queues", _add_text)},
+    "tenant": {":": ("tenants", _add_text)},
+    "code": {":": ("codes", _add_text)},
+    "id": {":": ("id_suffixes", _add_suffix)},
+    "age": {">": ("older_than_s", _larger_span), "<": ("newer_than_s", _smaller_span)},
+    "created": {">": ("created_after", _later), "<": ("created_before", _earlier)},
+}
+
+
+def _reader(key: str, sign: str) -> tuple[str, _Read]:
+    if key not in _READERS:
+        close = difflib.get_close_matches(key, _READERS, n=1)
+        meant = f"did you mean {close[0]!r}? " if close else ""
+        raise UsageError(
+            f"unknown key {key[:80]!r} in the filter", hint=f"{meant}known: {', '.join(_READERS)}"
+        )
+    if sign not in _READERS[key]:
+        takes = " or ".join(f"{key}{each}" for each in _READERS[key])
+        raise UsageError(f"{key}{sign} means nothing in a filter", hint=f"write {takes}")
+    return _READERS[key][sign]
+
+
+# --- places in lists
+
+
+@attrs.frozen
+class JobPlace:
+    """Where a list of jobs goes on: those after it are older. `at` None: when the job was made."""
+
+    id: UUID
+    at: datetime | None = None

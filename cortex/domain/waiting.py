@@ -1,0 +1,182 @@
+"""What a job waits for besides time, as far as people can do something about it, and its words.
+
+Breakers and budgets have words of their own, see `cortex.domain.why`.
+"""
+
+import shlex
+from collections.abc import Mapping
+from datetime import datetime
+from decimal import Decimal
+from typing import Any, Final, TypeAlias
+from uuid import UUID
+
+import attrs
+
+from cortex.domain.approval import APPROVAL, ApprovalStatus, Risk
+from cortex.domain.effect import FREEZE, QUOTA, UNKNOWN_EFFECT, EffectStatus
+from cortex.domain.quota import Period, Quota
+
+ID_DIGITS: Final = 6
+"""Of the end of an id: enough to name it."""
+
+
+@attrs.frozen(kw_only=True)
+class ApprovalSeen:
+    """The request that it waits for."""
+
+    id: UUID
+    what: str
+    """The tool, or the step of the job's own code."""
+    risk: Risk
+    people: int
+    agreed: int
+    status: ApprovalStatus
+    requested_by: str | None
+    expires_at: datetime
+
+    @property
+    def words(self) -> str:
+        """For people: who has to do what."""
+        if self.people == 1:
+            who = "a person"
+        else:
+            who = f"{self.people} people ({self.agreed} agreed so far)"
+        asked = f", asked for by {self.requested_by}" if self.requested_by else ""
+        return f"waits for {who} to approve {self.what} ({self.risk}){asked}"
+
+    @property
+    def ways_out(self) -> tuple[str, ...]:
+        """Commands that help."""
+        return (f"cortex approvals show {self.id}",)
+
+
+@attrs.frozen(kw_only=True)
+class EffectSeen:
+    """The effect of which nobody knows whether it was applied."""
+
+    id: UUID
+    tool: str
+    status: EffectStatus
+    why: str | None
+
+    @property
+    def words(self) -> str:
+        """For people: who has to do what."""
+        why = f": {self.why}" if self.why else ""
+        return f"waits for a person to say whether {self.tool} was applied{why}"
+
+    @property
+    def ways_out(self) -> tuple[str, ...]:
+        """Commands that help."""
+        resolve = f"cortex effects resolve {self.id} applied|not-applied|give-up --reason TEXT"
+        return (f"cortex effects show {self.id}", resolve)
+
+
+@attrs.frozen(kw_only=True)
+class FreezeSeen:
+    """The freeze of all effects."""
+
+    by: str
+    reason: str
+    frozen_at: datetime
+
+    @property
+    def words(self) -> str:
+        """For people: what stops it."""
+        since = f"{self.frozen_at:%Y-%m-%d %H:%M:%S}Z"
+        return f"waits until effects may begin: {self.by} froze them at {since}: {self.reason}"
+
+    @property
+    def ways_out(self) -> tuple[str, ...]:
+        """Commands that help."""
+        return ("cortex freeze off --reason TEXT",)
+
+
+@attrs.frozen(kw_only=True)
+class QuotaSeen:
+    """The quota that has no room for its call."""
+
+    quota: Quota
+    used: Decimal
+    resets_at: datetime
+
+    @property
+    def is_used_up(self) -> bool:
+        """Nothing of it is left."""
+        return self.used >= self.quota.limit
+
+    @property
+    def words(self) -> str:
+        """For people: what stops it."""
+        used = f"{self.quota.plain(self.used)} of {self.quota.worded(self.quota.limit)}"
+        return f"waits for room in quota {self.quota.name}: {used} used"
+
+    @property
+    def ways_out(self) -> tuple[str, ...]:
+        """Commands that help."""
+        of = "" if self.quota.argument is None else f" --of {shlex.quote(self.quota.argument)}"
+        tool, period = shlex.quote(self.quota.tool), self.quota.period
+        return (f"cortex quotas set {tool} --limit N{of} --per {period} --reason TEXT",)
+
+
+Awaited: TypeAlias = ApprovalSeen | EffectSeen | FreezeSeen | QuotaSeen
+
+
+def awaited_of(seen: Mapping[str, Any] | None) -> Awaited | None:
+    """Read what the database told of it, see cortex.waits_for; None: it is none of these."""
+    match seen:
+        case None:
+            return None
+        case {"kind": "approval"}:
+            return ApprovalSeen(
+                id=UUID(seen["id"]),
+                what=seen["what"],
+                risk=Risk(seen["risk"]),
+                people=seen["people"],
+                agreed=seen["agreed"],
+                status=ApprovalStatus(seen["status"]),
+                requested_by=seen["requested_by"],
+                expires_at=datetime.fromisoformat(seen["expires_at"]),
+            )
+        case {"kind": "effect"}:
+            return EffectSeen(
+                id=UUID(seen["id"]),
+                tool=seen["tool"],
+                status=EffectStatus(seen["status"]),
+                why=seen["why"],
+            )
+        case {"kind": "freeze"}:
+            return FreezeSeen(
+                by=seen["by"],
+                reason=seen["reason"],
+                frozen_at=datetime.fromisoformat(seen["frozen_at"]),
+            )
+        case _:
+            quota = Quota(
+                tool=seen["tool"],
+                argument=seen["argument"],
+                unit=seen["unit"],
+                period=Period(seen["period"]),
+                limit=Decimal(seen["limit"]),
+            )
+            return QuotaSeen(
+                quota=quota,
+                used=Decimal(seen["used"]),
+                resets_at=datetime.fromisoformat(seen["resets_at"]),
+            )
+
+
+def named(waiting_on: str) -> str:
+    """What a job waited for at some time, by its name alone: as history tells it."""
+    for prefix, told in (
+        (APPROVAL, "approval"),
+        (UNKNOWN_EFFECT, "the outcome of effect"),
+    ):
+        rest = waiting_on.removeprefix(prefix)
+        if rest != waiting_on:
+            return f"{told} …{rest[-ID_DIGITS:]}"
+    if waiting_on == FREEZE:
+        return "the end of the freeze of effects"
+    if waiting_on.startswith(QUOTA):
+        return f"quota {waiting_on.removeprefix(QUOTA)}"
+    return waiting_on

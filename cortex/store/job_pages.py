@@ -1,0 +1,120 @@
+"""Lists of jobs, the newest first: a page of those that fit a filter, for a bounded amount of work.
+
+What an index cannot answer is found by looking: at so many jobs for one page and no more, however
+many there are. A page that is short for that reason says so, and the next one goes on from there.
+"""
+
+from collections.abc import Sequence
+from typing import Any, Final
+from uuid import UUID
+
+import attrs
+
+from cortex.domain.errors import UsageError
+from cortex.domain.job import JobStatus
+from cortex.domain.job_filter import JobFilter, JobPlace
+from cortex.store.database import Database
+from cortex.store.jobs import plain
+
+LOOKED_MAX: Final = 2_000
+"""For one page; 7 index entries for each of them at the worst, one of each state."""
+AGENTS_MAX: Final = 20
+"""More agents than that are no way in: their jobs are found by looking."""
+IDS_MAX: Final = 10
+ALL: Final = JobFilter()
+
+
+@attrs.frozen(kw_only=True)
+class JobPage:
+    """Some jobs of a list."""
+
+    jobs: list[dict[str, Any]]
+    next: JobPlace | None
+    """Where the next page begins; None: there are no more."""
+    is_short: bool
+    """More may fit: it ends where it does because so many others were looked at."""
+
+
+@attrs.frozen(kw_only=True)
+class _WayIn:
+    """Where the jobs of a page are looked for; exactly one is not None."""
+
+    states: Sequence[JobStatus] | None = None
+    agent_ids: Sequence[UUID] | None = None
+    job_ids: Sequence[UUID] | None = None
+
+
+async def page(
+    db: Database, which: JobFilter = ALL, *, before: JobPlace | None = None, limit: int = 50
+) -> JobPage:
+    """Return the newest jobs that fit, older than `before`. Raises `UsageError` for many ids."""
+    way = await _way_in(db, which)
+    looked_max = LOOKED_MAX if _is_looked_for(which, way) else limit + 1
+    rows = await db.fetch(
+        "jobs.page",
+        None if way.states is None else [state.value for state in way.states],
+        way.agent_ids,
+        way.job_ids,
+        [state.value for state in which.statuses] or None,
+        *(_like(each) for each in _patterns(which)),
+        which.older_than_s,
+        which.newer_than_s,
+        which.created_after,
+        which.created_before,
+        None if before is None else before.id,
+        None if before is None else before.at,
+        looked_max,
+        limit + 1,
+    )
+    found = [plain(row) for row in rows if row["id"] is not None]
+    if len(found) > limit:
+        last = found[limit - 1]
+        return JobPage(
+            jobs=found[:limit], next=JobPlace(last["id"], last["created_at"]), is_short=False
+        )
+    if rows[0]["looked_count"] < looked_max:
+        return JobPage(jobs=found, next=None, is_short=False)
+    place = JobPlace(rows[0]["last_id"], rows[0]["last_at"])
+    return JobPage(jobs=found, next=place, is_short=True)
+
+
+async def _way_in(db: Database, which: JobFilter) -> _WayIn:
+    """Choose the index that leads to the fewest jobs that do not fit."""
+    if which.id_suffixes:
+        return _WayIn(job_ids=await _ids(db, which.id_suffixes))
+    is_few = bool(which.statuses) and not any(state.is_terminal for state in which.statuses)
+    if which.agents and not is_few:
+        rows = await db.fetch("agents.ids_like", _like(which.agents), AGENTS_MAX + 1)
+        if len(rows) <= AGENTS_MAX:
+            return _WayIn(agent_ids=[row["id"] for row in rows])
+    return _WayIn(states=which.statuses or tuple(JobStatus))
+
+
+async def _ids(db: Database, suffixes: Sequence[str]) -> list[UUID]:
+    if len(suffixes) > IDS_MAX:
+        raise UsageError(f"{len(suffixes)} ids in one filter are more than {IDS_MAX}")
+    found: list[UUID] = []
+    for suffix in suffixes:
+        if len(suffix) == 32:  # noqa: PLR2004 -- digits of an id
+            found.append(UUID(suffix))
+        else:
+            found += [row["id"] for row in await db.fetch("jobs.ids_by_suffix", suffix)]
+    return found
+
+
+def _is_looked_for(which: JobFilter, way: _WayIn) -> bool:
+    """Whether some that the way in leads to may not fit."""
+    by_agent = bool(which.agents) and way.agent_ids is None
+    by_state = bool(which.statuses) and way.states is None
+    others = (which.types, which.queues, which.tenants, which.codes)
+    return by_agent or by_state or any(others)
+
+
+def _patterns(which: JobFilter) -> tuple[Sequence[str], ...]:
+    return (which.types, which.agents, which.queues, which.tenants, which.codes)
+
+
+def _like(patterns: Sequence[str]) -> list[str] | None:
+    """Return LIKE patterns: only `*` has a meaning of its own."""
+    escaped = (each.translate({ord(c): f"\\{c}" for c in "\\%_"}) for each in patterns)
+    return [each.replace("*", "%") for each in escaped] or None

@@ -1,0 +1,65 @@
+"""Quotas: how often, or for how much, the effects of a tool may begin. Taking is part of an intent.
+
+Jobs that wait for one go on by themselves when it is raised or removed: see `retries.due`.
+"""
+
+from decimal import Decimal
+from typing import Any
+
+import attrs
+
+from cortex.domain.errors import NotFoundError
+from cortex.domain.quota import Quota
+from cortex.store.database import Database, Record
+from cortex.store.jobs import plain
+
+
+@attrs.frozen(kw_only=True)
+class Change:
+    """What a person's change of a quota did."""
+
+    name: str
+    before: Decimal | None
+    """The limit; None if there was none."""
+    after: Decimal | None
+    """None if there is none any more."""
+
+
+async def put(db: Database, quota: Quota, *, by: str, reason: str) -> Change:
+    """Set a quota, new or not. What was taken from an old one stays counted, of a new one none."""
+    row = await db.fetch_one(
+        "quotas.put",
+        quota.tool,
+        quota.argument,
+        quota.unit,
+        quota.period.value,
+        quota.limit,
+        by,
+        reason,
+    )
+    if row is None:
+        raise AssertionError("quotas.put always returns one row")
+    return _change(row)
+
+
+async def remove(db: Database, name: str, *, by: str, reason: str) -> Change:
+    """Remove a quota and what was counted for it. Raises `NotFoundError`."""
+    row = await db.fetch_one("quotas.remove", name, by, reason)
+    if row is None:
+        raise NotFoundError(f"quota {name!r} does not exist", hint="list them: cortex quotas ls")
+    return _change(row)
+
+
+async def page(db: Database, *, after: str = "", limit: int = 100) -> list[dict[str, Any]]:
+    """Return quotas by name, each with what is used of it now and how many jobs wait for it."""
+    return [plain(row) for row in await db.fetch("quotas.list", after, limit)]
+
+
+async def forget(db: Database, *, kept_s: float, limit: int) -> int:
+    """Delete what was taken in hours and days that began so many seconds ago; return how many."""
+    row = await db.fetch_one("quotas.forget", kept_s, limit)
+    return row["count"] if row else 0
+
+
+def _change(row: Record) -> Change:
+    return Change(name=row["name"], before=row["before"], after=row.get("after"))

@@ -1,0 +1,337 @@
+"""Nothing that a job, an agent, a model, a tool or a person wrote acts on the reader's terminal.
+
+Each command runs on a record full of escape sequences, which got there the way they do in life.
+"""
+
+import json
+import signal
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import attrs
+import click
+import pytest
+
+from cortex.cli.main import cli
+from tests.support.command_line import Cortex
+from tests.support.hostile import HOSTILE, LINES, PIECES, documents, treacherous
+from tests.support.in_process import InProcess, Kept
+from tests.support.pods import Pods, first_line
+from tests.support.postgres import SharedPostgres, sql
+from tests.support.rows import submit, until_jobs, until_status
+from tests.support.scripted_model import program, scripted_model
+
+APP = "tests.support.hostile_app"
+SPEAKS = "speaks"
+WHY = ("--reason", LINES, "--as", HOSTILE)
+FAILED_COUNT = 24
+WAITING_COUNT = 8
+ASKED_COUNT = 12
+DOUBTED_COUNT = 8
+
+Way = Callable[["Record"], list[str]]
+
+
+@attrs.define
+class Record:
+    """A database full of hostile text; each job that a command uses up is given once."""
+
+    cortex: InProcess
+    talked: str
+    """A job whose agent, model and tools said it."""
+    spoke: str
+    failed: list[str]
+    waiting: list[str]
+    """Jobs that wait for a retry."""
+    approvals: list[str]
+    effects: list[str]
+    """Of which nobody knows whether they were applied."""
+
+
+READS: dict[str, list[Way]] = {
+    "jobs ls": [lambda _: [], lambda _: ["--status", "all"], lambda _: ["--type", SPEAKS]],
+    "jobs show": [lambda r: [r.talked], lambda r: [r.spoke], lambda r: [r.failed[0]]],
+    "jobs watch": [lambda r: [r.talked], lambda r: [r.spoke], lambda r: [r.failed[0]]],
+    "jobs wait": [lambda r: [r.talked], lambda r: [r.spoke, r.failed[0]]],
+    "jobs timeouts": [lambda r: [r.talked]],
+    "jobs types": [lambda _: []],
+    "why": [lambda r: [r.waiting[0]], lambda r: [r.failed[0]], lambda r: [r.talked]],
+    "agents ls": [lambda _: []],
+    "agents show": [lambda _: ["tester"], lambda _: [HOSTILE]],
+    "pods ls": [lambda _: ["--all"]],
+    "costs": [lambda _: [], lambda _: ["--by", "tenant"], lambda _: ["--by", "model"]],
+    "facts": [lambda _: ["--limit", "500"], lambda r: ["--job", r.talked]],
+    "budgets ls": [lambda _: []],
+    "breakers ls": [lambda _: []],
+    "dead ls": [lambda _: [], lambda _: ["--each"], lambda _: ["--type", HOSTILE]],
+    "dead show": [lambda r: [r.failed[0]]],
+    "tokens ls": [lambda _: ["--all"], lambda _: ["--name", HOSTILE]],
+    "approvals ls": [lambda _: [], lambda _: ["--all"]],
+    "approvals show": [lambda r: [r.approvals[0]], lambda _: [HOSTILE]],
+    "effects ls": [lambda _: [], lambda _: ["--tool", HOSTILE]],
+    "effects show": [lambda r: [r.effects[0]], lambda _: [HOSTILE]],
+    "quotas ls": [lambda _: []],
+    "freeze status": [lambda _: []],
+}
+ACTS: dict[str, list[Way]] = {
+    "jobs submit": [
+        lambda _: [
+            SPEAKS,
+            "--arg",
+            f"word={LINES}",
+            "--tenant",
+            HOSTILE,
+            "--queue",
+            HOSTILE,
+            *WHY[2:],
+        ],
+        lambda _: [f"no {HOSTILE}"],
+        lambda _: [SPEAKS, "--payload", LINES],
+    ],
+    "jobs cancel": [lambda r: [r.waiting.pop(), "--yes", *WHY], lambda _: [HOSTILE, "--yes", *WHY]],
+    "jobs retry": [lambda r: [r.failed.pop(), *WHY]],
+    "jobs resume": [lambda r: [r.failed.pop(), *WHY]],
+    "dead retry": [
+        lambda r: [r.failed.pop(), "--yes", *WHY],
+        lambda _: ["--type", HOSTILE, "--dry-run", *WHY],
+    ],
+    "dead discard": [lambda r: [r.failed.pop(), "--yes", *WHY]],
+    "agents apply": [lambda r: [_agent_file(r)], lambda _: [f"no {HOSTILE}"]],
+    "budgets set": [
+        lambda _: ["--tenant", HOSTILE, "--usd", "5", *WHY],
+        lambda _: [HOSTILE, "--usd", "5", *WHY],
+    ],
+    "budgets raise": [lambda _: [f"tenant:{HOSTILE}:usd:run", "--to", "7", *WHY]],
+    "budgets rm": [lambda _: [f"tenant:{HOSTILE}:usd:run", "--yes", *WHY]],
+    "breakers open": [
+        lambda _: ["tool:x", "--yes", *WHY],
+        lambda _: [f"tool:{HOSTILE}", "--yes", *WHY],
+    ],
+    "breakers close": [
+        lambda _: ["tool:x", "--yes", *WHY],
+        lambda _: [f"tool:far {HOSTILE}", "--yes", *WHY],
+    ],
+    "tokens create": [lambda _: ["--name", HOSTILE, "--role", "viewer", *WHY[2:]]],
+    "tokens revoke": [lambda _: [HOSTILE, "--yes", *WHY]],
+    "approvals approve": [
+        lambda r: [r.approvals.pop(), "--yes", *WHY],
+        lambda _: [HOSTILE, "--yes", *WHY],
+    ],
+    "approvals deny": [lambda r: [r.approvals.pop(), *WHY], lambda _: [HOSTILE, *WHY]],
+    "approvals link": [
+        lambda r: [r.approvals[0], "--base-url", "http://127.0.0.1:1", *WHY[2:]],
+        lambda r: [r.approvals[0], "--base-url", HOSTILE, *WHY[2:]],
+    ],
+    "effects resolve": [
+        lambda r: [r.effects.pop(), "applied", "--result", json.dumps(LINES), "--yes", *WHY],
+        lambda _: [HOSTILE, "give-up", "--yes", *WHY],
+    ],
+    "quotas set": [
+        lambda _: [f"far-{HOSTILE}", "--limit", "1", "--per", "day", "--unit", HOSTILE[:20], *WHY],
+        lambda _: ["reach_out", "--limit", "9", "--per", "day", "--of", HOSTILE, *WHY],
+    ],
+    "quotas rm": [lambda _: [HOSTILE, "--yes", *WHY]],
+    "freeze on": [lambda _: [*WHY]],
+    "freeze off": [lambda _: [*WHY, "--yes"]],
+}
+# They show figures and states of their own making, and nothing out of the record.
+FOLLOWS = "approvals watch"
+"""Runs until Ctrl-C, so it has a test of its own."""
+SHOW_NO_TEXT = {"demo", "migrate", "up"} | {
+    f"bench {name}"
+    for name in (
+        *("calls", "growth", "latency", "retries", "startup", "steps", "streams", "takeover"),
+        "throughput",
+    )
+}
+
+
+def commands(group: click.Command = cli, path: tuple[str, ...] = ()) -> Iterator[str]:
+    """The path of every command there is."""
+    if not isinstance(group, click.Group):
+        yield " ".join(path)
+        return
+    context = click.Context(group)
+    for name in group.list_commands(context):
+        inner = group.get_command(context, name)
+        assert inner is not None
+        yield from commands(inner, (*path, name))
+
+
+def test_every_command_has_a_way_to_be_run_here() -> None:
+    """A new command: add to READS or ACTS how it shows as much text of the record as it can."""
+    known = {*READS, *ACTS, *SHOW_NO_TEXT, FOLLOWS}
+    assert set(commands()) - known == set()
+
+
+def _agent_file(record: Record) -> str:
+    path = record.cortex.folder / "hostile.yaml"
+    document = {"name": HOSTILE, "model": LINES, "system": LINES, LINES: LINES}
+    path.write_text(json.dumps(document))
+    return str(path)
+
+
+def _spec(name: str, model: str) -> str:
+    tools = ["speak", "break_down", "reach_out"]
+    spec = {"name": name, "model": model, "system": LINES, "description": LINES, "tools": tools}
+    return json.dumps(spec)
+
+
+def _turns() -> list[dict[str, object]]:
+    def use(name: str, **given: object) -> dict[str, object]:
+        return {"name": name, "input": {"word": LINES, **given}}
+
+    return [
+        {"text": LINES, "tools": [use("speak"), use("break_down")]},
+        {"text": LINES, "tools": [use(HOSTILE), use("speak", **{HOSTILE: LINES})]},
+        {"text": LINES, "tools": [use("reach_out")]},
+        {"text": LINES},
+    ]
+
+
+@pytest.fixture(scope="module")
+def record(
+    shared_postgres: SharedPostgres, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Record]:
+    folder = tmp_path_factory.mktemp("hostile")
+    dsn = shared_postgres.create_migrated()
+    cortex = InProcess(dsn, folder)
+
+    def done(*arguments: str) -> Kept:
+        kept = cortex(*arguments)
+        assert kept.code == 0, kept.err
+        return kept
+
+    for name, model in (("tester", "scripted"), ("other", f"model {HOSTILE}")):
+        (folder / f"{name}.yaml").write_text(_spec(name, model))
+        done("agents", "apply", str(folder / f"{name}.yaml"), "--as", HOSTILE)
+    with scripted_model() as model:
+        pods = Pods(dsn, folder, dict(model.environment))
+        try:
+            pods.start("--app", APP)
+            yield _lived(cortex, dsn)
+        finally:
+            pods.close()
+            shared_postgres.drop(dsn)
+
+
+def _lived(cortex: InProcess, dsn: str) -> Record:
+    """Let jobs say what they have to say."""
+    named = {"tenant": HOSTILE, "queue_name": f"queue {HOSTILE}"}
+    refusal = {"status": 400, "error_type": HOSTILE, "message": LINES}
+    talked = submit(dsn, "run_agent", {"prompt": program(*_turns())}, agent="tester", **named)
+    refused = submit(dsn, "run_agent", {"prompt": program(refusal)}, agent="other", **named)
+    spoke = submit(dsn, SPEAKS, {"word": LINES}, job_key=HOSTILE, **named)
+    failed = [
+        submit(dsn, "fails", {"how": how}, tenant=HOSTILE)
+        for how in ("raised", "rejected")
+        for _ in range(FAILED_COUNT // 2)
+    ]
+    waiting = [submit(dsn, "flaky", tenant=HOSTILE) for _ in range(WAITING_COUNT)]
+    for kind, count in (("asks", ASKED_COUNT), ("doubts", DOUBTED_COUNT)):
+        for _ in range(count):
+            submit(dsn, kind, tenant=HOSTILE)
+    until_status(dsn, talked, "COMPLETED", "FAILED", within_s=30)
+    until_status(dsn, spoke, "COMPLETED")
+    until_status(dsn, refused, "FAILED", within_s=30)
+    until_jobs(dsn, "type = 'fails' AND status = 'FAILED'", count=FAILED_COUNT, within_s=30)
+    until_jobs(dsn, "type = 'flaky' AND status = 'RETRY'", count=WAITING_COUNT, within_s=30)
+
+    until_jobs(dsn, "type = 'asks' AND status = 'WAITING_FOR_APPROVAL'", count=ASKED_COUNT)
+    until_jobs(dsn, "type = 'doubts' AND status = 'WAITING_FOR_APPROVAL'", count=DOUBTED_COUNT)
+
+    def found(table: str) -> list[str]:
+        return [str(row["id"]) for row in sql(dsn, f"SELECT id FROM cortex.{table}")]  # noqa: S608
+
+    return Record(
+        cortex=cortex,
+        talked=str(talked),
+        spoke=str(spoke),
+        failed=[str(each) for each in (refused, *failed)],
+        waiting=[str(each) for each in waiting],
+        approvals=found("approval"),
+        effects=found("effect"),
+    )
+
+
+MODES: dict[str, tuple[str, ...]] = {
+    "redirected": (),
+    "on a terminal": ("--color", "never"),
+    "in colour": ("--color", "always"),
+    "JSON": ("--json",),
+}
+
+
+def run(record: Record, command: str, way: Way, mode: str) -> Kept:
+    arguments = [*command.split(), *way(record), *MODES[mode]]
+    is_tty = mode in ("on a terminal", "in colour")
+    return record.cortex(*arguments, is_tty=is_tty)
+
+
+def wrong_with(kept: Kept, mode: str) -> list[str]:
+    found = [
+        *treacherous(kept.out, has_color=mode == "in colour"),
+        *treacherous(kept.err, has_color=mode == "in colour"),
+    ]
+    if "internal" in kept.err or "Traceback" in kept.err:
+        found.append(kept.err[-400:])
+    if mode == "JSON":
+        try:
+            documents(kept.out if kept.code == 0 else kept.err)
+        except ValueError as error:
+            found.append(f"not JSON: {error}: {kept.out[:200]!r} {kept.err[:200]!r}")
+    return found
+
+
+@pytest.mark.timeout(240)
+def test_no_command_lets_any_of_it_through(record: Record) -> None:
+    wrong: list[str] = []
+    seen: dict[str, str] = {}
+    existing = set(commands())
+    for command, ways in {**READS, **ACTS}.items():
+        if command not in existing:
+            continue
+        for mode in MODES:
+            for number, way in enumerate(ways):
+                kept = run(record, command, way, mode)
+                place = f"cortex {command} ({number}, {mode}, exit {kept.code})"
+                wrong += [f"{place}: {each}" for each in wrong_with(kept, mode)[:2]]
+                seen[command] = seen.get(command, "") + kept.out + kept.err
+    assert not wrong, "\n".join(["", *wrong[:40]])
+    silent = {
+        command
+        for command, text in seen.items()
+        if not any(mark in text for mark in ("U+202E", "\\u202e", "u001b"))
+    }
+    assert silent <= NOTHING_HOSTILE, "these commands showed none of it: give them more to show"
+
+
+NOTHING_HOSTILE = {"jobs timeouts"}
+
+
+def test_documents_hold_the_exact_text(record: Record) -> None:
+    shown = record.cortex("jobs", "show", record.spoke, "--json")
+    (document,) = documents(shown.out)
+    job = document["job"]
+    assert (job["tenant"], job["result"]) == (HOSTILE, {HOSTILE: [LINES, {HOSTILE: LINES}]})
+    assert [step["key"] for step in document["steps"]] == [f"step {HOSTILE}"]
+
+
+def test_what_is_followed_lets_none_of_it_through(record: Record, tmp_path: Path) -> None:
+    cortex = Cortex(tmp_path, record.cortex.dsn)
+    for arguments in (["--plain"], ["--json"]):
+        with cortex.start(*FOLLOWS.split(), *arguments) as process:
+            assert process.stdout is not None
+            line = first_line(process.stdout.buffer, within_s=20).decode()  # type: ignore[attr-defined]
+            process.send_signal(signal.SIGINT)
+            rest, said = process.communicate(timeout=20)
+        assert any(mark in line for mark in ("U+202E", "\\u202e"))
+        assert not treacherous(line + rest + said)
+
+
+def test_what_is_looked_for_is_found() -> None:
+    for piece in (*PIECES.values(), "a\rb", "\t", "\x1b[31m"):
+        assert treacherous(f"before {piece} after")
+    assert treacherous("\x1b[31mred\x1b[0m")
+    assert not treacherous("\x1b[1;31mred\x1b[0m\nü 漢 ⟦U+202E⟧", has_color=True)
+    assert treacherous("\x1b[31mred\x1b[0m\x1b[2J", has_color=True)

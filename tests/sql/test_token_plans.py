@@ -1,0 +1,47 @@
+"""However many tokens and sessions there are, each request finds its own by index."""
+
+import asyncpg
+import pytest
+
+from tests.sql.test_plans import explain
+from tests.support.postgres import run_asyncio
+
+FILL = """
+    INSERT INTO cortex.api_token (id, name, digest, roles, created_by)
+    SELECT lpad(to_hex(n), 32, '0')::uuid, 'p' || n % 500, sha256(n::text::bytea), '{viewer}', 'li'
+    FROM generate_series(1, 20000) n;
+    INSERT INTO cortex.api_session (digest, token_id, created_at, expires_at)
+    SELECT sha256(n::text::bytea), lpad(to_hex(n), 32, '0')::uuid, now(),
+           now() + (n - 1000) * interval '1 minute'
+    FROM generate_series(1, 20000) n;
+"""
+DIGEST = "\\x" + "00" * 32
+LOOKED_AT_MAX = 250
+
+
+@pytest.mark.parametrize(
+    "name, arguments",
+    [
+        ("tokens.used", (DIGEST,)),
+        ("tokens.of_session", (DIGEST,)),
+        ("tokens.sign_in", (DIGEST, DIGEST, 60.0)),
+        ("tokens.sign_out", (DIGEST,)),
+    ],
+)
+def test_a_request_looks_at_few_rows(
+    database: str, name: str, arguments: tuple[object, ...]
+) -> None:
+    async def fill() -> None:
+        connection = await asyncpg.connect(database)
+        await connection.execute(FILL)
+        await connection.close()
+
+    run_asyncio(fill)
+    looks = [
+        look
+        for look in explain(database, name, arguments)
+        if look.table in {"api_token", "api_session"}
+    ]
+    assert looks
+    assert not [look for look in looks if look.node == "Seq Scan"]
+    assert sum(look.rows for look in looks) <= LOOKED_AT_MAX

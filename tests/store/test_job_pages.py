@@ -1,0 +1,171 @@
+"""Lists of jobs: what fits, in which order, page by page, and for how much work."""
+
+from collections.abc import Iterator, Sequence
+from datetime import UTC, datetime
+from uuid import UUID
+
+import pytest
+
+from cortex.domain.errors import UsageError
+from cortex.domain.job import JobStatus
+from cortex.domain.job_filter import JobFilter, JobPlace, parse_filter
+from cortex.store import agents, job_pages, jobs
+from cortex.store.session import Session
+from tests.support.factories import JOB_TYPE, a_submission
+from tests.support.postgres import sql
+from tests.support.rows import move_clock, new_id
+
+IDS = [UUID(int=(7 << 76) + number) for number in range(1, 7)]
+NEWEST_FIRST = IDS[::-1]
+
+
+@pytest.fixture
+def some(store: Session) -> Session:
+    """Six jobs of one instant: the second, fourth and sixth of another type, two with an agent."""
+    for name in ("researcher", "invoice-1"):
+        store(agents.apply, new_id=new_id(), name=name, spec={}, by="ana")
+    named = [None, None, "researcher", "invoice-1", None, None]
+    store(
+        jobs.submit,
+        [
+            a_submission(
+                id=each,
+                type="other" if number % 2 else JOB_TYPE,
+                agent=agent,
+                queue_name="100%" if number == 0 else None,
+                tenant="a_b" if number == 1 else None,
+            )
+            for number, (each, agent) in enumerate(zip(IDS, named, strict=True))
+        ],
+    )
+    return store
+
+
+def listed(store: Session, text: str = "", **more: object) -> list[UUID]:
+    return [row["id"] for row in store(job_pages.page, parse_filter(text), **more).jobs]
+
+
+def walked(store: Session, which: JobFilter, *, limit: int) -> Iterator[Sequence[UUID]]:
+    """The pages of a list, one after another."""
+    place = None
+    while True:
+        found = store(job_pages.page, which, before=place, limit=limit)
+        yield [row["id"] for row in found.jobs]
+        if (place := found.next) is None:
+            return
+
+
+def test_the_newest_come_first(some: Session) -> None:
+    assert listed(some) == NEWEST_FIRST
+    assert listed(some, limit=2) == NEWEST_FIRST[:2]
+    assert listed(some, before=JobPlace(NEWEST_FIRST[1]), limit=2) == NEWEST_FIRST[2:4]
+    assert listed(some, before=JobPlace(new_id())) == []
+
+
+@pytest.mark.parametrize(
+    "text, numbers",
+    [
+        ("type:other", [6, 4, 2]),
+        ("type:oth*", [6, 4, 2]),
+        ("type:ther", []),
+        ("agent:researcher", [3]),
+        ("agent:*-1,researcher", [4, 3]),
+        ("agent:* type:other", [4]),
+        ("agent:nobody", []),
+        ("agent:nobody* status:pend", []),
+        ("agent:invoice-* status:pend", [4]),
+        ("agent:invoice-* status:done", []),
+        ("queue:100%", [1]),
+        ("queue:1%", []),
+        ("queue:*", [1]),
+        ("tenant:a_b", [2]),
+        ("tenant:a__", []),
+        ("tenant:a*b", [2]),
+        ("code:*", []),
+        ("status:run,done", []),
+        ("id:" + str(IDS[2]), [3]),
+        ("id:0006,0005", [6, 5]),
+        ("id:0006,0005 type:other", [6]),
+        ("id:ffff", []),
+        ("age>1h", []),
+        ("age<1h", [6, 5, 4, 3, 2, 1]),
+        ("created>2020-01-01", [6, 5, 4, 3, 2, 1]),
+        ("created<2020-01-01", []),
+        ("type:'x'' OR 1=1 --'", []),
+        ("type:%", []),
+        ("type:\\", []),
+        ("agent:\\%*\\", []),
+        ("tenant:𝒳é*\u202e", []),
+        ("type:" + "*a" * 40, []),
+    ],
+)
+def test_what_fits_is_listed(some: Session, text: str, numbers: list[int]) -> None:
+    assert listed(some, text) == [IDS[number - 1] for number in numbers]
+
+
+def test_ages_go_by_the_clock_of_the_database(some: Session, database: str) -> None:
+    move_clock(database, 7200)
+    assert len(listed(some, "age>1h age<3h")) == 6
+    assert listed(some, "age<1h") == []
+
+
+def test_other_ways_in_find_the_same(some: Session, monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = listed(some, "agent:*")
+    monkeypatch.setattr(job_pages, "AGENTS_MAX", 1)
+    assert listed(some, "agent:*") == whole
+    assert listed(some, "agent:* status:pend") == whole
+
+
+@pytest.mark.parametrize("text", ["", "type:*", "agent:*", "status:pend,run type:other"])
+@pytest.mark.parametrize("limit", [1, 2, 3, 10])
+def test_pages_leave_nothing_out_and_tell_nothing_twice(
+    some: Session, text: str, limit: int
+) -> None:
+    pages = list(walked(some, parse_filter(text), limit=limit))
+    assert [each for page in pages for each in page] == listed(some, text, limit=100)
+    assert all(len(page) == limit for page in pages[:-1])
+
+
+def test_jobs_that_come_meanwhile_do_not_move_the_pages(some: Session) -> None:
+    pages = walked(some, parse_filter("status:pend"), limit=2)
+    seen = list(next(pages))
+    for page in pages:
+        some(jobs.submit, [a_submission(), a_submission()])
+        seen += page
+    assert seen == NEWEST_FIRST
+
+
+def test_only_so_many_are_looked_at_for_a_page(
+    some: Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(job_pages, "LOOKED_MAX", 2)
+    found = some(job_pages.page, parse_filter("type:nothing"))
+    assert (found.jobs, found.is_short) == ([], True)
+    assert found.next.id == NEWEST_FIRST[1]
+    pages = list(walked(some, parse_filter("agent:* status:pend"), limit=5))
+    assert [list(page) for page in pages] == [[], [IDS[3], IDS[2]], [], []]
+    exact = some(job_pages.page, parse_filter("status:pend"), limit=4)
+    assert (len(exact.jobs), exact.is_short) == (4, False)
+
+
+def test_so_many_ids_and_no_more(some: Session) -> None:
+    with pytest.raises(UsageError, match="11 ids in one filter are more than 10"):
+        listed(some, "id:" + ",".join(f"{n:04x}" for n in range(11)))
+
+
+def test_states_and_codes(some: Session, database: str) -> None:
+    failed = IDS[0]
+    for change in ("RUNNING'", "FAILED', error_message = 'no', error_code = 'oops'"):
+        sql(database, f"UPDATE cortex.job SET status = '{change} WHERE id = $1", failed)  # noqa: S608
+    assert listed(some, "status:fail") == [failed]
+    assert listed(some, "code:oops") == [failed]
+    assert listed(some, "code:o*s,x") == [failed]
+    assert listed(some, "code:oop") == []
+
+
+def test_a_place_keeps_its_instant(some: Session, database: str) -> None:
+    """The job at which a list goes on need not be there any more."""
+    place = JobPlace(new_id(), datetime(2100, 1, 1, tzinfo=UTC))
+    assert listed(some, before=place) == NEWEST_FIRST
+    sql(database, "UPDATE cortex.job SET status = 'RUNNING' WHERE id = $1", IDS[5])
+    assert some(job_pages.page, JobFilter(statuses=(JobStatus.RUNNING,))).jobs[0]["id"] == IDS[5]

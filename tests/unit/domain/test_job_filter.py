@@ -1,0 +1,99 @@
+"""The filter for jobs: what people may type, and what they are told when it is no filter."""
+
+from datetime import UTC, datetime
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from cortex.cli.terminal import STATES
+from cortex.domain.errors import UsageError
+from cortex.domain.job import JobStatus
+from cortex.domain.job_filter import STATE_WORDS, TEXT_MAX, JobFilter, parse_filter
+
+RETRY, FAILED = JobStatus.RETRY, JobStatus.FAILED
+
+
+@pytest.mark.parametrize(
+    "text, which",
+    [
+        ("", JobFilter()),
+        ("  ", JobFilter()),
+        (
+            "status:retry agent:invoice-* type:x age>10m",
+            JobFilter(statuses=(RETRY,), agents=("invoice-*",), types=("x",), older_than_s=600.0),
+        ),
+        ("status:retry,fail", JobFilter(statuses=(RETRY, FAILED))),
+        ("status:fail status:RETRY STATUS:Fail", JobFilter(statuses=(FAILED, RETRY))),
+        ("status:waiting_for_approval", JobFilter(statuses=(JobStatus.WAITING_FOR_APPROVAL,))),
+        ('queue:"big jobs, slow",q2', JobFilter(queues=("big jobs, slow", "q2"))),
+        ("tenant:'it\"s'", JobFilter(tenants=('it"s',))),
+        ('type:a"b c"d', JobFilter(types=("ab cd",))),
+        ("code:http:500", JobFilter(codes=("http:500",))),
+        ("age>1h age>2h age<3d age<1d", JobFilter(older_than_s=7200.0, newer_than_s=86_400.0)),
+        (
+            "created>2026-01-31 created<2026-02-01T12:30:00+02:00",
+            JobFilter(
+                created_after=datetime(2026, 1, 31, tzinfo=UTC),
+                created_before=datetime(2026, 2, 1, 10, 30, tzinfo=UTC),
+            ),
+        ),
+        ("id:…9F3a1c,0123-4567", JobFilter(id_suffixes=("9f3a1c", "01234567"))),
+        ("type:'; DROP TABLE job --'", JobFilter(types=("; DROP TABLE job --",))),
+        ("agent:%_\\", JobFilter(agents=("%_\\",))),
+    ],
+)
+def test_a_filter_is_read(text: str, which: JobFilter) -> None:
+    assert parse_filter(text) == which
+
+
+@pytest.mark.parametrize(
+    "text, message, hint",
+    [
+        ("retry", "'retry' is no part of a filter", "status:S"),
+        ("status:run typ:x", "unknown key 'typ'", "did you mean 'type'? known: status, type"),
+        ("zzz:x", "unknown key 'zzz'", "known: status"),
+        ("status:runing", "unknown state 'runing'", "did you mean"),
+        ("status:zzz", "unknown state 'zzz'", "states: pend, run"),
+        ("type:", "'type:' is no part", "a key and a value"),
+        ("type: x", "'type: x' is no part", "a key and a value"),
+        ("type:a,,b", "a value is missing in 'type:a,,b'", ""),
+        ("type:,", "a value is missing", ""),
+        ('type:""', "a value is missing", ""),
+        ('type:"open', "is no part of a filter", ""),
+        ('type:a"open', "is no part of a filter", ""),
+        ("type>x", "type> means nothing", "write type:"),
+        ("age:10m", "age: means nothing", "write age> or age<"),
+        ("age>10", "'10' is not a time", ""),
+        ("age>9999999w", "is not a time", ""),
+        ("created>soon", "'soon' is neither a date nor an instant", "2026-01-31"),
+        ("created>0001-01-01T00:00:00+23:59", "is neither a date", ""),
+        ("id:xyz", "'xyz' is not the id of a job", "at least its last 4"),
+        ("id:abc", "'abc' is not the id of a job", ""),
+        ("id:" + "a" * 33, "is not the id of a job", ""),
+        ("type:a\0b", "no job can have", ""),
+        ("type:\ud800", "no job can have", ""),
+        ("x" * (TEXT_MAX + 1), "is longer than 2,000", ""),
+        ("type:" + ",".join("abc"[n % 3] for n in range(51)), "51 types are more than 50", ""),
+    ],
+)
+def test_what_is_no_filter_is_told_why(text: str, message: str, hint: str) -> None:
+    with pytest.raises(UsageError) as caught:
+        parse_filter(text)
+    assert message in caught.value.message
+    assert hint in (caught.value.hint or "")
+
+
+@given(st.text(max_size=200) | st.text(alphabet="status:<>,\"' *ageid019-", max_size=200))
+def test_any_text_is_a_filter_or_told_why(text: str) -> None:
+    try:
+        assert isinstance(parse_filter(text), JobFilter)
+    except UsageError as error:
+        assert "\n" not in error.message.replace("\\n", "")
+
+
+def test_the_words_for_states_are_those_that_are_shown() -> None:
+    assert {status: state.word for status, state in STATES.items()} == dict(STATE_WORDS)
+    for status, word in STATE_WORDS.items():
+        assert parse_filter(f"status:{word}").statuses == (status,)
+        assert parse_filter(f"status:{status.value}").statuses == (status,)

@@ -1,0 +1,360 @@
+"""One call that happens once: what each answer of the ledger and of the other side leads to."""
+
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import attrs
+import pytest
+import trio
+import trio.testing
+
+from cortex.domain.canonical import canonical, digest
+from cortex.domain.classification import classify
+from cortex.domain.effect import Applied, Invocation, NotApplied, Unknown, Verdict
+from cortex.domain.errors import (
+    DivergedError,
+    InvalidOutputError,
+    LeaseLost,
+    RejectedError,
+    Suspended,
+    TransientError,
+)
+from cortex.domain.failure import FailureClass
+from cortex.domain.job import EffectIntent, Intended
+from cortex.durable.effects import Done, EffectCall, NotDone, perform
+from tests.support.factories import LedgerDesk, a_lease
+from tests.support.rows import new_id
+
+ARGUMENTS = canonical({"amount": 12.5, "to": "ana"})
+UNSURE = ConnectionResetError("cut")
+LATER = ConnectionRefusedError(111, "nobody listens")
+
+
+@attrs.define
+class OtherSide:
+    """What is called; it raises or returns what it is told, and says what it is told."""
+
+    ends: list[Any] = attrs.field(factory=lambda: ["paid"])
+    says: list[Any] = attrs.field(factory=list)
+    called: list[Invocation] = attrs.field(factory=list)
+    asked: list[Invocation] = attrs.field(factory=list)
+
+    async def call(self, invocation: Invocation) -> Any:
+        self.called.append(invocation)
+        return _outcome(self.ends)
+
+    async def reconcile(self, invocation: Invocation) -> Verdict:
+        self.asked.append(invocation)
+        verdict: Verdict = _outcome(self.says)
+        return verdict
+
+
+def _outcome(of: list[Any]) -> Any:
+    outcome = of.pop(0)
+    if isinstance(outcome, BaseException):
+        raise outcome
+    return outcome
+
+
+def a_call(side: OtherSide, **fields: Any) -> EffectCall:
+    defaults: dict[str, Any] = {
+        "key": "pay",
+        "tool": "pay",
+        "arguments": ARGUMENTS,
+        "digest": digest(ARGUMENTS),
+        "invoke": side.call,
+        "reconcile": None,
+        "is_idempotent": False,
+    }
+    return EffectCall(**defaults | fields)
+
+
+async def performed(side: OtherSide, *verdicts: str, **fields: Any) -> Done | NotDone:
+    """What becomes of a call when the ledger answers so; `can_ask` lets it be reconciled."""
+    if fields.pop("can_ask", False):
+        fields["reconcile"] = side.reconcile
+    desk = fields.pop("desk", None) or LedgerDesk(verdicts=list(verdicts))
+    call = a_call(side, **fields)
+    return await perform(call, lease=a_lease(3), ledger=desk, new_id=new_id)
+
+
+# --- leave
+
+
+async def test_the_call_gets_what_the_ledger_holds() -> None:
+    side, desk = OtherSide(), LedgerDesk()
+    ended = await performed(side, desk=desk)
+    (intent,), (invocation,) = desk.intents, side.called
+    assert ended == Done(intent.id, "paid")
+    assert (intent.arguments, intent.is_sure) == (ARGUMENTS, False)
+    assert (invocation.id, invocation.attempt, invocation.tool) == (intent.id, 3, "pay")
+    assert invocation.job_id == intent.lease.job_id
+    assert invocation.arguments == {"amount": 12.5, "to": "ana"}
+
+
+async def test_what_is_done_is_not_called() -> None:
+    side = OtherSide()
+    ended = await performed(side, "done")
+    assert isinstance(ended, Done)
+    assert (ended.result, side.called) == ("recorded", [])
+
+
+@pytest.mark.parametrize(
+    "verdict, told",
+    [
+        ("never", "pay: 2 is more than quota q ever allows, 1"),
+        ("no_amount", "pay: quota q finds no amount in its arguments"),
+    ],
+)
+async def test_what_no_quota_can_let_through_was_not_intended(verdict: str, told: str) -> None:
+    side = OtherSide()
+    ended = await performed(side, verdict)
+    assert isinstance(ended, NotDone)
+    assert (ended.id, str(ended.error), side.called) == (None, told, [])
+
+
+@pytest.mark.parametrize(
+    "verdict, waiting_on, delay_s", [("frozen", "effects:all", 0.0), ("quota", "quota:q", 60.0)]
+)
+@pytest.mark.parametrize("idempotent", [True, False])
+async def test_what_must_wait_is_not_called(
+    verdict: str, waiting_on: str, delay_s: float, *, idempotent: bool
+) -> None:
+    side = OtherSide()
+    with pytest.raises(Suspended) as caught:
+        await performed(side, verdict, is_idempotent=idempotent)
+    assert (caught.value.waiting_on, caught.value.delay_s) == (waiting_on, delay_s)
+    assert not side.called
+
+
+@pytest.mark.parametrize(
+    "verdict, error",
+    [
+        ("abandoned", RejectedError),
+        ("diverged", DivergedError),
+        ("unapproved", RejectedError),
+        ("a new word", AssertionError),
+    ],
+)
+async def test_what_can_never_go_on_is_not_called(verdict: str, error: type[Exception]) -> None:
+    side = OtherSide()
+    with pytest.raises(error):
+        await performed(side, verdict)
+    assert not side.called
+
+
+async def test_a_lost_lease_is_not_called() -> None:
+    class LostDesk(LedgerDesk):
+        async def intend(self, intent: EffectIntent) -> Intended:
+            raise LeaseLost(str(intent.lease.job_id))
+
+    side = OtherSide()
+    with pytest.raises(LeaseLost):
+        await performed(side, desk=LostDesk())
+    assert not side.called
+
+
+# --- taken up again
+
+
+@pytest.mark.parametrize("idempotent", [True, False])
+async def test_what_was_applied_is_recorded_and_not_called(*, idempotent: bool) -> None:
+    side = OtherSide(says=[Applied("earlier")])
+    desk = LedgerDesk(verdicts=["recheck"])
+    ended = await performed(side, desk=desk, can_ask=True, is_idempotent=idempotent)
+    assert ended == Done(desk.intents[0].id, "earlier")
+    assert not side.called
+    assert [intent.is_sure for intent in desk.intents] == [False]
+
+
+async def test_what_was_not_applied_is_called_under_the_same_id() -> None:
+    side = OtherSide(says=[NotApplied()])
+    desk = LedgerDesk(verdicts=["recheck"])
+    ended = await performed(side, desk=desk, can_ask=True)
+    assert ended == Done(desk.intents[0].id, "paid")
+    assert side.asked == side.called
+    assert [intent.is_sure for intent in desk.intents] == [False, True]
+
+
+async def test_what_was_not_applied_still_waits_for_the_end_of_a_freeze() -> None:
+    side = OtherSide(says=[NotApplied()])
+    with pytest.raises(Suspended, match="frozen"):
+        await performed(side, "recheck", "frozen", can_ask=True)
+    assert not side.called
+
+
+@pytest.mark.parametrize("can_ask", [True, False])
+async def test_what_nobody_knows_is_a_persons(*, can_ask: bool) -> None:
+    side = OtherSide(says=[Unknown("two look like it")])
+    desk = LedgerDesk(verdicts=["recheck"])
+    with pytest.raises(Suspended) as caught:
+        await performed(side, desk=desk, can_ask=can_ask)
+    (unknown,) = caught.value.unknown
+    assert (unknown.id, caught.value.delay_s) == (desk.intents[0].id, None)
+    assert caught.value.waiting_on == f"effect:{unknown.id}"
+    assert unknown.why in (
+        "two look like it",
+        "nothing can tell whether it was applied",
+    )
+    assert not side.called
+
+
+async def test_an_idempotent_one_is_called_again_without_asking_anybody() -> None:
+    side, desk = OtherSide(), LedgerDesk()
+    assert isinstance(await performed(side, desk=desk, is_idempotent=True), Done)
+    assert [intent.is_sure for intent in desk.intents] == [True]
+
+
+async def test_an_idempotent_one_is_called_again_when_the_other_side_cannot_tell() -> None:
+    side = OtherSide(says=[Unknown("?")])
+    ended = await performed(side, "recheck", can_ask=True, is_idempotent=True)
+    assert isinstance(ended, Done)
+    assert len(side.called) == 1
+
+
+async def test_a_question_that_fails_is_asked_later() -> None:
+    side = OtherSide(says=[LATER])
+    with pytest.raises(ConnectionRefusedError):
+        await performed(side, "recheck", can_ask=True)
+    assert not side.called
+
+
+async def test_a_decision_is_not_lost_between_two_questions() -> None:
+    """A person may say that it was applied while the other side is asked."""
+    side = OtherSide(says=[NotApplied()])
+    ended = await performed(side, "recheck", "done", can_ask=True)
+    assert isinstance(ended, Done)
+    assert (ended.result, side.called) == ("recorded", [])
+
+
+# --- the call fails
+
+
+@pytest.mark.parametrize("can_ask", [True, False])
+@pytest.mark.parametrize("idempotent", [True, False])
+async def test_a_certain_failure_needs_nobody(*, can_ask: bool, idempotent: bool) -> None:
+    error = RejectedError("no such account")
+    side, desk = OtherSide(ends=[error]), LedgerDesk()
+    ended = await performed(side, desk=desk, can_ask=can_ask, is_idempotent=idempotent)
+    assert ended == NotDone(desk.intents[0].id, error)
+    assert not side.asked
+
+
+async def test_a_group_is_certain_only_when_each_of_it_is() -> None:
+    """The worst of it decides its class, and says nothing of the others."""
+    error = ExceptionGroup("both", [RejectedError("no"), ConnectionResetError("cut")])
+    assert classify(error) is FailureClass.PERMANENT
+    with pytest.raises(Suspended) as caught:
+        await performed(OtherSide(ends=[error]))
+    assert caught.value.unknown
+    both = ExceptionGroup("both", [RejectedError("no"), LATER])
+    assert isinstance(await performed(OtherSide(ends=[both])), NotDone)
+
+
+@pytest.mark.parametrize(
+    "said, expected",
+    [(Applied("after all"), Done), (NotApplied(), NotDone)],
+)
+async def test_an_open_failure_is_asked_for_at_once(said: Verdict, expected: type) -> None:
+    side, desk = OtherSide(ends=[UNSURE], says=[said]), LedgerDesk()
+    ended = await performed(side, desk=desk, can_ask=True)
+    assert isinstance(ended, expected)
+    assert ended.id == desk.intents[0].id
+    assert not isinstance(ended, NotDone) or (ended.error, ended.is_applied) == (UNSURE, False)
+
+
+@pytest.mark.parametrize("can_ask", [True, False])
+async def test_an_open_failure_that_nobody_can_tell_of_is_a_persons(*, can_ask: bool) -> None:
+    side = OtherSide(ends=[UNSURE], says=[Unknown("?")])
+    with pytest.raises(Suspended) as caught:
+        await performed(side, can_ask=can_ask)
+    assert "ConnectionResetError: cut; " in caught.value.unknown[0].why
+    assert caught.value.__cause__ is UNSURE
+
+
+@pytest.mark.parametrize("can_ask", [True, False])
+async def test_an_open_failure_of_an_idempotent_one_is_tried_again_later(*, can_ask: bool) -> None:
+    side = OtherSide(ends=[UNSURE], says=[Unknown("?")])
+    with pytest.raises(ConnectionResetError):
+        await performed(side, can_ask=can_ask, is_idempotent=True)
+
+
+async def test_an_open_failure_that_cannot_be_asked_for_is_asked_later() -> None:
+    side = OtherSide(ends=[UNSURE], says=[LATER])
+    with pytest.raises(ConnectionRefusedError):
+        await performed(side, can_ask=True)
+
+
+async def test_an_answer_of_the_wrong_type_was_applied() -> None:
+    error = InvalidOutputError("no number", raw="x")
+    ended = await performed(OtherSide(ends=[error]))
+    assert isinstance(ended, NotDone)
+    assert ended.is_applied
+
+
+async def test_what_changes_nothing_has_changed_nothing() -> None:
+    error = TransientError("not now")
+    side = OtherSide(ends=[error])
+    ended = await performed(side, is_idempotent=True, changes_nothing=True)
+    assert isinstance(ended, NotDone)
+    assert (ended.error, ended.is_applied) == (error, False)
+
+
+@pytest.mark.parametrize("error", [LeaseLost("gone"), KeyboardInterrupt(), SystemExit(3)])
+async def test_what_is_no_failure_passes(error: BaseException) -> None:
+    side = OtherSide(ends=[error])
+    with pytest.raises(type(error)):
+        await performed(side, can_ask=True)
+    assert not side.asked
+
+
+# --- cancelled
+
+
+class Slow(LedgerDesk):
+    """Never answers."""
+
+    async def intend(self, intent: EffectIntent) -> Intended:
+        self.intents.append(intent)
+        await trio.sleep_forever()
+        raise AssertionError
+
+
+async def for_ever(_: Invocation) -> Any:
+    await trio.sleep_forever()
+
+
+async def test_cancelled_while_it_asks_for_leave_it_calls_nobody() -> None:
+    side = OtherSide()
+    await cancelled(lambda: performed(side, desk=Slow()))
+    assert not side.called
+
+
+async def test_cancelled_in_the_call_nothing_is_told() -> None:
+    """The intent stands in the ledger without an outcome: the next attempt asks."""
+    desk = LedgerDesk()
+    side = OtherSide()
+    await cancelled(lambda: performed(side, desk=desk, can_ask=True, invoke=for_ever))
+    assert (desk.told, side.asked) == ([], [])
+
+
+async def test_cancelled_in_the_question_nothing_is_called() -> None:
+    side = OtherSide()
+    await cancelled(lambda: performed(side, "recheck", reconcile=for_ever))
+    assert not side.called
+
+
+async def test_cancelled_in_the_question_after_a_failure() -> None:
+    side, desk = OtherSide(ends=[UNSURE]), LedgerDesk()
+    await cancelled(lambda: performed(side, desk=desk, reconcile=for_ever))
+    assert desk.told == []
+
+
+async def cancelled(work: Callable[[], Awaitable[object]]) -> None:
+    """Run it until it waits, then cancel it; it must have been cancelled, not ended."""
+    with trio.CancelScope() as scope:
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(work)
+            await trio.testing.wait_all_tasks_blocked()
+            scope.cancel()
+    assert scope.cancelled_caught
