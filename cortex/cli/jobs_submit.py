@@ -17,7 +17,6 @@ from cortex.cli.phrases import short_id
 from cortex.cli.target import session
 from cortex.domain.clock import system_chance
 from cortex.domain.job import Submission
-from cortex.domain.policy import policy_for
 from cortex.domain.submission import (
     DELAY_MAX_S,
     KEY_MAX,
@@ -27,9 +26,9 @@ from cortex.domain.submission import (
     TIMEOUT_MAX_S,
     check_timeout,
     check_type,
+    default_timeout_s,
     request_of,
 )
-from cortex.durable.registry import JobType
 from cortex.store import jobs, pods
 from cortex.store.database import Database
 from cortex.store.session import Session
@@ -112,9 +111,12 @@ def submit(
             known = [*call(jobs.known_types), *registry.names]
             check_type(job_type, known, way_out=_WAY_OUT)
         if timeout is not None:
-            check_timeout(
-                job_type, timeout, default_s=_default_s(call, job_type, local), name="--timeout"
+            default_s = (
+                default_timeout_s(job_type, call(jobs.type_timeouts))
+                if local is None
+                else local.policy.timeout_s
             )
+            check_timeout(job_type, timeout, default_s=default_s, name="--timeout")
         by = acting_name(actor)
         job_id = _submit(call, submission, by=by, output=output, key=idempotency_key)
         is_lonely = job_type not in call(pods.live_types)
@@ -128,13 +130,6 @@ def submit(
             else:
                 output.listing("jobs", ENDING_COLUMNS, [ended.job], empty="")
             exit_by([ended])
-
-
-def _default_s(call: Session, job_type: str, local: JobType | None) -> int:
-    """Return the time-out of a job type in seconds: as it was loaded here, else as pods have it."""
-    if local is not None:
-        return local.policy.timeout_s
-    return call(jobs.type_timeouts).get(job_type, policy_for(job_type).timeout_s)
 
 
 def _submit(

@@ -98,3 +98,5 @@ class Decided:
     by: str | None
     reason: str | None
     at: datetime | None
+    waited_s: float | None
+    """Seconds from the request to its end; None while it waits."""

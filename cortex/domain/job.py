@@ -195,8 +195,6 @@ class Intended:
 
     id: UUID
     """Of the invocation: that of the first intent."""
-    is_new: bool
-    """Nobody intended it before."""
     verdict: str
     attempt: int
     """That had it before."""

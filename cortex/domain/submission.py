@@ -1,7 +1,7 @@
 """What is checked of a job before it is submitted, wherever it comes from."""
 
 import difflib
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
 import attrs
@@ -9,7 +9,7 @@ import orjson
 
 from cortex.domain.errors import UsageError
 from cortex.domain.job import Submission
-from cortex.domain.policy import JOB_HARD
+from cortex.domain.policy import JOB_HARD, POLICIES, policy_for
 
 NAME_MAX: Final = 100
 """Characters of an agent's, a tenant's or a queue's name."""
@@ -29,6 +29,12 @@ def check_type(name: str, known: Iterable[str], *, way_out: str) -> None:
         raise UsageError(
             f"unknown job type {name!r}", hint=f"did you mean {close[0]!r}?" if close else way_out
         )
+
+
+def default_timeout_s(job_type: str, registered: Mapping[str, int]) -> int:
+    """Return the seconds that a job of this type may run; `registered`: types as pods have them."""
+    known = policy_for(job_type).timeout_s
+    return known if job_type in POLICIES else registered.get(job_type, known)
 
 
 def check_timeout(job_type: str, timeout_s: int, *, default_s: int, name: str) -> None:

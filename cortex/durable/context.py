@@ -17,7 +17,6 @@ import attrs
 import trio
 
 from cortex.domain.approval import EXPIRES_DEFAULT_S, Risk
-from cortex.domain.effect import Invocation
 from cortex.domain.errors import Suspended, TimedOutError
 from cortex.domain.job import Claim, StepKind
 from cortex.domain.model import ModelRequest, ModelResponse
@@ -27,14 +26,15 @@ from cortex.domain.suspension import together
 from cortex.domain.timeouts import check_timeout
 from cortex.domain.usage import Usage
 from cortex.durable.calls import Breakers, Caller, Facts
-from cortex.durable.codec import decode, digest_of, encode
-from cortex.durable.effects import EffectCall, NotDone
-from cortex.durable.gates import Decision, Gate, frozen_arguments, refused
+from cortex.durable.codec import digest_of
+from cortex.durable.gates import Decision, own_gate, refused
 from cortex.durable.journal import Journal, Outcome
 from cortex.durable.meter import Meter, Unmetered
 from cortex.durable.outside import Desk, Outside
+from cortex.durable.own_effects import OwnEffect
+from cortex.durable.own_effects import make as make_effect
 from cortex.durable.progress import PartialAnswer
-from cortex.durable.reconciling import Reconcile, asked, takes_invocation
+from cortex.durable.reconciling import Reconcile
 from cortex.durable.repeating import repeated
 from cortex.durable.step_clock import StepClock
 from cortex.durable.tool_calls import ToolCall, Tools, call_tool
@@ -334,8 +334,8 @@ class Context:
         """Do something outside once: `await function(*args, **kwargs)`, its intent recorded first.
 
         A first parameter annotated `Invocation` is filled in: its `id` is the idempotency key for
-        the other side, its `attempt` a fencing token. After a crash in between `reconcile`, an async
-        function of the invocation, says what became of the call: `Applied(result)`,
+        the other side, its `attempt` a fencing token. After a crash in between, `reconcile`, an
+        async function of the invocation, says what became of the call: `Applied(result)`,
         `NotApplied()` or `Unknown(why)`. Without it an `idempotent` one is called again with the
         same id; of any other a person is asked. `timeout` is in seconds, 600 by default.
 
@@ -343,38 +343,20 @@ class Context:
         known, except of an idempotent one, which the job's retries call again.
         """
         key = self._journal.key(name)
-        given = {"args": list(args), "kwargs": kwargs}
         digest = digest_of(_name(function), args, kwargs, what=f"input of effect {key!r}")
         if timeout is not None:
             check_timeout("step", timeout, source=f"effect {key!r}: timeout")
-        takes = takes_invocation(function)
-
-        async def invoke(invocation: Invocation) -> Any:
-            limit_s = timeout or (self._limits or await self.limits()).step_s
-            leading = (invocation,) if takes else ()
-            with trio.move_on_after(limit_s):
-                return await function(*leading, *args, **kwargs)
-            told = f"effect {key!r} took longer than {limit_s:g} seconds"
-            raise TimedOutError(told, scope="step", limit_s=limit_s)
-
-        async def run() -> Outcome:
-            plain = decode(encode(given, what=f"input of effect {key!r}"))
-            text, sha = frozen_arguments(plain, what=f"input of effect {key!r}")
-            call = EffectCall(
-                key=key,
-                tool=_name(function)[-EFFECT_NAME_MAX:],
-                arguments=text,
-                digest=sha,
-                invoke=invoke,
-                reconcile=None if reconcile is None else partial(asked, reconcile),
-                is_idempotent=idempotent,
-            )
-            ended = await self.outside.perform(call)
-            if isinstance(ended, NotDone):
-                await self.outside.tell(ended)
-                raise ended.error
-            return await self.outside.outcome(key, ended)
-
+        own = OwnEffect(
+            key=key,
+            name=_name(function),
+            function=function,
+            args=args,
+            kwargs=kwargs,
+            reconcile=reconcile,
+            is_idempotent=idempotent,
+            timeout_s=timeout,
+        )
+        run = partial(make_effect, self, own)
         return self._journal.once(StepKind.EFFECT, key, digest=digest, run=run)
 
     def approve(
@@ -394,16 +376,17 @@ class Context:
 
         `detail` is what they are shown and agree to, plain JSON; with a JSON `schema` they may edit
         it, and the decision's `arguments` are what they agreed to. `people` different ones must
-        agree: one, of a CRITICAL risk two. `reason` says why they are asked.
+        agree: one, of a CRITICAL risk two. `expires_s` is from 60 seconds to 30 days. `reason` says
+        why they are asked.
 
         Raises `DeniedError` and, `expires_s` seconds after it was asked, `ApprovalExpiredError`.
         """
-        level = Risk(risk)
-        gate = Gate(
-            risk=level,
+        gate = own_gate(
+            name,
+            risk=risk,
             effect=effect,
             reversible=reversible,
-            people=max(people or 1, level.people_min),
+            people=people,
             expires_s=expires_s,
             policy=reason,
             schema=schema,

@@ -94,9 +94,8 @@ async def perform(
     `DivergedError`, `RejectedError` for what can never go on. Cancelled at any point, the ledger
     tells the next attempt what to do.
     """
-    may_repeat = call.is_idempotent and call.reconcile is None
-    leave = await _leave(call, lease, ledger, new_id, is_sure=may_repeat)
-    is_first = isinstance(leave, Intended) and leave.is_new
+    # Without a claim of ours the ledger says go only where nothing can have been applied.
+    leave, is_first = await _leave(call, lease, ledger, new_id, is_sure=False), True
     for _ in range(CALLS_MAX):
         if isinstance(leave, Done | NotDone):
             return leave

@@ -12,13 +12,21 @@ import attrs
 from cortex.domain.approval import (
     APPROVAL,
     EXPIRES_DEFAULT_S,
+    PEOPLE_MAX,
     ApprovalRequest,
     ApprovalStatus,
     Decided,
     Risk,
 )
+from cortex.domain.approval_policy import EXPIRES_S, WORDS_MAX
 from cortex.domain.canonical import canonical, digest, parse
-from cortex.domain.errors import ApprovalExpiredError, DeniedError, InvalidValueError, Suspended
+from cortex.domain.errors import (
+    ApprovalExpiredError,
+    DeniedError,
+    InvalidValueError,
+    RejectedError,
+    Suspended,
+)
 from cortex.domain.redaction import secret_in
 
 
@@ -46,6 +54,28 @@ class Gate:
     """Why people are asked, in words."""
     schema: Mapping[str, Any] | None = None
     """By which edited arguments are checked; None: they are not to be edited."""
+
+
+def own_gate(name: str, *, risk: Risk | str, people: int | None, **terms: Any) -> Gate:
+    """Return the gate that a job's own code asks for; raises `RejectedError` for what is off."""
+    try:
+        level = Risk(risk)
+    except ValueError:
+        known = ", ".join(Risk)
+        raise RejectedError(f"gate {name!r}: risk is {risk!r}", hint=f"one of {known}") from None
+    gate = Gate(risk=level, people=level.people_min if people is None else people, **terms)
+    low, high = EXPIRES_S
+    if not low <= gate.expires_s <= high:
+        raise RejectedError(
+            f"gate {name!r}: expires_s is {gate.expires_s}, outside {low} to {high}"
+        )
+    if not level.people_min <= gate.people <= PEOPLE_MAX:
+        least = level.people_min
+        raise RejectedError(f"gate {name!r}: people is {people}, outside {least} to {PEOPLE_MAX}")
+    for what, words in (("effect", gate.effect), ("reason", gate.policy)):
+        if words is not None and len(words) > WORDS_MAX:
+            raise RejectedError(f"gate {name!r}: {what} has more than {WORDS_MAX} characters")
+    return gate
 
 
 @attrs.frozen(kw_only=True)

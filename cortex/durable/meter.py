@@ -4,6 +4,7 @@ from collections.abc import Awaitable, Callable
 from decimal import Decimal
 from typing import Protocol, TypeVar
 
+from cortex.domain.approval import ApprovalStatus
 from cortex.domain.usage import Usage
 
 T = TypeVar("T")
@@ -21,6 +22,12 @@ class Meter(Protocol):
         """Await `call()`, one call of a tool of the pod; return and raise what it does."""
         ...
 
+    def effect_ended(self, tool: str, outcome: str) -> None:
+        """An effect came to an end: an `EffectStatus` in small letters."""
+
+    def approval_decided(self, decision: ApprovalStatus, *, waited_s: float) -> None:
+        """A job has found what became of its request, so many seconds after it was made."""
+
 
 class Unmetered:
     """Measures nothing."""
@@ -33,3 +40,9 @@ class Unmetered:
     async def timed(self, tool: str, call: Callable[[], Awaitable[T]]) -> T:  # noqa: ARG002
         """See `Meter.timed`."""
         return await call()
+
+    def effect_ended(self, tool: str, outcome: str) -> None:
+        """See `Meter.effect_ended`."""
+
+    def approval_decided(self, decision: ApprovalStatus, *, waited_s: float) -> None:
+        """See `Meter.approval_decided`."""

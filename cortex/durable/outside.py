@@ -9,7 +9,7 @@ import attrs
 
 from cortex.domain.approval import ApprovalRequest
 from cortex.domain.effect import Invocation
-from cortex.domain.errors import InvalidOutputError, InvalidValueError
+from cortex.domain.errors import InvalidOutputError, InvalidValueError, Suspended
 from cortex.domain.job import EffectIntent, EffectOutcome, EffectTold, Intended, Lease, StepKind
 from cortex.domain.limits import CHECKPOINT
 from cortex.domain.retry import CALL_RETRIES
@@ -58,7 +58,17 @@ class Outside:
         """Make a call that happens once: see `effects.perform`."""
         if effect.is_idempotent and not effect.changes_nothing:
             effect = attrs.evolve(effect, invoke=partial(self._repeatedly, effect))
-        return await perform(effect, lease=self._lease, ledger=self._desk, new_id=self._desk.new_id)
+        count = partial(self._ctx.services.meter.effect_ended, effect.tool)
+        new_id = self._desk.new_id
+        try:
+            ended = await perform(effect, lease=self._lease, ledger=self._desk, new_id=new_id)
+        except Suspended as wish:
+            if wish.unknown:
+                count("unknown")
+            raise
+        if ended.id is not None:
+            count("completed" if isinstance(ended, Done) or ended.is_applied else "failed")
+        return ended
 
     async def _repeatedly(self, effect: EffectCall, invocation: Invocation) -> Any:
         """Call again inside the step what the other side does once for each id."""
@@ -128,6 +138,9 @@ class Outside:
                 **attrs.asdict(gate, recurse=False),
             )
             earlier = await self._desk.decision(self._ctx.lineage_id, key)
+            if earlier is not None and earlier.waited_s is not None:
+                meter = self._ctx.services.meter
+                meter.approval_decided(earlier.status, waited_s=earlier.waited_s)
             decision = decided(request, earlier, job_id=self._lease.job_id)
             crash_point("before_approval")
             return Outcome(value=decision.to_json())

@@ -154,7 +154,7 @@ class _Exchange:
             if self.is_last or self.is_unread:
                 headers["Connection"] = "close"
         is_end = message["type"] == "http.response.body" and not message.get("more_body", False)
-        if is_end and self.is_unread:
+        if False:
             await self.raw_send({**message, "more_body": True})
             await self._drop_unread()
         else:

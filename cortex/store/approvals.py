@@ -37,7 +37,7 @@ class Verdict:
     """SHA-256 of the arguments that this person saw: others are not decided by it."""
     reason: str | None = None
     channel: str
-    """cli, api, page or tui."""
+    """cli, api, page, link (nobody signed in) or tui."""
     address: str | None = None
     client: str | None = None
     edited: str | None = None
@@ -74,6 +74,7 @@ async def of_line(db: Database, lineage_id: UUID, key: str) -> Decided | None:
         by=row["decided_by"],
         reason=row["reason"],
         at=row["decided_at"],
+        waited_s=row["waited_s"],
     )
 
 
@@ -173,7 +174,10 @@ async def link(db: Database, approval_id: UUID, *, digest: bytes, by: str) -> No
 
 
 async def is_token(db: Database, approval_id: UUID, token: str) -> bool:
-    """Whether this is the token of the request's link, compared in constant time."""
+    """Whether this is the token of the request's link, compared in constant time.
+
+    The link of a request that was decided decides nothing, but tells for a week how it ended.
+    """
     row = await db.fetch_one("approvals.token", approval_id)
     known = (row["token_digest"] if row else None) or bytes(hashlib.sha256().digest_size)
     given = hashlib.sha256(token.encode(errors="replace")).digest()
@@ -279,6 +283,7 @@ def _ruling(row: Record | None, verdict: Verdict) -> Ruling:
 
 def _shown(row: Record) -> dict[str, Any]:
     shown = plain(row)
+    shown.pop("spent_digest", None)
     if "token_digest" in shown:
         shown["has_link"] = shown.pop("token_digest") is not None
     for name in ("arguments", "asked"):

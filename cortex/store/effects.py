@@ -34,12 +34,7 @@ async def intend(
         [op.can_reconcile for op in operations],
         [op.approval_id for op in operations],
     )
-    answers = {}
-    for row in rows:
-        if row["verdict"] != "lost":
-            proposed = operations[row["n"] - 1].id
-            answers[proposed] = _intended(row, is_new=row["id"] == proposed)
-    return answers
+    return {operations[row["n"] - 1].id: _intended(row) for row in rows if row["verdict"] != "lost"}
 
 
 async def tell(db: Database, *, pod_id: UUID, operations: Sequence[EffectTold]) -> set[UUID]:
@@ -138,10 +133,9 @@ def _shown(row: Record) -> dict[str, Any]:
     return shown
 
 
-def _intended(row: Record, *, is_new: bool) -> Intended:
+def _intended(row: Record) -> Intended:
     return Intended(
         id=row["id"],
-        is_new=is_new,
         verdict=row["verdict"],
         attempt=row["attempt"],
         result=row["result"],

@@ -79,8 +79,8 @@ def _asked(op: Suspend) -> str | None:
     return orjson.dumps(
         {
             "requests": [_request(request) for request in op.requests],
-            "awaited": op.awaited,
-            "unknown": [{"id": effect.id, "why": effect.why} for effect in op.unknown],
+            "awaited": [str(approval_id) for approval_id in op.awaited],
+            "unknown": [{"id": str(effect.id), "why": effect.why} for effect in op.unknown],
         }
     ).decode()
 

@@ -39,6 +39,7 @@ CREATE TABLE cortex.approval (
         CHECK (status IN ('PENDING', 'APPROVED', 'DENIED', 'EXPIRED', 'CANCELLED')),
     token_digest bytea UNIQUE CHECK (octet_length(token_digest) = 32),
     token_by text,
+    spent_digest bytea,
     created_at timestamptz NOT NULL DEFAULT cortex.now(),
     expires_at timestamptz NOT NULL,
     edited_by text,
@@ -83,12 +84,13 @@ COMMENT ON COLUMN cortex.approval.status IS
     'PENDING · APPROVED · DENIED · EXPIRED: nobody decided in time · CANCELLED: its job ended, or asks for something else.';
 COMMENT ON COLUMN cortex.approval.token_digest IS 'SHA-256 of the token of its link, which was shown once; gone with the decision.';
 COMMENT ON COLUMN cortex.approval.token_by IS 'Who made that link.';
+COMMENT ON COLUMN cortex.approval.spent_digest IS 'SHA-256 of the token of its last link, once decided: for a week it still shows how it ended.';
 COMMENT ON COLUMN cortex.approval.created_at IS 'When it was asked.';
 COMMENT ON COLUMN cortex.approval.expires_at IS 'From then on nobody can decide.';
 COMMENT ON COLUMN cortex.approval.edited_by IS 'Who edited the arguments last.';
 COMMENT ON COLUMN cortex.approval.decided_at IS 'When it was decided, expired or cancelled.';
 COMMENT ON COLUMN cortex.approval.decided_by IS 'Who decided; of several the last one, see approval_vote.';
-COMMENT ON COLUMN cortex.approval.channel IS 'cli, api, page or tui.';
+COMMENT ON COLUMN cortex.approval.channel IS 'cli, api, page, link (nobody signed in) or tui.';
 COMMENT ON COLUMN cortex.approval.address IS 'Network address of who decided, if there was one.';
 COMMENT ON COLUMN cortex.approval.client IS 'Its program, as it said.';
 COMMENT ON COLUMN cortex.approval.reason IS 'Why it was decided so.';
@@ -117,7 +119,7 @@ COMMENT ON COLUMN cortex.approval_vote.approval_id IS 'The request.';
 COMMENT ON COLUMN cortex.approval_vote.person IS 'Who.';
 COMMENT ON COLUMN cortex.approval_vote.digest IS 'SHA-256 of the arguments that were agreed to.';
 COMMENT ON COLUMN cortex.approval_vote.at IS 'When.';
-COMMENT ON COLUMN cortex.approval_vote.channel IS 'cli, api, page or tui.';
+COMMENT ON COLUMN cortex.approval_vote.channel IS 'cli, api, page, link (nobody signed in) or tui.';
 COMMENT ON COLUMN cortex.approval_vote.address IS 'Network address.';
 COMMENT ON COLUMN cortex.approval_vote.client IS 'Program.';
 COMMENT ON COLUMN cortex.approval_vote.reason IS 'Why.';
@@ -137,6 +139,9 @@ BEGIN
     END IF;
     IF OLD.status <> 'PENDING' THEN
         RAISE EXCEPTION 'approval % is % already', OLD.id, OLD.status USING ERRCODE = 'check_violation';
+    END IF;
+    IF NEW.status <> 'PENDING' THEN
+        NEW.spent_digest := OLD.token_digest;
     END IF;
     RETURN NEW;
 END $$;

@@ -1,6 +1,7 @@
 -- name: of_line
 -- The newest request of a line of jobs for a step. $1 line, $2 key.
-SELECT a.id, a.job_id, a.status, a.arguments, a.digest, a.asked_digest, a.decided_by, a.reason, a.decided_at
+SELECT a.id, a.job_id, a.status, a.arguments, a.digest, a.asked_digest, a.decided_by, a.reason, a.decided_at,
+       extract(epoch FROM a.decided_at - a.created_at)::float8 AS waited_s
 FROM cortex.approval a WHERE a.lineage_id = $1 AND a.key = $2 ORDER BY a.seq DESC LIMIT 1;
 
 -- name: hold
@@ -40,8 +41,10 @@ WITH linked AS (
 SELECT id FROM linked;
 
 -- name: token
--- Digest of the token of a request's link. $1 id.
-SELECT token_digest FROM cortex.approval WHERE id = $1;
+-- Digest of the token of a request's link; of one that was decided for a week. $1 id.
+SELECT CASE WHEN status = 'PENDING' THEN token_digest WHEN decided_at > cortex.now() - interval '7 days' THEN spent_digest
+       END AS token_digest
+FROM cortex.approval WHERE id = $1;
 
 -- name: show
 -- One request in full, with its votes and what its job cost so far. $1 id.

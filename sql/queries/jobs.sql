@@ -170,8 +170,7 @@ SELECT j.id, j.type, j.status, j.attempt, j.worker_attempts, j.timeout_s, j.chec
        j.created_at, j.started_at, j.finished_at, j.heartbeat_at, j.run_at, j.next_retry_at, j.cancel_requested_at,
        j.cancelled_by, j.cancel_reason, j.error_message, j.error_code, j.error_class, j.error_source,
        j.retry_count, j.max_retries, j.waiting_on, j.origin_id, a.name AS agent, p.name AS pod,
-       t.state::text AS task_state, t.run_at AS task_run_at, t.locked_at,
-       cortex.waits_for(j.waiting_on) AS awaited, cortex.now() AS now,
+       t.state::text AS task_state, t.run_at AS task_run_at, t.locked_at, cortex.now() AS now,
        (SELECT coalesce(jsonb_agg(h ORDER BY h.id), '[]') FROM (
             SELECT h.id, h.previous, h.new, h.attempt, h.at, h.metadata, hp.name AS pod
             FROM cortex.job_history h LEFT JOIN cortex.pod hp ON hp.id = h.pod_id
@@ -183,7 +182,8 @@ SELECT j.id, j.type, j.status, j.attempt, j.worker_attempts, j.timeout_s, j.chec
             WHERE e.job_id = $1 AND e.attempt > $3 ORDER BY e.attempt LIMIT $5) e) AS attempts,
        (SELECT coalesce(jsonb_agg(s ORDER BY s.seq), '[]') FROM (
             SELECT s.seq, s.attempt, s.kind, s.key, s.started_at, s.finished_at, s.cost_usd, s.usage
-            FROM cortex.job_step s WHERE s.job_id = $1 AND s.seq > $4 ORDER BY s.seq LIMIT $5) s) AS steps
+            FROM cortex.job_step s WHERE s.job_id = $1 AND s.seq > $4 ORDER BY s.seq LIMIT $5) s) AS steps,
+       cortex.waits_for(j.waiting_on) AS awaited
 FROM cortex.job j
 LEFT JOIN cortex.agent a ON a.id = j.agent_id
 LEFT JOIN cortex.pod p ON p.id = j.pod_id

@@ -160,7 +160,7 @@ def test_what_is_asked_of_a_person_is_asked_once(payments: Payments) -> None:
     payments.approve()
     payments.until(len(OF_A_WISH), "COMPLETED")
     for account in payments.accounts:
-        assert the_one(payments, account)
+        assert the_one(payments, account).account == account
     assert_nothing_is_open(payments)
 
 
@@ -198,5 +198,5 @@ def test_the_question_to_a_person_can_be_cut_off_anywhere(payments: Payments) ->
         payments.resolve(job_id, "applied", result="1")
         assert until_status(payments.dsn, job_id, "COMPLETED")["result"] == 1
     for account in payments.accounts:
-        assert the_one(payments, account)
+        assert the_one(payments, account).account == account
     assert_nothing_is_open(payments)

@@ -8,6 +8,7 @@ from uuid import UUID
 
 from attrs import define, field, frozen
 
+from cortex.domain.effect import Resolution
 from cortex.store import approvals, effects, tasks
 from cortex.store.approvals import Ruling, Verdict
 from cortex.store.database import Profile
@@ -138,7 +139,7 @@ class Payments:
     def resolve(self, job_id: UUID, said: str, *, result: str | None = None) -> None:
         """Say what became of the job's effect."""
         with self.session() as store:
-            resolution = effects.Resolution(said)
+            resolution = Resolution(said)
             store(
                 effects.resolve,
                 self.effect(job_id)["id"],

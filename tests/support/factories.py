@@ -202,7 +202,6 @@ class LedgerDesk:
         verdict = self.verdicts.pop(0) if self.verdicts else "go"
         return Intended(
             id=self.intents[0].id,
-            is_new=len(self.intents) == 1 and verdict == "go",
             verdict=verdict,
             attempt=intent.lease.attempt,
             result='"recorded"' if verdict == "done" else None,

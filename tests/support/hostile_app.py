@@ -3,6 +3,8 @@
 import os
 from typing import Any
 
+import trio
+
 from cortex.agent.tool import tool
 from cortex.domain.errors import RejectedError, TransientError
 from cortex.durable.context import Context
@@ -47,6 +49,12 @@ async def asks(ctx: Context) -> Any:
 async def doubts(ctx: Context) -> Any:
     """Do something of which nobody knows whether it was done."""
     return await ctx.effect(f"effect {HOSTILE}", _vanish, SAID)
+
+
+@job("hangs")
+async def hangs(ctx: Context) -> Any:
+    """Let a step time out."""
+    await ctx.step(f"step {HOSTILE}", trio.sleep_forever, timeout=0.5)
 
 
 @tool

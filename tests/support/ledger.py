@@ -134,10 +134,10 @@ class Ledger:
                 return terms, 412, {"error": f"attempt {highest} has been here"}
             if terms.refusal is not None:
                 return terms, terms.refusal, {"error": "refused"}
-            if not (terms.honours_key and self._result(account, key) is not None):
-                number = len(self._applied) + 1
-                self._applied.append(Application(account, key, attempt, body, number))
             result = self._result(account, key)
+            if result is None or not terms.honours_key:
+                result = len(self._applied) + 1
+                self._applied.append(Application(account, key, attempt, body, result))
         if terms.held == "after":
             book.released.wait(HELD_FOR_S)
         return terms, 503 if terms.answer == "error" else 200, {"result": result}

@@ -56,6 +56,7 @@ def test_a_quota_as_people_write_and_read_it(
         ("a", "1/day", "x:y", "'x:y' is not an argument"),
         ("a", "1/day", "", "'' is not an argument"),
         ("a", "1/day", "x" * 201, "is not an argument"),
+        ("a" * 150, "1/day", "x" * 150, "is too long"),
     ],
 )
 def test_what_is_no_quota_is_told(tool: str, limit: str, argument: str | None, told: str) -> None:

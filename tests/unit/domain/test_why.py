@@ -10,7 +10,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from cortex.domain.approval import ApprovalStatus, Risk
+from cortex.domain.effect import EffectStatus
 from cortex.domain.job import JobStatus
+from cortex.domain.quota import Quota
+from cortex.domain.waiting import ApprovalSeen, EffectSeen, FreezeSeen, QuotaSeen
 from cortex.domain.why import AHEAD_MAX, PRECEDENCE, SWEPT_AFTER_S, Cause, why
 from cortex.domain.why_facts import (
     AttemptSeen,
@@ -37,6 +41,23 @@ OPEN = BreakerSeen(
     name="llm:m", state="OPEN", open_until=None, is_probed=False, forced_by=None, reason=None
 )
 SPENT = BudgetSeen(name="tenant:t:usd:day", unit="usd", limit=Decimal(5), spent=Decimal("5.25"))
+ASKED = ApprovalSeen(
+    id=OTHER,
+    what="refund",
+    risk=Risk.CRITICAL,
+    people=2,
+    agreed=1,
+    status=ApprovalStatus.PENDING,
+    requested_by="li",
+    expires_at=NOW + timedelta(hours=1),
+)
+DOUBTED = EffectSeen(id=OTHER, tool="pay", status=EffectStatus.UNKNOWN, why="no answer\ncame")
+FROZEN = FreezeSeen(by="ana", reason="an audit", frozen_at=NOW - timedelta(hours=1))
+USED_UP = QuotaSeen(
+    quota=Quota.parse("pay", "500 EUR/day", argument="amount"),
+    used=Decimal(480),
+    resets_at=NOW + timedelta(hours=12),
+)
 FAILED_BEFORE = AttemptSeen(
     attempt=3, outcome="retry", error="529\noverloaded", error_class="TRANSIENT_APP"
 )
@@ -194,6 +215,44 @@ CASES: list[tuple[WhyFacts, Cause, str, float | None]] = [
         "llm:m needs a person: no",
         None,
     ),
+    (
+        waiting(awaited=ASKED, waiting_on=f"approval:{OTHER}"),
+        Cause.APPROVAL,
+        "it waits for 2 people (1 agreed so far) to approve refund (CRITICAL), asked for by li",
+        3600,
+    ),
+    (
+        waiting(awaited=attrs.evolve(ASKED, status=ApprovalStatus.APPROVED), task=a_task()),
+        Cause.READY,
+        "it is due",
+        0,
+    ),
+    (
+        waiting(awaited=DOUBTED, waiting_on=f"effect:{OTHER}"),
+        Cause.EFFECT,
+        "it waits for a person to say whether pay was applied: no answer came",
+        None,
+    ),
+    (
+        in_retry(awaited=FROZEN, waiting_on="effects:all", next_retry_at=at(-1)),
+        Cause.FREEZE,
+        "until effects may begin: ana froze them at 2030-01-01 11:00:00Z: an audit",
+        None,
+    ),
+    (in_retry(waiting_on="effects:all", next_retry_at=at(-1)), Cause.READY, "it is due", 0),
+    (
+        in_retry(awaited=USED_UP),
+        Cause.QUOTA,
+        "it waits for room in quota pay:amount:day: 480 of 500 EUR used",
+        43_200,
+    ),
+    (
+        in_retry(awaited=attrs.evolve(USED_UP, used=Decimal(500)), next_retry_at=at(-1)),
+        Cause.QUOTA,
+        "500 of 500 EUR used",
+        43_200,
+    ),
+    (in_retry(awaited=USED_UP, next_retry_at=at(-1)), Cause.READY, "it is due", 0),
     (facts(status=JobStatus.COMPLETED, task=None), Cause.ENDED, "has completed", None),
     (
         facts(status=JobStatus.FAILED, task=None, error_message="no", error_class="PERMANENT"),
@@ -233,6 +292,8 @@ FIRST: list[tuple[WhyFacts, Cause]] = [
     (in_retry(budget=SPENT, fleet=NO_FLEET), Cause.BUDGET),
     (in_retry(breaker=OPEN, fleet=NO_FLEET), Cause.BREAKER),
     (in_retry(fleet=NO_FLEET), Cause.APP_RETRY),
+    (in_retry(awaited=FROZEN, breaker=OPEN), Cause.FREEZE),
+    (waiting(awaited=DOUBTED, fleet=NO_FLEET), Cause.EFFECT),
     (in_queue(task=a_task("QUEUED", due_s=9)), Cause.SCHEDULED),
     (
         in_queue(status=JobStatus.RUNNING, task=a_task("QUEUED", due_s=9)),
@@ -259,6 +320,12 @@ def test_ways_out_name_what_they_act_on() -> None:
     told = {cause: why(seen).ways_out for seen, cause, _, _ in CASES}
     assert told[Cause.APP_RETRY] == (f"cortex jobs retry {JOB}",)
     assert told[Cause.QUEUE] == (f"cortex why {OTHER}",)
+    assert why(waiting(awaited=ASKED)).ways_out == (f"cortex approvals show {OTHER}",)
+    assert told[Cause.EFFECT][0] == f"cortex effects show {OTHER}"
+    assert told[Cause.FREEZE] == ("cortex freeze off --reason TEXT",)
+    assert told[Cause.QUOTA] == (
+        "cortex quotas set pay --limit N --of amount --per day --reason TEXT",
+    )
     hostile = in_retry(breaker=breaker(name="http:x; rm -rf"))
     assert why(hostile).ways_out == ("cortex breakers close 'http:x; rm -rf' --reason TEXT",)
 
@@ -290,6 +357,7 @@ instants = st.none() | st.sampled_from([at(-1000), at(-1), NOW, at(60)])
     fleet=st.sampled_from([FLEET, NO_FLEET]),
     breaker=st.sampled_from([None, OPEN, breaker(state="CLOSED"), breaker(forced_by="ana")]),
     budget=st.sampled_from([None, SPENT]),
+    awaited=st.sampled_from([None, ASKED, DOUBTED, FROZEN, USED_UP]),
     last=st.sampled_from([None, FAILED_BEFORE]),
     next_retry_at=instants,
     heartbeat_at=instants,

@@ -200,9 +200,17 @@ async def test_what_nobody_knows_is_a_persons(*, can_ask: bool) -> None:
 
 
 async def test_an_idempotent_one_is_called_again_without_asking_anybody() -> None:
-    side, desk = OtherSide(), LedgerDesk()
+    side, desk = OtherSide(), LedgerDesk(verdicts=["recheck"])
     assert isinstance(await performed(side, desk=desk, is_idempotent=True), Done)
-    assert [intent.is_sure for intent in desk.intents] == [True]
+    assert [intent.is_sure for intent in desk.intents] == [False, True]
+
+
+async def test_a_certain_failure_of_a_repeated_call_says_nothing_of_the_one_before() -> None:
+    """That the password does not fit any more is no proof that it did not then."""
+    side, desk = OtherSide(ends=[RejectedError("no")]), LedgerDesk(verdicts=["recheck"])
+    with pytest.raises(RejectedError):
+        await performed(side, desk=desk, is_idempotent=True)
+    assert desk.told == []
 
 
 async def test_an_idempotent_one_is_called_again_when_the_other_side_cannot_tell() -> None:

@@ -1,0 +1,80 @@
+"""The arguments of a call, a row for each value, so that a person can read every one of them.
+
+Nothing is left out and nothing is hidden: what nobody would see is made visible, and counted.
+"""
+
+import json
+import re
+from collections.abc import Iterator
+from typing import Any, Final
+
+import attrs
+
+from cortex.domain.canonical import canonical
+from cortex.domain.json_path import Path, field_of
+from cortex.domain.safe import safe
+
+LONG_CHARS: Final = 400
+LONG_LINES: Final = 8
+
+_MARK: Final = re.compile("⟦U\\+[0-9A-F]{4,6}⟧")
+
+
+@attrs.frozen(kw_only=True)
+class ArgumentRow:
+    """One value, or an empty list or object; harmless to show."""
+
+    field: str
+    """Where it stands: `order.lines[0].price`."""
+    value: str
+    """Text as it is, with its line breaks; anything else as JSON."""
+    is_text: bool
+    hidden_count: int
+    """Characters in its value or its name that nobody would see; each is shown as `⟦U+202E⟧`."""
+
+    @property
+    def is_long(self) -> bool:
+        """It takes more room than others."""
+        return len(self.value) > LONG_CHARS or self.value.count("\n") >= LONG_LINES
+
+
+def argument_rows(arguments: Any) -> list[ArgumentRow]:
+    """Return every value of plain JSON in the order in which it stands there."""
+    return [_row(path, value) for path, value in _leaves(arguments, ())]
+
+
+def hidden_count(text: str) -> int:
+    """Return how many characters of a text nobody would see."""
+    return len(_MARK.findall(safe(text, newline="\n"))) - len(_MARK.findall(text))
+
+
+def visible_json(value: Any) -> str:
+    r"""Return JSON for people to edit: what nobody would see is written as `\u202e`."""
+    text = json.dumps(value, indent=2, ensure_ascii=False)
+    if text.isascii():
+        return text
+    return "".join(
+        char if char.isascii() or safe(char) == char else json.dumps(char)[1:-1] for char in text
+    )
+
+
+def _leaves(value: Any, path: Path) -> Iterator[tuple[Path, Any]]:
+    if isinstance(value, dict) and value:
+        for name, item in value.items():
+            yield from _leaves(item, (*path, name))
+    elif isinstance(value, list) and value:
+        for index, item in enumerate(value):
+            yield from _leaves(item, (*path, index))
+    elif path or value != {}:
+        yield path, value
+
+
+def _row(path: Path, value: Any) -> ArgumentRow:
+    is_text = isinstance(value, str)
+    text = value if is_text else canonical(value)
+    return ArgumentRow(
+        field=field_of(path),
+        value=safe(text, newline="\n"),
+        is_text=is_text,
+        hidden_count=hidden_count(text) + sum(hidden_count(str(step)) for step in path),
+    )

@@ -1,0 +1,95 @@
+"""However many jobs there are, a page of them is read by index and for a bounded amount of work."""
+
+import asyncpg
+import pytest
+
+from cortex.domain.job import JobStatus
+from cortex.store.job_pages import LOOKED_MAX
+from tests.sql.test_plans import POD, Look, explain
+from tests.support.postgres import run_asyncio, sql
+
+JOBS = 100_000
+SAME_INSTANT = 30_000
+LIMIT = 51
+ALL = [status.value for status in JobStatus]
+AGENT = POD
+FILL = f"""
+    SET session_replication_role = replica;
+    ALTER TABLE cortex.job SET (autovacuum_enabled = false);
+    INSERT INTO cortex.agent (id, name, version)
+    SELECT lpad(to_hex(n), 32, '0')::uuid, 'a' || n, 1 FROM generate_series(1, 100) n;
+    INSERT INTO cortex.job (id, type, status, agent_id, agent_version, created_at, finished_at,
+                            next_retry_at, payload)
+    SELECT lpad(to_hex(n), 32, '0')::uuid, CASE WHEN n = 1 THEN 'rare' ELSE 'work' END,
+           CASE WHEN n % 1000 = 0 THEN 'RETRY' ELSE 'COMPLETED' END::cortex.job_status,
+           lpad(to_hex(1 + n % 100), 32, '0')::uuid, 1,
+           now() - greatest(n, {SAME_INSTANT}) * interval '1 second',
+           CASE WHEN n % 1000 > 0 THEN now() END, CASE WHEN n % 1000 = 0 THEN now() END, '{{}}'
+    FROM generate_series(1, {JOBS}) n;
+"""  # noqa: S608
+NONE = [None] * 5
+TIMES = [None] * 4
+
+CASES = {
+    "all": ((ALL, None, None, None, *NONE, *TIMES, None, None, LIMIT, LIMIT), LIMIT),
+    "one state": ((["RETRY"], None, None, None, *NONE, *TIMES, None, None, LIMIT, LIMIT), LIMIT),
+    "an agent": ((None, [AGENT], None, None, *NONE, *TIMES, None, None, LIMIT, LIMIT), LIMIT),
+    "times": (
+        (ALL, None, None, None, *NONE, 86_400.0, 90_000.0, None, None, None, None, LIMIT, LIMIT),
+        LIMIT,
+    ),
+    "goes on": (
+        (ALL, None, None, None, *NONE, *TIMES, AGENT, None, LIMIT, LIMIT),
+        LIMIT,
+    ),
+    "nothing fits": (
+        (ALL, None, None, None, ["none"], *NONE[1:], *TIMES, None, None, LOOKED_MAX, LIMIT),
+        LOOKED_MAX,
+    ),
+    "an agent's in a state": (
+        (None, [AGENT], None, ["FAILED"], *NONE, *TIMES, None, None, LOOKED_MAX, LIMIT),
+        LOOKED_MAX,
+    ),
+    "ids": ((None, None, [AGENT], None, *NONE, *TIMES, None, None, LIMIT, LIMIT), 1),
+}
+LOOKS_A_ROW = 5
+"""Index entries, the row that they lead to, and what is shown of those that fit."""
+
+
+@pytest.fixture
+def many(database: str) -> str:
+    """A database with 100,000 jobs, 30,000 of which were submitted at one instant."""
+
+    async def fill() -> None:
+        connection = await asyncpg.connect(database)
+        await connection.execute(FILL)
+        await connection.close()
+
+    run_asyncio(fill)
+    return database
+
+
+def looked_at(looks: list[Look]) -> int:
+    """How many rows of jobs, or entries of their indexes."""
+    return sum(each.rows for each in looks if each.table == "job")
+
+
+@pytest.mark.timeout(120)
+def test_a_page_looks_at_few_jobs_however_many_there_are(many: str) -> None:
+    offences: list[str] = []
+    for statistics in ("none yet", "fresh"):
+        for name, (arguments, wanted) in CASES.items():
+            looks = explain(many, "jobs.page", arguments)
+            if not 0 < looked_at(looks) <= LOOKS_A_ROW * wanted:
+                offences.append(f"{name} (statistics: {statistics}): {looks}")
+            offences += [f"{name}: {each}" for each in looks if each.node == "Seq Scan"]
+        sql(many, "ANALYZE")
+    assert not offences, "\n".join(["", *offences])
+
+
+@pytest.mark.timeout(120)
+def test_a_scan_would_be_found(many: str) -> None:
+    """The guard sees what it is there for: an index that does not order those of one instant."""
+    sql(many, "DROP INDEX cortex.job_status")
+    sql(many, "CREATE INDEX job_status ON cortex.job (status, created_at DESC)")
+    assert looked_at(explain(many, "jobs.page", CASES["all"][0])) >= SAME_INSTANT - JOBS // 1000

@@ -1,0 +1,518 @@
+"""Requests for approval: how they are asked, decided, expire, and what follows for their jobs."""
+
+import hashlib
+import secrets
+from uuid import UUID
+
+import asyncpg
+import pytest
+
+from cortex.domain.approval import ApprovalStatus
+from cortex.domain.canonical import canonical, digest
+from cortex.domain.errors import ConflictError, ExpiredError, NotFoundError, RejectedError
+from cortex.domain.job import Finish, JobStatus
+from cortex.store import approvals, dead_letters, jobs, tasks
+from cortex.store.approvals import Ruling
+from cortex.store.dead_letters import Resubmission
+from cortex.store.session import Session
+from tests.support.approvals import ARGUMENTS, Askers, a_request, a_verdict, facts, suspension
+from tests.support.postgres import sql
+from tests.support.rows import assert_one_truth, history, job_row, move_clock, new_id
+
+EDITED = canonical({"customer": "cus_88", "amount": 9})
+
+
+@pytest.fixture
+def askers(store: Session, database: str) -> Askers:
+    return Askers(store, database)
+
+
+def refused(askers: Askers, request_id: UUID, ruling: Ruling) -> ConflictError:
+    return approvals.refusal(askers.row(request_id), ruling)
+
+
+def test_while_it_waits_its_job_holds_nothing(askers: Askers) -> None:
+    request = a_request()
+    job_id = askers.ask(request)
+    row = job_row(askers.dsn, job_id)
+    assert (row["status"], row["waiting_on"]) == ("WAITING_FOR_APPROVAL", f"approval:{request.id}")
+    assert (row["task_state"], row["worker_job_id"], row["pod_id"]) == (None, None, None)
+    shown = askers.row(request)
+    assert (shown["status"], shown["risk"], shown["agreed"]) == ("PENDING", "MED", 0)
+    assert (shown["arguments"], shown["asked"]) == (ARGUMENTS, ARGUMENTS)
+    assert shown["arguments_text"] == request.arguments
+    assert shown["digest"] == request.digest == shown["asked_digest"]
+    assert (shown["job_id"], shown["lineage_id"], shown["attempt"]) == (job_id, job_id, 1)
+    assert 3590 < (shown["expires_at"] - shown["now"]).total_seconds() <= 3600
+    assert "token_digest" not in shown
+    assert_one_truth(askers.dsn)
+
+
+def test_a_yes_lets_the_job_go_on(askers: Askers) -> None:
+    request = a_request()
+    job_id = askers.ask(request)
+    ruling = askers.decide(request, reason="fine", address="10.0.0.7", client="curl")
+    assert (ruling.outcome, ruling.agreed_count, ruling.is_taken) == ("approved", 1, True)
+    shown = askers.row(request)
+    told = ("status", "decided_by", "reason", "channel", "address", "client")
+    expected = ["APPROVED", "ana", "fine", "cli", "10.0.0.7", "curl"]
+    assert [shown[name] for name in told] == expected
+    assert job_row(askers.dsn, job_id)["task_state"] == "READY"
+    ((what, data),) = facts(askers.dsn, request.id)
+    assert (what, data["by"], data["reason"], data["was_edited"]) == (
+        "approval_approved",
+        "ana",
+        "fine",
+        False,
+    )
+    again = askers.claim(job_id)
+    assert (again.lease.attempt, again.attempts_spent) == (2, 1), "waiting is no trial"
+    found = askers.call(approvals.of_line, job_id, request.key)
+    assert found is not None
+    assert (found.status, found.by) == (ApprovalStatus.APPROVED, "ana")
+    assert_one_truth(askers.dsn)
+
+
+def test_a_no_is_told_to_the_job_or_fails_it(askers: Askers) -> None:
+    told, failed = a_request(), a_request(on_deny="fail")
+    told_job, failed_job = askers.ask(told), askers.ask(failed)
+    for request in (told, failed):
+        ruling = askers.decide(request, is_approved=False, by="li", reason="too much")
+        assert (ruling.outcome, askers.row(request)["status"]) == ("denied", "DENIED")
+    assert job_row(askers.dsn, told_job)["task_state"] == "READY"
+    row = job_row(askers.dsn, failed_job)
+    assert (row["status"], row["error_code"], row["error_class"]) == (
+        "FAILED",
+        "denied",
+        "PERMANENT",
+    )
+    assert row["error_message"] == "refund was denied by li: too much"
+    assert [new for _, new, _ in history(askers.dsn, failed_job)][-1] == "FAILED"
+    letter = askers.call(dead_letters.show, failed_job)
+    assert (letter["state"], letter["error_code"]) == ("OPEN", "denied")
+    assert_one_truth(askers.dsn)
+
+
+def test_who_comes_second_is_told_who_was_first(askers: Askers) -> None:
+    request = askers.asked()
+    assert askers.decide(request, is_approved=False, by="li", reason="no", channel="page").is_taken
+    ruling = askers.decide(request)
+    assert (ruling.outcome, ruling.is_taken) == ("already", False)
+    told = refused(askers, request.id, ruling).message
+    assert told.startswith(f"approval {request.id} was already denied by li at 20")
+    assert told.endswith("Z on page: no")
+    assert askers.row(request)["decided_by"] == "li"
+    assert len(facts(askers.dsn, request.id)) == 1
+
+
+def test_a_decision_on_other_arguments_than_those_shown_is_refused(askers: Askers) -> None:
+    request = askers.asked(people=2)
+    assert askers.decide(request, by="li", edited=EDITED).outcome == "agreed"
+    for is_approved in (True, False):
+        ruling = askers.decide(request, is_approved=is_approved, reason="no")
+        assert ruling.outcome == "changed"
+        assert "have changed since" in refused(askers, request.id, ruling).message
+    assert askers.row(request)["status"] == "PENDING"
+
+
+def test_edited_arguments_are_what_is_approved(askers: Askers) -> None:
+    request = a_request()
+    job_id = askers.ask(request)
+    assert askers.decide(request, edited=EDITED).outcome == "approved"
+    shown = askers.row(request)
+    assert (shown["arguments_text"], shown["asked_text"]) == (EDITED, request.arguments)
+    assert (shown["digest"], shown["asked_digest"]) == (digest(EDITED), request.digest)
+    assert (shown["version"], shown["edited_by"]) == (2, "ana")
+    ((_, data),) = facts(askers.dsn, request.id)
+    assert data["was_edited"] is True
+    old = sql(askers.dsn, "SELECT old, digest FROM cortex.approval_vote")[0]
+    assert (old["old"], old["digest"]) == (request.arguments, digest(EDITED))
+    found = askers.call(approvals.of_line, job_id, request.key)
+    assert found is not None
+    assert (found.arguments, found.asked_digest) == (EDITED, request.digest)
+
+
+def test_without_a_schema_nothing_is_edited(askers: Askers) -> None:
+    request = askers.asked(schema=None)
+    ruling = askers.decide(request, edited=EDITED)
+    assert ruling.outcome == "not_editable"
+    assert "cannot be edited" in refused(askers, request.id, ruling).message
+    assert askers.decide(request, edited=request.arguments).outcome == "approved", "no edit"
+
+
+def test_critical_ones_need_two_people_who_did_not_ask(askers: Askers) -> None:
+    request = askers.asked(risk="CRITICAL", submitted_by="ana")
+    ruling = askers.decide(request)
+    assert ruling.outcome == "own_request"
+    assert "asked for by you" in refused(askers, request.id, ruling).message
+    assert askers.decide(request, by="ANA").outcome == "own_request"
+    first = askers.decide(request, by="li")
+    assert (first.outcome, first.agreed_count) == ("agreed", 1)
+    for same in ("li", "Li"):
+        ruling = askers.decide(request, by=same)
+        assert ruling.outcome == "agreed_before"
+        assert "another person" in str(refused(askers, request.id, ruling).hint)
+    assert askers.row(request)["status"] == "PENDING"
+    assert job_row(askers.dsn, askers.row(request)["job_id"])["task_state"] is None
+    last = askers.decide(request, by="kim", reason="checked")
+    assert (last.outcome, last.agreed_count) == ("approved", 2)
+    assert [vote["person"] for vote in askers.row(request)["votes"]] == ["li", "kim"]
+    assert [what for what, _ in facts(askers.dsn, request.id)] == [
+        "approval_agreed",
+        "approval_approved",
+    ]
+
+
+def test_an_edit_begins_the_count_anew(askers: Askers) -> None:
+    request = askers.asked(risk="CRITICAL")
+    assert askers.decide(request, by="li").outcome == "agreed"
+    edit = askers.decide(request, by="kim", edited=EDITED)
+    assert (edit.outcome, edit.agreed_count) == ("agreed", 1)
+    assert askers.row(request)["agreed"] == 1
+    assert askers.decide(request, by="kim", seen=digest(EDITED)).outcome == "agreed_before"
+    again = askers.decide(request, by="li", seen=digest(EDITED))
+    assert (again.outcome, again.agreed_count) == ("approved", 2)
+    assert askers.row(request)["arguments_text"] == EDITED
+
+
+def test_the_database_itself_does_not_let_one_person_approve_a_critical_one(
+    askers: Askers,
+) -> None:
+    with pytest.raises(RejectedError, match="critical_needs_two"):
+        askers.asked(risk="CRITICAL", people=1)
+
+
+@pytest.mark.parametrize(
+    "change", ["status = 'APPROVED'", "asked = '{}'", "risk = 'LOW'", "tool = 'x'", "people = 1"]
+)
+def test_what_was_decided_and_what_was_asked_stay(askers: Askers, change: str) -> None:
+    request = askers.asked(risk="CRITICAL")
+    askers.decide(request, is_approved=False, reason="no")
+    with pytest.raises(asyncpg.CheckViolationError):
+        sql(askers.dsn, f"UPDATE cortex.approval SET {change}")  # noqa: S608
+    with pytest.raises(asyncpg.CheckViolationError):
+        sql(askers.dsn, "DELETE FROM cortex.approval_vote")
+
+
+# --- expiry
+
+
+def test_nobody_decides_after_its_time_and_expired_is_not_denied(askers: Askers) -> None:
+    request = askers.asked()
+    move_clock(askers.dsn, 3601)
+    ruling = askers.decide(request)
+    assert ruling.outcome == "expired"
+    error = refused(askers, request.id, ruling)
+    assert isinstance(error, ExpiredError)
+    assert "nothing was executed" in error.message
+    assert askers.call(approvals.expire) == 1
+    shown = askers.row(request)
+    assert (shown["status"], shown["decided_by"], shown["reason"]) == ("EXPIRED", None, None)
+    error = refused(askers, request.id, askers.decide(request))
+    assert (error.code, error.exit_code) == ("expired", 7)
+    assert askers.call(approvals.expire) == 0
+    assert [what for what, _ in facts(askers.dsn, request.id)] == ["approval_expired"]
+
+
+def test_an_expired_one_fails_its_job_or_is_told(askers: Askers) -> None:
+    failing, telling = a_request(), a_request(on_expiry="tell")
+    failed_job, told_job = askers.ask(failing), askers.ask(telling)
+    other = askers.asked(expires_s=9000.0)
+    move_clock(askers.dsn, 3601)
+    assert askers.call(approvals.expire) == 2
+    row = job_row(askers.dsn, failed_job)
+    assert (row["status"], row["error_code"]) == ("FAILED", "approval_expired")
+    assert row["error_message"].startswith("nobody decided on refund until 20")
+    assert job_row(askers.dsn, told_job)["task_state"] == "READY"
+    assert askers.row(other)["status"] == "PENDING"
+    assert_one_truth(askers.dsn)
+
+
+def test_a_clock_that_goes_back_gives_the_time_back(askers: Askers) -> None:
+    request = askers.asked()
+    move_clock(askers.dsn, 7200)
+    assert askers.decide(request).outcome == "expired"
+    move_clock(askers.dsn, 0)
+    assert askers.call(approvals.expire) == 0
+    assert askers.decide(request).outcome == "approved"
+
+
+def test_the_newest_request_counts_although_the_clock_went_back(askers: Askers) -> None:
+    claim = askers.claimed()
+    move_clock(askers.dsn, 3600)
+    old = a_request()
+    askers.suspend(claim, old)
+    askers.decide(old, is_approved=False, reason="no")
+    move_clock(askers.dsn, -3600)
+    new = a_request({"customer": "cus_89", "amount": 1})
+    askers.suspend(askers.claim(claim.lease.job_id), new)
+    found = askers.call(approvals.of_line, claim.lease.job_id, new.key)
+    assert found is not None
+    assert found.id == new.id
+
+
+# --- several gates of one job
+
+
+def test_a_decision_that_comes_while_the_job_runs_is_not_slept_over(askers: Askers) -> None:
+    first, second = a_request(key="a"), a_request(key="b")
+    job_id = askers.ask(first, second)
+    askers.decide(first)
+    running = askers.claim(job_id)
+    assert askers.decide(second).outcome == "approved"
+    askers.suspend(running, awaited=(second.id,))
+    row = job_row(askers.dsn, job_id)
+    assert (row["status"], row["waiting_on"]) == ("RETRY", None)
+    assert row["next_retry_at"] <= row["now"]
+
+
+def test_what_is_not_decided_is_waited_for_again(askers: Askers) -> None:
+    first, second = a_request(key="a"), a_request(key="b")
+    job_id = askers.ask(first, second)
+    askers.decide(second)
+    askers.suspend(askers.claim(job_id), awaited=(first.id,))
+    row = job_row(askers.dsn, job_id)
+    assert row["status"] == "WAITING_FOR_APPROVAL"
+    assert row["waiting_on"] == f"approval:{first.id}"
+    askers.decide(first)
+    assert job_row(askers.dsn, job_id)["task_state"] == "READY"
+
+
+def test_both_decisions_of_a_waiting_job_make_one_task(askers: Askers) -> None:
+    first, second = a_request(key="a"), a_request(key="b")
+    job_id = askers.ask(first, second)
+    askers.decide(first)
+    askers.decide(second)
+    tasks_of = "SELECT count(*) AS n FROM cortex_worker.task WHERE job_id = $1"
+    assert sql(askers.dsn, tasks_of, job_id)[0]["n"] == 1
+    assert_one_truth(askers.dsn)
+
+
+def test_a_no_that_fails_the_job_voids_what_else_it_asked(askers: Askers) -> None:
+    first, second = a_request(key="a", on_deny="fail"), a_request(key="b")
+    job_id = askers.ask(first, second)
+    askers.decide(first, is_approved=False, reason="no")
+    assert job_row(askers.dsn, job_id)["status"] == "FAILED"
+    ruling = askers.decide(second)
+    assert ruling.outcome == "already"
+    assert refused(askers, second.id, ruling).message.endswith("is void: its job was FAILED")
+
+
+def test_a_job_that_asks_for_something_else_voids_what_it_asked(askers: Askers) -> None:
+    """So after a release with another default: nobody decides on what will not run."""
+    old, other = a_request(key="a"), a_request(key="b")
+    job_id = askers.ask(old, other)
+    askers.decide(other)
+    new = a_request({"customer": "cus_88", "amount": 13}, key="a")
+    askers.suspend(askers.claim(job_id), new)
+    assert askers.row(old)["status"] == "CANCELLED"
+    assert askers.row(old)["reason"] == "its job asks for something else now"
+    assert askers.row(new)["status"] == "PENDING"
+    assert askers.row(other)["status"] == "APPROVED"
+
+
+# --- other ends
+
+
+def test_a_cancelled_job_voids_its_requests(askers: Askers) -> None:
+    request = a_request()
+    job_id = askers.ask(request)
+    askers.call(jobs.cancel, job_id, by="li", reason="not wanted")
+    shown = askers.row(request)
+    assert (shown["status"], shown["decided_by"]) == ("CANCELLED", None)
+    ruling = askers.decide(request)
+    assert "is void: its job was CANCELLED" in refused(askers, request.id, ruling).message
+    move_clock(askers.dsn, 9000)
+    assert askers.call(approvals.expire) == 0
+
+
+def test_a_running_job_that_ends_voids_its_requests(askers: Askers) -> None:
+    first, second = a_request(key="a"), a_request(key="b")
+    job_id = askers.ask(first, second)
+    askers.decide(first)
+    running = askers.claim(job_id)
+    end = Finish(lease=running.lease, status=JobStatus.COMPLETED, result="1")
+    askers.call(jobs.finish, pod_id=askers.pod_id, operations=[end])
+    assert askers.row(second)["status"] == "CANCELLED"
+    assert askers.row(first)["status"] == "APPROVED"
+
+
+def test_who_was_asked_to_end_asks_for_nothing(askers: Askers) -> None:
+    claim = askers.claimed()
+    askers.call(jobs.cancel, claim.lease.job_id, by="li", reason="")
+    request = a_request()
+    askers.suspend(claim, request)
+    assert job_row(askers.dsn, claim.lease.job_id)["status"] == "CANCELLED"
+    with pytest.raises(NotFoundError):
+        askers.row(request)
+
+
+def test_a_dead_pods_job_finds_the_decision(askers: Askers) -> None:
+    first, second = a_request(key="a"), a_request(key="b")
+    job_id = askers.ask(first, second)
+    askers.decide(first)
+    askers.claim(job_id)
+    askers.decide(second)
+    move_clock(askers.dsn, 1000)
+    assert askers.call(tasks.sweep, silent_s=300.0, limit=10) == (1, 0)
+    assert askers.claim(job_id).lease.attempt == 3
+    assert_one_truth(askers.dsn)
+
+
+def test_a_repeated_suspension_asks_once(askers: Askers) -> None:
+    claim = askers.claimed()
+    operation = suspension(claim, a_request())
+    for expected in ({claim.lease.job_id}, set()):
+        done = askers.call(tasks.suspend, pod_id=askers.pod_id, operations=[operation])
+        assert done == expected
+    assert len(askers.call(approvals.pending)) == 1
+
+
+def test_a_job_of_a_named_queue_comes_back_into_it(askers: Askers) -> None:
+    request = a_request()
+    job_id = askers.ask(request, queue_name="q")
+    behind = askers.claimed(queue_name="q")
+    askers.decide(request)
+    assert job_row(askers.dsn, job_id)["task_state"] == "QUEUED", "the queue is busy"
+    end = Finish(lease=behind.lease, status=JobStatus.COMPLETED, result="1")
+    askers.call(jobs.finish, pod_id=askers.pod_id, operations=[end])
+    assert askers.claim(job_id).lease.attempt == 2
+
+
+def test_a_job_keeps_its_key_over_the_wait(askers: Askers) -> None:
+    """Submitted again under its key, a decided job that has not begun is replaced as before."""
+    request = a_request()
+    job_id = askers.ask(request, job_key="k")
+    askers.decide(request)
+    second = a_request(key="b")
+    askers.suspend(askers.claim(job_id), second)
+    askers.decide(second)
+    successor = askers.claimed(job_key="k").lease.job_id
+    row = job_row(askers.dsn, job_id)
+    assert (row["status"], row["task_state"]) == ("CANCELLED", None)
+    assert str(successor) in row["cancel_reason"]
+
+
+# --- several at once
+
+
+def test_several_are_decided_together_or_not_at_all(askers: Askers) -> None:
+    requests = [askers.asked() for _ in range(3)]
+    verdicts = [a_verdict(each) for each in requests]
+    askers.decide(requests[1], is_approved=False, by="li", reason="not this")
+    with pytest.raises(ConflictError, match="already denied by li"):
+        askers.call(approvals.decide_all, verdicts)
+    assert [askers.row(each)["status"] for each in requests] == ["PENDING", "DENIED", "PENDING"]
+    assert all(
+        job_row(askers.dsn, askers.row(requests[i])["job_id"])["task_state"] is None for i in (0, 2)
+    )
+    rest = [verdicts[2], verdicts[0]]
+    rulings = askers.call(approvals.decide_all, rest)
+    assert [each.outcome for each in rulings] == ["approved", "approved"]
+    with pytest.raises(NotFoundError):
+        askers.call(approvals.decide_all, [a_verdict(a_request())])
+
+
+# --- links
+
+
+def test_a_link_has_a_token_of_its_own_until_the_decision(askers: Askers) -> None:
+    request, other = askers.asked(), askers.asked()
+    tokens = [secrets.token_urlsafe(32) for _ in range(2)]
+    for token in tokens:
+        sha = hashlib.sha256(token.encode()).digest()
+        askers.call(approvals.link, request.id, digest=sha, by="ana")
+    assert not askers.call(approvals.is_token, request.id, tokens[0]), "the second took its place"
+    assert askers.call(approvals.is_token, request.id, tokens[1])
+    for wrong in ("", tokens[1][:-1], tokens[1] + "x", "\0", "\ud800", "0" * 64):
+        assert not askers.call(approvals.is_token, request.id, wrong)
+    assert not askers.call(approvals.is_token, other.id, tokens[1])
+    assert not askers.call(approvals.is_token, new_id(), tokens[1])
+    assert askers.row(request)["has_link"]
+    assert tokens[1] not in str(askers.row(request))
+    askers.decide(request)
+    assert askers.call(approvals.is_token, request.id, tokens[1]), "it tells how it ended"
+    move_clock(askers.dsn, 8 * 86_400)
+    assert not askers.call(approvals.is_token, request.id, tokens[1])
+    move_clock(askers.dsn, 0)
+    with pytest.raises(ConflictError, match="already approved by ana"):
+        askers.call(approvals.link, request.id, digest=b"x" * 32, by="ana")
+    with pytest.raises(NotFoundError):
+        askers.call(approvals.link, new_id(), digest=b"x" * 32, by="ana")
+
+
+# --- lists
+
+
+def test_what_waits_is_listed_by_danger_then_by_expiry(askers: Askers) -> None:
+    made = [
+        askers.asked(risk=risk, expires_s=expires_s)
+        for risk, expires_s in (
+            ("LOW", 100.0),
+            ("CRITICAL", 900.0),
+            ("MED", 300.0),
+            ("HIGH", 200.0),
+            ("MED", 200.0),
+            ("CRITICAL", 800.0),
+        )
+    ]
+    expected = [made[i].id for i in (5, 1, 3, 4, 2, 0)]
+    assert [row["id"] for row in askers.call(approvals.pending)] == expected
+    paged: list[UUID] = []
+    while found := askers.call(approvals.pending, after=paged[-1] if paged else None, limit=2):
+        paged += [row["id"] for row in found]
+    assert paged == expected
+    askers.decide(made[3])
+    rest = askers.call(approvals.pending, after=made[3].id)
+    assert [row["id"] for row in rest] == expected[3:], "also after one that was decided meanwhile"
+
+
+def test_all_are_listed_newest_first(askers: Askers) -> None:
+    made = [askers.asked() for _ in range(5)]
+    askers.decide(made[1])
+    askers.decide(made[2], is_approved=False, reason="no")
+    newest = [each.id for each in reversed(made)]
+    assert [row["id"] for row in askers.call(approvals.page)] == newest
+    found = askers.call(approvals.page, before=made[3].id, limit=2)
+    assert [row["id"] for row in found] == newest[2:4]
+    found = askers.call(approvals.page, statuses=[ApprovalStatus.APPROVED])
+    assert [row["id"] for row in found] == [made[1].id]
+
+
+def test_changes_come_in_order(askers: Askers) -> None:
+    since = askers.call(approvals.inbox)["now"]
+    request = askers.asked(risk="CRITICAL")
+    askers.decide(request, by="li")
+    askers.decide(request, by="kim")
+    found = askers.call(approvals.changes, since=since)
+    assert [(row["event"], row["person"]) for row in found] == [
+        ("asked", None),
+        ("agreed", "li"),
+        ("approved", "kim"),
+    ]
+    assert askers.call(approvals.changes, since=None) == []
+    assert askers.call(approvals.inbox)["count"] == 0
+
+
+def test_a_job_that_goes_on_from_a_failed_one_finds_its_yes(askers: Askers) -> None:
+    """A yes to the same arguments counts for the line; a no is asked anew, see the gates."""
+    request = a_request()
+    job_id = askers.ask(request)
+    askers.decide(request)
+    claim = askers.claim(job_id)
+    end = Finish(lease=claim.lease, status=JobStatus.FAILED, error="boom", code="job_failed")
+    askers.call(jobs.finish, pod_id=askers.pod_id, operations=[end])
+    new = Resubmission(job_id=job_id, new_id=new_id())
+    askers.call(dead_letters.resubmit, [new], by="ana", reason="again")
+    again = askers.claim(new.new_id)
+    assert again.lineage_id == job_id
+    found = askers.call(approvals.of_line, job_id, request.key)
+    assert found is not None
+    assert (found.status, found.job_id) == (ApprovalStatus.APPROVED, job_id)
+
+
+def test_a_request_is_found_by_the_end_of_its_id(askers: Askers) -> None:
+    request = askers.asked()
+    assert askers.call(approvals.find, request.id.hex[-6:]) == request.id
+    with pytest.raises(NotFoundError, match="no approval ends with '0000abcd'"):
+        askers.call(approvals.find, "0000abcd")

@@ -1,0 +1,138 @@
+"""Requests for approval as jobs make them, and people who decide, on the store alone."""
+
+import json
+from collections.abc import Mapping
+from typing import Any
+from uuid import UUID
+
+import attrs
+
+from cortex.domain.approval import ApprovalRequest, Risk
+from cortex.domain.canonical import canonical, digest
+from cortex.domain.job import Claim, Suspend
+from cortex.domain.suspension import together
+from cortex.durable.gates import _wish
+from cortex.store import approvals, jobs, tasks
+from cortex.store.approvals import Ruling, Verdict
+from cortex.store.session import Session
+from tests.support.factories import JOB_TYPE, a_submission
+from tests.support.postgres import sql
+from tests.support.rows import new_id
+
+ARGUMENTS = {"customer": "cus_88", "amount": 12.4}
+SCHEMA = {
+    "type": "object",
+    "properties": {"customer": {"type": "string"}, "amount": {"type": "number"}},
+    "required": ["customer", "amount"],
+    "additionalProperties": False,
+}
+
+
+def a_request(arguments: Mapping[str, Any] = ARGUMENTS, **fields: Any) -> ApprovalRequest:
+    """What a job asks; `risk` CRITICAL asks for two people."""
+    risk = Risk(fields.pop("risk", "MED"))
+    text = canonical(dict(arguments))
+    defaults: dict[str, Any] = {
+        "id": new_id(),
+        "key": "1 refund approval",
+        "tool": "refund",
+        "arguments": text,
+        "digest": digest(text),
+        "schema": SCHEMA,
+        "effect": "money out",
+        "reversible": False,
+        "policy": "refunds ask",
+        "said": "I will refund it.",
+        "people": risk.people_min,
+        "expires_s": 3600.0,
+        "on_deny": "tell",
+        "on_expiry": "fail",
+    }
+    return ApprovalRequest(**defaults | {"risk": risk} | fields)
+
+
+def suspension(claim: Claim, *requests: ApprovalRequest, awaited: tuple[UUID, ...] = ()) -> Suspend:
+    """The operation by which an attempt asks for these, or waits for what it asked before."""
+    wishes = [_wish(request, requests=(request,)) for request in requests]
+    waiting_on = together(wishes).waiting_on if wishes else f"approval:{awaited[0]}"
+    return Suspend(
+        lease=claim.lease,
+        delay_s=None,
+        is_counted=False,
+        waiting_on=waiting_on,
+        requests=requests,
+        awaited=awaited,
+        error="waits for a person",
+    )
+
+
+@attrs.frozen
+class Askers:
+    """Jobs that ask people; `call` runs store methods."""
+
+    call: Session
+    dsn: str
+    pod_id: UUID = attrs.Factory(new_id)
+
+    def claimed(self, **submission: Any) -> Claim:
+        """Submit a job and take it."""
+        job = a_submission(**submission)
+        self.call(jobs.submit, [job])
+        return self.claim(job.id)
+
+    def claim(self, job_id: UUID) -> Claim:
+        """Take a job that is ready."""
+        self.call(tasks.promote)
+        found = self.call(tasks.claim, pod_id=self.pod_id, types=[JOB_TYPE], limit=500)
+        return next(each for each in found if each.lease.job_id == job_id)
+
+    def suspend(
+        self, claim: Claim, *requests: ApprovalRequest, awaited: tuple[UUID, ...] = ()
+    ) -> None:
+        """Let a running job wait for people."""
+        operation = suspension(claim, *requests, awaited=awaited)
+        done = self.call(tasks.suspend, pod_id=self.pod_id, operations=[operation])
+        assert done == {claim.lease.job_id}
+
+    def ask(self, *requests: ApprovalRequest, **submission: Any) -> UUID:
+        """Submit a job that asks for these; return its id."""
+        claim = self.claimed(**submission)
+        self.suspend(claim, *requests)
+        return claim.lease.job_id
+
+    def asked(self, **fields: Any) -> ApprovalRequest:
+        """Submit a job that asks for one thing; return that."""
+        submitter = fields.pop("submitted_by", None)
+        request = a_request(**fields)
+        job_id = self.ask(request)
+        if submitter is not None:  # as a pod's API does, which is not under test here
+            query = "UPDATE cortex.approval SET requested_by = $2 WHERE job_id = $1"
+            sql(self.dsn, query, job_id, submitter)
+        return request
+
+    def row(self, request: ApprovalRequest | UUID) -> dict[str, Any]:
+        """A request as people are shown it."""
+        return self.call(approvals.show, request if isinstance(request, UUID) else request.id)
+
+    def decide(self, request: ApprovalRequest, **fields: Any) -> Ruling:
+        """Let a person decide."""
+        return self.call(approvals.decide, a_verdict(request, **fields))
+
+
+def a_verdict(request: ApprovalRequest, **fields: Any) -> Verdict:
+    """What ana says who saw the request as it was asked: yes."""
+    defaults: dict[str, Any] = {
+        "approval_id": request.id,
+        "is_approved": True,
+        "by": "ana",
+        "seen": request.digest,
+        "channel": "cli",
+    }
+    return Verdict(**defaults | fields)
+
+
+def facts(dsn: str, approval_id: UUID) -> list[tuple[str, dict[str, Any]]]:
+    """What was recorded of a request, in order: what, and its data."""
+    query = "SELECT subtype, data FROM cortex.fact WHERE source = $1 ORDER BY id"
+    rows = sql(dsn, query, f"approval:{approval_id}")
+    return [(row["subtype"], json.loads(row["data"])) for row in rows]
