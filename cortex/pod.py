@@ -292,6 +292,11 @@ class _Pod:
                     self._takes_jobs and self._standing.is_sure and not stop.is_set()
                 ),
                 draining=stop,
+                result=self._waiters.result,
+                follow=self._feeds.follow,
+                exposition=self._metrics_page.exposition,
+                answered=self._metrics.http_answered,
+                check_payload=self._parts.registry.check_payload,
             ),
             host=host,
             number=number,

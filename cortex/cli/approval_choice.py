@@ -94,9 +94,12 @@ def agree(
     Raises `UsageError` where nobody can be asked and the answer was not given, or is wrong.
     """
     first = approvals[0]
-    edited = ", as edited" if answer.edited is not None else ""
-    what_for = brief(first) if len(approvals) == 1 else f"{len(approvals)} times {what(first)}"
-    question = safe(f"approve {what_for}{edited}")
+    if len(approvals) > 1:
+        question = safe(f"approve {len(approvals)} times {what(first)}")
+    elif answer.edited is None:
+        question = f"approve {brief(first)}"
+    else:
+        question = f"approve {brief({**first, 'arguments': parse(answer.edited)})}, as edited"
     risk = Risk(first["risk"])
     if confirmed is not None:
         _check_confirmed(approvals, confirmed)

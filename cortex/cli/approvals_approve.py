@@ -1,6 +1,5 @@
 """`cortex approvals approve`: a person agrees, to the arguments as they are or as edited."""
 
-import json
 from typing import Any
 
 import click
@@ -13,6 +12,7 @@ from cortex.cli.options import Command, Options
 from cortex.cli.output import Output
 from cortex.cli.target import session
 from cortex.domain.approval_edit import EDITED_BYTES_MAX, WHAT, edited_arguments
+from cortex.domain.argument_rows import visible_json
 from cortex.domain.errors import InvalidValueError, UsageError
 
 
@@ -88,8 +88,7 @@ def _read(name: str) -> str:
 
 
 def _in_editor(arguments: dict[str, Any]) -> str:
-    text = json.dumps(arguments, indent=2, ensure_ascii=False)
-    edited = click.edit(text, extension=".json", require_save=False)
+    edited = click.edit(visible_json(arguments), extension=".json", require_save=False)
     if edited is None:
         raise UsageError("the editor gave nothing back", hint="name one by EDITOR")
     return edited

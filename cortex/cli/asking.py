@@ -9,6 +9,7 @@ import click
 
 from cortex.cli.options import Options, Text
 from cortex.domain.errors import UsageError
+from cortex.domain.text import storable
 
 ACTOR_MAX: Final = 200
 REASON_MAX: Final = 500
@@ -43,9 +44,13 @@ def acting_name(given: str | None) -> str:
     if given:
         return given
     try:
-        return getpass.getuser()
+        name = getpass.getuser()
     except (KeyError, OSError):
         raise UsageError("this user has no name", hint="say who acts: --as NAME") from None
+    if storable(name) != name or len(name) > ACTOR_MAX:
+        told = "this user's name is not text that the record can hold"
+        raise UsageError(told, hint="say who acts: --as NAME")
+    return name
 
 
 as_option = click.option(

@@ -1,6 +1,7 @@
 """What a command ends with: one line and a hint for people, JSON for machines, an exit code."""
 
 import errno
+import re
 import sys
 import traceback
 from collections.abc import Sequence
@@ -26,8 +27,13 @@ EXIT_CODES: Final = {
     130: "Ctrl-C",
 }
 INTERRUPTED: Final = 130
+_LINE_BREAK: Final = re.compile(r"[\r\n]+")
 READER_GONE: Final = 141
 """As a program ends that the closed pipe has killed: nobody is left to be told."""
+
+
+def _one_line(text: str) -> str:
+    return _LINE_BREAK.sub(" ", text)
 
 
 @attrs.frozen(kw_only=True)
@@ -35,7 +41,7 @@ class Failure:
     """What went wrong, for the one who called."""
 
     code: str
-    message: str
+    message: str = attrs.field(converter=_one_line)
     hint: str | None
     exit_code: int
 

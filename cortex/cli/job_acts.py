@@ -1,6 +1,6 @@
-"""What a command does to several jobs at once: a row for each, its error in its own row."""
+"""How what a command did to several jobs is shown: a row for each, its error in its own row."""
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 from uuid import UUID
 
@@ -8,26 +8,9 @@ from cortex.cli.output import Output
 from cortex.cli.phrases import short_id
 from cortex.cli.table import Cell, Column, Row
 from cortex.cli.terminal import STATES
-from cortex.domain.idempotency import PERMANENT, error_document, error_from
+from cortex.domain.idempotency import error_from
 from cortex.domain.job import JobStatus
 from cortex.domain.safe import safe
-
-
-async def act_on_each(
-    job_ids: Sequence[UUID], act: Callable[[UUID], Awaitable[dict[str, Any]]], **blank: Any
-) -> list[dict[str, Any]]:
-    """Act on jobs in one transaction; return their rows, which hold what `act` returned.
-
-    A permanent error stays with its job, so that the others are acted on, too; its row has `blank`.
-    """
-    rows: dict[UUID, dict[str, Any]] = {}
-    for job_id in sorted(job_ids):  # in one transaction: one order of locks
-        rows[job_id] = {"id": job_id, "status": None, **blank, "error": None}
-        try:
-            rows[job_id] |= await act(job_id)
-        except PERMANENT as error:
-            rows[job_id]["error"] = error_document(error)
-    return [rows[job_id] for job_id in job_ids]
 
 
 def typed(told: dict[str, Any]) -> dict[str, Any]:

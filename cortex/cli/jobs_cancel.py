@@ -7,7 +7,7 @@ import click
 
 from cortex.cli.asking import acting_name, as_option, confirm, reason_option
 from cortex.cli.idempotent import idempotent, mutate
-from cortex.cli.job_acts import act_columns, act_on_each, show_acts, typed
+from cortex.cli.job_acts import act_columns, show_acts, typed
 from cortex.cli.jobs_watch import wait_for
 from cortex.cli.options import Command, Options
 from cortex.cli.output import Output
@@ -19,7 +19,7 @@ from cortex.domain.errors import ConflictError
 from cortex.domain.job import JobStatus
 from cortex.domain.safe import safe
 from cortex.store import jobs
-from cortex.store.database import Database
+from cortex.store.job_acts import cancel_each
 from cortex.store.session import Session
 
 
@@ -53,7 +53,7 @@ def cancel(
         confirm(_question(call, job_ids), options, is_agreed=yes)
         done = mutate(
             call,
-            lambda db: _cancel(db, job_ids, by=by, reason=reason),
+            lambda db: cancel_each(db, job_ids, by=by, reason=reason),
             output=output,
             key=idempotency_key,
             operation="jobs.cancel",
@@ -72,18 +72,6 @@ def _question(call: Session, job_ids: list[UUID]) -> str:
     agent = f" of {job['agent']}" if job["agent"] else ""
     state = STATES[JobStatus(job["status"])]
     return safe(f"cancel {short_id(job['id'])}, {job['type']}{agent}, {state.word}")
-
-
-async def _cancel(
-    db: Database, job_ids: list[UUID], *, by: str, reason: str
-) -> list[dict[str, Any]]:
-    async def ask(job_id: UUID) -> dict[str, Any]:
-        after = (await jobs.cancel(db, job_id, by=by, reason=reason)).after
-        is_asked = after is JobStatus.RUNNING
-        pod = (await jobs.show(db, job_id))["pod"] if is_asked else None
-        return {"status": after, "pod": pod}
-
-    return await act_on_each(job_ids, ask, pod=None)
 
 
 def _waited(call: Session, row: dict[str, Any], output: Output) -> dict[str, Any]:

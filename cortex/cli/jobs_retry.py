@@ -2,21 +2,20 @@
 
 import shlex
 from typing import Any, Final
-from uuid import UUID
 
 import click
 
 from cortex.cli.asking import acting_name, as_option, reason_option
 from cortex.cli.idempotent import idempotent, mutate
-from cortex.cli.job_acts import act_columns, act_on_each, show_acts, typed
+from cortex.cli.job_acts import act_columns, show_acts, typed
 from cortex.cli.options import Command, Options
 from cortex.cli.output import Output
 from cortex.cli.phrases import clock_time, span
 from cortex.cli.target import session
 from cortex.domain.breaker import BreakerState
 from cortex.domain.waiting import FreezeSeen, QuotaSeen, awaited_of
-from cortex.store import breakers, jobs, retries
-from cortex.store.database import Database
+from cortex.store import breakers, jobs
+from cortex.store.job_acts import retry_each
 from cortex.store.session import Session
 
 
@@ -46,7 +45,7 @@ def retry(
         waited = {row["waiting_on"]: row for row in (call(jobs.show, each) for each in job_ids)}
         done = mutate(
             call,
-            lambda db: _retry(db, job_ids, by=by, reason=reason),
+            lambda db: retry_each(db, job_ids, by=by, reason=reason),
             output=output,
             key=idempotency_key,
             operation="jobs.retry",
@@ -80,15 +79,6 @@ def _tell_of_hold(job: dict[str, Any], output: Output) -> None:
     seen = awaited_of(job["awaited"])
     if isinstance(seen, FreezeSeen) or (isinstance(seen, QuotaSeen) and seen.is_used_up):
         output.say(f"it {seen.words}; {seen.ways_out[0]}", "warn")
-
-
-async def _retry(
-    db: Database, job_ids: list[UUID], *, by: str, reason: str
-) -> list[dict[str, Any]]:
-    async def let_go(job_id: UUID) -> dict[str, Any]:
-        return {"status": await retries.retry_now(db, job_id, by=by, reason=reason)}
-
-    return await act_on_each(job_ids, let_go)
 
 
 COLUMNS: Final = act_columns(lambda _: "tries again now")

@@ -10,6 +10,7 @@ import click
 import cortex
 from cortex.cli.failures import EXIT_CODES, READER_GONE, is_reader_gone, report
 from cortex.cli.options import Group, write_section
+from cortex.domain.errors import UsageError
 
 HELP = """Run AI agents that survive crashes, deploys and outages.
 
@@ -95,6 +96,7 @@ def run(arguments: Sequence[str]) -> int:
     """Run one command and return its exit code."""
     try:
         _complete_for_shell()
+        _refuse_unstorable(arguments)
         with cli.make_context("cortex", list(arguments)) as context:
             cli.invoke(context)
         sys.stdout.flush()
@@ -106,6 +108,22 @@ def run(arguments: Sequence[str]) -> int:
     except (Exception, KeyboardInterrupt, BaseExceptionGroup) as error:  # noqa: BLE001 -- the outermost place
         return _reader_gone() if is_reader_gone(error) else report(error, arguments)
     return 0
+
+
+def _refuse_unstorable(arguments: Sequence[str]) -> None:
+    """Raise `UsageError` for a word that is no text: bytes that are not UTF-8, or NUL.
+
+    Here for all of them: whatever a command takes may end in the record, in a log, on a screen.
+    """
+    for word in arguments:
+        try:
+            word.encode()
+        except UnicodeEncodeError:
+            is_text = False
+        else:
+            is_text = "\0" not in word
+        if not is_text:
+            raise UsageError(f"{word!a} is not UTF-8 text", hint="this holds for paths, too")
 
 
 def _flushed(exit_code: int) -> int:

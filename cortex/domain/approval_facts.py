@@ -88,6 +88,10 @@ class Facts:
     """From what was asked to what stands."""
     edited_by: str
     is_editable: bool
+    needs_last_digits: bool
+    """Who agrees types the end of the id."""
+    needs_sign_in: bool
+    """A link alone does not tell well enough who decides, or that two are not one."""
     people: int
     agreed: int
     votes: tuple[Vote, ...]
@@ -106,17 +110,7 @@ class Facts:
     @property
     def last_digits(self) -> str:
         """The end of its id, as people type it."""
-        return self.id.hex[-LAST_DIGITS:]
-
-    @property
-    def needs_sign_in(self) -> bool:
-        """A link alone does not tell well enough who decides, or that two are not one."""
-        return self.risk.needs_sign_in or self.people > 1
-
-    @property
-    def needs_last_digits(self) -> bool:
-        """Who agrees types the end of the id."""
-        return self.risk.rank >= Risk.HIGH.rank
+        return last_digits(self.id)
 
     @property
     def hidden_count(self) -> int:
@@ -138,15 +132,31 @@ class Facts:
         return any(vote.counts and vote.person.lower() == name for vote in self.votes)
 
 
+def is_open(approval: Mapping[str, Any]) -> bool:
+    """Whether it can still be decided."""
+    return _status(approval) is ApprovalStatus.PENDING
+
+
+def last_digits(approval_id: UUID) -> str:
+    """Return the end of an id, as people type it."""
+    return approval_id.hex[-LAST_DIGITS:]
+
+
+def needs_last_digits(approval: Mapping[str, Any]) -> bool:
+    """Whether who agrees types the end of the id."""
+    return Risk(approval["risk"]).rank >= Risk.HIGH.rank
+
+
+def needs_sign_in(approval: Mapping[str, Any]) -> bool:
+    """Whether a link is not enough: it does not tell well who decides, or that two are not one."""
+    return Risk(approval["risk"]).needs_sign_in or approval["people"] > 1
+
+
 def facts_of(approval: Mapping[str, Any]) -> Facts:
     """Return the facts of a request."""
-    left_s = (approval["expires_at"] - approval["now"]).total_seconds()
-    status = ApprovalStatus(approval["status"])
     return Facts(
         id=approval["id"],
-        status=ApprovalStatus.EXPIRED
-        if status is ApprovalStatus.PENDING and left_s <= 0
-        else status,
+        status=_status(approval),
         title=safe(what(approval)),
         risk=Risk(approval["risk"]),
         effect=_safe(approval["effect"]),
@@ -167,6 +177,8 @@ def facts_of(approval: Mapping[str, Any]) -> Facts:
         changes=tuple(changes(approval["asked"], approval["arguments"])),
         edited_by=_safe(approval["edited_by"]),
         is_editable=approval["schema"] is not None,
+        needs_last_digits=needs_last_digits(approval),
+        needs_sign_in=needs_sign_in(approval),
         people=approval["people"],
         agreed=approval["agreed"],
         votes=tuple(_vote(vote, approval) for vote in approval["votes"]),
@@ -175,7 +187,7 @@ def facts_of(approval: Mapping[str, Any]) -> Facts:
         if_expired=safe(if_expired(approval)),
         created_at=approval["created_at"],
         expires_at=approval["expires_at"],
-        left_s=max(0.0, left_s),
+        left_s=max(0.0, _left_s(approval)),
     )
 
 
@@ -192,6 +204,16 @@ def countdown(seconds: float) -> str:
     return f"{minutes} min {rest:02} s" if minutes else f"{rest} s"
 
 
+def _status(approval: Mapping[str, Any]) -> ApprovalStatus:
+    status = ApprovalStatus(approval["status"])
+    is_over = status is ApprovalStatus.PENDING and _left_s(approval) <= 0
+    return ApprovalStatus.EXPIRED if is_over else status
+
+
+def _left_s(approval: Mapping[str, Any]) -> float:
+    return float((approval["expires_at"] - approval["now"]).total_seconds())
+
+
 def _agent(approval: Mapping[str, Any]) -> str:
     return safe(f"{approval['agent']} v{approval['agent_version']}") if approval["agent"] else ""
 
@@ -199,7 +221,9 @@ def _agent(approval: Mapping[str, Any]) -> str:
 def _so_far(approval: Mapping[str, Any]) -> str:
     head = approval["job_head"] or {}
     steps = head.get("seq", 0)
-    cost = f", ${float(head['cost_usd']):,.2f}" if "cost_usd" in head else ""
+    usd = float(head.get("cost_usd", 0))
+    digits = 2 if usd >= 0.995 else 4  # noqa: PLR2004 -- less is told to a hundredth of a cent
+    cost = f", ${usd:,.{digits}f}" if usd else ""
     return f"{steps} {'step' if steps == 1 else 'steps'}{cost}"
 
 

@@ -114,7 +114,7 @@ def decided(request: ApprovalRequest, found: Decided | None, *, job_id: UUID) ->
     """
     if found is None or found.asked_digest != request.digest or _is_over(found, job_id):
         raise _wish(request, requests=(request,))
-    if found.status in (ApprovalStatus.PENDING, ApprovalStatus.CANCELLED):
+    if found.status is ApprovalStatus.PENDING:
         raise _wish(attrs.evolve(request, id=found.id), awaited=(found.id,))
     if found.status is ApprovalStatus.EXPIRED:
         what = request.tool or request.key
@@ -153,6 +153,9 @@ def frozen_arguments(arguments: Any, *, what: str) -> tuple[str, bytes]:
 
 
 def _is_over(found: Decided, job_id: UUID) -> bool:
+    """It can let nothing through any more, and says nothing either."""
+    if found.status is ApprovalStatus.CANCELLED:
+        return True
     return found.job_id != job_id and found.status is not ApprovalStatus.APPROVED
 
 

@@ -8,6 +8,8 @@ from uuid import UUID
 import attrs
 
 from cortex.domain.approval import ApprovalRequest
+from cortex.domain.certainty import UnsettledError, changed_nothing
+from cortex.domain.classification import describe
 from cortex.domain.effect import Invocation
 from cortex.domain.errors import InvalidOutputError, InvalidValueError, Suspended
 from cortex.domain.job import EffectIntent, EffectOutcome, EffectTold, Intended, Lease, StepKind
@@ -60,6 +62,7 @@ class Outside:
             effect = attrs.evolve(effect, invoke=partial(self._repeatedly, effect))
         count = partial(self._ctx.services.meter.effect_ended, effect.tool)
         new_id = self._desk.new_id
+        await self._ctx.limits()  # what is certain after the call must not be lost by an outage
         try:
             ended = await perform(effect, lease=self._lease, ledger=self._desk, new_id=new_id)
         except Suspended as wish:
@@ -74,7 +77,20 @@ class Outside:
         """Call again inside the step what the other side does once for each id."""
         services = self._ctx.services
         caller = attrs.evolve(await self._ctx.caller(effect.key), retry=CALL_RETRIES["default"])
-        call = partial(effect.invoke, invocation)
+        is_open = False
+
+        async def call() -> Any:
+            nonlocal is_open
+            try:
+                return await effect.invoke(invocation)
+            except Exception as error:
+                if not changed_nothing(error):
+                    is_open = True
+                elif is_open:
+                    told = f"{describe(error)}; the call before may have been applied"
+                    raise UnsettledError(told) from error
+                raise
+
         return await repeated(call, caller=caller, facts=services.facts, rng=services.rng)
 
     async def outcome(self, key: str, done: Done) -> Outcome:

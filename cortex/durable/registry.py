@@ -144,6 +144,11 @@ class Registry:
             if isinstance(value, JobType):
                 self.add(value)
 
+    def check_payload(self, name: str, payload: str) -> None:
+        """Raise `InvalidValueError` if the handler cannot take it; what is not known passes."""
+        if name in self._types:
+            self._types[name].arguments(payload)
+
     def get(self, name: str) -> JobType:
         """Return a job type. Raises `UsageError` that names the nearest one."""
         try:

@@ -1,24 +1,49 @@
 """What a handler is given: the pod that it speaks for, and what it was asked, by whom."""
 
-from collections.abc import Callable, Mapping
-from typing import Any, Generic, TypeVar
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
+from typing import Any, Generic, Protocol, TypeVar
+from uuid import UUID
 
 import attrs
 import trio
 from starlette.requests import Request
 
+from cortex.domain.answer_text import AnswerPiece
 from cortex.domain.clock import Chance
+from cortex.domain.job_feed import JobEvent, JobState, Position
 from cortex.http.auth import Authenticator
+from cortex.http.links import Links
 from cortex.http.principal import Principal
+from cortex.http.stream_limits import StreamLimits
 from cortex.store.bridge import Port
 
 Q = TypeVar("Q")
 B = TypeVar("B")
 
 
+class Feed(Protocol):
+    """What happens to one job, as it happens."""
+
+    async def receive(self) -> Sequence[JobEvent | AnswerPiece]:
+        """Wait for events, in order. Raises `trio.EndOfChannel` when the job's end was taken."""
+
+
+class Follow(Protocol):
+    """Opens a feed. Raises `NotFoundError`, and `UnavailableError` if too many are open."""
+
+    def __call__(self, job_id: UUID, *, after: Position) -> AbstractAsyncContextManager[Feed]: ...
+
+
+class Answered(Protocol):
+    """Is told of each request; `route` is the template of its path, None if there is none."""
+
+    def __call__(self, *, route: str | None, method: str, status: int, seconds: float) -> None: ...
+
+
 @attrs.frozen(kw_only=True)
 class PodView:
-    """What the API may know of the pod that it runs in."""
+    """What the API may know of the pod that it runs in, and may ask of it."""
 
     name: str
     is_sure: Callable[[], bool]
@@ -27,6 +52,16 @@ class PodView:
     """It takes jobs."""
     draining: trio.Event
     """Set when the pod was asked to end: whoever waits for something should answer now."""
+    result: Callable[[UUID, float], Awaitable[JobState | None]]
+    """How a job has ended; None if it goes on after so many seconds. Raises `NotFoundError`, and
+    `UnavailableError` when too many wait already."""
+    follow: Follow
+    exposition: Callable[[], Awaitable[tuple[bytes, str]]]
+    """Its metrics and their content type."""
+    answered: Answered
+    check_payload: Callable[[str, str], object]
+    """Takes a job type and a payload. Raises `InvalidValueError` if the pod knows the type, and its
+    handler cannot take that."""
 
 
 @attrs.frozen(kw_only=True)
@@ -37,6 +72,10 @@ class Api:
     chance: Chance
     pod: PodView
     auth: Authenticator
+    links: Links = attrs.field(
+        default=attrs.Factory(lambda self: Links(self.port), takes_self=True)
+    )
+    streams: StreamLimits = attrs.field(factory=StreamLimits)
 
 
 @attrs.frozen(kw_only=True)

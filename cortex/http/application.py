@@ -7,7 +7,7 @@ nothing of a request is read before its sender's right is known.
 from collections import defaultdict
 from collections.abc import Sequence
 from typing import Any, Final
-from urllib.parse import quote, urlsplit
+from urllib.parse import quote
 from uuid import UUID
 
 import trio
@@ -24,8 +24,9 @@ from cortex.http import body as bodies
 from cortex.http import shape
 from cortex.http.api import Api, Asked
 from cortex.http.auth import COOKIE_NAME, lacks
-from cortex.http.gate import WHO, Gate, Numbers, address_of
+from cortex.http.gate import TEMPLATE, WHO, Gate, Numbers
 from cortex.http.limits import Buckets, Rate
+from cortex.http.origin import address_of, refuse_foreign
 from cortex.http.principal import NOBODY, Principal
 from cortex.http.problem import (
     EndingError,
@@ -87,6 +88,7 @@ class _Resource:
             if route.method.value in self._routes:
                 raise TypeError(f"{route.method} {route.path} is declared twice")
             self._routes[route.method.value] = route
+        self._path = routes[0].path
         self._api = api
         self._buckets = buckets
         methods = [*self._routes, "OPTIONS", *(["HEAD"] if "GET" in self._routes else [])]
@@ -94,6 +96,7 @@ class _Resource:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         method = scope["method"]
+        scope[TEMPLATE] = self._path
         if method == "OPTIONS":
             response = Response(status_code=204, headers=self._allow)
         else:
@@ -141,7 +144,7 @@ class _Resource:
             header = request.headers.get("authorization")
             return await auth.by_token(header, address=address, is_read_only=is_read_only)
         if not is_read_only:
-            _refuse_foreign(request)
+            refuse_foreign(request)
         principal = await auth.by_cookie(request.cookies.get(COOKIE_NAME), address=address)
         if principal is None and not is_read_only:
             raise UnauthenticatedError("nobody is signed in", hint=f"sign in at {SIGN_IN_PATH}")
@@ -160,20 +163,6 @@ class _Resource:
 
 def _to_sign_in(request: Request) -> Response:
     return RedirectResponse(f"{SIGN_IN_PATH}?next={quote(request.url.path)}", status_code=303)
-
-
-def _refuse_foreign(request: Request) -> None:
-    """Raise `ForbiddenError` unless a page of this very origin sends the request."""
-    site = request.headers.get("sec-fetch-site")
-    origin = request.headers.get("origin")
-    if site is not None:
-        is_own = site == "same-origin"
-    elif origin is not None:
-        is_own = urlsplit(origin).netloc.lower() == request.headers.get("host", "").lower()
-    else:
-        is_own = False
-    if not is_own:
-        raise ForbiddenError("this can only be sent by a page of Cortex itself")
 
 
 def _query(route: Route, request: Request) -> Any:

@@ -22,6 +22,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from cortex.domain.safe import safe
 from cortex.http.api import PodView
 from cortex.http.limits import Buckets, Rate, household
+from cortex.http.origin import address_of
 from cortex.http.problem import RateLimitedError, cortex_error_in, fault, response_to
 
 HEADERS: Final = {
@@ -43,6 +44,8 @@ UNLIMITED: Final = frozenset({"/healthz", "/readyz"})
 
 WHO: Final = "cortex.who"
 NUMBER: Final = "cortex.number"
+TEMPLATE: Final = "cortex.template"
+"""Of the path, as its route declares it."""
 _CLIENT_GONE: Final = 499  # as nginx logs it
 _log = structlog.get_logger(__name__)
 
@@ -72,7 +75,14 @@ class Gate:
         except ClientDisconnect:
             exchange.status = _CLIENT_GONE
         finally:
-            self._note(scope, exchange, trio.current_time() - began)
+            took_s = trio.current_time() - began
+            self._note(scope, exchange, took_s)
+            self._pod.answered(
+                route=scope.get(TEMPLATE),
+                method=scope["method"],
+                status=exchange.status or _CLIENT_GONE,
+                seconds=took_s,
+            )
 
     async def _let_in(self, scope: Scope, exchange: "_Exchange") -> None:
         try:
@@ -154,7 +164,7 @@ class _Exchange:
             if self.is_last or self.is_unread:
                 headers["Connection"] = "close"
         is_end = message["type"] == "http.response.body" and not message.get("more_body", False)
-        if False:
+        if is_end and self.is_unread:
             await self.raw_send({**message, "more_body": True})
             await self._drop_unread()
         else:
@@ -175,12 +185,6 @@ class _Exchange:
     async def _drop(self) -> None:
         while (await self.take())["type"] != "http.disconnect":
             pass
-
-
-def address_of(scope: Scope) -> str:
-    """Return where a request came from."""
-    client = scope.get("client")
-    return str(client[0]) if client else "unknown"
 
 
 def _has_body(scope: Scope) -> bool:

@@ -8,9 +8,9 @@ from starlette.responses import Response
 from cortex.http.api import Api, Asked
 from cortex.http.route import answer
 from cortex.store.database import Database
-from cortex.store.idempotency import guarded, unguarded
+from cortex.store.idempotency import Answer, guarded, unguarded
 
-REPLAYED = {"Idempotent-Replayed": "true"}
+_REPLAYED = {"Idempotent-Replayed": "true"}
 
 
 async def mutate(
@@ -28,9 +28,25 @@ async def mutate(
     nobody is told what another one's key led to. Under a key `work` runs in one transaction and may
     be run again. Raises what `work` raises; with a key also `KeyPendingError`, `KeyReusedError`.
     """
+    done = await once(asked, api, work, operation=operation, request=request)
+    return answer(done.response, status=status, headers=headers_of(done))
+
+
+async def once(
+    asked: Asked[Any, Any],
+    api: Api,
+    work: Callable[[Database], Awaitable[object]],
+    *,
+    operation: str,
+    request: Mapping[str, Any],
+) -> Answer:
+    """Do a write as `mutate` does, for handlers that answer something else than its response."""
     if asked.key is None:
-        done = await api.port(unguarded, work)
-        return answer(done.response, status=status)
+        return await api.port(unguarded, work)
     whole = {**request, "by": asked.principal.name}
-    done = await api.port(guarded, asked.key, operation=operation, request=whole, work=work)
-    return answer(done.response, status=status, headers=REPLAYED if done.is_replayed else None)
+    return await api.port(guarded, asked.key, operation=operation, request=whole, work=work)
+
+
+def headers_of(done: Answer) -> dict[str, str]:
+    """Return the headers that say whether it was done now."""
+    return _REPLAYED if done.is_replayed else {}

@@ -138,7 +138,8 @@ def _responses(route: Route, components: dict[str, Schema]) -> Schema:
     for status, shape in route.answers.items():
         told: Schema = {"description": route.summary}
         if shape is not None:
-            told["content"] = {"application/json": {"schema": schema_of(shape, components)}}
+            media = MEDIA_TYPE if issubclass(shape, Problem) else "application/json"
+            told["content"] = {media: {"schema": schema_of(shape, components)}}
         elif route.media != "application/json":
             told["content"] = {route.media: {}}
         made[str(status)] = told

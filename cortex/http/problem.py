@@ -159,7 +159,7 @@ def response_to(error: CortexError, *, instance: str | None = None) -> Response:
         hint=error.hint,
         instance=instance,
     )
-    return _response(problem, headers)
+    return response_of(problem, headers)
 
 
 def fault(*, instance: str | None = None) -> Response:
@@ -173,7 +173,7 @@ def fault(*, instance: str | None = None) -> Response:
         code="internal",
         instance=instance,
     )
-    return _response(problem, {})
+    return response_of(problem)
 
 
 def bare(status: int) -> bytes:
@@ -196,7 +196,8 @@ def cortex_error_in(error: BaseException) -> CortexError | None:
     return error if isinstance(error, CortexError) else None
 
 
-def _response(problem: Problem, headers: Mapping[str, str]) -> Response:
+def response_of(problem: Problem, headers: Mapping[str, str] | None = None) -> Response:
+    """Return the answer that tells a problem."""
     return Response(_document(problem), problem.status, headers, media_type=MEDIA_TYPE)
 
 

@@ -17,7 +17,8 @@ class Streamed(Response):
     """Sends what a function writes, piece by piece; it is cancelled when the reader leaves.
 
     The route should have `bound_s=None`. A writer that waits should also end when the pod drains.
-    What it raises cuts the answer off. A slow reader holds up `write`: that is the backpressure.
+    What it raises before its first piece is told as a problem, later it cuts the answer off. A slow
+    reader holds up `write`: that is the backpressure.
     """
 
     def __init__(
@@ -29,8 +30,17 @@ class Streamed(Response):
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Send everything, or as much as somebody wants."""
+        has_begun = False
+
+        async def begin() -> None:
+            nonlocal has_begun
+            if not has_begun:
+                has_begun = True
+                start = {"status": self.status_code, "headers": self.raw_headers}
+                await send({"type": "http.response.start", **start})
 
         async def write(piece: bytes) -> None:
+            await begin()
             await send({"type": "http.response.body", "body": piece, "more_body": True})
 
         async with trio.open_nursery() as nursery:
@@ -40,8 +50,7 @@ class Streamed(Response):
                 nursery.cancel_scope.cancel(reason="the reader has left")
 
             nursery.start_soon(end_when_left)
-            start = {"status": self.status_code, "headers": self.raw_headers}
-            await send({"type": "http.response.start", **start})
             await self._writer(write)
+            await begin()
             await send({"type": "http.response.body", "body": b"", "more_body": False})
             nursery.cancel_scope.cancel(reason="all is sent")

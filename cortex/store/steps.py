@@ -79,13 +79,14 @@ async def page(
 
 async def page_with_outputs(
     db: Database, job_id: UUID, *, after: int = 0, limit: int, bytes_max: int
-) -> list[dict[str, Any]]:
-    """Return steps after a position with their outputs as JSON text, together about so large.
+) -> tuple[list[dict[str, Any]], bool]:
+    """Return steps after a position with their outputs, and whether there are more.
 
-    The first one comes whole, however large it is.
+    Outputs are JSON text, together at most so large; but the first one comes whole.
     """
     rows = await db.fetch("steps.page_with_outputs", job_id, after, limit, bytes_max)
-    return [plain(row) | {"output": row["output"]} for row in rows]
+    found = [plain(row) | {"output": row["output"]} for row in rows]
+    return found, bool(rows) and rows[0]["found_count"] > len(rows)
 
 
 async def outputs(db: Database, job_id: UUID) -> list[dict[str, Any]]:

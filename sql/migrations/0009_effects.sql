@@ -241,10 +241,11 @@ BEGIN
         RETURN;
     END IF;
     IF known.id IS NULL THEN
-        IF of_approval IS NOT NULL AND NOT EXISTS (
+        IF of_approval IS NOT NULL AND (NOT EXISTS (
             SELECT FROM cortex.approval a
             WHERE a.id = of_approval AND a.lineage_id = owner.line AND a.tool = of_tool AND a.digest = of_digest
-              AND a.status = 'APPROVED') THEN
+              AND a.status = 'APPROVED')
+           OR EXISTS (SELECT FROM cortex.effect used WHERE used.approval_id = of_approval)) THEN
             RETURN QUERY SELECT new_id, 'unapproved', of_attempt, NULL::json, NULL, NULL, NULL::numeric, NULL::numeric,
                 NULL::numeric, NULL::float8;
             RETURN;

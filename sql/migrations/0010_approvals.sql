@@ -359,7 +359,8 @@ BEGIN
         is_sure = said = 'not-applied' AND lives,
         finished_at = CASE WHEN said <> 'not-applied' OR NOT lives THEN cortex.now() END,
         result = CASE WHEN said = 'applied' THEN coalesce(returned, 'null') END,
-        resolution = said, resolved_by = person, resolved_at = cortex.now(), resolved_reason = why
+        resolution = said, resolved_by = person, resolved_at = cortex.now(),
+        resolved_reason = $4  -- the column `why` is another thing
     WHERE e.id = of_effect;
     INSERT INTO cortex.fact (type, subtype, source, tenant, job_id, attempt, step, agent_id, agent_version, data)
     VALUES ('lifecycle', 'effect_resolved', 'effect:' || of_effect, held.tenant, held.job_id, held.attempt, held.key,

@@ -47,12 +47,13 @@ SELECT seq, attempt, kind, key, started_at, finished_at, cost_usd, usage
 FROM cortex.job_step WHERE job_id = $1 AND seq > $2 ORDER BY seq LIMIT $3;
 
 -- name: page_with_outputs
--- The same with their outputs, as far as these fit: those after the first whose outputs go beyond $4 bytes are left
--- out. $1 job id, $2 after seq, $3 limit.
-SELECT seq, attempt, kind, key, started_at, finished_at, cost_usd, usage, output
+-- The same with their outputs, as far as these fit: after the first step, those with which the outputs go beyond $4
+-- bytes are left out. $1 job id, $2 after seq, $3 limit. Tells with each row how many there are, one beyond the limit
+-- counted.
+SELECT seq, attempt, kind, key, started_at, finished_at, cost_usd, usage, output, found_count
 FROM (
     SELECT s.*, coalesce(sum(octet_length(s.output::text)) OVER (ORDER BY s.seq), 0) AS bytes,
-           row_number() OVER (ORDER BY s.seq) AS n
-    FROM (SELECT * FROM cortex.job_step WHERE job_id = $1 AND seq > $2 ORDER BY seq LIMIT $3) s
+           row_number() OVER (ORDER BY s.seq) AS n, count(*) OVER () AS found_count
+    FROM (SELECT * FROM cortex.job_step WHERE job_id = $1 AND seq > $2 ORDER BY seq LIMIT $3::int + 1) s
 ) s
-WHERE bytes <= $4 OR n = 1 ORDER BY seq;
+WHERE n <= $3 AND (bytes <= $4 OR n = 1) ORDER BY seq;

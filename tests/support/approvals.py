@@ -10,8 +10,6 @@ import attrs
 from cortex.domain.approval import ApprovalRequest, Risk
 from cortex.domain.canonical import canonical, digest
 from cortex.domain.job import Claim, Suspend
-from cortex.domain.suspension import together
-from cortex.durable.gates import _wish
 from cortex.store import approvals, jobs, tasks
 from cortex.store.approvals import Ruling, Verdict
 from cortex.store.session import Session
@@ -53,13 +51,12 @@ def a_request(arguments: Mapping[str, Any] = ARGUMENTS, **fields: Any) -> Approv
 
 def suspension(claim: Claim, *requests: ApprovalRequest, awaited: tuple[UUID, ...] = ()) -> Suspend:
     """The operation by which an attempt asks for these, or waits for what it asked before."""
-    wishes = [_wish(request, requests=(request,)) for request in requests]
-    waiting_on = together(wishes).waiting_on if wishes else f"approval:{awaited[0]}"
+    first = requests[0].id if requests else awaited[0]
     return Suspend(
         lease=claim.lease,
         delay_s=None,
         is_counted=False,
-        waiting_on=waiting_on,
+        waiting_on=f"approval:{first}",
         requests=requests,
         awaited=awaited,
         error="waits for a person",

@@ -115,8 +115,8 @@ async def pay_once(invocation: Invocation, account: str) -> int:
 
 @job("pay_gated", retry=QUICK)
 async def pay_gated(ctx: Context, kind: str, account: str, gate: str) -> Any:
-    """Wait for the gate within a step, then pay."""
-    await ctx.step("gate", _open, gate)
+    """Wait for the gate, then pay."""
+    await _open(gate)
     return await ctx.tool("pay", f"pay_{kind}", {"account": account})
 
 
@@ -137,7 +137,7 @@ async def pay_and_tell(ctx: Context, kind: str, account: str) -> Any:
 
 
 @job("pay_both", retry=QUICK)
-async def pay_both(ctx: Context, accounts: list[str]) -> Any:
+async def pay_both(ctx: Context, kind: str, account: str, accounts: list[str]) -> Any:
     """Pay several at once, each when a person has agreed."""
     calls = (ctx.tool("pay", "pay_approved", {"account": account}) for account in accounts)
     return await ctx.gather(*calls)

@@ -13,7 +13,8 @@ from attrs import define, field
 
 from cortex.actors.actor import Actor
 from cortex.actors.ticker import Pacer
-from cortex.domain.approval import Decided
+from cortex.domain.approval import ApprovalRequest, ApprovalStatus, Decided
+from cortex.domain.canonical import canonical, digest
 from cortex.domain.clock import system_chance
 from cortex.domain.effect import Invocation
 from cortex.domain.errors import LeaseLost, OutcomeUnknownError, Suspended, UnavailableError
@@ -218,6 +219,26 @@ class LedgerDesk:
 
     async def decision(self, lineage_id: UUID, key: str) -> Decided | None:  # noqa: ARG002
         return self.decided.get(key)
+
+
+def decided_on(
+    request: ApprovalRequest, status: ApprovalStatus, *, job_id: UUID, **fields: Any
+) -> Decided:
+    """What became of a request; `edited`: the arguments that a person made of it."""
+    text = canonical(fields.pop("edited")) if "edited" in fields else request.arguments
+    defaults: dict[str, Any] = {
+        "id": request.id,
+        "job_id": job_id,
+        "status": status,
+        "arguments": text,
+        "digest": digest(text),
+        "asked_digest": request.digest,
+        "by": None if status is ApprovalStatus.PENDING else "ana",
+        "reason": None,
+        "at": None,
+        "waited_s": None,
+    }
+    return Decided(**defaults | fields)
 
 
 def a_tool_call(

@@ -18,7 +18,9 @@ PIECES: Final = {
     "nobody sees": "a\u200bb\u200d\u2060\ufeff\u00ad\u3164",
     "other line ends": "one\u2028two\u2029three",
 }
-HOSTILE: Final = "\x1b[2J\x1b]52;c;aGk=\x07\x1b]8;;u\x1b\\\x9b2J\b\r\x7f\u202ex\u2066\u200b\ufeff\u2028"
+HOSTILE: Final = (
+    "\x1b[2J\x1b]52;c;aGk=\x07\x1b]8;;u\x1b\\\x9b2J\b\r\x7f\u202ex\u2066\u200b\ufeff\u2028"
+)
 """Enough for a name: short, on one line as far as \\n goes."""
 LINES: Final = "".join(PIECES.values()) + f"\n$ {HOSTILE}\n"
 """As a model writes it: all of them."""

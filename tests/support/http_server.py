@@ -17,6 +17,7 @@ import trio
 from cortex.domain.clock import system_chance
 from cortex.domain.role import Role
 from cortex.domain.token import digest_of_token, token_text
+from cortex.durable.registry import Registry
 from cortex.http.api import Api, PodView
 from cortex.http.application import ADDRESS_RATE, TOKEN_RATE, application
 from cortex.http.auth import Authenticator
@@ -28,6 +29,8 @@ from cortex.store import tokens
 from cortex.store.bridge import open_port
 from cortex.store.database import Database, Profile
 from cortex.store.session import run
+from tests.support.counting import CountingPort
+from tests.support.hall import JOB_TYPES, Hall
 from tests.support.rows import seeded_random
 
 WITHIN_S = 15.0
@@ -62,6 +65,9 @@ class HttpServer:
         self._draining: trio.Event | None = None
         self._stop: trio.Event | None = None
         self._actor: Server | None = None
+        self.calls: CountingPort | None = None
+        """Counts the statements of the server."""
+        self.hall: Hall | None = None
 
     # --- as a client
 
@@ -163,12 +169,19 @@ class HttpServer:
         self._token = trio.lowlevel.current_trio_token()
         self._draining, self._stop = trio.Event(), trio.Event()
         rng = seeded_random()
-        async with open_port(Profile(dsn=self.dsn, hot_path=True), rng=rng) as port:
+        async with open_port(Profile(dsn=self.dsn, hot_path=True), rng=rng) as plain:
+            self.calls = port = CountingPort(plain)
+            self.hall = hall = Hall(port, rng=rng)
             pod = PodView(
                 name="pod-1",
                 is_sure=lambda: self.is_sure,
                 is_claiming=lambda: self.is_claiming,
                 draining=self._draining,
+                result=hall.waiters.result,
+                follow=hall.feeds.follow,
+                exposition=hall.page.exposition,
+                answered=hall.metrics.http_answered,
+                check_payload=Registry(JOB_TYPES).check_payload,
             )
             api = Api(port=port, chance=system_chance(), pod=pod, auth=Authenticator(port))
             app = application(routes, api, address_rate=address_rate, token_rate=token_rate)
@@ -176,6 +189,8 @@ class HttpServer:
                 port, app, host=self.host, number=0, connections_max=connections_max
             )
             async with trio.open_nursery() as nursery:
+                for actor in hall.actors:
+                    await nursery.start(actor.run)
                 await nursery.start(self._actor.run)
                 self.port = urlsplit(self._actor.url).port or 0
                 ready()

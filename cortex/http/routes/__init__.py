@@ -4,10 +4,11 @@ from typing import Final
 
 from cortex.http import health, openapi
 from cortex.http.route import Route
-from cortex.http.routes import pods
+from cortex.http.routes import approvals, pods
 
 ROUTES: Final[tuple[Route, ...]] = (
     *health.ROUTES,
+    *approvals.ROUTES,
     *pods.ROUTES,
 )
 """What the OpenAPI document tells, and the server answers; that document itself comes last."""

@@ -222,7 +222,10 @@ CASES: list[tuple[WhyFacts, Cause, str, float | None]] = [
         3600,
     ),
     (
-        waiting(awaited=attrs.evolve(ASKED, status=ApprovalStatus.APPROVED), task=a_task()),
+        facts(
+            status=JobStatus.WAITING_FOR_APPROVAL,
+            awaited=attrs.evolve(ASKED, status=ApprovalStatus.APPROVED),
+        ),
         Cause.READY,
         "it is due",
         0,

@@ -1,0 +1,111 @@
+"""One person's decision as it comes over the network: checked, taken, or refused with the reason.
+
+What counts is settled in the database, once; what is checked here is what a person must have
+done: read the arguments as they stand, and typed the end of the id where it is dangerous.
+"""
+
+from collections.abc import Mapping
+from typing import Any, Final
+from uuid import UUID
+
+import attrs
+
+from cortex.domain.approval_edit import edited_arguments
+from cortex.domain.approval_facts import (
+    LAST_DIGITS,
+    is_open,
+    last_digits,
+    needs_last_digits,
+)
+from cortex.domain.errors import InvalidValueError
+from cortex.store import approvals
+from cortex.store.approvals import Ruling, Verdict, refusal
+from cortex.store.database import Database
+
+CLIENT_CHARS_MAX: Final = 500
+
+
+@attrs.frozen(kw_only=True)
+class Person:
+    """Who decides, and from where."""
+
+    name: str
+    channel: str
+    address: str
+    client: str | None
+    """Its program, as it said."""
+
+
+@attrs.frozen(kw_only=True)
+class Wish:
+    """What a person wants to become of a request."""
+
+    approval_id: UUID
+    is_approved: bool
+    seen: bytes
+    """SHA-256 of the arguments that were shown."""
+    version: int | None = None
+    """Of what was shown; None: whichever has these arguments."""
+    reason: str | None = None
+    edited: str | None = None
+    """Arguments as JSON, in place of those shown."""
+    confirm: str | None = None
+    """The end of the id."""
+
+
+async def decide(db: Database, wish: Wish, person: Person) -> Ruling:
+    """Decide; return what it led to.
+
+    Raises `InvalidValueError` that names the field, `ConflictError` that says who was first, when
+    and how, `ExpiredError`, `NotFoundError`.
+    """
+    approval = await approvals.show(db, wish.approval_id)
+    ruling = await approvals.decide(db, verdict(approval, wish, person))
+    if not ruling.is_taken:
+        raise refusal(await approvals.show(db, wish.approval_id), ruling)
+    return ruling
+
+
+def verdict(approval: Mapping[str, Any], wish: Wish, person: Person) -> Verdict:
+    """Return what the database is to decide by. Raises as `decide` does."""
+    edited = None
+    if is_open(approval):  # else the answer is who was first
+        check_unchanged(approval, wish)
+        if wish.is_approved:
+            check_confirmed(approval, wish.confirm)
+        if wish.edited is not None:
+            edited = edited_arguments(wish.edited, schema=approval["schema"])
+    return Verdict(
+        approval_id=wish.approval_id,
+        is_approved=wish.is_approved,
+        by=person.name,
+        seen=wish.seen,
+        reason=wish.reason or None,
+        channel=person.channel,
+        address=person.address,
+        client=person.client,
+        edited=edited,
+    )
+
+
+def check_unchanged(approval: Mapping[str, Any], wish: Wish) -> None:
+    """Raise `ConflictError` where something else stands than was shown."""
+    is_same = wish.version is None or wish.version == approval["version"]
+    if not is_same or wish.seen != approval["digest"]:
+        raise refusal(approval, Ruling(outcome="changed", agreed_count=0))
+
+
+def check_confirmed(approval: Mapping[str, Any], confirm: str | None) -> None:
+    """Raise `InvalidValueError` unless the end of the id was typed where it must be."""
+    typed = (confirm or "").strip().lstrip("…").lower()
+    if needs_last_digits(approval) and typed != last_digits(approval["id"]):
+        told = "is missing" if not typed else "is not the end of its id"
+        raise InvalidValueError(
+            f"confirm {told}: approval {approval['id']} is {approval['risk']}",
+            hint=f"give the last {LAST_DIGITS} characters of its id",
+        )
+
+
+def client_of(user_agent: str | None) -> str | None:
+    """Return what a program calls itself, as far as it is recorded."""
+    return user_agent[:CLIENT_CHARS_MAX] if user_agent else None

@@ -1,0 +1,57 @@
+"""Whether who comes with the link of an approval has the right one, with a lock on guessing.
+
+Owns: the misses of each address and of each request, and a rate for each link that is good.
+Invariants: the token itself is in no log and in no error; a wrong one, one of another request and
+one that is no more are answered alike. Locked out by others, one still can sign in.
+"""
+
+import re
+from typing import Final
+from uuid import UUID
+
+import structlog
+
+from cortex.http.limits import Buckets, LockOut, Rate, household
+from cortex.http.problem import RateLimitedError
+from cortex.store import approvals
+from cortex.store.bridge import Port
+
+MISSES_MAX: Final = 10
+"""From one address."""
+MISSES_OF_REQUEST_MAX: Final = 30
+"""From everywhere."""
+LOCKED_S: Final = 60.0
+RATE: Final = Rate(burst=60, per_s=2)
+"""Of looks by one link: people, their mail scanners and those who unfurl it."""
+_TOKEN: Final = re.compile(r"[\w-]{40,200}", re.ASCII)
+_log = structlog.get_logger(__name__)
+
+
+class Links:
+    """Checks the tokens of links."""
+
+    def __init__(self, port: Port) -> None:
+        self._port = port
+        self._of_address: LockOut[str] = LockOut(misses_max=MISSES_MAX, for_s=LOCKED_S)
+        self._of_request: LockOut[UUID] = LockOut(misses_max=MISSES_OF_REQUEST_MAX, for_s=LOCKED_S)
+        self._looks: Buckets[UUID] = Buckets(RATE)
+
+    async def fits(self, approval_id: UUID, token: str, *, address: str) -> bool:
+        """Tell whether this token opens this request; it is not used up.
+
+        Raises `RateLimitedError` for who guessed, or looks, too often.
+        """
+        who = household(address)
+        locked_s = max(self._of_address.locked_s(who), self._of_request.locked_s(approval_id))
+        if locked_s > 0:
+            raise RateLimitedError("too many wrong links were tried", wait_s=locked_s)
+        is_good = _TOKEN.fullmatch(token) is not None
+        if is_good and await self._port(approvals.is_token, approval_id, token):
+            wait_s = self._looks.take(approval_id)
+            if wait_s > 0:
+                raise RateLimitedError("this link is looked at too often", wait_s=wait_s)
+            return True
+        is_locked = self._of_address.miss(who)
+        if self._of_request.miss(approval_id) or is_locked:
+            _log.warning("too many wrong links: locked out", address=address, locked_s=LOCKED_S)
+        return False

@@ -1,0 +1,77 @@
+"""Where a request came from: which address, and which page.
+
+A proxy on this very machine is believed in what it added itself: the last address of
+`X-Forwarded-For`, and `X-Forwarded-Proto`. From anywhere else both are mere claims and count for
+nothing; so does what stands further to the left, which the client may have written.
+"""
+
+import ipaddress
+from typing import Final
+from urllib.parse import urlsplit
+
+from starlette.datastructures import Headers
+from starlette.requests import Request
+from starlette.types import Scope
+
+from cortex.domain.errors import ForbiddenError
+
+UNKNOWN: Final = "unknown"
+
+
+def address_of(scope: Scope) -> str:
+    """Return the address that a request came from, as text."""
+    peer = _peer(scope)
+    if not _is_here(peer):
+        return peer
+    claimed = ",".join(Headers(scope=scope).getlist("x-forwarded-for")).rpartition(",")[2].strip()
+    return claimed if _is_address(claimed) else peer
+
+
+def is_https(scope: Scope) -> bool:
+    """Tell whether the client speaks TLS, with a proxy on this machine: the pod itself does not."""
+    proto = Headers(scope=scope).getlist("x-forwarded-proto")
+    return _is_here(_peer(scope)) and proto[-1:] == ["https"]
+
+
+def base_url(request: Request) -> str:
+    """Return where the client reaches this server, as far as it says so."""
+    scheme = "https" if is_https(request.scope) else "http"
+    return f"{scheme}://{request.headers.get('host', '')}"
+
+
+def refuse_foreign(request: Request) -> None:
+    """Raise `ForbiddenError` unless a page of this very origin sends the request."""
+    site = request.headers.get("sec-fetch-site")
+    origin = request.headers.get("origin")
+    if site is not None:
+        is_own = site == "same-origin"
+    elif origin is not None:
+        is_own = _host_of(origin) == request.headers.get("host", "").lower()
+    else:
+        is_own = False
+    if not is_own:
+        raise ForbiddenError("this can only be sent by a page of Cortex itself")
+
+
+def _peer(scope: Scope) -> str:
+    client = scope.get("client")
+    return str(client[0]) if client else UNKNOWN
+
+
+def _is_here(peer: str) -> bool:
+    return _is_address(peer) and ipaddress.ip_address(peer).is_loopback
+
+
+def _is_address(text: str) -> bool:
+    try:
+        ipaddress.ip_address(text)
+    except ValueError:
+        return False
+    return True
+
+
+def _host_of(origin: str) -> str | None:
+    try:
+        return urlsplit(origin).netloc.lower()
+    except ValueError:
+        return None

@@ -1,0 +1,78 @@
+"""From values to HTML: everything is escaped, and what nobody would see is marked.
+
+Invariants: no script, style or address comes from a value; nothing is loaded from elsewhere.
+"""
+
+import re
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Final
+
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from markupsafe import Markup, escape
+from starlette.responses import HTMLResponse, Response
+
+from cortex.domain.approval_facts import DENY_REASONS, RISK_WORDS, countdown
+from cortex.domain.safe import safe
+from cortex.http.page.assets import url_of
+
+CSP: Final = "; ".join(
+    (
+        "default-src 'none'",
+        "style-src 'self'",
+        "script-src 'self'",
+        "img-src 'self'",
+        "form-action 'self'",
+        "base-uri 'none'",
+        "frame-ancestors 'none'",
+    )
+)
+_HIDDEN: Final = re.compile("(⟦U\\+[0-9A-F]{4,6}⟧)")
+
+
+def page(
+    template: str, *, status: int = 200, headers: Mapping[str, str] | None = None, **values: Any
+) -> Response:
+    """Return a page; text in `values` needs no escaping."""
+    text = _environment.get_template(template).render(values)
+    given = {"Content-Security-Policy": CSP, **(headers or {})}
+    return HTMLResponse(text, status, given)
+
+
+def message(title: str, text: str, *, status: int, **values: Any) -> Response:
+    """Return a page that says one thing."""
+    return page("message.html", status=status, title=title, text=text, **values)
+
+
+def _marked(text: str) -> Markup:
+    """Show a text; characters that nobody would see stand out."""
+    pieces = _HIDDEN.split(safe(text, newline="\n"))
+    return Markup().join(
+        Markup("<mark>{}</mark>").format(piece) if number % 2 else escape(piece)
+        for number, piece in enumerate(pieces)
+    )
+
+
+def _instant(at: datetime, now: datetime) -> Markup:
+    """Show an instant in UTC: the time of day, with its date unless that is today's."""
+    at, now = at.astimezone(UTC), now.astimezone(UTC)
+    shown = f"{at:%H:%M:%S}Z" if at.date() == now.date() else f"{at:%Y-%m-%d %H:%M:%S}Z"
+    return Markup('<time datetime="{}">{}</time>').format(f"{at:%Y-%m-%dT%H:%M:%SZ}", shown)
+
+
+def _make_environment() -> Environment:
+    made = Environment(
+        loader=FileSystemLoader(Path(__file__).parent / "templates"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        auto_reload=False,
+    )
+    made.filters.update(marked=_marked, instant=_instant, safely=safe, countdown=countdown)
+    made.globals.update(asset=url_of, deny_reasons=DENY_REASONS, risk_words=RISK_WORDS)
+    return made
+
+
+_environment: Final = _make_environment()

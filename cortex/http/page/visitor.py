@@ -1,0 +1,99 @@
+"""Who looks at a page: somebody who signed in, somebody with the link of a request, or nobody."""
+
+from typing import Any, Final
+from uuid import UUID
+
+import attrs
+from starlette.responses import Response
+
+from cortex.domain.role import Role
+from cortex.http.api import Api, Asked
+from cortex.http.auth import COOKIE_NAME
+from cortex.http.origin import is_https
+from cortex.http.page.form import csrf_of
+from cortex.http.principal import Principal
+from cortex.http.sessions import principal_of_session
+
+LINK_COOKIE: Final = "cortex_link"
+LINK_S: Final = 24 * 3600
+SIGN_OUT: Final = "sign-out"
+
+
+@attrs.frozen(kw_only=True)
+class Visitor:
+    """Who looks at one request."""
+
+    principal: Principal | None
+    """Who signed in, and may look."""
+    session: str | None
+    """The cookie of that."""
+    link: str | None
+    """The good token of the request's link; not looked at for those who may decide anyway."""
+    has_stale_link: bool = False
+
+    @property
+    def is_nobody(self) -> bool:
+        """They may not even look."""
+        return self.principal is None and self.link is None
+
+    @property
+    def is_approver(self) -> bool:
+        """They are signed in and may decide."""
+        return self.principal is not None and self.principal.may(Role.APPROVER)
+
+    @property
+    def name(self) -> str | None:
+        """Of who signed in."""
+        return None if self.principal is None else self.principal.name
+
+    @property
+    def secret(self) -> str | None:
+        """What their forms are bound to; None for who may not send any."""
+        return self.session if self.is_approver else self.link
+
+    @property
+    def sign_out_csrf(self) -> str | None:
+        """The proof for signing out."""
+        return None if self.session is None else csrf_of(self.session, SIGN_OUT)
+
+
+async def visitor_of(asked: Asked[Any, Any], api: Api, approval_id: UUID) -> Visitor:
+    """Return who looks at this request. Raises `RateLimitedError` for who guessed too often."""
+    request = asked.request
+    principal = await principal_of_session(api, request, address=asked.address)
+    if principal is not None and not principal.may(Role.VIEWER):
+        principal = None
+    visitor = Visitor(
+        principal=principal,
+        session=None if principal is None else request.cookies.get(COOKIE_NAME),
+        link=None,
+    )
+    token = request.cookies.get(LINK_COOKIE)
+    if token is None or visitor.is_approver:
+        return visitor
+    if await api.links.fits(approval_id, token, address=asked.address):
+        return attrs.evolve(visitor, link=token)
+    return attrs.evolve(visitor, has_stale_link=True)
+
+
+def keep_link(response: Response, asked: Asked[Any, Any], token: str) -> None:
+    """Give the browser the token of a link, for the page of its request only."""
+    response.set_cookie(
+        LINK_COOKIE,
+        token,
+        max_age=LINK_S,
+        path=path_of(asked.path["approval_id"]),
+        secure=is_https(asked.request.scope),
+        httponly=True,
+        samesite="lax",
+    )
+
+
+def drop_link(response: Response, approval_id: UUID) -> None:
+    """Let the browser forget a link."""
+    response.delete_cookie(LINK_COOKIE, path=path_of(approval_id), httponly=True, samesite="lax")
+
+
+def path_of(approval_id: UUID) -> str:
+    """Return the path of a request's page."""
+    return f"/approvals/{approval_id}"

@@ -1,0 +1,256 @@
+"""`/v1/approvals`: what waits for people, and their decisions. The first one wins.
+
+A decision names the digest of the arguments that were seen: it never counts for others. Who was
+later is told by a 409 who decided, when and how.
+"""
+
+import hashlib
+import secrets
+from typing import Any, Final
+
+import attrs
+import orjson
+from starlette.responses import Response
+
+from cortex.domain.approval import TOKEN_BYTES, ApprovalStatus
+from cortex.domain.approval_batch import BATCH_MAX, check_batch
+from cortex.domain.approval_edit import WHAT
+from cortex.domain.approval_facts import needs_sign_in
+from cortex.domain.approval_words import if_approved, if_denied, if_expired
+from cortex.domain.canonical import canonical
+from cortex.domain.errors import InvalidValueError, UsageError
+from cortex.domain.role import Role
+from cortex.http import deciding
+from cortex.http.api import Api, Asked
+from cortex.http.deciding import Person, Wish
+from cortex.http.idempotent import mutate
+from cortex.http.origin import base_url
+from cortex.http.route import UUID_PARAM, Method, Route, answer
+from cortex.http.routes.approval_shapes import (
+    Answer,
+    Approval,
+    ApprovalRow,
+    Approvals,
+    ApprovalsQuery,
+    Approve,
+    Batch,
+    BatchDecided,
+    Decided,
+    Deny,
+    Link,
+)
+from cortex.http.shape import record
+from cortex.store import approvals
+from cortex.store.database import Database
+
+CHANNEL: Final = "api"
+_PARAMS: Final = {"approval_id": UUID_PARAM}
+
+
+async def list_approvals(asked: Asked[ApprovalsQuery, None], api: Api) -> Response:
+    """Return a page of requests."""
+    query = asked.query
+    if query.cursor is not None:
+        # One that does not exist is an error, not the first page.
+        await api.port(approvals.show, query.cursor)
+    wanted = tuple(dict.fromkeys(query.status))
+    limit = query.limit + 1
+    if wanted in ((), (ApprovalStatus.PENDING,)):
+        rows = await api.port(approvals.pending, after=query.cursor, limit=limit)
+    else:
+        rows = await api.port(approvals.page, statuses=wanted, before=query.cursor, limit=limit)
+    shown = [record(ApprovalRow, row, digest=row["digest"].hex()) for row in rows[: query.limit]]
+    more = len(rows) > query.limit
+    return answer(Approvals(approvals=shown, next_cursor=shown[-1].id if more else None))
+
+
+async def show_approval(asked: Asked[None, None], api: Api) -> Response:
+    """Return one request."""
+    row = await api.port(approvals.show, asked.path["approval_id"])
+    shown = record(
+        Approval,
+        row,
+        digest=row["digest"].hex(),
+        # As they stand in the record: a number keeps its digits, whatever reads it.
+        arguments=orjson.Fragment(row["arguments_text"]),
+        asked=orjson.Fragment(row["asked_text"]),
+        if_approved=if_approved(row),
+        if_denied=if_denied(row),
+        if_expired=if_expired(row),
+    )
+    return answer(shown)
+
+
+async def approve_approval(asked: Asked[None, Approve], api: Api) -> Response:
+    """Agree to a request."""
+    body = asked.body
+    edited = None if body.arguments is None else canonical(body.arguments, what=WHAT)
+    wish = Wish(
+        approval_id=asked.path["approval_id"],
+        is_approved=True,
+        seen=bytes.fromhex(body.digest),
+        version=body.version,
+        reason=body.reason,
+        edited=edited,
+        confirm=body.confirm,
+    )
+    return await _decide(asked, api, wish)
+
+
+async def deny_approval(asked: Asked[None, Deny], api: Api) -> Response:
+    """Say no to a request."""
+    if not asked.body.reason.strip():
+        raise InvalidValueError("reason is empty: whoever asked is told why")
+    wish = Wish(
+        approval_id=asked.path["approval_id"],
+        is_approved=False,
+        seen=bytes.fromhex(asked.body.digest),
+        version=asked.body.version,
+        reason=asked.body.reason,
+    )
+    return await _decide(asked, api, wish)
+
+
+async def decide_approvals(asked: Asked[None, Batch], api: Api) -> Response:
+    """Decide several requests, all or none."""
+    body, person = asked.body, _person(asked)
+    is_approved = body.decision is Answer.APPROVE
+    seen = {each.id: bytes.fromhex(each.digest) for each in body.approvals}
+    if not 0 < len(seen) == len(body.approvals) <= BATCH_MAX:
+        raise UsageError(f"give 1 to {BATCH_MAX} approvals, each once")
+    if not is_approved and not (body.reason or "").strip():
+        raise InvalidValueError("reason is missing: whoever asked is told why")
+
+    async def work(db: Database) -> BatchDecided:
+        found = [await approvals.show(db, each) for each in seen]
+        check_batch(found)
+        verdicts = [
+            deciding.verdict(
+                each,
+                Wish(
+                    approval_id=each["id"],
+                    is_approved=is_approved,
+                    seen=seen[each["id"]],
+                    reason=body.reason,
+                ),
+                person,
+            )
+            for each in found
+        ]
+        rulings = await approvals.decide_all(db, verdicts)
+        pairs = zip(verdicts, rulings, strict=True)
+        return BatchDecided(
+            decided=[
+                Decided(id=verdict.approval_id, outcome=each.outcome, agreed=each.agreed_count)
+                for verdict, each in pairs
+            ]
+        )
+
+    request = {
+        "approvals": {str(key): value for key, value in seen.items()},
+        "reason": body.reason,
+    }
+    return await mutate(asked, api, work, operation=f"approvals.{body.decision}", request=request)
+
+
+async def link_approval(asked: Asked[None, None], api: Api) -> Response:
+    """Make a link; run again, it makes another one."""
+    approval_id = asked.path["approval_id"]
+    token = secrets.token_urlsafe(TOKEN_BYTES)
+    digest = hashlib.sha256(token.encode()).digest()
+    await api.port(approvals.link, approval_id, digest=digest, by=asked.principal.name)
+    row = await api.port(approvals.show, approval_id)
+    path = f"/approvals/{approval_id}?t={token}"
+    made = Link(
+        path=path,
+        url=base_url(asked.request) + path,
+        needs_sign_in=needs_sign_in(row),
+        expires_at=row["expires_at"],
+    )
+    return answer(made, status=201)
+
+
+async def _decide(asked: Asked[None, Any], api: Api, wish: Wish) -> Response:
+    person = _person(asked)
+
+    async def work(db: Database) -> Decided:
+        ruling = await deciding.decide(db, wish, person)
+        return Decided(id=wish.approval_id, outcome=ruling.outcome, agreed=ruling.agreed_count)
+
+    verb = Answer.APPROVE if wish.is_approved else Answer.DENY
+    request = attrs.asdict(wish)
+    return await mutate(asked, api, work, operation=f"approvals.{verb}", request=request)
+
+
+def _person(asked: Asked[None, Any]) -> Person:
+    return Person(
+        name=asked.principal.name,
+        channel=CHANNEL,
+        address=asked.address,
+        client=deciding.client_of(asked.request.headers.get("user-agent")),
+    )
+
+
+def _write(path: str, **declared: Any) -> Route:
+    return Route(method=Method.POST, path=f"/v1/approvals{path}", role=Role.APPROVER, **declared)
+
+
+ROUTES: Final = (
+    Route(
+        method=Method.GET,
+        path="/v1/approvals",
+        handle=list_approvals,
+        role=Role.VIEWER,
+        summary="List requests for approval.",
+        query=ApprovalsQuery,
+        answers={200: Approvals},
+        refuses=(404,),
+    ),
+    _write(
+        "/batch",
+        handle=decide_approvals,
+        summary="Decide requests of one shape, all or none.",
+        body=Batch,
+        answers={200: BatchDecided},
+        refuses=(404, 409),
+        takes_key=True,
+    ),
+    Route(
+        method=Method.GET,
+        path="/v1/approvals/{approval_id}",
+        handle=show_approval,
+        role=Role.VIEWER,
+        summary="Show all that decides about a request.",
+        params=_PARAMS,
+        answers={200: Approval},
+        refuses=(404,),
+    ),
+    _write(
+        "/{approval_id}/approve",
+        handle=approve_approval,
+        summary="Agree to a request: it runs with exactly these arguments, once.",
+        params=_PARAMS,
+        body=Approve,
+        answers={200: Decided},
+        refuses=(404, 409),
+        takes_key=True,
+    ),
+    _write(
+        "/{approval_id}/deny",
+        handle=deny_approval,
+        summary="Say no to a request: nothing of it is executed.",
+        params=_PARAMS,
+        body=Deny,
+        answers={200: Decided},
+        refuses=(404, 409),
+        takes_key=True,
+    ),
+    _write(
+        "/{approval_id}/link",
+        handle=link_approval,
+        summary="Make a link to the page of a request, shown once.",
+        params=_PARAMS,
+        answers={201: Link},
+        refuses=(404, 409),
+    ),
+)

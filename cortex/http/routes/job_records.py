@@ -1,0 +1,154 @@
+"""`/v1/jobs/{job_id}/history` and `/steps`: what is recorded of a job, page by page."""
+
+from datetime import datetime
+from decimal import Decimal
+from typing import Any, Final
+from uuid import UUID
+
+import attrs
+from starlette.responses import Response
+
+from cortex.domain.errors import NotFoundError
+from cortex.domain.job import JobStatus
+from cortex.domain.limits import MIB
+from cortex.http.api import Api, Asked
+from cortex.http.cursor import limit_field
+from cortex.http.route import answer
+from cortex.http.shape import record, told, whole
+from cortex.store import jobs, steps
+
+BIGINT_MAX: Final = 2**63 - 1
+INT_MAX: Final = 2**31 - 1
+WITH_OUTPUTS_MAX: Final = 20
+OUTPUTS_BYTES_MAX: Final = 4 * MIB
+"""Of all outputs of a page; one alone may be so large."""
+
+
+@attrs.frozen(kw_only=True)
+class HistoryQuery:
+    """Which transitions, in their order."""
+
+    after: int = whole(doc="`next` of the page before", low=0, high=BIGINT_MAX, default=0)
+    limit: int = limit_field()
+
+
+@attrs.frozen(kw_only=True)
+class Transition:
+    """The job went to another state."""
+
+    id: int
+    previous: JobStatus | None
+    new: JobStatus
+    attempt: int
+    at: datetime
+    pod: str | None
+    metadata: dict[str, Any] = told(doc="what belongs to it: an error, a time, who and why")
+
+
+@attrs.frozen(kw_only=True)
+class History:
+    """A page of transitions."""
+
+    history: list[Transition]
+    next: int | None = told(doc="the next page is `after` this one; null: there are no more yet")
+
+
+async def list_history(asked: Asked[HistoryQuery, None], api: Api) -> Response:
+    """Tell how a job went from state to state."""
+    job_id, limit = asked.path["job_id"], asked.query.limit
+    rows = await api.port(jobs.history, job_id, after=asked.query.after, limit=limit + 1)
+    if not rows:
+        await _refuse_unknown(job_id, api)
+    found = [record(Transition, row) for row in rows[:limit]]
+    return answer(History(history=found, next=found[-1].id if len(rows) > limit else None))
+
+
+@attrs.frozen(kw_only=True)
+class StepsQuery:
+    """Which steps, in their order."""
+
+    after: int = whole(doc="`next` of the page before", low=0, high=INT_MAX, default=0)
+    limit: int = limit_field()
+    outputs: bool = told(
+        doc=f"with what they returned: at most {WITH_OUTPUTS_MAX} steps, and about 4 MiB",
+        default=False,
+    )
+
+
+@attrs.frozen(kw_only=True)
+class ShownStep:
+    """A committed step: it never runs again."""
+
+    seq: int
+    attempt: int = told(doc="0: it came from the job that this one goes on from")
+    kind: str
+    key: str
+    started_at: datetime
+    finished_at: datetime
+    cost_usd: Decimal | None
+    usage: dict[str, Any] | None
+    output: Any = told(doc="what it returned; null unless asked for")
+
+
+@attrs.frozen(kw_only=True)
+class Steps:
+    """A page of steps."""
+
+    steps: list[ShownStep]
+    next: int | None = told(doc="the next page is `after` this one; null: there are no more yet")
+
+
+async def list_steps(asked: Asked[StepsQuery, None], api: Api) -> Response:
+    """Tell what a job has done so far."""
+    job_id, query = asked.path["job_id"], asked.query
+    if query.outputs:
+        rows, has_more = await api.port(
+            steps.page_with_outputs,
+            job_id,
+            after=query.after,
+            limit=min(query.limit, WITH_OUTPUTS_MAX),
+            bytes_max=OUTPUTS_BYTES_MAX,
+        )
+    else:
+        found = await api.port(steps.page, job_id, after=query.after, limit=query.limit + 1)
+        rows, has_more = found[: query.limit], len(found) > query.limit
+    if not rows:
+        await _refuse_unknown(job_id, api)
+    shown = [record(ShownStep, row, output=_raw(row.get("output"))) for row in rows]
+    return answer(Steps(steps=shown, next=rows[-1]["seq"] if has_more else None))
+
+
+def _raw(text: str | None) -> object:
+    """Put JSON text into an answer as it is, unread."""
+    return None if text is None else orjson.Fragment(text)
+
+
+async def _refuse_unknown(job_id: UUID, api: Api) -> None:
+    if not await api.port(jobs.counts, [job_id]):
+        raise NotFoundError(f"job {job_id} does not exist")
+
+
+ROUTES: Final = (
+    Route(
+        method=Method.GET,
+        path=f"{JOB}/history",
+        handle=list_history,
+        role=Role.VIEWER,
+        summary="Tell how a job went from state to state.",
+        params=JOB_PARAMS,
+        query=HistoryQuery,
+        answers={200: History},
+        refuses=(404,),
+    ),
+    Route(
+        method=Method.GET,
+        path=f"{JOB}/steps",
+        handle=list_steps,
+        role=Role.VIEWER,
+        summary="Tell what a job has done so far, step by step.",
+        params=JOB_PARAMS,
+        query=StepsQuery,
+        answers={200: Steps},
+        refuses=(404,),
+    ),
+)

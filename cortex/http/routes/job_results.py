@@ -1,0 +1,158 @@
+"""`GET /v1/jobs/{job_id}/result`: waits for the end of a job, on behalf of a client.
+
+What COMPLETED answers 200 with its result; what goes on answers 202, to be asked again; what
+FAILED or was CANCELLED answers 422, as a problem with the job's own code, or `job_cancelled`. A
+client that leaves is forgotten, and when the pod drains everybody is answered at once.
+"""
+
+from datetime import datetime
+from typing import Any, Final
+from uuid import UUID
+
+import attrs
+import orjson
+import trio
+from starlette.requests import ClientDisconnect
+from starlette.responses import Response
+
+from cortex.domain.job import JobStatus
+from cortex.domain.job_feed import JobState
+from cortex.domain.role import Role
+from cortex.http.api import Api, Asked
+from cortex.http.leaving import until_left
+from cortex.http.problem import Problem, response_of
+from cortex.http.route import Method, Route, answer
+from cortex.http.routes.jobs import JOB, JOB_PARAMS
+from cortex.http.shape import told, whole
+
+WAIT_MS: Final = 15_000
+WAIT_MS_MAX: Final = 30_000
+ASK_AGAIN_S: Final = 1
+CANCELLED_CODE: Final = "job_cancelled"
+FAILED_CODE: Final = "job_failed"
+
+
+@attrs.frozen(kw_only=True)
+class ResultQuery:
+    """How long to wait."""
+
+    wait_ms: int = whole(
+        doc="milliseconds, if the job goes on", low=0, high=WAIT_MS_MAX, default=WAIT_MS
+    )
+
+
+@attrs.frozen(kw_only=True)
+class JobResult:
+    """The job has COMPLETED."""
+
+    id: UUID
+    status: JobStatus
+    finished_at: datetime
+    result: Any
+
+
+@attrs.frozen(kw_only=True)
+class JobGoesOn:
+    """The job has not ended: ask again."""
+
+    id: UUID
+    has_ended: bool = False
+
+
+@attrs.frozen(kw_only=True)
+class JobProblem(Problem):
+    """The job has FAILED, with its own code and message, or was CANCELLED, by whom and why."""
+
+    job_id: UUID
+    job_status: JobStatus
+    finished_at: datetime
+    error_class: str | None = None
+    """Of one that FAILED: the class of its error."""
+    cancelled_by: str | None = None
+    cancel_reason: str | None = None
+
+
+async def result_of_job(asked: Asked[ResultQuery, None], api: Api) -> Response:
+    """Wait until the job has ended, the time is over, the client has left, or the pod drains."""
+    job_id = asked.path["job_id"]
+    is_drain_new = not api.pod.draining.is_set()
+    may_wait = is_drain_new and asked.request.method != "HEAD"
+    wait_s = asked.query.wait_ms / 1000 if may_wait else 0.0
+    state: JobState | None = None
+    has_left = False
+    async with trio.open_nursery() as nursery:
+
+        async def until_gone() -> None:
+            nonlocal has_left
+            await until_left(asked.request)
+            has_left = True
+            nursery.cancel_scope.cancel(reason="the client has left")
+
+        async def until_draining() -> None:
+            await api.pod.draining.wait()
+            nursery.cancel_scope.cancel(reason="the pod drains")
+
+        nursery.start_soon(until_gone)
+        if is_drain_new:
+            nursery.start_soon(until_draining)
+        state = await api.pod.result(job_id, wait_s)
+        nursery.cancel_scope.cancel(reason="it is known")
+    if has_left:
+        raise ClientDisconnect
+    return _told(job_id, state)
+
+
+def _told(job_id: UUID, state: JobState | None) -> Response:
+    match state:
+        case None:
+            return answer(
+                JobGoesOn(id=job_id), status=202, headers={"Retry-After": str(ASK_AGAIN_S)}
+            )
+        case JobState(status=JobStatus.COMPLETED):
+            return answer(
+                JobResult(
+                    id=job_id,
+                    status=state.status,
+                    finished_at=state.finished_at,
+                    result=orjson.Fragment(state.result or "null"),
+                )
+            )
+        case _:
+            return response_of(_problem(job_id, state))
+
+
+def _problem(job_id: UUID, state: JobState) -> JobProblem:
+    if state.status is JobStatus.CANCELLED:
+        why = f": {state.cancel_reason}" if state.cancel_reason else ""
+        detail = f"the job was cancelled by {state.cancelled_by or 'somebody'}{why}"
+        code = CANCELLED_CODE
+    else:
+        detail, code = state.error_message or "", state.error_code or FAILED_CODE
+    return JobProblem(
+        type=f"urn:cortex:job:{state.status.lower()}",
+        title=f"The job is {state.status}",
+        status=422,
+        detail=detail,
+        code=code,
+        job_id=job_id,
+        job_status=state.status,
+        finished_at=state.finished_at,
+        error_class=state.error_class,
+        cancelled_by=state.cancelled_by,
+        cancel_reason=state.cancel_reason,
+    )
+
+
+ROUTES: Final = (
+    Route(
+        method=Method.GET,
+        path=f"{JOB}/result",
+        handle=result_of_job,
+        role=Role.VIEWER,
+        summary="Wait for a job's result.",
+        params=JOB_PARAMS,
+        query=ResultQuery,
+        answers={200: JobResult, 202: JobGoesOn, 422: JobProblem},
+        refuses=(404,),
+    ),
+)

@@ -1,0 +1,139 @@
+"""`POST /v1/jobs`: submitting a job."""
+
+from typing import Any, Final
+from uuid import UUID
+
+import attrs
+import orjson
+from starlette.responses import Response
+
+from cortex.domain.job import Submission
+from cortex.domain.role import Role
+from cortex.domain.submission import (
+    DELAY_MAX_S,
+    KEY_MAX,
+    NAME_MAX,
+    PRIORITY_MAX,
+    RETRIES_MAX,
+    TIMEOUT_MAX_S,
+    check_timeout,
+    check_type,
+    default_timeout_s,
+    request_of,
+)
+from cortex.durable.codec import parse_payload
+from cortex.http.api import Api, Asked
+from cortex.http.idempotent import headers_of, once
+from cortex.http.route import Method, Route, answer
+from cortex.http.routes.jobs import JOB
+from cortex.http.shape import number, text, told, whole
+from cortex.store import jobs
+from cortex.store.database import Database
+
+KNOWN_SHOWN: Final = 20
+
+
+@attrs.frozen(kw_only=True)
+class JobSubmission:
+    """A job as it is handed in; what is left out is as its type has it."""
+
+    type: str = text(doc="what is to be done: a type that pods know", length_min=1, length_max=100)
+    payload: dict[str, Any] = told(doc="the handler's arguments by name", factory=dict)
+    agent: str | None = text(
+        doc="the agent that it runs", length_min=1, length_max=NAME_MAX, default=None
+    )
+    tenant: str | None = text(
+        doc="whose job it is", length_min=1, length_max=NAME_MAX, default=None
+    )
+    queue: str | None = text(
+        doc="its jobs run one by one", length_min=1, length_max=NAME_MAX, default=None
+    )
+    priority: int | None = whole(
+        doc="smaller runs first", low=-PRIORITY_MAX, high=PRIORITY_MAX, default=None
+    )
+    delay_s: float | None = number(
+        doc="not before so many seconds", low=0, high=DELAY_MAX_S, default=None
+    )
+    timeout_s: int | None = whole(
+        doc="seconds that it may run, all attempts together",
+        low=1,
+        high=TIMEOUT_MAX_S,
+        default=None,
+    )
+    max_retries: int | None = whole(
+        doc="application retries", low=0, high=RETRIES_MAX, default=None
+    )
+    key: str | None = text(
+        doc="replaces the job that waits under it", length_min=1, length_max=KEY_MAX, default=None
+    )
+
+
+@attrs.frozen(kw_only=True)
+class Submitted:
+    """The job is in the record, and will run."""
+
+    id: UUID
+
+
+async def submit_job(asked: Asked[None, JobSubmission], api: Api) -> Response:
+    """Submit a job; under a key that was used, tell the id of that time."""
+    submission = _submission(asked.body, api.chance.new_id())
+    await _check(submission, api)
+    by = asked.principal.name
+    if asked.key is None:
+        await api.port(jobs.submit_once, submission, by=by)
+        return _submitted(submission.id, {})
+
+    async def work(db: Database) -> UUID:
+        await jobs.submit(db, [submission], by=by)
+        return submission.id
+
+    done = await once(asked, api, work, operation="jobs.submit", request=request_of(submission))
+    return _submitted(UUID(done.response), headers_of(done))
+
+
+def _submission(body: JobSubmission, new_id: UUID) -> Submission:
+    return Submission(
+        id=new_id,
+        type=body.type,
+        payload=parse_payload(orjson.dumps(body.payload)),
+        agent=body.agent,
+        tenant=body.tenant,
+        queue_name=body.queue,
+        priority=body.priority,
+        delay_s=body.delay_s,
+        timeout_s=body.timeout_s,
+        max_retries=body.max_retries,
+        job_key=body.key,
+    )
+
+
+async def _check(submission: Submission, api: Api) -> None:
+    registered = await api.port(jobs.type_timeouts)
+    known = sorted(registered)
+    more = ", …" if len(known) > KNOWN_SHOWN else ""
+    check_type(submission.type, known, way_out=f"pods know: {', '.join(known[:KNOWN_SHOWN])}{more}")
+    if submission.timeout_s is not None:
+        default_s = default_timeout_s(submission.type, registered)
+        check_timeout(submission.type, submission.timeout_s, default_s=default_s, name="timeout_s")
+    api.pod.check_payload(submission.type, submission.payload)
+
+
+def _submitted(job_id: UUID, headers: dict[str, str]) -> Response:
+    location = {"Location": JOB.format(job_id=job_id)}
+    return answer(Submitted(id=job_id), status=201, headers=headers | location)
+
+
+ROUTES: Final = (
+    Route(
+        method=Method.POST,
+        path="/v1/jobs",
+        handle=submit_job,
+        role=Role.OPERATOR,
+        summary="Submit a job.",
+        body=JobSubmission,
+        answers={201: Submitted},
+        refuses=(404,),
+        takes_key=True,
+    ),
+)

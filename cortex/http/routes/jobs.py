@@ -1,0 +1,250 @@
+"""`/v1/jobs`: finding jobs, and what is known of one of them."""
+
+from datetime import datetime
+from typing import Any, Final
+from uuid import UUID
+
+import attrs
+from starlette.responses import Response
+
+from cortex.domain import why as rules
+from cortex.domain.job import JobStatus
+from cortex.domain.job_filter import TEXT_MAX, JobPlace, parse_filter
+from cortex.domain.role import Role
+from cortex.domain.why import Cause
+from cortex.domain.why_facts import WhyFacts
+from cortex.http.api import Api, Asked
+from cortex.http.cursor import cursor_field, cursor_of, limit_field, place_of
+from cortex.http.route import UUID_PARAM, Method, Route, answer
+from cortex.http.shape import record, text, told
+from cortex.store import facts, job_pages, jobs
+from cortex.store import why as why_store
+
+ATTEMPTS_MAX: Final = 200
+JOB: Final = "/v1/jobs/{job_id}"
+JOB_PARAMS: Final = {"job_id": UUID_PARAM}
+
+
+# --- finding
+
+
+@attrs.frozen(kw_only=True)
+class JobsQuery:
+    """Which jobs, the newest first."""
+
+    filter: str = text(
+        doc="all terms must hold, values with commas are alternatives, `*` is any text: "
+        "`status:retry,fail type:T agent:invoice-* queue:Q tenant:T code:C age>10m age<2d "
+        "created>2026-01-31 created<2026-02-01T12:00:00Z id:9f3a1c`",
+        length_max=TEXT_MAX,
+        default="",
+    )
+    cursor: str | None = cursor_field()
+    limit: int = limit_field()
+
+
+@attrs.frozen(kw_only=True)
+class ListedJob:
+    """A job in a list."""
+
+    id: UUID
+    type: str
+    tenant: str
+    agent: str | None
+    queue_name: str | None
+    status: JobStatus
+    attempt: int
+    retry_count: int
+    max_retries: int
+    checkpoint: dict[str, Any] = told(doc="its last step, and what all of them cost")
+    run_at: datetime = told(doc="not before")
+    created_at: datetime
+    started_at: datetime | None
+    finished_at: datetime | None
+    next_retry_at: datetime | None
+    heartbeat_at: datetime | None
+    cancel_requested_at: datetime | None
+    cancelled_by: str | None
+    error_message: str | None
+    error_code: str | None
+    waiting_on: str | None = told(doc="what it waits for besides time")
+    pod: str | None
+
+
+@attrs.frozen(kw_only=True)
+class Jobs:
+    """A page of jobs, the newest first."""
+
+    jobs: list[ListedJob]
+    next: str | None = told(doc="cursor of the next page; null: there are no more")
+    is_short: bool = told(
+        doc="more may fit, although the page is not full: so many others were looked at in vain"
+    )
+
+
+async def list_jobs(asked: Asked[JobsQuery, None], api: Api) -> Response:
+    """List the jobs that fit a filter."""
+    which, cursor = parse_filter(asked.query.filter), asked.query.cursor
+    before = None if cursor is None else JobPlace(*place_of(cursor))
+    found = await api.port(job_pages.page, which, before=before, limit=asked.query.limit)
+    return answer(
+        Jobs(
+            jobs=[record(ListedJob, row) for row in found.jobs],
+            next=None if found.next is None else cursor_of(found.next.id, found.next.at),
+            is_short=found.is_short,
+        )
+    )
+
+
+# --- one of them
+
+
+@attrs.frozen(kw_only=True)
+class Job:
+    """All that is known of a job, but for its steps and its history."""
+
+    id: UUID
+    type: str
+    tenant: str
+    agent: str | None
+    agent_version: int | None
+    status: JobStatus
+    attempt: int
+    retry_count: int
+    max_retries: int
+    worker_attempts: int
+    attempts_spent: int | None
+    pod_deaths: int
+    timeout_s: int
+    priority: int
+    queue_name: str | None
+    pod: str | None
+    pod_id: UUID | None
+    task_state: str | None
+    task_run_at: datetime | None
+    next_retry_at: datetime | None
+    heartbeat_at: datetime | None
+    waiting_on: str | None
+    suspended_at: datetime | None
+    waited_s: float
+    rate_limit_count: int
+    config_id: int | None
+    origin_id: UUID | None = told(doc="the failed job that it goes on from")
+    lineage_id: UUID | None
+    error_class: str | None
+    error_source: str | None
+    run_at: datetime
+    started_at: datetime | None
+    finished_at: datetime | None
+    cancel_requested_at: datetime | None
+    created_at: datetime
+    updated_at: datetime
+    cancelled_by: str | None
+    cancel_reason: str | None
+    error_message: str | None
+    error_code: str | None
+    checkpoint: dict[str, Any]
+    payload: Any
+    result: Any
+
+
+@attrs.frozen(kw_only=True)
+class Attempt:
+    """An attempt that ended before its job did."""
+
+    attempt: int
+    outcome: str
+    ended_at: datetime
+    due_at: datetime | None
+    error: str | None
+    error_class: str | None
+    error_code: str | None
+    error_source: str | None
+    retry_count: int | None
+    pod: str | None
+
+
+@attrs.frozen(kw_only=True)
+class ShownJob:
+    """A job and what is told about it."""
+
+    job: Job
+    attempts: list[Attempt] = told(doc=f"those that ended early, the first {ATTEMPTS_MAX}")
+    changes: list[dict[str, Any]] = told(doc="what people changed about it: who, when and why")
+
+
+async def show_job(asked: Asked[None, None], api: Api) -> Response:
+    """Show a job."""
+    job_id = asked.path["job_id"]
+    job = await api.port(jobs.show, job_id)
+    attempts = await api.port(jobs.attempts, job_id, limit=ATTEMPTS_MAX)
+    return answer(
+        ShownJob(
+            job=record(Job, job),
+            attempts=[record(Attempt, row) for row in attempts],
+            changes=await api.port(facts.changes_of_job, job_id),
+        )
+    )
+
+
+@attrs.frozen(kw_only=True)
+class JobWhy:
+    """Why a job is not running, and what would help."""
+
+    job: UUID
+    cause: Cause
+    sentence: str
+    expected_at: datetime | None = told(doc="when that is expected to change")
+    since: datetime | None
+    ways_out: list[str] = told(doc="commands that would help")
+    facts: WhyFacts = told(doc="what the answer was made from")
+
+
+async def why_job(asked: Asked[None, None], api: Api) -> Response:
+    """Say why a job is not running."""
+    seen = await api.port(why_store.facts_of, asked.path["job_id"])
+    found = rules.why(seen)
+    return answer(
+        JobWhy(
+            job=seen.job_id,
+            cause=found.cause,
+            sentence=found.sentence,
+            expected_at=found.expected_at,
+            since=found.since,
+            ways_out=list(found.ways_out),
+            facts=seen,
+        )
+    )
+
+
+ROUTES: Final = (
+    Route(
+        method=Method.GET,
+        path="/v1/jobs",
+        handle=list_jobs,
+        role=Role.VIEWER,
+        summary="List jobs that fit a filter, the newest first.",
+        query=JobsQuery,
+        answers={200: Jobs},
+    ),
+    Route(
+        method=Method.GET,
+        path=JOB,
+        handle=show_job,
+        role=Role.VIEWER,
+        summary="Show everything about a job but its steps and its history.",
+        params=JOB_PARAMS,
+        answers={200: ShownJob},
+        refuses=(404,),
+    ),
+    Route(
+        method=Method.GET,
+        path=f"{JOB}/why",
+        handle=why_job,
+        role=Role.VIEWER,
+        summary="Say why a job is not running, and what would help.",
+        params=JOB_PARAMS,
+        answers={200: JobWhy},
+        refuses=(404,),
+    ),
+)

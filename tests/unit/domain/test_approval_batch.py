@@ -1,0 +1,66 @@
+"""Which requests are decided together."""
+
+from typing import Any
+
+import pytest
+
+from cortex.domain.approval_batch import BATCH_MAX, check_batch, varying
+from cortex.domain.errors import UsageError
+
+
+def a_row(number: int = 1, **fields: Any) -> dict[str, Any]:
+    defaults = {
+        "id": f"id-{number}",
+        "tool": "mail",
+        "key": f"{number} mail approval",
+        "job_type": "run_agent",
+        "risk": "MED",
+        "effect": "sends mail",
+        "policy": "mail asks",
+        "arguments": {"to": f"{number}@b.eu", "text": "hi"},
+    }
+    return defaults | fields
+
+
+def test_requests_of_one_shape_go_together() -> None:
+    rows = [a_row(n) for n in range(BATCH_MAX)]
+    check_batch(rows)
+    assert varying(rows) == ["to"]
+
+
+def test_one_alone_may_be_anything() -> None:
+    check_batch([a_row(risk="CRITICAL")])
+
+
+@pytest.mark.parametrize(
+    "fields, told",
+    [
+        ({"tool": "refund"}, "of different tools: mail and refund"),
+        ({"arguments": {"to": "a"}}, "of different argument names: text, to and to"),
+        ({"policy": "other"}, "of different policies"),
+        ({"risk": "LOW"}, "of different policies"),
+        ({"effect": None}, "of different policies"),
+        ({"risk": "HIGH"}, "is HIGH: it stands alone"),
+        ({"tool": None}, "of different tools"),
+    ],
+)
+def test_another_shape_is_refused(fields: dict[str, Any], told: str) -> None:
+    with pytest.raises(UsageError) as caught:
+        check_batch([a_row(), a_row(2), a_row(3, **fields)])
+    assert told in caught.value.message
+
+
+def test_too_many_are_refused() -> None:
+    with pytest.raises(UsageError, match="more than the 50"):
+        check_batch([a_row(n) for n in range(BATCH_MAX + 1)])
+
+
+def test_gates_in_code_go_together_by_their_step() -> None:
+    check_batch([a_row(tool=None, key="ship"), a_row(tool=None, key="ship")])
+    with pytest.raises(UsageError):
+        check_batch([a_row(tool=None, key="ship"), a_row(tool=None, key="sell")])
+
+
+def test_types_count_as_differences() -> None:
+    rows = [a_row(arguments={"n": value}) for value in (1, 1.0)]
+    assert varying(rows) == ["n"]

@@ -1,0 +1,53 @@
+"""Edited arguments fit their schema, keep their types, and are one text for one value."""
+
+from typing import Any
+
+import pytest
+
+from cortex.domain.approval_edit import EDITED_BYTES_MAX, edited_arguments
+from cortex.domain.errors import InvalidValueError, RejectedError
+
+SCHEMA: dict[str, Any] = {
+    "type": "object",
+    "properties": {"to": {"type": "string"}, "amount": {"type": "number"}},
+    "required": ["to"],
+    "additionalProperties": False,
+}
+
+
+@pytest.mark.parametrize(
+    "text, expected",
+    [
+        ('{ "to": "a",\n "amount": 1.0 }', '{"amount":1.0,"to":"a"}'),
+        ('{"to": "a", "amount": 1}', '{"amount":1,"to":"a"}'),
+        ('{"to": "\\u202e"}', '{"to":"\u202e"}'),
+    ],
+)
+def test_what_fits_is_made_canonical(text: str, expected: str) -> None:
+    assert edited_arguments(text, schema=SCHEMA) == expected
+
+
+@pytest.mark.parametrize(
+    "text, told",
+    [
+        ('{"to": 3, "amount": "4"}', "do not fit: to must be text, got 3; amount must be a finite"),
+        ("{}", "to is missing"),
+        ('{"to": "a", "cc": "b"}', "cc is unknown"),
+        ("[]", "must be an object"),
+        ('"to"', "must be an object"),
+        ("{", "is not JSON"),
+        ("", "is not JSON"),
+        ('{"to": "a", "to": "b"}', "the key 'to' twice"),
+        ('{"to": "a", "amount": NaN}', "NaN|nan"),
+        ('{"to": "\\u0000"}', "NUL"),
+        ('{"to": "' + "x" * EDITED_BYTES_MAX + '"}', "more than"),
+    ],
+)
+def test_what_does_not_fit_is_refused(text: str, told: str) -> None:
+    with pytest.raises(InvalidValueError, match=told):
+        edited_arguments(text, schema=SCHEMA)
+
+
+def test_without_a_schema_nothing_is_edited() -> None:
+    with pytest.raises(RejectedError, match="cannot be edited"):
+        edited_arguments("{}", schema=None)
