@@ -133,7 +133,7 @@ def _more(event: Event) -> str:
 def _standing(inbox: dict[str, Any], terminal: Terminal) -> str:
     if not inbox["count"]:
         return terminal.paint("◆ nothing waits", "dim")
-    more = "+" if inbox["count"] == COUNT_MAX else ""
+    more = "+" if inbox["count"] >= COUNT_MAX else ""
     left = max(0.0, -since_s(inbox, inbox["expires_at"]))
     noun = "waits" if inbox["count"] == 1 else "wait"
     return fit(

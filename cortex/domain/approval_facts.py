@@ -63,6 +63,8 @@ class Facts:
     status: ApprovalStatus
     """EXPIRED from the instant on that nobody can decide it any more."""
     title: str
+    is_call: bool
+    """Of a tool; else it is a gate in the job's own code."""
     risk: Risk
     effect: str
     """What happens outside; empty if nobody said."""
@@ -158,6 +160,7 @@ def facts_of(approval: Mapping[str, Any]) -> Facts:
         id=approval["id"],
         status=_status(approval),
         title=safe(what(approval)),
+        is_call=approval["tool"] is not None,
         risk=Risk(approval["risk"]),
         effect=_safe(approval["effect"]),
         undo=REVERSIBLE[approval["reversible"]],

@@ -9,7 +9,7 @@ from typing import Final, Self
 import attrs
 import orjson
 
-from cortex.domain.errors import UsageError
+from cortex.domain.errors import InvalidValueError, UsageError
 from cortex.domain.model import ModelRequest
 from cortex.domain.prices import PriceTable
 from cortex.domain.usage import Usage
@@ -106,8 +106,13 @@ def estimate_of(request: ModelRequest, prices: PriceTable) -> Estimate:
     The room is the worst case, a prompt that is written to the cache whole and an answer as long
     as it may be: then calls that run at once can never take more than their room together, and a
     budget is overspent by no more than the one call that was let through with less room left.
+    Raises `InvalidValueError` for a request that is not JSON, such as half of a surrogate pair.
     """
-    prompt_bytes = len(orjson.dumps(request.to_json()))
+    try:
+        prompt_bytes = len(orjson.dumps(request.to_json()))
+    except TypeError as error:
+        told = f"the request to model {request.model!a} cannot be sent: {error}"
+        raise InvalidValueError(told) from error
     most = ceil(prompt_bytes / LEAST_BYTES_PER_TOKEN)
     likely = ceil(prompt_bytes / LIKELY_BYTES_PER_TOKEN)
     dearest = [

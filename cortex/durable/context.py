@@ -26,7 +26,7 @@ from cortex.domain.suspension import together
 from cortex.domain.timeouts import check_timeout
 from cortex.domain.usage import Usage
 from cortex.durable.calls import Breakers, Caller, Facts
-from cortex.durable.codec import digest_of
+from cortex.durable.codec import digest_of, refuse_unstorable
 from cortex.durable.gates import Decision, own_gate, refused
 from cortex.durable.journal import Journal, Outcome
 from cortex.durable.meter import Meter, Unmetered
@@ -392,6 +392,7 @@ class Context:
             schema=schema,
         )
         key = self._journal.key(name)
+        refuse_unstorable([effect, reason, schema], f"question {key!r}")
 
         async def ask() -> Decision:
             decision = await self.outside.ask(gate, key, tool=None, arguments=dict(detail or {}))

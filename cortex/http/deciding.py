@@ -17,12 +17,20 @@ from cortex.domain.approval_facts import (
     last_digits,
     needs_last_digits,
 )
-from cortex.domain.errors import InvalidValueError
+from cortex.domain.errors import InvalidValueError, RejectedError
 from cortex.store import approvals
 from cortex.store.approvals import Ruling, Verdict, refusal
 from cortex.store.database import Database
 
 CLIENT_CHARS_MAX: Final = 500
+
+
+class FieldError(InvalidValueError):
+    """One thing that was given does not fit; `field` names it."""
+
+    def __init__(self, field: str, message: str, *, hint: str | None = None) -> None:
+        super().__init__(message, hint=hint)
+        self.field = field
 
 
 @attrs.frozen(kw_only=True)
@@ -56,7 +64,7 @@ class Wish:
 async def decide(db: Database, wish: Wish, person: Person) -> Ruling:
     """Decide; return what it led to.
 
-    Raises `InvalidValueError` that names the field, `ConflictError` that says who was first, when
+    Raises `FieldError`, `ConflictError` that says who was first, when
     and how, `ExpiredError`, `NotFoundError`.
     """
     approval = await approvals.show(db, wish.approval_id)
@@ -74,7 +82,7 @@ def verdict(approval: Mapping[str, Any], wish: Wish, person: Person) -> Verdict:
         if wish.is_approved:
             check_confirmed(approval, wish.confirm)
         if wish.edited is not None:
-            edited = edited_arguments(wish.edited, schema=approval["schema"])
+            edited = checked_edit(approval, wish.edited)
     return Verdict(
         approval_id=wish.approval_id,
         is_approved=wish.is_approved,
@@ -95,12 +103,21 @@ def check_unchanged(approval: Mapping[str, Any], wish: Wish) -> None:
         raise refusal(approval, Ruling(outcome="changed", agreed_count=0))
 
 
+def checked_edit(approval: Mapping[str, Any], text: str) -> str:
+    """Return edited arguments as they would run. Raises `FieldError` that says what does not fit."""
+    try:
+        return edited_arguments(text, schema=approval["schema"])
+    except RejectedError as error:
+        raise FieldError("arguments", error.message, hint=error.hint) from error
+
+
 def check_confirmed(approval: Mapping[str, Any], confirm: str | None) -> None:
-    """Raise `InvalidValueError` unless the end of the id was typed where it must be."""
+    """Raise `FieldError` unless the end of the id was typed where it must be."""
     typed = (confirm or "").strip().lstrip("…").lower()
     if needs_last_digits(approval) and typed != last_digits(approval["id"]):
         told = "is missing" if not typed else "is not the end of its id"
-        raise InvalidValueError(
+        raise FieldError(
+            "confirm",
             f"confirm {told}: approval {approval['id']} is {approval['risk']}",
             hint=f"give the last {LAST_DIGITS} characters of its id",
         )

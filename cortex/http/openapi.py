@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from functools import cache
+from http import HTTPStatus
 from typing import Any, Final, get_type_hints
 
 import attrs
@@ -140,7 +141,7 @@ def _responses(route: Route, components: dict[str, Schema]) -> Schema:
         if shape is not None:
             media = MEDIA_TYPE if issubclass(shape, Problem) else "application/json"
             told["content"] = {media: {"schema": schema_of(shape, components)}}
-        elif route.media != "application/json":
+        elif route.media != "application/json" and status != HTTPStatus.NO_CONTENT:
             told["content"] = {route.media: {}}
         made[str(status)] = told
     problem = schema_of(Problem, components)

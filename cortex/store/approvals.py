@@ -234,7 +234,7 @@ async def changes(
 
 
 async def inbox(db: Database, *, limit: int = 1000) -> dict[str, Any]:
-    """Return how many wait, counted up to a limit, and when the first of them expires."""
+    """Return how many wait, counted up to a limit of each risk, and when the first expires."""
     row = await db.fetch_one("approvals.inbox", limit)
     if row is None:
         raise AssertionError("approvals.inbox always answers")

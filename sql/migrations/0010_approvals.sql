@@ -94,9 +94,8 @@ COMMENT ON COLUMN cortex.approval.channel IS 'cli, api, page, link (nobody signe
 COMMENT ON COLUMN cortex.approval.address IS 'Network address of who decided, if there was one.';
 COMMENT ON COLUMN cortex.approval.client IS 'Its program, as it said.';
 COMMENT ON COLUMN cortex.approval.reason IS 'Why it was decided so.';
-CREATE INDEX approval_pending ON cortex.approval (expires_at, id) WHERE status = 'PENDING';
-CREATE INDEX approval_inbox ON cortex.approval (risk, expires_at, id) WHERE status = 'PENDING';
-CREATE INDEX approval_newest ON cortex.approval (created_at DESC, id DESC);
+-- No index by time alone: it would be preferred to the right one, and looked through for a rare risk or state.
+CREATE INDEX approval_pending ON cortex.approval (risk, expires_at, id) WHERE status = 'PENDING';
 CREATE INDEX approval_status ON cortex.approval (status, created_at DESC, id DESC);
 CREATE INDEX approval_decided ON cortex.approval (decided_at) WHERE decided_at IS NOT NULL;
 CREATE INDEX approval_job ON cortex.approval (job_id);
@@ -294,8 +293,11 @@ BEGIN
     END IF;
     FOR due IN
         SELECT a.id, a.job_id FROM (
-            SELECT id, job_id FROM cortex.approval
-            WHERE status = 'PENDING' AND expires_at <= cortex.now() ORDER BY expires_at LIMIT most) a
+            SELECT found.* FROM unnest(ARRAY['LOW', 'MED', 'HIGH', 'CRITICAL']) AS level(risk) CROSS JOIN LATERAL (
+                SELECT id, job_id, expires_at FROM cortex.approval
+                WHERE status = 'PENDING' AND risk = level.risk AND expires_at <= cortex.now()
+                ORDER BY expires_at, id LIMIT most) found
+            ORDER BY found.expires_at LIMIT most) a
         ORDER BY a.job_id, a.id
     LOOP
         -- What somebody else holds is left for the next time: one job must not hold up all the others. A task that

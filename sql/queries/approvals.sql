@@ -62,7 +62,7 @@ WHERE a.id = $1;
 
 -- name: ids_by_suffix
 -- Requests whose id ends as given, the newest first, among the newest 100,000. $1 suffix, lower case, no dashes.
-SELECT id FROM (SELECT id FROM cortex.approval ORDER BY created_at DESC, id DESC LIMIT 100000) recent
+SELECT id FROM (SELECT id FROM cortex.approval ORDER BY id DESC LIMIT 100000) recent
 WHERE replace(id::text, '-', '') LIKE '%' || $1 LIMIT 10;
 
 -- name: pending
@@ -125,7 +125,11 @@ FROM cortex.approval a WHERE a.job_id = $1 ORDER BY a.created_at, a.id LIMIT $2;
 WITH edge AS MATERIALIZED (SELECT coalesce($1::timestamptz, cortex.now()) AS since), event AS (
     SELECT * FROM (
         (SELECT a.created_at AS at, 'asked' AS event, a.id, a.requested_by AS person, NULL AS reason
-         FROM cortex.approval a WHERE a.created_at >= (SELECT since FROM edge)
+         FROM unnest(ARRAY['PENDING', 'APPROVED', 'DENIED', 'EXPIRED', 'CANCELLED']) AS wanted(status)
+         CROSS JOIN LATERAL (
+            SELECT id, created_at, requested_by FROM cortex.approval
+            WHERE status = wanted.status AND created_at >= (SELECT since FROM edge)
+            ORDER BY created_at, id LIMIT $2) a
          ORDER BY a.created_at LIMIT $2)
         UNION ALL
         (SELECT v.at, 'agreed', v.approval_id, v.person, v.reason
@@ -144,8 +148,12 @@ FROM event e JOIN cortex.approval a ON a.id = e.id LEFT JOIN cortex.agent g ON g
 ORDER BY e.at, e.event, e.id;
 
 -- name: inbox
--- How many requests wait, counted up to a limit, and when the first of them expires. $1 limit.
-SELECT (SELECT count(*) FROM (
-            SELECT FROM cortex.approval WHERE status = 'PENDING' ORDER BY expires_at, id LIMIT $1) waits) AS count,
-       (SELECT expires_at FROM cortex.approval WHERE status = 'PENDING' ORDER BY expires_at, id LIMIT 1) AS expires_at,
-       cortex.now() AS now;
+-- How many requests wait, counted up to a limit of each risk, and when the first of them expires. $1 limit.
+WITH each AS MATERIALIZED (
+    SELECT found.count, found.expires_at FROM unnest(ARRAY['LOW', 'MED', 'HIGH', 'CRITICAL']) AS level(risk)
+    CROSS JOIN LATERAL (
+        SELECT count(*) AS count, min(expires_at) AS expires_at FROM (
+            SELECT expires_at FROM cortex.approval WHERE status = 'PENDING' AND risk = level.risk
+            ORDER BY expires_at, id LIMIT $1) waits) found
+)
+SELECT (SELECT sum(count) FROM each)::int AS count, (SELECT min(expires_at) FROM each) AS expires_at, cortex.now() AS now;

@@ -44,12 +44,15 @@ WHERE replace(id::text, '-', '') LIKE '%' || $1 LIMIT 10;
 
 -- name: list
 -- Newest effects first, each state by its own index. $1 states, $2 before this effect or null, $3 limit.
-WITH page AS (
-    SELECT found.id FROM unnest($1::text[]) AS wanted(status) CROSS JOIN LATERAL (
-        SELECT id, created_at FROM cortex.effect
-        WHERE status = wanted.status
-          AND ($2::uuid IS NULL OR (created_at, id) < (SELECT b.created_at, b.id FROM cortex.effect b WHERE b.id = $2))
-        ORDER BY created_at DESC, id DESC LIMIT $3) found
+WITH edge AS MATERIALIZED (
+    SELECT CASE WHEN $2::uuid IS NULL THEN 'infinity'
+                ELSE (SELECT b.created_at FROM cortex.effect b WHERE b.id = $2) END AS at,
+           coalesce($2, 'ffffffff-ffff-ffff-ffff-ffffffffffff') AS id
+), page AS (
+    SELECT found.id FROM edge, unnest($1::text[]) AS wanted(status) CROSS JOIN LATERAL (
+        SELECT e.id, e.created_at FROM cortex.effect e
+        WHERE e.status = wanted.status AND (e.created_at, e.id) < (edge.at, edge.id)
+        ORDER BY e.created_at DESC, e.id DESC LIMIT $3) found
     ORDER BY found.created_at DESC, found.id DESC LIMIT $3
 )
 SELECT e.id, e.job_id, e.key, e.tool, e.status, e.arguments, e.why, e.created_at, e.finished_at, e.calls_count,
@@ -59,12 +62,15 @@ ORDER BY e.created_at DESC, e.id DESC;
 
 -- name: list_of_tool
 -- The same of one tool. $1 tool, $2 states, $3 before this effect or null, $4 limit.
-WITH page AS (
-    SELECT found.id FROM unnest($2::text[]) AS wanted(status) CROSS JOIN LATERAL (
-        SELECT id, created_at FROM cortex.effect
-        WHERE tool = $1 AND status = wanted.status
-          AND ($3::uuid IS NULL OR (created_at, id) < (SELECT b.created_at, b.id FROM cortex.effect b WHERE b.id = $3))
-        ORDER BY created_at DESC, id DESC LIMIT $4) found
+WITH edge AS MATERIALIZED (
+    SELECT CASE WHEN $3::uuid IS NULL THEN 'infinity'
+                ELSE (SELECT b.created_at FROM cortex.effect b WHERE b.id = $3) END AS at,
+           coalesce($3, 'ffffffff-ffff-ffff-ffff-ffffffffffff') AS id
+), page AS (
+    SELECT found.id FROM edge, unnest($2::text[]) AS wanted(status) CROSS JOIN LATERAL (
+        SELECT e.id, e.created_at FROM cortex.effect e
+        WHERE e.tool = $1 AND e.status = wanted.status AND (e.created_at, e.id) < (edge.at, edge.id)
+        ORDER BY e.created_at DESC, e.id DESC LIMIT $4) found
     ORDER BY found.created_at DESC, found.id DESC LIMIT $4
 )
 SELECT e.id, e.job_id, e.key, e.tool, e.status, e.arguments, e.why, e.created_at, e.finished_at, e.calls_count,

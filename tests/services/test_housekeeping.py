@@ -68,6 +68,28 @@ async def test_what_budgets_counted_long_ago_goes_in_bounded_passes(
     await eventually_async(lambda: count() == BATCH_MAX, what="it went on behind those that stay")
 
 
+async def test_what_quotas_counted_long_ago_goes_in_bounded_passes(
+    bench: Bench, database: str
+) -> None:
+    sql(
+        database,
+        """
+        INSERT INTO cortex.quota_use (quota_id, began_at)
+        SELECT 1, cortex.now() - n * interval '1 hour' FROM generate_series(0, 2000) n
+        """,
+    )
+
+    def count() -> int:
+        return len(sql(database, "SELECT FROM cortex.quota_use"))
+
+    runner = a_runner(bench, every_s=3600.0)
+    assert await runner.tick()
+    assert count() == 2001 - BATCH_MAX
+    await bench.start(runner)
+    kept = 35 * 24
+    await eventually_async(lambda: count() == kept, what="only those of 35 days are left")
+
+
 async def test_an_outage_is_waited_out(
     bench: Bench, database: str, log_lines: list[MutableMapping[str, Any]]
 ) -> None:

@@ -1,4 +1,4 @@
-"""Quotas: no more than they allow, however many ask at once, and who waits goes on as room comes."""
+"""Quotas: no more than they allow, however many ask at once; who waits goes on as room comes."""
 
 import json
 from collections import Counter
@@ -82,14 +82,14 @@ def deadlocks(dsn: str) -> int:
 
 def test_a_quota_is_set_changed_and_removed_and_each_is_a_fact(doers: Doers) -> None:
     new = doers.call(quotas.put, MAIL, by="ana", reason="too much post")
-    assert (new.name, new.before, new.after) == ("mail:calls:hour", None, 20)
+    assert (new.name, new.before, new.after) == ("mail:calls:hour", None, Decimal(20))
     raised = doers.call(quotas.put, Quota.parse("mail", "30/hour"), by="bo", reason="more")
-    assert (raised.before, raised.after) == (20, 30)
+    assert (raised.before, raised.after) == (Decimal(20), Decimal(30))
     (row,) = doers.call(quotas.page)
     assert (row["limit_amount"], row["changed_by"], row["reason"]) == (30, "bo", "more")
     assert row["resets_at"] - row["now"] <= timedelta(hours=1)
     gone = doers.call(quotas.remove, MAIL.name, by="li", reason="enough")
-    assert (gone.before, gone.after) == (30, None)
+    assert (gone.before, gone.after) == (Decimal(30), None)
     assert doers.call(quotas.page) == []
     with pytest.raises(NotFoundError, match="mail:calls:hour"):
         doers.call(quotas.remove, MAIL.name, by="li", reason="enough")
@@ -131,7 +131,8 @@ def test_twenty_means_twenty_however_many_ask_at_once(doers: Doers) -> None:
     assert used(doers) == {"mail:calls:hour": 20}
     assert len(doers.call(effects.page, limit=1000)) == 20
     (refused, *_) = (answer for _, answer in found if answer.verdict == "quota")
-    assert (refused.quota, refused.used, refused.limit) == ("mail:calls:hour", 20, 20)
+    told = (refused.quota, refused.used, refused.limit)
+    assert told == ("mail:calls:hour", Decimal(20), Decimal(20))
     assert refused.wait_s is not None
     assert 0 < refused.wait_s <= HOUR_S
 

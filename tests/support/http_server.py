@@ -55,6 +55,11 @@ class Answered:
 class HttpServer:
     """A server that runs, what its pod says of itself, and a client."""
 
+    calls: CountingPort
+    """Counts the statements of the server."""
+    hall: Hall
+    """Who waits and follows."""
+
     def __init__(self, dsn: str) -> None:
         self.dsn = dsn
         self.port = 0
@@ -65,9 +70,6 @@ class HttpServer:
         self._draining: trio.Event | None = None
         self._stop: trio.Event | None = None
         self._actor: Server | None = None
-        self.calls: CountingPort | None = None
-        """Counts the statements of the server."""
-        self.hall: Hall | None = None
 
     # --- as a client
 

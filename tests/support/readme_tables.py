@@ -16,6 +16,8 @@ from cortex.domain.job import TRANSITIONS
 from cortex.domain.policy import DEFAULT, JOB_HARD, POLICIES
 from cortex.domain.retry import CALL_RETRIES
 from cortex.domain.timeouts import TIMEOUTS, TOOL_TIMEOUTS
+from cortex.http.route import PUBLIC
+from cortex.http.routes import ALL
 from cortex.services.metrics_catalogue import METRICS
 
 README: Final = Path(__file__).parent.parent.parent / "README.md"
@@ -93,6 +95,12 @@ def _metrics() -> Rows:
         yield [_code(metric.name), metric.kind, labels, metric.help]
 
 
+def _routes() -> Rows:
+    for route in ALL:
+        role = "all" if route.role is PUBLIC else str(route.role).lower()
+        yield [_code(f"{route.method} {route.path}"), role, route.summary]
+
+
 TABLES: Final[dict[str, tuple[str, Callable[[], Rows]]]] = {
     "Settings": ("setting | default | what it is", _settings),
     "States": ("state | may become", _states),
@@ -109,6 +117,8 @@ TABLES: Final[dict[str, tuple[str, Callable[[], Rows]]]] = {
         "breaker | opens after | of at least | open s | closes after | asks a person after",
         _breakers,
     ),
+    "HTTP API": ("route | role | what it does", _routes),
+    "Metrics": ("metric | type | labels | what it is", _metrics),
 }
 """By the title of the section whose first table it is."""
 

@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any, Final
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
-from markupsafe import Markup, escape
 from starlette.responses import HTMLResponse, Response
 
 from cortex.domain.approval_facts import DENY_REASONS, RISK_WORDS, countdown
@@ -45,20 +44,21 @@ def message(title: str, text: str, *, status: int, **values: Any) -> Response:
     return page("message.html", status=status, title=title, text=text, **values)
 
 
-def _marked(text: str) -> Markup:
-    """Show a text; characters that nobody would see stand out."""
+def _pieces(text: str) -> list[tuple[str, bool]]:
+    """Cut a text where a character stands that nobody would see; tell which piece is one."""
     pieces = _HIDDEN.split(safe(text, newline="\n"))
-    return Markup().join(
-        Markup("<mark>{}</mark>").format(piece) if number % 2 else escape(piece)
-        for number, piece in enumerate(pieces)
-    )
+    return [(piece, number % 2 == 1) for number, piece in enumerate(pieces) if piece]
 
 
-def _instant(at: datetime, now: datetime) -> Markup:
-    """Show an instant in UTC: the time of day, with its date unless that is today's."""
+def _instant(at: datetime, now: datetime) -> str:
+    """Return an instant in UTC: the time of day, with its date unless that is today's."""
     at, now = at.astimezone(UTC), now.astimezone(UTC)
-    shown = f"{at:%H:%M:%S}Z" if at.date() == now.date() else f"{at:%Y-%m-%d %H:%M:%S}Z"
-    return Markup('<time datetime="{}">{}</time>').format(f"{at:%Y-%m-%dT%H:%M:%SZ}", shown)
+    return f"{at:%H:%M:%S}Z" if at.date() == now.date() else f"{at:%Y-%m-%d %H:%M:%S}Z"
+
+
+def _machine(at: datetime) -> str:
+    """Return an instant for programs."""
+    return f"{at.astimezone(UTC):%Y-%m-%dT%H:%M:%SZ}"
 
 
 def _make_environment() -> Environment:
@@ -70,7 +70,7 @@ def _make_environment() -> Environment:
         lstrip_blocks=True,
         auto_reload=False,
     )
-    made.filters.update(marked=_marked, instant=_instant, safely=safe, countdown=countdown)
+    made.filters.update(pieces=_pieces, instant=_instant, machine=_machine, countdown=countdown)
     made.globals.update(asset=url_of, deny_reasons=DENY_REASONS, risk_words=RISK_WORDS)
     return made
 

@@ -4,11 +4,26 @@ from typing import Final
 
 from cortex.http import health, openapi
 from cortex.http.route import Route
-from cortex.http.routes import approvals, pods
+from cortex.http.routes import (
+    approvals,
+    job_acts,
+    job_events,
+    job_records,
+    job_results,
+    job_submit,
+    jobs,
+    pods,
+)
 
 ROUTES: Final[tuple[Route, ...]] = (
     *health.ROUTES,
     *approvals.ROUTES,
+    *job_submit.ROUTES,
+    *jobs.ROUTES,
+    *job_records.ROUTES,
+    *job_acts.ROUTES,
+    *job_results.ROUTES,
+    *job_events.ROUTES,
     *pods.ROUTES,
 )
 """What the OpenAPI document tells, and the server answers; that document itself comes last."""

@@ -11,7 +11,8 @@ What stands in the record comes complete and in order, and has an id: who comes 
 one as `Last-Event-ID` gets what followed. Text of models comes only as far as it arrives.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from typing import Any, Final
 
 import orjson
@@ -32,6 +33,8 @@ KEEP_ALIVE_S: Final = 15.0
 COME_BACK_MS: Final = 1_000
 MEDIA: Final = "text/event-stream"
 HEADERS: Final = {"Cache-Control": "no-cache, no-store", "X-Accel-Buffering": "no"}
+
+FeedEvent = JobEvent | AnswerPiece
 
 _HELLO: Final = f"retry: {COME_BACK_MS}\n\n".encode()
 _STILL_HERE: Final = b": still here\n\n"
@@ -71,23 +74,47 @@ async def _knows_all(asked: Asked[None, None], api: Api, after: Position) -> boo
 
 async def _pass_on(feed: Feed, write: Write, draining: trio.Event) -> None:
     """Write what comes until it ends; a reader that does not take it holds up the feed."""
-    last: JobEvent | None = None
-    while True:
-        news: list[JobEvent | AnswerPiece] | None = None
-        try:
-            async with trio.open_nursery() as nursery:
+    while (news := await _next(feed, draining)) is not None:
+        await write(b"".join(_lines(news)) or _STILL_HERE)
 
-                async def end_when_draining() -> None:
-                    await draining.wait()
-                    nursery.cancel_scope.cancel(reason="the pod drains")
 
-                nursery.start_soon(end_when_draining)
-                with trio.move_on_after(KEEP_ALIVE_S):
-                    news = list(await feed.receive())
-                nursery.cancel_scope.cancel(reason="there are news, or it is time to say so")
-        except* trio.EndOfChannel:
-            pass
-        ...
+async def _next(feed: Feed, draining: trio.Event) -> Sequence[FeedEvent] | None:
+    """Wait for events; none came if it was quiet for a while. None: there will be no more here."""
+    news: Sequence[FeedEvent] | None = None
+    async with trio.open_nursery() as nursery:
+
+        async def end_when_draining() -> None:
+            await draining.wait()
+            nursery.cancel_scope.cancel(reason="the pod drains")
+
+        nursery.start_soon(end_when_draining)
+        with trio.move_on_after(KEEP_ALIVE_S) as patience, suppress(trio.EndOfChannel):
+            news = await feed.receive()
+        if patience.cancelled_caught:
+            news = ()
+        nursery.cancel_scope.cancel(reason="enough was waited")
+    return news
+
+
+def _lines(news: Sequence[FeedEvent]) -> Iterator[bytes]:
+    for each in news:
+        match each:
+            case JobEvent():
+                yield _event(_NAMES[each.kind], {**each.data, "at": each.at}, each.position)
+                if each.is_ending:
+                    yield _event("end", {"status": each.data["new"], "at": each.at})
+            case AnswerPiece():
+                place = {"attempt": each.attempt, "key": each.key, "call": each.call}
+                if each.missing:
+                    at = each.offset - each.missing
+                    yield _event("gap", {**place, "offset": at, "missing": each.missing})
+                yield _event("token", {**place, "offset": each.offset, "text": each.text})
+
+
+def _event(name: str, data: Mapping[str, Any], position: Position | None = None) -> bytes:
+    """Return one event; JSON text has no line ends of its own."""
+    id_ = "" if position is None else f"id: {position}\n"
+    return f"{id_}event: {name}\ndata: ".encode() + orjson.dumps(data) + b"\n\n"
 
 
 ROUTES: Final = (

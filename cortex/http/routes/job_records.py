@@ -6,18 +6,22 @@ from typing import Any, Final
 from uuid import UUID
 
 import attrs
+import orjson
 from starlette.responses import Response
 
 from cortex.domain.errors import NotFoundError
 from cortex.domain.job import JobStatus
 from cortex.domain.limits import MIB
+from cortex.domain.role import Role
 from cortex.http.api import Api, Asked
 from cortex.http.cursor import limit_field
-from cortex.http.route import answer
+from cortex.http.route import Method, Route, answer
+from cortex.http.routes.jobs import JOB, JOB_PARAMS
 from cortex.http.shape import record, told, whole
 from cortex.store import jobs, steps
 
-BIGINT_MAX: Final = 2**63 - 1
+ID_MAX: Final = 10**18 - 1
+"""Of a transition: a query holds no more digits, and there are not so many."""
 INT_MAX: Final = 2**31 - 1
 WITH_OUTPUTS_MAX: Final = 20
 OUTPUTS_BYTES_MAX: Final = 4 * MIB
@@ -28,7 +32,7 @@ OUTPUTS_BYTES_MAX: Final = 4 * MIB
 class HistoryQuery:
     """Which transitions, in their order."""
 
-    after: int = whole(doc="`next` of the page before", low=0, high=BIGINT_MAX, default=0)
+    after: int = whole(doc="`next` of the page before", low=0, high=ID_MAX, default=0)
     limit: int = limit_field()
 
 

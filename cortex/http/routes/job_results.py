@@ -23,7 +23,7 @@ from cortex.http.leaving import until_left
 from cortex.http.problem import Problem, response_of
 from cortex.http.route import Method, Route, answer
 from cortex.http.routes.jobs import JOB, JOB_PARAMS
-from cortex.http.shape import told, whole
+from cortex.http.shape import whole
 
 WAIT_MS: Final = 15_000
 WAIT_MS_MAX: Final = 30_000

@@ -24,6 +24,16 @@ async def fetch(
     return urls, target, retries, extra
 
 
+@pytest.mark.parametrize(
+    "name", ["", "a b", "ä", "-a", "a\0", "\x1b[2J", "x" * 101, "a/b"], ids=ascii
+)
+def test_a_type_has_a_name_that_every_table_and_terminal_takes(name: str) -> None:
+    async def handler(ctx: Any) -> None: ...
+
+    with pytest.raises(UsageError, match="does not match"):
+        job(name)(handler)
+
+
 def test_arguments_take_their_shapes_and_defaults_are_left_to_the_handler() -> None:
     payload = '{"urls": ["a"], "target": {"host": "h"}, "extra": {"any": [1, null]}}'
     assert fetch.arguments(payload) == {

@@ -1,0 +1,99 @@
+"""What somebody answered on the page of a request, out of its form."""
+
+from collections.abc import Mapping
+from enum import StrEnum
+from typing import Any, Final
+from uuid import UUID
+
+import attrs
+
+from cortex.domain.approval import REASON_CHARS_MAX
+from cortex.domain.approval_facts import DENY_REASONS
+from cortex.domain.errors import UsageError
+from cortex.domain.safe import safe
+from cortex.http.deciding import FieldError, Wish
+
+NAME_MAX: Final = 100
+
+
+class Act(StrEnum):
+    """Which button was pressed."""
+
+    APPROVE = "approve"
+    DENY = "deny"
+    REVIEW = "review"
+    """Show what an edit would change."""
+
+
+@attrs.frozen(kw_only=True)
+class Answer:
+    """One form as it was sent; texts may be empty."""
+
+    act: Act
+    digest: bytes
+    """Of the arguments that were shown."""
+    version: int
+    name: str = ""
+    canned: str = ""
+    reason: str = ""
+    confirm: str = ""
+    draft: str | None = None
+    """Arguments as JSON that may have been edited; what they change has not been shown yet."""
+    edited: str | None = None
+    """Edited arguments whose changes were shown."""
+
+    @property
+    def why(self) -> str:
+        """The reason, from both fields."""
+        return ": ".join(text for text in (self.canned, self.reason.strip()) if text)
+
+    def wish(self, approval_id: UUID) -> Wish:
+        """Return what is to become of the request. Raises `FieldError`."""
+        is_approved = self.act is not Act.DENY
+        if not is_approved and not self.why:
+            raise FieldError("reason", "Say why you deny: whoever asked is told.")
+        if len(self.why) > REASON_CHARS_MAX:
+            raise FieldError(
+                "reason", f"The reason is longer than {REASON_CHARS_MAX:,} characters."
+            )
+        return Wish(
+            approval_id=approval_id,
+            is_approved=is_approved,
+            seen=self.digest,
+            version=self.version,
+            reason=self.why,
+            edited=self.edited if is_approved else None,
+            confirm=self.confirm,
+        )
+
+    def typed_name(self) -> str:
+        """Return the name that somebody gave. Raises `FieldError`."""
+        name = self.name.strip()
+        if not name:
+            raise FieldError("name", "Say who you are: it is kept with your decision.")
+        if len(name) > NAME_MAX or safe(name) != name:
+            raise FieldError(
+                "name", "This cannot be a name: it is too long, or it hides something."
+            )
+        return name
+
+
+def answer_of(fields: Mapping[str, str]) -> Answer:
+    """Return the answer in a form. Raises `UsageError` for one that no page of ours sends."""
+    texts: dict[str, Any] = {
+        name: fields[name]
+        for name in ("name", "canned", "reason", "confirm", "draft", "edited")
+        if name in fields
+    }
+    try:
+        made = Answer(
+            act=Act(fields["act"]),
+            digest=bytes.fromhex(fields["digest"]),
+            version=int(fields["version"]),
+            **texts,
+        )
+    except (KeyError, ValueError) as error:
+        raise UsageError("this is not the form of an approval") from error
+    if made.canned and made.canned not in DENY_REASONS:
+        raise UsageError("this is not one of the usual reasons")
+    return made

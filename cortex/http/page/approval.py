@@ -1,0 +1,147 @@
+"""The page of one request: shown to who may look, decided by who may decide.
+
+Invariants: a GET decides nothing and uses nothing up; a decision is a POST from this very page,
+bound to who it was shown to, and names the arguments that it showed. The link of a request is
+enough where the risk is low and one person is; its token leaves the address with the first GET.
+"""
+
+from collections.abc import Mapping
+from typing import Any, Final
+from uuid import UUID
+
+from starlette.responses import RedirectResponse, Response
+
+from cortex.domain.approval_facts import is_open, needs_sign_in
+from cortex.domain.errors import ConflictError, ForbiddenError, InvalidValueError
+from cortex.http.api import Api, Asked
+from cortex.http.deciding import (
+    FieldError,
+    Person,
+    check_unchanged,
+    checked_edit,
+    client_of,
+    decide,
+)
+from cortex.http.origin import refuse_foreign
+from cortex.http.page.answer import Act, Answer, answer_of
+from cortex.http.page.approval_view import show
+from cortex.http.page.errors import as_page, not_good, sign_in_first
+from cortex.http.page.form import check_csrf, fields_of
+from cortex.http.page.visitor import Visitor, drop_link, keep_link, path_of, visitor_of
+from cortex.http.route import PUBLIC, UUID_PARAM, Method, Route
+from cortex.store import approvals
+
+SIGNED_IN: Final = "page"
+LINK: Final = "link"
+"""How it was decided: by somebody who signed in, or who typed a name."""
+UNVERIFIED: Final = "(unverified)"
+"""After a typed name, wherever it is shown."""
+TOKEN: Final = "t"  # noqa: S105 -- the name of the parameter
+
+
+@as_page
+async def look(asked: Asked[None, None], api: Api) -> Response:
+    """Show a request."""
+    approval_id: UUID = asked.path["approval_id"]
+    token = asked.request.query_params.get(TOKEN)
+    if token is not None:
+        return await _enter(asked, api, token)
+    visitor = await visitor_of(asked, api, approval_id)
+    if not visitor.is_nobody:
+        response = show(await api.port(approvals.show, approval_id), visitor)
+    elif visitor.has_stale_link:
+        response = not_good(path_of(approval_id))
+    else:
+        response = sign_in_first(path_of(approval_id))
+    if visitor.has_stale_link:
+        drop_link(response, approval_id)
+    return response
+
+
+async def _enter(asked: Asked[None, None], api: Api, token: str) -> Response:
+    """Take the token of a link out of the address, into a cookie of this page only."""
+    approval_id: UUID = asked.path["approval_id"]
+    if await api.links.fits(approval_id, token, address=asked.address):
+        response: Response = RedirectResponse(path_of(approval_id), status_code=303)
+        keep_link(response, asked, token)
+        return response
+    visitor = await visitor_of(asked, api, approval_id)
+    if visitor.is_nobody:
+        return not_good(path_of(approval_id))
+    return RedirectResponse(path_of(approval_id), status_code=303)
+
+
+@as_page
+async def take(asked: Asked[None, bytes], api: Api) -> Response:
+    """Take an answer, or show what an edit would change."""
+    approval_id: UUID = asked.path["approval_id"]
+    refuse_foreign(asked.request)
+    visitor = await visitor_of(asked, api, approval_id)
+    if visitor.is_nobody:
+        return not_good(path_of(approval_id))
+    if visitor.secret is None:
+        raise ForbiddenError(f"{visitor.name} may look at approvals, but not decide them")
+    fields = fields_of(asked.body)
+    check_csrf(fields, visitor.secret, str(approval_id))
+    answer = answer_of(fields)
+    approval = await api.port(approvals.show, approval_id)
+    if not visitor.is_approver and needs_sign_in(approval):
+        raise ForbiddenError("a link is not enough to decide this one", hint="sign in")
+    try:
+        wish, person = answer.wish(approval_id), _person(asked, visitor, answer)
+        if is_open(approval):
+            check_unchanged(approval, wish)
+            edit = _edit(approval, visitor, answer)
+            if edit is not None and answer.edited is None:
+                return show(approval, visitor, answer=answer, edited=edit)
+        await api.port(decide, wish, person)
+    except (InvalidValueError, ConflictError) as error:
+        stands = await api.port(approvals.show, approval_id)
+        return show(stands, visitor, answer=answer, error=error)
+    return RedirectResponse(path_of(approval_id), status_code=303)
+
+
+def _edit(approval: Mapping[str, Any], visitor: Visitor, answer: Answer) -> str | None:
+    """Return the arguments that are to run instead; None: those that were shown.
+
+    Raises `FieldError`, also for an edit by somebody who is not signed in.
+    """
+    text = answer.draft if answer.edited is None else answer.edited
+    if answer.act is Act.DENY or text is None:
+        return None
+    if not visitor.is_approver:
+        raise FieldError("arguments", "Sign in to change the arguments.")
+    edited = checked_edit(approval, text)
+    if edited != approval["arguments_text"]:
+        return edited
+    if answer.act is Act.REVIEW:
+        raise FieldError("arguments", "Nothing is changed: these are the arguments as they stand.")
+    return None
+
+
+def _person(asked: Asked[None, bytes], visitor: Visitor, answer: Answer) -> Person:
+    name = visitor.name if visitor.is_approver else None
+    return Person(
+        name=f"{answer.typed_name()} {UNVERIFIED}" if name is None else name,
+        channel=LINK if name is None else SIGNED_IN,
+        address=asked.address,
+        client=client_of(asked.request.headers.get("user-agent")),
+    )
+
+
+def _route(method: Method, **declared: Any) -> Route:
+    return Route(
+        method=method,
+        path="/approvals/{approval_id}",
+        role=PUBLIC,  # a link opens it, too
+        params={"approval_id": UUID_PARAM},
+        media="text/html",
+        is_told=False,
+        **declared,
+    )
+
+
+ROUTES: Final = (
+    _route(Method.GET, handle=look, summary="The page of a request for approval."),
+    _route(Method.POST, handle=take, summary="An answer given there.", raw_body=True),
+)

@@ -1,0 +1,155 @@
+"""What the page of a request shows to whom."""
+
+from datetime import datetime
+from typing import Any, Final
+
+import attrs
+from starlette.responses import Response
+
+from cortex.domain.approval import REASON_CHARS_MAX, ApprovalStatus
+from cortex.domain.approval_facts import Facts, facts_of
+from cortex.domain.argument_diff import changes
+from cortex.domain.argument_rows import visible_json
+from cortex.domain.canonical import parse
+from cortex.domain.errors import ConflictError, InvalidValueError
+from cortex.domain.job import JobStatus
+from cortex.http.deciding import FieldError
+from cortex.http.page.answer import Answer
+from cortex.http.page.form import csrf_of
+from cortex.http.page.rendering import page
+from cortex.http.page.visitor import Visitor, path_of
+
+ROWS_MAX: Final = 1000
+"""Values with a row of their own; how many more there are is said, and the JSON has all."""
+DRAFT_CHARS_MAX: Final = 200_000
+"""A form of more would not fit into a request: such arguments are edited in the terminal."""
+
+
+@attrs.frozen(kw_only=True)
+class Ending:
+    """How a request was decided."""
+
+    word: str
+    by: str
+    at: datetime
+    then: str
+    """What became of it."""
+    reason: str
+
+
+def show(
+    approval: dict[str, Any],
+    visitor: Visitor,
+    *,
+    answer: Answer | None = None,
+    edited: str | None = None,
+    error: InvalidValueError | ConflictError | None = None,
+) -> Response:
+    """Return the page; `answer` fills the form again, `edited` asks whether a change is meant.
+
+    `error` is why the answer does not count.
+    """
+    facts = facts_of(approval)
+    has_agreed = visitor.name is not None and facts.has_agreed(visitor.name)
+    is_conflict = isinstance(error, ConflictError)
+    values: dict[str, Any] = {
+        "facts": facts,
+        "now": approval["now"],
+        "rows": facts.rows[:ROWS_MAX],
+        "rest_count": max(0, len(facts.rows) - ROWS_MAX),
+        "ending": _ending(approval, facts),
+        "notice": _notice(error, facts, answer) if is_conflict else None,
+        "problem": None if error is None or is_conflict else error.message,
+        "wrong": error.field if isinstance(error, FieldError) else None,
+        "has_agreed": has_agreed,
+        "filled": answer or _EMPTY,
+        "edited": edited,
+        "edit_changes": () if edited is None else changes(approval["arguments"], parse(edited)),
+        "reason_max": REASON_CHARS_MAX,
+    }
+    status = 200 if error is None else 409 if is_conflict else 422
+    return page(
+        "approval.html",
+        status=status,
+        **values,
+        **_rights(facts, visitor),
+        **_draft(approval, facts, visitor, answer),
+    )
+
+
+_EMPTY: Final = {"name": "", "canned": "", "reason": ""}
+
+
+def _rights(facts: Facts, visitor: Visitor) -> dict[str, Any]:
+    """Return who the page is for, and what keeps them from deciding."""
+    why_not = None
+    if not visitor.is_approver:
+        if visitor.link is None:
+            why_not = f"{visitor.name} may look, but not decide: the role approver may."
+        elif facts.needs_sign_in:
+            because = "needs several people" if facts.people > 1 else f"is {facts.risk}"
+            why_not = f"The link shows it. It {because}: who decides signs in."
+    secret = visitor.secret
+    return {
+        "name": visitor.name,
+        "sign_out_csrf": visitor.sign_out_csrf,
+        "here": path_of(facts.id),
+        "may_decide": why_not is None,
+        "why_not": why_not,
+        "is_by_name": not visitor.is_approver,
+        "csrf": "" if secret is None else csrf_of(secret, str(facts.id)),
+    }
+
+
+def _draft(
+    approval: dict[str, Any], facts: Facts, visitor: Visitor, answer: Answer | None
+) -> dict[str, Any]:
+    """Return the arguments to edit, for who may: a name that somebody typed is not enough."""
+    if not (facts.is_editable and visitor.is_approver):
+        return {"draft": None}
+    if answer is not None and answer.draft is not None and answer.digest.hex() == facts.digest:
+        return {"draft": answer.draft}
+    draft = visible_json(approval["arguments"])
+    return {"draft": draft if len(draft) <= DRAFT_CHARS_MAX else None}
+
+
+def _notice(error: InvalidValueError | ConflictError, facts: Facts, answer: Answer | None) -> str:
+    """Return why a decision does not count."""
+    if facts.status is ApprovalStatus.EXPIRED:
+        return "Your answer came too late: it does not count."
+    if not facts.is_open:
+        return "Somebody else was first: your answer does not count."
+    if answer is not None and answer.digest.hex() != facts.digest:
+        return (
+            "The arguments have changed since you saw them. "
+            "These are the new ones; your answer to the old ones does not count."
+        )
+    return error.message
+
+
+def _ending(approval: dict[str, Any], facts: Facts) -> Ending | None:
+    if facts.is_open:
+        return None
+    return Ending(
+        word="Void" if facts.status is ApprovalStatus.CANCELLED else facts.status.capitalize(),
+        by=approval["decided_by"] or "",
+        at=approval["decided_at"] or approval["expires_at"],
+        then=_then(approval, facts),
+        reason=approval["reason"] or "",
+    )
+
+
+def _then(approval: dict[str, Any], facts: Facts) -> str:
+    match facts.status:
+        case ApprovalStatus.APPROVED:
+            if facts.job_status == JobStatus.WAITING_FOR_APPROVAL:
+                return "the job still waits for something else"
+            is_over = approval["job_status"] in _OVER
+            return f"the job is {facts.job_status}" if is_over else "job resumed"
+        case ApprovalStatus.EXPIRED:
+            return "nothing was executed; ask for a new one"
+        case _:
+            return "nothing was executed"
+
+
+_OVER: Final = (JobStatus.COMPLETED, JobStatus.FAILED, JobStatus.CANCELLED)

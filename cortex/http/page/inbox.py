@@ -1,0 +1,71 @@
+"""The page of all that waits for people."""
+
+from typing import Any, Final
+from uuid import UUID
+
+import attrs
+from starlette.responses import Response
+
+from cortex.domain.approval_facts import countdown
+from cortex.domain.approval_words import what
+from cortex.domain.role import Role
+from cortex.http.api import Api, Asked
+from cortex.http.auth import COOKIE_NAME
+from cortex.http.page.errors import as_page
+from cortex.http.page.form import csrf_of
+from cortex.http.page.rendering import page
+from cortex.http.page.visitor import SIGN_OUT
+from cortex.http.route import Method, Route, SignIn
+from cortex.http.shape import told
+from cortex.store import approvals
+
+ROWS_MAX: Final = 100
+PATH: Final = "/approvals"
+
+
+@attrs.frozen(kw_only=True)
+class InboxQuery:
+    """Which part of the list."""
+
+    cursor: UUID | None = told(doc="the last one of the page before", default=None)
+
+
+@as_page
+async def inbox(asked: Asked[InboxQuery, None], api: Api) -> Response:
+    """Show what waits, the most dangerous first."""
+    cursor = asked.query.cursor
+    rows = await api.port(approvals.pending, after=cursor, limit=ROWS_MAX + 1)
+    return page(
+        "inbox.html",
+        rows=[_row(row) for row in rows[:ROWS_MAX]],
+        more=rows[ROWS_MAX - 1]["id"] if len(rows) > ROWS_MAX else None,
+        name=asked.principal.name,
+        sign_out_csrf=csrf_of(asked.request.cookies[COOKIE_NAME], SIGN_OUT),
+    )
+
+
+def _row(row: dict[str, Any]) -> dict[str, Any]:
+    left_s = (row["expires_at"] - row["now"]).total_seconds()
+    return {
+        "id": row["id"],
+        "risk": row["risk"],
+        "what": what(row),
+        "effect": row["effect"] or "",
+        "asker": row["agent"] or row["job_type"] or "",
+        "left": countdown(left_s) if left_s > 0 else "expired",
+    }
+
+
+ROUTES: Final = (
+    Route(
+        method=Method.GET,
+        path=PATH,
+        handle=inbox,
+        role=Role.VIEWER,
+        summary="The page of all that waits for people.",
+        query=InboxQuery,
+        sign_in=SignIn.COOKIE,
+        media="text/html",
+        is_told=False,
+    ),
+)

@@ -1,0 +1,89 @@
+"""Signing in with an API token, and out again."""
+
+import re
+from typing import Any, Final
+
+from starlette.responses import RedirectResponse, Response
+
+from cortex.domain.role import Role
+from cortex.http.api import Api, Asked
+from cortex.http.auth import COOKIE_NAME
+from cortex.http.origin import is_https, refuse_foreign
+from cortex.http.page.errors import SIGN_IN_PATH, as_page
+from cortex.http.page.form import check_csrf, fields_of
+from cortex.http.page.inbox import PATH as INBOX_PATH
+from cortex.http.page.rendering import page
+from cortex.http.page.visitor import SIGN_OUT
+from cortex.http.problem import UnauthenticatedError
+from cortex.http.route import PUBLIC, Method, Route, SignIn
+from cortex.http.sessions import drop_cookie, set_cookie, sign_in, sign_out
+
+_OURS: Final = re.compile(r"/approvals(?:/[0-9a-f-]{36})?", re.ASCII)
+"""Where one may want to go next; nowhere else is anybody sent."""
+
+
+@as_page
+async def ask_to_sign_in(asked: Asked[None, None], _: Api) -> Response:
+    """Show the form."""
+    return _form(asked.request.query_params.get("next", ""))
+
+
+@as_page
+async def begin_session(asked: Asked[None, bytes], api: Api) -> Response:
+    """Take a token; the browser keeps a cookie of its own instead."""
+    refuse_foreign(asked.request)
+    fields = fields_of(asked.body)
+    next_path = fields.get("next", "")
+    try:
+        cookie = await sign_in(api, fields.get("token", ""), address=asked.address)
+    except UnauthenticatedError:
+        return _form(next_path, problem="Nobody has this token, or not any more.", status=401)
+    response = RedirectResponse(_checked(next_path), status_code=303)
+    set_cookie(response, cookie, is_secure=is_https(asked.request.scope))
+    return response
+
+
+@as_page
+async def end_session(asked: Asked[None, bytes], api: Api) -> Response:
+    """Forget who it was."""
+    check_csrf(fields_of(asked.body), asked.request.cookies[COOKIE_NAME], SIGN_OUT)
+    await sign_out(api, asked.request)
+    response = RedirectResponse(SIGN_IN_PATH, status_code=303)
+    drop_cookie(response)
+    return response
+
+
+def _form(next_path: str, *, problem: str | None = None, status: int = 200) -> Response:
+    return page("sign_in.html", status=status, next=_checked(next_path), problem=problem)
+
+
+def _checked(path: str) -> str:
+    return path if _OURS.fullmatch(path) else INBOX_PATH
+
+
+def _route(method: Method, path: str, **declared: Any) -> Route:
+    return Route(method=method, path=path, media="text/html", is_told=False, **declared)
+
+
+ROUTES: Final = (
+    _route(
+        Method.GET, SIGN_IN_PATH, handle=ask_to_sign_in, role=PUBLIC, summary="Where one signs in."
+    ),
+    _route(
+        Method.POST,
+        SIGN_IN_PATH,
+        handle=begin_session,
+        role=PUBLIC,
+        summary="A token given there.",
+        raw_body=True,
+    ),
+    _route(
+        Method.POST,
+        "/sign-out",
+        handle=end_session,
+        role=Role.VIEWER,
+        summary="Signing out.",
+        sign_in=SignIn.COOKIE,
+        raw_body=True,
+    ),
+)

@@ -1,0 +1,65 @@
+"use strict";
+/* Buttons that decide count only after a quiet moment; the time left ticks. The page works without. */
+(() => {
+  const ARM_MS = 400;
+  let armsAt = Infinity;
+  let timer = 0;
+
+  const buttons = () => document.querySelectorAll("[data-arms]");
+
+  function disarm() {
+    document.documentElement.classList.add("arming");
+    for (const button of buttons()) button.setAttribute("aria-disabled", "true");
+    armsAt = performance.now() + ARM_MS;
+    clearTimeout(timer);
+    timer = setTimeout(arm, ARM_MS);
+  }
+
+  function arm() {
+    if (document.hidden) return;
+    armsAt = 0;
+    document.documentElement.classList.remove("arming");
+    for (const button of buttons()) button.removeAttribute("aria-disabled");
+  }
+
+  // What was pressed before one could have read anything is not meant for this page.
+  document.addEventListener("submit", (event) => {
+    const button = event.submitter;
+    if (button && button.dataset.arms !== undefined && performance.now() < armsAt) event.preventDefault();
+  }, true);
+  document.addEventListener("visibilitychange", disarm);
+  addEventListener("pageshow", disarm);
+
+  function words(seconds) {
+    const two = (number) => String(number).padStart(2, "0");
+    const minutes = Math.floor(seconds / 60), hours = Math.floor(minutes / 60), days = Math.floor(hours / 24);
+    if (days) return `${days} d ${hours % 24} h`;
+    if (hours) return `${hours} h ${two(minutes % 60)} min`;
+    return minutes ? `${minutes} min ${two(seconds % 60)} s` : `${seconds} s`;
+  }
+
+  // From what the server says is left, not from this machine's clock.
+  function count() {
+    const shown = document.getElementById("left"), told = document.getElementById("left-told");
+    if (!shown) return;
+    const began = performance.now(), whole = Number(shown.dataset.leftS);
+    let saidMinute = Math.ceil(whole / 60);
+    const tick = setInterval(() => {
+      const left = Math.max(0, whole - Math.floor((performance.now() - began) / 1000));
+      shown.textContent = words(left);
+      const minute = Math.ceil(left / 60);
+      if (minute !== saidMinute) {
+        saidMinute = minute;
+        told.textContent = left ? `expires in ${words(left)}` : "expired: nobody can decide any more";
+      }
+      if (!left) {
+        clearInterval(tick);
+        document.documentElement.classList.add("over");
+        shown.closest("p").textContent = "Expired: nobody can decide any more, and nothing was executed.";
+      }
+    }, 1000);
+  }
+
+  disarm();
+  addEventListener("DOMContentLoaded", () => { disarm(); count(); });
+})();

@@ -1,0 +1,404 @@
+"""`/v1/jobs`: submitting, listing, showing and acting on jobs."""
+
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+from urllib.parse import quote
+from uuid import UUID
+
+import attrs
+import pytest
+
+from cortex.cli.job_page import JOB_FIELDS
+from cortex.domain.job import JobStatus
+from cortex.domain.policy import JobPolicy
+from cortex.http.routes import jobs as routes
+from cortex.store import agents, job_pages, jobs
+from tests.support.http_server import Answered, HttpServer
+from tests.support.postgres import sql
+from tests.support.rows import job_count, job_row, move_clock, new_id, submit
+
+HOSTILE = [
+    "type:'; DROP TABLE cortex.job; --'",
+    "agent:%' OR '1'='1",
+    "tenant:\\",
+    "queue:%%%___\\\\",
+    "type:" + "*" * 500,
+    "type:" + "*a" * 700,
+    "tenant:\u202e\ufeff\U0001d4b3",
+    "code:$1",
+    "id:ffffffff",
+    "age>5200w created<9999-12-31",
+    "created>0001-01-01 created<2000-01-01",
+]
+REFUSED = [
+    "'",
+    "type",
+    "status:nope",
+    "type:\x00",
+    "x" * 2001,
+    "a:b",
+    "age>-1s",
+    "id:%",
+    "id:" + ",".join(f"{n:04x}" for n in range(11)),
+]
+
+
+@pytest.fixture
+def operator(server: HttpServer) -> str:
+    """A token of somebody who may act; the type `digest` is known."""
+    server.store(lambda db: jobs.ensure_types(db, {"digest": JobPolicy(), "other": JobPolicy()}))
+    return server.token("operator", name="ana")
+
+
+def listed(server: HttpServer, token: str, text: str = "", **more: Any) -> dict[str, Any]:
+    extra = "".join(f"&{name}={value}" for name, value in more.items())
+    told = server.get(f"/v1/jobs?filter={quote(text)}{extra}", token=token)
+    assert told.status == 200, told
+    found: dict[str, Any] = told.json
+    return found
+
+
+def ids(page: dict[str, Any]) -> list[str]:
+    return [each["id"] for each in page["jobs"]]
+
+
+# --- submitting
+
+
+def test_a_job_is_submitted_in_the_name_of_its_token(
+    server: HttpServer, operator: str, database: str
+) -> None:
+    server.store(lambda db: agents.apply(db, new_id=new_id(), name="bot", spec={}, by="li"))
+    body = {
+        "type": "digest",
+        "payload": {"urls": ["a"], "note": "é\u202e"},
+        "agent": "bot",
+        "tenant": "acme",
+        "queue": "q",
+        "priority": -3,
+        "delay_s": 60.5,
+        "timeout_s": 5400,
+        "max_retries": 0,
+        "key": "k",
+    }
+    told = server.post("/v1/jobs", token=operator, json_body=body)
+    assert told.status == 201, told
+    job_id = told.json["id"]
+    assert told.headers["location"] == f"/v1/jobs/{job_id}"
+    row = job_row(database, UUID(job_id))
+    assert (row["type"], row["tenant"], row["queue_name"]) == ("digest", "acme", "q")
+    assert (row["priority"], row["timeout_s"], row["max_retries"]) == (-3, 5400, 0)
+    assert row["submitted_by"] == "ana"
+    assert (row["run_at"] - row["created_at"]).total_seconds() == 60.5
+    shown = server.get(told.headers["location"], token=operator).json["job"]
+    assert (shown["payload"], shown["agent"]) == (body["payload"], "bot")
+
+
+@pytest.mark.parametrize(
+    "body, status, why",
+    [
+        ({"type": "digets"}, 400, "unknown job type 'digets'"),
+        ({"type": ""}, 422, "type is 0 characters"),
+        ({}, 422, "required field missing @ body.type"),
+        ({"type": "digest", "payload": []}, 422, "body.payload"),
+        ({"type": "digest", "payload": {"urls": 3}}, 422, "payload.urls"),
+        ({"type": "digest", "payload": {"ulrs": []}}, 422, "unknown key 'ulrs'"),
+        ({"type": "digest", "timeout_s": 5401}, 400, "timeout_s 5401 is above the hard limit"),
+        ({"type": "digest", "timeout_s": 0}, 422, "timeout_s is 0"),
+        ({"type": "digest", "priority": 32768}, 422, "priority is 32768"),
+        ({"type": "digest", "max_retries": 1.0}, 422, "expected int"),
+        ({"type": "digest", "agent": "nobody"}, 404, "nobody"),
+        ({"type": "digest", "tenant": "x\0"}, 422, "NUL"),
+        ({"type": "digest", "payload": {"note": "\ud800"}}, 422, "surrogate"),
+        ({"type": "digest", "payload": {"note": "x" * 262_144}}, 422, "262,144"),
+        ({"type": "digest", "by": "li"}, 422, "by"),
+    ],
+)
+def test_what_is_no_job_is_told_why(
+    server: HttpServer, operator: str, body: Any, status: int, why: str
+) -> None:
+    told = server.post("/v1/jobs", token=operator, json_body=body)
+    assert (told.status, job_count(server.dsn, "true")) == (status, 0), told
+    assert why in told.json["detail"]
+
+
+def test_a_type_that_only_other_pods_know_takes_any_payload(
+    server: HttpServer, operator: str
+) -> None:
+    body = {"type": "other", "payload": {"x": [1]}}
+    assert server.post("/v1/jobs", token=operator, json_body=body).status == 201
+
+
+def test_under_one_key_there_is_one_job(server: HttpServer, operator: str, database: str) -> None:
+    def send(key: str, note: str = "n", token: str = operator) -> Answered:
+        body = {"type": "digest", "payload": {"note": note}}
+        return server.post(
+            "/v1/jobs", token=token, json_body=body, headers={"Idempotency-Key": key}
+        )
+
+    first = send("k-1")
+    again = send("k-1")
+    assert (first.status, again.status) == (201, 201)
+    assert first.json == again.json
+    assert again.headers["location"] == first.headers["location"]
+    assert "idempotent-replayed" not in first.headers
+    assert again.headers["idempotent-replayed"] == "true"
+    other = send("k-1", note="another one")
+    assert (other.status, other.json["code"]) == (422, "key_reused")
+    stranger = send("k-1", token=server.token("operator", name="li"))
+    assert (stranger.status, stranger.json["code"]) == (422, "key_reused")
+    assert send("").status == 400
+    assert send("two words").status == 400
+    assert job_count(database, "true") == 1
+
+
+def test_a_hundred_at_once_under_one_key_make_one_job(
+    server: HttpServer, operator: str, database: str
+) -> None:
+    def send(_: int) -> tuple[int, str]:
+        told = server.post(
+            "/v1/jobs",
+            token=operator,
+            json_body={"type": "digest"},
+            headers={"Idempotency-Key": "same"},
+        )
+        return told.status, told.json.get("id") or told.json["code"]
+
+    with ThreadPoolExecutor(25) as threads:
+        told = set(threads.map(send, range(100)))
+    made = {what for status, what in told if status == 201}
+    assert len(made) == 1
+    assert told - {(201, *made)} <= {(409, "conflict")}, "pending"
+    assert job_count(database, "true") == 1
+
+
+def test_the_same_key_means_the_same_on_the_command_line(
+    server: HttpServer, operator: str, database: str
+) -> None:
+    """What is kept under a key is the id, and nothing but what was asked for is compared."""
+    headers = {"Idempotency-Key": "k"}
+    body = {"type": "digest", "payload": {"note": "n"}}
+    server.post("/v1/jobs", token=operator, json_body=body, headers=headers)
+    (row,) = sql(database, "SELECT operation, response FROM cortex.idempotency_key")
+    assert row["operation"] == "jobs.submit"
+    (job,) = sql(database, "SELECT id FROM cortex.job")
+    assert row["response"] == f'"{job["id"]}"'
+
+
+# --- finding
+
+
+def test_pages_go_on_where_they_ended_whatever_comes_meanwhile(
+    server: HttpServer, operator: str, database: str
+) -> None:
+    made = [str(submit(database, "digest")) for _ in range(7)]
+    seen: list[str] = []
+    more: dict[str, Any] = {}
+    while True:
+        page = listed(server, operator, "status:pend", limit=2, **more)
+        seen += ids(page)
+        submit(database, "digest")
+        if page["next"] is None:
+            break
+        more = {"cursor": page["next"]}
+    assert seen == made[::-1]
+
+
+def test_a_list_takes_the_filter_of_the_command_line(
+    server: HttpServer, operator: str, database: str
+) -> None:
+    server.store(lambda db: agents.apply(db, new_id=new_id(), name="invoice-1", spec={}, by="li"))
+    submit(database, "digest")
+    agents_one = str(submit(database, "other", agent="invoice-1", tenant="a_b"))
+    move_clock(database, 700)
+    assert ids(listed(server, operator, "agent:invoice-* type:other age>10m")) == [agents_one]
+    assert ids(listed(server, operator, f"id:{agents_one[-6:]} tenant:a_b")) == [agents_one]
+    assert ids(listed(server, operator, "status:run,done")) == []
+    (row,) = listed(server, operator, "status:PENDING agent:invoice-1")["jobs"]
+    assert (row["agent"], row["status"], row["checkpoint"]) == ("invoice-1", "PENDING", {})
+    assert row["created_at"].endswith("Z")
+
+
+@pytest.mark.parametrize("text", HOSTILE)
+def test_hostile_filters_find_nothing_and_break_nothing(
+    server: HttpServer, operator: str, database: str, text: str
+) -> None:
+    submit(database, "digest")
+    page = listed(server, operator, text)
+    if text.strip("*") != "type:":
+        assert page["jobs"] == []
+    assert len(listed(server, operator)["jobs"]) == 1
+
+
+@pytest.mark.parametrize("text", REFUSED)
+def test_what_is_no_filter_is_refused(server: HttpServer, operator: str, text: str) -> None:
+    told = server.get(f"/v1/jobs?filter={quote(text)}", token=operator)
+    assert (told.status, told.json["code"]) == (400, "usage"), text
+
+
+@pytest.mark.parametrize("cursor", ["x", "AAAA", "é", "_" * 32, "-" * 64, "'", "A" * 22])
+def test_what_is_no_cursor_is_refused_or_the_end(
+    server: HttpServer, operator: str, cursor: str
+) -> None:
+    told = server.get(f"/v1/jobs?cursor={quote(cursor)}", token=operator)
+    assert told.status in {200, 400}
+    assert told.status == 400 or told.json["jobs"] == []
+
+
+def test_a_page_that_is_short_says_so(
+    server: HttpServer, operator: str, database: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(job_pages, "LOOKED_MAX", 2)
+    first = str(submit(database, "other"))
+    for _ in range(3):
+        submit(database, "digest")
+    page = listed(server, operator, "type:other")
+    assert (page["jobs"], page["is_short"]) == ([], True)
+    page = listed(server, operator, "type:other", cursor=page["next"])
+    assert ids(page) == [first]
+
+
+# --- one of them
+
+
+def test_a_job_is_shown_as_the_command_line_shows_it(
+    server: HttpServer, operator: str, database: str
+) -> None:
+    assert {field.name for field in attrs.fields(routes.Job)} == set(JOB_FIELDS)
+    job_id = submit(database, "digest", {"note": "n"})
+    told = server.get(f"/v1/jobs/{job_id}", token=operator)
+    assert told.status == 200
+    assert set(told.json) == {"job", "attempts", "changes"}
+    assert set(told.json["job"]) == set(JOB_FIELDS)
+    for path in ("", "/history", "/steps", "/why", "/result"):
+        assert server.get(f"/v1/jobs/{new_id()}{path}", token=operator).status == 404, path
+        assert server.get(f"/v1/jobs/no-id{path}", token=operator).status == 404, path
+
+
+def test_why_tells_what_the_command_line_tells(
+    server: HttpServer, operator: str, database: str
+) -> None:
+    told = server.get(f"/v1/jobs/{submit(database, 'digest')}/why", token=operator).json
+    assert (told["cause"], told["facts"]["status"]) == ("no_pods", "PENDING")
+    assert told["sentence"]
+
+
+def test_history_and_steps_come_page_by_page(
+    server: HttpServer, operator: str, database: str
+) -> None:
+    job_id = submit(database, "digest")
+    for status in ("RUNNING", "COMPLETED"):
+        sql(database, f"UPDATE cortex.job SET status = '{status}'")  # noqa: S608
+    path = f"/v1/jobs/{job_id}/history?limit=2"
+    first = server.get(path, token=operator).json
+    assert [each["new"] for each in first["history"]] == ["PENDING", "RUNNING"]
+    rest = server.get(f"{path}&after={first['next']}", token=operator).json
+    assert ([each["new"] for each in rest["history"]], rest["next"]) == (["COMPLETED"], None)
+    past = server.get(f"{path}&after={10**18 - 1}", token=operator)
+    assert (past.status, past.json) == (200, {"history": [], "next": None})
+
+    insert = """
+        INSERT INTO cortex.job_step (job_id, seq, attempt, kind, key, digest, started_at,
+                                     finished_at, output, cost_usd)
+        SELECT $1, n, 1, 'step', 'step ' || n, '', now(), now(),
+               to_json(repeat('x', CASE WHEN n = 2 THEN 4194300 ELSE 10 END)), 0.25
+        FROM generate_series(1, 30) n
+    """
+    sql(database, insert, job_id)
+    path = f"/v1/jobs/{job_id}/steps"
+    page = server.get(f"{path}?limit=3", token=operator).json
+    assert [each["seq"] for each in page["steps"]] == [1, 2, 3]
+    assert (page["steps"][0]["output"], page["steps"][0]["cost_usd"]) == (None, 0.25)
+    assert server.get(f"{path}?after=29", token=operator).json["next"] is None
+
+    seen, after, pages = [], 0, []
+    while after is not None:
+        page = server.get(f"{path}?outputs=true&limit=200&after={after}", token=operator).json
+        pages.append(len(page["steps"]))
+        seen += [each["seq"] for each in page["steps"]]
+        assert all(set(each["output"]) == {"x"} for each in page["steps"])
+        after = page["next"]
+    assert seen == list(range(1, 31))
+    assert pages == [1, 1, 20, 8], "the large one stands alone"
+
+
+# --- acting
+
+
+def test_a_job_is_cancelled_with_a_reason(server: HttpServer, operator: str, database: str) -> None:
+    job_id = submit(database, "digest")
+    path = f"/v1/jobs/{job_id}/cancel"
+    told = server.post(path, token=operator, json_body={"reason": "enough"})
+    assert (told.status, told.json) == (
+        200,
+        {"id": str(job_id), "status": "CANCELLED", "pod": None},
+    )
+    row = job_row(database, job_id)
+    assert (row["cancelled_by"], row["cancel_reason"]) == ("ana", "enough")
+    again = server.post(path, token=operator)
+    assert (again.status, again.json["code"]) == (409, "conflict")
+    assert server.post(f"/v1/jobs/{new_id()}/cancel", token=operator).status == 404
+
+
+def test_of_a_running_job_its_pod_is_asked(
+    server: HttpServer, operator: str, database: str
+) -> None:
+    job_id = submit(database, "digest")
+    sql(
+        database,
+        "UPDATE cortex_worker.task SET state = 'LOCKED', locked_by = $1, locked_at = now(), "
+        "attempt = 1, attempts_spent = 1",
+        new_id(),
+    )
+    sql(database, "UPDATE cortex.job SET status = 'RUNNING', attempt = 1")
+    told = server.post(f"/v1/jobs/{job_id}/cancel", token=operator)
+    assert (told.status, told.json["status"]) == (202, "RUNNING")
+
+
+def test_an_act_under_a_key_is_done_once(server: HttpServer, operator: str, database: str) -> None:
+    job_id = submit(database, "digest")
+    headers = {"Idempotency-Key": "c"}
+
+    def cancel(reason: str) -> Answered:
+        return server.post(
+            f"/v1/jobs/{job_id}/cancel",
+            token=operator,
+            json_body={"reason": reason},
+            headers=headers,
+        )
+
+    first, again, other = cancel("a"), cancel("a"), cancel("b")
+    assert (first.status, again.status, other.status) == (200, 200, 422)
+    assert first.json == again.json
+    assert again.headers["idempotent-replayed"] == "true"
+
+
+def test_a_job_that_waits_is_tried_again_now(
+    server: HttpServer, operator: str, database: str
+) -> None:
+    job_id = submit(database, "digest")
+    told = server.post(f"/v1/jobs/{job_id}/retry", token=operator, json_body={"reason": "x"})
+    assert (told.status, told.json["code"]) == (409, "conflict")
+    sql(database, "UPDATE cortex_worker.task SET state = 'LOCKED', locked_by = $1", new_id())
+    sql(database, "UPDATE cortex.job SET status = 'RUNNING', attempt = 1")
+    sql(database, "DELETE FROM cortex_worker.task")
+    sql(
+        database,
+        "UPDATE cortex.job SET status = 'RETRY', worker_job_id = NULL, "
+        "next_retry_at = now() + interval '1 hour'",
+    )
+    told = server.post(f"/v1/jobs/{job_id}/retry", token=operator, json_body={"reason": "x"})
+    assert (told.status, told.json["status"]) == (200, "RETRY"), told
+    facts = server.get(f"/v1/jobs/{job_id}", token=operator).json["changes"]
+    assert (facts[-1]["data"]["by"], facts[-1]["data"]["reason"]) == ("ana", "x")
+
+
+def test_who_only_reads_changes_nothing(server: HttpServer, database: str) -> None:
+    job_id = submit(database, "digest")
+    for role in ("viewer", "approver"):
+        token = server.token(role)
+        for path in ("", f"/{job_id}/cancel", f"/{job_id}/retry"):
+            told = server.post(f"/v1/jobs{path}", token=token, json_body={})
+            assert (told.status, told.json["code"]) == (403, "forbidden")
+        assert server.get(f"/v1/jobs/{job_id}", token=token).status == 200
+    assert job_row(database, job_id)["status"] == JobStatus.PENDING

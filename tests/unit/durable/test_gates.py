@@ -1,0 +1,203 @@
+"""Gates: what is asked of people, what their decisions mean, and who asks for them."""
+
+from typing import Any
+
+import attrs
+import pytest
+
+from cortex.domain.approval import ApprovalRequest, ApprovalStatus, Risk
+from cortex.domain.errors import (
+    ApprovalExpiredError,
+    DeniedError,
+    DivergedError,
+    InvalidValueError,
+    Suspended,
+)
+from cortex.durable.context import Context
+from cortex.durable.gates import Decision, Gate, decided, frozen_arguments, refused
+from tests.support.factories import LedgerDesk, Record, a_claim, a_context, decided_on
+from tests.support.rows import new_id
+
+JOB = new_id()
+DETAIL = {"text": "hello", "amount": 12.5}
+
+
+def a_request(arguments: Any = DETAIL, **fields: Any) -> ApprovalRequest:
+    text, sha = frozen_arguments(arguments, what="arguments")
+    defaults: dict[str, Any] = {
+        "id": new_id(),
+        "key": "publish",
+        "tool": None,
+        "arguments": text,
+        "digest": sha,
+        "said": None,
+    }
+    return ApprovalRequest(**attrs.asdict(Gate(), recurse=False) | defaults | fields)
+
+
+REQUEST = a_request()
+
+
+def wish(found: Any, request: ApprovalRequest = REQUEST) -> Suspended:
+    """The wish to wait that a job has to whom this is what was found."""
+    with pytest.raises(Suspended) as caught:
+        decided(request, found, job_id=JOB)
+    assert caught.value.delay_s is None
+    return caught.value
+
+
+# --- what was found
+
+
+def test_what_was_never_asked_is_asked() -> None:
+    asked = wish(None)
+    assert (asked.requests, asked.awaited) == ((REQUEST,), ())
+    assert asked.waiting_on == f"approval:{REQUEST.id}"
+
+
+def test_what_waits_is_waited_for_and_not_asked_again() -> None:
+    earlier = a_request()
+    found = decided_on(earlier, ApprovalStatus.PENDING, job_id=JOB)
+    waits = wish(found)
+    assert (waits.requests, waits.awaited) == ((), (earlier.id,))
+    assert waits.waiting_on == f"approval:{earlier.id}"
+
+
+@pytest.mark.parametrize("status", ApprovalStatus)
+def test_a_decision_on_other_arguments_is_none_on_these(status: ApprovalStatus) -> None:
+    other = decided_on(a_request({"text": "other"}), status, job_id=JOB)
+    assert wish(other).requests == (REQUEST,)
+
+
+@pytest.mark.parametrize("status", [s for s in ApprovalStatus if s is not ApprovalStatus.APPROVED])
+def test_only_a_yes_to_an_earlier_job_of_the_line_counts(status: ApprovalStatus) -> None:
+    found = decided_on(REQUEST, status, job_id=new_id())
+    assert wish(found).requests == (REQUEST,)
+    yes = decided_on(REQUEST, ApprovalStatus.APPROVED, job_id=new_id())
+    assert decided(REQUEST, yes, job_id=JOB).is_approved
+
+
+def test_a_cancelled_request_is_asked_anew_and_never_waited_for() -> None:
+    """Nobody can decide on it any more: to wait for it would be to wait for ever."""
+    found = decided_on(REQUEST, ApprovalStatus.CANCELLED, job_id=JOB)
+    assert wish(found).requests == (REQUEST,)
+
+
+def test_expired_is_no_denial() -> None:
+    with pytest.raises(ApprovalExpiredError, match="nobody decided on publish in time"):
+        decided(REQUEST, decided_on(REQUEST, ApprovalStatus.EXPIRED, job_id=JOB), job_id=JOB)
+
+
+@pytest.mark.parametrize("status", [ApprovalStatus.APPROVED, ApprovalStatus.DENIED])
+def test_a_decision_as_asked(status: ApprovalStatus) -> None:
+    found = decided_on(REQUEST, status, job_id=JOB, reason="so it is")
+    decision = decided(REQUEST, found, job_id=JOB)
+    assert decision.is_approved is (status is ApprovalStatus.APPROVED)
+    assert (decision.by, decision.reason, decision.arguments) == ("ana", "so it is", DETAIL)
+    assert not decision.was_edited
+    stored = decision.to_json()
+    assert "arguments" not in stored
+    assert Decision.from_json(stored, asked=DETAIL) == decision
+
+
+def test_an_edited_decision_keeps_what_was_made_of_it() -> None:
+    edited = {"text": "hello", "amount": 10}
+    found = decided_on(REQUEST, ApprovalStatus.APPROVED, job_id=JOB, edited=edited)
+    decision = decided(REQUEST, found, job_id=JOB)
+    assert (decision.arguments, decision.was_edited) == (edited, True)
+    assert Decision.from_json(decision.to_json(), asked=DETAIL) == decision
+
+
+def test_a_denial_says_who_and_why() -> None:
+    found = decided_on(REQUEST, ApprovalStatus.DENIED, job_id=JOB, reason="too dear")
+    error = refused(decided(REQUEST, found, job_id=JOB), "pay")
+    assert isinstance(error, DeniedError)
+    assert (error.message, error.by, error.reason) == (
+        "pay was denied by ana: too dear",
+        "ana",
+        "too dear",
+    )
+
+
+@pytest.mark.parametrize(
+    "arguments", [{"x": float("nan")}, {"x": "a\0b"}, {"x": "\ud800"}, {"x": object()}]
+)
+def test_what_no_record_can_hold_is_not_asked(arguments: dict[str, Any]) -> None:
+    with pytest.raises(InvalidValueError, match="arguments of pay"):
+        frozen_arguments(arguments, what="arguments of pay")
+
+
+# --- a job's own gate
+
+
+def attempt(record: Record, desk: LedgerDesk) -> Context:
+    return a_context(record, a_claim(), desk=desk)
+
+
+async def asked_by(ctx: Context, *names: str, **terms: Any) -> Suspended:
+    """What it wishes when it asks for these gates at once."""
+    with pytest.raises(Suspended) as caught:
+        await ctx.gather(*(ctx.approve(name, detail=DETAIL, **terms) for name in names))
+    return caught.value
+
+
+async def test_a_gate_asks_once_and_its_decision_is_a_step() -> None:
+    record, desk = Record(), LedgerDesk()
+    ctx = attempt(record, desk)
+    (request,) = (await asked_by(ctx, "publish", risk="CRITICAL", reason="money")).requests
+    assert (request.key, request.tool, request.risk) == ("publish", None, Risk.CRITICAL)
+    assert (request.people, request.policy) == (2, "money")
+    assert record.steps == []
+    desk.decided["publish"] = decided_on(request, ApprovalStatus.PENDING, job_id=ctx.job_id)
+    assert (await asked_by(ctx_again(ctx, record, desk), "publish")).awaited == (request.id,)
+    yes = decided_on(request, ApprovalStatus.APPROVED, job_id=ctx.job_id)
+    desk.decided["publish"] = yes
+    decision = await ctx_again(ctx, record, desk).approve("publish", detail=DETAIL)
+    assert (decision.is_approved, record.keys) == (True, ["publish"])
+    desk.decided.clear()
+    assert await ctx_again(ctx, record, desk).approve("publish", detail=DETAIL) == decision
+
+
+def ctx_again(ctx: Context, record: Record, desk: LedgerDesk) -> Context:
+    """The next attempt of the same job."""
+    return a_context(record, ctx._claim, desk=desk)
+
+
+async def test_gates_at_once_are_asked_at_once() -> None:
+    names = [f"gate {number}" for number in range(5)]
+    asked = await asked_by(attempt(Record(), LedgerDesk()), *names)
+    assert sorted(request.key for request in asked.requests) == names
+
+
+async def test_what_is_decided_goes_on_while_the_rest_waits() -> None:
+    record, desk = Record(), LedgerDesk()
+    ctx = attempt(record, desk)
+    first, second = sorted(
+        (await asked_by(ctx, "a", "b")).requests, key=lambda request: request.key
+    )
+    desk.decided["a"] = decided_on(first, ApprovalStatus.APPROVED, job_id=ctx.job_id)
+    desk.decided["b"] = decided_on(second, ApprovalStatus.PENDING, job_id=ctx.job_id)
+    waits = await asked_by(ctx_again(ctx, record, desk), "a", "b")
+    assert (waits.requests, waits.awaited) == ((), (second.id,))
+    assert record.keys == ["a"]
+
+
+async def test_other_details_than_those_decided_on_diverge() -> None:
+    record, desk = Record(), LedgerDesk()
+    ctx = attempt(record, desk)
+    (request,) = (await asked_by(ctx, "publish")).requests
+    desk.decided["publish"] = decided_on(request, ApprovalStatus.APPROVED, job_id=ctx.job_id)
+    await ctx_again(ctx, record, desk).approve("publish", detail=DETAIL)
+    with pytest.raises(DivergedError):
+        await ctx_again(ctx, record, desk).approve("publish", detail={"text": "other"})
+
+
+async def test_a_denied_gate_raises_on_every_attempt() -> None:
+    record, desk = Record(), LedgerDesk()
+    ctx = attempt(record, desk)
+    (request,) = (await asked_by(ctx, "publish")).requests
+    desk.decided["publish"] = decided_on(request, ApprovalStatus.DENIED, job_id=ctx.job_id)
+    for _ in range(2):
+        with pytest.raises(DeniedError, match="publish was denied by ana"):
+            await ctx_again(ctx, record, desk).approve("publish", detail=DETAIL)
+    assert record.keys == ["publish"]

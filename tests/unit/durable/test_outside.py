@@ -1,0 +1,197 @@
+"""Effects of a job's own code, and what its steps record of them."""
+
+from typing import Any
+
+import pytest
+import trio
+
+from cortex.domain.effect import Applied, Invocation, NotApplied, Verdict
+from cortex.domain.errors import (
+    InvalidOutputError,
+    InvalidValueError,
+    LeaseLost,
+    RejectedError,
+    Suspended,
+    TimedOutError,
+    UnavailableError,
+)
+from cortex.domain.job import EffectTold, StepDone
+from cortex.domain.limits import CHECKPOINT
+from cortex.durable.context import Context
+from tests.support.factories import FactList, LedgerDesk, Record, a_claim, a_context
+
+
+class Kept(Record):
+    """A record that keeps the operations, too."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.operations: list[StepDone] = []
+
+    async def record(self, operation: StepDone) -> None:
+        await super().record(operation)
+        self.operations.append(operation)
+
+
+class Calls:
+    """A function with an outside result."""
+
+    def __init__(self, *ends: Any) -> None:
+        self.ends = list(ends)
+        self.invocations: list[Invocation] = []
+
+    async def pay(self, invocation: Invocation, amount: int) -> Any:
+        assert invocation.arguments == {"args": [amount], "kwargs": {}}
+        self.invocations.append(invocation)
+        end = self.ends.pop(0)
+        if isinstance(end, BaseException):
+            raise end
+        return end
+
+
+async def applied(_: Invocation) -> Verdict:
+    return Applied("earlier")
+
+
+async def not_applied(_: Invocation) -> Verdict:
+    return NotApplied()
+
+
+def attempt(record: Record, desk: LedgerDesk, **lent: Any) -> Context:
+    return a_context(record, a_claim(), desk=desk, **lent)
+
+
+async def test_an_effect_is_made_once_in_the_life_of_the_job() -> None:
+    record, desk, calls = Kept(), LedgerDesk(), Calls("paid")
+    first = attempt(record, desk)
+    assert await first.effect("pay", calls.pay, 5) == "paid"
+    assert await attempt(record, desk).effect("pay", calls.pay, 5) == "paid"
+    (intent,), (operation,), (invocation,) = desk.intents, record.operations, calls.invocations
+    assert operation.effect is not None
+    assert intent.id == invocation.id == operation.effect.id
+    assert (intent.key, intent.tool) == ("pay", "Calls.pay")
+    assert (operation.kind, operation.effect.why_not) == ("effect", None)
+    assert (invocation.job_id, invocation.attempt) == (first.job_id, first.attempt)
+    assert desk.told == []
+
+
+async def test_a_function_without_an_invocation_is_called_as_it_is() -> None:
+    async def plain(amount: int) -> int:
+        return amount
+
+    assert await attempt(Record(), LedgerDesk()).effect("pay", plain, amount=5) == 5
+
+
+async def test_a_certain_failure_is_told_before_it_is_raised() -> None:
+    record, desk = Kept(), LedgerDesk()
+    with pytest.raises(RejectedError, match="no such account"):
+        await attempt(record, desk).effect("pay", Calls(RejectedError("no such account")).pay, 5)
+    (told,) = desk.told
+    assert (told.id, told.is_applied) == (desk.intents[0].id, False)
+    assert told.why == "RejectedError: no such account"
+    assert record.operations == []
+
+
+async def test_what_returned_is_done_even_if_no_record_can_hold_it() -> None:
+    too_long = "x" * CHECKPOINT.bytes_max
+    for result in (object(), float("nan"), too_long):
+        desk = LedgerDesk()
+        with pytest.raises(InvalidValueError, match="output of step 'pay'"):
+            await attempt(Record(), desk).effect("pay", Calls(result).pay, 5)
+        (told,) = desk.told
+        assert told.is_applied
+
+
+async def test_an_answer_of_the_wrong_type_keeps_what_came() -> None:
+    desk = LedgerDesk()
+    error = InvalidOutputError("no number", raw="sev\0en")
+    with pytest.raises(InvalidOutputError):
+        await attempt(Record(), desk).effect("pay", Calls(error).pay, 5)
+    (told,) = desk.told
+    assert (told.is_applied, told.result) == (True, '"sev\ufffden"')
+
+
+async def test_a_lease_that_is_lost_while_telling_ends_the_attempt() -> None:
+    class LostDesk(LedgerDesk):
+        async def record(self, operation: EffectTold) -> None:
+            raise LeaseLost(str(operation.id))
+
+    with pytest.raises(LeaseLost):
+        await attempt(Record(), LostDesk()).effect("pay", Calls(RejectedError("no")).pay, 5)
+
+
+async def test_a_call_that_takes_too_long_may_have_been_applied(autojump_clock: object) -> None:
+    async def slow(invocation: Invocation) -> None:
+        await trio.sleep_forever()
+
+    ctx = attempt(Record(), LedgerDesk())
+    with pytest.raises(Suspended) as caught:
+        await ctx.effect("pay", slow, timeout=2)
+    assert "took longer than 2 seconds" in caught.value.unknown[0].why
+    assert await attempt(Record(), LedgerDesk()).effect(
+        "pay", slow, timeout=2, reconcile=applied
+    ) == ("earlier")
+    desk = LedgerDesk()
+    with pytest.raises(TimedOutError):
+        await attempt(Record(), desk).effect("pay", slow, timeout=2, reconcile=not_applied)
+    assert [told.is_applied for told in desk.told] == [False]
+
+
+async def test_an_open_effect_is_called_again_when_it_was_not_applied() -> None:
+    desk, calls = LedgerDesk(verdicts=["recheck"]), Calls("paid")
+    ctx = attempt(Record(), desk)
+    assert await ctx.effect("pay", calls.pay, 5, reconcile=not_applied) == "paid"
+    assert [invocation.id for invocation in calls.invocations] == [desk.intents[0].id]
+
+
+async def test_arguments_that_no_record_can_hold_are_refused_before_anything() -> None:
+    desk, calls = LedgerDesk(), Calls("paid")
+    with pytest.raises(InvalidValueError):
+        await attempt(Record(), desk).effect("pay", calls.pay, object())
+    assert desk.intents == []
+    assert calls.invocations == []
+
+
+# --- idempotent: called again inside the step
+
+
+async def test_an_idempotent_call_is_repeated_under_one_id(autojump_clock: object) -> None:
+    calls, facts = Calls(ConnectionResetError("cut"), UnavailableError("busy"), "paid"), FactList()
+    desk = LedgerDesk()
+    ctx = attempt(Record(), desk, facts=facts)
+    assert await ctx.effect("pay", calls.pay, 5, idempotent=True) == "paid"
+    assert [invocation.id for invocation in calls.invocations] == [desk.intents[0].id] * 3
+    assert (len(facts.failures), facts.resolved_count) == (2, 2)
+
+
+async def test_a_certain_failure_after_an_open_one_is_open(autojump_clock: object) -> None:
+    """That it is refused now is no proof that it was not applied before."""
+    refusals = [RejectedError("the password has changed") for _ in range(9)]
+    calls, desk = Calls(ConnectionResetError("cut"), *refusals), LedgerDesk()
+    with pytest.raises(UnavailableError, match="the call before may have been applied"):
+        await attempt(Record(), desk).effect("pay", calls.pay, 5, idempotent=True)
+    assert desk.told == []
+
+
+async def test_a_certain_failure_from_the_first_on_is_certain(autojump_clock: object) -> None:
+    calls = Calls(ConnectionRefusedError(111, "closed"), RejectedError("no"))
+    desk = LedgerDesk()
+    with pytest.raises(RejectedError):
+        await attempt(Record(), desk).effect("pay", calls.pay, 5, idempotent=True)
+    assert [told.is_applied for told in desk.told] == [False]
+
+
+# --- an outage around the call
+
+
+async def test_what_is_needed_after_the_call_is_there_before_it() -> None:
+    """Else an outage would make an open outcome of a certain one."""
+
+    class NoPolicies:
+        async def limits(self, _: object) -> Any:
+            raise UnavailableError("no database")
+
+    desk, calls = LedgerDesk(), Calls("paid")
+    with pytest.raises(UnavailableError):
+        await attempt(Record(), desk, policies=NoPolicies()).effect("pay", calls.pay, 5)
+    assert desk.intents == []

@@ -1,0 +1,275 @@
+"""Calls of tools: what the record keeps, what people are asked, what the model is told."""
+
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any
+
+import attrs
+import pytest
+
+from cortex.domain.approval import ApprovalRequest, ApprovalStatus
+from cortex.domain.canonical import canonical
+from cortex.domain.effect import Applied, Invocation, Verdict
+from cortex.domain.errors import (
+    ApprovalExpiredError,
+    DeniedError,
+    RejectedError,
+    Suspended,
+    TransientError,
+    UsageError,
+)
+from cortex.durable.context import Context
+from cortex.durable.effects import NotDone
+from cortex.durable.gates import Decision, Gate
+from cortex.durable.tool_calls import EffectTerms, ToolCall, ToolPlan
+from tests.support.factories import (
+    EchoTools,
+    FactList,
+    LedgerDesk,
+    Record,
+    a_claim,
+    a_context,
+    decided_on,
+)
+
+GIVEN = {"amount": 5, "to": "ana"}
+BLIND = EffectTerms(is_idempotent=False, reconcile=None)
+
+
+async def applied(_: Invocation) -> Verdict:
+    return Applied("earlier")
+
+
+def told(error: Exception) -> dict[str, str]:
+    return {"tool_error": f"{type(error).__name__}: {error}"}
+
+
+@attrs.define
+class Job:
+    """One job over its attempts, on one ledger."""
+
+    tools: EchoTools
+    record: Record = attrs.field(factory=Record)
+    desk: LedgerDesk = attrs.field(factory=LedgerDesk)
+    facts: FactList = attrs.field(factory=FactList)
+    claim: Any = attrs.field(factory=a_claim)
+    notes: list[Decision] = attrs.field(factory=list)
+
+    def attempt(self) -> Context:
+        lent = {"tools": self.tools, "desk": self.desk, "facts": self.facts}
+        return a_context(self.record, self.claim, **lent)
+
+    async def call(self, *, tells: bool = False, **given: Any) -> Any:
+        """What one attempt gets of the call."""
+        return await self.attempt().tool(
+            "pay",
+            "pay",
+            given or GIVEN,
+            on_error=told if tells else None,
+            on_edited=self.notes.append,
+        )
+
+    async def asks(self) -> ApprovalRequest:
+        """The one request that an attempt makes."""
+        with pytest.raises(Suspended) as caught:
+            await self.call()
+        (request,) = caught.value.requests
+        return request
+
+    def decide(self, request: ApprovalRequest, status: ApprovalStatus, **fields: Any) -> None:
+        job_id = self.claim.lease.job_id
+        self.desk.decided[request.key] = decided_on(request, status, job_id=job_id, **fields)
+
+
+# --- effects
+
+
+async def test_a_pure_tool_intends_nothing() -> None:
+    job = Job(EchoTools())
+    assert await job.call() == GIVEN
+    assert (job.desk.intents, job.record.keys) == ([], ["pay"])
+
+
+async def test_an_effect_is_intended_as_it_is_called() -> None:
+    job = Job(EchoTools(effect=BLIND))
+    assert [await job.call() for _ in range(2)] == [GIVEN] * 2
+    (intent,) = job.desk.intents
+    assert (intent.key, intent.tool, intent.arguments) == ("pay", "pay", canonical(GIVEN))
+    assert len(job.tools.called) == 1
+
+
+async def test_what_the_model_is_told_of_a_failure_is_recorded_with_it() -> None:
+    job = Job(EchoTools(effect=BLIND, error=RejectedError("no")))
+    expected = {"tool_error": "RejectedError: no"}
+    assert [await job.call(tells=True) for _ in range(2)] == [expected] * 2
+    assert (job.desk.told, len(job.tools.called)) == ([], 1), "its step tells it"
+    assert [resolution for _, _, resolution in job.facts.failures] == ["the model was told"]
+
+
+async def test_a_failure_that_is_raised_is_told_first() -> None:
+    job = Job(EchoTools(effect=BLIND, error=RejectedError("no")))
+    with pytest.raises(RejectedError):
+        await job.call()
+
+    def raises(error: Exception) -> Any:
+        raise error
+
+    with pytest.raises(RejectedError):
+        await job.attempt().tool("pay", "pay", GIVEN, on_error=raises)
+    assert [each.is_applied for each in job.desk.told] == [False, False]
+    assert job.record.keys == []
+
+
+async def test_the_model_is_never_told_of_what_nobody_knows() -> None:
+    job = Job(EchoTools(effect=BLIND, error=ConnectionResetError("cut")))
+    with pytest.raises(Suspended) as caught:
+        await job.call(tells=True)
+    assert caught.value.unknown
+    assert job.record.keys == []
+
+
+async def test_what_was_applied_although_it_failed_is_a_result() -> None:
+    asks = EffectTerms(is_idempotent=False, reconcile=applied)
+    job = Job(EchoTools(effect=asks, error=ConnectionResetError("cut")))
+    assert await job.call(tells=True) == "earlier"
+
+
+async def test_a_call_that_does_not_fit_is_not_intended() -> None:
+    class Unfit(EchoTools):
+        async def plan(self, ctx: Context, call: ToolCall) -> ToolPlan:
+            raise UsageError(f"{call.tool} of {ctx.job_id} does not fit")
+
+    job = Job(Unfit(effect=BLIND))
+    assert "UsageError" in (await job.call(tells=True))["tool_error"]
+    with pytest.raises(UsageError):
+        await Job(Unfit(effect=BLIND)).call()
+    assert job.desk.intents == []
+
+
+async def test_arguments_that_no_record_can_hold_are_not_called() -> None:
+    job = Job(EchoTools(effect=BLIND))
+    result = await job.call(tells=True, note="a\0b")
+    assert "NUL" in result["tool_error"]
+    assert (job.tools.called, job.desk.intents) == ([], [])
+
+
+class Opening(EchoTools):
+    """Whose breaker opens by the failure that it is told of."""
+
+    async def plan(self, ctx: Context, call: ToolCall) -> ToolPlan:
+        plan = await super().plan(ctx, call)
+
+        async def guard(work: Callable[[], Awaitable[Any]]) -> Any:
+            if isinstance(await work(), NotDone):
+                raise Suspended("tool:pay", "its breaker has opened", delay_s=30)
+
+        return attrs.evolve(plan, guard=guard)
+
+
+async def test_a_certain_failure_that_opens_the_breaker_stays_certain() -> None:
+    job = Job(Opening(effect=BLIND, error=ConnectionRefusedError(111, "closed")))
+    with pytest.raises(Suspended, match="its breaker has opened"):
+        await job.call(tells=True)
+    assert [each.is_applied for each in job.desk.told] == [False]
+
+
+# --- approvals
+
+
+async def test_an_approved_call_uses_up_its_decision() -> None:
+    job = Job(EchoTools(effect=BLIND, gate=Gate()))
+    request = await job.asks()
+    assert (request.tool, request.key, request.arguments) == (
+        "pay",
+        "pay approval",
+        canonical(GIVEN),
+    )
+    assert job.tools.called == []
+    job.decide(request, ApprovalStatus.APPROVED)
+    assert await job.call() == GIVEN
+    (intent,) = job.desk.intents
+    assert (intent.approval_id, intent.digest) == (request.id, request.digest)
+    assert job.record.keys == ["pay approval", "pay"]
+    assert job.notes == []
+
+
+@pytest.mark.parametrize("effect", [BLIND, None])
+async def test_edited_arguments_run_and_the_model_hears_the_same_on_every_attempt(
+    effect: EffectTerms | None,
+) -> None:
+    edited = {"amount": 3, "to": "ana"}
+    job = Job(EchoTools(effect=effect, gate=Gate(schema={})))
+    request = await job.asks()
+    job.decide(request, ApprovalStatus.APPROVED, edited=edited)
+    results = [await job.call() for _ in range(2)]
+    job.desk.decided.clear()
+    results.append(await job.call())
+    assert results == [edited] * 3
+    (intent,) = job.desk.intents
+    assert intent.arguments == canonical(edited)
+    first, *others = job.notes
+    assert (first.arguments, first.by) == (edited, "ana")
+    assert others == [first, first]
+
+
+class Filling(EchoTools):
+    """Which fills in a default, as real tools do."""
+
+    async def plan(self, ctx: Context, call: ToolCall) -> ToolPlan:
+        plan = await super().plan(ctx, call)
+        filled: Mapping[str, Any] = {"currency": "EUR", **call.arguments}
+        return attrs.evolve(plan, arguments=filled)
+
+
+async def test_what_a_person_wrote_is_let_through_to_the_letter() -> None:
+    """The decision covers the arguments as edited, not as the tool would write them."""
+    edited = {"amount": 3}
+    job = Job(Filling(effect=BLIND, gate=Gate(schema={})))
+    request = await job.asks()
+    assert request.arguments == canonical({**GIVEN, "currency": "EUR"})
+    job.decide(request, ApprovalStatus.APPROVED, edited=edited)
+    await job.call()
+    assert job.desk.intents[0].arguments == canonical(edited)
+
+
+async def test_a_denial_is_told_or_fails() -> None:
+    job = Job(EchoTools(effect=BLIND, gate=Gate()))
+    job.decide(await job.asks(), ApprovalStatus.DENIED, reason="too dear")
+    results = [await job.call(tells=True) for _ in range(2)]
+    assert results == [{"tool_error": "DeniedError: pay was denied by ana: too dear"}] * 2
+    fails = Job(EchoTools(effect=BLIND, gate=Gate(on_deny="fail")))
+    fails.decide(await fails.asks(), ApprovalStatus.DENIED)
+    with pytest.raises(DeniedError):
+        await fails.call(tells=True)
+    for each in (job, fails):
+        assert (each.tools.called, each.desk.intents) == ([], [])
+
+
+async def test_nobodys_decision_is_told_or_fails() -> None:
+    job = Job(EchoTools(effect=BLIND, gate=Gate()))
+    job.decide(await job.asks(), ApprovalStatus.EXPIRED)
+    assert "in time" in (await job.call(tells=True))["tool_error"]
+    fails = Job(EchoTools(effect=BLIND, gate=Gate(on_expiry="fail")))
+    fails.decide(await fails.asks(), ApprovalStatus.EXPIRED)
+    with pytest.raises(ApprovalExpiredError):
+        await fails.call(tells=True)
+
+
+async def test_a_call_that_changes_nothing_may_fail_after_it_was_approved() -> None:
+    """Its intent only uses up the decision: what it raises is told, as without a gate."""
+    job = Job(EchoTools(gate=Gate(), error=TransientError("not now")))
+    job.decide(await job.asks(), ApprovalStatus.APPROVED)
+    assert await job.call(tells=True) == {"tool_error": "TransientError: not now"}
+    assert len(job.tools.called) == 1
+
+
+async def test_calls_at_once_are_asked_for_at_once() -> None:
+    job = Job(EchoTools(effect=BLIND, gate=Gate()))
+    ctx = job.attempt()
+    with pytest.raises(Suspended) as caught:
+        await ctx.gather(*(ctx.tool("pay", "pay", {"amount": n}) for n in range(3)))
+    keys = {request.key: request.arguments for request in caught.value.requests}
+    assert keys == {
+        "pay approval": '{"amount":0}',
+        "pay approval#2": '{"amount":1}',
+        "pay approval#3": '{"amount":2}',
+    }
