@@ -18,10 +18,10 @@ from cortex.cli.output import Output
 from cortex.cli.phrases import short_id
 from cortex.cli.table import Cell, Column, Row
 from cortex.domain.errors import UsageError
-from cortex.domain.idempotency import error_document, error_from
+from cortex.domain.idempotency import error_from
 from cortex.domain.safe import safe
 from cortex.store import dead_letters, jobs
-from cortex.store.dead_letters import LetterFilter, Settled
+from cortex.store.dead_letters import LetterFilter
 from cortex.store.session import Session
 
 LIMIT_DEFAULT: Final = 1000
@@ -143,18 +143,6 @@ def preview(chosen: Chosen, output: Output, *, verb: str) -> None:
     _listing(chosen.letters, output, LETTER_COLUMNS, empty=chosen.empty)
     more = "; more match: raise --limit" if chosen.has_more else ""
     output.say(f"dry run: {letters_told(len(chosen.letters))} would be {verb}{more}", "dim")
-
-
-def as_told(done: Sequence[Settled]) -> list[dict[str, Any]]:
-    """Return outcomes as they are kept under an idempotency key."""
-    return [
-        {
-            "job_id": each.job_id,
-            "retried_as": each.retried_as,
-            "error": None if each.error is None else error_document(each.error),
-        }
-        for each in done
-    ]
 
 
 def tell(

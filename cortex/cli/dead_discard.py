@@ -4,7 +4,7 @@ from typing import Any
 
 import click
 
-from cortex.cli.dead_choice import Asked, acting, agree, as_told, choose, preview, tell
+from cortex.cli.dead_choice import Asked, acting, agree, choose, preview, tell
 from cortex.cli.idempotent import mutate
 from cortex.cli.options import Command, Options
 from cortex.cli.output import Output
@@ -32,7 +32,7 @@ def discard(options: Options, *, asked: Asked) -> None:
             agree(chosen, asked, options, verb="discard")
 
         async def work(db: Database) -> list[dict[str, Any]]:
-            return as_told(
+            return dead_letters.documents(
                 await dead_letters.discard(db, chosen.ids, by=asked.by, reason=asked.reason or "")
             )
 

@@ -10,15 +10,15 @@ import click
 
 from cortex.cli.options import Text
 from cortex.domain.dead_letter import LetterState
+from cortex.domain.errors import UsageError
 from cortex.domain.failure import FailureClass
+from cortex.domain.time_span import parse_span
 from cortex.store import agents, dead_letters
 from cortex.store.dead_letters import LetterFilter
 from cortex.store.session import Session
 
 NAME: Final = Text(200)
 SUGGESTED_MAX: Final = 8
-
-_UNITS_S: Final = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
 
 
 class Since(click.ParamType[float]):
@@ -29,10 +29,10 @@ class Since(click.ParamType[float]):
     def convert(
         self, value: Any, param: click.Parameter | None, ctx: click.Context | None
     ) -> float:
-        found = re.fullmatch(r"([0-9]{1,9})([smhd])", str(value).strip())
-        if found is None:
-            self.fail(f"{value!r} is not a time such as 90s, 15m, 2h or 3d", param, ctx)
-        return float(int(found[1]) * _UNITS_S[found[2]])
+        try:
+            return parse_span(str(value))
+        except UsageError as error:
+            self.fail(error.message, param, ctx)
 
 
 class Fingerprint(click.ParamType[str]):

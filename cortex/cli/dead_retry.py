@@ -4,7 +4,7 @@ from typing import Any, Final
 
 import click
 
-from cortex.cli.dead_choice import Asked, acting, agree, as_told, choose, preview, tell
+from cortex.cli.dead_choice import Asked, acting, agree, choose, preview, tell
 from cortex.cli.idempotent import mutate
 from cortex.cli.options import Command, Options
 from cortex.cli.output import Output
@@ -12,7 +12,7 @@ from cortex.cli.target import session
 from cortex.domain.clock import system_chance
 from cortex.domain.dead_letter import NEWEST
 from cortex.store.database import Database
-from cortex.store.dead_letters import Resubmission, resubmit
+from cortex.store.dead_letters import Resubmission, documents, resubmit
 
 RATE_DEFAULT: Final = 50.0
 RATE_MIN: Final = 0.001
@@ -102,7 +102,7 @@ def retry(
                 agent_version=agent_version,
                 from_start=from_start,
             )
-            return as_told(done)
+            return documents(done)
 
         told = mutate(
             call,

@@ -22,23 +22,11 @@ def state_cell(row: Row) -> Cell:
     return Cell(*_STATES[LetterState(row["state"])])
 
 
-def cause_of(row: Row) -> Cause:
-    """Return a row's cause."""
-    return Cause(
-        code=row["error_code"],
-        message=row["error_message"],
-        error_class=row["error_class"],
-        source=row["error_source"],
-        breaker=row["breaker"],
-        asks_again_after=row["asks_again_after"],
-    )
-
-
 def on_retry(row: Row) -> str:
     """Say what a retry would do, or what became of the letter."""
     state = LetterState(row.get("state", LetterState.OPEN))
     if state.is_unresolved:
-        return prospect(cause_of(row), step=row["step"])
+        return prospect(Cause.of(row), step=row["step"])
     heir = f" as {short_id(row['retried_as'])}" if row["retried_as"] else ""
     return f"was {state.value.lower()}{heir} by {row['resolved_by']}"
 

@@ -83,7 +83,7 @@ def page(record: JobRecord, terminal: Terminal) -> Iterator[str]:
             terminal=terminal,
         )
     )
-    if shown and record.steps:
+    if shown and (record.steps or record.approvals):
         yield ""
         total = record.job["checkpoint"].get("seq", 0)
         if total > len(record.steps):

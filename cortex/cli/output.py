@@ -10,10 +10,8 @@ import sys
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Final
 
-import orjson
-
 from cortex.cli.options import Format, Options
-from cortex.cli.phrases import exact, to_plain
+from cortex.cli.phrases import exact, json_text, to_plain
 from cortex.cli.table import Column, Row, lines_of
 from cortex.cli.terminal import stderr_terminal, stdout_terminal
 from cortex.domain.errors import UsageError
@@ -78,7 +76,7 @@ class Output:
         if self.format is Format.YAML:
             self._yaml(plain)
         elif self.format is Format.JSON and self.terminal.is_tty:
-            self._json(plain, option=orjson.OPT_INDENT_2)
+            self._json(plain, is_indented=True)
         else:
             self._json(plain)
 
@@ -134,8 +132,8 @@ class Output:
                 )
         return [names[name] for name in asked]
 
-    def _json(self, plain: dict[str, Any], *, option: int = 0) -> None:
-        text = orjson.dumps(plain, option=option).decode()
+    def _json(self, plain: dict[str, Any], *, is_indented: bool = False) -> None:
+        text = json_text(plain, is_indented=is_indented)
         escaped = _TREACHEROUS.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
         self._utf8(escaped + "\n")
 

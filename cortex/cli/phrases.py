@@ -1,5 +1,6 @@
 """Values in words: short and relative for people, exact for machines."""
 
+import json
 from datetime import UTC, datetime
 from decimal import Decimal
 from enum import Enum
@@ -137,8 +138,17 @@ def exact(value: Any) -> str:
         case str():
             return safe(plain) or NOTHING
         case bool() | dict() | list():
-            return safe(orjson.dumps(plain).decode())
+            return safe(json_text(plain))
         case float():
             return f"{plain:g}"
         case _:
             return str(plain)
+
+
+def json_text(plain: Any, *, is_indented: bool = False) -> str:
+    """Return plain types as JSON; whole numbers may be of any length."""
+    try:
+        return orjson.dumps(plain, option=orjson.OPT_INDENT_2 if is_indented else 0).decode()
+    except TypeError:  # what arguments may hold and orjson does not write: more than 64 bits
+        indent, separators = (2, None) if is_indented else (None, (",", ":"))
+        return json.dumps(plain, ensure_ascii=False, indent=indent, separators=separators)

@@ -68,5 +68,5 @@ def _goes_on(approval: Mapping[str, Any]) -> str:
 def _follows(approval: Mapping[str, Any], follow: str) -> str:
     if follow == "fail":
         return "the job fails"
-    told = "its code" if approval["agent_id"] is None else "the agent"
+    told = "the job's code" if approval["agent_id"] is None else "the agent"
     return f"{told} is told and goes on"

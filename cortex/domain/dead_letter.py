@@ -1,7 +1,8 @@
 """Dead letters: what the triage decides of a failed job, and what a retry of it would come to."""
 
+from collections.abc import Mapping
 from enum import StrEnum
-from typing import Final
+from typing import Any, Final
 
 import attrs
 
@@ -65,6 +66,18 @@ class Cause:
     """The failure asked for a person at once."""
     asks_again_after: int | None = None
     """So many steps stand before the model response that failed it; None: that was not why."""
+
+    @classmethod
+    def of(cls, row: Mapping[str, Any]) -> "Cause":
+        """Return the cause of a letter, or of a group of them, as the store tells it."""
+        return cls(
+            code=row["error_code"],
+            message=row["error_message"],
+            error_class=row["error_class"],
+            source=row["error_source"],
+            breaker=row["breaker"],
+            asks_again_after=row["asks_again_after"],
+        )
 
     @property
     def is_transient(self) -> bool:

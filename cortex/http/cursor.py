@@ -37,7 +37,7 @@ def place_of(cursor: str) -> tuple[UUID, datetime | None]:
             return UUID(bytes=raw[:_ID_BYTES]), _EPOCH + offset * _MICROSECOND
     except (ValueError, OverflowError):
         pass
-    raise UsageError(f"{cursor[:LENGTH_MAX]!a} is no cursor", hint="take `next` of the page before")
+    raise UsageError(f"{cursor[:LENGTH_MAX]!a} is no cursor", hint="take `next_cursor` of the page before")
 
 
 def id_of(cursor: str | None) -> UUID | None:
@@ -47,7 +47,7 @@ def id_of(cursor: str | None) -> UUID | None:
 
 def cursor_field() -> Any:
     """Make the field of a query that says where the list goes on."""
-    return text(doc="`next` of the page before", length_max=LENGTH_MAX, default=None)
+    return text(doc="`next_cursor` of the page before", length_max=LENGTH_MAX, default=None)
 
 
 def limit_field(most: int = LIMIT_MAX) -> Any:

@@ -104,7 +104,7 @@ def check_unchanged(approval: Mapping[str, Any], wish: Wish) -> None:
 
 
 def checked_edit(approval: Mapping[str, Any], text: str) -> str:
-    """Return edited arguments as they would run. Raises `FieldError` that says what does not fit."""
+    """Return edited arguments as they would run. Raises `FieldError`."""
     try:
         return edited_arguments(text, schema=approval["schema"])
     except RejectedError as error:

@@ -104,7 +104,7 @@ class Profile:
         return connection
 
 
-class _Redacting(asyncpg.Connection):  # type: ignore[type-arg]  # when it runs it takes none
+class _Redacting(asyncpg.Connection):
     """A connection to which no secret is sent that this process knows of, in any parameter.
 
     It has these methods only: the store's tests see to it that it uses no others.

@@ -12,6 +12,7 @@ import attrs
 
 from cortex.domain.dead_letter import UNRESOLVED, LetterState
 from cortex.domain.errors import ConflictError, CortexError, NotFoundError, OutcomeUnknownError
+from cortex.domain.idempotency import error_document
 from cortex.store.database import Database, Record
 from cortex.store.jobs import plain
 
@@ -111,6 +112,18 @@ async def discard(db: Database, job_ids: Sequence[UUID], *, by: str, reason: str
         return [_discarded(each, rows.get(each), by=by, reason=reason) for each in batch]
 
     return await _in_batches(job_ids, DISCARD_BATCH, settle)
+
+
+def documents(done: Sequence[Settled]) -> list[dict[str, Any]]:
+    """Return outcomes as they are kept under an idempotency key."""
+    return [
+        {
+            "job_id": each.job_id,
+            "retried_as": each.retried_as,
+            "error": None if each.error is None else error_document(each.error),
+        }
+        for each in done
+    ]
 
 
 async def groups(db: Database, which: LetterFilter, *, limit: int) -> list[dict[str, Any]]:

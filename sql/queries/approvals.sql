@@ -49,6 +49,7 @@ FROM cortex.approval WHERE id = $1;
 -- name: show
 -- One request in full, with its votes and what its job cost so far. $1 id.
 SELECT a.*, g.name AS agent, j.status AS job_status, j.type AS job_type, j.checkpoint AS job_head,
+       j.worker_job_id IS NOT NULL AS is_job_due,
        e.id AS effect_id, e.status AS effect_status, cortex.agreed(a.id, a.digest) AS agreed, cortex.now() AS now,
        (SELECT coalesce(jsonb_agg(jsonb_build_object(
             'person', v.person, 'at', v.at, 'channel', v.channel, 'reason', v.reason,

@@ -101,7 +101,7 @@ def test_show_leaves_nothing_out(cortex: Cortex, askers: Askers) -> None:
         "what the model said: it may be wrong, do not decide by it",
         "li agreed at 20",
         "on approve  refund runs with exactly these arguments, once",
-        "on deny     refund is not executed; its code is told and goes on",
+        "on deny     refund is not executed; the job's code is told and goes on",
         "no answer   refund is not executed, and nobody is taken to have said no; the job fails",
     ):
         assert expected in page, f"{expected!r} is not in {page}"

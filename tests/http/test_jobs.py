@@ -198,9 +198,9 @@ def test_pages_go_on_where_they_ended_whatever_comes_meanwhile(
         page = listed(server, operator, "status:pend", limit=2, **more)
         seen += ids(page)
         submit(database, "digest")
-        if page["next"] is None:
+        if page["next_cursor"] is None:
             break
-        more = {"cursor": page["next"]}
+        more = {"cursor": page["next_cursor"]}
     assert seen == made[::-1]
 
 
@@ -254,7 +254,7 @@ def test_a_page_that_is_short_says_so(
         submit(database, "digest")
     page = listed(server, operator, "type:other")
     assert (page["jobs"], page["is_short"]) == ([], True)
-    page = listed(server, operator, "type:other", cursor=page["next"])
+    page = listed(server, operator, "type:other", cursor=page["next_cursor"])
     assert ids(page) == [first]
 
 
@@ -292,10 +292,10 @@ def test_history_and_steps_come_page_by_page(
     path = f"/v1/jobs/{job_id}/history?limit=2"
     first = server.get(path, token=operator).json
     assert [each["new"] for each in first["history"]] == ["PENDING", "RUNNING"]
-    rest = server.get(f"{path}&after={first['next']}", token=operator).json
-    assert ([each["new"] for each in rest["history"]], rest["next"]) == (["COMPLETED"], None)
+    rest = server.get(f"{path}&after={first['next_after']}", token=operator).json
+    assert ([each["new"] for each in rest["history"]], rest["next_after"]) == (["COMPLETED"], None)
     past = server.get(f"{path}&after={10**18 - 1}", token=operator)
-    assert (past.status, past.json) == (200, {"history": [], "next": None})
+    assert (past.status, past.json) == (200, {"history": [], "next_after": None})
 
     insert = """
         INSERT INTO cortex.job_step (job_id, seq, attempt, kind, key, digest, started_at,
@@ -309,7 +309,7 @@ def test_history_and_steps_come_page_by_page(
     page = server.get(f"{path}?limit=3", token=operator).json
     assert [each["seq"] for each in page["steps"]] == [1, 2, 3]
     assert (page["steps"][0]["output"], page["steps"][0]["cost_usd"]) == (None, 0.25)
-    assert server.get(f"{path}?after=29", token=operator).json["next"] is None
+    assert server.get(f"{path}?after=29", token=operator).json["next_after"] is None
 
     seen, after, pages = [], 0, []
     while after is not None:
@@ -317,7 +317,7 @@ def test_history_and_steps_come_page_by_page(
         pages.append(len(page["steps"]))
         seen += [each["seq"] for each in page["steps"]]
         assert all(set(each["output"]) == {"x"} for each in page["steps"])
-        after = page["next"]
+        after = page["next_after"]
     assert seen == list(range(1, 31))
     assert pages == [1, 1, 20, 8], "the large one stands alone"
 

@@ -4,6 +4,7 @@ import http.client
 import json
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from functools import cached_property
 from typing import Any
 
 import attrs
@@ -23,10 +24,15 @@ class Event:
 class Events:
     """What comes on one connection. Iterating ends with the stream."""
 
-    def __init__(self, response: http.client.HTTPResponse) -> None:
-        self.response = response
+    def __init__(self, connection: http.client.HTTPConnection) -> None:
+        self._connection = connection
         self.comments: list[str] = []
         self.last_id = ""
+
+    @cached_property
+    def response(self) -> http.client.HTTPResponse:
+        """Waited for when it is first looked at."""
+        return self._connection.getresponse()
 
     def __iter__(self) -> Iterator[Event]:
         name, data = "", ""
@@ -66,6 +72,6 @@ def follow(
     try:
         sent = {"Authorization": f"Bearer {token}", **headers}
         connection.request("GET", path, headers=sent)
-        yield Events(connection.getresponse())
+        yield Events(connection)
     finally:
         connection.close()

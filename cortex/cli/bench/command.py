@@ -34,6 +34,7 @@ bench = Group(
                 "streams": "Many jobs streaming from a scripted model at once, one pod.",
                 "calls": "Model calls a second with breaker, costs and budgets, one pod.",
                 "retries": "Jobs a second that fail once and are tried again, one pod.",
+                "approvals": "From a person's decision to the job running again, idle pod.",
                 "takeover": "kill -9 of one of two pods: when its jobs run again.",
                 "startup": "From `cortex up` to ready, embedded database.",
             }.items()
@@ -183,6 +184,17 @@ def retries(options: Options, jobs: int, repeat: int) -> None:
     from cortex.cli.bench.failures import retries_per_s
 
     _run(options, repeat, lambda dsn, settings, _: retries_per_s(dsn, settings, count=jobs))
+
+
+@click.command(cls=Command)
+@click.option("--decisions", default=200, show_default=True, type=AT_LEAST_ONE)
+@REPEAT
+@click.pass_obj
+def approvals(options: Options, decisions: int, repeat: int) -> None:
+    """From the call that decides a request to its job running again, on an idle pod."""
+    from cortex.cli.bench.approvals import decisions as run
+
+    _run(options, repeat, lambda dsn, settings, _: run(dsn, settings, count=decisions))
 
 
 @click.command(cls=Command)

@@ -14,7 +14,7 @@ started_count = 0
 """Handlers that began in this process: cheaper to look at than the database."""
 
 on_start: Callable[[UUID], None] | None = None
-"""Called by `bench_stamp` when its handler starts; set by the measurement in the same process."""
+"""Called when `bench_stamp` starts, `bench_gate` goes on; set by the measurement in this process."""
 
 
 @job("bench_noop")
@@ -26,6 +26,14 @@ async def noop(ctx: Context) -> None:  # noqa: ARG001
 @job("bench_stamp")
 async def stamp(ctx: Context) -> None:
     """Tell when the handler started."""
+    if on_start is not None:
+        on_start(ctx.job_id)
+
+
+@job("bench_gate")
+async def gate(ctx: Context) -> None:
+    """Ask a person, then tell that it goes on."""
+    await ctx.approve("go", detail={"job": str(ctx.job_id)})
     if on_start is not None:
         on_start(ctx.job_id)
 

@@ -51,15 +51,15 @@ def show(
     """
     facts = facts_of(approval)
     has_agreed = visitor.name is not None and facts.has_agreed(visitor.name)
-    is_conflict = isinstance(error, ConflictError)
+    conflict = error if isinstance(error, ConflictError) else None
     values: dict[str, Any] = {
         "facts": facts,
         "now": approval["now"],
         "rows": facts.rows[:ROWS_MAX],
         "rest_count": max(0, len(facts.rows) - ROWS_MAX),
         "ending": _ending(approval, facts),
-        "notice": _notice(error, facts, answer) if is_conflict else None,
-        "problem": None if error is None or is_conflict else error.message,
+        "notice": None if conflict is None else _notice(conflict, facts, answer),
+        "problem": None if error is None or conflict is error else error.message,
         "wrong": error.field if isinstance(error, FieldError) else None,
         "has_agreed": has_agreed,
         "filled": answer or _EMPTY,
@@ -67,7 +67,7 @@ def show(
         "edit_changes": () if edited is None else changes(approval["arguments"], parse(edited)),
         "reason_max": REASON_CHARS_MAX,
     }
-    status = 200 if error is None else 409 if is_conflict else 422
+    status = 200 if error is None else 422 if conflict is None else 409
     return page(
         "approval.html",
         status=status,
@@ -113,7 +113,7 @@ def _draft(
     return {"draft": draft if len(draft) <= DRAFT_CHARS_MAX else None}
 
 
-def _notice(error: InvalidValueError | ConflictError, facts: Facts, answer: Answer | None) -> str:
+def _notice(error: ConflictError, facts: Facts, answer: Answer | None) -> str:
     """Return why a decision does not count."""
     if facts.status is ApprovalStatus.EXPIRED:
         return "Your answer came too late: it does not count."
@@ -141,11 +141,13 @@ def _ending(approval: dict[str, Any], facts: Facts) -> Ending | None:
 
 def _then(approval: dict[str, Any], facts: Facts) -> str:
     match facts.status:
+        case ApprovalStatus.APPROVED if facts.job_status in _OVER:
+            return f"the job is {facts.job_status}"
         case ApprovalStatus.APPROVED:
-            if facts.job_status == JobStatus.WAITING_FOR_APPROVAL:
-                return "the job still waits for something else"
-            is_over = approval["job_status"] in _OVER
-            return f"the job is {facts.job_status}" if is_over else "job resumed"
+            waits = (
+                facts.job_status == JobStatus.WAITING_FOR_APPROVAL and not approval["is_job_due"]
+            )
+            return "the job still waits for another decision" if waits else "job resumed"
         case ApprovalStatus.EXPIRED:
             return "nothing was executed; ask for a new one"
         case _:

@@ -37,7 +37,7 @@ def csrf_of(secret: str, purpose: str) -> str:
 
 
 def check_csrf(fields: Mapping[str, str], secret: str, purpose: str) -> None:
-    """Raise `ForbiddenError` unless the form came from a page that was shown to this very person."""
+    """Raise `ForbiddenError` unless the form is of a page that was shown to this very person."""
     given = fields.get(CSRF, "")
     if not hmac.compare_digest(given.encode(), csrf_of(secret, purpose).encode()):
         raise ForbiddenError(

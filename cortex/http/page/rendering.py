@@ -16,16 +16,9 @@ from cortex.domain.approval_facts import DENY_REASONS, RISK_WORDS, countdown
 from cortex.domain.safe import safe
 from cortex.http.page.assets import url_of
 
-CSP: Final = "; ".join(
-    (
-        "default-src 'none'",
-        "style-src 'self'",
-        "script-src 'self'",
-        "img-src 'self'",
-        "form-action 'self'",
-        "base-uri 'none'",
-        "frame-ancestors 'none'",
-    )
+CSP: Final = (
+    "default-src 'none'; style-src 'self'; script-src 'self'; img-src 'self'; "
+    "form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
 )
 _HIDDEN: Final = re.compile("(⟦U\\+[0-9A-F]{4,6}⟧)")
 

@@ -3,6 +3,7 @@
 from typing import Final
 
 from cortex.http import health, openapi
+from cortex.http.page import approval, assets, inbox, signing_in
 from cortex.http.route import Route
 from cortex.http.routes import (
     approvals,
@@ -25,6 +26,10 @@ ROUTES: Final[tuple[Route, ...]] = (
     *job_results.ROUTES,
     *job_events.ROUTES,
     *pods.ROUTES,
+    *approval.ROUTES,
+    *inbox.ROUTES,
+    *signing_in.ROUTES,
+    *assets.ROUTES,
 )
 """What the OpenAPI document tells, and the server answers; that document itself comes last."""
 

@@ -32,7 +32,7 @@ OUTPUTS_BYTES_MAX: Final = 4 * MIB
 class HistoryQuery:
     """Which transitions, in their order."""
 
-    after: int = whole(doc="`next` of the page before", low=0, high=ID_MAX, default=0)
+    after: int = whole(doc="`next_after` of the page before", low=0, high=ID_MAX, default=0)
     limit: int = limit_field()
 
 
@@ -54,7 +54,7 @@ class History:
     """A page of transitions."""
 
     history: list[Transition]
-    next: int | None = told(doc="the next page is `after` this one; null: there are no more yet")
+    next_after: int | None = told(doc="the next page is `after` this one; null: there are no more yet")
 
 
 async def list_history(asked: Asked[HistoryQuery, None], api: Api) -> Response:
@@ -64,14 +64,14 @@ async def list_history(asked: Asked[HistoryQuery, None], api: Api) -> Response:
     if not rows:
         await _refuse_unknown(job_id, api)
     found = [record(Transition, row) for row in rows[:limit]]
-    return answer(History(history=found, next=found[-1].id if len(rows) > limit else None))
+    return answer(History(history=found, next_after=found[-1].id if len(rows) > limit else None))
 
 
 @attrs.frozen(kw_only=True)
 class StepsQuery:
     """Which steps, in their order."""
 
-    after: int = whole(doc="`next` of the page before", low=0, high=INT_MAX, default=0)
+    after: int = whole(doc="`next_after` of the page before", low=0, high=INT_MAX, default=0)
     limit: int = limit_field()
     outputs: bool = told(
         doc=f"with what they returned: at most {WITH_OUTPUTS_MAX} steps, and about 4 MiB",
@@ -99,7 +99,7 @@ class Steps:
     """A page of steps."""
 
     steps: list[ShownStep]
-    next: int | None = told(doc="the next page is `after` this one; null: there are no more yet")
+    next_after: int | None = told(doc="the next page is `after` this one; null: there are no more yet")
 
 
 async def list_steps(asked: Asked[StepsQuery, None], api: Api) -> Response:
@@ -119,7 +119,7 @@ async def list_steps(asked: Asked[StepsQuery, None], api: Api) -> Response:
     if not rows:
         await _refuse_unknown(job_id, api)
     shown = [record(ShownStep, row, output=_raw(row.get("output"))) for row in rows]
-    return answer(Steps(steps=shown, next=rows[-1]["seq"] if has_more else None))
+    return answer(Steps(steps=shown, next_after=rows[-1]["seq"] if has_more else None))
 
 
 def _raw(text: str | None) -> object:

@@ -76,7 +76,7 @@ class Jobs:
     """A page of jobs, the newest first."""
 
     jobs: list[ListedJob]
-    next: str | None = told(doc="cursor of the next page; null: there are no more")
+    next_cursor: str | None = told(doc="cursor of the next page; null: there are no more")
     is_short: bool = told(
         doc="more may fit, although the page is not full: so many others were looked at in vain"
     )
@@ -90,7 +90,7 @@ async def list_jobs(asked: Asked[JobsQuery, None], api: Api) -> Response:
     return answer(
         Jobs(
             jobs=[record(ListedJob, row) for row in found.jobs],
-            next=None if found.next is None else cursor_of(found.next.id, found.next.at),
+            next_cursor=None if found.next is None else cursor_of(found.next.id, found.next.at),
             is_short=found.is_short,
         )
     )

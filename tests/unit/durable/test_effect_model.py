@@ -12,7 +12,7 @@ from uuid import UUID
 
 import attrs
 import trio
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cortex.domain.canonical import canonical, digest
@@ -24,6 +24,8 @@ from tests.support.rows import new_id
 
 ARGUMENTS = canonical({"amount": 1})
 ATTEMPTS_MAX = 60
+EXAMPLES = 400
+"""The rarest of the known mistakes needs a row of four certain faults."""
 
 
 class Killed(BaseException):
@@ -213,6 +215,7 @@ async def run(world: World, *, can_ask: bool, idempotent: bool) -> None:
             assert status is not EffectStatus.PENDING, "it is without an end"
 
 
+@settings(max_examples=EXAMPLES)
 @given(FAULTS, WORDS, st.booleans())
 def test_what_cannot_be_repeated_is_never_called_while_its_outcome_is_open(
     faults: list[Fault], gives_up: list[bool], can_ask: bool
@@ -221,6 +224,7 @@ def test_what_cannot_be_repeated_is_never_called_while_its_outcome_is_open(
     trio.run(partial(run, world, can_ask=can_ask, idempotent=False))
 
 
+@settings(max_examples=EXAMPLES)
 @given(FAULTS, st.booleans())
 def test_what_honours_its_key_is_applied_once_and_nobody_is_asked(
     faults: list[Fault], can_ask: bool

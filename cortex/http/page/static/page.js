@@ -38,24 +38,23 @@
     return minutes ? `${minutes} min ${two(seconds % 60)} s` : `${seconds} s`;
   }
 
-  // From what the server says is left, not from this machine's clock.
+  // From what the server says is left, not by this machine's clock.
   function count() {
-    const shown = document.getElementById("left"), told = document.getElementById("left-told");
-    if (!shown) return;
-    const began = performance.now(), whole = Number(shown.dataset.leftS);
-    let saidMinute = Math.ceil(whole / 60);
+    const shown = document.querySelectorAll("[data-left-s]"), told = document.getElementById("left-told");
+    if (!shown.length) return;
+    const began = performance.now(), whole = Number(shown[0].dataset.leftS);
+    let minute = Math.ceil(whole / 60);
     const tick = setInterval(() => {
       const left = Math.max(0, whole - Math.floor((performance.now() - began) / 1000));
-      shown.textContent = words(left);
-      const minute = Math.ceil(left / 60);
-      if (minute !== saidMinute) {
-        saidMinute = minute;
-        told.textContent = left ? `expires in ${words(left)}` : "expired: nobody can decide any more";
+      for (const each of shown) each.textContent = words(left);
+      if (Math.ceil(left / 60) !== minute) {
+        minute = Math.ceil(left / 60);
+        told.textContent = left ? `${words(left)} left` : "Expired: nobody can decide any more.";
       }
       if (!left) {
         clearInterval(tick);
         document.documentElement.classList.add("over");
-        shown.closest("p").textContent = "Expired: nobody can decide any more, and nothing was executed.";
+        told.classList.remove("sr");
       }
     }, 1000);
   }
