@@ -84,7 +84,7 @@ class Toolbox:
             arguments=arguments,
             effect=None if effect is None else _terms(tool, effect),
             gate=None if gate is None else _gate(gate, tool),
-            run=partial(_run, ctx, call, tool, parsed, effect is not None),
+            run=partial(_run, ctx, call, tool, parsed, is_effect=effect is not None),
             guard=_unguarded if breaker is None else partial(_guarded, ctx, breaker, step=call.key),
         )
 
@@ -114,8 +114,9 @@ async def _run(
     call: ToolCall,
     tool: Tool,
     parsed: Any,
-    is_effect: bool,  # noqa: FBT001 -- bound by name's order once, above
     invocation: Invocation | None,
+    *,
+    is_effect: bool,
 ) -> Any:
     """Call the tool in the job's workspace; what it returns fits into the record."""
     agent_secrets = Secrets.of(await ctx.agent_spec())

@@ -12,7 +12,7 @@ from cortex.cli.target import session
 from cortex.domain.clock import system_chance
 from cortex.domain.dead_letter import NEWEST
 from cortex.store.database import Database
-from cortex.store.dead_letters import Resubmission, documents, resubmit
+from cortex.store.dead_letters import documents, resubmissions, resubmit
 
 RATE_DEFAULT: Final = 50.0
 RATE_MIN: Final = 0.001
@@ -87,11 +87,7 @@ def retry(
             return
         if chosen.letters:
             agree(chosen, asked, options, verb="retry")
-        new_id = system_chance().new_id
-        wanted = [
-            Resubmission(job_id=job_id, new_id=new_id(), delay_s=float(number // rate))
-            for number, job_id in enumerate(chosen.ids)
-        ]
+        wanted = resubmissions(chosen.ids, new_id=system_chance().new_id, rate=rate)
 
         async def work(db: Database) -> list[dict[str, Any]]:
             done = await resubmit(

@@ -20,7 +20,6 @@ from cortex.domain.errors import InvalidValueError, UsageError
 from cortex.domain.limits import CHECKPOINT
 from cortex.domain.safe import safe
 from cortex.store import effects
-from cortex.store.database import Database
 
 
 @click.command(cls=Command)
@@ -67,7 +66,9 @@ def resolve(
         confirm(safe(question), options, is_agreed=yes)
         row = mutate(
             call,
-            lambda db: _resolve(db, effect_id, said, by=by, reason=reason, result=returned),
+            lambda db: effects.resolve_and_show(
+                db, effect_id, said, by=by, reason=reason, result=returned
+            ),
             output=output,
             key=idempotency_key,
             operation="effects.resolve",
@@ -80,18 +81,6 @@ def resolve(
             },
         )
     output.listing("effects", COLUMNS, [row | {"id": UUID(row["id"])}], empty="")
-
-
-async def _resolve(
-    db: Database, effect_id: UUID, said: Resolution, *, by: str, reason: str, result: str | None
-) -> dict[str, Any]:
-    goes_on = await effects.resolve(db, effect_id, said, by=by, reason=reason, result=result)
-    seen = await effects.show(db, effect_id)
-    return {
-        **{name: seen[name] for name in ("id", "tool", "status", "job_id", "job_status")},
-        "resolution": said,
-        "job_goes_on": goes_on,
-    }
 
 
 def _returned(said: Resolution, result: str | None, result_file: str | None) -> str | None:

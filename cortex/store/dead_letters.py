@@ -66,6 +66,16 @@ class Settled:
     """Why nothing was done."""
 
 
+def resubmissions(
+    job_ids: Sequence[UUID], *, new_id: Callable[[], UUID], rate: float
+) -> list[Resubmission]:
+    """Return what to resubmit: so many of the new jobs become due each second."""
+    return [
+        Resubmission(job_id=job_id, new_id=new_id(), delay_s=float(number // rate))
+        for number, job_id in enumerate(job_ids)
+    ]
+
+
 async def resubmit(
     db: Database,
     wanted: Sequence[Resubmission],

@@ -116,6 +116,19 @@ async def resolve(
                 raise await _nothing_to_say(db, effect_id)
 
 
+async def resolve_and_show(
+    db: Database, effect_id: UUID, said: Resolution, *, by: str, reason: str, result: str | None
+) -> dict[str, Any]:
+    """Record it as `resolve` does; return how the effect and its job stand now."""
+    goes_on = await resolve(db, effect_id, said, by=by, reason=reason, result=result)
+    seen = await show(db, effect_id)
+    return {
+        **{name: seen[name] for name in ("id", "tool", "status", "job_id", "job_status")},
+        "resolution": said,
+        "job_goes_on": goes_on,
+    }
+
+
 async def _nothing_to_say(db: Database, effect_id: UUID) -> ConflictError:
     effect = await show(db, effect_id)
     if effect["resolution"]:

@@ -4,6 +4,9 @@ from collections.abc import Iterator
 
 import pytest
 
+from cortex.store.database import Profile
+from cortex.store.session import open_session
+from tests.support.approvals import Askers
 from tests.support.http_server import HttpServer, http_server
 
 
@@ -12,3 +15,10 @@ def server(database: str) -> Iterator[HttpServer]:
     """A server of all routes that listens on loopback."""
     with http_server(database) as running:
         yield running
+
+
+@pytest.fixture
+def askers(database: str) -> Iterator[Askers]:
+    """Jobs that ask people, beside the server."""
+    with open_session(Profile(dsn=database, hot_path=True)) as call:
+        yield Askers(call, database)

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 from cortex.agent.tool import ToolContext, tool
-from cortex.domain.approval import Risk
 from cortex.domain.errors import CortexError, RejectedError
 from cortex.durable.context import Context
 from cortex.durable.registry import Retry, job
@@ -32,7 +31,7 @@ def refund(context: ToolContext, customer: str, amount: float) -> str:
     return f"refunded {amount} to {customer}"
 
 
-@tool(effect=True, idempotent=True, local=True, approve=True, risk=Risk.MED)
+@tool(effect=True, idempotent=True, local=True, approve=True, risk="MED")
 def refund_asked(context: ToolContext, customer: str, amount: float) -> str:
     """Pay money back when a person has agreed."""
     return str(refund.run(context, customer=customer, amount=amount))
@@ -68,3 +67,9 @@ async def refund_and_fail(ctx: Context, gate: str) -> Any:
     if not Path(gate).exists():  # noqa: ASYNC240 -- the test is another process
         raise RejectedError("the gate is closed")
     return told
+
+
+@job("count")
+async def count(ctx: Context) -> int:
+    """Need nobody."""
+    return ctx.attempt

@@ -47,7 +47,9 @@ def program() -> str | None:
     """The browser's program; None if tests are to go without one."""
     if os.environ.get("CORTEX_TEST_BROWSER") == "none":
         return None
-    found = os.environ.get("CORTEX_TEST_BROWSER") or next(filter(None, map(shutil.which, PROGRAMS)), None)
+    found = os.environ.get("CORTEX_TEST_BROWSER") or next(
+        filter(None, map(shutil.which, PROGRAMS)), None
+    )
     assert found, "no chromium: install it, or set CORTEX_TEST_BROWSER=none to go without"
     return found
 

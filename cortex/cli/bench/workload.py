@@ -14,7 +14,7 @@ started_count = 0
 """Handlers that began in this process: cheaper to look at than the database."""
 
 on_start: Callable[[UUID], None] | None = None
-"""Called when `bench_stamp` starts, `bench_gate` goes on; set by the measurement in this process."""
+"""Called when `bench_stamp` starts and `bench_gate` goes on; set by who measures, in process."""
 
 
 @job("bench_noop")

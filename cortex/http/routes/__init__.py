@@ -2,11 +2,15 @@
 
 from typing import Final
 
-from cortex.http import health, openapi
+from cortex.http import health, metrics, openapi
 from cortex.http.page import approval, assets, inbox, signing_in
 from cortex.http.route import Route
 from cortex.http.routes import (
     approvals,
+    breakers,
+    dead_letter_acts,
+    dead_letters,
+    effects,
     job_acts,
     job_events,
     job_records,
@@ -18,6 +22,7 @@ from cortex.http.routes import (
 
 ROUTES: Final[tuple[Route, ...]] = (
     *health.ROUTES,
+    *metrics.ROUTES,
     *approvals.ROUTES,
     *job_submit.ROUTES,
     *jobs.ROUTES,
@@ -25,6 +30,10 @@ ROUTES: Final[tuple[Route, ...]] = (
     *job_acts.ROUTES,
     *job_results.ROUTES,
     *job_events.ROUTES,
+    *dead_letter_acts.ROUTES,
+    *dead_letters.ROUTES,
+    *breakers.ROUTES,
+    *effects.ROUTES,
     *pods.ROUTES,
     *approval.ROUTES,
     *inbox.ROUTES,

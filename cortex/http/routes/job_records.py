@@ -54,7 +54,9 @@ class History:
     """A page of transitions."""
 
     history: list[Transition]
-    next_after: int | None = told(doc="the next page is `after` this one; null: there are no more yet")
+    next_after: int | None = told(
+        doc="the next page is `after` this one; null: there are no more yet"
+    )
 
 
 async def list_history(asked: Asked[HistoryQuery, None], api: Api) -> Response:
@@ -99,7 +101,9 @@ class Steps:
     """A page of steps."""
 
     steps: list[ShownStep]
-    next_after: int | None = told(doc="the next page is `after` this one; null: there are no more yet")
+    next_after: int | None = told(
+        doc="the next page is `after` this one; null: there are no more yet"
+    )
 
 
 async def list_steps(asked: Asked[StepsQuery, None], api: Api) -> Response:

@@ -1,0 +1,28 @@
+"""`/metrics`: what Prometheus reads. It tells names of tools, models and job types: not public."""
+
+from typing import Final
+
+from starlette.responses import Response
+
+from cortex.domain.role import Role
+from cortex.http.api import Api, Asked
+from cortex.http.route import Method, Route
+
+
+async def metrics(_: Asked[None, None], api: Api) -> Response:
+    """Return what the pod counts, and what it knows of the whole system."""
+    page, content_type = await api.pod.exposition()
+    return Response(page, headers={"Content-Type": content_type})
+
+
+ROUTES: Final = (
+    Route(
+        method=Method.GET,
+        path="/metrics",
+        handle=metrics,
+        role=Role.VIEWER,
+        summary="Tell the pod's metrics, for Prometheus.",
+        answers={200: None},
+        media="text/plain",
+    ),
+)

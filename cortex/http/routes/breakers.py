@@ -1,0 +1,216 @@
+"""`/v1/breakers`: what failed lately, and what people let be called. `/v1/freeze`: no new effects."""
+
+from collections.abc import Awaitable, Callable
+from datetime import datetime
+from typing import Any, Final
+
+import attrs
+from starlette.responses import Response
+
+from cortex.domain.breaker import NAME_MAX, BreakerState, policy_of
+from cortex.domain.errors import UsageError
+from cortex.domain.role import Role
+from cortex.domain.safe import safe
+from cortex.http.api import Api, Asked
+from cortex.http.cursor import limit_field
+from cortex.http.idempotent import headers_of, once
+from cortex.http.reason import reason_field
+from cortex.http.route import Method, Route, answer
+from cortex.http.shape import record, text, told
+from cortex.store import breakers as store
+from cortex.store.database import Database
+
+LIMIT_MAX: Final = 1_000
+
+
+@attrs.frozen(kw_only=True)
+class BreakersQuery:
+    """How many."""
+
+    limit: int = limit_field(LIMIT_MAX)
+
+
+@attrs.frozen(kw_only=True)
+class BreakerRow:
+    """A circuit breaker, shared by all pods."""
+
+    name: str
+    state: BreakerState
+    failures: int = told(doc="in a row")
+    requests: int = told(doc="since it last closed, as far as they were told")
+    opened_at: datetime | None
+    open_until: datetime | None = told(doc="when one call may try it")
+    probe_pod: str | None = told(doc="the pod that tries it just now")
+    forced_by: str | None = told(doc="who holds it open, until somebody closes it")
+    forced_reason: str | None
+    forced_at: datetime | None
+    last_error: str | None
+    escalated_at: datetime | None = told(doc="when a person was asked")
+    updated_at: datetime
+    waiting: int = told(doc="jobs that wait for it")
+
+
+@attrs.frozen(kw_only=True)
+class Breakers:
+    """Breakers: those that are not closed first, then the newest changes."""
+
+    breakers: list[BreakerRow]
+
+
+@attrs.frozen(kw_only=True)
+class BreakerAct:
+    """Which breaker, and why."""
+
+    name: str = text(doc="`llm:NAME`, `tool:NAME`, …", length_min=1, length_max=NAME_MAX)
+    reason: str = reason_field()
+
+
+async def list_breakers(asked: Asked[BreakersQuery, None], api: Api) -> Response:
+    """List breakers."""
+    rows = await api.port(store.page, limit=asked.query.limit)
+    return answer(Breakers(breakers=[record(BreakerRow, row) for row in rows]))
+
+
+async def open_breaker(asked: Asked[None, BreakerAct], api: Api) -> Response:
+    """Hold a breaker open until somebody closes it."""
+    name = asked.body.name
+    if safe(name) != name:
+        raise UsageError(f"{safe(name)!r} holds characters that nobody sees: no call uses it")
+    return await _force(asked, api, store.force_open)
+
+
+async def close_breaker(asked: Asked[None, BreakerAct], api: Api) -> Response:
+    """Close a breaker now and forget its failures."""
+    return await _force(asked, api, store.close)
+
+
+async def _force(
+    asked: Asked[None, BreakerAct], api: Api, act: Callable[..., Awaitable[object]]
+) -> Response:
+    """Act once, and tell how the breaker stands now."""
+    name, by, reason = asked.body.name, asked.principal.name, asked.body.reason
+    policy_of(name)
+
+    async def work(db: Database) -> object:
+        return await act(db, name=name, by=by, reason=reason)
+
+    request = {"name": name, "reason": reason}
+    operation = f"breakers.{act.__name__}"
+    done = await once(asked, api, work, operation=operation, request=request)
+    rows = await api.port(store.page, name=name, limit=1)
+    return answer(
+        Breakers(breakers=[record(BreakerRow, row) for row in rows]), headers=headers_of(done)
+    )
+
+
+# --- the freeze of effects
+
+
+@attrs.frozen(kw_only=True)
+class Freeze:
+    """Whether new effects are held back, in all pods."""
+
+    is_frozen: bool
+    by: str | None
+    reason: str | None
+    frozen_at: datetime | None
+    waiting_jobs: int = told(doc="jobs that wait to begin an effect")
+
+
+@attrs.frozen(kw_only=True)
+class FreezeAct:
+    """Why."""
+
+    reason: str = reason_field()
+
+
+async def show_freeze(_: Asked[None, None], api: Api) -> Response:
+    """Tell whether effects are frozen."""
+    return answer(record(Freeze, await api.port(store.frozen)))
+
+
+async def freeze_effects(asked: Asked[None, FreezeAct], api: Api) -> Response:
+    """Let no effect begin."""
+    return await _freeze(asked, api, store.freeze)
+
+
+async def unfreeze_effects(asked: Asked[None, FreezeAct], api: Api) -> Response:
+    """Let effects begin again."""
+    return await _freeze(asked, api, store.unfreeze)
+
+
+async def _freeze(
+    asked: Asked[None, FreezeAct], api: Api, act: Callable[..., Awaitable[object]]
+) -> Response:
+    by, reason = asked.principal.name, asked.body.reason
+
+    async def work(db: Database) -> None:
+        await act(db, by=by, reason=reason)
+
+    operation = f"effects.{act.__name__}"
+    done = await once(asked, api, work, operation=operation, request={"reason": reason})
+    return answer(record(Freeze, await api.port(store.frozen)), headers=headers_of(done))
+
+
+def _act(path: str, handle: Any, body: type, shape: type, summary: str, *refuses: int) -> Route:
+    return Route(
+        method=Method.POST,
+        path=path,
+        handle=handle,
+        role=Role.OPERATOR,
+        summary=summary,
+        body=body,
+        answers={200: shape},
+        refuses=refuses,
+        takes_key=True,
+    )
+
+
+ROUTES: Final = (
+    Route(
+        method=Method.GET,
+        path="/v1/breakers",
+        handle=list_breakers,
+        role=Role.VIEWER,
+        summary="List circuit breakers, those that are not closed first.",
+        query=BreakersQuery,
+        answers={200: Breakers},
+    ),
+    _act(
+        "/v1/breakers/open",
+        open_breaker,
+        BreakerAct,
+        Breakers,
+        "Hold a breaker open until somebody closes it: jobs that need it wait.",
+    ),
+    _act(
+        "/v1/breakers/close",
+        close_breaker,
+        BreakerAct,
+        Breakers,
+        "Close a breaker now and forget its failures: jobs call again at once.",
+        404,
+    ),
+    Route(
+        method=Method.GET,
+        path="/v1/freeze",
+        handle=show_freeze,
+        role=Role.VIEWER,
+        summary="Tell whether effects are frozen, by whom, why, and how many jobs wait.",
+        answers={200: Freeze},
+    ),
+    _act(
+        "/v1/freeze/on",
+        freeze_effects,
+        FreezeAct,
+        Freeze,
+        "Let no effect begin, in all pods, until it is over; those that began come to their end.",
+    ),
+    _act(
+        "/v1/freeze/off",
+        unfreeze_effects,
+        FreezeAct,
+        Freeze,
+        "Let effects begin again: all jobs that wait for it go on.",
+    ),
+)

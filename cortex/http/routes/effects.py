@@ -1,0 +1,204 @@
+"""`/v1/effects`: what jobs did outside, and what people say of calls that nobody else can tell of."""
+
+from datetime import datetime
+from typing import Any, Final
+from uuid import UUID
+
+import attrs
+import orjson
+from starlette.responses import Response
+
+from cortex.domain.canonical import canonical
+from cortex.domain.effect import EffectStatus, Resolution
+from cortex.domain.errors import UsageError
+from cortex.domain.job import JobStatus
+from cortex.domain.limits import CHECKPOINT
+from cortex.domain.role import Role
+from cortex.http.api import Api, Asked
+from cortex.http.cursor import cursor_field, cursor_of, id_of, limit_field
+from cortex.http.idempotent import headers_of, once
+from cortex.http.reason import reason_field
+from cortex.http.route import UUID_PARAM, Method, Route, answer
+from cortex.http.shape import record, text, told
+from cortex.store import effects as store
+from cortex.store.database import Database
+
+TOOL_MAX: Final = 200
+EFFECT: Final = "/v1/effects/{effect_id}"
+EFFECT_PARAMS: Final = {"effect_id": UUID_PARAM}
+
+
+@attrs.frozen(kw_only=True)
+class EffectsQuery:
+    """Which effects, the newest first."""
+
+    status: list[EffectStatus] = told(doc="[all]", factory=list)
+    tool: str | None = text(doc="of this tool", length_min=1, length_max=TOOL_MAX, default=None)
+    job_id: UUID | None = told(doc="of this job", default=None)
+    cursor: str | None = cursor_field()
+    limit: int = limit_field()
+
+
+@attrs.frozen(kw_only=True)
+class EffectRow:
+    """A call with an outside result: intent before, outcome after."""
+
+    id: UUID = told(doc="the idempotency key of the other side")
+    job_id: UUID
+    key: str = told(doc="the step that it is")
+    tool: str
+    agent: str | None
+    status: EffectStatus
+    arguments: Any
+    why: str | None = told(doc="why it failed, or why nobody knows")
+    created_at: datetime
+    finished_at: datetime | None
+    calls_count: int
+    can_reconcile: bool
+    resolution: Resolution | None = told(doc="what a person said of it")
+    resolved_by: str | None
+    approval_id: UUID | None
+
+
+@attrs.frozen(kw_only=True)
+class Effects:
+    """A page of effects, the newest first."""
+
+    effects: list[EffectRow]
+    next_cursor: str | None = told(doc="of the next page; null: there are no more")
+
+
+@attrs.frozen(kw_only=True)
+class Effect(EffectRow):
+    """All that is known of an effect."""
+
+    job_status: JobStatus
+    job_type: str
+    agent_version: int | None
+    tenant: str
+    lineage_id: UUID
+    step: int | None
+    digest: str = told(doc="SHA-256 of the arguments")
+    attempt: int
+    is_sure: bool
+    called_at: datetime
+    resolved_at: datetime | None
+    resolved_reason: str | None
+    result: Any = told(doc="what it returned, as far as that is known")
+
+
+async def list_effects(asked: Asked[EffectsQuery, None], api: Api) -> Response:
+    """List effects."""
+    query = asked.query
+    rows = await api.port(
+        store.page,
+        statuses=tuple(dict.fromkeys(query.status)) or tuple(EffectStatus),
+        tool=query.tool,
+        job_id=query.job_id,
+        before=id_of(query.cursor),
+        limit=query.limit + 1,
+    )
+    found = [record(EffectRow, row, arguments=_exact(row)) for row in rows[: query.limit]]
+    next_cursor = cursor_of(found[-1].id) if len(rows) > query.limit else None
+    return answer(Effects(effects=found, next_cursor=next_cursor))
+
+
+async def show_effect(asked: Asked[None, None], api: Api) -> Response:
+    """Show an effect."""
+    row = await api.port(store.show, asked.path["effect_id"])
+    result = row["output"] if row["result"] is None else row["result"]
+    return answer(
+        record(Effect, row, arguments=_exact(row), digest=bytes(row["digest"]).hex(), result=result)
+    )
+
+
+def _exact(row: dict[str, Any]) -> orjson.Fragment:
+    """Return the arguments with every digit of their numbers."""
+    return orjson.Fragment(canonical(row["arguments"]))
+
+
+# --- what a person says
+
+
+@attrs.frozen(kw_only=True)
+class EffectResolve:
+    """What became of the effect, and how its teller knows."""
+
+    resolution: Resolution
+    reason: str = reason_field()
+    result: Any = told(doc="what it returned, of one that was applied", default=None)
+
+
+@attrs.frozen(kw_only=True)
+class EffectResolved:
+    """How the effect and its job stand now."""
+
+    id: UUID
+    tool: str
+    status: EffectStatus
+    job_id: UUID
+    job_status: JobStatus
+    resolution: Resolution
+    job_goes_on: bool = told(doc="its job waited for this, and goes on")
+
+
+async def resolve_effect(asked: Asked[None, EffectResolve], api: Api) -> Response:
+    """Record what a person says of an unknown effect."""
+    effect_id, by, body = asked.path["effect_id"], asked.principal.name, asked.body
+    result = _result(body)
+
+    async def work(db: Database) -> dict[str, Any]:
+        return await store.resolve_and_show(
+            db, effect_id, body.resolution, by=by, reason=body.reason, result=result
+        )
+
+    request = {"effect": effect_id, "resolution": body.resolution, "result": result}
+    done = await once(
+        asked, api, work, operation="effects.resolve", request=request | {"reason": body.reason}
+    )
+    return answer(done.response, headers=headers_of(done))
+
+
+def _result(body: EffectResolve) -> str | None:
+    if body.result is None:
+        return None
+    if body.resolution is not Resolution.APPLIED:
+        raise UsageError("only an effect that was applied has a result")
+    result = canonical(body.result, what="result")
+    CHECKPOINT.check(len(result.encode()), what="result")
+    return result
+
+
+ROUTES: Final = (
+    Route(
+        method=Method.GET,
+        path="/v1/effects",
+        handle=list_effects,
+        role=Role.VIEWER,
+        summary="List effects, the newest first.",
+        query=EffectsQuery,
+        answers={200: Effects},
+    ),
+    Route(
+        method=Method.GET,
+        path=EFFECT,
+        handle=show_effect,
+        role=Role.VIEWER,
+        summary="Show all that is known of an effect.",
+        params=EFFECT_PARAMS,
+        answers={200: Effect},
+        refuses=(404,),
+    ),
+    Route(
+        method=Method.POST,
+        path=f"{EFFECT}/resolve",
+        handle=resolve_effect,
+        role=Role.OPERATOR,
+        summary="Say of an unknown effect whether it was applied: a job that waits for that goes on.",
+        params=EFFECT_PARAMS,
+        body=EffectResolve,
+        answers={200: EffectResolved},
+        refuses=(404, 409),
+        takes_key=True,
+    ),
+)

@@ -1,0 +1,155 @@
+"""`cortex freeze`: nothing new outside until somebody says so, and everybody is told who and why."""
+
+import getpass
+from typing import Any
+
+import pytest
+
+from cortex.store import breakers, facts, retries
+from tests.support.command_line import Cortex
+from tests.support.effects import Doers
+from tests.support.life import Life
+from tests.support.rows import job_row, move_clock
+
+WHY = ("--reason", "an \x1b[31maudit")
+TOLD = "an ⟦U+001B⟧[31maudit"
+IDLE_S = 2 * 86_400.0
+
+
+@pytest.fixture
+def doers(life: Life) -> Doers:
+    return Doers(life.call, life.dsn)
+
+
+def verdict(doers: Doers) -> str:
+    found = doers.intend(doers.claimed())
+    assert found is not None
+    return found.verdict
+
+
+def frozen(doers: Doers) -> str:
+    """A job that came to an effect in a freeze, and waits."""
+    claim = doers.claimed()
+    doers.suspend(claim, delay_s=0.0, waiting_on="effects:all")
+    return str(claim.lease.job_id)
+
+
+def test_effects_are_frozen_and_freed(cortex: Cortex, doers: Doers) -> None:
+    assert cortex("freeze", "status").out == "● effects may begin\n"
+    on = cortex("freeze", "on", *WHY, "--as", "ana")
+    assert (on.code, on.err) == (0, "")
+    assert verdict(doers) == "frozen"
+    frozen(doers)
+    status = cortex("freeze", "status")
+    assert status.code == 0
+    head, told = status.out.splitlines()
+    assert head == "✗ effects are frozen · 1 job waits"
+    assert told.startswith("  frozen by ana 20")
+    assert told.endswith(f": {TOLD}")
+    document = cortex("freeze", "status", "--json").document
+    assert (document["is_frozen"], document["by"], document["waiting_jobs"]) == (True, "ana", 1)
+    assert cortex("freeze", "status", "-o", "name").out == "frozen\n"
+
+    off = cortex("freeze", "off", "--reason", "it is over", "--yes", "--json")
+    assert off.document | {"schema_version": 1} == {
+        "schema_version": 1,
+        "is_frozen": False,
+        "by": None,
+        "reason": None,
+        "frozen_at": None,
+        "waiting_jobs": 1,
+    }
+    assert verdict(doers) == "go"
+    assert doers.call(retries.due, limit=10) == 1
+    rows = doers.call(facts.page, types=["lifecycle"], since_s=60, source="effects:all")
+    assert [(row["subtype"], row["data"]["by"], row["data"]["reason"]) for row in rows] == [
+        ("breaker_forced_closed", getpass.getuser(), "it is over"),
+        ("breaker_forced_open", "ana", WHY[1]),
+    ]
+
+
+def test_whoever_freezes_last_is_told_as_the_one(cortex: Cortex, doers: Doers) -> None:
+    for name in ("ana", "bo"):
+        assert cortex("freeze", "on", "--reason", f"{name}'s", "--as", name).code == 0
+    assert doers.call(breakers.frozen)["by"] == "bo"
+    assert cortex("freeze", "off", *WHY, "--yes").code == 0
+    again = cortex("freeze", "off", *WHY, "--yes", "--json")
+    assert again.code == 5
+    assert again.error["message"] == "effects are not frozen"
+
+
+def test_it_is_asked_before_they_begin_again_and_a_reason_is_needed(
+    cortex: Cortex, doers: Doers
+) -> None:
+    assert "--reason" in cortex("freeze", "on").err
+    assert cortex("freeze", "on", *WHY).code == 0
+    ended = cortex("freeze", "off", *WHY)
+    assert (ended.code, "hint: add --yes" in ended.err) == (2, True)
+    for answer, code, left in (("n\n", 1, True), ("y\n", 0, False)):
+        asking = cortex.on_terminal("freeze", "off", *WHY)
+        asking.read_until(lambda text: "[y/N]" in text, what="the question")
+        asking.type(answer)
+        assert asking.end() == code, asking.text
+        assert doers.call(breakers.frozen)["is_frozen"] is left
+
+
+def test_under_a_key_it_is_done_once(cortex: Cortex, doers: Doers) -> None:
+    key = ("--idempotency-key", "k-1")
+    assert cortex("freeze", "on", *WHY, *key).code == 0
+    doers.call(breakers.unfreeze, by="bo", reason="over")
+    again = cortex("freeze", "on", *WHY, *key)
+    assert (again.code, "nothing was done" in again.err) == (0, True)
+    assert not doers.call(breakers.frozen)["is_frozen"]
+
+
+def test_jobs_say_who_holds_them_and_how_to_let_them_go(cortex: Cortex, doers: Doers) -> None:
+    cortex("freeze", "on", *WHY, "--as", "ana")
+    job = frozen(doers)
+    words = "waits until effects may begin: ana froze them at 20"
+    why = cortex("why", job)
+    assert f"it {words}" in why.out
+    assert f": {TOLD} · for " in why.out
+    assert "  cortex freeze off --reason TEXT\n" in why.out
+    assert cortex("why", job, "-o", "name").out == "freeze\n"
+    assert words in cortex("jobs", "ls").out
+    shown = cortex("jobs", "show", job)
+    assert words in shown.out
+    assert "waits for the end of the freeze of effects" in shown.out
+    assert "↻ attempt 1: suspended" in shown.out
+    assert "goes on when effects may begin, no retry used" in shown.out
+    retried = cortex("jobs", "retry", job)
+    assert retried.code == 0
+    assert "cortex freeze off --reason TEXT" in retried.err
+
+
+def test_it_is_no_circuit_breaker(cortex: Cortex, doers: Doers) -> None:
+    cortex("freeze", "on", *WHY)
+    assert cortex("breakers", "ls").out == ""
+    for verb in ("open", "close"):
+        ended = cortex("breakers", verb, "effects:all", "--reason", "r", "--yes")
+        assert ended.code == 2
+        assert "effects:all is the freeze of effects and no circuit breaker" in ended.err
+        assert "cortex freeze" in ended.err
+    move_clock(doers.dsn, IDLE_S)
+    frozen(doers)
+    assert doers.call(breakers.forget, idle_s=IDLE_S / 2, limit=10) == 0
+    assert doers.call(retries.due, limit=10) == 0, "nobody probes it, however long it lasts"
+    assert verdict(doers) == "frozen"
+    cortex("freeze", "off", *WHY, "--yes")
+    move_clock(doers.dsn, 2 * IDLE_S)
+    assert doers.call(breakers.forget, idle_s=IDLE_S / 2, limit=10) == 1
+    assert (verdict(doers), doers.call(retries.due, limit=10)) == ("go", 1)
+
+
+def test_the_freeze_has_no_columns(cortex_nowhere: Cortex) -> None:
+    ended = cortex_nowhere("freeze", "status", "--columns", "by")
+    assert (ended.code, "the freeze has no columns" in ended.err) == (2, True)
+
+
+def test_a_job_that_retries_in_a_freeze_does_not_run_in_circles(doers: Doers) -> None:
+    """It waits without a task until the end, whatever its delay was."""
+    doers.call(breakers.freeze, by="ana", reason="audit")
+    job: Any = frozen(doers)
+    for _ in range(3):
+        assert doers.call(retries.due, limit=10) == 0
+    assert job_row(doers.dsn, job)["worker_job_id"] is None

@@ -1,0 +1,451 @@
+"""The page of a request: who may look, what they see, and what looking never does."""
+
+import json
+import re
+
+import pytest
+
+from cortex.domain.approval import Risk
+from cortex.http.links import MISSES_MAX
+from cortex.http.page.rendering import CSP
+from tests.support.approvals import Askers, a_request, facts
+from tests.support.http_server import HttpServer, http_server
+from tests.support.postgres import sql
+from tests.support.reader import (
+    Reader,
+    approver,
+    buttons_in,
+    by_link,
+    fields_in,
+    link_to,
+    path_of,
+    row_of,
+    words_of,
+)
+from tests.support.rows import job_row, move_clock, new_id
+
+WRONG = "x" * 43
+
+
+# --- links
+
+
+def test_the_first_look_takes_the_token_out_of_the_address(
+    server: HttpServer, askers: Askers
+) -> None:
+    request = askers.asked()
+    token = link_to(askers.call, request)
+    reader = Reader(server)
+    told = reader.open_link(request.id, token)
+    assert (told.status, told.headers["location"]) == (303, path_of(request))
+    cookie = told.headers["set-cookie"]
+    assert f"Path={path_of(request)};" in cookie
+    assert {"HttpOnly", "SameSite=lax"} <= set(cookie.split("; "))
+    assert "Secure" not in cookie
+    page = reader.look(request)
+    assert page.status == 200
+    assert token.encode() not in page.body
+    assert "refund" in words_of(page)
+
+
+def test_behind_a_proxy_with_tls_cookies_are_secure(server: HttpServer, askers: Askers) -> None:
+    request = askers.asked()
+    url = f"{path_of(request)}?t={link_to(askers.call, request)}"
+    for headers, is_secure in (
+        ({"X-Forwarded-Proto": "https"}, True),
+        ({"X-Forwarded-Proto": "http"}, False),
+        ({}, False),
+    ):
+        told = server.get(url, headers=headers)
+        assert ("Secure" in told.headers["set-cookie"]) is is_secure
+    headers = {"X-Forwarded-Proto": "https", "Sec-Fetch-Site": "same-origin"}
+    body = f"token={server.token('viewer')}".encode()
+    assert "Secure" in server.post("/sign-in", body=body, headers=headers).headers["set-cookie"]
+
+
+@pytest.mark.parametrize("method", ["GET", "HEAD", "OPTIONS"])
+def test_looking_decides_nothing_and_uses_nothing_up(
+    server: HttpServer, askers: Askers, method: str
+) -> None:
+    request = askers.asked()
+    token = link_to(askers.call, request)
+    reader = by_link(server, askers.call, request)
+    token = link_to(askers.call, request)
+    before = str(sorted(row_of(askers.call, request).items(), key=str))
+    for url in (f"{path_of(request)}?t={token}", f"{path_of(request)}?act=approve&t={token}"):
+        for headers in ({}, {"Sec-Purpose": "prefetch"}, {"Purpose": "prefetch"}):
+            assert Reader(server).get(url, method=method, **headers).status in {200, 204, 303}
+    reader.get(path_of(request), method=method)
+    after = row_of(askers.call, request)
+    assert after["status"] == "PENDING"
+    volatile = re.compile(r"datetime\.datetime\([^)]*\)")
+    shown = str(sorted(after.items(), key=str))
+    assert volatile.sub("", shown) == volatile.sub("", before)
+    assert [name for name, _ in facts(askers.dsn, request.id)] == ["approval_linked"] * 3
+    assert job_row(askers.dsn, after["job_id"])["task_state"] is None
+    assert Reader(server).open_link(request.id, token).status == 303
+
+
+def test_wrong_replaced_and_foreign_links_are_answered_alike(
+    server: HttpServer, askers: Askers
+) -> None:
+    request, other = askers.asked(), askers.asked()
+    replaced = link_to(askers.call, request)
+    link_to(askers.call, request)
+    foreign = link_to(askers.call, other)
+    bodies = set()
+    for approval_id, token in (
+        (request.id, replaced),
+        (request.id, foreign),
+        (request.id, WRONG),
+        (request.id, ""),
+        (request.id, "%00'; DROP"),
+        (new_id(), foreign),
+    ):
+        told = Reader(server).open_link(approval_id, token)
+        assert (told.status, "set-cookie" in told.headers) == (403, False)
+        bodies.add(told.body.replace(str(approval_id).encode(), b"ID"))
+    (body,) = bodies
+    assert b"This link is not good" in body
+
+
+def test_a_cookie_of_another_request_opens_nothing(server: HttpServer, askers: Askers) -> None:
+    request, other = askers.asked(), askers.asked()
+    reader = by_link(server, askers.call, other)
+    told = reader.look(request)
+    assert (told.status, "This link is not good" in words_of(told)) == (403, True)
+    assert reader.cookies == {}, "it is forgotten, and not tried again and again"
+    assert reader.look(request).status == 303
+
+
+def test_guessing_is_locked_out_and_who_signs_in_is_not(server: HttpServer, askers: Askers) -> None:
+    request = askers.asked()
+    token = link_to(askers.call, request)
+    ana = approver(server)
+    for _ in range(MISSES_MAX):
+        assert Reader(server).open_link(request.id, WRONG).status == 403
+    told = Reader(server).open_link(request.id, token)
+    assert (told.status, int(told.headers["retry-after"]) > 0) == (429, True)
+    assert "Too many tries" in words_of(told)
+    assert ana.look(request).status == 200
+    # Behind a proxy on this machine, it is the guesser who is locked out.
+    elsewhere = {"X-Forwarded-For": "198.51.100.9, 203.0.113.7"}
+    assert server.get(f"{path_of(request)}?t={token}", headers=elsewhere).status == 303
+
+
+def test_after_the_decision_a_link_tells_how_it_ended_and_decides_nothing(
+    server: HttpServer, askers: Askers
+) -> None:
+    request = askers.asked()
+    token = link_to(askers.call, request)
+    askers.decide(request, is_approved=False, by="li", reason="twelve, not twelve hundred")
+    reader = Reader(server)
+    assert reader.open_link(request.id, token).status == 303
+    page = reader.look(request)
+    assert page.status == 200
+    assert re.search(r"Denied by li at \d\d:\d\d:\d\dZ , nothing was executed", words_of(page))
+    assert "twelve, not twelve hundred" in words_of(page)
+    assert buttons_in(page, path_of(request)) == set()
+    move_clock(askers.dsn, 8 * 86_400)
+    assert Reader(server).open_link(request.id, token).status == 403, "not for ever"
+
+
+def test_an_expired_request_says_that_nothing_was_executed(
+    server: HttpServer, askers: Askers
+) -> None:
+    request = askers.asked(expires_s=60.0)
+    reader = by_link(server, askers.call, request)
+    move_clock(askers.dsn, 61)
+    page = reader.look(request)
+    assert re.search(
+        r"Expired at [\d: -]+Z , nothing was executed; ask for a new one", words_of(page)
+    )
+    assert "Denied" not in words_of(page)
+    assert buttons_in(page, path_of(request)) == set()
+
+
+# --- who may look
+
+
+def test_strangers_sign_in_first_and_come_back(server: HttpServer, askers: Askers) -> None:
+    request = askers.asked()
+    reader = Reader(server)
+    told = reader.look(request)
+    assert (told.status, told.headers["location"]) == (303, f"/sign-in?next={path_of(request)}")
+    form = fields_in(reader.get(told.headers["location"]), "/sign-in")
+    token = server.token("approver")
+    told = reader.send("/sign-in", {**form, "token": token})
+    assert (told.status, told.headers["location"]) == (303, path_of(request))
+    assert token not in str(told.headers)
+    assert reader.look(request).status == 200
+
+
+@pytest.mark.parametrize(
+    "wish", ["//evil.example", "https://evil.example", "/approvals/../x", "/\\evil", "javascript:x"]
+)
+def test_signing_in_leads_nowhere_else(server: HttpServer, wish: str) -> None:
+    told = Reader(server).send("/sign-in", {"token": server.token("viewer"), "next": wish})
+    assert (told.status, told.headers["location"]) == (303, "/approvals")
+
+
+def test_a_wrong_token_signs_nobody_in_and_is_not_shown(server: HttpServer) -> None:
+    guess = "cortex_" + "ab" * 32
+    told = Reader(server).sign_in(guess)
+    assert (told.status, "set-cookie" in told.headers) == (401, False)
+    assert "Nobody has this token" in words_of(told)
+    assert guess.encode() not in told.body
+
+
+def test_only_a_page_of_ours_signs_in(server: HttpServer) -> None:
+    token = server.token("approver")
+    for headers in ({}, {"Origin": "https://evil.example"}, {"Origin": "null"}):
+        told = Reader(server).send("/sign-in", {"token": token}, headers=headers)
+        assert (told.status, "set-cookie" in told.headers) == (403, False)
+
+
+def test_signing_out_takes_a_form_of_ones_own(server: HttpServer) -> None:
+    ana, li = approver(server), approver(server, "li")
+    form = fields_in(ana.get("/approvals"), "/sign-out")
+    assert li.send("/sign-out", form).status == 403
+    assert li.get("/approvals").status == 200
+    assert ana.send("/sign-out", form).status == 303
+    assert ana.get("/approvals").status == 303
+
+
+def test_a_viewer_sees_it_all_and_decides_nothing(server: HttpServer, askers: Askers) -> None:
+    request = askers.asked()
+    viewer = approver(server, "kim", "viewer")
+    page = viewer.look(request)
+    assert "kim may look, but not decide" in words_of(page)
+    assert buttons_in(page, path_of(request)) == set()
+    told = viewer.answer(request, "approve", digest=request.digest.hex(), version="1", csrf="")
+    assert (told.status, row_of(askers.call, request)["status"]) == (403, "PENDING")
+
+
+def test_what_does_not_exist_is_not_there(server: HttpServer) -> None:
+    ana = approver(server)
+    assert ana.get(f"/approvals/{new_id()}").status == 404
+    assert ana.get("/approvals/nothing").status == 404
+
+
+# --- what is shown
+
+
+def test_it_shows_all_that_decides(server: HttpServer, askers: Askers) -> None:
+    arguments = {
+        "to": {"name": "cus_88", "tags": ["a", {"deep": True}]},
+        "amount": 1240.0,
+        "empty": [],
+        "memo": "line one\nline two",
+        "long": "0123456789" * 500,
+    }
+    request = askers.asked(arguments=arguments, risk="HIGH", submitted_by="li")
+    page = approver(server).look(request)
+    words = words_of(page)
+    for expected in (
+        "high risk",
+        "cannot be undone",
+        "money out",
+        "Submitted by li",
+        "to.name cus_88",
+        "to.tags[0] a to.tags[1].deep true",
+        "amount 1240.0",
+        "empty []",
+        "memo line one line two",
+        f"long 5,000 characters, in full {'0123456789' * 500}",
+        "refunds ask",
+        "It may be wrong: do not decide by it. I will refund it.",
+        "Approve refund runs with exactly these arguments, once",
+        "Deny refund is not executed; the job's code is told and goes on",
+        "No answer refund is not executed, and nobody is taken to have said no; the job fails",
+        request.digest.hex(),
+        str(askers.row(request)["job_id"]),
+    ):
+        assert expected in words
+    assert json.dumps(arguments["memo"])[1:-1] in words, "the canonical JSON stands there, too"
+    assert buttons_in(page, path_of(request)) == {"approve", "deny", "review"}
+
+
+def test_it_shows_them_in_the_order_in_which_they_are_read(
+    server: HttpServer, askers: Askers
+) -> None:
+    request = askers.asked(risk="CRITICAL")
+    words = words_of(approver(server).look(request))
+    wanted = (
+        *("critical", "cannot be undone", "Who asks", "Exactly what runs", "Why you are asked"),
+        *("Who has agreed", "What happens", "left", "Your decision", "Reason", "Deny"),
+        "✓ Approve",
+    )
+    places = [words.index(each) for each in wanted]
+    assert places == sorted(places)
+
+
+def test_hidden_characters_are_seen_and_counted(server: HttpServer, askers: Askers) -> None:
+    arguments = {"memo": "pay \u202etxt.exe\u202c", "na\u200bme": "x"}
+    request = askers.asked(arguments=arguments, schema={"type": "object"})
+    page = approver(server).look(request)
+    words = words_of(page)
+    assert "3 hidden characters in these arguments" in words
+    assert "memo 2 hidden characters pay ⟦U+202E⟧ txt.exe ⟦U+202C⟧" in words
+    for hidden in "\u202e\u202c\u200b":
+        assert hidden.encode() not in page.body
+    draft = fields_in(page, path_of(request))["draft"]
+    assert "\\u202e" in draft
+    assert json.loads(draft) == arguments, "and they come back as they were"
+
+
+def test_of_very_many_values_it_says_how_many_stand_in_the_json_only(
+    server: HttpServer, askers: Askers
+) -> None:
+    request = askers.asked(arguments={"rows": list(range(1, 1501))})
+    page = approver(server).look(request)
+    assert "500 more values have no row of their own: all of them stand" in words_of(page)
+    assert b'<details class="raw" open>' in page.body
+    assert request.arguments.replace('"', "&#34;").encode() in page.body
+
+
+def test_an_edit_is_shown_from_what_was_asked_to_what_stands(
+    server: HttpServer, askers: Askers
+) -> None:
+    request = askers.asked(risk="CRITICAL")
+    edited = '{"amount":9,"customer":"cus_88"}'
+    askers.decide(request, by="kim", edited=edited, reason="less")
+    words = words_of(approver(server).look(request))
+    assert "Edited by kim" in words
+    assert "amount was 12.4 becomes 9" in words
+    assert re.search(
+        r"1 of 2 people agreed; 1 more person must. kim at \d\d:\d\d:\d\dZ , who edited the", words
+    )
+
+
+def test_the_inbox_lists_what_waits_by_danger(server: HttpServer, askers: Askers) -> None:
+    for risk in Risk:
+        askers.asked(risk=risk, tool=f"tool_{risk.lower()}")
+    askers.decide(done := askers.asked(tool="done"))
+    page = approver(server, "kim", "viewer").get("/approvals")
+    words = words_of(page)
+    places = [words.index(f"tool_{risk.lower()}") for risk in reversed(Risk)]
+    assert places == sorted(places)
+    assert str(done.id) not in page.body.decode()
+    assert Reader(server).get("/approvals").status == 303
+
+
+def test_the_inbox_goes_on(server: HttpServer, askers: Askers) -> None:
+    claim = askers.claimed()
+    askers.suspend(claim, *(a_request(key=f"{n}", tool=f"tool{n}") for n in range(103)))
+    reader = approver(server)
+    first = reader.get("/approvals")
+    assert first.body.count(b"<li>") == 100
+    found = re.search(rb"/approvals\?cursor=[0-9a-f-]{36}", first.body)
+    assert found
+    second = reader.get(found[0].decode())
+    assert second.body.count(b"<li>") == 3
+    assert b"cursor" not in second.body
+
+
+# --- what nobody else gets to see
+
+
+def test_every_answer_keeps_to_itself(server: HttpServer, askers: Askers) -> None:
+    request = askers.asked()
+    ana = approver(server)
+    for told in (
+        ana.look(request),
+        ana.get("/approvals"),
+        ana.get("/sign-in"),
+        ana.answer(request, "deny"),
+        Reader(server).open_link(request.id, WRONG),
+        Reader(server).open_link(request.id, link_to(askers.call, request)),
+    ):
+        assert told.headers["cache-control"] == "no-store"
+        assert told.headers["referrer-policy"] == "no-referrer"
+        assert told.headers["x-robots-tag"] == "noindex"
+        assert told.headers["x-frame-options"] == "DENY"
+        assert told.headers["x-content-type-options"] == "nosniff"
+        if told.status != 303:
+            assert told.headers["content-security-policy"] == CSP
+    assert "frame-ancestors 'none'" in CSP
+    assert "unsafe" not in CSP
+
+
+def test_pages_load_nothing_from_elsewhere_and_hold_no_script(
+    server: HttpServer, askers: Askers
+) -> None:
+    page = approver(server).look(askers.asked()).body.decode()
+    assert set(re.findall(r'(?:src|href|action)="([^/"][^"]*)"', page)) == set()
+    assert re.search(r"<script(?! src=)|\son\w+=|\sstyle=|javascript:", page) is None
+
+
+def test_files_are_kept_for_ever_by_their_hash(server: HttpServer) -> None:
+    page = Reader(server).get("/sign-in").body.decode()
+    paths = set(re.findall(r"/static/[\w.]+", page))
+    assert len(paths) == 2
+    for path in paths:
+        told = server.get(path)
+        assert (told.status, told.headers["cache-control"]) == (
+            200,
+            "public, max-age=31536000, immutable",
+        )
+    for path in ("/static/page.css", "/static/page.0000000000000000.css", "/static/..%2fform.py"):
+        assert server.get(path).status == 404
+
+
+def test_the_token_is_in_no_log_and_no_row(
+    database: str, askers: Askers, capfd: pytest.CaptureFixture[str]
+) -> None:
+    with http_server(database) as server:
+        request = askers.asked()
+        token = link_to(askers.call, request)
+        reader = Reader(server)
+        api_token = server.token("approver")
+        for act in (
+            lambda: reader.open_link(request.id, token),
+            lambda: reader.look(request),
+            lambda: reader.answer(request, "deny", name="li"),
+            lambda: Reader(server).open_link(new_id(), token),
+            lambda: server.post(f"{path_of(request)}?t={token}", body=b"x"),
+            lambda: server.get(f"/nowhere?t={token}"),
+            lambda: reader.sign_in(api_token),
+            lambda: reader.answer(request, "approve"),
+        ):
+            act()
+        cookies = list(reader.cookies.values())
+    out, err = capfd.readouterr()
+    assert f"path={path_of(request)}" in re.sub(r"\x1b\[[\d;]*m", "", out + err)
+    tables = "cortex.approval", "cortex.approval_vote", "cortex.fact", "cortex.api_session"
+    rows = "".join(str(sql(database, f"SELECT x::text FROM {table} x")) for table in tables)  # noqa: S608
+    for secret in (token, api_token, *cookies):
+        assert secret not in out + err
+        assert secret not in rows
+
+
+def test_addresses_are_those_that_a_proxy_here_adds_and_not_what_clients_claim(
+    server: HttpServer, askers: Askers
+) -> None:
+    for claimed, recorded in (
+        (None, "127.0.0.1"),
+        ("203.0.113.7", "203.0.113.7"),
+        ("10.0.0.1, 203.0.113.7", "203.0.113.7"),
+        ("203.0.113.7, ", "127.0.0.1"),
+        ("<script>", "127.0.0.1"),
+        ("2001:db8::1", "2001:db8::1"),
+    ):
+        request = askers.asked()
+        ana = approver(server)
+        headers = ana.origin | ({} if claimed is None else {"X-Forwarded-For": claimed})
+        assert ana.answer(request, "approve", headers=headers).status == 303
+        assert row_of(askers.call, request)["address"] == recorded
+
+
+def test_it_is_well_formed(server: HttpServer, askers: Askers) -> None:
+    """Every label has its field, every reference its target, every id is there once."""
+    page = approver(server).look(askers.asked(risk="CRITICAL")).body.decode()
+    ids = re.findall(r'\sid="([^"]+)"', page)
+    assert len(ids) == len(set(ids))
+    refs = re.findall(r'(?:for|aria-labelledby|aria-describedby)="([^"]+)"', page)
+    assert set(refs) <= set(ids)
+    assert "<html lang=" in page
+    assert "<main" in page
+    assert page.count("<h1") == 1
+    assert re.search(r'<time datetime="\d{4}-\d\d-\d\dT[\d:]+Z">', page)
+    assert "autofocus" not in page
