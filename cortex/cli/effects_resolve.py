@@ -1,6 +1,6 @@
 """`cortex effects resolve`: a person says what became of an effect that nobody else can tell of."""
 
-from typing import Any, Final
+from typing import Final
 from uuid import UUID
 
 import click

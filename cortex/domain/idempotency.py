@@ -60,11 +60,6 @@ def checked_key(key: str) -> str:
     return key
 
 
-def part_of(key: str | None, number: int) -> str | None:
-    """Return the key of one part of a write that takes several transactions."""
-    return None if key is None else checked_key(f"{key}/{number}")
-
-
 def request_digest(operation: str, request: Mapping[str, Any]) -> bytes:
     """Return the SHA-256 by which two requests are the same: the order of keys does not matter."""
     return hashlib.sha256(canonical([operation, request], what="request").encode()).digest()

@@ -79,7 +79,6 @@ def document(routes: Sequence[Route]) -> Schema:
                 name: {key: value for key, value in schema.items() if key != "x-shape"}
                 for name, schema in sorted(components.items())
             },
-            "responses": {"Problem": _problem("what went wrong", problem)},
             "securitySchemes": {kind.value: scheme for kind, scheme in _SECURITY.items()},
         },
     }
@@ -147,7 +146,6 @@ def _responses(route: Route, components: dict[str, Schema]) -> Schema:
     problem = schema_of(Problem, components)
     for status in _refusals(route):
         made.setdefault(str(status), _problem(_MEANINGS.get(status, "a problem"), problem))
-    made["default"] = {"$ref": "#/components/responses/Problem"}
     return made
 
 

@@ -19,6 +19,7 @@ from cortex.domain.errors import LeaseLost, Suspended
 from cortex.domain.failure import Failure, FailureClass
 from cortex.domain.job import Claim, Finish, JobStatus, Operation, Release, Suspend
 from cortex.domain.policy import Backoff
+from cortex.domain.redaction import redact
 from cortex.domain.retry import app_delay_s
 from cortex.domain.suspension import together
 from cortex.domain.text import clean_text
@@ -192,7 +193,7 @@ def _stack(error: BaseException) -> str:
         raise
     except BaseException:  # noqa: BLE001 -- formatting runs the error's own code
         text = "".join(traceback.format_tb(error.__traceback__))
-    return clean_text(text[-STACK_CHARS_MAX:], limit=STACK_CHARS_MAX)
+    return clean_text(redact(text)[-STACK_CHARS_MAX:], limit=STACK_CHARS_MAX)
 
 
 def _log_failure(claim: Claim, error: BaseException, failure: Failure) -> None:

@@ -206,7 +206,7 @@ BEGIN
 
     SELECT * INTO known FROM cortex.effect e
     WHERE e.lineage_id = owner.line AND e.key = of_key AND (e.digest = of_digest
-        OR e.job_id = of_job OR e.status IN ('PENDING', 'UNKNOWN'))
+        OR e.job_id = of_job AND e.status <> 'FAILED' OR e.status IN ('PENDING', 'UNKNOWN'))
     ORDER BY e.digest = of_digest DESC LIMIT 1 FOR UPDATE;
     IF FOUND THEN
         verdict := CASE

@@ -254,8 +254,13 @@ def test_the_job_tells_of_its_approvals(cortex: Cortex, doers: Doers) -> None:
 
     askers.decide(request)
     askers.decide(request, by="bo", reason="checked")
+    claim = askers.claim(UUID(job))
+    doers.complete(claim, None, key=request.key, output="{}")
     told = cortex("jobs", "show", job)
     assert f"{short} refund CRITICAL · approved by bo: checked" in told.out
+    (step,) = (line for line in told.out.splitlines() if "1 refund approval" in line)
+    assert "░" in step
+    assert step.endswith("ok by bo")
 
 
 def test_numbers_of_any_length_are_listed(cortex: Cortex, doers: Doers) -> None:

@@ -1,4 +1,4 @@
-"""`cortex freeze`: nothing new outside until somebody says so, and everybody is told who and why."""
+"""`cortex freeze`: no effect begins until somebody says so, and all are told who and why."""
 
 import getpass
 from typing import Any

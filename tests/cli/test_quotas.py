@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from cortex.cli.phrases import NOTHING
 from cortex.store import facts
 from tests.support.command_line import Cortex
 from tests.support.effects import Doers
@@ -48,7 +49,7 @@ def test_quotas_are_set_listed_and_removed(cortex: Cortex, doers: Doers) -> None
     assert terminal.end() == 0
     pay, mail = (" ".join(line.split()) for line in terminal.text.splitlines()[1:3])
     assert pay.startswith("pay:amount:day 500 EUR 480 1 in ")
-    assert mail.startswith("send_mail:calls:hour 20 calls 0 – in ")
+    assert mail.startswith(f"send_mail:calls:hour 20 calls 0 {NOTHING} in ")
     assert mail.endswith(f"by {getpass.getuser()}: a test")
 
     gone = cortex("quotas", "rm", "pay:amount:day", *WHY, "--yes", "--json")
@@ -56,8 +57,8 @@ def test_quotas_are_set_listed_and_removed(cortex: Cortex, doers: Doers) -> None
     assert list(listed(cortex)) == ["send_mail:calls:hour"]
     again = cortex("quotas", "rm", "pay:amount:day", *WHY, "--yes", "--json")
     assert (again.code, again.error["hint"]) == (3, "list them: cortex quotas ls")
-    rows = doers.call(facts.page, types=["lifecycle"], since_s=60, source="quota:pay:amount:day")
-    assert [row["subtype"] for row in rows] == ["quota_removed", "quota_set"]
+    told = doers.call(facts.page, types=["lifecycle"], since_s=60, source="quota:pay:amount:day")
+    assert [fact["subtype"] for fact in told] == ["quota_removed", "quota_set"]
 
 
 def test_an_empty_list_says_how_to_set_one(cortex: Cortex) -> None:

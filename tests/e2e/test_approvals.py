@@ -145,7 +145,7 @@ def test_what_a_person_approves_runs_exactly_once(office: Office) -> None:
     assert_one_truth(office.dsn)
 
 
-def test_edited_arguments_run_and_the_model_is_told(office: Office) -> None:
+def test_edited_arguments_run(office: Office) -> None:
     office.apply("tool: refund, approve: true")
     office.start()
     job_id = office.agent.submit(ASK, DONE)
@@ -158,8 +158,9 @@ def test_edited_arguments_run_and_the_model_is_told(office: Office) -> None:
     office.approve(approval_id, "--edit", "-", stdin=b'{"customer": "cus_88", "amount": 9}')
     until_status(office.dsn, job_id, "COMPLETED")
     assert office.refunds() == [("cus_88", 9)]
-    (last,) = office.agent.model.calls(office.agent.mark)[-1:]
-    assert "ana changed the arguments before the call to" in json.dumps(last), last
+    assert office.told(job_id) == '"refunded 9.0 to cus_88"'
+    kept = "SELECT arguments, edited_by FROM cortex.approval"
+    assert tuple(sql(office.dsn, kept)[0]) == ('{"amount":9,"customer":"cus_88"}', "ana")
 
 
 @pytest.mark.parametrize(

@@ -7,6 +7,7 @@ import pytest
 from cortex.store.database import Profile
 from cortex.store.session import open_session
 from tests.support.approvals import Askers
+from tests.support.effects import Doers
 from tests.support.http_server import HttpServer, http_server
 
 
@@ -22,3 +23,10 @@ def askers(database: str) -> Iterator[Askers]:
     """Jobs that ask people, beside the server."""
     with open_session(Profile(dsn=database, hot_path=True)) as call:
         yield Askers(call, database)
+
+
+@pytest.fixture
+def doers(database: str) -> Iterator[Doers]:
+    """Jobs that do something outside, beside the server."""
+    with open_session(Profile(dsn=database, hot_path=True)) as call:
+        yield Doers(call, database)

@@ -31,7 +31,6 @@ from cortex.domain.idempotency import (
     RESPONSE_BYTES_MAX,
     KeyPendingError,
     checked_key,
-    part_of,
     request_digest,
 )
 from cortex.domain.job import JobStatus
@@ -396,12 +395,6 @@ def test_visible_ascii_is_a_key(store: Session, key: str) -> None:
     assert checked_key(key) == key
     ask(store, key, submit_one)
     assert ask(store, key, must_not_run).is_replayed
-
-
-def test_parts_of_a_key() -> None:
-    assert (part_of(None, 1), part_of("k", 1), part_of("k", 22)) == (None, "k/1", "k/22")
-    with pytest.raises(UsageError):
-        part_of("x" * KEY_LENGTH_MAX, 1)
 
 
 def test_two_requests_are_the_same_whatever_their_order() -> None:

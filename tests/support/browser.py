@@ -45,11 +45,10 @@ _KEYS: Final = {
 
 def program() -> str | None:
     """The browser's program; None if tests are to go without one."""
-    if os.environ.get("CORTEX_TEST_BROWSER") == "none":
+    wanted = os.environ.get("CORTEX_TEST_BROWSER")
+    if wanted == "none":
         return None
-    found = os.environ.get("CORTEX_TEST_BROWSER") or next(
-        filter(None, map(shutil.which, PROGRAMS)), None
-    )
+    found = wanted or next(filter(None, map(shutil.which, PROGRAMS)), None)
     assert found, "no chromium: install it, or set CORTEX_TEST_BROWSER=none to go without"
     return found
 
@@ -214,7 +213,10 @@ class Page:
 
     def until(self, expression: str) -> None:
         """Wait until an expression of the page is true."""
-        script = f"new Promise(done => {{ const look = () => ({expression}) ? done(true) : requestAnimationFrame(look); look(); }})"
+        script = (
+            f"new Promise(done => {{ const look = () => ({expression}) ? done(true)"
+            " : requestAnimationFrame(look); look(); })"
+        )
         self.call("Runtime.evaluate", expression=script, awaitPromise=True, returnByValue=True)
 
     def click(self, selector: str) -> None:

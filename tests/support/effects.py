@@ -101,17 +101,19 @@ class Doers:
         )
         return effect_id in self.call(effects.tell, pod_id=self.pod_id, operations=[told])
 
-    def complete(self, claim: Claim, effect_id: UUID, *, output: str, key: str = "pay") -> None:
-        """Commit the step that the effect is."""
+    def complete(
+        self, claim: Claim, effect_id: UUID | None, *, output: str, key: str = "pay"
+    ) -> None:
+        """Commit the step that the effect is; without one it is a decision."""
         done = StepDone(
             lease=claim.lease,
-            kind=StepKind.EFFECT,
+            kind=StepKind.APPROVAL if effect_id is None else StepKind.EFFECT,
             key=key,
             digest=b"digest",
             duration_s=0.1,
             output=output,
             number=lambda: (1, "{}"),
-            effect=EffectOutcome(effect_id),
+            effect=None if effect_id is None else EffectOutcome(effect_id),
         )
         step = NumberedStep(done, 1, '{"seq": 1}')
         assert self.call(steps.commit, pod_id=self.pod_id, operations=[step])

@@ -18,7 +18,7 @@ from cortex.store import approvals
 from cortex.store.session import Session
 from tests.support.http_server import Answered, HttpServer
 
-ELSEWHERE = {"Origin": "https://evil.example"}
+_MARKUP = re.compile(r"<(script|style|title).*?</\1>|<[^>]*>", re.DOTALL)
 
 
 def path_of(request: ApprovalRequest) -> str:
@@ -35,9 +35,7 @@ def link_to(call: Session, request: ApprovalRequest, *, by: str = "li") -> str:
 
 def words_of(answered: Answered) -> str:
     """What a page says, without its markup."""
-    text = re.sub(
-        r"<(script|style|title).*?</\1>|<[^>]*>", " ", answered.body.decode(), flags=re.DOTALL
-    )
+    text = _MARKUP.sub(" ", answered.body.decode())
     return " ".join(unescape(text).split())
 
 

@@ -63,7 +63,7 @@ def show(
         "wrong": error.field if isinstance(error, FieldError) else None,
         "has_agreed": has_agreed,
         "filled": answer or _EMPTY,
-        "edited": edited,
+        "edited": None if edited is None else visible_json(parse(edited)),
         "edit_changes": () if edited is None else changes(approval["arguments"], parse(edited)),
         "reason_max": REASON_CHARS_MAX,
     }

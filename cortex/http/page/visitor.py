@@ -9,6 +9,7 @@ from starlette.responses import Response
 from cortex.domain.role import Role
 from cortex.http.api import Api, Asked
 from cortex.http.auth import COOKIE_NAME
+from cortex.http.gate import WHO
 from cortex.http.origin import is_https
 from cortex.http.page.form import csrf_of
 from cortex.http.principal import Principal
@@ -63,6 +64,8 @@ async def visitor_of(asked: Asked[Any, Any], api: Api, approval_id: UUID) -> Vis
     principal = await principal_of_session(api, request, address=asked.address)
     if principal is not None and not principal.may(Role.VIEWER):
         principal = None
+    if principal is not None:
+        request.scope[WHO] = principal.name
     visitor = Visitor(
         principal=principal,
         session=None if principal is None else request.cookies.get(COOKIE_NAME),

@@ -1,8 +1,8 @@
-"""`/v1/breakers`: what failed lately, and what people let be called. `/v1/freeze`: no new effects."""
+"""`/v1/breakers`: what failed lately, and what people let be called."""
 
 from collections.abc import Awaitable, Callable
 from datetime import datetime
-from typing import Any, Final
+from typing import Final
 
 import attrs
 from starlette.responses import Response
@@ -15,7 +15,7 @@ from cortex.http.api import Api, Asked
 from cortex.http.cursor import limit_field
 from cortex.http.idempotent import headers_of, once
 from cortex.http.reason import reason_field
-from cortex.http.route import Method, Route, answer
+from cortex.http.route import Handler, Method, Route, answer
 from cortex.http.shape import record, text, told
 from cortex.store import breakers as store
 from cortex.store.database import Database
@@ -103,64 +103,15 @@ async def _force(
     )
 
 
-# --- the freeze of effects
-
-
-@attrs.frozen(kw_only=True)
-class Freeze:
-    """Whether new effects are held back, in all pods."""
-
-    is_frozen: bool
-    by: str | None
-    reason: str | None
-    frozen_at: datetime | None
-    waiting_jobs: int = told(doc="jobs that wait to begin an effect")
-
-
-@attrs.frozen(kw_only=True)
-class FreezeAct:
-    """Why."""
-
-    reason: str = reason_field()
-
-
-async def show_freeze(_: Asked[None, None], api: Api) -> Response:
-    """Tell whether effects are frozen."""
-    return answer(record(Freeze, await api.port(store.frozen)))
-
-
-async def freeze_effects(asked: Asked[None, FreezeAct], api: Api) -> Response:
-    """Let no effect begin."""
-    return await _freeze(asked, api, store.freeze)
-
-
-async def unfreeze_effects(asked: Asked[None, FreezeAct], api: Api) -> Response:
-    """Let effects begin again."""
-    return await _freeze(asked, api, store.unfreeze)
-
-
-async def _freeze(
-    asked: Asked[None, FreezeAct], api: Api, act: Callable[..., Awaitable[object]]
-) -> Response:
-    by, reason = asked.principal.name, asked.body.reason
-
-    async def work(db: Database) -> None:
-        await act(db, by=by, reason=reason)
-
-    operation = f"effects.{act.__name__}"
-    done = await once(asked, api, work, operation=operation, request={"reason": reason})
-    return answer(record(Freeze, await api.port(store.frozen)), headers=headers_of(done))
-
-
-def _act(path: str, handle: Any, body: type, shape: type, summary: str, *refuses: int) -> Route:
+def _act(path: str, handle: Handler, summary: str, *refuses: int) -> Route:
     return Route(
         method=Method.POST,
         path=path,
         handle=handle,
         role=Role.OPERATOR,
         summary=summary,
-        body=body,
-        answers={200: shape},
+        body=BreakerAct,
+        answers={200: Breakers},
         refuses=refuses,
         takes_key=True,
     )
@@ -179,38 +130,12 @@ ROUTES: Final = (
     _act(
         "/v1/breakers/open",
         open_breaker,
-        BreakerAct,
-        Breakers,
         "Hold a breaker open until somebody closes it: jobs that need it wait.",
     ),
     _act(
         "/v1/breakers/close",
         close_breaker,
-        BreakerAct,
-        Breakers,
         "Close a breaker now and forget its failures: jobs call again at once.",
         404,
-    ),
-    Route(
-        method=Method.GET,
-        path="/v1/freeze",
-        handle=show_freeze,
-        role=Role.VIEWER,
-        summary="Tell whether effects are frozen, by whom, why, and how many jobs wait.",
-        answers={200: Freeze},
-    ),
-    _act(
-        "/v1/freeze/on",
-        freeze_effects,
-        FreezeAct,
-        Freeze,
-        "Let no effect begin, in all pods, until it is over; those that began come to their end.",
-    ),
-    _act(
-        "/v1/freeze/off",
-        unfreeze_effects,
-        FreezeAct,
-        Freeze,
-        "Let effects begin again: all jobs that wait for it go on.",
     ),
 )

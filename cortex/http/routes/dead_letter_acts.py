@@ -1,6 +1,7 @@
-"""`/v1/dead-letters/…/retry` and `/discard`: what people make of failed jobs, one or many at once."""
+"""`/v1/dead-letters/…/retry` and `/discard`: what people make of failed jobs, one or many."""
 
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
 from typing import Any, Final
 from uuid import UUID
 
@@ -18,6 +19,7 @@ from cortex.http.routes.dead_letters import LETTER, LETTER_PARAMS, LetterChoice
 from cortex.http.shape import number, told, whole
 from cortex.store import dead_letters
 from cortex.store.database import Database
+from cortex.store.dead_letters import Settled
 
 ACTED_MAX: Final = 500
 """Letters at once: within the time that a transaction has. For more, ask again."""
@@ -27,6 +29,19 @@ VERSION_MAX: Final = 2**31 - 1
 
 
 # --- what is asked for
+
+
+def _version_field() -> Any:
+    return whole(
+        doc="of the agent; 0: the newest; null: the one that it had",
+        low=0,
+        high=VERSION_MAX,
+        default=None,
+    )
+
+
+def _start_field() -> Any:
+    return told(doc="without the steps of the old one", default=False)
 
 
 @attrs.frozen(kw_only=True)
@@ -40,13 +55,8 @@ class LetterDiscard:
 class LetterRetry(LetterDiscard):
     """Go on from a failed job in a new one, after its last step."""
 
-    agent_version: int | None = whole(
-        doc="of the agent; 0: the newest; null: the one that it had",
-        low=0,
-        high=VERSION_MAX,
-        default=None,
-    )
-    from_start: bool = told(doc="without the steps of the old one", default=False)
+    agent_version: int | None = _version_field()
+    from_start: bool = _start_field()
 
 
 @attrs.frozen(kw_only=True)
@@ -60,9 +70,11 @@ class LettersDiscard(LetterDiscard):
 
 
 @attrs.frozen(kw_only=True)
-class LettersRetry(LetterRetry, LettersDiscard):
+class LettersRetry(LettersDiscard):
     """Go on from failed jobs in new ones, each after its last step."""
 
+    agent_version: int | None = _version_field()
+    from_start: bool = _start_field()
     rate: float = number(
         doc="so many of the new jobs become due each second", low=0.001, high=10_000, default=RATE
     )
@@ -135,7 +147,8 @@ async def _one(asked: Asked[None, Any], api: Api, body: LettersDiscard) -> Respo
 async def _many(asked: Asked[None, Any], api: Api, body: LettersDiscard) -> Response:
     chosen, has_more = await _chosen(api, body)
     if body.dry_run:
-        letters, headers = [LetterSettled(job_id=each) for each in chosen], {}
+        letters = [LetterSettled(job_id=each) for each in chosen]
+        headers: dict[str, str] = {}
     else:
         letters, headers = await _settle(asked, api, body, chosen)
     done = LettersSettled(
@@ -164,23 +177,25 @@ async def _settle(
     asked: Asked[None, Any], api: Api, body: LettersDiscard, chosen: Sequence[UUID]
 ) -> tuple[list[LetterSettled], dict[str, str]]:
     by, reason = asked.principal.name, body.reason
-    request = _request(body)
+    act: Callable[[Database], Awaitable[list[Settled]]]
     if isinstance(body, LettersRetry):
-        wanted = dead_letters.resubmissions(chosen, new_id=api.chance.new_id, rate=body.rate)
-        options = {"agent_version": body.agent_version, "from_start": body.from_start}
-        operation, request = "dead.retry", request | options | {"rate": body.rate}
-
-        async def work(db: Database) -> list[dict[str, Any]]:
-            done = await dead_letters.resubmit(db, wanted, by=by, reason=reason, **options)
-            return dead_letters.documents(done)
+        operation = "dead.retry"
+        act = partial(
+            dead_letters.resubmit,
+            wanted=dead_letters.resubmissions(chosen, new_id=api.chance.new_id, rate=body.rate),
+            by=by,
+            reason=reason,
+            agent_version=body.agent_version,
+            from_start=body.from_start,
+        )
     else:
         operation = "dead.discard"
+        act = partial(dead_letters.discard, job_ids=chosen, by=by, reason=reason)
 
-        async def work(db: Database) -> list[dict[str, Any]]:
-            done = await dead_letters.discard(db, chosen, by=by, reason=reason)
-            return dead_letters.documents(done)
+    async def work(db: Database) -> list[dict[str, Any]]:
+        return dead_letters.documents(await act(db))
 
-    done = await once(asked, api, work, operation=operation, request=request)
+    done = await once(asked, api, work, operation=operation, request=_request(body))
     return [_settled(each) for each in done.response], headers_of(done)
 
 
@@ -188,9 +203,11 @@ def _request(body: LettersDiscard) -> dict[str, Any]:
     """Return what was asked for, in the words of the command line: a key means the same there."""
     which = (body.which or LetterChoice()).as_filter()
     names = sorted(str(each) for each in body.job_ids)
-    return {"names": names, "which": attrs.asdict(which), "limit": body.limit} | {
-        "reason": body.reason
-    }
+    request = {"names": names, "which": attrs.asdict(which), "limit": body.limit}
+    if isinstance(body, LettersRetry):
+        request |= {"rate": body.rate, "agent_version": body.agent_version}
+        request |= {"from_start": body.from_start}
+    return request | {"reason": body.reason}
 
 
 def _settled(told: dict[str, Any]) -> LetterSettled:

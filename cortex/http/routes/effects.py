@@ -1,4 +1,4 @@
-"""`/v1/effects`: what jobs did outside, and what people say of calls that nobody else can tell of."""
+"""`/v1/effects`: what jobs did outside, and what people say of calls of unknown outcome."""
 
 from datetime import datetime
 from typing import Any, Final
@@ -194,7 +194,7 @@ ROUTES: Final = (
         path=f"{EFFECT}/resolve",
         handle=resolve_effect,
         role=Role.OPERATOR,
-        summary="Say of an unknown effect whether it was applied: a job that waits for that goes on.",
+        summary="Say of an unknown effect whether it was applied; a job that waits goes on.",
         params=EFFECT_PARAMS,
         body=EffectResolve,
         answers={200: EffectResolved},

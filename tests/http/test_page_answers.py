@@ -1,0 +1,534 @@
+"""Answers given on the page of a request: whose count, which are refused, and what both see."""
+
+import json
+import re
+import threading
+from collections.abc import Callable
+from html.parser import HTMLParser
+
+import pytest
+
+from cortex.domain.approval_facts import DENY_REASONS
+from tests.support.approvals import Askers, facts
+from tests.support.http_server import Answered, HttpServer
+from tests.support.reader import (
+    Reader,
+    approver,
+    buttons_in,
+    by_link,
+    fields_in,
+    path_of,
+    row_of,
+    words_of,
+)
+from tests.support.rows import job_row, move_clock
+
+LESS = json.dumps({"customer": "cus_88", "amount": 9})
+
+
+def outcome(askers: Askers, request: object) -> tuple[str, str | None, str | None]:
+    """Where a request stands: state, who, how."""
+    row = row_of(askers.call, request)  # type: ignore[arg-type]
+    return row["status"], row["decided_by"], row["channel"]
+
+
+# --- yes and no
+
+
+def test_who_signed_in_approves(server: HttpServer, askers: Askers) -> None:
+    request = askers.asked()
+    ana = approver(server)
+    headers = {**ana.origin, "User-Agent": "Lynx/2.9"}
+    told = ana.answer(request, "approve", reason="checked", headers=headers)
+    assert (told.status, told.headers["location"]) == (303, path_of(request))
+    row = row_of(askers.call, request)
+    expected = ("APPROVED", "ana", "page", "checked", "127.0.0.1", "Lynx/2.9")
+    names = ("status", "decided_by", "channel", "reason", "address", "client")
+    assert tuple(row[name] for name in names) == expected
+    assert job_row(askers.dsn, row["job_id"])["task_state"] == "READY"
+    after = ana.look(request)
+    assert re.search(r"Approved by ana at \d\d:\d\d:\d\dZ , job resumed", words_of(after))
+    assert buttons_in(after, path_of(request)) == set()
+
+
+def test_a_link_is_enough_for_little_and_its_person_is_marked(
+    server: HttpServer, askers: Askers
+) -> None:
+    for risk in ("LOW", "MED"):
+        request = askers.asked(risk=risk)
+        reader = by_link(server, askers.call, request)
+        assert reader.answer(request, "approve", name=" Bo Li ").status == 303
+        assert outcome(askers, request) == ("APPROVED", "Bo Li (unverified)", "link")
+        assert "Approved by Bo Li (unverified)" in words_of(reader.look(request))
+    subtype, data = facts(askers.dsn, request.id)[-1]
+    assert (subtype, data["by"], data["channel"]) == (
+        "approval_approved",
+        "Bo Li (unverified)",
+        "link",
+    )
+
+
+def test_a_typed_name_must_be_one(server: HttpServer, askers: Askers) -> None:
+    request = askers.asked()
+    reader = by_link(server, askers.call, request)
+    for name in ("", "  ", "x" * 101, "a\u202eb", "a\x1b[2J"):
+        told = reader.answer(request, "approve", name=name)
+        assert told.status == 422
+        assert 'aria-invalid="true"' in told.body.decode()
+    assert outcome(askers, request)[0] == "PENDING"
+
+
+@pytest.mark.parametrize("reason", ["", "twelve forty, not more"])
+@pytest.mark.parametrize("canned", ["", DENY_REASONS[0]])
+def test_a_no_says_why(server: HttpServer, askers: Askers, canned: str, reason: str) -> None:
+    request = askers.asked()
+    ana = approver(server)
+    told = ana.answer(request, "deny", canned=canned, reason=reason)
+    if not canned and not reason:
+        assert told.status == 422
+        assert "Say why you deny" in words_of(told)
+        assert outcome(askers, request)[0] == "PENDING"
+        return
+    assert told.status == 303
+    assert outcome(askers, request) == ("DENIED", "ana", "page")
+    expected = ": ".join(filter(None, (canned, reason)))
+    assert row_of(askers.call, request)["reason"] == expected
+    assert re.search(
+        rf"Denied by ana at .*Z , nothing was.* {expected}", words_of(ana.look(request))
+    )
+
+
+def test_what_was_typed_is_there_again_after_a_mistake(server: HttpServer, askers: Askers) -> None:
+    request = askers.asked(risk="HIGH")
+    ana = approver(server)
+    told = ana.answer(
+        request, "approve", reason='a "b" <c>', confirm="zzzz", canned=DENY_REASONS[1]
+    )
+    assert told.status == 422
+    form = fields_in(told, path_of(request))
+    assert form["reason"] == 'a "b" <c>'
+    assert f"<option selected>{DENY_REASONS[1]}</option>" in told.body.decode()
+    assert form["confirm"] == "", "that is typed each time"
+
+
+# --- the dangerous ones
+
+
+def test_high_risk_needs_signing_in_and_the_end_of_the_id(
+    server: HttpServer, askers: Askers
+) -> None:
+    request = askers.asked(risk="HIGH")
+    reader = by_link(server, askers.call, request)
+    page = reader.look(request)
+    assert "who decides signs in" in words_of(page)
+    assert buttons_in(page, path_of(request)) == set()
+    ana = approver(server)
+    form = ana.fields(request)
+    for typed in ("", "0000" if request.id.hex[-4:] != "0000" else "1111", request.id.hex[-3:]):
+        told = ana.answer(request, "approve", fields=form, confirm=typed)
+        assert (told.status, "confirm" in words_of(told)) == (422, True)
+    assert outcome(askers, request)[0] == "PENDING"
+    typed = f" {request.id.hex[-4:].upper()} "
+    assert ana.answer(request, "approve", fields=form, confirm=typed).status == 303
+    assert outcome(askers, request) == ("APPROVED", "ana", "page")
+
+
+def test_a_forged_form_of_a_link_decides_nothing_dangerous(
+    server: HttpServer, askers: Askers
+) -> None:
+    """Neither what is HIGH, nor what needs two: they could be one with two names."""
+    for fields in ({"risk": "HIGH"}, {"risk": "CRITICAL"}, {"risk": "LOW", "people": 2}):
+        request = askers.asked(**fields)
+        reader = by_link(server, askers.call, request)
+        csrf = fields_in(
+            (low := by_link(server, askers.call, other := askers.asked(risk="LOW"))).look(other),
+            path_of(other),
+        )["csrf"]
+        assert low
+        form = {"digest": request.digest.hex(), "version": "1", "name": "ana", "csrf": csrf}
+        for act in ("approve", "deny"):
+            typed = {"confirm": request.id.hex[-4:], "reason": "x"}
+            told = reader.answer(request, act, fields=form, **typed)
+            assert told.status == 403
+        assert outcome(askers, request)[0] == "PENDING"
+
+
+def test_critical_needs_two_people_and_not_the_one_who_asked(
+    server: HttpServer, askers: Askers
+) -> None:
+    request = askers.asked(risk="CRITICAL", submitted_by="li")
+    confirm = request.id.hex[-4:]
+    ana, ana_too, li, kim = (approver(server, name) for name in ("ana", "Ana", "li", "kim"))
+    own = li.answer(request, "approve", confirm=confirm)
+    assert (
+        own.status,
+        "another person has to" in words_of(own) or "asked for by you" in words_of(own),
+    ) == (409, True)
+    assert ana.answer(request, "approve", confirm=confirm).status == 303
+    assert outcome(askers, request)[0] == "PENDING"
+    page = ana.look(request)
+    assert "1 of 2 people agreed; 1 more person must" in words_of(page)
+    assert "You have agreed; somebody else has to, too" in words_of(page)
+    assert buttons_in(page, path_of(request)) == {"deny", "review"}
+    form = kim.fields(request) | {"csrf": ana_too.fields(request)["csrf"]}
+    again = ana_too.answer(request, "approve", fields=form, confirm=confirm)
+    assert (again.status, "you have agreed" in words_of(again)) == (409, True)
+    assert kim.answer(request, "approve", confirm=confirm).status == 303
+    assert outcome(askers, request) == ("APPROVED", "kim", "page")
+    assert "ana at" in words_of(kim.look(request))
+
+
+# --- others were first, or something else stands
+
+
+def test_who_comes_second_is_told_who_was_first(server: HttpServer, askers: Askers) -> None:
+    request = askers.asked()
+    by_page, link = approver(server), by_link(server, askers.call, request)
+    forms = by_page.fields(request), link.fields(request)
+    askers.decide(request, is_approved=False, by="li", reason="too much")
+    for reader, form in zip((by_page, link), forms, strict=True):
+        told = reader.answer(request, "approve", fields=form, name="bo")
+        words = words_of(told)
+        assert told.status == 409
+        assert "Somebody else was first: your answer does not count" in words
+        assert re.search(r"Denied by li at \d\d:\d\d:\d\dZ , nothing was executed too much", words)
+    assert outcome(askers, request) == ("DENIED", "li", "cli")
+
+
+def test_the_same_answer_twice_counts_once(server: HttpServer, askers: Askers) -> None:
+    request = askers.asked()
+    ana = approver(server)
+    form = ana.fields(request)
+    assert ana.answer(request, "approve", fields=form).status == 303
+    told = ana.answer(request, "approve", fields=form)
+    assert (told.status, "Approved by ana" in words_of(told)) == (409, True)
+
+
+def test_too_late_is_not_denied(server: HttpServer, askers: Askers) -> None:
+    request = askers.asked(expires_s=60.0)
+    ana = approver(server)
+    form = ana.fields(request)
+    move_clock(askers.dsn, 61)
+    for act in ("approve", "deny", "review"):
+        told = ana.answer(request, act, fields=form, reason="no")
+        assert told.status == 409
+        assert "Your answer came too late" in words_of(told)
+        assert "nothing was executed; ask for a new one" in words_of(told)
+        assert "Denied" not in words_of(told)
+    assert outcome(askers, request)[0] == "PENDING"
+
+
+def test_changed_arguments_are_shown_before_anybody_agrees_to_them(
+    server: HttpServer, askers: Askers
+) -> None:
+    request = askers.asked(risk="CRITICAL")
+    ana = approver(server)
+    form = ana.fields(request)
+    edited = '{"amount":9,"customer":"cus_88"}'
+    askers.decide(request, by="kim", edited=edited)
+    for act in ("approve", "deny", "review"):
+        told = ana.answer(request, act, fields=form, reason="x", confirm=request.id.hex[-4:])
+        words = words_of(told)
+        assert told.status == 409
+        assert "The arguments have changed since you saw them" in words
+        assert "amount was 12.4 becomes 9" in words
+    shown = fields_in(told, path_of(request))
+    assert shown["digest"] != request.digest.hex()
+    assert ana.answer(request, "approve", fields=shown, confirm=request.id.hex[-4:]).status == 303
+    assert row_of(askers.call, request)["arguments"]["amount"] == 9
+
+
+def test_a_digest_of_one_version_does_not_decide_another(
+    server: HttpServer, askers: Askers
+) -> None:
+    request = askers.asked()
+    ana = approver(server)
+    for lie in ({"digest": "00" * 32}, {"version": "2"}):
+        assert ana.answer(request, "approve", **lie).status == 409
+    assert outcome(askers, request)[0] == "PENDING"
+
+
+@pytest.mark.parametrize("_", range(3))
+def test_of_many_at_once_one_decides_whichever_way_they_come(
+    server: HttpServer, askers: Askers, _: int
+) -> None:
+    request = askers.asked()
+    readers = [approver(server, f"p{n}") for n in range(3)]
+    readers.append(by_link(server, askers.call, request))
+    forms = [reader.fields(request) for reader in readers]
+    token = server.token("approver", name="bo")
+
+    def on_page(number: int, act: str) -> Callable[[], Answered]:
+        typed = {"fields": forms[number], "name": "x", "reason": "why"}
+        return lambda: readers[number].answer(request, act, **typed)
+
+    def by_api(verb: str) -> Callable[[], Answered]:
+        wish = {"digest": request.digest.hex(), "reason": "no"}
+        path = f"/v1{path_of(request)}/{verb}"
+        return lambda: server.post(path, token=token, json_body=wish)
+
+    calls = [on_page(n, act) for n, act in enumerate(("approve", "deny", "approve", "deny"))]
+    statuses = _at_once([*calls, by_api("deny"), by_api("approve")])
+    assert sorted(statuses)[1:] == [409] * 5, statuses
+    names = {"approval_approved", "approval_denied"}
+    assert len([name for name, _ in facts(askers.dsn, request.id) if name in names]) == 1
+
+
+def _at_once(calls: list[Callable[[], Answered]]) -> list[int]:
+    found: list[int] = []
+    gate = threading.Barrier(len(calls))
+
+    def run(call: Callable[[], Answered]) -> None:
+        gate.wait()
+        found.append(call().status)
+
+    threads = [threading.Thread(target=run, args=(call,)) for call in calls]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    return found
+
+
+# --- edits
+
+
+def test_an_edit_is_checked_and_seen_before_it_counts(server: HttpServer, askers: Askers) -> None:
+    request = askers.asked(risk="HIGH")
+    ana = approver(server)
+    review = ana.answer(request, "review", draft=LESS)
+    words = words_of(review)
+    assert review.status == 200
+    assert "Approve with these changes?" in words
+    assert "amount was 12.4 becomes 9" in words
+    assert outcome(askers, request)[0] == "PENDING"
+    form = fields_in(review, path_of(request))
+    assert json.loads(form["edited"]) == json.loads(LESS)
+    told = ana.answer(request, "approve", fields=form, confirm=request.id.hex[-4:], reason="less")
+    assert told.status == 303
+    row = row_of(askers.call, request)
+    assert (row["status"], row["arguments"]["amount"], row["asked"]["amount"]) == (
+        "APPROVED",
+        9,
+        12.4,
+    )
+    assert row["edited_by"] == "ana"
+
+
+def test_an_edit_is_never_approved_unseen(server: HttpServer, askers: Askers) -> None:
+    """Who edits and then presses the wrong button sees the change first."""
+    request = askers.asked()
+    ana = approver(server)
+    told = ana.answer(request, "approve", draft=LESS)
+    assert (told.status, "Approve with these changes?" in words_of(told)) == (200, True)
+    assert outcome(askers, request)[0] == "PENDING"
+
+
+def test_the_same_json_in_other_words_is_no_edit(server: HttpServer, askers: Askers) -> None:
+    request = askers.asked()
+    ana = approver(server)
+    same = '{ "customer":\r\n"cus_88", "amount": 12.4 }'
+    told = ana.answer(request, "review", draft=same)
+    assert (told.status, "Nothing is changed" in words_of(told)) == (422, True)
+    assert ana.answer(request, "approve", draft=same).status == 303
+    row = row_of(askers.call, request)
+    assert (row["status"], row["version"], row["edited_by"]) == ("APPROVED", 1, None)
+
+
+@pytest.mark.parametrize(
+    "draft, told_of",
+    [
+        ("{", "is not JSON"),
+        ("[]", "must be an object"),
+        ('{"customer": "cus_88"}', "amount is missing"),
+        ('{"customer": "cus_88", "amount": "9"}', "amount must be a finite number"),
+        ('{"customer": "cus_88", "amount": 9, "to": 1}', "to is unknown"),
+        ('{"customer": "cus_88", "amount": 9, "amount": 10}', "twice"),
+        ('{"customer": "cus_88", "amount": NaN}', "amount is nan"),
+        ('{"customer": "a\\u0000b", "amount": 9}', "NUL"),
+    ],
+)
+def test_an_edit_that_does_not_fit_says_where(
+    server: HttpServer, askers: Askers, draft: str, told_of: str
+) -> None:
+    request = askers.asked()
+    told = approver(server).answer(request, "review", draft=draft)
+    assert (told.status, told_of in words_of(told)) == (422, True), words_of(told)
+    assert fields_in(told, path_of(request))["draft"] == draft, "what was typed is not lost"
+    assert '<details class="edit" open>' in told.body.decode()
+
+
+def test_a_typed_name_edits_nothing(server: HttpServer, askers: Askers) -> None:
+    request = askers.asked()
+    reader = by_link(server, askers.call, request)
+    assert "draft" not in reader.fields(request)
+    for typed in ({"draft": LESS}, {"edited": LESS}):
+        told = reader.answer(request, "approve", name="bo", **typed)
+        assert told.status == 422
+    assert outcome(askers, request)[0] == "PENDING"
+
+
+def test_where_nothing_says_how_they_must_look_nobody_edits(
+    server: HttpServer, askers: Askers
+) -> None:
+    request = askers.asked(schema=None)
+    ana = approver(server)
+    assert "draft" not in ana.fields(request)
+    told = ana.answer(request, "review", draft=LESS)
+    assert (told.status, "cannot be edited" in words_of(told)) == (422, True)
+
+
+# --- forged forms
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {},
+        {"Origin": "null"},
+        {"Origin": "https://evil.example"},
+        {"Origin": "http://["},
+        {"Sec-Fetch-Site": "cross-site"},
+        {"Sec-Fetch-Site": "same-site"},
+        {"Sec-Fetch-Site": "none"},
+    ],
+)
+def test_what_another_page_sends_decides_nothing(
+    server: HttpServer, askers: Askers, headers: dict[str, str]
+) -> None:
+    request = askers.asked()
+    for reader in (approver(server), by_link(server, askers.call, request)):
+        sent = {**reader.origin, **headers} if "Sec-Fetch-Site" in headers else headers
+        assert reader.answer(request, "approve", headers=sent, name="bo").status == 403
+    assert outcome(askers, request)[0] == "PENDING"
+
+
+def test_a_form_counts_for_its_person_and_its_request_only(
+    server: HttpServer, askers: Askers
+) -> None:
+    request, other = askers.asked(), askers.asked()
+    ana, li = approver(server), approver(server, "li")
+    link = by_link(server, askers.call, request)
+    form = ana.fields(request)
+    proofs = {
+        "missing": "",
+        "of li": li.fields(request)["csrf"],
+        "of the link": link.fields(request)["csrf"],
+        "of another request": ana.fields(other)["csrf"],
+        "for signing out": fields_in(ana.get("/approvals"), "/sign-out")["csrf"],
+        "not ASCII": "é" * 64,
+    }
+    for what, csrf in proofs.items():
+        told = ana.answer(request, "approve", fields={**form, "csrf": csrf})
+        assert (told.status, outcome(askers, request)[0]) == (403, "PENDING"), what
+    del form["csrf"]
+    assert ana.answer(request, "approve", fields=form).status == 403
+
+
+def test_a_form_ends_with_the_session(server: HttpServer, askers: Askers) -> None:
+    request = askers.asked()
+    ana = approver(server)
+    form = ana.fields(request)
+    old = dict(ana.cookies)
+    ana.send("/sign-out", fields_in(ana.get("/approvals"), "/sign-out"))
+    for cookies in ({}, old):
+        ana.cookies = dict(cookies)
+        assert ana.answer(request, "approve", fields=form).status == 403
+    assert outcome(askers, request)[0] == "PENDING"
+
+
+@pytest.mark.parametrize(
+    "broken",
+    [
+        {"act": "explode"},
+        {"digest": "zz"},
+        {"version": "one"},
+        {"canned": "because"},
+        {"reason": "x" * 1001, "act": "deny"},
+        {"reason": "a\0b", "act": "deny"},
+    ],
+)
+def test_what_no_page_of_ours_sends_is_refused(
+    server: HttpServer, askers: Askers, broken: dict[str, str]
+) -> None:
+    request = askers.asked()
+    ana = approver(server)
+    form = {**ana.fields(request), "act": "approve", **broken}
+    assert ana.send(path_of(request), form).status in {400, 422}
+    assert outcome(askers, request)[0] == "PENDING"
+
+
+def test_a_body_that_is_no_form_is_refused(server: HttpServer, askers: Askers) -> None:
+    request = askers.asked()
+    ana = approver(server)
+    cookie = "; ".join(f"{name}={value}" for name, value in ana.cookies.items())
+    for body in (b"", b"\xff=\xff", b"&".join([b"a=b"] * 40), b"act=approve&act=deny", b"{}"):
+        headers = {**ana.origin, "Cookie": cookie}
+        told = server.post(path_of(request), body=body, headers=headers)
+        assert told.status in {400, 403}, body
+    assert outcome(askers, request)[0] == "PENDING"
+
+
+# --- hostile text
+
+
+MARKUP = "<script>alert(1)</script>\"'><img src=x onerror=alert(1)>&{{7*7}}{% raw %}\u202e\x1b[2J"
+TYPED = MARKUP.replace("\u202e", "").replace("\x1b", "")
+"""As people type it: that is given back as it was."""
+
+
+class Tags(HTMLParser):
+    """Finds what no template of ours holds."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.foreign: list[str] = []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        acts = [name for name, _ in attrs if name.startswith("on") or name == "style"]
+        loads = [to or "" for name, to in attrs if name in {"src", "href", "action"}]
+        is_foreign = acts or [to for to in loads if not to.startswith("/") or to[1:2] in "/\\"]
+        if is_foreign or (tag == "script" and not loads):
+            self.foreign.append(f"{tag} {attrs}")
+
+
+def test_text_of_jobs_and_models_stays_text(server: HttpServer, askers: Askers) -> None:
+    request = askers.asked(
+        arguments={MARKUP: MARKUP, "list": [MARKUP]},
+        schema={"type": "object"},
+        tool=MARKUP,
+        key=MARKUP,
+        effect=MARKUP,
+        policy=MARKUP,
+        said=MARKUP,
+        submitted_by=MARKUP,
+        risk="CRITICAL",
+        people=3,
+    )
+    edited = json.dumps({"b": MARKUP})
+    askers.decide(request, by=MARKUP, reason=MARKUP, edited=edited)
+    digest = row_of(askers.call, request)["digest"]
+    ana = approver(server, f"{TYPED[:60]} ana")
+    pages = [
+        ana.look(request),
+        ana.get("/approvals"),
+        ana.answer(request, "review", draft=json.dumps({"c": MARKUP}), reason=TYPED),
+        ana.answer(request, "deny", reason=""),
+        ana.answer(request, "approve", reason=TYPED, confirm=TYPED[:9]),
+        ana.answer(request, "review", draft=TYPED),
+    ]
+    askers.decide(request, is_approved=False, by=MARKUP, reason=MARKUP, seen=digest)
+    pages += [
+        ana.look(request),
+        Reader(server).get(f"/sign-in?next={MARKUP[:20]}%22%3E%3Cscript%3E"),
+    ]
+    for page in pages:
+        text = page.body.decode()
+        assert page.status in {200, 422, 400}
+        found = Tags()
+        found.feed(text)
+        assert found.foreign == []
+        assert "\u202e" not in text
+        assert "\x1b" not in text
+    assert "&lt;script&gt;alert(1)&lt;/script&gt;" in pages[0].body.decode()
+    assert "⟦U+202E⟧" in words_of(pages[0])

@@ -1,0 +1,147 @@
+"""Calls that people decided: what runs, and what the model is told, also on a later attempt."""
+
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import attrs
+import pytest
+
+from cortex.agent.loop import run_agent
+from cortex.agent.spec import AgentSpec
+from cortex.agent.tool import tool
+from cortex.agent.toolbox import Toolbox
+from cortex.domain.approval import ApprovalRequest, ApprovalStatus, Decided
+from cortex.domain.canonical import canonical, digest
+from cortex.domain.causes import leaves
+from cortex.domain.errors import ApprovalExpiredError, Suspended
+from cortex.domain.model import ModelRequest
+from cortex.durable.calls import Caller
+from cortex.durable.journal import Outcome
+from tests.support.factories import LedgerDesk, Record, a_claim, a_context
+from tests.support.rows import new_id
+from tests.unit.agent.test_loop import Script, calls, says
+
+ASKED = {"customer": "c", "amount": 12.4}
+EDITED = '{"amount":9,"customer":"d"}'
+CLAIM = a_claim()
+made: list[tuple[str, float]] = []
+
+
+@tool(effect=True, idempotent=True, local=True, approve=True)
+def refund(customer: str, amount: float) -> str:
+    """Pay money back."""
+    made.append((customer, amount))
+    return "done"
+
+
+@pytest.fixture(autouse=True)
+def nothing_made() -> None:
+    made.clear()
+
+
+def decided(status: str, arguments: dict[str, Any] = ASKED) -> Decided:
+    text = canonical(arguments)
+    return Decided(
+        id=new_id(),
+        job_id=CLAIM.lease.job_id,
+        status=ApprovalStatus(status),
+        arguments=text,
+        digest=digest(text),
+        asked_digest=digest(canonical(ASKED)),
+        by=None if status == "EXPIRED" else "ana",
+        reason="not this one" if status == "DENIED" else None,
+        at=datetime(2026, 1, 2, tzinfo=UTC),
+        waited_s=1.0,
+    )
+
+
+@attrs.define
+class Cut(Script):
+    """A model that hears what it is told, and then the line is cut."""
+
+    async def respond(self, request: ModelRequest, caller: Caller) -> Outcome:
+        await super().respond(request, caller)
+        raise ConnectionResetError("cut")
+
+
+@attrs.frozen
+class Attempts:
+    """Attempts of one job with one record; the model calls the tool once."""
+
+    folder: Path
+    desk: LedgerDesk = attrs.Factory(LedgerDesk)
+    record: Record = attrs.Factory(Record)
+
+    async def run(self, script: Script) -> list[str]:
+        """Run one attempt to its end; return what the model was told last."""
+        spec = AgentSpec(name="a", model="m", system="s", tools=("refund",))
+        ctx = a_context(
+            self.record,
+            CLAIM,
+            models=script,
+            tools=Toolbox({"refund": refund}),
+            desk=self.desk,
+            workspaces=self.folder,
+        )
+        await run_agent(ctx, spec, prompt="do it", folder=None)
+        return script.told
+
+    async def asked(self) -> ApprovalRequest:
+        """Run the first attempt, which asks; return its request."""
+        with pytest.raises(Suspended) as caught:
+            await self.run(Script([calls(("refund", ASKED))]))
+        (request,) = caught.value.requests
+        assert caught.value.waiting_on == f"approval:{request.id}"
+        return request
+
+
+async def test_nothing_runs_before_a_person_decides(tmp_path: Path) -> None:
+    attempts = Attempts(tmp_path)
+    request = await attempts.asked()
+    assert made == []
+    assert attempts.desk.intents == []
+    assert (request.tool, request.arguments) == ("refund", canonical(ASKED))
+    assert request.digest == digest(canonical(ASKED))
+    assert request.schema == refund.input_schema
+
+
+@pytest.mark.parametrize(
+    "found, ran, told",
+    [
+        (decided("APPROVED"), [("c", 12.4)], "done"),
+        (
+            decided("APPROVED", {"customer": "d", "amount": 9}),
+            [("d", 9)],
+            'done\n\n[ana changed the arguments before the call to {"amount":9,"customer":"d"}]',
+        ),
+        (decided("DENIED"), [], "refund was denied by ana: not this one"),
+    ],
+    ids=["approved", "edited", "denied"],
+)
+async def test_what_was_decided_runs_and_is_told(
+    tmp_path: Path, found: Decided, ran: list[tuple[str, float]], told: str
+) -> None:
+    """And told again, word for word, when the attempt that heard of it was cut off."""
+    attempts = Attempts(tmp_path)
+    request = await attempts.asked()
+    attempts.desk.decided[request.key] = found
+    cut = Cut([says("lost")])
+    with pytest.raises(ConnectionResetError):
+        await attempts.run(cut)
+    attempts.desk.decided.clear()  # from here on it stands in the record
+    assert cut.told == await attempts.run(Script([says("ok")])) == [told]
+    assert made == ran
+    approvals = {intent.approval_id for intent in attempts.desk.intents}
+    assert approvals == ({found.id} if ran else set())
+
+
+async def test_without_an_answer_nothing_runs_and_the_job_fails(tmp_path: Path) -> None:
+    attempts = Attempts(tmp_path)
+    request = await attempts.asked()
+    attempts.desk.decided[request.key] = decided("EXPIRED")
+    with pytest.raises((ApprovalExpiredError, ExceptionGroup)) as caught:
+        await attempts.run(Script([says("lost")]))
+    (error,) = leaves(caught.value)
+    assert isinstance(error, ApprovalExpiredError)
+    assert made == []
