@@ -62,7 +62,6 @@ def route(routes: Sequence[Route]) -> Route:
 def document(routes: Sequence[Route]) -> Schema:
     """Return the document. Raises `TypeError` for a shape that JSON Schema cannot tell."""
     components: dict[str, Schema] = {}
-    problem = schema_of(Problem, components)
     paths: dict[str, Any] = {}
     for each in (route for route in routes if route.is_told):
         paths.setdefault(each.path, {})[each.method.value.lower()] = _operation(each, components)

@@ -10,6 +10,8 @@ ALTER TABLE cortex.job
     ADD COLUMN submitted_by text DEFAULT nullif(current_setting('cortex.actor', true), ''),
     ADD COLUMN has_open boolean NOT NULL DEFAULT false;
 COMMENT ON COLUMN cortex.job.submitted_by IS 'Who submitted it: the session''s setting cortex.actor.';
+COMMENT ON COLUMN cortex.job.waiting_on IS
+    'What it waits for besides time: a breaker (llm:NAME, tool:NAME …), budget:NAME, quota:NAME, effects:all (the freeze), approval:ID, effect:ID (an unknown outcome) or person:WHAT.';
 COMMENT ON COLUMN cortex.job.has_open IS 'It has had effects or approvals: what is open of them is closed when it ends.';
 
 -- ------------------------------------------------------------------ the ledger
@@ -148,7 +150,8 @@ BEGIN
     SELECT q.id, cortex.quota_began(q.period, cortex.now()) FROM cortex.quota q WHERE q.tool = of_tool ORDER BY q.id
     ON CONFLICT DO NOTHING;
     FOR held IN
-        SELECT q.id, q.name, q.argument, q.period, q.limit_amount, u.began_at, u.used
+        SELECT q.id, q.name, q.argument, q.period, trim_scale(q.limit_amount) AS limit_amount, u.began_at,
+               trim_scale(u.used) AS used
         FROM cortex.quota q
         JOIN cortex.quota_use u ON u.quota_id = q.id AND u.began_at = cortex.quota_began(q.period, cortex.now())
         WHERE q.tool = of_tool ORDER BY q.id FOR UPDATE OF u

@@ -397,9 +397,7 @@ BEGIN
     ELSIF waiting_on ~ '^approval:[0-9a-f-]{36}$' THEN
         RETURN (
             SELECT jsonb_build_object('kind', 'approval', 'id', a.id, 'what', coalesce(a.tool, a.key), 'risk', a.risk,
-                                      'people', a.people, 'agreed', (
-                                          SELECT count(*) FROM cortex.approval_vote v
-                                          WHERE v.approval_id = a.id AND v.digest = a.digest),
+                                      'people', a.people, 'agreed', cortex.agreed(a.id, a.digest),
                                       'status', a.status, 'requested_by', a.requested_by, 'expires_at', a.expires_at)
             FROM cortex.approval a WHERE a.id = substr(waiting_on, length('approval:') + 1)::uuid);
     ELSIF waiting_on ~ '^effect:[0-9a-f-]{36}$' THEN

@@ -5,10 +5,14 @@ import re
 import threading
 from collections.abc import Callable
 from html.parser import HTMLParser
+from typing import Any
 
 import pytest
 
+from cortex.domain.approval import ApprovalRequest
 from cortex.domain.approval_facts import DENY_REASONS
+from cortex.http.page.form import csrf_of
+from cortex.http.page.visitor import LINK_COOKIE
 from tests.support.approvals import Askers, facts
 from tests.support.http_server import Answered, HttpServer
 from tests.support.reader import (
@@ -26,9 +30,9 @@ from tests.support.rows import job_row, move_clock
 LESS = json.dumps({"customer": "cus_88", "amount": 9})
 
 
-def outcome(askers: Askers, request: object) -> tuple[str, str | None, str | None]:
+def outcome(askers: Askers, request: ApprovalRequest) -> tuple[str, str | None, str | None]:
     """Where a request stands: state, who, how."""
-    row = row_of(askers.call, request)  # type: ignore[arg-type]
+    row = row_of(askers.call, request)
     return row["status"], row["decided_by"], row["channel"]
 
 
@@ -51,15 +55,15 @@ def test_who_signed_in_approves(server: HttpServer, askers: Askers) -> None:
     assert buttons_in(after, path_of(request)) == set()
 
 
+@pytest.mark.parametrize("risk", ["LOW", "MED"])
 def test_a_link_is_enough_for_little_and_its_person_is_marked(
-    server: HttpServer, askers: Askers
+    server: HttpServer, askers: Askers, risk: str
 ) -> None:
-    for risk in ("LOW", "MED"):
-        request = askers.asked(risk=risk)
-        reader = by_link(server, askers.call, request)
-        assert reader.answer(request, "approve", name=" Bo Li ").status == 303
-        assert outcome(askers, request) == ("APPROVED", "Bo Li (unverified)", "link")
-        assert "Approved by Bo Li (unverified)" in words_of(reader.look(request))
+    request = askers.asked(risk=risk)
+    reader = by_link(server, askers.call, request)
+    assert reader.answer(request, "approve", name=" Bo Li ").status == 303
+    assert outcome(askers, request) == ("APPROVED", "Bo Li (unverified)", "link")
+    assert "Approved by Bo Li (unverified)" in words_of(reader.look(request))
     subtype, data = facts(askers.dsn, request.id)[-1]
     assert (subtype, data["by"], data["channel"]) == (
         "approval_approved",
@@ -133,24 +137,21 @@ def test_high_risk_needs_signing_in_and_the_end_of_the_id(
     assert outcome(askers, request) == ("APPROVED", "ana", "page")
 
 
+@pytest.mark.parametrize(
+    "fields", [{"risk": "HIGH"}, {"risk": "CRITICAL"}, {"risk": "LOW", "people": 2}]
+)
 def test_a_forged_form_of_a_link_decides_nothing_dangerous(
-    server: HttpServer, askers: Askers
+    server: HttpServer, askers: Askers, fields: dict[str, Any]
 ) -> None:
-    """Neither what is HIGH, nor what needs two: they could be one with two names."""
-    for fields in ({"risk": "HIGH"}, {"risk": "CRITICAL"}, {"risk": "LOW", "people": 2}):
-        request = askers.asked(**fields)
-        reader = by_link(server, askers.call, request)
-        csrf = fields_in(
-            (low := by_link(server, askers.call, other := askers.asked(risk="LOW"))).look(other),
-            path_of(other),
-        )["csrf"]
-        assert low
-        form = {"digest": request.digest.hex(), "version": "1", "name": "ana", "csrf": csrf}
-        for act in ("approve", "deny"):
-            typed = {"confirm": request.id.hex[-4:], "reason": "x"}
-            told = reader.answer(request, act, fields=form, **typed)
-            assert told.status == 403
-        assert outcome(askers, request)[0] == "PENDING"
+    """Neither what is HIGH, nor what needs two: one person could give two names."""
+    request = askers.asked(**fields)
+    reader = by_link(server, askers.call, request)
+    csrf = csrf_of(reader.cookies[LINK_COOKIE], str(request.id))
+    form = {"digest": request.digest.hex(), "version": "1", "name": "ana", "csrf": csrf}
+    for act in ("approve", "deny"):
+        told = reader.answer(request, act, fields=form, confirm=request.id.hex[-4:], reason="x")
+        assert (told.status, "a link is not enough" in words_of(told)) == (403, True)
+    assert outcome(askers, request)[0] == "PENDING"
 
 
 def test_critical_needs_two_people_and_not_the_one_who_asked(
@@ -226,13 +227,14 @@ def test_changed_arguments_are_shown_before_anybody_agrees_to_them(
     form = ana.fields(request)
     edited = '{"amount":9,"customer":"cus_88"}'
     askers.decide(request, by="kim", edited=edited)
-    for act in ("approve", "deny", "review"):
+    for act in ("approve", "review", "deny"):
         told = ana.answer(request, act, fields=form, reason="x", confirm=request.id.hex[-4:])
         words = words_of(told)
         assert told.status == 409
         assert "The arguments have changed since you saw them" in words
         assert "amount was 12.4 becomes 9" in words
-    shown = fields_in(told, path_of(request))
+    late = ana.answer(request, "deny", fields=form, reason="x")
+    shown = fields_in(late, path_of(request))
     assert shown["digest"] != request.digest.hex()
     assert ana.answer(request, "approve", fields=shown, confirm=request.id.hex[-4:]).status == 303
     assert row_of(askers.call, request)["arguments"]["amount"] == 9
@@ -243,7 +245,8 @@ def test_a_digest_of_one_version_does_not_decide_another(
 ) -> None:
     request = askers.asked()
     ana = approver(server)
-    for lie in ({"digest": "00" * 32}, {"version": "2"}):
+    lies: list[dict[str, Any]] = [{"digest": "00" * 32}, {"version": "2"}]
+    for lie in lies:
         assert ana.answer(request, "approve", **lie).status == 409
     assert outcome(askers, request)[0] == "PENDING"
 
@@ -259,8 +262,8 @@ def test_of_many_at_once_one_decides_whichever_way_they_come(
     token = server.token("approver", name="bo")
 
     def on_page(number: int, act: str) -> Callable[[], Answered]:
-        typed = {"fields": forms[number], "name": "x", "reason": "why"}
-        return lambda: readers[number].answer(request, act, **typed)
+        form = {**forms[number], "name": "x", "reason": "why"}
+        return lambda: readers[number].answer(request, act, fields=form)
 
     def by_api(verb: str) -> Callable[[], Answered]:
         wish = {"digest": request.digest.hex(), "reason": "no"}
@@ -362,7 +365,8 @@ def test_a_typed_name_edits_nothing(server: HttpServer, askers: Askers) -> None:
     request = askers.asked()
     reader = by_link(server, askers.call, request)
     assert "draft" not in reader.fields(request)
-    for typed in ({"draft": LESS}, {"edited": LESS}):
+    edits: list[dict[str, Any]] = [{"draft": LESS}, {"edited": LESS}]
+    for typed in edits:
         told = reader.answer(request, "approve", name="bo", **typed)
         assert told.status == 422
     assert outcome(askers, request)[0] == "PENDING"

@@ -108,7 +108,7 @@ class Reader:
         *,
         headers: Mapping[str, str] | None = None,
         fields: Mapping[str, str] | None = None,
-        **typed: str,
+        **typed: Any,
     ) -> Answered:
         """Fill the form of the page as it is now, or `fields`, and press a button."""
         form = {**(self.fields(request) if fields is None else fields), "act": act, **typed}

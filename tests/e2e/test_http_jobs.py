@@ -1,0 +1,133 @@
+"""Jobs over HTTP at one pod while another one runs them: submitting, waiting, following, draining."""
+
+import http.client
+import json
+import signal
+import sys
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from statistics import quantiles
+from typing import Any
+from uuid import UUID
+
+import attrs
+import pytest
+import trio
+
+from tests.e2e.test_http import address_of
+from tests.support.command_line import Cortex
+from tests.support.events import follow
+from tests.support.pods import Pod, Pods
+from tests.support.rows import job_row, submit, until_job
+from tests.support.stamping_model import stamping_model
+
+WORDS = 150
+HEARD_WITHIN_S = 0.3
+"""Most of it; the rest may wait for its turn on a machine that does much else."""
+
+
+@attrs.frozen
+class Front:
+    """A pod that serves the API and has no slot free, before another one that runs jobs."""
+
+    pod: Pod
+    other: Pod
+    token: str
+
+    def ask(self, method: str, path: str, body: Any = None) -> tuple[int, Any]:
+        connection = http.client.HTTPConnection(*address_of(self.pod), timeout=40)
+        headers = {"Authorization": f"Bearer {self.token}", "Content-Type": "application/json"}
+        connection.request(method, path, None if body is None else json.dumps(body), headers)
+        answer = connection.getresponse()
+        told = json.loads(answer.read())
+        connection.close()
+        return answer.status, told
+
+    def submit(self, type_: str, **payload: Any) -> UUID:
+        status, told = self.ask("POST", "/v1/jobs", {"type": type_, "payload": payload})
+        assert status == 201, told
+        return UUID(told["id"])
+
+
+def opened(pods: Pods, folder: Path) -> Front:
+    """Start both; the first one is held up by a job that nothing ends."""
+    pod = pods.start("--http", "127.0.0.1:0", slots=1, drain_s=1)
+    held = submit(pods.dsn, "gated", {"gate": str(folder / "never")})
+    until_job(pods.dsn, held, lambda row: row["checkpoint"].get("seq") == 1, "begun")
+    made = Cortex(folder, pods.dsn)("tokens", "create", "--name", "ana", "--role", "operator")
+    return Front(pod, pods.start(), made.out.strip())
+
+
+@pytest.mark.timeout(120)
+def test_who_waits_at_one_pod_is_told_what_another_one_did(
+    pods: Pods, gate: Path, tmp_path: Path
+) -> None:
+    front = opened(pods, tmp_path)
+    job_id = front.submit("gated", gate=str(gate))
+    until_job(pods.dsn, job_id, lambda row: row["checkpoint"].get("seq") == 1, "begun")
+    path = f"/v1/jobs/{job_id}/result"
+    with ThreadPoolExecutor(1) as thread:
+        asked = thread.submit(front.ask, "GET", f"{path}?wait_ms=30000")
+        assert front.ask("GET", f"{path}?wait_ms=100") == (
+            202,
+            {"id": str(job_id), "has_ended": False},
+        )
+        gate.touch()
+        status, told = asked.result()
+    assert (status, told["status"], told["result"]) == (200, "COMPLETED", 1)
+    assert job_row(pods.dsn, job_id)["pod"] == front.other.name
+
+
+@pytest.mark.timeout(120)
+def test_a_pod_that_is_told_to_end_keeps_nobody_waiting(
+    pods: Pods, gate: Path, tmp_path: Path
+) -> None:
+    front = opened(pods, tmp_path)
+    job_id = front.submit("gated", gate=str(gate))
+    path = f"/v1/jobs/{job_id}"
+    with (
+        follow(address_of(front.pod), f"{path}/events", token=front.token) as events,
+        ThreadPoolExecutor(1) as thread,
+    ):
+        events.until("step")
+        asked = thread.submit(front.ask, "GET", f"{path}/result?wait_ms=30000")
+        assert front.ask("GET", f"{path}/result?wait_ms=100")[0] == 202
+        began = time.monotonic()
+        front.pod.signal(signal.SIGTERM)
+        assert asked.result()[0] == 202
+        assert list(events) == []
+        assert time.monotonic() - began < 5
+    assert front.pod.exit_code() == 0
+
+
+@pytest.mark.timeout(120)
+async def test_what_a_model_says_in_one_pod_is_heard_at_another_one(
+    pods: Pods, tmp_path: Path
+) -> None:
+    latencies: list[float] = []
+    clock = trio.lowlevel.current_clock()
+
+    def listen() -> list[str]:
+        front = opened(pods, tmp_path)
+        job_id = front.submit("ask", model="stamps", prompt="go")
+        address, path = address_of(front.pod), f"/v1/jobs/{job_id}/events"
+        names = []
+        with follow(address, path, token=front.token) as events:
+            for event in events:
+                if event.name == "token":
+                    now = clock.current_time()
+                    latencies.extend(now - float(stamp) for stamp in event.data["text"].split())
+                else:
+                    names.append(event.data.get("new") or event.name)
+        assert job_row(pods.dsn, job_id)["pod"] == front.other.name
+        return names
+
+    async with stamping_model(words=WORDS) as base_url:
+        pods.environment |= {"ANTHROPIC_BASE_URL": base_url, "ANTHROPIC_API_KEY": "key"}
+        names = await trio.to_thread.run_sync(listen)
+    assert names == ["PENDING", "RUNNING", "step", "COMPLETED", "end"]
+    assert len(latencies) > 0.9 * WORDS
+    cuts = quantiles(latencies, n=100)
+    sys.stdout.write(f"{len(latencies)} words: p50 {cuts[49]:.3f} s, p99 {cuts[98]:.3f} s\n")
+    assert cuts[49] < HEARD_WITHIN_S

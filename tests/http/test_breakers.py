@@ -1,0 +1,75 @@
+"""`/v1/breakers` and `/v1/freeze`: what people let be called."""
+
+from typing import Any
+
+import pytest
+
+from tests.support.http_server import Answered, HttpServer
+from tests.support.postgres import sql
+
+
+@pytest.fixture
+def operator(server: HttpServer) -> str:
+    return server.token("operator", name="ana")
+
+
+def post(server: HttpServer, token: str, path: str, **body: Any) -> Answered:
+    return server.post(path, token=token, json_body=body)
+
+
+def test_a_breaker_is_held_open_and_closed_again(server: HttpServer, operator: str) -> None:
+    name = "llm:anthropic/claude 4"
+    told = post(server, operator, "/v1/breakers/open", name=name, reason="it costs too much")
+    assert told.status == 200, told
+    (row,) = told.json["breakers"]
+    assert (row["name"], row["state"], row["forced_by"]) == (name, "OPEN", "ana")
+    assert (row["forced_reason"], row["waiting"]) == ("it costs too much", 0)
+    assert server.get("/v1/breakers", token=operator).json["breakers"] == [row]
+    (row,) = post(server, operator, "/v1/breakers/close", name=name, reason="well").json["breakers"]
+    assert (row["state"], row["forced_by"]) == ("CLOSED", None)
+    facts = sql(server.dsn, "SELECT data->>'by' AS by FROM cortex.fact WHERE source = $1", name)
+    assert {fact["by"] for fact in facts} == {"ana"}
+
+
+@pytest.mark.parametrize(
+    "body, status",
+    [
+        ({"name": "llm:m"}, 422),
+        ({"name": "llm:m", "reason": ""}, 422),
+        ({"name": "m", "reason": "x"}, 400),
+        ({"name": "effects:all", "reason": "x"}, 400),
+        ({"name": "llm:\u202em", "reason": "x"}, 400),
+        ({"name": "llm:" + "m" * 300, "reason": "x"}, 422),
+        ({"name": "llm:m\0", "reason": "x"}, 422),
+    ],
+)
+def test_what_is_no_breaker_is_told(
+    server: HttpServer, operator: str, body: dict[str, Any], status: int
+) -> None:
+    assert post(server, operator, "/v1/breakers/open", **body).status == status
+    assert server.get("/v1/breakers", token=operator).json["breakers"] == []
+
+
+def test_a_breaker_that_nobody_knows_cannot_be_closed(server: HttpServer, operator: str) -> None:
+    told = post(server, operator, "/v1/breakers/close", name="llm:m", reason="x")
+    assert (told.status, told.json["code"]) == (404, "not_found")
+
+
+def test_effects_are_frozen_and_let_go(server: HttpServer, operator: str) -> None:
+    told = post(server, operator, "/v1/freeze/off", reason="x")
+    assert (told.status, told.json["code"]) == (409, "conflict")
+    told = post(server, operator, "/v1/freeze/on", reason="an audit")
+    assert (told.status, told.json["is_frozen"], told.json["by"]) == (200, True, "ana")
+    assert told.json["reason"] == "an audit"
+    assert server.get("/v1/freeze", token=operator).json == told.json
+    assert server.get("/v1/breakers", token=operator).json["breakers"] == []
+    told = post(server, operator, "/v1/freeze/off", reason="over")
+    assert (told.status, told.json["is_frozen"], told.json["waiting_jobs"]) == (200, False, 0)
+    assert post(server, operator, "/v1/freeze/on").status == 422
+
+
+def test_who_only_reads_holds_nothing_open(server: HttpServer) -> None:
+    token = server.token("viewer", "approver")
+    for path in ("/v1/freeze/on", "/v1/freeze/off", "/v1/breakers/open", "/v1/breakers/close"):
+        assert post(server, token, path, name="llm:m", reason="x").status == 403
+    assert server.get("/v1/freeze", token=token).json["is_frozen"] is False
