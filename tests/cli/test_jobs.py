@@ -25,6 +25,42 @@ def test_filters_and_pages(cortex: Cortex, life: Life) -> None:
     assert listed(cortex, "--limit", "2", "--before", plain[-6:]) == [failed]
 
 
+def test_a_filter_says_the_same_in_words(cortex: Cortex, life: Life) -> None:
+    life.agent("invoice-1")
+    failed = str(life.failed())
+    plain = str(life.job("other", tenant="acme"))
+    agents = str(life.job(agent="invoice-1", queue_name="big jobs"))
+    assert listed(cortex, "status:pend agent:invoice-*") == [agents]
+    assert listed(cortex, "status:pend,fail") == [agents, plain, failed]
+    assert listed(cortex, "status:pend", "--status", "fail") == [agents, plain, failed]
+    assert listed(cortex, "queue:'big jobs'") == [agents]
+    assert listed(cortex, "type:oth*", "tenant:acme") == [plain]
+    assert listed(cortex, "type:oth*", "--type", "digest") == [agents, plain, failed]
+    assert listed(cortex, "code:job_failed") == [failed]
+    assert listed(cortex, "age>1h") == []
+    assert listed(cortex, "age<1h", "--limit", "1", "--before", agents) == [plain]
+    assert listed(cortex, f"id:{failed[-6:]}") == [failed]
+    ended = cortex("jobs", "ls", "status:pend typ:x")
+    assert ended.code == 2
+    assert "unknown key 'typ' in the filter" in ended.err
+    assert "did you mean 'type'?" in ended.err
+    assert "no job matches" in cortex("jobs", "ls", "agent:nobody").err
+
+
+def test_so_many_are_looked_at_and_then_people_are_asked_to_go_on(
+    cortex: Cortex, life: Life
+) -> None:
+    query = "SELECT cortex.submit_job('digest') FROM generate_series(1, 100500)"
+    life.sql("SET session_replication_role = replica")
+    oldest = str(life.job("rare"))
+    life.sql(query)
+    ended = cortex("jobs", "ls", "type:rare", "--json")
+    assert (ended.code, ended.document["jobs"]) == (0, [])
+    assert "there may be more: --before …" in ended.err
+    place = ended.err.rpartition("…")[2].strip()
+    assert listed(cortex, "type:rare", "--before", place) == [oldest]
+
+
 def test_short_ids_are_shown_and_taken_back(cortex: Cortex, life: Life) -> None:
     job_id = str(life.job())
     short = f"…{job_id[-6:]}"

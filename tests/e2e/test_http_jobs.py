@@ -1,4 +1,4 @@
-"""Jobs over HTTP at one pod while another one runs them: submitting, waiting, following, draining."""
+"""Jobs over HTTP at one pod, while another one runs them."""
 
 import http.client
 import json
