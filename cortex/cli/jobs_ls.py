@@ -65,11 +65,11 @@ def ls(
     output.listing("jobs", JOB_COLUMNS, found.jobs, empty=empty)
     if found.next is None:
         return
-    older = f"--before {short_id(found.next.id)}"
     if found.is_short and len(found.jobs) < limit:
-        output.say(f"so many jobs were looked at; there may be more: {older}", "warn")
+        # In full: the end of an id is looked for among the newest jobs only.
+        output.say(f"many jobs were looked at, there may be more: --before {found.next.id}", "warn")
     elif output.terminal.is_tty:
-        output.say(f"older ones: {older}", "dim")
+        output.say(f"older ones: --before {short_id(found.next.id)}", "dim")
 
 
 def _which(

@@ -1,0 +1,353 @@
+"""The page of a request in a real browser: with scripts and without, by key, by thumb, in the dark.
+
+Needs Chromium; `CORTEX_TEST_BROWSER` names it, or is `none` to go without.
+"""
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from cortex.domain.approval import ApprovalRequest
+from tests.support.approvals import Askers
+from tests.support.browser import HOST, Browser, Page, program
+from tests.support.http_server import HttpServer
+from tests.support.reader import link_to, path_of, row_of
+
+ARMED = "!document.documentElement.classList.contains('arming')"
+POSTS = "/approvals/"
+LONG = {
+    "customer": "cus_88",
+    "amount": 12.4,
+    "unbroken": "x" * 700,
+    "nested": {"a_very_long_name_" * 9: [{"deeper_" * 20: "y" * 200}]},
+    "text": "\n".join("one line of many words that wraps" for _ in range(30)),
+    "hidden": "\u202e" * 30,
+}
+
+
+@pytest.fixture(scope="module")
+def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
+    executable = program()
+    if executable is None:
+        pytest.skip("CORTEX_TEST_BROWSER is none")
+    running = Browser(executable, tmp_path_factory.mktemp("browser"))
+    yield running
+    running.close()
+
+
+def base(server: HttpServer, host: str = "127.0.0.1") -> str:
+    return f"http://{host}:{server.port}"
+
+
+def signed_in(page: Page, server: HttpServer, request: ApprovalRequest, **where: str) -> Page:
+    """Come as a stranger, sign in, and be back at the request."""
+    page.open(base(server, **where) + path_of(request))
+    page.type("#token", server.token("approver"))
+    with page.loading():
+        page.click("button.main")
+    assert page.url.endswith(path_of(request))
+    return page
+
+
+def by_link(page: Page, server: HttpServer, askers: Askers, request: ApprovalRequest) -> Page:
+    """Open a link."""
+    token = link_to(askers.call, request)
+    page.open(f"{base(server)}{path_of(request)}?t={token}")
+    return page
+
+
+def posts(page: Page) -> list[dict[str, Any]]:
+    """Answers that it has sent."""
+    sent = [each["request"] for each in page.requests]
+    return [each for each in sent if each["method"] == "POST" and POSTS in each["url"]]
+
+
+def armed(page: Page) -> Page:
+    """Wait until its buttons count."""
+    page.until(ARMED)
+    return page
+
+
+# --- the whole way
+
+
+def test_without_scripts_a_link_leads_to_a_decision(
+    browser: Browser, server: HttpServer, askers: Askers
+) -> None:
+    request = askers.asked()
+    page = by_link(browser.page(with_scripts=False), server, askers, request)
+    page.type("#name", "Bo Li")
+    with page.loading():
+        page.click("button.deny")
+    assert "Say why you deny" in page.text
+    assert page.evaluate("document.querySelector('#name').value") == "Bo Li"
+    page.type("#reason", "looks wrong")
+    with page.loading():
+        page.click("button.deny")
+    assert "Denied by Bo Li (unverified)" in page.text
+    assert row_of(askers.call, request)["reason"] == "looks wrong"
+
+
+def test_without_scripts_an_edit_is_seen_and_then_approved(
+    browser: Browser, server: HttpServer, askers: Askers
+) -> None:
+    request = askers.asked(risk="HIGH")
+    page = signed_in(browser.page(with_scripts=False), server, request)
+    page.click("details.edit summary")
+    edited = json.dumps({"customer": "cus_88", "amount": 9})
+    page.evaluate(f"document.querySelector('#draft').value = {json.dumps(edited)}")
+    with page.loading():
+        page.click("button[value=review]")
+    assert "Approve with these changes?" in page.text
+    page.type("#confirm", request.id.hex[-4:])
+    with page.loading():
+        page.click("button.approve")
+    assert "Approved by ana" in page.text
+    assert row_of(askers.call, request)["arguments"]["amount"] == 9
+
+
+def test_over_plain_http_between_machines_forms_still_say_where_they_stood(
+    browser: Browser, server: HttpServer, askers: Askers
+) -> None:
+    """There, browsers send no Sec-Fetch-Site; and by the strictest referrer policy no Origin."""
+    request = askers.asked(risk="HIGH")
+    page = armed(signed_in(browser.page(), server, request, host=HOST))
+    page.type("#confirm", request.id.hex[-4:])
+    with page.loading():
+        page.click("button.approve")
+    assert "Approved by ana" in page.text
+
+
+def test_after_a_decision_the_way_back_leads_to_no_form(
+    browser: Browser, server: HttpServer, askers: Askers
+) -> None:
+    request, other = askers.asked(), askers.asked()
+    page = armed(signed_in(browser.page(), server, request))
+    with page.loading():
+        page.click("button.approve")
+    page.open(f"{base(server)}{path_of(other)}")
+    for _ in range(2):
+        page.back()
+        if path_of(request) in page.url:
+            assert "Approved by ana" in page.text
+            assert page.evaluate("document.querySelectorAll('.decision form').length") == 0
+    assert len(posts(page)) == 1
+    assert row_of(askers.call, request)["status"] == "APPROVED"
+
+
+def test_the_token_of_a_link_stays_nowhere_that_scripts_or_neighbours_see(
+    browser: Browser, server: HttpServer, askers: Askers
+) -> None:
+    request = askers.asked()
+    page = by_link(browser.page(), server, askers, request)
+    assert page.url == base(server) + path_of(request)
+    assert page.evaluate("document.cookie") == ""
+    entries = page.call("Page.getNavigationHistory")["entries"]
+    assert [entry["url"] for entry in entries if "?t=" in entry["url"]] == []
+    later = [each["request"] for each in page.requests[1:]]
+    assert "?t=" not in json.dumps(later), "in no address and no Referer"
+
+
+# --- by accident
+
+
+@pytest.mark.parametrize("with_scripts", [True, False])
+def test_enter_in_a_field_decides_nothing(
+    browser: Browser, server: HttpServer, askers: Askers, *, with_scripts: bool
+) -> None:
+    request = askers.asked(risk="HIGH")
+    page = signed_in(browser.page(with_scripts=with_scripts), server, request)
+    if with_scripts:
+        armed(page)
+    page.type("#confirm", request.id.hex[-4:])
+    for selector in ("#confirm", "#canned", "#confirm"):
+        page.evaluate(f"document.querySelector('{selector}').focus()")
+        page.press("Enter")
+        page.press("Enter")
+    page.evaluate("document.querySelector('#confirm').focus()")
+    with page.loading():
+        page.click("button.approve")
+    assert "Approved by ana" in page.text
+    assert len(posts(page)) == 1
+
+
+def test_buttons_count_after_a_quiet_moment_only(
+    browser: Browser, server: HttpServer, askers: Askers
+) -> None:
+    """What is pressed at every frame from the first one on passes after 400 ms, not before."""
+    request = askers.asked(risk="HIGH")
+    page = signed_in(browser.page(), server, request)
+    press_always = """
+        window.tried = 0;
+        window.passed = null;
+        addEventListener('submit', (event) => {
+            if (!event.defaultPrevented && window.passed === null) window.passed = performance.now();
+            event.preventDefault();
+        });
+        addEventListener('DOMContentLoaded', () => {
+            window.began = performance.now();
+            const press = () => {
+                window.tried += 1;
+                document.querySelector('button.deny').click();
+                if (window.passed === null) requestAnimationFrame(press);
+            };
+            press();
+        });
+    """
+    page.call("Page.addScriptToEvaluateOnNewDocument", source=press_always)
+    page.open(base(server) + path_of(request))
+    page.until("window.passed !== null")
+    began, passed, tried = page.evaluate("[window.began, window.passed, window.tried]")
+    assert passed - began >= 400
+    assert tried > 5
+    assert posts(page) == []
+
+
+def test_nothing_is_focused_and_the_way_by_key_ends_with_deny_and_approve(
+    browser: Browser, server: HttpServer, askers: Askers
+) -> None:
+    request = askers.asked(risk="HIGH")
+    page = armed(signed_in(browser.page(), server, request))
+    assert page.evaluate("document.activeElement === document.body")
+    order = []
+    for _ in range(16):
+        page.press("Tab")
+        order.append(
+            page.evaluate(
+                "(document.activeElement.value || '') + '#' + document.activeElement.id"
+                " + ' ' + document.activeElement.localName"
+            )
+        )
+        if order[-1].startswith("approve"):
+            break
+    assert order[-5:] == ["#canned select", "#reason textarea", "#confirm input",
+                          "deny# button", "approve# button"]  # fmt: skip
+    deny, approve = (
+        page.evaluate(f"document.querySelector('button.{name}').getBoundingClientRect().x")
+        for name in ("deny", "approve")
+    )
+    assert deny < approve
+
+
+# --- time
+
+
+def test_the_time_left_ticks_and_is_told_each_minute(
+    browser: Browser, server: HttpServer, askers: Askers
+) -> None:
+    request = askers.asked(expires_s=63.0)
+    page = by_link(browser.page(), server, askers, request)
+    live = "document.querySelector('#left-told')"
+    assert page.evaluate(f"{live}.getAttribute('aria-live')") == "polite"
+    assert page.evaluate(f"{live}.textContent") == ""
+    page.until("document.querySelector('.expiry strong').textContent === '59 s'")
+    assert page.evaluate(f"{live}.textContent") in {"1 min 00 s left"}
+
+
+def test_when_time_is_over_there_is_nothing_left_to_press(
+    browser: Browser, server: HttpServer, askers: Askers
+) -> None:
+    request = askers.asked(expires_s=4.0)
+    page = by_link(browser.page(), server, askers, request)
+    page.until("document.documentElement.classList.contains('over')")
+    assert "Expired: nobody can decide any more." in page.text
+    assert page.evaluate("document.querySelector('button.approve').offsetParent") is None
+
+
+# --- on anything
+
+
+WIDEST = """
+    [...document.querySelectorAll('body *')]
+        .filter((it) => !it.closest('.sr') && it.getBoundingClientRect().width > 0)
+        .filter((it) => it.getBoundingClientRect().right > innerWidth + 1)
+        .map((it) => it.outerHTML.slice(0, 120))
+"""
+
+
+@pytest.mark.parametrize(
+    "screen",
+    [
+        {"width": 320, "height": 568, "scale": 2, "is_phone": True},
+        {"width": 390, "height": 844, "scale": 3, "is_phone": True},
+        {"width": 640, "height": 450, "scale": 2},  # a window of 1280 at 200 %
+        {"width": 1280, "height": 900},
+    ],
+    ids=lambda screen: str(screen["width"]),
+)
+def test_nothing_is_wider_than_the_screen(
+    browser: Browser, server: HttpServer, askers: Askers, screen: dict[str, Any]
+) -> None:
+    request = askers.asked(arguments=LONG, risk="CRITICAL", schema={"type": "object"})
+    page = signed_in(browser.page(**screen), server, request)
+    page.click("details.edit summary")
+    page.click("details.raw summary")
+    for path in (path_of(request), "/approvals", "/sign-in"):
+        if path not in page.url:
+            page.open(base(server) + path)
+        assert page.evaluate("document.documentElement.scrollWidth <= innerWidth"), path
+        assert page.evaluate(WIDEST) == [], path
+    page.open(base(server) + path_of(request))
+    small = page.evaluate(
+        "[...document.querySelectorAll('.buttons button')]"
+        ".filter((it) => it.getBoundingClientRect().height < 44 || it.getBoundingClientRect().width < 44).length"
+    )
+    assert small == 0, "a thumb finds them"
+
+
+CONTRASTS = """
+    (() => {
+        const canvas = document.createElement('canvas').getContext('2d', {willReadFrequently: true});
+        const rgb = (colour) => {
+            canvas.clearRect(0, 0, 1, 1);
+            canvas.fillStyle = colour;
+            canvas.fillRect(0, 0, 1, 1);
+            return [...canvas.getImageData(0, 0, 1, 1).data];
+        };
+        const light = ([r, g, b]) => {
+            const part = (c) => (c /= 255) <= 0.03928 ? c / 12.92 : ((c + 0.055) / 1.055) ** 2.4;
+            return 0.2126 * part(r) + 0.7152 * part(g) + 0.0722 * part(b);
+        };
+        const ground = (it) => {
+            for (; it; it = it.parentElement) {
+                const colour = rgb(getComputedStyle(it).backgroundColor);
+                if (colour[3] === 255) return colour;
+            }
+            return rgb(getComputedStyle(document.body).backgroundColor);
+        };
+        const found = [];
+        for (const it of document.querySelectorAll('body *')) {
+            const own = [...it.childNodes].some((n) => n.nodeType === 3 && n.textContent.trim());
+            if (!own || it.closest('.sr') || it.offsetParent === null || it.localName === 'option') continue;
+            const [a, b] = [light(rgb(getComputedStyle(it).color)), light(ground(it))];
+            const ratio = (Math.max(a, b) + 0.05) / (Math.min(a, b) + 0.05);
+            if (ratio < 4.5) found.push([it.outerHTML.slice(0, 100), ratio]);
+        }
+        return found;
+    })()
+"""
+
+
+@pytest.mark.parametrize("is_dark", [False, True])
+def test_all_text_can_be_read_in_the_light_and_in_the_dark(
+    browser: Browser, server: HttpServer, askers: Askers, *, is_dark: bool
+) -> None:
+    request = askers.asked(arguments=LONG, risk="CRITICAL", schema={"type": "object"})
+    edited = json.dumps({**LONG, "amount": 9})
+    askers.decide(request, by="kim", edited=edited)
+    for risk in ("LOW", "MED", "HIGH"):
+        askers.asked(risk=risk)
+    page = armed(signed_in(browser.page(is_dark=is_dark), server, request))
+    ground = page.evaluate("getComputedStyle(document.body).backgroundColor")
+    assert (ground == "rgb(20, 22, 26)") is is_dark
+    assert page.evaluate(CONTRASTS) == []
+    with page.loading():
+        page.click("button.approve")
+    armed(page)
+    assert "confirm is missing" in page.text
+    assert page.evaluate(CONTRASTS) == []
+    for path in ("/approvals", "/sign-in"):
+        page.open(base(server) + path)
+        assert page.evaluate(CONTRASTS) == []
