@@ -22,6 +22,7 @@ from cortex.cli.phrases import short_id
 from cortex.cli.table import Cell, Column, Row, lines_of
 from cortex.domain.approval import ApprovalStatus, Risk
 from cortex.domain.approval_batch import check_batch, varying
+from cortex.domain.approval_facts import LAST_DIGITS, last_digits
 from cortex.domain.approval_words import if_approved, if_denied, what
 from cortex.domain.argument_diff import changes
 from cortex.domain.canonical import canonical, parse
@@ -33,8 +34,6 @@ from cortex.store.database import Database
 from cortex.store.session import Session
 
 CHANNEL: Final = "cli"
-LAST_DIGITS: Final = 4
-"""Of the id: typed by whoever agrees to something dangerous."""
 
 
 @attrs.frozen(kw_only=True)
@@ -160,7 +159,7 @@ def _verdict(approval: Mapping[str, Any], answer: Answer) -> Verdict:
 def _check_confirmed(approvals: Sequence[Mapping[str, Any]], given: str) -> None:
     if len(approvals) > 1:
         raise UsageError("--confirm names one approval", hint="several are confirmed by --yes")
-    if given.lower() != _last_digits(approvals[0]):
+    if given.lower() != last_digits(approvals[0]["id"]):
         raise UsageError(
             f"--confirm={given} is not the end of {approvals[0]['id']}",
             hint=f"give its last {LAST_DIGITS} characters",
@@ -173,17 +172,12 @@ def _confirm_by_id(approval: Mapping[str, Any], question: str, options: Options)
             f"{question}: nobody can be asked here",
             hint=f"add --confirm=ID with the last {LAST_DIGITS} characters of its id",
         )
-    wanted = _last_digits(approval)
+    wanted = last_digits(approval["id"])
     prompt = f"{question}: type {wanted} to approve it"
     given: str = click.prompt(prompt, default="", show_default=False, err=True)
     if given.strip().lower() != wanted:
         click.echo("nothing was done", err=True)
         raise click.exceptions.Exit(1)
-
-
-def _last_digits(approval: Mapping[str, Any]) -> str:
-    digits: str = approval["id"].hex
-    return digits[-LAST_DIGITS:]
 
 
 def _batch(approvals: Sequence[dict[str, Any]], output: Output) -> list[str]:

@@ -13,7 +13,8 @@ from cortex.cli.options import Command, Options, Text
 from cortex.cli.output import Output
 from cortex.cli.phrases import short_id, span
 from cortex.cli.target import session, settings_from
-from cortex.domain.approval import TOKEN_BYTES, Risk
+from cortex.domain.approval import TOKEN_BYTES
+from cortex.domain.approval_facts import needs_sign_in
 from cortex.domain.errors import UsageError
 from cortex.domain.safe import safe
 from cortex.store import approvals as store
@@ -34,8 +35,8 @@ URL_MAX: Final = 500
 def link(options: Options, *, name: str, base_url: str | None, actor: str | None) -> None:
     """Make a link that shows a request to whoever has it, and write it to stdout.
 
-    It takes the place of the one before, is kept nowhere, and opens nothing more once it is
-    decided. Run again it makes another one: so it takes no idempotency key.
+    It takes the place of the one before and is kept nowhere. Once it is decided it only shows how,
+    for a week. Run again it makes another one: so it takes no idempotency key.
     """
     output = Output(options)
     base = _checked(base_url or _default(options))
@@ -49,20 +50,22 @@ def link(options: Options, *, name: str, base_url: str | None, actor: str | None
 
 
 def _tell(output: Output, approval: dict[str, Any], url: str) -> None:
-    needs_sign_in = Risk(approval["risk"]).needs_sign_in
+    who_decides_signs_in = needs_sign_in(approval)
     document = {
         "id": approval["id"],
         "url": url,
         "expires_at": approval["expires_at"],
-        "needs_sign_in": needs_sign_in,
+        "needs_sign_in": who_decides_signs_in,
     }
     output.record(document, name=url, page=lambda: [url])
     if not output.is_for_people:
         return
     until = f"good until it is decided, {span(left_s(approval))} at most"
     output.say(f"{short_id(approval['id'])}: {until}; shown this once", "dim")
-    if needs_sign_in:
-        output.say(f"it is {approval['risk']}: the link shows it, who decides signs in", "dim")
+    if who_decides_signs_in:
+        people = " for several people" if approval["people"] > 1 else ""
+        told = f"it is {approval['risk']}{people}: the link shows it, who decides signs in"
+        output.say(told, "dim")
 
 
 def _default(options: Options) -> str:

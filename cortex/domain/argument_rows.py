@@ -51,11 +51,17 @@ def hidden_count(text: str) -> int:
 def visible_json(value: Any) -> str:
     r"""Return JSON for people to edit: what nobody would see is written as `\u202e`."""
     text = json.dumps(value, indent=2, ensure_ascii=False)
-    if text.isascii():
-        return text
-    return "".join(
-        char if char.isascii() or safe(char) == char else json.dumps(char)[1:-1] for char in text
+    return "\n".join(
+        line if safe(line) == line else "".join(map(_escaped, line)) for line in text.split("\n")
     )
+
+
+def _escaped(char: str) -> str:
+    """Return a character, or the escapes that JSON has for one that nobody would see."""
+    if safe(char) == char:
+        return char
+    units = char.encode("utf-16-be", "surrogatepass")
+    return "".join(f"\\u{units[at : at + 2].hex()}" for at in range(0, len(units), 2))
 
 
 def _leaves(value: Any, path: Path) -> Iterator[tuple[Path, Any]]:

@@ -55,6 +55,10 @@ class Gate:
     schema: Mapping[str, Any] | None = None
     """By which edited arguments are checked; None: they are not to be edited."""
 
+    def covers(self, other: "Gate") -> bool:
+        """Whether who agreed under these terms could have agreed under the other ones."""
+        return other.people <= self.people and other.risk.rank <= self.risk.rank
+
 
 def own_gate(name: str, *, risk: Risk | str, people: int | None, **terms: Any) -> Gate:
     """Return the gate that a job's own code asks for; raises `RejectedError` for what is off."""

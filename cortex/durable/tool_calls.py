@@ -115,7 +115,8 @@ async def _ended(ctx: "Context", call: ToolCall) -> Done | NotDone:
         return NotDone(None, error)
     if plan.gate is None:
         return await _made(ctx, call, plan, None)
-    decision = await _decision(ctx, call, plan, plan.gate)
+    gate = plan.gate
+    decision = await _decision(ctx, call, plan, gate)
     if isinstance(decision, NotDone):
         return decision
     if decision.was_edited:
@@ -124,7 +125,19 @@ async def _ended(ctx: "Context", call: ToolCall) -> Done | NotDone:
             plan = await ctx.services.tools.plan(ctx, edited)
         except (RejectedError, InvalidOutputError, UsageError) as error:
             return NotDone(None, error)
+        if plan.gate is not None and not gate.covers(plan.gate):
+            return NotDone(None, _beyond(call, decision, plan.gate))
     return await _made(ctx, call, plan, decision)
+
+
+def _beyond(call: ToolCall, decision: Decision, gate: Gate) -> RejectedError:
+    """The error of a call that was edited into one that needs more than the decision."""
+    people = f"{gate.people} people" if gate.people > 1 else "a person"
+    return RejectedError(
+        f"{call.tool} was not called: as {decision.by} approved it, with other arguments than "
+        f"were asked for, it is {gate.risk} and {people} must be asked for that",
+        hint="call it with those arguments to have people asked",
+    )
 
 
 async def _decision(

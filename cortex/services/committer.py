@@ -14,6 +14,7 @@ On stop: the mailbox is closed, what it holds is flushed within the grace of its
 
 import random
 from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
 from typing import Any, Final, TypeVar
 from uuid import UUID
 
@@ -61,6 +62,8 @@ class Entry:
 
     operation: Operation
     reply: Reply[Any] = attrs.field(factory=Reply)
+    is_left: bool = False
+    """Its sender was cancelled: nobody acts on the answer."""
 
 
 class Committer:
@@ -83,18 +86,23 @@ class Committer:
         Raises `LeaseLost` if another attempt owns the job, `CortexError` if Postgres cannot hold
         the value. After `trio.Cancelled` it may or may not be committed.
         """
-        await self._sent(operation)
+        await self._answer(Entry(operation))
 
     async def intend(self, intent: EffectIntent) -> Intended:
         """Ask for leave to call something outside; raises as `record`.
 
         After `trio.Cancelled` the intent may or may not be in the ledger: the next attempt sees.
+        What the ledger would have let through then certainly was not called, and is told so.
         """
-        answer: Intended = await self._sent(intent)
+        entry = Entry(intent)
+        try:
+            answer: Intended = await self._answer(entry)
+        except trio.Cancelled:
+            entry.is_left = True
+            raise
         return answer
 
-    async def _sent(self, operation: Operation) -> Any:
-        entry = Entry(operation)
+    async def _answer(self, entry: Entry) -> Any:
         try:
             await self._mailbox.send(entry)
         except MailboxClosed:
@@ -127,9 +135,9 @@ class Committer:
             for portion in _portions(round_):
                 await self._settle([_numbered(entry) for entry in portion], self._commit_steps)
         intents = [entry for entry in batch if isinstance(entry.operation, EffectIntent)]
-        for portion in _portions(intents):
-            await self._settle(portion, self._intend)
         failed = [entry for entry in batch if isinstance(entry.operation, EffectTold)]
+        for portion in _portions(intents):
+            await self._settle(portion, partial(self._intend, failed))
         if failed:
             await self._settle(failed, self._tell_effects)
         finishes = [entry for entry in batch if isinstance(entry.operation, Finish)]
@@ -193,15 +201,24 @@ class Committer:
                 self._metrics.step_committed(step.step)
             _answer(entry, stands, step.step.lease.job_id)
 
-    async def _intend(self, group: Sequence[Entry], is_repeat: bool) -> None:  # noqa: ARG002, FBT001
+    async def _intend(
+        self,
+        failed: list[Entry],
+        group: Sequence[Entry],
+        is_repeat: bool,  # noqa: ARG002, FBT001
+    ) -> None:
+        """Answer intents; what was let through for nobody is to be told: it goes to `failed`."""
         operations = [e.operation for e in group if isinstance(e.operation, EffectIntent)]
         answers = await self._port(effects.intend, pod_id=self._pod_id, operations=operations)
         for entry, operation in zip(group, operations, strict=True):
             answer = answers.get(operation.id)
             if answer is None:
                 entry.reply.fail(_lost(operation.lease.job_id))
-            else:
-                entry.reply.set(answer)
+                continue
+            entry.reply.set(answer)
+            # By a claim of its sender's own it may go although an earlier call was applied.
+            if entry.is_left and answer.verdict == "go" and not operation.is_sure:
+                failed.append(Entry(_uncalled(operation, answer)))
 
     async def _tell_effects(self, group: Sequence[Entry], is_repeat: bool) -> None:  # noqa: ARG002, FBT001
         operations = [e.operation for e in group if isinstance(e.operation, EffectTold)]
@@ -252,6 +269,11 @@ def _answer(entry: Entry, owned: set[UUID], job_id: UUID, *, or_over: bool = Fal
 
 def _lost(job_id: UUID) -> LeaseLost:
     return LeaseLost(f"job {job_id} is owned by another attempt")
+
+
+def _uncalled(intent: EffectIntent, answer: Intended) -> EffectTold:
+    why = "its attempt ended before the call began"
+    return EffectTold(lease=intent.lease, id=answer.id, is_applied=False, why=why, result=None)
 
 
 def _numbered(entry: Entry) -> tuple[Entry, NumberedStep]:

@@ -158,8 +158,9 @@ BEGIN
     INSERT INTO cortex_worker.task (
         task, job_id, state, priority, attempt, attempts_spent, max_attempts, queue_name, job_key)
     SELECT j.type, j.id, (CASE WHEN j.queue_name IS NULL THEN 'READY' ELSE 'QUEUED' END)::cortex_worker.task_state,
-           -- While it waited, whoever wanted its key would have cancelled it.
-           j.priority, j.attempt, j.attempts_kept, j.worker_attempts, j.queue_name, j.job_key
+           j.priority, j.attempt, j.attempts_kept, j.worker_attempts, j.queue_name,
+           -- Whoever wanted its key has cancelled it, but for one who took the key before it came to wait.
+           CASE WHEN NOT EXISTS (SELECT FROM cortex_worker.task t WHERE t.job_key = j.job_key) THEN j.job_key END
     FROM cortex.job j
     WHERE j.id = of_job AND j.status::text = 'WAITING_FOR_APPROVAL' AND j.worker_job_id IS NULL
     ON CONFLICT (job_id) DO NOTHING
@@ -171,6 +172,31 @@ BEGIN
     RETURN true;
 END $$;
 COMMENT ON FUNCTION cortex.let_go IS 'Gives a job that waits for a person its task; whether it did.';
+
+-- As before, but against jobs that come to wait, or are let go, while their locks are waited for: each step sees what
+-- the one before it waited for. A cancelled job with a task would stop every claim.
+CREATE OR REPLACE FUNCTION cortex_worker.replace_by_key(key text, successor uuid) RETURNS void
+    LANGUAGE plpgsql SET search_path = pg_catalog AS $$
+DECLARE
+    replaced uuid;
+    told text := format('replaced by job %s with the same key %L', successor, key);
+BEGIN
+    PERFORM pg_advisory_xact_lock(hashtextextended('cortex.job_key ' || key, 0));
+    -- A locked one runs on; the key passes to its successor.
+    UPDATE cortex_worker.task SET job_key = NULL WHERE job_key = key AND state = 'LOCKED';
+    -- One that waits without a task, in RETRY or for a person; no subquery: the row is looked at again once it is got.
+    UPDATE cortex.job
+    SET status = 'CANCELLED', cancelled_by = 'submit', cancel_reason = told, next_retry_at = NULL, waiting_on = NULL,
+        approval_token = NULL
+    WHERE job_key = key AND worker_job_id IS NULL AND status IN ('RETRY', 'WAITING_FOR_APPROVAL');
+    DELETE FROM cortex_worker.task WHERE job_key = key AND state <> 'LOCKED' RETURNING job_id INTO replaced;
+    UPDATE cortex.job
+    SET status = 'CANCELLED', cancelled_by = 'submit', cancel_reason = told, next_retry_at = NULL, waiting_on = NULL,
+        approval_token = NULL, worker_job_id = NULL
+    WHERE id = replaced;
+    UPDATE cortex_worker.task SET job_key = NULL WHERE job_key = key;
+    UPDATE cortex.job SET job_key = key WHERE id = successor;
+END $$;
 
 -- ------------------------------------------------------------------ deciding
 

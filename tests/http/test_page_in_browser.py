@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from cortex.domain.approval import ApprovalRequest
+from cortex.domain.canonical import canonical
 from tests.support.approvals import Askers
 from tests.support.browser import HOST, Browser, Page, program
 from tests.support.http_server import HttpServer
@@ -120,21 +121,20 @@ def test_over_plain_http_between_machines_forms_still_say_where_they_stood(
     assert "Approved by ana" in page.text
 
 
+@pytest.mark.parametrize("steps", [1, 2])
 def test_after_a_decision_the_way_back_leads_to_no_form(
-    browser: Browser, server: HttpServer, askers: Askers
+    browser: Browser, server: HttpServer, askers: Askers, steps: int
 ) -> None:
-    request, other = askers.asked(), askers.asked()
+    request = askers.asked()
     page = armed(signed_in(browser.page(), server, request))
     with page.loading():
         page.click("button.approve")
-    page.open(f"{base(server)}{path_of(other)}")
-    for _ in range(2):
-        page.back()
-        if path_of(request) in page.url:
-            assert "Approved by ana" in page.text
-            assert page.evaluate("document.querySelectorAll('.decision form').length") == 0
+    page.open(f"{base(server)}/approvals")
+    page.back(steps)
+    page.until("document.body && document.body.innerText.includes('Approved by ana')")
+    assert path_of(request) in page.url
+    assert page.evaluate("document.querySelectorAll('.decision form').length") == 0
     assert len(posts(page)) == 1
-    assert row_of(askers.call, request)["status"] == "APPROVED"
 
 
 def test_the_token_of_a_link_stays_nowhere_that_scripts_or_neighbours_see(
@@ -183,7 +183,7 @@ def test_buttons_count_after_a_quiet_moment_only(
         window.tried = 0;
         window.passed = null;
         addEventListener('submit', (event) => {
-            if (!event.defaultPrevented && window.passed === null) window.passed = performance.now();
+            if (!event.defaultPrevented) window.passed ??= performance.now();
             event.preventDefault();
         });
         addEventListener('DOMContentLoaded', () => {
@@ -243,7 +243,7 @@ def test_the_time_left_ticks_and_is_told_each_minute(
     assert page.evaluate(f"{live}.getAttribute('aria-live')") == "polite"
     assert page.evaluate(f"{live}.textContent") == ""
     page.until("document.querySelector('.expiry strong').textContent === '59 s'")
-    assert page.evaluate(f"{live}.textContent") in {"1 min 00 s left"}
+    assert page.evaluate(f"{live}.textContent") == "1 min 00 s left"
 
 
 def test_when_time_is_over_there_is_nothing_left_to_press(
@@ -291,15 +291,16 @@ def test_nothing_is_wider_than_the_screen(
         assert page.evaluate(WIDEST) == [], path
     page.open(base(server) + path_of(request))
     small = page.evaluate(
-        "[...document.querySelectorAll('.buttons button')]"
-        ".filter((it) => it.getBoundingClientRect().height < 44 || it.getBoundingClientRect().width < 44).length"
+        "[...document.querySelectorAll('.buttons button')].map((it) => it.getBoundingClientRect())"
+        ".filter((box) => box.height < 44 || box.width < 44).length"
     )
     assert small == 0, "a thumb finds them"
 
 
 CONTRASTS = """
     (() => {
-        const canvas = document.createElement('canvas').getContext('2d', {willReadFrequently: true});
+        const options = {willReadFrequently: true};
+        const canvas = document.createElement('canvas').getContext('2d', options);
         const rgb = (colour) => {
             canvas.clearRect(0, 0, 1, 1);
             canvas.fillStyle = colour;
@@ -320,7 +321,7 @@ CONTRASTS = """
         const found = [];
         for (const it of document.querySelectorAll('body *')) {
             const own = [...it.childNodes].some((n) => n.nodeType === 3 && n.textContent.trim());
-            if (!own || it.closest('.sr') || it.offsetParent === null || it.localName === 'option') continue;
+            if (!own || it.closest('.sr, option') || it.offsetParent === null) continue;
             const [a, b] = [light(rgb(getComputedStyle(it).color)), light(ground(it))];
             const ratio = (Math.max(a, b) + 0.05) / (Math.min(a, b) + 0.05);
             if (ratio < 4.5) found.push([it.outerHTML.slice(0, 100), ratio]);
@@ -335,8 +336,7 @@ def test_all_text_can_be_read_in_the_light_and_in_the_dark(
     browser: Browser, server: HttpServer, askers: Askers, *, is_dark: bool
 ) -> None:
     request = askers.asked(arguments=LONG, risk="CRITICAL", schema={"type": "object"})
-    edited = json.dumps({**LONG, "amount": 9})
-    askers.decide(request, by="kim", edited=edited)
+    askers.decide(request, by="kim", edited=canonical({**LONG, "amount": 9}))
     for risk in ("LOW", "MED", "HIGH"):
         askers.asked(risk=risk)
     page = armed(signed_in(browser.page(is_dark=is_dark), server, request))

@@ -12,10 +12,11 @@ from cortex.domain.errors import InvalidValueError, LeaseLost, RejectedError
 from cortex.domain.job import Claim, Finish, JobStatus, Operation, Release, StepDone, StepKind
 from cortex.durable.journal import Journal, Outcome
 from cortex.services.committer import MAILBOX_BOUND, STATEMENT_BYTES_MAX, Committer
-from cortex.store import jobs, steps, tasks
-from cortex.store.bridge import open_port
+from cortex.store import effects, jobs, steps, tasks
+from cortex.store.bridge import Port, open_port
 from cortex.store.database import Profile
 from cortex.store.migrate import migrate
+from tests.support.effects import an_intent
 from tests.support.eventually import eventually_async
 from tests.support.factories import Bench, FaultyPort, a_lease
 from tests.support.postgres import run_asyncio, sql
@@ -349,6 +350,44 @@ async def test_an_outage_of_the_server_is_waited_out(
         assert outcomes == [None]
         inner.cancel_scope.cancel()
     assert job_row(private_postgres.dsn, claim.lease.job_id)["status"] == "COMPLETED"
+
+
+# --- intents
+
+
+class HoldingPort(FaultyPort):
+    """Keeps the answers to intents until they are let go."""
+
+    def __init__(self, port: Port) -> None:
+        super().__init__(port)
+        self.written = trio.Event()
+        self.answers = trio.Event()
+
+    async def __call__(self, method: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        answer = await super().__call__(method, *args, **kwargs)
+        if method is effects.intend:
+            self.written.set()
+            await self.answers.wait()
+        return answer
+
+
+@pytest.mark.parametrize("is_sure", [False, True])
+async def test_what_is_let_through_for_a_sender_that_has_left_was_never_called(
+    bench: Bench, database: str, *, is_sure: bool
+) -> None:
+    """Nobody is to be asked about it, unless the sender's own claim is all that let it through."""
+    (claim,) = await bench.claimed()
+    port = HoldingPort(bench.port)
+    committer = Committer(port, pod_id=bench.pod.id, rng=bench.rng)
+    await bench.start(committer)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(committer.intend, an_intent(claim, is_sure=is_sure))
+        await port.written.wait()
+        nursery.cancel_scope.cancel()
+    port.answers.set()
+    await committer.record(an_end(claim, status=JobStatus.CANCELLED, result=None))
+    (effect,) = sql(database, "SELECT status, why FROM cortex.effect")
+    assert effect["status"] == ("UNKNOWN" if is_sure else "FAILED"), effect["why"]
 
 
 # --- its end

@@ -17,6 +17,7 @@ from cortex.store.database import Database, Profile, open_database
 from cortex.store.session import Session
 from tests.support.approvals import Askers, a_request, a_verdict, facts, suspension
 from tests.support.eventually import eventually
+from tests.support.factories import a_submission
 from tests.support.postgres import run_asyncio, sql
 from tests.support.rows import assert_one_truth, job_row, move_clock, seeded_random
 
@@ -249,6 +250,42 @@ def test_a_decision_in_the_middle_of_a_suspension(
     assert not [each for each in found if isinstance(each, BaseException)], found
     row = job_row(askers.dsn, job_id)
     assert row["task_state"] == "READY" or row["status"] == "RETRY", row["status"]
+
+
+def test_who_takes_the_key_of_a_job_that_is_let_go_just_now_replaces_it(askers: Askers) -> None:
+    """A cancelled job that kept its task would stop every claim."""
+    request = a_request()
+    job_id = askers.ask(request, job_key="k")
+    successor = a_submission(job_key="k")
+    lock = f"SELECT FROM cortex.job WHERE id = '{job_id}' FOR UPDATE"
+    found = behind_a_lock(
+        askers.dsn, lock, decider(request), lambda db: jobs.submit(db, [successor])
+    )
+    assert [type(each) for each in found] == [Ruling, set], found
+    row = job_row(askers.dsn, job_id)
+    assert (row["status"], row["task_state"]) == ("CANCELLED", None)
+    assert askers.claim(successor.id).lease.attempt == 1
+
+
+def test_who_takes_the_key_of_a_job_that_goes_to_sleep_just_now_replaces_it(
+    askers: Askers,
+) -> None:
+    """A waiting job whose key is somebody else's could never be let go."""
+    claim, request = askers.claimed(job_key="k"), a_request()
+    job_id = claim.lease.job_id
+    operation = suspension(claim, request)
+    successor = a_submission(job_key="k")
+
+    async def sleep(db: Database) -> set[UUID]:
+        return await tasks.suspend(db, pod_id=askers.pod_id, operations=[operation])
+
+    lock = f"SELECT FROM cortex.job WHERE id = '{job_id}' FOR UPDATE"
+    found = behind_a_lock(askers.dsn, lock, sleep, lambda db: jobs.submit(db, [successor]))
+    assert found == [{job_id}, {successor.id}]
+    row = job_row(askers.dsn, job_id)
+    assert (row["status"], row["task_state"]) == ("CANCELLED", None)
+    assert askers.decide(request).outcome == "already"
+    assert askers.claim(successor.id).lease.attempt == 1
 
 
 def test_the_expiry_passes_by_what_others_hold(askers: Askers) -> None:

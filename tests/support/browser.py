@@ -188,12 +188,11 @@ class Page:
         with self.loading():
             self.call("Page.navigate", url=url)
 
-    def back(self) -> None:
-        """Press the browser's button."""
+    def back(self, steps: int = 1) -> None:
+        """Press the browser's button; it may or may not load a document."""
         history = self.call("Page.getNavigationHistory")
-        entry = history["entries"][history["currentIndex"] - 1]
-        with self.loading():
-            self.call("Page.navigateToHistoryEntry", entryId=entry["id"])
+        entry = history["entries"][history["currentIndex"] - steps]
+        self.call("Page.navigateToHistoryEntry", entryId=entry["id"])
 
     def evaluate(self, expression: str) -> Any:
         """Return the value of an expression in the page, also where its own scripts are off."""

@@ -6,7 +6,7 @@ from typing import Any
 import attrs
 import pytest
 
-from cortex.domain.approval import ApprovalRequest, ApprovalStatus
+from cortex.domain.approval import ApprovalRequest, ApprovalStatus, Risk
 from cortex.domain.canonical import canonical
 from cortex.domain.effect import Applied, Invocation, Verdict
 from cortex.domain.errors import (
@@ -229,6 +229,35 @@ async def test_what_a_person_wrote_is_let_through_to_the_letter() -> None:
     job.decide(request, ApprovalStatus.APPROVED, edited=edited)
     await job.call()
     assert job.desk.intents[0].arguments == canonical(edited)
+
+
+class Graded(EchoTools):
+    """Which needs two people for much, one for little."""
+
+    async def plan(self, ctx: Context, call: ToolCall) -> ToolPlan:
+        plan = await super().plan(ctx, call)
+        much = Gate(risk=Risk.CRITICAL, people=2, schema={})
+        little = Gate(risk=Risk.MED, schema={})
+        return attrs.evolve(plan, gate=much if call.arguments["amount"] > 100 else little)
+
+
+@pytest.mark.parametrize("asked, edited, is_made", [(5, 5_000, False), (5_000, 5, True)])
+async def test_an_edit_lets_nothing_through_that_needs_more_people(
+    *, asked: int, edited: int, is_made: bool
+) -> None:
+    """One person must not make a call of a small one that two people are to decide on."""
+    job = Job(Graded(effect=BLIND))
+    with pytest.raises(Suspended) as caught:
+        await job.call(amount=asked)
+    (request,) = caught.value.requests
+    job.decide(request, ApprovalStatus.APPROVED, edited={"amount": edited})
+    for _ in range(2):
+        result = await job.call(tells=True, amount=asked)
+        if is_made:
+            assert result == {"amount": edited}
+        else:
+            assert "it is CRITICAL and 2 people must be asked" in result["tool_error"]
+    assert len(job.desk.intents) == len(job.tools.called) == int(is_made)
 
 
 async def test_a_denial_is_told_or_fails() -> None:

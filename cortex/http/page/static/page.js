@@ -28,7 +28,8 @@
     if (button && button.dataset.arms !== undefined && performance.now() < armsAt) event.preventDefault();
   }, true);
   document.addEventListener("visibilitychange", disarm);
-  addEventListener("pageshow", disarm);
+  // A page out of the browser's memory may show what is over.
+  addEventListener("pageshow", (event) => (event.persisted ? location.reload() : disarm()));
 
   function words(seconds) {
     const two = (number) => String(number).padStart(2, "0");

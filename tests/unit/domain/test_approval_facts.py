@@ -1,0 +1,167 @@
+"""What a person must see of a request: the same facts for every surface."""
+
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+
+from cortex.domain.approval import ApprovalStatus, Risk
+from cortex.domain.approval_facts import (
+    DENY_REASONS,
+    RISK_WORDS,
+    countdown,
+    facts_of,
+    is_open,
+    needs_last_digits,
+    needs_sign_in,
+)
+from cortex.domain.canonical import canonical, digest
+from tests.support.rows import new_id
+
+NOW = datetime(2026, 7, 1, 12, 26, 4, tzinfo=UTC)
+
+
+def a_row(**fields: Any) -> dict[str, Any]:
+    """A request as the store shows it."""
+    asked = fields.pop("asked", {"customer": "cus_88", "amount": 12.4})
+    arguments = fields.pop("arguments", asked)
+    text = canonical(arguments)
+    defaults: dict[str, Any] = {
+        "id": new_id(),
+        "status": "PENDING",
+        "tool": "refund",
+        "key": "3 refund approval",
+        "risk": "HIGH",
+        "effect": "money out",
+        "reversible": False,
+        "agent": "refund-bot",
+        "agent_id": new_id(),
+        "agent_version": 9,
+        "job_id": new_id(),
+        "job_type": "run_agent",
+        "job_status": "WAITING_FOR_APPROVAL",
+        "job_head": {"seq": 3, "cost_usd": "0.0213"},
+        "requested_by": "li",
+        "policy": "refund > 500",
+        "said": "I will refund it.",
+        "asked": asked,
+        "arguments": arguments,
+        "arguments_text": text,
+        "digest": digest(text),
+        "version": 1,
+        "edited_by": None,
+        "schema": {},
+        "people": 1,
+        "agreed": 0,
+        "votes": [],
+        "on_deny": "tell",
+        "on_expiry": "fail",
+        "created_at": NOW - timedelta(minutes=1),
+        "expires_at": NOW + timedelta(minutes=4, seconds=12),
+        "now": NOW,
+    }
+    return defaults | fields
+
+
+def a_vote(row: dict[str, Any], **fields: Any) -> dict[str, Any]:
+    defaults = {
+        "person": "ana",
+        "at": "2026-07-01T12:26:00+00:00",
+        "channel": "page",
+        "reason": None,
+        "digest": row["digest"].hex(),
+        "edited": False,
+    }
+    return defaults | fields
+
+
+def test_it_says_who_asks_for_what_and_what_it_cost_so_far() -> None:
+    facts = facts_of(a_row())
+    assert (facts.title, facts.is_call, facts.effect) == ("refund", True, "money out")
+    assert (facts.agent, facts.submitted_by) == ("refund-bot v9", "li")
+    assert facts.so_far == "3 steps, $0.0213"
+    assert facts.undo == "cannot be undone"
+    assert [(row.field, row.value) for row in facts.rows] == [
+        ("customer", "cus_88"),
+        ("amount", "12.4"),
+    ]
+    assert (facts.left_s, facts.is_open) == (252.0, True)
+    assert facts.last_digits == str(facts.id)[-4:]
+
+
+def test_a_gate_in_a_jobs_own_code_has_neither_agent_nor_tool() -> None:
+    facts = facts_of(a_row(tool=None, key="publish", agent=None, agent_id=None, job_head=None))
+    assert (facts.title, facts.is_call, facts.agent) == ("publish", False, "")
+    assert facts.so_far == "0 steps"
+    assert facts.if_approved == "the job goes on"
+
+
+def test_everything_in_it_is_harmless() -> None:
+    bad = "\x1b[2J\u202e"
+    names = ("tool", "key", "effect", "agent", "job_type", "requested_by", "policy", "said")
+    row = a_row(**dict.fromkeys(names, bad), asked={bad: bad}, edited_by=bad)
+    row["votes"] = [a_vote(row, person=bad, reason=bad, channel=bad)]
+    shown = str(facts_of(row))
+    assert "\x1b" not in shown
+    assert "\u202e" not in shown
+    assert facts_of(row).hidden_count == 4
+
+
+def test_time_that_has_passed_ends_it_whatever_the_row_says() -> None:
+    row = a_row(expires_at=NOW)
+    assert facts_of(row).status is ApprovalStatus.EXPIRED
+    assert not is_open(row)
+    assert facts_of(row).left_s == 0
+    denied = a_row(status="DENIED", expires_at=NOW)
+    assert facts_of(denied).status is ApprovalStatus.DENIED
+
+
+@pytest.mark.parametrize(
+    "risk, people, digits, sign_in",
+    [
+        (Risk.LOW, 1, False, False),
+        (Risk.MED, 1, False, False),
+        (Risk.LOW, 2, False, True),
+        (Risk.HIGH, 1, True, True),
+        (Risk.CRITICAL, 2, True, True),
+    ],
+)
+def test_what_is_dangerous_takes_more(risk: Risk, people: int, digits: bool, sign_in: bool) -> None:
+    row = a_row(risk=risk, people=people)
+    assert (needs_last_digits(row), needs_sign_in(row)) == (digits, sign_in)
+    facts = facts_of(row)
+    assert (facts.needs_last_digits, facts.needs_sign_in) == (digits, sign_in)
+    assert RISK_WORDS[risk]
+
+
+def test_votes_count_for_the_arguments_as_they_stand() -> None:
+    row = a_row(risk="CRITICAL", people=3, agreed=1, arguments={"customer": "cus_88", "amount": 9})
+    row["votes"] = [a_vote(row, person="Kim", edited=True), a_vote(row, digest="00")]
+    facts = facts_of(row)
+    assert [vote.counts for vote in facts.votes] == [True, False]
+    assert facts.votes_words == "1 of 3 people agreed; 2 more people must"
+    assert facts.has_agreed("kim")
+    assert not facts.has_agreed("ana"), "to other arguments"
+    assert [(each.field, each.old, each.new) for each in facts.changes] == [("amount", "12.4", "9")]
+    assert facts_of(a_row()).votes_words == ""
+
+
+@pytest.mark.parametrize(
+    "seconds, words",
+    [
+        (-1, "0 s"),
+        (0.9, "0 s"),
+        (59.9, "59 s"),
+        (60, "1 min 00 s"),
+        (252, "4 min 12 s"),
+        (3_780, "1 h 03 min"),
+        (86_399, "23 h 59 min"),
+        (187_200, "2 d 4 h"),
+    ],
+)
+def test_time_left_in_words(seconds: float, words: str) -> None:
+    assert countdown(seconds) == words
+
+
+def test_there_are_five_usual_reasons() -> None:
+    assert len(set(DENY_REASONS)) == 5
