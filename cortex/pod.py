@@ -2,8 +2,8 @@
 
     island and pool > liveness {heartbeat; for clients: result waiters, job feeds, answers}
         > writers {committer} > http {server, if asked for} > jobs {job actors}
-        > intake {dispatcher, listener, control, breakers, takeover; the runners retries, expiries, sweeper,
-        bookkeeper, triage and housekeeping}
+        > intake {dispatcher, listener, control, breakers, takeover; the runners retries, expiries,
+        sweeper, bookkeeper, triage and housekeeping}
 
 Leaving happens from the inside out: claiming stops, jobs go on to their end within the drain, the
 rest is handed back, the API is closed, the committer is flushed, the pod signs off, the pool is

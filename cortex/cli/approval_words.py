@@ -2,7 +2,7 @@
 
 from typing import Any, Final
 
-from cortex.cli.phrases import NOTHING, rfc3339, short_id, span
+from cortex.cli.phrases import NOTHING, age, short_id, span
 from cortex.cli.table import Cell, Column, Row, only_on_demand
 from cortex.domain.approval import ApprovalStatus, Risk
 from cortex.domain.approval_words import what
@@ -78,17 +78,18 @@ def agreed(row: Row) -> str:
 
 
 def decided(row: Row) -> str:
-    """Return who decided and when, for a list; empty while it waits."""
+    """Return by whom and how long ago it was decided, for a list; empty while it waits."""
     if row["decided_at"] is None:
         return ""
-    by = f"by {row['decided_by']} " if row["decided_by"] else ""
-    return safe(f"{by}{rfc3339(row['decided_at'])}")
+    passed = age(since_s(row, row["decided_at"]))
+    by = f" by {row['decided_by']}" if row["decided_by"] else ""
+    return safe(f"{passed if passed == 'now' else f'{passed} ago'}{by}")
 
 
 APPROVAL_COLUMNS: Final = (
     Column(name="id", shown=lambda r: Cell(short_id(r["id"]), "bold")),
     Column(name="risk", shown=risk_cell),
-    Column(name="what", value=brief, shown=lambda r: Cell(brief(r)), least=16, is_for_people=True),
+    Column(name="what", value=brief, shown=lambda r: Cell(brief(r)), least=24, is_for_people=True),
     Column(name="status", title="state", shown=state_cell, is_default=False),
     Column(
         name="expires_in_s",
@@ -111,15 +112,15 @@ APPROVAL_COLUMNS: Final = (
         is_spare=True,
     ),
     Column(
-        name="decided",
-        value=decided,
+        name="decided_at",
+        title="decided",
         shown=lambda r: Cell(decided(r) or NOTHING, "dim"),
         is_default=False,
-        is_for_people=True,
+        least=12,
     ),
     *only_on_demand(
         *("tool", "key", "arguments", "digest", "version", "effect", "reversible", "policy"),
         *("people", "job_type", "requested_by", "created_at", "expires_at", "edited_by"),
-        *("decided_at", "decided_by", "reason"),
+        *("decided_by", "reason"),
     ),
 )

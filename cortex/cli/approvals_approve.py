@@ -1,6 +1,7 @@
 """`cortex approvals approve`: a person agrees, to the arguments as they are or as edited."""
 
-from typing import Any
+import sys
+from typing import Any, Final
 
 import click
 
@@ -14,6 +15,8 @@ from cortex.cli.target import session
 from cortex.domain.approval_edit import EDITED_BYTES_MAX, WHAT, edited_arguments
 from cortex.domain.argument_rows import visible_json
 from cortex.domain.errors import InvalidValueError, UsageError
+
+OTHER_EDIT: Final = "name one by EDITOR, or give the arguments by --edit FILE"
 
 
 @click.command(cls=Command)
@@ -55,7 +58,7 @@ def approve(
     by = acting_name(actor)
     with session(options) as call:
         approvals = choose(call, names)
-        edited = _edited(approvals, edit_file, in_editor=edit_in_editor)
+        edited = _edited(approvals, edit_file, options, in_editor=edit_in_editor)
         answer = Answer(is_approved=True, by=by, reason=reason or None, edited=edited)
         if are_open(approvals):
             present(approvals, answer, output)
@@ -64,7 +67,11 @@ def approve(
 
 
 def _edited(
-    approvals: list[dict[str, Any]], edit_file: str | None, *, in_editor: bool
+    approvals: list[dict[str, Any]],
+    edit_file: str | None,
+    options: Options,
+    *,
+    in_editor: bool,
 ) -> str | None:
     """Return checked arguments in place of those asked for; None: nobody edits them."""
     if edit_file is None and not in_editor:
@@ -75,7 +82,7 @@ def _edited(
     schema = approval["schema"]
     if schema is None:
         edited_arguments("{}", schema=None)  # before an editor is opened in vain
-    text = _in_editor(approval["arguments"]) if edit_file is None else _read(edit_file)
+    text = _read(edit_file) if edit_file is not None else _in_editor(approval["arguments"], options)
     return edited_arguments(text, schema=schema)
 
 
@@ -87,8 +94,14 @@ def _read(name: str) -> str:
         raise InvalidValueError(f"{WHAT} are not UTF-8") from error
 
 
-def _in_editor(arguments: dict[str, Any]) -> str:
-    edited = click.edit(visible_json(arguments), extension=".json", require_save=False)
+def _in_editor(arguments: dict[str, Any], options: Options) -> str:
+    if options.no_input or not sys.stdin.isatty():
+        raise UsageError("nobody can edit here", hint="give the arguments by --edit FILE")
+    try:
+        edited = click.edit(visible_json(arguments), extension=".json", require_save=False)
+    except click.ClickException as error:
+        told = f"the editor failed: {error.message.partition(':')[0]}"
+        raise UsageError(told, hint=OTHER_EDIT) from error
     if edited is None:
-        raise UsageError("the editor gave nothing back", hint="name one by EDITOR")
+        raise UsageError("the editor gave nothing back", hint=OTHER_EDIT)
     return edited

@@ -39,6 +39,8 @@ def ls(
     options: Options, *, with_decided: bool, status: tuple[str, ...], limit: int, after: str | None
 ) -> None:
     """List requests that wait: the most dangerous first, of those the first to expire."""
+    if with_decided and status:
+        raise UsageError("--all and --status exclude each other")
     output = Output(options)
     statuses = tuple(ApprovalStatus) if with_decided else parse_statuses(status) or WAITING
     columns = APPROVAL_COLUMNS if statuses == WAITING else _ALL_COLUMNS
@@ -80,7 +82,7 @@ def _page(
 
 
 def _shown_by_default(column: Column) -> Column:
-    changed = {"status": True, "decided": True, "expires_in_s": False}
+    changed = {"status": True, "decided_at": True, "expires_in_s": False}
     return attrs.evolve(column, is_default=changed.get(column.name, column.is_default))
 
 

@@ -14,7 +14,13 @@ STATES: Final = {
     EffectStatus.FAILED: Cell("✗ not applied", "fail"),
     EffectStatus.ABANDONED: Cell("⊘ given up", "dim"),
 }
-WORDS: Final = {status.value.lower(): status for status in EffectStatus}
+WORDS: Final = {
+    **{status.value.lower(): status for status in EffectStatus},
+    "applied": EffectStatus.COMPLETED,
+    "not-applied": EffectStatus.FAILED,
+    "given-up": EffectStatus.ABANDONED,
+}
+"""What filters take: as the record has it, and as it is shown."""
 
 
 def state_cell(row: Row) -> Cell:

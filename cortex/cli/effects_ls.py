@@ -25,7 +25,7 @@ LIMIT_MAX: Final = 1000
     "--status",
     multiple=True,
     metavar="STATE",
-    help="pending, unknown, completed, failed or abandoned; several with commas.",
+    help="pending, unknown, applied, not-applied or given-up; several with commas.",
 )
 @click.option("--tool", metavar="NAME", help="Only of this tool.")
 @click.option("--job", metavar="ID", help="Only of this job.")

@@ -87,13 +87,13 @@ def _facts(
 
     agent = f" of {effect['agent']} v{effect['agent_version']}" if effect["agent"] else ""
     step = f"{effect['step']} {effect['key']}" if effect["step"] else str(effect["key"])
-    calls = "once" if effect["calls_count"] == 1 else f"{effect['calls_count']} times"
+    calls = "once," if effect["calls_count"] == 1 else f"{effect['calls_count']} times, last"
     return {
         "id": str(effect["id"]),
         "job": f"{effect['job_id']} ({effect['job_type']}{agent}) is {effect['job_status']}",
         "step": step,
         "intended": at("created_at"),
-        "called": f"leave was given {calls}, last {at('called_at')} to attempt {effect['attempt']}",
+        "called": f"{calls} {at('called_at')}; attempt {effect['attempt']} has it",
         "ended": at("finished_at") if effect["finished_at"] else "",
         "why": effect["why"] or "",
         "other side": "can be asked" if effect["can_reconcile"] else "cannot be asked",
@@ -102,7 +102,7 @@ def _facts(
         f"{effect['resolved_reason']}"
         if effect["resolution"]
         else "",
-        "sha-256": effect["digest"].hex(),
+        "sha256": effect["digest"].hex(),
     }
 
 

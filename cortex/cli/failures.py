@@ -28,6 +28,8 @@ EXIT_CODES: Final = {
 }
 INTERRUPTED: Final = 130
 _LINE_BREAK: Final = re.compile(r"[\r\n]+")
+_CHOICES: Final = re.compile(r"\. Choose from:\s+(.+)", re.DOTALL)
+"""As click writes them, one on a line."""
 READER_GONE: Final = 141
 """As a program ends that the closed pipe has killed: nobody is left to be told."""
 
@@ -137,6 +139,10 @@ def _leaves(error: BaseException) -> list[BaseException]:
     return [error]
 
 
+def _chosen_from(found: re.Match[str]) -> str:
+    return ": " + ", ".join(each.strip() for each in found[1].split(","))
+
+
 def _of_click(error: click.ClickException) -> Failure:
     possibilities: Any = getattr(error, "possibilities", None)
     context: click.Context | None = getattr(error, "ctx", None)
@@ -146,5 +152,5 @@ def _of_click(error: click.ClickException) -> Failure:
         hint = f"did you mean {' or '.join(repr(each) for each in possibilities)}?"
     elif context is not None:
         hint = f"see: {context.command_path} --help"
-    message = message[:1].lower() + message[1:].rstrip(".")
+    message = message[:1].lower() + _CHOICES.sub(_chosen_from, message[1:]).rstrip(".")
     return Failure(code="usage", message=message, hint=hint, exit_code=error.exit_code)

@@ -116,7 +116,7 @@ class Text(click.ParamType[str]):
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
         """Refuse what is empty, too long or not text."""
         text = str(value)
-        if not text:
+        if not text.strip():
             self.fail("it is empty", param, ctx)
         if len(text) > self.length_max:
             self.fail(f"{len(text)} characters are more than {self.length_max}", param, ctx)

@@ -1,5 +1,6 @@
 """`cortex quotas set` and `rm`: each is recorded with who and why."""
 
+import re
 from collections.abc import Awaitable, Callable, Mapping
 from decimal import Decimal
 from typing import Any, Final
@@ -13,7 +14,7 @@ from cortex.cli.output import Output
 from cortex.cli.table import Cell, Column
 from cortex.cli.target import session
 from cortex.domain.errors import UsageError
-from cortex.domain.quota import Period, Quota
+from cortex.domain.quota import DECIMALS_MAX, Period, Quota
 from cortex.domain.safe import safe
 from cortex.store import agents, effects
 from cortex.store import quotas as store
@@ -22,6 +23,8 @@ from cortex.store.quotas import Change
 from cortex.store.session import Session
 
 AGENTS_MAX: Final = 1000
+_FIGURE: Final = re.compile(rf"[0-9]{{1,15}}(?:\.[0-9]{{1,{DECIMALS_MAX}}})?")
+_UNIT: Final = re.compile(r"[^\W\d_]\w{0,19}")
 
 kept_reason = reason_option("Kept with the change.", is_required=True)
 
@@ -59,6 +62,10 @@ def set_(
     It counts from now on. A raise lets jobs that wait go on, as far as it gives them room.
     """
     by = acting_name(actor)
+    if not _FIGURE.fullmatch(limit):
+        raise UsageError(f"--limit {limit!r} is not a number", hint="such as 20 or 12.50")
+    if unit is not None and not _UNIT.fullmatch(unit):
+        raise UsageError(f"--unit {unit!r} is not one short word", hint="such as EUR")
     text = f"{limit} {unit}/{per}" if unit else f"{limit}/{per}"
     quota = Quota.parse(tool, text, argument=argument)
     for name in (tool, argument or ""):

@@ -1,6 +1,7 @@
 """`cortex tokens create`: makes a token and shows it, this once."""
 
 import secrets
+from datetime import datetime
 from typing import Any
 from uuid import UUID
 
@@ -97,10 +98,12 @@ def create(
 def _tell(
     output: Output, made: dict[str, Any], token: str | None, *, expires_s: float | None
 ) -> None:
+    expires_at = made["expires_at"]
     document = {
         "token": token,
-        **{key: made[key] for key in ("id", "name", "roles", "created_by", "created_at")},
-        "expires_at": made["expires_at"],
+        **{key: made[key] for key in ("id", "name", "roles", "created_by")},
+        "created_at": datetime.fromisoformat(made["created_at"]),
+        "expires_at": None if expires_at is None else datetime.fromisoformat(expires_at),
     }
     output.record(document, name=made["id"], page=lambda: [] if token is None else [token])
     short = short_id(UUID(made["id"]))

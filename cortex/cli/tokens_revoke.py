@@ -1,5 +1,6 @@
 """`cortex tokens revoke`: from now on the token opens nothing, nor do sessions begun with it."""
 
+from datetime import datetime
 from typing import Final
 
 import click
@@ -55,5 +56,5 @@ COLUMNS: Final = (
     Column(name="id"),
     Column(name="name", shown=lambda r: Cell(safe(r["name"]), "bold")),
     Column(name="revoked_by", shown=lambda r: Cell(safe(r["revoked_by"]))),
-    Column(name="revoked_at"),
+    Column(name="revoked_at", value=lambda r: datetime.fromisoformat(r["revoked_at"])),
 )

@@ -13,7 +13,7 @@ from cortex.cli.terminal import Terminal
 from cortex.domain import why as rules
 from cortex.domain.errors import UsageError
 from cortex.domain.safe import safe
-from cortex.domain.why import Why
+from cortex.domain.why import Cause, Why
 from cortex.domain.why_facts import WhyFacts
 from cortex.store import jobs
 from cortex.store import why as store
@@ -63,5 +63,6 @@ def _times(told: Why, facts: WhyFacts) -> str:
     if told.expected_at is not None:
         left_s = (told.expected_at - facts.now).total_seconds()
         at = clock_time(told.expected_at)
-        parts.append(f"expected in {span(left_s)} (at {at})" if left_s > 0 else "expected now")
+        word = "expires" if told.cause is Cause.APPROVAL else "expected"
+        parts.append(f"{word} in {span(left_s)} (at {at})" if left_s > 0 else f"{word} now")
     return "".join(f" · {part}" for part in parts)

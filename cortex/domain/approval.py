@@ -95,6 +95,8 @@ class Decided:
     digest: bytes
     """SHA-256 of those."""
     asked_digest: bytes
+    risk: Risk
+    people: int
     by: str | None
     reason: str | None
     at: datetime | None

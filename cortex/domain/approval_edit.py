@@ -6,9 +6,10 @@ from typing import Any, Final
 from cortex.domain.argument_check import misfits
 from cortex.domain.canonical import canonical, parse
 from cortex.domain.errors import InvalidValueError, RejectedError
+from cortex.domain.redaction import secret_in
 
 EDITED_BYTES_MAX: Final = 1_048_576
-WHAT: Final = "the edited arguments"
+WHAT: Final = "edited arguments"
 
 
 def edited_arguments(text: str, *, schema: Mapping[str, Any] | None) -> str:
@@ -32,4 +33,7 @@ def edited_arguments(text: str, *, schema: Mapping[str, Any] | None) -> str:
     if wrong:
         told = "; ".join(f"{each.field} {each.reason}" for each in wrong)
         raise InvalidValueError(f"{WHAT} do not fit: {told}")
-    return canonical(value, what=WHAT)
+    edited = canonical(value, what=WHAT)
+    if secret := secret_in(edited):
+        raise InvalidValueError(f"{WHAT} hold secret {secret}, which no record may hold")
+    return edited

@@ -44,7 +44,7 @@ TRANSITIONS: Final[dict[JobStatus, frozenset[JobStatus]]] = {
 
 
 class StepKind(StrEnum):
-    """What a step was: the job's own function or effect, a model response, a tool call, a decision."""
+    """What a step was: the job's own function or effect, a response, a tool call, a decision."""
 
     STEP = "step"
     MODEL = "model"
@@ -184,7 +184,7 @@ class EffectIntent:
     digest: bytes
     """SHA-256 of the arguments."""
     is_sure: bool
-    """No call of an earlier attempt can have been applied, or it may be called again all the same."""
+    """No earlier call can have been applied, or it may be called again all the same."""
     can_reconcile: bool
     approval_id: UUID | None
 

@@ -45,6 +45,11 @@ MODEL_RESPONSE: Final = SizeLimit(
     bytes_max=4 * MIB,
     way_out="lower max_tokens",
 )
+ARGUMENTS: Final = SizeLimit(
+    # Of an effect, or of what people are asked: as much as a model can give to a tool at once.
+    bytes_max=4 * MIB,
+    way_out="keep large data in a file and pass its path",
+)
 TOOL_OUTPUT: Final = SizeLimit(
     # Beyond a checkpoint's size it is a file, and only its beginning in the record.
     bytes_max=4 * MIB,

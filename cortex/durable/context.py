@@ -40,7 +40,7 @@ from cortex.durable.step_clock import StepClock
 from cortex.durable.tool_calls import ToolCall, Tools, call_tool
 
 T = TypeVar("T")
-EFFECT_NAME_MAX = 200
+GATE_NAME_MAX = 480
 
 
 class Models(Protocol):
@@ -298,7 +298,9 @@ class Context:
         """
         if timeout is not None:
             check_timeout("tool_call", timeout, source=f"tool call {name!r}: timeout")
-        key, gate_key = self._journal.key(name), self._journal.key(f"{name} approval")
+        # A step whose name was long enough before there were decisions still is.
+        key = self._journal.key(name)
+        gate_key = self._journal.key(f"{name[:GATE_NAME_MAX]} approval")
         digest = digest_of(tool, arguments, what=f"input of tool call {key!r}")
         call = ToolCall(
             tool=tool,

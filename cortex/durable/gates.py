@@ -27,6 +27,7 @@ from cortex.domain.errors import (
     RejectedError,
     Suspended,
 )
+from cortex.domain.limits import ARGUMENTS
 from cortex.domain.redaction import secret_in
 
 
@@ -114,9 +115,10 @@ def decided(request: ApprovalRequest, found: Decided | None, *, job_id: UUID) ->
     """Return the decision, or raise the wish to wait for it.
 
     Raises `Suspended`, and `ApprovalExpiredError` when nobody decided in time. Of an earlier job of
-    the line only a yes to the same arguments counts; else people are asked anew.
+    the line only a yes to the same arguments counts, of as many people and at no less a risk; else
+    people are asked anew.
     """
-    if found is None or found.asked_digest != request.digest or _is_over(found, job_id):
+    if found is None or found.asked_digest != request.digest or _is_over(found, request, job_id):
         raise _wish(request, requests=(request,))
     if found.status is ApprovalStatus.PENDING:
         raise _wish(attrs.evolve(request, id=found.id), awaited=(found.id,))
@@ -145,9 +147,10 @@ def refused(decision: Decision, what: str) -> DeniedError:
 def frozen_arguments(arguments: Any, *, what: str) -> tuple[str, bytes]:
     """Return arguments as canonical text, and its SHA-256: what is recorded is what runs.
 
-    Raises `InvalidValueError`, also for a text with a secret in it.
+    Raises `InvalidValueError`, also for a text that is too large, or with a secret in it.
     """
     text = canonical(arguments, what=what)
+    ARGUMENTS.check(len(text.encode()), what=what)
     if secret := secret_in(text):
         raise InvalidValueError(
             f"{what} hold secret {secret}, which no record may hold",
@@ -156,11 +159,15 @@ def frozen_arguments(arguments: Any, *, what: str) -> tuple[str, bytes]:
     return text, digest(text)
 
 
-def _is_over(found: Decided, job_id: UUID) -> bool:
+def _is_over(found: Decided, request: ApprovalRequest, job_id: UUID) -> bool:
     """It can let nothing through any more, and says nothing either."""
     if found.status is ApprovalStatus.CANCELLED:
         return True
-    return found.job_id != job_id and found.status is not ApprovalStatus.APPROVED
+    if found.job_id == job_id:
+        return False
+    # The agent that goes on may be a newer one, whose rules ask more.
+    is_less = found.people < request.people or found.risk.rank < request.risk.rank
+    return is_less or found.status is not ApprovalStatus.APPROVED
 
 
 def _wish(

@@ -181,7 +181,10 @@ async def _body(route: Route, request: Request) -> Any:
         return shape.from_json(b"{}", route.body)
     media = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if media != "application/json":
-        raise NotJsonError(f"the body is {media or 'of no known type'}, not application/json")
+        raise NotJsonError(
+            f"the body is {media or 'of no known type'}, not application/json",
+            hint="send `Content-Type: application/json`",
+        )
     return shape.from_json(raw, route.body)
 
 

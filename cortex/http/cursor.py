@@ -37,7 +37,9 @@ def place_of(cursor: str) -> tuple[UUID, datetime | None]:
             return UUID(bytes=raw[:_ID_BYTES]), _EPOCH + offset * _MICROSECOND
     except (ValueError, OverflowError):
         pass
-    raise UsageError(f"{cursor[:LENGTH_MAX]!a} is no cursor", hint="take `next_cursor` of the page before")
+    raise UsageError(
+        f"{cursor[:LENGTH_MAX]!a} is no cursor", hint="take `next_cursor` of the page before"
+    )
 
 
 def id_of(cursor: str | None) -> UUID | None:

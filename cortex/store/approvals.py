@@ -11,7 +11,7 @@ from uuid import UUID
 import attrs
 import orjson
 
-from cortex.domain.approval import ApprovalStatus, Decided
+from cortex.domain.approval import ApprovalStatus, Decided, Risk
 from cortex.domain.approval_words import ended
 from cortex.domain.canonical import parse
 from cortex.domain.errors import ConflictError, ExpiredError, NotFoundError
@@ -71,6 +71,8 @@ async def of_line(db: Database, lineage_id: UUID, key: str) -> Decided | None:
         arguments=row["arguments"],
         digest=row["digest"],
         asked_digest=row["asked_digest"],
+        risk=Risk(row["risk"]),
+        people=row["people"],
         by=row["decided_by"],
         reason=row["reason"],
         at=row["decided_at"],

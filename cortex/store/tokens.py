@@ -65,7 +65,7 @@ async def revoke(db: Database, token_id: UUID, *, by: str, reason: str) -> dict[
     if row["was_revoked"]:
         raise ConflictError(
             f"token {token_id} of {row['name']} was revoked by {row['revoked_by']} "
-            f"at {row['revoked_at']:%Y-%m-%d %H:%M:%S} UTC"
+            f"at {row['revoked_at']:%Y-%m-%d %H:%M:%S}Z"
         )
     return plain(row)
 

@@ -134,7 +134,7 @@ CREATE FUNCTION cortex.quota_began(period text, at timestamptz) RETURNS timestam
     RETURN date_trunc(period, at AT TIME ZONE 'UTC') AT TIME ZONE 'UTC';
 COMMENT ON FUNCTION cortex.quota_began IS 'When the hour or the day of an instant began, in UTC.';
 
-CREATE FUNCTION cortex.take_quota(of_tool text, of_arguments json)
+CREATE FUNCTION cortex.take_quota(of_tool text, of_arguments json, taken_at timestamptz)
     RETURNS TABLE (verdict text, quota text, used numeric, limit_amount numeric, amount numeric, wait_s float8)
     LANGUAGE plpgsql SET search_path = pg_catalog AS $$
 #variable_conflict use_column
@@ -154,7 +154,7 @@ BEGIN
                trim_scale(u.used) AS used
         FROM cortex.quota q
         JOIN cortex.quota_use u ON u.quota_id = q.id AND u.began_at = cortex.quota_began(q.period, cortex.now())
-        WHERE q.tool = of_tool ORDER BY q.id FOR UPDATE OF u
+        WHERE q.tool = of_tool AND (taken_at IS NULL OR taken_at < u.began_at) ORDER BY q.id FOR UPDATE OF u
     LOOP
         takes := 1;
         IF held.argument IS NOT NULL THEN
@@ -183,7 +183,7 @@ BEGIN
     FROM unnest(ids, began, amounts) AS n(id, began_at, amount) WHERE u.quota_id = n.id AND u.began_at = n.began_at;
 END $$;
 COMMENT ON FUNCTION cortex.take_quota IS
-    'Takes one effect from all quotas of its tool, or from none and tells which one stops it: quota (wait), never, or no_amount.';
+    'Takes one effect from all quotas of its tool, or from none and tells which one stops it: quota (wait), never, or no_amount. What it took before counts as long as that hour or day lasts.';
 
 -- ------------------------------------------------------------------ leave to call
 
@@ -210,7 +210,9 @@ BEGIN
     SELECT * INTO known FROM cortex.effect e
     WHERE e.lineage_id = owner.line AND e.key = of_key AND (e.digest = of_digest
         OR e.job_id = of_job AND e.status <> 'FAILED' OR e.status IN ('PENDING', 'UNKNOWN'))
-    ORDER BY e.digest = of_digest DESC LIMIT 1 FOR UPDATE;
+    -- Certainly not applied with these arguments, it may be open with others.
+    ORDER BY e.digest = of_digest AND e.status <> 'FAILED' DESC, e.status IN ('PENDING', 'UNKNOWN') DESC,
+        e.digest = of_digest DESC LIMIT 1 FOR UPDATE;
     IF FOUND THEN
         verdict := CASE
             WHEN known.digest <> of_digest OR known.tool <> of_tool THEN 'diverged'
@@ -253,12 +255,16 @@ BEGIN
                 NULL::numeric, NULL::float8;
             RETURN;
         END IF;
-        SELECT * INTO stop FROM cortex.take_quota(of_tool, of_arguments);
+    END IF;
+    IF known.id IS NULL OR known.is_sure OR known.status = 'FAILED' THEN
+        SELECT * INTO stop FROM cortex.take_quota(of_tool, of_arguments, known.called_at);
         IF FOUND THEN
-            RETURN QUERY SELECT new_id, stop.verdict, of_attempt, NULL::json, NULL, stop.quota, stop.used,
-                stop.limit_amount, stop.amount, stop.wait_s;
+            RETURN QUERY SELECT coalesce(known.id, new_id), stop.verdict, of_attempt, NULL::json, NULL, stop.quota,
+                stop.used, stop.limit_amount, stop.amount, stop.wait_s;
             RETURN;
         END IF;
+    END IF;
+    IF known.id IS NULL THEN
         IF NOT owner.has_open THEN
             UPDATE cortex.job j SET has_open = true WHERE j.id = of_job;
         END IF;

@@ -200,10 +200,14 @@ END $$;
 
 -- ------------------------------------------------------------------ deciding
 
+CREATE FUNCTION cortex.same_person(name text) RETURNS text
+    LANGUAGE sql IMMUTABLE STRICT PARALLEL SAFE
+    RETURN lower(btrim(regexp_replace(normalize(name, NFKC), '\s+', ' ', 'g')));
+COMMENT ON FUNCTION cortex.same_person IS 'What names of one person have in common: case, blanks and ways to write a letter do not count.';
+
 CREATE FUNCTION cortex.agreed(of_approval uuid, to_digest bytea) RETURNS int
     LANGUAGE sql STABLE
-    -- Ana and ana are one person.
-    RETURN (SELECT count(DISTINCT lower(v.person))::int FROM cortex.approval_vote v
+    RETURN (SELECT count(DISTINCT cortex.same_person(v.person))::int FROM cortex.approval_vote v
             WHERE v.approval_id = of_approval AND v.digest = to_digest);
 COMMENT ON FUNCTION cortex.agreed IS 'How many different people agreed to these arguments.';
 
@@ -244,11 +248,13 @@ BEGIN
         WHEN held.expires_at <= cortex.now() THEN 'expired'
         WHEN seen <> held.digest THEN 'changed'
         WHEN NOT is_approved THEN NULL
-        WHEN held.risk = 'CRITICAL' AND lower(person) = lower(held.requested_by) THEN 'own_request'
+        WHEN held.risk = 'CRITICAL' AND cortex.same_person(person) = cortex.same_person(held.requested_by)
+            THEN 'own_request'
         WHEN stands_digest <> held.digest AND held.schema IS NULL THEN 'not_editable'
         WHEN stands_digest = held.digest AND EXISTS (
             SELECT FROM cortex.approval_vote v
-            WHERE v.approval_id = of_approval AND lower(v.person) = lower($3) AND v.digest = held.digest)
+            WHERE v.approval_id = of_approval AND v.digest = held.digest
+              AND cortex.same_person(v.person) = cortex.same_person($3))
             THEN 'agreed_before'
         END;
     IF outcome IS NOT NULL THEN

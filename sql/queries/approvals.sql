@@ -1,7 +1,7 @@
 -- name: of_line
 -- The newest request of a line of jobs for a step. $1 line, $2 key.
-SELECT a.id, a.job_id, a.status, a.arguments, a.digest, a.asked_digest, a.decided_by, a.reason, a.decided_at,
-       extract(epoch FROM a.decided_at - a.created_at)::float8 AS waited_s
+SELECT a.id, a.job_id, a.status, a.arguments, a.digest, a.asked_digest, a.risk, a.people, a.decided_by, a.reason,
+       a.decided_at, extract(epoch FROM a.decided_at - a.created_at)::float8 AS waited_s
 FROM cortex.approval a WHERE a.lineage_id = $1 AND a.key = $2 ORDER BY a.seq DESC LIMIT 1;
 
 -- name: hold

@@ -36,8 +36,7 @@ WITH RECURSIVE turn AS MATERIALIZED (
            CASE WHEN b.state = 'CLOSED' OR w.name LIKE 'quota:%' AND q.name IS NULL THEN 'infinity'
                 ELSE cortex.now() END AS until,
            coalesce(q.room, $1) AS room,
-           -- An attempt that was just about to wait when it was changed is looked at again, too.
-           q.changed_at + interval '10 seconds' AS changed_by,
+           q.changed_at,
            (b.state = 'OPEN' AND b.open_until <= cortex.now()  -- null while a person holds it open
             OR b.state = 'HALF_OPEN' AND coalesce(b.probe_until <= cortex.now(), true))
            -- One that was let go and that no pod has claimed for so long is not waited for.
@@ -84,7 +83,11 @@ WITH RECURSIVE turn AS MATERIALIZED (
             UNION
             (SELECT id, next_retry_at FROM cortex.job
              WHERE status = 'RETRY' AND worker_job_id IS NULL AND waiting_on LIKE 'quota:%'
-               AND waiting_on = g.name AND suspended_at < g.changed_by
+               AND waiting_on = g.name AND suspended_at < g.changed_at + interval '10 seconds'
+               -- An attempt that was just about to wait when it was changed is looked at again, once.
+               AND (suspended_at < g.changed_at OR g.changed_at > (
+                    SELECT h.at FROM cortex.job_history h
+                    WHERE h.job_id = job.id AND h.new = 'RUNNING' ORDER BY h.id DESC LIMIT 1))
              ORDER BY suspended_at LIMIT g.room)
             ORDER BY next_retry_at LIMIT g.room) j
         WHERE g.lets_all AND g.room > 0

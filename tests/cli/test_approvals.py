@@ -274,6 +274,17 @@ def test_arguments_are_edited_in_an_editor(cortex: Cortex, askers: Askers) -> No
     assert askers.row(request)["arguments"] == {"amount": 8, "customer": "cus_88"}
 
 
+def test_a_broken_editor_decides_nothing(cortex: Cortex, askers: Askers) -> None:
+    request = askers.asked()
+    edit = ("approvals", "approve", str(request.id), "--edit-in-editor")
+    terminal = cortex.on_terminal(*edit, env={"EDITOR": "false"})
+    assert terminal.end() == 2
+    assert "error: the editor failed: false" in terminal.text
+    ended = cortex(*edit, "--yes")
+    assert (ended.code, "nobody can edit here" in ended.err) == (2, True), ended.err
+    assert askers.row(request)["status"] == "PENDING"
+
+
 def test_what_cannot_be_checked_is_not_edited(cortex: Cortex, askers: Askers) -> None:
     request = askers.asked(schema=None)
     ended = cortex(

@@ -53,6 +53,7 @@ def test_filters_and_pages(cortex: Cortex, doers: Doers) -> None:
     assert listed(cortex, "--tool", "mail") == [made[1]]
     assert listed(cortex, "--job", str(first.lease.job_id)[-6:]) == [made[1], made[0]]
     assert listed(cortex, "--status", "failed") == []
+    assert listed(cortex, "--status", "applied,not-applied,given-up") == []
     ended = cortex("effects", "ls", "--status", "unkown")
     assert ended.code == 2
     assert "did you mean 'unknown'?" in ended.err

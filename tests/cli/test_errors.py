@@ -20,6 +20,11 @@ SECRET = "hunter2"
         ("jobs ls --status runing", "unknown state 'runing'", "did you mean 'running'?"),
         ("jobs ls -o jsn", "invalid value for '-o' / '--output'", "see: cortex jobs ls --help"),
         ("jobs show", "missing argument 'ID'", "see: cortex jobs show --help"),
+        (
+            "tokens create --name ana",
+            "missing option '--role': viewer, approver, operator, admin",
+            "see: cortex tokens create --help",
+        ),
     ],
 )
 def test_one_line_and_the_way_out(

@@ -145,7 +145,17 @@ FOLLOWS = "approvals watch"
 SHOW_NO_TEXT = {"demo", "migrate", "up"} | {
     f"bench {name}"
     for name in (
-        *("approvals", "calls", "growth", "latency", "retries", "startup", "steps", "streams", "takeover"),
+        *(
+            "approvals",
+            "calls",
+            "growth",
+            "latency",
+            "retries",
+            "startup",
+            "steps",
+            "streams",
+            "takeover",
+        ),
         "throughput",
     )
 }

@@ -67,6 +67,7 @@ def test_a_token_is_revoked_by_its_person_once(cortex: Cortex, life: Life) -> No
     create(cortex)
     ended = cortex("tokens", "revoke", "ana", "--yes", "--reason", "lost", "--as", "bo", "--json")
     assert ended.document["tokens"][0]["revoked_by"] == "bo"
+    assert ended.document["tokens"][0]["revoked_at"].endswith("Z")
     (fact,) = life.sql("SELECT data FROM cortex.fact WHERE subtype = 'token_revoked'")
     assert '"reason": "lost"' in fact["data"]
     again = cortex("tokens", "revoke", "ana", "--yes")

@@ -163,6 +163,16 @@ def test_critical_ones_need_two_people_who_did_not_ask(askers: Askers) -> None:
     ]
 
 
+@pytest.mark.parametrize(
+    "same", ["LI\u00c9", "lie\u0301", " li\u00e9", "li\u00e9\t", "\uff4c\uff49\u00e9"]
+)
+def test_one_person_is_one_however_they_write_their_name(askers: Askers, same: str) -> None:
+    request = askers.asked(risk="CRITICAL", submitted_by="l i\u00e9")
+    assert askers.decide(request, by="L\u00a0I\u00c9").outcome == "own_request"
+    assert askers.decide(request, by="li\u00e9").outcome == "agreed"
+    assert askers.decide(request, by=same).outcome == "agreed_before"
+
+
 def test_an_edit_begins_the_count_anew(askers: Askers) -> None:
     request = askers.asked(risk="CRITICAL")
     assert askers.decide(request, by="li").outcome == "agreed"

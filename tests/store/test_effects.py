@@ -211,6 +211,18 @@ def test_an_heir_with_other_arguments_must_not_leave_an_open_one_behind(doers: D
     assert doers.begin(heir, {"account": "bo"}).id != leave.id
 
 
+def test_what_failed_with_these_arguments_may_be_open_with_others(doers: Doers) -> None:
+    origin = doers.claimed()
+    doers.tell(origin, doers.begin(origin).id)
+    heir = doers.heir(origin, from_start=True)
+    leave = doers.begin(heir, {"account": "bo"})
+    last = doers.heir(heir, from_start=True)
+    found = doers.intend(last)
+    assert (found and (found.verdict, found.id)) == ("diverged", leave.id)
+    resolve(doers, leave.id, "not-applied")
+    doers.begin(last)
+
+
 def test_what_an_heir_took_along_is_closed_with_it(doers: Doers) -> None:
     origin = doers.claimed()
     leave = doers.begin(origin)

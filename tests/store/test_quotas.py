@@ -233,6 +233,27 @@ def test_each_hour_and_each_day_begins_anew(doers: Doers) -> None:
     assert mail(doers, doers.claimed()).verdict == "go"
 
 
+def test_what_was_not_applied_counts_again_in_the_hour_in_which_it_is_called_again(
+    doers: Doers,
+) -> None:
+    put(doers, Quota.parse("mail", "1/hour"))
+    put(doers, Quota.parse("mail", "2/day"))
+    start_s = _to_next_day(doers.dsn)
+    claim = doers.claimed()
+    for _ in range(3):
+        leave = mail(doers, claim)
+        assert leave.verdict == "go"
+        assert doers.tell(claim, leave.id)
+    assert used(doers) == {"mail:calls:day": 1, "mail:calls:hour": 1}
+    move_clock(doers.dsn, start_s + HOUR_S)
+    assert mail(doers, doers.claimed()).verdict == "go"
+    stopped = mail(doers, claim)
+    assert (stopped.verdict, stopped.id) == ("quota", leave.id)
+    move_clock(doers.dsn, start_s + 2 * HOUR_S)
+    assert mail(doers, claim).verdict == "go"
+    assert used(doers) == {"mail:calls:day": 2, "mail:calls:hour": 1}
+
+
 def test_more_than_all_of_it_is_never_let_through(doers: Doers) -> None:
     put(doers, PAY)
     found = pay(doers, doers.claimed(), 500.01)
@@ -336,6 +357,16 @@ def test_an_attempt_that_was_about_to_wait_sees_the_change(doers: Doers) -> None
     assert due(doers) == 1
     claim = doers.claim(claim.lease.job_id)
     assert pay(doers, claim, 2).verdict == "quota"
+    doers.suspend(claim, delay_s=HOUR_S, waiting_on=f"quota:{PAY.name}")
+    assert due(doers) == 0, "it has seen the change and found too little room"
+
+
+def test_long_after_a_change_nobody_is_let_go_for_it(doers: Doers) -> None:
+    put(doers, PAY)
+    claim = doers.claimed()
+    pay(doers, doers.claimed(), 500)
+    assert pay(doers, claim, 1).verdict == "quota"
+    put(doers, Quota.parse("pay", "501 EUR/day", argument="amount"))
     move_clock(doers.dsn, _to_next_day(doers.dsn) + 60)
     doers.suspend(claim, delay_s=HOUR_S, waiting_on=f"quota:{PAY.name}")
     assert due(doers) == 0, "it was seen"

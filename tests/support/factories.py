@@ -233,6 +233,8 @@ def decided_on(
         "arguments": text,
         "digest": digest(text),
         "asked_digest": request.digest,
+        "risk": request.risk,
+        "people": request.people,
         "by": None if status is ApprovalStatus.PENDING else "ana",
         "reason": None,
         "at": None,

@@ -11,7 +11,7 @@ from cortex.agent.loop import run_agent
 from cortex.agent.spec import AgentSpec
 from cortex.agent.tool import tool
 from cortex.agent.toolbox import Toolbox
-from cortex.domain.approval import ApprovalRequest, ApprovalStatus, Decided
+from cortex.domain.approval import ApprovalRequest, ApprovalStatus, Decided, Risk
 from cortex.domain.canonical import canonical, digest
 from cortex.domain.causes import leaves
 from cortex.domain.errors import ApprovalExpiredError, Suspended
@@ -49,6 +49,8 @@ def decided(status: str, arguments: dict[str, Any] = ASKED) -> Decided:
         arguments=text,
         digest=digest(text),
         asked_digest=digest(canonical(ASKED)),
+        risk=Risk.HIGH,
+        people=1,
         by=None if status == "EXPIRED" else "ana",
         reason="not this one" if status == "DENIED" else None,
         at=datetime(2026, 1, 2, tzinfo=UTC),

@@ -4,8 +4,10 @@ from typing import Any
 
 import pytest
 
+from cortex.domain import redaction
 from cortex.domain.approval_edit import EDITED_BYTES_MAX, edited_arguments
 from cortex.domain.errors import InvalidValueError, RejectedError
+from tests.support.knowing import forget_secrets
 
 SCHEMA: dict[str, Any] = {
     "type": "object",
@@ -51,3 +53,11 @@ def test_what_does_not_fit_is_refused(text: str, told: str) -> None:
 def test_without_a_schema_nothing_is_edited() -> None:
     with pytest.raises(RejectedError, match="cannot be edited"):
         edited_arguments("{}", schema=None)
+
+
+def test_a_secret_is_refused_and_not_replaced_by_a_marker(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a person wrote is what runs, or nothing does."""
+    forget_secrets(monkeypatch)
+    redaction.register("TOKEN", "open sesame!")
+    with pytest.raises(InvalidValueError, match="hold secret TOKEN"):
+        edited_arguments('{"to": "open sesame!"}', schema=SCHEMA)

@@ -13,6 +13,7 @@ from cortex.domain.errors import (
     InvalidValueError,
     Suspended,
 )
+from cortex.domain.limits import ARGUMENTS
 from cortex.durable.context import Context
 from cortex.durable.gates import Decision, Gate, decided, frozen_arguments, refused
 from tests.support.factories import LedgerDesk, Record, a_claim, a_context, decided_on
@@ -77,6 +78,16 @@ def test_only_a_yes_to_an_earlier_job_of_the_line_counts(status: ApprovalStatus)
     assert decided(REQUEST, yes, job_id=JOB).is_approved
 
 
+@pytest.mark.parametrize("less", [{"people": 1}, {"risk": Risk.HIGH}])
+def test_a_yes_to_an_earlier_job_counts_only_if_as_much_was_asked(less: dict[str, Any]) -> None:
+    """The agent that goes on may have stricter rules."""
+    now = a_request(risk=Risk.CRITICAL, people=2)
+    yes = decided_on(now, ApprovalStatus.APPROVED, job_id=new_id(), **less)
+    assert wish(yes, now).requests == (now,)
+    same = decided_on(now, ApprovalStatus.APPROVED, job_id=JOB, **less)
+    assert decided(now, same, job_id=JOB).is_approved, "this job was asked so"
+
+
 def test_a_cancelled_request_is_asked_anew_and_never_waited_for() -> None:
     """Nobody can decide on it any more: to wait for it would be to wait for ever."""
     found = decided_on(REQUEST, ApprovalStatus.CANCELLED, job_id=JOB)
@@ -120,7 +131,14 @@ def test_a_denial_says_who_and_why() -> None:
 
 
 @pytest.mark.parametrize(
-    "arguments", [{"x": float("nan")}, {"x": "a\0b"}, {"x": "\ud800"}, {"x": object()}]
+    "arguments",
+    [
+        {"x": float("nan")},
+        {"x": "a\0b"},
+        {"x": "\ud800"},
+        {"x": object()},
+        {"x": "x" * ARGUMENTS.bytes_max},
+    ],
 )
 def test_what_no_record_can_hold_is_not_asked(arguments: dict[str, Any]) -> None:
     with pytest.raises(InvalidValueError, match="arguments of pay"):

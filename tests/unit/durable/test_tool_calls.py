@@ -20,6 +20,7 @@ from cortex.domain.errors import (
 from cortex.durable.context import Context
 from cortex.durable.effects import NotDone
 from cortex.durable.gates import Decision, Gate
+from cortex.durable.journal import KEY_CHARS_MAX
 from cortex.durable.tool_calls import EffectTerms, ToolCall, ToolPlan
 from tests.support.factories import (
     EchoTools,
@@ -87,6 +88,13 @@ async def test_a_pure_tool_intends_nothing() -> None:
     job = Job(EchoTools())
     assert await job.call() == GIVEN
     assert (job.desk.intents, job.record.keys) == ([], ["pay"])
+
+
+async def test_a_call_may_have_as_long_a_name_as_any_step() -> None:
+    job = Job(EchoTools(effect=BLIND))
+    for _ in range(2):
+        assert await job.attempt().tool("x" * KEY_CHARS_MAX, "pay", GIVEN) == GIVEN
+    assert len(job.tools.called) == 1
 
 
 async def test_an_effect_is_intended_as_it_is_called() -> None:

@@ -1,0 +1,104 @@
+"""`/v1/facts`: what went wrong, what calls cost, who changed what."""
+
+from datetime import datetime
+from enum import StrEnum
+from typing import Any, Final
+from uuid import UUID
+
+import attrs
+from starlette.responses import Response
+
+from cortex.domain.role import Role
+from cortex.domain.time_span import parse_span
+from cortex.http.api import Api, Asked
+from cortex.http.cursor import limit_field
+from cortex.http.route import Method, Route, answer
+from cortex.http.shape import record, text, told, whole
+from cortex.store import facts
+
+ID_MAX: Final = 10**18 - 1
+SOURCE_MAX: Final = 300
+
+
+class FactType(StrEnum):
+    """What a fact is about."""
+
+    ERROR = "error"
+    COST = "cost"
+    LIFECYCLE = "lifecycle"
+
+
+@attrs.frozen(kw_only=True)
+class FactsQuery:
+    """Which facts, the newest first."""
+
+    type: list[FactType] = told(doc="[all]", factory=list)
+    since: str = text(doc="not older than 90s, 15m, 2h, 3d", length_max=8, default="1d")
+    source: str | None = text(
+        doc="of this one: `llm:NAME`, `dead:FINGERPRINT` …", length_max=SOURCE_MAX, default=None
+    )
+    job_id: UUID | None = told(doc="of this job", default=None)
+    before: int | None = whole(
+        doc="`next_before` of the page before", low=1, high=ID_MAX, default=None
+    )
+    limit: int = limit_field()
+
+
+@attrs.frozen(kw_only=True)
+class Fact:
+    """Something that happened; it is never changed."""
+
+    id: int
+    at: datetime
+    type: FactType
+    subtype: str
+    source: str | None
+    tenant: str
+    job_id: UUID | None
+    attempt: int | None
+    step: str | None
+    agent: str | None
+    agent_version: int | None
+    pod: str | None
+    trace_id: str | None
+    amount: float | None = told(doc="of a cost, in US dollars")
+    is_resolved: bool | None = told(doc="of an error: it is over")
+    resolved_by: int | None = told(doc="the fact by which it is over")
+    data: dict[str, Any]
+
+
+@attrs.frozen(kw_only=True)
+class Facts:
+    """A page of facts, the newest first."""
+
+    facts: list[Fact]
+    next_before: int | None = told(doc="the next page is `before` this one; null: there is none")
+
+
+async def list_facts(asked: Asked[FactsQuery, None], api: Api) -> Response:
+    """List facts."""
+    query = asked.query
+    rows = await api.port(
+        facts.page,
+        types=tuple(dict.fromkeys(query.type)) or facts.TYPES,
+        since_s=parse_span(query.since),
+        source=query.source,
+        job_id=query.job_id,
+        before=query.before,
+        limit=query.limit + 1,
+    )
+    found = [record(Fact, row) for row in rows[: query.limit]]
+    return answer(Facts(facts=found, next_before=found[-1].id if len(rows) > query.limit else None))
+
+
+ROUTES: Final = (
+    Route(
+        method=Method.GET,
+        path="/v1/facts",
+        handle=list_facts,
+        role=Role.VIEWER,
+        summary="List what went wrong, what calls cost, and who changed what.",
+        query=FactsQuery,
+        answers={200: Facts},
+    ),
+)
