@@ -279,7 +279,7 @@ def test_a_broken_editor_decides_nothing(cortex: Cortex, askers: Askers) -> None
     edit = ("approvals", "approve", str(request.id), "--edit-in-editor")
     terminal = cortex.on_terminal(*edit, env={"EDITOR": "false"})
     assert terminal.end() == 2
-    assert "error: the editor failed: false" in terminal.text
+    assert "the editor failed: false" in terminal.text
     ended = cortex(*edit, "--yes")
     assert (ended.code, "nobody can edit here" in ended.err) == (2, True), ended.err
     assert askers.row(request)["status"] == "PENDING"
