@@ -19,6 +19,8 @@ from cortex.store import approvals as store
 from cortex.store.session import Session
 
 LIMIT_MAX: Final = 1000
+WHAT_LEAST: Final = 16
+"""Cells of what is asked for, where who decided stands beside it."""
 WAITING: Final = (ApprovalStatus.PENDING,)
 
 
@@ -83,7 +85,9 @@ def _page(
 
 def _shown_by_default(column: Column) -> Column:
     changed = {"status": True, "decided_at": True, "expires_in_s": False}
-    return attrs.evolve(column, is_default=changed.get(column.name, column.is_default))
+    is_default = changed.get(column.name, column.is_default)
+    least = WHAT_LEAST if column.name == "what" else column.least
+    return attrs.evolve(column, is_default=is_default, least=least)
 
 
 _ALL_COLUMNS: Final = tuple(_shown_by_default(column) for column in APPROVAL_COLUMNS)

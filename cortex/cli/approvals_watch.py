@@ -106,21 +106,25 @@ def _print(event: Event, output: Output) -> None:
 
 
 def _line(event: Event, terminal: Terminal) -> str:
-    moment = clock_time(event["at"]) if terminal.is_tty else rfc3339(event["at"])
+    moment = _moment(event["at"], terminal)
     what = pad(event["event"].replace("cancelled", "void"), EVENT_CELLS)
     risk = RISKS[Risk(event["risk"])]
-    told = f"{short_id(event['id'])} {brief(event)}{_more(event)}"
+    told = f"{short_id(event['id'])} {brief(event)}{_more(event, terminal)}"
     line = (
         f"{terminal.paint(moment, 'dim')}  {terminal.paint(what, STYLES.get(event['event'], ''))}"
     )
     return f"{line}  {terminal.paint(risk.text, risk.style)} {safe(told)}"
 
 
-def _more(event: Event) -> str:
+def _moment(at: datetime, terminal: Terminal) -> str:
+    return clock_time(at) if terminal.is_tty else rfc3339(at)
+
+
+def _more(event: Event, terminal: Terminal) -> str:
     told = []
     if event["event"] == "asked":
         agent = f" by {event['agent']}" if event["agent"] else ""
-        told.append(f"asked{agent}, expires {rfc3339(event['expires_at'])}")
+        told.append(f"asked{agent}, expires {_moment(event['expires_at'], terminal)}")
     elif event["event"] == "agreed":
         told.append(f"{event['agreed']} of {event['people']}")
     if event["person"] and event["event"] != "asked":

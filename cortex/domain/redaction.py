@@ -1,14 +1,15 @@
 """Secret values that this process has seen, and text without them.
 
 A value is known from the moment it is resolved. From then on `redact` puts a marker in its place,
-`[secret NAME, N characters]`, however it is written: as it is, as JSON escapes it, percent-encoded,
-or inside something that was encoded as base64. It is called where text leaves the process for
+`[secret NAME, N characters]`, however it is written: as it is, as JSON or HTML escapes it,
+percent-encoded, in hexadecimal digits, or inside something that was encoded as base64. It is called where text leaves the process for
 good: into the record (`durable.codec`), into the database (`store.database`), into a log
 (`cli.logs`). Text that is cut on its way there is redacted before: half a secret is not found.
 
 Safe to use from several threads at once. While nothing is known, all of it costs one comparison.
 """
 
+import html
 import json
 import re
 import threading
@@ -89,6 +90,21 @@ class Redactor:
         """
         known = self._known
         return None if known is None else known.first_in(text)
+
+    def begun_in(self, text: str) -> int:
+        """Return how many characters at its end may begin a secret, the rest of which is to come.
+
+        For text that goes out piece by piece: until the rest is there, these cannot be judged.
+        """
+        known = self._known
+        return 0 if known is None else max((_begun(text, each) for each in known.values), default=0)
+
+    def ended_in(self, text: str) -> int:
+        """Return how many characters at its beginning may end a secret that began before it."""
+        known, mirrored = self._known, text[::-1]
+        if known is None:
+            return 0
+        return max((_begun(mirrored, each[::-1]) for each in known.values), default=0)
 
 
 @frozen
@@ -185,6 +201,18 @@ def _marker(name: str, value: str) -> str:
     return f"[secret {name}, {len(value)} characters]"
 
 
+def _begun(text: str, form: str) -> int:
+    """How much of this form stands at the end of a text: less than all of it."""
+    at = max(0, len(text) - len(form) + 1)
+    while (at := text.find(form[0], at)) >= 0:
+        # First a few: copying a long rest at every place would take for ever.
+        few = text[at : at + VALUE_CHARS_MIN]
+        if form.startswith(few) and form.startswith(text[at:]):
+            return len(text) - at
+        at += 1
+    return 0
+
+
 def _is_json(text: str) -> bool:
     try:
         json.loads(text)
@@ -196,7 +224,8 @@ def _is_json(text: str) -> bool:
 def _forms(value: str) -> Iterator[str]:
     """Each way in which a value is likely to be written."""
     as_json = (json.dumps(value)[1:-1], json.dumps(value, ensure_ascii=False)[1:-1])
-    for escaped in (value, *as_json, repr(value)[1:-1]):
+    slashed = tuple(each.replace("/", r"\/") for each in as_json)  # as PHP does
+    for escaped in (value, *as_json, *slashed, repr(value)[1:-1]):
         yield escaped
         # JSON as text in JSON, such as a tool's answer in a message.
         yield json.dumps(escaped)[1:-1]
@@ -204,6 +233,9 @@ def _forms(value: str) -> Iterator[str]:
     for encoded in (quote(value), quote(value, safe=""), quote_plus(value)):
         yield encoded
         yield re.sub("%..", lambda found: found[0].lower(), encoded)
+    in_html = html.escape(value)
+    yield from (in_html, in_html.replace("&quot;", "&#34;").replace("&#x27;", "&#39;"))
+    yield from (value.encode().hex(), value.encode().hex().upper())
     for encode in (b64encode, urlsafe_b64encode):
         for offset in range(3):
             yield _inside_base64(value, offset, encode(b"\0" * offset + value.encode()).decode())
@@ -226,3 +258,5 @@ knows_any = _process.knows_any
 redact = _process.redact
 redact_each = _process.redact_each
 secret_in = _process.secret_in
+begun_in = _process.begun_in
+ended_in = _process.ended_in

@@ -27,7 +27,7 @@ from cortex.actors.ticker import Pacer
 from cortex.domain.answer_text import AnswerPiece, LookHint, Message, payloads
 from cortex.domain.errors import UnavailableError
 from cortex.domain.job import Lease
-from cortex.domain.redaction import knows_any, redact
+from cortex.domain.redaction import begun_in, ended_in, knows_any, redact
 from cortex.domain.text import storable
 from cortex.durable.progress import PartialAnswer
 from cortex.services.receipts import Receipts
@@ -207,12 +207,16 @@ def _pieces(lease: Lease, key: str, answer: PartialAnswer, *, after: int) -> lis
 
 
 def _whole_words(offset: int, text: str, *, is_torn: bool) -> tuple[int, str]:
-    """Leave out half a word, which may be half a secret, at the end, and at a torn beginning."""
+    """Leave out what may be half a secret: at the end, and at a torn beginning.
+
+    That is half a word, and the words that a secret of several begins or ends with.
+    """
     if not knows_any():
         return offset, text
     if is_torn:
-        whole = text.lstrip(_WORD)
+        whole = text[ended_in(text) :].lstrip(_WORD)
         offset, text = offset + len(text) - len(whole), whole
+    text = text[: len(text) - begun_in(text)]
     whole = text.rstrip(_WORD)
     is_endless = len(text) - len(whole) > WORD_CHARS_MAX
     return offset, text if is_endless else whole

@@ -338,6 +338,25 @@ async def test_half_a_secret_is_never_sent(stage: Stage, monkeypatch: pytest.Mon
     assert not [each for each in sent if isinstance(each, AnswerPiece) and "open" in each.text]
 
 
+@pytest.mark.parametrize(
+    "secret", ["correct horse battery staple", "gehe-über-Straße-1234", "k" * 5000]
+)
+async def test_half_a_secret_of_any_kind_is_never_sent(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch, secret: str
+) -> None:
+    known = Redactor()
+    known.register("KEY", secret)
+    for name in ("redact", "knows_any", "begun_in", "ended_in"):
+        monkeypatch.setattr(f"cortex.services.answer_sender.{name}", getattr(known, name))
+    job_id = await stage.ask("q")
+    half = len(secret) - 7
+    async with stage.feeds.follow(job_id) as feed:
+        stage.say("q", "it is ", secret[:half])
+        await heard(feed, "it is ")
+        stage.say("q", secret[half:], " really ")
+        await heard_more(feed, f"[secret KEY, {len(secret)} characters] really ")
+
+
 async def test_strange_text_passes(stage: Stage) -> None:
     job_id = await stage.ask("q")
     async with stage.feeds.follow(job_id) as feed:

@@ -1,6 +1,7 @@
 """Text without secrets, however they are written in it; JSON stays JSON."""
 
 import base64
+import html
 import json
 import re
 import subprocess
@@ -9,6 +10,7 @@ from collections.abc import Callable
 from threading import Thread
 from urllib.parse import quote, quote_plus
 
+import markupsafe
 import orjson
 import pytest
 from hypothesis import given
@@ -39,6 +41,11 @@ WRITTEN: dict[str, Callable[[str], str]] = {
     "basic authentication": lambda value: base64.b64encode(f"me:{value}".encode()).decode(),
     "base64 in the middle": lambda value: base64.b64encode(f"abcde{value}xyz".encode()).decode(),
     "base64 of URLs": lambda value: base64.urlsafe_b64encode(f"?{value}".encode()).decode(),
+    "HTML": lambda value: f"<td>{html.escape(value)}</td>",
+    "HTML of Jinja": lambda value: str(markupsafe.escape(value)),
+    "JSON of PHP": lambda value: json.dumps([value]).replace("/", "\\/"),
+    "hexadecimal": lambda value: value.encode().hex(),
+    "HEXADECIMAL": lambda value: value.encode().hex().upper(),
     "repr": repr,
     "an error": lambda value: str(KeyError(value)),
 }
@@ -207,3 +214,26 @@ print(encode({"b": "a sk-3f9a7c21"}, what="v"), clean_text("x" * 8 + " sk-3f9a7c
 """
     ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert ran.stdout == '{"b":"a [secret TOKEN, 11 characters]"} xxxxxxxx [sec…\n'
+
+
+@given(TEXT, VALUES, TEXT, st.data())
+def test_wherever_a_text_is_cut_no_half_of_a_secret_goes_out(
+    before: str, value: str, after: str, data: st.DataObject
+) -> None:
+    redactor = knowing(TOKEN=value)
+    text = before + value + after
+    at = data.draw(st.integers(len(before) + 1, len(before) + len(value) - 1))
+    shown = at - redactor.begun_in(text[:at])
+    assert shown <= len(before) or value in text[:shown]
+    lost = at + redactor.ended_in(text[at:])
+    assert lost >= len(before) + len(value)
+
+
+def test_what_begins_no_secret_is_not_held_back() -> None:
+    redactor = knowing(TOKEN="correct horse battery")
+    assert redactor.begun_in("the correct horse b") == len("correct horse b")
+    assert redactor.begun_in("the correct horse is") == 0
+    assert redactor.begun_in("correct horse battery") == 0
+    assert redactor.ended_in("battery is it") == len("battery")
+    assert redactor.ended_in("is it") == 0
+    assert Redactor().begun_in("anything") == Redactor().ended_in("anything") == 0
