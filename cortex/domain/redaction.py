@@ -2,9 +2,10 @@
 
 A value is known from the moment it is resolved. From then on `redact` puts a marker in its place,
 `[secret NAME, N characters]`, however it is written: as it is, as JSON or HTML escapes it,
-percent-encoded, in hexadecimal digits, or inside something that was encoded as base64. It is called where text leaves the process for
-good: into the record (`durable.codec`), into the database (`store.database`), into a log
-(`cli.logs`). Text that is cut on its way there is redacted before: half a secret is not found.
+percent-encoded, in hexadecimal digits, or inside something that was encoded as base64. It is called
+where text leaves the process for good: into the record (`durable.codec`), into the database
+(`store.database`), into a log (`cli.logs`). Text that is cut on its way there is redacted before:
+half a secret is not found.
 
 Safe to use from several threads at once. While nothing is known, all of it costs one comparison.
 """

@@ -10,6 +10,7 @@ from typing import Any, Final
 from urllib.parse import quote
 from uuid import UUID
 
+import attrs
 import trio
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
@@ -56,8 +57,10 @@ def application(
         _check(route)
         by_path[route.path].append(route)
     buckets: Buckets[UUID] = Buckets(token_rate)
+    rooms = _Rooms()
     resources = [
-        PathRoute(path, _Resource(declared, api, buckets)) for path, declared in by_path.items()
+        PathRoute(path, _Resource(declared, api, buckets, rooms))
+        for path, declared in by_path.items()
     ]
     router = Router(resources, redirect_slashes=False, default=_nowhere)
     number = Numbers(f"{api.chance.rng.getrandbits(40):010x}")
@@ -79,10 +82,20 @@ async def _nowhere(_: Scope, __: Receive, ___: Send) -> None:
     raise NotFoundError("there is nothing at this path", hint="what there is: /v1/openapi.json")
 
 
+@attrs.frozen
+class _Rooms:
+    """For bodies: strangers have one of their own, so that they keep nobody else out."""
+
+    of_known: bodies.Room = attrs.field(factory=bodies.Room)
+    of_strangers: bodies.Room = attrs.field(factory=bodies.Room)
+
+
 class _Resource:
     """All methods of one path."""
 
-    def __init__(self, routes: Sequence[Route], api: Api, buckets: Buckets[UUID]) -> None:
+    def __init__(
+        self, routes: Sequence[Route], api: Api, buckets: Buckets[UUID], rooms: _Rooms
+    ) -> None:
         self._routes: dict[str, Route] = {}
         for route in routes:
             if route.method.value in self._routes:
@@ -91,6 +104,7 @@ class _Resource:
         self._path = routes[0].path
         self._api = api
         self._buckets = buckets
+        self._rooms = rooms
         methods = [*self._routes, "OPTIONS", *(["HEAD"] if "GET" in self._routes else [])]
         self._allow = {"Allow": ", ".join(sorted(methods))}
 
@@ -119,19 +133,21 @@ class _Resource:
             raise EndingError
         if request.method == "HEAD" and route.bound_s is None:
             return Response(media_type=route.media)
-        asked: Asked[Any, Any] = Asked(
-            query=_query(route, request),
-            body=await _body(route, request),
-            path=_path(route, request),
-            principal=principal,
-            address=address,
-            key=_key(route, request),
-            request=request,
-        )
-        if route.bound_s is None:
-            return await route.handle(asked, self._api)
-        with trio.move_on_after(route.bound_s):
-            return await route.handle(asked, self._api)
+        room = self._rooms.of_strangers if principal is NOBODY else self._rooms.of_known
+        with room.entered() as share:
+            asked: Asked[Any, Any] = Asked(
+                query=_query(route, request),
+                body=await _body(route, request, share),
+                path=_path(route, request),
+                principal=principal,
+                address=address,
+                key=_key(route, request),
+                request=request,
+            )
+            if route.bound_s is None:
+                return await route.handle(asked, self._api)
+            with trio.move_on_after(route.bound_s):
+                return await route.handle(asked, self._api)
         raise TimedOutError(f"there was no answer within {route.bound_s:g} s")
 
     async def _principal(self, route: Route, request: Request, address: str) -> Principal | None:
@@ -171,10 +187,11 @@ def _query(route: Route, request: Request) -> Any:
     return shape.from_query(request.query_params.multi_items(), route.query)
 
 
-async def _body(route: Route, request: Request) -> Any:
+async def _body(route: Route, request: Request, share: bodies.Share) -> Any:
     if route.body is None and not route.raw_body:
         return None
-    raw = await bodies.read(request.receive, promised=request.headers.get("content-length"))
+    promised = request.headers.get("content-length")
+    raw = await bodies.read(request.receive, promised=promised, share=share)
     if route.body is None:
         return raw
     if not raw:

@@ -122,8 +122,9 @@ class Authenticator:
         self._known.pop(digest, None)
         if holder is None:
             raise self._missed(address, "nobody has this token")
+        # No guess: a program that nobody told must not lock its neighbours out.
         what = "was revoked" if holder.is_revoked else "has expired"
-        raise self._missed(address, f"this token {what}")
+        raise UnauthenticatedError(f"this token {what}", hint=_HOW)
 
     def _remember(self, digest: bytes, holder: Holder) -> Principal:
         principal = Principal(name=holder.name, roles=holder.roles, token_id=holder.token_id)

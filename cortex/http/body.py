@@ -1,22 +1,72 @@
-"""Reading the body of a request: bounded in size and in time, whatever its headers promise."""
+"""Reading the body of a request: bounded in size and in time, whatever its headers promise.
 
+Bounded are also all bodies together: a stranger with a thousand connections gets no gigabyte.
+"""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Final
 
+import attrs
 import trio
 from starlette.requests import ClientDisconnect
 from starlette.types import Receive
 
+from cortex.domain.errors import UnavailableError
 from cortex.http.problem import TooLargeError, TooSlowError
 
 BYTES_MAX: Final = 1_048_576
 BOUND_S: Final = 30.0
 """For the whole body: 35 kB a second at the least."""
+SMALL_BYTES: Final = 65_536
+"""Of each body there is always room for so much: connections are counted, too."""
+LARGE_BYTES_MAX: Final = 33_554_432
+"""Of all bodies of a room, beyond what is small of each."""
 
 
-async def read(receive: Receive, *, promised: str | None) -> bytes:
+class Room:
+    """The memory for the large bodies of some senders, who share it."""
+
+    def __init__(self, bytes_max: int = LARGE_BYTES_MAX) -> None:
+        self._left = bytes_max
+
+    @contextmanager
+    def entered(self) -> Iterator["Share"]:
+        """Hold the body of one request for as long as the block."""
+        share = Share(self)
+        try:
+            yield share
+        finally:
+            self._left += share.taken
+
+    def take(self, size: int) -> None:
+        """Raises `UnavailableError` if there is not so much left."""
+        if size > self._left:
+            raise UnavailableError(
+                "too many large bodies arrive at once", hint="send it again in a moment"
+            )
+        self._left -= size
+
+
+@attrs.define(eq=False)
+class Share:
+    """What one body takes of a room."""
+
+    _room: Room
+    taken: int = 0
+
+    def grow(self, size: int) -> None:
+        """Make room for a body of so many bytes. Raises `UnavailableError`."""
+        needed = max(0, size - SMALL_BYTES - self.taken)
+        self._room.take(needed)
+        self.taken += needed
+
+
+async def read(receive: Receive, *, promised: str | None, share: Share) -> bytes:
     """Return the whole body; `promised` is its `Content-Length`, if it has one.
 
-    Raises `TooLargeError`, `TooSlowError`, and `ClientDisconnect` when the client has left.
+    Raises `TooLargeError`, `TooSlowError`, `UnavailableError` when there is no room for it in its
+    share, and `ClientDisconnect` when the client has left.
     """
     if promised is not None and promised.isdecimal() and int(promised[:20]) > BYTES_MAX:
         raise _too_large()
@@ -31,6 +81,7 @@ async def read(receive: Receive, *, promised: str | None) -> bytes:
             size += len(pieces[-1])
             if size > BYTES_MAX:
                 raise _too_large()
+            share.grow(size)
             if not message.get("more_body", False):
                 return b"".join(pieces)
     raise TooSlowError(f"the body did not arrive within {BOUND_S:g} s")

@@ -29,13 +29,15 @@ from cortex.http.auth import Authenticator
 from cortex.http.protocol import Connection, config
 from cortex.http.routes import ALL
 from cortex.store import tokens
-from cortex.store.bridge import Port
+from cortex.store.bridge import Lane, Port
 
 CONNECTIONS_MAX: Final = 2048
 """Over a thousand may wait for results at once, each on a connection of its own."""
 FILES_WANTED: Final = 8192
 FILES_SHARE: Final = 2
 """The database, the jobs' tools and their files get the other half."""
+CALLS_MAX: Final = 2
+"""Of the database at once, half of what the pod has: its jobs must not wait for readers."""
 BACKLOG: Final = 256
 GRACE_S: Final = 1.0
 REFUSAL_BOUND_S: Final = 1.0
@@ -156,6 +158,7 @@ class Server:
 
 def api_server(port: Port, *, chance: Chance, pod: PodView, host: str, number: int) -> Server:
     """Return the server of all routes, not listening yet."""
+    port = Lane(port, calls_max=CALLS_MAX)
     api = Api(port=port, chance=chance, pod=pod, auth=Authenticator(port))
     return Server(port, application(ALL, api), host=host, number=number)
 

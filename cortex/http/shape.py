@@ -24,6 +24,8 @@ from cortex.durable import codec
 T = TypeVar("T")
 Schema = dict[str, Any]
 
+NOT_BLANK: Final = r"\S"
+
 _SCALARS: Final[dict[object, Schema]] = {
     str: {"type": "string"},
     int: {"type": "integer"},
@@ -49,16 +51,20 @@ def text(
     pattern: str | None = None,
     default: Any = attrs.NOTHING,
 ) -> Any:
-    """Make a field of text; `pattern` must fit the whole of it."""
+    """Make a field of text; `pattern` must fit the whole of it. One that is needed is not blank."""
     schema: Schema = {"minLength": length_min, "maxLength": length_max}
     if pattern is not None:
         schema["pattern"] = f"^(?:{pattern})$"
+    elif length_min:
+        schema["pattern"] = NOT_BLANK
 
     def check(value: Any) -> str | None:
         if not length_min <= len(value) <= length_max:
             return f"is {len(value)} characters, not {length_min} to {length_max}"
         if pattern is not None and not re.fullmatch(pattern, value, re.ASCII):
             return f"does not fit {pattern}"
+        if pattern is None and length_min and not re.search(NOT_BLANK, value):
+            return "is blank"
         return None
 
     return _field(schema, check, doc=doc, default=default)

@@ -8,7 +8,7 @@ so that a commit is never reported as cancelled. The method itself is bounded by
 import random
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import asynccontextmanager
-from typing import Any, Concatenate, ParamSpec, TypeVar
+from typing import Any, Concatenate, Final, ParamSpec, TypeVar
 
 import structlog
 import trio
@@ -62,6 +62,54 @@ class Port:
     def dedicated(self, *, on_lost: Callable[[], None]) -> Dedicated:
         """Make a connection of its own, not opened yet."""
         return Dedicated(self._profile, on_lost=on_lost)
+
+
+LANE_WAIT_S: Final = 5.0
+
+
+class Lane(Port):
+    """A port for those who must leave connections to others: so many of their calls at once.
+
+    A call that gets no turn within `LANE_WAIT_S` raises `UnavailableError`; it was not begun.
+    """
+
+    def __init__(self, port: Port, *, calls_max: int) -> None:
+        self._port = port
+        self._turns = trio.Semaphore(calls_max)
+
+    async def __call__(
+        self,
+        method: Callable[Concatenate[Database, P], Awaitable[T]],
+        *args: P.args,
+        **kwargs: P.kwargs,
+    ) -> T:
+        """Run a store method on the pool, in its turn."""
+        async with self._turn():
+            return await self._port(method, *args, **kwargs)
+
+    async def cross(
+        self, method: Callable[P, Awaitable[T]], *args: P.args, **kwargs: P.kwargs
+    ) -> T:
+        """Run any asyncio coroutine function of the store, in its turn."""
+        async with self._turn():
+            return await self._port.cross(method, *args, **kwargs)
+
+    def dedicated(self, *, on_lost: Callable[[], None]) -> Dedicated:
+        """Make a connection of its own: that takes nobody's."""
+        return self._port.dedicated(on_lost=on_lost)
+
+    @asynccontextmanager
+    async def _turn(self) -> AsyncGenerator[None, None]:
+        with trio.move_on_after(LANE_WAIT_S) as patience:
+            await self._turns.acquire()
+        if patience.cancelled_caught:
+            raise UnavailableError(
+                "too many ask the database at once", hint="ask again in a moment"
+            )
+        try:
+            yield
+        finally:
+            self._turns.release()
 
 
 @asynccontextmanager

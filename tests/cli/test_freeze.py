@@ -82,6 +82,7 @@ def test_it_is_asked_before_they_begin_again_and_a_reason_is_needed(
     cortex: Cortex, doers: Doers
 ) -> None:
     assert "--reason" in cortex("freeze", "on").err
+    assert "it is empty" in cortex("freeze", "on", "--reason", "  ").err
     assert cortex("freeze", "on", *WHY).code == 0
     ended = cortex("freeze", "off", *WHY)
     assert (ended.code, "hint: add --yes" in ended.err) == (2, True)

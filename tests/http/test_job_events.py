@@ -1,5 +1,7 @@
 """Events of a job: in order, from any place on, for readers who are slow, leave, or are many."""
 
+import contextlib
+import http.client
 import socket
 from collections.abc import Callable
 from contextlib import AbstractContextManager, ExitStack
@@ -282,3 +284,20 @@ def test_many_readers_share_few_statements(
         for events in streams:
             assert names(list(events)) == ["RUNNING", "COMPLETED", "end COMPLETED"]
         assert server.calls.counts["since"] - counted < 20
+
+
+def test_a_stream_tells_nothing_more_when_its_token_was_revoked(
+    server: HttpServer, follow_job: Follow, database: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("cortex.http.auth.CACHED_S", 0.0)
+    job_id = submit(database, "digest")
+    with follow_job(job_id) as events:
+        assert names(events.until("state")) == ["PENDING"]
+        sql(database, "UPDATE cortex.api_token SET revoked_at = cortex.now(), revoked_by = 'li'")
+        run(database, job_id)
+        complete(database, job_id)
+        told: list[Event] = []
+        with contextlib.suppress(http.client.HTTPException):  # it is cut off
+            told.extend(events)
+        assert told == []
+    following(server, 0)

@@ -3,6 +3,7 @@
 import contextlib
 import http.client
 import json
+import select
 import socket
 import threading
 from collections.abc import Iterator
@@ -18,13 +19,14 @@ from cortex.domain.errors import CortexError
 from cortex.domain.idempotency import KeyPendingError
 from cortex.domain.role import Role
 from cortex.http.api import Api, Asked
-from cortex.http.body import BYTES_MAX
+from cortex.http.body import BYTES_MAX, LARGE_BYTES_MAX, SMALL_BYTES
 from cortex.http.idempotent import mutate
 from cortex.http.limits import Rate
 from cortex.http.route import PUBLIC, UUID_PARAM, Method, Route, answer
 from cortex.http.routes import ALL
 from cortex.http.shape import text, told, whole
 from cortex.http.streaming import Streamed, Write
+from tests.support.eventually import eventually
 from tests.support.http_server import HttpServer, answered, http_server, read_all
 
 ERRORS = {
@@ -32,6 +34,9 @@ ERRORS = {
     for each in [*vars(errors).values(), KeyPendingError]
     if isinstance(each, type) and issubclass(each, CortexError)
 }
+
+
+OWN = {"Sec-Fetch-Site": "same-origin"}
 
 
 @attrs.frozen(kw_only=True)
@@ -239,6 +244,31 @@ def test_a_body_that_does_not_end_is_not_waited_for(
         connection.shutdown(socket.SHUT_WR)
         read_all(connection)
     assert server.get("/healthz").status == 200
+
+
+def test_large_bodies_of_strangers_have_an_end_and_keep_nobody_else_out(
+    server: HttpServer,
+) -> None:
+    """Each is sent but for its last byte, so that all have to be held at once."""
+    form = b"token=" + b"a" * (BYTES_MAX - 6)
+    head = (
+        b"POST /sign-in HTTP/1.1\r\nHost: x\r\nSec-Fetch-Site: same-origin\r\n"
+        b"Content-Length: %d\r\n\r\n" % len(form)
+    )
+    fit = LARGE_BYTES_MAX // (BYTES_MAX - SMALL_BYTES)
+    with contextlib.ExitStack() as stack:
+        senders = [stack.enter_context(server.connect()) for _ in range(fit + 1)]
+        for sender in senders:
+            sender.sendall(head + form[:-1])
+        refused_ = select.select(senders, [], [], 10)[0]
+        assert [each.recv(12) for each in refused_] == [b"HTTP/1.1 503"]
+        assert server.post("/sign-in", body=b"token=a", headers=OWN).status == 401
+        note = {"words": "a" * 2 * SMALL_BYTES}
+        assert server.post("/v1/t/notes", token=server.token("viewer"), json_body=note).status < 500
+    eventually(
+        lambda: server.post("/sign-in", body=form, headers=OWN).status == 401,
+        what="there is room again",
+    )
 
 
 def test_a_body_that_nobody_wants_costs_its_sender_and_nobody_else(

@@ -13,7 +13,7 @@ import trio
 
 from cortex.domain.errors import CortexError, OutcomeUnknownError, RejectedError, UnavailableError
 from cortex.store import jobs
-from cortex.store.bridge import Port, open_port
+from cortex.store.bridge import Lane, Port, open_port
 from cortex.store.database import Database, Profile
 from tests.support.eventually import eventually, eventually_async
 from tests.support.factories import a_submission
@@ -221,3 +221,26 @@ async def test_an_unknown_outcome_is_told_as_such(database: str) -> None:
     async with open_port(Profile(dsn=database, role=None), rng=seeded_random()) as port:
         with pytest.raises(OutcomeUnknownError):
             await port(cut_itself)
+
+
+async def test_who_goes_in_a_lane_leaves_connections_to_others(
+    database: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("cortex.store.bridge.LANE_WAIT_S", 0.2)
+    profile = Profile(dsn=database)
+    refused: list[UnavailableError] = []
+
+    async def ask(lane: Port) -> None:
+        try:
+            await lane(slow_submit, a_submission().id, 2_000.0)
+        except UnavailableError as error:
+            refused.append(error)
+
+    async with open_port(profile, rng=seeded_random()) as port, trio.open_nursery() as nursery:
+        lane = Lane(port, calls_max=2)
+        for _ in range(2 * profile.connections_max):
+            nursery.start_soon(ask, lane)
+        await eventually_async(lambda: backends(database) == 2, what="two are asking")
+        with trio.fail_after(1.0):
+            await port(jobs.counts, [])
+        await eventually_async(lambda: len(refused) == 6, what="the others are told")

@@ -58,7 +58,7 @@ async def events_of_job(asked: Asked[None, None], api: Api) -> Response:
         with api.streams.entered(asked.principal):
             async with api.pod.follow(job_id, after=after) as feed:
                 await write(_HELLO)
-                await _pass_on(feed, write, api.pod.draining)
+                await _pass_on(feed, write, asked, api)
 
     return Streamed(write_events, media_type=MEDIA, headers=HEADERS)
 
@@ -72,9 +72,15 @@ async def _knows_all(asked: Asked[None, None], api: Api, after: Position) -> boo
     return happened.is_over and not (happened.history or happened.attempts or happened.steps)
 
 
-async def _pass_on(feed: Feed, write: Write, draining: trio.Event) -> None:
-    """Write what comes until it ends; a reader that does not take it holds up the feed."""
-    while (news := await _next(feed, draining)) is not None:
+async def _pass_on(feed: Feed, write: Write, asked: Asked[None, None], api: Api) -> None:
+    """Write what comes until it ends; a reader that does not take it holds up the feed.
+
+    Who asked is looked at again before each piece of news: a stream outlives many a token.
+    """
+    token = asked.request.headers.get("authorization")
+    while (news := await _next(feed, api.pod.draining)) is not None:
+        if news:
+            await api.auth.by_token(token, address=asked.address, is_read_only=True)
         await write(b"".join(_lines(news)) or _STILL_HERE)
 
 
