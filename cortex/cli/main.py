@@ -3,6 +3,7 @@
 import os
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 from typing import NoReturn
 
 import click
@@ -85,11 +86,20 @@ def _print_version(context: click.Context, *, asked: bool) -> None:
 def main() -> NoReturn:
     """Run the command line; the process ends here."""
     arguments = sys.argv[1:]
+    _open_what_is_closed()
     if any(word.startswith("--dsn") for word in arguments):
         from cortex.store.dsn import hide_from_process_list
 
         hide_from_process_list(arguments)
     sys.exit(run(arguments))
+
+
+def _open_what_is_closed() -> None:
+    """Let streams that the caller closed read nothing and take everything: Python has none then."""
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:
+            nothing = Path(os.devnull).open(mode, encoding="utf-8")  # noqa: SIM115 -- for good
+            setattr(sys, name, nothing)
 
 
 def run(arguments: Sequence[str]) -> int:

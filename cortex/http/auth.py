@@ -16,6 +16,7 @@ import attrs
 import structlog
 import trio
 
+from cortex.domain.errors import UnavailableError
 from cortex.domain.role import Role
 from cortex.domain.token import digest_of_cookie, digest_of_token
 from cortex.http.limits import LockOut, household
@@ -26,6 +27,8 @@ from cortex.store.bridge import Port
 from cortex.store.tokens import Holder
 
 CACHED_S: Final = 1.0
+LOOK_WAIT_S: Final = 5.0
+"""For the look-up of the same token by another request."""
 CACHE_MAX: Final = 1000
 MISSES_MAX: Final = 10
 LOCKED_S: Final = 60.0
@@ -103,17 +106,25 @@ class Authenticator:
     async def _look_up(self, digest: bytes, *, address: str, is_read_only: bool) -> Principal:
         if not is_read_only:
             return self._admitted(digest, await self._port(tokens.used, digest), address=address)
-        # Those who come while the first one looks wait for what it finds.
+        # Those who come while the first one looks wait for what it finds, but not one by one
+        # for a database that does not answer.
         lock = self._looking.setdefault(digest, trio.Lock())
         try:
-            async with lock:
+            with trio.move_on_after(LOOK_WAIT_S) as patience:
+                await lock.acquire()
+            if patience.cancelled_caught:
+                raise UnavailableError("the database does not answer", hint="ask again in a moment")
+            try:
                 principal = self._remembered(digest)
                 if principal is None:
                     holder = await self._port(tokens.used, digest)
                     principal = self._admitted(digest, holder, address=address)
                 return principal
+            finally:
+                lock.release()
         finally:
-            if not lock.statistics().tasks_waiting:
+            stands = lock.statistics()
+            if not stands.locked and not stands.tasks_waiting:
                 self._looking.pop(digest, None)
 
     def _admitted(self, digest: bytes, holder: Holder | None, *, address: str) -> Principal:

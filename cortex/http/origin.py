@@ -24,7 +24,8 @@ def address_of(scope: Scope) -> str:
     if not _is_here(peer):
         return peer
     claimed = ",".join(Headers(scope=scope).getlist("x-forwarded-for")).rpartition(",")[2].strip()
-    return claimed if _is_address(claimed) else peer
+    # What follows a `%`, the zone of an address on a link, could be any text.
+    return claimed if _is_address(claimed) and "%" not in claimed else peer
 
 
 def is_https(scope: Scope) -> bool:

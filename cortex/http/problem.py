@@ -150,13 +150,14 @@ def response_to(error: CortexError, *, instance: str | None = None) -> Response:
     if isinstance(error, _ASK_AGAIN):
         wait_s = getattr(error, "retry_after_s", None) or 1
         headers["Retry-After"] = str(max(1, math.ceil(wait_s)))
+    tells_where = "://" in error.message  # the address of the database is not the caller's to know
     problem = Problem(
         type=_urn(error.code),
         title=status.phrase,
         status=status.value,
-        detail=error.message,
+        detail="the database does not answer just now" if tells_where else error.message,
         code=error.code,
-        hint=error.hint,
+        hint=None if tells_where else error.hint,
         instance=instance,
     )
     return response_of(problem, headers)

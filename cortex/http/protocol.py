@@ -32,8 +32,6 @@ IDLE_S: Final = 15.0
 SEND_BOUND_S: Final = 60.0
 REQUESTS_MAX: Final = 1000
 """On one connection: then the client connects anew, perhaps to another pod."""
-PIECES_MAX: Final = 1
-"""Of a body, 64 kB each, that wait to be taken: many connections make much of it."""
 
 _HEAD_END: Final = re.compile(rb"\n\r?\n")
 _VERSION: Final = re.compile(rb"[^\r\n]* HTTP/1\.[01]\r\n")
@@ -70,7 +68,6 @@ def config() -> Config:
     made.h11_max_incomplete_size = HEAD_BYTES_MAX
     made.keep_alive_timeout = IDLE_S
     made.keep_alive_max_requests = REQUESTS_MAX
-    made.max_app_queue_size = PIECES_MAX
     made.include_server_header = False
     made.logger_class = QuietLogger  # type: ignore[assignment]
     return made

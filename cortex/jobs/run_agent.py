@@ -2,7 +2,10 @@
 
 from pathlib import Path
 
+import trio
+
 from cortex.agent import loop
+from cortex.agent.secrets import Secrets
 from cortex.agent.spec import AgentSpec
 from cortex.domain.errors import UsageError
 from cortex.durable.context import Context
@@ -15,6 +18,8 @@ async def run_agent(ctx: Context, prompt: str, folder: str | None = None) -> loo
     stored = await ctx.agent_spec()
     if stored is None:
         raise UsageError("run_agent needs an agent", hint="submit it with --agent NAME")
+    # Before anything is recorded: the prompt may hold what is a secret.
+    await trio.to_thread.run_sync(Secrets.of(stored).make_known)
     return await loop.run_agent(
         ctx, AgentSpec.from_json(stored), prompt=prompt, folder=_readable(folder)
     )

@@ -71,6 +71,11 @@ def test_an_empty_inbox_says_so(cortex: Cortex) -> None:
     assert (ended.code, ended.out, ended.err) == (0, "", "nothing waits for a person\n")
 
 
+def test_what_is_listed_is_said_once(cortex_nowhere: Cortex) -> None:
+    ended = cortex_nowhere("approvals", "ls", "--all", "--status", "denied")
+    assert (ended.code, "exclude each other" in ended.err) == (2, True), ended.err
+
+
 def test_show_leaves_nothing_out(cortex: Cortex, askers: Askers) -> None:
     long = "x" * 3000
     request = askers.asked(

@@ -236,7 +236,9 @@ def test_the_job_tells_of_its_approvals(cortex: Cortex, doers: Doers) -> None:
     job = str(askers.ask(request))
     short = f"…{request.id.hex[-6:]}"
     words = "waits for 2 people (0 agreed so far) to approve refund (CRITICAL)"
-    assert f"  cortex approvals show {request.id}" in cortex("why", job).out
+    why = cortex("why", job).out
+    assert f"  cortex approvals show {request.id}" in why
+    assert " · expires in 59m " in why, "nobody is expected to decide just then"
     remark = f"{words}, expires in 59m"
     terminal = cortex.on_terminal("jobs", "show", job, columns=160, env={"NO_COLOR": "1"})
     assert terminal.end() == 0

@@ -1,3 +1,5 @@
+import subprocess
+import sys
 from pathlib import Path
 
 import click
@@ -133,3 +135,26 @@ def test_ctrl_c_in_a_group() -> None:
     group = BaseExceptionGroup("nursery", [ConflictError("first"), KeyboardInterrupt()])
     assert failure_of(group).exit_code == 130
     assert failure_of(click.Abort()).exit_code == 130
+
+
+def test_streams_that_are_closed_are_no_terminal(cortex: Cortex) -> None:
+    """As a daemon or a script closes them."""
+    remove = 'exec "$0" -m cortex quotas rm x --reason r <&-'
+    asked = subprocess.run(
+        ["sh", "-c", remove, sys.executable],
+        capture_output=True,
+        check=False,
+        cwd=cortex.folder,
+        env=cortex.environ(None),
+        timeout=50,
+    )
+    assert (asked.returncode, b"hint: add --yes" in asked.stderr) == (2, True), asked.stderr
+    mute = 'exec "$0" -m cortex quotas ls >&- 2>&-'
+    done = subprocess.run(
+        ["sh", "-c", mute, sys.executable],
+        check=False,
+        cwd=cortex.folder,
+        env=cortex.environ(None),
+        timeout=50,
+    )
+    assert done.returncode == 0

@@ -3,21 +3,25 @@
 import re
 
 import pytest
+import trio
 from starlette.responses import Response
 
+from cortex.domain.errors import UnavailableError
 from cortex.domain.role import IMPLIED, Role
 from cortex.domain.token import TOKEN_PREFIX, digest_of_token, token_text
 from cortex.http.api import Api, Asked
 from cortex.http.application import application
-from cortex.http.auth import MISSES_MAX
+from cortex.http.auth import MISSES_MAX, Authenticator
 from cortex.http.route import PUBLIC, Method, Route, SignIn, answer
 from cortex.http.routes import ALL
 from cortex.store import tokens
-from cortex.store.database import Database
-from tests.support.eventually import eventually
+from cortex.store.bridge import open_port
+from cortex.store.database import Database, Profile
+from tests.support.counting import CountingPort
+from tests.support.eventually import eventually, eventually_async
 from tests.support.http_server import Answered, HttpServer, http_server
 from tests.support.postgres import sql
-from tests.support.rows import move_clock
+from tests.support.rows import move_clock, seeded_random
 
 WRONG = TOKEN_PREFIX + "0" * 64
 BY_TOKEN = [r for r in ALL if r.role is not PUBLIC and r.sign_in is SignIn.BEARER]
@@ -162,6 +166,32 @@ def test_a_token_that_is_no_more_is_no_guess(server: HttpServer, database: str) 
     for _ in range(2 * MISSES_MAX):
         assert server.get("/v1/pods", token=old).status == 401
     assert server.get("/v1/pods", token=server.token("viewer", name="li")).status == 200
+
+
+async def test_nobody_waits_one_by_one_for_a_database_that_is_silent(
+    database: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("cortex.http.auth.LOOK_WAIT_S", 0.1)
+    header = f"Bearer {token_text(bytes(32))}"
+    refused_: list[UnavailableError] = []
+    async with open_port(Profile(dsn=database), rng=seeded_random()) as plain:
+        port = CountingPort(plain)
+        port.is_silent = True
+        auth = Authenticator(port)
+
+        async def ask() -> None:
+            try:
+                await auth.by_token(header, address="127.0.0.1", is_read_only=True)
+            except UnavailableError as error:
+                refused_.append(error)
+
+        async with trio.open_nursery() as nursery:
+            for _ in range(10):
+                nursery.start_soon(ask)
+            await eventually_async(lambda: len(refused_) == 9, what="all but the first are told")
+            assert port.counts["used"] == 1
+            nursery.cancel_scope.cancel()
+    assert not auth._looking
 
 
 def test_a_missing_token_is_no_guess(server: HttpServer) -> None:

@@ -52,7 +52,7 @@ async def test_the_api_leaves_connections_of_the_database_to_the_jobs(database: 
         async with trio.open_nursery() as nursery:
             await nursery.start(server.run)
             for number in range(CLIENTS):
-                nursery.start_soon(ask, number, urlsplit(server.url).port)
+                nursery.start_soon(ask, number, urlsplit(server.url).port or 0)
             await eventually_async(lambda: held.begun >= CALLS_MAX, what="they ask")
             await wait_all_tasks_blocked(0.1)
             assert held.begun == CALLS_MAX

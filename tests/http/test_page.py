@@ -128,6 +128,7 @@ def test_guessing_is_locked_out_and_who_signs_in_is_not(server: HttpServer, aske
     assert (told.status, int(told.headers["retry-after"]) > 0) == (429, True)
     assert "Too many tries" in words_of(told)
     assert ana.look(request).status == 200
+    assert ana.open_link(request.id, token).status == 303
     # Behind a proxy on this machine, it is the guesser who is locked out.
     elsewhere = {"X-Forwarded-For": "198.51.100.9, 203.0.113.7"}
     assert server.get(f"{path_of(request)}?t={token}", headers=elsewhere).status == 303

@@ -13,6 +13,7 @@ from starlette.responses import RedirectResponse, Response
 
 from cortex.domain.approval_facts import is_open, needs_sign_in
 from cortex.domain.errors import ConflictError, ForbiddenError, InvalidValueError
+from cortex.domain.role import Role
 from cortex.http.api import Api, Asked
 from cortex.http.deciding import (
     FieldError,
@@ -29,6 +30,7 @@ from cortex.http.page.errors import as_page, not_good, sign_in_first
 from cortex.http.page.form import check_csrf, fields_of
 from cortex.http.page.visitor import Visitor, drop_link, keep_link, path_of, visitor_of
 from cortex.http.route import PUBLIC, UUID_PARAM, Method, Route
+from cortex.http.sessions import principal_of_session
 from cortex.store import approvals
 
 SIGNED_IN: Final = "page"
@@ -61,6 +63,10 @@ async def look(asked: Asked[None, None], api: Api) -> Response:
 async def _enter(asked: Asked[None, None], api: Api, token: str) -> Response:
     """Take the token of a link out of the address, into a cookie of this page only."""
     approval_id: UUID = asked.path["approval_id"]
+    reader = await principal_of_session(api, asked.request, address=asked.address)
+    if reader is not None and reader.may(Role.APPROVER):
+        # They need no link, so that nobody who guesses links keeps them out.
+        return RedirectResponse(path_of(approval_id), status_code=303)
     if await api.links.fits(approval_id, token, address=asked.address):
         response: Response = RedirectResponse(path_of(approval_id), status_code=303)
         keep_link(response, asked, token)

@@ -119,6 +119,7 @@ def test_the_schema_tells_the_same() -> None:
         "type": "string",
         "minLength": 1,
         "maxLength": 5,
+        "pattern": r"\S",
         "description": "a name",
     }
     assert (told_["count"]["minimum"], told_["count"]["maximum"], told_["count"]["default"]) == (
