@@ -12,6 +12,7 @@ them off. Before that, while the pod drains, they have had time: see `cortex.htt
 
 import ipaddress
 import resource
+from collections import Counter
 from functools import partial
 from typing import Final
 
@@ -70,6 +71,7 @@ class Server:
         self._number = number
         self._connections_max = connections_max
         self._open_count = 0
+        self._open_by_peer: Counter[str] = Counter()
         self._none_left = trio.Event()
         self._context = WorkerContext(None)
         self._accepting = trio.CancelScope()
@@ -90,6 +92,7 @@ class Server:
         listener = await self._listen()
         most = self._connections_max or _connections_max()
         self._open_count = 0
+        self._open_by_peer = Counter()
         self._context = WorkerContext(None)
         self._accepting, self._serving = trio.CancelScope(), trio.CancelScope()
         _log.info("listening", url=self.url, connections_max=most)
@@ -117,16 +120,22 @@ class Server:
         self._serving.cancel(reason="the pod ends")
 
     async def _serve(self, stream: trio.SocketStream, *, most: int) -> None:
-        if self._open_count >= most:
+        peer = _peer(stream)
+        # A quarter is left to others: whoever holds all that it can get does not close the door.
+        if self._open_count >= most or self._open_by_peer[peer] >= most - most // 4:
             await _refuse(stream)
             return
         self._open_count += 1
+        self._open_by_peer[peer] += 1
         try:
             await Connection(self._app, config(), self._context, stream).run()
         except Exception:  # noqa: BLE001 -- one connection must not end the others
             _log.exception("connection failed")
         finally:
             self._open_count -= 1
+            self._open_by_peer[peer] -= 1
+            if not self._open_by_peer[peer]:
+                del self._open_by_peer[peer]
             if not self._open_count:
                 self._none_left.set()
 
@@ -161,6 +170,14 @@ def api_server(port: Port, *, chance: Chance, pod: PodView, host: str, number: i
     port = Lane(port, calls_max=CALLS_MAX)
     api = Api(port=port, chance=chance, pod=pod, auth=Authenticator(port))
     return Server(port, application(ALL, api), host=host, number=number)
+
+
+def _peer(stream: trio.SocketStream) -> str:
+    """Return the address at the other end; of one that has gone by itself, nothing."""
+    try:
+        return str(stream.socket.getpeername()[0])
+    except OSError:
+        return ""
 
 
 async def _refuse(stream: trio.SocketStream) -> None:

@@ -2,6 +2,7 @@
 
 import re
 import socket
+from contextlib import ExitStack
 
 import pytest
 
@@ -132,6 +133,16 @@ def test_too_many_connections_are_told_so(database: str) -> None:
                 assert alive(each)
             assert statuses(server.raw(b"")) == [503]
             assert alive(one)
+
+
+def test_one_address_cannot_take_all_connections(database: str) -> None:
+    with http_server(database, connections_max=4) as server, ExitStack() as held:
+        for _ in range(3):
+            assert alive(held.enter_context(server.connect()))
+        assert statuses(server.raw(b"")) == [503]
+        place = (server.host, server.port)
+        with socket.create_connection(place, 5, source_address=("127.0.0.2", 0)) as other:
+            assert alive(other)
 
 
 def test_an_idle_or_slow_head_ends_with_its_time(
