@@ -8,7 +8,7 @@ import random
 from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from decimal import Decimal
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 from uuid import UUID
@@ -103,12 +103,16 @@ class Context:
         self._journal = journal
         self._limits: JobLimits | None = None
         self.services = services
-        self.outside = Outside(self, claim.lease, journal, services.desk)
 
     @property
     def job_id(self) -> UUID:
         """The job."""
         return self._claim.lease.job_id
+
+    @cached_property
+    def outside(self) -> Outside:
+        """Its effects and its questions to people."""
+        return Outside(self, self._claim.lease, self._journal, self.services.desk)
 
     @property
     def agent(self) -> tuple[UUID, int] | None:

@@ -21,9 +21,7 @@ async def commit(db: Database, *, pod_id: UUID, operations: Sequence[NumberedSte
     No two operations may be of one job. Repeating it appends nothing: see `recorded`.
     """
     ordered = sorted(operations, key=lambda op: op.step.lease.job_id)
-    rows = await db.fetch(
-        "steps.commit",
-        pod_id,
+    columns: tuple[Sequence[object], ...] = (
         [op.step.lease.job_id for op in ordered],
         [op.step.lease.attempt for op in ordered],
         [op.seq for op in ordered],
@@ -35,11 +33,16 @@ async def commit(db: Database, *, pod_id: UUID, operations: Sequence[NumberedSte
         [op.step.usage for op in ordered],
         [op.step.output for op in ordered],
         [op.head for op in ordered],
-        [None if op.step.effect is None else op.step.effect.id for op in ordered],
-        [op.step.effect is not None and op.step.effect.why_not is None for op in ordered],
-        [None if op.step.effect is None else op.step.effect.why_not for op in ordered],
     )
-    return affected(rows, "job_id")
+    effects = [op.step.effect for op in ordered]
+    if not any(effects):
+        return affected(await db.fetch("steps.commit", pod_id, *columns), "job_id")
+    outcomes: tuple[Sequence[object], ...] = (
+        [effect and effect.id for effect in effects],
+        [effect is not None and effect.why_not is None for effect in effects],
+        [effect and effect.why_not for effect in effects],
+    )
+    return affected(await db.fetch("steps.commit_effects", pod_id, *columns, *outcomes), "job_id")
 
 
 async def recorded(db: Database, operations: Sequence[NumberedStep]) -> set[UUID]:

@@ -1,9 +1,28 @@
 -- name: commit
 -- Appends one finished step to each of several jobs and moves their heads, for attempts that still own them.
 -- $1 pod id; per step: $2 job ids (ordered, each once), $3 attempts, $4 seqs, $5 kinds, $6 keys, $7 digests,
--- $8 durations in seconds, $9 costs, $10 usages, $11 outputs, $12 heads; of a step that is the outcome of an effect
--- $13 its id, $14 whether it was applied, $15 why not. Locks: jobs, then effects.
+-- $8 durations in seconds, $9 costs, $10 usages, $11 outputs, $12 heads. Locks: jobs.
 -- Returns the jobs whose step was appended; repeating the statement appends nothing.
+WITH owned AS (
+    UPDATE cortex.job j SET checkpoint = s.head, pod_deaths = 0, waits_count = 0, own_failure_at = NULL
+    FROM unnest($2::uuid[], $3::int[], $4::int[], $5::text[], $6::text[], $7::bytea[], $8::float8[],
+                $9::numeric[], $10::jsonb[], $11::json[], $12::jsonb[])
+        AS s(job_id, attempt, seq, kind, key, digest, duration_s, cost_usd, usage, output, head)
+    WHERE j.id = s.job_id AND j.attempt = s.attempt AND j.status::text = 'RUNNING' AND j.pod_id = $1
+    RETURNING s.*
+)
+INSERT INTO cortex.job_step (
+    job_id, attempt, seq, kind, key, digest, started_at, finished_at, cost_usd, usage, output)
+SELECT job_id, attempt, seq, kind, key, digest, cortex.now() - duration_s * interval '1 second',
+       cortex.now(), cost_usd, usage, output
+FROM owned
+ON CONFLICT (job_id, seq) DO NOTHING
+RETURNING job_id;
+
+-- name: commit_effects
+-- The same for steps of which some are the outcomes of effects, which it closes at once; a statement of its own, so
+-- that the others do not pay for it. $1 to $12 as for commit; $13 effects or null, $14 whether each was applied,
+-- $15 why not. Locks: jobs, then effects.
 WITH owned AS (
     UPDATE cortex.job j SET checkpoint = s.head, pod_deaths = 0, waits_count = 0, own_failure_at = NULL
     FROM unnest($2::uuid[], $3::int[], $4::int[], $5::text[], $6::text[], $7::bytea[], $8::float8[],
@@ -12,7 +31,7 @@ WITH owned AS (
              why)
     WHERE j.id = s.job_id AND j.attempt = s.attempt AND j.status::text = 'RUNNING' AND j.pod_id = $1
     RETURNING s.*
-), told AS (
+), closed AS (
     UPDATE cortex.effect e
     SET status = CASE WHEN o.applied THEN 'COMPLETED' ELSE 'FAILED' END, is_sure = false, why = o.why,
         finished_at = cortex.now()

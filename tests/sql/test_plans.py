@@ -91,7 +91,14 @@ STATEMENTS: dict[str, tuple[Sequence[object], int]] = {
         (
             *(POD, IDS, ONES, [4] * BATCH, ["step"] * BATCH, ["4"] * BATCH, [b"x"] * BATCH),
             *([0.1] * BATCH, NOTHING, NOTHING, ["1"] * BATCH, ['{"seq": 4}'] * BATCH),
-            *(NOTHING, [False] * BATCH, NOTHING),
+        ),
+        BATCH,
+    ),
+    "steps.commit_effects": (
+        (
+            *(POD, IDS, ONES, [4] * BATCH, ["tool"] * BATCH, ["4"] * BATCH, [b"x"] * BATCH),
+            *([0.1] * BATCH, NOTHING, NOTHING, ["1"] * BATCH, ['{"seq": 4}'] * BATCH),
+            *(IDS, [True] * BATCH, NOTHING),
         ),
         BATCH,
     ),
