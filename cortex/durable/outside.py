@@ -100,7 +100,8 @@ class Outside:
         try:
             encode(done.result, what=f"output of step {key!r}", limit=CHECKPOINT)
         except InvalidValueError as error:
-            await self.tell(NotDone(done.id, error, is_applied=True))
+            told = NotDone(done.id, error, is_applied=True)
+            await self.tell(told)  # noqa: ASYNC120 -- a cancellation wins
             raise
         return Outcome(value=done.result, effect=EffectOutcome(done.id))
 

@@ -184,7 +184,7 @@ async def _made(
         made: Done | NotDone = await plan.guard(perform)
     except Suspended:
         if isinstance(ended, NotDone):  # its failure opened the breaker: it is certain all the same
-            await ctx.outside.tell(ended)
+            await ctx.outside.tell(ended)  # noqa: ASYNC120 -- a cancellation wins
         raise
     return made
 

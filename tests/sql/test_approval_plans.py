@@ -142,7 +142,7 @@ def touched(dsn: str, statement: str, *arguments: Any) -> Touched:
                 await connection.fetch(statement, *arguments)
                 after = await connection.fetchrow(counts)
         finally:
-            await connection.close()
+            connection.terminate()
         assert before is not None
         assert after is not None
         return Touched(

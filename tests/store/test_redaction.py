@@ -32,7 +32,7 @@ def sent(dsn: str, method: str, text: str, *args: object) -> Any:
         try:
             return await getattr(connection, method)(text, *args)
         finally:
-            await connection.close()
+            connection.terminate()
 
     return run_asyncio(ask)
 
@@ -64,7 +64,7 @@ def test_so_is_what_is_only_executed(database: str) -> None:
             await connection.execute("UPDATE t SET v = $1", VALUE)
             return await connection.fetchval("SELECT v FROM t")
         finally:
-            await connection.close()
+            connection.terminate()
 
     assert run_asyncio(ask) == MARKER
 
