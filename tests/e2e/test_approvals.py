@@ -27,7 +27,7 @@ from tests.support.scripted_agent import NAME, ScriptedAgent
 from tests.support.scripted_model import MODEL
 
 APP = "tests.support.approval_app"
-DECISIONS = 200
+DECISIONS = 100
 P99_MAX_MS = 100.0
 ASK: dict[str, Any] = {
     "text": "I refund it.",

@@ -19,7 +19,7 @@ from tests.support.http_server import HttpServer, http_server
 from tests.support.letters import fail
 
 SEED = 20_260_101
-EXAMPLES = 8
+EXAMPLES = 4
 WITHIN_S = 150.0
 
 
