@@ -492,7 +492,7 @@ def standard_parts(
         tools=Toolbox(tools),
         workspaces=workspaces,
         prices=prices,
-        preload=lambda: _preload(client),
+        preload=partial(_preload, client, has_key=api_key is not None or _names_a_key()),
     )
 
 
@@ -500,9 +500,17 @@ async def _in_thread(work: Callable[[], object]) -> None:
     await trio.to_thread.run_sync(work, abandon_on_cancel=True)
 
 
-def _preload(client: AnthropicModel) -> None:
+def _names_a_key() -> bool:
+    """Tell whether the environment speaks of the model's provider."""
+    return any(name.startswith("ANTHROPIC_") for name in os.environ)
+
+
+def _preload(client: AnthropicModel, *, has_key: bool) -> None:
+    # A pod without models is a good pod for jobs that need none, and saves the SDK's second.
+    if not has_key:
+        _log.warning("no key for models in the environment", hint="set ANTHROPIC_API_KEY")
+        return
     try:
         client.preload()
     except UsageError as error:
-        # A pod without models is a good pod for jobs that need none.
         _log.warning("model calls will fail", error=error.message, hint=error.hint)
