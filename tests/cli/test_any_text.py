@@ -96,7 +96,7 @@ def _values(parameter: click.Parameter) -> st.SearchStrategy[str]:
     return texts
 
 
-@settings(max_examples=500, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=150, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(words=commands())
 @pytest.mark.timeout(240)
 def test_any_text_is_taken_or_refused_in_one_line(
