@@ -41,13 +41,14 @@ def up(options: Options, app: str | None, slots: int | None, http: str | None) -
     def tell(ready: Ready) -> None:
         ready_s = time.perf_counter() - began
         if options.output is Format.TABLE:
-            click.echo(
+            lines = [
                 f"pod {ready.pod} is ready after {ready_s:.2f} s: {settings.slots} slots, "
                 f"jobs {', '.join(ready.job_types)}"
-            )
+            ]
             if ready.http is not None:
-                click.echo(f"the API is at {ready.http}")
-            click.echo("Ctrl-C drains it, twice hands back at once")
+                lines.append(f"the API is at {ready.http}")
+            lines.append("Ctrl-C drains it, twice hands back at once")
+            click.echo("\n".join(lines))  # at once: who reads the first line may rely on the last
         else:
             told = {"schema_version": 1, "pod": ready.pod, "ready_s": ready_s, "http": ready.http}
             click.echo(json.dumps(told))
