@@ -41,10 +41,9 @@ def up(options: Options, app: str | None, slots: int | None, http: str | None) -
     def tell(ready: Ready) -> None:
         ready_s = time.perf_counter() - began
         if options.output is Format.TABLE:
-            lines = [
-                f"pod {ready.pod} is ready after {ready_s:.2f} s: {settings.slots} slots, "
-                f"jobs {', '.join(ready.job_types)}"
-            ]
+            jobs = ", ".join(ready.job_types)
+            what = f"{settings.slots} slots, jobs {jobs}"
+            lines = [f"pod {ready.pod} is ready after {ready_s:.2f} s: {what}"]
             if ready.http is not None:
                 lines.append(f"the API is at {ready.http}")
             lines.append("Ctrl-C drains it, twice hands back at once")
