@@ -4,7 +4,7 @@ The decision is a step of its own: on every later attempt it is in the record li
 """
 
 from collections.abc import Mapping
-from typing import Any, Literal, Protocol
+from typing import Any, Literal
 from uuid import UUID
 
 import attrs
@@ -29,13 +29,6 @@ from cortex.domain.errors import (
 )
 from cortex.domain.limits import ARGUMENTS
 from cortex.domain.redaction import secret_in
-
-
-class Approvals(Protocol):
-    """Finds what people decided; given by the pod."""
-
-    async def found(self, lineage_id: UUID, key: str) -> Decided | None:
-        """Return the newest request of this line of jobs for a step, decided or not."""
 
 
 @attrs.frozen(kw_only=True)

@@ -3,7 +3,7 @@
 import asyncio
 from collections import Counter
 from collections.abc import Callable, Coroutine
-from typing import Any, TypeVar
+from typing import Any
 from uuid import UUID
 
 import asyncpg
@@ -16,12 +16,12 @@ from cortex.store.approvals import Ruling
 from cortex.store.database import Database, Profile, open_database
 from cortex.store.session import Session
 from tests.support.approvals import Askers, a_request, a_verdict, facts, suspension
+from tests.support.at_once import at_once
 from tests.support.eventually import eventually
 from tests.support.factories import a_submission
 from tests.support.postgres import run_asyncio, sql
 from tests.support.rows import assert_one_truth, job_row, move_clock, seeded_random
 
-T = TypeVar("T")
 DECIDERS = 50
 ROUNDS = 30
 
@@ -29,24 +29,6 @@ ROUNDS = 30
 @pytest.fixture
 def askers(store: Session, database: str) -> Askers:
     return Askers(store, database)
-
-
-def at_once(
-    dsn: str, *calls: Callable[[Database], Coroutine[Any, Any, T]]
-) -> list[T | BaseException]:
-    """Make calls at the same instant, each on a connection of its own that is open before."""
-
-    async def run() -> list[T | BaseException]:
-        profile = Profile(dsn=dsn, hot_path=True, connections_max=1)
-        opened = [await open_database(profile, rng=seeded_random()) for _ in calls]
-        try:
-            made = (call(db) for call, db in zip(calls, opened, strict=True))
-            return await asyncio.gather(*made, return_exceptions=True)
-        finally:
-            for db in opened:
-                await db.close()
-
-    return run_asyncio(run)
 
 
 def decider(request: Any, **fields: Any) -> Callable[[Database], Coroutine[Any, Any, Ruling]]:
