@@ -31,7 +31,7 @@ from cortex.domain.job_feed import (
     Position,
     events_after,
 )
-from cortex.domain.look_pace import LookPace
+from cortex.services.looks import Looks
 from cortex.store import feed
 from cortex.store.bridge import Port
 
@@ -42,7 +42,6 @@ EVENTS_MAX: Final = 1_000
 """Not taken yet: beyond it a feed asks for no more."""
 TEXT_CHARS_MAX: Final = 256 * 1024
 """Not taken yet: beyond it text is dropped."""
-GATHER_S: Final = 0.01
 FIRST_LOOK_S: Final = 5.0
 NOTHING: Final = Happened()
 
@@ -134,9 +133,7 @@ class JobFeeds:
         self._unwatch = unwatch
         self._feeds: dict[UUID, list[Feed]] = {}
         self._count = 0
-        self._pace = LookPace()
-        self._somebody = trio.Event()
-        self._reason = trio.Event()
+        self.looks = Looks()
 
     def __len__(self) -> int:
         return self._count
@@ -177,24 +174,20 @@ class JobFeeds:
                 for each in feeds:
                     each.say(message)
             case LookHint():
-                self._reason.set()
+                self.looks.hint()
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Look while anybody follows, until cancelled."""
         task_status.started()
         while True:
-            await self._somebody.wait()
-            with trio.move_on_at(max(self._pace.due, trio.current_time() + GATHER_S)):
-                await self._reason.wait()
-                await trio.sleep(GATHER_S)
-                await trio.sleep_until(self._pace.soonest)
+            await self.looks.turn()
             if self._feeds:
                 await self.tick()
 
     async def tick(self) -> None:
         """Look once at what happened to the jobs that are followed."""
         began = trio.current_time()
-        is_news, self._reason = self._reason.is_set(), trio.Event()
+        is_news = self.looks.began()
         asked = self._next_asked(began)
         try:
             found = await self._port(feed.since, list(asked)) if asked else {}
@@ -204,7 +197,7 @@ class JobFeeds:
             for place, feeds in asked.items():
                 self._tell(feeds, found.get(place, NOTHING), place=place)
             is_news = is_news or bool(found)
-        self._pace.looked(began, found=is_news)
+        self.looks.ended(began, found=is_news)
 
     def _tell(
         self, feeds: list[Feed], happened: Happened | None, *, place: tuple[UUID, Position]
@@ -219,7 +212,7 @@ class JobFeeds:
         for each in feeds:
             each.tell(events, is_over=happened.is_over)
         if not happened.is_complete:
-            self._reason.set()
+            self.looks.hint()
         if job_id in self._feeds and not happened.is_ended and any(map(_is_claim, events)):
             self._watch(job_id)
 
@@ -233,14 +226,13 @@ class JobFeeds:
                 asked.setdefault(place, []).append(each)
                 each.asked_at = now
             else:
-                self._reason.set()
+                self.looks.hint()
         return asked
 
     def _enter(self, new: Feed) -> None:
         self._feeds.setdefault(new.job_id, []).append(new)
         self._count += 1
-        self._somebody.set()
-        self._reason.set()
+        self.looks.wanted()
 
     def _leave(self, gone: Feed) -> None:
         feeds = self._feeds[gone.job_id]
@@ -250,7 +242,7 @@ class JobFeeds:
             del self._feeds[gone.job_id]
             self._unwatch(gone.job_id)
         if not self._feeds:
-            self._somebody = trio.Event()
+            self.looks.unwanted()
 
 
 def _is_claim(event: JobEvent) -> bool:

@@ -22,14 +22,12 @@ import trio
 from cortex.actors.reply import Reply
 from cortex.domain.errors import NotFoundError, UnavailableError
 from cortex.domain.job_feed import JobState
-from cortex.domain.look_pace import LookPace
+from cortex.services.looks import Looks
 from cortex.store import feed
 from cortex.store.bridge import Port
 from cortex.store.feed import Results
 
 WAITERS_MAX: Final = 10_000
-GATHER_S: Final = 0.01
-"""From the first reason to look to the look, for others that come at the same time."""
 FIRST_LOOK_S: Final = 2.0
 """What a waiter may stay beyond its deadline for its first look."""
 STALE_S: Final = 2.5
@@ -58,9 +56,7 @@ class ResultWaiters:
         self._port = port
         self._waiting: dict[UUID, dict[_Waiter, None]] = {}
         self._count = 0
-        self._pace = LookPace()
-        self._somebody = trio.Event()
-        self._reason = trio.Event()
+        self.looks = Looks()
 
     def __len__(self) -> int:
         return self._count
@@ -92,24 +88,20 @@ class ResultWaiters:
     def ended(self, job_id: UUID) -> None:
         """An attempt of this job has ended in this pod."""
         if job_id in self._waiting:
-            self._reason.set()
+            self.looks.hint()
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Look while anybody waits, until cancelled."""
         task_status.started()
         while True:
-            await self._somebody.wait()
-            with trio.move_on_at(max(self._pace.due, trio.current_time() + GATHER_S)):
-                await self._reason.wait()
-                await trio.sleep(GATHER_S)
-                await trio.sleep_until(self._pace.soonest)
+            await self.looks.turn()
             if self._waiting:
                 await self.tick()
 
     async def tick(self) -> None:
         """Look once at all jobs that are waited for."""
         began = trio.current_time()
-        is_news, self._reason = self._reason.is_set(), trio.Event()
+        is_news = self.looks.began()
         asked = {job_id: list(waiters) for job_id, waiters in self._waiting.items()}
         try:
             found = await self._port(feed.results, list(asked))
@@ -120,15 +112,14 @@ class ResultWaiters:
             _answer(asked, found, began=began)
             is_news = is_news or bool(found.ended)
             if found.left_out:
-                self._reason.set()
-        self._pace.looked(began, found=is_news)
+                self.looks.hint()
+        self.looks.ended(began, found=is_news)
 
     @contextmanager
     def _entered(self, job_id: UUID, waiter: _Waiter) -> Iterator[None]:
         self._waiting.setdefault(job_id, {})[waiter] = None
         self._count += 1
-        self._reason.set()
-        self._somebody.set()
+        self.looks.wanted()
         try:
             yield
         finally:
@@ -138,7 +129,7 @@ class ResultWaiters:
             if not waiters:
                 del self._waiting[job_id]
             if not self._waiting:
-                self._somebody = trio.Event()
+                self.looks.unwanted()
 
 
 def _answer(asked: Mapping[UUID, list[_Waiter]], found: Results, *, began: float) -> None:

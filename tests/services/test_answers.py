@@ -146,7 +146,9 @@ async def heard(feed: Feed, text: str) -> list[AnswerPiece]:
 
 
 async def test_what_is_said_is_heard_and_ends_with_the_committed_step(stage: Stage) -> None:
-    stage.feeds._pace = LookPace(gap_s=60.0, quiet_gap_s=60.0, burst=100)  # it looks when hinted
+    stage.feeds.looks.pace = LookPace(
+        gap_s=60.0, quiet_gap_s=60.0, burst=100
+    )  # it looks when hinted
     job_id = await stage.ask("q")
     async with stage.feeds.follow(job_id) as feed:
         stage.say("q", "It was ", "a dark ")
