@@ -1,0 +1,1 @@
+"""Deliberately broken runtimes, each of which must be caught."""

@@ -1,0 +1,1 @@
+"""What happens to the pods of a run: one file a fault."""

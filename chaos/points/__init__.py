@@ -1,0 +1,1 @@
+"""Killed and stopped once at each named point of the code."""

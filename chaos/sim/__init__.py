@@ -1,0 +1,1 @@
+"""Several pods in one process on a clock that jumps, with real Postgres."""
