@@ -10,4 +10,6 @@ report/     the scorecard, the page, the lines
 points/     killed and stopped once at each named point of the code
 sim/        several pods in one process on a clock that jumps, with real Postgres
 mutants/    deliberately broken runtimes, each of which the checkers must catch
+
+The runtime knows nothing of it: what is killed here is the product as it is.
 """

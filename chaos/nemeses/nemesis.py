@@ -20,7 +20,7 @@ class Fault:
     for_s: float
     """How long it holds until it is healed; 0 for what is over at once."""
     detail: dict[str, Any]
-    """What the nemesis drew: which pod (its place among those that run then), which way, how slow."""
+    """What was drawn: which pod (its place among those that run then), which way, how slow."""
 
 
 class Nemesis(Protocol):
