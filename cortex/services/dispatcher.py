@@ -6,7 +6,8 @@ Invariants: never more claims than free slots; nothing is claimed while the pod 
 itself (see `standing`). A notification is a hint: polling finds the same work without it.
 
 On failure: an outage is waited out; after it, what the pod owns but does not run (a claim whose
-reply was lost, jobs that the fence stopped) is released, so that the next claim raises its attempt.
+reply was lost, jobs that the fence stopped) is released, so that the next claim raises its attempt,
+and claims begin slowly again (see `claim_ramp`), each pod at a moment of its own.
 On stop: a claim in flight is shielded by the port, and what it returns is still started, so that
 its actors hand the jobs back.
 """
@@ -20,6 +21,7 @@ import trio
 from cortex.actors.ticker import Pacer
 from cortex.domain.errors import UnavailableError
 from cortex.domain.job import Claim, Release
+from cortex.services.claim_ramp import DOUBLES_IN_S, ClaimRamp
 from cortex.services.job_actor import JobActors
 from cortex.services.running import RunningJob, RunningJobs
 from cortex.services.standing import Standing
@@ -71,6 +73,7 @@ class Dispatcher:
         self._promote_not_before = float("-inf")
         self._lost_seen = 0
         self._may_have_orphans = False
+        self._ramp = ClaimRamp()
 
     def hint(self, *, promote: bool = False) -> None:
         """There may be work; with `promote`, a named queue may move on."""
@@ -93,6 +96,7 @@ class Dispatcher:
                 pause_s = await self.tick()
             except UnavailableError as error:
                 self._may_have_orphans = True
+                self._ramp.broken()
                 _log.warning("claim failed", error=error.message)
                 pause_s = self._poll_s
             if pause_s > 0:
@@ -105,12 +109,16 @@ class Dispatcher:
         """Claim one batch and start its actors; return how long to wait for the next one."""
         if not self._standing.is_sure:
             self._may_have_orphans = True
+            self._ramp.broken()
             return self._poll_s
         if self._may_have_orphans or self._lost_seen != self._running.lost_count:
             # Noted before: what ends meanwhile is looked for at the next tick.
             self._may_have_orphans, self._lost_seen = False, self._running.lost_count
             await self._release_orphans()
-        limit = min(self._running.free_slots, BATCH_MAX)
+        room = self._ramp.room(trio.current_time())
+        if room <= 0:
+            return DOUBLES_IN_S / 2
+        limit = int(min(self._running.free_slots, BATCH_MAX, room))
         if limit <= 0:
             self._is_crowded = True
             return CROWDED_POLL_S
@@ -122,6 +130,7 @@ class Dispatcher:
             limit=limit,
             config_id=self._config_id,
         )
+        self._ramp.claimed(len(claims))
         self._actors.metrics.claimed(claims)
         await self._start(claims)
         if len(claims) < limit:

@@ -8,6 +8,7 @@ import trio
 
 from cortex.domain.job import JobStatus
 from cortex.durable.context import Context
+from cortex.services.claim_ramp import FIRST
 from cortex.services.dispatcher import Dispatcher
 from cortex.store import jobs, tasks
 from tests.support.eventually import eventually_async
@@ -212,6 +213,25 @@ async def test_an_outage_is_waited_out(committing: Bench) -> None:
     await committing.start(committing.dispatcher(poll_s=0.05))
     await all_completed(committing, ids)
     assert committing.port.faults_left == 0
+
+
+async def test_after_an_outage_claims_begin_with_a_few_and_end_with_all(
+    committing: Bench, database: str
+) -> None:
+    committing.running.slots = committing.slots = 3 * FIRST
+    gate = with_gate(committing)
+    ids = await committing.submit(3 * FIRST)
+    dispatcher = committing.dispatcher()
+    committing.standing.lost()
+    await dispatcher.tick()
+    committing.standing.locked()
+    committing.standing.beaten(trio.current_time())
+    await dispatcher.tick()
+    dispatcher.hint()
+    assert states(database)["LOCKED"] < 2 * FIRST
+    gate.opened.set()
+    await committing.start(dispatcher)
+    await all_completed(committing, ids)
 
 
 async def test_what_a_claim_brings_while_the_dispatcher_is_cancelled_is_still_started(
