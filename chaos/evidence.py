@@ -37,6 +37,8 @@ class ModelCall:
     at_s: float
     outcome: str
     """`answered`, `refused`, `disconnected` …, as the server's log has it."""
+    ended_s: float | None = None
+    """None: it was still being answered when the run ended."""
 
 
 @frozen(kw_only=True)
@@ -51,6 +53,8 @@ class Settings:
     close_s: float
     poll_s: float
     deaths_max: int
+    settle_s: float = 5.0
+    """After the server's start nobody is judged for so long."""
 
 
 @frozen(kw_only=True)
@@ -75,6 +79,20 @@ class Evidence:
     dead_letters: tuple[Row, ...]
     applications: tuple[Application, ...]
     model_calls: tuple[ModelCall, ...]
+    votes: tuple[Row, ...] = ()
+    """`approval_vote`."""
+    claims: tuple[Row, ...] = ()
+    """What `chaos.observer` saw, in its order: each attempt's beginning; empty without it."""
+    moves: tuple[Row, ...] = ()
+    """Each change of a job's state, which the history must tell as well."""
+    beats: tuple[Row, ...] = ()
+    """Each heartbeat of a pod."""
+    renewals: tuple[Row, ...] = ()
+    """When each attempt's own heartbeat was last renewed."""
+    strangers: tuple[Row, ...] = ()
+    """Jobs that a pod's heartbeat kept alive although another pod ran them."""
+    canaries: tuple[str, ...] = ()
+    """Secrets that the run gave to its pods: none of them may be written anywhere."""
     logs: dict[str, str] = field(factory=dict)
     """What each pod wrote to stderr, by its name in the run."""
 

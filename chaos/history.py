@@ -2,6 +2,20 @@
 
 An operation of a client is `invoke` and then `ok`, `fail` or `info`: `info` when nobody knows
 whether it took place, such as a commit whose reply was lost. What is no operation is `info`, too.
+
+What checkers read, by kind; the events of one operation have the same `process` and first name.
+
+    submit    key; invoke: body (a digest of what is asked for), ok: job
+    decide    approval; invoke: by, approve; ok: outcome, as the record has it; fail: why
+    resolve   effect; invoke: by, said
+    cancel    job
+    start     life, pid: a pod of this process (its place, such as p1) begins
+    ready     life, pid, record (the pod's name in the record)
+    signal    life, pid, signal (such as SIGKILL): as it is sent
+    exit      life, pid, record, code, signals
+    fault     number, nemesis, detail; invoke: it begins, info: healed, with windows
+    phase     name: load, heal (no more faults), quiet or stuck, end (the last event of a run)
+    activity  what `chaos.probe` saw: see there
 """
 
 import json
@@ -41,6 +55,10 @@ class History:
     def now_s(self) -> float:
         """Seconds since the run began."""
         return time.monotonic() - self._began
+
+    def at_s(self, monotonic: float) -> float:
+        """An instant of this process's monotonic clock, as seconds of the run."""
+        return round(monotonic - self._began, 6)
 
     def add(self, process: str, kind: str, type_: Type = "info", /, **value: Any) -> Event:
         """Append one event; from the run's own thread only."""

@@ -8,6 +8,7 @@ import difflib
 import os
 import tomllib
 from collections.abc import Mapping
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, Final
 
@@ -19,6 +20,16 @@ from cortex.domain.errors import UsageError
 PREFIX: Final = "CORTEX_"
 PROJECT_FILE: Final = Path("cortex.toml")
 PORT_MAX: Final = 65_535
+END_OF_A_POD: Final = {"pre_stop_s": 0.0, "abort_s": 0.5, "closed_s": 0.5, "kill_s": 0.0}
+"""Its moments in their order, each with the seconds that the next one comes later at least.
+
+All count from when the orchestrator began to end the pod: `kill_s` is its grace period.
+"""
+HARD_EXIT_MAX_S: Final = 2.0
+FENCE: Final = 0.6
+"""Part of the threshold of silence after which a pod stops its jobs by itself."""
+LEASE: Final = 0.9
+"""Part of it after which nothing of them may go on any more; the rest is margin."""
 
 
 def _within(low: float, high: float) -> Any:
@@ -123,25 +134,65 @@ class Settings:
     heartbeat_s: float = _seconds(30.0, 0.05, 300, "how often a pod says that it is alive")
     zombie_s: float = _seconds(300.0, 0.5, 86_400, "silence after which a pod's jobs are freed")
     sweep_s: float = _seconds(60.0, 0.05, 3600, "how often silent pods' jobs are looked for")
+    sweep_max: int = _count(100, 1, 10_000, "jobs that are freed then at most, oldest first")
     look_s: float = _seconds(0.5, 0.05, 60, "how often pods look for each other's deaths")
     settle_s: float = _seconds(
-        5.0, 0.0, 300, "time after the database's start in which nobody is dead"
+        5.0, 0.0, 300, "time after a start, the database's or its own, in which it judges nobody"
     )
     deaths_max: int = _count(3, 1, 1000, "pod deaths in a row, without a step, that fail a job")
-    drain_s: float = _seconds(40.0, 0.0, 3600, "time that running jobs get after SIGTERM")
-    close_s: float = _seconds(10.0, 0.5, 300, "time to hand back what is left, flush and close")
+    pre_stop_s: float = _seconds(5.0, 0.0, 3600, "end of a pod: its preStop hook is over, SIGTERM")
+    abort_s: float = _seconds(45.0, 0.0, 7200, "end of a pod: jobs that still run are handed back")
+    closed_s: float = _seconds(55.0, 0.5, 7200, "end of a pod: everything is closed, it exits")
+    kill_s: float = _seconds(65.0, 1.0, 7200, "end of a pod: its grace period is over, SIGKILL")
 
     def __attrs_post_init__(self) -> None:
-        if self.zombie_s < 2 * self.heartbeat_s:
+        if self.fence_s < 2 * self.heartbeat_s:
             raise UsageError(
-                f"setting zombie_s is {self.zombie_s:g}, less than two heartbeats of "
-                f"{self.heartbeat_s:g} s"
+                f"setting zombie_s is {self.zombie_s:g}: a pod stops its jobs after "
+                f"{self.fence_s:g} s of silence, less than two heartbeats of {self.heartbeat_s:g} s",
+                hint=f"at least {2 * self.heartbeat_s / FENCE:g}, or beat more often",
             )
+        for earlier, later in pairwise(END_OF_A_POD):
+            least_s, at_s = END_OF_A_POD[earlier], getattr(self, later)
+            if at_s - getattr(self, earlier) < least_s:
+                raise UsageError(
+                    f"setting {later} is {at_s:g}, less than {least_s:g} s after {earlier} of "
+                    f"{getattr(self, earlier):g}",
+                    hint=f"their order: {', '.join(END_OF_A_POD)}",
+                )
+
+    @property
+    def drain_s(self) -> float:
+        """Seconds from SIGTERM to the abort: what running jobs get."""
+        return self.abort_s - self.pre_stop_s
+
+    @property
+    def close_s(self) -> float:
+        """Seconds from the abort until everything is closed."""
+        return self.closed_s - self.abort_s
+
+    @property
+    def hard_exit_s(self) -> float:
+        """Seconds after `closed_s` at which the process ends itself, always before SIGKILL."""
+        return min(HARD_EXIT_MAX_S, (self.kill_s - self.closed_s) / 2)
 
     @property
     def fence_s(self) -> float:
         """Silence after which a pod stops its own jobs: 180 s of a threshold of 300 s."""
-        return 0.6 * self.zombie_s
+        return FENCE * self.zombie_s
+
+    @property
+    def lease_s(self) -> float:
+        """Silence after which nothing that a pod has begun may go on: 270 s of 300 s.
+
+        What takes 90 s at most may begin until the fence is reached; then 30 s are left.
+        """
+        return LEASE * self.zombie_s
+
+    @property
+    def fresh_s(self) -> float:
+        """Silence after which what takes longer than any lease does not begin: two heartbeats."""
+        return 2 * self.heartbeat_s
 
 
 FIELDS: Final = attrs.fields_dict(Settings)
@@ -155,19 +206,42 @@ def load(
 
     Raises `UsageError` that names the source, the setting and the value.
     """
-    merged: dict[str, Any] = {}
+    given = _given(flags, environ=environ, cwd=cwd)
+    return Settings(**{name: value for name, (value, _) in given.items()})
+
+
+def origins(
+    flags: Mapping[str, Any], *, environ: Mapping[str, str] = os.environ, cwd: Path | None = None
+) -> dict[str, str]:
+    """Return which source each setting comes from, for those that have not their default.
+
+    Raises as `load` does.
+    """
+    given = _given(flags, environ=environ, cwd=cwd)
+    return {name: source for name, (_, source) in given.items()}
+
+
+def _given(
+    flags: Mapping[str, Any], *, environ: Mapping[str, str], cwd: Path | None
+) -> dict[str, tuple[Any, str]]:
+    """Return the settings that some source gives, each with the source that wins."""
+    merged: dict[str, tuple[Any, str]] = {}
+
+    def take(name: str, value: Any, source: str) -> None:
+        merged[name] = _checked(name, value, source=source), source
+
     user_file = Path(platformdirs.user_config_dir("cortex")) / "config.toml"
     for path in (user_file, (cwd or Path()) / PROJECT_FILE):
         for name, value in _from_file(path).items():
-            merged[name] = _checked(name, value, source=str(path))
+            take(name, value, str(path))
     for name in NAMES:
         variable = PREFIX + name.upper()
         if environ.get(variable):
-            merged[name] = _checked(name, environ[variable], source=variable)
+            take(name, environ[variable], variable)
     for name, value in flags.items():
         if value is not None:
-            merged[name] = _checked(name, value, source=f"--{name.replace('_', '-')}")
-    return Settings(**merged)
+            take(name, value, f"--{name.replace('_', '-')}")
+    return merged
 
 
 def _checked(name: str, value: Any, *, source: str) -> Any:

@@ -1,17 +1,21 @@
 """The composition root: builds the actors of a pod, nests the phases of its shutdown.
 
-    island and pool > liveness {heartbeat; for clients: result waiters, job feeds, answers}
-        > writers {committer} > http {server, if asked for} > jobs {job actors}
-        > intake {dispatcher, listener, control, breakers, takeover; the runners retries, expiries,
-        sweeper, bookkeeper, triage and housekeeping}
+    island and pool > liveness {heartbeat; for running jobs: listener, control, breakers; for
+        clients: result waiters, job feeds, answers}
+        > writers {committer} > http {server, if asked for} > hand_back {job actors}
+        > intake {dispatcher, takeover; the runners retries, expiries, sweeper, bookkeeper, triage
+        and housekeeping}
 
-Leaving happens from the inside out: claiming stops, jobs go on to their end within the drain, the
-rest is handed back, the API is closed, the committer is flushed, the pod signs off, the pool is
-closed. From the first signal on the API says that the pod is not ready, and takes no more work.
+Leaving happens from the inside out: claiming stops, jobs go on to their next checkpoint and are
+handed back there, at the abort all others are, the API is closed, the committer is flushed, the pod
+signs off, the pool is closed. From the first signal on the API says that the pod is not ready, and
+takes no more work. By when each phase must be over: see `cortex.services.drain`. Deadlines count
+from the signal, so that what hangs in one phase does not push the others back.
 """
 
 import gc
 import os
+import random
 import socket
 from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager, AsyncExitStack
@@ -26,7 +30,7 @@ import structlog
 import trio
 
 import cortex
-from cortex.actors.phases import Phase, ShutdownLog, phase
+from cortex.actors.phases import Outcome, Phase, PhaseRecord, Seconds, ShutdownLog, phase
 from cortex.actors.restart import RestartPolicy
 from cortex.actors.supervisor import Supervisor, open_supervisor
 from cortex.actors.ticker import Pacer
@@ -38,10 +42,13 @@ from cortex.agent.toolbox import Toolbox
 from cortex.agent.tools import BUILT_IN
 from cortex.config import Settings, host_and_port
 from cortex.domain.clock import Chance
+from cortex.domain.drain import DrainPhase
 from cortex.domain.errors import CortexError, UsageError
+from cortex.domain.liveness import Liveness
 from cortex.domain.prices import LIST_PRICES, PriceTable
 from cortex.domain.runtime_config import RuntimeConfig
 from cortex.durable.context import Services
+from cortex.durable.crash_points import crash_point
 from cortex.durable.registry import Registry
 from cortex.durable.tool_calls import Tools
 from cortex.jobs import builtin_registry
@@ -54,6 +61,7 @@ from cortex.services.committer import Committer
 from cortex.services.control import Control
 from cortex.services.desk import Desk
 from cortex.services.dispatcher import Dispatcher
+from cortex.services.drain import Drain
 from cortex.services.expiries import Expiries
 from cortex.services.fact_sink import FactSink
 from cortex.services.heartbeat import Heartbeat
@@ -69,14 +77,15 @@ from cortex.services.purse import Purse
 from cortex.services.receipts import Receipts
 from cortex.services.result_waiters import ResultWaiters
 from cortex.services.retries import Retries
-from cortex.services.running import RunningJobs, Stop
+from cortex.services.running import RunningJobs
+from cortex.services.shutdown import Shutdown
 from cortex.services.standing import Standing
 from cortex.services.sweeper import Sweeper
 from cortex.services.takeover import TakeOver
 from cortex.services.triage import Triage
 from cortex.services.unsettled import Unsettled
 from cortex.store import configs, jobs, pods
-from cortex.store.bridge import Port, open_port
+from cortex.store.bridge import OpensPort, Port, open_port
 from cortex.store.database import Profile
 from cortex.store.pods import Vitals
 
@@ -85,21 +94,8 @@ DATABASE_BOUND_S: Final = 10.0
 TRIAGE_EVERY_S: Final = 5.0
 GC_ALLOCATIONS: Final = 10_000
 """Between two looks for garbage in circles: a batch of 500 jobs makes about so many objects."""
+POOLED: Final = "behind a pooler: no notifications, and only silence tells that a pod has died"
 _log = structlog.get_logger(__name__)
-
-
-class Shutdown:
-    """The request to end: `stop` drains, `abort` hands back at once."""
-
-    def __init__(self) -> None:
-        self.stop = trio.Event()
-        self.abort = trio.Event()
-
-    def request(self) -> None:
-        """Drain; when asked again, abort."""
-        if self.stop.is_set():
-            self.abort.set()
-        self.stop.set()
 
 
 @attrs.frozen(kw_only=True)
@@ -142,17 +138,31 @@ async def run_pod(
     chance: Chance,
     shutdown: Shutdown,
     on_ready: Callable[[Ready], None] = lambda _: None,
+    opens_port: OpensPort = open_port,
+    name: str | None = None,
 ) -> ShutdownLog:
     """Run a pod until shutdown is requested; return how each phase of it ended.
 
+    `name` is for people, HOST:PID by default; `opens_port` is its way to the database.
     Raises what starting raises (`CortexError`), or an exception group when an actor crashed too
     often. Jobs of a pod that ends in any way go on elsewhere.
     """
     profile = Profile(dsn=dsn, hot_path=True, connections_max=4, bound_s=DATABASE_BOUND_S)
     log = ShutdownLog()
-    async with open_port(profile, rng=chance.rng) as port:
-        pod = _Pod(settings, port=port, parts=parts, chance=chance, shutdown=shutdown, log=log)
-        await pod.run(on_ready)
+    with shutdown.starting:
+        async with opens_port(profile, rng=chance.rng) as port:
+            pod = _Pod(
+                settings,
+                port=port,
+                parts=parts,
+                chance=chance,
+                shutdown=shutdown,
+                log=log,
+                name=name or f"{socket.gethostname()}:{os.getpid()}",
+            )
+            await pod.run(on_ready)
+            began, left_s = trio.current_time(), pod.drain.left_s(DrainPhase.SIGN_OFF)
+        log.add(PhaseRecord("pool", Outcome.CLEAN, trio.current_time() - began, left_s))
     return log
 
 
@@ -168,6 +178,7 @@ class _Pod:
         chance: Chance,
         shutdown: Shutdown,
         log: ShutdownLog,
+        name: str,
     ) -> None:
         rng = chance.rng
         self._settings = settings
@@ -177,16 +188,14 @@ class _Pod:
         self._rng = rng
         self._shutdown = shutdown
         self._log = log
-        self._record = pods.Pod(
-            id=chance.new_id(),
-            lock_key=rng.getrandbits(63),
-            name=f"{socket.gethostname()}:{os.getpid()}",
-            version=cortex.__version__,
-            job_types=parts.registry.names,
-            slots=settings.slots,
-        )
+        self._record = self._introduction(name)
         self._running = RunningJobs(slots=settings.slots)
-        self._standing = Standing(fence_s=settings.fence_s, settle_s=settings.settle_s)
+        self._standing = Standing(
+            fence_s=settings.fence_s,
+            settle_s=settings.settle_s,
+            lease_s=settings.lease_s,
+            fresh_s=settings.fresh_s,
+        )
         self._metrics = Metrics(job_types=parts.registry.names, prices=parts.prices)
         port.on_failure = self._metrics.database_failed
         self._loop_lag = LoopLag(self._metrics.loop_late)
@@ -211,11 +220,40 @@ class _Pod:
             interval_s=settings.heartbeat_s,
             rng=rng,
         )
-        self._listener: Listener | None = None
-        self._takes_jobs = False
+        self.drain = Drain(
+            drain_s=settings.drain_s,
+            close_s=settings.close_s,
+            running=self._running,
+            tell=self._heartbeat.beat_soon,
+        )
+        self._dispatcher: Dispatcher | None = None
+        self._listener = Listener(
+            port,
+            pod_id=self._record.id,
+            rng=rng,
+            on_task=self._work_came,
+            on_control=self._controlled,
+            on_breaker=self._breaker_changed,
+        )
+        self._open_to_clients(rng)
+
+    def _introduction(self, name: str) -> pods.Pod:
+        return pods.Pod(
+            id=self._chance.new_id(),
+            lock_key=self._rng.getrandbits(63),
+            name=name,
+            version=cortex.__version__,
+            job_types=self._parts.registry.names,
+            slots=self._settings.slots,
+            liveness=Liveness.of(is_pooled=self._port.is_pooled),
+        )
+
+    def _open_to_clients(self, rng: random.Random) -> None:
+        """Build what serves those who wait for jobs and follow them."""
+        port = self._port
         self._waiters = ResultWaiters(port)
         self._running.when_ended.append(self._waiters.ended)
-        self._answers = AnswerListener(port, new_id=chance.new_id, rng=rng)
+        self._answers = AnswerListener(port, new_id=self._chance.new_id, rng=rng)
         self._feeds = JobFeeds(port, watch=self._answers.watch, unwatch=self._answers.unwatch)
         self._answers.hear = self._feeds.hear
         self._sender = AnswerSender(
@@ -227,32 +265,39 @@ class _Pod:
         )
 
     async def run(self, on_ready: Callable[[Ready], None]) -> None:
-        settings = self._settings
         policies = await self._begin_with()
+        left = self.drain.left_s
         async with AsyncExitStack() as stack:
-            liveness = await stack.enter_async_context(self._supervisor("liveness", grace_s=0))
+            liveness = await stack.enter_async_context(
+                self._supervisor("liveness", bound_s=partial(left, DrainPhase.SIGN_OFF))
+            )
+            stack.push_async_callback(self._sign_off)
+            if self._port.is_pooled:
+                _log.warning(POOLED, zombie_s=self._settings.zombie_s)
             await liveness.start(self._loop_lag)
             await liveness.start(self._metrics_page)
             await liveness.start(self._heartbeat)
             for each in (self._waiters, self._feeds, self._answers, self._sender):
                 await liveness.start(each)
-            stack.push_async_callback(self._sign_off)
+            for hears in (self._listener, self._control, self._breakers):
+                await liveness.start(hears)
             writers = await stack.enter_async_context(
-                self._supervisor("writers", grace_s=settings.close_s / 2)
+                self._supervisor("writers", grace_s=partial(left, DrainPhase.FLUSH))
             )
             await writers.start(self._committer, restart=RestartPolicy())
-            stack.callback(self._committer.close)
+            stack.callback(self._flush)
             url = await self._serve_http(stack)
             level = await stack.enter_async_context(
-                phase("jobs", grace_s=settings.close_s / 2, log=self._log)
+                phase("hand_back", grace_s=partial(left, DrainPhase.HAND_BACK), log=self._log)
             )
-            async with self._supervisor("intake", grace_s=0) as intake:
+            async with self._supervisor(
+                "intake", bound_s=partial(left, DrainPhase.INTAKE)
+            ) as intake:
                 await self._start_intake(intake, level, policies)
-                self._takes_jobs = True
                 gc.freeze()  # what was imported stays: no need to look at it again and again
                 gc.set_threshold(GC_ALLOCATIONS)
-                _log.info("pod ready", pod=self._record.name, slots=settings.slots)
                 record = self._record
+                _log.info("pod ready", pod=record.name, slots=record.slots)
                 on_ready(
                     Ready(
                         port=self._port,
@@ -270,7 +315,9 @@ class _Pod:
                     preload = partial(_in_thread, self._parts.preload)
                     intake.level.nursery.start_soon(preload, name="preload")
                 await self._shutdown.stop.wait()
-            await self._drain()
+            # Beside the drain: a claim that hangs must not hold up the jobs that run.
+            self.drain.enter(DrainPhase.JOBS)
+            await self.drain.is_over.wait()
 
     async def _serve_http(self, stack: AsyncExitStack) -> str | None:
         """Serve the API, if that was asked for; return where."""
@@ -289,9 +336,10 @@ class _Pod:
                 name=self._record.name,
                 is_sure=lambda: self._standing.is_sure,
                 is_claiming=lambda: (
-                    self._takes_jobs and self._standing.is_sure and not stop.is_set()
+                    self._dispatcher is not None and self._standing.is_sure and not stop.is_set()
                 ),
                 draining=stop,
+                drain=lambda: self.drain.status,
                 result=self._waiters.result,
                 follow=self._feeds.follow,
                 exposition=self._metrics_page.exposition,
@@ -301,7 +349,9 @@ class _Pod:
             host=host,
             number=number,
         )
-        level = await stack.enter_async_context(self._supervisor("http", grace_s=0))
+        level = await stack.enter_async_context(
+            self._supervisor("http", bound_s=partial(self.drain.left_s, DrainPhase.FLUSH))
+        )
         await level.start(server)
         stack.push_async_callback(server.close)
         return server.url
@@ -309,11 +359,14 @@ class _Pod:
     async def _begin_with(self) -> Policies:
         """Enter what this pod knows: jobs that begin here keep it."""
         registry = self._parts.registry
-        await self._port(jobs.ensure_types, registry.policies)
         config = RuntimeConfig(policies=registry.policies, prices=self._parts.prices)
+        crash_point("before_enter")
+        await self._port(jobs.ensure_types, registry.policies)
+        config_id = await self._port(configs.ensure, config.to_json())
+        crash_point("after_enter")
         return Policies(
             self._port,
-            config_id=await self._port(configs.ensure, config.to_json()),
+            config_id=config_id,
             config=config,
             agents=AgentSpecCache(self._port),
         )
@@ -348,6 +401,7 @@ class _Pod:
             desk=Desk(
                 port=self._port,
                 committer=self._committer,
+                standing=self._standing,
                 new_id=self._chance.new_id,
                 rng=self._rng,
             ),
@@ -379,17 +433,6 @@ class _Pod:
             pacer=Pacer(rng=self._rng),
             poll_s=settings.poll_s,
         )
-        self._listener = Listener(
-            port,
-            pod_id=pod_id,
-            rng=self._rng,
-            on_task=lambda hint: dispatcher.hint(promote=hint == "queued"),
-            on_control=self._controlled,
-            on_breaker=self._breaker_changed,
-        )
-        await intake.start(self._listener)
-        await intake.start(self._control)
-        await intake.start(self._breakers)
         await intake.start(self._retries)
         await intake.start(Expiries(port, rng=self._rng))
         await intake.start(Bookkeeper(port, unsettled=self._unsettled, rng=self._rng))
@@ -410,14 +453,23 @@ class _Pod:
         await intake.start(
             Sweeper(
                 port,
+                pod_id=pod_id,
                 standing=self._standing,
                 zombie_s=settings.zombie_s,
                 sweep_s=settings.sweep_s,
+                batch_max=settings.sweep_max,
                 rng=self._rng,
                 metrics=self._metrics,
             )
         )
+        self._shutdown.has_started = True  # from now on there may be something to drain
+        level.nursery.start_soon(self.drain.run, self._shutdown, self._log, name="drain")
         await intake.start(dispatcher)
+        self._dispatcher = dispatcher
+
+    def _work_came(self, hint: str) -> None:
+        if self._dispatcher is not None:
+            self._dispatcher.hint(promote=hint == "queued")
 
     def _controlled(self) -> None:
         self._control.wake()
@@ -427,42 +479,38 @@ class _Pod:
         self._breakers.wake()
         self._retries.wake()
 
-    async def _drain(self) -> None:
-        """Let jobs end by themselves, then hand back what is left."""
-        self._heartbeat.beat_soon()
-        _log.info("draining", jobs=len(self._running), drain_s=self._settings.drain_s)
-        async with trio.open_nursery() as nursery:
-
-            async def cut_short() -> None:
-                await self._shutdown.abort.wait()
-                nursery.cancel_scope.cancel(reason="second signal")
-
-            nursery.start_soon(cut_short)
-            nursery.cancel_scope.deadline = trio.current_time() + self._settings.drain_s
-            await self._running.wait_until_empty()
-            nursery.cancel_scope.cancel(reason="drained")
-        if len(self._running):
-            _log.warning("handing back", jobs=len(self._running))
-            self._running.end_all(Stop.HANDED_BACK)
+    def _flush(self) -> None:
+        self.drain.enter(DrainPhase.FLUSH)
+        self._committer.close()
 
     async def _sign_off(self) -> None:
-        if not self._standing.is_sure:
+        """Say goodbye, also when the start is cut short: nobody is to wait for this pod."""
+        self.drain.enter(DrainPhase.SIGN_OFF)
+        if self._shutdown.has_started and not self._standing.is_sure:
             return
-        try:
-            await self._unsettled.settle()
-            await self._port(pods.leave, self._record.id)
-        except CortexError as error:
-            _log.warning("did not sign off", error=error.message)
+        with trio.move_on_after(self.drain.left_s(DrainPhase.SIGN_OFF), shield=True):
+            try:
+                await self._unsettled.settle()
+                crash_point("before_sign_off")
+                await self._port(pods.leave, self._record.id)
+                crash_point("after_sign_off")
+            except CortexError as error:
+                _log.warning("did not sign off", error=error.message)
 
-    def _supervisor(self, name: str, *, grace_s: float) -> AbstractAsyncContextManager[Supervisor]:
-        return open_supervisor(name, rng=self._rng, restart=RESTART, log=self._log, grace_s=grace_s)
+    def _supervisor(
+        self, name: str, *, grace_s: Seconds = 0, bound_s: Seconds | None = None
+    ) -> AbstractAsyncContextManager[Supervisor]:
+        return open_supervisor(
+            name, rng=self._rng, restart=RESTART, log=self._log, grace_s=grace_s, bound_s=bound_s
+        )
 
     def _vitals(self) -> Vitals:
         return Vitals(
             state="DRAINING" if self._shutdown.stop.is_set() else "READY",
             loop_lag_ms=self._loop_lag.take_ms(),
             rss_bytes=self._process.memory_info().rss,
-            hint_latency_ms=None if self._listener is None else self._listener.latency_ms,
+            hint_latency_ms=self._listener.latency_ms,
+            drain=self.drain.status,
         )
 
 

@@ -1,1 +1,59 @@
-"""What happens to the pods of a run: one file a fault."""
+"""What is done to a running cluster, and undone: one file a fault; `ALL` holds them."""
+
+from typing import Final
+
+from chaos.nemeses import clock
+from chaos.nemeses.blackhole import Blackhole
+from chaos.nemeses.clock import Clock
+from chaos.nemeses.deaf import Deaf
+from chaos.nemeses.drain import Drain
+from chaos.nemeses.end_session import EndSession
+from chaos.nemeses.kill import Kill
+from chaos.nemeses.kill_at_point import KillAtPoint
+from chaos.nemeses.kill_backend import KillBackend
+from chaos.nemeses.kill_mid_query import KillMidQuery
+from chaos.nemeses.long_snapshot import LongSnapshot
+from chaos.nemeses.lose_reply import LoseReply
+from chaos.nemeses.model import Model
+from chaos.nemeses.nemesis import Nemesis
+from chaos.nemeses.pause import Pause
+from chaos.nemeses.refuse import Refuse
+from chaos.nemeses.reset import Reset
+from chaos.nemeses.restart import Restart
+from chaos.nemeses.second_term import SecondTerm
+from chaos.nemeses.slow import Slow
+from chaos.nemeses.starve import Starve
+from chaos.nemeses.stop_in_transaction import StopInTransaction
+from chaos.nemeses.term_without_database import TermWithoutDatabase
+from chaos.nemeses.too_many import TooMany
+
+ALL: Final[tuple[Nemesis, ...]] = (
+    Kill(),
+    KillAtPoint(),
+    Pause(),
+    StopInTransaction(),
+    KillMidQuery(),
+    EndSession(),
+    KillBackend(),
+    Restart(),
+    LoseReply(),
+    Blackhole(),
+    Slow(),
+    Refuse(),
+    Reset(),
+    Starve(),
+    Deaf(),
+    LongSnapshot(),
+    TooMany(),
+    Model(),
+    Clock(),
+    Drain(),
+    SecondTerm(),
+    TermWithoutDatabase(),
+)
+
+
+def absent() -> dict[str, str]:
+    """The nemeses that this machine cannot do, by name, each with what it lacks."""
+    found = {Clock.name: clock.missing()}
+    return {name: why for name, why in found.items() if why is not None}

@@ -21,13 +21,16 @@ children at once.
 """
 
 import math
-from collections.abc import AsyncGenerator
-from contextlib import asynccontextmanager
+from collections.abc import AsyncGenerator, Callable, Generator
+from contextlib import asynccontextmanager, contextmanager
 from enum import StrEnum
 
 import attrs
 import structlog
 import trio
+
+Seconds = float | Callable[[], float]
+"""A length of time; of a callable, what it returns when the phase is left."""
 
 _log = structlog.get_logger(__name__)
 
@@ -37,6 +40,10 @@ class Outcome(StrEnum):
 
     CLEAN = "clean"
     """The children ended within the grace, or were cancelled because none was planned."""
+    LATE = "late"
+    """As clean, but beyond the deadline: something could not be cancelled."""
+    ABORTED = "aborted"
+    """The deadline came first, and what was left is the next phase's."""
     CUT = "cut"
     """The grace ran out or was aborted, and what was left was cancelled."""
     CANCELLED = "cancelled"
@@ -52,7 +59,13 @@ class PhaseRecord:
     name: str
     outcome: Outcome
     took_s: float
-    grace_s: float
+    deadline_s: float
+    """Since then: by when it should have been over."""
+
+    @property
+    def is_clean(self) -> bool:
+        """Nothing in it was cut off."""
+        return self.outcome in (Outcome.CLEAN, Outcome.LATE, Outcome.ABORTED)
 
 
 class ShutdownLog:
@@ -64,7 +77,7 @@ class ShutdownLog:
     @property
     def is_clean(self) -> bool:
         """No phase so far was cut, cancelled or failed."""
-        return all(record.outcome is Outcome.CLEAN for record in self.records)
+        return all(record.is_clean for record in self.records)
 
     def add(self, record: PhaseRecord) -> None:
         """Keep the record and write a log line, a warning unless clean."""
@@ -75,8 +88,28 @@ class ShutdownLog:
             phase=record.name,
             outcome=record.outcome.value,
             took_s=round(record.took_s, 3),
-            grace_s=record.grace_s,
+            deadline_s=round(record.deadline_s, 3),
         )
+
+    @contextmanager
+    def timed(self, name: str, *, deadline_s: float) -> Generator["Timed", None, None]:
+        """Keep the record of a phase that is no nursery: the block."""
+        began, block = trio.current_time(), Timed()
+        try:
+            yield block
+        except BaseException as error:
+            block.outcome = Outcome.CANCELLED if is_only_cancelled(error) else Outcome.FAILED
+            raise
+        finally:
+            took_s = trio.current_time() - began
+            self.add(PhaseRecord(name, block.outcome, took_s, deadline_s))
+
+
+@attrs.define
+class Timed:
+    """A phase that is no nursery, while it goes on; it says itself how it ends."""
+
+    outcome: Outcome = Outcome.CLEAN
 
 
 class Phase:
@@ -87,12 +120,15 @@ class Phase:
 
     nursery: trio.Nursery
 
-    def __init__(self, name: str, *, grace_s: float) -> None:
+    def __init__(self, name: str, *, grace_s: Seconds, bound_s: Seconds | None) -> None:
         self.name = name
         self.leaving = trio.Event()
         self.left_at = math.inf
+        self.deadline_s = math.inf
+        """Since `left_at`: by when it should be over."""
         self.is_aborted = False
         self._grace_s = grace_s
+        self._bound_s = bound_s
 
     def abort(self) -> None:
         """Give no grace, or no more of it; the body, if it still runs, is left to end by itself."""
@@ -104,29 +140,43 @@ class Phase:
         """Start the grace; called once, by `phase`, at the end of the body."""
         self.leaving.set()
         self.left_at = trio.current_time()
-        _log.info("phase leaving", phase=self.name, grace_s=self._grace_s)
+        grace_s = _now(self._grace_s)
+        if self._bound_s is not None:
+            self.deadline_s = _now(self._bound_s)
+        elif self._has_grace:
+            self.deadline_s = grace_s
+        _log.info("phase leaving", phase=self.name, deadline_s=round(self.deadline_s, 3))
         if self.is_aborted or self._grace_s == 0:
             self.nursery.cancel_scope.cancel(reason="no grace")
-        else:
-            self.nursery.cancel_scope.deadline = self.left_at + self._grace_s
+        elif self.nursery.child_tasks:  # of nothing nothing is cut, however late it is
+            self.nursery.cancel_scope.deadline = self.left_at + grace_s
+
+    def outcome(self) -> Outcome:
+        """How it ended, of itself."""
+        if self.is_aborted or (self._has_grace and self.nursery.cancel_scope.cancel_called):
+            return Outcome.CUT
+        is_late = trio.current_time() - self.left_at > self.deadline_s
+        return Outcome.LATE if is_late else Outcome.CLEAN
 
     @property
-    def was_cut(self) -> bool:
-        """Children were cancelled although a grace was planned."""
-        return self.is_aborted or (self._grace_s > 0 and self.nursery.cancel_scope.cancel_called)
+    def _has_grace(self) -> bool:
+        return self._grace_s != 0
 
 
 @asynccontextmanager
-async def phase(name: str, *, grace_s: float, log: ShutdownLog) -> AsyncGenerator[Phase, None]:
+async def phase(
+    name: str, *, grace_s: Seconds, log: ShutdownLog, bound_s: Seconds | None = None
+) -> AsyncGenerator[Phase, None]:
     """Open a phase around the inner ones; see the head of this file for what leaving it does.
 
     `grace_s` is in seconds, at least 0: 0 cancels the children as soon as the body ends, by plan;
-    `math.inf` waits for them for ever. Raises `ValueError` for less, else whatever body and
-    children raised, in an exception group as a nursery does.
+    `math.inf` waits for them for ever. `bound_s`: by when it is late, the grace if there is one.
+    Raises `ValueError` for less, else whatever body and children raised, in an exception group as a
+    nursery does.
     """
-    if not grace_s >= 0:
+    if not callable(grace_s) and not grace_s >= 0:
         raise ValueError(f"phase {name!r}: grace_s must be at least 0, not {grace_s}")
-    level = Phase(name, grace_s=grace_s)
+    level = Phase(name, grace_s=grace_s, bound_s=bound_s)
     try:
         async with trio.open_nursery() as level.nursery:
             try:
@@ -137,10 +187,10 @@ async def phase(name: str, *, grace_s: float, log: ShutdownLog) -> AsyncGenerato
         outcome = Outcome.CANCELLED if is_only_cancelled(error) else Outcome.FAILED
         raise
     else:
-        outcome = Outcome.CUT if level.was_cut else Outcome.CLEAN
+        outcome = level.outcome()
     finally:
         took_s = trio.current_time() - level.left_at
-        log.add(PhaseRecord(name=name, outcome=outcome, took_s=took_s, grace_s=grace_s))
+        log.add(PhaseRecord(name, outcome, took_s, level.deadline_s))
 
 
 def is_only_cancelled(error: BaseException) -> bool:
@@ -148,3 +198,7 @@ def is_only_cancelled(error: BaseException) -> bool:
     if isinstance(error, BaseExceptionGroup):
         return error.split(trio.Cancelled)[1] is None
     return isinstance(error, trio.Cancelled)
+
+
+def _now(seconds: Seconds) -> float:
+    return seconds() if callable(seconds) else seconds

@@ -26,7 +26,7 @@ import structlog
 import trio
 
 from cortex.actors.actor import Actor
-from cortex.actors.phases import Phase, ShutdownLog, is_only_cancelled, phase
+from cortex.actors.phases import Phase, Seconds, ShutdownLog, is_only_cancelled, phase
 from cortex.actors.restart import CrashWindow, RestartPolicy
 from cortex.domain.errors import CortexError
 
@@ -220,10 +220,11 @@ async def open_supervisor(
     rng: random.Random,
     restart: RestartPolicy,
     log: ShutdownLog,
-    grace_s: float = math.inf,
+    grace_s: Seconds = math.inf,
+    bound_s: Seconds | None = None,
 ) -> AsyncGenerator[Supervisor, None]:
     """Open a phase whose children are supervised actors; leaving it is leaving a phase."""
-    async with phase(name, grace_s=grace_s, log=log) as level:
+    async with phase(name, grace_s=grace_s, bound_s=bound_s, log=log) as level:
         yield Supervisor(level, rng=rng, restart=restart)
 
 

@@ -86,6 +86,7 @@ class Toolbox:
             gate=None if gate is None else _gate(gate, tool),
             run=partial(_run, ctx, call, tool, parsed, is_effect=effect is not None),
             guard=_unguarded if breaker is None else partial(_guarded, ctx, breaker, step=call.key),
+            limit_s=call.timeout_s or tool.timeout_s,
         )
 
     async def _rules(self, ctx: Context) -> tuple[ApprovalRule, ...]:

@@ -33,15 +33,18 @@ from cortex.domain.job import JobStatus, Submission
 from cortex.domain.prices import PriceTable
 from cortex.domain.safe import safe
 from cortex.durable.registry import Registry
-from cortex.pod import PodParts, Ready, Shutdown, standard_parts
+from cortex.pod import PodParts, Ready, standard_parts
+from cortex.services.shutdown import Shutdown
 from cortex.store import agents, jobs
 from cortex.store.bridge import Port
 
 POLL_S = 0.25
-DRAIN_S = 3.0
+END_OF_THE_POD = {"pre_stop_s": 0.0, "abort_s": 3.0, "closed_s": 13.0, "kill_s": 23.0}
 """After Ctrl-C: enough for a step, short enough for a person."""
 DEATHS_MAX = 1000
 """A demo is there to be killed: that does not make its job poison."""
+SETTLE_S = 0.0
+"""Run again, it goes on at once: no others run its jobs, whose locks might come later."""
 LABEL_CELLS = 9
 
 
@@ -65,7 +68,7 @@ def demo(options: Options, folder: Path | None, model: str | None) -> None:
             f"--model {model} needs a key", hint="export ANTHROPIC_API_KEY=…, or leave out --model"
         )
     configure_logs(level=logging.ERROR)
-    settings = settings_from(options, drain_s=DRAIN_S, deaths_max=DEATHS_MAX)
+    settings = settings_from(options, deaths_max=DEATHS_MAX, settle_s=SETTLE_S, **END_OF_THE_POD)
     show = _Demo(
         settings=settings,
         prices=prices_of(settings),

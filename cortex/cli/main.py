@@ -1,6 +1,7 @@
 """`cortex`: the groups, and what every command has around it."""
 
 import os
+import signal
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -47,6 +48,10 @@ cli = Root(
             "why": ("cortex.cli.why:why", "Say why a job is not running."),
             "agents": ("cortex.cli.agents:agents", "Apply, list and show agents."),
             "pods": ("cortex.cli.pods:pods", "List pods and how they feel."),
+            "doctor": (
+                "cortex.cli.doctor:doctor",
+                "Say what is wrong here, and what to do about it.",
+            ),
             "costs": ("cortex.cli.costs:costs", "Show what calls of models cost, and for whom."),
             "facts": (
                 "cortex.cli.facts_ls:facts",
@@ -85,6 +90,7 @@ def _print_version(context: click.Context, *, asked: bool) -> None:
 
 def main() -> NoReturn:
     """Run the command line; the process ends here."""
+    _end_by_signal()
     arguments = sys.argv[1:]
     _open_what_is_closed()
     if any(word.startswith("--dsn") for word in arguments):
@@ -92,6 +98,15 @@ def main() -> NoReturn:
 
         hide_from_process_list(arguments)
     sys.exit(run(arguments))
+
+
+def _end_by_signal() -> None:
+    """As the first process of a container, end by SIGTERM too: without a handler it does nothing.
+
+    A command that hears signals itself puts its own in the place of this one.
+    """
+    if os.getpid() == 1:
+        signal.signal(signal.SIGTERM, lambda number, _: os._exit(128 + number))
 
 
 def _open_what_is_closed() -> None:

@@ -11,12 +11,14 @@ from typing import Any
 import trio
 
 from cortex.actors.phases import ShutdownLog
+from cortex.actors.task_dump import dump_tasks_on_signal
 from cortex.cli.target import database
 from cortex.config import Settings
 from cortex.domain.clock import system_chance
-from cortex.pod import PodParts, Ready, Shutdown, run_pod
+from cortex.pod import PodParts, Ready, run_pod
 from cortex.services import deadman
 from cortex.services.privacy import hide_credentials, hide_memory
+from cortex.services.shutdown import Shutdown
 from cortex.store.migrate import migrate
 from cortex.store.session import run_alone
 
@@ -53,6 +55,7 @@ async def serve(
                     ending.request()
 
             nursery.start_soon(watch)
+            await nursery.start(dump_tasks_on_signal)
             async with _database(settings, starting, lambda: signal_seen) as dsn:
                 if dsn is not None:
                     log = await run_pod(
@@ -64,7 +67,7 @@ async def serve(
                         on_ready=on_ready,
                     )
             nursery.cancel_scope.cancel(reason="the pod has ended")
-    if log is None or ending.abort.is_set():
+    if log is None or not ending.has_started or ending.abort.is_set():
         return 128 + signal_seen
     return 0 if log.is_clean else 1
 
@@ -72,9 +75,11 @@ async def serve(
 def _arm_by_signals(settings: Settings) -> None:
     """Let each signal set the process a last moment, also when the event loop does not turn.
 
-    To be called inside the signal receiver, which puts the former handlers back.
+    It comes before the orchestrator's own. To be called inside the signal receiver, which puts the
+    former handlers back.
     """
-    graces_s = chain([settings.drain_s + settings.close_s], repeat(settings.close_s))
+    after_abort_s = settings.close_s + settings.hard_exit_s
+    graces_s = chain([settings.drain_s + after_abort_s], repeat(after_abort_s))
 
     def arm_and_hear(hear: Any, signum: int, frame: FrameType | None) -> None:
         deadman.arm(next(graces_s))
@@ -102,7 +107,7 @@ async def _database(
         dsn = await trio.to_thread.run_sync(prepare, abandon_on_cancel=True)
     if dsn is None:
         # The thread that prepares the database may hang; it gets no time of its own.
-        deadman.arm(0, exit_code=128 + signal_seen())
+        deadman.arm(deadman.GOODBYE_S, exit_code=128 + signal_seen())
     try:
         yield dsn
     finally:

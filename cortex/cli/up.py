@@ -1,6 +1,7 @@
 """`cortex up`: runs one pod until SIGTERM or SIGINT."""
 
 import json
+import os
 import time
 
 import click
@@ -13,6 +14,7 @@ from cortex.cli.options import Command, Format, Options
 from cortex.cli.prices import prices_of
 from cortex.cli.serve import serve
 from cortex.cli.target import data_dir, settings_from
+from cortex.durable import crash_points
 from cortex.pod import PodParts, Ready, standard_parts
 from cortex.services import deadman
 
@@ -25,11 +27,12 @@ from cortex.services import deadman
 def up(options: Options, app: str | None, slots: int | None, http: str | None) -> None:
     """Run a pod: it takes jobs until it is told to stop.
 
-    SIGTERM or Ctrl-C drains it: running jobs get 40 seconds, what is left goes on elsewhere.
+    SIGTERM or Ctrl-C drains it: jobs go on elsewhere after their next step, or after 40 seconds.
     A second signal hands everything back at once. Several pods may share one database.
     """
     began = time.perf_counter()
     configure_logs()
+    crash_points.arm(os.environ.get(crash_points.VARIABLE))
     settings = settings_from(options, slots=slots, http=http)
     module = load_app(app) if app else None
     folder = data_dir(settings)
@@ -55,7 +58,7 @@ def up(options: Options, app: str | None, slots: int | None, http: str | None) -
     async def run() -> int:
         exit_code = await serve(settings, parts, on_ready=tell)
         # The pod has ended; a call that was left behind must not hold the process.
-        deadman.arm(0, exit_code=exit_code, told=_left_behind())
+        deadman.arm(deadman.GOODBYE_S, exit_code=exit_code, told=_left_behind())
         return exit_code
 
     raise click.exceptions.Exit(trio.run(run))

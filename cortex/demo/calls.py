@@ -46,6 +46,7 @@ class CallLog:
         self._began = trio.current_time()
         self._entries: deque[Entry] = deque(maxlen=LOG_CALLS_MAX)
         self._asked: dict[tuple[str, int], int] = {}
+        self._open: dict[int, Entry] = {}
         self._count = 0
         self._connection_count = 0
 
@@ -77,16 +78,22 @@ class CallLog:
             started_s=call.at_s,
         )
         self._entries.append(entry)
+        self._open[call.ordinal] = entry
         return entry
 
     def close(self, entry: Entry, outcome: str) -> None:
         """Note how a call ended."""
         entry.outcome = outcome
+        self._open.pop(entry.ordinal, None)
         entry.ended_s = self._now_s()
 
     def as_json(self) -> dict[str, Any]:
         """The body of GET /calls."""
         return {"count": self._count, "calls": [asdict(entry) for entry in self._entries]}
+
+    def open_as_json(self) -> dict[str, Any]:
+        """The body of GET /calls/open."""
+        return {"count": len(self._open), "calls": [asdict(each) for each in self._open.values()]}
 
     def _now_s(self) -> float:
         return round(trio.current_time() - self._began, 6)

@@ -4,9 +4,9 @@
     python -m cortex.demo.server --port 0 --script inspect --script-file faults.yaml
 
 As a process it prints one JSON line with its base_url when it is ready, and ends on SIGTERM.
-GET /calls is the log of the calls it took. `--script-file` lays faults over the script: see
-`cortex.demo.fault_file`. It is meant to be cheap: 300 streams of 20 chunks a second take a
-fraction of one core.
+GET /calls is the log of the calls it took, /calls/open of those that it is answering.
+`--script-file` lays faults over the script: see `cortex.demo.fault_file`. It is meant to be cheap:
+300 streams of 20 chunks a second take a fraction of one core.
 """
 
 import signal
@@ -15,6 +15,7 @@ from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from email.utils import formatdate
 from hashlib import sha256
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -92,6 +93,8 @@ async def _converse(wire: Wire, script: Script, log: CallLog) -> None:
                 await wire.answer(200, _JSON, orjson.dumps(count))
             case "GET", "/calls":
                 await wire.answer(200, _JSON, orjson.dumps(log.as_json()))
+            case "GET", "/calls/open":
+                await wire.answer(200, _JSON, orjson.dumps(log.open_as_json()))
             case _:
                 await _refuse(wire, Refusal(status=404, error_type="not_found_error"))
 
@@ -241,8 +244,28 @@ async def _run(script: Script, host: str, port: int) -> None:
                 return
 
 
+def _script(name: str) -> Script:
+    """The script of a name, or the function of a module."""
+    module, colon, function = name.partition(":")
+    if not colon:
+        if name not in SCRIPTS:
+            raise click.UsageError(f"no script is called {name!r}: {', '.join(sorted(SCRIPTS))}")
+        return SCRIPTS[name]
+    try:
+        found: Script = getattr(import_module(module), function)
+    except (ImportError, AttributeError) as error:
+        raise click.UsageError(f"script {name!r} cannot be loaded: {error}") from error
+    return found
+
+
 @click.command()
-@click.option("--script", type=click.Choice(sorted(SCRIPTS)), default="inspect", show_default=True)
+@click.option(
+    "--script",
+    metavar="NAME|MODULE:FUNCTION",
+    default="inspect",
+    show_default=True,
+    help=f"One of {', '.join(sorted(SCRIPTS))}, or a script of your own.",
+)
 @click.option("--host", default="127.0.0.1", show_default=True)
 @click.option("--port", type=int, default=0, help="0 takes any free port.")
 @click.option("--pace", type=float, default=1.0, help="Multiplies all delays; 0 is no delay.")
@@ -253,7 +276,7 @@ async def _run(script: Script, host: str, port: int) -> None:
 )
 def main(script: str, host: str, port: int, pace: float, script_file: Path | None) -> None:
     """Serve a scripted Messages API until SIGTERM."""
-    answers = SCRIPTS[script]
+    answers = _script(script)
     if script_file is not None:
         try:
             answers = Faults(read_rules(script_file), answers)

@@ -116,6 +116,8 @@ class Claim:
     """Seconds since it last had to wait because its own call failed, without a step since then."""
     due_for_s: float = 0.0
     """Seconds since the job, not this attempt, was due."""
+    is_suspect: bool = False
+    """Should this pod die, the job is to blame and fails: it was there at as many deaths before."""
 
 
 @attrs.frozen(kw_only=True)

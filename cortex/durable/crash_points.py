@@ -1,43 +1,186 @@
 """Named points at which a test kills this very process: what is left must be enough to go on.
 
-`CORTEX_CRASH_AT=point:nth` ends the process with SIGKILL at the nth passing of a point. It is read
-once, at import; unset, passing a point calls an empty function.
+`CORTEX_CRASH_AT=point:nth` ends the process with SIGKILL at the nth passing of a point,
+`point:nth:stop` stops it there with SIGSTOP until somebody lets it go on, and `record:FILE` appends
+the name of each point that is passed to a file. Armed by whoever starts a pod; unarmed, passing a
+point costs a look at one global.
 """
 
 import os
 import signal
 from collections.abc import Callable
+from enum import StrEnum
+from pathlib import Path
 from typing import Final
+
+import attrs
 
 from cortex.domain.errors import UsageError
 
 VARIABLE: Final = "CORTEX_CRASH_AT"
+RECORD: Final = "record"
+SIGNALS: Final = {"kill": signal.SIGKILL, "stop": signal.SIGSTOP}
 
-POINTS: Final[dict[str, str]] = {
-    "before_intent": "an effect is about to be entered in the ledger",
-    "after_intent": "its intent is committed, the call has not begun",
-    "during_call": "the call is under way; no code of ours passes it, a test's own tool does",
-    "after_call": "the call has ended, nothing is recorded of it",
-    "before_outcome": "the committer is about to write its outcome",
-    "after_outcome": "its outcome is committed, nobody has been told",
-    "before_reconcile": "the other side is about to be asked what became of a call",
-    "after_reconcile": "it has answered, nothing is recorded of that",
-    "before_approval": "a decision was found, its step is about to be written",
-    "after_approval": "the decision's step is committed, its call is not intended",
-    "before_suspend": "the committer is about to write what a job asks of people",
-    "after_suspend": "that is committed, nobody has been told",
+
+class Kind(StrEnum):
+    """What passes a point."""
+
+    POD = "pod"
+    """Each pod, with whatever jobs."""
+    JOB = "job"
+    """Each job, also one without steps."""
+    STEP = "step"
+    MODEL = "model"
+    TOOL = "tool"
+    """One without effect."""
+    EFFECT = "effect"
+    """A tool's or the job's own."""
+    REFUSAL = "refusal"
+    """An effect that was certainly not applied: an error tells of it, no step."""
+    DOUBT = "doubt"
+    """An effect of which an earlier attempt left nothing but the intent."""
+    APPROVAL = "approval"
+    RETRY = "retry"
+    """A job that says itself that it is to be tried again later."""
+    FAILURE = "failure"
+    """An attempt that fails, and counts."""
+    TIMEOUT = "timeout"
+    """An attempt that its limit ends."""
+    HAND_BACK = "hand_back"
+    """A job whose pod leaves while it runs."""
+    EXPIRY = "expiry"
+    """A request that nobody decides in time."""
+    BUDGET = "budget"
+    """A job that waits for room in its budget."""
+    ORPHAN = "orphan"
+    """A job that the pod was given without hearing of it."""
+    LOST_CALL = "lost_call"
+    """A model call of a job that ended with its pod."""
+    DEATH = "death"
+    """A job whose pod was killed; the pod that takes it over passes the point."""
+    SILENCE = "silence"
+    """A job whose pod was stopped; the pod that frees it passes the point."""
+    ACT = "act"
+    """A write that the API is asked for."""
+
+
+@attrs.frozen
+class Point:
+    """One place in the code."""
+
+    what: str
+    """What is true when it is passed."""
+    kinds: tuple[Kind, ...]
+    """Who passes it."""
+
+
+_STEPS: Final = (Kind.STEP, Kind.MODEL, Kind.TOOL, Kind.EFFECT, Kind.APPROVAL)
+_CALLS: Final = (Kind.EFFECT, Kind.REFUSAL)
+_WAITS: Final = (Kind.APPROVAL, Kind.RETRY, Kind.DOUBT, Kind.BUDGET)
+
+POINTS: Final[dict[str, Point]] = {
+    # a pod begins
+    "before_enter": Point("the pod is about to enter its job types and settings", (Kind.POD,)),
+    "after_enter": Point("they are committed, nobody knows of the pod yet", (Kind.POD,)),
+    "before_register": Point("it holds its lock and is about to enter itself", (Kind.POD,)),
+    "after_register": Point("it is on record and has not beaten", (Kind.POD,)),
+    "before_beat": Point("it is about to say that it and its jobs live", (Kind.POD,)),
+    "after_beat": Point("it has said so, and has not looked at which jobs it lost", (Kind.POD,)),
+    # a claim
+    "before_promote": Point("due tasks are about to be made ready", (Kind.POD,)),
+    "after_promote": Point("they are ready", (Kind.POD,)),
+    "before_claim": Point("the pod is about to take as many tasks as it has slots", (Kind.JOB,)),
+    "after_claim": Point("they are its own, none of their jobs runs", (Kind.JOB,)),
+    "before_orphans": Point("it is about to give back what it does not run", (Kind.ORPHAN,)),
+    "after_orphans": Point("that is given back", (Kind.ORPHAN,)),
+    # a step
+    "before_step": Point("steps have ended, the committer is about to write them", _STEPS),
+    "after_step": Point("they are committed, and none of their jobs knows", _STEPS),
+    # an effect
+    "before_intent": Point("an effect is about to be entered in the ledger", _CALLS),
+    "after_intent": Point("its intent is committed, the call has not begun", _CALLS),
+    "during_call": Point("it is under way; no code of ours passes it, a test's tool does", _CALLS),
+    "after_call": Point("the call has ended, nothing is recorded of it", (Kind.EFFECT,)),
+    "before_outcome": Point("an outcome without a step is about to be written", (Kind.REFUSAL,)),
+    "after_outcome": Point("it is committed, its error has not been raised", (Kind.REFUSAL,)),
+    "before_reconcile": Point("the other side is about to be asked what came of it", (Kind.DOUBT,)),
+    "after_reconcile": Point("it has answered, nothing is recorded of that", (Kind.DOUBT,)),
+    # a decision
+    "before_approval": Point("a decision is found, its step is not written", (Kind.APPROVAL,)),
+    "after_approval": Point("its step is committed, its call is not intended", (Kind.APPROVAL,)),
+    "before_expiry": Point("requests that are due are about to be closed", (Kind.POD,)),
+    "after_expiry": Point("they are closed, their jobs go on or have failed", (Kind.EXPIRY,)),
+    # money
+    "before_reserve": Point("room for a model call is about to be taken", (Kind.MODEL,)),
+    "after_reserve": Point("it is taken, the call has not begun", (Kind.MODEL,)),
+    "before_settle": Point("a model call has ended and is about to be booked", (Kind.MODEL,)),
+    "after_settle": Point("it is booked, its answer is in no record", (Kind.MODEL,)),
+    "before_lost_calls": Point("calls of ended attempts are about to be booked", (Kind.POD,)),
+    "after_lost_calls": Point("they are booked, at their estimate", (Kind.LOST_CALL,)),
+    "before_wake": Point("jobs whose budget has room are about to go on", (Kind.POD,)),
+    "after_wake": Point("they have tasks again", (Kind.BUDGET,)),
+    # the end of an attempt
+    "before_finish": Point("a job has ended, nothing is recorded of that", (Kind.JOB,)),
+    "after_finish": Point("its end is committed, its pod does not know", (Kind.JOB,)),
+    "before_release": Point(
+        "an attempt has ended and its task is about to be freed", (Kind.FAILURE, Kind.HAND_BACK)
+    ),
+    "after_release": Point("its task is free", (Kind.FAILURE, Kind.HAND_BACK)),
+    "before_suspend": Point("an attempt has ended, its job is about to wait", _WAITS),
+    "after_suspend": Point("it waits, for people or for its time; nobody was told", _WAITS),
+    "before_receipt": Point("a limit has ended something, its receipt is taken", (Kind.TIMEOUT,)),
+    "after_receipt": Point("the receipt is committed, the attempt goes on to end", (Kind.TIMEOUT,)),
+    # what goes on later, and elsewhere
+    "before_due": Point("jobs whose time has come are about to get tasks", (Kind.POD,)),
+    "after_due": Point("they have tasks", (Kind.RETRY,)),
+    "before_takeover": Point("a pod is dead, its jobs are about to be freed", (Kind.DEATH,)),
+    "after_takeover": Point("its jobs are free, or failed as poison", (Kind.DEATH,)),
+    "before_sweep": Point("jobs of silent pods are about to be freed", (Kind.POD,)),
+    "after_sweep": Point("they are free, or failed", (Kind.SILENCE,)),
+    "before_retire": Point("pods that are silent for long are about to be buried", (Kind.POD,)),
+    "after_retire": Point("they are dead on record", (Kind.POD,)),
+    "before_triage": Point("dead letters are about to be looked through", (Kind.POD,)),
+    "after_triage": Point("some go on, some are archived, of some people are told", (Kind.POD,)),
+    # a pod leaves
+    "drain_intake": Point("it was told to leave: it takes no more", (Kind.HAND_BACK,)),
+    "drain_jobs": Point("its jobs go on to their next checkpoint", (Kind.HAND_BACK,)),
+    "drain_hand_back": Point("those that still run are about to be cancelled", (Kind.HAND_BACK,)),
+    "drain_flush": Point("no job runs, the committer takes no more", (Kind.HAND_BACK,)),
+    "drain_sign_off": Point("all is committed, its heart still beats", (Kind.HAND_BACK,)),
+    "before_sign_off": Point("it is about to say that it has left", (Kind.HAND_BACK,)),
+    "after_sign_off": Point("it has left, its connections are open", (Kind.HAND_BACK,)),
+    # the API
+    "before_act": Point("a write that the API was asked for is about to be made", (Kind.ACT,)),
+    "after_act": Point("it is committed, nobody was answered", (Kind.ACT,)),
 }
-"""Every point, with what is true when it is passed."""
+"""Every point. Each write of progress stands between two of them: a test sees to that."""
+
+_passed: Callable[[str], None] | None = None
 
 
-def crash_points(setting: str | None, *, crash: Callable[[], None]) -> Callable[[str], None]:
+def crash_point(name: str) -> None:
+    """Pass a point; to be called with the name of one of `POINTS`."""
+    if _passed is not None:
+        _passed(name)
+
+
+def arm(setting: str | None) -> None:
+    """Do from now on what a setting asks for. Raises `UsageError` for one that is none."""
+    global _passed  # noqa: PLW0603 -- one check at each point is all that it may cost
+    _passed = crash_points(setting, hit=_hit) if setting else None
+
+
+def crash_points(setting: str, *, hit: Callable[[signal.Signals], None]) -> Callable[[str], None]:
     """Return what to call at a point, with its name. Raises `UsageError` for a bad setting."""
-    if not setting:
-        return _pass_by
-    point, _, nth = setting.partition(":")
-    if point not in POINTS or not (nth.isascii() and nth.isdecimal() and int(nth)):
+    point, _, rest = setting.partition(":")
+    if point == RECORD and rest:
+        return _recorder(Path(rest))
+    nth, _, how = rest.partition(":")
+    is_number = nth.isascii() and nth.isdecimal() and int(nth) > 0
+    if point not in POINTS or not is_number or (how or "kill") not in SIGNALS:
         raise UsageError(
-            f"{VARIABLE} is {setting!r}, not point:nth", hint=f"the points: {', '.join(POINTS)}"
+            f"{VARIABLE} is {setting!r}, not point:nth, point:nth:stop or record:FILE",
+            hint=f"the points: {', '.join(POINTS)}",
         )
     left = int(nth)
 
@@ -46,18 +189,19 @@ def crash_points(setting: str | None, *, crash: Callable[[], None]) -> Callable[
         if name == point:
             left -= 1
             if left == 0:
-                crash()
+                hit(SIGNALS[how or "kill"])
 
     return passed
 
 
-def _pass_by(name: str) -> None:
-    """Nothing happens here."""
+def _recorder(path: Path) -> Callable[[str], None]:
+    file = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
+
+    def passed(name: str) -> None:
+        os.write(file, f"{name}\n".encode())
+
+    return passed
 
 
-def _die() -> None:
-    os.kill(os.getpid(), signal.SIGKILL)
-
-
-crash_point: Final = crash_points(os.environ.get(VARIABLE), crash=_die)
-"""To be called at each point with its name."""
+def _hit(number: signal.Signals) -> None:
+    os.kill(os.getpid(), number)

@@ -27,6 +27,7 @@ from cortex.domain.effect import (
 from cortex.domain.errors import DivergedError, InvalidOutputError, RejectedError, Suspended
 from cortex.domain.job import EffectIntent, EffectTold, Intended, Lease, UnknownEffect
 from cortex.domain.text import clean_text
+from cortex.domain.timeouts import TIMEOUTS
 from cortex.durable.crash_points import crash_point
 
 CALLS_MAX = 3
@@ -63,6 +64,8 @@ class EffectCall:
     """Only its approval is used up: whatever it raises, nothing has happened."""
     approval_id: UUID | None = None
     """The decision that lets it through."""
+    limit_s: float = TIMEOUTS["tool_call"].default_s
+    """What it may take."""
 
 
 @attrs.frozen
@@ -101,7 +104,6 @@ async def perform(
             return leave
         invocation = _invocation(call, leave, lease)
         if leave.verdict == "go":
-            crash_point("after_intent")
             return await _called(call, invocation, is_first=is_first)
         verdict = await _verdict(call, invocation)
         if isinstance(verdict, Applied):
@@ -122,7 +124,6 @@ async def _leave(
     is_sure: bool,
 ) -> Intended | Done | NotDone:
     """Ask for leave; return it when the call may or must go on (`go`, `recheck`), else the end."""
-    crash_point("before_intent")
     answer = await ledger.intend(
         EffectIntent(
             lease=lease,

@@ -5,8 +5,9 @@ output at once. A step is in the record exactly when its commit was acknowledged
 """
 
 from collections.abc import Awaitable, Callable, Sequence
+from contextvars import ContextVar
 from decimal import Decimal
-from typing import Any, Final, Protocol
+from typing import Any, Final, NoReturn, Protocol
 
 import attrs
 import orjson
@@ -25,6 +26,8 @@ KEY_CHARS_MAX: Final = 500
 
 _NO_USAGE = Usage()
 _NO_COST = Decimal(0)
+_in_step: ContextVar[bool] = ContextVar("in_step", default=False)
+"""Whether this code runs inside a step: what it asks for then is part of that."""
 
 
 class Recorder(Protocol):
@@ -45,12 +48,29 @@ class Outcome:
     """Of the effect that the step is: recorded with it, at once."""
 
 
+@attrs.frozen(kw_only=True)
+class Leave:
+    """Whether the pod of an attempt leaves, and how the job gets away from it."""
+
+    is_asked: Callable[[], bool]
+    hand_back: Callable[[], None]
+    """Cancels the attempt; another pod goes on from its last checkpoint."""
+
+
 class Journal:
     """Steps of one attempt of one job. Concurrent steps of the job may use it at once."""
 
-    def __init__(self, lease: Lease, recorder: Recorder, steps: Sequence[Step]) -> None:
+    def __init__(
+        self,
+        lease: Lease,
+        recorder: Recorder,
+        steps: Sequence[Step],
+        *,
+        leave: Leave | None = None,
+    ) -> None:
         """`steps` are those that earlier attempts committed, in order."""
         self._lease = lease
+        self._leave = leave
         self._recorder = recorder
         self._memo = {step.key: step for step in steps}
         self._seq = steps[-1].seq if steps else 0
@@ -105,6 +125,7 @@ class Journal:
         What comes back has gone through JSON in either case, so that a replay sees the same.
         Raises `DivergedError` if the key was recorded with another input, `LeaseLost` if another
         attempt owns the job, else whatever `run` raises: then nothing is recorded.
+        On a pod that leaves no step begins any more: the job is handed back instead.
         If cancelled while it is being committed, the step may or may not be in the record.
         """
         memo = self._memo.get(key)
@@ -116,10 +137,12 @@ class Journal:
                     hint="give changed steps new keys, or submit the job anew",
                 )
             return decode(memo.output)
+        if self._leave is not None and self._leave.is_asked() and not _in_step.get():
+            await self._stop_here(self._leave)
         started = trio.current_time()
         step = self.progress.begin(kind, key, now=started)
         try:
-            outcome = await run()
+            outcome = await _inside(run)
             limit = MODEL_RESPONSE if kind is StepKind.MODEL else CHECKPOINT
             output = encode(outcome.value, what=f"output of step {key!r}", limit=limit)
             ended = trio.current_time()
@@ -149,6 +172,13 @@ class Journal:
             self._decisions[key] = output
         return decode(output)
 
+    async def _stop_here(self, leave: Leave) -> NoReturn:
+        """Hand the job back when its other steps, which may be paid for, are in the record."""
+        await self.progress.none_under_way()
+        leave.hand_back()
+        await trio.sleep_forever()
+        raise AssertionError("unreachable")
+
     def decision(self, key: str) -> Any:
         """Return the recorded output of a decision, of this attempt or before; None if none is."""
         memo = self._memo.get(key)
@@ -173,3 +203,11 @@ class Journal:
     def _totals(self, outcome: Outcome) -> tuple[Usage, Decimal]:
         usage = self._usage if outcome.usage is None else self._usage + outcome.usage
         return usage, self._cost_usd + (outcome.cost_usd or _NO_COST)
+
+
+async def _inside(run: Callable[[], Awaitable[Outcome]]) -> Outcome:
+    token = _in_step.set(True)
+    try:
+        return await run()
+    finally:
+        _in_step.reset(token)

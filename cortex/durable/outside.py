@@ -37,6 +37,9 @@ class Desk(Protocol):
     def new_id(self) -> Callable[[], UUID]:
         """Makes ids."""
 
+    async def until_it_may_begin(self, call_s: float) -> None:
+        """Wait until the job is this pod's for as long as a call of so many seconds may take."""
+
     async def intend(self, intent: EffectIntent) -> Intended:
         """Ask for leave to call. Raises `LeaseLost`."""
 
@@ -57,7 +60,12 @@ class Outside:
         self._desk = desk
 
     async def perform(self, effect: EffectCall) -> Done | NotDone:
-        """Make a call that happens once: see `effects.perform`."""
+        """Make a call that happens once: see `effects.perform`.
+
+        Each time that it is called, the pod must be sure that the job is its own: when it came back
+        from an outage, another one may have been about to ask what became of the call.
+        """
+        effect = attrs.evolve(effect, invoke=partial(self._when_sure, effect))
         if effect.is_idempotent and not effect.changes_nothing:
             effect = attrs.evolve(effect, invoke=partial(self._repeatedly, effect))
         count = partial(self._ctx.services.meter.effect_ended, effect.tool)
@@ -72,6 +80,10 @@ class Outside:
         if ended.id is not None:
             count("completed" if isinstance(ended, Done) or ended.is_applied else "failed")
         return ended
+
+    async def _when_sure(self, effect: EffectCall, invocation: Invocation) -> Any:
+        await self._desk.until_it_may_begin(effect.limit_s)
+        return await effect.invoke(invocation)
 
     async def _repeatedly(self, effect: EffectCall, invocation: Invocation) -> Any:
         """Call again inside the step what the other side does once for each id."""

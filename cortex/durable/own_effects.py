@@ -42,14 +42,16 @@ async def make(ctx: "Context", own: OwnEffect) -> Outcome:
     what = f"input of effect {own.key!r}"
     plain = decode(encode({"args": list(own.args), "kwargs": own.kwargs}, what=what))
     text, digest = frozen_arguments(plain, what=what)
+    limit_s = own.timeout_s or (await ctx.limits()).step_s
     call = EffectCall(
         key=own.key,
         tool=own.name[-NAME_CHARS_MAX:],
         arguments=text,
         digest=digest,
-        invoke=partial(_invoke, ctx, own),
+        invoke=partial(_invoke, own, limit_s),
         reconcile=None if own.reconcile is None else partial(asked, own.reconcile),
         is_idempotent=own.is_idempotent,
+        limit_s=limit_s,
     )
     ended = await ctx.outside.perform(call)
     if isinstance(ended, NotDone):
@@ -58,8 +60,7 @@ async def make(ctx: "Context", own: OwnEffect) -> Outcome:
     return await ctx.outside.outcome(own.key, ended)
 
 
-async def _invoke(ctx: "Context", own: OwnEffect, invocation: Invocation) -> Any:
-    limit_s = own.timeout_s or (await ctx.limits()).step_s
+async def _invoke(own: OwnEffect, limit_s: float, invocation: Invocation) -> Any:
     leading = (invocation,) if takes_invocation(own.function) else ()
     with trio.move_on_after(limit_s):
         return await own.function(*leading, *own.args, **own.kwargs)

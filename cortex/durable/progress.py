@@ -134,6 +134,7 @@ class Progress:
         self.checkpoint_at: float | None = None
         """Trio's clock; None if this attempt has committed nothing."""
         self._steps: dict[str, StepUnderWay] = {}
+        self._one_ended: trio.Event | None = None
 
     def committed(self, seq: int, key: str, *, at: float) -> None:
         """A step that was done at this time is in the record."""
@@ -148,15 +149,28 @@ class Progress:
         return step
 
     def end(self, step: StepUnderWay) -> None:
-        """A step is over, by its commit or by an error."""
-        self._steps.pop(step.key, None)
+        """A step is in the record."""
+        del self._steps[step.key]
+        if self._one_ended is not None:
+            self._one_ended.set()
+            self._one_ended = None
+
+    async def none_under_way(self) -> None:
+        """Wait until the last step of the attempt that was under way is in the record.
+
+        Of one that fails its own code decides what follows.
+        """
+        while any(step.cut_at is None for step in self._steps.values()):
+            if self._one_ended is None:
+                self._one_ended = trio.Event()
+            await self._one_ended.wait()
 
     def broke_off(self, step: StepUnderWay, error: BaseException) -> None:
         """A step was left by this error, which is told where it came from if it is a time-out's."""
         if any(isinstance(leaf, trio.Cancelled) for leaf in leaves(error)):
             step.cut_at = trio.current_time()
         else:
-            self.end(step)
+            self._steps.pop(step.key, None)
             _mark(error, step)
 
     def under_way(self, key: str) -> StepUnderWay | None:

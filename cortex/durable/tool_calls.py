@@ -66,6 +66,8 @@ class ToolPlan:
     """Call the tool; return its result as plain JSON."""
     guard: Callable[[Callable[[], Awaitable[Any]]], Awaitable[Any]]
     """Await something behind the tool's circuit breaker; a `NotDone` counts as its error."""
+    limit_s: float
+    """What one call may take."""
 
 
 class Tools(Protocol):
@@ -206,4 +208,5 @@ def _effect(call: ToolCall, plan: ToolPlan, decision: Decision | None) -> Effect
         is_idempotent=terms.is_idempotent,
         changes_nothing=plan.effect is None,
         approval_id=None if decision is None else decision.approval_id,
+        limit_s=plan.limit_s,
     )

@@ -11,6 +11,7 @@ from starlette.requests import Request
 
 from cortex.domain.answer_text import AnswerPiece
 from cortex.domain.clock import Chance
+from cortex.domain.drain import DrainStatus
 from cortex.domain.job_feed import JobEvent, JobState, Position
 from cortex.http.auth import Authenticator
 from cortex.http.links import Links
@@ -52,6 +53,8 @@ class PodView:
     """It takes jobs."""
     draining: trio.Event
     """Set when the pod was asked to end: whoever waits for something should answer now."""
+    drain: Callable[[], DrainStatus | None]
+    """How far its leaving has come."""
     result: Callable[[UUID, float], Awaitable[JobState | None]]
     """How a job has ended; None if it goes on after so many seconds. Raises `NotFoundError`, and
     `UnavailableError` when too many wait already."""

@@ -8,6 +8,8 @@ from typing import Any
 import attrs
 from starlette.responses import Response
 
+from cortex.domain.drain import DrainPhase
+from cortex.domain.liveness import Liveness
 from cortex.http.api import Api, Asked
 from cortex.http.route import PUBLIC, Method, Route, answer
 from cortex.http.shape import told
@@ -28,6 +30,11 @@ class Readiness:
     database: bool = told(doc="Postgres was there when the pod last said that it lives")
     claiming: bool = told(doc="it takes jobs")
     not_draining: bool = told(doc="nobody has asked it to end")
+    liveness: Liveness = told(doc="what shows others that it lives: `heartbeat` behind a pooler")
+    phase: DrainPhase | None = told(doc="where it stands while it leaves; null: nobody asked it to")
+    jobs_left: int | None = told(doc="jobs that it still runs; null unless it leaves")
+    abort_in_s: float | None = told(doc="seconds until those are handed back")
+    closed_in_s: float | None = told(doc="seconds until it has ended, at the latest")
 
 
 async def healthz(_: Asked[None, None], __: Api) -> Response:
@@ -43,7 +50,16 @@ async def readyz(_: Asked[None, None], api: Api) -> Response:
         "not_draining": not api.pod.draining.is_set(),
     }
     is_ready = all(checks.values())
-    found = Readiness(status="ready" if is_ready else "not ready", **checks)
+    leaving = api.pod.drain()
+    found = Readiness(
+        status="ready" if is_ready else "not ready",
+        **checks,
+        liveness=Liveness.of(is_pooled=api.port.is_pooled),
+        phase=None if leaving is None else leaving.phase,
+        jobs_left=None if leaving is None else leaving.jobs_left,
+        abort_in_s=None if leaving is None else round(leaving.abort_in_s, 1),
+        closed_in_s=None if leaving is None else round(leaving.closed_in_s, 1),
+    )
     return answer(found, status=200 if is_ready else 503)
 
 

@@ -5,6 +5,7 @@ from typing import Any
 
 from starlette.responses import Response
 
+from cortex.durable.crash_points import crash_point
 from cortex.http.api import Api, Asked
 from cortex.http.route import answer
 from cortex.store.database import Database
@@ -41,10 +42,14 @@ async def once(
     request: Mapping[str, Any],
 ) -> Answer:
     """Do a write as `mutate` does, for handlers that answer something else than its response."""
-    if asked.key is None:
-        return await api.port(unguarded, work)
     whole = {**request, "by": asked.principal.name}
-    return await api.port(guarded, asked.key, operation=operation, request=whole, work=work)
+    crash_point("before_act")
+    if asked.key is None:
+        done = await api.port(unguarded, work)
+    else:
+        done = await api.port(guarded, asked.key, operation=operation, request=whole, work=work)
+    crash_point("after_act")
+    return done
 
 
 def headers_of(done: Answer) -> dict[str, str]:

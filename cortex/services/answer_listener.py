@@ -4,6 +4,7 @@ Owns: which jobs are watched by this pod's clients, the watches in the database,
 connection to listen on, which is open only while there are any.
 Invariants: it listens before it watches, and renews the watches on the same connection: one that
 has died in silence is found out by that. Messages are hints: a lost one is a gap, and no more.
+Behind a pooler, where nobody can listen, it asks four times a second for what was said.
 
 On failure: the connection is opened anew with jittered back-off; what was said meanwhile comes
 again, as far as the job's pod has kept it, since a new connection is a new watcher.
@@ -30,6 +31,8 @@ CHANGES_APART_S: Final = 0.05
 LINGER_S: Final = 5.0
 """The connection stays open after the last client has left: another one may come."""
 GOODBYE_S: Final = 2.0
+POLL_S: Final = 0.25
+"""Behind a pooler."""
 
 _log = structlog.get_logger(__name__)
 
@@ -58,6 +61,8 @@ class AnswerListener:
         self._new: set[UUID] = set()
         """Jobs with a new follower, or with another pod."""
         self._watcher = new_id()
+        self._said: set[int] = set()
+        """What was heard of the last seconds, where it has to be asked for."""
         self._session: Dedicated = port.dedicated(on_lost=self._pacer.wake)
 
     def watch(self, job_id: UUID) -> None:
@@ -91,7 +96,8 @@ class AnswerListener:
         session = self._session
         self._watcher, self._kept = self._new_id(), set()
         await self._port.cross(session.open)
-        await self._port.cross(session.listen, watches.STREAM, self._heard)
+        if not session.is_pooled:
+            await self._port.cross(session.listen, watches.STREAM, self._heard)
         renew_at = left_at = trio.current_time()
         while self._wanted or trio.current_time() < left_at + LINGER_S:
             if not session.is_open:
@@ -104,6 +110,9 @@ class AnswerListener:
             await self._change(set(self._wanted) if is_due else self._wanted & self._new)
             await trio.sleep(CHANGES_APART_S)
             until = renew_at if self._wanted else left_at + LINGER_S
+            if session.is_pooled:
+                await self._ask()
+                until = min(until, trio.current_time() + POLL_S)
             await self._pacer.wait(max(0.0, until - trio.current_time()))
 
     async def _change(self, renewed: set[UUID]) -> None:
@@ -120,6 +129,14 @@ class AnswerListener:
                 watches.unwatch, self._session, watcher=self._watcher, job_ids=sorted(gone)
             )
             self._kept -= gone
+
+    async def _ask(self) -> None:
+        """Hear what was said since the last time."""
+        said = await self._port.cross(watches.said, self._session, self._said)
+        self._said = set(said)
+        for payload in said.values():
+            if payload is not None:
+                self._heard(payload)
 
     async def _close(self) -> None:
         if self._kept and self._session.is_open:

@@ -57,6 +57,8 @@ class _Job:
     """Trio's clock."""
     asked_at: datetime
     """When the newest watcher came."""
+    is_polled: bool = False
+    """A watcher hears no notifications."""
     state: tuple[Lease | None, int] = (None, 0)
     """Which attempt of it runs here, and its last checkpoint."""
     sent: dict[int, int] = attrs.field(factory=dict)
@@ -145,7 +147,10 @@ class AnswerSender:
                 room -= sum(len(m.text) for m in found.messages if isinstance(m, AnswerPiece))
         if news:
             messages = (message for each in news for message in each.messages)
-            await self._port(watches.send, payloads(messages))
+            is_polled = any(each.job.is_polled for each in news)
+            await self._port(watches.send, payloads(messages), is_polled=is_polled)
+            if is_polled:
+                await self._port(watches.forget)
         for each in news:
             each.was_sent()
 
@@ -180,8 +185,8 @@ class AnswerSender:
 def _renewed(job: _Job | None, watched: Watched, *, now: float) -> _Job:
     until = now + watched.left_s
     if job is None:
-        return _Job(until, watched.asked_at)
-    job.until = until
+        return _Job(until, watched.asked_at, watched.is_polled)
+    job.until, job.is_polled = until, watched.is_polled
     if watched.asked_at != job.asked_at:
         job.asked_at = watched.asked_at
         job.sent = {}

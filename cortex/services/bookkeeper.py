@@ -19,6 +19,7 @@ import trio
 
 from cortex.actors.ticker import Pacer
 from cortex.domain.errors import UnavailableError
+from cortex.durable.crash_points import crash_point
 from cortex.services.unsettled import Unsettled
 from cortex.store import budgets
 from cortex.store.bridge import Port
@@ -59,12 +60,18 @@ class Bookkeeper:
         """Book what waits for it, then look at the next reservations and the next jobs."""
         if late := await self._unsettled.settle():
             _log.info("booked calls late", calls=late)
+        crash_point("before_lost_calls")
         lost, self._after_call = await self._port(
             budgets.sweep, limit=LOOK_MAX, after=self._after_call
         )
         if lost:
+            crash_point("after_lost_calls")
+        if lost:
             _log.warning("booked calls of attempts that are over", calls=lost)
+        crash_point("before_wake")
         woken, after = await self._port(budgets.wake_next, limit=LOOK_MAX, after=self._after_job)
+        if woken:
+            crash_point("after_wake")
         self._after_job = after or FIRST
         if woken:
             _log.info("jobs go on, their budget has room", jobs=woken)

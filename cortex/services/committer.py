@@ -186,12 +186,9 @@ class Committer:
         is_repeat: bool,  # noqa: FBT001
     ) -> None:
         operations = [step for _, step in group]
-        has_outcome = any(op.step.effect is not None for op in operations)
-        if has_outcome:
-            crash_point("before_outcome")
+        crash_point("before_step")
         stands = await self._port(steps.commit, pod_id=self._pod_id, operations=operations)
-        if has_outcome:
-            crash_point("after_outcome")
+        crash_point("after_step")
         if is_repeat:
             rest = [op for op in operations if op.step.lease.job_id not in stands]
             stands |= await self._port(steps.recorded, rest)
@@ -209,7 +206,9 @@ class Committer:
     ) -> None:
         """Answer intents; what was let through for nobody is to be told: it goes to `failed`."""
         operations = [e.operation for e in group if isinstance(e.operation, EffectIntent)]
+        crash_point("before_intent")
         answers = await self._port(effects.intend, pod_id=self._pod_id, operations=operations)
+        crash_point("after_intent")
         for entry, operation in zip(group, operations, strict=True):
             answer = answers.get(operation.id)
             if answer is None:
@@ -233,7 +232,9 @@ class Committer:
 
     async def _finish(self, group: Sequence[Entry], is_repeat: bool) -> None:  # noqa: FBT001
         operations = [e.operation for e in group if isinstance(e.operation, Finish)]
+        crash_point("before_finish")
         ended = await self._port(jobs.finish, pod_id=self._pod_id, operations=operations)
+        crash_point("after_finish")
         if is_repeat:
             rest = [op for op in operations if op.lease.job_id not in ended]
             ended |= await self._port(jobs.settled, rest)
@@ -242,19 +243,18 @@ class Committer:
 
     async def _release(self, group: Sequence[Entry], is_repeat: bool) -> None:  # noqa: FBT001
         operations = [e.operation for e in group if isinstance(e.operation, Release)]
+        crash_point("before_release")
         released = await self._port(tasks.release, pod_id=self._pod_id, operations=operations)
+        crash_point("after_release")
         for entry in group:
             # Applied earlier or lost to another pod: either way this attempt is over.
             _answer(entry, released, entry.operation.lease.job_id, or_over=is_repeat)
 
     async def _suspend(self, group: Sequence[Entry], is_repeat: bool) -> None:  # noqa: FBT001
         operations = [e.operation for e in group if isinstance(e.operation, Suspend)]
-        asks = any(op.requests or op.unknown for op in operations)
-        if asks:
-            crash_point("before_suspend")
+        crash_point("before_suspend")
         suspended = await self._port(tasks.suspend, pod_id=self._pod_id, operations=operations)
-        if asks:
-            crash_point("after_suspend")
+        crash_point("after_suspend")
         for entry in group:
             # As with a release: applied earlier or lost, this attempt is over.
             _answer(entry, suspended, entry.operation.lease.job_id, or_over=is_repeat)

@@ -9,20 +9,20 @@ import threading
 from typing import Final
 
 EXIT_CODE: Final = 1
-SLACK_S: Final = 2.0
-"""What the shutdown gets beyond the sum of its own deadlines."""
+GOODBYE_S: Final = 2.0
+"""What the process gets to end by itself once nothing of its pod is left."""
 
 
 def arm(after_s: float, *, exit_code: int = EXIT_CODE, told: str | None = None) -> None:
-    """End the process hard `SLACK_S` after so many seconds, if it still runs then.
+    """End the process hard after so many seconds, if it still runs then.
 
     Safe at any moment, in a signal handler too: what was not committed is taken over by another
     pod. `told`: what it says then, one line, in place of that it took too long.
     """
 
     def strike() -> None:
-        threading.Event().wait(after_s + SLACK_S)
-        late = f"shutdown took longer than {after_s + SLACK_S:g} s: exiting hard"
+        threading.Event().wait(after_s)
+        late = f"shutdown took longer than {after_s:g} s: exiting hard"
         os.write(2, f"cortex: {told or late}\n".encode())
         os._exit(exit_code)
 

@@ -15,6 +15,7 @@ from cortex.domain.approval import Decided
 from cortex.domain.errors import UnavailableError
 from cortex.domain.job import EffectIntent, EffectTold, Intended
 from cortex.services.committer import Committer
+from cortex.services.standing import Standing
 from cortex.store import approvals
 from cortex.store.bridge import Port
 
@@ -29,8 +30,16 @@ class Desk:
 
     port: Port
     committer: Committer
+    standing: Standing
     new_id: Callable[[], UUID]
     rng: random.Random
+
+    async def until_it_may_begin(self, call_s: float) -> None:
+        """Wait until the job is this pod's for as long as a call of so many seconds may take.
+
+        Ends with the job if that is not so any more.
+        """
+        await self.standing.until_it_may_begin(call_s)
 
     async def intend(self, intent: EffectIntent) -> Intended:
         """Ask for leave to call. Raises `LeaseLost`."""

@@ -21,6 +21,7 @@ import trio
 from cortex.actors.ticker import Pacer
 from cortex.domain.errors import UnavailableError
 from cortex.domain.job import Claim, Release
+from cortex.durable.crash_points import crash_point
 from cortex.services.claim_ramp import DOUBLES_IN_S, ClaimRamp
 from cortex.services.job_actor import JobActors
 from cortex.services.running import RunningJob, RunningJobs
@@ -123,13 +124,17 @@ class Dispatcher:
             self._is_crowded = True
             return CROWDED_POLL_S
         await self._promote()
+        crash_point("before_claim")
         claims = await self._port(
             tasks.claim,
             pod_id=self._pod_id,
             types=self._types,
             limit=limit,
             config_id=self._config_id,
+            suspects=0 if self._running.has_suspect else 1,
         )
+        if claims:
+            crash_point("after_claim")
         self._ramp.claimed(len(claims))
         self._actors.metrics.claimed(claims)
         await self._start(claims)
@@ -154,7 +159,9 @@ class Dispatcher:
             return
         self._promote_next = False
         self._promoted_at = now
+        crash_point("before_promote")
         await self._port(tasks.promote)
+        crash_point("after_promote")
         took_s = trio.current_time() - now
         self._promote_not_before = trio.current_time() + PROMOTE_REST * took_s
 
@@ -166,7 +173,9 @@ class Dispatcher:
         if orphans:
             _log.warning("released what does not run here", jobs=len(orphans))
             releases = [Release(lease=o, outcome="handed_back", is_counted=False) for o in orphans]
+            crash_point("before_orphans")
             await self._port(tasks.release, pod_id=self._pod_id, operations=releases)
+            crash_point("after_orphans")
 
     async def _start(self, claims: list[Claim]) -> None:
         for begun, claim in enumerate(claims):

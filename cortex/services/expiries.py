@@ -16,6 +16,7 @@ import trio
 
 from cortex.actors.ticker import Pacer
 from cortex.domain.errors import UnavailableError
+from cortex.durable.crash_points import crash_point
 from cortex.store import approvals
 from cortex.store.bridge import Port
 
@@ -49,4 +50,8 @@ class Expiries:
 
     async def tick(self) -> int:
         """Close one batch; return how many."""
-        return await self._port(approvals.expire)
+        crash_point("before_expiry")
+        expired = await self._port(approvals.expire)
+        if expired:
+            crash_point("after_expiry")
+        return expired

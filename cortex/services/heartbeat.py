@@ -18,6 +18,7 @@ import trio
 
 from cortex.actors.ticker import Pacer
 from cortex.domain.errors import CortexError
+from cortex.durable.crash_points import crash_point
 from cortex.services.running import RunningJobs, Stop
 from cortex.services.standing import Standing
 from cortex.store import pods
@@ -70,7 +71,9 @@ class Heartbeat:
         try:
             async with trio.open_nursery() as nursery:
                 await self._lock()
+                crash_point("before_register")
                 await self._port(pods.register, self._pod)
+                crash_point("after_register")
                 await self.tick()
                 nursery.start_soon(self._fence)
                 task_status.started()
@@ -89,17 +92,20 @@ class Heartbeat:
             await self._lock()
         leases = self._running.leases
         sent_at = trio.current_time()
+        crash_point("before_beat")
         owned = await self._port.cross(
             pods.beat, self._session, pod_id=self._pod.id, leases=leases, vitals=self._vitals()
         )
-        self._standing.beaten(sent_at)
+        crash_point("after_beat")
         for lease in self._running.keep_only(leases, owned):
             _log.warning("lease lost", job=str(lease.job_id), attempt=lease.attempt)
+        self._standing.beaten(sent_at)  # last: who waits to be sure goes on from here
 
     async def _beat_or_log(self) -> None:
         try:
             await self.tick()
         except CortexError as error:
+            self._standing.missed()
             _log.warning("heartbeat failed", error=error.message)
             await trio.sleep(self._rng.uniform(0.05, RECONNECT_MAX_S / 2))
             self._pacer.wake()
@@ -107,6 +113,9 @@ class Heartbeat:
     async def _lock(self) -> None:
         """Connect and take the lock; the server may need a while to see the old one gone."""
         await self._port.cross(self._session.open)
+        if self._port.is_pooled:
+            self._standing.locked()  # there is no lock to hold: heartbeats alone tell that it lives
+            return
         backoff_s = 0.05
         while not await self._port.cross(pods.lock, self._session, self._pod.lock_key):
             await trio.sleep(self._rng.uniform(0.5, 1.0) * backoff_s)

@@ -1,7 +1,8 @@
-"""Deletes what has expired: old idempotency keys, what budgets and quotas counted long ago.
+"""Deletes what has expired: idempotency keys, words for watchers, what was counted long ago.
 
 Reads and writes: expired keys, which count as free already; uses of budgets on past days, and in
-runs whose jobs have all ended; uses of quotas in past hours and days.
+runs whose jobs have all ended; uses of quotas in past hours and days; what models said to watchers
+that poll.
 Invariants: the oldest first, at most 1000 of each a pass; any number of pods may do it at once,
 each skips what another one deletes.
 
@@ -17,7 +18,7 @@ import trio
 
 from cortex.actors.ticker import Pacer
 from cortex.domain.errors import UnavailableError
-from cortex.store import budgets, idempotency, quotas
+from cortex.store import budgets, idempotency, quotas, watches
 from cortex.store.bridge import Port
 from cortex.store.budgets import Use
 
@@ -64,4 +65,5 @@ class Housekeeping:
             after=self._after,
         )
         uses = await self._port(quotas.forget, kept_s=DAY_KEPT_S, limit=BATCH_MAX)
-        return BATCH_MAX in (keys, uses) or self._after is not None
+        words = await self._port(watches.forget)
+        return BATCH_MAX in (keys, uses, words) or self._after is not None

@@ -13,6 +13,7 @@ limit that ends an attempt leaves its receipt first, see `receipts`.
 
 import random
 from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import Any, Final, ParamSpec, Protocol, TypeVar
 
 import attrs
@@ -25,7 +26,7 @@ from cortex.domain.policy import JobPolicy
 from cortex.domain.text import clean_text
 from cortex.durable.codec import encode
 from cortex.durable.context import Context, Services
-from cortex.durable.journal import Journal
+from cortex.durable.journal import Journal, Leave
 from cortex.durable.registry import Registry
 from cortex.services.committer import Committer
 from cortex.services.job_ending import ending_of, not_judged, out_of_time
@@ -66,7 +67,8 @@ class JobActors:
     async def run(self, claim: Claim, job: RunningJob) -> None:
         """Run one attempt to its end and report it. Raises nothing but `trio.Cancelled`."""
         try:
-            ending = await self._attempt(claim, job)
+            # Claimed by a pod that leaves, nothing of the job may run here.
+            ending = _stopped(claim, job.stop) if job.stop else await self._attempt(claim, job)
             if ending is not None and job.stop is not Stop.LEASE_LOST:
                 told = await self._report(ending)
                 self.metrics.ended(claim, told, ran_s=trio.current_time() - job.claimed_at)
@@ -83,7 +85,7 @@ class JobActors:
         result: Any = None
         try:
             with job.scope:
-                result = await self._handle(claim)
+                result = await self._handle(claim, job)
         except (KeyboardInterrupt, trio.Cancelled):
             raise
         except BaseException as error:  # noqa: BLE001 -- also SystemExit: a job must not end its pod
@@ -126,7 +128,7 @@ class JobActors:
         await self.receipts.ended(claim, job, ending, None)
         return ending
 
-    async def _handle(self, claim: Claim) -> Any:
+    async def _handle(self, claim: Claim, job: RunningJob) -> Any:
         job_type = self.registry.get(claim.type)
         arguments = job_type.arguments(claim.payload)
         known = (
@@ -134,7 +136,11 @@ class JobActors:
             if claim.has_steps
             else ()
         )
-        journal = Journal(claim.lease, self.committer, known)
+        leave = Leave(
+            is_asked=self.running.leaving.is_set, hand_back=partial(job.end, Stop.HANDED_BACK)
+        )
+        journal = Journal(claim.lease, self.committer, known, leave=leave)
+        job.progress = journal.progress
         self.receipts.follow(claim, journal.progress)
         return await job_type.handler(Context(claim, journal, self.services), **arguments)
 

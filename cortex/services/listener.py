@@ -2,7 +2,8 @@
 
 Owns: one dedicated connection with its subscriptions, and the measured latency of a hint.
 Invariants: nothing depends on a notification: polling finds the same work. A subscription that
-fell silent without an error (a black hole) is found by a probe to itself.
+fell silent without an error (a black hole) is found by a probe to itself. Behind a pooler, which
+passes none on, everybody is hinted each second.
 
 On failure: the connection is opened anew with jittered back-off, and everybody is hinted once,
 for what was missed.
@@ -23,6 +24,8 @@ from cortex.store import pods
 from cortex.store.bridge import Port
 from cortex.store.dedicated import Dedicated
 
+POLL_S: Final = 1.0
+"""Behind a pooler: how much later than a notification a hint comes at most."""
 PROBE_EVERY_S: Final = 10.0
 PROBE_BOUND_S: Final = 5.0
 
@@ -63,6 +66,9 @@ class Listener:
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Listen until cancelled; ready at once, since hints are not needed to work."""
         task_status.started()
+        while self._port.is_pooled:
+            self._hint_all()
+            await self._pacer.wait(POLL_S)
         try:
             while True:
                 try:
@@ -85,9 +91,7 @@ class Listener:
         await self._port.cross(session.listen, "cortex_control", self._hear_control)
         await self._port.cross(session.listen, "cortex_breaker", lambda _: self._on_breaker())
         await self._port.cross(session.listen, self._probe_channel, self._hear_probe)
-        self._on_task("queued")
-        self._on_control()
-        self._on_breaker()
+        self._hint_all()
 
     async def _probe(self) -> None:
         """Send a notification to oneself; cut the connection if it does not come back."""
@@ -101,6 +105,12 @@ class Listener:
         else:
             _log.warning("hints do not arrive", bound_s=PROBE_BOUND_S)
             self._session.cut()
+
+    def _hint_all(self) -> None:
+        """Anything may have happened."""
+        self._on_task("queued")
+        self._on_control()
+        self._on_breaker()
 
     def _hear_control(self, pod: str) -> None:
         if pod == str(self._pod_id):

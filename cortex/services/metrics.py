@@ -61,6 +61,7 @@ class Metrics:
         self._job_attempts = Histograms(catalogue.JOB_ATTEMPTS)
         self._suspensions = Counts(catalogue.SUSPENSIONS)
         self._recovered = Counts(catalogue.RECOVERED)
+        self._blocked = Counts(catalogue.BLOCKED)
         self._errors = Counts(catalogue.ERRORS)
         self._attempt_errors = Counts(catalogue.ATTEMPT_ERRORS, types)
         self._tool_errors = Counts(catalogue.TOOL_ERRORS)
@@ -121,12 +122,16 @@ class Metrics:
         """
         self._recovered.add((how,), freed)
         if how == "swept":
-            self._retries.add(("worker",), freed)  # its attempt counts
+            self._retries.add(("application",), freed)
         if failed:
             is_poison = how == "taken_over"
             class_ = FailureClass.PERMANENT if is_poison else FailureClass.TRANSIENT_INFRA
             self._errors.add((class_.value, POISON if is_poison else LEASE_EXPIRED), failed)
             self.failed_without_attempt(failed)
+
+    def blocked(self, count: int) -> None:
+        """So many jobs of lost pods cannot be taken just now, since somebody holds their rows."""
+        self._blocked.add((), count)
 
     def failed_without_attempt(self, count: int = 1) -> None:
         """So many jobs failed while no pod ran them."""

@@ -68,6 +68,10 @@ SUSPENSIONS: Final = _counter(
 RECOVERED: Final = _counter(
     "cortex_jobs_recovered_total", "jobs taken from dead or silent pods", "how"
 )
+BLOCKED: Final = _counter(
+    "cortex_recovery_blocked_total",
+    "jobs of dead or silent pods that nobody could take, since somebody held their rows; each look",
+)
 
 # --- failures
 

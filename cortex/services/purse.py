@@ -24,6 +24,7 @@ from cortex.domain.errors import LeaseLost, RejectedError, Suspended, Unavailabl
 from cortex.domain.failure import Failure
 from cortex.domain.usage import Usage
 from cortex.durable.calls import Caller, Reservation
+from cortex.durable.crash_points import crash_point
 from cortex.services.unsettled import Unsettled
 from cortex.store import budgets
 from cortex.store.bridge import Port
@@ -123,7 +124,9 @@ class Purse:
         give_up_at = trio.current_time() + SETTLE_WITHIN_S
         while True:
             try:
+                crash_point("before_settle")
                 await self._port(budgets.settle, [bill])
+                crash_point("after_settle")
             except UnavailableError as error:
                 if trio.current_time() + pause_s >= give_up_at:
                     told = {"call": str(bill.call_id), "cost_usd": str(bill.cost_usd), **bill.data}
@@ -152,7 +155,10 @@ class Purse:
         """Return the answer, None when there is none yet; to be asked again, with the same id."""
         try:
             await self._unsettled.settle_of(call.lease.job_id)
-            return await self._port(budgets.reserve, call)
+            crash_point("before_reserve")
+            verdict = await self._port(budgets.reserve, call)
+            crash_point("after_reserve")
+            return verdict
         except UnavailableError as error:
             _log.warning("call waits for the database", error=error.message)
             return None

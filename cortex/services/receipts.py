@@ -36,6 +36,7 @@ from cortex.domain.timeout_receipt import (
     clipped,
 )
 from cortex.durable.calls import Caller
+from cortex.durable.crash_points import crash_point
 from cortex.durable.progress import Progress
 from cortex.services.interruption import Attempt, of_call, of_error, of_job
 from cortex.services.running import RunningJob
@@ -141,7 +142,9 @@ class Receipts:
         """Record a receipt; False if it may be offered again."""
         job_id = str(receipt.interruption.lease.job_id)
         try:
+            crash_point("before_receipt")
             await self._port(timeouts.record, [receipt])
+            crash_point("after_receipt")
         except UnavailableError as error:
             _log.warning("receipt not recorded", job=job_id, error=error.message)
             return False

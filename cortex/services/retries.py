@@ -16,6 +16,7 @@ import trio
 
 from cortex.actors.ticker import Pacer
 from cortex.domain.errors import UnavailableError
+from cortex.durable.crash_points import crash_point
 from cortex.store import retries
 from cortex.store.bridge import Port
 
@@ -54,4 +55,8 @@ class Retries:
 
     async def tick(self) -> int:
         """Let one batch go on; return how many."""
-        return await self._port(retries.due, limit=BATCH_MAX)
+        crash_point("before_due")
+        due = await self._port(retries.due, limit=BATCH_MAX)
+        if due:
+            crash_point("after_due")
+        return due

@@ -12,6 +12,7 @@ import attrs
 import trio
 
 from cortex.domain.job import Claim, Lease
+from cortex.durable.progress import Progress
 
 
 class Stop(Enum):
@@ -33,8 +34,18 @@ class RunningJob:
     is_queued: bool
     scope: trio.CancelScope
     """Around the handler, with the job's own deadline. The commit of its end stands outside."""
+    is_suspect: bool = False
+    """Should the pod die, this job is to blame."""
+    progress: Progress | None = None
+    """What its handler is at, once that has begun."""
     claimed_at: float = attrs.field(factory=trio.current_time)
     stop: Stop | None = None
+
+    @property
+    def is_trusted(self) -> bool:
+        """No suspect, or no more: it has committed a step here and the pod lives."""
+        has_progressed = self.progress is not None and self.progress.checkpoint_at is not None
+        return has_progressed or not self.is_suspect
 
     def end(self, why: Stop) -> None:
         """Stop the handler. The first reason stays, except that a lost lease overrules all."""
@@ -49,7 +60,10 @@ class RunningJobs:
     def __init__(self, *, slots: int) -> None:
         self.slots = slots
         self._jobs: dict[UUID, RunningJob] = {}
+        self._suspects: list[RunningJob] = []
         self._is_empty = trio.Event()
+        self.leaving = trio.Event()
+        """Set when the pod leaves: jobs are handed back at their next checkpoint."""
         self.lost_count = 0
         """Attempts that ended here without a word to the database, ever."""
         self.on_ended: Callable[[RunningJob], None] = lambda _: None
@@ -63,6 +77,11 @@ class RunningJobs:
     def free_slots(self) -> int:
         """How many more jobs may be claimed."""
         return self.slots - len(self._jobs)
+
+    @property
+    def has_suspect(self) -> bool:
+        """One runs here that would be to blame if the pod died: a second one has to wait."""
+        return any(not job.is_trusted for job in self._suspects)
 
     @property
     def job_ids(self) -> list[UUID]:
@@ -80,20 +99,29 @@ class RunningJobs:
         return None if job is None else job.lease
 
     def add(self, claim: Claim) -> RunningJob:
-        """Enter an attempt; an older attempt of the same job that still runs here has lost."""
+        """Enter an attempt; an older attempt of the same job that still runs here has lost.
+
+        Of a pod that leaves it is a claim that was on its way: it is handed back at once.
+        """
         lease = claim.lease
         older = self._jobs.get(lease.job_id)
         if older is not None:
             older.end(Stop.LEASE_LOST)
         scope = trio.CancelScope(deadline=trio.current_time() + claim.left_s)
-        job = RunningJob(lease, claim.is_queued, scope)
+        job = RunningJob(lease, claim.is_queued, scope, is_suspect=claim.is_suspect)
         self._jobs[lease.job_id] = job
+        if claim.is_suspect:
+            self._suspects.append(job)
+        if self.leaving.is_set():
+            job.end(Stop.HANDED_BACK)
         return job
 
     def remove(self, job: RunningJob) -> None:
         """Take an ended attempt out."""
         if self._jobs.get(job.lease.job_id) is job:
             del self._jobs[job.lease.job_id]
+        if job.is_suspect:
+            self._suspects.remove(job)
         if job.stop is Stop.LEASE_LOST:
             self.lost_count += 1
         if not self._jobs:

@@ -1,8 +1,18 @@
-"""What a pod may believe about itself: whether it holds its lock, and since when.
+"""What a pod may believe of itself: whether its jobs are its own, whether it may judge others.
 
-Written by the heartbeat; read by the dispatcher (claim only when sure) and by the takeover (judge
-others only when settled). On trio's monotonic clock: the wall clock decides nothing here.
+Written by the heartbeat; read by the dispatcher (claim only when sure), by every call with an
+outside result (begin only when sure), by the takeover and the sweeper (judge others only when
+settled). On trio's monotonic clock: the wall clock decides nothing here. From when the last good
+heartbeat was sent:
+
+    |------------- fence_s -------------|                             it stops its jobs
+    |------------------------- lease_s -------------------------|     nothing of them goes on
+    |------------------------------ zombie_s ------------------------------|   others take them
+
+What a call may take at most decides how long before the end of the lease it may begin.
 """
+
+import math
 
 import trio
 
@@ -10,50 +20,97 @@ import trio
 class Standing:
     """A pod's own view of its liveness."""
 
-    def __init__(self, *, fence_s: float, settle_s: float) -> None:
-        """`fence_s`: silence after which it trusts itself no more; `settle_s`: calm to judge."""
+    def __init__(
+        self,
+        *,
+        fence_s: float,
+        settle_s: float,
+        lease_s: float = math.inf,
+        fresh_s: float = math.inf,
+    ) -> None:
+        """`fence_s`: silence after which it trusts itself no more; `settle_s`: calm to judge.
+
+        `lease_s`: silence after which nothing that it has begun may go on, a little before others
+        take its jobs; `fresh_s`: silence after which a call that no lease is long enough for waits
+        for a heartbeat.
+        """
         self._fence_s = fence_s
         self._settle_s = settle_s
-        self._held_since: float | None = None
-        self._has_lost_once = False
-        self._beat_sent_at = float("-inf")
+        self._lease_s = lease_s
+        self._fresh_s = fresh_s
+        self._is_locked = False
+        self._is_checked = False
+        self._steady_since = math.inf
+        self._beat_sent_at = -math.inf
+        self._beat = trio.Event()
 
     @property
     def is_sure(self) -> bool:
-        """It holds its lock, and a heartbeat sent not long ago succeeded."""
-        return self.is_locked and not self.is_fenced
+        """It holds its lock, has checked its jobs since it took it, and beat not long ago."""
+        return self._is_locked and self._is_checked and not self.is_fenced
 
     @property
     def is_locked(self) -> bool:
         """It holds its lock, as far as it knows."""
-        return self._held_since is not None
+        return self._is_locked
 
     @property
     def is_fenced(self) -> bool:
         """Its heartbeats have failed for so long that others may have taken its jobs."""
-        return trio.current_time() - self._beat_sent_at > self._fence_s
+        return self.silent_s > self._fence_s
+
+    @property
+    def silent_s(self) -> float:
+        """Seconds since the last heartbeat that succeeded was sent."""
+        return trio.current_time() - self._beat_sent_at
 
     @property
     def fence_in_s(self) -> float:
         """Seconds until it is fenced unless a heartbeat succeeds."""
-        return self._beat_sent_at + self._fence_s - trio.current_time()
+        return self._fence_s - self.silent_s
 
     @property
     def may_judge(self) -> bool:
         """It may declare others dead: its own link has been well for a while."""
-        if self._held_since is None:
+        return self.is_steady_for(self._settle_s)
+
+    def is_steady_for(self, seconds: float) -> bool:
+        """Since so long ago it has held its lock, and every heartbeat has succeeded."""
+        return self.is_sure and trio.current_time() - self._steady_since >= seconds
+
+    def may_begin(self, call_s: float) -> bool:
+        """A call of up to so many seconds may begin: it ends before others can take its job.
+
+        One that is longer than that at best may begin while heartbeats succeed: when they fail, the
+        fence cuts it.
+        """
+        if not self.is_sure:
             return False
-        return not self._has_lost_once or trio.current_time() - self._held_since >= self._settle_s
+        return self.silent_s + call_s <= self._lease_s or self.silent_s <= self._fresh_s
+
+    async def until_it_may_begin(self, call_s: float) -> None:
+        """Wait for that. The wait ends with the job: when the fence is reached, all are stopped."""
+        while not self.may_begin(call_s):
+            await self._beat.wait()
 
     def beaten(self, sent_at: float) -> None:
-        """A heartbeat that was sent at this instant succeeded."""
+        """A heartbeat that was sent at this instant succeeded, and the jobs are those it named."""
+        if self.is_fenced or math.isinf(self._steady_since):
+            self._steady_since = trio.current_time()
+        self._is_checked = self._is_locked
         self._beat_sent_at = sent_at
+        self._beat.set()
+        self._beat = trio.Event()
+
+    def missed(self) -> None:
+        """A heartbeat failed: the others' may fail for the same reason."""
+        self._steady_since = math.inf
 
     def locked(self) -> None:
-        """The lock is held, from now on."""
-        self._held_since = trio.current_time()
+        """The lock is held, from now on; the jobs are still to be checked."""
+        self._is_locked = True
 
     def lost(self) -> None:
         """The connection that held the lock is gone."""
-        self._held_since = None
-        self._has_lost_once = True
+        self._is_locked = self._is_checked = False
+        self._steady_since = math.inf

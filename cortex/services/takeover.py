@@ -2,7 +2,9 @@
 
 Reads: which pods' session locks nobody holds. Writes: their tasks and jobs, by `tasks.take_over`.
 Invariants: a lock must be free at two looks at least 0.5 s apart, and once more inside the
-statement that takes the jobs; nobody judges soon after the server's start or its own reconnect.
+statement that takes the jobs; nobody judges soon after the server's start or its own connecting:
+after an outage of the network a new pod may be there before the others have their locks again.
+What somebody holds is taken as soon as he lets go; the sweeper reports it, see there.
 
 On failure: an outage is waited out, and all suspicion starts anew.
 On stop: nothing to do; the survivors' own takeover goes on.
@@ -17,6 +19,7 @@ import trio
 
 from cortex.actors.ticker import Pacer
 from cortex.domain.errors import UnavailableError
+from cortex.durable.crash_points import crash_point
 from cortex.services.metrics import Metrics
 from cortex.services.standing import Standing
 from cortex.store import pods, tasks
@@ -91,8 +94,9 @@ class TakeOver:
                 await self._take(suspect)
 
     async def _take(self, dead: Suspect) -> None:
-        freed_count = poison_count = 0
+        freed_count = poison_count = cancelled_count = 0
         while True:
+            crash_point("before_takeover")
             taken = await self._port(
                 tasks.take_over,
                 pod_id=dead.id,
@@ -100,13 +104,20 @@ class TakeOver:
                 deaths_max=self._deaths_max,
                 limit=BATCH_MAX,
             )
+            crash_point("after_takeover")
             self._metrics.recovered(
                 "taken_over", freed=taken.freed_count, failed=taken.poison_count
             )
             freed_count += taken.freed_count
             poison_count += taken.poison_count
-            took_some = taken.freed_count + taken.poison_count > 0
-            if taken.is_done or not (taken.is_dead and took_some):
+            cancelled_count += taken.cancelled_count
+            if taken.is_done or not (taken.is_dead and taken.count):
                 break  # what somebody else has locked just now is taken at the next look
-        if freed_count or poison_count or taken.is_done:
-            _log.warning("took over", pod=dead.name, jobs=freed_count, poison=poison_count)
+        if freed_count or poison_count or cancelled_count or taken.is_done:
+            _log.warning(
+                "took over",
+                pod=dead.name,
+                jobs=freed_count,
+                poison=poison_count,
+                cancelled=cancelled_count,
+            )

@@ -19,6 +19,7 @@ import trio
 from cortex.actors.ticker import Pacer
 from cortex.domain.clock import Chance
 from cortex.domain.errors import UnavailableError
+from cortex.durable.crash_points import crash_point
 from cortex.store.bridge import Port
 from cortex.store.triage import Triaged, triage
 
@@ -53,6 +54,7 @@ class Triage:
 
     async def tick(self) -> Triaged | None:
         """Look through one batch; None: another pod is at it."""
+        crash_point("before_triage")
         done = await self._port(
             triage,
             new_id=self._chance.new_id,
@@ -60,6 +62,7 @@ class Triage:
             judged_max=JUDGED_MAX,
             retried_max=RETRIED_MAX,
         )
+        crash_point("after_triage")
         if done is not None:
             _tell(done)
         return done

@@ -15,6 +15,7 @@ from uuid import UUID
 import structlog
 
 from cortex.domain.errors import CortexError, UnavailableError
+from cortex.durable.crash_points import crash_point
 from cortex.store import budgets
 from cortex.store.bridge import Port
 from cortex.store.budgets import Bill
@@ -63,7 +64,9 @@ class Unsettled:
     async def _book(self, bills: Sequence[Bill]) -> int:
         booked = 0
         try:
+            crash_point("before_settle")
             booked = await self._port(budgets.settle, bills)
+            crash_point("after_settle")
         except UnavailableError:
             raise
         except CortexError as error:

@@ -7,8 +7,8 @@ so that a commit is never reported as cancelled. The method itself is bounded by
 
 import random
 from collections.abc import AsyncGenerator, Awaitable, Callable
-from contextlib import asynccontextmanager
-from typing import Any, Concatenate, Final, ParamSpec, TypeVar
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from typing import Any, Concatenate, Final, ParamSpec, Protocol, TypeVar
 
 import structlog
 import trio
@@ -23,6 +23,14 @@ T = TypeVar("T")
 _log = structlog.get_logger(__name__)
 
 
+class Island(Protocol):
+    """Where asyncio runs beside trio; `trio_asyncio.TrioEventLoop` is one."""
+
+    async def run_aio_coroutine(self, coroutine: Awaitable[T]) -> T:
+        """Run a coroutine to its end, from trio; raises what it raises."""
+        ...
+
+
 class Port:
     """Store methods for trio code: `await port(jobs.cancel, job_id, by="ana", reason="…")`.
 
@@ -30,12 +38,17 @@ class Port:
     what it did is known. A call under a cancelled scope is not started.
     """
 
-    def __init__(self, loop: trio_asyncio.TrioEventLoop, db: Database, profile: Profile) -> None:
-        self._loop = loop
+    def __init__(self, island: Island, db: Database, profile: Profile) -> None:
+        self._island = island
         self._db = db
         self._profile = profile
         self.on_failure: Callable[[UnavailableError], None] = lambda _: None
         """Told of each call that Postgres did not answer, or may not have."""
+
+    @property
+    def is_pooled(self) -> bool:
+        """A pooler is between here and Postgres: no session lock, no notifications."""
+        return bool(self._profile.is_pooled)
 
     async def __call__(
         self,
@@ -53,7 +66,7 @@ class Port:
         await trio.lowlevel.checkpoint_if_cancelled()
         try:
             with trio.CancelScope(shield=True):
-                result: T = await self._loop.run_aio_coroutine(method(*args, **kwargs))
+                result: T = await self._island.run_aio_coroutine(method(*args, **kwargs))
         except UnavailableError as error:
             self.on_failure(error)
             raise
@@ -62,6 +75,14 @@ class Port:
     def dedicated(self, *, on_lost: Callable[[], None]) -> Dedicated:
         """Make a connection of its own, not opened yet."""
         return Dedicated(self._profile, on_lost=on_lost)
+
+
+class OpensPort(Protocol):
+    """Opens a port for as long as the block lasts; `open_port` is one."""
+
+    def __call__(
+        self, profile: Profile, *, rng: random.Random
+    ) -> AbstractAsyncContextManager[Port]: ...
 
 
 LANE_WAIT_S: Final = 5.0
@@ -76,6 +97,11 @@ class Lane(Port):
     def __init__(self, port: Port, *, calls_max: int) -> None:
         self._port = port
         self._turns = trio.Semaphore(calls_max)
+
+    @property
+    def is_pooled(self) -> bool:
+        """A pooler is between here and Postgres."""
+        return self._port.is_pooled
 
     async def __call__(
         self,
@@ -123,7 +149,7 @@ async def open_port(profile: Profile, *, rng: random.Random) -> AsyncGenerator[P
         # The default handler raises in the loop's nursery, which kills every socket reader.
         loop.set_exception_handler(_note)
         db = await loop.run_aio_coroutine(open_database(profile, rng=rng))
-        port = Port(loop, db, profile)
+        port = Port(loop, db, db.profile)
         try:
             yield port
         finally:

@@ -14,10 +14,17 @@ from typing import Any, TypeAlias, TypeVar
 import asyncpg
 import attrs
 
-from cortex.domain import redaction
 from cortex.domain.errors import CortexError, UnavailableError
+from cortex.store import connections
+from cortex.store.connections import set_locally
 from cortex.store.dsn import redact
-from cortex.store.errors import is_connection_loss, is_rolled_back, of_connect, of_statement
+from cortex.store.errors import (
+    is_connection_loss,
+    is_read_only,
+    is_rolled_back,
+    of_connect,
+    of_statement,
+)
 from cortex.store.queries import sql
 
 T = TypeVar("T")
@@ -65,27 +72,23 @@ class Profile:
     connections_max: int = 4
     bound_s: float = 10.0
     hot_path: bool = False
+    is_pooled: bool | None = None
+    """A pooler lends sessions out; None: not known yet, connecting finds out."""
 
     @property
     def settings(self) -> dict[str, str]:
-        """Session settings sent when connecting."""
+        """Settings of a session: sent when connecting, or with each transaction to a pooler."""
         role = {"role": self.role} if self.role else {}
         return SESSION_SETTINGS | (HOT_PATH_SETTINGS if self.hot_path else {}) | role
 
-    async def connect(self) -> "asyncpg.Connection[Record]":
-        """Open one connection within the bound.
+    async def connect(self) -> connections.Connection:
+        """Open one connection within the bound; of several hosts, to the one that takes writes.
 
         Raises a `CortexError` that names the target without its password.
         """
         target = redact(self.dsn)
         try:
-            async with asyncio.timeout(self.bound_s):
-                connection = await asyncpg.connect(
-                    self.dsn,
-                    server_settings=self.settings,
-                    timeout=self.bound_s,
-                    connection_class=_Redacting,
-                )
+            connection = await self.dial()
         except (
             OSError,
             asyncpg.PostgresError,
@@ -103,34 +106,11 @@ class Profile:
             )
         return connection
 
-
-class _Redacting(asyncpg.Connection):
-    """A connection to which no secret is sent that this process knows of, in any parameter.
-
-    It has these methods only: the store's tests see to it that it uses no others.
-    """
-
-    async def fetch(self, query: str, *args: Any, **options: Any) -> Any:
-        return await super().fetch(query, *_redacted(args), **options)
-
-    async def fetchrow(self, query: str, *args: Any, **options: Any) -> Any:
-        return await super().fetchrow(query, *_redacted(args), **options)
-
-    async def fetchval(self, query: str, *args: Any, **options: Any) -> Any:
-        return await super().fetchval(query, *_redacted(args), **options)
-
-    async def execute(self, query: str, *args: Any, **options: Any) -> Any:
-        return await super().execute(query, *_redacted(args), **options)
-
-
-def _redacted(args: Sequence[object]) -> Sequence[object]:
-    """Parameters whose texts, and the texts in whose lists, are redacted; bytes are left alone."""
-    if not redaction.knows_any():
-        return args
-    return [
-        redaction.redact_each(each) if isinstance(each, list | tuple) else each
-        for each in redaction.redact_each(args)
-    ]
+    async def dial(self) -> connections.Connection:
+        """Connect; raises what the driver raises."""
+        return await connections.connect(
+            self.dsn, settings=self.settings, is_pooled=self.is_pooled, bound_s=self.bound_s
+        )
 
 
 class Database:
@@ -145,12 +125,17 @@ class Database:
         self.profile = profile
         self._rng = rng
         self._idle: list[asyncpg.Connection[Record]] = []
+        self._holders: list[asyncpg.Connection[Record]] = []
         self._slots = asyncio.Semaphore(profile.connections_max)
 
     async def fetch(self, query: str, *args: object) -> list[Record]:
         """Run one named statement in its own transaction and return its rows."""
         text = sql(query)
-        return await self._retrying(lambda connection: connection.fetch(text, *args))
+
+        async def run(connection: "asyncpg.Connection[Record]") -> list[Record]:
+            return await connection.fetch(text, *args)
+
+        return await (self.transact(run) if self._needs_settings else self._retrying(run))
 
     async def fetch_one(self, query: str, *args: object) -> Record | None:
         """Run one named statement in its own transaction and return its first row, if any."""
@@ -162,9 +147,36 @@ class Database:
 
         async def in_transaction(connection: "asyncpg.Connection[Record]") -> T:
             async with connection.transaction():
+                if self._needs_settings:
+                    await set_locally(connection, self.profile.settings)
                 return await work(connection)
 
         return await self._retrying(in_transaction)
+
+    async def hold(self, query: str, *args: object) -> list[Record]:
+        """Run one named statement, and keep what it locks until this database is closed.
+
+        In a transaction that stays open, on a connection of its own: a session may not be ours.
+        """
+        holder = await self.profile.connect()
+        self._holders.append(holder)
+        loop = asyncio.get_running_loop()
+        watchdog = loop.call_later(self.profile.bound_s, holder.terminate)
+        try:
+            await holder.transaction().start()
+            patient = {"idle_in_transaction_session_timeout": "0"}
+            await set_locally(holder, self.profile.settings | patient)
+            rows: list[Record] = await holder.fetch(sql(query), *args)
+            return rows
+        except Exception as error:
+            raise of_statement(error) from error
+        finally:
+            watchdog.cancel()
+
+    @property
+    def _needs_settings(self) -> bool:
+        """A transaction that begins has a session which is not ours."""
+        return bool(self.profile.is_pooled)
 
     def bound(self, connection: "asyncpg.Connection[Record]") -> "Database":
         """Return this database as seen by a transaction under way: store methods run inside it."""
@@ -172,6 +184,8 @@ class Database:
 
     async def close(self) -> None:
         """Close the idle connections; together they have a second to say goodbye."""
+        for holder in self._holders:
+            holder.terminate()
         idle, self._idle = self._idle, []
         try:
             goodbyes = (connection.close(timeout=1.0) for connection in idle)
@@ -210,6 +224,9 @@ class Database:
                 return result
             except asyncpg.PostgresError as error:
                 clean = not is_connection_loss(error)  # the server answered: the session is fine
+                if is_read_only(error):  # it is no longer the one that takes writes
+                    clean = False
+                    self._cut_idle()
                 raise
             finally:
                 watchdog.cancel()
@@ -229,6 +246,12 @@ class Database:
         except CortexError as error:
             # It was let in before: a password or a grant is being changed. Nothing was refused yet.
             raise UnavailableError(error.message, hint=error.hint) from error
+
+    def _cut_idle(self) -> None:
+        """Drop the connections that nobody uses: they lead where this one leads."""
+        idle, self._idle = self._idle, []
+        for connection in idle:
+            connection.terminate()
 
     def _give_back(self, connection: "asyncpg.Connection[Record]", *, clean: bool) -> None:
         if clean and not connection.is_closed() and not connection.is_in_transaction():
@@ -253,6 +276,10 @@ class _Bound(Database):
         super().__init__(profile, rng=rng)
         self._connection = connection
 
+    @property
+    def _needs_settings(self) -> bool:
+        return False  # the transaction has them
+
     async def _retrying(self, call: Callable[["asyncpg.Connection[Record]"], Awaitable[T]]) -> T:
         try:
             async with self._connection.transaction():
@@ -266,10 +293,16 @@ class _Bound(Database):
 
 
 async def open_database(profile: Profile, *, rng: random.Random) -> Database:
-    """Open the first connection, so that a wrong address or a missing schema shows at once."""
-    database = Database(profile, rng=rng)
+    """Open the first connection, so that a wrong address or a missing schema shows at once.
+
+    From then on it is known whether there is a pooler: `profile.is_pooled` of the database.
+    """
     connection = await profile.connect()
-    database._give_back(connection, clean=True)  # noqa: SLF001 -- its own module
+    known = attrs.evolve(profile, is_pooled=connection.is_pooled)
+    database = Database(known, rng=rng)
+    # The first one had to do without prepared statements: not good enough for a pod.
+    keeps = profile.is_pooled is not None or connection.is_pooled or not profile.hot_path
+    database._give_back(connection, clean=keeps)  # noqa: SLF001 -- its own module
     return database
 
 

@@ -2,17 +2,19 @@
 
 A session lock and a subscription live as long as their connection, so these two never share one
 and never come from the pool. Every call is bounded by a watchdog that terminates the connection.
+Behind a pooler there are neither; the connection is still nobody else's.
 """
 
 import asyncio
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import AsyncGenerator, Callable
+from contextlib import asynccontextmanager, suppress
 
 import asyncpg
 
-from cortex.domain.errors import UnavailableError
+from cortex.domain.errors import CortexError, UnavailableError
+from cortex.store.connections import Connection, set_locally
 from cortex.store.database import Profile, Record
-from cortex.store.errors import of_statement
+from cortex.store.errors import is_read_only, of_statement
 from cortex.store.queries import sql
 
 
@@ -26,12 +28,19 @@ class Dedicated:
         """`on_lost` is called in the event loop as soon as the connection is known to be gone."""
         self._profile = profile
         self._on_lost = on_lost
-        self._connection: asyncpg.Connection[Record] | None = None
+        self._connection: Connection | None = None
 
     @property
     def is_open(self) -> bool:
         """The connection has not been seen to break; a silent network shows at the next call."""
         return self._connection is not None and not self._connection.is_closed()
+
+    @property
+    def is_pooled(self) -> bool:
+        """Through a pooler: as far as is known, before it was opened."""
+        if self._connection is not None:
+            return self._connection.is_pooled
+        return bool(self._profile.is_pooled)
 
     async def open(self) -> None:
         """Connect, or raise what `Profile.connect` raises."""
@@ -42,28 +51,41 @@ class Dedicated:
 
     async def fetch(self, query: str, *args: object) -> list[Record]:
         """Run one named statement within the profile's bound."""
+        async with self._bounded() as connection:
+            if not connection.is_pooled:
+                return list(await connection.fetch(sql(query), *args))
+            async with connection.transaction():
+                await set_locally(connection, self._profile.settings)
+                return list(await connection.fetch(sql(query), *args))
+
+    async def listen(self, channel: str, callback: Callable[[str], None]) -> None:
+        """Subscribe to a channel; `callback` gets each payload and must not raise.
+
+        Raises `UnavailableError` behind a pooler, which takes the subscription for nothing.
+        """
+        async with self._bounded() as connection:
+            if connection.is_pooled:
+                raise UnavailableError("a pooler passes no notifications on")
+            await connection.add_listener(channel, lambda _c, _p, _ch, text: callback(str(text)))
+
+    @asynccontextmanager
+    async def _bounded(self) -> AsyncGenerator[Connection, None]:
+        """Lend the connection out under a watchdog; what the driver raises comes as `CortexError`.
+
+        A server that takes no writes any more is left: `open` finds the one that does.
+        """
         connection = self._connection
         if connection is None or connection.is_closed():
             raise UnavailableError("the dedicated connection is not open")
         loop = asyncio.get_running_loop()
         watchdog = loop.call_later(self._profile.bound_s, connection.terminate)
         try:
-            return await connection.fetch(sql(query), *args)
+            yield connection
+        except CortexError:
+            raise
         except Exception as error:
-            raise of_statement(error) from error
-        finally:
-            watchdog.cancel()
-
-    async def listen(self, channel: str, callback: Callable[[str], None]) -> None:
-        """Subscribe to a channel; `callback` gets each payload and must not raise."""
-        connection = self._connection
-        if connection is None:
-            raise UnavailableError("the dedicated connection is not open")
-        loop = asyncio.get_running_loop()
-        watchdog = loop.call_later(self._profile.bound_s, connection.terminate)
-        try:
-            await connection.add_listener(channel, lambda _c, _p, _ch, text: callback(str(text)))
-        except Exception as error:
+            if is_read_only(error):
+                connection.terminate()
             raise of_statement(error) from error
         finally:
             watchdog.cancel()

@@ -13,6 +13,10 @@ _SECRET_WORD = re.compile(
 )
 """As in `host=h password='a b'`, an address of the other kind."""
 
+PORT_MAX = 65_535
+_HOST = re.compile(r"(/.*|\[[^\]]*\]|[^:/]*)(?::(.*))?")
+"""Of several, with or without a port: a folder of a socket, an IPv6 address, a name."""
+
 _SETTING = re.compile(r"(\w+)\s*=\s*(?:'((?:[^'\\]|\\.)*)'|(\S+))")
 
 
@@ -26,10 +30,35 @@ def check(dsn: str, *, source: str) -> str:
             "in a password @ is written %40, / %2F, : %3A, ? %3F, # %23",
         )
     try:
-        _ = parts.port
+        _ = hosts(dsn) or parts.port
     except ValueError as error:
-        raise UsageError(f"{source} has a bad port: {redact(dsn)!r}") from error
+        raise UsageError(f"{source} has a bad host or port: {redact(dsn)!r}") from error
     return dsn
+
+
+def hosts(dsn: str) -> list[tuple[str, int | None]]:
+    """Return the hosts of an address that names several, with the ports that it names; else none.
+
+    Raises `ValueError` for what is none, and for more ports than hosts or fewer.
+    """
+    parts = _split(dsn)
+    if parts is None:
+        return []
+    named = dict(parse_qsl(parts.query))
+    places = (parts.netloc.rpartition("@")[2] or named.get("host", "")).split(",")
+    if len(places) == 1:
+        return []
+    found = [_HOST.fullmatch(unquote(place)) for place in places]
+    ports = named["port"].split(",") if "port" in named else [m and m[2] for m in found]
+    if len(ports) == 1:
+        ports *= len(found)
+    return [(_host(m), _port(port)) for m, port in zip(found, ports, strict=True)]
+
+
+def names_server(dsn: str) -> bool:
+    """Tell whether the address says which of several servers is wanted."""
+    parts = _split(dsn)
+    return parts is not None and "target_session_attrs" in dict(parse_qsl(parts.query))
 
 
 def redact(dsn: str) -> str:
@@ -74,6 +103,21 @@ def password_of(dsn: str) -> str | None:
         guesses = {named.get("user", ""), named.get("dbname", "")}
         password = named.get("password", "")
     return password if password and password not in guesses else None
+
+
+def _host(found: "re.Match[str] | None") -> str:
+    if found is None or not found[1]:
+        raise ValueError("no host")
+    return found[1].strip("[]")
+
+
+def _port(text: str | None) -> int | None:
+    if not text:
+        return None
+    port = int(text)
+    if not 0 < port <= PORT_MAX:
+        raise ValueError(port)
+    return port
 
 
 def _split(dsn: str) -> SplitResult | None:

@@ -4,6 +4,7 @@
 |---|---|---|
 | 40001 40P01 55P03 57014 | rolled back for certain | retried, then `UnavailableError` |
 | 08… 57P01-3, driver, sockets | COMMIT may have been sent | `OutcomeUnknownError` |
+| 25… | a standby, or one that was a primary: nothing was written | `UnavailableError` |
 | 53… | server out of disk, memory or connections | `UnavailableError` |
 | 22… 54… | this value can never be stored | `InvalidValueError` |
 | 23… P0001 P0002 | refused by the schema | `RejectedError`, `NotFoundError` |
@@ -31,6 +32,8 @@ from cortex.domain.errors import (
 ROLLED_BACK = frozenset({"40001", "40P01", "55P03", "57014"})
 """Serialisation failure, deadlock, lock time-out, query cancelled: nothing was written."""
 
+READ_ONLY = "25006"
+
 QUEUE_HEAD = "task_queue_head"
 """The index that lets one pod of several make a task of a named queue ready; the others repeat."""
 
@@ -42,6 +45,11 @@ def is_rolled_back(error: BaseException) -> bool:
     return isinstance(error, asyncpg.PostgresError) and (
         error.sqlstate in ROLLED_BACK or getattr(error, "constraint_name", None) == QUEUE_HEAD
     )
+
+
+def is_read_only(error: BaseException) -> bool:
+    """Tell whether the server takes no writes: a standby, or one that was a primary."""
+    return isinstance(error, asyncpg.PostgresError) and error.sqlstate == READ_ONLY
 
 
 def is_connection_loss(error: BaseException) -> bool:
@@ -76,6 +84,10 @@ def of_connect(error: Exception, *, target: str) -> CortexError:  # noqa: PLR091
     if isinstance(error, asyncpg.PostgresError) and not is_connection_loss(error):
         known = _of_server(error)
         return type(known)(f"{target}: {known.message}", hint=known.hint)
+    if isinstance(error, asyncpg.TargetServerAttributeNotMatched):
+        return UnavailableError(
+            f"no server at {target} takes writes", hint="is a standby still to be promoted?"
+        )
     if isinstance(error, ssl.SSLError):
         return UnavailableError(f"{target}: TLS failed: {_line(error)}")
     if isinstance(error, TimeoutError):

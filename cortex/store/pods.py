@@ -6,7 +6,9 @@ from uuid import UUID
 
 import attrs
 
+from cortex.domain.drain import DrainStatus
 from cortex.domain.job import Lease
+from cortex.domain.liveness import Liveness
 from cortex.store.database import Database, affected
 from cortex.store.dedicated import Dedicated
 from cortex.store.jobs import plain
@@ -23,6 +25,7 @@ class Pod:
     version: str
     job_types: tuple[str, ...]
     slots: int
+    liveness: Liveness = Liveness.LOCK
 
 
 @attrs.frozen(kw_only=True)
@@ -33,6 +36,8 @@ class Vitals:
     loop_lag_ms: float
     rss_bytes: int
     hint_latency_ms: float | None
+    drain: DrainStatus | None = None
+    """How it leaves, once it was asked to."""
 
 
 @attrs.frozen(kw_only=True)
@@ -47,7 +52,14 @@ class Suspect:
 async def register(db: Database, pod: Pod) -> None:
     """Enter a pod; repeating it changes nothing."""
     await db.fetch(
-        "pods.register", pod.id, pod.lock_key, pod.name, pod.version, list(pod.job_types), pod.slots
+        "pods.register",
+        pod.id,
+        pod.lock_key,
+        pod.name,
+        pod.version,
+        list(pod.job_types),
+        pod.slots,
+        pod.liveness.value,
     )
 
 
@@ -71,6 +83,9 @@ async def beat(
         vitals.loop_lag_ms,
         vitals.rss_bytes,
         vitals.hint_latency_ms,
+        None if (drain := vitals.drain) is None else drain.phase.value,
+        None if drain is None else drain.abort_in_s,
+        None if drain is None else drain.closed_in_s,
     )
     return affected(rows)
 

@@ -16,11 +16,10 @@ from cortex.store.facts import Fact
 async def lock(db: Database, job_id: UUID) -> None:
     """Keep others from resuming the job until this database is closed.
 
-    Raises `ConflictError` while another one is at it. Only for a database of one connection, as
-    the command line has it: the lock is its session's.
+    Raises `ConflictError` while another one is at it.
     """
-    row = await db.fetch_one("timeouts.lock_resume", job_id)
-    if row is None or not row["is_held"]:
+    (row,) = await db.hold("timeouts.lock_resume", job_id)
+    if not row["is_held"]:
         raise ConflictError(f"job {job_id} is being resumed by somebody else just now")
 
 

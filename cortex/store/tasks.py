@@ -1,6 +1,8 @@
 """Tasks of the worker queue: claiming, releasing, and taking them from dead or silent pods."""
 
+import random
 from collections.abc import Sequence
+from datetime import datetime
 from typing import Any, TypeVar
 from uuid import UUID
 
@@ -24,15 +26,22 @@ async def promote(db: Database) -> int:
 
 
 async def claim(
-    db: Database, *, pod_id: UUID, types: Sequence[str], limit: int, config_id: int | None = None
+    db: Database,
+    *,
+    pod_id: UUID,
+    types: Sequence[str],
+    limit: int,
+    config_id: int | None = None,
+    suspects: int = 1,
 ) -> list[Claim]:
     """Give up to `limit` ready tasks to a pod, each under a new attempt.
 
-    Jobs that begin keep `config_id` as what they began with.
+    Jobs that begin keep `config_id` as what they began with. `suspects`: how many may be among them
+    of which the next death of a pod tells that they were to blame.
 
     After `OutcomeUnknownError` the pod may own jobs that it does not know of: see `orphans`.
     """
-    rows = await db.fetch("tasks.claim", pod_id, list(types), limit, config_id)
+    rows = await db.fetch("tasks.claim", pod_id, list(types), limit, config_id, suspects)
     return [_claim(row) for row in rows]
 
 
@@ -133,6 +142,13 @@ class Takeover:
     """Nothing is left to take, and the pod is marked dead."""
     freed_count: int
     poison_count: int
+    cancelled_count: int
+    """A person had asked for their end."""
+
+    @property
+    def count(self) -> int:
+        """All that were taken."""
+        return self.freed_count + self.poison_count + self.cancelled_count
 
 
 async def take_over(
@@ -147,13 +163,96 @@ async def take_over(
         is_done=row["is_done"],
         freed_count=row["freed_count"],
         poison_count=row["poison_count"],
+        cancelled_count=row["cancelled_count"],
     )
 
 
-async def sweep(db: Database, *, silent_s: float, limit: int) -> tuple[int, int]:
-    """Free jobs whose pod has been silent for so long; return how many were freed, and failed."""
-    row = await db.fetch_one("tasks.sweep", silent_s, limit)
-    return (row["freed_count"], row["failed_count"]) if row else (0, 0)
+@attrs.frozen(kw_only=True)
+class Swept:
+    """What was taken from silent pods."""
+
+    retried_count: int = 0
+    failed_count: int = 0
+    """Their retries were spent."""
+    cancelled_count: int = 0
+    """A person had asked for their end."""
+
+    @property
+    def count(self) -> int:
+        """All that were taken."""
+        return self.retried_count + self.failed_count + self.cancelled_count
+
+
+async def sweep(
+    db: Database, *, silent_s: float, limit: int, rng: random.Random, every_s: float = 0.0
+) -> Swept:
+    """Take up to `limit` jobs, the oldest first, whose pod has been silent for so long.
+
+    None if any pod has swept within `every_s`, or the server has not served for `silent_s`.
+    """
+    chances = [rng.random() for _ in range(limit)]
+    row = await db.fetch_one("tasks.sweep", silent_s, every_s, chances)
+    if row is None:
+        raise AssertionError("tasks.sweep always returns one row")
+    return Swept(
+        retried_count=row["retried_count"],
+        failed_count=row["failed_count"],
+        cancelled_count=row["cancelled_count"],
+    )
+
+
+@attrs.frozen(kw_only=True)
+class Blocked:
+    """A job of a lost pod that nobody can take, since somebody holds its rows."""
+
+    job_id: UUID
+    pod: str | None
+    """The pod that lost it, for people."""
+    heartbeat_at: datetime
+    silent_s: float
+    holder: dict[str, Any] | None
+    """The session in the way: pid, application, user, client, state, since; None if unknown."""
+
+    @property
+    def held_by(self) -> str:
+        """That session, as Postgres numbers its processes."""
+        return "process unknown" if self.holder is None else f"process {self.holder['pid']}"
+
+
+async def blocked(
+    db: Database, *, silent_s: float, overdue_s: float, limit: int = 100
+) -> list[Blocked]:
+    """Return jobs that ought to have been swept, or taken over, but for somebody's locks.
+
+    `silent_s` is the threshold of a sweep; those of a dead pod are overdue after `overdue_s`.
+    """
+    rows = await db.fetch("tasks.blocked", silent_s, overdue_s, limit)
+    return [
+        Blocked(
+            job_id=row["job_id"],
+            pod=row["pod"],
+            heartbeat_at=row["heartbeat_at"],
+            silent_s=row["silent_s"],
+            holder=None if row["holder"] is None else orjson.loads(row["holder"]),
+        )
+        for row in rows
+    ]
+
+
+async def tell_blocked(
+    db: Database, *, pod_id: UUID, found: Sequence[Blocked], for_s: float, again_s: float
+) -> bool:
+    """Record that such jobs stay out of reach, unless that was done within `again_s`."""
+    oldest = found[0]
+    data = {
+        "jobs": [str(each.job_id) for each in found[:10]],
+        "count": len(found),
+        "for_s": round(for_s),
+        "heartbeat_at": oldest.heartbeat_at,
+        "holder": oldest.holder,
+    }
+    told = orjson.dumps(data).decode()
+    return bool(await db.fetch("tasks.tell_blocked", pod_id, oldest.held_by, told, again_s))
 
 
 def _claim(row: Record) -> Claim:
@@ -179,4 +278,5 @@ def _claim(row: Record) -> Claim:
         waits_count=row["waits_count"],
         own_failure_s=row["own_failure_s"],
         due_for_s=row["due_for_s"],
+        is_suspect=row["is_suspect"],
     )

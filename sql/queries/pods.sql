@@ -1,6 +1,6 @@
 -- name: register
--- Enters a pod. $1 id, $2 lock key, $3 name, $4 version, $5 job types, $6 slots.
-INSERT INTO cortex.pod (id, lock_key, name, version, job_types, slots) VALUES ($1, $2, $3, $4, $5, $6)
+-- Enters a pod. $1 id, $2 lock key, $3 name, $4 version, $5 job types, $6 slots, $7 what tells that it lives.
+INSERT INTO cortex.pod (id, lock_key, name, version, job_types, slots, liveness) VALUES ($1, $2, $3, $4, $5, $6, $7)
 ON CONFLICT (id) DO NOTHING;
 
 -- name: lock
@@ -9,27 +9,39 @@ SELECT pg_try_advisory_lock($1) AS held;
 
 -- name: beat
 -- One heartbeat of a pod and of all its jobs. $1 pod id, $2 ids of its jobs (ordered), $3 their attempts,
--- $4 state, $5 loop lag in ms, $6 resident bytes, $7 hint latency in ms or null.
--- Locks: the pod, its jobs. Returns the jobs that are still its own.
+-- $4 state, $5 loop lag in ms, $6 resident bytes, $7 hint latency in ms or null; of one that leaves, else null:
+-- $8 its phase, $9 seconds until the abort, $10 seconds until all is closed.
+-- Locks: the pod, its jobs, skipping locked: who holds one of them must not make all the others look dead.
+-- Returns the jobs that are still its own.
 WITH pod AS (
     UPDATE cortex.pod
     SET heartbeat_at = cortex.now(), running = cardinality($2::uuid[]),
         state = CASE state WHEN 'STOPPED' THEN state ELSE $4 END,
         draining_at = CASE WHEN $4 = 'DRAINING' THEN coalesce(draining_at, cortex.now()) END,
         ended_at = CASE state WHEN 'STOPPED' THEN ended_at END,
-        loop_lag_ms = $5, rss_bytes = $6, hint_latency_ms = $7
-    WHERE id = $1
-    RETURNING id
+        loop_lag_ms = $5, rss_bytes = $6, hint_latency_ms = $7,
+        phase = CASE state WHEN 'STOPPED' THEN phase ELSE $8::text END,
+        -- Deadlines move when a phase begins, and not by the time that a beat takes to come here.
+        phase_at = CASE WHEN phase = $8 THEN phase_at WHEN $8 IS NOT NULL THEN cortex.now() END,
+        abort_at = CASE WHEN phase = $8 THEN abort_at ELSE cortex.now() + $9::float8 * interval '1 second' END,
+        closed_at = CASE WHEN phase = $8 THEN closed_at ELSE cortex.now() + $10::float8 * interval '1 second' END
+    WHERE id = (SELECT p.id FROM cortex.pod p WHERE p.id = $1 FOR NO KEY UPDATE SKIP LOCKED)
+), mine AS MATERIALIZED (
+    SELECT j.id FROM unnest($2::uuid[], $3::int[]) AS m(id, attempt) JOIN cortex.job j ON j.id = m.id
+    WHERE j.attempt = m.attempt AND j.status::text = 'RUNNING' AND j.pod_id = $1
+      AND EXISTS (SELECT FROM cortex.pod p WHERE p.id = $1)
+), held AS MATERIALIZED (
+    SELECT j.id FROM mine JOIN cortex.job j ON j.id = mine.id ORDER BY j.id FOR NO KEY UPDATE OF j SKIP LOCKED
+), beaten AS (
+    UPDATE cortex.job j SET heartbeat_at = cortex.now() FROM held
+    WHERE j.id = held.id AND j.status::text = 'RUNNING' AND j.pod_id = $1
 )
-UPDATE cortex.job j SET heartbeat_at = cortex.now()
-FROM unnest($2::uuid[], $3::int[]) AS mine(id, attempt), pod
-WHERE j.id = mine.id AND j.attempt = mine.attempt AND j.status::text = 'RUNNING' AND j.pod_id = pod.id
-RETURNING j.id;
+SELECT id FROM mine;
 
 -- name: leave
 -- A pod leaves in order, unless something is still its own: then its lock falls free, and that is taken over.
 -- $1 pod id. Returns it if it has left.
-UPDATE cortex.pod SET state = 'STOPPED', ended_at = cortex.now(), running = 0
+UPDATE cortex.pod SET state = 'STOPPED', ended_at = cortex.now(), running = 0, phase = NULL
 WHERE id = $1 AND NOT EXISTS (SELECT FROM cortex.job j WHERE j.status = 'RUNNING' AND j.pod_id = $1)
 RETURNING id;
 
@@ -40,11 +52,11 @@ WHERE p.id <> $1 AND p.state NOT IN ('READY', 'DRAINING') AND p.id IN (
     SELECT j.pod_id FROM cortex.job j WHERE j.status = 'RUNNING' AND j.pod_id IS NOT NULL);
 
 -- name: without_lock
--- Pods said to be alive whose session lock nobody holds. $1 the looking pod's id.
--- Empty within $2 seconds of the server's start: everybody's locks are new then.
+-- Pods said to be alive whose session lock nobody holds, though they can hold one. $1 the looking pod's id.
+-- Empty until the server has served for $2 seconds: everybody's locks are new then.
 SELECT p.id, p.lock_key, p.name FROM cortex.pod p
-WHERE p.state IN ('READY', 'DRAINING') AND p.id <> $1
-  AND pg_postmaster_start_time() < clock_timestamp() - $2::float8 * interval '1 second'
+WHERE p.state IN ('READY', 'DRAINING') AND p.id <> $1 AND p.liveness = 'lock'
+  AND cortex.serving_since() < cortex.now() - $2::float8 * interval '1 second'
   AND NOT EXISTS (
       SELECT FROM pg_locks l
       WHERE l.locktype = 'advisory' AND l.granted AND l.objsubid = 1

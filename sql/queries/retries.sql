@@ -98,20 +98,8 @@ WITH RECURSIVE turn AS MATERIALIZED (
     SELECT j.id FROM chosen JOIN cortex.job j ON j.id = chosen.id
     WHERE j.status::text = 'RETRY' AND j.worker_job_id IS NULL
     ORDER BY j.id FOR UPDATE OF j SKIP LOCKED
-), due AS (
-    UPDATE cortex.job j SET worker_job_id = nextval('cortex_worker.task_id_seq'), next_retry_at = cortex.now()
-    FROM held WHERE j.id = held.id AND j.status::text = 'RETRY' AND j.worker_job_id IS NULL
-    RETURNING j.id, j.worker_job_id, j.type, j.priority, j.attempt, j.attempts_kept, j.worker_attempts, j.queue_name
-), made AS (
-    INSERT INTO cortex_worker.task (
-        id, task, job_id, state, priority, attempt, attempts_spent, max_attempts, run_at, queue_name)
-    SELECT worker_job_id, type, id,
-           (CASE WHEN queue_name IS NULL THEN 'READY' ELSE 'QUEUED' END)::cortex_worker.task_state,
-           priority, attempt, attempts_kept, worker_attempts, cortex.now(), queue_name
-    FROM due
-    RETURNING job_id
 )
-SELECT count(*) FROM made;
+SELECT count(*) FROM cortex.give_tasks(ARRAY(SELECT id FROM held));
 
 -- name: now
 -- Lets one job try again at once: in RETRY, or when it waits for a person to mend something, it gets its task;
@@ -132,22 +120,12 @@ WITH task AS MATERIALIZED (
     WHERE t.job_id = task.job_id AND task.state IN ('LATER', 'QUEUED') AND task.run_at > cortex.now()
       AND b.status::text IN ('RUNNING', 'RETRY')
     RETURNING t.job_id
-), due AS (
-    UPDATE cortex.job j
-    SET worker_job_id = nextval('cortex_worker.task_id_seq'),
-        next_retry_at = CASE WHEN j.status = 'RETRY' THEN cortex.now() END
-    FROM before b
-    WHERE j.id = b.id AND b.worker_job_id IS NULL
-      AND (b.status::text = 'RETRY' OR b.status::text = 'WAITING_FOR_APPROVAL' AND b.waiting_on LIKE 'person:%')
-    RETURNING j.id, j.worker_job_id, j.type, j.priority, j.attempt, j.attempts_kept, j.worker_attempts, j.queue_name
-), made AS (
-    INSERT INTO cortex_worker.task (
-        id, task, job_id, state, priority, attempt, attempts_spent, max_attempts, run_at, queue_name)
-    SELECT worker_job_id, type, id,
-           (CASE WHEN queue_name IS NULL THEN 'READY' ELSE 'QUEUED' END)::cortex_worker.task_state,
-           priority, attempt, attempts_kept, worker_attempts, cortex.now(), queue_name
-    FROM due
-    RETURNING job_id
+), made AS MATERIALIZED (
+    SELECT job_id FROM cortex.give_tasks(ARRAY(
+        SELECT b.id FROM before b
+        WHERE b.worker_job_id IS NULL
+          AND (b.status::text = 'RETRY' OR b.status::text = 'WAITING_FOR_APPROVAL' AND b.waiting_on LIKE 'person:%')
+    )) AS made(job_id)
 ), let_go AS MATERIALIZED (
     SELECT job_id FROM freed UNION ALL SELECT job_id FROM made
 ), noted AS (

@@ -36,19 +36,27 @@ SELECT count(*) FROM ready;
 
 -- name: claim
 -- Gives ready tasks of the known types to a pod and moves their jobs to RUNNING under a new attempt.
--- $1 pod id, $2 job types, $3 limit, $4 the pod's config. Locks: tasks (ordered, skipping locked), then their jobs.
+-- $1 pod id, $2 job types, $3 limit, $4 the pod's config, $5 how many suspects of pods' deaths may be among them.
+-- Locks: tasks (ordered, skipping locked), then their jobs.
 WITH due AS MATERIALIZED (
-    SELECT t.job_id FROM unnest($2::text[]) AS known(task) CROSS JOIN LATERAL (
-        SELECT job_id, priority, run_at, id FROM cortex_worker.task
-        WHERE task = known.task AND state = 'READY'
-        ORDER BY priority, run_at, id LIMIT $3 FOR UPDATE SKIP LOCKED) t
+    SELECT t.job_id FROM (
+        SELECT t.* FROM unnest($2::text[]) AS known(task) CROSS JOIN LATERAL (
+            SELECT job_id, priority, run_at, id FROM cortex_worker.task
+            WHERE task = known.task AND state = 'READY' AND NOT is_suspect
+            ORDER BY priority, run_at, id LIMIT $3 FOR UPDATE SKIP LOCKED) t
+        UNION ALL
+        (SELECT t.* FROM unnest($2::text[]) AS known(task) CROSS JOIN LATERAL (
+            SELECT job_id, priority, run_at, id FROM cortex_worker.task
+            WHERE task = known.task AND state = 'READY' AND is_suspect
+            ORDER BY priority, run_at, id LIMIT $5 FOR UPDATE SKIP LOCKED) t
+         ORDER BY t.priority, t.run_at, t.id LIMIT $5)) t
     ORDER BY t.priority, t.run_at, t.id LIMIT $3
 ), claimed AS (
     UPDATE cortex_worker.task t
     SET state = 'LOCKED', locked_by = $1, locked_at = cortex.now(),
         attempt = t.attempt + 1, attempts_spent = t.attempts_spent + 1
     FROM due WHERE t.job_id = due.job_id
-    RETURNING t.job_id, t.attempt, t.attempts_spent, t.max_attempts
+    RETURNING t.job_id, t.attempt, t.attempts_spent, t.max_attempts, t.is_suspect
 ), running AS (
     UPDATE cortex.job j
     SET status = 'RUNNING', attempt = c.attempt, pod_id = $1, heartbeat_at = cortex.now(),
@@ -59,7 +67,7 @@ WITH due AS MATERIALIZED (
                         ELSE j.waited_s + extract(epoch FROM cortex.now() - j.suspended_at) END,
         suspended_at = NULL
     FROM claimed c WHERE j.id = c.job_id
-    RETURNING j.id, j.type, j.attempt, c.attempts_spent, c.max_attempts, j.payload,
+    RETURNING j.id, j.type, j.attempt, c.attempts_spent, c.max_attempts, c.is_suspect, j.payload,
               j.agent_id, j.agent_version, j.queue_name IS NOT NULL AS is_queued,
               j.cancel_requested_at IS NOT NULL AS cancel_requested,
               j.checkpoint <> '{}' AS has_steps,
@@ -97,7 +105,7 @@ WITH ended AS (
     JOIN cortex.job j ON j.id = e.job_id
 ), freed AS (
     UPDATE cortex_worker.task t
-    SET locked_by = NULL, locked_at = NULL, attempts_spent = t.attempts_spent - e.given_back,
+    SET locked_by = NULL, locked_at = NULL, attempts_spent = t.attempts_spent - e.given_back, is_suspect = false,
         -- Without a delay it keeps its place: no backlog comes before a job that was begun.
         run_at = CASE WHEN e.delay_s > 0 THEN cortex.now() + e.delay_s * interval '1 second' ELSE t.run_at END,
         state = (CASE WHEN t.queue_name IS NOT NULL THEN 'QUEUED'
@@ -221,98 +229,201 @@ WITH ended AS (
 SELECT id FROM suspended LEFT JOIN hinted ON true;
 
 -- name: take_over
--- Takes the jobs from a dead pod: frees them for others, fails the ones that were there at too many deaths.
+-- Takes the jobs from a dead pod: frees them for others, ends those that a person asked to end, and fails the ones that
+-- were there at too many deaths. Of a suspect's pod it is the suspect that is blamed, and nobody else.
 -- $1 dead pod id, $2 its lock key, $3 pod deaths in a row that make a job poison, $4 limit.
--- Locks: the dead pod's advisory lock to the end of the statement, tasks (skipping locked), then jobs.
+-- Locks: the dead pod's advisory lock to the end of the statement, tasks and their jobs (skipping locked).
 -- The pod is done with, and marked dead, when all that it owned could be taken.
 WITH dead AS MATERIALIZED (
     SELECT p.id FROM cortex.pod p
     WHERE p.id = $1 AND pg_try_advisory_xact_lock($2)
 ), owned AS MATERIALIZED (
-    SELECT t.job_id, t.attempt, j.pod_deaths
+    SELECT t.job_id, t.attempt, bool_or(j.pod_deaths + 1 >= $3) OVER () AS has_suspect
     FROM dead
     JOIN cortex.job j ON j.status = 'RUNNING' AND j.pod_id = dead.id
     JOIN cortex_worker.task t ON t.job_id = j.id AND t.locked_by = dead.id AND t.attempt = j.attempt
-    ORDER BY t.job_id LIMIT $4 + 1
+    -- Suspects go last: while one is left to take, it tells of the others that they are not to blame.
+    ORDER BY j.pod_deaths + 1 >= $3, t.job_id LIMIT $4 + 1
 ), held AS MATERIALIZED (
-    SELECT t.job_id, t.attempt, owned.pod_deaths + 1 >= $3 AS poison
-    FROM owned JOIN cortex_worker.task t ON t.job_id = owned.job_id AND t.attempt = owned.attempt AND t.locked_by = $1
-    ORDER BY t.job_id LIMIT $4
-    FOR UPDATE OF t SKIP LOCKED
+    SELECT t.job_id, t.attempt, j.cancel_requested_at IS NOT NULL AS is_cancelled,
+           j.pod_deaths + CASE WHEN j.pod_deaths + 1 >= $3 OR NOT owned.has_suspect THEN 1 ELSE 0 END AS deaths
+    FROM owned
+    JOIN cortex_worker.task t ON t.job_id = owned.job_id AND t.attempt = owned.attempt AND t.locked_by = $1
+    JOIN cortex.job j ON j.id = owned.job_id AND j.attempt = owned.attempt AND j.status::text = 'RUNNING'
+    ORDER BY j.pod_deaths + 1 >= $3, t.job_id LIMIT $4
+    FOR UPDATE OF t, j SKIP LOCKED
+), judged AS MATERIALIZED (
+    SELECT *, (CASE WHEN is_cancelled THEN 'CANCELLED' WHEN deaths >= $3 THEN 'FAILED' ELSE 'RUNNING'
+               END)::cortex.job_status AS status
+    FROM held
 ), freed AS (
     UPDATE cortex_worker.task t
-    SET locked_by = NULL, locked_at = NULL,
+    SET locked_by = NULL, locked_at = NULL, is_suspect = judged.deaths + 1 >= $3,
         attempts_spent = greatest(0, t.attempts_spent - 1),
         state = (CASE WHEN t.queue_name IS NULL THEN 'READY' ELSE 'QUEUED' END)::cortex_worker.task_state
-    FROM held WHERE t.job_id = held.job_id AND NOT held.poison
-), spent AS (
-    DELETE FROM cortex_worker.task t USING held WHERE t.job_id = held.job_id AND held.poison
+    FROM judged WHERE t.job_id = judged.job_id AND judged.status = 'RUNNING'
+), gone AS (
+    DELETE FROM cortex_worker.task t USING judged WHERE t.job_id = judged.job_id AND judged.status <> 'RUNNING'
 ), moved AS (
     UPDATE cortex.job j
-    SET pod_deaths = j.pod_deaths + 1, heartbeat_at = NULL,
-        pod_id = CASE WHEN held.poison THEN j.pod_id END,
-        status = CASE WHEN held.poison THEN 'FAILED' ELSE j.status END,
-        worker_job_id = CASE WHEN held.poison THEN NULL ELSE j.worker_job_id END,
+    SET pod_deaths = judged.deaths, heartbeat_at = NULL, status = judged.status,
+        pod_id = CASE WHEN judged.status <> 'RUNNING' THEN j.pod_id END,
+        worker_job_id = CASE WHEN judged.status = 'RUNNING' THEN j.worker_job_id END,
         suspended_at = coalesce(j.heartbeat_at, cortex.now()),  -- since then it may not have run
-        error_code = CASE WHEN held.poison THEN 'poison' END,
-        error_class = CASE WHEN held.poison THEN 'PERMANENT' END,
-        error_message = CASE WHEN held.poison THEN
-            format('it was running in %s pods in a row when they died', j.pod_deaths + 1) END
-    FROM held WHERE j.id = held.job_id AND j.attempt = held.attempt AND j.status::text = 'RUNNING'
-    RETURNING j.id, held.attempt, held.poison
+        error_code = CASE WHEN judged.status = 'FAILED' THEN 'poison' END,
+        error_class = CASE WHEN judged.status = 'FAILED' THEN 'PERMANENT' END,
+        error_message = CASE WHEN judged.status = 'FAILED' THEN
+            format('it was running in %s pods in a row when they died', judged.deaths) END
+    FROM judged WHERE j.id = judged.job_id
+    RETURNING j.id, judged.attempt, j.status, judged.deaths, j.tenant, j.agent_id, j.agent_version, j.error_code,
+              j.error_class, j.error_message
 ), noted AS (
     INSERT INTO cortex.job_attempt (job_id, attempt, pod_id, outcome, due_at)
-    SELECT id, attempt, $1, 'pod_died', cortex.now() FROM moved WHERE NOT poison
+    SELECT id, attempt, $1, 'pod_died', cortex.now() FROM moved WHERE status = 'RUNNING'
+), fact AS (
+    INSERT INTO cortex.fact (type, subtype, tenant, job_id, attempt, agent_id, agent_version, pod_id, data)
+    SELECT 'error', error_code, tenant, id, attempt, agent_id, agent_version, $1,
+           jsonb_build_object('class', error_class, 'message', error_message, 'attempt', deaths, 'max', $3)
+    FROM moved WHERE status = 'FAILED'
 ), buried AS (
     UPDATE cortex.pod SET state = 'DEAD', ended_at = coalesce(ended_at, cortex.now()), running = 0
     FROM dead WHERE pod.id = dead.id AND (SELECT count(*) FROM held) = (SELECT count(*) FROM owned)
     RETURNING pod.id
 ), hinted AS (
-    SELECT pg_notify('cortex_task', 'queued') FROM (SELECT FROM moved WHERE NOT poison LIMIT 1) m
+    SELECT pg_notify('cortex_task', 'queued') FROM (SELECT FROM moved LIMIT 1) m
 )
 SELECT (SELECT count(*) FROM dead) = 1 AS is_dead,
        (SELECT count(*) FROM buried) = 1 AS is_done,
-       (SELECT count(*) FROM moved WHERE NOT poison) AS freed_count,
-       (SELECT count(*) FROM moved WHERE poison) AS poison_count,
+       (SELECT count(*) FROM moved WHERE status = 'RUNNING') AS freed_count,
+       (SELECT count(*) FROM moved WHERE status = 'FAILED') AS poison_count,
+       (SELECT count(*) FROM moved WHERE status = 'CANCELLED') AS cancelled_count,
        (SELECT count(*) FROM hinted) AS hint_count;
 
 -- name: sweep
--- Frees jobs whose pod has been silent for too long, oldest first; fails those whose attempts are spent.
--- $1 seconds of silence, $2 limit. Locks: tasks (skipping locked), then jobs.
-WITH stale AS MATERIALIZED (
-    SELECT t.job_id, t.attempt, j.pod_id, j.heartbeat_at, t.attempts_spent >= t.max_attempts AS spent
-    FROM cortex.job j
-    JOIN cortex_worker.task t ON t.job_id = j.id AND t.state = 'LOCKED' AND t.attempt = j.attempt
-    WHERE j.status = 'RUNNING' AND j.heartbeat_at < cortex.now() - $1::float8 * interval '1 second'
-    ORDER BY j.heartbeat_at LIMIT $2
-    FOR UPDATE OF t SKIP LOCKED
-), freed AS (
-    UPDATE cortex_worker.task t
-    SET locked_by = NULL, locked_at = NULL,
-        state = (CASE WHEN t.queue_name IS NULL THEN 'READY' ELSE 'QUEUED' END)::cortex_worker.task_state
-    FROM stale WHERE t.job_id = stale.job_id AND NOT stale.spent
-), deleted AS (
-    DELETE FROM cortex_worker.task t USING stale WHERE t.job_id = stale.job_id AND stale.spent
+-- Takes jobs whose pod has been silent for too long, oldest first: tried again later by a retry, or failed when these
+-- are spent, or ended as a person asked. Also a job that runs without a heartbeat, and has not changed for so long, or
+-- whose task is gone. Between two worker attempts a job's task is not locked: that is none.
+-- $1 seconds of silence, $2 seconds since the last sweep of any pod, $3 a number from 0 to 1 for each of at most so
+-- many jobs: where between none and the longest its pause lies.
+-- Nobody is swept until the server has served for so many seconds: until then nobody could tell that he lives.
+-- Locks: the sweep's turn, tasks and their jobs (skipping locked).
+WITH turn AS (
+    INSERT INTO cortex.runner AS r (name, ran_at)
+    SELECT 'sweep', cortex.now() WHERE cortex.serving_since() < cortex.now() - $1::float8 * interval '1 second'
+    ON CONFLICT (name) DO UPDATE SET ran_at = excluded.ran_at
+    WHERE r.ran_at NOT BETWEEN excluded.ran_at - $2::float8 * interval '1 second' AND excluded.ran_at
+    RETURNING ran_at
+), edge AS MATERIALIZED (
+    SELECT ran_at - $1::float8 * interval '1 second' AS at FROM turn
+), stale AS MATERIALIZED (
+    -- More than are taken: of the oldest some may be held by others.
+    SELECT j.id, j.since FROM edge CROSS JOIN LATERAL (
+        (SELECT id, heartbeat_at AS since FROM cortex.job WHERE status = 'RUNNING' AND heartbeat_at < edge.at
+         ORDER BY heartbeat_at LIMIT 5 * cardinality($3::float8[]))
+        UNION ALL
+        (SELECT id, updated_at FROM cortex.job
+         WHERE status = 'RUNNING' AND heartbeat_at IS NULL AND updated_at < edge.at
+           AND NOT EXISTS (SELECT FROM cortex_worker.task t WHERE t.job_id = job.id AND t.state <> 'LOCKED')
+         ORDER BY updated_at LIMIT 5 * cardinality($3::float8[]))) j
+), silent AS MATERIALIZED (
+    SELECT t.job_id, t.job_key, s.since, t.attempts_spent, t.max_attempts, j.pod_id, j.heartbeat_at AS beat_at,
+           j.cancel_requested_at IS NOT NULL AS is_cancelled, j.retry_count < j.max_retries AS has_retry
+    FROM edge, stale s JOIN cortex.job j ON j.id = s.id JOIN cortex_worker.task t ON t.job_id = s.id
+    WHERE t.state = 'LOCKED' AND j.status::text = 'RUNNING' AND coalesce(j.heartbeat_at, j.updated_at) < edge.at
+    ORDER BY s.since LIMIT cardinality($3::float8[])
+    FOR UPDATE OF t, j SKIP LOCKED
+), taskless AS MATERIALIZED (
+    SELECT j.id AS job_id, j.job_key, s.since, NULL::int AS attempts_spent, NULL::int AS max_attempts, j.pod_id,
+           j.heartbeat_at AS beat_at, j.cancel_requested_at IS NOT NULL AS is_cancelled,
+           j.retry_count < j.max_retries AS has_retry
+    FROM edge, stale s JOIN cortex.job j ON j.id = s.id
+    WHERE j.status::text = 'RUNNING' AND coalesce(j.heartbeat_at, j.updated_at) < edge.at
+      AND NOT EXISTS (SELECT FROM cortex_worker.task t WHERE t.job_id = s.id)
+    ORDER BY s.since LIMIT cardinality($3::float8[])
+    FOR UPDATE OF j SKIP LOCKED
+), taken AS MATERIALIZED (
+    SELECT *, $3[row_number() OVER (ORDER BY since)] AS chance,
+           (CASE WHEN is_cancelled THEN 'CANCELLED' WHEN has_retry THEN 'RETRY' ELSE 'FAILED' END)::cortex.job_status
+               AS status
+    FROM (SELECT * FROM silent UNION ALL SELECT * FROM taskless) f
+    ORDER BY since LIMIT cardinality($3::float8[])
+), gone AS (
+    DELETE FROM cortex_worker.task t USING taken WHERE t.job_id = taken.job_id
 ), moved AS (
     UPDATE cortex.job j
-    SET heartbeat_at = NULL,
-        pod_id = CASE WHEN stale.spent THEN j.pod_id END,
-        status = CASE WHEN stale.spent THEN 'FAILED' ELSE j.status END,
-        worker_job_id = CASE WHEN stale.spent THEN NULL ELSE j.worker_job_id END,
-        suspended_at = coalesce(j.heartbeat_at, cortex.now()),  -- since then it may not have run
-        error_code = CASE WHEN stale.spent THEN 'lease_expired' END,
-        error_class = CASE WHEN stale.spent THEN 'TRANSIENT_INFRA' END,
-        error_message = CASE WHEN stale.spent THEN format(
-            'its pod fell silent in attempt %s, the last one allowed; last heartbeat %s',
-            stale.attempt, to_char(stale.heartbeat_at AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS"Z"')) END
-    FROM stale WHERE j.id = stale.job_id AND j.attempt = stale.attempt AND j.status::text = 'RUNNING'
-    RETURNING j.id, stale.attempt, stale.pod_id, stale.spent
+    SET status = t.status, retry_count = j.retry_count + CASE WHEN t.status = 'RETRY' THEN 1 ELSE 0 END,
+        next_retry_at = CASE WHEN t.status = 'RETRY' THEN cortex.now() + interval '1 second' * t.chance
+            * cortex.backoff_s(j.type, j.config_id, j.agent_id, j.agent_version, j.retry_count) END,
+        pod_id = CASE WHEN t.status <> 'RETRY' THEN j.pod_id END,
+        heartbeat_at = NULL, worker_job_id = NULL, suspended_at = t.since,  -- since then it may not have run
+        attempts_kept = 0, pod_deaths = 0, waits_count = 0, job_key = t.job_key,
+        error_code = CASE WHEN t.status = 'FAILED' THEN 'lease_expired' END,
+        error_class = CASE WHEN t.status = 'FAILED' THEN 'TRANSIENT_INFRA' END,
+        error_message = CASE WHEN t.status = 'FAILED' THEN format(
+            'its pod fell silent in attempt %s, after %s of %s retries; last heartbeat %s', j.attempt, j.retry_count,
+            j.max_retries, coalesce(to_char(t.beat_at AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS"Z"'), 'never')) END
+    FROM taken t WHERE j.id = t.job_id AND j.status::text = 'RUNNING'
+    RETURNING j.id, j.status, j.attempt, j.tenant, j.agent_id, j.agent_version, j.retry_count, j.max_retries,
+              j.next_retry_at, t.pod_id, t.attempts_spent, t.max_attempts,
+              coalesce(j.error_message, 'its pod fell silent') AS error
 ), noted AS (
-    INSERT INTO cortex.job_attempt (job_id, attempt, pod_id, outcome, due_at)
-    SELECT id, attempt, pod_id, 'lease_expired', cortex.now() FROM moved WHERE NOT spent
+    INSERT INTO cortex.job_attempt (
+        job_id, attempt, pod_id, outcome, due_at, error, error_code, error_class, retry_count)
+    SELECT id, attempt, pod_id, 'lease_expired', next_retry_at, error, 'lease_expired', 'TRANSIENT_INFRA', retry_count
+    FROM moved WHERE status = 'RETRY'
+), fact AS (
+    INSERT INTO cortex.fact (type, subtype, tenant, job_id, attempt, agent_id, agent_version, pod_id, data)
+    SELECT 'error', 'lease_expired', tenant, id, attempt, agent_id, agent_version, pod_id,
+           jsonb_build_object('class', 'TRANSIENT_INFRA', 'message', error, 'attempt', attempts_spent,
+                              'max', max_attempts, 'retry_count', retry_count, 'max_retries', max_retries)
+    FROM moved WHERE status <> 'CANCELLED'
 ), hinted AS (
-    SELECT pg_notify('cortex_task', 'queued') FROM (SELECT FROM moved WHERE NOT spent LIMIT 1) m
+    -- The next job of a named queue need not wait for one that does.
+    SELECT pg_notify('cortex_task', 'queued') FROM (SELECT FROM moved LIMIT 1) m
 )
-SELECT (SELECT count(*) FROM moved WHERE NOT spent) AS freed_count,
-       (SELECT count(*) FROM moved WHERE spent) AS failed_count,
+SELECT (SELECT count(*) FROM moved WHERE status = 'RETRY') AS retried_count,
+       (SELECT count(*) FROM moved WHERE status = 'FAILED') AS failed_count,
+       (SELECT count(*) FROM moved WHERE status = 'CANCELLED') AS cancelled_count,
        (SELECT count(*) FROM hinted) AS hint_count;
+
+-- name: blocked
+-- Jobs that a sweep or a takeover ought to have taken, and cannot because somebody holds their rows; and who does, as
+-- far as it can be told. $1 seconds of silence that make a job stale, $2 seconds of silence after which a dead pod's
+-- job is overdue, $3 limit. Locks: for the moment of the look the rows of such jobs that nobody holds.
+WITH dead AS MATERIALIZED (
+    SELECT p.id FROM cortex.pod p
+    WHERE p.id IN (SELECT j.pod_id FROM cortex.job j WHERE j.status = 'RUNNING' AND j.pod_id IS NOT NULL)
+      AND (p.state NOT IN ('READY', 'DRAINING') OR p.liveness = 'lock' AND NOT EXISTS (
+          SELECT FROM pg_locks l
+          WHERE l.locktype = 'advisory' AND l.granted AND l.objsubid = 1
+            AND l.database = (SELECT oid FROM pg_database WHERE datname = current_database())
+            AND l.classid::bigint = (p.lock_key >> 32) & 4294967295
+            AND l.objid::bigint = p.lock_key & 4294967295))
+), overdue AS MATERIALIZED (
+    SELECT j.id, j.pod_id, j.heartbeat_at, j.xmax AS job_xmax, t.xmax AS task_xmax
+    FROM cortex.job j JOIN cortex_worker.task t ON t.job_id = j.id AND t.state = 'LOCKED'
+    WHERE j.status = 'RUNNING' AND (
+        j.heartbeat_at < cortex.now() - $1::float8 * interval '1 second'
+        OR j.heartbeat_at < cortex.now() - $2::float8 * interval '1 second' AND j.pod_id IN (SELECT id FROM dead))
+    ORDER BY j.heartbeat_at LIMIT $3
+), free AS MATERIALIZED (
+    SELECT j.id FROM overdue o JOIN cortex.job j ON j.id = o.id JOIN cortex_worker.task t ON t.job_id = o.id
+    FOR UPDATE OF t, j SKIP LOCKED
+)
+SELECT o.id AS job_id, p.name AS pod, o.heartbeat_at,
+       extract(epoch FROM cortex.now() - o.heartbeat_at)::float8 AS silent_s,
+       coalesce(cortex.holder_of(o.task_xmax), cortex.holder_of(o.job_xmax)) AS holder
+FROM overdue o LEFT JOIN cortex.pod p ON p.id = o.pod_id
+WHERE NOT EXISTS (SELECT FROM free WHERE free.id = o.id)
+ORDER BY o.heartbeat_at;
+
+-- name: tell_blocked
+-- Records that jobs of lost pods have been out of reach for too long, unless that was said a while ago.
+-- $1 pod id, $2 the session that holds them, $3 data, $4 seconds in which it is not said again.
+INSERT INTO cortex.fact (type, subtype, source, pod_id, data)
+SELECT 'lifecycle', 'recovery_blocked', $2, $1, $3::jsonb
+WHERE NOT EXISTS (
+    SELECT FROM cortex.fact f
+    WHERE f.source = $2 AND f.at > cortex.now() - $4::float8 * interval '1 second'
+      AND f.type = 'lifecycle' AND f.subtype = 'recovery_blocked')
+RETURNING id;

@@ -31,5 +31,5 @@ WHERE j.id = $1 AND e.final_action IN ('failed', 'retry', 'released');
 
 -- name: lock_resume
 -- One person at a time resumes a job: between looking and acting, files are set aside. $1 job id.
--- Locks: an advisory lock to the end of the session. Returns whether it is held.
-SELECT pg_try_advisory_lock(hashtextextended('cortex.resume ' || $1::uuid, 0)) AS is_held;
+-- Locks: an advisory lock to the end of the transaction, which its caller keeps open. Returns whether it is held.
+SELECT pg_try_advisory_xact_lock(hashtextextended('cortex.resume ' || $1::uuid, 0)) AS is_held;

@@ -8,7 +8,7 @@ WITH held AS MATERIALIZED (
       AND l.database = (SELECT oid FROM pg_database WHERE datname = current_database())
 ), living AS MATERIALIZED (
     SELECT p.state, p.job_types, p.slots, p.running FROM cortex.pod p
-    WHERE p.state IN ('READY', 'DRAINING') AND p.lock_key IN (SELECT key FROM held)
+    WHERE p.state IN ('READY', 'DRAINING') AND (p.liveness = 'heartbeat' OR p.lock_key IN (SELECT key FROM held))
       AND p.heartbeat_at >= cortex.now() - $2::float8 * interval '1 second'
 )
 SELECT cortex.now() AS now, j.id AS job_id, j.type, j.status, j.attempt, j.retry_count, j.max_retries, j.started_at,
@@ -16,7 +16,8 @@ SELECT cortex.now() AS now, j.id AS job_id, j.type, j.status, j.attempt, j.retry
        j.cancel_reason, j.error_message, j.error_class, j.waiting_on,
        nullif(concat_ws(' ', j.checkpoint->>'seq', j.checkpoint->>'key'), '') AS step,
        t.state::text AS task_state, t.run_at AS task_run_at, t.attempts_spent, t.max_attempts,
-       p.name AS pod, p.lock_key IN (SELECT key FROM held) AS pod_is_alive,
+       p.name AS pod, CASE p.liveness WHEN 'lock' THEN p.lock_key IN (SELECT key FROM held)
+            ELSE p.heartbeat_at >= cortex.now() - $2::float8 * interval '1 second' END AS pod_is_alive,
        t.queue_name, head.job_id AS head_id, coalesce(head.state = 'LOCKED', false) AS head_is_running,
        b.state AS breaker_state, b.open_until, coalesce(b.probe_until > cortex.now(), false) AS is_probed, b.forced_by,
        b.forced_reason, g.name AS budget, g.unit AS budget_unit, g.limit_amount, coalesce(u.spent, 0) AS spent,
@@ -48,7 +49,7 @@ CROSS JOIN LATERAL (
 CROSS JOIN LATERAL (
     SELECT (SELECT count(*) FROM (
                 SELECT FROM cortex_worker.task r
-                WHERE t.state = 'READY' AND r.state = 'READY' AND r.task = t.task
+                WHERE t.state = 'READY' AND r.state = 'READY' AND NOT r.is_suspect AND r.task = t.task
                   AND (r.priority, r.run_at, r.id) < (t.priority, t.run_at, t.id) LIMIT $3) r)
          + (SELECT count(*) FROM (
                 SELECT FROM cortex_worker.task q

@@ -64,6 +64,7 @@ READS: dict[str, list[Way]] = {
     "agents ls": [lambda _: []],
     "agents show": [lambda _: ["tester"], lambda _: [HOSTILE]],
     "pods ls": [lambda _: ["--all"]],
+    "doctor": [lambda _: []],
     "costs": [lambda _: [], lambda _: ["--by", "tenant"], lambda _: ["--by", "model"]],
     "facts": [lambda _: ["--limit", "500"], lambda r: ["--job", r.talked]],
     "budgets ls": [lambda _: []],

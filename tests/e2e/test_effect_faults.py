@@ -12,7 +12,7 @@ import pytest
 from tests.support.doom import Payments
 from tests.support.eventually import eventually
 from tests.support.ledger import running_ledger
-from tests.support.pods import Pods
+from tests.support.pods import Pods, end_of_pod
 from tests.support.postgres import run_asyncio, sql
 from tests.support.private_postgres import PrivatePostgres
 from tests.support.proxy import Proxy, proxy
@@ -81,7 +81,7 @@ def test_a_paused_pod_can_neither_pay_nor_tell_afterwards(payments: Payments) ->
 
 
 def test_what_is_cut_off_by_a_drain_is_asked_for_elsewhere(payments: Payments) -> None:
-    leaving = payments.start(drain_s=0.3)
+    leaving = payments.start(**end_of_pod(0.3))
     ids = {kind: held(payments, kind, when="after") for kind in ("keyed", "asked", "blind")}
     assert leaving.stop() == 0
     for job_id in ids.values():

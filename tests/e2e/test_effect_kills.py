@@ -10,9 +10,9 @@ from uuid import UUID
 
 import pytest
 
+from chaos.cluster.ledger import Application
 from cortex.durable.crash_points import POINTS
 from tests.support.doom import Fallen, Payments
-from tests.support.ledger import Application
 from tests.support.postgres import sql
 from tests.support.rows import assert_one_truth, job_row, until_status
 
@@ -22,12 +22,12 @@ OF_A_CALL = (
     "during_call:1",
     "during_call:2",
     "after_call:1",
-    "before_outcome:1",
-    "after_outcome:1",
+    "before_step:1",
+    "after_step:1",
 )
-IN_DOUBT = frozenset(OF_A_CALL) - {"before_intent:1", "after_outcome:1"}
+IN_DOUBT = frozenset(OF_A_CALL) - {"before_intent:1", "after_step:1"}
 """The intent is committed, the outcome is not: the call may have been made."""
-APPLIED = frozenset({"during_call:2", "after_call:1", "before_outcome:1", "after_outcome:1"})
+APPLIED = frozenset({"during_call:2", "after_call:1", "before_step:1", "after_step:1"})
 """What the ledger has seen by then."""
 OF_A_DECISION = ("before_approval:1", "after_approval:1")
 OF_A_WISH = ("before_suspend:1", "after_suspend:1")
@@ -95,7 +95,7 @@ def test_a_call_that_can_be_taken_up_again_is_made_once(payments: Payments, kind
     assert_paid_once(payments, fallen)
     for job in fallen:
         called_again = payments.ledger.asked_count(job.account) == 2
-        assert called_again == (kind == "keyed" and job.point in APPLIED - {"after_outcome:1"})
+        assert called_again == (kind == "keyed" and job.point in APPLIED - {"after_step:1"})
 
 
 def test_a_call_that_nothing_tells_of_is_a_persons_to_judge(payments: Payments) -> None:

@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 
 from tests.support.command_line import Cortex
 from tests.support.eventually import eventually
-from tests.support.pods import Pod, Pods
+from tests.support.pods import Pod, Pods, end_of_pod
 from tests.support.rows import submit, until_job
 
 DRAINED = 0
@@ -60,7 +60,7 @@ def test_a_pod_that_strangers_could_reach_does_not_start(pods: Pods) -> None:
 def test_readiness_ends_with_the_first_signal_and_a_hung_client_holds_nobody_up(
     pods: Pods, gate: Path
 ) -> None:
-    pod = pods.start("--http", "127.0.0.1:0", drain_s=30)
+    pod = pods.start("--http", "127.0.0.1:0", **end_of_pod(30))
     job_id = submit(pods.dsn, "gated", {"gate": str(gate)})
     until_job(pods.dsn, job_id, lambda row: row["checkpoint"].get("seq") == 1, "begun")
     hung = [socket.create_connection(address_of(pod)) for _ in range(3)]

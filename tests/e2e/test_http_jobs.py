@@ -18,7 +18,7 @@ import trio
 from tests.e2e.test_http import address_of
 from tests.support.command_line import Cortex
 from tests.support.events import follow
-from tests.support.pods import Pod, Pods
+from tests.support.pods import Pod, Pods, end_of_pod
 from tests.support.rows import job_row, submit, until_job
 from tests.support.stamping_model import stamping_model
 
@@ -52,7 +52,7 @@ class Front:
 
 def opened(pods: Pods, folder: Path) -> Front:
     """Start both; the first one is held up by a job that nothing ends."""
-    pod = pods.start("--http", "127.0.0.1:0", slots=1, drain_s=1)
+    pod = pods.start("--http", "127.0.0.1:0", slots=1, **end_of_pod(1))
     held = submit(pods.dsn, "gated", {"gate": str(folder / "never")})
     until_job(pods.dsn, held, lambda row: row["checkpoint"].get("seq") == 1, "begun")
     made = Cortex(folder, pods.dsn)("tokens", "create", "--name", "ana", "--role", "operator")

@@ -9,7 +9,7 @@ import asyncpg
 import pytest
 
 from tests.support.eventually import eventually
-from tests.support.pods import Pod, Pods, until_pods
+from tests.support.pods import Pod, Pods, end_of_pod, until_pods
 from tests.support.postgres import run_asyncio, sql
 from tests.support.private_postgres import PrivatePostgres
 from tests.support.proxy import proxy
@@ -19,7 +19,9 @@ from tests.support.rows import (
     job_row,
     steps,
     submit,
+    submit_many,
     until_job,
+    until_jobs,
     until_status,
 )
 from tests.support.scripted_agent import ScriptedAgent
@@ -27,7 +29,7 @@ from tests.support.scripted_agent import ScriptedAgent
 DRAINED, CUT_OFF = 0, 1
 CLOSE_S = 4.0
 DEADMAN_S = 2.0
-"""What the process gets beyond its own deadlines before it is ended hard."""
+"""What the process gets beyond its own deadlines before it is ended hard, at most."""
 SLACK_S = 1.5
 """For a machine that is busy with other tests."""
 
@@ -60,7 +62,7 @@ def ends(pod: Pod, *, drain_s: float, close_s: float = CLOSE_S) -> int:
 
 
 def test_a_drain_lets_jobs_end_and_takes_no_more(pods: Pods, gate: Path) -> None:
-    pod = pods.start(drain_s=30)
+    pod = pods.start(**end_of_pod(30))
     job_id = begin(pods, gate)
     pod.signal(signal.SIGTERM)
     until_pods(pods.dsn, DRAINING=1)
@@ -78,7 +80,7 @@ def test_a_drain_lets_jobs_end_and_takes_no_more(pods: Pods, gate: Path) -> None
 def test_what_has_not_ended_by_the_deadline_is_handed_back(
     pods: Pods, gate: Path, number: signal.Signals
 ) -> None:
-    leaving = pods.start(drain_s=0.5)
+    leaving = pods.start(**end_of_pod(0.5))
     job_id = begin(pods, gate)
     other = pods.start()
     leaving.signal(number)
@@ -96,7 +98,7 @@ def test_what_has_not_ended_by_the_deadline_is_handed_back(
 def test_a_second_signal_hands_everything_back_at_once(
     pods: Pods, gate: Path, first: str, second: str
 ) -> None:
-    leaving = pods.start(drain_s=60)
+    leaving = pods.start(**end_of_pod(60))
     job_id = begin(pods, gate)
     other = pods.start()
     leaving.signal(signal.Signals[first])
@@ -109,7 +111,7 @@ def test_a_second_signal_hands_everything_back_at_once(
 def test_a_model_call_is_cut_and_asked_again_elsewhere(pods: Pods, agent: ScriptedAgent) -> None:
     turn = {"text": "a long answer", "fault": "stall", "fault_after": 1, "times": 1}
     agent.apply()
-    leaving = pods.start(drain_s=0.2)
+    leaving = pods.start(**end_of_pod(0.2))
     job_id = agent.submit(turn)
     eventually(lambda: agent.is_streaming(turn=0), what="the model call streams")
     other = pods.start()
@@ -125,7 +127,7 @@ def test_threads_and_children_that_hear_nothing_hold_nobody_up(
     pid_file = tmp_path / "child.pid"
     trap = f"trap '' TERM INT HUP; echo $$ > {pid_file}; while :; do sleep 0.1; done"
     agent.apply("wait_in_thread", "run_command")
-    leaving = pods.start(drain_s=0.2, close_s=8)
+    leaving = pods.start(**end_of_pod(0.2, close_s=8))
     job_id = agent.submit(
         {
             "tools": [
@@ -152,10 +154,10 @@ def is_running(pid: int) -> bool:
         return False
 
 
-@pytest.mark.parametrize("how", ["deaf", "hog"])
+@pytest.mark.parametrize("how", ["deaf", "stubborn", "hog"])
 def test_a_handler_that_hears_nothing_is_ended_hard(pods: Pods, how: str) -> None:
-    """`deaf` shields itself from cancellation, `hog` lets the event loop never turn again."""
-    leaving = pods.start(drain_s=0.2, close_s=1)
+    """`deaf` shields itself from cancellation, `stubborn` swallows it, `hog` stops the loop."""
+    leaving = pods.start(**end_of_pod(0.2, close_s=1))
     job_id = submit(pods.dsn, "unstoppable", {"how": how})
     until_job(pods.dsn, job_id, lambda row: row["checkpoint"].get("seq") == 1, "begun")
     leaving.signal(signal.SIGTERM)
@@ -163,6 +165,32 @@ def test_a_handler_that_hears_nothing_is_ended_hard(pods: Pods, how: str) -> Non
     other = pods.start()
     until_job(pods.dsn, job_id, lambda row: row["pod"] == other.name, "taken over")
     other.kill()
+
+
+JOBS_TO_FILL = 2_700
+"""More than the committer takes: one batch under way and a full mailbox."""
+
+
+def test_a_committer_that_can_take_no_more_holds_nobody_up(pods: Pods) -> None:
+    async def leave_while_nothing_is_committed() -> None:
+        holder = await asyncpg.connect(pods.dsn)
+        async with holder.transaction():
+            await holder.execute("LOCK TABLE cortex.job_step")
+            submit_many(pods.dsn, JOBS_TO_FILL, "steps", {"count": 1})
+            leaving = pods.start(slots=3_000, **end_of_pod(0.2, close_s=1))
+            await until_row(
+                holder,
+                "SELECT FROM cortex.job HAVING count(*) FILTER (WHERE status = 'RUNNING') = "
+                f"{JOBS_TO_FILL}",
+            )
+            leaving.signal(signal.SIGTERM)
+            assert ends(leaving, drain_s=0.2, close_s=1) == CUT_OFF
+        await holder.close()
+
+    run_asyncio(leave_while_nothing_is_committed)
+    pods.start()
+    until_jobs(pods.dsn, "status = 'COMPLETED'", count=JOBS_TO_FILL, within_s=30)
+    assert_one_truth(pods.dsn)
 
 
 # --- while the database is away
@@ -173,7 +201,7 @@ def test_leaving_while_the_database_is_stopped(
 ) -> None:
     pods = Pods(private_postgres.dsn, tmp_path)
     try:
-        leaving = pods.start(drain_s=0.2, close_s=1)
+        leaving = pods.start(**end_of_pod(0.2, close_s=1))
         job_id = begin(pods, gate)
         private_postgres.stop()
         leaving.signal(signal.SIGTERM)
@@ -191,7 +219,7 @@ def test_leaving_into_a_black_hole(database: str, tmp_path: Path, gate: Path) ->
     with proxy(database) as network:
         pods = Pods(network.dsn, tmp_path)
         try:
-            leaving = pods.start(drain_s=0.2, close_s=1)
+            leaving = pods.start(**end_of_pod(0.2, close_s=1))
             job_id = begin(pods, gate)
             network.blackhole()
             leaving.signal(signal.SIGTERM)
@@ -208,20 +236,26 @@ def test_leaving_into_a_black_hole(database: str, tmp_path: Path, gate: Path) ->
 # --- while it starts
 
 
-def test_a_signal_while_it_waits_for_another_pods_migration(
-    empty_database: str, tmp_path: Path
-) -> None:
-    pods = Pods(empty_database, tmp_path)
-    waiting = "SELECT FROM pg_locks WHERE locktype = 'advisory' AND NOT granted"
+HELD_UP = {
+    "another pod's migration": "SELECT pg_advisory_lock(hashtextextended('cortex.migration', 0))",
+    "a statement of its own": "BEGIN; CREATE SCHEMA cortex",
+}
+
+
+@pytest.mark.parametrize("by", HELD_UP)
+def test_a_signal_during_the_migration(empty_database: str, tmp_path: Path, by: str) -> None:
+    pods = Pods(empty_database, tmp_path, is_forked=False)
 
     async def leave_while_locked() -> None:
-        holder = await asyncpg.connect(empty_database)
-        await holder.fetch("SELECT pg_advisory_lock(hashtextextended('cortex.migration', 0))")
+        holder, looker = [await asyncpg.connect(empty_database) for _ in range(2)]
+        await holder.execute(HELD_UP[by])
         starting = pods.launch()
-        await until_row(holder, waiting)
+        waiting = "datname = current_database() AND wait_event_type = 'Lock'"
+        await until_row(looker, f"SELECT FROM pg_stat_activity WHERE {waiting}")
         starting.signal(signal.SIGTERM)
         assert ends(starting, drain_s=0, close_s=0) == 128 + signal.SIGTERM
-        await holder.close()
+        for each in (holder, looker):
+            await each.close()
 
     try:
         run_asyncio(leave_while_locked)
@@ -243,7 +277,7 @@ def test_a_signal_while_it_waits_for_a_database_that_does_not_answer(
 ) -> None:
     with proxy(database) as network:
         network.blackhole()
-        pods = Pods(network.dsn, tmp_path)
+        pods = Pods(network.dsn, tmp_path, is_forked=False)
         try:
             starting = pods.launch()
             eventually(lambda: network.connection_count, what="it has connected")
@@ -264,6 +298,7 @@ MOMENTS = {
 @pytest.mark.parametrize("moment", MOMENTS)
 def test_a_signal_at_any_moment_of_the_start(pods: Pods, moment: str) -> None:
     """Early ones end the interpreter, late ones a ready pod: it ends in time, leaving nothing."""
+    pods.is_forked = False
     starting = pods.launch()
     eventually(lambda: sql(pods.dsn, MOMENTS[moment]), what=f"it has {moment}")
     starting.signal(signal.SIGTERM)

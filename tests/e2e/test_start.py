@@ -114,8 +114,9 @@ def test_a_database_that_is_not_there_and_a_user_that_is_not_there(
         ("CORTEX_SLOTS", "0", "slots is 0, outside 1 to"),
         ("CORTEX_SLOTS", "many", "many"),
         ("CORTEX_ZOMBIE_S", "0.6", "less than two heartbeats"),
-        ("CORTEX_DRAIN_S", "nan", "drain_s"),
-        ("CORTEX_CLOSE_S", "-1", "close_s is -1"),
+        ("CORTEX_KILL_S", "nan", "kill_s"),
+        ("CORTEX_CLOSED_S", "-1", "closed_s is -1"),
+        ("CORTEX_ABORT_S", "60", "closed_s is 9, less than 0.5 s after abort_s of 60"),
     ],
 )
 def test_a_wrong_setting_is_refused_by_name(

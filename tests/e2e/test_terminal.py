@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 from attrs import define
 
-from tests.support.pods import APP, ROOT, environment
+from tests.support.pods import APP, ROOT, end_of_pod, environment
 from tests.support.rows import submit, until_job
 
 CTRL_C = b"\x03"
@@ -59,7 +59,7 @@ def terminal(database: str, tmp_path: Path) -> Iterator[Terminal]:
     process = subprocess.Popen(
         # A session of its own, whose controlling terminal this is: Ctrl-C becomes SIGINT.
         ["setsid", "--ctty", *command],
-        env=environment(database, tmp_path, {"TERM": "xterm-256color"}, drain_s=20),
+        env=environment(database, tmp_path, {"TERM": "xterm-256color"}, **end_of_pod(20)),
         cwd=ROOT,
         stdin=theirs,
         stdout=theirs,

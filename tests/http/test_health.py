@@ -2,6 +2,7 @@
 
 import pytest
 
+from cortex.domain.drain import DrainPhase, DrainStatus
 from cortex.http.routes import ALL
 from tests.support.http_server import HttpServer
 
@@ -19,7 +20,23 @@ def test_a_pod_that_takes_work_is_ready(server: HttpServer) -> None:
         "database": True,
         "claiming": True,
         "not_draining": True,
+        "liveness": "lock",
+        "phase": None,
+        "jobs_left": None,
+        "abort_in_s": None,
+        "closed_in_s": None,
     }
+
+
+def test_a_pod_that_leaves_says_how_far_it_has_come(server: HttpServer) -> None:
+    server.drain()
+    server.leaving = DrainStatus(
+        phase=DrainPhase.JOBS, jobs_left=3, abort_in_s=28.04, closed_in_s=38.04
+    )
+    told = server.get("/readyz")
+    assert (told.status, told.json["status"]) == (503, "not ready")
+    assert (told.json["phase"], told.json["jobs_left"]) == ("jobs", 3)
+    assert (told.json["abort_in_s"], told.json["closed_in_s"]) == (28.0, 38.0)
 
 
 @pytest.mark.parametrize("missing", ["database", "claiming", "not_draining"])

@@ -3,6 +3,7 @@
 import json
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
+from pathlib import Path
 from typing import Any
 from uuid import UUID
 
@@ -28,9 +29,12 @@ from cortex.services.answer_sender import SEND_EVERY_S, AnswerSender
 from cortex.services.job_feeds import Feed, JobFeeds
 from cortex.services.listener import Listener
 from cortex.store import jobs as store_jobs
+from cortex.store.bridge import Port, open_port
+from cortex.store.database import Profile
 from tests.support.counting import CountingPort
 from tests.support.eventually import eventually_async
 from tests.support.factories import Bench, services
+from tests.support.pgbouncer import pgbouncer
 from tests.support.postgres import sql
 
 WITHIN_S = 10.0
@@ -70,6 +74,8 @@ class Stage:
     bench: Bench
     port: CountingPort
     """Of the pod that sends."""
+    ears: Port
+    """Of the pod in which somebody listens."""
     speaker: Speaker = field(factory=Speaker)
     sender: AnswerSender = field(init=False)
     listener: AnswerListener = field(init=False)
@@ -84,8 +90,8 @@ class Stage:
             receipts=bench.receipts,
             rng=bench.rng,
         )
-        self.listener = AnswerListener(bench.port, new_id=system_chance().new_id, rng=bench.rng)
-        self.feeds = JobFeeds(bench.port, watch=self.listener.watch, unwatch=self.listener.unwatch)
+        self.listener = AnswerListener(self.ears, new_id=system_chance().new_id, rng=bench.rng)
+        self.feeds = JobFeeds(self.ears, watch=self.listener.watch, unwatch=self.listener.unwatch)
         self.listener.hear = self.feeds.hear
         hints = Listener(
             bench.port,
@@ -124,11 +130,32 @@ class Stage:
 
 @pytest.fixture
 async def stage(bench: Bench) -> AsyncIterator[Stage]:
-    opened = Stage(bench, CountingPort(bench.port))
+    opened = Stage(bench, CountingPort(bench.port), bench.port)
     await opened.start()
     yield opened
     for question in opened.speaker.words:
         opened.say(question, None)
+
+
+async def test_behind_a_pooler_it_is_asked_for(
+    bench: Bench, database: str, server_home: Path
+) -> None:
+    with pgbouncer(database, server_home, sessions=2) as pooler:
+        profile = Profile(dsn=pooler.dsn, hot_path=True)
+        async with open_port(profile, rng=bench.rng) as ears, trio.open_nursery() as nursery:
+            here = Stage(Bench(bench.port, nursery), CountingPort(bench.port), ears)
+            await here.start()
+            job_id = await here.ask("q")
+            here.say("q", "before ")
+            async with here.feeds.follow(job_id) as feed:
+                await heard(feed, "before ")
+                here.say("q", "now ", "and ", "then")
+                await heard_more(feed, "now and then")
+            await eventually_async(
+                lambda: not sql(database, "TABLE cortex.watch"), what="no watch is left"
+            )
+            here.say("q", None)
+            nursery.cancel_scope.cancel()
 
 
 async def heard(feed: Feed, text: str) -> list[AnswerPiece]:

@@ -12,11 +12,11 @@ from cortex.domain.errors import LeaseLost, RejectedError
 from cortex.domain.job import Claim
 from cortex.durable.context import Context
 from cortex.services.running import RunningJob, Stop
-from cortex.store import jobs, steps, tasks
+from cortex.store import jobs, retries, steps, tasks
 from tests.support.eventually import eventually_async
 from tests.support.factories import Bench
 from tests.support.postgres import sql
-from tests.support.rows import assert_one_truth, attempts, history, job_row
+from tests.support.rows import NoPause, assert_one_truth, attempts, history, job_row
 from tests.support.rows import steps as steps_of
 
 
@@ -150,7 +150,8 @@ async def test_its_time_counts_from_its_first_attempt(committing: Bench, databas
     sql(database, "UPDATE cortex.job SET started_at = started_at - interval '1 hour'")
     row = job_row(database, claim.lease.job_id)
     assert (row["now"] - row["started_at"]).total_seconds() > 3600
-    await committing.port(tasks.sweep, silent_s=-1.0, limit=10)
+    await committing.port(tasks.sweep, silent_s=-1.0, limit=10, rng=NoPause())
+    await committing.port(retries.due)
     (again,) = await committing.claim()
     assert again.left_s == 0
 

@@ -14,7 +14,8 @@ from cortex.agent.model_anthropic import AnthropicModel
 from cortex.agent.spec import AgentSpec
 from cortex.config import Settings
 from cortex.domain.clock import system_chance
-from cortex.pod import Ready, Shutdown, run_pod, standard_parts
+from cortex.pod import Ready, run_pod, standard_parts
+from cortex.services.shutdown import Shutdown
 from cortex.store import agents, retries
 from tests.support import pod_app
 from tests.support.eventually import eventually_async
@@ -48,7 +49,7 @@ async def pod(
 
     async def run() -> None:
         await run_pod(
-            Settings(settle_s=0, poll_s=0.2, drain_s=5, close_s=4),
+            Settings(settle_s=0, poll_s=0.2, pre_stop_s=0, abort_s=5, closed_s=9),
             dsn=database,
             parts=parts,
             chance=system_chance(),

@@ -19,11 +19,11 @@ from cortex.services import unsettled as unsettled_module
 from cortex.services.bookkeeper import Bookkeeper
 from cortex.services.purse import Purse
 from cortex.services.unsettled import Unsettled
-from cortex.store import budgets, facts, pods, tasks
+from cortex.store import budgets, facts, pods, retries, tasks
 from tests.support.eventually import eventually_async
 from tests.support.factories import JOB_TYPE, Bench, FaultyPort, a_pod
 from tests.support.postgres import sql
-from tests.support.rows import job_row, new_id
+from tests.support.rows import NoPause, job_row, new_id
 
 Lines = list[MutableMapping[str, Any]]
 RUN = Budget(scope=Scope.TENANT, subject="default", unit=Unit.USD, period=Period.RUN)
@@ -158,7 +158,7 @@ async def test_a_model_without_a_price_is_refused_where_money_counts(bench: Benc
 
 async def test_a_stale_attempt_makes_no_call(bench: Bench) -> None:
     (claim,) = await bench.claimed()
-    await bench.port(tasks.sweep, silent_s=-1.0, limit=1)
+    await bench.port(tasks.sweep, silent_s=-1.0, limit=1, rng=NoPause())
     with pytest.raises(LeaseLost):
         await reserve(a_purse(bench), claim)
 
@@ -245,9 +245,10 @@ async def test_no_sweep_is_faster_than_the_pod_that_knows_the_cost(
     await until_it_is_back(bench, unsettled.settle)
     other = Bookkeeper(bench.port, unsettled=Unsettled(bench.port), rng=bench.rng)
     await other.tick()  # its attempt still runs
-    await bench.port(tasks.sweep, silent_s=-1.0, limit=1)
+    await bench.port(tasks.sweep, silent_s=-1.0, limit=1, rng=NoPause())
     await other.tick()  # it is over
     assert uses(database) == [(0, 2)]
+    await bench.port(retries.due)
     (again,) = await bench.claim()
     await reserve(a_purse(bench, unsettled), again, "1")  # nor is the next attempt
     assert uses(database) == [(Decimal("0.5"), 1)]
@@ -361,7 +362,8 @@ async def test_a_call_whose_pod_is_killed_is_booked_as_lost(bench: Bench, databa
         rng=bench.rng,
     )
     await reserve(killed, claim, "2")
-    await bench.port(tasks.sweep, silent_s=-1.0, limit=1)
+    await bench.port(tasks.sweep, silent_s=-1.0, limit=1, rng=NoPause())
+    await bench.port(retries.due)
     (again,) = await bench.claim()
     purse = a_purse(bench)
     await settle(purse, await reserve(purse, again, "1"), "0.5")

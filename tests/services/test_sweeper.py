@@ -5,45 +5,115 @@ import re
 import pytest
 import trio
 
-from cortex.services.sweeper import BATCH_MAX, Sweeper
-from cortex.store import pods, tasks
+from cortex.domain.policy import Backoff, JobPolicy
+from cortex.domain.prices import LIST_PRICES
+from cortex.domain.runtime_config import RuntimeConfig
+from cortex.services.sweeper import Sweeper
+from cortex.store import configs, jobs, pods, retries, tasks
 from tests.support.eventually import eventually_async
 from tests.support.factories import JOB_TYPE, Bench
 from tests.support.postgres import sql
-from tests.support.rows import assert_one_truth, attempts, job_row, move_clock, new_id
+from tests.support.rows import (
+    assert_one_truth,
+    attempts,
+    history,
+    job_row,
+    move_clock,
+    new_id,
+)
 
 ZOMBIE_S = 300.0
+SWEEP_S = 60.0
+BATCH_MAX = 20
 
 
-def a_sweeper(bench: Bench, *, zombie_s: float = ZOMBIE_S, sweep_s: float = 60.0) -> Sweeper:
+def a_sweeper(bench: Bench, *, zombie_s: float = ZOMBIE_S, sweep_s: float = SWEEP_S) -> Sweeper:
+    """Of a pod that has been well for long."""
+    bench.standing._steady_since -= 1000
     return Sweeper(
-        bench.port, standing=bench.standing, zombie_s=zombie_s, sweep_s=sweep_s, rng=bench.rng
+        bench.port,
+        pod_id=bench.pod.id,
+        standing=bench.standing,
+        zombie_s=zombie_s,
+        sweep_s=sweep_s,
+        batch_max=BATCH_MAX,
+        rng=bench.rng,
     )
 
 
-def states(dsn: str) -> dict[str, int]:
-    rows = sql(dsn, "SELECT state::text, count(*) AS n FROM cortex_worker.task GROUP BY state")
-    return {row["state"]: row["n"] for row in rows}
+def statuses(dsn: str) -> dict[str, int]:
+    rows = sql(dsn, "SELECT status::text, count(*) AS n FROM cortex.job GROUP BY status")
+    return {row["status"]: row["n"] for row in rows}
 
 
-async def test_a_job_is_freed_when_its_pod_was_silent_beyond_the_threshold(
+async def test_a_job_is_tried_again_when_its_pod_was_silent_beyond_the_threshold(
     bench: Bench, database: str
 ) -> None:
-    (claim,) = await bench.claimed()
+    (claim,) = await bench.claimed(queue_name="q", job_key="k")
+    job_id = claim.lease.job_id
     sweeper = a_sweeper(bench)
-    for seconds, state in ((0, "LOCKED"), (ZOMBIE_S - 5, "LOCKED"), (ZOMBIE_S + 5, "READY")):
+    for seconds in (ZOMBIE_S - 5, ZOMBIE_S + 5):
+        assert job_row(database, job_id)["status"] == "RUNNING"
         move_clock(database, seconds)
         await sweeper.tick()
-        row = job_row(database, claim.lease.job_id)
-        assert (row["status"], row["task_state"], row["attempts_spent"]) == ("RUNNING", state, 1)
-    assert attempts(database, claim.lease.job_id) == [(1, "lease_expired")]
+    row = job_row(database, job_id)
+    assert (row["status"], row["retry_count"], row["task_state"]) == ("RETRY", 1, None)
+    assert (row["pod_id"], row["heartbeat_at"]) == (None, None)
+    assert 0 <= (row["next_retry_at"] - row["now"]).total_seconds() + 1 <= 2, "1 s at first"
+    assert attempts(database, job_id) == [(1, "lease_expired")]
+    assert history(database, job_id)[-1][:2] == ("RUNNING", "RETRY")
+    (fact,) = sql(database, "SELECT * FROM cortex.fact")
+    assert (fact["type"], fact["subtype"], fact["attempt"]) == ("error", "lease_expired", 1)
+    assert_one_truth(database)
+    move_clock(database, ZOMBIE_S + 10)
+    assert await bench.port(retries.due) == 1
+    assert (job_row(database, job_id)["job_key"], job_row(database, job_id)["queue_name"]) == (
+        "k",
+        "q",
+    )
+    (again,) = await bench.claim()
+    assert (again.lease.attempt, again.attempts_spent) == (2, 1)
     assert_one_truth(database)
 
 
-async def test_the_last_attempt_fails_with_the_time_of_the_last_heartbeat(
+@pytest.mark.parametrize("overridden", [False, True], ids=["by its type", "by its agent"])
+async def test_its_pause_is_that_of_its_own_policy_with_full_jitter(
+    bench: Bench, database: str, overridden: bool
+) -> None:
+    policy = JobPolicy(backoff=Backoff(base_s=1000.0, cap_s=3000.0, multiplier=2.0))
+    config = RuntimeConfig(policies={JOB_TYPE: policy}, prices=LIST_PRICES)
+    config_id = await bench.port(configs.ensure, config.to_json())
+    agent = "patient" if overridden else None
+    if overridden:
+        sql(
+            database,
+            """
+            WITH a AS (INSERT INTO cortex.agent (id, name, version) VALUES ($1, 'patient', 1))
+            INSERT INTO cortex.agent_version (agent_id, version, spec, digest, applied_by)
+            VALUES ($1, 1, '{"limits": {"backoff": {"base_seconds": 50000, "cap_seconds": 50000,
+                    "multiplier": null}}}', sha256('x'), 'ana')
+            """,
+            new_id(),
+        )
+    ids = await bench.submit(BATCH_MAX, agent=agent)
+    claim = {"pod_id": bench.pod.id, "types": [JOB_TYPE], "limit": BATCH_MAX}
+    await bench.port(tasks.claim, **claim, config_id=config_id)
+    sql(database, "UPDATE cortex.job SET retry_count = 2 WHERE id = $1", ids[0])
+    move_clock(database, ZOMBIE_S + 5)
+    await a_sweeper(bench).tick()
+    rows = [job_row(database, job_id) for job_id in ids]
+    pauses_s = [(row["next_retry_at"] - row["now"]).total_seconds() for row in rows]
+    highest_s = 50_000 if overridden else 1000
+    assert all(-1 <= pause_s <= highest_s for pause_s in pauses_s[1:])
+    assert max(pauses_s[1:]) > highest_s * 0.6
+    assert min(pauses_s[1:]) < highest_s * 0.4
+    assert pauses_s[0] <= (50_000 if overridden else 3000)
+
+
+async def test_without_retries_left_it_fails_with_the_time_of_the_last_heartbeat(
     bench: Bench, database: str
 ) -> None:
-    (claim,) = await bench.claimed(worker_attempts=1)
+    (claim,) = await bench.claimed(max_retries=0)
     beat_at = job_row(database, claim.lease.job_id)["heartbeat_at"]
     move_clock(database, ZOMBIE_S + 5)
     await a_sweeper(bench).tick()
@@ -52,42 +122,99 @@ async def test_the_last_attempt_fails_with_the_time_of_the_last_heartbeat(
     told = re.search(r"last heartbeat (\S+)$", row["error_message"])
     assert told is not None
     assert told[1] == beat_at.strftime("%Y-%m-%dT%H:%M:%SZ")
+    (letter,) = sql(database, "SELECT error_code, state FROM cortex.dead_letter")
+    assert tuple(letter) == ("lease_expired", "OPEN")
+    assert_one_truth(database)
+
+
+async def test_who_was_asked_to_end_is_cancelled(bench: Bench, database: str) -> None:
+    (claim,) = await bench.claimed(max_retries=0)
+    await bench.port(jobs.cancel, claim.lease.job_id, by="ana", reason="enough")
+    move_clock(database, ZOMBIE_S + 5)
+    await a_sweeper(bench).tick()
+    assert history(database, claim.lease.job_id)[-1][:2] == ("RUNNING", "CANCELLED")
+    assert job_row(database, claim.lease.job_id)["cancelled_by"] == "ana"
+    assert_one_truth(database)
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        "UPDATE cortex.job SET heartbeat_at = NULL",
+        "DELETE FROM cortex_worker.task",
+        "WITH t AS (DELETE FROM cortex_worker.task) UPDATE cortex.job SET heartbeat_at = NULL",
+    ],
+    ids=["no heartbeat", "no task", "neither"],
+)
+async def test_a_damaged_job_that_nobody_runs_is_tried_again(
+    bench: Bench, database: str, damage: str
+) -> None:
+    (claim,) = await bench.claimed()
+    sql(database, damage)
+    sweeper = a_sweeper(bench)
+    for seconds in (ZOMBIE_S - 5, ZOMBIE_S + 5):
+        assert job_row(database, claim.lease.job_id)["status"] == "RUNNING"
+        move_clock(database, seconds)
+        await sweeper.tick()
+    assert job_row(database, claim.lease.job_id)["status"] == "RETRY"
     assert_one_truth(database)
 
 
 async def test_an_outage_does_not_become_a_stampede(bench: Bench, database: str) -> None:
-    await bench.claimed(BATCH_MAX + 20)
-    oldest = sql(database, "SELECT id FROM cortex.job ORDER BY random() LIMIT 20")
+    """In a period only so many, the oldest first, however many pods sweep."""
+    await bench.claimed(BATCH_MAX + 5)
+    oldest = sql(database, "SELECT id FROM cortex.job ORDER BY random() LIMIT 5")
     ids = [row["id"] for row in oldest]
     query = (
         "UPDATE cortex.job SET heartbeat_at = heartbeat_at - interval '60 s' WHERE id = ANY ($1)"
     )
     sql(database, query, ids)
     move_clock(database, ZOMBIE_S + 5)
-    sweeper = a_sweeper(bench)
-    await sweeper.tick()
-    assert states(database) == {"READY": BATCH_MAX, "LOCKED": 20}
-    assert {job_row(database, job_id)["task_state"] for job_id in ids} == {"READY"}
-    await sweeper.tick()
-    assert states(database) == {"READY": BATCH_MAX + 20}
+    for sweeper in (a_sweeper(bench), a_sweeper(bench)):
+        await sweeper.tick()
+        assert statuses(database) == {"RETRY": BATCH_MAX, "RUNNING": 5}
+    assert {job_row(database, job_id)["status"] for job_id in ids} == {"RETRY"}
+    move_clock(database, ZOMBIE_S + 5 + SWEEP_S)
+    await a_sweeper(bench).tick()
+    assert statuses(database) == {"RETRY": BATCH_MAX + 5}
 
 
-@pytest.mark.parametrize("doubt", ["lost", "fenced"])
-async def test_a_pod_that_is_not_sure_of_itself_sweeps_nobody(
+@pytest.mark.parametrize("doubt", ["lost", "fenced", "missed", "new", "new server"])
+async def test_who_may_have_had_an_outage_waits_one_threshold(
     bench: Bench, database: str, doubt: str
 ) -> None:
+    """Its own link's, or the server's: the others could not write their heartbeats either."""
     await bench.claimed()
+    sweeper = a_sweeper(bench)
     move_clock(database, ZOMBIE_S + 5)
-    if doubt == "lost":
-        bench.standing.lost()
+    match doubt:
+        case "lost":
+            bench.standing.lost()
+            bench.standing.locked()
+        case "fenced":
+            bench.standing._beat_sent_at -= 61
+        case "missed":
+            bench.standing.missed()
+        case "new":
+            bench.standing._steady_since = trio.current_time()
+        case "new server":
+            served = "SELECT extract(epoch FROM clock_timestamp() - cortex.serving_since()) AS s"
+            (row,) = sql(database, served)
+            move_clock(database, ZOMBIE_S - float(row["s"]) - 1)
+            sql(database, "UPDATE cortex.job SET heartbeat_at = heartbeat_at - interval '1 hour'")
+    await sweeper.tick()
+    if doubt != "new server":
+        bench.standing.beaten(trio.current_time())
     else:
-        bench.standing.beaten(trio.current_time() - 61)
-    await a_sweeper(bench).tick()
-    assert states(database) == {"LOCKED": 1}
+        move_clock(database, ZOMBIE_S - float(row["s"]) + 20)
+    await sweeper.tick()
+    assert statuses(database) == ({"RETRY": 1} if doubt == "new server" else {"RUNNING": 1})
+    bench.standing._steady_since -= ZOMBIE_S
+    await sweeper.tick()
+    assert statuses(database) == {"RETRY": 1}
 
 
 async def test_after_an_outage_it_is_quiet_for_one_threshold(bench: Bench, database: str) -> None:
-    """The others could not write their heartbeats either."""
     await bench.claimed()
     move_clock(database, 1000)
     quiet_s = 0.5
@@ -97,23 +224,9 @@ async def test_after_an_outage_it_is_quiet_for_one_threshold(bench: Bench, datab
     await eventually_async(lambda: bench.port.faults_left == 0, what="it met the outage")
     met_at = trio.current_time()
     await sweeper.tick()
-    assert states(database) == {"LOCKED": 1}
-    await eventually_async(lambda: states(database) == {"READY": 1}, what="it sweeps again")
+    assert statuses(database) == {"RUNNING": 1}
+    await eventually_async(lambda: statuses(database) == {"RETRY": 1}, what="it sweeps again")
     assert trio.current_time() - met_at >= quiet_s - 0.1
-
-
-async def test_it_is_quiet_after_an_outage_that_only_the_heartbeat_met(
-    bench: Bench, database: str
-) -> None:
-    """An unsure pod asks the database nothing; back again, it must not sweep all the others."""
-    await bench.claimed()
-    move_clock(database, 1000)
-    sweeper = a_sweeper(bench)
-    bench.standing.lost()
-    await sweeper.tick()
-    bench.standing.locked()
-    await sweeper.tick()
-    assert states(database) == {"LOCKED": 1}
 
 
 async def test_a_silent_pod_without_jobs_is_retired(bench: Bench, database: str) -> None:
@@ -132,7 +245,22 @@ async def test_a_swept_job_refuses_its_old_owner_and_takes_a_new_one(
     (claim,) = await bench.claimed()
     move_clock(database, ZOMBIE_S + 5)
     await a_sweeper(bench).tick()
+    move_clock(database, ZOMBIE_S + 10)
+    await bench.port(retries.due)
     heir = new_id()
     (again,) = await bench.port(tasks.claim, pod_id=heir, types=[JOB_TYPE], limit=5)
     assert again.lease.job_id == claim.lease.job_id
     assert again.lease.attempt == claim.lease.attempt + 1
+
+
+@pytest.mark.parametrize("missed", [1, 2])
+async def test_a_heartbeat_that_is_missed_now_and_then_makes_no_zombie(
+    bench: Bench, database: str, missed: int
+) -> None:
+    await bench.claimed()
+    sweeper = a_sweeper(bench)
+    for number in range(1, 13):
+        move_clock(database, number * 30.0 * (missed + 1))
+        await sweeper.tick()
+        sql(database, "UPDATE cortex.job SET heartbeat_at = cortex.now()")
+    assert statuses(database) == {"RUNNING": 1}

@@ -15,6 +15,8 @@ FILL = """
     SELECT j.id, lpad(to_hex(n), 32, '0')::uuid, j.pod_id,
            now() + CASE WHEN n = 1 THEN 1 ELSE -1 END * interval '1 minute'
     FROM cortex.job j, generate_series(1, 3) n WHERE j.status = 'RUNNING';
+    INSERT INTO cortex.said (at, payload)
+    SELECT now() - n * interval '1 second', 'x' FROM generate_series(1, 20000) n;
     INSERT INTO cortex.job_history (job_id, new, attempt, at, metadata)
     SELECT id, 'RUNNING', 1, now(), '{}' FROM cortex.job, generate_series(1, 2);
     INSERT INTO cortex.job_attempt (job_id, attempt, outcome, due_at)
@@ -25,8 +27,10 @@ STATEMENTS = {
     "feed.results": ((IDS, RESULT_BYTES_MAX), BATCH),
     "feed.since": ((IDS, ZEROS, ZEROS, ZEROS, ZEROS, 10), BATCH),
     "watches.of_pod": ((POD,), 3 * BATCH),
-    "watches.watch": ((POD, IDS, 30.0, IDS), 4 * BATCH),
+    "watches.watch": ((POD, IDS, 30.0, IDS, False), 4 * BATCH),
     "watches.unwatch": ((POD, IDS), BATCH),
+    "watches.said": ((5.0, [1, 2], BATCH), BATCH),
+    "watches.forget": ((10.0, BATCH), BATCH),
 }
 
 

@@ -20,12 +20,12 @@ from cortex.domain.job import (
     StepDone,
     StepKind,
 )
-from cortex.store import jobs, pods, steps, tasks
+from cortex.store import jobs, pods, retries, steps, tasks
 from cortex.store.database import Profile, open_database
 from cortex.store.queries import sql as query_text
 from cortex.store.session import Session, open_session
 from tests.support.postgres import run_asyncio, sql
-from tests.support.rows import assert_one_truth, attempts, job_row, move_clock, new_id
+from tests.support.rows import NoPause, assert_one_truth, attempts, job_row, move_clock, new_id
 from tests.support.rows import history as history_of
 from tests.support.rows import steps as steps_of
 
@@ -70,7 +70,8 @@ def stale(
     (first,) = claim(old_pod)
     assert store(steps.commit, pod_id=old_pod, operations=[step(first.lease, 1, "a")])
     move_clock(database, SILENT_S + 1)
-    assert store(tasks.sweep, silent_s=SILENT_S, limit=100) == (1, 0)
+    assert sweep(store) == (1, 0)
+    assert store(retries.due) == 1
     (second,) = claim(new_pod)
     return Stale(old_pod, first.lease, new_pod, second.lease)
 
@@ -172,7 +173,7 @@ def test_a_failed_attempt_counts_and_waits(
     store(tasks.release, pod_id=pod_id, operations=[end])
     row = job_row(database, job_id)
     assert (row["status"], row["task_state"], row["attempts_spent"]) == ("RUNNING", "LATER", 1)
-    assert store(tasks.sweep, silent_s=0.0, limit=100) == (0, 0), "no zombie between attempts"
+    assert sweep(store, silent_s=0.0) == (0, 0), "no zombie between attempts"
     assert claim(new_id()) == []
     move_clock(database, 8)
     assert [c.attempts_spent for c in claim(new_id())] == [2]
@@ -298,29 +299,33 @@ def test_a_silent_pod_loses_its_jobs_oldest_first(
         move_clock(database, 10.0 * number)
         claim(new_id(), limit=1)
     move_clock(database, SILENT_S + 5)
-    assert store(tasks.sweep, silent_s=SILENT_S, limit=100) == (1, 0)
+    assert sweep(store) == (1, 0)
     move_clock(database, SILENT_S + 60)
-    assert store(tasks.sweep, silent_s=SILENT_S, limit=1) == (1, 0)
-    states = [job_row(database, each)["task_state"] for each in ids]
-    assert states == ["READY", "READY", "LOCKED"]
-    assert store(tasks.sweep, silent_s=SILENT_S, limit=100) == (1, 0)
+    assert sweep(store, limit=1) == (1, 0)
+    states = [job_row(database, each)["status"] for each in ids]
+    assert states == ["RETRY", "RETRY", "RUNNING"]
+    assert sweep(store) == (1, 0)
 
 
 def test_a_sweep_of_the_last_attempt_fails_the_job_in_words(
     database: str, store: Session, submit: Callable[..., UUID], claim: Callable[..., list[Claim]]
 ) -> None:
-    job_id = submit(worker_attempts=2)
+    job_id = submit(max_retries=1)
     for number in range(1, 3):
         (claimed,) = claim(new_id())
         move_clock(database, number * (SILENT_S + 1))
-        swept = store(tasks.sweep, silent_s=SILENT_S, limit=100)
-        assert swept == ((1, 0) if number == 1 else (0, 1))
+        assert sweep(store) == ((1, 0) if number == 1 else (0, 1))
         assert claimed.lease.attempt == number
+        store(retries.due)
     row = job_row(database, job_id)
     assert (row["status"], row["error_code"]) == ("FAILED", "lease_expired")
+    assert (row["error_class"], row["retry_count"]) == ("TRANSIENT_INFRA", 1)
     assert row["heartbeat_at"] is None
-    assert "fell silent in attempt 2" in row["error_message"]
+    assert "fell silent in attempt 2, after 1 of 1 retries" in row["error_message"]
     assert "last heartbeat 20" in row["error_message"]
+    assert sql(database, "SELECT job_id FROM cortex.dead_letter") == [(job_id,)]
+    told = "SELECT data->>'message' FROM cortex.fact WHERE subtype = 'lease_expired' ORDER BY id"
+    assert [row[0] for row in sql(database, told)] == ["its pod fell silent", row["error_message"]]
     assert_one_truth(database)
 
 
@@ -337,7 +342,13 @@ def test_heartbeats_keep_a_job(
     move_clock(database, SILENT_S - 1)
     sql(database, "UPDATE cortex.job SET heartbeat_at = cortex.now() WHERE id = $1", job_id)
     move_clock(database, SILENT_S + 10)
-    assert store(tasks.sweep, silent_s=SILENT_S, limit=100) == (0, 0)
+    assert sweep(store) == (0, 0)
+
+
+def sweep(store: Session, *, silent_s: float = SILENT_S, limit: int = 100) -> tuple[int, int]:
+    """Sweep, each pause as short as chance may make it; how many are in RETRY, and failed."""
+    swept = store(tasks.sweep, silent_s=silent_s, limit=limit, rng=NoPause())
+    return swept.retried_count, swept.failed_count
 
 
 def take_nothing(database: str, asked: dict[str, Any], *, is_dead: bool) -> None:

@@ -45,7 +45,7 @@ FILL = """
            CASE WHEN n > 100000 OR n % 5 = 0 THEN 1 ELSE 0 END,
            CASE WHEN n % 5 = 0 THEN lpad(to_hex(n / 5 % 100), 32, '0')::uuid END,
            CASE WHEN n <= 100000 THEN n END,
-           now() - CASE WHEN n % 1000 = 0 THEN 1 ELSE 0 END * interval '1 hour',
+           now() + CASE WHEN n % 1000 = 0 THEN -1 ELSE 1 END * interval '1 hour',
            now(), CASE WHEN n > 100000 THEN now() END, '{}'
     FROM generate_series(1, 130000) n;
     INSERT INTO cortex.job_step (job_id, seq, attempt, kind, key, digest, started_at, finished_at)
@@ -61,7 +61,7 @@ NOTHING = [None] * BATCH
 YES, NO = [True] * BATCH, [False] * BATCH
 
 STATEMENTS: dict[str, tuple[Sequence[object], int]] = {
-    "tasks.claim": ((POD, ["other", "work"], BATCH, 1), BATCH),
+    "tasks.claim": ((POD, ["other", "work"], BATCH, 1, 1), BATCH),
     "tasks.promote": ((BATCH,), 2 * BATCH),
     # These look at every running job, but not at the others: after a lost reply, or a death.
     "pods.ended_owners": ((POD,), RUNNING),
@@ -86,7 +86,8 @@ STATEMENTS: dict[str, tuple[Sequence[object], int]] = {
         ),
         BATCH,
     ),
-    "tasks.sweep": ((300.0, BATCH), BATCH),
+    "tasks.sweep": ((0.0, 0.0, [0.5] * BATCH), BATCH),
+    "tasks.blocked": ((300.0, 15.0, BATCH), RUNNING),
     "steps.commit": (
         (
             *(POD, IDS, ONES, [4] * BATCH, ["step"] * BATCH, ["4"] * BATCH, [b"x"] * BATCH),
@@ -113,7 +114,7 @@ STATEMENTS: dict[str, tuple[Sequence[object], int]] = {
     "jobs.cancel": ((IDS[0], "ana", "why"), 4),
     "jobs.show": ((IDS[0],), 4),
     "jobs.follow": ((IDS[0], 0, 0, 0, 100), 10),
-    "pods.beat": ((POD, IDS, ONES, "READY", 1.0, 1, None), BATCH),
+    "pods.beat": ((POD, IDS, ONES, "READY", 1.0, 1, None, *[None] * 3), BATCH),
 }
 
 

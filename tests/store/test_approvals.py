@@ -11,13 +11,13 @@ from cortex.domain.approval import ApprovalStatus
 from cortex.domain.canonical import canonical, digest
 from cortex.domain.errors import ConflictError, ExpiredError, NotFoundError, RejectedError
 from cortex.domain.job import Finish, JobStatus
-from cortex.store import approvals, dead_letters, jobs, tasks
+from cortex.store import approvals, dead_letters, jobs, retries, tasks
 from cortex.store.approvals import Ruling
 from cortex.store.dead_letters import Resubmission
 from cortex.store.session import Session
 from tests.support.approvals import ARGUMENTS, Askers, a_request, a_verdict, facts, suspension
 from tests.support.postgres import sql
-from tests.support.rows import assert_one_truth, history, job_row, move_clock, new_id
+from tests.support.rows import NoPause, assert_one_truth, history, job_row, move_clock, new_id
 
 EDITED = canonical({"customer": "cus_88", "amount": 9})
 
@@ -364,7 +364,8 @@ def test_a_dead_pods_job_finds_the_decision(askers: Askers) -> None:
     askers.claim(job_id)
     askers.decide(second)
     move_clock(askers.dsn, 1000)
-    assert askers.call(tasks.sweep, silent_s=300.0, limit=10) == (1, 0)
+    assert askers.call(tasks.sweep, silent_s=300.0, limit=10, rng=NoPause()).retried_count == 1
+    assert askers.call(retries.due) == 1
     assert askers.claim(job_id).lease.attempt == 3
     assert_one_truth(askers.dsn)
 

@@ -5,7 +5,7 @@ from decimal import Decimal
 from uuid import UUID
 
 from cortex.domain.job import Claim, Release
-from cortex.store import budgets, facts, pods, tasks
+from cortex.store import budgets, facts, pods, retries, tasks
 from cortex.store.budgets import Use, Waiting
 from cortex.store.database import Profile, open_database
 from cortex.store.session import Session
@@ -23,7 +23,7 @@ from tests.store.test_budgets import (
 )
 from tests.support.factories import a_pod
 from tests.support.postgres import run_asyncio, sql
-from tests.support.rows import move_clock, new_id, seeded_random
+from tests.support.rows import NoPause, move_clock, new_id, seeded_random
 
 # --- calls that nobody ends
 
@@ -39,7 +39,8 @@ def test_a_call_that_died_with_its_pod_is_booked_when_the_job_runs_again(
     first = running()
     killed = a_call(first, pod_id, "0.8")
     assert store(budgets.reserve, killed).word == "granted"
-    assert store(tasks.sweep, silent_s=-1.0, limit=10) == (1, 0)
+    assert store(tasks.sweep, silent_s=-1.0, limit=10, rng=NoPause()).retried_count == 1
+    assert store(retries.due) == 1
     (second,) = claim(pod_id)
     call = a_call(second, pod_id, "0.6")
     assert store(budgets.reserve, call).word == "granted"  # 0.4 for the lost prompt, 0.6 for it
@@ -47,7 +48,8 @@ def test_a_call_that_died_with_its_pod_is_booked_when_the_job_runs_again(
     assert settle(store, call, "0.1")
     assert uses(database) == [(Decimal("0.5"), 0)]
     assert costs(database) == [("lost", Decimal("0.4")), ("kept", Decimal("0.1"))]
-    lost = store(facts.of_job, killed.lease.job_id)[0]
+    told = store(facts.of_job, killed.lease.job_id)
+    lost = next(fact for fact in told if fact["type"] == "cost")
     assert (lost["attempt"], lost["data"]["estimated"]) == (1, True)
     assert lost["data"]["usage"] == {"input_tokens": 30}
 
@@ -57,7 +59,7 @@ def test_a_pod_that_lost_the_job_makes_no_more_calls(
 ) -> None:
     claim = running()
     assert store(budgets.reserve, a_call(claim, new_id())).word == "lease_lost"
-    store(tasks.sweep, silent_s=-1.0, limit=10)
+    store(tasks.sweep, silent_s=-1.0, limit=10, rng=NoPause())
     assert store(budgets.reserve, a_call(claim, pod_id)).word == "lease_lost"
 
 

@@ -21,6 +21,7 @@ from tests.support.factories import a_pod
 from tests.support.letters import fail, letter, lifecycle, set_breaker
 from tests.support.postgres import sql
 from tests.support.rows import (
+    NoPause,
     as_runtime,
     assert_one_truth,
     history,
@@ -85,7 +86,7 @@ def swept(store: Session, dsn: str, claim: Callable[..., list[Claim]]) -> UUID:
     job_id = submit(dsn, "work", worker_attempts=1, max_retries=0)
     claim(new_id())
     move_clock(dsn, 1000)
-    store(tasks.sweep, silent_s=300.0, limit=10)
+    store(tasks.sweep, silent_s=300.0, limit=10, rng=NoPause())
     return job_id
 
 

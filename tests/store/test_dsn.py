@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from cortex.domain.errors import CortexError, UsageError
 from cortex.store.database import Profile
-from cortex.store.dsn import check, has_password, redact
+from cortex.store.dsn import check, has_password, hosts, names_server, redact
 from tests.support.postgres import run_asyncio
 
 ROOT = Path(__file__).parent.parent.parent
@@ -185,3 +185,33 @@ def test_a_password_leaves_the_process_list(
     assert (SECRET in said[1]) == moved
     if moved:
         assert said[1] in secrets.values()
+
+
+@pytest.mark.parametrize(
+    "dsn, expected",
+    [
+        ("postgresql://user:p%40ss@one:1,two:2/db", [("one", 1), ("two", 2)]),
+        ("postgresql://one,two/db", [("one", None), ("two", None)]),
+        ("postgresql://[::1]:5433,[fe80::2]/db", [("::1", 5433), ("fe80::2", None)]),
+        ("postgresql://one:1,two/db?port=7", [("one", 7), ("two", 7)]),
+        ("postgresql:///db?host=/run/a,/run/b&port=1,2", [("/run/a", 1), ("/run/b", 2)]),
+        ("postgresql://%2Frun%2Fa,two/db", [("/run/a", None), ("two", None)]),
+        ("postgresql://one:1/db", []),
+        ("postgresql:///db?host=/run/a", []),
+        ("postgresql:///db", []),
+    ],
+)
+def test_an_address_may_name_several_hosts(
+    dsn: str, expected: list[tuple[str, int | None]]
+) -> None:
+    assert hosts(check(dsn, source="--dsn")) == expected
+    assert not names_server(dsn)
+    assert names_server(f"{dsn}{'&' if '?' in dsn else '?'}target_session_attrs=any")
+
+
+@pytest.mark.parametrize(
+    "places", ["one:x,two", "one:1,two:99999", "one,,two", "one:1,::1", "one,two/db?port=1,2,3"]
+)
+def test_hosts_that_make_no_sense_are_refused(places: str) -> None:
+    with pytest.raises(UsageError, match="has a bad host or port"):
+        check(f"postgresql://{places}", source="--dsn")

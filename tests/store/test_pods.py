@@ -5,8 +5,10 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 from uuid import UUID
 
+import attrs
 import pytest
 
+from cortex.domain.drain import DrainPhase, DrainStatus
 from cortex.domain.job import Claim, Lease
 from cortex.store import pods, tasks
 from cortex.store.database import Profile
@@ -15,7 +17,7 @@ from cortex.store.pods import Vitals
 from cortex.store.session import Session
 from tests.support.factories import VITALS, a_pod
 from tests.support.postgres import run_asyncio, sql
-from tests.support.rows import job_row, move_clock, new_id
+from tests.support.rows import NoPause, job_row, move_clock, new_id
 
 
 def on_session(dsn: str, work: Callable[[Dedicated], Awaitable[Any]]) -> Any:
@@ -112,6 +114,32 @@ def test_draining_begins_once_and_a_signed_off_pod_stays_so(store: Session, data
     assert (row["state"], row["ended_at"] is not None) == ("STOPPED", True)
 
 
+def test_a_phase_and_its_deadlines_stand_until_the_next_one_begins(
+    store: Session, database: str
+) -> None:
+    pod = a_pod()
+    store(pods.register, pod)
+
+    def beat_in(phase: DrainPhase, *, abort_in_s: float) -> dict[str, Any]:
+        drain = DrainStatus(
+            phase=phase, jobs_left=1, abort_in_s=abort_in_s, closed_in_s=abort_in_s + 10
+        )
+        beat(database, pod, [], attrs.evolve(VITALS, state="DRAINING", drain=drain))
+        return store(pods.page, ended=1)[0]
+
+    first = beat_in(DrainPhase.JOBS, abort_in_s=40)
+    move_clock(database, 10)
+    same = beat_in(DrainPhase.JOBS, abort_in_s=30)
+    last = beat_in(DrainPhase.HAND_BACK, abort_in_s=0)
+    names = ("phase", "phase_at", "abort_at", "closed_at")
+    assert [same[name] for name in names] == [first[name] for name in names]
+    assert (first["phase"], last["phase"]) == ("jobs", "hand_back")
+    assert [(row["abort_at"] - row["phase_at"]).total_seconds() for row in (first, last)] == [40, 0]
+    assert (last["closed_at"] - last["phase_at"]).total_seconds() == 10
+    store(pods.leave, pod.id)
+    assert beat_in(DrainPhase.SIGN_OFF, abort_in_s=0)["phase"] is None, "it was on its way"
+
+
 def test_only_a_held_lock_shows_that_a_pod_lives(store: Session, database: str) -> None:
     living, dead, gone, looking = (a_pod() for _ in range(4))
     for pod in (living, dead, gone, looking):
@@ -155,6 +183,6 @@ def test_a_silent_pod_is_retired_when_it_owns_nothing_more(
     store(pods.retire_silent, silent_s=200.0)
     store(pods.retire_silent, silent_s=50.0)
     assert [row["state"] for row in store(pods.page)] == ["READY"]
-    assert store(tasks.sweep, silent_s=50.0, limit=10) == (1, 0)
+    assert store(tasks.sweep, silent_s=50.0, limit=10, rng=NoPause()).retried_count == 1
     store(pods.retire_silent, silent_s=50.0)
     assert [row["state"] for row in store(pods.page, ended=1)] == ["DEAD"]

@@ -10,7 +10,7 @@ import subprocess
 import sys
 import termios
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from fcntl import ioctl
 from pathlib import Path
 from typing import Any
@@ -18,8 +18,12 @@ from typing import Any
 import attrs
 import pytest
 
+from chaos.cluster.fork_server import fits
+from tests.support.pods import FORKS
+
 ROOT = Path(__file__).parent.parent.parent
 PTY_WITHIN_S = 20.0
+COMMAND_WITHIN_S = 50.0
 
 
 @attrs.frozen(kw_only=True)
@@ -58,15 +62,10 @@ class Cortex:
         self, *arguments: str, stdin: str | bytes = b"", env: dict[str, str] | None = None
     ) -> Ended:
         """Run a command to its end, with stdout and stderr redirected."""
-        done = subprocess.run(
-            [sys.executable, "-m", "cortex", *arguments],
-            input=stdin.encode() if isinstance(stdin, str) else stdin,
-            capture_output=True,
-            check=False,
-            cwd=self.folder,
-            env=self.environ(env),
-            timeout=50,
-        )
+        given = stdin.encode() if isinstance(stdin, str) else stdin
+        environ = self.environ(env)
+        run = FORKS.run if fits(environ) else run_from_nothing
+        done = run(arguments, stdin=given, cwd=self.folder, env=environ, timeout=COMMAND_WITHIN_S)
         return Ended(code=done.returncode, out=done.stdout.decode(), err=done.stderr.decode())
 
     def start(self, *arguments: str, env: dict[str, str] | None = None) -> "subprocess.Popen[str]":
@@ -103,6 +102,21 @@ class Cortex:
             "PYTHONWARNINGS": "error",
         }
         return mine | ({"CORTEX_DSN": self.dsn} if self.dsn else {}) | (more or {})
+
+
+def run_from_nothing(
+    arguments: Sequence[str], *, stdin: bytes, cwd: Path, env: dict[str, str], timeout: float
+) -> "subprocess.CompletedProcess[bytes]":
+    """Run a command to its end under an interpreter of its own."""
+    return subprocess.run(
+        [sys.executable, "-m", "cortex", *arguments],
+        input=stdin,
+        capture_output=True,
+        check=False,
+        cwd=cwd,
+        env=env,
+        timeout=timeout,
+    )
 
 
 class OnTerminal:

@@ -8,12 +8,12 @@ from uuid import UUID
 
 from attrs import define, field, frozen
 
+from chaos.cluster.ledger import Ledger
 from cortex.domain.effect import Resolution
 from cortex.store import approvals, effects, tasks
 from cortex.store.approvals import Ruling, Verdict
 from cortex.store.database import Profile
 from cortex.store.session import open_session
-from tests.support.ledger import Ledger
 from tests.support.pods import Pod, Pods
 from tests.support.postgres import sql
 from tests.support.rows import submit, until_jobs

@@ -11,6 +11,7 @@ from typing import Any
 import httpx2
 import trio
 
+from chaos.cluster.ledger import ATTEMPT_HEADER, KEY_HEADER
 from cortex.agent.tool import ToolContext, tool
 from cortex.domain.effect import Applied, Invocation, NotApplied, Unknown, Verdict
 from cortex.domain.errors import RejectedError
@@ -18,7 +19,6 @@ from cortex.domain.policy import Backoff
 from cortex.durable.context import Context
 from cortex.durable.crash_points import crash_point
 from cortex.durable.registry import Retry, job
-from tests.support.ledger import ATTEMPT_HEADER, KEY_HEADER
 
 CALL_S = 30.0
 GATE_POLL_S = 0.02

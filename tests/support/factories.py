@@ -181,7 +181,12 @@ class EchoTools:
             return await work()
 
         return ToolPlan(
-            arguments=call.arguments, effect=self.effect, gate=self.gate, run=run, guard=guard
+            arguments=call.arguments,
+            effect=self.effect,
+            gate=self.gate,
+            run=run,
+            guard=guard,
+            limit_s=60.0,
         )
 
 
@@ -190,6 +195,8 @@ class LedgerDesk:
     """A ledger and the decisions of people, for contexts without a database."""
 
     intents: list[EffectIntent] = field(factory=list)
+    waits: list[float] = field(factory=list)
+    """The limits of the calls that asked whether they may begin."""
     told: list[EffectTold] = field(factory=list)
     verdicts: list[str] = field(factory=list)
     """What intents are answered next; then `go`."""
@@ -197,6 +204,9 @@ class LedgerDesk:
 
     def new_id(self) -> UUID:
         return new_id()
+
+    async def until_it_may_begin(self, call_s: float) -> None:
+        self.waits.append(call_s)
 
     async def intend(self, intent: EffectIntent) -> Intended:
         self.intents.append(intent)
@@ -391,6 +401,10 @@ class FaultyPort(Port):
                     await self._port(method, *args, **kwargs)
                 raise error
         return await self._port(method, *args, **kwargs)
+
+    @property
+    def is_pooled(self) -> bool:
+        return self._port.is_pooled
 
     async def cross(self, method: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         return await self._port.cross(method, *args, **kwargs)

@@ -15,6 +15,7 @@ import attrs
 import trio
 
 from cortex.domain.clock import system_chance
+from cortex.domain.drain import DrainStatus
 from cortex.domain.role import Role
 from cortex.domain.token import digest_of_token, token_text
 from cortex.durable.registry import Registry
@@ -66,6 +67,7 @@ class HttpServer:
         self.host = "127.0.0.1"
         self.is_sure = True
         self.is_claiming = True
+        self.leaving: DrainStatus | None = None
         self._token: Any = None
         self._draining: trio.Event | None = None
         self._stop: trio.Event | None = None
@@ -179,6 +181,7 @@ class HttpServer:
                 is_sure=lambda: self.is_sure,
                 is_claiming=lambda: self.is_claiming,
                 draining=self._draining,
+                drain=lambda: self.leaving,
                 result=hall.waiters.result,
                 follow=hall.feeds.follow,
                 exposition=hall.page.exposition,

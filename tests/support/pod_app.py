@@ -3,6 +3,7 @@
 What a test holds back it holds with a gate: a path, waited for until the file is there.
 """
 
+import contextlib
 import os
 import signal
 import sys
@@ -55,8 +56,11 @@ async def misbehave(ctx: Context, how: str) -> Any:
 
 @job("unstoppable")
 async def unstoppable(ctx: Context, how: str) -> None:
-    """Never end: `deaf` to cancellation, or a `hog` of the event loop."""
+    """Never end: `deaf` to cancellation, `stubborn` after it, or a `hog` of the event loop."""
     await ctx.step("begun", _one)
+    while how == "stubborn":
+        with contextlib.suppress(BaseException):
+            await trio.sleep_forever()
     if how == "hog":
         time.sleep(3600)  # noqa: ASYNC251 -- that is the point
     with trio.CancelScope(shield=True):
@@ -98,6 +102,22 @@ async def slow_step(ctx: Context, gate: str, limit_s: float) -> int:
     await ctx.step("begun", _one)
     await ctx.step("waits", _open, gate, timeout=limit_s)
     return ctx.attempt
+
+
+@job("steps_at_once")
+async def steps_at_once(ctx: Context, gate: str) -> int:
+    """Wait for the gate in two branches: in a step, and before the next one."""
+
+    async def slow() -> int:
+        await _open(gate)
+        return int(await ctx.step("nested", _one))
+
+    async def waits_then_asks() -> int:
+        await _open(gate)
+        return int(await ctx.step("next", _one))
+
+    await ctx.step("begun", _one)
+    return sum(await ctx.gather(ctx.step("slow", slow), waits_then_asks()))
 
 
 @job("ask_agent", retry=Retry(backoff=Backoff(base_s=BACKOFF_S, cap_s=86_400, multiplier=10)))

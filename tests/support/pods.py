@@ -1,4 +1,8 @@
-"""Pods and commands as processes of their own: started, signalled, paused, killed."""
+"""Pods and commands as processes of their own: started, signalled, paused, killed.
+
+Forked from one that has imported the runtime, which saves most of a second each; what is about
+the start of a process starts one from nothing, see `Pods.is_forked`.
+"""
 
 import json
 import os
@@ -12,6 +16,7 @@ from typing import IO, Any
 
 from attrs import define, field, frozen
 
+from chaos.cluster.fork_server import ForkServer, Process
 from tests.support.eventually import eventually
 from tests.support.postgres import sql
 
@@ -22,6 +27,9 @@ EXIT_WITHIN_S = 20.0
 COMMAND_WITHIN_S = 30.0
 LOG_TAIL = 6_000
 
+FORKS = ForkServer("anthropic", "cortex.http.api", "cortex.http.server", "httpx2")
+"""This process's own."""
+
 # Quick, so that a test sees in a second what takes minutes in production. The threshold of silence
 # stays long: a loaded machine must not make zombies where a test does not want them.
 QUICK = {
@@ -30,16 +38,27 @@ QUICK = {
     "CORTEX_SWEEP_S": "0.5",
     "CORTEX_SETTLE_S": "0",
     "CORTEX_POLL_S": "0.2",
-    "CORTEX_DRAIN_S": "5",
-    "CORTEX_CLOSE_S": "4",
+    "CORTEX_PRE_STOP_S": "0",
+    "CORTEX_ABORT_S": "5",
+    "CORTEX_CLOSED_S": "9",
 }
+
+
+def end_of_pod(drain_s: float, *, close_s: float = 4.0) -> dict[str, float]:
+    """Settings by which jobs get so long after the signal, and closing so long after that."""
+    closed_s = drain_s + close_s
+    return {"abort_s": drain_s, "closed_s": closed_s, "kill_s": closed_s + 10}
+
+
+# What a developer's own shell may hold and a process under test must not see.
+NOT_OURS = ("CORTEX_", "ANTHROPIC_", "PYTHON", "LANG", "LC_")
 
 
 @define(eq=False)
 class Pod:
     """One `cortex up`. `ready` is the line that it printed when it was."""
 
-    process: "subprocess.Popen[bytes]"
+    process: "Process | subprocess.Popen[bytes]"
     log_path: Path
     ready: dict[str, Any] = field(factory=dict)
 
@@ -94,24 +113,36 @@ class Pods:
     dsn: str
     folder: Path
     environment: dict[str, str] = field(factory=dict)
+    is_forked: bool = True
+    """Otherwise `python -m cortex up` starts from nothing, as it does for people."""
     all: list[Pod] = field(factory=list, init=False)
 
     def launch(self, *arguments: str, **settings: object) -> Pod:
-        """Start a pod without waiting for it; `settings` by their names, such as `drain_s`."""
+        """Start a pod without waiting for it; `settings` by their names, such as `slots`."""
         log_path = self.folder / f"pod-{len(self.all)}.log"
+        words = ["up", "--app", APP, "--json", *arguments]
         with log_path.open("wb") as log:
-            process = subprocess.Popen(
-                [sys.executable, "-m", "cortex", "up", "--app", APP, "--json", *arguments],
-                env=environment(self.dsn, self.folder, self.environment, **settings),
-                cwd=ROOT,
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.PIPE,
-                stderr=log,
-                start_new_session=True,
+            process = self._start(
+                words, log, environment(self.dsn, self.folder, self.environment, **settings)
             )
         pod = Pod(process, log_path)
         self.all.append(pod)
         return pod
+
+    def _start(
+        self, words: list[str], log: IO[bytes], env: dict[str, str]
+    ) -> "Process | subprocess.Popen[bytes]":
+        if self.is_forked:
+            return FORKS.start(words, env=env, cwd=ROOT, stdout=subprocess.PIPE, stderr=log)
+        return subprocess.Popen(
+            [sys.executable, "-m", "cortex", *words],
+            env=env,
+            cwd=ROOT,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=log,
+            start_new_session=True,
+        )
 
     def start(self, *arguments: str, **settings: object) -> Pod:
         """Start a pod and wait until it takes jobs."""
@@ -160,14 +191,12 @@ def run_cli(
     extra: Mapping[str, str] = {},
 ) -> Ran:
     """Run `cortex` with these arguments to its end."""
-    done = subprocess.run(
-        [sys.executable, "-m", "cortex", *arguments],
+    done = FORKS.run(
+        arguments,
         env=environment(dsn, folder, extra),
         cwd=ROOT,
-        input=stdin,
-        capture_output=True,
+        stdin=stdin,
         timeout=COMMAND_WITHIN_S,
-        check=False,
     )
     return Ran(done.returncode, done.stdout.decode(), done.stderr.decode())
 
@@ -176,10 +205,15 @@ def environment(
     dsn: str | None, folder: Path, extra: Mapping[str, str], **settings: object
 ) -> dict[str, str]:
     """The environment of a process under test: nobody's own settings, quick figures."""
-    kept = {k: v for k, v in os.environ.items() if not k.startswith(("CORTEX_", "ANTHROPIC_"))}
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(NOT_OURS)}
     named = {f"CORTEX_{name.upper()}": str(value) for name, value in settings.items()}
     address = {} if dsn is None else {"CORTEX_DSN": dsn}
-    places = {"CORTEX_DATA": str(folder), "XDG_CONFIG_HOME": str(folder), "PYTHONPATH": str(ROOT)}
+    places = {
+        "CORTEX_DATA": str(folder),
+        "XDG_CONFIG_HOME": str(folder),
+        "PYTHONPATH": str(ROOT),
+        "LANG": "C.UTF-8",
+    }
     return kept | QUICK | places | address | dict(extra) | named
 
 

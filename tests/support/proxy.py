@@ -1,12 +1,13 @@
-"""A TCP proxy in front of Postgres, whose network a test can break: black hole, refusal, reset."""
+"""The proxy in front of Postgres for a test, in a thread of its own: its network can be broken."""
 
 import asyncio
 import threading
-from collections.abc import Coroutine, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from urllib.parse import parse_qs, urlsplit
 
-CHUNK_BYTES = 65_536
+from chaos.cluster.proxy import ProxyLine
 
 
 class Proxy:
@@ -15,100 +16,54 @@ class Proxy:
     def __init__(self, dsn: str) -> None:
         parts = urlsplit(dsn)
         place = parse_qs(parts.query)
-        self._socket_path = f"{place['host'][0]}/.s.PGSQL.{place['port'][0]}"
-        self._database = parts.path
+        socket_path = Path(place["host"][0], f".s.PGSQL.{place['port'][0]}")
+        self._line = ProxyLine("test", socket_path, database=parts.path[1:])
         self._loop = asyncio.SelectorEventLoop()
-        self._flowing = asyncio.Event()
-        self._flowing.set()
-        self._server: asyncio.Server | None = None
-        self._writers: set[asyncio.StreamWriter] = set()
-        self._relays: set[asyncio.Task[None]] = set()
         self._thread = threading.Thread(target=self._loop.run_forever, name="proxy")
-        self.port = 0
-        self.connection_count = 0
 
     @property
     def dsn(self) -> str:
-        return f"postgresql://postgres@127.0.0.1:{self.port}{self._database}"
+        return self._line.dsn
+
+    @property
+    def port(self) -> int:
+        return self._line.port
+
+    @property
+    def connection_count(self) -> int:
+        return self._line.connection_count
 
     def start(self) -> None:
         self._thread.start()
-        self._call(self._listen())
+        self.heal()
 
     def blackhole(self) -> None:
         """Connections stay and new ones are accepted, but nothing passes in either direction."""
-        self._loop.call_soon_threadsafe(self._flowing.clear)
+        self._call(self._line.blackhole)
 
     def reset(self) -> None:
         """Cut every connection; new ones pass."""
-        self._call(self._cut())
+        self._call(self._line.reset)
 
     def refuse(self) -> None:
         """Cut every connection and take no new ones."""
-        self._call(self._close())
+        self._call(self._line.refuse)
 
     def heal(self) -> None:
         """Let everything pass again, what a black hole held back included."""
-        self._loop.call_soon_threadsafe(self._flowing.set)
-        if self._server is None:
-            self._call(self._listen())
+        asyncio.run_coroutine_threadsafe(self._line.heal(), self._loop).result(10)
 
     def close(self) -> None:
-        self._call(self._end())
+        self._call(self._line.close)
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join()
         self._loop.close()
 
-    def _call(self, work: Coroutine[object, object, None]) -> None:
-        asyncio.run_coroutine_threadsafe(work, self._loop).result(10)
+    def _call(self, work: Callable[[], None]) -> None:
+        async def run() -> None:
+            work()
 
-    async def _listen(self) -> None:
-        self._server = await asyncio.start_server(self._relay, "127.0.0.1", self.port)
-        self.port = self._server.sockets[0].getsockname()[1]
-
-    async def _close(self) -> None:
-        if self._server is not None:
-            self._server.close()
-            self._server = None
-        await self._cut()
-
-    async def _end(self) -> None:
-        await self._close()
-        for relay in self._relays:
-            relay.cancel()
-        await asyncio.gather(*self._relays, return_exceptions=True)
-
-    async def _cut(self) -> None:
-        for writer in self._writers:
-            writer.transport.abort()
-        self._writers.clear()
-
-    async def _relay(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        self.connection_count += 1
-        relay = asyncio.current_task()
-        assert relay is not None
-        self._relays.add(relay)
-        relay.add_done_callback(self._relays.discard)
-        try:
-            there = await asyncio.open_unix_connection(self._socket_path)
-        except OSError:
-            writer.transport.abort()
-            return
-        ends = {writer, there[1]}
-        self._writers |= ends
-        await asyncio.gather(self._pump(reader, there[1]), self._pump(there[0], writer))
-        self._writers -= ends
-
-    async def _pump(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        try:
-            while chunk := await reader.read(CHUNK_BYTES):
-                await self._flowing.wait()
-                writer.write(chunk)
-                await writer.drain()
-        except OSError:
-            pass  # one side is gone: so is the other, below
-        await self._flowing.wait()
-        writer.transport.abort()
+        asyncio.run_coroutine_threadsafe(run(), self._loop).result(10)
 
 
 @contextmanager

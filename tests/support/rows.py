@@ -139,6 +139,13 @@ def attempts(dsn: str, job_id: UUID) -> list[tuple[int, str]]:
     return [(row["attempt"], row["outcome"]) for row in sql(dsn, query, job_id)]
 
 
+class NoPause(Random):
+    """Chance that makes every jittered pause nothing."""
+
+    def random(self) -> float:
+        return 0.0
+
+
 def move_clock(dsn: str, seconds: float) -> None:
     """Let cortex.now() be so many seconds ahead of the server's clock from now on."""
     sql(

@@ -12,8 +12,8 @@ from cortex.domain.errors import UsageError
 
 TEXTS = {"dsn", "data", "prices"}
 """Settings for which any text will do, as far as this module knows."""
-EXAMPLES = {"http": "127.0.0.1:8080"}
-"""Values of settings that are neither such a text nor a number."""
+EXAMPLES = {"http": "127.0.0.1:8080", "zombie_s": 200, "pre_stop_s": 1, "abort_s": 50}
+"""Values of settings that are neither such a text nor 60."""
 
 
 @pytest.fixture
@@ -182,15 +182,44 @@ def test_a_folder_in_the_place_of_the_file_is_named(user_file: Path, project: Pa
 
 
 def test_a_threshold_below_two_heartbeats_would_free_the_jobs_of_healthy_pods() -> None:
-    with pytest.raises(UsageError, match="zombie_s is 10, less than two heartbeats of 6"):
-        Settings(zombie_s=10, heartbeat_s=6)
-    assert Settings(zombie_s=10, heartbeat_s=5).fence_s == 6.0
+    with pytest.raises(
+        UsageError, match="6 s of silence, less than two heartbeats of 4 s"
+    ) as caught:
+        Settings(zombie_s=10, heartbeat_s=4)
+    assert caught.value.hint == "at least 13.3333, or beat more often"
+    assert Settings(zombie_s=10, heartbeat_s=3).fence_s == 6.0
 
 
 def test_the_fence_leaves_time_for_the_longest_effect_and_a_margin() -> None:
     settings = Settings()
     assert settings.fence_s == 180
-    assert settings.fence_s + 90 + 30 <= settings.zombie_s
+    assert settings.fence_s + 90 == settings.lease_s
+    assert settings.lease_s + 30 <= settings.zombie_s
+
+
+@pytest.mark.parametrize(
+    "figures, told",
+    [
+        ({"abort_s": 4}, "abort_s is 4, less than 0 s after pre_stop_s of 5"),
+        ({"closed_s": 45}, "closed_s is 45, less than 0.5 s after abort_s of 45"),
+        ({"kill_s": 30}, "kill_s is 30, less than 0.5 s after closed_s of 55"),
+    ],
+    ids=str,
+)
+def test_the_moments_of_a_pods_end_come_in_their_order(
+    figures: dict[str, Any], told: str
+) -> None:
+    with pytest.raises(UsageError, match=told) as caught:
+        Settings(**figures)
+    assert caught.value.hint == "their order: pre_stop_s, abort_s, closed_s, kill_s"
+
+
+@pytest.mark.parametrize("kill_s", [55.5, 57, 65])
+def test_a_pod_that_hangs_ends_itself_before_it_is_killed(kill_s: float) -> None:
+    settings = Settings(kill_s=kill_s)
+    assert (settings.drain_s, settings.close_s) == (40, 10)
+    after_signal_s = settings.drain_s + settings.close_s + settings.hard_exit_s
+    assert settings.closed_s < settings.pre_stop_s + after_signal_s < kill_s
 
 
 def _toml(value: object) -> str:

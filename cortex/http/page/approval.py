@@ -14,6 +14,7 @@ from starlette.responses import RedirectResponse, Response
 from cortex.domain.approval_facts import is_open, needs_sign_in
 from cortex.domain.errors import ConflictError, ForbiddenError, InvalidValueError
 from cortex.domain.role import Role
+from cortex.durable.crash_points import crash_point
 from cortex.http.api import Api, Asked
 from cortex.http.deciding import (
     FieldError,
@@ -100,7 +101,9 @@ async def take(asked: Asked[None, bytes], api: Api) -> Response:
             edit = _edit(approval, visitor, answer)
             if edit is not None and answer.edited is None:
                 return show(approval, visitor, answer=answer, edited=edit)
+        crash_point("before_act")
         await api.port(decide, wish, person)
+        crash_point("after_act")
     except (InvalidValueError, ConflictError) as error:
         stands = await api.port(approvals.show, approval_id)
         return show(stands, visitor, answer=answer, error=error)

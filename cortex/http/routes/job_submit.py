@@ -22,6 +22,7 @@ from cortex.domain.submission import (
     request_of,
 )
 from cortex.durable.codec import parse_payload
+from cortex.durable.crash_points import crash_point
 from cortex.http.api import Api, Asked
 from cortex.http.idempotent import headers_of, once
 from cortex.http.route import Method, Route, answer
@@ -81,7 +82,9 @@ async def submit_job(asked: Asked[None, JobSubmission], api: Api) -> Response:
     await _check(submission, api)
     by = asked.principal.name
     if asked.key is None:
+        crash_point("before_act")
         await api.port(jobs.submit_once, submission, by=by)
+        crash_point("after_act")
         return _submitted(submission.id, {})
 
     async def work(db: Database) -> UUID:

@@ -8,6 +8,8 @@ from uuid import UUID
 import attrs
 from starlette.responses import Response
 
+from cortex.domain.drain import DrainPhase
+from cortex.domain.liveness import Liveness
 from cortex.domain.role import Role
 from cortex.http.api import Api, Asked
 from cortex.http.route import Method, Route, answer
@@ -46,7 +48,12 @@ class Pod:
     job_types: list[str]
     started_at: datetime
     heartbeat_at: datetime = told(doc="when it last said that it lives")
+    liveness: Liveness = told(doc="what shows that it lives: `heartbeat` alone behind a pooler")
     draining_at: datetime | None = told(doc="when it was asked to end")
+    phase: DrainPhase | None = told(doc="where it stands while it leaves; of a dead one, stood")
+    phase_at: datetime | None = told(doc="when that phase began")
+    abort_at: datetime | None = told(doc="when jobs that it still runs are handed back, or were")
+    closed_at: datetime | None = told(doc="by when it has ended")
     ended_at: datetime | None
     loop_lag_ms: float | None = told(doc="how late its event loop was at the worst")
     rss_bytes: int | None = told(doc="memory that it holds")

@@ -46,7 +46,7 @@ async def test_children_that_end_within_the_grace_are_clean(autojump_clock: Mock
     async with phase("jobs", grace_s=40, log=log) as jobs:
         jobs.nursery.start_soon(work, 30)
     assert trio.current_time() == 30
-    assert log.records == [PhaseRecord("jobs", Outcome.CLEAN, took_s=30, grace_s=40)]
+    assert log.records == [PhaseRecord("jobs", Outcome.CLEAN, took_s=30, deadline_s=40)]
     assert log.is_clean
 
 
@@ -95,6 +95,52 @@ async def test_silly_grace_is_refused(grace_s: float) -> None:
     with pytest.raises(ValueError, match="jobs"):
         async with phase("jobs", grace_s=grace_s, log=ShutdownLog()):
             pass
+
+
+async def test_a_grace_can_be_what_is_left_when_the_body_ends(autojump_clock: MockClock) -> None:
+    log = ShutdownLog()
+    async with phase("jobs", grace_s=lambda: 40 - trio.current_time(), log=log) as jobs:
+        jobs.nursery.start_soon(trio.sleep_forever)
+        await work(30)
+    assert log.records == [PhaseRecord("jobs", Outcome.CUT, took_s=10, deadline_s=10)]
+
+
+async def test_a_phase_with_no_time_left_is_cut_only_if_there_is_something_to_cut(
+    autojump_clock: MockClock,
+) -> None:
+    log = ShutdownLog()
+    async with phase("full", grace_s=lambda: 0, log=log) as jobs:
+        async with phase("empty", grace_s=lambda: 0, log=log):
+            jobs.nursery.start_soon(trio.sleep_forever)
+    assert outcomes(log) == [("empty", Outcome.CLEAN, 0), ("full", Outcome.CUT, 0)]
+
+
+async def test_what_ends_beyond_its_deadline_though_by_plan_is_late(
+    autojump_clock: MockClock,
+) -> None:
+    log = ShutdownLog()
+    for seconds in (1, 3):
+        async with phase("intake", grace_s=0, bound_s=2, log=log) as level:
+            level.nursery.start_soon(clean_up_for, seconds)
+            await wait_all_tasks_blocked()
+    assert outcomes(log) == [("intake", Outcome.CLEAN, 1), ("intake", Outcome.LATE, 3)]
+    assert log.is_clean, "nothing was cut off"
+
+
+async def test_a_stretch_is_logged_as_a_phase_and_says_how_it_ended(
+    autojump_clock: MockClock,
+) -> None:
+    log = ShutdownLog()
+    with log.timed("drain", deadline_s=5) as block:
+        await work(5)
+        block.outcome = Outcome.ABORTED
+    with pytest.raises(ValueError, match="broken"), log.timed("pool", deadline_s=5):
+        raise ValueError("broken")
+    assert log.records == [
+        PhaseRecord("drain", Outcome.ABORTED, took_s=5, deadline_s=5),
+        PhaseRecord("pool", Outcome.FAILED, took_s=0, deadline_s=5),
+    ]
+    assert [record.is_clean for record in log.records] == [True, False]
 
 
 async def test_abort_cuts_the_grace_at_once(autojump_clock: MockClock) -> None:
@@ -264,13 +310,13 @@ async def test_every_phase_is_logged_with_outcome_and_duration(
     async with phase("jobs", grace_s=40, log=ShutdownLog()) as jobs:
         jobs.nursery.start_soon(trio.sleep_forever)
     assert log_lines == [
-        {"event": "phase leaving", "log_level": "info", "phase": "jobs", "grace_s": 40},
+        {"event": "phase leaving", "log_level": "info", "phase": "jobs", "deadline_s": 40},
         {
             "event": "phase ended",
             "log_level": "warning",
             "phase": "jobs",
             "outcome": "cut",
             "took_s": 40,
-            "grace_s": 40,
+            "deadline_s": 40,
         },
     ]

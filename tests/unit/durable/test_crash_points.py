@@ -1,67 +1,207 @@
-"""Crash points: every listed one is in the code, none costs anything unless asked for."""
+"""Crash points: every write of progress stands between two, none costs anything unless armed."""
 
-import re
+import ast
 import signal
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from cortex.domain.drain import DrainPhase
 from cortex.domain.errors import UsageError
 from cortex.durable import crash_points as module
-from cortex.durable.crash_points import POINTS, VARIABLE, crash_point, crash_points
+from cortex.durable.crash_points import POINTS, RECORD, VARIABLE, arm, crash_point, crash_points
 
 PACKAGE = Path(module.__file__).parent.parent
 A_TOOLS_OWN = "during_call"
+WRITERS = (
+    "services/*.py",
+    "pod.py",
+    "http/idempotent.py",
+    "http/page/approval.py",
+    "http/routes/job_submit.py",
+)
+"""Where pods write to the database."""
+NO_PROGRESS = frozenset(
+    {
+        # they read
+        "agents.spec",
+        "approvals.of_line",
+        "approvals.show",
+        "configs.spec",
+        "feed.results",
+        "feed.since",
+        "jobs.cancel_requests",
+        "jobs.settled",
+        "jobs.show",
+        "jobs.type_timeouts",
+        "pods.ended_owners",
+        "pods.lock",
+        "pods.probe",
+        "pods.without_lock",
+        "steps.recorded",
+        "store.figures",
+        "store.look",
+        "tasks.blocked",
+        "tasks.orphans",
+        "watches.of_pod",
+        "watches.said",
+        # connections
+        "self._session.close",
+        "self._session.open",
+        "session.listen",
+        "session.open",
+        # what is told, to people and to breakers: no job depends on whether it is there
+        "facts.append",
+        "method",
+        "tasks.tell_blocked",
+        "watches.send",
+        "watches.unwatch",
+        "watches.watch",
+        # what has expired anyway is forgotten
+        "budgets.forget",
+        "idempotency.sweep",
+        "quotas.forget",
+        "store.forget",
+        "watches.forget",
+    }
+)
+"""All else that goes through the port writes what jobs depend on."""
 
 
-class Crash(BaseException):
-    """In place of the end of the process."""
+def calls(tree: ast.AST) -> Iterator[ast.Call]:
+    yield from (node for node in ast.walk(tree) if isinstance(node, ast.Call))
 
 
-def crash() -> None:
-    raise Crash
+def points_of(tree: ast.AST) -> list[tuple[int, str]]:
+    """(line, name) of each passing of a point, in their order."""
+    found = []
+    for call in calls(tree):
+        if ast.unparse(call.func) == "crash_point":
+            (name,) = call.args
+            assert isinstance(name, ast.Constant), ast.unparse(call)
+            found.append((call.lineno, str(name.value)))
+    return sorted(found)
+
+
+def writes_of(tree: ast.AST) -> Iterator[tuple[int, str]]:
+    """(line, name) of each call of the store that writes progress."""
+    for call in calls(tree):
+        if ast.unparse(call.func).split(".")[-1] in {"port", "_port", "cross"} and call.args:
+            method = ast.unparse(call.args[0])
+            if method not in NO_PROGRESS:
+                yield call.lineno, method
+
+
+def uncovered(source: str) -> list[str]:
+    """Writes of progress that do not stand between `before_x` and `after_x` of one function."""
+    wrong = []
+    for function in ast.walk(ast.parse(source)):
+        if isinstance(function, ast.AsyncFunctionDef):
+            points = points_of(function)
+            for line, method in writes_of(function):
+                before = next((name for at, name in reversed(points) if at < line), "")
+                after = next((name for at, name in points if at > line), "")
+                if not before or f"after_{before.removeprefix('before_')}" != after:
+                    wrong.append(f"{line}: {method}")
+    return wrong
+
+
+def test_the_rule_finds_a_write_without_points() -> None:
+    assert uncovered("async def f():\n await self._port(tasks.claim)") == ["2: tasks.claim"]
+    pair = 'async def f():\n crash_point("before_a")\n await port(tasks.claim)\n crash_point("%s")'
+    assert uncovered(pair % "after_a") == []
+    assert uncovered(pair % "after_b") == ["3: tasks.claim"]
+    assert uncovered("async def f():\n await self._port(tasks.orphans)") == []
+
+
+@pytest.mark.parametrize(
+    "path", sorted(path for each in WRITERS for path in PACKAGE.glob(each)), ids=lambda p: p.name
+)
+def test_each_write_of_progress_stands_between_points(path: Path) -> None:
+    assert uncovered(path.read_text("utf-8")) == []
 
 
 def test_each_point_is_passed_and_no_other() -> None:
+    drain = PACKAGE / "services" / "drain.py"
     passed = {
         name
         for path in PACKAGE.rglob("*.py")
-        for name in re.findall(r'\bcrash_point\("(\w+)"\)', path.read_text("utf-8"))
+        if path != drain
+        for _, name in points_of(ast.parse(path.read_text("utf-8")))
     }
-    assert passed | {A_TOOLS_OWN} == set(POINTS)
+    assert 'crash_point(f"drain_{phase}")' in drain.read_text("utf-8")
+    phases = {f"drain_{phase}" for phase in DrainPhase}
+    assert passed | phases | {A_TOOLS_OWN} == set(POINTS)
+
+
+def test_each_point_is_described_once() -> None:
+    said = [point.what for point in POINTS.values()]
+    assert len(set(said)) == len(said)
+    assert all(said)
 
 
 @pytest.mark.parametrize("unset", [None, ""])
 def test_unset_nothing_happens(unset: str | None) -> None:
-    passed = crash_points(unset, crash=crash)
+    arm(unset)
     for point in POINTS:
-        passed(point)
-    assert passed is crash_point, "this very process has none, either"
-
-
-def test_the_process_ends_at_the_right_passing_of_the_right_point() -> None:
-    passed = crash_points("after_call:3", crash=crash)
-    for point in ("after_call", "before_intent", "after_call", "after_intent"):
-        passed(point)
-    with pytest.raises(Crash):
-        passed("after_call")
+        crash_point(point)
 
 
 @pytest.mark.parametrize(
-    "setting", ["after_call", "after_call:", "after_call:0", "after_call:-1", "after_call:²", "x:1"]
+    "how, number", [("", signal.SIGKILL), (":kill", signal.SIGKILL), (":stop", signal.SIGSTOP)]
+)
+def test_it_is_hit_at_the_right_passing_of_the_right_point(
+    how: str, number: signal.Signals
+) -> None:
+    hits: list[signal.Signals] = []
+    passed = crash_points(f"after_call:3{how}", hit=hits.append)
+    for point in ("after_call", "before_intent", "after_call", "after_intent"):
+        passed(point)
+    assert not hits
+    passed("after_call")
+    assert hits == [number]
+    passed("after_call")
+    assert hits == [number], "stopped once, not at each passing after that"
+
+
+def test_what_is_passed_is_recorded(tmp_path: Path) -> None:
+    passed = crash_points(f"{RECORD}:{tmp_path / 'a:b'}", hit=lambda _: pytest.fail("hit"))
+    passed("after_call")
+    passed("before_intent")
+    assert (tmp_path / "a:b").read_text() == "after_call\nbefore_intent\n"
+
+
+@pytest.mark.parametrize(
+    "setting",
+    [
+        "after_call",
+        "after_call:",
+        "after_call:0",
+        "after_call:-1",
+        "after_call:²",
+        "after_call:1:pause",
+        "x:1",
+        "record:",
+    ],
 )
 def test_a_setting_that_is_none_is_refused(setting: str) -> None:
     with pytest.raises(UsageError, match=f"{VARIABLE} is "):
-        crash_points(setting, crash=crash)
+        arm(setting)
 
 
 def test_it_is_a_kill_that_nothing_can_catch() -> None:
-    code = "from cortex.durable.crash_points import crash_point; crash_point('after_call'); print()"
+    code = """
+from cortex.durable.crash_points import arm, crash_point
+arm("after_call:1")
+crash_point("after_call")
+print()
+"""
     ran = subprocess.run(
         [sys.executable, "-c", code],
-        env={VARIABLE: "after_call:1", "PYTHONPATH": str(PACKAGE.parent)},
+        env={"PYTHONPATH": str(PACKAGE.parent)},
         capture_output=True,
         check=False,
     )

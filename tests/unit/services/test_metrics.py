@@ -202,7 +202,7 @@ def test_jobs_of_other_pods_are_counted_where_they_are_found() -> None:
     page = page_of(metrics)
     assert page["cortex_jobs_recovered_total", "taken_over"] == 3
     assert page["cortex_jobs_recovered_total", "swept"] == 2
-    assert page["cortex_retries_total", "worker"] == 2
+    assert page["cortex_retries_total", "application"] == 2
     assert page["cortex_dead_letters_total", "other"] == 2
     assert page["cortex_errors_total", "PERMANENT", "poison"] == 1
     assert page["cortex_errors_total", "TRANSIENT_INFRA", "lease_expired"] == 1

@@ -8,10 +8,18 @@ from cortex.services.standing import Standing
 
 
 def a_standing() -> Standing:
-    return Standing(fence_s=180.0, settle_s=5.0)
+    """That of a pod with the settings of production."""
+    return Standing(fence_s=180.0, settle_s=5.0, lease_s=270.0, fresh_s=60.0)
 
 
-async def test_it_is_sure_only_with_its_lock_and_a_fresh_heartbeat(mock_clock: MockClock) -> None:
+def beating() -> Standing:
+    standing = a_standing()
+    standing.locked()
+    standing.beaten(trio.current_time())
+    return standing
+
+
+async def test_it_is_sure_only_with_its_lock_and_a_heartbeat_since(mock_clock: MockClock) -> None:
     standing = a_standing()
     assert not standing.is_sure
     assert not standing.may_judge
@@ -22,6 +30,8 @@ async def test_it_is_sure_only_with_its_lock_and_a_fresh_heartbeat(mock_clock: M
     standing.lost()
     assert not standing.is_sure
     standing.locked()
+    assert not standing.is_sure, "what became of its jobs meanwhile is not known yet"
+    standing.beaten(trio.current_time())
     assert standing.is_sure
 
 
@@ -42,16 +52,68 @@ async def test_silence_counts_from_when_the_last_good_beat_was_sent(mock_clock: 
     assert standing.is_sure
 
 
-async def test_a_fresh_pod_may_judge_at_once_and_a_reconnected_one_must_settle(
-    mock_clock: MockClock,
+@pytest.mark.parametrize("trouble", ["none", "lost", "missed", "fenced"])
+async def test_it_judges_others_when_its_own_link_has_been_well_for_a_while(
+    mock_clock: MockClock, trouble: str
 ) -> None:
-    standing = a_standing()
-    standing.locked()
-    assert standing.may_judge
-    standing.lost()
-    assert not standing.may_judge
-    standing.locked()
+    """From its first heartbeat on, too: after an outage a new pod may be there first."""
+    standing = beating()
+    match trouble:
+        case "lost":
+            mock_clock.jump(1000)
+            standing.lost()
+            standing.locked()
+        case "missed":
+            mock_clock.jump(30)
+            standing.missed()
+        case "fenced":
+            mock_clock.jump(181)
+    if trouble != "none":
+        assert not standing.may_judge
+        mock_clock.jump(6)
+        assert not standing.may_judge
+        standing.beaten(trio.current_time())
     mock_clock.jump(4.9)
     assert not standing.may_judge
     mock_clock.jump(0.2)
     assert standing.may_judge
+    assert not standing.is_steady_for(300.0)
+    for _ in range(10):
+        mock_clock.jump(30)
+        standing.beaten(trio.current_time())
+    assert standing.is_steady_for(300.0)
+
+
+@pytest.mark.parametrize(
+    "call_s, silent_s, may_begin",
+    [
+        (90, 179, True),
+        (90, 181, False),  # fenced
+        (91, 179, True),
+        (91, 179.5, False),  # it would end after the lease
+        (200, 69, True),
+        (200, 71, False),
+        (600, 59, True),  # no lease is that long: while heartbeats succeed
+        (600, 61, False),
+    ],
+)
+async def test_a_call_begins_only_if_it_ends_before_others_take_its_job(
+    mock_clock: MockClock, call_s: float, silent_s: float, may_begin: bool
+) -> None:
+    standing = beating()
+    mock_clock.jump(silent_s)
+    assert standing.may_begin(call_s) is may_begin
+
+
+async def test_a_call_waits_until_the_pod_is_sure_again(mock_clock: MockClock) -> None:
+    standing = beating()
+    standing.lost()
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(standing.until_it_may_begin, 90.0)
+        await trio.testing.wait_all_tasks_blocked()
+        standing.locked()
+        await trio.testing.wait_all_tasks_blocked()
+        assert len(nursery.child_tasks) == 1, "its jobs are not checked yet"
+        standing.beaten(trio.current_time())
+    with trio.fail_after(1):
+        await standing.until_it_may_begin(90.0)

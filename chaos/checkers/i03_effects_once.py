@@ -1,0 +1,86 @@
+"""I3: what the world outside saw of each effect, against what the record says of it.
+
+Where the other side honours keys or can be asked, an effect is applied once. Where it does neither,
+it is applied again only after a person said that it had not been: that is counted. A second time
+about which nobody was asked is a silent one, and breaks the rule.
+"""
+
+from collections import Counter
+from typing import Any
+from uuid import UUID
+
+from chaos.checkers.timeline import key_of, operations_of
+from chaos.checkers.verdict import Findings, Verdict
+from chaos.evidence import Application, Evidence, Row
+
+ONCE = ("idempotent", "reconcilable")
+
+
+def check(evidence: Evidence) -> Verdict:
+    findings = Findings("I3", "an effect is applied once, or again by a person's word")
+    jobs = {key_of(job): job for job in evidence.jobs if operations_of(job)}
+    accounts: dict[str, list[Application]] = {}
+    for application in evidence.applications:
+        accounts.setdefault(application.account, []).append(application)
+    words = _words(evidence)
+    by_kind: Counter[str] = Counter()
+    doubled = 0
+    for account, applied in accounts.items():
+        findings.look()
+        kind, _, rest = account.partition(":")
+        key = rest.rpartition(":")[0]
+        by_kind[kind] += 1
+        extra = len(applied) - 1
+        if kind in ONCE and extra:
+            findings.broken(f"{account} was applied {_times(applied)}", job=_id(jobs.get(key)))
+        elif extra > sum(words[effect] for effect in {a.key for a in applied}):
+            findings.broken(
+                f"{account} was applied {_times(applied)}, without a word of a person",
+                job=_id(jobs.get(key)),
+            )
+        else:
+            doubled += extra
+    _compare(evidence, findings)
+    kinds: dict[str, Any] = {f"{kind}_effects": count for kind, count in by_kind.items()}
+    return findings.verdict(
+        effects=len(accounts),
+        doubled_by_word=doubled,
+        **kinds,
+    )
+
+
+def _words(evidence: Evidence) -> Counter[str]:
+    """How often a person said of an effect that it had not been applied."""
+    said = (
+        str(fact["source"]).removeprefix("effect:")
+        for fact in evidence.facts
+        if fact["subtype"] == "effect_resolved" and fact["data"]["resolution"] == "not-applied"
+    )
+    return Counter(said)
+
+
+def _compare(evidence: Evidence, findings: Findings) -> None:
+    """The record must not claim what the other side has not seen, nor deny what it has."""
+    seen = {application.key for application in evidence.applications}
+    programs = {job["id"] for job in evidence.jobs if operations_of(job)}
+    for effect in evidence.effects:
+        if effect["job_id"] not in programs or effect["resolution"] is not None:
+            continue
+        findings.look()
+        was_applied = str(effect["id"]) in seen
+        if effect["status"] == "COMPLETED" and not was_applied:
+            why = f"effect {effect['id']} ({effect['key']}) is COMPLETED, the ledger never saw it"
+            findings.broken(why, job=effect["job_id"])
+        if effect["status"] == "FAILED" and was_applied:
+            why = f"effect {effect['id']} ({effect['key']}) is FAILED, the ledger has applied it"
+            findings.broken(why, job=effect["job_id"])
+
+
+def _times(applied: list[Application]) -> str:
+    told = ", ".join(f"by attempt {a.attempt} at {a.at_s:.2f} s" for a in applied)
+    keys = len({a.key for a in applied})
+    return f"{len(applied)} times under {keys} key{'s' if keys > 1 else ''}: {told}"
+
+
+def _id(job: Row | None) -> UUID | None:
+    return None if job is None else job["id"]

@@ -1,0 +1,79 @@
+"""I4: one owner at a time; whoever has lost a job writes nothing of it any more."""
+
+from collections import Counter
+from typing import Any
+
+from chaos.checkers.timeline import grouped
+from chaos.checkers.verdict import Findings, Verdict
+from chaos.evidence import Evidence, Row
+
+
+def check(evidence: Evidence) -> Verdict:
+    findings = Findings("I4", "each attempt has one owner, and no older one writes after it")
+    _claims_grow(evidence, findings)
+    _claims_fit(evidence, findings)
+    stale = _stale_writes(evidence, findings)
+    for stranger in evidence.strangers:
+        whose = f"which pod {stranger['pod_id']} runs"
+        why = f"pod {stranger['beaten_by']} kept job {stranger['job_id']} alive, {whose}"
+        findings.broken(why, job=stranger["job_id"])
+    unknown = None if evidence.claims else "claims were not observed"
+    return findings.verdict(unknown=unknown, claims=len(evidence.claims), stale_writes=stale)
+
+
+def _claims_grow(evidence: Evidence, findings: Findings) -> None:
+    last: dict[Any, Row] = {}
+    for claim in evidence.claims:
+        findings.look()
+        before = last.get(claim["job_id"])
+        floor = claim["previous"] if before is None else before["attempt"]
+        if claim["attempt"] <= floor:
+            owners = f"{before['pod_id'] if before else '?'} and {claim['pod_id']}"
+            findings.broken(
+                f"job {claim['job_id']}: attempt {claim['attempt']} was given out after {floor}, "
+                f"to {owners}",
+                job=claim["job_id"],
+            )
+        last[claim["job_id"]] = claim
+
+
+def _claims_fit(evidence: Evidence, findings: Findings) -> None:
+    """One statement gives a pod no more than it has slots."""
+    slots = {pod["id"]: pod["slots"] for pod in evidence.pods}
+    sizes = Counter((claim["statement"], claim["pod_id"]) for claim in evidence.claims)
+    for (_, pod_id), count in sizes.items():
+        if count > slots.get(pod_id, count):
+            findings.broken(
+                f"one claim gave pod {pod_id} {count} jobs, it has {slots[pod_id]} slots"
+            )
+
+
+def _stale_writes(evidence: Evidence, findings: Findings) -> int:
+    """Steps that an attempt wrote after a newer one had begun, or after the job's end."""
+    claims = grouped(evidence.claims, "job_id")
+    ended = {job["id"]: job["finished_at"] for job in evidence.jobs if job["finished_at"]}
+    stale = 0
+    for job_id, steps in grouped(evidence.steps, "job_id").items():
+        newest = 0
+        begun = claims.get(job_id, [])
+        for step in steps:
+            findings.look()
+            attempt, at = step["attempt"], step["finished_at"]
+            later = next((c for c in begun if c["attempt"] > attempt and c["at"] <= at), None)
+            if later is not None or attempt < newest:
+                by = newest if later is None else later["attempt"]
+                why = f"attempt {attempt} wrote step {step['key']!r} when {by} had begun"
+            elif job_id in ended and at > ended[job_id]:
+                why = f"attempt {attempt} wrote step {step['key']!r} after the job's end"
+            else:
+                newest = attempt
+                continue
+            stale += 1
+            findings.broken(f"job {job_id}: {why}", job=job_id)
+    for job_id, path in grouped(evidence.transitions, "job_id").items():
+        findings.look()
+        numbers = [row["attempt"] for row in path]
+        if numbers != sorted(numbers):
+            stale += 1
+            findings.broken(f"job {job_id}: attempts go back in its history: {numbers}", job=job_id)
+    return stale

@@ -1,0 +1,53 @@
+"""I5: the steps of a job are dense, each once, and in the order of its program."""
+
+from typing import Any
+
+from chaos.checkers.timeline import grouped, operations_of
+from chaos.checkers.verdict import Findings, Verdict
+from chaos.evidence import Evidence, Row
+
+
+def check(evidence: Evidence) -> Verdict:
+    findings = Findings("I5", "steps are numbered 1..n, each key once, and none is missing")
+    steps = grouped(evidence.steps, "job_id")
+    for job in evidence.jobs:
+        own = steps.get(job["id"], [])
+        findings.look(len(own))
+        for why in (*_numbers(job, own), *_program(job, own)):
+            findings.broken(f"job {job['id']}: {why}", job=job["id"])
+    known = {job["id"] for job in evidence.jobs}
+    for job_id in steps.keys() - known:
+        findings.broken(f"job {job_id} has steps and does not exist", job=job_id)
+    return findings.verdict(steps=len(evidence.steps))
+
+
+def _numbers(job: Row, steps: list[Row]) -> list[str]:
+    wrong = []
+    seqs = [step["seq"] for step in steps]
+    if seqs != list(range(1, len(seqs) + 1)):
+        wrong.append(f"its steps are numbered {seqs}")
+    keys = [step["key"] for step in steps]
+    if twice := sorted({key for key in keys if keys.count(key) > 1}):
+        wrong.append(f"steps {', '.join(twice)} stand there twice")
+    if (head := (job["checkpoint"] or {}).get("seq", 0)) != len(steps):
+        wrong.append(f"its head says {head} steps, there are {len(steps)}")
+    if job.get("error_code") == "diverged":
+        wrong.append(f"its replay asked for something else: {job['error_message']}")
+    return wrong
+
+
+def _program(job: Row, steps: list[Row]) -> list[str]:
+    """The steps of a program follow it; of a completed one each operation has its step."""
+    operations = operations_of(job)
+    expected = [f"{place}:{op['op']}" for place, op in enumerate(operations)]
+    found = [key for step in steps if (key := _name(step, expected)) is not None]
+    wrong = []
+    if found != expected[: len(found)]:
+        wrong.append(f"its steps are {', '.join(found)}, its program is {', '.join(expected)}")
+    elif job["status"] == "COMPLETED" and len(found) < len(expected):
+        wrong.append(f"it is COMPLETED without {', '.join(expected[len(found) :])}")
+    return wrong
+
+
+def _name(step: dict[str, Any], expected: list[str]) -> str | None:
+    return step["key"] if step["key"] in expected else None

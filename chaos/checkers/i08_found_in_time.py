@@ -1,0 +1,59 @@
+"""I8: work that can be done is found within a poll, whether or not a notification told of it."""
+
+from bisect import bisect_left
+from collections import Counter
+
+from chaos.checkers.timeline import Timeline, quantile
+from chaos.checkers.verdict import Findings, Verdict
+from chaos.evidence import Evidence, Row
+from chaos.history import Event
+
+SLACK_S = 3.0
+"""What a busy machine may add."""
+
+
+def check(evidence: Evidence) -> Verdict:
+    findings = Findings("I8", "a job that can run is claimed within a poll while all is calm")
+    timeline = Timeline.of(evidence)
+    if not (evidence.claims and timeline.has_clock):
+        return findings.verdict(unknown="claims were not observed")
+    jobs = {job["id"]: job for job in evidence.jobs}
+    ended = {(row["job_id"], row["attempt"]): row["ended_at"] for row in evidence.attempts}
+    deaths = Counter(row["job_id"] for row in evidence.attempts if row["outcome"] == "pod_died")
+    # Such a one may kill the next pod, too: it has to wait until it would be the only one.
+    suspects = {job for job, count in deaths.items() if count + 1 >= evidence.settings.deaths_max}
+    took = []
+    for claim in evidence.claims:
+        job = jobs.get(claim["job_id"])
+        if job is None or job["queue_name"] is not None or claim["run_at"] is None:
+            continue
+        if job["id"] in suspects:
+            continue
+        freed = ended.get((claim["job_id"], claim["previous"]))
+        due = max(at for at in (claim["run_at"], job["created_at"], freed) if at is not None)
+        latency_s = (claim["at"] - due).total_seconds()
+        due_s = timeline.at_s(due)
+        if not _is_calm(timeline, due_s, due_s + latency_s):
+            continue
+        findings.look()
+        took.append(latency_s)
+        if latency_s > evidence.settings.poll_s + SLACK_S:
+            findings.broken(_late(claim, latency_s), job=claim["job_id"])
+    return findings.verdict(p50_s=quantile(took, 0.5), p99_s=quantile(took, 0.99))
+
+
+def _late(claim: Row, latency_s: float) -> str:
+    return f"job {claim['job_id']}: attempt {claim['attempt']} was due for {latency_s:.2f} s"
+
+
+def _is_calm(timeline: Timeline, from_s: float, to_s: float) -> bool:
+    """No fault is about, and at the next look at it there is room in the pods."""
+    if timeline.troubled(from_s, to_s):
+        return False
+    sample = _next(timeline.samples, from_s)
+    return sample is not None and sample.value["locked"] < sample.value["slots"]
+
+
+def _next(samples: tuple[Event, ...], at_s: float) -> Event | None:
+    place = bisect_left(samples, at_s, key=lambda event: event.at_s)
+    return samples[place] if place < len(samples) else None

@@ -1,0 +1,92 @@
+"""I10: what is written together is there together: state, history, attempts, task, dead letter.
+
+A commit whose outcome nobody knows took place or it did not; there is no half of one.
+"""
+
+from collections.abc import Iterator
+from uuid import UUID
+
+from chaos.checkers.timeline import TERMINAL, grouped, key_of, of_kind
+from chaos.checkers.verdict import Findings, Verdict
+from chaos.evidence import Evidence, Row
+
+OPEN_TASKS = {"PENDING": {1}, "RUNNING": {1}, "RETRY": {0, 1}, "WAITING_FOR_APPROVAL": {0, 1}}
+
+
+def check(evidence: Evidence) -> Verdict:
+    findings = Findings("I10", "state, history, attempts, task and dead letter agree of every job")
+    history = grouped(evidence.transitions, "job_id")
+    moves = grouped(evidence.moves, "job_id")
+    attempts = grouped(evidence.attempts, "job_id")
+    tasks = grouped(evidence.tasks, "job_id")
+    letters = {letter["job_id"] for letter in evidence.dead_letters}
+    for job in evidence.jobs:
+        findings.look()
+        job_id = job["id"]
+        told = (
+            *_path(job, history.get(job_id, [])),
+            *_moves(history.get(job_id, []), moves.get(job_id, []) if moves else None),
+            *_attempts(job, attempts.get(job_id, [])),
+            *_rest(job, len(tasks.get(job_id, [])), has_letter=job_id in letters),
+        )
+        for why in told:
+            findings.broken(f"job {job_id}: {why}", job=job_id)
+    known = {job["id"] for job in evidence.jobs}
+    for rows, what in ((history, "history"), (tasks, "a task"), (attempts, "attempts")):
+        for job_id in rows.keys() - known:
+            findings.broken(f"job {job_id} has {what} and does not exist", job=job_id)
+    _denied(evidence, findings)
+    return findings.verdict(transitions=len(evidence.transitions))
+
+
+def _path(job: Row, path: list[Row]) -> Iterator[str]:
+    states = [None, *(row["new"] for row in path)]
+    if [row["previous"] for row in path] != states[:-1]:
+        yield "its history has a gap: " + ", ".join(f"{r['previous']} → {r['new']}" for r in path)
+    if states[-1] != job["status"]:
+        yield f"it is {job['status']}, its history ends with {states[-1]}"
+
+
+def _moves(path: list[Row], moves: list[Row] | None) -> Iterator[str]:
+    """What was seen to happen is what the history tells."""
+    if moves is None:
+        return
+    told, seen = ([(row["previous"], row["new"]) for row in rows] for rows in (path, moves))
+    if told != seen:
+        yield f"it went through {_words(seen)}, its history tells {_words(told)}"
+
+
+def _words(path: list[tuple[str | None, str]]) -> str:
+    return " → ".join(new for _, new in path) or "nothing"
+
+
+def _attempts(job: Row, attempts: list[Row]) -> Iterator[str]:
+    """Each attempt but the last one ended before the job did, and says how."""
+    told = {row["attempt"] for row in attempts}
+    if missing := sorted(set(range(1, job["attempt"])) - told):
+        yield f"it is at attempt {job['attempt']}, nothing tells how {missing} ended"
+    if beyond := sorted(n for n in told if n > job["attempt"]):
+        yield f"it is at attempt {job['attempt']}, attempts {beyond} ended"
+
+
+def _rest(job: Row, task_count: int, *, has_letter: bool) -> Iterator[str]:
+    status = job["status"]
+    if task_count not in OPEN_TASKS.get(status, {0}):
+        yield f"it is {status} and has {task_count} tasks"
+    if has_letter != (status == "FAILED"):
+        yield f"it is {status} and has {'a' if has_letter else 'no'} dead letter"
+    if status in TERMINAL and job["finished_at"] is None:
+        yield f"it is {status}, and nobody knows since when"
+
+
+def _denied(evidence: Evidence, findings: Findings) -> None:
+    """What each time certainly did not take place has left nothing."""
+    told: dict[str, set[str]] = {}
+    for event in of_kind(evidence, "submit"):
+        if event.type != "invoke":
+            told.setdefault(event.value["key"], set()).add(event.type)
+    ids: dict[str, UUID] = {key_of(job): job["id"] for job in evidence.jobs}
+    for key, types in told.items():
+        if types == {"fail"} and key in ids:
+            why = f"submit {key} failed for certain, and job {ids[key]} is there"
+            findings.broken(why, job=ids[key])

@@ -1,0 +1,38 @@
+"""I15: no answer of the model is in the record unless all of it came."""
+
+from chaos.checkers.timeline import operations_of
+from chaos.checkers.verdict import Findings, Verdict
+from chaos.evidence import Evidence, Row
+
+REASONS = frozenset(
+    {"end_turn", "max_tokens", "stop_sequence", "tool_use", "pause_turn", "refusal"}
+)
+LAST_WORDS = "all is well"
+"""How the scripted model ends each answer to a program."""
+
+
+def check(evidence: Evidence) -> Verdict:
+    findings = Findings("I15", "each model answer was stored whole, with its stop reason")
+    programs = {job["id"] for job in evidence.jobs if operations_of(job)}
+    for step in evidence.steps:
+        if step["kind"] != "model":
+            continue
+        findings.look()
+        for why in _wrong(step, is_scripted=step["job_id"] in programs):
+            findings.broken(f"job {step['job_id']}, step {step['key']}: {why}", job=step["job_id"])
+    return findings.verdict()
+
+
+def _wrong(step: Row, *, is_scripted: bool) -> list[str]:
+    answer = step["output"]
+    if not isinstance(answer, dict):
+        return [f"its answer is {answer!r}"]
+    wrong = []
+    if answer.get("stop_reason") not in REASONS:
+        wrong.append(f"its stop reason is {answer.get('stop_reason')!r}")
+    text = "".join(block.get("text", "") for block in answer.get("content", ()))
+    if is_scripted and not text.endswith(LAST_WORDS):
+        wrong.append(f"its answer ends with {text[-40:]!r}")
+    if not step["usage"]:
+        wrong.append("nobody knows what it cost")
+    return wrong

@@ -1,0 +1,117 @@
+"""I18: a request is decided once, in time, by who may, and only what was approved is executed."""
+
+from collections.abc import Iterator
+
+from chaos.checkers.timeline import TERMINAL, Timeline, grouped, of_kind, operations_of
+from chaos.checkers.verdict import Findings, Verdict
+from chaos.evidence import Evidence, Row
+from chaos.history import Event
+
+FINAL = ("approval_approved", "approval_denied", "approval_expired")
+TAKEN = ("approved", "denied")
+
+
+def check(evidence: Evidence) -> Verdict:
+    findings = Findings("I18", "each request has one decision, and nothing else is executed")
+    told = [fact for fact in evidence.facts if fact["subtype"] in FINAL]
+    facts = grouped(told, "source")
+    said: dict[str, list[Event]] = {}
+    for event in of_kind(evidence, "decide"):
+        said.setdefault(str(event.value["approval"]), []).append(event)
+    is_at_rest = Timeline.of(evidence).is_at_rest
+    for approval in evidence.approvals:
+        findings.look()
+        own = said.get(str(approval["id"]), [])
+        wrong = (
+            *_record(approval, facts.get(f"approval:{approval['id']}", [])),
+            *_people(approval, own),
+            *(_open(approval, evidence) if is_at_rest else ()),
+        )
+        for why in wrong:
+            findings.broken(f"approval {approval['id']}: {why}", job=approval["job_id"])
+    _executed(evidence, findings)
+    _passed(evidence, findings)
+    races = sum(
+        len({e.value.get("by") for e in own if e.type == "invoke"}) > 1 for own in said.values()
+    )
+    return findings.verdict(requests=len(evidence.approvals), raced=races)
+
+
+def _record(approval: Row, facts: list[Row]) -> Iterator[str]:
+    if len(facts) > 1:
+        told = ", ".join(f"{f['subtype']} at {f['at']}" for f in facts)
+        yield f"it was decided {len(facts)} times: {told}"
+    expected = f"approval_{approval['status'].lower()}"
+    if facts and facts[-1]["subtype"] != expected:
+        yield f"it is {approval['status']}, the facts say {facts[-1]['subtype']}"
+    at, expires_at = approval["decided_at"], approval["expires_at"]
+    if approval["status"] in ("APPROVED", "DENIED") and at >= expires_at:
+        yield f"it was decided at {at}, it had expired at {expires_at}"
+    if approval["status"] == "EXPIRED" and at < expires_at:
+        yield f"it expired at {at}, there was time until {expires_at}"
+
+
+def _people(approval: Row, said: list[Event]) -> Iterator[str]:
+    """What people were told against the record."""
+    taken = [e for e in said if e.type == "ok" and e.value.get("outcome") in TAKEN]
+    if len(taken) > 1:
+        told = ", ".join(f"{e.value.get('by')}: {e.value['outcome']}" for e in taken)
+        yield f"{len(taken)} people were told that theirs is the decision: {told}"
+    for event in taken[:1]:
+        if approval["status"] != event.value["outcome"].upper():
+            told = f"{event.value.get('by')} was told {event.value['outcome']}"
+            yield f"{told}, it is {approval['status']}"
+        elif approval["decided_by"] != event.value.get("by"):
+            yield f"{event.value.get('by')} decided it, {approval['decided_by']} stands there"
+    asked = {event.value.get("by") for event in said if event.type == "invoke"}
+    if approval["decided_by"] is not None and said and approval["decided_by"] not in asked:
+        yield f"{approval['decided_by']} decided it, who never asked to"
+
+
+def _open(approval: Row, evidence: Evidence) -> Iterator[str]:
+    job = evidence.job(approval["job_id"])
+    if approval["status"] == "PENDING" and (job is None or job["status"] in TERMINAL):
+        yield f"it is PENDING, its job is {'gone' if job is None else job['status']}"
+
+
+def _executed(evidence: Evidence, findings: Findings) -> None:
+    approvals = {approval["id"]: approval for approval in evidence.approvals}
+    for effect in evidence.effects:
+        if effect["approval_id"] is None:
+            continue
+        findings.look()
+        approval = approvals.get(effect["approval_id"])
+        if approval is None or approval["status"] != "APPROVED":
+            state = "missing" if approval is None else approval["status"]
+            why = f"effect {effect['id']} ran by an approval that is {state}"
+        elif approval["digest"] != effect["digest"]:
+            why = f"effect {effect['id']} ran with other arguments than those that were approved"
+        elif effect["created_at"] < approval["decided_at"]:
+            why = f"effect {effect['id']} was intended before its approval"
+        else:
+            continue
+        findings.broken(why, job=effect["job_id"])
+
+
+def _passed(evidence: Evidence, findings: Findings) -> None:
+    """A program goes on beyond a gate only when that is open."""
+    approvals = grouped(evidence.approvals, "job_id")
+    steps = grouped(evidence.steps, "job_id")
+    for job in evidence.jobs:
+        gates = [n for n, op in enumerate(operations_of(job)) if op["op"] == "approval"]
+        if not gates or job["origin_id"] is not None:
+            continue
+        opened = {a["key"] for a in approvals.get(job["id"], []) if a["status"] == "APPROVED"}
+        done = [
+            int(place)
+            for s in steps.get(job["id"], [])
+            if (place := s["key"].partition(":")[0]).isdecimal()
+        ]
+        for gate in gates:
+            if f"{gate}:approval" not in opened and (
+                job["status"] == "COMPLETED" or any(place > gate for place in done)
+            ):
+                findings.broken(
+                    f"job {job['id']} went on beyond gate {gate}, which nobody opened",
+                    job=job["id"],
+                )

@@ -1,0 +1,63 @@
+"""I24: when the faults are over everything goes on by itself, and comes to its end soon."""
+
+from chaos.checkers.timeline import Timeline, grouped
+from chaos.checkers.verdict import Findings, Verdict
+from chaos.evidence import Evidence
+
+LAST_CLAIMS = 5
+ENDED_WITHIN_S = 90.0
+"""Besides the sweeps: pauses before retries, a breaker that opens again, work that is left."""
+LOST = ("pod_died", "lease_expired")
+
+
+def check(evidence: Evidence) -> Verdict:
+    findings = Findings("I24", "after the last fault the pods work, and the backlog goes to zero")
+    timeline = Timeline.of(evidence)
+    healed_s = timeline.phases.get("heal")
+    if healed_s is None or not timeline.is_at_rest:
+        return findings.verdict(unknown="the run was cut short before it was healed and at rest")
+    findings.look()
+    if "stuck" in timeline.phases:
+        findings.broken(f"the run was stuck at {timeline.phases['stuck']:.1f} s")
+    drained_s = timeline.phases.get("quiet", timeline.phases.get("stuck", healed_s)) - healed_s
+    bound_s = ENDED_WITHIN_S + 2 * (evidence.settings.zombie_s + evidence.settings.sweep_s)
+    if drained_s > bound_s:
+        findings.broken(f"the backlog took {drained_s:.0f} s to end, {bound_s:.0f} s are the limit")
+    for task in evidence.tasks:
+        findings.broken(
+            f"job {task['job_id']} is still queued: {task['state']}", job=task["job_id"]
+        )
+    for life in timeline.lives:
+        if (
+            life.ready_s is not None
+            and life.code is not None
+            and life.code > 0
+            and not life.signals
+        ):
+            told = _last_line(evidence.logs.get(life.title, ""))
+            findings.broken(f"{life.title} ended by itself, with code {life.code}: {told}")
+    if timeline.has_clock:
+        _last_claims(evidence, timeline, healed_s, findings)
+    return findings.verdict(drained_s=drained_s)
+
+
+def _last_line(log: str) -> str:
+    return next((line for line in reversed(log.splitlines()) if line.strip()), "it said nothing")
+
+
+def _last_claims(
+    evidence: Evidence, timeline: Timeline, healed_s: float, findings: Findings
+) -> None:
+    """What each living pod claimed last did not slip from it again."""
+    outcomes = {(r["job_id"], r["attempt"]): r["outcome"] for r in evidence.attempts}
+    for pod_id, claims in grouped(evidence.claims, "pod_id").items():
+        life = timeline.life_of(pod_id)
+        if life is None or life.ended_s < timeline.phases.get("quiet", healed_s):
+            continue
+        findings.look()
+        last = [c for c in claims if timeline.at_s(c["at"]) > healed_s][-LAST_CLAIMS:]
+        for claim in last:
+            outcome = outcomes.get((claim["job_id"], claim["attempt"]))
+            if outcome in LOST:
+                why = f"{life.title} lost job {claim['job_id']}, claimed after the last fault"
+                findings.broken(f"{why}: {outcome}", job=claim["job_id"])

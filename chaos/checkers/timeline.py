@@ -1,0 +1,215 @@
+"""The history of a run as checkers ask it: pods' lives, faults, phases, the clock."""
+
+from collections.abc import Hashable, Iterable, Iterator
+from datetime import datetime
+from math import inf
+from typing import Any, Self, TypeVar
+from uuid import UUID
+
+from attrs import define, field, frozen
+
+from chaos.evidence import Evidence, Row
+from chaos.history import Event
+
+T = TypeVar("T")
+
+TERMINAL = frozenset({"COMPLETED", "FAILED", "CANCELLED"})
+AT_REST = ("quiet", "stuck")
+CALM_AFTER_S = 8.0
+"""What a fault may still cost once it is healed: back-off of reconnects, up to 5 s, and a ramp."""
+
+
+@define(kw_only=True)
+class Life:
+    """One pod, from its start to its end."""
+
+    place: str
+    life: int
+    began_s: float
+    ready_s: float | None = None
+    record: str | None = None
+    pod_id: UUID | None = None
+    """Its boot id; None for one that never registered."""
+    ended_s: float = inf
+    code: int | None = None
+    signals: list[tuple[float, str]] = field(factory=list)
+
+    @property
+    def title(self) -> str:
+        return f"{self.place}.{self.life}"
+
+    @property
+    def died_s(self) -> float:
+        """When it was killed, else when it was seen to have ended."""
+        kills = [at_s for at_s, name in self.signals if name == "SIGKILL"]
+        return min([self.ended_s, *kills])
+
+    def first(self, name: str) -> float | None:
+        """When it first got a signal of this name."""
+        return next((at_s for at_s, told in self.signals if told == name), None)
+
+    def paused(self) -> Iterator[tuple[float, float]]:
+        """From when to when it was stopped."""
+        since_s = None
+        for at_s, name in self.signals:
+            if name == "SIGSTOP" and since_s is None:
+                since_s = at_s
+            elif name in ("SIGCONT", "SIGKILL") and since_s is not None:
+                yield since_s, at_s
+                since_s = None
+        if since_s is not None:
+            yield since_s, self.ended_s
+
+
+@frozen(kw_only=True)
+class Trouble:
+    """One fault, from its beginning to its healing."""
+
+    number: int
+    nemesis: str
+    began_s: float
+    ended_s: float
+    places: frozenset[str]
+    """The pods that it was done to; empty: all, or the database."""
+
+
+@frozen(kw_only=True)
+class Timeline:
+    """What the history tells besides the operations of clients."""
+
+    lives: tuple[Life, ...]
+    troubles: tuple[Trouble, ...]
+    phases: dict[str, float]
+    samples: tuple[Event, ...]
+    """Those of the probe that reached the database."""
+    _epoch_s: float | None
+    """Of the run's beginning, by the database's clock."""
+
+    @classmethod
+    def of(cls, evidence: Evidence) -> Self:
+        samples = tuple(e for e in of_kind(evidence, "activity") if e.value.get("up"))
+        return cls(
+            lives=tuple(_lives(evidence)),
+            troubles=tuple(_troubles(evidence)),
+            phases={e.value["name"]: e.at_s for e in of_kind(evidence, "phase")},
+            samples=samples,
+            # A sample is stamped after it was taken: the quickest one tells it best.
+            epoch_s=max((e.value["now"] - e.at_s for e in samples), default=None),
+        )
+
+    @property
+    def is_at_rest(self) -> bool:
+        """Whether the run waited for its jobs to end, rather than being cut short."""
+        return any(name in self.phases for name in AT_REST)
+
+    @property
+    def has_clock(self) -> bool:
+        """Whether the record's instants can be put between the history's."""
+        return self._epoch_s is not None
+
+    def at_s(self, at: datetime) -> float:
+        """An instant of the record, as seconds of the run; only with a clock."""
+        if self._epoch_s is None:
+            raise ValueError("no sample of the probe tells the database's clock")
+        return at.timestamp() - self._epoch_s
+
+    def life_of(self, pod_id: UUID | None) -> Life | None:
+        """The pod with this boot id."""
+        return next((life for life in self.lives if pod_id and life.pod_id == pod_id), None)
+
+    def troubled(
+        self, from_s: float, to_s: float, *, place: str | None = None, after_s: float = CALM_AFTER_S
+    ) -> bool:
+        """Whether a fault, or what it left behind, may have had to do with this pod, or with any.
+
+        A pod that is paused, killed or asked to leave is in trouble, too.
+        """
+        if any(
+            trouble.began_s <= to_s
+            and from_s <= trouble.ended_s + after_s
+            and (place is None or not trouble.places or place in trouble.places)
+            for trouble in self.troubles
+        ):
+            return True
+        signals = (life.signals for life in self.lives if place in (None, life.place))
+        return any(from_s - after_s <= at_s <= to_s for all_ in signals for at_s, _ in all_)
+
+
+def of_kind(evidence: Evidence, kind: str, type_: str | None = None) -> Iterator[Event]:
+    """Events of a kind, in their order."""
+    return (e for e in evidence.events if e.kind == kind and type_ in (None, e.type))
+
+
+def grouped(rows: Iterable[T], key: str) -> dict[Any, list[T]]:
+    """Rows by one of their columns, in their order."""
+    groups: dict[Hashable, list[T]] = {}
+    for row in rows:
+        groups.setdefault(row[key], []).append(row)  # type: ignore[index]
+    return groups
+
+
+def key_of(job: Row) -> str:
+    """The idempotency key of a job of the run, by which its payload tells it."""
+    payload = job["payload"]
+    return str(payload.get("key", "")) if isinstance(payload, dict) else ""
+
+
+def operations_of(job: Row) -> list[dict[str, Any]]:
+    """The program of a job; empty for one that runs none."""
+    payload = job["payload"]
+    return list(payload.get("operations", ())) if isinstance(payload, dict) else []
+
+
+def quantile(values: Iterable[float], share: float) -> float | None:
+    """The value that this share of them does not exceed; None of nothing."""
+    ordered = sorted(values)
+    return ordered[min(len(ordered) - 1, int(share * len(ordered)))] if ordered else None
+
+
+def instant(told: str | datetime | None) -> datetime | None:
+    """An instant as JSON in the record tells it."""
+    return datetime.fromisoformat(told) if isinstance(told, str) else told
+
+
+def _lives(evidence: Evidence) -> Iterator[Life]:
+    ids = {row["name"]: row["id"] for row in evidence.pods}
+    lives: dict[tuple[str, int], Life] = {}
+    for event in evidence.events:
+        if event.kind not in ("start", "ready", "signal", "exit") or "life" not in event.value:
+            continue
+        value, place = event.value, (event.process, event.value["life"])
+        life = lives.setdefault(place, Life(place=place[0], life=place[1], began_s=event.at_s))
+        if event.kind == "signal":
+            life.signals.append((event.at_s, value["signal"]))
+        if event.kind == "ready":
+            life.ready_s = event.at_s
+        if event.kind == "exit":
+            life.ended_s, life.code = event.at_s, value["code"]
+        if value.get("record"):
+            life.record = value["record"]
+            life.pod_id = ids.get(value["record"])
+    return iter(lives.values())
+
+
+def _troubles(evidence: Evidence) -> Iterator[Trouble]:
+    healed = {e.value["number"]: e for e in of_kind(evidence, "fault") if e.type != "invoke"}
+    for begun in of_kind(evidence, "fault", "invoke"):
+        number = begun.value["number"]
+        end = healed.get(number)
+        told = begun.value | (end.value if end is not None else {})
+        yield Trouble(
+            number=number,
+            nemesis=told["nemesis"],
+            began_s=begun.at_s,
+            ended_s=inf if end is None else end.at_s,
+            places=frozenset(_places(told)),
+        )
+
+
+def _places(told: dict[str, Any]) -> Iterator[str]:
+    """The pods that a fault names, in its plan or in what it met."""
+    for found in (told, *(v for v in told.values() if isinstance(v, dict))):
+        pods = found.get("pods", found.get("pod"))
+        for pod in pods if isinstance(pods, list | tuple) else (pods,):
+            if isinstance(pod, str):
+                yield pod.partition(".")[0]

@@ -1,0 +1,229 @@
+"""The fork server's own process: imports the runtime once, then forks whoever is asked for.
+
+    python -m chaos.cluster.fork_main FD MODULE…
+
+FD is one end of a socket pair. Each message on it hands over four open files: a socket of the new
+process's own and its stdin, stdout and stderr. On that socket comes what to run; back go its pid
+and, at its end, its return code. The owner's end closed means: kill what still runs, and end.
+
+One thread, and no state but open sockets: a fork takes nothing along that it should not have.
+"""
+
+import atexit
+import contextlib
+import ctypes
+import gc
+import importlib
+import json
+import os
+import runpy
+import select
+import signal
+import socket
+import sys
+import threading
+import time
+import warnings
+from collections.abc import Iterator
+from typing import Any, Final, NamedTuple, NoReturn
+
+PR_SET_PDEATHSIG: Final = 1
+HEADER_BYTES: Final = 4
+REPORT_BYTES: Final = 4
+FILES: Final = 4
+
+
+class Child(NamedTuple):
+    """What a forked process is to do."""
+
+    request: dict[str, Any]
+    files: list[int]
+    """Its stdin, stdout and stderr."""
+
+
+def serve(control: socket.socket) -> Child | None:
+    """Fork on demand. Returns in each child what that is to do, and None when the owner has gone.
+
+    A child has none of the server's files, and none of its signal handlers.
+    """
+    running: dict[int, socket.socket] = {}
+    with _woken_by_deaths() as woken:
+        while True:
+            readable, _, _ = select.select([control.fileno(), woken], [], [])
+            if woken in readable:
+                os.read(woken, 65_536)
+                _report_ended(running)
+            if control.fileno() in readable:
+                message, files, _, _ = socket.recv_fds(control, 1, FILES)
+                if not message:
+                    _kill(running)
+                    return None
+                own = socket.socket(fileno=files[0])
+                request = _read(own)
+                pid = os.fork()
+                if pid == 0:
+                    for each in (control, own, *running.values()):
+                        each.close()
+                    return Child(request, files[1:])
+                for number in files[1:]:
+                    os.close(number)
+                running[pid] = own
+                _tell(own, pid)
+
+
+@contextlib.contextmanager
+def _woken_by_deaths() -> Iterator[int]:
+    """Yield a descriptor that is readable after a child has ended."""
+    woken, wake = os.pipe()
+    for end in (woken, wake):
+        os.set_blocking(end, False)
+    signal.set_wakeup_fd(wake)
+    signal.signal(signal.SIGCHLD, lambda *_: None)
+    yield woken
+    signal.set_wakeup_fd(-1)
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    for end in (woken, wake):
+        os.close(end)
+
+
+def _read(connection: socket.socket) -> dict[str, Any]:
+    with connection.makefile("rb") as stream:
+        size = int.from_bytes(stream.read(HEADER_BYTES), "big")
+        request: dict[str, Any] = json.loads(stream.read(size))
+    return request
+
+
+def _tell(connection: socket.socket, number: int) -> None:
+    with contextlib.suppress(OSError):  # nobody waits for it any more
+        connection.sendall(number.to_bytes(REPORT_BYTES, "big", signed=True))
+
+
+def _report_ended(running: dict[int, socket.socket]) -> None:
+    while running:
+        pid, status = os.waitpid(-1, os.WNOHANG)
+        if pid == 0:
+            return
+        with running.pop(pid) as connection:
+            _tell(connection, os.waitstatus_to_exitcode(status))
+
+
+def _kill(running: dict[int, socket.socket]) -> None:
+    for pid in running:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(pid, signal.SIGKILL)
+
+
+def become(child: Child, server: int) -> None:
+    """Make this process what `python -m` would have made of it."""
+    os.setsid()
+    for number, opened in enumerate(child.files):
+        os.dup2(opened, number)
+    for opened in child.files:
+        os.close(opened)
+    _die_with(server)
+    environ, cwd = child.request["env"], child.request["cwd"]
+    os.environ.clear()  # in place: others hold this very object
+    os.environ.update(environ)
+    time.tzset()
+    os.chdir(cwd)
+    _open_streams()
+    wished = [each for each in environ.get("PYTHONPATH", "").split(os.pathsep) if each]
+    sys.path[:1] = [cwd, *wished]
+    sys.argv = ["", *child.request["arguments"]]
+    importlib.invalidate_caches()
+    for action in filter(None, environ.get("PYTHONWARNINGS", "").split(",")):
+        warnings.simplefilter(action)
+    _reseed()
+
+
+def _die_with(server: int) -> None:
+    """Be killed when the server dies, however that comes; only Linux can do that."""
+    if sys.platform != "linux":
+        return
+    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+    if os.getppid() != server:
+        os.kill(os.getpid(), signal.SIGKILL)
+
+
+def _open_streams() -> None:
+    """Open Python's streams anew: whether they are terminals is decided when they are opened."""
+    for number, (name, mode) in enumerate((("stdin", "r"), ("stdout", "w"), ("stderr", "w"))):
+        former = getattr(sys, f"__{name}__")
+        is_by_line = name == "stderr" or os.isatty(number)
+        stream = open(  # noqa: SIM115 -- for good, and by its number
+            number,
+            mode,
+            buffering=1 if is_by_line else -1,
+            encoding=former.encoding,
+            errors=former.errors,
+            closefd=False,
+        )
+        setattr(sys, name, stream)
+        setattr(sys, f"__{name}__", stream)
+
+
+def _reseed() -> None:
+    """Draw anew what was drawn at import; `random` itself does so at each fork."""
+    trio_run = sys.modules.get("trio._core._run")
+    if trio_run is not None:
+        trio_run._r.seed()  # noqa: SLF001 -- it has no other door
+
+
+def run(module: str) -> int:
+    """Run a module as the main program and return its exit code, as the interpreter would."""
+    try:
+        runpy.run_module(module, run_name="__main__", alter_sys=True)
+    except SystemExit as ended:
+        if ended.code is None or isinstance(ended.code, int):
+            return (ended.code or 0) & 0xFF
+        print(ended.code, file=sys.stderr)
+        return 1
+    except BaseException as error:  # noqa: BLE001 -- the outermost place
+        sys.excepthook(type(error), error, error.__traceback__)
+        if isinstance(error, KeyboardInterrupt):
+            signal.signal(signal.SIGINT, signal.SIG_DFL)
+            os.kill(os.getpid(), signal.SIGINT)
+        return 1
+    return 0
+
+
+def end(code: int) -> NoReturn:
+    """End like the interpreter: after its threads and its last functions, with all written.
+
+    Modules are not taken apart: that would copy all that is shared with the server, for nothing.
+    """
+    threading._shutdown()  # type: ignore[attr-defined]  # noqa: SLF001 -- as multiprocessing does
+    atexit._run_exitfuncs()  # noqa: SLF001 -- likewise
+    try:
+        sys.stdout.flush()
+        sys.stderr.flush()
+    except OSError:
+        code = 120  # what Python says of a reader that has gone
+    os._exit(code)
+
+
+def main() -> None:
+    """Serve; in a child: run its module to its end, as the interpreter's main program."""
+    signal.pthread_sigmask(signal.SIG_SETMASK, [])
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2):
+        signal.signal(number, signal.SIG_DFL)
+    server = os.getpid()
+    control = socket.socket(fileno=int(sys.argv[1]))
+    control.set_inheritable(False)
+    for module in sys.argv[2:]:
+        importlib.import_module(module)
+    if threading.active_count() != 1:
+        raise RuntimeError(f"imports started threads: {threading.enumerate()}")
+    gc.collect()
+    gc.freeze()  # what was imported is shared: a collection would copy every page of it
+    control.sendall(b"\0")
+    child = serve(control)
+    control.close()
+    if child is not None:
+        become(child, server)
+        end(run(child.request["module"]))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,274 @@
+"""Pods as processes: started on a line of the proxy each, signalled, started again when dead."""
+
+import asyncio
+import json
+import os
+import signal
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from attrs import define, field
+
+from chaos.cluster.fork_server import ForkServer, Process
+from chaos.cluster.proxy import ProxyLine
+from chaos.history import History
+
+POLL_S = 0.02
+READY_WITHIN_S = 30.0
+DEAD_WITHIN_S = 10.0
+STARTS_MAX = 3
+"""Of a place at which no pod was ready before."""
+AFRESH = "chaos.cluster.afresh"
+NOT_KEPT = ("CORTEX_", "ANTHROPIC_", "PYTHON", "LC_")
+"""Settings of whoever starts a run, and what asks for another interpreter than pods have."""
+
+
+class CannotStartError(Exception):
+    """No run can begin like this: it is for the person to mend."""
+
+
+@define(eq=False)
+class Pod:
+    """One `cortex up`: one life of one of the places p1..pN."""
+
+    name: str
+    """Its place, such as `p3`: kept by the pod that is started there after it."""
+    life: int
+    """Which pod of its place it is, from 1."""
+    process: Process
+    line: ProxyLine
+    """Its way to Postgres; of its place, so that it is how it was when a pod is started again."""
+    log_path: Path
+    history: History
+    ready: dict[str, Any] | None = None
+    """What it printed when it was ready."""
+    is_stopped: bool = False
+    """By SIGSTOP."""
+    is_draining: bool = False
+    """It was sent SIGTERM."""
+    ended: asyncio.Event = field(factory=asyncio.Event)
+    signals: list[str] = field(factory=list)
+    """Those that it was sent, in their order."""
+
+    @property
+    def pid(self) -> int:
+        return self.process.pid
+
+    @property
+    def title(self) -> str:
+        """Its place and life, such as `p3.2`: unique in a run."""
+        return f"{self.name}.{self.life}"
+
+    @property
+    def record(self) -> str | None:
+        """Its name in table `cortex.pod`; None before it was ready."""
+        return None if self.ready is None else str(self.ready["pod"])
+
+    @property
+    def is_alive(self) -> bool:
+        return self.process.poll() is None
+
+    @property
+    def log(self) -> str:
+        """All that it has written to stderr."""
+        return self.log_path.read_text("utf-8", "replace")
+
+    @property
+    def last_words(self) -> str:
+        """The last line of its log."""
+        return (self.log.splitlines() or ["it said nothing"])[-1]
+
+    def kill(self) -> None:
+        """SIGKILL."""
+        self.signal(signal.SIGKILL)
+
+    def term(self) -> None:
+        """SIGTERM: it drains; the second one makes it hand back at once."""
+        self.is_draining = True
+        self.signal(signal.SIGTERM)
+
+    def stop(self) -> None:
+        """SIGSTOP; it stays so until `cont`."""
+        self.is_stopped = True
+        self.signal(signal.SIGSTOP)
+
+    def cont(self) -> None:
+        """SIGCONT."""
+        self.is_stopped = False
+        self.signal(signal.SIGCONT)
+
+    def signal(self, number: signal.Signals) -> None:
+        """Send a signal, unless it has ended; told in the history."""
+        if self.process.poll() is None:
+            self.signals.append(number.name)
+            self.history.add(self.name, "signal", life=self.life, pid=self.pid, signal=number.name)
+            self.process.send_signal(number)
+
+    async def wait(self, *, within_s: float = DEAD_WITHIN_S) -> int:
+        """Wait until it has ended, however that comes; its exit code. Raises `TimeoutError`."""
+        async with asyncio.timeout(within_s):
+            await self.ended.wait()
+        return self.process.wait()
+
+    async def watch(self, stdout: Path) -> None:
+        """Tell the history when it is ready and when it has ended; returns then."""
+        began_s = self.history.now_s
+        while (code := self.process.poll()) is None:
+            if self.ready is None and (line := _first_line(stdout)):
+                self.ready = json.loads(line)
+                took_s = round(self.history.now_s - began_s, 3)
+                told = {"life": self.life, "pid": self.pid, "record": self.record}
+                self.history.add(self.name, "ready", **told, took_s=took_s)
+            await asyncio.sleep(POLL_S)
+        told = {"life": self.life, "pid": self.pid, "record": self.record}
+        self.history.add(self.name, "exit", **told, code=code, signals=self.signals)
+        self.ended.set()
+
+
+@define(eq=False)
+class Place:
+    """One of the places p1..pN, and the pods that were there."""
+
+    name: str
+    line: ProxyLine
+    lives: list[Pod] = field(factory=list)
+    next_environment: dict[str, str] = field(factory=dict)
+    """Of its next pod only, on top of what all have."""
+    is_taken: bool = False
+    """By a nemesis, which has a pod of its own started there."""
+    keeper: "asyncio.Task[None] | None" = None
+
+    @property
+    def pod(self) -> Pod | None:
+        """The one that is there now, alive."""
+        last = self.lives[-1] if self.lives else None
+        return last if last is not None and last.is_alive else None
+
+
+class Pods:
+    """The places of one run. Each has a pod again some time after its last one ended."""
+
+    def __init__(
+        self,
+        fork_server: ForkServer,
+        *,
+        app: str,
+        folder: Path,
+        environment: Mapping[str, str],
+        history: History,
+        pause_s: Callable[[], float],
+    ) -> None:
+        """`pause_s` draws how long a place stays empty after a death."""
+        self._fork_server = fork_server
+        self._app = app
+        self._folder = folder
+        self._environment = dict(environment)
+        self._history = history
+        self._pause_s = pause_s
+        self.places: list[Place] = []
+        self.is_restarting = True
+        """Whether dead pods are started again."""
+
+    @property
+    def running(self) -> list[Pod]:
+        """The pods that are alive, by their places: p1 first. Stopped ones count."""
+        return [place.pod for place in self.places if place.pod is not None]
+
+    @property
+    def all(self) -> list[Pod]:
+        """Every pod of the run, also the dead."""
+        return [pod for place in self.places for pod in place.lives]
+
+    def add(self, line: ProxyLine) -> Place:
+        """Start a pod at a new place, named after its line, and keep one there."""
+        place = Place(line.name, line)
+        self.places.append(place)
+        place.keeper = asyncio.create_task(self._keep(place), name=f"keeper of {place.name}")
+        return place
+
+    async def until_ready(self, *, within_s: float = READY_WITHIN_S) -> None:
+        """Wait until a ready pod is at each place.
+
+        Raises `CannotStartError` for pods that end at once, `TimeoutError` with what is missing.
+        """
+        give_up_at_s = self._history.now_s + within_s
+        while missing := [p.name for p in self.places if p.pod is None or p.pod.ready is None]:
+            for place in self.places:
+                if place.keeper is not None and place.keeper.done():
+                    place.keeper.result()
+                if len(place.lives) > STARTS_MAX and not any(pod.ready for pod in place.lives):
+                    raise CannotStartError(f"no pod starts: {place.lives[0].last_words}")
+            if self._history.now_s > give_up_at_s:
+                raise TimeoutError(f"no ready pod at {', '.join(missing)} after {within_s:g} s")
+            await asyncio.sleep(POLL_S)
+
+    def start_one(self, place: Place) -> Pod:
+        """Start a pod at an empty place."""
+        life = len(place.lives) + 1
+        log_path = self._folder / f"{place.name}.{life}.log"
+        stdout = log_path.with_suffix(".out")
+        with log_path.open("wb") as log, stdout.open("wb") as out:
+            process = self._fork_server.start(
+                ["up", "--app", self._app, "--json"],
+                env={**self._environment, "CORTEX_DSN": place.line.dsn, **place.next_environment},
+                cwd=self._folder,
+                stdout=out,
+                stderr=log,
+                module=AFRESH if "LD_PRELOAD" in place.next_environment else "cortex",
+            )
+        pod = Pod(
+            name=place.name,
+            life=life,
+            process=process,
+            line=place.line,
+            log_path=log_path,
+            history=self._history,
+        )
+        place.next_environment = {}
+        place.lives.append(pod)
+        self._history.add(place.name, "start", life=life, pid=pod.pid)
+        return pod
+
+    async def drain(self, *, within_s: float) -> None:
+        """Ask all to end, and start none again; those that take too long are killed."""
+        self.is_restarting = False
+        for pod in self.running:
+            pod.cont()
+            pod.term()
+        ends = [asyncio.create_task(pod.ended.wait()) for pod in self.running]
+        if ends:
+            _, late = await asyncio.wait(ends, timeout=within_s)
+            for task in late:
+                task.cancel()
+        await self.close()
+
+    async def close(self) -> None:
+        """Kill all at once, and return when they are gone."""
+        self.is_restarting = False
+        for pod in self.running:
+            pod.kill()
+        keepers = [place.keeper for place in self.places if place.keeper is not None]
+        if keepers:
+            await asyncio.wait(keepers, timeout=DEAD_WITHIN_S)
+
+    async def _keep(self, place: Place) -> None:
+        """Have a pod at a place for as long as pods are started again."""
+        while self.is_restarting:
+            pod = self.start_one(place)
+            await pod.watch(pod.log_path.with_suffix(".out"))
+            if self.is_restarting:
+                await asyncio.sleep(self._pause_s())
+
+
+def _first_line(path: Path) -> str:
+    text = path.read_text("utf-8", "replace")
+    return text.partition("\n")[0] if "\n" in text else ""
+
+
+def pod_environment(settings: Mapping[str, object], *, folder: Path, **more: str) -> dict[str, str]:
+    """The environment of a run's pods: nobody's own settings, no way to the world outside."""
+    kept = {name: v for name, v in os.environ.items() if not name.startswith(NOT_KEPT)}
+    named = {f"CORTEX_{name.upper()}": f"{value}" for name, value in settings.items()}
+    places = {"CORTEX_DATA": str(folder), "XDG_CONFIG_HOME": str(folder)}
+    return {**kept, "LANG": "C.UTF-8", **named, **places, **more}

@@ -1,0 +1,183 @@
+"""The Postgres of one run: a server of its own, and in it databases that carry our mark.
+
+The server listens on a unix socket below the run's directory only; pods get at it by the proxy.
+What its data has to survive is as in production: nothing is relaxed but where the disk is.
+"""
+
+import asyncio
+import os
+import signal
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Literal
+from uuid import uuid4
+
+import asyncpg
+
+from chaos.cluster.mark import mark, refuse_unmarked
+from cortex.store.embedded_account import account_for
+from cortex.store.embedded_cluster import BUILTIN_UTF8, Cluster
+from cortex.store.embedded_install import MAJOR, packaged, reachable
+from cortex.store.embedded_locks import poll
+from cortex.store.embedded_socket import Postmaster
+from cortex.store.migrate import migrate
+
+TEMPLATE = "cortex_template"
+OWNER = "cortex"
+"""Who pods connect as: no superuser, but the owner of the database, as in production."""
+READY_WITHIN_S = 60.0
+DEAD_WITHIN_S = 20.0
+SQL_WITHIN_S = 20.0
+
+Row = dict[str, Any]
+
+
+class Postgres:
+    """A server below `home`; its methods that take time do so in a thread."""
+
+    def __init__(self, home: Path) -> None:
+        account = account_for(home / "pgdata")
+        install = reachable(packaged(), account=account, home=home)
+        self.cluster = Cluster(
+            home=home,
+            install=install,
+            account=account,
+            major=MAJOR,
+            # Shared memory among the data: nothing of it is left when a server is killed.
+            initdb_options=(*BUILTIN_UTF8, "--set=dynamic_shared_memory_type=mmap"),
+        )
+        self.database = ""
+        """The run's database; empty before `create`."""
+        self.switch = asyncio.Lock()
+        """Whoever stops it holds this until it is started again."""
+
+    async def start(self) -> None:
+        """Return when it accepts connections; recovers after an immediate stop or a kill."""
+        await asyncio.to_thread(self.cluster.start, within_s=READY_WITHIN_S)
+
+    async def stop(self, how: Literal["fast", "immediate"] = "fast") -> None:
+        """Stop it: fast rolls back and says goodbye, immediate is a power cut."""
+        signals = {"fast": signal.SIGINT, "immediate": signal.SIGQUIT}
+        await asyncio.to_thread(self.cluster.stop, signals[how])
+
+    async def kill(self) -> None:
+        """SIGKILL the main process, and wait until all others have noticed and ended."""
+        self.postmaster.send(signal.SIGKILL)
+        if not await asyncio.to_thread(poll, self.cluster.is_dead, within_s=DEAD_WITHIN_S):
+            raise TimeoutError(f"processes of the killed server in {self.cluster.home} live on")
+
+    async def create(self, name: str = "chaos") -> str:
+        """Make a marked database with the current schema, the run's own from now on; its DSN.
+
+        The first one costs the migrations, the next ones are cloned.
+        """
+        if not await self._admin("SELECT FROM pg_database WHERE datname = $1", TEMPLATE):
+            await self._make_template()
+        await self._admin(f'CREATE DATABASE "{name}" TEMPLATE {TEMPLATE} OWNER {OWNER}')
+        await mark(self._dsn(name), run=uuid4())
+        self.database = name
+        return self.dsn
+
+    async def drop(self, name: str) -> None:
+        """Delete a marked database, whoever is connected to it."""
+        await refuse_unmarked(self._dsn(name))
+        await self._admin(f'DROP DATABASE "{name}" WITH (FORCE)')
+
+    async def sql(self, query: str, *args: object, within_s: float = SQL_WITHIN_S) -> list[Row]:
+        """Run one statement in the run's database as superuser, by no proxy; return its rows.
+
+        Raises what asyncpg raises and `TimeoutError`: the server may be down just now.
+        """
+        return await _run(self.dsn, query, args, within_s=within_s)
+
+    async def is_up(self) -> bool:
+        """Whether it takes a session just now."""
+        try:
+            await self.sql("SELECT 1", within_s=5.0)
+        except (OSError, asyncpg.PostgresError, asyncpg.InterfaceError, TimeoutError):
+            return False
+        return True
+
+    async def backend_pids(self) -> list[int]:
+        """The processes that serve clients of the run's database but this one, oldest first."""
+        query = """
+            SELECT pid FROM pg_stat_activity
+            WHERE datname = current_database() AND backend_type = 'client backend'
+                AND pid <> pg_backend_pid()
+            ORDER BY backend_start, pid
+        """
+        return [row["pid"] for row in await self.sql(query)]
+
+    def kill_backend(self, pid: int, how: signal.Signals = signal.SIGTERM) -> bool:
+        """Signal one process of this server: SIGTERM ends a session, SIGKILL makes all recover.
+
+        False when it has gone. Raises `ProcessLookupError` for a process that is not this server's.
+        """
+        parent = self.postmaster.pid
+        if _parent_of(pid) != parent:
+            raise ProcessLookupError(f"process {pid} is no backend of the run's Postgres")
+        try:
+            os.kill(pid, how)
+        except ProcessLookupError:
+            return False
+        return True
+
+    @property
+    def postmaster(self) -> Postmaster:
+        """Its main process; raises `ProcessLookupError` when it was shut down."""
+        found = self.cluster.postmaster()
+        if found is None:
+            raise ProcessLookupError(f"no Postgres runs in {self.cluster.home}")
+        return found
+
+    @property
+    def socket_path(self) -> Path:
+        """Where it listens; the same over restarts."""
+        found = self.postmaster
+        return found.socket_dir / f".s.PGSQL.{found.port}"
+
+    @property
+    def dsn(self) -> str:
+        """The address of the run's database, as superuser and by no proxy."""
+        return self._dsn(self.database)
+
+    @property
+    def log(self) -> str:
+        """All that it has logged."""
+        return self.cluster.log.path.read_text("utf-8", "replace")
+
+    async def _make_template(self) -> None:
+        # Who waited for whom in a deadlock; elsewhere rows stay out of the log, here they are ours.
+        await self._admin("ALTER SYSTEM SET log_error_verbosity = 'default'")
+        await self._admin("SELECT pg_reload_conf()")
+        await self._admin(f"CREATE ROLE {OWNER} LOGIN CREATEROLE")
+        await self._admin(f"CREATE DATABASE {TEMPLATE} OWNER {OWNER}")
+        await migrate(self._dsn(TEMPLATE, user=OWNER))
+
+    async def _admin(self, query: str, *args: object) -> list[Row]:
+        return await _run(self._dsn("postgres"), query, args, within_s=60.0)
+
+    def _dsn(self, database: str, *, user: str = "postgres") -> str:
+        return self.postmaster.dsn(database).replace("//postgres@", f"//{user}@", 1)
+
+
+async def _run(dsn: str, query: str, args: Sequence[object], *, within_s: float) -> list[Row]:
+    connection: asyncpg.Connection[asyncpg.Record] | None = None
+    try:
+        async with asyncio.timeout(within_s):
+            connection = await asyncpg.connect(dsn, server_settings={"application_name": "chaos"})
+            return [dict(row) for row in await connection.fetch(query, *args)]
+    except asyncpg.InternalClientError as error:
+        # What asyncpg says when the server goes away in the midst of a message.
+        raise ConnectionResetError(f"the server has gone: {error}") from error
+    finally:
+        if connection is not None:
+            connection.terminate()
+
+
+def _parent_of(pid: int) -> int | None:
+    try:
+        stat = Path(f"/proc/{pid}/stat").read_text()
+    except (FileNotFoundError, ProcessLookupError):
+        return None
+    return int(stat.rpartition(")")[2].split()[1])

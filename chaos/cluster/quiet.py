@@ -1,0 +1,116 @@
+"""Waiting until a healed cluster has come to rest, and telling when it will not."""
+
+import asyncio
+import signal
+from datetime import timedelta
+from pathlib import Path
+from typing import Any, Final
+
+import asyncpg
+import orjson
+from attrs import frozen
+
+from chaos.cluster.stage import Stage
+
+LOOK_S: Final = 0.25
+DUMP_WITHIN_S: Final = 3.0
+
+_STANDING = """
+    SELECT
+        (SELECT count(*) FROM cortex.job
+         WHERE status NOT IN ('COMPLETED', 'FAILED', 'CANCELLED')) AS open_count,
+        (SELECT count(*) FROM cortex_worker.task) AS task_count,
+        (SELECT min(due) - cortex.now() FROM (
+            SELECT run_at AS due FROM cortex_worker.task
+            UNION ALL SELECT next_retry_at FROM cortex.job WHERE status = 'RETRY') later
+         WHERE due > cortex.now()) AS next_in,
+        (SELECT count(*) FROM cortex.job_history) AS history_count,
+        (SELECT count(*) FROM cortex.job_step) AS step_count,
+        (SELECT count(*) FROM cortex.effect) AS effect_count
+"""
+_ACTIVITY = """
+    SELECT pid, application_name, client_port, state, wait_event_type, wait_event,
+           pg_blocking_pids(pid) AS blocked_by, now() - xact_start AS xact, query
+    FROM pg_stat_activity WHERE backend_type = 'client backend' ORDER BY xact_start
+"""
+_LOCKS = """
+    SELECT l.pid, l.locktype, l.relation::regclass::text AS relation, l.mode, l.granted,
+           l.classid, l.objid, l.transactionid::text AS transaction
+    FROM pg_locks l ORDER BY l.granted, l.pid
+"""
+_OPEN_JOBS = """
+    SELECT to_jsonb(j) - 'payload' AS job, to_jsonb(t) AS task, p.name AS pod, p.state AS pod_state
+    FROM cortex.job j
+    LEFT JOIN cortex.pod p ON p.id = j.pod_id
+    LEFT JOIN cortex_worker.task t ON t.job_id = j.id
+    WHERE j.status NOT IN ('COMPLETED', 'FAILED', 'CANCELLED') ORDER BY j.id
+"""
+
+
+@frozen(kw_only=True)
+class Patience:
+    """How long to wait, in seconds."""
+
+    idle_s: float = 20.0
+    """Without any progress, and with nothing that is due only later: stuck."""
+    whole_s: float = 150.0
+    """Whatever happens."""
+
+
+class StuckError(Exception):
+    """The cluster does not come to rest."""
+
+
+async def until_quiet(stage: Stage, *, patience: Patience) -> None:
+    """Wait until all jobs have ended and no task is left; raises `StuckError`, which says why."""
+    began_s = moved_at_s = stage.history.now_s
+    seen: tuple[object, ...] = ()
+    while True:
+        now_s = stage.history.now_s
+        standing = await _standing(stage)
+        if standing is not None:
+            if not standing["open_count"] and not standing["task_count"]:
+                return
+            counts = tuple(value for name, value in standing.items() if name != "next_in")
+            is_due_later = standing["next_in"] is not None and standing["next_in"] < timedelta(
+                seconds=patience.whole_s
+            )
+            if counts != seen or is_due_later:
+                seen, moved_at_s = counts, now_s
+        told = _told(standing)
+        if now_s - moved_at_s > patience.idle_s:
+            raise StuckError(f"nothing moved for {patience.idle_s:g} s: {told}")
+        if now_s - began_s > patience.whole_s:
+            raise StuckError(f"not at rest after {patience.whole_s:g} s: {told}")
+        await asyncio.sleep(LOOK_S)
+
+
+async def dump(stage: Stage, folder: Path) -> None:
+    """Write down what everybody waits for: tasks of every pod, sessions, locks, open jobs."""
+    for pod in stage.pods:
+        if pod.ready is not None:  # before, the signal would end it
+            pod.cont()
+            pod.signal(signal.SIGUSR1)
+    for name, query in (("activity", _ACTIVITY), ("locks", _LOCKS), ("open_jobs", _OPEN_JOBS)):
+        try:
+            rows = await stage.postgres.sql(query)
+            lines = [orjson.dumps(row, default=str).decode() for row in rows]
+        except (OSError, asyncpg.PostgresError, asyncpg.InterfaceError, TimeoutError) as error:
+            lines = [f"not to be had: {error!r}"]
+        (folder / f"stuck_{name}.jsonl").write_text("\n".join(lines) + "\n")
+    await asyncio.sleep(DUMP_WITHIN_S)  # the pods' logs hold their trees then
+
+
+async def _standing(stage: Stage) -> dict[str, Any] | None:
+    """How much is open and has happened; None while the database does not answer."""
+    try:
+        (row,) = await stage.postgres.sql(_STANDING)
+    except (OSError, asyncpg.PostgresError, asyncpg.InterfaceError, TimeoutError):
+        return None
+    return row
+
+
+def _told(standing: dict[str, Any] | None) -> str:
+    if standing is None:
+        return "the database does not answer"
+    return f"{standing['open_count']} jobs are open, {standing['task_count']} tasks left"

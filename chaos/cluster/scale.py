@@ -1,0 +1,72 @@
+"""How quick the pods of a run are: in seconds they see what takes minutes in production."""
+
+from typing import Final
+
+from attrs import frozen
+
+from chaos.evidence import Settings
+
+
+@frozen(kw_only=True)
+class Scale:
+    """The settings that the pods of a run get, by their names, in seconds."""
+
+    heartbeat_s: float
+    zombie_s: float
+    sweep_s: float
+    look_s: float
+    settle_s: float
+    poll_s: float
+    pre_stop_s: float
+    abort_s: float
+    closed_s: float
+    kill_s: float
+    deaths_max: int
+    slots: int
+    """So few that there is more work than slots after an outage: a claim must keep to them."""
+
+    @property
+    def figures(self) -> Settings:
+        """What checkers judge by."""
+        return Settings(
+            heartbeat_s=self.heartbeat_s,
+            zombie_s=self.zombie_s,
+            sweep_s=self.sweep_s,
+            look_s=self.look_s,
+            settle_s=self.settle_s,
+            poll_s=self.poll_s,
+            drain_s=self.abort_s - self.pre_stop_s,
+            close_s=self.closed_s - self.abort_s,
+            deaths_max=self.deaths_max,
+        )
+
+
+SCALED: Final = Scale(
+    heartbeat_s=0.3,
+    zombie_s=2.5,
+    sweep_s=0.5,
+    look_s=0.5,
+    settle_s=0.5,
+    poll_s=0.3,
+    pre_stop_s=0.0,
+    abort_s=4.0,
+    closed_s=7.0,
+    kill_s=9.0,
+    deaths_max=6,  # pods die far more often than elsewhere: nobody is to be blamed for that
+    slots=12,
+)
+REAL: Final = Scale(
+    heartbeat_s=30.0,
+    zombie_s=300.0,
+    sweep_s=60.0,
+    look_s=0.5,
+    settle_s=5.0,
+    poll_s=1.0,
+    pre_stop_s=0.0,  # there is no load balancer to wait for
+    abort_s=40.0,
+    closed_s=50.0,
+    kill_s=60.0,
+    deaths_max=3,
+    slots=1000,
+)
+SCALES: Final = {"scaled": SCALED, "real": REAL}

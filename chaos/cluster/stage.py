@@ -1,0 +1,160 @@
+"""All that one run is made of: its server, proxy, pods, model, ledger, approver and client."""
+
+import asyncio
+import random
+from collections.abc import Mapping, Sequence
+from contextlib import AsyncExitStack
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+from attrs import asdict, define, field, frozen
+
+from chaos import observer
+from chaos.cluster.approver import Approver
+from chaos.cluster.fork_server import ForkServer
+from chaos.cluster.ledger import Ledger
+from chaos.cluster.model import Model
+from chaos.cluster.pods import Pod, Pods, pod_environment
+from chaos.cluster.postgres import OWNER, Postgres
+from chaos.cluster.proxy import Proxy, ProxyLine
+from chaos.cluster.scale import Scale
+from chaos.evidence import Settings
+from chaos.history import History
+from chaos.workloads.client import Client
+from chaos.workloads.terms import terms_of
+
+APP = "chaos.workloads.app"
+PAUSE_S = (0.1, 1.5)
+"""How long a place stays empty after a pod's death."""
+
+
+@frozen(kw_only=True)
+class StagePlan:
+    """What a stage is built from."""
+
+    seed: int
+    pod_count: int
+    scale: Scale
+    app: str = APP
+    model_rules: Sequence[Mapping[str, Any]] = ()
+    """Rules of a fault file; their times count from the moment at which the load begins."""
+    environment: Mapping[str, str] = field(factory=dict)
+    """Of each pod, on top."""
+
+
+@define(eq=False)
+class Stage:
+    """What nemeses act on; built by entering it, gone without a trace when it is left."""
+
+    plan: StagePlan
+    folder: Path
+    """The run's own directory; whoever made it removes it."""
+    history: History
+    postgres: Postgres = field(init=False)
+    proxy: Proxy = field(init=False)
+    pods_kept: Pods = field(init=False)
+    client_line: ProxyLine = field(init=False)
+    """How clients and the approver reach Postgres."""
+    model: Model = field(init=False)
+    ledger: Ledger = field(init=False)
+    approver: Approver = field(init=False)
+    client: Client = field(init=False)
+    _exits: AsyncExitStack = field(init=False, factory=AsyncExitStack)
+
+    @property
+    def canary(self) -> str:
+        """The secret that its pods are given: nobody may ever read it anywhere."""
+        return f"sk-ant-canary-{self.plan.seed:08x}-{'Kq7' * 8}"
+
+    @property
+    def pods(self) -> list[Pod]:
+        """The pods that are alive just now, by their places; a stopped one is alive."""
+        return self.pods_kept.running
+
+    @property
+    def settings(self) -> Settings:
+        """The figures of its pods."""
+        return self.plan.scale.figures
+
+    @property
+    def pod_lines(self) -> list[ProxyLine]:
+        """The ways of the pods to Postgres, by their places, whoever is there just now."""
+        return [place.line for place in self.pods_kept.places]
+
+    async def heal(self) -> None:
+        """Undo what a nemesis may have left: stopped pods, broken lines, a server that is down."""
+        for pod in self.pods:
+            if pod.is_stopped:
+                pod.cont()
+        for line in self.proxy.lines.values():
+            await line.heal()
+        await self.postgres.start()
+
+    async def __aenter__(self) -> Self:
+        try:
+            await self._build()
+        except BaseException:
+            await self._exits.aclose()
+            raise
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        await asyncio.shield(self._exits.aclose())
+
+    async def _build(self) -> None:
+        dice = random.Random(f"stage of {self.plan.seed}")
+        keep = self._exits
+        home = self.folder / "postgres"
+        home.mkdir(mode=0o711)
+        fork_server = keep.enter_context(ForkServer("cortex.demo.server", APP))
+        self.postgres = Postgres(home)
+        keep.push_async_callback(self.postgres.stop, "immediate")
+        await self.postgres.start()
+        await self.postgres.create()
+        await observer.install(self.postgres.dsn)
+        self.proxy = Proxy(self.postgres.socket_path, database=self.postgres.database, user=OWNER)
+        keep.push_async_callback(self.proxy.close)
+        self.client_line = await self.proxy.open("clients")
+        self.ledger = keep.enter_context(Ledger(terms_of=terms_of))
+        self.model = Model(fork_server, folder=self.folder, history=self.history)
+        keep.callback(self.model.close)
+        self.approver = Approver(
+            self.client_line.dsn,
+            seed=self.plan.seed,
+            postgres=self.postgres,
+            ledger=self.ledger,
+            history=self.history,
+        )
+        self.client = Client(self.client_line.dsn, history=self.history)
+        keep.push_async_callback(self.approver.close)
+        keep.push_async_callback(self.client.close)
+        self.pods_kept = Pods(
+            fork_server,
+            app=self.plan.app,
+            folder=self.folder,
+            environment=self._environment(),
+            history=self.history,
+            pause_s=lambda: dice.uniform(*PAUSE_S),
+        )
+        keep.push_async_callback(self.pods_kept.close)
+        for number in range(1, self.plan.pod_count + 1):
+            self.pods_kept.add(await self.proxy.open(f"p{number}"))
+        await self.pods_kept.until_ready()
+        await self.model.start(self.plan.model_rules)
+
+    def _environment(self) -> dict[str, str]:
+        return pod_environment(
+            asdict(self.plan.scale),
+            folder=self.folder,
+            PYTHONPATH=str(Path(__file__).parent.parent.parent),
+            ANTHROPIC_BASE_URL=self.model.url,
+            ANTHROPIC_API_KEY=self.canary,
+            CHAOS_LEDGER=self.ledger.url,
+            **self.plan.environment,
+        )

@@ -1,0 +1,84 @@
+"""Reads what a run left behind: by SQL of its own, on a connection of its own, in one snapshot."""
+
+import asyncio
+import json
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, Final
+
+import asyncpg
+
+from chaos.evidence import Application, Evidence, ModelCall, Row
+
+if TYPE_CHECKING:
+    from chaos.cluster.stage import Stage
+
+READ_WITHIN_S: Final = 120.0
+CLOSED_WITHIN_S: Final = 5.0
+
+RECORD: Final[Mapping[str, str]] = {
+    "jobs": "SELECT * FROM cortex.job ORDER BY id",
+    "transitions": "SELECT * FROM cortex.job_history ORDER BY id",
+    "attempts": "SELECT * FROM cortex.job_attempt ORDER BY job_id, attempt",
+    "steps": "SELECT * FROM cortex.job_step ORDER BY job_id, seq",
+    "effects": "SELECT * FROM cortex.effect ORDER BY id",
+    "approvals": "SELECT * FROM cortex.approval ORDER BY seq",
+    "votes": "SELECT * FROM cortex.approval_vote ORDER BY at",
+    "facts": "SELECT * FROM cortex.fact ORDER BY id",
+    "pods": "SELECT * FROM cortex.pod ORDER BY started_at",
+    "tasks": "SELECT * FROM cortex_worker.task ORDER BY id",
+    "dead_letters": "SELECT * FROM cortex.dead_letter ORDER BY created_at",
+}
+OBSERVED: Final[Mapping[str, str]] = {
+    "claims": "SELECT * FROM chaos.claim ORDER BY n",
+    "moves": "SELECT * FROM chaos.move ORDER BY n",
+    "beats": "SELECT * FROM chaos.beat ORDER BY n",
+    "renewals": "SELECT job_id, attempt, max(at) AS at FROM chaos.kept GROUP BY job_id, attempt",
+    "strangers": """
+        SELECT k.job_id, k.attempt, k.pod_id, b.pod_id AS beaten_by, b.at
+        FROM chaos.kept k JOIN chaos.beat b ON b.statement = k.statement
+        WHERE b.pod_id <> k.pod_id ORDER BY b.n
+    """,
+}
+
+
+async def collect(stage: "Stage") -> Evidence:
+    """Return the evidence of a run that has come to rest, or was given up."""
+    rows = await read_record(stage.postgres.dsn)
+    applied = (
+        Application(
+            account=one.account, key=one.key, attempt=one.attempt, at_s=stage.history.at_s(one.at)
+        )
+        for one in stage.ledger.applied()
+    )
+    calls: tuple[ModelCall, ...] = await stage.model.calls()
+    return Evidence(
+        settings=stage.settings,
+        events=tuple(stage.history.events),
+        applications=tuple(applied),
+        model_calls=calls,
+        canaries=(stage.canary,),
+        logs={pod.title: pod.log for pod in stage.pods_kept.all},
+        **rows,
+    )
+
+
+async def read_record(dsn: str) -> dict[str, tuple[Row, ...]]:
+    """Return the fields of the evidence that the database holds; what was not observed is empty."""
+    async with asyncio.timeout(READ_WITHIN_S):
+        connection = await asyncpg.connect(dsn, server_settings={"application_name": "chaos"})
+        try:
+            for kind in ("json", "jsonb"):
+                await connection.set_type_codec(
+                    kind, schema="pg_catalog", encoder=json.dumps, decoder=json.loads
+                )
+            async with connection.transaction(isolation="repeatable_read", readonly=True):
+                queries = dict(RECORD)
+                if await connection.fetchval("SELECT to_regclass('chaos.claim')") is not None:
+                    queries |= OBSERVED
+                return {name: await _rows(connection, query) for name, query in queries.items()}
+        finally:
+            await connection.close(timeout=CLOSED_WITHIN_S)
+
+
+async def _rows(connection: "asyncpg.Connection[Any]", query: str) -> tuple[Row, ...]:
+    return tuple(dict(row) for row in await connection.fetch(query))

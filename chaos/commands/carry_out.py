@@ -1,0 +1,49 @@
+"""Carries out a plan for a command: in a directory that goes away, with a scorecard at the end."""
+
+import asyncio
+import sys
+from pathlib import Path
+from typing import Final
+
+import click
+
+from chaos.cluster.guard import guarded_folder
+from chaos.cluster.pods import CannotStartError
+from chaos.plan import Plan
+from chaos.report.keep import keep, keep_broken, new_folder
+from chaos.report.scorecard import scorecard
+from chaos.run import Outcome, deadline_s, run
+
+FAILED: Final = 1
+
+
+def carry_out(plan: Plan, *, report: Path | None) -> int:
+    """Run it, print what came of it, keep what is to be kept; the exit code."""
+    options = plan.options
+    sys.stdout.write(
+        f"seed {options.seed}: {len(plan.orders)} jobs and {len(plan.faults)} faults in "
+        f"{options.duration_s:g} s on {options.pods} pods\n"
+    )
+    sys.stdout.flush()
+    with guarded_folder(deadline_s=deadline_s(plan)) as folder:
+        outcome = _run(plan, folder, report)
+        sys.stdout.write(scorecard(outcome))
+        if report is not None or not outcome.is_good:
+            target = report or new_folder(options.seed)
+            keep(outcome, folder, target)
+            sys.stdout.write(f"\nkept in {target}\n")
+    return 0 if outcome.is_good else FAILED
+
+
+def _run(plan: Plan, folder: Path, report: Path | None) -> Outcome:
+    """Raises `click.ClickException` for a run that came to nothing, with where its traces are."""
+    try:
+        with asyncio.Runner(loop_factory=asyncio.SelectorEventLoop) as runner:
+            return runner.run(run(plan, folder=folder))
+    except CannotStartError as error:
+        raise click.UsageError(str(error)) from error
+    except (Exception, asyncio.CancelledError) as error:
+        target = report or new_folder(plan.options.seed)
+        why = keep_broken(error, plan, folder, target)
+        told = f"the run itself failed: {why}; its traces are in {target}"
+        raise click.ClickException(told) from error

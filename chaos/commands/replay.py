@@ -1,0 +1,40 @@
+"""`python -m chaos replay`: the plan of another run, carried out again."""
+
+import json
+from pathlib import Path
+
+import click
+
+from chaos.commands.carry_out import carry_out
+from chaos.plan import Options, make_plan
+from chaos.report.keep import OPTIONS
+
+
+@click.command()
+@click.argument("report", required=False, type=click.Path(exists=True, path_type=Path))
+@click.option("--seed", type=int, help="In place of a report: a run with all else by default.")
+@click.option(
+    "--report",
+    "target",
+    type=click.Path(file_okay=False, path_type=Path),
+    metavar="DIR",
+    help="Keep the history, the logs and the verdicts of this run here.",
+)
+def replay(*, report: Path | None, seed: int | None, target: Path | None) -> int:
+    """Carry out the plan of another run again: of its REPORT, or of its seed.
+
+    The same programs meet the same faults at the same times. What the machine makes of it may
+    differ: processes are not deterministic. `python -m chaos sim` is.
+    """
+    if (report is None) == (seed is None):
+        raise click.UsageError("give the directory of a report, or --seed")
+    options = _options(report) if report is not None else Options(seed=seed or 0)
+    return carry_out(make_plan(options), report=target)
+
+
+def _options(report: Path) -> Options:
+    try:
+        kept = json.loads((report / OPTIONS).read_text("utf-8"))
+        return Options(**{**kept, "faults": tuple(kept["faults"])})
+    except (OSError, ValueError, TypeError, KeyError) as error:
+        raise click.UsageError(f"{report} holds no report of a run: {error}") from error

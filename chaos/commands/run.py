@@ -1,0 +1,101 @@
+"""`python -m chaos run`: one run by a seed, its scorecard, and an exit code."""
+
+import json
+import random
+from pathlib import Path
+from typing import Any, Final
+
+import click
+
+from chaos.cluster.scale import SCALES
+from chaos.commands.carry_out import carry_out
+from chaos.plan import JOB_TYPE, Options, UnknownFaultError, make_plan
+
+SEED_MAX: Final = 2**31
+
+
+@click.command()
+@click.option("--seed", type=int, help="What is drawn, is drawn from this [a new one].")
+@click.option("--pods", type=click.IntRange(1, 50), default=5, show_default=True)
+@click.option(
+    "--duration",
+    type=click.FloatRange(1, 86_400),
+    default=60,
+    show_default=True,
+    metavar="S",
+    help="Seconds of load and faults; then the cluster heals and comes to rest.",
+)
+@click.option("--faults", metavar="NAME,…", help="Only these [all].")
+@click.option(
+    "--intensity",
+    type=click.FloatRange(0, 20),
+    default=1.0,
+    show_default=True,
+    help="1 is more than one fault a second; 0 is none.",
+)
+@click.option(
+    "--scale",
+    type=click.Choice(sorted(SCALES)),
+    default="scaled",
+    show_default=True,
+    help="Lease times: scaled down to seconds, or those of production.",
+)
+@click.option("--app", metavar="FILE|MODULE", help="Your own jobs in place of the programs.")
+@click.option("--job", "job_type", metavar="TYPE", help="Which of them; with --app.")
+@click.option("--payload", metavar="JSON", default="{}", help="What each is submitted with.")
+@click.option(
+    "--report",
+    type=click.Path(file_okay=False, path_type=Path),
+    metavar="DIR",
+    help="Keep the history, the logs and the verdicts here.",
+)
+def run(
+    *,
+    seed: int | None,
+    pods: int,
+    duration: float,
+    faults: str | None,
+    intensity: float,
+    scale: str,
+    app: str | None,
+    job_type: str | None,
+    payload: str,
+    report: Path | None,
+) -> int:
+    """Break a cluster while it works, and judge what it did."""
+    if (app is None) != (job_type is None):
+        raise click.UsageError("--app and --job belong together")
+    options = Options(
+        seed=random.SystemRandom().randrange(SEED_MAX) if seed is None else seed,
+        pods=pods,
+        duration_s=duration,
+        faults=tuple(filter(None, (faults or "").split(","))),
+        intensity=intensity,
+        scale=scale,
+        app=None if app is None else _place_of(app),
+        job_type=job_type or JOB_TYPE,
+        payload=_payload(payload),
+    )
+    try:
+        plan = make_plan(options)
+    except UnknownFaultError as error:
+        raise click.UsageError(str(error)) from error
+    return carry_out(plan, report=report)
+
+
+def _place_of(app: str) -> str:
+    """An application as pods find it, which run in another directory."""
+    is_file = app.endswith(".py") or "/" in app
+    if is_file and not Path(app).is_file():
+        raise click.UsageError(f"app {app!r} does not exist")
+    return str(Path(app).resolve()) if is_file else app
+
+
+def _payload(text: str) -> dict[str, Any]:
+    try:
+        payload = json.loads(text)
+    except ValueError as error:
+        raise click.UsageError(f"--payload is no JSON: {error}") from error
+    if not isinstance(payload, dict):
+        raise click.UsageError("--payload is no JSON object")
+    return payload

@@ -1,0 +1,62 @@
+"""F27: a pod is told to end by SIGTERM, or all of them one after the other, as in a roll-out."""
+
+import random
+from typing import Any, Final
+
+from chaos.cluster.pods import Pod
+from chaos.cluster.stage import Stage
+from chaos.nemeses.healing import until
+from chaos.nemeses.nemesis import Fault
+from chaos.nemeses.target import NOBODY, candidates, draw_place
+from chaos.windows import Window, look
+
+SPARE_S: Final = 5.0
+"""An end may take so much longer than drain and close together before it is called late."""
+READY_WITHIN_S: Final = 15.0
+
+
+class Drain:
+    name = "drain"
+    fault = "F27"
+    weight = 4
+
+    def draw(self, dice: random.Random) -> tuple[float, dict[str, Any]]:
+        return 0.0, {"place": draw_place(dice), "rolls": dice.random() < 0.15}
+
+    async def inject(self, stage: Stage, fault: Fault) -> dict[str, Any]:
+        pods = candidates(stage, fault.detail, fits=lambda pod: not pod.is_draining)
+        if not pods:
+            return NOBODY
+        chosen = pods if fault.detail["rolls"] else pods[:1]
+        windows: set[Window] = set()
+        took_s = {}
+        for pod in chosen:
+            began_s = stage.history.now_s
+            windows |= await term(stage, pod)
+            is_ended = await ends(stage, pod)
+            took_s[pod.title] = round(stage.history.now_s - began_s, 3) if is_ended else None
+            if pod is not chosen[-1]:
+                await _next_is_ready(stage, pod)
+        return {"pods": [pod.name for pod in chosen], "took_s": took_s, "windows": sorted(windows)}
+
+
+async def term(stage: Stage, pod: Pod) -> set[Window]:
+    """Send SIGTERM; what the pod was in the midst of then, being in a drain not counted."""
+    seen = (await look(stage, pod))[pod.name]
+    pod.term()
+    return set(seen) - {Window.DRAIN}
+
+
+async def ends(stage: Stage, pod: Pod) -> bool:
+    """Whether it ends in the time that its settings give it."""
+    within_s = stage.settings.drain_s + stage.settings.close_s + SPARE_S
+    return await until(lambda: not pod.is_alive, within_s=within_s)
+
+
+async def _next_is_ready(stage: Stage, before: Pod) -> None:
+    (place,) = [each for each in stage.pods_kept.places if each.name == before.name]
+
+    def is_ready() -> bool:
+        return place.pod is not None and place.pod is not before and place.pod.ready is not None
+
+    await until(is_ready, within_s=READY_WITHIN_S)

@@ -1,0 +1,99 @@
+"""F2: a pod is started anew that kills or stops itself at a named point of the code."""
+
+import asyncio
+import random
+from pathlib import Path
+from typing import Any, Final
+
+from chaos.cluster.pods import Pod
+from chaos.cluster.scale import SCALED
+from chaos.cluster.stage import Stage
+from chaos.nemeses.healing import until
+from chaos.nemeses.nemesis import Fault
+from chaos.nemeses.replacing import STARTED_WITHIN_S, free_places, replaced
+from chaos.nemeses.target import NOBODY, draw_place, told
+from chaos.windows import Window, look
+from cortex.durable.crash_points import POINTS, VARIABLE
+
+REACHED_WITHIN_S: Final = 6.0
+NTHS: Final = (1, 1, 1, 2, 3)
+UNPASSED: Final = frozenset({"during_call"})
+"""No code of the runtime passes it."""
+
+WINDOWS: Final = {
+    "after_intent": Window.EFFECT_CALL,
+    "after_call": Window.UNRECORDED,
+    "before_outcome": Window.UNRECORDED,
+    "after_outcome": Window.COMMIT,
+    "before_reconcile": Window.UNRECORDED,
+    "after_reconcile": Window.UNRECORDED,
+    "before_approval": Window.DECISION,
+    "after_approval": Window.DECISION,
+    "after_suspend": Window.COMMIT,
+}
+"""What it means to end there; at the others nothing is under way that could tear."""
+
+
+class KillAtPoint:
+    name = "point"
+    fault = "F2"
+    weight = 5
+
+    def draw(self, dice: random.Random) -> tuple[float, dict[str, Any]]:
+        leases = round(dice.uniform(0.5, 2.0), 2)
+        detail = {
+            "place": draw_place(dice),
+            "point": dice.choice(sorted(POINTS.keys() - UNPASSED)),
+            "nth": dice.choice(NTHS),
+            "how": dice.choice(["kill", "kill", "stop"]),
+            "leases": leases,
+        }
+        return leases * SCALED.zombie_s if detail["how"] == "stop" else 0.0, detail
+
+    async def inject(self, stage: Stage, fault: Fault) -> dict[str, Any]:
+        detail = fault.detail
+        found = free_places(stage, detail)
+        if not found:
+            return NOBODY
+        place, before = found[0]
+        setting = f"{detail['point']}:{detail['nth']}:{detail['how']}"
+        windows = set((await look(stage, before))[before.name])
+        async with replaced(place, before, {VARIABLE: setting}) as after:
+            is_reached = after.pod is not None and await _reaches(after.pod, detail["how"])
+            if after.pod is not None and is_reached and detail["how"] == "stop":
+                after.stays = True  # it has stopped itself, and will not do so again
+                await _hold(after.pod, for_s=detail["leases"] * stage.settings.zombie_s)
+        if is_reached and (window := WINDOWS.get(detail["point"])) is not None:
+            windows.add(window)
+        missed = {} if is_reached else {"missed": f"{setting} was not reached in time"}
+        return {**told(stage, detail, before), **missed, "windows": sorted(windows)}
+
+
+async def _reaches(pod: Pod, how: str) -> bool:
+    """Whether it stops or dies of its own doing; one that others killed has not got there."""
+
+    def has_begun() -> bool:
+        return pod.ready is not None or not pod.is_alive
+
+    if not await until(has_begun, within_s=STARTED_WITHIN_S):
+        return False
+    if how == "stop":
+        return await until(lambda: _is_stopped(pod.pid), within_s=REACHED_WITHIN_S)
+    await until(lambda: not pod.is_alive, within_s=REACHED_WITHIN_S)
+    return not pod.is_alive and "SIGKILL" not in pod.signals
+
+
+def _is_stopped(pid: int) -> bool:
+    try:
+        stat = Path(f"/proc/{pid}/stat").read_text()
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+    return stat.rpartition(")")[2].split()[0] == "T"
+
+
+async def _hold(pod: Pod, *, for_s: float) -> None:
+    pod.is_stopped = True
+    try:
+        await asyncio.sleep(for_s)
+    finally:
+        pod.cont()

@@ -1,0 +1,37 @@
+"""F27: a pod that drains is told a second time, and is to hand back at once."""
+
+import asyncio
+import random
+from typing import Any
+
+from chaos.cluster.stage import Stage
+from chaos.nemeses.drain import ends, term
+from chaos.nemeses.nemesis import Fault
+from chaos.nemeses.target import NOBODY, candidates, draw_place, told
+from chaos.windows import look
+
+
+class SecondTerm:
+    name = "second-term"
+    fault = "F27"
+    weight = 2
+
+    def draw(self, dice: random.Random) -> tuple[float, dict[str, Any]]:
+        after_s = round(dice.uniform(0.0, 1.0), 3)
+        return after_s, {"place": draw_place(dice), "after_s": after_s}
+
+    async def inject(self, stage: Stage, fault: Fault) -> dict[str, Any]:
+        detail = fault.detail
+        pods = candidates(stage, detail, fits=lambda pod: not pod.is_draining)
+        if not pods:
+            return NOBODY
+        pod = pods[0]
+        await term(stage, pod)
+        await asyncio.sleep(detail["after_s"])
+        if not pod.is_alive:
+            return {**told(stage, detail, pod), "missed": "it had ended by then", "windows": []}
+        windows = (await look(stage, pod))[pod.name]
+        began_s = stage.history.now_s
+        pod.term()
+        took_s = round(stage.history.now_s - began_s, 3) if await ends(stage, pod) else None
+        return {**told(stage, detail, pod), "took_s": took_s, "windows": sorted(windows)}

@@ -1,0 +1,41 @@
+"""F13: a pod gets next to no processor time, as on a machine that promised more than it has."""
+
+import asyncio
+import random
+from signal import SIGCONT, SIGSTOP
+from typing import Any, Final
+
+from chaos.cluster.stage import Stage
+from chaos.nemeses.nemesis import Fault
+from chaos.nemeses.target import NOBODY, candidates, draw_place, told
+
+PERIOD_S: Final = 0.1
+
+
+class Starve:
+    name = "starve"
+    fault = "F13"
+    weight = 2
+
+    def draw(self, dice: random.Random) -> tuple[float, dict[str, Any]]:
+        detail = {"place": draw_place(dice), "share": round(dice.uniform(0.02, 0.2), 3)}
+        return round(dice.uniform(1.0, 4.0), 2), detail
+
+    async def inject(self, stage: Stage, fault: Fault) -> dict[str, Any]:
+        detail = fault.detail
+        pods = candidates(stage, detail, fits=lambda pod: not pod.is_stopped)
+        if not pods:
+            return NOBODY
+        pod = pods[0]
+        runs_s = detail["share"] * PERIOD_S
+        ends_at = asyncio.get_running_loop().time() + fault.for_s
+        pod.is_stopped = True  # nobody else is to let it go on
+        try:
+            while pod.is_alive and asyncio.get_running_loop().time() < ends_at:
+                pod.process.send_signal(SIGSTOP)
+                await asyncio.sleep(PERIOD_S - runs_s)
+                pod.process.send_signal(SIGCONT)
+                await asyncio.sleep(runs_s)
+        finally:
+            pod.cont()
+        return {**told(stage, detail, pod), "windows": []}

@@ -1,0 +1,47 @@
+"""Whom a fault hits: a drawn place, and when that is empty the next one after it."""
+
+import random
+from collections.abc import Callable
+from typing import Any, Final
+
+from chaos.cluster.pods import Pod
+from chaos.cluster.stage import Stage
+from chaos.windows import SOUGHT, Window
+
+PLACES: Final = 60
+"""A place is drawn from so many, and counted round those that there are."""
+AIMED_SHARE: Final = 0.7
+"""Of the faults that can be aimed; the others come as they come."""
+NOBODY: Final[dict[str, Any]] = {"missed": "no pod lives that this could be done to", "windows": []}
+
+
+def draw_place(dice: random.Random) -> int:
+    """Draw a place, whatever the number of pods will be."""
+    return dice.randrange(PLACES)
+
+
+def draw_aim(dice: random.Random) -> str | None:
+    """Draw the window that a fault is aimed at, or none."""
+    return dice.choice(SOUGHT).value if dice.random() < AIMED_SHARE else None
+
+
+def aim_of(detail: dict[str, Any]) -> Window | None:
+    """The window that was drawn."""
+    return None if detail.get("aim") is None else Window(detail["aim"])
+
+
+def candidates(
+    stage: Stage, detail: dict[str, Any], *, fits: Callable[[Pod], bool] = lambda _: True
+) -> list[Pod]:
+    """The living pods that a fault may hit, from the drawn place on."""
+    places = stage.pods_kept.places
+    ordered = [places[(detail["place"] + step) % len(places)].pod for step in range(len(places))]
+    return [pod for pod in ordered if pod is not None and fits(pod)]
+
+
+def told(stage: Stage, detail: dict[str, Any], pod: Pod) -> dict[str, Any]:
+    """Who was hit, and in whose stead."""
+    places = stage.pods_kept.places
+    drawn = places[detail["place"] % len(places)].name
+    instead = {} if pod.name == drawn else {"instead_of": drawn}
+    return {"pod": pod.name, "life": pod.life, **instead}

@@ -1,0 +1,86 @@
+"""Writes down, inside the run's database, what the record itself does not keep.
+
+The record shows how attempts end, not when they began, and only the last heartbeat of each pod.
+Triggers of our own note these as they are committed: what a statement did and what it said that it
+did can then be compared. They hold with any runtime, also with one that was broken on purpose.
+"""
+
+import asyncpg
+
+INSTALLED_WITHIN_S = 20.0
+CLOSED_WITHIN_S = 5.0
+
+_SQL = """
+CREATE SCHEMA chaos;
+CREATE TABLE chaos.claim (
+    n bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY, at timestamptz NOT NULL,
+    statement xid8 NOT NULL, job_id uuid NOT NULL, previous int NOT NULL, attempt int NOT NULL,
+    pod_id uuid, run_at timestamptz);
+COMMENT ON TABLE chaos.claim IS 'Each time a job got an owner; run_at is that of its task.';
+CREATE TABLE chaos.move (
+    n bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY, at timestamptz NOT NULL,
+    job_id uuid NOT NULL, previous text, new text NOT NULL, attempt int NOT NULL);
+COMMENT ON TABLE chaos.move IS 'Each change of a job''s state.';
+CREATE TABLE chaos.beat (
+    n bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY, at timestamptz NOT NULL,
+    statement xid8 NOT NULL, pod_id uuid NOT NULL, state text NOT NULL);
+COMMENT ON TABLE chaos.beat IS 'Each heartbeat of a pod, and each change of its state.';
+CREATE TABLE chaos.kept (
+    at timestamptz NOT NULL, statement xid8 NOT NULL, job_id uuid NOT NULL, attempt int NOT NULL,
+    pod_id uuid);
+COMMENT ON TABLE chaos.kept IS 'Jobs whose heartbeat was renewed, with the pod that ran them.';
+CREATE INDEX kept_statement ON chaos.kept (statement);
+
+CREATE FUNCTION chaos.job_was_written() RETURNS trigger
+    LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog AS $$
+BEGIN
+    IF TG_OP = 'INSERT' THEN
+        INSERT INTO chaos.move (at, job_id, new, attempt)
+        VALUES (clock_timestamp(), NEW.id, NEW.status, NEW.attempt);
+        RETURN NULL;
+    END IF;
+    IF NEW.status <> OLD.status THEN
+        INSERT INTO chaos.move (at, job_id, previous, new, attempt)
+        VALUES (clock_timestamp(), NEW.id, OLD.status, NEW.status, NEW.attempt);
+    END IF;
+    IF NEW.attempt <> OLD.attempt OR NEW.pod_id <> OLD.pod_id
+       OR OLD.pod_id IS NULL AND NEW.pod_id IS NOT NULL THEN
+        INSERT INTO chaos.claim (at, statement, job_id, previous, attempt, pod_id, run_at)
+        VALUES (clock_timestamp(), pg_current_xact_id(), NEW.id, OLD.attempt, NEW.attempt,
+                NEW.pod_id, (SELECT t.run_at FROM cortex_worker.task t WHERE t.job_id = NEW.id));
+    ELSIF NEW.heartbeat_at <> OLD.heartbeat_at AND NEW.status = 'RUNNING' THEN
+        INSERT INTO chaos.kept (at, statement, job_id, attempt, pod_id)
+        VALUES (clock_timestamp(), pg_current_xact_id(), NEW.id, NEW.attempt, NEW.pod_id);
+    END IF;
+    RETURN NULL;
+END $$;
+CREATE FUNCTION chaos.pod_was_written() RETURNS trigger
+    LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog AS $$
+BEGIN
+    INSERT INTO chaos.beat (at, statement, pod_id, state)
+    VALUES (clock_timestamp(), pg_current_xact_id(), NEW.id, NEW.state);
+    RETURN NULL;
+END $$;
+
+CREATE TRIGGER chaos_job_begins AFTER INSERT ON cortex.job
+    FOR EACH ROW EXECUTE FUNCTION chaos.job_was_written();
+CREATE TRIGGER chaos_job_changes AFTER UPDATE ON cortex.job FOR EACH ROW
+    WHEN (NEW.status <> OLD.status OR NEW.attempt <> OLD.attempt
+          OR NEW.pod_id IS DISTINCT FROM OLD.pod_id OR NEW.heartbeat_at <> OLD.heartbeat_at)
+    EXECUTE FUNCTION chaos.job_was_written();
+CREATE TRIGGER chaos_pod_begins AFTER INSERT ON cortex.pod
+    FOR EACH ROW EXECUTE FUNCTION chaos.pod_was_written();
+CREATE TRIGGER chaos_pod_beats AFTER UPDATE ON cortex.pod FOR EACH ROW
+    WHEN (NEW.heartbeat_at <> OLD.heartbeat_at OR NEW.state <> OLD.state)
+    EXECUTE FUNCTION chaos.pod_was_written();
+"""
+
+
+async def install(dsn: str) -> None:
+    """Watch a database that has the current schema, from now on; as superuser, once."""
+    connection = await asyncpg.connect(dsn, timeout=INSTALLED_WITHIN_S)
+    try:
+        async with connection.transaction():
+            await connection.execute(_SQL, timeout=INSTALLED_WITHIN_S)
+    finally:
+        await connection.close(timeout=CLOSED_WITHIN_S)

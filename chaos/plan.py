@@ -1,0 +1,133 @@
+"""What a run will be: its jobs and its faults, by the seed alone."""
+
+import random
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+from attrs import evolve, frozen
+
+from chaos.nemeses import ALL, absent
+from chaos.nemeses.nemesis import Fault, Nemesis
+from chaos.workloads.client import Order
+from chaos.workloads.draw import draw_programs
+from chaos.workloads.model_script import first_message
+from chaos.workloads.program import Op, Program
+
+FAULTS_PER_S: Final = 1.3
+"""At intensity 1: more than sixty in a run of a minute."""
+JOBS_PER_S: Final = 4.0
+JOB_TYPE: Final = "chaos_program"
+QUIET_START_S: Final = 1.0
+"""Before the first fault, so that there is something to hit."""
+
+
+class UnknownFaultError(Exception):
+    """A name that no nemesis has."""
+
+
+@frozen(kw_only=True)
+class Options:
+    """What is asked of a run. The same options give the same plan."""
+
+    seed: int
+    pods: int = 5
+    duration_s: float = 60.0
+    faults: tuple[str, ...] = ()
+    """Names of nemeses; none: all."""
+    intensity: float = 1.0
+    scale: str = "scaled"
+    app: str | None = None
+    """The user's own application, in place of the programs."""
+    job_type: str = JOB_TYPE
+    payload: Mapping[str, Any] = {}
+
+
+@frozen(kw_only=True)
+class Plan:
+    """One run before it begins."""
+
+    options: Options
+    programs: tuple[Program, ...]
+    """Empty for the user's own jobs."""
+    orders: tuple[Order, ...]
+    faults: tuple[Fault, ...]
+    model_rules: tuple[Mapping[str, Any], ...]
+
+
+def make_plan(options: Options) -> Plan:
+    """Draw everything. Raises `UnknownFaultError`."""
+    nemeses = chosen(options.faults)
+    count = max(1, round(options.duration_s * JOBS_PER_S))
+    programs = draw_programs(options.seed, count) if options.app is None else ()
+    faults = _draw_faults(options, nemeses)
+    rules = [rule for fault in faults for rule in _rules(nemeses, fault)]
+    rules += [rule for program in programs for rule in _busy(program)]
+    return Plan(
+        options=options,
+        programs=programs,
+        orders=_orders(options, programs, count),
+        faults=faults,
+        model_rules=tuple(rules),
+    )
+
+
+def chosen(names: Sequence[str]) -> dict[str, Nemesis]:
+    """The nemeses of these names; without any all that this machine can do.
+
+    Raises `UnknownFaultError`.
+    """
+    known = {nemesis.name: nemesis for nemesis in ALL}
+    missing = absent()
+    if cannot := [name for name in names if name in missing]:
+        raise UnknownFaultError(f"fault {cannot[0]!r} cannot be had here: {missing[cannot[0]]}")
+    if unknown := [name for name in names if name not in known]:
+        raise UnknownFaultError(f"no fault is called {unknown[0]!r}; known: {', '.join(known)}")
+    return {name: known[name] for name in names or known if name not in missing}
+
+
+def _draw_faults(options: Options, nemeses: Mapping[str, Nemesis]) -> tuple[Fault, ...]:
+    """One after another at uneven times; each has dice of its own."""
+    dice = random.Random(f"faults of {options.seed}")
+    count = round((options.duration_s - QUIET_START_S) * FAULTS_PER_S * options.intensity)
+    times = sorted(dice.uniform(QUIET_START_S, options.duration_s) for _ in range(count))
+    names = dice.choices(list(nemeses), [n.weight for n in nemeses.values()], k=len(times))
+    faults = []
+    for number, (at_s, name) in enumerate(zip(times, names, strict=True)):
+        own_dice = random.Random(f"fault {number} of {options.seed}")
+        for_s, detail = nemeses[name].draw(own_dice)
+        faults.append(Fault(number=number, at_s=at_s, nemesis=name, for_s=for_s, detail=detail))
+    return tuple(faults)
+
+
+def _rules(nemeses: Mapping[str, Nemesis], fault: Fault) -> Sequence[Mapping[str, Any]]:
+    """What a fault of the model is for the scripted server; a nemesis of another kind has none."""
+    rules = getattr(nemeses[fault.nemesis], "rules", None)
+    return () if rules is None else rules(fault)
+
+
+def _busy(program: Program) -> list[Mapping[str, Any]]:
+    """The calls that are told to come back later the first times."""
+    found: list[Mapping[str, Any]] = []
+    for place, operation in enumerate(program.operations):
+        if operation.op is Op.RETRY:
+            step = f"{place}:{operation.op}"
+            prompt = first_message(program.key, step, operation.takes_ms)
+            found.append(
+                {"name": "busy", "prompt": prompt, "times": 2, "status": 429, "retry_after": 1}
+            )
+    return found
+
+
+def _orders(options: Options, programs: Sequence[Program], count: int) -> tuple[Order, ...]:
+    dice = random.Random(f"orders of {options.seed}")
+    times = sorted(dice.uniform(0, options.duration_s) for _ in range(count))
+    own = Order(at_s=0, key="", job_type=options.job_type, payload=dict(options.payload))
+    made = []
+    for number, at_s in enumerate(times):
+        if programs:
+            program = programs[number]
+            order = evolve(own, key=program.key, payload=program.payload())
+        else:
+            order = evolve(own, key=f"s{options.seed}-j{number}")
+        made.append(evolve(order, at_s=at_s))
+    return tuple(made)

@@ -1,0 +1,112 @@
+"""The application of the pods that die at named points: the programs of a run, and what they lack.
+
+`CHAOS_LEDGER` is where the world outside is. Runs inside pods, so this is trio.
+"""
+
+from typing import Final
+
+import trio
+
+from chaos.workloads.app import (
+    apply_to,
+    ask_about,
+    chaos_idempotent,
+    chaos_program,
+    chaos_pure,
+    chaos_reconcilable,
+    chaos_unsafe,
+)
+from cortex import Applied, Context, Invocation, NotApplied, Retry, ToolContext, job, tool
+from cortex.domain.errors import TransientError
+from cortex.domain.policy import Backoff
+
+__all__ = [
+    "chaos_idempotent",
+    "chaos_program",
+    "chaos_pure",
+    "chaos_reconcilable",
+    "chaos_unsafe",
+]
+
+QUICK: Final = Retry(max=5, worker_attempts=4, backoff=Backoff(base_s=0.05, cap_s=0.2))
+WAITS_S: Final = 60.0
+DONE: Final = "done"
+
+
+@job("points_nothing", retry=QUICK)
+async def nothing(_: Context) -> str:
+    """End at once, without a step."""
+    return DONE
+
+
+@job("points_own", retry=QUICK)
+async def own(ctx: Context, account: str) -> str:
+    """An effect of the job's own, which can be asked for."""
+    await ctx.effect("own", _apply_own, account, reconcile=_ask_own)
+    return DONE
+
+
+@job("points_approved", retry=QUICK)
+async def approved(ctx: Context, account: str) -> str:
+    """An effect that a person has to agree to."""
+    await ctx.tool("approved", "points_approved_tool", {"account": account})
+    return DONE
+
+
+@job("points_refused", retry=QUICK)
+async def refused(ctx: Context, account: str) -> str:
+    """An effect that the other side refuses: it is certainly not applied, and the job fails."""
+    await ctx.tool("refused", "chaos_idempotent", {"account": account, "takes_ms": 0})
+    return DONE
+
+
+@job("points_later", retry=QUICK)
+async def later(ctx: Context) -> str:
+    """Say in the first attempt that it is to be tried again later."""
+    if ctx.attempt == 1:
+        raise TransientError("not yet", retry_after_s=0.1)
+    return DONE
+
+
+@job("points_failing", retry=QUICK)
+async def failing(ctx: Context) -> str:
+    """Fail in the first attempt for a reason outside, which counts."""
+    if ctx.attempt == 1:
+        raise ConnectionResetError("the line was cut")
+    return DONE
+
+
+@job("points_endless", retry=QUICK, timeout=1)
+async def endless(ctx: Context) -> None:
+    """Run into the job's own limit."""
+    await ctx.step("endless", trio.sleep_forever)
+
+
+@job("points_waiting", retry=QUICK)
+async def waiting(_: Context, gate: str) -> str:
+    """Wait for a file, for as long as the pod lets it."""
+    path = trio.Path(gate)
+    with trio.fail_after(WAITS_S):
+        while not await path.exists():  # noqa: ASYNC110 -- another process makes it
+            await trio.sleep(0.02)
+    return DONE
+
+
+async def _apply_own(invocation: Invocation, account: str) -> int:
+    return await apply_to(invocation, account, takes_ms=0)
+
+
+async def _ask_own(invocation: Invocation) -> Applied | NotApplied:
+    return await ask_about(invocation, invocation.arguments["args"][0])
+
+
+async def _ask(invocation: Invocation) -> Applied | NotApplied:
+    return await ask_about(invocation, invocation.arguments["account"])
+
+
+@tool(effect=True, reconcile=_ask, approve=True, local=True)
+async def points_approved_tool(context: ToolContext, account: str) -> int:
+    """Apply when a person has agreed."""
+    if context.invocation is None:
+        raise AssertionError("an effect without an invocation")
+    return await apply_to(context.invocation, account, takes_ms=0)

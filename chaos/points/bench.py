@@ -1,0 +1,232 @@
+"""What all trials share, and the trial itself: a database of its own and the pods on it."""
+
+import asyncio
+import json
+import signal
+from collections.abc import Callable, Mapping
+from contextlib import AsyncExitStack
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Final, Self
+from uuid import UUID
+
+from attrs import asdict, define, evolve, field, frozen
+
+from chaos import observer
+from chaos.cluster.fork_server import ForkServer, Process
+from chaos.cluster.ledger import Ledger, Terms
+from chaos.cluster.model import Model
+from chaos.cluster.pods import pod_environment
+from chaos.cluster.postgres import OWNER, Postgres, Row
+from chaos.cluster.scale import SCALED
+from chaos.history import History
+from chaos.points.programs import REFUSED
+from chaos.workloads.terms import terms_of
+from cortex.domain.clock import system_chance
+from cortex.durable.crash_points import VARIABLE
+from cortex.store.database import Database, Profile, open_database
+
+SCALE: Final = evolve(SCALED, settle_s=0.0, poll_s=0.2, slots=4)
+"""No server has just been started: nobody has to settle."""
+LOOK_S: Final = 0.03
+WITHIN_S: Final = 30.0
+UNPROCESSABLE: Final = 422
+
+
+class MissingError(Exception):
+    """What a trial waited for did not come."""
+
+
+@frozen
+class TrialPod:
+    """One pod of a trial."""
+
+    name: str
+    process: Process
+    log_path: Path
+
+    @property
+    def log(self) -> str:
+        return self.log_path.read_text("utf-8", "replace")
+
+    @property
+    def ready(self) -> dict[str, Any] | None:
+        """What it printed when it was ready."""
+        line, newline, _ = self.log_path.with_suffix(".out").read_text("utf-8").partition("\n")
+        return json.loads(line) if newline else None
+
+    @property
+    def is_dead(self) -> bool:
+        return self.process.poll() is not None
+
+    @property
+    def is_stopped(self) -> bool:
+        try:
+            stat = Path(f"/proc/{self.process.pid}/stat").read_text()
+        except (FileNotFoundError, ProcessLookupError):
+            return False
+        return stat.rpartition(")")[2].split()[0] == "T"
+
+
+@define(eq=False)
+class Bench:
+    """The server, the model and the ledger of all trials."""
+
+    folder: Path
+    app: str
+    script: str
+    postgres: Postgres = field(init=False)
+    forks: ForkServer = field(init=False)
+    ledger: Ledger = field(init=False)
+    model: Model = field(init=False)
+    history: History = field(init=False)
+    _exits: AsyncExitStack = field(init=False, factory=AsyncExitStack)
+    _count: int = field(init=False, default=0)
+
+    async def __aenter__(self) -> Self:
+        try:
+            await self._build()
+        except BaseException:
+            await self._exits.aclose()
+            raise
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        await asyncio.shield(self._exits.aclose())
+
+    def trial(self) -> "Trial":
+        """A new trial, to be entered."""
+        self._count += 1
+        return Trial(self, key=f"t{self._count}")
+
+    async def _build(self) -> None:
+        keep = self._exits
+        home = self.folder / "postgres"
+        home.mkdir(mode=0o711)
+        self.history = History(self.folder / "history.jsonl")
+        keep.callback(self.history.close)
+        self.forks = keep.enter_context(
+            ForkServer("anthropic", "cortex.demo.server", "cortex.http.server", "chaos.points.app")
+        )
+        self.postgres = Postgres(home)
+        keep.push_async_callback(self.postgres.stop, "immediate")
+        await self.postgres.start()
+        await self.postgres.create()  # and with it the template of all others
+        self.ledger = keep.enter_context(Ledger(terms_of=_terms_of))
+        self.model = Model(self.forks, folder=self.folder, history=self.history)
+        keep.callback(self.model.close)
+        await self.model.start((), script=self.script)
+
+
+def _terms_of(account: str) -> Terms:
+    return Terms(refusal=UNPROCESSABLE) if account.startswith(REFUSED) else terms_of(account)
+
+
+@define(eq=False)
+class Trial:
+    """One job in a database of its own; all pods of it are gone when it is left."""
+
+    bench: Bench
+    key: str
+    owned: str = field(init=False)
+    """The address of its database, as superuser."""
+    dsn: str = field(init=False)
+    """As its pods have it."""
+    model: Model = field(init=False)
+    db: Database = field(init=False)
+    folder: Path = field(init=False)
+    pods: list[TrialPod] = field(init=False, factory=list)
+    token: str = field(init=False, default="")
+    """Of the API."""
+
+    async def __aenter__(self) -> Self:
+        self.folder = self.bench.folder / self.key
+        self.folder.mkdir()
+        self.owned = await self.bench.postgres.create(self.key)
+        await observer.install(self.owned)
+        self.dsn = self.owned.replace("//postgres@", f"//{OWNER}@", 1)
+        self.model = self.bench.model
+        profile = Profile(dsn=self.owned, connections_max=2)
+        self.db = await open_database(profile, rng=system_chance().rng)
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        for pod in self.pods:
+            pod.process.kill()
+        await asyncio.shield(self.db.close())
+
+    def start(self, name: str, at: str = "", **settings: object) -> TrialPod:
+        """Start a pod; `at` is what it does at which point."""
+        log_path = self.folder / f"{name}.log"
+        env = pod_environment(
+            {**asdict(SCALE), **settings},
+            folder=self.folder,
+            PYTHONPATH=str(Path(__file__).parent.parent.parent),
+            ANTHROPIC_BASE_URL=self.model.url,
+            ANTHROPIC_API_KEY="scripted",
+            CHAOS_LEDGER=self.bench.ledger.url,
+            CORTEX_DSN=self.dsn,
+            **({VARIABLE: at} if at else {}),
+        )
+        with log_path.open("wb") as log, log_path.with_suffix(".out").open("wb") as out:
+            process = self.bench.forks.start(
+                ["up", "--app", self.bench.app, "--json"],
+                env=env,
+                cwd=Path.cwd(),
+                stdout=out,
+                stderr=log,
+            )
+        pod = TrialPod(name, process, log_path)
+        self.pods.append(pod)
+        return pod
+
+    async def sql(self, query: str, *args: object) -> list[Row]:
+        """Run one statement as superuser."""
+        rows = await self.db.transact(lambda connection: connection.fetch(query, *args))
+        return [dict(row) for row in rows]
+
+    async def submit(self, job_type: str, payload: Mapping[str, Any]) -> UUID:
+        """Submit the job as any program would."""
+        query = "SELECT cortex.submit_job($1, $2::jsonb) AS id"
+        (row,) = await self.sql(query, job_type, json.dumps(payload))
+        job_id: UUID = row["id"]
+        return job_id
+
+    async def until(
+        self, holds: Callable[[], object], what: str, *, within_s: float = WITHIN_S
+    ) -> None:
+        """Wait until it is so. Raises `MissingError`."""
+        loop = asyncio.get_running_loop()
+        give_up_at = loop.time() + within_s
+        while not holds():
+            if loop.time() > give_up_at:
+                raise MissingError(f"not within {within_s:g} s: {what}")
+            await asyncio.sleep(LOOK_S)
+
+    async def until_row(
+        self, query: str, *args: object, what: str, within_s: float = WITHIN_S
+    ) -> Row:
+        """Wait until a query has a row; return it. Raises `MissingError`."""
+        loop = asyncio.get_running_loop()
+        give_up_at = loop.time() + within_s
+        while not (rows := await self.sql(query, *args)):
+            if loop.time() > give_up_at:
+                raise MissingError(f"not within {within_s:g} s: {what}")
+            await asyncio.sleep(LOOK_S)
+        return rows[0]
+
+    async def end(self, pod: TrialPod) -> int:
+        """Let a pod leave as it should; its exit code. Raises `MissingError`."""
+        pod.process.send_signal(signal.SIGTERM)
+        await self.until(lambda: pod.is_dead, f"{pod.name} leaves")
+        return pod.process.wait()

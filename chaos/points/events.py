@@ -1,0 +1,128 @@
+"""What happens around the job of a trial: before it, while its pod comes to the point, after."""
+
+import asyncio
+import json
+import signal
+import urllib.error
+import urllib.request
+from typing import Final
+from uuid import UUID
+
+from chaos.points.bench import Trial, TrialPod
+from chaos.points.programs import Program
+from cortex.domain.clock import system_chance
+from cortex.domain.job import Submission
+from cortex.store import idempotency, jobs, tasks
+from cortex.store.database import Database
+
+ANSWERED_WITHIN_S: Final = 5.0
+
+_NO_ROOM: Final = """
+    INSERT INTO cortex.budget (scope, subject, unit, period, limit_amount, changed_by, reason)
+    VALUES ('tenant', 'default', 'tokens', 'run', 0, 'points', 'no room')
+"""
+_ROOM: Final = "UPDATE cortex.budget SET limit_amount = 1000000"
+_WAITS_FOR_BUDGET: Final = "SELECT id FROM cortex.job WHERE waiting_on LIKE 'budget:%'"
+_RUNS: Final = "SELECT id FROM cortex.job WHERE status = 'RUNNING'"
+_READY: Final = "SELECT id FROM cortex.pod WHERE state = 'READY'"
+_CUT: Final = """
+    SELECT pg_terminate_backend(pid) FROM pg_stat_activity
+    WHERE datname = current_database() AND usename <> current_user
+"""
+
+
+async def begin(trial: Trial, program: Program) -> None:
+    """All that is there before the pod of which it is about. Raises `MissingError`."""
+    if program.event == "budget":
+        await trial.sql(_NO_ROOM)
+    if program.event not in ("request", "lost claim"):
+        await trial.submit(program.job_type, program.payload(trial.key, trial.folder))
+    if program.first is not None:
+        first = trial.start("first", program.first.at)
+        at = f"another pod came to {program.first.at}"
+        await trial.until(lambda: first.is_stopped or first.is_dead, at)
+    if program.event == "cancel":
+        (job,) = await trial.sql("SELECT id FROM cortex.job")
+        await jobs.cancel(trial.db, job["id"], by="points", reason="not wanted any more")
+    if program.event == "request":
+        trial.token = await _make_token(trial)
+
+
+async def happen(trial: Trial, program: Program, pod: TrialPod) -> None:
+    """What happens while the pod runs; ends at once when it dies. Raises `MissingError`."""
+    match program.event:
+        case "leave":
+            await trial.until_row(_RUNS, what="the job runs")
+            pod.process.send_signal(signal.SIGTERM)
+        case "request":
+            await trial.until(lambda: pod.ready or pod.is_dead, "the API is served")
+            await _request(trial, program, pod)
+        case "budget":
+            await trial.until_row(_WAITS_FOR_BUDGET, what="the job waits for its budget")
+            await trial.sql(_ROOM)
+        case "lost claim":
+            row = await trial.until_row(_READY, what="the pod is ready")
+            await _claim_for(trial, program, row["id"])
+            await trial.sql(_CUT)
+        case "none" | "cancel":
+            pass
+
+
+async def happen_again(trial: Trial, program: Program, heir: TrialPod) -> None:
+    """A request that nobody answered is made again, under its key."""
+    if program.event == "request":
+        await trial.until(lambda: heir.ready or heir.is_dead, "the API is served")
+        await _request(trial, program, heir)
+
+
+async def _claim_for(trial: Trial, program: Program, pod_id: UUID) -> None:
+    """Give the pod a job without its hearing of it, as when the reply to its claim is lost."""
+    submission = Submission(id=system_chance().new_id(), type=program.job_type)
+
+    async def work(db: Database) -> str:
+        await jobs.submit(db, [submission], by="points")
+        types = [program.job_type]
+        await tasks.claim(db, pod_id=pod_id, types=types, limit=1)
+        return str(submission.id)
+
+    # In one transaction: the pod must not see it before.
+    await idempotency.guarded(trial.db, trial.key, operation="points", request={}, work=work)
+
+
+async def _make_token(trial: Trial) -> str:
+    token = make_token(secrets.token_bytes)
+    await tokens.create(
+        trial.db,
+        token_id=system_chance().new_id(),
+        name="points",
+        digest=digest_of(token),
+        roles=[Role.SUBMIT],
+        expires_s=None,
+        by="points",
+    )
+    return token
+
+
+async def _request(trial: Trial, program: Program, pod: TrialPod) -> None:
+    """Submit the job by the API; what becomes of it nobody may ever know."""
+    ready = pod.ready or {}
+    body = {"type": program.job_type, "payload": program.payload(trial.key, trial.folder)}
+    request = urllib.request.Request(  # noqa: S310 -- loopback
+        f"{ready.get('http')}/v1/jobs",
+        data=json.dumps(body).encode(),
+        headers={
+            "Content-Type": "application/json",
+            "Authorization": f"Bearer {trial.token}",
+            "Idempotency-Key": trial.key,
+        },
+        method="POST",
+    )
+    await asyncio.to_thread(_ask, request)
+
+
+def _ask(request: urllib.request.Request) -> None:
+    try:
+        with urllib.request.urlopen(request, timeout=ANSWERED_WITHIN_S) as answer:  # noqa: S310
+            answer.read()
+    except (OSError, ValueError):
+        pass

@@ -1,0 +1,126 @@
+"""All of it: each program undisturbed, then once for each passing of each point, in each way."""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from typing import Final
+
+import asyncpg
+from attrs import evolve, field, frozen
+
+from chaos.points.bench import Bench, MissingError
+from chaos.points.judge import problems
+from chaos.points.programs import EVERYONES, PROGRAMS, Program
+from chaos.points.shot import Recorded, Shot, fire, record
+from cortex.domain.errors import CortexError
+from cortex.durable.crash_points import POINTS, Kind
+
+AT_ONCE: Final = 8
+"""Trials; more only wait for each other on two cores."""
+WAYS: Final = ("kill", "stop")
+
+
+@frozen(kw_only=True)
+class Result:
+    """What came of one shot, or of an undisturbed trial."""
+
+    program: str
+    point: str | None = None
+    nth: int | None = None
+    how: str | None = None
+    is_pair: bool = False
+    took_s: float = 0.0
+    problems: list[str] = field(factory=list)
+
+    @property
+    def name(self) -> str:
+        """What was tried, in a word."""
+        if self.point is None:
+            return f"{self.program}, undisturbed"
+        return f"{self.program}, {self.how} at {self.point}:{self.nth}"
+
+
+async def exhaust(
+    bench: Bench, programs: Sequence[Program] = PROGRAMS, *, at_once: int = AT_ONCE
+) -> list[Result]:
+    """Try all there is to try with these programs."""
+    turns = asyncio.Semaphore(at_once)
+    recorded: dict[str, Recorded] = {}
+
+    async def undisturbed(program: Program) -> Result:
+        return await _timed(turns, Result(program=program.name), lambda: _record(program))
+
+    async def _record(program: Program) -> list[str]:
+        seen = recorded[program.name] = await record(bench, program)
+        strangers = sorted(set(seen.points) - points_of(program.kinds | program.also | EVERYONES))
+        wrong = [f"it passes {point}, which its kind does not" for point in strangers]
+        return wrong + problems(program, seen.left, shot=None, baseline=seen.left)
+
+    async def shot(one: Shot) -> Result:
+        async def judged() -> list[str]:
+            left = await fire(bench, one)
+            return problems(one.program, left, shot=one, baseline=recorded[one.program.name].left)
+
+        result = Result(
+            program=one.program.name,
+            point=one.point,
+            nth=one.nth,
+            how=one.how,
+            is_pair=one.program.is_pair,
+        )
+        return await _timed(turns, result, judged)
+
+    results = list(await asyncio.gather(*map(undisturbed, programs)))
+    passed = {name: seen.points for name, seen in recorded.items()}
+    shots = [one for each in programs for one in shots_of(each, passed.get(each.name, ()))]
+    results += await asyncio.gather(*map(shot, shots))
+    if programs is PROGRAMS:
+        results += unpassed(programs, passed)
+    return results
+
+
+async def _timed(
+    turns: asyncio.Semaphore, result: Result, judged: "Callable[[], Awaitable[list[str]]]"
+) -> Result:
+    loop = asyncio.get_running_loop()
+    async with turns:
+        began = loop.time()
+        try:
+            found = await judged()
+        except (MissingError, CortexError, OSError, TimeoutError, asyncpg.PostgresError) as error:
+            found = [f"{type(error).__name__}: {error}"]
+        return evolve(result, problems=found, took_s=round(loop.time() - began, 2))
+
+
+def points_of(kinds: frozenset[Kind]) -> set[str]:
+    """What things of these kinds pass."""
+    return {name for name, point in POINTS.items() if kinds & set(point.kinds)}
+
+
+def shots_of(program: Program, passed: Sequence[str]) -> Iterator[Shot]:
+    """All that is to be tried with a program whose pod passed these points, in this order."""
+    for point in sorted(points_of(program.kinds) & set(passed), key=list(POINTS).index):
+        for nth in passings(point, passed):
+            for how in WAYS:
+                if how == "kill" or not program.is_pair or Kind.DOUBT in POINTS[point].kinds:
+                    yield Shot(program=program, point=point, nth=nth, how=how)
+
+
+def passings(point: str, passed: Sequence[str]) -> Sequence[int]:
+    """At which of its passings it is tried: of what is done again and again, where it matters."""
+    if not EVERYONES & set(POINTS[point].kinds):
+        return range(1, passed.count(point) + 1)
+    after = f"after_{point.removeprefix('before_')}"
+    if point.startswith("before_") and after in passed:
+        return [passed[: passed.index(after)].count(point)]
+    return [1]
+
+
+def unpassed(programs: Sequence[Program], passed: Mapping[str, Sequence[str]]) -> Iterator[Result]:
+    """Points that no program of a kind passes although the table says so: nothing tries them."""
+    for name, point in POINTS.items():
+        for kind in point.kinds:
+            if not any(
+                kind in each.kinds and name in passed.get(each.name, ()) for each in programs
+            ):
+                why = f"nothing of kind {kind} passes it"
+                yield Result(program="the table", point=name, problems=[why])

@@ -1,0 +1,119 @@
+"""Whether a trial came out right: by the record, and by what the world outside has seen."""
+
+from collections import Counter
+from collections.abc import Iterator
+from typing import Final
+
+from chaos.checkers import (
+    i02_one_end,
+    i04_one_owner,
+    i05_checkpoints,
+    i06_retries,
+    i07_intents,
+    i10_whole_commits,
+    i18_decided_once,
+    i20_legal_transitions,
+)
+from chaos.checkers.verdict import Result
+from chaos.evidence import Evidence
+from chaos.points.bench import SCALE
+from chaos.points.programs import Program
+from chaos.points.shot import Left, Shot
+
+CHECKERS: Final = (
+    i02_one_end.check,
+    i04_one_owner.check,
+    i05_checkpoints.check,
+    i06_retries.check,
+    i07_intents.check,
+    i10_whole_commits.check,
+    i18_decided_once.check,
+    i20_legal_transitions.check,
+)
+LEAVES_WELL: Final = frozenset({0})
+LEAVES_LATE: Final = frozenset({0, 1})
+"""A pod that was stopped while it left may have had to cut something off."""
+FAULTS: Final = ('"code": "internal"', "Traceback")
+
+
+def problems(program: Program, left: Left, *, shot: Shot | None, baseline: Left) -> list[str]:
+    """What is wrong with a trial, a line each; `baseline` is what an undisturbed one left."""
+    found = [*_record(left), *_end(program, left, baseline), *_outside(program, left, shot)]
+    if shot is not None:
+        found += [*_kept(left), *_counts(left, baseline, shot)]
+    return [*found, *_pods(program, left)]
+
+
+def _record(left: Left) -> Iterator[str]:
+    evidence = Evidence(
+        settings=SCALE.figures,
+        events=(),
+        applications=(),
+        model_calls=(),
+        canaries=(),
+        logs=left.logs,
+        **left.record,
+    )
+    for check in CHECKERS:
+        verdict = check(evidence)
+        if verdict.result is Result.INVALID:
+            yield from (f"{verdict.invariant}: {why}" for why in verdict.why)
+
+
+def _end(program: Program, left: Left, baseline: Left) -> Iterator[str]:
+    if len(left.record["jobs"]) != 1:
+        yield f"there are {len(left.record['jobs'])} jobs"
+        return
+    job = left.job
+    if job["status"] != program.status:
+        yield f"the job is {job['status']}, not {program.status}: {job['error_message']}"
+    elif job["result"] != baseline.job["result"]:
+        yield f"its result is {job['result']!r}, undisturbed it is {baseline.job['result']!r}"
+    elif job["error_code"] != baseline.job["error_code"]:
+        yield f"it failed by {job['error_code']}, undisturbed by {baseline.job['error_code']}"
+    asked, usual = len(left.record["approvals"]), len(baseline.record["approvals"])
+    if asked > usual:
+        yield f"people were asked {asked} times, not {usual}"
+
+
+def _outside(program: Program, left: Left, shot: Shot | None) -> Iterator[str]:
+    """Effects once; a model's answer is paid for again only if it was in no record."""
+    expected = Counter(program.applied_once(left.key))
+    for account in expected | left.applied:
+        if left.applied[account] != expected[account]:
+            yield f"{account} was applied {left.applied[account]} times, not {expected[account]}"
+    committed = {step["key"] for step in left.before.get("steps", ())}
+    ends = 0 if shot is None else 1 + (program.first is not None)
+    for conversation in program.conversations(left.key):
+        is_kept = conversation.partition("/")[2] in committed
+        most = 1 if is_kept else 1 + ends
+        if not 1 <= left.calls[conversation] <= most:
+            yield f"the model was asked {left.calls[conversation]} times, at most {most} is right"
+
+
+def _kept(left: Left) -> Iterator[str]:
+    """What was committed before stays as it was."""
+    after = {(step["job_id"], step["seq"]): step for step in left.record["steps"]}
+    for step in left.before["steps"]:
+        if after.get((step["job_id"], step["seq"])) != step:
+            yield f"step {step['key']!r} was committed and is gone"
+
+
+def _counts(left: Left, baseline: Left, shot: Shot) -> Iterator[str]:
+    """A killed pod costs its job nothing, one that fell silent a retry."""
+    silent = (shot.how == "stop") + (
+        shot.program.first is not None and shot.program.first.is_stopped
+    )
+    retries, usual = left.job["retry_count"], baseline.job["retry_count"]
+    if retries > usual + silent:
+        yield f"{retries} retries were counted, at most {usual + silent} is right"
+
+
+def _pods(program: Program, left: Left) -> Iterator[str]:
+    for name, code in left.exits.items():
+        right = LEAVES_LATE if program.event == "leave" else LEAVES_WELL
+        if code not in right:
+            yield f"pod {name} ended with {code}"
+    for name, log in left.logs.items():
+        if fault := next((each for each in FAULTS if each in log), None):
+            yield f"the log of pod {name} has {fault!r}"

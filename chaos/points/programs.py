@@ -1,0 +1,182 @@
+"""What the pods that die at named points are to do: a program for each kind of thing that passes.
+
+A program that is said to be of a kind passes the points of that kind, and no others but those that
+each pod and each job passes: a run begins by recording that, so the table in the code stays true.
+"""
+
+from pathlib import Path
+from typing import Any, Final, Literal
+
+from attrs import field, frozen
+
+from chaos.workloads.program import Op, Operation, account
+from chaos.workloads.program import Program as Operations
+from cortex.durable.crash_points import Kind
+
+APP: Final = "chaos.points.app"
+REFUSED: Final = "refused"
+"""Accounts that begin so take nothing."""
+EVERYONES: Final = frozenset({Kind.POD, Kind.JOB})
+
+
+@frozen(kw_only=True)
+class First:
+    """What happened to the job before: another pod had it, and came to its end at a point."""
+
+    at: str
+    """Such as `after_intent:1`, and how, as the variable takes it."""
+
+    @property
+    def is_stopped(self) -> bool:
+        return self.at.endswith(":stop")
+
+
+@frozen(kw_only=True)
+class Program:
+    """One job, what is around it, and how it is to end."""
+
+    name: str
+    kinds: frozenset[Kind]
+    """What it is tried at the points of."""
+    also: frozenset[Kind] = frozenset()
+    """What it passes the points of besides, at which others are tried."""
+    job_type: str = "chaos_program"
+    operations: tuple[Op, ...] = ()
+    account_kind: str | None = None
+    """Of a job that runs no operations and pays into an account."""
+    has_gate: bool = False
+    """It waits for a file, which is there from the first pod's end on."""
+    status: str = "COMPLETED"
+    person: Literal["agrees", "lets it expire"] = "agrees"
+    first: First | None = None
+    event: Literal["none", "leave", "request", "budget", "lost claim", "cancel"] = "none"
+    """What else happens while the pod runs that is to pass the point."""
+    awaited: tuple[str, ...] = ()
+    """Points that its pod comes to only some time after the job has ended."""
+    is_pair: bool = False
+    """Killed a second time: only that is tried of it."""
+    settings: dict[str, object] = field(factory=dict)
+
+    def payload(self, key: str, folder: Path) -> dict[str, Any]:
+        """Of the job; `key` is unique in the run."""
+        if self.job_type == "chaos_program":
+            operations = tuple(Operation(op=op) for op in self.operations)
+            return Operations(key=key, operations=operations).payload()
+        named: dict[str, Any] = {}
+        if self.account_kind is not None:
+            named["account"] = f"{self.account_kind}:{key}:0"
+        if self.has_gate:
+            named["gate"] = str(gate(folder))
+        return named
+
+    def applied_once(self, key: str) -> list[str]:
+        """The accounts of the ledger that are to be paid into, once each."""
+        if self.account_kind is not None:
+            return [] if self.account_kind == REFUSED else [f"{self.account_kind}:{key}:0"]
+        paying = (Op.IDEMPOTENT, Op.RECONCILABLE, Op.UNSAFE)
+        return [account(op, key, n) for n, op in enumerate(self.operations) if op in paying]
+
+    def conversations(self, key: str) -> list[str]:
+        """What its calls of the model begin with."""
+        return [f"{key}/{n}:{op}" for n, op in enumerate(self.operations) if op is Op.MODEL]
+
+
+def gate(folder: Path) -> Path:
+    """The file that lets the jobs of a trial end."""
+    return folder / "gate"
+
+
+def _of(kind: Kind, *operations: Op, name: str = "", more: tuple[Kind, ...] = ()) -> Program:
+    kinds = frozenset({kind, *more})
+    return Program(name=name or kind.value, kinds=kinds, operations=operations)
+
+
+def _job(name: str, job_type: str, *kinds: Kind, **rest: Any) -> Program:
+    return Program(name=name, job_type=job_type, kinds=frozenset(kinds), **rest)
+
+
+_EFFECTS: Final = {
+    "idempotent effect": {"operations": (Op.IDEMPOTENT,)},
+    "reconcilable effect": {"operations": (Op.RECONCILABLE,)},
+    "unsafe effect": {"operations": (Op.UNSAFE,)},
+    "own effect": {"job_type": "points_own", "account_kind": "reconcilable"},
+}
+_LEFT_OPEN: Final = {"not applied": "after_intent:1", "applied": "during_call:2"}
+_DOUBT: Final = frozenset({Kind.EFFECT, Kind.DOUBT})
+_DEATH: Final = frozenset({Kind.DEATH})
+
+PROGRAMS: Final[tuple[Program, ...]] = (
+    _job("nothing", "points_nothing", *EVERYONES, awaited=("after_retire", "after_triage")),
+    _of(Kind.STEP, Op.SLEEP),
+    _of(Kind.MODEL, Op.MODEL),
+    _of(Kind.TOOL, Op.PURE),
+    *(
+        Program(name=name, kinds=frozenset({Kind.EFFECT}), **terms)  # type: ignore[arg-type]
+        for name, terms in _EFFECTS.items()
+    ),
+    _job("refusal", "points_refused", Kind.REFUSAL, account_kind=REFUSED, status="FAILED"),
+    _of(Kind.APPROVAL, Op.APPROVAL),
+    _job(
+        "approved effect",
+        "points_approved",
+        Kind.APPROVAL,
+        Kind.EFFECT,
+        account_kind="reconcilable",
+    ),
+    _job("retry", "points_later", Kind.RETRY),
+    _job("failure", "points_failing", Kind.FAILURE),
+    _job("timeout", "points_endless", Kind.TIMEOUT, status="FAILED"),
+    _job(
+        "hand back",
+        "points_waiting",
+        Kind.HAND_BACK,
+        has_gate=True,
+        event="leave",
+        settings={"abort_s": 0.5, "closed_s": 3.5},
+    ),
+    Program(
+        name="expiry",
+        kinds=frozenset({Kind.APPROVAL, Kind.EXPIRY}),
+        operations=(Op.APPROVAL,),
+        person="lets it expire",
+        status="FAILED",
+    ),
+    Program(
+        name="budget",
+        kinds=frozenset({Kind.MODEL, Kind.BUDGET}),
+        operations=(Op.MODEL,),
+        event="budget",
+    ),
+    _job("lost claim", "points_nothing", Kind.ORPHAN, event="lost claim"),
+    _job("death", "points_nothing", Kind.DEATH, first=First(at="after_claim:1")),
+    Program(
+        name="lost call",
+        kinds=frozenset({Kind.LOST_CALL}),
+        also=_DEATH,
+        operations=(Op.MODEL,),
+        status="CANCELLED",
+        first=First(at="after_reserve:1"),
+        event="cancel",
+        awaited=("after_lost_calls",),
+    ),
+    _job(
+        "silence",
+        "points_nothing",
+        Kind.SILENCE,
+        also=frozenset({Kind.RETRY}),
+        first=First(at="after_claim:1:stop"),
+    ),
+    _job("request", "points_nothing", Kind.ACT, event="request", settings={"http": "127.0.0.1:0"}),
+    *(
+        Program(
+            name=f"{name}, {left}",
+            kinds=_DOUBT,
+            also=_DEATH,
+            first=First(at=at),
+            is_pair=True,
+            **terms,  # type: ignore[arg-type]
+        )
+        for name, terms in _EFFECTS.items()
+        for left, at in _LEFT_OPEN.items()
+    ),
+)

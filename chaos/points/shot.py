@@ -1,0 +1,167 @@
+"""One shot: a pod ends or stops itself at a point, another one goes on with its job."""
+
+import asyncio
+import signal
+from collections import Counter
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any, Final
+
+from attrs import frozen
+
+from chaos.cluster.postgres import Row
+from chaos.collect import read_record
+from chaos.points.bench import Bench, MissingError, Trial, TrialPod
+from chaos.points.events import begin, happen, happen_again
+from chaos.points.person import attend
+from chaos.points.programs import Program, gate
+from cortex.durable.crash_points import RECORD
+
+_ENDED: Final = """
+    SELECT count(*) FROM cortex.job
+    HAVING count(*) > 0 AND bool_and(status IN ('COMPLETED', 'FAILED', 'CANCELLED'))
+        AND NOT EXISTS (SELECT FROM cortex_worker.task)
+"""
+
+
+@frozen(kw_only=True)
+class Shot:
+    """What is tried: with which program, at which passing of which point, how."""
+
+    program: Program
+    point: str
+    nth: int
+    how: str
+    """`kill` or `stop`."""
+
+    @property
+    def setting(self) -> str:
+        return f"{self.point}:{self.nth}:{self.how}"
+
+
+@frozen(kw_only=True)
+class Left:
+    """What a trial left behind."""
+
+    key: str
+    record: dict[str, tuple[Row, ...]]
+    before: dict[str, tuple[Row, ...]]
+    """What the record held when the pod had come to its point; nothing if it was undisturbed."""
+    applied: Counter[str]
+    """By account of the ledger."""
+    calls: Counter[str]
+    """By conversation with the model."""
+    exits: dict[str, int]
+    """Of the pods that were to leave as they should."""
+    logs: dict[str, str]
+
+    @property
+    def job(self) -> Row:
+        """The only one."""
+        (job,) = self.record["jobs"]
+        return job
+
+
+@frozen(kw_only=True)
+class Recorded:
+    """An undisturbed trial: the points that its pod passed, in their order, and what it left."""
+
+    points: tuple[str, ...]
+    left: Left
+
+
+async def record(bench: Bench, program: Program) -> Recorded:
+    """Run a program undisturbed. Raises `MissingError`."""
+    async with bench.trial() as trial, _attended(trial, program):
+        path = trial.folder / "points"
+        await begin(trial, program)
+        pod = trial.start("recorded", f"{RECORD}:{path}", **program.settings)
+        await happen(trial, program, pod)
+        exits = {}
+        if program.event == "leave":
+            await trial.until(lambda: pod.is_dead, "the pod has left")
+            exits["heir"] = await trial.end(await _inherit(trial, program))
+        else:
+            await trial.until_row(_ENDED, what="the job has ended")
+            await trial.until(
+                lambda: set(program.awaited) <= set(path.read_text("utf-8").split()),
+                f"{program.awaited} are passed",
+            )
+        points = tuple(path.read_text("utf-8").split())
+        return Recorded(points=points, left=await _left(trial, {}, exits))
+
+
+async def fire(bench: Bench, shot: Shot) -> Left:
+    """Carry one out. Raises `MissingError`, also when its point is not passed."""
+    program = shot.program
+    async with bench.trial() as trial, _attended(trial, program):
+        await begin(trial, program)
+        doomed = trial.start("doomed", shot.setting, **program.settings)
+        events = asyncio.create_task(happen(trial, program, doomed))
+        try:
+            await _until_hit(trial, doomed, shot)
+            before = await read_record(trial.owned)
+            heir = await _inherit(trial, program)
+            await events
+            await trial.until_row(_ENDED, what="the job has ended")
+        finally:
+            events.cancel()
+        exits = {}
+        for pod in trial.pods:
+            if pod.is_stopped:
+                exits[pod.name] = await _go_on(trial, pod, program)
+        exits["heir"] = await trial.end(heir)
+        return await _left(trial, before, exits)
+
+
+@asynccontextmanager
+async def _attended(trial: Trial, program: Program) -> AsyncIterator[None]:
+    """Somebody decides what is asked for meanwhile."""
+    person = asyncio.create_task(attend(trial, program))
+    try:
+        yield
+    finally:
+        person.cancel()
+        await asyncio.wait([person])
+
+
+async def _until_hit(trial: Trial, pod: TrialPod, shot: Shot) -> None:
+    await trial.until(lambda: pod.is_dead or pod.is_stopped, f"{shot.setting} is passed")
+    if shot.how == "kill" and pod.process.poll() != -signal.SIGKILL:
+        raise MissingError(f"{shot.setting} is not passed: the pod ended by {pod.process.poll()}")
+    if shot.how == "stop" and pod.is_dead:
+        raise MissingError(f"{shot.setting} is not passed: the pod ended by {pod.process.poll()}")
+
+
+async def _inherit(trial: Trial, program: Program) -> TrialPod:
+    """Another pod is there, for which all goes well."""
+    if program.has_gate:
+        gate(trial.folder).touch()
+    heir = trial.start("heir", **({"http": "127.0.0.1:0"} if program.event == "request" else {}))
+    await happen_again(trial, program, heir)
+    return heir
+
+
+async def _go_on(trial: Trial, pod: TrialPod, program: Program) -> int:
+    """Let a stopped pod go on, which has lost its job meanwhile; its exit code."""
+    pod.process.send_signal(signal.SIGCONT)
+    if program.event == "leave":
+        await trial.until(lambda: pod.is_dead, f"{pod.name} leaves")
+        return pod.process.wait()
+    await trial.until(lambda: pod.is_dead or pod.ready is not None, f"{pod.name} is ready")
+    return await trial.end(pod)
+
+
+async def _left(trial: Trial, before: dict[str, tuple[Row, ...]], exits: dict[str, int]) -> Left:
+    calls = [call.conversation for call in await trial.model.calls()]
+    applied = [each.account for each in trial.bench.ledger.applied()]
+    own: Any = lambda name: f"{trial.key}/" in name or f":{trial.key}:" in name  # noqa: E731
+    return Left(
+        key=trial.key,
+        record=await read_record(trial.owned),
+        before=before,
+        applied=Counter(filter(own, applied)),
+        calls=Counter(filter(own, calls)),
+        exits=exits,
+        logs={pod.name: pod.log for pod in trial.pods},
+    )

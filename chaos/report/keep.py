@@ -1,0 +1,53 @@
+"""What is kept of a run: its options, by which it can be repeated, history, logs and verdicts."""
+
+import asyncio
+import json
+import tempfile
+import traceback
+from pathlib import Path
+from typing import Any, Final
+
+from attrs import asdict
+
+from chaos.plan import Plan
+from chaos.run import Outcome
+
+OPTIONS: Final = "options.json"
+VERDICTS: Final = "verdicts.json"
+TRACEBACK: Final = "traceback.txt"
+KEPT: Final = ("*.jsonl", "*.log", "model_faults.json", "postgres/server.log")
+
+
+def new_folder(seed: int) -> Path:
+    """Make a directory for what nobody named one for."""
+    return Path(tempfile.mkdtemp(prefix=f"chaos-seed-{seed}-"))
+
+
+def keep(outcome: Outcome, folder: Path, target: Path) -> None:
+    """Copy what a run left behind in its own directory, which goes away."""
+    _copy(outcome.plan, folder, target)
+    _write(target / VERDICTS, [asdict(verdict) for verdict in outcome.verdicts])
+
+
+def keep_broken(error: BaseException, plan: Plan, folder: Path, target: Path) -> str:
+    """Do so for a run that came to nothing; why, in a line."""
+    _copy(plan, folder, target)
+    text = "".join(traceback.format_exception(error))
+    (target / TRACEBACK).write_text(text, "utf-8")
+    if isinstance(error, asyncio.CancelledError):
+        return "it took too long, or was told to end"
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
+    return f"{type(error).__name__}: {error}"
+
+
+def _copy(plan: Plan, folder: Path, target: Path) -> None:
+    target.mkdir(parents=True, exist_ok=True)
+    for pattern in KEPT:
+        for source in folder.glob(pattern):
+            (target / source.name).write_bytes(source.read_bytes())
+    _write(target / OPTIONS, asdict(plan.options))
+
+
+def _write(path: Path, value: Any) -> None:
+    path.write_text(json.dumps(value, indent=2, default=str) + "\n", "utf-8")

@@ -1,0 +1,137 @@
+"""One run: the plan's jobs and faults together, then healing, rest, evidence and judgement."""
+
+import asyncio
+import contextlib
+import random
+import signal
+from collections.abc import AsyncIterator, Coroutine
+from pathlib import Path
+from typing import Any, Final
+
+from attrs import frozen
+
+from chaos.checkers import ALL as CHECKERS
+from chaos.checkers.verdict import Result, Verdict
+from chaos.cluster.pods import CannotStartError
+from chaos.cluster.quiet import Patience, StuckError, dump, until_quiet
+from chaos.cluster.scale import SCALES
+from chaos.cluster.stage import APP, Stage, StagePlan
+from chaos.collect import collect
+from chaos.evidence import Evidence, Settings
+from chaos.history import History
+from chaos.plan import Plan, chosen
+from chaos.probe import watch
+from chaos.schedule import inject_all
+
+HISTORY: Final = "history.jsonl"
+SUBMITTED_WITHIN_S: Final = 60.0
+"""After the last fault: until then each order is acknowledged, however often it is asked again."""
+START_AND_END_S: Final = 60.0
+DRAIN_SLACK_S: Final = 10.0
+
+
+@frozen(kw_only=True)
+class Outcome:
+    """What came of a run."""
+
+    plan: Plan
+    evidence: Evidence
+    verdicts: tuple[Verdict, ...]
+    stuck: str | None
+    """Why it did not come to rest."""
+    took_s: float
+
+    @property
+    def is_good(self) -> bool:
+        """No rule was broken, and everything came to rest."""
+        return self.stuck is None and all(v.result is not Result.INVALID for v in self.verdicts)
+
+
+def deadline_s(plan: Plan) -> float:
+    """When a run has certainly gone wrong."""
+    patience = patience_of(SCALES[plan.options.scale].figures)
+    return plan.options.duration_s + SUBMITTED_WITHIN_S + patience.whole_s + START_AND_END_S
+
+
+def patience_of(settings: Settings) -> Patience:
+    """How long rest is waited for with pods of these settings."""
+    silence_s = settings.zombie_s + settings.sweep_s
+    return Patience(idle_s=20.0 + 2 * silence_s, whole_s=150.0 + 4 * silence_s)
+
+
+async def run(plan: Plan, *, folder: Path) -> Outcome:
+    """Carry out a plan in a directory of its own; everything that was started has ended then.
+
+    Ended by SIGTERM or Ctrl-C it clears up and raises `asyncio.CancelledError`.
+    """
+    _end_on_sigterm()
+    history = History(folder / HISTORY)
+    options = plan.options
+    stage_plan = StagePlan(
+        seed=options.seed,
+        pod_count=options.pods,
+        scale=SCALES[options.scale],
+        app=options.app or APP,
+        model_rules=plan.model_rules,
+    )
+    with contextlib.closing(history):
+        async with Stage(stage_plan, folder, history) as stage:
+            stuck = await _play(stage, plan)
+            await stage.pods_kept.drain(within_s=stage.settings.drain_s + DRAIN_SLACK_S)
+            history.add("run", "phase", name="end")
+            evidence = await collect(stage)
+        took_s = history.now_s
+    verdicts = await asyncio.to_thread(_judge, evidence)
+    return Outcome(plan=plan, evidence=evidence, verdicts=verdicts, stuck=stuck, took_s=took_s)
+
+
+async def _play(stage: Stage, plan: Plan) -> str | None:
+    """Load and faults, then rest; what kept the cluster from coming to rest."""
+    await _check_job_type(stage, plan.options.job_type)
+    dice = random.Random(f"clients of {plan.options.seed}")
+    async with _beside(stage.approver.run(), watch(stage)):
+        stage.history.add("run", "phase", name="load")
+        async with asyncio.TaskGroup() as group:
+            faults = inject_all(stage, plan.faults, chosen(plan.options.faults))
+            storm = group.create_task(faults)
+            load = group.create_task(stage.client.submit_all(plan.orders, dice=dice))
+            await storm
+            await stage.heal()
+            stage.history.add("run", "phase", name="heal")
+            async with asyncio.timeout(SUBMITTED_WITHIN_S + plan.options.duration_s):
+                await load
+        try:
+            await until_quiet(stage, patience=patience_of(stage.settings))
+        except StuckError as error:
+            stage.history.add("run", "phase", name="stuck", why=str(error))
+            await dump(stage, stage.folder)
+            return str(error)
+        stage.history.add("run", "phase", name="quiet")
+        return None
+
+
+async def _check_job_type(stage: Stage, job_type: str) -> None:
+    rows = await stage.postgres.sql("SELECT name FROM cortex.job_type ORDER BY name")
+    names = [row["name"] for row in rows]
+    if job_type not in names:
+        raise CannotStartError(f"no pod knows job type {job_type!r}; known: {', '.join(names)}")
+
+
+@contextlib.asynccontextmanager
+async def _beside(*works: Coroutine[Any, Any, None]) -> AsyncIterator[None]:
+    """Run these until the block is left; one that fails ends the block."""
+    async with asyncio.TaskGroup() as group:
+        tasks = [group.create_task(work) for work in works]
+        yield
+        for task in tasks:
+            task.cancel()
+
+
+def _judge(evidence: Evidence) -> tuple[Verdict, ...]:
+    return tuple(check(evidence) for check in CHECKERS)
+
+
+def _end_on_sigterm() -> None:
+    task = asyncio.current_task()
+    if task is not None:
+        asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)

@@ -1,0 +1,54 @@
+"""Injects a plan's faults at their times, each in a task of its own, and notes them."""
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+import asyncpg
+
+from chaos.cluster.stage import Stage
+from chaos.nemeses.nemesis import Fault, Nemesis
+
+LINGER_S: Final = 15.0
+"""What has not healed by itself so long after the last fault began is told to."""
+
+MISSED: Final = (
+    OSError,  # TimeoutError and ProcessLookupError are among them
+    asyncpg.PostgresError,
+    asyncpg.InterfaceError,
+)
+"""Another fault came in between: its target had gone, or the server was down."""
+
+
+async def inject_all(stage: Stage, faults: Sequence[Fault], nemeses: Mapping[str, Nemesis]) -> None:
+    """Return when all faults are over; those that hold too long are cancelled, which heals them."""
+    if not faults:
+        return
+    began_s = stage.history.now_s
+    tasks = [
+        asyncio.create_task(_inject(stage, fault, nemeses[fault.nemesis], began_s))
+        for fault in faults
+    ]
+    last_s = max(fault.at_s + fault.for_s for fault in faults)
+    try:
+        done, _ = await asyncio.wait(
+            tasks, timeout=last_s + LINGER_S, return_when=asyncio.FIRST_EXCEPTION
+        )
+        for task in done:
+            task.result()
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.wait(tasks)
+
+
+async def _inject(stage: Stage, fault: Fault, nemesis: Nemesis, began_s: float) -> None:
+    await asyncio.sleep(began_s + fault.at_s - stage.history.now_s)
+    told = {"number": fault.number, "nemesis": fault.nemesis}
+    stage.history.add("nemesis", "fault", "invoke", **told, detail=fault.detail, for_s=fault.for_s)
+    try:
+        met = await nemesis.inject(stage, fault)
+    except MISSED as error:
+        stage.history.add("nemesis", "fault", **told, missed=repr(error), windows=[])
+    else:
+        stage.history.add("nemesis", "fault", **told, **met)

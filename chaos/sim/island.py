@@ -1,0 +1,134 @@
+"""Asyncio on the simulated clock: what trio-asyncio is to a real pod, this is to a simulated one.
+
+One island a machine, turned by one trio task of that machine. Timers are of the simulated clock.
+Whatever really talks to Postgres does so in a turn on the wire, alone, and the whole thread waits
+for its end: no order of events depends on the kernel, and no time passes.
+"""
+
+import asyncio
+import heapq
+from asyncio import events
+from collections import deque
+from collections.abc import Awaitable, Callable, Coroutine
+from typing import Any, TypeVar, cast
+
+import outcome
+import trio
+import trio_asyncio
+from trio.lowlevel import Abort, RaiseCancelT, Task
+
+T = TypeVar("T")
+
+
+class Killed(BaseException):
+    """The machine is dead: nothing that runs there reaches anything any more."""
+
+
+class Loop(asyncio.SelectorEventLoop):
+    """An asyncio loop that is turned by hand."""
+
+    def __init__(self, clock: trio.abc.Clock) -> None:
+        self._clock = clock
+        self._waiting: deque[asyncio.Future[None]] = deque()
+        self._is_on_wire = False
+        super().__init__()
+        self.set_exception_handler(lambda _loop, _context: None)
+
+    def time(self) -> float:
+        return self._clock.current_time()
+
+    async def on_wire(self, talk: Callable[[], Awaitable[T]]) -> T:
+        """Talk to the server, when it is our turn; nothing else of the machine runs meanwhile."""
+        turn = self.create_future()
+        self._waiting.append(turn)
+        await turn
+        self._is_on_wire = True
+        try:
+            return await talk()
+        finally:
+            self._is_on_wire = False
+
+    def turn(self) -> None:
+        """Run everything that can run at this instant."""
+        events._set_running_loop(self)  # noqa: SLF001 -- its only name
+        loop = cast("Any", self)
+        try:
+            while True:
+                if loop._ready or self._is_on_wire or self.next_due_s <= self.time():
+                    loop._run_once()
+                elif self._waiting:
+                    turn = self._waiting.popleft()
+                    if not turn.done():
+                        turn.set_result(None)
+                else:
+                    return
+        finally:
+            events._set_running_loop(None)  # noqa: SLF001
+
+    @property
+    def next_due_s(self) -> float:
+        """When the next timer is due."""
+        timers = cast("Any", self)._scheduled
+        while timers and timers[0]._cancelled:
+            heapq.heappop(timers)._scheduled = False
+            cast("Any", self)._timer_cancelled_count -= 1
+        return float(timers[0]._when) if timers else float("inf")
+
+
+class Island:
+    """A loop and the trio task that turns it; an `Island` of `cortex.store.bridge`."""
+
+    def __init__(self, clock: trio.abc.Clock) -> None:
+        self.loop = Loop(clock)
+        self._is_over = False
+        self._callers: dict[Task, None] = {}
+        self._poked = trio.Event()
+
+    def poke(self) -> None:
+        """There may be something to do, or a nearer timer."""
+        self._poked.set()
+
+    async def run_aio_coroutine(self, coroutine: Awaitable[T]) -> T:
+        """Run a coroutine to its end, from trio; cannot be cancelled. Raises `Killed`."""
+        caller = trio.lowlevel.current_task()
+        if self._is_over:
+            cast("Coroutine[Any, Any, T]", coroutine).close()
+            raise Killed
+        task = self.loop.create_task(cast("Coroutine[Any, Any, T]", coroutine))
+        task.add_done_callback(lambda done: self._ended(caller, done))
+        self._callers[caller] = None
+        self.poke()
+        result: T = await trio.lowlevel.wait_task_rescheduled(_never)
+        return result
+
+    def _ended(self, caller: Task, task: "asyncio.Task[Any]") -> None:
+        if caller in self._callers:
+            del self._callers[caller]
+            trio.lowlevel.reschedule(caller, outcome.capture(task.result))
+
+    def end(self) -> None:
+        """Let nothing run here any more; all who wait are told by `Killed`."""
+        self._is_over = True
+        callers, self._callers = self._callers, {}
+        for caller in callers:
+            trio.lowlevel.reschedule(caller, outcome.Error(Killed()))
+        self.poke()
+
+    async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+        """Turn the loop until `end` or `die`; cancelling ends others first, who still need it."""
+        trio_asyncio.current_loop.set(self.loop)
+        task_status.started()
+        with trio.CancelScope(shield=True):
+            while not self._is_over:
+                self.loop.turn()
+                with trio.move_on_at(self.loop.next_due_s):
+                    await self._poked.wait()
+                self._poked = trio.Event()
+        for task in asyncio.all_tasks(self.loop):
+            task.cancel()
+        self.loop.turn()
+        self.loop.close()
+
+
+def _never(_: RaiseCancelT) -> Abort:
+    return Abort.FAILED

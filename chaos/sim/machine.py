@@ -1,0 +1,81 @@
+"""A machine of the simulation: one pod, its way to Postgres, and what happens to both."""
+
+import random
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import attrs
+import trio
+
+from chaos.sim.clock import HOST
+from chaos.sim.connection import Connection, SimulatedProfile
+from chaos.sim.island import Island
+from chaos.sim.network import Network
+from cortex.domain.clock import Chance
+from cortex.store.bridge import Port
+from cortex.store.database import Profile, open_database
+
+if TYPE_CHECKING:
+    from chaos.sim.world import World
+
+
+class Machine:
+    """Where a pod or a client runs; dead ones stay dead, another one takes their place."""
+
+    def __init__(self, world: "World", name: str) -> None:
+        self.world = world
+        self.name = name
+        self.is_stopped = False
+        self.is_dead = False
+        self.connections: list[Connection] = []
+        self.island = Island(world.clock)
+        self.network = Network(random.Random(f"network {world.seed} {name}"))
+        self.chance = Chance(
+            random.Random(f"chance {world.seed} {name}"), lambda: int(1000 * world.clock.unix_s)
+        )
+        self.scope = trio.CancelScope()
+
+    def inhabit(self) -> None:
+        """Let the trio task that calls this, and all that it starts, run here."""
+        HOST.set(self)
+
+    @asynccontextmanager
+    async def open_port(
+        self, profile: Profile, *, rng: random.Random
+    ) -> AsyncGenerator[Port, None]:
+        """Open a port as `cortex.store.bridge.open_port` does, by the way of this machine."""
+        given = attrs.asdict(profile, recurse=False)
+        simulated = SimulatedProfile(**{**given, "is_pooled": False}, machine=self)
+        async with trio.open_nursery() as nursery:
+            await nursery.start(self.island.run, name="island")
+            db = await self.island.run_aio_coroutine(open_database(simulated, rng=rng))
+            try:
+                yield Port(self.island, db, simulated)
+            finally:
+                if not self.is_dead:
+                    with trio.move_on_after(2.0, shield=True):
+                        await self.island.run_aio_coroutine(db.close())
+                self.island.end()
+
+    def kill(self) -> None:
+        """SIGKILL, or the plug: nothing runs here any more, the server sees the sessions end."""
+        self.is_dead = True
+        for connection in self.connections:
+            if not self.network.weather.is_cut:
+                connection.drop()
+            elif not connection.is_closed():
+                connection.terminate()
+        self.island.end()
+        self.scope.cancel()
+        self.cont()
+
+    def stop(self) -> None:
+        """SIGSTOP: its tasks get no turn."""
+        self.is_stopped = True
+
+    def cont(self) -> None:
+        """SIGCONT."""
+        self.is_stopped = False
+        self.world.turns.let_go()

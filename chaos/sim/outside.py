@@ -1,0 +1,189 @@
+"""The world outside of the pods: a ledger and a model, both in this process and on its clock."""
+
+import json
+import random
+from collections.abc import AsyncGenerator, Callable
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, Any, Final
+
+import httpx2
+from attrs import define, field
+
+from chaos.cluster.ledger import ATTEMPT_HEADER, KEY_HEADER, Terms
+from chaos.evidence import Application, ModelCall
+from chaos.workloads.app import BUSY_MODEL
+from chaos.workloads.terms import terms_of
+from cortex.agent.model import DEFAULT_LIMITS, CallLimits
+from cortex.agent.model_errors import ModelUnavailableError
+from cortex.domain.failure import CallFailure
+from cortex.domain.model import ModelRequest, ModelResponse
+from cortex.domain.usage import Usage
+
+if TYPE_CHECKING:
+    from chaos.sim.world import World
+
+REFUSED: Final = 0.02
+"""Chance that nobody answers a call of the ledger, which certainly changes nothing."""
+LOST_THERE: Final = 0.02
+LOST_BACK: Final = 0.04
+BUSY_TIMES: Final = 2
+MODEL_FAULTS: Final = {"overloaded_error": 0.03, "connection_lost": 0.03, "ended_early": 0.02}
+OVERLOADED: Final = 529
+
+
+@define
+class _Account:
+    highest: dict[str, int] = field(factory=dict)
+    results: dict[str, int] = field(factory=dict)
+    """Of the first application of each key."""
+
+
+class Ledger(httpx2.AsyncBaseTransport):
+    """Applies what it is asked to, by the terms of each account; see `chaos.cluster.ledger`."""
+
+    def __init__(self, world: "World") -> None:
+        self._world = world
+        self._dice = random.Random(f"ledger {world.seed}")
+        self._accounts: dict[str, _Account] = {}
+        self.applied: list[Application] = []
+
+    async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
+        """Take one request; what travels may be lost on its way there or back."""
+        if self._drawn(REFUSED):
+            raise httpx2.ConnectError("connection refused") from ConnectionRefusedError(111)
+        if self._drawn(LOST_THERE):
+            raise httpx2.ReadError("connection reset")
+        # What is on its way arrives, whatever becomes of who sent it.
+        status, answer = await self._world.elsewhere(lambda: self._serve(request))
+        if self._drawn(LOST_BACK):
+            raise httpx2.ReadError("connection reset")
+        return httpx2.Response(status, json=answer, request=request)
+
+    async def _serve(self, request: httpx2.Request) -> tuple[int, dict[str, Any]]:
+        name, _, key = request.url.path.removeprefix("/").partition("/")
+        attempt = int(request.headers[ATTEMPT_HEADER])
+        body = json.loads(request.content) if request.content else {}
+        half_s = body.get("takes_ms", 0) / 2000 + self._dice.uniform(0.001, 0.05)
+        await self._world.sleep(half_s)
+        if request.method == "POST":
+            status, answer = self._take(name, request.headers[KEY_HEADER], attempt)
+        else:
+            status, answer = self._look_up(name, key, attempt)
+        self._world.transcript.add("ledger", request.method, name, attempt, status, answer)
+        await self._world.sleep(half_s)
+        return status, answer
+
+    def _drawn(self, chance: float) -> bool:
+        return self._world.is_stormy and self._dice.random() < chance
+
+    def _take(self, name: str, key: str, attempt: int) -> tuple[int, dict[str, Any]]:
+        terms, book = self._book(name)
+        highest = book.highest.get(key, 0)
+        book.highest[key] = max(highest, attempt)
+        if terms.is_fenced and attempt < highest:
+            return 412, {"error": f"attempt {highest} has been here"}
+        result = book.results.get(key)
+        if result is None or not terms.honours_key:
+            result = len(self.applied) + 1
+            at_s = self._world.clock.now
+            self.applied.append(Application(account=name, key=key, attempt=attempt, at_s=at_s))
+            book.results.setdefault(key, result)
+        return 200, {"result": result}
+
+    def _look_up(self, name: str, key: str, attempt: int) -> tuple[int, dict[str, Any]]:
+        terms, book = self._book(name)
+        if not terms.can_be_asked:
+            return 404, {"error": "there is no such question"}
+        book.highest[key] = max(book.highest.get(key, 0), attempt)
+        result = book.results.get(key)
+        return 200, {"applied": result is not None, "result": result}
+
+    def _book(self, name: str) -> tuple[Terms, _Account]:
+        return terms_of(name), self._accounts.setdefault(name, _Account())
+
+
+class Model:
+    """A model client that answers as `chaos.workloads.model_script` does."""
+
+    def __init__(self, world: "World") -> None:
+        self._world = world
+        self._dice = random.Random(f"model {world.seed}")
+        self._asked: dict[str, int] = {}
+        self.calls: list[ModelCall] = []
+
+    async def respond(
+        self,
+        request: ModelRequest,
+        *,
+        on_text: Callable[[str], None] | None = None,
+        on_open: Callable[[], None] | None = None,
+        on_usage: Callable[[Usage], None] | None = None,
+        limits: CallLimits = DEFAULT_LIMITS,  # noqa: ARG002 -- none of its answers takes so long
+    ) -> ModelResponse:
+        """Answer after as long as the first message says."""
+        told = str(request.messages[0]["content"])
+        conversation, _, asked = told.partition(" takes ")
+        takes_s = int(asked.split()[0]) / 1000
+        async with self._noted(conversation) as number:
+            await self._world.sleep(takes_s / 4)
+            if request.model == BUSY_MODEL and number <= BUSY_TIMES:
+                raise _failed(request, "rate_limit_error", status=429, retry_after_s=1.0)
+            self._fail(request)
+            used = Usage(input_tokens=len(told), output_tokens=0)
+            for callback in (on_open, on_usage and (lambda: on_usage(used))):
+                if callback is not None:
+                    callback()
+            text = f"answer to {conversation}: all is well"
+            for piece in text.split(" "):
+                await self._world.sleep(takes_s / 16)
+                if on_text is not None:
+                    on_text(f"{piece} ")
+            self._fail(request)
+        return ModelResponse(
+            model=request.model,
+            content=({"type": "text", "text": text},),
+            stop_reason="end_turn",
+            usage=Usage(input_tokens=len(told), output_tokens=len(text)),
+            message_id=f"msg_{len(self.calls)}",
+        )
+
+    @asynccontextmanager
+    async def _noted(self, conversation: str) -> AsyncGenerator[int, None]:
+        number = self._asked[conversation] = self._asked.get(conversation, 0) + 1
+        at_s, outcome = self._world.clock.now, "cancelled"
+        self._world.transcript.add("model", "asked", conversation, number)
+        try:
+            yield number
+            outcome = "answered"
+        except ModelUnavailableError:
+            outcome = "refused"
+            raise
+        finally:
+            self._world.transcript.add("model", outcome, conversation, number)
+            call = ModelCall(
+                conversation=conversation,
+                number=number,
+                at_s=at_s,
+                outcome=outcome,
+                ended_s=self._world.clock.now,
+            )
+            self.calls.append(call)
+
+    def _fail(self, request: ModelRequest) -> None:
+        if not self._world.is_stormy:
+            return
+        drawn = self._dice.random()
+        for type_, chance in MODEL_FAULTS.items():
+            if drawn < chance:
+                status = OVERLOADED if type_ == "overloaded_error" else None
+                raise _failed(request, type_, status=status)
+            drawn -= chance
+
+
+def _failed(
+    request: ModelRequest, type_: str, *, status: int | None, retry_after_s: float | None = None
+) -> ModelUnavailableError:
+    failure = CallFailure(
+        model=request.model, host="sim", type=type_, status=status, retry_after_s=retry_after_s
+    )
+    return ModelUnavailableError(failure, "as the seed wants it")

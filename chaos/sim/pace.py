@@ -1,0 +1,91 @@
+"""How fast time passes: exactly while anything goes on, in strides while nothing does.
+
+A stride is what a machine does that was asleep for a moment: every timer of that moment fires at
+its end, once. Idle pods look at the database several times a second, and mostly find nothing; in
+strides they do so several times a minute, and an hour of theirs costs a second.
+"""
+
+import heapq
+from collections.abc import Callable
+from typing import Any, Final
+
+from chaos.sim.clock import Clock
+
+EXACT_S: Final = 5.0
+"""After something has happened."""
+SHARE: Final = 1 / 3
+"""A stride is this much of the time in which nothing has happened."""
+BUSY_MAX_S: Final = 15.0
+"""While a job runs: half a heartbeat."""
+IDLE_MAX_S: Final = 60.0
+
+ROUTINE: Final = frozenset(
+    {"pods.beat", "pods.probe", "pods.lock", "dead_letters.lock_triage"}
+)
+"""Statements that idle pods make, whatever they answer."""
+
+STANDING: Final = """
+    SELECT extract(epoch FROM min(due) - cortex.now())::float8 AS due_s,
+           EXISTS (SELECT FROM cortex.job WHERE status = 'RUNNING') AS is_busy
+    FROM (
+        SELECT run_at AS due FROM cortex_worker.task
+        UNION ALL SELECT next_retry_at FROM cortex.job WHERE status = 'RETRY'
+        UNION ALL SELECT expires_at FROM cortex.approval WHERE status = 'PENDING'
+    ) later
+"""
+
+
+class Pace:
+    """Decides where the clock jumps."""
+
+    def __init__(self, clock: Clock, *, look: Callable[[str], list[dict[str, Any]]]) -> None:
+        """`look` asks the database without the time passing."""
+        self._clock = clock
+        self._look = look
+        self.asleep_until_s = 0.0
+        """Until then all machines are asleep, whatever they have to do."""
+        self._moved_s = 0.0
+        self._appointments: list[float] = []
+        clock.strides = self.jump
+
+    def moved(self) -> None:
+        """Something happened just now."""
+        self._moved_s = self._clock.now
+
+    def ran(self, query: str, result: Any) -> None:
+        """A statement had this result."""
+        if query not in ROUTINE and not _is_nothing(result):
+            self.moved()
+
+    def appoint(self, at_s: float) -> None:
+        """Be exact about this instant."""
+        heapq.heappush(self._appointments, at_s)
+
+    def jump(self, deadline: float) -> float:
+        """Where to jump in place of the next deadline."""
+        now = self._clock.now
+        if self.asleep_until_s > now:
+            return self.asleep_until_s
+        still_s = now - self._moved_s
+        if still_s < EXACT_S:
+            return deadline
+        while self._appointments and self._appointments[0] <= now:
+            heapq.heappop(self._appointments)
+        longest_s = min(SHARE * still_s, IDLE_MAX_S)
+        if self._appointments:
+            longest_s = min(longest_s, self._appointments[0] - now)
+        if now + longest_s <= deadline:
+            return deadline
+        standing = self._look(STANDING)[0]
+        if standing["is_busy"]:
+            longest_s = min(longest_s, BUSY_MAX_S)
+        if standing["due_s"] is not None:
+            longest_s = min(longest_s, max(0.0, standing["due_s"]))
+        return now + longest_s
+
+
+def _is_nothing(result: Any) -> bool:
+    """No rows, or one in which nothing is counted."""
+    if not result or isinstance(result, str):
+        return True
+    return len(result) == 1 and not any(result[0].values())

@@ -1,0 +1,189 @@
+"""Who uses the pods: clients that submit the plan's jobs, and a person who decides."""
+
+import random
+from collections.abc import Awaitable, Callable
+from hashlib import sha256
+from typing import TYPE_CHECKING, Any, Final
+from uuid import UUID
+
+import orjson
+import trio
+
+from chaos.cluster.approver import WEIGHTS, Decision
+from chaos.workloads.program import Program
+from cortex.domain.effect import EffectStatus, Resolution
+from cortex.domain.errors import CortexError, OutcomeUnknownError, UnavailableError
+from cortex.domain.job import Submission
+from cortex.domain.submission import request_of
+from cortex.store import approvals, effects, idempotency, jobs
+from cortex.store.approvals import Verdict
+from cortex.store.bridge import Port
+from cortex.store.database import Database, Profile
+
+if TYPE_CHECKING:
+    from chaos.sim.machine import Machine
+    from chaos.sim.world import World
+
+PAUSE_S: Final = (0.2, 2.0)
+AGAIN_SHARE: Final = 0.2
+"""Of the acknowledged submissions, so many are repeated under their key."""
+LOOK_S: Final = (5.0, 60.0)
+THINKS_S: Final = (0.0, 300.0)
+PAGE_MAX: Final = 20
+
+
+class People:
+    """All of them work at one machine, which nothing happens to but what happens to Postgres."""
+
+    def __init__(self, world: "World", machine: "Machine") -> None:
+        self._world = world
+        self._machine = machine
+        self._dice = random.Random(f"people {world.seed}")
+        self._port: Port
+        self.is_all_submitted = False
+
+    async def live(self) -> None:
+        """Submit and decide until cancelled."""
+        self._machine.inhabit()
+        profile = Profile(dsn=self._world.server.dsn, connections_max=4, bound_s=5.0)
+        async with self._machine.open_port(profile, rng=self._machine.chance.rng) as self._port:
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(self._decide_all)
+                await self._submit_all()
+
+    async def _submit_all(self) -> None:
+        plan = self._world.plan
+        async with trio.open_nursery() as nursery:
+            for program, at_s in zip(plan.programs, plan.submitted_s, strict=True):
+                dice = random.Random(f"client {program.key}")
+                nursery.start_soon(self._submit, program, at_s, dice)
+        self.is_all_submitted = True
+
+    async def _submit(self, program: Program, at_s: float, dice: random.Random) -> None:
+        await self._world.sleep(at_s)
+        while await self._try(program) is not None:
+            await self._world.sleep(dice.uniform(*PAUSE_S))
+        if dice.random() < AGAIN_SHARE:
+            await self._try(program)
+
+    async def _try(self, program: Program) -> CortexError | None:
+        payload = orjson.dumps(program.payload())
+        submission = Submission(
+            id=self._machine.chance.new_id(), type="chaos_program", payload=payload.decode()
+        )
+
+        async def work(db: Database) -> UUID:
+            await jobs.submit(db, [submission], by="client-1")
+            return submission.id
+
+        async def submit() -> dict[str, Any]:
+            answer = await self._port(
+                idempotency.guarded,
+                program.key,
+                operation="jobs.submit",
+                request=request_of(submission),
+                work=work,
+            )
+            return {"job": str(answer.response), "is_replayed": answer.is_replayed}
+
+        body = sha256(payload).hexdigest()[:16]
+        key = {"key": program.key}
+        return await self._operation("client-1", "submit", key, submit, body=body)
+
+    async def _decide_all(self) -> None:
+        handled: set[UUID] = set()
+        async with trio.open_nursery() as nursery:
+            while True:
+                await self._world.sleep(self._dice.uniform(*LOOK_S))
+                try:
+                    waiting = await self._port(approvals.pending, limit=PAGE_MAX)
+                    unknown = await self._port(
+                        effects.page, statuses=[EffectStatus.UNKNOWN], limit=PAGE_MAX
+                    )
+                except CortexError:
+                    continue  # the next look will find it
+                for approval in waiting:
+                    if approval["id"] not in handled:
+                        handled.add(approval["id"])
+                        nursery.start_soon(self._decide, approval)
+                for effect in unknown:
+                    nursery.start_soon(self._resolve, effect)
+
+    async def _decide(self, approval: dict[str, Any]) -> None:
+        dice = random.Random(f"decision {approval['arguments_text']} {self._world.seed}")
+        said = dice.choices(list(WEIGHTS), list(WEIGHTS.values()))[0]
+        await self._world.sleep(dice.uniform(*THINKS_S))
+        match said:
+            case Decision.APPROVE | Decision.DENY:
+                await self._say(approval, "ann", is_approved=said is Decision.APPROVE)
+            case Decision.RACE:
+                async with trio.open_nursery() as nursery:
+                    nursery.start_soon(self._approve, approval, "ann")
+                    nursery.start_soon(self._deny, approval, "bob")
+            case Decision.EXPIRE:
+                pass  # its hour passes
+
+    async def _approve(self, approval: dict[str, Any], by: str) -> None:
+        await self._say(approval, by, is_approved=True)
+
+    async def _deny(self, approval: dict[str, Any], by: str) -> None:
+        await self._say(approval, by, is_approved=False)
+
+    async def _say(self, approval: dict[str, Any], by: str, *, is_approved: bool) -> None:
+        verdict = Verdict(
+            approval_id=approval["id"],
+            is_approved=is_approved,
+            by=by,
+            seen=approval["digest"],
+            channel="cli",
+        )
+
+        async def decide() -> dict[str, Any]:
+            ruling = await self._port(approvals.decide, verdict)
+            if not ruling.is_taken:
+                raise approvals.refusal(approval, ruling)
+            return {"outcome": ruling.outcome}
+
+        told = {"approval": str(approval["id"]), "by": by, "approve": is_approved}
+        who = f"approver-{by}"
+        while isinstance(await self._operation(who, "decide", told, decide), UnavailableError):
+            await self._world.sleep(self._dice.uniform(*PAUSE_S))
+
+    async def _resolve(self, effect: dict[str, Any]) -> None:
+        """Look at the ledger, and say what is there."""
+        applied = [a for a in self._world.ledger.applied if a.key == str(effect["id"])]
+        said = Resolution.APPLIED if applied else Resolution.NOT_APPLIED
+
+        async def resolve() -> dict[str, Any]:
+            await self._port(
+                effects.resolve,
+                effect["id"],
+                said,
+                by="ann",
+                reason="the ledger says so",
+                result="1" if applied else None,
+            )
+            return {"outcome": said.value}
+
+        told = {"effect": str(effect["id"]), "by": "ann", "said": said.value}
+        await self._operation("approver-ann", "resolve", told, resolve)
+
+    async def _operation(
+        self,
+        process: str,
+        kind: str,
+        told: dict[str, Any],
+        work: Callable[[], Awaitable[dict[str, Any]]],
+        **asked: Any,
+    ) -> CortexError | None:
+        """Do it as one operation of the history; why it cannot be told to have succeeded."""
+        note = self._world.note
+        note(process, kind, "invoke", **told, **asked)
+        try:
+            answer = await work()
+        except CortexError as error:
+            is_unknown = isinstance(error, OutcomeUnknownError)
+            note(process, kind, "info" if is_unknown else "fail", **told, why=error.message)
+            return error
+        note(process, kind, "ok", **told, **answer)
+        return None

@@ -1,0 +1,150 @@
+"""What a seed draws before anything runs: jobs, faults, and how long it lasts."""
+
+import random
+from enum import StrEnum
+from typing import Any, Final
+
+from attrs import evolve, field, frozen
+
+from chaos.workloads.draw import draw_programs
+from chaos.workloads.program import Operation, Program
+
+PODS: Final = ("p1", "p2", "p3")
+JOBS: Final = (3, 8)
+SLOWER: Final = (1, 1, 5, 30)
+"""Calls of a job last so many times longer than in the runs with real processes."""
+STORM_S: Final = (20.0, 90.0)
+FAULTS: Final = (2, 6)
+CALM_S: Final = (1200.0, 2400.0)
+"""After all is done: pods that idle go on, and must do no harm."""
+
+
+class Kind(StrEnum):
+    """What may happen."""
+
+    KILL = "kill"
+    """A pod is killed; another one takes its place."""
+    TERM = "term"
+    """A pod is asked to end; another one takes its place."""
+    STOP = "stop"
+    """A pod gets no turn for a while, perhaps longer than others wait for it."""
+    CUT = "cut"
+    """Nothing passes between a pod and Postgres, and nobody is told."""
+    LOSS = "loss"
+    """Requests and replies of a pod are lost, connections break, before or after a commit."""
+    SLOW = "slow"
+    """Everything between a pod and Postgres takes long."""
+    DEAF = "deaf"
+    """Notifications do not arrive."""
+    OUTAGE = "outage"
+    """Postgres goes down, and comes back."""
+    SKEW = "skew"
+    """The database's clock is set."""
+    PAUSE = "pause"
+    """All machines are asleep for a while, such as a laptop is."""
+
+
+WEIGHTS: Final = {
+    Kind.KILL: 6,
+    Kind.TERM: 3,
+    Kind.STOP: 4,
+    Kind.CUT: 3,
+    Kind.LOSS: 6,
+    Kind.SLOW: 2,
+    Kind.DEAF: 2,
+    Kind.OUTAGE: 3,
+    Kind.SKEW: 1,
+    Kind.PAUSE: 1,
+}
+FOR_S: Final = {
+    Kind.STOP: ((0.5, 20.0), (200.0, 420.0)),
+    Kind.CUT: ((0.5, 30.0), (30.0, 260.0)),
+    Kind.LOSS: ((2.0, 30.0),),
+    Kind.SLOW: ((2.0, 30.0),),
+    Kind.DEAF: ((5.0, 60.0),),
+    Kind.OUTAGE: ((0.1, 5.0), (5.0, 90.0)),
+    Kind.PAUSE: ((5.0, 100.0),),
+}
+"""How long they last, in seconds; one of the ranges is drawn."""
+
+
+@frozen(kw_only=True)
+class Fault:
+    """One thing that happens; `place`: to whom, of three."""
+
+    number: int
+    kind: Kind
+    at_s: float
+    for_s: float
+    place: str
+    detail: dict[str, Any] = field(factory=dict)
+
+
+@frozen(kw_only=True)
+class Plan:
+    """One seed, before it begins."""
+
+    seed: int
+    programs: tuple[Program, ...]
+    submitted_s: tuple[float, ...]
+    """When each of them is."""
+    faults: tuple[Fault, ...]
+    storm_s: float
+    calm_s: float
+
+
+def make_plan(seed: int) -> Plan:
+    """Draw everything."""
+    dice = random.Random(f"plan {seed}")
+    storm_s = dice.uniform(*STORM_S)
+    programs = tuple(_slowed(each, dice) for each in draw_programs(seed, dice.randint(*JOBS)))
+    return Plan(
+        seed=seed,
+        programs=programs,
+        submitted_s=tuple(sorted(dice.uniform(0.0, 0.7 * storm_s) for _ in programs)),
+        faults=tuple(_faults(dice, storm_s)),
+        storm_s=storm_s,
+        calm_s=dice.uniform(*CALM_S),
+    )
+
+
+def _slowed(program: Program, dice: random.Random) -> Program:
+    times = dice.choice(SLOWER)
+
+    def slowed(operation: Operation) -> Operation:
+        return evolve(operation, takes_ms=times * operation.takes_ms)
+
+    return evolve(program, operations=tuple(map(slowed, program.operations)))
+
+
+def _faults(dice: random.Random, storm_s: float) -> list[Fault]:
+    count = dice.randint(*FAULTS)
+    times = sorted(dice.uniform(0.5, storm_s) for _ in range(count))
+    kinds = dice.choices(list(WEIGHTS), list(WEIGHTS.values()), k=count)
+    return [
+        Fault(
+            number=number,
+            kind=kind,
+            at_s=at_s,
+            for_s=dice.uniform(*dice.choice(FOR_S[kind])) if kind in FOR_S else 0.0,
+            place=dice.choice(PODS),
+            detail=_detail(kind, dice),
+        )
+        for number, (at_s, kind) in enumerate(zip(times, kinds, strict=True))
+    ]
+
+
+def _detail(kind: Kind, dice: random.Random) -> dict[str, Any]:
+    match kind:
+        case Kind.LOSS:
+            names = ("lost", "unanswered", "reset", "reset_after")
+            return {name: dice.choice((0.0, 0.02, 0.1)) for name in names}
+        case Kind.SLOW:
+            slowest_s = dice.choice((0.2, 2.0, 6.0))
+            return {"request_s": (0.0, slowest_s), "reply_s": (0.0, slowest_s)}
+        case Kind.SKEW:
+            return {"by_s": dice.choice((-100.0, -10.0, 10.0, 100.0))}
+        case Kind.KILL | Kind.TERM:
+            return {"empty_s": dice.uniform(0.1, 20.0)}
+        case _:
+            return {}

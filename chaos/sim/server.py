@@ -1,0 +1,240 @@
+"""The real Postgres of a worker, as the simulation needs it: its clock, and who is gone from it."""
+
+import asyncio
+import os
+import shutil
+import tempfile
+import time
+from collections.abc import Awaitable, Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import asyncpg
+
+from chaos.sim.clock import Clock
+from cortex.store import embedded
+from cortex.store.migrate import migrate
+
+if TYPE_CHECKING:
+    from chaos.sim.connection import Connection
+
+T = TypeVar("T")
+Row = dict[str, Any]
+
+TEMPLATE = "sim_template"
+DATABASE = "sim_{}"
+UNNOTICED_S = 12.0
+"""After so long the server gives up clients that do not acknowledge anything (keepalives)."""
+ENDS_WITHIN_S = 20.0
+RAM_DISK = Path("/dev/shm")  # noqa: S108 -- directories in it get random names
+
+QUICK = {
+    # Nothing here has to survive a power cut.
+    "fsync": "off",
+    "full_page_writes": "off",
+    "synchronous_commit": "off",
+    # What it does depends on when it does it.
+    "autovacuum": "off",
+}
+
+SIMULATED = """
+CREATE SCHEMA sim;
+GRANT USAGE ON SCHEMA sim TO public;
+
+CREATE FUNCTION sim.clock_timestamp() RETURNS timestamptz
+    LANGUAGE sql STABLE PARALLEL SAFE SECURITY DEFINER AS $$
+    SELECT pg_catalog.to_timestamp(
+        pg_catalog.split_part(pg_catalog.pg_read_file(pg_catalog.current_database()), ' ', 1)::float8)
+$$;
+CREATE FUNCTION sim.pg_postmaster_start_time() RETURNS timestamptz
+    LANGUAGE sql STABLE PARALLEL SAFE SECURITY DEFINER AS $$
+    SELECT pg_catalog.to_timestamp(
+        pg_catalog.split_part(pg_catalog.pg_read_file(pg_catalog.current_database()), ' ', 2)::float8)
+$$;
+CREATE SEQUENCE sim.chance;
+GRANT USAGE ON SEQUENCE sim.chance TO public;
+CREATE FUNCTION sim.gen_random_uuid() RETURNS uuid LANGUAGE sql VOLATILE PARALLEL SAFE AS $$
+    SELECT pg_catalog.md5(pg_catalog.nextval('sim.chance')::text)::uuid
+$$;
+
+CREATE OR REPLACE FUNCTION cortex.now() RETURNS timestamptz
+    LANGUAGE sql STABLE PARALLEL SAFE SECURITY DEFINER AS $$
+    SELECT pg_catalog.to_timestamp(
+        pg_catalog.split_part(pg_catalog.pg_read_file(pg_catalog.current_database()), ' ', 1)::float8)
+$$;
+CREATE OR REPLACE FUNCTION cortex.uuid7() RETURNS uuid LANGUAGE sql VOLATILE AS $$
+    SELECT sim.gen_random_uuid()
+$$;
+"""
+"""Time and chance inside the server; the clock is a file named like the database."""
+
+
+class Admin:
+    """Sessions of the simulation itself: each call is over when it returns, and no time passes."""
+
+    def __init__(self) -> None:
+        # A thread: asyncio in trio's own thread belongs to the islands.
+        self._thread = ThreadPoolExecutor(max_workers=1)
+        self._runner = asyncio.Runner(loop_factory=asyncio.SelectorEventLoop)
+
+    def __call__(self, work: Callable[[], Awaitable[T]]) -> T:
+        """Run asyncio code to its end."""
+
+        async def main() -> T:
+            return await work()
+
+        return self._thread.submit(lambda: self._runner.run(main())).result()
+
+    def close(self) -> None:
+        self._thread.submit(self._runner.close).result()
+        self._thread.shutdown()
+
+
+@contextmanager
+def running_server() -> Iterator[str]:
+    """Run a server of its own until the block is left; its DSN leads to a migrated template."""
+    parent = RAM_DISK if RAM_DISK.is_dir() else Path(tempfile.gettempdir())
+    home = Path(tempfile.mkdtemp(prefix="cortex-sim-", dir=parent))
+    home.chmod(0o711)
+    admin = Admin()
+    try:
+        with embedded.acquire(home / "postgres") as server:
+            dsn = _in(server.dsn, TEMPLATE)
+            admin(lambda: _make_template(server.dsn, dsn))
+            yield dsn
+    finally:
+        admin.close()
+        shutil.rmtree(home)
+
+
+async def _make_template(dsn: str, template_dsn: str) -> None:
+    connection = await asyncpg.connect(dsn)
+    try:
+        for name, value in QUICK.items():
+            await connection.execute(f"ALTER SYSTEM SET {name} = {value}")
+        await connection.execute("SELECT pg_reload_conf()")
+        await connection.execute(f"CREATE DATABASE {TEMPLATE}")
+        await migrate(template_dsn)
+    finally:
+        await connection.close()
+    template = await asyncpg.connect(template_dsn)
+    try:
+        await template.execute(SIMULATED)
+    finally:
+        await template.close()
+
+
+def _in(dsn: str, database: str) -> str:
+    address, question, options = dsn.partition("?")
+    return f"{address.rpartition('/')[0]}/{database}{question}{options}"
+
+
+class Server:
+    """One database of one seed, and the sessions in it."""
+
+    def __init__(self, template_dsn: str, *, worker: str, clock: Clock, admin: Admin) -> None:
+        self._template_dsn = template_dsn
+        self._name = DATABASE.format(worker)
+        self.dsn = _in(template_dsn, self._name)
+        self._clock = clock
+        self._admin = admin
+        self._session: asyncpg.Connection[asyncpg.Record]
+        self._clock_file = -1
+        self._told = ""
+        self.started_s = -3600.0
+        """When it was started, on the simulated clock."""
+        self.ahead_s = 0.0
+        """How much its clock is ahead of all others."""
+        self.is_down = False
+        self.sessions: list[Connection] = []
+        """All that were begun, in that order; some have ended since."""
+        self._left: list[tuple[float, Connection]] = []
+        self._dropped: list[int] = []
+
+    def open(self) -> None:
+        """Make the database anew."""
+
+        async def make() -> str:
+            root = await asyncpg.connect(_in(self._template_dsn, "postgres"))
+            try:
+                await root.execute(f"DROP DATABASE IF EXISTS {self._name} WITH (FORCE)")
+                await root.execute(
+                    f"CREATE DATABASE {self._name} TEMPLATE {TEMPLATE} STRATEGY file_copy"
+                )
+                return str(await root.fetchval("SHOW data_directory"))
+            finally:
+                await root.close()
+
+        folder = self._admin(make)
+        self._clock_file = os.open(Path(folder, self._name), os.O_CREAT | os.O_RDWR, 0o644)
+        self.set_clock()
+
+        async def connect() -> Any:
+            return await asyncpg.connect(self.dsn)
+
+        self._session = self._admin(connect)
+
+    def close(self) -> None:
+        os.close(self._clock_file)
+        self._admin(self._session.close)
+
+    def sql(self, query: str, *args: object) -> list[Row]:
+        """Look from outside, at this very instant."""
+
+        async def look() -> list[Row]:
+            return [dict(row) for row in await self._session.fetch(query, *args)]
+
+        return self._admin(look)
+
+    def set_clock(self) -> None:
+        """Let the server's clocks tell what the simulated one does."""
+        unix_s = self._clock.unix_s
+        start_s = unix_s - self._clock.now + self.started_s
+        told = f"{unix_s + self.ahead_s:.6f} {start_s + self.ahead_s:.6f} "
+        if told != self._told:
+            os.pwrite(self._clock_file, told.encode(), 0)
+            self._told = told
+
+    def go_down(self) -> None:
+        """End all sessions, and let no new ones in."""
+        self.is_down = True
+        self.notice(all_=True)
+        for connection in self.sessions:
+            connection.sever()
+        self.sessions.clear()
+
+    def come_back(self) -> None:
+        """Let them in again."""
+        self.is_down = False
+        self.started_s = self._clock.now
+
+    # --- sessions that end
+
+    def dropped(self, pid: int) -> None:
+        """The client's end of this session was closed just now."""
+        self._dropped.append(pid)
+
+    def leave(self, connection: "Connection") -> None:
+        """A session's client has given it up, and cannot tell."""
+        self._left.append((self._clock.now + UNNOTICED_S, connection))
+
+    def notice(self, *, all_: bool = False) -> None:
+        """Give up clients that are silent for too long, or all that have gone."""
+        now = self._clock.now
+        gone = [each for at, each in self._left if all_ or at <= now]
+        self._left = [(at, each) for at, each in self._left if not (all_ or at <= now)]
+        for connection in gone:
+            connection.drop()
+
+    def bury(self) -> None:
+        """Return when the sessions that were dropped have let go of everything."""
+        if not self._dropped:
+            return
+        pids, self._dropped = self._dropped, []
+        query = "SELECT FROM pg_stat_activity WHERE pid = ANY ($1)"
+        give_up_at = time.monotonic() + ENDS_WITHIN_S
+        while self.sql(query, pids):
+            if time.monotonic() > give_up_at:
+                raise TimeoutError(f"sessions {pids} do not end")

@@ -1,0 +1,110 @@
+"""One seed from its plan to its verdict, in a process of its own kind: see `prepare`."""
+
+import gc
+import time
+from collections.abc import MutableMapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import attrs
+import httpx2
+import structlog
+import trio
+
+from chaos.sim.clock import HOST, Clock
+from chaos.sim.machine import Machine
+from chaos.sim.plan import make_plan
+from chaos.sim.server import Admin, Server
+from chaos.sim.world import World
+from chaos.workloads import app
+
+
+@attrs.frozen(kw_only=True)
+class Outcome:
+    """What came of a seed."""
+
+    seed: int
+    problems: tuple[str, ...]
+    digest: str
+    line_count: int
+    virtual_s: float
+    took_s: float
+    lines: tuple[str, ...] = ()
+    """The transcript, if it was asked for."""
+
+
+class Simulator:
+    """Runs seeds one after another in one process, whose threads, logs and garbage it takes over."""
+
+    def __init__(self, template_dsn: str, *, worker: str, workspaces: Path) -> None:
+        self._template_dsn = template_dsn
+        self._worker = worker
+        self._workspaces = workspaces
+        self._admin = Admin()
+        self._world: World | None = None
+        self._prepare()
+
+    def run(self, seed: int, *, keeps: bool = False) -> Outcome:
+        """Simulate one seed; `keeps` its transcript."""
+        clock = Clock()
+        server = Server(
+            self._template_dsn, worker=self._worker, clock=clock, admin=self._admin
+        )
+        began = time.perf_counter()
+        gc.disable()  # what ends by being collected would end at another instant each time
+        server.open()
+        try:
+            world = self._world = World(
+                make_plan(seed), server=server, clock=clock, workspaces=self._workspaces, keeps=keeps
+            )
+            world.run()
+            problems = list(world.problems)
+        finally:
+            server.close()
+            self._world = None
+            gc.enable()
+            gc.unfreeze()
+        return Outcome(
+            seed=seed,
+            problems=tuple(problems),
+            digest=world.transcript.digest,
+            line_count=world.transcript.count,
+            virtual_s=clock.now,
+            took_s=time.perf_counter() - began,
+            lines=tuple(world.transcript.lines),
+        )
+
+    def _prepare(self) -> None:
+        # Threads end when they like: here they are no threads.
+        vars(trio.to_thread)["run_sync"] = _run_sync
+        vars(app)["_ledger"] = self._ledger
+        vars(app)["_kill_own_pod"] = _kill_own_pod
+        structlog.configure(processors=[self._log])
+
+    def _ledger(self) -> httpx2.AsyncClient:
+        if self._world is None:
+            raise AssertionError("a call from outside of all worlds")
+        return httpx2.AsyncClient(
+            transport=self._world.ledger, base_url="http://ledger", trust_env=False
+        )
+
+    def _log(self, _logger: Any, level: str, event: MutableMapping[str, Any]) -> str:
+        host = HOST.get()
+        if self._world is not None and isinstance(host, Machine):
+            self._world.log(host, level, event)
+        raise structlog.DropEvent
+
+
+async def _run_sync(
+    function: Any, *args: Any, **_options: Any
+) -> Any:
+    await trio.lowlevel.checkpoint()
+    return function(*args)
+
+
+async def _kill_own_pod() -> None:
+    host = HOST.get()
+    if isinstance(host, Machine):
+        host.world.places[host.name.partition(".")[0]].kill()
+    await trio.sleep_forever()

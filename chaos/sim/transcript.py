@@ -1,0 +1,61 @@
+"""All that a seed did, line by line: what two runs of it are compared by."""
+
+import hashlib
+from collections.abc import Iterable
+from functools import cache
+from pathlib import Path
+from typing import Any, Final
+
+from chaos.sim.clock import Clock
+from cortex.store.queries import SQL_DIR, sql
+
+SHOWN_MAX: Final = 300
+MEASURED: Final = frozenset({"pods.beat"})
+"""Statements that carry figures of the real process, such as its memory."""
+
+
+class Transcript:
+    """Lines in their order, and their digest."""
+
+    def __init__(self, clock: Clock, *, is_kept: bool = False) -> None:
+        """`is_kept`: the lines themselves, too."""
+        self._clock = clock
+        self._digest = hashlib.sha256()
+        self._is_kept = is_kept
+        self.lines: list[str] = []
+        self.count = 0
+
+    @property
+    def digest(self) -> str:
+        return self._digest.hexdigest()
+
+    def add(self, who: str, what: str, *told: object) -> None:
+        """Somebody did something at this instant."""
+        line = f"{self._clock.now:.6f} {who} {what} {' '.join(map(str, told))}"
+        self.count += 1
+        self._digest.update(line.encode())
+        if self._is_kept:
+            self.lines.append(line)
+
+    def ran(self, who: str, name: str, args: Iterable[object], result: Any) -> None:
+        """A statement was run for a machine."""
+        sent = "" if name in MEASURED else repr(args)
+        self.add(who, name, _shown(sent), "->", _shown(repr(result)))
+
+
+def _shown(text: str) -> str:
+    if len(text) <= SHOWN_MAX:
+        return text
+    return f"{text[:SHOWN_MAX]}… {hashlib.sha256(text.encode()).hexdigest()[:16]}"
+
+
+@cache
+def query_names() -> dict[str, str]:
+    """The names of the product's queries by their texts."""
+    names = {}
+    for path in sorted(Path(SQL_DIR, "queries").glob("*.sql")):
+        for line in path.read_text("utf-8").splitlines():
+            if line.startswith("-- name: "):
+                name = f"{path.stem}.{line.removeprefix('-- name: ')}"
+                names[sql(name)] = name
+    return names

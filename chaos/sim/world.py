@@ -1,0 +1,154 @@
+"""All of one seed: its machines, the world outside of them, and what happens, to the end."""
+
+import traceback
+from collections.abc import Awaitable, Callable, MutableMapping
+from pathlib import Path
+from typing import Any, Final, TypeVar
+
+import attrs
+import outcome
+import trio
+
+from chaos.history import Event, Type
+from chaos.sim.clock import HOST, Clock, seed_trio
+from chaos.sim.machine import Machine
+from chaos.sim.notices import Notices
+from chaos.sim.outside import Ledger, Model
+from chaos.sim.pace import Pace
+from chaos.sim.people import People
+from chaos.sim.places import Place
+from chaos.sim.plan import PODS, Plan
+from chaos.sim.server import Server
+from chaos.sim.storm import Storm
+from chaos.sim.transcript import Transcript, query_names
+from chaos.workloads import app
+from cortex.pod import PodParts, standard_parts
+
+T = TypeVar("T")
+
+LOOK_S: Final = 10.0
+REST_WITHIN_S: Final = 6 * 3600.0
+"""After healing: an approval alone may take an hour, and come to an effect of unknown outcome."""
+OPEN: Final = """
+    SELECT (SELECT count(*) FROM cortex.job
+            WHERE status NOT IN ('COMPLETED', 'FAILED', 'CANCELLED')) AS jobs,
+           (SELECT count(*) FROM cortex_worker.task) AS tasks
+"""
+
+
+class World:
+    """One simulation, run once."""
+
+    def __init__(
+        self, plan: Plan, *, server: Server, clock: Clock, workspaces: Path, keeps: bool = False
+    ) -> None:
+        """`keeps` the lines of the transcript."""
+        self.plan = plan
+        self.seed = plan.seed
+        self.server = server
+        self.clock = clock
+        self.transcript = Transcript(clock, is_kept=keeps)
+        self.notices = Notices()
+        self.pace = Pace(clock, look=server.sql)
+        self.events: list[Event] = []
+        self.logs: dict[str, list[str]] = {}
+        self.problems: list[str] = []
+        """What no checker would see: pods that ended by themselves, no rest."""
+        self.is_stormy = False
+        self.ledger = Ledger(self)
+        self.model = Model(self)
+        self.parts: PodParts = attrs.evolve(
+            standard_parts(app=app, workspaces=workspaces), client=self.model, preload=None
+        )
+        self.places = {name: Place(self, name) for name in PODS}
+        self._nursery: trio.Nursery
+
+    def run(self) -> None:
+        """Play the plan; returns when all has ended."""
+        trio.run(self._play, clock=self.clock)
+
+    # --- for what happens in it
+
+    async def sleep(self, seconds: float) -> None:
+        """Sleep, and be awake exactly at its end."""
+        self.pace.appoint(self.clock.now + seconds)
+        await trio.sleep(seconds)
+
+    async def elsewhere(self, work: Callable[[], Awaitable[T]]) -> T:
+        """Do something outside of all machines: cancelling this only leaves it alone."""
+        done: list[outcome.Outcome[T]] = []
+        is_done = trio.Event()
+
+        async def run() -> None:
+            HOST.set(None)
+            done.append(await outcome.acapture(work))
+            is_done.set()
+
+        self._nursery.start_soon(run)
+        await is_done.wait()
+        return done[0].unwrap()
+
+    def note(self, process: str, kind: str, type_: Type = "info", /, **value: Any) -> None:
+        """Add an event to the history."""
+        self.pace.moved()
+        at_s = round(self.clock.now, 6)
+        self.events.append(Event(at_s=at_s, process=process, kind=kind, type=type_, value=value))
+        self.transcript.add(process, kind, type_, value)
+
+    def ran(self, machine: Machine, query: str, args: tuple[object, ...], result: Any) -> None:
+        """A statement was run for a machine."""
+        name = query_names().get(query, query)
+        self.pace.ran(name, result)
+        self.transcript.ran(machine.name, name, args, result)
+
+    def log(self, machine: Machine, level: str, event: MutableMapping[str, Any]) -> None:
+        """A pod has logged a line."""
+        error = event.pop("exc_info", None)
+        told = " ".join(f"{name}={value}" for name, value in event.items())
+        self.logs.setdefault(machine.name, []).append(f"{self.clock.now:.6f} {level} {told}")
+        self.transcript.add(machine.name, level, told)
+        if level in ("error", "critical"):
+            trace = "".join(traceback.format_exception(error) if isinstance(error, BaseException) else ())
+            self.problems.append(f"{machine.name} at {self.clock.now:.3f} s: {told}\n{trace}")
+
+    # --- its course
+
+    async def _play(self) -> None:
+        self.turns = seed_trio(self.seed)
+        with trio.CancelScope() as scope:
+            self.clock.on_silence = lambda: self._deadlocked(scope)
+            async with trio.open_nursery() as self._nursery:
+                people = People(self, Machine(self, "people"))
+                self._nursery.start_soon(people.live)
+                for place in self.places.values():
+                    self._nursery.start_soon(place.occupy)
+                self.note("run", "phase", name="load")
+                self.is_stormy = True
+                await Storm(self).blow()
+                self.is_stormy = False
+                self.note("run", "phase", name="heal")
+                await self._rest(people)
+                await self.sleep(self.plan.calm_s)
+                await self._close()
+                self.note("run", "phase", name="end")
+                self._nursery.cancel_scope.cancel()
+
+    async def _rest(self, people: People) -> None:
+        """Wait until all jobs have ended."""
+        healed_s = self.clock.now
+        while not people.is_all_submitted or any(self.server.sql(OPEN)[0].values()):
+            if self.clock.now > healed_s + REST_WITHIN_S:
+                self.problems.append(f"no rest {REST_WITHIN_S:g} s after the last fault")
+                self.note("run", "phase", name="stuck")
+                return
+            await self.sleep(LOOK_S)
+        self.note("run", "phase", name="quiet")
+
+    async def _close(self) -> None:
+        async with trio.open_nursery() as nursery:
+            for place in self.places.values():
+                nursery.start_soon(place.close)
+
+    def _deadlocked(self, scope: trio.CancelScope) -> None:
+        self.problems.append(f"everybody waits for ever at {self.clock.now:.3f} s")
+        scope.cancel()

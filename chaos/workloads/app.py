@@ -1,0 +1,153 @@
+"""The application of a run's pods: one job type, which does what its program says.
+
+    cortex up --app chaos.workloads.app
+
+`CHAOS_LEDGER` is where the world outside is. Runs inside pods, so this is trio.
+"""
+
+import functools
+import os
+import signal
+from collections.abc import Mapping
+from typing import Any, Final
+
+import httpx2
+import trio
+
+from chaos.cluster.ledger import ATTEMPT_HEADER, KEY_HEADER
+from chaos.workloads.model_script import first_message
+from chaos.workloads.program import Op, account
+from cortex import (
+    Applied,
+    Context,
+    Invocation,
+    NotApplied,
+    Retry,
+    ToolContext,
+    TransientError,
+    job,
+    tool,
+)
+from cortex.domain.classification import failure_of
+from cortex.domain.failure import FailureClass
+from cortex.domain.policy import Backoff
+from cortex.durable.crash_points import crash_point
+
+CALL_S: Final = 30.0
+MODEL: Final = "chaos-model"
+BUSY_MODEL: Final = "chaos-model-busy-"
+"""Of other names, by their place: what they are refused opens breakers of their own."""
+APPROVAL_EXPIRES_S: Final = 3600
+RETRY: Final = Retry(max=30, worker_attempts=40, backoff=Backoff(base_s=0.1, cap_s=1.0))
+"""Patient: a job that is hit by many faults in turn is to come to its end all the same."""
+WORKER_PAUSES: Final = 2
+"""They grow to hours with each attempt: after so many attempts a failure is the application's."""
+
+
+@job("chaos_program", retry=RETRY, timeout=900)
+async def chaos_program(ctx: Context, key: str, operations: list[dict[str, Any]]) -> int:
+    """Do the operations one after another; return how many there were."""
+    for place, operation in enumerate(operations):
+        op = Op(operation["op"])
+        try:
+            await _perform(ctx, op, key, place, takes_ms=operation["takes_ms"])
+        except Exception as error:
+            is_infra = failure_of(error).cls is FailureClass.TRANSIENT_INFRA
+            if is_infra and ctx.attempt > WORKER_PAUSES:
+                raise TransientError(f"{place}:{op}: {error}") from error
+            raise
+    return len(operations)
+
+
+async def _perform(ctx: Context, op: Op, key: str, place: int, *, takes_ms: int) -> None:
+    name = f"{place}:{op}"
+    match op:
+        case Op.MODEL | Op.RETRY:
+            await ctx.llm(
+                name,
+                model=MODEL if op is Op.MODEL else f"{BUSY_MODEL}{place}",
+                messages=[{"role": "user", "content": first_message(key, name, takes_ms)}],
+                max_tokens=200,
+                urgency="realtime",
+            )
+        case Op.PURE:
+            await ctx.tool(name, "chaos_pure", {"takes_ms": takes_ms})
+        case Op.IDEMPOTENT | Op.RECONCILABLE | Op.UNSAFE:
+            arguments = {"account": account(op, key, place), "takes_ms": takes_ms}
+            await ctx.tool(name, f"chaos_{op}", arguments)
+        case Op.APPROVAL:
+            detail = {"key": key, "place": place}
+            await ctx.approve(name, detail=detail, expires_s=APPROVAL_EXPIRES_S)
+        case Op.SLEEP:
+            await ctx.step(name, trio.sleep, takes_ms / 1000)
+        case Op.POISON:
+            await ctx.step(name, _kill_own_pod)
+
+
+async def _kill_own_pod() -> None:
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+@tool(local=True)
+async def chaos_pure(takes_ms: int) -> int:
+    """Change nothing outside."""
+    await trio.sleep(takes_ms / 1000)
+    return takes_ms
+
+
+@tool(effect=True, idempotent=True, local=True)
+async def chaos_idempotent(context: ToolContext, account: str, takes_ms: int) -> int:
+    """Apply where the key is honoured."""
+    return await _apply(context, account, takes_ms)
+
+
+async def _ask(invocation: Invocation) -> Applied | NotApplied:
+    return await ask_about(invocation, invocation.arguments["account"])
+
+
+async def ask_about(invocation: Invocation, account: str) -> Applied | NotApplied:
+    """Ask the ledger what became of an invocation."""
+    path = f"/{account}/{invocation.id}"
+    found = (await _ledger().get(path, headers=_headers(invocation))).raise_for_status().json()
+    return Applied(found["result"]) if found["applied"] else NotApplied()
+
+
+@tool(effect=True, reconcile=_ask, local=True)
+async def chaos_reconcilable(context: ToolContext, account: str, takes_ms: int) -> int:
+    """Apply where one can ask what became of it."""
+    return await _apply(context, account, takes_ms)
+
+
+@tool(effect=True, local=True)
+async def chaos_unsafe(context: ToolContext, account: str, takes_ms: int) -> int:
+    """Apply where nothing helps."""
+    return await _apply(context, account, takes_ms)
+
+
+async def _apply(context: ToolContext, account: str, takes_ms: int) -> int:
+    if context.invocation is None:
+        raise AssertionError("an effect without an invocation")
+    return await apply_to(context.invocation, account, takes_ms=takes_ms)
+
+
+async def apply_to(invocation: Invocation, account: str, *, takes_ms: int) -> int:
+    """Apply in the ledger; passes `during_call` before anything was sent, and when it was."""
+    crash_point("during_call")
+    answer = await _ledger().post(
+        f"/{account}", json={"takes_ms": takes_ms}, headers=_headers(invocation)
+    )
+    crash_point("during_call")
+    result: int = answer.raise_for_status().json()["result"]
+    return result
+
+
+def _headers(invocation: Invocation) -> Mapping[str, str]:
+    return {KEY_HEADER: str(invocation.id), ATTEMPT_HEADER: str(invocation.attempt)}
+
+
+@functools.cache
+def _ledger() -> httpx2.AsyncClient:
+    """One for all calls: to make one costs more than a call."""
+    limits = httpx2.Limits(max_connections=None, max_keepalive_connections=0)
+    url = os.environ["CHAOS_LEDGER"]
+    return httpx2.AsyncClient(base_url=url, timeout=CALL_S, trust_env=False, limits=limits)

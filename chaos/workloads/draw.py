@@ -1,0 +1,49 @@
+"""Programs by the seed: what the jobs of a run are to do, and when each is submitted."""
+
+import random
+from typing import Final
+
+from chaos.workloads.program import EFFECTS, Op, Operation, Program
+
+WEIGHTS: Final = {
+    Op.MODEL: 5,
+    Op.PURE: 3,
+    Op.IDEMPOTENT: 5,
+    Op.RECONCILABLE: 5,
+    Op.UNSAFE: 2,
+    Op.APPROVAL: 1,
+    Op.RETRY: 1,
+    Op.SLEEP: 3,
+}
+LENGTH_MAX: Final = 8
+TAKES_MS: Final = {
+    Op.MODEL: (100, 900),
+    Op.PURE: (0, 100),
+    Op.IDEMPOTENT: (40, 300),
+    Op.RECONCILABLE: (40, 300),
+    Op.UNSAFE: (40, 300),
+    Op.APPROVAL: (0, 0),
+    Op.RETRY: (50, 200),
+    Op.SLEEP: (50, 800),
+    Op.POISON: (0, 0),
+}
+"""Long enough to be hit, short enough for hundreds of jobs a minute."""
+JOBS_PER_POISON: Final = 100
+"""Each poison job kills several pods, and what else they run goes on elsewhere."""
+
+
+def draw_programs(seed: int, count: int) -> tuple[Program, ...]:
+    """Draw so many programs; the n-th one is the same however many there are."""
+    return tuple(_program(random.Random(f"program {n} of {seed}"), seed, n) for n in range(count))
+
+
+def _program(dice: random.Random, seed: int, number: int) -> Program:
+    key = f"s{seed}-j{number}"
+    kinds, weights = list(WEIGHTS), list(WEIGHTS.values())
+    drawn = dice.choices(kinds, weights, k=dice.randint(1, LENGTH_MAX))
+    if number % JOBS_PER_POISON == JOBS_PER_POISON // 2:
+        drawn[-1] = Op.POISON
+    elif not EFFECTS.intersection(drawn):
+        drawn[dice.randrange(len(drawn))] = dice.choice(sorted(EFFECTS))
+    operations = (Operation(op=op, takes_ms=dice.randint(*TAKES_MS[op])) for op in drawn)
+    return Program(key=key, operations=tuple(operations))

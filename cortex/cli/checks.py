@@ -1,0 +1,156 @@
+"""What `cortex doctor` looks at, in turn; what cannot be looked at is a finding, too."""
+
+import shutil
+import time
+from collections.abc import Callable, Iterator
+from typing import Final, TypeVar
+
+import cortex
+from cortex.cli.options import Options
+from cortex.cli.target import data_dir, database, settings_from
+from cortex.cli.terminal import Terminal
+from cortex.config import Settings, origins
+from cortex.domain import checkup
+from cortex.domain.breaker import BreakerState
+from cortex.domain.checkup import Finding, fail, ok, warn
+from cortex.domain.clock import system_chance
+from cortex.domain.dead_letter import LetterState
+from cortex.domain.errors import CortexError
+from cortex.domain.why import SILENT_S
+from cortex.store import breakers, metrics, migrate, tasks
+from cortex.store import doctor as store
+from cortex.store.database import Profile
+from cortex.store.dsn import redact
+from cortex.store.session import Session, open_session, run_alone
+
+T = TypeVar("T")
+
+BOUND_S: Final = 5.0
+OVERDUE_S: Final = 10.0
+"""A dead pod's jobs move within two seconds: these do not."""
+
+
+def findings(options: Options, terminal: Terminal) -> Iterator[Finding]:
+    """Look at everything, the nearest first."""
+    try:
+        settings = settings_from(options)
+        yield _of_config(origins({"dsn": options.dsn, "data": options.data}))
+    except CortexError as error:
+        yield _refused("config", error)
+    else:
+        yield from _of_database(settings)
+    yield _of_terminal(terminal)
+
+
+def _of_config(sources: dict[str, str]) -> Finding:
+    told = [f"{name} from {source}" for name, source in sorted(sources.items())]
+    return ok("config", ", ".join(told) + "; the rest by default" if told else "all by default")
+
+
+def _of_database(settings: Settings) -> Iterator[Finding]:
+    if settings.dsn is None:
+        folder = data_dir(settings)
+        if folder.exists():
+            disk = shutil.disk_usage(folder)
+            yield checkup.of_disk(free_bytes=disk.free, total_bytes=disk.total, folder=str(folder))
+    try:
+        with database(settings, must_exist=True) as address:
+            yield from _of_server(address)
+            yield from _of_schema(address, settings)
+    except CortexError as error:
+        yield _refused("database", error)
+
+
+def _of_server(address: str) -> Iterator[Finding]:
+    """What is true of any server. Raises what connecting raises."""
+    profile = Profile(dsn=address, role=None, connections_max=1, bound_s=BOUND_S)
+    unix_ms = system_chance().unix_ms
+    with open_session(profile) as call:
+        call(store.connected)  # the first look is slow: types are looked up
+        began_ms, began_s = unix_ms(), time.monotonic()
+        seen = call(store.connected)
+        took_ms = 1000 * (time.monotonic() - began_s)
+        ahead_s = (began_ms + took_ms / 2) / 1000 - seen.now.timestamp()
+        told = f"Postgres {seen.version} at {redact(address)}, answers in {took_ms:.1f}ms"
+        yield ok("database", told)
+        yield checkup.of_writes(seen.server)
+        yield checkup.of_clock(ahead_s)
+        yield checkup.of_connections(seen.server)
+        yield checkup.of_snapshots(seen.server.oldest)
+        if seen.is_pooled:
+            yield warn(
+                "pooler",
+                "in between: pods poll, and only silence tells that one has died",
+                "name the server itself where two seconds matter; the rest works as it is",
+            )
+        else:
+            yield ok("pooler", "none: sessions are our own")
+            yield _tried("notifications", lambda: _of_hints(call))
+
+
+def _of_hints(call: Session) -> Finding:
+    came_ms = call(store.hint_ms)
+    if came_ms is None:
+        told = f"none came within {store.HINT_BOUND_S:g}s: pods find work by polling"
+        return warn("notifications", told, "look for what stands between here and the server")
+    return ok("notifications", f"come in {came_ms:.1f}ms")
+
+
+def _of_schema(address: str, settings: Settings) -> Iterator[Finding]:
+    """What is known of pods and jobs, if there is the schema for it."""
+    try:
+        run_alone(lambda: migrate.check(address))
+        with open_session(Profile(dsn=address, connections_max=1, bound_s=BOUND_S)) as call:
+            yield ok("schema", f"version {len(migrate.migrations())}, as this Cortex has it")
+            yield from _of_work(call, settings)
+    except CortexError as error:
+        yield _refused("schema", error)
+
+
+def _of_work(call: Session, settings: Settings) -> Iterator[Finding]:
+    pods = call(store.living)
+    figures = call(metrics.figures)
+    yield from checkup.of_pods(
+        pods, silent_max_s=SILENT_S, version=cortex.__version__, due=figures.due_count
+    )
+    if pods:
+        yield checkup.of_locks(pods)
+    yield _tried("recovery", lambda: _of_blocked(call, settings))
+    yield checkup.of_queue(due=figures.due_count, oldest_s=figures.oldest_due_s, ready=bool(pods))
+    rows = call(breakers.page)
+    yield checkup.of_breakers([r["name"] for r in rows if r["state"] != BreakerState.CLOSED])
+    yield checkup.of_letters(
+        waiting=figures.letters[LetterState.OPEN], escalated=figures.letters[LetterState.ESCALATED]
+    )
+    yield checkup.of_effects(call(store.unknown_effects))
+
+
+def _of_blocked(call: Session, settings: Settings) -> Finding:
+    found = call(tasks.blocked, silent_s=settings.zombie_s, overdue_s=OVERDUE_S)
+    holder = found[0].holder if found else None
+    return checkup.of_blocked(
+        len(found),
+        pid=None if holder is None else holder["pid"],
+        holder=found[0].held_by if found else "",
+    )
+
+
+def _of_terminal(terminal: Terminal) -> Finding:
+    if not terminal.is_tty:
+        return ok("terminal", "none: plain text")
+    colour = "in colour" if terminal.has_color else "without colours"
+    told = f"{terminal.width} columns, {colour}"
+    if terminal.is_ascii:
+        return warn("terminal", f"{told}, ASCII only", "choose a locale of UTF-8: LANG=C.UTF-8")
+    return ok("terminal", told)
+
+
+def _tried(check: str, look: Callable[[], Finding]) -> Finding:
+    try:
+        return look()
+    except CortexError as error:
+        return _refused(check, error)
+
+
+def _refused(check: str, error: CortexError) -> Finding:
+    return fail(check, error.message, error.hint)

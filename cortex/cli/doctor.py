@@ -1,0 +1,76 @@
+"""`cortex doctor`: what is wrong here, and what to do about it."""
+
+import textwrap
+from collections.abc import Iterator, Sequence
+from typing import Final
+
+import click
+
+from cortex.cli.checks import findings
+from cortex.cli.options import Command, Options
+from cortex.cli.output import Output
+from cortex.cli.terminal import Terminal
+from cortex.domain.checkup import Finding, Grade
+from cortex.domain.errors import UsageError
+from cortex.domain.safe import safe
+
+UNHEALTHY: Final = 8
+GRADE_CELLS: Final = 6
+TEXT_CELLS_MIN: Final = 30
+STYLES: Final = {Grade.OK: "done", Grade.WARN: "warn", Grade.FAIL: "fail"}
+
+
+@click.command(cls=Command)
+@click.pass_obj
+def doctor(options: Options) -> None:
+    """Look at everything that may be wrong here, and say what to do about it.
+
+    Works without a database, too: that is when it is needed. What it prints holds no secrets, so
+    it may be pasted anywhere. Ends with 8 when something loses, stops or delays jobs.
+    """
+    output = Output(options)
+    if options.columns is not None:
+        raise UsageError("doctor tells findings, it has no columns", hint="all of it: --json")
+    found = list(findings(options, output.terminal))
+    is_healthy = not any(each.grade is Grade.FAIL for each in found)
+    output.record(
+        {"healthy": is_healthy, "checks": found},
+        name="healthy" if is_healthy else "unhealthy",
+        page=lambda: _page(found, output.terminal),
+    )
+    if not is_healthy:
+        raise click.exceptions.Exit(UNHEALTHY)
+
+
+def _page(found: Sequence[Finding], terminal: Terminal) -> Iterator[str]:
+    check_cells = max(len(each.check) for each in found) + 2
+    indent = GRADE_CELLS + check_cells
+    for each in found:
+        grade = terminal.paint(f"{each.grade.value:<{GRADE_CELLS}}", STYLES[each.grade])
+        first, *rest = _wrapped(each.found, terminal, indent)
+        yield f"{grade}{each.check:<{check_cells}}{first}"
+        for line in rest:
+            yield f"{'':{indent}}{line}"
+        for line in _wrapped(each.fix or "", terminal, indent):
+            yield f"{'':{indent}}{terminal.paint(line, 'dim')}"
+    yield ""
+    yield _verdict(found, terminal)
+
+
+def _wrapped(text: str, terminal: Terminal, indent: int) -> list[str]:
+    """Return lines that fit on a terminal; elsewhere one, so that it can be searched."""
+    shown = safe(text)
+    if not terminal.is_tty:
+        return [shown] if shown else []
+    return textwrap.wrap(shown, max(TEXT_CELLS_MIN, terminal.width - indent))
+
+
+def _verdict(found: Sequence[Finding], terminal: Terminal) -> str:
+    ill = [each.check for each in found if each.grade is Grade.FAIL]
+    doubtful = [each.check for each in found if each.grade is Grade.WARN]
+    parts = []
+    if ill:
+        parts.append(terminal.paint(f"unhealthy: {', '.join(ill)}", "fail"))
+    if doubtful:
+        parts.append(terminal.paint(f"worth a look: {', '.join(doubtful)}", "warn"))
+    return " · ".join(parts) or terminal.paint("healthy", "done")

@@ -1,0 +1,102 @@
+"""What `cortex doctor` sees of a database: each look stands alone, so that one may fail."""
+
+import asyncio
+from contextlib import suppress
+from datetime import datetime
+from typing import Final
+
+import attrs
+
+from cortex.domain.checkup import PodSeen, ServerSeen, SnapshotSeen
+from cortex.domain.liveness import Liveness
+from cortex.store import pods
+from cortex.store.database import Database, Record
+from cortex.store.dedicated import Dedicated
+
+HINT_BOUND_S: Final = 2.0
+PODS_MAX: Final = 1_000
+COUNTED_MAX: Final = 10_000
+CHANNEL: Final = "cortex_doctor"
+
+
+@attrs.frozen(kw_only=True)
+class Connected:
+    """A server that let us in."""
+
+    version: str
+    is_pooled: bool
+    now: datetime
+    server: ServerSeen
+
+
+async def connected(db: Database) -> Connected:
+    """Look at the server; works without a schema, on a standby, and through a pooler."""
+    (row,) = await db.fetch("doctor.server")
+    return Connected(
+        version=row["version"],
+        is_pooled=bool(db.profile.is_pooled),
+        now=row["now"],
+        server=ServerSeen(
+            is_standby=row["is_standby"],
+            is_read_only=row["is_read_only"],
+            synchronous_commit=row["synchronous_commit"],
+            fsync=row["fsync"],
+            connections_used=row["connections_used"],
+            connections_max=row["connections_max"],
+            oldest=_snapshot(row),
+        ),
+    )
+
+
+async def living(db: Database) -> list[PodSeen]:
+    """Return the pods that are said to be alive."""
+    return [
+        PodSeen(
+            name=row["name"],
+            version=row["version"],
+            state=row["state"],
+            liveness=Liveness(row["liveness"]),
+            is_locked=row["is_locked"],
+            silent_s=row["silent_s"],
+            running=row["running"],
+            loop_lag_ms=row["loop_lag_ms"],
+            hint_latency_ms=row["hint_latency_ms"],
+        )
+        for row in await db.fetch("doctor.pods", PODS_MAX)
+    ]
+
+
+async def unknown_effects(db: Database) -> int:
+    """Count effects of which a person must say what became of them, up to a limit."""
+    (row,) = await db.fetch("doctor.unknown_effects", COUNTED_MAX)
+    return int(row["count"])
+
+
+async def hint_ms(db: Database) -> float | None:
+    """Send a notification to oneself; return how long it took, None if it does not come.
+
+    Not through a pooler: nobody can listen there.
+    """
+    loop = asyncio.get_running_loop()
+    came = asyncio.Event()
+    session = Dedicated(db.profile, on_lost=came.set)
+    await session.open()
+    try:
+        await session.listen(CHANNEL, lambda _: came.set())
+        sent_at = loop.time()
+        await pods.probe(db, channel=CHANNEL)
+        with suppress(TimeoutError):
+            async with asyncio.timeout(HINT_BOUND_S):
+                await came.wait()
+                return 1000 * (loop.time() - sent_at)
+        return None
+    finally:
+        await session.close()
+
+
+def _snapshot(row: Record) -> SnapshotSeen | None:
+    if row["kind"] is None:
+        return None
+    return SnapshotSeen(
+        kind=row["kind"], name=row["name"], pid=row["pid"], held_s=row["held_s"], xids=row["xids"]
+    )

@@ -1,0 +1,338 @@
+"""Each way in which jobs can be sick, and the checker that must see it: a healthy run, spoilt."""
+
+import pytest
+
+from chaos.checkers import (
+    i01_acknowledged,
+    i02_one_end,
+    i04_one_owner,
+    i05_checkpoints,
+    i06_retries,
+    i10_whole_commits,
+    i14_poison,
+    i20_legal_transitions,
+    i21_idempotency_keys,
+    i24_liveness,
+)
+from chaos.checkers.verdict import Checker, Result
+from tests.support.evidence import Run, at, uuid
+from tests.support.healthy_run import healthy_run
+from tests.support.sick import Sicknesses, Spoil, assert_seen
+
+sick = Sicknesses()
+
+
+@sick(i01_acknowledged.check, "is lost")
+def an_acknowledged_job_is_gone(run: Run) -> None:
+    del run.jobs["plain"]
+
+
+@sick(i01_acknowledged.check, "stands in WAITING_FOR_APPROVAL")
+def a_job_waits_for_ever(run: Run) -> None:
+    run.jobs["decided"].update(status="WAITING_FOR_APPROVAL", waiting_on="approval:1")
+
+
+@sick(i02_one_end.check, "went on after its end: COMPLETED → FAILED")
+def a_job_ends_twice(run: Run) -> None:
+    run.move("plain", "FAILED", 5.0)
+
+
+@sick(i02_one_end.check, "its history tells no end")
+def an_end_is_not_in_the_history(run: Run) -> None:
+    run.transitions = [row for row in run.transitions if row["job_id"] != uuid("plain")]
+
+
+@sick(i04_one_owner.check, "attempt 1 was given out after 1")
+def two_pods_claim_the_same_attempt(run: Run) -> None:
+    claim = next(c for c in run.claims if c["job_id"] == uuid("plain"))
+    run.claims.append({**claim, "at": at(1.2), "previous": 1, "pod_id": uuid("p2.1")})
+
+
+@sick(i04_one_owner.check, "attempt 1 wrote step '2:pure' when 2 had begun")
+def a_paused_owner_writes_after_its_successor(run: Run) -> None:
+    claim = next(c for c in run.claims if c["job_id"] == uuid("plain"))
+    run.claims.append({**claim, "at": at(1.65), "previous": 1, "attempt": 2})
+
+
+@sick(i04_one_owner.check, "attempt 1 wrote step '2:pure' when 2 had begun")
+def an_older_attempt_writes_later(run: Run) -> None:
+    for step in run.steps:
+        if step["job_id"] == uuid("plain") and step["seq"] < 3:
+            step["attempt"] = 2
+
+
+@sick(i04_one_owner.check, "after the job's end")
+def a_step_is_written_after_the_end(run: Run) -> None:
+    run.step("plain", "3:late", 5.0)
+
+
+@sick(i04_one_owner.check, "attempts go back in its history")
+def an_older_attempt_ends_the_job(run: Run) -> None:
+    rows = [row for row in run.transitions if row["job_id"] == uuid("drained")]
+    rows[1]["attempt"] = 5
+
+
+@sick(i04_one_owner.check, "one claim gave pod")
+def a_claim_takes_more_than_there_are_slots(run: Run) -> None:
+    claim = next(c for c in run.claims if c["job_id"] == uuid("plain"))
+    for number in range(13):
+        run.claims.append({**claim, "at": at(60), "job_id": uuid(f"more {number}"), "statement": 5})
+
+
+@sick(i04_one_owner.check, "kept job")
+def a_pod_keeps_a_job_alive_that_another_one_runs(run: Run) -> None:
+    stranger = {"job_id": uuid("swept"), "attempt": 2, "pod_id": uuid("p2.1")}
+    run.strangers.append({**stranger, "beaten_by": uuid("p3.1"), "at": at(24.1)})
+
+
+@sick(i05_checkpoints.check, "numbered [1, 3]")
+def a_step_is_missing(run: Run) -> None:
+    step = next(s for s in run.steps if s["job_id"] == uuid("plain") and s["seq"] == 2)
+    run.steps.remove(step)
+
+
+@sick(i05_checkpoints.check, "stand there twice")
+def a_step_is_there_twice(run: Run) -> None:
+    run.step("plain", "2:pure", 1.75)
+
+
+@sick(i05_checkpoints.check, "its head says 2 steps, there are 3")
+def the_head_lags_behind(run: Run) -> None:
+    run.jobs["plain"]["checkpoint"] = {"seq": 2}
+
+
+@sick(i05_checkpoints.check, "COMPLETED without 2:pure")
+def a_job_completes_too_early(run: Run) -> None:
+    run.steps = [s for s in run.steps if (s["job_id"], s["seq"]) != (uuid("plain"), 3)]
+    run.jobs["plain"]["checkpoint"] = {"seq": 2}
+
+
+@sick(i05_checkpoints.check, "its program is 0:model, 1:idempotent, 2:pure")
+def steps_are_out_of_order(run: Run) -> None:
+    for step in run.steps:
+        if step["job_id"] == uuid("plain"):
+            step["key"] = {"0:model": "1:idempotent", "1:idempotent": "0:model"}.get(
+                step["key"], step["key"]
+            )
+
+
+@sick(i05_checkpoints.check, "asked for something else")
+def a_replay_diverges(run: Run) -> None:
+    run.jobs["poison"].update(error_code="diverged", error_message="step 0:poison")
+
+
+@sick(i06_retries.check, "it counts 0 retries, its history tells 1")
+def a_retry_is_not_counted(run: Run) -> None:
+    run.jobs["retried0"]["retry_count"] = 0
+
+
+@sick(i06_retries.check, "attempt 1 was handed_back, retries went from 0 to 1")
+def a_drain_costs_a_retry(run: Run) -> None:
+    row = next(a for a in run.attempts if a["job_id"] == uuid("retried0"))
+    row["outcome"] = "handed_back"
+
+
+@sick(i06_retries.check, "1 retries, 0 are allowed")
+def there_are_too_many_retries(run: Run) -> None:
+    run.jobs["retried0"]["max_retries"] = 0
+
+
+@sick(i06_retries.check, "was tried again, the last of 1")
+def a_spent_task_is_tried_again(run: Run) -> None:
+    run.jobs["killed"]["worker_attempts"] = 1
+    row = next(a for a in run.attempts if a["job_id"] == uuid("killed"))
+    row["outcome"] = "failed"
+
+
+@sick(i06_retries.check, "before it was due")
+def a_retry_comes_too_early(run: Run) -> None:
+    row = next(
+        r for r in run.transitions if r["job_id"] == uuid("retried0") and r["new"] == "RETRY"
+    )
+    row["metadata"]["next_retry_at"] = at(20.0).isoformat()
+
+
+@sick(i06_retries.check, "is to be tried again in 400.00 s")
+def a_pause_is_longer_than_any_may_be(run: Run) -> None:
+    row = next(
+        r for r in run.transitions if r["job_id"] == uuid("retried0") and r["new"] == "RETRY"
+    )
+    row["metadata"]["next_retry_at"] = at(14.3 + 400).isoformat()
+
+
+@sick(i06_retries.check, "that is no jitter")
+def all_pause_for_equally_long(run: Run) -> None:
+    for row in run.transitions:
+        if row["new"] == "RETRY":
+            seconds = row["at"].timestamp() - at(0).timestamp()
+            row["metadata"]["next_retry_at"] = at(seconds + 0.1).isoformat()
+
+
+@sick(i10_whole_commits.check, "its history has a gap")
+def a_transition_is_not_in_the_history(run: Run) -> None:
+    run.transitions = [
+        r for r in run.transitions if (r["job_id"], r["new"]) != (uuid("plain"), "RUNNING")
+    ]
+
+
+@sick(i10_whole_commits.check, "it is COMPLETED, its history ends with RUNNING")
+def the_last_transition_is_not_in_the_history(run: Run) -> None:
+    run.transitions = [
+        r for r in run.transitions if (r["job_id"], r["new"]) != (uuid("plain"), "COMPLETED")
+    ]
+
+
+@sick(i10_whole_commits.check, "its history tells PENDING → RUNNING → COMPLETED")
+def the_history_hides_a_detour(run: Run) -> None:
+    run.transitions = [
+        r for r in run.transitions if r["job_id"] != uuid("drained") or r["new"] != "RETRY"
+    ]
+    move = next(m for m in run.moves if (m["job_id"], m["new"]) == (uuid("drained"), "COMPLETED"))
+    run.moves.append({**move, "previous": "RUNNING", "new": "RETRY", "at": at(30.8)})
+    run.moves.append({**move, "previous": "RETRY", "new": "RUNNING", "at": at(30.9)})
+
+
+@sick(i10_whole_commits.check, "nothing tells how [1] ended")
+def an_attempt_has_no_end(run: Run) -> None:
+    run.attempts = [a for a in run.attempts if a["job_id"] != uuid("killed")]
+
+
+@sick(i10_whole_commits.check, "it is at attempt 1, attempts [2] ended")
+def an_attempt_ended_that_never_was(run: Run) -> None:
+    run.attempts.append({**run.attempts[0], "job_id": uuid("plain"), "attempt": 2})
+
+
+@sick(i10_whole_commits.check, "it is COMPLETED and has 1 tasks")
+def an_ended_job_keeps_its_task(run: Run) -> None:
+    run.tasks.append({"job_id": uuid("plain"), "state": "READY"})
+
+
+@sick(i10_whole_commits.check, "has no dead letter")
+def a_failed_job_has_no_dead_letter(run: Run) -> None:
+    run.dead_letters.clear()
+
+
+@sick(i10_whole_commits.check, "has attempts and does not exist")
+def an_attempt_belongs_to_nobody(run: Run) -> None:
+    run.attempts.append({**run.attempts[0], "job_id": uuid("nobody")})
+
+
+@sick(i10_whole_commits.check, "failed for certain, and job")
+def what_certainly_failed_is_there(run: Run) -> None:
+    for number, event in enumerate(run.events):
+        if event.kind == "submit" and event.type == "ok" and event.value["key"] == "calm":
+            run.events.pop(number)
+            break
+    run.tell(45.0, "client-1", "submit", "fail", key="calm", error="refused")
+
+
+@sick(i14_poison.check, "begun again after 6 pod deaths in a row, 3 are the limit")
+def a_poison_job_is_begun_again_and_again(run: Run) -> None:
+    run.jobs["poison"].update(status="RUNNING", attempt=2)
+    for _ in range(4):
+        run.claim("poison", "p3.1", 30.0)
+        run.end_attempt("poison", "pod_died", 30.5)
+
+
+@sick(i14_poison.check, "kills its pods and is RUNNING")
+def a_poison_job_never_ends(run: Run) -> None:
+    run.jobs["poison"]["status"] = "RUNNING"
+
+
+@sick(i14_poison.check, "called poison after 1 pod deaths")
+def a_job_is_condemned_too_early(run: Run) -> None:
+    run.jobs["plain"].update(status="FAILED", error_code="poison")
+
+
+@sick(i20_legal_transitions.check, "went from PENDING to COMPLETED")
+def a_job_completes_without_running(run: Run) -> None:
+    row = next(r for r in run.transitions if r["job_id"] == uuid("plain") and r["new"] == "RUNNING")
+    run.transitions.append({**row, "new": "COMPLETED"})
+
+
+@sick(i20_legal_transitions.check, "began as RUNNING")
+def a_job_begins_in_the_midst(run: Run) -> None:
+    run.transitions = [
+        r for r in run.transitions if r["job_id"] != uuid("plain") or r["previous"] == "RUNNING"
+    ]
+
+
+@sick(i21_idempotency_keys.check, "key plain was answered with 2 jobs")
+def one_key_is_two_jobs(run: Run) -> None:
+    run.tell(3.0, "client-3", "submit", "invoke", key="plain")
+    run.tell(3.1, "client-3", "submit", "ok", key="plain", job=str(uuid("other")))
+
+
+@sick(i21_idempotency_keys.check, "key plain made 2 jobs")
+def a_repeat_makes_a_second_job(run: Run) -> None:
+    run.jobs["plain again"] = {**run.jobs["plain"], "id": uuid("plain again")}
+
+
+@sick(i21_idempotency_keys.check, "taken for 2 different requests")
+def another_request_under_the_same_key_is_taken(run: Run) -> None:
+    run.tell(3.0, "client-3", "submit", "invoke", key="plain", body="another")
+    run.tell(3.1, "client-3", "submit", "ok", key="plain", job=str(uuid("plain")))
+
+
+@sick(i24_liveness.check, "the run was stuck")
+def a_run_is_stuck(run: Run) -> None:
+    run.phase(52.0, "stuck")
+
+
+@sick(i24_liveness.check, "the backlog took 300 s")
+def the_backlog_goes_down_too_slowly(run: Run) -> None:
+    run.events = [event for event in run.events if event.value.get("name") != "quiet"]
+    run.phase(332, "quiet")
+
+
+@sick(i24_liveness.check, "is still queued: READY")
+def a_task_is_left_in_the_queue(run: Run) -> None:
+    run.tasks.append({"job_id": uuid("calm"), "state": "READY"})
+
+
+@sick(i24_liveness.check, "p3.1 lost job")
+def a_pod_loses_what_it_claimed_after_the_faults(run: Run) -> None:
+    run.attempts.append(
+        {**run.attempts[0], "job_id": uuid("calm"), "attempt": 1, "outcome": "lease_expired"}
+    )
+
+
+@sick(i24_liveness.check, "p1.2 ended by itself, with code 1: actor crashed")
+def a_pod_crashes(run: Run) -> None:
+    run.tell(40.0, "p1", "exit", life=2, pid=1, record="vm:p1.2", code=1, signals=[])
+    run.logs["p1.2"] = "ready\nactor crashed\n\n"
+
+
+@pytest.mark.parametrize("check, spoil, told", sick.all)
+def test_it_is_seen(check: Checker, spoil: Spoil, told: str) -> None:
+    assert_seen(check, spoil, told)
+
+
+def test_the_jobs_that_broke_a_rule_are_named() -> None:
+    run = healthy_run()
+    two_pods_claim_the_same_attempt(run)
+    assert i04_one_owner.check(run.evidence()).jobs == (uuid("plain"),)
+
+
+def test_what_is_not_known_is_not_held_against_anybody() -> None:
+    """A submission whose reply was lost, a job that was released, one that waits at a breaker."""
+    run = healthy_run()
+    run.tell(46.0, "client-1", "submit", "invoke", key="perhaps")
+    run.tell(46.1, "client-1", "submit", "info", key="perhaps", error="reply lost")
+    row = next(
+        r for r in run.transitions if r["job_id"] == uuid("retried1") and r["new"] == "RETRY"
+    )
+    row["metadata"].update(waiting_on="llm:m", next_retry_at=at(40.0).isoformat())
+    for check in (i01_acknowledged.check, i06_retries.check, i10_whole_commits.check):
+        assert check(run.evidence()).result is Result.VALID
+
+
+def test_a_job_that_goes_on_from_a_failed_one_is_no_second_one_of_its_key() -> None:
+    run = healthy_run()
+    run.jobs["again"] = {
+        **run.jobs["plain"],
+        "id": uuid("again"),
+        "origin_id": uuid("plain"),
+        "lineage_id": uuid("plain"),
+    }
+    assert i21_idempotency_keys.check(run.evidence()).result is Result.VALID

@@ -1,0 +1,230 @@
+"""Each way in which pods and the database can be sick: a healthy run, spoilt."""
+
+import pytest
+
+from chaos.checkers import (
+    i08_found_in_time,
+    i09_nothing_hangs,
+    i11_healthy_pods,
+    i12_bounded_calls,
+    i13_no_bloat,
+    i16_no_herd,
+    i17_drain,
+    i22_no_leaks,
+    i23_no_secrets,
+)
+from chaos.checkers.verdict import Checker, Result
+from tests.support.evidence import CANARY, Run, at, uuid
+from tests.support.healthy_run import healthy_run
+from tests.support.sick import Sicknesses, Spoil, assert_seen
+
+sick = Sicknesses()
+
+
+@sick(i08_found_in_time.check, "attempt 1 was due for 4.10 s")
+def work_is_found_long_after_it_came(run: Run) -> None:
+    claim = next(c for c in run.claims if c["job_id"] == uuid("calm"))
+    claim["at"] = at(49.1)
+
+
+def slow(what: str, for_s: float) -> dict[str, object]:
+    return {"pid": 7, "what": what, "for_s": for_s, "query": "UPDATE cortex.job"}
+
+
+@sick(i09_nothing_hangs.check, "backend 7 idle in transaction for 13.0 s: UPDATE cortex.job")
+def a_stopped_pod_keeps_a_row_locked(run: Run) -> None:
+    run.sample(40.0, slow=[slow("idle in transaction", 13.0)])
+
+
+@sick(i09_nothing_hangs.check, "waits for a lock for 5.0 s")
+def a_lock_is_waited_for_too_long(run: Run) -> None:
+    run.sample(40.0, slow=[slow("waits for a lock", 5.0)])
+
+
+@sick(i09_nothing_hangs.check, "had been silent for 9.0 s")
+def a_silent_job_is_not_swept(run: Run) -> None:
+    run.sample(45.0, silent=[{"job": str(uuid("plain")), "for_s": 9.0}])
+
+
+@sick(i09_nothing_hangs.check, "3 deadlocks")
+def locks_are_taken_in_different_orders(run: Run) -> None:
+    run.events = [event for event in run.events if event.kind != "activity"]
+    for second, deadlocks in enumerate((0, 2, 2, 0, 1)):
+        run.sample(second, deadlocks=deadlocks)
+
+
+@sick(i11_healthy_pods.check, "0.300 s after its heartbeat: nobody looked twice")
+def a_job_is_taken_after_one_look(run: Run) -> None:
+    row = next(a for a in run.attempts if a["job_id"] == uuid("killed"))
+    last = max(b["at"] for b in run.beats if b["pod_id"] == uuid("p1.1"))
+    row["ended_at"] = at(last.timestamp() - at(0).timestamp() + 0.3)
+
+
+@sick(i11_healthy_pods.check, "was swept 1.10 s after its last heartbeat")
+def a_job_is_swept_before_its_time(run: Run) -> None:
+    row = next(r for r in run.renewals if r["job_id"] == uuid("swept"))
+    row["at"] = at(21.9)
+
+
+@sick(i11_healthy_pods.check, "was taken from p3.1, which was well")
+def a_job_is_taken_from_a_healthy_pod(run: Run) -> None:
+    run.submit("taken", "sleep", 44.0)
+    run.claim("taken", "p3.1", 44.1)
+    run.end_attempt("taken", "lease_expired", 47.0)
+
+
+@sick(i11_healthy_pods.check, "1 % of the heartbeats of healthy pods")
+def heartbeats_share_what_others_wait_for(run: Run) -> None:
+    run.beats = [b for b in run.beats if not at(41) < b["at"] < at(43)]
+    run.beats = [b for b in run.beats if not at(44) < b["at"] < at(46)]
+
+
+@sick(i11_healthy_pods.check, "it did not fence itself")
+def a_pod_works_on_although_it_cannot_say_that_it_lives(run: Run) -> None:
+    run.submit("unfenced", "sleep sleep sleep", 40.0)
+    run.claim("unfenced", "p3.1", 40.1)
+    run.beats = [
+        b for b in run.beats if b["pod_id"] != uuid("p3.1") or not at(40.2) < b["at"] < at(44)
+    ]
+    for place, second in enumerate((41.0, 42.5, 43.5)):
+        run.step("unfenced", f"{place}:sleep", second)
+
+
+@sick(i12_bounded_calls.check, "submit of client-9 at 36.0 s took 26.0 s")
+def a_call_hangs_until_the_net_heals(run: Run) -> None:
+    run.tell(10.0, "client-9", "submit", "invoke", key="slow")
+    run.tell(36.0, "client-9", "submit", "info", key="slow", error="time-out")
+
+
+@sick(i12_bounded_calls.check, "decide of client-9 at 10.0 s was never answered")
+def a_call_never_returns(run: Run) -> None:
+    run.tell(10.0, "client-9", "decide", "invoke", approval="x", by="ann")
+
+
+@sick(i12_bounded_calls.check, "backend 7 runs for 30.0 s")
+def a_statement_runs_without_a_bound(run: Run) -> None:
+    run.sample(40.0, slow=[slow("runs", 30.0)])
+
+
+@sick(i13_no_bloat.check, "a session kept a snapshot for 60 s")
+def a_session_keeps_old_rows_alive(run: Run) -> None:
+    run.sample(40.0, snapshot_s=60.0)
+
+
+@sick(i13_no_bloat.check, "there were 300000 dead rows")
+def dead_rows_are_not_cleared_away(run: Run) -> None:
+    run.sample(40.0, dead_rows={"job": 250_000, "task": 50_000})
+
+
+@sick(i16_no_herd.check, "breaker llm:m went breaker_closed → breaker_half_opened")
+def a_breaker_is_probed_while_it_is_closed(run: Run) -> None:
+    run.fact("breaker_half_opened", "llm:m", 8)
+
+
+@sick(i16_no_herd.check, "breaker llm:x began with breaker_closed")
+def a_breaker_closes_that_was_never_open(run: Run) -> None:
+    run.fact("breaker_closed", "llm:x", 8)
+
+
+@sick(i16_no_herd.check, "model calls after 24.0 s came at once")
+def all_call_at_once_when_it_is_healed(run: Run) -> None:
+    for number in range(60):
+        run.model(f"herd{number}", "0:model", 25.0 + number / 1000)
+
+
+@sick(i17_drain.check, "it took 14.0 s, 11.0 s are the limit")
+def a_pod_does_not_leave(run: Run) -> None:
+    end = next(e for e in run.events if (e.process, e.kind) == ("p2", "exit"))
+    run.events.remove(end)
+    run.tell(44.0, "p2", "exit", **end.value)
+
+
+@sick(i17_drain.check, "it claimed job")
+def a_pod_claims_while_it_leaves(run: Run) -> None:
+    claim = next(c for c in run.claims if c["job_id"] == uuid("drained"))
+    run.claims.append(
+        {**claim, "at": at(32.5), "job_id": uuid("calm"), "previous": 5, "attempt": 6}
+    )
+
+
+@sick(i17_drain.check, "it ended with code 1")
+def a_drain_ends_in_an_error(run: Run) -> None:
+    end = next(e for e in run.events if (e.process, e.kind) == ("p2", "exit"))
+    end.value["code"] = 1
+
+
+@sick(i17_drain.check, "without handing job")
+def a_pod_leaves_a_job_behind(run: Run) -> None:
+    row = next(a for a in run.attempts if a["job_id"] == uuid("drained"))
+    row.update(outcome="pod_died", ended_at=at(32.5))
+
+
+@sick(i17_drain.check, "and is paid for again")
+def an_answer_that_came_in_time_is_thrown_away(run: Run) -> None:
+    step = next(s for s in run.steps if s["job_id"] == uuid("drained") and s["seq"] == 1)
+    step.update(attempt=2, finished_at=at(31.2))
+
+
+@sick(i22_no_leaks.check, "at rest, 2 pods held 60 connections, 22 at most are theirs")
+def connections_are_leaked(run: Run) -> None:
+    run.sample(53.0, sessions=60)
+
+
+@sick(i22_no_leaks.check, "3 sessions were idle in a transaction")
+def transactions_are_left_open(run: Run) -> None:
+    run.sample(53.0, idle_in_transaction=3)
+
+
+@sick(i23_no_secrets.check, "a secret stands in steps, column output")
+def a_secret_is_in_the_record(run: Run) -> None:
+    run.steps[0]["output"] = {"told": f"bad key {CANARY}"}
+
+
+@sick(i23_no_secrets.check, "a secret stands in the log of p1.1, line 2")
+def a_secret_is_in_a_log(run: Run) -> None:
+    run.logs["p1.1"] = f"ready\nusing {CANARY}\n"
+
+
+@pytest.mark.parametrize("check, spoil, told", sick.all)
+def test_it_is_seen(check: Checker, spoil: Spoil, told: str) -> None:
+    assert_seen(check, spoil, told)
+
+
+def test_what_a_fault_explains_is_no_ones_fault() -> None:
+    """Late claims, silent jobs and lost jobs of a pod that cannot reach its database."""
+    run = healthy_run()
+    run.fault(9, 43.0, 49.0, nemesis="blackhole", pods=["p3", "p1", "p2", "clients"])
+    run.submit("cut off", "sleep", 44.0)
+    run.claim("cut off", "p3.1", 48.4)
+    run.end_attempt("cut off", "lease_expired", 51.0)
+    run.claim("cut off", "p1.2", 51.1)
+    run.step("cut off", "0:sleep", 51.2)
+    run.move("cut off", "COMPLETED", 51.3)
+    run.sample(48.0, silent=[{"job": str(uuid("cut off")), "for_s": 9.0}])
+    for check in (i08_found_in_time.check, i09_nothing_hangs.check, i11_healthy_pods.check):
+        verdict = check(run.evidence())
+        assert verdict.result is Result.VALID, verdict.why
+
+
+def test_a_fault_of_one_pod_does_not_excuse_another_one() -> None:
+    run = healthy_run()
+    run.fault(9, 43.0, 49.0, nemesis="blackhole", pods=["p1"])
+    a_job_is_taken_from_a_healthy_pod(run)
+    assert i11_healthy_pods.check(run.evidence()).result is Result.INVALID
+
+
+def test_one_write_on_its_way_is_no_broken_fence() -> None:
+    run = healthy_run()
+    a_pod_works_on_although_it_cannot_say_that_it_lives(run)
+    run.steps = [s for s in run.steps if s["key"] != "2:sleep" or s["job_id"] != uuid("unfenced")]
+    run.jobs["unfenced"]["checkpoint"] = {"seq": 2}
+    verdict = i11_healthy_pods.check(run.evidence())
+    assert not any("fence" in why for why in verdict.why)
+
+
+def test_without_observation_it_is_unknown() -> None:
+    run = healthy_run()
+    run.beats.clear()
+    run.claims.clear()
+    for check in (i08_found_in_time.check, i11_healthy_pods.check):
+        assert check(run.evidence()).result is Result.UNKNOWN

@@ -1,0 +1,201 @@
+"""The fork server: what it forks is a process like any other, and outlives nobody."""
+
+import asyncio
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from chaos.cluster.fork_server import ROOT, ForkServer, Process
+from tests.support.eventually import eventually
+
+WITHIN_S = 20.0
+ENV = {"PATH": os.environ["PATH"], "PYTHONPATH": str(ROOT)}
+
+TELL_ALL = """
+import json, os, random, signal, sys
+from trio._core import _run
+print(json.dumps({
+    "pid": os.getpid(), "session": os.getsid(0), "cwd": os.getcwd(), "words": sys.argv[1:],
+    "environ": dict(os.environ), "stdin": sys.stdin.read(), "is_main": __name__ == "__main__",
+    "files": sorted(int(name) for name in os.listdir("/proc/self/fd"))[:-1],
+    "random": random.random(), "trio": _run._r.random(),
+    "int": signal.getsignal(signal.SIGINT) is signal.default_int_handler,
+    "child": signal.getsignal(signal.SIGCHLD) == signal.SIG_DFL,
+    "blocked": list(signal.pthread_sigmask(signal.SIG_BLOCK, [])),
+    "path": sys.path[0],
+}))
+"""
+ENDINGS = {
+    "": 0,
+    "raise SystemExit(3)": 3,
+    "raise SystemExit('no')": 1,
+    "raise ValueError('no')": 1,
+    "import os; os._exit(7)": 7,
+    "import atexit; atexit.register(print, 'last'); print('first')": 0,
+    "import os, signal; os.kill(os.getpid(), signal.SIGKILL)": -signal.SIGKILL,
+    "import os, signal; os.kill(os.getpid(), signal.SIGINT)": -signal.SIGINT,
+    "import threading as t, time; t.Thread(target=lambda: print('late')).start()": 0,
+}
+OWNER = """
+import sys
+from chaos.cluster.fork_server import ForkServer
+with ForkServer() as forks:
+    child = forks.start([], module="sleeps", cwd=sys.argv[1], env={})
+    print(child.pid, forks._server.pid, flush=True)
+    child.wait()
+"""
+
+
+@pytest.fixture(scope="module")
+def forks() -> Iterator[ForkServer]:
+    with ForkServer() as server:
+        yield server
+
+
+@pytest.fixture
+def sleeper(forks: ForkServer, tmp_path: Path) -> Iterator[Process]:
+    """A process that has begun to do nothing."""
+    process = sleeping(forks, tmp_path)
+    yield process
+    process.kill()
+
+
+def sleeping(forks: ForkServer, folder: Path) -> Process:
+    write(folder, "sleeps", "import time; print(1, flush=True); time.sleep(3600)")
+    process = forks.start([], module="sleeps", cwd=folder, env=ENV, stdout=subprocess.PIPE)
+    assert process.stdout is not None
+    with process.stdout as told:
+        told.readline()
+    return process
+
+
+def write(folder: Path, module: str, code: str) -> None:
+    (folder / f"{module}.py").write_text(code)
+
+
+def is_running(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+
+
+def told(forks: ForkServer, folder: Path) -> dict[str, Any]:
+    write(folder, "tells", TELL_ALL)
+    env = ENV | {"A": "ä"}
+    words = ["one", "tw\udcff"]
+    ran = forks.run(words, module="tells", cwd=folder, env=env, stdin=b"read", timeout=WITHIN_S)
+    assert (ran.returncode, ran.stderr) == (0, b"")
+    document: dict[str, Any] = json.loads(ran.stdout)
+    assert document["environ"].items() >= env.items()
+    assert document["words"] == words
+    return document
+
+
+def test_a_fork_has_all_of_its_own(forks: ForkServer, tmp_path: Path) -> None:
+    seen, other = told(forks, tmp_path), told(forks, tmp_path)
+    assert seen["session"] == seen["pid"] != other["pid"]
+    assert seen["cwd"] == seen["path"] == str(tmp_path)
+    assert seen["stdin"] == "read"
+    assert seen["is_main"]
+    assert seen["files"] == [0, 1, 2]
+    assert seen["random"] != other["random"]
+    assert seen["trio"] != other["trio"]
+    assert seen["int"], "Ctrl-C is not ignored"
+    assert seen["child"]
+    assert seen["blocked"] == []
+
+
+@pytest.mark.parametrize("code", ENDINGS)
+def test_it_ends_as_under_the_interpreter(forks: ForkServer, tmp_path: Path, code: str) -> None:
+    write(tmp_path, "ends", code)
+    forked = forks.run([], module="ends", cwd=tmp_path, env=ENV, timeout=WITHIN_S)
+    real = subprocess.run(
+        [sys.executable, "-m", "ends"], cwd=tmp_path, env=ENV, capture_output=True, check=False
+    )
+    assert forked.returncode == real.returncode == ENDINGS[code]
+    assert forked.stdout == real.stdout
+    assert forked.stderr.splitlines()[-1:] == real.stderr.splitlines()[-1:]
+
+
+def test_signals_reach_it(forks: ForkServer, sleeper: Process) -> None:
+    assert sleeper.poll() is None
+    sleeper.send_signal(signal.SIGSTOP)
+    with pytest.raises(subprocess.TimeoutExpired):
+        sleeper.wait(0.1)
+    sleeper.send_signal(signal.SIGCONT)
+    sleeper.terminate()
+    assert sleeper.wait(WITHIN_S) == -signal.SIGTERM == sleeper.poll()
+    sleeper.kill()  # nothing happens to whoever has its number now
+
+
+def test_many_threads_may_start_and_wait(forks: ForkServer, tmp_path: Path) -> None:
+    write(tmp_path, "counts", "import sys; sys.exit(int(sys.argv[1]))")
+
+    def run(number: int) -> int:
+        process = forks.start([str(number)], module="counts", cwd=tmp_path, env=ENV)
+        return process.wait(WITHIN_S)
+
+    with ThreadPoolExecutor(8) as threads:
+        assert list(threads.map(run, range(20))) == list(range(20))
+
+
+def test_an_asyncio_loop_can_wait_for_it(sleeper: Process) -> None:
+    async def until_ended() -> int | None:
+        ended = asyncio.Event()
+        asyncio.get_running_loop().add_reader(sleeper.fileno(), ended.set)
+        assert not ended.is_set()
+        sleeper.kill()
+        async with asyncio.timeout(WITHIN_S):
+            await ended.wait()
+        asyncio.get_running_loop().remove_reader(sleeper.fileno())
+        return sleeper.poll()
+
+    assert asyncio.run(until_ended()) == -signal.SIGKILL
+
+
+def test_another_interpreter_is_not_pretended(forks: ForkServer, tmp_path: Path) -> None:
+    for other in ({"PYTHONUTF8": "0"}, {"LC_ALL": "C"}, {"LANG": "de_DE.ISO-8859-1"}):
+        with pytest.raises(ValueError, match="an interpreter of its own"):
+            forks.start([], cwd=tmp_path, env=ENV | other)
+
+
+@pytest.mark.parametrize("died", ["owner", "server", "closed"])
+def test_nothing_outlives_its_owner(tmp_path: Path, died: str) -> None:
+    write(tmp_path, "sleeps", "import time; time.sleep(3600)")
+    owner = subprocess.Popen(
+        [sys.executable, "-c", OWNER, str(tmp_path)],
+        cwd=ROOT,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+    )
+    assert owner.stdout is not None
+    with owner, owner.stdout as told:
+        child, server = map(int, told.readline().split())
+        assert is_running(child)
+        pid, number = {
+            "owner": (owner.pid, signal.SIGKILL),
+            "server": (server, signal.SIGKILL),
+            "closed": (owner.pid, signal.SIGINT),
+        }[died]
+        os.kill(pid, number)
+        eventually(lambda: not is_running(child), what="the child is gone")
+        eventually(lambda: not is_running(server), what="the server is gone")
+        owner.wait(WITHIN_S)
+
+
+def test_who_waits_for_a_child_of_a_dead_server_is_told(tmp_path: Path) -> None:
+    with ForkServer() as forks:
+        process = sleeping(forks, tmp_path)
+        assert forks._server is not None
+        forks._server.kill()
+        assert process.wait(WITHIN_S) == -signal.SIGKILL

@@ -1,0 +1,50 @@
+"""The world outside as programs meet it: by the kind of their operation."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import httpx2
+import pytest
+
+from chaos.cluster.ledger import ATTEMPT_HEADER, KEY_HEADER, Ledger
+from chaos.workloads.program import Op, account
+from chaos.workloads.terms import terms_of
+
+
+@pytest.fixture
+def ledger() -> Iterator[Ledger]:
+    with Ledger(terms_of=terms_of) as running:
+        yield running
+
+
+def ask(ledger: Ledger, op: Op, *, attempt: int, method: str = "POST") -> tuple[int, Any]:
+    path = f"/{account(op, 'job', 0)}" + ("/k" if method == "GET" else "")
+    answer = httpx2.request(
+        method,
+        ledger.url + path,
+        json={"takes_ms": 0} if method == "POST" else None,
+        headers={KEY_HEADER: "k", ATTEMPT_HEADER: str(attempt)},
+        trust_env=False,
+    )
+    return answer.status_code, answer.json()
+
+
+@pytest.mark.parametrize("op,count", [(Op.IDEMPOTENT, 1), (Op.UNSAFE, 2)])
+def test_only_where_keys_are_honoured_a_repetition_is_none(
+    ledger: Ledger, op: Op, count: int
+) -> None:
+    for attempt in (1, 2):
+        assert ask(ledger, op, attempt=attempt)[0] == 200
+    assert len(ledger.applied(account(op, "job", 0))) == len(ledger.applied()) == count
+
+
+def test_who_was_told_that_nothing_happened_can_rely_on_it(ledger: Ledger) -> None:
+    told = {"applied": False, "result": None}
+    assert ask(ledger, Op.RECONCILABLE, attempt=2, method="GET") == (200, told)
+    assert ask(ledger, Op.RECONCILABLE, attempt=1)[0] == 412
+    assert ask(ledger, Op.RECONCILABLE, attempt=2) == (200, {"result": 1})
+
+
+@pytest.mark.parametrize("op", [Op.IDEMPOTENT, Op.UNSAFE])
+def test_the_others_tell_nothing(ledger: Ledger, op: Op) -> None:
+    assert ask(ledger, op, attempt=1, method="GET")[0] == 404

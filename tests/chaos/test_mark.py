@@ -1,0 +1,20 @@
+"""A database that chaos did not make is left alone."""
+
+import pytest
+
+from chaos.cluster.mark import UnmarkedError, mark, refuse_unmarked
+from tests.support.postgres import run_asyncio, sql
+from tests.support.rows import new_id
+
+
+def test_an_unmarked_database_is_refused(empty_database: str) -> None:
+    with pytest.raises(UnmarkedError, match="was not made by"):
+        run_asyncio(lambda: refuse_unmarked(empty_database))
+
+
+def test_a_marked_one_passes_and_half_a_mark_does_not(empty_database: str) -> None:
+    run_asyncio(lambda: mark(empty_database, run=new_id()))
+    run_asyncio(lambda: refuse_unmarked(empty_database))
+    sql(empty_database, "UPDATE public.chaos_mark SET run = $1", new_id())
+    with pytest.raises(UnmarkedError):
+        run_asyncio(lambda: refuse_unmarked(empty_database))

@@ -1,0 +1,58 @@
+"""The plan of a run: drawn from its seed alone."""
+
+from collections import Counter
+
+import pytest
+
+from chaos.plan import Options, UnknownFaultError, make_plan
+from chaos.workloads.draw import LENGTH_MAX, draw_programs
+from chaos.workloads.program import EFFECTS, Op
+
+MINUTE = Options(seed=1)
+
+
+def test_the_same_seed_gives_the_same_plan() -> None:
+    assert make_plan(MINUTE) == make_plan(Options(seed=1))
+    assert make_plan(MINUTE).faults != make_plan(Options(seed=2)).faults
+    assert make_plan(MINUTE).programs != make_plan(Options(seed=2)).programs
+
+
+def test_a_minute_holds_enough_of_everything() -> None:
+    plan = make_plan(MINUTE)
+    assert len(plan.faults) >= 60
+    assert all(0 < fault.at_s < 60 for fault in plan.faults)
+    assert len({order.key for order in plan.orders}) == len(plan.orders) >= 200
+    ops = Counter(op.op for program in plan.programs for op in program.operations)
+    assert set(ops) == set(Op), "every kind of operation occurs"
+    assert len({fault.nemesis for fault in plan.faults}) >= 10
+
+
+def test_a_program_has_an_effect_or_is_poison() -> None:
+    for program in draw_programs(1, 300):
+        kinds = {operation.op for operation in program.operations}
+        assert 1 <= len(program.operations) <= LENGTH_MAX
+        assert kinds & EFFECTS or Op.POISON in kinds
+
+
+def test_a_longer_run_begins_with_the_same_programs() -> None:
+    assert draw_programs(3, 50) == draw_programs(3, 80)[:50]
+
+
+def test_only_the_faults_that_are_asked_for_are_drawn() -> None:
+    plan = make_plan(Options(seed=1, faults=("kill", "stop")))
+    assert {fault.nemesis for fault in plan.faults} == {"kill", "stop"}
+    with pytest.raises(UnknownFaultError, match="flood"):
+        make_plan(Options(seed=1, faults=("flood",)))
+
+
+def test_every_busy_call_is_refused_twice_by_a_rule_of_its_own() -> None:
+    plan = make_plan(Options(seed=1, faults=("kill",)))
+    busy = [op for program in plan.programs for op in program.operations if op.op is Op.RETRY]
+    assert len({rule["prompt"] for rule in plan.model_rules}) == len(busy) > 0
+
+
+def test_own_jobs_take_the_place_of_programs() -> None:
+    options = Options(seed=1, app="mine.py", job_type="digest", payload={"n": 1})
+    plan = make_plan(options)
+    assert plan.programs == ()
+    assert {(order.job_type, order.payload["n"]) for order in plan.orders} == {("digest", 1)}

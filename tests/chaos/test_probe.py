@@ -1,0 +1,102 @@
+"""What the probe sees of a real server, and that it outlives the server's death."""
+
+import asyncio
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import asyncpg
+import pytest
+
+from chaos.history import Event, History
+from chaos.probe import Probe
+from tests.support.postgres import migrate, run_asyncio
+from tests.support.private_postgres import PrivatePostgres
+
+SEEN_WITHIN_S = 20.0
+POD = {"application_name": "cortex"}
+
+
+@pytest.fixture
+def history(tmp_path: Path) -> Iterator[History]:
+    with closing(History(tmp_path / "history.jsonl")) as written:
+        yield written
+
+
+def test_it_sees_who_waits_and_who_makes_them_wait(database: str, history: History) -> None:
+    async def look() -> dict[str, Any]:
+        holder, waiter = [await asyncpg.connect(database, server_settings=POD) for _ in range(2)]
+        await holder.execute("BEGIN; LOCK TABLE cortex.job IN EXCLUSIVE MODE")
+        the_same = "BEGIN; LOCK TABLE cortex.job IN EXCLUSIVE MODE; ROLLBACK"
+        waiting = asyncio.create_task(waiter.execute(the_same))
+        probe = Probe(lambda: database, history=history)
+        async with asyncio.timeout(SEEN_WITHIN_S):
+            while not (history.events and len(history.events[-1].value["slow"]) == 2):
+                await probe.look()
+        await holder.close()
+        await waiting
+        await waiter.close()
+        await probe.close()
+        return history.events[-1].value
+
+    seen = run_asyncio(look)
+    assert {slow["what"] for slow in seen["slow"]} == {"idle in transaction", "waits for a lock"}
+    assert all(slow["for_s"] > 0.5 for slow in seen["slow"])
+    assert "LOCK TABLE cortex.job" in seen["slow"][0]["query"]
+    assert (seen["sessions"], seen["idle_in_transaction"]) == (2, 1)
+    assert (seen["ready"], seen["locked"], seen["slots"], seen["silent"]) == (0, 0, 0, [])
+
+
+def test_it_looks_again_and_again_until_it_is_cancelled(database: str, history: History) -> None:
+    async def look() -> None:
+        running = asyncio.create_task(Probe(lambda: database, history=history, period_s=0.01).run())
+        async with asyncio.timeout(SEEN_WITHIN_S):
+            while len(history.events) < 3:  # noqa: ASYNC110 -- another task's list
+                await asyncio.sleep(0.01)
+        running.cancel()
+        await asyncio.wait([running])
+        assert running.cancelled()
+
+    run_asyncio(look)
+    assert all(event.value["up"] for event in history.events)
+
+
+def test_it_sees_silent_jobs_and_what_is_queued(database: str, history: History) -> None:
+    async def look() -> Event:
+        connection = await asyncpg.connect(database)
+        for _ in range(3):
+            await connection.execute("SELECT cortex.submit_job('digest')")
+        await connection.execute("""
+            UPDATE cortex.job SET status = 'RUNNING', heartbeat_at = now() - interval '7 seconds'
+            WHERE id = (SELECT id FROM cortex.job ORDER BY id LIMIT 1)
+        """)
+        await connection.close()
+        probe = Probe(lambda: database, history=history)
+        await probe.look()
+        await probe.close()
+        return history.events[-1]
+
+    seen = run_asyncio(look).value
+    assert seen["ready"] == 3
+    assert [round(silent["for_s"]) for silent in seen["silent"]] == [7]
+
+
+def test_it_rides_out_that_the_server_is_away(
+    private_postgres: PrivatePostgres, history: History
+) -> None:
+    migrate(private_postgres.dsn)
+
+    async def look() -> list[bool]:
+        probe = Probe(lambda: private_postgres.dsn, history=history)
+        await probe.look()
+        await asyncio.to_thread(private_postgres.kill)
+        await probe.look()
+        await probe.look()
+        await asyncio.to_thread(private_postgres.start)
+        await probe.look()
+        await probe.close()
+        return [event.value["up"] for event in history.events]
+
+    assert run_asyncio(look) == [True, False, False, True]
+    assert all("\n" not in e.value["why"] for e in history.events if not e.value["up"])

@@ -1,0 +1,174 @@
+"""The proxy in front of Postgres: what each way of breaking its network is to both ends."""
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from urllib.parse import parse_qs, urlsplit
+
+import asyncpg
+import pytest
+
+from chaos.cluster.proxy import ProxyLine
+from tests.support.postgres import database_of, run_asyncio, sql
+
+BOUND_S = 20.0
+SHORT_S = 0.3
+"""So long nothing may happen."""
+
+Test = Callable[[ProxyLine, "asyncpg.Connection[asyncpg.Record]"], Awaitable[None]]
+
+
+@asynccontextmanager
+async def open_line(dsn: str) -> AsyncIterator[ProxyLine]:
+    place = parse_qs(urlsplit(dsn).query)
+    path = Path(place["host"][0], f".s.PGSQL.{place['port'][0]}")
+    line = ProxyLine("test", path, database=database_of(dsn))
+    await line.listen()
+    try:
+        yield line
+    finally:
+        line.close()
+        await asyncio.sleep(0)
+
+
+def through_a_line(dsn: str, test: Test) -> None:
+    """Run a test with a line and a connection through it that has a table and knows a write."""
+
+    async def run() -> None:
+        async with asyncio.timeout(BOUND_S), open_line(dsn) as line:
+            connection = await asyncpg.connect(line.dsn)
+            await connection.execute("CREATE TABLE written (n int)")
+            await write(connection, 0)
+            await test(line, connection)
+            connection.terminate()
+
+    run_asyncio(run)
+
+
+async def write(connection: "asyncpg.Connection[asyncpg.Record]", n: int) -> None:
+    await connection.execute("INSERT INTO written VALUES ($1)", n)
+
+
+async def write_in_transaction(connection: "asyncpg.Connection[asyncpg.Record]", n: int) -> None:
+    async with connection.transaction():
+        await write(connection, n)
+        assert await connection.fetchval("SELECT $1::int", n) == n, "nothing is committed by then"
+
+
+def written(dsn: str) -> list[int]:
+    return [row["n"] for row in sql(dsn, "SELECT n FROM written ORDER BY n")]
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    """Wait until something is so; the test's own bound holds."""
+    while not condition():  # noqa: ASYNC110 -- there is no event at the other end
+        await asyncio.sleep(0.01)
+
+
+async def comes_late(answer: "asyncio.Task[object]") -> None:
+    """See that nothing comes for a while."""
+    with pytest.raises(TimeoutError):
+        await asyncio.wait_for(asyncio.shield(answer), SHORT_S)
+
+
+def test_what_passes_is_passed_whole(empty_database: str) -> None:
+    async def test(line: ProxyLine, connection: "asyncpg.Connection[asyncpg.Record]") -> None:
+        text = "x" * 3_000_000
+        assert await connection.fetchval("SELECT $1 || $1", text) == text + text
+        assert line.connection_count == 1
+
+    through_a_line(empty_database, test)
+
+
+@pytest.mark.parametrize("up", [True, False])
+def test_a_black_hole_holds_back_and_loses_nothing(empty_database: str, *, up: bool) -> None:
+    async def test(line: ProxyLine, connection: "asyncpg.Connection[asyncpg.Record]") -> None:
+        line.blackhole(up=up, down=not up)
+        answer = asyncio.ensure_future(write(connection, 1))
+        await comes_late(answer)
+        assert written(empty_database) == ([0] if up else [0, 1])
+        await line.heal()
+        await answer
+        assert written(empty_database) == [0, 1]
+
+    through_a_line(empty_database, test)
+
+
+def test_a_black_hole_hides_that_a_client_has_gone(empty_database: str) -> None:
+    async def test(line: ProxyLine, connection: "asyncpg.Connection[asyncpg.Record]") -> None:
+        pid = connection.get_server_pid()
+        alive = "SELECT count(*) FROM pg_stat_activity WHERE pid = $1"
+        line.blackhole()
+        connection.terminate()
+        await asyncio.sleep(0)
+        assert sql(empty_database, alive, pid)[0][0] == 1
+        await line.heal()
+        await until(lambda: sql(empty_database, alive, pid)[0][0] == 0)
+
+    through_a_line(empty_database, test)
+
+
+def test_a_delay_delays_each_way(empty_database: str) -> None:
+    async def test(line: ProxyLine, connection: "asyncpg.Connection[asyncpg.Record]") -> None:
+        line.slow(0.2)
+        loop = asyncio.get_running_loop()
+        began = loop.time()
+        await write(connection, 1)
+        assert loop.time() - began >= 0.4
+
+    through_a_line(empty_database, test)
+
+
+def test_a_reset_cuts_and_lets_new_ones_pass(empty_database: str) -> None:
+    async def test(line: ProxyLine, connection: "asyncpg.Connection[asyncpg.Record]") -> None:
+        line.reset()
+        with pytest.raises((OSError, asyncpg.PostgresConnectionError, asyncpg.InterfaceError)):
+            await write(connection, 1)
+        again = await asyncpg.connect(line.dsn)
+        await write(again, 2)
+        await again.close()
+        assert written(empty_database) == [0, 2]
+
+    through_a_line(empty_database, test)
+
+
+def test_a_refusing_line_takes_nobody_and_keeps_its_port(empty_database: str) -> None:
+    async def test(line: ProxyLine, connection: "asyncpg.Connection[asyncpg.Record]") -> None:
+        dsn = line.dsn
+        line.refuse()
+        with pytest.raises(ConnectionRefusedError):
+            await asyncpg.connect(dsn)
+        await line.heal()
+        again = await asyncpg.connect(dsn)
+        await again.close()
+        assert connection.is_closed()
+
+    through_a_line(empty_database, test)
+
+
+@pytest.mark.parametrize("in_transaction", [True, False])
+def test_a_lost_reply_is_that_of_a_commit(empty_database: str, *, in_transaction: bool) -> None:
+    async def test(line: ProxyLine, connection: "asyncpg.Connection[asyncpg.Record]") -> None:
+        line.lose_replies()
+        assert await connection.fetchval("SELECT count(*) FROM written") == 1, "a read is not lost"
+        assert line.lost_reply_count == 0
+        with pytest.raises((OSError, asyncpg.PostgresConnectionError)):
+            await (write_in_transaction if in_transaction else write)(connection, 1)
+        assert line.lost_reply_count == 1
+        assert written(empty_database) == [0, 1]
+
+    through_a_line(empty_database, test)
+
+
+def test_a_write_is_seen_while_it_is_under_way(empty_database: str) -> None:
+    async def test(line: ProxyLine, connection: "asyncpg.Connection[asyncpg.Record]") -> None:
+        assert not line.is_writing
+        line.blackhole(up=False, down=True)
+        answer = asyncio.ensure_future(write(connection, 1))
+        await until(lambda: line.is_writing)
+        await line.heal()
+        await answer
+        assert not line.is_writing
+
+    through_a_line(empty_database, test)

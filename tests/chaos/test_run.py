@@ -1,0 +1,132 @@
+"""`python -m chaos run` as a person types it: its scorecard, exit code, and what it leaves."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+import psutil
+import pytest
+
+from chaos.cluster.guard import PREFIX
+from chaos.history import read_history
+from tests.support.eventually import eventually
+
+WITHIN_S = 100.0
+ROOT = Path(__file__).parent.parent.parent
+APP = """
+from cortex import Context, job
+
+@job("greet")
+async def greet(ctx: Context, name: str) -> str:
+    return f"hello {name}"
+"""
+
+
+@contextmanager
+def chaos(*arguments: str) -> Iterator["subprocess.Popen[str]"]:
+    """Run a command; killed at the end of the block if it still runs."""
+    process = subprocess.Popen(
+        [sys.executable, "-m", "chaos", *arguments],
+        cwd=ROOT,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        start_new_session=True,
+    )
+    try:
+        yield process
+    finally:
+        process.kill()
+        process.communicate()
+
+
+def folder_of(run: "subprocess.Popen[str]") -> Path:
+    """The directory of a run, once a pod of it works there."""
+
+    def find() -> Path | None:
+        folders = [_folder(child) for child in psutil.Process(run.pid).children(recursive=True)]
+        ready = (f for f in folders if f and any(p.stat().st_size for p in f.glob("p1.*.out")))
+        return next(ready, None)
+
+    folder = eventually(find, what="a pod is ready", within_s=WITHIN_S)
+    assert folder is not None
+    return folder
+
+
+def _folder(process: psutil.Process) -> Path | None:
+    """Where a process works, if that is the directory of a run."""
+    with suppress(psutil.Error):
+        cwd = Path(process.cwd())
+        return cwd if cwd.name.startswith(PREFIX) else None
+    return None
+
+
+def is_left(folder: Path) -> list[psutil.Process] | bool:
+    """What is left of a run: the processes that work in its directory, or the directory."""
+    working = psutil.process_iter(["cwd", "name"])
+    found = [p for p in working if (p.info["cwd"] or "").startswith(str(folder))]
+    return found or folder.exists()
+
+
+@pytest.mark.timeout(150)
+def test_a_run_is_judged_kept_and_leaves_nothing_behind(tmp_path: Path) -> None:
+    report = tmp_path / "report"
+    asked = ["--seed", "7", "--pods", "2", "--duration", "3", "--faults", "kill"]
+    with chaos("run", *asked, "--report", str(report)) as run:
+        folder = folder_of(run)
+        assert len(psutil.Process(run.pid).children(recursive=True)) > 3, "pods, guard, model"
+        told = run.communicate(timeout=WITHIN_S)[0]
+    assert run.returncode == 0, told
+    assert "no rule was broken" in told
+    assert not is_left(folder)
+    assert json.loads((report / "options.json").read_text())["seed"] == 7
+    phases = [e.value["name"] for e in read_history(report / "history.jsonl") if e.kind == "phase"]
+    assert phases == ["load", "heal", "quiet", "end"]
+    assert {path.name for path in report.glob("p1.1.*")} == {"p1.1.log"}
+
+
+@pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
+def test_a_run_that_is_cut_short_leaves_nothing_behind(how: signal.Signals, tmp_path: Path) -> None:
+    asked = ["--seed", "1", "--pods", "1", "--faults", "kill", "--report", str(tmp_path)]
+    with chaos("run", *asked) as run:
+        folder = folder_of(run)
+        assert is_left(folder)
+        run.send_signal(how)
+        told = run.communicate(timeout=WITHIN_S)[0]
+        expected = {signal.SIGINT: 130, signal.SIGTERM: 1, signal.SIGKILL: -signal.SIGKILL}
+        assert run.returncode == expected[how], told
+        eventually(lambda: not is_left(folder), what="nothing is left", within_s=WITHIN_S)
+    assert "Traceback" not in told
+
+
+def test_own_jobs_are_run_in_place_of_programs(tmp_path: Path) -> None:
+    app = tmp_path / "mine.py"
+    app.write_text(APP)
+    asked = ["--app", str(app), "--duration", "2", "--pods", "1", "--intensity", "0", "--seed", "1"]
+    with chaos("run", *asked, "--job", "greet", "--payload", '{"name": "Ann"}') as run:
+        told = run.communicate(timeout=WITHIN_S)[0]
+    assert run.returncode == 0, told
+    assert "COMPLETED 8" in told
+
+
+@pytest.mark.parametrize(
+    "asked,told",
+    [
+        (["--faults", "flood"], "no fault is called 'flood'; known: kill,"),
+        (["--app", "mine.py"], "--app and --job belong together"),
+        (["--app", "nosuch.py", "--job", "greet"], "app 'nosuch.py' does not exist"),
+        (["--payload", "[]"], "--payload is no JSON object"),
+    ],
+)
+def test_what_makes_no_sense_is_told_in_a_line(asked: list[str], told: str) -> None:
+    with chaos("run", *asked) as run:
+        output = run.communicate(timeout=WITHIN_S)[0]
+    assert run.returncode == 2
+    assert output.startswith(f"error: {told}")
+    assert output.count("\n") == 1

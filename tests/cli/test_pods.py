@@ -1,0 +1,53 @@
+"""`cortex pods ls` of pods that leave."""
+
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from cortex.cli.pods import COLUMNS
+from cortex.cli.table import Row
+
+NOW = datetime(2026, 7, 1, 12, tzinfo=UTC)
+
+
+def a_row(phase: str | None, running: int) -> Row:
+    def at(seconds: float) -> datetime:
+        return NOW + timedelta(seconds=seconds)
+
+    return {
+        "state": "DRAINING",
+        "now": NOW,
+        "heartbeat_at": at(-0.4),
+        "draining_at": at(-12.5),
+        "running": running,
+        "phase": phase,
+        "phase_at": at(-2.5),
+        "abort_at": at(27.5 if phase in ("intake", "jobs") else -2.5),
+        "closed_at": at(7.5),
+    }
+
+
+@pytest.mark.parametrize(
+    "phase, running, shown",
+    [
+        ("intake", 3, "◆ draining 12s · jobs 3 · abort in 27s"),
+        ("jobs", 3, "◆ draining 12s · jobs 3 · abort in 27s"),
+        ("jobs", 0, "◆ draining 12s · abort in 27s"),
+        ("hand_back", 3, "◆ handing back 2s · jobs 3 · closed in 7s"),
+        ("flush", 0, "◆ writing the rest 2s · closed in 7s"),
+        ("sign_off", 0, "◆ signing off 2s · closed in 7s"),
+    ],
+)
+def test_it_tells_what_a_leaving_pod_is_at(phase: str, running: int, shown: str) -> None:
+    (state,) = (column for column in COLUMNS if column.name == "state")
+    assert state.cell(a_row(phase, running), for_people=True).text == shown
+
+
+def test_of_a_pod_of_an_older_version_it_tells_what_there_is() -> None:
+    (state,) = (column for column in COLUMNS if column.name == "state")
+    row = {**a_row(None, 3), "phase_at": None, "abort_at": None, "closed_at": None}
+    assert state.cell(row, for_people=True).text == "◆ draining 12s · jobs 3"
+
+
+def test_machines_get_the_phase_and_its_deadlines() -> None:
+    assert {"phase", "phase_at", "abort_at", "closed_at"} <= {column.name for column in COLUMNS}

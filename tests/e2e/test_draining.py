@@ -1,0 +1,175 @@
+"""While a pod drains: what is kept, what goes on elsewhere, and what people see of it."""
+
+import json
+import signal
+from pathlib import Path
+from typing import Any
+from uuid import UUID
+
+import pytest
+
+from tests.e2e.test_http import address_of, get
+from tests.e2e.test_shutdown import assert_handed_back, begin
+from tests.support.command_line import Cortex
+from tests.support.events import follow
+from tests.support.eventually import eventually
+from tests.support.pods import Pod, Pods, end_of_pod, run_cli, until_pods
+from tests.support.postgres import sql
+from tests.support.rows import (
+    assert_one_truth,
+    attempts,
+    job_count,
+    job_row,
+    steps,
+    submit,
+    until_job,
+    until_jobs,
+    until_status,
+)
+from tests.support.scripted_agent import ScriptedAgent
+
+DRAINED = 0
+LONG = end_of_pod(30)
+"""No test waits for this drain to be over."""
+LOOK = {"name": "list_files", "input": {"pattern": "*"}}
+
+
+def phases(pod: Pod) -> dict[str, str]:
+    """The outcome of each phase, in the order in which the pod's log tells their ends."""
+    lines = [json.loads(line) for line in pod.log.splitlines() if '"phase ended"' in line]
+    assert all(line["took_s"] <= line["deadline_s"] + 0.5 for line in lines), lines
+    return {line["phase"]: line["outcome"] for line in lines}
+
+
+def test_a_job_is_kept_to_its_next_checkpoint_and_goes_on_from_there_elsewhere(
+    pods: Pods, gate: Path
+) -> None:
+    leaving = pods.start(**LONG)
+    between = submit(pods.dsn, "steps", {"count": 3, "gate": str(gate)})
+    inside = submit(pods.dsn, "slow_step", {"gate": str(gate), "limit_s": 60})
+    at_once = submit(pods.dsn, "steps_at_once", {"gate": str(gate)})
+    for job_id in (between, inside, at_once):
+        until_job(pods.dsn, job_id, lambda row: row["checkpoint"].get("seq") == 1, "begun")
+    other = pods.start(poll_s=30)
+    leaving.signal(signal.SIGTERM)
+    until_pods(pods.dsn, DRAINING=1)
+    gate.touch()
+    assert leaving.exit_code() == DRAINED
+    for job_id in (between, at_once):
+        assert until_status(pods.dsn, job_id, "COMPLETED")["pod"] == other.name
+        assert attempts(pods.dsn, job_id) == [(1, "handed_back")]
+    assert [(seq, attempt) for seq, attempt, _, _ in steps(pods.dsn, between)] == [
+        (1, 1),
+        (2, 2),
+        (3, 2),
+    ]
+    # What was under way is in the record; what would have been next was not begun here.
+    done = {key: attempt for _, attempt, _, key in steps(pods.dsn, at_once)}
+    assert done == {"begun": 1, "slow": 1, "nested": 1, "next": 2}
+    row = job_row(pods.dsn, inside)
+    assert (row["status"], row["attempt"]) == ("COMPLETED", 1), "after its last step it just ends"
+    ended = phases(leaving)
+    assert {*list(ended)[:2]} == {"intake", "jobs"}, "they go on beside each other"
+    assert list(ended)[2:] == ["hand_back", "writers", "liveness", "pool"]
+    assert {*ended.values()} == {"clean"}
+    assert_one_truth(pods.dsn)
+
+
+def test_a_model_call_that_ends_in_time_is_kept_and_heard(
+    pods: Pods, agent: ScriptedAgent, tmp_path: Path
+) -> None:
+    agent.apply("list_files")
+    leaving = pods.start(**LONG)
+    answer = {"text": "let me look", "chunks": 20, "delay_s": 0.1, "tools": [LOOK]}
+    job_id = agent.submit(answer, {"text": "done"})
+    eventually(lambda: agent.is_streaming(turn=0), what="the model call streams")
+    made = Cortex(tmp_path, pods.dsn)("tokens", "create", "--name", "ana", "--role", "viewer")
+    other = pods.start("--http", "127.0.0.1:0")
+    leaving.signal(signal.SIGTERM)
+    until_pods(pods.dsn, DRAINING=1)
+    path = f"/v1/jobs/{job_id}/events"
+    with follow(address_of(other), path, token=made.out.strip()) as events:
+        assert "step" not in {event.name for event in events.until("token")}, "while it is said"
+    assert leaving.exit_code() == DRAINED
+    assert until_status(pods.dsn, job_id, "COMPLETED")["pod"] == other.name
+    found = [(attempt, kind) for _, attempt, kind, _ in steps(pods.dsn, job_id)]
+    assert found == [(1, "model"), (2, "tool"), (2, "model")]
+    assert agent.calls() == [(0, "answered"), (1, "answered")]
+    row = job_row(pods.dsn, job_id)
+    assert (row["attempt"], row["retry_count"]) == (2, 0)
+    assert_one_truth(pods.dsn)
+
+
+def test_people_see_how_far_it_has_come_and_can_still_cancel(
+    pods: Pods, gate: Path, tmp_path: Path
+) -> None:
+    leaving = pods.start("--http", "127.0.0.1:0", **LONG)
+    job_id = begin(pods, gate)
+    assert get(leaving, "/readyz")[1]["phase"] is None
+    leaving.signal(signal.SIGTERM)
+
+    def row() -> dict[str, Any]:
+        ran = run_cli("pods", "ls", "--json", dsn=pods.dsn, folder=tmp_path)
+        (found,) = ran.document["pods"]
+        return found if found["phase"] == "jobs" else {}
+
+    told = eventually(row, what="pods ls tells the phase")
+    assert (told["state"], told["running"]) == ("DRAINING", 1)
+    assert told["draining_at"] <= told["phase_at"] < told["abort_at"] < told["closed_at"]
+    status, ready = get(leaving, "/readyz")
+    assert (status, ready["phase"], ready["jobs_left"]) == (503, "jobs", 1)
+    assert 0 < ready["abort_in_s"] <= 30
+    assert ready["closed_in_s"] == pytest.approx(ready["abort_in_s"] + 4, abs=0.2)
+    ran = run_cli(
+        "jobs", "cancel", str(job_id), "--reason", "x", "--yes", dsn=pods.dsn, folder=tmp_path
+    )
+    assert ran.exit_code == 0, ran.stderr
+    until_status(pods.dsn, job_id, "CANCELLED")
+    assert leaving.exit_code() == DRAINED
+    (left,) = sql(pods.dsn, "SELECT state, phase FROM cortex.pod")
+    assert (left["state"], left["phase"]) == ("STOPPED", None)
+
+
+TURNS = 5
+JOBS_AT_FIRST = 15
+JOBS_EACH_TIME = 3
+
+
+@pytest.mark.timeout(180)
+def test_a_rolling_restart_under_load(pods: Pods, agent: ScriptedAgent) -> None:
+    """Three pods, one after the other, twice round: nothing is lost, doubled or paid for twice."""
+    agent.apply("list_files")
+    turns = [{"first_delay_s": 0.3, "tools": [LOOK]}] * (TURNS - 1) + [{"text": "done"}]
+    asked: dict[str, UUID] = {}
+
+    def load(count: int) -> None:
+        for _ in range(count):
+            label = f"job {len(asked)};"
+            asked[label] = agent.submit(*turns, label=label)
+            submit(pods.dsn, "noop")
+
+    load(JOBS_AT_FIRST)
+    fleet = [pods.start(slots=6, **LONG) for _ in range(3)]
+    for turn in range(6):
+        load(JOBS_EACH_TIME)
+        leaving = fleet[turn % 3]
+        leaving.signal(signal.SIGTERM)
+        assert leaving.exit_code() == DRAINED
+        fleet[turn % 3] = pods.start(slots=6, **LONG)
+    until_jobs(pods.dsn, "status = 'COMPLETED'", count=2 * len(asked), within_s=60)
+    for label, job_id in asked.items():
+        assert agent.calls(label) == [(turn, "answered") for turn in range(TURNS)], job_id
+    ends = sql(pods.dsn, "SELECT outcome, count(*) AS n FROM cortex.job_attempt GROUP BY outcome")
+    assert [row["outcome"] for row in ends] == ["handed_back"], ends
+    assert job_count(pods.dsn, "retry_count > 0 OR pod_deaths > 0") == 0
+    assert_one_truth(pods.dsn)
+
+
+def test_what_is_cut_at_the_abort_runs_elsewhere_within_a_second(pods: Pods, gate: Path) -> None:
+    leaving = pods.start(**end_of_pod(0.3))
+    job_id = begin(pods, gate)
+    other = pods.start(poll_s=30)
+    leaving.signal(signal.SIGTERM)
+    assert leaving.exit_code() == DRAINED
+    assert_handed_back(pods.dsn, job_id, to=other)
+    assert phases(leaving)["jobs"] == "aborted"

@@ -1,0 +1,68 @@
+"""A pod that is the first process of a container: nobody but itself ends it by SIGTERM."""
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.support.eventually import eventually
+from tests.support.pods import APP, ROOT, Pod, Pods, environment
+
+UNSHARE = ["unshare", "--pid", "--fork", "--mount-proc", "--kill-child"]
+
+
+def why_not() -> str | None:
+    """Why no process here can be the first one of a namespace; None if it can."""
+    if shutil.which("unshare") is None:
+        return "there is no unshare"
+    tried = subprocess.run([*UNSHARE, "true"], capture_output=True, text=True, check=False)
+    return tried.stderr.strip() or "unshare fails" if tried.returncode else None
+
+
+def launch(pods: Pods, app: str) -> Pod:
+    """Start a pod whose process has number 1."""
+    if reason := why_not():
+        pytest.skip(reason)
+    log_path = pods.folder / "pod-1.log"
+    with log_path.open("wb") as log:
+        process = subprocess.Popen(
+            [*UNSHARE, sys.executable, "-m", "cortex", "up", "--app", app, "--json"],
+            env=environment(pods.dsn, pods.folder, pods.environment),
+            cwd=ROOT,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=log,
+            start_new_session=True,
+        )
+    pod = Pod(process, log_path)
+    pods.all.append(pod)
+    return pod
+
+
+def terminate_inside(pod: Pod) -> None:
+    """Send SIGTERM as an orchestrator does: from outside, to the first process."""
+    parent = pod.process.pid
+    (inside,) = Path(f"/proc/{parent}/task/{parent}/children").read_text().split()
+    os.kill(int(inside), signal.SIGTERM)
+
+
+def test_it_drains(pods: Pods) -> None:
+    pod = launch(pods, APP)
+    pod.until_ready()
+    terminate_inside(pod)
+    assert pod.exit_code() == 0
+
+
+def test_it_ends_during_its_start(pods: Pods, tmp_path: Path) -> None:
+    """Without a handler the kernel drops the signal, and the start just goes on."""
+    begun = tmp_path / "begun"
+    app = tmp_path / "slow_to_import.py"
+    app.write_text(f"import pathlib, time\npathlib.Path({str(begun)!r}).touch()\ntime.sleep(60)\n")
+    pod = launch(pods, str(app))
+    eventually(begun.exists, what="it imports the app", within_s=30)
+    terminate_inside(pod)
+    assert pod.exit_code() == 128 + signal.SIGTERM

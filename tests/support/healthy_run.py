@@ -1,0 +1,167 @@
+"""A run in which all went well, although much was done to it: see `tests.support.evidence`."""
+
+from tests.support.evidence import Run, at, uuid
+
+PAUSES = (0.04, 0.09, 0.02, 0.075, 0.06)
+ENDED_S = 55
+
+
+def healthy_run() -> Run:
+    """Everything that checkers judge happens in it once at least."""
+    run = Run(logs={"p1.1": "all is well\n", "p3.1": "nothing to tell\n"})
+    for second, name in ((0.5, "load"), (32, "heal"), (52, "quiet"), (ENDED_S, "end")):
+        run.phase(second, name)
+    for second in range(1, ENDED_S):
+        run.sample(second + 0.5)
+    run.pod("p1.1", 0, 10.02, code=-9, SIGKILL=10)
+    run.pod("p1.2", 11, ENDED_S, code=None)
+    run.pod("p2.1", 0, 31, code=0, SIGTERM=30)
+    run.pod("p3.1", 0, ENDED_S, code=None, SIGSTOP=20, SIGCONT=24)
+    run.fault(0, 9.9, 10.1, nemesis="kill", pod="p1")
+    run.fault(1, 20, 24, nemesis="stop", pod="p3")
+    run.fault(2, 29.9, 31, nemesis="drain", pods=["p2"])
+    run.fact("breaker_opened", "llm:m", 5)
+    run.fact("breaker_half_opened", "llm:m", 6)
+    run.fact("breaker_closed", "llm:m", 7)
+    _plain(run)
+    _killed(run)
+    _judged(run)
+    _decided(run)
+    _retried(run)
+    _swept(run)
+    _drained(run)
+    _poison(run)
+    return run
+
+
+def _plain(run: Run) -> None:
+    """One that is hit by nothing, twice asked for; one in the calm after the faults."""
+    for key, begins in (("plain", 1.0), ("calm", 45.0)):
+        run.submit(key, "model idempotent pure", begins)
+        run.claim(key, "p3.1", begins + 0.1)
+        run.model(key, "0:model", begins + 0.2)
+        run.step(key, "0:model", begins + 0.4)
+        run.effect(key, "1:idempotent", begins + 0.5)
+        run.step(key, "2:pure", begins + 0.7)
+        run.move(key, "COMPLETED", begins + 0.8)
+    run.tell(2.0, "client-2", "submit", "invoke", key="plain")
+    run.tell(2.1, "client-2", "submit", "ok", key="plain", job=str(uuid("plain")))
+    run.renewals.append({"job_id": uuid("plain"), "attempt": 1, "at": at(1.5)})
+
+
+def _killed(run: Run) -> None:
+    """Its pod is killed between effect and record; another one asks what became of it."""
+    run.submit("killed", "model reconcilable", 8.0)
+    run.claim("killed", "p1.1", 8.1)
+    run.model("killed", "0:model", 8.3)
+    run.step("killed", "0:model", 8.5)
+    run.intend("killed", "1:reconcilable", 9.8)
+    run.apply("killed", "1:reconcilable", 9.9)
+    run.end_attempt("killed", "pod_died", 10.9)
+    run.claim("killed", "p2.1", 11.0)
+    run.settle("killed", "1:reconcilable", 11.2)
+    run.move("killed", "COMPLETED", 11.3)
+
+
+def _judged(run: Run) -> None:
+    """Nobody knows what became of its effect; a person says not applied: so it is done twice."""
+    run.submit("judged", "unsafe", 8.0)
+    run.claim("judged", "p1.1", 8.2)
+    run.intend("judged", "0:unsafe", 9.9)
+    run.apply("judged", "0:unsafe", 9.95)
+    run.end_attempt("judged", "pod_died", 10.9)
+    run.claim("judged", "p3.1", 11.0)
+    run.end_attempt("judged", "suspended", 11.1)
+    run.move("judged", "WAITING_FOR_APPROVAL", 11.1)
+    effect = uuid("judged/0:unsafe")
+    run.tell(12.0, "approver-ann", "resolve", "invoke", effect=str(effect), said="not-applied")
+    run.tell(12.1, "approver-ann", "resolve", "ok", effect=str(effect), said="not-applied")
+    run.fact("effect_resolved", f"effect:{effect}", 12.05, resolution="not-applied", by="ann")
+    run.effects["judged/0:unsafe"]["resolution"] = "not-applied"
+    run.claim("judged", "p3.1", 12.2)
+    run.apply("judged", "0:unsafe", 12.3)
+    run.settle("judged", "0:unsafe", 12.4)
+    run.move("judged", "COMPLETED", 12.5)
+
+
+def _decided(run: Run) -> None:
+    """Two people decide at once: the second one is told so. What is approved is executed."""
+    run.submit("decided", "approval idempotent", 3.0)
+    run.claim("decided", "p2.1", 3.1)
+    run.end_attempt("decided", "suspended", 3.2)
+    run.move("decided", "WAITING_FOR_APPROVAL", 3.2)
+    approval = uuid("approval of decided")
+    run.approvals["decided"] = {
+        "id": approval,
+        "job_id": uuid("decided"),
+        "key": "0:approval",
+        "status": "APPROVED",
+        "digest": b"d",
+        "decided_at": at(4.0),
+        "decided_by": "ann",
+        "expires_at": at(3600),
+    }
+    for by, is_approved in (("ann", True), ("bob", False)):
+        told = {"approval": str(approval), "by": by, "is_approved": is_approved}
+        run.tell(3.9, f"approver-{by}", "decide", "invoke", **told)
+        how = {"outcome": "approved"} if is_approved else {"error": "already decided by ann"}
+        run.tell(4.1, f"approver-{by}", "decide", "ok" if is_approved else "fail", **told, **how)
+    run.fact("approval_approved", f"approval:{approval}", 4.0, by="ann")
+    run.claim("decided", "p2.1", 4.3)
+    run.step("decided", "0:approval", 4.4)
+    run.effect("decided", "1:idempotent", 4.5)
+    run.effects["decided/1:idempotent"]["approval_id"] = approval
+    run.move("decided", "COMPLETED", 4.8)
+
+
+def _retried(run: Run) -> None:
+    """Several fail and are tried again, each after a pause of its own."""
+    for number, pause_s in enumerate(PAUSES):
+        key, begins = f"retried{number}", 14.0 + number / 10
+        run.submit(key, "retry", begins)
+        run.claim(key, "p3.1", begins + 0.1)
+        run.model(key, "0:retry", begins + 0.15, outcome="refused")
+        run.retry(key, begins + 0.3, pause_s=pause_s)
+        run.claim(key, "p2.1", begins + 0.7)
+        run.model(key, "0:retry", begins + 0.8)
+        run.step(key, "0:retry", begins + 1.0)
+        run.move(key, "COMPLETED", begins + 1.1)
+
+
+def _swept(run: Run) -> None:
+    """Its pod is stopped for longer than the threshold: another one goes on."""
+    run.submit("swept", "model", 19.0)
+    run.claim("swept", "p3.1", 19.1)
+    run.model("swept", "0:model", 19.9, outcome="disconnected")
+    run.renewals.append({"job_id": uuid("swept"), "attempt": 1, "at": at(19.9)})
+    run.retry("swept", 23.0, pause_s=0.05, outcome="lease_expired")
+    run.claim("swept", "p2.1", 23.1)
+    run.model("swept", "0:model", 23.2)
+    run.step("swept", "0:model", 23.4)
+    run.move("swept", "COMPLETED", 23.5)
+
+
+def _drained(run: Run) -> None:
+    """Its pod leaves: a call that ends in time is kept, what is left is handed back."""
+    run.submit("drained", "model sleep", 29.0)
+    run.claim("drained", "p2.1", 29.1)
+    run.model("drained", "0:model", 30.1)
+    run.step("drained", "0:model", 30.3)
+    run.end_attempt("drained", "handed_back", 30.8)
+    run.claim("drained", "p3.1", 30.9)
+    run.step("drained", "1:sleep", 31.5)
+    run.move("drained", "COMPLETED", 31.6)
+
+
+def _poison(run: Run) -> None:
+    """It kills three pods in a row, and no more."""
+    run.submit("poison", "poison", 14.0)
+    for life in (1, 2, 3):
+        begins = 13.0 + 3 * life
+        title = f"p4.{life}"
+        run.pod(title, begins - 2, begins + 0.5, code=-9)
+        run.claim("poison", title, begins)
+        if life < 3:
+            run.end_attempt("poison", "pod_died", begins + 1.4)
+    run.jobs["poison"].update(error_code="poison", error_message="it was running in 3 pods")
+    run.move("poison", "FAILED", 23.9)

@@ -1,0 +1,103 @@
+"""Where a job stops on a pod that leaves: between steps, and never while one is under way."""
+
+import pytest
+import trio
+from trio.testing import wait_all_tasks_blocked
+
+from cortex.domain.job import StepKind
+from cortex.durable.journal import Journal, Leave, Outcome
+from tests.support.factories import Record, a_lease
+
+
+class Pod:
+    """What a journal knows of its pod."""
+
+    def __init__(self) -> None:
+        self.record = Record()
+        self.is_leaving = False
+        self.scope = trio.CancelScope()
+        self.journal = self.attempt()
+
+    def attempt(self) -> Journal:
+        leave = Leave(is_asked=lambda: self.is_leaving, hand_back=self.scope.cancel)
+        return Journal(a_lease(), self.record, list(self.record.steps), leave=leave)
+
+    async def step(self, name: str, opened: trio.Event | None = None) -> None:
+        async def run() -> Outcome:
+            if opened is not None:
+                await opened.wait()
+            return Outcome(value=name)
+
+        journal = self.journal
+        await journal.once(StepKind.STEP, journal.key(name), digest=b"", run=run)
+
+
+async def test_the_next_step_does_not_begin() -> None:
+    pod = Pod()
+    with pod.scope:
+        await pod.step("a")
+        pod.is_leaving = True
+        await pod.step("b")
+    assert pod.scope.cancelled_caught
+    assert pod.record.keys == ["a"]
+
+
+async def test_what_is_in_the_record_is_still_found() -> None:
+    pod = Pod()
+    await pod.step("a")
+    pod.is_leaving = True
+    pod.journal = pod.attempt()
+    with pod.scope:
+        await pod.step("a")
+    assert not pod.scope.cancelled_caught
+
+
+async def test_a_step_under_way_is_recorded_first() -> None:
+    pod, opened = Pod(), trio.Event()
+    with pod.scope:
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(pod.step, "slow", opened)
+            await wait_all_tasks_blocked()
+            pod.is_leaving = True
+            nursery.start_soon(pod.step, "next")
+            await wait_all_tasks_blocked()
+            assert not pod.scope.cancel_called
+            opened.set()
+    assert pod.scope.cancelled_caught
+    assert pod.record.keys == ["slow"]
+
+
+async def test_a_step_inside_a_step_is_part_of_it() -> None:
+    pod = Pod()
+
+    async def outer() -> Outcome:
+        pod.is_leaving = True
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(pod.step, "inner")
+        return Outcome(value=1)
+
+    with pod.scope:
+        await pod.journal.once(StepKind.STEP, pod.journal.key("outer"), digest=b"", run=outer)
+    assert not pod.scope.cancelled_caught
+    assert pod.record.keys == ["inner", "outer"]
+
+
+async def test_a_step_that_fails_leaves_it_to_its_job_what_follows() -> None:
+    pod, opened = Pod(), trio.Event()
+
+    async def fails() -> None:
+        async def run() -> Outcome:
+            await opened.wait()
+            raise KeyError("broken")
+
+        await pod.journal.once(StepKind.STEP, pod.journal.key("fails"), digest=b"", run=run)
+
+    with pytest.RaisesGroup(KeyError), pod.scope:
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(fails)
+            await wait_all_tasks_blocked()
+            pod.is_leaving = True
+            nursery.start_soon(pod.step, "next")
+            await wait_all_tasks_blocked()
+            opened.set()
+    assert not pod.scope.cancel_called
