@@ -31,7 +31,15 @@ RECORD: Final[Mapping[str, str]] = {
 OBSERVED: Final[Mapping[str, str]] = {
     "claims": "SELECT * FROM chaos.claim ORDER BY n",
     "moves": "SELECT * FROM chaos.move ORDER BY n",
-    "beats": "SELECT * FROM chaos.beat ORDER BY n",
+    # Somebody may hold a pod's row: then its jobs alone tell that it has beaten.
+    "beats": """
+        SELECT at, statement, pod_id, state, lag_s FROM chaos.beat
+        UNION ALL
+        SELECT min(k.at), k.statement, k.pod_id, 'READY', 0 FROM chaos.kept k
+        WHERE NOT EXISTS (SELECT FROM chaos.beat b WHERE b.statement = k.statement)
+        GROUP BY k.statement, k.pod_id
+        ORDER BY at
+    """,
     "renewals": "SELECT job_id, attempt, max(at) AS at FROM chaos.kept GROUP BY job_id, attempt",
     "strangers": """
         SELECT k.job_id, k.attempt, k.pod_id, b.pod_id AS beaten_by, b.at

@@ -10,7 +10,7 @@ import asyncpg
 INSTALLED_WITHIN_S = 20.0
 CLOSED_WITHIN_S = 5.0
 
-_SQL = """
+SQL = """
 CREATE SCHEMA chaos;
 CREATE TABLE chaos.claim (
     n bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY, at timestamptz NOT NULL,
@@ -23,8 +23,9 @@ CREATE TABLE chaos.move (
 COMMENT ON TABLE chaos.move IS 'Each change of a job''s state.';
 CREATE TABLE chaos.beat (
     n bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY, at timestamptz NOT NULL,
-    statement xid8 NOT NULL, pod_id uuid NOT NULL, state text NOT NULL);
-COMMENT ON TABLE chaos.beat IS 'Each heartbeat of a pod, and each change of its state.';
+    statement xid8 NOT NULL, pod_id uuid NOT NULL, state text NOT NULL, lag_s float8 NOT NULL);
+COMMENT ON TABLE chaos.beat IS
+    'Each heartbeat of a pod, and each change of its state; lag_s: how late its loop was before.';
 CREATE TABLE chaos.kept (
     at timestamptz NOT NULL, statement xid8 NOT NULL, job_id uuid NOT NULL, attempt int NOT NULL,
     pod_id uuid);
@@ -57,8 +58,9 @@ END $$;
 CREATE FUNCTION chaos.pod_was_written() RETURNS trigger
     LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog AS $$
 BEGIN
-    INSERT INTO chaos.beat (at, statement, pod_id, state)
-    VALUES (clock_timestamp(), pg_current_xact_id(), NEW.id, NEW.state);
+    INSERT INTO chaos.beat (at, statement, pod_id, state, lag_s)
+    VALUES (clock_timestamp(), pg_current_xact_id(), NEW.id, NEW.state,
+            coalesce(NEW.loop_lag_ms, 0) / 1000);
     RETURN NULL;
 END $$;
 
@@ -81,6 +83,6 @@ async def install(dsn: str) -> None:
     connection = await asyncpg.connect(dsn, timeout=INSTALLED_WITHIN_S)
     try:
         async with connection.transaction():
-            await connection.execute(_SQL, timeout=INSTALLED_WITHIN_S)
+            await connection.execute(SQL, timeout=INSTALLED_WITHIN_S)
     finally:
         await connection.close(timeout=CLOSED_WITHIN_S)

@@ -11,11 +11,14 @@ be down, that is what the run is about. Each look is an event `activity` of proc
     ready, locked, slots  tasks to be claimed, and claimed ones; how many the living pods can take
     snapshot_s            age of the oldest transaction of a pod that keeps old rows alive
     deadlocks, dead_rows  as the server's statistics count them
+    runnable              processes that want to run, for each processor of this machine
 """
 
 import asyncio
 import json
+import os
 from collections.abc import Callable
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import asyncpg
@@ -52,7 +55,8 @@ WITH session AS MATERIALIZED (
         UNION ALL
         -- What its client does not take, or has prepared only, is not the server's to end.
         SELECT pid, query, 'runs', query_start FROM session
-        WHERE state = 'active' AND coalesce(wait_event, '') NOT IN ('ClientRead', 'ClientWrite')
+        WHERE state = 'active' AND since IS NULL
+          AND coalesce(wait_event, '') NOT IN ('ClientRead', 'ClientWrite')
     ) lasting
     WHERE clock_timestamp() - since > interval '0.5 seconds'
 ), silent AS (
@@ -130,9 +134,15 @@ class Probe:
             settings = {"application_name": "chaos", "statement_timeout": "4s"}
             self._connection = await asyncpg.connect(self._dsn(), server_settings=settings)
         seen: dict[str, Any] = json.loads(await self._connection.fetchval(_LOOK))
-        return {**seen, "dead_rows": seen["dead_rows"] or {}}
+        return {**seen, "dead_rows": seen["dead_rows"] or {}, "runnable": _runnable()}
 
     def _drop(self) -> None:
         if self._connection is not None:
             self._connection.terminate()
             self._connection = None
+
+
+def _runnable() -> float:
+    """How many processes want each processor just now, this one included."""
+    fields = Path("/proc/loadavg").read_text().split()
+    return round(int(fields[3].partition("/")[0]) / (os.cpu_count() or 1), 2)

@@ -19,6 +19,8 @@ FENCE_SHARE = 0.6
 """Of the threshold: 180 s of 300 s."""
 FENCE_SLACK_S = 0.5
 """What the pod's own loop may be late."""
+LAG_SHARE = 0.5
+"""A loop that was late for that much of a gap is why there was one."""
 EARLY_S = 0.05
 IN_FLIGHT = 1
 """Writes of a job that were on their way when its pod let go."""
@@ -83,12 +85,14 @@ def _renewed(row: Row, evidence: Evidence) -> datetime | None:
 
 
 def _healthy_gaps(pod_id: UUID, beats: list[Row], timeline: Timeline) -> Iterator[float]:
-    """Seconds between heartbeats of a pod to which nothing was done."""
+    """Seconds between heartbeats of a pod to which nothing was done, and that was not starved."""
     life = timeline.life_of(pod_id)
     for one, next_ in pairwise(beats):
         from_s, to_s = timeline.at_s(one["at"]), timeline.at_s(next_["at"])
-        if life is not None and not timeline.troubled(from_s, to_s, place=life.place):
-            yield to_s - from_s
+        is_starved = next_["lag_s"] > LAG_SHARE * (to_s - from_s)
+        if life is None or is_starved or timeline.troubled(from_s, to_s, place=life.place):
+            continue
+        yield to_s - from_s
 
 
 def _fences(evidence: Evidence, beats: dict[UUID, list[Row]], findings: Findings) -> int:

@@ -49,7 +49,7 @@ def _last_claims(
     evidence: Evidence, timeline: Timeline, healed_s: float, findings: Findings
 ) -> None:
     """What each living pod claimed last did not slip from it again."""
-    outcomes = {(r["job_id"], r["attempt"]): r["outcome"] for r in evidence.attempts}
+    ends = {(r["job_id"], r["attempt"]): r for r in evidence.attempts if r["outcome"] in LOST}
     for pod_id, claims in grouped(evidence.claims, "pod_id").items():
         life = timeline.life_of(pod_id)
         if life is None or life.ended_s < timeline.phases.get("quiet", healed_s):
@@ -57,7 +57,10 @@ def _last_claims(
         findings.look()
         last = [c for c in claims if timeline.at_s(c["at"]) > healed_s][-LAST_CLAIMS:]
         for claim in last:
-            outcome = outcomes.get((claim["job_id"], claim["attempt"]))
-            if outcome in LOST:
-                why = f"{life.title} lost job {claim['job_id']}, claimed after the last fault"
-                findings.broken(f"{why}: {outcome}", job=claim["job_id"])
+            end = ends.get((claim["job_id"], claim["attempt"]))
+            if end is None or timeline.is_overloaded(
+                timeline.at_s(claim["at"]), timeline.at_s(end["ended_at"])
+            ):
+                continue
+            why = f"{life.title} lost job {claim['job_id']}, claimed after the last fault"
+            findings.broken(f"{why}: {end['outcome']}", job=claim["job_id"])

@@ -15,6 +15,10 @@ T = TypeVar("T")
 
 TERMINAL = frozenset({"COMPLETED", "FAILED", "CANCELLED"})
 AT_REST = ("quiet", "stuck")
+OVERLOADED = 4.0
+"""Processes that want each processor: what is late then is late for want of it."""
+OVERLOAD_S = 5.0
+"""How long that is felt."""
 CALM_AFTER_S = 8.0
 """What a fault may still cost once it is healed: back-off of reconnects, up to 5 s, and a ramp."""
 
@@ -122,8 +126,11 @@ class Timeline:
     ) -> bool:
         """Whether a fault, or what it left behind, may have had to do with this pod, or with any.
 
-        A pod that is paused, killed or asked to leave is in trouble, too.
+        A pod that is paused, killed or asked to leave is in trouble, too, and all are on a machine
+        that has far more to do than it can.
         """
+        if self.is_overloaded(from_s, to_s):
+            return True
         if any(
             trouble.began_s <= to_s
             and from_s <= trouble.ended_s + after_s
@@ -133,6 +140,23 @@ class Timeline:
             return True
         signals = (life.signals for life in self.lives if place in (None, life.place))
         return any(from_s - after_s <= at_s <= to_s for all_ in signals for at_s, _ in all_)
+
+    def is_overloaded(self, from_s: float, to_s: float) -> bool:
+        """Whether the machine had far more to do then than it can."""
+        return any(
+            sample.value["runnable"] >= OVERLOADED
+            for sample in self.samples
+            if from_s - OVERLOAD_S <= sample.at_s <= to_s + OVERLOAD_S
+        )
+
+    def troubled_besides(self, life: Life, from_s: float, to_s: float) -> bool:
+        """Whether more was done meanwhile than what ended the work of this pod."""
+        faults = any(
+            trouble.began_s <= to_s and from_s <= trouble.ended_s and trouble.places != {life.place}
+            for trouble in self.troubles
+        )
+        others = (other.signals for other in self.lives if other is not life)
+        return faults or any(from_s < at_s <= to_s for all_ in others for at_s, _ in all_)
 
 
 def of_kind(evidence: Evidence, kind: str, type_: str | None = None) -> Iterator[Event]:

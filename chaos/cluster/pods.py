@@ -81,6 +81,7 @@ class Pod:
 
     def kill(self) -> None:
         """SIGKILL."""
+        self.is_stopped = False
         self.signal(signal.SIGKILL)
 
     def term(self) -> None:

@@ -48,8 +48,11 @@ class Postgres:
         )
         self.database = ""
         """The run's database; empty before `create`."""
+        self._checked = ""
         self.switch = asyncio.Lock()
         """Whoever stops it holds this until it is started again."""
+        self.is_full = False
+        """By a nemesis: it takes no more connections."""
 
     async def start(self) -> None:
         """Return when it accepts connections; recovers after an immediate stop or a kill."""
@@ -88,6 +91,9 @@ class Postgres:
 
         Raises what asyncpg raises and `TimeoutError`: the server may be down just now.
         """
+        if self._checked != self.database:
+            await refuse_unmarked(self.dsn)
+            self._checked = self.database
         return await _run(self.dsn, query, args, within_s=within_s)
 
     async def is_up(self) -> bool:

@@ -43,7 +43,7 @@ class Scale:
 
 SCALED: Final = Scale(
     heartbeat_s=0.3,
-    zombie_s=2.5,
+    zombie_s=3.0,
     sweep_s=0.5,
     look_s=0.5,
     settle_s=0.5,
@@ -52,7 +52,7 @@ SCALED: Final = Scale(
     abort_s=4.0,
     closed_s=7.0,
     kill_s=9.0,
-    deaths_max=6,  # pods die far more often than elsewhere: nobody is to be blamed for that
+    deaths_max=5,  # pods die far more often than elsewhere: nobody is to be blamed for that
     slots=12,
 )
 REAL: Final = Scale(

@@ -28,11 +28,12 @@ def replay(*, report: Path | None, seed: int | None, target: Path | None) -> int
     """
     if (report is None) == (seed is None):
         raise click.UsageError("give the directory of a report, or --seed")
-    options = _options(report) if report is not None else Options(seed=seed or 0)
+    options = options_of(report) if report is not None else Options(seed=seed or 0)
     return carry_out(make_plan(options), report=target)
 
 
-def _options(report: Path) -> Options:
+def options_of(report: Path) -> Options:
+    """What was asked of the run of a report; raises `click.UsageError`."""
     try:
         kept = json.loads((report / OPTIONS).read_text("utf-8"))
         return Options(**{**kept, "faults": tuple(kept["faults"])})

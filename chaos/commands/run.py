@@ -1,14 +1,14 @@
 """`python -m chaos run`: one run by a seed, its scorecard, and an exit code."""
 
-import json
 import random
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import click
 
 from chaos.cluster.scale import SCALES
 from chaos.commands.carry_out import carry_out
+from chaos.commands.own_app import payload_of, place_of
 from chaos.plan import JOB_TYPE, Options, UnknownFaultError, make_plan
 
 SEED_MAX: Final = 2**31
@@ -72,30 +72,12 @@ def run(
         faults=tuple(filter(None, (faults or "").split(","))),
         intensity=intensity,
         scale=scale,
-        app=None if app is None else _place_of(app),
+        app=None if app is None else place_of(app),
         job_type=job_type or JOB_TYPE,
-        payload=_payload(payload),
+        payload=payload_of(payload),
     )
     try:
         plan = make_plan(options)
     except UnknownFaultError as error:
         raise click.UsageError(str(error)) from error
     return carry_out(plan, report=report)
-
-
-def _place_of(app: str) -> str:
-    """An application as pods find it, which run in another directory."""
-    is_file = app.endswith(".py") or "/" in app
-    if is_file and not Path(app).is_file():
-        raise click.UsageError(f"app {app!r} does not exist")
-    return str(Path(app).resolve()) if is_file else app
-
-
-def _payload(text: str) -> dict[str, Any]:
-    try:
-        payload = json.loads(text)
-    except ValueError as error:
-        raise click.UsageError(f"--payload is no JSON: {error}") from error
-    if not isinstance(payload, dict):
-        raise click.UsageError("--payload is no JSON object")
-    return payload

@@ -17,11 +17,14 @@ WAITS_WITHIN_S: Final = 3.0
 GONE_WITHIN_S: Final = 5.0
 CONNECT_WITHIN_S: Final = 5.0
 
+_BUSY = """
+SELECT p.name FROM cortex.pod p JOIN cortex.job j ON j.pod_id = p.id AND j.status = 'RUNNING'
+GROUP BY p.name
+"""
 _LOCK = """
 SELECT FROM cortex.job WHERE status = 'RUNNING' AND pod_id IN (
     SELECT id FROM cortex.pod WHERE name = $1) ORDER BY id FOR UPDATE
 """
-_LOCK_POD = "SELECT FROM cortex.pod WHERE name = $1 FOR UPDATE"
 _WAITING = "SELECT pid FROM pg_stat_activity WHERE pid = ANY ($1) AND wait_event_type = 'Lock'"
 _ALIVE = "SELECT FROM pg_stat_activity WHERE pid = ANY ($1)"
 
@@ -35,10 +38,11 @@ class KillMidQuery:
         return 0.0, {"place": draw_place(dice)}
 
     async def inject(self, stage: Stage, fault: Fault) -> dict[str, Any]:
+        busy = {row["name"] for row in await stage.postgres.sql(_BUSY)}
         pods = candidates(stage, fault.detail, fits=_can_query)
-        if not pods:
+        pod = next((each for each in pods if each.record in busy), None)
+        if pod is None:
             return NOBODY
-        pod = pods[0]
         who = told(stage, fault.detail, pod)
         try:
             holder = await asyncpg.connect(stage.postgres.dsn, timeout=CONNECT_WITHIN_S)
@@ -62,7 +66,6 @@ async def _kill_waiting(
     """Have statements of the pod wait for rows that we hold; kill it then, and hold on."""
     await holder.execute("BEGIN")
     await holder.execute("SET LOCAL lock_timeout = '2s'")
-    await holder.fetch(_LOCK_POD, pod.record)  # first, as a heartbeat does
     await holder.fetch(_LOCK, pod.record)
     waiting: set[int] = set()
     give_up_at = asyncio.get_running_loop().time() + WAITS_WITHIN_S

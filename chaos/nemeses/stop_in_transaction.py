@@ -1,10 +1,11 @@
 """F4: a pod is stopped while a transaction of its own holds row locks.
 
-Its network is slowed down until it is caught, so that its transactions last long enough.
+The network is slowed down until one is caught, so that transactions last long enough.
 """
 
 import asyncio
 import random
+from collections.abc import Sequence
 from typing import Any, Final
 
 from chaos.cluster.pods import Pod
@@ -34,13 +35,15 @@ class StopInTransaction:
         pods = candidates(stage, detail, fits=lambda pod: not pod.line.is_taken)
         if not pods:
             return NOBODY
-        pod = pods[0]
-        async with taken([pod.line]):
-            pod.line.slow(SLOW_S)
-            caught = await _catch(stage, pod)
+        lines = [pod.line for pod in pods]
+        async with taken(lines):
+            for line in lines:
+                line.slow(SLOW_S)
+            caught = await _catch(stage, pods)
         if caught is None:
-            missed = f"it locked no rows in a transaction within {CAUGHT_WITHIN_S:g} s"
-            return {**told(stage, detail, pod), "missed": missed, "windows": []}
+            missed = f"nobody locked rows in a transaction within {CAUGHT_WITHIN_S:g} s"
+            return {"missed": missed, "windows": []}
+        pod = caught.pod
         try:
             await asyncio.sleep(detail["leases"] * stage.settings.zombie_s)
         finally:
@@ -48,22 +51,32 @@ class StopInTransaction:
         return {**told(stage, detail, pod), "windows": sorted(caught.windows)}
 
 
-async def _catch(stage: Stage, pod: Pod) -> Caught | None:
-    """Stop the pod while it holds row locks; None when that did not come to pass in time."""
+async def _catch(stage: Stage, pods: Sequence[Pod]) -> Caught | None:
+    """Stop the first pod that holds row locks; None when that did not come to pass in time."""
     loop = asyncio.get_running_loop()
     give_up_at = loop.time() + CAUGHT_WITHIN_S
-    while loop.time() < give_up_at and pod.is_alive:
-        in_transaction = any(relay.statements.is_in_transaction for relay in pod.line.relays)
-        if in_transaction and not pod.is_stopped:
-            pod.stop()
-            try:
-                await asyncio.sleep(2 * SLOW_S)  # what it sent before arrives
-                windows = (await look(stage, pod))[pod.name]
-            except BaseException:
-                pod.cont()
-                raise
-            if Window.ROW_LOCK in windows:
-                return Caught(pod=pod, windows=windows)
-            pod.cont()
+    while loop.time() < give_up_at:
+        for pod in filter(_is_in_transaction, pods):
+            if (caught := await _stop(stage, pod)) is not None:
+                return caught
         await asyncio.sleep(LOOK_EVERY_S)
     return None
+
+
+def _is_in_transaction(pod: Pod) -> bool:
+    is_open = any(relay.statements.is_in_transaction for relay in pod.line.relays)
+    return is_open and pod.is_alive and not pod.is_stopped
+
+
+async def _stop(stage: Stage, pod: Pod) -> Caught | None:
+    """Stop a pod; when it turns out to have no rows locked it goes on."""
+    is_kept = False
+    pod.stop()
+    try:
+        await asyncio.sleep(2 * SLOW_S)  # what it sent before arrives
+        windows = (await look(stage, pod))[pod.name]
+        is_kept = Window.ROW_LOCK in windows
+    finally:
+        if not is_kept:
+            pod.cont()
+    return Caught(pod=pod, windows=windows) if is_kept else None

@@ -25,11 +25,12 @@ class TooMany:
 
     async def inject(self, stage: Stage, fault: Fault) -> dict[str, Any]:
         pods = candidates(stage, fault.detail, fits=lambda pod: not pod.line.is_taken)
-        if not pods:
+        if not pods or stage.postgres.is_full:
             return NOBODY
         line = pods[0].line
         limit = f'ALTER DATABASE "{stage.postgres.database}" CONNECTION LIMIT'
         before, known = torn_count([line]), line.connection_count
+        stage.postgres.is_full = True
         try:
             await stage.postgres.sql(f"{limit} 1")
             line.reset()
@@ -38,6 +39,7 @@ class TooMany:
             return DOWN
         finally:
             await to_its_end(sql_when_up(stage, f"{limit} -1"))
+            stage.postgres.is_full = False
         return {
             **told(stage, fault.detail, pods[0]),
             "refused": line.connection_count - known,

@@ -10,12 +10,13 @@ from types import TracebackType
 from typing import Any, Final, Self
 from uuid import UUID
 
+import asyncpg
 from attrs import asdict, define, evolve, field, frozen
 
 from chaos import observer
 from chaos.cluster.fork_server import ForkServer, Process
 from chaos.cluster.ledger import Ledger, Terms
-from chaos.cluster.model import Model
+from chaos.cluster.model import SCRIPT, Model
 from chaos.cluster.pods import pod_environment
 from chaos.cluster.postgres import OWNER, Postgres, Row
 from chaos.cluster.scale import SCALED
@@ -23,6 +24,7 @@ from chaos.history import History
 from chaos.points.programs import REFUSED
 from chaos.workloads.terms import terms_of
 from cortex.domain.clock import system_chance
+from cortex.domain.errors import CortexError
 from cortex.durable.crash_points import VARIABLE
 from cortex.store.database import Database, Profile, open_database
 
@@ -35,6 +37,10 @@ UNPROCESSABLE: Final = 422
 
 class MissingError(Exception):
     """What a trial waited for did not come."""
+
+
+TROUBLE: Final = (MissingError, CortexError, OSError, TimeoutError, asyncpg.PostgresError)
+"""What keeps a trial from coming to its end."""
 
 
 @frozen
@@ -74,7 +80,9 @@ class Bench:
 
     folder: Path
     app: str
-    script: str
+    script: str = SCRIPT
+    has_own_models: bool = False
+    """Each trial has a model of its own: nothing in what is asked tells trials apart."""
     postgres: Postgres = field(init=False)
     forks: ForkServer = field(init=False)
     ledger: Ledger = field(init=False)
@@ -120,7 +128,8 @@ class Bench:
         self.ledger = keep.enter_context(Ledger(terms_of=_terms_of))
         self.model = Model(self.forks, folder=self.folder, history=self.history)
         keep.callback(self.model.close)
-        await self.model.start((), script=self.script)
+        if not self.has_own_models:
+            await self.model.start((), script=self.script)
 
 
 def _terms_of(account: str) -> Terms:
@@ -151,6 +160,10 @@ class Trial:
         await observer.install(self.owned)
         self.dsn = self.owned.replace("//postgres@", f"//{OWNER}@", 1)
         self.model = self.bench.model
+        if self.has_own_model:
+            bench = self.bench
+            self.model = Model(bench.forks, folder=self.folder, history=bench.history)
+            await self.model.start((), script=bench.script)
         profile = Profile(dsn=self.owned, connections_max=2)
         self.db = await open_database(profile, rng=system_chance().rng)
         return self
@@ -163,7 +176,13 @@ class Trial:
     ) -> None:
         for pod in self.pods:
             pod.process.kill()
+        if self.has_own_model:
+            self.model.close()
         await asyncio.shield(self.db.close())
+
+    @property
+    def has_own_model(self) -> bool:
+        return self.bench.has_own_models
 
     def start(self, name: str, at: str = "", **settings: object) -> TrialPod:
         """Start a pod; `at` is what it does at which point."""
@@ -195,10 +214,12 @@ class Trial:
         rows = await self.db.transact(lambda connection: connection.fetch(query, *args))
         return [dict(row) for row in rows]
 
-    async def submit(self, job_type: str, payload: Mapping[str, Any]) -> UUID:
-        """Submit the job as any program would."""
-        query = "SELECT cortex.submit_job($1, $2::jsonb) AS id"
-        (row,) = await self.sql(query, job_type, json.dumps(payload))
+    async def submit(
+        self, job_type: str, payload: Mapping[str, Any], *, timeout_s: int | None = None
+    ) -> UUID:
+        """Submit the job as any program would; no pod has entered its type yet."""
+        query = "SELECT cortex.submit_job($1, $2::jsonb, timeout_s => $3) AS id"
+        (row,) = await self.sql(query, job_type, json.dumps(payload), timeout_s)
         job_id: UUID = row["id"]
         return job_id
 
@@ -227,6 +248,7 @@ class Trial:
 
     async def end(self, pod: TrialPod) -> int:
         """Let a pod leave as it should; its exit code. Raises `MissingError`."""
+        await self.until(lambda: pod.is_dead or pod.ready, f"{pod.name} is ready")
         pod.process.send_signal(signal.SIGTERM)
         await self.until(lambda: pod.is_dead, f"{pod.name} leaves")
         return pod.process.wait()

@@ -8,14 +8,19 @@ import urllib.request
 from typing import Final
 from uuid import UUID
 
+from chaos.cluster.postgres import OWNER
 from chaos.points.bench import Trial, TrialPod
 from chaos.points.programs import Program
 from cortex.domain.clock import system_chance
 from cortex.domain.job import Submission
-from cortex.store import idempotency, jobs, tasks
+from cortex.domain.role import Role
+from cortex.domain.token import digest_of_token, token_text
+from cortex.store import idempotency, jobs, tasks, tokens
 from cortex.store.database import Database
 
 ANSWERED_WITHIN_S: Final = 5.0
+CUTS: Final = 10
+CUT_EVERY_S: Final = 0.05
 
 _NO_ROOM: Final = """
     INSERT INTO cortex.budget (scope, subject, unit, period, limit_amount, changed_by, reason)
@@ -27,7 +32,7 @@ _RUNS: Final = "SELECT id FROM cortex.job WHERE status = 'RUNNING'"
 _READY: Final = "SELECT id FROM cortex.pod WHERE state = 'READY'"
 _CUT: Final = """
     SELECT pg_terminate_backend(pid) FROM pg_stat_activity
-    WHERE datname = current_database() AND usename <> current_user
+    WHERE datname = $1 AND usename = $2
 """
 
 
@@ -36,7 +41,8 @@ async def begin(trial: Trial, program: Program) -> None:
     if program.event == "budget":
         await trial.sql(_NO_ROOM)
     if program.event not in ("request", "lost claim"):
-        await trial.submit(program.job_type, program.payload(trial.key, trial.folder))
+        payload = program.payload(trial.key, trial.folder)
+        await trial.submit(program.job_type, payload, timeout_s=program.timeout_s)
     if program.first is not None:
         first = trial.start("first", program.first.at)
         at = f"another pod came to {program.first.at}"
@@ -63,7 +69,9 @@ async def happen(trial: Trial, program: Program, pod: TrialPod) -> None:
         case "lost claim":
             row = await trial.until_row(_READY, what="the pod is ready")
             await _claim_for(trial, program, row["id"])
-            await trial.sql(_CUT)
+            for _ in range(CUTS):  # for longer than it rests between two claims
+                await trial.bench.postgres.sql(_CUT, trial.key, OWNER)
+                await asyncio.sleep(CUT_EVERY_S)
         case "none" | "cancel":
             pass
 
@@ -90,13 +98,14 @@ async def _claim_for(trial: Trial, program: Program, pod_id: UUID) -> None:
 
 
 async def _make_token(trial: Trial) -> str:
-    token = make_token(secrets.token_bytes)
+    chance = system_chance()
+    token = token_text(chance.new_id().bytes + chance.new_id().bytes)
     await tokens.create(
         trial.db,
-        token_id=system_chance().new_id(),
+        token_id=chance.new_id(),
         name="points",
-        digest=digest_of(token),
-        roles=[Role.SUBMIT],
+        digest=digest_of_token(token) or b"",
+        roles=[Role.OPERATOR],
         expires_s=None,
         by="points",
     )

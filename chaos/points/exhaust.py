@@ -4,14 +4,12 @@ import asyncio
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from typing import Final
 
-import asyncpg
 from attrs import evolve, field, frozen
 
-from chaos.points.bench import Bench, MissingError
+from chaos.points.bench import TROUBLE, Bench
 from chaos.points.judge import problems
 from chaos.points.programs import EVERYONES, PROGRAMS, Program
 from chaos.points.shot import Recorded, Shot, fire, record
-from cortex.domain.errors import CortexError
 from cortex.durable.crash_points import POINTS, Kind
 
 AT_ONCE: Final = 8
@@ -40,14 +38,20 @@ class Result:
 
 
 async def exhaust(
-    bench: Bench, programs: Sequence[Program] = PROGRAMS, *, at_once: int = AT_ONCE
+    bench: Bench,
+    programs: Sequence[Program] = PROGRAMS,
+    *,
+    at_once: int = AT_ONCE,
+    on_result: Callable[[Result], None] = lambda _: None,
 ) -> list[Result]:
-    """Try all there is to try with these programs."""
+    """Try all there is to try with these programs; `on_result` is told each as it comes."""
     turns = asyncio.Semaphore(at_once)
     recorded: dict[str, Recorded] = {}
 
     async def undisturbed(program: Program) -> Result:
-        return await _timed(turns, Result(program=program.name), lambda: _record(program))
+        result = await _timed(turns, Result(program=program.name), lambda: _record(program))
+        on_result(result)
+        return result
 
     async def _record(program: Program) -> list[str]:
         seen = recorded[program.name] = await record(bench, program)
@@ -67,7 +71,9 @@ async def exhaust(
             how=one.how,
             is_pair=one.program.is_pair,
         )
-        return await _timed(turns, result, judged)
+        result = await _timed(turns, result, judged)
+        on_result(result)
+        return result
 
     results = list(await asyncio.gather(*map(undisturbed, programs)))
     passed = {name: seen.points for name, seen in recorded.items()}
@@ -86,7 +92,7 @@ async def _timed(
         began = loop.time()
         try:
             found = await judged()
-        except (MissingError, CortexError, OSError, TimeoutError, asyncpg.PostgresError) as error:
+        except TROUBLE as error:
             found = [f"{type(error).__name__}: {error}"]
         return evolve(result, problems=found, took_s=round(loop.time() - began, 2))
 

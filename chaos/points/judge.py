@@ -33,7 +33,7 @@ CHECKERS: Final = (
 LEAVES_WELL: Final = frozenset({0})
 LEAVES_LATE: Final = frozenset({0, 1})
 """A pod that was stopped while it left may have had to cut something off."""
-FAULTS: Final = ('"code": "internal"', "Traceback")
+FAULTS: Final = ('"code": "internal"', '"event": "actor crashed')
 
 
 def problems(program: Program, left: Left, *, shot: Shot | None, baseline: Left) -> list[str]:
@@ -87,7 +87,8 @@ def _outside(program: Program, left: Left, shot: Shot | None) -> Iterator[str]:
     for conversation in program.conversations(left.key):
         is_kept = conversation.partition("/")[2] in committed
         most = 1 if is_kept else 1 + ends
-        if not 1 <= left.calls[conversation] <= most:
+        least = 1 if program.status == "COMPLETED" else 0
+        if not least <= left.calls[conversation] <= most:
             yield f"the model was asked {left.calls[conversation]} times, at most {most} is right"
 
 

@@ -4,6 +4,7 @@ Goes the way of the command line, through the store.
 """
 
 import asyncio
+import contextlib
 from typing import Any, Final
 
 from chaos.points.bench import Trial
@@ -25,17 +26,20 @@ _EXPIRE: Final = """
 async def attend(trial: Trial, program: Program) -> None:
     """Look again and again, until cancelled."""
     while True:
-        try:
-            if program.person == "agrees":
-                for request in await approvals.pending(trial.db):
-                    await _agree(trial, request)
-            else:
-                await trial.sql(_EXPIRE)
-            for effect in await effects.page(trial.db, statuses=[EffectStatus.UNKNOWN]):
-                await _tell(trial, effect)
-        except CortexError:
-            pass  # decided meanwhile, or a restart: the next look will find it
+        with contextlib.suppress(CortexError):  # the next look will find what is left
+            await _look(trial, program)
         await asyncio.sleep(LOOK_S)
+
+
+async def _look(trial: Trial, program: Program) -> None:
+    if program.person == "agrees":
+        for request in await approvals.pending(trial.db):
+            await _agree(trial, request)
+    else:
+        await trial.sql(_EXPIRE)
+    if not program.may_wait_for_people:
+        for effect in await effects.page(trial.db, statuses=[EffectStatus.UNKNOWN]):
+            await _tell(trial, effect)
 
 
 async def _agree(trial: Trial, request: dict[str, Any]) -> None:

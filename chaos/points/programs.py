@@ -55,10 +55,17 @@ class Program:
     """Points that its pod comes to only some time after the job has ended."""
     is_pair: bool = False
     """Killed a second time: only that is tried of it."""
+    timeout_s: int | None = None
     settings: dict[str, object] = field(factory=dict)
+    own_payload: dict[str, Any] | None = None
+    """Of a user's job."""
+    may_wait_for_people: bool = False
+    """Nobody is there who knows what became of an effect: then its job rests."""
 
     def payload(self, key: str, folder: Path) -> dict[str, Any]:
         """Of the job; `key` is unique in the run."""
+        if self.own_payload is not None:
+            return self.own_payload
         if self.job_type == "chaos_program":
             operations = tuple(Operation(op=op) for op in self.operations)
             return Operations(key=key, operations=operations).payload()
@@ -125,7 +132,7 @@ PROGRAMS: Final[tuple[Program, ...]] = (
     ),
     _job("retry", "points_later", Kind.RETRY),
     _job("failure", "points_failing", Kind.FAILURE),
-    _job("timeout", "points_endless", Kind.TIMEOUT, status="FAILED"),
+    _job("timeout", "points_endless", Kind.TIMEOUT, status="FAILED", timeout_s=1),
     _job(
         "hand back",
         "points_waiting",
@@ -136,14 +143,16 @@ PROGRAMS: Final[tuple[Program, ...]] = (
     ),
     Program(
         name="expiry",
-        kinds=frozenset({Kind.APPROVAL, Kind.EXPIRY}),
+        kinds=frozenset({Kind.EXPIRY}),
+        also=frozenset({Kind.APPROVAL}),
         operations=(Op.APPROVAL,),
         person="lets it expire",
         status="FAILED",
     ),
     Program(
         name="budget",
-        kinds=frozenset({Kind.MODEL, Kind.BUDGET}),
+        kinds=frozenset({Kind.BUDGET}),
+        also=frozenset({Kind.MODEL}),
         operations=(Op.MODEL,),
         event="budget",
     ),

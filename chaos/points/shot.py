@@ -5,7 +5,7 @@ import signal
 from collections import Counter
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from typing import Any, Final
+from typing import Final
 
 from attrs import frozen
 
@@ -17,11 +17,18 @@ from chaos.points.person import attend
 from chaos.points.programs import Program, gate
 from cortex.durable.crash_points import RECORD
 
-_ENDED: Final = """
-    SELECT count(*) FROM cortex.job
-    HAVING count(*) > 0 AND bool_and(status IN ('COMPLETED', 'FAILED', 'CANCELLED'))
-        AND NOT EXISTS (SELECT FROM cortex_worker.task)
+_AT_REST: Final = """
+    SELECT count(*) FROM cortex.job j
+    HAVING count(*) > 0 AND NOT EXISTS (SELECT FROM cortex_worker.task)
+        AND bool_and(j.status IN ('COMPLETED', 'FAILED', 'CANCELLED')
+            OR $1 AND j.status = 'WAITING_FOR_APPROVAL' AND EXISTS (
+                SELECT FROM cortex.effect e WHERE e.job_id = j.id AND e.status = 'UNKNOWN'))
 """
+HIT_AFTER_END_WITHIN_S: Final = 2.0
+
+
+class NotPassedError(MissingError):
+    """The job came to its end, and its pod not to the point."""
 
 
 @frozen(kw_only=True)
@@ -80,9 +87,11 @@ async def record(bench: Bench, program: Program) -> Recorded:
         exits = {}
         if program.event == "leave":
             await trial.until(lambda: pod.is_dead, "the pod has left")
-            exits["heir"] = await trial.end(await _inherit(trial, program))
+            heir = await _inherit(trial, program)
+            await _until_at_rest(trial, program)
+            exits["heir"] = await trial.end(heir)
         else:
-            await trial.until_row(_ENDED, what="the job has ended")
+            await _until_at_rest(trial, program)
             await trial.until(
                 lambda: set(program.awaited) <= set(path.read_text("utf-8").split()),
                 f"{program.awaited} are passed",
@@ -103,7 +112,7 @@ async def fire(bench: Bench, shot: Shot) -> Left:
             before = await read_record(trial.owned)
             heir = await _inherit(trial, program)
             await events
-            await trial.until_row(_ENDED, what="the job has ended")
+            await _until_at_rest(trial, program)
         finally:
             events.cancel()
         exits = {}
@@ -125,12 +134,29 @@ async def _attended(trial: Trial, program: Program) -> AsyncIterator[None]:
         await asyncio.wait([person])
 
 
+async def _until_at_rest(trial: Trial, program: Program) -> None:
+    await trial.until_row(_AT_REST, program.may_wait_for_people, what="the job has ended")
+
+
 async def _until_hit(trial: Trial, pod: TrialPod, shot: Shot) -> None:
-    await trial.until(lambda: pod.is_dead or pod.is_stopped, f"{shot.setting} is passed")
-    if shot.how == "kill" and pod.process.poll() != -signal.SIGKILL:
-        raise MissingError(f"{shot.setting} is not passed: the pod ended by {pod.process.poll()}")
-    if shot.how == "stop" and pod.is_dead:
-        raise MissingError(f"{shot.setting} is not passed: the pod ended by {pod.process.poll()}")
+    """Wait for it. Raises `NotPassedError`."""
+
+    def is_hit() -> bool:
+        return pod.is_dead or pod.is_stopped
+
+    hit = asyncio.create_task(trial.until(is_hit, f"{shot.setting} is passed"))
+    if shot.program.may_wait_for_people:
+        rest = asyncio.create_task(_until_at_rest(trial, shot.program))
+        await asyncio.wait([hit, rest], return_when=asyncio.FIRST_COMPLETED)
+        rest.cancel()
+        await asyncio.wait([hit], timeout=HIT_AFTER_END_WITHIN_S)
+        if not hit.done():
+            hit.cancel()
+            raise NotPassedError(f"{shot.setting} is not passed")
+    await hit
+    code = pod.process.poll()
+    if code != (-signal.SIGKILL if shot.how == "kill" else None):
+        raise MissingError(f"{shot.setting} is not passed: the pod ended by {code}")
 
 
 async def _inherit(trial: Trial, program: Program) -> TrialPod:
@@ -148,20 +174,20 @@ async def _go_on(trial: Trial, pod: TrialPod, program: Program) -> int:
     if program.event == "leave":
         await trial.until(lambda: pod.is_dead, f"{pod.name} leaves")
         return pod.process.wait()
-    await trial.until(lambda: pod.is_dead or pod.ready is not None, f"{pod.name} is ready")
     return await trial.end(pod)
 
 
 async def _left(trial: Trial, before: dict[str, tuple[Row, ...]], exits: dict[str, int]) -> Left:
     calls = [call.conversation for call in await trial.model.calls()]
     applied = [each.account for each in trial.bench.ledger.applied()]
-    own: Any = lambda name: f"{trial.key}/" in name or f":{trial.key}:" in name  # noqa: E731
     return Left(
         key=trial.key,
         record=await read_record(trial.owned),
         before=before,
-        applied=Counter(filter(own, applied)),
-        calls=Counter(filter(own, calls)),
+        applied=Counter(each for each in applied if f":{trial.key}:" in each),
+        calls=Counter(
+            each for each in calls if trial.has_own_model or each.startswith(f"{trial.key}/")
+        ),
         exits=exits,
         logs={pod.name: pod.log for pod in trial.pods},
     )

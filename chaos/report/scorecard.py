@@ -1,10 +1,10 @@
 """The scorecard: what a run was, what happened to it, and whether that was right."""
 
 from collections import Counter
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Iterator, Sequence
 
 from chaos.checkers.verdict import Result, Verdict
+from chaos.report.figures import SAFE, Figures, measure
 from chaos.run import Outcome
 
 _MARKS = {Result.VALID: "ok", Result.INVALID: "BROKEN", Result.UNKNOWN: "?"}
@@ -12,7 +12,8 @@ _MARKS = {Result.VALID: "ok", Result.INVALID: "BROKEN", Result.UNKNOWN: "?"}
 
 def scorecard(outcome: Outcome) -> str:
     """The whole of it, for a terminal."""
-    rows = [*_rows(outcome)]
+    figures = measure(outcome.evidence, outcome.verdicts)
+    rows = [*_rows(figures), ("took", f"{outcome.took_s:.1f} s")]
     width = max(len(name) for name, _ in rows)
     lines = [f"  {name:<{width}}  {value}" for name, value in rows]
     verdicts = [line for verdict in outcome.verdicts for line in _told(verdict)]
@@ -20,34 +21,39 @@ def scorecard(outcome: Outcome) -> str:
     return "\n".join(["", *lines, "", *verdicts, *ending, "", _sentence(outcome)]) + "\n"
 
 
-def _rows(outcome: Outcome) -> Iterator[tuple[str, str]]:
-    evidence = outcome.evidence
-    jobs = Counter(str(row["status"]) for row in evidence.jobs)
-    yield "jobs", _counted(jobs, total=len(evidence.jobs))
-    effects = Counter(str(row["status"]) for row in evidence.effects)
-    yield "effects", _counted(effects, total=len(evidence.effects))
-    faults = [e for e in evidence.events if e.kind == "fault" and e.type == "info"]
-    kinds = Counter(event.value["nemesis"] for event in faults)
-    yield "faults", _counted(kinds, total=len(faults))
-    hit = [event for event in faults if event.value.get("windows")]
-    windows = Counter(str(window) for event in hit for window in event.value["windows"])
-    yield "in windows that matter", _counted(windows, total=len(hit))
-    missed = Counter(e.value["nemesis"] for e in faults if "missed" in e.value)
-    if missed:
-        yield "faults that missed", _counted(missed, total=missed.total())
-    for verdict in outcome.verdicts:
-        for name, figure in verdict.figures.items():
-            yield name.replace("_", " "), _figure(figure)
-    yield "took", f"{outcome.took_s:.1f} s"
+def _rows(figures: Figures) -> Iterator[tuple[str, str]]:
+    yield "jobs", _counted(figures.jobs)
+    if figures.failed:
+        yield "  failed by", _counted(figures.failed)
+    yield "effects", _counted(figures.effects)
+    yield "faults", _counted(figures.faults)
+    yield "  in windows that matter", _counted(figures.windows, total=figures.in_windows)
+    if figures.missed:
+        yield "  found no target", _counted(figures.missed)
+    yield "lost", str(figures.lost)
+    safe = sum(count for kind, count in figures.doubled.items() if kind in SAFE)
+    yield "doubled", f"{safe}, and {figures.doubled['unsafe']} of unsafe tools"
+    yield "stale writes", "?" if figures.stale_writes is None else str(figures.stale_writes)
+    yield "takeovers", _spread(figures.takeovers_s)
+    yield "  while more was broken", _spread(figures.hindered_s)
+    yield "model calls", f"{figures.model_calls}, paid twice {figures.paid_twice}"
+    yield "drains", _spread(figures.drains_s)
+    yield "at rest after", "never" if figures.rest_s is None else f"{figures.rest_s:.1f} s"
 
 
-def _counted(counts: Counter[str], *, total: int) -> str:
+def _counted(counts: Counter[str], *, total: int | None = None) -> str:
     parts = ", ".join(f"{name} {count}" for name, count in counts.most_common())
-    return f"{total}  ({parts})" if parts else str(total)
+    number = counts.total() if total is None else total
+    return f"{number}  ({parts})" if parts else str(number)
 
 
-def _figure(value: Any) -> str:
-    return f"{value:.3g}" if isinstance(value, float) else str(value)
+def _spread(durations_s: Sequence[float]) -> str:
+    """Of sorted durations."""
+    count = len(durations_s)
+    if not count:
+        return "0"
+    p50, p99 = durations_s[count // 2], durations_s[min(count - 1, int(0.99 * count))]
+    return f"{count}  (p50 {p50:.2f} s, p99 {p99:.2f} s, max {durations_s[-1]:.2f} s)"
 
 
 def _told(verdict: Verdict) -> Iterator[str]:

@@ -7,6 +7,7 @@ for its end: no order of events depends on the kernel, and no time passes.
 
 import asyncio
 import heapq
+import selectors
 from asyncio import events
 from collections import deque
 from collections.abc import Awaitable, Callable, Coroutine
@@ -24,14 +25,23 @@ class Killed(BaseException):
     """The machine is dead: nothing that runs there reaches anything any more."""
 
 
+class Sockets(selectors.DefaultSelector):
+    """Looks at sockets only while somebody talks to the server, and then waits for the answer."""
+
+    is_on_wire = False
+
+    def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
+        return super().select(timeout) if self.is_on_wire else []
+
+
 class Loop(asyncio.SelectorEventLoop):
     """An asyncio loop that is turned by hand."""
 
     def __init__(self, clock: trio.abc.Clock) -> None:
         self._clock = clock
         self._waiting: deque[asyncio.Future[None]] = deque()
-        self._is_on_wire = False
-        super().__init__()
+        self._sockets = Sockets()
+        super().__init__(self._sockets)
         self.set_exception_handler(lambda _loop, _context: None)
 
     def time(self) -> float:
@@ -42,11 +52,11 @@ class Loop(asyncio.SelectorEventLoop):
         turn = self.create_future()
         self._waiting.append(turn)
         await turn
-        self._is_on_wire = True
+        self._sockets.is_on_wire = True
         try:
             return await talk()
         finally:
-            self._is_on_wire = False
+            self._sockets.is_on_wire = False
 
     def turn(self) -> None:
         """Run everything that can run at this instant."""
@@ -54,7 +64,7 @@ class Loop(asyncio.SelectorEventLoop):
         loop = cast("Any", self)
         try:
             while True:
-                if loop._ready or self._is_on_wire or self.next_due_s <= self.time():
+                if loop._ready or self._sockets.is_on_wire or self.next_due_s <= self.time():
                     loop._run_once()
                 elif self._waiting:
                     turn = self._waiting.popleft()

@@ -50,13 +50,14 @@ class Machine:
         simulated = SimulatedProfile(**{**given, "is_pooled": False}, machine=self)
         async with trio.open_nursery() as nursery:
             await nursery.start(self.island.run, name="island")
-            db = await self.island.run_aio_coroutine(open_database(simulated, rng=rng))
             try:
-                yield Port(self.island, db, simulated)
-            finally:
-                if not self.is_dead:
+                db = await self.island.run_aio_coroutine(open_database(simulated, rng=rng))
+                try:
+                    yield Port(self.island, db, simulated)
+                finally:
                     with trio.move_on_after(2.0, shield=True):
                         await self.island.run_aio_coroutine(db.close())
+            finally:
                 self.island.end()
 
     def kill(self) -> None:

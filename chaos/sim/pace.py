@@ -20,7 +20,7 @@ BUSY_MAX_S: Final = 15.0
 IDLE_MAX_S: Final = 60.0
 
 ROUTINE: Final = frozenset(
-    {"pods.beat", "pods.probe", "pods.lock", "dead_letters.lock_triage"}
+    {"breakers.look", "dead_letters.lock_triage", "pods.beat", "pods.lock", "pods.probe"}
 )
 """Statements that idle pods make, whatever they answer."""
 
@@ -31,7 +31,7 @@ STANDING: Final = """
         SELECT run_at AS due FROM cortex_worker.task
         UNION ALL SELECT next_retry_at FROM cortex.job WHERE status = 'RETRY'
         UNION ALL SELECT expires_at FROM cortex.approval WHERE status = 'PENDING'
-    ) later
+    ) later WHERE due > cortex.now()
 """
 
 

@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import asyncpg
 
+from chaos.collect import read_record
+from chaos.observer import SQL as OBSERVER
 from chaos.sim.clock import Clock
 from cortex.store import embedded
 from cortex.store.migrate import migrate
@@ -122,6 +124,8 @@ async def _make_template(dsn: str, template_dsn: str) -> None:
     template = await asyncpg.connect(template_dsn)
     try:
         await template.execute(SIMULATED)
+        # What the observer notes is to stand between what the record notes.
+        await template.execute(OBSERVER.replace("clock_timestamp()", "cortex.now()"))
     finally:
         await template.close()
 
@@ -187,6 +191,10 @@ class Server:
             return [dict(row) for row in await self._session.fetch(query, *args)]
 
         return self._admin(look)
+
+    def record(self) -> dict[str, tuple[Row, ...]]:
+        """All that the database holds, as evidence."""
+        return self._admin(lambda: read_record(self.dsn))
 
     def set_clock(self) -> None:
         """Let the server's clocks tell what the simulated one does."""

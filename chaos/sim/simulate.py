@@ -13,6 +13,7 @@ import structlog
 import trio
 
 from chaos.sim.clock import HOST, Clock
+from chaos.sim.judge import judge
 from chaos.sim.machine import Machine
 from chaos.sim.plan import make_plan
 from chaos.sim.server import Admin, Server
@@ -59,7 +60,7 @@ class Simulator:
                 make_plan(seed), server=server, clock=clock, workspaces=self._workspaces, keeps=keeps
             )
             world.run()
-            problems = list(world.problems)
+            problems = judge(world)
         finally:
             server.close()
             self._world = None

@@ -1,5 +1,6 @@
 """All of one seed: its machines, the world outside of them, and what happens, to the end."""
 
+import json
 import traceback
 from collections.abc import Awaitable, Callable, MutableMapping
 from pathlib import Path
@@ -11,6 +12,7 @@ import trio
 
 from chaos.history import Event, Type
 from chaos.sim.clock import HOST, Clock, seed_trio
+from chaos.sim.judge import SAMPLE, UNSEEN
 from chaos.sim.machine import Machine
 from chaos.sim.notices import Notices
 from chaos.sim.outside import Ledger, Model
@@ -27,6 +29,7 @@ from cortex.pod import PodParts, standard_parts
 T = TypeVar("T")
 
 LOOK_S: Final = 10.0
+SAMPLE_S: Final = 5.0
 REST_WITHIN_S: Final = 6 * 3600.0
 """After healing: an approval alone may take an hour, and come to an effect of unknown outcome."""
 OPEN: Final = """
@@ -120,6 +123,7 @@ class World:
             async with trio.open_nursery() as self._nursery:
                 people = People(self, Machine(self, "people"))
                 self._nursery.start_soon(people.live)
+                self._nursery.start_soon(self._watch)
                 for place in self.places.values():
                     self._nursery.start_soon(place.occupy)
                 self.note("run", "phase", name="load")
@@ -148,6 +152,19 @@ class World:
         async with trio.open_nursery() as nursery:
             for place in self.places.values():
                 nursery.start_soon(place.close)
+
+    async def _watch(self) -> None:
+        """Look at the database from outside, again and again."""
+        while True:
+            seen = self.server.sql(SAMPLE)[0]
+            seen["silent"] = json.loads(seen["silent"])
+            up_s = self.clock.now - self.server.started_s
+            at_s = round(self.clock.now, 6)
+            value = {"up": True, "started_s": up_s, "sessions": 0, **UNSEEN, **seen}
+            self.events.append(
+                Event(at_s=at_s, process="probe", kind="activity", type="info", value=value)
+            )
+            await trio.sleep(SAMPLE_S)
 
     def _deadlocked(self, scope: trio.CancelScope) -> None:
         self.problems.append(f"everybody waits for ever at {self.clock.now:.3f} s")

@@ -35,8 +35,8 @@ from cortex.durable.crash_points import crash_point
 
 CALL_S: Final = 30.0
 MODEL: Final = "chaos-model"
-BUSY_MODEL: Final = "chaos-model-busy-"
-"""Of other names, by their place: what they are refused opens breakers of their own."""
+BUSY_MODEL: Final = "chaos-busy-"
+"""Before the job's key: what such a call is refused opens a breaker of its own."""
 APPROVAL_EXPIRES_S: Final = 3600
 RETRY: Final = Retry(max=30, worker_attempts=40, backoff=Backoff(base_s=0.1, cap_s=1.0))
 """Patient: a job that is hit by many faults in turn is to come to its end all the same."""
@@ -65,7 +65,7 @@ async def _perform(ctx: Context, op: Op, key: str, place: int, *, takes_ms: int)
         case Op.MODEL | Op.RETRY:
             await ctx.llm(
                 name,
-                model=MODEL if op is Op.MODEL else f"{BUSY_MODEL}{place}",
+                model=MODEL if op is Op.MODEL else f"{BUSY_MODEL}{key}",
                 messages=[{"role": "user", "content": first_message(key, name, takes_ms)}],
                 max_tokens=200,
                 urgency="realtime",

@@ -28,7 +28,8 @@ TAKES_MS: Final = {
     Op.POISON: (0, 0),
 }
 """Long enough to be hit, short enough for hundreds of jobs a minute."""
-JOBS_PER_POISON: Final = 100
+JOBS_PER_POISON: Final = 240
+FIRST_POISON: Final = 20
 """Each poison job kills several pods, and what else they run goes on elsewhere."""
 
 
@@ -41,7 +42,7 @@ def _program(dice: random.Random, seed: int, number: int) -> Program:
     key = f"s{seed}-j{number}"
     kinds, weights = list(WEIGHTS), list(WEIGHTS.values())
     drawn = dice.choices(kinds, weights, k=dice.randint(1, LENGTH_MAX))
-    if number % JOBS_PER_POISON == JOBS_PER_POISON // 2:
+    if number % JOBS_PER_POISON == FIRST_POISON:
         drawn[-1] = Op.POISON
     elif not EFFECTS.intersection(drawn):
         drawn[dice.randrange(len(drawn))] = dice.choice(sorted(EFFECTS))

@@ -16,7 +16,7 @@ from cortex.domain.safe import safe
 
 UNHEALTHY: Final = 8
 GRADE_CELLS: Final = 6
-TEXT_CELLS_MIN: Final = 30
+TEXT_CELLS_MIN: Final = 16
 STYLES: Final = {Grade.OK: "done", Grade.WARN: "warn", Grade.FAIL: "fail"}
 
 
@@ -54,7 +54,9 @@ def _page(found: Sequence[Finding], terminal: Terminal) -> Iterator[str]:
         for line in _wrapped(each.fix or "", terminal, indent):
             yield f"{'':{indent}}{terminal.paint(line, 'dim')}"
     yield ""
-    yield _verdict(found, terminal)
+    for text, style in _verdict(found):
+        for line in _wrapped(text, terminal, 0):
+            yield terminal.paint(line, style)
 
 
 def _wrapped(text: str, terminal: Terminal, indent: int) -> list[str]:
@@ -65,12 +67,12 @@ def _wrapped(text: str, terminal: Terminal, indent: int) -> list[str]:
     return textwrap.wrap(shown, max(TEXT_CELLS_MIN, terminal.width - indent))
 
 
-def _verdict(found: Sequence[Finding], terminal: Terminal) -> str:
+def _verdict(found: Sequence[Finding]) -> Iterator[tuple[str, str]]:
     ill = [each.check for each in found if each.grade is Grade.FAIL]
     doubtful = [each.check for each in found if each.grade is Grade.WARN]
-    parts = []
     if ill:
-        parts.append(terminal.paint(f"unhealthy: {', '.join(ill)}", "fail"))
+        yield f"unhealthy: {', '.join(ill)}", "fail"
+    else:
+        yield "healthy", "done"
     if doubtful:
-        parts.append(terminal.paint(f"worth a look: {', '.join(doubtful)}", "warn"))
-    return " · ".join(parts) or terminal.paint("healthy", "done")
+        yield f"worth a look: {', '.join(doubtful)}", "warn"

@@ -108,16 +108,18 @@ POINTS: Final[dict[str, Point]] = {
     # a decision
     "before_approval": Point("a decision is found, its step is not written", (Kind.APPROVAL,)),
     "after_approval": Point("its step is committed, its call is not intended", (Kind.APPROVAL,)),
-    "before_expiry": Point("requests that are due are about to be closed", (Kind.POD,)),
+    "before_expiry": Point("requests that are due are about to be closed", (Kind.POD, Kind.EXPIRY)),
     "after_expiry": Point("they are closed, their jobs go on or have failed", (Kind.EXPIRY,)),
     # money
     "before_reserve": Point("room for a model call is about to be taken", (Kind.MODEL,)),
     "after_reserve": Point("it is taken, the call has not begun", (Kind.MODEL,)),
     "before_settle": Point("a model call has ended and is about to be booked", (Kind.MODEL,)),
     "after_settle": Point("it is booked, its answer is in no record", (Kind.MODEL,)),
-    "before_lost_calls": Point("calls of ended attempts are about to be booked", (Kind.POD,)),
+    "before_lost_calls": Point(
+        "calls of ended attempts are about to be booked", (Kind.POD, Kind.LOST_CALL)
+    ),
     "after_lost_calls": Point("they are booked, at their estimate", (Kind.LOST_CALL,)),
-    "before_wake": Point("jobs whose budget has room are about to go on", (Kind.POD,)),
+    "before_wake": Point("jobs whose budget has room are about to go on", (Kind.POD, Kind.BUDGET)),
     "after_wake": Point("they have tasks again", (Kind.BUDGET,)),
     # the end of an attempt
     "before_finish": Point("a job has ended, nothing is recorded of that", (Kind.JOB,)),
@@ -131,11 +133,11 @@ POINTS: Final[dict[str, Point]] = {
     "before_receipt": Point("a limit has ended something, its receipt is taken", (Kind.TIMEOUT,)),
     "after_receipt": Point("the receipt is committed, the attempt goes on to end", (Kind.TIMEOUT,)),
     # what goes on later, and elsewhere
-    "before_due": Point("jobs whose time has come are about to get tasks", (Kind.POD,)),
+    "before_due": Point("jobs whose time has come are about to get tasks", (Kind.POD, Kind.RETRY)),
     "after_due": Point("they have tasks", (Kind.RETRY,)),
     "before_takeover": Point("a pod is dead, its jobs are about to be freed", (Kind.DEATH,)),
     "after_takeover": Point("its jobs are free, or failed as poison", (Kind.DEATH,)),
-    "before_sweep": Point("jobs of silent pods are about to be freed", (Kind.POD,)),
+    "before_sweep": Point("jobs of silent pods are about to be freed", (Kind.POD, Kind.SILENCE)),
     "after_sweep": Point("they are free, or failed", (Kind.SILENCE,)),
     "before_retire": Point("pods that are silent for long are about to be buried", (Kind.POD,)),
     "after_retire": Point("they are dead on record", (Kind.POD,)),

@@ -15,6 +15,7 @@ import trio
 
 from cortex.actors.phases import Outcome, ShutdownLog
 from cortex.domain.drain import INTAKE_S, SHARES, DrainPhase, DrainStatus
+from cortex.durable.crash_points import crash_point
 from cortex.services.running import RunningJobs, Stop
 from cortex.services.shutdown import Shutdown
 
@@ -82,6 +83,7 @@ class Drain:
         if ORDER[phase] > ORDER[DrainPhase.JOBS]:
             self._abort_at = min(self._abort_at, now)
         self.phase = phase
+        crash_point(f"drain_{phase}")
         self._tell()
 
     def left_s(self, phase: DrainPhase) -> float:

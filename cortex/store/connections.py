@@ -156,8 +156,9 @@ async def _own(target: Target, *, statements_max: int) -> Connection | None:
             return None
         raise
     with _cut_unless_done(opened):
-        # Its tag tells, without a prepared statement: a pooler could not bear one.
-        if await opened.execute(sql("sessions.is_own")) == "SELECT 1":
+        # Its tag tells how many rows, without a prepared statement: a pooler could not bear one.
+        tag = await opened.execute(sql("sessions.is_own"))
+        if tag.endswith(" 1"):
             return opened
     opened.terminate()
     return None

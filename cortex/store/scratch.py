@@ -90,10 +90,3 @@ async def model_durations(db: Database, job_ids: list[UUID]) -> list[float]:
     """Return the seconds that each recorded model call of these jobs took."""
     rows = await db.fetch("scratch.model_durations", job_ids)
     return [row["seconds"] for row in rows]
-
-
-async def wait_for_uptime(db: Database, seconds: float) -> None:
-    """Wait until the server has been up for so long: before, no pod declares another one dead."""
-    row = await db.fetch_one("scratch.uptime")
-    if row is not None:
-        await asyncio.sleep(max(0.0, seconds - row["seconds"]))

@@ -39,7 +39,3 @@ WHERE j.status = 'RUNNING' GROUP BY p.name ORDER BY p.name;
 -- Seconds of every recorded model call. $1 job ids.
 SELECT extract(epoch FROM finished_at - started_at)::float8 AS seconds
 FROM cortex.job_step WHERE kind = 'model' AND job_id = ANY ($1::uuid[]);
-
--- name: uptime
--- Seconds since the server started.
-SELECT extract(epoch FROM clock_timestamp() - pg_postmaster_start_time())::float8 AS seconds;

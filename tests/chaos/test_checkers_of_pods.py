@@ -206,6 +206,25 @@ def test_what_a_fault_explains_is_no_ones_fault() -> None:
         assert verdict.result is Result.VALID, verdict.why
 
 
+def test_a_machine_that_has_too_much_to_do_is_no_ones_fault() -> None:
+    run = healthy_run()
+    for second in range(36, 50):
+        run.sample(second, runnable=9.0)
+    work_is_found_long_after_it_came(run)
+    a_job_is_taken_from_a_healthy_pod(run)
+    heartbeats_share_what_others_wait_for(run)
+    for check in (i08_found_in_time.check, i11_healthy_pods.check):
+        assert check(run.evidence()).result is not Result.INVALID
+
+
+def test_a_loop_that_was_busy_explains_late_heartbeats() -> None:
+    run = healthy_run()
+    heartbeats_share_what_others_wait_for(run)
+    for beat in run.beats:
+        beat["lag_s"] = 1.9
+    assert i11_healthy_pods.check(run.evidence()).result is Result.VALID
+
+
 def test_a_fault_of_one_pod_does_not_excuse_another_one() -> None:
     run = healthy_run()
     run.fault(9, 43.0, 49.0, nemesis="blackhole", pods=["p1"])

@@ -1,10 +1,16 @@
 """The plan of a run: drawn from its seed alone."""
 
+import json
 from collections import Counter
+from pathlib import Path
 
+import click
 import pytest
+from attrs import asdict
 
+from chaos.commands.replay import options_of
 from chaos.plan import Options, UnknownFaultError, make_plan
+from chaos.report.keep import OPTIONS
 from chaos.workloads.draw import LENGTH_MAX, draw_programs
 from chaos.workloads.program import EFFECTS, Op
 
@@ -56,3 +62,11 @@ def test_own_jobs_take_the_place_of_programs() -> None:
     plan = make_plan(options)
     assert plan.programs == ()
     assert {(order.job_type, order.payload["n"]) for order in plan.orders} == {("digest", 1)}
+
+
+def test_a_report_tells_the_plan_of_its_run(tmp_path: Path) -> None:
+    options = Options(seed=9, pods=3, faults=("kill", "stop"), payload={"n": [1]})
+    (tmp_path / OPTIONS).write_text(json.dumps(asdict(options)))
+    assert make_plan(options_of(tmp_path)) == make_plan(options)
+    with pytest.raises(click.UsageError, match="holds no report"):
+        options_of(tmp_path / "nosuch")

@@ -105,6 +105,25 @@ def test_a_run_that_is_cut_short_leaves_nothing_behind(how: signal.Signals, tmp_
     assert "Traceback" not in told
 
 
+@pytest.mark.parametrize(
+    "text,told",
+    [
+        (APP, "no pod knows job type 'digest'; known: "),
+        ("import nosuch", "no pod starts: "),
+    ],
+)
+def test_an_application_that_cannot_be_run_is_told_in_a_line(
+    tmp_path: Path, text: str, told: str
+) -> None:
+    app = tmp_path / "mine.py"
+    app.write_text(text)
+    with chaos("run", "--app", str(app), "--job", "digest", "--pods", "1", "--seed", "1") as run:
+        output = run.communicate(timeout=WITHIN_S)[0]
+    assert run.returncode == 2
+    assert output.splitlines()[1].startswith(f"error: {told}")
+    assert len(output.splitlines()) == 2
+
+
 def test_own_jobs_are_run_in_place_of_programs(tmp_path: Path) -> None:
     app = tmp_path / "mine.py"
     app.write_text(APP)

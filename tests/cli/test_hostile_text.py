@@ -64,7 +64,7 @@ READS: dict[str, list[Way]] = {
     "agents ls": [lambda _: []],
     "agents show": [lambda _: ["tester"], lambda _: [HOSTILE]],
     "pods ls": [lambda _: ["--all"]],
-    "doctor": [lambda _: []],
+    "doctor": [lambda _: [], lambda _: ["--dsn", HOSTILE]],
     "costs": [lambda _: [], lambda _: ["--by", "tenant"], lambda _: ["--by", "model"]],
     "facts": [lambda _: ["--limit", "500"], lambda r: ["--job", r.talked]],
     "budgets ls": [lambda _: []],

@@ -87,5 +87,8 @@ def test_everything_works_and_silence_tells_of_a_death(
     assert second.stop() == 0
     assert_one_truth(pods.dsn)
     assert "prepared statement" not in pooler.log + first.log + second.log
-    held = "SELECT FROM pg_locks WHERE locktype = 'advisory'"
+    held = """
+        SELECT FROM pg_locks l JOIN pg_database d ON d.oid = l.database
+        WHERE locktype = 'advisory' AND d.datname = current_database()
+    """
     eventually(lambda: not sql(pods.dsn, held), what="no lock is left in a lent session")

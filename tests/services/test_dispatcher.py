@@ -145,6 +145,7 @@ async def test_what_the_fence_stopped_goes_on_under_a_new_attempt(
     committing.standing.lost()
     await dispatcher.tick()
     committing.standing.locked()
+    committing.standing.beaten(trio.current_time())
     await dispatcher.tick()
     assert [lease.attempt for lease in committing.running.leases] == [claim.lease.attempt + 1]
     spent = sql(database, "SELECT attempts_spent FROM cortex_worker.task")
@@ -308,3 +309,27 @@ async def test_two_pods_share_the_work_and_none_of_it_runs_twice(
 
 def test_the_dispatcher_has_a_name_for_its_supervisor() -> None:
     assert Dispatcher.name == "dispatcher"
+
+
+async def test_one_suspect_of_pods_deaths_runs_at_a_time_until_it_commits_a_step(
+    committing: Bench, database: str
+) -> None:
+    has_step, may_end = trio.Event(), trio.Event()
+
+    async def in_two_steps(ctx: Context) -> None:
+        await ctx.step("one", has_step.wait)
+        await may_end.wait()
+
+    committing.handle(in_two_steps)
+    ids = await committing.submit(2)
+    sql(database, "UPDATE cortex_worker.task SET is_suspect = true")
+    dispatcher = committing.dispatcher()
+    for _ in range(2):
+        await dispatcher.tick()
+        assert len(committing.running) == 1
+    has_step.set()
+    await eventually_async(lambda: not committing.running.has_suspect, what="it has a step")
+    await dispatcher.tick()
+    assert len(committing.running) == 2
+    may_end.set()
+    await all_completed(committing, ids)

@@ -1,23 +1,28 @@
 """The heartbeat: the pod's lock, its jobs' leases, and what it does without them."""
 
 import signal
-from collections.abc import MutableMapping
+import time
+from collections.abc import Iterator, MutableMapping
+from functools import partial
 from typing import Any
 
 import pytest
 import trio
+import trio.testing
 
 from cortex.services.heartbeat import Heartbeat
-from cortex.services.running import Stop
+from cortex.services.running import RunningJob, Stop
 from cortex.services.standing import Standing
-from cortex.store import pods
+from cortex.store import jobs, pods
 from cortex.store.bridge import open_port
 from cortex.store.database import Profile
 from cortex.store.migrate import migrate
 from tests.support.eventually import eventually, eventually_async
 from tests.support.factories import VITALS, Bench, FaultyPort
+from tests.support.holder import holding_task
 from tests.support.postgres import run_asyncio, sql
 from tests.support.private_postgres import PrivatePostgres
+from tests.support.proxy import Proxy, proxy
 from tests.support.rows import job_row, seeded_random
 
 Lines = list[MutableMapping[str, Any]]
@@ -197,3 +202,108 @@ async def test_after_an_outage_it_goes_on_by_itself(server: PrivatePostgres) -> 
         )
         assert job.stop is None
         nursery.cancel_scope.cancel()
+
+
+@pytest.fixture
+def line(database: str) -> Iterator[Proxy]:
+    """A network between the pod and its database."""
+    with proxy(database) as running:
+        yield running
+
+
+async def test_a_slow_network_makes_heartbeats_late_and_costs_no_job(line: Proxy) -> None:
+    profile = Profile(dsn=line.dsn, hot_path=True)
+    async with open_port(profile, rng=seeded_random()) as port, trio.open_nursery() as nursery:
+        bench = Bench(FaultyPort(port), nursery)
+        bench.standing = Standing(fence_s=5.0, settle_s=0.0)
+        await bench.start(a_heartbeat(bench, interval_s=0.05))
+        job = bench.running.add(*await bench.claimed())
+        line.slow(0.5)
+        slow_at = trio.current_time()
+        sent_at = bench.standing._beat_sent_at
+        for _ in range(3):
+            await eventually_async(lambda: bench.standing._beat_sent_at > sent_at, what="a beat")  # noqa: B023
+            sent_at = bench.standing._beat_sent_at
+            assert bench.standing.is_sure
+        assert trio.current_time() - slow_at > 2
+        assert job.stop is None
+        line.slow(0)
+        nursery.cancel_scope.cancel()
+
+
+async def test_heartbeats_do_not_wait_for_the_pool(database: str) -> None:
+    """One connection, and a statement that keeps it: the heartbeat has its own."""
+    profile = Profile(dsn=database, hot_path=True, connections_max=1)
+    async with open_port(profile, rng=seeded_random()) as port, trio.open_nursery() as nursery:
+        bench = Bench(FaultyPort(port), nursery)
+        await bench.start(a_heartbeat(bench, interval_s=0.05))
+        job = bench.running.add(*await bench.claimed())
+        with holding_task(database, job.lease.job_id):
+            cancel = partial(jobs.cancel, by="ana", reason="")
+            nursery.start_soon(bench.port, cancel, job.lease.job_id)
+            await eventually_async(lambda: is_blocked(database), what="the pool is used up")
+            waits_at = trio.current_time()
+            await eventually_async(
+                lambda: bench.standing._beat_sent_at > waits_at + 0.2, what="beats meanwhile"
+            )
+            assert is_blocked(database)
+        nursery.cancel_scope.cancel()
+
+
+def is_blocked(dsn: str) -> bool:
+    return bool(sql(dsn, "SELECT FROM pg_locks WHERE NOT granted"))
+
+
+async def test_a_loop_that_stood_still_beats_as_soon_as_it_runs(
+    bench: Bench, new_standing: Standing, database: str
+) -> None:
+    """A job that computes holds up everything in its pod, but for less than the fence."""
+    job = bench.running.add(*await bench.claimed())
+    await bench.start(a_heartbeat(bench, interval_s=0.05))
+    time.sleep(1.0)  # noqa: ASYNC251 -- what a job must not do
+    stood_still_until = trio.current_time()
+    assert new_standing.is_sure
+    await eventually_async(
+        lambda: new_standing._beat_sent_at >= stood_still_until, what="a beat", within_s=1.0
+    )
+    assert job.stop is None
+
+
+async def test_no_call_begins_between_a_lost_lock_and_the_check_of_the_jobs(
+    bench: Bench, new_standing: Standing, database: str
+) -> None:
+    kept, stolen = [bench.running.add(claim) for claim in await bench.claimed(2)]
+    await bench.port(pods.register, bench.pod)
+    heartbeat = a_heartbeat(bench)
+    await heartbeat.tick()
+    new_standing.lost()
+    begun: list[RunningJob] = []
+
+    async def call(job: RunningJob) -> None:
+        with job.scope:
+            await new_standing.until_it_may_begin(90.0)
+            begun.append(job)
+
+    async with trio.open_nursery() as nursery:
+        for job in (kept, stolen):
+            nursery.start_soon(call, job)
+        await trio.testing.wait_all_tasks_blocked()
+        query = "UPDATE cortex.job SET pod_id = gen_random_uuid() WHERE id = $1"
+        sql(database, query, stolen.lease.job_id)
+        await heartbeat.tick()
+    assert begun == [kept]
+    assert stolen.stop is Stop.LEASE_LOST
+    await bench.port.cross(heartbeat._session.close)
+
+
+async def test_after_the_fence_no_call_begins(
+    bench: Bench, new_standing: Standing, log_lines: Lines
+) -> None:
+    """A pod that stood still for long finds the reply to its intent before anything else."""
+    job = bench.running.add(*await bench.claimed())
+    await bench.start(a_heartbeat(bench))
+    new_standing._beat_sent_at -= 61.0
+    with job.scope:
+        await new_standing.until_it_may_begin(1.0)
+    assert job.scope.cancelled_caught
+    assert job.stop is Stop.LEASE_LOST

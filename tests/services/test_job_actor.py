@@ -197,6 +197,19 @@ async def test_a_cancelled_job_ends_as_cancelled(committing: Bench, database: st
     assert_one_truth(database)
 
 
+async def test_a_claim_that_comes_while_the_pod_leaves_is_handed_back_before_any_of_its_code_runs(
+    committing: Bench, database: str
+) -> None:
+    async def runs(ctx: Context) -> None:
+        raise AssertionError("a line of it ran")
+
+    committing.running.leaving.set()
+    job_id = await run_one(committing, runs)
+    row = job_row(database, job_id)
+    assert (row["status"], row["task_state"], row["attempts_spent"]) == ("RUNNING", "READY", 0)
+    assert attempts(database, job_id) == [(1, "handed_back")]
+
+
 async def test_a_job_handed_back_costs_no_attempt_and_is_due_at_once(
     committing: Bench, database: str
 ) -> None:

@@ -52,7 +52,7 @@ async def test_a_job_is_tried_again_when_its_pod_was_silent_beyond_the_threshold
     (claim,) = await bench.claimed(queue_name="q", job_key="k")
     job_id = claim.lease.job_id
     sweeper = a_sweeper(bench)
-    for seconds in (ZOMBIE_S - 5, ZOMBIE_S + 5):
+    for seconds in (ZOMBIE_S - SWEEP_S, ZOMBIE_S + 5):
         assert job_row(database, job_id)["status"] == "RUNNING"
         move_clock(database, seconds)
         await sweeper.tick()
@@ -152,7 +152,7 @@ async def test_a_damaged_job_that_nobody_runs_is_tried_again(
     (claim,) = await bench.claimed()
     sql(database, damage)
     sweeper = a_sweeper(bench)
-    for seconds in (ZOMBIE_S - 5, ZOMBIE_S + 5):
+    for seconds in (ZOMBIE_S - SWEEP_S, ZOMBIE_S + 5):
         assert job_row(database, claim.lease.job_id)["status"] == "RUNNING"
         move_clock(database, seconds)
         await sweeper.tick()

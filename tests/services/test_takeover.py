@@ -150,13 +150,16 @@ async def test_a_pod_judges_only_while_its_own_link_is_well(
     bench.standing = Standing(fence_s=60.0, settle_s=0.0 if settled else 60.0)
     bench.standing.locked()
     bench.standing.beaten(trio.current_time())
+    bench.standing._steady_since -= 60.0
     takeover = a_takeover(bench)
     await takeover.tick()
+    assert set(takeover._suspected_since) == {dead.id}
     look_again_later(takeover)
     bench.standing.lost()
     await takeover.tick()
     assert takeover._suspected_since == {}  # all suspicion starts anew
     bench.standing.locked()
+    bench.standing.beaten(trio.current_time())
     await takeover.tick()
     look_again_later(takeover)
     await takeover.tick()

@@ -107,7 +107,8 @@ class Run:
         calm = {"up": True, "now": at(second).timestamp(), "started_s": second + 100}
         idle = {"sessions": 14, "idle_in_transaction": 0, "slow": [], "silent": []}
         queue = {"ready": 0, "locked": 2, "slots": 36, "snapshot_s": 0.01, "deadlocks": 0}
-        self.tell(second, "probe", "activity", **{**calm, **idle, **queue, "dead_rows": {}, **seen})
+        machine = {"dead_rows": {}, "runnable": 1.5}
+        self.tell(second, "probe", "activity", **{**calm, **idle, **queue, **machine, **seen})
 
     def fault(self, number: int, begins: float, ends: float, **told: Any) -> None:
         """Add one fault; `told`: nemesis, and pod or pods."""
@@ -142,7 +143,7 @@ class Run:
         for n in range(int((ends - begins) / SETTINGS.heartbeat_s) + 1):
             second = begins + n * SETTINGS.heartbeat_s
             if not silent[0] < second < silent[1]:
-                row = {"at": at(second), "pod_id": uuid(title), "state": "READY"}
+                row = {"at": at(second), "pod_id": uuid(title), "state": "READY", "lag_s": 0.01}
                 self.beats.append({**row, "statement": len(self.beats)})
 
     # --- jobs

@@ -41,6 +41,10 @@ class Proxy:
         """Connections stay and new ones are accepted, but nothing passes in either direction."""
         self._call(self._line.blackhole)
 
+    def slow(self, delay_s: float) -> None:
+        """Let everything pass so much later, in both directions."""
+        self._call(lambda: self._line.slow(delay_s))
+
     def reset(self) -> None:
         """Cut every connection; new ones pass."""
         self._call(self._line.reset)

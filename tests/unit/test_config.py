@@ -206,9 +206,7 @@ def test_the_fence_leaves_time_for_the_longest_effect_and_a_margin() -> None:
     ],
     ids=str,
 )
-def test_the_moments_of_a_pods_end_come_in_their_order(
-    figures: dict[str, Any], told: str
-) -> None:
+def test_the_moments_of_a_pods_end_come_in_their_order(figures: dict[str, Any], told: str) -> None:
     with pytest.raises(UsageError, match=told) as caught:
         Settings(**figures)
     assert caught.value.hint == "their order: pre_stop_s, abort_s, closed_s, kill_s"

@@ -18,11 +18,12 @@ LOOK_S = 0.01
 
 def takeover(dsn: str, log: Path, *, count: int, settle_s: float) -> dict[str, Any]:
     """Kill a pod that runs all the jobs; report when each of them ran again."""
-    run(Profile(dsn=dsn), lambda db: scratch.wait_for_uptime(db, settle_s + 1))
     with pod(dsn, log) as first:
         run(Profile(dsn=dsn), lambda db: _submit(db, count))
         _wait(dsn, lambda running: sum(running.values()) == count)
         with pod(dsn, log):
+            # A pod that has just come judges nobody yet.
+            run(Profile(dsn=dsn), lambda _: scratch.pause(settle_s + 1))
             killed_at = time.perf_counter()
             first.process.kill()
             back_s = run(

@@ -9,6 +9,7 @@ from typing import Any
 import httpx2
 import orjson
 import pytest
+import trio
 
 from cortex.demo.script import Call, Reply, at_pace
 from cortex.demo.script_echo import echo
@@ -68,6 +69,20 @@ async def test_the_log_of_calls(client: httpx2.AsyncClient) -> None:
     assert first["conversation"] == second["conversation"] != other["conversation"]
     assert first["prompt"].startswith("mine")
     assert first["started_s"] <= first["ended_s"] <= second["started_s"]
+
+
+async def test_the_calls_that_are_being_answered(
+    client: httpx2.AsyncClient, nursery: trio.Nursery
+) -> None:
+    async def open_calls() -> list[str]:
+        return [call["prompt"] for call in (await client.get("/calls/open")).json()["calls"]]
+
+    await client.post("/v1/messages", json=body("done"))
+    hangs = program({"fault": "hang"}, mark="hangs")
+    nursery.start_soon(lambda: client.post("/v1/messages", json=body(hangs), timeout=None))
+    prompts: list[str] = await eventually_async(open_calls, what="it is being answered")
+    assert [prompt.startswith("hangs") for prompt in prompts] == [True]
+    nursery.cancel_scope.cancel()
 
 
 async def test_a_client_that_leaves_is_noted(
@@ -161,8 +176,20 @@ def test_the_process_ends_on_sigterm() -> None:
         assert running.process.wait(10) == 0
 
 
-def test_an_unknown_script_is_told_apart() -> None:
-    command = [sys.executable, "-m", "cortex.demo.server", "--script", "nosuch"]
+def test_a_script_of_somebodys_own_is_found_by_its_module() -> None:
+    with scripted_model("cortex.demo.script_echo:echo") as running:
+        answer = httpx2.post(
+            f"{running.base_url}/v1/messages",
+            json=body("hello"),
+            headers={"x-api-key": API_KEY},
+            trust_env=False,
+        )
+    assert answer.json()["content"] == [{"type": "text", "text": "hello"}]
+
+
+@pytest.mark.parametrize("name", ["nosuch", "nosuch:script", "cortex.demo.script:nosuch"])
+def test_an_unknown_script_is_told_apart(name: str) -> None:
+    command = [sys.executable, "-m", "cortex.demo.server", "--script", name]
     done = subprocess.run(command, check=False, capture_output=True, text=True)
     assert done.returncode == 2
-    assert "nosuch" in done.stderr
+    assert name in done.stderr

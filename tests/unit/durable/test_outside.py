@@ -75,6 +75,29 @@ async def test_an_effect_is_made_once_in_the_life_of_the_job() -> None:
     assert desk.told == []
 
 
+@pytest.mark.parametrize("timeout, limit_s", [(None, 600.0), (5, 5.0)])
+async def test_each_call_asks_first_whether_the_job_is_still_this_pods(
+    autojump_clock: object, timeout: float | None, limit_s: float
+) -> None:
+    """Also each repetition of one that the other side does once."""
+    calls, desk = Calls(ConnectionResetError("cut"), "paid"), LedgerDesk()
+    paid = attempt(Record(), desk).effect("pay", calls.pay, 5, idempotent=True, timeout=timeout)
+    assert await paid == "paid"
+    assert desk.waits == [limit_s] * 2
+
+
+async def test_a_call_waits_for_that_and_ends_with_its_job() -> None:
+    class UnsureDesk(LedgerDesk):
+        async def until_it_may_begin(self, call_s: float) -> None:  # noqa: ARG002
+            await trio.sleep_forever()
+
+    calls = Calls("paid")
+    with trio.move_on_after(0.05) as job:
+        await attempt(Record(), UnsureDesk()).effect("pay", calls.pay, 5)
+    assert job.cancelled_caught
+    assert calls.invocations == []
+
+
 async def test_a_function_without_an_invocation_is_called_as_it_is() -> None:
     async def plain(amount: int) -> int:
         return amount

@@ -1,0 +1,65 @@
+"""What the shots came to: a table by points, what went wrong, and the same as JSON."""
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
+
+from attrs import asdict
+
+from chaos.points.exhaust import WAYS, Result
+from cortex.durable.crash_points import POINTS
+
+_HEAD = ("point", *WAYS, "pair", "with")
+
+
+def table(results: Sequence[Result]) -> str:
+    """One line a point, then what is wrong, then one sentence."""
+    rows = [_HEAD, *_rows(results)]
+    widths = [max(len(row[column]) for row in rows) for column in range(len(_HEAD) - 1)]
+    lines = [
+        "  ".join([*(cell.ljust(w) for cell, w in zip(row, widths, strict=False)), row[-1]])
+        for row in rows
+    ]
+    wrong = [f"  {each.name}: {why}" for each in results for why in each.problems]
+    parts = [lines, ["", "wrong:", *wrong] if wrong else [], ["", sentence(results)]]
+    return "\n".join(line.rstrip() for part in parts for line in part) + "\n"
+
+
+def document(results: Sequence[Result]) -> dict[str, Any]:
+    """The same for machines."""
+    return {
+        "schema_version": 1,
+        "is_good": is_good(results),
+        "trials": [asdict(each) for each in results],
+    }
+
+
+def is_good(results: Iterable[Result]) -> bool:
+    """Nothing is wrong."""
+    return not any(each.problems for each in results)
+
+
+def sentence(results: Sequence[Result]) -> str:
+    """What came of it all."""
+    shots = [each for each in results if each.how is not None]
+    wrong = sum(bool(each.problems) for each in results)
+    tried = f"{len(shots)} times at {len({each.point for each in shots})} points"
+    verdict = f"{wrong} did not come out right" if wrong else "nothing was lost, doubled or stuck"
+    return f"ended or stopped {tried}: {verdict}"
+
+
+def _rows(results: Sequence[Result]) -> Iterator[tuple[str, ...]]:
+    for point in POINTS:
+        own = [each for each in results if each.point == point and each.how is not None]
+        singles = [each for each in own if not each.is_pair]
+        cells = [_cell([each for each in singles if each.how == how]) for how in WAYS]
+        # Of a pair's second point that nothing else passes, the stops stand with the pairs.
+        cells.append(_cell([each for each in own if each.is_pair]))
+        names = dict.fromkeys(each.program.partition(", ")[0] for each in own)
+        yield point, *cells, ", ".join(names)
+
+
+def _cell(results: Sequence[Result]) -> str:
+    if not results:
+        return "-"
+    good = sum(not each.problems for each in results)
+    return f"{good} ok" if good == len(results) else f"{good} of {len(results)} ok"

@@ -1,0 +1,130 @@
+"""The figures of a run: what was lost, doubled and overwritten, how long others took over.
+
+They only count and measure; whether a figure is right is for the checkers to say.
+"""
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+
+from attrs import frozen
+
+from chaos.checkers.timeline import TERMINAL, Timeline, of_kind
+from chaos.checkers.verdict import Verdict
+from chaos.evidence import Evidence
+
+SAFE = frozenset({"idempotent", "reconcilable"})
+"""Kinds of effects that nothing may double."""
+KILLED = -9
+TAKEN_OVER = frozenset({"pod_died", "lease_expired"})
+
+
+@frozen(kw_only=True)
+class Figures:
+    """Durations are in seconds, sorted."""
+
+    jobs: Counter[str]
+    """By state."""
+    failed: Counter[str]
+    """By the code of the error."""
+    effects: Counter[str]
+    """By kind: accounts that something was applied to."""
+    doubled: Counter[str]
+    """By kind: applications beyond the first."""
+    lost: int
+    """Acknowledged jobs that are not there, or have not ended."""
+    stale_writes: int | None
+    """None: nobody counted them."""
+    faults: Counter[str]
+    """By nemesis: those that hit somebody."""
+    missed: Counter[str]
+    windows: Counter[str]
+    """By window: faults that hit it. One may hit several."""
+    in_windows: int
+    """Faults that hit any."""
+    model_calls: int
+    paid_twice: int
+    """Whole answers to a question that had been answered before."""
+    takeovers_s: Sequence[float]
+    """From a pod's death to the next claim, for each job that it ran; nothing else was about."""
+    hindered_s: Sequence[float]
+    """The same, while the database was away or another pod was hit as well."""
+    drains_s: Sequence[float]
+    """From SIGTERM to the exit, for each pod that left by itself."""
+    rest_s: float | None
+    """From the last healing until everything had ended."""
+
+
+def measure(evidence: Evidence, verdicts: Sequence[Verdict]) -> Figures:
+    """Measure a run."""
+    timeline = Timeline.of(evidence)
+    healed = [e.value for e in of_kind(evidence, "fault", "info")]
+    missed = [value for value in healed if "missed" in value]
+    hit = [value for value in healed if "missed" not in value]
+    failed = [job for job in evidence.jobs if job["status"] == "FAILED"]
+    accounts = Counter(application.account for application in evidence.applications)
+    return Figures(
+        jobs=Counter(str(job["status"]) for job in evidence.jobs),
+        failed=Counter(str(job["error_code"]) for job in failed),
+        effects=Counter(_kind(account) for account in accounts),
+        doubled=Counter({_kind(account): n - 1 for account, n in accounts.items() if n > 1}),
+        lost=_lost(evidence),
+        stale_writes=next(
+            (v.figures["stale_writes"] for v in verdicts if "stale_writes" in v.figures), None
+        ),
+        faults=Counter(value["nemesis"] for value in hit),
+        missed=Counter(value["nemesis"] for value in missed),
+        windows=Counter(str(w) for value in hit for w in value.get("windows", ())),
+        in_windows=sum(bool(value.get("windows")) for value in hit),
+        model_calls=len(evidence.model_calls),
+        paid_twice=_paid_twice(evidence),
+        takeovers_s=sorted(_takeovers(evidence, timeline, hindered=False)),
+        hindered_s=sorted(_takeovers(evidence, timeline, hindered=True)),
+        drains_s=sorted(_drains(timeline)),
+        rest_s=_rest(timeline),
+    )
+
+
+def _kind(account: str) -> str:
+    return account.partition(":")[0]
+
+
+def _lost(evidence: Evidence) -> int:
+    acknowledged = {event.value["job"] for event in of_kind(evidence, "submit", "ok")}
+    ended = {str(job["id"]) for job in evidence.jobs if job["status"] in TERMINAL}
+    return len(acknowledged - ended)
+
+
+def _paid_twice(evidence: Evidence) -> int:
+    answered = Counter(
+        call.conversation for call in evidence.model_calls if call.outcome == "answered"
+    )
+    return sum(count - 1 for count in answered.values())
+
+
+def _takeovers(evidence: Evidence, timeline: Timeline, *, hindered: bool) -> Iterator[float]:
+    if not timeline.has_clock:
+        return
+    claims = {(row["job_id"], row["attempt"]): row for row in evidence.claims}
+    for attempt in evidence.attempts:
+        life = timeline.life_of(attempt["pod_id"])
+        after = claims.get((attempt["job_id"], attempt["attempt"] + 1))
+        if attempt["outcome"] not in TAKEN_OVER or life is None or after is None:
+            continue
+        next_s = timeline.at_s(after["at"])
+        if life.code != KILLED or next_s < life.died_s:  # it was only silent when they were taken
+            continue
+        if timeline.troubled_besides(life, life.died_s, next_s) is hindered:
+            yield next_s - life.died_s
+
+
+def _drains(timeline: Timeline) -> Iterator[float]:
+    for life in timeline.lives:
+        asked_s = life.first("SIGTERM")
+        if asked_s is not None and life.code == 0 and not list(life.paused()):
+            yield life.ended_s - asked_s
+
+
+def _rest(timeline: Timeline) -> float | None:
+    if "quiet" not in timeline.phases:
+        return None
+    return timeline.phases["quiet"] - timeline.phases["heal"]

@@ -1,0 +1,67 @@
+"""Judges a seed by the checkers that judge the runs with real processes."""
+
+from typing import TYPE_CHECKING, Any, Final
+
+from chaos.checkers import ALL
+from chaos.checkers.verdict import Result
+from chaos.evidence import Evidence, Settings
+from chaos.sim.plan import Kind
+from cortex import config
+
+if TYPE_CHECKING:
+    from chaos.sim.world import World
+
+SAMPLE: Final = """
+    SELECT extract(epoch FROM cortex.now())::float8 AS now,
+           (SELECT count(*) FROM cortex_worker.task WHERE state = 'READY') AS ready,
+           (SELECT count(*) FROM cortex_worker.task WHERE state = 'LOCKED') AS locked,
+           (SELECT coalesce(sum(slots), 0)::int FROM cortex.pod WHERE state = 'READY') AS slots,
+           (SELECT coalesce(jsonb_agg(to_jsonb(s)), '[]')::text FROM (
+               SELECT id AS job, extract(epoch FROM cortex.now() - heartbeat_at)::float8 AS for_s
+               FROM cortex.job WHERE status = 'RUNNING' AND heartbeat_at IS NOT NULL
+               ORDER BY heartbeat_at LIMIT 5) s) AS silent
+"""
+"""What `chaos.probe` would see, as far as it has to do with simulated time."""
+UNSEEN: Final[dict[str, Any]] = {
+    "idle_in_transaction": 0,
+    "slow": [],
+    "snapshot_s": 0.0,
+    "deadlocks": 0,
+    "dead_rows": {},
+    "runnable": 0.0,
+}
+
+
+def judge(world: "World") -> list[str]:
+    """Say what the seed has broken, a line each."""
+    evidence = _evidence(world)
+    problems = list(world.problems)
+    for check in ALL:
+        verdict = check(evidence)
+        if verdict.result is Result.INVALID:
+            problems += [f"{verdict.invariant} {verdict.claim}: {why}" for why in verdict.why]
+    return problems
+
+
+def _evidence(world: "World") -> Evidence:
+    settings = config.Settings()
+    is_skewed = any(fault.kind is Kind.SKEW for fault in world.plan.faults)
+    return Evidence(
+        settings=Settings(
+            heartbeat_s=settings.heartbeat_s,
+            zombie_s=settings.zombie_s,
+            sweep_s=settings.sweep_s,
+            look_s=settings.look_s,
+            drain_s=settings.drain_s,
+            close_s=settings.close_s,
+            poll_s=settings.poll_s,
+            deaths_max=settings.deaths_max,
+            settle_s=settings.settle_s,
+        ),
+        # Without samples nobody compares the record's times with those of what happened.
+        events=tuple(e for e in world.events if not (is_skewed and e.kind == "activity")),
+        applications=tuple(world.ledger.applied),
+        model_calls=tuple(world.model.calls),
+        logs={name: "\n".join(lines) for name, lines in world.logs.items()},
+        **world.server.record(),
+    )

@@ -1,0 +1,198 @@
+"""`cortex doctor`: what it finds, also when nothing else works, and what it never prints."""
+
+import asyncio
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import asyncpg
+import pytest
+
+from cortex.cli.cells import width_of
+from cortex.store import pods
+from tests.support.command_line import Cortex, Ended
+from tests.support.eventually import eventually
+from tests.support.life import Life
+from tests.support.pgbouncer import pgbouncer
+from tests.support.postgres import database_of, run_asyncio, sql
+from tests.support.rows import move_clock
+
+UNHEALTHY = 8
+
+
+def checks(ended: Ended) -> dict[str, dict[str, Any]]:
+    """What it found, by the name of the check."""
+    document = ended.document
+    found = {each["check"]: each for each in document["checks"]}
+    assert len(found) == len(document["checks"])
+    assert document["healthy"] == (ended.code == 0)
+    for each in found.values():
+        assert set(each) == {"check", "grade", "found", "fix"}
+        assert each["found"]
+    return found
+
+
+def grades(ended: Ended, grade: str) -> set[str]:
+    return {name for name, each in checks(ended).items() if each["grade"] == grade}
+
+
+@contextmanager
+def transaction(dsn: str, *queries: str) -> Iterator[None]:
+    """Somebody else's transaction, open while the block lasts."""
+    begun, enough = threading.Event(), threading.Event()
+
+    async def hold() -> None:
+        connection = await asyncpg.connect(dsn)
+        async with connection.transaction():
+            for query in queries:
+                await connection.execute(query)
+            begun.set()
+            await asyncio.to_thread(enough.wait)
+        await connection.close()
+
+    thread = threading.Thread(target=run_asyncio, args=(hold,))
+    thread.start()
+    try:
+        assert begun.wait(10)
+        yield
+    finally:
+        enough.set()
+        thread.join()
+
+
+def test_without_a_database_it_says_so_and_how_to_get_one(cortex_nowhere: Cortex) -> None:
+    ended = cortex_nowhere("doctor", "--json", "--data", str(cortex_nowhere.folder))
+    assert ended.code == UNHEALTHY
+    assert grades(ended, "FAIL") == {"database"}
+    assert "cortex up" in checks(ended)["database"]["fix"]
+
+
+def test_a_server_that_does_not_answer_and_a_secret_that_does_not_show(
+    cortex_nowhere: Cortex,
+) -> None:
+    address = "postgresql://ana:hunter2@127.0.0.1:1/none"
+    for mode in ([], ["--json"], ["-o", "yaml"]):
+        ended = cortex_nowhere("doctor", *mode, env={"CORTEX_DSN": address})
+        assert ended.code == UNHEALTHY
+        assert "cannot reach the database at postgresql://ana:***@127.0.0.1:1/none" in ended.out
+        assert "is Postgres running" in ended.out
+        assert "hunter2" not in ended.out + ended.err
+    assert "unhealthy: database" in cortex_nowhere("doctor", env={"CORTEX_DSN": address}).out
+    assert cortex_nowhere("doctor", "-o", "name").out == "unhealthy\n"
+
+
+def test_settings_that_make_no_sense_are_a_finding(cortex: Cortex) -> None:
+    ended = cortex("doctor", "--json", env={"CORTEX_SLOTS": "many"})
+    assert grades(ended, "FAIL") == {"config"}
+    assert "CORTEX_SLOTS" in checks(ended)["config"]["found"]
+
+
+def test_a_schema_that_is_not_there(tmp_path: Path, empty_database: str) -> None:
+    ended = Cortex(tmp_path, empty_database)("doctor", "--json")
+    assert grades(ended, "FAIL") == {"schema"}
+    assert "cortex migrate" in checks(ended)["schema"]["fix"]
+    assert checks(ended)["connections"]["grade"] == "ok"
+
+
+def test_all_is_looked_at(cortex: Cortex, life: Life) -> None:
+    (cortex.folder / "cortex.toml").write_text("zombie_s = 200\n")
+    ended = cortex("doctor", "--json")
+    found = checks(ended)
+    assert list(found) == [
+        *("config", "database", "writes", "clock", "connections", "snapshots", "pooler"),
+        *("notifications", "schema", "pods", "recovery", "queue", "breakers", "dead letters"),
+        *("effects", "terminal"),
+    ]
+    assert found["config"]["found"] == (
+        "dsn from CORTEX_DSN, zombie_s from cortex.toml; the rest by default"
+    )
+    assert ended.code == 0
+    assert {"pods"} <= grades(ended, "warn") <= {"pods", "writes", "snapshots", "connections"}
+
+    life.failed()
+    life.pod("pod-7")
+    found = checks(cortex("doctor", "--json"))
+    assert found["dead letters"]["found"] == "1 failed jobs wait for a person"
+    assert found["locks"]["found"] == "not held by pod-1, pod-7"
+    assert found["versions"]["grade"] == "warn"
+    assert found["pods"]["found"] == "2 ready"
+
+
+def test_jobs_that_wait_for_nobody_are_ill(cortex: Cortex, life: Life) -> None:
+    life.job()
+    move_clock(life.dsn, 120)
+    ended = cortex("doctor", "--json")
+    assert grades(ended, "FAIL") == {"pods"}
+    assert checks(ended)["queue"]["found"].startswith("1 due, the oldest for 0:02:0")
+
+
+def test_a_job_of_a_lost_pod_that_somebody_holds(cortex: Cortex, life: Life) -> None:
+    pod = life.pod()
+    job_id = life.job()
+    life.claim(pod)
+    life.call(pods.leave, pod)
+    move_clock(life.dsn, 1000)
+    assert "recovery" not in grades(cortex("doctor", "--json"), "FAIL")
+    with transaction(life.dsn, f"SELECT FROM cortex.job WHERE id = '{job_id}' FOR UPDATE"):
+        (holder,) = life.sql(
+            "SELECT pid FROM pg_stat_activity WHERE datname = $1 AND state = 'idle in transaction'",
+            database_of(life.dsn),
+        )
+        found = checks(cortex("doctor", "--json"))["recovery"]
+    assert found["grade"] == "FAIL"
+    assert "1 jobs of lost pods are out of reach" in found["found"]
+    assert f"pg_terminate_backend({holder['pid']})" in found["fix"]
+
+
+def test_a_server_that_takes_no_writes(cortex: Cortex, database: str) -> None:
+    name = database_of(database)
+    sql(database, f'ALTER DATABASE "{name}" SET default_transaction_read_only = on')
+    ended = cortex("doctor", "--json")
+    assert {"writes"} <= grades(ended, "FAIL")
+    assert checks(ended)["writes"]["found"] == "this server is set to take no writes"
+
+
+def test_behind_a_pooler(tmp_path: Path, database: str, server_home: Path) -> None:
+    with pgbouncer(database, server_home) as pooler:
+        ended = Cortex(tmp_path, pooler.dsn)("doctor", "--json")
+    assert ended.code == 0
+    found = checks(ended)
+    assert found["pooler"]["grade"] == "warn"
+    assert "notifications" not in found
+
+
+def test_an_open_snapshot_is_seen_with_who_holds_it(database: str) -> None:
+    from cortex.store import doctor  # noqa: PLC0415
+    from cortex.store.database import Profile  # noqa: PLC0415
+    from cortex.store.session import open_session  # noqa: PLC0415
+
+    began = ("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ", "SELECT pg_backend_pid()")
+    with transaction(database, *began), open_session(Profile(dsn=database, role=None)) as call:
+        query = """
+            SELECT pid FROM pg_stat_activity
+            WHERE datname = $1 AND state = 'idle in transaction' AND backend_xmin IS NOT NULL
+        """
+        held = {row["pid"] for row in sql(database, query, database_of(database))}
+        oldest = eventually(lambda: call(doctor.connected).server.oldest, what="it is seen")
+        assert held
+        assert oldest is not None
+        assert (oldest.kind, oldest.pid is not None) == ("session", True)
+
+
+@pytest.mark.parametrize("columns", [50, 120])
+def test_lines_fit_on_a_terminal(cortex: Cortex, columns: int) -> None:
+    terminal = cortex.on_terminal("doctor", columns=columns, env={"NO_COLOR": "1"})
+    assert terminal.end() == 0
+    lines = terminal.text.splitlines()
+    assert all(width_of(line.rstrip()) <= columns for line in lines)
+    starts = [line.split()[0] for line in lines if line and not line.startswith(" ")]
+    assert set(starts) <= {"ok", "warn", "healthy", "worth"}
+    assert any(line.strip() == "start one: cortex up" for line in lines)
+
+
+def test_columns_make_no_sense(cortex: Cortex) -> None:
+    ended = cortex("doctor", "--columns", "check")
+    assert ended.code == 2
+    assert "no columns" in ended.err

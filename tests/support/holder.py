@@ -1,0 +1,54 @@
+"""A client of the database, as a process of its own, that holds a row in an open transaction."""
+
+import json
+import select
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from uuid import UUID
+
+from cortex.store.database import Profile
+
+WITHIN_S = 20.0
+
+PROGRAM = """
+import asyncio, json, sys, asyncpg
+dsn, settings, hold, then = json.loads(sys.argv[1])
+async def main():
+    connection = await asyncpg.connect(dsn, server_settings=settings)
+    async with connection.transaction():
+        print(await connection.fetchval(hold), flush=True)
+        await (connection.execute(then) if then else asyncio.sleep(3600))
+asyncio.Runner(loop_factory=asyncio.SelectorEventLoop).run(main())
+"""
+
+
+@contextmanager
+def holding_task(
+    dsn: str, job_id: UUID, *, then: str = "", table: str = "cortex_worker.task", **settings: str
+) -> Iterator["subprocess.Popen[bytes]"]:
+    """A process that has locked the task of a job, with the session settings of a pod.
+
+    It goes on with the statement `then`, or waits. `settings` stand in place of a pod's.
+    """
+    key = "job_id" if table == "cortex_worker.task" else "id"
+    hold = f"SELECT pg_backend_pid() FROM {table} WHERE {key} = '{job_id}' FOR UPDATE"  # noqa: S608
+    with_settings = {**Profile(dsn=dsn).settings, **settings}
+    process = subprocess.Popen(
+        [sys.executable, "-c", PROGRAM, json.dumps([dsn, with_settings, hold, then])],
+        stdout=subprocess.PIPE,
+    )
+    try:
+        assert process.stdout is not None
+        readable, _, _ = select.select([process.stdout], [], [], WITHIN_S)
+        assert readable, "it does not hold the row"
+        assert process.stdout.readline().strip()
+        yield process
+    finally:
+        process.send_signal(signal.SIGCONT)
+        process.kill()
+        process.wait()
+        if process.stdout is not None:
+            process.stdout.close()

@@ -1,0 +1,168 @@
+"""From what was seen to how serious it is, and to the way out."""
+
+from typing import Any
+
+import attrs
+import pytest
+
+from cortex.domain import checkup
+from cortex.domain.checkup import Finding, Grade, PodSeen, ServerSeen, SnapshotSeen
+from cortex.domain.liveness import Liveness
+
+SERVER = ServerSeen(
+    is_standby=False,
+    is_read_only=False,
+    synchronous_commit="on",
+    fsync=True,
+    connections_used=12,
+    connections_max=97,
+    oldest=None,
+)
+POD = PodSeen(
+    name="one",
+    version="1.0",
+    state="READY",
+    liveness=Liveness.LOCK,
+    is_locked=True,
+    silent_s=3.0,
+    running=1,
+    loop_lag_ms=1.0,
+    hint_latency_ms=1.0,
+)
+
+
+def of_pods(*pods: PodSeen, due: int = 0) -> list[tuple[str, Grade]]:
+    found = checkup.of_pods(pods, silent_max_s=95.0, version="1.0", due=due)
+    return [(each.check, each.grade) for each in found]
+
+
+@pytest.mark.parametrize(
+    "seen, grade",
+    [
+        ({}, Grade.OK),
+        ({"synchronous_commit": "remote_apply"}, Grade.OK),
+        ({"is_standby": True}, Grade.FAIL),
+        ({"is_read_only": True}, Grade.FAIL),
+        ({"synchronous_commit": "off"}, Grade.WARN),
+        ({"fsync": False}, Grade.WARN),
+    ],
+)
+def test_what_is_acknowledged_must_be_kept(seen: dict[str, Any], grade: Grade) -> None:
+    found = checkup.of_writes(attrs.evolve(SERVER, **seen))
+    assert found.grade is grade
+    assert (found.fix is None) == (grade is Grade.OK)
+
+
+@pytest.mark.parametrize(
+    "ahead_s, grade, told",
+    [
+        (0.012, Grade.OK, "12ms from the database's"),
+        (-1.9, Grade.OK, "1900ms from the database's"),
+        (600.4, Grade.WARN, "0:10:00 ahead of the database's"),
+        (-3.0, Grade.WARN, "0:00:03 behind the database's"),
+    ],
+)
+def test_clocks_that_differ_confuse_people_only(ahead_s: float, grade: Grade, told: str) -> None:
+    found = checkup.of_clock(ahead_s)
+    assert (found.grade, found.found) == (grade, told)
+
+
+@pytest.mark.parametrize(
+    "used, grade", [(86, Grade.OK), (87, Grade.WARN), (96, Grade.WARN), (97, Grade.FAIL)]
+)
+def test_a_pod_more_must_find_room(used: int, grade: Grade) -> None:
+    assert checkup.of_connections(attrs.evolve(SERVER, connections_used=used)).grade is grade
+
+
+@pytest.mark.parametrize(
+    "free_bytes, grade", [(2 * 10**11, Grade.OK), (10**10, Grade.WARN), (10**8, Grade.FAIL)]
+)
+def test_a_disk_that_is_nearly_full(free_bytes: int, grade: Grade) -> None:
+    found = checkup.of_disk(free_bytes=free_bytes, total_bytes=10**12, folder="/data")
+    assert found.grade is grade
+    assert "in /data" in found.found
+
+
+@pytest.mark.parametrize(
+    "kind, held_s, xids, grade",
+    [
+        ("session", 299.0, 10**9, Grade.OK),
+        ("session", 301.0, 0, Grade.WARN),
+        ("session", 3601.0, 0, Grade.FAIL),
+        ("session", None, 10**6, Grade.OK),
+        ("session", None, 10**6 + 1, Grade.WARN),
+        ("prepared transaction", 301.0, 0, Grade.WARN),
+        ("replication slot", None, 10**7, Grade.WARN),
+    ],
+)
+def test_an_old_snapshot_makes_claims_slow(
+    kind: str, held_s: float | None, xids: int, grade: Grade
+) -> None:
+    seen = SnapshotSeen(kind=kind, name="its-name", pid=4711, held_s=held_s, xids=xids)
+    found = checkup.of_snapshots(seen)
+    assert found.grade is grade
+    if grade is not Grade.OK:
+        assert ("4711" if kind == "session" else "its-name") in str(found.fix)
+
+
+def test_no_snapshot_is_best() -> None:
+    assert checkup.of_snapshots(None).grade is Grade.OK
+
+
+def test_pods_that_are_well() -> None:
+    well = [("pods", Grade.OK), ("heartbeats", Grade.OK)]
+    assert of_pods(POD) == well
+    assert of_pods(POD, attrs.evolve(POD, state="DRAINING")) == well
+
+
+def test_no_pod_is_ill_only_when_something_is_due() -> None:
+    assert of_pods() == [("pods", Grade.WARN)]
+    assert of_pods(due=1) == [("pods", Grade.FAIL)]
+    silent = attrs.evolve(POD, silent_s=96.0)
+    assert of_pods(silent, due=1) == [("pods", Grade.FAIL), ("heartbeats", Grade.WARN)]
+
+
+@pytest.mark.parametrize(
+    "pod, check",
+    [({"loop_lag_ms": 101.0}, "event loops"), ({"version": "0.9"}, "versions")],
+)
+def test_a_pod_that_is_otherwise_is_named(pod: dict[str, Any], check: str) -> None:
+    odd = attrs.evolve(POD, name="odd", **pod)
+    found = checkup.of_pods([POD, odd], silent_max_s=95.0, version="1.0", due=0)
+    (named,) = [each for each in found if each.check == check]
+    assert (named.grade, "odd" in named.found, "one" in named.found) == (Grade.WARN, True, False)
+
+
+def test_locks_are_wanted_of_pods_that_can_hold_one() -> None:
+    pooled = attrs.evolve(POD, name="pooled", liveness=Liveness.HEARTBEAT, is_locked=False)
+    found = checkup.of_locks([POD, pooled])
+    assert found.grade is Grade.OK
+    assert found.found.startswith("1 of 2 pods hold theirs; 1 behind a pooler")
+    lost = attrs.evolve(POD, name="lost", is_locked=False)
+    assert checkup.of_locks([POD, pooled, lost]).found == "not held by lost"
+
+
+@pytest.mark.parametrize(
+    "finding, grade",
+    [
+        (checkup.of_queue(due=0, oldest_s=0.0, ready=False), Grade.OK),
+        (checkup.of_queue(due=9, oldest_s=59.0, ready=True), Grade.OK),
+        (checkup.of_queue(due=9, oldest_s=61.0, ready=True), Grade.WARN),
+        (checkup.of_blocked(0, pid=None, holder=""), Grade.OK),
+        (checkup.of_blocked(2, pid=7, holder="process 7"), Grade.FAIL),
+        (checkup.of_breakers([]), Grade.OK),
+        (checkup.of_breakers(["llm:claude"]), Grade.WARN),
+        (checkup.of_letters(waiting=0, escalated=0), Grade.OK),
+        (checkup.of_letters(waiting=0, escalated=1), Grade.WARN),
+        (checkup.of_effects(0), Grade.OK),
+        (checkup.of_effects(3), Grade.WARN),
+    ],
+)
+def test_what_is_not_well_has_a_way_out(finding: Finding, grade: Grade) -> None:
+    assert finding.grade is grade
+    assert (finding.fix is None) == (grade is Grade.OK)
+
+
+def test_many_names_are_counted() -> None:
+    found = checkup.of_breakers([f"tool:{n}" for n in range(7)])
+    assert found.found == "not closed: tool:0, tool:1, tool:2, tool:3, tool:4 and 2 more"
