@@ -89,6 +89,8 @@ class Evidence:
     """Each heartbeat of a pod."""
     renewals: tuple[Row, ...] = ()
     """When each attempt's own heartbeat was last renewed."""
+    setbacks: tuple[Row, ...] = ()
+    """Heads of jobs that were set to no more steps than they had."""
     strangers: tuple[Row, ...] = ()
     """Jobs that a pod's heartbeat kept alive although another pod ran them."""
     canaries: tuple[str, ...] = ()

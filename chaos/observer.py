@@ -32,6 +32,11 @@ CREATE TABLE chaos.kept (
 COMMENT ON TABLE chaos.kept IS 'Jobs whose heartbeat was renewed, with the pod that ran them.';
 CREATE INDEX kept_statement ON chaos.kept (statement);
 
+CREATE TABLE chaos.setback (
+    n bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY, at timestamptz NOT NULL,
+    job_id uuid NOT NULL, attempt int NOT NULL, previous int NOT NULL, seq int NOT NULL);
+COMMENT ON TABLE chaos.setback IS 'Each time a job''s head was set to no more steps than it had.';
+
 CREATE FUNCTION chaos.job_was_written() RETURNS trigger
     LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog AS $$
 BEGIN
@@ -39,6 +44,12 @@ BEGIN
         INSERT INTO chaos.move (at, job_id, new, attempt)
         VALUES (clock_timestamp(), NEW.id, NEW.status, NEW.attempt);
         RETURN NULL;
+    END IF;
+    IF NEW.checkpoint <> OLD.checkpoint AND OLD.checkpoint ? 'seq'
+       AND coalesce((NEW.checkpoint->>'seq')::int, 0) <= (OLD.checkpoint->>'seq')::int THEN
+        INSERT INTO chaos.setback (at, job_id, attempt, previous, seq)
+        VALUES (clock_timestamp(), NEW.id, NEW.attempt, (OLD.checkpoint->>'seq')::int,
+                coalesce((NEW.checkpoint->>'seq')::int, 0));
     END IF;
     IF NEW.status <> OLD.status THEN
         INSERT INTO chaos.move (at, job_id, previous, new, attempt)
@@ -68,7 +79,8 @@ CREATE TRIGGER chaos_job_begins AFTER INSERT ON cortex.job
     FOR EACH ROW EXECUTE FUNCTION chaos.job_was_written();
 CREATE TRIGGER chaos_job_changes AFTER UPDATE ON cortex.job FOR EACH ROW
     WHEN (NEW.status <> OLD.status OR NEW.attempt <> OLD.attempt
-          OR NEW.pod_id IS DISTINCT FROM OLD.pod_id OR NEW.heartbeat_at <> OLD.heartbeat_at)
+          OR NEW.pod_id IS DISTINCT FROM OLD.pod_id OR NEW.heartbeat_at <> OLD.heartbeat_at
+          OR NEW.checkpoint <> OLD.checkpoint)
     EXECUTE FUNCTION chaos.job_was_written();
 CREATE TRIGGER chaos_pod_begins AFTER INSERT ON cortex.pod
     FOR EACH ROW EXECUTE FUNCTION chaos.pod_was_written();

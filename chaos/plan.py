@@ -112,9 +112,9 @@ def _busy(program: Program) -> list[Mapping[str, Any]]:
         if operation.op is Op.RETRY:
             step = f"{place}:{operation.op}"
             prompt = first_message(program.key, step, operation.takes_ms)
-            found.append(
-                {"name": "busy", "prompt": prompt, "times": 2, "status": 429, "retry_after": 1}
-            )
+            busy = {"name": "busy", "prompt": prompt, "times": 2, "status": 429}
+            # Where the server names no pause, it is for us to draw one.
+            found.append({**busy, "retry_after": 1} if place % 2 else busy)
     return found
 
 

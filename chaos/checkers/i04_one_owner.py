@@ -13,6 +13,10 @@ def check(evidence: Evidence) -> Verdict:
     _claims_grow(evidence, findings)
     _claims_fit(evidence, findings)
     stale = _stale_writes(evidence, findings)
+    for back in evidence.setbacks:
+        why = f"its head went from {back['previous']} steps to {back['seq']}, an older one wrote it"
+        findings.broken(f"job {back['job_id']}: {why}", job=back["job_id"])
+    stale += len(evidence.setbacks)
     for stranger in evidence.strangers:
         whose = f"which pod {stranger['pod_id']} runs"
         why = f"pod {stranger['beaten_by']} kept job {stranger['job_id']} alive, {whose}"

@@ -9,8 +9,8 @@ from chaos.evidence import Evidence, Row
 PAUSE_MAX_S = 300.0
 """The longest back-off, and what of a server's Retry-After is honoured."""
 EARLY_S = 0.002
-ALIKE_SHARE = 0.02
-ALIKE_MIN = 4
+ALIKE_SHARE = 0.002
+ALIKE_MIN = 3
 """Pauses of chance do not fall so close together, so many of them."""
 RETRIED = ("retry", "lease_expired")
 """How attempts end that cost their job a retry."""
@@ -27,12 +27,12 @@ def check(evidence: Evidence) -> Verdict:
         for why in (*_counts(job, path, own), *_times(path, hurried=job["id"] in hurried)):
             findings.broken(f"job {job['id']}: {why}", job=job["id"])
     pauses = _pauses(evidence)
-    for count, alike in pauses.items():
+    for (outcome, count), alike in pauses.items():
         spread = max(alike) - min(alike)
         if len(alike) >= ALIKE_MIN and spread <= ALIKE_SHARE * max(alike):
             findings.broken(
                 f"{len(alike)} jobs paused {min(alike):.3f} to {max(alike):.3f} s before retry "
-                f"{count}: that is no jitter"
+                f"{count}, after {outcome}: that is no jitter"
             )
     told = [pause for alike in pauses.values() for pause in alike]
     return findings.verdict(retries=len(told), pause_p50_s=quantile(told, 0.5))
@@ -75,14 +75,15 @@ def _times(path: list[Row], *, hurried: bool) -> Iterator[str]:
             yield f"attempt {following['attempt']} began {early_s:.2f} s before it was due"
 
 
-def _pauses(evidence: Evidence) -> dict[int, list[float]]:
-    """The pauses that chance alone decided, by how many retries were used with them."""
+def _pauses(evidence: Evidence) -> dict[tuple[str, int], list[float]]:
+    """The pauses that chance alone decided, by why there was one, and how many before it."""
+    outcomes = {(row["job_id"], row["attempt"]): row["outcome"] for row in evidence.attempts}
     asked = {
         (fact["job_id"], fact["attempt"])
         for fact in evidence.facts
         if fact["type"] == "error" and fact["data"].get("retry_after_s") is not None
     }
-    pauses: dict[int, list[float]] = {}
+    pauses: dict[tuple[str, int], list[float]] = {}
     for row in evidence.transitions:
         told = row["metadata"]
         if row["new"] != "RETRY" or told.get("waiting_on") is not None:
@@ -90,5 +91,6 @@ def _pauses(evidence: Evidence) -> dict[int, list[float]]:
         due = instant(told.get("next_retry_at"))
         if (row["job_id"], row["attempt"]) not in asked and due is not None:
             pause_s = (due - row["at"]).total_seconds()
-            pauses.setdefault(told["retry_count"], []).append(pause_s)
+            outcome = outcomes.get((row["job_id"], row["attempt"]), "nothing")
+            pauses.setdefault((outcome, told["retry_count"]), []).append(pause_s)
     return pauses

@@ -51,7 +51,8 @@ def check(evidence: Evidence) -> Verdict:
 def _reclaim(row: Row, beats: list[Row], timeline: Timeline, evidence: Evidence) -> Iterator[str]:
     """Whether this attempt was taken from a pod that had it, and why that was wrong."""
     at: datetime = row["ended_at"]
-    before = [beat for beat in beats if beat["at"] <= at]
+    # That it is dead, somebody else has written.
+    before = [beat for beat in beats if beat["at"] <= at and beat["state"] != "DEAD"]
     if row["outcome"] == "pod_died" and before and before[-1]["state"] != "STOPPED":
         silent = at - before[-1]["at"]
         if silent < LOOKS_APART:

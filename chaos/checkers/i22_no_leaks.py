@@ -32,11 +32,12 @@ def check(evidence: Evidence) -> Verdict:
                 f"at {sample.at_s:.1f} s, at rest, {alive} pods held {count} connections, "
                 f"{bound} at most are theirs"
             )
-        if sample.value["idle_in_transaction"]:
-            findings.broken(
-                f"at {sample.at_s:.1f} s, at rest, {sample.value['idle_in_transaction']} sessions "
-                "were idle in a transaction"
-            )
+        for slow in sample.value["slow"]:
+            if slow["what"] == "idle in transaction":
+                findings.broken(
+                    f"at {sample.at_s:.1f} s, at rest, backend {slow['pid']} was idle in a "
+                    f"transaction for {slow['for_s']:.1f} s: {slow['query']}"
+                )
     return findings.verdict(sessions_at_rest=most)
 
 

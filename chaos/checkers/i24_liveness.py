@@ -1,6 +1,6 @@
 """I24: when the faults are over everything goes on by itself, and comes to its end soon."""
 
-from chaos.checkers.timeline import Timeline, grouped
+from chaos.checkers.timeline import Timeline, grouped, operations_of
 from chaos.checkers.verdict import Findings, Verdict
 from chaos.evidence import Evidence
 
@@ -8,6 +8,10 @@ LAST_CLAIMS = 5
 ENDED_WITHIN_S = 90.0
 """Besides the sweeps: pauses before retries, a breaker that opens again, work that is left."""
 LOST = ("pod_died", "lease_expired")
+MEANT = frozenset({"denied", "approval_expired", "poison"})
+"""What a run makes jobs of its programs fail with."""
+PASSES = frozenset({"TRANSIENT_INFRA", "TRANSIENT_APP"})
+"""Faults that come again and again may use up all retries of a job."""
 
 
 def check(evidence: Evidence) -> Verdict:
@@ -27,18 +31,30 @@ def check(evidence: Evidence) -> Verdict:
         findings.broken(
             f"job {task['job_id']} is still queued: {task['state']}", job=task["job_id"]
         )
-    for life in timeline.lives:
-        if (
-            life.ready_s is not None
-            and life.code is not None
-            and life.code > 0
-            and not life.signals
-        ):
-            told = _last_line(evidence.logs.get(life.title, ""))
-            findings.broken(f"{life.title} ended by itself, with code {life.code}: {told}")
+    _crashes(evidence, timeline, findings)
+    failed = _failures(evidence, findings)
     if timeline.has_clock:
         _last_claims(evidence, timeline, healed_s, findings)
-    return findings.verdict(drained_s=drained_s)
+    return findings.verdict(drained_s=drained_s, failed=failed)
+
+
+def _crashes(evidence: Evidence, timeline: Timeline, findings: Findings) -> None:
+    """Pods that were ready, and ended although nobody had told them to."""
+    for life in timeline.lives:
+        is_alone = life.ready_s is not None and not life.signals
+        if is_alone and life.code is not None and life.code > 0:
+            told = _last_line(evidence.logs.get(life.title, ""))
+            findings.broken(f"{life.title} ended by itself, with code {life.code}: {told}")
+
+
+def _failures(evidence: Evidence, findings: Findings) -> int:
+    """How many jobs of programs failed; nothing in a run makes them fail but what is meant to."""
+    failed = [job for job in evidence.jobs if job["status"] == "FAILED" and operations_of(job)]
+    for job in failed:
+        if job["error_code"] not in MEANT and job["error_class"] not in PASSES:
+            why = f"job {job['id']} failed for no reason that the run gave it"
+            findings.broken(f"{why}: {job['error_code']}: {job['error_message']}", job=job["id"])
+    return len(failed)
 
 
 def _last_line(log: str) -> str:

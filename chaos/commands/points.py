@@ -13,7 +13,7 @@ from attrs import asdict
 from chaos.cluster.guard import guarded_folder
 from chaos.commands.own_app import payload_of, place_of
 from chaos.points import own_job, report
-from chaos.points.bench import Bench
+from chaos.points.bench import AppError, Bench
 from chaos.points.exhaust import AT_ONCE, exhaust
 from chaos.points.programs import APP, Program
 
@@ -91,7 +91,7 @@ def _own_job(app: str, program: Program, *, script: str, at_once: int, is_json: 
                 on_outcome=lambda done, count: _progress(f"{done} of {count} kills"),
             ),
         )
-    except own_job.UndisturbedError as error:
+    except (AppError, own_job.UndisturbedError) as error:
         sys.stderr.write(f"error: {error}\n")
         return FAILED
     _say(asdict(survival) if is_json else "\n".join(own_job.told(survival)) + "\n")

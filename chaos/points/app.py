@@ -76,7 +76,7 @@ async def failing(ctx: Context) -> str:
     return DONE
 
 
-@job("points_endless", retry=QUICK)
+@job("points_endless", retry=QUICK, timeout=1)
 async def endless(ctx: Context) -> None:
     """Run into the job's own limit."""
     await ctx.step("endless", trio.sleep_forever)

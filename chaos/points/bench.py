@@ -28,15 +28,23 @@ from cortex.domain.errors import CortexError
 from cortex.durable.crash_points import VARIABLE
 from cortex.store.database import Database, Profile, open_database
 
-SCALE: Final = evolve(SCALED, settle_s=0.0, poll_s=0.2, slots=4)
+SCALE: Final = evolve(SCALED, settle_s=0.0, look_s=0.25, poll_s=0.2, slots=4)
 """No server has just been started: nobody has to settle."""
 LOOK_S: Final = 0.03
 WITHIN_S: Final = 30.0
 UNPROCESSABLE: Final = 422
+_ENTER_TYPES: Final = """
+    INSERT INTO cortex.job_type SELECT * FROM jsonb_populate_recordset(NULL::cortex.job_type, $1)
+    ON CONFLICT DO NOTHING
+"""
 
 
 class MissingError(Exception):
     """What a trial waited for did not come."""
+
+
+class AppError(Exception):
+    """No pod starts with the application."""
 
 
 TROUBLE: Final = (MissingError, CortexError, OSError, TimeoutError, asyncpg.PostgresError)
@@ -57,9 +65,12 @@ class TrialPod:
 
     @property
     def ready(self) -> dict[str, Any] | None:
-        """What it printed when it was ready."""
-        line, newline, _ = self.log_path.with_suffix(".out").read_text("utf-8").partition("\n")
-        return json.loads(line) if newline else None
+        """What it printed when it was ready; an app may print before it."""
+        for line in self.log_path.with_suffix(".out").read_text("utf-8").splitlines():
+            if line.startswith('{"schema_version"') and line.endswith("}"):
+                told: dict[str, Any] = json.loads(line)
+                return told
+        return None
 
     @property
     def is_dead(self) -> bool:
@@ -88,6 +99,8 @@ class Bench:
     ledger: Ledger = field(init=False)
     model: Model = field(init=False)
     history: History = field(init=False)
+    job_types: list[dict[str, Any]] = field(init=False, factory=list)
+    """Rows of all that the app's pods enter."""
     _exits: AsyncExitStack = field(init=False, factory=AsyncExitStack)
     _count: int = field(init=False, default=0)
 
@@ -130,6 +143,28 @@ class Bench:
         keep.callback(self.model.close)
         if not self.has_own_models:
             await self.model.start((), script=self.script)
+        await self._learn_types()
+
+    async def _learn_types(self) -> None:
+        """Have a pod enter the app's job types, for jobs that are submitted before any pod runs."""
+        async with Trial(self, key="types") as trial:
+            pod = trial.start("pod")
+            await trial.until(lambda: pod.is_dead or pod.ready, "a pod is ready")
+            if pod.is_dead:
+                raise AppError(_why_of(pod.log))
+            (row,) = await trial.sql(
+                "SELECT jsonb_agg(to_jsonb(t)) AS types FROM cortex.job_type t"
+            )
+            self.job_types = json.loads(row["types"])
+
+
+def _why_of(log: str) -> str:
+    """What a pod said last, as people are told it."""
+    line = log.strip().rpartition("\n")[2]
+    try:
+        return str(json.loads(line)["error"]["message"])
+    except (ValueError, KeyError, TypeError):
+        return line
 
 
 def _terms_of(account: str) -> Terms:
@@ -166,6 +201,7 @@ class Trial:
             await self.model.start((), script=bench.script)
         profile = Profile(dsn=self.owned, connections_max=2)
         self.db = await open_database(profile, rng=system_chance().rng)
+        await self.sql(_ENTER_TYPES, json.dumps(self.bench.job_types))
         return self
 
     async def __aexit__(
@@ -214,12 +250,10 @@ class Trial:
         rows = await self.db.transact(lambda connection: connection.fetch(query, *args))
         return [dict(row) for row in rows]
 
-    async def submit(
-        self, job_type: str, payload: Mapping[str, Any], *, timeout_s: int | None = None
-    ) -> UUID:
-        """Submit the job as any program would; no pod has entered its type yet."""
-        query = "SELECT cortex.submit_job($1, $2::jsonb, timeout_s => $3) AS id"
-        (row,) = await self.sql(query, job_type, json.dumps(payload), timeout_s)
+    async def submit(self, job_type: str, payload: Mapping[str, Any]) -> UUID:
+        """Submit the job as any program would."""
+        query = "SELECT cortex.submit_job($1, $2::jsonb) AS id"
+        (row,) = await self.sql(query, job_type, json.dumps(payload))
         job_id: UUID = row["id"]
         return job_id
 

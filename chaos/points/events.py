@@ -41,8 +41,7 @@ async def begin(trial: Trial, program: Program) -> None:
     if program.event == "budget":
         await trial.sql(_NO_ROOM)
     if program.event not in ("request", "lost claim"):
-        payload = program.payload(trial.key, trial.folder)
-        await trial.submit(program.job_type, payload, timeout_s=program.timeout_s)
+        await trial.submit(program.job_type, program.payload(trial.key, trial.folder))
     if program.first is not None:
         first = trial.start("first", program.first.at)
         at = f"another pod came to {program.first.at}"

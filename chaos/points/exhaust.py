@@ -69,7 +69,7 @@ async def exhaust(
             point=one.point,
             nth=one.nth,
             how=one.how,
-            is_pair=one.program.is_pair,
+            is_pair=is_second(one.program, one.point),
         )
         result = await _timed(turns, result, judged)
         on_result(result)
@@ -107,8 +107,13 @@ def shots_of(program: Program, passed: Sequence[str]) -> Iterator[Shot]:
     for point in sorted(points_of(program.kinds) & set(passed), key=list(POINTS).index):
         for nth in passings(point, passed):
             for how in WAYS:
-                if how == "kill" or not program.is_pair or Kind.DOUBT in POINTS[point].kinds:
+                if how == "kill" or not is_second(program, point):
                     yield Shot(program=program, point=point, nth=nth, how=how)
+
+
+def is_second(program: Program, point: str) -> bool:
+    """Whether it is one of a pair of points, and not one that only doubt leads to."""
+    return program.is_pair and Kind.DOUBT not in POINTS[point].kinds
 
 
 def passings(point: str, passed: Sequence[str]) -> Sequence[int]:

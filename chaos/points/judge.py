@@ -38,6 +38,8 @@ FAULTS: Final = ('"code": "internal"', '"event": "actor crashed')
 
 def problems(program: Program, left: Left, *, shot: Shot | None, baseline: Left) -> list[str]:
     """What is wrong with a trial, a line each; `baseline` is what an undisturbed one left."""
+    if len(left.record["jobs"]) != 1:
+        return [f"there are {len(left.record['jobs'])} jobs"]
     found = [*_record(left), *_end(program, left, baseline), *_outside(program, left, shot)]
     if shot is not None:
         found += [*_kept(left), *_counts(left, baseline, shot)]
@@ -61,9 +63,6 @@ def _record(left: Left) -> Iterator[str]:
 
 
 def _end(program: Program, left: Left, baseline: Left) -> Iterator[str]:
-    if len(left.record["jobs"]) != 1:
-        yield f"there are {len(left.record['jobs'])} jobs"
-        return
     job = left.job
     if job["status"] != program.status:
         yield f"the job is {job['status']}, not {program.status}: {job['error_message']}"
@@ -79,9 +78,15 @@ def _end(program: Program, left: Left, baseline: Left) -> Iterator[str]:
 def _outside(program: Program, left: Left, shot: Shot | None) -> Iterator[str]:
     """Effects once; a model's answer is paid for again only if it was in no record."""
     expected = Counter(program.applied_once(left.key))
-    for account in expected | left.applied:
-        if left.applied[account] != expected[account]:
-            yield f"{account} was applied {left.applied[account]} times, not {expected[account]}"
+    seen = Counter(each.account for each in left.applied)
+    for account in expected | seen:
+        if seen[account] != expected[account]:
+            yield f"{account} was applied {seen[account]} times, not {expected[account]}"
+    results = {each.key: each.result for each in left.applied}
+    for effect in left.record["effects"]:
+        if effect["status"] == "COMPLETED" and results.get(str(effect["id"])) != effect["result"]:
+            told = f"{effect['result']!r}, the ledger {results.get(str(effect['id']))!r}"
+            yield f"the record has result {told} of {effect['key']}"
     committed = {step["key"] for step in left.before.get("steps", ())}
     ends = 0 if shot is None else 1 + (program.first is not None)
     for conversation in program.conversations(left.key):

@@ -74,6 +74,10 @@ async def survive(
 
     `on_outcome` is told how many are done, of how many.
     """
+    known = [each["name"] for each in bench.job_types]
+    if program.job_type not in known:
+        told = f"the app has no job type {program.job_type!r}: it has {', '.join(sorted(known))}"
+        raise UndisturbedError(told)
     try:
         recorded, again = await asyncio.gather(record(bench, program), record(bench, program))
     except TROUBLE as error:

@@ -55,7 +55,6 @@ class Program:
     """Points that its pod comes to only some time after the job has ended."""
     is_pair: bool = False
     """Killed a second time: only that is tried of it."""
-    timeout_s: int | None = None
     settings: dict[str, object] = field(factory=dict)
     own_payload: dict[str, Any] | None = None
     """Of a user's job."""
@@ -132,7 +131,7 @@ PROGRAMS: Final[tuple[Program, ...]] = (
     ),
     _job("retry", "points_later", Kind.RETRY),
     _job("failure", "points_failing", Kind.FAILURE),
-    _job("timeout", "points_endless", Kind.TIMEOUT, status="FAILED", timeout_s=1),
+    _job("timeout", "points_endless", Kind.TIMEOUT, status="FAILED"),
     _job(
         "hand back",
         "points_waiting",

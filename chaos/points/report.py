@@ -52,7 +52,6 @@ def _rows(results: Sequence[Result]) -> Iterator[tuple[str, ...]]:
         own = [each for each in results if each.point == point and each.how is not None]
         singles = [each for each in own if not each.is_pair]
         cells = [_cell([each for each in singles if each.how == how]) for how in WAYS]
-        # Of a pair's second point that nothing else passes, the stops stand with the pairs.
         cells.append(_cell([each for each in own if each.is_pair]))
         names = dict.fromkeys(each.program.partition(", ")[0] for each in own)
         yield point, *cells, ", ".join(names)

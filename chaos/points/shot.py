@@ -9,6 +9,7 @@ from typing import Final
 
 from attrs import frozen
 
+from chaos.cluster.ledger import Application
 from chaos.cluster.postgres import Row
 from chaos.collect import read_record
 from chaos.points.bench import Bench, MissingError, Trial, TrialPod
@@ -54,8 +55,8 @@ class Left:
     record: dict[str, tuple[Row, ...]]
     before: dict[str, tuple[Row, ...]]
     """What the record held when the pod had come to its point; nothing if it was undisturbed."""
-    applied: Counter[str]
-    """By account of the ledger."""
+    applied: tuple[Application, ...]
+    """In the ledger."""
     calls: Counter[str]
     """By conversation with the model."""
     exits: dict[str, int]
@@ -179,12 +180,12 @@ async def _go_on(trial: Trial, pod: TrialPod, program: Program) -> int:
 
 async def _left(trial: Trial, before: dict[str, tuple[Row, ...]], exits: dict[str, int]) -> Left:
     calls = [call.conversation for call in await trial.model.calls()]
-    applied = [each.account for each in trial.bench.ledger.applied()]
+    applied = trial.bench.ledger.applied()
     return Left(
         key=trial.key,
         record=await read_record(trial.owned),
         before=before,
-        applied=Counter(each for each in applied if f":{trial.key}:" in each),
+        applied=tuple(each for each in applied if f":{trial.key}:" in each.account),
         calls=Counter(
             each for each in calls if trial.has_own_model or each.startswith(f"{trial.key}/")
         ),

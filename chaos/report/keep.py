@@ -10,10 +10,12 @@ from typing import Any, Final
 from attrs import asdict
 
 from chaos.plan import Plan
+from chaos.report.page import page
 from chaos.run import Outcome
 
 OPTIONS: Final = "options.json"
-VERDICTS: Final = "verdicts.json"
+VERDICTS: Final = "verdicts.jsonl"
+PAGE: Final = "report.html"
 TRACEBACK: Final = "traceback.txt"
 KEPT: Final = ("*.jsonl", "*.log", "model_faults.json", "postgres/server.log")
 
@@ -26,7 +28,9 @@ def new_folder(seed: int) -> Path:
 def keep(outcome: Outcome, folder: Path, target: Path) -> None:
     """Copy what a run left behind in its own directory, which goes away."""
     _copy(outcome.plan, folder, target)
-    _write(target / VERDICTS, [asdict(verdict) for verdict in outcome.verdicts])
+    lines = (json.dumps(asdict(verdict), default=str) for verdict in outcome.verdicts)
+    (target / VERDICTS).write_text("".join(f"{line}\n" for line in lines), "utf-8")
+    (target / PAGE).write_text(page(outcome), "utf-8")
 
 
 def keep_broken(error: BaseException, plan: Plan, folder: Path, target: Path) -> str:

@@ -12,13 +12,18 @@ _MARKS = {Result.VALID: "ok", Result.INVALID: "BROKEN", Result.UNKNOWN: "?"}
 
 def scorecard(outcome: Outcome) -> str:
     """The whole of it, for a terminal."""
-    figures = measure(outcome.evidence, outcome.verdicts)
-    rows = [*_rows(figures), ("took", f"{outcome.took_s:.1f} s")]
-    width = max(len(name) for name, _ in rows)
-    lines = [f"  {name:<{width}}  {value}" for name, value in rows]
+    told = rows(outcome)
+    width = max(len(name) for name, _ in told)
+    lines = [f"  {name:<{width}}  {value}" for name, value in told]
     verdicts = [line for verdict in outcome.verdicts for line in _told(verdict)]
     ending = [] if outcome.stuck is None else ["", f"  STUCK: {outcome.stuck}"]
-    return "\n".join(["", *lines, "", *verdicts, *ending, "", _sentence(outcome)]) + "\n"
+    return "\n".join(["", *lines, "", *verdicts, *ending, "", sentence(outcome)]) + "\n"
+
+
+def rows(outcome: Outcome) -> list[tuple[str, str]]:
+    """Its figures by their names; those that belong to the one before begin with blanks."""
+    figures = measure(outcome.evidence, outcome.verdicts)
+    return [*_rows(figures), ("took", f"{outcome.took_s:.1f} s")]
 
 
 def _rows(figures: Figures) -> Iterator[tuple[str, str]]:
@@ -63,7 +68,8 @@ def _told(verdict: Verdict) -> Iterator[str]:
         yield f"{'':24}{why}"
 
 
-def _sentence(outcome: Outcome) -> str:
+def sentence(outcome: Outcome) -> str:
+    """What came of it, in one."""
     broken = [v.invariant for v in outcome.verdicts if v.result is Result.INVALID]
     if outcome.stuck is not None:
         return "the cluster did not come to rest"

@@ -37,6 +37,10 @@ SERVER_SETTINGS = {
 class Connection(connections.Connection):
     """A session of one machine."""
 
+    # What asyncpg's own class has.
+    _loop: asyncio.AbstractEventLoop
+    _transport: asyncio.Transport
+
     machine: "Machine"
     pid: int
     _is_gone = False

@@ -7,6 +7,7 @@ for its end: no order of events depends on the kernel, and no time passes.
 
 import asyncio
 import heapq
+import math
 import selectors
 from asyncio import events
 from collections import deque
@@ -37,6 +38,12 @@ class Sockets(selectors.DefaultSelector):
 class Loop(asyncio.SelectorEventLoop):
     """An asyncio loop that is turned by hand."""
 
+    # What asyncio's own class has.
+    _ready: deque[asyncio.Handle]
+    _scheduled: list[asyncio.TimerHandle]
+    _timer_cancelled_count: int
+    _run_once: Callable[[], None]
+
     def __init__(self, clock: trio.abc.Clock) -> None:
         self._clock = clock
         self._waiting: deque[asyncio.Future[None]] = deque()
@@ -61,11 +68,10 @@ class Loop(asyncio.SelectorEventLoop):
     def turn(self) -> None:
         """Run everything that can run at this instant."""
         events._set_running_loop(self)  # noqa: SLF001 -- its only name
-        loop = cast("Any", self)
         try:
             while True:
-                if loop._ready or self._sockets.is_on_wire or self.next_due_s <= self.time():
-                    loop._run_once()
+                if self._ready or self._sockets.is_on_wire or self.next_due_s <= self.time():
+                    self._run_once()
                 elif self._waiting:
                     turn = self._waiting.popleft()
                     if not turn.done():
@@ -78,11 +84,11 @@ class Loop(asyncio.SelectorEventLoop):
     @property
     def next_due_s(self) -> float:
         """When the next timer is due."""
-        timers = cast("Any", self)._scheduled
-        while timers and timers[0]._cancelled:
-            heapq.heappop(timers)._scheduled = False
-            cast("Any", self)._timer_cancelled_count -= 1
-        return float(timers[0]._when) if timers else float("inf")
+        timers = self._scheduled
+        while timers and timers[0].cancelled():
+            heapq.heappop(timers)
+            self._timer_cancelled_count -= 1
+        return timers[0].when() if timers else math.inf
 
 
 class Island:

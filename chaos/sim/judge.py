@@ -45,6 +45,7 @@ def judge(world: "World") -> list[str]:
 
 def _evidence(world: "World") -> Evidence:
     settings = config.Settings()
+    record: dict[str, Any] = world.server.record()
     is_skewed = any(fault.kind is Kind.SKEW for fault in world.plan.faults)
     return Evidence(
         settings=Settings(
@@ -63,5 +64,5 @@ def _evidence(world: "World") -> Evidence:
         applications=tuple(world.ledger.applied),
         model_calls=tuple(world.model.calls),
         logs={name: "\n".join(lines) for name, lines in world.logs.items()},
-        **world.server.record(),
+        **record,
     )

@@ -129,10 +129,10 @@ class Model:
             if request.model == BUSY_MODEL and number <= BUSY_TIMES:
                 raise _failed(request, "rate_limit_error", status=429, retry_after_s=1.0)
             self._fail(request)
-            used = Usage(input_tokens=len(told), output_tokens=0)
-            for callback in (on_open, on_usage and (lambda: on_usage(used))):
-                if callback is not None:
-                    callback()
+            if on_open is not None:
+                on_open()
+            if on_usage is not None:
+                on_usage(Usage(input_tokens=len(told)))
             text = f"answer to {conversation}: all is well"
             for piece in text.split(" "):
                 await self._world.sleep(takes_s / 16)

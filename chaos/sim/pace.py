@@ -11,13 +11,13 @@ from typing import Any, Final
 
 from chaos.sim.clock import Clock
 
-EXACT_S: Final = 5.0
+EXACT_S: Final = 2.0
 """After something has happened."""
-SHARE: Final = 1 / 3
+SHARE: Final = 1 / 2
 """A stride is this much of the time in which nothing has happened."""
 BUSY_MAX_S: Final = 15.0
 """While a job runs: half a heartbeat."""
-IDLE_MAX_S: Final = 60.0
+IDLE_MAX_S: Final = 100.0
 
 ROUTINE: Final = frozenset(
     {"breakers.look", "dead_letters.lock_triage", "pods.beat", "pods.lock", "pods.probe"}

@@ -87,9 +87,7 @@ class Place:
     def note(self, kind: str, **told: Any) -> None:
         """Note something of the present pod."""
         record = f"{self.name}.{self.life}"
-        self._world.note(
-            self.name, kind, life=self.life, pid=self.life, record=record, **told
-        )
+        self._world.note(self.name, kind, life=self.life, pid=self.life, record=record, **told)
 
     async def _live(self) -> None:
         self.life += 1
@@ -117,7 +115,7 @@ class Place:
                     name=machine.name,
                 )
                 code = 0
-        except BaseException as error:
+        except BaseException as error:  # noqa: BLE001 -- judged, and a cancellation raised again
             if not machine.is_dead:
                 code = 1
             self._judge(machine, error)

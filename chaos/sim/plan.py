@@ -10,12 +10,12 @@ from chaos.workloads.draw import draw_programs
 from chaos.workloads.program import Operation, Program
 
 PODS: Final = ("p1", "p2", "p3")
-JOBS: Final = (3, 8)
+JOBS: Final = (2, 6)
 SLOWER: Final = (1, 1, 5, 30)
 """Calls of a job last so many times longer than in the runs with real processes."""
-STORM_S: Final = (20.0, 90.0)
-FAULTS: Final = (2, 6)
-CALM_S: Final = (1200.0, 2400.0)
+STORM_S: Final = (8.0, 40.0)
+FAULTS: Final = (1, 5)
+CALM_S: Final = (1800.0, 5400.0)
 """After all is done: pods that idle go on, and must do no harm."""
 
 
@@ -138,7 +138,7 @@ def _detail(kind: Kind, dice: random.Random) -> dict[str, Any]:
     match kind:
         case Kind.LOSS:
             names = ("lost", "unanswered", "reset", "reset_after")
-            return {name: dice.choice((0.0, 0.02, 0.1)) for name in names}
+            return {name: dice.choice((0.0, 0.01, 0.05)) for name in names}
         case Kind.SLOW:
             slowest_s = dice.choice((0.2, 2.0, 6.0))
             return {"request_s": (0.0, slowest_s), "reply_s": (0.0, slowest_s)}

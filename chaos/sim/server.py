@@ -45,26 +45,24 @@ SIMULATED = """
 CREATE SCHEMA sim;
 GRANT USAGE ON SCHEMA sim TO public;
 
-CREATE FUNCTION sim.clock_timestamp() RETURNS timestamptz
+CREATE FUNCTION sim.told(which int) RETURNS timestamptz
     LANGUAGE sql STABLE PARALLEL SAFE SECURITY DEFINER AS $$
-    SELECT pg_catalog.to_timestamp(
-        pg_catalog.split_part(pg_catalog.pg_read_file(pg_catalog.current_database()), ' ', 1)::float8)
+    SELECT pg_catalog.to_timestamp(pg_catalog.split_part(
+        pg_catalog.pg_read_file(pg_catalog.current_database()), ' ', which)::float8)
+$$;
+CREATE FUNCTION sim.clock_timestamp() RETURNS timestamptz LANGUAGE sql STABLE PARALLEL SAFE AS $$
+    SELECT sim.told(1)
 $$;
 CREATE FUNCTION sim.pg_postmaster_start_time() RETURNS timestamptz
-    LANGUAGE sql STABLE PARALLEL SAFE SECURITY DEFINER AS $$
-    SELECT pg_catalog.to_timestamp(
-        pg_catalog.split_part(pg_catalog.pg_read_file(pg_catalog.current_database()), ' ', 2)::float8)
-$$;
-CREATE SEQUENCE sim.chance;
-GRANT USAGE ON SEQUENCE sim.chance TO public;
-CREATE FUNCTION sim.gen_random_uuid() RETURNS uuid LANGUAGE sql VOLATILE PARALLEL SAFE AS $$
-    SELECT pg_catalog.md5(pg_catalog.nextval('sim.chance')::text)::uuid
+    LANGUAGE sql STABLE PARALLEL SAFE AS $$ SELECT sim.told(2) $$;
+CREATE OR REPLACE FUNCTION cortex.now() RETURNS timestamptz LANGUAGE sql STABLE PARALLEL SAFE AS $$
+    SELECT sim.told(1)
 $$;
 
-CREATE OR REPLACE FUNCTION cortex.now() RETURNS timestamptz
-    LANGUAGE sql STABLE PARALLEL SAFE SECURITY DEFINER AS $$
-    SELECT pg_catalog.to_timestamp(
-        pg_catalog.split_part(pg_catalog.pg_read_file(pg_catalog.current_database()), ' ', 1)::float8)
+CREATE SEQUENCE sim.chance;
+GRANT USAGE ON SEQUENCE sim.chance TO public;
+CREATE FUNCTION sim.gen_random_uuid() RETURNS uuid LANGUAGE sql VOLATILE AS $$
+    SELECT pg_catalog.md5(pg_catalog.nextval('sim.chance')::text)::uuid
 $$;
 CREATE OR REPLACE FUNCTION cortex.uuid7() RETURNS uuid LANGUAGE sql VOLATILE AS $$
     SELECT sim.gen_random_uuid()

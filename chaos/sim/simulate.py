@@ -3,11 +3,9 @@
 import gc
 import time
 from collections.abc import MutableMapping
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-import attrs
 import httpx2
 import structlog
 import trio
@@ -15,28 +13,15 @@ import trio
 from chaos.sim.clock import HOST, Clock
 from chaos.sim.judge import judge
 from chaos.sim.machine import Machine
+from chaos.sim.outcome import Outcome
 from chaos.sim.plan import make_plan
 from chaos.sim.server import Admin, Server
 from chaos.sim.world import World
 from chaos.workloads import app
 
 
-@attrs.frozen(kw_only=True)
-class Outcome:
-    """What came of a seed."""
-
-    seed: int
-    problems: tuple[str, ...]
-    digest: str
-    line_count: int
-    virtual_s: float
-    took_s: float
-    lines: tuple[str, ...] = ()
-    """The transcript, if it was asked for."""
-
-
 class Simulator:
-    """Runs seeds one after another in one process, whose threads, logs and garbage it takes over."""
+    """Runs seeds one after another in a process whose threads, logs and garbage it takes over."""
 
     def __init__(self, template_dsn: str, *, worker: str, workspaces: Path) -> None:
         self._template_dsn = template_dsn
@@ -49,15 +34,17 @@ class Simulator:
     def run(self, seed: int, *, keeps: bool = False) -> Outcome:
         """Simulate one seed; `keeps` its transcript."""
         clock = Clock()
-        server = Server(
-            self._template_dsn, worker=self._worker, clock=clock, admin=self._admin
-        )
+        server = Server(self._template_dsn, worker=self._worker, clock=clock, admin=self._admin)
         began = time.perf_counter()
         gc.disable()  # what ends by being collected would end at another instant each time
         server.open()
         try:
             world = self._world = World(
-                make_plan(seed), server=server, clock=clock, workspaces=self._workspaces, keeps=keeps
+                make_plan(seed),
+                server=server,
+                clock=clock,
+                workspaces=self._workspaces,
+                keeps=keeps,
             )
             world.run()
             problems = judge(world)
@@ -97,9 +84,7 @@ class Simulator:
         raise structlog.DropEvent
 
 
-async def _run_sync(
-    function: Any, *args: Any, **_options: Any
-) -> Any:
+async def _run_sync(function: Any, *args: Any, **_options: Any) -> Any:
     await trio.lowlevel.checkpoint()
     return function(*args)
 

@@ -111,7 +111,7 @@ class World:
         self.logs.setdefault(machine.name, []).append(f"{self.clock.now:.6f} {level} {told}")
         self.transcript.add(machine.name, level, told)
         if level in ("error", "critical"):
-            trace = "".join(traceback.format_exception(error) if isinstance(error, BaseException) else ())
+            trace = "".join(traceback.format_exception(error)) if error else ""
             self.problems.append(f"{machine.name} at {self.clock.now:.3f} s: {told}\n{trace}")
 
     # --- its course

@@ -41,18 +41,27 @@ async def serve(
     hide_credentials(settings.dsn)
     ending = shutdown or Shutdown()
     starting = trio.CancelScope()
-    signal_seen = 0
+    signal_seen = came_count = 0
     log: ShutdownLog | None = None
+
+    def came() -> None:
+        nonlocal came_count
+        came_count += 1
+
     with trio.open_signal_receiver(*SIGNALS) as signals:
-        _arm_by_signals(settings)
+        _arm_by_signals(settings, came)
         async with trio.open_nursery() as nursery:
 
             async def watch() -> None:
                 nonlocal signal_seen
+                told_count = 0
                 async for signum in signals:
                     signal_seen = signum
                     starting.cancel(reason=signal.Signals(signum).name)
-                    ending.request()
+                    # Two that come within one turn of the loop are one to trio.
+                    while told_count < came_count:
+                        told_count += 1
+                        ending.request()
 
             nursery.start_soon(watch)
             await nursery.start(dump_tasks_on_signal)
@@ -72,17 +81,18 @@ async def serve(
     return 0 if log.is_clean else 1
 
 
-def _arm_by_signals(settings: Settings) -> None:
+def _arm_by_signals(settings: Settings, came: Callable[[], None]) -> None:
     """Let each signal set the process a last moment, also when the event loop does not turn.
 
-    It comes before the orchestrator's own. To be called inside the signal receiver, which puts the
-    former handlers back.
+    `came` is called at each. The moment comes before the orchestrator's own. To be called inside
+    the signal receiver, which puts the former handlers back.
     """
     after_abort_s = settings.close_s + settings.hard_exit_s
     graces_s = chain([settings.drain_s + after_abort_s], repeat(after_abort_s))
 
     def arm_and_hear(hear: Any, signum: int, frame: FrameType | None) -> None:
         deadman.arm(next(graces_s))
+        came()
         hear(signum, frame)
 
     for number in SIGNALS:

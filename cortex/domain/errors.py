@@ -13,6 +13,8 @@ that a job's `except Exception` cannot swallow them.
 
 from typing import TYPE_CHECKING, ClassVar
 
+from cortex.domain.trouble import Trouble
+
 if TYPE_CHECKING:
     from uuid import UUID
 
@@ -104,9 +106,18 @@ class TimedOutError(CortexError):
 
 
 class UnavailableError(CortexError):
-    """A dependency does not answer; the same call may succeed later."""
+    """A dependency does not answer; the same call may succeed later.
+
+    `trouble` says what is wrong with the database, if it is that.
+    """
 
     code = "unavailable"
+
+    def __init__(
+        self, message: str, *, hint: str | None = None, trouble: Trouble | None = None
+    ) -> None:
+        super().__init__(message, hint=hint)
+        self.trouble = trouble
 
 
 class TransientError(CortexError):

@@ -111,7 +111,8 @@ def _ended(f: WhyFacts) -> _Found | None:
 def _orphaned(f: WhyFacts) -> _Found | None:
     if f.task is None and f.status in (JobStatus.PENDING, JobStatus.RUNNING):
         ways = (f"cortex jobs cancel {f.job_id}",)
-        return _Found("its task is gone: somebody deleted it, nothing will run it", ways_out=ways)
+        then = "a sweep will try it again" if f.status is JobStatus.RUNNING else "nothing will run it"
+        return _Found(f"its task is gone: somebody deleted it, {then}", ways_out=ways)
     if not _is_taken(f):
         return None
     then = "ended, as was asked" if f.cancel_requested_at else "taken over"

@@ -31,6 +31,18 @@ class Island(Protocol):
         ...
 
 
+class Watch(Protocol):
+    """Is told of each call by a port: when it is sent, and how it fared."""
+
+    def sent(self) -> None:
+        """One more call waits for its answer."""
+        ...
+
+    def ended(self, method: object, error: UnavailableError | None) -> None:
+        """One waits no more; `error`: Postgres did not answer it, or may not have."""
+        ...
+
+
 class Port:
     """Store methods for trio code: `await port(jobs.cancel, job_id, by="ana", reason="…")`.
 
@@ -42,8 +54,8 @@ class Port:
         self._island = island
         self._db = db
         self._profile = profile
-        self.on_failure: Callable[[UnavailableError], None] = lambda _: None
-        """Told of each call that Postgres did not answer, or may not have."""
+        self.watch: Watch | None = None
+        """Is told of each call."""
 
     @property
     def is_pooled(self) -> bool:
@@ -64,13 +76,18 @@ class Port:
     ) -> T:
         """Run any asyncio coroutine function of the store."""
         await trio.lowlevel.checkpoint_if_cancelled()
+        failure: UnavailableError | None = None
+        if self.watch is not None:
+            self.watch.sent()
         try:
             with trio.CancelScope(shield=True):
-                result: T = await self._island.run_aio_coroutine(method(*args, **kwargs))
+                return await self._island.run_aio_coroutine(method(*args, **kwargs))
         except UnavailableError as error:
-            self.on_failure(error)
+            failure = error
             raise
-        return result
+        finally:
+            if self.watch is not None:
+                self.watch.ended(method, failure)
 
     def dedicated(self, *, on_lost: Callable[[], None]) -> Dedicated:
         """Make a connection of its own, not opened yet."""

@@ -32,6 +32,9 @@ OWN_SESSION: Final = {"cortex.session": "own"}
 FOLLOWING_SETTINGS: Final = frozenset({"application_name", "timezone"})
 """What every pooler brings to each session that it lends out."""
 
+NEWER_SETTINGS: Final = frozenset({"transaction_timeout"})
+"""What not each server knows (17 does): one that does not would refuse a start-up with it."""
+
 ELSEWHERE: Final = (
     OSError,
     TimeoutError,
@@ -97,6 +100,8 @@ class Target:
             **self.place,
             server_settings=dict(settings),
             statement_cache_size=statements_max,
+            # For good: to prepare anew costs a second round trip, which a slow network cannot bear.
+            max_cached_statement_lifetime=0,
             connection_class=kind,
             target_session_attrs=self.server,
         )
@@ -148,9 +153,12 @@ async def _connect(target: Target, *, is_pooled: bool | None) -> Connection:
 
 async def _own(target: Target, *, statements_max: int) -> Connection | None:
     """Connect with all settings; None if they do not get to the session."""
-    settings = {**target.settings, **OWN_SESSION}
+    newer = {name: target.settings[name] for name in NEWER_SETTINGS & target.settings.keys()}
+    known = {name: value for name, value in target.settings.items() if name not in newer}
     try:
-        opened = await target.open(Connection, settings, statements_max=statements_max)
+        opened = await target.open(
+            Connection, {**known, **OWN_SESSION}, statements_max=statements_max
+        )
     except asyncpg.ProtocolViolationError as error:
         if "startup parameter" in str(error):
             return None
@@ -159,6 +167,7 @@ async def _own(target: Target, *, statements_max: int) -> Connection | None:
         # Its tag tells how many rows, without a prepared statement: a pooler could not bear one.
         tag = await opened.execute(sql("sessions.is_own"))
         if tag.endswith(" 1"):
+            await opened.fetch(sql("sessions.set"), list(newer), list(newer.values()))
             return opened
     opened.terminate()
     return None

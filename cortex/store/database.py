@@ -9,12 +9,14 @@ Trio code crosses over by `cortex.store.bridge`; the command line by `cortex.sto
 import asyncio
 import random
 from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
 from typing import Any, TypeAlias, TypeVar
 
 import asyncpg
 import attrs
 
 from cortex.domain.errors import CortexError, UnavailableError
+from cortex.domain.trouble import Trouble
 from cortex.store import connections
 from cortex.store.connections import set_locally
 from cortex.store.dsn import redact
@@ -24,6 +26,7 @@ from cortex.store.errors import (
     is_rolled_back,
     of_connect,
     of_statement,
+    unanswered,
 )
 from cortex.store.queries import sql
 
@@ -34,6 +37,8 @@ Connection: TypeAlias = "asyncpg.Connection[Record]"
 MIN_SERVER_VERSION = 15
 RETRIES_AT_ONCE = 5
 """Repeats of a statement that was certainly rolled back (deadlock, lock time-out)."""
+CONTENT_S = 2.0
+"""So long a pool makes do with what it has, when the server has no more connections for it."""
 
 SESSION_SETTINGS = {
     "application_name": "cortex",
@@ -41,6 +46,8 @@ SESSION_SETTINGS = {
     "statement_timeout": "5s",
     "lock_timeout": "2s",
     "idle_in_transaction_session_timeout": "10s",
+    # A client that stops between preparing a statement and asking for it is not idle to Postgres.
+    "transaction_timeout": "15s",
     "client_connection_check_interval": "1s",
     "tcp_keepalives_idle": "5",
     "tcp_keepalives_interval": "2",
@@ -127,6 +134,9 @@ class Database:
         self._idle: list[asyncpg.Connection[Record]] = []
         self._holders: list[asyncpg.Connection[Record]] = []
         self._slots = asyncio.Semaphore(profile.connections_max)
+        self._lent_count = 0
+        self._given_back = asyncio.Event()
+        self._content_until = float("-inf")
 
     async def fetch(self, query: str, *args: object) -> list[Record]:
         """Run one named statement in its own transaction and return its rows."""
@@ -164,7 +174,7 @@ class Database:
         watchdog = loop.call_later(self.profile.bound_s, holder.terminate)
         try:
             await holder.transaction().start()
-            patient = {"idle_in_transaction_session_timeout": "0"}
+            patient = {"idle_in_transaction_session_timeout": "0", "transaction_timeout": "0"}
             await set_locally(holder, self.profile.settings | patient)
             rows: list[Record] = await holder.fetch(sql(query), *args)
             return rows
@@ -216,7 +226,9 @@ class Database:
             raise UnavailableError(f"no database connection was free for {bound_s:g} s") from error
         try:
             connection = await self._take()
-            watchdog = asyncio.get_running_loop().call_later(bound_s, connection.terminate)
+            self._lent_count += 1
+            loop = asyncio.get_running_loop()
+            watchdog = loop.call_later(bound_s, connection.terminate)
             clean = False
             try:
                 result = await call(connection)
@@ -228,24 +240,53 @@ class Database:
                     clean = False
                     self._cut_idle()
                 raise
+            except (OSError, asyncpg.InterfaceError, asyncpg.InternalClientError) as error:
+                if loop.time() >= watchdog.when() and is_connection_loss(error):
+                    raise unanswered(bound_s) from error
+                raise
             finally:
                 watchdog.cancel()
+                self._lent_count -= 1
                 self._give_back(connection, clean=clean)
         finally:
             self._slots.release()
 
     async def _take(self) -> "asyncpg.Connection[Record]":
-        while self._idle:
-            connection = self._idle.pop()
-            if not connection.is_closed():
-                return connection
+        """Return a connection to use: an idle one, a new one, or the next one that is given back.
+
+        The last when the server has no more of them, as long as there is one of ours.
+        """
+        loop = asyncio.get_running_loop()
+        give_up_at = loop.time() + self.profile.bound_s
+        while True:
+            while self._idle:
+                connection = self._idle.pop()
+                if not connection.is_closed():
+                    return connection
+            if self._lent_count and loop.time() < self._content_until:
+                self._given_back.clear()
+                with suppress(TimeoutError):
+                    async with asyncio.timeout_at(min(self._content_until, give_up_at)):
+                        await self._given_back.wait()
+                continue
+            try:
+                return await self._connect()
+            except UnavailableError as error:
+                is_ours_left = self._lent_count and loop.time() < give_up_at
+                if error.trouble is not Trouble.NO_CONNECTIONS or not is_ours_left:
+                    raise
+                self._content_until = loop.time() + self._rng.uniform(0.5, 1.0) * CONTENT_S
+
+    async def _connect(self) -> "asyncpg.Connection[Record]":
         try:
             return await self.profile.connect()
         except UnavailableError:
             raise
         except CortexError as error:
             # It was let in before: a password or a grant is being changed. Nothing was refused yet.
-            raise UnavailableError(error.message, hint=error.hint) from error
+            raise UnavailableError(
+                error.message, hint=error.hint, trouble=Trouble.UNREACHABLE
+            ) from error
 
     def _cut_idle(self) -> None:
         """Drop the connections that nobody uses: they lead where this one leads."""
@@ -258,6 +299,7 @@ class Database:
             self._idle.append(connection)
         else:
             connection.terminate()
+        self._given_back.set()
 
 
 class _Bound(Database):

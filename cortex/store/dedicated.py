@@ -12,9 +12,10 @@ from contextlib import asynccontextmanager, suppress
 import asyncpg
 
 from cortex.domain.errors import CortexError, UnavailableError
+from cortex.domain.trouble import Trouble
 from cortex.store.connections import Connection, set_locally
 from cortex.store.database import Profile, Record
-from cortex.store.errors import is_read_only, of_statement
+from cortex.store.errors import is_connection_loss, is_read_only, of_statement, unanswered
 from cortex.store.queries import sql
 
 
@@ -76,7 +77,9 @@ class Dedicated:
         """
         connection = self._connection
         if connection is None or connection.is_closed():
-            raise UnavailableError("the dedicated connection is not open")
+            raise UnavailableError(
+                "the dedicated connection is not open", trouble=Trouble.UNREACHABLE
+            )
         loop = asyncio.get_running_loop()
         watchdog = loop.call_later(self._profile.bound_s, connection.terminate)
         try:
@@ -86,6 +89,8 @@ class Dedicated:
         except Exception as error:
             if is_read_only(error):
                 connection.terminate()
+            if loop.time() >= watchdog.when() and is_connection_loss(error):
+                raise unanswered(self._profile.bound_s) from error
             raise of_statement(error) from error
         finally:
             watchdog.cancel()

@@ -3,9 +3,9 @@
 | seen | meaning | becomes |
 |---|---|---|
 | 40001 40P01 55P03 57014 | rolled back for certain | retried, then `UnavailableError` |
-| 08… 57P01-3, driver, sockets | COMMIT may have been sent | `OutcomeUnknownError` |
+| 08… 57P…, driver, sockets | COMMIT may have been sent | `OutcomeUnknownError` |
 | 25… | a standby, or one that was a primary: nothing was written | `UnavailableError` |
-| 53… | server out of disk, memory or connections | `UnavailableError` |
+| 53… 58… | server out of disk, memory or connections, or its disk fails | `UnavailableError` |
 | 22… 54… | this value can never be stored | `InvalidValueError` |
 | 23… P0001 P0002 | refused by the schema | `RejectedError`, `NotFoundError` |
 | 28… 42501 | wrong password, missing grant | `ForbiddenError` |
@@ -28,11 +28,15 @@ from cortex.domain.errors import (
     UnavailableError,
     UsageError,
 )
+from cortex.domain.trouble import Trouble
 
 ROLLED_BACK = frozenset({"40001", "40P01", "55P03", "57014"})
 """Serialisation failure, deadlock, lock time-out, query cancelled: nothing was written."""
 
 READ_ONLY = "25006"
+
+SHORTAGES = {"53100": Trouble.DISK_FULL, "53300": Trouble.NO_CONNECTIONS}
+"""Of the class 53; what it says besides is about memory, files and the like."""
 
 QUEUE_HEAD = "task_queue_head"
 """The index that lets one pod of several make a task of a named queue ready; the others repeat."""
@@ -55,7 +59,7 @@ def is_read_only(error: BaseException) -> bool:
 def is_connection_loss(error: BaseException) -> bool:
     """Tell whether the server or the network went away; a sent COMMIT may have happened."""
     if isinstance(error, asyncpg.PostgresError):
-        return error.sqlstate[:2] == "08" or error.sqlstate in {"57P01", "57P02", "57P03"}
+        return error.sqlstate[:2] == "08" or error.sqlstate[:3] == "57P"
     return isinstance(
         error, asyncpg.InterfaceError | asyncpg.InternalClientError | OSError | TimeoutError
     )
@@ -71,8 +75,18 @@ def of_statement(error: Exception) -> CortexError:
         return OutcomeUnknownError(
             f"the connection to the database broke: {_line(error)}",
             hint="it is tried again; is Postgres running?",
+            trouble=Trouble.UNREACHABLE,
         )
     raise error
+
+
+def unanswered(bound_s: float) -> OutcomeUnknownError:
+    """Return the error of a call that was cut off at its bound."""
+    return OutcomeUnknownError(
+        f"the database did not answer within {bound_s:g} s",
+        hint="it is tried again; is the network well?",
+        trouble=Trouble.SILENT,
+    )
 
 
 def of_connect(error: Exception, *, target: str) -> CortexError:  # noqa: PLR0911 -- a table
@@ -83,15 +97,24 @@ def of_connect(error: Exception, *, target: str) -> CortexError:  # noqa: PLR091
         return SchemaError(f"{target} has no cortex schema yet", hint=_MIGRATE)
     if isinstance(error, asyncpg.PostgresError) and not is_connection_loss(error):
         known = _of_server(error)
-        return type(known)(f"{target}: {known.message}", hint=known.hint)
+        told = f"{target}: {known.message}"
+        if isinstance(known, UnavailableError):
+            return UnavailableError(told, hint=known.hint, trouble=known.trouble)
+        return type(known)(told, hint=known.hint)
     if isinstance(error, asyncpg.TargetServerAttributeNotMatched):
         return UnavailableError(
-            f"no server at {target} takes writes", hint="is a standby still to be promoted?"
+            f"no server at {target} takes writes",
+            hint="is a standby still to be promoted?",
+            trouble=Trouble.READ_ONLY,
         )
     if isinstance(error, ssl.SSLError):
-        return UnavailableError(f"{target}: TLS failed: {_line(error)}")
+        return UnavailableError(
+            f"{target}: TLS failed: {_line(error)}", trouble=Trouble.UNREACHABLE
+        )
     if isinstance(error, TimeoutError):
-        return UnavailableError(f"{target} does not answer", hint="is the address right?")
+        return UnavailableError(
+            f"{target} does not answer", hint="is the address right?", trouble=Trouble.SILENT
+        )
     if isinstance(error, ValueError):
         # Its text may hold a part of the password: `int()` names what it could not read.
         is_safe = isinstance(error, asyncpg.ClientConfigurationError) and "URI" not in str(error)
@@ -101,6 +124,7 @@ def of_connect(error: Exception, *, target: str) -> CortexError:  # noqa: PLR091
         return UnavailableError(
             f"cannot reach the database at {target}: {_line(error)}",
             hint="is Postgres running, and are host and port right?",
+            trouble=Trouble.UNREACHABLE,
         )
     raise error
 
@@ -110,11 +134,18 @@ def _of_server(error: asyncpg.PostgresError) -> CortexError:  # noqa: PLR0911 --
     message = _line(error)
     hint = getattr(error, "hint", None)
     if is_connection_loss(error):
-        return OutcomeUnknownError(f"the database went away: {message}")
+        return OutcomeUnknownError(
+            f"the database went away: {message}", trouble=Trouble.UNREACHABLE
+        )
     if is_rolled_back(error):
         return UnavailableError(f"the database is busy: {message}", hint="try again")
     if state[:2] == "53":
-        return UnavailableError(f"the database is short of resources: {message}", hint=hint)
+        trouble = SHORTAGES.get(state, Trouble.OUT_OF_MEMORY)
+        told = f"the database is short of resources: {message}"
+        return UnavailableError(told, hint=hint, trouble=trouble)
+    if state[:2] == "58":
+        told = f"the database's own system fails: {message}"
+        return UnavailableError(told, hint=hint, trouble=Trouble.UNREACHABLE)
     if state == "P0002":
         return NotFoundError(message, hint=hint)
     if state in {"3F000", "42P01", "42883", "42703"}:
@@ -126,7 +157,8 @@ def _of_server(error: asyncpg.PostgresError) -> CortexError:  # noqa: PLR0911 --
     if state[:2] in {"22", "54"} or getattr(error, "constraint_name", "") == "payload_size":
         return InvalidValueError(message, hint=hint)
     if state[:2] == "25":
-        return UnavailableError(f"the database does not take writes: {message}")
+        trouble = Trouble.READ_ONLY if state == READ_ONLY else None
+        return UnavailableError(f"the database does not take writes: {message}", trouble=trouble)
     return RejectedError(message, hint=hint)
 
 

@@ -35,7 +35,7 @@ def scratch_database(dsn: str, name: str) -> Iterator[str]:
 async def _execute(dsn: str, query: str, name: str) -> None:
     connection = await Profile(dsn=dsn, role=None, bound_s=60).connect()
     try:
-        await connection.execute("SET statement_timeout = 0")
+        await connection.execute(sql("scratch.patience"))
         statement = await connection.fetchval(sql(query), name)
         await connection.execute(statement)
     except (asyncpg.PostgresError, asyncpg.InterfaceError, OSError) as error:
@@ -48,7 +48,7 @@ async def settle(dsn: str) -> None:
     """Vacuum and analyse, so that no clean-up of a fill runs into the measurement."""
     connection = await Profile(dsn=dsn, role=None, bound_s=600).connect()
     try:
-        await connection.execute("SET statement_timeout = 0")
+        await connection.execute(sql("scratch.patience"))
         await connection.execute(sql("scratch.settle"))
     finally:
         connection.terminate()

@@ -2,6 +2,7 @@
 -- A migration may wait for another pod's, and may itself take long.
 SET LOCAL statement_timeout = '110s'; SET LOCAL lock_timeout = '110s';
 SET LOCAL idle_in_transaction_session_timeout = '110s';
+SELECT set_config('transaction_timeout', '110s', true) WHERE current_setting('transaction_timeout', true) IS NOT NULL;
 
 -- name: lock
 -- One migration at a time in this database. Locks: an advisory lock to the end of the transaction.

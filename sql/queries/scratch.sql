@@ -1,3 +1,8 @@
+-- name: patience
+-- To make, drop and vacuum databases may take long.
+SET statement_timeout = 0;
+SELECT set_config('transaction_timeout', '0', false) WHERE current_setting('transaction_timeout', true) IS NOT NULL;
+
 -- name: create
 -- The statement that makes a database. $1 name.
 SELECT format('CREATE DATABASE %I', $1::text) AS statement;

@@ -79,6 +79,11 @@ def a_claim_takes_more_than_there_are_slots(run: Run) -> None:
         run.claims.append({**claim, "at": at(60), "job_id": uuid(f"more {number}"), "statement": 5})
 
 
+@sick(i04_one_owner.check, "its head went from 3 steps to 2")
+def an_older_owner_sets_the_head_back(run: Run) -> None:
+    run.setbacks.append({"job_id": uuid("plain"), "attempt": 2, "previous": 3, "seq": 2})
+
+
 @sick(i04_one_owner.check, "kept job")
 def a_pod_keeps_a_job_alive_that_another_one_runs(run: Run) -> None:
     stranger = {"job_id": uuid("swept"), "attempt": 2, "pod_id": uuid("p2.1")}
@@ -295,6 +300,12 @@ def a_pod_loses_what_it_claimed_after_the_faults(run: Run) -> None:
     run.attempts.append(
         {**run.attempts[0], "job_id": uuid("calm"), "attempt": 1, "outcome": "lease_expired"}
     )
+
+
+@sick(i24_liveness.check, "failed for no reason that the run gave it: rejected: no such column")
+def a_job_fails_by_an_error_of_ours(run: Run) -> None:
+    told = {"error_code": "rejected", "error_class": "PERMANENT"}
+    run.jobs["plain"].update(status="FAILED", error_message="no such column", **told)
 
 
 @sick(i24_liveness.check, "p1.2 ended by itself, with code 1: actor crashed")

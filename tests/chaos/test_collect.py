@@ -105,6 +105,15 @@ def test_a_heartbeat_for_somebody_elses_job_is_seen(pods: Pods) -> None:
     assert i04_one_owner.check(evidence_of(pods.dsn)).jobs == (job_id,)
 
 
+def test_a_head_that_goes_back_is_seen(pods: Pods) -> None:
+    job_id = submit(pods.dsn, "noop")
+    for seq in (1, 2, 2, 1):
+        head = f'{{"seq": {seq}}}'
+        sql(pods.dsn, "UPDATE cortex.job SET checkpoint = $2::jsonb WHERE id = $1", job_id, head)
+    (back,) = evidence_of(pods.dsn).setbacks
+    assert (back["job_id"], back["previous"], back["seq"]) == (job_id, 2, 1)
+
+
 def test_a_database_that_nobody_observes_is_read_all_the_same(database: str) -> None:
     evidence = evidence_of(database)
     assert not any(getattr(evidence, name) for name in (*RECORD, *OBSERVED))

@@ -159,7 +159,8 @@ def test_an_asyncio_loop_can_wait_for_it(sleeper: Process) -> None:
         asyncio.get_running_loop().remove_reader(sleeper.fileno())
         return sleeper.poll()
 
-    assert asyncio.run(until_ended()) == -signal.SIGKILL
+    with asyncio.Runner(loop_factory=asyncio.SelectorEventLoop) as runner:
+        assert runner.run(until_ended()) == -signal.SIGKILL
 
 
 def test_another_interpreter_is_not_pretended(forks: ForkServer, tmp_path: Path) -> None:

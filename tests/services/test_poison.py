@@ -96,7 +96,7 @@ async def test_of_a_suspect_and_its_neighbours_only_the_suspect_is_blamed(
     assert attempts(database, neighbours[0]) == [(1, "pod_died")]
     (fact,) = sql(database, "SELECT subtype, job_id FROM cortex.fact")
     assert tuple(fact) == ("poison", poison)
-    assert sql(database, "SELECT job_id FROM cortex.dead_letter") == [(poison,)]
+    assert [row["job_id"] for row in sql(database, "SELECT * FROM cortex.dead_letter")] == [poison]
     assert_one_truth(database)
 
 

@@ -323,7 +323,7 @@ def test_a_sweep_of_the_last_attempt_fails_the_job_in_words(
     assert row["heartbeat_at"] is None
     assert "fell silent in attempt 2, after 1 of 1 retries" in row["error_message"]
     assert "last heartbeat 20" in row["error_message"]
-    assert sql(database, "SELECT job_id FROM cortex.dead_letter") == [(job_id,)]
+    assert [row["job_id"] for row in sql(database, "SELECT * FROM cortex.dead_letter")] == [job_id]
     told = "SELECT data->>'message' FROM cortex.fact WHERE subtype = 'lease_expired' ORDER BY id"
     assert [row[0] for row in sql(database, told)] == ["its pod fell silent", row["error_message"]]
     assert_one_truth(database)

@@ -483,6 +483,7 @@ def test_a_session_has_the_settings_that_free_its_locks(database: str) -> None:
             "statement_timeout": "5s",
             "lock_timeout": "2s",
             "idle_in_transaction_session_timeout": "10s",
+            "transaction_timeout": "15s",
             "client_connection_check_interval": "1s",
             "TimeZone": "UTC",
             "role": "cortex_runtime",
@@ -491,3 +492,25 @@ def test_a_session_has_the_settings_that_free_its_locks(database: str) -> None:
         assert {name: settings[name] for name in expected} == expected
 
     on_database(Profile(dsn=database, hot_path=True), work)
+
+
+def test_what_a_client_locked_is_freed_also_if_it_stops_in_the_midst_of_asking(
+    database: str,
+) -> None:
+    """Postgres does not call it idle once a statement is prepared, nor lets that one time out."""
+    held = "SELECT FROM pg_locks WHERE locktype = 'advisory' AND objid = 42"
+
+    async def work() -> None:
+        stopped = await Profile(dsn=database).connect()
+        await stopped.execute("SET transaction_timeout = '500ms'")
+        await stopped.execute("SET idle_in_transaction_session_timeout = '50ms'")
+        await stopped.execute("SET statement_timeout = '50ms'")
+        began = monotonic()
+        await stopped.execute("BEGIN; SELECT pg_advisory_xact_lock(42)")
+        await stopped.prepare("SELECT 1")
+        assert sql(database, held)
+        eventually(lambda: not sql(database, held), what="the transaction is ended")
+        assert monotonic() - began > 0.4, "no other bound ends it"
+        stopped.terminate()
+
+    run_asyncio(work)

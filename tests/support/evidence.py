@@ -63,6 +63,7 @@ class Run:
     beats: list[Row] = field(factory=list)
     renewals: list[Row] = field(factory=list)
     strangers: list[Row] = field(factory=list)
+    setbacks: list[Row] = field(factory=list)
     logs: dict[str, str] = field(factory=dict)
 
     def evidence(self) -> Evidence:
@@ -87,6 +88,7 @@ class Run:
             beats=tuple(sorted(self.beats, key=lambda row: row["at"])),
             renewals=tuple(self.renewals),
             strangers=tuple(self.strangers),
+            setbacks=tuple(self.setbacks),
             canaries=(CANARY,),
             logs=self.logs,
         )
@@ -156,6 +158,7 @@ class Run:
                 "finished_at",
                 "error_code",
                 "error_message",
+                "error_class",
                 "waiting_on",
                 "queue_name",
                 "origin_id",

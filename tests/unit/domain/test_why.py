@@ -140,8 +140,8 @@ CASES: list[tuple[WhyFacts, Cause, str, float | None]] = [
     (running(owner=DEAD, fleet=NO_FLEET), Cause.ORPHANED, "no other one is there", None),
     (running(heartbeat_at=at(-96)), Cause.ORPHANED, "has been silent", SWEPT_AFTER_S - 96),
     (running(heartbeat_at=at(-999)), Cause.ORPHANED, "has been silent", 0),
-    (running(task=None), Cause.ORPHANED, "its task is gone", None),
-    (facts(task=None), Cause.ORPHANED, "its task is gone", None),
+    (running(task=None), Cause.ORPHANED, "somebody deleted it, a sweep will try it again", None),
+    (facts(task=None), Cause.ORPHANED, "somebody deleted it, nothing will run it", None),
     (
         running(cancel_requested_at=at(-5), cancelled_by="ana"),
         Cause.CANCELLING,

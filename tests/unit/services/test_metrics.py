@@ -199,7 +199,9 @@ def test_jobs_of_other_pods_are_counted_where_they_are_found() -> None:
     metrics = Metrics()
     metrics.recovered("taken_over", freed=3, failed=1)
     metrics.recovered("swept", freed=2, failed=1)
+    metrics.blocked(4)
     page = page_of(metrics)
+    assert page["cortex_recovery_blocked_total",] == 4
     assert page["cortex_jobs_recovered_total", "taken_over"] == 3
     assert page["cortex_jobs_recovered_total", "swept"] == 2
     assert page["cortex_retries_total", "application"] == 2

@@ -58,16 +58,15 @@ async def test_it_judges_others_when_its_own_link_has_been_well_for_a_while(
 ) -> None:
     """From its first heartbeat on, too: after an outage a new pod may be there first."""
     standing = beating()
-    match trouble:
-        case "lost":
-            mock_clock.jump(1000)
-            standing.lost()
-            standing.locked()
-        case "missed":
-            mock_clock.jump(30)
-            standing.missed()
-        case "fenced":
-            mock_clock.jump(181)
+    if trouble == "lost":
+        mock_clock.jump(1000)
+        standing.lost()
+        standing.locked()
+    elif trouble == "missed":
+        mock_clock.jump(30)
+        standing.missed()
+    elif trouble == "fenced":
+        mock_clock.jump(181)
     if trouble != "none":
         assert not standing.may_judge
         mock_clock.jump(6)

@@ -1,0 +1,92 @@
+"""`python -m chaos sim`: simulates seeds, tells which broke a rule, and how to repeat them."""
+
+import os
+import re
+import time
+from pathlib import Path
+from typing import Any, Final
+
+import click
+
+from chaos.sim.crew import Mode, WorkerDiedError, simulate
+from chaos.sim.outcome import Outcome
+from chaos.sim.plan import PODS
+
+RANGE: Final = re.compile(r"(\d+)(?::(\d+))?")
+TOLD_MAX: Final = 3
+"""Problems of one seed that are shown; the first one is mostly the cause."""
+TOLD_CHARS_MAX: Final = 600
+
+
+class Seeds(click.ParamType[range]):
+    """`7` is one seed, `0:200` those from 0 up to 199."""
+
+    name = "A:B"
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> range:
+        if isinstance(value, range):
+            return value
+        match = RANGE.fullmatch(str(value))
+        if match is None:
+            self.fail(f"{value!r} is neither a seed nor a range such as 0:200", param, ctx)
+        first = int(match[1])
+        seeds = range(first, first + 1 if match[2] is None else int(match[2]))
+        if not seeds:
+            self.fail(f"{value!r} is empty", param, ctx)
+        return seeds
+
+
+@click.command()
+@click.option("--seeds", type=Seeds(), default="0:20", show_default=True)
+@click.option(
+    "--workers",
+    type=click.IntRange(1, 64),
+    help="Processes at once [one a processor].",
+)
+@click.option("--repeat", is_flag=True, help="Run each seed twice, and compare all that happened.")
+@click.option(
+    "--transcript",
+    type=click.Path(dir_okay=False, path_type=Path),
+    metavar="FILE",
+    help="Write all that happened in one seed, a line each.",
+)
+def sim(*, seeds: range, workers: int | None, repeat: bool, transcript: Path | None) -> int:
+    """Simulate pods on a clock that jumps, with real Postgres."""
+    if transcript is not None and (len(seeds) > 1 or repeat):
+        raise click.UsageError("--transcript is of one seed, run once")
+    mode: Mode = "keep" if transcript is not None else "repeat" if repeat else "run"
+    began = time.perf_counter()
+    outcomes = []
+    try:
+        at_once = min(len(seeds), workers or os.cpu_count() or 1)
+        for outcome in simulate(seeds, workers=at_once, mode=mode):
+            outcomes.append(outcome)
+            _tell(outcome)
+    except WorkerDiedError as error:
+        raise click.ClickException(str(error)) from error
+    if transcript is not None:
+        transcript.write_text("\n".join([*outcomes[0].lines, ""]), "utf-8")
+    _sum_up(outcomes, took_s=time.perf_counter() - began)
+    return 1 if any(outcome.problems for outcome in outcomes) else 0
+
+
+def _tell(outcome: Outcome) -> None:
+    if not outcome.problems:
+        return
+    problems = [" ".join(problem.split())[:TOLD_CHARS_MAX] for problem in outcome.problems]
+    if len(problems) > TOLD_MAX:
+        problems[TOLD_MAX:] = [f"and {len(problems) - TOLD_MAX} more"]
+    again = f"python -m chaos sim --seeds {outcome.seed} --transcript seed-{outcome.seed}.txt"
+    print(f"seed {outcome.seed}: {' | '.join(problems)}\n    again: {again}", flush=True)
+
+
+def _sum_up(outcomes: list[Outcome], *, took_s: float) -> None:
+    failed = sum(bool(outcome.problems) for outcome in outcomes)
+    hours = len(PODS) * sum(outcome.virtual_s for outcome in outcomes) / 3600
+    lines = sum(outcome.line_count for outcome in outcomes)
+    print(
+        f"{len(outcomes)} seeds, {failed} failed; {hours:.1f} pod-hours in {took_s:.0f} s, "
+        f"{60 * hours / took_s:.0f} a minute; {lines} events"
+    )

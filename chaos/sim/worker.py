@@ -1,0 +1,60 @@
+"""A process that simulates seeds one after another.
+
+    PYTHONHASHSEED=0 python -m chaos.sim.worker NAME FOLDER
+
+On its stdin comes the address of the template, then a line a seed, such as `run 17`; it answers
+each with a line of JSON. The modes are `run`, `repeat` (twice, and the first difference is told)
+and `keep` (with all lines of the transcript).
+"""
+
+import itertools
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import attrs
+
+from chaos.sim.outcome import Outcome
+from chaos.sim.simulate import Simulator
+
+
+def main() -> None:
+    """Serve until stdin ends."""
+    template_dsn = sys.stdin.readline().strip()
+    simulator = Simulator(template_dsn, worker=sys.argv[1], workspaces=Path(sys.argv[2]))
+    for line in sys.stdin:
+        mode, seed = line.split()
+        told = _simulated(simulator, mode, int(seed)).to_json()
+        sys.stdout.write(json.dumps(told) + "\n")
+        sys.stdout.flush()
+
+
+def _simulated(simulator: Simulator, mode: str, seed: int) -> Outcome:
+    outcome = simulator.run(seed, keeps=mode != "run")
+    if mode == "keep":
+        return outcome
+    problems = list(outcome.problems)
+    virtual_s, took_s = outcome.virtual_s, outcome.took_s
+    if mode == "repeat":
+        again = simulator.run(seed, keeps=True)
+        virtual_s, took_s = virtual_s + again.virtual_s, took_s + again.took_s
+        problems += _differences(outcome, again)
+    return attrs.evolve(
+        outcome, problems=tuple(problems), virtual_s=virtual_s, took_s=took_s, lines=()
+    )
+
+
+def _differences(one: Outcome, other: Outcome) -> list[str]:
+    """The first line in which two runs of a seed differ."""
+    if one.digest == other.digest:
+        return []
+    pairs: Any = itertools.zip_longest(one.lines, other.lines)
+    number, (first, second) = next(
+        (n, pair) for n, pair in enumerate(pairs, 1) if len(set(pair)) > 1
+    )
+    return [f"two runs differ at line {number}: {first!r} and {second!r}"]
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,179 @@
+"""Points: what is tried, what counts as wrong, and what an author is told of a job."""
+
+import asyncio
+from collections.abc import Callable, Coroutine, Iterator
+from pathlib import Path
+from typing import Any, TypeVar
+
+import pytest
+from attrs import evolve
+
+from chaos.points import own_job, report
+from chaos.points.bench import Bench
+from chaos.points.exhaust import Result, passings, points_of, shots_of, unpassed
+from chaos.points.judge import problems
+from chaos.points.programs import PROGRAMS, Program
+from chaos.points.shot import Left, Recorded, Shot, fire, record
+from chaos.workloads.program import Op
+from cortex.durable.crash_points import POINTS, Kind
+from tests.support.postgres import make_home, remove_servers
+
+T = TypeVar("T")
+
+APP = """
+import random
+from chaos.workloads.app import chaos_idempotent, chaos_program
+from cortex import Context, job
+
+@job("drawing")
+async def drawing(ctx: Context) -> int:
+    return await ctx.step("one", one, random.random())
+
+async def one(drawn: float) -> int:
+    return 1
+"""
+PAYS = Program(name="pays", kinds=frozenset({Kind.EFFECT}), operations=(Op.IDEMPOTENT,))
+
+pytestmark = pytest.mark.timeout(180)
+
+Runs = Callable[[Callable[[Bench], Coroutine[Any, Any, T]]], T]
+
+
+@pytest.fixture(scope="module")
+def on_bench(run_dir: Path) -> Iterator[Runs[Any]]:
+    """Runs what is given a bench, for jobs of a user's."""
+    folder = make_home(run_dir)
+    app = folder / "own_app.py"
+    app.write_text(APP)
+    with asyncio.Runner(loop_factory=asyncio.SelectorEventLoop) as runner:
+        bench = Bench(folder, str(app), has_own_models=True)
+        runner.run(bench.__aenter__())
+        try:
+            yield lambda work: runner.run(work(bench))
+        finally:
+            runner.run(bench.__aexit__(None, None, None))
+            remove_servers(folder)
+
+
+@pytest.fixture(scope="module")
+def paid(on_bench: Runs[Any]) -> tuple[Recorded, Shot, Left]:
+    """A program undisturbed, and what a kill in the middle of its call left."""
+    recorded: Recorded = on_bench(lambda bench: record(bench, PAYS))
+    shot = Shot(program=PAYS, point="after_call", nth=1, how="kill")
+    left: Left = on_bench(lambda bench: fire(bench, shot))
+    return recorded, shot, left
+
+
+def judged(paid: tuple[Recorded, Shot, Left], **changes: Any) -> list[str]:
+    recorded, shot, left = paid
+    return problems(PAYS, evolve(left, **changes), shot=shot, baseline=recorded.left)
+
+
+# --- what is tried
+
+
+def test_each_kind_has_a_program_and_each_program_a_name_of_its_own() -> None:
+    assert {kind for each in PROGRAMS for kind in each.kinds} == set(Kind)
+    assert len({each.name for each in PROGRAMS}) == len(PROGRAMS)
+
+
+def test_what_is_passed_once_is_tried_once_and_what_is_polled_where_it_matters() -> None:
+    passed = ["before_claim", "before_claim", "after_claim", "before_step", "after_step"]
+    passed += ["before_step", "after_step", "before_claim", "before_beat"]
+    assert list(passings("before_step", passed)) == [1, 2]
+    assert list(passings("before_claim", passed)) == [2]
+    assert list(passings("after_claim", passed)) == [1]
+    assert list(passings("before_beat", passed)) == [1]
+
+
+def test_pairs_are_only_killed_unless_nothing_else_passes_the_point() -> None:
+    pair = evolve(PAYS, kinds=frozenset({Kind.EFFECT, Kind.DOUBT}), is_pair=True)
+    passed = sorted(points_of(pair.kinds))
+    ways = {(one.point, one.how) for one in shots_of(pair, passed)}
+    assert ("after_call", "kill") in ways
+    assert ("after_call", "stop") not in ways
+    assert ("before_reconcile", "stop") in ways
+    assert {("after_call", "kill"), ("after_call", "stop")} <= {
+        (one.point, one.how) for one in shots_of(PAYS, passed)
+    }
+
+
+def test_a_point_that_nothing_passes_is_told() -> None:
+    everything = {each.name: list(POINTS) for each in PROGRAMS}
+    assert list(unpassed(PROGRAMS, everything)) == []
+    everything["step"].remove("before_step")
+    (missing,) = unpassed(PROGRAMS, everything)
+    assert (missing.point, missing.problems) == ("before_step", ["nothing of kind step passes it"])
+
+
+# --- what counts as wrong
+
+
+def test_what_is_wrong_is_told(paid: tuple[Recorded, Shot, Left]) -> None:
+    recorded, _, left = paid
+    assert problems(PAYS, recorded.left, shot=None, baseline=recorded.left) == []
+    assert judged(paid) == []
+    assert recorded.points.count("during_call") == 2
+    assert left.job["attempt"] == 2
+    (paid_once,) = left.applied
+    (job,) = left.record["jobs"]
+    (step,) = left.record["steps"]
+    wrong: dict[str, dict[str, Any]] = {
+        "applied 2 times": {"applied": (paid_once, paid_once)},
+        "applied 0 times": {"applied": ()},
+        "the record has result": {"applied": (evolve(paid_once, result=0),)},
+        "its result is 7": {"record": left.record | {"jobs": ({**job, "result": 7},)}},
+        "the job is FAILED": {"record": left.record | {"jobs": ({**job, "status": "FAILED"},)}},
+        "1 retries were counted": {"record": left.record | {"jobs": ({**job, "retry_count": 1},)}},
+        "was committed and is gone": {"before": left.before | {"steps": ({**step, "attempt": 7},)}},
+        "pod heir ended with 1": {"exits": {"heir": 1}},
+        "the log of pod heir": {"logs": {"heir": '{"event": "actor crashed too often"}'}},
+        "there are 2 jobs": {"record": left.record | {"jobs": (job, job)}},
+    }
+    for told, changes in wrong.items():
+        assert any(told in why for why in judged(paid, **changes)), told
+
+
+def test_the_table_tells_each_point_and_what_went_wrong() -> None:
+    good = Result(program="step", point="before_step", nth=1, how="kill")
+    bad = Result(program="model", point="before_step", nth=1, how="kill", problems=["it is lost"])
+    table = report.table([good, bad])
+    (line,) = [line for line in table.splitlines() if line.startswith("before_step")]
+    assert "1 of 2 ok" in line
+    assert "model, kill at before_step:1: it is lost" in table
+    assert not report.is_good([good, bad])
+    assert report.document([good])["is_good"]
+
+
+# --- a user's job
+
+
+def test_a_job_that_does_not_survive_is_told_where_and_why(
+    on_bench: Runs[own_job.Survival],
+) -> None:
+    def killed_everywhere(job_type: str) -> own_job.Survival:
+        program = own_job.program_of(job_type, {})
+        return on_bench(lambda bench: own_job.survive(bench, program, at_once=4))
+
+    survival = killed_everywhere("drawing")
+    points = {each.point for each in survival.outcomes}
+    assert {"after_claim", "before_step", "after_step", "before_finish"} <= points
+    broken = {each.point for each in survival.outcomes if each.wrong}
+    assert broken == {"after_step", "before_finish"}, "where its step is in the record"
+    text = "\n".join(own_job.told(survival))
+    assert "killed at after_step:1: its replay asked for something else than before" in text
+    assert text.endswith("drawing, 1 steps, killed 6 times: does not survive that")
+    with pytest.raises(own_job.UndisturbedError, match="has no job type 'no_such'"):
+        killed_everywhere("no_such")
+
+
+def test_a_job_that_survives_is_told_so_and_what_people_have_to_do() -> None:
+    asking = own_job.Outcome(point="after_call", nth=1, notes=("somebody is asked",), asks=True)
+    well = own_job.Outcome(point="after_step", nth=1)
+    survival = own_job.Survival(
+        job_type="pay", step_count=1, is_steady=True, outcomes=(asking, well)
+    )
+    *_, note, empty, verdict = own_job.told(survival)
+    assert note == "  killed at after_call:1: somebody is asked"
+    assert not empty
+    assert verdict.endswith("survives being killed anywhere, 1 times with the help of a person")
