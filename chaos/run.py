@@ -14,7 +14,7 @@ from chaos.checkers import ALL as CHECKERS
 from chaos.checkers.verdict import Result, Verdict
 from chaos.cluster.pods import CannotStartError
 from chaos.cluster.quiet import Patience, StuckError, dump, until_quiet
-from chaos.cluster.scale import SCALES
+from chaos.cluster.scale import SCALES, Scale
 from chaos.cluster.stage import APP, Stage, StagePlan
 from chaos.collect import collect
 from chaos.evidence import Evidence, Settings
@@ -59,10 +59,13 @@ def patience_of(settings: Settings) -> Patience:
     return Patience(idle_s=20.0 + 2 * silence_s, whole_s=150.0 + 4 * silence_s)
 
 
-async def run(plan: Plan, *, folder: Path) -> Outcome:
+async def run(
+    plan: Plan, *, folder: Path, scale: Scale | None = None, patience: Patience | None = None
+) -> Outcome:
     """Carry out a plan in a directory of its own; everything that was started has ended then.
 
-    Ended by SIGTERM or Ctrl-C it clears up and raises `asyncio.CancelledError`.
+    `scale` and `patience` in place of those that belong to its options. Ended by SIGTERM or Ctrl-C
+    it clears up and raises `asyncio.CancelledError`.
     """
     _end_on_sigterm()
     history = History(folder / HISTORY)
@@ -70,13 +73,13 @@ async def run(plan: Plan, *, folder: Path) -> Outcome:
     stage_plan = StagePlan(
         seed=options.seed,
         pod_count=options.pods,
-        scale=SCALES[options.scale],
+        scale=scale or SCALES[options.scale],
         app=options.app or APP,
         model_rules=plan.model_rules,
     )
     with contextlib.closing(history):
         async with Stage(stage_plan, folder, history) as stage:
-            stuck = await _play(stage, plan)
+            stuck = await _play(stage, plan, patience or patience_of(stage.settings))
             await stage.pods_kept.drain(within_s=stage.settings.drain_s + DRAIN_SLACK_S)
             history.add("run", "phase", name="end")
             evidence = await collect(stage)
@@ -85,7 +88,7 @@ async def run(plan: Plan, *, folder: Path) -> Outcome:
     return Outcome(plan=plan, evidence=evidence, verdicts=verdicts, stuck=stuck, took_s=took_s)
 
 
-async def _play(stage: Stage, plan: Plan) -> str | None:
+async def _play(stage: Stage, plan: Plan, patience: Patience) -> str | None:
     """Load and faults, then rest; what kept the cluster from coming to rest."""
     await _check_job_type(stage, plan.options.job_type)
     dice = random.Random(f"clients of {plan.options.seed}")
@@ -101,7 +104,7 @@ async def _play(stage: Stage, plan: Plan) -> str | None:
             async with asyncio.timeout(SUBMITTED_WITHIN_S + plan.options.duration_s):
                 await load
         try:
-            await until_quiet(stage, patience=patience_of(stage.settings))
+            await until_quiet(stage, patience=patience)
         except StuckError as error:
             stage.history.add("run", "phase", name="stuck", why=str(error))
             await dump(stage, stage.folder)

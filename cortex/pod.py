@@ -1,7 +1,7 @@
 """The composition root: builds the actors of a pod, nests the phases of its shutdown.
 
-    island and pool > liveness {heartbeat; for running jobs: listener, control, breakers; for
-        clients: result waiters, job feeds, answers}
+    island and pool > liveness {database watch, heartbeat; for running jobs: listener, control,
+        breakers; for clients: result waiters, job feeds, answers}
         > writers {committer} > http {server, if asked for} > hand_back {job actors}
         > intake {dispatcher, takeover; the runners retries, expiries, sweeper, bookkeeper, triage
         and housekeeping}
@@ -59,6 +59,7 @@ from cortex.services.bookkeeper import Bookkeeper
 from cortex.services.breakers import Breakers
 from cortex.services.committer import Committer
 from cortex.services.control import Control
+from cortex.services.database_watch import DatabaseWatch
 from cortex.services.desk import Desk
 from cortex.services.dispatcher import Dispatcher
 from cortex.services.drain import Drain
@@ -190,14 +191,11 @@ class _Pod:
         self._log = log
         self._record = self._introduction(name)
         self._running = RunningJobs(slots=settings.slots)
-        self._standing = Standing(
-            fence_s=settings.fence_s,
-            settle_s=settings.settle_s,
-            lease_s=settings.lease_s,
-            fresh_s=settings.fresh_s,
-        )
+        self._standing = _standing(settings)
         self._metrics = Metrics(job_types=parts.registry.names, prices=parts.prices)
-        port.on_failure = self._metrics.database_failed
+        self._watch = port.watch = DatabaseWatch(
+            on_failure=self._metrics.database_failed, on_change=self._trouble_changed
+        )
         self._loop_lag = LoopLag(self._metrics.loop_late)
         self._process = psutil.Process()
         self._committer = Committer(port, pod_id=self._record.id, rng=rng, metrics=self._metrics)
@@ -205,7 +203,11 @@ class _Pod:
             port, pod_id=self._record.id, rng=rng, on_opened=self._metrics.breaker_opened
         )
         self._metrics_page = MetricsPage(
-            port, metrics=self._metrics, running=self._running, breakers=self._breakers.states
+            port,
+            metrics=self._metrics,
+            running=self._running,
+            breakers=self._breakers.states,
+            trouble=lambda: self._watch.seen,
         )
         self._retries = Retries(port, rng=rng)
         self._unsettled = Unsettled(port)
@@ -275,6 +277,7 @@ class _Pod:
             if self._port.is_pooled:
                 _log.warning(POOLED, zombie_s=self._settings.zombie_s)
             await liveness.start(self._loop_lag)
+            await liveness.start(self._watch)
             await liveness.start(self._metrics_page)
             await liveness.start(self._heartbeat)
             for each in (self._waiters, self._feeds, self._answers, self._sender):
@@ -335,9 +338,8 @@ class _Pod:
             pod=PodView(
                 name=self._record.name,
                 is_sure=lambda: self._standing.is_sure,
-                is_claiming=lambda: (
-                    self._dispatcher is not None and self._standing.is_sure and not stop.is_set()
-                ),
+                is_claiming=lambda: self._dispatcher is not None and self._dispatcher.may_claim,
+                trouble=lambda: self._watch.seen,
                 draining=stop,
                 drain=lambda: self.drain.status,
                 result=self._waiters.result,
@@ -368,7 +370,8 @@ class _Pod:
             self._port,
             config_id=config_id,
             config=config,
-            agents=AgentSpecCache(self._port),
+            agents=AgentSpecCache(self._port, rng=self._rng),
+            rng=self._rng,
         )
 
     def _services(self, policies: Policies) -> Services:
@@ -460,6 +463,7 @@ class _Pod:
                 batch_max=settings.sweep_max,
                 rng=self._rng,
                 metrics=self._metrics,
+                trouble=lambda: self._watch.seen,
             )
         )
         self._shutdown.has_started = True  # from now on there may be something to drain
@@ -478,6 +482,9 @@ class _Pod:
     def _breaker_changed(self) -> None:
         self._breakers.wake()
         self._retries.wake()
+
+    def _trouble_changed(self) -> None:
+        self._heartbeat.beat_soon()
 
     def _flush(self) -> None:
         self.drain.enter(DrainPhase.FLUSH)
@@ -511,6 +518,7 @@ class _Pod:
             rss_bytes=self._process.memory_info().rss,
             hint_latency_ms=self._listener.latency_ms,
             drain=self.drain.status,
+            trouble=self._watch.seen,
         )
 
 
@@ -541,6 +549,15 @@ def standard_parts(
         workspaces=workspaces,
         prices=prices,
         preload=partial(_preload, client, has_key=api_key is not None or _names_a_key()),
+    )
+
+
+def _standing(settings: Settings) -> Standing:
+    return Standing(
+        fence_s=settings.fence_s,
+        settle_s=settings.settle_s,
+        lease_s=settings.lease_s,
+        fresh_s=settings.fresh_s,
     )
 
 

@@ -1,1 +1,9 @@
-"""Deliberately broken runtimes, each of which must be caught."""
+"""Runtimes that are broken on purpose: each must break a rule, or the rules are worth nothing.
+
+mutant.py     what a mutant is: patches of a copy of the tree, and the rule that they break
+leases.py, effects.py, record.py, leaving.py
+              the mutants, by what is broken
+scenes.py     the short runs that expose them
+trial.py      one scene, in the tree in which it stands: `python -m chaos.mutants.trial`
+hunt.py       copies, patches and tries them, several at once
+"""

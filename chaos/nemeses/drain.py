@@ -31,13 +31,16 @@ class Drain:
         windows: set[Window] = set()
         took_s = {}
         for pod in chosen:
+            if pod.is_draining or not pod.is_alive:
+                continue  # another fault has seen to it
             began_s = stage.history.now_s
             windows |= await term(stage, pod)
             is_ended = await ends(stage, pod)
             took_s[pod.title] = round(stage.history.now_s - began_s, 3) if is_ended else None
             if pod is not chosen[-1]:
                 await _next_is_ready(stage, pod)
-        return {"pods": [pod.name for pod in chosen], "took_s": took_s, "windows": sorted(windows)}
+        names = [title.partition(".")[0] for title in took_s]
+        return {"pods": names, "took_s": took_s, "windows": sorted(windows)}
 
 
 async def term(stage: Stage, pod: Pod) -> set[Window]:

@@ -17,6 +17,8 @@ from cortex.durable.crash_points import POINTS, VARIABLE
 
 REACHED_WITHIN_S: Final = 6.0
 NTHS: Final = (1, 1, 1, 2, 3)
+TAKEN_WITHIN_S: Final = 20.0
+LOOK_S: Final = 0.05
 UNPASSED: Final = frozenset({"during_call"})
 """No code of the runtime passes it."""
 
@@ -32,6 +34,16 @@ WINDOWS: Final = {
     "after_suspend": Window.COMMIT,
 }
 """What it means to end there; at the others nothing is under way that could tear."""
+
+_RUNS: Final = """
+    SELECT j.id FROM cortex.job j JOIN cortex.pod p ON p.id = j.pod_id
+    WHERE j.status = 'RUNNING' AND p.name = $1
+"""
+_NOT_TAKEN: Final = """
+    SELECT FROM cortex.job j LEFT JOIN cortex.pod p ON p.id = j.pod_id
+    WHERE j.id = ANY ($1)
+      AND (j.status = 'RETRY' OR j.status = 'RUNNING' AND coalesce(p.name, $2) = $2)
+"""
 
 
 class KillAtPoint:
@@ -62,7 +74,7 @@ class KillAtPoint:
             is_reached = after.pod is not None and await _reaches(after.pod, detail["how"])
             if after.pod is not None and is_reached and detail["how"] == "stop":
                 after.stays = True  # it has stopped itself, and will not do so again
-                await _hold(after.pod, for_s=detail["leases"] * stage.settings.zombie_s)
+                await _hold(stage, after.pod, detail)
         if is_reached and (window := WINDOWS.get(detail["point"])) is not None:
             windows.add(window)
         missed = {} if is_reached else {"missed": f"{setting} was not reached in time"}
@@ -91,9 +103,21 @@ def _is_stopped(pid: int) -> bool:
     return stat.rpartition(")")[2].split()[0] == "T"
 
 
-async def _hold(pod: Pod, *, for_s: float) -> None:
+async def _hold(stage: Stage, pod: Pod, detail: dict[str, Any]) -> None:
+    """Keep it stopped for as many leases as were drawn, or until others are at its jobs."""
     pod.is_stopped = True
     try:
-        await asyncio.sleep(for_s)
+        if detail.get("until_taken"):
+            await _until_taken(stage, pod)
+        else:
+            await asyncio.sleep(detail["leases"] * stage.settings.zombie_s)
     finally:
         pod.cont()
+
+
+async def _until_taken(stage: Stage, pod: Pod) -> None:
+    rows = await stage.postgres.sql(_RUNS, pod.record)
+    ids = [row["id"] for row in rows]
+    async with asyncio.timeout(TAKEN_WITHIN_S):
+        while await stage.postgres.sql(_NOT_TAKEN, ids, pod.record):
+            await asyncio.sleep(LOOK_S)

@@ -82,11 +82,7 @@ def _outside(program: Program, left: Left, shot: Shot | None) -> Iterator[str]:
     for account in expected | seen:
         if seen[account] != expected[account]:
             yield f"{account} was applied {seen[account]} times, not {expected[account]}"
-    results = {each.key: each.result for each in left.applied}
-    for effect in left.record["effects"]:
-        if effect["status"] == "COMPLETED" and results.get(str(effect["id"])) != effect["result"]:
-            told = f"{effect['result']!r}, the ledger {results.get(str(effect['id']))!r}"
-            yield f"the record has result {told} of {effect['key']}"
+    yield from _results(left)
     committed = {step["key"] for step in left.before.get("steps", ())}
     ends = 0 if shot is None else 1 + (program.first is not None)
     for conversation in program.conversations(left.key):
@@ -95,6 +91,19 @@ def _outside(program: Program, left: Left, shot: Shot | None) -> Iterator[str]:
         least = 1 if program.status == "COMPLETED" else 0
         if not least <= left.calls[conversation] <= most:
             yield f"the model was asked {left.calls[conversation]} times, at most {most} is right"
+
+
+def _results(left: Left) -> Iterator[str]:
+    """The record knows what the other side has returned."""
+    returned = {each.key: each.result for each in left.applied}
+    outputs = {step["key"]: step["output"] for step in left.record["steps"]}
+    for effect in left.record["effects"]:
+        if effect["status"] != "COMPLETED":
+            continue
+        known = outputs.get(effect["key"]) if effect["result"] is None else effect["result"]
+        if known != returned.get(str(effect["id"])):
+            told = f"{known!r}, the ledger {returned.get(str(effect['id']))!r}"
+            yield f"the record has result {told} of effect {effect['key']}"
 
 
 def _kept(left: Left) -> Iterator[str]:

@@ -52,10 +52,12 @@ class Pace:
         """Something happened just now."""
         self._moved_s = self._clock.now
 
-    def ran(self, query: str, result: Any) -> None:
-        """A statement had this result."""
-        if query not in ROUTINE and not _is_nothing(result):
+    def ran(self, query: str, result: Any) -> bool:
+        """A statement had this result; whether anything happened by it."""
+        has_moved = query not in ROUTINE and not _is_nothing(result)
+        if has_moved:
             self.moved()
+        return has_moved
 
     def appoint(self, at_s: float) -> None:
         """Be exact about this instant."""

@@ -1,5 +1,6 @@
 """Where pods live: three places, each with one pod after another."""
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import trio
@@ -33,6 +34,7 @@ class Place:
         """Where the present pod runs; None: the place is empty."""
         self.empty_s = EMPTY_S
         self._weather = FAIR
+        self._ambush: Callable[[], None] | None = None
         self._shutdown = Shutdown()
         self._is_closed = False
         self._is_empty = trio.Event()
@@ -44,6 +46,16 @@ class Place:
             await self._live()
             self._is_empty.set()
             await self._world.sleep(self.empty_s)
+
+    def lie_in_wait(self, act: Callable[[], None]) -> None:
+        """Act when the next statement of this place has changed something, before its reply."""
+        self._ambush = act
+
+    def spring(self) -> None:
+        """Act now, if anybody lies in wait."""
+        act, self._ambush = self._ambush, None
+        if act is not None:
+            act()
 
     def kill(self) -> None:
         """Kill the present pod."""

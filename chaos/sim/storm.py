@@ -40,6 +40,8 @@ class Storm:
 
     async def _inject(self, fault: Fault, place: "Place") -> None:
         world = self._world
+        if fault.is_ambush:
+            await self._ambush(place)
         match fault.kind:
             case Kind.KILL:
                 place.empty_s = fault.detail["empty_s"]

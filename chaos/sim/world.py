@@ -101,8 +101,13 @@ class World:
     def ran(self, machine: Machine, query: str, args: tuple[object, ...], result: Any) -> None:
         """A statement was run for a machine."""
         name = query_names().get(query, query)
-        self.pace.ran(name, result)
         self.transcript.ran(machine.name, name, args, result)
+        if self.pace.ran(name, result) and (place := self.place_of(machine)) is not None:
+            place.spring()
+
+    def place_of(self, machine: Machine) -> Place | None:
+        """Where this machine stands, unless it is that of the people or dead."""
+        return next((each for each in self.places.values() if each.machine is machine), None)
 
     def log(self, machine: Machine, level: str, event: MutableMapping[str, Any]) -> None:
         """A pod has logged a line."""

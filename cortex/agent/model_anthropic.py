@@ -72,7 +72,8 @@ class AnthropicModel:
         """See `ModelClient.respond`."""
         client = self._client
         if client is None:
-            client = await trio.to_thread.run_sync(self.preload)
+            # An import that takes its time must not keep a pod from leaving.
+            client = await trio.to_thread.run_sync(self.preload, abandon_on_cancel=True)
         answer = Answer(on_text=on_text, on_open=on_open, on_usage=on_usage)
         call = _Call(client, request, answer=answer, limits=limits, unix_ms=self._unix_ms)
         return await call.run()

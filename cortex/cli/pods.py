@@ -59,6 +59,9 @@ def _state(row: Row) -> Cell:
         return Cell("! silent", "fail")
     if name == "DRAINING":
         return Cell(f"◆ {_leaving(row)}", "warn")
+    if name == "READY" and row["trouble"] is not None:
+        told = row["trouble"].replace("_", " ")
+        return Cell(f"! {told} {_whole_s(since_s(row, row['trouble_at']))}", "fail")
     glyphs = {"READY": "●", "STOPPED": "○", "DEAD": "✗"}
     styles = {"READY": "done", "STOPPED": "dim", "DEAD": "fail"}
     return Cell(f"{glyphs.get(name, '?')} {name.lower()}", styles.get(name, ""))

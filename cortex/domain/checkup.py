@@ -103,6 +103,8 @@ class PodSeen:
     running: int
     loop_lag_ms: float | None
     hint_latency_ms: float | None
+    trouble: str | None = None
+    """What its calls to the database suffer from."""
 
 
 def of_writes(server: ServerSeen) -> Finding:
@@ -187,6 +189,7 @@ def of_pods(
     silent = [pod.name for pod in pods if pod.silent_s > silent_max_s]
     late = [pod.name for pod in pods if (pod.loop_lag_ms or 0) > LAG_WARN_MS]
     others = [pod.name for pod in pods if pod.version != version]
+    suffering = [f"{pod.name} ({pod.trouble.replace('_', ' ')})" for pod in pods if pod.trouble]
     told = f"{len(ready)} ready" + (f", {draining} draining" if draining else "")
     found = [ok("pods", told) if ready or draining else _of_no_pods(due)]
     if silent:
@@ -198,6 +201,9 @@ def of_pods(
     if late:
         fix = "something blocks their event loops: a tool that computes without a thread?"
         found.append(warn("event loops", f"late: {_names(late)}", fix))
+    if suffering:
+        fix = "see to the database's server: its disk, its memory, its max_connections"
+        found.append(fail("database trouble", f"of {_names(suffering)}", fix))
     if others:
         fix = "end the roll-out: no pod should stay on another version"
         found.append(warn("versions", f"not {version}: {_names(others)}", fix))

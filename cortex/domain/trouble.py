@@ -26,14 +26,8 @@ class Trouble(StrEnum):
         """It answers, but it lacks something: asking again and again would make that worse."""
         return self in _SHORTAGES
 
-    @property
-    def words(self) -> str:
-        """It, as people read it."""
-        return _WORDS.get(self, self.replace("_", " "))
-
 
 _SHORTAGES: Final = frozenset({Trouble.DISK_FULL, Trouble.OUT_OF_MEMORY, Trouble.NO_CONNECTIONS})
-_WORDS: Final = {Trouble.NO_CONNECTIONS: "no connections left"}
 
 
 @attrs.frozen

@@ -13,6 +13,7 @@ from cortex.domain.answer_text import AnswerPiece
 from cortex.domain.clock import Chance
 from cortex.domain.drain import DrainStatus
 from cortex.domain.job_feed import JobEvent, JobState, Position
+from cortex.domain.trouble import TroubleSeen
 from cortex.http.auth import Authenticator
 from cortex.http.links import Links
 from cortex.http.principal import Principal
@@ -50,7 +51,9 @@ class PodView:
     is_sure: Callable[[], bool]
     """It holds its lock, and a heartbeat succeeded not long ago: Postgres was there."""
     is_claiming: Callable[[], bool]
-    """It takes jobs."""
+    """It takes jobs, as far as it depends on the database."""
+    trouble: Callable[[], TroubleSeen | None]
+    """What its calls to the database suffer from just now."""
     draining: trio.Event
     """Set when the pod was asked to end: whoever waits for something should answer now."""
     drain: Callable[[], DrainStatus | None]

@@ -1,6 +1,7 @@
 """Whether the pod lives and whether it takes work: for those who start, stop and balance pods.
 
-Neither asks the database: the heartbeat has, and a check that thousands may call must cost nothing.
+Neither asks the database: a check that thousands may call must cost nothing. What the pod's own
+calls have told lately is as good: a black hole shows after some seconds.
 """
 
 from typing import Any
@@ -10,6 +11,7 @@ from starlette.responses import Response
 
 from cortex.domain.drain import DrainPhase
 from cortex.domain.liveness import Liveness
+from cortex.domain.trouble import Trouble
 from cortex.http.api import Api, Asked
 from cortex.http.route import PUBLIC, Method, Route, answer
 from cortex.http.shape import told
@@ -27,7 +29,9 @@ class Readiness:
     """Whether the pod takes work, and what keeps it from that."""
 
     status: str = told(doc="`ready` or `not ready`")
-    database: bool = told(doc="Postgres was there when the pod last said that it lives")
+    database: bool = told(doc="Postgres serves the pod's calls, and confirmed that it lives")
+    database_trouble: Trouble | None = told(doc="what those calls suffer from; null: nothing")
+    database_trouble_s: float | None = told(doc="for how many seconds")
     claiming: bool = told(doc="it takes jobs")
     not_draining: bool = told(doc="nobody has asked it to end")
     liveness: Liveness = told(doc="what shows others that it lives: `heartbeat` behind a pooler")
@@ -44,16 +48,20 @@ async def healthz(_: Asked[None, None], __: Api) -> Response:
 
 async def readyz(_: Asked[None, None], api: Api) -> Response:
     """Answer 200 if the pod takes work, 503 if not, and say why."""
+    seen = api.pod.trouble()
+    is_draining = api.pod.draining.is_set()
     checks: dict[str, Any] = {
-        "database": api.pod.is_sure(),
-        "claiming": api.pod.is_claiming(),
-        "not_draining": not api.pod.draining.is_set(),
+        "database": api.pod.is_sure() and seen is None,
+        "claiming": api.pod.is_claiming() and seen is None and not is_draining,
+        "not_draining": not is_draining,
     }
     is_ready = all(checks.values())
     leaving = api.pod.drain()
     found = Readiness(
         status="ready" if is_ready else "not ready",
         **checks,
+        database_trouble=None if seen is None else seen.trouble,
+        database_trouble_s=None if seen is None else round(seen.for_s, 1),
         liveness=Liveness.of(is_pooled=api.port.is_pooled),
         phase=None if leaving is None else leaving.phase,
         jobs_left=None if leaving is None else leaving.jobs_left,

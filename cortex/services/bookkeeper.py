@@ -18,8 +18,8 @@ import structlog
 import trio
 
 from cortex.actors.ticker import Pacer
-from cortex.domain.errors import UnavailableError
 from cortex.durable.crash_points import crash_point
+from cortex.services.outage import Outage
 from cortex.services.unsettled import Unsettled
 from cortex.store import budgets
 from cortex.store.bridge import Port
@@ -43,6 +43,7 @@ class Bookkeeper:
         self._unsettled = unsettled
         self._every_s = every_s
         self._pacer = Pacer(rng=rng, jitter=0.5)
+        self._outage = Outage(rng=rng)
         self._after_call: UUID | None = None
         self._after_job = FIRST
 
@@ -50,10 +51,8 @@ class Bookkeeper:
         """Look until cancelled."""
         task_status.started()
         while True:
-            try:
+            async with self._outage.sat_out(_log, "budgets not looked after"):
                 await self.tick()
-            except UnavailableError as error:
-                _log.warning("budgets not looked after", error=error.message)
             await self._pacer.wait(self._every_s)
 
     async def tick(self) -> None:

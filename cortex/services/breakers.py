@@ -21,8 +21,8 @@ import trio
 
 from cortex.actors.ticker import Pacer
 from cortex.domain.breaker import POLICIES, BreakerState
-from cortex.domain.errors import UnavailableError
 from cortex.services.breaker_line import Admission, Line, Shared
+from cortex.services.outage import Outage
 from cortex.store import breakers as store
 from cortex.store.bridge import Port
 
@@ -52,6 +52,7 @@ class Breakers:
         """`on_opened` is told which breaker a call of this pod has opened."""
         self._port = port
         self._pacer = Pacer(rng=rng)
+        self._outage = Outage(rng=rng)
         self._shared = Shared(
             port=port, pod_id=pod_id, rng=rng, wake=self._pacer.wake, on_opened=on_opened
         )
@@ -118,10 +119,8 @@ class Breakers:
         return self._lines[name]
 
     async def _try_tick(self) -> None:
-        try:
+        async with self._outage.sat_out(_log, "breakers not looked at"):
             await self.tick()
-        except UnavailableError as error:
-            _log.warning("breakers not looked at", error=error.message)
 
     async def _forget(self) -> None:
         """Now and then remove breakers that have long been well: their table stays small."""

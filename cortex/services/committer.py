@@ -7,8 +7,8 @@ outcome is unknown is sent again until the database says what became of it, whic
 each carries what it needs to be recognised: (job, attempt, seq) or (job, attempt, state).
 
 On failure: an outage is waited out with jittered back-off; jobs wait for their replies meanwhile,
-and the bounded mailbox holds back the others. A value that Postgres cannot hold fails its own
-operation, not its neighbours'.
+the bounded mailbox holds back the others, and no more are claimed. A value that Postgres cannot
+hold fails its own operation, not its neighbours'.
 On stop: the mailbox is closed, what it holds is flushed within the grace of its phase.
 """
 
@@ -43,12 +43,15 @@ from cortex.domain.job import (
 )
 from cortex.durable.crash_points import crash_point
 from cortex.services.metrics import Metrics
+from cortex.services.outage import Outage
 from cortex.store import effects, jobs, steps, tasks
 from cortex.store.bridge import Port
 
 BATCH_MAX: Final = 500
 MAILBOX_BOUND: Final = 2_000
-BACKOFF_MAX_S: Final = 5.0
+BACKOFF_S: Final = 0.05
+CLOSING_PAUSE_S: Final = 1.0
+"""The longest pause of a pod that leaves, and has little time left."""
 STATEMENT_BYTES_MAX: Final = 16 * 1024 * 1024
 """Far more would not end within the statement's time-out, again and again: 5 s for 300 MB."""
 
@@ -79,6 +82,9 @@ class Committer:
         self._pod_id = pod_id
         self._rng = rng
         self._mailbox: Mailbox[Entry] = Mailbox("committer", bound=MAILBOX_BOUND)
+        self._closing = trio.Event()
+        self.is_held_up = False
+        """What is done cannot be written just now: nothing more is to be begun."""
 
     async def record(self, operation: Operation) -> None:
         """Send an operation and wait until it is committed.
@@ -112,9 +118,11 @@ class Committer:
     def close(self) -> None:
         """Take no more operations; the actor ends when the rest is written."""
         self._mailbox.close()
+        self._closing.set()
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Write batches until closed."""
+        self.is_held_up = False
         task_status.started()
         while True:
             try:
@@ -159,17 +167,18 @@ class Committer:
     ) -> None:
         """Write a group until the outcome is known; split it if one of its values is refused."""
         began = trio.current_time()
-        backoff_s = 0.05
+        outage = Outage(rng=self._rng, first_s=BACKOFF_S)
         while True:
             try:
                 await write(group, is_repeat)
             except UnavailableError as error:
+                self.is_held_up = True
                 is_repeat = is_repeat or isinstance(error, OutcomeUnknownError)
-                pause_s = self._rng.uniform(0.5, 1.0) * backoff_s
-                _log.warning("commit delayed", error=error.message, operations=len(group))
-                await trio.sleep(pause_s)
-                backoff_s = min(2 * backoff_s, BACKOFF_MAX_S)
+                await self._pause(
+                    outage.failed(_log, "commit delayed", error, operations=len(group))
+                )
             except CortexError as error:
+                self.is_held_up = False
                 if len(group) == 1:
                     _entry(group[0]).reply.fail(error)
                     return
@@ -177,8 +186,14 @@ class Committer:
                     await self._settle([one], write, is_repeat=is_repeat)
                 return
             else:
+                self.is_held_up = False
                 self._metrics.committed(len(group), trio.current_time() - began)
                 return
+
+    async def _pause(self, seconds: float) -> None:
+        with trio.move_on_after(seconds):
+            await self._closing.wait()
+            await trio.sleep(min(seconds, CLOSING_PAUSE_S))
 
     async def _commit_steps(
         self,

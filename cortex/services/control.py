@@ -12,7 +12,7 @@ import structlog
 import trio
 
 from cortex.actors.ticker import Pacer
-from cortex.domain.errors import UnavailableError
+from cortex.services.outage import Outage
 from cortex.services.running import RunningJobs, Stop
 from cortex.store import jobs
 from cortex.store.bridge import Port
@@ -34,6 +34,7 @@ class Control:
         self._pod_id = pod_id
         self._running = running
         self._pacer = Pacer(rng=rng)
+        self._outage = Outage(rng=rng)
 
     def wake(self) -> None:
         """There may be a request."""
@@ -43,10 +44,8 @@ class Control:
         """Look for requests until cancelled."""
         task_status.started()
         while True:
-            try:
+            async with self._outage.sat_out(_log, "cancel requests not read"):
                 await self.tick()
-            except UnavailableError as error:
-                _log.warning("cancel requests not read", error=error.message)
             await self._pacer.wait(POLL_S)
 
     async def tick(self) -> None:

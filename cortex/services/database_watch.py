@@ -109,7 +109,9 @@ class DatabaseWatch:
             self._is_loud = True
             self._tell("trouble with the database goes on", trouble, now)
         elif trouble is None and self._known is not None:
-            self._tell("the database is well again", self._known, now)
+            if self._is_loud:
+                self._told_at, for_s = now, round(now - self._since, 1)
+                _log.info("the database is well again", trouble=self._known.value, for_s=for_s)
             self._since, self._error = math.inf, None
         self._known = trouble
         if is_other:

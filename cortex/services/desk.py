@@ -9,17 +9,14 @@ from uuid import UUID
 
 import attrs
 import structlog
-import trio
 
 from cortex.domain.approval import Decided
-from cortex.domain.errors import UnavailableError
 from cortex.domain.job import EffectIntent, EffectTold, Intended
 from cortex.services.committer import Committer
+from cortex.services.outage import until_answered
 from cortex.services.standing import Standing
 from cortex.store import approvals
 from cortex.store.bridge import Port
-
-BACKOFF_MAX_S = 5.0
 
 _log = structlog.get_logger(__name__)
 
@@ -51,11 +48,9 @@ class Desk:
 
     async def decision(self, lineage_id: UUID, key: str) -> Decided | None:
         """Return the newest request of a line of jobs for a step, decided or not."""
-        backoff_s = 0.1
-        while True:
-            try:
-                return await self.port(approvals.of_line, lineage_id, key)
-            except UnavailableError as error:
-                _log.warning("decision not read", error=error.message)
-            await trio.sleep(self.rng.uniform(0.5, 1.0) * backoff_s)
-            backoff_s = min(2 * backoff_s, BACKOFF_MAX_S)
+        return await until_answered(
+            lambda: self.port(approvals.of_line, lineage_id, key),
+            log=_log,
+            told="decision not read",
+            rng=self.rng,
+        )

@@ -3,7 +3,8 @@
 Owns: the decision when to claim, and the start of a job actor for each claim.
 Reads and writes: tasks and jobs, by `tasks.claim` and `tasks.promote`.
 Invariants: never more claims than free slots; nothing is claimed while the pod is not sure of
-itself (see `standing`). A notification is a hint: polling finds the same work without it.
+itself (see `standing`), or cannot write what its jobs have done. A notification is a hint: polling
+finds the same work without it.
 
 On failure: an outage is waited out; after it, what the pod owns but does not run (a claim whose
 reply was lost, jobs that the fence stopped) is released, so that the next claim raises its attempt,
@@ -24,6 +25,7 @@ from cortex.domain.job import Claim, Release
 from cortex.durable.crash_points import crash_point
 from cortex.services.claim_ramp import DOUBLES_IN_S, ClaimRamp
 from cortex.services.job_actor import JobActors
+from cortex.services.outage import Outage
 from cortex.services.running import RunningJob, RunningJobs
 from cortex.services.standing import Standing
 from cortex.store import tasks
@@ -75,6 +77,7 @@ class Dispatcher:
         self._lost_seen = 0
         self._may_have_orphans = False
         self._ramp = ClaimRamp()
+        self._outage = Outage(rng=actors.rng, first_s=poll_s, most_s=poll_s)
 
     def hint(self, *, promote: bool = False) -> None:
         """There may be work; with `promote`, a named queue may move on."""
@@ -88,6 +91,11 @@ class Dispatcher:
         elif self._is_crowded and self._has_room:
             self._pacer.wake()
 
+    @property
+    def may_claim(self) -> bool:
+        """The pod is sure of itself, and can write what its jobs do."""
+        return self._standing.is_sure and not self._actors.committer.is_held_up
+
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Claim until cancelled."""
         self._running.on_ended = self.on_ended
@@ -96,10 +104,12 @@ class Dispatcher:
             try:
                 pause_s = await self.tick()
             except UnavailableError as error:
-                self._may_have_orphans = True
+                self._may_have_orphans = self._promote_next = True
                 self._ramp.broken()
-                _log.warning("claim failed", error=error.message)
-                pause_s = self._poll_s
+                # Hints do not cut it short: there may be many.
+                await trio.sleep(self._outage.failed(_log, "claim failed", error))
+                continue
+            self._outage.over()
             if pause_s > 0:
                 woken = await self._pacer.wait(pause_s)
                 self._promote_next = self._promote_next or not woken
@@ -110,6 +120,9 @@ class Dispatcher:
         """Claim one batch and start its actors; return how long to wait for the next one."""
         if not self._standing.is_sure:
             self._may_have_orphans = True
+            self._ramp.broken()
+            return self._poll_s
+        if self._actors.committer.is_held_up:
             self._ramp.broken()
             return self._poll_s
         if self._may_have_orphans or self._lost_seen != self._running.lost_count:

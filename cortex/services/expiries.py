@@ -15,8 +15,8 @@ import structlog
 import trio
 
 from cortex.actors.ticker import Pacer
-from cortex.domain.errors import UnavailableError
 from cortex.durable.crash_points import crash_point
+from cortex.services.outage import Outage
 from cortex.store import approvals
 from cortex.store.bridge import Port
 
@@ -33,16 +33,15 @@ class Expiries:
     def __init__(self, port: Port, *, rng: random.Random) -> None:
         self._port = port
         self._pacer = Pacer(rng=rng)
+        self._outage = Outage(rng=rng)
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Look for requests that are due until cancelled."""
         task_status.started()
         while True:
             expired = 0
-            try:
+            async with self._outage.sat_out(_log, "expired approvals not looked for"):
                 expired = await self.tick()
-            except UnavailableError as error:
-                _log.warning("expired approvals not looked for", error=error.message)
             if expired < approvals.EXPIRE_BATCH:
                 await self._pacer.wait(POLL_S)
             else:

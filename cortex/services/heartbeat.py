@@ -5,8 +5,9 @@ Reads and writes: `pod`, and `heartbeat_at` of the pod's running jobs.
 Invariants: a job that the database does not confirm as ours is stopped at once; no beat within
 `fence_s` (by the monotonic clock, counted from when the last good one was sent) stops all jobs.
 
-On failure: a beat that fails is logged, never fatal; a lost connection is opened anew with
-jittered back-off, the lock taken again, and the jobs checked by a beat before anything else.
+On failure: a beat that fails is logged, never fatal, and tried again after a jittered pause: soon
+without the lock, seldom with it when the database lacks something. A lost connection is opened
+anew, the lock taken again, and the jobs checked by a beat before anything else.
 On stop: a last beat is not needed: the pod marks itself STOPPED when its jobs are gone.
 """
 
@@ -19,6 +20,7 @@ import trio
 from cortex.actors.ticker import Pacer
 from cortex.domain.errors import CortexError
 from cortex.durable.crash_points import crash_point
+from cortex.services.outage import Outage
 from cortex.services.running import RunningJobs, Stop
 from cortex.services.standing import Standing
 from cortex.store import pods
@@ -28,6 +30,7 @@ from cortex.store.pods import Pod, Vitals
 
 RECONNECT_MAX_S = 2.0
 """Short: while the lock is not held, others may take this pod's jobs."""
+RETRY_S = 1.0
 
 _log = structlog.get_logger(__name__)
 
@@ -56,6 +59,7 @@ class Heartbeat:
         self._interval_s = interval_s
         self._rng = rng
         self._pacer = Pacer(rng=rng)
+        self._outage = Outage(rng=rng, first_s=RETRY_S, most_s=RETRY_S)
         self._session: Dedicated = port.dedicated(on_lost=self._on_lost)
 
     def beat_soon(self) -> None:
@@ -106,9 +110,12 @@ class Heartbeat:
             await self.tick()
         except CortexError as error:
             self._standing.missed()
-            _log.warning("heartbeat failed", error=error.message)
-            await trio.sleep(self._rng.uniform(0.05, RECONNECT_MAX_S / 2))
+            pause_s = self._outage.failed(_log, "heartbeat failed", error)
+            longest_s = self._interval_s if self._standing.is_locked else RECONNECT_MAX_S
+            await trio.sleep(min(pause_s, longest_s))
             self._pacer.wake()
+        else:
+            self._outage.over()
 
     async def _lock(self) -> None:
         """Connect and take the lock; the server may need a while to see the old one gone."""

@@ -17,7 +17,7 @@ import structlog
 import trio
 
 from cortex.actors.ticker import Pacer
-from cortex.domain.errors import UnavailableError
+from cortex.services.outage import Outage
 from cortex.store import budgets, idempotency, quotas, watches
 from cortex.store.bridge import Port
 from cortex.store.budgets import Use
@@ -41,6 +41,7 @@ class Housekeeping:
         self._port = port
         self._every_s = every_s
         self._pacer = Pacer(rng=rng)
+        self._outage = Outage(rng=rng)
         self._after: Use | None = None
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
@@ -48,10 +49,8 @@ class Housekeeping:
         task_status.started()
         while True:
             is_behind = False
-            try:
+            async with self._outage.sat_out(_log, "housekeeping failed"):
                 is_behind = await self.tick()
-            except UnavailableError as error:
-                _log.warning("housekeeping failed", error=error.message)
             await self._pacer.wait(BACKLOG_PAUSE_S if is_behind else self._every_s)
 
     async def tick(self) -> bool:

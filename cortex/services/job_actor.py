@@ -12,15 +12,14 @@ limit that ends an attempt leaves its receipt first, see `receipts`.
 """
 
 import random
-from collections.abc import Awaitable, Callable
 from functools import partial
-from typing import Any, Final, ParamSpec, Protocol, TypeVar
+from typing import Any, Protocol
 
 import attrs
 import structlog
 import trio
 
-from cortex.domain.errors import CortexError, LeaseLost, UnavailableError
+from cortex.domain.errors import CortexError, LeaseLost
 from cortex.domain.job import Claim, Finish, JobStatus, Operation, Release, Suspend
 from cortex.domain.policy import JobPolicy
 from cortex.domain.text import clean_text
@@ -31,23 +30,20 @@ from cortex.durable.registry import Registry
 from cortex.services.committer import Committer
 from cortex.services.job_ending import ending_of, not_judged, out_of_time
 from cortex.services.metrics import Metrics
+from cortex.services.outage import until_answered
 from cortex.services.receipts import Receipts
 from cortex.services.running import RunningJob, RunningJobs, Stop
 from cortex.store import steps
 from cortex.store.bridge import Port
 
-BACKOFF_MAX_S: Final = 5.0
-
-P = ParamSpec("P")
-T = TypeVar("T")
 _log = structlog.get_logger(__name__)
 
 
 class Policies(Protocol):
-    """Finds what a job began with."""
+    """Finds what a job began with, when the database is there."""
 
     async def policy(self, claim: Claim) -> JobPolicy:
-        """Return how often and how long it may be tried. Raises `UnavailableError`."""
+        """Return how often and how long it may be tried."""
 
 
 @attrs.frozen(kw_only=True)
@@ -106,7 +102,7 @@ class JobActors:
         self, claim: Claim, job: RunningJob, error: BaseException
     ) -> Operation | None:
         is_late = trio.current_time() >= job.scope.deadline
-        policy = await self._patiently("policy not loaded", self.policies.policy, claim)
+        policy = await self.policies.policy(claim)
         try:
             ending = ending_of(
                 claim,
@@ -132,7 +128,12 @@ class JobActors:
         job_type = self.registry.get(claim.type)
         arguments = job_type.arguments(claim.payload)
         known = (
-            await self._patiently("steps not loaded", self.port, steps.of_job, claim.lease.job_id)
+            await until_answered(
+                lambda: self.port(steps.of_job, claim.lease.job_id),
+                log=_log,
+                told="steps not loaded",
+                rng=self.rng,
+            )
             if claim.has_steps
             else ()
         )
@@ -143,19 +144,6 @@ class JobActors:
         job.progress = journal.progress
         self.receipts.follow(claim, journal.progress)
         return await job_type.handler(Context(claim, journal, self.services), **arguments)
-
-    async def _patiently(
-        self, what: str, call: Callable[P, Awaitable[T]], *args: P.args, **kwargs: P.kwargs
-    ) -> T:
-        """Ask the database until it answers: an outage costs time, but no attempt."""
-        backoff_s = 0.1
-        while True:
-            try:
-                return await call(*args, **kwargs)
-            except UnavailableError as error:
-                _log.warning(what, error=error.message)
-            await trio.sleep(self.rng.uniform(0.5, 1.0) * backoff_s)
-            backoff_s = min(2 * backoff_s, BACKOFF_MAX_S)
 
     async def _report(self, ending: Operation) -> Operation | None:
         """Commit the end of the attempt; only the end of the pod's drain cuts it off.

@@ -157,6 +157,12 @@ BREAKER_STATE: Final = _gauge(
     "breaker",
 )
 
+DATABASE_TROUBLE: Final = _gauge(
+    "cortex_database_trouble_seconds",
+    "for how long this pod's calls to Postgres have suffered from it; 0: they do not",
+    "trouble",
+)
+
 # --- the whole system, as the database has it
 
 DATABASE_UP: Final = _gauge(

@@ -24,6 +24,7 @@ from prometheus_client.registry import Collector
 import cortex
 from cortex.domain.breaker import BreakerState
 from cortex.domain.errors import CortexError
+from cortex.domain.trouble import Trouble, TroubleSeen
 from cortex.services import metrics_catalogue as catalogue
 from cortex.services.metrics import Metrics
 from cortex.services.metrics_catalogue import OTHER, Metric
@@ -57,12 +58,14 @@ class MetricsPage(Collector):
         metrics: Metrics,
         running: RunningJobs,
         breakers: Callable[[], Mapping[str, BreakerState]],
+        trouble: Callable[[], TroubleSeen | None] = lambda: None,
     ) -> None:
-        """`breakers`: those that the pod knows just now."""
+        """`breakers`: those that the pod knows just now; `trouble`: what its calls suffer from."""
         self._port = port
         self._metrics = metrics
         self._running = running
         self._breakers = breakers
+        self._trouble = trouble
         self._seen_open: set[str] = set()
         self._figures: store.Figures | None = None
         self._told_at = -math.inf
@@ -101,6 +104,7 @@ class MetricsPage(Collector):
         yield _gauge(catalogue.SLOTS, {(): self._running.slots})
         yield _gauge(catalogue.RUNNING, {(): len(self._running)})
         yield _gauge(catalogue.BREAKER_STATE, self._breaker_states())
+        yield _gauge(catalogue.DATABASE_TROUBLE, self._trouble_s())
         yield _gauge(catalogue.DATABASE_UP, {(): self._is_up})
         if self._figures is not None:
             yield from self._told(self._figures)
@@ -125,6 +129,13 @@ class MetricsPage(Collector):
         yield _gauge(catalogue.DUE, {(): figures.due_count})
         yield _gauge(catalogue.OLDEST_DUE, {(): figures.oldest_due_s})
         yield _gauge(catalogue.LETTERS, {(s.value,): n for s, n in figures.letters.items()})
+
+    def _trouble_s(self) -> dict[tuple[str, ...], float]:
+        seen = self._trouble()
+        return {
+            (each.value,): seen.for_s if seen is not None and seen.trouble is each else 0.0
+            for each in Trouble
+        }
 
     def _breaker_states(self) -> dict[tuple[str, ...], float]:
         """Return the level of each breaker that is open, or was seen open here."""

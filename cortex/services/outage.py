@@ -59,7 +59,7 @@ class Outage:
         first_s, most_s = self._first_s, self._most_s
         if is_shortage(error):
             first_s, most_s = max(first_s, SHORTAGE_FIRST_S), max(most_s, SHORTAGE_MOST_S)
-        longest_s = min(most_s, first_s * 2 ** min(self._count, 32))
+        longest_s = min(most_s, first_s * 2.0 ** min(self._count, 32))
         self._count += 1
         return longest_s * self._rng.uniform(LEAST, 1.0)
 

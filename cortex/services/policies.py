@@ -2,10 +2,12 @@
 
 A configuration and an agent's version are immutable, so each is asked for once and kept.
 
-On failure: what cannot be read, since another version of Cortex wrote it, fails the job's calls and
-so the job; how that attempt ends is then decided by what this pod has.
+On failure: an outage is waited out; the limits of the job around it decide how long. What cannot be
+read, since another version of Cortex wrote it, fails the job's calls and so the job; how that
+attempt ends is then decided by what this pod has.
 """
 
+import random
 from collections import OrderedDict
 from typing import Any, Final
 
@@ -13,13 +15,14 @@ import attrs
 import structlog
 
 from cortex.agent.spec import AgentSpec
-from cortex.domain.errors import CortexError, UnavailableError, UsageError
+from cortex.domain.errors import CortexError, UsageError
 from cortex.domain.job import Claim
 from cortex.domain.policy import Backoff, JobPolicy
 from cortex.domain.runtime_config import RuntimeConfig
 from cortex.domain.timeouts import TIMEOUTS
 from cortex.durable.context import JobLimits
 from cortex.services.agent_specs import AgentSpecCache
+from cortex.services.outage import until_answered
 from cortex.store import configs
 from cortex.store.bridge import Port
 
@@ -32,22 +35,27 @@ class Policies:
     """Finds them by claim; the pod's own configuration never asks the database."""
 
     def __init__(
-        self, port: Port, *, config_id: int, config: RuntimeConfig, agents: AgentSpecCache
+        self,
+        port: Port,
+        *,
+        config_id: int,
+        config: RuntimeConfig,
+        agents: AgentSpecCache,
+        rng: random.Random,
     ) -> None:
         self.agents = agents
         self.config_id = config_id
         """What jobs that begin on this pod keep."""
         self._port = port
+        self._rng = rng
         self._own = config
         self._others: OrderedDict[int, RuntimeConfig] = OrderedDict()
 
     async def policy(self, claim: Claim) -> JobPolicy:
-        """Return how often and how long the job may be tried. Raises `UnavailableError`."""
+        """Return how often and how long the job may be tried."""
         try:
             config = await self._config(claim.config_id)
             agent = await self._agent(claim)
-        except UnavailableError:
-            raise
         except CortexError as error:
             # Asked for when an attempt fails: to raise here would fail the pod in its place.
             _log.warning("policy not read", job=str(claim.lease.job_id), error=error.message)
@@ -58,7 +66,7 @@ class Policies:
     async def limits(self, claim: Claim) -> JobLimits:
         """Return the prices and the limits of the job's calls.
 
-        Raises `UnavailableError`, and `UsageError` for what this version of Cortex cannot read.
+        Raises `UsageError` for what this version of Cortex cannot read.
         """
         config = await self._config(claim.config_id)
         policy = config.policy(claim.type)
@@ -76,7 +84,12 @@ class Policies:
         if config_id is None or config_id == self.config_id:
             return self._own
         if config_id not in self._others:
-            stored = await self._port(configs.spec, config_id)
+            stored = await until_answered(
+                lambda: self._port(configs.spec, config_id),
+                log=_log,
+                told="configuration not read",
+                rng=self._rng,
+            )
             self._others[config_id] = _read(stored, config_id)
         self._others.move_to_end(config_id)
         if len(self._others) > CACHED_MAX:

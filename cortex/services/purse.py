@@ -13,6 +13,7 @@ call for ten seconds, then its bill waits for the database among the unsettled o
 import random
 from collections.abc import Callable
 from decimal import Decimal
+from functools import partial
 from typing import Any, Final
 from uuid import UUID
 
@@ -25,6 +26,7 @@ from cortex.domain.failure import Failure
 from cortex.domain.usage import Usage
 from cortex.durable.calls import Caller, Reservation
 from cortex.durable.crash_points import crash_point
+from cortex.services.outage import until_answered
 from cortex.services.unsettled import Unsettled
 from cortex.store import budgets
 from cortex.store.bridge import Port
@@ -83,12 +85,14 @@ class Purse:
         pause_s = PAUSE_MIN_S
         patient_until = trio.current_time() + PATIENCE_S
         while True:
-            verdict = await self._ask(call)
-            if verdict is not None and self._is_granted(verdict, call):
+            verdict = await until_answered(
+                partial(self._ask, call), log=_log, told="call not let through yet", rng=self._rng
+            )
+            if self._is_granted(verdict, call):
                 return
-            if verdict is not None and verdict.is_own:
+            if verdict.is_own:
                 patient_until = trio.current_time() + PATIENCE_S
-            elif verdict is not None and trio.current_time() > patient_until:
+            elif trio.current_time() > patient_until:
                 raise Suspended(
                     f"{WAITING_PREFIX}{verdict.budget}",
                     f"other calls hold the room that is left in budget {verdict.budget}",
@@ -151,17 +155,13 @@ class Purse:
             estimate=estimate,
         )
 
-    async def _ask(self, call: Call) -> Verdict | None:
-        """Return the answer, None when there is none yet; to be asked again, with the same id."""
-        try:
-            await self._unsettled.settle_of(call.lease.job_id)
-            crash_point("before_reserve")
-            verdict = await self._port(budgets.reserve, call)
-            crash_point("after_reserve")
-            return verdict
-        except UnavailableError as error:
-            _log.warning("call waits for the database", error=error.message)
-            return None
+    async def _ask(self, call: Call) -> Verdict:
+        """Return the answer; to be asked again, with the same id, when there is none."""
+        await self._unsettled.settle_of(call.lease.job_id)
+        crash_point("before_reserve")
+        verdict = await self._port(budgets.reserve, call)
+        crash_point("after_reserve")
+        return verdict
 
     def _is_granted(self, verdict: Verdict, call: Call) -> bool:
         """Tell whether the call may begin; False while others hold the room that is left."""

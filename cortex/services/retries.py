@@ -15,8 +15,8 @@ import structlog
 import trio
 
 from cortex.actors.ticker import Pacer
-from cortex.domain.errors import UnavailableError
 from cortex.durable.crash_points import crash_point
+from cortex.services.outage import Outage
 from cortex.store import retries
 from cortex.store.bridge import Port
 
@@ -34,6 +34,7 @@ class Retries:
     def __init__(self, port: Port, *, rng: random.Random) -> None:
         self._port = port
         self._pacer = Pacer(rng=rng)
+        self._outage = Outage(rng=rng)
 
     def wake(self) -> None:
         """A breaker has changed, or a person let a job go on."""
@@ -44,10 +45,8 @@ class Retries:
         task_status.started()
         while True:
             due = 0
-            try:
+            async with self._outage.sat_out(_log, "due retries not looked for"):
                 due = await self.tick()
-            except UnavailableError as error:
-                _log.warning("due retries not looked for", error=error.message)
             if due < BATCH_MAX:
                 await self._pacer.wait(POLL_S)
             else:

@@ -3,7 +3,8 @@
 Reads and writes: jobs whose heartbeat is older than the threshold, and their tasks.
 Invariants: oldest first, at most `batch_max` in each period of all pods together, so that an outage
 does not become a stampede; nobody is swept before the server, and this pod's own link to it, have
-been well for one full threshold: until then the others' heartbeats may be late for that reason.
+been well for one full threshold, whatever it lacked: until then the others' heartbeats may be late
+for that reason.
 
 Whom neither it nor a takeover can take, since somebody holds the rows, it reports as long as that
 lasts: in the log, as a metric, and as a fact once it has lasted for `ALARM_S`.
@@ -14,6 +15,7 @@ On stop: nothing to do.
 
 import math
 import random
+from collections.abc import Callable
 from typing import Final
 from uuid import UUID
 
@@ -22,6 +24,7 @@ import trio
 
 from cortex.actors.ticker import Pacer
 from cortex.domain.errors import UnavailableError
+from cortex.domain.trouble import TroubleSeen
 from cortex.durable.crash_points import crash_point
 from cortex.services.metrics import Metrics
 from cortex.services.standing import Standing
@@ -53,7 +56,10 @@ class Sweeper:
         batch_max: int,
         rng: random.Random,
         metrics: Metrics | None = None,
+        trouble: Callable[[], TroubleSeen | None] = lambda: None,
     ) -> None:
+        """`trouble`: what this pod's calls suffer from."""
+        self._trouble = trouble
         self._port = port
         self._pod_id = pod_id
         self._metrics = metrics or Metrics()
@@ -80,6 +86,8 @@ class Sweeper:
     async def tick(self) -> None:
         """Take one batch of jobs whose pods are silent, if it is this pod's turn."""
         is_steady = self._standing.is_steady_for(self._zombie_s)
+        if self._trouble() is not None:
+            self._not_before = trio.current_time() + self._zombie_s
         if not is_steady or trio.current_time() < self._not_before:
             return
         crash_point("before_sweep")

@@ -21,6 +21,7 @@ from cortex.actors.ticker import Pacer
 from cortex.domain.errors import UnavailableError
 from cortex.durable.crash_points import crash_point
 from cortex.services.metrics import Metrics
+from cortex.services.outage import Outage
 from cortex.services.standing import Standing
 from cortex.store import pods, tasks
 from cortex.store.bridge import Port
@@ -61,6 +62,7 @@ class TakeOver:
         self._deaths_max = deaths_max
         self._suspected_since: dict[UUID, float] = {}
         self._looks = 0
+        self._outage = Outage(rng=rng, first_s=look_s, most_s=look_s)
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Look until cancelled."""
@@ -70,7 +72,9 @@ class TakeOver:
                 await self.tick()
             except UnavailableError as error:
                 self._suspected_since.clear()
-                _log.warning("no look at the other pods", error=error.message)
+                await trio.sleep(self._outage.failed(_log, "no look at the other pods", error))
+            else:
+                self._outage.over()
             await self._pacer.wait(self._look_s)
 
     async def tick(self) -> None:

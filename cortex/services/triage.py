@@ -18,8 +18,8 @@ import trio
 
 from cortex.actors.ticker import Pacer
 from cortex.domain.clock import Chance
-from cortex.domain.errors import UnavailableError
 from cortex.durable.crash_points import crash_point
+from cortex.services.outage import Outage
 from cortex.store.bridge import Port
 from cortex.store.triage import Triaged, triage
 
@@ -41,15 +41,14 @@ class Triage:
         self._chance = chance
         self._every_s = every_s
         self._pacer = Pacer(rng=rng)
+        self._outage = Outage(rng=rng)
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Look until cancelled."""
         task_status.started()
         while True:
-            try:
+            async with self._outage.sat_out(_log, "dead letters not looked through"):
                 await self.tick()
-            except UnavailableError as error:
-                _log.warning("dead letters not looked through", error=error.message)
             await self._pacer.wait(self._every_s)
 
     async def tick(self) -> Triaged | None:

@@ -81,13 +81,14 @@ class Port:
             self.watch.sent()
         try:
             with trio.CancelScope(shield=True):
-                return await self._island.run_aio_coroutine(method(*args, **kwargs))
+                result: T = await self._island.run_aio_coroutine(method(*args, **kwargs))
         except UnavailableError as error:
             failure = error
             raise
         finally:
             if self.watch is not None:
                 self.watch.ended(method, failure)
+        return result
 
     def dedicated(self, *, on_lost: Callable[[], None]) -> Dedicated:
         """Make a connection of its own, not opened yet."""

@@ -61,6 +61,7 @@ async def living(db: Database) -> list[PodSeen]:
             running=row["running"],
             loop_lag_ms=row["loop_lag_ms"],
             hint_latency_ms=row["hint_latency_ms"],
+            trouble=row["trouble"],
         )
         for row in await db.fetch("doctor.pods", PODS_MAX)
     ]

@@ -157,8 +157,8 @@ def _of_server(error: asyncpg.PostgresError) -> CortexError:  # noqa: PLR0911 --
     if state[:2] in {"22", "54"} or getattr(error, "constraint_name", "") == "payload_size":
         return InvalidValueError(message, hint=hint)
     if state[:2] == "25":
-        trouble = Trouble.READ_ONLY if state == READ_ONLY else None
-        return UnavailableError(f"the database does not take writes: {message}", trouble=trouble)
+        told = f"the database does not take writes: {message}"
+        return UnavailableError(told, trouble=Trouble.READ_ONLY if state == READ_ONLY else None)
     return RejectedError(message, hint=hint)
 
 

@@ -9,6 +9,7 @@ import attrs
 from cortex.domain.drain import DrainStatus
 from cortex.domain.job import Lease
 from cortex.domain.liveness import Liveness
+from cortex.domain.trouble import TroubleSeen
 from cortex.store.database import Database, affected
 from cortex.store.dedicated import Dedicated
 from cortex.store.jobs import plain
@@ -38,6 +39,8 @@ class Vitals:
     hint_latency_ms: float | None
     drain: DrainStatus | None = None
     """How it leaves, once it was asked to."""
+    trouble: TroubleSeen | None = None
+    """What its calls suffer from."""
 
 
 @attrs.frozen(kw_only=True)
@@ -86,6 +89,8 @@ async def beat(
         None if (drain := vitals.drain) is None else drain.phase.value,
         None if drain is None else drain.abort_in_s,
         None if drain is None else drain.closed_in_s,
+        None if (seen := vitals.trouble) is None else seen.trouble.value,
+        None if seen is None else seen.for_s,
     )
     return affected(rows)
 

@@ -10,7 +10,8 @@ SELECT pg_try_advisory_lock($1) AS held;
 -- name: beat
 -- One heartbeat of a pod and of all its jobs. $1 pod id, $2 ids of its jobs (ordered), $3 their attempts,
 -- $4 state, $5 loop lag in ms, $6 resident bytes, $7 hint latency in ms or null; of one that leaves, else null:
--- $8 its phase, $9 seconds until the abort, $10 seconds until all is closed.
+-- $8 its phase, $9 seconds until the abort, $10 seconds until all is closed; of one whose calls fail, else null:
+-- $11 its trouble with the database, $12 for how many seconds.
 -- Locks: the pod, its jobs, skipping locked: who holds one of them must not make all the others look dead.
 -- Returns the jobs that are still its own.
 WITH pod AS (
@@ -24,7 +25,8 @@ WITH pod AS (
         -- Deadlines move when a phase begins, and not by the time that a beat takes to come here.
         phase_at = CASE WHEN phase = $8 THEN phase_at WHEN $8 IS NOT NULL THEN cortex.now() END,
         abort_at = CASE WHEN phase = $8 THEN abort_at ELSE cortex.now() + $9::float8 * interval '1 second' END,
-        closed_at = CASE WHEN phase = $8 THEN closed_at ELSE cortex.now() + $10::float8 * interval '1 second' END
+        closed_at = CASE WHEN phase = $8 THEN closed_at ELSE cortex.now() + $10::float8 * interval '1 second' END,
+        trouble = $11::text, trouble_at = cortex.now() - $12::float8 * interval '1 second'
     WHERE id = (SELECT p.id FROM cortex.pod p WHERE p.id = $1 FOR NO KEY UPDATE SKIP LOCKED)
 ), mine AS MATERIALIZED (
     SELECT j.id FROM unnest($2::uuid[], $3::int[]) AS m(id, attempt) JOIN cortex.job j ON j.id = m.id

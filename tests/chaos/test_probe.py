@@ -11,6 +11,7 @@ import pytest
 
 from chaos.history import Event, History
 from chaos.probe import Probe
+from tests.support.eventually import eventually_asyncio
 from tests.support.postgres import migrate, run_asyncio
 from tests.support.private_postgres import PrivatePostgres
 
@@ -51,9 +52,7 @@ def test_it_sees_who_waits_and_who_makes_them_wait(database: str, history: Histo
 def test_it_looks_again_and_again_until_it_is_cancelled(database: str, history: History) -> None:
     async def look() -> None:
         running = asyncio.create_task(Probe(lambda: database, history=history, period_s=0.01).run())
-        async with asyncio.timeout(SEEN_WITHIN_S):
-            while len(history.events) < 3:  # noqa: ASYNC110 -- another task's list
-                await asyncio.sleep(0.01)
+        await eventually_asyncio(lambda: len(history.events) >= 3, what="three looks")
         running.cancel()
         await asyncio.wait([running])
         assert running.cancelled()

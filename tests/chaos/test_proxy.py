@@ -10,6 +10,7 @@ import asyncpg
 import pytest
 
 from chaos.cluster.proxy import ProxyLine
+from tests.support.eventually import asyncio_turn, eventually_asyncio
 from tests.support.postgres import database_of, run_asyncio, sql
 
 BOUND_S = 20.0
@@ -29,7 +30,7 @@ async def open_line(dsn: str) -> AsyncIterator[ProxyLine]:
         yield line
     finally:
         line.close()
-        await asyncio.sleep(0)
+        await asyncio_turn()
 
 
 def through_a_line(dsn: str, test: Test) -> None:
@@ -58,12 +59,6 @@ async def write_in_transaction(connection: "asyncpg.Connection[asyncpg.Record]",
 
 def written(dsn: str) -> list[int]:
     return [row["n"] for row in sql(dsn, "SELECT n FROM written ORDER BY n")]
-
-
-async def until(condition: Callable[[], bool]) -> None:
-    """Wait until something is so; the test's own bound holds."""
-    while not condition():  # noqa: ASYNC110 -- there is no event at the other end
-        await asyncio.sleep(0.01)
 
 
 async def comes_late(answer: "asyncio.Task[object]") -> None:
@@ -101,10 +96,12 @@ def test_a_black_hole_hides_that_a_client_has_gone(empty_database: str) -> None:
         alive = "SELECT count(*) FROM pg_stat_activity WHERE pid = $1"
         line.blackhole()
         connection.terminate()
-        await asyncio.sleep(0)
+        await asyncio_turn()
         assert sql(empty_database, alive, pid)[0][0] == 1
         await line.heal()
-        await until(lambda: sql(empty_database, alive, pid)[0][0] == 0)
+        await eventually_asyncio(
+            lambda: sql(empty_database, alive, pid)[0][0] == 0, what="the server has noticed"
+        )
 
     through_a_line(empty_database, test)
 
@@ -166,7 +163,7 @@ def test_a_write_is_seen_while_it_is_under_way(empty_database: str) -> None:
         assert not line.is_writing
         line.blackhole(up=False, down=True)
         answer = asyncio.ensure_future(write(connection, 1))
-        await until(lambda: line.is_writing)
+        await eventually_asyncio(lambda: line.is_writing, what="a write is under way")
         await line.heal()
         await answer
         assert not line.is_writing

@@ -20,6 +20,8 @@ def test_a_pod_that_takes_work_is_ready(server: HttpServer) -> None:
         "database": True,
         "claiming": True,
         "not_draining": True,
+        "database_trouble": None,
+        "database_trouble_s": None,
         "liveness": "lock",
         "phase": None,
         "jobs_left": None,

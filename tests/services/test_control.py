@@ -74,7 +74,7 @@ async def apply(bench: Bench, agent_id: Any, model: str) -> None:
 async def test_a_version_is_asked_for_once(bench: Bench) -> None:
     agent_id = new_id()
     await apply(bench, agent_id, "m")
-    cache = AgentSpecCache(bench.port)
+    cache = AgentSpecCache(bench.port, rng=bench.rng)
     assert await cache.spec(agent_id, 1) == {"model": "m"}
     await apply(bench, agent_id, "n")
     bench.port.refuse(agents.spec)
@@ -84,7 +84,7 @@ async def test_a_version_is_asked_for_once(bench: Bench) -> None:
 
 async def test_an_unknown_version_is_no_answer_to_keep(bench: Bench) -> None:
     agent_id = new_id()
-    cache = AgentSpecCache(bench.port)
+    cache = AgentSpecCache(bench.port, rng=bench.rng)
     with pytest.raises(NotFoundError):
         await cache.spec(agent_id, 1)
     await apply(bench, agent_id, "m")
@@ -98,7 +98,7 @@ async def test_the_least_recently_used_is_dropped(
     agent_id = new_id()
     for model in ("a", "b", "c"):
         await apply(bench, agent_id, model)
-    cache = AgentSpecCache(bench.port)
+    cache = AgentSpecCache(bench.port, rng=bench.rng)
     for version in (1, 2, 1, 3):
         await cache.spec(agent_id, version)
     assert [version for _, version in cache._specs] == [1, 3]

@@ -21,6 +21,7 @@ from cortex.store import agents, configs
 from cortex.store.bridge import Port
 from tests.support.factories import JOB_TYPE, FaultyPort, a_claim
 from tests.support.postgres import sql
+from tests.support.rows import seeded_random
 
 USAGE = Usage(input_tokens=1_000_000)
 SPEC = {"name": "tester", "model": "scripted", "system": "You test."}
@@ -47,7 +48,9 @@ def a_config(usd: str, **policy: Any) -> RuntimeConfig:
 async def policies_of(port: Any, own: RuntimeConfig) -> Policies:
     """What a pod has that was started with this configuration."""
     own_id = await port(configs.ensure, own.to_json())
-    return Policies(port, config_id=own_id, config=own, agents=AgentSpecCache(port))
+    rng = seeded_random()
+    cache = AgentSpecCache(port, rng=rng)
+    return Policies(port, config_id=own_id, config=own, agents=cache, rng=rng)
 
 
 async def claim_of(port: Any, dsn: str, config_id: int | None = None, **limits: Any) -> Claim:

@@ -1,5 +1,6 @@
 """Pods that die at a named point, each with one job, and the pods that inherit these jobs."""
 
+import json
 import signal
 from collections.abc import Sequence
 from typing import Any
@@ -9,7 +10,8 @@ from attrs import define, field, frozen
 
 from chaos.cluster.ledger import Ledger
 from cortex.domain.effect import Resolution
-from cortex.store import effects
+from cortex.store import approvals, effects
+from cortex.store.approvals import Ruling, Verdict
 from cortex.store.database import Profile
 from cortex.store.session import open_session
 from tests.support.pods import Pod, Pods
@@ -102,6 +104,24 @@ class Payments:
         return open_session(Profile(dsn=self.dsn))
 
     # --- what people do
+
+    def approve(self, *accounts: str) -> list[Ruling]:
+        """Agree to what waits, of these accounts or of all."""
+        rows = sql(self.dsn, "SELECT * FROM cortex.approval WHERE status = 'PENDING'")
+        chosen = [
+            Verdict(
+                approval_id=row["id"],
+                is_approved=True,
+                by="ana",
+                seen=row["digest"],
+                reason="fine",
+                channel="cli",
+            )
+            for row in rows
+            if not accounts or json.loads(row["asked"])["account"] in accounts
+        ]
+        with self.session() as store:
+            return [store(approvals.decide, verdict) for verdict in chosen]
 
     def resolve(self, job_id: UUID, said: str, *, result: str | None = None) -> None:
         """Say what became of the job's effect."""

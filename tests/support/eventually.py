@@ -1,5 +1,6 @@
 """The one place where a test waits: for something to become true, never for a time to pass."""
 
+import asyncio
 import inspect
 import time
 from collections.abc import Awaitable, Callable
@@ -40,3 +41,18 @@ async def eventually_async(
                 return answer
             await trio.sleep(POLL_S)
     pytest.fail(f"not within {within_s:g} s: {what} (last answer: {answer!r})")
+
+
+async def eventually_asyncio(probe: Callable[[], T], *, what: str, within_s: float = WITHIN_S) -> T:
+    """`eventually` for tests that run asyncio."""
+    give_up_at = time.monotonic() + within_s
+    while not (answer := probe()):
+        if time.monotonic() >= give_up_at:
+            pytest.fail(f"not within {within_s:g} s: {what} (last answer: {answer!r})")
+        await asyncio.sleep(POLL_S)
+    return answer
+
+
+async def asyncio_turn() -> None:
+    """Let everything that is ready in the event loop run once."""
+    await asyncio.sleep(0)

@@ -18,6 +18,7 @@ from cortex.domain.clock import system_chance
 from cortex.domain.drain import DrainStatus
 from cortex.domain.role import Role
 from cortex.domain.token import digest_of_token, token_text
+from cortex.domain.trouble import TroubleSeen
 from cortex.durable.registry import Registry
 from cortex.http.api import Api, PodView
 from cortex.http.application import ADDRESS_RATE, TOKEN_RATE, application
@@ -68,6 +69,7 @@ class HttpServer:
         self.is_sure = True
         self.is_claiming = True
         self.leaving: DrainStatus | None = None
+        self.trouble: TroubleSeen | None = None
         self._token: Any = None
         self._draining: trio.Event | None = None
         self._stop: trio.Event | None = None
@@ -180,6 +182,7 @@ class HttpServer:
                 name="pod-1",
                 is_sure=lambda: self.is_sure,
                 is_claiming=lambda: self.is_claiming,
+                trouble=lambda: self.trouble,
                 draining=self._draining,
                 drain=lambda: self.leaving,
                 result=hall.waiters.result,

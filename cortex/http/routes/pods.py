@@ -11,6 +11,7 @@ from starlette.responses import Response
 from cortex.domain.drain import DrainPhase
 from cortex.domain.liveness import Liveness
 from cortex.domain.role import Role
+from cortex.domain.trouble import Trouble
 from cortex.http.api import Api, Asked
 from cortex.http.route import Method, Route, answer
 from cortex.http.shape import record, told, whole
@@ -55,6 +56,8 @@ class Pod:
     abort_at: datetime | None = told(doc="when jobs that it still runs are handed back, or were")
     closed_at: datetime | None = told(doc="by when it has ended")
     ended_at: datetime | None
+    trouble: Trouble | None = told(doc="what its calls to the database suffer from")
+    trouble_at: datetime | None = told(doc="since when")
     loop_lag_ms: float | None = told(doc="how late its event loop was at the worst")
     rss_bytes: int | None = told(doc="memory that it holds")
     hint_latency_ms: float | None = told(doc="how long a notification takes; null: none arrives")

@@ -1,0 +1,110 @@
+"""Mutants of what is done outside: effects, decisions, answers of the model."""
+
+from typing import Final
+
+from chaos.mutants.mutant import Mutant, Patch
+
+MUTANTS: Final = (
+    Mutant(
+        name="no-intent",
+        what="effects are called before anything of them stands in the record",
+        scene="calm",
+        invariant="I7",
+        patches=(
+            Patch(
+                "cortex/durable/effects.py",
+                "leave, is_first = "
+                "await _leave(call, lease, ledger, new_id, is_sure=False), True\n",
+                "nothing = (None,) * 7\n"
+                "    leave, is_first = Intended(new_id(), 'go', lease.attempt, *nothing), True\n",
+            ),
+        ),
+    ),
+    Mutant(
+        name="no-reconcile",
+        what="nobody asks what became of a call: it is taken as not applied",
+        scene="killed",
+        invariant="I3",
+        patches=(
+            Patch(
+                "cortex/durable/effects.py",
+                "    verdict = await call.reconcile(invocation)\n",
+                "    verdict: Verdict = NotApplied()\n",
+            ),
+        ),
+    ),
+    Mutant(
+        name="unknown-is-no",
+        what="an effect that nobody can ask about is taken as not applied",
+        scene="killed",
+        invariant="I3",
+        patches=(
+            Patch(
+                "cortex/durable/effects.py",
+                "        if isinstance(verdict, Unknown) and not call.is_idempotent:\n"
+                "            raise _doubt(call, leave.id, verdict.why)\n"
+                "        is_first =",
+                "        is_first =",
+            ),
+        ),
+    ),
+    Mutant(
+        name="new-key-each-attempt",
+        what="each attempt calls under an idempotency key of its own",
+        scene="killed",
+        invariant="I3",
+        patches=(
+            Patch(
+                "cortex/durable/effects.py",
+                "        id=leave.id,\n        job_id=",
+                "        id=UUID(int=leave.id.int ^ (lease.attempt - 1)),\n        job_id=",
+            ),
+        ),
+    ),
+    Mutant(
+        name="approval-race",
+        what="a decision is read, then written: two may be taken",
+        scene="calm",
+        invariant="I18",
+        patches=(
+            Patch(
+                "sql/migrations/0010_approvals.sql",
+                "    SELECT t.id INTO its_task FROM cortex_worker.task t"
+                " WHERE t.job_id = owner FOR UPDATE;\n"
+                "    PERFORM FROM cortex.job j WHERE j.id = owner"
+                " AND j.worker_job_id IS NOT DISTINCT FROM its_task FOR UPDATE;\n"
+                "    IF NOT FOUND THEN\n"
+                "        -- It got its task, or lost it,",
+                "    IF owner IS NULL THEN\n        -- It got its task, or lost it,",
+            ),
+            Patch(
+                "sql/migrations/0010_approvals.sql",
+                "    SELECT * INTO held FROM cortex.approval a"
+                " WHERE a.id = of_approval FOR UPDATE;\n"
+                "    stands :=",
+                "    SELECT * INTO held FROM cortex.approval a WHERE a.id = of_approval;\n"
+                "    PERFORM pg_sleep(0.02);  -- somebody thinks about it\n"
+                "    stands :=",
+            ),
+            Patch(
+                "sql/migrations/0010_approvals.sql",
+                "    IF OLD.status <> 'PENDING' THEN\n        RAISE EXCEPTION 'approval % is",
+                "    IF OLD.status = 'NOBODY' THEN\n        RAISE EXCEPTION 'approval % is",
+            ),
+        ),
+    ),
+    Mutant(
+        name="early-end",
+        what="a stream that ends early is taken for a whole answer",
+        scene="calm",
+        invariant="I15",
+        patches=(
+            Patch(
+                "cortex/agent/model_answer.py",
+                "        if not self.complete or self._pieces or self._stop_reason is None:\n",
+                "        self._stop_reason = self._stop_reason or 'end_turn'\n"
+                "        if not self._message:\n",
+            ),
+        ),
+    ),
+)

@@ -1,0 +1,135 @@
+"""Mutants of who owns a job: fences, heartbeats, takeovers, sweeps."""
+
+from typing import Final
+
+from chaos.mutants.mutant import Mutant, Patch
+
+_OWNED: Final = (
+    "    WHERE j.id = s.job_id AND j.attempt = s.attempt AND j.status::text = 'RUNNING'"
+    " AND j.pod_id = $1\n"
+)
+_ANYBODYS: Final = (
+    "    WHERE j.id = s.job_id AND j.status::text = 'RUNNING' AND $1::uuid IS NOT NULL\n"
+)
+_STEPS: Final = "cost_usd, usage, output, head)\n"
+_OUTCOMES: Final = "head, effect_id, applied,\n             why)\n"
+
+MUTANTS: Final = (
+    Mutant(
+        name="no-fence",
+        what="steps are committed whoever owns the job by now",
+        scene="outlived",
+        invariant="I4",
+        patches=(
+            Patch("sql/queries/steps.sql", _STEPS + _OWNED, _STEPS + _ANYBODYS),
+            Patch("sql/queries/steps.sql", _OUTCOMES + _OWNED, _OUTCOMES + _ANYBODYS),
+        ),
+    ),
+    Mutant(
+        name="unfenced-heartbeat",
+        what="a heartbeat keeps jobs alive whoever runs them",
+        scene="outlived",
+        invariant="I4",
+        patches=(
+            Patch(
+                "sql/queries/pods.sql",
+                "    WHERE j.attempt = m.attempt AND j.status::text = 'RUNNING' AND j.pod_id = $1\n",
+                "    WHERE m.attempt IS NOT NULL AND j.status::text = 'RUNNING'\n",
+            ),
+            Patch(
+                "sql/queries/pods.sql",
+                "    WHERE j.id = held.id AND j.status::text = 'RUNNING' AND j.pod_id = $1\n",
+                "    WHERE j.id = held.id AND j.status::text = 'RUNNING'\n",
+            ),
+        ),
+    ),
+    Mutant(
+        name="no-self-fence",
+        what="a pod trusts itself however long its heartbeats have failed",
+        scene="cut-off",
+        invariant="I11",
+        patches=(
+            Patch(
+                "cortex/services/standing.py",
+                "        return self.silent_s > self._fence_s\n",
+                "        return False\n",
+            ),
+        ),
+    ),
+    Mutant(
+        name="sweep-after-outage",
+        what="silent jobs are swept as soon as the server is back",
+        scene="cut-off",
+        invariant="I11",
+        patches=(
+            Patch(
+                "cortex/services/sweeper.py",
+                "        if not is_steady or trio.current_time() < self._not_before:\n",
+                "        if not self._standing.is_sure:\n",
+            ),
+            Patch(
+                "sql/queries/tasks.sql",
+                " WHERE cortex.serving_since() < cortex.now() - $1::float8 * interval '1 second'\n",
+                " WHERE $1::float8 > 0\n",
+            ),
+        ),
+    ),
+    Mutant(
+        name="hasty-sweep",
+        what="a quarter of the threshold is silence enough",
+        scene="killed",
+        invariant="I11",
+        patches=(
+            Patch(
+                "cortex/services/sweeper.py",
+                "            silent_s=self._zombie_s,\n            limit=",
+                "            silent_s=self._zombie_s / 4,\n            limit=",
+            ),
+        ),
+    ),
+    Mutant(
+        name="one-look",
+        what="a pod is dead whose lock is free at one look",
+        scene="killed",
+        invariant="I11",
+        patches=(
+            Patch(
+                "cortex/services/takeover.py",
+                "LOOKS_APART_S: Final = 0.5\n",
+                "LOOKS_APART_S: Final = 0.0\n",
+            ),
+        ),
+    ),
+    Mutant(
+        name="no-lock-check",
+        what="a pod is dead although it holds its lock",
+        scene="calm",
+        invariant="I11",
+        patches=(
+            Patch(
+                "sql/queries/pods.sql",
+                "  AND NOT EXISTS (\n      SELECT FROM pg_locks l\n",
+                "  AND EXISTS (\n      SELECT FROM pg_locks l\n",
+            ),
+            Patch(
+                "sql/queries/tasks.sql",
+                "    WHERE p.id = $1 AND pg_try_advisory_xact_lock($2)\n",
+                "    WHERE p.id = $1 AND $2::bigint IS NOT NULL\n",
+            ),
+        ),
+    ),
+    Mutant(
+        name="uncounted-deaths",
+        what="nobody counts the pods that a job has killed",
+        scene="poisoned",
+        invariant="I14",
+        patches=(
+            Patch(
+                "sql/queries/tasks.sql",
+                "j.pod_deaths + CASE WHEN j.pod_deaths + 1 >= $3 OR NOT owned.has_suspect "
+                "THEN 1 ELSE 0 END AS deaths\n",
+                "j.pod_deaths AS deaths\n",
+            ),
+        ),
+    ),
+)

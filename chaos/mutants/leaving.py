@@ -1,0 +1,47 @@
+"""Mutants of how a pod leaves."""
+
+from typing import Final
+
+from chaos.mutants.mutant import Mutant, Patch
+
+MUTANTS: Final = (
+    Mutant(
+        name="drain-claims",
+        what="a pod that was told to leave goes on claiming",
+        scene="drained",
+        invariant="I17",
+        patches=(
+            Patch(
+                "cortex/pod.py",
+                "        await intake.start(dispatcher)\n",
+                "        await level.nursery.start(dispatcher.run)\n",
+            ),
+        ),
+    ),
+    Mutant(
+        name="counted-hand-back",
+        what="to be handed back costs a job one of its attempts",
+        scene="drained",
+        invariant="I6",
+        patches=(
+            Patch(
+                "cortex/services/job_actor.py",
+                'outcome="handed_back", is_counted=False)',
+                'outcome="handed_back", is_counted=True)',
+            ),
+        ),
+    ),
+    Mutant(
+        name="cancelled-commit",
+        what="a transaction that is cancelled is forgotten, although it may be committed",
+        scene="drained",
+        invariant="I17",
+        patches=(
+            Patch(
+                "cortex/store/bridge.py",
+                "            with trio.CancelScope(shield=True):\n",
+                "            with trio.CancelScope():\n",
+            ),
+        ),
+    ),
+)

@@ -1,0 +1,114 @@
+"""Mutants of the record: its transactions, locks, claims, retries and keys."""
+
+from typing import Final
+
+from chaos.mutants.mutant import Mutant, Patch
+
+_CLAIM_OLD: Final = """    FROM due WHERE t.job_id = due.job_id
+    RETURNING t.job_id, t.attempt, t.attempts_spent, t.max_attempts, t.is_suspect
+"""
+_CLAIM_NEW: Final = """    WHERE t.state = 'READY' AND t.task = ANY ($2) AND $5 >= 0 AND t.job_id IN (
+        SELECT d.job_id FROM cortex_worker.task d WHERE d.state = 'READY' AND d.task = t.task
+        ORDER BY d.priority, d.run_at, d.id LIMIT $3 FOR UPDATE SKIP LOCKED)
+    RETURNING t.job_id, t.attempt, t.attempts_spent, t.max_attempts, t.is_suspect
+"""
+_NOTE_ENDS: Final = """-- name: note_ends
+-- $1 ids.
+INSERT INTO cortex.job_history (job_id, previous, new, attempt, pod_id, at, metadata)
+SELECT j.id, 'RUNNING', j.status, j.attempt, j.pod_id, j.updated_at, '{}' FROM cortex.job j
+WHERE j.id = ANY ($1::uuid[]) AND j.status = 'COMPLETED'
+RETURNING job_id;
+
+-- name: settled
+"""
+
+MUTANTS: Final = (
+    Mutant(
+        name="history-apart",
+        what="the end of a job and its history are written in two transactions",
+        scene="killed",
+        invariant="I10",
+        patches=(
+            Patch(
+                "sql/migrations/0010_approvals.sql",
+                "    WHERE o.status <> n.status;\n    RETURN NULL;\nEND $$;\n\n",
+                "    WHERE o.status <> n.status AND n.status <> 'COMPLETED';\n"
+                "    RETURN NULL;\nEND $$;\n\n"
+                "GRANT INSERT ON cortex.job_history TO cortex_runtime;\n",
+            ),
+            Patch("sql/queries/jobs.sql", "-- name: settled\n", _NOTE_ENDS),
+            Patch(
+                "cortex/store/jobs.py",
+                "async def settled(",
+                "async def note_ends(db: Database, ids: set[UUID]) -> None:\n"
+                '    await db.fetch("jobs.note_ends", list(ids))\n\n\n'
+                "async def settled(",
+            ),
+            Patch(
+                "cortex/services/committer.py",
+                '        crash_point("after_finish")\n',
+                '        crash_point("after_finish")\n'
+                "        await self._port(jobs.note_ends, ended)\n",
+            ),
+        ),
+    ),
+    Mutant(
+        name="lost-dead-letter",
+        what="a job fails, and nobody writes its dead letter",
+        scene="calm",
+        invariant="I10",
+        patches=(
+            Patch(
+                "sql/migrations/0007_dead_letters.sql",
+                "CREATE TRIGGER dead_letter_of_failure AFTER UPDATE OF status ON",
+                "CREATE TRIGGER dead_letter_of_failure AFTER UPDATE OF payload ON",
+            ),
+        ),
+    ),
+    Mutant(
+        name="unordered-locks",
+        what="heartbeats lock their jobs in another order than commits, and wait for them",
+        scene="busy",
+        invariant="I9",
+        patches=(
+            Patch(
+                "sql/queries/pods.sql",
+                "ON j.id = mine.id ORDER BY j.id FOR NO KEY UPDATE OF j SKIP LOCKED\n",
+                "ON j.id = mine.id ORDER BY j.id DESC FOR NO KEY UPDATE OF j\n",
+            ),
+        ),
+    ),
+    Mutant(
+        name="claim-by-subquery",
+        what="a claim's limit stands in a subquery that is run again for each row",
+        scene="calm",
+        invariant="I4",
+        patches=(Patch("sql/queries/tasks.sql", _CLAIM_OLD, _CLAIM_NEW),),
+    ),
+    Mutant(
+        name="no-jitter",
+        what="all pause equally long before a retry",
+        scene="calm",
+        invariant="I6",
+        patches=(
+            Patch(
+                "cortex/domain/retry.py",
+                "    jittered_s = rng.uniform(0, highest_s)\n",
+                "    jittered_s = highest_s\n",
+            ),
+        ),
+    ),
+    Mutant(
+        name="forgotten-key",
+        what="who asks again under the same key is served again",
+        scene="calm",
+        invariant="I21",
+        patches=(
+            Patch(
+                "cortex/store/idempotency.py",
+                '        if began["is_new"]:\n',
+                '        if began["is_held"]:\n',
+            ),
+        ),
+    ),
+)

@@ -1,0 +1,203 @@
+"""The runs that expose mutants: short, each with what it takes to break a few rules, no more.
+
+The seed decides when each job is submitted, their keys, and with them what people decide.
+"""
+
+import random
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+from attrs import evolve, field, frozen
+
+from chaos.cluster.quiet import Patience
+from chaos.cluster.scale import SCALED, Scale
+from chaos.nemeses.kill_at_point import TAKEN_WITHIN_S
+from chaos.nemeses.nemesis import Fault
+from chaos.plan import JOB_TYPE, Options, Plan
+from chaos.windows import Window
+from chaos.workloads.client import Order
+from chaos.workloads.model_script import first_message
+from chaos.workloads.program import Op, Operation, Program
+
+Operations = tuple[Operation, ...]
+
+LOOKS_S: Final = 2.0
+"""A run lasts so long at least: until then the probe has told the clock of the database."""
+
+
+@frozen(kw_only=True)
+class Scene:
+    """One run, but for its seed."""
+
+    name: str
+    what: str
+    jobs: tuple[Operations, ...]
+    faults: tuple[Fault, ...] = ()
+    pods: int = 3
+    load_s: float = 0.5
+    """In which all jobs are submitted."""
+    scale: Scale = SCALED
+    model: Mapping[Op, Mapping[str, Any]] = field(factory=dict)
+    """What the first call of each step of a kind gets in place of an answer."""
+    quiet_within_s: float = 30.0
+    """After healing; a mutant may never come to rest."""
+
+    @property
+    def patience(self) -> Patience:
+        return Patience(idle_s=self.quiet_within_s, whole_s=self.quiet_within_s)
+
+    def plan(self, seed: int) -> Plan:
+        """Everything that is to happen."""
+        dice = random.Random(f"{self.name} of {seed}")
+        programs = tuple(
+            Program(key=f"s{seed}-j{number}", operations=operations)
+            for number, operations in enumerate(self.jobs)
+        )
+        times = sorted(dice.uniform(0, self.load_s) for _ in programs)
+        orders = (
+            Order(at_s=at_s, key=one.key, job_type=JOB_TYPE, payload=one.payload())
+            for at_s, one in zip(times, dice.sample(programs, len(programs)), strict=True)
+        )
+        lasts_s = max([LOOKS_S, self.load_s, *(fault.at_s for fault in self.faults)])
+        return Plan(
+            options=Options(seed=seed, pods=self.pods, duration_s=lasts_s),
+            programs=programs,
+            orders=tuple(orders),
+            faults=self.faults,
+            model_rules=tuple(rule for one in programs for rule in self._rules(one)),
+        )
+
+    def _rules(self, program: Program) -> Sequence[Mapping[str, Any]]:
+        return [
+            {"prompt": first_message(program.key, f"{place}:{one.op}", one.takes_ms), **rule}
+            for place, one in enumerate(program.operations)
+            if (rule := self.model.get(one.op)) is not None
+        ]
+
+
+def _ops(**takes_ms: int) -> Operations:
+    """Such as `_ops(sleep=300, idempotent=50)`."""
+    return tuple(Operation(op=Op(op), takes_ms=ms) for op, ms in takes_ms.items())
+
+
+def _faults(*told: tuple[float, str, dict[str, Any]]) -> tuple[Fault, ...]:
+    """Each: when, which, and its detail; `for_s` in the detail is how long it holds."""
+    return tuple(
+        Fault(number=number, at_s=at_s, nemesis=name, for_s=detail.get("for_s", 0.0), detail=detail)
+        for number, (at_s, name, detail) in enumerate(told)
+    )
+
+
+def _at_point(point: str, *, place: int, nth: int = 1, outlives: bool = False) -> dict[str, Any]:
+    """A pod is killed at a point; or stopped there, until others are at all of its jobs."""
+    how = "stop" if outlives else "kill"
+    lasts = {"until_taken": True, "for_s": TAKEN_WITHIN_S} if outlives else {}
+    return {"point": point, "nth": nth, "how": how, "place": place, **lasts}
+
+
+def _pause(*, place: int, leases: float) -> dict[str, Any]:
+    return {
+        "place": place,
+        "aim": None,
+        "into_drain_s": 0.0,
+        "leases": leases,
+        "for_s": leases * SCALED.zombie_s,
+    }
+
+
+def _kill(*, place: int) -> dict[str, Any]:
+    return {"place": place, "aim": Window.MODEL_CALL.value, "into_drain_s": 0.0}
+
+
+def _cut(*, place: int, for_s: float) -> dict[str, Any]:
+    return {"whom": "one", "place": place, "writes": False, "way": "both", "for_s": for_s}
+
+
+_EFFECTS: Final = (_ops(idempotent=400), _ops(reconcilable=400), _ops(unsafe=400))
+_TALK: Final = _ops(model=300, sleep=600)
+
+SCENES: Final = {
+    scene.name: scene
+    for scene in (
+        Scene(
+            name="calm",
+            what="a bit of everything, more than there are slots; nothing goes wrong outside",
+            jobs=(
+                *(12 * (_ops(model=100, pure=0, idempotent=40, reconcilable=40),)),
+                *(30 * (_ops(approval=0),)),
+                *(8 * (_ops(retry=50, sleep=300),)),
+            ),
+            scale=evolve(SCALED, slots=5),
+            model={
+                Op.MODEL: {"times": 1, "share": 0.5, "fault": "early_end", "fault_after": 4},
+                Op.RETRY: {"times": 2, "status": 529},
+            },
+        ),
+        Scene(
+            name="outlived",
+            what="pods stop themselves at points, and go on while others are at their jobs",
+            jobs=16 * (_ops(sleep=2500),),
+            faults=_faults(
+                (0.3, "point", _at_point("before_step", place=0, outlives=True)),
+                (0.3, "point", _at_point("before_beat", place=1, nth=5, outlives=True)),
+            ),
+            pods=5,
+            scale=evolve(SCALED, slots=3),
+        ),
+        Scene(
+            name="killed",
+            what="pods are killed between effect and record, after an end, in the midst; one stops",
+            jobs=(*(5 * _EFFECTS), *(12 * (_TALK,))),
+            faults=_faults(
+                (0.3, "point", _at_point("after_call", place=0, nth=2)),
+                (0.3, "point", _at_point("after_finish", place=1)),
+                (1.0, "stop", _pause(place=4, leases=0.6)),
+                (1.5, "kill", _kill(place=2)),
+                (2.5, "kill", _kill(place=3)),
+                (3.5, "kill", _kill(place=2)),
+            ),
+            pods=5,
+            load_s=4.0,
+        ),
+        Scene(
+            name="poisoned",
+            what="a job kills each pod that begins it",
+            jobs=(_ops(poison=0), *(3 * (_ops(sleep=300),))),
+            scale=evolve(SCALED, deaths_max=2, settle_s=0.0),
+            quiet_within_s=15.0,
+        ),
+        Scene(
+            name="drained",
+            what="pods leave while there is more work than slots",
+            jobs=(
+                *(6 * (_ops(sleep=5500, retry=50),)),
+                *(300 * (_ops(pure=0),)),
+            ),
+            faults=_faults(
+                (1.0, "drain", {"place": 0, "rolls": False}),
+                (1.4, "drain", {"place": 1, "rolls": False}),
+                (1.8, "drain", {"place": 2, "rolls": False}),
+            ),
+            pods=4,
+            load_s=8.0,
+            scale=evolve(SCALED, slots=4),
+            model={Op.RETRY: {"times": 2, "status": 529}},
+        ),
+        Scene(
+            name="cut-off",
+            what="a pod reaches nothing for a while, then the server is away from all of them",
+            jobs=12 * (30 * _ops(sleep=250),),
+            faults=_faults(
+                (1.0, "blackhole", _cut(place=0, for_s=3.7)),
+                (6.0, "restart", {"how": "immediate", "down_s": 5.5}),
+            ),
+            scale=evolve(SCALED, zombie_s=4.5),
+        ),
+        Scene(
+            name="busy",
+            what="nothing but steps, and heartbeats beside them",
+            jobs=36 * (40 * _ops(pure=0),),
+            scale=evolve(SCALED, heartbeat_s=0.05),
+        ),
+    )
+}

@@ -1,0 +1,50 @@
+"""One scene in the tree in which this file stands, told as one line of JSON.
+
+    python -m chaos.mutants.trial SCENE SEED [REPORT]
+
+It ends by itself, and takes all that it started along.
+"""
+
+import asyncio
+import json
+import sys
+from pathlib import Path
+from typing import Any, Final
+
+from chaos.checkers.verdict import Result
+from chaos.cluster.guard import guarded_folder
+from chaos.mutants.scenes import SCENES, Scene
+from chaos.report.keep import keep
+from chaos.run import Outcome, run
+
+START_AND_END_S: Final = 60.0
+WHY_MAX: Final = 3
+
+
+def main(name: str, seed: str, report: str | None = None) -> None:
+    """Run it; raises whatever keeps it from running at all."""
+    scene = SCENES[name]
+    plan = scene.plan(int(seed))
+    deadline_s = plan.options.duration_s + scene.quiet_within_s + START_AND_END_S
+    with guarded_folder(deadline_s=deadline_s) as folder:
+        with asyncio.Runner(loop_factory=asyncio.SelectorEventLoop) as runner:
+            outcome = runner.run(
+                run(plan, folder=folder, scale=scene.scale, patience=scene.patience)
+            )
+        if report is not None:
+            keep(outcome, folder, Path(report))
+    sys.stdout.write(json.dumps(told(scene, outcome)) + "\n")
+
+
+def told(scene: Scene, outcome: Outcome) -> dict[str, Any]:
+    """What the hunt is to know."""
+    invalid = [each for each in outcome.verdicts if each.result is Result.INVALID]
+    return {
+        "scene": scene.name,
+        "invalid": {each.invariant: each.why[:WHY_MAX] for each in invalid},
+        "stuck": outcome.stuck,
+    }
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

@@ -1,0 +1,57 @@
+"""Whole seeds: what a seed did it does again, bit for bit, and it breaks no rule."""
+
+import re
+
+import pytest
+from click.testing import CliRunner
+
+from chaos.__main__ import chaos
+from chaos.sim.crew import simulate
+from chaos.sim.plan import Kind, make_plan
+
+SECONDS_MAX = 240.0
+"""For two seeds run twice, on a computer that does much else."""
+
+
+def _with(*kinds: Kind, after: int = 0) -> int:
+    """The first seed from there on to whose pods all of these happen."""
+    seed = after
+    while not {*kinds} <= {fault.kind for fault in make_plan(seed).faults}:
+        seed += 1
+    return seed
+
+
+@pytest.mark.timeout(SECONDS_MAX)
+def test_seeds_repeat_bit_for_bit_and_break_no_rule() -> None:
+    seeds = [_with(Kind.KILL, Kind.LOSS), _with(Kind.STOP, Kind.OUTAGE)]
+    outcomes = list(simulate(seeds, workers=2, mode="repeat"))
+    assert sorted(outcome.seed for outcome in outcomes) == sorted(seeds)
+    for outcome in outcomes:
+        assert not outcome.problems
+        assert outcome.line_count > 500
+        assert outcome.virtual_s > 1800
+
+
+def test_a_plan_is_decided_by_its_seed() -> None:
+    assert make_plan(7) == make_plan(7)
+    assert make_plan(7) != make_plan(8)
+
+
+def test_every_kind_of_fault_is_drawn_soon() -> None:
+    drawn = {fault.kind for seed in range(100) for fault in make_plan(seed).faults}
+    assert drawn == set(Kind)
+
+
+@pytest.mark.parametrize(
+    "arguments, told",
+    [
+        (["--seeds", "one"], "neither a seed nor a range"),
+        (["--seeds", "5:5"], "empty"),
+        (["--seeds", "0:2", "--transcript", "t"], "--transcript is of one seed"),
+        (["--seeds", "1", "--repeat", "--transcript", "t"], "--transcript is of one seed"),
+    ],
+)
+def test_wrong_usage_is_told_before_anything_starts(arguments: list[str], told: str) -> None:
+    result = CliRunner().invoke(chaos, ["sim", *arguments])
+    assert result.exit_code == 2
+    assert re.search(told, result.output)
