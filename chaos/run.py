@@ -19,6 +19,7 @@ from chaos.cluster.stage import APP, Stage, StagePlan
 from chaos.collect import collect
 from chaos.evidence import Evidence, Settings
 from chaos.history import History
+from chaos.nemeses.full_disk import FullDisk
 from chaos.plan import Plan, chosen
 from chaos.probe import watch
 from chaos.schedule import inject_all
@@ -28,6 +29,9 @@ SUBMITTED_WITHIN_S: Final = 60.0
 """After the last fault: until then each order is acknowledged, however often it is asked again."""
 START_AND_END_S: Final = 60.0
 DRAIN_SLACK_S: Final = 10.0
+DISK_MIB: Final = 96
+DISK_MIB_PER_S: Final = 2
+DISK_MAX_MIB: Final = 2048
 
 
 @frozen(kw_only=True)
@@ -76,6 +80,7 @@ async def run(
         scale=scale or SCALES[options.scale],
         app=options.app or APP,
         model_rules=plan.model_rules,
+        disk_mib=_disk_mib(plan),
     )
     with contextlib.closing(history):
         async with Stage(stage_plan, folder, history) as stage:
@@ -86,6 +91,13 @@ async def run(
         took_s = history.now_s
     verdicts = await asyncio.to_thread(_judge, evidence)
     return Outcome(plan=plan, evidence=evidence, verdicts=verdicts, stuck=stuck, took_s=took_s)
+
+
+def _disk_mib(plan: Plan) -> int | None:
+    """How large a disk of its own the data gets: ample, if nobody fills it."""
+    if not any(fault.nemesis == FullDisk.name for fault in plan.faults):
+        return None
+    return min(DISK_MAX_MIB, DISK_MIB + round(plan.options.duration_s * DISK_MIB_PER_S))
 
 
 async def _play(stage: Stage, plan: Plan, patience: Patience) -> str | None:

@@ -338,7 +338,11 @@ class _Pod:
             pod=PodView(
                 name=self._record.name,
                 is_sure=lambda: self._standing.is_sure,
-                is_claiming=lambda: self._dispatcher is not None and self._dispatcher.may_claim,
+                is_claiming=lambda: (
+                    self._dispatcher is not None
+                    and self._dispatcher.may_claim
+                    and not stop.is_set()
+                ),
                 trouble=lambda: self._watch.seen,
                 draining=stop,
                 drain=lambda: self.drain.status,

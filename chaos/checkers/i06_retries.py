@@ -21,10 +21,16 @@ def check(evidence: Evidence) -> Verdict:
     attempts = grouped(evidence.attempts, "job_id")
     paths = grouped(evidence.transitions, "job_id")
     hurried = {f["job_id"] for f in evidence.facts if f["subtype"] == "retried_now"}
+    failures = grouped((f for f in evidence.facts if f["type"] == "error"), "job_id")
     for job in evidence.jobs:
         own, path = attempts.get(job["id"], []), paths.get(job["id"], [])
         findings.look(len(own))
-        for why in (*_counts(job, path, own), *_times(path, hurried=job["id"] in hurried)):
+        wrong = (
+            *_counts(job, path, own),
+            *_tries(own, failures.get(job["id"], [])),
+            *_times(path, hurried=job["id"] in hurried),
+        )
+        for why in wrong:
             findings.broken(f"job {job['id']}: {why}", job=job["id"])
     pauses = _pauses(evidence)
     for (outcome, count), alike in pauses.items():
@@ -57,6 +63,20 @@ def _counts(job: Row, path: list[Row], attempts: list[Row]) -> Iterator[str]:
         spent = 0 if row["outcome"] in RETRIED else spent + (row["outcome"] == "failed")
         if spent >= job["worker_attempts"]:
             yield f"attempt {row['attempt']} was tried again, the last of {job['worker_attempts']}"
+
+
+def _tries(attempts: list[Row], failures: list[Row]) -> Iterator[str]:
+    """As which try of its task an attempt failed: only failures count, no deaths, no hand-backs."""
+    for fact in failures:
+        told = fact["data"].get("attempt")
+        if told is None or "retry_count" not in fact["data"]:
+            continue  # of a call inside an attempt
+        failed = 0
+        for row in attempts:
+            if row["attempt"] < fact["attempt"]:
+                failed = 0 if row["outcome"] in RETRIED else failed + (row["outcome"] == "failed")
+        if told != failed + 1:
+            yield f"attempt {fact['attempt']} counts as try {told}, {failed} failed before it"
 
 
 def _times(path: list[Row], *, hurried: bool) -> Iterator[str]:

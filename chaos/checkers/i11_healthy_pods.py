@@ -2,9 +2,11 @@
 
 The database saw each heartbeat. No job is taken from a pod for the silence of another, or for a
 blink: its lock must have been free at two looks. And a pod that could not say that it lives for
-three fifths of the threshold has stopped its jobs, before others may take them.
+three fifths of the threshold has stopped its jobs, before others may take them. After the server's
+start nobody is swept for a whole threshold: until then nobody could say that he lives.
 """
 
+import math
 from collections.abc import Iterator
 from datetime import datetime, timedelta
 from itertools import pairwise
@@ -22,6 +24,8 @@ FENCE_SLACK_S = 0.5
 LAG_SHARE = 0.5
 """A loop that was late for that much of a gap is why there was one."""
 EARLY_S = 0.05
+START_SLACK_S = 0.2
+"""The start is reckoned from what the probe saw."""
 IN_FLIGHT = 1
 """Writes of a job that were on their way when its pod let go."""
 LOST = ("pod_died", "lease_expired")
@@ -38,6 +42,7 @@ def check(evidence: Evidence) -> Verdict:
             findings.look()
             for why in _reclaim(row, beats.get(row["pod_id"], []), timeline, evidence):
                 findings.broken(f"job {row['job_id']}: {why}", job=row["job_id"])
+    _sweeps(evidence, timeline, findings)
     gaps = [gap for pod_id, rows in beats.items() for gap in _healthy_gaps(pod_id, rows, timeline)]
     findings.look(len(gaps))
     p99_s = quantile(gaps, 0.99)
@@ -76,6 +81,22 @@ def _reclaim(row: Row, beats: list[Row], timeline: Timeline, evidence: Evidence)
     since_s = at_s - evidence.settings.zombie_s - evidence.settings.sweep_s - CALM_AFTER_S
     if life.died_s > at_s and not timeline.troubled(since_s, at_s, place=life.place, after_s=0.0):
         yield f"attempt {row['attempt']} was taken from {life.title}, which was well"
+
+
+def _sweeps(evidence: Evidence, timeline: Timeline, findings: Findings) -> None:
+    """Sweeps too soon after a start of the server."""
+    starts = {round(s.value["now"] - s.value["started_s"], 1) for s in timeline.samples}
+    for row in evidence.attempts:
+        if row["outcome"] != "lease_expired":
+            continue
+        after = [up_s for at in starts if (up_s := row["ended_at"].timestamp() - at) >= 0]
+        up_s = min(after, default=math.inf)
+        if up_s < evidence.settings.zombie_s - START_SLACK_S:
+            findings.broken(
+                f"job {row['job_id']}: attempt {row['attempt']} was swept {up_s:.2f} s after the "
+                f"server's start, {evidence.settings.zombie_s:g} s are to pass",
+                job=row["job_id"],
+            )
 
 
 def _renewed(row: Row, evidence: Evidence) -> datetime | None:

@@ -11,6 +11,8 @@ from chaos.evidence import Evidence, Row
 
 CLAIMS_END_S = 1.0
 SLACK_S = 1.0
+KILLED = -9
+"""By a job that it ran, since nobody else did: a poison one, which I14 judges."""
 LOST = ("pod_died", "lease_expired")
 
 
@@ -47,7 +49,7 @@ def _wrong(life: Life, asked_s: float, timeline: Timeline, evidence: Evidence) -
     asked_once = [name for _, name in life.signals].count("SIGTERM") == 1
     if _was_disturbed(life, asked_s, timeline) or not asked_once or life.code is None:
         return
-    if life.code != 0:
+    if life.code not in (0, KILLED):
         yield f"it ended with code {life.code}"
     for row in evidence.attempts:
         is_lost = row["pod_id"] == life.pod_id and row["outcome"] in LOST

@@ -19,6 +19,8 @@ OVERLOADED = 4.0
 """Processes that want each processor: what is late then is late for want of it."""
 OVERLOAD_S = 5.0
 """How long that is felt."""
+SETTLED_S = 2.0
+"""Pods judge nobody so soon after their own way to the database was broken."""
 CALM_AFTER_S = 8.0
 """What a fault may still cost once it is healed: back-off of reconnects, up to 5 s, and a ramp."""
 
@@ -151,8 +153,10 @@ class Timeline:
 
     def troubled_besides(self, life: Life, from_s: float, to_s: float) -> bool:
         """Whether more was done meanwhile than what ended the work of this pod."""
-        faults = any(
-            trouble.began_s <= to_s and from_s <= trouble.ended_s and trouble.places != {life.place}
+        faults = self.is_overloaded(from_s, to_s) or any(
+            trouble.began_s <= to_s
+            and from_s <= trouble.ended_s + SETTLED_S
+            and trouble.places != {life.place}
             for trouble in self.troubles
         )
         others = (other.signals for other in self.lives if other is not life)

@@ -17,6 +17,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final, NoReturn
 
+from chaos.cluster.disk import unmount_below
 from cortex.store.embedded_account import account_for
 from cortex.store.embedded_cluster import Cluster
 from cortex.store.embedded_install import MAJOR, packaged
@@ -59,6 +60,7 @@ def clear(folder: Path) -> None:
         account = account_for(home / "pgdata")
         cluster = Cluster(home=home, install=packaged(), account=account, major=MAJOR)
         cluster.stop(signal.SIGQUIT)
+    unmount_below(folder)
     shutil.rmtree(folder, ignore_errors=True)
 
 

@@ -14,6 +14,7 @@ from uuid import uuid4
 
 import asyncpg
 
+from chaos.cluster.disk import Disk
 from chaos.cluster.mark import mark, refuse_unmarked
 from cortex.store.embedded_account import account_for
 from cortex.store.embedded_cluster import BUILTIN_UTF8, Cluster
@@ -25,6 +26,7 @@ from cortex.store.migrate import migrate
 TEMPLATE = "cortex_template"
 OWNER = "cortex"
 """Who pods connect as: no superuser, but the owner of the database, as in production."""
+OWN_DISK = "chaos_disk"
 READY_WITHIN_S = 60.0
 DEAD_WITHIN_S = 20.0
 SQL_WITHIN_S = 20.0
@@ -69,14 +71,18 @@ class Postgres:
         if not await asyncio.to_thread(poll, self.cluster.is_dead, within_s=DEAD_WITHIN_S):
             raise TimeoutError(f"processes of the killed server in {self.cluster.home} live on")
 
-    async def create(self, name: str = "chaos") -> str:
+    async def create(self, name: str = "chaos", *, disk: Disk | None = None) -> str:
         """Make a marked database with the current schema, the run's own from now on; its DSN.
 
-        The first one costs the migrations, the next ones are cloned.
+        The first one costs the migrations, the next ones are cloned. `disk`: where its data is, if
+        not with the server's own.
         """
         if not await self._admin("SELECT FROM pg_database WHERE datname = $1", TEMPLATE):
             await self._make_template()
-        await self._admin(f'CREATE DATABASE "{name}" TEMPLATE {TEMPLATE} OWNER {OWNER}')
+        place = "pg_default" if disk is None else await self._tablespace(disk)
+        await self._admin(
+            f'CREATE DATABASE "{name}" TEMPLATE {TEMPLATE} OWNER {OWNER} TABLESPACE {place}'
+        )
         await mark(self._dsn(name), run=uuid4())
         self.database = name
         return self.dsn
@@ -151,6 +157,13 @@ class Postgres:
     def log(self) -> str:
         """All that it has logged."""
         return self.cluster.log.path.read_text("utf-8", "replace")
+
+    async def _tablespace(self, disk: Disk) -> str:
+        """Make the place for data on a disk; its name."""
+        account = self.cluster.account
+        folder = disk.folder("data", owner=(account.uid, account.gid))
+        await self._admin(f"CREATE TABLESPACE {OWN_DISK} LOCATION '{folder}'")
+        return OWN_DISK
 
     async def _make_template(self) -> None:
         # Who waited for whom in a deadlock; elsewhere rows stay out of the log, here they are ours.

@@ -12,6 +12,7 @@ from attrs import asdict, define, field, frozen
 
 from chaos import observer
 from chaos.cluster.approver import Approver
+from chaos.cluster.disk import Disk
 from chaos.cluster.fork_server import ForkServer
 from chaos.cluster.ledger import Ledger
 from chaos.cluster.model import Model
@@ -41,6 +42,8 @@ class StagePlan:
     """Rules of a fault file; their times count from the moment at which the load begins."""
     environment: Mapping[str, str] = field(factory=dict)
     """Of each pod, on top."""
+    disk_mib: int | None = None
+    """How large a disk of its own the data gets; None: it has none, and cannot fill it."""
 
 
 @define(eq=False)
@@ -51,6 +54,8 @@ class Stage:
     folder: Path
     """The run's own directory; whoever made it removes it."""
     history: History
+    disk: Disk | None = field(init=False, default=None)
+    """Where the data is."""
     postgres: Postgres = field(init=False)
     proxy: Proxy = field(init=False)
     pods_kept: Pods = field(init=False)
@@ -112,11 +117,13 @@ class Stage:
         keep = self._exits
         home = self.folder / "postgres"
         home.mkdir(mode=0o711)
-        fork_server = keep.enter_context(ForkServer("cortex.demo.server", APP))
+        fork_server = keep.enter_context(ForkServer("anthropic", "cortex.demo.server", APP))
+        if self.plan.disk_mib is not None:
+            self.disk = keep.enter_context(Disk(self.folder / "disk", size_mib=self.plan.disk_mib))
         self.postgres = Postgres(home)
         keep.push_async_callback(self.postgres.stop, "immediate")
         await self.postgres.start()
-        await self.postgres.create()
+        await self.postgres.create(disk=self.disk)
         await observer.install(self.postgres.dsn)
         self.proxy = Proxy(self.postgres.socket_path, database=self.postgres.database, user=OWNER)
         keep.push_async_callback(self.proxy.close)

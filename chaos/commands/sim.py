@@ -8,11 +8,15 @@ from typing import Any, Final
 
 import click
 
+from chaos.cluster.guard import guarded_folder
 from chaos.sim.crew import Mode, WorkerDiedError, simulate
 from chaos.sim.outcome import Outcome
 from chaos.sim.plan import PODS
 
 RANGE: Final = re.compile(r"(\d+)(?::(\d+))?")
+START_S: Final = 120.0
+SEED_MAX_S: Final = 300.0
+"""In real time, on a computer that does much else; beyond it something hangs."""
 TOLD_MAX: Final = 3
 """Problems of one seed that are shown; the first one is mostly the cause."""
 TOLD_CHARS_MAX: Final = 600
@@ -59,13 +63,14 @@ def sim(*, seeds: range, workers: int | None, repeat: bool, transcript: Path | N
     mode: Mode = "keep" if transcript is not None else "repeat" if repeat else "run"
     began = time.perf_counter()
     outcomes = []
-    try:
-        at_once = min(len(seeds), workers or os.cpu_count() or 1)
-        for outcome in simulate(seeds, workers=at_once, mode=mode):
-            outcomes.append(outcome)
-            _tell(outcome)
-    except WorkerDiedError as error:
-        raise click.ClickException(str(error)) from error
+    at_once = min(len(seeds), workers or os.cpu_count() or 1)
+    with guarded_folder(deadline_s=START_S + SEED_MAX_S * len(seeds) / at_once) as folder:
+        try:
+            for outcome in simulate(seeds, folder=folder, workers=at_once, mode=mode):
+                outcomes.append(outcome)
+                _tell(outcome)
+        except WorkerDiedError as error:
+            raise click.ClickException(str(error)) from error
     if transcript is not None:
         transcript.write_text("\n".join([*outcomes[0].lines, ""]), "utf-8")
     _sum_up(outcomes, took_s=time.perf_counter() - began)

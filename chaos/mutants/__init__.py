@@ -2,8 +2,9 @@
 
 mutant.py     what a mutant is: patches of a copy of the tree, and the rule that they break
 leases.py, effects.py, record.py, leaving.py
-              the mutants, by what is broken
+              the mutants, by what is broken; catalogue.py has them all
 scenes.py     the short runs that expose them
 trial.py      one scene, in the tree in which it stands: `python -m chaos.mutants.trial`
 hunt.py       copies, patches and tries them, several at once
+table.py      what came of that
 """

@@ -33,8 +33,8 @@ MUTANTS: Final = (
         patches=(
             Patch(
                 "sql/queries/pods.sql",
-                "    WHERE j.attempt = m.attempt AND j.status::text = 'RUNNING' AND j.pod_id = $1\n",
-                "    WHERE m.attempt IS NOT NULL AND j.status::text = 'RUNNING'\n",
+                " j.attempt = m.attempt AND j.status::text = 'RUNNING' AND j.pod_id = $1\n",
+                " m.attempt IS NOT NULL AND j.status::text = 'RUNNING'\n",
             ),
             Patch(
                 "sql/queries/pods.sql",

@@ -7,8 +7,10 @@ from chaos.mutants.mutant import Mutant, Patch
 _CLAIM_OLD: Final = """    FROM due WHERE t.job_id = due.job_id
     RETURNING t.job_id, t.attempt, t.attempts_spent, t.max_attempts, t.is_suspect
 """
-_CLAIM_NEW: Final = """    WHERE t.state = 'READY' AND t.task = ANY ($2) AND $5 >= 0 AND t.job_id IN (
-        SELECT d.job_id FROM cortex_worker.task d WHERE d.state = 'READY' AND d.task = t.task
+_CLAIM_NEW: Final = """    WHERE t.state = 'READY' AND t.task = ANY ($2) AND $5 >= 0
+      AND t.job_id IN (
+        SELECT d.job_id FROM cortex_worker.task d
+        WHERE d.state = 'READY' AND d.task = t.task
         ORDER BY d.priority, d.run_at, d.id LIMIT $3 FOR UPDATE SKIP LOCKED)
     RETURNING t.job_id, t.attempt, t.attempts_spent, t.max_attempts, t.is_suspect
 """

@@ -35,7 +35,7 @@ class Scene:
     faults: tuple[Fault, ...] = ()
     pods: int = 3
     load_s: float = 0.5
-    """In which all jobs are submitted."""
+    """In which all jobs are submitted, in their order."""
     scale: Scale = SCALED
     model: Mapping[Op, Mapping[str, Any]] = field(factory=dict)
     """What the first call of each step of a kind gets in place of an answer."""
@@ -56,7 +56,7 @@ class Scene:
         times = sorted(dice.uniform(0, self.load_s) for _ in programs)
         orders = (
             Order(at_s=at_s, key=one.key, job_type=JOB_TYPE, payload=one.payload())
-            for at_s, one in zip(times, dice.sample(programs, len(programs)), strict=True)
+            for at_s, one in zip(times, programs, strict=True)
         )
         lasts_s = max([LOOKS_S, self.load_s, *(fault.at_s for fault in self.faults)])
         return Plan(
@@ -123,31 +123,33 @@ SCENES: Final = {
             name="calm",
             what="a bit of everything, more than there are slots; nothing goes wrong outside",
             jobs=(
-                *(12 * (_ops(model=100, pure=0, idempotent=40, reconcilable=40),)),
+                *(12 * (_ops(pure=0, idempotent=40, reconcilable=40),)),
+                *(2 * (_ops(model=100),)),  # three early ends in a row would open their breaker
                 *(30 * (_ops(approval=0),)),
                 *(8 * (_ops(retry=50, sleep=300),)),
             ),
             scale=evolve(SCALED, slots=5),
             model={
-                Op.MODEL: {"times": 1, "share": 0.5, "fault": "early_end", "fault_after": 4},
+                Op.MODEL: {"times": 1, "fault": "early_end", "fault_after": 4},
                 Op.RETRY: {"times": 2, "status": 529},
             },
         ),
         Scene(
             name="outlived",
             what="pods stop themselves at points, and go on while others are at their jobs",
-            jobs=16 * (_ops(sleep=2500),),
+            jobs=60 * (_ops(sleep=2000),),
             faults=_faults(
                 (0.3, "point", _at_point("before_step", place=0, outlives=True)),
                 (0.3, "point", _at_point("before_beat", place=1, nth=5, outlives=True)),
             ),
             pods=5,
+            load_s=8.0,
             scale=evolve(SCALED, slots=3),
         ),
         Scene(
             name="killed",
             what="pods are killed between effect and record, after an end, in the midst; one stops",
-            jobs=(*(5 * _EFFECTS), *(12 * (_TALK,))),
+            jobs=8 * (*_EFFECTS, _TALK),
             faults=_faults(
                 (0.3, "point", _at_point("after_call", place=0, nth=2)),
                 (0.3, "point", _at_point("after_finish", place=1)),
@@ -157,7 +159,7 @@ SCENES: Final = {
                 (3.5, "kill", _kill(place=2)),
             ),
             pods=5,
-            load_s=4.0,
+            load_s=8.0,
         ),
         Scene(
             name="poisoned",

@@ -2,12 +2,13 @@
 
 from typing import Final
 
-from chaos.nemeses import clock
+from chaos.nemeses import clock, full_disk
 from chaos.nemeses.blackhole import Blackhole
 from chaos.nemeses.clock import Clock
 from chaos.nemeses.deaf import Deaf
 from chaos.nemeses.drain import Drain
 from chaos.nemeses.end_session import EndSession
+from chaos.nemeses.full_disk import FullDisk
 from chaos.nemeses.kill import Kill
 from chaos.nemeses.kill_at_point import KillAtPoint
 from chaos.nemeses.kill_backend import KillBackend
@@ -45,6 +46,7 @@ ALL: Final[tuple[Nemesis, ...]] = (
     Deaf(),
     LongSnapshot(),
     TooMany(),
+    FullDisk(),
     Model(),
     Clock(),
     Drain(),
@@ -55,5 +57,5 @@ ALL: Final[tuple[Nemesis, ...]] = (
 
 def absent() -> dict[str, str]:
     """The nemeses that this machine cannot do, by name, each with what it lacks."""
-    found = {Clock.name: clock.missing()}
+    found = {Clock.name: clock.missing(), FullDisk.name: full_disk.missing()}
     return {name: why for name, why in found.items() if why is not None}

@@ -13,18 +13,43 @@ from chaos.nemeses.nemesis import Fault
 from chaos.nemeses.replacing import STARTED_WITHIN_S, free_places, replaced
 from chaos.nemeses.target import NOBODY, draw_place, told
 from chaos.windows import Window, look
-from cortex.durable.crash_points import POINTS, VARIABLE
+from cortex.durable.crash_points import POINTS, VARIABLE, Kind
 
 REACHED_WITHIN_S: Final = 6.0
 NTHS: Final = (1, 1, 1, 2, 3)
 TAKEN_WITHIN_S: Final = 20.0
 LOOK_S: Final = 0.05
+MET: Final = frozenset(
+    {
+        Kind.POD,
+        Kind.JOB,
+        Kind.STEP,
+        Kind.MODEL,
+        Kind.TOOL,
+        Kind.EFFECT,
+        Kind.DOUBT,
+        Kind.APPROVAL,
+        Kind.RETRY,
+        Kind.HAND_BACK,
+        Kind.DEATH,
+    }
+)
+"""What a run has plenty of; points that only others lead to are for `python -m chaos points`."""
 UNPASSED: Final = frozenset({"during_call"})
 """No code of the runtime passes it."""
+DRAWN: Final = sorted(
+    name for name, point in POINTS.items() if MET.intersection(point.kinds) and name not in UNPASSED
+)
 
 WINDOWS: Final = {
     "after_intent": Window.EFFECT_CALL,
     "after_call": Window.UNRECORDED,
+    "after_claim": Window.COMMIT,
+    "after_step": Window.COMMIT,
+    "after_finish": Window.COMMIT,
+    "after_release": Window.COMMIT,
+    "before_settle": Window.MODEL_CALL,
+    "after_settle": Window.MODEL_CALL,
     "before_outcome": Window.UNRECORDED,
     "after_outcome": Window.COMMIT,
     "before_reconcile": Window.UNRECORDED,
@@ -55,7 +80,7 @@ class KillAtPoint:
         leases = round(dice.uniform(0.5, 2.0), 2)
         detail = {
             "place": draw_place(dice),
-            "point": dice.choice(sorted(POINTS.keys() - UNPASSED)),
+            "point": dice.choice(DRAWN),
             "nth": dice.choice(NTHS),
             "how": dice.choice(["kill", "kill", "stop"]),
             "leases": leases,
@@ -71,28 +96,43 @@ class KillAtPoint:
         setting = f"{detail['point']}:{detail['nth']}:{detail['how']}"
         windows = set((await look(stage, before))[before.name])
         async with replaced(place, before, {VARIABLE: setting}) as after:
-            is_reached = after.pod is not None and await _reaches(after.pod, detail["how"])
+            is_reached = after.pod is not None and await _reaches(after.pod, detail)
             if after.pod is not None and is_reached and detail["how"] == "stop":
                 after.stays = True  # it has stopped itself, and will not do so again
                 await _hold(stage, after.pod, detail)
-        if is_reached and (window := WINDOWS.get(detail["point"])) is not None:
-            windows.add(window)
+        if is_reached:
+            windows |= _windows_of(detail["point"])
         missed = {} if is_reached else {"missed": f"{setting} was not reached in time"}
         return {**told(stage, detail, before), **missed, "windows": sorted(windows)}
 
 
-async def _reaches(pod: Pod, how: str) -> bool:
-    """Whether it stops or dies of its own doing; one that others killed has not got there."""
+async def _reaches(pod: Pod, detail: dict[str, Any]) -> bool:
+    """Whether it stops or dies of its own doing; one that others killed has not got there.
+
+    One that is to do so while it leaves is told to leave as soon as it is ready.
+    """
 
     def has_begun() -> bool:
         return pod.ready is not None or not pod.is_alive
 
     if not await until(has_begun, within_s=STARTED_WITHIN_S):
         return False
-    if how == "stop":
+    if _is_of_a_drain(detail["point"]):
+        pod.term()
+    if detail["how"] == "stop":
         return await until(lambda: _is_stopped(pod.pid), within_s=REACHED_WITHIN_S)
     await until(lambda: not pod.is_alive, within_s=REACHED_WITHIN_S)
     return not pod.is_alive and "SIGKILL" not in pod.signals
+
+
+def _windows_of(point: str) -> set[Window]:
+    """What it means to end there."""
+    window = Window.DRAIN if _is_of_a_drain(point) else WINDOWS.get(point)
+    return set() if window is None else {window}
+
+
+def _is_of_a_drain(point: str) -> bool:
+    return point.startswith("drain_") or point.endswith("_sign_off")
 
 
 def _is_stopped(pid: int) -> bool:
@@ -119,5 +159,5 @@ async def _until_taken(stage: Stage, pod: Pod) -> None:
     rows = await stage.postgres.sql(_RUNS, pod.record)
     ids = [row["id"] for row in rows]
     async with asyncio.timeout(TAKEN_WITHIN_S):
-        while await stage.postgres.sql(_NOT_TAKEN, ids, pod.record):
+        while await stage.postgres.sql(_NOT_TAKEN, ids, pod.record):  # noqa: ASYNC110 -- no event
             await asyncio.sleep(LOOK_S)

@@ -34,7 +34,7 @@ class LongSnapshot:
             await asyncio.sleep(fault.for_s)
             age = await holder.fetchval(_PINNED)
         except (OSError, asyncpg.PostgresError, asyncpg.InterfaceError, TimeoutError) as error:
-            return {"missed": f"the server ended it: {error!r}", "windows": []}
+            return {"cut_short": f"the server ended it: {error!r}", "windows": []}
         finally:
             holder.terminate()
         return {"transactions_pinned": age, "windows": []}

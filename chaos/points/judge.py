@@ -33,6 +33,7 @@ CHECKERS: Final = (
 LEAVES_WELL: Final = frozenset({0})
 LEAVES_LATE: Final = frozenset({0, 1})
 """A pod that was stopped while it left may have had to cut something off."""
+LINE_MAX: Final = 500
 FAULTS: Final = ('"code": "internal"', '"event": "actor crashed')
 
 
@@ -130,5 +131,6 @@ def _pods(program: Program, left: Left) -> Iterator[str]:
         if code not in right:
             yield f"pod {name} ended with {code}"
     for name, log in left.logs.items():
-        if fault := next((each for each in FAULTS if each in log), None):
-            yield f"the log of pod {name} has {fault!r}"
+        for line in log.splitlines():
+            if any(fault in line for fault in FAULTS):
+                yield f"the log of pod {name} has {line[:LINE_MAX]}"

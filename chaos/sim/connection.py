@@ -122,11 +122,14 @@ class Connection(connections.Connection):
 
     def tell(self, callback: Callable[..., Any], channel: str, payload: str) -> None:
         """A notification sets out for this client."""
-        delay_s = self.machine.network.hint_s()
+        network = self.machine.network
+        delay_s = network.hint_s()
         if delay_s is None:
             return
+        network.travelling += 1
 
         def arrive() -> None:
+            network.travelling -= 1
             if not self.is_closed():
                 self.machine.world.transcript.add(self.machine.name, "hears", channel, payload)
                 callback(self, 0, channel, payload)
@@ -186,7 +189,8 @@ class Connection(connections.Connection):
 
     async def _travel(self, seconds: float) -> None:
         if seconds > 0:
-            await asyncio.sleep(seconds)
+            with self.machine.network.travel():
+                await asyncio.sleep(seconds)
         self._refuse_gone()
 
     async def _hang(self) -> None:
@@ -219,7 +223,8 @@ class SimulatedProfile(Profile):
     async def dial(self) -> connections.Connection:
         machine = self.machine
         network = machine.network
-        await asyncio.sleep(network.request_s())
+        with network.travel():
+            await asyncio.sleep(network.request_s())
         if network.weather.is_cut:
             await asyncio.sleep(2 * self.bound_s)
         if network.weather.is_refused or machine.world.server.is_down:

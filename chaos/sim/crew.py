@@ -5,19 +5,17 @@ import os
 import queue
 import subprocess
 import sys
-import tempfile
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from contextlib import ExitStack
 from pathlib import Path
 from types import TracebackType
-from typing import Final, Literal, Self
+from typing import Literal, Self
 
 from chaos.sim.outcome import Outcome
 from chaos.sim.server import running_server
 
 Mode = Literal["run", "repeat", "keep"]
-ENDS_WITHIN_S: Final = 20.0
 
 
 class WorkerDiedError(Exception):
@@ -64,8 +62,11 @@ class Worker:
         self._process.communicate()
 
 
-def simulate(seeds: Sequence[int], *, workers: int, mode: Mode) -> Iterator[Outcome]:
-    """Simulate each seed; yields outcomes as they come. Raises `WorkerDiedError`."""
+def simulate(seeds: Sequence[int], *, folder: Path, workers: int, mode: Mode) -> Iterator[Outcome]:
+    """Simulate each seed; yields outcomes as they come. Raises `WorkerDiedError`.
+
+    `folder` is empty, open to the system user of root's Postgres, and the caller's to remove.
+    """
     idle: queue.SimpleQueue[Worker] = queue.SimpleQueue()
 
     def one(seed: int) -> Outcome:
@@ -75,8 +76,7 @@ def simulate(seeds: Sequence[int], *, workers: int, mode: Mode) -> Iterator[Outc
         return outcome
 
     with ExitStack() as stack:
-        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="cortex-sim-")))
-        dsn = stack.enter_context(running_server())
+        dsn = stack.enter_context(running_server(folder))
         threads = stack.enter_context(ThreadPoolExecutor(workers))
         for number in range(workers):
             worker = Worker(f"w{number}", template_dsn=dsn, folder=folder)

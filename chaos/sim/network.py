@@ -1,6 +1,8 @@
 """The way of one machine to Postgres, and what the seed does to what travels on it."""
 
 import random
+from collections.abc import Iterator
+from contextlib import contextmanager
 from enum import Enum
 
 from attrs import define, field, frozen
@@ -47,6 +49,17 @@ class Network:
 
     dice: random.Random
     weather: Weather = field(default=FAIR)
+    travelling: int = 0
+    """How much is on its way and will arrive."""
+
+    @contextmanager
+    def travel(self) -> Iterator[None]:
+        """Something is on its way while this lasts."""
+        self.travelling += 1
+        try:
+            yield
+        finally:
+            self.travelling -= 1
 
     def fate(self) -> Fate:
         """Draw what becomes of a statement that is sent now."""

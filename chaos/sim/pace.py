@@ -38,10 +38,20 @@ STANDING: Final = """
 class Pace:
     """Decides where the clock jumps."""
 
-    def __init__(self, clock: Clock, *, look: Callable[[str], list[dict[str, Any]]]) -> None:
-        """`look` asks the database without the time passing."""
+    def __init__(
+        self,
+        clock: Clock,
+        *,
+        look: Callable[[str], list[dict[str, Any]]],
+        is_under_way: Callable[[], bool],
+    ) -> None:
+        """`look` asks the database, for which no time passes.
+
+        `is_under_way`: something travels between machines, and is not to be late.
+        """
         self._clock = clock
         self._look = look
+        self._is_under_way = is_under_way
         self.asleep_until_s = 0.0
         """Until then all machines are asleep, whatever they have to do."""
         self._moved_s = 0.0
@@ -69,7 +79,7 @@ class Pace:
         if self.asleep_until_s > now:
             return self.asleep_until_s
         still_s = now - self._moved_s
-        if still_s < EXACT_S:
+        if still_s < EXACT_S or self._is_under_way():
             return deadline
         while self._appointments and self._appointments[0] <= now:
             heapq.heappop(self._appointments)

@@ -10,7 +10,7 @@ from chaos.workloads.draw import draw_programs
 from chaos.workloads.program import Operation, Program
 
 PODS: Final = ("p1", "p2", "p3")
-JOBS: Final = (2, 6)
+JOBS: Final = (3, 12)
 SLOWER: Final = (1, 1, 5, 30)
 """Calls of a job last so many times longer than in the runs with real processes."""
 STORM_S: Final = (8.0, 40.0)
@@ -67,6 +67,9 @@ FOR_S: Final = {
 }
 """How long they last, in seconds; one of the ranges is drawn."""
 
+AMBUSHES: Final = frozenset({Kind.KILL, Kind.TERM, Kind.STOP, Kind.CUT, Kind.OUTAGE})
+AMBUSH_SHARE: Final = 0.6
+
 
 @frozen(kw_only=True)
 class Fault:
@@ -77,6 +80,8 @@ class Fault:
     at_s: float
     for_s: float
     place: str
+    is_ambush: bool = False
+    """It begins when the next statement of that pod has changed something, before its reply."""
     detail: dict[str, Any] = field(factory=dict)
 
 
@@ -128,6 +133,7 @@ def _faults(dice: random.Random, storm_s: float) -> list[Fault]:
             at_s=at_s,
             for_s=dice.uniform(*dice.choice(FOR_S[kind])) if kind in FOR_S else 0.0,
             place=dice.choice(PODS),
+            is_ambush=kind in AMBUSHES and dice.random() < AMBUSH_SHARE,
             detail=_detail(kind, dice),
         )
         for number, (at_s, kind) in enumerate(zip(times, kinds, strict=True))

@@ -2,12 +2,10 @@
 
 import asyncio
 import os
-import shutil
-import tempfile
 import time
 from collections.abc import Awaitable, Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -30,7 +28,6 @@ DATABASE = "sim_{}"
 UNNOTICED_S = 12.0
 """After so long the server gives up clients that do not acknowledge anything (keepalives)."""
 ENDS_WITHIN_S = 20.0
-RAM_DISK = Path("/dev/shm")  # noqa: S108 -- directories in it get random names
 
 QUICK = {
     # Nothing here has to survive a power cut.
@@ -58,6 +55,8 @@ CREATE FUNCTION sim.pg_postmaster_start_time() RETURNS timestamptz
 CREATE OR REPLACE FUNCTION cortex.now() RETURNS timestamptz LANGUAGE sql STABLE PARALLEL SAFE AS $$
     SELECT sim.told(1)
 $$;
+CREATE OR REPLACE FUNCTION cortex.serving_since() RETURNS timestamptz
+    LANGUAGE sql STABLE SECURITY DEFINER AS $$ SELECT sim.told(2) $$;
 
 CREATE SEQUENCE sim.chance;
 GRANT USAGE ON SEQUENCE sim.chance TO public;
@@ -93,20 +92,12 @@ class Admin:
 
 
 @contextmanager
-def running_server() -> Iterator[str]:
-    """Run a server of its own until the block is left; its DSN leads to a migrated template."""
-    parent = RAM_DISK if RAM_DISK.is_dir() else Path(tempfile.gettempdir())
-    home = Path(tempfile.mkdtemp(prefix="cortex-sim-", dir=parent))
-    home.chmod(0o711)
-    admin = Admin()
-    try:
-        with embedded.acquire(home / "postgres") as server:
-            dsn = _in(server.dsn, TEMPLATE)
-            admin(lambda: _make_template(server.dsn, dsn))
-            yield dsn
-    finally:
-        admin.close()
-        shutil.rmtree(home)
+def running_server(folder: Path) -> Iterator[str]:
+    """Run a server of its own in a folder; its DSN leads to a template with the current schema."""
+    with embedded.acquire(folder / "postgres") as server, closing(Admin()) as admin:
+        dsn = _in(server.dsn, TEMPLATE)
+        admin(lambda: _make_template(server.dsn, dsn))
+        yield dsn
 
 
 async def _make_template(dsn: str, template_dsn: str) -> None:

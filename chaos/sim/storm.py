@@ -1,6 +1,6 @@
 """What happens to the pods and to Postgres, as the plan has it."""
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import attrs
 import trio
@@ -11,6 +11,9 @@ from chaos.sim.plan import Fault, Kind
 if TYPE_CHECKING:
     from chaos.sim.places import Place
     from chaos.sim.world import World
+
+PATIENCE_S: Final = 20.0
+"""An ambush waits no longer: then it happens whatever the pod does."""
 
 
 class Storm:
@@ -35,41 +38,60 @@ class Storm:
             told["pod"] = fault.place
         detail = {**fault.detail, "for_s": fault.for_s}
         world.note("nemesis", "fault", "invoke", **told, detail=detail)
-        await self._inject(fault, world.places[fault.place])
+        place = world.places[fault.place]
+        if fault.is_ambush:
+            await self._ambush(fault, place)
+        else:
+            self._begin(fault, place)
+        await world.sleep(fault.for_s)
+        self._end(fault, place)
         world.note("nemesis", "fault", **told, windows=[])
 
-    async def _inject(self, fault: Fault, place: "Place") -> None:
-        world = self._world
-        if fault.is_ambush:
-            await self._ambush(place)
+    async def _ambush(self, fault: Fault, place: "Place") -> None:
+        """Begin when the pod has just changed something and does not know it yet."""
+        has_begun = trio.Event()
+
+        def act() -> None:
+            self._begin(fault, place)
+            has_begun.set()
+
+        place.lie_in_wait(act)
+        with trio.move_on_after(PATIENCE_S):
+            await has_begun.wait()
+        if not has_begun.is_set():
+            place.spring()
+
+    def _begin(self, fault: Fault, place: "Place") -> None:
+        world, detail = self._world, fault.detail
         match fault.kind:
             case Kind.KILL:
-                place.empty_s = fault.detail["empty_s"]
+                place.empty_s = detail["empty_s"]
                 place.kill()
             case Kind.TERM:
-                place.empty_s = fault.detail["empty_s"]
+                place.empty_s = detail["empty_s"]
                 place.term()
             case Kind.STOP:
                 place.stop()
-                await world.sleep(fault.for_s)
-                place.cont()
             case Kind.CUT:
-                await self._weather(fault, place, Weather(is_cut=True))
-            case Kind.LOSS | Kind.SLOW:
-                await self._weather(fault, place, attrs.evolve(FAIR, **fault.detail))
+                place.let_weather(Weather(is_cut=True))
             case Kind.DEAF:
-                await self._weather(fault, place, Weather(unheard=1.0))
+                place.let_weather(Weather(unheard=1.0))
+            case Kind.LOSS | Kind.SLOW:
+                place.let_weather(attrs.evolve(FAIR, **detail))
             case Kind.OUTAGE:
                 world.server.go_down()
-                await world.sleep(fault.for_s)
-                world.server.come_back()
             case Kind.SKEW:
-                world.server.ahead_s += fault.detail["by_s"]
+                world.server.ahead_s += detail["by_s"]
             case Kind.PAUSE:
                 world.pace.asleep_until_s = world.clock.now + fault.for_s
 
-    async def _weather(self, fault: Fault, place: "Place", weather: Weather) -> None:
-        """Let it hold for its time, whoever lives there."""
-        place.let_weather(weather)
-        await self._world.sleep(fault.for_s)
-        place.let_weather(FAIR)
+    def _end(self, fault: Fault, place: "Place") -> None:
+        match fault.kind:
+            case Kind.STOP:
+                place.cont()
+            case Kind.CUT | Kind.DEAF | Kind.LOSS | Kind.SLOW:
+                place.let_weather(FAIR)
+            case Kind.OUTAGE:
+                self._world.server.come_back()
+            case Kind.KILL | Kind.TERM | Kind.SKEW | Kind.PAUSE:
+                pass

@@ -52,7 +52,7 @@ class World:
         self.clock = clock
         self.transcript = Transcript(clock, is_kept=keeps)
         self.notices = Notices()
-        self.pace = Pace(clock, look=server.sql)
+        self.pace = Pace(clock, look=server.sql, is_under_way=self._is_under_way)
         self.events: list[Event] = []
         self.logs: dict[str, list[str]] = {}
         self.problems: list[str] = []
@@ -64,6 +64,7 @@ class World:
             standard_parts(app=app, workspaces=workspaces), client=self.model, preload=None
         )
         self.places = {name: Place(self, name) for name in PODS}
+        self._desk = Machine(self, "people")
         self._nursery: trio.Nursery
 
     def run(self) -> None:
@@ -115,7 +116,7 @@ class World:
         told = " ".join(f"{name}={value}" for name, value in event.items())
         self.logs.setdefault(machine.name, []).append(f"{self.clock.now:.6f} {level} {told}")
         self.transcript.add(machine.name, level, told)
-        if level in ("error", "critical"):
+        if error is not None and level in ("error", "critical"):
             trace = "".join(traceback.format_exception(error)) if error else ""
             self.problems.append(f"{machine.name} at {self.clock.now:.3f} s: {told}\n{trace}")
 
@@ -126,7 +127,7 @@ class World:
         with trio.CancelScope() as scope:
             self.clock.on_silence = lambda: self._deadlocked(scope)
             async with trio.open_nursery() as self._nursery:
-                people = People(self, Machine(self, "people"))
+                people = People(self, self._desk)
                 self._nursery.start_soon(people.live)
                 self._nursery.start_soon(self._watch)
                 for place in self.places.values():
@@ -157,6 +158,10 @@ class World:
         async with trio.open_nursery() as nursery:
             for place in self.places.values():
                 nursery.start_soon(place.close)
+
+    def _is_under_way(self) -> bool:
+        machines = (self._desk, *(place.machine for place in self.places.values()))
+        return any(m is not None and not m.is_stopped and m.network.travelling for m in machines)
 
     async def _watch(self) -> None:
         """Look at the database from outside, again and again."""

@@ -148,6 +148,8 @@ COLUMNS: Final = (
         "slots",
         "heartbeat_at",
         "liveness",
+        "trouble",
+        "trouble_at",
         "draining_at",
         "phase",
         "phase_at",

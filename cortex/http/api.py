@@ -51,7 +51,7 @@ class PodView:
     is_sure: Callable[[], bool]
     """It holds its lock, and a heartbeat succeeded not long ago: Postgres was there."""
     is_claiming: Callable[[], bool]
-    """It takes jobs, as far as it depends on the database."""
+    """It takes jobs."""
     trouble: Callable[[], TroubleSeen | None]
     """What its calls to the database suffer from just now."""
     draining: trio.Event

@@ -49,11 +49,10 @@ async def healthz(_: Asked[None, None], __: Api) -> Response:
 async def readyz(_: Asked[None, None], api: Api) -> Response:
     """Answer 200 if the pod takes work, 503 if not, and say why."""
     seen = api.pod.trouble()
-    is_draining = api.pod.draining.is_set()
     checks: dict[str, Any] = {
         "database": api.pod.is_sure() and seen is None,
-        "claiming": api.pod.is_claiming() and seen is None and not is_draining,
-        "not_draining": not is_draining,
+        "claiming": api.pod.is_claiming() and seen is None,
+        "not_draining": not api.pod.draining.is_set(),
     }
     is_ready = all(checks.values())
     leaving = api.pod.drain()

@@ -8,9 +8,11 @@ from typing import Any
 import asyncpg
 import pytest
 
+from chaos.nemeses import absent
 from chaos.nemeses.blackhole import Blackhole
 from chaos.nemeses.deaf import Deaf
 from chaos.nemeses.end_session import EndSession
+from chaos.nemeses.full_disk import FullDisk
 from chaos.nemeses.kill_backend import KillBackend
 from chaos.nemeses.long_snapshot import LongSnapshot
 from chaos.nemeses.lose_reply import LoseReply
@@ -183,6 +185,17 @@ def test_no_connection_is_to_be_had(playing: Playing) -> None:
     eventually(lambda: playing(is_refused()), what="connections are refused")
     fault.end()
     playing(ask(line.dsn))
+
+
+@pytest.mark.skipif(FullDisk.name in absent(), reason=absent().get(FullDisk.name, ""))
+def test_the_disk_is_full(playing: Playing) -> None:
+    fault = playing.begin(FullDisk())
+    table = "CREATE TABLE public.grown AS SELECT repeat('x', 1000) FROM generate_series(1, 2000)"
+    with pytest.raises(asyncpg.DiskFullError):
+        playing.sql(table)
+    fault.end()
+    playing.sql(table)
+    playing.sql("DROP TABLE public.grown")
 
 
 @pytest.mark.parametrize("first", ["stop", "term"])

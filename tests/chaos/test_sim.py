@@ -1,6 +1,7 @@
 """Whole seeds: what a seed did it does again, bit for bit, and it breaks no rule."""
 
 import re
+from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
@@ -8,6 +9,7 @@ from click.testing import CliRunner
 from chaos.__main__ import chaos
 from chaos.sim.crew import simulate
 from chaos.sim.plan import Kind, make_plan
+from tests.support.postgres import make_home
 
 SECONDS_MAX = 240.0
 """For two seeds run twice, on a computer that does much else."""
@@ -22,9 +24,10 @@ def _with(*kinds: Kind, after: int = 0) -> int:
 
 
 @pytest.mark.timeout(SECONDS_MAX)
-def test_seeds_repeat_bit_for_bit_and_break_no_rule() -> None:
+def test_seeds_repeat_bit_for_bit_and_break_no_rule(run_dir: Path) -> None:
     seeds = [_with(Kind.KILL, Kind.LOSS), _with(Kind.STOP, Kind.OUTAGE)]
-    outcomes = list(simulate(seeds, workers=2, mode="repeat"))
+    folder = make_home(run_dir)
+    outcomes = list(simulate(seeds, folder=folder, workers=2, mode="repeat"))
     assert sorted(outcome.seed for outcome in outcomes) == sorted(seeds)
     for outcome in outcomes:
         assert not outcome.problems

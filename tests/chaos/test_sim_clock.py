@@ -209,19 +209,29 @@ def test_the_fate_of_a_statement_is_drawn_as_often_as_the_weather_says() -> None
 @pytest.mark.parametrize("is_busy, longest_s", [(False, IDLE_MAX_S), (True, BUSY_MAX_S)])
 def test_time_passes_in_strides_only_while_nothing_happens(is_busy: bool, longest_s: float) -> None:
     clock = Clock()
-    pace = Pace(clock, look=lambda _: [{"due_s": None, "is_busy": is_busy}])
+    travelling: list[str] = []
+    pace = Pace(
+        clock,
+        look=lambda _: [{"due_s": None, "is_busy": is_busy}],
+        is_under_way=lambda: bool(travelling),
+    )
     clock.now = EXACT_S / 2
     assert pace.jump(clock.now + 0.1) == clock.now + 0.1
     clock.now = DAY_S
     assert pace.jump(DAY_S + 0.1) == DAY_S + longest_s
     assert pace.jump(DAY_S + 1000) == DAY_S + 1000
+    travelling.append("a request")
+    assert pace.jump(DAY_S + 0.1) == DAY_S + 0.1
+    travelling.clear()
     pace.moved()
     assert pace.jump(DAY_S + 0.1) == DAY_S + 0.1
 
 
 def test_a_stride_ends_at_an_appointment_and_when_something_is_due() -> None:
     clock = Clock()
-    pace = Pace(clock, look=lambda _: [{"due_s": 7.0, "is_busy": False}])
+    pace = Pace(
+        clock, look=lambda _: [{"due_s": 7.0, "is_busy": False}], is_under_way=lambda: False
+    )
     clock.now = DAY_S
     assert pace.jump(DAY_S + 0.1) == DAY_S + 7.0
     pace.appoint(DAY_S + 3.0)

@@ -260,13 +260,11 @@ async def test_a_loop_that_stood_still_beats_as_soon_as_it_runs(
     """A job that computes holds up everything in its pod, but for less than the fence."""
     job = bench.running.add(*await bench.claimed())
     await bench.start(a_heartbeat(bench, interval_s=0.05))
-    computes_until = time.monotonic() + 1.0
-    while time.monotonic() < computes_until:
-        pass
+    stand_still(1.0)
     stood_still_until = trio.current_time()
     assert new_standing.is_sure
     await eventually_async(
-        lambda: new_standing._beat_sent_at >= stood_still_until, what="a beat", within_s=1.0
+        lambda: new_standing._beat_sent_at >= stood_still_until, what="a beat", within_s=5.0
     )
     assert job.stop is None
 
@@ -298,14 +296,20 @@ async def test_no_call_begins_between_a_lost_lock_and_the_check_of_the_jobs(
     await bench.port.cross(heartbeat._session.close)
 
 
-async def test_after_the_fence_no_call_begins(
-    bench: Bench, new_standing: Standing, log_lines: Lines
-) -> None:
+async def test_after_the_fence_no_call_begins(bench: Bench) -> None:
     """A pod that stood still for long finds the reply to its intent before anything else."""
+    bench.standing = Standing(fence_s=0.5, settle_s=0.0)
     job = bench.running.add(*await bench.claimed())
     await bench.start(a_heartbeat(bench))
-    new_standing._beat_sent_at -= 61.0
+    stand_still(0.6)
     with job.scope:
-        await new_standing.until_it_may_begin(1.0)
+        await bench.standing.until_it_may_begin(1.0)
     assert job.scope.cancelled_caught
     assert job.stop is Stop.LEASE_LOST
+
+
+def stand_still(seconds: float) -> None:
+    """Keep the loop from running, as a job does that computes."""
+    until = time.monotonic() + seconds
+    while time.monotonic() < until:
+        pass

@@ -8,7 +8,7 @@ import attrs
 import pytest
 
 from cortex.domain.clock import system_chance
-from cortex.domain.errors import CortexError, UnavailableError
+from cortex.domain.errors import CortexError
 from cortex.domain.job import Claim
 from cortex.domain.policy import Backoff, JobPolicy, policy_for
 from cortex.domain.prices import LIST_PRICES
@@ -155,14 +155,20 @@ async def test_no_more_are_kept_than_a_few(
     assert counting.count == asked + 4
 
 
-async def test_an_outage_is_told_and_nothing_wrong_is_kept(port: FaultyPort) -> None:
+async def test_an_outage_is_sat_out_and_nothing_wrong_is_kept(
+    port: FaultyPort, database: str
+) -> None:
+    """A job that asks during it is not to fail for it."""
     old_id = await port(configs.ensure, a_config("7").to_json())
     policies = await policies_of(port, a_config("8"))
-    port.refuse(configs.spec)
-    with pytest.raises(UnavailableError):
-        await policies.policy(a_claim(config_id=old_id))
+    for _ in range(2):
+        port.refuse(configs.spec)
     limits = await policies.limits(a_claim(config_id=old_id))
     assert limits.prices.cost("scripted", USAGE) == 7
+    claim = await claim_of(port, database, call_timeout_seconds=30)
+    port.refuse(agents.spec)
+    assert (await policies.limits(claim)).call_s == 30
+    assert not port.faults_left
 
 
 async def test_what_another_version_wrote_fails_the_job_and_not_the_pod(

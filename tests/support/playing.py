@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 
 from attrs import frozen
 
+from chaos.cluster import disk
 from chaos.cluster.pods import Pod
 from chaos.cluster.scale import SCALED
 from chaos.cluster.stage import Stage, StagePlan
@@ -21,6 +22,7 @@ from chaos.workloads.program import Op, Operation, Program
 T = TypeVar("T")
 
 PODS = 2
+DISK_MIB = 96
 WITHIN_S = 45.0
 POLL_S = 0.005
 BROKEN = Fault(
@@ -42,7 +44,8 @@ class Playing:
         self._thread = threading.Thread(target=self._loop.run_forever, name="stage")
         self._thread.start()
         rules = [{**rule, "prompt": f"{BROKEN_KEY}/"} for rule in Model().rules(BROKEN)]
-        plan = StagePlan(seed=1, pod_count=PODS, scale=SCALED, model_rules=rules)
+        disk_mib = DISK_MIB if disk.missing() is None else None
+        plan = StagePlan(seed=1, pod_count=PODS, scale=SCALED, model_rules=rules, disk_mib=disk_mib)
         self.history = History(folder / "history.jsonl")
         self.stage = Stage(plan, folder, self.history)
         self._number = 0

@@ -23,6 +23,7 @@ from cortex.store.embedded_account import account_for
 from cortex.store.embedded_cluster import Cluster
 from cortex.store.embedded_install import MAJOR, packaged
 from cortex.store.embedded_locks import FileLock
+from tests.support.small_disk import unmount_below
 
 T = TypeVar("T")
 
@@ -102,6 +103,7 @@ def remove_servers(directory: Path) -> None:
         account = account_for(home / "pgdata")
         cluster = Cluster(home=home, install=packaged(), account=account, major=MAJOR)
         cluster.stop(signal.SIGQUIT)
+    unmount_below(directory)
     shutil.rmtree(directory)
 
 

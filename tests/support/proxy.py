@@ -37,9 +37,11 @@ class Proxy:
         self._thread.start()
         self.heal()
 
-    def blackhole(self) -> None:
-        """Connections stay and new ones are accepted, but nothing passes in either direction."""
-        self._call(self._line.blackhole)
+    def blackhole(self, *, up: bool = True, down: bool = True) -> None:
+        """Connections stay and new ones are accepted, but nothing passes: to the server (up), back
+        from it (down), or either way.
+        """
+        self._call(lambda: self._line.blackhole(up=up, down=down))
 
     def slow(self, delay_s: float) -> None:
         """Let everything pass so much later, in both directions."""

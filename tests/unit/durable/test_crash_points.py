@@ -41,6 +41,7 @@ NO_PROGRESS = frozenset(
         "pods.lock",
         "pods.probe",
         "pods.without_lock",
+        "steps.of_job",
         "steps.recorded",
         "store.figures",
         "store.look",

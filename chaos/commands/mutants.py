@@ -1,0 +1,80 @@
+"""`python -m chaos mutants`: the checkers against runtimes that are broken on purpose."""
+
+import asyncio
+import os
+import sys
+from pathlib import Path
+from typing import Final
+
+import click
+
+from chaos.cluster.guard import guarded_folder
+from chaos.mutants.catalogue import MUTANTS
+from chaos.mutants.hunt import Hunt, Result, is_good
+from chaos.mutants.mutant import Mutant, StaleError
+from chaos.mutants.table import name_of, table
+
+DEADLINE_S: Final = 3600.0
+AT_ONCE: Final = 1 + (os.cpu_count() or 1)
+"""They wait more than they work."""
+FAILED: Final = 1
+
+
+@click.command()
+@click.option("--only", "names", multiple=True, metavar="NAME", help="This one; may be repeated.")
+@click.option("--seed", type=int, default=1, show_default=True)
+@click.option(
+    "--at-once", type=click.IntRange(1, 32), default=AT_ONCE, show_default=True, help="Trials."
+)
+@click.option("--list", "is_list", is_flag=True, help="Only tell what there is.")
+@click.option(
+    "--report",
+    type=click.Path(file_okay=False, path_type=Path),
+    metavar="DIR",
+    help="Keep the history, the logs and the verdicts of each trial here.",
+)
+def mutants(
+    *, names: tuple[str, ...], seed: int, at_once: int, is_list: bool, report: Path | None
+) -> int:
+    """Break copies of the runtime, one rule each, and see whether the checkers find it.
+
+    Each mutant gets a short run by the seed, and up to two more when that finds nothing; the same
+    run is made with the runtime as it is, which must break no rule.
+    """
+    chosen = _chosen(names)
+    if is_list:
+        width = max(len(each.name) for each in chosen)
+        for each in chosen:
+            click.echo(f"{each.name:<{width}}  {each.invariant:<4} {each.what}")
+        return 0
+    done = 0
+
+    def count(result: Result) -> None:
+        nonlocal done
+        done += 1
+        if sys.stderr.isatty():
+            sys.stderr.write(f"\r{done} done, the last was {name_of(result)}\033[K")
+
+    with guarded_folder(deadline_s=DEADLINE_S) as folder:
+        hunt = Hunt(
+            folder=folder,
+            seed=seed,
+            at_once=at_once,
+            report=None if report is None else report.resolve(),
+            on_result=count,
+        )
+        try:
+            results = asyncio.run(hunt.run(chosen))
+        except StaleError as error:
+            raise click.ClickException(str(error)) from error
+    if sys.stderr.isatty():
+        sys.stderr.write("\r\033[K")
+    click.echo(table(results, first_seed=seed), nl=False)
+    return 0 if is_good(results) else FAILED
+
+
+def _chosen(names: tuple[str, ...]) -> list[Mutant]:
+    known = {each.name: each for each in MUTANTS}
+    if unknown := [name for name in names if name not in known]:
+        raise click.UsageError(f"no mutant is called {unknown[0]!r}; known: {', '.join(known)}")
+    return [known[name] for name in names] or list(MUTANTS)

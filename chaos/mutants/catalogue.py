@@ -1,0 +1,13 @@
+"""All mutants."""
+
+from typing import Final
+
+from chaos.mutants import effects, leases, leaving, record
+from chaos.mutants.mutant import Mutant
+
+MUTANTS: Final[tuple[Mutant, ...]] = (
+    *leases.MUTANTS,
+    *effects.MUTANTS,
+    *record.MUTANTS,
+    *leaving.MUTANTS,
+)

@@ -1,0 +1,198 @@
+"""Breaks copies of the tree, and runs the scene of each mutant in its copy; several at once.
+
+Each scene is run in a copy that is not broken, too: what is found there as well proves nothing.
+"""
+
+import asyncio
+import json
+import os
+import shutil
+import sys
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+from attrs import field, frozen
+
+from chaos.mutants.mutant import Mutant
+
+ROOT: Final = Path(__file__).parent.parent.parent
+PARTS: Final = ("chaos", "cortex", "sql")
+SEEDS_MAX: Final = 3
+"""So many times a mutant is tried, each with the next seed: what chance decides may let it pass."""
+WITHIN_S: Final = 240.0
+"""A trial ends by itself long before that."""
+WORDS_MAX: Final = 300
+
+
+class BrokenTrialError(Exception):
+    """A trial did not run: nothing was shown."""
+
+
+@frozen(kw_only=True)
+class Found:
+    """What one trial has shown."""
+
+    invalid: Mapping[str, Sequence[str]]
+    """By invariant: what broke it."""
+    stuck: str | None
+
+    @property
+    def is_clean(self) -> bool:
+        return not self.invalid and self.stuck is None
+
+
+@frozen(kw_only=True)
+class Result:
+    """What came of a mutant; or of a scene, unbroken."""
+
+    scene: str
+    mutant: Mutant | None
+    seed: int
+    """Of its last trial."""
+    took_s: float
+    """All its trials together."""
+    found: Found | None = None
+    error: str = ""
+    """Why its trial did not run."""
+
+    @property
+    def is_right(self) -> bool:
+        """The mutant was caught, by the invariant that it breaks; the scene was clean."""
+        if self.found is None:
+            return False
+        return self.found.is_clean if self.mutant is None else _is_caught(self.mutant, self.found)
+
+
+Listener = Callable[[Result], None]
+
+
+@frozen(kw_only=True)
+class Hunt:
+    """How mutants are tried."""
+
+    folder: Path
+    """For the copies."""
+    seed: int
+    at_once: int
+    report: Path | None = None
+    """Where each trial's history, logs and verdicts are kept; None: nowhere."""
+    on_result: Listener = field(default=lambda _: None)
+
+    async def run(self, mutants: Sequence[Mutant]) -> list[Result]:
+        """Try all of them, and their scenes unbroken. Raises `StaleError` before anything ran."""
+        whole = self.folder / "whole"
+        await asyncio.to_thread(_copy, ROOT, whole)
+        trees = {each.name: self.folder / each.name for each in mutants}
+        for each in mutants:
+            await asyncio.to_thread(_copy, whole, trees[each.name])
+            each.apply(trees[each.name])
+        turns = asyncio.Semaphore(self.at_once)
+        scenes = dict.fromkeys(each.scene for each in mutants)
+        works = [self._control(name, whole) for name in scenes]
+        works += [self._mutant(each, trees[each.name]) for each in mutants]
+        return list(await _all(self._in_turn(turns, work) for work in works))
+
+    async def _in_turn(self, turns: asyncio.Semaphore, work: Awaitable[Result]) -> Result:
+        async with turns:
+            result = await work
+        self.on_result(result)
+        return result
+
+    async def _control(self, scene: str, tree: Path) -> Result:
+        return await self._trial(scene, None, tree, self.seed)
+
+    async def _mutant(self, mutant: Mutant, tree: Path) -> Result:
+        result = await self._trial(mutant.scene, mutant, tree, self.seed)
+        while not result.is_right and result.seed + 1 < self.seed + SEEDS_MAX:
+            before_s, seed = result.took_s, result.seed + 1
+            result = await self._trial(mutant.scene, mutant, tree, seed, before_s=before_s)
+        await asyncio.to_thread(shutil.rmtree, tree)
+        return result
+
+    async def _trial(
+        self, scene: str, mutant: Mutant | None, tree: Path, seed: int, *, before_s: float = 0.0
+    ) -> Result:
+        loop = asyncio.get_running_loop()
+        began = loop.time()
+        found, error = None, ""
+        target = None
+        if self.report is not None:
+            target = self.report / f"{scene if mutant is None else mutant.name}-{seed}"
+        try:
+            found = await _try(scene, seed, tree, target)
+        except BrokenTrialError as broken:
+            error = str(broken)
+        return Result(
+            scene=scene,
+            mutant=mutant,
+            seed=seed,
+            took_s=before_s + loop.time() - began,
+            found=found,
+            error=error,
+        )
+
+
+def is_good(results: Iterable[Result]) -> bool:
+    """All were caught, and no scene breaks a rule by itself."""
+    return all(each.is_right for each in results)
+
+
+def _is_caught(mutant: Mutant, found: Found) -> bool:
+    return mutant.invariant in found.invalid
+
+
+def _copy(source: Path, target: Path) -> None:
+    for part in PARTS:
+        shutil.copytree(source / part, target / part, ignore=shutil.ignore_patterns(".mypy_cache"))
+
+
+async def _all(works: Iterable[Awaitable[Result]]) -> list[Result]:
+    """Await all; the first that raises ends the others."""
+    async with asyncio.TaskGroup() as group:
+        tasks = [group.create_task(_of(work)) for work in works]
+    return [task.result() for task in tasks]
+
+
+async def _of(work: Awaitable[Result]) -> Result:
+    return await work
+
+
+async def _try(scene: str, seed: int, tree: Path, report: Path | None) -> Found:
+    """Run a scene in a tree. Raises `BrokenTrialError`; cancelled, nothing of it is left."""
+    arguments = [scene, str(seed), *([] if report is None else [str(report)])]
+    process = await asyncio.create_subprocess_exec(
+        sys.executable,
+        "-m",
+        "chaos.mutants.trial",
+        *arguments,
+        cwd=tree,
+        env={**os.environ, "PYTHONPATH": str(tree)},
+        stdin=asyncio.subprocess.DEVNULL,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
+    )
+    try:
+        async with asyncio.timeout(WITHIN_S):
+            out, err = await process.communicate()
+    except TimeoutError as error:
+        raise BrokenTrialError(f"it did not end within {WITHIN_S:g} s") from error
+    finally:
+        await asyncio.shield(_end(process))
+    if process.returncode != 0:
+        words = " ".join(err.decode("utf-8", "replace").split())
+        raise BrokenTrialError(f"exit code {process.returncode}: {words[-WORDS_MAX:]}")
+    told: dict[str, Any] = json.loads(out)
+    return Found(invalid=told["invalid"], stuck=told["stuck"])
+
+
+async def _end(process: asyncio.subprocess.Process) -> None:
+    """Its guard clears up after it, also when it has to be killed."""
+    if process.returncode is None:
+        process.terminate()
+        try:
+            async with asyncio.timeout(10.0):
+                await process.wait()
+        except TimeoutError:
+            process.kill()
+            await process.wait()

@@ -1,0 +1,74 @@
+"""What the hunt came to: one aligned table, what was not as it should be, and a sentence."""
+
+from collections.abc import Iterator, Sequence
+
+from chaos.mutants.hunt import Result
+
+_HEAD = ("mutant", "caught by", "in s", "seed", "what is broken")
+
+
+def table(results: Sequence[Result], *, first_seed: int) -> str:
+    """The whole of it, for a terminal; a seed beyond the first one was a further try."""
+    rows = [_HEAD, *(_row(each, first_seed) for each in results)]
+    widths = [max(len(row[column]) for row in rows) for column in range(len(_HEAD))]
+    lines = [
+        "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
+        for row in rows
+    ]
+    wrong = [f"  {line}" for each in results for line in _wrong(each)]
+    parts = [lines, ["", "wrong:", *wrong] if wrong else [], ["", sentence(results)]]
+    return "\n".join(line for part in parts for line in part) + "\n"
+
+
+def sentence(results: Sequence[Result]) -> str:
+    """What came of it all."""
+    mutants = [each for each in results if each.mutant is not None]
+    survived = [each.mutant.name for each in mutants if each.mutant and not each.is_right]
+    dirty = [each.scene for each in results if each.mutant is None and not each.is_right]
+    told = f"{len(mutants) - len(survived)} of {len(mutants)} mutants were caught"
+    if survived:
+        told += f"; {', '.join(survived)} survived"
+    if dirty:
+        told += f"; what was found in {', '.join(dirty)} proves nothing: unbroken it breaks rules"
+    return told
+
+
+def name_of(result: Result) -> str:
+    """A mutant's name, or its scene's."""
+    return f"({result.scene})" if result.mutant is None else result.mutant.name
+
+
+def _row(result: Result, first_seed: int) -> tuple[str, ...]:
+    tries = result.seed - first_seed + 1
+    return (
+        name_of(result),
+        _caught_by(result),
+        f"{result.took_s:.1f}",
+        f"{result.seed}" if tries == 1 else f"{result.seed}, try {tries}",
+        f"nothing, in {result.scene}" if result.mutant is None else result.mutant.what,
+    )
+
+
+def _caught_by(result: Result) -> str:
+    if result.found is None:
+        return "DID NOT RUN"
+    if result.mutant is None:
+        return "-" if result.is_right else "RULES BROKEN"
+    return result.mutant.invariant if result.is_right else "SURVIVED"
+
+
+def _wrong(result: Result) -> Iterator[str]:
+    if result.is_right:
+        return
+    name = name_of(result)
+    if result.found is None:
+        yield f"{name}: {result.error}"
+        return
+    if result.mutant is not None:
+        others = ", ".join(result.found.invalid) or "no rule"
+        yield f"{name}: {result.mutant.invariant} was not broken; {others} was"
+        return
+    if result.found.stuck is not None:
+        yield f"{name}: {result.found.stuck}"
+    for invariant, why in result.found.invalid.items():
+        yield from (f"{name}: {invariant}: {line}" for line in why)

@@ -1,0 +1,41 @@
+"""F19: the disk with the data is full, SQLSTATE 53100; the log of writes has room of its own."""
+
+import asyncio
+import random
+from typing import Any
+
+from chaos.cluster import disk
+from chaos.cluster.stage import Stage
+from chaos.nemeses.nemesis import Fault
+
+TOLD = "No space left on device"
+NO_DISK: dict[str, Any] = {"missed": "the run has no disk of its own to fill", "windows": []}
+
+
+class FullDisk:
+    name = "full-disk"
+    fault = "F19"
+    weight = 1
+
+    def draw(self, dice: random.Random) -> tuple[float, dict[str, Any]]:
+        return round(dice.uniform(0.5, 5.0), 2), {}
+
+    async def inject(self, stage: Stage, fault: Fault) -> dict[str, Any]:
+        full = stage.disk
+        if full is None:
+            return NO_DISK
+        if full.is_filled:
+            return {"missed": "it is full already", "windows": []}
+        before = stage.postgres.log.count(TOLD)
+        try:
+            taken = full.fill()
+            await asyncio.sleep(fault.for_s)
+        finally:
+            full.free()
+        refused = stage.postgres.log.count(TOLD) - before
+        return {"taken_bytes": taken, "refused": max(0, refused), "windows": []}
+
+
+def missing() -> str | None:
+    """Why it cannot be done on this machine; None: it can."""
+    return disk.missing()
