@@ -5,10 +5,10 @@ whether it took place, such as a commit whose reply was lost. What is no operati
 
 What checkers read, by kind; the events of one operation have the same `process` and first name.
 
-    submit    key; invoke: body (a digest of what is asked for), ok: job
+    submit    key; invoke: body (a digest of what is asked for), ok: job, fail: code
     decide    approval; invoke: by, approve; ok: outcome, as the record has it; fail: why
     resolve   effect; invoke: by, said
-    cancel    job
+    cancel    job; invoke: by, ok: after (the state that it is in then), fail: code
     start     life, pid: a pod of this process (its place, such as p1) begins
     ready     life, pid, record (the pod's name in the record)
     signal    life, pid, signal (such as SIGKILL): as it is sent

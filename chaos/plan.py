@@ -8,9 +8,9 @@ from attrs import evolve, frozen
 
 from chaos.nemeses import ALL, absent
 from chaos.nemeses.nemesis import Fault, Nemesis
-from chaos.workloads.client import Order
 from chaos.workloads.draw import draw_programs
 from chaos.workloads.model_script import first_message
+from chaos.workloads.order import Order, draw_cancel, draw_repeat
 from chaos.workloads.program import Op, Program
 
 FAULTS_PER_S: Final = 1.3
@@ -124,10 +124,13 @@ def _orders(options: Options, programs: Sequence[Program], count: int) -> tuple[
     own = Order(at_s=0, key="", job_type=options.job_type, payload=dict(options.payload))
     made = []
     for number, at_s in enumerate(times):
+        own_dice = random.Random(f"order {number} of {options.seed}")
+        order = evolve(own, at_s=at_s, repeat=draw_repeat(own_dice))
         if programs:
             program = programs[number]
-            order = evolve(own, key=program.key, payload=program.payload())
+            cancel = draw_cancel(own_dice)  # what users run is to come to its own end
+            order = evolve(order, key=program.key, payload=program.payload(), cancel=cancel)
         else:
-            order = evolve(own, key=f"s{options.seed}-j{number}")
-        made.append(evolve(order, at_s=at_s))
+            order = evolve(order, key=f"s{options.seed}-j{number}")
+        made.append(order)
     return tuple(made)

@@ -149,7 +149,8 @@ class Settings:
         if self.fence_s < 2 * self.heartbeat_s:
             raise UsageError(
                 f"setting zombie_s is {self.zombie_s:g}: a pod stops its jobs after "
-                f"{self.fence_s:g} s of silence, less than two heartbeats of {self.heartbeat_s:g} s",
+                f"{self.fence_s:g} s of silence, less than two heartbeats of "
+                f"{self.heartbeat_s:g} s",
                 hint=f"at least {2 * self.heartbeat_s / FENCE:g}, or beat more often",
             )
         for earlier, later in pairwise(END_OF_A_POD):

@@ -495,12 +495,18 @@ class _Pod:
         self._committer.close()
 
     async def _sign_off(self) -> None:
-        """Say goodbye, also when the start is cut short: nobody is to wait for this pod."""
+        """Say goodbye, also when the start is cut short: nobody is to wait for this pod.
+
+        What it had to stop when it could not be sure of it is still its own, and no death of a pod.
+        """
         self.drain.enter(DrainPhase.SIGN_OFF)
-        if self._shutdown.has_started and not self._standing.is_sure:
+        is_answered = self._standing.is_sure or self._watch.seen is None
+        if self._shutdown.has_started and not is_answered:
             return
         with trio.move_on_after(self.drain.left_s(DrainPhase.SIGN_OFF), shield=True):
             try:
+                if self._dispatcher is not None:
+                    await self._dispatcher.release_orphans()
                 await self._unsettled.settle()
                 crash_point("before_sign_off")
                 await self._port(pods.leave, self._record.id)

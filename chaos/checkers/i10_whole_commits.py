@@ -6,7 +6,7 @@ A commit whose outcome nobody knows took place or it did not; there is no half o
 from collections.abc import Iterator
 from uuid import UUID
 
-from chaos.checkers.timeline import TERMINAL, grouped, key_of, of_kind
+from chaos.checkers.timeline import TERMINAL, grouped, key_of, of_kind, operations_of
 from chaos.checkers.verdict import Findings, Verdict
 from chaos.evidence import Evidence, Row
 
@@ -36,6 +36,7 @@ def check(evidence: Evidence) -> Verdict:
         for job_id in rows.keys() - known:
             findings.broken(f"job {job_id} has {what} and does not exist", job=job_id)
     _denied(evidence, findings)
+    _cancelled(evidence, findings)
     return findings.verdict(transitions=len(evidence.transitions))
 
 
@@ -90,3 +91,24 @@ def _denied(evidence: Evidence, findings: Findings) -> None:
         if types == {"fail"} and key in ids:
             why = f"submit {key} failed for certain, and job {ids[key]} is there"
             findings.broken(why, job=ids[key])
+
+
+def _cancelled(evidence: Evidence, findings: Findings) -> None:
+    """Whom somebody cancelled has ended so, and nobody else has."""
+    jobs = {str(job["id"]): job for job in evidence.jobs}
+    asked: dict[str, set[str]] = {}
+    for event in of_kind(evidence, "cancel"):
+        job_id = event.value["job"]
+        if event.type == "invoke":
+            asked.setdefault(job_id, set()).add(event.value["by"])
+        if event.type != "ok" or event.value["after"] != "CANCELLED" or job_id not in jobs:
+            continue
+        if (status := jobs[job_id]["status"]) != "CANCELLED":
+            why = f"job {job_id} was cancelled, as somebody was told, and is {status}"
+            findings.broken(why, job=jobs[job_id]["id"])
+    for job_id, job in jobs.items():
+        if job["status"] != "CANCELLED" or not operations_of(job):
+            continue
+        if job["cancelled_by"] not in asked.get(job_id, ()):
+            why = f"job {job_id} was cancelled by {job['cancelled_by']}, who never asked to"
+            findings.broken(why, job=job["id"])

@@ -28,10 +28,10 @@ def check(evidence: Evidence) -> Verdict:
 
 def _clients(evidence: Evidence, findings: Findings, *, is_whole: bool) -> list[float]:
     """How long each operation took; those without an end are told of in a whole history."""
-    open_: dict[tuple[str, str], float] = {}
+    open_: dict[tuple[str, str, str], float] = {}
     took = []
     for event in evidence.events:
-        name = (event.process, event.kind)
+        name = (event.process, event.kind, str(next(iter(event.value.values()), "")))
         if event.kind in OPERATIONS and event.type == "invoke":
             open_[name] = event.at_s
             findings.look()
@@ -41,6 +41,6 @@ def _clients(evidence: Evidence, findings: Findings, *, is_whole: bool) -> list[
                 findings.broken(
                     f"{event.kind} of {event.process} at {event.at_s:.1f} s took {took[-1]:.1f} s"
                 )
-    for (process, kind), at_s in open_.items() if is_whole else ():
+    for (process, kind, _), at_s in open_.items() if is_whole else ():
         findings.broken(f"{kind} of {process} at {at_s:.1f} s was never answered")
     return took

@@ -15,8 +15,8 @@ from chaos.nemeses.kill_at_point import TAKEN_WITHIN_S
 from chaos.nemeses.nemesis import Fault
 from chaos.plan import JOB_TYPE, Options, Plan
 from chaos.windows import Window
-from chaos.workloads.client import Order
 from chaos.workloads.model_script import first_message
+from chaos.workloads.order import Order
 from chaos.workloads.program import Op, Operation, Program
 
 Operations = tuple[Operation, ...]

@@ -32,10 +32,12 @@ class Deaf:
         pods = candidates(stage, fault.detail, fits=lambda pod: pod.record is not None)
         if not pods:
             return NOBODY
-        answer = {**told(stage, fault.detail, pods[0]), "windows": []}
-        sessions = await _listening(stage, pods[0])
-        if not sessions:
-            return {**answer, "missed": "it does not listen just now"}
+        for pod in pods:
+            if sessions := await _listening(stage, pod):
+                break
+        else:
+            return {"missed": "nobody listens just now", "windows": []}
+        answer = {**told(stage, fault.detail, pod), "windows": []}
         if fault.detail["how"] == "end":
             ended = [end(stage, session) for session in sessions]
             return {**answer, "sessions": sum(ended)}
@@ -44,7 +46,7 @@ class Deaf:
                 session.is_held = True
             await asyncio.sleep(fault.for_s)
         finally:
-            left = [session for session in sessions if session in pods[0].line.relays]
+            left = [session for session in sessions if session in pod.line.relays]
             for session in sessions:
                 session.is_held = False
                 session.flush()

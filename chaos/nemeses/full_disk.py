@@ -15,7 +15,7 @@ NO_DISK: dict[str, Any] = {"missed": "the run has no disk of its own to fill", "
 class FullDisk:
     name = "full-disk"
     fault = "F19"
-    weight = 1
+    weight = 2
 
     def draw(self, dice: random.Random) -> tuple[float, dict[str, Any]]:
         return round(dice.uniform(0.5, 5.0), 2), {}

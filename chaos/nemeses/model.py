@@ -14,6 +14,8 @@ from chaos.nemeses.nemesis import Fault
 from chaos.windows import Window
 
 ASKED_WITHIN_S: Final = 5.0
+STALLED_S: Final = 20.0
+"""Whatever time-outs callers have: so long after the last fault the model is well."""
 
 KINDS: Final[dict[str, dict[str, Any]]] = {
     "rate_limit": {"status": 429, "retry_after": 1},
@@ -21,15 +23,15 @@ KINDS: Final[dict[str, dict[str, Any]]] = {
     "overloaded": {"status": 529},
     "broken": {"status": 500},
     "bad_gateway": {"status": 502, "body": "<html>bad gateway</html>"},
-    "stall": {"fault": "stall", "fault_after": 3, "ping_s": 0.2},
-    "silence": {"fault": "silence", "fault_after": 3},
+    "stall": {"fault": "stall", "fault_after": 3, "ping_s": 0.2, "fault_s": STALLED_S},
+    "silence": {"fault": "silence", "fault_after": 3, "fault_s": STALLED_S},
     "cut": {"fault": "cut", "fault_after": 4},
     "early_end": {"fault": "early_end", "fault_after": 4},
     "malformed": {"fault": "malformed", "fault_after": 3},
     "error_event": {"fault": "error_event", "fault_after": 3, "error_type": "overloaded_error"},
     "html": {"fault": "html"},
     "drop": {"fault": "drop"},
-    "hang": {"fault": "hang"},
+    "hang": {"fault": "hang", "fault_s": STALLED_S},
 }
 """What a rule of the model's fault file does; see `cortex.demo.fault_file`."""
 

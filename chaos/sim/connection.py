@@ -26,7 +26,7 @@ SERVER_SETTINGS = {
     # Names that queries do not qualify are looked for where time and chance are simulated, first.
     "search_path": "sim, pg_catalog, public",
     # Nobody can let go while the whole process waits for a lock.
-    "lock_timeout": "100ms",
+    "lock_timeout": "500ms",
     # Bounds in real time would make a slow computer part of the seed.
     "statement_timeout": "60s",
     "idle_in_transaction_session_timeout": "0",
@@ -110,7 +110,8 @@ class Connection(connections.Connection):
         if not super().is_closed():
             self._transport.get_extra_info("socket").shutdown(socket.SHUT_RDWR)
             self.machine.world.server.dropped(self.pid)
-        super().terminate()
+        if not self._loop.is_closed():
+            super().terminate()
 
     def _see_gone(self) -> None:
         self._is_gone = True

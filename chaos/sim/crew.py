@@ -1,4 +1,4 @@
-"""Worker processes over many seeds, all on one server of their own."""
+"""Worker processes over many seeds, each with a server of its own: none waits for another one."""
 
 import json
 import os
@@ -7,15 +7,15 @@ import subprocess
 import sys
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from types import TracebackType
-from typing import Literal, Self
+from typing import Final, Literal, Self
 
 from chaos.sim.outcome import Outcome
-from chaos.sim.server import running_server
 
 Mode = Literal["run", "repeat", "keep"]
+ENDS_WITHIN_S: Final = 20.0
 
 
 class WorkerDiedError(Exception):
@@ -25,29 +25,27 @@ class WorkerDiedError(Exception):
 class Worker:
     """One process; it ends with the block."""
 
-    def __init__(self, name: str, *, template_dsn: str, folder: Path) -> None:
+    def __init__(self, folder: Path) -> None:
         # The order in which sets are walked must not depend on the process.
         environment = {**os.environ, "PYTHONHASHSEED": "0"}
-        command = [sys.executable, "-m", "chaos.sim.worker", name, str(folder)]
+        command = [sys.executable, "-m", "chaos.sim.worker", str(folder)]
         self._process = subprocess.Popen(
             command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment, text=True
         )
-        self._send(template_dsn)
 
     def simulate(self, seed: int, mode: Mode) -> Outcome:
         """Simulate one seed. Raises `WorkerDiedError`."""
-        self._send(f"{mode} {seed}")
-        stdout = self._process.stdout
-        answer = "" if stdout is None else stdout.readline()
+        stdin, stdout = self._process.stdin, self._process.stdout
+        if stdin is None or stdout is None:
+            raise AssertionError("a worker is talked to by pipes")
+        answer = ""
+        with suppress(BrokenPipeError):
+            stdin.write(f"{mode} {seed}\n")
+            stdin.flush()
+            answer = stdout.readline()
         if not answer:
             raise WorkerDiedError(f"the process that simulated seed {seed} has ended")
         return Outcome.from_json(json.loads(answer))
-
-    def _send(self, line: str) -> None:
-        stdin = self._process.stdin
-        if stdin is not None:
-            stdin.write(f"{line}\n")
-            stdin.flush()
 
     def __enter__(self) -> Self:
         return self
@@ -58,8 +56,11 @@ class Worker:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        self._process.kill()
-        self._process.communicate()
+        try:
+            self._process.communicate(timeout=ENDS_WITHIN_S)  # the end of its stdin is its end
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.communicate()
 
 
 def simulate(seeds: Sequence[int], *, folder: Path, workers: int, mode: Mode) -> Iterator[Outcome]:
@@ -76,11 +77,11 @@ def simulate(seeds: Sequence[int], *, folder: Path, workers: int, mode: Mode) ->
         return outcome
 
     with ExitStack() as stack:
-        dsn = stack.enter_context(running_server(folder))
         threads = stack.enter_context(ThreadPoolExecutor(workers))
         for number in range(workers):
-            worker = Worker(f"w{number}", template_dsn=dsn, folder=folder)
-            idle.put(stack.enter_context(worker))
+            own = folder / f"worker-{number}"
+            own.mkdir(mode=0o711)
+            idle.put(stack.enter_context(Worker(own)))
         futures = [threads.submit(one, seed) for seed in seeds]
         stack.callback(threads.shutdown, wait=False, cancel_futures=True)
         for future in as_completed(futures):

@@ -24,7 +24,7 @@ T = TypeVar("T")
 Row = dict[str, Any]
 
 TEMPLATE = "sim_template"
-DATABASE = "sim_{}"
+DATABASE = "sim"
 UNNOTICED_S = 12.0
 """After so long the server gives up clients that do not acknowledge anything (keepalives)."""
 ENDS_WITHIN_S = 20.0
@@ -127,10 +127,9 @@ def _in(dsn: str, database: str) -> str:
 class Server:
     """One database of one seed, and the sessions in it."""
 
-    def __init__(self, template_dsn: str, *, worker: str, clock: Clock, admin: Admin) -> None:
+    def __init__(self, template_dsn: str, *, clock: Clock, admin: Admin) -> None:
         self._template_dsn = template_dsn
-        self._name = DATABASE.format(worker)
-        self.dsn = _in(template_dsn, self._name)
+        self.dsn = _in(template_dsn, DATABASE)
         self._clock = clock
         self._admin = admin
         self._session: asyncpg.Connection[asyncpg.Record]
@@ -152,16 +151,16 @@ class Server:
         async def make() -> str:
             root = await asyncpg.connect(_in(self._template_dsn, "postgres"))
             try:
-                await root.execute(f"DROP DATABASE IF EXISTS {self._name} WITH (FORCE)")
+                await root.execute(f"DROP DATABASE IF EXISTS {DATABASE} WITH (FORCE)")
                 await root.execute(
-                    f"CREATE DATABASE {self._name} TEMPLATE {TEMPLATE} STRATEGY file_copy"
+                    f"CREATE DATABASE {DATABASE} TEMPLATE {TEMPLATE} STRATEGY file_copy"
                 )
                 return str(await root.fetchval("SHOW data_directory"))
             finally:
                 await root.close()
 
         folder = self._admin(make)
-        self._clock_file = os.open(Path(folder, self._name), os.O_CREAT | os.O_RDWR, 0o644)
+        self._clock_file = os.open(Path(folder, DATABASE), os.O_CREAT | os.O_RDWR, 0o644)
         self.set_clock()
 
         async def connect() -> Any:

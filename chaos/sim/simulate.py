@@ -23,9 +23,8 @@ from chaos.workloads import app
 class Simulator:
     """Runs seeds one after another in a process whose threads, logs and garbage it takes over."""
 
-    def __init__(self, template_dsn: str, *, worker: str, workspaces: Path) -> None:
+    def __init__(self, template_dsn: str, *, workspaces: Path) -> None:
         self._template_dsn = template_dsn
-        self._worker = worker
         self._workspaces = workspaces
         self._admin = Admin()
         self._world: World | None = None
@@ -34,7 +33,7 @@ class Simulator:
     def run(self, seed: int, *, keeps: bool = False) -> Outcome:
         """Simulate one seed; `keeps` its transcript."""
         clock = Clock()
-        server = Server(self._template_dsn, worker=self._worker, clock=clock, admin=self._admin)
+        server = Server(self._template_dsn, clock=clock, admin=self._admin)
         began = time.perf_counter()
         gc.disable()  # what ends by being collected would end at another instant each time
         server.open()

@@ -1,14 +1,15 @@
 """A process that simulates seeds one after another.
 
-    PYTHONHASHSEED=0 python -m chaos.sim.worker NAME FOLDER
+    PYTHONHASHSEED=0 python -m chaos.sim.worker FOLDER
 
-On its stdin comes the address of the template, then a line a seed, such as `run 17`; it answers
-each with a line of JSON. The modes are `run`, `repeat` (twice, and the first difference is told)
-and `keep` (with all lines of the transcript).
+On its stdin comes a line a seed, such as `run 17`; it answers each with a line of JSON, and ends
+when stdin does. The modes are `run`, `repeat` (twice, and the first difference is told) and `keep`
+(with all lines of the transcript).
 """
 
 import itertools
 import json
+import signal
 import sys
 from pathlib import Path
 from typing import Any
@@ -16,18 +17,21 @@ from typing import Any
 import attrs
 
 from chaos.sim.outcome import Outcome
+from chaos.sim.server import running_server
 from chaos.sim.simulate import Simulator
 
 
 def main() -> None:
     """Serve until stdin ends."""
-    template_dsn = sys.stdin.readline().strip()
-    simulator = Simulator(template_dsn, worker=sys.argv[1], workspaces=Path(sys.argv[2]))
-    for line in sys.stdin:
-        mode, seed = line.split()
-        told = _simulated(simulator, mode, int(seed)).to_json()
-        sys.stdout.write(json.dumps(told) + "\n")
-        sys.stdout.flush()
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # a Ctrl-C is for the command
+    folder = Path(sys.argv[1])
+    with running_server(folder) as template_dsn:
+        simulator = Simulator(template_dsn, workspaces=folder)
+        for line in sys.stdin:
+            mode, seed = line.split()
+            told = _simulated(simulator, mode, int(seed)).to_json()
+            sys.stdout.write(json.dumps(told) + "\n")
+            sys.stdout.flush()
 
 
 def _simulated(simulator: Simulator, mode: str, seed: int) -> Outcome:

@@ -34,6 +34,8 @@ from cortex.domain.policy import Backoff
 from cortex.durable.crash_points import crash_point
 
 CALL_S: Final = 30.0
+MODEL_CALL_S: Final = 8.0
+"""Many times what an answer takes: one that stalls ends while the run still looks on."""
 MODEL: Final = "chaos-model"
 BUSY_MODEL: Final = "chaos-busy-"
 """Before the job's key: what such a call is refused opens a breaker of its own."""
@@ -68,6 +70,7 @@ async def _perform(ctx: Context, op: Op, key: str, place: int, *, takes_ms: int)
                 model=MODEL if op is Op.MODEL else f"{BUSY_MODEL}{key}",
                 messages=[{"role": "user", "content": first_message(key, name, takes_ms)}],
                 max_tokens=200,
+                timeout=MODEL_CALL_S,
                 urgency="realtime",
             )
         case Op.PURE:

@@ -1,4 +1,4 @@
-"""Clients that submit jobs under idempotency keys, and note what they were told.
+"""Clients that submit jobs under idempotency keys, cancel some, and note what they were told.
 
 Each try is an operation of the history: `ok` with the job's id, `fail` when it certainly did not
 take place, `info` when its reply was lost; then it is asked for again under the same key.
@@ -7,17 +7,24 @@ take place, `info` when its reply was lost; then it is asked for again under the
 import asyncio
 import contextlib
 import random
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
 from hashlib import sha256
 from typing import Any, Final
 from uuid import UUID
 
 import orjson
-from attrs import frozen
+from attrs import evolve, frozen
 
 from chaos.history import History
+from chaos.workloads.order import Cancel, Order, Repeat
 from cortex.domain.clock import system_chance
-from cortex.domain.errors import CortexError, OutcomeUnknownError
+from cortex.domain.errors import (
+    ConflictError,
+    CortexError,
+    KeyReusedError,
+    OutcomeUnknownError,
+)
 from cortex.domain.job import Submission
 from cortex.domain.submission import request_of
 from cortex.store import idempotency, jobs
@@ -25,19 +32,7 @@ from cortex.store.database import Database, Profile, open_database
 
 CLIENT_COUNT: Final = 4
 PAUSE_S: Final = (0.1, 0.5)
-AGAIN_SHARE: Final = 0.1
-"""Of the acknowledged submissions, so many are repeated under their key."""
 CALL_WITHIN_S: Final = 5.0
-
-
-@frozen(kw_only=True)
-class Order:
-    """A job to be submitted, `at_s` after the load began."""
-
-    at_s: float
-    key: str
-    job_type: str
-    payload: dict[str, Any]
 
 
 class Client:
@@ -47,24 +42,25 @@ class Client:
         self._profile = Profile(dsn=dsn, connections_max=CLIENT_COUNT, bound_s=CALL_WITHIN_S)
         self._history = history
         self._db: Database | None = None
+        self._opening = asyncio.Lock()
         self.acknowledged: dict[str, UUID] = {}
         """The jobs by their keys."""
 
     async def submit_all(self, orders: Sequence[Order], *, dice: random.Random) -> None:
-        """Submit each order when it is due, until each is acknowledged."""
+        """Submit each order when it is due, until each is acknowledged, and do all that it asks."""
         waiting = iter(sorted(orders, key=lambda order: order.at_s))
         began_s = self._history.now_s
         seeds = [dice.getrandbits(32) for _ in range(CLIENT_COUNT)]
 
-        async def work(number: int) -> None:
+        async def work(number: int, people: asyncio.TaskGroup) -> None:
             own_dice = random.Random(seeds[number])
             for order in waiting:
                 await asyncio.sleep(began_s + order.at_s - self._history.now_s)
-                await self._submit(f"client-{number + 1}", order, own_dice)
+                await self._order(f"client-{number + 1}", order, own_dice, people)
 
         async with asyncio.TaskGroup() as group:
             for number in range(CLIENT_COUNT):
-                group.create_task(work(number))
+                group.create_task(work(number, group))
 
     async def close(self) -> None:
         """Close its connections; the server may be gone."""
@@ -73,53 +69,109 @@ class Client:
                 async with asyncio.timeout(CALL_WITHIN_S):
                     await self._db.close()
 
-    async def _submit(self, process: str, order: Order, dice: random.Random) -> None:
-        is_acknowledged = await self._try(process, order)
-        while not is_acknowledged:
-            await asyncio.sleep(dice.uniform(*PAUSE_S))
-            is_acknowledged = await self._try(process, order)
-        if dice.random() < AGAIN_SHARE:
-            await self._try(process, order)
+    async def _order(
+        self, process: str, order: Order, dice: random.Random, people: asyncio.TaskGroup
+    ) -> None:
+        job_id = await self._submit(process, order, dice)
+        if job_id is not None:
+            self.acknowledged[order.key] = job_id
+            if order.cancel is not None:
+                people.create_task(self._cancel(order.cancel, job_id, random.Random(order.key)))
+        if order.repeat is Repeat.SAME:
+            await self._submit(process, order, dice)
+        elif order.repeat is Repeat.OTHER:
+            other = {**order.payload, "is_other": True}
+            await self._submit(process, evolve(order, payload=other), dice)
 
-    async def _try(self, process: str, order: Order) -> bool:
-        """Submit once; whether it was acknowledged."""
-        told = {"key": order.key}
-        payload = orjson.dumps(order.payload)
-        body = sha256(payload).hexdigest()[:16]
-        self._history.add(process, "submit", "invoke", **told, body=body)
-        try:
-            if self._db is None:
-                self._db = await open_database(self._profile, rng=system_chance().rng)
-        except CortexError as error:
-            self._history.add(process, "submit", "fail", **told, error=error.message)
-            return False
-        submission = Submission(
-            id=system_chance().new_id(),
-            type=order.job_type,
-            payload=payload.decode(),
-        )
+    async def _submit(self, process: str, order: Order, dice: random.Random) -> UUID | None:
+        """Submit until that is answered; None when it was refused for good."""
+        payload = orjson.dumps(order.payload).decode()
 
-        async def work(db: Database) -> UUID:
-            await jobs.submit(db, [submission], by=process)
-            return submission.id
+        async def submit(db: Database) -> dict[str, Any]:
+            # A new id each time: that it is the same job is for the key alone to tell.
+            submission = Submission(
+                id=system_chance().new_id(), type=order.job_type, payload=payload
+            )
 
-        try:
+            async def work(db: Database) -> UUID:
+                await jobs.submit(db, [submission], by=process)
+                return submission.id
+
             answer = await idempotency.guarded(
-                self._db,
+                db,
                 order.key,
                 operation="jobs.submit",
                 request=request_of(submission),
                 work=work,
             )
-        except OutcomeUnknownError as error:
-            self._history.add(process, "submit", "info", **told, error=error.message)
-            return False
-        except CortexError as error:
-            self._history.add(process, "submit", "fail", **told, error=error.message)
-            return False
-        job_id = UUID(answer.response)
-        self.acknowledged[order.key] = job_id
-        self._history.add(
-            process, "submit", "ok", **told, job=str(job_id), is_replayed=answer.is_replayed
+            return {"job": answer.response, "is_replayed": answer.is_replayed}
+
+        operation = _Operation(
+            process=process,
+            kind="submit",
+            told={"key": order.key},
+            asked={"body": sha256(payload.encode()).hexdigest()[:16]},
+            work=submit,
+            final=KeyReusedError,
         )
-        return True
+        answer = await self._until_answered(operation, dice)
+        return None if answer is None else UUID(answer["job"])
+
+    async def _cancel(self, cancel: Cancel, job_id: UUID, dice: random.Random) -> None:
+        await asyncio.sleep(cancel.after_s)
+
+        async def work(db: Database) -> dict[str, Any]:
+            done = await jobs.cancel(db, job_id, by=cancel.by, reason="not wanted any more")
+            return {"after": done.after.value}
+
+        operation = _Operation(
+            process=cancel.by,
+            kind="cancel",
+            told={"job": str(job_id)},
+            asked={"by": cancel.by},
+            work=work,
+            final=ConflictError,
+        )
+        await self._until_answered(operation, dice)
+
+    async def _until_answered(
+        self, operation: "_Operation", dice: random.Random
+    ) -> dict[str, Any] | None:
+        """Try until it is done, and return the answer; None when it was refused for good."""
+        while True:
+            note = partial(self._history.add, operation.process, operation.kind)
+            told = operation.told
+            note("invoke", **told, **operation.asked)
+            try:
+                answer = await operation.work(await self._database())
+            except OutcomeUnknownError as error:
+                note("info", **told, error=error.message)
+            except CortexError as error:
+                note("fail", **told, code=error.code, error=error.message)
+                if isinstance(error, operation.final):
+                    return None
+            else:
+                note("ok", **told, **answer)
+                return answer
+            await asyncio.sleep(dice.uniform(*PAUSE_S))
+
+    async def _database(self) -> Database:
+        async with self._opening:
+            if self._db is None:
+                self._db = await open_database(self._profile, rng=system_chance().rng)
+            return self._db
+
+
+@frozen(kw_only=True)
+class _Operation:
+    """Something that is asked for as often as it takes."""
+
+    process: str
+    kind: str
+    told: dict[str, Any]
+    """What each of its events tells."""
+    asked: dict[str, Any]
+    """What tells besides that it was asked for."""
+    work: Callable[[Database], Awaitable[dict[str, Any]]]
+    final: type[CortexError]
+    """The refusal that is an answer, too."""

@@ -29,7 +29,8 @@ What it does:
   in place of the API's usual one.
 * `fault`: breaks the script's answer after `fault_after` of its chunks: stall (pings every
   `ping_s`), silence, cut, early_end, malformed, not_utf8, error_event (of `error_type`); or all of
-  it: html, empty, hang, drop; or nothing: strange_events.
+  it: html, empty, hang, drop; or nothing: strange_events. Stall, silence and hang end with a cut
+  after `fault_s`, or never.
 * `text`, `tools`, `stop_reason`, `chunks`, `delay_s`: another answer than the script's, or the same
   at another pace. `text: ""` is an answer without content; a tool takes `raw_input` to break its
   JSON. `first_delay_s` makes an answer or an error come late.

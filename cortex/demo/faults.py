@@ -38,6 +38,7 @@ _NEEDS: Final = {
     "body": "status",
     "fault_after": "fault",
     "ping_s": "fault",
+    "fault_s": "fault",
 }
 _OF_ANSWERS: Final = ("fault", "text", "tools", "stop_reason", "chunks", "delay_s")
 _OUTCOMES: Final = ("status", *_OF_ANSWERS, "first_delay_s")
@@ -91,6 +92,7 @@ class Rule:
     fault: Fault | None = None
     fault_after: int | None = field(default=None, validator=_COUNT)
     ping_s: float | None = field(default=None, validator=_within(0.001, 1e9))
+    fault_s: float | None = field(default=None, validator=_SECONDS)
 
     text: str | None = None
     tools: list[ToolCall] | None = None
@@ -166,6 +168,7 @@ def _outcome(rule: Rule, name: str, call: Call, base: Script) -> Reply | Refusal
         "fault": rule.fault,
         "fault_after": rule.fault_after,
         "ping_s": rule.ping_s,
+        "fault_s": rule.fault_s,
         "error_type": rule.error_type,
         "stop_reason": rule.stop_reason,
         "chunk_count": rule.chunks,

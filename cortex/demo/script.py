@@ -4,6 +4,7 @@ A script is a pure function of the `Call` (the conversation and how often this v
 for), so a job that resumes on another pod is answered as if nothing had happened.
 """
 
+import math
 from collections.abc import Mapping
 from enum import StrEnum
 from hashlib import sha256
@@ -88,6 +89,8 @@ class Reply:
     fault: Fault | None = None
     fault_after: int = 0
     ping_s: float = 1.0
+    fault_s: float = math.inf
+    """How long a stall, a silence or a hang lasts: then the connection is cut."""
     error_type: str = "overloaded_error"
     rule: str | None = None
     """The rule of a fault file that struck, for the log."""

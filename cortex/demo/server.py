@@ -152,8 +152,8 @@ async def _play(wire: Wire, call: Call, answer: Reply | Refusal, entry: Entry) -
         await _refuse(wire, answer)
         return "refused"
     if answer.fault is Fault.HANG:
-        await trio.sleep_forever()
-    if answer.fault is Fault.DROP:
+        await trio.sleep(answer.fault_s)
+    if answer.fault in (Fault.HANG, Fault.DROP):
         await wire.reset()
         return "broken"
     entry.status = 200
@@ -182,15 +182,22 @@ async def _stream(wire: Wire, call: Call, reply: Reply, entry: Entry) -> None:
         entry.chunk_count += 1
     match reply.fault:
         case Fault.STALL:
-            while True:
-                await trio.sleep(reply.ping_s)
-                await wire.send(PING)
+            with trio.move_on_after(reply.fault_s):
+                await _ping(wire, reply.ping_s)
+            await wire.reset()
         case Fault.SILENCE:
-            await trio.sleep_forever()
+            await trio.sleep(reply.fault_s)
+            await wire.reset()
         case Fault.CUT:
             await wire.reset()
         case _:
             await wire.end_answer()
+
+
+async def _ping(wire: Wire, pause_s: float) -> None:
+    while True:
+        await trio.sleep(pause_s)
+        await wire.send(PING)
 
 
 async def _refuse(wire: Wire, refusal: Refusal) -> None:

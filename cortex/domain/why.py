@@ -111,7 +111,9 @@ def _ended(f: WhyFacts) -> _Found | None:
 def _orphaned(f: WhyFacts) -> _Found | None:
     if f.task is None and f.status in (JobStatus.PENDING, JobStatus.RUNNING):
         ways = (f"cortex jobs cancel {f.job_id}",)
-        then = "a sweep will try it again" if f.status is JobStatus.RUNNING else "nothing will run it"
+        then = (
+            "a sweep will try it again" if f.status is JobStatus.RUNNING else "nothing will run it"
+        )
         return _Found(f"its task is gone: somebody deleted it, {then}", ways_out=ways)
     if not _is_taken(f):
         return None

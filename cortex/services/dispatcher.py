@@ -10,7 +10,7 @@ On failure: an outage is waited out; after it, what the pod owns but does not ru
 reply was lost, jobs that the fence stopped) is released, so that the next claim raises its attempt,
 and claims begin slowly again (see `claim_ramp`), each pod at a moment of its own.
 On stop: a claim in flight is shielded by the port, and what it returns is still started, so that
-its actors hand the jobs back.
+its actors hand the jobs back. The pod releases once more what it owns, before it signs off.
 """
 
 from typing import Final
@@ -128,7 +128,7 @@ class Dispatcher:
         if self._may_have_orphans or self._lost_seen != self._running.lost_count:
             # Noted before: what ends meanwhile is looked for at the next tick.
             self._may_have_orphans, self._lost_seen = False, self._running.lost_count
-            await self._release_orphans()
+            await self.release_orphans()
         room = self._ramp.room(trio.current_time())
         if room <= 0:
             return DOUBLES_IN_S / 2
@@ -181,7 +181,8 @@ class Dispatcher:
     def _until_promote_s(self) -> float:
         return min(self._poll_s, max(0.0, self._promote_not_before - trio.current_time()))
 
-    async def _release_orphans(self) -> None:
+    async def release_orphans(self) -> None:
+        """Hand back what the pod owns and does not run, so that it goes on at once elsewhere."""
         orphans = await self._port(tasks.orphans, pod_id=self._pod_id, known=self._running.job_ids)
         if orphans:
             _log.warning("released what does not run here", jobs=len(orphans))

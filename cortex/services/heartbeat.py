@@ -130,9 +130,14 @@ class Heartbeat:
         self._standing.locked()
 
     async def _fence(self) -> None:
-        """Stop all jobs when no heartbeat has succeeded for too long."""
+        """Stop all jobs when no heartbeat has succeeded for too long; told once each time."""
+        is_told = False
         while True:
             await trio.sleep(max(0.05, self._standing.fence_in_s + 0.01))
-            if self._standing.is_fenced and len(self._running):
-                _log.error("no heartbeat for too long: stopping all jobs", jobs=len(self._running))
+            if not self._standing.is_fenced:
+                is_told = False
+            elif count := len(self._running):
+                if not is_told:
+                    _log.error("no heartbeat for too long: stopping all jobs", jobs=count)
+                is_told = True
                 self._running.end_all(Stop.LEASE_LOST)

@@ -149,6 +149,13 @@ def a_spent_task_is_tried_again(run: Run) -> None:
     row["outcome"] = "failed"
 
 
+@sick(i06_retries.check, "attempt 2 counts as try 2, 0 failed before it")
+def a_pods_death_costs_a_try(run: Run) -> None:
+    told = {"attempt": 2, "max": 6, "retry_count": 0}
+    run.fact("internal", "job", 11.2, **told)
+    run.facts[-1] |= {"type": "error", "job_id": uuid("killed"), "attempt": 2}
+
+
 @sick(i06_retries.check, "before it was due")
 def a_retry_comes_too_early(run: Run) -> None:
     row = next(
@@ -277,6 +284,23 @@ def a_repeat_makes_a_second_job(run: Run) -> None:
 def another_request_under_the_same_key_is_taken(run: Run) -> None:
     run.tell(3.0, "client-3", "submit", "invoke", key="plain", body="another")
     run.tell(3.1, "client-3", "submit", "ok", key="plain", job=str(uuid("plain")))
+
+
+@sick(i21_idempotency_keys.check, "refused for the request that it stands for")
+def the_same_request_is_refused(run: Run) -> None:
+    run.tell(3.0, "client-3", "submit", "invoke", key="plain")
+    run.tell(3.1, "client-3", "submit", "fail", key="plain", code="key_reused")
+
+
+@sick(i10_whole_commits.check, "was cancelled, as somebody was told, and is COMPLETED")
+def a_cancelled_job_goes_on(run: Run) -> None:
+    run.tell(1.2, "ann", "cancel", "invoke", job=str(uuid("plain")), by="ann")
+    run.tell(1.3, "ann", "cancel", "ok", job=str(uuid("plain")), after="CANCELLED")
+
+
+@sick(i10_whole_commits.check, "was cancelled by bob, who never asked to")
+def a_job_is_cancelled_that_nobody_cancelled(run: Run) -> None:
+    run.jobs["cancelled"]["cancelled_by"] = "bob"
 
 
 @sick(i24_liveness.check, "the run was stuck")

@@ -66,6 +66,13 @@ def a_job_is_swept_before_its_time(run: Run) -> None:
     row["at"] = at(21.9)
 
 
+@sick(i11_healthy_pods.check, "after the server's start, 2.5 s are to pass")
+def a_job_is_swept_as_soon_as_the_server_is_back(run: Run) -> None:
+    swept = next(a["ended_at"] for a in run.attempts if a["outcome"] == "lease_expired")
+    second = swept.timestamp() - at(0).timestamp()
+    run.sample(second + 1, started_s=2.0)
+
+
 @sick(i11_healthy_pods.check, "was taken from p3.1, which was well")
 def a_job_is_taken_from_a_healthy_pod(run: Run) -> None:
     run.submit("taken", "sleep", 44.0)

@@ -12,6 +12,7 @@ from chaos.commands.replay import options_of
 from chaos.plan import Options, UnknownFaultError, make_plan
 from chaos.report.keep import OPTIONS
 from chaos.workloads.draw import LENGTH_MAX, draw_programs
+from chaos.workloads.order import Repeat
 from chaos.workloads.program import EFFECTS, Op
 
 MINUTE = Options(seed=1)
@@ -57,11 +58,19 @@ def test_every_busy_call_is_refused_twice_by_a_rule_of_its_own() -> None:
     assert len({rule["prompt"] for rule in plan.model_rules}) == len(busy) > 0
 
 
+def test_some_keys_are_asked_for_again_and_some_jobs_cancelled() -> None:
+    orders = make_plan(MINUTE).orders
+    repeats = Counter(order.repeat for order in orders)
+    assert min(repeats[Repeat.SAME], repeats[Repeat.OTHER]) >= 5
+    assert sum(order.cancel is not None for order in orders) >= 5
+
+
 def test_own_jobs_take_the_place_of_programs() -> None:
     options = Options(seed=1, app="mine.py", job_type="digest", payload={"n": 1})
     plan = make_plan(options)
     assert plan.programs == ()
     assert {(order.job_type, order.payload["n"]) for order in plan.orders} == {("digest", 1)}
+    assert not any(order.cancel for order in plan.orders), "they come to their own end"
 
 
 def test_a_report_tells_the_plan_of_its_run(tmp_path: Path) -> None:

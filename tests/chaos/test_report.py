@@ -62,7 +62,7 @@ def broken() -> Outcome:
 def test_the_scorecard_tells_what_counts() -> None:
     told = scorecard(outcome_of(healthy_run()))
     figures = dict(re.findall(r"^ {2,4}(\S[^\n]*?) {2,}(\S.*)$", told, re.MULTILINE))
-    assert figures["jobs"].startswith("13  (COMPLETED 12, FAILED 1)")
+    assert figures["jobs"].startswith("14  (COMPLETED 12, FAILED 1, CANCELLED 1)")
     assert figures["takeovers"].startswith("3  (p50 ")
     assert figures["while more was broken"].startswith("1  (p50 ")
     assert figures["model calls"] == f"{5 + 2 * len(PAUSES) + 1}, paid twice 0"

@@ -1,11 +1,15 @@
 """While a pod drains: what is kept, what goes on elsewhere, and what people see of it."""
 
+import asyncio
 import json
 import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 from uuid import UUID
 
+import asyncpg
 import pytest
 
 from tests.e2e.test_http import address_of, get
@@ -32,6 +36,11 @@ DRAINED = 0
 LONG = end_of_pod(30)
 """No test waits for this drain to be over."""
 LOOK = {"name": "list_files", "input": {"pattern": "*"}}
+HOLDER = """
+    SELECT l.pid, p.lock_key AS key FROM cortex.pod p JOIN pg_locks l
+    ON l.locktype = 'advisory' AND (l.classid::bigint << 32) + l.objid::bigint = p.lock_key
+"""
+WAITER = "SELECT FROM pg_locks WHERE locktype = 'advisory' AND NOT granted"
 
 
 def phases(pod: Pod) -> dict[str, str]:
@@ -173,3 +182,37 @@ def test_what_is_cut_at_the_abort_runs_elsewhere_within_a_second(pods: Pods, gat
     assert leaving.exit_code() == DRAINED
     assert_handed_back(pods.dsn, job_id, to=other)
     assert phases(leaving)["jobs"] == "aborted"
+
+
+@contextmanager
+def lock_of_another(dsn: str) -> Iterator[None]:
+    """The lock of the only pod is another session's: the pod cannot be sure of its jobs."""
+
+    async def take() -> "asyncpg.Connection[asyncpg.Record]":
+        connection = await asyncpg.connect(dsn)
+        (holder,) = sql(dsn, HOLDER)
+        async with asyncio.TaskGroup() as group:
+            group.create_task(connection.execute("SELECT pg_advisory_lock($1)", holder["key"]))
+            while not await asyncio.to_thread(sql, dsn, WAITER):
+                pass
+            sql(dsn, "SELECT pg_terminate_backend($1)", holder["pid"])  # who waits gets it first
+        return connection
+
+    with asyncio.Runner(loop_factory=asyncio.SelectorEventLoop) as runner:
+        connection = runner.run(take())
+        yield
+        runner.run(connection.close())
+
+
+def test_what_a_pod_had_to_stop_by_itself_is_handed_back_when_it_leaves(
+    pods: Pods, gate: Path
+) -> None:
+    leaving = pods.start(zombie_s=4, **LONG)
+    job_id = begin(pods, gate)
+    with lock_of_another(pods.dsn):
+        eventually(lambda: "stopping all jobs" in leaving.log, what="it fences itself")
+        assert leaving.stop() == DRAINED
+    assert attempts(pods.dsn, job_id) == [(1, "handed_back")]
+    (left,) = sql(pods.dsn, "SELECT state FROM cortex.pod")
+    assert left["state"] == "STOPPED"
+    assert_handed_back(pods.dsn, job_id, to=pods.start())

@@ -169,7 +169,7 @@ async def test_without_a_heartbeat_for_too_long_all_jobs_are_stopped(
         bench = Bench(FaultyPort(port), nursery)
         bench.standing = Standing(fence_s=1.0, settle_s=0.0)
         await bench.start(a_heartbeat(bench, interval_s=0.05))
-        claims = await bench.claimed(3)
+        *claims, late = await bench.claimed(4)
         jobs = [bench.running.add(claim) for claim in claims]
         if how == "stopped":
             await trio.to_thread.run_sync(server.stop_immediate)
@@ -179,10 +179,13 @@ async def test_without_a_heartbeat_for_too_long_all_jobs_are_stopped(
         await eventually_async(lambda: all(job.stop for job in jobs), what="the jobs are stopped")
         assert trio.current_time() >= fenced_at - 0.01
         assert {job.stop for job in jobs} == {Stop.LEASE_LOST}
+        came_late = bench.running.add(late)
+        await eventually_async(lambda: came_late.stop, what="so is one that comes afterwards")
         if how == "silent":
             server.kill_backends(signal.SIGCONT)
         nursery.cancel_scope.cancel()
-    assert any("no heartbeat for too long" in line["event"] for line in log_lines)
+    told = [line for line in log_lines if "no heartbeat for too long" in line["event"]]
+    assert len(told) == 1
 
 
 async def test_after_an_outage_it_goes_on_by_itself(server: PrivatePostgres) -> None:

@@ -114,7 +114,7 @@ STATEMENTS: dict[str, tuple[Sequence[object], int]] = {
     "jobs.cancel": ((IDS[0], "ana", "why"), 4),
     "jobs.show": ((IDS[0],), 4),
     "jobs.follow": ((IDS[0], 0, 0, 0, 100), 10),
-    "pods.beat": ((POD, IDS, ONES, "READY", 1.0, 1, None, *[None] * 3), BATCH),
+    "pods.beat": ((POD, IDS, ONES, "READY", 1.0, 1, None, *[None] * 5), BATCH),
 }
 
 

@@ -163,6 +163,7 @@ class Run:
                 "queue_name",
                 "origin_id",
                 "lineage_id",
+                "cancelled_by",
             )
         )
         self.jobs[key] = {

@@ -32,6 +32,7 @@ from cortex.domain.job import (
 from cortex.domain.model import ModelRequest, ModelResponse
 from cortex.domain.policy import JobPolicy, policy_for
 from cortex.domain.prices import LIST_PRICES
+from cortex.domain.trouble import Trouble
 from cortex.domain.usage import Usage
 from cortex.durable.calls import Caller
 from cortex.durable.codec import digest_of
@@ -385,9 +386,9 @@ class FaultyPort(Port):
         """Lose the next call of this method before it gets anywhere; nobody can tell."""
         self._faults.append((method, False, OutcomeUnknownError("the request was lost")))
 
-    def refuse(self, method: Callable[..., Any]) -> None:
-        """Answer the next call of this method that the server is not there."""
-        self._faults.append((method, False, UnavailableError("not there")))
+    def refuse(self, method: Callable[..., Any], trouble: Trouble | None = None) -> None:
+        """Answer the next call of this method that the server is not there, or lacks something."""
+        self._faults.append((method, False, UnavailableError("not there", trouble=trouble)))
 
     @property
     def faults_left(self) -> int:

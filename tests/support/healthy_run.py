@@ -31,6 +31,7 @@ def healthy_run() -> Run:
     _swept(run)
     _drained(run)
     _poison(run)
+    _cancelled(run)
     return run
 
 
@@ -46,6 +47,8 @@ def _plain(run: Run) -> None:
         run.move(key, "COMPLETED", begins + 0.8)
     run.tell(2.0, "client-2", "submit", "invoke", key="plain")
     run.tell(2.1, "client-2", "submit", "ok", key="plain", job=str(uuid("plain")))
+    run.tell(2.2, "client-2", "submit", "invoke", key="plain", body="something else")
+    run.tell(2.3, "client-2", "submit", "fail", key="plain", code="key_reused")
     run.renewals.append({"job_id": uuid("plain"), "attempt": 1, "at": at(1.5)})
 
 
@@ -165,3 +168,14 @@ def _poison(run: Run) -> None:
             run.end_attempt("poison", "pod_died", begins + 1.4)
     run.jobs["poison"].update(error_code="poison", error_message="it was running in 3 pods")
     run.move("poison", "FAILED", 23.9)
+
+
+def _cancelled(run: Run) -> None:
+    """Somebody does not want it any more."""
+    run.submit("cancelled", "sleep", 7.0)
+    run.claim("cancelled", "p3.1", 7.1)
+    job = str(uuid("cancelled"))
+    run.tell(7.2, "ann", "cancel", "invoke", job=job, by="ann")
+    run.tell(7.3, "ann", "cancel", "ok", job=job, after="RUNNING")
+    run.jobs["cancelled"]["cancelled_by"] = "ann"
+    run.move("cancelled", "CANCELLED", 7.4)

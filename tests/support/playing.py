@@ -17,6 +17,7 @@ from chaos.cluster.stage import Stage, StagePlan
 from chaos.history import History
 from chaos.nemeses.model import Model
 from chaos.nemeses.nemesis import Fault, Nemesis
+from chaos.nemeses.server import sessions_in
 from chaos.workloads.program import Op, Operation, Program
 
 T = TypeVar("T")
@@ -130,7 +131,8 @@ class Playing:
     def until_whole(self) -> None:
         """Wait until nothing of any fault is left, and all pods work."""
         for place in range(PODS):
-            self.pod(place)
+            line = self.pod(place).line
+            self.until(lambda line=line: sessions_in(line.relays), what="it has sessions")  # type: ignore[misc]
         lines = [*self.stage.pod_lines, self.stage.client_line]
         assert not [line.name for line in lines if line.is_taken or line.delay_s]
         assert not [line.name for line in lines for up in (True, False) if line.holds(is_up=up)]

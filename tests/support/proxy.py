@@ -38,9 +38,7 @@ class Proxy:
         self.heal()
 
     def blackhole(self, *, up: bool = True, down: bool = True) -> None:
-        """Connections stay and new ones are accepted, but nothing passes: to the server (up), back
-        from it (down), or either way.
-        """
+        """Connections stay, new ones are accepted, but nothing passes: to the server, from it."""
         self._call(lambda: self._line.blackhole(up=up, down=down))
 
     def slow(self, delay_s: float) -> None:

@@ -139,9 +139,10 @@ def test_a_status_with_all_that_it_may_have() -> None:
 
 @pytest.mark.parametrize("fault", list(Fault))
 def test_a_fault_breaks_the_scripts_own_answer(fault: Fault) -> None:
-    reply = outcome(f"fault: {fault}, fault_after: 1, ping_s: 0.1")
+    reply = outcome(f"fault: {fault}, fault_after: 1, ping_s: 0.1, fault_s: 2")
     assert isinstance(reply, Reply)
-    assert (reply.fault, reply.fault_after, reply.ping_s) == (fault, 1, 0.1)
+    told = (reply.fault, reply.fault_after, reply.ping_s, reply.fault_s)
+    assert told == (fault, 1, 0.1, 2)
     assert reply.content[0]["text"] == "one two three"
 
 

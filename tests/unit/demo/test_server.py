@@ -11,7 +11,7 @@ import orjson
 import pytest
 import trio
 
-from cortex.demo.script import Call, Reply, at_pace
+from cortex.demo.script import Call, Fault, Reply, at_pace
 from cortex.demo.script_echo import echo
 from cortex.demo.script_tools import tools
 from cortex.demo.server import ScriptedServer, serve
@@ -132,6 +132,18 @@ async def test_echo(client: httpx2.AsyncClient) -> None:
     async with serve(echo) as server:
         answer = await client.post(f"{server.base_url}/v1/messages", json=body("hear, hear"))
     assert answer.json()["content"] == [{"type": "text", "text": "hear, hear"}]
+
+
+@pytest.mark.parametrize("fault", [Fault.STALL, Fault.SILENCE, Fault.HANG])
+async def test_a_stall_ends_when_it_is_told_to(fault: Fault, client: httpx2.AsyncClient) -> None:
+    def script(_: Call) -> Reply:
+        return Reply(content=(), fault=fault, ping_s=0.01, fault_s=0.05)
+
+    async with serve(script) as server:
+        with pytest.raises((httpx2.ReadError, httpx2.RemoteProtocolError)):
+            await client.post(f"{server.base_url}/v1/messages", json=body("x", stream=True))
+        (call,) = server.calls.as_json()["calls"]
+    assert call["outcome"] == "broken"
 
 
 async def test_a_script_that_fails_ends_its_call_only(client: httpx2.AsyncClient) -> None:

@@ -31,16 +31,23 @@ async def no_orphans(*_: object, **__: object) -> list[object]:
 
 
 @pytest.mark.parametrize(
-    "is_sure, per_minute", [(False, 70), (True, 3400)], ids=["not sure of itself", "without a slot"]
+    "is_sure, is_held_up, per_minute",
+    [(False, False, 70), (True, True, 70), (True, False, 3400)],
+    ids=["not sure of itself", "unable to write", "without a slot"],
 )
-async def test_it_rests(autojump_clock: object, is_sure: bool, per_minute: int) -> None:
+async def test_it_rests(
+    autojump_clock: object, is_sure: bool, is_held_up: bool, per_minute: int
+) -> None:
     standing = Standing(fence_s=600.0, settle_s=0.0)
     if is_sure:
         standing.locked()
         standing.beaten(trio.current_time())
     port: Any = no_orphans
     actors: Any = SimpleNamespace(
-        running=RunningJobs(slots=0), registry=SimpleNamespace(names=("work",))
+        running=RunningJobs(slots=0),
+        registry=SimpleNamespace(names=("work",)),
+        committer=SimpleNamespace(is_held_up=is_held_up),
+        rng=seeded_random(),
     )
     async with trio.open_nursery() as nursery:
         dispatcher = Counted(

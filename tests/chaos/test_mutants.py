@@ -1,0 +1,130 @@
+"""The mutants fit the tree, and the hunt finds one of them; all are left to the command itself."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from chaos.checkers import ALL as CHECKERS
+from chaos.mutants.catalogue import MUTANTS
+from chaos.mutants.hunt import ROOT, Found, Result, is_good
+from chaos.mutants.mutant import Mutant, Patch, StaleError
+from chaos.mutants.scenes import SCENES
+from chaos.mutants.table import table
+from chaos.plan import chosen
+
+WITHIN_S = 200.0
+LEAST = 14
+
+by_name = pytest.mark.parametrize("mutant", [pytest.param(each, id=each.name) for each in MUTANTS])
+
+
+@pytest.fixture
+def tree(tmp_path: Path) -> Path:
+    """The files that any mutant patches, in a copy."""
+    for path in {patch.path for each in MUTANTS for patch in each.patches}:
+        target = tmp_path / path
+        target.parent.mkdir(parents=True, exist_ok=True)
+        target.write_text((ROOT / path).read_text("utf-8"), "utf-8")
+    return tmp_path
+
+
+@by_name
+def test_a_mutant_fits_the_tree_and_is_still_python(mutant: Mutant, tree: Path) -> None:
+    mutant.apply(tree)
+    for patch in mutant.patches:
+        text = (tree / patch.path).read_text("utf-8")
+        assert text != (ROOT / patch.path).read_text("utf-8")
+        if patch.path.endswith(".py"):
+            compile(text, patch.path, "exec")
+
+
+def test_there_is_one_for_each_rule_that_is_known_to_be_broken_easily() -> None:
+    assert len(MUTANTS) >= LEAST
+    assert len({each.name for each in MUTANTS}) == len(MUTANTS)
+    assert {each.scene for each in MUTANTS} == set(SCENES), "a scene that exposes nobody"
+    numbers = {f"I{int(check.__module__.rpartition('.i')[2][:2])}" for check in CHECKERS}
+    assert {each.invariant for each in MUTANTS} <= numbers
+
+
+def test_a_patch_whose_text_is_not_there_once_is_stale(tmp_path: Path) -> None:
+    (tmp_path / "a.py").write_text("x = 1\nx = 1\n")
+    mutant = Mutant(
+        name="old",
+        what="nothing",
+        scene="calm",
+        invariant="I1",
+        patches=(Patch("a.py", "x = 1\n", "x = 2\n"),),
+    )
+    with pytest.raises(StaleError, match=r"mutant old is stale: its text stands 2 times in a\.py"):
+        mutant.apply(tmp_path)
+    assert (tmp_path / "a.py").read_text() == "x = 1\nx = 1\n"
+
+
+@pytest.mark.parametrize("name", SCENES)
+def test_a_scene_is_the_same_again_by_its_seed(name: str) -> None:
+    scene = SCENES[name]
+    assert scene.plan(3) == scene.plan(3)
+    assert scene.plan(3).orders != scene.plan(4).orders
+    assert len(scene.plan(3).orders) == len(scene.jobs)
+    assert {fault.nemesis for fault in scene.faults} <= set(chosen(()))
+
+
+def test_the_table_says_who_survived_and_whose_catch_proves_nothing() -> None:
+    calm = [each for each in MUTANTS if each.scene == "calm"][:2]
+    caught, survivor = (
+        Result(scene="calm", mutant=each, seed=7, took_s=1.0, found=found)
+        for each, found in zip(
+            calm,
+            (
+                Found(invalid={calm[0].invariant: ["it is so"]}, stuck=None),
+                Found(invalid={"I2": ["something else"]}, stuck=None),
+            ),
+            strict=True,
+        )
+    )
+    control = Result(
+        scene="calm",
+        mutant=None,
+        seed=7,
+        took_s=1.0,
+        found=Found(invalid={}, stuck="nothing moved"),
+    )
+    failed = Result(scene="calm", mutant=calm[0], seed=9, took_s=1.0, error="exit code 1")
+    told = table([control, caught, survivor, failed], first_seed=7)
+    assert f"{calm[1].name}: {calm[1].invariant} was not broken; I2 was" in told
+    assert "(calm): nothing moved" in told
+    assert "9, try 3" in told
+    assert "1 of 3 mutants were caught" in told
+    assert f"{calm[1].name}, {calm[0].name} survived" in told
+    assert "unbroken it breaks rules" in told
+    assert is_good([caught])
+    for bad in (control, survivor, failed):
+        assert not is_good([caught, bad])
+
+
+def _mutants(*arguments: str) -> "subprocess.CompletedProcess[str]":
+    return subprocess.run(
+        [sys.executable, "-m", "chaos", "mutants", *arguments],
+        cwd=ROOT,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        timeout=WITHIN_S,
+        check=False,
+    )
+
+
+def test_a_name_that_nobody_has_is_wrong_usage() -> None:
+    told = _mutants("--only", "no-such")
+    assert told.returncode == 2
+    assert told.stderr.startswith("error: no mutant is called 'no-such'; known: no-fence, ")
+
+
+@pytest.mark.timeout(WITHIN_S + 20)
+def test_a_runtime_without_intents_is_caught_and_the_one_as_it_is_breaks_no_rule() -> None:
+    told = _mutants("--only", "no-intent", "--at-once", "2")
+    assert told.returncode == 0, told.stdout + told.stderr
+    assert "1 of 1 mutants were caught" in told.stdout

@@ -1,0 +1,165 @@
+"""What a pod makes of how its calls fare: which trouble there is, when it is told, when it ends."""
+
+from collections.abc import Iterator, MutableMapping
+from functools import partial
+from typing import Any
+
+import pytest
+import trio
+import trio.testing
+from structlog.testing import capture_logs
+
+from cortex.domain.errors import UnavailableError
+from cortex.domain.trouble import Trouble, TroubleSeen
+from cortex.services.database_watch import (
+    FORGOTTEN_S,
+    SILENT_S,
+    TELL_AGAIN_S,
+    TELL_APART_S,
+    DatabaseWatch,
+)
+
+Clock = trio.testing.MockClock
+Lines = list[MutableMapping[str, Any]]
+BEGUN, LASTS, OVER = (
+    "trouble with the database",
+    "trouble with the database goes on",
+    "the database is well again",
+)
+SHORTAGES = [each for each in Trouble if each.is_shortage]
+
+
+class Calls:
+    """A watch, and what its owner hears of it."""
+
+    def __init__(self) -> None:
+        self.changes = 0
+        self.failures: list[UnavailableError] = []
+        self.watch = DatabaseWatch(on_failure=self.failures.append, on_change=self._changed)
+
+    def _changed(self) -> None:
+        self.changes += 1
+
+    def fails(self, trouble: Trouble | None, method: object = len) -> None:
+        self.watch.sent()
+        self.watch.ended(method, UnavailableError("so it says", trouble=trouble))
+
+    def succeeds(self, method: object = len) -> None:
+        self.watch.sent()
+        self.watch.ended(method, None)
+
+
+@pytest.fixture
+def log_lines() -> Iterator[Lines]:
+    with capture_logs() as lines:
+        yield lines
+
+
+@pytest.fixture
+def calls() -> Calls:
+    return Calls()
+
+
+def events(lines: Lines) -> list[str]:
+    return [line["event"] for line in lines]
+
+
+@pytest.mark.parametrize("trouble", [Trouble.UNREACHABLE, Trouble.SILENT])
+async def test_any_answer_shows_that_it_can_be_reached(
+    autojump_clock: Clock, calls: Calls, log_lines: Lines, trouble: Trouble
+) -> None:
+    calls.fails(trouble)
+    await trio.sleep(3)
+    assert calls.watch.seen == TroubleSeen(trouble, 3.0)
+    calls.succeeds(print)
+    assert calls.watch.seen is None
+    assert events(log_lines) == [BEGUN, OVER]
+    assert [line["log_level"] for line in log_lines] == ["warning", "info"]
+    assert log_lines[1]["for_s"] == 3
+    assert calls.changes == 2
+
+
+@pytest.mark.parametrize("trouble", [*SHORTAGES, Trouble.READ_ONLY])
+async def test_only_the_call_that_failed_shows_that_it_lacks_nothing_any_more(
+    autojump_clock: Clock, calls: Calls, trouble: Trouble
+) -> None:
+    calls.fails(trouble, partial(print, "a row"))
+    calls.succeeds(len)
+    assert calls.watch.seen == TroubleSeen(trouble, 0.0)
+    calls.succeeds(partial(print, "another row"))
+    assert calls.watch.seen is None
+
+
+async def test_a_shortage_is_told_once_and_once_a_minute(
+    autojump_clock: Clock, calls: Calls, log_lines: Lines
+) -> None:
+    tries = 200
+    for _ in range(tries):
+        calls.fails(Trouble.DISK_FULL)
+        await trio.sleep(TELL_AGAIN_S / 100)
+    calls.succeeds()
+    assert events(log_lines) == [BEGUN, LASTS, OVER]
+    assert [line["log_level"] for line in log_lines] == ["error", "error", "info"]
+    assert log_lines[0]["trouble"] == "disk_full"
+    assert log_lines[0]["error"] == "so it says"
+    assert log_lines[2]["for_s"] == 2 * TELL_AGAIN_S
+    assert len(calls.failures) == tries
+    assert calls.changes == 2
+
+
+async def test_what_comes_and_goes_is_told_once(
+    autojump_clock: Clock, calls: Calls, log_lines: Lines
+) -> None:
+    for _ in range(20):
+        calls.fails(Trouble.UNREACHABLE)
+        calls.succeeds()
+        await trio.sleep(TELL_APART_S / 10)
+    assert events(log_lines)[:2] == [BEGUN, OVER]
+    assert len(log_lines) == 4
+    assert calls.changes == 40
+
+
+async def test_what_nobody_tries_again_is_forgotten(
+    autojump_clock: Clock, calls: Calls, log_lines: Lines, nursery: trio.Nursery
+) -> None:
+    await nursery.start(calls.watch.run)
+    calls.fails(Trouble.DISK_FULL)
+    await trio.sleep(FORGOTTEN_S - 1)
+    assert calls.watch.seen is not None
+    await trio.sleep(2.5)
+    assert calls.watch.seen is None
+    assert events(log_lines) == [BEGUN, OVER]
+
+
+async def test_silence_is_trouble_before_any_call_has_failed(
+    autojump_clock: Clock, calls: Calls, log_lines: Lines, nursery: trio.Nursery
+) -> None:
+    await nursery.start(calls.watch.run)
+    await trio.sleep(3600)
+    assert calls.watch.seen is None, "nobody asked anything"
+    calls.watch.sent()
+    await trio.sleep(SILENT_S / 2)
+    calls.watch.sent()
+    await trio.sleep(SILENT_S / 2)
+    assert calls.watch.seen is None
+    assert calls.changes == 0
+    await trio.sleep(2)
+    assert calls.watch.seen == TroubleSeen(Trouble.SILENT, SILENT_S + 2)
+    assert calls.changes == 1, "the heartbeat is to look"
+    calls.watch.ended(print, None)
+    assert calls.watch.seen is None, "one answer is enough"
+    await trio.sleep(SILENT_S - 1)
+    assert calls.watch.seen is None
+    await trio.sleep(2)
+    assert calls.watch.seen is not None, "the other one still waits"
+    assert events(log_lines) == [BEGUN, OVER]
+
+
+async def test_a_busy_database_is_in_no_trouble(
+    autojump_clock: Clock, calls: Calls, log_lines: Lines
+) -> None:
+    """A deadlock, or no connection of the pool's own that is free."""
+    calls.fails(None)
+    assert calls.watch.seen is None
+    assert log_lines == []
+    assert len(calls.failures) == 1
