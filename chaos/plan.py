@@ -6,6 +6,7 @@ from typing import Any, Final
 
 from attrs import evolve, frozen
 
+from chaos.cluster.scale import SCALES
 from chaos.nemeses import ALL, absent
 from chaos.nemeses.nemesis import Fault, Nemesis
 from chaos.workloads.draw import draw_programs
@@ -95,6 +96,8 @@ def _draw_faults(options: Options, nemeses: Mapping[str, Nemesis]) -> tuple[Faul
     for number, (at_s, name) in enumerate(zip(times, names, strict=True)):
         own_dice = random.Random(f"fault {number} of {options.seed}")
         for_s, detail = nemeses[name].draw(own_dice)
+        if for_s and "leases" in detail:  # however long those are here
+            for_s = detail["leases"] * SCALES[options.scale].zombie_s
         faults.append(Fault(number=number, at_s=at_s, nemesis=name, for_s=for_s, detail=detail))
     return tuple(faults)
 

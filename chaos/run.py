@@ -22,7 +22,7 @@ from chaos.history import History
 from chaos.nemeses.full_disk import FullDisk
 from chaos.plan import Plan, chosen
 from chaos.probe import watch
-from chaos.schedule import inject_all
+from chaos.schedule import LINGER_S, inject_all
 
 HISTORY: Final = "history.jsonl"
 SUBMITTED_WITHIN_S: Final = 60.0
@@ -54,7 +54,10 @@ class Outcome:
 def deadline_s(plan: Plan) -> float:
     """When a run has certainly gone wrong."""
     patience = patience_of(SCALES[plan.options.scale].figures)
-    return plan.options.duration_s + SUBMITTED_WITHIN_S + patience.whole_s + START_AND_END_S
+    ends = (fault.at_s + fault.for_s + LINGER_S for fault in plan.faults)
+    faults_s = max(ends, default=0.0)
+    load_s = max(plan.options.duration_s, faults_s) + SUBMITTED_WITHIN_S
+    return load_s + patience.whole_s + START_AND_END_S
 
 
 def patience_of(settings: Settings) -> Patience:

@@ -137,7 +137,10 @@ class Settings:
     sweep_max: int = _count(100, 1, 10_000, "jobs that are freed then at most, oldest first")
     look_s: float = _seconds(0.5, 0.05, 60, "how often pods look for each other's deaths")
     settle_s: float = _seconds(
-        5.0, 0.0, 300, "time after a start, the database's or its own, in which it judges nobody"
+        5.0,
+        0.0,
+        300,
+        "time after the database's start, or a trouble of its own, in which a pod judges nobody",
     )
     deaths_max: int = _count(3, 1, 1000, "pod deaths in a row, without a step, that fail a job")
     pre_stop_s: float = _seconds(5.0, 0.0, 3600, "end of a pod: its preStop hook is over, SIGTERM")

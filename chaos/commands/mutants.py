@@ -2,7 +2,9 @@
 
 import asyncio
 import os
+import signal
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
@@ -64,13 +66,24 @@ def mutants(
             on_result=count,
         )
         try:
-            results = asyncio.run(hunt.run(chosen))
+            with asyncio.Runner(loop_factory=asyncio.SelectorEventLoop) as runner:
+                results = runner.run(_carry_out(hunt, chosen))
         except StaleError as error:
             raise click.ClickException(str(error)) from error
+        except asyncio.CancelledError as error:
+            raise click.Abort from error
     if sys.stderr.isatty():
         sys.stderr.write("\r\033[K")
     click.echo(table(results, first_seed=seed), nl=False)
     return 0 if is_good(results) else FAILED
+
+
+async def _carry_out(hunt: Hunt, chosen: Sequence[Mutant]) -> list[Result]:
+    """Try them; SIGTERM ends that as Ctrl-C does."""
+    task = asyncio.current_task()
+    if task is not None:
+        asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)
+    return await hunt.run(chosen)
 
 
 def _chosen(names: tuple[str, ...]) -> list[Mutant]:

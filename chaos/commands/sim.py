@@ -56,7 +56,12 @@ class Seeds(click.ParamType[range]):
     metavar="FILE",
     help="Write all that happened in one seed, a line each.",
 )
-def sim(*, seeds: range, workers: int | None, repeat: bool, transcript: Path | None) -> int:
+@click.option(
+    "-v", "--verbose", is_flag=True, help="Tell of each seed, not only of those that fail."
+)
+def sim(
+    *, seeds: range, workers: int | None, repeat: bool, transcript: Path | None, verbose: bool
+) -> int:
     """Simulate pods on a clock that jumps, with real Postgres."""
     if transcript is not None and (len(seeds) > 1 or repeat):
         raise click.UsageError("--transcript is of one seed, run once")
@@ -68,7 +73,7 @@ def sim(*, seeds: range, workers: int | None, repeat: bool, transcript: Path | N
         try:
             for outcome in simulate(seeds, folder=folder, workers=at_once, mode=mode):
                 outcomes.append(outcome)
-                _tell(outcome)
+                _tell(outcome, is_verbose=verbose)
         except WorkerDiedError as error:
             raise click.ClickException(str(error)) from error
     if transcript is not None:
@@ -77,8 +82,12 @@ def sim(*, seeds: range, workers: int | None, repeat: bool, transcript: Path | N
     return 1 if any(outcome.problems for outcome in outcomes) else 0
 
 
-def _tell(outcome: Outcome) -> None:
+def _tell(outcome: Outcome, *, is_verbose: bool) -> None:
     if not outcome.problems:
+        if is_verbose:
+            hours = len(PODS) * outcome.virtual_s / 3600
+            told = f"{hours:.1f} pod-hours, {outcome.line_count} events"
+            print(f"seed {outcome.seed}: ok, {told}, {outcome.took_s:.1f} s", flush=True)
         return
     problems = [" ".join(problem.split())[:TOLD_CHARS_MAX] for problem in outcome.problems]
     if len(problems) > TOLD_MAX:

@@ -15,8 +15,9 @@ MUTANTS: Final = (
                 "cortex/durable/effects.py",
                 "leave, is_first = "
                 "await _leave(call, lease, ledger, new_id, is_sure=False), True\n",
-                "nothing = (None,) * 7\n"
-                "    leave, is_first = Intended(new_id(), 'go', lease.attempt, *nothing), True\n",
+                "names = ('result', 'why', 'quota', 'used', 'limit', 'amount', 'wait_s')\n"
+                "    told = dict.fromkeys(names) | {'verdict': 'go', 'attempt': lease.attempt}\n"
+                "    leave, is_first = Intended(id=new_id(), **told), True\n",
             ),
         ),
     ),

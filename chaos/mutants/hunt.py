@@ -8,7 +8,7 @@ import json
 import os
 import shutil
 import sys
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -61,10 +61,9 @@ class Result:
         """The mutant was caught, by the invariant that it breaks; the scene was clean."""
         if self.found is None:
             return False
-        return self.found.is_clean if self.mutant is None else _is_caught(self.mutant, self.found)
-
-
-Listener = Callable[[Result], None]
+        if self.mutant is None:
+            return self.found.is_clean
+        return self.mutant.invariant in self.found.invalid
 
 
 @frozen(kw_only=True)
@@ -77,10 +76,13 @@ class Hunt:
     at_once: int
     report: Path | None = None
     """Where each trial's history, logs and verdicts are kept; None: nowhere."""
-    on_result: Listener = field(default=lambda _: None)
+    on_result: Callable[[Result], None] = field(default=lambda _: None)
 
     async def run(self, mutants: Sequence[Mutant]) -> list[Result]:
-        """Try all of them, and their scenes unbroken. Raises `StaleError` before anything ran."""
+        """Try all of them, and their scenes unbroken. Raises `StaleError` before anything ran.
+
+        Cancelled, nothing runs any more; the copies are left.
+        """
         whole = self.folder / "whole"
         await asyncio.to_thread(_copy, ROOT, whole)
         trees = {each.name: self.folder / each.name for each in mutants}
@@ -88,26 +90,30 @@ class Hunt:
             await asyncio.to_thread(_copy, whole, trees[each.name])
             each.apply(trees[each.name])
         turns = asyncio.Semaphore(self.at_once)
-        scenes = dict.fromkeys(each.scene for each in mutants)
-        works = [self._control(name, whole) for name in scenes]
-        works += [self._mutant(each, trees[each.name]) for each in mutants]
-        return list(await _all(self._in_turn(turns, work) for work in works))
+        async with asyncio.TaskGroup() as group:
+            tasks = [
+                group.create_task(self._control(scene, whole, turns))
+                for scene in dict.fromkeys(each.scene for each in mutants)
+            ]
+            tasks += [
+                group.create_task(self._mutant(each, trees[each.name], turns)) for each in mutants
+            ]
+        return [task.result() for task in tasks]
 
-    async def _in_turn(self, turns: asyncio.Semaphore, work: Awaitable[Result]) -> Result:
+    async def _control(self, scene: str, tree: Path, turns: asyncio.Semaphore) -> Result:
         async with turns:
-            result = await work
+            result = await self._trial(scene, None, tree, self.seed)
         self.on_result(result)
         return result
 
-    async def _control(self, scene: str, tree: Path) -> Result:
-        return await self._trial(scene, None, tree, self.seed)
-
-    async def _mutant(self, mutant: Mutant, tree: Path) -> Result:
-        result = await self._trial(mutant.scene, mutant, tree, self.seed)
-        while not result.is_right and result.seed + 1 < self.seed + SEEDS_MAX:
-            before_s, seed = result.took_s, result.seed + 1
-            result = await self._trial(mutant.scene, mutant, tree, seed, before_s=before_s)
+    async def _mutant(self, mutant: Mutant, tree: Path, turns: asyncio.Semaphore) -> Result:
+        async with turns:
+            result = await self._trial(mutant.scene, mutant, tree, self.seed)
+            while not result.is_right and result.seed + 1 < self.seed + SEEDS_MAX:
+                before_s, seed = result.took_s, result.seed + 1
+                result = await self._trial(mutant.scene, mutant, tree, seed, before_s=before_s)
         await asyncio.to_thread(shutil.rmtree, tree)
+        self.on_result(result)
         return result
 
     async def _trial(
@@ -115,8 +121,7 @@ class Hunt:
     ) -> Result:
         loop = asyncio.get_running_loop()
         began = loop.time()
-        found, error = None, ""
-        target = None
+        found, error, target = None, "", None
         if self.report is not None:
             target = self.report / f"{scene if mutant is None else mutant.name}-{seed}"
         try:
@@ -138,24 +143,9 @@ def is_good(results: Iterable[Result]) -> bool:
     return all(each.is_right for each in results)
 
 
-def _is_caught(mutant: Mutant, found: Found) -> bool:
-    return mutant.invariant in found.invalid
-
-
 def _copy(source: Path, target: Path) -> None:
     for part in PARTS:
         shutil.copytree(source / part, target / part, ignore=shutil.ignore_patterns(".mypy_cache"))
-
-
-async def _all(works: Iterable[Awaitable[Result]]) -> list[Result]:
-    """Await all; the first that raises ends the others."""
-    async with asyncio.TaskGroup() as group:
-        tasks = [group.create_task(_of(work)) for work in works]
-    return [task.result() for task in tasks]
-
-
-async def _of(work: Awaitable[Result]) -> Result:
-    return await work
 
 
 async def _try(scene: str, seed: int, tree: Path, report: Path | None) -> Found:

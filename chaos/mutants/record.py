@@ -107,9 +107,9 @@ MUTANTS: Final = (
         invariant="I21",
         patches=(
             Patch(
-                "cortex/store/idempotency.py",
-                '        if began["is_new"]:\n',
-                '        if began["is_held"]:\n',
+                "sql/queries/idempotency.sql",
+                "    WHERE k.expires_at <= cortex.now()\n    RETURNING k.key\n",
+                "    RETURNING k.key\n",
             ),
         ),
     ),

@@ -36,6 +36,8 @@ class Scene:
     pods: int = 3
     load_s: float = 0.5
     """In which all jobs are submitted, in their order."""
+    asked_twice: int = 0
+    """So many of the first ones are submitted once more at the end, under their keys."""
     scale: Scale = SCALED
     model: Mapping[Op, Mapping[str, Any]] = field(factory=dict)
     """What the first call of each step of a kind gets in place of an answer."""
@@ -54,9 +56,10 @@ class Scene:
             for number, operations in enumerate(self.jobs)
         )
         times = sorted(dice.uniform(0, self.load_s) for _ in programs)
+        times += [self.load_s] * self.asked_twice
         orders = (
             Order(at_s=at_s, key=one.key, job_type=JOB_TYPE, payload=one.payload())
-            for at_s, one in zip(times, programs, strict=True)
+            for at_s, one in zip(times, programs + programs[: self.asked_twice], strict=True)
         )
         lasts_s = max([LOOKS_S, self.load_s, *(fault.at_s for fault in self.faults)])
         return Plan(
@@ -128,9 +131,10 @@ SCENES: Final = {
                 *(30 * (_ops(approval=0),)),
                 *(8 * (_ops(retry=50, sleep=300),)),
             ),
+            asked_twice=5,
             scale=evolve(SCALED, slots=5),
             model={
-                Op.MODEL: {"times": 1, "fault": "early_end", "fault_after": 4},
+                Op.MODEL: {"times": 1, "fault": "early_end", "fault_after": 2},
                 Op.RETRY: {"times": 2, "status": 529},
             },
         ),

@@ -176,8 +176,10 @@ class Connection(connections.Connection):
         return result
 
     async def _hear(self) -> None:
-        """Hear every channel that somebody listens to."""
+        """Hear every channel that somebody listens to; not in a transaction, which may undo it."""
         channels = self.machine.world.notices.channels
+        if self._heard == len(channels) or self.is_in_transaction():
+            return
         self._is_bare = True
         for channel in channels[self._heard :]:
             await super().add_listener(channel, self._announced)

@@ -29,7 +29,7 @@ FORGOTTEN_S: Final = 30.0
 """A call that failed and was not made again: nobody knows how it would fare now."""
 TELL_AGAIN_S: Final = 60.0
 TELL_APART_S: Final = 10.0
-"""What comes and goes in less than this is told once."""
+"""One that comes and goes within this is told once."""
 
 _log = structlog.get_logger(__name__)
 
@@ -62,6 +62,7 @@ class DatabaseWatch:
         self._quiet_since = math.inf
         self._known: Trouble | None = None
         self._since = math.inf
+        self._told: Trouble | None = None
         self._told_at = -math.inf
         self._is_loud = False
 
@@ -103,7 +104,7 @@ class DatabaseWatch:
         is_other = (trouble is None) is not (self._known is None)
         if trouble is not None and self._known is None:
             self._since = min(now, self._quiet_since)
-            self._is_loud = now - self._told_at >= TELL_APART_S
+            self._is_loud = trouble is not self._told or now - self._told_at >= TELL_APART_S
             self._tell("trouble with the database", trouble, now)
         elif trouble is not None and now - self._told_at >= TELL_AGAIN_S:
             self._is_loud = True
@@ -127,7 +128,7 @@ class DatabaseWatch:
     def _tell(self, told: str, trouble: Trouble, now: float) -> None:
         if not self._is_loud:
             return
-        self._told_at = now
+        self._told, self._told_at = trouble, now
         tell = _log.error if trouble.is_shortage else _log.warning
         tell(told, trouble=trouble.value, for_s=round(now - self._since, 1), error=self._error)
 

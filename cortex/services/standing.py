@@ -40,6 +40,7 @@ class Standing:
         self._fresh_s = fresh_s
         self._is_locked = False
         self._is_checked = False
+        self._was_broken = False
         self._steady_since = math.inf
         self._beat_sent_at = -math.inf
         self._beat = trio.Event()
@@ -71,8 +72,11 @@ class Standing:
 
     @property
     def may_judge(self) -> bool:
-        """It may declare others dead: its own link has been well for a while."""
-        return self.is_steady_for(self._settle_s)
+        """It may declare others dead: its own link has been well for a while, or since its start.
+
+        So that one pod, killed and started again, finds its jobs at once.
+        """
+        return self.is_sure and (not self._was_broken or self.is_steady_for(self._settle_s))
 
     def is_steady_for(self, seconds: float) -> bool:
         """Since so long ago it has held its lock, and every heartbeat has succeeded."""
@@ -96,6 +100,7 @@ class Standing:
     def beaten(self, sent_at: float) -> None:
         """A heartbeat that was sent at this instant succeeded, and the jobs are those it named."""
         if self.is_fenced or math.isinf(self._steady_since):
+            self._was_broken = self._was_broken or not math.isinf(self._beat_sent_at)
             self._steady_since = trio.current_time()
         self._is_checked = self._is_locked
         self._beat_sent_at = sent_at
@@ -104,6 +109,7 @@ class Standing:
 
     def missed(self) -> None:
         """A heartbeat failed: the others' may fail for the same reason."""
+        self._was_broken = True
         self._steady_since = math.inf
 
     def locked(self) -> None:
@@ -112,5 +118,6 @@ class Standing:
 
     def lost(self) -> None:
         """The connection that held the lock is gone."""
+        self._was_broken = True
         self._is_locked = self._is_checked = False
         self._steady_since = math.inf

@@ -234,15 +234,15 @@ class Database:
                 result = await call(connection)
                 clean = True
                 return result
-            except asyncpg.PostgresError as error:
-                clean = not is_connection_loss(error)  # the server answered: the session is fine
+            except Exception as error:
+                is_lost = is_connection_loss(error)
+                if is_lost and loop.time() >= watchdog.when():
+                    raise unanswered(bound_s) from error
+                # A server that answered with an error has left the session as it was.
+                clean = isinstance(error, asyncpg.PostgresError) and not is_lost
                 if is_read_only(error):  # it is no longer the one that takes writes
                     clean = False
                     self._cut_idle()
-                raise
-            except (OSError, asyncpg.InterfaceError, asyncpg.InternalClientError) as error:
-                if loop.time() >= watchdog.when() and is_connection_loss(error):
-                    raise unanswered(bound_s) from error
                 raise
             finally:
                 watchdog.cancel()

@@ -99,6 +99,19 @@ def test_a_pod_ends_itself_at_a_point(playing: Playing, how: str) -> None:
     assert (armed.process.returncode == -9) if how == "kill" else armed.is_alive
 
 
+def test_a_pod_that_stopped_itself_goes_on_while_another_one_is_at_its_job(
+    playing: Playing,
+) -> None:
+    keys = [playing.submit((Op.SLEEP, 1500)) for _ in range(30)]  # more than the other pod takes
+    held = {"point": "before_step", "nth": 1, "how": "stop", "until_taken": True}
+    assert "missed" not in playing.inject(KillAtPoint(), place=0, **held)
+    attempts = "SELECT max(attempt) AS most FROM cortex.job WHERE payload->>'key' = ANY ($1)"
+    assert playing.sql(attempts, keys)[0]["most"] > 1
+    armed = playing.stage.pods_kept.places[0].lives[-1]
+    assert armed.is_alive
+    assert not armed.is_stopped
+
+
 def test_a_point_that_is_not_reached_leaves_no_pod_armed(playing: Playing) -> None:
     before = playing.pod(0)
     fault = playing.begin(

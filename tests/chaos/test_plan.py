@@ -8,9 +8,11 @@ import click
 import pytest
 from attrs import asdict
 
+from chaos.cluster.scale import SCALES
 from chaos.commands.replay import options_of
 from chaos.plan import Options, UnknownFaultError, make_plan
 from chaos.report.keep import OPTIONS
+from chaos.run import deadline_s
 from chaos.workloads.draw import LENGTH_MAX, draw_programs
 from chaos.workloads.order import Repeat
 from chaos.workloads.program import EFFECTS, Op
@@ -50,6 +52,13 @@ def test_only_the_faults_that_are_asked_for_are_drawn() -> None:
     assert {fault.nemesis for fault in plan.faults} == {"kill", "stop"}
     with pytest.raises(UnknownFaultError, match="flood"):
         make_plan(Options(seed=1, faults=("flood",)))
+
+
+def test_a_pod_is_stopped_for_as_long_as_the_leases_of_its_scale_want() -> None:
+    plans = [make_plan(Options(seed=1, faults=("stop",), scale=scale)) for scale in SCALES]
+    for plan, figures in zip(plans, SCALES.values(), strict=True):
+        assert all(f.for_s == f.detail["leases"] * figures.zombie_s for f in plan.faults)
+        assert deadline_s(plan) > max(fault.at_s + fault.for_s for fault in plan.faults)
 
 
 def test_every_busy_call_is_refused_twice_by_a_rule_of_its_own() -> None:

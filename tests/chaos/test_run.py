@@ -17,6 +17,8 @@ from chaos.history import read_history
 from tests.support.eventually import eventually
 
 WITHIN_S = 100.0
+JUDGED = [f"I{number}" for number in (1, 2, 3, 4, 5, 7, 9, 10, 12, 13, 15, 18, 20, 21, 23, 24)]
+"""What even a short run tells of: the others may find nothing to look at."""
 ROOT = Path(__file__).parent.parent.parent
 APP = """
 from cortex import Context, job
@@ -89,6 +91,15 @@ def test_a_run_is_judged_kept_and_leaves_nothing_behind(tmp_path: Path) -> None:
     phases = [e.value["name"] for e in read_history(report / "history.jsonl") if e.kind == "phase"]
     assert phases == ["load", "heal", "quiet", "end"]
     assert {path.name for path in report.glob("p1.1.*")} == {"p1.1.log"}
+    lines = (report / "verdicts.jsonl").read_text().splitlines()
+    verdicts = {verdict["invariant"]: verdict for verdict in map(json.loads, lines)}
+    assert not [v for v in verdicts.values() if v["result"] == "invalid"]
+    assert {number for number in JUDGED if verdicts[number]["result"] != "valid"} == set()
+    assert verdicts["I1"]["figures"] == {"jobs": 12, "unfinished": 0}
+    assert verdicts["I3"]["figures"]["effects"] > 0
+    assert verdicts["I4"]["figures"]["claims"] >= 12
+    assert verdicts["I4"]["figures"]["stale_writes"] == 0
+    assert verdicts["I21"]["figures"]["refused"] > 0, "the plan has some"
 
 
 @pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])

@@ -213,6 +213,6 @@ def test_what_a_pod_had_to_stop_by_itself_is_handed_back_when_it_leaves(
         eventually(lambda: "stopping all jobs" in leaving.log, what="it fences itself")
         assert leaving.stop() == DRAINED
     assert attempts(pods.dsn, job_id) == [(1, "handed_back")]
-    (left,) = sql(pods.dsn, "SELECT state FROM cortex.pod")
-    assert left["state"] == "STOPPED"
-    assert_handed_back(pods.dsn, job_id, to=pods.start())
+    query = "SELECT p.state, t.state::text AS task FROM cortex.pod p, cortex_worker.task t"
+    (left,) = sql(pods.dsn, query)
+    assert (left["state"], left["task"]) == ("STOPPED", "READY")

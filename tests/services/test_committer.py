@@ -1,6 +1,6 @@
 """The committer: batches, fenced, written once whatever becomes of the replies."""
 
-from collections.abc import Callable
+from collections.abc import Callable, MutableMapping
 from functools import partial
 from typing import Any
 
@@ -10,6 +10,7 @@ from trio.testing import wait_all_tasks_blocked
 
 from cortex.domain.errors import InvalidValueError, LeaseLost, RejectedError
 from cortex.domain.job import Claim, Finish, JobStatus, Operation, Release, StepDone, StepKind
+from cortex.domain.trouble import Trouble
 from cortex.durable.journal import Journal, Outcome
 from cortex.services.committer import MAILBOX_BOUND, STATEMENT_BYTES_MAX, Committer
 from cortex.store import effects, jobs, steps, tasks
@@ -414,6 +415,35 @@ async def test_closing_writes_what_was_accepted_and_takes_no_more(
     assert outcomes == [None] * 4
     counts = await bench.port(jobs.counts, [claim.lease.job_id for claim in claims])
     assert counts == {JobStatus.COMPLETED: 4, JobStatus.RUNNING: 1}
+
+
+@pytest.mark.parametrize("is_leaving", [False, True])
+async def test_a_full_disk_holds_up_claims_and_costs_no_job(
+    bench: Bench, database: str, log_lines: list[MutableMapping[str, Any]], is_leaving: bool
+) -> None:
+    """It is asked seldom, but the pause of a pod that leaves is short."""
+    (claim,) = await bench.claimed()
+    await bench.submit()
+    dispatcher = bench.dispatcher()
+    tries = 2 if is_leaving else 1
+    for _ in range(tries):
+        bench.port.refuse(jobs.finish, Trouble.DISK_FULL)
+    await bench.start(bench.committer)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(bench.committer.record, an_end(claim))
+        await wait_all_tasks_blocked()
+        assert bench.committer.is_held_up
+        assert not dispatcher.may_claim
+        await dispatcher.tick()
+        assert not len(bench.running)
+        if is_leaving:
+            bench.committer.close()
+    assert dispatcher.may_claim
+    assert not bench.port.faults_left
+    row = job_row(database, claim.lease.job_id)
+    assert (row["status"], row["attempt"], row["retry_count"]) == ("COMPLETED", 1, 0)
+    told = [line["log_level"] for line in log_lines if line["event"] == "commit delayed"]
+    assert told == ["warning", "debug"][:tries]
 
 
 async def test_a_committer_that_is_stopped_in_an_outage_leaves_nobody_waiting(

@@ -2,7 +2,7 @@
 
 import signal
 import time
-from collections.abc import Iterator, MutableMapping
+from collections.abc import Callable, Iterator, MutableMapping
 from functools import partial
 from typing import Any
 
@@ -10,6 +10,9 @@ import pytest
 import trio
 import trio.testing
 
+from cortex.domain.errors import UnavailableError
+from cortex.domain.trouble import Trouble
+from cortex.services.database_watch import DatabaseWatch
 from cortex.services.heartbeat import Heartbeat
 from cortex.services.running import RunningJob, Stop
 from cortex.services.standing import Standing
@@ -214,23 +217,65 @@ def line(database: str) -> Iterator[Proxy]:
         yield running
 
 
-async def test_a_slow_network_makes_heartbeats_late_and_costs_no_job(line: Proxy) -> None:
+@pytest.mark.parametrize("each_way_s, beats", [(0.3, 3), (2.2, 1)])
+async def test_a_slow_network_makes_heartbeats_late_and_costs_no_job(
+    line: Proxy, each_way_s: float, beats: int
+) -> None:
     profile = Profile(dsn=line.dsn, hot_path=True)
     async with open_port(profile, rng=seeded_random()) as port, trio.open_nursery() as nursery:
         bench = Bench(FaultyPort(port), nursery)
-        bench.standing = Standing(fence_s=5.0, settle_s=0.0)
-        await bench.start(a_heartbeat(bench, interval_s=0.05))
+        port.watch = watch = DatabaseWatch()
+        bench.standing = Standing(fence_s=10 * each_way_s, settle_s=0.0)
+        heartbeat = a_heartbeat(bench)
+        await bench.start(heartbeat)
         job = bench.running.add(*await bench.claimed())
-        line.slow(0.5)
-        slow_at = trio.current_time()
-        sent_at = bench.standing._beat_sent_at
-        for _ in range(3):
-            await eventually_async(lambda: bench.standing._beat_sent_at > sent_at, what="a beat")  # noqa: B023
-            sent_at = bench.standing._beat_sent_at
+        line.slow(each_way_s)
+        for _ in range(beats):
+            sent_at = trio.current_time()
+            await heartbeat.tick()
+            assert trio.current_time() - sent_at > 1.8 * each_way_s
+            assert bench.standing._beat_sent_at >= sent_at
             assert bench.standing.is_sure
-        assert trio.current_time() - slow_at > 2
+            assert watch.seen is None
         assert job.stop is None
         line.slow(0)
+        nursery.cancel_scope.cancel()
+
+
+BREAKS: dict[str, Callable[[Proxy], None]] = {
+    "requests are lost": lambda line: line.blackhole(down=False),
+    "replies are lost": lambda line: line.blackhole(up=False),
+    "both are lost": lambda line: line.blackhole(),
+    "it refuses": lambda line: line.refuse(),
+}
+
+
+@pytest.mark.parametrize("how", BREAKS)
+async def test_a_broken_network_shows_long_before_the_next_beat(
+    line: Proxy, database: str, how: str
+) -> None:
+    """One call that fails has the heartbeat look for itself; what it finds ends with the fault."""
+    profile = Profile(dsn=line.dsn, hot_path=True, bound_s=0.3)
+    async with open_port(profile, rng=seeded_random()) as port, trio.open_nursery() as nursery:
+        bench = Bench(FaultyPort(port), nursery)
+        heartbeat = a_heartbeat(bench, interval_s=60.0)
+        port.watch = watch = DatabaseWatch(on_change=heartbeat.beat_soon)
+        await bench.start(heartbeat)
+        job = bench.running.add(*await bench.claimed())
+        BREAKS[how](line)
+        broken_at = trio.current_time()
+        with pytest.raises(UnavailableError):
+            await port(pods.live_types)
+        assert watch.seen is not None
+        expected = {Trouble.UNREACHABLE} if how == "it refuses" else {Trouble.SILENT}
+        assert watch.seen.trouble in expected
+        await eventually_async(lambda: not bench.standing.is_sure, what="it is not sure any more")
+        assert trio.current_time() - broken_at < 5
+        line.heal()
+        await eventually_async(lambda: bench.standing.is_sure, what="it holds its lock again")
+        assert watch.seen is None
+        assert job.stop is None
+        assert job_row(database, job.lease.job_id)["attempt"] == 1
         nursery.cancel_scope.cancel()
 
 

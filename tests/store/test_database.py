@@ -2,9 +2,10 @@
 
 import asyncio
 import signal
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
 from time import monotonic
 from typing import Any
+from uuid import uuid4
 
 import asyncpg
 import attrs
@@ -20,6 +21,7 @@ from cortex.domain.errors import (
     SchemaError,
     UnavailableError,
 )
+from cortex.domain.trouble import Trouble
 from cortex.store import jobs
 from cortex.store.database import RETRIES_AT_ONCE, Database, Profile, open_database
 from tests.support.eventually import eventually
@@ -153,6 +155,44 @@ def test_a_call_that_finds_no_free_connection_says_so_within_the_bound(database:
     on_database(Profile(dsn=database, connections_max=1), work)
 
 
+@pytest.fixture
+def few(database: str) -> Iterator[str]:
+    """The address of a user who may have one connection."""
+    name = f"few_{uuid4().hex[:12]}"
+    sql(database, f"CREATE ROLE {name} LOGIN CONNECTION LIMIT 1")
+    yield database.replace("//postgres@", f"//{name}@")
+    sql(database, f"DROP ROLE {name}")
+
+
+def test_a_pool_makes_do_with_what_it_has_when_the_server_has_no_more(few: str) -> None:
+    """Four connections are too many for this server: the calls take turns on the first one."""
+
+    async def work(db: Database) -> None:
+        calls = (
+            db.transact(execute("SELECT pg_sleep(0.02), pg_backend_pid() AS pid"))
+            for _ in range(20)
+        )
+        pids = {row["pid"] for (row,) in await asyncio.gather(*calls)}
+        assert len(pids) == 1
+        db._cut_idle()
+
+    on_database(Profile(dsn=few, role=None, connections_max=4), work)
+
+
+def test_without_any_connection_it_says_what_is_missing(few: str) -> None:
+    async def work(db: Database) -> None:
+        holder = await asyncpg.connect(few)
+        error = await raised_by(db.transact(execute("SELECT 1")))
+        assert isinstance(error, UnavailableError)
+        assert error.trouble is Trouble.NO_CONNECTIONS
+        await holder.close()
+
+    async def main() -> None:
+        await work(Database(Profile(dsn=few, role=None, is_pooled=False), rng=seeded_random()))
+
+    run_asyncio(main)
+
+
 async def attempt_with(db: Database, *, bound_s: float) -> None:
     profile, db.profile = db.profile, attrs.evolve(db.profile, bound_s=bound_s)
     try:
@@ -235,6 +275,8 @@ def raising(state: str) -> str:
 @pytest.mark.parametrize(
     "statement, family",
     [
+        (raising("58030"), UnavailableError),
+        (raising("57P05"), OutcomeUnknownError),
         ("SELECT 1 / 0", InvalidValueError),
         ("SELECT 'x'::int", InvalidValueError),
         ("SELECT '\"\\u0000\"'::jsonb", InvalidValueError),
@@ -271,6 +313,30 @@ def test_each_error_of_the_server_has_its_family(
         assert await db.transact(execute("SELECT 1"))
 
     on_database(Profile(dsn=database), work)
+
+
+@pytest.mark.parametrize(
+    "state, trouble",
+    [
+        ("53100", Trouble.DISK_FULL),
+        ("53200", Trouble.OUT_OF_MEMORY),
+        ("53300", Trouble.NO_CONNECTIONS),
+        ("53000", Trouble.OUT_OF_MEMORY),
+        ("25006", Trouble.READ_ONLY),
+        ("58030", Trouble.UNREACHABLE),
+        ("57P01", Trouble.UNREACHABLE),
+        ("40001", None),
+    ],
+)
+def test_an_error_of_the_server_says_what_its_trouble_is(
+    database: str, state: str, trouble: Trouble | None
+) -> None:
+    async def work(db: Database) -> None:
+        error = await raised_by(db.transact(execute(raising(state))))
+        assert isinstance(error, UnavailableError)
+        assert error.trouble is trouble
+
+    on_database(Profile(dsn=database, connections_max=1), work)
 
 
 @pytest.mark.parametrize(

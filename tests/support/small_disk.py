@@ -19,8 +19,16 @@ class SmallDisk:
 
     folder: Path
 
-    def fill(self) -> None:
-        """Leave not a byte; what others write just now makes no difference."""
+    @contextmanager
+    def full(self) -> Iterator[None]:
+        """Leave not a byte until the block is left."""
+        self._fill()
+        try:
+            yield
+        finally:
+            self._ballast.unlink()
+
+    def _fill(self) -> None:
         with self._ballast.open("ab", buffering=0) as file:
             for piece in (PIECE, b"\0"):
                 try:
@@ -28,10 +36,6 @@ class SmallDisk:
                         file.write(piece)
                 except OSError:
                     continue
-
-    def free(self) -> None:
-        """Take back what it was filled with."""
-        self._ballast.unlink(missing_ok=True)
 
     @property
     def _ballast(self) -> Path:

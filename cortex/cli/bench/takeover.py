@@ -22,7 +22,7 @@ def takeover(dsn: str, log: Path, *, count: int, settle_s: float) -> dict[str, A
         run(Profile(dsn=dsn), lambda db: _submit(db, count))
         _wait(dsn, lambda running: sum(running.values()) == count)
         with pod(dsn, log):
-            # A pod that has just come judges nobody yet.
+            # Soon after the server's start nobody judges.
             run(Profile(dsn=dsn), lambda _: scratch.pause(settle_s + 1))
             killed_at = time.perf_counter()
             first.process.kill()

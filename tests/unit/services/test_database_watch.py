@@ -116,7 +116,9 @@ async def test_what_comes_and_goes_is_told_once(
         await trio.sleep(TELL_APART_S / 10)
     assert events(log_lines)[:2] == [BEGUN, OVER]
     assert len(log_lines) == 4
-    assert calls.changes == 40
+    calls.fails(Trouble.DISK_FULL)
+    assert len(log_lines) == 5, "another one"
+    assert calls.changes == 41
 
 
 async def test_what_nobody_tries_again_is_forgotten(
