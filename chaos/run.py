@@ -6,7 +6,7 @@ import random
 import signal
 from collections.abc import AsyncIterator, Coroutine
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Self
 
 from attrs import frozen
 
@@ -20,7 +20,7 @@ from chaos.collect import collect
 from chaos.evidence import Evidence, Settings
 from chaos.history import History
 from chaos.nemeses.full_disk import FullDisk
-from chaos.plan import Plan, chosen
+from chaos.plan import Options, Plan, chosen
 from chaos.probe import watch
 from chaos.schedule import LINGER_S, inject_all
 
@@ -66,28 +66,44 @@ def patience_of(settings: Settings) -> Patience:
     return Patience(idle_s=20.0 + 2 * silence_s, whole_s=150.0 + 4 * silence_s)
 
 
-async def run(
-    plan: Plan, *, folder: Path, scale: Scale | None = None, patience: Patience | None = None
-) -> Outcome:
+@frozen(kw_only=True)
+class Conditions:
+    """What a plan is carried out under."""
+
+    scale: Scale
+    patience: Patience
+    delay_s: float = 0.0
+    """Of each packet between pods and Postgres."""
+
+    @classmethod
+    def of(cls, options: Options) -> Self:
+        """Those of an ordinary run."""
+        scale = SCALES[options.scale]
+        return cls(scale=scale, patience=patience_of(scale.figures))
+
+
+async def run(plan: Plan, *, folder: Path, conditions: Conditions | None = None) -> Outcome:
     """Carry out a plan in a directory of its own; everything that was started has ended then.
 
-    `scale` and `patience` in place of those that belong to its options. Ended by SIGTERM or Ctrl-C
-    it clears up and raises `asyncio.CancelledError`.
+    `conditions`: in place of those that belong to its options. Ended by SIGTERM or Ctrl-C it clears
+    up and raises `asyncio.CancelledError`.
     """
+    under = conditions or Conditions.of(plan.options)
     _end_on_sigterm()
     history = History(folder / HISTORY)
     options = plan.options
     stage_plan = StagePlan(
         seed=options.seed,
         pod_count=options.pods,
-        scale=scale or SCALES[options.scale],
+        scale=under.scale,
         app=options.app or APP,
         model_rules=plan.model_rules,
         disk_mib=_disk_mib(plan),
+        delay_s=under.delay_s,
     )
     with contextlib.closing(history):
         async with Stage(stage_plan, folder, history) as stage:
-            stuck = await _play(stage, plan, patience or patience_of(stage.settings))
+            stuck = await _play(stage, plan, under.patience)
             await stage.pods_kept.drain(within_s=stage.settings.drain_s + DRAIN_SLACK_S)
             history.add("run", "phase", name="end")
             evidence = await collect(stage)

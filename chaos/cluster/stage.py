@@ -44,6 +44,8 @@ class StagePlan:
     """Of each pod, on top."""
     disk_mib: int | None = None
     """How large a disk of its own the data gets; None: it has none, and cannot fill it."""
+    delay_s: float = 0.0
+    """What each packet between pods and Postgres takes, until something heals their lines."""
 
 
 @define(eq=False)
@@ -151,7 +153,9 @@ class Stage:
         )
         keep.push_async_callback(self.pods_kept.close)
         for number in range(1, self.plan.pod_count + 1):
-            self.pods_kept.add(await self.proxy.open(f"p{number}"))
+            line = await self.proxy.open(f"p{number}")
+            line.slow(self.plan.delay_s)
+            self.pods_kept.add(line)
         await self.pods_kept.until_ready()
         await self.model.start(self.plan.model_rules)
 

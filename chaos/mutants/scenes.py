@@ -14,6 +14,7 @@ from chaos.cluster.scale import SCALED, Scale
 from chaos.nemeses.kill_at_point import TAKEN_WITHIN_S
 from chaos.nemeses.nemesis import Fault
 from chaos.plan import JOB_TYPE, Options, Plan
+from chaos.run import Conditions
 from chaos.windows import Window
 from chaos.workloads.model_script import first_message
 from chaos.workloads.order import Order
@@ -44,9 +45,13 @@ class Scene:
     quiet_within_s: float = 30.0
     """After healing; a mutant may never come to rest."""
 
+    delay_s: float = 0.0
+    """Of each packet between pods and Postgres."""
+
     @property
-    def patience(self) -> Patience:
-        return Patience(idle_s=self.quiet_within_s, whole_s=self.quiet_within_s)
+    def conditions(self) -> Conditions:
+        patience = Patience(idle_s=self.quiet_within_s, whole_s=self.quiet_within_s)
+        return Conditions(scale=self.scale, patience=patience, delay_s=self.delay_s)
 
     def plan(self, seed: int) -> Plan:
         """Everything that is to happen."""
@@ -174,7 +179,7 @@ SCENES: Final = {
         ),
         Scene(
             name="drained",
-            what="pods leave while there is more work than slots",
+            what="pods leave while work comes all the time, and each claim of it takes a while",
             jobs=(
                 *(6 * (_ops(sleep=5500, retry=50),)),
                 *(300 * (_ops(pure=0),)),
@@ -187,6 +192,7 @@ SCENES: Final = {
             pods=4,
             load_s=8.0,
             scale=evolve(SCALED, slots=4),
+            delay_s=0.04,
             model={Op.RETRY: {"times": 2, "status": 529}},
         ),
         Scene(

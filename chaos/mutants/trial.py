@@ -28,9 +28,7 @@ def main(name: str, seed: str, report: str | None = None) -> None:
     deadline_s = plan.options.duration_s + scene.quiet_within_s + START_AND_END_S
     with guarded_folder(deadline_s=deadline_s) as folder:
         with asyncio.Runner(loop_factory=asyncio.SelectorEventLoop) as runner:
-            outcome = runner.run(
-                run(plan, folder=folder, scale=scene.scale, patience=scene.patience)
-            )
+            outcome = runner.run(run(plan, folder=folder, conditions=scene.conditions))
         if report is not None:
             keep(outcome, folder, Path(report))
     sys.stdout.write(json.dumps(told(scene, outcome)) + "\n")

@@ -192,8 +192,7 @@ class Connection(connections.Connection):
 
     async def _travel(self, seconds: float) -> None:
         if seconds > 0:
-            with self.machine.network.travel():
-                await asyncio.sleep(seconds)
+            await self.machine.network.travel(seconds)
         self._refuse_gone()
 
     async def _hang(self) -> None:
@@ -226,8 +225,7 @@ class SimulatedProfile(Profile):
     async def dial(self) -> connections.Connection:
         machine = self.machine
         network = machine.network
-        with network.travel():
-            await asyncio.sleep(network.request_s())
+        await network.travel(network.request_s())
         if network.weather.is_cut:
             await asyncio.sleep(2 * self.bound_s)
         if network.weather.is_refused or machine.world.server.is_down:

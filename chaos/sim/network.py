@@ -1,8 +1,7 @@
 """The way of one machine to Postgres, and what the seed does to what travels on it."""
 
+import asyncio
 import random
-from collections.abc import Iterator
-from contextlib import contextmanager
 from enum import Enum
 
 from attrs import define, field, frozen
@@ -52,12 +51,11 @@ class Network:
     travelling: int = 0
     """How much is on its way and will arrive."""
 
-    @contextmanager
-    def travel(self) -> Iterator[None]:
-        """Something is on its way while this lasts."""
+    async def travel(self, seconds: float) -> None:
+        """Be on the way for so long."""
         self.travelling += 1
         try:
-            yield
+            await asyncio.sleep(seconds)
         finally:
             self.travelling -= 1
 

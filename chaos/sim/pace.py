@@ -11,9 +11,9 @@ from typing import Any, Final
 
 from chaos.sim.clock import Clock
 
-EXACT_S: Final = 2.0
+EXACT_S: Final = 1.0
 """After something has happened."""
-SHARE: Final = 1 / 2
+SHARE: Final = 0.7
 """A stride is this much of the time in which nothing has happened."""
 BUSY_MAX_S: Final = 15.0
 """While a job runs: half a heartbeat."""

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 PAUSE_S: Final = (0.2, 2.0)
 AGAIN_SHARE: Final = 0.2
 """Of the acknowledged submissions, so many are repeated under their key."""
-LOOK_S: Final = (5.0, 60.0)
+LOOK_S: Final = (10.0, 200.0)
 THINKS_S: Final = (0.0, 300.0)
 PAGE_MAX: Final = 20
 
@@ -41,15 +41,21 @@ class People:
         self._dice = random.Random(f"people {world.seed}")
         self._port: Port
         self.is_all_submitted = False
+        self._hours = trio.CancelScope()
 
     async def live(self) -> None:
-        """Submit and decide until cancelled."""
+        """Submit and decide until they leave."""
         self._machine.inhabit()
         profile = Profile(dsn=self._world.server.dsn, connections_max=4, bound_s=5.0)
         async with self._machine.open_port(profile, rng=self._machine.chance.rng) as self._port:
-            async with trio.open_nursery() as nursery:
-                nursery.start_soon(self._decide_all)
-                await self._submit_all()
+            with self._hours:
+                async with trio.open_nursery() as nursery:
+                    nursery.start_soon(self._decide_all)
+                    await self._submit_all()
+
+    def leave(self) -> None:
+        """They have nothing to do any more."""
+        self._hours.cancel()
 
     async def _submit_all(self) -> None:
         plan = self._world.plan

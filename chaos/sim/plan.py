@@ -10,12 +10,12 @@ from chaos.workloads.draw import draw_programs
 from chaos.workloads.program import Operation, Program
 
 PODS: Final = ("p1", "p2", "p3")
-JOBS: Final = (3, 12)
-SLOWER: Final = (1, 1, 5, 30)
+JOBS: Final = (2, 7)
+SLOWER: Final = (1, 1, 4, 15)
 """Calls of a job last so many times longer than in the runs with real processes."""
-STORM_S: Final = (8.0, 40.0)
+STORM_S: Final = (8.0, 30.0)
 FAULTS: Final = (1, 5)
-CALM_S: Final = (1800.0, 5400.0)
+CALM_S: Final = (1200.0, 3600.0)
 """After all is done: pods that idle go on, and must do no harm."""
 
 

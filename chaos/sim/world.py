@@ -138,6 +138,7 @@ class World:
                 self.is_stormy = False
                 self.note("run", "phase", name="heal")
                 await self._rest(people)
+                people.leave()
                 await self.sleep(self.plan.calm_s)
                 await self._close()
                 self.note("run", "phase", name="end")
@@ -151,7 +152,7 @@ class World:
                 self.problems.append(f"no rest {REST_WITHIN_S:g} s after the last fault")
                 self.note("run", "phase", name="stuck")
                 return
-            await self.sleep(LOOK_S)
+            await trio.sleep(LOOK_S)
         self.note("run", "phase", name="quiet")
 
     async def _close(self) -> None:

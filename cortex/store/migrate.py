@@ -1,7 +1,8 @@
 """Migrations: numbered files of `sql/migrations`, forward only, applied once, in order.
 
-Safe when many pods start at once: they queue up at an advisory lock, and all but the first find
-nothing to do. A schema newer than this code is refused, so that an old pod never runs on it.
+Safe when many pods start at once: who finds something to do queues up at an advisory lock, and all
+but the first find nothing any more. Who finds nothing waits for nobody. A schema newer than this
+code is refused, so that an old pod never runs on it.
 """
 
 import asyncio
@@ -58,6 +59,10 @@ async def migrate(dsn: str, *, known: Sequence[Migration] | None = None) -> list
     connection = await Profile(dsn=dsn, role=None).connect()
     watchdog = asyncio.get_running_loop().call_later(BOUND_S, connection.terminate)
     try:
+        if await connection.fetchval(sql("migrations.is_begun")):
+            applied = await connection.fetch(sql("migrations.applied"))
+            if not _pending(wanted, applied):
+                return []
         async with connection.transaction():
             # Waiting for another pod's migration may take as long as that migration takes.
             await connection.execute(sql("migrations.patience"))

@@ -102,14 +102,19 @@ def test_a_pod_ends_itself_at_a_point(playing: Playing, how: str) -> None:
 def test_a_pod_that_stopped_itself_goes_on_while_another_one_is_at_its_job(
     playing: Playing,
 ) -> None:
-    keys = [playing.submit((Op.SLEEP, 1500)) for _ in range(30)]  # more than the other pod takes
-    held = {"point": "before_step", "nth": 1, "how": "stop", "until_taken": True}
-    assert "missed" not in playing.inject(KillAtPoint(), place=0, **held)
+    before = playing.pod(0)
+    fault = playing.begin(
+        KillAtPoint(), place=0, point="before_step", nth=1, how="stop", until_taken=True
+    )
+    lives = playing.stage.pods_kept.places[0].lives
+    playing.until(lambda: lives[-1] is not before and lives[-1].ready, what="the armed pod")
+    keys = [playing.submit((Op.SLEEP, 1500)) for _ in range(24)]  # more than the other pod takes
+    met = fault.met()
+    assert "missed" not in met
     attempts = "SELECT max(attempt) AS most FROM cortex.job WHERE payload->>'key' = ANY ($1)"
     assert playing.sql(attempts, keys)[0]["most"] > 1
-    armed = playing.stage.pods_kept.places[0].lives[-1]
-    assert armed.is_alive
-    assert not armed.is_stopped
+    assert lives[-1].is_alive
+    assert not lives[-1].is_stopped
 
 
 def test_a_point_that_is_not_reached_leaves_no_pod_armed(playing: Playing) -> None:

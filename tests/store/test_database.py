@@ -5,7 +5,6 @@ import signal
 from collections.abc import Awaitable, Callable, Iterator
 from time import monotonic
 from typing import Any
-from uuid import uuid4
 
 import asyncpg
 import attrs
@@ -28,7 +27,7 @@ from tests.support.eventually import eventually
 from tests.support.factories import a_submission
 from tests.support.postgres import database_of, run_asyncio, sql
 from tests.support.private_postgres import PrivatePostgres
-from tests.support.rows import seeded_random
+from tests.support.rows import new_id, seeded_random
 
 Work = Callable[["asyncpg.Connection[asyncpg.Record]"], Awaitable[Any]]
 BOUND_S = 0.5
@@ -158,7 +157,7 @@ def test_a_call_that_finds_no_free_connection_says_so_within_the_bound(database:
 @pytest.fixture
 def few(database: str) -> Iterator[str]:
     """The address of a user who may have one connection."""
-    name = f"few_{uuid4().hex[:12]}"
+    name = f"few_{new_id().hex[:12]}"
     sql(database, f"CREATE ROLE {name} LOGIN CONNECTION LIMIT 1")
     yield database.replace("//postgres@", f"//{name}@")
     sql(database, f"DROP ROLE {name}")

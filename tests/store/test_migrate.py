@@ -23,6 +23,7 @@ from cortex.store import dead_letters
 from cortex.store.database import Profile
 from cortex.store.dead_letters import Resubmission
 from cortex.store.migrate import Migration, check, migrate, migrations
+from cortex.store.queries import sql as query
 from cortex.store.session import open_session
 from tests.support.letters import letter
 from tests.support.postgres import run_asyncio, sql
@@ -90,6 +91,21 @@ def test_databases_of_one_new_server_can_be_migrated_at_once(
 def test_again_is_nothing_to_do(database: str) -> None:
     assert run_asyncio(lambda: migrate(database)) == []
     run_asyncio(lambda: check(database))
+
+
+def test_with_nothing_to_do_nobody_is_waited_for(database: str) -> None:
+    """Another pod was stopped in the midst of its migration: that must not keep pods from work."""
+
+    async def beside_another() -> list[Migration]:
+        other = await Profile(dsn=database, role=None).connect()
+        try:
+            async with other.transaction():
+                await other.execute(query("migrations.lock"))
+                return await asyncio.wait_for(migrate(database), 30)
+        finally:
+            other.terminate()
+
+    assert run_asyncio(beside_another) == []
 
 
 def test_a_new_migration_is_applied_to_a_database_with_rows(database: str) -> None:

@@ -40,12 +40,6 @@ class ShortServer:
     data: SmallDisk
     log: SmallDisk
 
-    @property
-    def refusal_count(self) -> int:
-        """How often it had no room for what somebody wanted."""
-        told = self.server.cluster.log.path.read_text("utf-8", "replace")
-        return told.count("No space left on device")
-
     def write_log_until_down(self) -> None:
         """Have it write its log until it has gone down, since the disk for that is full."""
         dsn = self.server.dsn

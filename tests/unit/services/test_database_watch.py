@@ -60,18 +60,24 @@ def calls() -> Calls:
     return Calls()
 
 
+async def later(clock: Clock, seconds: float) -> None:
+    """Let time pass, and what waited for it happen."""
+    clock.jump(seconds)
+    await trio.testing.wait_all_tasks_blocked()
+
+
 def events(lines: Lines) -> list[str]:
     return [line["event"] for line in lines]
 
 
 @pytest.mark.parametrize("trouble", [Trouble.UNREACHABLE, Trouble.SILENT])
 async def test_any_answer_shows_that_it_can_be_reached(
-    autojump_clock: Clock, calls: Calls, log_lines: Lines, trouble: Trouble
+    mock_clock: Clock, calls: Calls, log_lines: Lines, trouble: Trouble
 ) -> None:
     calls.fails(trouble)
-    await trio.sleep(3)
+    await later(mock_clock, 3)
     assert calls.watch.seen == TroubleSeen(trouble, 3.0)
-    calls.succeeds(print)
+    calls.succeeds(sorted)
     assert calls.watch.seen is None
     assert events(log_lines) == [BEGUN, OVER]
     assert [line["log_level"] for line in log_lines] == ["warning", "info"]
@@ -81,22 +87,22 @@ async def test_any_answer_shows_that_it_can_be_reached(
 
 @pytest.mark.parametrize("trouble", [*SHORTAGES, Trouble.READ_ONLY])
 async def test_only_the_call_that_failed_shows_that_it_lacks_nothing_any_more(
-    autojump_clock: Clock, calls: Calls, trouble: Trouble
+    mock_clock: Clock, calls: Calls, trouble: Trouble
 ) -> None:
-    calls.fails(trouble, partial(print, "a row"))
+    calls.fails(trouble, partial(sorted, "a row"))
     calls.succeeds(len)
     assert calls.watch.seen == TroubleSeen(trouble, 0.0)
-    calls.succeeds(partial(print, "another row"))
+    calls.succeeds(partial(sorted, "another row"))
     assert calls.watch.seen is None
 
 
 async def test_a_shortage_is_told_once_and_once_a_minute(
-    autojump_clock: Clock, calls: Calls, log_lines: Lines
+    mock_clock: Clock, calls: Calls, log_lines: Lines
 ) -> None:
     tries = 200
     for _ in range(tries):
         calls.fails(Trouble.DISK_FULL)
-        await trio.sleep(TELL_AGAIN_S / 100)
+        await later(mock_clock, TELL_AGAIN_S / 100)
     calls.succeeds()
     assert events(log_lines) == [BEGUN, LASTS, OVER]
     assert [line["log_level"] for line in log_lines] == ["error", "error", "info"]
@@ -108,12 +114,12 @@ async def test_a_shortage_is_told_once_and_once_a_minute(
 
 
 async def test_what_comes_and_goes_is_told_once(
-    autojump_clock: Clock, calls: Calls, log_lines: Lines
+    mock_clock: Clock, calls: Calls, log_lines: Lines
 ) -> None:
     for _ in range(20):
         calls.fails(Trouble.UNREACHABLE)
         calls.succeeds()
-        await trio.sleep(TELL_APART_S / 10)
+        await later(mock_clock, TELL_APART_S / 10)
     assert events(log_lines)[:2] == [BEGUN, OVER]
     assert len(log_lines) == 4
     calls.fails(Trouble.DISK_FULL)
@@ -122,43 +128,43 @@ async def test_what_comes_and_goes_is_told_once(
 
 
 async def test_what_nobody_tries_again_is_forgotten(
-    autojump_clock: Clock, calls: Calls, log_lines: Lines, nursery: trio.Nursery
+    mock_clock: Clock, calls: Calls, log_lines: Lines, nursery: trio.Nursery
 ) -> None:
     await nursery.start(calls.watch.run)
     calls.fails(Trouble.DISK_FULL)
-    await trio.sleep(FORGOTTEN_S - 1)
+    await later(mock_clock, FORGOTTEN_S - 1)
     assert calls.watch.seen is not None
-    await trio.sleep(2.5)
+    await later(mock_clock, 2.5)
     assert calls.watch.seen is None
     assert events(log_lines) == [BEGUN, OVER]
 
 
 async def test_silence_is_trouble_before_any_call_has_failed(
-    autojump_clock: Clock, calls: Calls, log_lines: Lines, nursery: trio.Nursery
+    mock_clock: Clock, calls: Calls, log_lines: Lines, nursery: trio.Nursery
 ) -> None:
     await nursery.start(calls.watch.run)
-    await trio.sleep(3600)
+    await later(mock_clock, 3600)
     assert calls.watch.seen is None, "nobody asked anything"
     calls.watch.sent()
-    await trio.sleep(SILENT_S / 2)
+    await later(mock_clock, SILENT_S / 2)
     calls.watch.sent()
-    await trio.sleep(SILENT_S / 2)
+    await later(mock_clock, SILENT_S / 2)
     assert calls.watch.seen is None
     assert calls.changes == 0
-    await trio.sleep(2)
+    await later(mock_clock, 2)
     assert calls.watch.seen == TroubleSeen(Trouble.SILENT, SILENT_S + 2)
     assert calls.changes == 1, "the heartbeat is to look"
-    calls.watch.ended(print, None)
+    calls.watch.ended(sorted, None)
     assert calls.watch.seen is None, "one answer is enough"
-    await trio.sleep(SILENT_S - 1)
+    await later(mock_clock, SILENT_S - 1)
     assert calls.watch.seen is None
-    await trio.sleep(2)
+    await later(mock_clock, 2)
     assert calls.watch.seen is not None, "the other one still waits"
     assert events(log_lines) == [BEGUN, OVER]
 
 
 async def test_a_busy_database_is_in_no_trouble(
-    autojump_clock: Clock, calls: Calls, log_lines: Lines
+    mock_clock: Clock, calls: Calls, log_lines: Lines
 ) -> None:
     """A deadlock, or no connection of the pool's own that is free."""
     calls.fails(None)
