@@ -14,8 +14,8 @@ from chaos.workloads.model_script import first_message
 from chaos.workloads.order import Order, draw_cancel, draw_repeat
 from chaos.workloads.program import Op, Program
 
-FAULTS_PER_S: Final = 1.3
-"""At intensity 1: more than sixty in a run of a minute."""
+FAULTS_PER_S: Final = 1.4
+"""At intensity 1: more than sixty find their target in a run of a minute."""
 JOBS_PER_S: Final = 4.0
 JOB_TYPE: Final = "chaos_program"
 QUIET_START_S: Final = 1.0
@@ -131,7 +131,9 @@ def _orders(options: Options, programs: Sequence[Program], count: int) -> tuple[
         order = evolve(own, at_s=at_s, repeat=draw_repeat(own_dice))
         if programs:
             program = programs[number]
-            cancel = draw_cancel(own_dice)  # what users run is to come to its own end
+            # What users run is to come to its own end; so is poison.
+            is_poison = any(op.op is Op.POISON for op in program.operations)
+            cancel = None if is_poison else draw_cancel(own_dice)
             order = evolve(order, key=program.key, payload=program.payload(), cancel=cancel)
         else:
             order = evolve(order, key=f"s{options.seed}-j{number}")

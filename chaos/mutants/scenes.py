@@ -182,16 +182,16 @@ SCENES: Final = {
             what="pods leave while work comes all the time, and each claim of it takes a while",
             jobs=(
                 *(6 * (_ops(sleep=5500, retry=50),)),
-                *(300 * (_ops(pure=0),)),
+                *(400 * (_ops(pure=0),)),
             ),
             faults=_faults(
                 (1.0, "drain", {"place": 0, "rolls": False}),
                 (1.4, "drain", {"place": 1, "rolls": False}),
                 (1.8, "drain", {"place": 2, "rolls": False}),
+                (5.0, "drain", {"place": 3, "rolls": False}),
             ),
             pods=4,
             load_s=8.0,
-            scale=evolve(SCALED, slots=4),
             delay_s=0.04,
             model={Op.RETRY: {"times": 2, "status": 529}},
         ),

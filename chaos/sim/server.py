@@ -13,7 +13,7 @@ import asyncpg
 
 from chaos.collect import read_record
 from chaos.observer import SQL as OBSERVER
-from chaos.sim.clock import Clock
+from chaos.sim.clock import EPOCH_S, Clock
 from cortex.store import embedded
 from cortex.store.migrate import migrate
 
@@ -42,21 +42,18 @@ SIMULATED = """
 CREATE SCHEMA sim;
 GRANT USAGE ON SCHEMA sim TO public;
 
-CREATE FUNCTION sim.told(which int) RETURNS timestamptz
-    LANGUAGE sql STABLE PARALLEL SAFE SECURITY DEFINER AS $$
-    SELECT pg_catalog.to_timestamp(pg_catalog.split_part(
-        pg_catalog.pg_read_file(pg_catalog.current_database()), ' ', which)::float8)
-$$;
+CREATE OR REPLACE FUNCTION cortex.now() RETURNS timestamptz
+    LANGUAGE plpgsql STABLE PARALLEL SAFE SECURITY DEFINER AS $$
+BEGIN
+    RETURN pg_catalog.to_timestamp(pg_catalog.pg_read_file('sim.now')::float8);
+END $$;
 CREATE FUNCTION sim.clock_timestamp() RETURNS timestamptz LANGUAGE sql STABLE PARALLEL SAFE AS $$
-    SELECT sim.told(1)
+    SELECT cortex.now()
 $$;
 CREATE FUNCTION sim.pg_postmaster_start_time() RETURNS timestamptz
-    LANGUAGE sql STABLE PARALLEL SAFE AS $$ SELECT sim.told(2) $$;
-CREATE OR REPLACE FUNCTION cortex.now() RETURNS timestamptz LANGUAGE sql STABLE PARALLEL SAFE AS $$
-    SELECT sim.told(1)
+    LANGUAGE sql STABLE PARALLEL SAFE SECURITY DEFINER AS $$
+    SELECT pg_catalog.to_timestamp(pg_catalog.pg_read_file('sim.start')::float8)
 $$;
-CREATE OR REPLACE FUNCTION cortex.serving_since() RETURNS timestamptz
-    LANGUAGE sql STABLE SECURITY DEFINER AS $$ SELECT sim.told(2) $$;
 
 CREATE SEQUENCE sim.chance;
 GRANT USAGE ON SEQUENCE sim.chance TO public;
@@ -67,7 +64,7 @@ CREATE OR REPLACE FUNCTION cortex.uuid7() RETURNS uuid LANGUAGE sql VOLATILE AS 
     SELECT sim.gen_random_uuid()
 $$;
 """
-"""Time and chance inside the server; the clock is a file named like the database."""
+"""Time and chance inside the server; its clock and its start are files beside its data."""
 
 
 class Admin:
@@ -133,9 +130,10 @@ class Server:
         self._clock = clock
         self._admin = admin
         self._session: asyncpg.Connection[asyncpg.Record]
+        self._folder = ""
         self._clock_file = -1
-        self._told = ""
-        self.started_s = -3600.0
+        self._told_s = -1.0
+        self.started_s = 0.0
         """When it was started, on the simulated clock."""
         self.ahead_s = 0.0
         """How much its clock is ahead of all others."""
@@ -160,8 +158,10 @@ class Server:
                 await root.close()
 
         folder = self._admin(make)
-        self._clock_file = os.open(Path(folder, DATABASE), os.O_CREAT | os.O_RDWR, 0o644)
+        self._folder = folder
+        self._clock_file = os.open(Path(folder, "sim.now"), os.O_CREAT | os.O_RDWR, 0o644)
         self.set_clock()
+        self._set_start(-3600.0)
 
         async def connect() -> Any:
             return await asyncpg.connect(self.dsn)
@@ -185,13 +185,16 @@ class Server:
         return self._admin(lambda: read_record(self.dsn))
 
     def set_clock(self) -> None:
-        """Let the server's clocks tell what the simulated one does."""
-        unix_s = self._clock.unix_s
-        start_s = unix_s - self._clock.now + self.started_s
-        told = f"{unix_s + self.ahead_s:.6f} {start_s + self.ahead_s:.6f} "
-        if told != self._told:
-            os.pwrite(self._clock_file, told.encode(), 0)
-            self._told = told
+        """Let the server's clock tell what the simulated one does."""
+        unix_s = self._clock.unix_s + self.ahead_s
+        if unix_s != self._told_s:
+            os.pwrite(self._clock_file, f"{unix_s:.6f}".encode(), 0)
+            self._told_s = unix_s
+
+    def _set_start(self, at_s: float) -> None:
+        self.started_s = at_s
+        unix_s = EPOCH_S + at_s + self.ahead_s
+        Path(self._folder, "sim.start").write_text(f"{unix_s:.6f}")
 
     def go_down(self) -> None:
         """End all sessions, and let no new ones in."""
@@ -204,7 +207,7 @@ class Server:
     def come_back(self) -> None:
         """Let them in again."""
         self.is_down = False
-        self.started_s = self._clock.now
+        self._set_start(self._clock.now)
 
     # --- sessions that end
 

@@ -22,6 +22,7 @@ import trio
 from cortex.actors.ticker import Pacer
 from cortex.domain.answer_text import Message, messages_of
 from cortex.domain.errors import CortexError, UnavailableError
+from cortex.services.outage import Outage
 from cortex.store import watches
 from cortex.store.bridge import Port
 from cortex.store.dedicated import Dedicated
@@ -31,6 +32,7 @@ CHANGES_APART_S: Final = 0.05
 LINGER_S: Final = 5.0
 """The connection stays open after the last client has left: another one may come."""
 GOODBYE_S: Final = 2.0
+AGAIN_S: Final = 1.0
 POLL_S: Final = 0.25
 """Behind a pooler."""
 
@@ -53,7 +55,7 @@ class AnswerListener:
         """Gets each message of any job, wanted or not, in the event loop."""
         self._port = port
         self._new_id = new_id
-        self._rng = rng
+        self._outage = Outage(rng=rng, first_s=AGAIN_S, most_s=AGAIN_S)
         self._pacer = Pacer(rng=rng)
         self._wanted: set[UUID] = set()
         self._kept: set[UUID] = set()
@@ -86,8 +88,7 @@ class AnswerListener:
             try:
                 await self._listen()
             except CortexError as error:
-                _log.warning("models are not heard", error=error.message)
-                await trio.sleep(self._rng.uniform(0.1, 1.0))
+                await trio.sleep(self._outage.failed(_log, "models are not heard", error))
             finally:
                 with trio.move_on_after(GOODBYE_S, shield=True):
                     await self._close()
@@ -108,6 +109,7 @@ class AnswerListener:
             if is_due := now >= renew_at:
                 renew_at = now + watches.RENEW_S
             await self._change(set(self._wanted) if is_due else self._wanted & self._new)
+            self._outage.over()
             await trio.sleep(CHANGES_APART_S)
             until = renew_at if self._wanted else left_at + LINGER_S
             if session.is_pooled:

@@ -30,6 +30,7 @@ from cortex.domain.job import Lease
 from cortex.domain.redaction import begun_in, ended_in, knows_any, redact
 from cortex.domain.text import storable
 from cortex.durable.progress import PartialAnswer
+from cortex.services.outage import Outage
 from cortex.services.receipts import Receipts
 from cortex.services.running import RunningJobs
 from cortex.store import watches
@@ -100,6 +101,8 @@ class AnswerSender:
         self._running = running
         self._receipts = receipts
         self._hints = Pacer(rng=rng)
+        self._looking = Outage(rng=rng, first_s=1.0, most_s=1.0)
+        self._sending = Outage(rng=rng)
         self._jobs: dict[UUID, _Job] = {}
         self._somebody = trio.Event()
 
@@ -117,9 +120,10 @@ class AnswerSender:
                 try:
                     await self.look()
                 except UnavailableError as error:
-                    _log.warning("watches not read", error=error.message)
-                    await trio.sleep(1.0)
+                    await trio.sleep(self._looking.failed(_log, "watches not read", error))
                     self._hints.wake()
+                else:
+                    self._looking.over()
                 await trio.sleep(LOOK_APART_S)
 
     async def look(self) -> None:
@@ -173,10 +177,8 @@ class AnswerSender:
     async def _send(self) -> None:
         while True:
             await self._somebody.wait()
-            try:
+            async with self._sending.sat_out(_log, "not sent to watchers"):
                 await self.tick()
-            except UnavailableError as error:
-                _log.warning("not sent to watchers", error=error.message)
             if not self._jobs:
                 self._somebody = trio.Event()
             await trio.sleep(SEND_EVERY_S)

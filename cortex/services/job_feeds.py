@@ -134,6 +134,7 @@ class JobFeeds:
         self._feeds: dict[UUID, list[Feed]] = {}
         self._count = 0
         self.looks = Looks()
+        self._is_cut_off = False
 
     def __len__(self) -> int:
         return self._count
@@ -192,8 +193,11 @@ class JobFeeds:
         try:
             found = await self._port(feed.since, list(asked)) if asked else {}
         except UnavailableError as error:
-            _log.warning("events not read", followers=self._count, error=error.message)
+            tell = _log.debug if self._is_cut_off else _log.warning
+            tell("events not read", followers=self._count, error=error.message)
+            self._is_cut_off = True
         else:
+            self._is_cut_off = False
             for place, feeds in asked.items():
                 self._tell(feeds, found.get(place, NOTHING), place=place)
             is_news = is_news or bool(found)

@@ -20,12 +20,14 @@ import trio
 
 from cortex.actors.ticker import Pacer
 from cortex.domain.errors import CortexError
+from cortex.services.outage import Outage
 from cortex.store import pods
 from cortex.store.bridge import Port
 from cortex.store.dedicated import Dedicated
 
 POLL_S: Final = 1.0
 """Behind a pooler: how much later than a notification a hint comes at most."""
+AGAIN_S: Final = 1.0
 PROBE_EVERY_S: Final = 10.0
 PROBE_BOUND_S: Final = 5.0
 
@@ -54,6 +56,7 @@ class Listener:
         self._port = port
         self._pod_id = pod_id
         self._rng = rng
+        self._outage = Outage(rng=rng, first_s=AGAIN_S, most_s=AGAIN_S)
         self._on_task = on_task
         self._on_control = on_control
         self._on_breaker = on_breaker
@@ -71,15 +74,17 @@ class Listener:
             await self._pacer.wait(POLL_S)
         try:
             while True:
+                pause_s = self._rng.uniform(0.1, AGAIN_S)
                 try:
                     await self._listen()
                     while self._session.is_open:
                         await self._probe()
+                        self._outage.over()
                         await self._pacer.wait(PROBE_EVERY_S)
                 except CortexError as error:
-                    _log.warning("hints do not arrive", error=error.message)
+                    pause_s = self._outage.failed(_log, "hints do not arrive", error)
                 self.latency_ms = None
-                await trio.sleep(self._rng.uniform(0.1, 1.0))
+                await trio.sleep(pause_s)
         finally:
             with trio.move_on_after(2.0, shield=True):
                 await self._port.cross(self._session.close)

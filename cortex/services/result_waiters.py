@@ -57,6 +57,7 @@ class ResultWaiters:
         self._waiting: dict[UUID, dict[_Waiter, None]] = {}
         self._count = 0
         self.looks = Looks()
+        self._is_cut_off = False
 
     def __len__(self) -> int:
         return self._count
@@ -106,9 +107,12 @@ class ResultWaiters:
         try:
             found = await self._port(feed.results, list(asked))
         except UnavailableError as error:
-            _log.warning("results not read", waiters=self._count, error=error.message)
+            tell = _log.debug if self._is_cut_off else _log.warning
+            tell("results not read", waiters=self._count, error=error.message)
+            self._is_cut_off = True
             _fail_the_late(asked.values(), error)
         else:
+            self._is_cut_off = False
             _answer(asked, found, began=began)
             is_news = is_news or bool(found.ended)
             if found.left_out:

@@ -49,5 +49,13 @@ def test_of_a_pod_of_an_older_version_it_tells_what_there_is() -> None:
     assert state.cell(row, for_people=True).text == "◆ draining 12s · jobs 3"
 
 
+def test_it_tells_what_a_pods_calls_to_the_database_suffer_from() -> None:
+    (state,) = (column for column in COLUMNS if column.name == "state")
+    trouble = {"trouble": "no_connections", "trouble_at": NOW - timedelta(seconds=7.5)}
+    ready = {**a_row(None, 3), "state": "READY", **trouble}
+    assert state.cell(ready, for_people=True).text == "! no connections 7s"
+    assert state.cell({**ready, "trouble": None}, for_people=True).text == "● ready"
+
+
 def test_machines_get_the_phase_and_its_deadlines() -> None:
     assert {"phase", "phase_at", "abort_at", "closed_at"} <= {column.name for column in COLUMNS}

@@ -60,7 +60,7 @@ SECRET = "hunter2"
     "dsn, told",
     [
         ("postgresql://ana:hunter2@127.0.0.1:1/cortex", "cannot reach the database at"),
-        ("postgresql://ana:hunter2@localhost:99999/cortex", "bad port"),
+        ("postgresql://ana:hunter2@localhost:99999/cortex", "bad host or port"),
         ("postgresql://ana:hunter2@no.such.host.invalid/cortex", "no.such.host.invalid"),
         ("mysql://ana:hunter2@localhost/cortex", "not a Postgres address"),
         ("host=localhost user=ana password=hunter2", "not a Postgres address"),

@@ -133,6 +133,14 @@ def test_a_pod_that_is_otherwise_is_named(pod: dict[str, Any], check: str) -> No
     assert (named.grade, "odd" in named.found, "one" in named.found) == (Grade.WARN, True, False)
 
 
+def test_a_pod_whose_calls_fail_is_ill_however_it_beats() -> None:
+    full = attrs.evolve(POD, name="two", trouble="disk_full")
+    found = checkup.of_pods([POD, full], silent_max_s=95.0, version="1.0", due=0)
+    (ill,) = (each for each in found if each.grade is Grade.FAIL)
+    assert (ill.check, ill.found) == ("database trouble", "of two (disk full)")
+    assert ill.fix
+
+
 def test_locks_are_wanted_of_pods_that_can_hold_one() -> None:
     pooled = attrs.evolve(POD, name="pooled", liveness=Liveness.HEARTBEAT, is_locked=False)
     found = checkup.of_locks([POD, pooled])
