@@ -2,15 +2,20 @@
 
 import asyncio
 from collections.abc import Mapping, Sequence
-from typing import Final
+from typing import Any, Final
 
 import asyncpg
 
 from chaos.cluster.stage import Stage
+from chaos.nemeses.lines import BUSY
 from chaos.nemeses.nemesis import Fault, Nemesis
+from chaos.nemeses.target import NOBODY
 
 LINGER_S: Final = 15.0
 """What has not healed by itself so long after the last fault began is told to."""
+
+TRIES: Final = 5
+AGAIN_S: Final = 1.0
 
 MISSED: Final = (
     OSError,  # TimeoutError and ProcessLookupError are among them
@@ -47,8 +52,18 @@ async def _inject(stage: Stage, fault: Fault, nemesis: Nemesis, began_s: float) 
     told = {"number": fault.number, "nemesis": fault.nemesis}
     stage.history.add("nemesis", "fault", "invoke", **told, detail=fault.detail, for_s=fault.for_s)
     try:
-        met = await nemesis.inject(stage, fault)
+        met = await _find_and_inject(stage, fault, nemesis)
     except MISSED as error:
         stage.history.add("nemesis", "fault", **told, missed=repr(error), windows=[])
     else:
         stage.history.add("nemesis", "fault", **told, **met)
+
+
+async def _find_and_inject(stage: Stage, fault: Fault, nemesis: Nemesis) -> dict[str, Any]:
+    """Inject it; while there is nobody whom it could be done to, somebody may come soon."""
+    for _ in range(TRIES - 1):
+        met = await nemesis.inject(stage, fault)
+        if met not in (NOBODY, BUSY):
+            return met
+        await asyncio.sleep(AGAIN_S)
+    return await nemesis.inject(stage, fault)

@@ -124,9 +124,9 @@ class Run:
     ) -> None:
         """Add one pod, such as `p1.2`, with its heartbeats; `signals` by their names."""
         place, _, life = title.partition(".")
-        named = {"life": int(life), "pid": len(self.pods) + 100, "record": f"vm:{title}"}
+        named: Row = {"life": int(life), "pid": len(self.pods) + 100, "record": f"vm:{title}"}
         self.tell(begins, place, "start", life=int(life), pid=named["pid"])
-        self.tell(begins + 0.2, place, "ready", **named, took_s=0.2)
+        self.tell(begins + 0.2, place, "ready", took_s=0.2, **named)
         for name, second in signals.items():
             self.tell(second, place, "signal", life=int(life), signal=name)
         if code is not None:
