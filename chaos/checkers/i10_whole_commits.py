@@ -4,12 +4,14 @@ A commit whose outcome nobody knows took place or it did not; there is no half o
 """
 
 from collections.abc import Iterator
-from uuid import UUID
+from math import inf
 
-from chaos.checkers.timeline import TERMINAL, grouped, key_of, of_kind, operations_of
+from chaos.checkers.timeline import TERMINAL, Timeline, grouped, key_of, of_kind, operations_of
 from chaos.checkers.verdict import Findings, Verdict
 from chaos.evidence import Evidence, Row
 
+EARLY_S = 0.05
+"""How far the two clocks that are compared may be apart: a client asks again later than that."""
 OPEN_TASKS = {"PENDING": {1}, "RUNNING": {1}, "RETRY": {0, 1}, "WAITING_FOR_APPROVAL": {0, 1}}
 
 
@@ -81,16 +83,24 @@ def _rest(job: Row, task_count: int, *, has_letter: bool) -> Iterator[str]:
 
 
 def _denied(evidence: Evidence, findings: Findings) -> None:
-    """What each time certainly did not take place has left nothing."""
-    told: dict[str, set[str]] = {}
+    """No job is older than the first try that may have made it: the others failed for certain."""
+    timeline = Timeline.of(evidence)
+    asked_s: dict[str, float] = {}
+    made_s: dict[str, float] = {}
     for event in of_kind(evidence, "submit"):
-        if event.type != "invoke":
-            told.setdefault(event.value["key"], set()).add(event.type)
-    ids: dict[str, UUID] = {key_of(job): job["id"] for job in evidence.jobs}
-    for key, types in told.items():
-        if types == {"fail"} and key in ids:
-            why = f"submit {key} failed for certain, and job {ids[key]} is there"
-            findings.broken(why, job=ids[key])
+        key = event.value["key"]
+        if event.type == "invoke":
+            asked_s[key] = event.at_s
+        else:
+            made_s.setdefault(key, inf)
+        if event.type in ("ok", "info"):
+            made_s[key] = min(made_s[key], asked_s.get(key, event.at_s))
+    for job in evidence.jobs:
+        since_s = made_s.get(key_of(job), 0.0) if job["origin_id"] is None else 0.0
+        is_older = timeline.has_clock and timeline.at_s(job["created_at"]) < since_s - EARLY_S
+        if since_s == inf or is_older:
+            why = f"submit {key_of(job)} failed for certain, and job {job['id']} is there"
+            findings.broken(why, job=job["id"])
 
 
 def _cancelled(evidence: Evidence, findings: Findings) -> None:

@@ -5,12 +5,14 @@ Judged where nothing else happened to it meanwhile, but for its time: that holds
 
 from collections.abc import Iterator
 
-from chaos.checkers.timeline import Life, Timeline, Trouble, grouped, key_of
+from chaos.checkers.timeline import Life, Timeline, grouped, key_of
 from chaos.checkers.verdict import Findings, Verdict
 from chaos.evidence import Evidence, Row
 
 CLAIMS_END_S = 1.0
 SLACK_S = 1.0
+SIGNALS = frozenset({"drain", "second-term", "kill", "stop"})
+"""Faults that are nothing but signals."""
 KILLED = -9
 """By a job that it ran, since nobody else did: a poison one, which I14 judges."""
 LOST = ("pod_died", "lease_expired")
@@ -55,7 +57,21 @@ def _wrong(life: Life, asked_s: float, timeline: Timeline, evidence: Evidence) -
         is_lost = row["pod_id"] == life.pod_id and row["outcome"] in LOST
         if is_lost and life.code == 0 and timeline.at_s(row["ended_at"]) >= asked_s:
             yield f"it left without handing job {row['job_id']} back: {row['outcome']}"
+    yield from _kept(life, asked_s, timeline, evidence)
     yield from _paid_for_nothing(life, asked_s, timeline, evidence)
+
+
+def _kept(life: Life, asked_s: float, timeline: Timeline, evidence: Evidence) -> Iterator[str]:
+    """A claim that was on its way is handed back at once: nothing of it is to begin there."""
+    ends = {(row["job_id"], row["attempt"]): row["ended_at"] for row in evidence.attempts}
+    for claim in evidence.claims:
+        claimed_s = timeline.at_s(claim["at"])
+        ended_at = ends.get((claim["job_id"], claim["attempt"]))
+        if claim["pod_id"] != life.pod_id or claimed_s <= asked_s or ended_at is None:
+            continue
+        kept_s = timeline.at_s(ended_at) - asked_s
+        if kept_s > CLAIMS_END_S + SLACK_S:
+            yield f"it kept job {claim['job_id']} for {kept_s:.1f} s, which it claimed as it left"
 
 
 def _was_disturbed(life: Life, asked_s: float, timeline: Timeline) -> bool:
@@ -63,15 +79,9 @@ def _was_disturbed(life: Life, asked_s: float, timeline: Timeline) -> bool:
     return any(
         trouble.began_s <= life.ended_s
         and asked_s - 1.0 <= trouble.ended_s
-        and not _is_a_signal(trouble, life)
+        and trouble.nemesis not in SIGNALS
         for trouble in timeline.troubles
         if not trouble.places or life.place in trouble.places
-    )
-
-
-def _is_a_signal(trouble: Trouble, life: Life) -> bool:
-    return life.place in trouble.places and any(
-        trouble.began_s <= at_s <= trouble.ended_s for at_s, _ in life.signals
     )
 
 

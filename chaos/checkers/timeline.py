@@ -21,6 +21,8 @@ OVERLOAD_S = 5.0
 """How long that is felt."""
 SETTLED_S = 2.0
 """Pods judge nobody so soon after their own way to the database was broken."""
+EVERYBODYS = frozenset({"term-without-database", "too-many-connections"})
+"""Faults of the database, although they name a pod that met them."""
 CALM_AFTER_S = 8.0
 """What a fault may still cost once it is healed: back-off of reconnects, up to 5 s, and a ramp."""
 
@@ -230,7 +232,7 @@ def _troubles(evidence: Evidence) -> Iterator[Trouble]:
             nemesis=told["nemesis"],
             began_s=begun.at_s,
             ended_s=inf if end is None else end.at_s,
-            places=frozenset(_places(told)),
+            places=frozenset(() if told["nemesis"] in EVERYBODYS else _places(told)),
         )
 
 

@@ -178,12 +178,12 @@ def run(module: str) -> int:
             return (ended.code or 0) & 0xFF
         print(ended.code, file=sys.stderr)
         return 1
-    except BaseException as error:  # noqa: BLE001 -- the outermost place
+    except BaseException as error:  # noqa: ASYNC103, BLE001 -- the outermost place
         sys.excepthook(type(error), error, error.__traceback__)
         if isinstance(error, KeyboardInterrupt):
             signal.signal(signal.SIGINT, signal.SIG_DFL)
             os.kill(os.getpid(), signal.SIGINT)
-        return 1
+        return 1  # noqa: ASYNC104 -- as the interpreter: told, and the exit code
     return 0
 
 

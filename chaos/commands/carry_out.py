@@ -46,4 +46,4 @@ def _run(plan: Plan, folder: Path, report: Path | None) -> Outcome:
         target = report or new_folder(plan.options.seed)
         why = keep_broken(error, plan, folder, target)
         told = f"the run itself failed: {why}; its traces are in {target}"
-        raise click.ClickException(told) from error
+        raise click.ClickException(told) from error  # noqa: ASYNC104 -- the loop has ended

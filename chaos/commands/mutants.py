@@ -71,7 +71,7 @@ def mutants(
         except StaleError as error:
             raise click.ClickException(str(error)) from error
         except asyncio.CancelledError as error:
-            raise click.Abort from error
+            raise click.Abort from error  # noqa: ASYNC104 -- the loop has ended
     if sys.stderr.isatty():
         sys.stderr.write("\r\033[K")
     click.echo(table(results, first_seed=seed), nl=False)

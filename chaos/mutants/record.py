@@ -113,4 +113,19 @@ MUTANTS: Final = (
             ),
         ),
     ),
+    Mutant(
+        name="lost-reply",
+        what="a transaction whose reply is lost is told to have failed for certain",
+        scene="cut-off",
+        invariant="I10",
+        patches=(
+            Patch(
+                "cortex/store/errors.py",
+                "        return OutcomeUnknownError(\n"
+                '            f"the connection to the database broke:',
+                "        return UnavailableError(\n"
+                '            f"the connection to the database broke:',
+            ),
+        ),
+    ),
 )

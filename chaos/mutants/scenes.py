@@ -181,18 +181,17 @@ SCENES: Final = {
             name="drained",
             what="pods leave while work comes all the time, and each claim of it takes a while",
             jobs=(
-                *(6 * (_ops(sleep=5500, retry=50),)),
-                *(400 * (_ops(pure=0),)),
+                *(16 * (_ops(sleep=5500, retry=50),)),
+                *(240 * (_ops(pure=0),)),
             ),
             faults=_faults(
-                (1.0, "drain", {"place": 0, "rolls": False}),
-                (1.4, "drain", {"place": 1, "rolls": False}),
-                (1.8, "drain", {"place": 2, "rolls": False}),
-                (5.0, "drain", {"place": 3, "rolls": False}),
+                (1.5, "drain", {"place": 0, "rolls": False}),
+                (2.0, "drain", {"place": 1, "rolls": False}),
+                (2.5, "drain", {"place": 2, "rolls": False}),
             ),
             pods=4,
             load_s=8.0,
-            delay_s=0.04,
+            delay_s=0.1,
             model={Op.RETRY: {"times": 2, "status": 529}},
         ),
         Scene(
@@ -200,6 +199,7 @@ SCENES: Final = {
             what="a pod reaches nothing for a while, then the server is away from all of them",
             jobs=12 * (30 * _ops(sleep=250),),
             faults=_faults(
+                (0.1, "lose-reply", {"whom": "clients", "writes": False, "count": 3, "for_s": 2.0}),
                 (1.0, "blackhole", _cut(place=0, for_s=3.7)),
                 (6.0, "restart", {"how": "immediate", "down_s": 5.5}),
             ),

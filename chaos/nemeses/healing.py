@@ -23,7 +23,7 @@ async def to_its_end(work: Coroutine[Any, Any, None], *, within_s: float = HEAL_
     while not task.done() and loop.time() < give_up_at:
         try:
             await asyncio.wait({task}, timeout=give_up_at - loop.time())
-        except asyncio.CancelledError as error:
+        except asyncio.CancelledError as error:  # noqa: ASYNC103 -- raised at the end
             cancelled = error
     if not task.done():
         task.cancel()

@@ -9,7 +9,6 @@ import asyncio
 import heapq
 import math
 import selectors
-from asyncio import events
 from collections import deque
 from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any, TypeVar, cast
@@ -67,7 +66,7 @@ class Loop(asyncio.SelectorEventLoop):
 
     def turn(self) -> None:
         """Run everything that can run at this instant."""
-        events._set_running_loop(self)  # noqa: SLF001 -- its only name
+        asyncio.events._set_running_loop(self)  # noqa: SLF001 -- its only name
         try:
             while True:
                 if self._ready or self._sockets.is_on_wire or self.next_due_s <= self.time():
@@ -79,7 +78,7 @@ class Loop(asyncio.SelectorEventLoop):
                 else:
                     return
         finally:
-            events._set_running_loop(None)  # noqa: SLF001
+            asyncio.events._set_running_loop(None)  # noqa: SLF001
 
     @property
     def next_due_s(self) -> float:

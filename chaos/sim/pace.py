@@ -20,9 +20,17 @@ BUSY_MAX_S: Final = 15.0
 IDLE_MAX_S: Final = 100.0
 
 ROUTINE: Final = frozenset(
-    {"breakers.look", "dead_letters.lock_triage", "pods.beat", "pods.lock", "pods.probe"}
+    {
+        "approvals.pending",
+        "breakers.look",
+        "dead_letters.lock_triage",
+        "effects.list",
+        "pods.beat",
+        "pods.lock",
+        "pods.probe",
+    }
 )
-"""Statements that idle pods make, whatever they answer."""
+"""Statements by which nothing happens, whatever they answer."""
 
 STANDING: Final = """
     SELECT extract(epoch FROM min(due) - cortex.now())::float8 AS due_s,

@@ -108,7 +108,8 @@ class Place:
         machine = self.machine = Machine(self._world, f"{self.name}.{self.life}")
         machine.network.weather = self._weather
         self.note("start")
-        async with trio.open_nursery() as nursery:
+        # A task of its own: the machine's tasks are known by the one that they come from.
+        async with trio.open_nursery() as nursery:  # noqa: ASYNC112
             nursery.start_soon(self._pod, machine)
 
     async def _pod(self, machine: Machine) -> None:
@@ -127,7 +128,7 @@ class Place:
                     name=machine.name,
                 )
                 code = 0
-        except BaseException as error:  # noqa: BLE001 -- judged, and a cancellation raised again
+        except BaseException as error:  # noqa: ASYNC103, BLE001 -- judged: raised unless it is dead
             if not machine.is_dead:
                 code = 1
             self._judge(machine, error)

@@ -1,6 +1,7 @@
 """Each way in which jobs can be sick, and the checker that must see it: a healthy run, spoilt."""
 
 import pytest
+from attrs import evolve
 
 from chaos.checkers import (
     i01_acknowledged,
@@ -236,6 +237,15 @@ def what_certainly_failed_is_there(run: Run) -> None:
             run.events.pop(number)
             break
     run.tell(45.0, "client-1", "submit", "fail", key="calm", error="refused")
+
+
+@sick(i10_whole_commits.check, "failed for certain, and job")
+def what_was_told_to_have_failed_is_found_by_asking_again(run: Run) -> None:
+    for number, event in enumerate(run.events):
+        if event.kind == "submit" and event.type == "ok" and event.value["key"] == "calm":
+            run.events[number] = evolve(event, type="fail")
+    run.tell(45.3, "client-1", "submit", "invoke", key="calm")
+    run.tell(45.4, "client-1", "submit", "ok", key="calm", job=str(uuid("calm")))
 
 
 @sick(i14_poison.check, "begun again after 6 pod deaths in a row, 3 are the limit")

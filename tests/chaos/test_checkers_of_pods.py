@@ -1,6 +1,7 @@
 """Each way in which pods and the database can be sick: a healthy run, spoilt."""
 
 import pytest
+from attrs import evolve
 
 from chaos.checkers import (
     i08_found_in_time,
@@ -139,6 +140,17 @@ def all_call_at_once_when_it_is_healed(run: Run) -> None:
         run.model(f"herd{number}", "0:model", 25.0 + number / 1000)
 
 
+@sick(i17_drain.check, "which it claimed as it left")
+def a_claim_on_its_way_is_forgotten_until_the_end(run: Run) -> None:
+    run.pods["p2.1"]["id"] = uuid("p2.1")
+    for event in run.events:
+        if event.process == "p2" and event.kind == "exit":
+            run.events[run.events.index(event)] = evolve(event, at_s=34.0)
+    run.submit("forgotten", "sleep", 29.0)
+    run.claim("forgotten", "p2.1", 30.02)
+    run.end_attempt("forgotten", "handed_back", 33.5)
+
+
 @sick(i17_drain.check, "it took 14.0 s, 11.0 s are the limit")
 def a_pod_does_not_leave(run: Run) -> None:
     end = next(e for e in run.events if (e.process, e.kind) == ("p2", "exit"))
@@ -211,6 +223,15 @@ def test_what_a_fault_explains_is_no_ones_fault() -> None:
     for check in (i08_found_in_time.check, i09_nothing_hangs.check, i11_healthy_pods.check):
         verdict = check(run.evidence())
         assert verdict.result is Result.VALID, verdict.why
+
+
+@pytest.mark.parametrize("named", ["p1", "p2"])
+def test_a_pod_that_leaves_without_a_database_hands_nothing_back(named: str) -> None:
+    """Whichever pod a fault of the database names: all have none."""
+    run = healthy_run()
+    a_pod_leaves_a_job_behind(run)
+    run.fault(9, 29.5, 33.0, nemesis="too-many-connections", pod=named)
+    assert i17_drain.check(run.evidence()).result is not Result.INVALID
 
 
 def test_a_machine_that_has_too_much_to_do_is_no_ones_fault() -> None:

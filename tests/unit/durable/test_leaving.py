@@ -72,7 +72,7 @@ async def test_a_step_inside_a_step_is_part_of_it() -> None:
 
     async def outer() -> Outcome:
         pod.is_leaving = True
-        async with trio.open_nursery() as nursery:
+        async with trio.open_nursery() as nursery:  # noqa: ASYNC112 -- in a task of its own
             nursery.start_soon(pod.step, "inner")
         return Outcome(value=1)
 
