@@ -126,6 +126,11 @@ MUTANTS: Final = (
                 "        return UnavailableError(\n"
                 '            f"the connection to the database broke:',
             ),
+            Patch(
+                "cortex/store/errors.py",
+                '        return OutcomeUnknownError(\n            f"the database went away:',
+                '        return UnavailableError(\n            f"the database went away:',
+            ),
         ),
     ),
 )

@@ -179,19 +179,20 @@ SCENES: Final = {
         ),
         Scene(
             name="drained",
-            what="pods leave while work comes all the time, and each claim of it takes a while",
+            what="all pods leave while work comes thick and fast, and each claim takes a while",
             jobs=(
                 *(16 * (_ops(sleep=5500, retry=50),)),
                 *(240 * (_ops(pure=0),)),
             ),
             faults=_faults(
-                (1.5, "drain", {"place": 0, "rolls": False}),
-                (2.0, "drain", {"place": 1, "rolls": False}),
-                (2.5, "drain", {"place": 2, "rolls": False}),
+                (1.2, "drain", {"place": 0, "rolls": False}),
+                (1.5, "drain", {"place": 1, "rolls": False}),
+                (1.8, "drain", {"place": 2, "rolls": False}),
+                (2.1, "drain", {"place": 3, "rolls": False}),
             ),
             pods=4,
-            load_s=8.0,
-            delay_s=0.1,
+            load_s=2.5,
+            delay_s=0.04,
             model={Op.RETRY: {"times": 2, "status": 529}},
         ),
         Scene(

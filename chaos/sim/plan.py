@@ -10,8 +10,8 @@ from chaos.workloads.draw import draw_programs
 from chaos.workloads.program import Operation, Program
 
 PODS: Final = ("p1", "p2", "p3")
-JOBS: Final = (2, 7)
-SLOWER: Final = (1, 1, 4, 15)
+JOBS: Final = (3, 8)
+SLOWER: Final = (1, 5, 20, 60)
 """Calls of a job last so many times longer than in the runs with real processes."""
 STORM_S: Final = (8.0, 30.0)
 FAULTS: Final = (1, 5)
@@ -57,7 +57,7 @@ WEIGHTS: Final = {
     Kind.PAUSE: 1,
 }
 FOR_S: Final = {
-    Kind.STOP: ((0.5, 20.0), (200.0, 420.0)),
+    Kind.STOP: ((0.5, 20.0), (290.0, 420.0)),
     Kind.CUT: ((0.5, 30.0), (30.0, 260.0)),
     Kind.LOSS: ((2.0, 30.0),),
     Kind.SLOW: ((2.0, 30.0),),

@@ -8,20 +8,24 @@
 
 CREATE FUNCTION cortex.serving_since() RETURNS timestamptz
     -- Of the server's own processes only their owner, or a monitor, is told.
-    LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog AS $$
+    -- pg_temp is named, last: else a caller's temporary view would come before the catalogue's.
+    LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 SELECT greatest(pg_postmaster_start_time(), (
-    SELECT max(backend_start) FROM pg_stat_activity WHERE backend_type = 'walwriter')) $$;
+    SELECT max(backend_start) FROM pg_catalog.pg_stat_activity WHERE backend_type = 'walwriter')) $$;
 COMMENT ON FUNCTION cortex.serving_since IS
     'When the server began to take writes: it was started, or promoted, or it recovered from a crash. Before, nobody could hold a lock or write a heartbeat.';
 
 CREATE FUNCTION cortex.holder_of(held xid) RETURNS jsonb
-    LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog AS $$
+    LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 SELECT jsonb_build_object('pid', l.pid, 'application', a.application_name, 'user', a.usename, 'client', a.client_addr,
                           'state', a.state, 'since', a.xact_start)
-FROM pg_locks l LEFT JOIN pg_stat_activity a ON a.pid = l.pid
+FROM pg_catalog.pg_locks l LEFT JOIN pg_catalog.pg_stat_activity a ON a.pid = l.pid
 WHERE l.locktype = 'transactionid' AND l.granted AND l.transactionid = held LIMIT 1 $$;
 COMMENT ON FUNCTION cortex.holder_of IS
     'The session whose transaction this is, as far as anybody can tell; null if it is over. A locked row names its transaction in xmax.';
+
+REVOKE EXECUTE ON FUNCTION cortex.serving_since(), cortex.holder_of(xid) FROM PUBLIC;
+GRANT EXECUTE ON FUNCTION cortex.serving_since(), cortex.holder_of(xid) TO cortex_runtime;
 
 -- ------------------------------------------------------------------ turns of periodic work
 
