@@ -5,6 +5,7 @@ A thread, not a trio task: what it guards against is a loop that does not turn a
 
 import _thread
 import os
+import select
 import threading
 from typing import Final
 
@@ -23,8 +24,12 @@ def arm(after_s: float, *, exit_code: int = EXIT_CODE, told: str | None = None) 
     def strike() -> None:
         threading.Event().wait(after_s)
         late = f"shutdown took longer than {after_s:g} s: exiting hard"
-        os.write(2, f"cortex: {told or late}\n".encode())
-        os._exit(exit_code)
+        try:
+            # Whoever reads may be gone, or read no more: that is no reason to live on.
+            if select.select([], [2], [], 0)[1]:
+                os.write(2, f"cortex: {told or late}\n".encode())
+        finally:
+            os._exit(exit_code)
 
     # Not threading.Thread: its locks may be held by what the signal has interrupted.
     _thread.start_new_thread(strike, ())
