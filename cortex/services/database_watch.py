@@ -97,6 +97,12 @@ class DatabaseWatch:
         if self._failures or self._known:
             self.look()
 
+    def given_up(self) -> None:
+        """See `Watch.given_up`."""
+        self._waiting_count -= 1
+        if not self._waiting_count:
+            self._quiet_since = math.inf
+
     def look(self) -> None:
         """Tell what has changed."""
         now = trio.current_time()
