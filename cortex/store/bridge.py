@@ -90,6 +90,15 @@ class Port:
         shield = trio.CancelScope(shield=True)
         return await self._watched(shield, method, partial(method, *args, **kwargs))
 
+    async def open(self, session: Dedicated) -> None:
+        """Open a connection of its own; cancelled, that is given up. Raises as `Dedicated.open`."""
+        await self._watched(trio.CancelScope(), session.open, session.open)
+
+    async def close(self, session: Dedicated) -> None:
+        """Close a connection of its own, within a second; it tells nothing of the database."""
+        with trio.CancelScope(shield=True):
+            await self._island.run_aio_coroutine(session.close())
+
     async def _watched(
         self, scope: trio.CancelScope, method: object, call: Callable[[], Awaitable[T]]
     ) -> T:
