@@ -179,6 +179,18 @@ def test_a_handler_that_hears_nothing_is_ended_hard(pods: Pods, how: str) -> Non
     other.kill()
 
 
+def test_a_job_that_shields_a_step_of_its_cleanup_is_handed_back(pods: Pods, gate: Path) -> None:
+    leaving = pods.start(**end_of_pod(0.2, close_s=30))
+    job_id = submit(pods.dsn, "cleans_up", {"gate": str(gate)})
+    until_job(pods.dsn, job_id, lambda row: row["checkpoint"].get("seq") == 1, "begun")
+    other = pods.start(poll_s=30)
+    leaving.signal(signal.SIGTERM)
+    assert ends(leaving, drain_s=0.2, close_s=4) == DRAINED
+    assert_handed_back(pods.dsn, job_id, to=other)
+    gate.touch()
+    assert until_status(pods.dsn, job_id, "COMPLETED")["result"] == 2
+
+
 JOBS_TO_FILL = 2_700
 """More than the committer takes: one batch under way and a full mailbox."""
 
