@@ -229,6 +229,7 @@ class _Pod:
             tell=self._heartbeat.beat_soon,
         )
         self._dispatcher: Dispatcher | None = None
+        self._has_signed_off = False
         self._listener = Listener(
             port,
             pod_id=self._record.id,
@@ -501,8 +502,12 @@ class _Pod:
         """
         self.drain.enter(DrainPhase.SIGN_OFF)
         is_answered = self._standing.is_sure or self._watch.seen is None
-        if self._shutdown.has_started and not is_answered:
-            return
+        if is_answered or not self._shutdown.has_started:
+            await self._say_goodbye()
+        if not self._has_signed_off:
+            self.drain.tell_left_behind()
+
+    async def _say_goodbye(self) -> None:
         with trio.move_on_after(self.drain.left_s(DrainPhase.SIGN_OFF), shield=True):
             try:
                 if self._dispatcher is not None:
@@ -510,6 +515,7 @@ class _Pod:
                 await self._unsettled.settle()
                 crash_point("before_sign_off")
                 await self._port(pods.leave, self._record.id)
+                self._has_signed_off = True
                 crash_point("after_sign_off")
             except CortexError as error:
                 _log.warning("did not sign off", error=error.message)

@@ -67,8 +67,11 @@ class JobActors:
             ending = _stopped(claim, job.stop) if job.stop else await self._attempt(claim, job)
             if ending is not None and job.stop is not Stop.LEASE_LOST:
                 told = await self._report(ending)
+                job.is_told = True
                 self.metrics.ended(claim, told, ran_s=trio.current_time() - job.claimed_at)
                 await self.receipts.offer_again(claim.lease)
+            else:
+                job.is_told = True  # by whoever owns it
         finally:
             self.receipts.forget(claim.lease)
             self.running.remove(job)

@@ -40,6 +40,8 @@ class RunningJob:
     """What its handler is at, once that has begun."""
     claimed_at: float = attrs.field(factory=trio.current_time)
     stop: Stop | None = None
+    is_told: bool = False
+    """How it ended is in the record, or another attempt owns the job."""
 
     @property
     def is_trusted(self) -> bool:
@@ -66,6 +68,8 @@ class RunningJobs:
         """Set when the pod leaves: jobs are handed back at their next checkpoint."""
         self.lost_count = 0
         """Attempts that ended here without a word to the database, ever."""
+        self.left_behind: list[UUID] = []
+        """Jobs whose attempts were cut off before the database had said how they ended."""
         self.on_ended: Callable[[RunningJob], None] = lambda _: None
         self.when_ended: list[Callable[[UUID], None]] = []
         """Told of each job that has left its slot: its end is in the record, if it came to that."""
@@ -124,6 +128,8 @@ class RunningJobs:
             self._suspects.remove(job)
         if job.stop is Stop.LEASE_LOST:
             self.lost_count += 1
+        elif not job.is_told:
+            self.left_behind.append(job.lease.job_id)
         if not self._jobs:
             self._is_empty.set()
         self.on_ended(job)

@@ -10,6 +10,7 @@ import asyncio
 import random
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
+from contextvars import ContextVar
 from typing import Any, TypeAlias, TypeVar
 
 import asyncpg
@@ -68,6 +69,9 @@ HOT_PATH_SETTINGS = {
 }
 
 RUNTIME_ROLE = "cortex_runtime"
+
+on_sending: ContextVar[Callable[[], object]] = ContextVar("on_sending", default=lambda: None)
+"""Is called before anything of a call is sent: until then it waits for a connection, at most."""
 
 
 @attrs.frozen(kw_only=True)
@@ -226,6 +230,7 @@ class Database:
             raise UnavailableError(f"no database connection was free for {bound_s:g} s") from error
         try:
             connection = await self._take()
+            on_sending.get()()
             self._lent_count += 1
             loop = asyncio.get_running_loop()
             watchdog = loop.call_later(bound_s, connection.terminate)

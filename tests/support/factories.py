@@ -410,6 +410,12 @@ class FaultyPort(Port):
     async def cross(self, method: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         return await self._port.cross(method, *args, **kwargs)
 
+    async def open(self, session: Dedicated) -> None:
+        await self._port.open(session)
+
+    async def close(self, session: Dedicated) -> None:
+        await self._port.close(session)
+
     def dedicated(self, *, on_lost: Callable[[], None]) -> Dedicated:
         return self._port.dedicated(on_lost=on_lost)
 
