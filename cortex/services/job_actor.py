@@ -67,6 +67,7 @@ class JobActors:
             ending = _stopped(claim, job.stop) if job.stop else await self._attempt(claim, job)
             if ending is not None and job.stop is not Stop.LEASE_LOST:
                 told = await self._report(ending)
+                job.is_told = told is not None
                 self.metrics.ended(claim, told, ran_s=trio.current_time() - job.claimed_at)
                 await self.receipts.offer_again(claim.lease)
         finally:
@@ -174,6 +175,7 @@ class JobActors:
             _log.info("lease lost", job=str(ending.lease.job_id), attempt=ending.lease.attempt)
         except CortexError as second:
             # Its heartbeat ends with this actor, so the sweep will find it.
+            self.running.unrecorded.append(ending.lease.job_id)
             _log.error("end of attempt not recorded", job=str(ending.lease.job_id), error=second)
         return None
 

@@ -81,8 +81,14 @@ SELECT * FROM running;
 -- name: orphans
 -- What a pod owns but does not run: the claims of a statement whose reply was lost, or what it had to stop
 -- when it could not reach the database. $1 pod id, $2 ids of the jobs that it runs. Locks: none.
-SELECT j.id, j.attempt FROM cortex.job j JOIN cortex_worker.task t ON t.job_id = j.id
-WHERE j.status = 'RUNNING' AND j.pod_id = $1 AND t.locked_by = $1 AND j.id <> ALL ($2::uuid[]);
+SELECT id, max(attempt) AS attempt FROM (
+    SELECT j.id, j.attempt, true AS is_owned
+    FROM cortex.job j JOIN cortex_worker.task t ON t.job_id = j.id
+    WHERE j.status = 'RUNNING' AND j.pod_id = $1 AND t.locked_by = $1
+    UNION ALL
+    -- Not ALL ($2): each job would be compared with each of the others.
+    SELECT known.id, NULL, false FROM unnest($2::uuid[]) AS known(id)) j
+GROUP BY id HAVING bool_and(is_owned);
 
 -- name: hold
 -- Locks the tasks of a pod before a statement that must see what others did to their jobs until then.

@@ -130,6 +130,25 @@ async def test_what_was_claimed_unawares_is_claimed_anew(committing: Bench, data
     assert {lease.attempt for lease in committing.running.leases} == {2}
 
 
+async def test_a_claim_that_comes_true_long_after_its_loss_is_found(committing: Bench) -> None:
+    """Its commit waited for a disk, or a standby, while the pod had looked and claimed on."""
+    with_gate(committing)
+    dispatcher = committing.dispatcher(poll_s=0.01)
+    committing.standing.lost()
+    await dispatcher.tick()
+    committing.standing.locked()
+    committing.standing.beaten(trio.current_time())
+    await dispatcher.tick()
+    (late,) = await committing.claimed()
+
+    async def runs() -> bool:
+        await dispatcher.tick()
+        return bool(committing.running.leases)
+
+    await eventually_async(runs, what="what came late runs")
+    assert [lease.attempt for lease in committing.running.leases] == [late.lease.attempt + 1]
+
+
 async def test_what_the_fence_stopped_goes_on_under_a_new_attempt(
     committing: Bench, database: str
 ) -> None:
