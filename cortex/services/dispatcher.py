@@ -87,8 +87,8 @@ class Dispatcher:
 
     def on_ended(self, job: RunningJob) -> None:
         """A job left its slot."""
-        if job.is_queued:
-            self.hint(promote=True)
+        if job.is_queued or job.is_suspect:
+            self.hint(promote=job.is_queued)
         elif self._is_crowded and self._has_room:
             self._pacer.wake()
 
@@ -99,7 +99,7 @@ class Dispatcher:
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Claim until cancelled."""
-        self._running.on_ended = self.on_ended
+        self._running.on_ended, self._running.on_trusted = self.on_ended, self.hint
         task_status.started()
         while True:
             try:

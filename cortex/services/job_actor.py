@@ -143,6 +143,8 @@ class JobActors:
         )
         journal = Journal(claim.lease, self.committer, known, leave=leave)
         job.progress = journal.progress
+        if job.is_suspect:
+            journal.progress.on_first = self.running.on_trusted
         self.receipts.follow(claim, journal.progress)
         return await job_type.handler(Context(claim, journal, self.services), **arguments)
 

@@ -75,6 +75,8 @@ class RunningJobs:
         self.unrecorded: deque[UUID] = deque(maxlen=UNRECORDED_MAX)
         """Jobs whose ends the database refuses: theirs is the sweep, which counts."""
         self.on_ended: Callable[[RunningJob], None] = lambda _: None
+        self.on_trusted: Callable[[], None] = lambda: None
+        """Told when a suspect has made its first step here: another one may be claimed."""
         self.when_ended: list[Callable[[UUID], None]] = []
         """Told of each job that has left its slot: its end is in the record, if it came to that."""
 

@@ -352,3 +352,23 @@ async def test_one_suspect_of_pods_deaths_runs_at_a_time_until_it_commits_a_step
     assert len(committing.running) == 2
     may_end.set()
     await all_completed(committing, ids)
+
+
+async def test_suspects_of_pods_deaths_follow_each_other_without_waiting_for_a_poll(
+    committing: Bench, database: str
+) -> None:
+    may_end = trio.Event()
+
+    async def at_once_or_in_two_steps(ctx: Context) -> None:
+        await ctx.step("one", trio.lowlevel.checkpoint)
+        if ctx.job_id in ids[:2]:
+            await may_end.wait()
+
+    committing.handle(at_once_or_in_two_steps)
+    ids = await committing.submit(8)
+    sql(database, "UPDATE cortex_worker.task SET is_suspect = true")
+    await committing.start(committing.dispatcher(poll_s=60.0))
+    await all_completed(committing, ids[2:])
+    assert sorted(committing.running.job_ids) == sorted(ids[:2])
+    may_end.set()
+    await all_completed(committing, ids)
