@@ -135,13 +135,18 @@ class Progress:
         self.checkpoint_key = key
         self.checkpoint_at: float | None = None
         """Trio's clock; None if this attempt has committed nothing."""
+        self.on_first: Callable[[], None] = lambda: None
+        """Told of the first step that this attempt commits."""
         self._steps: dict[str, StepUnderWay] = {}
         self._one_ended: trio.Event | None = None
         self._broken_off_count = 0
 
     def committed(self, seq: int, key: str, *, at: float) -> None:
         """A step that was done at this time is in the record."""
+        is_first = self.checkpoint_at is None
         self.checkpoint_seq, self.checkpoint_key, self.checkpoint_at = seq, key, at
+        if is_first:
+            self.on_first()
 
     def begin(self, kind: StepKind, key: str, *, now: float) -> StepUnderWay:
         """A step begins; it ends by `end` or by `broke_off`."""

@@ -7,8 +7,9 @@ itself (see `standing`), or cannot write what its jobs have done. A notification
 finds the same work without it.
 
 On failure: an outage is waited out; after it, what the pod owns but does not run (a claim whose
-reply was lost, jobs that the fence stopped) is released, so that the next claim raises its attempt,
-and claims begin slowly again (see `claim_ramp`), each pod at a moment of its own.
+reply was lost, jobs that the fence stopped) is released, so that the next claim raises its attempt
+(see `orphan_looks`; never beside a claim, whose jobs nobody knows before its reply), and claims begin
+slowly again (see `claim_ramp`), each pod at a moment of its own.
 On stop: a claim in flight is shielded by the port, and what it returns is still started, so that
 its actors hand the jobs back. The pod releases once more what it owns, before it signs off.
 """
@@ -25,6 +26,7 @@ from cortex.domain.job import Claim, Release
 from cortex.durable.crash_points import crash_point
 from cortex.services.claim_ramp import DOUBLES_IN_S, ClaimRamp
 from cortex.services.job_actor import JobActors
+from cortex.services.orphan_looks import OrphanLooks
 from cortex.services.outage import Outage
 from cortex.services.running import RunningJob, RunningJobs
 from cortex.services.standing import Standing
@@ -74,8 +76,7 @@ class Dispatcher:
         self._promoted_at = float("-inf")
         self._is_crowded = False
         self._promote_not_before = float("-inf")
-        self._lost_seen = 0
-        self._may_have_orphans = False
+        self._looks = OrphanLooks(apart_s=poll_s)
         self._ramp = ClaimRamp()
         self._outage = Outage(rng=actors.rng, first_s=poll_s, most_s=poll_s)
 
@@ -86,8 +87,8 @@ class Dispatcher:
 
     def on_ended(self, job: RunningJob) -> None:
         """A job left its slot."""
-        if job.is_queued:
-            self.hint(promote=True)
+        if job.is_queued or job.is_suspect:
+            self.hint(promote=job.is_queued)
         elif self._is_crowded and self._has_room:
             self._pacer.wake()
 
@@ -98,14 +99,14 @@ class Dispatcher:
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Claim until cancelled."""
-        self._running.on_ended = self.on_ended
+        self._running.on_ended, self._running.on_trusted = self.on_ended, self.hint
         task_status.started()
         while True:
             try:
                 pause_s = await self.tick()
             except UnavailableError as error:
-                self._may_have_orphans = self._promote_next = True
-                self._ramp.broken()
+                self._promote_next = True
+                self._doubted()
                 # Hints do not cut it short: there may be many.
                 await trio.sleep(self._outage.failed(_log, "claim failed", error))
                 continue
@@ -119,15 +120,14 @@ class Dispatcher:
     async def tick(self) -> float:
         """Claim one batch and start its actors; return how long to wait for the next one."""
         if not self._standing.is_sure:
-            self._may_have_orphans = True
-            self._ramp.broken()
+            self._doubted()
             return self._poll_s
         if self._actors.committer.is_held_up:
             self._ramp.broken()
             return self._poll_s
-        if self._may_have_orphans or self._lost_seen != self._running.lost_count:
-            # Noted before: what ends meanwhile is looked for at the next tick.
-            self._may_have_orphans, self._lost_seen = False, self._running.lost_count
+        now, lost_count = trio.current_time(), self._running.lost_count
+        if self._looks.is_due(now, lost_count=lost_count):
+            self._looks.begun(now, lost_count=lost_count)
             await self.release_orphans()
         room = self._ramp.room(trio.current_time())
         if room <= 0:
@@ -157,6 +157,10 @@ class Dispatcher:
         self._is_crowded = True
         return 0.0 if self._has_room else CROWDED_POLL_S
 
+    def _doubted(self) -> None:
+        self._looks.doubted(trio.current_time())
+        self._ramp.broken()
+
     @property
     def _has_room(self) -> bool:
         return self._running.free_slots >= min(ROOM_MIN, self._running.slots)
@@ -183,7 +187,8 @@ class Dispatcher:
 
     async def release_orphans(self) -> None:
         """Hand back what the pod owns and does not run, so that it goes on at once elsewhere."""
-        orphans = await self._port(tasks.orphans, pod_id=self._pod_id, known=self._running.job_ids)
+        known = self._running.known_ids
+        orphans = await self._port(tasks.orphans, pod_id=self._pod_id, known=known)
         if orphans:
             _log.warning("released what does not run here", jobs=len(orphans))
             releases = [Release(lease=o, outcome="handed_back", is_counted=False) for o in orphans]

@@ -23,6 +23,7 @@ from cortex.store.connections import set_locally
 from cortex.store.dsn import redact
 from cortex.store.errors import (
     is_connection_loss,
+    is_locked,
     is_read_only,
     is_rolled_back,
     of_connect,
@@ -37,7 +38,11 @@ Connection: TypeAlias = "asyncpg.Connection[Record]"
 
 MIN_SERVER_VERSION = 15
 RETRIES_AT_ONCE = 5
-"""Repeats of a statement that was certainly rolled back (deadlock, lock time-out)."""
+"""Repeats of a statement that was certainly rolled back (deadlock, lock time-out).
+
+A pod's are not repeated after a lock time-out: who holds a row for so long may do so for hours, and
+the pod has other work.
+"""
 CONTENT_S = 2.0
 """So long a pool makes do with what it has, when the server has no more connections for it."""
 
@@ -215,7 +220,8 @@ class Database:
             except CortexError:
                 raise
             except Exception as error:
-                if not is_rolled_back(error) or repeat == RETRIES_AT_ONCE:
+                is_last = repeat == RETRIES_AT_ONCE or self.profile.hot_path and is_locked(error)
+                if not is_rolled_back(error) or is_last:
                     raise of_statement(error) from error
             await asyncio.sleep(self._rng.uniform(0, 0.02 * 2**repeat))
         raise AssertionError("unreachable")

@@ -33,6 +33,9 @@ from cortex.domain.trouble import Trouble
 ROLLED_BACK = frozenset({"40001", "40P01", "55P03", "57014"})
 """Serialisation failure, deadlock, lock time-out, query cancelled: nothing was written."""
 
+LOCKED = "55P03"
+"""Somebody held a row, or the like, for longer than the time-out for locks."""
+
 READ_ONLY = "25006"
 
 SHORTAGES = {"53100": Trouble.DISK_FULL, "53300": Trouble.NO_CONNECTIONS}
@@ -49,6 +52,11 @@ def is_rolled_back(error: BaseException) -> bool:
     return isinstance(error, asyncpg.PostgresError) and (
         error.sqlstate in ROLLED_BACK or getattr(error, "constraint_name", None) == QUEUE_HEAD
     )
+
+
+def is_locked(error: BaseException) -> bool:
+    """Tell whether the statement waited in vain for what somebody holds."""
+    return isinstance(error, asyncpg.PostgresError) and error.sqlstate == LOCKED
 
 
 def is_read_only(error: BaseException) -> bool:
@@ -138,7 +146,8 @@ def _of_server(error: asyncpg.PostgresError) -> CortexError:  # noqa: PLR0911 --
             f"the database went away: {message}", trouble=Trouble.UNREACHABLE
         )
     if is_rolled_back(error):
-        return UnavailableError(f"the database is busy: {message}", hint="try again")
+        told = f"the database is busy: {message}"
+        return UnavailableError(told, hint="try again", is_locked=is_locked(error))
     if state[:2] == "53":
         trouble = SHORTAGES.get(state, Trouble.OUT_OF_MEMORY)
         told = f"the database is short of resources: {message}"

@@ -130,6 +130,25 @@ async def test_what_was_claimed_unawares_is_claimed_anew(committing: Bench, data
     assert {lease.attempt for lease in committing.running.leases} == {2}
 
 
+async def test_a_claim_that_comes_true_long_after_its_loss_is_found(committing: Bench) -> None:
+    """Its commit waited for a disk, or a standby, while the pod had looked and claimed on."""
+    with_gate(committing)
+    dispatcher = committing.dispatcher(poll_s=0.01)
+    committing.standing.lost()
+    await dispatcher.tick()
+    committing.standing.locked()
+    committing.standing.beaten(trio.current_time())
+    await dispatcher.tick()
+    (late,) = await committing.claimed()
+
+    async def runs() -> bool:
+        await dispatcher.tick()
+        return bool(committing.running.leases)
+
+    await eventually_async(runs, what="what came late runs")
+    assert [lease.attempt for lease in committing.running.leases] == [late.lease.attempt + 1]
+
+
 async def test_what_the_fence_stopped_goes_on_under_a_new_attempt(
     committing: Bench, database: str
 ) -> None:
@@ -331,5 +350,25 @@ async def test_one_suspect_of_pods_deaths_runs_at_a_time_until_it_commits_a_step
     await eventually_async(lambda: not committing.running.has_suspect, what="it has a step")
     await dispatcher.tick()
     assert len(committing.running) == 2
+    may_end.set()
+    await all_completed(committing, ids)
+
+
+async def test_suspects_of_pods_deaths_follow_each_other_without_waiting_for_a_poll(
+    committing: Bench, database: str
+) -> None:
+    may_end = trio.Event()
+
+    async def at_once_or_in_two_steps(ctx: Context) -> None:
+        await ctx.step("one", trio.lowlevel.checkpoint)
+        if ctx.job_id in ids[:2]:
+            await may_end.wait()
+
+    committing.handle(at_once_or_in_two_steps)
+    ids = await committing.submit(8)
+    sql(database, "UPDATE cortex_worker.task SET is_suspect = true")
+    await committing.start(committing.dispatcher(poll_s=60.0))
+    await all_completed(committing, ids[2:])
+    assert sorted(committing.running.job_ids) == sorted(ids[:2])
     may_end.set()
     await all_completed(committing, ids)

@@ -376,7 +376,7 @@ class FaultyPort(Port):
     def __init__(self, port: Port) -> None:
         """`port` does the work."""
         self._port = port
-        self._faults: list[tuple[Callable[..., Any], bool, UnavailableError]] = []
+        self._faults: list[tuple[Callable[..., Any], bool, Exception]] = []
 
     def lose_reply(self, method: Callable[..., Any]) -> None:
         """Do the next call of this method and then forget its outcome."""
@@ -386,9 +386,23 @@ class FaultyPort(Port):
         """Lose the next call of this method before it gets anywhere; nobody can tell."""
         self._faults.append((method, False, OutcomeUnknownError("the request was lost")))
 
-    def refuse(self, method: Callable[..., Any], trouble: Trouble | None = None) -> None:
-        """Answer the next call of this method that the server is not there, or lacks something."""
-        self._faults.append((method, False, UnavailableError("not there", trouble=trouble)))
+    def refuse(
+        self,
+        method: Callable[..., Any],
+        trouble: Trouble | None = None,
+        *,
+        is_locked: bool = False,
+    ) -> None:
+        """Answer the next call of this method that the server is not there, or lacks something.
+
+        `is_locked`: that somebody holds a row.
+        """
+        error = UnavailableError("not there", trouble=trouble, is_locked=is_locked)
+        self._faults.append((method, False, error))
+
+    def crash(self, method: Callable[..., Any]) -> None:
+        """Fail in the next call of this method as only a mistake in the code does."""
+        self._faults.append((method, False, RuntimeError("a mistake")))
 
     @property
     def faults_left(self) -> int:

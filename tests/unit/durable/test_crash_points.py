@@ -46,6 +46,7 @@ NO_PROGRESS = frozenset(
         "store.figures",
         "store.look",
         "tasks.blocked",
+        "tasks.locked",
         "tasks.orphans",
         "watches.of_pod",
         "watches.said",
