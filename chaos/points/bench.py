@@ -31,7 +31,8 @@ from cortex.store.database import Database, Profile, open_database
 SCALE: Final = evolve(SCALED, settle_s=0.0, look_s=0.25, poll_s=0.2, slots=4)
 """No server has just been started: nobody has to settle."""
 LOOK_S: Final = 0.03
-WITHIN_S: Final = 30.0
+WITHIN_S: Final = 90.0
+"""Ample: nobody waits for it unless something is wrong, and machines may be slow."""
 UNPROCESSABLE: Final = 422
 _ENTER_TYPES: Final = """
     INSERT INTO cortex.job_type SELECT * FROM jsonb_populate_recordset(NULL::cortex.job_type, $1)

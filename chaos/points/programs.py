@@ -92,6 +92,11 @@ def gate(folder: Path) -> Path:
     return folder / "gate"
 
 
+def running(folder: Path) -> Path:
+    """The file by which the job of a trial with a gate says that it runs."""
+    return gate(folder).with_suffix(".running")
+
+
 def _of(kind: Kind, *operations: Op, name: str = "", more: tuple[Kind, ...] = ()) -> Program:
     kinds = frozenset({kind, *more})
     return Program(name=name or kind.value, kinds=kinds, operations=operations)
@@ -138,7 +143,8 @@ PROGRAMS: Final[tuple[Program, ...]] = (
         Kind.HAND_BACK,
         has_gate=True,
         event="leave",
-        settings={"abort_s": 0.5, "closed_s": 3.5},
+        # What ends the claims has a second; an abort before that would leave `drain_jobs` out.
+        settings={"abort_s": 2.0, "closed_s": 8.0, "kill_s": 12.0},
     ),
     Program(
         name="expiry",
@@ -155,7 +161,13 @@ PROGRAMS: Final[tuple[Program, ...]] = (
         operations=(Op.MODEL,),
         event="budget",
     ),
-    _job("lost claim", "points_nothing", Kind.ORPHAN, event="lost claim"),
+    _job(
+        "lost claim",
+        "points_nothing",
+        Kind.ORPHAN,
+        event="lost claim",
+        settings={"sweep_s": 60.0},  # on a slow machine its own sweep would come before it
+    ),
     _job("death", "points_nothing", Kind.DEATH, first=First(at="after_claim:1")),
     Program(
         name="lost call",
