@@ -22,6 +22,7 @@ from cortex.store.database import Database
 
 ANSWERED_WITHIN_S: Final = 5.0
 CUT_EVERY_S: Final = 0.02
+CANCELLED_BY: Final = "points"
 CLAIM_FAILED: Final = '"claim failed"'
 """In a pod's log."""
 
@@ -55,7 +56,7 @@ async def begin(trial: Trial, program: Program) -> None:
         await trial.until(lambda: first.is_stopped or first.is_dead, at)
     if program.event == "cancel":
         (job,) = await trial.sql("SELECT id FROM cortex.job")
-        await jobs.cancel(trial.db, job["id"], by="points", reason="not wanted any more")
+        await jobs.cancel(trial.db, job["id"], by=CANCELLED_BY, reason="not wanted any more")
     if program.event == "request":
         trial.token = await _make_token(trial)
 

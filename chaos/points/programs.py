@@ -61,6 +61,11 @@ class Program:
     may_wait_for_people: bool = False
     """Nobody is there who knows what became of an effect: then its job rests."""
 
+    @property
+    def has_stop(self) -> bool:
+        """A pod is stopped before that of which it is about comes."""
+        return self.first is not None and self.first.is_stopped
+
     def payload(self, key: str, folder: Path) -> dict[str, Any]:
         """Of the job; `key` is unique in the run."""
         if self.own_payload is not None:
@@ -117,7 +122,13 @@ _DOUBT: Final = frozenset({Kind.EFFECT, Kind.DOUBT})
 _DEATH: Final = frozenset({Kind.DEATH})
 
 PROGRAMS: Final[tuple[Program, ...]] = (
-    _job("nothing", "points_nothing", *EVERYONES, awaited=("after_retire", "after_triage")),
+    _job(
+        "nothing",
+        "points_nothing",
+        *EVERYONES,
+        awaited=("after_retire", "after_triage"),
+        settings={"zombie_s": 3.0},  # nobody sweeps before it has been well for so long
+    ),
     _of(Kind.STEP, Op.SLEEP),
     _of(Kind.MODEL, Op.MODEL),
     _of(Kind.TOOL, Op.PURE),
