@@ -20,7 +20,7 @@ ROOT: Final = Path(__file__).parent.parent.parent
 PARTS: Final = ("chaos", "cortex", "sql")
 SEEDS_MAX: Final = 3
 """So many times a mutant is tried, each with the next seed: what chance decides may let it pass."""
-WITHIN_S: Final = 240.0
+WITHIN_S: Final = 300.0
 """A trial ends by itself long before that."""
 WORDS_MAX: Final = 300
 
