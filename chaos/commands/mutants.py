@@ -57,7 +57,8 @@ def mutants(
         if sys.stderr.isatty():
             sys.stderr.write(f"\r{done} done, the last was {name_of(result)}\033[K")
         else:  # what is cut short has told so much
-            click.echo(f"{name_of(result)}: {caught_by(result)}, {result.took_s:.0f} s", err=True)
+            told = f"{name_of(result)}: {caught_by(result)}, {result.took_s:.0f} s"
+            click.echo(f"{told}; {result.error}" if result.error else told, err=True)
 
     with guarded_folder(deadline_s=DEADLINE_S) as folder:
         hunt = Hunt(

@@ -115,9 +115,8 @@ MUTANTS: Final = (
         patches=(
             Patch(
                 "cortex/domain/breaker.py",
-                "    return attrs.evolve(\n        breaker,\n        state=BreakerState.HALF_OPEN,\n",
-                "    breaker = closed(breaker)\n    return breaker\n"
-                "    attrs.evolve(\n        breaker,\n        state=BreakerState.HALF_OPEN,\n",
+                "    if not breaker.may_be_probed(now):\n        return breaker\n",
+                "    if breaker.may_be_probed(now):\n        return closed(breaker)\n",
             ),
         ),
     ),

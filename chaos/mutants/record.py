@@ -85,10 +85,9 @@ MUTANTS: Final = (
         patches=(
             Patch(
                 "sql/queries/tasks.sql",
-                "    UPDATE cortex.job j SET pod_id = NULL, heartbeat_at = NULL, pod_deaths = 0,"
-                " suspended_at = cortex.now()\n    FROM freed f\n",
-                "    UPDATE cortex.job j SET status = 'PENDING', pod_id = NULL, heartbeat_at = NULL,"
                 " pod_deaths = 0, suspended_at = cortex.now()\n    FROM freed f\n",
+                " pod_deaths = 0, suspended_at = cortex.now(), status = 'PENDING'\n"
+                "    FROM freed f\n",
             ),
             Patch(
                 "sql/migrations/0001_spine.sql",

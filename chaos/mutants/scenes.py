@@ -228,7 +228,7 @@ SCENES: Final = {
             what="a few jobs one after another, whose model wants to be asked again later",
             jobs=(
                 *(3 * (_ops(sleep=100),)),
-                *(3 * (_ops(pure=0, sleep=50, model=50),)),
+                *(2 * (_ops(pure=0, sleep=50, model=50),)),  # see calm
                 *(3 * (_ops(retry=50, pure=0),)),
             ),
             cancelled=2,
