@@ -79,8 +79,8 @@ MUTANTS: Final = (
     ),
     Mutant(
         name="back-to-start",
-        what="a job whose attempt failed is PENDING as if it had never begun",
-        scene="trickle",
+        what="a job that is handed back is PENDING as if it had never begun",
+        scene="drained",
         invariant="I20",
         patches=(
             Patch(
@@ -98,14 +98,15 @@ MUTANTS: Final = (
     ),
     Mutant(
         name="no-second-look",
-        what="what is due later is never made ready",
+        what="a job that pauses before a retry is never looked for again",
         scene="trickle",
         invariant="I24",
         patches=(
             Patch(
-                "sql/queries/tasks.sql",
-                "    WHERE state = 'LATER' AND run_at <= cortex.now()\n",
-                "    WHERE state = 'LATER' AND run_at IS NULL\n",
+                "sql/queries/retries.sql",
+                "(waiting_on IS NULL OR waiting_on LIKE 'budget:%') AND next_retry_at <="
+                " cortex.now()\n",
+                "(waiting_on IS NULL OR waiting_on LIKE 'budget:%') AND next_retry_at IS NULL\n",
             ),
         ),
     ),
