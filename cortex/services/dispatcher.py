@@ -76,6 +76,8 @@ class Dispatcher:
         self._promote_not_before = float("-inf")
         self._lost_seen = 0
         self._may_have_orphans = False
+        self._is_failing = False
+        """The last claim failed, for whatever reason."""
         self._ramp = ClaimRamp()
         self._outage = Outage(rng=actors.rng, first_s=poll_s, most_s=poll_s)
 
@@ -93,8 +95,9 @@ class Dispatcher:
 
     @property
     def may_claim(self) -> bool:
-        """The pod is sure of itself, and can write what its jobs do."""
-        return self._standing.is_sure and not self._actors.committer.is_held_up
+        """The pod is sure of itself, can write what its jobs do, and its last claim went well."""
+        is_held_up = self._is_failing or self._actors.committer.is_held_up
+        return self._standing.is_sure and not is_held_up
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Claim until cancelled."""
@@ -105,10 +108,15 @@ class Dispatcher:
                 pause_s = await self.tick()
             except UnavailableError as error:
                 self._may_have_orphans = self._promote_next = True
+                self._is_failing = True
                 self._ramp.broken()
                 # Hints do not cut it short: there may be many.
                 await trio.sleep(self._outage.failed(_log, "claim failed", error))
                 continue
+            except Exception:
+                self._is_failing = True
+                raise
+            self._is_failing = False
             self._outage.over()
             if pause_s > 0:
                 woken = await self._pacer.wait(pause_s)

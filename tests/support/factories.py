@@ -17,7 +17,13 @@ from cortex.domain.approval import ApprovalRequest, ApprovalStatus, Decided
 from cortex.domain.canonical import canonical, digest
 from cortex.domain.clock import system_chance
 from cortex.domain.effect import Invocation
-from cortex.domain.errors import LeaseLost, OutcomeUnknownError, Suspended, UnavailableError
+from cortex.domain.errors import (
+    CortexError,
+    LeaseLost,
+    OutcomeUnknownError,
+    Suspended,
+    UnavailableError,
+)
 from cortex.domain.failure import Failure
 from cortex.domain.job import (
     Claim,
@@ -376,7 +382,7 @@ class FaultyPort(Port):
     def __init__(self, port: Port) -> None:
         """`port` does the work."""
         self._port = port
-        self._faults: list[tuple[Callable[..., Any], bool, UnavailableError]] = []
+        self._faults: list[tuple[Callable[..., Any], bool, CortexError]] = []
 
     def lose_reply(self, method: Callable[..., Any]) -> None:
         """Do the next call of this method and then forget its outcome."""
@@ -389,6 +395,10 @@ class FaultyPort(Port):
     def refuse(self, method: Callable[..., Any], trouble: Trouble | None = None) -> None:
         """Answer the next call of this method that the server is not there, or lacks something."""
         self._faults.append((method, False, UnavailableError("not there", trouble=trouble)))
+
+    def fail(self, method: Callable[..., Any], error: CortexError) -> None:
+        """Let the next call of this method raise this, and do nothing."""
+        self._faults.append((method, False, error))
 
     @property
     def faults_left(self) -> int:
