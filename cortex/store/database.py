@@ -173,7 +173,9 @@ class Database:
                         raise
             except Exception as error:
                 # Where the server has ended the session, rolling back fails, too, and says less.
-                failure = cause or error
+                if cause is None or cause is error:
+                    raise
+                failure = cause
             raise failure
 
         return await self._retrying(in_transaction)

@@ -15,7 +15,13 @@ from cortex.domain.errors import CortexError, UnavailableError
 from cortex.domain.trouble import Trouble
 from cortex.store.connections import Connection, set_locally
 from cortex.store.database import Profile, Record
-from cortex.store.errors import ends_session, is_connection_loss, is_read_only, of_statement, unanswered
+from cortex.store.errors import (
+    ends_session,
+    is_connection_loss,
+    is_read_only,
+    of_statement,
+    unanswered,
+)
 from cortex.store.queries import sql
 
 

@@ -153,7 +153,7 @@ def of_connect(error: Exception, *, target: str) -> CortexError:  # noqa: PLR091
     raise error
 
 
-def _of_server(error: asyncpg.PostgresError) -> CortexError:  # noqa: PLR0911 -- a table
+def _of_server(error: asyncpg.PostgresError) -> CortexError:  # noqa: C901, PLR0911 -- a table
     state = error.sqlstate
     message = _line(error)
     hint = getattr(error, "hint", None)

@@ -210,8 +210,7 @@ def test_a_session_that_is_lost_while_it_listens_is_no_notification(
     database: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def end_listeners(db: Database, *, channel: str) -> None:
-        query = f"SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE {LISTENS}"
-        await asyncio.to_thread(sql, database, query, database_of(database), channel)
+        await asyncio.to_thread(sql, database, END_LISTENERS, database_of(database), channel)
 
     monkeypatch.setattr(pods, "probe", end_listeners)
     with open_session(Profile(dsn=database, role=None)) as call:
@@ -219,7 +218,10 @@ def test_a_session_that_is_lost_while_it_listens_is_no_notification(
             call(doctor.hint_ms)
 
 
-LISTENS = "datname = $1 AND query ILIKE '%listen%' || $2 || '%' AND pid <> pg_backend_pid()"
+END_LISTENERS = """
+    SELECT pg_terminate_backend(pid) FROM pg_stat_activity
+    WHERE datname = $1 AND query ILIKE '%listen%' || $2 || '%' AND pid <> pg_backend_pid()
+"""
 
 
 def test_a_folder_that_cannot_be_looked_at(cortex_nowhere: Cortex) -> None:

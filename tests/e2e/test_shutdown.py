@@ -263,7 +263,9 @@ def test_one_that_has_no_jobs_waits_for_no_database(database: str, tmp_path: Pat
         leaving = pods.start(**end_of_pod(60))
         network.blackhole()
         network.reset()
-        eventually(lambda: "trouble with the database" in leaving.log, what="it has lost its sessions")
+        eventually(
+            lambda: "trouble with the database" in leaving.log, what="it has lost its sessions"
+        )
         leaving.signal(signal.SIGTERM)
         assert ends(leaving, drain_s=0) == DRAINED
         took_s = [line["took_s"] for line in phase_ends(leaving)]

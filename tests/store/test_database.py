@@ -590,8 +590,9 @@ async def time_out(connection: Any) -> None:
 async def idle_out(connection: Any) -> None:
     name = "idle_in_transaction_session_timeout"
     await connection.fetch("SELECT set_config($1, '100ms', true)", name)
-    while not connection.is_closed():
-        await asyncio.sleep(0.01)
+    closed = asyncio.Event()
+    connection.add_termination_listener(lambda _: closed.set())
+    await closed.wait()
     await connection.fetch("SELECT 1")
 
 
