@@ -92,7 +92,7 @@ class Relay:
         """Be the relay of a client that has come; from now on it can be cut."""
         self.line.connection_count += 1
         self.line.relays.add(self)
-        client.setblocking(False)
+        client.settimeout(0)
         self._taking = asyncio.get_running_loop().create_task(self._take(client))
 
     async def _take(self, client: socket.socket) -> None:

@@ -77,6 +77,8 @@ class Dispatcher:
         self._is_crowded = False
         self._promote_not_before = float("-inf")
         self._looks = OrphanLooks(apart_s=poll_s)
+        self._is_failing = False
+        """The last claim failed, for whatever reason."""
         self._ramp = ClaimRamp()
         self._outage = Outage(rng=actors.rng, first_s=poll_s, most_s=poll_s)
 
@@ -94,8 +96,9 @@ class Dispatcher:
 
     @property
     def may_claim(self) -> bool:
-        """The pod is sure of itself, and can write what its jobs do."""
-        return self._standing.is_sure and not self._actors.committer.is_held_up
+        """The pod is sure of itself, can write what its jobs do, and its last claim went well."""
+        is_held_up = self._is_failing or self._actors.committer.is_held_up
+        return self._standing.is_sure and not is_held_up
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Claim until cancelled."""
@@ -105,11 +108,15 @@ class Dispatcher:
             try:
                 pause_s = await self.tick()
             except UnavailableError as error:
-                self._promote_next = True
+                self._promote_next = self._is_failing = True
                 self._doubted()
                 # Hints do not cut it short: there may be many.
                 await trio.sleep(self._outage.failed(_log, "claim failed", error))
                 continue
+            except Exception:
+                self._is_failing = True
+                raise
+            self._is_failing = False
             self._outage.over()
             if pause_s > 0:
                 woken = await self._pacer.wait(pause_s)

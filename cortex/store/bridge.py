@@ -79,7 +79,9 @@ class Port:
         until_sent = trio.CancelScope()
         token = on_sending.set(partial(setattr, until_sent, "shield", True))  # noqa: FBT003
         try:
-            return await self._watched(until_sent, method, partial(method, self._db, *args, **kwargs))
+            return await self._watched(
+                until_sent, method, partial(method, self._db, *args, **kwargs)
+            )
         finally:
             on_sending.reset(token)
 

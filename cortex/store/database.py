@@ -22,6 +22,7 @@ from cortex.store import connections
 from cortex.store.connections import set_locally
 from cortex.store.dsn import redact
 from cortex.store.errors import (
+    ends_session,
     is_connection_loss,
     is_locked,
     is_read_only,
@@ -165,10 +166,22 @@ class Database:
         """Run `work` in one transaction; it is run again if that was rolled back for certain."""
 
         async def in_transaction(connection: "asyncpg.Connection[Record]") -> T:
-            async with connection.transaction():
-                if self._needs_settings:
-                    await set_locally(connection, self.profile.settings)
-                return await work(connection)
+            cause: Exception | None = None
+            try:
+                async with connection.transaction():
+                    try:
+                        if self._needs_settings:
+                            await set_locally(connection, self.profile.settings)
+                        return await work(connection)
+                    except Exception as error:
+                        cause = error
+                        raise
+            except Exception as error:
+                # Where the server has ended the session, rolling back fails, too, and says less.
+                if cause is None or cause is error:
+                    raise
+                failure = cause
+            raise failure
 
         return await self._retrying(in_transaction)
 
@@ -250,7 +263,7 @@ class Database:
                 if is_lost and loop.time() >= watchdog.when():
                     raise unanswered(bound_s) from error
                 # A server that answered with an error has left the session as it was.
-                clean = isinstance(error, asyncpg.PostgresError) and not is_lost
+                clean = isinstance(error, asyncpg.PostgresError) and not ends_session(error)
                 if is_read_only(error):  # it is no longer the one that takes writes
                     clean = False
                     self._cut_idle()

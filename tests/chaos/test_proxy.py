@@ -170,13 +170,13 @@ def test_who_is_being_taken_is_cut_too(empty_database: str, cut: str) -> None:
                 clients = [socket.create_connection(("127.0.0.1", line.port)) for _ in TURNS]
                 for client in clients:
                     client.sendall(ASKS_FOR_TLS)
-                    client.setblocking(False)
+                    client.settimeout(0)
                 for _ in range(turns):
                     await asyncio.sleep(0)
                 late = [socket.create_connection(("127.0.0.1", line.port)) for _ in TURNS]
                 getattr(line, cut)()
                 for client in late:
-                    client.setblocking(False)
+                    client.settimeout(0)
                 heard = await asyncio.gather(*map(comes_to, clients + late))
                 assert not any(heard), f"after {turns} turns of the loop"
                 assert not line.relays

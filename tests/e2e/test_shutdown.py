@@ -35,6 +35,8 @@ DEADMAN_S = 2.0
 """What the process gets beyond its own deadlines before it is ended hard, at most."""
 SLACK_S = 10.0
 """For a machine that is busy with other tests."""
+FOUND_WITHIN_S = 5.0
+"""A second on a machine that is not; far less than any poll."""
 
 
 CONNECT_BOUND_S = 10.0
@@ -65,7 +67,7 @@ def assert_handed_back(dsn: str, job_id: UUID, *, to: Pod) -> None:
         "FROM cortex_worker.task t JOIN cortex.job_attempt a USING (job_id) WHERE job_id = $1",
         job_id,
     )
-    assert 0 <= waited["s"] < 1.0
+    assert 0 <= waited["s"] < FOUND_WITHIN_S
 
 
 def ends(pod: Pod, *, drain_s: float, close_s: float = CLOSE_S) -> int:
@@ -195,6 +197,7 @@ JOBS_TO_FILL = 2_700
 """More than the committer takes: one batch under way and a full mailbox."""
 
 
+@pytest.mark.timeout(180)
 def test_a_committer_that_can_take_no_more_holds_nobody_up(pods: Pods) -> None:
     async def leave_while_nothing_is_committed() -> None:
         holder = await asyncpg.connect(pods.dsn)
@@ -213,7 +216,7 @@ def test_a_committer_that_can_take_no_more_holds_nobody_up(pods: Pods) -> None:
 
     run_asyncio(leave_while_nothing_is_committed)
     pods.start()
-    until_jobs(pods.dsn, "status = 'COMPLETED'", count=JOBS_TO_FILL, within_s=30)
+    until_jobs(pods.dsn, "status = 'COMPLETED'", count=JOBS_TO_FILL, within_s=90)
     assert_one_truth(pods.dsn)
 
 
@@ -263,7 +266,9 @@ def test_one_that_has_no_jobs_waits_for_no_database(database: str, tmp_path: Pat
         leaving = pods.start(**end_of_pod(60))
         network.blackhole()
         network.reset()
-        eventually(lambda: "trouble with the database" in leaving.log, what="it has lost its sessions")
+        eventually(
+            lambda: "trouble with the database" in leaving.log, what="it has lost its sessions"
+        )
         leaving.signal(signal.SIGTERM)
         assert ends(leaving, drain_s=0) == DRAINED
         took_s = [line["took_s"] for line in phase_ends(leaving)]
@@ -321,7 +326,7 @@ def test_a_signal_during_the_migration(empty_database: str, tmp_path: Path, by: 
 
 async def until_row(connection: "asyncpg.Connection[asyncpg.Record]", query: str) -> None:
     """Ask until there is a row."""
-    give_up_at = time.monotonic() + 20
+    give_up_at = time.monotonic() + 60
     while not await connection.fetch(query):
         assert time.monotonic() < give_up_at, query
 

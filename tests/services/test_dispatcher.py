@@ -1,11 +1,13 @@
 """The dispatcher: as much as there is room for, only while sure, and nothing forgotten."""
 
 from collections import Counter
+from contextlib import suppress
 from typing import Any
 
 import pytest
 import trio
 
+from cortex.domain.errors import CortexError, SchemaError, UnavailableError
 from cortex.domain.job import JobStatus
 from cortex.durable.context import Context
 from cortex.services.claim_ramp import FIRST
@@ -233,6 +235,30 @@ async def test_an_outage_is_waited_out(committing: Bench) -> None:
     await committing.start(committing.dispatcher(poll_s=0.05))
     await all_completed(committing, ids)
     assert committing.port.faults_left == 0
+
+
+@pytest.mark.parametrize(
+    "error", [UnavailableError("busy"), SchemaError("there is no such table")], ids=["away", "ill"]
+)
+async def test_one_whose_claims_fail_does_not_say_that_it_claims(
+    committing: Bench, error: CortexError
+) -> None:
+    dispatcher = committing.dispatcher(poll_s=60.0)
+    committing.port.fail(tasks.claim, error)
+
+    async def run() -> None:
+        with suppress(SchemaError):  # its supervisor starts it anew then
+            await dispatcher.run()
+
+    async with trio.open_nursery() as nursery:
+        assert dispatcher.may_claim
+        nursery.start_soon(run)
+        await eventually_async(lambda: not dispatcher.may_claim, what="it has failed")
+        nursery.cancel_scope.cancel()
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(run)
+        await eventually_async(lambda: dispatcher.may_claim, what="it has claimed")
+        nursery.cancel_scope.cancel()
 
 
 async def test_after_an_outage_claims_begin_with_a_few_and_end_with_all(

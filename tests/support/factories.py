@@ -17,7 +17,13 @@ from cortex.domain.approval import ApprovalRequest, ApprovalStatus, Decided
 from cortex.domain.canonical import canonical, digest
 from cortex.domain.clock import system_chance
 from cortex.domain.effect import Invocation
-from cortex.domain.errors import LeaseLost, OutcomeUnknownError, Suspended, UnavailableError
+from cortex.domain.errors import (
+    CortexError,
+    LeaseLost,
+    OutcomeUnknownError,
+    Suspended,
+    UnavailableError,
+)
 from cortex.domain.failure import Failure
 from cortex.domain.job import (
     Claim,
@@ -403,6 +409,10 @@ class FaultyPort(Port):
     def crash(self, method: Callable[..., Any]) -> None:
         """Fail in the next call of this method as only a mistake in the code does."""
         self._faults.append((method, False, RuntimeError("a mistake")))
+
+    def fail(self, method: Callable[..., Any], error: CortexError) -> None:
+        """Let the next call of this method raise this, and do nothing."""
+        self._faults.append((method, False, error))
 
     @property
     def faults_left(self) -> int:

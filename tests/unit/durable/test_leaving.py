@@ -123,7 +123,7 @@ WISH = Suspended("llm:x", "to be asked later", delay_s=1.0)
 
 @pytest.mark.parametrize("error", [KeyError("broken"), WISH], ids=["error", "wish"])
 async def test_when_the_last_one_under_way_breaks_off_nobody_is_waited_for(
-    autojump_clock: trio.testing.MockClock,  # noqa: ARG001 -- no database here
+    autojump_clock: trio.testing.MockClock,
     error: BaseException,
 ) -> None:
     pod, opened = Pod(), trio.Event()
@@ -140,7 +140,7 @@ async def test_when_the_last_one_under_way_breaks_off_nobody_is_waited_for(
 
 
 async def test_one_that_is_cut_is_waited_for_no_more(
-    autojump_clock: trio.testing.MockClock,  # noqa: ARG001 -- no database here
+    autojump_clock: trio.testing.MockClock,
 ) -> None:
     pod, cut = Pod(), trio.CancelScope()
 
@@ -162,12 +162,16 @@ async def test_one_that_is_cut_is_waited_for_no_more(
 
 async def test_a_step_that_is_shielded_does_not_begin_either() -> None:
     pod = Pod()
-    with trio.fail_after(5), pytest.raises(LeaseLost), pod.scope:
+
+    async def cleans_up() -> None:
         try:
             pod.is_leaving = True
             await pod.step("a")
         finally:
             with trio.CancelScope(shield=True):
                 await pod.step("clean up")
+
+    with trio.fail_after(5), pytest.raises(LeaseLost), pod.scope:
+        await cleans_up()
     assert pod.scope.cancel_called
     assert pod.record.keys == []
