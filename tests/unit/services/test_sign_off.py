@@ -1,12 +1,11 @@
 """The last word of a pod that leaves."""
 
-import random
-
 import pytest
 import trio
 
 from cortex.domain.errors import RejectedError, UnavailableError
 from cortex.services.sign_off import sign_off
+from tests.support.rows import seeded_random
 
 
 class Goodbye:
@@ -27,7 +26,7 @@ async def test_a_pod_that_may_own_jobs_still_asks_until_the_database_is_back(
     autojump_clock: object,
 ) -> None:
     say = Goodbye(*[UnavailableError("away")] * 5)
-    await sign_off(say, may_owe=True, rng=random.Random(1))
+    await sign_off(say, may_owe=True, rng=seeded_random())
     assert say.said_count == 1
 
 
@@ -36,12 +35,12 @@ async def test_a_pod_that_may_own_jobs_still_asks_until_the_database_is_back(
 )
 async def test_others_go_at_once(may_owe: bool, error: Exception) -> None:
     say = Goodbye(error)
-    await sign_off(say, may_owe=may_owe, rng=random.Random(1))
+    await sign_off(say, may_owe=may_owe, rng=seeded_random())
     assert say.said_count == 0
 
 
 async def test_its_deadline_ends_it(autojump_clock: object) -> None:
     say = Goodbye(*[UnavailableError("away")] * 1000)
     with trio.move_on_after(5) as phase:
-        await sign_off(say, may_owe=True, rng=random.Random(1))
+        await sign_off(say, may_owe=True, rng=seeded_random())
     assert phase.cancelled_caught
