@@ -108,8 +108,8 @@ class TimedOutError(CortexError):
 class UnavailableError(CortexError):
     """A dependency does not answer; the same call may succeed later.
 
-    `trouble` says what is wrong with the database, if it is that. `is_locked`: the database is well,
-    but somebody holds what the call wanted, for longer than it waits; nothing was written.
+    `trouble` says what is wrong with the database, if it is that. `is_locked`: the database is
+    well, but somebody holds what the call wanted, for longer than it waits; nothing was written.
     """
 
     code = "unavailable"

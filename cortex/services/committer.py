@@ -8,8 +8,8 @@ each carries what it needs to be recognised: (job, attempt, seq) or (job, attemp
 
 On failure: an outage is waited out with jittered back-off; jobs wait for their replies meanwhile,
 the bounded mailbox holds back the others, and no more are claimed. A value that Postgres cannot
-hold fails its own operation, not its neighbours'. What concerns a job whose rows somebody holds waits
-until they are free, also in an actor that was restarted, and the others go on.
+hold fails its own operation, not its neighbours'. What concerns a job whose rows somebody holds
+waits until they are free, also in an actor that was restarted, and the others go on.
 On stop: the mailbox is closed, what it holds is flushed within the grace of its phase.
 """
 

@@ -8,8 +8,8 @@ finds the same work without it.
 
 On failure: an outage is waited out; after it, what the pod owns but does not run (a claim whose
 reply was lost, jobs that the fence stopped) is released, so that the next claim raises its attempt
-(see `orphan_looks`; never beside a claim, whose jobs nobody knows before its reply), and claims begin
-slowly again (see `claim_ramp`), each pod at a moment of its own.
+(see `orphan_looks`; never beside a claim, whose jobs nobody knows before its reply), and claims
+begin slowly again (see `claim_ramp`), each pod at a moment of its own.
 On stop: a claim in flight is shielded by the port, and what it returns is still started, so that
 its actors hand the jobs back. The pod releases once more what it owns, before it signs off.
 """

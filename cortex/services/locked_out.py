@@ -73,5 +73,3 @@ class LockedOut(Generic[E]):
         if not self._waiting:
             self._look_s, self.look_at = LOOK_S, math.inf
         return found
-
-

@@ -1,8 +1,8 @@
 """When a pod looks for jobs that it owns and does not run: see `tasks.orphans`.
 
-Postgres may commit a claim long after the connection that sent it was lost: a commit that waits for
-a standby or a slow disk, a row that somebody held. So the looks go on for a while after a doubt, and
-now and then without one.
+Postgres may commit a claim long after the connection that sent it was lost: a commit that waits
+for a standby or a slow disk, a row that somebody held. So the looks go on for a while after a
+doubt, and now and then without one.
 """
 
 from typing import Final

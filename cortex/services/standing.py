@@ -72,7 +72,7 @@ class Standing:
 
     @property
     def may_judge(self) -> bool:
-        """It may declare others dead, if it is settled or new: its link has been well since then."""
+        """It may declare others dead, settled or new: its link has been well since its start."""
         return self.is_sure and (not self._was_broken or self.is_settled)
 
     @property

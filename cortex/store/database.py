@@ -233,8 +233,8 @@ class Database:
             except CortexError:
                 raise
             except Exception as error:
-                is_last = repeat == RETRIES_AT_ONCE or self.profile.hot_path and is_locked(error)
-                if not is_rolled_back(error) or is_last:
+                is_futile = self.profile.hot_path and is_locked(error)
+                if not is_rolled_back(error) or is_futile or repeat == RETRIES_AT_ONCE:
                     raise of_statement(error) from error
             await asyncio.sleep(self._rng.uniform(0, 0.02 * 2**repeat))
         raise AssertionError("unreachable")

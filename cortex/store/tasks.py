@@ -55,7 +55,7 @@ async def orphans(db: Database, *, pod_id: UUID, known: Sequence[UUID]) -> list[
 
 
 async def locked(db: Database, *, job_ids: Sequence[UUID]) -> set[UUID]:
-    """Return those of these jobs that cannot be written just now: somebody holds a row of theirs."""
+    """Return those of these jobs that cannot be written now: somebody holds a row of theirs."""
     return affected(await db.fetch("tasks.locked", list(job_ids)))
 
 

@@ -269,23 +269,22 @@ WITH dead AS MATERIALIZED (
     FROM cortex.pod p
     -- Behind a pooler nobody holds a lock: it may have come back to life.
     WHERE p.id = $1 AND (p.liveness = 'lock' OR p.state NOT IN ('READY', 'DRAINING')) AND pg_try_advisory_xact_lock($2)
-), whole AS MATERIALIZED (
-    SELECT count(*) FILTER (WHERE j.pod_deaths + 1 >= $3) AS suspects, count(*) AS without_step
+), all_owned AS MATERIALIZED (
+    SELECT t.job_id, t.attempt, j.pod_deaths
     FROM dead
     JOIN cortex.job j ON j.status = 'RUNNING' AND j.pod_id = dead.id
     JOIN cortex_worker.task t ON t.job_id = j.id AND t.locked_by = dead.id AND t.attempt = j.attempt
-    WHERE dead.blame IS NULL AND NOT dead.has_left AND (SELECT s.attempt = j.attempt FROM cortex.job_step s
-        WHERE s.job_id = j.id ORDER BY s.seq DESC LIMIT 1) IS NOT TRUE
+), whole AS MATERIALIZED (
+    SELECT count(*) FILTER (WHERE o.pod_deaths + 1 >= $3) AS suspects, count(*) AS without_step
+    FROM dead, all_owned o
+    WHERE dead.blame IS NULL AND NOT dead.has_left AND (SELECT s.attempt = o.attempt FROM cortex.job_step s
+        WHERE s.job_id = o.job_id ORDER BY s.seq DESC LIMIT 1) IS NOT TRUE
 ), verdict AS MATERIALIZED (
     SELECT dead.id, coalesce(dead.blame, CASE WHEN dead.has_left THEN 'nobody' WHEN whole.suspects = 0 THEN 'all'
                                               WHEN whole.without_step = 1 THEN 'suspect' ELSE 'company' END) AS blame
     FROM dead, whole
 ), owned AS MATERIALIZED (
-    SELECT t.job_id, t.attempt, verdict.blame
-    FROM verdict
-    JOIN cortex.job j ON j.status = 'RUNNING' AND j.pod_id = verdict.id
-    JOIN cortex_worker.task t ON t.job_id = j.id AND t.locked_by = verdict.id AND t.attempt = j.attempt
-    ORDER BY t.job_id LIMIT $4 + 1
+    SELECT o.job_id, o.attempt, verdict.blame FROM verdict, all_owned o ORDER BY o.job_id LIMIT $4 + 1
 ), held AS MATERIALIZED (
     SELECT t.job_id, t.attempt, owned.blame, j.cancel_requested_at IS NOT NULL AS is_cancelled, j.pod_deaths,
            (SELECT s.attempt = j.attempt FROM cortex.job_step s
@@ -293,7 +292,7 @@ WITH dead AS MATERIALIZED (
     FROM owned
     JOIN cortex_worker.task t ON t.job_id = owned.job_id AND t.attempt = owned.attempt AND t.locked_by = $1
     JOIN cortex.job j ON j.id = owned.job_id AND j.attempt = owned.attempt AND j.status::text = 'RUNNING'
-    ORDER BY t.job_id LIMIT $4
+    ORDER BY owned.job_id LIMIT $4
     FOR UPDATE OF t, j SKIP LOCKED
 ), counted AS (
     SELECT *, is_without_step AND pod_deaths + 1 >= $3 AS is_suspect,

@@ -143,7 +143,7 @@ async def test_a_claim_that_comes_true_long_after_its_loss_is_found(committing: 
     await dispatcher.tick()
     (late,) = await committing.claimed()
 
-    async def runs() -> bool:
+    async def runs() -> Any:
         await dispatcher.tick()
         return bool(committing.running.leases)
 

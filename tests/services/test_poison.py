@@ -206,7 +206,10 @@ async def test_a_pod_that_came_back_to_life_is_judged_anew(
 
 
 def locks(dsn: str) -> bool:
-    query = "SELECT FROM pg_stat_activity WHERE datname = current_database() AND backend_xid IS NOT NULL"
+    query = """
+        SELECT FROM pg_stat_activity
+        WHERE datname = current_database() AND backend_xid IS NOT NULL
+    """
     return bool(sql(dsn, query))
 
 

@@ -195,7 +195,7 @@ async def test_a_new_pod_judges_at_once_only_the_one_it_may_be_itself(
 async def test_an_ended_pod_whose_job_has_no_task_is_not_told_again_and_again(
     bench: Bench, database: str, log_lines: Lines
 ) -> None:
-    dead, _ = await a_dead_pod(bench, job_count=1)
+    await a_dead_pod(bench, job_count=1)
     sql(database, "UPDATE cortex.pod SET state = 'DEAD'")
     sql(database, "DELETE FROM cortex_worker.task")
     takeover = a_takeover(bench)
