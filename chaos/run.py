@@ -63,7 +63,7 @@ def deadline_s(plan: Plan) -> float:
 def patience_of(settings: Settings) -> Patience:
     """How long rest is waited for with pods of these settings."""
     silence_s = settings.zombie_s + settings.sweep_s
-    return Patience(idle_s=20.0 + 2 * silence_s, whole_s=150.0 + 4 * silence_s)
+    return Patience(idle_s=20.0 + 2 * silence_s, whole_s=300.0 + 4 * silence_s)
 
 
 @frozen(kw_only=True)
