@@ -93,14 +93,11 @@ def test_a_call_that_does_not_end_is_cut_at_its_bound(database: str, how: str) -
     eventually(lambda: backends(database) == 0, what="the server noticed that its client is gone")
 
 
-def test_a_call_whose_process_stood_still_longer_than_its_bound_has_lost_its_connection(
-    database: str,
-) -> None:
+def test_a_call_that_stood_still_beyond_its_bound_has_lost_its_connection(database: str) -> None:
     """The watchdog comes between a reply that is there and the call that waits for it."""
 
     async def main() -> None:
-        connection = await Profile(dsn=database).connect()
-        loop = asyncio.get_running_loop()
+        connection, loop = await Profile(dsn=database).connect(), asyncio.get_running_loop()
         call = loop.create_task(connection.fetch("SELECT 'not prepared yet'"))
         await next_turn()  # the question is out
         peer = connection._transport.get_extra_info("socket")
