@@ -99,7 +99,7 @@ MUTANTS: Final = (
     Mutant(
         name="no-second-look",
         what="a job that pauses before a retry is never looked for again",
-        scene="trickle",
+        scene="calm",
         invariant="I24",
         patches=(
             Patch(

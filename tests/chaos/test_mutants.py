@@ -15,7 +15,7 @@ from chaos.mutants.scenes import SCENES
 from chaos.mutants.table import table
 from chaos.plan import chosen
 
-WITHIN_S = 200.0
+WITHIN_S = 400.0
 
 by_name = pytest.mark.parametrize("mutant", [pytest.param(each, id=each.name) for each in MUTANTS])
 
