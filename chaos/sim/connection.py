@@ -71,7 +71,7 @@ class Connection:
         self._ended.append(callback)
 
     def transaction(self) -> Transaction:
-        return Transaction(self, None, readonly=False, deferrable=False)
+        return Transaction(cast("Any", self), None, readonly=False, deferrable=False)
 
     def is_in_transaction(self) -> bool:
         return self._session is not None and self._session.is_in_transaction()
