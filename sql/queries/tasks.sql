@@ -381,7 +381,7 @@ WITH turn AS (
          ORDER BY updated_at LIMIT 5 * cardinality($3::float8[]))) j
 ), silent AS MATERIALIZED (
     SELECT t.job_id, t.job_key, s.since, t.attempts_spent, t.max_attempts, j.pod_id, j.heartbeat_at AS beat_at,
-           j.cancel_requested_at IS NOT NULL AS is_cancelled, j.retry_count < j.max_retries AS has_retry
+           j.cancel_requested_at IS NOT NULL AS is_cancelled, j.retry_count < j.max_retries AS has_retry, t.is_suspect
     FROM edge, stale s JOIN cortex.job j ON j.id = s.id JOIN cortex_worker.task t ON t.job_id = s.id
     WHERE t.state = 'LOCKED' AND j.status::text = 'RUNNING' AND coalesce(j.heartbeat_at, j.updated_at) < edge.at
     ORDER BY s.since LIMIT cardinality($3::float8[])
@@ -389,7 +389,7 @@ WITH turn AS (
 ), taskless AS MATERIALIZED (
     SELECT j.id AS job_id, j.job_key, s.since, NULL::int AS attempts_spent, NULL::int AS max_attempts, j.pod_id,
            j.heartbeat_at AS beat_at, j.cancel_requested_at IS NOT NULL AS is_cancelled,
-           j.retry_count < j.max_retries AS has_retry
+           j.retry_count < j.max_retries AS has_retry, false AS is_suspect
     FROM edge, stale s JOIN cortex.job j ON j.id = s.id
     WHERE j.status::text = 'RUNNING' AND coalesce(j.heartbeat_at, j.updated_at) < edge.at
       AND NOT EXISTS (SELECT FROM cortex_worker.task t WHERE t.job_id = s.id)
@@ -410,7 +410,8 @@ WITH turn AS (
             * cortex.backoff_s(j.type, j.config_id, j.agent_id, j.agent_version, j.retry_count) END,
         pod_id = CASE WHEN t.status <> 'RETRY' THEN j.pod_id END,
         heartbeat_at = NULL, worker_job_id = NULL, suspended_at = t.since,  -- since then it may not have run
-        attempts_kept = 0, pod_deaths = 0, waits_count = 0, job_key = t.job_key,
+        -- A silence may have been a death: it neither counts as one nor ends their row.
+        attempts_kept = 0, was_suspect = t.is_suspect, waits_count = 0, job_key = t.job_key,
         error_code = CASE WHEN t.status = 'FAILED' THEN 'lease_expired' END,
         error_class = CASE WHEN t.status = 'FAILED' THEN 'TRANSIENT_INFRA' END,
         error_message = CASE WHEN t.status = 'FAILED' THEN format(

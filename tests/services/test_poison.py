@@ -13,7 +13,7 @@ from tests.support.eventually import eventually_async
 from tests.support.factories import JOB_TYPE, VITALS, Bench, a_pod
 from tests.support.holder import holding_task
 from tests.support.postgres import sql
-from tests.support.rows import assert_one_truth, attempts, job_row
+from tests.support.rows import assert_one_truth, attempts, job_row, move_clock
 
 DEATHS_MAX = 3
 
@@ -158,6 +158,21 @@ async def test_a_suspect_that_waits_is_a_suspect_still(
     assert await bench.port(retries.due) == 1
     (last,) = await bench.claim()
     assert not last.is_suspect
+
+
+async def test_a_silence_does_not_clear_a_suspect(
+    bench: Bench, database: str, suspect: UUID
+) -> None:
+    """It may have been a death that nobody could take over in time."""
+    pod = await Mortal.born(bench)
+    await pod.claims()
+    move_clock(database, 400)
+    assert (await bench.port(tasks.sweep, silent_s=300.0, limit=5, rng=bench.rng)).count == 1
+    assert deaths(database, suspect) == 2
+    move_clock(database, 800)
+    assert await bench.port(retries.due) == 1
+    (again,) = await bench.claim()
+    assert (again.lease.job_id, again.is_suspect) == (suspect, True)
 
 
 @pytest.mark.parametrize("left", ["state = 'STOPPED'", "state = 'DRAINING', phase = 'hand_back'"])
