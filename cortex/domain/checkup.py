@@ -27,7 +27,7 @@ SNAPSHOT_WARN_XIDS: Final = 1_000_000
 LAG_WARN_MS: Final = 100.0
 WAIT_WARN_S: Final = 60.0
 NAMES_MAX: Final = 5
-RELOAD: Final = "SELECT pg_reload_conf()"
+RELOAD: Final = "; SELECT pg_reload_conf()"
 
 
 class Grade(StrEnum):
@@ -117,13 +117,13 @@ def of_writes(server: ServerSeen) -> Finding:
         return fail(check, "this server is a standby: it takes no writes", fix)
     if server.is_read_only:
         reset = "ALTER SYSTEM RESET default_transaction_read_only"
-        fix = f"unless that was meant: {reset}; {RELOAD}"
+        fix = f"unless that was meant: {reset}{RELOAD}"
         return fail(check, "this server is set to take no writes", fix)
     if not server.fsync:
-        fix = f"ALTER SYSTEM SET fsync = on; {RELOAD}"
+        fix = f"ALTER SYSTEM SET fsync = on{RELOAD}"
         return warn(check, "fsync is off: a power cut may destroy everything", fix)
     if server.synchronous_commit == "off":
-        fix = f"ALTER SYSTEM SET synchronous_commit = on; {RELOAD}"
+        fix = f"ALTER SYSTEM SET synchronous_commit = on{RELOAD}"
         return warn(check, "synchronous_commit is off: a crash loses acknowledged jobs", fix)
     return ok(check, "accepted, and on disc when acknowledged")
 

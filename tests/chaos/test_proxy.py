@@ -172,7 +172,7 @@ def test_who_is_being_taken_is_cut_too(empty_database: str, cut: str) -> None:
                     client.sendall(ASKS_FOR_TLS)
                     client.settimeout(0)
                 for _ in range(turns):
-                    await asyncio.sleep(0)
+                    await asyncio_turn()
                 late = [socket.create_connection(("127.0.0.1", line.port)) for _ in TURNS]
                 getattr(line, cut)()
                 for client in late:
