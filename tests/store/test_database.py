@@ -103,7 +103,6 @@ def test_a_call_that_stood_still_beyond_its_bound_has_lost_its_connection(databa
         peer = connection._transport.get_extra_info("socket")  # type: ignore[attr-defined]
         select.select([peer], [], [], BOUND_S + SLACK_S)  # the reply is there
         loop.call_later(0, connection.terminate)
-        # The latter if only a part of the reply had come.
         with pytest.raises((asyncpg.InterfaceError, asyncpg.PostgresConnectionError)) as caught:
             await call
         assert type(of_statement(caught.value)) is OutcomeUnknownError
