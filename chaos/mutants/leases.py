@@ -113,8 +113,8 @@ MUTANTS: Final = (
             ),
             Patch(
                 "sql/queries/tasks.sql",
-                "    WHERE p.id = $1 AND pg_try_advisory_xact_lock($2)\n",
-                "    WHERE p.id = $1 AND $2::bigint IS NOT NULL\n",
+                " AND pg_try_advisory_xact_lock($2)\n",
+                " AND $2::bigint IS NOT NULL\n",
             ),
         ),
     ),
