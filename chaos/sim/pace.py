@@ -17,7 +17,7 @@ SHARE: Final = 2.0
 """A stride is this much of the time in which nothing has happened."""
 BUSY_MAX_S: Final = 15.0
 """While a job runs: half a heartbeat."""
-IDLE_MAX_S: Final = 140.0
+IDLE_MAX_S: Final = 100.0
 
 ROUTINE: Final = frozenset(
     {

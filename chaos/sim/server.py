@@ -38,6 +38,7 @@ QUICK = {
     "jit": "off",
 }
 
+CLOSED_WITHIN_S = 5.0
 SIMULATED = """
 CREATE SCHEMA sim;
 GRANT USAGE ON SCHEMA sim TO public;
@@ -85,14 +86,14 @@ async def _make_template(dsn: str, template_dsn: str) -> None:
         await connection.execute(f"CREATE DATABASE {TEMPLATE}")
         await migrate(template_dsn)
     finally:
-        await connection.close()
+        await connection.close(timeout=CLOSED_WITHIN_S)  # noqa: ASYNC102 -- bounded
     template = await asyncpg.connect(template_dsn)
     try:
         await template.execute(SIMULATED)
         # What the observer notes is to stand between what the record notes.
         await template.execute(OBSERVER.replace("clock_timestamp()", "cortex.now()"))
     finally:
-        await template.close()
+        await template.close(timeout=CLOSED_WITHIN_S)  # noqa: ASYNC102 -- bounded
 
 
 def _in(dsn: str, database: str) -> str:
@@ -134,7 +135,7 @@ class Server:
                 )
                 return str(await root.fetchval("SHOW data_directory"))
             finally:
-                await root.close()
+                await root.close(timeout=CLOSED_WITHIN_S)  # noqa: ASYNC102 -- bounded
 
         folder = self.wire(make)
         self._folder = folder
