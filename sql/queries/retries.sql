@@ -49,18 +49,20 @@ WITH RECURSIVE turn AS MATERIALIZED (
 ), known AS MATERIALIZED (
     SELECT DISTINCT unnest(job_types) AS type FROM cortex.pod WHERE state = 'READY'
 ), prober AS (
-    -- Rather one that a pod can claim at once: of a type that one runs, in no queue that is busy.
+    -- Rather one that a pod can claim at once: of a type that one runs, in no queue that is busy or paused.
     SELECT c.id, c.next_retry_at FROM gate g CROSS JOIN LATERAL (
         SELECT * FROM (
             SELECT j.id, j.next_retry_at, true AS is_claimable FROM known CROSS JOIN LATERAL (
                 SELECT id, next_retry_at FROM cortex.job
                 WHERE status = 'RETRY' AND worker_job_id IS NULL AND waiting_on NOT LIKE 'budget:%'
                   AND queue_name IS NULL AND waiting_on = g.name AND type = known.type AND next_retry_at <= g.until
+                  AND NOT EXISTS (SELECT FROM cortex_worker.queue_pause WHERE queue = '')
                 ORDER BY next_retry_at LIMIT 1) j
             UNION ALL
             SELECT j.id, j.next_retry_at, j.type IN (SELECT type FROM known) AND (
                 SELECT count(*) FROM cortex_worker.task t
-                WHERE t.queue_name = j.queue_name AND t.state IN ('READY', 'LOCKED')) = 0
+                WHERE t.queue_name = j.queue_name AND t.state IN ('READY', 'LOCKED')) = 0 AND NOT EXISTS (
+                SELECT FROM cortex_worker.queue_pause p WHERE p.queue = coalesce(j.queue_name, ''))
             FROM (SELECT id, next_retry_at, type, queue_name FROM cortex.job
                   WHERE status = 'RETRY' AND worker_job_id IS NULL AND waiting_on NOT LIKE 'budget:%'
                     AND waiting_on = g.name AND next_retry_at <= g.until

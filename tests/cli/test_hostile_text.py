@@ -64,6 +64,7 @@ READS: dict[str, list[Way]] = {
     "agents ls": [lambda _: []],
     "agents show": [lambda _: ["tester"], lambda _: [HOSTILE]],
     "pods ls": [lambda _: ["--all"]],
+    "queues ls": [lambda _: []],
     "doctor": [lambda _: [], lambda _: ["--dsn", HOSTILE]],
     "costs": [lambda _: [], lambda _: ["--by", "tenant"], lambda _: ["--by", "model"]],
     "facts": [lambda _: ["--limit", "500"], lambda r: ["--job", r.talked]],
@@ -101,6 +102,12 @@ ACTS: dict[str, list[Way]] = {
     ],
     "budgets raise": [lambda _: [f"tenant:{HOSTILE}:usd:run", "--to", "7", *WHY]],
     "budgets rm": [lambda _: [f"tenant:{HOSTILE}:usd:run", "--yes", *WHY]],
+    "queues pause": [
+        lambda _: [HOSTILE, *WHY],
+        lambda _: [f"far {HOSTILE}", *WHY],
+        lambda _: [HOSTILE * 50, *WHY],
+    ],
+    "queues resume": [lambda _: [HOSTILE, *WHY], lambda _: [HOSTILE, *WHY]],
     "breakers open": [
         lambda _: ["tool:x", "--yes", *WHY],
         lambda _: [f"tool:{HOSTILE}", "--yes", *WHY],
