@@ -18,7 +18,6 @@ from cortex.cli.asking import confirm
 from cortex.cli.idempotent import mutate
 from cortex.cli.options import Options
 from cortex.cli.output import Output
-from cortex.cli.phrases import short_id
 from cortex.cli.table import Cell, Column, Row, lines_of
 from cortex.domain.approval import ApprovalStatus, Risk
 from cortex.domain.approval_batch import check_batch, varying
@@ -27,6 +26,7 @@ from cortex.domain.approval_words import if_approved, if_denied, what
 from cortex.domain.argument_diff import changes
 from cortex.domain.canonical import canonical, parse
 from cortex.domain.errors import UsageError
+from cortex.domain.phrases import short_id
 from cortex.domain.safe import safe
 from cortex.store import approvals as store
 from cortex.store.approvals import Verdict

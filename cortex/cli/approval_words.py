@@ -2,13 +2,12 @@
 
 from typing import Any, Final
 
-from cortex.cli.phrases import NOTHING, age, short_id, span
 from cortex.cli.table import Cell, Column, Row, only_on_demand
 from cortex.domain.approval import ApprovalStatus, Risk
 from cortex.domain.approval_words import what
 from cortex.domain.canonical import canonical
+from cortex.domain.phrases import NOTHING, age, short_id, since_s, span
 from cortex.domain.safe import safe
-from cortex.store.jobs import since_s
 
 BRIEF_CHARS_MAX: Final = 120
 SOON_SHARE: Final = 0.25

@@ -15,10 +15,10 @@ from cortex.cli.dead_words import GROUP_COLUMNS, LETTER_COLUMNS, letters_told
 from cortex.cli.idempotent import idempotent
 from cortex.cli.options import Options, Text
 from cortex.cli.output import Output
-from cortex.cli.phrases import short_id
 from cortex.cli.table import Cell, Column, Row
 from cortex.domain.errors import UsageError
 from cortex.domain.idempotency import error_from
+from cortex.domain.phrases import short_id
 from cortex.domain.safe import safe
 from cortex.store import dead_letters, jobs
 from cortex.store.dead_letters import LetterFilter

@@ -2,11 +2,10 @@
 
 from typing import Any, Final
 
-from cortex.cli.phrases import age, rfc3339, short_id
 from cortex.cli.table import Cell, Column, Row, only_on_demand
 from cortex.domain.dead_letter import Cause, LetterState, prospect
+from cortex.domain.phrases import age, rfc3339, short_id, since_s
 from cortex.domain.safe import safe
-from cortex.store.jobs import since_s
 
 _STATES: Final = {
     LetterState.OPEN: ("✗ open", "fail"),

@@ -19,12 +19,11 @@ from cortex.cli.job_words import (
     state_cell,
     took_s,
 )
-from cortex.cli.phrases import age, clock_time, exact, rfc3339, short_id, span
 from cortex.cli.terminal import STATES, Terminal
 from cortex.cli.waterfall import waterfall
 from cortex.domain.job import JobStatus
+from cortex.domain.phrases import age, clock_time, exact, rfc3339, short_id, since_s, span
 from cortex.domain.safe import safe
-from cortex.store.jobs import since_s
 
 BLOCK_LINES_MAX: Final = 40
 LABEL_CELLS: Final = 11

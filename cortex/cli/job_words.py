@@ -4,12 +4,12 @@ from collections.abc import Callable
 from datetime import datetime
 from typing import Any, Final
 
-from cortex.cli.phrases import NOTHING, age, count, money, short_id, span
 from cortex.cli.table import Cell, Column, Row, only_on_demand
 from cortex.cli.terminal import STATES
 from cortex.domain.approval import ApprovalStatus
 from cortex.domain.effect import FREEZE, EffectStatus
 from cortex.domain.job import JobStatus
+from cortex.domain.phrases import NOTHING, age, count, money, short_id, since_s, span
 from cortex.domain.safe import safe
 from cortex.domain.waiting import (
     ApprovalSeen,
@@ -20,7 +20,6 @@ from cortex.domain.waiting import (
     named,
 )
 from cortex.domain.why import PERSON, SILENT_S, needs_person
-from cortex.store.jobs import since_s
 
 OUTCOMES: Final = {
     "failed": "failed",

@@ -11,12 +11,12 @@ from cortex.cli.job_acts import act_columns, show_acts, typed
 from cortex.cli.jobs_watch import wait_for
 from cortex.cli.options import Command, Options
 from cortex.cli.output import Output
-from cortex.cli.phrases import short_id
 from cortex.cli.table import Column, Row
 from cortex.cli.target import session
 from cortex.cli.terminal import STATES
 from cortex.domain.errors import ConflictError
 from cortex.domain.job import JobStatus
+from cortex.domain.phrases import short_id
 from cortex.domain.safe import safe
 from cortex.store import jobs
 from cortex.store.job_acts import cancel_each

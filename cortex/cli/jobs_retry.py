@@ -10,9 +10,9 @@ from cortex.cli.idempotent import idempotent, mutate
 from cortex.cli.job_acts import act_columns, show_acts, typed
 from cortex.cli.options import Command, Options
 from cortex.cli.output import Output
-from cortex.cli.phrases import clock_time, span
 from cortex.cli.target import session
 from cortex.domain.breaker import BreakerState
+from cortex.domain.phrases import clock_time, span
 from cortex.domain.waiting import FreezeSeen, QuotaSeen, awaited_of
 from cortex.store import breakers, jobs
 from cortex.store.job_acts import retry_each

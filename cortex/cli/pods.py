@@ -6,14 +6,13 @@ import click
 
 from cortex.cli.options import Command, Group, Options
 from cortex.cli.output import Output
-from cortex.cli.phrases import NOTHING, age, size, span
 from cortex.cli.table import Cell, Column, Row, only_on_demand
 from cortex.cli.target import session
 from cortex.domain.drain import DrainPhase
+from cortex.domain.phrases import NOTHING, age, since_s, size, span
 from cortex.domain.safe import safe
 from cortex.domain.why import SILENT_S
 from cortex.store import pods as store
-from cortex.store.jobs import since_s
 
 ENDED_MAX: Final = 50
 MINUTE_S: Final = 60

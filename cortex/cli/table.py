@@ -7,8 +7,8 @@ from typing import Any, Final
 import attrs
 
 from cortex.cli.cells import fit, pad, width_of
-from cortex.cli.phrases import exact
 from cortex.cli.terminal import Terminal
+from cortex.domain.phrases import exact
 
 Row = Mapping[str, Any]
 

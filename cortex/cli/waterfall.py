@@ -8,10 +8,10 @@ import attrs
 
 from cortex.cli.cells import fit, pad, width_of
 from cortex.cli.job_words import OUTCOMES, ended_sign
-from cortex.cli.phrases import money, span, tokens
 from cortex.cli.terminal import Terminal
 from cortex.domain.approval import ApprovalStatus
 from cortex.domain.job import StepKind
+from cortex.domain.phrases import money, span, tokens
 from cortex.domain.safe import safe
 
 NAME_MAX: Final = 32

@@ -1,7 +1,6 @@
 """Jobs: submitting, ending, cancelling and reading them."""
 
-from collections.abc import Mapping, Sequence
-from datetime import datetime
+from collections.abc import Sequence
 from typing import Any
 from uuid import UUID
 
@@ -232,8 +231,3 @@ def plain(row: Record) -> dict[str, Any]:
         for key, value in row.items()
         if key != "approval_token"
     }
-
-
-def since_s(row: Mapping[str, Any], instant: datetime) -> float:
-    """Return the seconds from an instant to the row's `now`, both by the database's clock."""
-    return float((row["now"] - instant).total_seconds())
