@@ -115,7 +115,7 @@ async def cancel(db: Database, job_id: UUID, *, by: str, reason: str) -> Cancell
     Raises `NotFoundError`, and `ConflictError` if the job has ended already.
     """
     for _ in range(CANCEL_TRIES):
-        row = await db.fetch_one("jobs.cancel", job_id, by, reason)
+        row = await db.fetch_one("jobs.cancel", [job_id], by, reason)
         if row is None:
             raise _no_such_job(job_id)
         if not row["is_outdated"]:

@@ -87,8 +87,16 @@ ACTS: dict[str, list[Way]] = {
         lambda _: [f"no {HOSTILE}"],
         lambda _: [SPEAKS, "--payload", LINES],
     ],
-    "jobs cancel": [lambda r: [r.waiting.pop(), "--yes", *WHY], lambda _: [HOSTILE, "--yes", *WHY]],
-    "jobs retry": [lambda r: [r.failed.pop(), *WHY]],
+    "jobs cancel": [
+        lambda r: [r.waiting.pop(), "--yes", *WHY],
+        lambda _: [HOSTILE, "--yes", *WHY],
+        lambda _: ["--filter", f'type:"no {HOSTILE}"', "--yes", *WHY],
+        lambda _: ["--filter", HOSTILE, "--yes", *WHY],
+    ],
+    "jobs retry": [
+        lambda r: [r.failed.pop(), *WHY],
+        lambda _: ["--filter", f'type:"no {HOSTILE}"', "--dry-run", *WHY],
+    ],
     "jobs resume": [lambda r: [r.failed.pop(), *WHY]],
     "dead retry": [
         lambda r: [r.failed.pop(), "--yes", *WHY],
@@ -102,6 +110,8 @@ ACTS: dict[str, list[Way]] = {
     ],
     "budgets raise": [lambda _: [f"tenant:{HOSTILE}:usd:run", "--to", "7", *WHY]],
     "budgets rm": [lambda _: [f"tenant:{HOSTILE}:usd:run", "--yes", *WHY]],
+    "pods drain": [lambda _: [HOSTILE, *WHY], lambda _: [f"pod {HOSTILE}", *WHY]],
+    "pods undrain": [lambda _: [HOSTILE, *WHY], lambda _: [f"pod {HOSTILE}", *WHY]],
     "queues pause": [
         lambda _: [HOSTILE, *WHY],
         lambda _: [f"far {HOSTILE}", *WHY],

@@ -107,7 +107,7 @@ def test_one_job_costs_little(big: str) -> None:
     for statistics in ("none yet", "fresh"):
         for job_id in (WAITS_FOR_BREAKER, WAITS_FOR_TIME, WAITS_IN_QUEUE, WAITS_FOR_POD):
             shown = f"{job_id}, statistics: {statistics}"
-            assert worst(big, "retries.now", (job_id, "ana", "why")) <= FEW, shown
+            assert worst(big, "retries.now", ([job_id], "ana", "why")) <= FEW, shown
             rows = worst(big, "why.facts", (job_id, SILENT_S, AHEAD_MAX + 1))
             assert rows <= AHEAD_MAX + FEW, shown
         sql(big, "ANALYZE")
