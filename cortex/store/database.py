@@ -68,6 +68,8 @@ HOT_PATH_SETTINGS = {
 }
 
 RUNTIME_ROLE = "cortex_runtime"
+READER_ROLE = "cortex_reader"
+"""For who only looks; there may be none, see migration 0022."""
 
 
 @attrs.frozen(kw_only=True)
