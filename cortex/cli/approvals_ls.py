@@ -7,7 +7,7 @@ from typing import Any, Final
 import attrs
 import click
 
-from cortex.cli.approval_words import APPROVAL_COLUMNS
+from cortex.cli.approval_columns import APPROVAL_COLUMNS
 from cortex.cli.options import Command, Options
 from cortex.cli.output import Output
 from cortex.cli.table import Column

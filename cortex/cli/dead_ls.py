@@ -5,8 +5,8 @@ from typing import Final
 import attrs
 import click
 
+from cortex.cli.dead_columns import GROUP_COLUMNS, LETTER_COLUMNS
 from cortex.cli.dead_filters import filtered, nothing_matches, states_of
-from cortex.cli.dead_words import GROUP_COLUMNS, LETTER_COLUMNS
 from cortex.cli.options import Command, Options
 from cortex.cli.output import Output
 from cortex.cli.target import session

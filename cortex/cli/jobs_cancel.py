@@ -12,11 +12,12 @@ from cortex.cli.jobs_bulk import Act, act_on_all, bulk_of, bulk_options
 from cortex.cli.jobs_watch import wait_for
 from cortex.cli.options import Command, Options
 from cortex.cli.output import Output
-from cortex.cli.table import Column, Row
+from cortex.cli.table import Column
 from cortex.cli.target import session
-from cortex.cli.terminal import STATES
+from cortex.domain.cells import Row
 from cortex.domain.errors import ConflictError, UsageError
 from cortex.domain.job import JobStatus
+from cortex.domain.job_words import STATES
 from cortex.domain.phrases import short_id
 from cortex.domain.safe import safe
 from cortex.store import jobs

@@ -9,7 +9,7 @@ import click
 
 from cortex.cli.facts import Cursor, Snapshot, document_of, is_ending, snapshot
 from cortex.cli.follow import FactPrinter, status_line
-from cortex.cli.job_words import JOB_COLUMNS
+from cortex.cli.job_columns import JOB_COLUMNS
 from cortex.cli.live_line import live_line
 from cortex.cli.options import Command, Format, Options, Seconds
 from cortex.cli.output import Output

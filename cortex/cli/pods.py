@@ -6,8 +6,9 @@ import click
 
 from cortex.cli.options import Command, Group, Options
 from cortex.cli.output import Output
-from cortex.cli.table import Cell, Column, Row, only_on_demand
+from cortex.cli.table import Column, only_on_demand
 from cortex.cli.target import session
+from cortex.domain.cells import Cell, Row
 from cortex.domain.phrases import NOTHING, age, since_s, size, span
 from cortex.domain.pod_words import leaving_told, whole_s
 from cortex.domain.safe import safe

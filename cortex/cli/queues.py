@@ -10,8 +10,9 @@ from cortex.cli.asking import acting_name, as_option, reason_option
 from cortex.cli.idempotent import idempotent, mutate
 from cortex.cli.options import Command, Group, Options
 from cortex.cli.output import Output
-from cortex.cli.table import Cell, Column, Row, only_on_demand
+from cortex.cli.table import Column, only_on_demand
 from cortex.cli.target import session
+from cortex.domain.cells import Cell, Row
 from cortex.domain.phrases import NOTHING, age
 from cortex.domain.queue_name import parse_queue, pause_told, queue_shown
 from cortex.domain.safe import safe

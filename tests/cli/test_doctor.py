@@ -10,7 +10,7 @@ from typing import Any
 import asyncpg
 import pytest
 
-from cortex.cli.cells import width_of
+from cortex.domain.cells import width_of
 from cortex.store import pods
 from tests.support.command_line import Cortex, Ended
 from tests.support.eventually import eventually
