@@ -397,7 +397,7 @@ def test_a_job_cancelled_while_it_gets_its_task_keeps_none(
             async with one.transaction():
                 await one.fetch(query_text(letting_go), *given)
                 cancelling = asyncio.create_task(jobs.cancel(db, job_id, by="ana", reason="no"))
-                await until_it_waits_for_a_lock(two, "cancel_requested_at = coalesce")
+                await until_it_waits_for_a_lock(two, "worker_job_id AS task_id")
             return await cancelling
         finally:
             for opened in (one, two, db):
