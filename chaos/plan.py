@@ -4,7 +4,8 @@ import random
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from attrs import evolve, frozen
+from attrs import evolve, field, frozen
+from attrs.validators import ge, in_, instance_of, le, optional
 
 from chaos.cluster.scale import SCALES
 from chaos.nemeses import ALL, absent
@@ -18,6 +19,9 @@ FAULTS_PER_S: Final = 1.4
 """At intensity 1: more than sixty find their target in a run of a minute."""
 JOBS_PER_S: Final = 4.0
 JOB_TYPE: Final = "chaos_program"
+PODS_MAX: Final = 50
+DURATION_MAX_S: Final = 86_400
+INTENSITY_MAX: Final = 20
 QUIET_START_S: Final = 1.0
 """Before the first fault, so that there is something to hit."""
 
@@ -28,19 +32,22 @@ class UnknownFaultError(Exception):
 
 @frozen(kw_only=True)
 class Options:
-    """What is asked of a run. The same options give the same plan."""
+    """What is asked of a run. The same options give the same plan.
 
-    seed: int
-    pods: int = 5
-    duration_s: float = 60.0
+    Raises `ValueError` or `TypeError` for what cannot be asked.
+    """
+
+    seed: int = field(validator=instance_of(int))
+    pods: int = field(default=5, validator=[instance_of(int), ge(1), le(PODS_MAX)])
+    duration_s: float = field(default=60.0, validator=[ge(1), le(DURATION_MAX_S)])
     faults: tuple[str, ...] = ()
     """Names of nemeses; none: all."""
-    intensity: float = 1.0
-    scale: str = "scaled"
-    app: str | None = None
+    intensity: float = field(default=1.0, validator=[ge(0), le(INTENSITY_MAX)])
+    scale: str = field(default="scaled", validator=in_(tuple(SCALES)))
+    app: str | None = field(default=None, validator=optional(instance_of(str)))
     """The user's own application, in place of the programs."""
-    job_type: str = JOB_TYPE
-    payload: Mapping[str, Any] = {}
+    job_type: str = field(default=JOB_TYPE, validator=instance_of(str))
+    payload: Mapping[str, Any] = field(factory=dict, validator=instance_of(dict))
 
 
 @frozen(kw_only=True)

@@ -25,7 +25,7 @@ from chaos.probe import watch
 from chaos.schedule import LINGER_S, inject_all
 
 HISTORY: Final = "history.jsonl"
-SUBMITTED_WITHIN_S: Final = 60.0
+SUBMITTED_WITHIN_S: Final = 180.0
 """After the last fault: until then each order is acknowledged, however often it is asked again."""
 START_AND_END_S: Final = 60.0
 DRAIN_SLACK_S: Final = 10.0
@@ -63,7 +63,7 @@ def deadline_s(plan: Plan) -> float:
 def patience_of(settings: Settings) -> Patience:
     """How long rest is waited for with pods of these settings."""
     silence_s = settings.zombie_s + settings.sweep_s
-    return Patience(idle_s=20.0 + 2 * silence_s, whole_s=150.0 + 4 * silence_s)
+    return Patience(idle_s=20.0 + 2 * silence_s, whole_s=300.0 + 4 * silence_s)
 
 
 @frozen(kw_only=True)
@@ -132,8 +132,7 @@ async def _play(stage: Stage, plan: Plan, patience: Patience) -> str | None:
             await storm
             await stage.heal()
             stage.history.add("run", "phase", name="heal")
-            async with asyncio.timeout(SUBMITTED_WITHIN_S + plan.options.duration_s):
-                await load
+            await _until_submitted(load, within_s=SUBMITTED_WITHIN_S + plan.options.duration_s)
         try:
             await until_quiet(stage, patience=patience)
         except StuckError as error:
@@ -142,6 +141,15 @@ async def _play(stage: Stage, plan: Plan, patience: Patience) -> str | None:
             return str(error)
         stage.history.add("run", "phase", name="quiet")
         return None
+
+
+async def _until_submitted(load: "asyncio.Task[None]", *, within_s: float) -> None:
+    try:
+        async with asyncio.timeout(within_s):
+            await load
+    except TimeoutError as error:
+        told = f"clients had not submitted all jobs {within_s:g} s after the last fault"
+        raise TimeoutError(told) from error
 
 
 async def _check_job_type(stage: Stage, job_type: str) -> None:

@@ -201,6 +201,12 @@ class Settings:
 
 FIELDS: Final = attrs.fields_dict(Settings)
 NAMES: Final = tuple(FIELDS)
+_COUNTED_FROM: Final = "seconds from when its preStop hook begins, pre_stop_s before SIGTERM"
+GONE: Final = {
+    "drain_s": ("abort_s", f"to hand back jobs that still run, {_COUNTED_FROM}"),
+    "close_s": ("closed_s", f"for the pod to have ended, {_COUNTED_FROM}"),
+}
+"""Settings of former versions, and what stands in their place."""
 
 
 def load(
@@ -238,6 +244,10 @@ def _given(
     for path in (user_file, (cwd or Path()) / PROJECT_FILE):
         for name, value in _from_file(path).items():
             take(name, value, str(path))
+    for name, (instead, meaning) in GONE.items():
+        if environ.get(variable := PREFIX + name.upper()):
+            told = f"{variable}: there is no setting {name} any more"
+            raise UsageError(told, hint=f"set {PREFIX}{instead.upper()} {meaning}")
     for name in NAMES:
         variable = PREFIX + name.upper()
         if environ.get(variable):
@@ -277,6 +287,9 @@ def _from_file(path: Path) -> dict[str, Any]:
     except ValueError as error:
         raise UsageError(f"{path}: {error}") from error
     for key in values:
+        if key in GONE:
+            told = f"{path}: there is no setting {key} any more"
+            raise UsageError(told, hint=f"set {' '.join(GONE[key])}")
         if key not in NAMES:
             close = difflib.get_close_matches(key, NAMES, n=1)
             raise UsageError(

@@ -43,7 +43,7 @@ from cortex.agent.tools import BUILT_IN
 from cortex.config import Settings, host_and_port
 from cortex.domain.clock import Chance
 from cortex.domain.drain import DrainPhase
-from cortex.domain.errors import CortexError, UsageError
+from cortex.domain.errors import UsageError
 from cortex.domain.liveness import Liveness
 from cortex.domain.prices import LIST_PRICES, PriceTable
 from cortex.domain.runtime_config import RuntimeConfig
@@ -81,6 +81,7 @@ from cortex.services.result_waiters import ResultWaiters
 from cortex.services.retries import Retries
 from cortex.services.running import RunningJobs
 from cortex.services.shutdown import Shutdown
+from cortex.services.sign_off import sign_off
 from cortex.services.standing import Standing
 from cortex.services.sweeper import Sweeper
 from cortex.services.takeover import TakeOver
@@ -231,6 +232,7 @@ class _Pod:
             port, pod_id=self._record.id, running=self._running, tell=told, rng=rng
         )
         self._dispatcher: Dispatcher | None = None
+        self._has_signed_off = False
         self._listener = Listener(
             port,
             pod_id=self._record.id,
@@ -501,22 +503,26 @@ class _Pod:
     async def _sign_off(self) -> None:
         """Say goodbye, also when the start is cut short: nobody is to wait for this pod.
 
-        What it had to stop when it could not be sure of it is still its own, and no death of a pod.
+        What it had to stop when it could not be sure of it is still its own, and no death of a pod:
+        while the database does not answer, it asks for as long as it has.
         """
         self.drain.enter(DrainPhase.SIGN_OFF)
         is_answered = self._standing.is_sure or self._watch.seen is None
-        if self._shutdown.has_started and not is_answered:
-            return
-        with trio.move_on_after(self.drain.left_s(DrainPhase.SIGN_OFF), shield=True):
-            try:
-                if self._dispatcher is not None:
-                    await self._dispatcher.release_orphans()
-                await self._unsettled.settle()
-                crash_point("before_sign_off")
-                await self._port(pods.leave, self._record.id)
-                crash_point("after_sign_off")
-            except CortexError as error:
-                _log.warning("did not sign off", error=error.message)
+        may_owe = self._running.lost_count > 0
+        if is_answered or may_owe or not self._shutdown.has_started:
+            with trio.move_on_after(self.drain.left_s(DrainPhase.SIGN_OFF), shield=True):
+                await sign_off(self._say_goodbye, may_owe=may_owe, rng=self._rng)
+        if not self._has_signed_off:
+            self.drain.tell_left_behind()
+
+    async def _say_goodbye(self) -> None:
+        if self._dispatcher is not None:
+            await self._dispatcher.release_orphans()
+        await self._unsettled.settle()
+        crash_point("before_sign_off")
+        await self._port(pods.leave, self._record.id)
+        self._has_signed_off = True
+        crash_point("after_sign_off")
 
     def _supervisor(
         self, name: str, *, grace_s: Seconds = 0, bound_s: Seconds | None = None

@@ -21,6 +21,8 @@ OVERLOAD_S = 5.0
 """How long that is felt."""
 SETTLED_S = 2.0
 """Pods judge nobody so soon after their own way to the database was broken."""
+HARMLESS = frozenset({"SIGCONT", "SIGUSR1"})
+"""Signals that change nothing for a pod that runs."""
 EVERYBODYS = frozenset({"term-without-database", "too-many-connections"})
 """Faults of the database, although they name a pod that met them."""
 CALM_AFTER_S = 8.0
@@ -55,6 +57,14 @@ class Life:
     def first(self, name: str) -> float | None:
         """When it first got a signal of this name."""
         return next((at_s for at_s, told in self.signals if told == name), None)
+
+    def blows(self) -> Iterator[float]:
+        """When it was sent what disturbs it: not what only makes it tell, or go on as it does."""
+        is_stopped = False
+        for at_s, name in self.signals:
+            if name not in HARMLESS or (name == "SIGCONT" and is_stopped):
+                yield at_s
+            is_stopped = name == "SIGSTOP" or (is_stopped and name in HARMLESS - {"SIGCONT"})
 
     def paused(self) -> Iterator[tuple[float, float]]:
         """From when to when it was stopped."""
@@ -142,8 +152,18 @@ class Timeline:
             for trouble in self.troubles
         ):
             return True
-        signals = (life.signals for life in self.lives if place in (None, life.place))
-        return any(from_s - after_s <= at_s <= to_s for all_ in signals for at_s, _ in all_)
+        lives = (life for life in self.lives if place in (None, life.place))
+        return any(from_s - after_s <= at_s <= to_s for life in lives for at_s in life.blows())
+
+    def unrest(self) -> Iterator[tuple[float, float]]:
+        """From when to when the cluster cannot be judged: what `troubled` knows of all pods."""
+        for trouble in self.troubles:
+            yield trouble.began_s, trouble.ended_s + CALM_AFTER_S
+        for life in self.lives:
+            yield from ((at_s, at_s + CALM_AFTER_S) for at_s in life.blows())
+        for sample in self.samples:
+            if sample.value["runnable"] >= OVERLOADED:
+                yield sample.at_s - OVERLOAD_S, sample.at_s + OVERLOAD_S
 
     def is_overloaded(self, from_s: float, to_s: float) -> bool:
         """Whether the machine had far more to do then than it can."""

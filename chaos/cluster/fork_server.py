@@ -32,7 +32,7 @@ RUNTIME: Final = (
     "trio_asyncio",
 )
 """What every pod imports."""
-START_WITHIN_S: Final = 60.0
+START_WITHIN_S: Final = 180.0
 CLOSE_WITHIN_S: Final = 10.0
 OWN: Final = frozenset({"PYTHONPATH", "PYTHONWARNINGS"})
 """Of what Python reads when it starts, what a fork can still follow."""

@@ -7,8 +7,11 @@ not lost: it comes later, in order, as TCP would have it, and so does the end of
 import asyncio
 import socket
 from pathlib import Path
+from typing import Final
 
 from chaos.cluster.relay import Line, Relay
+
+BACKLOG: Final = 256
 
 
 class Proxy:
@@ -45,7 +48,7 @@ class ProxyLine(Line):
         self._user = user
         self._database = database
         self._held_port: socket.socket | None = _bound(0)
-        self._server: asyncio.Server | None = None
+        self._listening: socket.socket | None = None
         self.port: int = self._held_port.getsockname()[1]
 
     @property
@@ -58,17 +61,23 @@ class ProxyLine(Line):
         """Take connections; nothing to do when it does."""
         if self._held_port is None:
             return
-        held, self._held_port = self._held_port, None
-        loop = asyncio.get_running_loop()
-        self._server = await loop.create_server(self._accepted, sock=held, backlog=256)
+        self._listening, self._held_port = self._held_port, None
+        self._listening.listen(BACKLOG)
+        asyncio.get_running_loop().add_reader(self._listening, self._take_all)
+
+    def reset(self) -> None:
+        """Cut every connection at once, those included that only the kernel has taken yet."""
+        self._take_all()
+        super().reset()
 
     def refuse(self) -> None:
         """Cut every connection and take no new ones; the port stays ours."""
-        if self._server is not None:
-            self._server.close()
-            self._server = None
-            self._held_port = _bound(self.port)
         self.reset()
+        if self._listening is not None:
+            asyncio.get_running_loop().remove_reader(self._listening)
+            self._listening.close()
+            self._listening = None
+            self._held_port = _bound(self.port)
 
     async def heal(self) -> None:
         """Let everything pass again, what was held back included."""
@@ -82,8 +91,14 @@ class ProxyLine(Line):
             self._held_port.close()
             self._held_port = None
 
-    def _accepted(self) -> asyncio.Protocol:
-        return Relay(self, self._socket_path).client
+    def _take_all(self) -> None:
+        """Take who has come; not by asyncio's server, which forgets some when it is closed."""
+        while self._listening is not None:
+            try:
+                client, _ = self._listening.accept()
+            except (BlockingIOError, ConnectionAbortedError):
+                return
+            Relay(self, self._socket_path).take(client)
 
 
 def _bound(port: int) -> socket.socket:

@@ -84,11 +84,24 @@ class Relay:
         self.server = _Side(self, is_client=False)
         self._socket_path = socket_path
         self._connecting: asyncio.Task[None] | None = None
+        self._taking: asyncio.Task[None] | None = None
+        self.is_over = False
+        """Both ends are closed, or will be as soon as they are there."""
 
-    def opened(self) -> None:
-        """Connect to the server for a client that has come."""
+    def take(self, client: socket.socket) -> None:
+        """Be the relay of a client that has come; from now on it can be cut."""
         self.line.connection_count += 1
         self.line.relays.add(self)
+        client.settimeout(0)
+        self._taking = asyncio.get_running_loop().create_task(self._take(client))
+
+    async def _take(self, client: socket.socket) -> None:
+        try:
+            await asyncio.get_running_loop().connect_accepted_socket(lambda: self.client, client)
+        except OSError:
+            client.close()
+            self.abort()
+            return
         self._connect()
 
     def flush(self) -> None:
@@ -105,6 +118,7 @@ class Relay:
 
     def end(self) -> None:
         """Close both ends, each when what was passed on to it has left."""
+        self.is_over = True
         if self in self.line.relays:
             self.line.relays.discard(self)
             self.line.torn_count += self.statements.is_writing
@@ -115,7 +129,7 @@ class Relay:
 
     def _connect(self) -> None:
         """Begin to, unless nothing gets to the server: then when that is over."""
-        if self._connecting is None and not self.line.holds(is_up=True):
+        if self._connecting is None and not self.is_over and not self.line.holds(is_up=True):
             self._connecting = asyncio.get_running_loop().create_task(self._reach_server())
 
     async def _reach_server(self) -> None:
@@ -150,8 +164,8 @@ class _Side(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self.transport = cast("asyncio.Transport", transport)
-        if self._is_client:
-            self._relay.opened()
+        if self._relay.is_over:  # it was cut before it was there
+            self.reset()
 
     def data_received(self, data: bytes) -> None:
         self._waiting.append((self._loop.time() + self._relay.line.delay_s, data))

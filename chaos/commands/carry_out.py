@@ -20,6 +20,8 @@ FAILED: Final = 1
 def carry_out(plan: Plan, *, report: Path | None) -> int:
     """Run it, print what came of it, keep what is to be kept; the exit code."""
     options = plan.options
+    if report is not None:
+        _make(report)
     sys.stdout.write(
         f"seed {options.seed}: {len(plan.orders)} jobs and {len(plan.faults)} faults in "
         f"{options.duration_s:g} s on {options.pods} pods\n"
@@ -33,6 +35,16 @@ def carry_out(plan: Plan, *, report: Path | None) -> int:
             keep(outcome, folder, target)
             sys.stdout.write(f"\nkept in {target}\n")
     return 0 if outcome.is_good else FAILED
+
+
+def _make(report: Path) -> None:
+    """Before anything runs: a run whose report can be kept nowhere is a run for nothing."""
+    try:
+        report.mkdir(parents=True, exist_ok=True)
+        if any(report.iterdir()):
+            raise click.UsageError(f"--report {report} is not empty")
+    except OSError as error:
+        raise click.UsageError(f"--report {report} cannot be made: {error.strerror}") from error
 
 
 def _run(plan: Plan, folder: Path, report: Path | None) -> Outcome:

@@ -14,7 +14,7 @@ from chaos.cluster.guard import guarded_folder
 from chaos.mutants.catalogue import MUTANTS
 from chaos.mutants.hunt import Hunt, Result, is_good
 from chaos.mutants.mutant import Mutant, StaleError
-from chaos.mutants.table import name_of, table
+from chaos.mutants.table import caught_by, name_of, table
 
 DEADLINE_S: Final = 3600.0
 AT_ONCE: Final = 1 + (os.cpu_count() or 1)
@@ -56,6 +56,9 @@ def mutants(
         done += 1
         if sys.stderr.isatty():
             sys.stderr.write(f"\r{done} done, the last was {name_of(result)}\033[K")
+        else:  # what is cut short has told so much
+            told = f"{name_of(result)}: {caught_by(result)}, {result.took_s:.0f} s"
+            click.echo(f"{told}; {result.error}" if result.error else told, err=True)
 
     with guarded_folder(deadline_s=DEADLINE_S) as folder:
         hunt = Hunt(

@@ -6,7 +6,7 @@ from pathlib import Path
 import click
 
 from chaos.commands.carry_out import carry_out
-from chaos.plan import Options, make_plan
+from chaos.plan import Options, UnknownFaultError, make_plan
 from chaos.report.keep import OPTIONS
 
 
@@ -29,13 +29,22 @@ def replay(*, report: Path | None, seed: int | None, target: Path | None) -> int
     if (report is None) == (seed is None):
         raise click.UsageError("give the directory of a report, or --seed")
     options = options_of(report) if report is not None else Options(seed=seed or 0)
-    return carry_out(make_plan(options), report=target)
+    try:
+        plan = make_plan(options)
+    except UnknownFaultError as error:
+        raise click.UsageError(str(error)) from error
+    return carry_out(plan, report=target)
 
 
 def options_of(report: Path) -> Options:
     """What was asked of the run of a report; raises `click.UsageError`."""
     try:
         kept = json.loads((report / OPTIONS).read_text("utf-8"))
-        return Options(**{**kept, "faults": tuple(kept["faults"])})
-    except (OSError, ValueError, TypeError, KeyError) as error:
-        raise click.UsageError(f"{report} holds no report of a run: {error}") from error
+        return Options(**{**kept, "faults": tuple(map(str, kept["faults"]))})
+    except OSError as error:
+        why = f"{OPTIONS}: {error.strerror}"
+    except KeyError as error:
+        why = f"{OPTIONS} has no {error}"
+    except (ValueError, TypeError) as error:
+        why = f"{OPTIONS}: {error.args[0]}"
+    raise click.UsageError(f"{report} holds no report of a run: {why}")

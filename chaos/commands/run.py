@@ -1,25 +1,46 @@
 """`python -m chaos run`: one run by a seed, its scorecard, and an exit code."""
 
+import math
 import random
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import click
 
 from chaos.cluster.scale import SCALES
 from chaos.commands.carry_out import carry_out
 from chaos.commands.own_app import payload_of, place_of
-from chaos.plan import JOB_TYPE, Options, UnknownFaultError, make_plan
+from chaos.plan import (
+    DURATION_MAX_S,
+    INTENSITY_MAX,
+    JOB_TYPE,
+    PODS_MAX,
+    Options,
+    UnknownFaultError,
+    make_plan,
+)
 
 SEED_MAX: Final = 2**31
 
 
+class Number(click.FloatRange):
+    """A number in a range; `nan` is in none."""
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> float:
+        found = float(super().convert(value, param, ctx))
+        if math.isnan(found):
+            self.fail(f"{value!r} is no number", param, ctx)
+        return found
+
+
 @click.command()
 @click.option("--seed", type=int, help="What is drawn, is drawn from this [a new one].")
-@click.option("--pods", type=click.IntRange(1, 50), default=5, show_default=True)
+@click.option("--pods", type=click.IntRange(1, PODS_MAX), default=5, show_default=True)
 @click.option(
     "--duration",
-    type=click.FloatRange(1, 86_400),
+    type=Number(1, DURATION_MAX_S),
     default=60,
     show_default=True,
     metavar="S",
@@ -28,7 +49,7 @@ SEED_MAX: Final = 2**31
 @click.option("--faults", metavar="NAME,…", help="Only these [all].")
 @click.option(
     "--intensity",
-    type=click.FloatRange(0, 20),
+    type=Number(0, INTENSITY_MAX),
     default=1.0,
     show_default=True,
     help="1 is more than one fault a second; 0 is none.",
@@ -65,11 +86,14 @@ def run(
     """Break a cluster while it works, and judge what it did."""
     if (app is None) != (job_type is None):
         raise click.UsageError("--app and --job belong together")
+    names = tuple(filter(None, (faults or "").split(",")))
+    if faults is not None and not names:
+        raise click.UsageError("--faults names none; for a run without faults: --intensity 0")
     options = Options(
         seed=random.SystemRandom().randrange(SEED_MAX) if seed is None else seed,
         pods=pods,
         duration_s=duration,
-        faults=tuple(filter(None, (faults or "").split(","))),
+        faults=names,
         intensity=intensity,
         scale=scale,
         app=None if app is None else place_of(app),

@@ -2,12 +2,13 @@
 
 from typing import Final
 
-from chaos.mutants import effects, leases, leaving, record
+from chaos.mutants import effects, leases, leaving, record, sessions
 from chaos.mutants.mutant import Mutant
 
 MUTANTS: Final[tuple[Mutant, ...]] = (
     *leases.MUTANTS,
     *effects.MUTANTS,
     *record.MUTANTS,
+    *sessions.MUTANTS,
     *leaving.MUTANTS,
 )

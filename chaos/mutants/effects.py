@@ -95,6 +95,32 @@ MUTANTS: Final = (
         ),
     ),
     Mutant(
+        name="no-redaction",
+        what="nobody hides the pods' own credentials in what others say",
+        scene="trickle",
+        invariant="I23",
+        patches=(
+            Patch(
+                "cortex/services/privacy.py",
+                "            redaction.register(name, value)\n",
+                "            pass\n",
+            ),
+        ),
+    ),
+    Mutant(
+        name="no-probe",
+        what="a circuit breaker whose pause is over closes, and lets everybody through",
+        scene="trickle",
+        invariant="I16",
+        patches=(
+            Patch(
+                "cortex/domain/breaker.py",
+                "    if not breaker.may_be_probed(now):\n        return breaker\n",
+                "    if breaker.may_be_probed(now):\n        return closed(breaker)\n",
+            ),
+        ),
+    ),
+    Mutant(
         name="early-end",
         what="a stream that ends early is taken for a whole answer",
         scene="calm",

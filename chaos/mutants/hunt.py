@@ -19,8 +19,11 @@ from chaos.mutants.mutant import Mutant
 ROOT: Final = Path(__file__).parent.parent.parent
 PARTS: Final = ("chaos", "cortex", "sql")
 SEEDS_MAX: Final = 3
-"""So many times a mutant is tried, each with the next seed: what chance decides may let it pass."""
-WITHIN_S: Final = 240.0
+"""So many times a mutant is tried, each with the next seed: what chance decides may let it pass.
+
+A scene that is not broken has to be clean at once; it is tried again only if it did not run at all.
+"""
+WITHIN_S: Final = 300.0
 """A trial ends by itself long before that."""
 WORDS_MAX: Final = 300
 
@@ -102,18 +105,23 @@ class Hunt:
 
     async def _control(self, scene: str, tree: Path, turns: asyncio.Semaphore) -> Result:
         async with turns:
-            result = await self._trial(scene, None, tree, self.seed)
+            result = await self._tries(scene, None, tree)
         self.on_result(result)
         return result
 
     async def _mutant(self, mutant: Mutant, tree: Path, turns: asyncio.Semaphore) -> Result:
         async with turns:
-            result = await self._trial(mutant.scene, mutant, tree, self.seed)
-            while not result.is_right and result.seed + 1 < self.seed + SEEDS_MAX:
-                before_s, seed = result.took_s, result.seed + 1
-                result = await self._trial(mutant.scene, mutant, tree, seed, before_s=before_s)
+            result = await self._tries(mutant.scene, mutant, tree)
         await asyncio.to_thread(shutil.rmtree, tree)
         self.on_result(result)
+        return result
+
+    async def _tries(self, scene: str, mutant: Mutant | None, tree: Path) -> Result:
+        result = await self._trial(scene, mutant, tree, self.seed)
+        for seed in range(self.seed + 1, self.seed + SEEDS_MAX):
+            if result.is_right or (mutant is None and result.found is not None):
+                break
+            result = await self._trial(scene, mutant, tree, seed, before_s=result.took_s)
         return result
 
     async def _trial(

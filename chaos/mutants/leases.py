@@ -64,8 +64,8 @@ MUTANTS: Final = (
         patches=(
             Patch(
                 "cortex/services/sweeper.py",
-                "        if not is_steady or trio.current_time() < self._not_before:\n",
-                "        if not self._standing.is_sure:\n",
+                "        if is_steady and trio.current_time() >= self._not_before:\n",
+                "        if self._standing.is_sure:\n",
             ),
             Patch(
                 "sql/queries/tasks.sql",
@@ -126,9 +126,8 @@ MUTANTS: Final = (
         patches=(
             Patch(
                 "sql/queries/tasks.sql",
-                "j.pod_deaths + CASE WHEN j.pod_deaths + 1 >= $3 OR NOT owned.has_suspect "
-                "THEN 1 ELSE 0 END AS deaths\n",
-                "j.pod_deaths AS deaths\n",
+                "           pod_deaths + CASE WHEN blame = 'all'",
+                "           pod_deaths + CASE WHEN blame IS NULL AND blame = 'all'",
             ),
         ),
     ),

@@ -39,8 +39,8 @@ MUTANTS: Final = (
         patches=(
             Patch(
                 "cortex/store/bridge.py",
-                "            with trio.CancelScope(shield=True):\n",
-                "            with trio.CancelScope():\n",
+                'partial(setattr, until_sent, "shield", True)',
+                'partial(setattr, until_sent, "shield", False)',
             ),
         ),
     ),

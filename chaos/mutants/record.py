@@ -26,6 +26,91 @@ RETURNING job_id;
 
 MUTANTS: Final = (
     Mutant(
+        name="async-commit",
+        what="commits are acknowledged before they are on the disk",
+        scene="power-cut",
+        invariant="I1",
+        patches=(
+            Patch(
+                "cortex/store/database.py",
+                '    "jit": "off",\n}\n',
+                '    "jit": "off",\n    "synchronous_commit": "off",\n}\n',
+            ),
+        ),
+    ),
+    Mutant(
+        name="late-cancel",
+        what="a job can be cancelled after its end",
+        scene="trickle",
+        invariant="I2",
+        patches=(
+            Patch(
+                "sql/queries/jobs.sql",
+                "    WHERE j.id = before.id AND before.status NOT IN"
+                " ('COMPLETED', 'FAILED', 'CANCELLED') AND NOT before.is_outdated\n",
+                "    WHERE j.id = before.id AND NOT before.is_outdated\n",
+            ),
+            Patch(
+                "sql/queries/jobs.sql",
+                "        status = CASE WHEN held.is_locked THEN j.status ELSE 'CANCELLED' END,\n",
+                "        status = CASE WHEN held.is_locked THEN j.status ELSE 'CANCELLED' END,"
+                " result = NULL, error_message = NULL,\n",
+            ),
+            Patch(
+                "sql/migrations/0001_spine.sql",
+                "        ELSE false\n    END;\nCOMMENT ON FUNCTION cortex.is_legal_transition",
+                "        ELSE new = 'CANCELLED'\n    END;\n"
+                "COMMENT ON FUNCTION cortex.is_legal_transition",
+            ),
+        ),
+    ),
+    Mutant(
+        name="hole",
+        what="one number of a job's steps is left out",
+        scene="trickle",
+        invariant="I5",
+        patches=(
+            Patch(
+                "cortex/durable/journal.py",
+                "        self._seq += 1\n",
+                "        self._seq += 1 + (self._seq == 1)\n",
+            ),
+        ),
+    ),
+    Mutant(
+        name="back-to-start",
+        what="a job that is handed back is PENDING as if it had never begun",
+        scene="drained",
+        invariant="I20",
+        patches=(
+            Patch(
+                "sql/queries/tasks.sql",
+                " pod_deaths = 0, suspended_at = cortex.now()\n    FROM freed f\n",
+                " pod_deaths = 0, suspended_at = cortex.now(), status = 'PENDING'\n"
+                "    FROM freed f\n",
+            ),
+            Patch(
+                "sql/migrations/0001_spine.sql",
+                "        WHEN 'RUNNING' THEN new IN ('COMPLETED',",
+                "        WHEN 'RUNNING' THEN new IN ('PENDING', 'COMPLETED',",
+            ),
+        ),
+    ),
+    Mutant(
+        name="no-second-look",
+        what="a job that pauses before a retry is never looked for again",
+        scene="calm",
+        invariant="I24",
+        patches=(
+            Patch(
+                "sql/queries/retries.sql",
+                "(waiting_on IS NULL OR waiting_on LIKE 'budget:%') AND next_retry_at <="
+                " cortex.now()\n",
+                "(waiting_on IS NULL OR waiting_on LIKE 'budget:%') AND next_retry_at IS NULL\n",
+            ),
+        ),
+    ),
+    Mutant(
         name="history-apart",
         what="the end of a job and its history are written in two transactions",
         scene="killed",

@@ -11,17 +11,19 @@ from attrs import evolve, field, frozen
 
 from chaos.cluster.quiet import Patience
 from chaos.cluster.scale import SCALED, Scale
+from chaos.cluster.stage import canary_of
 from chaos.nemeses.kill_at_point import TAKEN_WITHIN_S
 from chaos.nemeses.nemesis import Fault
 from chaos.plan import JOB_TYPE, Options, Plan
 from chaos.run import Conditions
 from chaos.windows import Window
 from chaos.workloads.model_script import first_message
-from chaos.workloads.order import Order
+from chaos.workloads.order import Cancel, Order
 from chaos.workloads.program import Op, Operation, Program
 
 Operations = tuple[Operation, ...]
 
+CANCELLED_S: Final = 4.0
 LOOKS_S: Final = 2.0
 """A run lasts so long at least: until then the probe has told the clock of the database."""
 
@@ -39,9 +41,12 @@ class Scene:
     """In which all jobs are submitted, in their order."""
     asked_twice: int = 0
     """So many of the first ones are submitted once more at the end, under their keys."""
+    cancelled: int = 0
+    """So many of the first ones somebody does not want any more, long after they have ended."""
     scale: Scale = SCALED
     model: Mapping[Op, Mapping[str, Any]] = field(factory=dict)
-    """What the first call of each step of a kind gets in place of an answer."""
+    """What the first call of each step of a kind gets in place of an answer; {canary} in a message
+    of an error is the secret that the pods call with."""
     quiet_within_s: float = 30.0
     """After healing; a mutant may never come to rest."""
 
@@ -63,8 +68,16 @@ class Scene:
         times = sorted(dice.uniform(0, self.load_s) for _ in programs)
         times += [self.load_s] * self.asked_twice
         orders = (
-            Order(at_s=at_s, key=one.key, job_type=JOB_TYPE, payload=one.payload())
-            for at_s, one in zip(times, programs + programs[: self.asked_twice], strict=True)
+            Order(
+                at_s=at_s,
+                key=one.key,
+                job_type=JOB_TYPE,
+                payload=one.payload(),
+                cancel=Cancel(by="ann", after_s=CANCELLED_S) if place < self.cancelled else None,
+            )
+            for place, (at_s, one) in enumerate(
+                zip(times, programs + programs[: self.asked_twice], strict=True)
+            )
         )
         lasts_s = max([LOOKS_S, self.load_s, *(fault.at_s for fault in self.faults)])
         return Plan(
@@ -72,15 +85,19 @@ class Scene:
             programs=programs,
             orders=tuple(orders),
             faults=self.faults,
-            model_rules=tuple(rule for one in programs for rule in self._rules(one)),
+            model_rules=tuple(rule for one in programs for rule in self._rules(one, seed)),
         )
 
-    def _rules(self, program: Program) -> Sequence[Mapping[str, Any]]:
-        return [
-            {"prompt": first_message(program.key, f"{place}:{one.op}", one.takes_ms), **rule}
-            for place, one in enumerate(program.operations)
-            if (rule := self.model.get(one.op)) is not None
-        ]
+    def _rules(self, program: Program, seed: int) -> Sequence[Mapping[str, Any]]:
+        rules = []
+        for place, one in enumerate(program.operations):
+            if (told := self.model.get(one.op)) is not None:
+                rule = {"prompt": first_message(program.key, f"{place}:{one.op}", one.takes_ms)}
+                rule |= told
+                if "message" in rule:
+                    rule["message"] = rule["message"].format(canary=canary_of(seed))
+                rules.append(rule)
+        return rules
 
 
 def _ops(**takes_ms: int) -> Operations:
@@ -205,6 +222,39 @@ SCENES: Final = {
                 (6.0, "restart", {"how": "immediate", "down_s": 5.5}),
             ),
             scale=evolve(SCALED, zombie_s=4.5),
+        ),
+        Scene(
+            name="trickle",
+            what="a few jobs one after another, whose model wants to be asked again later",
+            jobs=(
+                *(3 * (_ops(sleep=100),)),
+                *(2 * (_ops(pure=0, sleep=50, model=50),)),  # see calm
+                *(3 * (_ops(retry=50, pure=0),)),
+            ),
+            cancelled=2,
+            pods=2,
+            load_s=2.5,
+            model={
+                Op.MODEL: {"times": 1, "status": 529, "message": "{canary} has to wait"},
+                Op.RETRY: {"times": 1, "status": 429, "retry_after": 1},
+            },
+            quiet_within_s=18.0,
+        ),
+        Scene(
+            name="silence",
+            what="clients reach nothing for longer than any call may last, while pods go on",
+            jobs=(12 * _ops(sleep=2000), *(8 * (_ops(sleep=200),))),
+            faults=_faults((2.0, "blackhole", {**_cut(place=0, for_s=17.0), "whom": "clients"})),
+            pods=2,
+            load_s=4.0,
+        ),
+        Scene(
+            name="power-cut",
+            what="the server loses its power in the midst of submissions",
+            jobs=80 * (_ops(pure=0),),
+            faults=_faults((2.5, "restart", {"how": "immediate", "down_s": 0.5})),
+            pods=2,
+            load_s=4.0,
         ),
         Scene(
             name="busy",

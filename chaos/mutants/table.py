@@ -42,14 +42,15 @@ def _row(result: Result, first_seed: int) -> tuple[str, ...]:
     tries = result.seed - first_seed + 1
     return (
         name_of(result),
-        _caught_by(result),
+        caught_by(result),
         f"{result.took_s:.1f}",
         f"{result.seed}" if tries == 1 else f"{result.seed}, try {tries}",
         f"nothing, in {result.scene}" if result.mutant is None else result.mutant.what,
     )
 
 
-def _caught_by(result: Result) -> str:
+def caught_by(result: Result) -> str:
+    """Who has seen it; or that nobody has, or that nothing ran."""
     if result.found is None:
         return "DID NOT RUN"
     if result.mutant is None:

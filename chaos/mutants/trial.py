@@ -14,10 +14,11 @@ from typing import Any, Final
 from chaos.checkers.verdict import Result
 from chaos.cluster.guard import guarded_folder
 from chaos.mutants.scenes import SCENES, Scene
-from chaos.report.keep import keep
+from chaos.report.keep import keep, keep_broken
 from chaos.run import Outcome, run
 
-START_AND_END_S: Final = 60.0
+START_AND_END_S: Final = 120.0
+"""On a busy machine; on an idle one five."""
 WHY_MAX: Final = 3
 
 
@@ -27,8 +28,13 @@ def main(name: str, seed: str, report: str | None = None) -> None:
     plan = scene.plan(int(seed))
     deadline_s = plan.options.duration_s + scene.quiet_within_s + START_AND_END_S
     with guarded_folder(deadline_s=deadline_s) as folder:
-        with asyncio.Runner(loop_factory=asyncio.SelectorEventLoop) as runner:
-            outcome = runner.run(run(plan, folder=folder, conditions=scene.conditions))
+        try:
+            with asyncio.Runner(loop_factory=asyncio.SelectorEventLoop) as runner:
+                outcome = runner.run(run(plan, folder=folder, conditions=scene.conditions))
+        except BaseException as error:
+            if report is not None:
+                keep_broken(error, plan, folder, Path(report))
+            raise
         if report is not None:
             keep(outcome, folder, Path(report))
     sys.stdout.write(json.dumps(told(scene, outcome)) + "\n")

@@ -6,7 +6,9 @@ from typing import Any
 
 from chaos.cluster import disk
 from chaos.cluster.stage import Stage
+from chaos.nemeses.healing import to_its_end
 from chaos.nemeses.nemesis import Fault
+from chaos.nemeses.server import back
 
 TOLD = "No space left on device"
 NO_DISK: dict[str, Any] = {"missed": "the run has no disk of its own to fill", "windows": []}
@@ -32,8 +34,16 @@ class FullDisk:
             await asyncio.sleep(fault.for_s)
         finally:
             full.free()
+            await _up_again(stage)
         refused = stage.postgres.log.count(TOLD) - before
         return {"taken_bytes": taken, "refused": max(0, refused), "windows": []}
+
+
+async def _up_again(stage: Stage) -> None:
+    """A server that had to recover in the meantime has given up, unless somebody sees to it."""
+    if not stage.postgres.switch.locked():
+        async with stage.postgres.switch:
+            await to_its_end(back(stage))
 
 
 def missing() -> str | None:

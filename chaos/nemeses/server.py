@@ -7,9 +7,10 @@ from typing import Any, Final
 from chaos.cluster.proxy import ProxyLine
 from chaos.cluster.relay import Relay
 from chaos.cluster.stage import Stage
-from chaos.nemeses.healing import sql_when_up, to_its_end
+from chaos.nemeses.healing import AGAIN_S, sql_when_up, to_its_end
 from chaos.nemeses.lines import torn_count
 from chaos.windows import Window
+from cortex.domain.errors import UnavailableError
 
 SWITCH_WITHIN_S: Final = 30.0
 DOWN: Final[dict[str, Any]] = {"missed": "the server was down", "windows": []}
@@ -33,7 +34,7 @@ async def break_server(
             await how()
             await asyncio.sleep(down_s)
         finally:
-            await to_its_end(_back(stage))
+            await to_its_end(back(stage))
         is_hit = is_writing or torn_count(lines) > before
         windows = [Window.COMMIT] if is_hit else []
         return {
@@ -43,8 +44,14 @@ async def break_server(
         }
 
 
-async def _back(stage: Stage) -> None:
-    await stage.postgres.start()
+async def back(stage: Stage) -> None:
+    """Have it back, as often as it takes: it does not recover while its disk is full."""
+    while True:
+        try:
+            await stage.postgres.start()
+            break
+        except UnavailableError:
+            await asyncio.sleep(AGAIN_S)
     await sql_when_up(stage, "SELECT 1")
 
 

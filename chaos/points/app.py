@@ -3,10 +3,12 @@
 `CHAOS_LEDGER` is where the world outside is. Runs inside pods, so this is trio.
 """
 
+from pathlib import Path
 from typing import Final
 
 import trio
 
+from chaos.points.programs import running
 from chaos.workloads.app import (
     apply_to,
     ask_about,
@@ -84,7 +86,8 @@ async def endless(ctx: Context) -> None:
 
 @job("points_waiting", retry=QUICK)
 async def waiting(_: Context, gate: str) -> str:
-    """Wait for a file, for as long as the pod lets it."""
+    """Say that it runs, then wait for a file, for as long as the pod lets it."""
+    running(Path(gate).parent).touch()
     path = trio.Path(gate)
     with trio.fail_after(WAITS_S):
         while not await path.exists():  # noqa: ASYNC110 -- another process makes it

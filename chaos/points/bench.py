@@ -28,10 +28,13 @@ from cortex.domain.errors import CortexError
 from cortex.durable.crash_points import VARIABLE
 from cortex.store.database import Database, Profile, open_database
 
-SCALE: Final = evolve(SCALED, settle_s=0.0, look_s=0.25, poll_s=0.2, slots=4)
+SCALE: Final = evolve(SCALED, zombie_s=4.0, settle_s=0.0, look_s=0.25, poll_s=0.2, slots=4)
 """No server has just been started: nobody has to settle."""
+PATIENT_S: Final = 30.0
+"""In place of `zombie_s` where no pod is stopped: none is to lose its job by a slow machine."""
 LOOK_S: Final = 0.03
-WITHIN_S: Final = 30.0
+WITHIN_S: Final = 90.0
+"""Ample: nobody waits for it unless something is wrong, and machines may be slow."""
 UNPROCESSABLE: Final = 422
 _ENTER_TYPES: Final = """
     INSERT INTO cortex.job_type SELECT * FROM jsonb_populate_recordset(NULL::cortex.job_type, $1)
@@ -120,10 +123,12 @@ class Bench:
     ) -> None:
         await asyncio.shield(self._exits.aclose())
 
-    def trial(self) -> "Trial":
-        """A new trial, to be entered."""
+    def trial(self, *, has_stops: bool) -> "Trial":
+        """A new trial, to be entered; `has_stops`: a pod is stopped in it."""
         self._count += 1
-        return Trial(self, key=f"t{self._count}")
+        return Trial(
+            self, key=f"t{self._count}", zombie_s=SCALE.zombie_s if has_stops else PATIENT_S
+        )
 
     async def _build(self) -> None:
         keep = self._exits
@@ -177,6 +182,7 @@ class Trial:
 
     bench: Bench
     key: str
+    zombie_s: float = PATIENT_S
     owned: str = field(init=False)
     """The address of its database, as superuser."""
     dsn: str = field(init=False)
@@ -224,7 +230,7 @@ class Trial:
         """Start a pod; `at` is what it does at which point."""
         log_path = self.folder / f"{name}.log"
         env = pod_environment(
-            {**asdict(SCALE), **settings},
+            {**asdict(SCALE), "zombie_s": self.zombie_s, **settings},
             folder=self.folder,
             PYTHONPATH=str(Path(__file__).parent.parent.parent),
             ANTHROPIC_BASE_URL=self.model.url,

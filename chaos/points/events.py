@@ -8,9 +8,11 @@ import urllib.request
 from typing import Final
 from uuid import UUID
 
+import asyncpg
+
 from chaos.cluster.postgres import OWNER
-from chaos.points.bench import Trial, TrialPod
-from chaos.points.programs import Program
+from chaos.points.bench import WITHIN_S, Trial, TrialPod
+from chaos.points.programs import Program, running
 from cortex.domain.clock import system_chance
 from cortex.domain.job import Submission
 from cortex.domain.role import Role
@@ -19,8 +21,10 @@ from cortex.store import idempotency, jobs, tasks, tokens
 from cortex.store.database import Database
 
 ANSWERED_WITHIN_S: Final = 5.0
-CUTS: Final = 10
-CUT_EVERY_S: Final = 0.05
+CUT_EVERY_S: Final = 0.02
+CANCELLED_BY: Final = "points"
+CLAIM_FAILED: Final = '"claim failed"'
+"""In a pod's log."""
 
 _NO_ROOM: Final = """
     INSERT INTO cortex.budget (scope, subject, unit, period, limit_amount, changed_by, reason)
@@ -28,12 +32,16 @@ _NO_ROOM: Final = """
 """
 _ROOM: Final = "UPDATE cortex.budget SET limit_amount = 1000000"
 _WAITS_FOR_BUDGET: Final = "SELECT id FROM cortex.job WHERE waiting_on LIKE 'budget:%'"
-_RUNS: Final = "SELECT id FROM cortex.job WHERE status = 'RUNNING'"
 _READY: Final = "SELECT id FROM cortex.pod WHERE state = 'READY'"
+_HOLD: Final = "BEGIN; LOCK TABLE cortex_worker.task IN ACCESS EXCLUSIVE MODE"
 _CUT: Final = """
-    SELECT pg_terminate_backend(pid) FROM pg_stat_activity
-    WHERE datname = $1 AND usename = $2
+    SELECT pg_terminate_backend(a.pid)
+    FROM pg_locks l JOIN pg_stat_activity a ON a.pid = l.pid
+    WHERE NOT l.granted AND l.relation = 'cortex_worker.task'::regclass
+      AND a.datname = current_database() AND a.usename = $1
 """
+"""Sessions of pods in the midst of a statement that needs the tasks. All trials' tables have the
+same numbers, their databases being copies of one."""
 
 
 async def begin(trial: Trial, program: Program) -> None:
@@ -48,7 +56,7 @@ async def begin(trial: Trial, program: Program) -> None:
         await trial.until(lambda: first.is_stopped or first.is_dead, at)
     if program.event == "cancel":
         (job,) = await trial.sql("SELECT id FROM cortex.job")
-        await jobs.cancel(trial.db, job["id"], by="points", reason="not wanted any more")
+        await jobs.cancel(trial.db, job["id"], by=CANCELLED_BY, reason="not wanted any more")
     if program.event == "request":
         trial.token = await _make_token(trial)
 
@@ -57,7 +65,8 @@ async def happen(trial: Trial, program: Program, pod: TrialPod) -> None:
     """What happens while the pod runs; ends at once when it dies. Raises `MissingError`."""
     match program.event:
         case "leave":
-            await trial.until_row(_RUNS, what="the job runs")
+            # Claimed is not enough: the pod may not know of it yet, and leave without jobs.
+            await trial.until(lambda: running(trial.folder).exists() or pod.is_dead, "the job runs")
             pod.process.send_signal(signal.SIGTERM)
         case "request":
             await trial.until(lambda: pod.ready or pod.is_dead, "the API is served")
@@ -68,9 +77,7 @@ async def happen(trial: Trial, program: Program, pod: TrialPod) -> None:
         case "lost claim":
             row = await trial.until_row(_READY, what="the pod is ready")
             await _claim_for(trial, program, row["id"])
-            for _ in range(CUTS):  # for longer than it rests between two claims
-                await trial.bench.postgres.sql(_CUT, trial.key, OWNER)
-                await asyncio.sleep(CUT_EVERY_S)
+            await _break_a_claim(trial, pod)
         case "none" | "cancel":
             pass
 
@@ -94,6 +101,20 @@ async def _claim_for(trial: Trial, program: Program, pod_id: UUID) -> None:
 
     # In one transaction: the pod must not see it before.
     await idempotency.guarded(trial.db, trial.key, operation="points", request={}, work=work)
+
+
+async def _break_a_claim(trial: Trial, pod: TrialPod) -> None:
+    """Cut the pod off in the midst of one: it cannot know what that has given it."""
+    before = pod.log.count(CLAIM_FAILED)
+    async with asyncio.timeout(WITHIN_S):
+        connection = await asyncpg.connect(trial.owned)
+        try:
+            await connection.execute(_HOLD)
+            while not pod.is_dead and pod.log.count(CLAIM_FAILED) == before:
+                await connection.execute(_CUT, OWNER)
+                await asyncio.sleep(CUT_EVERY_S)
+        finally:
+            connection.terminate()
 
 
 async def _make_token(trial: Trial) -> str:

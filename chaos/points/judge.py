@@ -16,7 +16,9 @@ from chaos.checkers import (
 )
 from chaos.checkers.verdict import Result
 from chaos.evidence import Evidence
+from chaos.history import Event
 from chaos.points.bench import SCALE
+from chaos.points.events import CANCELLED_BY
 from chaos.points.programs import Program
 from chaos.points.shot import Left, Shot
 
@@ -41,16 +43,20 @@ def problems(program: Program, left: Left, *, shot: Shot | None, baseline: Left)
     """What is wrong with a trial, a line each; `baseline` is what an undisturbed one left."""
     if len(left.record["jobs"]) != 1:
         return [f"there are {len(left.record['jobs'])} jobs"]
-    found = [*_record(left), *_end(program, left, baseline), *_outside(program, left, shot)]
+    found = [
+        *_record(program, left),
+        *_end(program, left, baseline),
+        *_outside(program, left, shot),
+    ]
     if shot is not None:
         found += [*_kept(left), *_counts(left, baseline, shot)]
     return [*found, *_pods(program, left)]
 
 
-def _record(left: Left) -> Iterator[str]:
+def _record(program: Program, left: Left) -> Iterator[str]:
     evidence = Evidence(
         settings=SCALE.figures,
-        events=(),
+        events=tuple(_events(program, left)),
         applications=(),
         model_calls=(),
         canaries=(),
@@ -61,6 +67,13 @@ def _record(left: Left) -> Iterator[str]:
         verdict = check(evidence)
         if verdict.result is Result.INVALID:
             yield from (f"{verdict.invariant}: {why}" for why in verdict.why)
+
+
+def _events(program: Program, left: Left) -> Iterator[Event]:
+    """What clients did, of which checkers want to know."""
+    if program.event == "cancel":
+        value = {"job": str(left.job["id"]), "by": CANCELLED_BY}
+        yield Event(at_s=0, process="points", kind="cancel", type="invoke", value=value)
 
 
 def _end(program: Program, left: Left, baseline: Left) -> Iterator[str]:
@@ -117,9 +130,7 @@ def _kept(left: Left) -> Iterator[str]:
 
 def _counts(left: Left, baseline: Left, shot: Shot) -> Iterator[str]:
     """A killed pod costs its job nothing, one that fell silent a retry."""
-    silent = (shot.how == "stop") + (
-        shot.program.first is not None and shot.program.first.is_stopped
-    )
+    silent = (shot.how == "stop") + shot.program.has_stop
     retries, usual = left.job["retry_count"], baseline.job["retry_count"]
     if retries > usual + silent:
         yield f"{retries} retries were counted, at most {usual + silent} is right"

@@ -61,6 +61,11 @@ class Program:
     may_wait_for_people: bool = False
     """Nobody is there who knows what became of an effect: then its job rests."""
 
+    @property
+    def has_stop(self) -> bool:
+        """A pod is stopped before that of which it is about comes."""
+        return self.first is not None and self.first.is_stopped
+
     def payload(self, key: str, folder: Path) -> dict[str, Any]:
         """Of the job; `key` is unique in the run."""
         if self.own_payload is not None:
@@ -92,6 +97,11 @@ def gate(folder: Path) -> Path:
     return folder / "gate"
 
 
+def running(folder: Path) -> Path:
+    """The file by which the job of a trial with a gate says that it runs."""
+    return gate(folder).with_suffix(".running")
+
+
 def _of(kind: Kind, *operations: Op, name: str = "", more: tuple[Kind, ...] = ()) -> Program:
     kinds = frozenset({kind, *more})
     return Program(name=name or kind.value, kinds=kinds, operations=operations)
@@ -112,7 +122,13 @@ _DOUBT: Final = frozenset({Kind.EFFECT, Kind.DOUBT})
 _DEATH: Final = frozenset({Kind.DEATH})
 
 PROGRAMS: Final[tuple[Program, ...]] = (
-    _job("nothing", "points_nothing", *EVERYONES, awaited=("after_retire", "after_triage")),
+    _job(
+        "nothing",
+        "points_nothing",
+        *EVERYONES,
+        awaited=("after_retire", "after_triage"),
+        settings={"zombie_s": 3.0},  # nobody sweeps before it has been well for so long
+    ),
     _of(Kind.STEP, Op.SLEEP),
     _of(Kind.MODEL, Op.MODEL),
     _of(Kind.TOOL, Op.PURE),
@@ -138,7 +154,8 @@ PROGRAMS: Final[tuple[Program, ...]] = (
         Kind.HAND_BACK,
         has_gate=True,
         event="leave",
-        settings={"abort_s": 0.5, "closed_s": 3.5},
+        # What ends the claims has a second; an abort before that would leave `drain_jobs` out.
+        settings={"abort_s": 2.0, "closed_s": 8.0, "kill_s": 12.0},
     ),
     Program(
         name="expiry",
@@ -155,7 +172,13 @@ PROGRAMS: Final[tuple[Program, ...]] = (
         operations=(Op.MODEL,),
         event="budget",
     ),
-    _job("lost claim", "points_nothing", Kind.ORPHAN, event="lost claim"),
+    _job(
+        "lost claim",
+        "points_nothing",
+        Kind.ORPHAN,
+        event="lost claim",
+        settings={"sweep_s": 60.0},  # on a slow machine its own sweep would come before it
+    ),
     _job("death", "points_nothing", Kind.DEATH, first=First(at="after_claim:1")),
     Program(
         name="lost call",

@@ -80,7 +80,7 @@ class Recorded:
 
 async def record(bench: Bench, program: Program) -> Recorded:
     """Run a program undisturbed. Raises `MissingError`."""
-    async with bench.trial() as trial, _attended(trial, program):
+    async with bench.trial(has_stops=program.has_stop) as trial, _attended(trial, program):
         path = trial.folder / "points"
         await begin(trial, program)
         pod = trial.start("recorded", f"{RECORD}:{path}", **program.settings)
@@ -104,7 +104,8 @@ async def record(bench: Bench, program: Program) -> Recorded:
 async def fire(bench: Bench, shot: Shot) -> Left:
     """Carry one out. Raises `MissingError`, also when its point is not passed."""
     program = shot.program
-    async with bench.trial() as trial, _attended(trial, program):
+    has_stops = shot.how == "stop" or program.has_stop
+    async with bench.trial(has_stops=has_stops) as trial, _attended(trial, program):
         await begin(trial, program)
         doomed = trial.start("doomed", shot.setting, **program.settings)
         events = asyncio.create_task(happen(trial, program, doomed))

@@ -5,11 +5,11 @@ Only where things go is told here; how they look stands in the page's style.
 
 from collections.abc import Iterator, Sequence
 from itertools import chain
-from math import inf
+from math import ceil, inf
 from typing import Final
 from uuid import UUID
 
-from attrs import frozen
+from attrs import evolve, frozen
 
 from chaos.checkers.timeline import Life, Timeline, key_of
 from chaos.evidence import Evidence, Row
@@ -20,6 +20,9 @@ TOP: Final = 28.0
 ROW: Final = 7.0
 GAP: Final = 22.0
 ROWS_MAX: Final = 40
+NEAR: Final = 60.0
+"""So far apart must marks be for each to have its name beside it."""
+BEFORE_LOAD_S: Final = 1.0
 TICKS_MAX: Final = 20
 TAKEN: Final = {"pod_died": "died", "lease_expired": "swept", "handed_back": "handed"}
 """How attempts end that go on elsewhere."""
@@ -55,6 +58,11 @@ class Mark:
 
     x: float
     name: str
+
+    @property
+    def is_last(self) -> bool:
+        """Its name has room before it only."""
+        return self.x > WIDTH - 2 * NEAR
 
 
 @frozen(kw_only=True)
@@ -96,7 +104,9 @@ class _Layout:
     def __init__(self, evidence: Evidence, last_s: float) -> None:
         self._timeline = Timeline.of(evidence)
         self._last_s = last_s
-        self._scale = (WIDTH - LEFT) / max(last_s, 1.0)
+        # What it took to build everything is nobody's matter.
+        self._first_s = max(0.0, self._timeline.phases.get("load", 0.0) - BEFORE_LOAD_S)
+        self._scale = (WIDTH - LEFT) / max(last_s - self._first_s, 1.0)
         self._places = sorted({life.place for life in self._timeline.lives})
         attempts = _attempts(evidence, self._timeline, last_s)
         self._attempts = sorted(attempts, key=lambda attempt: attempt.from_s)
@@ -112,7 +122,7 @@ class _Layout:
         """All of it."""
         packed = chain.from_iterable(self._rows.values())
         shapes = {(a.job["id"], a.number): self._attempt(a, row) for a, row in packed}
-        whole = (0.0, self._last_s)
+        whole = (self._first_s, self._last_s)
         return Chart(
             width=WIDTH,
             height=self._height,
@@ -123,14 +133,26 @@ class _Layout:
             faults=tuple(self._faults()),
             attempts=tuple(shapes.values()),
             links=tuple(self._links(shapes)),
-            ticks=tuple(Mark(x=self._x(s), name=f"{s} s") for s in _seconds(self._last_s)),
-            phases=tuple(
-                Mark(x=self._x(at_s), name=name) for name, at_s in self._timeline.phases.items()
+            ticks=tuple(
+                Mark(x=self._x(s), name=f"{s} s") for s in _seconds(self._first_s, self._last_s)
             ),
+            phases=tuple(self._phases()),
         )
 
     def _x(self, at_s: float) -> float:
-        return round(LEFT + min(max(at_s, 0.0), self._last_s) * self._scale, 1)
+        within_s = min(max(at_s, self._first_s), self._last_s)
+        return round(LEFT + (within_s - self._first_s) * self._scale, 1)
+
+    def _phases(self) -> Iterator[Mark]:
+        """Those that begin next to each other share a mark."""
+        marks: list[Mark] = []
+        for name, at_s in self._timeline.phases.items():
+            x = self._x(at_s)
+            if marks and x - marks[-1].x < NEAR:
+                marks[-1] = evolve(marks[-1], name=f"{marks[-1].name}, {name}")
+            else:
+                marks.append(Mark(x=x, name=name))
+        yield from marks
 
     def _tall(self, place: str) -> float:
         return 12 + ROW * (1 + max((row for _, row in self._rows[place]), default=0))
@@ -224,6 +246,7 @@ def _packed(attempts: Sequence[_Attempt]) -> list[tuple[_Attempt, int]]:
     return packed
 
 
-def _seconds(last_s: float) -> range:
-    step = next((step for step in (1, 2, 5, 10, 20, 60) if last_s / step <= TICKS_MAX), 300)
-    return range(0, int(last_s) + 1, step)
+def _seconds(first_s: float, last_s: float) -> range:
+    whole_s = last_s - first_s
+    step = next((step for step in (1, 2, 5, 10, 20, 60) if whole_s / step <= TICKS_MAX), 300)
+    return range(ceil(first_s / step) * step, int(last_s) + 1, step)

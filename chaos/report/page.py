@@ -1,11 +1,14 @@
 """The page of a run: all in one file, to be kept and sent; it loads nothing from anywhere."""
 
+import json
+import shlex
 from pathlib import Path
 from typing import Final
 
 import jinja2
 
 from chaos.checkers.verdict import Result
+from chaos.plan import Options
 from chaos.report.chart import chart_of
 from chaos.report.scorecard import rows, sentence
 from chaos.report.stories import stories
@@ -23,12 +26,33 @@ _TEMPLATES = jinja2.Environment(
 )
 
 
+def again(options: Options) -> str:
+    """The command that carries out the same plan."""
+    usual = Options(seed=options.seed)
+    words = ["python", "-m", "chaos", "run", "--seed", str(options.seed)]
+    asked = {
+        "--pods": (options.pods, usual.pods),
+        "--duration": (f"{options.duration_s:g}", f"{usual.duration_s:g}"),
+        "--faults": (",".join(options.faults), ""),
+        "--intensity": (f"{options.intensity:g}", f"{usual.intensity:g}"),
+        "--scale": (options.scale, usual.scale),
+        "--app": (options.app, None),
+        "--job": (options.job_type, usual.job_type),
+        "--payload": (json.dumps(options.payload), json.dumps(usual.payload)),
+    }
+    for name, (value, default) in asked.items():
+        if value != default:
+            words += [name, str(value)]
+    return shlex.join(words)
+
+
 def page(outcome: Outcome) -> str:
     """The page as HTML."""
     broken = [v for v in outcome.verdicts if v.result is Result.INVALID]
     jobs = list(dict.fromkeys(job for verdict in broken for job in verdict.jobs))
     return _TEMPLATES.get_template("page.html").render(
         options=outcome.plan.options,
+        again=again(outcome.plan.options),
         sentence=sentence(outcome),
         is_good=outcome.is_good,
         rows=list(rows(outcome)),

@@ -1,12 +1,15 @@
 """The scorecard: what a run was, what happened to it, and whether that was right."""
 
+import textwrap
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from typing import Final
 
 from chaos.checkers.verdict import Result, Verdict
 from chaos.report.figures import SAFE, Figures, measure
 from chaos.run import Outcome
 
+COLUMNS: Final = 100
 _MARKS = {Result.VALID: "ok", Result.INVALID: "BROKEN", Result.UNKNOWN: "?"}
 
 
@@ -14,10 +17,22 @@ def scorecard(outcome: Outcome) -> str:
     """The whole of it, for a terminal."""
     told = rows(outcome)
     width = max(len(name) for name, _ in told)
-    lines = [f"  {name:<{width}}  {value}" for name, value in told]
+    lines = [line for name, value in told for line in _wrapped(f"{name:<{width}}", value)]
     verdicts = [line for verdict in outcome.verdicts for line in _told(verdict)]
     ending = [] if outcome.stuck is None else ["", f"  STUCK: {outcome.stuck}"]
     return "\n".join(["", *lines, "", *verdicts, *ending, "", sentence(outcome)]) + "\n"
+
+
+def _wrapped(name: str, value: str) -> list[str]:
+    """Lines of a figure, with its further ones below its value."""
+    return textwrap.wrap(
+        value,
+        COLUMNS,
+        initial_indent=f"  {name}  ",
+        subsequent_indent=" " * (len(name) + 4),
+        break_long_words=False,
+        break_on_hyphens=False,
+    )
 
 
 def rows(outcome: Outcome) -> list[tuple[str, str]]:

@@ -5,7 +5,9 @@ travels, which of several trio tasks goes first. What a seed did once it does ag
 
 clock.py       time that passes only while everybody waits; who gets a turn
 island.py      asyncio on that clock: it takes the place of trio-asyncio
-connection.py  connections that lose requests and replies; one statement at a time is really sent
+wire.py        the way out of it: one statement at a time is really sent, and no time passes
+sessions.py    real sessions of Postgres, each lent to one connection after another
+connection.py  connections that lose requests and replies
 notices.py     notifications of Postgres, handed out at instants that the seed decides
 server.py      the real Postgres, whose `cortex.now()` is that clock
 machine.py     where one pod runs: killed, stopped, cut off

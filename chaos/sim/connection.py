@@ -1,78 +1,67 @@
 """Connections of simulated machines: real sessions of Postgres behind a way that the seed decides.
 
 Each statement travels there, is run alone on the wire, and its reply travels back. A connection
-that is dropped is gone on the server, too, before anybody else's next statement is run; one that is
-dropped while its way is cut stays behind there, with its locks, until the server finds out.
+that is dropped is gone on the server at once; one that is dropped while its way is cut stays
+behind there, with its locks, until the server finds out.
 """
 
 import asyncio
-import socket
-from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING, Any, TypeVar
+from collections.abc import Awaitable, Callable, Mapping
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any, cast
 
 import asyncpg
 import attrs
+from asyncpg.transaction import Transaction
 
 from chaos.sim.network import Fate
+from chaos.sim.sessions import Session, locks_session
 from cortex.store import connections
 from cortex.store.database import Profile
 
 if TYPE_CHECKING:
     from chaos.sim.machine import Machine
 
-T = TypeVar("T")
-
-SERVER_SETTINGS = {
-    # Names that queries do not qualify are looked for where time and chance are simulated, first.
-    "search_path": "sim, pg_catalog, public",
-    # Nobody can let go while the whole process waits for a lock.
-    "lock_timeout": "500ms",
-    # Bounds in real time would make a slow computer part of the seed.
-    "statement_timeout": "60s",
-    "idle_in_transaction_session_timeout": "0",
-    "client_connection_check_interval": "0",
-}
+Talk = Callable[[Session], Awaitable[Any]]
 
 
-class Connection(connections.Connection):
-    """A session of one machine."""
+class Connection:
+    """A connection of one machine: as much of asyncpg's as the store and its transactions use."""
 
-    # What asyncpg's own class has.
-    _loop: asyncio.AbstractEventLoop
-    _transport: asyncio.Transport
+    is_pooled = False
 
-    machine: "Machine"
-    pid: int
-    _is_gone = False
-    _is_bare = False
-    _heard = 0
-    _hanging: "asyncio.Future[None] | None" = None
+    # What asyncpg's own transactions look at.
+    _pool_release_ctr = 0
+    _top_xact: Transaction | None = None
 
-    def settle(self, machine: "Machine") -> None:
-        """It is open: from now on its way is that of its machine."""
+    def __init__(self, machine: "Machine", settings: Mapping[str, str]) -> None:
         self.machine = machine
-        self.pid = self.get_server_pid()
+        self._settings = settings
+        self._loop = machine.island.loop
+        self._protocol = SimpleNamespace(is_in_transaction=self.is_in_transaction)
+        self._session: Session | None = None
+        """While it has one of its own."""
+        self._holds_lock = False
+        self._is_gone = False
+        self._savepoints = 0
+        self._hanging: asyncio.Future[None] | None = None
         self._ended: list[Callable[..., Any]] = []
 
     # --- what the store uses
 
-    async def fetch(self, query: str, *args: Any, **options: Any) -> Any:
-        if self._is_bare:
-            return await super().fetch(query, *args, **options)
-        return await self._carry(query, args, lambda: super(Connection, self).fetch(query, *args))
+    async def fetch(self, query: str, *args: Any) -> Any:
+        return await self._carry(query, args, lambda session: session.fetch(query, *args))
 
-    async def fetchrow(self, query: str, *args: Any, **options: Any) -> Any:
-        rows = await self.fetch(query, *args, **options)
+    async def fetchrow(self, query: str, *args: Any) -> Any:
+        rows = await self.fetch(query, *args)
         return rows[0] if rows else None
 
-    async def fetchval(self, query: str, *args: Any, **options: Any) -> Any:
-        row = await self.fetchrow(query, *args, **options)
+    async def fetchval(self, query: str, *args: Any) -> Any:
+        row = await self.fetchrow(query, *args)
         return None if row is None else row[0]
 
-    async def execute(self, query: str, *args: Any, **options: Any) -> Any:
-        if self._is_bare:
-            return await super().execute(query, *args, **options)
-        return await self._carry(query, args, lambda: super(Connection, self).execute(query, *args))
+    async def execute(self, query: str, *args: Any) -> Any:
+        return await self._carry(query, args, lambda session: session.execute(query, *args))
 
     async def add_listener(self, channel: str, callback: Any) -> None:
         await self._carry(f"LISTEN {channel}", (), _nothing)
@@ -81,8 +70,17 @@ class Connection(connections.Connection):
     def add_termination_listener(self, callback: Any) -> None:
         self._ended.append(callback)
 
+    def transaction(self) -> Transaction:
+        return Transaction(cast("Any", self), None, readonly=False, deferrable=False)
+
+    def is_in_transaction(self) -> bool:
+        return self._session is not None and self._session.is_in_transaction()
+
     def is_closed(self) -> bool:
-        return self._is_gone or super().is_closed()
+        return self._is_gone
+
+    def get_server_version(self) -> Any:
+        return self.machine.world.server.version
 
     def terminate(self) -> None:
         if self._is_gone:
@@ -96,6 +94,10 @@ class Connection(connections.Connection):
     async def close(self, *, timeout: float | None = None) -> None:  # noqa: ARG002, ASYNC109
         self.terminate()
 
+    def _get_unique_id(self, prefix: str) -> str:
+        self._savepoints += 1
+        return f"{prefix}_{self._savepoints}"
+
     # --- what the simulation uses
 
     def sever(self) -> None:
@@ -107,18 +109,17 @@ class Connection(connections.Connection):
     def drop(self) -> None:
         """End the session, whatever its client knows of that."""
         self._is_gone = True
-        if not super().is_closed():
-            self._transport.get_extra_info("socket").shutdown(socket.SHUT_RDWR)
-            self.machine.world.server.dropped(self.pid)
-        if not self._loop.is_closed():
-            super().terminate()
+        session, self._session = self._session, None
+        if session is not None:
+            self.machine.world.server.lending.end(session, self._settings)
 
     def _see_gone(self) -> None:
         self._is_gone = True
         if self._hanging is not None and not self._hanging.done():
             self._hanging.set_result(None)
-        for callback in self._ended:
-            self._loop.call_soon(callback, self)
+        if not self._loop.is_closed():
+            for callback in self._ended:
+                self._loop.call_soon(callback, self)
         self.machine.island.poke()
 
     def tell(self, callback: Callable[..., Any], channel: str, payload: str) -> None:
@@ -138,9 +139,7 @@ class Connection(connections.Connection):
         self._loop.call_later(delay_s, arrive)
         self.machine.island.poke()
 
-    async def _carry(
-        self, query: str, args: tuple[object, ...], run: Callable[[], Awaitable[T]]
-    ) -> T:
+    async def _carry(self, query: str, args: tuple[object, ...], talk: Talk) -> Any:
         """Send a statement, run it, bring the answer back, as far as its fate lets that happen."""
         self._refuse_gone()
         network = self.machine.network
@@ -150,7 +149,7 @@ class Connection(connections.Connection):
             self._break()
         if fate is Fate.LOST or network.weather.is_cut:
             await self._hang()
-        result = await self.machine.island.loop.on_wire(lambda: self._run(query, args, run))
+        result = self._run(query, args, talk)
         await self._travel(network.reply_s())
         if fate is Fate.RESET_AFTER:
             self._break()
@@ -158,37 +157,38 @@ class Connection(connections.Connection):
             await self._hang()
         return result
 
-    async def _run(
-        self, query: str, args: tuple[object, ...], run: Callable[[], Awaitable[T]]
-    ) -> T:
+    def _run(self, query: str, args: tuple[object, ...], talk: Talk) -> Any:
         world = self.machine.world
-        self._refuse_gone()
         world.server.notice()
-        world.server.bury()
+        self._refuse_gone()
         world.server.set_clock()
-        await self._hear()
         try:
-            result = await run()
+            result = self._talk(query, talk)
         except asyncpg.PostgresError as error:
             world.ran(self.machine, query, args, f"{error.sqlstate} {error}")
             raise
         world.ran(self.machine, query, args, result)
         return result
 
-    async def _hear(self) -> None:
-        """Hear every channel that somebody listens to; not in a transaction, which may undo it."""
-        channels = self.machine.world.notices.channels
-        if self._heard == len(channels) or self.is_in_transaction():
-            return
-        self._is_bare = True
-        for channel in channels[self._heard :]:
-            await super().add_listener(channel, self._announced)
-        self._heard = len(channels)
-        self._is_bare = False
+    def _talk(self, query: str, talk: Talk) -> Any:
+        """Talk in the session that is ours, or in any that is free."""
+        server = self.machine.world.server
+        session = self._session or server.lending.lend(self._settings)
 
-    def _announced(self, _connection: object, pid: int, channel: str, payload: object) -> None:
-        if pid == self.pid:
-            self.machine.world.notices.announce(channel, str(payload))
+        async def converse() -> Any:
+            await session.hear(self.machine.world.notices)
+            return await talk(session)
+
+        try:
+            result = server.wire(converse)
+            self._holds_lock = self._holds_lock or locks_session(query)
+            return result
+        finally:
+            if self._holds_lock or session.is_in_transaction():
+                self._session = session
+            else:
+                self._session = None
+                server.lending.give_back(session, self._settings)
 
     async def _travel(self, seconds: float) -> None:
         if seconds > 0:
@@ -212,7 +212,7 @@ class Connection(connections.Connection):
             )
 
 
-async def _nothing() -> None:
+async def _nothing(_: Session) -> None:
     """What a LISTEN of a simulated machine sends: see `Notices`."""
 
 
@@ -230,17 +230,8 @@ class SimulatedProfile(Profile):
             await asyncio.sleep(2 * self.bound_s)
         if network.weather.is_refused or machine.world.server.is_down:
             raise ConnectionRefusedError(111, "Connection refused")
-        connection = await machine.island.loop.on_wire(self._session)
-        connection.settle(machine)
+        connection = Connection(machine, self.settings)
         machine.world.transcript.add(machine.name, "connects", "", "")
         machine.connections.append(connection)
-        machine.world.server.sessions.append(connection)
-        return connection
-
-    async def _session(self) -> Connection:
-        return await asyncpg.connect(
-            self.dsn,
-            server_settings=self.settings | SERVER_SETTINGS,
-            timeout=60.0,
-            connection_class=Connection,
-        )
+        machine.world.server.connections.append(connection)
+        return cast("connections.Connection", connection)

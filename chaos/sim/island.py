@@ -1,8 +1,7 @@
 """Asyncio on the simulated clock: what trio-asyncio is to a real pod, this is to a simulated one.
 
 One island a machine, turned by one trio task of that machine. Timers are of the simulated clock.
-Whatever really talks to Postgres does so in a turn on the wire, alone, and the whole thread waits
-for its end: no order of events depends on the kernel, and no time passes.
+It has no sockets: whatever really talks to Postgres does so on the `Wire`.
 """
 
 import asyncio
@@ -25,13 +24,11 @@ class Killed(BaseException):
     """The machine is dead: nothing that runs there reaches anything any more."""
 
 
-class Sockets(selectors.DefaultSelector):
-    """Looks at sockets only while somebody talks to the server, and then waits for the answer."""
+class NoSockets(selectors.DefaultSelector):
+    """Never has anything to tell, and waits for nothing."""
 
-    is_on_wire = False
-
-    def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
-        return super().select(timeout) if self.is_on_wire else []
+    def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:  # noqa: ARG002
+        return []
 
 
 class Loop(asyncio.SelectorEventLoop):
@@ -45,38 +42,18 @@ class Loop(asyncio.SelectorEventLoop):
 
     def __init__(self, clock: trio.abc.Clock) -> None:
         self._clock = clock
-        self._waiting: deque[asyncio.Future[None]] = deque()
-        self._sockets = Sockets()
-        super().__init__(self._sockets)
+        super().__init__(NoSockets())
         self.set_exception_handler(lambda _loop, _context: None)
 
     def time(self) -> float:
         return self._clock.current_time()
 
-    async def on_wire(self, talk: Callable[[], Awaitable[T]]) -> T:
-        """Talk to the server, when it is our turn; nothing else of the machine runs meanwhile."""
-        turn = self.create_future()
-        self._waiting.append(turn)
-        await turn
-        self._sockets.is_on_wire = True
-        try:
-            return await talk()
-        finally:
-            self._sockets.is_on_wire = False
-
     def turn(self) -> None:
         """Run everything that can run at this instant."""
         asyncio.events._set_running_loop(self)  # noqa: SLF001 -- its only name
         try:
-            while True:
-                if self._ready or self._sockets.is_on_wire or self.next_due_s <= self.time():
-                    self._run_once()
-                elif self._waiting:
-                    turn = self._waiting.popleft()
-                    if not turn.done():
-                        turn.set_result(None)
-                else:
-                    return
+            while self._ready or self.next_due_s <= self.time():
+                self._run_once()
         finally:
             asyncio.events._set_running_loop(None)  # noqa: SLF001
 

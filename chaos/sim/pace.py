@@ -11,13 +11,13 @@ from typing import Any, Final
 
 from chaos.sim.clock import Clock
 
-EXACT_S: Final = 1.0
+EXACT_S: Final = 0.5
 """After something has happened."""
-SHARE: Final = 0.7
+SHARE: Final = 2.0
 """A stride is this much of the time in which nothing has happened."""
 BUSY_MAX_S: Final = 15.0
 """While a job runs: half a heartbeat."""
-IDLE_MAX_S: Final = 100.0
+IDLE_MAX_S: Final = 140.0
 
 ROUTINE: Final = frozenset(
     {

@@ -1,33 +1,30 @@
 """The real Postgres of a worker, as the simulation needs it: its clock, and who is gone from it."""
 
-import asyncio
 import os
-import time
-from collections.abc import Awaitable, Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 import asyncpg
 
 from chaos.collect import read_record
 from chaos.observer import SQL as OBSERVER
 from chaos.sim.clock import EPOCH_S, Clock
+from chaos.sim.sessions import Sessions
+from chaos.sim.wire import Wire
 from cortex.store import embedded
 from cortex.store.migrate import migrate
 
 if TYPE_CHECKING:
     from chaos.sim.connection import Connection
 
-T = TypeVar("T")
 Row = dict[str, Any]
 
 TEMPLATE = "sim_template"
 DATABASE = "sim"
 UNNOTICED_S = 12.0
 """After so long the server gives up clients that do not acknowledge anything (keepalives)."""
-ENDS_WITHIN_S = 20.0
 
 QUICK = {
     # Nothing here has to survive a power cut.
@@ -36,6 +33,9 @@ QUICK = {
     "synchronous_commit": "off",
     # What it does depends on when it does it.
     "autovacuum": "off",
+    # The same few statements again and again.
+    "plan_cache_mode": "force_generic_plan",
+    "jit": "off",
 }
 
 SIMULATED = """
@@ -50,8 +50,8 @@ END $$;
 CREATE FUNCTION sim.clock_timestamp() RETURNS timestamptz LANGUAGE sql STABLE PARALLEL SAFE AS $$
     SELECT cortex.now()
 $$;
-CREATE FUNCTION sim.pg_postmaster_start_time() RETURNS timestamptz
-    LANGUAGE sql STABLE PARALLEL SAFE SECURITY DEFINER AS $$
+CREATE OR REPLACE FUNCTION cortex.serving_since() RETURNS timestamptz
+    LANGUAGE sql STABLE SECURITY DEFINER AS $$
     SELECT pg_catalog.to_timestamp(pg_catalog.pg_read_file('sim.start')::float8)
 $$;
 
@@ -67,33 +67,12 @@ $$;
 """Time and chance inside the server; its clock and its start are files beside its data."""
 
 
-class Admin:
-    """Sessions of the simulation itself: each call is over when it returns, and no time passes."""
-
-    def __init__(self) -> None:
-        # A thread: asyncio in trio's own thread belongs to the islands.
-        self._thread = ThreadPoolExecutor(max_workers=1)
-        self._runner = asyncio.Runner(loop_factory=asyncio.SelectorEventLoop)
-
-    def __call__(self, work: Callable[[], Awaitable[T]]) -> T:
-        """Run asyncio code to its end."""
-
-        async def main() -> T:
-            return await work()
-
-        return self._thread.submit(lambda: self._runner.run(main())).result()
-
-    def close(self) -> None:
-        self._thread.submit(self._runner.close).result()
-        self._thread.shutdown()
-
-
 @contextmanager
 def running_server(folder: Path) -> Iterator[str]:
     """Run a server of its own in a folder; its DSN leads to a template with the current schema."""
-    with embedded.acquire(folder / "postgres") as server, closing(Admin()) as admin:
+    with embedded.acquire(folder / "postgres") as server, closing(Wire()) as wire:
         dsn = _in(server.dsn, TEMPLATE)
-        admin(lambda: _make_template(server.dsn, dsn))
+        wire(lambda: _make_template(server.dsn, dsn))
         yield dsn
 
 
@@ -124,11 +103,12 @@ def _in(dsn: str, database: str) -> str:
 class Server:
     """One database of one seed, and the sessions in it."""
 
-    def __init__(self, template_dsn: str, *, clock: Clock, admin: Admin) -> None:
+    def __init__(self, template_dsn: str, *, clock: Clock, wire: Wire) -> None:
         self._template_dsn = template_dsn
         self.dsn = _in(template_dsn, DATABASE)
         self._clock = clock
-        self._admin = admin
+        self.wire = wire
+        self.lending = Sessions(wire, self.dsn)
         self._session: asyncpg.Connection[asyncpg.Record]
         self._folder = ""
         self._clock_file = -1
@@ -138,10 +118,9 @@ class Server:
         self.ahead_s = 0.0
         """How much its clock is ahead of all others."""
         self.is_down = False
-        self.sessions: list[Connection] = []
-        """All that were begun, in that order; some have ended since."""
+        self.connections: list[Connection] = []
+        """All that were opened, in that order; some are closed since."""
         self._left: list[tuple[float, Connection]] = []
-        self._dropped: list[int] = []
 
     def open(self) -> None:
         """Make the database anew."""
@@ -157,7 +136,7 @@ class Server:
             finally:
                 await root.close()
 
-        folder = self._admin(make)
+        folder = self.wire(make)
         self._folder = folder
         self._clock_file = os.open(Path(folder, "sim.now"), os.O_CREAT | os.O_RDWR, 0o644)
         self.set_clock()
@@ -166,11 +145,13 @@ class Server:
         async def connect() -> Any:
             return await asyncpg.connect(self.dsn)
 
-        self._session = self._admin(connect)
+        self._session = self.wire(connect)
+        self.version = self._session.get_server_version()
 
     def close(self) -> None:
         os.close(self._clock_file)
-        self._admin(self._session.close)
+        self.lending.close()
+        self.wire(self._session.close)
 
     def sql(self, query: str, *args: object) -> list[Row]:
         """Look from outside, at this very instant."""
@@ -178,11 +159,11 @@ class Server:
         async def look() -> list[Row]:
             return [dict(row) for row in await self._session.fetch(query, *args)]
 
-        return self._admin(look)
+        return self.wire(look)
 
     def record(self) -> dict[str, tuple[Row, ...]]:
         """All that the database holds, as evidence."""
-        return self._admin(lambda: read_record(self.dsn))
+        return self.wire(lambda: read_record(self.dsn))
 
     def set_clock(self) -> None:
         """Let the server's clock tell what the simulated one does."""
@@ -200,9 +181,9 @@ class Server:
         """End all sessions, and let no new ones in."""
         self.is_down = True
         self.notice(all_=True)
-        for connection in self.sessions:
+        for connection in self.connections:
             connection.sever()
-        self.sessions.clear()
+        self.connections.clear()
 
     def come_back(self) -> None:
         """Let them in again."""
@@ -210,10 +191,6 @@ class Server:
         self._set_start(self._clock.now)
 
     # --- sessions that end
-
-    def dropped(self, pid: int) -> None:
-        """The client's end of this session was closed just now."""
-        self._dropped.append(pid)
 
     def leave(self, connection: "Connection") -> None:
         """A session's client has given it up, and cannot tell."""
@@ -226,14 +203,3 @@ class Server:
         self._left = [(at, each) for at, each in self._left if not (all_ or at <= now)]
         for connection in gone:
             connection.drop()
-
-    def bury(self) -> None:
-        """Return when the sessions that were dropped have let go of everything."""
-        if not self._dropped:
-            return
-        pids, self._dropped = self._dropped, []
-        query = "SELECT FROM pg_stat_activity WHERE pid = ANY ($1)"
-        give_up_at = time.monotonic() + ENDS_WITHIN_S
-        while self.sql(query, pids):
-            if time.monotonic() > give_up_at:
-                raise TimeoutError(f"sessions {pids} do not end")

@@ -15,7 +15,8 @@ from chaos.sim.judge import judge
 from chaos.sim.machine import Machine
 from chaos.sim.outcome import Outcome
 from chaos.sim.plan import make_plan
-from chaos.sim.server import Admin, Server
+from chaos.sim.server import Server
+from chaos.sim.wire import Wire
 from chaos.sim.world import World
 from chaos.workloads import app
 
@@ -26,14 +27,14 @@ class Simulator:
     def __init__(self, template_dsn: str, *, workspaces: Path) -> None:
         self._template_dsn = template_dsn
         self._workspaces = workspaces
-        self._admin = Admin()
+        self._wire = Wire()
         self._world: World | None = None
         self._prepare()
 
     def run(self, seed: int, *, keeps: bool = False) -> Outcome:
         """Simulate one seed; `keeps` its transcript."""
         clock = Clock()
-        server = Server(self._template_dsn, clock=clock, admin=self._admin)
+        server = Server(self._template_dsn, clock=clock, wire=self._wire)
         began = time.perf_counter()
         gc.disable()  # what ends by being collected would end at another instant each time
         server.open()

@@ -1,7 +1,6 @@
 """All that a seed did, line by line: what two runs of it are compared by."""
 
 import hashlib
-import re
 from collections.abc import Iterable
 from functools import cache
 from pathlib import Path
@@ -13,8 +12,6 @@ from cortex.store.queries import SQL_DIR, sql
 SHOWN_MAX: Final = 300
 MEASURED: Final = frozenset({"pods.beat"})
 """Statements that carry figures of the real process, such as its memory."""
-COUNTED: Final = re.compile(r"(?<=__asyncpg_savepoint_)\w+")
-"""The driver counts its savepoints over the whole process."""
 
 
 class Transcript:
@@ -43,7 +40,7 @@ class Transcript:
     def ran(self, who: str, name: str, args: Iterable[object], result: Any) -> None:
         """A statement was run for a machine."""
         sent = "" if name in MEASURED else repr(args)
-        self.add(who, COUNTED.sub("", name), _shown(sent), "->", _shown(repr(result)))
+        self.add(who, name, _shown(sent), "->", _shown(repr(result)))
 
 
 def _shown(text: str) -> str:

@@ -8,6 +8,7 @@ import faulthandler
 import signal
 import sys
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
@@ -23,16 +24,26 @@ _ITS_OWN: Final = str(Path(trio.__file__).parent)
 async def dump_tasks_on_signal(
     *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED
 ) -> None:
-    """Write a dump at each signal; runs until it is cancelled."""
+    """Write a dump at each signal; runs until it is cancelled, also when nobody can read it."""
     with trio.open_signal_receiver(SIGNAL) as signals:
-        faulthandler.register(SIGNAL, all_threads=True, chain=True)
+        if sys.stderr is not None:
+            faulthandler.register(SIGNAL, all_threads=True, chain=True)
         try:
             task_status.started()
             async for _ in signals:
-                sys.stderr.write(task_tree())
-                sys.stderr.flush()
+                tree = task_tree()
+                # In a thread: a reader that has stopped reading must not stop the loop.
+                await trio.to_thread.run_sync(_write, tree, abandon_on_cancel=True)
         finally:
             faulthandler.unregister(SIGNAL)
+
+
+def _write(text: str) -> None:
+    # A reader that is gone, or no stderr at all, is no reason to end the process.
+    with suppress(OSError, ValueError):
+        if sys.stderr is not None:
+            sys.stderr.write(text)
+            sys.stderr.flush()
 
 
 def task_tree() -> str:

@@ -3,6 +3,7 @@
 import shutil
 import time
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Final, TypeVar
 
 import cortex
@@ -49,16 +50,25 @@ def _of_config(sources: dict[str, str]) -> Finding:
 
 def _of_database(settings: Settings) -> Iterator[Finding]:
     if settings.dsn is None:
-        folder = data_dir(settings)
-        if folder.exists():
-            disk = shutil.disk_usage(folder)
-            yield checkup.of_disk(free_bytes=disk.free, total_bytes=disk.total, folder=str(folder))
+        yield from _of_disk(data_dir(settings))
     try:
         with database(settings, must_exist=True) as address:
             yield from _of_server(address)
             yield from _of_schema(address, settings)
     except CortexError as error:
         yield _refused("database", error)
+
+
+def _of_disk(folder: Path) -> Iterator[Finding]:
+    try:
+        disk = shutil.disk_usage(folder)
+    except FileNotFoundError:
+        return  # nothing was begun there yet
+    except OSError as error:
+        fix = "make it one that this user may read, or choose another folder with --data"
+        yield fail("disk", f"cannot look at {folder}: {error.strerror}", fix)
+    else:
+        yield checkup.of_disk(free_bytes=disk.free, total_bytes=disk.total, folder=str(folder))
 
 
 def _of_server(address: str) -> Iterator[Finding]:
@@ -76,7 +86,7 @@ def _of_server(address: str) -> Iterator[Finding]:
         yield checkup.of_writes(seen.server)
         yield checkup.of_clock(ahead_s)
         yield checkup.of_connections(seen.server)
-        yield checkup.of_snapshots(seen.server.oldest)
+        yield checkup.of_snapshots(seen.server.snapshots)
         if seen.is_pooled:
             yield warn(
                 "pooler",

@@ -64,7 +64,8 @@ def _wrapped(text: str, terminal: Terminal, indent: int) -> list[str]:
     shown = safe(text)
     if not terminal.is_tty:
         return [shown] if shown else []
-    return textwrap.wrap(shown, max(TEXT_CELLS_MIN, terminal.width - indent))
+    cells = max(TEXT_CELLS_MIN, terminal.width - indent)
+    return textwrap.wrap(shown, cells, break_on_hyphens=False)
 
 
 def _verdict(found: Sequence[Finding]) -> Iterator[tuple[str, str]]:

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from cortex.cli.options import Options
 from cortex.config import PREFIX, Settings, load
-from cortex.domain.errors import NotFoundError
+from cortex.domain.errors import ForbiddenError, NotFoundError
 from cortex.store import dsn
 from cortex.store.database import Profile
 from cortex.store.embedded import acquire, default_data_dir
@@ -46,7 +46,7 @@ def database(settings: Settings, *, must_exist: bool = False) -> Iterator[str]:
         yield settings.dsn
         return
     folder = data_dir(settings)
-    if must_exist and not (folder / "pgdata").exists():
+    if must_exist and not _is_there(folder / "pgdata"):
         raise NotFoundError(
             f"there is no database yet in {folder}",
             hint="make one with `cortex demo` or `cortex up`, or name another one with --dsn",
@@ -55,6 +55,16 @@ def database(settings: Settings, *, must_exist: bool = False) -> Iterator[str]:
         server = acquire(folder)
     with server:
         yield server.dsn
+
+
+def _is_there(path: Path) -> bool:
+    try:
+        return path.exists()
+    except OSError as error:
+        raise ForbiddenError(
+            f"cannot look into {path.parent}: {error.strerror}",
+            hint="make it one that this user may read, or choose another folder with --data",
+        ) from error
 
 
 @contextmanager

@@ -27,6 +27,7 @@ SNAPSHOT_WARN_XIDS: Final = 1_000_000
 LAG_WARN_MS: Final = 100.0
 WAIT_WARN_S: Final = 60.0
 NAMES_MAX: Final = 5
+RELOAD: Final = "SELECT pg_reload_conf()"
 
 
 class Grade(StrEnum):
@@ -67,7 +68,7 @@ class SnapshotSeen:
     """What keeps dead rows from being cleared away."""
 
     kind: str
-    """A session, a prepared transaction or a replication slot."""
+    """A session, a standby, a prepared transaction or a replication slot."""
     name: str
     pid: int | None
     held_s: float | None
@@ -87,7 +88,8 @@ class ServerSeen:
     connections_used: int
     connections_max: int
     """Without those reserved for superusers."""
-    oldest: SnapshotSeen | None
+    snapshots: tuple[SnapshotSeen, ...]
+    """The oldest ones."""
 
 
 @attrs.frozen(kw_only=True)
@@ -114,12 +116,14 @@ def of_writes(server: ServerSeen) -> Finding:
         fix = "name the primary, or all servers: postgresql://user@one,two/database"
         return fail(check, "this server is a standby: it takes no writes", fix)
     if server.is_read_only:
-        fix = "ALTER SYSTEM RESET default_transaction_read_only, unless that was meant"
+        reset = "ALTER SYSTEM RESET default_transaction_read_only"
+        fix = f"unless that was meant: {reset}; {RELOAD}"
         return fail(check, "this server is set to take no writes", fix)
     if not server.fsync:
-        return warn(check, "fsync is off: a power cut may destroy everything", "set fsync = on")
+        fix = f"ALTER SYSTEM SET fsync = on; {RELOAD}"
+        return warn(check, "fsync is off: a power cut may destroy everything", fix)
     if server.synchronous_commit == "off":
-        fix = "set synchronous_commit = on"
+        fix = f"ALTER SYSTEM SET synchronous_commit = on; {RELOAD}"
         return warn(check, "synchronous_commit is off: a crash loses acknowledged jobs", fix)
     return ok(check, "accepted, and on disc when acknowledged")
 
@@ -156,26 +160,43 @@ def of_disk(*, free_bytes: int, total_bytes: int, folder: str) -> Finding:
     return ok("disk", told)
 
 
-def of_snapshots(oldest: SnapshotSeen | None) -> Finding:
-    """Whether something keeps dead rows from being cleared away."""
+def of_snapshots(seen: Sequence[SnapshotSeen]) -> Finding:
+    """Whether something keeps dead rows from being cleared away: the worst of what was seen."""
+    if not seen:
+        return ok("snapshots", "none is open")
+    return max(map(_of_snapshot, seen), key=lambda finding: _ORDER.index(finding.grade))
+
+
+def _of_snapshot(seen: SnapshotSeen) -> Finding:
     check = "snapshots"
-    if oldest is None:
-        return ok(check, "none is open")
-    if oldest.held_s is None:
-        told = f"{oldest.xids:,} transactions old"
-        is_long, is_ill = oldest.xids > SNAPSHOT_WARN_XIDS, False
+    if seen.held_s is None:
+        told = f"{seen.xids:,} transactions old"
+        is_long, is_ill = seen.xids > SNAPSHOT_WARN_XIDS, False
     else:
-        told = f"{timedelta(seconds=round(oldest.held_s))} old"
-        is_long, is_ill = oldest.held_s > SNAPSHOT_WARN_S, oldest.held_s > SNAPSHOT_FAIL_S
+        told = f"{timedelta(seconds=round(seen.held_s))} old"
+        is_long, is_ill = seen.held_s > SNAPSHOT_WARN_S, seen.held_s > SNAPSHOT_FAIL_S
     if not is_long:
         return ok(check, f"the oldest is {told}")
     fixes = {
-        "session": f"end it: SELECT pg_terminate_backend({oldest.pid})",
-        "prepared transaction": f"end it: ROLLBACK PREPARED '{oldest.name}'",
-        "replication slot": f"drop it: SELECT pg_drop_replication_slot('{oldest.name}')",
+        "session": f"end it: SELECT pg_terminate_backend({seen.pid})",
+        "standby": "end what it runs, or set hot_standby_feedback = off there",
+        "prepared transaction": f"end it: ROLLBACK PREPARED {_literal(seen.name)}",
+        "replication slot": f"drop it: SELECT pg_drop_replication_slot({_literal(seen.name)})",
     }
-    told = f"{oldest.kind} {oldest.name} holds one that is {told}: claims get slower"
-    return Finding(check, Grade.FAIL if is_ill else Grade.WARN, told, fixes[oldest.kind])
+    told = f"{seen.kind} {seen.name} holds one that is {told}: claims get slower"
+    return Finding(check, Grade.FAIL if is_ill else Grade.WARN, told, fixes[seen.kind])
+
+
+_ORDER: Final = (Grade.OK, Grade.WARN, Grade.FAIL)
+
+
+def _literal(text: str) -> str:
+    """Write a text for SQL so that it can be pasted, whatever is in it."""
+    if text.isascii() and text.isprintable():
+        return "'" + text.replace("'", "''") + "'"
+    escaped = text.replace("\\", "\\\\").replace("'", "''")
+    shown = (c if c.isascii() and c.isprintable() else f"\\U{ord(c):08X}" for c in escaped)
+    return f"E'{''.join(shown)}'"
 
 
 def of_pods(

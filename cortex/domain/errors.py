@@ -108,16 +108,23 @@ class TimedOutError(CortexError):
 class UnavailableError(CortexError):
     """A dependency does not answer; the same call may succeed later.
 
-    `trouble` says what is wrong with the database, if it is that.
+    `trouble` says what is wrong with the database, if it is that. `is_locked`: the database is
+    well, but somebody holds what the call wanted, for longer than it waits; nothing was written.
     """
 
     code = "unavailable"
 
     def __init__(
-        self, message: str, *, hint: str | None = None, trouble: Trouble | None = None
+        self,
+        message: str,
+        *,
+        hint: str | None = None,
+        trouble: Trouble | None = None,
+        is_locked: bool = False,
     ) -> None:
         super().__init__(message, hint=hint)
         self.trouble = trouble
+        self.is_locked = is_locked
 
 
 class TransientError(CortexError):

@@ -13,7 +13,7 @@ import attrs
 import orjson
 import trio
 
-from cortex.domain.errors import DivergedError, InvalidValueError
+from cortex.domain.errors import DivergedError, InvalidValueError, LeaseLost
 from cortex.domain.job import EffectOutcome, Lease, Step, StepDone, StepKind
 from cortex.domain.limits import CHECKPOINT, MODEL_RESPONSE
 from cortex.domain.redaction import secret_in
@@ -173,11 +173,14 @@ class Journal:
         return decode(output)
 
     async def _stop_here(self, leave: Leave) -> NoReturn:
-        """Hand the job back when its other steps, which may be paid for, are in the record."""
+        """Hand the job back when its other steps, which may be paid for, are in the record.
+
+        Cancelled then, unless job code is shielded: there it is `LeaseLost` that ends it.
+        """
         await self.progress.none_under_way()
         leave.hand_back()
-        await trio.sleep_forever()
-        raise AssertionError("unreachable")
+        await trio.lowlevel.checkpoint()
+        raise LeaseLost("the pod leaves, and the job goes on elsewhere")
 
     def decision(self, key: str) -> Any:
         """Return the recorded output of a decision, of this attempt or before; None if none is."""

@@ -63,7 +63,8 @@ class Outside:
         """Make a call that happens once: see `effects.perform`.
 
         Each time that it is called, the pod must be sure that the job is its own: when it came back
-        from an outage, another one may have been about to ask what became of the call.
+        from an outage, another one may have been about to ask what became of the call. Before its
+        intent, too: of one that is on record nobody else can tell that it still waits to be called.
         """
         effect = attrs.evolve(effect, invoke=partial(self._when_sure, effect))
         if effect.is_idempotent and not effect.changes_nothing:
@@ -71,6 +72,7 @@ class Outside:
         count = partial(self._ctx.services.meter.effect_ended, effect.tool)
         new_id = self._desk.new_id
         await self._ctx.limits()  # what is certain after the call must not be lost by an outage
+        await self._desk.until_it_may_begin(effect.limit_s)
         try:
             ended = await perform(effect, lease=self._lease, ledger=self._desk, new_id=new_id)
         except Suspended as wish:

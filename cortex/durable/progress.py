@@ -22,6 +22,8 @@ from cortex.domain.job import StepKind
 ANSWER_CHARS_MAX: Final = 65_536
 LATEST_CHARS_MAX: Final = 16_384
 """Beyond the beginning: far more than is said between two looks of a watcher."""
+DECIDED_WITHIN_S: Final = 0.1
+"""What a job's own code gets to end the other steps for one that broke off, on a leaving pod."""
 _call_numbers: Final = count(1)
 _MARK: Final = "__cortex_timed_out__"
 
@@ -133,12 +135,18 @@ class Progress:
         self.checkpoint_key = key
         self.checkpoint_at: float | None = None
         """Trio's clock; None if this attempt has committed nothing."""
+        self.on_first: Callable[[], None] = lambda: None
+        """Told of the first step that this attempt commits."""
         self._steps: dict[str, StepUnderWay] = {}
         self._one_ended: trio.Event | None = None
+        self._broken_off_count = 0
 
     def committed(self, seq: int, key: str, *, at: float) -> None:
         """A step that was done at this time is in the record."""
+        is_first = self.checkpoint_at is None
         self.checkpoint_seq, self.checkpoint_key, self.checkpoint_at = seq, key, at
+        if is_first:
+            self.on_first()
 
     def begin(self, kind: StepKind, key: str, *, now: float) -> StepUnderWay:
         """A step begins; it ends by `end` or by `broke_off`."""
@@ -151,19 +159,20 @@ class Progress:
     def end(self, step: StepUnderWay) -> None:
         """A step is in the record."""
         del self._steps[step.key]
-        if self._one_ended is not None:
-            self._one_ended.set()
-            self._one_ended = None
+        self._tell_end()
 
     async def none_under_way(self) -> None:
-        """Wait until the last step of the attempt that was under way is in the record.
+        """Wait until no step of the attempt is under way any more.
 
-        Of one that fails its own code decides what follows.
+        Of one that broke off its own code decides what follows, if it does so at once.
         """
         while any(step.cut_at is None for step in self._steps.values()):
+            broken_off_count = self._broken_off_count
             if self._one_ended is None:
                 self._one_ended = trio.Event()
             await self._one_ended.wait()
+            if self._broken_off_count != broken_off_count:
+                await trio.sleep(DECIDED_WITHIN_S)
 
     def broke_off(self, step: StepUnderWay, error: BaseException) -> None:
         """A step was left by this error, which is told where it came from if it is a time-out's."""
@@ -172,6 +181,13 @@ class Progress:
         else:
             self._steps.pop(step.key, None)
             _mark(error, step)
+        self._broken_off_count += 1
+        self._tell_end()
+
+    def _tell_end(self) -> None:
+        if self._one_ended is not None:
+            self._one_ended.set()
+            self._one_ended = None
 
     def under_way(self, key: str) -> StepUnderWay | None:
         """The step of this key, if it has begun and not ended."""

@@ -96,7 +96,7 @@ class AnswerListener:
     async def _listen(self) -> None:
         session = self._session
         self._watcher, self._kept = self._new_id(), set()
-        await self._port.cross(session.open)
+        await self._port.open(session)
         if not session.is_pooled:
             await self._port.cross(session.listen, watches.STREAM, self._heard)
         renew_at = left_at = trio.current_time()
@@ -151,7 +151,7 @@ class AnswerListener:
                 )
             except CortexError as error:
                 _log.warning("watches lapse by themselves", error=error.message)
-        await self._port.cross(self._session.close)
+        await self._port.close(self._session)
 
     def _heard(self, payload: str) -> None:
         try:

@@ -8,12 +8,13 @@ each carries what it needs to be recognised: (job, attempt, seq) or (job, attemp
 
 On failure: an outage is waited out with jittered back-off; jobs wait for their replies meanwhile,
 the bounded mailbox holds back the others, and no more are claimed. A value that Postgres cannot
-hold fails its own operation, not its neighbours'.
+hold fails its own operation, not its neighbours'. What concerns a job whose rows somebody holds
+waits until they are free, also in an actor that was restarted, and the others go on.
 On stop: the mailbox is closed, what it holds is flushed within the grace of its phase.
 """
 
 import random
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from functools import partial
 from typing import Any, Final, TypeVar
 from uuid import UUID
@@ -42,6 +43,7 @@ from cortex.domain.job import (
     Suspend,
 )
 from cortex.durable.crash_points import crash_point
+from cortex.services.locked_out import LockedOut
 from cortex.services.metrics import Metrics
 from cortex.services.outage import Outage
 from cortex.store import effects, jobs, steps, tasks
@@ -67,6 +69,8 @@ class Entry:
     reply: Reply[Any] = attrs.field(factory=Reply)
     is_left: bool = False
     """Its sender was cancelled: nobody acts on the answer."""
+    is_repeat: bool = False
+    """It may have been written already."""
 
 
 class Committer:
@@ -83,6 +87,7 @@ class Committer:
         self._rng = rng
         self._mailbox: Mailbox[Entry] = Mailbox("committer", bound=MAILBOX_BOUND)
         self._closing = trio.Event()
+        self._locked_out: LockedOut[Entry] = LockedOut()
         self.is_held_up = False
         """What is done cannot be written just now: nothing more is to be begun."""
 
@@ -124,17 +129,47 @@ class Committer:
         """Write batches until closed."""
         self.is_held_up = False
         task_status.started()
-        while True:
+        try:
+            while True:
+                batch = await self._next()
+                try:
+                    await self._write(batch)
+                finally:
+                    _give_up(entry for entry in batch if entry not in self._locked_out)
+        except trio.EndOfChannel:
+            return
+        except trio.Cancelled:
+            _give_up(self._locked_out.freed(set()))
+            raise
+
+    async def _next(self) -> list[Entry]:
+        """Wait for operations, or for the rows of those that were locked out.
+
+        Raises `trio.EndOfChannel` when closed and nothing is left.
+        """
+        batch: list[Entry] = []
+        with trio.CancelScope(deadline=self._locked_out.look_at):
+            if len(self._locked_out) >= MAILBOX_BOUND:
+                await trio.sleep_forever()
             try:
                 batch = await self._mailbox.receive_batch(BATCH_MAX)
             except trio.EndOfChannel:
-                return
-            try:
-                await self._write(batch)
-            finally:
-                for entry in batch:
-                    if not entry.reply.answered:
-                        entry.reply.fail(LeaseLost("the committer stopped"))
+                if not self._locked_out:
+                    raise
+                await trio.sleep_forever()
+        if trio.current_time() >= self._locked_out.look_at:
+            batch = await self._freed() + batch
+        return batch
+
+    async def _freed(self) -> list[Entry]:
+        """Return what was locked out and is so no more."""
+        try:
+            locked = await self._port(tasks.locked, job_ids=self._locked_out.job_ids)
+        except UnavailableError:
+            locked = set(self._locked_out.job_ids)
+        if locked:
+            self._locked_out.looked(trio.current_time())
+        return self._locked_out.freed(locked)
 
     async def _write(self, batch: Sequence[Entry]) -> None:
         # Steps first: a job's own end is always sent after its steps.
@@ -165,15 +200,26 @@ class Committer:
         *,
         is_repeat: bool = False,
     ) -> None:
-        """Write a group until the outcome is known; split it if one of its values is refused."""
+        """Write a group until the outcome is known; split it if one of its values is refused.
+
+        What is locked out is left behind, and so is what comes after it.
+        """
         began = trio.current_time()
         outage = Outage(rng=self._rng, first_s=BACKOFF_S)
-        while True:
+        group = self._admitted(group)
+        is_repeat = is_repeat or any(_entry(each).is_repeat for each in group)
+        while group:
             try:
                 await write(group, is_repeat)
             except UnavailableError as error:
-                self.is_held_up = True
                 is_repeat = is_repeat or isinstance(error, OutcomeUnknownError)
+                if error.is_locked:
+                    self.is_held_up = False
+                    parts = await self._parted(group, is_repeat=is_repeat)
+                    for part in parts:
+                        await self._settle(part, write, is_repeat=is_repeat)
+                    return
+                self.is_held_up = True
                 await self._pause(
                     outage.failed(_log, "commit delayed", error, operations=len(group))
                 )
@@ -189,6 +235,41 @@ class Committer:
                 self.is_held_up = False
                 self._metrics.committed(len(group), trio.current_time() - began)
                 return
+
+    def _admitted(self, group: "Sequence[T]") -> "Sequence[T]":
+        """Leave behind what comes after something that is locked out."""
+        if not self._locked_out:
+            return group
+        admitted = []
+        for each in group:
+            entry = _entry(each)
+            if self._locked_out.is_behind(entry.operation):
+                self._locked_out.keep(entry)
+            else:
+                admitted.append(each)
+        return admitted
+
+    async def _parted(self, group: "Sequence[T]", *, is_repeat: bool) -> "list[Sequence[T]]":
+        """Leave behind what is locked out; return the rest in parts to be tried, none of them all.
+
+        Of a row that is none of the jobs' own nobody can tell: it is looked for by halves.
+        """
+        entries = [_entry(each) for each in group]
+        locked = {entry.operation.lease.job_id for entry in entries}
+        if len(group) > 1:
+            try:
+                locked = await self._port(tasks.locked, job_ids=list(locked))
+            except UnavailableError:
+                return [group]
+            if not locked:
+                half = len(group) // 2
+                return [group[:half], group[half:]]
+        held = [entry for entry in entries if entry.operation.lease.job_id in locked]
+        for entry in held:
+            entry.is_repeat = entry.is_repeat or is_repeat
+        _log.warning("somebody holds the rows of jobs: they wait", jobs=len(locked))
+        self._locked_out.add(held, trio.current_time())
+        return [[each for each in group if _entry(each) not in self._locked_out]]
 
     async def _pause(self, seconds: float) -> None:
         with trio.move_on_after(seconds):
@@ -338,6 +419,12 @@ def _size(operation: Operation) -> int:
             return sum(len(request.arguments) for request in operation.requests)
         case Release() | EffectTold():
             return 0
+
+
+def _give_up(entries: Iterable[Entry]) -> None:
+    for entry in entries:
+        if not entry.reply.answered:
+            entry.reply.fail(LeaseLost("the committer stopped"))
 
 
 def _entry(item: object) -> Entry:

@@ -21,12 +21,16 @@ import trio
 
 from cortex.domain.errors import UnavailableError
 from cortex.domain.trouble import Trouble, TroubleSeen
+from cortex.services.outage import SHORTAGE_MOST_S
 
 LOOK_S: Final = 1.0
-SILENT_S: Final = 5.0
-"""Statements end themselves after so long: by then at least one answer would have come."""
-FORGOTTEN_S: Final = 30.0
-"""A call that failed and was not made again: nobody knows how it would fare now."""
+ANSWERED_WITHIN_S: Final = 5.0
+"""Statements end themselves after so long."""
+SILENT_S: Final = ANSWERED_WITHIN_S
+"""By then at least one answer would have come."""
+FORGOTTEN_S: Final = SHORTAGE_MOST_S + ANSWERED_WITHIN_S
+"""A call that failed and was not made again in the longest pause of a loop: nobody knows how it
+would fare now, and a pod must not stay unready for what nobody wants."""
 TELL_AGAIN_S: Final = 60.0
 TELL_APART_S: Final = 10.0
 """One that comes and goes within this is told once."""
@@ -96,6 +100,12 @@ class DatabaseWatch:
             self._quiet_since = math.inf
         if self._failures or self._known:
             self.look()
+
+    def given_up(self) -> None:
+        """See `Watch.given_up`."""
+        self._waiting_count -= 1
+        if not self._waiting_count:
+            self._quiet_since = math.inf
 
     def look(self) -> None:
         """Tell what has changed."""

@@ -7,8 +7,9 @@ itself (see `standing`), cannot write what its jobs have done, or is asked to dr
 is a hint: polling finds the same work without it.
 
 On failure: an outage is waited out; after it, what the pod owns but does not run (a claim whose
-reply was lost, jobs that the fence stopped) is released, so that the next claim raises its attempt,
-and claims begin slowly again (see `claim_ramp`), each pod at a moment of its own.
+reply was lost, jobs that the fence stopped) is released, so that the next claim raises its attempt
+(see `orphan_looks`; never beside a claim, whose jobs nobody knows before its reply), and claims
+begin slowly again (see `claim_ramp`), each pod at a moment of its own.
 On stop: a claim in flight is shielded by the port, and what it returns is still started, so that
 its actors hand the jobs back. The pod releases once more what it owns, before it signs off.
 """
@@ -26,6 +27,7 @@ from cortex.domain.job import Claim, Release
 from cortex.durable.crash_points import crash_point
 from cortex.services.claim_ramp import DOUBLES_IN_S, ClaimRamp
 from cortex.services.job_actor import JobActors
+from cortex.services.orphan_looks import OrphanLooks
 from cortex.services.outage import Outage
 from cortex.services.running import RunningJob, RunningJobs
 from cortex.services.standing import Standing
@@ -75,8 +77,9 @@ class Dispatcher:
         self._promoted_at = float("-inf")
         self._is_crowded = False
         self._promote_not_before = float("-inf")
-        self._lost_seen = 0
-        self._may_have_orphans = False
+        self._looks = OrphanLooks(apart_s=poll_s)
+        self._is_failing = False
+        """The last claim failed, for whatever reason."""
         self._ramp = ClaimRamp()
         self._outage = Outage(rng=actors.rng, first_s=poll_s, most_s=poll_s)
 
@@ -87,31 +90,35 @@ class Dispatcher:
 
     def on_ended(self, job: RunningJob) -> None:
         """A job left its slot."""
-        if job.is_queued:
-            self.hint(promote=True)
+        if job.is_queued or job.is_suspect:
+            self.hint(promote=job.is_queued)
         elif self._is_crowded and self._has_room:
             self._pacer.wake()
 
     @property
     def may_claim(self) -> bool:
-        """The pod is sure of itself, can write what its jobs do, and nobody asked it to drain."""
-        is_able = self._standing.is_sure and not self._actors.committer.is_held_up
-        return is_able and not self._running.is_drain_requested
+        """It can claim: sure of itself, its last claim went well, and nobody asked it to drain."""
+        is_held_up = self._is_failing or self._actors.committer.is_held_up
+        return self._standing.is_sure and not is_held_up and not self._running.is_drain_requested
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Claim until cancelled."""
-        self._running.on_ended = self.on_ended
+        self._running.on_ended, self._running.on_trusted = self.on_ended, self.hint
         self._running.on_undrained = partial(self.hint, promote=True)
         task_status.started()
         while True:
             try:
                 pause_s = await self.tick()
             except UnavailableError as error:
-                self._may_have_orphans = self._promote_next = True
-                self._ramp.broken()
+                self._promote_next = self._is_failing = True
+                self._doubted()
                 # Hints do not cut it short: there may be many.
                 await trio.sleep(self._outage.failed(_log, "claim failed", error))
                 continue
+            except Exception:
+                self._is_failing = True
+                raise
+            self._is_failing = False
             self._outage.over()
             if pause_s > 0:
                 woken = await self._pacer.wait(pause_s)
@@ -123,9 +130,9 @@ class Dispatcher:
         """Claim one batch and start its actors; return how long to wait for the next one."""
         if self._is_barred():
             return self._poll_s
-        if self._may_have_orphans or self._lost_seen != self._running.lost_count:
-            # Noted before: what ends meanwhile is looked for at the next tick.
-            self._may_have_orphans, self._lost_seen = False, self._running.lost_count
+        now, lost_count = trio.current_time(), self._running.lost_count
+        if self._looks.is_due(now, lost_count=lost_count):
+            self._looks.begun(now, lost_count=lost_count)
             await self.release_orphans()
         if self._running.is_drain_requested:
             return self._poll_s
@@ -160,11 +167,16 @@ class Dispatcher:
     def _is_barred(self) -> bool:
         """The database is in the way: once it is there again, claims begin slowly."""
         if not self._standing.is_sure:
-            self._may_have_orphans = True
-        elif not self._actors.committer.is_held_up:
-            return False
+            self._doubted()
+            return True
+        if self._actors.committer.is_held_up:
+            self._ramp.broken()
+            return True
+        return False
+
+    def _doubted(self) -> None:
+        self._looks.doubted(trio.current_time())
         self._ramp.broken()
-        return True
 
     @property
     def _has_room(self) -> bool:
@@ -192,7 +204,8 @@ class Dispatcher:
 
     async def release_orphans(self) -> None:
         """Hand back what the pod owns and does not run, so that it goes on at once elsewhere."""
-        orphans = await self._port(tasks.orphans, pod_id=self._pod_id, known=self._running.job_ids)
+        known = self._running.known_ids
+        orphans = await self._port(tasks.orphans, pod_id=self._pod_id, known=known)
         if orphans:
             _log.warning("released what does not run here", jobs=len(orphans))
             releases = [Release(lease=o, outcome="handed_back", is_counted=False) for o in orphans]

@@ -21,6 +21,8 @@ from cortex.services.shutdown import Shutdown
 
 TELL_EVERY_S: Final = 1.0
 """So often people see what is left."""
+NAMED_MAX: Final = 10
+"""So many jobs are named that could not be handed back; all are counted."""
 ORDER: Final = {phase: place for place, phase in enumerate(DrainPhase)}
 
 _log = structlog.get_logger(__name__)
@@ -105,6 +107,17 @@ class Drain:
             abort_in_s=self.left_s(DrainPhase.JOBS),
             closed_in_s=self.left_s(DrainPhase.SIGN_OFF),
         )
+
+    def tell_left_behind(self) -> None:
+        """Say what the database has not heard of, and is the next one's to find."""
+        left = self._running.left_behind
+        if left:
+            _log.warning(
+                "could not hand back",
+                jobs=len(left),
+                first=[str(job_id) for job_id in left[:NAMED_MAX]],
+                hint="other pods take them over when they find this one gone",
+            )
 
     async def _tell_often(self) -> None:
         while True:

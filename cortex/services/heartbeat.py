@@ -87,7 +87,7 @@ class Heartbeat:
         finally:
             self._standing.lost()
             with trio.move_on_after(2.0, shield=True):
-                await self._port.cross(self._session.close)
+                await self._port.close(self._session)
 
     async def tick(self) -> None:
         """Beat once; stop the jobs that are not ours any more."""
@@ -119,7 +119,7 @@ class Heartbeat:
 
     async def _lock(self) -> None:
         """Connect and take the lock; the server may need a while to see the old one gone."""
-        await self._port.cross(self._session.open)
+        await self._port.open(self._session)
         if self._port.is_pooled:
             self._standing.locked()  # there is no lock to hold: heartbeats alone tell that it lives
             return

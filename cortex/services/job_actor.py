@@ -67,8 +67,11 @@ class JobActors:
             ending = _stopped(claim, job.stop) if job.stop else await self._attempt(claim, job)
             if ending is not None and job.stop is not Stop.LEASE_LOST:
                 told = await self._report(ending)
+                job.is_told, job.is_answered = told is not None, True
                 self.metrics.ended(claim, told, ran_s=trio.current_time() - job.claimed_at)
                 await self.receipts.offer_again(claim.lease)
+            else:
+                job.is_answered = True  # by whoever owns it
         finally:
             self.receipts.forget(claim.lease)
             self.running.remove(job)
@@ -142,6 +145,8 @@ class JobActors:
         )
         journal = Journal(claim.lease, self.committer, known, leave=leave)
         job.progress = journal.progress
+        if job.is_suspect:
+            journal.progress.on_first = self.running.on_trusted
         self.receipts.follow(claim, journal.progress)
         return await job_type.handler(Context(claim, journal, self.services), **arguments)
 
@@ -174,6 +179,7 @@ class JobActors:
             _log.info("lease lost", job=str(ending.lease.job_id), attempt=ending.lease.attempt)
         except CortexError as second:
             # Its heartbeat ends with this actor, so the sweep will find it.
+            self.running.unrecorded.append(ending.lease.job_id)
             _log.error("end of attempt not recorded", job=str(ending.lease.job_id), error=second)
         return None
 

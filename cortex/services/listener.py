@@ -87,11 +87,11 @@ class Listener:
                 await trio.sleep(pause_s)
         finally:
             with trio.move_on_after(2.0, shield=True):
-                await self._port.cross(self._session.close)
+                await self._port.close(self._session)
 
     async def _listen(self) -> None:
         session = self._session
-        await self._port.cross(session.open)
+        await self._port.open(session)
         await self._port.cross(session.listen, "cortex_task", self._on_task)
         await self._port.cross(session.listen, "cortex_control", self._hear_control)
         await self._port.cross(session.listen, "cortex_breaker", lambda _: self._on_breaker())

@@ -4,8 +4,10 @@ Shared by the dispatcher (adds), the job actors (remove), the heartbeat (which a
 control (cancel) and the pod (abort). It lives on the trio thread only and never waits.
 """
 
+from collections import deque
 from collections.abc import Callable
 from enum import Enum, auto
+from typing import Final
 from uuid import UUID
 
 import attrs
@@ -14,6 +16,8 @@ import trio
 from cortex.domain.drain import DrainRequest
 from cortex.domain.job import Claim, Lease
 from cortex.durable.progress import Progress
+
+UNRECORDED_MAX: Final = 1_000
 
 
 class Stop(Enum):
@@ -41,6 +45,10 @@ class RunningJob:
     """What its handler is at, once that has begun."""
     claimed_at: float = attrs.field(factory=trio.current_time)
     stop: Stop | None = None
+    is_told: bool = False
+    """Its end is in the record: nothing of it is to be looked for."""
+    is_answered: bool = False
+    """The database has said how it ended, or that another attempt owns the job."""
 
     @property
     def is_trusted(self) -> bool:
@@ -71,7 +79,13 @@ class RunningJobs:
         """Called when the pod may take jobs again."""
         self.lost_count = 0
         """Attempts that ended here without a word to the database, ever."""
+        self.left_behind: list[UUID] = []
+        """Jobs whose attempts were cut off before the database had said how they ended."""
+        self.unrecorded: deque[UUID] = deque(maxlen=UNRECORDED_MAX)
+        """Jobs whose ends the database refuses: theirs is the sweep, which counts."""
         self.on_ended: Callable[[RunningJob], None] = lambda _: None
+        self.on_trusted: Callable[[], None] = lambda: None
+        """Told when a suspect has made its first step here: another one may be claimed."""
         self.when_ended: list[Callable[[UUID], None]] = []
         """Told of each job that has left its slot: its end is in the record, if it came to that."""
 
@@ -101,6 +115,11 @@ class RunningJobs:
     def job_ids(self) -> list[UUID]:
         """The jobs that run here now."""
         return list(self._jobs)
+
+    @property
+    def known_ids(self) -> list[UUID]:
+        """The jobs that this pod owns, as far as it knows."""
+        return [*self._jobs, *self.unrecorded]
 
     @property
     def leases(self) -> list[Lease]:
@@ -136,8 +155,10 @@ class RunningJobs:
             del self._jobs[job.lease.job_id]
         if job.is_suspect:
             self._suspects.remove(job)
-        if job.stop is Stop.LEASE_LOST:
+        if not job.is_told:
             self.lost_count += 1
+        if not job.is_answered:
+            self.left_behind.append(job.lease.job_id)
         if not self._jobs:
             self._is_empty.set()
         self.on_ended(job)

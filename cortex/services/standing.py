@@ -72,11 +72,13 @@ class Standing:
 
     @property
     def may_judge(self) -> bool:
-        """It may declare others dead: its own link has been well for a while, or since its start.
+        """It may declare others dead, settled or new: its link has been well since its start."""
+        return self.is_sure and (not self._was_broken or self.is_settled)
 
-        So that one pod, killed and started again, finds its jobs at once.
-        """
-        return self.is_sure and (not self._was_broken or self.is_steady_for(self._settle_s))
+    @property
+    def is_settled(self) -> bool:
+        """Its own link has been well for a while: so may the others' be by now."""
+        return self.is_steady_for(self._settle_s)
 
     def is_steady_for(self, seconds: float) -> bool:
         """Since so long ago it has held its lock, and every heartbeat has succeeded."""

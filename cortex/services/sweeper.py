@@ -36,6 +36,8 @@ OVERDUE_S: Final = 15.0
 ALARM_S: Final = 20.0
 """Longer than any transaction of a pod may stay open."""
 ALARM_AGAIN_S: Final = 600.0
+TURN: Final = 0.9
+"""Part of the period in which nobody sweeps again: no pod's own pause is shorter."""
 
 _log = structlog.get_logger(__name__)
 
@@ -79,7 +81,8 @@ class Sweeper:
             try:
                 await self.tick()
             except UnavailableError as error:
-                self._not_before = trio.current_time() + self._zombie_s
+                if not error.is_locked:
+                    self._not_before = trio.current_time() + self._zombie_s
                 _log.warning("sweep failed", error=error.message)
             await self._pacer.wait(self._sweep_s)
 
@@ -88,15 +91,19 @@ class Sweeper:
         is_steady = self._standing.is_steady_for(self._zombie_s)
         if self._trouble() is not None:
             self._not_before = trio.current_time() + self._zombie_s
-        if not is_steady or trio.current_time() < self._not_before:
-            return
+        if is_steady and trio.current_time() >= self._not_before:
+            await self._sweep()
+        if self._standing.is_sure:
+            await self._report_blocked()
+
+    async def _sweep(self) -> None:
         crash_point("before_sweep")
         swept = await self._port(
             tasks.sweep,
             silent_s=self._zombie_s,
             limit=self._batch_max,
             rng=self._rng,
-            every_s=self._sweep_s / 2,  # so that it does not depend on which pods come first
+            every_s=TURN * self._sweep_s,
         )
         if swept.count:
             crash_point("after_sweep")
@@ -110,7 +117,6 @@ class Sweeper:
         crash_point("before_retire")
         await self._port(pods.retire_silent, silent_s=2 * self._zombie_s)
         crash_point("after_retire")
-        await self._report_blocked()
 
     async def _report_blocked(self) -> None:
         """Tell of the jobs that nobody can take."""

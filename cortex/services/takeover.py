@@ -3,7 +3,9 @@
 Reads: which pods' session locks nobody holds. Writes: their tasks and jobs, by `tasks.take_over`.
 Invariants: a lock must be free at two looks at least 0.5 s apart, and once more inside the
 statement that takes the jobs; nobody judges soon after the server's start or its own connecting:
-after an outage of the network a new pod may be there before the others have their locks again.
+after an outage of the network a new pod may be there before the others have their locks again. Only
+a new pod that finds just one other, and that one silent, judges at once: it is the same one, killed
+and started again.
 What somebody holds is taken as soon as he lets go; the sweeper reports it, see there.
 
 On failure: an outage is waited out, and all suspicion starts anew.
@@ -91,13 +93,15 @@ class TakeOver:
         }
         if self._looks % ENDED_EVERY == 0:
             for ended in await self._port(pods.ended_owners, looking=self._pod_id):
-                await self._take(ended)
+                await self._take(ended, is_news=False)
         self._looks += 1
         for suspect in suspects:
-            if now - self._suspected_since[suspect.id] >= LOOKS_APART_S:
+            is_judged = self._standing.is_settled or suspect.is_only
+            if is_judged and now - self._suspected_since[suspect.id] >= LOOKS_APART_S:
                 await self._take(suspect)
 
-    async def _take(self, dead: Suspect) -> None:
+    async def _take(self, dead: Suspect, *, is_news: bool = True) -> None:
+        """Take its jobs; `is_news`: its death itself is told, too."""
         freed_count = poison_count = cancelled_count = 0
         while True:
             crash_point("before_takeover")
@@ -117,7 +121,7 @@ class TakeOver:
             cancelled_count += taken.cancelled_count
             if taken.is_done or not (taken.is_dead and taken.count):
                 break  # what somebody else has locked just now is taken at the next look
-        if freed_count or poison_count or cancelled_count or taken.is_done:
+        if freed_count or poison_count or cancelled_count or (taken.is_done and is_news):
             _log.warning(
                 "took over",
                 pod=dead.name,

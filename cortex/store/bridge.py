@@ -1,13 +1,15 @@
 """The one border between trio and asyncio.
 
-A store method is called from trio through a `Port`: one crossing per method, run under a shield,
-so that a commit is never reported as cancelled. The method itself is bounded by the watchdogs of
+A store method is called from trio through a `Port`: one crossing per method. From the moment when
+it may send something it runs under a shield, so that a commit is never reported as cancelled; one
+that still waits for a connection then is given up. The method itself is bounded by the watchdogs of
 `cortex.store.database`, so a black hole costs its bound and no more. A crossing costs about 60 us.
 """
 
 import random
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from functools import partial
 from typing import Any, Concatenate, Final, ParamSpec, Protocol, TypeVar
 
 import structlog
@@ -15,7 +17,7 @@ import trio
 import trio_asyncio
 
 from cortex.domain.errors import UnavailableError
-from cortex.store.database import Database, Profile, open_database
+from cortex.store.database import Database, Profile, on_sending, open_database
 from cortex.store.dedicated import Dedicated
 
 P = ParamSpec("P")
@@ -42,12 +44,17 @@ class Watch(Protocol):
         """One waits no more; `error`: Postgres did not answer it, or may not have."""
         ...
 
+    def given_up(self) -> None:
+        """One waits no more, and was never sent."""
+        ...
+
 
 class Port:
     """Store methods for trio code: `await port(jobs.cancel, job_id, by="ana", reason="…")`.
 
-    Raises what the method raises. Cancellation is seen after the method has ended, never during:
-    what it did is known. A call under a cancelled scope is not started.
+    Raises what the method raises. A call that is cancelled while nothing of it was sent is given up
+    and leaves nothing behind. Later, cancellation is seen after the method has ended, never during:
+    what it did is known.
     """
 
     def __init__(self, island: Island, db: Database, profile: Profile) -> None:
@@ -69,30 +76,66 @@ class Port:
         **kwargs: P.kwargs,
     ) -> T:
         """Run a store method on the pool."""
-        return await self.cross(method, self._db, *args, **kwargs)
+        until_sent = trio.CancelScope()
+        token = on_sending.set(partial(setattr, until_sent, "shield", True))  # noqa: FBT003
+        try:
+            return await self._watched(
+                until_sent, method, partial(method, self._db, *args, **kwargs)
+            )
+        finally:
+            on_sending.reset(token)
 
     async def cross(
         self, method: Callable[P, Awaitable[T]], *args: P.args, **kwargs: P.kwargs
     ) -> T:
-        """Run any asyncio coroutine function of the store."""
+        """Run any asyncio coroutine function of the store, always to its end."""
+        shield = trio.CancelScope(shield=True)
+        return await self._watched(shield, method, partial(method, *args, **kwargs))
+
+    async def open(self, session: Dedicated) -> None:
+        """Open a connection of its own; cancelled, that is given up. Raises as `Dedicated.open`."""
+        await self._watched(trio.CancelScope(), session.open, session.open)
+
+    async def close(self, session: Dedicated) -> None:
+        """Close a connection of its own, within a second; it tells nothing of the database."""
+        with trio.CancelScope(shield=True):
+            await self._island.run_aio_coroutine(session.close())
+
+    async def _watched(
+        self, scope: trio.CancelScope, method: object, call: Callable[[], Awaitable[T]]
+    ) -> T:
         await trio.lowlevel.checkpoint_if_cancelled()
-        failure: UnavailableError | None = None
-        if self.watch is not None:
-            self.watch.sent()
+        watch = self.watch or _UNWATCHED
+        watch.sent()
         try:
-            with trio.CancelScope(shield=True):
-                result: T = await self._island.run_aio_coroutine(method(*args, **kwargs))
+            with scope:
+                result: T = await self._island.run_aio_coroutine(call())
         except UnavailableError as error:
-            failure = error
+            watch.ended(method, error)
             raise
-        finally:
-            if self.watch is not None:
-                self.watch.ended(method, failure)
+        except trio.Cancelled:
+            watch.given_up()
+            raise
+        except BaseException:
+            watch.ended(method, None)
+            raise
+        watch.ended(method, None)
         return result
 
     def dedicated(self, *, on_lost: Callable[[], None]) -> Dedicated:
         """Make a connection of its own, not opened yet."""
         return Dedicated(self._profile, on_lost=on_lost)
+
+
+class _Unwatched:
+    """Nobody is told."""
+
+    def sent(self) -> None: ...
+    def ended(self, method: object, error: UnavailableError | None) -> None: ...
+    def given_up(self) -> None: ...
+
+
+_UNWATCHED: Final = _Unwatched()
 
 
 class OpensPort(Protocol):
@@ -113,13 +156,9 @@ class Lane(Port):
     """
 
     def __init__(self, port: Port, *, calls_max: int) -> None:
-        self._port = port
+        super().__init__(port._island, port._db, port._profile)  # noqa: SLF001 -- its own module
+        self._port = port  # whose watch is told
         self._turns = trio.Semaphore(calls_max)
-
-    @property
-    def is_pooled(self) -> bool:
-        """A pooler is between here and Postgres."""
-        return self._port.is_pooled
 
     async def __call__(
         self,
@@ -137,10 +176,6 @@ class Lane(Port):
         """Run any asyncio coroutine function of the store, in its turn."""
         async with self._turn():
             return await self._port.cross(method, *args, **kwargs)
-
-    def dedicated(self, *, on_lost: Callable[[], None]) -> Dedicated:
-        """Make a connection of its own: that takes nobody's."""
-        return self._port.dedicated(on_lost=on_lost)
 
     @asynccontextmanager
     async def _turn(self) -> AsyncGenerator[None, None]:

@@ -56,16 +56,20 @@ class Connection(asyncpg.Connection):
     """Each transaction may have another session, which was somebody else's a moment ago."""
 
     async def fetch(self, query: str, *args: Any, **options: Any) -> Any:
-        return await super().fetch(query, *_redacted(args), **options)
+        with _cut_while_in_use(self):
+            return await super().fetch(query, *_redacted(args), **options)
 
     async def fetchrow(self, query: str, *args: Any, **options: Any) -> Any:
-        return await super().fetchrow(query, *_redacted(args), **options)
+        with _cut_while_in_use(self):
+            return await super().fetchrow(query, *_redacted(args), **options)
 
     async def fetchval(self, query: str, *args: Any, **options: Any) -> Any:
-        return await super().fetchval(query, *_redacted(args), **options)
+        with _cut_while_in_use(self):
+            return await super().fetchval(query, *_redacted(args), **options)
 
     async def execute(self, query: str, *args: Any, **options: Any) -> Any:
-        return await super().execute(query, *_redacted(args), **options)
+        with _cut_while_in_use(self):
+            return await super().execute(query, *_redacted(args), **options)
 
 
 class PooledConnection(Connection):
@@ -171,6 +175,21 @@ async def _own(target: Target, *, statements_max: int) -> Connection | None:
             return opened
     opened.terminate()
     return None
+
+
+@contextmanager
+def _cut_while_in_use(connection: Connection) -> Iterator[None]:
+    """Tell of a connection that was terminated between two messages of a call.
+
+    asyncpg has no word for that. It is what becomes of a call whose process stood still for longer
+    than its bound: the reply is there, and the watchdog comes first.
+    """
+    try:
+        yield
+    except AttributeError as error:
+        if not connection.is_closed():
+            raise
+        raise asyncpg.InterfaceError("it was cut while it was in use") from error
 
 
 @contextmanager

@@ -10,6 +10,7 @@ import asyncio
 import random
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
+from contextvars import ContextVar
 from typing import Any, TypeAlias, TypeVar
 
 import asyncpg
@@ -21,7 +22,9 @@ from cortex.store import connections
 from cortex.store.connections import set_locally
 from cortex.store.dsn import redact
 from cortex.store.errors import (
+    ends_session,
     is_connection_loss,
+    is_locked,
     is_read_only,
     is_rolled_back,
     of_connect,
@@ -36,7 +39,11 @@ Connection: TypeAlias = "asyncpg.Connection[Record]"
 
 MIN_SERVER_VERSION = 15
 RETRIES_AT_ONCE = 5
-"""Repeats of a statement that was certainly rolled back (deadlock, lock time-out)."""
+"""Repeats of a statement that was certainly rolled back (deadlock, lock time-out).
+
+A pod's are not repeated after a lock time-out: who holds a row for so long may do so for hours, and
+the pod has other work.
+"""
 CONTENT_S = 2.0
 """So long a pool makes do with what it has, when the server has no more connections for it."""
 
@@ -69,7 +76,10 @@ HOT_PATH_SETTINGS = {
 
 RUNTIME_ROLE = "cortex_runtime"
 READER_ROLE = "cortex_reader"
-"""For who only looks; there may be none, see migration 0022."""
+"""For who only looks; there may be none, see migration 0021."""
+
+on_sending: ContextVar[Callable[[], object]] = ContextVar("on_sending", default=lambda: None)
+"""Is called before anything of a call is sent: until then it waits for a connection, at most."""
 
 
 @attrs.frozen(kw_only=True)
@@ -158,10 +168,22 @@ class Database:
         """Run `work` in one transaction; it is run again if that was rolled back for certain."""
 
         async def in_transaction(connection: "asyncpg.Connection[Record]") -> T:
-            async with connection.transaction():
-                if self._needs_settings:
-                    await set_locally(connection, self.profile.settings)
-                return await work(connection)
+            cause: Exception | None = None
+            try:
+                async with connection.transaction():
+                    try:
+                        if self._needs_settings:
+                            await set_locally(connection, self.profile.settings)
+                        return await work(connection)
+                    except Exception as error:
+                        cause = error
+                        raise
+            except Exception as error:
+                # Where the server has ended the session, rolling back fails, too, and says less.
+                if cause is None or cause is error:
+                    raise
+                failure = cause
+            raise failure
 
         return await self._retrying(in_transaction)
 
@@ -213,7 +235,8 @@ class Database:
             except CortexError:
                 raise
             except Exception as error:
-                if not is_rolled_back(error) or repeat == RETRIES_AT_ONCE:
+                is_futile = self.profile.hot_path and is_locked(error)
+                if not is_rolled_back(error) or is_futile or repeat == RETRIES_AT_ONCE:
                     raise of_statement(error) from error
             await asyncio.sleep(self._rng.uniform(0, 0.02 * 2**repeat))
         raise AssertionError("unreachable")
@@ -228,6 +251,7 @@ class Database:
             raise UnavailableError(f"no database connection was free for {bound_s:g} s") from error
         try:
             connection = await self._take()
+            on_sending.get()()
             self._lent_count += 1
             loop = asyncio.get_running_loop()
             watchdog = loop.call_later(bound_s, connection.terminate)
@@ -241,7 +265,7 @@ class Database:
                 if is_lost and loop.time() >= watchdog.when():
                     raise unanswered(bound_s) from error
                 # A server that answered with an error has left the session as it was.
-                clean = isinstance(error, asyncpg.PostgresError) and not is_lost
+                clean = isinstance(error, asyncpg.PostgresError) and not ends_session(error)
                 if is_read_only(error):  # it is no longer the one that takes writes
                     clean = False
                     self._cut_idle()

@@ -15,7 +15,13 @@ from cortex.domain.errors import CortexError, UnavailableError
 from cortex.domain.trouble import Trouble
 from cortex.store.connections import Connection, set_locally
 from cortex.store.database import Profile, Record
-from cortex.store.errors import is_connection_loss, is_read_only, of_statement, unanswered
+from cortex.store.errors import (
+    ends_session,
+    is_connection_loss,
+    is_read_only,
+    of_statement,
+    unanswered,
+)
 from cortex.store.queries import sql
 
 
@@ -87,7 +93,7 @@ class Dedicated:
         except CortexError:
             raise
         except Exception as error:
-            if is_read_only(error):
+            if is_read_only(error) or ends_session(error):
                 connection.terminate()
             if loop.time() >= watchdog.when() and is_connection_loss(error):
                 raise unanswered(self._profile.bound_s) from error

@@ -8,6 +8,7 @@ from typing import Final
 import attrs
 
 from cortex.domain.checkup import PodSeen, ServerSeen, SnapshotSeen
+from cortex.domain.errors import UnavailableError
 from cortex.domain.liveness import Liveness
 from cortex.store import pods
 from cortex.store.database import Database, Record
@@ -32,6 +33,7 @@ class Connected:
 async def connected(db: Database) -> Connected:
     """Look at the server; works without a schema, on a standby, and through a pooler."""
     (row,) = await db.fetch("doctor.server")
+    snapshots = await db.fetch("doctor.snapshots")
     return Connected(
         version=row["version"],
         is_pooled=bool(db.profile.is_pooled),
@@ -43,7 +45,7 @@ async def connected(db: Database) -> Connected:
             fsync=row["fsync"],
             connections_used=row["connections_used"],
             connections_max=row["connections_max"],
-            oldest=_snapshot(row),
+            snapshots=tuple(_snapshot(each) for each in snapshots),
         ),
     )
 
@@ -76,11 +78,12 @@ async def unknown_effects(db: Database) -> int:
 async def hint_ms(db: Database) -> float | None:
     """Send a notification to oneself; return how long it took, None if it does not come.
 
-    Not through a pooler: nobody can listen there.
+    Not through a pooler: nobody can listen there. Raises `UnavailableError` when the session that
+    listens is lost meanwhile.
     """
     loop = asyncio.get_running_loop()
     came = asyncio.Event()
-    session = Dedicated(db.profile, on_lost=came.set)
+    session = Dedicated(db.profile, on_lost=came.set)  # it is not to be waited for then
     await session.open()
     try:
         await session.listen(CHANNEL, lambda _: came.set())
@@ -89,15 +92,16 @@ async def hint_ms(db: Database) -> float | None:
         with suppress(TimeoutError):
             async with asyncio.timeout(HINT_BOUND_S):
                 await came.wait()
-                return 1000 * (loop.time() - sent_at)
-        return None
+        if not session.is_open:
+            raise UnavailableError(
+                "the session that listened was lost", hint="look into the server's log for why"
+            )
+        return 1000 * (loop.time() - sent_at) if came.is_set() else None
     finally:
         await session.close()
 
 
-def _snapshot(row: Record) -> SnapshotSeen | None:
-    if row["kind"] is None:
-        return None
+def _snapshot(row: Record) -> SnapshotSeen:
     return SnapshotSeen(
         kind=row["kind"], name=row["name"], pid=row["pid"], held_s=row["held_s"], xids=row["xids"]
     )

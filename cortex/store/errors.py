@@ -4,7 +4,8 @@
 |---|---|---|
 | 40001 40P01 55P03 57014 | rolled back for certain | retried, then `UnavailableError` |
 | 08… 57P…, driver, sockets | COMMIT may have been sent | `OutcomeUnknownError` |
-| 25… | a standby, or one that was a primary: nothing was written | `UnavailableError` |
+| 25006 | a standby, or one that was a primary: nothing was written | `UnavailableError` |
+| 25P03 25P04 | rolled back for certain by a time-out, with its session | `UnavailableError` |
 | 53… 58… | server out of disk, memory or connections, or its disk fails | `UnavailableError` |
 | 22… 54… | this value can never be stored | `InvalidValueError` |
 | 23… P0001 P0002 | refused by the schema | `RejectedError`, `NotFoundError` |
@@ -33,7 +34,13 @@ from cortex.domain.trouble import Trouble
 ROLLED_BACK = frozenset({"40001", "40P01", "55P03", "57014"})
 """Serialisation failure, deadlock, lock time-out, query cancelled: nothing was written."""
 
+LOCKED = "55P03"
+"""Somebody held a row, or the like, for longer than the time-out for locks."""
+
 READ_ONLY = "25006"
+
+OVERDUE = frozenset({"25P03", "25P04"})
+"""Idle in a transaction, or in one, for too long: nothing was written, and the session is gone."""
 
 SHORTAGES = {"53100": Trouble.DISK_FULL, "53300": Trouble.NO_CONNECTIONS}
 """Of the class 53; what it says besides is about memory, files and the like."""
@@ -51,6 +58,11 @@ def is_rolled_back(error: BaseException) -> bool:
     )
 
 
+def is_locked(error: BaseException) -> bool:
+    """Tell whether the statement waited in vain for what somebody holds."""
+    return isinstance(error, asyncpg.PostgresError) and error.sqlstate == LOCKED
+
+
 def is_read_only(error: BaseException) -> bool:
     """Tell whether the server takes no writes: a standby, or one that was a primary."""
     return isinstance(error, asyncpg.PostgresError) and error.sqlstate == READ_ONLY
@@ -58,6 +70,10 @@ def is_read_only(error: BaseException) -> bool:
 
 def is_connection_loss(error: BaseException) -> bool:
     """Tell whether the server or the network went away; a sent COMMIT may have happened."""
+    return _is_loss(_as_told(error))
+
+
+def _is_loss(error: BaseException) -> bool:
     if isinstance(error, asyncpg.PostgresError):
         return error.sqlstate[:2] == "08" or error.sqlstate[:3] == "57P"
     return isinstance(
@@ -65,10 +81,26 @@ def is_connection_loss(error: BaseException) -> bool:
     )
 
 
+def ends_session(error: BaseException) -> bool:
+    """Tell whether the connection is of no use any more, whatever became of the statement."""
+    is_fatal = getattr(error, "severity_en", None) in {"FATAL", "PANIC"}
+    return is_fatal or _is_loss(error)
+
+
+def _as_told(error: BaseException) -> BaseException:
+    """What the server said of the transaction before it closed the connection, if it said that."""
+    said = error.__cause__
+    is_said = isinstance(error, asyncpg.ConnectionDoesNotExistError)
+    if is_said and isinstance(said, asyncpg.PostgresError) and said.sqlstate in OVERDUE:
+        return said
+    return error
+
+
 def of_statement(error: Exception) -> CortexError:
     """Translate what a statement raised; the caller chains the driver's error as the cause."""
-    if isinstance(error, asyncpg.PostgresError):
-        return _of_server(error)
+    told = _as_told(error)
+    if isinstance(told, asyncpg.PostgresError):
+        return _of_server(told)
     if isinstance(error, asyncpg.DataError | ValueError | OverflowError):
         return InvalidValueError(f"the database cannot hold this value: {_line(error)}")
     if is_connection_loss(error):
@@ -129,7 +161,7 @@ def of_connect(error: Exception, *, target: str) -> CortexError:  # noqa: PLR091
     raise error
 
 
-def _of_server(error: asyncpg.PostgresError) -> CortexError:  # noqa: PLR0911 -- a table
+def _of_server(error: asyncpg.PostgresError) -> CortexError:  # noqa: C901, PLR0911 -- a table
     state = error.sqlstate
     message = _line(error)
     hint = getattr(error, "hint", None)
@@ -138,7 +170,8 @@ def _of_server(error: asyncpg.PostgresError) -> CortexError:  # noqa: PLR0911 --
             f"the database went away: {message}", trouble=Trouble.UNREACHABLE
         )
     if is_rolled_back(error):
-        return UnavailableError(f"the database is busy: {message}", hint="try again")
+        told = f"the database is busy: {message}"
+        return UnavailableError(told, hint="try again", is_locked=is_locked(error))
     if state[:2] == "53":
         trouble = SHORTAGES.get(state, Trouble.OUT_OF_MEMORY)
         told = f"the database is short of resources: {message}"
@@ -156,6 +189,9 @@ def _of_server(error: asyncpg.PostgresError) -> CortexError:  # noqa: PLR0911 --
         return ForbiddenError(message, hint=hint or "check user, password and grants")
     if state[:2] in {"22", "54"} or getattr(error, "constraint_name", "") == "payload_size":
         return InvalidValueError(message, hint=hint)
+    if state in OVERDUE:
+        told = f"the server ended a transaction that took too long: {message}"
+        return UnavailableError(told, hint="try again")
     if state[:2] == "25":
         told = f"the database does not take writes: {message}"
         return UnavailableError(told, trouble=Trouble.READ_ONLY if state == READ_ONLY else None)

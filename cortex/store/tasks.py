@@ -54,6 +54,11 @@ async def orphans(db: Database, *, pod_id: UUID, known: Sequence[UUID]) -> list[
     return [Lease(row["id"], row["attempt"]) for row in rows]
 
 
+async def locked(db: Database, *, job_ids: Sequence[UUID]) -> set[UUID]:
+    """Return those of these jobs that cannot be written now: somebody holds a row of theirs."""
+    return affected(await db.fetch("tasks.locked", list(job_ids)))
+
+
 async def release(db: Database, *, pod_id: UUID, operations: Sequence[Release]) -> set[UUID]:
     """End attempts, not their jobs; return the released: the others lost their lease."""
     ordered = _ordered(operations)

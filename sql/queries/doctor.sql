@@ -1,25 +1,34 @@
 -- name: server
--- The server as any user sees it, and what has kept dead rows from being cleared away for longest, if anything does.
+-- The server as any user sees it. What sessions of other roles are is hidden from most users, that they are there is not.
 SELECT split_part(current_setting('server_version'), ' ', 1) AS version, clock_timestamp() AS now, pg_is_in_recovery() AS is_standby,
        current_setting('default_transaction_read_only')::bool AS is_read_only,
        current_setting('synchronous_commit') AS synchronous_commit, current_setting('fsync')::bool AS fsync,
-       (SELECT count(*) FROM pg_stat_activity WHERE backend_type = 'client backend')::int AS connections_used,
+       (SELECT count(*) FROM pg_stat_activity
+        WHERE backend_type = 'client backend'
+           OR backend_type IS NULL AND usesysid IS NOT NULL AND datid IS NOT NULL)::int AS connections_used,
        current_setting('max_connections')::int - current_setting('superuser_reserved_connections')::int
-           - coalesce(current_setting('reserved_connections', true)::int, 0) AS connections_max,
-       oldest.*
-FROM (SELECT) one LEFT JOIN LATERAL (
-    SELECT * FROM (
-        SELECT 'session' AS kind, concat_ws(' ', pid, nullif(application_name, ''), usename) AS name, pid,
-               extract(epoch FROM clock_timestamp() - xact_start)::float8 AS held_s, age(backend_xmin) AS xids
-        FROM pg_stat_activity
-        WHERE backend_xmin IS NOT NULL AND backend_type = 'client backend' AND pid <> pg_backend_pid()
-        UNION ALL
-        SELECT 'prepared transaction', gid, NULL, extract(epoch FROM clock_timestamp() - prepared)::float8, age(transaction)
-        FROM pg_prepared_xacts
-        UNION ALL
-        SELECT 'replication slot', slot_name::text, NULL, NULL, greatest(age(xmin), age(catalog_xmin))
-        FROM pg_replication_slots WHERE xmin IS NOT NULL OR catalog_xmin IS NOT NULL) s
-    ORDER BY s.held_s DESC NULLS LAST, s.xids DESC LIMIT 1) oldest ON true;
+           - coalesce(current_setting('reserved_connections', true)::int, 0) AS connections_max;
+
+-- name: snapshots
+-- What has kept dead rows from being cleared away for longest, in seconds and in transactions. Of other roles' sessions most users do not see since when.
+WITH s AS MATERIALIZED (
+    SELECT CASE backend_type WHEN 'walsender' THEN 'standby' ELSE 'session' END AS kind,
+           concat_ws(' ', pid, nullif(application_name, ''), usename) AS name, pid,
+           CASE WHEN backend_type = 'client backend'
+                THEN extract(epoch FROM clock_timestamp() - xact_start)::float8 END AS held_s,
+           age(backend_xmin) AS xids
+    FROM pg_stat_activity
+    WHERE backend_xmin IS NOT NULL AND pid <> pg_backend_pid()
+      AND coalesce(backend_type, 'client backend') IN ('client backend', 'walsender')
+    UNION ALL
+    SELECT 'prepared transaction', gid, NULL, extract(epoch FROM clock_timestamp() - prepared)::float8, age(transaction)
+    FROM pg_prepared_xacts
+    UNION ALL
+    SELECT 'replication slot', slot_name::text, NULL, NULL, greatest(age(xmin), age(catalog_xmin))
+    FROM pg_replication_slots WHERE xmin IS NOT NULL OR catalog_xmin IS NOT NULL)
+(SELECT * FROM s WHERE held_s IS NOT NULL ORDER BY held_s DESC LIMIT 1)
+UNION ALL
+(SELECT * FROM s WHERE held_s IS NULL ORDER BY xids DESC LIMIT 1);
 
 -- name: pods
 -- Pods that are said to be alive, whether they hold their locks, and how long they have been silent. $1 limit.

@@ -26,7 +26,8 @@ WITH pod AS (
         phase_at = CASE WHEN phase = $8 THEN phase_at WHEN $8 IS NOT NULL THEN cortex.now() END,
         abort_at = CASE WHEN phase = $8 THEN abort_at ELSE cortex.now() + $9::float8 * interval '1 second' END,
         closed_at = CASE WHEN phase = $8 THEN closed_at ELSE cortex.now() + $10::float8 * interval '1 second' END,
-        trouble = $11::text, trouble_at = cortex.now() - $12::float8 * interval '1 second'
+        trouble = $11::text, trouble_at = cortex.now() - $12::float8 * interval '1 second',
+        blame = NULL
     WHERE id = (SELECT p.id FROM cortex.pod p WHERE p.id = $1 FOR NO KEY UPDATE SKIP LOCKED)
 ), mine AS MATERIALIZED (
     SELECT j.id FROM unnest($2::uuid[], $3::int[]) AS m(id, attempt) JOIN cortex.job j ON j.id = m.id
@@ -56,7 +57,10 @@ WHERE p.id <> $1 AND p.state NOT IN ('READY', 'DRAINING') AND p.id IN (
 -- name: without_lock
 -- Pods said to be alive whose session lock nobody holds, though they can hold one. $1 the looking pod's id.
 -- Empty until the server has served for $2 seconds: everybody's locks are new then.
-SELECT p.id, p.lock_key, p.name FROM cortex.pod p
+SELECT p.id, p.lock_key, p.name,
+       NOT EXISTS (SELECT FROM cortex.pod o
+                   WHERE o.state IN ('READY', 'DRAINING') AND o.id NOT IN ($1, p.id)) AS is_only
+FROM cortex.pod p
 WHERE p.state IN ('READY', 'DRAINING') AND p.id <> $1 AND p.liveness = 'lock'
   AND cortex.serving_since() < cortex.now() - $2::float8 * interval '1 second'
   AND NOT EXISTS (

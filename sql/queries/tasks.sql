@@ -98,14 +98,39 @@ SELECT * FROM running;
 -- name: orphans
 -- What a pod owns but does not run: the claims of a statement whose reply was lost, or what it had to stop
 -- when it could not reach the database. $1 pod id, $2 ids of the jobs that it runs. Locks: none.
-SELECT j.id, j.attempt FROM cortex.job j JOIN cortex_worker.task t ON t.job_id = j.id
-WHERE j.status = 'RUNNING' AND j.pod_id = $1 AND t.locked_by = $1 AND j.id <> ALL ($2::uuid[]);
+SELECT id, max(attempt) AS attempt FROM (
+    SELECT j.id, j.attempt, true AS is_owned
+    FROM cortex.job j JOIN cortex_worker.task t ON t.job_id = j.id
+    WHERE j.status = 'RUNNING' AND j.pod_id = $1 AND t.locked_by = $1
+    UNION ALL
+    -- Not ALL ($2): each job would be compared with each of the others.
+    SELECT known.id, NULL, false FROM unnest($2::uuid[]) AS known(id)) j
+GROUP BY id HAVING bool_and(is_owned);
 
 -- name: hold
 -- Locks the tasks of a pod before a statement that must see what others did to their jobs until then.
 -- $1 pod id, $2 job ids. Locks: the tasks (ordered).
 SELECT job_id FROM cortex_worker.task WHERE job_id = ANY ($2::uuid[]) AND locked_by = $1
 ORDER BY job_id FOR UPDATE;
+
+-- name: locked
+-- Which of these jobs nobody can write just now, because somebody holds a row of theirs. $1 job ids.
+-- Locks: for the moment of the look the tasks, jobs and effects that nobody holds, skipping locked.
+WITH asked AS MATERIALIZED (
+    SELECT DISTINCT a.id FROM unnest($1::uuid[]) AS a(id)
+), free_task AS MATERIALIZED (
+    SELECT t.job_id FROM asked JOIN cortex_worker.task t ON t.job_id = asked.id FOR UPDATE OF t SKIP LOCKED
+), free_job AS MATERIALIZED (
+    SELECT j.id FROM asked JOIN cortex.job j ON j.id = asked.id FOR NO KEY UPDATE OF j SKIP LOCKED
+), free_effect AS MATERIALIZED (
+    SELECT e.id FROM asked JOIN cortex.effect e ON e.job_id = asked.id FOR UPDATE OF e SKIP LOCKED
+)
+SELECT t.job_id AS id FROM asked JOIN cortex_worker.task t ON t.job_id = asked.id
+WHERE t.job_id NOT IN (SELECT job_id FROM free_task)
+UNION
+SELECT j.id FROM asked JOIN cortex.job j ON j.id = asked.id WHERE j.id NOT IN (SELECT id FROM free_job)
+UNION
+SELECT e.job_id FROM asked JOIN cortex.effect e ON e.job_id = asked.id WHERE e.id NOT IN (SELECT id FROM free_effect);
 
 -- name: release
 -- Ends attempts without ending their jobs: the tasks wait for another pod.
@@ -180,7 +205,7 @@ WITH ended AS (
 ), gone AS (
     DELETE FROM cortex_worker.task t USING ended e
     WHERE t.job_id = e.job_id AND t.attempt = e.attempt AND t.locked_by = $1
-    RETURNING e.*, t.attempts_spent, t.job_key
+    RETURNING e.*, t.attempts_spent, t.job_key, t.is_suspect
 ), suspended AS (
     UPDATE cortex.job j
     SET status = (CASE WHEN g.is_cancelled THEN 'CANCELLED' WHEN g.delay_s IS NULL THEN 'WAITING_FOR_APPROVAL'
@@ -196,7 +221,7 @@ WITH ended AS (
         heartbeat_at = NULL, worker_job_id = NULL, suspended_at = cortex.now(),
         -- Waiting is no trial: what the task had used of its chances the next one has used, too.
         attempts_kept = CASE WHEN g.counted THEN 0 ELSE greatest(0, g.attempts_spent - 1) END,
-        pod_deaths = CASE WHEN g.counted THEN 0 ELSE j.pod_deaths END,
+        pod_deaths = CASE WHEN g.counted THEN 0 ELSE j.pod_deaths END, was_suspect = g.is_suspect AND NOT g.counted,
         waits_count = CASE WHEN g.counted THEN 0 ELSE j.waits_count + 1 END,
         own_failure_at = CASE WHEN g.own THEN cortex.now() ELSE j.own_failure_at END,
         job_key = g.job_key, has_open = j.has_open OR g.asked IS NOT NULL
@@ -247,32 +272,56 @@ SELECT id FROM suspended LEFT JOIN hinted ON true;
 
 -- name: take_over
 -- Takes the jobs from a dead pod: frees them for others, ends those that a person asked to end, and fails the ones that
--- were there at too many deaths. Of a suspect's pod it is the suspect that is blamed, and nobody else.
+-- were there at too many deaths.
 -- $1 dead pod id, $2 its lock key, $3 pod deaths in a row that make a job poison, $4 limit.
--- Locks: the dead pod's advisory lock to the end of the statement, tasks and their jobs (skipping locked).
+-- Locks: the dead pod's advisory lock to the end of the statement, tasks and their jobs (skipping locked), the pod.
 -- The pod is done with, and marked dead, when all that it owned could be taken.
+-- Whom its death is counted against is found once, when all that it owned is still there: see pod.blame. A suspect is a
+-- job without a step in this attempt for which this would be the last death. It fails if no other job without a step
+-- was there; else it might have been that one, and it fails only after twice as many deaths. Of a pod that had stopped
+-- its jobs, or ended before it heard of them, none is to blame.
 WITH dead AS MATERIALIZED (
-    SELECT p.id FROM cortex.pod p
-    WHERE p.id = $1 AND pg_try_advisory_xact_lock($2)
-), owned AS MATERIALIZED (
-    SELECT t.job_id, t.attempt, bool_or(j.pod_deaths + 1 >= $3) OVER () AS has_suspect
+    SELECT p.id, p.blame, p.state NOT IN ('READY', 'DRAINING')
+           OR coalesce(p.phase IN ('hand_back', 'flush', 'sign_off'), false) AS has_left
+    FROM cortex.pod p
+    -- Behind a pooler nobody holds a lock: it may have come back to life.
+    WHERE p.id = $1 AND (p.liveness = 'lock' OR p.state NOT IN ('READY', 'DRAINING')) AND pg_try_advisory_xact_lock($2)
+), all_owned AS MATERIALIZED (
+    SELECT t.job_id, t.attempt, j.pod_deaths
     FROM dead
     JOIN cortex.job j ON j.status = 'RUNNING' AND j.pod_id = dead.id
     JOIN cortex_worker.task t ON t.job_id = j.id AND t.locked_by = dead.id AND t.attempt = j.attempt
-    -- Suspects go last: while one is left to take, it tells of the others that they are not to blame.
-    ORDER BY j.pod_deaths + 1 >= $3, t.job_id LIMIT $4 + 1
+), whole AS MATERIALIZED (
+    SELECT count(*) FILTER (WHERE o.pod_deaths + 1 >= $3) AS suspects, count(*) AS without_step
+    FROM dead, all_owned o
+    WHERE dead.blame IS NULL AND NOT dead.has_left AND (SELECT s.attempt = o.attempt FROM cortex.job_step s
+        WHERE s.job_id = o.job_id ORDER BY s.seq DESC LIMIT 1) IS NOT TRUE
+), verdict AS MATERIALIZED (
+    SELECT dead.id, coalesce(dead.blame, CASE WHEN dead.has_left THEN 'nobody' WHEN whole.suspects = 0 THEN 'all'
+                                              WHEN whole.without_step = 1 THEN 'suspect' ELSE 'company' END) AS blame
+    FROM dead, whole
+), owned AS MATERIALIZED (
+    SELECT o.job_id, o.attempt, verdict.blame FROM verdict, all_owned o ORDER BY o.job_id LIMIT $4 + 1
 ), held AS MATERIALIZED (
-    SELECT t.job_id, t.attempt, j.cancel_requested_at IS NOT NULL AS is_cancelled,
-           j.pod_deaths + CASE WHEN j.pod_deaths + 1 >= $3 OR NOT owned.has_suspect THEN 1 ELSE 0 END AS deaths
+    SELECT t.job_id, t.attempt, owned.blame, j.cancel_requested_at IS NOT NULL AS is_cancelled, j.pod_deaths,
+           (SELECT s.attempt = j.attempt FROM cortex.job_step s
+            WHERE s.job_id = j.id ORDER BY s.seq DESC LIMIT 1) IS NOT TRUE AS is_without_step
     FROM owned
     JOIN cortex_worker.task t ON t.job_id = owned.job_id AND t.attempt = owned.attempt AND t.locked_by = $1
     JOIN cortex.job j ON j.id = owned.job_id AND j.attempt = owned.attempt AND j.status::text = 'RUNNING'
-    ORDER BY j.pod_deaths + 1 >= $3, t.job_id LIMIT $4
+    ORDER BY owned.job_id LIMIT $4
     FOR UPDATE OF t, j SKIP LOCKED
-), judged AS MATERIALIZED (
-    SELECT *, (CASE WHEN is_cancelled THEN 'CANCELLED' WHEN deaths >= $3 THEN 'FAILED' ELSE 'RUNNING'
-               END)::cortex.job_status AS status
+), counted AS (
+    SELECT *, is_without_step AND pod_deaths + 1 >= $3 AS is_suspect,
+           pod_deaths + CASE WHEN blame = 'all' OR blame = 'company' AND is_without_step
+                               OR blame = 'suspect' AND is_without_step AND pod_deaths + 1 >= $3
+                             THEN 1 ELSE 0 END AS deaths
     FROM held
+), judged AS MATERIALIZED (
+    SELECT *, (CASE WHEN is_cancelled THEN 'CANCELLED'
+                    WHEN deaths > pod_deaths AND is_suspect AND (blame = 'suspect' OR deaths >= 2 * $3) THEN 'FAILED'
+                    ELSE 'RUNNING' END)::cortex.job_status AS status
+    FROM counted
 ), freed AS (
     UPDATE cortex_worker.task t
     SET locked_by = NULL, locked_at = NULL, is_suspect = judged.deaths + 1 >= $3,
@@ -302,15 +351,20 @@ WITH dead AS MATERIALIZED (
     SELECT 'error', error_code, tenant, id, attempt, agent_id, agent_version, $1,
            jsonb_build_object('class', error_class, 'message', error_message, 'attempt', deaths, 'max', $3)
     FROM moved WHERE status = 'FAILED'
+), found AS (
+    SELECT verdict.*, (SELECT count(*) FROM held) = (SELECT count(*) FROM owned) AS is_done FROM verdict
 ), buried AS (
-    UPDATE cortex.pod SET state = 'DEAD', ended_at = coalesce(ended_at, cortex.now()), running = 0
-    FROM dead WHERE pod.id = dead.id AND (SELECT count(*) FROM held) = (SELECT count(*) FROM owned)
-    RETURNING pod.id
+    UPDATE cortex.pod
+    SET blame = found.blame, state = CASE WHEN found.is_done THEN 'DEAD' ELSE pod.state END,
+        ended_at = CASE WHEN found.is_done THEN coalesce(pod.ended_at, cortex.now()) ELSE pod.ended_at END,
+        running = CASE WHEN found.is_done THEN 0 ELSE pod.running END
+    FROM found WHERE pod.id = found.id
+    RETURNING found.is_done
 ), hinted AS (
     SELECT pg_notify('cortex_task', 'queued') FROM (SELECT FROM moved LIMIT 1) m
 )
 SELECT (SELECT count(*) FROM dead) = 1 AS is_dead,
-       (SELECT count(*) FROM buried) = 1 AS is_done,
+       coalesce((SELECT is_done FROM buried), false) AS is_done,
        (SELECT count(*) FROM moved WHERE status = 'RUNNING') AS freed_count,
        (SELECT count(*) FROM moved WHERE status = 'FAILED') AS poison_count,
        (SELECT count(*) FROM moved WHERE status = 'CANCELLED') AS cancelled_count,
@@ -344,7 +398,7 @@ WITH turn AS (
          ORDER BY updated_at LIMIT 5 * cardinality($3::float8[]))) j
 ), silent AS MATERIALIZED (
     SELECT t.job_id, t.job_key, s.since, t.attempts_spent, t.max_attempts, j.pod_id, j.heartbeat_at AS beat_at,
-           j.cancel_requested_at IS NOT NULL AS is_cancelled, j.retry_count < j.max_retries AS has_retry
+           j.cancel_requested_at IS NOT NULL AS is_cancelled, j.retry_count < j.max_retries AS has_retry, t.is_suspect
     FROM edge, stale s JOIN cortex.job j ON j.id = s.id JOIN cortex_worker.task t ON t.job_id = s.id
     WHERE t.state = 'LOCKED' AND j.status::text = 'RUNNING' AND coalesce(j.heartbeat_at, j.updated_at) < edge.at
     ORDER BY s.since LIMIT cardinality($3::float8[])
@@ -352,7 +406,7 @@ WITH turn AS (
 ), taskless AS MATERIALIZED (
     SELECT j.id AS job_id, j.job_key, s.since, NULL::int AS attempts_spent, NULL::int AS max_attempts, j.pod_id,
            j.heartbeat_at AS beat_at, j.cancel_requested_at IS NOT NULL AS is_cancelled,
-           j.retry_count < j.max_retries AS has_retry
+           j.retry_count < j.max_retries AS has_retry, false AS is_suspect
     FROM edge, stale s JOIN cortex.job j ON j.id = s.id
     WHERE j.status::text = 'RUNNING' AND coalesce(j.heartbeat_at, j.updated_at) < edge.at
       AND NOT EXISTS (SELECT FROM cortex_worker.task t WHERE t.job_id = s.id)
@@ -373,7 +427,8 @@ WITH turn AS (
             * cortex.backoff_s(j.type, j.config_id, j.agent_id, j.agent_version, j.retry_count) END,
         pod_id = CASE WHEN t.status <> 'RETRY' THEN j.pod_id END,
         heartbeat_at = NULL, worker_job_id = NULL, suspended_at = t.since,  -- since then it may not have run
-        attempts_kept = 0, pod_deaths = 0, waits_count = 0, job_key = t.job_key,
+        -- A silence may have been a death: it neither counts as one nor ends their row.
+        attempts_kept = 0, was_suspect = t.is_suspect, waits_count = 0, job_key = t.job_key,
         error_code = CASE WHEN t.status = 'FAILED' THEN 'lease_expired' END,
         error_class = CASE WHEN t.status = 'FAILED' THEN 'TRANSIENT_INFRA' END,
         error_message = CASE WHEN t.status = 'FAILED' THEN format(

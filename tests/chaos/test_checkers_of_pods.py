@@ -245,6 +245,36 @@ def test_a_machine_that_has_too_much_to_do_is_no_ones_fault() -> None:
         assert check(run.evidence()).result is not Result.INVALID
 
 
+@pytest.mark.parametrize("claimed_s, result", [(57.0, Result.INVALID), (54.0, Result.UNKNOWN)])
+def test_a_fault_explains_no_wait_that_goes_on_long_after_it(
+    claimed_s: float, result: Result
+) -> None:
+    """Of 12 s without a claim more than a poll was calm: 53.2 s is when the fault is forgotten."""
+    run = healthy_run()
+    run.claims = [claim for claim in run.claims if claim["job_id"] == uuid("calm")]
+    for second in range(50, 60):
+        run.sample(second + 0.5)
+    run.fault(9, 44.0, 45.2, nemesis="deaf", pod="p1")
+    run.claims[0]["at"] = at(claimed_s)
+    assert i08_found_in_time.check(run.evidence()).result is result
+
+
+@pytest.mark.parametrize(
+    "signals, result",
+    [
+        (["SIGCONT", "SIGUSR1"], Result.INVALID),
+        (["SIGSTOP", "SIGUSR1", "SIGCONT"], Result.VALID),
+        (["SIGTERM"], Result.VALID),
+    ],
+)
+def test_a_signal_that_changes_nothing_explains_nothing(signals: list[str], result: Result) -> None:
+    run = healthy_run()
+    work_is_found_long_after_it_came(run)
+    for name in signals:
+        run.tell(46.0, "p2", "signal", life=1, pid=2, signal=name)
+    assert i08_found_in_time.check(run.evidence()).result is result
+
+
 def test_a_loop_that_was_busy_explains_late_heartbeats() -> None:
     run = healthy_run()
     heartbeats_share_what_others_wait_for(run)

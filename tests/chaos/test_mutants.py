@@ -15,8 +15,7 @@ from chaos.mutants.scenes import SCENES
 from chaos.mutants.table import table
 from chaos.plan import chosen
 
-WITHIN_S = 200.0
-LEAST = 14
+WITHIN_S = 400.0
 
 by_name = pytest.mark.parametrize("mutant", [pytest.param(each, id=each.name) for each in MUTANTS])
 
@@ -41,12 +40,11 @@ def test_a_mutant_fits_the_tree_and_is_still_python(mutant: Mutant, tree: Path) 
             compile(text, patch.path, "exec")
 
 
-def test_there_is_one_for_each_rule_that_is_known_to_be_broken_easily() -> None:
-    assert len(MUTANTS) >= LEAST
+def test_each_checker_has_a_mutant_that_it_must_find() -> None:
     assert len({each.name for each in MUTANTS}) == len(MUTANTS)
     assert {each.scene for each in MUTANTS} == set(SCENES), "a scene that exposes nobody"
     numbers = {f"I{int(check.__module__.rpartition('.i')[2][:2])}" for check in CHECKERS}
-    assert {each.invariant for each in MUTANTS} <= numbers
+    assert {each.invariant for each in MUTANTS} == numbers
 
 
 def test_a_patch_whose_text_is_not_there_once_is_stale(tmp_path: Path) -> None:

@@ -1,6 +1,8 @@
 """The proxy in front of Postgres: what each way of breaking its network is to both ends."""
 
 import asyncio
+import socket
+import struct
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -142,6 +144,46 @@ def test_a_refusing_line_takes_nobody_and_keeps_its_port(empty_database: str) ->
         assert connection.is_closed()
 
     through_a_line(empty_database, test)
+
+
+TURNS = range(8)
+"""Of the loop: in this many of them a connection is taken, and another one made to the server."""
+ASKS_FOR_TLS = struct.pack("!ii", 8, 80877103)
+"""A server answers it with one byte."""
+
+
+@pytest.mark.parametrize("cut", ["refuse", "reset"])
+def test_who_is_being_taken_is_cut_too(empty_database: str, cut: str) -> None:
+    """Whatever a connection has come to when its line is cut, nothing passes, nothing hangs."""
+
+    async def run() -> None:
+        loop = asyncio.get_running_loop()
+
+        async def comes_to(client: socket.socket) -> bytes:
+            try:
+                return await loop.sock_recv(client, 1)
+            except ConnectionResetError:
+                return b""
+
+        for turns in TURNS:
+            async with asyncio.timeout(BOUND_S), open_line(empty_database) as line:
+                clients = [socket.create_connection(("127.0.0.1", line.port)) for _ in TURNS]
+                for client in clients:
+                    client.sendall(ASKS_FOR_TLS)
+                    client.settimeout(0)
+                for _ in range(turns):
+                    await asyncio.sleep(0)
+                late = [socket.create_connection(("127.0.0.1", line.port)) for _ in TURNS]
+                getattr(line, cut)()
+                for client in late:
+                    client.settimeout(0)
+                heard = await asyncio.gather(*map(comes_to, clients + late))
+                assert not any(heard), f"after {turns} turns of the loop"
+                assert not line.relays
+                for client in clients + late:
+                    client.close()
+
+    run_asyncio(run)
 
 
 @pytest.mark.parametrize("in_transaction", [True, False])

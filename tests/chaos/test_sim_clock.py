@@ -5,7 +5,7 @@ import random
 import socket
 import threading
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, closing
 from functools import partial
 from typing import Any
 
@@ -17,6 +17,7 @@ from chaos.sim.clock import HOST, Clock, seed_trio
 from chaos.sim.island import Island, Killed
 from chaos.sim.network import FAIR, Fate, Network, Weather
 from chaos.sim.pace import BUSY_MAX_S, EXACT_S, IDLE_MAX_S, Pace
+from chaos.sim.wire import Wire
 
 DAY_S = 86_400.0
 
@@ -137,7 +138,7 @@ def test_timers_of_asyncio_are_of_the_simulated_clock() -> None:
 
 
 def test_what_happens_on_the_wire_takes_no_time_and_happens_alone() -> None:
-    clock = Clock()
+    clock, wire = Clock(), Wire()
     seen: list[tuple[str, float]] = []
 
     async def talk(name: str) -> None:
@@ -150,18 +151,22 @@ def test_what_happens_on_the_wire_takes_no_time_and_happens_alone() -> None:
             seen.append((name, clock.now))
         writer.close()
 
+    async def work(name: str) -> None:
+        await asyncio.sleep(1)
+        wire(partial(talk, name))
+
     async def main() -> None:
         async with _island(clock) as island, trio.open_nursery() as nursery:
             for name in ("one", "two"):
-                work = island.loop.on_wire(partial(talk, name))
-                nursery.start_soon(island.run_aio_coroutine, work)
-            nursery.start_soon(trio.sleep, 0.001)
+                nursery.start_soon(island.run_aio_coroutine, work(name))
+            nursery.start_soon(trio.sleep, 1.001)
 
-    trio.run(main, clock=clock)
-    assert seen in (
-        [("one", 0.0)] * 2 + [("two", 0.0)] * 2,
-        [("two", 0.0)] * 2 + [("one", 0.0)] * 2,
-    )
+    with closing(wire):
+        wire(partial(talk, "outside"))
+        trio.run(main, clock=clock)
+    first, second = dict.fromkeys(name for name, _ in seen[2:])
+    assert {first, second} == {"one", "two"}
+    assert seen == [("outside", 0.0)] * 2 + [(first, 1.0)] * 2 + [(second, 1.0)] * 2
 
 
 def _echo(peer: socket.socket) -> None:

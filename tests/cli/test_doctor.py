@@ -1,6 +1,7 @@
 """`cortex doctor`: what it finds, also when nothing else works, and what it never prints."""
 
 import asyncio
+import contextlib
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -11,9 +12,11 @@ import asyncpg
 import pytest
 
 from cortex.domain.cells import width_of
-from cortex.store import pods
+from cortex.domain.errors import UnavailableError
+from cortex.store import doctor, pods
+from cortex.store.database import Database, Profile
+from cortex.store.session import open_session
 from tests.support.command_line import Cortex, Ended
-from tests.support.eventually import eventually
 from tests.support.life import Life
 from tests.support.pgbouncer import pgbouncer
 from tests.support.postgres import database_of, run_asyncio, sql
@@ -163,22 +166,71 @@ def test_behind_a_pooler(tmp_path: Path, database: str, server_home: Path) -> No
     assert "notifications" not in found
 
 
-def test_an_open_snapshot_is_seen_with_who_holds_it(database: str) -> None:
-    from cortex.store import doctor  # noqa: PLC0415
-    from cortex.store.database import Profile  # noqa: PLC0415
-    from cortex.store.session import open_session  # noqa: PLC0415
+@pytest.fixture
+def plain_dsn(database: str) -> Iterator[str]:
+    """The address for a user who sees no more of other roles' sessions than that they are there."""
+    name = f"plain_{database_of(database)}"
+    sql(database, f"CREATE ROLE {name} LOGIN")
+    yield database.replace("//postgres@", f"//{name}@")
+    sql(database, f"DROP ROLE {name}")
 
+
+def test_an_open_snapshot_is_seen_with_who_holds_it(database: str, plain_dsn: str) -> None:
+    held = "SELECT pid FROM pg_stat_activity WHERE datname = $1 AND state = 'idle in transaction'"
     began = ("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ", "SELECT pg_backend_pid()")
-    with transaction(database, *began), open_session(Profile(dsn=database, role=None)) as call:
-        query = """
-            SELECT pid FROM pg_stat_activity
-            WHERE datname = $1 AND state = 'idle in transaction' AND backend_xmin IS NOT NULL
-        """
-        held = {row["pid"] for row in sql(database, query, database_of(database))}
-        oldest = eventually(lambda: call(doctor.connected).server.oldest, what="it is seen")
-        assert held
-        assert oldest is not None
-        assert (oldest.kind, oldest.pid is not None) == ("session", True)
+    with transaction(database, *began):
+        (holder,) = sql(database, held, database_of(database))
+        for dsn in (database, plain_dsn):
+            with open_session(Profile(dsn=dsn, role=None)) as call:
+                snapshots = call(doctor.connected).server.snapshots
+            assert {each.kind for each in snapshots} == {"session"}
+            # Other tests share the server: of them one may be older.
+            assert all(each.pid and each.name.startswith(str(each.pid)) for each in snapshots)
+            if dsn is plain_dsn:
+                assert [each.held_s for each in snapshots] == [None]
+            elif len(sql(database, OLDER, holder["pid"])) == 0:
+                assert snapshots[0].pid == holder["pid"]
+
+
+OLDER = """
+    SELECT FROM pg_stat_activity WHERE backend_type = 'client backend' AND backend_xmin IS NOT NULL
+    AND xact_start < (SELECT xact_start FROM pg_stat_activity WHERE pid = $1)
+"""
+
+
+def test_sessions_of_other_roles_take_connections_too(database: str, plain_dsn: str) -> None:
+    with contextlib.ExitStack() as stack:
+        for _ in range(5):
+            stack.enter_context(transaction(database))
+        with open_session(Profile(dsn=plain_dsn, role=None)) as call:
+            assert call(doctor.connected).server.connections_used >= 6
+
+
+def test_a_session_that_is_lost_while_it_listens_is_no_notification(
+    database: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def end_listeners(db: Database, *, channel: str) -> None:
+        await asyncio.to_thread(sql, database, END_LISTENERS, database_of(database), channel)
+
+    monkeypatch.setattr(pods, "probe", end_listeners)
+    with open_session(Profile(dsn=database, role=None)) as call:
+        with pytest.raises(UnavailableError, match="was lost"):
+            call(doctor.hint_ms)
+
+
+END_LISTENERS = """
+    SELECT pg_terminate_backend(pid) FROM pg_stat_activity
+    WHERE datname = $1 AND query ILIKE '%listen%' || $2 || '%' AND pid <> pg_backend_pid()
+"""
+
+
+def test_a_folder_that_cannot_be_looked_at(cortex_nowhere: Cortex) -> None:
+    """Its name is too long, which holds for root, too."""
+    folder = str(cortex_nowhere.folder / ("x" * 300))
+    ended = cortex_nowhere("doctor", "--json", "--data", folder)
+    assert grades(ended, "FAIL") == {"disk", "database"}
+    assert "File name too long" in checks(ended)["disk"]["found"]
+    assert "--data" in checks(ended)["disk"]["fix"]
 
 
 @pytest.mark.parametrize("columns", [50, 120])

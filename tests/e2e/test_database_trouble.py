@@ -33,10 +33,10 @@ from tests.support.short_server import POOL_SESSIONS, ShortServer, crowded, shor
 
 JOBS = 300
 STEPS = 4
-BACK_WITHIN_S = 25.0
-"""The longest pause of a loop is 15 s."""
+BACK_WITHIN_S = 60.0
+"""The longest pause of a loop is 15 s; the rest is for a busy machine."""
 
-pytestmark = pytest.mark.timeout(120)
+pytestmark = pytest.mark.timeout(300)
 
 
 def readiness(pod: Pod) -> dict[str, Any]:
@@ -48,7 +48,7 @@ def readiness(pod: Pod) -> dict[str, Any]:
         return {"http": refusal.code, **json.loads(refusal.read())}
 
 
-def until_trouble(pods: Pods, trouble: str, *, within_s: float = 10.0) -> float:
+def until_trouble(pods: Pods, trouble: str, *, within_s: float = 30.0) -> float:
     """Wait until every pod says so; return after how many seconds."""
     began = time.monotonic()
     for pod in pods.all:
@@ -140,7 +140,7 @@ def test_a_full_disk_costs_time_and_no_job(lacking: Short, gate: Path) -> None:
         lasts = lambda: all(readiness(pod)["database_trouble_s"] > 2 for pod in pods.all)  # noqa: E731
         eventually(lasts, what="it lasts")
     until_ready(pods, "a full disk")
-    until_jobs(dsn, f"status = 'COMPLETED' AND result = '{STEPS}'", count=JOBS, within_s=20)
+    until_jobs(dsn, f"status = 'COMPLETED' AND result = '{STEPS}'", count=JOBS, within_s=60)
     for pod, before in zip(pods.all, told, strict=True):
         alarms = lines(pod, "trouble with the database")[before:]
         assert [(line["level"], line["trouble"]) for line in alarms] == [("error", "disk_full")]
@@ -163,7 +163,7 @@ def test_a_full_disk_of_the_log_brings_it_down_and_what_was_acknowledged_is_ther
     short.server.start()
     until_ready(pods, "a full disk of the log")
     for job_id in acknowledged:
-        assert until_status(dsn, job_id, "COMPLETED", within_s=20)["attempt"] == 1
+        assert until_status(dsn, job_id, "COMPLETED", within_s=60)["attempt"] == 1
     assert_nothing_was_counted(dsn)
     assert all(pod.is_alive for pod in pods.all)
 
@@ -191,7 +191,7 @@ def test_without_connections_pods_keep_their_locks_and_wait(
         assert "short of resources" in refused["message"]
     until_ready(pods, "no connections")
     for job_id in running:
-        assert until_status(dsn, job_id, "COMPLETED", within_s=20)["attempt"] == 1
+        assert until_status(dsn, job_id, "COMPLETED", within_s=60)["attempt"] == 1
     eventually(
         lambda: not sql(dsn, "SELECT FROM cortex.pod WHERE trouble IS NOT NULL"), what="well"
     )
@@ -205,7 +205,7 @@ def test_an_outage_longer_than_the_threshold_makes_no_zombie(
     database: str, tmp_path: Path, gate: Path
 ) -> None:
     """All pods stop their jobs by themselves, and take them up again."""
-    quick: dict[str, object] = {"zombie_s": 3, "settle_s": 1, "sweep_s": 0.2, "slots": 200}
+    quick: dict[str, object] = {"zombie_s": 6, "settle_s": 1, "sweep_s": 0.2, "slots": 200}
     with proxy(database) as network, closing(Pods(network.dsn, tmp_path)) as pods:
         for _ in range(2):
             pods.start("--http", "127.0.0.1:0", **quick)
@@ -214,13 +214,13 @@ def test_an_outage_longer_than_the_threshold_makes_no_zombie(
         network.blackhole()
         fenced = "no heartbeat for too long: stopping all jobs"
         eventually(lambda: all(lines(pod, fenced) for pod in pods.all), what="all are fenced")
-        late = "heartbeat_at < cortex.now() - interval '4 s'"
+        late = "heartbeat_at < cortex.now() - interval '7 s'"
         until_jobs(database, late, count=JOBS)
         seen_s = until_trouble(pods, "silent")
         sys.stdout.write(f"silence seen {seen_s:.1f} s later\n")
         network.heal()
         until_ready(pods, "a black hole")
         gate.touch()
-        until_jobs(database, "status = 'COMPLETED'", count=JOBS, within_s=20)
+        until_jobs(database, "status = 'COMPLETED'", count=JOBS, within_s=60)
         assert_nothing_was_counted(database)
         until_pods(database, READY=2)

@@ -88,12 +88,14 @@ def test_a_model_call_that_ends_in_time_is_kept_and_heard(
     pods: Pods, agent: ScriptedAgent, tmp_path: Path
 ) -> None:
     agent.apply("list_files")
+    made = Cortex(tmp_path, pods.dsn)("tokens", "create", "--name", "ana", "--role", "viewer")
     leaving = pods.start(**LONG)
-    answer = {"text": "let me look", "chunks": 20, "delay_s": 0.1, "tools": [LOOK]}
+    other = pods.start("--http", "127.0.0.1:0")
+    other.signal(signal.SIGSTOP)  # so that the job begins on the one that leaves
+    answer = {"text": "let me look", "chunks": 40, "delay_s": 0.1, "tools": [LOOK]}
     job_id = agent.submit(answer, {"text": "done"})
     eventually(lambda: agent.is_streaming(turn=0), what="the model call streams")
-    made = Cortex(tmp_path, pods.dsn)("tokens", "create", "--name", "ana", "--role", "viewer")
-    other = pods.start("--http", "127.0.0.1:0")
+    other.signal(signal.SIGCONT)
     leaving.signal(signal.SIGTERM)
     until_pods(pods.dsn, DRAINING=1)
     path = f"/v1/jobs/{job_id}/events"

@@ -3,15 +3,19 @@
 import signal
 from pathlib import Path
 
+import pytest
+
 from tests.support.eventually import eventually
 from tests.support.pods import Pods, until_pods
 from tests.support.postgres import sql
 from tests.support.rows import assert_one_truth, submit, submit_many, until_jobs, until_status
 
+pytestmark = pytest.mark.timeout(120)
+
 JOBS = 40
 STEPS = 30
-# A pause of `zombie_s` loses the jobs, a fifth of it does not even on a busy machine.
-SILENT: dict[str, float] = {"heartbeat_s": 0.2, "zombie_s": 1.5, "sweep_s": 0.2}
+# A pause of `zombie_s` loses the jobs; a heartbeat is never so late, even on a busy machine.
+SILENT: dict[str, float] = {"heartbeat_s": 0.2, "zombie_s": 4, "sweep_s": 0.2}
 
 
 def begun(pods: Pods, gate: Path) -> None:
@@ -22,7 +26,7 @@ def begun(pods: Pods, gate: Path) -> None:
 
 def until_completed(dsn: str, attempt: int) -> None:
     condition = f"type = 'steps' AND status = 'COMPLETED' AND result = '{STEPS}'"
-    until_jobs(dsn, f"{condition} AND attempt = {attempt}", count=JOBS, within_s=20)
+    until_jobs(dsn, f"{condition} AND attempt = {attempt}", count=JOBS, within_s=40)
 
 
 def test_late_writes_of_a_stopped_pod_are_refused(pods: Pods, gate: Path) -> None:
@@ -53,7 +57,7 @@ def test_a_stop_in_the_middle_of_writing_leaves_one_truth(pods: Pods, gate: Path
     writing = "SELECT FROM cortex.job_step WHERE seq = 3"
     eventually(lambda: sql(pods.dsn, writing), what="the writing begins")
     stopped.signal(signal.SIGSTOP)
-    until_jobs(pods.dsn, "status = 'COMPLETED'", count=JOBS, within_s=20)
+    until_jobs(pods.dsn, "status = 'COMPLETED'", count=JOBS, within_s=40)
     stopped.signal(signal.SIGCONT)
     until_jobs(pods.dsn, f"result = '{STEPS}'", count=JOBS)
     assert_one_truth(pods.dsn)

@@ -1,8 +1,11 @@
 """Leaving: on time whatever happens, with an exit code that tells, and nothing lost."""
 
+import json
 import signal
 import time
+from contextlib import closing
 from pathlib import Path
+from typing import Any
 from uuid import UUID
 
 import asyncpg
@@ -30,8 +33,19 @@ DRAINED, CUT_OFF = 0, 1
 CLOSE_S = 4.0
 DEADMAN_S = 2.0
 """What the process gets beyond its own deadlines before it is ended hard, at most."""
-SLACK_S = 1.5
+SLACK_S = 10.0
 """For a machine that is busy with other tests."""
+FOUND_WITHIN_S = 5.0
+"""A second on a machine that is not; far less than any poll."""
+
+
+CONNECT_BOUND_S = 10.0
+"""So long a pod would wait for a server that does not answer."""
+
+
+def phase_ends(pod: Pod) -> list[dict[str, Any]]:
+    """What the pod's log tells of the ends of its phases."""
+    return [json.loads(line) for line in pod.log.splitlines() if '"phase ended"' in line]
 
 
 def begin(pods: Pods, gate: Path) -> UUID:
@@ -53,7 +67,7 @@ def assert_handed_back(dsn: str, job_id: UUID, *, to: Pod) -> None:
         "FROM cortex_worker.task t JOIN cortex.job_attempt a USING (job_id) WHERE job_id = $1",
         job_id,
     )
-    assert 0 <= waited["s"] < 1.0
+    assert 0 <= waited["s"] < FOUND_WITHIN_S
 
 
 def ends(pod: Pod, *, drain_s: float, close_s: float = CLOSE_S) -> int:
@@ -167,10 +181,23 @@ def test_a_handler_that_hears_nothing_is_ended_hard(pods: Pods, how: str) -> Non
     other.kill()
 
 
+def test_a_job_that_shields_a_step_of_its_cleanup_is_handed_back(pods: Pods, gate: Path) -> None:
+    leaving = pods.start(**end_of_pod(0.2, close_s=30))
+    job_id = submit(pods.dsn, "cleans_up", {"gate": str(gate)})
+    until_job(pods.dsn, job_id, lambda row: row["checkpoint"].get("seq") == 1, "begun")
+    other = pods.start(poll_s=30)
+    leaving.signal(signal.SIGTERM)
+    assert ends(leaving, drain_s=0.2, close_s=4) == DRAINED
+    assert_handed_back(pods.dsn, job_id, to=other)
+    gate.touch()
+    assert until_status(pods.dsn, job_id, "COMPLETED")["result"] == 2
+
+
 JOBS_TO_FILL = 2_700
 """More than the committer takes: one batch under way and a full mailbox."""
 
 
+@pytest.mark.timeout(180)
 def test_a_committer_that_can_take_no_more_holds_nobody_up(pods: Pods) -> None:
     async def leave_while_nothing_is_committed() -> None:
         holder = await asyncpg.connect(pods.dsn)
@@ -189,7 +216,7 @@ def test_a_committer_that_can_take_no_more_holds_nobody_up(pods: Pods) -> None:
 
     run_asyncio(leave_while_nothing_is_committed)
     pods.start()
-    until_jobs(pods.dsn, "status = 'COMPLETED'", count=JOBS_TO_FILL, within_s=30)
+    until_jobs(pods.dsn, "status = 'COMPLETED'", count=JOBS_TO_FILL, within_s=90)
     assert_one_truth(pods.dsn)
 
 
@@ -233,6 +260,39 @@ def test_leaving_into_a_black_hole(database: str, tmp_path: Path, gate: Path) ->
             pods.close()
 
 
+def test_one_that_has_no_jobs_waits_for_no_database(database: str, tmp_path: Path) -> None:
+    """Its sessions are gone, and whoever asks for a new one hears nothing: nothing was sent."""
+    with proxy(database) as network, closing(Pods(network.dsn, tmp_path)) as pods:
+        leaving = pods.start(**end_of_pod(60))
+        network.blackhole()
+        network.reset()
+        eventually(
+            lambda: "trouble with the database" in leaving.log, what="it has lost its sessions"
+        )
+        leaving.signal(signal.SIGTERM)
+        assert ends(leaving, drain_s=0) == DRAINED
+        took_s = [line["took_s"] for line in phase_ends(leaving)]
+        assert sum(took_s) < CONNECT_BOUND_S / 2, "it was told at once"
+
+
+def test_leaving_while_the_database_refuses(database: str, tmp_path: Path, gate: Path) -> None:
+    with proxy(database) as network, closing(Pods(network.dsn, tmp_path)) as pods:
+        leaving = pods.start(**end_of_pod(0.2, close_s=4))
+        job_id = begin(pods, gate)
+        network.refuse()
+        leaving.signal(signal.SIGTERM)
+        assert ends(leaving, drain_s=0.2, close_s=4) == CUT_OFF
+        assert "exiting hard" not in leaving.log, "it went out by itself"
+        assert "well again" not in leaving.log
+        (told,) = [line for line in leaving.log.splitlines() if '"could not hand back"' in line]
+        assert (json.loads(told)["jobs"], json.loads(told)["first"]) == (1, [str(job_id)])
+        network.heal()
+        other = pods.start()
+        gate.touch()
+        assert until_status(database, job_id, "COMPLETED")["pod"] == other.name
+        assert_one_truth(database)
+
+
 # --- while it starts
 
 
@@ -266,7 +326,7 @@ def test_a_signal_during_the_migration(empty_database: str, tmp_path: Path, by: 
 
 async def until_row(connection: "asyncpg.Connection[asyncpg.Record]", query: str) -> None:
     """Ask until there is a row."""
-    give_up_at = time.monotonic() + 20
+    give_up_at = time.monotonic() + 60
     while not await connection.fetch(query):
         assert time.monotonic() < give_up_at, query
 

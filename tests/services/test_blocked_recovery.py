@@ -9,6 +9,7 @@ from uuid import UUID
 
 import orjson
 import pytest
+import trio
 
 from cortex.services.metrics import Metrics
 from cortex.services.sweeper import ALARM_S, Sweeper
@@ -95,6 +96,20 @@ async def test_a_dead_pods_job_that_somebody_holds_is_told_too(
     await eventually_async(lambda: not locks(database), what="its end frees the row")
     assert await bench.port(tasks.blocked, silent_s=ZOMBIE_S, overdue_s=0.0) == []
     assert (await bench.port(tasks.take_over, **take)).is_done
+
+
+async def test_what_is_out_of_reach_is_told_also_while_nobody_is_swept(
+    bench: Bench, database: str, log_lines: Lines
+) -> None:
+    """A pod that began a moment ago, or that has trouble of its own now and then."""
+    held, free = await two_silent_jobs(bench, database)
+    sweeper = a_sweeper(bench)
+    bench.standing._steady_since = trio.current_time()
+    with holding_task(database, held):
+        await sweeper.tick()
+    (line,) = [each for each in log_lines if "out of reach" in each["event"]]
+    assert (line["jobs"], line["job"]) == (1, str(held))
+    assert job_row(database, free)["status"] == "RUNNING"
 
 
 async def test_a_stopped_pod_loses_the_rows_that_it_holds(bench: Bench, database: str) -> None:

@@ -8,6 +8,9 @@ import pytest
 import trio
 from trio.testing import wait_all_tasks_blocked
 
+from cortex.actors.phases import ShutdownLog
+from cortex.actors.restart import RestartPolicy
+from cortex.actors.supervisor import open_supervisor
 from cortex.domain.errors import InvalidValueError, LeaseLost, RejectedError
 from cortex.domain.job import Claim, Finish, JobStatus, Operation, Release, StepDone, StepKind
 from cortex.domain.trouble import Trouble
@@ -20,6 +23,7 @@ from cortex.store.migrate import migrate
 from tests.support.effects import an_intent
 from tests.support.eventually import eventually_async
 from tests.support.factories import Bench, FaultyPort, a_lease
+from tests.support.holder import holding_task
 from tests.support.postgres import run_asyncio, sql
 from tests.support.private_postgres import PrivatePostgres
 from tests.support.rows import assert_one_truth, job_row, new_id, seeded_random
@@ -351,6 +355,63 @@ async def test_an_outage_of_the_server_is_waited_out(
         assert outcomes == [None]
         inner.cancel_scope.cancel()
     assert job_row(private_postgres.dsn, claim.lease.job_id)["status"] == "COMPLETED"
+
+
+# --- rows that somebody holds
+
+
+@pytest.mark.parametrize("table", ["cortex.job", "cortex_worker.task"])
+async def test_one_job_whose_row_somebody_holds_does_not_hold_up_the_others(
+    bench: Bench, database: str, table: str
+) -> None:
+    """Whatever is to be written of it comes in its order, once the row is free."""
+    held, *others = await bench.claimed(4)
+    journal, outcomes = journal_of(held, bench.committer), list[BaseException | None]()
+
+    async def work() -> None:
+        async with trio.open_nursery() as steps_:
+            for number in range(3):
+                steps_.start_soon(do_step, journal, f"step {number}")
+        outcomes.append(await outcome_of(bench.committer.record(an_end(held))))
+
+    with holding_task(database, held.lease.job_id, table=table):
+        bench.jobs.start_soon(work)
+        ends: list[Operation] = [an_end(claim) for claim in others]
+        assert await record_all(bench, ends) == [None] * 3
+        assert not bench.committer.is_held_up
+        assert not outcomes
+        later = await bench.claimed()
+        assert await outcome_of(bench.committer.record(an_end(later[0]))) is None
+        assert not outcomes
+    await eventually_async(lambda: outcomes, what="its end is written")
+    assert outcomes == [None]
+    assert [seq for seq, *_ in steps_of(database, held.lease.job_id)] == [1, 2, 3]
+    assert_one_truth(database)
+
+
+async def test_a_restarted_committer_goes_on_with_what_was_locked_out(
+    bench: Bench, database: str
+) -> None:
+    held, other = await bench.claimed(2)
+    outcomes: list[BaseException | None] = []
+
+    async def end() -> None:
+        outcomes.append(await outcome_of(bench.committer.record(an_end(held))))
+
+    async with open_supervisor(
+        "writers", rng=bench.rng, restart=RestartPolicy(), log=ShutdownLog()
+    ) as writers:
+        await writers.start(bench.committer)
+        with holding_task(database, held.lease.job_id, table="cortex.job"):
+            bench.jobs.start_soon(end)
+            await eventually_async(lambda: bench.committer._locked_out, what="it is locked out")
+            bench.port.crash(jobs.finish)
+            lost = await outcome_of(bench.committer.record(an_end(other)))
+            assert type(lost) is LeaseLost
+            assert not outcomes
+        await eventually_async(lambda: outcomes, what="its end is written")
+        assert outcomes == [None]
+        bench.committer.close()
 
 
 # --- intents

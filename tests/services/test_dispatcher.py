@@ -1,11 +1,13 @@
 """The dispatcher: as much as there is room for, only while sure, and nothing forgotten."""
 
 from collections import Counter
+from contextlib import suppress
 from typing import Any
 
 import pytest
 import trio
 
+from cortex.domain.errors import CortexError, SchemaError, UnavailableError
 from cortex.domain.job import JobStatus
 from cortex.durable.context import Context
 from cortex.services.claim_ramp import FIRST
@@ -144,6 +146,25 @@ async def test_what_was_claimed_unawares_is_claimed_anew(committing: Bench, data
     assert {lease.attempt for lease in committing.running.leases} == {2}
 
 
+async def test_a_claim_that_comes_true_long_after_its_loss_is_found(committing: Bench) -> None:
+    """Its commit waited for a disk, or a standby, while the pod had looked and claimed on."""
+    with_gate(committing)
+    dispatcher = committing.dispatcher(poll_s=0.01)
+    committing.standing.lost()
+    await dispatcher.tick()
+    committing.standing.locked()
+    committing.standing.beaten(trio.current_time())
+    await dispatcher.tick()
+    (late,) = await committing.claimed()
+
+    async def runs() -> Any:
+        await dispatcher.tick()
+        return bool(committing.running.leases)
+
+    await eventually_async(runs, what="what came late runs")
+    assert [lease.attempt for lease in committing.running.leases] == [late.lease.attempt + 1]
+
+
 async def test_what_the_fence_stopped_goes_on_under_a_new_attempt(
     committing: Bench, database: str
 ) -> None:
@@ -228,6 +249,30 @@ async def test_an_outage_is_waited_out(committing: Bench) -> None:
     await committing.start(committing.dispatcher(poll_s=0.05))
     await all_completed(committing, ids)
     assert committing.port.faults_left == 0
+
+
+@pytest.mark.parametrize(
+    "error", [UnavailableError("busy"), SchemaError("there is no such table")], ids=["away", "ill"]
+)
+async def test_one_whose_claims_fail_does_not_say_that_it_claims(
+    committing: Bench, error: CortexError
+) -> None:
+    dispatcher = committing.dispatcher(poll_s=60.0)
+    committing.port.fail(tasks.claim, error)
+
+    async def run() -> None:
+        with suppress(SchemaError):  # its supervisor starts it anew then
+            await dispatcher.run()
+
+    async with trio.open_nursery() as nursery:
+        assert dispatcher.may_claim
+        nursery.start_soon(run)
+        await eventually_async(lambda: not dispatcher.may_claim, what="it has failed")
+        nursery.cancel_scope.cancel()
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(run)
+        await eventually_async(lambda: dispatcher.may_claim, what="it has claimed")
+        nursery.cancel_scope.cancel()
 
 
 async def test_after_an_outage_claims_begin_with_a_few_and_end_with_all(
@@ -345,5 +390,25 @@ async def test_one_suspect_of_pods_deaths_runs_at_a_time_until_it_commits_a_step
     await eventually_async(lambda: not committing.running.has_suspect, what="it has a step")
     await dispatcher.tick()
     assert len(committing.running) == 2
+    may_end.set()
+    await all_completed(committing, ids)
+
+
+async def test_suspects_of_pods_deaths_follow_each_other_without_waiting_for_a_poll(
+    committing: Bench, database: str
+) -> None:
+    may_end = trio.Event()
+
+    async def at_once_or_in_two_steps(ctx: Context) -> None:
+        await ctx.step("one", trio.lowlevel.checkpoint)
+        if ctx.job_id in ids[:2]:
+            await may_end.wait()
+
+    committing.handle(at_once_or_in_two_steps)
+    ids = await committing.submit(8)
+    sql(database, "UPDATE cortex_worker.task SET is_suspect = true")
+    await committing.start(committing.dispatcher(poll_s=60.0))
+    await all_completed(committing, ids[2:])
+    assert sorted(committing.running.job_ids) == sorted(ids[:2])
     may_end.set()
     await all_completed(committing, ids)

@@ -235,6 +235,26 @@ async def test_after_an_outage_it_is_quiet_for_one_threshold(bench: Bench, datab
     assert trio.current_time() - met_at >= quiet_s - 0.1
 
 
+async def test_a_sweep_that_met_a_lock_comes_again_at_once(bench: Bench, database: str) -> None:
+    """The server is well: nobody's heartbeat was late for that."""
+    await bench.claimed()
+    move_clock(database, ZOMBIE_S + 5)
+    bench.port.refuse(tasks.sweep, is_locked=True)
+    await bench.start(a_sweeper(bench, sweep_s=0.02))
+    await eventually_async(lambda: statuses(database) == {"RETRY": 1}, what="it sweeps again")
+
+
+async def test_in_a_period_only_one_pod_sweeps(bench: Bench, database: str) -> None:
+    await bench.claimed(2 * BATCH_MAX)
+    for seconds in (ZOMBIE_S + 5, ZOMBIE_S + 5 + 0.8 * SWEEP_S):
+        move_clock(database, seconds)
+        await a_sweeper(bench).tick()
+        assert statuses(database) == {"RETRY": BATCH_MAX, "RUNNING": BATCH_MAX}
+    move_clock(database, ZOMBIE_S + 5 + SWEEP_S)
+    await a_sweeper(bench).tick()
+    assert statuses(database) == {"RETRY": 2 * BATCH_MAX}
+
+
 async def test_a_silent_pod_without_jobs_is_retired(bench: Bench, database: str) -> None:
     await bench.port(pods.register, bench.pod)
     move_clock(database, 2 * ZOMBIE_S - 5)

@@ -8,7 +8,7 @@ import pytest
 import trio
 
 from cortex.services.standing import Standing
-from cortex.services.takeover import LOOKS_APART_S, TakeOver
+from cortex.services.takeover import ENDED_EVERY, LOOKS_APART_S, TakeOver
 from cortex.store import pods, tasks
 from cortex.store.dedicated import Dedicated
 from tests.support.eventually import eventually_async
@@ -164,6 +164,57 @@ async def test_a_pod_judges_only_while_its_own_link_is_well(
     look_again_later(takeover)
     await takeover.tick()
     assert state_of(database, dead) == ("DEAD" if settled else "READY")
+
+
+@pytest.mark.parametrize("is_only", [True, False])
+async def test_a_new_pod_judges_at_once_only_the_one_it_may_be_itself(
+    bench: Bench, database: str, is_only: bool
+) -> None:
+    """After an outage of the network it may be there before the others have their locks again."""
+    dead, _ = await a_dead_pod(bench)
+    await bench.port(pods.register, bench.pod)
+    other = a_pod()
+    await bench.port(pods.register, other)
+    session = await holding_lock(bench, other)
+    if is_only:
+        sql(database, "UPDATE cortex.pod SET state = 'DEAD' WHERE id = $1", other.id)
+    bench.standing = Standing(fence_s=600.0, settle_s=60.0)
+    bench.standing.locked()
+    bench.standing.beaten(trio.current_time())
+    takeover = a_takeover(bench)
+    for _ in range(3):
+        await takeover.tick()
+        look_again_later(takeover)
+    assert state_of(database, dead) == ("DEAD" if is_only else "READY")
+    bench.standing._steady_since -= 60.0
+    await takeover.tick()
+    assert state_of(database, dead) == "DEAD"
+    await bench.port.cross(session.close)
+
+
+async def test_an_ended_pod_whose_job_has_no_task_is_not_told_again_and_again(
+    bench: Bench, database: str, log_lines: Lines
+) -> None:
+    await a_dead_pod(bench, job_count=1)
+    sql(database, "UPDATE cortex.pod SET state = 'DEAD'")
+    sql(database, "DELETE FROM cortex_worker.task")
+    takeover = a_takeover(bench)
+    for _ in range(2 * ENDED_EVERY):
+        await takeover.tick()
+    assert [line["event"] for line in log_lines] == []
+
+
+async def test_a_pod_behind_a_pooler_that_beats_again_keeps_its_jobs(
+    bench: Bench, database: str
+) -> None:
+    """It was found among the ended ones a moment ago."""
+    living, ids = await a_dead_pod(bench, job_count=1)
+    take = {"pod_id": living.id, "lock_key": living.lock_key, "deaths_max": 3, "limit": 10}
+    sql(database, "UPDATE cortex.pod SET liveness = 'heartbeat'")
+    assert not (await bench.port(tasks.take_over, **take)).is_dead
+    assert job_row(database, ids[0])["task_state"] == "LOCKED"
+    sql(database, "UPDATE cortex.pod SET state = 'DEAD'")
+    assert (await bench.port(tasks.take_over, **take)).freed_count == 1
 
 
 async def test_an_outage_ends_all_suspicion(bench: Bench, database: str) -> None:

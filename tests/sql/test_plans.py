@@ -66,6 +66,7 @@ STATEMENTS: dict[str, tuple[Sequence[object], int]] = {
     # These look at every running job, but not at the others: after a lost reply, or a death.
     "pods.ended_owners": ((POD,), RUNNING),
     "tasks.orphans": ((POD, IDS), RUNNING),
+    "tasks.locked": ((IDS,), BATCH),
     "tasks.take_over": ((POD, LOCK_KEY, 3, BATCH), RUNNING),
     "tasks.release": (
         (POD, IDS, ONES, ONES, [0.0] * BATCH, ["handed_back"] * BATCH, *[NOTHING] * 5),

@@ -1,5 +1,6 @@
 """The border between trio and asyncio: what was committed is never reported as cancelled."""
 
+import asyncio
 import random
 import traceback
 from collections.abc import Callable
@@ -7,6 +8,7 @@ from functools import partial
 from typing import Any
 from uuid import UUID
 
+import attrs
 import pytest
 import structlog
 import trio
@@ -18,9 +20,12 @@ from cortex.store.database import Database, Profile
 from tests.support.eventually import eventually, eventually_async
 from tests.support.factories import a_submission
 from tests.support.postgres import database_of, sql
+from tests.support.proxy import proxy
 from tests.support.rows import seeded_random
 
 CALLS = 200
+WITHIN_S = 5.0
+"""Less than the bound of a call."""
 
 
 async def slow_submit(db: Database, job_id: UUID, delay_ms: float) -> UUID:
@@ -145,6 +150,74 @@ async def test_a_call_under_a_cancelled_scope_is_not_started(database: str) -> N
             scope.cancel()
             await port(slow_submit, job_id, 0.0)
         assert scope.cancelled_caught
+    assert submitted(database) == set()
+
+
+@attrs.define
+class Fared:
+    """A `Watch` that counts."""
+
+    waiting: int = 0
+    answered: int = 0
+    given_up_count: int = 0
+
+    def sent(self) -> None:
+        self.waiting += 1
+
+    def ended(self, method: object, error: UnavailableError | None) -> None:  # noqa: ARG002
+        self.waiting -= 1
+        self.answered += error is None
+
+    def given_up(self) -> None:
+        self.waiting -= 1
+        self.given_up_count += 1
+
+
+async def test_a_call_that_waits_for_a_connection_is_given_up_and_one_under_way_is_not(
+    database: str,
+) -> None:
+    """The only connection is another call's, which hangs; then that one is cancelled, too."""
+    hanging, queued = a_submission().id, a_submission().id
+    is_under_way, go_on = trio.Event(), asyncio.Event()
+
+    async def hangs(db: Database) -> None:
+        async def work(connection: Any) -> None:
+            await connection.fetch("SELECT cortex.submit_job('work', id => $1)", hanging)
+            is_under_way.set()
+            await go_on.wait()
+
+        await db.transact(work)
+
+    profile = Profile(dsn=database, connections_max=1)
+    async with open_port(profile, rng=seeded_random()) as port:
+        watch = port.watch = Fared()
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(port, hangs)
+            await is_under_way.wait()
+            with trio.fail_after(WITHIN_S), trio.move_on_after(0.1):
+                await port(slow_submit, queued, 0.0)
+            assert watch == Fared(waiting=1, given_up_count=1)
+            nursery.cancel_scope.cancel(reason="it is under way")
+            go_on.set()
+        assert watch == Fared(answered=1, given_up_count=1)
+    assert submitted(database) == {hanging}
+
+
+async def test_a_call_that_waits_for_the_server_to_take_a_connection_is_given_up(
+    database: str,
+) -> None:
+    with proxy(database) as network:
+        async with open_port(Profile(dsn=network.dsn), rng=seeded_random()) as port:
+            network.refuse()
+            assert not await works(port), "so that it has no connection any more"
+            network.heal()
+            network.blackhole()
+            watch = port.watch = Fared()
+            with trio.fail_after(WITHIN_S), trio.move_on_after(0.5):
+                await port(slow_submit, a_submission().id, 0.0)
+            assert watch.waiting == 0
+            assert watch.given_up_count == 1
+            network.heal()
     assert submitted(database) == set()
 
 

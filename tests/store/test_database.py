@@ -1,6 +1,7 @@
 """The port to Postgres: every call ends within its bound, tells the truth, and leaks nothing."""
 
 import asyncio
+import select
 import signal
 from collections.abc import Awaitable, Callable, Iterator
 from time import monotonic
@@ -23,6 +24,7 @@ from cortex.domain.errors import (
 from cortex.domain.trouble import Trouble
 from cortex.store import jobs
 from cortex.store.database import RETRIES_AT_ONCE, Database, Profile, open_database
+from cortex.store.errors import of_statement
 from tests.support.eventually import eventually
 from tests.support.factories import a_submission
 from tests.support.postgres import database_of, run_asyncio, sql
@@ -89,6 +91,23 @@ def test_a_call_that_does_not_end_is_cut_at_its_bound(database: str, how: str) -
 
     on_database(Profile(dsn=database, bound_s=BOUND_S, connections_max=1), work)
     eventually(lambda: backends(database) == 0, what="the server noticed that its client is gone")
+
+
+def test_a_call_that_stood_still_beyond_its_bound_has_lost_its_connection(database: str) -> None:
+    """The watchdog comes between a reply that is there and the call that waits for it."""
+
+    async def main() -> None:
+        connection, loop = await Profile(dsn=database).connect(), asyncio.get_running_loop()
+        call = loop.create_task(connection.fetch("SELECT 'not prepared yet'"))
+        await next_turn()  # the question is out
+        peer = connection._transport.get_extra_info("socket")  # type: ignore[attr-defined]
+        assert select.select([peer], [], [], BOUND_S + SLACK_S)[0], "the reply is there"
+        loop.call_later(0, connection.terminate)
+        with pytest.raises(asyncpg.InterfaceError, match="cut while it was in use") as caught:
+            await call
+        assert type(of_statement(caught.value)) is OutcomeUnknownError
+
+    run_asyncio(main)
 
 
 def test_a_server_that_stopped_answering_costs_each_call_its_bound(

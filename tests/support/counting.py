@@ -8,6 +8,7 @@ import trio
 
 from cortex.domain.errors import UnavailableError
 from cortex.store.bridge import Port
+from cortex.store.dedicated import Dedicated
 from tests.support.factories import FaultyPort
 
 
@@ -28,6 +29,10 @@ class CountingPort(FaultyPort):
     async def cross(self, method: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         await self._pass(method)
         return await super().cross(method, *args, **kwargs)
+
+    async def open(self, session: Dedicated) -> None:
+        await self._pass(session.open)
+        await super().open(session)
 
     async def _pass(self, method: Callable[..., Any]) -> None:
         self.counts[method.__name__] += 1

@@ -17,7 +17,13 @@ from cortex.domain.approval import ApprovalRequest, ApprovalStatus, Decided
 from cortex.domain.canonical import canonical, digest
 from cortex.domain.clock import system_chance
 from cortex.domain.effect import Invocation
-from cortex.domain.errors import LeaseLost, OutcomeUnknownError, Suspended, UnavailableError
+from cortex.domain.errors import (
+    CortexError,
+    LeaseLost,
+    OutcomeUnknownError,
+    Suspended,
+    UnavailableError,
+)
 from cortex.domain.failure import Failure
 from cortex.domain.job import (
     Claim,
@@ -376,7 +382,7 @@ class FaultyPort(Port):
     def __init__(self, port: Port) -> None:
         """`port` does the work."""
         self._port = port
-        self._faults: list[tuple[Callable[..., Any], bool, UnavailableError]] = []
+        self._faults: list[tuple[Callable[..., Any], bool, Exception]] = []
 
     def lose_reply(self, method: Callable[..., Any]) -> None:
         """Do the next call of this method and then forget its outcome."""
@@ -386,9 +392,27 @@ class FaultyPort(Port):
         """Lose the next call of this method before it gets anywhere; nobody can tell."""
         self._faults.append((method, False, OutcomeUnknownError("the request was lost")))
 
-    def refuse(self, method: Callable[..., Any], trouble: Trouble | None = None) -> None:
-        """Answer the next call of this method that the server is not there, or lacks something."""
-        self._faults.append((method, False, UnavailableError("not there", trouble=trouble)))
+    def refuse(
+        self,
+        method: Callable[..., Any],
+        trouble: Trouble | None = None,
+        *,
+        is_locked: bool = False,
+    ) -> None:
+        """Answer the next call of this method that the server is not there, or lacks something.
+
+        `is_locked`: that somebody holds a row.
+        """
+        error = UnavailableError("not there", trouble=trouble, is_locked=is_locked)
+        self._faults.append((method, False, error))
+
+    def crash(self, method: Callable[..., Any]) -> None:
+        """Fail in the next call of this method as only a mistake in the code does."""
+        self._faults.append((method, False, RuntimeError("a mistake")))
+
+    def fail(self, method: Callable[..., Any], error: CortexError) -> None:
+        """Let the next call of this method raise this, and do nothing."""
+        self._faults.append((method, False, error))
 
     @property
     def faults_left(self) -> int:
@@ -409,6 +433,12 @@ class FaultyPort(Port):
 
     async def cross(self, method: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         return await self._port.cross(method, *args, **kwargs)
+
+    async def open(self, session: Dedicated) -> None:
+        await self._port.open(session)
+
+    async def close(self, session: Dedicated) -> None:
+        await self._port.close(session)
 
     def dedicated(self, *, on_lost: Callable[[], None]) -> Dedicated:
         return self._port.dedicated(on_lost=on_lost)

@@ -67,6 +67,18 @@ async def unstoppable(ctx: Context, how: str) -> None:
         await trio.sleep_forever()
 
 
+@job("cleans_up")
+async def cleans_up(ctx: Context, gate: str) -> int:
+    """Wait for the gate; whatever comes, do a last step that no cancellation reaches."""
+    await ctx.step("begun", _one)
+    try:
+        await _open(gate)
+    finally:
+        with trio.CancelScope(shield=True):
+            await ctx.step("cleaned up", _one)
+    return ctx.attempt
+
+
 @job("ask")
 async def ask(ctx: Context, model: str, prompt: str, questions: int = 1) -> str:
     """Ask a model so many times; return its last answer."""

@@ -11,7 +11,7 @@ from random import Random
 from typing import Any
 from uuid import UUID, uuid4
 
-from tests.support.eventually import eventually
+from tests.support.eventually import WITHIN_S, eventually
 from tests.support.postgres import sql
 
 TERMINAL = ("COMPLETED", "FAILED", "CANCELLED")
@@ -69,7 +69,9 @@ def job_row(dsn: str, job_id: UUID) -> dict[str, Any]:
     return row
 
 
-def until_status(dsn: str, job_id: UUID, *statuses: str, within_s: float = 10.0) -> dict[str, Any]:
+def until_status(
+    dsn: str, job_id: UUID, *statuses: str, within_s: float = WITHIN_S
+) -> dict[str, Any]:
     """Wait until the job stands in one of these states; return its row."""
     what = " or ".join(statuses)
     return until_job(dsn, job_id, lambda row: row["status"] in statuses, what, within_s=within_s)
@@ -81,7 +83,7 @@ def until_job(
     holds: Callable[[dict[str, Any]], object],
     what: str,
     *,
-    within_s: float = 10.0,
+    within_s: float = WITHIN_S,
 ) -> dict[str, Any]:
     """Wait until `holds(row)` is true of the job; return that row."""
     row: dict[str, Any] = {}
@@ -105,7 +107,7 @@ def job_count(dsn: str, condition: str) -> int:
     return int(sql(dsn, query)[0]["n"])
 
 
-def until_jobs(dsn: str, condition: str, *, count: int, within_s: float = 10.0) -> None:
+def until_jobs(dsn: str, condition: str, *, count: int, within_s: float = WITHIN_S) -> None:
     """Wait until so many jobs fulfil a condition."""
     found = 0
 

@@ -85,6 +85,20 @@ def test_an_address_has_two_parts(address: str, parts: tuple[str, int]) -> None:
     assert host_and_port(address) == parts
 
 
+@pytest.mark.parametrize("gone, instead", [("drain_s", "abort_s"), ("close_s", "closed_s")])
+def test_a_setting_of_a_former_version_is_refused_with_what_replaces_it(
+    project: Path, gone: str, instead: str
+) -> None:
+    variable = f"CORTEX_{gone.upper()}"
+    with pytest.raises(UsageError, match=f"{variable}: there is no setting {gone}") as caught:
+        load({}, environ={variable: "30"}, cwd=project)
+    assert f"CORTEX_{instead.upper()}" in str(caught.value.hint)
+    (project / "cortex.toml").write_text(f"{gone} = 30")
+    with pytest.raises(UsageError, match=f"there is no setting {gone}") as caught:
+        load({}, environ={}, cwd=project)
+    assert instead in str(caught.value.hint)
+
+
 @pytest.mark.parametrize("in_user_file", [True, False])
 def test_an_unknown_key_is_refused_with_its_file_and_a_suggestion(
     user_file: Path, project: Path, in_user_file: bool

@@ -6,6 +6,7 @@ import pytest
 import trio
 
 from cortex.actors.task_dump import SIGNAL, dump_tasks_on_signal, task_tree
+from tests.support.eventually import eventually_async
 
 
 async def waits_for_a_letter(letter: trio.Event) -> None:
@@ -33,3 +34,25 @@ async def test_a_signal_writes_the_tasks_and_the_threads(
             written += capfd.readouterr().err
     assert "Current thread" in written
     assert "dump_tasks_on_signal" in written
+
+
+class Broken:
+    """A stream whose reader has gone."""
+
+    def __init__(self) -> None:
+        self.tried_count = 0
+
+    def write(self, _: str) -> None:
+        self.tried_count += 1
+        raise BrokenPipeError
+
+
+async def test_a_stderr_that_nobody_reads_any_more_ends_nothing(
+    nursery: trio.Nursery, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    broken = Broken()
+    await nursery.start(dump_tasks_on_signal)  # the stacks of threads go where it was
+    monkeypatch.setattr("sys.stderr", broken)
+    for count in (1, 2):
+        os.kill(os.getpid(), SIGNAL)
+        await eventually_async(lambda count=count: broken.tried_count == count, what="it was tried")  # type: ignore[misc]

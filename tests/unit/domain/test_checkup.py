@@ -16,7 +16,7 @@ SERVER = ServerSeen(
     fsync=True,
     connections_used=12,
     connections_max=97,
-    oldest=None,
+    snapshots=(),
 )
 POD = PodSeen(
     name="one",
@@ -93,20 +93,40 @@ def test_a_disk_that_is_nearly_full(free_bytes: int, grade: Grade) -> None:
         ("session", None, 10**6 + 1, Grade.WARN),
         ("prepared transaction", 301.0, 0, Grade.WARN),
         ("replication slot", None, 10**7, Grade.WARN),
+        ("standby", None, 10**7, Grade.WARN),
     ],
 )
 def test_an_old_snapshot_makes_claims_slow(
     kind: str, held_s: float | None, xids: int, grade: Grade
 ) -> None:
     seen = SnapshotSeen(kind=kind, name="its-name", pid=4711, held_s=held_s, xids=xids)
-    found = checkup.of_snapshots(seen)
+    found = checkup.of_snapshots([seen])
     assert found.grade is grade
     if grade is not Grade.OK:
-        assert ("4711" if kind == "session" else "its-name") in str(found.fix)
+        named = {"session": "(4711)", "standby": "hot_standby_feedback"}
+        assert named.get(kind, "'its-name'") in str(found.fix)
+
+
+def test_the_worst_of_several_snapshots_is_told() -> None:
+    """Since when is not known of each: neither order alone finds the one that matters."""
+    fresh = SnapshotSeen(kind="session", name="fresh", pid=1, held_s=1.0, xids=1)
+    hidden = SnapshotSeen(kind="session", name="hidden", pid=2, held_s=None, xids=10**7)
+    for seen in ([fresh, hidden], [hidden, fresh]):
+        assert "pg_terminate_backend(2)" in str(checkup.of_snapshots(seen).fix)
+
+
+@pytest.mark.parametrize(
+    "name, literal",
+    [("it's", "'it''s'"), (r"a\b", r"'a\b'"), ("é'\n\\", r"E'\U000000E9''\U0000000A\\'")],
+)
+def test_what_is_to_be_pasted_is_quoted(name: str, literal: str) -> None:
+    kind = "prepared transaction"
+    seen = SnapshotSeen(kind=kind, name=name, pid=None, held_s=301.0, xids=0)
+    assert checkup.of_snapshots([seen]).fix == f"end it: ROLLBACK PREPARED {literal}"
 
 
 def test_no_snapshot_is_best() -> None:
-    assert checkup.of_snapshots(None).grade is Grade.OK
+    assert checkup.of_snapshots([]).grade is Grade.OK
 
 
 def test_pods_that_are_well() -> None:

@@ -47,6 +47,7 @@ NO_PROGRESS = frozenset(
         "store.figures",
         "store.look",
         "tasks.blocked",
+        "tasks.locked",
         "tasks.orphans",
         "watches.of_pod",
         "watches.said",

@@ -1,9 +1,13 @@
 """Where a job stops on a pod that leaves: between steps, and never while one is under way."""
 
+from contextlib import suppress
+
 import pytest
 import trio
+import trio.testing
 from trio.testing import wait_all_tasks_blocked
 
+from cortex.domain.errors import LeaseLost, Suspended
 from cortex.domain.job import StepKind
 from cortex.durable.journal import Journal, Leave, Outcome
 from tests.support.factories import Record, a_lease
@@ -101,3 +105,73 @@ async def test_a_step_that_fails_leaves_it_to_its_job_what_follows() -> None:
             await wait_all_tasks_blocked()
             opened.set()
     assert not pod.scope.cancel_called
+
+
+async def broken_off(pod: Pod, opened: trio.Event, error: BaseException) -> None:
+    """A step that breaks off; its code makes nothing of that."""
+
+    async def run() -> Outcome:
+        await opened.wait()
+        raise error
+
+    with suppress(type(error)):
+        await pod.journal.once(StepKind.STEP, pod.journal.key("fails"), digest=b"", run=run)
+
+
+WISH = Suspended("llm:x", "to be asked later", delay_s=1.0)
+
+
+@pytest.mark.parametrize("error", [KeyError("broken"), WISH], ids=["error", "wish"])
+async def test_when_the_last_one_under_way_breaks_off_nobody_is_waited_for(
+    autojump_clock: trio.testing.MockClock,
+    error: BaseException,
+) -> None:
+    pod, opened = Pod(), trio.Event()
+    with trio.fail_after(60), pod.scope:
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(broken_off, pod, opened, error)
+            await wait_all_tasks_blocked()
+            pod.is_leaving = True
+            nursery.start_soon(pod.step, "next")
+            await wait_all_tasks_blocked()
+            opened.set()
+    assert pod.scope.cancelled_caught
+    assert pod.record.keys == []
+
+
+async def test_one_that_is_cut_is_waited_for_no_more(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    pod, cut = Pod(), trio.CancelScope()
+
+    async def is_cut() -> None:
+        with cut:
+            await pod.step("cut", trio.Event())
+        await trio.sleep_forever()
+
+    with trio.fail_after(60), pod.scope:
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(is_cut)
+            await wait_all_tasks_blocked()
+            pod.is_leaving = True
+            nursery.start_soon(pod.step, "next")
+            await wait_all_tasks_blocked()
+            cut.cancel()
+    assert pod.scope.cancelled_caught
+
+
+async def test_a_step_that_is_shielded_does_not_begin_either() -> None:
+    pod = Pod()
+
+    async def cleans_up() -> None:
+        try:
+            pod.is_leaving = True
+            await pod.step("a")
+        finally:
+            with trio.CancelScope(shield=True):
+                await pod.step("clean up")
+
+    with trio.fail_after(5), pytest.raises(LeaseLost), pod.scope:
+        await cleans_up()
+    assert pod.scope.cancel_called
+    assert pod.record.keys == []

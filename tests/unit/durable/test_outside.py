@@ -79,11 +79,11 @@ async def test_an_effect_is_made_once_in_the_life_of_the_job() -> None:
 async def test_each_call_asks_first_whether_the_job_is_still_this_pods(
     autojump_clock: object, timeout: float | None, limit_s: float
 ) -> None:
-    """Also each repetition of one that the other side does once."""
+    """Also before it is intended, and at each repetition of one that the other side does once."""
     calls, desk = Calls(ConnectionResetError("cut"), "paid"), LedgerDesk()
     paid = attempt(Record(), desk).effect("pay", calls.pay, 5, idempotent=True, timeout=timeout)
     assert await paid == "paid"
-    assert desk.waits == [limit_s] * 2
+    assert desk.waits == [limit_s] * 3
 
 
 async def test_a_call_waits_for_that_and_ends_with_its_job() -> None:
@@ -91,11 +91,12 @@ async def test_a_call_waits_for_that_and_ends_with_its_job() -> None:
         async def until_it_may_begin(self, call_s: float) -> None:  # noqa: ARG002
             await trio.sleep_forever()
 
-    calls = Calls("paid")
+    calls, desk = Calls("paid"), UnsureDesk()
     with trio.move_on_after(0.05) as job:
-        await attempt(Record(), UnsureDesk()).effect("pay", calls.pay, 5)
+        await attempt(Record(), desk).effect("pay", calls.pay, 5)
     assert job.cancelled_caught
     assert calls.invocations == []
+    assert desk.intents == [], "taken over now, a person would be asked about what was never called"
 
 
 async def test_a_function_without_an_invocation_is_called_as_it_is() -> None:

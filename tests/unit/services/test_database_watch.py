@@ -131,6 +131,7 @@ async def test_what_nobody_tries_again_is_forgotten(
     mock_clock: Clock, calls: Calls, log_lines: Lines, nursery: trio.Nursery
 ) -> None:
     await nursery.start(calls.watch.run)
+    assert FORGOTTEN_S == 20.0, "the longest pause of a loop, and the longest statement"
     calls.fails(Trouble.DISK_FULL)
     await later(mock_clock, FORGOTTEN_S - 1)
     assert calls.watch.seen is not None
@@ -161,6 +162,16 @@ async def test_silence_is_trouble_before_any_call_has_failed(
     await later(mock_clock, 2)
     assert calls.watch.seen is not None, "the other one still waits"
     assert events(log_lines) == [BEGUN, OVER]
+
+
+async def test_a_call_that_was_given_up_tells_nothing(mock_clock: Clock, calls: Calls) -> None:
+    calls.fails(Trouble.UNREACHABLE)
+    calls.watch.sent()
+    calls.watch.given_up()
+    assert calls.watch.seen == TroubleSeen(Trouble.UNREACHABLE, 0.0), "it is no answer"
+    calls.succeeds()
+    await later(mock_clock, 3600)
+    assert calls.watch.seen is None, "and nobody waits for one"
 
 
 async def test_a_busy_database_is_in_no_trouble(

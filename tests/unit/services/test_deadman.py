@@ -34,3 +34,19 @@ def test_it_strikes_whoever_reads(reader: str) -> None:
         told = os.read(there, 1_000_000)
         os.close(there)
         assert (b"exiting hard" in told) == (reader == "there")
+
+
+TWICE = """
+import os, threading
+from cortex.services import deadman
+deadman.arm(60)
+deadman.arm(0.3, exit_code=7)
+deadman.arm(60)
+print(len(os.listdir("/proc/self/task")), flush=True)
+threading.Event().wait(30)
+"""
+
+
+def test_of_several_the_first_strikes_and_there_is_one_thread_for_all() -> None:
+    ended = subprocess.run([sys.executable, "-c", TWICE], timeout=20, capture_output=True)  # noqa: PLW1510
+    assert (ended.returncode, ended.stdout) == (7, b"2\n")

@@ -1,4 +1,4 @@
--- 0020 queues: a person pauses a queue: its tasks are neither made ready nor claimed until it is resumed.
+-- 0019 queues: a person pauses a queue: its tasks are neither made ready nor claimed until it is resumed.
 --
 -- Locks: SHARE on task while an index of the heads of named queues is built: less than a second per million tasks.
 -- Old pods: may keep running; they go on to claim from paused queues.

@@ -1,4 +1,4 @@
--- 0022 read-only: a role for those who only look, such as `cortex tui --read-only`: nothing in the client has to be
+-- 0021 read-only: a role for those who only look, such as `cortex tui --read-only`: nothing in the client has to be
 -- trusted for that.
 --
 -- Locks: none that matter. Old pods: may keep running.

@@ -1,4 +1,4 @@
--- 0021 drain requests: a person asks a pod to take no more jobs and hand back those that it runs, and takes that back.
+-- 0020 drain requests: a person asks a pod to take no more jobs and hand back those that it runs, and takes that back.
 --
 -- Locks: ACCESS EXCLUSIVE on pod, for an instant.
 -- Old pods: may keep running; they do not hear of it.

@@ -1,0 +1,73 @@
+"""Mutants of how pods and clients use the database, and of how they hear of work."""
+
+from typing import Final
+
+from chaos.mutants.mutant import Mutant, Patch
+
+MUTANTS: Final = (
+    Mutant(
+        name="deaf-and-slow",
+        what="notifications are not heeded, and there is next to no polling",
+        scene="trickle",
+        invariant="I8",
+        patches=(
+            Patch(
+                "cortex/services/dispatcher.py",
+                "        self._promote_next = self._promote_next or promote\n"
+                "        self._pacer.wake()\n",
+                "        self._promote_next = self._promote_next or promote\n",
+            ),
+            Patch(
+                "cortex/services/dispatcher.py",
+                "        self._poll_s = poll_s\n",
+                "        self._poll_s = 40 * poll_s\n",
+            ),
+        ),
+    ),
+    Mutant(
+        name="no-bound",
+        what="a call of the database waits for its answer without bound",
+        scene="silence",
+        invariant="I12",
+        patches=(
+            Patch(
+                "cortex/store/database.py",
+                "            watchdog = loop.call_later(bound_s, connection.terminate)\n"
+                "            clean = False\n",
+                "            watchdog = loop.call_later(3600.0, connection.terminate)\n"
+                "            clean = False\n",
+            ),
+        ),
+    ),
+    Mutant(
+        name="open-snapshot",
+        what="a session of each pod never ends the transaction that it began with",
+        scene="silence",
+        invariant="I13",
+        patches=(
+            Patch(
+                "cortex/store/database.py",
+                "            await holder.transaction().start()\n",
+                '            await holder.transaction(isolation="repeatable_read").start()\n',
+            ),
+            Patch(
+                "cortex/store/database.py",
+                "    return database\n",
+                '    await database.hold("jobs.types")\n    return database\n',
+            ),
+        ),
+    ),
+    Mutant(
+        name="kept-connections",
+        what="connections are made anew while idle ones are there",
+        scene="silence",
+        invariant="I22",
+        patches=(
+            Patch(
+                "cortex/store/database.py",
+                "            while self._idle:\n",
+                "            while len(self._idle) > 12:\n",
+            ),
+        ),
+    ),
+)

@@ -1,0 +1,105 @@
+"""Real sessions of Postgres, lent to simulated connections for as long as those need one.
+
+A connection needs a session of its own only within a transaction, or while it holds a lock of
+its session. All others of the same settings share one: it has prepared their statements already.
+What a real client finds in a new session it finds in a shared one, too; the product's tests with
+a pooler see to it that nothing else is left behind in sessions.
+"""
+
+import asyncio
+import re
+from collections.abc import Mapping
+from functools import cache
+from typing import TYPE_CHECKING, Final
+
+import asyncpg
+
+from chaos.sim.wire import Wire
+from cortex.store import connections
+
+if TYPE_CHECKING:
+    from chaos.sim.notices import Notices
+
+SERVER_SETTINGS: Final = {
+    # Names that queries do not qualify are looked for where time and chance are simulated, first.
+    "search_path": "sim, pg_catalog, public",
+    # Nobody can let go while the whole process waits for a lock.
+    "lock_timeout": "20ms",
+    # Bounds in real time would make a slow computer part of the seed.
+    "statement_timeout": "120s",
+    "idle_in_transaction_session_timeout": "0",
+    "client_connection_check_interval": "0",
+}
+SESSION_LOCK: Final = re.compile(r"pg_(try_)?advisory_lock(_shared)?\(")
+
+
+class Session(connections.Connection):
+    """One real session; `heard`: so many of the channels that anybody listens to."""
+
+    heard = 0
+
+    async def hear(self, notices: "Notices") -> None:
+        """Hear every channel that somebody listens to; not in a transaction, which may undo it."""
+        if self.heard == len(notices.channels) or self.is_in_transaction():
+            return
+
+        def announced(_connection: object, pid: int, channel: str, payload: object) -> None:
+            if pid == self.get_server_pid():
+                notices.announce(channel, str(payload))
+
+        for channel in notices.channels[self.heard :]:
+            await self.add_listener(channel, announced)
+        self.heard = len(notices.channels)
+
+
+class Sessions:
+    """All sessions of simulated machines in one database."""
+
+    def __init__(self, wire: Wire, dsn: str) -> None:
+        self._wire = wire
+        self._dsn = dsn
+        self._all: list[Session] = []
+        self._free: dict[tuple[tuple[str, str], ...], list[Session]] = {}
+
+    def lend(self, settings: Mapping[str, str]) -> Session:
+        """A session in which nothing is open."""
+        free = self._free.setdefault(tuple(settings.items()), [])
+        if free:
+            return free.pop()
+        unbounded = {k: v for k, v in settings.items() if k not in connections.NEWER_SETTINGS}
+        session: Session = self._wire(
+            lambda: asyncpg.connect(
+                self._dsn,
+                server_settings=unbounded | SERVER_SETTINGS,
+                timeout=120.0,
+                connection_class=Session,
+                statement_cache_size=connections.STATEMENTS_MAX,
+                max_cached_statement_lifetime=0,  # as in connections of a real pod
+            )
+        )
+        self._all.append(session)
+        return session
+
+    def give_back(self, session: Session, settings: Mapping[str, str]) -> None:
+        """Nothing is open in it any more."""
+        self._free[tuple(settings.items())].append(session)
+
+    def end(self, session: Session, settings: Mapping[str, str]) -> None:
+        """Its client is gone: the server rolls back, and lets go of what the session holds."""
+        query = "SELECT pg_catalog.pg_advisory_unlock_all()"
+        self._wire(lambda: session.execute(f"ROLLBACK; {query}"))
+        self.give_back(session, settings)
+
+    def close(self) -> None:
+        """End them all."""
+
+        async def close() -> None:
+            await asyncio.gather(*(session.close() for session in self._all))
+
+        self._wire(close)
+
+
+@cache
+def locks_session(query: str) -> bool:
+    """Whether what this statement locks stays locked when its transaction is over."""
+    return SESSION_LOCK.search(query) is not None

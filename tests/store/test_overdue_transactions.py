@@ -1,0 +1,43 @@
+"""A transaction that the server ended, with its session, because it took too long."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import pytest
+
+from cortex.domain.errors import OutcomeUnknownError, UnavailableError
+from cortex.store.database import Database, Profile
+from tests.store.test_database import on_database
+
+
+async def time_out(connection: Any) -> None:
+    for limit in ("0", "100ms"):  # one that runs is not set anew
+        await connection.fetch("SELECT set_config('transaction_timeout', $1, true)", limit)
+    await connection.fetch("SELECT pg_sleep(5)")
+
+
+async def idle_out(connection: Any) -> None:
+    name = "idle_in_transaction_session_timeout"
+    await connection.fetch("SELECT set_config($1, '100ms', true)", name)
+    closed = asyncio.Event()
+    connection.add_termination_listener(lambda _: closed.set())
+    await closed.wait()
+    await connection.fetch("SELECT 1")
+
+
+@pytest.mark.parametrize(
+    "state, work", [("25P04", time_out), ("25P03", idle_out)], ids=["25P04", "25P03"]
+)
+def test_a_transaction_that_the_server_ended_was_not_committed_and_its_session_is_gone(
+    database: str, state: str, work: Callable[[Any], Awaitable[None]]
+) -> None:
+    async def ended(db: Database) -> None:
+        with pytest.raises(UnavailableError) as caught:
+            await db.transact(work)
+        if state == "25P04":  # the other one's message may have reached nobody
+            assert "took too long" in caught.value.message
+            assert not isinstance(caught.value, OutcomeUnknownError)
+        assert await db.fetch("sessions.is_own")
+
+    on_database(Profile(dsn=database, connections_max=1, role=None), ended)
