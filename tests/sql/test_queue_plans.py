@@ -52,6 +52,14 @@ def test_a_claim_does_not_look_at_what_is_paused(paused: str) -> None:
 
 
 @pytest.mark.timeout(120)
+def test_a_scrape_does_not_count_what_is_paused(paused: str) -> None:
+    for statistics in ("none yet", "fresh"):
+        looks = explain(paused, "metrics.figures", (COUNTED,))
+        assert 0 < looked_at(looks) <= COUNTED, (statistics, looks)
+        sql(paused, "ANALYZE")
+
+
+@pytest.mark.timeout(120)
 def test_a_scan_would_be_found(paused: str) -> None:
     sql(paused, "DROP INDEX cortex_worker.task_ready_named")
     looks = explain(paused, "tasks.claim", (POD, ["other", "work"], BATCH, 1, 1))

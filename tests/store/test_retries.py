@@ -4,6 +4,7 @@ import asyncio
 import json
 from collections.abc import Callable
 from contextlib import suppress
+from datetime import timedelta
 from typing import Any
 from uuid import UUID
 
@@ -24,6 +25,7 @@ from tests.support.rows import (
     move_clock,
     new_id,
     seeded_random,
+    stop_clock,
     submit_many,
 )
 
@@ -198,12 +200,13 @@ def test_who_was_let_go_and_is_not_claimed_keeps_the_others_waiting_for_seconds(
         claim(store)  # the next of the queue runs for long
     set_breaker(database, "OPEN", open_until_s=-1.0)
     before = with_tasks(database)
-    move_clock(database, 100)  # they were due long ago
+    at = sql(database, "SELECT cortex.now() AS at")[0]["at"] + timedelta(seconds=100)
+    stop_clock(database, at)  # they were due long ago
     assert store(retries.due) == 1
     assert with_tasks(database) - before == {first}
-    move_clock(database, 109)
+    stop_clock(database, at + timedelta(seconds=9))
     assert store(retries.due) == 0
-    move_clock(database, 111)
+    stop_clock(database, at + timedelta(seconds=11))
     assert store(retries.due) == 1
     (claimed,) = claim(store)
     assert claimed.lease.job_id in others
