@@ -1,7 +1,7 @@
 """The composition root: builds the actors of a pod, nests the phases of its shutdown.
 
     island and pool > liveness {database watch, heartbeat; for running jobs: listener, control,
-        breakers; for clients: result waiters, job feeds, answers}
+        drain requests, breakers; for clients: result waiters, job feeds, answers}
         > writers {committer} > http {server, if asked for} > hand_back {job actors}
         > intake {dispatcher, takeover; the runners retries, expiries, sweeper, bookkeeper, triage
         and housekeeping}
@@ -63,6 +63,7 @@ from cortex.services.database_watch import DatabaseWatch
 from cortex.services.desk import Desk
 from cortex.services.dispatcher import Dispatcher
 from cortex.services.drain import Drain
+from cortex.services.drain_requests import DrainRequests
 from cortex.services.expiries import Expiries
 from cortex.services.fact_sink import FactSink
 from cortex.services.heartbeat import Heartbeat
@@ -223,11 +224,12 @@ class _Pod:
             interval_s=settings.heartbeat_s,
             rng=rng,
         )
+        told = self._heartbeat.beat_soon
         self.drain = Drain(
-            drain_s=settings.drain_s,
-            close_s=settings.close_s,
-            running=self._running,
-            tell=self._heartbeat.beat_soon,
+            drain_s=settings.drain_s, close_s=settings.close_s, running=self._running, tell=told
+        )
+        self._drain_requests = DrainRequests(
+            port, pod_id=self._record.id, running=self._running, tell=told, rng=rng
         )
         self._dispatcher: Dispatcher | None = None
         self._has_signed_off = False
@@ -284,7 +286,7 @@ class _Pod:
             await liveness.start(self._heartbeat)
             for each in (self._waiters, self._feeds, self._answers, self._sender):
                 await liveness.start(each)
-            for hears in (self._listener, self._control, self._breakers):
+            for hears in (self._listener, self._control, self._drain_requests, self._breakers):
                 await liveness.start(hears)
             writers = await stack.enter_async_context(
                 self._supervisor("writers", grace_s=partial(left, DrainPhase.FLUSH))
@@ -348,6 +350,7 @@ class _Pod:
                 trouble=lambda: self._watch.seen,
                 draining=stop,
                 drain=lambda: self.drain.status,
+                drain_request=lambda: self._running.drain_request,
                 result=self._waiters.result,
                 follow=self._feeds.follow,
                 exposition=self._metrics_page.exposition,
@@ -483,6 +486,7 @@ class _Pod:
 
     def _controlled(self) -> None:
         self._control.wake()
+        self._drain_requests.wake()
         self._sender.wake()
 
     def _breaker_changed(self) -> None:
@@ -528,8 +532,9 @@ class _Pod:
         )
 
     def _vitals(self) -> Vitals:
+        is_draining = self._shutdown.stop.is_set() or self._running.is_drain_requested
         return Vitals(
-            state="DRAINING" if self._shutdown.stop.is_set() else "READY",
+            state="DRAINING" if is_draining else "READY",
             loop_lag_ms=self._loop_lag.take_ms(),
             rss_bytes=self._process.memory_info().rss,
             hint_latency_ms=self._listener.latency_ms,

@@ -10,7 +10,8 @@ _CLAIM_OLD: Final = """    FROM due WHERE t.job_id = due.job_id
 _CLAIM_NEW: Final = """    WHERE t.state = 'READY' AND t.task = ANY ($2) AND $5 >= 0
       AND t.job_id IN (
         SELECT d.job_id FROM cortex_worker.task d
-        WHERE d.state = 'READY' AND d.task = t.task
+        WHERE d.state = 'READY' AND d.task = t.task AND NOT EXISTS (
+          SELECT FROM cortex_worker.queue_pause p WHERE p.queue = coalesce(d.queue_name, ''))
         ORDER BY d.priority, d.run_at, d.id LIMIT $3 FOR UPDATE SKIP LOCKED)
     RETURNING t.job_id, t.attempt, t.attempts_spent, t.max_attempts, t.is_suspect
 """

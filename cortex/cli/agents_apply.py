@@ -13,9 +13,10 @@ from cortex.cli.idempotent import idempotent, mutate
 from cortex.cli.options import Command, Options
 from cortex.cli.output import Output
 from cortex.cli.prices import prices_of, unpriced_warning
-from cortex.cli.table import Cell, Column, Row, only_on_demand
+from cortex.cli.table import Column, only_on_demand
 from cortex.cli.target import session, settings_from
 from cortex.domain.budget import Budget, Period, Scope, Unit, worded
+from cortex.domain.cells import Cell, Row
 from cortex.domain.clock import system_chance
 from cortex.domain.errors import UsageError
 from cortex.domain.safe import safe

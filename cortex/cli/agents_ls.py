@@ -5,17 +5,16 @@ from typing import Any, Final
 
 import click
 
-from cortex.cli.cells import pad
 from cortex.cli.job_page import block
 from cortex.cli.options import Command, Options
 from cortex.cli.output import Output
-from cortex.cli.phrases import NOTHING, age, clock_time, rfc3339
-from cortex.cli.table import Cell, Column, Row
+from cortex.cli.table import Column
 from cortex.cli.target import session
 from cortex.cli.terminal import Terminal
+from cortex.domain.cells import Cell, Row, pad
+from cortex.domain.phrases import NOTHING, age, clock_time, rfc3339, since_s
 from cortex.domain.safe import safe
 from cortex.store import agents as store
-from cortex.store.jobs import since_s
 
 
 @click.command(cls=Command)

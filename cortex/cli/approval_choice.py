@@ -13,20 +13,21 @@ import attrs
 import click
 
 from cortex.cli.approval_page import diff, page
-from cortex.cli.approval_words import brief
 from cortex.cli.asking import confirm
 from cortex.cli.idempotent import mutate
 from cortex.cli.options import Options
 from cortex.cli.output import Output
-from cortex.cli.phrases import short_id
-from cortex.cli.table import Cell, Column, Row, lines_of
+from cortex.cli.table import Column, lines_of
 from cortex.domain.approval import ApprovalStatus, Risk
 from cortex.domain.approval_batch import check_batch, varying
 from cortex.domain.approval_facts import LAST_DIGITS, last_digits
+from cortex.domain.approval_shown import brief
 from cortex.domain.approval_words import if_approved, if_denied, what
 from cortex.domain.argument_diff import changes
 from cortex.domain.canonical import canonical, parse
+from cortex.domain.cells import Cell, Row
 from cortex.domain.errors import UsageError
+from cortex.domain.phrases import short_id
 from cortex.domain.safe import safe
 from cortex.store import approvals as store
 from cortex.store.approvals import Verdict

@@ -3,15 +3,15 @@
 from collections.abc import Iterable, Iterator
 from typing import Any, Final
 
-from cortex.cli.approval_words import risk_cell, state_cell
-from cortex.cli.cells import pad
-from cortex.cli.phrases import rfc3339, short_id, span
 from cortex.cli.terminal import Terminal
 from cortex.domain.approval import ApprovalStatus
 from cortex.domain.approval_facts import Facts, Vote, facts_of
+from cortex.domain.approval_shown import risk_cell, state_cell
 from cortex.domain.approval_words import ended
 from cortex.domain.argument_diff import Change
 from cortex.domain.canonical import canonical
+from cortex.domain.cells import pad
+from cortex.domain.phrases import rfc3339, short_id, span
 from cortex.domain.safe import safe
 
 LABEL_CELLS: Final = 12

@@ -7,15 +7,15 @@ from urllib.parse import urlsplit
 
 import click
 
-from cortex.cli.approval_words import left_s
 from cortex.cli.asking import acting_name, as_option
 from cortex.cli.options import Command, Options, Text
 from cortex.cli.output import Output
-from cortex.cli.phrases import short_id, span
 from cortex.cli.target import session, settings_from
 from cortex.domain.approval import TOKEN_BYTES
 from cortex.domain.approval_facts import needs_sign_in
+from cortex.domain.approval_shown import left_s
 from cortex.domain.errors import UsageError
+from cortex.domain.phrases import short_id, span
 from cortex.domain.safe import safe
 from cortex.store import approvals as store
 

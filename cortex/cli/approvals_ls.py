@@ -7,14 +7,14 @@ from typing import Any, Final
 import attrs
 import click
 
-from cortex.cli.approval_words import APPROVAL_COLUMNS
+from cortex.cli.approval_columns import APPROVAL_COLUMNS
 from cortex.cli.options import Command, Options
 from cortex.cli.output import Output
-from cortex.cli.phrases import short_id
 from cortex.cli.table import Column
 from cortex.cli.target import session
 from cortex.domain.approval import ApprovalStatus
 from cortex.domain.errors import UsageError
+from cortex.domain.phrases import short_id
 from cortex.store import approvals as store
 from cortex.store.session import Session
 

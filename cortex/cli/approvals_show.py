@@ -5,10 +5,10 @@ from typing import Any, Final
 import click
 
 from cortex.cli.approval_page import page
-from cortex.cli.approval_words import left_s
 from cortex.cli.options import Command, Options
 from cortex.cli.output import Output
 from cortex.cli.target import session
+from cortex.domain.approval_shown import left_s
 from cortex.domain.approval_words import if_approved, if_denied, if_expired
 from cortex.domain.argument_diff import changes
 from cortex.domain.errors import UsageError

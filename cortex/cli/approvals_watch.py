@@ -6,19 +6,18 @@ from typing import Any, Final
 
 import click
 
-from cortex.cli.approval_words import RISKS, brief
-from cortex.cli.cells import fit, pad
 from cortex.cli.live_line import live_line
 from cortex.cli.options import Command, Format, Options
 from cortex.cli.output import Output
-from cortex.cli.phrases import clock_time, rfc3339, short_id, span
 from cortex.cli.target import session
 from cortex.cli.terminal import Terminal
 from cortex.domain.approval import Risk
+from cortex.domain.approval_shown import RISKS, brief
+from cortex.domain.cells import fit, pad
 from cortex.domain.errors import UnavailableError, UsageError
+from cortex.domain.phrases import clock_time, rfc3339, short_id, since_s, span
 from cortex.domain.safe import safe
 from cortex.store import approvals as store
-from cortex.store.jobs import since_s
 from cortex.store.session import Session
 
 POLL_S: Final = 1.0

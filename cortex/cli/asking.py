@@ -15,6 +15,9 @@ ACTOR_MAX: Final = 200
 REASON_MAX: Final = 500
 """Characters; both stand in every list of what was done."""
 
+COUNT_MAX: Final = 100
+"""More than that is not agreed to by one key."""
+
 Decorated = TypeVar("Decorated", bound=Callable[..., Any])
 
 
@@ -32,11 +35,31 @@ def confirm(question: str, options: Options, *, is_agreed: bool) -> None:
     """
     if is_agreed:
         return
-    if options.no_input or not (sys.stdin.isatty() and sys.stderr.isatty()):
+    if not _can_be_asked(options):
         raise UsageError(f"{question}: nobody can be asked here", hint="add --yes")
     if not click.confirm(question, err=True):
         click.echo("nothing was done", err=True)
         raise click.exceptions.Exit(1)
+
+
+def confirm_count(question: str, count: int, options: Options, *, is_agreed: bool) -> None:
+    """Ask before many things are changed: above `COUNT_MAX` the number has to be typed.
+
+    As `confirm` else.
+    """
+    if is_agreed or count <= COUNT_MAX:
+        confirm(question, options, is_agreed=is_agreed)
+        return
+    if not _can_be_asked(options):
+        raise UsageError(f"{question}: nobody can be asked here", hint="add --yes")
+    typed = click.prompt(f"{question}: type {count:,} to go on", err=True, default="")
+    if typed.replace(",", "").strip() != str(count):
+        click.echo("nothing was done", err=True)
+        raise click.exceptions.Exit(1)
+
+
+def _can_be_asked(options: Options) -> bool:
+    return not options.no_input and sys.stdin.isatty() and sys.stderr.isatty()
 
 
 def acting_name(given: str | None) -> str:

@@ -6,13 +6,13 @@ import click
 
 from cortex.cli.options import Command, Options
 from cortex.cli.output import Output
-from cortex.cli.phrases import NOTHING, age, span
-from cortex.cli.table import Cell, Column, Row, only_on_demand
+from cortex.cli.table import Column, only_on_demand
 from cortex.cli.target import session
 from cortex.domain.breaker import POLICIES, BreakerState
+from cortex.domain.cells import Cell, Row
+from cortex.domain.phrases import NOTHING, age, since_s, span
 from cortex.domain.safe import safe
 from cortex.store import breakers as store
-from cortex.store.jobs import since_s
 
 LIMIT: Final = 200
 _MARKS: Final = {

@@ -11,9 +11,10 @@ from cortex.cli.idempotent import idempotent, mutate
 from cortex.cli.options import Command, Options, Text
 from cortex.cli.output import Output
 from cortex.cli.prices import prices_of, unpriced_warning
-from cortex.cli.table import Cell, Column, Row
+from cortex.cli.table import Column
 from cortex.cli.target import session, settings_from
 from cortex.domain.budget import LIMIT_MAX, Budget, Period, Scope, Unit, worded
+from cortex.domain.cells import Cell, Row
 from cortex.domain.errors import NotFoundError, UsageError
 from cortex.domain.safe import safe
 from cortex.store import agents, jobs

@@ -8,13 +8,13 @@ import click
 
 from cortex.cli.options import Command, Options
 from cortex.cli.output import Output
-from cortex.cli.phrases import NOTHING, age, short_id
-from cortex.cli.table import Cell, Column, Row, only_on_demand
+from cortex.cli.table import Column, only_on_demand
 from cortex.cli.target import session
 from cortex.domain.budget import Unit, worded
+from cortex.domain.cells import Cell, Row
+from cortex.domain.phrases import NOTHING, age, short_id, since_s
 from cortex.domain.safe import safe
 from cortex.store import budgets
-from cortex.store.jobs import since_s
 
 LIMIT_MAX: Final = 1000
 NEARLY: Final = Decimal("0.8")

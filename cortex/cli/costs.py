@@ -10,9 +10,10 @@ import click
 
 from cortex.cli.options import Command, Format, Options
 from cortex.cli.output import Output
-from cortex.cli.phrases import NOTHING, count, money, short_id, span
-from cortex.cli.table import Cell, Column, Row, only_on_demand
+from cortex.cli.table import Column, only_on_demand
 from cortex.cli.target import session
+from cortex.domain.cells import Cell, Row
+from cortex.domain.phrases import NOTHING, count, money, short_id, span
 from cortex.domain.safe import safe
 from cortex.store import facts
 from cortex.store.facts import CostGroup

@@ -10,15 +10,17 @@ import attrs
 import click
 
 from cortex.cli.asking import REASON_MAX, acting_name, as_option, confirm
+from cortex.cli.dead_columns import GROUP_COLUMNS, LETTER_COLUMNS
 from cortex.cli.dead_filters import filtered, nothing_matches
-from cortex.cli.dead_words import GROUP_COLUMNS, LETTER_COLUMNS, letters_told
 from cortex.cli.idempotent import idempotent
 from cortex.cli.options import Options, Text
 from cortex.cli.output import Output
-from cortex.cli.phrases import short_id
-from cortex.cli.table import Cell, Column, Row
+from cortex.cli.table import Column
+from cortex.domain.cells import Cell, Row
+from cortex.domain.dead_words import letters_told
 from cortex.domain.errors import UsageError
 from cortex.domain.idempotency import error_from
+from cortex.domain.phrases import short_id
 from cortex.domain.safe import safe
 from cortex.store import dead_letters, jobs
 from cortex.store.dead_letters import LetterFilter

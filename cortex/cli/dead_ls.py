@@ -5,14 +5,14 @@ from typing import Final
 import attrs
 import click
 
+from cortex.cli.dead_columns import GROUP_COLUMNS, LETTER_COLUMNS
 from cortex.cli.dead_filters import filtered, nothing_matches, states_of
-from cortex.cli.dead_words import GROUP_COLUMNS, LETTER_COLUMNS
 from cortex.cli.options import Command, Options
 from cortex.cli.output import Output
-from cortex.cli.phrases import short_id
 from cortex.cli.target import session
 from cortex.domain.dead_letter import LetterState
 from cortex.domain.errors import UsageError
+from cortex.domain.phrases import short_id
 from cortex.store import dead_letters, jobs
 from cortex.store.dead_letters import LetterFilter
 

@@ -5,17 +5,17 @@ from typing import Any, Final
 
 import click
 
-from cortex.cli.cells import pad
-from cortex.cli.dead_words import error_told, on_retry, state_cell, when
 from cortex.cli.job_page import block
-from cortex.cli.job_words import OUTCOMES, retry_told
 from cortex.cli.options import Command, Options
 from cortex.cli.output import Output
-from cortex.cli.phrases import exact, money, rfc3339, short_id, span
 from cortex.cli.target import session
 from cortex.cli.terminal import Terminal
+from cortex.domain.cells import pad
 from cortex.domain.dead_letter import LetterState
+from cortex.domain.dead_words import error_told, on_retry, state_cell, when
 from cortex.domain.errors import UsageError
+from cortex.domain.job_words import OUTCOMES, retry_told
+from cortex.domain.phrases import exact, money, rfc3339, short_id, span
 from cortex.domain.safe import safe
 from cortex.store import dead_letters, jobs
 

@@ -18,7 +18,6 @@ from cortex.cli.follow import FactPrinter, status_line
 from cortex.cli.live_line import live_line
 from cortex.cli.logs import configure_logs
 from cortex.cli.options import Command, Options
-from cortex.cli.phrases import money, short_id, span
 from cortex.cli.prices import prices_of
 from cortex.cli.serve import serve
 from cortex.cli.target import data_dir, settings_from
@@ -30,6 +29,7 @@ from cortex.demo.server import serve as serve_model
 from cortex.domain.clock import system_chance
 from cortex.domain.errors import UsageError
 from cortex.domain.job import JobStatus, Submission
+from cortex.domain.phrases import money, short_id, span
 from cortex.domain.prices import PriceTable
 from cortex.domain.safe import safe
 from cortex.durable.registry import Registry

@@ -5,17 +5,17 @@ from typing import Final
 
 import click
 
-from cortex.cli.effect_words import WORDS, remark, state_cell
 from cortex.cli.options import Command, Options
 from cortex.cli.output import Output
-from cortex.cli.phrases import age, exact, short_id
-from cortex.cli.table import Cell, Column, Row, only_on_demand
+from cortex.cli.table import Column, only_on_demand
 from cortex.cli.target import session
+from cortex.domain.cells import Cell, Row
 from cortex.domain.effect import EffectStatus
+from cortex.domain.effect_words import WORDS, remark, state_cell
 from cortex.domain.errors import UsageError
+from cortex.domain.phrases import age, exact, short_id, since_s
 from cortex.domain.safe import safe
 from cortex.store import effects, jobs
-from cortex.store.jobs import since_s
 
 LIMIT_MAX: Final = 1000
 

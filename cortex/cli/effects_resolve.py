@@ -6,18 +6,19 @@ from uuid import UUID
 import click
 
 from cortex.cli.asking import acting_name, as_option, confirm, reason_option
-from cortex.cli.effect_words import prospects, state_cell
 from cortex.cli.files import read_bytes
 from cortex.cli.idempotent import idempotent, mutate
 from cortex.cli.options import Command, Options
 from cortex.cli.output import Output
-from cortex.cli.phrases import short_id
-from cortex.cli.table import Cell, Column, Row
+from cortex.cli.table import Column
 from cortex.cli.target import session
 from cortex.domain.canonical import canonical, parse
+from cortex.domain.cells import Cell, Row
 from cortex.domain.effect import EffectStatus, Resolution
+from cortex.domain.effect_words import prospects, state_cell
 from cortex.domain.errors import InvalidValueError, UsageError
 from cortex.domain.limits import CHECKPOINT
+from cortex.domain.phrases import short_id
 from cortex.domain.safe import safe
 from cortex.store import effects
 

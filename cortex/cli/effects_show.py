@@ -6,19 +6,18 @@ from typing import Any, Final
 
 import click
 
-from cortex.cli.cells import pad
-from cortex.cli.effect_words import prospects, state_cell
 from cortex.cli.job_page import block
 from cortex.cli.options import Command, Options
 from cortex.cli.output import Output
-from cortex.cli.phrases import age, rfc3339, short_id
 from cortex.cli.target import session
 from cortex.cli.terminal import Terminal
+from cortex.domain.cells import pad
 from cortex.domain.effect import EffectStatus
+from cortex.domain.effect_words import prospects, state_cell
 from cortex.domain.errors import UsageError
+from cortex.domain.phrases import age, rfc3339, short_id, since_s
 from cortex.domain.safe import safe
 from cortex.store import approvals, effects
-from cortex.store.jobs import since_s
 
 LABEL_CELLS: Final = 12
 FIELDS: Final = (

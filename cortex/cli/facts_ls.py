@@ -8,9 +8,10 @@ import click
 from cortex.cli.costs import SINCE_MAX_S, Span
 from cortex.cli.options import Command, Options
 from cortex.cli.output import Output
-from cortex.cli.phrases import NOTHING, money, rfc3339, short_id, tokens
-from cortex.cli.table import Cell, Column, Row, only_on_demand
+from cortex.cli.table import Column, only_on_demand
 from cortex.cli.target import session
+from cortex.domain.cells import Cell, Row
+from cortex.domain.phrases import NOTHING, money, rfc3339, short_id, tokens
 from cortex.domain.safe import safe
 from cortex.store import facts as store
 from cortex.store import jobs

@@ -13,14 +13,21 @@ from collections.abc import Iterable
 from datetime import datetime
 from typing import Any, Final, assert_never
 
-from cortex.cli.cells import fit, pad
 from cortex.cli.facts import AttemptEnded, Claimed, Fact, Moved, StepCommitted
-from cortex.cli.job_words import OUTCOMES, ended_sign, move_told, progress, remark, retry_told
-from cortex.cli.phrases import clock_time, exact, money, rfc3339, span, tokens
-from cortex.cli.terminal import STATES, Terminal
+from cortex.cli.terminal import Terminal
+from cortex.domain.cells import fit, pad
 from cortex.domain.job import JobStatus
+from cortex.domain.job_words import (
+    OUTCOMES,
+    STATES,
+    ended_sign,
+    move_told,
+    progress,
+    remark,
+    retry_told,
+)
+from cortex.domain.phrases import clock_time, exact, money, rfc3339, since_s, span, tokens
 from cortex.domain.safe import safe
-from cortex.store.jobs import since_s
 
 NAME_CELLS: Final = 36
 WORD_CELLS: Final = 9

@@ -9,14 +9,13 @@ from cortex.cli.asking import acting_name, as_option, confirm, reason_option
 from cortex.cli.idempotent import idempotent, mutate
 from cortex.cli.options import Command, Group, Options
 from cortex.cli.output import Output
-from cortex.cli.phrases import rfc3339, span
 from cortex.cli.target import session
 from cortex.cli.terminal import Terminal
 from cortex.domain.errors import UsageError
+from cortex.domain.phrases import rfc3339, since_s, span
 from cortex.domain.safe import safe
 from cortex.store import breakers as store
 from cortex.store.database import Database
-from cortex.store.jobs import since_s
 from cortex.store.session import Session
 
 freeze = Group(

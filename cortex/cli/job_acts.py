@@ -5,11 +5,12 @@ from typing import Any
 from uuid import UUID
 
 from cortex.cli.output import Output
-from cortex.cli.phrases import short_id
-from cortex.cli.table import Cell, Column, Row
-from cortex.cli.terminal import STATES
+from cortex.cli.table import Column
+from cortex.domain.cells import Cell, Row
 from cortex.domain.idempotency import error_from
 from cortex.domain.job import JobStatus
+from cortex.domain.job_words import STATES
+from cortex.domain.phrases import short_id
 from cortex.domain.safe import safe
 
 

@@ -4,11 +4,11 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import Any, Final
 
-from cortex.cli.cells import pad
-from cortex.cli.effect_words import remark, state_cell
-from cortex.cli.phrases import clock_time, rfc3339, short_id
 from cortex.cli.terminal import Terminal
 from cortex.domain.approval import ApprovalStatus
+from cortex.domain.cells import pad
+from cortex.domain.effect_words import remark, state_cell
+from cortex.domain.phrases import clock_time, rfc3339, short_id
 from cortex.domain.safe import safe
 
 EFFECT_CELLS: Final = len("✗ not applied") + 2

@@ -6,11 +6,15 @@ from typing import Any, Final
 
 import attrs
 
-from cortex.cli.cells import pad, width_of
 from cortex.cli.facts_ls import change_told
 from cortex.cli.job_outside import approval_line, clock, documents_of, effect_line, moment
-from cortex.cli.job_words import (
+from cortex.cli.terminal import Terminal
+from cortex.cli.waterfall import waterfall
+from cortex.domain.cells import pad, width_of
+from cortex.domain.job import JobStatus
+from cortex.domain.job_words import (
     OUTCOMES,
+    STATES,
     ended_sign,
     move_told,
     progress,
@@ -19,12 +23,8 @@ from cortex.cli.job_words import (
     state_cell,
     took_s,
 )
-from cortex.cli.phrases import age, clock_time, exact, rfc3339, short_id, span
-from cortex.cli.terminal import STATES, Terminal
-from cortex.cli.waterfall import waterfall
-from cortex.domain.job import JobStatus
+from cortex.domain.phrases import age, clock_time, exact, rfc3339, short_id, since_s, span
 from cortex.domain.safe import safe
-from cortex.store.jobs import since_s
 
 BLOCK_LINES_MAX: Final = 40
 LABEL_CELLS: Final = 11

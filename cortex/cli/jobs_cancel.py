@@ -8,23 +8,36 @@ import click
 from cortex.cli.asking import acting_name, as_option, confirm, reason_option
 from cortex.cli.idempotent import idempotent, mutate
 from cortex.cli.job_acts import act_columns, show_acts, typed
+from cortex.cli.jobs_bulk import Act, act_on_all, bulk_of, bulk_options
 from cortex.cli.jobs_watch import wait_for
 from cortex.cli.options import Command, Options
 from cortex.cli.output import Output
-from cortex.cli.phrases import short_id
-from cortex.cli.table import Column, Row
+from cortex.cli.table import Column
 from cortex.cli.target import session
-from cortex.cli.terminal import STATES
-from cortex.domain.errors import ConflictError
+from cortex.domain.cells import Row
+from cortex.domain.errors import ConflictError, UsageError
 from cortex.domain.job import JobStatus
+from cortex.domain.job_words import STATES
+from cortex.domain.phrases import short_id
 from cortex.domain.safe import safe
 from cortex.store import jobs
 from cortex.store.job_acts import cancel_each
+from cortex.store.job_choice import cancel_chosen, choose_to_cancel
 from cortex.store.session import Session
+
+CANCEL: Final = Act(
+    operation="jobs.cancel",
+    verb="cancel",
+    would="would be cancelled",
+    done="cancelled",
+    choose=choose_to_cancel,
+    work=cancel_chosen,
+)
 
 
 @click.command(cls=Command)
-@click.argument("job_names", metavar="ID…", nargs=-1, required=True)
+@click.argument("job_names", metavar="[ID…]", nargs=-1)
+@bulk_options
 @reason_option("Kept in the job's history.")
 @click.option("--yes", is_flag=True, help="Do not ask.")
 @click.option("--wait", is_flag=True, help="Wait until they have ended.")
@@ -35,19 +48,28 @@ def cancel(
     options: Options,
     *,
     job_names: tuple[str, ...],
+    filters: tuple[str, ...],
+    dry_run: bool,
+    limit: int,
     reason: str,
     yes: bool,
     wait: bool,
     actor: str | None,
     idempotency_key: str | None,
 ) -> None:
-    """Cancel jobs.
+    """Cancel jobs: those that are named, or all that fit a filter.
 
     A job that waits is CANCELLED at once; one that runs is stopped by its pod.
     Ends with 5 when one of them had ended before.
     """
-    output = Output(options)
     by = acting_name(actor)
+    asked = bulk_of(job_names, filters, limit=limit, dry_run=dry_run, is_agreed=yes)
+    if asked is not None:
+        if wait:
+            raise UsageError("--wait goes with ids", hint="cortex jobs ls shows what is left")
+        act_on_all(options, asked, CANCEL, by=by, reason=reason, key=idempotency_key)
+        return
+    output = Output(options)
     with session(options) as call:
         job_ids = list(dict.fromkeys(call(jobs.find, name) for name in job_names))
         confirm(_question(call, job_ids), options, is_agreed=yes)

@@ -5,14 +5,15 @@ from typing import Final
 import attrs
 import click
 
-from cortex.cli.job_words import JOB_COLUMNS
+from cortex.cli.job_columns import JOB_COLUMNS
 from cortex.cli.options import Command, Options
 from cortex.cli.output import Output
-from cortex.cli.phrases import short_id
-from cortex.cli.table import Cell, Column
+from cortex.cli.table import Column
 from cortex.cli.target import session
+from cortex.domain.cells import Cell
 from cortex.domain.job import JobStatus
 from cortex.domain.job_filter import JobFilter, JobPlace, parse_filter, parse_state
+from cortex.domain.phrases import short_id
 from cortex.store import agents, jobs, pods
 from cortex.store.job_pages import JobPage, page
 from cortex.store.session import Session

@@ -12,13 +12,13 @@ from cortex.cli.asking import acting_name, as_option, reason_option
 from cortex.cli.idempotent import idempotent, mutate
 from cortex.cli.options import Command, Options
 from cortex.cli.output import Output
-from cortex.cli.phrases import short_id
 from cortex.cli.receipt_page import CHOICES, block
 from cortex.cli.target import data_dir, session, settings_from
 from cortex.domain.clock import system_chance
 from cortex.domain.dead_letter import LetterState
 from cortex.domain.errors import ConflictError, UsageError
 from cortex.domain.job import JobStatus
+from cortex.domain.phrases import short_id
 from cortex.domain.safe import safe
 from cortex.domain.timeout_receipt import Choice, recommended_choice
 from cortex.store import dead_letters, jobs, resumptions

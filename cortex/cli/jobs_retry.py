@@ -8,20 +8,33 @@ import click
 from cortex.cli.asking import acting_name, as_option, reason_option
 from cortex.cli.idempotent import idempotent, mutate
 from cortex.cli.job_acts import act_columns, show_acts, typed
+from cortex.cli.jobs_bulk import Act, act_on_all, bulk_of, bulk_options
 from cortex.cli.options import Command, Options
 from cortex.cli.output import Output
-from cortex.cli.phrases import clock_time, span
 from cortex.cli.target import session
 from cortex.domain.breaker import BreakerState
+from cortex.domain.phrases import clock_time, span
 from cortex.domain.waiting import FreezeSeen, QuotaSeen, awaited_of
 from cortex.store import breakers, jobs
 from cortex.store.job_acts import retry_each
+from cortex.store.job_choice import choose_to_retry, retry_chosen
 from cortex.store.session import Session
+
+RETRY: Final = Act(
+    operation="jobs.retry",
+    verb="retry",
+    would="would try again now",
+    done="try again now",
+    choose=choose_to_retry,
+    work=retry_chosen,
+)
 
 
 @click.command(cls=Command)
-@click.argument("job_names", metavar="ID…", nargs=-1, required=True)
+@click.argument("job_names", metavar="[ID…]", nargs=-1)
+@bulk_options
 @reason_option("Kept in the record.")
+@click.option("--yes", is_flag=True, help="Do not ask; only a filter asks.")
 @as_option
 @idempotent
 @click.pass_obj
@@ -29,17 +42,25 @@ def retry(
     options: Options,
     *,
     job_names: tuple[str, ...],
+    filters: tuple[str, ...],
+    dry_run: bool,
+    limit: int,
     reason: str,
+    yes: bool,
     actor: str | None,
     idempotency_key: str | None,
 ) -> None:
-    """Let jobs try again now.
+    """Let jobs try again now: those that are named, or all that fit a filter.
 
     For jobs in RETRY, and those that wait for their next worker attempt; a circuit breaker that
     is open still decides about their calls. Ends with 5 when one of them does not wait so.
     """
-    output = Output(options)
     by = acting_name(actor)
+    asked = bulk_of(job_names, filters, limit=limit, dry_run=dry_run, is_agreed=yes)
+    if asked is not None:
+        act_on_all(options, asked, RETRY, by=by, reason=reason, key=idempotency_key)
+        return
+    output = Output(options)
     with session(options) as call:
         job_ids = list(dict.fromkeys(call(jobs.find, name) for name in job_names))
         waited = {row["waiting_on"]: row for row in (call(jobs.show, each) for each in job_ids)}

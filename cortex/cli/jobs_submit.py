@@ -13,10 +13,10 @@ from cortex.cli.jobs_watch import ENDING_COLUMNS, exit_by, wait_for
 from cortex.cli.options import Command, Options, Seconds, Text
 from cortex.cli.output import Output
 from cortex.cli.payload import read_payload
-from cortex.cli.phrases import short_id
 from cortex.cli.target import session
 from cortex.domain.clock import system_chance
 from cortex.domain.job import Submission
+from cortex.domain.phrases import short_id
 from cortex.domain.submission import (
     DELAY_MAX_S,
     KEY_MAX,

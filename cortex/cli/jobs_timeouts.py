@@ -8,10 +8,10 @@ import click
 
 from cortex.cli.options import META_KEY, Command, Format, Options
 from cortex.cli.output import Output
-from cortex.cli.phrases import short_id
 from cortex.cli.receipt_page import block, document
 from cortex.cli.target import session
 from cortex.domain.errors import UsageError
+from cortex.domain.phrases import short_id
 from cortex.store import jobs, steps
 from cortex.store.session import Session
 from cortex.store.timeouts import Recorded, of_job

@@ -9,15 +9,15 @@ import click
 
 from cortex.cli.facts import Cursor, Snapshot, document_of, is_ending, snapshot
 from cortex.cli.follow import FactPrinter, status_line
-from cortex.cli.job_words import JOB_COLUMNS
+from cortex.cli.job_columns import JOB_COLUMNS
 from cortex.cli.live_line import live_line
 from cortex.cli.options import Command, Format, Options, Seconds
 from cortex.cli.output import Output
-from cortex.cli.phrases import short_id
 from cortex.cli.table import only_on_demand
 from cortex.cli.target import session
 from cortex.domain.errors import TimedOutError, UnavailableError, UsageError
 from cortex.domain.job import JobStatus
+from cortex.domain.phrases import short_id
 from cortex.store import jobs
 from cortex.store.session import Session
 

@@ -47,7 +47,8 @@ cli = Root(
             ),
             "why": ("cortex.cli.why:why", "Say why a job is not running."),
             "agents": ("cortex.cli.agents:agents", "Apply, list and show agents."),
-            "pods": ("cortex.cli.pods:pods", "List pods and how they feel."),
+            "pods": ("cortex.cli.pods:pods", "List pods and drain them."),
+            "queues": ("cortex.cli.queues:queues", "List, pause and resume worker queues."),
             "doctor": (
                 "cortex.cli.doctor:doctor",
                 "Say what is wrong here, and what to do about it.",

@@ -11,10 +11,11 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Final
 
 from cortex.cli.options import Format, Options
-from cortex.cli.phrases import exact, json_text, to_plain
-from cortex.cli.table import Column, Row, lines_of
+from cortex.cli.table import Column, lines_of
 from cortex.cli.terminal import stderr_terminal, stdout_terminal
+from cortex.domain.cells import Row
 from cortex.domain.errors import UsageError
+from cortex.domain.phrases import exact, json_text, to_plain
 from cortex.domain.safe import safe
 
 SCHEMA_VERSION: Final = 1

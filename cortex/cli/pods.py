@@ -6,31 +6,29 @@ import click
 
 from cortex.cli.options import Command, Group, Options
 from cortex.cli.output import Output
-from cortex.cli.phrases import NOTHING, age, size, span
-from cortex.cli.table import Cell, Column, Row, only_on_demand
+from cortex.cli.table import Column, only_on_demand
 from cortex.cli.target import session
-from cortex.domain.drain import DrainPhase
+from cortex.domain.cells import Cell, Row
+from cortex.domain.phrases import NOTHING, age, since_s, size, span
+from cortex.domain.pod_words import leaving_told, whole_s
 from cortex.domain.safe import safe
 from cortex.domain.why import SILENT_S
 from cortex.store import pods as store
-from cortex.store.jobs import since_s
 
 ENDED_MAX: Final = 50
-MINUTE_S: Final = 60
-DRAINING: Final = "draining"
-DOING: Final = {
-    DrainPhase.HAND_BACK: "handing back",
-    DrainPhase.FLUSH: "writing the rest",
-    DrainPhase.SIGN_OFF: "signing off",
-}
-"""What a pod is at in its last phases; before them it is draining."""
 LAG_WARN_MS: Final = 100.0
 """From here on the loop is late enough for people to notice."""
 
 pods = Group(
     "pods",
-    help="Look at pods: the processes that run jobs.",
-    sections={"Look": {"ls": ("cortex.cli.pods:ls", "List pods and how they feel.")}},
+    help="Look at pods, the processes that run jobs, and drain them.",
+    sections={
+        "Look": {"ls": ("cortex.cli.pods:ls", "List pods and how they feel.")},
+        "Act": {
+            "drain": ("cortex.cli.pods_drain:drain", "Let a pod take no more jobs."),
+            "undrain": ("cortex.cli.pods_drain:undrain", "Let a drained pod take jobs again."),
+        },
+    },
 )
 
 
@@ -57,33 +55,14 @@ def _state(row: Row) -> Cell:
     name: str = row["state"]
     if _is_alive(row) and _heartbeat_s(row) > SILENT_S:
         return Cell("! silent", "fail")
-    if name == "DRAINING":
-        return Cell(f"◆ {_leaving(row)}", "warn")
+    if name == "DRAINING" or (name == "READY" and row["drain_requested_at"] is not None):
+        return Cell(safe(f"◆ {leaving_told(row)}"), "warn")
     if name == "READY" and row["trouble"] is not None:
         told = row["trouble"].replace("_", " ")
-        return Cell(f"! {told} {_whole_s(since_s(row, row['trouble_at']))}", "fail")
+        return Cell(f"! {told} {whole_s(since_s(row, row['trouble_at']))}", "fail")
     glyphs = {"READY": "●", "STOPPED": "○", "DEAD": "✗"}
     styles = {"READY": "done", "STOPPED": "dim", "DEAD": "fail"}
     return Cell(f"{glyphs.get(name, '?')} {name.lower()}", styles.get(name, ""))
-
-
-def _leaving(row: Row) -> str:
-    """What a leaving pod is at, such as `draining 12s · jobs 3 · abort in 28s`."""
-    doing = DOING.get(row["phase"], "draining")
-    since = row["draining_at"] if doing == DRAINING else row["phase_at"]
-    ends, by = ("abort", row["abort_at"]) if doing == DRAINING else ("closed", row["closed_at"])
-    parts = [doing if since is None else f"{doing} {_whole_s(since_s(row, since))}"]
-    if row["running"]:
-        parts.append(f"jobs {row['running']}")
-    if by is not None:
-        parts.append(f"{ends} in {_whole_s(-since_s(row, by))}")
-    return " · ".join(parts)
-
-
-def _whole_s(seconds: float) -> str:
-    """Seconds as people count: none is split, and none are below zero."""
-    whole = max(0, int(seconds))
-    return span(whole) if whole >= MINUTE_S else f"{whole}s"
 
 
 def _jobs(row: Row) -> Cell:
@@ -151,6 +130,9 @@ COLUMNS: Final = (
         "trouble",
         "trouble_at",
         "draining_at",
+        "drain_requested_at",
+        "drain_requested_by",
+        "drain_reason",
         "phase",
         "phase_at",
         "abort_at",

@@ -11,8 +11,9 @@ from cortex.cli.asking import acting_name, as_option, confirm, reason_option
 from cortex.cli.idempotent import idempotent, mutate
 from cortex.cli.options import Command, Options
 from cortex.cli.output import Output
-from cortex.cli.table import Cell, Column
+from cortex.cli.table import Column
 from cortex.cli.target import session
+from cortex.domain.cells import Cell
 from cortex.domain.errors import UsageError
 from cortex.domain.quota import DECIMALS_MAX, Period, Quota
 from cortex.domain.safe import safe

@@ -5,9 +5,9 @@ from typing import Any, Final
 
 import attrs
 
-from cortex.cli.cells import pad
-from cortex.cli.phrases import clock_time, rfc3339, size, span
 from cortex.cli.terminal import Terminal
+from cortex.domain.cells import pad
+from cortex.domain.phrases import clock_time, rfc3339, size, span
 from cortex.domain.safe import safe
 from cortex.domain.timeout_receipt import (
     Choice,

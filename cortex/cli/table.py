@@ -1,26 +1,16 @@
 """Tables: calm, aligned, as wide as the terminal and no wider."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from operator import itemgetter
 from typing import Any, Final
 
 import attrs
 
-from cortex.cli.cells import fit, pad, width_of
-from cortex.cli.phrases import exact
 from cortex.cli.terminal import Terminal
-
-Row = Mapping[str, Any]
+from cortex.domain.cells import Cell, Row, fit, pad, width_of
+from cortex.domain.phrases import exact
 
 GAP: Final = "  "
-
-
-@attrs.frozen
-class Cell:
-    """One piece of text on one line, already safe, and the style that it is painted in."""
-
-    text: str
-    style: str = ""
 
 
 @attrs.frozen(kw_only=True)

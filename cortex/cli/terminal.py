@@ -9,9 +9,6 @@ from typing import Final, TextIO
 
 import attrs
 
-from cortex.domain.job import JobStatus
-from cortex.domain.job_filter import STATE_WORDS
-
 WIDTH_DEFAULT: Final = 100
 WIDTH_MIN: Final = 40
 
@@ -36,29 +33,6 @@ _ASCII: Final = str.maketrans(
 )
 _COERCED: Final = frozenset({"C.UTF-8", "C.utf8", "UTF-8"})
 """Python writes these into LC_CTYPE by itself when the locale is C."""
-
-
-@attrs.frozen
-class State:
-    """How a state is shown: never by its colour alone."""
-
-    glyph: str
-    word: str
-
-    def __str__(self) -> str:
-        return f"{self.glyph} {self.word}"
-
-
-_GLYPHS: Final = {
-    JobStatus.PENDING: "○",
-    JobStatus.RUNNING: "●",
-    JobStatus.WAITING_FOR_APPROVAL: "◆",
-    JobStatus.RETRY: "↻",
-    JobStatus.COMPLETED: "✓",
-    JobStatus.FAILED: "✗",
-    JobStatus.CANCELLED: "⊘",
-}
-STATES: Final = {status: State(glyph, STATE_WORDS[status]) for status, glyph in _GLYPHS.items()}
 
 
 @attrs.frozen(kw_only=True)

@@ -12,10 +12,10 @@ from cortex.cli.costs import Span
 from cortex.cli.idempotent import idempotent, mutate
 from cortex.cli.options import Command, Options, Text
 from cortex.cli.output import Output
-from cortex.cli.phrases import short_id, span
 from cortex.cli.target import session
 from cortex.domain.clock import system_chance
 from cortex.domain.errors import UsageError
+from cortex.domain.phrases import short_id, span
 from cortex.domain.role import Role
 from cortex.domain.safe import safe
 from cortex.domain.token import SECRET_BYTES, digest_of_token, token_text

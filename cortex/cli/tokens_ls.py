@@ -7,12 +7,12 @@ import click
 
 from cortex.cli.options import Command, Options
 from cortex.cli.output import Output
-from cortex.cli.phrases import NOTHING, age, short_id, span
-from cortex.cli.table import Cell, Column, Row, only_on_demand
+from cortex.cli.table import Column, only_on_demand
 from cortex.cli.target import session
+from cortex.domain.cells import Cell, Row
+from cortex.domain.phrases import NOTHING, age, short_id, since_s, span
 from cortex.domain.safe import safe
 from cortex.store import tokens as store
-from cortex.store.jobs import since_s
 
 LIMIT_MAX: Final = 1000
 

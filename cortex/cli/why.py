@@ -7,11 +7,11 @@ import click
 
 from cortex.cli.options import Command, Options
 from cortex.cli.output import Output
-from cortex.cli.phrases import clock_time, short_id, span
 from cortex.cli.target import session
 from cortex.cli.terminal import Terminal
 from cortex.domain import why as rules
 from cortex.domain.errors import UsageError
+from cortex.domain.phrases import clock_time, short_id, span
 from cortex.domain.safe import safe
 from cortex.domain.why import Cause, Why
 from cortex.domain.why_facts import WhyFacts

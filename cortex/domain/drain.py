@@ -30,6 +30,14 @@ ignores it eight. What one does not use is left to the next.
 """
 
 
+@attrs.frozen
+class DrainRequest:
+    """A person asked the pod to take no more jobs; its process stays."""
+
+    jobs_left: int
+    """Those that have not come to a checkpoint yet; 0: it has drained."""
+
+
 @attrs.frozen(kw_only=True)
 class DrainStatus:
     """A leaving pod at one instant."""

@@ -17,6 +17,7 @@ import attrs
 from cortex.domain.approval import ApprovalStatus
 from cortex.domain.budget import Unit, worded
 from cortex.domain.job import JobStatus
+from cortex.domain.queue_name import queue_shown
 from cortex.domain.waiting import ApprovalSeen, EffectSeen, FreezeSeen, QuotaSeen, named
 from cortex.domain.why_facts import WhyFacts
 
@@ -48,6 +49,7 @@ class Cause(StrEnum):
     QUOTA = "quota"
     BREAKER = "breaker"
     APP_RETRY = "app_retry"
+    PAUSED = "paused"
     WORKER_BACKOFF = "worker_backoff"
     SCHEDULED = "scheduled"
     QUEUE = "queue"
@@ -239,6 +241,15 @@ def _app_retry(f: WhyFacts) -> _Found | None:
     return _Found(f"it waits for its {number}, {_after(f)}", due_at, f.suspended_at, ways)
 
 
+def _paused(f: WhyFacts) -> _Found | None:
+    if f.pause is None:
+        return None
+    name = queue_shown(f.pause.queue)
+    sentence = f"its queue {name} was paused by {f.pause.by}: {_clipped(f.pause.reason)}"
+    ways = (f"cortex queues resume {shlex.quote(name)}",)
+    return _Found(sentence, since=f.pause.at, ways_out=ways)
+
+
 def _worker_backoff(f: WhyFacts) -> _Found | None:
     if f.status is not JobStatus.RUNNING or f.task is None or f.task.run_at <= f.now:
         return None
@@ -315,6 +326,7 @@ PRECEDENCE: Final[tuple[tuple[Cause, Callable[[WhyFacts], _Found | None]], ...]]
     (Cause.QUOTA, _quota),
     (Cause.BREAKER, _breaker),
     (Cause.APP_RETRY, _app_retry),
+    (Cause.PAUSED, _paused),
     (Cause.WORKER_BACKOFF, _worker_backoff),
     (Cause.SCHEDULED, _scheduled),
     (Cause.QUEUE, _queue),

@@ -40,6 +40,17 @@ class QueueSeen:
 
 
 @attrs.frozen(kw_only=True)
+class PauseSeen:
+    """A person lets nothing be claimed from the queue that the job's task is in."""
+
+    queue: str | None
+    """None: the default one."""
+    by: str
+    at: datetime
+    reason: str
+
+
+@attrs.frozen(kw_only=True)
 class FleetSeen:
     """The living pods, with their load at their last heartbeats."""
 
@@ -124,6 +135,7 @@ class WhyFacts:
     task: TaskSeen | None
     owner: OwnerSeen | None
     queue: QueueSeen | None
+    pause: PauseSeen | None
     fleet: FleetSeen
     breaker: BreakerSeen | None
     budget: BudgetSeen | None

@@ -11,7 +11,7 @@ from starlette.requests import Request
 
 from cortex.domain.answer_text import AnswerPiece
 from cortex.domain.clock import Chance
-from cortex.domain.drain import DrainStatus
+from cortex.domain.drain import DrainRequest, DrainStatus
 from cortex.domain.job_feed import JobEvent, JobState, Position
 from cortex.domain.trouble import TroubleSeen
 from cortex.http.auth import Authenticator
@@ -58,6 +58,8 @@ class PodView:
     """Set when the pod was asked to end: whoever waits for something should answer now."""
     drain: Callable[[], DrainStatus | None]
     """How far its leaving has come."""
+    drain_request: Callable[[], DrainRequest | None]
+    """A person's wish that it drains and stays."""
     result: Callable[[UUID, float], Awaitable[JobState | None]]
     """How a job has ended; None if it goes on after so many seconds. Raises `NotFoundError`, and
     `UnavailableError` when too many wait already."""

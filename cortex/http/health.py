@@ -4,12 +4,13 @@ Neither asks the database: a check that thousands may call must cost nothing. Wh
 calls have told lately is as good: a black hole shows after some seconds.
 """
 
+from enum import StrEnum
 from typing import Any
 
 import attrs
 from starlette.responses import Response
 
-from cortex.domain.drain import DrainPhase
+from cortex.domain.drain import DrainPhase, DrainRequest
 from cortex.domain.liveness import Liveness
 from cortex.domain.trouble import Trouble
 from cortex.http.api import Api, Asked
@@ -24,6 +25,18 @@ class Alive:
     status: str = told(doc="always `ok`: a pod whose loop does not turn answers nothing")
 
 
+class DrainWord(StrEnum):
+    """How far a pod has come that a person asked to drain."""
+
+    DRAINING = "draining"
+    """Some jobs have not come to a checkpoint yet."""
+    DRAINED = "drained"
+
+    @classmethod
+    def of(cls, request: DrainRequest) -> "DrainWord":
+        return cls.DRAINING if request.jobs_left else cls.DRAINED
+
+
 @attrs.frozen(kw_only=True)
 class Readiness:
     """Whether the pod takes work, and what keeps it from that."""
@@ -33,10 +46,11 @@ class Readiness:
     database_trouble: Trouble | None = told(doc="what those calls suffer from; null: nothing")
     database_trouble_s: float | None = told(doc="for how many seconds")
     claiming: bool = told(doc="it takes jobs")
-    not_draining: bool = told(doc="nobody has asked it to end")
+    not_draining: bool = told(doc="nobody has asked it to end, or to drain")
+    drain_request: DrainWord | None = told(doc="a person asked it to drain and to stay; null: no")
     liveness: Liveness = told(doc="what shows others that it lives: `heartbeat` behind a pooler")
     phase: DrainPhase | None = told(doc="where it stands while it leaves; null: nobody asked it to")
-    jobs_left: int | None = told(doc="jobs that it still runs; null unless it leaves")
+    jobs_left: int | None = told(doc="jobs that it still runs; null unless it leaves or drains")
     abort_in_s: float | None = told(doc="seconds until those are handed back")
     closed_in_s: float | None = told(doc="seconds until it has ended, at the latest")
 
@@ -48,11 +62,11 @@ async def healthz(_: Asked[None, None], __: Api) -> Response:
 
 async def readyz(_: Asked[None, None], api: Api) -> Response:
     """Answer 200 if the pod takes work, 503 if not, and say why."""
-    seen = api.pod.trouble()
+    seen, request = api.pod.trouble(), api.pod.drain_request()
     checks: dict[str, Any] = {
         "database": api.pod.is_sure() and seen is None,
         "claiming": api.pod.is_claiming() and seen is None,
-        "not_draining": not api.pod.draining.is_set(),
+        "not_draining": not api.pod.draining.is_set() and request is None,
     }
     is_ready = all(checks.values())
     leaving = api.pod.drain()
@@ -63,7 +77,8 @@ async def readyz(_: Asked[None, None], api: Api) -> Response:
         database_trouble_s=None if seen is None else round(seen.for_s, 1),
         liveness=Liveness.of(is_pooled=api.port.is_pooled),
         phase=None if leaving is None else leaving.phase,
-        jobs_left=None if leaving is None else leaving.jobs_left,
+        drain_request=None if request is None else DrainWord.of(request),
+        jobs_left=None if (counted := leaving or request) is None else counted.jobs_left,
         abort_in_s=None if leaving is None else round(leaving.abort_in_s, 1),
         closed_in_s=None if leaving is None else round(leaving.closed_in_s, 1),
     )

@@ -3,8 +3,8 @@
 Owns: the decision when to claim, and the start of a job actor for each claim.
 Reads and writes: tasks and jobs, by `tasks.claim` and `tasks.promote`.
 Invariants: never more claims than free slots; nothing is claimed while the pod is not sure of
-itself (see `standing`), or cannot write what its jobs have done. A notification is a hint: polling
-finds the same work without it.
+itself (see `standing`), cannot write what its jobs have done, or is asked to drain. A notification
+is a hint: polling finds the same work without it.
 
 On failure: an outage is waited out; after it, what the pod owns but does not run (a claim whose
 reply was lost, jobs that the fence stopped) is released, so that the next claim raises its attempt
@@ -14,6 +14,7 @@ On stop: a claim in flight is shielded by the port, and what it returns is still
 its actors hand the jobs back. The pod releases once more what it owns, before it signs off.
 """
 
+from functools import partial
 from typing import Final
 from uuid import UUID
 
@@ -96,13 +97,14 @@ class Dispatcher:
 
     @property
     def may_claim(self) -> bool:
-        """The pod is sure of itself, can write what its jobs do, and its last claim went well."""
+        """It can claim: sure of itself, its last claim went well, and nobody asked it to drain."""
         is_held_up = self._is_failing or self._actors.committer.is_held_up
-        return self._standing.is_sure and not is_held_up
+        return self._standing.is_sure and not is_held_up and not self._running.is_drain_requested
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Claim until cancelled."""
         self._running.on_ended, self._running.on_trusted = self.on_ended, self.hint
+        self._running.on_undrained = partial(self.hint, promote=True)
         task_status.started()
         while True:
             try:
@@ -126,16 +128,14 @@ class Dispatcher:
 
     async def tick(self) -> float:
         """Claim one batch and start its actors; return how long to wait for the next one."""
-        if not self._standing.is_sure:
-            self._doubted()
-            return self._poll_s
-        if self._actors.committer.is_held_up:
-            self._ramp.broken()
+        if self._is_barred():
             return self._poll_s
         now, lost_count = trio.current_time(), self._running.lost_count
         if self._looks.is_due(now, lost_count=lost_count):
             self._looks.begun(now, lost_count=lost_count)
             await self.release_orphans()
+        if self._running.is_drain_requested:
+            return self._poll_s
         room = self._ramp.room(trio.current_time())
         if room <= 0:
             return DOUBLES_IN_S / 2
@@ -163,6 +163,16 @@ class Dispatcher:
             return self._until_promote_s() if self._promote_next else self._poll_s
         self._is_crowded = True
         return 0.0 if self._has_room else CROWDED_POLL_S
+
+    def _is_barred(self) -> bool:
+        """The database is in the way: once it is there again, claims begin slowly."""
+        if not self._standing.is_sure:
+            self._doubted()
+            return True
+        if self._actors.committer.is_held_up:
+            self._ramp.broken()
+            return True
+        return False
 
     def _doubted(self) -> None:
         self._looks.doubted(trio.current_time())

@@ -141,7 +141,7 @@ class JobActors:
             else ()
         )
         leave = Leave(
-            is_asked=self.running.leaving.is_set, hand_back=partial(job.end, Stop.HANDED_BACK)
+            is_asked=self.running.hands_back, hand_back=partial(job.end, Stop.HANDED_BACK)
         )
         journal = Journal(claim.lease, self.committer, known, leave=leave)
         job.progress = journal.progress

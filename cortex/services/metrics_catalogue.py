@@ -170,7 +170,9 @@ DATABASE_UP: Final = _gauge(
 )
 DATABASE_AGE: Final = _gauge("cortex_database_age_seconds", "since it told them")
 JOBS: Final = _gauge("cortex_jobs", "unfinished jobs of the whole system", "status")
-DUE: Final = _gauge("cortex_due_tasks", "tasks of the whole system that any pod could claim")
+DUE: Final = _gauge(
+    "cortex_due_tasks", "tasks of the whole system that any pod could claim: none of paused queues"
+)
 OLDEST_DUE: Final = _gauge("cortex_oldest_due_seconds", "for how long the oldest of them has been")
 LETTERS: Final = _gauge(
     "cortex_dead_letters_unresolved", "dead letters of the whole system that wait", "state"

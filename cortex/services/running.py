@@ -13,6 +13,7 @@ from uuid import UUID
 import attrs
 import trio
 
+from cortex.domain.drain import DrainRequest
 from cortex.domain.job import Claim, Lease
 from cortex.durable.progress import Progress
 
@@ -72,6 +73,10 @@ class RunningJobs:
         self._is_empty = trio.Event()
         self.leaving = trio.Event()
         """Set when the pod leaves: jobs are handed back at their next checkpoint."""
+        self.is_drain_requested = False
+        """A person asked the pod to drain: the same, until somebody takes that back."""
+        self.on_undrained: Callable[[], None] = lambda: None
+        """Called when the pod may take jobs again."""
         self.lost_count = 0
         """Attempts that ended here without a word to the database, ever."""
         self.left_behind: list[UUID] = []
@@ -91,6 +96,15 @@ class RunningJobs:
     def free_slots(self) -> int:
         """How many more jobs may be claimed."""
         return self.slots - len(self._jobs)
+
+    @property
+    def drain_request(self) -> DrainRequest | None:
+        """How far a drain that a person asked for has come; None if nobody did."""
+        return DrainRequest(len(self._jobs)) if self.is_drain_requested else None
+
+    def hands_back(self) -> bool:
+        """No step begins here any more: jobs are handed back instead."""
+        return self.leaving.is_set() or self.is_drain_requested
 
     @property
     def has_suspect(self) -> bool:
@@ -120,7 +134,7 @@ class RunningJobs:
     def add(self, claim: Claim) -> RunningJob:
         """Enter an attempt; an older attempt of the same job that still runs here has lost.
 
-        Of a pod that leaves it is a claim that was on its way: it is handed back at once.
+        Of a pod that leaves or drains it is a claim that was on its way: handed back at once.
         """
         lease = claim.lease
         older = self._jobs.get(lease.job_id)
@@ -131,7 +145,7 @@ class RunningJobs:
         self._jobs[lease.job_id] = job
         if claim.is_suspect:
             self._suspects.append(job)
-        if self.leaving.is_set():
+        if self.hands_back():
             job.end(Stop.HANDED_BACK)
         return job
 

@@ -285,9 +285,6 @@ def _ruling(row: Record | None, verdict: Verdict) -> Ruling:
 
 def _shown(row: Record) -> dict[str, Any]:
     shown = plain(row)
-    shown.pop("spent_digest", None)
-    if "token_digest" in shown:
-        shown["has_link"] = shown.pop("token_digest") is not None
     for name in ("arguments", "asked"):
         if name in shown:
             shown[f"{name}_text"] = row[name]

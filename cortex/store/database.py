@@ -75,6 +75,8 @@ HOT_PATH_SETTINGS = {
 }
 
 RUNTIME_ROLE = "cortex_runtime"
+READER_ROLE = "cortex_reader"
+"""For who only looks; there may be none, see migration 0021."""
 
 on_sending: ContextVar[Callable[[], object]] = ContextVar("on_sending", default=lambda: None)
 """Is called before anything of a call is sent: until then it waits for a connection, at most."""

@@ -1,7 +1,6 @@
 """Jobs: submitting, ending, cancelling and reading them."""
 
-from collections.abc import Mapping, Sequence
-from datetime import datetime
+from collections.abc import Sequence
 from typing import Any
 from uuid import UUID
 
@@ -116,7 +115,7 @@ async def cancel(db: Database, job_id: UUID, *, by: str, reason: str) -> Cancell
     Raises `NotFoundError`, and `ConflictError` if the job has ended already.
     """
     for _ in range(CANCEL_TRIES):
-        row = await db.fetch_one("jobs.cancel", job_id, by, reason)
+        row = await db.fetch_one("jobs.cancel", [job_id], by, reason)
         if row is None:
             raise _no_such_job(job_id)
         if not row["is_outdated"]:
@@ -232,8 +231,3 @@ def plain(row: Record) -> dict[str, Any]:
         for key, value in row.items()
         if key != "approval_token"
     }
-
-
-def since_s(row: Mapping[str, Any], instant: datetime) -> float:
-    """Return the seconds from an instant to the row's `now`, both by the database's clock."""
-    return float((row["now"] - instant).total_seconds())

@@ -17,7 +17,7 @@ class Figures:
     jobs: dict[JobStatus, int]
     """Of every state that is not terminal."""
     due_count: int
-    """Tasks that any pod could claim."""
+    """Tasks that any pod could claim: none of paused queues."""
     oldest_due_s: float
     """For how long the oldest of these has been due; 0 if there is none."""
     letters: dict[LetterState, int]

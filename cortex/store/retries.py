@@ -28,7 +28,7 @@ async def retry_now(db: Database, job_id: UUID, *, by: str, reason: str) -> JobS
     Whether a breaker lets its calls pass is decided again when it makes them. Returns the job's
     state, which does not change. Raises `NotFoundError`, and `ConflictError` for any other job.
     """
-    row = await db.fetch_one("retries.now", job_id, by, reason)
+    row = await db.fetch_one("retries.now", [job_id], by, reason)
     if row is None:
         raise NotFoundError(f"job {job_id} does not exist", hint="list them: cortex jobs ls")
     if not row["is_let_go"]:

@@ -12,6 +12,7 @@ from cortex.domain.why_facts import (
     BudgetSeen,
     FleetSeen,
     OwnerSeen,
+    PauseSeen,
     QueueSeen,
     TaskSeen,
     WhyFacts,
@@ -31,6 +32,7 @@ async def facts_of(db: Database, job_id: UUID) -> WhyFacts:
         task=_task(row),
         owner=_owner(row),
         queue=_queue(row),
+        pause=_pause(row),
         fleet=_fleet(row),
         breaker=_breaker(row),
         budget=_budget(row),
@@ -69,6 +71,17 @@ def _queue(row: Record) -> QueueSeen | None:
         return None
     return QueueSeen(
         name=row["queue_name"], head_id=row["head_id"], is_head_running=row["head_is_running"]
+    )
+
+
+def _pause(row: Record) -> PauseSeen | None:
+    if row["paused_by"] is None:
+        return None
+    return PauseSeen(
+        queue=row["queue_name"],
+        by=row["paused_by"],
+        at=row["paused_at"],
+        reason=row["pause_reason"],
     )
 
 

@@ -48,7 +48,11 @@ FROM cortex.approval WHERE id = $1;
 
 -- name: show
 -- One request in full, with its votes and what its job cost so far. $1 id.
-SELECT a.*, g.name AS agent, j.status AS job_status, j.type AS job_type, j.checkpoint AS job_head,
+SELECT a.id, a.seq, a.job_id, a.lineage_id, a.attempt, a.key, a.tool, a.tenant, a.agent_id, a.agent_version,
+       a.requested_by, a.asked, a.asked_digest, a.arguments, a.digest, a.schema, a.version, a.risk, a.effect,
+       a.reversible, a.policy, a.said, a.people, a.on_deny, a.on_expiry, a.status, a.token_by, a.created_at,
+       a.expires_at, a.edited_by, a.decided_at, a.decided_by, a.channel, a.address, a.client, a.reason,
+       cortex.has_link(a.id) AS has_link, g.name AS agent, j.status AS job_status, j.type AS job_type, j.checkpoint AS job_head,
        j.worker_job_id IS NOT NULL AS is_job_due,
        e.id AS effect_id, e.status AS effect_status, cortex.agreed(a.id, a.digest) AS agreed, cortex.now() AS now,
        (SELECT coalesce(jsonb_agg(jsonb_build_object(

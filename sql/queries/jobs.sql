@@ -41,34 +41,41 @@ JOIN unnest($1::uuid[], $2::int[], $3::cortex.job_status[]) AS e(job_id, attempt
 WHERE j.attempt = e.attempt AND j.status = e.status;
 
 -- name: cancel
--- Cancels a job that no pod runs; of a running one asks its pod. $1 id, $2 who, $3 why.
--- Locks: the task, then the job. Returns the state before and the state after; nothing is done, and is to be asked
--- again, if the job got a task only while its lock was waited for: this statement cannot see that task.
+-- Cancels jobs that no pod runs; of running ones asks their pods. $1 ids (ordered), $2 who, $3 why.
+-- Locks: the tasks, then the jobs (ordered). Returns of each job the state before, with who had cancelled it and why, and
+-- the state after; nothing is done
+-- to one, and it is to be asked for again, if it got a task only while its lock was waited for: this statement cannot
+-- see that task.
 WITH task AS MATERIALIZED (
-    SELECT job_id, id, state FROM cortex_worker.task WHERE job_id = $1 FOR UPDATE
+    SELECT t.job_id, t.id, t.state FROM unnest($1::uuid[]) AS asked(id) JOIN cortex_worker.task t ON t.job_id = asked.id
+    ORDER BY t.job_id FOR UPDATE OF t
 ), before AS MATERIALIZED (
-    SELECT id, status, worker_job_id IS DISTINCT FROM (SELECT id FROM task) AS is_outdated
-    FROM cortex.job WHERE id = $1 AND (SELECT count(*) FROM task) >= 0 FOR UPDATE
+    SELECT j.id, j.status, j.worker_job_id AS task_id, j.cancelled_by, j.cancel_reason
+    FROM unnest($1::uuid[]) AS asked(id) JOIN cortex.job j ON j.id = asked.id
+    WHERE (SELECT count(*) FROM task) >= 0 ORDER BY j.id FOR UPDATE OF j
+), found AS MATERIALIZED (
+    SELECT b.*, b.task_id IS DISTINCT FROM t.id AS is_outdated, coalesce(t.state = 'LOCKED', false) AS is_locked
+    FROM before b LEFT JOIN task t ON t.job_id = b.id
 ), gone AS (
     DELETE FROM cortex_worker.task t USING task WHERE t.job_id = task.job_id AND task.state <> 'LOCKED'
 ), after AS (
     UPDATE cortex.job j
     SET cancel_requested_at = coalesce(j.cancel_requested_at, cortex.now()),
         cancelled_by = coalesce(j.cancelled_by, $2), cancel_reason = coalesce(j.cancel_reason, $3),
-        status = CASE WHEN held.is_locked THEN j.status ELSE 'CANCELLED' END,
-        worker_job_id = CASE WHEN held.is_locked THEN j.worker_job_id END,
-        next_retry_at = CASE WHEN held.is_locked THEN j.next_retry_at END,
-        waiting_on = CASE WHEN held.is_locked THEN j.waiting_on END,
-        approval_token = CASE WHEN held.is_locked THEN j.approval_token END
-    FROM before, (SELECT EXISTS (SELECT FROM task WHERE state = 'LOCKED') AS is_locked) held
-    WHERE j.id = before.id AND before.status NOT IN ('COMPLETED', 'FAILED', 'CANCELLED') AND NOT before.is_outdated
-    RETURNING j.status, j.pod_id
+        status = CASE WHEN f.is_locked THEN j.status ELSE 'CANCELLED' END,
+        worker_job_id = CASE WHEN f.is_locked THEN j.worker_job_id END,
+        next_retry_at = CASE WHEN f.is_locked THEN j.next_retry_at END,
+        waiting_on = CASE WHEN f.is_locked THEN j.waiting_on END,
+        approval_token = CASE WHEN f.is_locked THEN j.approval_token END
+    FROM found f
+    WHERE j.id = f.id AND f.status NOT IN ('COMPLETED', 'FAILED', 'CANCELLED') AND NOT f.is_outdated
+    RETURNING j.id, j.status, j.pod_id
 ), hinted AS (
-    SELECT pg_notify('cortex_control', after.pod_id::text) FROM after WHERE after.status = 'RUNNING'
+    SELECT pg_notify('cortex_control', a.pod_id::text) FROM (SELECT DISTINCT pod_id FROM after WHERE status = 'RUNNING') a
 )
-SELECT before.status AS before, coalesce(after.status, before.status) AS after, after.pod_id, before.is_outdated,
-       (SELECT count(*) FROM hinted) AS hint_count
-FROM before LEFT JOIN after ON true;
+SELECT found.id, found.status AS before, coalesce(after.status, found.status) AS after, after.pod_id, found.is_outdated,
+       found.cancelled_by, found.cancel_reason, (SELECT count(*) FROM hinted) AS hint_count
+FROM found LEFT JOIN after ON after.id = found.id;
 
 -- name: cancel_requests
 -- Jobs of a pod that a person wants to end. $1 pod id, $2 ids of its jobs.

@@ -1,15 +1,45 @@
 -- name: figures
 -- What a scrape tells of the whole system: jobs that are not finished, tasks that are due and for how long the oldest
--- has been (in seconds), dead letters that nobody has resolved. $1 how many of each are counted at most. Locks: none.
+-- has been (in seconds), dead letters that nobody has resolved. Tasks of paused queues are not due.
+-- $1 how many of each are counted at most. Locks: none.
 WITH RECURSIVE head AS (
-    -- Walks the job types and priorities of ready tasks by index: the first of each is its oldest.
-    (SELECT task, priority, run_at FROM cortex_worker.task WHERE state = 'READY' AND NOT is_suspect
+    -- Walks the job types and priorities of ready tasks by index.
+    (SELECT task, priority FROM cortex_worker.task WHERE state = 'READY' AND NOT is_suspect
      ORDER BY task, priority, run_at, id LIMIT 1)
     UNION ALL
     SELECT next.* FROM head h CROSS JOIN LATERAL (
-        SELECT t.task, t.priority, t.run_at FROM cortex_worker.task t
+        SELECT t.task, t.priority FROM cortex_worker.task t
         WHERE t.state = 'READY' AND NOT t.is_suspect AND (t.task, t.priority) > (h.task, h.priority)
         ORDER BY t.task, t.priority, t.run_at, t.id LIMIT 1) next
+), held AS MATERIALIZED (
+    SELECT EXISTS (SELECT FROM cortex_worker.queue_pause WHERE queue = '') AS is_default
+), oldest AS MATERIALIZED (
+    -- As a claim looks: past the heads of paused queues, and while the default queue is paused at named ones only.
+    SELECT min(first.run_at) AS run_at
+    FROM (SELECT task, priority FROM head LIMIT 1000) h CROSS JOIN LATERAL (
+        (SELECT t.run_at FROM cortex_worker.task t
+         WHERE t.task = h.task AND t.priority = h.priority AND t.state = 'READY' AND NOT t.is_suspect
+           AND NOT (SELECT is_default FROM held)
+           AND (t.queue_name IS NULL
+                OR NOT EXISTS (SELECT FROM cortex_worker.queue_pause p WHERE p.queue = t.queue_name))
+         ORDER BY t.run_at, t.id LIMIT 1)
+        UNION ALL
+        (SELECT t.run_at FROM cortex_worker.task t
+         WHERE t.task = h.task AND t.priority = h.priority AND t.state = 'READY' AND NOT t.is_suspect
+           AND (SELECT is_default FROM held) AND t.queue_name IS NOT NULL
+           AND NOT EXISTS (SELECT FROM cortex_worker.queue_pause p WHERE p.queue = t.queue_name)
+         ORDER BY t.run_at, t.id LIMIT 1)) first
+), due AS MATERIALIZED (
+    SELECT count(*) AS count FROM (
+        SELECT 1 FROM cortex_worker.task t
+        WHERE t.state = 'READY' AND NOT t.is_suspect AND NOT (SELECT is_default FROM held)
+          AND (t.queue_name IS NULL
+               OR NOT EXISTS (SELECT FROM cortex_worker.queue_pause p WHERE p.queue = t.queue_name))
+        UNION ALL
+        SELECT 1 FROM cortex_worker.task t
+        WHERE t.state = 'READY' AND NOT t.is_suspect AND (SELECT is_default FROM held) AND t.queue_name IS NOT NULL
+          AND NOT EXISTS (SELECT FROM cortex_worker.queue_pause p WHERE p.queue = t.queue_name)
+        LIMIT $1) t
 ), letter AS MATERIALIZED (
     SELECT state FROM cortex.dead_letter WHERE state IN ('OPEN', 'ESCALATED') LIMIT $1
 )
@@ -18,8 +48,7 @@ SELECT (SELECT count(*) FROM (SELECT FROM cortex.job WHERE status = 'PENDING' LI
        (SELECT count(*) FROM (SELECT FROM cortex.job WHERE status = 'RETRY' LIMIT $1) j) AS retry,
        (SELECT count(*) FROM (SELECT FROM cortex.job WHERE status = 'WAITING_FOR_APPROVAL' LIMIT $1) j)
            AS waiting_for_approval,
-       (SELECT count(*) FROM (SELECT FROM cortex_worker.task WHERE state = 'READY' AND NOT is_suspect LIMIT $1) t) AS due,
-       coalesce(extract(epoch FROM cortex.now() - (SELECT min(run_at) FROM (SELECT run_at FROM head LIMIT 1000) h)),
-                0)::float8 AS oldest_due_s,
+       (SELECT count FROM due) AS due,
+       coalesce(extract(epoch FROM cortex.now() - (SELECT run_at FROM oldest)), 0)::float8 AS oldest_due_s,
        (SELECT count(*) FROM letter WHERE state = 'OPEN') AS open,
        (SELECT count(*) FROM letter WHERE state = 'ESCALATED') AS escalated;

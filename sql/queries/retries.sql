@@ -49,18 +49,20 @@ WITH RECURSIVE turn AS MATERIALIZED (
 ), known AS MATERIALIZED (
     SELECT DISTINCT unnest(job_types) AS type FROM cortex.pod WHERE state = 'READY'
 ), prober AS (
-    -- Rather one that a pod can claim at once: of a type that one runs, in no queue that is busy.
+    -- Rather one that a pod can claim at once: of a type that one runs, in no queue that is busy or paused.
     SELECT c.id, c.next_retry_at FROM gate g CROSS JOIN LATERAL (
         SELECT * FROM (
             SELECT j.id, j.next_retry_at, true AS is_claimable FROM known CROSS JOIN LATERAL (
                 SELECT id, next_retry_at FROM cortex.job
                 WHERE status = 'RETRY' AND worker_job_id IS NULL AND waiting_on NOT LIKE 'budget:%'
                   AND queue_name IS NULL AND waiting_on = g.name AND type = known.type AND next_retry_at <= g.until
+                  AND NOT EXISTS (SELECT FROM cortex_worker.queue_pause WHERE queue = '')
                 ORDER BY next_retry_at LIMIT 1) j
             UNION ALL
             SELECT j.id, j.next_retry_at, j.type IN (SELECT type FROM known) AND (
                 SELECT count(*) FROM cortex_worker.task t
-                WHERE t.queue_name = j.queue_name AND t.state IN ('READY', 'LOCKED')) = 0
+                WHERE t.queue_name = j.queue_name AND t.state IN ('READY', 'LOCKED')) = 0 AND NOT EXISTS (
+                SELECT FROM cortex_worker.queue_pause p WHERE p.queue = coalesce(j.queue_name, ''))
             FROM (SELECT id, next_retry_at, type, queue_name FROM cortex.job
                   WHERE status = 'RETRY' AND worker_job_id IS NULL AND waiting_on NOT LIKE 'budget:%'
                     AND waiting_on = g.name AND next_retry_at <= g.until
@@ -102,21 +104,26 @@ WITH RECURSIVE turn AS MATERIALIZED (
 SELECT count(*) FROM cortex.give_tasks(ARRAY(SELECT id FROM held));
 
 -- name: now
--- Lets one job try again at once: in RETRY, or when it waits for a person to mend something, it gets its task;
--- between two worker attempts its task becomes due.
--- $1 id, $2 who, $3 why. Locks: the task, then the job. Recorded as a fact if it did anything.
--- Returns how the job stood before, and whether it was let go.
+-- Lets jobs try again at once: in RETRY, or when they wait for a person to mend something, they get their tasks;
+-- between two worker attempts their tasks become due.
+-- $1 ids (ordered), $2 who, $3 why. Locks: the tasks, then the jobs (ordered). Recorded as a fact of each that it did
+-- anything to. Returns how each job stood before, and whether it was let go.
 WITH task AS MATERIALIZED (
-    SELECT job_id, id, state, run_at FROM cortex_worker.task WHERE job_id = $1 FOR UPDATE
+    SELECT t.job_id, t.id, t.state, t.run_at
+    FROM unnest($1::uuid[]) AS asked(id) JOIN cortex_worker.task t ON t.job_id = asked.id
+    ORDER BY t.job_id FOR UPDATE OF t
 ), before AS MATERIALIZED (
-    SELECT j.* FROM cortex.job j WHERE j.id = $1 AND (SELECT count(*) FROM task) >= 0 FOR UPDATE
+    SELECT j.id, j.status, j.waiting_on, j.worker_job_id, j.tenant, j.attempt, j.agent_id, j.agent_version,
+           j.next_retry_at
+    FROM unnest($1::uuid[]) AS asked(id) JOIN cortex.job j ON j.id = asked.id
+    WHERE (SELECT count(*) FROM task) >= 0 ORDER BY j.id FOR UPDATE OF j
 ), freed AS (
     UPDATE cortex_worker.task t
     SET run_at = cortex.now(),
         -- An attempt that ends just now is still seen here as locked, until the row is looked at again.
         locked_by = NULL, locked_at = NULL,
         state = (CASE WHEN t.queue_name IS NULL THEN 'READY' ELSE 'QUEUED' END)::cortex_worker.task_state
-    FROM before b, task
+    FROM before b JOIN task ON task.job_id = b.id
     WHERE t.job_id = task.job_id AND task.state IN ('LATER', 'QUEUED') AND task.run_at > cortex.now()
       AND b.status::text IN ('RUNNING', 'RETRY')
     RETURNING t.job_id
@@ -133,11 +140,18 @@ WITH task AS MATERIALIZED (
     SELECT 'lifecycle', 'retried_now', b.waiting_on, b.tenant, b.id, b.attempt, b.agent_id, b.agent_version,
            jsonb_build_object('by', $2::text, 'reason', $3::text, 'status', b.status,
                               'due_at', coalesce(b.next_retry_at, task.run_at))
-    FROM let_go JOIN before b ON b.id = let_go.job_id LEFT JOIN task ON true
+    FROM let_go JOIN before b ON b.id = let_go.job_id LEFT JOIN task ON task.job_id = b.id
 ), hinted AS (
     -- An update is not told by the task's own trigger.
-    SELECT pg_notify('cortex_task', 'ready') FROM freed
+    SELECT pg_notify('cortex_task', 'ready') FROM (SELECT FROM freed LIMIT 1) f
 )
-SELECT b.status, b.waiting_on, b.worker_job_id IS NOT NULL AS has_task, task.state::text AS task_state,
-       EXISTS (SELECT FROM let_go) AS is_let_go, (SELECT count(*) FROM hinted) AS hint_count
-FROM before b LEFT JOIN task ON true;
+SELECT b.id, b.status, b.waiting_on, b.worker_job_id IS NOT NULL AS has_task, task.state::text AS task_state,
+       let_go.job_id IS NOT NULL AS is_let_go, (SELECT count(*) FROM hinted) AS hint_count
+FROM before b LEFT JOIN task ON task.job_id = b.id LEFT JOIN let_go ON let_go.job_id = b.id;
+
+-- name: standing
+-- How jobs stand towards a retry by a person. $1 ids. Locks: none.
+SELECT j.id, j.status, j.waiting_on, j.worker_job_id IS NOT NULL AS has_task, t.state::text AS task_state,
+       t.run_at > cortex.now() AS is_later
+FROM unnest($1::uuid[]) AS asked(id) JOIN cortex.job j ON j.id = asked.id
+LEFT JOIN cortex_worker.task t ON t.job_id = j.id;

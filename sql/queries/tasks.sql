@@ -1,10 +1,12 @@
 -- name: promote
--- Makes due LATER tasks, and the next task of each idle named queue, ready to be claimed.
+-- Makes due LATER tasks, and the next task of each idle named queue, ready to be claimed, but for paused queues.
 -- $1 limit. Locks: the promoted tasks, skipping locked LATER ones. Returns how many became ready.
 -- A queue whose head became ready meanwhile refuses by task_queue_head: to be repeated.
 WITH RECURSIVE later AS MATERIALIZED (
     SELECT job_id FROM cortex_worker.task
     WHERE state = 'LATER' AND run_at <= cortex.now()
+      -- Those of a named queue are never LATER.
+      AND NOT EXISTS (SELECT FROM cortex_worker.queue_pause WHERE queue = '')
     ORDER BY run_at LIMIT $1 FOR UPDATE SKIP LOCKED
 ), queue AS (
     -- Walks the distinct names of the queues by index, one probe a name.
@@ -19,6 +21,7 @@ WITH RECURSIVE later AS MATERIALIZED (
     WHERE q.queue_name IS NOT NULL AND NOT EXISTS (
         SELECT FROM cortex_worker.task t
         WHERE t.queue_name = q.queue_name AND t.state IN ('READY', 'LOCKED'))
+      AND NOT EXISTS (SELECT FROM cortex_worker.queue_pause p WHERE p.queue = q.queue_name)
 ), head AS MATERIALIZED (
     SELECT t.job_id FROM idle CROSS JOIN LATERAL (
         -- Not SKIP LOCKED: pods that promote at the same time must choose the same task.
@@ -35,19 +38,33 @@ WITH RECURSIVE later AS MATERIALIZED (
 SELECT count(*) FROM ready;
 
 -- name: claim
--- Gives ready tasks of the known types to a pod and moves their jobs to RUNNING under a new attempt.
+-- Gives ready tasks of the known types to a pod and moves their jobs to RUNNING under a new attempt. Of a paused queue
+-- none: the head of a named one is passed over, the tasks of the default one are not looked at.
 -- $1 pod id, $2 job types, $3 limit, $4 the pod's config, $5 how many suspects of pods' deaths may be among them.
 -- Locks: tasks (ordered, skipping locked), then their jobs.
-WITH due AS MATERIALIZED (
+WITH held AS MATERIALIZED (
+    SELECT EXISTS (SELECT FROM cortex_worker.queue_pause WHERE queue = '') AS is_default
+), due AS MATERIALIZED (
     SELECT t.job_id FROM (
         SELECT t.* FROM unnest($2::text[]) AS known(task) CROSS JOIN LATERAL (
-            SELECT job_id, priority, run_at, id FROM cortex_worker.task
-            WHERE task = known.task AND state = 'READY' AND NOT is_suspect
+            SELECT job_id, priority, run_at, id FROM cortex_worker.task t
+            WHERE task = known.task AND state = 'READY' AND NOT is_suspect AND NOT (SELECT is_default FROM held)
+              AND (queue_name IS NULL
+                   OR NOT EXISTS (SELECT FROM cortex_worker.queue_pause p WHERE p.queue = t.queue_name))
+            ORDER BY priority, run_at, id LIMIT $3 FOR UPDATE SKIP LOCKED) t
+        UNION ALL
+        SELECT t.* FROM unnest($2::text[]) AS known(task) CROSS JOIN LATERAL (
+            SELECT job_id, priority, run_at, id FROM cortex_worker.task t
+            WHERE task = known.task AND state = 'READY' AND NOT is_suspect AND (SELECT is_default FROM held)
+              AND queue_name IS NOT NULL
+              AND NOT EXISTS (SELECT FROM cortex_worker.queue_pause p WHERE p.queue = t.queue_name)
             ORDER BY priority, run_at, id LIMIT $3 FOR UPDATE SKIP LOCKED) t
         UNION ALL
         (SELECT t.* FROM unnest($2::text[]) AS known(task) CROSS JOIN LATERAL (
-            SELECT job_id, priority, run_at, id FROM cortex_worker.task
+            SELECT job_id, priority, run_at, id FROM cortex_worker.task t
             WHERE task = known.task AND state = 'READY' AND is_suspect
+              AND NOT EXISTS (
+                  SELECT FROM cortex_worker.queue_pause p WHERE p.queue = coalesce(t.queue_name, ''))
             ORDER BY priority, run_at, id LIMIT $5 FOR UPDATE SKIP LOCKED) t
          ORDER BY t.priority, t.run_at, t.id LIMIT $5)) t
     ORDER BY t.priority, t.run_at, t.id LIMIT $3

@@ -18,13 +18,14 @@ SELECT cortex.now() AS now, j.id AS job_id, j.type, j.status, j.attempt, j.retry
        t.state::text AS task_state, t.run_at AS task_run_at, t.attempts_spent, t.max_attempts,
        p.name AS pod, CASE p.liveness WHEN 'lock' THEN p.lock_key IN (SELECT key FROM held)
             ELSE p.heartbeat_at >= cortex.now() - $2::float8 * interval '1 second' END AS pod_is_alive,
-       t.queue_name, head.job_id AS head_id, coalesce(head.state = 'LOCKED', false) AS head_is_running,
+       t.queue_name, qp.paused_by, qp.paused_at, qp.reason AS pause_reason, head.job_id AS head_id, coalesce(head.state = 'LOCKED', false) AS head_is_running,
        b.state AS breaker_state, b.open_until, coalesce(b.probe_until > cortex.now(), false) AS is_probed, b.forced_by,
        b.forced_reason, g.name AS budget, g.unit AS budget_unit, g.limit_amount, coalesce(u.spent, 0) AS spent,
        cortex.waits_for(j.waiting_on) AS awaited, fleet.*, ahead.ahead_count, a.attempt AS last_attempt,
        a.outcome AS last_outcome, a.error AS last_error, a.error_class AS last_error_class
 FROM cortex.job j
 LEFT JOIN cortex_worker.task t ON t.job_id = j.id
+LEFT JOIN cortex_worker.queue_pause qp ON t.job_id IS NOT NULL AND qp.queue = coalesce(t.queue_name, '')
 LEFT JOIN cortex.pod p ON p.id = j.pod_id
 LEFT JOIN cortex.breaker b ON b.name = j.waiting_on
 LEFT JOIN cortex.budget g ON g.name = CASE WHEN j.waiting_on LIKE 'budget:%' THEN substr(j.waiting_on, 8) END

@@ -5,7 +5,7 @@ from uuid import UUID
 
 import pytest
 
-from cortex.cli.phrases import NOTHING
+from cortex.domain.phrases import NOTHING
 from cortex.domain.usage import Usage
 from cortex.store import facts
 from cortex.store.facts import Fact

@@ -11,7 +11,7 @@ from typing import Any
 import asyncpg
 import pytest
 
-from cortex.cli.cells import width_of
+from cortex.domain.cells import width_of
 from cortex.domain.errors import UnavailableError
 from cortex.store import doctor, pods
 from cortex.store.database import Database, Profile

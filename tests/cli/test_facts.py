@@ -6,8 +6,8 @@ from uuid import UUID
 
 import pytest
 
-from cortex.cli.phrases import NOTHING
 from cortex.domain.job import Suspend
+from cortex.domain.phrases import NOTHING
 from cortex.store import facts, retries, tasks
 from cortex.store.facts import Fact
 from tests.support.command_line import Cortex

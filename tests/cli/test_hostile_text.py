@@ -64,6 +64,7 @@ READS: dict[str, list[Way]] = {
     "agents ls": [lambda _: []],
     "agents show": [lambda _: ["tester"], lambda _: [HOSTILE]],
     "pods ls": [lambda _: ["--all"]],
+    "queues ls": [lambda _: []],
     "doctor": [lambda _: [], lambda _: ["--dsn", HOSTILE]],
     "costs": [lambda _: [], lambda _: ["--by", "tenant"], lambda _: ["--by", "model"]],
     "facts": [lambda _: ["--limit", "500"], lambda r: ["--job", r.talked]],
@@ -86,8 +87,16 @@ ACTS: dict[str, list[Way]] = {
         lambda _: [f"no {HOSTILE}"],
         lambda _: [SPEAKS, "--payload", LINES],
     ],
-    "jobs cancel": [lambda r: [r.waiting.pop(), "--yes", *WHY], lambda _: [HOSTILE, "--yes", *WHY]],
-    "jobs retry": [lambda r: [r.failed.pop(), *WHY]],
+    "jobs cancel": [
+        lambda r: [r.waiting.pop(), "--yes", *WHY],
+        lambda _: [HOSTILE, "--yes", *WHY],
+        lambda _: ["--filter", f'type:"no {HOSTILE}"', "--yes", *WHY],
+        lambda _: ["--filter", HOSTILE, "--yes", *WHY],
+    ],
+    "jobs retry": [
+        lambda r: [r.failed.pop(), *WHY],
+        lambda _: ["--filter", f'type:"no {HOSTILE}"', "--dry-run", *WHY],
+    ],
     "jobs resume": [lambda r: [r.failed.pop(), *WHY]],
     "dead retry": [
         lambda r: [r.failed.pop(), "--yes", *WHY],
@@ -101,6 +110,14 @@ ACTS: dict[str, list[Way]] = {
     ],
     "budgets raise": [lambda _: [f"tenant:{HOSTILE}:usd:run", "--to", "7", *WHY]],
     "budgets rm": [lambda _: [f"tenant:{HOSTILE}:usd:run", "--yes", *WHY]],
+    "pods drain": [lambda _: [HOSTILE, *WHY], lambda _: [f"pod {HOSTILE}", *WHY]],
+    "pods undrain": [lambda _: [HOSTILE, *WHY], lambda _: [f"pod {HOSTILE}", *WHY]],
+    "queues pause": [
+        lambda _: [HOSTILE, *WHY],
+        lambda _: [f"far {HOSTILE}", *WHY],
+        lambda _: [HOSTILE * 50, *WHY],
+    ],
+    "queues resume": [lambda _: [HOSTILE, *WHY], lambda _: [HOSTILE, *WHY]],
     "breakers open": [
         lambda _: ["tool:x", "--yes", *WHY],
         lambda _: [f"tool:{HOSTILE}", "--yes", *WHY],

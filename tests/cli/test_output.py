@@ -4,7 +4,7 @@ import re
 import pytest
 import yaml
 
-from cortex.cli.cells import width_of
+from cortex.domain.cells import width_of
 from tests.support.command_line import Cortex
 from tests.support.life import Life
 

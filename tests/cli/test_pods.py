@@ -5,7 +5,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from cortex.cli.pods import COLUMNS
-from cortex.cli.table import Row
+from cortex.domain.cells import Row
 
 NOW = datetime(2026, 7, 1, 12, tzinfo=UTC)
 
@@ -20,6 +20,9 @@ def a_row(phase: str | None, running: int) -> Row:
         "heartbeat_at": at(-0.4),
         "draining_at": at(-12.5),
         "running": running,
+        "drain_requested_at": None,
+        "drain_requested_by": None,
+        "drain_reason": None,
         "phase": phase,
         "phase_at": at(-2.5),
         "abort_at": at(27.5 if phase in ("intake", "jobs") else -2.5),
@@ -59,3 +62,22 @@ def test_it_tells_what_a_pods_calls_to_the_database_suffer_from() -> None:
 
 def test_machines_get_the_phase_and_its_deadlines() -> None:
     assert {"phase", "phase_at", "abort_at", "closed_at"} <= {column.name for column in COLUMNS}
+
+
+@pytest.mark.parametrize(
+    "state, running, shown",
+    [
+        ("READY", 3, '◆ asked to drain 1m 30s · jobs 3 · by ana "deploy ⟦U+001B⟧"'),
+        ("DRAINING", 3, '◆ draining 1m 30s · jobs 3 · by ana "deploy ⟦U+001B⟧"'),
+        ("DRAINING", 0, '◆ drained 1m 30s · by ana "deploy ⟦U+001B⟧"'),
+    ],
+)
+def test_it_tells_who_drains_a_pod_that_stays(state: str, running: int, shown: str) -> None:
+    (column,) = (column for column in COLUMNS if column.name == "state")
+    request = {
+        "drain_requested_at": NOW - timedelta(seconds=90),
+        "drain_requested_by": "ana",
+        "drain_reason": "deploy \x1b",
+    }
+    row = {**a_row(None, running), **request, "state": state}
+    assert column.cell(row, for_people=True).text == shown

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from cortex.cli.phrases import NOTHING
+from cortex.domain.phrases import NOTHING
 from cortex.store import facts
 from tests.support.command_line import Cortex
 from tests.support.effects import Doers

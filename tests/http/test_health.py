@@ -2,7 +2,7 @@
 
 import pytest
 
-from cortex.domain.drain import DrainPhase, DrainStatus
+from cortex.domain.drain import DrainPhase, DrainRequest, DrainStatus
 from cortex.http.routes import ALL
 from tests.support.http_server import HttpServer
 
@@ -20,6 +20,7 @@ def test_a_pod_that_takes_work_is_ready(server: HttpServer) -> None:
         "database": True,
         "claiming": True,
         "not_draining": True,
+        "drain_request": None,
         "database_trouble": None,
         "database_trouble_s": None,
         "liveness": "lock",
@@ -39,6 +40,15 @@ def test_a_pod_that_leaves_says_how_far_it_has_come(server: HttpServer) -> None:
     assert (told.status, told.json["status"]) == (503, "not ready")
     assert (told.json["phase"], told.json["jobs_left"]) == ("jobs", 3)
     assert (told.json["abort_in_s"], told.json["closed_in_s"]) == (28.0, 38.0)
+
+
+@pytest.mark.parametrize("jobs_left, word", [(2, "draining"), (0, "drained")])
+def test_a_pod_that_a_person_drains_says_so(server: HttpServer, jobs_left: int, word: str) -> None:
+    server.drain_request = DrainRequest(jobs_left)
+    told = server.get("/readyz")
+    assert (told.status, told.json["not_draining"]) == (503, False)
+    assert (told.json["drain_request"], told.json["jobs_left"]) == (word, jobs_left)
+    assert told.json["phase"] is None
 
 
 @pytest.mark.parametrize("missing", ["database", "claiming", "not_draining"])

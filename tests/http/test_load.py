@@ -78,6 +78,7 @@ def _pod() -> PodView:
         is_claiming=lambda: True,
         trouble=lambda: None,
         draining=trio.Event(),
+        drain_request=lambda: None,
         drain=lambda: None,
         result=result,
         follow=follow,

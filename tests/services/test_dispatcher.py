@@ -106,6 +106,20 @@ async def test_nothing_is_claimed_by_a_pod_that_is_not_sure_of_itself(
     assert states(database) == {"LOCKED": 1}
 
 
+async def test_nothing_is_claimed_by_a_pod_that_a_person_drains(
+    committing: Bench, database: str
+) -> None:
+    with_gate(committing)
+    await committing.submit()
+    dispatcher = committing.dispatcher()
+    committing.running.is_drain_requested = True
+    assert await dispatcher.tick() > 0
+    assert (states(database), dispatcher.may_claim) == ({"READY": 1}, False)
+    committing.running.is_drain_requested = False
+    await dispatcher.tick()
+    assert (states(database), dispatcher.may_claim) == ({"LOCKED": 1}, True)
+
+
 @pytest.mark.parametrize("fault", ["lose_reply", "lose_request", "refuse"])
 async def test_a_claim_that_went_wrong_is_made_good(
     committing: Bench, database: str, fault: str

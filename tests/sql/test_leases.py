@@ -374,7 +374,7 @@ def test_a_release_that_waits_for_a_cancel_sees_it(
         db = await open_database(Profile(dsn=database, hot_path=True), rng=Random(1))
         try:
             async with connection.transaction():
-                await connection.fetch(query_text("jobs.cancel"), job_id, "ana", "why")
+                await connection.fetch(query_text("jobs.cancel"), [job_id], "ana", "why")
                 releasing = asyncio.create_task(
                     tasks.release(db, pod_id=pod_id, operations=[release])
                 )

@@ -10,6 +10,7 @@ import pytest
 
 from cortex.domain.errors import ConflictError, NotFoundError
 from cortex.domain.job import TRANSITIONS, Claim, Finish, JobStatus, Release
+from cortex.domain.phrases import since_s
 from cortex.domain.policy import JobPolicy
 from cortex.store import agents, jobs, tasks
 from cortex.store.database import Profile, open_database
@@ -91,7 +92,7 @@ def test_a_job_is_shown_with_all_but_its_token(store: Session, submit: Submit) -
         0,
     )
     assert "approval_token" not in shown
-    assert jobs.since_s(shown, shown["created_at"]) >= 0
+    assert since_s(shown, shown["created_at"]) >= 0
     with pytest.raises(NotFoundError, match="does not exist"):
         store(jobs.show, new_id())
 

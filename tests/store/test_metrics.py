@@ -1,6 +1,7 @@
 """What a scrape is told of the whole system, from rows of every state."""
 
 from collections.abc import Callable
+from datetime import timedelta
 from typing import Any
 from uuid import UUID
 
@@ -8,10 +9,11 @@ import pytest
 
 from cortex.domain.dead_letter import LetterState
 from cortex.domain.job import Claim, Finish, JobStatus, Suspend
-from cortex.store import jobs, metrics, tasks
+from cortex.store import jobs, metrics, queues, tasks
 from cortex.store.session import Session
 from tests.support.letters import fail
-from tests.support.rows import move_clock
+from tests.support.postgres import sql
+from tests.support.rows import move_clock, stop_clock
 
 Submit = Callable[..., UUID]
 Run = Callable[..., Claim]
@@ -58,6 +60,33 @@ def test_the_oldest_is_found_among_all_types_and_priorities(
     found = store(metrics.figures)
     assert found.due_count == 3
     assert found.oldest_due_s == pytest.approx(130, abs=20)
+
+
+def test_what_waits_in_paused_queues_is_not_due(
+    store: Session, submit: Submit, database: str
+) -> None:
+    began = sql(database, "SELECT cortex.now() AS at")[0]["at"]
+    for waited_s, fields in enumerate(
+        ({"type": "b", "queue_name": "post"}, {"type": "a"}, {"type": "a", "queue_name": "mail"})
+    ):
+        stop_clock(database, began - timedelta(seconds=waited_s))
+        submit(**fields)
+    stop_clock(database, began)
+
+    def told() -> tuple[int, float]:
+        found = store(metrics.figures)
+        return found.due_count, found.oldest_due_s
+
+    store(tasks.promote)
+    assert told() == (3, 2)
+    assert store(queues.pause, "mail", by="ana", reason="test")
+    assert told() == (2, 1)
+    assert store(queues.pause, None, by="ana", reason="test")
+    assert told() == (1, 0)
+    assert store(queues.pause, "post", by="ana", reason="test")
+    assert told() == (0, 0)
+    assert store(queues.resume, "mail", by="ana", reason="test")
+    assert told() == (1, 2)
 
 
 def test_counting_stops_at_its_limit(store: Session, submit: Submit, database: str) -> None:

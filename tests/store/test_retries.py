@@ -4,6 +4,7 @@ import asyncio
 import json
 from collections.abc import Callable
 from contextlib import suppress
+from datetime import timedelta
 from typing import Any
 from uuid import UUID
 
@@ -24,6 +25,7 @@ from tests.support.rows import (
     move_clock,
     new_id,
     seeded_random,
+    stop_clock,
     submit_many,
 )
 
@@ -198,12 +200,13 @@ def test_who_was_let_go_and_is_not_claimed_keeps_the_others_waiting_for_seconds(
         claim(store)  # the next of the queue runs for long
     set_breaker(database, "OPEN", open_until_s=-1.0)
     before = with_tasks(database)
-    move_clock(database, 100)  # they were due long ago
+    at = sql(database, "SELECT cortex.now() AS at")[0]["at"] + timedelta(seconds=100)
+    stop_clock(database, at)  # they were due long ago
     assert store(retries.due) == 1
     assert with_tasks(database) - before == {first}
-    move_clock(database, 109)
+    stop_clock(database, at + timedelta(seconds=9))
     assert store(retries.due) == 0
-    move_clock(database, 111)
+    stop_clock(database, at + timedelta(seconds=11))
     assert store(retries.due) == 1
     (claimed,) = claim(store)
     assert claimed.lease.job_id in others
@@ -388,7 +391,7 @@ def test_a_job_cancelled_while_it_gets_its_task_keeps_none(
     store: Session, database: str, suspended: Suspended, letting_go: str
 ) -> None:
     job_id = suspended(0.0)
-    given = (200,) if letting_go == "retries.due" else (job_id, "bob", "why")
+    given = (200,) if letting_go == "retries.due" else ([job_id], "bob", "why")
 
     async def race() -> jobs.Cancellation:
         one, two = await asyncpg.connect(database), await asyncpg.connect(database)
@@ -397,7 +400,7 @@ def test_a_job_cancelled_while_it_gets_its_task_keeps_none(
             async with one.transaction():
                 await one.fetch(query_text(letting_go), *given)
                 cancelling = asyncio.create_task(jobs.cancel(db, job_id, by="ana", reason="no"))
-                await until_it_waits_for_a_lock(two, "cancel_requested_at = coalesce")
+                await until_it_waits_for_a_lock(two, "worker_job_id AS task_id")
             return await cancelling
         finally:
             for opened in (one, two, db):
@@ -492,7 +495,7 @@ def test_an_attempt_that_ends_meanwhile_is_tried_again_at_once(
                 ended = ([job_id], [1], [0], [60.0], ["failed"], ["reset"], *[[None]] * 4)
                 await pod.fetch(query_text("tasks.release"), POD, *ended)
                 query = query_text("retries.now")
-                retrying = asyncio.create_task(person.fetch(query, job_id, "ana", "why"))
+                retrying = asyncio.create_task(person.fetch(query, [job_id], "ana", "why"))
                 await until_it_waits_for_a_lock(watcher, "before AS MATERIALIZED")
             assert (await retrying)[0]["is_let_go"]
         finally:

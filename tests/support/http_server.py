@@ -15,7 +15,7 @@ import attrs
 import trio
 
 from cortex.domain.clock import system_chance
-from cortex.domain.drain import DrainStatus
+from cortex.domain.drain import DrainRequest, DrainStatus
 from cortex.domain.role import Role
 from cortex.domain.token import digest_of_token, token_text
 from cortex.domain.trouble import TroubleSeen
@@ -69,6 +69,7 @@ class HttpServer:
         self.is_sure = True
         self.is_claiming = True
         self.leaving: DrainStatus | None = None
+        self.drain_request: DrainRequest | None = None
         self.trouble: TroubleSeen | None = None
         self._token: Any = None
         self._draining: trio.Event | None = None
@@ -185,6 +186,7 @@ class HttpServer:
                 trouble=lambda: self.trouble,
                 draining=self._draining,
                 drain=lambda: self.leaving,
+                drain_request=lambda: self.drain_request,
                 result=hall.waiters.result,
                 follow=hall.feeds.follow,
                 exposition=hall.page.exposition,

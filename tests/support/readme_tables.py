@@ -8,11 +8,11 @@ from typing import Final
 import attrs
 
 from cortex.cli.failures import EXIT_CODES
-from cortex.cli.phrases import NOTHING
 from cortex.config import Settings
 from cortex.domain import breaker, errors
 from cortex.domain.failure_codes import CODES
 from cortex.domain.job import TRANSITIONS
+from cortex.domain.phrases import NOTHING
 from cortex.domain.policy import DEFAULT, JOB_HARD, POLICIES
 from cortex.domain.retry import CALL_RETRIES
 from cortex.domain.timeouts import TIMEOUTS, TOOL_TIMEOUTS

@@ -5,6 +5,7 @@ import os
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterator
+from datetime import datetime
 from itertools import groupby
 from operator import itemgetter
 from random import Random
@@ -154,6 +155,15 @@ def move_clock(dsn: str, seconds: float) -> None:
         dsn,
         "CREATE OR REPLACE FUNCTION cortex.now() RETURNS timestamptz LANGUAGE sql STABLE "
         f"PARALLEL SAFE RETURN statement_timestamp() + interval '{seconds:f} seconds'",
+    )
+
+
+def stop_clock(dsn: str, at: datetime) -> None:
+    """Let cortex.now() stand still at an instant: what follows may take as long as it likes."""
+    sql(
+        dsn,
+        "CREATE OR REPLACE FUNCTION cortex.now() RETURNS timestamptz LANGUAGE sql STABLE "
+        f"PARALLEL SAFE RETURN '{at.isoformat()}'::timestamptz",
     )
 
 

@@ -50,7 +50,10 @@ class Pod:
     started_at: datetime
     heartbeat_at: datetime = told(doc="when it last said that it lives")
     liveness: Liveness = told(doc="what shows that it lives: `heartbeat` alone behind a pooler")
-    draining_at: datetime | None = told(doc="when it was asked to end")
+    draining_at: datetime | None = told(doc="when it was asked to end, or began to drain")
+    drain_requested_at: datetime | None = told(doc="when a person asked it to drain and to stay")
+    drain_requested_by: str | None = told(doc="who asked")
+    drain_reason: str | None = told(doc="why")
     phase: DrainPhase | None = told(doc="where it stands while it leaves; of a dead one, stood")
     phase_at: datetime | None = told(doc="when that phase began")
     abort_at: datetime | None = told(doc="when jobs that it still runs are handed back, or were")

@@ -7,10 +7,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cortex.cli.terminal import STATES
 from cortex.domain.errors import UsageError
 from cortex.domain.job import JobStatus
 from cortex.domain.job_filter import STATE_WORDS, TEXT_MAX, JobFilter, parse_filter
+from cortex.domain.job_words import STATES
 
 RETRY, FAILED = JobStatus.RETRY, JobStatus.FAILED
 

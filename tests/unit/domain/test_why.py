@@ -22,6 +22,7 @@ from cortex.domain.why_facts import (
     BudgetSeen,
     FleetSeen,
     OwnerSeen,
+    PauseSeen,
     QueueSeen,
     TaskSeen,
     WhyFacts,
@@ -58,6 +59,7 @@ USED_UP = QuotaSeen(
     used=Decimal(480),
     resets_at=NOW + timedelta(hours=12),
 )
+PAUSED = PauseSeen(queue="mail", by="ana", at=NOW - timedelta(minutes=5), reason="a\ndeploy")
 FAILED_BEFORE = AttemptSeen(
     attempt=3, outcome="retry", error="529\noverloaded", error_class="TRANSIENT_APP"
 )
@@ -118,6 +120,7 @@ def breaker(**fields: Any) -> BreakerSeen:
 
 # Facts, their cause, words of the sentence, and seconds until it is expected to change.
 CASES: list[tuple[WhyFacts, Cause, str, float | None]] = [
+    (in_queue(pause=PAUSED), Cause.PAUSED, "its queue mail was paused by ana: a deploy", None),
     (facts(), Cause.READY, "1 pod with 3 free slots can take it; none is ahead of it", 0),
     (facts(ahead_count=1), Cause.READY, "1 is ahead", 0),
     (facts(ahead_count=AHEAD_MAX + 1), Cause.READY, "1000+ are ahead", 0),
@@ -298,6 +301,8 @@ FIRST: list[tuple[WhyFacts, Cause]] = [
     (in_retry(awaited=FROZEN, breaker=OPEN), Cause.FREEZE),
     (waiting(awaited=DOUBTED, fleet=NO_FLEET), Cause.EFFECT),
     (in_queue(task=a_task("QUEUED", due_s=9)), Cause.SCHEDULED),
+    (in_queue(task=a_task("QUEUED", due_s=9), pause=PAUSED), Cause.PAUSED),
+    (running(pause=PAUSED), Cause.RUNNING),
     (
         in_queue(status=JobStatus.RUNNING, task=a_task("QUEUED", due_s=9)),
         Cause.WORKER_BACKOFF,
@@ -322,6 +327,9 @@ def test_a_queue_without_a_head_asks_for_nothing_but_its_turn() -> None:
 def test_ways_out_name_what_they_act_on() -> None:
     told = {cause: why(seen).ways_out for seen, cause, _, _ in CASES}
     assert told[Cause.APP_RETRY] == (f"cortex jobs retry {JOB}",)
+    assert told[Cause.PAUSED] == ("cortex queues resume mail",)
+    default = attrs.evolve(PAUSED, queue=None)
+    assert why(facts(pause=default)).ways_out == ("cortex queues resume default",)
     assert told[Cause.QUEUE] == (f"cortex why {OTHER}",)
     assert why(waiting(awaited=ASKED)).ways_out == (f"cortex approvals show {OTHER}",)
     assert told[Cause.EFFECT][0] == f"cortex effects show {OTHER}"
@@ -357,6 +365,7 @@ instants = st.none() | st.sampled_from([at(-1000), at(-1), NOW, at(60)])
         head_id=st.sampled_from([None, OTHER]),
         is_head_running=st.booleans(),
     ),
+    pause=st.sampled_from([None, PAUSED]),
     fleet=st.sampled_from([FLEET, NO_FLEET]),
     breaker=st.sampled_from([None, OPEN, breaker(state="CLOSED"), breaker(forced_by="ana")]),
     budget=st.sampled_from([None, SPENT]),

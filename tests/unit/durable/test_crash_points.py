@@ -31,6 +31,7 @@ NO_PROGRESS = frozenset(
         "approvals.of_line",
         "approvals.show",
         "configs.spec",
+        "drains.is_requested",
         "feed.results",
         "feed.since",
         "jobs.cancel_requests",

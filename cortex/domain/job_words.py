@@ -4,13 +4,14 @@ from collections.abc import Callable
 from datetime import datetime
 from typing import Any, Final
 
-from cortex.cli.phrases import NOTHING, age, count, money, short_id, span
-from cortex.cli.table import Cell, Column, Row, only_on_demand
-from cortex.cli.terminal import STATES
+import attrs
+
 from cortex.domain.approval import ApprovalStatus
+from cortex.domain.cells import Cell, Row
 from cortex.domain.effect import FREEZE, EffectStatus
 from cortex.domain.job import JobStatus
-from cortex.domain.safe import safe
+from cortex.domain.job_filter import STATE_WORDS
+from cortex.domain.phrases import count, money, short_id, since_s, span
 from cortex.domain.waiting import (
     ApprovalSeen,
     EffectSeen,
@@ -20,7 +21,6 @@ from cortex.domain.waiting import (
     named,
 )
 from cortex.domain.why import PERSON, SILENT_S, needs_person
-from cortex.store.jobs import since_s
 
 OUTCOMES: Final = {
     "failed": "failed",
@@ -31,6 +31,29 @@ OUTCOMES: Final = {
     "lease_expired": "its pod fell silent",
 }
 """Why an attempt ended before its job did."""
+
+
+@attrs.frozen
+class State:
+    """How a state is shown: never by its colour alone."""
+
+    glyph: str
+    word: str
+
+    def __str__(self) -> str:
+        return f"{self.glyph} {self.word}"
+
+
+_GLYPHS: Final = {
+    JobStatus.PENDING: "○",
+    JobStatus.RUNNING: "●",
+    JobStatus.WAITING_FOR_APPROVAL: "◆",
+    JobStatus.RETRY: "↻",
+    JobStatus.COMPLETED: "✓",
+    JobStatus.FAILED: "✗",
+    JobStatus.CANCELLED: "⊘",
+}
+STATES: Final = {status: State(glyph, STATE_WORDS[status]) for status, glyph in _GLYPHS.items()}
 
 
 def status_of(row: Row) -> JobStatus:
@@ -158,64 +181,3 @@ def _remark_on_running(row: Row) -> str:
         return "waits for a pod"
     silent_s = since_s(row, row["heartbeat_at"])
     return f"! no heartbeat for {span(silent_s)}" if silent_s > SILENT_S else ""
-
-
-def _step_cell(row: Row) -> Cell:
-    head = row["checkpoint"]
-    return Cell(safe(f"{head['seq']} {head['key']}")) if head.get("seq") else Cell(NOTHING, "dim")
-
-
-def _cost_usd(row: Row) -> float | None:
-    cost = row["checkpoint"].get("cost_usd")
-    return None if cost is None else float(cost)
-
-
-def _took_cell(row: Row) -> Cell:
-    seconds = took_s(row)
-    return Cell(NOTHING, "dim") if seconds is None else Cell(span(seconds))
-
-
-JOB_COLUMNS: Final = (
-    Column(name="id", shown=lambda r: Cell(short_id(r["id"]), "bold")),
-    Column(name="type", least=10),
-    Column(name="agent", least=10, is_spare=True),
-    Column(name="status", title="state", value=status_of, shown=state_cell),
-    Column(
-        name="step",
-        value=lambda r: r["checkpoint"].get("seq"),
-        shown=_step_cell,
-        least=12,
-        is_spare=True,
-    ),
-    Column(name="attempt", title="att", is_right=True, is_spare=True),
-    Column(
-        name="cost_usd",
-        title="cost",
-        value=_cost_usd,
-        shown=lambda r: Cell(money(_cost_usd(r))),
-        is_right=True,
-        is_spare=True,
-    ),
-    Column(
-        name="created_at",
-        title="age",
-        shown=lambda r: Cell(age(since_s(r, r["created_at"]))),
-        is_right=True,
-    ),
-    Column(
-        name="took_s", title="took", value=took_s, shown=_took_cell, is_right=True, is_spare=True
-    ),
-    Column(name="pod", least=10, is_spare=True),
-    Column(
-        name="remark",
-        title="why / next",
-        value=remark,
-        shown=lambda r: Cell(safe(remark(r)), "fail" if r["error_message"] else "dim"),
-        least=20,
-        is_for_people=True,
-    ),
-    Column(name="step_key", value=lambda r: r["checkpoint"].get("key"), is_default=False),
-    *only_on_demand("retry_count", "max_retries", "run_at", "started_at", "finished_at"),
-    *only_on_demand("next_retry_at", "heartbeat_at", "cancel_requested_at", "cancelled_by"),
-    *only_on_demand("error_message"),
-)

@@ -2,13 +2,12 @@
 
 from typing import Any, Final
 
-from cortex.cli.phrases import NOTHING, age, short_id, span
-from cortex.cli.table import Cell, Column, Row, only_on_demand
 from cortex.domain.approval import ApprovalStatus, Risk
 from cortex.domain.approval_words import what
 from cortex.domain.canonical import canonical
+from cortex.domain.cells import Cell, Row
+from cortex.domain.phrases import NOTHING, age, since_s, span
 from cortex.domain.safe import safe
-from cortex.store.jobs import since_s
 
 BRIEF_CHARS_MAX: Final = 120
 SOON_SHARE: Final = 0.25
@@ -84,43 +83,3 @@ def decided(row: Row) -> str:
     passed = age(since_s(row, row["decided_at"]))
     by = f" by {row['decided_by']}" if row["decided_by"] else ""
     return safe(f"{passed if passed == 'now' else f'{passed} ago'}{by}")
-
-
-APPROVAL_COLUMNS: Final = (
-    Column(name="id", shown=lambda r: Cell(short_id(r["id"]), "bold")),
-    Column(name="risk", shown=risk_cell),
-    Column(name="what", value=brief, shown=lambda r: Cell(brief(r)), least=24, is_for_people=True),
-    Column(name="status", title="state", shown=state_cell, is_default=False),
-    Column(
-        name="expires_in_s",
-        title="expires in",
-        value=lambda r: round(left_s(r), 3),
-        shown=expires_cell,
-        is_right=True,
-    ),
-    Column(name="agreed", shown=lambda r: Cell(agreed(r)), is_right=True),
-    Column(
-        name="agent",
-        value=lambda r: r["agent"],
-        shown=lambda r: Cell(safe(r["agent"] or r["job_type"] or NOTHING)),
-        least=8,
-    ),
-    Column(
-        name="job_id",
-        title="job",
-        shown=lambda r: Cell(short_id(r["job_id"]), "dim"),
-        is_spare=True,
-    ),
-    Column(
-        name="decided_at",
-        title="decided",
-        shown=lambda r: Cell(decided(r) or NOTHING, "dim"),
-        is_default=False,
-        least=12,
-    ),
-    *only_on_demand(
-        *("tool", "key", "arguments", "digest", "version", "effect", "reversible", "policy"),
-        *("people", "job_type", "requested_by", "created_at", "expires_at", "edited_by"),
-        *("decided_by", "reason"),
-    ),
-)

@@ -2,9 +2,23 @@
 
 import re
 import unicodedata
-from typing import Final
+from collections.abc import Mapping
+from typing import Any, Final
+
+import attrs
+
+Row = Mapping[str, Any]
+"""What the store returns of one thing."""
 
 _STYLE: Final = re.compile(r"\x1b\[[0-9;]*m")
+
+
+@attrs.frozen
+class Cell:
+    """One piece of text on one line, already safe, and the style that it is painted in."""
+
+    text: str
+    style: str = ""
 
 
 def width_of(text: str) -> int:

@@ -2,10 +2,10 @@
 
 from typing import Any, Final
 
-from cortex.cli.phrases import short_id
-from cortex.cli.table import Cell, Row
+from cortex.domain.cells import Cell, Row
 from cortex.domain.effect import EffectStatus, Resolution
 from cortex.domain.job import JobStatus
+from cortex.domain.phrases import short_id
 
 STATES: Final = {
     EffectStatus.PENDING: Cell("● pending", "run"),

@@ -1,6 +1,7 @@
 """Values in words: short and relative for people, exact for machines."""
 
 import json
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from decimal import Decimal
 from enum import Enum
@@ -26,6 +27,11 @@ _MILLION: Final = 1_000_000
 def short_id(job_id: UUID) -> str:
     """Return the end of an id, which differs most: `…9f3a1c`; every command takes it back."""
     return f"…{job_id.hex[-SHORT_ID_DIGITS:]}"
+
+
+def since_s(row: Mapping[str, Any], instant: datetime) -> float:
+    """Return the seconds from an instant to the row's `now`, both by the database's clock."""
+    return float((row["now"] - instant).total_seconds())
 
 
 def span(seconds: float) -> str:

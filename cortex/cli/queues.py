@@ -1,0 +1,163 @@
+"""`cortex queues`: what waits in each worker queue, and pausing one."""
+
+import shlex
+from collections.abc import Awaitable, Callable
+from typing import Final
+
+import click
+
+from cortex.cli.asking import acting_name, as_option, reason_option
+from cortex.cli.idempotent import idempotent, mutate
+from cortex.cli.options import Command, Group, Options
+from cortex.cli.output import Output
+from cortex.cli.table import Column, only_on_demand
+from cortex.cli.target import session
+from cortex.domain.cells import Cell, Row
+from cortex.domain.phrases import NOTHING, age
+from cortex.domain.queue_name import parse_queue, pause_told, queue_shown
+from cortex.domain.safe import safe
+from cortex.store import queues as store
+from cortex.store.database import Database
+
+LATE_S: Final = 60.0
+"""What has been ready for longer than that is worth a look."""
+
+queues = Group(
+    "queues",
+    help="Look at worker queues, pause and resume them.\n\n"
+    "Jobs of a named queue run one after another; jobs without one are in `default`, and run as "
+    "pods have room. From a paused queue nothing is claimed; what runs goes on.",
+    sections={
+        "Look": {"ls": ("cortex.cli.queues:ls", "List queues and what waits in them.")},
+        "Act": {
+            "pause": ("cortex.cli.queues:pause", "Let nothing more be claimed from a queue."),
+            "resume": ("cortex.cli.queues:resume", "Let a queue go on."),
+        },
+    },
+)
+
+
+@click.command(cls=Command)
+@click.option(
+    "--limit",
+    type=click.IntRange(1, 1000),
+    default=store.QUEUES_MAX,
+    show_default=True,
+    metavar="N",
+    help="At most so many.",
+)
+@click.pass_obj
+def ls(options: Options, *, limit: int) -> None:
+    """List queues: those that are paused first, then by name those that have tasks."""
+    output = Output(options)
+    with session(options) as call:
+        rows = call(store.page, limit=limit)
+    output.listing("queues", COLUMNS, rows, empty="")
+
+
+@click.command(cls=Command)
+@click.argument("queue", metavar="QUEUE")
+@reason_option("Shown to everybody who waits, and kept.", is_required=True)
+@as_option
+@idempotent
+@click.pass_obj
+def pause(
+    options: Options, *, queue: str, reason: str, actor: str | None, idempotency_key: str | None
+) -> None:
+    """Let nothing more be claimed from a queue until it is resumed; what runs goes on.
+
+    `default` is the queue of all jobs without one. A queue that is paused stays as it was.
+    """
+    told = "was paused already"
+    _act(options, store.pause, queue, reason=reason, actor=actor, key=idempotency_key, told=told)
+
+
+@click.command(cls=Command)
+@click.argument("queue", metavar="QUEUE")
+@reason_option("Kept in the record.")
+@as_option
+@idempotent
+@click.pass_obj
+def resume(
+    options: Options, *, queue: str, reason: str, actor: str | None, idempotency_key: str | None
+) -> None:
+    """Let a queue go on at once. A queue that is not paused stays as it was."""
+    told = "was not paused"
+    _act(options, store.resume, queue, reason=reason, actor=actor, key=idempotency_key, told=told)
+
+
+def _act(
+    options: Options,
+    act: Callable[..., Awaitable[bool]],
+    queue: str,
+    *,
+    reason: str,
+    actor: str | None,
+    key: str | None,
+    told: str,
+) -> None:
+    """Act once, and show how the queue stands now; `told` is what is said if nothing changed."""
+    output = Output(options)
+    name = parse_queue(queue)
+    by = acting_name(actor)
+
+    async def work(db: Database) -> dict[str, bool]:
+        return {"is_changed": await act(db, name, by=by, reason=reason)}
+
+    with session(options) as call:
+        done = mutate(
+            call,
+            work,
+            output=output,
+            key=key,
+            operation=f"queues.{act.__name__}",
+            request={"queue": name, "by": by, "reason": reason},
+        )
+        rows = call(store.page, [name])
+    output.listing("queues", COLUMNS, rows, empty="")
+    if not done["is_changed"]:
+        output.say(f"nothing was done: queue {safe(queue_shown(name))} {told}", "warn")
+    elif act is store.pause and name is not None and not (rows[0]["ready"] or rows[0]["running"]):
+        shown = shlex.quote(queue_shown(name))
+        output.say(f"no task waits in queue {safe(shown)}; see: cortex queues ls", "warn")
+
+
+def _state(row: Row) -> str:
+    return "open" if row["paused_at"] is None else "paused"
+
+
+def _state_cell(row: Row) -> Cell:
+    if row["paused_at"] is None:
+        return Cell("● open", "done")
+    return Cell(safe(f"◆ {pause_told(row)}"), "warn")
+
+
+def _count(name: str) -> Callable[[Row], Cell]:
+    def shown(row: Row) -> Cell:
+        more = "+" if row["is_capped"] and row[name] >= store.COUNTED_MAX else ""
+        return Cell(f"{row[name]:,}{more}", "" if row[name] else "dim")
+
+    return shown
+
+
+def _oldest(row: Row) -> Cell:
+    oldest_s = row["oldest_ready_s"]
+    if oldest_s is None:
+        return Cell(NOTHING, "dim")
+    return Cell(age(oldest_s), "warn" if oldest_s > LATE_S else "")
+
+
+# The name is whole at any width: it is what one types.
+COLUMNS: Final = (
+    Column(
+        name="queue",
+        value=lambda r: queue_shown(r["queue"]),
+        shown=lambda r: Cell(safe(queue_shown(r["queue"])), "bold"),
+    ),
+    Column(name="state", value=_state, shown=_state_cell, least=16),
+    Column(name="ready", shown=_count("ready"), is_right=True),
+    Column(name="running", shown=_count("running"), is_right=True),
+    Column(name="later", title="due later", shown=_count("later"), is_right=True),
+    Column(name="oldest_ready_s", title="oldest ready", shown=_oldest, is_right=True),
+    *only_on_demand("paused_by", "paused_at", "reason", "is_capped"),
+)

@@ -1,0 +1,72 @@
+"""Requests to drain a pod: it takes no more jobs and hands back those that it runs, and stays.
+
+The request stands in the pod's row; the pod finds it there, or is hinted.
+"""
+
+from typing import Final
+from uuid import UUID
+
+from cortex.domain.errors import ConflictError, NotFoundError
+from cortex.store.database import Database
+
+DIGITS_MIN: Final = 4
+NAMED_MAX: Final = 10
+_HINT: Final = "list them: cortex pods ls"
+
+
+async def find(db: Database, reference: str) -> UUID:
+    """Return the living pod that a name means, or the beginning or end of an id.
+
+    Raises `NotFoundError` for none and for several: no pod is acted on by chance.
+    """
+    digits = reference.strip().lstrip("…~").lower().replace("-", "")
+    is_id = len(digits) >= DIGITS_MIN and set(digits) <= set("0123456789abcdef")
+    rows = await db.fetch("drains.named", reference, digits if is_id else None, NAMED_MAX)
+    exact = [row for row in rows if row["name"] == reference]
+    found = exact or rows
+    if not found:
+        raise NotFoundError(f"no living pod is called {reference!r}", hint=_HINT)
+    if len(found) > 1:
+        named = ", ".join(f"{row['name']} ({row['id']})" for row in found[:3])
+        more = ", …" if len(found) > 3 else ""  # noqa: PLR2004 -- as many as were named
+        raise NotFoundError(
+            f"{reference!r} names {len(found)} pods: {named}{more}", hint="give the whole id"
+        )
+    pod_id: UUID = found[0]["id"]
+    return pod_id
+
+
+async def request(db: Database, pod_id: UUID, *, by: str, reason: str = "") -> bool:
+    """Ask a pod to drain; False if it was asked before: who asked first stays on record.
+
+    Raises `ConflictError` for a pod that leaves by itself or has ended, `NotFoundError`.
+    """
+    if await db.fetch("drains.request", pod_id, by, reason):
+        return True
+    await _refuse_unless_living(db, pod_id)
+    return False
+
+
+async def withdraw(db: Database, pod_id: UUID, *, by: str, reason: str = "") -> bool:
+    """Let a pod take jobs again; False if nobody had asked it to drain. Raises as `request`."""
+    if await db.fetch("drains.withdraw", pod_id, by, reason):
+        return True
+    await _refuse_unless_living(db, pod_id)
+    return False
+
+
+async def is_requested(db: Database, pod_id: UUID) -> bool:
+    """Tell whether a pod is asked to drain; one that is not on record is not."""
+    row = await db.fetch_one("drains.is_requested", pod_id)
+    return row is not None and bool(row["is_requested"])
+
+
+async def _refuse_unless_living(db: Database, pod_id: UUID) -> None:
+    row = await db.fetch_one("drains.standing", pod_id)
+    if row is None:
+        raise NotFoundError(f"pod {pod_id} does not exist", hint=_HINT)
+    if row["state"] not in {"READY", "DRAINING"}:
+        raise ConflictError(f"pod {row['name']} has ended: it is {row['state']}", hint=_HINT)
+    if row["phase"] is not None:
+        told = f"pod {row['name']} is leaving: its process was told to end"
+        raise ConflictError(told, hint="see how far it is: cortex pods ls")

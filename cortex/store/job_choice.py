@@ -1,0 +1,200 @@
+"""Acts on all jobs that fit a filter: chosen first, for people to agree to, then done by their ids.
+
+What is agreed to is what is done: a job that comes to fit later is left alone, and one that has
+changed meanwhile is counted as that. Each job has in its record who acted on it, and why.
+"""
+
+from collections import Counter
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from typing import Any, Final
+from uuid import UUID
+
+import attrs
+
+from cortex.domain.errors import OutcomeUnknownError
+from cortex.domain.job import JobStatus
+from cortex.domain.job_choice import (
+    UNFINISHED,
+    JobStanding,
+    WhyNot,
+    why_not_cancel,
+    why_not_retry,
+)
+from cortex.domain.job_filter import JobFilter
+from cortex.store.database import Database, Record
+from cortex.store.job_pages import page
+
+PAGE: Final = 500
+PAGES_MAX: Final = 250
+"""So many are looked through for one choice: half a million jobs at most."""
+BATCH: Final = 200
+"""Jobs changed in one statement, which holds their rows for its time."""
+TRIES_MAX: Final = 10
+LOST_MAX: Final = 3
+
+Judge = Callable[[Database, Sequence[Mapping[str, Any]]], Awaitable[dict[UUID, WhyNot | None]]]
+
+
+@attrs.frozen(kw_only=True)
+class Choice:
+    """Jobs that an act would change."""
+
+    job_ids: list[UUID]
+    """The newest first."""
+    refused: dict[WhyNot, int]
+    """How many more fit, and would stay as they are."""
+    has_more: bool
+    """More may fit than were looked at: the limit was reached, or there are too many."""
+
+
+@attrs.frozen(kw_only=True)
+class Done:
+    """What an act on chosen jobs came to."""
+
+    changed: int
+    asked: int
+    """Of those, jobs that run: their pods were asked to stop them."""
+    refused: dict[WhyNot, int]
+    """How many had changed meanwhile."""
+
+
+async def choose_to_cancel(db: Database, which: JobFilter, *, limit: int) -> Choice:
+    """Choose jobs to cancel. Without a state in the filter those that have ended do not fit."""
+
+    async def judge(_: Database, rows: Sequence[Mapping[str, Any]]) -> dict[UUID, WhyNot | None]:
+        return {row["id"]: why_not_cancel(JobStatus(row["status"])) for row in rows}
+
+    return await _choose(db, which, limit=limit, judge=judge)
+
+
+async def choose_to_retry(db: Database, which: JobFilter, *, limit: int) -> Choice:
+    """Choose jobs to try again now. Without a state in the filter ended ones do not fit."""
+
+    async def judge(db: Database, rows: Sequence[Mapping[str, Any]]) -> dict[UUID, WhyNot | None]:
+        return await _why_not_retried(db, [row["id"] for row in rows])
+
+    return await _choose(db, which, limit=limit, judge=judge)
+
+
+async def cancel_chosen(db: Database, job_ids: Sequence[UUID], *, by: str, reason: str) -> Done:
+    """Cancel jobs, or ask their pods to; repeating it is safe and counts the same."""
+    counts = _Counts()
+    left = sorted(set(job_ids))
+    for _ in range(TRIES_MAX):
+        outdated: list[UUID] = []
+        for batch in _batches(left):
+            rows, _ = await _acted(db, "jobs.cancel", batch, by, reason)
+            counts.refused[WhyNot.GONE] += len(batch) - len(rows)
+            for row in rows:
+                if row["is_outdated"]:
+                    outdated.append(row["id"])
+                else:
+                    counts.cancelled(row, by=by, reason=reason)
+        left = outdated
+        if not left:
+            break
+    counts.refused[WhyNot.RUNNING] += len(left)  # they change all the time
+    return counts.done
+
+
+async def retry_chosen(db: Database, job_ids: Sequence[UUID], *, by: str, reason: str) -> Done:
+    """Let jobs try again now; a fact of each says who did it."""
+    counts = _Counts()
+    for batch in _batches(sorted(set(job_ids))):
+        rows, is_repeated = await _acted(db, "retries.now", batch, by, reason)
+        counts.changed += sum(row["is_let_go"] for row in rows)
+        counts.refused[WhyNot.GONE] += len(batch) - len(rows)
+        stayed = [row["id"] for row in rows if not row["is_let_go"]]
+        for why_not in (await _why_not_retried(db, stayed)).values() if stayed else ():
+            if why_not is WhyNot.DUE and is_repeated:
+                counts.changed += 1  # it was done the first time, whose reply was lost
+            else:
+                # Who could be let go now was just ending its attempt.
+                counts.refused[why_not or WhyNot.RUNNING] += 1
+    return counts.done
+
+
+@attrs.define
+class _Counts:
+    changed: int = 0
+    asked: int = 0
+    refused: Counter[WhyNot] = attrs.field(factory=Counter)
+
+    def cancelled(self, row: Record, *, by: str, reason: str) -> None:
+        """Count a job; one that was cancelled by the same person for the same reason is done."""
+        is_ours = (row["before"], row["cancelled_by"], row["cancel_reason"]) == (
+            JobStatus.CANCELLED,
+            by,
+            reason,
+        )
+        why_not = why_not_cancel(JobStatus(row["before"]))
+        if why_not is not None and not is_ours:
+            self.refused[why_not] += 1
+            return
+        self.changed += 1
+        self.asked += row["after"] == JobStatus.RUNNING
+
+    @property
+    def done(self) -> Done:
+        return Done(changed=self.changed, asked=self.asked, refused=_some(self.refused))
+
+
+async def _choose(db: Database, which: JobFilter, *, limit: int, judge: Judge) -> Choice:
+    if not which.statuses:
+        which = attrs.evolve(which, statuses=UNFINISHED)
+    chosen: list[UUID] = []
+    refused: Counter[WhyNot] = Counter()
+    place = None
+    for _ in range(PAGES_MAX):
+        found = await page(db, which, before=place, limit=PAGE)
+        judged = await judge(db, found.jobs)
+        for job_id, why_not in judged.items():
+            if why_not is not None:
+                refused[why_not] += 1
+            elif len(chosen) < limit:
+                chosen.append(job_id)
+            else:
+                return Choice(job_ids=chosen, refused=_some(refused), has_more=True)
+        place = found.next
+        if place is None:
+            break
+    return Choice(job_ids=chosen, refused=_some(refused), has_more=place is not None)
+
+
+async def _why_not_retried(db: Database, job_ids: Sequence[UUID]) -> dict[UUID, WhyNot | None]:
+    """Tell of each job, in this order, why it cannot be tried again now; None: it can."""
+    rows = {row["id"]: row for row in await db.fetch("retries.standing", list(job_ids))}
+    return {
+        job_id: why_not_retry(
+            JobStanding(
+                status=JobStatus(row["status"]),
+                waiting_on=row["waiting_on"],
+                task_state=row["task_state"],
+                is_later=bool(row["is_later"]),
+            )
+        )
+        for job_id in job_ids
+        if (row := rows.get(job_id)) is not None
+    }
+
+
+async def _acted(
+    db: Database, query: str, batch: Sequence[UUID], by: str, reason: str
+) -> tuple[list[Record], bool]:
+    """Act on a batch, once more when the reply was lost; return whether that was so, too."""
+    for lost_count in range(LOST_MAX):
+        try:
+            return await db.fetch(query, batch, by, reason), lost_count > 0
+        except OutcomeUnknownError:
+            if lost_count == LOST_MAX - 1:
+                raise
+    raise AssertionError("the last try returns or raises")
+
+
+def _batches(job_ids: Sequence[UUID]) -> Iterator[Sequence[UUID]]:
+    for start in range(0, len(job_ids), BATCH):
+        yield job_ids[start : start + BATCH]
+
+
+def _some(counts: Counter[WhyNot]) -> dict[WhyNot, int]:
+    return {why_not: counts[why_not] for why_not in WhyNot if counts[why_not]}

@@ -1,0 +1,56 @@
+-- name: request
+-- Asks a living pod to take no more jobs and to hand back those that it runs. $1 pod id, $2 who, $3 why.
+-- Locks: the pod. No row comes back, and nothing is recorded, if it was asked before, leaves by itself or has ended.
+WITH asked AS (
+    UPDATE cortex.pod
+    SET drain_requested_at = cortex.now(), drain_requested_by = $2, drain_reason = $3
+    WHERE id = $1 AND state IN ('READY', 'DRAINING') AND phase IS NULL AND drain_requested_at IS NULL
+    RETURNING id, name
+), noted AS (
+    INSERT INTO cortex.fact (type, subtype, source, pod_id, data)
+    SELECT 'lifecycle', 'pod_drained', 'pod:' || left(name, 290), id,
+           jsonb_build_object('by', $2::text, 'reason', $3::text)
+    FROM asked
+), hinted AS (
+    SELECT pg_notify('cortex_control', id::text) FROM asked
+)
+SELECT asked.id FROM asked LEFT JOIN hinted ON true;
+
+-- name: withdraw
+-- Lets a pod that was asked to drain take jobs again. $1 pod id, $2 who, $3 why.
+-- Locks: the pod. No row comes back if nobody had asked it, or if it has ended.
+WITH before AS MATERIALIZED (
+    SELECT id, drain_requested_at, drain_requested_by FROM cortex.pod
+    WHERE id = $1 AND drain_requested_at IS NOT NULL AND state IN ('READY', 'DRAINING') FOR UPDATE
+), free AS (
+    UPDATE cortex.pod p
+    SET drain_requested_at = NULL, drain_requested_by = NULL, drain_reason = NULL
+    FROM before WHERE p.id = before.id
+    RETURNING p.id, p.name
+), noted AS (
+    INSERT INTO cortex.fact (type, subtype, source, pod_id, data)
+    SELECT 'lifecycle', 'pod_undrained', 'pod:' || left(free.name, 290), free.id,
+           jsonb_build_object('by', $2::text, 'reason', $3::text, 'drained_by', before.drain_requested_by,
+                              'drained_at', before.drain_requested_at)
+    FROM free, before
+), hinted AS (
+    SELECT pg_notify('cortex_control', id::text) FROM free
+)
+SELECT free.id FROM free LEFT JOIN hinted ON true;
+
+-- name: is_requested
+-- Whether a pod is asked to drain. $1 pod id.
+SELECT drain_requested_at IS NOT NULL AS is_requested FROM cortex.pod WHERE id = $1;
+
+-- name: standing
+-- How one pod stands. $1 pod id.
+SELECT name, state, phase, drain_requested_at, drain_requested_by, drain_reason, running
+FROM cortex.pod WHERE id = $1;
+
+-- name: named
+-- Living pods of a name, or whose id begins or ends with digits. $1 name, $2 digits or null, $3 limit.
+SELECT id, name FROM cortex.pod
+WHERE state IN ('READY', 'DRAINING')
+  AND (name = $1 OR starts_with(replace(id::text, '-', ''), $2::text)
+       OR right(replace(id::text, '-', ''), length($2::text)) = $2::text)
+ORDER BY started_at, id LIMIT $3;

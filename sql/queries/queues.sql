@@ -1,0 +1,106 @@
+-- name: pause
+-- Lets nothing more be claimed from a queue; what runs goes on. $1 queue, empty for the default one, $2 who, $3 why.
+-- Locks: the pause. A queue that is paused stays as it was: then nothing is recorded, and no row comes back.
+WITH paused AS (
+    INSERT INTO cortex_worker.queue_pause (queue, paused_by, reason) VALUES ($1, $2, $3)
+    ON CONFLICT (queue) DO NOTHING
+    RETURNING queue, paused_by, reason
+)
+INSERT INTO cortex.fact (type, subtype, source, data)
+SELECT 'lifecycle', 'queue_paused', 'queue:' || coalesce(nullif(queue, ''), 'default'),
+       jsonb_build_object('by', paused_by, 'reason', reason)
+FROM paused
+RETURNING id;
+
+-- name: resume
+-- Lets a queue's tasks be claimed again, and tells all pods. $1 queue, empty for the default one, $2 who, $3 why.
+-- Locks: the pause. No row comes back if the queue was not paused.
+WITH resumed AS (
+    DELETE FROM cortex_worker.queue_pause WHERE queue = $1 RETURNING queue, paused_by, paused_at, reason
+), noted AS (
+    INSERT INTO cortex.fact (type, subtype, source, data)
+    SELECT 'lifecycle', 'queue_resumed', 'queue:' || coalesce(nullif(queue, ''), 'default'),
+           jsonb_build_object('by', $2::text, 'reason', $3::text, 'paused_by', paused_by, 'paused_at', paused_at,
+                              'paused_for', reason)
+    FROM resumed
+), hinted AS (
+    SELECT pg_notify('cortex_task', 'queued') FROM resumed
+)
+SELECT resumed.queue FROM resumed LEFT JOIN hinted ON true;
+
+-- name: list
+-- Queues for people: the default one, those that are paused, then by name those that have tasks. Of each at most $3
+-- tasks in a state are looked at. $1 names, or null for all, $2 how many queues, $3 tasks. Locks: none.
+-- The oldest that is ready is, of a named queue, the oldest of those that were looked at.
+WITH RECURSIVE waiting AS (
+    -- Walks the distinct names of the queues by index, one probe a name.
+    (SELECT queue_name AS queue FROM cortex_worker.task WHERE state = 'QUEUED' ORDER BY queue_name LIMIT 1)
+    UNION ALL
+    SELECT (SELECT t.queue_name FROM cortex_worker.task t
+            WHERE t.state = 'QUEUED' AND t.queue_name > w.queue ORDER BY t.queue_name LIMIT 1)
+    FROM waiting w WHERE w.queue IS NOT NULL
+), named AS MATERIALIZED (
+    SELECT unnest($1::text[]) AS queue
+    UNION SELECT '' WHERE $1 IS NULL
+    UNION (SELECT queue FROM cortex_worker.queue_pause WHERE $1 IS NULL ORDER BY queue LIMIT $2)
+    UNION (SELECT queue FROM waiting WHERE $1 IS NULL AND queue IS NOT NULL LIMIT $2)
+    UNION (SELECT queue_name FROM cortex_worker.task
+           WHERE $1 IS NULL AND queue_name IS NOT NULL AND state IN ('READY', 'LOCKED') ORDER BY queue_name LIMIT $2)
+), shown AS MATERIALIZED (
+    SELECT n.queue, p.paused_by, p.paused_at, p.reason
+    FROM named n LEFT JOIN cortex_worker.queue_pause p ON p.queue = n.queue
+    ORDER BY n.queue <> '', p.queue IS NULL, n.queue LIMIT $2
+), head AS (
+    -- Walks the job types and priorities of ready tasks by index: the first of each without a queue is its oldest.
+    (SELECT task, priority FROM cortex_worker.task WHERE state = 'READY' AND NOT is_suspect
+     ORDER BY task, priority, run_at, id LIMIT 1)
+    UNION ALL
+    SELECT next.* FROM head h CROSS JOIN LATERAL (
+        SELECT t.task, t.priority FROM cortex_worker.task t
+        WHERE t.state = 'READY' AND NOT t.is_suspect AND (t.task, t.priority) > (h.task, h.priority)
+        ORDER BY t.task, t.priority, t.run_at, t.id LIMIT 1) next
+), figure AS MATERIALIZED (
+    SELECT s.queue, f.*
+    FROM shown s CROSS JOIN LATERAL (
+        SELECT q.ready + h.ready AS ready, h.running, q.later, least(q.oldest_at, h.oldest_at) AS oldest_at
+        FROM (SELECT count(*) FILTER (WHERE run_at <= cortex.now()) AS ready,
+                     count(*) FILTER (WHERE run_at > cortex.now()) AS later,
+                     min(run_at) FILTER (WHERE run_at <= cortex.now()) AS oldest_at
+              FROM (SELECT run_at FROM cortex_worker.task WHERE state = 'QUEUED' AND queue_name = s.queue
+                    ORDER BY priority, run_at, id LIMIT $3) t) q,
+             (SELECT count(*) FILTER (WHERE state = 'READY') AS ready,
+                     count(*) FILTER (WHERE state = 'LOCKED') AS running,
+                     min(run_at) FILTER (WHERE state = 'READY') AS oldest_at
+              FROM cortex_worker.task WHERE queue_name = s.queue AND state IN ('READY', 'LOCKED')) h
+        WHERE s.queue <> ''
+        UNION ALL
+        SELECT r.ready + s2.ready + d.due, l.running, d2.later, least(o.oldest_at, d.oldest_at)
+        FROM (SELECT count(*) AS ready FROM (
+                  SELECT FROM cortex_worker.task
+                  WHERE state = 'READY' AND NOT is_suspect AND queue_name IS NULL LIMIT $3) t) r,
+             (SELECT count(*) AS ready FROM (
+                  SELECT FROM cortex_worker.task
+                  WHERE state = 'READY' AND is_suspect AND queue_name IS NULL LIMIT $3) t) s2,
+             (SELECT count(*) AS due, min(run_at) AS oldest_at FROM (
+                  SELECT run_at FROM cortex_worker.task WHERE state = 'LATER' AND run_at <= cortex.now()
+                  ORDER BY run_at LIMIT $3) t) d,
+             (SELECT count(*) AS later FROM (
+                  SELECT FROM cortex_worker.task WHERE state = 'LATER' AND run_at > cortex.now() LIMIT $3) t) d2,
+             (SELECT count(*) AS running FROM (
+                  SELECT FROM cortex.job j JOIN cortex_worker.task t ON t.job_id = j.id AND t.state = 'LOCKED'
+                  WHERE j.status = 'RUNNING' AND t.queue_name IS NULL LIMIT $3) t) l,
+             (SELECT min(first.run_at) AS oldest_at
+              FROM (SELECT task, priority FROM head LIMIT 1000) h CROSS JOIN LATERAL (
+                  SELECT t.run_at FROM cortex_worker.task t
+                  WHERE t.state = 'READY' AND NOT t.is_suspect AND t.queue_name IS NULL
+                    AND t.task = h.task AND t.priority = h.priority
+                  ORDER BY t.run_at, t.id LIMIT 1) first) o
+        WHERE s.queue = '') f
+)
+SELECT nullif(s.queue, '') AS queue, s.paused_by, s.paused_at, s.reason,
+       least(f.ready, $3)::int AS ready, least(f.running, $3)::int AS running, least(f.later, $3)::int AS later,
+       greatest(f.ready, f.running, f.later) >= $3 AS is_capped,
+       CASE WHEN f.ready > 0 THEN greatest(0, extract(epoch FROM cortex.now() - f.oldest_at))::float8 END
+           AS oldest_ready_s, cortex.now() AS now
+FROM shown s JOIN figure f ON f.queue = s.queue
+ORDER BY s.queue <> '', s.paused_at IS NULL, s.queue;

@@ -1,0 +1,57 @@
+"""`cortex queues`: what people see of worker queues, and pausing them."""
+
+import json
+
+from tests.support.command_line import Cortex
+from tests.support.life import Life
+from tests.support.rows import submit
+
+
+def test_a_queue_is_paused_and_resumed(cortex: Cortex, life: Life) -> None:
+    submit(life.dsn, "work")
+    job_id = submit(life.dsn, "work", queue_name="mail")
+    done = cortex("queues", "pause", "mail", "--reason", "deploy", "--as", "ana", "--json")
+    (paused,) = done.document["queues"]
+    assert (paused["queue"], paused["state"], paused["ready"]) == ("mail", "paused", 1)
+    assert (paused["paused_by"], paused["reason"]) == ("ana", "deploy")
+
+    told = cortex("why", str(job_id), "--json").document
+    assert told["cause"] == "paused"
+    assert "paused by ana: deploy" in told["sentence"]
+    assert told["ways_out"] == ["cortex queues resume mail"]
+
+    terminal = cortex.on_terminal("queues", "ls", columns=120, env={"NO_COLOR": "1"})
+    assert terminal.end() == 0
+    lines = {line.split()[0]: " ".join(line.split()) for line in terminal.text.splitlines()}
+    assert list(lines) == ["queue", "default", "mail"]
+    assert lines["default"].startswith("default ● open 1 0 0")
+    assert "◆ paused by ana" in lines["mail"]
+    assert '"deploy"' in lines["mail"]
+
+    (resumed,) = cortex("queues", "resume", "mail", "--as", "ben", "--json").document["queues"]
+    assert (resumed["state"], resumed["paused_by"]) == ("open", None)
+    rows = life.sql("SELECT subtype, data FROM cortex.fact WHERE source = 'queue:mail' ORDER BY id")
+    acts = [(row["subtype"], json.loads(row["data"])["by"]) for row in rows]
+    assert acts == [("queue_paused", "ana"), ("queue_resumed", "ben")]
+
+
+def test_doing_it_again_is_told_and_changes_nothing(cortex: Cortex, life: Life) -> None:
+    submit(life.dsn, "work")
+    assert cortex("queues", "resume", "default").err.endswith("queue default was not paused\n")
+    cortex("queues", "pause", "default", "--reason", "one", "--as", "ana")
+    again = cortex("queues", "pause", "default", "--reason", "two", "--as", "ben", "--json")
+    (row,) = again.document["queues"]
+    assert (row["queue"], row["paused_by"], row["reason"]) == ("default", "ana", "one")
+    assert "was paused already" in again.err
+
+
+def test_a_queue_without_tasks_may_be_a_typing_error(cortex: Cortex, life: Life) -> None:
+    submit(life.dsn, "work", queue_name="mail")
+    done = cortex("queues", "pause", "mial", "--reason", "deploy")
+    assert "no task waits in queue mial" in done.err
+
+
+def test_what_is_no_queue_is_refused(cortex: Cortex) -> None:
+    refused = cortex("queues", "pause", "x" * 101, "--reason", "deploy")
+    assert refused.code == 2
+    assert "1 to 100 characters, not 101" in refused.err

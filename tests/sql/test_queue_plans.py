@@ -1,0 +1,75 @@
+"""A paused queue costs nobody anything, however much waits in it."""
+
+import asyncpg
+import pytest
+
+from tests.sql.test_plans import BATCH, FILL, POD, ROWS_PER_WANTED, Look, explain
+from tests.support.postgres import run_asyncio, sql
+
+NAMED_READY = """
+    -- A hundred tasks are the heads of queues of their own, the last ones of all that are ready.
+    UPDATE cortex_worker.task t SET queue_name = 'own' || t.id
+    WHERE t.id IN (
+        SELECT id FROM cortex_worker.task WHERE state = 'READY' ORDER BY id DESC LIMIT 100);
+    INSERT INTO cortex_worker.queue_pause (queue, paused_by, reason)
+    SELECT 'q' || n, 'ana', 'test' FROM generate_series(1, 200) n;
+"""
+PAUSE_DEFAULT = (
+    "INSERT INTO cortex_worker.queue_pause (queue, paused_by, reason) VALUES ('', 'ana', 'x')"
+)
+COUNTED = 500
+QUEUES = 50
+
+
+@pytest.fixture
+def paused(database: str) -> str:
+    """100,000 tasks, most of them in paused queues: the default one and 200 others."""
+
+    async def fill() -> None:
+        connection = await asyncpg.connect(database)
+        await connection.execute(FILL)
+        await connection.execute(NAMED_READY)
+        await connection.execute(PAUSE_DEFAULT)
+        await connection.close()
+
+    run_asyncio(fill)
+    return database
+
+
+def looked_at(looks: list[Look], table: str = "task") -> int:
+    assert not [each for each in looks if each.table == table and each.node == "Seq Scan"], looks
+    return max((each.rows for each in looks if each.table == table), default=0)
+
+
+@pytest.mark.timeout(120)
+def test_a_claim_does_not_look_at_what_is_paused(paused: str) -> None:
+    claim = (POD, ["other", "work"], BATCH, 1, 1)
+    for statistics in ("none yet", "fresh"):
+        looks = explain(paused, "tasks.claim", claim)
+        assert 0 < looked_at(looks) <= ROWS_PER_WANTED * BATCH, (statistics, looks)
+        assert looked_at(explain(paused, "tasks.promote", (BATCH,))) <= 2 * BATCH, statistics
+        sql(paused, "ANALYZE")
+
+
+@pytest.mark.timeout(120)
+def test_a_scrape_does_not_count_what_is_paused(paused: str) -> None:
+    for statistics in ("none yet", "fresh"):
+        looks = explain(paused, "metrics.figures", (COUNTED,))
+        assert 0 < looked_at(looks) <= COUNTED, (statistics, looks)
+        sql(paused, "ANALYZE")
+
+
+@pytest.mark.timeout(120)
+def test_a_scan_would_be_found(paused: str) -> None:
+    sql(paused, "DROP INDEX cortex_worker.task_ready_named")
+    looks = explain(paused, "tasks.claim", (POD, ["other", "work"], BATCH, 1, 1))
+    assert max(each.rows for each in looks if each.table == "task") > 10 * ROWS_PER_WANTED * BATCH
+
+
+@pytest.mark.timeout(120)
+def test_a_list_of_queues_looks_at_so_many_tasks_and_no_more(paused: str) -> None:
+    for statistics in ("none yet", "fresh"):
+        looks = explain(paused, "queues.list", (None, QUEUES, COUNTED))
+        assert sum(each.rows for each in looks if each.table == "task") <= (QUEUES + 8) * COUNTED
+        assert looked_at(looks) > 0, statistics
+        sql(paused, "ANALYZE")

@@ -1,0 +1,117 @@
+"""Who only looks sees what screens show, and neither secrets nor a way to change anything."""
+
+import re
+from collections.abc import Callable, Iterator
+from uuid import UUID
+
+import asyncpg
+import pytest
+
+from cortex.domain.errors import CortexError
+from cortex.domain.job_filter import JobFilter
+from cortex.domain.why import Cause
+from cortex.domain.why import why as told_by
+from cortex.store import breakers, dead_letters, drains, jobs, pods, queues, why
+from cortex.store.database import READER_ROLE, Profile
+from cortex.store.dead_letters import LetterFilter
+from cortex.store.job_choice import choose_to_cancel, choose_to_retry
+from cortex.store.job_pages import page
+from cortex.store.migrate import migrations
+from cortex.store.session import Session, open_session
+from tests.support.postgres import run_asyncio, sql
+
+TABLES = """
+    SELECT oid::regclass::text AS name FROM pg_class
+    WHERE relkind IN ('r', 'p')
+      AND relnamespace IN ('cortex'::regnamespace, 'cortex_worker'::regnamespace)
+"""
+HIDDEN = {"cortex.api_token", "cortex.api_session", "cortex.idempotency_key", "cortex.watch"}
+NO_ROLES = """
+    DO $$
+    BEGIN
+        CREATE ROLE reader_test_plain NOLOGIN;
+    EXCEPTION WHEN duplicate_object OR unique_violation THEN NULL;
+    END $$;
+"""
+
+
+@pytest.fixture
+def reader(database: str) -> Iterator[Session]:
+    """Calls store methods as one who only looks."""
+    with open_session(Profile(dsn=database, role=READER_ROLE)) as session:
+        yield session
+
+
+def test_screens_are_filled_for_who_only_looks(
+    reader: Session, submit: Callable[..., UUID], enter_pod: Callable[[int], UUID]
+) -> None:
+    job_id, pod_id = submit(queue_name="mail"), enter_pod(7)
+    assert reader(jobs.show, job_id)["id"] == job_id
+    assert [row["id"] for row in reader(page, JobFilter()).jobs] == [job_id]
+    assert reader(jobs.follow, job_id)["id"] == job_id
+    assert [row["id"] for row in reader(pods.page)] == [pod_id]
+    assert [row["queue"] for row in reader(queues.page)] == [None, "mail"]
+    assert told_by(reader(why.facts_of, job_id)).cause is Cause.NO_PODS
+    assert reader(breakers.page) == []
+    assert reader(dead_letters.groups, LetterFilter(), limit=10) == []
+    assert reader(choose_to_cancel, JobFilter(), limit=10).job_ids == [job_id]
+    assert reader(choose_to_retry, JobFilter(), limit=10).job_ids == []
+    assert not reader(drains.is_requested, pod_id)
+
+
+def test_each_act_is_refused_by_the_database(
+    reader: Session, submit: Callable[..., UUID], enter_pod: Callable[[int], UUID]
+) -> None:
+    job_id, pod_id = submit(), enter_pod(7)
+    who = {"by": "ana", "reason": "x"}
+    for act in (
+        lambda: reader(jobs.cancel, job_id, **who),
+        lambda: reader(queues.pause, None, **who),
+        lambda: reader(drains.request, pod_id, **who),
+        lambda: reader(breakers.force_open, "llm:x", **who),
+        lambda: reader(breakers.freeze, **who),
+    ):
+        with pytest.raises(CortexError, match="permission denied"):
+            act()
+    assert reader(jobs.show, job_id)["cancel_requested_at"] is None
+
+
+def test_nothing_can_be_written_and_no_secret_be_read(database: str) -> None:
+    dsn = f"{database}&role={READER_ROLE}"
+    names = {row["name"] for row in sql(database, TABLES)}
+    assert names > HIDDEN
+    for name in names:
+        for right in ("INSERT", "UPDATE", "DELETE", "TRUNCATE"):
+            query = "SELECT has_table_privilege($1, $2, $3) OR has_any_column_privilege($1, $2, $4)"
+            of_columns = right if right in ("INSERT", "UPDATE") else "REFERENCES"
+            (row,) = sql(database, query, READER_ROLE, name, right, of_columns)
+            assert not row[0], (name, right)
+    for name in HIDDEN:
+        with pytest.raises(asyncpg.InsufficientPrivilegeError, match=name.partition(".")[2]):
+            sql(dsn, f"SELECT FROM {name}")
+    for column in ("token_digest", "spent_digest"):
+        with pytest.raises(asyncpg.InsufficientPrivilegeError, match="approval"):
+            sql(dsn, f"SELECT {column} FROM cortex.approval")  # noqa: S608 -- from here
+    assert sql(dsn, "SELECT id, arguments FROM cortex.approval") == []
+
+
+def test_a_migration_that_may_make_no_roles_passes_all_the_same(database: str) -> None:
+    """Its role statements are run again by one who has no right to them, without the role."""
+    (migration,) = (each for each in migrations() if each.name == "readonly")
+    blocks = re.findall(r"^DO \$\$.*?^END \$\$;", migration.text, re.DOTALL | re.MULTILINE)
+    assert len(blocks) == 2
+
+    async def run() -> None:
+        connection = await asyncpg.connect(database)
+        try:
+            await connection.execute(NO_ROLES)
+            await connection.execute("SET ROLE reader_test_plain")
+            for block in blocks:
+                await connection.execute(block.replace("cortex_reader", "cortex_reader_of_nobody"))
+            assert not await connection.fetchval(
+                "SELECT EXISTS (SELECT FROM pg_roles WHERE rolname = 'cortex_reader_of_nobody')"
+            )
+        finally:
+            await connection.close()
+
+    run_asyncio(run)

@@ -1,0 +1,152 @@
+"""Acts on all jobs that fit a filter: what is chosen is changed, once, and told by its number."""
+
+import asyncio
+import json
+from collections.abc import Callable
+from uuid import UUID
+
+import pytest
+
+from cortex.domain.job import Claim, Finish, JobStatus, Suspend
+from cortex.domain.job_choice import WhyNot
+from cortex.domain.job_filter import JobFilter, parse_filter
+from cortex.store import job_choice, jobs, tasks
+from cortex.store.database import Database, Profile, open_database
+from cortex.store.job_choice import (
+    cancel_chosen,
+    choose_to_cancel,
+    choose_to_retry,
+    retry_chosen,
+)
+from cortex.store.session import Session
+from tests.support.factories import a_submission
+from tests.support.postgres import run_asyncio, sql
+from tests.support.rows import assert_one_truth, new_id, seeded_random
+
+Submits = Callable[..., UUID]
+Claims = Callable[..., list[Claim]]
+ALL = JobFilter()
+
+
+def status(database: str, job_id: UUID) -> str:
+    (row,) = sql(database, "SELECT status::text AS s FROM cortex.job WHERE id = $1", job_id)
+    return str(row["s"])
+
+
+def suspended(store: Session, pod_id: UUID, claims: list[Claim]) -> list[UUID]:
+    """Let claimed jobs wait an hour for their retry."""
+    ended = [Suspend(lease=each.lease, delay_s=3600.0, is_counted=True) for each in claims]
+    return sorted(store(tasks.suspend, pod_id=pod_id, operations=ended))
+
+
+def test_all_that_fit_are_cancelled_and_those_that_run_are_asked_to_end(
+    store: Session, database: str, submit: Submits, claim: Claims, pod_id: UUID
+) -> None:
+    (running,) = (submit(),)
+    claim(pod_id)
+    waiting = [submit(queue_name="mail") for _ in range(3)]
+    other = submit(tenant="other")
+    which = parse_filter("tenant:default")
+    choice = store(choose_to_cancel, which, limit=100)
+    assert choice.job_ids == [*reversed(waiting), running]
+    assert (choice.refused, choice.has_more) == ({}, False)
+    done = store(cancel_chosen, choice.job_ids, by="ana", reason="a mistake")
+    assert (done.changed, done.asked, done.refused) == (4, 1, {})
+    assert {status(database, each) for each in waiting} == {"CANCELLED"}
+    assert (status(database, running), status(database, other)) == ("RUNNING", "PENDING")
+    rows = sql(
+        database,
+        "SELECT metadata FROM cortex.job_history WHERE new = 'CANCELLED' AND job_id = ANY ($1)",
+        waiting,
+    )
+    told = [json.loads(row["metadata"]) for row in rows]
+    assert [(each["by"], each["reason"]) for each in told] == [("ana", "a mistake")] * 3
+    assert store(jobs.cancel_requests, pod_id=pod_id, job_ids=[running]) == [(running, 1)]
+    assert_one_truth(database)
+
+
+def test_what_has_ended_is_counted_before_and_meanwhile(
+    store: Session, submit: Submits, claim: Claims, pod_id: UUID
+) -> None:
+    for _ in range(3):
+        submit()
+    (first, second) = claim(pod_id, limit=2)
+
+    def finish(claimed: Claim) -> None:
+        ended = Finish(lease=claimed.lease, status=JobStatus.COMPLETED, result="1")
+        store(jobs.finish, pod_id=pod_id, operations=[ended])
+
+    finish(first)
+    assert store(choose_to_cancel, ALL, limit=10).refused == {}, "it does not fit unless asked for"
+    choice = store(choose_to_cancel, parse_filter("status:pend,run,done"), limit=10)
+    assert (len(choice.job_ids), choice.refused) == (2, {WhyNot.ENDED: 1})
+    finish(second)
+    done = store(cancel_chosen, [*choice.job_ids, new_id()], by="ana", reason="")
+    assert (done.changed, done.asked) == (1, 0)
+    assert done.refused == {WhyNot.ENDED: 1, WhyNot.GONE: 1}
+    again = store(cancel_chosen, choice.job_ids, by="ana", reason="")
+    assert (again.changed, again.refused) == (1, {WhyNot.ENDED: 1}), "its reply was lost, say"
+    other = store(cancel_chosen, choice.job_ids, by="ben", reason="")
+    assert (other.changed, other.refused) == (0, {WhyNot.ENDED: 2})
+
+
+def test_the_limit_takes_the_newest_and_says_that_there_are_more(
+    store: Session, submit: Submits, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(job_choice, "PAGE", 2)
+    ids = [submit() for _ in range(5)]
+    choice = store(choose_to_cancel, ALL, limit=3)
+    assert (choice.job_ids, choice.has_more) == (ids[:1:-1], True)
+    choice = store(choose_to_cancel, ALL, limit=5)
+    assert (choice.job_ids, choice.has_more) == (ids[::-1], False)
+    monkeypatch.setattr(job_choice, "PAGES_MAX", 2)
+    choice = store(choose_to_cancel, ALL, limit=5)
+    assert (len(choice.job_ids), choice.has_more) == (4, True)
+
+
+def test_those_that_wait_for_their_retry_try_again_and_others_are_told_apart(
+    store: Session, database: str, submit: Submits, claim: Claims, pod_id: UUID
+) -> None:
+    for _ in range(4):
+        submit()
+    waiting = suspended(store, pod_id, claim(pod_id, limit=3))
+    (running,) = claim(pod_id)
+    submit(delay_s=60.0)
+    choice = store(choose_to_retry, ALL, limit=100)
+    assert sorted(choice.job_ids) == waiting
+    assert choice.refused == {WhyNot.RUNNING: 1, WhyNot.UNTRIED: 1}
+    asked = [*choice.job_ids, running.lease.job_id]
+    done = store(retry_chosen, asked, by="ana", reason="it is back")
+    assert (done.changed, done.refused) == (3, {WhyNot.RUNNING: 1})
+    again = store(retry_chosen, choice.job_ids, by="ben", reason="")
+    assert (again.changed, again.refused) == (0, {WhyNot.DUE: 3})
+    rows = sql(database, "SELECT data FROM cortex.fact WHERE subtype = 'retried_now'")
+    told = [json.loads(row["data"]) for row in rows]
+    assert [(each["by"], each["reason"]) for each in told] == [("ana", "it is back")] * 3
+    assert {each.lease.job_id for each in claim(pod_id)} == set(waiting)
+    assert_one_truth(database)
+
+
+def test_two_people_at_once_change_each_job_once(database: str, store: Session) -> None:
+    rng = seeded_random()
+    ids = [new_id() for _ in range(500)]
+    store(jobs.submit, [a_submission(id=each) for each in ids])
+
+    async def race() -> list[job_choice.Done]:
+        opened = [await open_database(Profile(dsn=database), rng=rng) for _ in range(2)]
+
+        async def act(db: Database, by: str) -> job_choice.Done:
+            return await cancel_chosen(db, rng.sample(ids, len(ids)), by=by, reason="")
+
+        try:
+            return list(await asyncio.gather(*map(act, opened, ("ana", "ben"))))
+        finally:
+            for each in opened:
+                await each.close()
+
+    one, two = run_asyncio(race)
+    assert one.changed + two.changed == 500
+    assert [sum((each.changed, *each.refused.values())) for each in (one, two)] == [500, 500]
+    rows = sql(database, "SELECT count(*) AS n FROM cortex.job_history WHERE new = 'CANCELLED'")
+    assert rows[0]["n"] == 500
+    assert_one_truth(database)

@@ -1,0 +1,154 @@
+"""Queues: what is paused is neither promoted nor claimed, and all else goes on."""
+
+from collections.abc import Callable
+from typing import Any
+from uuid import UUID
+
+import pytest
+
+from cortex.domain.job import Claim, Finish, JobStatus
+from cortex.store import jobs, queues, tasks
+from cortex.store.session import Session
+from tests.support.postgres import sql
+from tests.support.rows import move_clock, new_id
+
+Submits = Callable[..., UUID]
+Claims = Callable[..., list[Claim]]
+
+
+def ids(claims: list[Claim]) -> set[UUID]:
+    return {each.lease.job_id for each in claims}
+
+
+def row(store: Session, queue: str | None) -> dict[str, Any]:
+    (found,) = store(queues.page, [queue])
+    return dict(found)
+
+
+def figures(found: dict[str, Any]) -> tuple[int, int, int]:
+    return found["ready"], found["running"], found["later"]
+
+
+def finish(store: Session, pod_id: UUID, claims: list[Claim]) -> None:
+    done = [Finish(lease=each.lease, status=JobStatus.COMPLETED, result=None) for each in claims]
+    store(jobs.finish, pod_id=pod_id, operations=done)
+
+
+@pytest.mark.parametrize("paused, other", [("a", "b"), ("a", None), (None, "a")])
+def test_a_paused_queue_stands_still_and_the_others_go_on(
+    store: Session, submit: Submits, claim: Claims, paused: str | None, other: str | None
+) -> None:
+    held = submit(queue_name=paused)
+    free = submit(queue_name=other)
+    assert store(queues.pause, paused, by="ana", reason="deploy")
+    assert ids(claim(new_id())) == {free}
+    assert ids(claim(new_id())) == set()
+    assert store(queues.resume, paused, by="ben")
+    assert ids(claim(new_id())) == {held}
+
+
+def test_what_was_ready_when_its_queue_was_paused_waits_too(
+    store: Session, submit: Submits, claim: Claims
+) -> None:
+    held = submit(queue_name="a")
+    store(tasks.promote)
+    store(queues.pause, "a", by="ana", reason="deploy")
+    assert ids(claim(new_id())) == set()
+    store(queues.resume, "a", by="ana")
+    assert ids(claim(new_id())) == {held}
+
+
+@pytest.mark.parametrize("paused", [None, "a"])
+def test_a_suspect_of_a_paused_queue_waits_too(
+    store: Session, database: str, submit: Submits, claim: Claims, paused: str | None
+) -> None:
+    held = submit(queue_name=paused)
+    store(tasks.promote)
+    sql(database, "UPDATE cortex_worker.task SET is_suspect = true")
+    store(queues.pause, paused, by="ana", reason="deploy")
+    assert ids(claim(new_id())) == set()
+    store(queues.resume, paused, by="ana")
+    assert ids(claim(new_id())) == {held}
+
+
+def test_what_runs_when_its_queue_is_paused_comes_to_its_end(
+    store: Session, submit: Submits, claim: Claims
+) -> None:
+    pod_id = new_id()
+    first, second = submit(queue_name="a"), submit(queue_name="a")
+    claims = claim(pod_id)
+    assert ids(claims) == {first}
+    store(queues.pause, "a", by="ana", reason="deploy")
+    assert figures(row(store, "a")) == (1, 1, 0)
+    finish(store, pod_id, claims)
+    assert ids(claim(pod_id)) == set()
+    store(queues.resume, "a", by="ana")
+    assert ids(claim(pod_id)) == {second}
+
+
+def test_a_job_that_becomes_due_while_the_default_queue_is_paused_waits(
+    store: Session, database: str, submit: Submits, claim: Claims
+) -> None:
+    later = submit(delay_s=60.0)
+    store(queues.pause, None, by="ana", reason="deploy")
+    assert figures(row(store, None)) == (0, 0, 1)
+    move_clock(database, 61)
+    assert ids(claim(new_id())) == set()
+    assert figures(row(store, None)) == (1, 0, 0)
+    store(queues.resume, None, by="ana")
+    assert ids(claim(new_id())) == {later}
+
+
+def test_pausing_and_resuming_again_changes_and_records_nothing(
+    store: Session, database: str
+) -> None:
+    assert store(queues.pause, "a", by="ana", reason="deploy")
+    assert not store(queues.pause, "a", by="ben", reason="something else")
+    seen = row(store, "a")
+    assert (seen["paused_by"], seen["reason"]) == ("ana", "deploy")
+    assert store(queues.resume, "a", by="ben", reason="deployed")
+    assert not store(queues.resume, "a", by="ben", reason="deployed")
+    facts = sql(
+        database,
+        "SELECT subtype, source, data->>'by' AS by, data->>'reason' AS reason "
+        "FROM cortex.fact WHERE subtype LIKE 'queue%' ORDER BY id",
+    )
+    assert [tuple(each) for each in facts] == [
+        ("queue_paused", "queue:a", "ana", "deploy"),
+        ("queue_resumed", "queue:a", "ben", "deployed"),
+    ]
+
+
+def test_a_list_has_the_default_queue_the_paused_and_those_with_tasks(
+    store: Session, database: str, submit: Submits, claim: Claims
+) -> None:
+    submit()
+    submit(queue_name="b")
+    running = submit(queue_name="c")
+    claim(new_id())
+    submit(queue_name="d", delay_s=60.0)
+    submit()
+    store(queues.pause, "z", by="ana", reason="not yet")
+    move_clock(database, 7)
+    found = {each["queue"]: each for each in store(queues.page)}
+    assert list(found) == [None, "z", "b", "c", "d"]
+    assert running is not None
+    assert figures(found[None]) == (1, 1, 0)
+    assert figures(found["z"]) == (0, 0, 0)
+    assert figures(found["b"]) == (0, 1, 0)
+    assert figures(found["d"]) == (0, 0, 1)
+    assert found[None]["oldest_ready_s"] == pytest.approx(7, abs=5)
+    assert found["b"]["oldest_ready_s"] is None
+    assert not any(each["is_capped"] for each in found.values())
+
+
+def test_counting_ends_at_a_bound(
+    store: Session, submit: Submits, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for _ in range(5):
+        submit()
+        submit(queue_name="a")
+    monkeypatch.setattr(queues, "COUNTED_MAX", 3)
+    for queue in (None, "a"):
+        assert figures(row(store, queue)) == (3, 0, 0)
+        assert row(store, queue)["is_capped"]

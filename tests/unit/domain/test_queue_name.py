@@ -1,0 +1,38 @@
+"""Names of queues: what is shown is what can be typed."""
+
+from datetime import UTC, datetime, timedelta
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from cortex.domain.errors import UsageError
+from cortex.domain.queue_name import parse_queue, pause_told, queue_shown
+
+
+@given(st.none() | st.text('abdeflut"', min_size=1, max_size=12) | st.just("default"))
+def test_what_is_shown_can_be_typed(queue: str | None) -> None:
+    assert parse_queue(queue_shown(queue)) == queue
+
+
+def test_the_default_queue_is_not_one_that_is_named_so() -> None:
+    assert queue_shown(None) == "default"
+    assert queue_shown("default") == '"default"'
+    assert queue_shown("mail") == "mail"
+
+
+@pytest.mark.parametrize("text", ["", "x" * 101])
+def test_what_no_queue_can_be_named_is_refused(text: str) -> None:
+    with pytest.raises(UsageError, match="1 to 100 characters"):
+        parse_queue(text)
+
+
+def test_a_pause_tells_who_when_and_why() -> None:
+    now = datetime(2026, 7, 3, 12, 30, tzinfo=UTC)
+    row = {"paused_by": "ana", "reason": "deploy", "now": now}
+    at = now - timedelta(minutes=28)
+    local = at.astimezone()
+    assert pause_told(row | {"paused_at": at}) == f'paused by ana {local:%H:%M} "deploy"'
+    at = now - timedelta(days=2)
+    told = pause_told(row | {"paused_at": at})
+    assert told == f'paused by ana {at.astimezone():%Y-%m-%d %H:%M} "deploy"'
