@@ -1,0 +1,51 @@
+"""What the screens may ask of the cluster. Tests have a fake one; an HTTP one may follow.
+
+Every method is one statement or one transaction, bounded, and raises `CortexError`s: one of the
+family of `UnavailableError` when the database is not there.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Protocol, TypeAlias
+from uuid import UUID
+
+from cortex.domain.job_filter import JobFilter, JobPlace
+from cortex.store.job_pages import JobPage
+from cortex.store.operator import Head
+
+JobRow: TypeAlias = Mapping[str, Any]
+"""A row of `cortex.store.job_pages` without its `now`: two that are equal look the same."""
+
+
+class Jobs(Protocol):
+    """The list of jobs."""
+
+    async def page(self, which: JobFilter, *, before: JobPlace | None, limit: int) -> JobPage:
+        """Read the jobs that fit and are older than a place, or the newest ones."""
+        ...
+
+    async def page_up(self, which: JobFilter, *, after: JobPlace | None, limit: int) -> JobPage:
+        """Read the jobs that fit just above a place, or the oldest ones; the newest first."""
+        ...
+
+    async def seen(self, ids: Sequence[UUID]) -> Sequence[JobRow]:
+        """Read some jobs again."""
+        ...
+
+    async def cancel(self, job_id: UUID, *, by: str) -> str:
+        """Cancel a job; return what became of it."""
+        ...
+
+    async def retry(self, job_id: UUID, *, by: str) -> str:
+        """Let a job try again now; return what became of it."""
+        ...
+
+
+class Backend(Protocol):
+    """All of it; a part for each screen."""
+
+    @property
+    def jobs(self) -> Jobs: ...
+
+    async def head(self) -> Head:
+        """Look at what stands above every screen."""
+        ...

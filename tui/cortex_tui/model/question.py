@@ -1,0 +1,33 @@
+"""A question before an act: only the full answer counts, everything else leaves it open."""
+
+from enum import Enum
+from typing import Final
+
+CANCEL: Final = "escape"
+
+
+class Answer(Enum):
+    """What a key meant."""
+
+    NONE = "none"
+    YES = "yes"
+    NO = "no"
+
+
+class Question:
+    """One line of text, and what has to be typed to agree; esc declines."""
+
+    def __init__(self, text: str, *, wanted: str = "y") -> None:
+        self.text = text
+        self.wanted = wanted
+        self.typed = ""
+
+    def press(self, key: str, character: str | None) -> Answer:
+        """Take one key, by its name and by what it writes."""
+        if key == CANCEL:
+            return Answer.NO
+        if key == "backspace":
+            self.typed = self.typed[:-1]
+        elif character is not None and self.wanted.startswith(self.typed + character):
+            self.typed += character
+        return Answer.YES if self.typed == self.wanted else Answer.NONE
