@@ -92,9 +92,7 @@ async def _page(
         )
     if rows[0]["looked_count"] < looked_max:
         return JobPage(jobs=found, next=None, is_short=False)
-    return JobPage(
-        jobs=found, next=JobPlace(rows[0]["last_id"], rows[0]["last_at"]), is_short=True
-    )
+    return JobPage(jobs=found, next=JobPlace(rows[0]["last_id"], rows[0]["last_at"]), is_short=True)
 
 
 async def _way_in(db: Database, which: JobFilter) -> _WayIn:

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from typing import Any, Final
 
 from textual.app import App, SystemCommand
@@ -79,7 +80,7 @@ class CortexApp(App[int]):
         if not has_color:
             self._last_filters.append(NoColor())
         for name, kind in SCREENS.items():
-            self.add_mode(name, lambda kind=kind: kind(self.desk))
+            self.add_mode(name, partial(kind, self.desk))
         for palette in PALETTES.values():
             self.register_theme(palette.theme)
         self.theme = self.desk.palette.theme.name
@@ -101,12 +102,12 @@ class CortexApp(App[int]):
         is_asking = frame is not None and frame.strip.is_asking
         return not is_asking and super().check_action(action, parameters)
 
-    def action_show(self, name: str) -> None:
-        self.switch_mode(name)
+    async def action_show(self, name: str) -> None:
+        await self.switch_mode(name)
 
     def open(self, name: str, *about: object) -> None:
         """Open a screen on top of the one in front."""
-        self.push_screen(OPENED[name](self.desk, *about))
+        _ = self.push_screen(OPENED[name](self.desk, *about))
 
     def action_help(self) -> None:
         if self.frame is not None and not isinstance(self.frame, HelpScreen):
@@ -118,7 +119,7 @@ class CortexApp(App[int]):
 
     async def action_back(self) -> None:
         if len(self.screen_stack) > 1:
-            self.pop_screen()
+            await self.pop_screen()
 
     def action_next_theme(self) -> None:
         after = (NAMES.index(self.session.theme) + 1) % len(NAMES)
@@ -128,7 +129,7 @@ class CortexApp(App[int]):
 
     def action_command_palette(self) -> None:
         if isinstance(self.screen, Frame):
-            self.push_screen(internals.Palette(id="--command-palette"))
+            _ = self.push_screen(internals.Palette(id="--command-palette"))
 
     def action_help_quit(self) -> None:
         """Ctrl-C: in a terminal of its own it is a key like others."""

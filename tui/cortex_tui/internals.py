@@ -1,5 +1,7 @@
 """What we use of Textual that it does not promise: all of it here, and its version is pinned."""
 
+from typing import Any
+
 from textual.app import App
 from textual.await_complete import AwaitComplete
 from textual.binding import Binding, BindingsMap
@@ -16,7 +18,7 @@ class Palette(CommandPalette):
 
     def dismiss(self, result: None = None) -> AwaitComplete:
         if self._is_closing:
-            return AwaitComplete.nothing()
+            return AwaitComplete()
         self._is_closing = True
         return super().dismiss(result)
 
@@ -30,7 +32,7 @@ def bind(node: DOMNode, bindings: list[Binding]) -> None:
     node._bindings = BindingsMap.merge([node._bindings, BindingsMap(bindings)])  # noqa: SLF001
 
 
-def forget_no_color(app: App[object]) -> None:
+def forget_no_color(app: App[Any]) -> None:
     """Undo what Textual does about NO_COLOR: it would still paint grey RGB; see `palette`."""
     app.no_color = False
     app._filters = app._filters[:1]  # noqa: SLF001 -- the first one is about ANSI colours

@@ -23,7 +23,7 @@ GROUPS: Final = {
     "app": "Everywhere",
 }
 """In the order of the footer and the help."""
-LISTS: Final = ("jobs", "log")
+LISTS: Final = ("jobs", "job", "log", "help")
 """Screens whose body is one table; the keys that move in it are theirs."""
 
 
@@ -286,10 +286,11 @@ def clashes(keys: Sequence[Key]) -> Iterator[str]:
 
 
 def _keys(name: str, value: object) -> tuple[str, ...]:
-    keys = value if isinstance(value, list) else [value]
-    if not keys or not all(isinstance(key, str) and key.strip() for key in keys):
+    given = value if isinstance(value, list) else [value]
+    keys = [key.strip() for key in given if isinstance(key, str) and key.strip()]
+    if not keys or len(keys) != len(given):
         raise UsageError(f"{name} is not a key, or a list of keys", hint='such as "ctrl+k"')
-    return tuple(_SIGNS.get(key.strip(), key.strip()) for key in keys)
+    return tuple(_SIGNS.get(key, key) for key in keys)
 
 
 _SIGNS: Final = {sign: name for name, sign in _SHOWN.items()}

@@ -52,7 +52,6 @@ def _palette(name: str, *, dark: bool, **c: str) -> Palette:
             "scrollbar-corner-color": c["ground"],
         },
     )
-    on_bar = {"bgcolor": c["bar"]}
     styles = {
         "": Style(color=c["text"]),
         "dim": Style(color=c["dim"]),
@@ -68,7 +67,7 @@ def _palette(name: str, *, dark: bool, **c: str) -> Palette:
         "warn": Style(color=c["retry"]),
         "alarm": Style(color=c["fail"], bold=True),
         "cursor": Style(bgcolor=c["cursor"]),
-        "bar": Style(color=c["text"], **on_bar),
+        "bar": Style(color=c["text"], bgcolor=c["bar"]),
         "strip": Style(color=c["text"], bgcolor=c["cursor"]),
         "line": Style(color=c["line"]),
     }

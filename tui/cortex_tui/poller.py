@@ -34,7 +34,7 @@ class Poller:
         screen: Look,
         told: Callable[[CortexError | None], None],
     ) -> None:
-        """`told` is called after each look, with the error of one that the link is not to blame for."""
+        """`told` is called after each look, with an error that the link is not to blame for."""
         self._clock, self._link = clock, link
         self._head, self._screen, self._told = head, screen, told
         self._pace = LookPace()

@@ -34,7 +34,7 @@ def run(
     theme: str,
     keys_file: Path,
 ) -> int:
-    """Run until the operator leaves; return the exit code. Raises `CortexError`s before it starts."""
+    """Run until the operator leaves; return the exit code. Before that it raises `CortexError`s."""
     keys = read_keys(keys_file)
     session = Session(
         actor=actor,
@@ -74,7 +74,7 @@ def _ending_by_signal(app: CortexApp) -> Iterator[None]:
     """Leave in order, with the terminal as it was, when told to."""
     loop = asyncio.get_running_loop()
     for number in SIGNALS:
-        loop.add_signal_handler(number, lambda code=128 + number: app.exit(code))
+        loop.add_signal_handler(number, app.exit, 128 + number)
     try:
         yield
     finally:

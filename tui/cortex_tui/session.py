@@ -1,4 +1,4 @@
-"""What one sitting knows: who acts, whether they may, how the screen is, and the database's time."""
+"""What one sitting knows: who acts, whether they may, the theme, and the database's time."""
 
 from datetime import UTC, datetime, timedelta
 

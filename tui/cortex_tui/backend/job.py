@@ -1,13 +1,16 @@
 """One job, followed: itself and what happened to it since the last look."""
 
+from typing import Final
 from uuid import UUID
 
 from cortex.store import jobs
 from cortex.store.database import Database
 from cortex_tui.backend.protocol import JobRow
 
-ROWS_MAX = 1_000
-"""Of a look: a job with more steps comes in several."""
+ROWS_MAX: Final = 500
+"""Of each kind in a look: a job with more steps comes in several."""
+ALREADY: Final = 2**31 - 1
+"""A position after everything: attempts are not shown here."""
 
 
 class StoreJob:
@@ -17,5 +20,6 @@ class StoreJob:
         self._db = db
 
     async def follow(self, job_id: UUID, *, after_step: int) -> JobRow:
-        """Return a job, and under `steps` those after a number; some of them when they are many."""
-        return await jobs.follow(self._db, job_id, after_step=after_step)
+        after = (ALREADY, ALREADY, after_step)
+        row = await jobs.follow(self._db, job_id, after=after, limit=ROWS_MAX)
+        return {key: value for key, value in row.items() if key != "now"}

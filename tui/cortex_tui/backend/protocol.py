@@ -40,8 +40,19 @@ class Jobs(Protocol):
         ...
 
 
+class Job(Protocol):
+    """One job."""
+
+    async def follow(self, job_id: UUID, *, after_step: int) -> JobRow:
+        """Return a job, and as its `steps` the next ones after a number, in order."""
+        ...
+
+
 class Backend(Protocol):
     """All of it; a part for each screen."""
+
+    @property
+    def job(self) -> Job: ...
 
     @property
     def jobs(self) -> Jobs: ...

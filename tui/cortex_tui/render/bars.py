@@ -51,17 +51,21 @@ def link_cell(link: Link, now: float) -> Cell:
 def top_bar(view: TopView, palette: Palette, width: int) -> Strip:
     """Return the first line of a screen: the path left, what waits for people right."""
     path = safe(f" cortex {' > '.join(view.path)}")
-    for is_short in (False, True):
-        right = [*_parts(view, is_short=is_short), view.link]
-        room = width - sum(cell_len(each.text) + len(GAP) for each in right) - 1
-        if room >= cell_len(path):
-            break
+    right = [*_parts(view, is_short=False), view.link]
+    if _room(right, width) < cell_len(path):
+        right = [*_parts(view, is_short=True), view.link]
+    room = _room(right, width)
     bar = palette["bar"]
     segments = [Segment(fit(path, max(0, room)), bar + palette["bold"])]
     for each in right:
         segments += [Segment(GAP, bar), Segment(each.text, bar + palette[each.style])]
     line = Strip([*segments, Segment(" ", bar)])
     return line.adjust_cell_length(width, bar).apply_style(_ground(palette))
+
+
+def _room(right: Sequence[Cell], width: int) -> int:
+    """Return the cells that are left for the path."""
+    return width - sum(cell_len(each.text) + len(GAP) for each in right) - 1
 
 
 def _ground(palette: Palette) -> Style:

@@ -40,10 +40,41 @@ def why(row: JobRow, now: datetime) -> str:
             return ""
 
 
+def job_words(row: JobRow) -> str:
+    """Name a job in a question; not safe yet."""
+    what = row["agent"] or row["type"]
+    return f"{what} {short_id(row['id'])}, {state_words(status_of(row))}"
+
+
+def status_line(row: JobRow, now: datetime) -> list[Cell]:
+    """Return what one job is and how it stands, in pieces."""
+    status = status_of(row)
+    parts = [
+        Cell(short_id(row["id"]), "bold"),
+        Cell(safe(row["agent"] or row["type"])),
+        Cell(state_words(status), style_of(status)),
+        Cell(f"attempt {row['attempt']} · retry {row['retry_count']}/{row['max_retries']}", "dim"),
+    ]
+    if row["started_at"] is not None:
+        took_s = ((row["finished_at"] or now) - row["started_at"]).total_seconds()
+        parts.append(Cell(countdown(took_s), "dim"))
+    if row["pod"]:
+        parts.append(Cell(safe(f"pod {row['pod']}"), "dim"))
+    cost = row["checkpoint"].get("cost_usd")
+    if cost is not None:
+        parts.append(Cell(money(Decimal(str(cost))), "dim"))
+    return parts
+
+
+def why_line(row: JobRow, now: datetime) -> Cell:
+    """Return why it stands where it stands, as one cell."""
+    return Cell(safe(why(row, now)), "fail" if row["error_message"] else "dim")
+
+
 def _waiting(row: JobRow, now: datetime) -> str:
     on = row["waiting_on"] or ""
     if on.startswith(PERSON):
-        return needs_person(on.removeprefix(PERSON), row["last_error"])
+        return needs_person(on.removeprefix(PERSON), row.get("last_error"))
     match awaited_of(row["awaited"]):
         case ApprovalSeen(status=ApprovalStatus.PENDING) as seen:
             is_open = seen.expires_at > now
@@ -73,10 +104,6 @@ def _running(row: JobRow, now: datetime) -> str:
 
 def _left(instant: datetime, now: datetime) -> str:
     return countdown((instant - now).total_seconds())
-
-
-def _why_cell(row: JobRow, now: datetime) -> Cell:
-    return Cell(safe(why(row, now)), "fail" if row["error_message"] else "dim")
 
 
 def _what(row: JobRow, _: datetime) -> Cell:
@@ -122,5 +149,5 @@ JOB_COLUMNS: Final[Sequence[Column[JobRow]]] = (
     Column(title="cost", width=8, cell=_cost, is_right=True, spare=3),
     Column(title="age", width=4, cell=_age, is_right=True),
     Column(title="pod", width=10, cell=_pod, spare=5),
-    Column(title="why / next", width=16, cell=_why_cell, grows=True),
+    Column(title="why / next", width=16, cell=why_line, grows=True),
 )

@@ -1,4 +1,4 @@
-"""Tables: fixed columns, so that nothing jumps when values change; one of them takes what is left."""
+"""Tables: fixed columns, so that nothing jumps; one of them takes what is left."""
 
 from collections.abc import Callable, Sequence
 from datetime import datetime

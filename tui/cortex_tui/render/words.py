@@ -37,6 +37,13 @@ def age(seconds: float) -> str:
     return "now"
 
 
+def span(seconds: float) -> str:
+    """Return how long something took: 84ms, 3.2s, 02:31."""
+    if seconds < 1:
+        return f"{max(0.0, seconds) * 1000:.0f}ms"
+    return f"{seconds:.1f}s" if seconds < _MINUTE_S else countdown(seconds)
+
+
 def money(usd: Decimal) -> str:
     """Return dollars with as many digits as tell something."""
     if not usd:

@@ -116,13 +116,9 @@ class Frame(Screen[None]):
 
     def _bottom(self, width: int) -> Strip:
         may_act = self.desk.session.why_not_act() is None
-        return bars.footer(
-            self.desk.keys, self.NAME, self.desk.palette, width, may_act=may_act
-        )
+        return bars.footer(self.desk.keys, self.NAME, self.desk.palette, width, may_act=may_act)
 
     def _small(self, width: int) -> Strip:
         size = self.app.size
-        told = f"{size.width}×{size.height} is too small: {WIDTH_MIN}×{HEIGHT_MIN} at least"
+        told = f"{size.width} by {size.height} is too small: {WIDTH_MIN} by {HEIGHT_MIN} at least"
         return Strip([Segment(told)]).adjust_cell_length(width)
-
-

@@ -5,7 +5,7 @@ which one statement brings it forward: a page that is missing, or what is in sig
 """
 
 from collections.abc import Iterable, Sequence
-from typing import Any, Final
+from typing import Final
 from uuid import UUID
 
 from textual import on
@@ -14,14 +14,13 @@ from textual.widget import Widget
 from cortex.domain.errors import UsageError
 from cortex.domain.job_filter import JobFilter, JobPlace, parse_filter
 from cortex.store.job_pages import JobPage
-from cortex_tui.acts import Act
 from cortex_tui.backend.protocol import JobRow
 from cortex_tui.desk import Desk
 from cortex_tui.model.window import PAGE_ROWS, Window
-from cortex_tui.render.job_rows import JOB_COLUMNS, status_of
-from cortex_tui.render.states import state_words
+from cortex_tui.render.job_rows import JOB_COLUMNS
 from cortex_tui.render.table import Cell
-from cortex_tui.render.words import about, short_id
+from cortex_tui.render.words import about
+from cortex_tui.screens import job_acts
 from cortex_tui.screens.frame import Frame
 from cortex_tui.widgets.filter_line import FilterLine
 from cortex_tui.widgets.virtual_table import VirtualTable
@@ -52,9 +51,7 @@ class JobsScreen(Frame):
         self._generation = 0
         """Of the filter: an answer to the one before is thrown away."""
         self._filter = FilterLine(desk, told=self._counted)
-        self._table = VirtualTable(
-            desk, self._window, JOB_COLUMNS, key=_id_of, empty=self._nothing
-        )
+        self._table = VirtualTable(desk, self._window, JOB_COLUMNS, key=_id_of, empty=self._nothing)
 
     def body(self) -> Iterable[Widget]:
         return (self._filter, self._table)
@@ -146,7 +143,9 @@ class JobsScreen(Frame):
         newest = self._newest
         count = len(page.jobs)
         if newest is not None:
-            count = sum((row["created_at"], row["id"]) > (newest.at, newest.id) for row in page.jobs)
+            count = sum(
+                (row["created_at"], row["id"]) > (newest.at, newest.id) for row in page.jobs
+            )
         is_changed = count != self._new_count
         self._new_count = count
         return self._window.update(page.jobs) or is_changed
@@ -172,10 +171,10 @@ class JobsScreen(Frame):
         self._filter.edit()
 
     def action_cancel(self) -> None:
-        self._propose("cancel", "cancel", self.desk.backend.jobs.cancel)
+        job_acts.cancel(self.desk, self.strip, self._window.current)
 
     def action_retry(self) -> None:
-        self._propose("retry", "let try again now", self.desk.backend.jobs.retry)
+        job_acts.retry(self.desk, self.strip, self._window.current)
 
     @on(VirtualTable.Moved)
     def _moved(self) -> None:
@@ -203,25 +202,6 @@ class JobsScreen(Frame):
         self._wanted = what
         self._short_pages = 0
         self.desk.wake()
-
-    def _propose(self, verb: str, told: str, work: Any) -> None:
-        row = self._window.current
-        if row is None:
-            self.strip.tell("there is no job here", "dim")
-            return
-        job_id: UUID = row["id"]
-        by = self.desk.session.actor
-        status = state_words(status_of(row))
-        what = f"{row['agent'] or row['type']} {short_id(job_id)}, {status}"
-        agreed = ("--yes",) if verb == "cancel" else ()
-        self.desk.acts.propose(
-            self.strip,
-            Act(
-                question=f"{told} {what}",
-                command=("jobs", verb, str(job_id), *agreed),
-                work=lambda: work(job_id, by=by),
-            ),
-        )
 
     # --- words
 

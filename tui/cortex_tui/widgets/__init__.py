@@ -1,1 +1,1 @@
-"""Widgets: they draw lines that `render` makes and turn keys into messages; they know no database."""
+"""Widgets: they draw lines that `render` makes, and turn keys into messages."""

@@ -19,7 +19,7 @@ from cortex_tui.widgets.lines import Line
 
 
 class FilterLine(Horizontal):
-    """`/ status:retry …` left, how many there are right. Enter asks with `Wanted`; esc leaves it."""
+    """`/ status:retry …` left, how many there are right. Enter asks for it with `Wanted`."""
 
     DEFAULT_CSS = """
     FilterLine { height: 1; width: 1fr; }

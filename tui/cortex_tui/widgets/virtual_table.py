@@ -104,9 +104,7 @@ class VirtualTable(Widget, Generic[Row], can_focus=True):
         )
 
     def _told(self, width: int) -> Strip:
-        column = Column[str](
-            title="", width=1, grows=True, cell=lambda text, _: Cell(text, "dim")
-        )
+        column = Column[str](title="", width=1, grows=True, cell=lambda text, _: Cell(text, "dim"))
         return row_line(
             layout([column], width),
             self._empty(),
