@@ -47,7 +47,7 @@ SELECT CASE WHEN status = 'PENDING' THEN token_digest WHEN decided_at > cortex.n
 FROM cortex.approval WHERE id = $1;
 
 -- name: show
--- One request in full, with its votes and what its job cost so far. $1 id.
+-- Requests in full, with their votes and what their jobs cost so far. $1 ids.
 SELECT a.*, g.name AS agent, j.status AS job_status, j.type AS job_type, j.checkpoint AS job_head,
        j.worker_job_id IS NOT NULL AS is_job_due,
        e.id AS effect_id, e.status AS effect_status, cortex.agreed(a.id, a.digest) AS agreed, cortex.now() AS now,
@@ -59,7 +59,7 @@ FROM cortex.approval a
 LEFT JOIN cortex.agent g ON g.id = a.agent_id
 LEFT JOIN cortex.job j ON j.id = a.job_id
 LEFT JOIN cortex.effect e ON e.approval_id = a.id
-WHERE a.id = $1;
+WHERE a.id = ANY ($1::uuid[]);
 
 -- name: ids_by_suffix
 -- Requests whose id ends as given, the newest first, among the newest 100,000. $1 suffix, lower case, no dashes.

@@ -1,6 +1,7 @@
 """The terminal UI under test: a fake cluster, a clock moved by hand, and what the screen shows."""
 
 import asyncio
+import functools
 import heapq
 from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 from contextlib import asynccontextmanager
@@ -21,6 +22,7 @@ from cortex_tui.app import CortexApp
 from cortex_tui.backend.protocol import JobRow
 from cortex_tui.keys import KeyTable
 from cortex_tui.session import Session
+from tests.support.postgres import run_asyncio
 
 TURNS: Final = 30
 """Turns of the event loop after which everything that was ready has run."""
@@ -266,6 +268,11 @@ async def sitting(
         yield seat
 
 
-def run_async(test: Callable[..., Coroutine[Any, Any, None]]) -> Any:
-    """Run an async test on asyncio: the app's loop, and not trio's."""
-    raise NotImplementedError(test)
+def on_asyncio(test: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., None]:
+    """Run an async test in a loop of asyncio: the others are trio's."""
+
+    @functools.wraps(test)
+    def run(*args: Any, **fixtures: Any) -> None:
+        run_asyncio(lambda: test(*args, **fixtures))
+
+    return run

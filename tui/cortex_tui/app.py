@@ -69,7 +69,7 @@ class CortexApp(App[int]):
             backend=backend,
             keys=keys or KeyTable(),
             acts=Acts(session, start=lambda work: self.run_worker(work, exit_on_error=True)),
-            wake=lambda: self.poller.wake(),
+            wake=lambda: self.poller.wake(),  # noqa: PLW0108 -- made below
             open=self.open,
         )
         self.desk.acts.done = self.desk.wake

@@ -1,4 +1,4 @@
-"""Every key there is, in one table: bindings, footer, help, palette and documentation are made of it.
+"""Every key there is, in one table: bindings, footer, help and palette are made of it.
 
 A key that acts changes something for others: it asks first, and does nothing for `--read-only`.
 On one screen no two of them differ only by case.

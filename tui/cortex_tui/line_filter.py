@@ -14,10 +14,32 @@ from textual.color import Color
 from textual.filter import LineFilter
 
 _FORBIDDEN: Final = frozenset({"Cc", "Cf", "Cs", "Zl", "Zp"})
-_ASCII: Final = str.maketrans(
-    "…·—\N{EN DASH}─━│┃┌┐└┘├┤⟦⟧→←↑↓▲▼█▏▎▍▌▋▊▉▁▂▃▄▅▆▇░▒▓○●◆↻✓✗⊘≈×≥≤▸▾⋯",
-    "~.---=||++++++[]><^v^v#########________:%%.>?r+x-~x><>v~",
-)
+_ASCII: Final = {
+    ord(sign): plain
+    for signs, plain in (
+        ("…", "~"),
+        ("·", "."),
+        ("—\N{EN DASH}─━≈", "-"),
+        ("│┃⋮", "|"),
+        ("┌┐└┘├┤┬┴┼", "+"),
+        ("⟦", "["),
+        ("⟧", "]"),
+        ("→▸", ">"),
+        ("←", "<"),
+        ("↑▲", "^"),
+        ("↓▼▾", "v"),
+        ("█▏▎▍▌▋▊▉▁▂▃▄▅▆▇▓", "#"),
+        ("░▒", ":"),
+        ("○", "."),
+        ("●", ">"),
+        ("◆", "?"),
+        ("↻", "r"),
+        ("✓", "+"),
+        ("✗\N{MULTIPLICATION SIGN}", "x"),
+        ("⊘", "-"),
+    )
+    for sign in signs
+}
 
 
 class SafeFilter(LineFilter):

@@ -1,4 +1,4 @@
-"""The link to Postgres as seen from here: how quick, or since when silent, and when to try again."""
+"""The link to Postgres as seen from here: how quick, or since when silent."""
 
 from typing import Final
 

@@ -54,6 +54,7 @@ def _palette(name: str, *, dark: bool, **c: str) -> Palette:
     )
     styles = {
         "": Style(color=c["text"]),
+        "ground": Style(color=c["text"], bgcolor=c["ground"]),
         "dim": Style(color=c["dim"]),
         "bold": Style(color=c["text"], bold=True),
         "accent": Style(color=c["accent"]),
@@ -144,6 +145,7 @@ def _ansi() -> Palette:
     dim = Style(dim=True)
     styles = {
         "": Style(),
+        "ground": Style(),
         "dim": dim,
         "bold": Style(bold=True),
         "accent": Style(color="blue"),

@@ -1,4 +1,4 @@
-"""`:`: everything by its name. Screens, and the keys of the screen in front; made of the key table."""
+"""`:`: everything that the keys of the screen in front do, by its name."""
 
 from collections.abc import Callable, Iterator
 from functools import partial

@@ -99,7 +99,9 @@ def _running(row: JobRow, now: datetime) -> str:
     if row["heartbeat_at"] is None:
         return "waits for a pod"
     silent_s = (now - row["heartbeat_at"]).total_seconds()
-    return f"! no heartbeat for {countdown(silent_s)}" if silent_s > SILENT_S else ""
+    if silent_s > SILENT_S:
+        return f"! no heartbeat for {countdown(silent_s)}"
+    return f"heartbeat {age(silent_s)}"
 
 
 def _left(instant: datetime, now: datetime) -> str:
@@ -118,6 +120,10 @@ def _state(row: JobRow, _: datetime) -> Cell:
 def _step(row: JobRow, _: datetime) -> Cell:
     head = row["checkpoint"]
     return Cell(safe(f"{head['seq']} {head['key']}")) if head.get("seq") else NONE
+
+
+def _attempt(row: JobRow, _: datetime) -> Cell:
+    return Cell(str(row["attempt"]), "" if row["attempt"] else "dim")
 
 
 def _retries(row: JobRow, _: datetime) -> Cell:
@@ -142,9 +148,7 @@ JOB_COLUMNS: Final[Sequence[Column[JobRow]]] = (
     Column(title="agent", width=16, cell=_what),
     Column(title="state", width=7, cell=_state),
     Column(title="step", width=18, cell=_step, spare=2),
-    Column(
-        title="att", width=3, cell=lambda row, _: Cell(str(row["attempt"])), is_right=True, spare=4
-    ),
+    Column(title="att", width=3, cell=_attempt, is_right=True, spare=4),
     Column(title="retry", width=5, cell=_retries, is_right=True, spare=1),
     Column(title="cost", width=8, cell=_cost, is_right=True, spare=3),
     Column(title="age", width=4, cell=_age, is_right=True),

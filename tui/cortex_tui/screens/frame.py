@@ -72,11 +72,11 @@ class Frame(Screen[None]):
     # --- what it gets
 
     def compose(self) -> ComposeResult:
-        yield Line(self._top, id="top")
+        yield Line(self.desk, self._top, id="top")
         yield from self.body()
         yield self.strip
-        yield Line(self._bottom, id="bottom")
-        yield Line(self._small, id="small")
+        yield Line(self.desk, self._bottom, id="bottom")
+        yield Line(self.desk, self._small, id="small")
 
     def repaint(self) -> None:
         """Draw all that changes by itself."""

@@ -40,7 +40,11 @@ class JobScreen(Frame):
         )
 
     def body(self) -> Iterable[Widget]:
-        return (Line(self._state, id="state"), Line(self._why, id="why"), self._table)
+        return (
+            Line(self.desk, self._state, id="state"),
+            Line(self.desk, self._why, id="why"),
+            self._table,
+        )
 
     def on_mount(self) -> None:
         self._table.focus()

@@ -28,8 +28,9 @@ class FilterLine(Horizontal):
     }
     FilterLine Input:focus { border: none; }
     FilterLine.-editing Input { display: block; }
-    FilterLine.-editing Line { display: none; }
-    FilterLine #slash { width: 3; }
+    FilterLine.-editing #filter { display: none; }
+    FilterLine #slash { display: none; width: 3; }
+    FilterLine.-editing #slash { display: block; }
     """
 
     class Wanted(Message):
@@ -48,7 +49,8 @@ class FilterLine(Horizontal):
         self._input = Input(compact=True, max_length=TEXT_MAX, select_on_focus=False)
 
     def compose(self) -> ComposeResult:
-        yield Line(self._draw)
+        yield Line(self._desk, self._slash, id="slash")
+        yield Line(self._desk, self._draw, id="filter")
         yield self._input
 
     @property
@@ -72,7 +74,7 @@ class FilterLine(Horizontal):
 
     def redraw(self) -> None:
         """Draw what is told at the right anew."""
-        self.query_one(Line).refresh()
+        self.query_one("#filter").refresh()
 
     @on(Input.Submitted)
     def _submitted(self, event: Input.Submitted) -> None:
@@ -85,6 +87,9 @@ class FilterLine(Horizontal):
             event.prevent_default()
             self.close()
             self.screen.focus_next("VirtualTable")
+
+    def _slash(self, _: int) -> Strip:
+        return Strip([Segment(" / ", self._desk.palette["accent"])])
 
     def _draw(self, width: int) -> Strip:
         palette = self._desk.palette

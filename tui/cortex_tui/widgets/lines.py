@@ -1,23 +1,26 @@
-"""Widgets of one line: the top bar, the footer, and a head between them."""
+"""A widget of one line: the top bar, the footer, a head between them."""
 
 from collections.abc import Callable
 
 from textual.strip import Strip
-from textual.widget import Widget
+
+from cortex_tui.desk import Desk
+from cortex_tui.widgets.drawn import Drawn
 
 
-class Line(Widget):
+class Line(Drawn):
     """One line, drawn anew by `refresh`."""
 
-    DEFAULT_CSS = """
-    Line { height: 1; width: 1fr; }
-    """
+    def __init__(
+        self,
+        desk: Desk,
+        line: Callable[[int], Strip],
+        *,
+        id: str | None = None,  # noqa: A002 -- Textual's
+    ) -> None:
+        """`line` makes it for a width in cells."""
+        super().__init__(desk, id=id)
+        self._make = line
 
-    def __init__(self, draw: Callable[[int], Strip], *, id: str | None = None) -> None:  # noqa: A002 -- Textual's
-        """`draw` makes the line for a width in cells."""
-        super().__init__(id=id)
-        self._draw = draw
-
-    def render_line(self, y: int) -> Strip:
-        width = self.size.width
-        return self._draw(width) if y == 0 and width else Strip.blank(width)
+    def draw(self, y: int, width: int) -> Strip:  # noqa: ARG002 -- it has one
+        return self._make(width)

@@ -16,18 +16,14 @@ from textual.widget import Widget
 from cortex_tui.desk import Desk
 from cortex_tui.model.question import Answer, Question
 from cortex_tui.render.table import Cell, fit
+from cortex_tui.widgets.drawn import Drawn
 
 
-class StripLine(Widget, can_focus=True):
+class StripLine(Drawn, can_focus=True):
     """One line; `info` is what stands at its right while nobody is asked."""
 
-    DEFAULT_CSS = """
-    StripLine { height: 1; width: 1fr; }
-    """
-
     def __init__(self, desk: Desk, *, info: Callable[[], Cell]) -> None:
-        super().__init__()
-        self._desk = desk
+        super().__init__(desk)
         self._info = info
         self._told = Cell("")
         self._question: Question | None = None
@@ -89,9 +85,8 @@ class StripLine(Widget, can_focus=True):
         if answered is not None:
             answered(is_agreed)
 
-    def render_line(self, y: int) -> Strip:  # noqa: ARG002 -- it has one
-        width = self.size.width
-        palette = self._desk.palette
+    def draw(self, y: int, width: int) -> Strip:  # noqa: ARG002 -- it has one
+        palette = self.desk.palette
         if self._question is not None:
             return self._asked(self._question, width)
         info = self._info()
@@ -105,7 +100,7 @@ class StripLine(Widget, can_focus=True):
         return Strip(parts).adjust_cell_length(width)
 
     def _asked(self, question: Question, width: int) -> Strip:
-        palette = self._desk.palette
+        palette = self.desk.palette
         strip = palette["strip"]
         how = f"  {question.wanted} yes   esc no "
         if len(question.wanted) > 1:

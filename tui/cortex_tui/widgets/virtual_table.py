@@ -6,22 +6,22 @@ from typing import Any, Final, Generic, TypeVar
 from textual import events
 from textual.message import Message
 from textual.strip import Strip
-from textual.widget import Widget
 
 from cortex_tui.desk import Desk
 from cortex_tui.model.window import Window
 from cortex_tui.render.table import Cell, Column, head_line, layout, row_line
+from cortex_tui.widgets.drawn import Drawn
 
 Row = TypeVar("Row")
 
 WHEEL_ROWS: Final = 3
 
 
-class VirtualTable(Widget, Generic[Row], can_focus=True):
+class VirtualTable(Drawn, Generic[Row], can_focus=True):
     """Titles, then the visible rows of a window. `move` takes the names of the keys in `keys`."""
 
     DEFAULT_CSS = """
-    VirtualTable { height: 1fr; width: 1fr; }
+    VirtualTable { height: 1fr; }
     """
 
     class Moved(Message):
@@ -37,8 +37,7 @@ class VirtualTable(Widget, Generic[Row], can_focus=True):
         empty: Callable[[], str],
     ) -> None:
         """`empty` says why there are no rows."""
-        super().__init__()
-        self._desk = desk
+        super().__init__(desk)
         self._window = window
         self._columns = columns
         self._key = key
@@ -81,9 +80,8 @@ class VirtualTable(Widget, Generic[Row], can_focus=True):
         self.refresh()
         self.post_message(self.Moved())
 
-    def render_line(self, y: int) -> Strip:
-        width = self.size.width
-        palette, session = self._desk.palette, self._desk.session
+    def draw(self, y: int, width: int) -> Strip:
+        palette, session = self.desk.palette, self.desk.session
         shown = layout(self._columns, width)
         if y == 0:
             return head_line(shown, palette, width)
@@ -108,7 +106,7 @@ class VirtualTable(Widget, Generic[Row], can_focus=True):
         return row_line(
             layout([column], width),
             self._empty(),
-            now=self._desk.session.now,
-            palette=self._desk.palette,
+            now=self.desk.session.now,
+            palette=self.desk.palette,
             width=width,
         )
