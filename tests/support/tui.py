@@ -11,6 +11,8 @@ from typing import Any, Final
 from uuid import UUID
 
 import attrs
+from textual import events
+from textual.keys import _character_to_key
 from textual.pilot import Pilot
 
 from cortex.domain.errors import ConflictError, CortexError, UnavailableError
@@ -24,7 +26,7 @@ from cortex_tui.keys import KeyTable
 from cortex_tui.session import Session
 from tests.support.postgres import run_asyncio
 
-TURNS: Final = 30
+TURNS: Final = 100
 """Turns of the event loop after which everything that was ready has run."""
 
 
@@ -213,9 +215,10 @@ class Seat:
     clock: ManualClock
 
     async def press(self, *keys: str) -> None:
-        """Press keys, one after another, and let the app take them in."""
-        await self.pilot.press(*keys)
-        await self.settle()
+        """Press keys, by their signs or Textual's names, each when the one before is taken in."""
+        for key in keys:
+            self.app.post_message(_pressed(key))
+            await self.settle()
 
     async def type(self, text: str) -> None:
         await self.press(*text)
@@ -231,7 +234,6 @@ class Seat:
         """Let everything run that is ready."""
         for _ in range(TURNS):
             await asyncio.sleep(0)
-        await self.pilot.pause()
 
     @property
     def lines(self) -> list[str]:
@@ -241,6 +243,13 @@ class Seat:
     @property
     def text(self) -> str:
         return "\n".join(self.lines)
+
+
+def _pressed(key: str) -> events.Key:
+    """Return what the driver makes of a key, as far as the tests press some."""
+    if len(key) == 1:
+        return events.Key(_character_to_key(key), key)
+    return events.Key(key, {"enter": "\r", "escape": "\x1b", "backspace": "\x7f"}.get(key))
 
 
 def shown(app: CortexApp) -> list[str]:

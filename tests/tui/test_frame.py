@@ -85,7 +85,7 @@ async def test_nothing_is_asked_so_often_while_nobody_watches(
 @on_asyncio
 async def test_help_shows_the_keys_of_the_screen(sit: Sit) -> None:
     async with sit() as seat:
-        await seat.press("question_mark")
+        await seat.press("?")
         assert "Cancel the job" in seat.text
         assert "Filter the list" in seat.text
         await seat.press("escape")
@@ -132,7 +132,7 @@ async def test_hostile_text_is_seen_and_does_nothing(
     cluster.add(2, status="RETRY", waiting_on=HOSTILE, **texts)
     cluster.add(3, status="CANCELLED", cancelled_by="[@click=app.quit]x[/]", **texts)
     async with sit(size=size, place=HOSTILE) as seat:
-        for key in ("j", "K", "escape", "enter", "question_mark", "escape", "escape", "at"):
+        for key in ("j", "K", "escape", "enter", "?", "escape", "escape", "@"):
             await seat.press(key)
             await seat.pass_time(0.5)
             assert treacherous(seat.text) == []
@@ -143,7 +143,7 @@ async def test_hostile_text_is_seen_and_does_nothing(
 async def test_the_palette_does_by_name_what_keys_do(cluster: FakeBackend, sit: Sit) -> None:
     cluster.add(1)
     async with sit() as seat:
-        await seat.press("colon")
+        await seat.press(":")
         await seat.type("all keys")
         await seat.pilot.pause(0.5)
         await seat.press("enter", "enter", "enter")

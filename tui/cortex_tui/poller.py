@@ -15,6 +15,8 @@ from cortex_tui.clock import Clock
 from cortex_tui.link import Link
 
 HEAD_EVERY_S: Final = 1.0
+QUIET_S: Final = 0.5
+"""Between statements while nothing changes: one a second for the head, one for the screen."""
 UNWATCHED_S: Final = 1.0
 """Between looks while the terminal is not in front."""
 
@@ -37,9 +39,10 @@ class Poller:
         """`told` is called after each look, with an error that the link is not to blame for."""
         self._clock, self._link = clock, link
         self._head, self._screen, self._told = head, screen, told
-        self._pace = LookPace()
+        self._pace = LookPace(quiet_gap_s=QUIET_S)
         self._wanted = asyncio.Event()
         self._head_at = float("-inf")
+        self._was_head = False
         self.is_watched = True
         """The terminal is in front."""
 
@@ -57,7 +60,9 @@ class Poller:
         began = self._clock.now()
         is_wanted = self._wanted.is_set()
         self._wanted.clear()
-        is_head = began - self._head_at >= HEAD_EVERY_S
+        # Never twice in a row: the screen has its turn, however slow the pace.
+        is_head = began - self._head_at >= HEAD_EVERY_S and not self._was_head
+        self._was_head = is_head
         if is_head:
             self._head_at = began
         refused: CortexError | None = None
@@ -66,7 +71,6 @@ class Poller:
             found = await (self._head if is_head else self._screen)()
         except (UnavailableError, OutcomeUnknownError, SchemaError) as error:
             self._link.failed(error)
-            self._head_at = float("-inf")  # what stands above every screen is fresh first
         except CortexError as error:
             refused = error
         else:

@@ -19,8 +19,15 @@ AHEAD_ROWS: Final = 100
 class Window(Generic[Row, Place]):
     """Rows in their order, the first visible one, and the cursor."""
 
-    def __init__(self, key: Callable[[Row], Hashable]) -> None:
+    def __init__(
+        self,
+        key: Callable[[Row], Hashable],
+        *,
+        place: Callable[[Row], Place | None] = lambda _: None,
+    ) -> None:
+        """`place`: from where to read on beside a row; without it what left cannot come again."""
         self._key = key
+        self._place = place
         self.rows: list[Row] = []
         self.above: Place | None = None
         """Where the page above begins; None: the window holds the first row of the list."""
@@ -33,6 +40,8 @@ class Window(Generic[Row, Place]):
         self._cursor: Hashable | None = None
         self._at = 0
         """Where the cursor was, should its row be gone."""
+        self._places: dict[Hashable, int] | None = None
+        """Where each row is; None: rows came or went since it was made."""
 
     # --- the cursor
 
@@ -94,6 +103,7 @@ class Window(Generic[Row, Place]):
     ) -> None:
         """Show another piece of the list; the cursor goes to its first row, or to its last one."""
         self.rows = list(rows)[:ROWS_MAX]
+        self._places = None
         self.above, self.below = above, below
         self.top = self._top_max if at_end else 0
         self._cursor = None
@@ -112,10 +122,12 @@ class Window(Generic[Row, Place]):
         """Add the page below; rows far above leave, and can be read again."""
         known = {self._key(row) for row in self.rows}
         self.rows += [row for row in rows if self._key(row) not in known]
+        self._places = None
         self.below = below
         gone = max(0, min(len(self.rows) - ROWS_MAX, self.top))
         if gone:
             del self.rows[:gone]
+            self.above = self._place(self.rows[0])
             self.top -= gone
             self._at -= gone
 
@@ -124,19 +136,23 @@ class Window(Generic[Row, Place]):
         known = {self._key(row) for row in self.rows}
         fresh = [row for row in rows if self._key(row) not in known]
         self.rows[:0] = fresh
+        self._places = None
         self.above = above
         self.top += len(fresh)
         self._at += len(fresh)
-        del self.rows[max(ROWS_MAX, self.top + self.height) :]
+        if len(self.rows) > max(ROWS_MAX, self.top + self.height):
+            del self.rows[max(ROWS_MAX, self.top + self.height) :]
+            self.below = self._place(self.rows[-1])
 
     def update(self, rows: Sequence[Row]) -> bool:
         """Put newer versions of rows in their places; return whether one of them is different."""
-        newer = {self._key(row): row for row in rows}
         is_changed = False
-        for index, row in enumerate(self.rows):
-            found = newer.get(self._key(row))
-            if found is not None and found != row:
-                self.rows[index] = found
+        if self._places is None:
+            self._places = {self._key(row): index for index, row in enumerate(self.rows)}
+        for row in rows:
+            index = self._places.get(self._key(row))
+            if index is not None and self.rows[index] != row:
+                self.rows[index] = row
                 is_changed = True
         return is_changed
 

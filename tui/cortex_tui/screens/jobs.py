@@ -39,7 +39,9 @@ class JobsScreen(Frame):
     def __init__(self, desk: Desk) -> None:
         super().__init__(desk)
         self._which = JobFilter()
-        self._window: Window[JobRow, JobPlace] = Window(key=_id_of)
+        self._window: Window[JobRow, JobPlace] = Window(
+            key=_id_of, place=lambda row: _place_of([row])
+        )
         self._newest: JobPlace | None = None
         """The first job of the list when it was read; what stands before it is new."""
         self._new_count = 0

@@ -4,8 +4,9 @@ from collections.abc import Callable
 
 from rich.cells import cell_len
 from rich.segment import Segment
-from textual import events, on
+from textual import on
 from textual.app import ComposeResult
+from textual.binding import Binding
 from textual.containers import Horizontal
 from textual.message import Message
 from textual.strip import Strip
@@ -32,6 +33,8 @@ class FilterLine(Horizontal):
     FilterLine #slash { display: none; width: 3; }
     FilterLine.-editing #slash { display: block; }
     """
+
+    BINDINGS = [Binding("escape", "leave", show=False)]  # while it is edited
 
     class Wanted(Message):
         """Somebody asks for this filter; accept it by `close`, or tell why not."""
@@ -81,12 +84,10 @@ class FilterLine(Horizontal):
         event.stop()
         self.post_message(self.Wanted(event.value.strip()))
 
-    def on_key(self, event: events.Key) -> None:
-        if self.is_editing and event.key == "escape":
-            event.stop()
-            event.prevent_default()
-            self.close()
-            self.screen.focus_next("VirtualTable")
+    def action_leave(self) -> None:
+        """Leave the filter as it was."""
+        self.close()
+        _ = self.screen.focus_next("VirtualTable")
 
     def _slash(self, _: int) -> Strip:
         return Strip([Segment(" / ", self._desk.palette["accent"])])
