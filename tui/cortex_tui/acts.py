@@ -15,7 +15,7 @@ import attrs
 
 from cortex.domain.errors import CortexError, OutcomeUnknownError
 from cortex.domain.safe import safe
-from cortex_tui.model.question import Question
+from cortex_tui.model.question import Asks, Question
 from cortex_tui.session import Session
 
 KEPT_MAX: Final = 500
@@ -51,7 +51,7 @@ class Done:
 class Asker(Protocol):
     """The line at the bottom of a screen."""
 
-    def ask(self, question: Question, answered: Callable[[bool], None]) -> None: ...
+    def ask(self, question: Asks, answered: Callable[[bool], None]) -> None: ...
 
     def tell(self, text: str, style: str) -> None: ...
 
@@ -73,7 +73,7 @@ class Acts:
 
     def propose(self, asker: Asker, act: Act) -> None:
         """Ask for an act, or say why it cannot be."""
-        if (refusal := self._refusal()) is not None:
+        if (refusal := self.why_not()) is not None:
             asker.tell(refusal, "warn")
             return
         question = Question(safe(act.question), wanted=act.wanted)
@@ -82,12 +82,17 @@ class Acts:
     def _answered(self, asker: Asker, act: Act, *, is_agreed: bool) -> None:
         if not is_agreed:
             asker.tell("nothing was done", "dim")
-        elif (refusal := self._refusal()) is not None:
-            asker.tell(refusal, "warn")
         else:
-            self._is_busy = True
-            asker.tell(f"{safe(act.question)} …", "dim")
-            self._start(self._do(asker, act))
+            self.agreed(asker, act)
+
+    def agreed(self, asker: Asker, act: Act) -> None:
+        """Do an act that was agreed to, or say why it cannot be."""
+        if (refusal := self.why_not()) is not None:
+            asker.tell(refusal, "warn")
+            return
+        self._is_busy = True
+        asker.tell(f"{safe(act.question)} …", "dim")
+        self._start(self._do(asker, act))
 
     async def _do(self, asker: Asker, act: Act) -> None:
         try:
@@ -112,7 +117,8 @@ class Acts:
         asker.tell(safe(told), style)
         self.done()
 
-    def _refusal(self) -> str | None:
+    def why_not(self) -> str | None:
+        """Say why nothing can be done now; None: it can."""
         if self._is_busy:
             return "the act before is still under way"
         return self._session.why_not_act()

@@ -20,6 +20,7 @@ from cortex_tui.line_filter import SafeFilter
 from cortex_tui.palette import NAMES, PALETTES
 from cortex_tui.palette_commands import KeyCommands
 from cortex_tui.poller import Poller
+from cortex_tui.screens.approvals import ApprovalsScreen
 from cortex_tui.screens.frame import Frame
 from cortex_tui.screens.help import HelpScreen
 from cortex_tui.screens.job import JobScreen
@@ -27,7 +28,7 @@ from cortex_tui.screens.jobs import JobsScreen
 from cortex_tui.screens.log import LogScreen
 from cortex_tui.session import Session
 
-SCREENS: Final[Mapping[str, type[Frame]]] = {"jobs": JobsScreen}
+SCREENS: Final[Mapping[str, type[Frame]]] = {"jobs": JobsScreen, "approvals": ApprovalsScreen}
 """Those that one changes to, by number or name; each stays as it was left."""
 OPENED: Final[Mapping[str, Callable[..., Frame]]] = {
     "job": JobScreen,
@@ -105,6 +106,12 @@ class CortexApp(App[int]):
     async def action_show(self, name: str) -> None:
         await self.switch_mode(name)
 
+    async def action_most_urgent(self) -> None:
+        """Go to the request that has to be decided first."""
+        await self.switch_mode(ApprovalsScreen.NAME)
+        if isinstance(self.frame, ApprovalsScreen):
+            self.frame.go_first()
+
     def open(self, name: str, *about: object) -> None:
         """Open a screen on top of the one in front."""
         _ = self.push_screen(OPENED[name](self.desk, *about))
@@ -166,6 +173,9 @@ class CortexApp(App[int]):
         before, self.desk.head = self.desk.head, head
         if before is None or before.approvals != head.approvals:
             self.title = f"({head.approvals}) cortex" if head.approvals else "cortex"
+        mono = self.session.clock.now()
+        if self.desk.bell.rings(head.approvals, head.first_expiry, at=head.now, now=mono):
+            self.bell()
         return False
 
     async def _look(self) -> bool:

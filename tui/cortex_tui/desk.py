@@ -8,6 +8,7 @@ from cortex.store.operator import Head
 from cortex_tui.acts import Acts
 from cortex_tui.backend.protocol import Backend
 from cortex_tui.keys import KeyTable
+from cortex_tui.model.bell import Bell
 from cortex_tui.palette import PALETTES, Palette
 from cortex_tui.session import Session
 
@@ -24,6 +25,7 @@ class Desk:
     """Ask for a look as soon as the pace allows it."""
     open: Callable[..., None]
     """Open a screen by its name on top of this one, with what it is about."""
+    bell: Bell = attrs.Factory(Bell)
     head: Head | None = None
     """What stands above every screen; None: not known yet."""
 

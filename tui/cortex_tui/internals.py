@@ -28,8 +28,11 @@ class Palette(CommandPalette):
 
 
 def bind(node: DOMNode, bindings: list[Binding]) -> None:
-    """Give one screen the bindings of its own, beside those of its class."""
-    node._bindings = BindingsMap.merge([node._bindings, BindingsMap(bindings)])  # noqa: SLF001
+    """Give one screen the bindings of its own, before those of its class."""
+    ours = BindingsMap(bindings)
+    node._bindings = BindingsMap.from_keys(  # noqa: SLF001
+        {**node._bindings.key_to_bindings, **ours.key_to_bindings}  # noqa: SLF001
+    )
 
 
 def forget_no_color(app: App[Any]) -> None:

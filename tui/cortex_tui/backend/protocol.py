@@ -9,8 +9,10 @@ from typing import Any, Protocol, TypeAlias
 from uuid import UUID
 
 from cortex.domain.job_filter import JobFilter, JobPlace
+from cortex.store.approvals import Ruling, Verdict
 from cortex.store.job_pages import JobPage
 from cortex.store.operator import Head
+from cortex_tui.model.inbox import InboxRow
 
 JobRow: TypeAlias = Mapping[str, Any]
 """A row of `cortex.store.job_pages` without its `now`: two that are equal look the same."""
@@ -48,8 +50,37 @@ class Job(Protocol):
         ...
 
 
+class Approvals(Protocol):
+    """The inbox of requests for approval."""
+
+    async def waiting(self, *, by: str, also: Sequence[UUID], limit: int) -> Sequence[InboxRow]:
+        """Read those that wait, the most urgent ones, and some by their ids; in no order."""
+        ...
+
+    async def decided(self, *, limit: int) -> Sequence[InboxRow]:
+        """Read those that wait no more, the last one first."""
+        ...
+
+    async def beginnings(
+        self, ids: Sequence[UUID], *, chars: int
+    ) -> Sequence[tuple[UUID, bytes, str]]:
+        """Read the ids, the digests of the arguments, and how those begin."""
+        ...
+
+    async def show(self, ids: Sequence[UUID]) -> Sequence[Mapping[str, Any]]:
+        """Read requests in full, in no order."""
+        ...
+
+    async def decide(self, verdicts: Sequence[Verdict]) -> Sequence[Ruling]:
+        """Decide all or none. Raises `ConflictError` that says what was first."""
+        ...
+
+
 class Backend(Protocol):
     """All of it; a part for each screen."""
+
+    @property
+    def approvals(self) -> Approvals: ...
 
     @property
     def job(self) -> Job: ...

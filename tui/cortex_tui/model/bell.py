@@ -27,12 +27,8 @@ class Bell:
         """It keeps silent."""
         return now < self._muted_until
 
-    def rings(
-        self, count: int, first_expiry: datetime | None, *, at: datetime, now: float
-    ) -> bool:
-        """Take how many wait and when the first expires; return whether to ring. `at`: the instant
-        by the database's clock.
-        """
+    def rings(self, count: int, first_expiry: datetime | None, *, at: datetime, now: float) -> bool:
+        """Take what waits at an instant of the database's clock; return whether to ring."""
         is_new = self._count is not None and count > self._count
         self._count = count
         is_soon = first_expiry is not None and timedelta() < first_expiry - at <= SOON

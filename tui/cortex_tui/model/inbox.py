@@ -81,10 +81,9 @@ class Inbox:
         """Return how many of those that wait a tab has."""
         return sum(tab is Tab.ALL or is_mine(row) for row in self._waiting())
 
-    def change_tab(self) -> None:
-        """Go to the next tab: an empty one, until it is read."""
-        tabs = list(Tab)
-        self.tab = tabs[(tabs.index(self.tab) + 1) % len(tabs)]
+    def to_tab(self, tab: Tab) -> None:
+        """Go to a tab: an empty one, until it is read."""
+        self.tab = tab
         self.marked.clear()
         self.is_read = False
         self.window.replace((), above=None, below=None)

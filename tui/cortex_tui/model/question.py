@@ -1,7 +1,7 @@
 """A question before an act: only the full answer counts, everything else leaves it open."""
 
 from enum import Enum
-from typing import Final
+from typing import Final, Protocol
 
 CANCEL: Final = "escape"
 
@@ -12,6 +12,21 @@ class Answer(Enum):
     NONE = "none"
     YES = "yes"
     NO = "no"
+
+
+class Asks(Protocol):
+    """What the line at the bottom of a screen asks."""
+
+    text: str
+    """Names the thing; safe."""
+
+    def press(self, key: str, character: str | None) -> Answer:
+        """Take one key, by its name and by what it writes."""
+        ...
+
+    def how(self) -> str:
+        """Say what has to be typed, and what was."""
+        ...
 
 
 class Question:
@@ -31,3 +46,10 @@ class Question:
         elif character is not None and self.wanted.startswith(self.typed + character):
             self.typed += character
         return Answer.YES if self.typed == self.wanted else Answer.NONE
+
+    def how(self) -> str:
+        """Say what has to be typed, and what was."""
+        if len(self.wanted) == 1:
+            return f"  {self.wanted} yes   esc no "
+        typed = self.typed.ljust(len(self.wanted), "_")
+        return f"  type {self.wanted} to agree: {typed}   esc no "

@@ -101,8 +101,9 @@ class DenyQuestion(_Guarded):
             return self._other(key)
         if not character or not character.isprintable():
             return self._other(key)
-        if self._is_early():
-            return Answer.NONE
+        return Answer.NONE if self._is_early() else self._written(character)
+
+    def _written(self, character: str) -> Answer:
         if not self.typed and character in self._reasons:
             self.reason = self._reasons[character]
             return Answer.YES

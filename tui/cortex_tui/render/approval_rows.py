@@ -1,13 +1,13 @@
 """A request on one line of the inbox."""
 
+import json
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from typing import Any, Final
 
 from cortex.domain.approval import ApprovalStatus, Risk
 from cortex.domain.approval_words import what
-from cortex.domain.canonical import canonical, parse
-from cortex.domain.errors import InvalidValueError
+from cortex.domain.canonical import canonical
 from cortex.domain.safe import safe
 from cortex_tui.model.inbox import InboxRow
 from cortex_tui.render.table import Cell, Column
@@ -31,6 +31,8 @@ STATES: Final = {
     ApprovalStatus.EXPIRED: Cell("⊘ expired", "warn"),
     ApprovalStatus.CANCELLED: Cell("⊘ void", "canc"),
 }
+
+_JSON: Final = json.JSONDecoder()
 
 Beginnings = Mapping[Any, str]
 """By the digest of the arguments: how they begin, as `beginning` words it."""
@@ -59,20 +61,24 @@ def who_may(row: InboxRow) -> Cell:
         return Cell("not you", "dim")
     if row["people"] == 1:
         return Cell("any", "dim")
-    told = f"{row['agreed']} of {row['people']}"
-    return Cell(f"{told}, you" if row["has_agreed"] else told, "warn")
+    told = f"{row['agreed']}/{row['people']}"
+    return Cell(f"{told} you" if row["has_agreed"] else told, "warn")
 
 
 def beginning(text: str) -> str:
-    """Return arguments, or how they begin, in one short line."""
-    if len(text) < BEGINNING_CHARS:
-        try:
-            given = parse(text)
-        except InvalidValueError:  # nested or written as no request may; show it as it stands
-            return safe(text)
-        if isinstance(given, dict):
-            return safe(" ".join(f"{name}={_short(value)}" for name, value in given.items()))
-    return safe(text)
+    """Return canonical arguments, or how they begin, in one short line."""
+    pairs: list[str] = []
+    at = 1
+    try:
+        while text[at : at + 1] == '"':
+            name, at = _JSON.raw_decode(text, at)
+            value, at = _JSON.raw_decode(text, at + 1)
+            pairs.append(f"{name}={_short(value)}")
+            at += 1
+    except (ValueError, RecursionError):  # cut here
+        pass
+    is_cut = at < len(text) or not text.endswith("}")
+    return safe(" ".join([*pairs, text[at:]] if is_cut else pairs))
 
 
 def brief(row: InboxRow, beginnings: Beginnings) -> str:
@@ -90,9 +96,9 @@ def columns(beginnings: Beginnings) -> Sequence[Column[InboxRow]]:
     return (
         _risk(),
         _tool(),
-        Column(title="what", width=10, cell=_begins(beginnings), grows=True),
+        Column(title="what", width=8, cell=_begins(beginnings), grows=True),
         Column(title="expires", width=10, cell=expires, is_right=True),
-        Column(title="who may", width=11, cell=lambda row, _: who_may(row), spare=1),
+        Column(title="who may", width=7, cell=lambda row, _: who_may(row), spare=1),
     )
 
 
@@ -101,7 +107,7 @@ def decided_columns(beginnings: Beginnings) -> Sequence[Column[InboxRow]]:
     return (
         Column(title="state", width=10, cell=lambda row, now: STATES[status_of(row, now)]),
         _tool(),
-        Column(title="what", width=10, cell=_begins(beginnings), grows=True),
+        Column(title="what", width=8, cell=_begins(beginnings), grows=True),
         Column(title="by", width=10, cell=lambda row, _: Cell(safe(row["decided_by"] or ""))),
         Column(title="ago", width=4, cell=_ago, is_right=True),
     )
@@ -112,7 +118,7 @@ def _risk() -> Column[InboxRow]:
 
 
 def _tool() -> Column[InboxRow]:
-    return Column(title="tool", width=14, cell=lambda row, _: Cell(safe(what(row)), "bold"))
+    return Column(title="tool", width=13, cell=lambda row, _: Cell(safe(what(row)), "bold"))
 
 
 def _begins(beginnings: Beginnings) -> Callable[[InboxRow, datetime], Cell]:

@@ -68,8 +68,13 @@ class Page(Drawn):
         page = max(1, self._height - 1)
         half = max(1, self._height // 2)
         by = {
-            **{"pagedown": page, "pageup": -page, "space": page},
-            **{"ctrl+d": half, "ctrl+u": -half, "down": 1, "up": -1},
+            "pagedown": page,
+            "pageup": -page,
+            "space": page,
+            "ctrl+d": half,
+            "ctrl+u": -half,
+            "down": 1,
+            "up": -1,
         }.get(key)
         if by is not None:
             self._scroll(by)

@@ -13,8 +13,9 @@ from textual import events
 from textual.strip import Strip
 from textual.widget import Widget
 
+from cortex.domain.safe import safe
 from cortex_tui.desk import Desk
-from cortex_tui.model.question import Answer, Question
+from cortex_tui.model.question import Answer, Asks
 from cortex_tui.render.table import Cell, fit
 from cortex_tui.widgets.drawn import Drawn
 
@@ -26,7 +27,7 @@ class StripLine(Drawn, can_focus=True):
         super().__init__(desk)
         self._info = info
         self._told = Cell("")
-        self._question: Question | None = None
+        self._question: Asks | None = None
         self._answered: Callable[[bool], None] | None = None
         self._before: Widget | None = None
 
@@ -40,7 +41,7 @@ class StripLine(Drawn, can_focus=True):
         self._told = Cell(text, style)
         self.refresh()
 
-    def ask(self, question: Question, answered: Callable[[bool], None]) -> None:
+    def ask(self, question: Asks, answered: Callable[[bool], None]) -> None:
         """Ask; `answered` is called once, with whether it was agreed to."""
         self._question, self._answered = question, answered
         self._before = self.screen.focused
@@ -99,13 +100,10 @@ class StripLine(Drawn, can_focus=True):
         ]
         return Strip(parts).adjust_cell_length(width)
 
-    def _asked(self, question: Question, width: int) -> Strip:
+    def _asked(self, question: Asks, width: int) -> Strip:
         palette = self.desk.palette
         strip = palette["strip"]
-        how = f"  {question.wanted} yes   esc no "
-        if len(question.wanted) > 1:
-            typed = question.typed.ljust(len(question.wanted), "_")
-            how = f"  type {question.wanted} to agree: {typed}   esc no "
+        how = safe(question.how())
         room = max(0, width - cell_len(how) - 2)
         parts = [
             Segment("▌", strip + palette["warn"]),

@@ -39,7 +39,7 @@ class VirtualTable(Drawn, Generic[Row], can_focus=True):
         """`empty` says why there are no rows."""
         super().__init__(desk)
         self._window = window
-        self._columns = columns
+        self.columns = columns
         self._key = key
         self._empty = empty
         self.marked: set[Hashable] = set()
@@ -82,7 +82,7 @@ class VirtualTable(Drawn, Generic[Row], can_focus=True):
 
     def draw(self, y: int, width: int) -> Strip:
         palette, session = self.desk.palette, self.desk.session
-        shown = layout(self._columns, width)
+        shown = layout(self.columns, width)
         if y == 0:
             return head_line(shown, palette, width)
         index = self._window.top + y - 1
