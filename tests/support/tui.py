@@ -25,6 +25,7 @@ from cortex_tui.backend.protocol import JobRow
 from cortex_tui.keys import KeyTable
 from cortex_tui.session import Session
 from tests.support.postgres import run_asyncio
+from tests.support.tui_approvals import FakeApprovals
 
 TURNS: Final = 100
 """Turns of the event loop after which everything that was ready has run."""
@@ -79,6 +80,11 @@ class FakeBackend:
     """What every call fails with."""
     gate: asyncio.Event | None = None
     """Acts wait for it."""
+    approvals: FakeApprovals = attrs.field(
+        default=attrs.Factory(
+            lambda self: FakeApprovals(clock=self.clock, check=self.check), takes_self=True
+        )
+    )
 
     # --- the test's side
 
@@ -121,6 +127,10 @@ class FakeBackend:
 
     def down(self) -> None:
         self.error = UnavailableError("cannot reach the database")
+
+    def check(self) -> None:
+        if self.error is not None:
+            raise self.error
 
     def up(self) -> None:
         self.error = None
@@ -254,7 +264,7 @@ def _pressed(key: str) -> events.Key:
 
 def shown(app: CortexApp) -> list[str]:
     """Return the lines of the screen in front as they go to the terminal."""
-    update = app.screen._compositor.render_update(full=True)  # noqa: SLF001 -- what is painted
+    update = app.screen._compositor.render_update(full=True)
     strips = getattr(update, "strips", [])
     return ["".join(segment.text for segment in strip).rstrip() for strip in strips]
 

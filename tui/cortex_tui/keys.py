@@ -156,7 +156,6 @@ KEYS: Final = (
         help="Take all marked ones of one shape together; again: leave them",
         group="look",
         where=("approvals",),
-        in_footer=True,
     ),
     Key(
         id="approvals.mute",

@@ -34,7 +34,8 @@ from cortex_tui.model.subject import Edit, Subject, subject_of, version_of
 from cortex_tui.model.verdict import BAR_CELLS
 from cortex_tui.render import approval_page, approval_rows
 from cortex_tui.render.table import Cell, fit
-from cortex_tui.screens.approval_acts import REASON_LINES, Decider
+from cortex_tui.render.words import short_id
+from cortex_tui.screens.approval_acts import REASON_LINES, Decider, name_of
 from cortex_tui.screens.frame import Frame
 from cortex_tui.widgets.json_editor import JsonEditor
 from cortex_tui.widgets.lines import Line
@@ -56,8 +57,8 @@ class ApprovalsScreen(Frame):
     NAME = "approvals"
     DEFAULT_CSS = """
     ApprovalsScreen #panes { height: 1fr; }
-    ApprovalsScreen #list { width: 5fr; }
-    ApprovalsScreen #right { width: 6fr; border-left: vkey $border; }
+    ApprovalsScreen #list { width: 1fr; }
+    ApprovalsScreen #right { width: 1fr; border-left: vkey $border; }
     ApprovalsScreen #reasons { display: none; height: auto; }
     ApprovalsScreen.-denying #reasons { display: block; }
     ApprovalsScreen.-editing Page { display: none; }
@@ -83,6 +84,8 @@ class ApprovalsScreen(Frame):
         self._is_flowing = False
         """It came to the front by a decision on the one before."""
         self._wants_first = False
+        self._is_to_approve = False
+        """As edited, as soon as that is in sight."""
         self._is_filling = False
         self._page = Page(desk, head=self._head)
         self._decider = Decider(desk, self._guard, scroll=self._page.scroll_page)
@@ -137,7 +140,7 @@ class ApprovalsScreen(Frame):
         if count := self._inbox.new_count:
             return Cell(f"▲ {count} new ", "accent")
         if marked := len(self._inbox.marked):
-            return Cell(f"* {marked} marked ", "warn")
+            return Cell(f"* {marked} marked   b takes them together ", "warn")
         return Cell("bell muted ", "dim") if self.desk.bell.is_muted(now) else Cell("")
 
     # --- looking
@@ -200,7 +203,10 @@ class ApprovalsScreen(Frame):
             check_batch(approvals)
         except UsageError as error:
             self._batch = ()
-            self.strip.tell(f"✗ {safe(error.message)}", "fail")
+            told = error.message
+            for each in asked:
+                told = told.replace(str(each), short_id(each))
+            self.strip.tell(f"✗ {safe(told)}", "fail")
             self._refocus()
             return True
         is_long = sum(len(each["arguments_text"]) for each in approvals) > LONG_CHARS
@@ -262,7 +268,7 @@ class ApprovalsScreen(Frame):
         if wanted == self._in_front:
             return
         self._in_front, self._subject, self._edit = wanted, None, None
-        self._is_raw, self._is_flowing = False, is_flowing
+        self._is_raw, self._is_flowing, self._is_to_approve = False, is_flowing, False
         self._stop_editing()
         self._close("")
         if is_flowing:
@@ -306,6 +312,10 @@ class ApprovalsScreen(Frame):
         self.desk.wake()
 
     # --- keys
+
+    def on_key(self) -> None:
+        """Let each key count for the silence, whatever it does."""
+        self._guard.press(self.desk.session.clock.now())
 
     def action_move(self, how: str) -> None:
         if how in ("half_down", "half_up"):
@@ -410,7 +420,7 @@ class ApprovalsScreen(Frame):
         """Return what can be decided by this key, or say why nothing can."""
         subject = self._subject
         told = self.desk.acts.why_not()
-        if told is None and not self._guard.press(self.desk.session.clock.now()):
+        if told is None and not self._guard.is_armed(self.desk.session.clock.now()):
             self._fill()
             return None
         if told is None:
@@ -478,7 +488,13 @@ class ApprovalsScreen(Frame):
 
     @on(Page.Resized)
     def _resized(self) -> None:
+        if self._page.size.width == 0:  # it is not in sight
+            return
         self._lay_out(is_other=False)
+        if self._is_to_approve:
+            self._is_to_approve = False
+            self._guard.skip(self.desk.session.clock.now())  # the question has a silence of its own
+            self.action_approve()
 
     @on(JsonEditor.Left)
     def _left(self) -> None:
@@ -499,11 +515,9 @@ class ApprovalsScreen(Frame):
         self._stop_editing()
         found = changes(approval["arguments"], parse(text))
         self._edit = Edit(text=text, changes=found) if found else None
+        self._is_to_approve = bool(found)
         self._lay_out(is_other=True)
-        self._guard.skip(self.desk.session.clock.now())  # the question has a silence of its own
-        if found:
-            self.action_approve()
-        else:
+        if not found:
             self.strip.tell("nothing was changed", "dim")
 
     def _stop_editing(self) -> None:
@@ -527,9 +541,7 @@ class ApprovalsScreen(Frame):
         if subject is None:
             return Cell("reading …" if self._in_front else "", "dim"), Cell("")
         if len(subject.approvals) > 1:
-            return Cell(f"{len(subject.approvals)} times {subject.facts.title}", "bold"), Cell(
-                "batch"
-            )
+            return Cell(name_of(subject), "bold"), Cell("BATCH", "bold")
         title, when = approval_page.head(subject.facts, self.desk.session.now)
         return Cell(title, "bold"), when
 

@@ -1,5 +1,7 @@
 """A field in which people edit JSON; it takes the place of what is edited."""
 
+from typing import Final
+
 from rich.segment import Segment
 from textual import events
 from textual.app import ComposeResult
@@ -11,7 +13,16 @@ from textual.widgets import TextArea
 from cortex_tui.desk import Desk
 from cortex_tui.widgets.lines import Line
 
-TAKE = ("ctrl+s", "ctrl+d")
+TAKE: Final = ("ctrl+s", "ctrl+d")
+LEAVE: Final = "escape"
+
+
+class _Area(TextArea):
+    """Leaves the keys of the editor to the editor."""
+
+    async def _on_key(self, event: events.Key) -> None:
+        if event.key in (*TAKE, LEAVE):
+            event.prevent_default()
 
 
 class JsonEditor(Vertical):
@@ -19,8 +30,8 @@ class JsonEditor(Vertical):
 
     DEFAULT_CSS = """
     JsonEditor { display: none; height: 1fr; }
-    JsonEditor TextArea { height: 1fr; border: none; padding: 0; }
-    JsonEditor TextArea:focus { border: none; }
+    JsonEditor _Area { height: 1fr; border: none; padding: 0; }
+    JsonEditor _Area:focus { border: none; }
     """
 
     class Taken(Message):
@@ -36,7 +47,7 @@ class JsonEditor(Vertical):
     def __init__(self, desk: Desk) -> None:
         super().__init__()
         self._desk = desk
-        self._area = TextArea(tab_behavior="indent", show_line_numbers=False)
+        self._area = _Area(tab_behavior="indent", show_line_numbers=False)
 
     def compose(self) -> ComposeResult:
         yield Line(self._desk, self._told)
@@ -50,7 +61,7 @@ class JsonEditor(Vertical):
     def on_key(self, event: events.Key) -> None:
         if event.key in TAKE:
             self.post_message(self.Taken(self._area.text))
-        elif event.key == "escape":
+        elif event.key == LEAVE:
             self.post_message(self.Left())
         else:
             return
