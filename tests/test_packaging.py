@@ -120,7 +120,8 @@ def test_every_import_is_a_declared_dependency() -> None:
     declared = {normalised(re.split("[>=]", line)[0]) for line in lines}
 
     providers = packages_distributions()
-    imported = top_level_imports(ROOT / "cortex") - sys.stdlib_module_names - {"cortex"}
+    imported = {name for folder in PACKAGES.values() for name in top_level_imports(folder)}
+    imported -= {*sys.stdlib_module_names, *PACKAGES}
     undeclared = {
         name
         for name in imported

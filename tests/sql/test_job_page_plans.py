@@ -77,11 +77,13 @@ def looked_at(looks: list[Look]) -> int:
 @pytest.mark.timeout(120)
 def test_a_page_looks_at_few_jobs_however_many_there_are(many: str) -> None:
     offences: list[str] = []
+    both_ways = [(query, case) for query in ("jobs.page", "jobs.page_up") for case in CASES]
     for statistics in ("none yet", "fresh"):
-        for name, (arguments, wanted) in CASES.items():
-            looks = explain(many, "jobs.page", arguments)
+        for query, name in both_ways:
+            arguments, wanted = CASES[name]
+            looks = explain(many, query, arguments)
             if not 0 < looked_at(looks) <= LOOKS_A_ROW * wanted:
-                offences.append(f"{name} (statistics: {statistics}): {looks}")
+                offences.append(f"{query} {name} (statistics: {statistics}): {looks}")
             offences += [f"{name}: {each}" for each in looks if each.node == "Seq Scan"]
         sql(many, "ANALYZE")
     assert not offences, "\n".join(["", *offences])

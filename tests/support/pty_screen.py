@@ -1,4 +1,4 @@
-"""A terminal with a screen: what a full-screen program shows on it, and every byte that it wrote."""
+"""A terminal with a screen: what a full-screen program shows, and every byte that it wrote."""
 
 import fcntl
 import os
@@ -11,6 +11,7 @@ import termios
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from typing import Self
 
 import pyte
 import pytest
@@ -49,7 +50,7 @@ class PtyScreen:
         self.written = b""
         """Everything that came."""
 
-    def __enter__(self) -> "PtyScreen":
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:

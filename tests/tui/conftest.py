@@ -24,7 +24,7 @@ def cluster(clock: ManualClock) -> FakeBackend:
 
 @pytest.fixture
 def sit(cluster: FakeBackend) -> Sit:
-    """Opens the app on the cluster: `async with sit(size=(80, 24)) as seat`."""
+    """Opens the app on the cluster: an async context manager that gives the seat."""
 
     @asynccontextmanager
     async def opened(**options: Any) -> AsyncIterator[Seat]:

@@ -35,7 +35,7 @@ def test_acting_keys_are_capitals_and_only_they_act() -> None:
 @pytest.mark.parametrize("name", FRAMES)
 def test_every_key_does_something_on_its_screens(name: str) -> None:
     kind = FRAMES[name]
-    assert kind.NAME == name
+    assert name == kind.NAME
     for key in KEYS:
         if key.is_on(name) and not key.action.startswith("app."):
             method = f"action_{key.action.partition('(')[0]}"

@@ -1,5 +1,6 @@
 """`cortex tui` as a process on a terminal, on a real Postgres."""
 
+import re
 import signal
 import sys
 from collections.abc import Iterator
@@ -12,6 +13,8 @@ from cortex.store.session import open_session
 from tests.support.command_line import Cortex
 from tests.support.hostile import HOSTILE, LINES
 from tests.support.life import Life
+from tests.support.postgres import migrate
+from tests.support.private_postgres import PrivatePostgres
 from tests.support.pty_screen import PtyScreen
 
 TUI = [sys.executable, "-m", "cortex", "tui", "--as", "ana"]
@@ -91,14 +94,43 @@ def test_a_signal_leaves_the_terminal_as_it_was(
         assert screen.written.rindex(b"\x1b[?1049l") > screen.written.rindex(b"\x1b[?1049h")
 
 
+def test_the_database_goes_away_and_comes_back(
+    tmp_path: Path, private_postgres: PrivatePostgres
+) -> None:
+    migrate(private_postgres.dsn)
+    with open_session(Profile(dsn=private_postgres.dsn)) as call:
+        life = Life(call, private_postgres.dsn)
+        life.type()
+        job = life.job()
+    with on_screen(Cortex(tmp_path, private_postgres.dsn)) as screen:
+        screen.until(lambda text: job.hex[-6:] in text and "LIVE" in text, what="the job")
+        private_postgres.stop()
+        screen.until(lambda text: "STALE" in text, what="the badge")
+        assert job.hex[-6:] in screen.text
+        screen.type("K")
+        screen.until(lambda text: "the database does not answer" in text, what="the refusal")
+        private_postgres.start()
+        screen.until(lambda text: "LIVE" in text and "STALE" not in text, what="the link again")
+        screen.type("K")
+        screen.until(lambda text: "○ pend?" in text, what="the question")
+        screen.type("y")
+        screen.until(lambda text: "⊘ canc" in text, what="the job is cancelled")
+        screen.type("q")
+        assert screen.end() == 0
+
+
 def test_without_colours_there_are_none(cortex: Cortex, life: Life) -> None:
     life.failed()
     with on_screen(cortex, env={"NO_COLOR": "1"}) as screen:
         screen.until(lambda text: "✗ fail" in text, what="the job")
         screen.type("q")
         screen.end()
-        assert b";2;" not in screen.written, "no RGB"
-        assert b"\x1b[31m" not in screen.written
+        codes = {
+            code
+            for styles in re.findall(rb"\x1b\[([0-9;]*)m", screen.written)
+            for code in styles.split(b";")
+        }
+        assert codes <= {b"", b"0", b"1", b"2", b"7", b"39", b"49"}
 
 
 @pytest.mark.parametrize("arguments", [[], ["--read-only"]])
