@@ -23,6 +23,10 @@ def test_the_table_is_clear() -> None:
     assert {name for key in KEYS for name in key.where} <= {EVERYWHERE, *FRAMES}
 
 
+GUARDED = {"approvals.approve", "approvals.deny"}
+"""Small letters: nothing follows from them without a silence before the next key."""
+
+
 def test_y_belongs_to_the_questions_alone() -> None:
     assert [key.id for key in KEYS if "y" in key.keys] == []
 
