@@ -12,11 +12,11 @@ from cortex_tui.screens.frame import Frame
 class KeyCommands(Provider):
     """What each key of the screen in front does, under its name."""
 
-    async def discover(self) -> Hits:
+    async def discover(self) -> Hits:  # noqa: ASYNC900 -- Textual's
         for key, run in self._commands():
             yield DiscoveryHit(_name(key), run, help=key.help)
 
-    async def search(self, query: str) -> Hits:
+    async def search(self, query: str) -> Hits:  # noqa: ASYNC900 -- Textual's
         matcher = self.matcher(query)
         for key, run in self._commands():
             score = matcher.match(_name(key))
