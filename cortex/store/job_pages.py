@@ -83,6 +83,7 @@ async def _page(
         None if place is None else place.at,
         looked_max,
         limit + 1,
+        _like(which.pods),
     )
     found = [plain(row) for row in rows if row["id"] is not None]
     if len(found) > limit:
@@ -123,7 +124,7 @@ def _is_looked_for(which: JobFilter, way: _WayIn) -> bool:
     """Whether some that the way in leads to may not fit."""
     by_agent = bool(which.agents) and way.agent_ids is None
     by_state = bool(which.statuses) and way.states is None
-    others = (which.types, which.queues, which.tenants, which.codes)
+    others = (which.types, which.queues, which.tenants, which.codes, which.pods)
     return by_agent or by_state or any(others)
 
 

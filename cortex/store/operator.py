@@ -1,4 +1,4 @@
-"""What operators look at all the time: the head of every screen, and jobs that are seen just now.
+"""What operators look at all the time: the head of every screen, jobs and breakers.
 
 One statement for each, however many jobs there are: counts end at a cap.
 """
@@ -56,3 +56,8 @@ async def head(db: Database) -> Head:
 async def jobs_seen(db: Database, ids: Sequence[UUID]) -> list[dict[str, Any]]:
     """Return jobs as a list shows them, in no order; those that are gone are left out."""
     return [plain(row) for row in await db.fetch("operator.jobs", list(ids))]
+
+
+async def breakers_seen(db: Database, *, limit: int) -> list[dict[str, Any]]:
+    """Return breakers, those that are not closed first; `waiting` ends at `COUNT_MAX`."""
+    return [plain(row) for row in await db.fetch("operator.breakers", limit, COUNT_MAX)]

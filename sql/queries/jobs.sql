@@ -99,6 +99,7 @@ WHERE replace(id::text, '-', '') LIKE '%' || $1 LIMIT 10;
 -- What must fit besides, null fits all: $4 states; LIKE patterns of $5 types, $6 agents, $7 queues, $8 tenants,
 -- $9 codes of errors; submitted $10 more and $11 less than so many seconds ago, $12 after and $13 before an instant.
 -- Where to go on: $14 a job or null, $15 its created_at, or null to look it up. $16 how many are looked at, $17 limit.
+-- $18 LIKE patterns of the names of pods, or null.
 -- Always at least one row: how many were looked at, and the place of the last of them.
 WITH edge AS MATERIALIZED (
     SELECT greatest(cortex.now() - $11::float8 * interval '1 second', $12::timestamptz, '-infinity') AS low,
@@ -130,6 +131,8 @@ WITH edge AS MATERIALIZED (
     WHERE ($4::cortex.job_status[] IS NULL OR j.status = ANY ($4)) AND ($5::text[] IS NULL OR j.type LIKE ANY ($5))
       AND ($6::text[] IS NULL OR a.name LIKE ANY ($6)) AND ($7::text[] IS NULL OR j.queue_name LIKE ANY ($7))
       AND ($8::text[] IS NULL OR j.tenant LIKE ANY ($8)) AND ($9::text[] IS NULL OR j.error_code LIKE ANY ($9))
+      AND ($18::text[] IS NULL OR EXISTS (
+          SELECT FROM cortex.pod p WHERE p.id = j.pod_id AND p.name LIKE ANY ($18)))
     ORDER BY l.created_at DESC, l.id DESC LIMIT $17
 )
 SELECT seen.looked_count, last.last_at, last.last_id, p.*
@@ -156,6 +159,7 @@ ORDER BY p.created_at DESC, p.id DESC;
 -- What must fit besides, null fits all: $4 states; LIKE patterns of $5 types, $6 agents, $7 queues, $8 tenants,
 -- $9 codes of errors; submitted $10 more and $11 less than so many seconds ago, $12 after and $13 before an instant.
 -- Where to go on: $14 a job or null, $15 its created_at, or null to look it up. $16 how many are looked at, $17 limit.
+-- $18 LIKE patterns of the names of pods, or null.
 -- Always at least one row: how many were looked at, and the place of the last of them.
 WITH edge AS MATERIALIZED (
     SELECT greatest(cortex.now() - $11::float8 * interval '1 second', $12::timestamptz, '-infinity') AS low,
@@ -187,6 +191,8 @@ WITH edge AS MATERIALIZED (
     WHERE ($4::cortex.job_status[] IS NULL OR j.status = ANY ($4)) AND ($5::text[] IS NULL OR j.type LIKE ANY ($5))
       AND ($6::text[] IS NULL OR a.name LIKE ANY ($6)) AND ($7::text[] IS NULL OR j.queue_name LIKE ANY ($7))
       AND ($8::text[] IS NULL OR j.tenant LIKE ANY ($8)) AND ($9::text[] IS NULL OR j.error_code LIKE ANY ($9))
+      AND ($18::text[] IS NULL OR EXISTS (
+          SELECT FROM cortex.pod p WHERE p.id = j.pod_id AND p.name LIKE ANY ($18)))
     ORDER BY l.created_at, l.id LIMIT $17
 )
 SELECT seen.looked_count, last.last_at, last.last_id, p.*

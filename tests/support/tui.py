@@ -25,7 +25,10 @@ from cortex_tui.backend.protocol import JobRow
 from cortex_tui.keys import KeyTable
 from cortex_tui.session import Session
 from tests.support.postgres import run_asyncio
+from tests.support.tui_job import FakeJob
 from tests.support.tui_approvals import FakeApprovals
+from tests.support.tui_dead import FakeDead, FakePulse
+from tests.support.tui_pods import FakeBreakers, FakePods, FakeQueues
 
 TURNS: Final = 100
 """Turns of the event loop after which everything that was ready has run."""
@@ -80,10 +83,35 @@ class FakeBackend:
     """What every call fails with."""
     gate: asyncio.Event | None = None
     """Acts wait for it."""
+    one: FakeJob = attrs.field(
+        default=attrs.Factory(lambda s: FakeJob(row=s.rows.get, ask=s._ask), takes_self=True)
+    )
+    """What is asked of a single job."""
     approvals: FakeApprovals = attrs.field(
         default=attrs.Factory(
             lambda self: FakeApprovals(clock=self.clock, check=self.check), takes_self=True
         )
+    )
+    pods: FakePods = attrs.field(
+        default=attrs.Factory(
+            lambda self: FakePods(clock=self.clock, check=self.check), takes_self=True
+        )
+    )
+    queues: FakeQueues = attrs.field(
+        default=attrs.Factory(
+            lambda self: FakeQueues(clock=self.clock, check=self.check), takes_self=True
+        )
+    )
+    breakers: FakeBreakers = attrs.field(
+        default=attrs.Factory(
+            lambda self: FakeBreakers(clock=self.clock, check=self.check), takes_self=True
+        )
+    )
+    dead: FakeDead = attrs.field(
+        default=attrs.Factory(lambda self: FakeDead(self.clock, self._ask), takes_self=True)
+    )
+    pulse: FakePulse = attrs.field(
+        default=attrs.Factory(lambda self: FakePulse(self.clock, self._ask), takes_self=True)
     )
 
     # --- the test's side
@@ -142,8 +170,8 @@ class FakeBackend:
         return self
 
     @property
-    def job(self) -> "FakeBackend":
-        return self
+    def job(self) -> FakeJob:
+        return self.one
 
     async def head(self) -> Head:
         self._ask("head")
@@ -176,12 +204,6 @@ class FakeBackend:
     async def seen(self, ids: Sequence[UUID]) -> Sequence[JobRow]:
         self._ask("seen")
         return [self.rows[each] for each in ids if each in self.rows]
-
-    async def follow(self, job_id: UUID, *, after_step: int) -> JobRow:
-        self._ask("follow")
-        row = self.rows[job_id]
-        steps = [step for step in row.get("steps", ()) if step["seq"] > after_step]
-        return {**row, "steps": steps}
 
     async def cancel(self, job_id: UUID, *, by: str) -> str:
         await self._act("cancel", job_id, by)
@@ -275,11 +297,12 @@ async def sitting(
     *,
     size: tuple[int, int] = (120, 40),
     keys: KeyTable | None = None,
+    first: str = "jobs",
     **session: Any,
 ) -> AsyncIterator[Seat]:
     """Run the app on a fake cluster until the first jobs are shown."""
     known: dict[str, Any] = {"actor": "ana", "clock": cluster.clock}
-    app = CortexApp(Session(**known | session), cluster, keys=keys)
+    app = CortexApp(Session(**known | session), cluster, keys=keys, first=first)
     async with app.run_test(size=size) as pilot:
         seat = Seat(app, pilot, cluster.clock)
         await seat.settle()

@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any, Final
+from uuid import UUID
 
 from textual.app import App, SystemCommand
 from textual.filter import LineFilter, NoColor
@@ -21,22 +22,35 @@ from cortex_tui.palette import NAMES, PALETTES
 from cortex_tui.palette_commands import KeyCommands
 from cortex_tui.poller import Poller
 from cortex_tui.screens.approvals import ApprovalsScreen
+from cortex_tui.screens.breakers import BreakersScreen
+from cortex_tui.screens.dead import DeadScreen, LettersScreen
 from cortex_tui.screens.frame import Frame
 from cortex_tui.screens.help import HelpScreen
 from cortex_tui.screens.job import JobScreen
 from cortex_tui.screens.jobs import JobsScreen
 from cortex_tui.screens.log import LogScreen
+from cortex_tui.screens.pods import PodsScreen
+from cortex_tui.screens.pulse import PulseScreen
 from cortex_tui.session import Session
 
-SCREENS: Final[Mapping[str, type[Frame]]] = {"jobs": JobsScreen, "approvals": ApprovalsScreen}
+SCREENS: Final[Mapping[str, type[Frame]]] = {
+    "pulse": PulseScreen,
+    "jobs": JobsScreen,
+    "approvals": ApprovalsScreen,
+    "dead": DeadScreen,
+    "pods": PodsScreen,
+    "breakers": BreakersScreen,
+}
 """Those that one changes to, by number or name; each stays as it was left."""
 OPENED: Final[Mapping[str, Callable[..., Frame]]] = {
     "job": JobScreen,
+    "jobs": JobsScreen,
     "help": HelpScreen,
     "log": LogScreen,
+    "letters": LettersScreen,
 }
 """Those that open on top of another one, with what they are about; esc closes them."""
-FIRST: Final = "jobs"
+FIRST: Final = "pulse"
 TICK_S: Final = 1.0
 """Countdowns and ages go on by themselves, each second."""
 
@@ -60,8 +74,10 @@ class CortexApp(App[int]):
         *,
         keys: KeyTable | None = None,
         has_color: bool = True,
+        first: str = FIRST,
     ) -> None:
-        """`has_color`: without it the terminal's own two colours must do."""
+        """`has_color`: without it the terminal's own two colours must do. `first`: a screen."""
+        self.DEFAULT_MODE = first
         super().__init__()
         internals.forget_no_color(self)
         self.session = session
@@ -72,6 +88,7 @@ class CortexApp(App[int]):
             acts=Acts(session, start=lambda work: self.run_worker(work, exit_on_error=True)),
             wake=lambda: self.poller.wake(),  # noqa: PLW0108 -- made below
             open=self.open,
+            seek=self.seek,
         )
         self.desk.acts.done = self.desk.wake
         self.poller = Poller(
@@ -112,6 +129,16 @@ class CortexApp(App[int]):
         if isinstance(self.frame, ApprovalsScreen):
             self.frame.go_first()
 
+    def seek(self, approval_id: UUID) -> None:
+        """Go to one request for approval."""
+
+        async def go() -> None:
+            await self.switch_mode(ApprovalsScreen.NAME)
+            if isinstance(self.frame, ApprovalsScreen):
+                self.frame.go_to(approval_id)
+
+        self.call_later(go)
+
     def open(self, name: str, *about: object) -> None:
         """Open a screen on top of the one in front."""
         _ = self.push_screen(OPENED[name](self.desk, *about))
@@ -125,6 +152,8 @@ class CortexApp(App[int]):
             self.open("log")
 
     async def action_back(self) -> None:
+        if self.frame is not None and self.frame.escape():
+            return
         if len(self.screen_stack) > 1:
             await self.pop_screen()
 
@@ -165,7 +194,8 @@ class CortexApp(App[int]):
 
     @property
     def _stack(self) -> Sequence[Screen[Any]]:
-        return self.screen_stack if self.is_running and self._screen_stacks.get(FIRST) else ()
+        has_one = self.is_running and self._screen_stacks.get(self.DEFAULT_MODE)
+        return self.screen_stack if has_one else ()
 
     async def _look_at_head(self) -> bool:
         head = await self.desk.backend.head()

@@ -4,6 +4,7 @@ from enum import Enum
 from typing import Final, Protocol
 
 CANCEL: Final = "escape"
+YES: Final = "y"
 
 
 class Answer(Enum):
@@ -32,7 +33,7 @@ class Asks(Protocol):
 class Question:
     """One line of text, and what has to be typed to agree; esc declines."""
 
-    def __init__(self, text: str, *, wanted: str = "y") -> None:
+    def __init__(self, text: str, *, wanted: str = YES) -> None:
         self.text = text
         self.wanted = wanted
         self.typed = ""

@@ -110,6 +110,17 @@ class Window(Generic[Row, Place]):
         if self.rows:
             self._put(len(self.rows) - 1 if at_end else 0)
 
+    def rearrange(self, rows: Sequence[Row]) -> None:
+        """Show other rows: the cursor stays on its row, and that where it was in sight."""
+        index = self.cursor
+        in_sight = 0 if index is None else index - self.top
+        self.rows = list(rows)
+        self._places = None
+        index = self.cursor
+        if index is not None:
+            self.top = max(0, min(index - in_sight, self._top_max))
+            self._show(index)
+
     def renew(self, rows: Sequence[Row], *, below: Place | None) -> None:
         """Show the beginning of the list; the cursor stays with its row if that is in sight."""
         kept = self._cursor
@@ -117,6 +128,23 @@ class Window(Generic[Row, Place]):
         for index, row in enumerate(self.visible):
             if self._key(row) == kept:
                 self._put(index)
+
+    def refill(self, rows: Sequence[Row]) -> bool:
+        """Show all rows of a short list anew; return whether they differ from those before.
+
+        The cursor stays with its row, which stays in sight if it was.
+        """
+        index = self.cursor
+        was_seen = index is not None and self.top <= index < self.top + self.height
+        is_changed = list(rows) != self.rows
+        self.rows = list(rows)[:ROWS_MAX]
+        self._places = None
+        self.above = self.below = None
+        self.top = min(self.top, self._top_max)
+        index = self.cursor
+        if was_seen and index is not None:
+            self._show(index)
+        return is_changed
 
     def extend(self, rows: Sequence[Row], *, below: Place | None) -> None:
         """Add the page below; rows far above leave, and can be read again."""

@@ -36,9 +36,10 @@ class JobsScreen(Frame):
 
     NAME = "jobs"
 
-    def __init__(self, desk: Desk) -> None:
+    def __init__(self, desk: Desk, asked: str = "") -> None:
+        """`asked`: the filter that it begins with."""
         super().__init__(desk)
-        self._which = JobFilter()
+        self._which = parse_filter(asked)
         self._window: Window[JobRow, JobPlace] = Window(
             key=_id_of, place=lambda row: _place_of([row])
         )
@@ -53,6 +54,7 @@ class JobsScreen(Frame):
         self._generation = 0
         """Of the filter: an answer to the one before is thrown away."""
         self._filter = FilterLine(desk, told=self._counted)
+        self._filter.text = asked
         self._table = VirtualTable(desk, self._window, JOB_COLUMNS, key=_id_of, empty=self._nothing)
 
     def body(self) -> Iterable[Widget]:

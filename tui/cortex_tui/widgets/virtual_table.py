@@ -43,6 +43,8 @@ class VirtualTable(Drawn, Generic[Row], can_focus=True):
         self._key = key
         self._empty = empty
         self.marked: set[Hashable] = set()
+        self.is_in_front = True
+        """Its cursor is the one that keys act on; of several tables one has it."""
 
     def on_resize(self, event: events.Resize) -> None:
         self._window.resize(event.size.height - 1)
@@ -96,7 +98,7 @@ class VirtualTable(Drawn, Generic[Row], can_focus=True):
             now=session.now,
             palette=palette,
             width=width,
-            is_cursor=index == self._window.cursor,
+            is_cursor=self.is_in_front and index == self._window.cursor,
             is_marked=self._key(row) in self.marked,
             is_dim=session.link.is_stale(session.clock.now()),
         )
