@@ -14,7 +14,7 @@ import pytest
 from attrs import frozen
 
 ROOT = Path(__file__).parent.parent
-TREES = ("chaos", "cortex", "tests")
+TREES = ("chaos", "cortex", "tests", "tui")
 QUERIES = ROOT / "sql" / "queries"
 STORE = "cortex/store/"
 
@@ -123,7 +123,7 @@ def away_from_home(source: Source) -> Iterator[str]:
 
 
 def holds_sql(source: Source) -> Iterator[str]:
-    if source.path.startswith("cortex/") and not source.path.startswith(SQL_HOMES):
+    if source.path.startswith(("cortex/", "tui/")) and not source.path.startswith(SQL_HOMES):
         for line, text in literals(source.parse()):
             if SQL.match(text):
                 yield f"{source.path}:{line} SQL in Python: {text.strip()[:40]!r}"

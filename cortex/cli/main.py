@@ -37,6 +37,7 @@ cli = Root(
             "bench": ("cortex.cli.bench.command:bench", "Measure this machine."),
         },
         "Look and act": {
+            "tui": ("cortex.cli.tui:tui", "Watch and steer on a whole screen."),
             "jobs": (
                 "cortex.cli.jobs:jobs",
                 "Submit, list, show, watch, wait for and cancel jobs.",

@@ -54,6 +54,8 @@ class JobFilter:
     tenants: tuple[str, ...] = ()
     codes: tuple[str, ...] = ()
     """Codes of the errors that they failed with."""
+    pods: tuple[str, ...] = ()
+    """Names of the pods that run them, or ran them last."""
     id_suffixes: tuple[str, ...] = ()
     """Hexadecimal digits, 4 to 32."""
     older_than_s: float | None = None
@@ -76,6 +78,15 @@ def parse_filter(text: str) -> JobFilter:
         if isinstance(value, tuple) and len(value) > VALUES_MAX:
             raise UsageError(f"{len(value)} {field} are more than {VALUES_MAX}")
     return JobFilter(**found)
+
+
+def term(key: str, value: str) -> str:
+    """Return the term that a value of text fits: `pod:eu-2`, `queue:"big jobs"`.
+
+    For a double quote, which cannot stand in quotes, any text fits.
+    """
+    quoted = value.replace('"', "*")
+    return f"{key}:{value}" if re.fullmatch(r"[\w.:/@-]+", value) else f'{key}:"{quoted}"'
 
 
 def parse_state(word: str) -> JobStatus:
@@ -101,7 +112,8 @@ _TERM: Final = re.compile(
 )
 _VALUE: Final = re.compile(r""" "([^"]*)" | '([^']*)' | ([^"',]+) | (,) """, re.VERBOSE)
 _KEYS: Final = (
-    "status:STATE type:T agent:NAME queue:Q tenant:NAME code:CODE age>10m created<DATE id:…"
+    "status:STATE type:T agent:NAME queue:Q tenant:NAME code:CODE pod:NAME age>10m created<DATE "
+    "id:…"
 )
 
 
@@ -199,6 +211,7 @@ _READERS: Final[Mapping[str, Mapping[str, tuple[str, _Read]]]] = {
     "queue": {":": ("queues", _add_text)},
     "tenant": {":": ("tenants", _add_text)},
     "code": {":": ("codes", _add_text)},
+    "pod": {":": ("pods", _add_text)},
     "id": {":": ("id_suffixes", _add_suffix)},
     "age": {">": ("older_than_s", _larger_span), "<": ("newer_than_s", _smaller_span)},
     "created": {">": ("created_after", _later), "<": ("created_before", _earlier)},

@@ -197,12 +197,17 @@ async def show(db: Database, approval_id: UUID) -> dict[str, Any]:
     `arguments`, `asked`: decoded; `arguments_text`, `asked_text`: canonical, as they will run.
     Of its link only `has_link`, whether it has one, and who made it.
     """
-    row = await db.fetch_one("approvals.show", approval_id)
+    row = await db.fetch_one("approvals.show", [approval_id])
     if row is None:
         raise NotFoundError(
             f"approval {approval_id} does not exist", hint="list them: cortex approvals ls"
         )
     return _shown(row)
+
+
+async def show_all(db: Database, ids: Sequence[UUID]) -> list[dict[str, Any]]:
+    """Return those requests that exist, in full as `show` does, in no order."""
+    return [_shown(row) for row in await db.fetch("approvals.show", list(ids))]
 
 
 async def pending(

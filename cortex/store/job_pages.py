@@ -48,10 +48,28 @@ async def page(
     db: Database, which: JobFilter = ALL, *, before: JobPlace | None = None, limit: int = 50
 ) -> JobPage:
     """Return the newest jobs that fit, older than `before`. Raises `UsageError` for many ids."""
+    return await _page(db, "jobs.page", which, place=before, limit=limit)
+
+
+async def page_up(
+    db: Database, which: JobFilter = ALL, *, after: JobPlace | None = None, limit: int = 50
+) -> JobPage:
+    """Return the jobs that fit just above `after`, the newest first; the oldest ones without it.
+
+    `next` is where the page above begins: hand it in as `after`. Raises what `page` raises.
+    """
+    found = await _page(db, "jobs.page_up", which, place=after, limit=limit)
+    return attrs.evolve(found, jobs=found.jobs[::-1])
+
+
+async def _page(
+    db: Database, query: str, which: JobFilter, *, place: JobPlace | None, limit: int
+) -> JobPage:
+    """Return a page in the order in which it was looked for, the nearest to its place first."""
     way = await _way_in(db, which)
     looked_max = LOOKED_MAX if _is_looked_for(which, way) else limit + 1
     rows = await db.fetch(
-        "jobs.page",
+        query,
         None if way.states is None else [state.value for state in way.states],
         way.agent_ids,
         way.job_ids,
@@ -61,10 +79,11 @@ async def page(
         which.newer_than_s,
         which.created_after,
         which.created_before,
-        None if before is None else before.id,
-        None if before is None else before.at,
+        None if place is None else place.id,
+        None if place is None else place.at,
         looked_max,
         limit + 1,
+        _like(which.pods),
     )
     found = [plain(row) for row in rows if row["id"] is not None]
     if len(found) > limit:
@@ -74,8 +93,7 @@ async def page(
         )
     if rows[0]["looked_count"] < looked_max:
         return JobPage(jobs=found, next=None, is_short=False)
-    place = JobPlace(rows[0]["last_id"], rows[0]["last_at"])
-    return JobPage(jobs=found, next=place, is_short=True)
+    return JobPage(jobs=found, next=JobPlace(rows[0]["last_id"], rows[0]["last_at"]), is_short=True)
 
 
 async def _way_in(db: Database, which: JobFilter) -> _WayIn:
@@ -106,7 +124,7 @@ def _is_looked_for(which: JobFilter, way: _WayIn) -> bool:
     """Whether some that the way in leads to may not fit."""
     by_agent = bool(which.agents) and way.agent_ids is None
     by_state = bool(which.statuses) and way.states is None
-    others = (which.types, which.queues, which.tenants, which.codes)
+    others = (which.types, which.queues, which.tenants, which.codes, which.pods)
     return by_agent or by_state or any(others)
 
 

@@ -47,7 +47,7 @@ SELECT CASE WHEN status = 'PENDING' THEN token_digest WHEN decided_at > cortex.n
 FROM cortex.approval WHERE id = $1;
 
 -- name: show
--- One request in full, with its votes and what its job cost so far. $1 id.
+-- Requests in full, with their votes and what their jobs cost so far. $1 ids.
 SELECT a.id, a.seq, a.job_id, a.lineage_id, a.attempt, a.key, a.tool, a.tenant, a.agent_id, a.agent_version,
        a.requested_by, a.asked, a.asked_digest, a.arguments, a.digest, a.schema, a.version, a.risk, a.effect,
        a.reversible, a.policy, a.said, a.people, a.on_deny, a.on_expiry, a.status, a.token_by, a.created_at,
@@ -63,7 +63,7 @@ FROM cortex.approval a
 LEFT JOIN cortex.agent g ON g.id = a.agent_id
 LEFT JOIN cortex.job j ON j.id = a.job_id
 LEFT JOIN cortex.effect e ON e.approval_id = a.id
-WHERE a.id = $1;
+WHERE a.id = ANY ($1::uuid[]);
 
 -- name: ids_by_suffix
 -- Requests whose id ends as given, the newest first, among the newest 100,000. $1 suffix, lower case, no dashes.

@@ -106,6 +106,7 @@ WHERE replace(id::text, '-', '') LIKE '%' || $1 LIMIT 10;
 -- What must fit besides, null fits all: $4 states; LIKE patterns of $5 types, $6 agents, $7 queues, $8 tenants,
 -- $9 codes of errors; submitted $10 more and $11 less than so many seconds ago, $12 after and $13 before an instant.
 -- Where to go on: $14 a job or null, $15 its created_at, or null to look it up. $16 how many are looked at, $17 limit.
+-- $18 LIKE patterns of the names of pods, or null.
 -- Always at least one row: how many were looked at, and the place of the last of them.
 WITH edge AS MATERIALIZED (
     SELECT greatest(cortex.now() - $11::float8 * interval '1 second', $12::timestamptz, '-infinity') AS low,
@@ -137,6 +138,8 @@ WITH edge AS MATERIALIZED (
     WHERE ($4::cortex.job_status[] IS NULL OR j.status = ANY ($4)) AND ($5::text[] IS NULL OR j.type LIKE ANY ($5))
       AND ($6::text[] IS NULL OR a.name LIKE ANY ($6)) AND ($7::text[] IS NULL OR j.queue_name LIKE ANY ($7))
       AND ($8::text[] IS NULL OR j.tenant LIKE ANY ($8)) AND ($9::text[] IS NULL OR j.error_code LIKE ANY ($9))
+      AND ($18::text[] IS NULL OR EXISTS (
+          SELECT FROM cortex.pod p WHERE p.id = j.pod_id AND p.name LIKE ANY ($18)))
     ORDER BY l.created_at DESC, l.id DESC LIMIT $17
 )
 SELECT seen.looked_count, last.last_at, last.last_id, p.*
@@ -155,6 +158,66 @@ LEFT JOIN LATERAL (
         SELECT error FROM cortex.job_attempt WHERE job_id = j.id AND j.status::text = 'WAITING_FOR_APPROVAL'
         ORDER BY attempt DESC LIMIT 1) e ON true) p ON true
 ORDER BY p.created_at DESC, p.id DESC;
+
+-- name: page_up
+-- The other way: jobs that fit a filter, those that are just newer than a place, of a bounded number that are looked
+-- at; from the oldest one on without a place; in this order, too. Three ways in, each by an index,
+-- of which those that are null are not taken: $1 states, $2 agents, $3 ids of jobs.
+-- What must fit besides, null fits all: $4 states; LIKE patterns of $5 types, $6 agents, $7 queues, $8 tenants,
+-- $9 codes of errors; submitted $10 more and $11 less than so many seconds ago, $12 after and $13 before an instant.
+-- Where to go on: $14 a job or null, $15 its created_at, or null to look it up. $16 how many are looked at, $17 limit.
+-- $18 LIKE patterns of the names of pods, or null.
+-- Always at least one row: how many were looked at, and the place of the last of them.
+WITH edge AS MATERIALIZED (
+    SELECT greatest(cortex.now() - $11::float8 * interval '1 second', $12::timestamptz, '-infinity') AS low,
+           least(cortex.now() - $10::float8 * interval '1 second', $13::timestamptz, 'infinity') AS high,
+           CASE WHEN $14::uuid IS NULL THEN '-infinity'
+                ELSE coalesce($15::timestamptz, (SELECT b.created_at FROM cortex.job b WHERE b.id = $14)) END AS at,
+           coalesce($14, '00000000-0000-0000-0000-000000000000') AS id
+), looked AS MATERIALIZED (
+    SELECT place.id, place.created_at FROM (
+        SELECT found.* FROM edge, unnest($1::cortex.job_status[]) AS wanted(status) CROSS JOIN LATERAL (
+            SELECT j.id, j.created_at FROM cortex.job j
+            WHERE j.status = wanted.status AND j.created_at > edge.low AND j.created_at < edge.high
+              AND (j.created_at, j.id) > (edge.at, edge.id)
+            ORDER BY j.created_at, j.id LIMIT $16) found
+        UNION ALL
+        SELECT found.* FROM edge, unnest($2::uuid[]) AS wanted(agent_id) CROSS JOIN LATERAL (
+            SELECT j.id, j.created_at FROM cortex.job j
+            WHERE j.agent_id = wanted.agent_id AND j.created_at > edge.low AND j.created_at < edge.high
+              AND (j.created_at, j.id) > (edge.at, edge.id)
+            ORDER BY j.created_at, j.id LIMIT $16) found
+        UNION ALL
+        SELECT j.id, j.created_at FROM edge, cortex.job j
+        WHERE j.id = ANY ($3::uuid[]) AND j.created_at > edge.low AND j.created_at < edge.high
+          AND (j.created_at, j.id) > (edge.at, edge.id)
+    ) place
+    ORDER BY place.created_at, place.id LIMIT $16
+), fitting AS MATERIALIZED (
+    SELECT j.id FROM looked l JOIN cortex.job j ON j.id = l.id LEFT JOIN cortex.agent a ON a.id = j.agent_id
+    WHERE ($4::cortex.job_status[] IS NULL OR j.status = ANY ($4)) AND ($5::text[] IS NULL OR j.type LIKE ANY ($5))
+      AND ($6::text[] IS NULL OR a.name LIKE ANY ($6)) AND ($7::text[] IS NULL OR j.queue_name LIKE ANY ($7))
+      AND ($8::text[] IS NULL OR j.tenant LIKE ANY ($8)) AND ($9::text[] IS NULL OR j.error_code LIKE ANY ($9))
+      AND ($18::text[] IS NULL OR EXISTS (
+          SELECT FROM cortex.pod p WHERE p.id = j.pod_id AND p.name LIKE ANY ($18)))
+    ORDER BY l.created_at, l.id LIMIT $17
+)
+SELECT seen.looked_count, last.last_at, last.last_id, p.*
+FROM (SELECT count(*)::int AS looked_count FROM looked) seen
+LEFT JOIN LATERAL (SELECT created_at AS last_at, id AS last_id FROM looked ORDER BY created_at DESC, id DESC LIMIT 1) last ON true
+LEFT JOIN LATERAL (
+    SELECT j.id, j.type, j.status, j.attempt, j.retry_count, j.max_retries, j.checkpoint, j.created_at, j.started_at,
+           j.finished_at, j.next_retry_at, j.heartbeat_at, j.run_at, j.cancel_requested_at, j.cancelled_by,
+           j.error_message, j.error_code, j.waiting_on, j.tenant, j.queue_name, e.error AS last_error,
+           cortex.waits_for(j.waiting_on) AS awaited, a.name AS agent, p.name AS pod, cortex.now() AS now
+    FROM fitting
+    JOIN cortex.job j ON j.id = fitting.id
+    LEFT JOIN cortex.agent a ON a.id = j.agent_id
+    LEFT JOIN cortex.pod p ON p.id = j.pod_id
+    LEFT JOIN LATERAL (
+        SELECT error FROM cortex.job_attempt WHERE job_id = j.id AND j.status::text = 'WAITING_FOR_APPROVAL'
+        ORDER BY attempt DESC LIMIT 1) e ON true) p ON true
+ORDER BY p.created_at, p.id;
 
 -- name: history
 -- Transitions of a job in order, after a position. $1 job id, $2 after history id, $3 limit or null.

@@ -171,3 +171,25 @@ def test_a_place_keeps_its_instant(some: Session, database: str) -> None:
     assert listed(some, before=place) == NEWEST_FIRST
     sql(database, "UPDATE cortex.job SET status = 'RUNNING' WHERE id = $1", IDS[5])
     assert some(job_pages.page, JobFilter(statuses=(JobStatus.RUNNING,))).jobs[0]["id"] == IDS[5]
+
+
+@pytest.mark.parametrize("limit", [1, 2, 4])
+@pytest.mark.parametrize("text", ["", "type:other", "status:pend"])
+def test_the_way_up_shows_the_same_jobs_as_the_way_down(
+    some: Session, text: str, limit: int
+) -> None:
+    which = parse_filter(text)
+    down = listed(some, text)
+    found: list[UUID] = []
+    place = None
+    while True:
+        page = some(job_pages.page_up, which, after=place, limit=limit)
+        found[:0] = [row["id"] for row in page.jobs]
+        if (place := page.next) is None:
+            break
+    assert found == down
+
+
+def test_the_way_up_begins_just_above_a_place(some: Session) -> None:
+    page = some(job_pages.page_up, after=JobPlace(IDS[1]), limit=2)
+    assert [row["id"] for row in page.jobs] == [IDS[3], IDS[2]]

@@ -1,0 +1,77 @@
+"""`cortex tui`: the terminal UI, in this process; its code is loaded only here."""
+
+import os
+import sys
+from pathlib import Path
+from typing import Final
+from urllib.parse import urlsplit
+
+import click
+import platformdirs
+
+from cortex.cli.asking import acting_name, as_option
+from cortex.cli.options import Command, Options
+from cortex.cli.target import database, settings_from
+from cortex.cli.terminal import stdout_terminal
+from cortex.domain.errors import UsageError
+
+THEMES: Final = ("dark", "light", "ansi")
+KEYS_FILE: Final = "keys.toml"
+
+
+@click.command(cls=Command)
+@click.option("--read-only", is_flag=True, help="Only look: keys that act do nothing.")
+@as_option
+@click.option("--ascii", "is_ascii", is_flag=True, help="Only characters of seven bits.")
+@click.option(
+    "--theme",
+    type=click.Choice(THEMES),
+    default="dark",
+    show_default=True,
+    metavar="NAME",
+    help="dark, light or ansi: the terminal's own colours.",
+)
+@click.pass_obj
+def tui(
+    options: Options, *, read_only: bool, actor: str | None, is_ascii: bool, theme: str
+) -> None:
+    """Watch and steer on a whole screen: jobs and what they wait for, live.
+
+    `?` shows all keys, `q` leaves. keys.toml in the user's configuration folder gives other keys.
+    """
+    _refuse_what_is_no_terminal()
+    terminal = stdout_terminal(options.color)
+    by = acting_name(actor)
+    settings = settings_from(options)
+    with database(settings, must_exist=True) as address:
+        from cortex_tui.run import run
+
+        code = run(
+            address,
+            actor=by,
+            place="local" if settings.dsn is None else _place(address),
+            is_read_only=read_only,
+            is_ascii=is_ascii or terminal.is_ascii,
+            has_color=terminal.has_color,
+            theme=theme,
+            keys_file=Path(platformdirs.user_config_dir("cortex")) / KEYS_FILE,
+        )
+    raise click.exceptions.Exit(code)
+
+
+def _refuse_what_is_no_terminal() -> None:
+    """Raise `UsageError` where a screen cannot be drawn, or keys cannot be pressed."""
+    if not (sys.stdin.isatty() and sys.stdout.isatty()):
+        what = "cortex tui needs a terminal for its input and its output"
+    elif os.environ.get("TERM") in {None, "", "dumb"}:
+        what = "this terminal cannot draw a screen: TERM is dumb"
+    else:
+        return
+    raise UsageError(what, hint="use cortex jobs watch")
+
+
+def _place(address: str) -> str:
+    """Name a database for the top bar: its own name and host, never who connects."""
+    parts = urlsplit(address)
+    name = parts.path.removeprefix("/") or "postgres"
+    return f"{name}@{parts.hostname}" if parts.hostname else name

@@ -1,0 +1,35 @@
+"""The approvals inbox: what waits for people, looked at again and again.
+
+Its rows are without the arguments: a request may have a megabyte of them. How they begin is asked
+for once, all of them for the one request that is looked at: `approvals.show_all`.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+from uuid import UUID
+
+from cortex.store.database import Database
+from cortex.store.jobs import plain
+
+
+async def waiting(
+    db: Database, *, by: str, also: Sequence[UUID], limit: int
+) -> list[dict[str, Any]]:
+    """Return requests that wait, the most urgent ones, and some by their ids; in no order.
+
+    `is_own`: it is critical and `by` asked for it. `has_agreed`: `by` did, to these arguments.
+    """
+    return [plain(row) for row in await db.fetch("inbox.waiting", limit, by, list(also))]
+
+
+async def decided(db: Database, *, limit: int) -> list[dict[str, Any]]:
+    """Return requests that wait no more, the last one first."""
+    return [plain(row) for row in await db.fetch("inbox.decided", limit)]
+
+
+async def beginnings(
+    db: Database, ids: Sequence[UUID], *, chars: int
+) -> list[tuple[UUID, bytes, str]]:
+    """Return the id, the digest of the arguments, and so many characters of those."""
+    found = await db.fetch("inbox.beginnings", list(ids), chars)
+    return [(row["id"], row["digest"], row["text"]) for row in found]

@@ -1,0 +1,36 @@
+-- name: waiting
+-- Requests that wait, without their arguments, which may be large: the most dangerous first, of those the first to
+-- expire, and others that are asked for by their ids, whatever became of them.
+-- $1 limit of the first, $2 who looks, $3 ids of the others.
+WITH page AS (
+    SELECT found.id FROM unnest(ARRAY['CRITICAL', 'HIGH', 'MED', 'LOW']) WITH ORDINALITY AS level(risk, place)
+    CROSS JOIN LATERAL (
+        SELECT id, expires_at FROM cortex.approval WHERE status = 'PENDING' AND risk = level.risk
+        ORDER BY expires_at, id LIMIT $1) found
+    ORDER BY level.place, found.expires_at, found.id LIMIT $1
+), wanted AS (SELECT id FROM page UNION SELECT unnest($3::uuid[]))
+SELECT a.id, a.job_id, a.key, a.tool, a.digest, a.version, a.risk, a.effect, a.policy, a.people, a.status,
+       a.created_at, a.expires_at, a.decided_at, a.decided_by, a.channel, a.reason, a.edited_by,
+       g.name AS agent, j.type AS job_type,
+       CASE WHEN a.people > 1 THEN cortex.agreed(a.id, a.digest) ELSE 0 END AS agreed,
+       a.risk = 'CRITICAL' AND a.requested_by IS NOT NULL
+           AND cortex.same_person(a.requested_by) = cortex.same_person($2) AS is_own,
+       a.people > 1 AND EXISTS (
+           SELECT FROM cortex.approval_vote v WHERE v.approval_id = a.id AND v.digest = a.digest
+             AND cortex.same_person(v.person) = cortex.same_person($2)) AS has_agreed
+FROM wanted JOIN cortex.approval a ON a.id = wanted.id
+LEFT JOIN cortex.agent g ON g.id = a.agent_id LEFT JOIN cortex.job j ON j.id = a.job_id;
+
+-- name: decided
+-- Requests that wait no more, the last one first, without their arguments. $1 limit.
+SELECT a.id, a.job_id, a.key, a.tool, a.digest, a.version, a.risk, a.effect, a.policy, a.people, a.status,
+       a.created_at, a.expires_at, a.decided_at, a.decided_by, a.channel, a.reason, a.edited_by,
+       g.name AS agent, j.type AS job_type, a.people AS agreed, false AS is_own, false AS has_agreed
+FROM (SELECT id FROM cortex.approval WHERE decided_at IS NOT NULL ORDER BY decided_at DESC LIMIT $1) page
+JOIN cortex.approval a ON a.id = page.id
+LEFT JOIN cortex.agent g ON g.id = a.agent_id LEFT JOIN cortex.job j ON j.id = a.job_id
+ORDER BY a.decided_at DESC, a.id;
+
+-- name: beginnings
+-- How the arguments of requests begin: canonical JSON, cut. $1 ids, $2 characters.
+SELECT id, digest, left(arguments::text, $2) AS text FROM cortex.approval WHERE id = ANY ($1::uuid[]);

@@ -1,0 +1,34 @@
+"""The head of every screen, and jobs that are looked at again by their ids."""
+
+from cortex.store import breakers, operator
+from cortex.store.session import Session
+from tests.support.life import Life
+from tests.support.rows import new_id
+
+
+def test_an_empty_cluster_has_nothing_to_tell(store: Session) -> None:
+    head = store(operator.head)
+    assert (head.approvals, head.first_expiry, head.breakers, head.dead) == (0, None, 0, 0)
+    assert (head.pods_ready, head.pods_living, head.jobs_about) == (0, 0, 0)
+    assert not head.is_frozen
+
+
+def test_what_waits_is_counted(store: Session, database: str) -> None:
+    life = Life(store, database)
+    life.type()
+    life.failed()
+    life.pod("eu-2")
+    life.sql("UPDATE cortex.pod SET state = 'DRAINING' WHERE name = 'eu-2'")
+    store(breakers.force_open, "llm:gpt", by="ana", reason="it lies")
+    head = store(operator.head)
+    assert (head.dead, head.breakers, head.pods_ready, head.pods_living) == (1, 1, 1, 2)
+    life.sql("ANALYZE cortex.job")
+    assert store(operator.head).jobs_about == 1
+
+
+def test_jobs_are_seen_again_by_their_ids(store: Session, database: str) -> None:
+    life = Life(store, database)
+    life.type()
+    first, _, third = life.job(), life.job(), life.job()
+    rows = store(operator.jobs_seen, [first, third, new_id()])
+    assert {row["id"] for row in rows} == {first, third}

@@ -1,0 +1,320 @@
+"""The terminal UI under test: a fake cluster, a clock moved by hand, and what the screen shows."""
+
+import asyncio
+import functools
+import heapq
+from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
+from contextlib import asynccontextmanager
+from datetime import UTC, datetime, timedelta
+from itertools import count
+from typing import Any, Final
+from uuid import UUID
+
+import attrs
+from textual import events
+from textual.keys import _character_to_key
+from textual.pilot import Pilot
+
+from cortex.domain.errors import ConflictError, CortexError, UnavailableError
+from cortex.domain.job import JobStatus
+from cortex.domain.job_filter import JobFilter, JobPlace
+from cortex.store.job_pages import JobPage
+from cortex.store.operator import Head
+from cortex_tui.app import CortexApp
+from cortex_tui.backend.protocol import JobRow
+from cortex_tui.keys import KeyTable
+from cortex_tui.session import Session
+from tests.support.postgres import run_asyncio
+from tests.support.tui_job import FakeJob
+from tests.support.tui_approvals import FakeApprovals
+from tests.support.tui_dead import FakeDead, FakePulse
+from tests.support.tui_pods import FakeBreakers, FakePods, FakeQueues
+
+TURNS: Final = 100
+"""Turns of the event loop after which everything that was ready has run."""
+
+
+class ManualClock:
+    """Seconds that pass when the test says so."""
+
+    def __init__(self) -> None:
+        self._now = 1_000_000.0
+        self._order = count()
+        self._sleepers: list[tuple[float, int, asyncio.Event]] = []
+
+    def now(self) -> float:
+        return self._now
+
+    async def wait(self, event: asyncio.Event, *, until: float) -> None:
+        if until <= self._now:
+            await asyncio.sleep(0)
+            return
+        due = asyncio.Event()
+        heapq.heappush(self._sleepers, (until, next(self._order), due))
+        waits = [asyncio.ensure_future(each.wait()) for each in (due, event)]
+        try:
+            await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for each in waits:
+                each.cancel()
+
+    def move(self, seconds: float) -> None:
+        """Let time pass; who waits for an instant until then goes on."""
+        self._now += seconds
+        while self._sleepers and self._sleepers[0][0] <= self._now:
+            heapq.heappop(self._sleepers)[2].set()
+
+
+def instant(clock: ManualClock) -> datetime:
+    return datetime.fromtimestamp(clock.now(), UTC)
+
+
+@attrs.define
+class FakeBackend:
+    """A cluster as the screens see it, changed by the test; every statement is counted."""
+
+    clock: ManualClock
+    rows: dict[UUID, dict[str, Any]] = attrs.field(factory=dict)
+    heads: dict[str, Any] = attrs.field(factory=dict)
+    """What the head says besides nothing."""
+    asked: list[str] = attrs.field(factory=list)
+    acted: list[tuple[str, UUID, str]] = attrs.field(factory=list)
+    error: CortexError | None = None
+    """What every call fails with."""
+    gate: asyncio.Event | None = None
+    """Acts wait for it."""
+    one: FakeJob = attrs.field(
+        default=attrs.Factory(lambda s: FakeJob(row=s.rows.get, ask=s._ask), takes_self=True)
+    )
+    """What is asked of a single job."""
+    approvals: FakeApprovals = attrs.field(
+        default=attrs.Factory(
+            lambda self: FakeApprovals(clock=self.clock, check=self.check), takes_self=True
+        )
+    )
+    pods: FakePods = attrs.field(
+        default=attrs.Factory(
+            lambda self: FakePods(clock=self.clock, check=self.check), takes_self=True
+        )
+    )
+    queues: FakeQueues = attrs.field(
+        default=attrs.Factory(
+            lambda self: FakeQueues(clock=self.clock, check=self.check), takes_self=True
+        )
+    )
+    breakers: FakeBreakers = attrs.field(
+        default=attrs.Factory(
+            lambda self: FakeBreakers(clock=self.clock, check=self.check), takes_self=True
+        )
+    )
+    dead: FakeDead = attrs.field(
+        default=attrs.Factory(lambda self: FakeDead(self.clock, self._ask), takes_self=True)
+    )
+    pulse: FakePulse = attrs.field(
+        default=attrs.Factory(lambda self: FakePulse(self.clock, self._ask), takes_self=True)
+    )
+
+    # --- the test's side
+
+    def add(self, number: int, **fields: Any) -> UUID:
+        """Add a job; a larger number is newer."""
+        job_id = UUID(int=number)
+        began = datetime.fromtimestamp(1_000_000, UTC)
+        status = fields.get("status", JobStatus.PENDING)
+        self.rows[job_id] = {
+            "id": job_id,
+            "type": "digest",
+            "agent": "invoice-bot",
+            "status": str(status),
+            "attempt": 0,
+            "retry_count": 0,
+            "max_retries": 3,
+            "checkpoint": {},
+            "created_at": began + timedelta(milliseconds=number),
+            "started_at": None,
+            "finished_at": None,
+            "next_retry_at": None,
+            "heartbeat_at": None,
+            "run_at": began,
+            "cancel_requested_at": None,
+            "cancelled_by": None,
+            "error_message": None,
+            "error_code": None,
+            "waiting_on": None,
+            "tenant": "default",
+            "queue_name": None,
+            "last_error": None,
+            "awaited": None,
+            "pod": None,
+            **fields,
+        }
+        return job_id
+
+    def change(self, job_id: UUID, **fields: Any) -> None:
+        self.rows[job_id] = {**self.rows[job_id], **fields}
+
+    def down(self) -> None:
+        self.error = UnavailableError("cannot reach the database")
+
+    def check(self) -> None:
+        if self.error is not None:
+            raise self.error
+
+    def up(self) -> None:
+        self.error = None
+
+    # --- the screens' side
+
+    @property
+    def jobs(self) -> "FakeBackend":
+        return self
+
+    @property
+    def job(self) -> FakeJob:
+        return self.one
+
+    async def head(self) -> Head:
+        self._ask("head")
+        known: dict[str, Any] = {
+            "approvals": 0,
+            "first_expiry": None,
+            "breakers": 0,
+            "is_frozen": False,
+            "dead": 0,
+            "pods_ready": 5,
+            "pods_living": 5,
+            "jobs_about": len(self.rows),
+        }
+        return Head(now=instant(self.clock), **known | self.heads)
+
+    async def page(self, which: JobFilter, *, before: JobPlace | None, limit: int) -> JobPage:
+        self._ask("page")
+        fits = self._fitting(which)
+        if before is not None:
+            fits = [row for row in fits if (row["created_at"], row["id"]) < (before.at, before.id)]
+        return _page(fits[:limit], is_more=len(fits) > limit, last=limit - 1)
+
+    async def page_up(self, which: JobFilter, *, after: JobPlace | None, limit: int) -> JobPage:
+        self._ask("page_up")
+        fits = self._fitting(which)
+        if after is not None:
+            fits = [row for row in fits if (row["created_at"], row["id"]) > (after.at, after.id)]
+        return _page(fits[-limit:], is_more=len(fits) > limit, last=0)
+
+    async def seen(self, ids: Sequence[UUID]) -> Sequence[JobRow]:
+        self._ask("seen")
+        return [self.rows[each] for each in ids if each in self.rows]
+
+    async def cancel(self, job_id: UUID, *, by: str) -> str:
+        await self._act("cancel", job_id, by)
+        if JobStatus(self.rows[job_id]["status"]).is_terminal:
+            raise ConflictError(f"job {job_id} is {self.rows[job_id]['status']} already")
+        self.change(job_id, status="CANCELLED", cancelled_by=by)
+        return "cancelled"
+
+    async def retry(self, job_id: UUID, *, by: str) -> str:
+        await self._act("retry", job_id, by)
+        return "tries again now"
+
+    async def _act(self, what: str, job_id: UUID, by: str) -> None:
+        if self.gate is not None:
+            await self.gate.wait()
+        self._ask(what)
+        self.acted.append((what, job_id, by))
+
+    def _ask(self, what: str) -> None:
+        self.asked.append(what)
+        if self.error is not None:
+            raise self.error
+
+    def _fitting(self, which: JobFilter) -> list[dict[str, Any]]:
+        rows = sorted(self.rows.values(), key=lambda r: (r["created_at"], r["id"]), reverse=True)
+        states = which.statuses
+        return [row for row in rows if not states or JobStatus(row["status"]) in states]
+
+
+def _page(rows: list[dict[str, Any]], *, is_more: bool, last: int) -> JobPage:
+    place = JobPlace(rows[last]["id"], rows[last]["created_at"]) if is_more else None
+    return JobPage(jobs=rows, next=place, is_short=False)
+
+
+@attrs.define
+class Seat:
+    """Someone in front of the app."""
+
+    app: CortexApp
+    pilot: Pilot[int]
+    clock: ManualClock
+
+    async def press(self, *keys: str) -> None:
+        """Press keys, by their signs or Textual's names, each when the one before is taken in."""
+        for key in keys:
+            self.app.post_message(_pressed(key))
+            await self.settle()
+
+    async def type(self, text: str) -> None:
+        await self.press(*text)
+
+    async def pass_time(self, seconds: float = 0.25) -> None:
+        """Let time pass in steps of a look; after each the app does what is due."""
+        while seconds > 0:
+            self.clock.move(min(seconds, 0.25))
+            seconds -= 0.25
+            await self.settle()
+
+    async def settle(self) -> None:
+        """Let everything run that is ready."""
+        for _ in range(TURNS):
+            await asyncio.sleep(0)
+
+    @property
+    def lines(self) -> list[str]:
+        """What the screen shows."""
+        return shown(self.app)
+
+    @property
+    def text(self) -> str:
+        return "\n".join(self.lines)
+
+
+def _pressed(key: str) -> events.Key:
+    """Return what the driver makes of a key, as far as the tests press some."""
+    if len(key) == 1:
+        return events.Key(_character_to_key(key), key)
+    return events.Key(key, {"enter": "\r", "escape": "\x1b", "backspace": "\x7f"}.get(key))
+
+
+def shown(app: CortexApp) -> list[str]:
+    """Return the lines of the screen in front as they go to the terminal."""
+    update = app.screen._compositor.render_update(full=True)
+    strips = getattr(update, "strips", [])
+    return ["".join(segment.text for segment in strip).rstrip() for strip in strips]
+
+
+@asynccontextmanager
+async def sitting(
+    cluster: FakeBackend,
+    *,
+    size: tuple[int, int] = (120, 40),
+    keys: KeyTable | None = None,
+    first: str = "jobs",
+    **session: Any,
+) -> AsyncIterator[Seat]:
+    """Run the app on a fake cluster until the first jobs are shown."""
+    known: dict[str, Any] = {"actor": "ana", "clock": cluster.clock}
+    app = CortexApp(Session(**known | session), cluster, keys=keys, first=first)
+    async with app.run_test(size=size) as pilot:
+        seat = Seat(app, pilot, cluster.clock)
+        await seat.settle()
+        await seat.pass_time(1)
+        yield seat
+
+
+def on_asyncio(test: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., None]:
+    """Run an async test in a loop of asyncio: the others are trio's."""
+
+    @functools.wraps(test)
+    def run(*args: Any, **fixtures: Any) -> None:
+        run_asyncio(lambda: test(*args, **fixtures))
+
+    return run

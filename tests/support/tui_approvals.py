@@ -1,0 +1,161 @@
+"""Requests for approval as the terminal UI sees them, in memory, decided as Postgres would."""
+
+from collections.abc import Callable, Mapping, Sequence
+from datetime import UTC, datetime, timedelta
+from typing import Any
+from uuid import UUID
+
+import attrs
+
+from cortex.domain.canonical import canonical, digest, parse
+from cortex.domain.errors import CortexError
+from cortex.store.approvals import Ruling, Verdict
+from cortex_tui.backend.approvals import lost
+from cortex_tui.clock import Clock
+from tests.support.approvals import SCHEMA
+
+
+@attrs.define(kw_only=True)
+class FakeApprovals:
+    """The inbox of a fake cluster."""
+
+    clock: Clock
+    check: Callable[[], None]
+    """Raises while the cluster does not answer."""
+    rows: dict[UUID, dict[str, Any]] = attrs.field(factory=dict)
+    asked: list[str] = attrs.field(factory=list)
+    decisions: list[Verdict] = attrs.field(factory=list)
+    """Those that counted."""
+    refused: list[Verdict] = attrs.field(factory=list)
+    error: CortexError | None = None
+    """What deciding fails with."""
+
+    # --- the test's side
+
+    @property
+    def now(self) -> datetime:
+        return datetime.fromtimestamp(self.clock.now(), UTC)
+
+    def add(self, number: int, **fields: Any) -> UUID:
+        """Add a request whose id ends in this number."""
+        approval_id = UUID(int=number)
+        text = canonical(fields.pop("arguments", {"customer": "cus_88", "amount": 12.4}))
+        expires_s = fields.pop("expires_s", 3600.0)
+        row = {
+            "id": approval_id,
+            "job_id": UUID(int=1000 + number),
+            "key": "1 pay approval",
+            "tool": "refund",
+            "risk": "MED",
+            "effect": "money out",
+            "reversible": False,
+            "policy": "refunds ask",
+            "said": None,
+            "people": 1,
+            "agreed": 0,
+            "votes": [],
+            "status": "PENDING",
+            "requested_by": None,
+            "created_at": self.now,
+            "expires_at": self.now + timedelta(seconds=expires_s),
+            "edited_by": None,
+            "decided_at": None,
+            "decided_by": None,
+            "channel": None,
+            "reason": None,
+            "address": None,
+            "agent": "refund-bot",
+            "agent_id": None,
+            "agent_version": 9,
+            "job_type": "refund",
+            "job_status": "WAITING_FOR_APPROVAL",
+            "job_head": None,
+            "schema": SCHEMA,
+            "version": 1,
+            "on_deny": "tell",
+            "on_expiry": "fail",
+            "effect_id": None,
+            "effect_status": None,
+            "is_own": False,
+            "has_agreed": False,
+            "asked": parse(text),
+            "asked_text": text,
+        }
+        self.rows[approval_id] = row | _arguments(text) | fields
+        return approval_id
+
+    def change(self, approval_id: UUID, **fields: Any) -> None:
+        if "arguments" in fields:
+            fields |= _arguments(canonical(fields["arguments"]))
+        self.rows[approval_id] = self.rows[approval_id] | fields
+
+    def end(self, approval_id: UUID, status: str, by: str | None = "li") -> None:
+        """Let it be decided elsewhere."""
+        self.change(approval_id, status=status, decided_by=by, decided_at=self.now, channel="page")
+
+    @property
+    def approved(self) -> list[UUID]:
+        return [each.approval_id for each in self.decisions if each.is_approved]
+
+    # --- the screen's side
+
+    async def waiting(
+        self,
+        *,
+        by: str,  # noqa: ARG002 -- the protocol's
+        also: Sequence[UUID],
+        limit: int,  # noqa: ARG002 -- the protocol's
+    ) -> Sequence[Mapping[str, Any]]:
+        self._ask("waiting")
+        return [r for r in self.rows.values() if r["status"] == "PENDING" or r["id"] in also]
+
+    async def decided(self, *, limit: int) -> Sequence[Mapping[str, Any]]:
+        self._ask("decided")
+        return [row for row in self.rows.values() if row["status"] != "PENDING"][:limit]
+
+    async def beginnings(
+        self, ids: Sequence[UUID], *, chars: int
+    ) -> Sequence[tuple[UUID, bytes, str]]:
+        self._ask("beginnings")
+        rows = [self.rows[each] for each in ids]
+        return [(row["id"], row["digest"], row["arguments_text"][:chars]) for row in rows]
+
+    async def show(self, ids: Sequence[UUID]) -> Sequence[Mapping[str, Any]]:
+        self._ask("show")
+        return [self.rows[each] | {"now": self.now} for each in ids if each in self.rows]
+
+    async def decide(self, verdicts: Sequence[Verdict]) -> Sequence[Ruling]:
+        self._ask("decide")
+        if self.error is not None:
+            raise self.error
+        for verdict in verdicts:
+            row = self.rows[verdict.approval_id]
+            outcome = self._outcome(row, verdict)
+            if outcome is not None:
+                self.refused += verdicts
+                raise lost(row, Ruling(outcome=outcome, agreed_count=0))
+        self.decisions += verdicts
+        return [self._counted(verdict) for verdict in verdicts]
+
+    def _outcome(self, row: dict[str, Any], verdict: Verdict) -> str | None:
+        if row["status"] != "PENDING":
+            return "already"
+        if row["expires_at"] <= self.now:
+            return "expired"
+        return "changed" if row["digest"] != verdict.seen else None
+
+    def _counted(self, verdict: Verdict) -> Ruling:
+        row = self.rows[verdict.approval_id]
+        if verdict.is_approved and row["agreed"] + 1 < row["people"]:
+            self.change(verdict.approval_id, agreed=row["agreed"] + 1, has_agreed=True)
+            return Ruling(outcome="agreed", agreed_count=row["agreed"] + 1)
+        self.end(verdict.approval_id, "APPROVED" if verdict.is_approved else "DENIED", verdict.by)
+        return Ruling(outcome="approved" if verdict.is_approved else "denied", agreed_count=1)
+
+    def _ask(self, what: str) -> None:
+        self.asked.append(what)
+        self.check()
+
+
+def _arguments(text: str) -> dict[str, Any]:
+    return {"arguments": parse(text), "arguments_text": text, "digest": digest(text)}

@@ -1,0 +1,163 @@
+"""Pods, queues and breakers as the terminal UI sees them, in memory, changed as Postgres would."""
+
+from collections.abc import Callable, Sequence
+from datetime import UTC, datetime, timedelta
+from typing import Any
+from uuid import UUID
+
+import attrs
+
+from cortex.domain.errors import ConflictError, NotFoundError
+from cortex_tui.clock import Clock
+
+Done = tuple[str, object, str, str]
+"""What, to what, by whom and why."""
+
+
+@attrs.define(kw_only=True)
+class _Fake:
+    clock: Clock
+    check: Callable[[], None]
+    """Raises while the cluster does not answer."""
+    rows: dict[Any, dict[str, Any]] = attrs.field(factory=dict)
+    asked: list[str] = attrs.field(factory=list)
+    acted: list[Done] = attrs.field(factory=list)
+
+    @property
+    def now(self) -> datetime:
+        return datetime.fromtimestamp(self.clock.now(), UTC)
+
+    def ago(self, seconds: float) -> datetime:
+        return self.now - timedelta(seconds=seconds)
+
+    def change(self, which: object, **fields: Any) -> None:
+        self.rows[which] = self.rows[which] | fields
+
+    async def page(self) -> Sequence[dict[str, Any]]:
+        self.asked.append("page")
+        self.check()
+        return list(self.rows.values())
+
+    def _act(self, what: str, which: object, by: str, reason: str) -> None:
+        self.check()
+        self.acted.append((what, which, by, reason))
+
+
+@attrs.define(kw_only=True)
+class FakePods(_Fake):
+    """The pods of a fake cluster."""
+
+    def add(self, number: int, **fields: Any) -> UUID:
+        pod_id = UUID(int=number)
+        self.rows[pod_id] = {
+            "id": pod_id,
+            "name": f"eu-{number}",
+            "version": "1.4.2",
+            "state": "READY",
+            "running": 3,
+            "slots": 8,
+            "heartbeat_at": self.ago(1),
+            "loop_lag_ms": 0.8,
+            "rss_bytes": 92 * 1024**2,
+            "hint_latency_ms": 1.2,
+            "started_at": self.ago(7200),
+            "ended_at": None,
+            "draining_at": None,
+            "drain_requested_at": None,
+            "drain_requested_by": None,
+            "drain_reason": None,
+            "phase": None,
+            "phase_at": None,
+            "abort_at": None,
+            "closed_at": None,
+            "trouble": None,
+            "trouble_at": None,
+            "job_types": ["digest"],
+            **fields,
+        }
+        return pod_id
+
+    async def drain(self, pod_id: UUID, *, by: str, reason: str) -> str:
+        self._act("drain", pod_id, by, reason)
+        row = self.rows[pod_id]
+        if row["state"] not in ("READY", "DRAINING"):
+            raise ConflictError(f"pod {row['name']} has ended: it is {row['state']}")
+        if row["drain_requested_at"] is not None:
+            return "nothing was done: it was asked to drain already"
+        asked = {"drain_requested_by": by, "drain_reason": reason}
+        self.change(pod_id, drain_requested_at=self.now, **asked)
+        return "asked to drain"
+
+    async def undrain(self, pod_id: UUID, *, by: str, reason: str) -> str:
+        self._act("undrain", pod_id, by, reason)
+        self.change(pod_id, drain_requested_at=None)
+        return "takes jobs again"
+
+
+@attrs.define(kw_only=True)
+class FakeQueues(_Fake):
+    """The queues of a fake cluster."""
+
+    def add(self, queue: str | None, **fields: Any) -> None:
+        self.rows[queue] = {
+            "queue": queue,
+            "name": queue or "default",
+            "paused_by": None,
+            "paused_at": None,
+            "reason": None,
+            "ready": 4,
+            "running": 2,
+            "later": 0,
+            "is_capped": False,
+            "oldest_ready_s": 7.0,
+            **fields,
+        }
+
+    async def pause(self, queue: str | None, *, by: str, reason: str) -> str:
+        self._act("pause", queue, by, reason)
+        if self.rows[queue]["paused_at"] is not None:
+            return "nothing was done: it was paused already"
+        self.change(queue, paused_at=self.now, paused_by=by, reason=reason)
+        return "paused"
+
+    async def resume(self, queue: str | None, *, by: str, reason: str) -> str:
+        self._act("resume", queue, by, reason)
+        self.change(queue, paused_at=None)
+        return "goes on"
+
+
+@attrs.define(kw_only=True)
+class FakeBreakers(_Fake):
+    """The breakers of a fake cluster."""
+
+    def add(self, name: str, **fields: Any) -> None:
+        self.rows[name] = {
+            "name": name,
+            "state": "CLOSED",
+            "failures": 0,
+            "opened_at": None,
+            "open_until": None,
+            "probe_by": None,
+            "probe_pod": None,
+            "forced_by": None,
+            "forced_reason": None,
+            "forced_at": None,
+            "last_error": None,
+            "escalated_at": None,
+            "updated_at": self.now,
+            "waiting": 0,
+            **fields,
+        }
+
+    async def hold_open(self, name: str, *, by: str, reason: str) -> str:
+        self._act("hold_open", name, by, reason)
+        held = {"forced_by": by, "forced_reason": reason, "forced_at": self.now}
+        self.change(name, state="OPEN", opened_at=self.now, **held)
+        return "held open until somebody closes it"
+
+    async def close(self, name: str, *, by: str, reason: str) -> str:
+        self._act("close", name, by, reason)
+        if name not in self.rows:
+            raise NotFoundError(f"there is no circuit breaker {name!r}")
+        self.change(name, state="CLOSED", failures=0, opened_at=None, forced_by=None)
+        return "closed: jobs call again"

@@ -1,0 +1,129 @@
+"""The inbox on a real Postgres: two people at two terminals, and one request."""
+
+import asyncio
+import random
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
+
+import pytest
+from textual.widgets import TextArea
+
+from cortex.store.database import Profile, open_database
+from cortex.store.session import open_session
+from cortex_tui.app import CortexApp
+from cortex_tui.backend.store import StoreBackend
+from cortex_tui.clock import SystemClock
+from cortex_tui.session import Session
+from tests.support.approvals import Askers, facts
+from tests.support.eventually import eventually_asyncio
+from tests.support.tui import Seat, on_asyncio
+
+QUIET_S = 0.5
+aside = asyncio.to_thread
+"""The store of the test has a loop of its own."""
+PEOPLE = ("ana", "li")
+
+
+@pytest.fixture
+def askers(database: str) -> Iterator[Askers]:
+    with open_session(Profile(dsn=database, hot_path=True)) as store:
+        yield Askers(store, database)
+
+
+@on_asyncio
+async def test_of_two_people_who_decide_at_once_one_wins(askers: Askers) -> None:
+    request = await aside(askers.asked)
+    async with at_terminal(askers.dsn, "ana") as ana, at_terminal(askers.dsn, "li") as li:
+        for seat in (ana, li):
+            await ready(seat, "a")
+            await eventually_asyncio(lambda s=seat: "y yes" in s.text, what="the question")
+            seat.clock.move(QUIET_S)
+        await asyncio.gather(ana.pilot.press("y"), li.pilot.press("y"))
+        both = (ana, li)
+        await eventually_asyncio(
+            lambda: all("✓" in s.lines[-2] or "✗" in s.lines[-2] for s in both), what="an answer"
+        )
+        lines = [seat.lines[-2] for seat in both]
+        (winner,) = [name for name, line in zip(PEOPLE, lines, strict=True) if "✓" in line]
+        (lost,) = [line for line in lines if "✗" in line]
+        row = await aside(askers.row, request)
+        assert f"already approved by {winner}, {row['decided_at']:%H:%M:%SZ}, tui" in lost
+        assert (row["status"], row["decided_by"], row["channel"]) == ("APPROVED", winner, "tui")
+        told = [subtype for subtype, _ in await aside(facts, askers.dsn, request.id)]
+        assert told.count("approval_approved") == 1
+
+
+@on_asyncio
+async def test_what_is_denied_elsewhere_is_seen(askers: Askers) -> None:
+    request = await aside(askers.asked, risk="HIGH")
+    async with at_terminal(askers.dsn, "ana") as ana:
+        await ready(ana, "a")
+        await eventually_asyncio(lambda: "to approve" in ana.text or "type" in ana.text, what="it")
+        await aside(askers.decide, request, is_approved=False, by="li", reason="no", channel="page")
+        await eventually_asyncio(lambda: "already denied by li" in ana.text, what="the news")
+        await ana.pilot.press("y")
+        assert (await aside(askers.row, request))["decided_by"] == "li"
+
+
+@on_asyncio
+async def test_edited_arguments_run_as_edited(askers: Askers) -> None:
+    request = await aside(askers.asked)
+    async with at_terminal(askers.dsn, "ana") as ana:
+        await ready(ana, "E")
+        await eventually_asyncio(lambda: '"amount": 12.4' in ana.text, what="the editor")
+        area = ana.app.screen.query_one(TextArea)
+        area.load_text('{"customer": "cus_88", "amount": 9}')
+        await ana.pilot.press("ctrl+s")
+        await eventually_asyncio(lambda: "y yes" in ana.text, what="the question")
+        ana.clock.move(QUIET_S)
+        await ana.pilot.press("y")
+        await eventually_asyncio(lambda: "✓ approved" in ana.text, what="the answer")
+        row = await aside(askers.row, request)
+        assert (row["status"], row["edited_by"]) == ("APPROVED", "ana")
+        assert row["arguments"] == {"customer": "cus_88", "amount": 9}
+
+
+@on_asyncio
+async def test_a_megabyte_of_arguments_is_read_only_where_it_is_looked_at(askers: Askers) -> None:
+    await aside(askers.asked, arguments={"memo": "x" * 900_000}, risk="LOW", schema=None)
+    for number in range(3):
+        await aside(askers.asked, arguments={"customer": f"cus_{number}", "amount": 1})
+    async with at_terminal(askers.dsn, "ana") as ana:
+        await ready(ana, "G")
+        await eventually_asyncio(lambda: "more lines" in ana.text, what="the long one")
+        await eventually_asyncio(lambda: "memo=" in ana.text or '"memo"' in ana.text, what="it")
+
+
+async def ready(seat: Seat, key: str) -> None:
+    """Go to the inbox; press a key as soon as it counts."""
+    await seat.pilot.press("A")
+    await eventually_asyncio(lambda: "EXPIRES" in seat.text, what="the request")
+    seat.clock.move(QUIET_S)
+    await seat.pilot.press(key)
+
+
+@asynccontextmanager
+async def at_terminal(dsn: str, actor: str) -> AsyncIterator[Seat]:
+    """One person at one terminal. The silence passes when the test says so, the rest by itself."""
+    clock = PushedClock()
+    profile = Profile(dsn=dsn, connections_max=2, bound_s=5.0)
+    db = await open_database(profile, rng=random.Random(1))
+    try:
+        app = CortexApp(Session(actor=actor, clock=clock), StoreBackend(db))
+        async with app.run_test(size=(120, 40)) as pilot:
+            yield Seat(app, pilot, clock)  # type: ignore[arg-type]
+    finally:
+        await db.close()
+
+
+class PushedClock(SystemClock):
+    """The real one, which a test may put forward."""
+
+    def __init__(self) -> None:
+        self._ahead_s = 0.0
+
+    def now(self) -> float:
+        return super().now() + self._ahead_s
+
+    def move(self, seconds: float) -> None:
+        self._ahead_s += seconds

@@ -1,0 +1,153 @@
+"""The screen of circuit breakers: what it tells, holding one open, closing one."""
+
+import pytest
+
+from tests.support.hostile import PIECES, treacherous
+from tests.support.tui import FakeBackend, Seat, on_asyncio
+from tests.tui.conftest import Sit
+
+WELL = "tool:crm"
+SICK = "llm:gpt"
+
+
+def seed(cluster: FakeBackend) -> None:
+    breakers, ago = cluster.breakers, cluster.breakers.ago
+    breakers.add(WELL, failures=1, last_error="TIMEOUT: no answer")
+    sick = {"state": "OPEN", "failures": 3, "opened_at": ago(130), "open_until": ago(-15)}
+    breakers.add(SICK, **sick, waiting=12, last_error="RATE_LIMIT: 429 Too Many Requests")
+
+
+async def show(seat: Seat) -> None:
+    await seat.press("6")
+    await seat.pass_time(2)
+
+
+@on_asyncio
+async def test_what_fails_stands_first(cluster: FakeBackend, sit: Sit) -> None:
+    seed(cluster)
+    breakers = cluster.breakers
+    held = {"forced_by": "li", "forced_reason": "key leaked", "forced_at": breakers.ago(60)}
+    breakers.add("llm:old", state="OPEN", opened_at=breakers.ago(60), **held)
+    breakers.add("http:api", state="HALF_OPEN", failures=5, probe_by="x", probe_pod="eu-2")
+    async with sit(size=(120, 24)) as seat:
+        await show(seat)
+        rows = [line[2:] for line in seat.lines if ":" in line[:10] and "cortex" not in line]
+        names = [row.split()[0] for row in rows[:4]]
+        assert names == ["http:api", SICK, "llm:old", WELL]
+        assert "◆ half-open    5/5" in rows[0]
+        assert "by eu-2" in rows[0]
+        assert "✗ open         3/3     2m     00:1" in rows[1]
+        assert "RATE_LIMIT: 429" in rows[1]
+        assert "◆ held open" in rows[2]
+        assert "held open by li: key leaked" in rows[2]
+        assert "● closed       1/3" in rows[3]
+
+
+@on_asyncio
+async def test_all_of_the_one_under_the_cursor_is_told(cluster: FakeBackend, sit: Sit) -> None:
+    seed(cluster)
+    async with sit(size=(80, 24)) as seat:
+        await show(seat)
+        assert "12 jobs wait for it" in seat.text
+        assert "last error: RATE_LIMIT: 429 Too Many Requests" in seat.text
+        await seat.press("j")
+        assert "last error: TIMEOUT: no answer" in seat.text
+        assert "RATE_LIMIT" not in seat.text
+
+
+@pytest.mark.parametrize(
+    "keys, done",
+    [
+        (["O", *"try", "enter", "y"], ("close", SICK, "ana", "try")),
+        (["j", "O", *"bad key", "enter", "y"], ("hold_open", WELL, "ana", "bad key")),
+        (["O", "enter", "y"], None),
+        (["O", *"try", "y"], None),
+        (["O", *"try", "enter", "escape", "y"], None),
+        (["O", *"try", "enter", "Y", "enter"], None),
+        (["O", *"tr", "enter", "y", "backspace", "escape"], None),
+        (["o", *"try", "enter", "y"], None),
+    ],
+)
+@on_asyncio
+async def test_an_act_is_done_after_its_reason_and_y(
+    cluster: FakeBackend, sit: Sit, keys: list[str], done: tuple[str, ...] | None
+) -> None:
+    seed(cluster)
+    async with sit() as seat:
+        await show(seat)
+        await seat.press(*keys)
+        assert cluster.breakers.acted == ([done] if done else [])
+
+
+@pytest.mark.parametrize("why", ["read-only", "stale", "lost while asking"])
+@on_asyncio
+async def test_nothing_is_done_that_may_not_be(cluster: FakeBackend, sit: Sit, why: str) -> None:
+    seed(cluster)
+    async with sit(is_read_only=why == "read-only") as seat:
+        await show(seat)
+        if why == "stale":
+            cluster.down()
+            await seat.pass_time(2)
+        await seat.press("O", *"why", "enter")
+        if why == "lost while asking":
+            cluster.down()
+            await seat.pass_time(2)
+        await seat.press("y")
+        told = "read-only: start cortex" if why == "read-only" else "the database does not answer"
+        assert told in seat.lines[-2]
+        assert cluster.breakers.acted == []
+
+
+@on_asyncio
+async def test_the_one_that_was_asked_about_is_the_one(cluster: FakeBackend, sit: Sit) -> None:
+    seed(cluster)
+    async with sit() as seat:
+        await show(seat)
+        await seat.press("O", *"why", "enter")
+        cluster.breakers.add("http:first", state="OPEN", opened_at=cluster.breakers.now)
+        await seat.pass_time(2)
+        await seat.press("y")
+        assert cluster.breakers.acted == [("close", SICK, "ana", "why")]
+
+
+@on_asyncio
+async def test_one_that_is_gone_is_told(cluster: FakeBackend, sit: Sit) -> None:
+    seed(cluster)
+    async with sit() as seat:
+        await show(seat)
+        await seat.press("O", *"why", "enter")
+        del cluster.breakers.rows[SICK]
+        await seat.press("y")
+        assert "✗ there is no circuit breaker 'llm:gpt'" in seat.text
+
+
+@on_asyncio
+async def test_the_log_has_the_commands(cluster: FakeBackend, sit: Sit) -> None:
+    seed(cluster)
+    async with sit(size=(160, 40)) as seat:
+        await show(seat)
+        await seat.press("O", *"it is well", "enter", "y", "@")
+        told = f"cortex breakers close {SICK} --reason 'it is well' --yes --as ana"
+        assert told in seat.text
+
+
+@on_asyncio
+async def test_hostile_text_is_shown_as_it_is(cluster: FakeBackend, sit: Sit) -> None:
+    for text in PIECES.values():
+        held = {"forced_by": text, "forced_reason": text, "forced_at": cluster.breakers.now}
+        cluster.breakers.add(
+            f"llm:{text}", state="OPEN", **held, last_error=text, opened_at=cluster.breakers.now
+        )
+    async with sit(size=(100, 30)) as seat:
+        await show(seat)
+        for _ in PIECES:
+            await seat.press("O")
+            assert treacherous(seat.text) == []
+            await seat.press("escape", "j")
+
+
+@on_asyncio
+async def test_no_breaker_is_good_news(sit: Sit) -> None:
+    async with sit() as seat:
+        await show(seat)
+        assert "nothing that jobs call has failed lately" in seat.text

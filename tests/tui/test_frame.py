@@ -1,0 +1,159 @@
+"""What stands around every screen: the top bar, the link, help, themes, sizes, and leaving."""
+
+from datetime import timedelta
+
+import pytest
+
+from tests.support.hostile import HOSTILE, LINES, treacherous
+from tests.support.tui import FakeBackend, instant, on_asyncio
+from tests.tui.conftest import Sit
+
+
+@on_asyncio
+async def test_the_top_bar_tells_what_waits(cluster: FakeBackend, sit: Sit) -> None:
+    cluster.heads = {
+        "approvals": 3,
+        "first_expiry": instant(cluster.clock) + timedelta(seconds=252),
+        "breakers": 1,
+        "dead": 12,
+        "pods_ready": 4,
+    }
+    async with sit(place="prod-eu") as seat:
+        top = seat.lines[0]
+        assert top.startswith(" cortex prod-eu > jobs")
+        assert "◆ 3 approvals, first in 04:1" in top
+        assert "1 breaker OPEN" in top
+        assert "dead 12" in top
+        assert "pods 4/5" in top
+        assert "LIVE" in top
+        before = top.split("first in ")[1][:5]
+        await seat.pass_time(1)
+        assert seat.lines[0].split("first in ")[1][:5] < before
+
+
+@pytest.mark.parametrize("width", [80, 60])
+@on_asyncio
+async def test_the_approvals_never_leave_a_narrow_top_bar(
+    cluster: FakeBackend, sit: Sit, width: int
+) -> None:
+    expiry = instant(cluster.clock) + timedelta(seconds=252)
+    cluster.heads = {"approvals": 3, "first_expiry": expiry, "breakers": 1, "dead": 12}
+    async with sit(size=(width, 24)) as seat:
+        assert "◆ 3 in 04:1" in seat.lines[0]
+        assert len(seat.lines[0]) <= width
+
+
+@on_asyncio
+async def test_a_lost_link_is_stale_and_comes_back_by_itself(
+    cluster: FakeBackend, sit: Sit
+) -> None:
+    job = cluster.add(1)
+    async with sit() as seat:
+        cluster.down()
+        await seat.pass_time(12)
+        assert "STALE 1" in seat.lines[0]
+        assert "…000001" in seat.text, "never an empty screen"
+        cluster.change(job, status="COMPLETED")
+        cluster.up()
+        await seat.pass_time(2)
+        assert "LIVE" in seat.lines[0]
+        assert "✓ done" in seat.text
+
+
+@on_asyncio
+async def test_a_silent_database_is_tried_with_patience(cluster: FakeBackend, sit: Sit) -> None:
+    async with sit() as seat:
+        cluster.down()
+        await seat.pass_time(10)
+        cluster.asked.clear()
+        await seat.pass_time(20)
+        assert 15 <= len(cluster.asked) <= 21
+
+
+@on_asyncio
+async def test_nothing_is_asked_so_often_while_nobody_watches(
+    cluster: FakeBackend, sit: Sit
+) -> None:
+    async with sit() as seat:
+        seat.app.poller.is_watched = False
+        await seat.pass_time(2)
+        cluster.asked.clear()
+        await seat.pass_time(10)
+        assert len(cluster.asked) <= 11
+
+
+@on_asyncio
+async def test_help_shows_the_keys_of_the_screen(sit: Sit) -> None:
+    async with sit() as seat:
+        await seat.press("?")
+        assert "Cancel the job" in seat.text
+        assert "Filter the list" in seat.text
+        await seat.press("escape")
+        assert "> keys" not in seat.lines[0]
+
+
+@on_asyncio
+async def test_every_theme_shows_the_same_text(cluster: FakeBackend, sit: Sit) -> None:
+    cluster.add(1)
+    async with sit() as seat:
+        texts = set()
+        for _ in range(3):
+            await seat.press("t")
+            texts.add(tuple(seat.lines))
+        assert len(texts) == 1
+
+
+@on_asyncio
+async def test_seven_bits_are_enough(cluster: FakeBackend, sit: Sit) -> None:
+    cluster.add(1, agent="日本-agent", status="RUNNING")
+    async with sit(is_ascii=True) as seat:
+        assert seat.text.isascii()
+        assert "> run" in seat.text
+        await seat.press("K")
+        assert seat.text.isascii()
+        assert "????-agent ~000001" in seat.text
+
+
+@pytest.mark.parametrize("size", [(59, 24), (80, 14)])
+@on_asyncio
+async def test_a_window_that_is_too_small_says_so(sit: Sit, size: tuple[int, int]) -> None:
+    async with sit(size=size) as seat:
+        assert seat.lines[0] == f"{size[0]} by {size[1]} is too small: 60 by 15 at least"
+        assert "".join(seat.lines[1:]) == ""
+
+
+@pytest.mark.parametrize("size", [(60, 15), (80, 24), (120, 40), (200, 60)])
+@on_asyncio
+async def test_hostile_text_is_seen_and_does_nothing(
+    cluster: FakeBackend, sit: Sit, size: tuple[int, int]
+) -> None:
+    texts = {"agent": HOSTILE, "type": HOSTILE, "pod": HOSTILE}
+    cluster.add(1, status="FAILED", error_message=LINES, error_code=HOSTILE, **texts)
+    cluster.add(2, status="RETRY", waiting_on=HOSTILE, **texts)
+    cluster.add(3, status="CANCELLED", cancelled_by="[@click=app.quit]x[/]", **texts)
+    async with sit(size=size, place=HOSTILE) as seat:
+        for key in ("j", "K", "escape", "enter", "?", "escape", "escape", "@"):
+            await seat.press(key)
+            await seat.pass_time(0.5)
+            assert treacherous(seat.text) == []
+            assert len(seat.lines) == size[1]
+
+
+@on_asyncio
+async def test_the_palette_does_by_name_what_keys_do(cluster: FakeBackend, sit: Sit) -> None:
+    cluster.add(1)
+    async with sit() as seat:
+        await seat.press(":")
+        await seat.type("all keys")
+        await seat.pilot.pause(0.5)
+        await seat.press("enter", "enter", "enter")
+        await seat.settle()
+        assert "> keys" in seat.lines[0]
+
+
+@on_asyncio
+async def test_q_leaves(sit: Sit) -> None:
+    async with sit() as seat:
+        await seat.press("q")
+        assert not seat.app.is_running
+        assert seat.app.return_code == 0

@@ -1,0 +1,208 @@
+"""The list of jobs: moving, opening, filtering, what is new."""
+
+import re
+
+from tests.support.tui import FakeBackend, Seat, on_asyncio
+from tests.tui.conftest import Sit
+
+
+def numbers(seat: Seat) -> list[int]:
+    """The jobs that are shown, by the end of their ids."""
+    return [int(found[1], 16) for line in seat.lines if (found := re.match(r"..…(\w{6})", line))]
+
+
+def at_cursor(seat: Seat) -> int:
+    (line,) = [line for line in seat.lines if line.startswith("▌ …")]
+    return int(line[3:9], 16)
+
+
+@on_asyncio
+async def test_jobs_are_listed_the_newest_first(cluster: FakeBackend, sit: Sit) -> None:
+    for number in range(1, 4):
+        cluster.add(number)
+    async with sit() as seat:
+        assert numbers(seat) == [3, 2, 1]
+        assert at_cursor(seat) == 3
+        assert "3 jobs" in seat.lines[1]
+
+
+@on_asyncio
+async def test_an_empty_list_says_what_to_do(sit: Sit) -> None:
+    async with sit() as seat:
+        assert "no jobs yet; submit one: cortex jobs submit TYPE" in seat.text
+
+
+@on_asyncio
+async def test_the_first_job_of_an_empty_list_just_appears(cluster: FakeBackend, sit: Sit) -> None:
+    async with sit() as seat:
+        cluster.add(1)
+        await seat.pass_time(2)
+        assert numbers(seat) == [1]
+
+
+@on_asyncio
+async def test_the_cursor_moves_by_rows_halves_and_ends(cluster: FakeBackend, sit: Sit) -> None:
+    for number in range(1, 101):
+        cluster.add(number)
+    async with sit(size=(120, 25)) as seat:  # 20 rows
+        await seat.press("j", "j", "k")
+        assert at_cursor(seat) == 99
+        await seat.press("ctrl+d")
+        assert at_cursor(seat) == 89
+        await seat.press("ctrl+u", "ctrl+u")
+        assert at_cursor(seat) == 100
+        await seat.press("G")
+        assert (at_cursor(seat), numbers(seat)[0]) == (1, 20)
+        await seat.press("g")
+        assert (at_cursor(seat), numbers(seat)[0]) == (100, 100)
+
+
+@on_asyncio
+async def test_the_end_of_a_long_list_is_one_page_away(cluster: FakeBackend, sit: Sit) -> None:
+    for number in range(1, 3_001):
+        cluster.add(number)
+    async with sit(size=(120, 25)) as seat:
+        cluster.asked.clear()
+        await seat.press("G")
+        await seat.pass_time(1)
+        assert at_cursor(seat) == 1
+        assert cluster.asked.count("page_up") == 1
+        await seat.press("ctrl+u", "ctrl+u", "ctrl+u")
+        assert at_cursor(seat) == 31
+        await seat.press("g")
+        await seat.pass_time(1)
+        assert at_cursor(seat) == 3_000
+
+
+@on_asyncio
+async def test_pages_follow_as_one_goes_down(cluster: FakeBackend, sit: Sit) -> None:
+    for number in range(1, 601):
+        cluster.add(number)
+    async with sit(size=(120, 105)) as seat:  # 100 rows
+        for _ in range(12):
+            await seat.press("ctrl+d")
+            await seat.pass_time(0.5)
+        assert at_cursor(seat) == 1
+        assert "600 jobs" in seat.lines[1]
+
+
+@on_asyncio
+async def test_new_jobs_are_counted_and_do_not_move_the_cursor(
+    cluster: FakeBackend, sit: Sit
+) -> None:
+    for number in range(1, 4):
+        cluster.add(number)
+    async with sit() as seat:
+        await seat.press("j")
+        for number in range(4, 8):
+            cluster.add(number)
+        await seat.pass_time(2)
+        assert numbers(seat) == [3, 2, 1]
+        assert at_cursor(seat) == 2
+        assert "▲ 4 new   . shows" in seat.text
+        await seat.press(".")
+        await seat.pass_time(1)
+        assert numbers(seat) == [7, 6, 5, 4, 3, 2, 1]
+        assert at_cursor(seat) == 2
+        assert "new   ." not in seat.text
+
+
+@on_asyncio
+async def test_changes_show_in_their_rows(cluster: FakeBackend, sit: Sit) -> None:
+    first, second = cluster.add(1), cluster.add(2)
+    async with sit() as seat:
+        cluster.change(first, status="RUNNING", attempt=1, pod="eu-1")
+        cluster.change(second, status="FAILED", error_message="no such page")
+        await seat.pass_time(2)
+        rows = [line for line in seat.lines if "…0000" in line]
+        assert "✗ fail" in rows[0]
+        assert "no such page" in rows[0]
+        assert "● run" in rows[1]
+        assert "eu-1" in rows[1]
+
+
+@on_asyncio
+async def test_a_filter_takes_what_jobs_ls_takes(cluster: FakeBackend, sit: Sit) -> None:
+    cluster.add(1, status="FAILED")
+    cluster.add(2)
+    async with sit() as seat:
+        await seat.press("/")
+        await seat.type("status:fail")
+        await seat.press("enter")
+        await seat.pass_time(1)
+        assert numbers(seat) == [1]
+        assert seat.lines[1].startswith(" / status:fail")
+        await seat.press("/", *["backspace"] * 20, "enter")
+        await seat.pass_time(1)
+        assert numbers(seat) == [2, 1]
+
+
+@on_asyncio
+async def test_a_job_that_no_longer_fits_stays_with_its_new_state(
+    cluster: FakeBackend, sit: Sit
+) -> None:
+    job = cluster.add(1, status="RETRY")
+    async with sit() as seat:
+        await seat.press("/")
+        await seat.type("status:retry")
+        await seat.press("enter")
+        await seat.pass_time(1)
+        cluster.change(job, status="COMPLETED")
+        await seat.pass_time(2)
+        assert "✓ done" in seat.text
+
+
+@on_asyncio
+async def test_a_wrong_filter_is_told_and_stays_open(cluster: FakeBackend, sit: Sit) -> None:
+    cluster.add(1)
+    async with sit() as seat:
+        await seat.press("/")
+        await seat.type("state:x")
+        await seat.press("enter")
+        assert "unknown key 'state' in the filter" in seat.text
+        assert "state:x" in seat.lines[1]
+        assert numbers(seat) == [1]
+        await seat.press("escape", "j")
+        assert seat.lines[1].startswith(" /  ")
+
+
+@on_asyncio
+async def test_enter_opens_the_job_and_esc_comes_back(cluster: FakeBackend, sit: Sit) -> None:
+    step = {
+        "seq": 1,
+        "attempt": 1,
+        "kind": "model",
+        "key": "plan",
+        "started_at": "2026-01-01T00:00:00+00:00",
+        "finished_at": "2026-01-01T00:00:03.200+00:00",
+        "cost_usd": 0.21,
+        "usage": None,
+    }
+    cluster.add(1, steps=[step], status="RUNNING", pod="eu-1")
+    cluster.add(2)
+    async with sit() as seat:
+        await seat.press("j", "enter")
+        await seat.pass_time(1)
+        assert "jobs > …000001" in seat.lines[0]
+        assert "pod eu-1" in seat.text
+        assert any("plan" in line and "3.2s" in line for line in seat.lines)
+        await seat.press("escape")
+        await seat.pass_time(1)
+        assert at_cursor(seat) == 1
+
+
+@on_asyncio
+async def test_no_more_than_four_statements_a_second(cluster: FakeBackend, sit: Sit) -> None:
+    job = cluster.add(1)
+    async with sit() as seat:
+        await seat.pass_time(5)
+        cluster.asked.clear()
+        await seat.pass_time(10)
+        assert len(cluster.asked) <= 22  # quiet: the head and the rows, each second
+        cluster.asked.clear()
+        for attempt in range(40):
+            cluster.change(job, attempt=attempt)
+            await seat.press("j")
+            seat.app.poller.wake()
+            await seat.pass_time(0.25)
+        assert 30 <= len(cluster.asked) <= 44

@@ -1,0 +1,83 @@
+"""The table of keys, and what `keys.toml` may change."""
+
+from pathlib import Path
+
+import pytest
+
+from cortex.domain.errors import UsageError
+from cortex_tui.app import OPENED, SCREENS
+from cortex_tui.keys import EVERYWHERE, GROUPS, KEYS, clashes, read_keys, remapped
+from cortex_tui.screens.frame import Frame
+from tests.support.tui import FakeBackend, on_asyncio
+from tests.tui.conftest import Sit
+
+FRAMES: dict[str, type[Frame]] = {
+    name: kind for name, kind in (*SCREENS.items(), *OPENED.items()) if isinstance(kind, type)
+}
+
+
+def test_the_table_is_clear() -> None:
+    assert list(clashes(KEYS)) == []
+    assert len({key.id for key in KEYS}) == len(KEYS)
+    assert {key.group for key in KEYS} <= set(GROUPS)
+    assert {name for key in KEYS for name in key.where} <= {EVERYWHERE, *FRAMES}
+
+
+GUARDED = {"approvals.approve", "approvals.deny"}
+"""Small letters: nothing follows from them without a silence before the next key."""
+
+
+def test_y_belongs_to_the_questions_alone() -> None:
+    assert [key.id for key in KEYS if "y" in key.keys] == []
+
+
+def test_acting_keys_are_capitals_and_only_they_act() -> None:
+    assert all(key.keys[0].isupper() or key.id in GUARDED for key in KEYS if key.is_acting)
+    assert {key.group for key in KEYS if key.is_acting} == {"act"}
+
+
+@pytest.mark.parametrize("name", FRAMES)
+def test_every_key_does_something_on_its_screens(name: str) -> None:
+    kind = FRAMES[name]
+    assert name == kind.NAME
+    for key in KEYS:
+        if key.is_on(name) and not key.action.startswith("app."):
+            method = f"action_{key.action.partition('(')[0]}"
+            assert hasattr(kind, method), f"{key.id} on {name}"
+
+
+def test_acting_keys_that_differ_by_case_are_refused() -> None:
+    with pytest.raises(UsageError, match="differ by case only: k"):
+        remapped({"jobs.retry": "k", "list.up": "up"})
+
+
+@pytest.mark.parametrize(
+    "text, told",
+    [
+        ('"jobs.cancle" = "x"', "no action 'jobs.cancle'"),
+        ('"jobs.cancel" = "j"', "j would be both list.down and jobs.cancel"),
+        ('"jobs.cancel" = 3', "is not a key"),
+        ('"jobs.cancel" = []', "is not a key"),
+        ("jobs.cancel =", "keys.toml"),
+    ],
+)
+def test_a_wrong_file_is_named(tmp_path: Path, text: str, told: str) -> None:
+    (tmp_path / "keys.toml").write_text(text)
+    with pytest.raises(UsageError, match=told):
+        read_keys(tmp_path / "keys.toml")
+
+
+def test_no_file_changes_nothing(tmp_path: Path) -> None:
+    assert read_keys(tmp_path / "keys.toml").keys == KEYS
+
+
+@on_asyncio
+async def test_other_keys_work_and_show(cluster: FakeBackend, sit: Sit) -> None:
+    job = cluster.add(1)
+    async with sit(keys=remapped({"jobs.cancel": "ctrl+k", "filter": "f"})) as seat:
+        assert "ctrl+k cancel" in seat.lines[-1]
+        assert "f filter" in seat.lines[-1]
+        await seat.press("K", "y")
+        assert cluster.acted == []
+        await seat.press("ctrl+k", "y")
+        assert cluster.acted == [("cancel", job, "ana")]

@@ -1,0 +1,225 @@
+"""The screen of pods and queues: what it tells, moving in both tables, draining and pausing."""
+
+from typing import Any
+
+import pytest
+
+from cortex.domain.job_filter import parse_filter
+from tests.support.hostile import PIECES, treacherous
+from tests.support.tui import FakeBackend, Seat, on_asyncio
+from tests.tui.conftest import Sit
+
+OTHER_KEYS = ("Y", "enter", "space", "n", "D", "P", "j", "q", "2", ":")
+
+
+def line_with(seat: Seat, text: str) -> str:
+    (found,) = [line for line in seat.lines if text in line]
+    return found
+
+
+async def show(seat: Seat) -> None:
+    await seat.press("4")
+    await seat.pass_time(2)
+
+
+@on_asyncio
+async def test_each_pod_has_a_line(cluster: FakeBackend, sit: Sit) -> None:
+    pods, ago = cluster.pods, cluster.pods.ago
+    pods.add(1)
+    leaves = {"draining_at": ago(12), "abort_at": ago(-33), "phase": "jobs"}
+    pods.add(2, state="DRAINING", **leaves)
+    pods.add(3, heartbeat_at=ago(130))
+    pods.add(4, trouble="disk_full", trouble_at=ago(61))
+    pods.add(5, state="DRAINING", running=0, drain_requested_at=ago(70), drain_requested_by="li")
+    pods.add(6, state="DEAD", ended_at=ago(300))
+    async with sit(size=(80, 24)) as seat:
+        await show(seat)
+        assert "● ready" in line_with(seat, "eu-1 ")
+        assert "3/8" in line_with(seat, "eu-1 ")
+        assert "0.8ms    92 M" in line_with(seat, "eu-1 ")
+        assert "◆ draining 1" in line_with(seat, "eu-2 ")
+        assert "s/45s" in line_with(seat, "eu-2 ")
+        assert "! silent 2m" in line_with(seat, "eu-3 ")
+        assert "! disk full 1m" in line_with(seat, "eu-4 ")
+        assert "◆ drained 1m" in line_with(seat, "eu-5 ")
+        assert "✗ dead 5m" in line_with(seat, "eu-6 ")
+
+
+@on_asyncio
+async def test_a_look_is_one_statement_and_both_lists_come(cluster: FakeBackend, sit: Sit) -> None:
+    cluster.pods.add(1)
+    cluster.queues.add(None)
+    async with sit() as seat:
+        await show(seat)
+        before = len(cluster.pods.asked) + len(cluster.queues.asked)
+        await seat.pass_time(4)
+        asked = len(cluster.pods.asked) + len(cluster.queues.asked) - before
+        assert 2 <= asked <= 8
+        assert abs(len(cluster.pods.asked) - len(cluster.queues.asked)) <= 1
+
+
+@on_asyncio
+async def test_the_cursor_goes_on_in_the_queues(cluster: FakeBackend, sit: Sit) -> None:
+    for number in (1, 2):
+        cluster.pods.add(number)
+    cluster.queues.add(None)
+    cluster.queues.add("mail")
+    async with sit() as seat:
+        await show(seat)
+        for key, text in (
+            ("j", "eu-2 "),
+            ("j", "default "),
+            ("j", "mail "),
+            ("j", "mail "),
+            ("g", "eu-1 "),
+            ("G", "mail "),
+            ("k", "default "),
+            ("k", "eu-2 "),
+            ("tab", "default "),
+            ("tab", "eu-2 "),
+        ):
+            await seat.press(key)
+            (line,) = [line for line in seat.lines if line.startswith("▌")]
+            assert text in line
+
+
+@on_asyncio
+async def test_enter_opens_what_a_pod_runs_and_what_a_queue_holds(
+    cluster: FakeBackend, sit: Sit
+) -> None:
+    cluster.pods.add(1, name="eu 1")
+    cluster.queues.add(None)
+    cluster.queues.add("mail")
+    async with sit() as seat:
+        await show(seat)
+        await seat.press("enter")
+        assert '/ status:run pod:"eu 1"' in seat.text
+        await seat.press("escape", "j", "enter")
+        assert "jobs without a queue have no name" in seat.text
+        await seat.press("j", "enter")
+        assert "queue:mail" in seat.text
+        text = next(line for line in seat.lines if line.startswith(" /")).split("   ")[0]
+        assert parse_filter(text.removeprefix(" /")).queues == ("mail",)
+
+
+@pytest.mark.parametrize(
+    "keys, done",
+    [
+        (["D", "enter", "y"], ("drain", 1, "ana", "")),
+        (["D", *"deploy", "enter", "y"], ("drain", 1, "ana", "deploy")),
+        (["j", "D", "enter", "y"], ("undrain", 2, "ana", "")),
+        (["G", "P", "enter", "y"], None),
+        (["G", "P", *"ab", "enter", "y"], None),
+        (["G", "P", *"try y", "enter", "y"], ("pause", "mail", "ana", "try y")),
+        (["G", "k", "P", "enter", "y"], ("resume", None, "ana", "")),
+        (["P", "enter", "y"], None),
+        (["G", "D", "enter", "y"], None),
+        (["D", *"deploy", "y"], None),
+        (["D", *"deploy", "enter", "escape", "y"], None),
+        (["D", "escape", "enter", "y"], None),
+    ],
+)
+@on_asyncio
+async def test_an_act_is_done_after_its_reason_and_y(
+    cluster: FakeBackend, sit: Sit, keys: list[str], done: tuple[Any, ...] | None
+) -> None:
+    seed(cluster)
+    async with sit() as seat:
+        await show(seat)
+        await seat.press(*keys)
+        acted = [
+            (what, getattr(which, "int", which), by, why)
+            for what, which, by, why in (*cluster.pods.acted, *cluster.queues.acted)
+        ]
+        assert acted == ([done] if done else [])
+
+
+@pytest.mark.parametrize("other", OTHER_KEYS)
+@on_asyncio
+async def test_no_other_key_agrees(cluster: FakeBackend, sit: Sit, other: str) -> None:
+    seed(cluster)
+    async with sit() as seat:
+        await show(seat)
+        await seat.press("D", "enter", other)
+        assert "drain eu-1 (3 of 8 jobs)?" in seat.text
+        assert cluster.pods.acted == []
+        await seat.press("escape", "y")
+        assert "nothing was done" in seat.text
+        assert cluster.pods.acted == []
+
+
+@pytest.mark.parametrize("keys", [["D", "enter", "y"], ["G", "P", *"why", "enter", "y"]])
+@pytest.mark.parametrize("why", ["read-only", "stale", "lost while asking"])
+@on_asyncio
+async def test_nothing_is_done_that_may_not_be(
+    cluster: FakeBackend, sit: Sit, keys: list[str], why: str
+) -> None:
+    seed(cluster)
+    async with sit(is_read_only=why == "read-only") as seat:
+        await show(seat)
+        if why == "stale":
+            cluster.down()
+            await seat.pass_time(2)
+        await seat.press(*keys[:-1])
+        if why == "lost while asking":
+            cluster.down()
+            await seat.pass_time(2)
+        await seat.press(keys[-1])
+        told = "read-only: start cortex" if why == "read-only" else "the database does not answer"
+        assert told in seat.lines[-2]
+        assert (cluster.pods.acted, cluster.queues.acted) == ([], [])
+
+
+@on_asyncio
+async def test_who_comes_too_late_is_told(cluster: FakeBackend, sit: Sit) -> None:
+    seed(cluster)
+    pod = next(iter(cluster.pods.rows))
+    async with sit() as seat:
+        await show(seat)
+        await seat.press("D", "enter")
+        cluster.pods.change(pod, drain_requested_at=cluster.pods.now, drain_requested_by="li")
+        await seat.press("y")
+        assert "eu-1: nothing was done: it was asked to drain already" in seat.text
+        await seat.pass_time(2)
+        await seat.press("D", "enter", "escape")
+        cluster.pods.change(pod, drain_requested_at=None)
+        await seat.pass_time(2)
+        await seat.press("D", "enter")
+        cluster.pods.change(pod, state="STOPPED", ended_at=cluster.pods.now)
+        await seat.press("y")
+        assert "✗ pod eu-1 has ended: it is STOPPED" in seat.text
+
+
+@on_asyncio
+async def test_the_log_has_the_commands(cluster: FakeBackend, sit: Sit) -> None:
+    seed(cluster)
+    async with sit(size=(160, 40)) as seat:
+        await show(seat)
+        await seat.press("D", *"new disk", "enter", "y", "G", "P", *"deploy", "enter", "y", "@")
+        first = next(iter(cluster.pods.rows))
+        assert f"cortex pods drain {first} --reason 'new disk' --as ana" in seat.text
+        assert "cortex queues pause mail --reason deploy --as ana" in seat.text
+
+
+@on_asyncio
+async def test_hostile_names_are_shown_as_they_are(cluster: FakeBackend, sit: Sit) -> None:
+    for number, text in enumerate(PIECES.values(), 1):
+        told = {"drain_requested_by": text, "drain_reason": text}
+        cluster.pods.add(number, name=text, version=text, job_types=[text], **told)
+        paused = {"paused_by": text, "reason": text, "paused_at": cluster.queues.now}
+        cluster.queues.add(text, **paused)
+    async with sit(size=(160, 40)) as seat:
+        await show(seat)
+        for _ in PIECES:
+            await seat.press("D")
+            assert treacherous(seat.text) == []
+            await seat.press("escape", "j")
+
+
+def seed(cluster: FakeBackend) -> None:
+    pods, queues = cluster.pods, cluster.queues
+    pods.add(1)
+    pods.add(2, state="DRAINING", running=0, drain_requested_at=pods.ago(9), drain_reason="")
+    pods.change(next(reversed(pods.rows)), drain_requested_by="li")
+    queues.add(None, paused_at=queues.ago(99), paused_by="li", reason="deploy")
+    queues.add("mail")

@@ -1,0 +1,148 @@
+"""`cortex tui` as a process on a terminal, on a real Postgres."""
+
+import re
+import signal
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from cortex.store.database import Profile
+from cortex.store.session import open_session
+from tests.support.command_line import Cortex
+from tests.support.hostile import HOSTILE, LINES
+from tests.support.life import Life
+from tests.support.postgres import migrate
+from tests.support.private_postgres import PrivatePostgres
+from tests.support.pty_screen import PtyScreen
+
+TUI = [sys.executable, "-m", "cortex", "tui", "--as", "ana"]
+FORBIDDEN = (
+    b"\x1b[2J\x1b]52",
+    b"\x1b]52",
+    b"\x1b]8;",
+    b"\x9b2J",
+    b"evil.test\x1b",
+    b"\x1b]0;title",
+)
+"""What the hostile text would make a terminal do; Textual writes none of these itself."""
+
+
+@pytest.fixture
+def life(database: str) -> Iterator[Life]:
+    with open_session(Profile(dsn=database)) as call:
+        yield Life(call, database)
+
+
+@pytest.fixture
+def cortex(tmp_path: Path, database: str) -> Cortex:
+    return Cortex(tmp_path, database)
+
+
+def on_screen(cortex: Cortex, *more: str, env: dict[str, str] | None = None) -> PtyScreen:
+    return PtyScreen([*TUI, *more], folder=cortex.folder, env=cortex.environ(env))
+
+
+def test_a_job_is_seen_and_cancelled(cortex: Cortex, life: Life) -> None:
+    life.type()
+    job = life.job()
+    with on_screen(cortex) as screen:
+        screen.until(lambda text: job.hex[-6:] in text, what="the job")
+        screen.type("K")
+        screen.until(lambda text: "○ pend?" in text, what="the question")
+        screen.type("y")
+        screen.until(lambda text: "✓ cancelled" in text and "⊘ canc" in text, what="what was done")
+        screen.type("q")
+        assert screen.end() == 0
+        assert screen.modes_now == screen.modes
+    (row,) = life.sql("SELECT status, cancelled_by FROM cortex.job")
+    assert tuple(row) == ("CANCELLED", "ana")
+
+
+def test_text_of_jobs_cannot_reach_the_terminal(cortex: Cortex, life: Life) -> None:
+    life.type()
+    job = life.failed(LINES.replace("\0", ""))
+    life.sql("UPDATE cortex.pod SET name = $1", HOSTILE)
+    life.agent("researcher")
+    with on_screen(cortex) as screen:
+        screen.until(lambda text: job.hex[-6:] in text and "⟦U+001B⟧" in text, what="the job")
+        screen.type("\r")
+        screen.until(lambda text: "attempt 1" in text, what="the job alone")
+        screen.type("K")
+        screen.until(lambda text: "✗ fail?" in text, what="the question")
+        screen.type("y")
+        screen.until(lambda text: "is FAILED already" in text, what="the refusal")
+        screen.type("@")
+        screen.until(lambda text: "cortex jobs cancel" in text, what="the log")
+        screen.type("q")
+        assert screen.end() == 0
+        assert [bad for bad in FORBIDDEN if bad in screen.written] == []
+        decoded = screen.written.decode("utf-8")
+        assert [c for c in "\u202e\u2066\u200b\ufeff\u2028\x9b\x85" if c in decoded] == []
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+def test_a_signal_leaves_the_terminal_as_it_was(
+    cortex: Cortex, life: Life, number: signal.Signals
+) -> None:
+    with on_screen(cortex) as screen:
+        screen.until(lambda text: "no jobs yet" in text, what="the empty list")
+        screen.send(number)
+        assert screen.end() == 128 + number
+        assert screen.modes_now == screen.modes
+        assert screen.written.rindex(b"\x1b[?1049l") > screen.written.rindex(b"\x1b[?1049h")
+
+
+def test_the_database_goes_away_and_comes_back(
+    tmp_path: Path, private_postgres: PrivatePostgres
+) -> None:
+    migrate(private_postgres.dsn)
+    with open_session(Profile(dsn=private_postgres.dsn)) as call:
+        life = Life(call, private_postgres.dsn)
+        life.type()
+        job = life.job()
+    with on_screen(Cortex(tmp_path, private_postgres.dsn)) as screen:
+        screen.until(lambda text: job.hex[-6:] in text and "LIVE" in text, what="the job")
+        private_postgres.stop()
+        screen.until(lambda text: "STALE" in text, what="the badge")
+        assert job.hex[-6:] in screen.text
+        screen.type("K")
+        screen.until(lambda text: "the database does not answer" in text, what="the refusal")
+        private_postgres.start()
+        screen.until(lambda text: "LIVE" in text and "STALE" not in text, what="the link again")
+        screen.type("K")
+        screen.until(lambda text: "○ pend?" in text, what="the question")
+        screen.type("y")
+        screen.until(lambda text: "⊘ canc" in text, what="the job is cancelled")
+        screen.type("q")
+        assert screen.end() == 0
+
+
+def test_without_colours_there_are_none(cortex: Cortex, life: Life) -> None:
+    life.failed()
+    with on_screen(cortex, env={"NO_COLOR": "1"}) as screen:
+        screen.until(lambda text: "✗ fail" in text, what="the job")
+        screen.type("q")
+        screen.end()
+        codes = {
+            code
+            for styles in re.findall(rb"\x1b\[([0-9;]*)m", screen.written)
+            for code in styles.split(b";")
+        }
+        assert codes <= {b"", b"0", b"1", b"2", b"7", b"39", b"49"}
+
+
+@pytest.mark.parametrize("arguments", [[], ["--read-only"]])
+def test_what_is_no_terminal_is_refused(cortex: Cortex, arguments: list[str]) -> None:
+    ended = cortex("tui", *arguments)
+    assert ended.code == 2
+    assert "needs a terminal" in ended.err
+    assert "use cortex jobs watch" in ended.err
+
+
+def test_a_dumb_terminal_is_refused(cortex: Cortex) -> None:
+    with on_screen(cortex, env={"TERM": "dumb"}) as screen:
+        assert screen.end() == 2
+        assert "use cortex jobs watch" in screen.text
+        assert b"\x1b[" not in screen.written

@@ -1,0 +1,71 @@
+"""The window on an endless list: bounded, read in pages both ways, its cursor pinned by id."""
+
+from cortex_tui.model.window import PAGE_ROWS, ROWS_MAX, Window
+
+LIST = list(range(10_000))
+"""The first one is the newest; a place is the number of the last row of its page."""
+
+
+def opened(height: int = 40) -> Window[int, int]:
+    window: Window[int, int] = Window(key=lambda row: row, place=lambda row: row)
+    window.resize(height)
+    window.replace(LIST[:PAGE_ROWS], above=None, below=PAGE_ROWS - 1)
+    return window
+
+
+def fill(window: Window[int, int]) -> None:
+    """Read what the window wants, as a screen does."""
+    while window.wants_below and window.below is not None:
+        begin = window.below + 1
+        page = LIST[begin : begin + PAGE_ROWS]
+        is_last = begin + PAGE_ROWS >= len(LIST)
+        window.extend(page, below=None if is_last else page[-1])
+    while window.wants_above and window.above is not None:
+        begin = max(0, window.above - PAGE_ROWS)
+        window.precede(LIST[begin : window.above], above=begin or None)
+
+
+def test_it_goes_down_and_up_a_long_list_within_its_bound() -> None:
+    window = opened()
+    for expected in range(20, 9_900, 20):
+        window.move(20)
+        fill(window)
+        assert window.current == expected
+        assert expected in window.visible
+        assert len(window.rows) <= ROWS_MAX
+        assert window.rows == LIST[window.rows[0] : window.rows[0] + len(window.rows)]
+    for expected in range(9_860, -1, -20):
+        window.move(-20)
+        fill(window)
+        assert window.current == expected
+        assert expected in window.visible
+        assert len(window.rows) <= ROWS_MAX
+
+
+def test_the_cursor_stays_with_its_row() -> None:
+    window = opened()
+    window.move_to(10)
+    window.renew([-2, -1, *LIST[:PAGE_ROWS]], below=None)
+    assert window.current == 10
+
+
+def test_a_cursor_whose_row_left_is_on_the_one_in_its_place() -> None:
+    window = opened()
+    window.move_to(10)
+    window.rows.remove(10)
+    assert window.current == 11
+
+
+def test_the_wheel_takes_the_cursor_along_at_the_edges() -> None:
+    window = opened()
+    window.scroll(30)
+    assert (window.top, window.current) == (30, 30)
+    window.scroll(-30)
+    assert (window.top, window.current) == (0, 30)
+
+
+def test_an_empty_list_has_no_cursor() -> None:
+    window: Window[int, int] = Window(key=lambda row: row)
+    window.move(1)
+    window.scroll(3)
+    assert (window.cursor, window.current, list(window.visible)) == (None, None, [])

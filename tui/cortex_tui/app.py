@@ -1,0 +1,229 @@
+"""The app: its screens, and what they share. `run` starts it on a terminal."""
+
+import asyncio
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
+from typing import Any, Final
+from uuid import UUID
+
+from textual.app import App, SystemCommand
+from textual.filter import LineFilter, NoColor
+from textual.screen import Screen
+
+from cortex.domain.errors import CortexError
+from cortex.domain.safe import safe
+from cortex_tui import internals
+from cortex_tui.acts import Acts
+from cortex_tui.backend.protocol import Backend
+from cortex_tui.desk import Desk
+from cortex_tui.keys import KeyTable
+from cortex_tui.line_filter import SafeFilter
+from cortex_tui.palette import NAMES, PALETTES
+from cortex_tui.palette_commands import KeyCommands
+from cortex_tui.poller import Poller
+from cortex_tui.screens.approvals import ApprovalsScreen
+from cortex_tui.screens.breakers import BreakersScreen
+from cortex_tui.screens.dead import DeadScreen, LettersScreen
+from cortex_tui.screens.frame import Frame
+from cortex_tui.screens.help import HelpScreen
+from cortex_tui.screens.job import JobScreen
+from cortex_tui.screens.jobs import JobsScreen
+from cortex_tui.screens.log import LogScreen
+from cortex_tui.screens.pods import PodsScreen
+from cortex_tui.screens.pulse import PulseScreen
+from cortex_tui.session import Session
+
+SCREENS: Final[Mapping[str, type[Frame]]] = {
+    "pulse": PulseScreen,
+    "jobs": JobsScreen,
+    "approvals": ApprovalsScreen,
+    "dead": DeadScreen,
+    "pods": PodsScreen,
+    "breakers": BreakersScreen,
+}
+"""Those that one changes to, by number or name; each stays as it was left."""
+OPENED: Final[Mapping[str, Callable[..., Frame]]] = {
+    "job": JobScreen,
+    "jobs": JobsScreen,
+    "help": HelpScreen,
+    "log": LogScreen,
+    "letters": LettersScreen,
+}
+"""Those that open on top of another one, with what they are about; esc closes them."""
+FIRST: Final = "pulse"
+TICK_S: Final = 1.0
+"""Countdowns and ages go on by themselves, each second."""
+
+
+class CortexApp(App[int]):
+    """One sitting. Returns the exit code of the process."""
+
+    CSS = """
+    * { scrollbar-size: 1 1; }
+    #bottom, #top { background: $panel; }
+    """
+    COMMANDS = {KeyCommands}
+    ENABLE_COMMAND_PALETTE = True
+    COMMAND_PALETTE_BINDING = "f24"  # the key table has the real ones
+    DEFAULT_MODE = FIRST
+
+    def __init__(
+        self,
+        session: Session,
+        backend: Backend,
+        *,
+        keys: KeyTable | None = None,
+        has_color: bool = True,
+        first: str = FIRST,
+    ) -> None:
+        """`has_color`: without it the terminal's own two colours must do. `first`: a screen."""
+        self.DEFAULT_MODE = first
+        super().__init__()
+        internals.forget_no_color(self)
+        self.session = session
+        self.desk = Desk(
+            session=session,
+            backend=backend,
+            keys=keys or KeyTable(),
+            acts=Acts(session, start=lambda work: self.run_worker(work, exit_on_error=True)),
+            wake=lambda: self.poller.wake(),  # noqa: PLW0108 -- made below
+            open=self.open,
+            seek=self.seek,
+        )
+        self.desk.acts.done = self.desk.wake
+        self.poller = Poller(
+            session.clock, session.link, head=self._look_at_head, screen=self._look, told=self._told
+        )
+        self._last_filters: list[LineFilter] = [SafeFilter(is_ascii=session.is_ascii)]
+        if not has_color:
+            self._last_filters.append(NoColor())
+        for name, kind in SCREENS.items():
+            self.add_mode(name, partial(kind, self.desk))
+        for palette in PALETTES.values():
+            self.register_theme(palette.theme)
+        self.theme = self.desk.palette.theme.name
+
+    def get_line_filters(self) -> Sequence[LineFilter]:
+        """Let nothing through that acts on the terminal, whatever the widget."""
+        return [*super().get_line_filters(), *self._last_filters]
+
+    def on_mount(self) -> None:
+        self.title = "cortex"
+        self.run_worker(self.poller.run(), exit_on_error=True)
+        self.run_worker(self._tick(), exit_on_error=True)
+
+    # --- what the keys do everywhere
+
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
+        """Let no key do anything else while a question is open."""
+        frame = self.frame
+        is_asking = frame is not None and frame.strip.is_asking
+        return not is_asking and super().check_action(action, parameters)
+
+    async def action_show(self, name: str) -> None:
+        await self.switch_mode(name)
+
+    async def action_most_urgent(self) -> None:
+        """Go to the request that has to be decided first."""
+        await self.switch_mode(ApprovalsScreen.NAME)
+        if isinstance(self.frame, ApprovalsScreen):
+            self.frame.go_first()
+
+    def seek(self, approval_id: UUID) -> None:
+        """Go to one request for approval."""
+
+        async def go() -> None:
+            await self.switch_mode(ApprovalsScreen.NAME)
+            if isinstance(self.frame, ApprovalsScreen):
+                self.frame.go_to(approval_id)
+
+        self.call_later(go)
+
+    def open(self, name: str, *about: object) -> None:
+        """Open a screen on top of the one in front."""
+        _ = self.push_screen(OPENED[name](self.desk, *about))
+
+    def action_help(self) -> None:
+        if self.frame is not None and not isinstance(self.frame, HelpScreen):
+            self.open("help", self.frame.NAME)
+
+    def action_log_of_commands(self) -> None:
+        if not isinstance(self.frame, LogScreen):
+            self.open("log")
+
+    async def action_back(self) -> None:
+        if self.frame is not None and self.frame.escape():
+            return
+        if len(self.screen_stack) > 1:
+            await self.pop_screen()
+
+    def action_next_theme(self) -> None:
+        after = (NAMES.index(self.session.theme) + 1) % len(NAMES)
+        self.session.theme = NAMES[after]
+        self.theme = self.desk.palette.theme.name
+        self._repaint()
+
+    def action_command_palette(self) -> None:
+        if isinstance(self.screen, Frame):
+            _ = self.push_screen(internals.Palette(id="--command-palette"))
+
+    def action_help_quit(self) -> None:
+        """Ctrl-C: in a terminal of its own it is a key like others."""
+        if self.frame is not None:
+            quit_key = self.desk.keys.named("quit").keys[0]
+            self.frame.strip.tell(f"{quit_key} leaves", "dim")
+
+    def get_system_commands(self, screen: Screen[Any]) -> Iterable[SystemCommand]:  # noqa: ARG002 -- Textual's
+        """Ours are all in `KeyCommands`."""
+        return ()
+
+    def on_app_focus(self) -> None:
+        self.poller.is_watched = True
+        self.poller.wake()
+
+    def on_app_blur(self) -> None:
+        self.poller.is_watched = False
+
+    # --- looking and painting
+
+    @property
+    def frame(self) -> Frame | None:
+        """The screen in front, below a palette; None before there is one."""
+        frames = [each for each in self._stack if isinstance(each, Frame)]
+        return frames[-1] if frames else None
+
+    @property
+    def _stack(self) -> Sequence[Screen[Any]]:
+        has_one = self.is_running and self._screen_stacks.get(self.DEFAULT_MODE)
+        return self.screen_stack if has_one else ()
+
+    async def _look_at_head(self) -> bool:
+        head = await self.desk.backend.head()
+        self.session.tell_time(head.now)
+        before, self.desk.head = self.desk.head, head
+        if before is None or before.approvals != head.approvals:
+            self.title = f"({head.approvals}) cortex" if head.approvals else "cortex"
+        mono = self.session.clock.now()
+        if self.desk.bell.rings(head.approvals, head.first_expiry, at=head.now, now=mono):
+            self.bell()
+        return False
+
+    async def _look(self) -> bool:
+        frame = self.frame
+        return frame is not None and await frame.look()
+
+    def _told(self, error: CortexError | None) -> None:
+        if error is not None and self.frame is not None:
+            self.frame.strip.tell(f"✗ {safe(error.message)}", "fail")
+        self._repaint()
+
+    def _repaint(self) -> None:
+        frame = self.frame
+        if frame is not None and frame.is_mounted:
+            frame.repaint()
+
+    async def _tick(self) -> None:
+        while True:
+            now = self.session.clock.now()
+            await self.session.clock.wait(asyncio.Event(), until=now + TICK_S)
+            self._repaint()

@@ -1,0 +1,1 @@
+"""Where screens read and act: `protocol` says what they may ask, the others ask `cortex.store`."""

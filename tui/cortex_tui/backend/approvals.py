@@ -1,0 +1,65 @@
+"""Approvals, read from and decided in Postgres."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+from uuid import UUID
+
+from cortex.domain.approval import ApprovalStatus
+from cortex.domain.errors import ConflictError, ExpiredError
+from cortex.store import approvals, inbox
+from cortex.store.approvals import Ruling, Verdict
+from cortex.store.database import Database
+from cortex_tui.model.inbox import InboxRow
+
+CHANNEL: Final = "tui"
+
+
+class StoreApprovals:
+    """The inbox, on a database."""
+
+    def __init__(self, db: Database) -> None:
+        self._db = db
+
+    async def waiting(self, *, by: str, also: Sequence[UUID], limit: int) -> Sequence[InboxRow]:
+        return await inbox.waiting(self._db, by=by, also=also, limit=limit)
+
+    async def decided(self, *, limit: int) -> Sequence[InboxRow]:
+        return await inbox.decided(self._db, limit=limit)
+
+    async def beginnings(
+        self, ids: Sequence[UUID], *, chars: int
+    ) -> Sequence[tuple[UUID, bytes, str]]:
+        return await inbox.beginnings(self._db, ids, chars=chars)
+
+    async def show(self, ids: Sequence[UUID]) -> Sequence[Mapping[str, Any]]:
+        return await approvals.show_all(self._db, ids)
+
+    async def decide(self, verdicts: Sequence[Verdict]) -> Sequence[Ruling]:
+        if len(verdicts) > 1:
+            return await approvals.decide_all(self._db, verdicts)
+        (verdict,) = verdicts
+        ruling = await approvals.decide(self._db, verdict)
+        if not ruling.is_taken:
+            raise lost(await approvals.show(self._db, verdict.approval_id), ruling)
+        return [ruling]
+
+
+def lost(approval: Mapping[str, Any], ruling: Ruling) -> ConflictError:
+    """Return why a decision came too late, in the few words for which there is room."""
+    if ruling.outcome not in ("already", "expired"):
+        return approvals.refusal(approval, ruling)
+    if approval["status"] in (ApprovalStatus.APPROVED, ApprovalStatus.DENIED):
+        return ConflictError(f"already {ended_briefly(approval)}")
+    if approval["status"] == ApprovalStatus.CANCELLED:
+        return ConflictError(f"void: {approval['reason']}")
+    return ExpiredError(f"expired {approval['expires_at']:%H:%M:%SZ}: nothing was executed")
+
+
+def ended_briefly(row: Mapping[str, Any]) -> str:
+    """Return how it was decided, by whom, when and where: `denied by li, 12:29:51Z, page`."""
+    parts = [
+        f"{row['status'].lower()} by {row['decided_by']}",
+        f"{row['decided_at']:%H:%M:%SZ}",
+        row["channel"] or "",
+    ]
+    return ", ".join(filter(None, parts))

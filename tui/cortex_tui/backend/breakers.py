@@ -1,0 +1,28 @@
+"""Circuit breakers, read from Postgres, held open and closed there."""
+
+from collections.abc import Sequence
+from typing import Final
+
+from cortex.store import breakers, operator
+from cortex.store.database import Database
+from cortex_tui.backend.protocol import BreakerRow
+
+SHOWN_MAX: Final = 200
+
+
+class StoreBreakers:
+    """The list of breakers, on a database."""
+
+    def __init__(self, db: Database) -> None:
+        self._db = db
+
+    async def page(self) -> Sequence[BreakerRow]:
+        return await operator.breakers_seen(self._db, limit=SHOWN_MAX)
+
+    async def hold_open(self, name: str, *, by: str, reason: str) -> str:
+        await breakers.force_open(self._db, name, by=by, reason=reason)
+        return "held open until somebody closes it"
+
+    async def close(self, name: str, *, by: str, reason: str) -> str:
+        await breakers.close(self._db, name, by=by, reason=reason)
+        return "closed: jobs call again"

@@ -1,0 +1,47 @@
+"""Jobs, read from and changed in Postgres."""
+
+from collections.abc import Sequence
+from typing import Any
+from uuid import UUID
+
+import attrs
+
+from cortex.domain.job import JobStatus
+from cortex.domain.job_filter import JobFilter, JobPlace
+from cortex.store import job_pages, jobs, operator, retries
+from cortex.store.database import Database
+from cortex.store.job_pages import JobPage
+from cortex_tui.backend.protocol import JobRow
+
+
+class StoreJobs:
+    """The list of jobs, on a database."""
+
+    def __init__(self, db: Database) -> None:
+        self._db = db
+
+    async def page(self, which: JobFilter, *, before: JobPlace | None, limit: int) -> JobPage:
+        return _timeless(await job_pages.page(self._db, which, before=before, limit=limit))
+
+    async def page_up(self, which: JobFilter, *, after: JobPlace | None, limit: int) -> JobPage:
+        return _timeless(await job_pages.page_up(self._db, which, after=after, limit=limit))
+
+    async def seen(self, ids: Sequence[UUID]) -> Sequence[JobRow]:
+        return [_without_now(row) for row in await operator.jobs_seen(self._db, ids)]
+
+    async def cancel(self, job_id: UUID, *, by: str) -> str:
+        found = await jobs.cancel(self._db, job_id, by=by, reason="")
+        return "asked; its pod stops it" if found.after is JobStatus.RUNNING else "cancelled"
+
+    async def retry(self, job_id: UUID, *, by: str) -> str:
+        await retries.retry_now(self._db, job_id, by=by, reason="")
+        return "tries again now"
+
+
+def _timeless(found: JobPage) -> JobPage:
+    return attrs.evolve(found, jobs=[_without_now(row) for row in found.jobs])
+
+
+def _without_now(row: dict[str, Any]) -> dict[str, Any]:
+    """Leave out what would make every look a change; the head of the screen tells the time."""
+    return {key: value for key, value in row.items() if key != "now"}

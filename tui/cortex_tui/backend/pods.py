@@ -1,0 +1,31 @@
+"""Pods, read from Postgres, drained and let go on there."""
+
+from collections.abc import Sequence
+from typing import Final
+from uuid import UUID
+
+from cortex.store import drains, pods
+from cortex.store.database import Database
+from cortex_tui.backend.protocol import PodRow
+
+ENDED_MAX: Final = 5
+"""Of those that ended, so many of the last ones are shown."""
+
+
+class StorePods:
+    """The list of pods, on a database."""
+
+    def __init__(self, db: Database) -> None:
+        self._db = db
+
+    async def page(self) -> Sequence[PodRow]:
+        rows = await pods.page(self._db, ended=ENDED_MAX)
+        return [{key: value for key, value in row.items() if key != "now"} for row in rows]
+
+    async def drain(self, pod_id: UUID, *, by: str, reason: str) -> str:
+        is_new = await drains.request(self._db, pod_id, by=by, reason=reason)
+        return "asked to drain" if is_new else "nothing was done: it was asked to drain already"
+
+    async def undrain(self, pod_id: UUID, *, by: str, reason: str) -> str:
+        is_changed = await drains.withdraw(self._db, pod_id, by=by, reason=reason)
+        return "takes jobs again" if is_changed else "nothing was done: nobody drains it any more"

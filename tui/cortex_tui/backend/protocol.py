@@ -1,0 +1,255 @@
+"""What the screens may ask of the cluster. Tests have a fake one; an HTTP one may follow.
+
+Every method is one statement or one transaction, bounded, and raises `CortexError`s: one of the
+family of `UnavailableError` when the database is not there.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from decimal import Decimal
+from typing import Any, Protocol, TypeAlias
+from uuid import UUID
+
+from cortex.domain.answer_text import Message
+from cortex.domain.job_filter import JobFilter, JobPlace
+from cortex.store.approvals import Ruling, Verdict
+from cortex.store.dead_letters import Resubmission, Settled
+from cortex.store.job_pages import JobPage
+from cortex.store.metrics import Figures
+from cortex.store.operator import Head
+from cortex.store.pulse import Recent, Trouble
+from cortex_tui.model.inbox import InboxRow
+
+JobRow: TypeAlias = Mapping[str, Any]
+"""A row of `cortex.store.job_pages` without its `now`: two that are equal look the same."""
+LetterRow: TypeAlias = Mapping[str, Any]
+"""A row of `cortex.store.dead_letters`: of one letter, or of an error with its newest letter."""
+PodRow: TypeAlias = Mapping[str, Any]
+"""A row of `cortex.store.pods.page` without its `now`."""
+QueueRow: TypeAlias = Mapping[str, Any]
+"""A row of `cortex.store.queues.page` without its `now`, and with `name`: as people know it."""
+BreakerRow: TypeAlias = Mapping[str, Any]
+"""A row of `cortex.store.operator.breakers_seen`."""
+
+Heard: TypeAlias = Callable[[Message], None]
+Told: TypeAlias = Callable[[str], None]
+"""How well it is heard: "" for well, else in a few words why not."""
+
+
+class Jobs(Protocol):
+    """The list of jobs."""
+
+    async def page(self, which: JobFilter, *, before: JobPlace | None, limit: int) -> JobPage:
+        """Read the jobs that fit and are older than a place, or the newest ones."""
+        ...
+
+    async def page_up(self, which: JobFilter, *, after: JobPlace | None, limit: int) -> JobPage:
+        """Read the jobs that fit just above a place, or the oldest ones; the newest first."""
+        ...
+
+    async def seen(self, ids: Sequence[UUID]) -> Sequence[JobRow]:
+        """Read some jobs again."""
+        ...
+
+    async def cancel(self, job_id: UUID, *, by: str) -> str:
+        """Cancel a job; return what became of it."""
+        ...
+
+    async def retry(self, job_id: UUID, *, by: str) -> str:
+        """Let a job try again now; return what became of it."""
+        ...
+
+
+class Listening(Protocol):
+    """An ear to one job."""
+
+    def renew(self) -> None:
+        """Let the pod that has the job now send, too."""
+        ...
+
+    async def run(self) -> None:
+        """Listen until cancelled."""
+        ...
+
+
+class Job(Protocol):
+    """One job."""
+
+    async def look(self, job_id: UUID, *, after: int | None, limit: int) -> JobRow:
+        """Return a job, and as its `steps` those after a number, or the newest; see `job_view`."""
+        ...
+
+    async def steps_before(
+        self, job_id: UUID, *, before: int, limit: int
+    ) -> Sequence[Mapping[str, Any]]:
+        """Return the steps just before a number, in order."""
+        ...
+
+    async def detail(self, job_id: UUID, key: str) -> Mapping[str, Any]:
+        """Return a step in full, by its key; see `job_view`."""
+        ...
+
+    def listen(self, job_id: UUID, *, heard: Heard, told: Told) -> Listening:
+        """Hear what its model says while `run` runs, and how well that is heard."""
+        ...
+
+    async def raise_budget(self, name: str, *, to: Decimal, by: str) -> str:
+        """Raise a limit; return what became of it."""
+        ...
+
+
+class Approvals(Protocol):
+    """The inbox of requests for approval."""
+
+    async def waiting(self, *, by: str, also: Sequence[UUID], limit: int) -> Sequence[InboxRow]:
+        """Read those that wait, the most urgent ones, and some by their ids; in no order."""
+        ...
+
+    async def decided(self, *, limit: int) -> Sequence[InboxRow]:
+        """Read those that wait no more, the last one first."""
+        ...
+
+    async def beginnings(
+        self, ids: Sequence[UUID], *, chars: int
+    ) -> Sequence[tuple[UUID, bytes, str]]:
+        """Read the ids, the digests of the arguments, and how those begin."""
+        ...
+
+    async def show(self, ids: Sequence[UUID]) -> Sequence[Mapping[str, Any]]:
+        """Read requests in full, in no order."""
+        ...
+
+    async def decide(self, verdicts: Sequence[Verdict]) -> Sequence[Ruling]:
+        """Decide all or none. Raises `ConflictError` that says what was first."""
+        ...
+
+
+class Pods(Protocol):
+    """The pods; who acts second is told that nothing was done."""
+
+    async def page(self) -> Sequence[PodRow]:
+        """Read the living ones, then the last ones that ended."""
+        ...
+
+    async def drain(self, pod_id: UUID, *, by: str, reason: str) -> str:
+        """Let a pod take no more jobs; return what became of it."""
+        ...
+
+    async def undrain(self, pod_id: UUID, *, by: str, reason: str) -> str:
+        """Let a pod take jobs again; return what became of it."""
+        ...
+
+
+class Queues(Protocol):
+    """The worker queues; None is the default one."""
+
+    async def page(self) -> Sequence[QueueRow]:
+        """Read the default one, those that are paused, then those that have tasks."""
+        ...
+
+    async def pause(self, queue: str | None, *, by: str, reason: str) -> str:
+        """Let nothing more be claimed from a queue; return what became of it."""
+        ...
+
+    async def resume(self, queue: str | None, *, by: str, reason: str) -> str:
+        """Let a queue go on; return what became of it."""
+        ...
+
+
+class Breakers(Protocol):
+    """The circuit breakers."""
+
+    async def page(self) -> Sequence[BreakerRow]:
+        """Read them, those that are not closed first."""
+        ...
+
+    async def hold_open(self, name: str, *, by: str, reason: str) -> str:
+        """Hold a breaker open until somebody closes it; return what became of it."""
+        ...
+
+    async def close(self, name: str, *, by: str, reason: str) -> str:
+        """Close a breaker and forget its failures; return what became of it."""
+        ...
+
+
+class Dead(Protocol):
+    """Dead letters: failed jobs that wait for somebody to decide."""
+
+    async def errors(self) -> Sequence[LetterRow]:
+        """Read the errors of the newest ones, the one that came last first."""
+        ...
+
+    async def letters(self, fingerprint: str) -> Sequence[LetterRow]:
+        """Read the newest ones of an error."""
+        ...
+
+    async def choose(self, fingerprint: str, *, limit: int) -> Sequence[UUID]:
+        """Return the jobs of an error's letters, the oldest first."""
+        ...
+
+    async def of_jobs(self, job_ids: Sequence[UUID]) -> Sequence[LetterRow]:
+        """Read the letters of jobs."""
+        ...
+
+    def resubmissions(self, job_ids: Sequence[UUID]) -> Sequence[Resubmission]:
+        """Name the new jobs that shall go on from failed ones: asking twice makes no more."""
+        ...
+
+    async def retry(
+        self, wanted: Sequence[Resubmission], *, by: str, reason: str
+    ) -> Sequence[Settled]:
+        """Make the new jobs; return what became of each, in order."""
+        ...
+
+    async def discard(
+        self, job_ids: Sequence[UUID], *, by: str, reason: str
+    ) -> Sequence[Settled]:
+        """Give failed jobs up; return what became of each, in order."""
+        ...
+
+
+class Pulse(Protocol):
+    """How the cluster does."""
+
+    async def figures(self) -> Figures:
+        """Count what is unfinished, as far as a cap."""
+        ...
+
+    async def recent(self) -> Recent:
+        """Read the last quarter of an hour: dearer than the others."""
+        ...
+
+    async def troubles(self) -> Sequence[Trouble]:
+        """Read what somebody should know of."""
+        ...
+
+
+class Backend(Protocol):
+    """All of it; a part for each screen."""
+
+    @property
+    def approvals(self) -> Approvals: ...
+
+    @property
+    def dead(self) -> Dead: ...
+
+    @property
+    def job(self) -> Job: ...
+
+    @property
+    def jobs(self) -> Jobs: ...
+
+    @property
+    def pulse(self) -> Pulse: ...
+
+    @property
+    def pods(self) -> Pods: ...
+
+    @property
+    def queues(self) -> Queues: ...
+
+    @property
+    def breakers(self) -> Breakers: ...
+
+    async def head(self) -> Head:
+        """Look at what stands above every screen."""
+        ...

@@ -1,0 +1,30 @@
+"""Worker queues, read from Postgres, paused and resumed there."""
+
+from collections.abc import Sequence
+
+from cortex.domain.queue_name import queue_shown
+from cortex.store import queues
+from cortex.store.database import Database
+from cortex_tui.backend.protocol import QueueRow
+
+
+class StoreQueues:
+    """The list of queues, on a database."""
+
+    def __init__(self, db: Database) -> None:
+        self._db = db
+
+    async def page(self) -> Sequence[QueueRow]:
+        return [
+            {key: value for key, value in row.items() if key != "now"}
+            | {"name": queue_shown(row["queue"])}
+            for row in await queues.page(self._db)
+        ]
+
+    async def pause(self, queue: str | None, *, by: str, reason: str) -> str:
+        is_new = await queues.pause(self._db, queue, by=by, reason=reason)
+        return "paused" if is_new else "nothing was done: it was paused already"
+
+    async def resume(self, queue: str | None, *, by: str, reason: str) -> str:
+        is_changed = await queues.resume(self._db, queue, by=by, reason=reason)
+        return "goes on" if is_changed else "nothing was done: it was not paused any more"

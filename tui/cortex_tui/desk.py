@@ -1,0 +1,35 @@
+"""What every screen and widget of one sitting works with."""
+
+from collections.abc import Callable
+
+import attrs
+
+from cortex.store.operator import Head
+from cortex_tui.acts import Acts
+from cortex_tui.backend.protocol import Backend
+from cortex_tui.keys import KeyTable
+from cortex_tui.model.bell import Bell
+from cortex_tui.palette import PALETTES, Palette
+from cortex_tui.session import Session
+
+
+@attrs.define(kw_only=True)
+class Desk:
+    """Made by the app, handed to every screen."""
+
+    session: Session
+    backend: Backend
+    keys: KeyTable
+    acts: Acts
+    wake: Callable[[], None]
+    """Ask for a look as soon as the pace allows it."""
+    open: Callable[..., None]
+    """Open a screen by its name on top of this one, with what it is about."""
+    bell: Bell = attrs.Factory(Bell)
+    head: Head | None = None
+    """What stands above every screen; None: not known yet."""
+
+    @property
+    def palette(self) -> Palette:
+        """The colours of now."""
+        return PALETTES[self.session.theme]

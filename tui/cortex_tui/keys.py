@@ -1,0 +1,626 @@
+"""Every key there is, in one table: bindings, footer, help and palette are made of it.
+
+A key that acts changes something for others: it asks first, and does nothing for `--read-only`.
+On one screen no two of them differ only by case.
+"""
+
+import difflib
+import tomllib
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Final
+
+import attrs
+from textual.binding import Binding
+
+from cortex.domain.errors import UsageError
+
+EVERYWHERE: Final = "*"
+GROUPS: Final = {
+    "move": "Move",
+    "look": "Look (changes nothing)",
+    "act": "Act (asks, then y)",
+    "app": "Everywhere",
+}
+"""In the order of the footer and the help."""
+LISTS: Final = ("pulse", "dead", "letters", "jobs", "job", "log", "help", "approvals", "pods", "breakers")
+"""Screens whose body is one table; the keys that move in it are theirs."""
+
+
+@attrs.frozen(kw_only=True)
+class Key:
+    """What one action is called, and which keys do it."""
+
+    id: str
+    keys: tuple[str, ...]
+    """In Textual's words; the first one is shown."""
+    action: str
+    label: str
+    """Two words at most: for the footer and the palette."""
+    help: str
+    group: str
+    where: tuple[str, ...] = (EVERYWHERE,)
+    """Names of screens."""
+    is_acting: bool = False
+    in_footer: bool = False
+    pair: str | None = None
+    """Id of the opposite one, which stands beside it in the footer."""
+
+    def is_on(self, screen: str) -> bool:
+        """Whether it does something on a screen."""
+        return EVERYWHERE in self.where or screen in self.where
+
+
+def _move(name: str, keys: Sequence[str], label: str, told: str, **more: object) -> Key:
+    return Key(
+        id=f"list.{name}",
+        keys=tuple(keys),
+        action=f"move('{name}')",
+        label=label,
+        help=told,
+        group="move",
+        where=LISTS,
+        **more,  # type: ignore[arg-type]
+    )
+
+
+def _screen(number: int, name: str, told: str) -> Key:
+    return Key(
+        id=f"screen.{name}",
+        keys=(str(number),),
+        action=f"app.show('{name}')",
+        label=name,
+        help=told,
+        group="move",
+    )
+
+
+KEYS: Final = (
+    _move("down", ("j", "down"), "move", "Next row", in_footer=True, pair="list.up"),
+    _move("up", ("k", "up"), "up", "Row before"),
+    _move("top", ("g", "home"), "top", "First row"),
+    _move("end", ("G", "end"), "end", "Last row"),
+    _move("half_down", ("ctrl+d", "pagedown"), "half page down", "Half a page down"),
+    _move("half_up", ("ctrl+u", "pageup"), "half page up", "Half a page up"),
+    Key(
+        id="back",
+        keys=("escape",),
+        action="app.back",
+        label="back",
+        help="Back to where one came from",
+        group="move",
+    ),
+    _screen(1, "pulse", "How the cluster does, at a glance"),
+    _screen(2, "jobs", "Jobs, the newest first"),
+    _screen(3, "approvals", "What waits for people"),
+    _screen(4, "pods", "Who works: pods, and the queues they take jobs from"),
+    _screen(6, "breakers", "What is called and fails"),
+    _screen(5, "dead", "What failed and waits for somebody, by its error"),
+    Key(
+        id="approvals.first",
+        keys=("A",),
+        action="app.most_urgent",
+        label="most urgent",
+        help="The approval that has to be decided first",
+        group="move",
+    ),
+    Key(
+        id="approvals.next",
+        keys=("n",),
+        action="next",
+        label="next",
+        help="Next request that can be decided",
+        group="move",
+        where=("approvals",),
+        in_footer=True,
+    ),
+    Key(
+        id="approvals.tab",
+        keys=("tab",),
+        action="next_tab",
+        label="tab",
+        help="Mine, all, decided",
+        group="move",
+        where=("approvals",),
+    ),
+    Key(
+        id="approvals.raw",
+        keys=("i",),
+        action="raw",
+        label="raw",
+        help="The arguments in one piece, exactly as they run",
+        group="look",
+        where=("approvals",),
+        in_footer=True,
+    ),
+    Key(
+        id="approvals.job",
+        keys=("o",),
+        action="job",
+        label="job",
+        help="Open the job that asks",
+        group="look",
+        where=("approvals",),
+        in_footer=True,
+    ),
+    Key(
+        id="approvals.mark",
+        keys=("space",),
+        action="mark",
+        label="mark",
+        help="Mark it, for a batch",
+        group="look",
+        where=("approvals",),
+    ),
+    Key(
+        id="approvals.batch",
+        keys=("b",),
+        action="batch",
+        label="batch",
+        help="Take all marked ones of one shape together; again: leave them",
+        group="look",
+        where=("approvals",),
+    ),
+    Key(
+        id="approvals.mute",
+        keys=("m",),
+        action="mute",
+        label="mute",
+        help="No bell for an hour; again: ring",
+        group="look",
+        where=("approvals",),
+    ),
+    Key(
+        id="approvals.approve",
+        keys=("a",),
+        action="approve",
+        label="approve",
+        help="Agree: it runs with exactly these arguments, once",
+        group="act",
+        where=("approvals",),
+        is_acting=True,
+        in_footer=True,
+    ),
+    Key(
+        id="approvals.deny",
+        keys=("d",),
+        action="deny",
+        label="deny",
+        help="Say no, and why",
+        group="act",
+        where=("approvals",),
+        is_acting=True,
+        in_footer=True,
+    ),
+    Key(
+        id="approvals.edit",
+        keys=("E",),
+        action="edit",
+        label="edit",
+        help="Edit the arguments as JSON before agreeing",
+        group="act",
+        where=("approvals",),
+        is_acting=True,
+        in_footer=True,
+    ),
+    Key(
+        id="open",
+        keys=("enter",),
+        action="open",
+        label="open",
+        help="Open what the cursor is on",
+        group="look",
+        where=("jobs", "dead", "letters", "pods"),
+        in_footer=True,
+    ),
+    Key(
+        id="filter",
+        keys=("slash",),
+        action="filter",
+        label="filter",
+        help="Filter the list: status:retry agent:invoice-* age>10m",
+        group="look",
+        where=("jobs",),
+        in_footer=True,
+    ),
+    Key(
+        id="fresh",
+        keys=("full_stop",),
+        action="fresh",
+        label="new rows",
+        help="Show the rows that are new since the list was read",
+        group="look",
+        where=("jobs",),
+    ),
+    Key(
+        id="pods.table",
+        keys=("tab",),
+        action="other_table",
+        label="other table",
+        help="From the pods to the queues, and back",
+        group="move",
+        where=("pods",),
+    ),
+    Key(
+        id="pods.drain",
+        keys=("D",),
+        action="drain",
+        label="drain",
+        help="Let the pod take no more jobs; again: let it take them",
+        group="act",
+        where=("pods",),
+        is_acting=True,
+        in_footer=True,
+    ),
+    Key(
+        id="queues.pause",
+        keys=("P",),
+        action="pause",
+        label="pause",
+        help="Let nothing more be claimed from the queue; again: let it go on",
+        group="act",
+        where=("pods",),
+        is_acting=True,
+        in_footer=True,
+    ),
+    Key(
+        id="breakers.force",
+        keys=("O",),
+        action="force",
+        label="open/close",
+        help="Hold the breaker open, or close one that is not closed",
+        group="act",
+        where=("breakers",),
+        is_acting=True,
+        in_footer=True,
+    ),
+    Key(
+        id="jobs.retry",
+        keys=("R",),
+        action="retry",
+        label="retry now",
+        help="Let the job try again now",
+        group="act",
+        where=("jobs", "job"),
+        is_acting=True,
+        in_footer=True,
+    ),
+    Key(
+        id="jobs.cancel",
+        keys=("K",),
+        action="cancel",
+        label="cancel",
+        help="Cancel the job",
+        group="act",
+        where=("jobs", "job"),
+        is_acting=True,
+        in_footer=True,
+    ),
+    Key(
+        id="job.pane",
+        keys=("tab",),
+        action="pane",
+        label="pane",
+        help="The next pane: steps, one step, the stream",
+        group="move",
+        where=("job",),
+        in_footer=True,
+    ),
+    Key(
+        id="job.problem",
+        keys=("n",),
+        action="problem('next')",
+        label="problem",
+        help="Next row in which something went wrong",
+        group="move",
+        where=("job",),
+    ),
+    Key(
+        id="job.problem_before",
+        keys=("N",),
+        action="problem('before')",
+        label="problem before",
+        help="The one before in which something went wrong",
+        group="move",
+        where=("job",),
+    ),
+    Key(
+        id="job.zoom_in",
+        keys=("plus",),
+        action="zoom('1')",
+        label="zoom",
+        help="Half as much time in sight",
+        group="look",
+        where=("job",),
+        in_footer=True,
+        pair="job.zoom_out",
+    ),
+    Key(
+        id="job.zoom_out",
+        keys=("minus",),
+        action="zoom('-1')",
+        label="zoom out",
+        help="Twice as much time in sight",
+        group="look",
+        where=("job",),
+    ),
+    Key(
+        id="job.fit",
+        keys=("0",),
+        action="zoom('fit')",
+        label="fit",
+        help="All of the time in sight",
+        group="look",
+        where=("job",),
+    ),
+    Key(
+        id="job.follow",
+        keys=("f",),
+        action="follow",
+        label="follow",
+        help="Follow what happens now; again: stay",
+        group="look",
+        where=("job",),
+    ),
+    Key(
+        id="job.fold",
+        keys=("h", "left"),
+        action="fold('shut')",
+        label="fold",
+        help="Fold the calls of an answer into it",
+        group="look",
+        where=("job",),
+    ),
+    Key(
+        id="job.unfold",
+        keys=("l", "right"),
+        action="fold('open')",
+        label="unfold",
+        help="Show the calls of an answer",
+        group="look",
+        where=("job",),
+    ),
+    Key(
+        id="job.maximise",
+        keys=("z",),
+        action="maximise",
+        label="maximise",
+        help="Only the pane in front; again: all of them",
+        group="look",
+        where=("job",),
+    ),
+    Key(
+        id="job.view",
+        keys=("greater_than_sign",),
+        action="view('next')",
+        label="view",
+        help="The step otherwise: log, prompt, response, raw",
+        group="look",
+        where=("job",),
+        in_footer=True,
+    ),
+    Key(
+        id="job.view_before",
+        keys=("less_than_sign",),
+        action="view('before')",
+        label="view before",
+        help="The same backwards",
+        group="look",
+        where=("job",),
+    ),
+    Key(
+        id="job.raw",
+        keys=("i",),
+        action="view('raw')",
+        label="raw",
+        help="The step as JSON; again: in words",
+        group="look",
+        where=("job",),
+    ),
+    Key(
+        id="job.copy",
+        keys=("c",),
+        action="copy",
+        label="copy id",
+        help="Copy the id of the job",
+        group="look",
+        where=("job",),
+    ),
+    Key(
+        id="job.gate",
+        keys=("a", "d"),
+        action="gate",
+        label="approval",
+        help="Open the request that the job waits for",
+        group="look",
+        where=("job",),
+    ),
+    Key(
+        id="job.budget",
+        keys=("B",),
+        action="raise_budget",
+        label="budget",
+        help="Raise the budget that stops the job first",
+        group="act",
+        where=("job",),
+        is_acting=True,
+        in_footer=True,
+    ),
+    Key(
+        id="dead.retry",
+        keys=("R",),
+        action="retry",
+        label="retry",
+        help="Go on from the failed jobs in new ones, after their last step",
+        group="act",
+        where=("dead", "letters"),
+        is_acting=True,
+        in_footer=True,
+    ),
+    Key(
+        id="dead.discard",
+        keys=("X",),
+        action="discard",
+        label="discard",
+        help="Give the failed jobs up: nobody goes on from them",
+        group="act",
+        where=("dead", "letters"),
+        is_acting=True,
+        in_footer=True,
+    ),
+    Key(
+        id="help",
+        keys=("question_mark",),
+        action="app.help",
+        label="all keys",
+        help="All keys of this screen",
+        group="app",
+        in_footer=True,
+    ),
+    Key(
+        id="command",
+        keys=("colon", "ctrl+p"),
+        action="app.command_palette",
+        label="command",
+        help="Everything by its name",
+        group="app",
+        in_footer=True,
+    ),
+    Key(
+        id="log",
+        keys=("at",),
+        action="app.log_of_commands",
+        label="command log",
+        help="What was done here, as commands",
+        group="app",
+    ),
+    Key(
+        id="theme",
+        keys=("t",),
+        action="app.next_theme",
+        label="theme",
+        help="Dark, light or the terminal's own colours",
+        group="app",
+    ),
+    Key(
+        id="suspend",
+        keys=("ctrl+z",),
+        action="app.suspend_process",
+        label="suspend",
+        help="Back to the shell; fg comes back",
+        group="app",
+    ),
+    Key(
+        id="quit",
+        keys=("q",),
+        action="app.quit",
+        label="quit",
+        help="Leave",
+        group="app",
+    ),
+)
+
+_SHOWN: Final = {
+    "slash": "/",
+    "full_stop": ".",
+    "question_mark": "?",
+    "colon": ":",
+    "at": "@",
+    "escape": "esc",
+    "down": "↓",
+    "up": "↑",
+    "asterisk": "*",
+    "plus": "+",
+    "minus": "-",
+    "left_square_bracket": "[",
+    "right_square_bracket": "]",
+    "greater_than_sign": ">",
+    "less_than_sign": "<",
+    "left": "←",
+    "right": "→",
+}
+
+
+def shown(key: str) -> str:
+    """Return a key as people read it."""
+    return _SHOWN.get(key, key)
+
+
+@attrs.frozen
+class KeyTable:
+    """The keys of one sitting: the table, with what `keys.toml` changed."""
+
+    keys: tuple[Key, ...] = KEYS
+
+    def of(self, screen: str) -> Iterator[Key]:
+        """Yield the keys of a screen, in the order of the groups."""
+        for group in GROUPS:
+            yield from (key for key in self.keys if key.group == group and key.is_on(screen))
+
+    def bindings(self, screen: str) -> list[Binding]:
+        """Return what Textual needs for a screen."""
+        return [
+            Binding(",".join(key.keys), key.action, key.label, id=key.id, show=False)
+            for key in self.of(screen)
+        ]
+
+    def named(self, name: str) -> Key:
+        """Return a key by its id."""
+        return next(key for key in self.keys if key.id == name)
+
+
+def read_keys(path: Path) -> KeyTable:
+    """Read `keys.toml`: an id and its key, or its keys, a line. A missing file changes nothing.
+
+    Raises `UsageError` that names the file and the line's key.
+    """
+    try:
+        wanted = tomllib.loads(path.read_text("utf-8"))
+    except FileNotFoundError:
+        return KeyTable()
+    except (OSError, ValueError) as error:
+        raise UsageError(f"{path}: {error}") from error
+    try:
+        return remapped(wanted)
+    except UsageError as error:
+        raise UsageError(f"{path}: {error.message}", hint=error.hint) from error
+
+
+def remapped(wanted: Mapping[str, object]) -> KeyTable:
+    """Return the table with other keys. Raises `UsageError` when it would no longer be clear."""
+    changed = {name: _keys(name, value) for name, value in wanted.items()}
+    known = {key.id for key in KEYS}
+    for name in changed:
+        if name not in known:
+            close = difflib.get_close_matches(name, known, n=1)
+            hint = f"did you mean {close[0]!r}?" if close else f"known: {', '.join(sorted(known))}"
+            raise UsageError(f"there is no action {name!r}", hint=hint)
+    keys = tuple(attrs.evolve(key, keys=changed.get(key.id, key.keys)) for key in KEYS)
+    for clash in clashes(keys):
+        raise UsageError(clash, hint="give one of them another key")
+    return KeyTable(keys)
+
+
+def clashes(keys: Sequence[Key]) -> Iterator[str]:
+    """Yield what is not clear: one key twice on a screen, or acting ones that differ by case."""
+    for number, one in enumerate(keys):
+        for other in keys[number + 1 :]:
+            if not (EVERYWHERE in (*one.where, *other.where) or set(one.where) & set(other.where)):
+                continue
+            if twice := set(one.keys) & set(other.keys):
+                yield f"{shown(min(twice))} would be both {one.id} and {other.id}"
+            elif one.is_acting and other.is_acting:
+                lower = {key.lower() for key in one.keys} & {key.lower() for key in other.keys}
+                if lower:
+                    yield f"{one.id} and {other.id} would differ by case only: {min(lower)}"
+
+
+def _keys(name: str, value: object) -> tuple[str, ...]:
+    given = value if isinstance(value, list) else [value]
+    keys = [key.strip() for key in given if isinstance(key, str) and key.strip()]
+    if not keys or len(keys) != len(given):
+        raise UsageError(f"{name} is not a key, or a list of keys", hint='such as "ctrl+k"')
+    return tuple(_SIGNS.get(key, key) for key in keys)
+
+
+_SIGNS: Final = {sign: name for name, sign in _SHOWN.items()}

@@ -1,0 +1,1 @@
+"""What screens know, as plain values and rules: no Textual, no database, no clock."""

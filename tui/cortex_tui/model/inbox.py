@@ -1,0 +1,152 @@
+"""The rows of the inbox: their order, the tabs, the marks, and what stays where it is.
+
+The order is frozen while something is marked or a question is open: what is new is counted, what
+ended stays in its place. Else the row under the cursor stays until the cursor leaves it.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import datetime
+from enum import StrEnum
+from typing import Any, Final, TypeAlias
+from uuid import UUID
+
+from cortex.domain.approval import ApprovalStatus, Risk
+from cortex_tui.model.window import Window
+
+ROWS_MAX: Final = 300
+"""More that wait are not shown before these are decided."""
+
+InboxRow: TypeAlias = Mapping[str, Any]
+"""A row of `cortex.store.inbox`."""
+
+
+class Tab(StrEnum):
+    """What of it is shown."""
+
+    MINE = "mine"
+    """What this operator may decide."""
+    ALL = "all"
+    DECIDED = "decided"
+
+
+def is_open(row: InboxRow, now: datetime) -> bool:
+    """Whether it can still be decided."""
+    return bool(row["status"] == ApprovalStatus.PENDING and row["expires_at"] > now)
+
+
+def is_mine(row: InboxRow) -> bool:
+    """Whether who looks may decide it."""
+    return not (row["is_own"] or row["has_agreed"])
+
+
+class Inbox:
+    """Fed by looks; `window` is what is seen."""
+
+    def __init__(self) -> None:
+        self.window: Window[InboxRow, None] = Window(key=lambda row: row["id"])
+        self.tab = Tab.MINE
+        self.marked: set[UUID] = set()
+        self.is_asking = False
+        """A question is open."""
+        self.new_count = 0
+        """So many wait that are not shown while the order is frozen."""
+        self.is_read = False
+        self._found: dict[UUID, InboxRow] = {}
+
+    @property
+    def is_frozen(self) -> bool:
+        """Rows keep their places."""
+        return self.is_asking or bool(self.marked)
+
+    @property
+    def focused(self) -> UUID | None:
+        """The request under the cursor."""
+        row = self.window.current
+        return None if row is None else row["id"]
+
+    def row(self, approval_id: UUID) -> InboxRow | None:
+        """Return what is known of a request."""
+        return self._found.get(approval_id)
+
+    @property
+    def held(self) -> Sequence[UUID]:
+        """Requests that are shown whatever becomes of them: to be looked at again by id."""
+        if self.tab is Tab.DECIDED:
+            return ()
+        if self.is_frozen:
+            return [row["id"] for row in self.window.rows]
+        return () if self.focused is None else (self.focused,)
+
+    def count(self, tab: Tab) -> int:
+        """Return how many of those that wait a tab has."""
+        return sum(tab is Tab.ALL or is_mine(row) for row in self._waiting())
+
+    def to_tab(self, tab: Tab) -> None:
+        """Go to a tab: an empty one, until it is read."""
+        self.tab = tab
+        self.marked.clear()
+        self.is_read = False
+        self.window.replace((), above=None, below=None)
+
+    def take(self, rows: Iterable[InboxRow]) -> bool:
+        """Take what a look found; return whether that is news."""
+        found = {row["id"]: row for row in rows}
+        is_news = found != self._found or not self.is_read
+        self._found = found
+        self.is_read = True
+        self.marked &= set(found)
+        self.arrange()
+        return is_news
+
+    def arrange(self) -> None:
+        """Put the rows in order again, as far as they may move."""
+        if self.tab is Tab.DECIDED:
+            self._put(list(self._found.values()))
+            return
+        wanted = [row for row in self._waiting() if self.tab is Tab.ALL or is_mine(row)]
+        shown = {row["id"] for row in self.window.rows}
+        if self.is_frozen:
+            self.new_count = sum(row["id"] not in shown for row in wanted)
+            self._put([self._found.get(row["id"], row) for row in self.window.rows])
+            return
+        self.new_count = 0
+        focused, at = self.focused, self.window.cursor
+        if focused in self._found and all(row["id"] != focused for row in wanted):
+            wanted.insert(min(at or 0, len(wanted)), self._found[focused])
+        self._put(wanted)
+
+    def leave(self, approval_ids: Sequence[UUID], now: datetime) -> None:
+        """Go on to the next request that can be decided after these ones, else to one before."""
+        rows = self.window.rows
+        at = self.window.cursor
+        if at is None:
+            return
+        for index in (*range(at + 1, len(rows)), *range(at)):
+            row = rows[index]
+            if row["id"] not in approval_ids and is_open(row, now) and is_mine(row):
+                self.window.move_to(index)
+                return
+
+    def go_first(self, now: datetime) -> None:
+        """Go to the most urgent one that can be decided."""
+        for index, row in enumerate(self.window.rows):
+            if is_open(row, now) and is_mine(row):
+                self.window.move_to(index)
+                return
+
+    def _waiting(self) -> list[InboxRow]:
+        rows = (row for row in self._found.values() if row["status"] == ApprovalStatus.PENDING)
+        return sorted(rows, key=_urgency)
+
+    def _put(self, rows: list[InboxRow]) -> None:
+        """Show these rows; the cursor stays with its own."""
+        window = self.window
+        is_first = not window.rows
+        window.rows = rows
+        if is_first:
+            window.move_to(0)
+        window.resize(window.height)
+
+
+def _urgency(row: InboxRow) -> tuple[int, datetime, UUID]:
+    return -Risk(row["risk"]).rank, row["expires_at"], row["id"]

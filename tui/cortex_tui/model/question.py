@@ -1,0 +1,56 @@
+"""A question before an act: only the full answer counts, everything else leaves it open."""
+
+from enum import Enum
+from typing import Final, Protocol
+
+CANCEL: Final = "escape"
+YES: Final = "y"
+
+
+class Answer(Enum):
+    """What a key meant."""
+
+    NONE = "none"
+    YES = "yes"
+    NO = "no"
+
+
+class Asks(Protocol):
+    """What the line at the bottom of a screen asks."""
+
+    text: str
+    """Names the thing; safe."""
+
+    def press(self, key: str, character: str | None) -> Answer:
+        """Take one key, by its name and by what it writes."""
+        ...
+
+    def how(self) -> str:
+        """Say what has to be typed, and what was."""
+        ...
+
+
+class Question:
+    """One line of text, and what has to be typed to agree; esc declines."""
+
+    def __init__(self, text: str, *, wanted: str = YES) -> None:
+        self.text = text
+        self.wanted = wanted
+        self.typed = ""
+
+    def press(self, key: str, character: str | None) -> Answer:
+        """Take one key, by its name and by what it writes."""
+        if key == CANCEL:
+            return Answer.NO
+        if key == "backspace":
+            self.typed = self.typed[:-1]
+        elif character is not None and self.wanted.startswith(self.typed + character):
+            self.typed += character
+        return Answer.YES if self.typed == self.wanted else Answer.NONE
+
+    def how(self) -> str:
+        """Say what has to be typed, and what was."""
+        if len(self.wanted) == 1:
+            return f"  {self.wanted} yes   esc no "
+        typed = self.typed.ljust(len(self.wanted), "_")
+        return f"  type {self.wanted} to agree: {typed}   esc no "

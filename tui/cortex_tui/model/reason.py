@@ -1,0 +1,76 @@
+"""A question that asks why before it is agreed to: words and Enter, then `y`."""
+
+from typing import Final
+
+from cortex_tui.model.question import CANCEL, YES, Answer
+
+REASON_CHARS_MIN: Final = 3
+"""Fewer are a slip of the finger."""
+REASON_CHARS_MAX: Final = 500
+SHOWN_CHARS: Final = 24
+"""Of what was typed, so that there is room for what is asked."""
+
+
+class ReasonQuestion:
+    """One line of text, and why; esc declines at any time."""
+
+    def __init__(self, text: str, *, is_required: bool, wanted: str = YES) -> None:
+        """`text`: names the thing; safe. Unless it is required Enter alone is no reason.
+
+        `wanted`: what has to be typed to agree.
+        """
+        self.text = text
+        self.typed = ""
+        self._is_required = is_required
+        self._wanted = wanted
+        self._agreed = ""
+        """So much of what is wanted was typed."""
+        self._is_typed = False
+        """Enter was pressed: `y` agrees now."""
+
+    @property
+    def reason(self) -> str:
+        """Why; "": nothing was said."""
+        return self.typed.strip()
+
+    def press(self, key: str, character: str | None) -> Answer:
+        """Take one key, by its name and by what it writes."""
+        if key == CANCEL:
+            return Answer.NO
+        if self._is_typed:
+            return self._confirmed(key, character)
+        if key == "enter":
+            self._is_typed = self._is_enough
+        elif key == "backspace":
+            self.typed = self.typed[:-1]
+        elif character is not None and character.isprintable():
+            self.typed = (self.typed + character)[:REASON_CHARS_MAX]
+        return Answer.NONE
+
+    def how(self) -> str:
+        """Say what has to be typed, and what was."""
+        if self._is_typed:
+            said = f'  "{_ending(self.reason)}"' if self.reason else ""
+            if len(self._wanted) > 1:
+                typed = self._agreed.ljust(len(self._wanted), "_")
+                return f"{said}  type {self._wanted}: {typed}   esc no "
+            return f"{said}  {self._wanted} yes   esc no "
+        if self.typed:
+            return f"  why: {_ending(self.typed)}▏ enter   esc no "
+        return f"  why{'' if self._is_required else ', or just'}: ▏ enter   esc no "
+
+    def _confirmed(self, key: str, character: str | None) -> Answer:
+        if key == "backspace":
+            self._is_typed = bool(self._agreed)
+            self._agreed = self._agreed[:-1]
+        elif character is not None and self._wanted.startswith(self._agreed + character):
+            self._agreed += character
+        return Answer.YES if self._agreed == self._wanted else Answer.NONE
+
+    @property
+    def _is_enough(self) -> bool:
+        return len(self.reason) >= REASON_CHARS_MIN or not (self._is_required or self.reason)
+
+
+def _ending(text: str) -> str:
+    return text if len(text) <= SHOWN_CHARS else f"…{text[1 - SHOWN_CHARS :]}"

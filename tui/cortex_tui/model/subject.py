@@ -1,0 +1,53 @@
+"""What is decided on: one request, or several of one shape, as it was shown."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+from uuid import UUID
+
+import attrs
+
+from cortex.domain.approval_facts import Facts, facts_of
+from cortex.domain.argument_diff import Change
+
+
+@attrs.frozen(kw_only=True)
+class Subject:
+    """Requests in full; of a batch all of one shape."""
+
+    approvals: Sequence[Mapping[str, Any]]
+    facts: Facts
+    """Of the first one."""
+
+    @property
+    def ids(self) -> tuple[UUID, ...]:
+        """In their order."""
+        return tuple(each["id"] for each in self.approvals)
+
+    @property
+    def version(self) -> tuple[object, ...]:
+        """Differs when something that decides did."""
+        return tuple(map(version_of, self.approvals))
+
+    @property
+    def digests(self) -> tuple[bytes, ...]:
+        """Of the arguments."""
+        return tuple(each["digest"] for each in self.approvals)
+
+
+@attrs.frozen(kw_only=True)
+class Edit:
+    """Arguments as the operator edited them."""
+
+    text: str
+    """Canonical JSON."""
+    changes: Sequence[Change]
+
+
+def version_of(row: Mapping[str, Any]) -> tuple[object, ...]:
+    """Return what differs when a request was changed or decided; of a row or of all of it."""
+    return row["id"], row["status"], row["digest"], row["agreed"] if row["people"] > 1 else 0
+
+
+def subject_of(approvals: Sequence[Mapping[str, Any]]) -> Subject:
+    """Return requests as what is decided on."""
+    return Subject(approvals=approvals, facts=facts_of(approvals[0]))

@@ -1,0 +1,124 @@
+"""The questions by which people decide: what has to be typed, and when it counts.
+
+The first key counts after a silence. A wrong one begins that anew. Esc leaves at once. Keys that
+write nothing, such as arrows, scroll what is asked about.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Final, Protocol
+
+from cortex_tui.model.guard import Guard
+from cortex_tui.model.question import CANCEL, Answer
+
+REASON_CHARS_MIN: Final = 3
+"""Fewer are a slip of the finger."""
+REASON_CHARS_MAX: Final = 500
+BAR_CELLS: Final = 8
+
+Now = Callable[[], float]
+
+
+class Scroll(Protocol):
+    """Scrolls what is asked about by the name of a key."""
+
+    def __call__(self, key: str, /) -> None: ...
+
+
+class _Guarded:
+    """A question whose first key counts after a silence."""
+
+    def __init__(self, text: str, *, guard: Guard, now: Now, scroll: Scroll) -> None:
+        """`text`: names the thing; safe. `guard`: the silence begins with the question."""
+        self.text = text
+        self.typed = ""
+        self._guard, self._now, self._scroll = guard, now, scroll
+        guard.restart(now())
+
+    def _is_early(self) -> bool:
+        return not self.typed and not self._guard.press(self._now())
+
+    def _other(self, key: str) -> Answer:
+        """Take a key that is not what is asked for."""
+        self._guard.restart(self._now())
+        self._scroll(key)
+        return Answer.NONE
+
+    def _bar(self) -> str:
+        """Show how much of the silence has passed; empty when a key counts."""
+        filled = self._guard.filled(self._now())
+        if self.typed or filled >= 1:
+            return ""
+        full = int(filled * BAR_CELLS)
+        return f"  {'█' * full}{'░' * (BAR_CELLS - full)}"
+
+
+class ApproveQuestion(_Guarded):
+    """`wanted` has to be typed: y, or the end of an id."""
+
+    def __init__(self, text: str, *, wanted: str, guard: Guard, now: Now, scroll: Scroll) -> None:
+        super().__init__(text, guard=guard, now=now, scroll=scroll)
+        self.wanted = wanted
+
+    def press(self, key: str, character: str | None) -> Answer:
+        """Take one key, by its name and by what it writes."""
+        if key == CANCEL:
+            return Answer.NO
+        if not character or not self.wanted.startswith(self.typed + character):
+            self.typed = ""
+            return self._other(key)
+        if self._is_early():
+            return Answer.NONE
+        self.typed += character
+        return Answer.YES if self.typed == self.wanted else Answer.NONE
+
+    def how(self) -> str:
+        """Say what has to be typed."""
+        if len(self.wanted) == 1:
+            return f"{self._bar()}  {self.wanted} yes   esc no "
+        typed = self.typed.ljust(len(self.wanted), "_")
+        return f"{self._bar()}  type {self.wanted}: {typed}   esc no "
+
+
+class DenyQuestion(_Guarded):
+    """The number of a canned reason, or words and Enter."""
+
+    def __init__(
+        self, text: str, *, reasons: Sequence[str], guard: Guard, now: Now, scroll: Scroll
+    ) -> None:
+        super().__init__(text, guard=guard, now=now, scroll=scroll)
+        self._reasons = {str(number): reason for number, reason in enumerate(reasons, 1)}
+        self.reason = ""
+        """Why, once it was answered."""
+
+    def press(self, key: str, character: str | None) -> Answer:
+        """Take one key, by its name and by what it writes."""
+        if key == CANCEL:
+            return Answer.NO
+        if key == "enter":
+            return self._entered()
+        if key == "backspace":
+            self.typed = self.typed[:-1]
+            return self._other(key)
+        if not character or not character.isprintable():
+            return self._other(key)
+        return Answer.NONE if self._is_early() else self._written(character)
+
+    def _written(self, character: str) -> Answer:
+        if not self.typed and character in self._reasons:
+            self.reason = self._reasons[character]
+            return Answer.YES
+        self.typed = (self.typed + character)[:REASON_CHARS_MAX]
+        return Answer.NONE
+
+    def _entered(self) -> Answer:
+        reason = self.typed.strip()
+        if len(reason) < REASON_CHARS_MIN:
+            return self._other("enter")
+        self.reason = reason
+        return Answer.YES
+
+    def how(self) -> str:
+        """Say what has to be typed, and what was."""
+        if self.typed:
+            return f"  {self.typed[-40:]}▏  enter denies   esc no "
+        return f"{self._bar()}  1 to {len(self._reasons)}, or words and enter   esc no "

@@ -1,0 +1,169 @@
+"""The colours: a dark and a light theme of our own, and the terminal's own colours.
+
+Words for styles are the same in each; a state is never told by its colour alone.
+"""
+
+from collections.abc import Mapping
+from typing import Final
+
+import attrs
+from rich.style import Style
+from textual.theme import Theme
+
+NAMES: Final = ("dark", "light", "ansi")
+
+
+@attrs.frozen(kw_only=True)
+class Palette:
+    """One look of the whole app."""
+
+    theme: Theme
+    styles: Mapping[str, Style]
+
+    def __getitem__(self, name: str) -> Style:
+        """Return the style of a word; "" is plain."""
+        return self.styles[name]
+
+
+def _palette(name: str, *, dark: bool, **c: str) -> Palette:
+    """Make a palette of twelve colours."""
+    theme = Theme(
+        name=name,
+        dark=dark,
+        primary=c["accent"],
+        secondary=c["run"],
+        accent=c["accent"],
+        warning=c["retry"],
+        error=c["fail"],
+        success=c["done"],
+        foreground=c["text"],
+        background=c["ground"],
+        surface=c["ground"],
+        panel=c["bar"],
+        boost=c["bar"],
+        variables={
+            "border": c["line"],
+            "border-blurred": c["line"],
+            "block-cursor-background": c["cursor"],
+            "block-cursor-foreground": c["text"],
+            "input-selection-background": c["cursor"],
+            "scrollbar": c["line"],
+            "scrollbar-background": c["ground"],
+            "scrollbar-corner-color": c["ground"],
+        },
+    )
+    styles = {
+        "": Style(color=c["text"]),
+        "ground": Style(color=c["text"], bgcolor=c["ground"]),
+        "dim": Style(color=c["dim"]),
+        "bold": Style(color=c["text"], bold=True),
+        "accent": Style(color=c["accent"]),
+        "pend": Style(color=c["dim"]),
+        "run": Style(color=c["run"]),
+        "appr": Style(color=c["appr"], bold=True),
+        "retry": Style(color=c["retry"]),
+        "done": Style(color=c["done"]),
+        "fail": Style(color=c["fail"]),
+        "canc": Style(color=c["dim"]),
+        "warn": Style(color=c["retry"]),
+        "alarm": Style(color=c["fail"], bold=True),
+        "cursor": Style(bgcolor=c["cursor"]),
+        "bar": Style(color=c["text"], bgcolor=c["bar"]),
+        "strip": Style(color=c["text"], bgcolor=c["cursor"]),
+        "line": Style(color=c["line"]),
+    }
+    return Palette(theme=theme, styles=styles)
+
+
+_DARK: Final = _palette(
+    "cortex-dark",
+    dark=True,
+    ground="#12151b",
+    bar="#1a1f28",
+    cursor="#26324a",
+    line="#2f3744",
+    text="#d3d8e2",
+    dim="#8590a3",
+    accent="#82aaff",
+    run="#5fc3c9",
+    appr="#c99bf0",
+    retry="#e3b565",
+    done="#8cc279",
+    fail="#f0787c",
+)
+_LIGHT: Final = _palette(
+    "cortex-light",
+    dark=False,
+    ground="#fbfaf7",
+    bar="#efede6",
+    cursor="#d9e4f5",
+    line="#d5d2c8",
+    text="#23272f",
+    dim="#646b78",
+    accent="#2456b8",
+    run="#0b6f78",
+    appr="#7b3aa8",
+    retry="#8a5a00",
+    done="#33702a",
+    fail="#b3262e",
+)
+
+
+def _ansi() -> Palette:
+    """The sixteen colours that every terminal theme has chosen for itself."""
+    default = "ansi_default"
+    theme = Theme(
+        name="cortex-ansi",
+        ansi=True,
+        dark=True,
+        primary="ansi_blue",
+        secondary="ansi_cyan",
+        accent="ansi_blue",
+        warning="ansi_yellow",
+        error="ansi_red",
+        success="ansi_green",
+        foreground=default,
+        background=default,
+        surface=default,
+        panel=default,
+        boost=default,
+        variables={
+            "ansi-background": "ansi_black",
+            "ansi-foreground": "ansi_white",
+            "border-blurred": "ansi_black",
+            "block-cursor-foreground": "ansi_black",
+            "block-cursor-background": "ansi_white",
+            "input-cursor-background": "ansi_black",
+            "input-cursor-foreground": "ansi_bright_white",
+            "input-cursor-text-style": "none",
+            "input-selection-background": "ansi_bright_blue",
+            "input-selection-foreground": "ansi_black",
+            "screen-selection-background": "ansi_bright_blue",
+            "screen-selection-foreground": "ansi_black",
+        },
+    )
+    dim = Style(dim=True)
+    styles = {
+        "": Style(),
+        "ground": Style(),
+        "dim": dim,
+        "bold": Style(bold=True),
+        "accent": Style(color="blue"),
+        "pend": dim,
+        "run": Style(color="cyan"),
+        "appr": Style(color="magenta", bold=True),
+        "retry": Style(color="yellow"),
+        "done": Style(color="green"),
+        "fail": Style(color="red"),
+        "canc": dim,
+        "warn": Style(color="yellow"),
+        "alarm": Style(color="red", bold=True),
+        "cursor": Style(reverse=True),
+        "bar": Style(bold=True),
+        "strip": Style(reverse=True),
+        "line": dim,
+    }
+    return Palette(theme=theme, styles=styles)
+
+
+PALETTES: Final = {"dark": _DARK, "light": _LIGHT, "ansi": _ansi()}

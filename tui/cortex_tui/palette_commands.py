@@ -1,0 +1,35 @@
+"""`:`: everything that the keys of the screen in front do, by its name."""
+
+from collections.abc import Callable, Iterator
+from functools import partial
+
+from textual.command import DiscoveryHit, Hit, Hits, Provider
+
+from cortex_tui.keys import Key, shown
+from cortex_tui.screens.frame import Frame
+
+
+class KeyCommands(Provider):
+    """What each key of the screen in front does, under its name."""
+
+    async def discover(self) -> Hits:  # noqa: ASYNC900 -- Textual's
+        for key, run in self._commands():
+            yield DiscoveryHit(_name(key), run, help=key.help)
+
+    async def search(self, query: str) -> Hits:  # noqa: ASYNC900 -- Textual's
+        matcher = self.matcher(query)
+        for key, run in self._commands():
+            score = matcher.match(_name(key))
+            if score > 0:
+                yield Hit(score, matcher.highlight(_name(key)), run, help=key.help)
+
+    def _commands(self) -> Iterator[tuple[Key, Callable[[], object]]]:
+        frame = self.screen
+        if isinstance(frame, Frame):
+            for key in frame.desk.keys.of(frame.NAME):
+                if key.id != "command":
+                    yield key, partial(self.app.run_action, key.action, frame)
+
+
+def _name(key: Key) -> str:
+    return f"{key.label}  ({shown(key.keys[0])})"

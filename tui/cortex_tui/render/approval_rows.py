@@ -1,0 +1,133 @@
+"""A request on one line of the inbox."""
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from datetime import datetime
+from typing import Any, Final
+
+from cortex.domain.approval import ApprovalStatus, Risk
+from cortex.domain.approval_words import what
+from cortex.domain.canonical import canonical
+from cortex.domain.safe import safe
+from cortex_tui.model.inbox import InboxRow
+from cortex_tui.render.table import Cell, Column
+from cortex_tui.render.words import age, countdown
+
+BEGINNING_CHARS: Final = 240
+"""Of the arguments, for a list."""
+SOON_SHARE: Final = 0.25
+"""Of its time; from here on people should hurry."""
+
+RISKS: Final = {
+    Risk.LOW: Cell("  low", "dim"),
+    Risk.MED: Cell("  med"),
+    Risk.HIGH: Cell("! HIGH", "warn"),
+    Risk.CRITICAL: Cell("!! CRIT", "alarm"),
+}
+STATES: Final = {
+    ApprovalStatus.PENDING: Cell("◆ waits", "appr"),
+    ApprovalStatus.APPROVED: Cell("✓ approved", "done"),
+    ApprovalStatus.DENIED: Cell("✗ denied", "fail"),
+    ApprovalStatus.EXPIRED: Cell("⊘ expired", "warn"),
+    ApprovalStatus.CANCELLED: Cell("⊘ void", "canc"),
+}
+
+_JSON: Final = json.JSONDecoder()
+
+Beginnings = Mapping[Any, str]
+"""By the digest of the arguments: how they begin, as `beginning` words it."""
+
+
+def status_of(row: InboxRow, now: datetime) -> ApprovalStatus:
+    """Return where it stands; one whose time is over is expired, and never denied."""
+    status = ApprovalStatus(row["status"])
+    is_over = status is ApprovalStatus.PENDING and row["expires_at"] <= now
+    return ApprovalStatus.EXPIRED if is_over else status
+
+
+def expires(row: InboxRow, now: datetime) -> Cell:
+    """Return how much time is left, or how it ended."""
+    status = status_of(row, now)
+    if status is not ApprovalStatus.PENDING:
+        return STATES[status]
+    left = (row["expires_at"] - now).total_seconds()
+    allowed = (row["expires_at"] - row["created_at"]).total_seconds()
+    return Cell(countdown(left), "alarm" if left < SOON_SHARE * allowed else "")
+
+
+def who_may(row: InboxRow) -> Cell:
+    """Return who may still decide."""
+    if row["is_own"]:
+        return Cell("not you", "dim")
+    if row["people"] == 1:
+        return Cell("any", "dim")
+    told = f"{row['agreed']}/{row['people']}"
+    return Cell(f"{told} you" if row["has_agreed"] else told, "warn")
+
+
+def beginning(text: str) -> str:
+    """Return canonical arguments, or how they begin, in one short line."""
+    pairs: list[str] = []
+    at = 1
+    try:
+        while text[at : at + 1] == '"':
+            name, at = _JSON.raw_decode(text, at)
+            value, at = _JSON.raw_decode(text, at + 1)
+            pairs.append(f"{name}={_short(value)}")
+            at += 1
+    except (ValueError, RecursionError):  # cut here
+        pass
+    is_cut = at < len(text) or not text.endswith("}")
+    return safe(" ".join([*pairs, text[at:]] if is_cut else pairs))
+
+
+def brief(row: InboxRow, beginnings: Beginnings) -> str:
+    """Name a request: the tool, and how its arguments begin; safe."""
+    return f"{safe(what(row))}  {beginnings.get(row['digest'], '')}".rstrip()
+
+
+def one_line(row: InboxRow, beginnings: Beginnings, now: datetime) -> list[Cell]:
+    """Return a request where there is room for one line only: its end, when, comes last."""
+    return [RISKS[Risk(row["risk"])], Cell(brief(row, beginnings)), expires(row, now)]
+
+
+def columns(beginnings: Beginnings) -> Sequence[Column[InboxRow]]:
+    """Return the columns of those that wait."""
+    return (
+        _risk(),
+        _tool(),
+        Column(title="what", width=8, cell=_begins(beginnings), grows=True),
+        Column(title="expires", width=10, cell=expires, is_right=True),
+        Column(title="who may", width=7, cell=lambda row, _: who_may(row), spare=1),
+    )
+
+
+def decided_columns(beginnings: Beginnings) -> Sequence[Column[InboxRow]]:
+    """Return the columns of those that were decided."""
+    return (
+        Column(title="state", width=10, cell=lambda row, now: STATES[status_of(row, now)]),
+        _tool(),
+        Column(title="what", width=8, cell=_begins(beginnings), grows=True),
+        Column(title="by", width=10, cell=lambda row, _: Cell(safe(row["decided_by"] or ""))),
+        Column(title="ago", width=4, cell=_ago, is_right=True),
+    )
+
+
+def _risk() -> Column[InboxRow]:
+    return Column(title="  risk", width=7, cell=lambda row, _: RISKS[Risk(row["risk"])])
+
+
+def _tool() -> Column[InboxRow]:
+    return Column(title="tool", width=13, cell=lambda row, _: Cell(safe(what(row)), "bold"))
+
+
+def _begins(beginnings: Beginnings) -> Callable[[InboxRow, datetime], Cell]:
+    return lambda row, _: Cell(beginnings.get(row["digest"], ""))
+
+
+def _ago(row: InboxRow, now: datetime) -> Cell:
+    return Cell(age((now - row["decided_at"]).total_seconds()), "dim")
+
+
+def _short(value: Any) -> str:
+    return value if isinstance(value, str) else canonical(value)

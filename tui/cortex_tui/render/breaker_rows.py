@@ -1,0 +1,120 @@
+"""Circuit breakers on one line each, and all that is known of the one under the cursor."""
+
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Final
+
+from cortex.domain.breaker import POLICIES, BreakerState
+from cortex.domain.safe import safe
+from cortex.store.operator import COUNT_MAX
+from cortex_tui.backend.protocol import BreakerRow
+from cortex_tui.render.approval_page import wrapped
+from cortex_tui.render.table import Cell, Column
+from cortex_tui.render.words import NOTHING, age, countdown
+
+NONE: Final = Cell(NOTHING, "dim")
+_MARKS: Final = {
+    BreakerState.CLOSED: Cell("● closed", "done"),
+    BreakerState.OPEN: Cell("✗ open", "fail"),
+    BreakerState.HALF_OPEN: Cell("◆ half-open", "warn"),
+}
+
+
+def order_of(row: BreakerRow) -> tuple[object, ...]:
+    """Sort by what is wrong, then by name: so that a failure that is counted moves no row."""
+    return row["state"] == BreakerState.CLOSED, row["failures"] == 0, row["name"]
+
+
+def is_closed(row: BreakerRow) -> bool:
+    """Calls pass."""
+    return bool(row["state"] == BreakerState.CLOSED)
+
+
+def remark(row: BreakerRow) -> str:
+    """Say what a person must know first; "": there is nothing to say. Not safe yet."""
+    if row["forced_by"] is not None:
+        return f"held open by {row['forced_by']}: {row['forced_reason']}"
+    error = str(row["last_error"] or "")
+    return f"! look after it: {error}" if row["escalated_at"] is not None else error
+
+
+def page_lines(row: BreakerRow, now: datetime, room: int) -> list[tuple[Cell, ...]]:
+    """Return all that is known of a breaker, in lines of `room` cells."""
+    told: list[tuple[str, str]] = []
+    if row["opened_at"] is not None:
+        waits = "1 job waits" if row["waiting"] == 1 else f"{_waiting(row)} jobs wait"
+        told.append((f"open since {row['opened_at']:%H:%M:%SZ} · {waits} for it", ""))
+    if row["forced_by"] is not None:
+        held = f"held open by {row['forced_by']} since {row['forced_at']:%H:%M:%SZ}"
+        told.append((f'{held}: "{row["forced_reason"]}"', "warn"))
+    if row["escalated_at"] is not None:
+        told.append((f"a person was asked {_ago(row['escalated_at'], now)}", "warn"))
+    if row["last_error"]:
+        told.append((f"last error: {row['last_error']}", "" if told else "dim"))
+    return [(Cell(line, style),) for text, style in told for line in wrapped(safe(text), room)]
+
+
+def page_head(row: BreakerRow) -> Cell:
+    """Return the name, whole."""
+    return Cell(safe(row["name"]), "bold")
+
+
+def _ago(instant: datetime, now: datetime) -> str:
+    ago = age((now - instant).total_seconds())
+    return ago if ago == "now" else f"{ago} ago"
+
+
+def _waiting(row: BreakerRow) -> str:
+    number: int = row["waiting"]
+    return f"{number:,}" if number < COUNT_MAX else f"{COUNT_MAX:,}+"
+
+
+def _name(row: BreakerRow, _: datetime) -> Cell:
+    return Cell(safe(row["name"]), "bold")
+
+
+def _state(row: BreakerRow, _: datetime) -> Cell:
+    return Cell("◆ held open", "warn") if row["forced_by"] else _MARKS[BreakerState(row["state"])]
+
+
+def _failures(row: BreakerRow, _: datetime) -> Cell:
+    policy = POLICIES.get(row["name"].partition(":")[0])  # newer pods may know more kinds
+    limit = f"/{policy.opens_after}" if policy else ""
+    return Cell(f"{row['failures']}{limit}", "" if row["failures"] else "dim")
+
+
+def _open_for(row: BreakerRow, now: datetime) -> Cell:
+    opened_at = row["opened_at"]
+    return NONE if opened_at is None else Cell(age((now - opened_at).total_seconds()))
+
+
+def _probe(row: BreakerRow, now: datetime) -> Cell:
+    if row["probe_by"] is not None:
+        return Cell(safe(f"by {row['probe_pod'] or 'a pod'}"), "warn")
+    if row["state"] == BreakerState.CLOSED or row["forced_by"] is not None:
+        return NONE
+    until = row["open_until"]
+    if row["state"] == BreakerState.HALF_OPEN or until is None or until <= now:
+        return Cell("next job", "warn")
+    return Cell(countdown((until - now).total_seconds()))
+
+
+def _jobs(row: BreakerRow, _: datetime) -> Cell:
+    return Cell(_waiting(row), "" if row["waiting"] else "dim")
+
+
+def _why(row: BreakerRow, _: datetime) -> Cell:
+    is_urgent = row["forced_by"] is not None or row["escalated_at"] is not None
+    return Cell(safe(remark(row)), "warn" if is_urgent else "dim")
+
+
+BREAKER_COLUMNS: Final[Sequence[Column[BreakerRow]]] = (
+    Column(title="breaker", width=28, cell=_name),
+    Column(title="state", width=11, cell=_state),
+    Column(title="fails", width=5, cell=_failures, is_right=True),
+    Column(title="open", width=5, cell=_open_for, is_right=True),
+    Column(title="probe", width=8, cell=_probe, is_right=True),
+    Column(title="jobs", width=6, cell=_jobs, is_right=True),
+    Column(title="why", width=12, cell=_why, grows=True, spare=1),
+)
+"""`fails`: in a row, of how many open it. `open`: for how long. `jobs`: that wait for it."""

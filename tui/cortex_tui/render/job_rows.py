@@ -1,0 +1,157 @@
+"""A job on one line: the columns of the list, and why it stands where it stands."""
+
+from collections.abc import Sequence
+from datetime import datetime
+from decimal import Decimal
+from typing import Final
+
+from cortex.domain.approval import ApprovalStatus
+from cortex.domain.job import JobStatus
+from cortex.domain.safe import safe
+from cortex.domain.waiting import ApprovalSeen, EffectSeen, FreezeSeen, QuotaSeen, awaited_of, named
+from cortex.domain.why import PERSON, SILENT_S, needs_person
+from cortex_tui.backend.protocol import JobRow
+from cortex_tui.render.states import state_words, style_of
+from cortex_tui.render.table import Cell, Column
+from cortex_tui.render.words import NOTHING, age, countdown, money, short_id
+
+NONE: Final = Cell(NOTHING, "dim")
+
+
+def status_of(row: JobRow) -> JobStatus:
+    """Return a row's state."""
+    return JobStatus(row["status"])
+
+
+def why(row: JobRow, now: datetime) -> str:
+    """Say why a job stands where it stands, or what comes next; not safe yet."""
+    match status_of(row):
+        case JobStatus.FAILED:
+            return str(row["error_message"] or row["error_code"] or "")
+        case JobStatus.CANCELLED:
+            return f"by {row['cancelled_by']}" if row["cancelled_by"] else ""
+        case JobStatus.RETRY | JobStatus.WAITING_FOR_APPROVAL:
+            return _waiting(row, now)
+        case JobStatus.PENDING if row["run_at"] > now:
+            return f"starts in {_left(row['run_at'], now)}"
+        case JobStatus.RUNNING:
+            return _running(row, now)
+        case _:
+            return ""
+
+
+def job_words(row: JobRow) -> str:
+    """Name a job in a question; not safe yet."""
+    what = row["agent"] or row["type"]
+    return f"{what} {short_id(row['id'])}, {state_words(status_of(row))}"
+
+
+def status_line(row: JobRow, now: datetime) -> list[Cell]:
+    """Return what one job is and how it stands, in pieces."""
+    status = status_of(row)
+    parts = [
+        Cell(short_id(row["id"]), "bold"),
+        Cell(safe(row["agent"] or row["type"])),
+        Cell(state_words(status), style_of(status)),
+        Cell(f"attempt {row['attempt']} · retry {row['retry_count']}/{row['max_retries']}", "dim"),
+    ]
+    if row["started_at"] is not None:
+        took_s = ((row["finished_at"] or now) - row["started_at"]).total_seconds()
+        parts.append(Cell(countdown(took_s), "dim"))
+    if row["pod"]:
+        parts.append(Cell(safe(f"pod {row['pod']}"), "dim"))
+    cost = row["checkpoint"].get("cost_usd")
+    if cost is not None:
+        parts.append(Cell(money(Decimal(str(cost))), "dim"))
+    return parts
+
+
+def why_line(row: JobRow, now: datetime) -> Cell:
+    """Return why it stands where it stands, as one cell."""
+    return Cell(safe(why(row, now)), "fail" if row["error_message"] else "dim")
+
+
+def _waiting(row: JobRow, now: datetime) -> str:
+    on = row["waiting_on"] or ""
+    if on.startswith(PERSON):
+        return needs_person(on.removeprefix(PERSON), row.get("last_error"))
+    match awaited_of(row["awaited"]):
+        case ApprovalSeen(status=ApprovalStatus.PENDING) as seen:
+            is_open = seen.expires_at > now
+            return f"{seen.words} · " + (
+                f"expires {_left(seen.expires_at, now)}" if is_open else "expired"
+            )
+        case EffectSeen() | FreezeSeen() | QuotaSeen() as seen:
+            return seen.words
+        case _:
+            pass
+    due_at = row["next_retry_at"]
+    what = f"waits for {named(on)}" if on else ""
+    if due_at is None:
+        return what or "waits for a person"
+    when = f"retries in {_left(due_at, now)}" if due_at > now else "retries now"
+    return f"{what} · {when}" if what else when
+
+
+def _running(row: JobRow, now: datetime) -> str:
+    if row["cancel_requested_at"] is not None:
+        return f"cancel requested by {row['cancelled_by']}"
+    if row["heartbeat_at"] is None:
+        return "waits for a pod"
+    silent_s = (now - row["heartbeat_at"]).total_seconds()
+    if silent_s > SILENT_S:
+        return f"! no heartbeat for {countdown(silent_s)}"
+    return f"heartbeat {age(silent_s)}"
+
+
+def _left(instant: datetime, now: datetime) -> str:
+    return countdown((instant - now).total_seconds())
+
+
+def _what(row: JobRow, _: datetime) -> Cell:
+    return Cell(safe(row["agent"])) if row["agent"] else Cell(safe(row["type"]), "dim")
+
+
+def _state(row: JobRow, _: datetime) -> Cell:
+    status = status_of(row)
+    return Cell(state_words(status), style_of(status))
+
+
+def _step(row: JobRow, _: datetime) -> Cell:
+    head = row["checkpoint"]
+    return Cell(safe(f"{head['seq']} {head['key']}")) if head.get("seq") else NONE
+
+
+def _attempt(row: JobRow, _: datetime) -> Cell:
+    return Cell(str(row["attempt"]), "" if row["attempt"] else "dim")
+
+
+def _retries(row: JobRow, _: datetime) -> Cell:
+    return Cell(f"{row['retry_count']}/{row['max_retries']}", "" if row["retry_count"] else "dim")
+
+
+def _cost(row: JobRow, _: datetime) -> Cell:
+    cost = row["checkpoint"].get("cost_usd")
+    return NONE if cost is None else Cell(money(Decimal(str(cost))))
+
+
+def _age(row: JobRow, now: datetime) -> Cell:
+    return Cell(age((now - row["created_at"]).total_seconds()), "dim")
+
+
+def _pod(row: JobRow, _: datetime) -> Cell:
+    return Cell(safe(row["pod"])) if row["pod"] else NONE
+
+
+JOB_COLUMNS: Final[Sequence[Column[JobRow]]] = (
+    Column(title="id", width=7, cell=lambda row, _: Cell(short_id(row["id"]), "bold")),
+    Column(title="agent", width=16, cell=_what),
+    Column(title="state", width=7, cell=_state),
+    Column(title="step", width=18, cell=_step, spare=2),
+    Column(title="att", width=3, cell=_attempt, is_right=True, spare=4),
+    Column(title="retry", width=5, cell=_retries, is_right=True, spare=1),
+    Column(title="cost", width=8, cell=_cost, is_right=True, spare=3),
+    Column(title="age", width=4, cell=_age, is_right=True),
+    Column(title="pod", width=10, cell=_pod, spare=5),
+    Column(title="why / next", width=16, cell=why_line, grows=True),
+)

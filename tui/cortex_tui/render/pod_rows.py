@@ -1,0 +1,225 @@
+"""Pods and worker queues on one line each, and what is told of the one under the cursor."""
+
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Final
+
+from cortex.domain.drain import DrainPhase
+from cortex.domain.safe import safe
+from cortex.domain.why import SILENT_S
+from cortex_tui.backend.protocol import PodRow, QueueRow
+from cortex_tui.render.table import Cell, Column
+from cortex_tui.render.words import NOTHING, age, count
+
+NONE: Final = Cell(NOTHING, "dim")
+LAG_WARN_MS: Final = 100.0
+"""From here on the loop is late enough for people to notice."""
+LATE_S: Final = 60.0
+"""What has been ready for longer than that is worth a look."""
+NAME_CELLS: Final = 16
+STATE_CELLS: Final = 18
+_KIB: Final = 1024
+_DOING: Final = {
+    DrainPhase.HAND_BACK: "handing back",
+    DrainPhase.FLUSH: "writing",
+    DrainPhase.SIGN_OFF: "signing off",
+}
+"""What a pod is at in its last phases; before them it is draining."""
+_TROUBLE: Final = {"no_connections": "no conns", "out_of_memory": "no memory"}
+"""Those whose own word is longer than the column."""
+
+
+def is_living(row: PodRow) -> bool:
+    """A pod has not ended, as far as is known."""
+    return row["state"] in {"READY", "DRAINING"}
+
+
+def is_drained(row: PodRow) -> bool:
+    """A person asked a pod to take no more jobs; it stays."""
+    return is_living(row) and row["drain_requested_at"] is not None and row["phase"] is None
+
+
+def pod_words(row: PodRow) -> str:
+    """Name a pod in a question; not safe yet."""
+    return f"{row['name']} ({row['running']} of {row['slots']} jobs)"
+
+
+def pod_about(row: PodRow, now: datetime) -> str:
+    """Tell what has no column, or no room there; not safe yet."""
+    parts = [str(row["id"]), _told(row, now)]
+    parts.append(f"runs {', '.join(sorted(row['job_types']))}" if row["job_types"] else "")
+    return " · ".join(filter(None, parts))
+
+
+def queue_about(row: QueueRow, now: datetime) -> str:
+    """Tell why a queue stands, or what it is; not safe yet."""
+    if row["paused_at"] is not None:
+        return _paused(row, now)
+    return "jobs without a queue" if row["queue"] is None else "its jobs run one after another"
+
+
+# --- pods
+
+
+def _since_s(now: datetime, instant: datetime | None) -> float:
+    return 0.0 if instant is None else (now - instant).total_seconds()
+
+
+def _told(row: PodRow, now: datetime) -> str:
+    if not is_drained(row):
+        return ""
+    why = f' "{row["drain_reason"]}"' if row["drain_reason"] else ""
+    return f"drained by {row['drain_requested_by']} {_at(row['drain_requested_at'], now)}{why}"
+
+
+def _at(instant: datetime, now: datetime) -> str:
+    ago = age(_since_s(now, instant))
+    return ago if ago == "now" else f"{ago} ago"
+
+
+def _state(row: PodRow, now: datetime) -> Cell:
+    if not is_living(row):
+        glyph, style = ("✗", "fail") if row["state"] == "DEAD" else ("○", "dim")
+        return Cell(f"{glyph} {row['state'].lower()} {age(_since_s(now, row['ended_at']))}", style)
+    silent_s = _since_s(now, row["heartbeat_at"])
+    if silent_s > SILENT_S:
+        return Cell(f"! silent {age(silent_s)}", "alarm")
+    if is_drained(row):
+        return Cell(f"◆ {_drained(row)} {age(_since_s(now, row['drain_requested_at']))}", "warn")
+    if row["state"] == "DRAINING":
+        return Cell(f"◆ {_leaving(row, now)}", "warn")
+    if row["trouble"] is not None:
+        told = _TROUBLE.get(row["trouble"], row["trouble"].replace("_", " "))
+        return Cell(safe(f"! {told} {age(_since_s(now, row['trouble_at']))}"), "fail")
+    return Cell("● ready", "done")
+
+
+def _drained(row: PodRow) -> str:
+    if row["state"] == "READY":
+        return "to drain"
+    return "draining" if row["running"] else "drained"
+
+
+def _leaving(row: PodRow, now: datetime) -> str:
+    """Say how far a pod is that was told to end: `draining 12s/45s`, of the time that it has."""
+    doing = _DOING.get(row["phase"])
+    since, by = row["draining_at"], row["abort_at"]
+    if doing is not None:
+        since, by = row["phase_at"], row["closed_at"]
+    passed = f"{max(0, int(_since_s(now, since)))}s"
+    of = "" if since is None or by is None else f"/{_since_s(by, since):.0f}s"
+    return f"{doing or 'draining'} {passed}{of}"
+
+
+def _name(row: PodRow, _: datetime) -> Cell:
+    return Cell(safe(row["name"]), "bold" if is_living(row) else "dim")
+
+
+def _jobs(row: PodRow, _: datetime) -> Cell:
+    return Cell(f"{row['running']}/{row['slots']}", "" if row["running"] else "dim")
+
+
+def _beat(row: PodRow, now: datetime) -> Cell:
+    if not is_living(row):
+        return NONE
+    silent_s = _since_s(now, row["heartbeat_at"])
+    return Cell(age(silent_s), "alarm" if silent_s > SILENT_S else "")
+
+
+def _milliseconds(value: float | None) -> Cell:
+    if value is None:
+        return NONE
+    text = f"{value:.1f}ms" if value < LAG_WARN_MS else f"{value / 1000:.1f}s"
+    return Cell(text, "warn" if value >= LAG_WARN_MS else "")
+
+
+def _lag(row: PodRow, _: datetime) -> Cell:
+    return _milliseconds(row["loop_lag_ms"]) if is_living(row) else NONE
+
+
+def _hints(row: PodRow, _: datetime) -> Cell:
+    return _milliseconds(row["hint_latency_ms"]) if is_living(row) else NONE
+
+
+def _memory(row: PodRow, _: datetime) -> Cell:
+    size = row["rss_bytes"]
+    if not is_living(row) or size is None:
+        return NONE
+    mebibytes = size / _KIB**2
+    return Cell(f"{mebibytes:.0f} M" if mebibytes < _KIB else f"{mebibytes / _KIB:.1f} G")
+
+
+def _up(row: PodRow, now: datetime) -> Cell:
+    ended: datetime | None = None if is_living(row) else row["ended_at"]
+    return Cell(age(_since_s(ended or now, row["started_at"])), "dim")
+
+
+def _version(row: PodRow, _: datetime) -> Cell:
+    return Cell(safe(row["version"]), "dim")
+
+
+def _note(row: PodRow, now: datetime) -> Cell:
+    return Cell(safe(_told(row, now)), "warn")
+
+
+POD_COLUMNS: Final[Sequence[Column[PodRow]]] = (
+    Column(title="pod", width=NAME_CELLS, cell=_name),
+    Column(title="state", width=STATE_CELLS, cell=_state),
+    Column(title="jobs", width=7, cell=_jobs, is_right=True),
+    Column(title="beat", width=5, cell=_beat, is_right=True),
+    Column(title="lag", width=7, cell=_lag, is_right=True),
+    Column(title="memory", width=6, cell=_memory, is_right=True, spare=1),
+    Column(title="up", width=4, cell=_up, is_right=True),
+    Column(title="hints", width=7, cell=_hints, is_right=True, spare=3),
+    Column(title="version", width=12, cell=_version, spare=2),
+    Column(title="", width=12, cell=_note, grows=True, spare=4),
+)
+"""`beat`: how long ago it was heard of. `hints`: how long a notification takes."""
+
+
+# --- queues
+
+
+def _paused(row: QueueRow, now: datetime) -> str:
+    return f'paused by {row["paused_by"]} {_at(row["paused_at"], now)} "{row["reason"]}"'
+
+
+def _queue(row: QueueRow, _: datetime) -> Cell:
+    return Cell(safe(row["name"]), "bold")
+
+
+def _standing(row: QueueRow, now: datetime) -> Cell:
+    if row["paused_at"] is not None:
+        return Cell(f"◆ paused {age(_since_s(now, row['paused_at']))}", "warn")
+    return Cell("● open", "done")
+
+
+def _number(row: QueueRow, name: str) -> Cell:
+    number: int = row[name]
+    more = (
+        "+"
+        if row["is_capped"] and number >= max(row["ready"], row["running"], row["later"])
+        else ""
+    )
+    return Cell(f"{count(number)}{more}", "" if number else "dim")
+
+
+def _oldest(row: QueueRow, _: datetime) -> Cell:
+    late_s = row["oldest_ready_s"]
+    return NONE if late_s is None else Cell(age(late_s), "warn" if late_s > LATE_S else "")
+
+
+def _why(row: QueueRow, now: datetime) -> Cell:
+    return Cell(safe(_paused(row, now)) if row["paused_at"] is not None else "", "warn")
+
+
+QUEUE_COLUMNS: Final[Sequence[Column[QueueRow]]] = (
+    Column(title="queue", width=NAME_CELLS, cell=_queue),
+    Column(title="state", width=STATE_CELLS, cell=_standing),
+    Column(title="runs", width=7, cell=lambda row, _: _number(row, "running"), is_right=True),
+    Column(title="ready", width=5, cell=lambda row, _: _number(row, "ready"), is_right=True),
+    Column(title="oldest", width=7, cell=_oldest, is_right=True),
+    Column(title="later", width=6, cell=lambda row, _: _number(row, "later"), is_right=True),
+    Column(title="", width=12, cell=_why, grows=True, spare=1),
+)
+"""As wide as those of the pods above them. `oldest`: for how long the first one has been ready."""

@@ -1,0 +1,107 @@
+"""Tables: fixed columns, so that nothing jumps; one of them takes what is left."""
+
+from collections.abc import Callable, Sequence
+from datetime import datetime
+from typing import Final, Generic, NamedTuple, TypeVar
+
+import attrs
+from rich.cells import cell_len, set_cell_size
+from rich.segment import Segment
+from rich.style import Style
+from textual.strip import Strip
+
+from cortex_tui.palette import Palette
+
+Row = TypeVar("Row")
+
+GAP: Final = 2
+GUTTER: Final = 2
+"""Cells before the first column: the cursor's bar and the mark."""
+
+
+class Cell(NamedTuple):
+    """One piece of text on one line, already safe, and the word of its style."""
+
+    text: str
+    style: str = ""
+
+
+@attrs.frozen(kw_only=True)
+class Column(Generic[Row]):
+    """One property of a row."""
+
+    title: str
+    width: int
+    """Cells; of the one that grows: at least."""
+    cell: Callable[[Row, datetime], Cell]
+    """Of a row, at the database's now."""
+    is_right: bool = False
+    grows: bool = False
+    spare: int = 0
+    """The largest one leaves first when it gets narrow; 0 stays."""
+
+
+Layout = Sequence[tuple[Column[Row], int]]
+
+
+def layout(columns: Sequence[Column[Row]], width: int) -> Layout[Row]:
+    """Choose the columns that fit, and their widths; together with the gaps they fill the line."""
+    kept = list(columns)
+    while (over := GUTTER + sum(c.width + GAP for c in kept) - width) > 0:
+        spare = max(kept, key=lambda c: c.spare)
+        if not spare.spare:
+            break
+        kept.remove(spare)
+    return [(c, c.width - over if c.grows else c.width) for c in kept]
+
+
+def head_line(shown: Layout[Row], palette: Palette, width: int) -> Strip:
+    """Return the line of titles."""
+    cells = [(Cell(column.title, "dim"), column, room) for column, room in shown]
+    return _line([Segment(" " * GUTTER)], cells, palette, width)
+
+
+def row_line(
+    shown: Layout[Row],
+    row: Row,
+    *,
+    now: datetime,
+    palette: Palette,
+    width: int,
+    is_cursor: bool = False,
+    is_marked: bool = False,
+    is_dim: bool = False,
+) -> Strip:
+    """Return the line of one row."""
+    cells = [(column.cell(row, now), column, room) for column, room in shown]
+    if is_dim:
+        cells = [(Cell(cell.text, "dim"), column, room) for cell, column, room in cells]
+    bar = Segment("▌" if is_cursor else " ", palette["accent"])
+    mark = Segment("*" if is_marked else " ", palette["warn"])
+    line = _line([bar, mark], cells, palette, width)
+    return line.apply_style(palette["cursor"]) if is_cursor else line
+
+
+def _line(
+    start: list[Segment],
+    cells: Sequence[tuple[Cell, Column[Row], int]],
+    palette: Palette,
+    width: int,
+) -> Strip:
+    segments = start
+    plain = Style()
+    for cell, column, room in cells:
+        segments.append(Segment(fit(cell.text, room, right=column.is_right), palette[cell.style]))
+        segments.append(Segment(" " * GAP, plain))
+    return Strip(segments).adjust_cell_length(width)
+
+
+def fit(text: str, width: int, *, right: bool = False) -> str:
+    """Return text in exactly so many cells: filled up, or cut with `…`."""
+    if width <= 0:
+        return ""
+    long = cell_len(text)
+    if long > width:
+        return set_cell_size(text, width - 1) + "…"
+    space = " " * (width - long)
+    return space + text if right else text + space

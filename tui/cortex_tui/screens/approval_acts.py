@@ -1,0 +1,132 @@
+"""The questions by which an operator decides, and what is sent when they are answered."""
+
+from collections.abc import Callable, Sequence
+from typing import Final
+from uuid import UUID
+
+from cortex.domain.approval_facts import DENY_REASONS, needs_last_digits
+from cortex.domain.safe import safe
+from cortex.store.approvals import Ruling, Verdict
+from cortex_tui.acts import Act
+from cortex_tui.backend.approvals import CHANNEL
+from cortex_tui.desk import Desk
+from cortex_tui.model.guard import Guard
+from cortex_tui.model.subject import Edit, Subject
+from cortex_tui.model.verdict import ApproveQuestion, DenyQuestion, Scroll
+from cortex_tui.render.words import short_id
+
+Decided = Callable[[Sequence[UUID]], None]
+"""Told when it counts."""
+
+
+def name_of(subject: Subject) -> str:
+    """Name what is decided on in one line; safe."""
+    if len(subject.approvals) > 1:
+        return f"{len(subject.approvals)} times {subject.facts.title}"
+    return f"{short_id(subject.facts.id)} {subject.facts.title}"
+
+
+class Decider:
+    """Asks with one guard, and decides exactly what was shown."""
+
+    def __init__(self, desk: Desk, guard: Guard, *, scroll: Scroll) -> None:
+        self._desk, self._guard, self._scroll = desk, guard, scroll
+
+    def approving(self, subject: Subject, edit: Edit | None) -> ApproveQuestion:
+        """Ask whether to agree."""
+        facts = subject.facts
+        edited = ", as edited" if edit else ""
+        undo = "" if needs_last_digits(subject.approvals[0]) else f", {facts.undo}"
+        risk = f"{facts.risk}: " if not undo else ""
+        return ApproveQuestion(
+            f"{risk}approve {name_of(subject)}{edited}{undo}",
+            wanted=facts.last_digits if facts.needs_last_digits else "y",
+            guard=self._guard,
+            now=self._desk.session.clock.now,
+            scroll=self._scroll,
+        )
+
+    def denying(self, subject: Subject) -> DenyQuestion:
+        """Ask why not."""
+        return DenyQuestion(
+            f"deny {name_of(subject)}",
+            reasons=DENY_REASONS,
+            guard=self._guard,
+            now=self._desk.session.clock.now,
+            scroll=self._scroll,
+        )
+
+    def approval(self, subject: Subject, edit: Edit | None, decided: Decided) -> Act:
+        """Return the act of agreeing."""
+        confirmed = ("--yes",)
+        if subject.facts.needs_last_digits:
+            confirmed = (f"--confirm={subject.facts.last_digits}",)
+        edited = ("--edit", "-") if edit else ()  # they would stand on stdin
+        return self._act(
+            subject,
+            f"approve {name_of(subject)}",
+            ("approve", *map(str, subject.ids), *edited, *confirmed),
+            [self._verdict(subject, at, edit=edit) for at in range(len(subject.approvals))],
+            decided,
+        )
+
+    def denial(self, subject: Subject, reason: str, decided: Decided) -> Act:
+        """Return the act of saying no."""
+        return self._act(
+            subject,
+            f"deny {name_of(subject)}",
+            ("deny", *map(str, subject.ids), "--reason", reason),
+            [self._verdict(subject, at, reason=reason) for at in range(len(subject.approvals))],
+            decided,
+        )
+
+    def _act(
+        self,
+        subject: Subject,
+        question: str,
+        command: tuple[str, ...],
+        verdicts: Sequence[Verdict],
+        decided: Decided,
+    ) -> Act:
+        async def work() -> str:
+            rulings = await self._desk.backend.approvals.decide(verdicts)
+            decided(subject.ids)
+            return f"{_outcome(rulings, subject)} {name_of(subject)}{_follows(rulings, subject)}"
+
+        return Act(question=question, command=("approvals", *command), work=work)
+
+    def _verdict(
+        self, subject: Subject, at: int, *, reason: str | None = None, edit: Edit | None = None
+    ) -> Verdict:
+        approval = subject.approvals[at]
+        return Verdict(
+            approval_id=approval["id"],
+            is_approved=reason is None,
+            by=self._desk.session.actor,
+            seen=approval["digest"],
+            reason=reason,
+            channel=CHANNEL,
+            edited=edit.text if edit else None,
+        )
+
+
+REASON_LINES: Final = tuple(
+    f"{number}  {safe(reason)}" for number, reason in enumerate(DENY_REASONS, 1)
+)
+
+
+def _outcome(rulings: Sequence[Ruling], subject: Subject) -> str:
+    ruling = rulings[0]
+    if ruling.outcome == "agreed":
+        return f"{ruling.agreed_count} of {subject.facts.people} agreed to"
+    return ruling.outcome
+
+
+def _follows(rulings: Sequence[Ruling], subject: Subject) -> str:
+    match rulings[0].outcome:
+        case "agreed":
+            return ": somebody else has to, too"
+        case "denied":
+            return f": {subject.facts.if_denied}"
+        case _:
+            return ""

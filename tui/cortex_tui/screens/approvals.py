@@ -1,0 +1,588 @@
+"""The inbox: what waits for people, seen in full and decided by a few deliberate keys.
+
+What is decided is what was shown: by id and digest, taken when the question was opened. Nothing
+that comes moves the cursor; whatever else becomes of a request in front closes its question.
+"""
+
+import asyncio
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, Final
+from uuid import UUID
+
+from rich.cells import cell_len
+from rich.segment import Segment
+from textual import events, on
+from textual.containers import Horizontal, Vertical
+from textual.strip import Strip
+from textual.widget import Widget
+
+from cortex.domain.approval import ApprovalStatus, Risk
+from cortex.domain.approval_batch import BATCH_MAX, check_batch
+from cortex.domain.approval_edit import edited_arguments
+from cortex.domain.argument_diff import changes
+from cortex.domain.argument_rows import visible_json
+from cortex.domain.canonical import parse
+from cortex.domain.errors import CortexError, UsageError
+from cortex.domain.safe import safe
+from cortex_tui.acts import Act
+from cortex_tui.backend.approvals import ended_briefly
+from cortex_tui.desk import Desk
+from cortex_tui.model.guard import Guard
+from cortex_tui.model.inbox import ROWS_MAX, Inbox, Tab, is_mine
+from cortex_tui.model.question import Asks
+from cortex_tui.model.subject import Edit, Subject, subject_of, version_of
+from cortex_tui.model.verdict import BAR_CELLS
+from cortex_tui.render import approval_page, approval_rows
+from cortex_tui.render.table import Cell, fit
+from cortex_tui.render.words import short_id
+from cortex_tui.screens.approval_acts import REASON_LINES, Decider, name_of
+from cortex_tui.screens.frame import Frame
+from cortex_tui.widgets.json_editor import JsonEditor
+from cortex_tui.widgets.lines import Line
+from cortex_tui.widgets.page import Page
+from cortex_tui.widgets.virtual_table import VirtualTable
+
+WIDE: Final = 100
+"""Cells; from here on the list stands beside what is looked at."""
+LONG_CHARS: Final = 20_000
+"""Of arguments: laying out more is done beside the app."""
+EDIT_CHARS_MAX: Final = 65_536
+FRAME_S: Final = 0.1
+BEGINNINGS_MAX: Final = 2_000
+
+
+class ApprovalsScreen(Frame):
+    """`approvals`."""
+
+    NAME = "approvals"
+    DEFAULT_CSS = """
+    ApprovalsScreen #panes { height: 1fr; }
+    ApprovalsScreen #list { width: 1fr; }
+    ApprovalsScreen #right { width: 1fr; border-left: vkey $border; }
+    ApprovalsScreen #reasons { display: none; height: auto; }
+    ApprovalsScreen.-denying #reasons { display: block; }
+    ApprovalsScreen.-editing Page { display: none; }
+    ApprovalsScreen.-editing JsonEditor { display: block; }
+    ApprovalsScreen #one { display: none; }
+    ApprovalsScreen.-narrow #one { display: block; }
+    ApprovalsScreen.-narrow #list { width: 0; min-width: 0; }
+    ApprovalsScreen.-narrow #right { width: 1fr; border: none; }
+    """
+
+    def __init__(self, desk: Desk) -> None:
+        super().__init__(desk)
+        self._inbox = Inbox()
+        self._guard = Guard(desk.session.clock.now())
+        self._beginnings: dict[Any, str] = {}
+        self._batch: tuple[UUID, ...] = ()
+        self._in_front: tuple[UUID, ...] = ()
+        """What the guard and the page are about."""
+        self._subject: Subject | None = None
+        """The same, once it was read."""
+        self._edit: Edit | None = None
+        self._is_raw = False
+        self._is_flowing = False
+        """It came to the front by a decision on the one before."""
+        self._wants_first = False
+        self._is_to_approve = False
+        """As edited, as soon as that is in sight."""
+        self._is_filling = False
+        self._page = Page(desk, head=self._head)
+        self._decider = Decider(desk, self._guard, scroll=self._page.scroll_page)
+        self._table = VirtualTable(
+            desk,
+            self._inbox.window,
+            approval_rows.columns(self._beginnings),
+            key=lambda row: row["id"],
+            empty=self._nothing,
+        )
+        self._table.marked = self._inbox.marked  # type: ignore[assignment]
+        self._editor = JsonEditor(desk)
+
+    def body(self) -> Iterable[Widget]:
+        self._table.id = "list"
+        return (
+            Line(self.desk, self._tabs, id="tabs"),
+            Line(self.desk, self._one, id="one"),
+            Horizontal(self._table, Vertical(self._page, self._editor, id="right"), id="panes"),
+            Vertical(*(Line(self.desk, _reason(self.desk, t)) for t in REASON_LINES), id="reasons"),
+        )
+
+    def on_mount(self) -> None:
+        self._table.focus()
+
+    def on_resize(self, event: events.Resize) -> None:
+        self.set_class(event.size.width < WIDE, "-narrow")
+        super().on_resize(event)
+
+    def on_screen_resume(self) -> None:
+        self._restart()
+        super().on_screen_resume()
+
+    def on_screen_suspend(self) -> None:
+        self._stop_editing()
+        super().on_screen_suspend()
+
+    def paint(self) -> None:
+        for each in (self._table, self._page, self.query_one("#tabs"), self.query_one("#one")):
+            each.refresh()
+        subject = self._subject
+        if self.strip.is_asking and subject and self._is_over(subject):
+            at = f"{subject.facts.expires_at:%H:%M:%SZ}"
+            self._close(f"expired {at}: nothing was executed")
+
+    def info(self) -> Cell:
+        now = self.desk.session.clock.now()
+        filled = self._guard.filled(now)
+        if filled < 1 and self._subject is not None:
+            full = int(filled * BAR_CELLS)
+            return Cell(f"{'█' * full}{'░' * (BAR_CELLS - full)} ", "dim")
+        if count := self._inbox.new_count:
+            return Cell(f"▲ {count} new ", "accent")
+        if marked := len(self._inbox.marked):
+            return Cell(f"* {marked} marked   b takes them together ", "warn")
+        return Cell("bell muted ", "dim") if self.desk.bell.is_muted(now) else Cell("")
+
+    # --- looking
+
+    async def look(self) -> bool:
+        wanted = self._next()
+        approvals = self.desk.backend.approvals
+        if wanted == "page":
+            return await self._look_at_page()
+        if wanted == "beginnings":
+            unknown = self._unknown()
+            found = await approvals.beginnings(unknown, chars=approval_rows.BEGINNING_CHARS)
+            if len(self._beginnings) > BEGINNINGS_MAX:
+                self._beginnings.clear()
+            self._beginnings |= {digest: approval_rows.beginning(text) for _, digest, text in found}
+            return True
+        tab, is_first = self._inbox.tab, self._wants_first
+        if tab is Tab.DECIDED:
+            rows = await approvals.decided(limit=ROWS_MAX)
+        else:
+            by, also = self.desk.session.actor, self._inbox.held
+            rows = await approvals.waiting(by=by, also=also, limit=ROWS_MAX)
+        if tab is not self._inbox.tab:
+            return True
+        is_news = self._inbox.take(rows)
+        if is_first and self._wants_first:
+            self._wants_first = False
+            self._inbox.go_first(self.desk.session.now)
+        self._refocus()
+        return is_news
+
+    def _next(self) -> str:
+        """Choose what the next statement asks for."""
+        if not self._inbox.is_read or self._wants_first:
+            return "list"
+        if self._in_front and not self._is_fresh():
+            return "page"
+        return "beginnings" if self._unknown() else "list"
+
+    def _is_fresh(self) -> bool:
+        """What is in front was read as it stands."""
+        if self._subject is None:
+            return False
+        rows = [self._inbox.row(each) for each in self._in_front]
+        known = tuple(version_of(row) for row in rows if row is not None)
+        return len(known) < len(rows) or known == self._subject.version
+
+    def _unknown(self) -> list[UUID]:
+        """Return those in sight of which nobody knows how their arguments begin."""
+        rows = self._inbox.window.visible or ()
+        return [row["id"] for row in rows if row["digest"] not in self._beginnings]
+
+    async def _look_at_page(self) -> bool:
+        asked = self._in_front
+        found = {each["id"]: each for each in await self.desk.backend.approvals.show(asked)}
+        approvals = [found[each] for each in asked if each in found]
+        if asked != self._in_front or len(approvals) < len(asked):
+            return asked != self._in_front
+        try:
+            check_batch(approvals)
+        except UsageError as error:
+            self._batch = ()
+            told = error.message
+            for each in asked:
+                told = told.replace(str(each), short_id(each))
+            self.strip.tell(f"✗ {safe(told)}", "fail")
+            self._refocus()
+            return True
+        is_long = sum(len(each["arguments_text"]) for each in approvals) > LONG_CHARS
+        make = asyncio.to_thread(subject_of, approvals) if is_long else None
+        subject = subject_of(approvals) if make is None else await make
+        if asked == self._in_front:
+            self._take(subject)
+        return True
+
+    def _take(self, subject: Subject) -> None:
+        """Show what is in front as it stands now."""
+        before, self._subject = self._subject, subject
+        if before is None:
+            if not self._is_flowing:
+                self._restart()
+        elif before.digests != subject.digests:
+            self._edit = None
+            self._stop_editing()
+            self._restart()
+            self._close("the arguments were changed: look at them again")
+        elif before.version != subject.version:
+            self._close(self._news_of(subject))
+        self._lay_out(is_other=before is None or before.digests != subject.digests)
+
+    def _news_of(self, subject: Subject) -> str:
+        """Say what became of it elsewhere."""
+        for each in subject.approvals:
+            match ApprovalStatus(each["status"]):
+                case ApprovalStatus.PENDING:
+                    continue
+                case ApprovalStatus.EXPIRED:
+                    return f"expired {each['expires_at']:%H:%M:%SZ}: nothing was executed"
+                case ApprovalStatus.CANCELLED:
+                    return safe(f"void: {each['reason']}")
+                case _:
+                    return safe(f"already {ended_briefly(each)}")
+        return subject.facts.votes_words
+
+    def _lay_out(self, *, is_other: bool) -> None:
+        subject, room = self._subject, self._page.room
+        if subject is None:
+            self._page.show((), is_other=True)
+        elif len(subject.approvals) > 1:
+            lines = approval_page.batch_page(subject.approvals, subject.facts, room)
+            self._page.show(lines, is_other=is_other)
+        else:
+            edit = self._edit.changes if self._edit else ()
+            lines = approval_page.page(
+                subject.facts, subject.approvals[0], room, edit=edit, is_raw=self._is_raw
+            )
+            self._page.show(lines, is_other=is_other)
+
+    # --- what is in front
+
+    def _refocus(self, *, is_flowing: bool = False) -> None:
+        """Take in what is in front now; another thing there begins the silence anew."""
+        focused = self._inbox.focused
+        wanted = self._batch or ((focused,) if focused else ())
+        if wanted == self._in_front:
+            return
+        self._in_front, self._subject, self._edit = wanted, None, None
+        self._is_raw, self._is_flowing, self._is_to_approve = False, is_flowing, False
+        self._stop_editing()
+        self._close("")
+        if is_flowing:
+            self._guard.skip(self.desk.session.clock.now())
+        else:
+            self._restart()
+        self._lay_out(is_other=True)
+        self.desk.wake()
+
+    def _restart(self) -> None:
+        self._guard.restart(self.desk.session.clock.now())
+        self._fill()
+
+    def _fill(self) -> None:
+        """Show the silence as it passes."""
+        if not self._is_filling and self.is_attached:
+            self._is_filling = True
+            self.run_worker(self._filling(), exit_on_error=True)
+
+    async def _filling(self) -> None:
+        clock = self.desk.session.clock
+        try:
+            while not self._guard.is_armed(clock.now()):
+                until = min(clock.now() + FRAME_S, self._guard.armed_at)
+                await clock.wait(asyncio.Event(), until=until)
+                self.strip.refresh()
+        finally:
+            self._is_filling = False
+
+    def _is_over(self, subject: Subject) -> bool:
+        now = self.desk.session.now
+        return any(each["expires_at"] <= now for each in subject.approvals)
+
+    def go_first(self) -> None:
+        """Go to the most urgent one that this operator may decide."""
+        self._batch = ()
+        self._inbox.marked.clear()
+        if self._inbox.tab is not Tab.MINE:
+            self._to_tab(Tab.MINE)
+        self._wants_first = True
+        self.desk.wake()
+
+    # --- keys
+
+    def on_key(self) -> None:
+        """Let each key count for the silence, whatever it does."""
+        self._guard.press(self.desk.session.clock.now())
+
+    def action_move(self, how: str) -> None:
+        if how in ("half_down", "half_up"):
+            self._page.scroll_page("pagedown" if how == "half_down" else "pageup")
+            return
+        self._batch = ()
+        self._table.move(how)
+
+    def action_next(self) -> None:
+        self._batch = ()
+        self._inbox.leave(self._in_front, self.desk.session.now)
+        self._moved()
+
+    def action_next_tab(self) -> None:
+        tabs = list(Tab)
+        self._to_tab(tabs[(tabs.index(self._inbox.tab) + 1) % len(tabs)])
+
+    def action_raw(self) -> None:
+        self._is_raw = not self._is_raw
+        self._lay_out(is_other=False)
+
+    def action_job(self) -> None:
+        row = self._inbox.window.current
+        if row is not None:
+            self.desk.open("job", row["job_id"])
+
+    def action_mute(self) -> None:
+        now = self.desk.session.clock.now()
+        if self.desk.bell.is_muted(now):
+            self.desk.bell.unmute()
+            self.strip.tell("the bell rings again", "dim")
+        else:
+            self.desk.bell.mute(now)
+            self.strip.tell("no bell for an hour", "dim")
+
+    def action_mark(self) -> None:
+        focused = self._inbox.focused
+        if focused is None or self._inbox.tab is Tab.DECIDED:
+            return
+        self._inbox.marked ^= {focused}
+        self._inbox.arrange()
+        self._table.move("down")
+
+    def action_batch(self) -> None:
+        if self._batch:
+            self._batch = ()
+        elif len(self._inbox.marked) in range(2, BATCH_MAX + 1):
+            order = (row["id"] for row in self._inbox.window.rows)
+            self._batch = tuple(each for each in order if each in self._inbox.marked)
+        else:
+            told = f"mark 2 to {BATCH_MAX} requests of one shape by space, then b"
+            self.strip.tell(told, "warn")
+        self._refocus()
+
+    def action_approve(self) -> None:
+        subject = self._ready(is_approving=True)
+        if subject is None:
+            return
+        if not self._page.is_seen and subject.facts.risk.rank >= Risk.MED.rank:
+            self._page.scroll_page("pagedown")
+            self._restart()
+            below = self._page.below_count
+            more = f"{below} more lines, a again" if below else "that was all of it, a again"
+            self.strip.tell(f"see all of it first: {more}", "warn")
+            return
+        edit = self._edit
+        self._ask(
+            self._decider.approving(subject, edit),
+            lambda: self._decider.approval(subject, edit, self._decided),
+        )
+
+    def action_deny(self) -> None:
+        subject = self._ready(is_approving=False)
+        if subject is None:
+            return
+        question = self._decider.denying(subject)
+        self.add_class("-denying")
+        self._ask(question, lambda: self._decider.denial(subject, question.reason, self._decided))
+
+    def action_edit(self) -> None:
+        subject = self._ready(is_approving=True)
+        if subject is None:
+            return
+        if len(subject.approvals) > 1:
+            self.strip.tell("a batch is decided as it stands: edit one by one", "warn")
+            return
+        approval = subject.approvals[0]
+        try:
+            if approval["schema"] is None:
+                edited_arguments("{}", schema=None)  # says why not
+        except CortexError as error:
+            self.strip.tell(f"✗ {error.message}", "warn")
+            return
+        if len(approval["arguments_text"]) > EDIT_CHARS_MAX:
+            told = "too long to be edited here: cortex approvals approve --edit FILE"
+            self.strip.tell(told, "warn")
+            return
+        self.add_class("-editing")
+        self._editor.edit(visible_json(approval["arguments"]))
+
+    def _ready(self, *, is_approving: bool) -> Subject | None:
+        """Return what can be decided by this key, or say why nothing can."""
+        subject = self._subject
+        told = self.desk.acts.why_not()
+        if told is None and not self._guard.is_armed(self.desk.session.clock.now()):
+            self._fill()
+            return None
+        if told is None:
+            if subject is None or not self._is_fresh():
+                told = "reading …" if self._in_front else self._nothing()
+            elif not all(each["status"] == ApprovalStatus.PENDING for each in subject.approvals):
+                told = self._news_of(subject)
+            elif self._is_over(subject):
+                told = f"expired {subject.facts.expires_at:%H:%M:%SZ}: nothing was executed"
+            elif is_approving:
+                told = self._why_not_mine()
+        if told is not None:
+            self.strip.tell(told, "warn")
+            return None
+        return subject
+
+    def _why_not_mine(self) -> str | None:
+        row = self._inbox.row(self._in_front[0])
+        if row is None or is_mine(row):
+            return None
+        return (
+            "it is critical and was asked for by you: another person has to agree"
+            if row["is_own"]
+            else "you have agreed to it: another person has to, too"
+        )
+
+    # --- deciding
+
+    def _ask(self, question: Asks, act: Callable[[], Act]) -> None:
+        self._inbox.is_asking = True
+
+        def answered(is_agreed: bool) -> None:  # noqa: FBT001 -- the strip's
+            self._inbox.is_asking = False
+            self.remove_class("-denying")
+            self._restart()
+            if is_agreed:
+                self.desk.acts.agreed(self.strip, act())
+            else:
+                self.strip.tell("nothing was done", "dim")
+            self._inbox.arrange()
+
+        self.strip.ask(question, answered)
+        self._fill()
+
+    def _close(self, told: str) -> None:
+        """Take an open question back; say why."""
+        self.strip.withdraw()
+        if told:
+            self.strip.tell(told, "warn")
+
+    def _decided(self, ids: Sequence[UUID]) -> None:
+        """Go on to the next one, unless the operator did already."""
+        is_in_front = tuple(ids) == self._in_front
+        self._inbox.marked -= set(ids)
+        self._batch = ()
+        if is_in_front:
+            self._inbox.leave(ids, self.desk.session.now)
+            self._refocus(is_flowing=True)
+
+    @on(VirtualTable.Moved)
+    def _moved(self) -> None:
+        self._table.refresh()
+        if not self._batch:
+            self._refocus()
+
+    @on(Page.Resized)
+    def _resized(self) -> None:
+        if self._page.size.width == 0:  # it is not in sight
+            return
+        self._lay_out(is_other=False)
+        if self._is_to_approve:
+            self._is_to_approve = False
+            self._guard.skip(self.desk.session.clock.now())  # the question has a silence of its own
+            self.action_approve()
+
+    @on(JsonEditor.Left)
+    def _left(self) -> None:
+        self._stop_editing()
+        self.strip.tell("the arguments stay as they are", "dim")
+
+    @on(JsonEditor.Taken)
+    def _taken(self, event: JsonEditor.Taken) -> None:
+        subject = self._subject
+        if subject is None:
+            return
+        approval = subject.approvals[0]
+        try:
+            text = edited_arguments(event.text, schema=approval["schema"])
+        except CortexError as error:
+            self.strip.tell(f"✗ {safe(error.message)}", "fail")
+            return
+        self._stop_editing()
+        found = changes(approval["arguments"], parse(text))
+        self._edit = Edit(text=text, changes=found) if found else None
+        self._is_to_approve = bool(found)
+        self._lay_out(is_other=True)
+        if not found:
+            self.strip.tell("nothing was changed", "dim")
+
+    def _stop_editing(self) -> None:
+        if self.has_class("-editing"):
+            self.remove_class("-editing")
+            self._table.focus()
+
+    def _to_tab(self, tab: Tab) -> None:
+        self._batch = ()
+        self._inbox.to_tab(tab)
+        make = approval_rows.columns if tab is not Tab.DECIDED else approval_rows.decided_columns
+        self._table.columns = make(self._beginnings)
+        self._refocus()
+        self.desk.wake()
+        self.repaint()
+
+    # --- words
+
+    def _head(self) -> tuple[Cell, Cell]:
+        subject = self._subject
+        if subject is None:
+            return Cell("reading …" if self._in_front else "", "dim"), Cell("")
+        if len(subject.approvals) > 1:
+            return Cell(name_of(subject), "bold"), Cell("BATCH", "bold")
+        title, when = approval_page.head(subject.facts, self.desk.session.now)
+        return Cell(title, "bold"), when
+
+    def _tabs(self, width: int) -> Strip:
+        palette, inbox = self.desk.palette, self._inbox
+        parts = [Segment(" ")]
+        for tab in Tab:
+            count = "" if inbox.tab is Tab.DECIDED or tab is Tab.DECIDED else inbox.count(tab)
+            is_full = count == ROWS_MAX
+            words = f"{tab} {count}{'+' if is_full else ''}".rstrip()
+            style = palette["bold" if tab is inbox.tab else "dim"]
+            parts += [Segment(f" {words} ", style), Segment(" · ", palette["line"])]
+        return Strip(parts[:-1]).adjust_cell_length(width)
+
+    def _one(self, width: int) -> Strip:
+        """Draw the list where there is room for one line of it."""
+        palette, window = self.desk.palette, self._inbox.window
+        row, at = window.current, window.cursor
+        if row is None or at is None:
+            return Strip([Segment(f" {self._nothing()}", palette["dim"])])
+        risk, what, when = approval_rows.one_line(row, self._beginnings, self.desk.session.now)
+        mark = "*" if row["id"] in self._inbox.marked else " "
+        place = f"▌{mark}{at + 1}/{len(window.rows)}  "
+        room = max(0, width - cell_len(f"{place}{risk.text}{when.text}") - 4)
+        parts = [
+            Segment(place, palette["accent"]),
+            Segment(f"{risk.text}  ", palette[risk.style]),
+            Segment(fit(what.text, room), palette["bold"]),
+            Segment(f" {when.text}", palette[when.style]),
+        ]
+        return Strip(parts).adjust_cell_length(width)
+
+    def _nothing(self) -> str:
+        if not self._inbox.is_read:
+            return "reading …"
+        if self._inbox.tab is Tab.DECIDED:
+            return "nothing was decided yet"
+        if self._inbox.tab is Tab.MINE and self._inbox.count(Tab.ALL):
+            return "nothing waits for you; tab shows what waits for others"
+        return "nothing waits for a person"
+
+
+def _reason(desk: Desk, text: str) -> Callable[[int], Strip]:
+    return lambda _: Strip([Segment(f"   {text}", desk.palette["accent"])])

@@ -1,0 +1,124 @@
+"""What every screen is: the top bar, a body, the strip, the footer, and one look at the database.
+
+A screen gives `name`, `body`, and, if it shows what changes, `look` and `paint`. Its keys come from
+the table in `keys` and call its `action_…` methods.
+"""
+
+from collections.abc import Iterable
+from typing import ClassVar, Final
+
+from rich.segment import Segment
+from textual import events
+from textual.app import ComposeResult
+from textual.screen import Screen
+from textual.strip import Strip
+from textual.widget import Widget
+
+from cortex_tui.desk import Desk
+from cortex_tui.internals import bind
+from cortex_tui.render import bars
+from cortex_tui.render.table import Cell
+from cortex_tui.widgets.lines import Line
+from cortex_tui.widgets.strip_line import StripLine
+
+WIDTH_MIN: Final = 60
+HEIGHT_MIN: Final = 15
+
+
+class Frame(Screen[None]):
+    """One screen."""
+
+    NAME: ClassVar[str]
+    """As in `keys` and `app.SCREENS`."""
+    ENABLE_COMMAND_PALETTE = True
+
+    DEFAULT_CSS = """
+    Frame { background: $background; color: $foreground; }
+    Frame #small { display: none; }
+    Frame.-small > Widget { display: none; }
+    Frame.-small > #small { display: block; }
+    """
+
+    def __init__(self, desk: Desk) -> None:
+        super().__init__()
+        self.desk = desk
+        self.strip = StripLine(desk, info=self.info)
+        bind(self, desk.keys.bindings(self.NAME))
+
+    # --- what a screen gives
+
+    def body(self) -> Iterable[Widget]:
+        """Make the widgets between the top bar and the strip."""
+        raise NotImplementedError
+
+    async def look(self) -> bool:
+        """Ask for what is shown, in one statement; return whether it brought news.
+
+        Raises `CortexError`s. What was asked for may have changed while the answer came: look.
+        """
+        return False
+
+    def paint(self) -> None:
+        """Draw what changes by itself: called each second, and after each look."""
+
+    def path(self) -> tuple[str, ...]:
+        """Where one is, for the top bar."""
+        return (self.NAME,)
+
+    def info(self) -> Cell:
+        """Say what stands at the right of the strip."""
+        return Cell("")
+
+    # --- what it gets
+
+    def compose(self) -> ComposeResult:
+        yield Line(self.desk, self._top, id="top")
+        yield from self.body()
+        yield self.strip
+        yield Line(self.desk, self._bottom, id="bottom")
+        yield Line(self.desk, self._small, id="small")
+
+    def repaint(self) -> None:
+        """Draw all that changes by itself."""
+        self.query_one("#top").refresh()
+        self.query_one("#bottom").refresh()
+        self.strip.refresh()
+        self.paint()
+
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
+        """Let no key do anything else while a question is open."""
+        return not self.strip.is_asking and super().check_action(action, parameters)
+
+    def on_resize(self, event: events.Resize) -> None:
+        is_small = event.size.width < WIDTH_MIN or event.size.height < HEIGHT_MIN
+        self.set_class(is_small, "-small")
+        if is_small:
+            self.strip.withdraw()  # nobody may agree to what is not seen
+
+    def on_screen_suspend(self) -> None:
+        self.strip.withdraw()
+
+    def on_screen_resume(self) -> None:
+        self.desk.wake()
+
+    # ---
+
+    def _top(self, width: int) -> Strip:
+        session = self.desk.session
+        view = bars.TopView(
+            path=(session.place, *self.path()),
+            head=self.desk.head,
+            now=session.now,
+            is_read_only=session.is_read_only,
+            link=bars.link_cell(session.link, session.clock.now()),
+        )
+        return bars.top_bar(view, self.desk.palette, width)
+
+    def _bottom(self, width: int) -> Strip:
+        may_act = self.desk.session.why_not_act() is None
+        return bars.footer(self.desk.keys, self.NAME, self.desk.palette, width, may_act=may_act)
+
+    def _small(self, width: int) -> Strip:
+        size = self.app.size
+        told = f"{size.width} by {size.height} is too small: {WIDTH_MIN} by {HEIGHT_MIN} at least"
+        return Strip([Segment(told)]).adjust_cell_length(width)

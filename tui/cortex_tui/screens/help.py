@@ -1,0 +1,66 @@
+"""`?`: all keys of the screen that one came from, made of the table."""
+
+from collections.abc import Iterable, Sequence
+from datetime import datetime
+from typing import Final
+
+from textual.widget import Widget
+
+from cortex_tui.desk import Desk
+from cortex_tui.model.window import Window
+from cortex_tui.render.bars import help_lines
+from cortex_tui.render.table import Cell, Column
+from cortex_tui.screens.frame import Frame
+from cortex_tui.widgets.virtual_table import VirtualTable
+
+Line = tuple[str, str, str]
+"""Group, keys, what they do."""
+
+
+def _keys(line: Line, _: datetime) -> Cell:
+    return Cell(line[1], "accent")
+
+
+COLUMNS: Final[Sequence[Column[Line]]] = (
+    Column(title="", width=22, cell=lambda line, _: Cell(line[0], "dim")),
+    Column(title="keys", width=18, cell=_keys),
+    Column(title="what they do", width=20, cell=lambda line, _: Cell(line[2]), grows=True),
+)
+
+
+class HelpScreen(Frame):
+    """`help`, of another screen."""
+
+    NAME = "help"
+
+    def __init__(self, desk: Desk, about: str) -> None:
+        super().__init__(desk)
+        self._about = about
+        window: Window[Line, None] = Window(key=lambda line: line)
+        window.replace(_grouped(list(help_lines(desk.keys, about))), above=None, below=None)
+        self._table = VirtualTable(desk, window, COLUMNS, key=lambda line: line, empty=str)
+
+    def body(self) -> Iterable[Widget]:
+        return (self._table,)
+
+    def on_mount(self) -> None:
+        self._table.focus()
+
+    def paint(self) -> None:
+        self._table.refresh()
+
+    def path(self) -> tuple[str, ...]:
+        return (self._about, "keys")
+
+    def action_move(self, how: str) -> None:
+        self._table.move(how)
+
+
+def _grouped(lines: list[Line]) -> list[Line]:
+    """Write each group's name once, at its first line."""
+    before = ""
+    shown = []
+    for group, keys, told in lines:
+        shown.append(("" if group == before else group, keys, told))
+        before = group
+    return shown

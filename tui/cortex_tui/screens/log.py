@@ -1,0 +1,56 @@
+"""`@`: what was done in this sitting, as the commands that do the same."""
+
+from collections.abc import Iterable, Sequence
+from datetime import datetime
+from typing import Final
+
+from textual.widget import Widget
+
+from cortex.domain.safe import safe
+from cortex_tui.acts import Done
+from cortex_tui.desk import Desk
+from cortex_tui.model.window import Window
+from cortex_tui.render.table import Cell, Column
+from cortex_tui.screens.frame import Frame
+from cortex_tui.widgets.virtual_table import VirtualTable
+
+
+def _at(done: Done, _: datetime) -> Cell:
+    return Cell(f"{done.at:%H:%M:%S}Z", "dim")
+
+
+COLUMNS: Final[Sequence[Column[Done]]] = (
+    Column(title="at", width=9, cell=_at),
+    Column(title="command", width=24, cell=lambda d, _: Cell(safe(d.command)), grows=True),
+    Column(title="what became of it", width=24, cell=lambda d, _: Cell(d.told, d.style)),
+)
+
+
+class LogScreen(Frame):
+    """`log`."""
+
+    NAME = "log"
+
+    def __init__(self, desk: Desk) -> None:
+        super().__init__(desk)
+        self._window: Window[Done, None] = Window(key=lambda done: done.number)
+        self._table = VirtualTable(
+            desk,
+            self._window,
+            COLUMNS,
+            key=lambda done: done.number,
+            empty=lambda: "nothing was done here yet",
+        )
+        self._window.replace(list(desk.acts.log), above=None, below=None)
+
+    def body(self) -> Iterable[Widget]:
+        return (self._table,)
+
+    def on_mount(self) -> None:
+        self._table.focus()
+
+    def paint(self) -> None:
+        self._table.refresh()
+
+    def action_move(self, how: str) -> None:
+        self._table.move(how)

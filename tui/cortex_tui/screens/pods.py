@@ -1,0 +1,221 @@
+"""Who works: the pods, and below them the queues that they take jobs from.
+
+One of the two tables has the cursor; at its end the cursor goes on in the other one. The looks
+take turns: each is one statement.
+"""
+
+from collections.abc import Awaitable, Callable, Iterable
+from typing import Final
+from uuid import UUID
+
+from rich.segment import Segment
+from textual import events
+from textual.strip import Strip
+from textual.widget import Widget
+
+from cortex.domain.job import JobStatus
+from cortex.domain.job_filter import STATE_WORDS, term
+from cortex.domain.safe import safe
+from cortex_tui.acts import Act
+from cortex_tui.backend.protocol import PodRow, QueueRow
+from cortex_tui.desk import Desk
+from cortex_tui.model.window import Window
+from cortex_tui.render.pod_rows import (
+    POD_COLUMNS,
+    QUEUE_COLUMNS,
+    is_drained,
+    is_living,
+    pod_about,
+    pod_words,
+    queue_about,
+)
+from cortex_tui.render.table import fit
+from cortex_tui.screens.frame import Frame
+from cortex_tui.screens.reasoned import because, propose
+from cortex_tui.widgets.lines import Line
+from cortex_tui.widgets.virtual_table import VirtualTable
+
+QUEUE_LINES_MIN: Final = 4
+"""Of the queues and their titles, however many pods there are."""
+UNDER_WAY: Final = ",".join(STATE_WORDS[status] for status in JobStatus if not status.is_terminal)
+
+
+class PodsScreen(Frame):
+    """`pods`."""
+
+    NAME = "pods"
+
+    def __init__(self, desk: Desk) -> None:
+        super().__init__(desk)
+        self._pods: Window[PodRow, None] = Window(key=lambda row: row["id"])
+        self._queues: Window[QueueRow, None] = Window(key=lambda row: row["name"])
+        self._pod_table = VirtualTable(
+            desk, self._pods, POD_COLUMNS, key=lambda row: row["id"], empty=self._no_pods
+        )
+        self._queue_table = VirtualTable(
+            desk,
+            self._queues,
+            QUEUE_COLUMNS,
+            key=lambda row: row["name"],
+            empty=lambda: "reading …",
+        )
+        self._queue_table.is_in_front = False
+        self._is_read = False
+        self._is_queues_turn = False
+
+    def body(self) -> Iterable[Widget]:
+        self._queue_table.styles.margin = (1, 0, 0, 0)
+        return (self._pod_table, self._queue_table, Line(self.desk, self._about, id="about"))
+
+    def on_mount(self) -> None:
+        self._pod_table.focus()
+        self._share()
+
+    def on_descendant_focus(self, event: events.DescendantFocus) -> None:
+        if event.widget in (self._pod_table, self._queue_table):
+            self._pod_table.is_in_front = event.widget is self._pod_table
+            self._queue_table.is_in_front = event.widget is self._queue_table
+            self.paint()
+
+    def on_resize(self, event: events.Resize) -> None:
+        super().on_resize(event)
+        self._share()
+
+    def paint(self) -> None:
+        self._pod_table.refresh()
+        self._queue_table.refresh()
+        self.query_one("#about").refresh()
+
+    async def look(self) -> bool:
+        """Read the pods, or the queues: in turns."""
+        if self._is_queues_turn:
+            is_changed = self._queues.refill(await self.desk.backend.queues.page())
+        else:
+            is_changed = self._pods.refill(await self.desk.backend.pods.page())
+            self._is_read = True
+        self._is_queues_turn = not self._is_queues_turn
+        if is_changed:
+            self._share()
+        # After the first look at the pods the queues are wanted at once.
+        return is_changed and not self._queues.rows
+
+    def _share(self) -> None:
+        """Give the pods as much room as they need, and the queues what is left."""
+        body = self.size.height - 5  # the top bar, a gap, a line about the cursor's, strip, footer
+        wanted = 1 + max(1, len(self._pods.rows))
+        least = min(QUEUE_LINES_MIN, 1 + max(1, len(self._queues.rows)))
+        self._pod_table.styles.height = max(2, min(wanted, body - least))
+
+    # --- keys
+
+    def action_move(self, how: str) -> None:
+        """Move the cursor, from one table into the other one, too."""
+        window = self._in_front
+        is_last = window.cursor is None or window.cursor == len(window.rows) - 1
+        goes_down = how in ("down", "half_down") and is_last and window is self._pods
+        goes_up = how in ("up", "half_up") and not window.cursor and window is self._queues
+        match how:
+            case "top":
+                self._go_to(self._pod_table, "top")
+            case "end":
+                self._go_to(self._queue_table, "end")
+            case _ if goes_down:
+                self._go_to(self._queue_table, "top")
+            case _ if goes_up:
+                self._go_to(self._pod_table, "end")
+            case _:
+                (self._pod_table if window is self._pods else self._queue_table).move(how)
+
+    def action_other_table(self) -> None:
+        (self._queue_table if self._in_front is self._pods else self._pod_table).focus()
+
+    def action_open(self) -> None:
+        """Open the jobs that a pod runs, or those of a queue."""
+        if (pod := self._pod) is not None:
+            running = term("status", STATE_WORDS[JobStatus.RUNNING])
+            self.desk.open("jobs", f"{running} {term('pod', pod['name'])}")
+        elif (queue := self._queue) is not None:
+            if queue["queue"] is None:
+                self.strip.tell("jobs without a queue have no name to filter by", "dim")
+            else:
+                self.desk.open("jobs", f"status:{UNDER_WAY} {term('queue', queue['queue'])}")
+
+    def action_drain(self) -> None:
+        """Ask whether a pod shall take no more jobs, or take them again."""
+        row, pods = self._pod, self.desk.backend.pods
+        if row is None:
+            self.strip.tell("there is no pod under the cursor", "dim")
+        elif not is_living(row) or row["phase"] is not None:
+            told = "leaves already" if is_living(row) else "has ended"
+            self.strip.tell(f"{safe(row['name'])} {told}", "dim")
+        elif is_drained(row):
+            text = f"let {row['name']} take jobs again"
+            self._propose(text, ("pods", "undrain", str(row["id"])), pods.undrain, row["id"], row)
+        else:
+            text = f"drain {pod_words(row)}"
+            self._propose(text, ("pods", "drain", str(row["id"])), pods.drain, row["id"], row)
+
+    def action_pause(self) -> None:
+        """Ask whether nothing more shall be claimed from a queue, or whether it shall go on."""
+        row, queues = self._queue, self.desk.backend.queues
+        if row is None:
+            self.strip.tell("there is no queue under the cursor", "dim")
+        elif row["paused_at"] is not None:
+            text, command = f"resume queue {row['name']}", ("queues", "resume", row["name"])
+            self._propose(text, command, queues.resume, row["queue"], row)
+        else:
+            text, command = f"pause queue {row['name']}", ("queues", "pause", row["name"])
+            self._propose(text, command, queues.pause, row["queue"], row, is_required=True)
+
+    def _propose(
+        self,
+        text: str,
+        command: tuple[str, ...],
+        work: Callable[..., Awaitable[str]],
+        which: UUID | str | None,
+        row: PodRow | QueueRow,
+        *,
+        is_required: bool = False,
+    ) -> None:
+        name, by = row["name"], self.desk.session.actor
+
+        def act(reason: str) -> Act:
+            async def done() -> str:
+                return f"{name}: {await work(which, by=by, reason=reason)}"
+
+            return Act(question=text, command=(*command, *because(reason)), work=done)
+
+        propose(self.desk, self.strip, text, act, is_required=is_required)
+
+    @property
+    def _in_front(self) -> Window[PodRow, None] | Window[QueueRow, None]:
+        return self._pods if self._pod_table.is_in_front else self._queues
+
+    @property
+    def _pod(self) -> PodRow | None:
+        """The pod under the cursor."""
+        return self._pods.current if self._pod_table.is_in_front else None
+
+    @property
+    def _queue(self) -> QueueRow | None:
+        """The queue under the cursor."""
+        return self._queues.current if self._queue_table.is_in_front else None
+
+    def _go_to(self, table: VirtualTable[PodRow] | VirtualTable[QueueRow], how: str) -> None:
+        table.move(how)
+        table.focus()
+
+    # --- words
+
+    def _about(self, width: int) -> Strip:
+        """Tell of the row under the cursor what has no column."""
+        now, told = self.desk.session.now, ""
+        if (pod := self._pod) is not None:
+            told = pod_about(pod, now)
+        elif (queue := self._queue) is not None:
+            told = queue_about(queue, now)
+        text = fit(f"  {safe(told)}", width)
+        return Strip([Segment(text, self.desk.palette["dim"])])
+
+    def _no_pods(self) -> str:
+        return "no pod is running: cortex up" if self._is_read else "reading …"

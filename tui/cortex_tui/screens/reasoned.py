@@ -1,0 +1,37 @@
+"""Acts that people give a reason for: asked for in the strip, then agreed to."""
+
+from collections.abc import Callable
+
+from cortex.domain.safe import safe
+from cortex_tui.acts import Act
+from cortex_tui.desk import Desk
+from cortex_tui.model.reason import ReasonQuestion
+from cortex_tui.widgets.strip_line import StripLine
+
+
+def propose(
+    desk: Desk,
+    strip: StripLine,
+    text: str,
+    act: Callable[[str], Act],
+    *,
+    is_required: bool,
+) -> None:
+    """Ask for an act and why, or say why it cannot be. `act` makes it from the reason."""
+    if (refusal := desk.acts.why_not()) is not None:
+        strip.tell(refusal, "warn")
+        return
+    question = ReasonQuestion(safe(text), is_required=is_required)
+
+    def answered(is_agreed: bool) -> None:  # noqa: FBT001 -- the strip's
+        if is_agreed:
+            desk.acts.agreed(strip, act(question.reason))
+        else:
+            strip.tell("nothing was done", "dim")
+
+    strip.ask(question, answered)
+
+
+def because(reason: str) -> tuple[str, ...]:
+    """Return the option of a command that tells why."""
+    return ("--reason", reason) if reason else ()

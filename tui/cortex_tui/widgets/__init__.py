@@ -1,0 +1,1 @@
+"""Widgets: they draw lines that `render` makes, and turn keys into messages."""

@@ -1,0 +1,26 @@
+"""A widget of one line: the top bar, the footer, a head between them."""
+
+from collections.abc import Callable
+
+from textual.strip import Strip
+
+from cortex_tui.desk import Desk
+from cortex_tui.widgets.drawn import Drawn
+
+
+class Line(Drawn):
+    """One line, drawn anew by `refresh`."""
+
+    def __init__(
+        self,
+        desk: Desk,
+        line: Callable[[int], Strip],
+        *,
+        id: str | None = None,  # noqa: A002 -- Textual's
+    ) -> None:
+        """`line` makes it for a width in cells."""
+        super().__init__(desk, id=id)
+        self._make = line
+
+    def draw(self, y: int, width: int) -> Strip:  # noqa: ARG002 -- it has one
+        return self._make(width)

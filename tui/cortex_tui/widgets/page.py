@@ -1,0 +1,143 @@
+"""Lines that scroll, below a head that stays: how many are still to be seen stands in the last."""
+
+from collections.abc import Callable, Sequence
+from typing import Final
+
+from rich.cells import cell_len
+from rich.segment import Segment
+from textual import events
+from textual.message import Message
+from textual.strip import Strip
+
+from cortex_tui.desk import Desk
+from cortex_tui.render.table import Cell, fit
+from cortex_tui.widgets.drawn import Drawn
+
+WHEEL_LINES: Final = 3
+MARGIN: Final = 1
+"""Cells at the left and at the right."""
+
+Lines = Sequence[tuple[Cell, ...]]
+
+
+class Page(Drawn):
+    """One line of a head, then what `lines` gives for a width."""
+
+    DEFAULT_CSS = """
+    Page { height: 1fr; }
+    """
+
+    class Resized(Message):
+        """The lines are to be made anew, for `room` cells."""
+
+    def __init__(self, desk: Desk, *, head: Callable[[], tuple[Cell, Cell]]) -> None:
+        """`head`: its left and its right part."""
+        super().__init__(desk)
+        self._head = head
+        self._lines: Lines = ()
+        self._top = 0
+        self._seen = 0
+        """So many lines were in sight once."""
+
+    @property
+    def room(self) -> int:
+        """Cells for a line."""
+        return max(1, self.size.width - 2 * MARGIN)
+
+    @property
+    def is_seen(self) -> bool:
+        """Each line was in sight once."""
+        return self._seen >= len(self._lines)
+
+    @property
+    def below_count(self) -> int:
+        """Lines below what is in sight."""
+        return max(0, len(self._lines) - self._top - self._height)
+
+    def show(self, lines: Lines, *, is_other: bool) -> None:
+        """Show lines; other ones from their beginning, else what was seen stays where it is."""
+        if is_other:
+            self._top = self._seen = 0
+        elif len(lines) != len(self._lines):
+            self._seen = 0
+        self._lines = lines
+        self._scroll(0)
+
+    def scroll_page(self, key: str) -> None:
+        """Scroll by the name of a key; others do nothing."""
+        page = max(1, self._height - 1)
+        half = max(1, self._height // 2)
+        by = {
+            "pagedown": page,
+            "pageup": -page,
+            "space": page,
+            "ctrl+d": half,
+            "ctrl+u": -half,
+            "down": 1,
+            "up": -1,
+        }.get(key)
+        if by is not None:
+            self._scroll(by)
+
+    def on_mouse_scroll_down(self, event: events.MouseScrollDown) -> None:
+        event.stop()
+        self._scroll(WHEEL_LINES)
+
+    def on_mouse_scroll_up(self, event: events.MouseScrollUp) -> None:
+        event.stop()
+        self._scroll(-WHEEL_LINES)
+
+    def on_resize(self) -> None:
+        self._scroll(0)
+        self.post_message(self.Resized())
+
+    @property
+    def _height(self) -> int:
+        """Lines in sight; the last one of the widget tells of the others."""
+        full = max(1, self.size.height - 1)
+        return full if len(self._lines) <= full else max(1, full - 1)
+
+    def _scroll(self, by: int) -> None:
+        most = max(0, len(self._lines) - self._height)
+        self._top = max(0, min(self._top + by, most))
+        if self.size.height:
+            self._seen = max(self._seen, self._top + self._height)
+        self.refresh()
+
+    def draw(self, y: int, width: int) -> Strip:
+        if y == 0:
+            return self._drawn_head(width)
+        index = self._top + y - 1
+        if y > self._height and len(self._lines) > self._height:
+            return self._drawn_rest(width)
+        if index >= len(self._lines):
+            return Strip.blank(width)
+        palette = self.desk.palette
+        is_dim = self.desk.session.link.is_stale(self.desk.session.clock.now())
+        parts = [
+            Segment(cell.text, palette["dim" if is_dim else cell.style])
+            for cell in self._lines[index]
+        ]
+        return Strip([Segment(" " * MARGIN), *parts]).adjust_cell_length(width)
+
+    def _drawn_head(self, width: int) -> Strip:
+        palette = self.desk.palette
+        left, right = self._head()
+        room = max(0, width - cell_len(right.text) - 2 * MARGIN - 1)
+        parts = [
+            Segment(" " * MARGIN),
+            Segment(fit(left.text, room), palette[left.style]),
+            Segment(" "),
+            Segment(right.text, palette[right.style]),
+        ]
+        return Strip(parts).adjust_cell_length(width)
+
+    def _drawn_rest(self, width: int) -> Strip:
+        below, above = self.below_count, self._top
+        told = []
+        if below:
+            told.append(f"▼ {below} more {'line' if below == 1 else 'lines'}")
+        if above:
+            told.append(f"▲ {above}")
+        text = fit("   ".join(told), max(0, width - 2 * MARGIN), right=True)
+        return Strip([Segment(f" {text}", self.desk.palette["warn" if below else "dim"])])

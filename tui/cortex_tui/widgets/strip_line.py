@@ -1,0 +1,118 @@
+"""The line above the footer: what was done, what is new, and the question before an act.
+
+It is always there, so that nothing moves when it speaks. While it asks it holds the focus and takes
+every key: none of them reaches the screen.
+"""
+
+from collections.abc import Callable
+
+from rich.cells import cell_len
+from rich.segment import Segment
+from rich.style import Style
+from textual import events
+from textual.strip import Strip
+from textual.widget import Widget
+
+from cortex.domain.safe import safe
+from cortex_tui.desk import Desk
+from cortex_tui.model.question import Answer, Asks
+from cortex_tui.render.table import Cell, fit
+from cortex_tui.widgets.drawn import Drawn
+
+
+class StripLine(Drawn, can_focus=True):
+    """One line; `info` is what stands at its right while nobody is asked."""
+
+    def __init__(self, desk: Desk, *, info: Callable[[], Cell]) -> None:
+        super().__init__(desk)
+        self._info = info
+        self._told = Cell("")
+        self._question: Asks | None = None
+        self._answered: Callable[[bool], None] | None = None
+        self._before: Widget | None = None
+
+    @property
+    def is_asking(self) -> bool:
+        """A question is open."""
+        return self._question is not None
+
+    def tell(self, text: str, style: str = "") -> None:
+        """Show one line of safe text until something else is told."""
+        self._told = Cell(text, style)
+        self.refresh()
+
+    def ask(self, question: Asks, answered: Callable[[bool], None]) -> None:
+        """Ask; `answered` is called once, with whether it was agreed to."""
+        self._question, self._answered = question, answered
+        self._before = self.screen.focused
+        self._told = Cell("")
+        self.focus()
+        self.refresh()
+
+    def withdraw(self) -> None:
+        """Take the question back: it was declined."""
+        if self.is_asking:
+            self._end(is_agreed=False)
+
+    def check_consume_key(self, key: str, character: str | None) -> bool:  # noqa: ARG002 -- Textual's
+        return self.is_asking
+
+    def on_key(self, event: events.Key) -> None:
+        if self._question is None:
+            return
+        event.stop()
+        event.prevent_default()
+        match self._question.press(event.key, event.character):
+            case Answer.YES:
+                self._end(is_agreed=True)
+            case Answer.NO:
+                self._end(is_agreed=False)
+            case Answer.NONE:
+                self.refresh()
+
+    def on_paste(self, event: events.Paste) -> None:
+        event.stop()
+
+    def on_blur(self) -> None:
+        if self.is_asking:
+            self.focus()
+
+    def _end(self, *, is_agreed: bool) -> None:
+        answered, before = self._answered, self._before
+        self._question = self._answered = self._before = None
+        if before is not None and before.is_attached:
+            before.focus()
+        self.refresh()
+        if answered is not None:
+            answered(is_agreed)
+
+    def draw(self, y: int, width: int) -> Strip:  # noqa: ARG002 -- it has one
+        palette = self.desk.palette
+        if self._question is not None:
+            return self._asked(self._question, width)
+        info = self._info()
+        room = max(0, width - cell_len(info.text) - 3)
+        parts = [
+            Segment(" "),
+            Segment(fit(self._told.text, room), palette[self._told.style]),
+            Segment(" "),
+            Segment(info.text, palette[info.style]),
+        ]
+        return Strip(parts).adjust_cell_length(width)
+
+    def _asked(self, question: Asks, width: int) -> Strip:
+        palette = self.desk.palette
+        strip = palette["strip"]
+        how = safe(question.how())
+        room = max(0, width - cell_len(how) - 2)
+        parts = [
+            Segment("▌", strip + palette["warn"]),
+            Segment(fit(f"{question.text}?", room), strip + palette["bold"]),
+            Segment(how, strip + palette["accent"]),
+        ]
+        line = Strip(parts).adjust_cell_length(width, strip)
+        return line if palette["strip"].reverse else line.apply_style(_ground(strip))
+
+
+def _ground(style: Style) -> Style:
+    return Style(bgcolor=style.bgcolor)

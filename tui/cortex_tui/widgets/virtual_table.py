@@ -1,0 +1,114 @@
+"""A table over a window of rows, drawn line by line: a million rows cost what a screenful costs."""
+
+from collections.abc import Callable, Hashable, Sequence
+from typing import Any, Final, Generic, TypeVar
+
+from textual import events
+from textual.message import Message
+from textual.strip import Strip
+
+from cortex_tui.desk import Desk
+from cortex_tui.model.window import Window
+from cortex_tui.render.table import Cell, Column, head_line, layout, row_line
+from cortex_tui.widgets.drawn import Drawn
+
+Row = TypeVar("Row")
+
+WHEEL_ROWS: Final = 3
+
+
+class VirtualTable(Drawn, Generic[Row], can_focus=True):
+    """Titles, then the visible rows of a window. `move` takes the names of the keys in `keys`."""
+
+    DEFAULT_CSS = """
+    VirtualTable { height: 1fr; }
+    """
+
+    class Moved(Message):
+        """The cursor or what is visible moved: more rows may be wanted."""
+
+    def __init__(
+        self,
+        desk: Desk,
+        window: Window[Row, Any],
+        columns: Sequence[Column[Row]],
+        *,
+        key: Callable[[Row], Hashable],
+        empty: Callable[[], str],
+    ) -> None:
+        """`empty` says why there are no rows."""
+        super().__init__(desk)
+        self._window = window
+        self.columns = columns
+        self._key = key
+        self._empty = empty
+        self.marked: set[Hashable] = set()
+        self.is_in_front = True
+        """Its cursor is the one that keys act on; of several tables one has it."""
+
+    def on_resize(self, event: events.Resize) -> None:
+        self._window.resize(event.size.height - 1)
+        self.post_message(self.Moved())
+
+    def move(self, how: str) -> None:
+        """Move the cursor: down, up, top, end, half_down, half_up."""
+        window = self._window
+        half = max(1, window.height // 2)
+        match how:
+            case "top":
+                window.move_to(0)
+            case "end":
+                window.move_to(len(window.rows) - 1)
+            case _:
+                window.move({"down": 1, "up": -1, "half_down": half, "half_up": -half}[how])
+        self._moved()
+
+    def on_mouse_scroll_down(self, event: events.MouseScrollDown) -> None:
+        event.stop()
+        self._window.scroll(WHEEL_ROWS)
+        self._moved()
+
+    def on_mouse_scroll_up(self, event: events.MouseScrollUp) -> None:
+        event.stop()
+        self._window.scroll(-WHEEL_ROWS)
+        self._moved()
+
+    def on_click(self, event: events.Click) -> None:
+        if event.y > 0 and self._window.top + event.y - 1 < len(self._window.rows):
+            self._window.move_to(self._window.top + event.y - 1)
+            self._moved()
+
+    def _moved(self) -> None:
+        self.refresh()
+        self.post_message(self.Moved())
+
+    def draw(self, y: int, width: int) -> Strip:
+        palette, session = self.desk.palette, self.desk.session
+        shown = layout(self.columns, width)
+        if y == 0:
+            return head_line(shown, palette, width)
+        index = self._window.top + y - 1
+        if index >= len(self._window.rows):
+            is_first = y == 1 and not self._window.rows
+            return self._told(width) if is_first else Strip.blank(width)
+        row = self._window.rows[index]
+        return row_line(
+            shown,
+            row,
+            now=session.now,
+            palette=palette,
+            width=width,
+            is_cursor=self.is_in_front and index == self._window.cursor,
+            is_marked=self._key(row) in self.marked,
+            is_dim=session.link.is_stale(session.clock.now()),
+        )
+
+    def _told(self, width: int) -> Strip:
+        column = Column[str](title="", width=1, grows=True, cell=lambda text, _: Cell(text, "dim"))
+        return row_line(
+            layout([column], width),
+            self._empty(),
+            now=self.desk.session.now,
+            palette=self.desk.palette,
+            width=width,
+        )
