@@ -255,7 +255,7 @@ async def test_a_broken_network_shows_long_before_the_next_beat(
     line: Proxy, database: str, how: str
 ) -> None:
     """One call that fails has the heartbeat look for itself; what it finds ends with the fault."""
-    profile = Profile(dsn=line.dsn, hot_path=True, bound_s=0.3)
+    profile = Profile(dsn=line.dsn, hot_path=True, bound_s=1.0)
     async with open_port(profile, rng=seeded_random()) as port, trio.open_nursery() as nursery:
         bench = Bench(FaultyPort(port), nursery)
         heartbeat = a_heartbeat(bench, interval_s=60.0)
@@ -270,7 +270,7 @@ async def test_a_broken_network_shows_long_before_the_next_beat(
         expected = {Trouble.UNREACHABLE} if how == "it refuses" else {Trouble.SILENT}
         assert watch.seen.trouble in expected
         await eventually_async(lambda: not bench.standing.is_sure, what="it is not sure any more")
-        assert trio.current_time() - broken_at < 5
+        assert trio.current_time() - broken_at < 20
         line.heal()
         await eventually_async(lambda: bench.standing.is_sure, what="it holds its lock again")
         assert watch.seen is None

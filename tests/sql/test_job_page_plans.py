@@ -94,4 +94,7 @@ def test_a_scan_would_be_found(many: str) -> None:
     """The guard sees what it is there for: an index that does not order those of one instant."""
     sql(many, "DROP INDEX cortex.job_status")
     sql(many, "CREATE INDEX job_status ON cortex.job (status, created_at DESC)")
-    assert looked_at(explain(many, "jobs.page", (*CASES["all"][0], None))) >= SAME_INSTANT - JOBS // 1000
+    assert (
+        looked_at(explain(many, "jobs.page", (*CASES["all"][0], None)))
+        >= SAME_INSTANT - JOBS // 1000
+    )

@@ -381,6 +381,7 @@ class FaultyPort(Port):
 
     def __init__(self, port: Port) -> None:
         """`port` does the work."""
+        super().__init__(port._island, port._db, port._profile)
         self._port = port
         self._faults: list[tuple[Callable[..., Any], bool, Exception]] = []
 

@@ -11,6 +11,8 @@ from typing import Any, Final
 from uuid import UUID
 
 import attrs
+from tests.support.tui_dead import FakeDead, FakePulse
+from tests.support.tui_job import FakeJob
 from textual import events
 from textual.keys import _character_to_key
 from textual.pilot import Pilot
@@ -25,9 +27,7 @@ from cortex_tui.backend.protocol import JobRow
 from cortex_tui.keys import KeyTable
 from cortex_tui.session import Session
 from tests.support.postgres import run_asyncio
-from tests.support.tui_job import FakeJob
 from tests.support.tui_approvals import FakeApprovals
-from tests.support.tui_dead import FakeDead, FakePulse
 from tests.support.tui_pods import FakeBreakers, FakePods, FakeQueues
 
 TURNS: Final = 100

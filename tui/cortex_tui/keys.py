@@ -23,7 +23,18 @@ GROUPS: Final = {
     "app": "Everywhere",
 }
 """In the order of the footer and the help."""
-LISTS: Final = ("pulse", "dead", "letters", "jobs", "job", "log", "help", "approvals", "pods", "breakers")
+LISTS: Final = (
+    "pulse",
+    "dead",
+    "letters",
+    "jobs",
+    "job",
+    "log",
+    "help",
+    "approvals",
+    "pods",
+    "breakers",
+)
 """Screens whose body is one table; the keys that move in it are theirs."""
 
 

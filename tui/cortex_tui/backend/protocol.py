@@ -9,6 +9,8 @@ from decimal import Decimal
 from typing import Any, Protocol, TypeAlias
 from uuid import UUID
 
+from cortex.store.pulse import Recent, Trouble
+
 from cortex.domain.answer_text import Message
 from cortex.domain.job_filter import JobFilter, JobPlace
 from cortex.store.approvals import Ruling, Verdict
@@ -16,7 +18,6 @@ from cortex.store.dead_letters import Resubmission, Settled
 from cortex.store.job_pages import JobPage
 from cortex.store.metrics import Figures
 from cortex.store.operator import Head
-from cortex.store.pulse import Recent, Trouble
 from cortex_tui.model.inbox import InboxRow
 
 JobRow: TypeAlias = Mapping[str, Any]
@@ -200,9 +201,7 @@ class Dead(Protocol):
         """Make the new jobs; return what became of each, in order."""
         ...
 
-    async def discard(
-        self, job_ids: Sequence[UUID], *, by: str, reason: str
-    ) -> Sequence[Settled]:
+    async def discard(self, job_ids: Sequence[UUID], *, by: str, reason: str) -> Sequence[Settled]:
         """Give failed jobs up; return what became of each, in order."""
         ...
 
