@@ -149,6 +149,22 @@ async def page(
     return [plain(row) for row in rows]
 
 
+async def newest(db: Database, *, looked_max: int, limit: int) -> list[dict[str, Any]]:
+    """Return errors of the newest letters that wait for a decision, as `groups` does.
+
+    So many letters are looked at, however many there are; `is_all`: these were all of them.
+    """
+    return [plain(row) for row in await db.fetch("dead_letters.newest", looked_max, limit)]
+
+
+async def newest_of(
+    db: Database, fingerprint: str, *, looked_max: int, limit: int
+) -> list[dict[str, Any]]:
+    """Return the letters of one error among those that `newest` looks at, the newest first."""
+    rows = await db.fetch("dead_letters.newest_of", fingerprint, looked_max, limit)
+    return [plain(row) for row in rows]
+
+
 async def choose(db: Database, which: LetterFilter, *, limit: int) -> list[UUID]:
     """Return the jobs of letters to act on, the oldest first."""
     rows = await db.fetch("dead_letters.choose", *which.arguments, limit)

@@ -186,6 +186,49 @@ LEFT JOIN cortex.agent a ON a.id = d.agent_id
 LEFT JOIN cortex.breaker b ON b.name = d.error_source
 ORDER BY f.last_at DESC, f.fingerprint;
 
+-- name: newest
+-- Errors of the newest letters that wait for a decision, the one that came last first. $1 letters looked at at most,
+-- $2 limit. However many letters there are, no more are looked at: `is_all` says whether that was all of them.
+WITH looked AS MATERIALIZED (
+    SELECT d.job_id, d.fingerprint, d.created_at, d.state FROM cortex.dead_letter d
+    WHERE d.state IN ('OPEN', 'ESCALATED')
+    ORDER BY d.created_at DESC, d.job_id DESC LIMIT $1
+), found AS (
+    SELECT l.fingerprint, count(*) AS count, count(*) FILTER (WHERE l.state = 'ESCALATED') AS escalated_count,
+           min(l.created_at) AS first_at, max(l.created_at) AS last_at,
+           (array_agg(l.job_id ORDER BY l.created_at DESC, l.job_id DESC))[1] AS job_id
+    FROM looked l GROUP BY l.fingerprint
+    ORDER BY max(l.created_at) DESC, l.fingerprint LIMIT $2
+)
+SELECT f.*, d.type, d.error_class, d.error_code, d.error_source, j.error_message, a.name AS agent, b.state AS breaker,
+       nullif(concat_ws(' ', j.checkpoint->>'seq', j.checkpoint->>'key'), '') AS step,
+       cortex.steps_kept(j.id, d.error_class, d.error_code) AS asks_again_after,
+       (SELECT count(*) FROM looked) < $1 AS is_all
+FROM found f
+JOIN cortex.dead_letter d ON d.job_id = f.job_id
+JOIN cortex.job j ON j.id = f.job_id
+LEFT JOIN cortex.agent a ON a.id = d.agent_id
+LEFT JOIN cortex.breaker b ON b.name = d.error_source
+ORDER BY f.last_at DESC, f.fingerprint;
+
+-- name: newest_of
+-- Letters of one error among the newest that wait for a decision, the newest first. $1 fingerprint, $2 letters looked
+-- at at most, $3 limit.
+WITH looked AS MATERIALIZED (
+    SELECT d.job_id, d.fingerprint FROM cortex.dead_letter d
+    WHERE d.state IN ('OPEN', 'ESCALATED')
+    ORDER BY d.created_at DESC, d.job_id DESC LIMIT $2
+)
+SELECT d.*, j.error_message, a.name AS agent, b.state AS breaker,
+       nullif(concat_ws(' ', j.checkpoint->>'seq', j.checkpoint->>'key'), '') AS step,
+       cortex.steps_kept(j.id, d.error_class, d.error_code) AS asks_again_after
+FROM (SELECT l.job_id FROM looked l WHERE l.fingerprint = $1 LIMIT $3) found
+JOIN cortex.dead_letter d ON d.job_id = found.job_id
+JOIN cortex.job j ON j.id = d.job_id
+LEFT JOIN cortex.agent a ON a.id = d.agent_id
+LEFT JOIN cortex.breaker b ON b.name = d.error_source
+ORDER BY d.created_at DESC, d.job_id DESC;
+
 -- name: page
 -- Letters, the newest first. $1 to $8 as in groups, $9 before this job's letter or null, $10 limit.
 SELECT d.*, j.error_message, a.name AS agent, b.state AS breaker,

@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 
 from cortex.domain.job_filter import parse_filter
+from cortex_tui.widgets.virtual_table import VirtualTable
 from tests.support.hostile import PIECES, treacherous
 from tests.support.tui import FakeBackend, Seat, on_asyncio
 from tests.tui.conftest import Sit
@@ -18,8 +19,12 @@ def line_with(seat: Seat, text: str) -> str:
 
 
 async def show(seat: Seat) -> None:
+    """Open the screen; the tables have their room when Textual lays it out, by its own clock."""
     await seat.press("4")
     await seat.pass_time(2)
+    pods = seat.app.screen.query(VirtualTable).first()
+    while pods.styles.height is None or pods.size.height != pods.styles.height.value:
+        await seat.settle()
 
 
 @on_asyncio
@@ -160,13 +165,16 @@ async def test_nothing_is_done_that_may_not_be(
         if why == "stale":
             cluster.down()
             await seat.pass_time(2)
-        await seat.press(*keys[:-1])
+        told = "read-only: start cortex" if why == "read-only" else "the database does not answer"
+        for key in keys[:-1]:
+            await seat.press(key)
+            is_refused = why != "lost while asking" and key in ("D", "P")
+            assert not is_refused or told in seat.lines[-2]
         if why == "lost while asking":
             cluster.down()
             await seat.pass_time(2)
         await seat.press(keys[-1])
-        told = "read-only: start cortex" if why == "read-only" else "the database does not answer"
-        assert told in seat.lines[-2]
+        assert why != "lost while asking" or told in seat.lines[-2]
         assert (cluster.pods.acted, cluster.queues.acted) == ([], [])
 
 

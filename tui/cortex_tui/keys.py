@@ -241,7 +241,7 @@ KEYS: Final = (
         label="new rows",
         help="Show the rows that are new since the list was read",
         group="look",
-        where=("jobs",),
+        where=("jobs", "dead", "letters"),
     ),
     Key(
         id="pods.table",

@@ -172,7 +172,7 @@ POD_COLUMNS: Final[Sequence[Column[PodRow]]] = (
     Column(title="up", width=4, cell=_up, is_right=True),
     Column(title="hints", width=7, cell=_hints, is_right=True, spare=3),
     Column(title="version", width=12, cell=_version, spare=2),
-    Column(title="", width=12, cell=_note, grows=True, spare=4),
+    Column(title="", width=24, cell=_note, grows=True, spare=4),
 )
 """`beat`: how long ago it was heard of. `hints`: how long a notification takes."""
 

@@ -61,6 +61,10 @@ class Frame(Screen[None]):
     def paint(self) -> None:
         """Draw what changes by itself: called each second, and after each look."""
 
+    def escape(self) -> bool:
+        """Take esc for what is under way here; return whether there is something."""
+        return False
+
     def path(self) -> tuple[str, ...]:
         """Where one is, for the top bar."""
         return (self.NAME,)

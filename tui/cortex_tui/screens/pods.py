@@ -101,7 +101,7 @@ class PodsScreen(Frame):
 
     def _share(self) -> None:
         """Give the pods as much room as they need, and the queues what is left."""
-        body = self.size.height - 5  # the top bar, a gap, a line about the cursor's, strip, footer
+        body = self.app.size.height - 5  # top bar, gap, the line about the row, strip, footer
         wanted = 1 + max(1, len(self._pods.rows))
         least = min(QUEUE_LINES_MIN, 1 + max(1, len(self._queues.rows)))
         self._pod_table.styles.height = max(2, min(wanted, body - least))

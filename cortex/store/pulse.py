@@ -1,0 +1,105 @@
+"""How the cluster does: what happened lately by buckets of time, and what somebody should know of.
+
+Both statements are bounded, however long the history and however many the facts: what they did not
+reach is said.
+"""
+
+from datetime import datetime, timedelta
+from decimal import Decimal
+from typing import Final
+
+import attrs
+
+from cortex.domain.why import SILENT_S
+from cortex.store.database import Database
+
+BUCKET_S: Final = 30.0
+BUCKETS: Final = 30
+"""A quarter of an hour."""
+HISTORY_BLOCKS_MAX: Final = 1_024
+"""8 MiB, about 80,000 transitions, read in some 30 ms."""
+WAITS_MAX: Final = 40
+"""Of a bucket: their median stands for all of them."""
+COST_S: Final = 3_600.0
+CALLS_MAX: Final = 10_000
+TROUBLES_MAX: Final = 20
+EXPIRES_SOON_S: Final = 300.0
+
+
+@attrs.frozen(kw_only=True)
+class Bucket:
+    """What happened in `BUCKET_S` seconds, or up to now."""
+
+    span_s: float
+    started: int
+    done: int
+    failed: int
+    wait_p50_s: float | None
+    """From due to its first start, the median of a sample; None: nothing started."""
+    usd: Decimal
+    is_known: bool
+    """All of its transitions were read."""
+    is_priced: bool
+    """All of its costs were read."""
+
+
+@attrs.frozen(kw_only=True)
+class Recent:
+    """The last quarter of an hour."""
+
+    now: datetime
+    buckets: tuple[Bucket, ...]
+    """The oldest first; the last one is not over."""
+    spent_usd: Decimal
+    """In the last `spent_s` seconds."""
+    spent_s: float
+    calls: int
+
+
+@attrs.frozen(kw_only=True)
+class Trouble:
+    """One thing that somebody should know of."""
+
+    kind: str
+    """breaker, pod or approval."""
+    name: str
+    """Of the breaker, the pod, the tool that asks."""
+    word: str
+    """State of the breaker or the pod, risk of the request."""
+    at: datetime | None
+    """Opened, last heard of, expires; None: a person keeps it open."""
+
+
+async def recent(db: Database) -> Recent:
+    """Look at the last quarter of an hour: some tens of milliseconds, so not at each look."""
+    rows = await db.fetch(
+        "pulse.recent", BUCKET_S, BUCKETS, HISTORY_BLOCKS_MAX, WAITS_MAX, COST_S, CALLS_MAX
+    )
+    first = rows[0]
+    now, history_since, calls_since = first["now"], first["history_since"], first["calls_since"]
+
+    passed_s = now.timestamp() % BUCKET_S
+
+    def bucket(ago: int, row: dict[str, object]) -> Bucket:
+        since = now - timedelta(seconds=BUCKET_S * ago + passed_s)
+        return Bucket(
+            **row,  # type: ignore[arg-type]
+            span_s=BUCKET_S if ago else passed_s,
+            is_known=history_since is None or history_since <= since,
+            is_priced=calls_since is None or calls_since <= since,
+        )
+
+    names = ("started", "done", "failed", "wait_p50_s", "usd")
+    return Recent(
+        now=now,
+        buckets=tuple(bucket(row["ago"], {name: row[name] for name in names}) for row in rows),
+        spent_usd=first["spent_usd"],
+        spent_s=COST_S if calls_since is None else max(1.0, (now - calls_since).total_seconds()),
+        calls=first["calls"],
+    )
+
+
+async def troubles(db: Database) -> list[Trouble]:
+    """Return what somebody should know of, `TROUBLES_MAX` of each kind at most."""
+    rows = await db.fetch("pulse.troubles", TROUBLES_MAX, SILENT_S, EXPIRES_SOON_S)
+    return [Trouble(**dict(row)) for row in rows]

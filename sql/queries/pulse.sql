@@ -1,0 +1,66 @@
+-- name: recent
+-- What happened lately, by buckets of time; 0 is the one that is not over. Always one row a bucket, the oldest first.
+-- $1 seconds of a bucket, $2 how many, $3 blocks of history that are read at most, $4 first starts of a bucket whose
+-- wait is looked up, $5 seconds back that costs are summed, $6 calls at most. Locks: none.
+-- History has no index by time and needs none: rows are only appended, so the newest stand in its last blocks.
+WITH clock AS MATERIALIZED (
+    SELECT cortex.now() AS now, floor(extract(epoch FROM cortex.now()) / $1::float8)::bigint AS bucket,
+           greatest(0, pg_relation_size('cortex.job_history') / current_setting('block_size')::int - $3::int) AS first_block
+), moved AS MATERIALIZED (
+    SELECT h.job_id, h.at, h.new, h.previous,
+           (SELECT bucket FROM clock) - floor(extract(epoch FROM h.at) / $1::float8)::bigint AS ago
+    FROM cortex.job_history h
+    WHERE h.ctid >= (SELECT format('(%s,0)', first_block)::tid FROM clock)
+), counted AS (
+    SELECT ago, count(*) FILTER (WHERE new = 'RUNNING') AS started, count(*) FILTER (WHERE new = 'COMPLETED') AS done,
+           count(*) FILTER (WHERE new = 'FAILED') AS failed
+    FROM moved WHERE ago BETWEEN 0 AND $2::int - 1 GROUP BY ago
+), sample AS (
+    SELECT m.ago, m.job_id, m.at FROM (
+        SELECT s.*, row_number() OVER (PARTITION BY s.ago ORDER BY s.at DESC) AS n FROM moved s
+        WHERE s.ago BETWEEN 0 AND $2::int - 1 AND s.previous = 'PENDING' AND s.new = 'RUNNING') m
+    WHERE m.n <= $4::int
+), waited AS (
+    SELECT s.ago, percentile_cont(0.5) WITHIN GROUP (
+               ORDER BY greatest(0, extract(epoch FROM s.at - j.run_at))::float8) AS wait_p50_s
+    FROM sample s CROSS JOIN LATERAL (
+        SELECT run_at FROM cortex.job WHERE id = s.job_id OFFSET 0) j
+    GROUP BY s.ago
+), call AS MATERIALIZED (
+    SELECT f.at, f.amount, (SELECT bucket FROM clock) - floor(extract(epoch FROM f.at) / $1::float8)::bigint AS ago
+    FROM cortex.fact f
+    WHERE f.type = 'cost' AND f.at > (SELECT now FROM clock) - $5::float8 * interval '1 second'
+    ORDER BY f.at DESC LIMIT $6::int
+), spent AS (
+    SELECT ago, sum(amount) AS usd FROM call WHERE ago BETWEEN 0 AND $2::int - 1 GROUP BY ago
+), known AS (
+    -- Null: all there is was read.
+    SELECT (SELECT min(at) FROM moved WHERE (SELECT first_block FROM clock) > 0) AS history_since,
+           (SELECT min(at) FROM call HAVING count(*) >= $6::int) AS calls_since,
+           (SELECT coalesce(sum(amount), 0) FROM call) AS spent_usd, (SELECT count(*) FROM call) AS calls
+)
+SELECT b.ago, coalesce(c.started, 0) AS started, coalesce(c.done, 0) AS done, coalesce(c.failed, 0) AS failed,
+       w.wait_p50_s, coalesce(s.usd, 0) AS usd, k.*, clock.now
+FROM generate_series($2::int - 1, 0, -1) AS b(ago)
+LEFT JOIN counted c USING (ago) LEFT JOIN waited w USING (ago) LEFT JOIN spent s USING (ago)
+CROSS JOIN known k CROSS JOIN clock
+ORDER BY b.ago DESC;
+
+-- name: troubles
+-- What somebody should know of now: breakers that let no call through, pods that say nothing, requests that expire.
+-- $1 how many of each at most, $2 seconds of silence, $3 seconds to expiry. Locks: none.
+(SELECT 'breaker' AS kind, b.name, b.state AS word, b.opened_at AS at FROM cortex.breaker b
+ WHERE (b.state <> 'CLOSED' OR b.failures > 0) AND b.state <> 'CLOSED' AND b.name <> 'effects:all'
+ ORDER BY b.updated_at DESC LIMIT $1::int)
+UNION ALL
+(SELECT 'pod', p.name, p.state, p.heartbeat_at FROM cortex.pod p
+ WHERE p.state IN ('READY', 'DRAINING') AND p.heartbeat_at < cortex.now() - $2::float8 * interval '1 second'
+ ORDER BY p.heartbeat_at LIMIT $1::int)
+UNION ALL
+(SELECT 'approval', found.tool, found.risk, found.expires_at
+ FROM unnest(ARRAY['LOW', 'MED', 'HIGH', 'CRITICAL']) AS level(risk) CROSS JOIN LATERAL (
+     SELECT a.tool, a.risk, a.expires_at FROM cortex.approval a
+     WHERE a.status = 'PENDING' AND a.risk = level.risk AND a.expires_at > cortex.now()
+       AND a.expires_at <= cortex.now() + $3::float8 * interval '1 second'
+     ORDER BY a.expires_at, a.id LIMIT $1::int) found
+ ORDER BY found.expires_at LIMIT $1::int);

@@ -1,0 +1,69 @@
+"""However long the history, the pulse reads its end; however many letters, the newest of them."""
+
+import asyncpg
+import pytest
+
+from cortex.store import pulse
+from tests.sql.test_plans import explain
+from tests.support.postgres import run_asyncio, sql
+
+FILL = """
+    SET session_replication_role = replica;
+    INSERT INTO cortex.job_history (job_id, previous, new, attempt, at, metadata)
+    SELECT lpad(to_hex(n), 32, '0')::uuid, 'PENDING', 'RUNNING', 1,
+           now() - (100000 - n) * interval '10 milliseconds', '{}'
+    FROM generate_series(1, 100000) n;
+    INSERT INTO cortex.job (id, type, status, attempt, started_at, finished_at, payload)
+    SELECT lpad(to_hex(n), 32, '0')::uuid, 'work', 'COMPLETED', 1, now(), now(), '{}'
+    FROM generate_series(90001, 100000) n;
+    INSERT INTO cortex.fact (at, type, subtype, source, amount, currency, data)
+    SELECT now() - n * interval '1 second', CASE n % 2 WHEN 0 THEN 'cost' ELSE 'error' END, 'x',
+           'llm:gpt', 0.01, 'USD', '{}'
+    FROM generate_series(1, 20000) n;
+    INSERT INTO cortex.dead_letter (
+        job_id, lineage_id, fingerprint, type, tenant, created_at, state, resolved_at, resolved_by)
+    SELECT lpad(to_hex(100001 - n), 32, '0')::uuid, gen_random_uuid(), 'x' || n % 7, 'work',
+           'default', now() - n * interval '1 second',
+           CASE WHEN n % 2 = 0 THEN 'DISCARDED' ELSE 'OPEN' END,
+           CASE WHEN n % 2 = 0 THEN now() END, CASE WHEN n % 2 = 0 THEN 'ana' END
+    FROM generate_series(1, 20000) n;
+"""
+BLOCKS, WAITS, CALLS = 64, 5, 500
+LETTERS, ERRORS = 700, 50
+ROWS_A_BLOCK_MAX = 130
+"""8,192 bytes, and a row of history takes 70 at least."""
+
+
+@pytest.mark.timeout(300)
+def test_the_pulse_reads_the_end_of_what_there_is(database: str) -> None:
+    async def fill() -> None:
+        connection = await asyncpg.connect(database)
+        await connection.execute(FILL)
+        await connection.close()
+
+    run_asyncio(fill)
+    sql(database, "VACUUM cortex.dead_letter")
+    recent = (pulse.BUCKET_S, pulse.BUCKETS, BLOCKS, WAITS, pulse.COST_S, CALLS)
+    most = {
+        "pulse.recent": {
+            "job_history": BLOCKS * ROWS_A_BLOCK_MAX,
+            "job": pulse.BUCKETS * WAITS,
+            "fact": CALLS,
+        },
+        "dead_letters.newest": {"dead_letter": LETTERS + ERRORS, "job": ERRORS},
+        "dead_letters.newest_of": {"dead_letter": LETTERS + ERRORS, "job": ERRORS},
+    }
+    arguments: dict[str, tuple[object, ...]] = {
+        "pulse.recent": recent,
+        "dead_letters.newest": (LETTERS, ERRORS),
+        "dead_letters.newest_of": ("x1", LETTERS, ERRORS),
+    }
+    for statistics in ("none yet", "fresh"):
+        for name, given in arguments.items():
+            looks = explain(database, name, given)
+            for table, rows in most[name].items():
+                found = [each for each in looks if each.table == table]
+                assert not [each for each in found if each.node == "Seq Scan"], (statistics, name)
+                seen = sum(each.rows for each in found)
+                assert 0 < seen <= rows + 10, (statistics, name, table, looks)
+        sql(database, "ANALYZE")

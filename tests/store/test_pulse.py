@@ -1,0 +1,118 @@
+"""The pulse of a cluster: what happened lately, and what somebody should know of."""
+
+from datetime import timedelta
+from decimal import Decimal
+
+from cortex.store import breakers, pulse, tasks
+from cortex.store.session import Session
+from tests.support.approvals import Askers, a_request
+from tests.support.life import Life
+
+COST = """
+    INSERT INTO cortex.fact (at, type, subtype, source, amount, currency)
+    SELECT cortex.now() - $1::float8 * interval '1 second', 'cost', 'model_call', 'llm:gpt',
+           $2, 'USD' FROM generate_series(1, $3)
+"""
+MOVES = """
+    INSERT INTO cortex.job_history (job_id, previous, new, attempt, at, metadata)
+    SELECT gen_random_uuid(), 'RUNNING', $2::text::cortex.job_status, 1,
+           cortex.now() - $1::float8 * interval '1 second', '{}' FROM generate_series(1, $3)
+"""
+
+
+def test_an_empty_cluster_has_a_flat_pulse(store: Session) -> None:
+    recent = store(pulse.recent)
+    assert len(recent.buckets) == pulse.BUCKETS
+    assert {(b.started, b.done, b.failed, b.wait_p50_s) for b in recent.buckets} == {
+        (0, 0, 0, None)
+    }
+    assert all(b.is_known and b.is_priced for b in recent.buckets)
+    assert (recent.spent_usd, recent.calls) == (0, 0)
+    assert store(pulse.troubles) == []
+
+
+def test_each_transition_counts_in_its_bucket(store: Session, database: str) -> None:
+    life = Life(store, database)
+    life.type()
+    life.failed()
+    pod = life.pod()
+    life.job()
+    life.finish(pod, life.claim(pod))
+    life.sql(MOVES, 615.0, "COMPLETED", 7)
+    life.sql(MOVES, 5_000.0, "COMPLETED", 9)
+    buckets = store(pulse.recent).buckets
+    newest = buckets[-2:]  # the border between two may fall between
+    assert sum(b.started for b in newest) == 2
+    assert sum(b.failed for b in newest) == sum(b.done for b in newest) == 1
+    waits = [b.wait_p50_s for b in newest if b.wait_p50_s is not None]
+    assert waits
+    assert all(0 <= wait < 60 for wait in waits)
+    assert [b.done for b in buckets if b.done == 7] == [7]
+    assert sum(b.done for b in buckets) == 8
+
+
+def test_the_wait_is_from_due_to_the_first_start(store: Session, database: str) -> None:
+    life = Life(store, database)
+    life.type()
+    pod = life.pod()
+    job_ids = [life.job() for _ in range(3)]
+    for job_id, late_s in zip(job_ids, (1, 1_000, 50_000), strict=True):
+        life.sql(
+            "UPDATE cortex.job SET run_at = run_at - $2::interval WHERE id = $1",
+            job_id,
+            timedelta(seconds=late_s),
+        )
+    store(tasks.claim, pod_id=pod, types=["digest"], limit=3)  # all of them in one transaction
+    (wait,) = (b.wait_p50_s for b in store(pulse.recent).buckets if b.wait_p50_s is not None)
+    assert 1_000 <= wait < 2_000
+
+
+def test_costs_are_summed_for_an_hour(store: Session, database: str) -> None:
+    life = Life(store, database)
+    life.sql(COST, 10.0, Decimal("0.5"), 3)
+    life.sql(COST, 1_800.0, Decimal("0.25"), 2)
+    life.sql(COST, 4_000.0, Decimal(9), 2)
+    recent = store(pulse.recent)
+    assert (recent.spent_usd, recent.calls, recent.spent_s) == (Decimal(2), 5, 3_600)
+    assert sum(b.usd for b in recent.buckets) == Decimal("1.5")
+
+
+def test_more_calls_than_are_read_give_a_rate_of_what_was_read(
+    store: Session, database: str
+) -> None:
+    Life(store, database).sql(COST, 600.0, Decimal("0.01"), pulse.CALLS_MAX + 100)
+    recent = store(pulse.recent)
+    assert recent.calls == pulse.CALLS_MAX
+    assert 600 <= recent.spent_s < 660
+    assert not recent.buckets[0].is_priced
+    assert recent.buckets[-1].is_priced
+
+
+def test_what_is_wrong_is_named(store: Session, database: str) -> None:
+    life = Life(store, database)
+    life.type()
+    life.pod("eu-1")
+    life.pod("eu-2")
+    life.sql(
+        "UPDATE cortex.pod SET heartbeat_at = heartbeat_at - $2::interval WHERE name = $1",
+        "eu-2",
+        timedelta(hours=1),
+    )
+    store(breakers.force_open, "llm:gpt", by="ana", reason="it lies")
+    found = store(pulse.troubles)
+    assert [(each.kind, each.name, each.word) for each in found] == [
+        ("breaker", "llm:gpt", "OPEN"),
+        ("pod", "eu-2", "READY"),
+    ]
+
+
+def test_requests_that_expire_soon_are_named(store: Session, database: str) -> None:
+    life = Life(store, database)
+    life.type("run_agent")
+    askers = Askers(store, database)
+    for number, expires_s in enumerate((120.0, 3_000.0)):
+        life.job("run_agent")
+        claim = life.claim(askers.pod_id, "run_agent")
+        askers.suspend(claim, a_request({"n": number}, tool="refund", expires_s=expires_s))
+    (only,) = store(pulse.troubles)
+    assert (only.kind, only.name) == ("approval", "refund")

@@ -1,0 +1,25 @@
+"""How the cluster does, read from Postgres."""
+
+from collections.abc import Sequence
+
+from cortex.store import metrics, pulse
+from cortex.store.database import Database
+from cortex.store.metrics import Figures
+from cortex.store.operator import COUNT_MAX
+from cortex.store.pulse import Recent, Trouble
+
+
+class StorePulse:
+    """The pulse, on a database."""
+
+    def __init__(self, db: Database) -> None:
+        self._db = db
+
+    async def figures(self) -> Figures:
+        return await metrics.figures(self._db, limit=COUNT_MAX)
+
+    async def recent(self) -> Recent:
+        return await pulse.recent(self._db)
+
+    async def troubles(self) -> Sequence[Trouble]:
+        return await pulse.troubles(self._db)

@@ -1,0 +1,162 @@
+"""Dead letters by their error, and the letters of one error: to retry or to give up."""
+
+from collections.abc import Iterable, Sequence
+from typing import Any, Final
+from uuid import UUID
+
+from textual.widget import Widget
+
+from cortex.domain.safe import safe
+from cortex_tui.backend.protocol import LetterRow
+from cortex_tui.desk import Desk
+from cortex_tui.model import steady
+from cortex_tui.model.window import Window
+from cortex_tui.render.letter_rows import ERROR_COLUMNS, LETTER_COLUMNS, error_words
+from cortex_tui.render.table import Cell, Column
+from cortex_tui.screens import dead_acts
+from cortex_tui.screens.dead_acts import DISCARD, RETRY
+from cortex_tui.screens.dead_batch import Batch
+from cortex_tui.screens.frame import Frame
+from cortex_tui.widgets.virtual_table import VirtualTable
+
+LOOK_EVERY_S: Final = 2.0
+"""A look reads some thousand entries of an index."""
+
+
+class _Letters(Frame):
+    """A list that is read whole; new rows are counted until they are asked for."""
+
+    KEY: str
+    COLUMNS: Sequence[Column[LetterRow]]
+
+    def __init__(self, desk: Desk) -> None:
+        super().__init__(desk)
+        self._window: Window[LetterRow, None] = Window(key=self._key)
+        self._is_read = False
+        self._is_fresh = False
+        """All that is new shall be shown."""
+        self._new_count = 0
+        self._looked_at = float("-inf")
+        self._batch: Batch[Any] | None = None
+        self._table = VirtualTable(
+            desk, self._window, self.COLUMNS, key=self._key, empty=self._nothing
+        )
+
+    def _key(self, row: LetterRow) -> str | UUID:
+        found: str | UUID = row[self.KEY]
+        return found
+
+    def body(self) -> Iterable[Widget]:
+        return (self._table,)
+
+    def on_mount(self) -> None:
+        self._table.focus()
+
+    def paint(self) -> None:
+        self._table.refresh()
+
+    def info(self) -> Cell:
+        return (
+            Cell(f"▲ {self._new_count} new   . shows ", "accent") if self._new_count else Cell("")
+        )
+
+    async def rows(self) -> Sequence[LetterRow]:
+        """Read the list."""
+        raise NotImplementedError
+
+    async def look(self) -> bool:
+        now = self.desk.session.clock.now()
+        if self.strip.is_asking or (now - self._looked_at < LOOK_EVERY_S and not self._is_fresh):
+            return False
+        self._looked_at = now
+        rows = await self.rows()
+        if self.strip.is_asking:
+            return False  # the order stands still while somebody is asked
+        self._is_read = True
+        if self._is_fresh:
+            self._is_fresh, self._new_count = False, 0
+            self._window.renew(rows, below=None)
+            return True
+        is_changed, self._new_count = steady.take(self._window, rows, key=self._key)
+        return is_changed
+
+    def escape(self) -> bool:
+        return self._batch is not None and self._batch.pause()
+
+    def action_move(self, how: str) -> None:
+        self._table.move(how)
+
+    def action_fresh(self) -> None:
+        self._is_fresh = True
+        self.desk.wake()
+
+    def action_retry(self) -> None:
+        self._ask(RETRY)
+
+    def action_discard(self) -> None:
+        self._ask(DISCARD)
+
+    def _ask(self, verb: str) -> None:
+        row = self._window.current
+        if row is None:
+            self.strip.tell("there is no dead letter here", "dim")
+        elif (refusal := self.desk.acts.why_not()) is not None:
+            self.strip.tell(refusal, "warn")
+        else:
+            self.ask(verb, row)
+
+    def ask(self, verb: str, row: LetterRow) -> None:
+        """Ask for an act on the row of the cursor."""
+        raise NotImplementedError
+
+    def _began(self, batch: Batch[Any]) -> None:
+        self._batch = batch
+
+    def _nothing(self) -> str:
+        return (
+            "no dead letters: nothing failed that waits for you" if self._is_read else "reading …"
+        )
+
+
+class DeadScreen(_Letters):
+    """`dead`: one row for each error."""
+
+    NAME = "dead"
+    KEY = "fingerprint"
+    COLUMNS = ERROR_COLUMNS
+
+    async def rows(self) -> Sequence[LetterRow]:
+        return await self.desk.backend.dead.errors()
+
+    def action_open(self) -> None:
+        if (row := self._window.current) is not None:
+            self.desk.open("letters", row)
+
+    def ask(self, verb: str, row: LetterRow) -> None:
+        work = dead_acts.ask_group(self.desk, self.strip, verb, row, began=self._began)
+        _ = self.run_worker(work, group="dry run", exclusive=True)
+
+
+class LettersScreen(_Letters):
+    """`letters`: those of one error."""
+
+    NAME = "letters"
+    KEY = "job_id"
+    COLUMNS = LETTER_COLUMNS
+
+    def __init__(self, desk: Desk, error: LetterRow) -> None:
+        self._error = error
+        super().__init__(desk)
+
+    def path(self) -> tuple[str, ...]:
+        return ("dead", safe(error_words(self._error)))
+
+    async def rows(self) -> Sequence[LetterRow]:
+        return await self.desk.backend.dead.letters(self._error["fingerprint"])
+
+    def action_open(self) -> None:
+        if (row := self._window.current) is not None:
+            self.desk.open("job", row["job_id"])
+
+    def ask(self, verb: str, row: LetterRow) -> None:
+        dead_acts.ask_one(self.desk, self.strip, verb, row, began=self._began)

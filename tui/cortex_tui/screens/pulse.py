@@ -1,0 +1,67 @@
+"""How the cluster does, at a glance: the first screen."""
+
+from collections.abc import Iterable
+from typing import Final
+
+from textual import on
+from textual.widget import Widget
+
+from cortex_tui.desk import Desk
+from cortex_tui.model.pulse import Pulse
+from cortex_tui.render.pulse_page import headline, pulse_lines
+from cortex_tui.render.table import Cell
+from cortex_tui.screens.frame import Frame
+from cortex_tui.widgets.page import Page
+
+RECENT_EVERY_S: Final = 5.0
+"""That statement reads much; the others cost next to nothing."""
+_SCROLLED: Final = {"half_down": "ctrl+d", "half_up": "ctrl+u"}
+
+
+class PulseScreen(Frame):
+    """`pulse`."""
+
+    NAME = "pulse"
+
+    def __init__(self, desk: Desk) -> None:
+        super().__init__(desk)
+        self._pulse = Pulse()
+        self._recent_at = float("-inf")
+        self._is_troubles_turn = False
+        self._page = Page(desk, head=self._head)
+
+    def body(self) -> Iterable[Widget]:
+        return (self._page,)
+
+    async def look(self) -> bool:
+        backend, now = self.desk.backend.pulse, self.desk.session.clock.now()
+        pulse = self._pulse
+        if pulse.figures is None:
+            pulse.figures = await backend.figures()
+            return True
+        if now - self._recent_at >= RECENT_EVERY_S:
+            self._recent_at = now
+            pulse.recent = await backend.recent()
+            return False
+        self._is_troubles_turn = not self._is_troubles_turn
+        if self._is_troubles_turn:
+            is_first = pulse.troubles is None
+            pulse.troubles = list(await backend.troubles())
+            return is_first
+        pulse.figures = await backend.figures()
+        return False
+
+    def paint(self) -> None:
+        self._pulse.head = self.desk.head
+        self._draw()
+
+    def action_move(self, how: str) -> None:
+        self._page.scroll_page(_SCROLLED.get(how, how))
+
+    @on(Page.Resized)
+    def _draw(self) -> None:
+        lines = pulse_lines(self._pulse, self.desk.session.now, self._page.room)
+        self._page.show(lines, is_other=False)
+
+    def _head(self) -> tuple[Cell, Cell]:
+        return headline(self._pulse, self.desk.session.now), Cell("")
