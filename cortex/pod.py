@@ -1,10 +1,9 @@
 """The composition root: builds the actors of a pod, nests the phases of its shutdown.
 
     island and pool > liveness {database watch, heartbeat; for running jobs: listener, control,
-        drain requests, breakers; for clients: result waiters, job feeds, answers}
-        > writers {committer} > http {server, if asked for} > hand_back {job actors}
-        > intake {dispatcher, takeover; the runners retries, expiries, sweeper, bookkeeper, triage
-        and housekeeping}
+        drain requests, breakers; for clients: result waiters, job feeds, answers} > writers
+        {committer} > http {server, if asked for} > hand_back {job actors} > intake {dispatcher,
+        takeover; the runners retries, expiries, sweeper, bookkeeper, triage, housekeeping}
 
 Leaving happens from the inside out: claiming stops, jobs go on to their next checkpoint and are
 handed back there, at the abort all others are, the API is closed, the committer is flushed, the pod
@@ -224,10 +223,8 @@ class _Pod:
             interval_s=settings.heartbeat_s,
             rng=rng,
         )
-        told = self._heartbeat.beat_soon
-        self.drain = Drain(
-            drain_s=settings.drain_s, close_s=settings.close_s, running=self._running, tell=told
-        )
+        told, limits = self._heartbeat.beat_soon, (settings.drain_s, settings.close_s)
+        self.drain = Drain(*limits, running=self._running, tell=told)
         self._drain_requests = DrainRequests(
             port, pod_id=self._record.id, running=self._running, tell=told, rng=rng
         )

@@ -47,14 +47,14 @@ MUTANTS: Final = (
         patches=(
             Patch(
                 "sql/queries/jobs.sql",
-                "    WHERE j.id = before.id AND before.status NOT IN"
-                " ('COMPLETED', 'FAILED', 'CANCELLED') AND NOT before.is_outdated\n",
-                "    WHERE j.id = before.id AND NOT before.is_outdated\n",
+                "    WHERE j.id = f.id AND f.status NOT IN"
+                " ('COMPLETED', 'FAILED', 'CANCELLED') AND NOT f.is_outdated\n",
+                "    WHERE j.id = f.id AND NOT f.is_outdated\n",
             ),
             Patch(
                 "sql/queries/jobs.sql",
-                "        status = CASE WHEN held.is_locked THEN j.status ELSE 'CANCELLED' END,\n",
-                "        status = CASE WHEN held.is_locked THEN j.status ELSE 'CANCELLED' END,"
+                "        status = CASE WHEN f.is_locked THEN j.status ELSE 'CANCELLED' END,\n",
+                "        status = CASE WHEN f.is_locked THEN j.status ELSE 'CANCELLED' END,"
                 " result = NULL, error_message = NULL,\n",
             ),
             Patch(

@@ -11,7 +11,6 @@ from typing import Any, Final
 from uuid import UUID
 
 import attrs
-from tests.support.tui_dead import FakeDead, FakePulse
 from tests.support.tui_job import FakeJob
 from textual import events
 from textual.keys import _character_to_key
@@ -24,10 +23,11 @@ from cortex.store.job_pages import JobPage
 from cortex.store.operator import Head
 from cortex_tui.app import CortexApp
 from cortex_tui.backend.protocol import JobRow
-from cortex_tui.keys import KeyTable
+from cortex_tui.key_table import KeyTable
 from cortex_tui.session import Session
 from tests.support.postgres import run_asyncio
 from tests.support.tui_approvals import FakeApprovals
+from tests.support.tui_dead import FakeDead, FakePulse
 from tests.support.tui_pods import FakeBreakers, FakePods, FakeQueues
 
 TURNS: Final = 100

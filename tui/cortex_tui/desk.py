@@ -7,7 +7,7 @@ import attrs
 from cortex.store.operator import Head
 from cortex_tui.acts import Acts
 from cortex_tui.backend.protocol import Backend
-from cortex_tui.keys import KeyTable
+from cortex_tui.key_table import KeyTable
 from cortex_tui.model.bell import Bell
 from cortex_tui.palette import PALETTES, Palette
 from cortex_tui.session import Session

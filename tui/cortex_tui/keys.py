@@ -4,16 +4,10 @@ A key that acts changes something for others: it asks first, and does nothing fo
 On one screen no two of them differ only by case.
 """
 
-import difflib
-import tomllib
-from collections.abc import Iterator, Mapping, Sequence
-from pathlib import Path
+from collections.abc import Sequence
 from typing import Final
 
 import attrs
-from textual.binding import Binding
-
-from cortex.domain.errors import UsageError
 
 EVERYWHERE: Final = "*"
 GROUPS: Final = {
@@ -530,108 +524,3 @@ KEYS: Final = (
         group="app",
     ),
 )
-
-_SHOWN: Final = {
-    "slash": "/",
-    "full_stop": ".",
-    "question_mark": "?",
-    "colon": ":",
-    "at": "@",
-    "escape": "esc",
-    "down": "↓",
-    "up": "↑",
-    "asterisk": "*",
-    "plus": "+",
-    "minus": "-",
-    "left_square_bracket": "[",
-    "right_square_bracket": "]",
-    "greater_than_sign": ">",
-    "less_than_sign": "<",
-    "left": "←",
-    "right": "→",
-}
-
-
-def shown(key: str) -> str:
-    """Return a key as people read it."""
-    return _SHOWN.get(key, key)
-
-
-@attrs.frozen
-class KeyTable:
-    """The keys of one sitting: the table, with what `keys.toml` changed."""
-
-    keys: tuple[Key, ...] = KEYS
-
-    def of(self, screen: str) -> Iterator[Key]:
-        """Yield the keys of a screen, in the order of the groups."""
-        for group in GROUPS:
-            yield from (key for key in self.keys if key.group == group and key.is_on(screen))
-
-    def bindings(self, screen: str) -> list[Binding]:
-        """Return what Textual needs for a screen."""
-        return [
-            Binding(",".join(key.keys), key.action, key.label, id=key.id, show=False)
-            for key in self.of(screen)
-        ]
-
-    def named(self, name: str) -> Key:
-        """Return a key by its id."""
-        return next(key for key in self.keys if key.id == name)
-
-
-def read_keys(path: Path) -> KeyTable:
-    """Read `keys.toml`: an id and its key, or its keys, a line. A missing file changes nothing.
-
-    Raises `UsageError` that names the file and the line's key.
-    """
-    try:
-        wanted = tomllib.loads(path.read_text("utf-8"))
-    except FileNotFoundError:
-        return KeyTable()
-    except (OSError, ValueError) as error:
-        raise UsageError(f"{path}: {error}") from error
-    try:
-        return remapped(wanted)
-    except UsageError as error:
-        raise UsageError(f"{path}: {error.message}", hint=error.hint) from error
-
-
-def remapped(wanted: Mapping[str, object]) -> KeyTable:
-    """Return the table with other keys. Raises `UsageError` when it would no longer be clear."""
-    changed = {name: _keys(name, value) for name, value in wanted.items()}
-    known = {key.id for key in KEYS}
-    for name in changed:
-        if name not in known:
-            close = difflib.get_close_matches(name, known, n=1)
-            hint = f"did you mean {close[0]!r}?" if close else f"known: {', '.join(sorted(known))}"
-            raise UsageError(f"there is no action {name!r}", hint=hint)
-    keys = tuple(attrs.evolve(key, keys=changed.get(key.id, key.keys)) for key in KEYS)
-    for clash in clashes(keys):
-        raise UsageError(clash, hint="give one of them another key")
-    return KeyTable(keys)
-
-
-def clashes(keys: Sequence[Key]) -> Iterator[str]:
-    """Yield what is not clear: one key twice on a screen, or acting ones that differ by case."""
-    for number, one in enumerate(keys):
-        for other in keys[number + 1 :]:
-            if not (EVERYWHERE in (*one.where, *other.where) or set(one.where) & set(other.where)):
-                continue
-            if twice := set(one.keys) & set(other.keys):
-                yield f"{shown(min(twice))} would be both {one.id} and {other.id}"
-            elif one.is_acting and other.is_acting:
-                lower = {key.lower() for key in one.keys} & {key.lower() for key in other.keys}
-                if lower:
-                    yield f"{one.id} and {other.id} would differ by case only: {min(lower)}"
-
-
-def _keys(name: str, value: object) -> tuple[str, ...]:
-    given = value if isinstance(value, list) else [value]
-    keys = [key.strip() for key in given if isinstance(key, str) and key.strip()]
-    if not keys or len(keys) != len(given):
-        raise UsageError(f"{name} is not a key, or a list of keys", hint='such as "ctrl+k"')
-    return tuple(_SIGNS.get(key, key) for key in keys)
-
-
-_SIGNS: Final = {sign: name for name, sign in _SHOWN.items()}

@@ -13,7 +13,7 @@ from cortex_tui.app import CortexApp
 from cortex_tui.backend.store import StoreBackend
 from cortex_tui.clock import SystemClock
 from cortex_tui.hearing import hear
-from cortex_tui.keys import read_keys
+from cortex_tui.key_table import read_keys
 from cortex_tui.session import Session
 
 BOUND_S: Final = 3.0

@@ -9,8 +9,6 @@ from decimal import Decimal
 from typing import Any, Protocol, TypeAlias
 from uuid import UUID
 
-from cortex.store.pulse import Recent, Trouble
-
 from cortex.domain.answer_text import Message
 from cortex.domain.job_filter import JobFilter, JobPlace
 from cortex.store.approvals import Ruling, Verdict
@@ -18,6 +16,7 @@ from cortex.store.dead_letters import Resubmission, Settled
 from cortex.store.job_pages import JobPage
 from cortex.store.metrics import Figures
 from cortex.store.operator import Head
+from cortex.store.pulse import Recent, Trouble
 from cortex_tui.model.inbox import InboxRow
 
 JobRow: TypeAlias = Mapping[str, Any]
