@@ -8,8 +8,8 @@ from cortex_tui.backend.breakers import StoreBreakers
 from cortex_tui.backend.dead import StoreDead
 from cortex_tui.backend.job import StoreJob
 from cortex_tui.backend.jobs import StoreJobs
-from cortex_tui.backend.pulse import StorePulse
 from cortex_tui.backend.protocol import Pods, Queues
+from cortex_tui.backend.pulse import StorePulse
 
 
 class StoreBackend:
