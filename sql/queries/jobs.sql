@@ -138,8 +138,7 @@ WITH edge AS MATERIALIZED (
     WHERE ($4::cortex.job_status[] IS NULL OR j.status = ANY ($4)) AND ($5::text[] IS NULL OR j.type LIKE ANY ($5))
       AND ($6::text[] IS NULL OR a.name LIKE ANY ($6)) AND ($7::text[] IS NULL OR j.queue_name LIKE ANY ($7))
       AND ($8::text[] IS NULL OR j.tenant LIKE ANY ($8)) AND ($9::text[] IS NULL OR j.error_code LIKE ANY ($9))
-      AND ($18::text[] IS NULL OR EXISTS (
-          SELECT FROM cortex.pod p WHERE p.id = j.pod_id AND p.name LIKE ANY ($18)))
+      AND ($18::text[] IS NULL OR (SELECT p.name FROM cortex.pod p WHERE p.id = j.pod_id) LIKE ANY ($18))
     ORDER BY l.created_at DESC, l.id DESC LIMIT $17
 )
 SELECT seen.looked_count, last.last_at, last.last_id, p.*
@@ -198,8 +197,7 @@ WITH edge AS MATERIALIZED (
     WHERE ($4::cortex.job_status[] IS NULL OR j.status = ANY ($4)) AND ($5::text[] IS NULL OR j.type LIKE ANY ($5))
       AND ($6::text[] IS NULL OR a.name LIKE ANY ($6)) AND ($7::text[] IS NULL OR j.queue_name LIKE ANY ($7))
       AND ($8::text[] IS NULL OR j.tenant LIKE ANY ($8)) AND ($9::text[] IS NULL OR j.error_code LIKE ANY ($9))
-      AND ($18::text[] IS NULL OR EXISTS (
-          SELECT FROM cortex.pod p WHERE p.id = j.pod_id AND p.name LIKE ANY ($18)))
+      AND ($18::text[] IS NULL OR (SELECT p.name FROM cortex.pod p WHERE p.id = j.pod_id) LIKE ANY ($18))
     ORDER BY l.created_at, l.id LIMIT $17
 )
 SELECT seen.looked_count, last.last_at, last.last_id, p.*

@@ -83,6 +83,7 @@ def test_the_newest_come_first(some: Session) -> None:
         ("tenant:a__", []),
         ("tenant:a*b", [2]),
         ("code:*", []),
+        ("pod:*", []),
         ("status:run,done", []),
         ("id:" + str(IDS[2]), [3]),
         ("id:0006,0005", [6, 5]),

@@ -1,6 +1,7 @@
 """What every screen and widget of one sitting works with."""
 
 from collections.abc import Callable
+from uuid import UUID
 
 import attrs
 
@@ -25,6 +26,8 @@ class Desk:
     """Ask for a look as soon as the pace allows it."""
     open: Callable[..., None]
     """Open a screen by its name on top of this one, with what it is about."""
+    seek: Callable[[UUID], None]
+    """Go to a request for approval."""
     bell: Bell = attrs.Factory(Bell)
     head: Head | None = None
     """What stands above every screen; None: not known yet."""

@@ -52,6 +52,8 @@ class Inbox:
         """So many wait that are not shown while the order is frozen."""
         self.is_read = False
         self._found: dict[UUID, InboxRow] = {}
+        self._sought: UUID | None = None
+        """Where the cursor is to go as soon as it is read."""
 
     @property
     def is_frozen(self) -> bool:
@@ -75,7 +77,7 @@ class Inbox:
             return ()
         if self.is_frozen:
             return [row["id"] for row in self.window.rows]
-        return () if self.focused is None else (self.focused,)
+        return [each for each in (self.focused, self._sought) if each is not None]
 
     def count(self, tab: Tab) -> int:
         """Return how many of those that wait a tab has."""
@@ -96,7 +98,19 @@ class Inbox:
         self.is_read = True
         self.marked &= set(found)
         self.arrange()
+        self._find()
         return is_news
+
+    def seek(self, approval_id: UUID) -> None:
+        """Go to a request, once it is read."""
+        self._sought = approval_id
+        self._find()
+
+    def _find(self) -> None:
+        ids = [row["id"] for row in self.window.rows]
+        if self._sought in ids:
+            self.window.move_to(ids.index(self._sought))
+            self._sought = None
 
     def arrange(self) -> None:
         """Put the rows in order again, as far as they may move."""

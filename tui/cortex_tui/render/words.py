@@ -57,3 +57,16 @@ def about(number: int) -> str:
         return f"≈ {number}"
     digits = 10 ** (len(str(number)) - 3)
     return f"≈ {number // digits * digits:,}"
+
+
+def count(number: int) -> str:
+    """Return a number of things: 999, 1.2k, 3.4M."""
+    for unit, each in (("M", 1_000_000), ("k", 1_000)):
+        if number >= each:
+            return f"{number / each:.1f}{unit}"
+    return str(number)
+
+
+def tokens(read: int, written: int) -> str:
+    """Return the tokens of a call: 1.2k→340."""
+    return f"{count(read)}→{count(written)}"

@@ -311,6 +311,15 @@ class ApprovalsScreen(Frame):
         self._wants_first = True
         self.desk.wake()
 
+    def go_to(self, approval_id: UUID) -> None:
+        """Go to one of them, if it still waits."""
+        self._batch = ()
+        self._inbox.marked.clear()
+        if self._inbox.tab is not Tab.ALL:
+            self._to_tab(Tab.ALL)
+        self._inbox.seek(approval_id)
+        self._moved()
+
     # --- keys
 
     def on_key(self) -> None:

@@ -1,53 +1,115 @@
-"""One job: how it stands, and its steps as they are committed."""
+"""One job: how it stands and why, its steps on a time axis, one of them in full, and the stream.
+
+Looks are one statement each: what happened since the last one, a page of older steps when the
+cursor comes near them, or the step that the cursor is on. What the model says comes by itself.
+"""
 
 from collections.abc import Iterable
+from typing import Any, Final
 from uuid import UUID
 
 from rich.segment import Segment
+from textual import events, on
+from textual.containers import Horizontal, Vertical
 from textual.strip import Strip
 from textual.widget import Widget
 
-from cortex_tui.backend.protocol import JobRow
+from cortex.domain.answer_text import AnswerPiece, Message
+from cortex.domain.job import JobStatus
 from cortex_tui.desk import Desk
+from cortex_tui.model.fall import FallRow, Look, next_problem, rows_of
+from cortex_tui.model.said import Said
+from cortex_tui.model.step_list import PAGE_STEPS, StepList
 from cortex_tui.model.window import Window
-from cortex_tui.render.job_rows import status_line, why_line
-from cortex_tui.render.step_rows import STEP_COLUMNS, StepRow
-from cortex_tui.render.table import fit
+from cortex_tui.render import job_head, step_page
+from cortex_tui.render.job_rows import status_of
+from cortex_tui.render.step_page import View
+from cortex_tui.render.table import Cell, fit
 from cortex_tui.render.words import short_id
 from cortex_tui.screens import job_acts
 from cortex_tui.screens.frame import Frame
 from cortex_tui.widgets.lines import Line
+from cortex_tui.widgets.page import Page
+from cortex_tui.widgets.said_lines import SaidLines
 from cortex_tui.widgets.virtual_table import VirtualTable
+from cortex_tui.widgets.waterfall import Waterfall
+
+WIDE: Final = 100
+"""Cells; from here on a step stands beside the waterfall."""
+AHEAD_ROWS: Final = 50
+NEVER: Final = 2**31 - 1
+"""After every step: none is asked for."""
+PANES: Final = ("steps", "detail", "said")
+VIEWS: Final = tuple(View)
 
 
 class JobScreen(Frame):
     """`job`, one of them."""
 
     NAME = "job"
+    DEFAULT_CSS = """
+    JobScreen #panes { height: 1fr; }
+    JobScreen Waterfall { width: 3fr; }
+    JobScreen #right { width: 2fr; border-left: vkey $border; }
+    JobScreen.-narrow.-on-detail Waterfall { display: none; }
+    JobScreen.-narrow #right { display: none; width: 1fr; border: none; }
+    JobScreen.-narrow.-on-detail #right { display: block; }
+    JobScreen.-tall SaidLines { height: 12; }
+    JobScreen.-silent SaidLines { display: none; }
+    JobScreen.-max SaidLines { display: none; }
+    JobScreen.-max.-on-said SaidLines { display: block; height: 1fr; }
+    JobScreen.-max.-on-said #panes { display: none; }
+    JobScreen.-max.-on-steps #right { display: none; }
+    JobScreen.-max.-on-detail Waterfall { display: none; }
+    JobScreen.-max.-on-detail #right { width: 1fr; border: none; }
+    """
 
     def __init__(self, desk: Desk, job_id: UUID) -> None:
         super().__init__(desk)
         self._job_id = job_id
-        self._row: JobRow | None = None
-        self._after_step = 0
-        self._window: Window[StepRow, None] = Window(key=lambda step: step["seq"])
-        self._table = VirtualTable(
-            desk,
-            self._window,
-            STEP_COLUMNS,
-            key=lambda step: step["seq"],
-            empty=lambda: "no step is committed yet" if self._row else "reading …",
-        )
+        self._row: Look | None = None
+        self._steps = StepList()
+        self._wanted = "newest"
+        """Which end of the steps is to be read: newest, oldest; "": none."""
+        self._folded: frozenset[int] = frozenset()
+        self._window: Window[FallRow, None] = Window(key=lambda row: row.key)
+        self._fall = Waterfall(desk, self._window, empty=self._nothing)
+        self._page = Page(desk, head=self._page_head)
+        self._view = View.STEP
+        self._detail: dict[str, Any] | None = None
+        self._detail_of: tuple[object, ...] | None = None
+        """Of which row, and how that stood."""
+        self._said = Said()
+        self._said_lines = SaidLines(desk, self._said, told=lambda: self._hearing)
+        self._hearing = ""
+        self._listening = desk.backend.job.listen(job_id, heard=self._heard, told=self._told)
+        self._is_listening = False
+        self._pane = "steps"
 
     def body(self) -> Iterable[Widget]:
         return (
             Line(self.desk, self._state, id="state"),
             Line(self.desk, self._why, id="why"),
-            self._table,
+            Horizontal(self._fall, Vertical(self._page, id="right"), id="panes"),
+            self._said_lines,
         )
 
     def on_mount(self) -> None:
-        self._table.focus()
+        self._fall.focus()
+        self._arrange()
+
+    def on_resize(self, event: events.Resize) -> None:
+        self.set_class(event.size.width < WIDE, "-narrow")
+        self.set_class(event.size.height >= 40, "-tall")  # noqa: PLR2004 -- twice the least
+        super().on_resize(event)
+
+    def on_screen_resume(self) -> None:
+        self._listen()
+        super().on_screen_resume()
+
+    def on_screen_suspend(self) -> None:
+        self._hush()
+        super().on_screen_suspend()
 
     def path(self) -> tuple[str, ...]:
         return ("jobs", short_id(self._job_id))
@@ -55,23 +117,255 @@ class JobScreen(Frame):
     def paint(self) -> None:
         for line in ("#state", "#why"):
             self.query_one(line).refresh()
-        self._table.refresh()
+        self._fall.refresh()
+        self._page.refresh()
+        self._said_lines.refresh()
+        row = self._window.current
+        if row is not None and row.ended is None:
+            self._lay_out(is_other=False)
+
+    def info(self) -> Cell:
+        steps = self._steps
+        if steps.first == 1 and steps.has_end:
+            return Cell("")
+        return Cell(f"steps {steps.first:,} to {steps.last:,} of {steps.newest:,} ", "dim")
+
+    # --- looking
 
     async def look(self) -> bool:
-        row = dict(await self.desk.backend.job.follow(self._job_id, after_step=self._after_step))
+        job = self.desk.backend.job
+        wanted = self._next()
+        if wanted == "above":
+            first = self._steps.first
+            found = await job.steps_before(self._job_id, before=first, limit=PAGE_STEPS)
+            if first == self._steps.first:
+                self._steps.precede(found)
+                self._rearrange()
+            return True
+        if wanted == "detail":
+            return await self._look_at_detail()
+        after = {"newest": None, "oldest": 0, "below": self._steps.last}.get(wanted, NEVER)
+        last = self._steps.last
+        row = dict(await job.look(self._job_id, after=after, limit=PAGE_STEPS))
         steps = row.pop("steps")
-        is_news = bool(steps) or row != self._row
-        self._row = row
-        if steps:
-            is_following = self._window.cursor in (None, len(self._window.rows) - 1)
-            self._after_step = steps[-1]["seq"]
-            self._window.extend(steps, below=None)
-            if is_following:
-                self._window.move_to(len(self._window.rows) - 1)
+        if wanted != self._wanted and wanted in ("newest", "oldest"):
+            return True  # the other end is wanted by now
+        newest = row["checkpoint"].get("seq", 0)
+        is_news = row != self._row
+        self._take(row)
+        if wanted in ("newest", "oldest"):
+            self._wanted = ""
+            self._steps.renew(steps, newest=newest)
+        elif last == self._steps.last:
+            is_news |= self._steps.extend(steps, newest=newest)
+        for step in steps:
+            self._said.committed(step["key"])
+        if is_news or wanted in ("newest", "oldest"):
+            self._rearrange(end=wanted if wanted != "below" else "")
         return is_news
 
+    def _next(self) -> str:
+        """Choose what the next statement asks for."""
+        window, steps = self._window, self._steps
+        if self._wanted:
+            return self._wanted
+        if window.top < AHEAD_ROWS and steps.first > 1:
+            return "above"
+        if self._is_detail_seen and self._wanted_detail() != self._detail_of:
+            return "detail"
+        is_near = window.top + window.height + AHEAD_ROWS > len(window.rows)
+        return "below" if steps.has_end or is_near else "job"
+
+    def _take(self, row: Look) -> None:
+        before, self._row = self._row, row
+        if before is not None and (before["attempt"], before["pod"]) != (
+            row["attempt"],
+            row["pod"],
+        ):
+            self._listening.renew()
+        if row["finished_at"] is not None:
+            self._hush()
+        elif before is None:
+            self._listen()
+        is_quiet = status_of(row) is not JobStatus.RUNNING and self._said.answer is None
+        self.set_class(is_quiet, "-silent")
+
+    def _rearrange(self, *, end: str = "") -> None:
+        """Make the rows anew; the cursor stays on its row, and at the end when it follows."""
+        if self._row is None:
+            return
+        window = self._window
+        is_last = window.cursor in (None, len(window.rows) - 1)
+        saying = "" if self._said.is_over else self._said.key
+        rows = rows_of(self._row, self._steps.steps, folded=self._folded, saying=saying)
+        window.rearrange(rows)
+        follows = self._fall.zoom.follows and is_last and self._steps.has_end
+        if end == "newest" or (follows and not end):
+            window.move_to(len(rows) - 1)
+        elif end == "oldest":
+            window.move_to(0)
+        self._moved()
+
+    def _wanted_detail(self) -> tuple[object, ...] | None:
+        row, job = self._window.current, self._row
+        if row is None or job is None:
+            return None
+        return row.key, row.step_key, row.ended, row.note, job["status"], job["attempt"]
+
+    async def _look_at_detail(self) -> bool:
+        row, asked = self._window.current, self._wanted_detail()
+        key = "" if row is None else row.step_key
+        found = dict(await self.desk.backend.job.detail(self._job_id, key))
+        if asked == self._wanted_detail():
+            before, self._detail_of = self._detail_of, asked
+            self._detail = found
+            self._lay_out(is_other=before is None or asked is None or before[0] != asked[0])
+        return True
+
+    @property
+    def _is_detail_seen(self) -> bool:
+        return self.query_one("#right").display and self._page.size.width > 0
+
+    def _lay_out(self, *, is_other: bool) -> None:
+        """Make the lines of the step anew."""
+        row, job = self._window.current, self._row
+        if job is None:
+            return
+        detail = self._detail if self._wanted_detail() == self._detail_of else None
+        if detail is None and not is_other:
+            return
+        now, width = self.desk.session.now, self._page.room
+        lines = step_page.page(row, detail, job, self._view, now=now, width=width)
+        self._page.show(lines, is_other=is_other)
+
+    # --- what the model says
+
+    def _listen(self) -> None:
+        is_over = self._row is not None and self._row["finished_at"] is not None
+        if self.is_mounted and not self._is_listening and not is_over:
+            self._is_listening = True
+            self.run_worker(self._listening.run(), group="listening", exclusive=True)
+
+    def _hush(self) -> None:
+        self._is_listening = False
+        self.workers.cancel_group(self, "listening")
+
+    def _heard(self, message: Message) -> None:
+        if not isinstance(message, AnswerPiece):
+            self.desk.wake()
+            return
+        before = self._said.key
+        if self._said.take(message, now=self.desk.session.clock.now()):
+            self.remove_class("-silent")
+            self._said_lines.changed()
+            if before != self._said.key:
+                self._rearrange()
+
+    def _told(self, hearing: str) -> None:
+        self._hearing = hearing
+        self._said_lines.refresh()
+
+    # --- keys that look
+
     def action_move(self, how: str) -> None:
-        self._table.move(how)
+        """Move in the pane in front."""
+        if self._pane == "steps":
+            self._move_in_steps(how)
+            return
+        key = {"half_down": "ctrl+d", "half_up": "ctrl+u"}.get(how, how)
+        if self._pane == "detail":
+            self._page.scroll_page(key)
+            return
+        half = max(1, self._said_lines.size.height // 2)
+        lines = {"down": 1, "up": -1, "half_down": half, "half_up": -half, "top": -NEVER}
+        self._said_lines.scroll_lines(lines.get(how, NEVER))
+
+    def _move_in_steps(self, how: str) -> None:
+        is_far = (how == "end" and not self._steps.has_end) or (
+            how == "top" and self._steps.first > 1
+        )
+        if is_far:
+            self._wanted = "newest" if how == "end" else "oldest"
+            self.desk.wake()
+        else:
+            self._fall.move(how)
+
+    def action_pane(self) -> None:
+        """Go to the next pane that there is."""
+        panes = [each for each in PANES if each != "said" or not self.has_class("-silent")]
+        at = panes.index(self._pane) if self._pane in panes else 0
+        self._pane = panes[(at + 1) % len(panes)]
+        self._arrange()
+
+    def action_maximise(self) -> None:
+        self.toggle_class("-max")
+        self._arrange()
+
+    def action_zoom(self, how: str) -> None:
+        fall = self._fall
+        fall.zoom = type(fall.zoom)(follows=True) if how == "fit" else fall.zoom.by(int(how))
+        fall.refresh()
+
+    def action_follow(self) -> None:
+        """Follow what happens now, or stay."""
+        follows = not self._fall.zoom.follows
+        self._fall.follow(follows=follows)
+        if follows:
+            self._move_in_steps("end")
+            self._said_lines.follow()
+        self.strip.tell("following" if follows else "not following", "dim")
+
+    def action_fold(self, how: str) -> None:
+        """Fold the calls of an answer away, or show them."""
+        row = self._window.current
+        if row is None or row.number is None:
+            return
+        parent = row.number
+        if row.depth:
+            rows, at = self._window.rows, self._window.cursor or 0
+            above = next(each for each in reversed(rows[:at]) if not each.depth and each.number)
+            parent = above.number or row.number
+            self._window.move_to(rows.index(above))
+        elif row.hidden is None:
+            return
+        self._folded = self._folded | {parent} if how == "shut" else self._folded - {parent}
+        self._rearrange()
+
+    def action_problem(self, way: str) -> None:
+        """Go to the next row in which something went wrong, around the end."""
+        step = 1 if way == "next" else -1
+        found = next_problem(self._window.rows, self._window.cursor, step=step)
+        if found is None:
+            self.strip.tell("nothing went wrong in these steps", "dim")
+            return
+        self._window.move_to(found)
+        self._moved()
+
+    def action_view(self, way: str) -> None:
+        """Show the step otherwise."""
+        by = {"next": 1, "before": -1}.get(way)
+        if by is not None:
+            self._view = VIEWS[(VIEWS.index(self._view) + by) % len(VIEWS)]
+        else:
+            self._view = View.STEP if self._view is View.RAW else View.RAW
+        if not self._is_detail_seen:
+            self._pane = "detail"
+            self._arrange()
+        self._lay_out(is_other=True)
+
+    def action_copy(self) -> None:
+        self.app.copy_to_clipboard(str(self._job_id))
+        self.strip.tell(f"copied {self._job_id}, if the terminal lets it", "dim")
+
+    def action_gate(self) -> None:
+        """Go to the request that the job waits for."""
+        seen = None if self._row is None else job_head.gate(self._row)
+        if seen is None:
+            self.strip.tell("the job does not wait for an approval", "dim")
+        else:
+            self.desk.seek(seen.id)
+
+    # --- keys that act
 
     def action_cancel(self) -> None:
         job_acts.cancel(self.desk, self.strip, self._row)
@@ -79,16 +373,50 @@ class JobScreen(Frame):
     def action_retry(self) -> None:
         job_acts.retry(self.desk, self.strip, self._row)
 
+    def action_raise_budget(self) -> None:
+        job_acts.raise_budget(self.desk, self.strip, self._row)
+
+    # --- drawing
+
+    def _arrange(self) -> None:
+        for each in PANES:
+            self.set_class(each == self._pane, f"-on-{each}")
+        self._said_lines.is_front = self._pane == "said"
+        self._moved()
+
+    @on(VirtualTable.Moved)
+    def _moved(self) -> None:
+        if self._wanted_detail() != self._detail_of:
+            self._lay_out(is_other=True)
+            self.desk.wake()
+        elif self._next() == "above":
+            self.desk.wake()
+        self.repaint()
+
+    @on(Page.Resized)
+    def _resized(self) -> None:
+        self._lay_out(is_other=False)
+        self.desk.wake()
+
+    def _nothing(self) -> str:
+        return "no step is committed yet" if self._row else "reading …"
+
+    def _page_head(self) -> tuple[Cell, Cell]:
+        named, view = step_page.head(self._window.current, self._view)
+        return (Cell(named.text, "accent") if self._pane == "detail" else named), view
+
     def _state(self, width: int) -> Strip:
         if self._row is None:
             return Strip.blank(width)
         palette = self.desk.palette
-        parts = status_line(self._row, self.desk.session.now)
-        segments = [Segment(f" {cell.text}  ", palette[cell.style]) for cell in parts]
-        return Strip(segments).adjust_cell_length(width)
+        gap = " " * job_head.GAP
+        parts = [Segment(" ")]
+        for cell in job_head.head_line(self._row, self.desk.session.now, width):
+            parts += [Segment(cell.text, palette[cell.style]), Segment(gap)]
+        return Strip(parts).adjust_cell_length(width)
 
     def _why(self, width: int) -> Strip:
         if self._row is None:
             return Strip.blank(width)
-        cell = why_line(self._row, self.desk.session.now)
+        cell = job_head.why_line(self._row, self.desk.session.now)
         return Strip([Segment(fit(f" {cell.text}", width), self.desk.palette[cell.style])])

@@ -1,8 +1,17 @@
 """What one does to a job, from the list of jobs and from the job itself."""
 
+from collections.abc import Mapping
+from decimal import Decimal
+from typing import Any
+
+from cortex.domain.budget import LIMIT_MAX, Unit, worded
+from cortex.domain.safe import safe
 from cortex_tui.acts import Act
+from cortex_tui.backend.job import REASON
 from cortex_tui.backend.protocol import JobRow
 from cortex_tui.desk import Desk
+from cortex_tui.model.amount import AmountQuestion
+from cortex_tui.render.job_head import tightest
 from cortex_tui.render.job_rows import job_words
 from cortex_tui.widgets.strip_line import StripLine
 
@@ -33,3 +42,45 @@ def retry(desk: Desk, strip: StripLine, row: JobRow | None) -> None:
         work=lambda: desk.backend.jobs.retry(job_id, by=by),
     )
     desk.acts.propose(strip, act)
+
+
+def raise_budget(desk: Desk, strip: StripLine, row: JobRow | None) -> None:
+    """Ask for another limit of the budget that stops the job first."""
+    budget = None if row is None else tightest(row)
+    if budget is None:
+        strip.tell("no budget limits this job; set one: cortex budgets set --job ID", "dim")
+        return
+    if (refusal := desk.acts.why_not()) is not None:
+        strip.tell(refusal, "warn")
+        return
+    limit, unit = Decimal(str(budget["limit_amount"])), Unit(budget["unit"])
+    by = desk.session.actor
+    question = AmountQuestion(
+        safe(f"raise {budget['name']} from {worded(limit, unit)}"),
+        why_not=lambda amount: _why_not(amount, limit=limit, unit=unit),
+    )
+
+    def answered(is_agreed: bool) -> None:  # noqa: FBT001 -- what the strip calls
+        if not is_agreed or question.amount is None:
+            strip.tell("nothing was done", "dim")
+            return
+        desk.acts.agreed(strip, _raising(desk, budget, question.amount, by=by))
+
+    strip.ask(question, answered)
+
+
+def _raising(desk: Desk, budget: Mapping[str, Any], to: Decimal, *, by: str) -> Act:
+    name = budget["name"]
+    return Act(
+        question=f"raise {name} to {worded(to, Unit(budget['unit']))}",
+        command=("budgets", "raise", name, "--to", f"{to:f}", "--reason", REASON),
+        work=lambda: desk.backend.job.raise_budget(name, to=to, by=by),
+    )
+
+
+def _why_not(amount: Decimal, *, limit: Decimal, unit: Unit) -> str:
+    if unit is Unit.TOKENS and amount != amount.to_integral_value():
+        return "whole tokens"
+    if amount <= limit:
+        return f"more than {worded(limit, unit)}"
+    return "" if amount <= LIMIT_MAX else f"{LIMIT_MAX:,} at most"

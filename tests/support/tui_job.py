@@ -1,0 +1,138 @@
+"""One job as the terminal UI sees it, in memory: steps paged, details, and a model that speaks."""
+
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
+from datetime import UTC, datetime, timedelta
+from decimal import Decimal
+from typing import Any
+from uuid import UUID
+
+import attrs
+
+from cortex.domain.answer_text import AnswerPiece, Message
+from cortex.domain.errors import NotFoundError
+from cortex_tui.backend.protocol import Heard, Told
+
+BEGAN = datetime.fromtimestamp(1_000_000, UTC)
+HEAD: dict[str, Any] = {
+    "worker_attempts": 3,
+    "agent_version": 14,
+    "cancel_reason": None,
+    "error_class": None,
+    "origin_id": None,
+    "last_error_code": None,
+    "breaker_state": None,
+}
+LISTS = ("attempts", "effects", "approvals", "budgets")
+DETAIL: dict[str, Any] = dict.fromkeys(
+    (
+        *("seq", "digest", "output", "output_bytes", "asked_by", "payload", "effect_id", "tool"),
+        *("effect_status", "is_sure", "calls_count", "can_reconcile", "why", "arguments"),
+        *("effect_result", "effect_at", "effect_finished_at", "resolution", "resolved_by"),
+    )
+)
+
+
+def a_step(seq: int, key: str, kind: str = "step", **fields: Any) -> dict[str, Any]:
+    """A committed step: it began `at_s` seconds after the job did, and took `took_s`."""
+    began = BEGAN + timedelta(seconds=fields.pop("at_s", float(seq - 1)))
+    return {
+        "seq": seq,
+        "attempt": 1,
+        "kind": kind,
+        "key": key,
+        "started_at": began,
+        "finished_at": began + timedelta(seconds=fields.pop("took_s", 1.0)),
+        "cost_usd": None,
+        "usage": None,
+        "is_error": False,
+        **fields,
+    }
+
+
+@attrs.define(eq=False)
+class FakeEar:
+    """Whoever listens to a job."""
+
+    heard: Heard
+    told: Told
+    is_open: bool = False
+    renewed_count: int = 0
+
+    def renew(self) -> None:
+        self.renewed_count += 1
+
+    async def run(self) -> None:
+        self.is_open = True
+        try:
+            await asyncio.Event().wait()
+        finally:
+            self.is_open = False
+
+
+@attrs.define(kw_only=True)
+class FakeJob:
+    """What the screen of one job asks for."""
+
+    row: Callable[[UUID], Mapping[str, Any] | None]
+    ask: Callable[[str], None]
+    """Counts a statement; raises while the cluster does not answer."""
+    details: dict[str, dict[str, Any]] = attrs.field(factory=dict)
+    """By the keys of steps."""
+    ears: list[FakeEar] = attrs.field(factory=list)
+    raised: list[tuple[str, Decimal, str]] = attrs.field(factory=list)
+
+    # --- the test's side
+
+    def say(self, job_id: UUID, text: str, *, offset: int = 0, key: str = "ask") -> None:
+        """Let the model say something to whoever listens."""
+        end = offset + len(text)
+        piece = AnswerPiece(
+            job_id=job_id, attempt=1, key=key, call=1, offset=offset, end=end, text=text
+        )
+        self.send(piece)
+
+    def send(self, message: Message) -> None:
+        for ear in self.ears:
+            if ear.is_open:
+                ear.heard(message)
+
+    # --- the screen's side
+
+    async def look(self, job_id: UUID, *, after: int | None, limit: int) -> dict[str, Any]:
+        self.ask("look")
+        steps = self._steps(job_id)
+        row = dict(self.row(job_id) or {})
+        newest = len(steps)
+        head = {**row["checkpoint"], **({"seq": newest, "key": steps[-1]["key"]} if steps else {})}
+        found = steps[-limit:] if after is None else [s for s in steps if s["seq"] > after][:limit]
+        lists = {name: list(row.get(name, ())) for name in LISTS}
+        line = {"lineage_id": job_id}
+        return {**HEAD, **line, **row, **lists, "checkpoint": head, "steps": found}
+
+    async def steps_before(
+        self, job_id: UUID, *, before: int, limit: int
+    ) -> Sequence[Mapping[str, Any]]:
+        self.ask("steps_before")
+        return [step for step in self._steps(job_id) if step["seq"] < before][-limit:]
+
+    async def detail(self, job_id: UUID, key: str) -> Mapping[str, Any]:
+        self.ask("detail")
+        self._steps(job_id)
+        return {**DETAIL, "payload": "{}", "history": [], **self.details.get(key, {})}
+
+    def listen(self, job_id: UUID, *, heard: Heard, told: Told) -> FakeEar:  # noqa: ARG002
+        ear = FakeEar(heard, told)
+        self.ears.append(ear)
+        return ear
+
+    async def raise_budget(self, name: str, *, to: Decimal, by: str) -> str:
+        self.ask("raise_budget")
+        self.raised.append((name, to, by))
+        return f"{name} is ${to}"
+
+    def _steps(self, job_id: UUID) -> list[dict[str, Any]]:
+        row = self.row(job_id)
+        if row is None:
+            raise NotFoundError(f"job {job_id} does not exist")
+        return list(row.get("steps", ()))

@@ -1,0 +1,113 @@
+"""Hears what the model of one job says, while somebody looks at that job.
+
+Owns: a connection to listen on, and the watch in the database that lets the job's pod send.
+Messages are hints: a lost one is a gap. Behind a pooler nobody can listen: it asks once a second.
+On failure: the connection is opened anew after a moment; what was said comes again, as far as the
+pod has kept it. On stop: cancelled, it ends the watch within a bound; a lost one lapses by itself.
+"""
+
+import asyncio
+from contextlib import suppress
+from typing import Final
+from uuid import UUID
+
+from cortex.domain.answer_text import messages_of
+from cortex.domain.clock import system_chance
+from cortex.domain.errors import CortexError
+from cortex.store import watches
+from cortex.store.database import Profile
+from cortex.store.dedicated import Dedicated
+from cortex_tui.backend.protocol import Heard, Told
+
+AGAIN_S: Final = 2.0
+ASK_EVERY_S: Final = 1.0
+GOODBYE_S: Final = 1.0
+
+
+class Listening:
+    """One job's. `renew` tells the pod that has it now."""
+
+    def __init__(self, profile: Profile, job_id: UUID, *, heard: Heard, told: Told) -> None:
+        self._profile = profile
+        self._job_id = job_id
+        self._heard = heard
+        self._told = told
+        self._wanted = asyncio.Event()
+
+    def renew(self) -> None:
+        """Let the pod that has the job now send, and all that it knows."""
+        self._wanted.set()
+
+    async def run(self) -> None:
+        """Listen until cancelled."""
+        while True:
+            try:
+                await self._listen()
+            except CortexError as error:
+                self._told(error.message)
+            with suppress(TimeoutError):
+                async with asyncio.timeout(AGAIN_S):
+                    await asyncio.Event().wait()
+
+    async def _listen(self) -> None:
+        lost = asyncio.Event()
+
+        def gone() -> None:
+            lost.set()
+            self._wanted.set()
+
+        line = Dedicated(self._profile, on_lost=gone)
+        watcher = system_chance().new_id()
+        try:
+            await line.open()
+            if not line.is_pooled:
+                await line.listen(watches.STREAM, self._take)
+            self._told("a pooler: asked for each second" if line.is_pooled else "")
+            await self._keep(line, watcher, lost)
+        finally:
+            try:
+                with suppress(CortexError, TimeoutError):
+                    async with asyncio.timeout(GOODBYE_S):
+                        await watches.unwatch(line, watcher=watcher, job_ids=[self._job_id])
+            finally:
+                line.cut()
+
+    async def _keep(self, line: Dedicated, watcher: UUID, lost: asyncio.Event) -> None:
+        """Renew the watch until the connection is lost."""
+        known: set[int] = set()
+        loop = asyncio.get_running_loop()
+        due, is_new = loop.time(), True
+        while not lost.is_set():
+            if is_new or loop.time() >= due:
+                due = loop.time() + watches.RENEW_S
+                await watches.watch(
+                    line,
+                    watcher=watcher,
+                    job_ids=[self._job_id],
+                    new=[self._job_id] if is_new else [],
+                )
+            if line.is_pooled:
+                known = await self._ask(line, known)
+            rest_s = min(ASK_EVERY_S, due - loop.time()) if line.is_pooled else due - loop.time()
+            with suppress(TimeoutError):
+                async with asyncio.timeout(max(0.0, rest_s)):
+                    await self._wanted.wait()
+            is_new = self._wanted.is_set()
+            self._wanted.clear()
+
+    async def _ask(self, line: Dedicated, known: set[int]) -> set[int]:
+        said = await watches.said(line, known)
+        for payload in said.values():
+            if payload is not None:
+                self._take(payload)
+        return set(said)
+
+    def _take(self, payload: str) -> None:
+        try:
+            messages = messages_of(payload)
+        except ValueError:
+            self._told("the pod speaks another version")
+            return
+        for message in messages:
+            if message.job_id == self._job_id:
+                self._heard(message)

@@ -1,0 +1,45 @@
+"""A question that wants a number before the `y`: nothing else agrees, esc declines."""
+
+from collections.abc import Callable
+from decimal import Decimal
+from typing import Final
+
+from cortex_tui.model.question import CANCEL, Answer
+
+DIGITS_MAX: Final = 12
+
+
+class AmountQuestion:
+    """Takes digits and one point, then `y` once the number is allowed."""
+
+    def __init__(self, text: str, *, why_not: Callable[[Decimal], str]) -> None:
+        """`why_not` says what is wrong with a number; "": nothing."""
+        self.text = text
+        self._why_not = why_not
+        self._typed = ""
+
+    @property
+    def amount(self) -> Decimal | None:
+        """What was typed; None: no number yet."""
+        return Decimal(self._typed) if self._typed.strip(".") else None
+
+    def press(self, key: str, character: str | None) -> Answer:
+        """Take one key, by its name and by what it writes."""
+        if key == CANCEL:
+            return Answer.NO
+        if key == "backspace":
+            self._typed = self._typed[:-1]
+        elif character == "y":
+            is_allowed = self.amount is not None and not self._why_not(self.amount)
+            return Answer.YES if is_allowed else Answer.NONE
+        elif character and character in "0123456789." and len(self._typed) < DIGITS_MAX:
+            is_point_again = character == "." and "." in self._typed
+            self._typed += "" if is_point_again else character
+        return Answer.NONE
+
+    def how(self) -> str:
+        """Say what has to be typed, and what was."""
+        if self.amount is None:
+            return f"  type the new limit: {self._typed}_   esc no "
+        wrong = self._why_not(self.amount)
+        return f"  {self._typed}_  {wrong or 'y yes'}   esc no "

@@ -1,0 +1,148 @@
+"""The head of one job: what it is, how it stands and what it cost; below it why, and what comes."""
+
+from collections.abc import Iterator, Mapping
+from datetime import datetime
+from decimal import Decimal
+from typing import Any, Final
+
+from rich.cells import cell_len
+
+from cortex.domain.approval import ApprovalStatus
+from cortex.domain.budget import Unit, worded
+from cortex.domain.job import JobStatus
+from cortex.domain.safe import safe
+from cortex.domain.waiting import ApprovalSeen, awaited_of
+from cortex.domain.why import SILENT_S
+from cortex_tui.model.fall import Look
+from cortex_tui.render.job_rows import status_of, why
+from cortex_tui.render.states import state_words, style_of
+from cortex_tui.render.table import Cell
+from cortex_tui.render.words import countdown, money, short_id
+
+FREED_AFTER_S: Final = 300.0
+"""Of silence, unless CORTEX_ZOMBIE_S says otherwise: what a pod is set to is not in the record."""
+GAP: Final = 3
+
+
+def head_line(row: Look, now: datetime, width: int) -> list[Cell]:
+    """Return the pieces that fit: the last ones leave first."""
+    kept: list[Cell] = []
+    room = width - 1
+    for cell in _pieces(row, now):
+        room -= cell_len(cell.text) + GAP
+        if room < -GAP:
+            break
+        kept.append(cell)
+    return kept
+
+
+def _pieces(row: Look, now: datetime) -> Iterator[Cell]:
+    status = status_of(row)
+    yield Cell(f"job {short_id(row['id'])}", "bold")
+    version = f" v{row['agent_version']}" if row["agent"] and row["agent_version"] else ""
+    yield Cell(safe(f"{row['agent'] or row['type']}{version}"))
+    yield _state(row, status, now)
+    if row["pod"] and row["finished_at"] is None:
+        yield Cell(safe(f"pod {row['pod']}"), "dim")
+    if status is JobStatus.RUNNING and row["heartbeat_at"] is not None:
+        yield _heartbeat((now - row["heartbeat_at"]).total_seconds())
+    if cost := _cost(row):
+        yield cell_of_cost(cost, row)
+    if row["attempt"]:
+        yield Cell(f"attempt {row['attempt']}", "dim")
+    if row["retry_count"] and status is not JobStatus.RETRY:
+        yield Cell(f"retry {row['retry_count']}/{row['max_retries']}", "dim")
+    if row["origin_id"] is not None:
+        yield Cell(f"origin {short_id(row['origin_id'])}", "dim")
+
+
+def _state(row: Look, status: JobStatus, now: datetime) -> Cell:
+    words = state_words(status)
+    if status is JobStatus.RETRY:
+        words += f" {row['retry_count']}/{row['max_retries']}"
+    elif row["started_at"] is not None:
+        took_s = ((row["finished_at"] or now) - row["started_at"]).total_seconds()
+        words += f" {countdown(took_s)}"
+    return Cell(words, style_of(status))
+
+
+def _heartbeat(silent_s: float) -> Cell:
+    if silent_s >= FREED_AFTER_S:
+        return Cell(f"✗ {silent_s:.0f}s zombie", "alarm")
+    if silent_s > SILENT_S:
+        return Cell(f"! heartbeat {silent_s:.0f}s", "alarm")
+    return Cell(f"heartbeat {max(0.0, silent_s):.0f}s/{FREED_AFTER_S:.0f}s", "dim")
+
+
+def _cost(row: Look) -> str:
+    cost = row["checkpoint"].get("cost_usd")
+    spent = None if cost is None else money(Decimal(str(cost)))
+    limit = tightest(row)
+    if limit is None:
+        return spent or ""
+    unit = Unit(limit["unit"])
+    used = worded(Decimal(str(limit["spent"])), unit)
+    return f"{used} of {worded(Decimal(str(limit['limit_amount'])), unit)}"
+
+
+def cell_of_cost(cost: str, row: Look) -> Cell:
+    """Return what was spent, alarming when nothing is left."""
+    limit = tightest(row)
+    is_spent = limit is not None and limit["spent"] >= limit["limit_amount"]
+    return Cell(cost, "alarm" if is_spent else "dim")
+
+
+def tightest(row: Look) -> Mapping[str, Any] | None:
+    """Return the budget that stops it first: the one it waits for, else with the least left."""
+    waits = f"{row['waiting_on'] or ''}".removeprefix("budget:")
+    budgets = row["budgets"]
+    if waiting := [each for each in budgets if each["name"] == waits]:
+        return dict(waiting[0])
+    in_money = [each for each in budgets if each["unit"] == Unit.USD]
+    return min(in_money, key=lambda each: each["limit_amount"] - each["spent"], default=None)
+
+
+def why_line(row: Look, now: datetime) -> Cell:
+    """Say why it stands where it stands, when that changes, and which key helps."""
+    status = status_of(row)
+    if status is JobStatus.RETRY:
+        return Cell(safe(_retry(row, now)), "retry")
+    if status is JobStatus.RUNNING and row["cancel_requested_at"] is None:
+        return Cell(safe(_under_way(row)), "dim")
+    told = why(row, now)
+    if gate(row) is not None:
+        return Cell(safe(f"{told} · a opens it"), "appr")
+    if status is JobStatus.FAILED:
+        code = row["error_code"] or row["error_class"]
+        return Cell(safe(f"{code} · {told}" if code and code not in told else told), "fail")
+    if status is JobStatus.CANCELLED and row["cancel_reason"]:
+        told += f": {row['cancel_reason']}"
+    return Cell(safe(told), "dim")
+
+
+def _retry(row: Look, now: datetime) -> str:
+    parts = [f"retry {row['retry_count']}/{row['max_retries']}"]
+    if row["last_error_code"]:
+        parts.append(str(row["last_error_code"]))
+    parts.append(why(row, now))
+    if row["next_retry_at"] is not None:
+        parts[-1] += f" ({row['next_retry_at']:%H:%M:%SZ})"
+    if row["breaker_state"] is not None:
+        parts.append(f"breaker {row['waiting_on']} {row['breaker_state'].lower()}")
+    if row["last_error"]:
+        parts.append(str(row["last_error"]))
+    return " · ".join(parts)
+
+
+def _under_way(row: Look) -> str:
+    head = row["checkpoint"]
+    return (
+        f"last step {head['seq']} {head['key']}" if head.get("seq") else "no step is committed yet"
+    )
+
+
+def gate(row: Look) -> ApprovalSeen | None:
+    """Return the request that it waits for, if that can still be decided."""
+    seen = awaited_of(row["awaited"])
+    is_open = isinstance(seen, ApprovalSeen) and seen.status is ApprovalStatus.PENDING
+    return seen if is_open and isinstance(seen, ApprovalSeen) else None

@@ -1,0 +1,293 @@
+"""What is known of the row that the cursor is on: its step in full, how it came to it, and raw."""
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import datetime
+from enum import StrEnum
+from typing import Any, Final, TypeAlias
+
+from cortex.domain.argument_rows import argument_rows
+from cortex.domain.canonical import canonical
+from cortex.domain.job import JobStatus, StepKind
+from cortex.domain.safe import safe
+from cortex.store.job_view import TEXT_CHARS_MAX
+from cortex_tui.model.fall import FallRow, Look
+from cortex_tui.render.approval_page import chopped, wrapped
+from cortex_tui.render.states import state_words, style_of
+from cortex_tui.render.table import Cell
+from cortex_tui.render.words import countdown, money, span, tokens
+
+Line: TypeAlias = tuple[Cell, ...]
+Detail: TypeAlias = Mapping[str, Any]
+"""As `cortex.store.job_view.detail` gives it."""
+
+LABEL: Final = 10
+LINES_MAX: Final = 2_000
+
+
+class View(StrEnum):
+    """What of it is shown."""
+
+    STEP = "step"
+    LOG = "log"
+    PROMPT = "prompt"
+    RESPONSE = "response"
+    RAW = "raw"
+
+
+EFFECTS: Final = {
+    "PENDING": ("pending", "warn"),
+    "UNKNOWN": ("unknown: a person says what became of it", "alarm"),
+    "COMPLETED": ("applied", "done"),
+    "FAILED": ("certainly not applied", "fail"),
+    "ABANDONED": ("given up", "fail"),
+}
+
+
+def head(row: FallRow | None, view: View) -> tuple[Cell, Cell]:
+    """Return the two ends of the line above it."""
+    named = Cell("" if row is None else safe(_named(row)), "bold")
+    return named, Cell(f"◂ {view} ▸", "accent")
+
+
+def page(
+    row: FallRow | None, detail: Detail | None, job: Look, view: View, *, now: datetime, width: int
+) -> list[Line]:
+    """Return the lines of a view; `detail` is None while it is read."""
+    if row is None or detail is None:
+        return [(Cell("reading …" if row else "nothing was done yet", "dim"),)]
+    match view:
+        case View.STEP:
+            found = _step(row, detail, job, now, width)
+        case View.LOG:
+            found = _log(job, detail, width)
+        case View.PROMPT:
+            found = _prompt(row, detail, width)
+        case View.RESPONSE:
+            found = _response(detail, width)
+        case _:
+            found = _raw(row, detail, width)
+    lines = [line for line, _ in zip(found, range(LINES_MAX), strict=False)]
+    return lines or [(Cell("nothing is recorded", "dim"),)]
+
+
+def _named(row: FallRow) -> str:
+    return row.name or "running" if row.number is None else f"step {row.number} {row.name}"
+
+
+def _step(row: FallRow, detail: Detail, job: Look, now: datetime, width: int) -> Iterator[Line]:
+    yield from _labelled("kind", f"{row.kind} · attempt {row.attempt}", width)
+    took_s = ((row.ended or now) - row.began).total_seconds()
+    until = f" → {row.ended:%H:%M:%SZ}" if row.ended else " → now"
+    if row.is_mark:
+        yield from _labelled("at", f"{row.began:%H:%M:%SZ}", width)
+    else:
+        yield from _labelled("took", f"{span(took_s)} · {row.began:%H:%M:%SZ}{until}", width)
+    used = [] if row.tokens is None else [f"{tokens(*row.tokens)} tokens"]
+    used += [] if row.cost is None else [money(row.cost)]
+    yield from _labelled("used", " · ".join(used), width)
+    yield from _arguments(row, detail, width)
+    yield from _effect(detail, now, width)
+    yield from _errors(row, detail, job, width)
+    if detail["output"] is not None:
+        yield from _titled("output")
+        yield from _value(detail["output"], width)
+        yield from _cut(detail, width)
+
+
+def _arguments(row: FallRow, detail: Detail, width: int) -> Iterator[Line]:
+    found = _decoded(detail["arguments"])
+    if found is None:
+        found = _asked_for(row, _decoded(detail["asked_by"]))
+    if found:
+        yield from _titled("arguments")
+        yield from _rows(found, width)
+
+
+def _asked_for(row: FallRow, answer: Any) -> Any:
+    """Return the input of a call as the model gave it, if just one of that name stands there."""
+    if not isinstance(answer, dict) or row.kind != StepKind.TOOL:
+        return None
+    name = row.name.partition(" ")[2].partition("#")[0]
+    blocks = [each for each in answer.get("content", ()) if isinstance(each, dict)]
+    uses = [each for each in blocks if each.get("type") == "tool_use" and each.get("name") == name]
+    number = row.name.partition("#")[2]
+    place = int(number) - 1 if number.isdigit() else 0
+    return uses[place].get("input") if 0 <= place < len(uses) else None
+
+
+def _effect(detail: Detail, now: datetime, width: int) -> Iterator[Line]:
+    if detail["effect_id"] is None:
+        return
+    words, style = EFFECTS[detail["effect_status"]]
+    if detail["effect_status"] == "PENDING":
+        words += f" for {countdown((now - detail['effect_at']).total_seconds())}"
+    yield from _labelled("effect", words, width, style)
+    calls = detail["calls_count"]
+    yield from _labelled("called", "once" if calls == 1 else f"{calls} times", width)
+    yield from _labelled("key", str(detail["effect_id"]), width)
+    can = "yes: the other side can be asked" if detail["can_reconcile"] else "no"
+    yield from _labelled("reconcile", can, width)
+    yield from _labelled("why", detail["why"] or "", width, "warn")
+    if detail["resolved_by"]:
+        told = f"{detail['resolution']} by {detail['resolved_by']}"
+        yield from _labelled("resolved", told, width)
+
+
+def _errors(row: FallRow, detail: Detail, job: Look, width: int) -> Iterator[Line]:
+    found = _decoded(detail["output"])
+    if isinstance(found, dict) and "tool_error" in found:
+        yield from _labelled("error", str(found["tool_error"]), width, "fail")
+    for ended in job["attempts"]:
+        is_about = row.kind == "attempt" and ended["attempt"] == row.attempt
+        is_before = row.kind in ("running", "effect") and ended["attempt"] == row.attempt - 1
+        if (is_about or is_before) and ended["error"]:
+            code = ended["error_code"] or ended["error_class"]
+            told = f"attempt {ended['attempt']}: {ended['error']}" + (f" ({code})" if code else "")
+            yield from _labelled("error", told, width, "fail")
+
+
+def _log(job: Look, detail: Detail, width: int) -> Iterator[Line]:
+    """What became of the job, in order: states, attempts that ended, effects, decisions."""
+    told: list[tuple[datetime, str, str]] = []
+    for moved in detail["history"]:
+        status = JobStatus(moved["new"])
+        where = f" on {moved['pod']}" if moved["pod"] else ""
+        told.append(
+            (
+                moved["at"],
+                f"{state_words(status)} · attempt {moved['attempt']}{where}",
+                style_of(status),
+            )
+        )
+    for ended in job["attempts"]:
+        why = f": {ended['error']}" if ended["error"] else ""
+        text = f"attempt {ended['attempt']} {ended['outcome'].replace('_', ' ')}{why}"
+        told.append((ended["ended_at"], text, "dim" if ended["outcome"] == "suspended" else "fail"))
+    for effect in job["effects"]:
+        words, style = EFFECTS[effect["status"]]
+        told.append((effect["created_at"], f"effect {effect['key']}: {words}", style))
+    for asked in job["approvals"]:
+        by = f" by {asked['decided_by']}" if asked["decided_by"] else ""
+        text = f"approval {asked['tool'] or asked['key']}: {asked['status'].lower()}{by}"
+        told.append((asked["decided_at"] or asked["created_at"], text, "appr"))
+    for at, text, style in sorted(told, key=lambda each: each[0]):
+        yield from _labelled(f"{at:%H:%M:%S}", text, width, style)
+
+
+def _prompt(row: FallRow, detail: Detail, width: int) -> Iterator[Line]:
+    """What the job was asked for; the turns after that are the steps before this one."""
+    payload = _decoded(detail["payload"])
+    yield (Cell("what the job was given", "dim"),)
+    yield from _value(detail["payload"], width) if payload else ((Cell("nothing", "dim"),),)
+    if row.number is not None and row.number > 1:
+        yield (Cell(""),)
+        told = f"then steps 1 to {row.number - 1}, as they stand at the left"
+        yield from ((Cell(line, "dim"),) for line in wrapped(told, width))
+
+
+def _response(detail: Detail, width: int) -> Iterator[Line]:
+    found = _decoded(detail["output"])
+    blocks = found.get("content") if isinstance(found, dict) else None
+    if not isinstance(blocks, list):
+        if detail["output"] is not None:
+            yield from _value(detail["output"], width)
+        return
+    for block in blocks:
+        if isinstance(block, dict) and isinstance(block.get("text"), str):
+            yield from _text(block["text"], width)
+        elif isinstance(block, dict) and block.get("type") == "tool_use":
+            yield (Cell(safe(f"calls {block.get('name')}"), "accent"),)
+            yield from _rows(block.get("input"), width)
+    if stop := found.get("stop_reason"):
+        yield from _labelled("stopped", str(stop), width, "dim")
+
+
+def _raw(row: FallRow, detail: Detail, width: int) -> Iterator[Line]:
+    known = {
+        "key": row.step_key or row.name,
+        "seq": row.number,
+        "attempt": row.attempt,
+        "digest": detail["digest"],
+        "effect": None if detail["effect_id"] is None else str(detail["effect_id"]),
+        "arguments": _decoded(detail["arguments"]) or detail["arguments"],
+        "output": _decoded(detail["output"]) or detail["output"],
+    }
+    text = json.dumps(known, indent=2, ensure_ascii=False)
+    yield from _text(text, width)
+    yield from _cut(detail, width)
+
+
+def _cut(detail: Detail, width: int) -> Iterator[Line]:
+    size = detail["output_bytes"] or 0
+    if len(detail["output"] or "") >= TEXT_CHARS_MAX:
+        told = f"… of {size:,} bytes; cortex jobs show --json has them all"
+        yield from ((Cell(line, "warn"),) for line in wrapped(told, width))
+
+
+def _decoded(text: str | None) -> Any:
+    """Return JSON, or None for what was cut."""
+    if text is None:
+        return None
+    try:
+        return json.loads(text)
+    except ValueError:
+        return None
+
+
+def _value(text: str, width: int) -> Iterator[Line]:
+    found = _decoded(text)
+    if found is None and text != "null":
+        yield from _text(text, width)
+    elif isinstance(found, str):
+        yield from _text(found, width)
+    elif isinstance(found, dict | list):
+        yield from _rows(found, width)
+    else:
+        yield (Cell(safe(text)),)
+
+
+def _rows(value: Any, width: int) -> Iterator[Line]:
+    for row in argument_rows(value):
+        text = row.value if row.is_text else canonical_text(row.value)
+        yield from _labelled(row.field or "=", text, width, "")
+
+
+def canonical_text(value: object) -> str:
+    """Return a value that is JSON text already, or make it so."""
+    return value if isinstance(value, str) else canonical(value)
+
+
+def _labelled(label: str, text: str, width: int, style: str = "") -> Iterator[Line]:
+    """Yield a label and its text, below each other when the label is long."""
+    if not text:
+        return
+    name = safe(label)
+    if len(name) < LABEL:
+        first, room = Cell(name.ljust(LABEL), "dim"), width - LABEL
+    else:
+        yield (Cell(chopped(name, width)[0], "dim"),)
+        first, room = Cell("  ", "dim"), width - 2
+    for line in _lines(text, room):
+        yield first, Cell(line, style)
+        first = Cell(" " * len(first.text))
+
+
+def _titled(title: str) -> Iterator[Line]:
+    yield (Cell(""),)
+    yield (Cell(title, "dim"),)
+
+
+def _text(text: str, width: int) -> Iterator[Line]:
+    yield from ((Cell(line),) for line in _lines(text, width))
+
+
+def _lines(text: str, width: int) -> Sequence[str]:
+    lines: list[str] = []
+    for line in safe(text, newline="\n").split("\n"):
+        indent = line[: len(line) - len(line.lstrip(" "))][: width // 2]
+        room = max(2, width - len(indent))
+        lines += [indent + each for each in wrapped(line.strip(" "), room)]
+        if len(lines) > LINES_MAX:
+            break
+    return lines

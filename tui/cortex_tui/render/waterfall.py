@@ -1,0 +1,202 @@
+"""The waterfall of a job: a line a row, its bar on an axis of time that zooms and follows.
+
+Pure: rows and an axis in, cells out. Eighths of a cell make short bars as long as they are.
+"""
+
+from collections.abc import Iterator, Sequence
+from datetime import datetime, timedelta
+from typing import Final
+
+import attrs
+from rich.cells import cell_len
+
+from cortex.domain.safe import safe
+from cortex_tui.model.fall import FallRow
+from cortex_tui.render.table import GUTTER, Cell, fit
+from cortex_tui.render.words import countdown, money, span, tokens
+
+BAR_MIN: Final = 8
+NAME_MIN: Final = 10
+NAME_MAX: Final = 28
+TOOK: Final = 6
+TOKENS: Final = 11
+COST: Final = 8
+TICK_CELLS: Final = 10
+"""A label of the axis has so much room at least."""
+ZOOM_MAX: Final = 20
+SHORTEST_S: Final = 0.001
+
+_EIGHTHS: Final = " ▏▎▍▌▋▊▉"
+_TICKS_S: Final = (
+    *(0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 15, 30, 60, 120, 300),
+    *(600, 900, 1800, 3600, 7200, 14_400, 28_800, 86_400, 172_800, 604_800, 2_592_000),
+)
+
+
+@attrs.frozen(kw_only=True)
+class Axis:
+    """The part of a job's time that is in sight."""
+
+    zero: datetime
+    """Where the labels count from."""
+    start: datetime
+    length_s: float
+
+    def at(self, instant: datetime, cells: int) -> float:
+        """Return the place of an instant in cells; it may be out of sight."""
+        return (instant - self.start).total_seconds() / self.length_s * cells
+
+    def ticks(self, cells: int) -> str:
+        """Return the labels: 0s, 5s, 10s and so on."""
+        fewest_s = self.length_s * TICK_CELLS / cells
+        step_s = next((tick for tick in _TICKS_S if tick >= fewest_s), self.length_s)
+        since_s = (self.start - self.zero).total_seconds()
+        number = max(0, -int(-since_s // step_s))
+        line = ""
+        while (place := round((number * step_s - since_s) / self.length_s * cells)) < cells:
+            label = _tick(number * step_s)
+            if len(line) <= max(0, place) and place + len(label) <= cells:
+                line = line.ljust(place) + label
+            number += 1
+        return line.ljust(cells)
+
+
+@attrs.frozen(kw_only=True)
+class Zoom:
+    """How much of the time is in sight, and whether its end is now."""
+
+    level: int = 0
+    """Each one halves it; 0: all of it."""
+    follows: bool = True
+
+    def by(self, levels: int) -> "Zoom":
+        """Return it nearer or farther."""
+        return attrs.evolve(self, level=max(0, min(ZOOM_MAX, self.level + levels)))
+
+
+def axis_of(rows: Sequence[FallRow], zoom: Zoom, *, now: datetime, on: FallRow | None) -> Axis:
+    """Return what is in sight of rows, `now` being where those that go on have got to.
+
+    Zoomed in and not following, it is what surrounds the row `on`.
+    """
+    start = min((row.began for row in rows), default=now)
+    end = max((row.ended or now for row in rows), default=now)
+    whole_s = max(SHORTEST_S, (end - start).total_seconds())
+    length_s = max(SHORTEST_S, whole_s / 2**zoom.level)
+    latest = end - timedelta(seconds=length_s)
+    if not zoom.level:
+        first = start
+    elif zoom.follows or on is None:
+        first = latest
+    else:
+        middle_s = ((on.ended or now) - on.began).total_seconds() / 2
+        lead_s = min(middle_s, length_s / 2 - length_s / 8)
+        first = on.began + timedelta(seconds=lead_s - length_s / 2 + length_s / 8)
+        first = max(start, min(first, latest))
+    return Axis(zero=start, start=first, length_s=length_s)
+
+
+@attrs.frozen(kw_only=True)
+class Room:
+    """How the width of a line is divided; the figures leave first when it gets narrow."""
+
+    number: int
+    name: int
+    bar: int
+    has_tokens: bool
+    has_cost: bool
+
+
+def room_of(rows: Sequence[FallRow], width: int) -> Room:
+    """Divide the width among what the rows need."""
+    number = max((len(str(row.number)) for row in rows if row.number is not None), default=1)
+    longest = max((cell_len(safe(_name(row))) for row in rows), default=NAME_MIN)
+    name = max(NAME_MIN, min(longest, NAME_MAX, width // 3))
+    bar = width - GUTTER - number - 1 - name - 1 - TOOK - 2
+    has_tokens = any(row.tokens for row in rows) and bar - TOKENS - 1 >= 2 * BAR_MIN
+    bar -= (TOKENS + 1) * has_tokens
+    has_cost = any(row.cost is not None for row in rows) and bar - COST - 1 >= 3 * BAR_MIN
+    bar -= (COST + 1) * has_cost
+    return Room(number=number, name=name, bar=max(1, bar), has_tokens=has_tokens, has_cost=has_cost)
+
+
+def head_cells(room: Room, axis: Axis) -> Iterator[Cell]:
+    """Yield the line of titles."""
+    yield Cell(" " * (room.number + 1) + fit("step", room.name) + " ", "dim")
+    yield Cell(axis.ticks(room.bar), "dim")
+    yield Cell(" " + fit("took", TOOK, right=True), "dim")
+    if room.has_tokens:
+        yield Cell(" " + fit("tokens", TOKENS, right=True), "dim")
+    if room.has_cost:
+        yield Cell(" " + fit("cost", COST, right=True), "dim")
+
+
+def row_cells(row: FallRow, room: Room, axis: Axis, now: datetime) -> Iterator[Cell]:
+    """Yield the line of a row, in pieces of one style each."""
+    number = "" if row.number is None else str(row.number)
+    yield Cell(fit(number, room.number, right=True) + " ", "dim")
+    style = "fail" if row.is_problem and row.kind != "attempt" else ""
+    yield Cell(fit(safe(_name(row)), room.name) + " ", row.style if row.is_mark else style)
+    yield from bar_cells(row, axis, now, room.bar)
+    took = "" if row.is_mark else span(((row.ended or now) - row.began).total_seconds())
+    yield Cell(" " + fit(took, TOOK, right=True), "" if row.ended else "run")
+    if room.has_tokens:
+        used = "" if row.tokens is None else tokens(*row.tokens)
+        yield Cell(" " + fit(used, TOKENS, right=True), "dim")
+    if room.has_cost:
+        cost = "" if row.cost is None else money(row.cost)
+        yield Cell(" " + fit(cost, COST, right=True), "dim")
+
+
+def bar_cells(row: FallRow, axis: Axis, now: datetime, cells: int) -> Iterator[Cell]:
+    """Yield a bar in exactly so many cells: the lead, the bar itself, what is said beside it."""
+    begin = axis.at(row.began, cells)
+    end = axis.at(row.ended or now, cells)
+    if end < 0:
+        yield Cell("◂" + " " * (cells - 1), "line")
+        return
+    if begin > cells:
+        yield Cell("─" * (cells - 1) + "▸", "line")
+        return
+    first = max(0, min(int(begin), cells - 1))
+    bar = _mark(row) if row.is_mark else _bar(row, first, min(end, cells))
+    yield Cell((" " if row.is_mark else "─") * first, "line")
+    yield Cell(bar, row.style)
+    left = cells - first - cell_len(bar)
+    note = safe(row.note)
+    if note and left >= cell_len(note) + 1:
+        yield Cell(" " + fit(note, left - 1), "fail" if row.is_problem else "dim")
+    else:
+        yield Cell(" " * left)
+
+
+def _bar(row: FallRow, first: int, end: float) -> str:
+    eighths = max(1, round((end - first) * 8))
+    full, rest = divmod(eighths, 8)
+    if row.is_wait:
+        return "░" * max(1, full + (rest >= 4))  # noqa: PLR2004 -- a half
+    if row.ended is None:
+        return "█" * max(0, full - 1) + "▒"
+    return "█" * full + (_EIGHTHS[rest] if rest else "")
+
+
+def _mark(row: FallRow) -> str:
+    return {"fail": "✗", "appr": "◆"}.get(row.style, "↻")
+
+
+def _name(row: FallRow) -> str:
+    if row.kind == "running":
+        return row.name or "running"
+    if row.hidden is None:
+        return "  " * row.depth + row.name
+    return f"▸ {row.name} +{row.hidden}" if row.hidden else f"▾ {row.name}"
+
+
+def _tick(seconds: float) -> str:
+    if seconds < 1:
+        return f"{seconds * 1000:g}ms" if seconds else "0s"
+    for unit, each_s in (("d", 86_400), ("h", 3_600), ("m", 60)):
+        if seconds >= each_s:
+            is_round = seconds % each_s in (0, each_s / 2)
+            return f"{seconds / each_s:g}{unit}" if is_round else countdown(seconds)
+    return f"{seconds:g}s"
