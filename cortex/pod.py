@@ -8,8 +8,7 @@
 Leaving happens from the inside out: claiming stops, jobs go on to their next checkpoint and are
 handed back there, at the abort all others are, the API is closed, the committer is flushed, the pod
 signs off, the pool is closed. From the first signal on the API says that the pod is not ready, and
-takes no more work. By when each phase must be over: see `cortex.services.drain`. Deadlines count
-from the signal, so that what hangs in one phase does not push the others back.
+takes no more work. Deadlines count from the signal: see `cortex.services.drain`.
 """
 
 import gc
@@ -223,8 +222,10 @@ class _Pod:
             interval_s=settings.heartbeat_s,
             rng=rng,
         )
-        told, limits = self._heartbeat.beat_soon, (settings.drain_s, settings.close_s)
-        self.drain = Drain(*limits, running=self._running, tell=told)
+        told = self._heartbeat.beat_soon
+        self.drain = Drain(
+            drain_s=settings.drain_s, close_s=settings.close_s, running=self._running, tell=told
+        )
         self._drain_requests = DrainRequests(
             port, pod_id=self._record.id, running=self._running, tell=told, rng=rng
         )
