@@ -77,7 +77,7 @@ class CortexApp(App[int]):
         first: str = FIRST,
     ) -> None:
         """`has_color`: without it the terminal's own two colours must do. `first`: a screen."""
-        self.DEFAULT_MODE = first  # type: ignore[misc] -- read by Textual from the instance
+        self.DEFAULT_MODE = first  # type: ignore[misc]  # Textual reads it here
         super().__init__()
         internals.forget_no_color(self)
         self.session = session
