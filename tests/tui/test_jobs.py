@@ -3,6 +3,7 @@
 import re
 
 from tests.support.tui import FakeBackend, Seat, on_asyncio
+from tests.support.tui_job import a_step
 from tests.tui.conftest import Sit
 
 
@@ -168,16 +169,7 @@ async def test_a_wrong_filter_is_told_and_stays_open(cluster: FakeBackend, sit: 
 
 @on_asyncio
 async def test_enter_opens_the_job_and_esc_comes_back(cluster: FakeBackend, sit: Sit) -> None:
-    step = {
-        "seq": 1,
-        "attempt": 1,
-        "kind": "model",
-        "key": "plan",
-        "started_at": "2026-01-01T00:00:00+00:00",
-        "finished_at": "2026-01-01T00:00:03.200+00:00",
-        "cost_usd": 0.21,
-        "usage": None,
-    }
+    step = a_step(1, "plan", "model", took_s=3.2, cost_usd=0.21)
     cluster.add(1, steps=[step], status="RUNNING", pod="eu-1")
     cluster.add(2)
     async with sit() as seat:
