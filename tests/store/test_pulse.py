@@ -27,8 +27,7 @@ def test_an_empty_cluster_has_a_flat_pulse(store: Session) -> None:
         (0, 0, 0, None)
     }
     assert all(b.is_known and b.is_priced for b in recent.buckets)
-    assert recent.spent_usd == 0
-    assert recent.calls == 0
+    assert (recent.spent_usd, recent.calls) == (Decimal(0), 0)
     assert store(pulse.troubles) == []
 
 

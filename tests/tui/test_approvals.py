@@ -202,7 +202,7 @@ async def test_read_only_says_why(inbox: FakeApprovals, sit: Sit) -> None:
     async with sit(is_read_only=True) as seat:
         await enter(seat)
         for key in ("a", "d", "E"):
-            await keys(seat, key, "y", "1")
+            await keys(seat, key, "y")
             assert "read-only: start cortex tui without --read-only" in seat.text
         assert inbox.decisions == []
 

@@ -3,6 +3,7 @@
 import re
 import sys
 from collections.abc import Iterator
+from contextlib import AsyncExitStack
 from pathlib import Path
 from statistics import quantiles
 from uuid import UUID
@@ -40,18 +41,17 @@ def pods(database: str, tmp_path: Path) -> Iterator[Pods]:
 
 async def sit_until_done(dsn: str, job_id: UUID) -> None:
     """Open the job before any pod has it, and watch it to its end."""
-    db = await open_database(Profile(dsn=dsn), rng=seeded_random())
-    try:
+    async with AsyncExitStack() as stack:
+        db = await open_database(Profile(dsn=dsn), rng=seeded_random())
+        stack.push_async_callback(db.close)
         app = CortexApp(Session(actor="ana", clock=SystemClock()), StoreBackend(db))
-        async with app.run_test(size=(120, 40)):
-            app.open("job", job_id)
-            await eventually_asyncio(
-                lambda: any("✓ done" in line for line in shown(app)),
-                what="the end of the job",
-                within_s=WITHIN_S,
-            )
-    finally:
-        await db.close()
+        await stack.enter_async_context(app.run_test(size=(120, 40)))
+        app.open("job", job_id)
+        await eventually_asyncio(
+            lambda: any("✓ done" in line for line in shown(app)),
+            what="the end of the job",
+            within_s=WITHIN_S,
+        )
 
 
 @pytest.mark.timeout(180)

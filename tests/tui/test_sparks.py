@@ -5,14 +5,14 @@ import pytest
 from cortex_tui.render.sparks import BARS, DIGIT_LINES, UNKNOWN, digits, spark
 
 
-def test_the_largest_value_is_full_and_nothing_is_the_lowest_bar() -> None:
-    assert spark([0, 1, 7]) == "▁▂█"
-    assert spark([7, 3.5, 0]) == "█▅▁"
+def test_the_largest_value_is_highest_and_nothing_is_the_lowest_bar() -> None:
+    assert spark([0, 1, 7]) == "▁▂▇"
+    assert spark([7, 3.5, 0]) == "▇▄▁"
 
 
 def test_what_is_small_is_seen_and_what_is_unknown_is_told() -> None:
-    assert spark([0.001, 1000.0]) == "▂█"
-    assert spark([None, 2.0, None]) == f"{UNKNOWN}█{UNKNOWN}"
+    assert spark([0.001, 1000.0]) == "▂▇"
+    assert spark([None, 2.0, None]) == f"{UNKNOWN}▇{UNKNOWN}"
     assert spark([None]) == UNKNOWN
 
 
@@ -22,14 +22,15 @@ def test_nothing_at_all_is_flat() -> None:
 
 
 def test_a_value_takes_as_many_cells_as_it_is_given() -> None:
-    assert spark([0, 1], each=3) == "▁▁▁███"
+    assert spark([0, 1], each=3) == "▁▁▁▇▇▇"
 
 
 @pytest.mark.parametrize("text", ["0", "12", "1000+", "59s", "0123456789"])
 def test_digits_are_three_lines_of_one_width(text: str) -> None:
-    lines = digits(text)
-    assert len(lines) == DIGIT_LINES
-    assert len({len(line) for line in lines}) == 1
+    for gap in (0, 1):
+        lines = digits(text, gap=gap)
+        assert len({len(line) for line in lines}) == 1
+        assert len(lines) == DIGIT_LINES
 
 
 def test_every_digit_looks_different() -> None:

@@ -4,6 +4,7 @@ import re
 import signal
 import sys
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -44,10 +45,19 @@ def on_screen(cortex: Cortex, *more: str, env: dict[str, str] | None = None) -> 
     return PtyScreen([*TUI, *more], folder=cortex.folder, env=cortex.environ(env))
 
 
+@contextmanager
+def on_jobs(cortex: Cortex, *more: str, env: dict[str, str] | None = None) -> Iterator[PtyScreen]:
+    """Go from the first screen to the jobs."""
+    with on_screen(cortex, *more, env=env) as screen:
+        screen.until(lambda text: "> pulse" in text, what="the first screen")
+        screen.type("2")
+        yield screen
+
+
 def test_a_job_is_seen_and_cancelled(cortex: Cortex, life: Life) -> None:
     life.type()
     job = life.job()
-    with on_screen(cortex) as screen:
+    with on_jobs(cortex) as screen:
         screen.until(lambda text: job.hex[-6:] in text, what="the job")
         screen.type("K")
         screen.until(lambda text: "○ pend?" in text, what="the question")
@@ -65,7 +75,7 @@ def test_text_of_jobs_cannot_reach_the_terminal(cortex: Cortex, life: Life) -> N
     job = life.failed(LINES.replace("\0", ""))
     life.sql("UPDATE cortex.pod SET name = $1", HOSTILE)
     life.agent("researcher")
-    with on_screen(cortex) as screen:
+    with on_jobs(cortex) as screen:
         screen.until(lambda text: job.hex[-6:] in text and "⟦U+001B⟧" in text, what="the job")
         screen.type("\r")
         screen.until(lambda text: "attempt 1" in text, what="the job alone")
@@ -86,7 +96,7 @@ def test_text_of_jobs_cannot_reach_the_terminal(cortex: Cortex, life: Life) -> N
 def test_a_signal_leaves_the_terminal_as_it_was(
     cortex: Cortex, life: Life, number: signal.Signals
 ) -> None:
-    with on_screen(cortex) as screen:
+    with on_jobs(cortex) as screen:
         screen.until(lambda text: "no jobs yet" in text, what="the empty list")
         screen.send(number)
         assert screen.end() == 128 + number
@@ -102,7 +112,7 @@ def test_the_database_goes_away_and_comes_back(
         life = Life(call, private_postgres.dsn)
         life.type()
         job = life.job()
-    with on_screen(Cortex(tmp_path, private_postgres.dsn)) as screen:
+    with on_jobs(Cortex(tmp_path, private_postgres.dsn)) as screen:
         screen.until(lambda text: job.hex[-6:] in text and "LIVE" in text, what="the job")
         private_postgres.stop()
         screen.until(lambda text: "STALE" in text, what="the badge")
@@ -121,7 +131,7 @@ def test_the_database_goes_away_and_comes_back(
 
 def test_without_colours_there_are_none(cortex: Cortex, life: Life) -> None:
     life.failed()
-    with on_screen(cortex, env={"NO_COLOR": "1"}) as screen:
+    with on_jobs(cortex, env={"NO_COLOR": "1"}) as screen:
         screen.until(lambda text: "✗ fail" in text, what="the job")
         screen.type("q")
         screen.end()

@@ -16,7 +16,7 @@ from cortex_tui import internals
 from cortex_tui.acts import Acts
 from cortex_tui.backend.protocol import Backend
 from cortex_tui.desk import Desk
-from cortex_tui.key_table import KeyTable
+from cortex_tui.keys import KeyTable
 from cortex_tui.line_filter import SafeFilter
 from cortex_tui.palette import NAMES, PALETTES
 from cortex_tui.palette_commands import KeyCommands
@@ -77,7 +77,7 @@ class CortexApp(App[int]):
         first: str = FIRST,
     ) -> None:
         """`has_color`: without it the terminal's own two colours must do. `first`: a screen."""
-        self.DEFAULT_MODE = first  # type: ignore[misc]  # Textual reads it there
+        self.DEFAULT_MODE = first  # type: ignore[misc]  # Textual reads it here
         super().__init__()
         internals.forget_no_color(self)
         self.session = session

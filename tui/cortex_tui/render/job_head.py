@@ -25,14 +25,14 @@ GAP: Final = 3
 
 
 def head_line(row: Look, now: datetime, width: int) -> list[Cell]:
-    """Return the pieces that fit: the last ones leave first."""
+    """Return the pieces that fit: of those after the state the long ones leave first."""
     kept: list[Cell] = []
     room = width - 1
     for cell in _pieces(row, now):
-        room -= cell_len(cell.text) + GAP
-        if room < -GAP:
-            break
-        kept.append(cell)
+        taken = cell_len(cell.text) + GAP
+        if taken <= room + GAP:
+            kept.append(cell)
+            room -= taken
     return kept
 
 
@@ -42,12 +42,17 @@ def _pieces(row: Look, now: datetime) -> Iterator[Cell]:
     version = f" v{row['agent_version']}" if row["agent"] and row["agent_version"] else ""
     yield Cell(safe(f"{row['agent'] or row['type']}{version}"))
     yield _state(row, status, now)
+    beat: Cell | None = None
+    if status is JobStatus.RUNNING and row["heartbeat_at"] is not None:
+        beat = _heartbeat((now - row["heartbeat_at"]).total_seconds())
+        if beat.style == "alarm":
+            yield beat
+    if cost := _cost(row):
+        yield _cost_cell(cost, row)
     if row["pod"] and row["finished_at"] is None:
         yield Cell(safe(f"pod {row['pod']}"), "dim")
-    if status is JobStatus.RUNNING and row["heartbeat_at"] is not None:
-        yield _heartbeat((now - row["heartbeat_at"]).total_seconds())
-    if cost := _cost(row):
-        yield cell_of_cost(cost, row)
+    if beat is not None and beat.style != "alarm":
+        yield beat
     if row["attempt"]:
         yield Cell(f"attempt {row['attempt']}", "dim")
     if row["retry_count"] and status is not JobStatus.RETRY:
@@ -85,7 +90,7 @@ def _cost(row: Look) -> str:
     return f"{used} of {worded(Decimal(str(limit['limit_amount'])), unit)}"
 
 
-def cell_of_cost(cost: str, row: Look) -> Cell:
+def _cost_cell(cost: str, row: Look) -> Cell:
     """Return what was spent, alarming when nothing is left."""
     limit = tightest(row)
     is_spent = limit is not None and limit["spent"] >= limit["limit_amount"]

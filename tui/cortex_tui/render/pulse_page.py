@@ -5,6 +5,8 @@ from datetime import datetime
 from decimal import Decimal
 from typing import Final
 
+from rich.cells import cell_len
+
 from cortex.domain.job import JobStatus
 from cortex.domain.safe import safe
 from cortex.store.operator import COUNT_MAX
@@ -24,6 +26,8 @@ _HOUR_S: Final = 3_600.0
 _LABEL: Final = 14
 _FIGURE: Final = 10
 _EACH_MAX: Final = 3
+_WIDE: Final = 20
+"""Cells for a number: there is room between its digits."""
 
 
 def pulse_lines(pulse: Pulse, now: datetime, width: int) -> Lines:
@@ -53,10 +57,16 @@ def headline(pulse: Pulse, now: datetime) -> Cell:
 def _numbers(pulse: Pulse, now: datetime, width: int) -> Iterator[tuple[Cell, ...]]:
     shown = list(_figures(pulse, now))
     room = width // len(shown)
-    yield tuple(Cell(fit(label, room), "dim") for label, _, _ in shown)
-    big = [(digits(text), style) for _, text, style in shown]
+    yield tuple(Cell(fit(_label(label, room), room), "dim") for label, _, _ in shown)
+    gap = int(room >= _WIDE)
+    big = [(digits(text, gap=gap), style) for _, text, style in shown]
     for line in range(3):
         yield tuple(Cell(fit(text[line], room), style) for text, style in big)
+
+
+def _label(label: str, room: int) -> str:
+    """Leave out what there is no room for: the top bar has it, too."""
+    return label if cell_len(label) < room else label.split(" in ", maxsplit=1)[0]
 
 
 def _figures(pulse: Pulse, now: datetime) -> Iterator[tuple[str, str, str]]:

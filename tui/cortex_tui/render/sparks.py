@@ -4,7 +4,8 @@ import math
 from collections.abc import Sequence
 from typing import Final
 
-BARS: Final = "▁▂▃▄▅▆▇█"
+BARS: Final = "▁▂▃▄▅▆▇"
+"""None fills its cell, so that lines one below the other stay apart."""
 UNKNOWN: Final = "·"
 DIGIT_LINES: Final = 3
 
@@ -23,7 +24,7 @@ _DIGITS: Final = {
 
 
 def spark(values: Sequence[float | None], *, each: int = 1) -> str:
-    """Return a bar of `each` cells a value, the largest one full; None is not known.
+    """Return a bar of `each` cells a value, the largest one highest; None is not known.
 
     Nothing is the lowest bar, and anything above it at least the next one.
     """
@@ -37,8 +38,12 @@ def _bar(value: float | None, most: float) -> str:
     return BARS[math.ceil(value / most * (len(BARS) - 1))] if value > 0 else BARS[0]
 
 
-def digits(text: str) -> tuple[str, str, str]:
-    """Return a number in three lines; what is no digit stands small in the last one."""
+def digits(text: str, *, gap: int = 0) -> tuple[str, str, str]:
+    """Return a number in three lines; what is no digit stands small in the last one.
+
+    `gap`: cells between two digits.
+    """
     big = [_DIGITS.get(sign, (" ", " ", sign)) for sign in text]
-    first, second, third = ("".join(sign[line] for sign in big) for line in range(DIGIT_LINES))
+    space = " " * gap
+    first, second, third = (space.join(sign[line] for sign in big) for line in range(DIGIT_LINES))
     return first, second, third
