@@ -11,7 +11,6 @@ from typing import Any, Final
 from uuid import UUID
 
 import attrs
-from tests.support.tui_job import FakeJob
 from textual import events
 from textual.keys import _character_to_key
 from textual.pilot import Pilot
@@ -28,10 +27,13 @@ from cortex_tui.session import Session
 from tests.support.postgres import run_asyncio
 from tests.support.tui_approvals import FakeApprovals
 from tests.support.tui_dead import FakeDead, FakePulse
+from tests.support.tui_job import FakeJob
 from tests.support.tui_pods import FakeBreakers, FakePods, FakeQueues
 
 TURNS: Final = 100
 """Turns of the event loop after which everything that was ready has run."""
+PAINTS: Final = 3
+"""What is laid out anew may want to be laid out once more."""
 
 
 class ManualClock:
@@ -263,9 +265,11 @@ class Seat:
             await self.settle()
 
     async def settle(self) -> None:
-        """Let everything run that is ready."""
-        for _ in range(TURNS):
-            await asyncio.sleep(0)
+        """Let everything run that is ready, and be laid out and painted."""
+        for _ in range(PAINTS):
+            for _ in range(TURNS):
+                await asyncio.sleep(0)
+            self.app.screen._on_timer_update()
 
     @property
     def lines(self) -> list[str]:

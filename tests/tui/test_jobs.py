@@ -163,7 +163,9 @@ async def test_a_wrong_filter_is_told_and_stays_open(cluster: FakeBackend, sit: 
         assert "unknown key 'state' in the filter" in seat.text
         assert "state:x" in seat.lines[1]
         assert numbers(seat) == [1]
-        await seat.press("escape", "j")
+        await seat.press("escape")
+        await seat.pass_time()
+        await seat.press("j")
         assert seat.lines[1].startswith(" /  ")
 
 

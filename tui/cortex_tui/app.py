@@ -16,7 +16,7 @@ from cortex_tui import internals
 from cortex_tui.acts import Acts
 from cortex_tui.backend.protocol import Backend
 from cortex_tui.desk import Desk
-from cortex_tui.keys import KeyTable
+from cortex_tui.key_table import KeyTable
 from cortex_tui.line_filter import SafeFilter
 from cortex_tui.palette import NAMES, PALETTES
 from cortex_tui.palette_commands import KeyCommands
