@@ -112,6 +112,6 @@ def test_a_migration_that_may_make_no_roles_passes_all_the_same(database: str) -
                 "SELECT EXISTS (SELECT FROM pg_roles WHERE rolname = 'cortex_reader_of_nobody')"
             )
         finally:
-            await connection.close()
+            await connection.close(timeout=5)  # noqa: ASYNC102 -- bounded
 
     run_asyncio(run)
