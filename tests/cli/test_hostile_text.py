@@ -160,7 +160,7 @@ PREPARED = (
 """For the commands that only look."""
 FOLLOWS = "approvals watch"
 """Runs until Ctrl-C, so it has a test of its own."""
-SHOW_NO_TEXT = {"demo", "migrate", "up"} | {
+SHOW_NO_TEXT = {"demo", "migrate", "tui", "up"} | {
     f"bench {name}"
     for name in (
         *(
