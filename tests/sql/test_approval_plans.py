@@ -64,7 +64,7 @@ ALL = ["PENDING", "APPROVED", "DENIED", "EXPIRED", "CANCELLED"]
 
 STATEMENTS: dict[str, tuple[Sequence[object], int]] = {
     "approvals.of_line": ((SOME, "k"), FEW),
-    "approvals.show": ((SOME,), FEW),
+    "approvals.show": (([SOME],), FEW),
     "approvals.of_job": ((SOME, BATCH), FEW),
     "approvals.pending": ((None, BATCH), 6 * BATCH),
     "approvals.pending of a later page": ((SOME, BATCH), 6 * BATCH),
