@@ -16,9 +16,11 @@ from cortex.domain.approval_words import ended
 from cortex.domain.argument_diff import Change
 from cortex.domain.argument_rows import ArgumentRow
 from cortex.domain.canonical import canonical
+from cortex.domain.cells import Cell
+from cortex.domain.phrases import short_id
 from cortex.domain.safe import safe
-from cortex_tui.render.table import Cell, fit
-from cortex_tui.render.words import countdown, short_id
+from cortex_tui.render.table import fit
+from cortex_tui.render.words import countdown
 
 LABEL_CELLS: Final = 9
 NAME_CELLS_MAX: Final = 20

@@ -6,30 +6,24 @@ from datetime import datetime
 from typing import Any, Final
 
 from cortex.domain.approval import ApprovalStatus, Risk
+from cortex.domain.approval_shown import SOON_SHARE, STATES
 from cortex.domain.approval_words import what
 from cortex.domain.canonical import canonical
+from cortex.domain.cells import Cell
+from cortex.domain.phrases import age
 from cortex.domain.safe import safe
 from cortex_tui.model.inbox import InboxRow
-from cortex_tui.render.table import Cell, Column
-from cortex_tui.render.words import age, countdown
+from cortex_tui.render.table import Column
+from cortex_tui.render.words import countdown
 
 BEGINNING_CHARS: Final = 240
 """Of the arguments, for a list."""
-SOON_SHARE: Final = 0.25
-"""Of its time; from here on people should hurry."""
 
 RISKS: Final = {
     Risk.LOW: Cell("  low", "dim"),
     Risk.MED: Cell("  med"),
     Risk.HIGH: Cell("! HIGH", "warn"),
     Risk.CRITICAL: Cell("!! CRIT", "alarm"),
-}
-STATES: Final = {
-    ApprovalStatus.PENDING: Cell("◆ waits", "appr"),
-    ApprovalStatus.APPROVED: Cell("✓ approved", "done"),
-    ApprovalStatus.DENIED: Cell("✗ denied", "fail"),
-    ApprovalStatus.EXPIRED: Cell("⊘ expired", "warn"),
-    ApprovalStatus.CANCELLED: Cell("⊘ void", "canc"),
 }
 
 _JSON: Final = json.JSONDecoder()

@@ -10,13 +10,14 @@ from rich.segment import Segment
 from rich.style import Style
 from textual.strip import Strip
 
+from cortex.domain.cells import Cell
 from cortex.domain.safe import safe
 from cortex.store.operator import COUNT_MAX, Head
 from cortex_tui.key_table import KeyTable, shown
 from cortex_tui.keys import GROUPS, Key
 from cortex_tui.link import Link
 from cortex_tui.palette import Palette
-from cortex_tui.render.table import Cell, fit
+from cortex_tui.render.table import fit
 from cortex_tui.render.words import countdown
 
 ROUNDED_MS: Final = 10

@@ -5,12 +5,14 @@ from datetime import datetime
 from typing import Final
 
 from cortex.domain.breaker import POLICIES, BreakerState
+from cortex.domain.cells import Cell
+from cortex.domain.phrases import NOTHING, age
 from cortex.domain.safe import safe
 from cortex.store.operator import COUNT_MAX
 from cortex_tui.backend.protocol import BreakerRow
 from cortex_tui.render.approval_page import wrapped
-from cortex_tui.render.table import Cell, Column
-from cortex_tui.render.words import NOTHING, age, countdown
+from cortex_tui.render.table import Column
+from cortex_tui.render.words import countdown
 
 NONE: Final = Cell(NOTHING, "dim")
 _MARKS: Final = {

@@ -9,15 +9,16 @@ from rich.cells import cell_len
 
 from cortex.domain.approval import ApprovalStatus
 from cortex.domain.budget import Unit, worded
+from cortex.domain.cells import Cell
 from cortex.domain.job import JobStatus
+from cortex.domain.job_words import STATES
+from cortex.domain.phrases import money, short_id
 from cortex.domain.safe import safe
 from cortex.domain.waiting import ApprovalSeen, awaited_of
 from cortex.domain.why import SILENT_S
 from cortex_tui.model.fall import Look
 from cortex_tui.render.job_rows import status_of, why
-from cortex_tui.render.states import state_words, style_of
-from cortex_tui.render.table import Cell
-from cortex_tui.render.words import countdown, money, short_id
+from cortex_tui.render.words import countdown
 
 FREED_AFTER_S: Final = 300.0
 """Of silence, unless CORTEX_ZOMBIE_S says otherwise: what a pod is set to is not in the record."""
@@ -62,13 +63,13 @@ def _pieces(row: Look, now: datetime) -> Iterator[Cell]:
 
 
 def _state(row: Look, status: JobStatus, now: datetime) -> Cell:
-    words = state_words(status)
+    words = str(STATES[status])
     if status is JobStatus.RETRY:
         words += f" {row['retry_count']}/{row['max_retries']}"
     elif row["started_at"] is not None:
         took_s = ((row["finished_at"] or now) - row["started_at"]).total_seconds()
         words += f" {countdown(took_s)}"
-    return Cell(words, style_of(status))
+    return Cell(words, STATES[status].word)
 
 
 def _heartbeat(silent_s: float) -> Cell:

@@ -6,14 +6,16 @@ from decimal import Decimal
 from typing import Final
 
 from cortex.domain.approval import ApprovalStatus
+from cortex.domain.cells import Cell
 from cortex.domain.job import JobStatus
+from cortex.domain.job_words import STATES
+from cortex.domain.phrases import NOTHING, age, money, short_id
 from cortex.domain.safe import safe
 from cortex.domain.waiting import ApprovalSeen, EffectSeen, FreezeSeen, QuotaSeen, awaited_of, named
 from cortex.domain.why import PERSON, SILENT_S, needs_person
 from cortex_tui.backend.protocol import JobRow
-from cortex_tui.render.states import state_words, style_of
-from cortex_tui.render.table import Cell, Column
-from cortex_tui.render.words import NOTHING, age, countdown, money, short_id
+from cortex_tui.render.table import Column
+from cortex_tui.render.words import countdown
 
 NONE: Final = Cell(NOTHING, "dim")
 
@@ -43,7 +45,7 @@ def why(row: JobRow, now: datetime) -> str:
 def job_words(row: JobRow) -> str:
     """Name a job in a question; not safe yet."""
     what = row["agent"] or row["type"]
-    return f"{what} {short_id(row['id'])}, {state_words(status_of(row))}"
+    return f"{what} {short_id(row['id'])}, {STATES[status_of(row)]!s}"
 
 
 def status_line(row: JobRow, now: datetime) -> list[Cell]:
@@ -52,7 +54,7 @@ def status_line(row: JobRow, now: datetime) -> list[Cell]:
     parts = [
         Cell(short_id(row["id"]), "bold"),
         Cell(safe(row["agent"] or row["type"])),
-        Cell(state_words(status), style_of(status)),
+        Cell(str(STATES[status]), STATES[status].word),
         Cell(f"attempt {row['attempt']} · retry {row['retry_count']}/{row['max_retries']}", "dim"),
     ]
     if row["started_at"] is not None:
@@ -114,7 +116,7 @@ def _what(row: JobRow, _: datetime) -> Cell:
 
 def _state(row: JobRow, _: datetime) -> Cell:
     status = status_of(row)
-    return Cell(state_words(status), style_of(status))
+    return Cell(str(STATES[status]), STATES[status].word)
 
 
 def _step(row: JobRow, _: datetime) -> Cell:

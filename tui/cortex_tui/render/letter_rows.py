@@ -4,11 +4,12 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import Any, Final
 
+from cortex.domain.cells import Cell
 from cortex.domain.dead_letter import Cause, LetterState, prospect
+from cortex.domain.phrases import NOTHING, age, short_id
 from cortex.domain.safe import safe
 from cortex_tui.backend.protocol import LetterRow
-from cortex_tui.render.table import Cell, Column
-from cortex_tui.render.words import NOTHING, age, short_id
+from cortex_tui.render.table import Column
 
 _STATES: Final = {
     LetterState.OPEN: Cell("✗ open", "fail"),

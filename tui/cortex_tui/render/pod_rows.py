@@ -4,12 +4,13 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import Final
 
+from cortex.domain.cells import Cell
 from cortex.domain.drain import DrainPhase
+from cortex.domain.phrases import NOTHING, age, count
 from cortex.domain.safe import safe
 from cortex.domain.why import SILENT_S
 from cortex_tui.backend.protocol import PodRow, QueueRow
-from cortex_tui.render.table import Cell, Column
-from cortex_tui.render.words import NOTHING, age, count
+from cortex_tui.render.table import Column
 
 NONE: Final = Cell(NOTHING, "dim")
 LAG_WARN_MS: Final = 100.0

@@ -7,14 +7,16 @@ from typing import Final
 
 from rich.cells import cell_len
 
+from cortex.domain.cells import Cell
 from cortex.domain.job import JobStatus
+from cortex.domain.phrases import NOTHING, age, money
 from cortex.domain.safe import safe
 from cortex.store.operator import COUNT_MAX
 from cortex.store.pulse import TROUBLES_MAX, Bucket, Recent, Trouble
 from cortex_tui.model.pulse import Pulse
 from cortex_tui.render.sparks import digits, spark
-from cortex_tui.render.table import Cell, fit
-from cortex_tui.render.words import NOTHING, age, countdown, money, span
+from cortex_tui.render.table import fit
+from cortex_tui.render.words import countdown, span
 
 Lines = Sequence[tuple[Cell, ...]]
 

@@ -8,14 +8,15 @@ from typing import Any, Final, TypeAlias
 
 from cortex.domain.argument_rows import argument_rows
 from cortex.domain.canonical import canonical
+from cortex.domain.cells import Cell
 from cortex.domain.job import JobStatus, StepKind
+from cortex.domain.job_words import STATES
+from cortex.domain.phrases import money
 from cortex.domain.safe import safe
 from cortex.store.job_view import TEXT_CHARS_MAX
 from cortex_tui.model.fall import FallRow, Look
 from cortex_tui.render.approval_page import chopped, wrapped
-from cortex_tui.render.states import state_words, style_of
-from cortex_tui.render.table import Cell
-from cortex_tui.render.words import countdown, money, span, tokens
+from cortex_tui.render.words import countdown, span, tokens
 
 Line: TypeAlias = tuple[Cell, ...]
 Detail: TypeAlias = Mapping[str, Any]
@@ -156,8 +157,8 @@ def _log(job: Look, detail: Detail, width: int) -> Iterator[Line]:
         told.append(
             (
                 moved["at"],
-                f"{state_words(status)} · attempt {moved['attempt']}{where}",
-                style_of(status),
+                f"{STATES[status]!s} · attempt {moved['attempt']}{where}",
+                STATES[status].word,
             )
         )
     for ended in job["attempts"]:

@@ -5,10 +5,12 @@ from datetime import datetime
 from decimal import Decimal
 from typing import Any, Final, TypeAlias
 
+from cortex.domain.cells import Cell
+from cortex.domain.phrases import money
 from cortex.domain.safe import safe
 from cortex_tui.render.job_rows import NONE
-from cortex_tui.render.table import Cell, Column
-from cortex_tui.render.words import money, span
+from cortex_tui.render.table import Column
+from cortex_tui.render.words import span
 
 StepRow: TypeAlias = Mapping[str, Any]
 """`seq`, `key`, `kind`, `attempt`, `started_at` and `finished_at` as text, `cost_usd`."""

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from datetime import datetime
-from typing import Final, Generic, NamedTuple, TypeVar
+from typing import Final, Generic, TypeVar
 
 import attrs
 from rich.cells import cell_len, set_cell_size
@@ -10,6 +10,7 @@ from rich.segment import Segment
 from rich.style import Style
 from textual.strip import Strip
 
+from cortex.domain.cells import Cell
 from cortex_tui.palette import Palette
 
 Row = TypeVar("Row")
@@ -17,13 +18,6 @@ Row = TypeVar("Row")
 GAP: Final = 2
 GUTTER: Final = 2
 """Cells before the first column: the cursor's bar and the mark."""
-
-
-class Cell(NamedTuple):
-    """One piece of text on one line, already safe, and the word of its style."""
-
-    text: str
-    style: str = ""
 
 
 @attrs.frozen(kw_only=True)

@@ -10,10 +10,12 @@ from typing import Final
 import attrs
 from rich.cells import cell_len
 
+from cortex.domain.cells import Cell
+from cortex.domain.phrases import money
 from cortex.domain.safe import safe
 from cortex_tui.model.fall import FallRow
-from cortex_tui.render.table import GUTTER, Cell, fit
-from cortex_tui.render.words import countdown, money, span, tokens
+from cortex_tui.render.table import GUTTER, fit
+from cortex_tui.render.words import countdown, span, tokens
 
 BAR_MIN: Final = 8
 NAME_MIN: Final = 10

@@ -5,6 +5,7 @@ from typing import Final
 from uuid import UUID
 
 from cortex.domain.approval_facts import DENY_REASONS, needs_last_digits
+from cortex.domain.phrases import short_id
 from cortex.domain.safe import safe
 from cortex.store.approvals import Ruling, Verdict
 from cortex_tui.acts import Act
@@ -13,7 +14,6 @@ from cortex_tui.desk import Desk
 from cortex_tui.model.guard import Guard
 from cortex_tui.model.subject import Edit, Subject
 from cortex_tui.model.verdict import ApproveQuestion, DenyQuestion, Scroll
-from cortex_tui.render.words import short_id
 
 Decided = Callable[[Sequence[UUID]], None]
 """Told when it counts."""

@@ -22,7 +22,9 @@ from cortex.domain.approval_edit import edited_arguments
 from cortex.domain.argument_diff import changes
 from cortex.domain.argument_rows import visible_json
 from cortex.domain.canonical import parse
+from cortex.domain.cells import Cell
 from cortex.domain.errors import CortexError, UsageError
+from cortex.domain.phrases import short_id
 from cortex.domain.safe import safe
 from cortex_tui.acts import Act
 from cortex_tui.backend.approvals import ended_briefly
@@ -33,8 +35,7 @@ from cortex_tui.model.question import Asks
 from cortex_tui.model.subject import Edit, Subject, subject_of, version_of
 from cortex_tui.model.verdict import BAR_CELLS
 from cortex_tui.render import approval_page, approval_rows
-from cortex_tui.render.table import Cell, fit
-from cortex_tui.render.words import short_id
+from cortex_tui.render.table import fit
 from cortex_tui.screens.approval_acts import REASON_LINES, Decider, name_of
 from cortex_tui.screens.frame import Frame
 from cortex_tui.widgets.json_editor import JsonEditor

@@ -5,6 +5,7 @@ from collections.abc import Awaitable, Callable, Iterable
 from textual import on
 from textual.widget import Widget
 
+from cortex.domain.cells import Cell
 from cortex_tui.acts import Act
 from cortex_tui.backend.protocol import BreakerRow
 from cortex_tui.desk import Desk
@@ -16,7 +17,6 @@ from cortex_tui.render.breaker_rows import (
     page_head,
     page_lines,
 )
-from cortex_tui.render.table import Cell
 from cortex_tui.screens.frame import Frame
 from cortex_tui.screens.reasoned import because, propose
 from cortex_tui.widgets.page import Page

@@ -6,13 +6,14 @@ from uuid import UUID
 
 from textual.widget import Widget
 
+from cortex.domain.cells import Cell
 from cortex.domain.safe import safe
 from cortex_tui.backend.protocol import LetterRow
 from cortex_tui.desk import Desk
 from cortex_tui.model import steady
 from cortex_tui.model.window import Window
 from cortex_tui.render.letter_rows import ERROR_COLUMNS, LETTER_COLUMNS, error_words
-from cortex_tui.render.table import Cell, Column
+from cortex_tui.render.table import Column
 from cortex_tui.screens import dead_acts
 from cortex_tui.screens.dead_acts import DISCARD, RETRY
 from cortex_tui.screens.dead_batch import Batch

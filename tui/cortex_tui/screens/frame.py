@@ -14,10 +14,10 @@ from textual.screen import Screen
 from textual.strip import Strip
 from textual.widget import Widget
 
+from cortex.domain.cells import Cell
 from cortex_tui.desk import Desk
 from cortex_tui.internals import bind
 from cortex_tui.render import bars
-from cortex_tui.render.table import Cell
 from cortex_tui.widgets.lines import Line
 from cortex_tui.widgets.strip_line import StripLine
 

@@ -6,10 +6,11 @@ from typing import Final
 
 from textual.widget import Widget
 
+from cortex.domain.cells import Cell
 from cortex_tui.desk import Desk
 from cortex_tui.model.window import Window
 from cortex_tui.render.bars import help_lines
-from cortex_tui.render.table import Cell, Column
+from cortex_tui.render.table import Column
 from cortex_tui.screens.frame import Frame
 from cortex_tui.widgets.virtual_table import VirtualTable
 

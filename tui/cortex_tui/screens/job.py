@@ -15,7 +15,9 @@ from textual.strip import Strip
 from textual.widget import Widget
 
 from cortex.domain.answer_text import AnswerPiece, Message
+from cortex.domain.cells import Cell
 from cortex.domain.job import JobStatus
+from cortex.domain.phrases import short_id
 from cortex_tui.desk import Desk
 from cortex_tui.model.fall import FallRow, Look, next_problem, rows_of
 from cortex_tui.model.said import Said
@@ -24,8 +26,7 @@ from cortex_tui.model.window import Window
 from cortex_tui.render import job_head, step_page
 from cortex_tui.render.job_rows import status_of
 from cortex_tui.render.step_page import View
-from cortex_tui.render.table import Cell, fit
-from cortex_tui.render.words import short_id
+from cortex_tui.render.table import fit
 from cortex_tui.screens import job_acts
 from cortex_tui.screens.frame import Frame
 from cortex_tui.widgets.lines import Line

@@ -11,6 +11,7 @@ from uuid import UUID
 from textual import on
 from textual.widget import Widget
 
+from cortex.domain.cells import Cell
 from cortex.domain.errors import UsageError
 from cortex.domain.job_filter import JobFilter, JobPlace, parse_filter
 from cortex.store.job_pages import JobPage
@@ -18,7 +19,6 @@ from cortex_tui.backend.protocol import JobRow
 from cortex_tui.desk import Desk
 from cortex_tui.model.window import PAGE_ROWS, Window
 from cortex_tui.render.job_rows import JOB_COLUMNS
-from cortex_tui.render.table import Cell
 from cortex_tui.render.words import about
 from cortex_tui.screens import job_acts
 from cortex_tui.screens.frame import Frame

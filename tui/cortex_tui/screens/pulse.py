@@ -6,10 +6,10 @@ from typing import Final
 from textual import on
 from textual.widget import Widget
 
+from cortex.domain.cells import Cell
 from cortex_tui.desk import Desk
 from cortex_tui.model.pulse import Pulse
 from cortex_tui.render.pulse_page import headline, pulse_lines
-from cortex_tui.render.table import Cell
 from cortex_tui.screens.frame import Frame
 from cortex_tui.widgets.page import Page
 

@@ -9,8 +9,9 @@ from textual import events
 from textual.message import Message
 from textual.strip import Strip
 
+from cortex.domain.cells import Cell
 from cortex_tui.desk import Desk
-from cortex_tui.render.table import Cell, fit
+from cortex_tui.render.table import fit
 from cortex_tui.widgets.drawn import Drawn
 
 WHEEL_LINES: Final = 3

@@ -13,10 +13,11 @@ from textual import events
 from textual.strip import Strip
 from textual.widget import Widget
 
+from cortex.domain.cells import Cell
 from cortex.domain.safe import safe
 from cortex_tui.desk import Desk
 from cortex_tui.model.question import Answer, Asks
-from cortex_tui.render.table import Cell, fit
+from cortex_tui.render.table import fit
 from cortex_tui.widgets.drawn import Drawn
 
 

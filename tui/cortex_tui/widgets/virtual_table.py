@@ -7,9 +7,10 @@ from textual import events
 from textual.message import Message
 from textual.strip import Strip
 
+from cortex.domain.cells import Cell
 from cortex_tui.desk import Desk
 from cortex_tui.model.window import Window
-from cortex_tui.render.table import Cell, Column, head_line, layout, row_line
+from cortex_tui.render.table import Column, head_line, layout, row_line
 from cortex_tui.widgets.drawn import Drawn
 
 Row = TypeVar("Row")
