@@ -10,6 +10,7 @@ from cortex.store import budgets, job_view
 from cortex.store.database import Database
 from cortex_tui.backend.listening import Listening
 from cortex_tui.backend.protocol import Heard, JobRow, Told
+from cortex_tui.backend.rows import without_now
 
 REASON = "raised at the job"
 
@@ -22,7 +23,7 @@ class StoreJob:
 
     async def look(self, job_id: UUID, *, after: int | None, limit: int) -> JobRow:
         row = await job_view.look(self._db, job_id, after=after, limit=limit)
-        return {key: value for key, value in row.items() if key != "now"}
+        return without_now(row)
 
     async def steps_before(
         self, job_id: UUID, *, before: int, limit: int

@@ -1,7 +1,6 @@
 """Jobs, read from and changed in Postgres."""
 
 from collections.abc import Sequence
-from typing import Any
 from uuid import UUID
 
 import attrs
@@ -12,6 +11,7 @@ from cortex.store import job_pages, jobs, operator, retries
 from cortex.store.database import Database
 from cortex.store.job_pages import JobPage
 from cortex_tui.backend.protocol import JobRow
+from cortex_tui.backend.rows import without_now
 
 
 class StoreJobs:
@@ -27,7 +27,7 @@ class StoreJobs:
         return _timeless(await job_pages.page_up(self._db, which, after=after, limit=limit))
 
     async def seen(self, ids: Sequence[UUID]) -> Sequence[JobRow]:
-        return [_without_now(row) for row in await operator.jobs_seen(self._db, ids)]
+        return [without_now(row) for row in await operator.jobs_seen(self._db, ids)]
 
     async def cancel(self, job_id: UUID, *, by: str) -> str:
         found = await jobs.cancel(self._db, job_id, by=by, reason="")
@@ -39,9 +39,4 @@ class StoreJobs:
 
 
 def _timeless(found: JobPage) -> JobPage:
-    return attrs.evolve(found, jobs=[_without_now(row) for row in found.jobs])
-
-
-def _without_now(row: dict[str, Any]) -> dict[str, Any]:
-    """Leave out what would make every look a change; the head of the screen tells the time."""
-    return {key: value for key, value in row.items() if key != "now"}
+    return attrs.evolve(found, jobs=[without_now(row) for row in found.jobs])

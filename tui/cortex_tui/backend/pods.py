@@ -7,6 +7,7 @@ from uuid import UUID
 from cortex.store import drains, pods
 from cortex.store.database import Database
 from cortex_tui.backend.protocol import PodRow
+from cortex_tui.backend.rows import without_now
 
 ENDED_MAX: Final = 5
 """Of those that ended, so many of the last ones are shown."""
@@ -20,7 +21,7 @@ class StorePods:
 
     async def page(self) -> Sequence[PodRow]:
         rows = await pods.page(self._db, ended=ENDED_MAX)
-        return [{key: value for key, value in row.items() if key != "now"} for row in rows]
+        return [without_now(row) for row in rows]
 
     async def drain(self, pod_id: UUID, *, by: str, reason: str) -> str:
         is_new = await drains.request(self._db, pod_id, by=by, reason=reason)

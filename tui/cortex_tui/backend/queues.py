@@ -6,6 +6,7 @@ from cortex.domain.queue_name import queue_shown
 from cortex.store import queues
 from cortex.store.database import Database
 from cortex_tui.backend.protocol import QueueRow
+from cortex_tui.backend.rows import without_now
 
 
 class StoreQueues:
@@ -16,8 +17,7 @@ class StoreQueues:
 
     async def page(self) -> Sequence[QueueRow]:
         return [
-            {key: value for key, value in row.items() if key != "now"}
-            | {"name": queue_shown(row["queue"])}
+            without_now(row) | {"name": queue_shown(row["queue"])}
             for row in await queues.page(self._db)
         ]
 

@@ -9,7 +9,6 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Final
 from uuid import UUID
 
-from rich.cells import cell_len
 from rich.segment import Segment
 from textual import events, on
 from textual.containers import Horizontal, Vertical
@@ -34,8 +33,7 @@ from cortex_tui.model.inbox import ROWS_MAX, Inbox, Tab, is_mine
 from cortex_tui.model.question import Asks
 from cortex_tui.model.subject import Edit, Subject, subject_of, version_of
 from cortex_tui.model.verdict import BAR_CELLS
-from cortex_tui.render import approval_page, approval_rows
-from cortex_tui.render.table import fit
+from cortex_tui.render import approval_lines, approval_page, approval_rows
 from cortex_tui.screens.approval_acts import REASON_LINES, Decider, name_of
 from cortex_tui.screens.frame import Frame
 from cortex_tui.widgets.json_editor import JsonEditor
@@ -129,8 +127,7 @@ class ApprovalsScreen(Frame):
             each.refresh()
         subject = self._subject
         if self.strip.is_asking and subject and self._is_over(subject):
-            at = f"{subject.facts.expires_at:%H:%M:%SZ}"
-            self._close(f"expired {at}: nothing was executed")
+            self._close(approval_lines.expired(subject.facts.expires_at))
 
     def info(self) -> Cell:
         now = self.desk.session.clock.now()
@@ -211,8 +208,9 @@ class ApprovalsScreen(Frame):
             self._refocus()
             return True
         is_long = sum(len(each["arguments_text"]) for each in approvals) > LONG_CHARS
-        make = asyncio.to_thread(subject_of, approvals) if is_long else None
-        subject = subject_of(approvals) if make is None else await make
+        subject = (
+            await asyncio.to_thread(subject_of, approvals) if is_long else subject_of(approvals)
+        )
         if asked == self._in_front:
             self._take(subject)
         return True
@@ -239,7 +237,7 @@ class ApprovalsScreen(Frame):
                 case ApprovalStatus.PENDING:
                     continue
                 case ApprovalStatus.EXPIRED:
-                    return f"expired {each['expires_at']:%H:%M:%SZ}: nothing was executed"
+                    return approval_lines.expired(each["expires_at"])
                 case ApprovalStatus.CANCELLED:
                     return safe(f"void: {each['reason']}")
                 case _:
@@ -439,7 +437,7 @@ class ApprovalsScreen(Frame):
             elif not all(each["status"] == ApprovalStatus.PENDING for each in subject.approvals):
                 told = self._news_of(subject)
             elif self._is_over(subject):
-                told = f"expired {subject.facts.expires_at:%H:%M:%SZ}: nothing was executed"
+                told = approval_lines.expired(subject.facts.expires_at)
             elif is_approving:
                 told = self._why_not_mine()
         if told is not None:
@@ -544,7 +542,7 @@ class ApprovalsScreen(Frame):
         self.desk.wake()
         self.repaint()
 
-    # --- words
+    # --- lines
 
     def _head(self) -> tuple[Cell, Cell]:
         subject = self._subject
@@ -556,42 +554,14 @@ class ApprovalsScreen(Frame):
         return Cell(title, "bold"), when
 
     def _tabs(self, width: int) -> Strip:
-        palette, inbox = self.desk.palette, self._inbox
-        parts = [Segment(" ")]
-        for tab in Tab:
-            count = "" if inbox.tab is Tab.DECIDED or tab is Tab.DECIDED else inbox.count(tab)
-            is_full = count == ROWS_MAX
-            words = f"{tab} {count}{'+' if is_full else ''}".rstrip()
-            style = palette["bold" if tab is inbox.tab else "dim"]
-            parts += [Segment(f" {words} ", style), Segment(" · ", palette["line"])]
-        return Strip(parts[:-1]).adjust_cell_length(width)
+        return approval_lines.tabs(self._inbox, self.desk.palette, width)
 
     def _one(self, width: int) -> Strip:
-        """Draw the list where there is room for one line of it."""
-        palette, window = self.desk.palette, self._inbox.window
-        row, at = window.current, window.cursor
-        if row is None or at is None:
-            return Strip([Segment(f" {self._nothing()}", palette["dim"])])
-        risk, what, when = approval_rows.one_line(row, self._beginnings, self.desk.session.now)
-        mark = "*" if row["id"] in self._inbox.marked else " "
-        place = f"▌{mark}{at + 1}/{len(window.rows)}  "
-        room = max(0, width - cell_len(f"{place}{risk.text}{when.text}") - 4)
-        parts = [
-            Segment(place, palette["accent"]),
-            Segment(f"{risk.text}  ", palette[risk.style]),
-            Segment(fit(what.text, room), palette["bold"]),
-            Segment(f" {when.text}", palette[when.style]),
-        ]
-        return Strip(parts).adjust_cell_length(width)
+        now = self.desk.session.now
+        return approval_lines.one(self._inbox, self._beginnings, now, self.desk.palette, width)
 
     def _nothing(self) -> str:
-        if not self._inbox.is_read:
-            return "reading …"
-        if self._inbox.tab is Tab.DECIDED:
-            return "nothing was decided yet"
-        if self._inbox.tab is Tab.MINE and self._inbox.count(Tab.ALL):
-            return "nothing waits for you; tab shows what waits for others"
-        return "nothing waits for a person"
+        return approval_lines.nothing(self._inbox)
 
 
 def _reason(desk: Desk, text: str) -> Callable[[int], Strip]:

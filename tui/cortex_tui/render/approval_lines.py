@@ -1,0 +1,60 @@
+"""The inbox on one line each: its tabs, the list where there is no room for it, why it is empty."""
+
+from datetime import datetime
+
+from rich.cells import cell_len
+from rich.segment import Segment
+from textual.strip import Strip
+
+from cortex_tui.model.inbox import ROWS_MAX, Inbox, Tab
+from cortex_tui.palette import Palette
+from cortex_tui.render import approval_rows
+from cortex_tui.render.approval_rows import Beginnings
+from cortex_tui.render.table import fit
+
+
+def tabs(inbox: Inbox, palette: Palette, width: int) -> Strip:
+    """Draw the tabs, with how many requests there are in those that were counted."""
+    parts = [Segment(" ")]
+    for tab in Tab:
+        count = "" if inbox.tab is Tab.DECIDED or tab is Tab.DECIDED else inbox.count(tab)
+        is_full = count == ROWS_MAX
+        words = f"{tab} {count}{'+' if is_full else ''}".rstrip()
+        style = palette["bold" if tab is inbox.tab else "dim"]
+        parts += [Segment(f" {words} ", style), Segment(" · ", palette["line"])]
+    return Strip(parts[:-1]).adjust_cell_length(width)
+
+
+def one(inbox: Inbox, beginnings: Beginnings, now: datetime, palette: Palette, width: int) -> Strip:
+    """Draw the list where there is room for one line of it."""
+    window = inbox.window
+    row, at = window.current, window.cursor
+    if row is None or at is None:
+        return Strip([Segment(f" {nothing(inbox)}", palette["dim"])])
+    risk, what, when = approval_rows.one_line(row, beginnings, now)
+    mark = "*" if row["id"] in inbox.marked else " "
+    place = f"▌{mark}{at + 1}/{len(window.rows)}  "
+    room = max(0, width - cell_len(f"{place}{risk.text}{when.text}") - 4)
+    parts = [
+        Segment(place, palette["accent"]),
+        Segment(f"{risk.text}  ", palette[risk.style]),
+        Segment(fit(what.text, room), palette["bold"]),
+        Segment(f" {when.text}", palette[when.style]),
+    ]
+    return Strip(parts).adjust_cell_length(width)
+
+
+def nothing(inbox: Inbox) -> str:
+    """Say why no request is shown."""
+    if not inbox.is_read:
+        return "reading …"
+    if inbox.tab is Tab.DECIDED:
+        return "nothing was decided yet"
+    if inbox.tab is Tab.MINE and inbox.count(Tab.ALL):
+        return "nothing waits for you; tab shows what waits for others"
+    return "nothing waits for a person"
+
+
+def expired(at: datetime) -> str:
+    """Say that nobody decided in time."""
+    return f"expired {at:%H:%M:%SZ}: nothing was executed"
