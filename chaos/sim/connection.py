@@ -180,7 +180,7 @@ class Connection:
             return await talk(session)
 
         try:
-            result = server.wire(converse)
+            result = server.wire.talk(session, converse)
             self._holds_lock = self._holds_lock or locks_session(query)
             return result
         finally:

@@ -17,7 +17,11 @@ SHARE: Final = 2.0
 """A stride is this much of the time in which nothing has happened."""
 BUSY_MAX_S: Final = 15.0
 """While a job runs: half a heartbeat."""
-IDLE_MAX_S: Final = 100.0
+LEAVING_MAX_S: Final = 0.5
+"""While a pod leaves, which it has to do by the clock."""
+IDLE_MAX_S: Final = 115.0
+"""A heartbeat that was due a moment after a stride began comes at its end: that and its own 30 s
+are to stay below half the threshold of silent pods, which is what I11 allows healthy ones."""
 
 ROUTINE: Final = frozenset(
     {
@@ -52,14 +56,17 @@ class Pace:
         *,
         look: Callable[[str], list[dict[str, Any]]],
         is_under_way: Callable[[], bool],
+        is_leaving: Callable[[], bool],
     ) -> None:
         """`look` asks the database, for which no time passes.
 
-        `is_under_way`: something travels between machines, and is not to be late.
+        `is_under_way`: something travels between machines, and is not to be late. `is_leaving`: a
+        pod was told to end and has not ended.
         """
         self._clock = clock
         self._look = look
         self._is_under_way = is_under_way
+        self._is_leaving = is_leaving
         self.asleep_until_s = 0.0
         """Until then all machines are asleep, whatever they have to do."""
         self._moved_s = 0.0
@@ -91,7 +98,7 @@ class Pace:
             return deadline
         while self._appointments and self._appointments[0] <= now:
             heapq.heappop(self._appointments)
-        longest_s = min(SHARE * still_s, IDLE_MAX_S)
+        longest_s = min(SHARE * still_s, LEAVING_MAX_S if self._is_leaving() else IDLE_MAX_S)
         if self._appointments:
             longest_s = min(longest_s, self._appointments[0] - now)
         if now + longest_s <= deadline:

@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 
 EMPTY_S = 2.0
 """Until somebody starts a pod again that has ended by itself."""
+THREAD_S = 0.5
+"""So often somebody looks whether a stopped machine goes on."""
 ENDS_WITHIN_S = 75.0
 """From SIGTERM on: in that time a pod has ended, or it is a fault of the pod."""
 
@@ -37,6 +39,8 @@ class Place:
         self._ambush: Callable[[], None] | None = None
         self._shutdown = Shutdown()
         self._is_closed = False
+        self._is_forced = False
+        """The present pod was ended by its last resort."""
         self._is_empty = trio.Event()
 
     async def occupy(self) -> None:
@@ -46,6 +50,15 @@ class Place:
             await self._live()
             self._is_empty.set()
             await self._world.sleep(self.empty_s)
+
+    @property
+    def is_leaving(self) -> bool:
+        """The present pod was asked to end, and gets turns to do so."""
+        return (
+            self.machine is not None
+            and not self.machine.is_stopped
+            and self._shutdown.stop.is_set()
+        )
 
     def lie_in_wait(self, act: Callable[[], None]) -> None:
         """Act when the next statement of this place has changed something, before its reply."""
@@ -80,6 +93,7 @@ class Place:
         if self.machine is not None:
             self.note("signal", signal="SIGTERM")
             self._shutdown.request()
+            self._world.start_soon(self._end_anyway, self.machine)
 
     async def close(self) -> None:
         """Ask it to end, start none again, and wait until it is gone."""
@@ -89,6 +103,16 @@ class Place:
             await self._is_empty.wait()
         if patience.cancelled_caught:
             self._world.problems.append(f"{self.name}.{self.life} did not end when it was told to")
+
+    async def _end_anyway(self, machine: Machine) -> None:
+        """What the thread of a real pod does that has not ended: see `cortex.cli.serve`."""
+        settings = Settings()
+        await self._world.sleep(settings.drain_s + settings.close_s + settings.hard_exit_s)
+        while self.machine is machine and machine.is_stopped:
+            await self._world.sleep(THREAD_S)
+        if self.machine is machine and not machine.is_dead:
+            self._is_forced = True
+            machine.kill()
 
     def let_weather(self, weather: Weather) -> None:
         """Let this be the way from here to Postgres, whoever lives here."""
@@ -104,6 +128,7 @@ class Place:
     async def _live(self) -> None:
         self.life += 1
         self.empty_s = EMPTY_S
+        self._is_forced = False
         self._shutdown = Shutdown()
         machine = self.machine = Machine(self._world, f"{self.name}.{self.life}")
         machine.network.weather = self._weather
@@ -129,7 +154,7 @@ class Place:
                 )
                 code = 0
         except BaseException as error:  # noqa: ASYNC103, BLE001 -- judged: raised unless it is dead
-            if not machine.is_dead:
+            if self._is_forced or not machine.is_dead:
                 code = 1
             self._judge(machine, error)
         finally:

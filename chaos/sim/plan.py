@@ -15,7 +15,7 @@ SLOWER: Final = (1, 5, 20, 60)
 """Calls of a job last so many times longer than in the runs with real processes."""
 STORM_S: Final = (8.0, 30.0)
 FAULTS: Final = (1, 5)
-CALM_S: Final = (1200.0, 3600.0)
+CALM_S: Final = (3600.0, 10800.0)
 """After all is done: pods that idle go on, and must do no harm."""
 
 

@@ -160,7 +160,7 @@ class Server:
         async def look() -> list[Row]:
             return [dict(row) for row in await self._session.fetch(query, *args)]
 
-        return self.wire(look)
+        return self.wire.talk(self._session, look)
 
     def record(self) -> dict[str, tuple[Row, ...]]:
         """All that the database holds, as evidence."""

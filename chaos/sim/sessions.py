@@ -87,7 +87,7 @@ class Sessions:
     def end(self, session: Session, settings: Mapping[str, str]) -> None:
         """Its client is gone: the server rolls back, and lets go of what the session holds."""
         query = "SELECT pg_catalog.pg_advisory_unlock_all()"
-        self._wire(lambda: session.execute(f"ROLLBACK; {query}"))
+        self._wire.talk(session, lambda: session.execute(f"ROLLBACK; {query}"))
         self.give_back(session, settings)
 
     def close(self) -> None:

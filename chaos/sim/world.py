@@ -52,7 +52,12 @@ class World:
         self.clock = clock
         self.transcript = Transcript(clock, is_kept=keeps)
         self.notices = Notices()
-        self.pace = Pace(clock, look=server.sql, is_under_way=self._is_under_way)
+        self.pace = Pace(
+            clock,
+            look=server.sql,
+            is_under_way=self._is_under_way,
+            is_leaving=lambda: any(place.is_leaving for place in self.places.values()),
+        )
         self.events: list[Event] = []
         self.logs: dict[str, list[str]] = {}
         self.problems: list[str] = []
@@ -77,6 +82,10 @@ class World:
         """Sleep, and be awake exactly at its end."""
         self.pace.appoint(self.clock.now + seconds)
         await trio.sleep(seconds)
+
+    def start_soon(self, work: Callable[..., Awaitable[None]], *args: object) -> None:
+        """Let something go on beside the rest, until the end."""
+        self._nursery.start_soon(work, *args)
 
     async def elsewhere(self, work: Callable[[], Awaitable[T]]) -> T:
         """Do something outside of all machines: cancelling this only leaves it alone."""
