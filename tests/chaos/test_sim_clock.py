@@ -16,7 +16,7 @@ import trio
 from chaos.sim.clock import HOST, Clock, seed_trio
 from chaos.sim.island import Island, Killed
 from chaos.sim.network import FAIR, Fate, Network, Weather
-from chaos.sim.pace import BUSY_MAX_S, EXACT_S, IDLE_MAX_S, Pace
+from chaos.sim.pace import BUSY_MAX_S, EXACT_S, IDLE_MAX_S, LEAVING_MAX_S, Pace
 from chaos.sim.wire import Wire
 
 DAY_S = 86_400.0
@@ -215,16 +215,20 @@ def test_the_fate_of_a_statement_is_drawn_as_often_as_the_weather_says() -> None
 def test_time_passes_in_strides_only_while_nothing_happens(is_busy: bool, longest_s: float) -> None:
     clock = Clock()
     travelling: list[str] = []
+    leaving: list[str] = []
     pace = Pace(
         clock,
         look=lambda _: [{"due_s": None, "is_busy": is_busy}],
         is_under_way=lambda: bool(travelling),
+        is_leaving=lambda: bool(leaving),
     )
     clock.now = EXACT_S / 2
     assert pace.jump(clock.now + 0.1) == clock.now + 0.1
     clock.now = DAY_S
     assert pace.jump(DAY_S + 0.1) == DAY_S + longest_s
     assert pace.jump(DAY_S + 1000) == DAY_S + 1000
+    leaving.append("a pod")
+    assert pace.jump(DAY_S + 0.1) == DAY_S + LEAVING_MAX_S
     travelling.append("a request")
     assert pace.jump(DAY_S + 0.1) == DAY_S + 0.1
     travelling.clear()
@@ -235,7 +239,10 @@ def test_time_passes_in_strides_only_while_nothing_happens(is_busy: bool, longes
 def test_a_stride_ends_at_an_appointment_and_when_something_is_due() -> None:
     clock = Clock()
     pace = Pace(
-        clock, look=lambda _: [{"due_s": 7.0, "is_busy": False}], is_under_way=lambda: False
+        clock,
+        look=lambda _: [{"due_s": 7.0, "is_busy": False}],
+        is_under_way=lambda: False,
+        is_leaving=lambda: False,
     )
     clock.now = DAY_S
     assert pace.jump(DAY_S + 0.1) == DAY_S + 7.0
