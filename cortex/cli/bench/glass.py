@@ -23,7 +23,7 @@ GOODBYE_S: Final = 5.0
 COLUMNS: Final = 120
 LINES: Final = 40
 _TOKEN: Final = re.compile(
-    r"\x1b\[(?P<numbers>[0-9;]*)(?P<letter>[A-Za-z])"  # H moves, what others do does not matter here
+    r"\x1b\[(?P<numbers>[0-9;]*)(?P<letter>[A-Za-z])"  # H moves; what others do is not seen
     r"|\x1b\[[<-?][0-9;$]*[a-z]|\x1b[\]P][^\x07\x1b]*(?:\x07|\x1b\\)|\x1b[=>78M]"
     r"|(?P<text>[^\x1b]+)"
 )
@@ -38,9 +38,7 @@ class Glass:
     Instants are those of `time.perf_counter`. All signs of the program must be one cell wide.
     """
 
-    def __init__(
-        self, command: Sequence[str], *, environ: Mapping[str, str], folder: Path
-    ) -> None:
+    def __init__(self, command: Sequence[str], *, environ: Mapping[str, str], folder: Path) -> None:
         self._lines = [" " * COLUMNS] * LINES
         self._rest = ""
         self._row = self._column = 0
@@ -103,7 +101,8 @@ class Glass:
             self._probe = probe
         self.press(keys)
         if not self._seen.wait(BOUND_S):
-            raise TimedOutError(f"never came on the screen: {what}\n{self.text}")
+            shown = self.text.partition("\n")[0].strip()
+            raise TimedOutError(f"never came on the screen: {what}; above it stands: {shown}")
         return self._seen_at
 
     def timed(self, keys: str, probe: Probe, *, what: str) -> float:

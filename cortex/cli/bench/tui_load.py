@@ -49,6 +49,10 @@ class Load:
     def __exit__(self, *_: object) -> None:
         self._stop.set()
         self._thread.join(BOUND_S)
+        self.check()
+
+    def check(self) -> None:
+        """Raise the error that ended it early, if one did."""
         if self._error is not None:
             raise self._error
 
