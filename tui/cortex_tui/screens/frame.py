@@ -30,6 +30,8 @@ class Frame(Screen[None]):
 
     NAME: ClassVar[str]
     """As in `keys` and `app.SCREENS`."""
+    IS_PAINTED_FOR_NEWS: ClassVar = False
+    """Not after each look, but after those that brought news, and each second."""
     ENABLE_COMMAND_PALETTE = True
 
     DEFAULT_CSS = """

@@ -48,6 +48,7 @@ class JobScreen(Frame):
     """`job`, one of them."""
 
     NAME = "job"
+    IS_PAINTED_FOR_NEWS = True
     DEFAULT_CSS = """
     JobScreen #panes { height: 1fr; }
     JobScreen Waterfall { width: 3fr; }
@@ -149,6 +150,7 @@ class JobScreen(Frame):
         last = self._steps.last
         row = dict(await job.look(self._job_id, after=after, limit=PAGE_STEPS))
         steps = row.pop("steps")
+        is_other_head = self.desk.take_head(row.pop("head"))
         if wanted != self._wanted and wanted in ("newest", "oldest"):
             return True  # the other end is wanted by now
         newest = row["checkpoint"].get("seq", 0)
@@ -163,7 +165,7 @@ class JobScreen(Frame):
             self._said.committed(step["key"])
         if is_news or wanted in ("newest", "oldest"):
             self._rearrange(end=wanted if wanted != "below" else "")
-        return is_news
+        return is_news or is_other_head
 
     def _next(self) -> str:
         """Choose what the next statement asks for."""
