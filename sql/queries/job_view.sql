@@ -69,7 +69,7 @@ SELECT s.seq, encode(s.digest, 'hex') AS digest, left(s.output::text, $3) AS out
             WHERE h.job_id = $1 ORDER BY h.id DESC LIMIT $4) h) AS history
 FROM cortex.job j
 LEFT JOIN cortex.job_step s ON s.job_id = j.id AND s.key = $2
-LEFT JOIN cortex.effect e ON e.job_id = j.id AND e.key = $2
+LEFT JOIN cortex.effect e ON e.lineage_id = coalesce(j.lineage_id, j.id) AND e.key = $2 AND e.job_id = j.id
 LEFT JOIN LATERAL (
     SELECT b.output FROM cortex.job_step b
     WHERE b.job_id = j.id AND s.kind = 'tool' AND b.seq < s.seq AND b.seq >= s.seq - $5::int AND b.kind = 'model'

@@ -1,4 +1,4 @@
-"""The measurement of the terminal UI runs to its end, and its document has a shape: no bar is judged."""
+"""`cortex bench tui` runs to its end, and its document has a shape: no bar is judged here."""
 
 import sys
 

@@ -118,10 +118,10 @@ class JobScreen(Frame):
 
     def paint(self) -> None:
         for line in ("#state", "#why"):
-            self.query_one(line).refresh()
-        self._fall.refresh()
-        self._page.refresh()
-        self._said_lines.refresh()
+            self.query_one(line, Line).redraw()
+        self._fall.redraw()
+        self._page.redraw()
+        self._said_lines.redraw()
         row = self._window.current
         if row is not None and row.ended is None:
             self._lay_out(is_other=False)

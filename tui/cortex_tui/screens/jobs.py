@@ -66,7 +66,7 @@ class JobsScreen(Frame):
         self._table.focus()
 
     def paint(self) -> None:
-        self._table.refresh()
+        self._table.redraw()
         self._filter.redraw()
 
     def info(self) -> Cell:
