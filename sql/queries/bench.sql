@@ -16,8 +16,8 @@ ALTER TABLE cortex.job DISABLE TRIGGER USER;
 ALTER TABLE cortex.job ENABLE TRIGGER USER;
 
 -- name: jobs
--- Jobs of a measurement whose ids are numbers: the larger, the newer, a second apart. The newest run, the others have
--- ended, one in a thousand each FAILED, CANCELLED and in RETRY. $1 from and $2 to which number, $3 the newest of all,
+-- Jobs of a measurement whose ids are numbers: the larger, the newer, a second apart, the newest ten minutes old. The
+-- newest run, the others have ended, one in a thousand each FAILED, CANCELLED and in RETRY. $1 from and $2 to which number, $3 the newest of all,
 -- $4 how many run, $5 how many agents there are. Locks: none that matter.
 INSERT INTO cortex.job (id, type, agent_id, agent_version, status, attempt, payload, created_at, started_at,
                         finished_at, next_retry_at, error_message)
@@ -27,7 +27,7 @@ SELECT lpad(to_hex(n), 32, '0')::uuid, 'work', lpad(to_hex(1 + n % $5::int), 32,
        CASE WHEN state.status = 'RETRY' THEN made.at END,
        CASE WHEN state.status = 'FAILED' THEN 'the invoice has no number' END
 FROM generate_series($1::int, $2::int) n
-CROSS JOIN LATERAL (SELECT cortex.now() - ($3::int - n) * interval '1 second' AS at) made
+CROSS JOIN LATERAL (SELECT cortex.now() - (600 + $3::int - n) * interval '1 second' AS at) made
 CROSS JOIN LATERAL (
     SELECT (CASE WHEN n > $3 - $4::int THEN 'RUNNING'
                  ELSE CASE n % 1000 WHEN 0 THEN 'FAILED' WHEN 1 THEN 'CANCELLED' WHEN 2 THEN 'RETRY'

@@ -1,5 +1,7 @@
 """What all widgets of ours are: lines that are drawn by hand, on the ground of the theme."""
 
+from typing import Self
+
 from textual.geometry import Region
 from textual.strip import Strip
 from textual.widget import Widget
@@ -19,21 +21,31 @@ class Drawn(Widget):
         self.desk = desk
         self._painted: dict[int, Strip] = {}
         """Each line as it was handed out last."""
+        self._made_ready: dict[int, Strip] = {}
+        """Those that are to be handed out next."""
 
     def draw(self, y: int, width: int) -> Strip:
         """Return a line, of any length; what has no ground of its own gets the theme's."""
         raise NotImplementedError
 
     def redraw(self) -> None:
-        """Paint those lines anew that would look otherwise now: a line costs more than to make it."""
+        """Paint those lines anew that would look otherwise now: to paint one costs most."""
         width, height = self.size
-        changed = [y for y in range(height) if self._made(y) != self._painted.get(y)]
+        lines = {y: self._made(y) for y in range(height)}
+        changed = {y: line for y, line in lines.items() if line != self._painted.get(y)}
         if changed:
             self.refresh(*(Region(0, y, width, 1) for y in changed))
+            self._made_ready = changed
+
+    def refresh(self, *regions: Region, **options: bool) -> Self:
+        """Forget the lines that were made ready: they may be old."""
+        self._made_ready = {}
+        return super().refresh(*regions, **options)
 
     def render_line(self, y: int) -> Strip:
         """Return a line as Textual wants it."""
-        line = self._painted[y] = self._made(y)
+        ready = self._made_ready.pop(y, None)
+        line = self._painted[y] = self._made(y) if ready is None else ready
         return line
 
     def _made(self, y: int) -> Strip:
