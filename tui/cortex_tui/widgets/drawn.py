@@ -31,7 +31,7 @@ class Drawn(Widget):
     def redraw(self) -> None:
         """Paint those lines anew that would look otherwise now: to paint one costs most."""
         width, height = self.size
-        lines = {y: self._made(y) for y in range(height)}
+        lines = {y: self._made(y, width) for y in range(height)}
         changed = {y: line for y, line in lines.items() if line != self._painted.get(y)}
         if changed:
             self.refresh(*(Region(0, y, width, 1) for y in changed))
@@ -44,11 +44,12 @@ class Drawn(Widget):
 
     def render_line(self, y: int) -> Strip:
         """Return a line as Textual wants it."""
-        ready = self._made_ready.pop(y, None)
-        line = self._painted[y] = self._made(y) if ready is None else ready
+        width, line = self.size.width, self._made_ready.pop(y, None)
+        if line is None or line.cell_length != width:  # a new size asks without a refresh
+            line = self._made(y, width)
+        self._painted[y] = line
         return line
 
-    def _made(self, y: int) -> Strip:
-        width = self.size.width
+    def _made(self, y: int, width: int) -> Strip:
         line = self.draw(y, width) if width else Strip.blank(0)
         return line.adjust_cell_length(width).apply_style(self.desk.palette["ground"])
