@@ -12,6 +12,7 @@ import orjson
 
 from cortex.domain.errors import NotFoundError
 from cortex.store.database import Database, Record
+from cortex.store.operator import COUNT_MAX, head_of
 
 OTHERS_MAX: Final = 100
 """Of attempts, effects, approvals and transitions: the newest ones."""
@@ -27,12 +28,12 @@ async def look(db: Database, job_id: UUID, *, after: int | None, limit: int) -> 
     """Return a job with the `steps` after one in order, or with None the newest ones.
 
     And with its newest `attempts` that ended, `effects`, `approvals`, and its `budgets` per run.
-    Raises `NotFoundError`.
+    Its `head` is what stands above every screen. Raises `NotFoundError`.
     """
-    row = await db.fetch_one("job_view.look", job_id, after, limit, OTHERS_MAX)
+    row = await db.fetch_one("job_view.look", job_id, after, limit, OTHERS_MAX, COUNT_MAX)
     if row is None:
         raise _no_such_job(job_id)
-    return _decoded(row)
+    return _decoded(row) | {"head": head_of(row["head"])}
 
 
 async def steps_before(db: Database, job_id: UUID, *, before: int, limit: int) -> list[Any]:

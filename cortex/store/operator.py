@@ -3,13 +3,15 @@
 One statement for each, however many jobs there are: counts end at a cap.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any, Final
 from uuid import UUID
 
 import attrs
+import orjson
 
+from cortex.domain.job_filter import JobPlace
 from cortex.store.database import Database
 from cortex.store.jobs import plain
 
@@ -37,9 +39,37 @@ class Head:
     """As the server guessed when it last analysed the table; 0: it never did."""
 
 
+@attrs.frozen(kw_only=True)
+class JobsSeen:
+    """What somebody sees of a list of jobs."""
+
+    jobs: list[dict[str, Any]]
+    """In no order; those that are gone are left out."""
+    newer_count: int
+    """How many are newer than the list's first one, as far as the cap that was given."""
+    head: Head
+
+
 async def head(db: Database) -> Head:
     """Look at what stands above every screen."""
     (row,) = await db.fetch("operator.head", COUNT_MAX)
+    return _head(dict(row))
+
+
+def head_of(document: str) -> Head:
+    """Read a head that came along with something else, as JSON."""
+    row = orjson.loads(document)
+    at = row["first_expiry"]
+    return _head(
+        row
+        | {
+            "now": datetime.fromisoformat(row["now"]),
+            "first_expiry": None if at is None else datetime.fromisoformat(at),
+        }
+    )
+
+
+def _head(row: Mapping[str, Any]) -> Head:
     return Head(
         now=row["now"],
         approvals=row["approvals"],
@@ -53,9 +83,23 @@ async def head(db: Database) -> Head:
     )
 
 
-async def jobs_seen(db: Database, ids: Sequence[UUID]) -> list[dict[str, Any]]:
-    """Return jobs as a list shows them, in no order; those that are gone are left out."""
-    return [plain(row) for row in await db.fetch("operator.jobs", list(ids))]
+async def jobs_seen(
+    db: Database, ids: Sequence[UUID], *, since: JobPlace | None = None, newer_max: int = 0
+) -> JobsSeen:
+    """Look at some jobs of a list, at how many are newer than a place, and at the head: at once."""
+    rows = await db.fetch(
+        "operator.look",
+        list(ids),
+        None if since is None else since.at,
+        None if since is None else since.id,
+        newer_max,
+        COUNT_MAX,
+    )
+    (document,) = [row["head"] for row in rows if row["head"] is not None]
+    seen = [plain(row) for row in rows if row["id"] is not None]
+    for each in seen:
+        del each["head"], each["newer_count"]
+    return JobsSeen(jobs=seen, newer_count=rows[0]["newer_count"], head=head_of(document))
 
 
 async def breakers_seen(db: Database, *, limit: int) -> list[dict[str, Any]]:

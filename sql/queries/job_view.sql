@@ -1,13 +1,14 @@
 -- name: look
 -- One job as somebody watches it, in one snapshot: itself, what it did since the last look, and what it waits for.
 -- $1 id, $2 after this step, or null for the newest ones, $3 how many steps, $4 how many of everything else, the newest
--- of each. Budgets are those per run that it counts against and the one that it waits for. Locks: none.
+-- of each, $5 cap of each count of the head of the screen, which comes along.
+-- Budgets are those per run that it counts against and the one that it waits for. Locks: none.
 SELECT j.id, j.type, j.status, j.attempt, j.worker_attempts, j.checkpoint, j.agent_version, j.created_at, j.started_at,
        j.finished_at, j.heartbeat_at, j.run_at, j.next_retry_at, j.cancel_requested_at, j.cancelled_by, j.cancel_reason,
        j.error_message, j.error_code, j.error_class, j.retry_count, j.max_retries, j.waiting_on, j.origin_id,
        coalesce(j.lineage_id, j.id) AS lineage_id, a.name AS agent, p.name AS pod, last.error AS last_error,
        last.error_code AS last_error_code, b.state AS breaker_state, cortex.waits_for(j.waiting_on) AS awaited,
-       cortex.now() AS now,
+       cortex.now() AS now, (SELECT to_jsonb(h) FROM cortex.head($5) h) AS head,
        (SELECT coalesce(jsonb_agg(s ORDER BY s.seq), '[]') FROM (
             (SELECT f.seq, f.attempt, f.kind, f.key, f.started_at, f.finished_at, f.cost_usd, f.usage,
                     CASE WHEN f.kind = 'tool' AND pg_column_size(f.output) < 4096 AND json_typeof(f.output) = 'object'
@@ -68,7 +69,7 @@ SELECT s.seq, encode(s.digest, 'hex') AS digest, left(s.output::text, $3) AS out
             WHERE h.job_id = $1 ORDER BY h.id DESC LIMIT $4) h) AS history
 FROM cortex.job j
 LEFT JOIN cortex.job_step s ON s.job_id = j.id AND s.key = $2
-LEFT JOIN cortex.effect e ON e.job_id = j.id AND e.key = $2
+LEFT JOIN cortex.effect e ON e.lineage_id = coalesce(j.lineage_id, j.id) AND e.key = $2 AND e.job_id = j.id
 LEFT JOIN LATERAL (
     SELECT b.output FROM cortex.job_step b
     WHERE b.job_id = j.id AND s.kind = 'tool' AND b.seq < s.seq AND b.seq >= s.seq - $5::int AND b.kind = 'model'

@@ -2,21 +2,12 @@
 -- What a scrape tells of the whole system: jobs that are not finished, tasks that are due and for how long the oldest
 -- has been (in seconds), dead letters that nobody has resolved. Tasks of paused queues are not due.
 -- $1 how many of each are counted at most. Locks: none.
-WITH RECURSIVE head AS (
-    -- Walks the job types and priorities of ready tasks by index.
-    (SELECT task, priority FROM cortex_worker.task WHERE state = 'READY' AND NOT is_suspect
-     ORDER BY task, priority, run_at, id LIMIT 1)
-    UNION ALL
-    SELECT next.* FROM head h CROSS JOIN LATERAL (
-        SELECT t.task, t.priority FROM cortex_worker.task t
-        WHERE t.state = 'READY' AND NOT t.is_suspect AND (t.task, t.priority) > (h.task, h.priority)
-        ORDER BY t.task, t.priority, t.run_at, t.id LIMIT 1) next
-), held AS MATERIALIZED (
+WITH held AS MATERIALIZED (
     SELECT EXISTS (SELECT FROM cortex_worker.queue_pause WHERE queue = '') AS is_default
 ), oldest AS MATERIALIZED (
     -- As a claim looks: past the heads of paused queues, and while the default queue is paused at named ones only.
     SELECT min(first.run_at) AS run_at
-    FROM (SELECT task, priority FROM head LIMIT 1000) h CROSS JOIN LATERAL (
+    FROM (SELECT task, priority FROM cortex_worker.ready_head LIMIT 1000) h CROSS JOIN LATERAL (
         (SELECT t.run_at FROM cortex_worker.task t
          WHERE t.task = h.task AND t.priority = h.priority AND t.state = 'READY' AND NOT t.is_suspect
            AND NOT (SELECT is_default FROM held)

@@ -1,39 +1,33 @@
 -- name: head
 -- What stands at the top of every screen, each count as far as a cap. $1 cap. Always one row.
-SELECT clock.now, waiting.count AS approvals, waiting.first_expiry,
-       (SELECT count(*) FROM (
-            SELECT FROM cortex.breaker b WHERE (b.state <> 'CLOSED' OR b.failures > 0) AND b.state <> 'CLOSED'
-              AND b.name <> 'effects:all' LIMIT $1) open)::int AS breakers,
-       EXISTS (SELECT FROM cortex.breaker b WHERE b.name = 'effects:all' AND b.state <> 'CLOSED') AS is_frozen,
-       (SELECT count(*) FROM (
-            SELECT FROM cortex.dead_letter d WHERE d.state IN ('OPEN', 'ESCALATED') LIMIT $1) dead)::int AS dead,
-       pods.ready, pods.living,
-       (SELECT greatest(c.reltuples, 0)::bigint FROM pg_class c WHERE c.oid = 'cortex.job'::regclass) AS jobs_about
-FROM (SELECT cortex.now() AS now) clock,
-LATERAL (
-    SELECT sum(found.count)::int AS count, min(found.first_expiry) AS first_expiry
-    FROM unnest(ARRAY['LOW', 'MED', 'HIGH', 'CRITICAL']) AS level(risk) CROSS JOIN LATERAL (
-        SELECT count(*) AS count, min(a.expires_at) AS first_expiry FROM (
-            SELECT p.expires_at FROM cortex.approval p
-            WHERE p.status = 'PENDING' AND p.risk = level.risk AND p.expires_at > clock.now
-            ORDER BY p.expires_at, p.id LIMIT $1) a) found) waiting,
-LATERAL (
-    SELECT count(*) FILTER (WHERE p.state = 'READY')::int AS ready, count(*)::int AS living
-    FROM (SELECT state FROM cortex.pod WHERE state IN ('READY', 'DRAINING') LIMIT $1) p) pods;
+SELECT * FROM cortex.head($1);
 
--- name: jobs
--- Jobs as a list shows them, those that exist. $1 ids.
-SELECT j.id, j.type, j.status, j.attempt, j.retry_count, j.max_retries, j.checkpoint, j.created_at, j.started_at,
-       j.finished_at, j.next_retry_at, j.heartbeat_at, j.run_at, j.cancel_requested_at, j.cancelled_by,
-       j.error_message, j.error_code, j.waiting_on, j.tenant, j.queue_name, e.error AS last_error,
-       cortex.waits_for(j.waiting_on) AS awaited, a.name AS agent, p.name AS pod, cortex.now() AS now
-FROM cortex.job j
-LEFT JOIN cortex.agent a ON a.id = j.agent_id
-LEFT JOIN cortex.pod p ON p.id = j.pod_id
-LEFT JOIN LATERAL (
-    SELECT error FROM cortex.job_attempt WHERE job_id = j.id AND j.status::text = 'WAITING_FOR_APPROVAL'
-    ORDER BY attempt DESC LIMIT 1) e ON true
-WHERE j.id = ANY ($1::uuid[]);
+-- name: look
+-- What somebody sees of a list of jobs, in one snapshot: some of its jobs, those that exist; how many are newer than a
+-- place, as far as a cap; and the head of the screen. $1 ids, $2 the place's created_at, $3 its id, or null for neither,
+-- $4 cap of those that are newer, $5 cap of each count of the head. Always a row; `head` stands in one of them.
+WITH head AS MATERIALIZED (
+    SELECT to_jsonb(h) AS head, newer.count AS newer_count
+    FROM cortex.head($5) h, LATERAL (
+        SELECT count(*)::int AS count FROM (
+            SELECT FROM unnest(enum_range(NULL::cortex.job_status)) AS state(status) CROSS JOIN LATERAL (
+                SELECT FROM cortex.job j
+                WHERE j.status = state.status AND (j.created_at, j.id) > ($2::timestamptz, $3::uuid) LIMIT $4) found
+            LIMIT $4) f) newer
+)
+SELECT head.newer_count, CASE WHEN row_number() OVER () = 1 THEN head.head END AS head, p.*
+FROM head LEFT JOIN LATERAL (
+    SELECT j.id, j.type, j.status, j.attempt, j.retry_count, j.max_retries, j.checkpoint, j.created_at, j.started_at,
+           j.finished_at, j.next_retry_at, j.heartbeat_at, j.run_at, j.cancel_requested_at, j.cancelled_by,
+           j.error_message, j.error_code, j.waiting_on, j.tenant, j.queue_name, e.error AS last_error,
+           cortex.waits_for(j.waiting_on) AS awaited, a.name AS agent, p.name AS pod
+    FROM cortex.job j
+    LEFT JOIN cortex.agent a ON a.id = j.agent_id
+    LEFT JOIN cortex.pod p ON p.id = j.pod_id
+    LEFT JOIN LATERAL (
+        SELECT error FROM cortex.job_attempt WHERE job_id = j.id AND j.status::text = 'WAITING_FOR_APPROVAL'
+        ORDER BY attempt DESC LIMIT 1) e ON true
+    WHERE j.id = ANY ($1::uuid[])) p ON true;
 
 -- name: breakers
 -- Circuit breakers: those that are not closed first, then the newest changes; of each, how many jobs wait for it.

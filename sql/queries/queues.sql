@@ -50,15 +50,6 @@ WITH RECURSIVE waiting AS (
     SELECT n.queue, p.paused_by, p.paused_at, p.reason
     FROM named n LEFT JOIN cortex_worker.queue_pause p ON p.queue = n.queue
     ORDER BY n.queue <> '', p.queue IS NULL, n.queue LIMIT $2
-), head AS (
-    -- Walks the job types and priorities of ready tasks by index: the first of each without a queue is its oldest.
-    (SELECT task, priority FROM cortex_worker.task WHERE state = 'READY' AND NOT is_suspect
-     ORDER BY task, priority, run_at, id LIMIT 1)
-    UNION ALL
-    SELECT next.* FROM head h CROSS JOIN LATERAL (
-        SELECT t.task, t.priority FROM cortex_worker.task t
-        WHERE t.state = 'READY' AND NOT t.is_suspect AND (t.task, t.priority) > (h.task, h.priority)
-        ORDER BY t.task, t.priority, t.run_at, t.id LIMIT 1) next
 ), figure AS MATERIALIZED (
     SELECT s.queue, f.*
     FROM shown s CROSS JOIN LATERAL (
@@ -90,7 +81,7 @@ WITH RECURSIVE waiting AS (
                   SELECT FROM cortex.job j JOIN cortex_worker.task t ON t.job_id = j.id AND t.state = 'LOCKED'
                   WHERE j.status = 'RUNNING' AND t.queue_name IS NULL LIMIT $3) t) l,
              (SELECT min(first.run_at) AS oldest_at
-              FROM (SELECT task, priority FROM head LIMIT 1000) h CROSS JOIN LATERAL (
+              FROM (SELECT task, priority FROM cortex_worker.ready_head LIMIT 1000) h CROSS JOIN LATERAL (
                   SELECT t.run_at FROM cortex_worker.task t
                   WHERE t.state = 'READY' AND NOT t.is_suspect AND t.queue_name IS NULL
                     AND t.task = h.task AND t.priority = h.priority

@@ -173,6 +173,7 @@ SHOW_NO_TEXT = {"demo", "migrate", "tui", "up"} | {
             "steps",
             "streams",
             "takeover",
+            "tui",
         ),
         "throughput",
     )

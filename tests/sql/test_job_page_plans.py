@@ -1,5 +1,7 @@
 """However many jobs there are, a page of them is read by index and for a bounded amount of work."""
 
+from uuid import UUID
+
 import asyncpg
 import pytest
 
@@ -87,6 +89,20 @@ def test_a_page_looks_at_few_jobs_however_many_there_are(many: str) -> None:
             offences += [f"{name}: {each}" for each in looks if each.node == "Seq Scan"]
         sql(many, "ANALYZE")
     assert not offences, "\n".join(["", *offences])
+
+
+@pytest.mark.timeout(120)
+def test_a_look_at_a_list_reads_what_is_in_sight_and_counts_to_its_cap(many: str) -> None:
+    """Whatever is newer, and however many ended."""
+    ids = [UUID(int=n) for n in range(1, LIMIT)]
+    (oldest,) = sql(many, "SELECT id, created_at FROM cortex.job ORDER BY created_at, id LIMIT 1")
+    for statistics in ("none yet", "fresh"):
+        for place in ((oldest["created_at"], oldest["id"]), (None, None)):
+            looks = explain(many, "operator.look", (ids, *place, LIMIT, LIMIT))
+            assert looked_at(looks) <= LOOKS_A_ROW * LIMIT, (statistics, looks)
+            scans = [each for each in looks if each.node == "Seq Scan" and each.table == "job"]
+            assert not scans, statistics
+        sql(many, "ANALYZE")
 
 
 @pytest.mark.timeout(120)

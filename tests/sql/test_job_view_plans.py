@@ -18,11 +18,20 @@ FILL = f"""
     FROM generate_series(1, {STEPS}) n;
     INSERT INTO cortex.job_history (job_id, new, attempt, at, metadata)
     SELECT id, 'RUNNING', 1, now(), '{{}}' FROM cortex.job;
+    INSERT INTO cortex.effect (id, job_id, lineage_id, attempt, key, tool, tenant, arguments,
+                               digest, can_reconcile, status, created_at, finished_at)
+    SELECT lpad(to_hex(n), 32, '0')::uuid, '{IDS[0]}', '{IDS[0]}', 1, 'step ' || n, 'pay',
+           'default', '{{}}', sha256('{{}}'), true, 'COMPLETED', now() - n * interval '1 second',
+           now()
+    FROM generate_series(1, {STEPS}) n;
     INSERT INTO cortex.budget (scope, subject, unit, period, limit_amount, changed_by, reason)
     SELECT 'agent', 'a' || n, 'usd', 'run', 1, 'ana', '' FROM generate_series(1, 5000) n;
 """  # noqa: S608
 STATEMENTS: dict[str, list[tuple[object, ...]]] = {
-    "job_view.look": [(IDS[0], None, PAGE, 100), (IDS[0], STEPS - PAGE, PAGE, 100)],
+    "job_view.look": [
+        (IDS[0], None, PAGE, 100, 1_000),
+        (IDS[0], STEPS - PAGE, PAGE, 100, 1_000),
+    ],
     "job_view.steps_before": [(IDS[0], STEPS // 2, PAGE)],
     "job_view.detail": [(IDS[0], "step 10000", 100, 100, PAGE)],
 }

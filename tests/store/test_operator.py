@@ -1,7 +1,11 @@
 """The head of every screen, and jobs that are looked at again by their ids."""
 
+import attrs
+
+from cortex.domain.job_filter import JobPlace
 from cortex.store import breakers, operator
 from cortex.store.session import Session
+from tests.support.approvals import Askers
 from tests.support.life import Life
 from tests.support.rows import new_id
 
@@ -29,6 +33,25 @@ def test_what_waits_is_counted(store: Session, database: str) -> None:
 def test_jobs_are_seen_again_by_their_ids(store: Session, database: str) -> None:
     life = Life(store, database)
     life.type()
-    first, _, third = life.job(), life.job(), life.job()
-    rows = store(operator.jobs_seen, [first, third, new_id()])
-    assert {row["id"] for row in rows} == {first, third}
+    first, second, third = life.job(), life.job(), life.job()
+    life.failed()
+    seen = store(operator.jobs_seen, [first, third, new_id()])
+    assert {row["id"] for row in seen.jobs} == {first, third}
+    assert not {"head", "newer_count", "now"} & seen.jobs[0].keys()
+    assert seen.newer_count == 0, "nobody asked since when"
+    (row,) = store(operator.jobs_seen, [second]).jobs
+    since = JobPlace(second, row["created_at"])
+    for newer_max, newer_count in ((100, 2), (1, 1)):
+        seen = store(operator.jobs_seen, [], since=since, newer_max=newer_max)
+        assert (seen.jobs, seen.newer_count) == ([], newer_count)
+
+
+def test_a_head_that_comes_along_is_the_same(store: Session, database: str) -> None:
+    Askers(store, database).asked()
+    life = Life(store, database)
+    life.type()
+    life.failed()
+    alone, along = store(operator.head), store(operator.jobs_seen, []).head
+    assert alone.first_expiry is not None
+    assert along.now >= alone.now
+    assert attrs.evolve(along, now=alone.now) == alone

@@ -19,9 +19,8 @@ from cortex.domain.errors import ConflictError, CortexError, UnavailableError
 from cortex.domain.job import JobStatus
 from cortex.domain.job_filter import JobFilter, JobPlace
 from cortex.store.job_pages import JobPage
-from cortex.store.operator import Head
+from cortex.store.operator import Head, JobsSeen
 from cortex_tui.app import CortexApp
-from cortex_tui.backend.protocol import JobRow
 from cortex_tui.key_table import KeyTable
 from cortex_tui.session import Session
 from tests.support.postgres import run_asyncio
@@ -86,7 +85,9 @@ class FakeBackend:
     gate: asyncio.Event | None = None
     """Acts wait for it."""
     one: FakeJob = attrs.field(
-        default=attrs.Factory(lambda s: FakeJob(row=s.rows.get, ask=s._ask), takes_self=True)
+        default=attrs.Factory(
+            lambda s: FakeJob(row=s.rows.get, ask=s._ask, stands_above=s._head), takes_self=True
+        )
     )
     """What is asked of a single job."""
     approvals: FakeApprovals = attrs.field(
@@ -177,6 +178,9 @@ class FakeBackend:
 
     async def head(self) -> Head:
         self._ask("head")
+        return self._head()
+
+    def _head(self) -> Head:
         known: dict[str, Any] = {
             "approvals": 0,
             "first_expiry": None,
@@ -203,9 +207,20 @@ class FakeBackend:
             fits = [row for row in fits if (row["created_at"], row["id"]) > (after.at, after.id)]
         return _page(fits[-limit:], is_more=len(fits) > limit, last=0)
 
-    async def seen(self, ids: Sequence[UUID]) -> Sequence[JobRow]:
+    async def seen(
+        self, ids: Sequence[UUID], *, since: JobPlace | None, newer_max: int
+    ) -> JobsSeen:
         self._ask("seen")
-        return [self.rows[each] for each in ids if each in self.rows]
+        newer = [
+            row
+            for row in self.rows.values()
+            if since is not None and (row["created_at"], row["id"]) > (since.at, since.id)
+        ]
+        return JobsSeen(
+            jobs=[self.rows[each] for each in ids if each in self.rows],
+            newer_count=min(len(newer), newer_max),
+            head=self._head(),
+        )
 
     async def cancel(self, job_id: UUID, *, by: str) -> str:
         await self._act("cancel", job_id, by)

@@ -11,6 +11,7 @@ import attrs
 
 from cortex.domain.answer_text import AnswerPiece, Message
 from cortex.domain.errors import NotFoundError
+from cortex.store.operator import Head
 from cortex_tui.backend.protocol import Heard, Told
 
 BEGAN = datetime.fromtimestamp(1_000_000, UTC)
@@ -77,6 +78,8 @@ class FakeJob:
     row: Callable[[UUID], Mapping[str, Any] | None]
     ask: Callable[[str], None]
     """Counts a statement; raises while the cluster does not answer."""
+    stands_above: Callable[[], Head]
+    """What the head of the screen says."""
     details: dict[str, dict[str, Any]] = attrs.field(factory=dict)
     """By the keys of steps."""
     ears: list[FakeEar] = attrs.field(factory=list)
@@ -108,7 +111,8 @@ class FakeJob:
         found = steps[-limit:] if after is None else [s for s in steps if s["seq"] > after][:limit]
         lists = {name: list(row.get(name, ())) for name in LISTS}
         line = {"lineage_id": job_id}
-        return {**HEAD, **line, **row, **lists, "checkpoint": head, "steps": found}
+        above = {"head": self.stands_above()}
+        return {**HEAD, **line, **row, **lists, **above, "checkpoint": head, "steps": found}
 
     async def steps_before(
         self, job_id: UUID, *, before: int, limit: int

@@ -6,12 +6,14 @@ from functools import partial
 from typing import Any, Final
 from uuid import UUID
 
+import attrs
 from textual.app import App, SystemCommand
 from textual.filter import LineFilter, NoColor
 from textual.screen import Screen
 
 from cortex.domain.errors import CortexError
 from cortex.domain.safe import safe
+from cortex.store.operator import Head
 from cortex_tui import internals
 from cortex_tui.acts import Acts
 from cortex_tui.backend.protocol import Backend
@@ -88,6 +90,7 @@ class CortexApp(App[int]):
             acts=Acts(session, start=lambda work: self.run_worker(work, exit_on_error=True)),
             wake=lambda: self.poller.wake(),  # noqa: PLW0108 -- made below
             open=self.open,
+            take_head=self._take_head,
             seek=self.seek,
         )
         self.desk.acts.done = self.desk.wake
@@ -198,7 +201,11 @@ class CortexApp(App[int]):
         return self.screen_stack if has_one else ()
 
     async def _look_at_head(self) -> bool:
-        head = await self.desk.backend.head()
+        return self._take_head(await self.desk.backend.head())
+
+    def _take_head(self, head: Head) -> bool:
+        """Show another head; return whether it says something else than the one before."""
+        self.poller.has_head()
         self.session.tell_time(head.now)
         before, self.desk.head = self.desk.head, head
         if before is None or before.approvals != head.approvals:
@@ -206,16 +213,18 @@ class CortexApp(App[int]):
         mono = self.session.clock.now()
         if self.desk.bell.rings(head.approvals, head.first_expiry, at=head.now, now=mono):
             self.bell()
-        return False
+        return before is None or attrs.evolve(before, now=head.now) != head
 
     async def _look(self) -> bool:
         frame = self.frame
         return frame is not None and await frame.look()
 
-    def _told(self, error: CortexError | None) -> None:
-        if error is not None and self.frame is not None:
-            self.frame.strip.tell(f"✗ {safe(error.message)}", "fail")
-        self._repaint()
+    def _told(self, error: CortexError | None, is_news: bool) -> None:  # noqa: FBT001 -- the poller's
+        frame = self.frame
+        if error is not None and frame is not None:
+            frame.strip.tell(f"✗ {safe(error.message)}", "fail")
+        if is_news or frame is None or not frame.IS_PAINTED_FOR_NEWS:
+            self._repaint()
 
     def _repaint(self) -> None:
         frame = self.frame

@@ -26,6 +26,8 @@ class Desk:
     """Ask for a look as soon as the pace allows it."""
     open: Callable[..., None]
     """Open a screen by its name on top of this one, with what it is about."""
+    take_head: Callable[[Head], bool]
+    """Take a head that came along with a look; returns whether it says something new."""
     seek: Callable[[UUID], None]
     """Go to a request for approval."""
     bell: Bell = attrs.Factory(Bell)

@@ -13,9 +13,9 @@ from textual.theme import Theme
 NAMES: Final = ("dark", "light", "ansi")
 
 
-@attrs.frozen(kw_only=True)
+@attrs.frozen(kw_only=True, eq=False)
 class Palette:
-    """One look of the whole app."""
+    """One look of the whole app; there is one of each, so that lines can be kept by it."""
 
     theme: Theme
     styles: Mapping[str, Style]

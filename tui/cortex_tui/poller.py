@@ -1,6 +1,7 @@
 """Looks at the database again and again: one statement at a time, at most four a second.
 
-Owns: the pace. Reads: the head of the screen once a second, else what the screen in front asks for.
+Owns: the pace. Reads: what the screen in front asks for, and once a second the head of the screen,
+unless it came along: a statement for it alone would come between a change and its look.
 On failure: the link says so; what is shown stays, and it is tried again after a moment.
 On stop: `run` is cancelled; a statement that is on its way is cut off.
 """
@@ -34,9 +35,13 @@ class Poller:
         *,
         head: Look,
         screen: Look,
-        told: Callable[[CortexError | None], None],
+        told: Callable[[CortexError | None, bool], None],
     ) -> None:
-        """`told` is called after each look, with an error that the link is not to blame for."""
+        """`told` is called after each look.
+
+        With the error that the link is not to blame for, if there was one, and whether something
+        is to be seen that was not seen before.
+        """
         self._clock, self._link = clock, link
         self._head, self._screen, self._told = head, screen, told
         self._pace = LookPace(quiet_gap_s=QUIET_S)
@@ -49,6 +54,10 @@ class Poller:
     def wake(self) -> None:
         """Look as soon as the pace allows it: something happened, or is asked for."""
         self._wanted.set()
+
+    def has_head(self) -> None:
+        """Know that the head of the screen is of now."""
+        self._head_at = self._clock.now()
 
     async def run(self) -> None:
         """Look until cancelled."""
@@ -67,6 +76,7 @@ class Poller:
             self._head_at = began
         refused: CortexError | None = None
         found = False
+        had_trouble = self._link.is_stale(began)
         try:
             found = await (self._head if is_head else self._screen)()
         except (UnavailableError, OutcomeUnknownError, SchemaError) as error:
@@ -77,7 +87,8 @@ class Poller:
             now = self._clock.now()
             self._link.answered(now, took_s=now - began)
         self._pace.looked(began, found=found or is_wanted)
-        self._told(refused)
+        had_trouble |= self._link.error is not None
+        self._told(refused, found or had_trouble or refused is not None)
 
     async def _rest(self) -> None:
         """Wait until a look is due, or sooner if it is wanted."""

@@ -3,8 +3,8 @@
 import logging
 import os
 import tempfile
-from collections.abc import Callable
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from statistics import median
 from typing import Any, Final
@@ -37,11 +37,13 @@ bench = Group(
                 "approvals": "From a person's decision to the job running again, idle pod.",
                 "takeover": "kill -9 of one of two pods: when its jobs run again.",
                 "startup": "From `cortex up` to ready, embedded database.",
+                "tui": "The terminal UI against its bars; ends with 1 if one is missed.",
             }.items()
         }
     },
 )
 
+TUI_PARTS: Final = ("start", "lists", "idle", "changes", "events", "tokens", "memory")
 AT_LEAST_ONE: Final = click.IntRange(1)
 REPEAT: Final = click.option(
     "--repeat",
@@ -224,20 +226,83 @@ def startup(options: Options, repeat: int) -> None:
         _show(options, run(Path(folder), repeats=repeat))
 
 
+@click.command(cls=Command)
+@click.option(
+    "--jobs",
+    default=100_000,
+    show_default=True,
+    type=click.IntRange(2_000, 10_000_000),
+    help="Jobs in the database.",
+)
+@click.option(
+    "--only",
+    "parts",
+    multiple=True,
+    type=click.Choice(TUI_PARTS),
+    help="A part of it; may be given again.",
+)
+@click.option(
+    "--seconds",
+    default=10.0,
+    show_default=True,
+    type=click.FloatRange(0.5, 600.0),
+    help="How long each thing goes on that is looked at for a while.",
+)
+@click.option(
+    "--events",
+    default=1_000_000,
+    show_default=True,
+    type=click.IntRange(2),
+    help="After which the memory is looked at.",
+)
+@click.pass_obj
+def tui(
+    options: Options, *, jobs: int, parts: tuple[str, ...], seconds: float, events: int
+) -> None:
+    """The terminal UI, on a terminal, against its bars: about three minutes.
+
+    With --jobs 1000000 the database takes a minute more to be filled. Ends with 1 when a bar is
+    missed: all of them are printed, each with what it was measured under.
+    """
+    from cortex.cli.bench import tui as measure
+    from cortex.cli.bench.tui_bars import COLUMNS
+
+    output = Output(options)
+    output.chosen(COLUMNS)
+    rows: list[Mapping[str, Any]] = []
+    with (
+        _server(options) as (server, _, folder),
+        scratch_database(server, f"cortex_bench_{os.getpid()}") as dsn,
+    ):
+        measure.fill(dsn, jobs)
+        place = measure.Place(dsn=dsn, folder=folder, jobs=jobs, seconds=seconds, events=events)
+        for part in parts or TUI_PARTS:
+            rows += [bar.row for bar in measure.PARTS[part](place)]
+    output.listing("bars", COLUMNS, rows, empty="")
+    if not all(row["ok"] for row in rows):
+        raise click.exceptions.Exit(1)
+
+
 def _run(options: Options, repeat: int, measure: Callable[[str, Settings, Path], Figures]) -> None:
     """Measure several times, each on a new database, and show the medians."""
-    configure_logs(level=logging.ERROR)
-    settings = settings_from(options)
     runs: list[Figures] = []
-    with ExitStack() as stack:
-        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="cortex-bench-")))
-        server = stack.enter_context(database(settings))
+    with _server(options) as (server, settings, folder):
         for _ in range(repeat):
             with scratch_database(server, f"cortex_bench_{os.getpid()}") as dsn:
                 runs.append(measure(dsn, settings, folder / "children.log"))
     _show(
         options, {key: _middle([run[key] for run in runs]) for key in runs[0]} | {"runs": len(runs)}
     )
+
+
+@contextmanager
+def _server(options: Options) -> Iterator[tuple[str, Settings, Path]]:
+    """Yield a database on the server that is measured, its settings, and a folder."""
+    configure_logs(level=logging.ERROR)
+    settings = settings_from(options)
+    with tempfile.TemporaryDirectory(prefix="cortex-bench-") as folder:
+        with database(settings) as server:
+            yield server, settings, Path(folder)
 
 
 def _middle(values: list[Any]) -> Any:

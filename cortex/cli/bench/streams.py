@@ -51,16 +51,22 @@ async def _run(db: Database, process: psutil.Process, count: int, seconds: float
     }
 
 
+async def submit(db: Database, *, count: int, chunks_per_s: float, seconds: float) -> list[UUID]:
+    """Submit jobs whose models speak for so long; return their ids."""
+    chance = system_chance()
+    chunks = max(1, round(chunks_per_s * seconds))
+    turn = {"text": "word " * chunks, "chunks": chunks, "delay_s": 1 / chunks_per_s}
+    payload = json.dumps({"prompt": json.dumps({"turns": [turn]})})
+    ids = [chance.new_id() for _ in range(count)]
+    await jobs.submit(db, [Submission(id=i, type="bench_stream", payload=payload) for i in ids])
+    return ids
+
+
 async def _stream(
     db: Database, process: psutil.Process, *, count: int, seconds: float
 ) -> tuple[list[UUID], int]:
     """Let so many jobs stream; return them, and the most memory that was seen meanwhile."""
-    chance = system_chance()
-    chunks = max(1, round(CHUNKS_PER_S * seconds))
-    turn = {"text": "word " * chunks, "chunks": chunks, "delay_s": 1 / CHUNKS_PER_S}
-    payload = json.dumps({"prompt": json.dumps({"turns": [turn]})})
-    ids = [chance.new_id() for _ in range(count)]
-    await jobs.submit(db, [Submission(id=i, type="bench_stream", payload=payload) for i in ids])
+    ids = await submit(db, count=count, chunks_per_s=CHUNKS_PER_S, seconds=seconds)
     deadline = time.perf_counter() + 10 * seconds + 30
     rss_max = 0
     while True:

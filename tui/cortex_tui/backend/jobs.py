@@ -10,7 +10,7 @@ from cortex.domain.job_filter import JobFilter, JobPlace
 from cortex.store import job_pages, jobs, operator, retries
 from cortex.store.database import Database
 from cortex.store.job_pages import JobPage
-from cortex_tui.backend.protocol import JobRow
+from cortex.store.operator import JobsSeen
 from cortex_tui.backend.rows import without_now
 
 
@@ -26,8 +26,10 @@ class StoreJobs:
     async def page_up(self, which: JobFilter, *, after: JobPlace | None, limit: int) -> JobPage:
         return _timeless(await job_pages.page_up(self._db, which, after=after, limit=limit))
 
-    async def seen(self, ids: Sequence[UUID]) -> Sequence[JobRow]:
-        return [without_now(row) for row in await operator.jobs_seen(self._db, ids)]
+    async def seen(
+        self, ids: Sequence[UUID], *, since: JobPlace | None, newer_max: int
+    ) -> JobsSeen:
+        return await operator.jobs_seen(self._db, ids, since=since, newer_max=newer_max)
 
     async def cancel(self, job_id: UUID, *, by: str) -> str:
         found = await jobs.cancel(self._db, job_id, by=by, reason="")

@@ -15,7 +15,7 @@ from cortex.store.approvals import Ruling, Verdict
 from cortex.store.dead_letters import Resubmission, Settled
 from cortex.store.job_pages import JobPage
 from cortex.store.metrics import Figures
-from cortex.store.operator import Head
+from cortex.store.operator import Head, JobsSeen
 from cortex.store.pulse import Recent, Trouble
 from cortex_tui.model.inbox import InboxRow
 
@@ -46,8 +46,10 @@ class Jobs(Protocol):
         """Read the jobs that fit just above a place, or the oldest ones; the newest first."""
         ...
 
-    async def seen(self, ids: Sequence[UUID]) -> Sequence[JobRow]:
-        """Read some jobs again."""
+    async def seen(
+        self, ids: Sequence[UUID], *, since: JobPlace | None, newer_max: int
+    ) -> JobsSeen:
+        """Read some jobs again, how many are newer than a place, and the head of the screen."""
         ...
 
     async def cancel(self, job_id: UUID, *, by: str) -> str:
@@ -75,7 +77,10 @@ class Job(Protocol):
     """One job."""
 
     async def look(self, job_id: UUID, *, after: int | None, limit: int) -> JobRow:
-        """Return a job, and as its `steps` those after a number, or the newest; see `job_view`."""
+        """Return a job, and as its `steps` those after a number, or the newest; see `job_view`.
+
+        Its `head` is the head of the screen.
+        """
         ...
 
     async def steps_before(

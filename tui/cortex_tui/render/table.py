@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from datetime import datetime
+from functools import lru_cache
 from typing import Final, Generic, TypeVar
 
 import attrs
@@ -35,6 +36,9 @@ class Column(Generic[Row]):
     """The largest one leaves first when it gets narrow; 0 stays."""
 
 
+LINES_KEPT: Final = 512
+"""Some screenfuls: a line that looks as before is not laid out again."""
+
 Layout = Sequence[tuple[Column[Row], int]]
 
 
@@ -51,8 +55,8 @@ def layout(columns: Sequence[Column[Row]], width: int) -> Layout[Row]:
 
 def head_line(shown: Layout[Row], palette: Palette, width: int) -> Strip:
     """Return the line of titles."""
-    cells = [(Cell(column.title, "dim"), column, room) for column, room in shown]
-    return _line([Segment(" " * GUTTER)], cells, palette, width)
+    cells = [(Cell(column.title, "dim"), column.is_right, room) for column, room in shown]
+    return _line((Cell(" " * GUTTER),), tuple(cells), palette, width)
 
 
 def row_line(
@@ -67,25 +71,23 @@ def row_line(
     is_dim: bool = False,
 ) -> Strip:
     """Return the line of one row."""
-    cells = [(column.cell(row, now), column, room) for column, room in shown]
+    cells = [(column.cell(row, now), column.is_right, room) for column, room in shown]
     if is_dim:
-        cells = [(Cell(cell.text, "dim"), column, room) for cell, column, room in cells]
-    bar = Segment("▌" if is_cursor else " ", palette["accent"])
-    mark = Segment("*" if is_marked else " ", palette["warn"])
-    line = _line([bar, mark], cells, palette, width)
+        cells = [(Cell(cell.text, "dim"), is_right, room) for cell, is_right, room in cells]
+    start = (Cell("▌" if is_cursor else " ", "accent"), Cell("*" if is_marked else " ", "warn"))
+    line = _line(start, tuple(cells), palette, width)
     return line.apply_style(palette["cursor"]) if is_cursor else line
 
 
+@lru_cache(LINES_KEPT)
 def _line(
-    start: list[Segment],
-    cells: Sequence[tuple[Cell, Column[Row], int]],
-    palette: Palette,
-    width: int,
+    start: Sequence[Cell], cells: Sequence[tuple[Cell, bool, int]], palette: Palette, width: int
 ) -> Strip:
-    segments = start
+    """Lay cells out, each with whether it stands at the right and its room."""
+    segments = [Segment(cell.text, palette[cell.style]) for cell in start]
     plain = Style()
-    for cell, column, room in cells:
-        segments.append(Segment(fit(cell.text, room, right=column.is_right), palette[cell.style]))
+    for cell, is_right, room in cells:
+        segments.append(Segment(fit(cell.text, room, right=is_right), palette[cell.style]))
         segments.append(Segment(" " * GAP, plain))
     return Strip(segments).adjust_cell_length(width)
 

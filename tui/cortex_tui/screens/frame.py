@@ -30,6 +30,8 @@ class Frame(Screen[None]):
 
     NAME: ClassVar[str]
     """As in `keys` and `app.SCREENS`."""
+    IS_PAINTED_FOR_NEWS: ClassVar = False
+    """Not after each look, but after those that brought news, and each second."""
     ENABLE_COMMAND_PALETTE = True
 
     DEFAULT_CSS = """
@@ -84,9 +86,9 @@ class Frame(Screen[None]):
 
     def repaint(self) -> None:
         """Draw all that changes by itself."""
-        self.query_one("#top").refresh()
-        self.query_one("#bottom").refresh()
-        self.strip.refresh()
+        for line in ("#top", "#bottom"):
+            self.query_one(line, Line).redraw()
+        self.strip.redraw()
         self.paint()
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:

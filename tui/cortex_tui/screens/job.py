@@ -48,6 +48,7 @@ class JobScreen(Frame):
     """`job`, one of them."""
 
     NAME = "job"
+    IS_PAINTED_FOR_NEWS = True
     DEFAULT_CSS = """
     JobScreen #panes { height: 1fr; }
     JobScreen Waterfall { width: 3fr; }
@@ -117,10 +118,10 @@ class JobScreen(Frame):
 
     def paint(self) -> None:
         for line in ("#state", "#why"):
-            self.query_one(line).refresh()
-        self._fall.refresh()
-        self._page.refresh()
-        self._said_lines.refresh()
+            self.query_one(line, Line).redraw()
+        self._fall.redraw()
+        self._page.redraw()
+        self._said_lines.redraw()
         row = self._window.current
         if row is not None and row.ended is None:
             self._lay_out(is_other=False)
@@ -149,6 +150,7 @@ class JobScreen(Frame):
         last = self._steps.last
         row = dict(await job.look(self._job_id, after=after, limit=PAGE_STEPS))
         steps = row.pop("steps")
+        is_other_head = self.desk.take_head(row.pop("head"))
         if wanted != self._wanted and wanted in ("newest", "oldest"):
             return True  # the other end is wanted by now
         newest = row["checkpoint"].get("seq", 0)
@@ -163,7 +165,7 @@ class JobScreen(Frame):
             self._said.committed(step["key"])
         if is_news or wanted in ("newest", "oldest"):
             self._rearrange(end=wanted if wanted != "below" else "")
-        return is_news
+        return is_news or is_other_head
 
     def _next(self) -> str:
         """Choose what the next statement asks for."""

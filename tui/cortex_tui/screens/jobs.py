@@ -15,6 +15,7 @@ from cortex.domain.cells import Cell
 from cortex.domain.errors import UsageError
 from cortex.domain.job_filter import JobFilter, JobPlace, parse_filter
 from cortex.store.job_pages import JobPage
+from cortex.store.operator import JobsSeen
 from cortex_tui.backend.protocol import JobRow
 from cortex_tui.desk import Desk
 from cortex_tui.model.window import PAGE_ROWS, Window
@@ -35,6 +36,7 @@ class JobsScreen(Frame):
     """`jobs`."""
 
     NAME = "jobs"
+    IS_PAINTED_FOR_NEWS = True
 
     def __init__(self, desk: Desk, asked: str = "") -> None:
         """`asked`: the filter that it begins with."""
@@ -64,7 +66,7 @@ class JobsScreen(Frame):
         self._table.focus()
 
     def paint(self) -> None:
-        self._table.refresh()
+        self._table.redraw()
         self._filter.redraw()
 
     def info(self) -> Cell:
@@ -94,8 +96,13 @@ class JobsScreen(Frame):
                     window.precede(page.jobs, above=page.next)
                 return True
             case "seen":
-                rows = await jobs.seen([row["id"] for row in window.visible])
-                return asked == self._generation and window.update(rows)
+                found = await jobs.seen(
+                    [row["id"] for row in window.visible],
+                    since=self._newest if which == JobFilter() else None,
+                    newer_max=NEWEST_ROWS,
+                )
+                is_other_head = self.desk.take_head(found.head)
+                return (asked == self._generation and self._see(found)) or is_other_head
             case _:
                 page = await jobs.page(which, before=None, limit=NEWEST_ROWS)
                 return asked == self._generation and self._count_new(page)
@@ -110,11 +117,17 @@ class JobsScreen(Frame):
         if window.wants_above:
             return "above"
         self._turn += 1
-        # A job whose state changed may no longer fit: then only by its id it is seen again.
-        depends = self._which.statuses or self._which.codes
-        in_newest = window.above is None and window.top + window.height <= NEWEST_ROWS
-        is_both = in_newest and not depends and self._new_count < NEWEST_ROWS - window.height
-        return "newer" if is_both or self._turn % 3 == 0 or not window.rows else "seen"
+        # Of all jobs those that are newer are counted along with what is seen.
+        is_turn = self._turn % 3 == 0 and self._which != JobFilter()
+        return "newer" if is_turn or not window.rows else "seen"
+
+    def _see(self, found: JobsSeen) -> bool:
+        """Take in what is in sight, and how many are new; return whether it is something else."""
+        is_changed = self._window.update(found.jobs)
+        if self._which == JobFilter():
+            is_changed |= found.newer_count != self._new_count
+            self._new_count = found.newer_count
+        return is_changed
 
     def _begin(self, page: JobPage, *, at_top: bool = False) -> bool:
         self._wanted = ""

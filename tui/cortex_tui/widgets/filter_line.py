@@ -77,7 +77,7 @@ class FilterLine(Horizontal):
 
     def redraw(self) -> None:
         """Draw what is told at the right anew."""
-        self.query_one("#filter").refresh()
+        self.query_one("#filter", Line).redraw()
 
     @on(Input.Submitted)
     def _submitted(self, event: Input.Submitted) -> None:

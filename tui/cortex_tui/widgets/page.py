@@ -103,7 +103,7 @@ class Page(Drawn):
         self._top = max(0, min(self._top + by, most))
         if self.size.height:
             self._seen = max(self._seen, self._top + self._height)
-        self.refresh()
+        self.redraw()
 
     def draw(self, y: int, width: int) -> Strip:
         if y == 0:

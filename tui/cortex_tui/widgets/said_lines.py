@@ -41,7 +41,7 @@ class SaidLines(Drawn):
     def changed(self) -> None:
         """Draw anew what was said."""
         self._shown = []
-        self.refresh()
+        self.redraw()
 
     def scroll_lines(self, by: int) -> None:
         """Move what is in sight; at the end it follows again."""

@@ -80,7 +80,7 @@ class VirtualTable(Drawn, Generic[Row], can_focus=True):
             self._moved()
 
     def _moved(self) -> None:
-        self.refresh()
+        self.redraw()
         self.post_message(self.Moved())
 
     def draw(self, y: int, width: int) -> Strip:

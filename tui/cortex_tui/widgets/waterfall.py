@@ -50,6 +50,10 @@ class Waterfall(VirtualTable[FallRow]):
         self._laid = None
         return super().refresh(*regions, **options)
 
+    def redraw(self) -> None:
+        self._laid = None
+        super().redraw()
+
     def _layout(self, width: int) -> tuple[int, Room, Axis]:
         window, now = self._window, self.desk.session.now
         around = window.rows[max(0, window.top - ROOM_ROWS) : window.top + ROOM_ROWS]

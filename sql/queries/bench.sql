@@ -1,0 +1,50 @@
+-- name: agents
+-- Agents for the jobs of a measurement. $1 how many. Locks: none that matter.
+WITH made AS (
+    INSERT INTO cortex.agent (id, name, version)
+    SELECT lpad(to_hex(n), 32, '0')::uuid, 'agent-' || n, 1 FROM generate_series(1, $1::int) n RETURNING id
+)
+INSERT INTO cortex.agent_version (agent_id, version, spec, digest, applied_by)
+SELECT id, 1, '{}', sha256(''), 'bench' FROM made;
+
+-- name: without_rules
+-- Lets jobs be made in any state, in the database of a measurement. Locks: ACCESS EXCLUSIVE on job.
+ALTER TABLE cortex.job DISABLE TRIGGER USER;
+
+-- name: with_rules
+-- Ends that. Locks: ACCESS EXCLUSIVE on job.
+ALTER TABLE cortex.job ENABLE TRIGGER USER;
+
+-- name: jobs
+-- Jobs of a measurement whose ids are numbers: the larger, the newer, a second apart, the newest ten minutes old. The
+-- newest run, the others have ended, one in a thousand each FAILED, CANCELLED and in RETRY. $1 from and $2 to which number, $3 the newest of all,
+-- $4 how many run, $5 how many agents there are. Locks: none that matter.
+INSERT INTO cortex.job (id, type, agent_id, agent_version, status, attempt, payload, created_at, started_at,
+                        finished_at, next_retry_at, error_message)
+SELECT lpad(to_hex(n), 32, '0')::uuid, 'work', lpad(to_hex(1 + n % $5::int), 32, '0')::uuid, 1, state.status,
+       1, '{}', made.at, made.at,
+       CASE WHEN state.status IN ('COMPLETED', 'FAILED', 'CANCELLED') THEN made.at END,
+       CASE WHEN state.status = 'RETRY' THEN made.at END,
+       CASE WHEN state.status = 'FAILED' THEN 'the invoice has no number' END
+FROM generate_series($1::int, $2::int) n
+CROSS JOIN LATERAL (SELECT cortex.now() - (600 + $3::int - n) * interval '1 second' AS at) made
+CROSS JOIN LATERAL (
+    SELECT (CASE WHEN n > $3 - $4::int THEN 'RUNNING'
+                 ELSE CASE n % 1000 WHEN 0 THEN 'FAILED' WHEN 1 THEN 'CANCELLED' WHEN 2 THEN 'RETRY'
+                      ELSE 'COMPLETED' END END)::cortex.job_status AS status) state;
+
+-- name: advance
+-- Moves running jobs on, as commits of their steps do. $1 ids, $2 the number that each shall show, $3 whether whoever
+-- listens is told of each. Locks: the jobs.
+WITH moved AS (
+    UPDATE cortex.job j SET checkpoint = jsonb_build_object('seq', asked.number, 'key', 'mark')
+    FROM unnest($1::uuid[], $2::int[]) AS asked(id, number)
+    WHERE j.id = asked.id
+    RETURNING asked.number
+)
+SELECT count(pg_notify('cortex_task', number::text)) AS count FROM moved WHERE $3::bool;
+
+-- name: transactions
+-- How many transactions this database has seen, as far as its sessions have told.
+SELECT (d.xact_commit + d.xact_rollback)::bigint AS count, pg_stat_force_next_flush()
+FROM pg_stat_database d WHERE d.datname = current_database();
