@@ -3,7 +3,7 @@
     island and pool > liveness {database watch, heartbeat; for running jobs: listener, control,
         drain requests, breakers; for clients: result waiters, job feeds, answers} > writers
         {committer} > http {server, if asked for} > hand_back {job actors} > intake {dispatcher,
-        takeover; the runners retries, expiries, sweeper, bookkeeper, triage, dead acts, housekeeping}
+        takeover; runners: retries, expiries, sweeper, bookkeeper, triage, dead acts, housekeeping}
 
 Leaving happens from the inside out: claiming stops, jobs go on to their next checkpoint and are
 handed back there, at the abort all others are, the API is closed, the committer is flushed, the pod

@@ -1,6 +1,7 @@
 """What a person does to many dead letters at once, and how far that is: in words."""
 
 from collections.abc import Mapping
+from datetime import datetime
 from enum import StrEnum
 from typing import Any, Final
 
@@ -77,7 +78,7 @@ def progress(row: Mapping[str, Any]) -> str:
     return done + (f", {row['failed_count']:,} not" if row["failed_count"] else "")
 
 
-def hold_up(row: Mapping[str, Any]) -> str:
+def hold_up(row: Mapping[str, Any], now: datetime) -> str:
     """Say what an act waits for, or how it ended by a person; "": it goes on, or is done.
 
     Holds names and words of people: not safe yet.
@@ -88,7 +89,7 @@ def hold_up(row: Mapping[str, Any]) -> str:
             why = f': "{row["change_reason"]}"' if row["change_reason"] else ""
             return f"{word} by {row['changed_by']}{why}"
         case ActState.RUNNING:
-            late_s = (row["now"] - row["due_at"]).total_seconds()
+            late_s = (now - row["due_at"]).total_seconds()
             if not row["has_pod"]:
                 return "waits for a pod: none is alive"
             return f"no pod has gone on with it for {age(late_s)}" if late_s > OVERDUE_S else ""

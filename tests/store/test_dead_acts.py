@@ -95,6 +95,10 @@ def states(dsn: str, ids: Sequence[UUID]) -> list[str]:
     return [letter(dsn, each)["state"] for each in ids]
 
 
+def held_up(row: dict[str, Any]) -> str:
+    return hold_up(row, row["now"])
+
+
 # --- doing all of it
 
 
@@ -238,7 +242,7 @@ def test_paused_it_rests_and_goes_on_where_it_was(store: Session, database: str)
     assert store(dead_acts.work_off, new_id=new_id) is None
     row = store(dead_acts.show, act_id)
     assert (row["state"], row["done_count"], left(row)) == ("PAUSED", 20, 40)
-    assert hold_up(row) == 'paused by li: "wait"'
+    assert held_up(row) == 'paused by li: "wait"'
     with pytest.raises(ConflictError, match=f"act {act_id} is paused by li: it was not paused"):
         store(dead_acts.change, act_id, PAUSE, by="ana")
     store(dead_acts.change, act_id, RESUME, by="ana")
@@ -267,13 +271,13 @@ def test_ended_it_leaves_the_others_alone(store: Session, database: str) -> None
 
 def test_without_a_pod_it_says_so(store: Session, database: str) -> None:
     act_id = store(dead_acts.begin, an_act(fail(database)))
-    assert hold_up(store(dead_acts.show, act_id)) == "waits for a pod: none is alive"
+    assert held_up(store(dead_acts.show, act_id)) == "waits for a pod: none is alive"
     sql(database, LIVING_POD)
-    assert hold_up(store(dead_acts.show, act_id)) == ""
+    assert held_up(store(dead_acts.show, act_id)) == ""
     move_clock(database, 40)
-    assert hold_up(store(dead_acts.show, act_id)) == "no pod has gone on with it for 40s"
+    assert held_up(store(dead_acts.show, act_id)) == "no pod has gone on with it for 40s"
     move_clock(database, 400)
-    assert hold_up(store(dead_acts.show, act_id)) == "waits for a pod: none is alive"
+    assert held_up(store(dead_acts.show, act_id)) == "waits for a pod: none is alive"
 
 
 # --- bounds

@@ -24,6 +24,7 @@ from cortex_tui.poller import Poller
 from cortex_tui.screens.approvals import ApprovalsScreen
 from cortex_tui.screens.breakers import BreakersScreen
 from cortex_tui.screens.dead import DeadScreen, LettersScreen
+from cortex_tui.screens.dead_acts import ActScreen, ActsScreen
 from cortex_tui.screens.frame import Frame
 from cortex_tui.screens.help import HelpScreen
 from cortex_tui.screens.job import JobScreen
@@ -48,6 +49,8 @@ OPENED: Final[Mapping[str, Callable[..., Frame]]] = {
     "help": HelpScreen,
     "log": LogScreen,
     "letters": LettersScreen,
+    "acts": ActsScreen,
+    "act": ActScreen,
 }
 """Those that open on top of another one, with what they are about; esc closes them."""
 FIRST: Final = "pulse"
