@@ -204,13 +204,6 @@ class _Pod:
         self._breakers = Breakers(
             port, pod_id=self._record.id, rng=rng, on_opened=self._metrics.breaker_opened
         )
-        self._metrics_page = MetricsPage(
-            port,
-            metrics=self._metrics,
-            running=self._running,
-            breakers=self._breakers.states,
-            trouble=lambda: self._watch.seen,
-        )
         self._retries = Retries(port, rng=rng)
         self._dead_acts = DeadActs(port, rng=rng, chance=chance)
         self._unsettled = Unsettled(port)
@@ -256,8 +249,15 @@ class _Pod:
         )
 
     def _open_to_clients(self, rng: random.Random) -> None:
-        """Build what serves those who wait for jobs and follow them."""
+        """Build what serves those who wait for jobs, follow them, and read the metrics."""
         port = self._port
+        self._metrics_page = MetricsPage(
+            port,
+            metrics=self._metrics,
+            running=self._running,
+            breakers=self._breakers.states,
+            trouble=lambda: self._watch.seen,
+        )
         self._waiters = ResultWaiters(port)
         self._running.when_ended.append(self._waiters.ended)
         self._answers = AnswerListener(port, new_id=self._chance.new_id, rng=rng)

@@ -153,6 +153,8 @@ def test_it_is_paused_resumed_and_ended(cortex: Cortex, database: str) -> None:
 def test_watching_ends_at_a_time_out(cortex: Cortex, database: str) -> None:
     fail(database)
     cortex("dead", "retry", "--code", "job_failed", *WHY)
+    told = cortex("dead", "acts", "watch", "1", "--timeout", "0", "--json")
+    assert (told.code, told.error["code"]) == (7, "timed_out")
     ended = cortex("dead", "acts", "watch", "1", "--timeout", "0.1")
     assert ended.code == 7
     assert "0 of 1, 1 left · waits for a pod: none is alive" in ended.err

@@ -164,8 +164,11 @@ class Breakers(Protocol):
         """Read them, those that are not closed first."""
         ...
 
-    async def hold_open(self, name: str, *, by: str, reason: str) -> str:
-        """Hold a breaker open until somebody closes it; return what became of it."""
+    async def hold_open(self, name: str, *, by: str, reason: str, for_s: float | None) -> str:
+        """Hold a breaker open for so long; None: until somebody closes it.
+
+        Returns what became of it.
+        """
         ...
 
     async def close(self, name: str, *, by: str, reason: str) -> str:
