@@ -5,6 +5,7 @@ import attrs
 from cortex.store.metrics import Figures
 from cortex.store.operator import Head
 from cortex.store.pulse import Recent, Trouble
+from cortex_tui.backend.protocol import QueueRow
 
 
 @attrs.define(kw_only=True)
@@ -15,3 +16,4 @@ class Pulse:
     figures: Figures | None = None
     recent: Recent | None = None
     troubles: list[Trouble] | None = None
+    queues: list[QueueRow] | None = None
