@@ -222,6 +222,15 @@ KEYS: Final = (
         in_footer=True,
     ),
     Key(
+        id="approvals.recall",
+        keys=("u",),
+        action="recall",
+        label="recall",
+        help="Take the last decision back, within three seconds; HIGH and above are sent at once",
+        group="act",
+        where=("approvals",),
+    ),
+    Key(
         id="approvals.edit",
         keys=("E",),
         action="edit",
