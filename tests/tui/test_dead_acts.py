@@ -48,6 +48,19 @@ async def test_who_comes_back_finds_it_going_on(cluster: FakeBackend, sit: Sit) 
 
 
 @on_asyncio
+async def test_the_line_and_its_key_are_about_one_that_goes_on(
+    cluster: FakeBackend, sit: Sit
+) -> None:
+    cluster.dead.add_act(done_count=30)
+    cluster.dead.add_act(state="PAUSED", changed_by="li", change_reason="")
+    async with sit(first="dead") as seat:
+        await seat.pass_time(1)
+        assert "act 1: retried 30 of 100 · 1 more" in act_line(seat)
+        await seat.press("P", "enter", "y")
+        assert cluster.dead.changed == [("paused", 1, "ana", "")]
+
+
+@on_asyncio
 async def test_without_a_pod_it_says_what_it_waits_for(cluster: FakeBackend, sit: Sit) -> None:
     cluster.dead.add_act(has_pod=False)
     async with sit(first="dead") as seat:

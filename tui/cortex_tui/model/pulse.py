@@ -1,11 +1,13 @@
 """What the first screen knows of the cluster, as far as it was read."""
 
+from collections.abc import Mapping
+from typing import Any
+
 import attrs
 
 from cortex.store.metrics import Figures
 from cortex.store.operator import Head
 from cortex.store.pulse import Recent, Trouble
-from cortex_tui.backend.protocol import QueueRow
 
 
 @attrs.define(kw_only=True)
@@ -16,4 +18,5 @@ class Pulse:
     figures: Figures | None = None
     recent: Recent | None = None
     troubles: list[Trouble] | None = None
-    queues: list[QueueRow] | None = None
+    queues: list[Mapping[str, Any]] | None = None
+    """Rows of `cortex.store.queues`."""

@@ -35,11 +35,18 @@ def act_words(row: ActRow) -> str:
     return f"act {row['id']}: {dead_act.progress(row)}"
 
 
+def foremost(rows: Sequence[ActRow]) -> ActRow | None:
+    """Return the one that the line below the errors is about: one that goes on before all others."""
+    running = (row for row in rows if row["state"] == ActState.RUNNING)
+    return next(running, rows[0] if rows else None)
+
+
 def act_line(rows: Sequence[ActRow], now: datetime, *, pause_key: str) -> Cell:
     """Return the line below the errors: the newest act under way, or what came of the last one."""
-    if not rows:
+    row = foremost(rows)
+    if row is None:
         return Cell("")
-    row, waits = rows[0], dead_act.hold_up(rows[0], now)
+    waits = dead_act.hold_up(row, now)
     if is_over(row):
         is_fresh = (now - row["ended_at"]).total_seconds() < FRESH_S
         style = "warn" if row["failed_count"] or waits else "done"

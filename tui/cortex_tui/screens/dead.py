@@ -15,7 +15,7 @@ from cortex_tui.backend.protocol import ActRow, LetterRow
 from cortex_tui.desk import Desk
 from cortex_tui.model import steady
 from cortex_tui.model.window import Window
-from cortex_tui.render.act_rows import act_line
+from cortex_tui.render.act_rows import act_line, foremost
 from cortex_tui.render.letter_rows import ERROR_COLUMNS, LETTER_COLUMNS, error_words
 from cortex_tui.render.table import Column, fit
 from cortex_tui.screens import dead_acts, dead_asking
@@ -158,7 +158,7 @@ class DeadScreen(_Letters):
 
     def action_rest(self) -> None:
         """Let the act that the line is about rest, or go on."""
-        dead_acts.rest(self.desk, self.strip, self._acts[0] if self._acts else None)
+        dead_acts.rest(self.desk, self.strip, foremost(self._acts))
 
     def ask(self, verb: ActVerb, row: LetterRow) -> None:
         work = dead_asking.ask_group(self.desk, self.strip, verb, row)
