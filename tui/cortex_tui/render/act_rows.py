@@ -36,7 +36,7 @@ def act_words(row: ActRow) -> str:
 
 
 def foremost(rows: Sequence[ActRow]) -> ActRow | None:
-    """Return the one that the line below the errors is about: one that goes on before all others."""
+    """Return the one that the line below the errors is about: rather one that goes on."""
     running = (row for row in rows if row["state"] == ActState.RUNNING)
     return next(running, rows[0] if rows else None)
 
