@@ -32,6 +32,7 @@ CREATE TABLE cortex.dead_act (
 );
 COMMENT ON TABLE cortex.dead_act IS
     'What a person asked for of many dead letters at once. Pods work it off; its progress is written with the letters.';
+COMMENT ON COLUMN cortex.dead_act.id IS 'Its number, by which people name it.';
 COMMENT ON COLUMN cortex.dead_act.token IS 'By which asking twice begins one act.';
 COMMENT ON COLUMN cortex.dead_act.verb IS 'What becomes of the letters.';
 COMMENT ON COLUMN cortex.dead_act.state IS
@@ -48,6 +49,7 @@ COMMENT ON COLUMN cortex.dead_act.failed_count IS 'Letters that it could not set
 COMMENT ON COLUMN cortex.dead_act.batch_max IS
     'Letters of the next batch at most: halved when a batch takes too long or is refused, then grown again.';
 COMMENT ON COLUMN cortex.dead_act.due_at IS 'When its next batch is due.';
+COMMENT ON COLUMN cortex.dead_act.created_at IS 'When it was begun.';
 COMMENT ON COLUMN cortex.dead_act.changed_by IS 'Who paused it, let it go on or ended it last.';
 COMMENT ON COLUMN cortex.dead_act.changed_at IS 'When.';
 COMMENT ON COLUMN cortex.dead_act.change_reason IS 'Why; may be empty.';
