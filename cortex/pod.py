@@ -3,7 +3,7 @@
     island and pool > liveness {database watch, heartbeat; for running jobs: listener, control,
         drain requests, breakers; for clients: result waiters, job feeds, answers} > writers
         {committer} > http {server, if asked for} > hand_back {job actors} > intake {dispatcher,
-        takeover; the runners retries, expiries, sweeper, bookkeeper, triage, housekeeping}
+        takeover; runners: retries, expiries, sweeper, bookkeeper, triage, dead acts, housekeeping}
 
 Leaving happens from the inside out: claiming stops, jobs go on to their next checkpoint and are
 handed back there, at the abort all others are, the API is closed, the committer is flushed, the pod
@@ -58,6 +58,7 @@ from cortex.services.breakers import Breakers
 from cortex.services.committer import Committer
 from cortex.services.control import Control
 from cortex.services.database_watch import DatabaseWatch
+from cortex.services.dead_acts import DeadActs
 from cortex.services.desk import Desk
 from cortex.services.dispatcher import Dispatcher
 from cortex.services.drain import Drain
@@ -194,7 +195,8 @@ class _Pod:
         self._standing = _standing(settings)
         self._metrics = Metrics(job_types=parts.registry.names, prices=parts.prices)
         self._watch = port.watch = DatabaseWatch(
-            on_failure=self._metrics.database_failed, on_change=self._trouble_changed
+            on_failure=self._metrics.database_failed,
+            on_change=lambda: self._heartbeat.beat_soon(),  # noqa: PLW0108 -- made below
         )
         self._loop_lag = LoopLag(self._metrics.loop_late)
         self._process = psutil.Process()
@@ -202,14 +204,8 @@ class _Pod:
         self._breakers = Breakers(
             port, pod_id=self._record.id, rng=rng, on_opened=self._metrics.breaker_opened
         )
-        self._metrics_page = MetricsPage(
-            port,
-            metrics=self._metrics,
-            running=self._running,
-            breakers=self._breakers.states,
-            trouble=lambda: self._watch.seen,
-        )
         self._retries = Retries(port, rng=rng)
+        self._dead_acts = DeadActs(port, rng=rng, chance=chance)
         self._unsettled = Unsettled(port)
         self._receipts = Receipts(port, workspaces=parts.workspaces, unix_ms=chance.unix_ms)
         self._control = Control(port, pod_id=self._record.id, running=self._running, rng=rng)
@@ -253,8 +249,15 @@ class _Pod:
         )
 
     def _open_to_clients(self, rng: random.Random) -> None:
-        """Build what serves those who wait for jobs and follow them."""
+        """Build what serves those who wait for jobs, follow them, and read the metrics."""
         port = self._port
+        self._metrics_page = MetricsPage(
+            port,
+            metrics=self._metrics,
+            running=self._running,
+            breakers=self._breakers.states,
+            trouble=lambda: self._watch.seen,
+        )
         self._waiters = ResultWaiters(port)
         self._running.when_ended.append(self._waiters.ended)
         self._answers = AnswerListener(port, new_id=self._chance.new_id, rng=rng)
@@ -444,6 +447,7 @@ class _Pod:
             poll_s=settings.poll_s,
         )
         await intake.start(self._retries)
+        await intake.start(self._dead_acts)
         await intake.start(Expiries(port, rng=self._rng))
         await intake.start(Bookkeeper(port, unsettled=self._unsettled, rng=self._rng))
         await intake.start(Housekeeping(port, rng=self._rng, every_s=settings.sweep_s))
@@ -483,16 +487,12 @@ class _Pod:
             self._dispatcher.hint(promote=hint == "queued")
 
     def _controlled(self) -> None:
-        self._control.wake()
-        self._drain_requests.wake()
-        self._sender.wake()
+        for hears in (self._control, self._drain_requests, self._sender, self._dead_acts):
+            hears.wake()
 
     def _breaker_changed(self) -> None:
         self._breakers.wake()
         self._retries.wake()
-
-    def _trouble_changed(self) -> None:
-        self._heartbeat.beat_soon()
 
     def _flush(self) -> None:
         self.drain.enter(DrainPhase.FLUSH)

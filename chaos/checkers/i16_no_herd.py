@@ -20,7 +20,11 @@ MOVES = {
         "breaker_forced_open",
     },
     "breaker_closed": {"breaker_opened", "breaker_forced_open", "breaker_forced_closed"},
-    "breaker_forced_open": {"breaker_forced_closed", "breaker_forced_open"},
+    "breaker_forced_open": {
+        "breaker_forced_closed",
+        "breaker_forced_open",
+        "breaker_half_opened",  # after a hold with an end
+    },
     "breaker_forced_closed": {"breaker_opened", "breaker_forced_open", "breaker_forced_closed"},
 }
 

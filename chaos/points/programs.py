@@ -126,7 +126,7 @@ PROGRAMS: Final[tuple[Program, ...]] = (
         "nothing",
         "points_nothing",
         *EVERYONES,
-        awaited=("after_retire", "after_triage"),
+        awaited=("after_retire", "after_triage", "after_dead_act"),
         settings={"zombie_s": 3.0},  # nobody sweeps before it has been well for so long
     ),
     _of(Kind.STEP, Op.SLEEP),

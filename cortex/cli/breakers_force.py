@@ -9,11 +9,12 @@ import click
 from cortex.cli.asking import acting_name, as_option, confirm, reason_option
 from cortex.cli.breakers_ls import COLUMNS
 from cortex.cli.idempotent import idempotent, mutate
-from cortex.cli.options import Command, Options
+from cortex.cli.options import Command, Options, Span
 from cortex.cli.output import Output
 from cortex.cli.target import session
 from cortex.domain.breaker import policy_of
 from cortex.domain.errors import UsageError
+from cortex.domain.phrases import span
 from cortex.domain.safe import safe
 from cortex.store import agents
 from cortex.store import breakers as store
@@ -29,6 +30,13 @@ _yes_option = click.option("--yes", is_flag=True, help="Do not ask.")
 
 @click.command("open", cls=Command)
 @click.argument("name", metavar="NAME")
+@click.option(
+    "--for",
+    "for_s",
+    type=Span(),
+    metavar="TIME",
+    help="So long, such as 30m: then one call tries it [until somebody closes it].",
+)
 @_reason_option
 @_yes_option
 @as_option
@@ -38,18 +46,21 @@ def open_(
     options: Options,
     *,
     name: str,
+    for_s: float | None,
     reason: str,
     yes: bool,
     actor: str | None,
     idempotency_key: str | None,
 ) -> None:
-    """Hold a breaker open until somebody closes it: jobs that need it wait."""
+    """Hold a breaker open for some time, or until somebody closes it: jobs that need it wait."""
     policy_of(name)
     if safe(name) != name:
         raise UsageError(f"{safe(name)!r} holds characters that nobody sees: no call uses it")
-    question = f"open {name}: jobs that need it wait until somebody closes it"
-    confirm(safe(question), options, is_agreed=yes)
+    end = "until somebody closes it" if for_s is None else f"for {span(for_s)}"
+    confirm(safe(f"open {name}: jobs that need it wait {end}"), options, is_agreed=yes)
     act = partial(store.force_open, name=name, by=acting_name(actor), reason=reason)
+    if for_s is not None:
+        act = partial(act, for_s=for_s)
     _force(options, act, key=idempotency_key)
 
 

@@ -9,6 +9,7 @@ from cortex.cli.output import Output
 from cortex.cli.table import Column, only_on_demand
 from cortex.cli.target import session
 from cortex.domain.breaker import POLICIES, BreakerState
+from cortex.domain.breaker_words import held_told, is_held
 from cortex.domain.cells import Cell, Row
 from cortex.domain.phrases import NOTHING, age, since_s, span
 from cortex.domain.safe import safe
@@ -20,6 +21,7 @@ _MARKS: Final = {
     BreakerState.OPEN: Cell("✗ open", "fail"),
     BreakerState.HALF_OPEN: Cell("◆ half-open", "warn"),
 }
+_HELD: Final = Cell("◆ held open", "warn")
 
 
 @click.command(cls=Command)
@@ -49,6 +51,10 @@ def _since(row: Row) -> Cell:
     return Cell(age(since_s(row, row["opened_at"] or row["updated_at"])))
 
 
+def _state(row: Row) -> Cell:
+    return _HELD if is_held(row, row["now"]) else _MARKS[BreakerState(row["state"])]
+
+
 def _probe_in_s(row: Row) -> float | None:
     if row["state"] != BreakerState.OPEN or row["open_until"] is None:
         return None
@@ -68,7 +74,7 @@ def remark(row: Row) -> str:
     """Say what a person must know first; "" when there is nothing to say."""
     error = row["last_error"] or ""
     if row["forced_by"] is not None:
-        return f"held open by {row['forced_by']}: {row['forced_reason']}"
+        return held_told(row, row["now"])
     if row["escalated_at"] is not None:
         return f"! look after it: {error}"
     return error
@@ -82,7 +88,7 @@ def _remark(row: Row) -> Cell:
 # The name is whole at any width: it is what one types.
 COLUMNS: Final = (
     Column(name="name", title="breaker", shown=lambda r: Cell(safe(r["name"]), "bold")),
-    Column(name="state", shown=lambda r: _MARKS[BreakerState(r["state"])]),
+    Column(name="state", shown=_state),
     Column(name="failures", shown=_failures, is_right=True, is_spare=True),
     Column(name="opened_at", title="since", shown=_since, is_right=True, is_spare=True),
     Column(name="probe_in_s", title="probe", value=_probe_in_s, shown=_probe, is_right=True),

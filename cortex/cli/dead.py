@@ -14,6 +14,7 @@ dead = Group(
         "Act": {
             "retry": ("cortex.cli.dead_retry:retry", "Go on from failed jobs in new ones."),
             "discard": ("cortex.cli.dead_discard:discard", "Give failed jobs up."),
+            "acts": ("cortex.cli.dead_acts:acts", "Acts on many at once, which pods work off."),
         },
     },
 )

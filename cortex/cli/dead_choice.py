@@ -1,15 +1,19 @@
-"""The letters that a command acts on: named or filtered, shown before, agreed to, told after."""
+"""The letters that a command acts on: named or filtered, shown before, agreed to, told after.
+
+Those that are named are settled at once. Those that fit a filter are an act that pods work off: see
+`cortex.cli.dead_begin`.
+"""
 
 import functools
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 from uuid import UUID
 
 import attrs
 import click
 
-from cortex.cli.asking import REASON_MAX, acting_name, as_option, confirm
+from cortex.cli.asking import REASON_MAX, acting_name, as_option, confirm, confirm_count
 from cortex.cli.dead_columns import GROUP_COLUMNS, LETTER_COLUMNS
 from cortex.cli.dead_filters import filtered, nothing_matches
 from cortex.cli.idempotent import idempotent
@@ -17,9 +21,11 @@ from cortex.cli.options import Options, Text
 from cortex.cli.output import Output
 from cortex.cli.table import Column
 from cortex.domain.cells import Cell, Row
+from cortex.domain.dead_act import LETTERS_MAX, RATE_DEFAULT, ActVerb
 from cortex.domain.dead_words import letters_told
 from cortex.domain.errors import UsageError
 from cortex.domain.idempotency import error_from
+from cortex.domain.letter_choice import retries_of
 from cortex.domain.phrases import short_id
 from cortex.domain.safe import safe
 from cortex.store import dead_letters, jobs
@@ -27,9 +33,24 @@ from cortex.store.dead_letters import LetterFilter
 from cortex.store.session import Session
 
 LIMIT_DEFAULT: Final = 1000
-LIMIT_MAX: Final = 10_000
+RATE_MIN: Final = 0.001
+RATE_MAX: Final = 10_000.0
 SHOWN_MAX: Final = 20
 """More letters than that are shown to people by their errors only."""
+
+
+class Rate(click.ParamType[float]):
+    """A finite number of letters in a second."""
+
+    name = "rate"
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> float:
+        rate = click.FLOAT.convert(value, param, ctx)
+        if not RATE_MIN <= rate <= RATE_MAX:  # also true for NaN
+            self.fail(f"{value} is not from {RATE_MIN:g} to {RATE_MAX:,.0f} a second", param, ctx)
+        return rate
 
 
 @attrs.frozen(kw_only=True)
@@ -39,6 +60,7 @@ class Asked:
     names: tuple[str, ...]
     which: LetterFilter
     limit: int
+    rate: float
     is_dry_run: bool
     is_agreed: bool
     reason: str | None
@@ -61,11 +83,19 @@ _OPTIONS: Final = (
     click.option("--dry-run", "is_dry_run", is_flag=True, help="Only say what would be done."),
     click.option(
         "--limit",
-        type=click.IntRange(1, LIMIT_MAX),
+        type=click.IntRange(1, LETTERS_MAX),
         default=LIMIT_DEFAULT,
         show_default=True,
         metavar="N",
         help="So many letters at most, the oldest first.",
+    ),
+    click.option(
+        "--rate",
+        type=Rate(),
+        default=RATE_DEFAULT,
+        show_default=True,
+        metavar="N",
+        help="So many letters a second; retries of named ones become due so.",
     ),
     click.option(
         "--reason", type=Text(REASON_MAX), metavar="TEXT", help="Why; kept with each letter."
@@ -110,6 +140,8 @@ class Chosen:
     """More letters match than the limit lets through."""
     empty: str = ""
     """What to say when there are none."""
+    left_out: str = ""
+    """How many fit and will not be acted on, and why."""
 
     @property
     def ids(self) -> list[UUID]:
@@ -117,50 +149,65 @@ class Chosen:
         return [letter["job_id"] for letter in self.letters]
 
 
-def choose(call: Session, asked: Asked) -> Chosen:
-    """Find the letters: by ids in any state, by a filter those that wait for a decision."""
+def choose(call: Session, asked: Asked, verb: ActVerb, *, from_start: bool = False) -> Chosen:
+    """Find the letters: by ids in any state, by a filter those that wait for a decision.
+
+    A filter leaves out what no retry could help; one that is named is retried all the same.
+    """
     if asked.names:
         ids = list(dict.fromkeys(call(jobs.find, name) for name in asked.names))
         return Chosen(call(dead_letters.of_jobs, ids), has_more=False)
-    ids = call(dead_letters.choose, asked.which, limit=asked.limit + 1)
-    if not ids:
+    found = call(dead_letters.choose, asked.which, limit=asked.limit + 1)
+    if not found:
         return Chosen([], has_more=False, empty=nothing_matches(call, asked.which))
-    return Chosen(call(dead_letters.of_jobs, ids[: asked.limit]), len(ids) > asked.limit)
+    letters = call(dead_letters.of_jobs, found[: asked.limit])
+    has_more = len(found) > asked.limit
+    if verb is ActVerb.DISCARD:
+        return Chosen(letters, has_more)
+    dry_run = retries_of(letters, has_more=has_more, from_start=from_start)
+    helped = frozenset(dry_run.job_ids)
+    return Chosen(
+        [letter for letter in letters if letter["job_id"] in helped],
+        has_more,
+        empty="no retry could help" if not helped else "",
+        left_out=dry_run.left_out_words,
+    )
 
 
-def agree(chosen: Chosen, asked: Asked, options: Options, *, verb: str) -> None:
+def agree(chosen: Chosen, asked: Asked, options: Options, verb: ActVerb) -> None:
     """Ask whether to act on these letters; ends the command for anything but yes."""
-    errors = len({letter["fingerprint"] for letter in chosen.letters})
-    if len(chosen.letters) == 1:
+    word, count = verb.value.lower(), len(chosen.letters)
+    if count == 1:
         (letter,) = chosen.letters
-        question = f"{verb} {short_id(letter['job_id'])}: {letter['error_message']}"
+        question = f"{word} {short_id(letter['job_id'])}: {letter['error_message']}"
     else:
+        errors = len({letter["fingerprint"] for letter in chosen.letters})
         kinds = "the same error" if errors == 1 else f"{errors} different errors"
-        question = f"{verb} {len(chosen.letters):,} dead letters with {kinds}"
-    confirm(safe(question), options, is_agreed=asked.is_agreed)
+        question = f"{word} {count:,} dead letters with {kinds}{chosen.left_out}"
+    if asked.names:
+        confirm(safe(question), options, is_agreed=asked.is_agreed)
+    else:
+        confirm_count(safe(question), count, options, is_agreed=asked.is_agreed)
 
 
-def preview(chosen: Chosen, output: Output, *, verb: str) -> None:
+def preview(chosen: Chosen, output: Output, verb: ActVerb) -> None:
     """Show what would be acted on, and how much that is."""
     _listing(chosen.letters, output, LETTER_COLUMNS, empty=chosen.empty)
     more = "; more match: raise --limit" if chosen.has_more else ""
-    output.say(f"dry run: {letters_told(len(chosen.letters))} would be {verb}{more}", "dim")
+    told = f"{letters_told(len(chosen.letters))} would be {verb.done}{chosen.left_out}"
+    output.say(f"dry run: {told}{more}", "dim")
 
 
-def tell(
-    call: Session, told: Sequence[dict[str, Any]], asked: Asked, output: Output, *, verb: str
-) -> None:
-    """Show what was done. Raises the first error of letters that were named one by one."""
+def tell(call: Session, told: Sequence[Mapping[str, Any]], output: Output, verb: ActVerb) -> None:
+    """Show what was done with letters that were named. Raises the first error of one."""
     errors = {UUID(each["job_id"]): each["error"] for each in told}
     letters = call(dead_letters.of_jobs, list(errors))
     rows = [letter | {"error": errors[letter["job_id"]]} for letter in letters]
-    empty = "" if rows else nothing_matches(call, asked.which)
-    _listing(rows, output, DONE_COLUMNS, empty=empty)
-    refused = [error_from(error) for error in errors.values() if error is not None]
-    if asked.names and refused:
-        raise refused[0]
-    others = f"; {len(refused):,} not: {refused[0].message}" if refused else ""
-    output.say(f"{verb} {letters_told(len(rows) - len(refused))}{others}", "dim")
+    _listing(rows, output, DONE_COLUMNS, empty="")
+    for error in errors.values():
+        if error is not None:
+            raise error_from(error)
+    output.say(f"{verb.done} {letters_told(len(rows))}", "dim")
 
 
 def _listing(

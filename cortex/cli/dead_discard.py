@@ -4,11 +4,13 @@ from typing import Any
 
 import click
 
+from cortex.cli.dead_begin import begin
 from cortex.cli.dead_choice import Asked, acting, agree, choose, preview, tell
 from cortex.cli.idempotent import mutate
 from cortex.cli.options import Command, Options
 from cortex.cli.output import Output
 from cortex.cli.target import session
+from cortex.domain.dead_act import ActVerb
 from cortex.store import dead_letters
 from cortex.store.database import Database
 
@@ -19,17 +21,21 @@ from cortex.store.database import Database
 def discard(options: Options, *, asked: Asked) -> None:
     """Give failed jobs up: their letters are settled, their records stay.
 
-    Give ids, or a filter for many at once.
-    Ends with 5 when somebody else had settled a letter that was named.
+    Those that are named are settled at once: ends with 5 when somebody else had settled one. For
+    a filter an act begins that pods work off; it goes on by itself.
     """
     output = Output(options)
+    verb = ActVerb.DISCARD
     with session(options) as call:
-        chosen = choose(call, asked)
+        chosen = choose(call, asked, verb)
         if asked.is_dry_run:
-            preview(chosen, output, verb="discarded")
+            preview(chosen, output, verb)
             return
         if chosen.letters:
-            agree(chosen, asked, options, verb="discard")
+            agree(chosen, asked, options, verb)
+        if not asked.names:
+            begin(call, chosen, asked, output, verb)
+            return
 
         async def work(db: Database) -> list[dict[str, Any]]:
             return dead_letters.documents(
@@ -44,4 +50,4 @@ def discard(options: Options, *, asked: Asked) -> None:
             operation="dead.discard",
             request=asked.request,
         )
-        tell(call, told, asked, output, verb="discarded")
+        tell(call, told, output, verb)

@@ -3,36 +3,21 @@
 import difflib
 import functools
 import re
+import shlex
 from collections.abc import Callable
 from typing import Any, Final
 
 import click
 
-from cortex.cli.options import Text
+from cortex.cli.options import Span, Text
 from cortex.domain.dead_letter import LetterState
-from cortex.domain.errors import UsageError
 from cortex.domain.failure import FailureClass
-from cortex.domain.time_span import parse_span
 from cortex.store import agents, dead_letters
 from cortex.store.dead_letters import LetterFilter
 from cortex.store.session import Session
 
 NAME: Final = Text(200)
 SUGGESTED_MAX: Final = 8
-
-
-class Since(click.ParamType[float]):
-    """A length of time before now: 90s, 15m, 2h, 3d."""
-
-    name = "since"
-
-    def convert(
-        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
-    ) -> float:
-        try:
-            return parse_span(str(value))
-        except UsageError as error:
-            self.fail(error.message, param, ctx)
 
 
 class Fingerprint(click.ParamType[str]):
@@ -62,7 +47,7 @@ _OPTIONS: Final = (
     ),
     click.option("--agent", type=NAME, metavar="NAME", help="Only this agent's jobs."),
     click.option("--tenant", type=NAME, metavar="NAME", help="Only this tenant's jobs."),
-    click.option("--since", "since_s", type=Since(), metavar="TIME", help="Only of the last 2h."),
+    click.option("--since", "since_s", type=Span(), metavar="TIME", help="Only of the last 2h."),
 )
 
 
@@ -78,6 +63,22 @@ def filtered(command: Callable[..., None]) -> Callable[..., None]:
     for option in reversed(_OPTIONS):
         option(packed)
     return packed
+
+
+def typed(which: LetterFilter, *, limit: int) -> str:
+    """Return a filter as one types it."""
+    since = None if which.since_s is None else f"{which.since_s:.0f}s"
+    given = {
+        "--fingerprint": which.fingerprint,
+        "--type": which.type,
+        "--code": which.code,
+        "--class": which.error_class,
+        "--agent": which.agent,
+        "--tenant": which.tenant,
+        "--since": since,
+        "--limit": str(limit),
+    }
+    return shlex.join(word for name, value in given.items() if value for word in (name, value))
 
 
 def nothing_matches(call: Session, which: LetterFilter) -> str:

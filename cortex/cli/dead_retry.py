@@ -4,34 +4,19 @@ from typing import Any, Final
 
 import click
 
+from cortex.cli.dead_begin import begin
 from cortex.cli.dead_choice import Asked, acting, agree, choose, preview, tell
 from cortex.cli.idempotent import mutate
 from cortex.cli.options import Command, Options
 from cortex.cli.output import Output
 from cortex.cli.target import session
 from cortex.domain.clock import system_chance
+from cortex.domain.dead_act import ActVerb
 from cortex.domain.dead_letter import NEWEST
 from cortex.store.database import Database
 from cortex.store.dead_letters import documents, resubmissions, resubmit
 
-RATE_DEFAULT: Final = 50.0
-RATE_MIN: Final = 0.001
-RATE_MAX: Final = 10_000.0
 VERSION_MAX: Final = 2**31 - 1
-
-
-class Rate(click.ParamType[float]):
-    """A finite number of jobs in a second."""
-
-    name = "rate"
-
-    def convert(
-        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
-    ) -> float:
-        rate = click.FLOAT.convert(value, param, ctx)
-        if not RATE_MIN <= rate <= RATE_MAX:  # also true for NaN
-            self.fail(f"{value} is not from {RATE_MIN:g} to {RATE_MAX:,.0f} a second", param, ctx)
-        return rate
 
 
 class Version(click.ParamType[int]):
@@ -51,14 +36,6 @@ class Version(click.ParamType[int]):
 @click.command(cls=Command)
 @acting
 @click.option(
-    "--rate",
-    type=Rate(),
-    default=RATE_DEFAULT,
-    show_default=True,
-    metavar="N",
-    help="So many of the new jobs become due each second.",
-)
-@click.option(
     "--agent-version",
     type=Version(),
     metavar="N",
@@ -70,24 +47,35 @@ def retry(
     options: Options,
     *,
     asked: Asked,
-    rate: float,
     agent_version: int | None,
     from_start: bool,
 ) -> None:
     """Go on from failed jobs in new ones, each after the last step of its origin.
 
-    The old jobs stay FAILED. Give ids, or a filter for many at once.
-    Ends with 5 when somebody else had settled a letter that was named.
+    The old jobs stay FAILED. Those that are named are settled at once: ends with 5 when somebody
+    else had settled one. For a filter an act begins that pods work off; it goes on by itself.
     """
     output = Output(options)
+    verb = ActVerb.RETRY
     with session(options) as call:
-        chosen = choose(call, asked)
+        chosen = choose(call, asked, verb, from_start=from_start)
         if asked.is_dry_run:
-            preview(chosen, output, verb="retried")
+            preview(chosen, output, verb)
             return
         if chosen.letters:
-            agree(chosen, asked, options, verb="retry")
-        wanted = resubmissions(chosen.ids, new_id=system_chance().new_id, rate=rate)
+            agree(chosen, asked, options, verb)
+        if not asked.names:
+            begin(
+                call,
+                chosen,
+                asked,
+                output,
+                verb,
+                agent_version=agent_version,
+                from_start=from_start,
+            )
+            return
+        wanted = resubmissions(chosen.ids, new_id=system_chance().new_id, rate=asked.rate)
 
         async def work(db: Database) -> list[dict[str, Any]]:
             done = await resubmit(
@@ -107,6 +95,6 @@ def retry(
             key=asked.key,
             operation="dead.retry",
             request=asked.request
-            | {"rate": rate, "agent_version": agent_version, "from_start": from_start},
+            | {"rate": asked.rate, "agent_version": agent_version, "from_start": from_start},
         )
-        tell(call, told, asked, output, verb="retried")
+        tell(call, told, output, verb)

@@ -84,7 +84,7 @@ def _tell_of_breaker(call: Session, name: str, output: Output) -> None:
         if row["state"] != BreakerState.OPEN:
             return
         until = "until somebody closes it"
-        if row["forced_by"] is None and row["open_until"] is not None:
+        if row["open_until"] is not None:
             left_s = (row["open_until"] - row["now"]).total_seconds()
             at = clock_time(row["open_until"])
             until = f"for {span(left_s)} (until {at})" if left_s > 0 else "until one call tries it"

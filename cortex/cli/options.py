@@ -9,6 +9,9 @@ from typing import Any, ClassVar, Final
 import attrs
 import click
 
+from cortex.domain.errors import UsageError
+from cortex.domain.time_span import parse_span
+
 META_KEY: Final = "cortex.options"
 
 Sections = Mapping[str, Mapping[str, tuple[str, str]]]
@@ -142,6 +145,20 @@ class Seconds(click.ParamType[float]):
         if not 0 <= seconds <= self._limit:  # also false for NaN
             self.fail(f"{value} is not from 0 to {self._limit:,.0f} seconds", param, ctx)
         return seconds
+
+
+class Span(click.ParamType[float]):
+    """A length of time in seconds: 90s, 15m, 2h, 3d."""
+
+    name = "span"
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> float:
+        try:
+            return parse_span(str(value))
+        except UsageError as error:
+            self.fail(error.message, param, ctx)
 
 
 class Command(click.Command):

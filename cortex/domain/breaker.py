@@ -19,6 +19,9 @@ RETRY_AFTER_MAX_S: Final = 3600.0
 """A server that asks for more is asked again after an hour."""
 RETRY_AFTER_STEP_S: Final = 1.0
 """Answers of one moment ask for about the same: what differs by less is the same."""
+HOLD_MIN_S: Final = 1.0
+HOLD_MAX_S: Final = 30 * 86_400.0
+"""A person who holds a breaker open for longer holds it without an end."""
 NAME_MAX: Final = 300
 ERROR_MAX: Final = 500
 """Characters of an error that are kept."""
@@ -101,7 +104,7 @@ class Breaker:
     opened_at: datetime | None = None
     """Beginning of the outage; None while CLOSED."""
     open_until: datetime | None = None
-    """When it may be probed; None while CLOSED, and while a person holds it open."""
+    """When it may be probed; None while CLOSED, and while a person holds it open without an end."""
     probe: int = 0
     """Number of the last probe, never used again: its fence."""
     probe_by: UUID | None = None
@@ -182,12 +185,18 @@ def succeeded(breaker: Breaker, *, requests: int = 1, probe: int | None = None) 
 
 
 def probe_taken(breaker: Breaker, now: datetime, *, by: UUID, lease_s: float) -> Breaker:
-    """A pod takes the probe, if there is one to take; it has `lease_s` seconds unless it renews."""
+    """A pod takes the probe, if there is one to take; it has `lease_s` seconds unless it renews.
+
+    That is the end of a hold that has one.
+    """
     if not breaker.may_be_probed(now):
         return breaker
     return attrs.evolve(
         breaker,
         state=BreakerState.HALF_OPEN,
+        forced_by=None,
+        forced_reason=None,
+        forced_at=None,
         probe=breaker.probe + 1,
         probe_by=by,
         probe_until=now + timedelta(seconds=lease_s),
@@ -208,9 +217,12 @@ def given_back(breaker: Breaker, *, probe: int | None) -> Breaker:
     return attrs.evolve(breaker, probe_by=None, probe_until=None)
 
 
-def forced_open(breaker: Breaker, now: datetime, *, by: str, reason: str) -> Breaker:
-    """A person holds it open, until somebody closes it."""
-    held = _opened(breaker, now, until=None)
+def forced_open(
+    breaker: Breaker, now: datetime, *, by: str, reason: str, for_s: float | None = None
+) -> Breaker:
+    """A person holds it open for so long, as a pause that nothing ends before; None: for good."""
+    until = None if for_s is None else now + timedelta(seconds=for_s)
+    held = _opened(breaker, now, until=until)
     return attrs.evolve(held, forced_by=by, forced_reason=reason, forced_at=now)
 
 
@@ -248,8 +260,8 @@ def _failed_while_open(
     breaker: Breaker, failure: Failure, now: datetime, *, asked_s: float | None
 ) -> Breaker:
     """A call that began before: it counts towards asking a person, and may lengthen the pause."""
-    if breaker.open_until is None:
-        return breaker
+    if breaker.forced_by is not None or breaker.open_until is None:
+        return breaker  # what calls say does not matter while a person holds it
     if asked_s is not None:
         until = now + timedelta(seconds=asked_s)
         if until > breaker.open_until + timedelta(seconds=RETRY_AFTER_STEP_S):

@@ -49,6 +49,12 @@ def pad(text: str, width: int, *, right: bool = False) -> str:
     return space + text if right else text + space
 
 
+def bar(done: int, of: int, cells: int) -> str:
+    """Return so much of a whole as a bar: it is full when all is done, and not before."""
+    full = cells * done // of if of else 0
+    return "█" * full + "░" * (cells - full)
+
+
 def _width_of_char(char: str) -> int:
     if unicodedata.east_asian_width(char) in "WF":
         return 2

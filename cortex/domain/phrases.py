@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Mapping
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from enum import Enum
 from typing import Any, Final
@@ -16,6 +16,8 @@ from cortex.domain.usage import Usage
 
 NOTHING: Final = "\N{EN DASH}"
 SHORT_ID_DIGITS: Final = 6
+TODAY: Final = timedelta(hours=20)
+"""Of what is further away the day is told, too."""
 
 _MINUTE_S: Final = 60
 _HOUR_S: Final = 3600
@@ -71,6 +73,12 @@ def clock_time(instant: datetime) -> str:
     """Return the local time of day for people who watch."""
     local = instant.astimezone()
     return f"{local:%H:%M:%S}.{local.microsecond // 100_000}"
+
+
+def time_of_day(instant: datetime, now: datetime) -> str:
+    """Return the local time of day for people, with its date unless that is plain: 12:30."""
+    local = instant.astimezone()
+    return f"{local:%H:%M}" if abs(now - instant) < TODAY else f"{local:%Y-%m-%d %H:%M}"
 
 
 def money(usd: Decimal | float | None) -> str:

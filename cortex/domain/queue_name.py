@@ -1,15 +1,13 @@
 """Names of worker queues as people read and type them: jobs without a queue are in `default`."""
 
 from collections.abc import Mapping
-from datetime import timedelta
 from typing import Any, Final
 
 from cortex.domain.errors import UsageError
+from cortex.domain.phrases import time_of_day
 
 NAME_MAX: Final = 100
 DEFAULT: Final = "default"
-TODAY: Final = timedelta(hours=20)
-"""Of what is longer ago the day is told, too."""
 
 
 def queue_shown(queue: str | None) -> str:
@@ -34,6 +32,5 @@ def pause_told(row: Mapping[str, Any]) -> str:
 
     `row` has `paused_by`, `paused_at`, `reason` and `now`; text of people, to be made safe.
     """
-    at, now = row["paused_at"].astimezone(), row["now"].astimezone()
-    when = f"{at:%H:%M}" if now - at < TODAY else f"{at:%Y-%m-%d %H:%M}"
+    when = time_of_day(row["paused_at"], row["now"])
     return f'paused by {row["paused_by"]} {when} "{row["reason"]}"'

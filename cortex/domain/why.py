@@ -220,8 +220,10 @@ def _breaker(f: WhyFacts) -> _Found | None:
     close = f"cortex breakers close {name} --reason TEXT"
     if b.forced_by is not None:
         reason = f": {_clipped(b.reason)}" if b.reason else ""
-        held = f"{b.forced_by} holds breaker {b.name} open{reason}"
-        return _Found(held, None, f.suspended_at, (close,))
+        is_over = b.open_until is not None and b.open_until <= f.now
+        if not is_over:
+            held = f"{b.forced_by} holds breaker {b.name} open{reason}"
+            return _Found(held, b.open_until, f.suspended_at, (close,))
     if b.is_probed:
         tried = f"breaker {b.name} is being tried by one call, whose outcome decides"
         return _Found(tried, None, f.suspended_at, (close,))

@@ -75,7 +75,7 @@ class BreakerSeen:
     is_probed: bool
     """Some job is trying it just now."""
     forced_by: str | None
-    """Who holds it open, until somebody closes it."""
+    """Who holds it open, until `open_until` or until somebody closes it."""
     reason: str | None
 
 

@@ -143,6 +143,8 @@ POINTS: Final[dict[str, Point]] = {
     "after_retire": Point("they are dead on record", (Kind.POD,)),
     "before_triage": Point("dead letters are about to be looked through", (Kind.POD,)),
     "after_triage": Point("some go on, some are archived, of some people are told", (Kind.POD,)),
+    "before_dead_act": Point("a batch of many dead letters is about to be settled", (Kind.POD,)),
+    "after_dead_act": Point("it is settled, its act is as far as that", (Kind.POD,)),
     # a pod leaves
     "drain_intake": Point("it was told to leave: it takes no more", (Kind.HAND_BACK,)),
     "drain_jobs": Point("its jobs go on to their next checkpoint", (Kind.HAND_BACK,)),

@@ -194,9 +194,14 @@ class Line:
     def suspended(self, failure: Failure | None = None) -> Suspended:
         """Say why no call may begin now, and when to look again; `failure` is the caller's own."""
         breaker, rng = self.breaker, self.shared.rng
-        if breaker.forced_by is not None:
-            delay_s = rng.uniform(0.5, 1.0) * self.policy.open_s
-            why = f"is held open by {breaker.forced_by}: {breaker.forced_reason}"
+        if breaker.forced_by is not None and not self._may_be_tried:
+            # Somebody may close it at any time, or hold it shorter: look again now and then.
+            delay_s, until = rng.uniform(0.5, 1.0) * self.policy.open_s, ""
+            if breaker.open_until is not None:
+                left_s = (breaker.open_until - self.shared.now).total_seconds()
+                delay_s = min(delay_s, left_s + rng.uniform(*LATE_S))
+                until = f" until {breaker.open_until:%H:%M:%S}Z"
+            why = f"is held open by {breaker.forced_by}{until}: {breaker.forced_reason}"
         elif breaker.open_until is not None and not self._may_be_tried:
             left_s = (breaker.open_until - self.shared.now).total_seconds()
             delay_s = max(0.0, left_s) + rng.uniform(*LATE_S)

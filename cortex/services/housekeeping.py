@@ -1,8 +1,8 @@
-"""Deletes what has expired: idempotency keys, words for watchers, what was counted long ago.
+"""Deletes what has expired: idempotency keys, words for watchers, what was long ago.
 
 Reads and writes: expired keys, which count as free already; uses of budgets on past days, and in
-runs whose jobs have all ended; uses of quotas in past hours and days; what models said to watchers
-that poll.
+runs whose jobs have all ended; uses of quotas in past hours and days; acts on dead letters that are
+over; what models said to watchers that poll.
 Invariants: the oldest first, at most 1000 of each a pass; any number of pods may do it at once,
 each skips what another one deletes.
 
@@ -18,11 +18,13 @@ import trio
 
 from cortex.actors.ticker import Pacer
 from cortex.services.outage import Outage
-from cortex.store import budgets, idempotency, quotas, watches
+from cortex.store import budgets, dead_acts, idempotency, quotas, watches
 from cortex.store.bridge import Port
 from cortex.store.budgets import Use
 
 BATCH_MAX: Final = 1000
+ACTS_MAX: Final = 5
+"""An act has up to ten thousand rows."""
 BACKLOG_PAUSE_S: Final = 1.0
 """After a full pass more is due: a thousand rows a second and pod are more than come in."""
 DAY_KEPT_S: Final = 35 * 86_400.0
@@ -64,5 +66,7 @@ class Housekeeping:
             after=self._after,
         )
         uses = await self._port(quotas.forget, kept_s=DAY_KEPT_S, limit=BATCH_MAX)
+        acts = await self._port(dead_acts.forget, kept_s=DAY_KEPT_S, limit=ACTS_MAX)
         words = await self._port(watches.forget)
-        return BATCH_MAX in (keys, uses, words) or self._after is not None
+        is_full = BATCH_MAX in (keys, uses, words) or acts == ACTS_MAX
+        return is_full or self._after is not None

@@ -12,9 +12,9 @@ import attrs
 import orjson
 
 from cortex.domain import breaker as rules
-from cortex.domain.breaker import Breaker, BreakerState, policy_of
+from cortex.domain.breaker import HOLD_MAX_S, HOLD_MIN_S, Breaker, BreakerState, policy_of
 from cortex.domain.effect import FREEZE
-from cortex.domain.errors import ConflictError, NotFoundError
+from cortex.domain.errors import ConflictError, NotFoundError, UsageError
 from cortex.domain.failure import Failure
 from cortex.store.database import Connection, Database, Record
 from cortex.store.jobs import plain
@@ -84,13 +84,23 @@ async def give_back(db: Database, name: str, *, probe: int) -> Seen:
     return await _change(db, name, lambda b, _: rules.given_back(b, probe=probe))
 
 
-async def force_open(db: Database, name: str, *, by: str, reason: str) -> Seen:
-    """Hold a breaker open until somebody closes it. Raises `UsageError` for an impossible name."""
+async def force_open(
+    db: Database, name: str, *, by: str, reason: str, for_s: float | None = None
+) -> Seen:
+    """Hold a breaker open for so many seconds; None: until somebody closes it.
+
+    Raises `UsageError` for an impossible name or time.
+    """
     policy_of(name)
+    if for_s is not None and not HOLD_MIN_S <= for_s <= HOLD_MAX_S:
+        raise UsageError(
+            f"a breaker is held open for 1 second to 30 days, not {for_s:g} s",
+            hint="without a time it is held until somebody closes it",
+        )
     return await _change(
         db,
         name,
-        lambda b, now: rules.forced_open(b, now, by=by, reason=reason),
+        lambda b, now: rules.forced_open(b, now, by=by, reason=reason, for_s=for_s),
         person=(by, reason),
     )
 

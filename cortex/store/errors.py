@@ -37,6 +37,8 @@ ROLLED_BACK = frozenset({"40001", "40P01", "55P03", "57014"})
 LOCKED = "55P03"
 """Somebody held a row, or the like, for longer than the time-out for locks."""
 
+TOO_LONG = "57014"
+
 READ_ONLY = "25006"
 
 OVERDUE = frozenset({"25P03", "25P04"})
@@ -61,6 +63,11 @@ def is_rolled_back(error: BaseException) -> bool:
 def is_locked(error: BaseException) -> bool:
     """Tell whether the statement waited in vain for what somebody holds."""
     return isinstance(error, asyncpg.PostgresError) and error.sqlstate == LOCKED
+
+
+def is_overdue(error: BaseException) -> bool:
+    """Tell whether the statement was ended because it took too long, or by an administrator."""
+    return isinstance(error, asyncpg.PostgresError) and error.sqlstate == TOO_LONG
 
 
 def is_read_only(error: BaseException) -> bool:

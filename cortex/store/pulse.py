@@ -67,7 +67,13 @@ class Trouble:
     word: str
     """State of the breaker or the pod, risk of the request."""
     at: datetime | None
-    """Opened, last heard of, expires; None: a person keeps it open."""
+    """Opened, last heard of, expires."""
+    held_by: str | None = None
+    """Who holds the breaker open; None: nobody."""
+    held_for: str | None = None
+    """Why."""
+    held_until: datetime | None = None
+    """When the breaker may be tried; None: once somebody closes it."""
 
 
 async def recent(db: Database) -> Recent:

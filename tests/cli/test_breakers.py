@@ -2,6 +2,7 @@
 
 import getpass
 import json
+import re
 
 import pytest
 
@@ -45,7 +46,7 @@ def test_the_list_says_what_is_open_why_and_until_when(cortex: Cortex, life: Lif
     assert "! look after it: overloaded: busy" in lines["llm:claude"]
     assert "◆ half-open 1/3" in lines["tool:probed"]
     assert "by pod-7" in lines["tool:probed"]
-    assert "held open by ana: spam" in lines["notify:mail"]
+    assert 'held open by ana "spam"' in lines["notify:mail"]
     assert "● closed 1/5" in lines["http:well.example"]
     assert list(lines)[-1] == "http:well.example"
 
@@ -85,6 +86,22 @@ def test_a_person_opens_and_closes(cortex: Cortex, life: Life) -> None:
         ("breaker_forced_open", "ana", "bills"),
         ("breaker_forced_closed", getpass.getuser(), "paid"),
     ]
+
+
+def test_a_person_opens_for_some_time(cortex: Cortex, life: Life) -> None:
+    ask = ("breakers", "open", "llm:claude", "--reason", "deploy", "--as", "ana", "--yes")
+    (row,) = cortex(*ask, "--for", "30m", "--json").document["breakers"]
+    assert row["forced_by"] == "ana"
+    assert 1700 < row["probe_in_s"] <= 1800
+    shown = cortex("breakers", "ls").out
+    assert re.search(r'held open by ana until \d\d:\d\d "deploy"', shown), shown
+    for wrong, told in (("soon", "is not a time such as"), ("60d", "1 second to 30 days")):
+        ended = cortex(*ask, "--for", wrong)
+        assert (ended.code, told in ended.err) == (2, True), ended.err
+    move_clock(life.dsn, 1801)
+    shown = cortex("breakers", "ls").out
+    assert "was held open by ana until" in shown
+    assert "the next call tries it" in shown
 
 
 @pytest.mark.parametrize("verb", ["open", "close"])

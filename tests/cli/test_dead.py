@@ -9,7 +9,7 @@ from uuid import UUID
 import pytest
 
 from tests.support.command_line import Cortex
-from tests.support.letters import fail, letter, lifecycle, set_breaker
+from tests.support.letters import fail, letter, set_breaker
 from tests.support.life import Life
 from tests.support.pods import Pods
 from tests.support.postgres import sql
@@ -215,43 +215,6 @@ def test_a_real_pod_goes_on_after_the_last_step(
     assert_one_truth(database)
 
 
-def test_many_are_retried_by_a_filter(cortex: Cortex, database: str) -> None:
-    ids = fail(database, 60, error_message="page 4 is gone")
-    (other,) = fail(database)
-    fingerprint = letter(database, ids[0])["fingerprint"]
-    dry = cortex("dead", "retry", "--fingerprint", fingerprint, "--dry-run")
-    assert dry.code == 0
-    assert "dry run: 60 letters would be retried" in dry.err
-    assert "page 4 is gone" in dry.out
-    assert job_count(database, "origin_id IS NOT NULL") == 0
-    some = ("--fingerprint", fingerprint, "--limit", "40", "--rate", "10")
-    assert "more match: raise --limit" in cortex("dead", "retry", *some, "--dry-run").err
-    done = cortex("dead", "retry", *some, *WHY)
-    assert done.code == 0
-    assert "retried 40 letters" in done.err
-    assert "on retry" not in done.out
-    assert job_count(database, "origin_id IS NOT NULL") == 40
-    due = "origin_id IS NOT NULL AND run_at > created_at + interval '{} s'"
-    assert [job_count(database, due.format(after)) for after in (0, 1.5, 2.5, 3.5)] == [
-        *(30, 20, 10, 0)
-    ]
-    assert letter(database, other)["state"] == "OPEN"
-    done = cortex("dead", "retry", "--code", "job_failed", *WHY, "-o", "jsonl")
-    assert len(done.documents) == 21
-    assert "no dead letter matches" in cortex("dead", "retry", "--code", "job_failed", *WHY).err
-
-
-def test_many_are_discarded_by_a_filter(cortex: Cortex, database: str) -> None:
-    ids = fail(database, 30, error_code="poison")
-    (other,) = fail(database)
-    done = cortex("dead", "discard", "--code", "poison", *WHY)
-    assert "discarded 30 letters" in done.err
-    found = letter(database, ids[7])
-    assert (found["state"], found["resolved_by"], found["reason"]) == ("DISCARDED", "ana", "mended")
-    assert [subtype for subtype, _ in lifecycle(database, ids[7])] == ["dead_letter_discarded"]
-    assert letter(database, other)["state"] == "OPEN"
-
-
 def test_nothing_is_done_unasked_unexplained_or_to_everything(
     cortex: Cortex, database: str
 ) -> None:
@@ -294,11 +257,21 @@ def test_a_version_that_is_not_there_is_told(cortex: Cortex, life: Life) -> None
 
 
 def test_under_a_key_it_is_done_once_and_told_again(cortex: Cortex, database: str) -> None:
-    fail(database, 3)
-    ask = ("dead", "retry", "--code", "job_failed", *WHY, "--idempotency-key", "k1", "--json")
+    ids = [str(each) for each in fail(database, 3)]
+    ask = ("dead", "retry", *ids, *WHY, "--idempotency-key", "k1", "--json")
     first = cortex(*ask).document["letters"]
-    fail(database, 2)
     second = cortex(*ask).document
     assert second["replayed"] is True
     assert [row["retried_as"] for row in second["letters"]] == [r["retried_as"] for r in first]
     assert job_count(database, "origin_id IS NOT NULL") == 3
+
+
+def test_retries_of_named_ones_become_due_at_the_rate(cortex: Cortex, database: str) -> None:
+    ids = [str(each) for each in fail(database, 40)]
+    done = cortex("dead", "retry", *ids, "--rate", "10", *WHY)
+    assert done.code == 0
+    assert "retried 40 letters" in done.err
+    due = "origin_id IS NOT NULL AND run_at > created_at + interval '{} s'"
+    assert [job_count(database, due.format(after)) for after in (0, 1.5, 2.5, 3.5)] == [
+        *(30, 20, 10, 0)
+    ]

@@ -32,6 +32,11 @@ WAITING_COUNT = 8
 ASKED_COUNT = 12
 DOUBTED_COUNT = 8
 
+ACT = "1"
+PAUSED = "2"
+"""Acts on many dead letters; no test is so slow that the first one comes to its second letter."""
+SLOWLY = ("--tenant", HOSTILE, "--limit", "2", "--rate", "0.001", "--yes")
+
 Way = Callable[["Record"], list[str]]
 
 
@@ -72,6 +77,9 @@ READS: dict[str, list[Way]] = {
     "breakers ls": [lambda _: []],
     "dead ls": [lambda _: [], lambda _: ["--each"], lambda _: ["--type", HOSTILE]],
     "dead show": [lambda r: [r.failed[0]]],
+    "dead acts ls": [lambda _: []],
+    "dead acts show": [lambda _: [ACT], lambda _: [PAUSED]],
+    "dead acts watch": [lambda _: [ACT, "--timeout", "0"], lambda _: [PAUSED, "--timeout", "0"]],
     "tokens ls": [lambda _: ["--all"], lambda _: ["--name", HOSTILE]],
     "approvals ls": [lambda _: [], lambda _: ["--all"]],
     "approvals show": [lambda r: [r.approvals[0]], lambda _: [HOSTILE]],
@@ -101,8 +109,12 @@ ACTS: dict[str, list[Way]] = {
     "dead retry": [
         lambda r: [r.failed.pop(), "--yes", *WHY],
         lambda _: ["--type", HOSTILE, "--dry-run", *WHY],
+        lambda _: [*SLOWLY, *WHY],
     ],
-    "dead discard": [lambda r: [r.failed.pop(), "--yes", *WHY]],
+    "dead discard": [lambda r: [r.failed.pop(), "--yes", *WHY], lambda _: [*SLOWLY, *WHY]],
+    "dead acts pause": [lambda _: [ACT, *WHY]],
+    "dead acts resume": [lambda _: [ACT, *WHY]],
+    "dead acts cancel": [lambda _: [PAUSED, "--yes", *WHY]],
     "agents apply": [lambda r: [_agent_file(r)], lambda _: [f"no {HOSTILE}"]],
     "budgets set": [
         lambda _: ["--tenant", HOSTILE, "--usd", "5", *WHY],
@@ -156,6 +168,9 @@ PREPARED = (
     ("quotas", "set", "reach_out", "--limit", "9", "--per", "day", *WHY[:2]),
     ("tokens", "create", "--name", "ana", "--role", "viewer"),
     ("freeze", "on", *WHY[:2]),
+    ("dead", "discard", *SLOWLY, *WHY[:2]),
+    ("dead", "discard", *SLOWLY, *WHY[:2]),
+    ("dead", "acts", "pause", PAUSED, *WHY[:2]),
 )
 """For the commands that only look."""
 FOLLOWS = "approvals watch"
@@ -247,8 +262,9 @@ def record(
             with open_session(Profile(dsn=dsn)) as call:
                 Life(call, dsn).pod(f"pod {HOSTILE}")
             for act in PREPARED:
-                if " ".join(act[:2]) in set(commands()):
-                    done(*act, *WHY[2:])
+                done(*act, *WHY[2:])
+            failure = "UPDATE cortex.dead_act_letter SET error_code = $1, error = $1 WHERE nth = 2"
+            sql(dsn, failure, HOSTILE)
             yield lived
         finally:
             pods.close()

@@ -31,10 +31,18 @@ def test_a_breaker_is_held_open_and_closed_again(server: HttpServer, operator: s
     assert {fact["by"] for fact in facts} == {"ana"}
 
 
+def test_a_breaker_is_held_open_for_some_time(server: HttpServer, operator: str) -> None:
+    told = post(server, operator, "/v1/breakers/open", name="llm:m", reason="deploy", for_s=60)
+    (row,) = told.json["breakers"]
+    assert (row["forced_by"], row["open_until"] is not None) == ("ana", True)
+
+
 @pytest.mark.parametrize(
     "body, status",
     [
         ({"name": "llm:m"}, 422),
+        ({"name": "llm:m", "reason": "x", "for_s": 0}, 422),
+        ({"name": "llm:m", "reason": "x", "for_s": 1e9}, 422),
         ({"name": "llm:m", "reason": ""}, 422),
         ({"name": "m", "reason": "x"}, 400),
         ({"name": "effects:all", "reason": "x"}, 400),

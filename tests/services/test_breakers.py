@@ -1,5 +1,6 @@
 """The breakers of pods: an outage meets a handful of calls, one probe, and no lost retry."""
 
+import re
 from collections.abc import AsyncIterator, MutableMapping
 from contextlib import asynccontextmanager
 from typing import Any
@@ -442,6 +443,26 @@ async def test_what_a_person_opened_waits_for_a_person(port: FaultyPort, databas
     await port(store.close, NAME, by="ana", reason="paid")
     await pod.tick()
     await succeed(pod)
+
+
+async def test_a_hold_with_an_end_ends_by_itself(port: FaultyPort, database: str) -> None:
+    pod, other = a_pod(port), a_pod(port)
+    await port(store.force_open, NAME, by="ana", reason="deploy", for_s=5.0)
+    for each in (pod, other):
+        await each.tick()
+    told = await suspended(pod)
+    assert re.fullmatch(
+        r"breaker llm:m is held open by ana until \d\d:\d\d:\d\dZ: deploy", told.reason
+    )
+    assert told.delay_s is not None
+    assert 0 < told.delay_s < 6, "not as long as an ordinary look at a hold takes"
+    move_clock(database, 6)
+    for each in (pod, other):
+        await each.tick()
+    await succeed(pod)
+    await other.tick()
+    await succeed(other)
+    assert state_of(database) == "CLOSED"
 
 
 async def test_a_hint_is_followed_at_once(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Callable, Iterator
+from typing import Any
 from uuid import UUID
 
 import asyncpg
@@ -63,7 +64,7 @@ def test_each_act_is_refused_by_the_database(
     reader: Session, submit: Callable[..., UUID], enter_pod: Callable[[int], UUID]
 ) -> None:
     job_id, pod_id = submit(), enter_pod(7)
-    who = {"by": "ana", "reason": "x"}
+    who: dict[str, Any] = {"by": "ana", "reason": "x"}
     for act in (
         lambda: reader(jobs.cancel, job_id, **who),
         lambda: reader(queues.pause, None, **who),

@@ -162,6 +162,35 @@ def test_a_person_opens_and_closes(store: Session, database: str) -> None:
     ]
 
 
+def test_a_hold_with_an_end_lets_one_try_after_it(store: Session, database: str) -> None:
+    held = store(breakers.force_open, NAME, by="ana", reason="deploy", for_s=60.0).breaker
+    assert held.open_until is not None
+    move_clock(database, 59)
+    assert probe(store) is None
+    assert fail(store, asked_s=500.0) == held
+    move_clock(database, 61)
+    number = probe(store)
+    assert number is not None
+    assert probe(store) is None
+    assert store(breakers.succeeded, NAME, requests=1, probe=number).breaker.is_healthy
+    assert [subtype for subtype, _ in facts(database)] == [
+        *("breaker_forced_open", "breaker_half_opened", "breaker_closed")
+    ]
+    for wrong in (0.0, 31 * 86_400.0, float("nan")):
+        with pytest.raises(UsageError, match="1 second to 30 days"):
+            store(breakers.force_open, NAME, by="ana", reason="r", for_s=wrong)
+
+
+def test_a_hold_may_be_made_another(store: Session, database: str) -> None:
+    store(breakers.force_open, NAME, by="ana", reason="deploy", for_s=60.0)
+    store(breakers.force_open, NAME, by="li", reason="for good")
+    move_clock(database, 1e6)
+    assert probe(store) is None
+    store(breakers.force_open, NAME, by="ana", reason="short", for_s=1.0)
+    move_clock(database, 1e6 + 2)
+    assert probe(store) is not None
+
+
 def test_closing_what_is_not_there_names_what_is(store: Session, database: str) -> None:
     with pytest.raises(NotFoundError, match="no circuit breaker 'llm:x'"):
         store(breakers.close, "llm:x", by="ana", reason="r")

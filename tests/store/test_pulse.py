@@ -104,6 +104,11 @@ def test_what_is_wrong_is_named(store: Session, database: str) -> None:
         ("breaker", "llm:gpt", "OPEN"),
         ("pod", "eu-2", "READY"),
     ]
+    held, silent = found
+    assert (held.held_by, held.held_for, held.held_until) == ("ana", "it lies", None)
+    assert silent.held_by is None
+    store(breakers.force_open, "llm:gpt", by="ana", reason="deploy", for_s=60.0)
+    assert store(pulse.troubles)[0].held_until is not None
 
 
 def test_requests_that_expire_soon_are_named(store: Session, database: str) -> None:

@@ -320,7 +320,7 @@ async def sitting(
     **session: Any,
 ) -> AsyncIterator[Seat]:
     """Run the app on a fake cluster until the first jobs are shown."""
-    known: dict[str, Any] = {"actor": "ana", "clock": cluster.clock}
+    known: dict[str, Any] = {"actor": "ana", "clock": cluster.clock, "recall_s": 0.0}
     app = CortexApp(Session(**known | session), cluster, keys=keys, first=first)
     async with app.run_test(size=size) as pilot:
         seat = Seat(app, pilot, cluster.clock)

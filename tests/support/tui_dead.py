@@ -8,15 +8,14 @@ from uuid import UUID
 
 import attrs
 
+from cortex.domain.dead_act import ActVerb, Change
 from cortex.domain.dead_letter import LetterState
 from cortex.domain.errors import ConflictError
 from cortex.domain.job import JobStatus
 from cortex.store import pulse
-from cortex.store.dead_letters import Resubmission, Settled, resubmissions
 from cortex.store.metrics import Figures
 from cortex.store.pulse import Bucket, Recent, Trouble
 from cortex_tui.clock import Clock
-from tests.support.rows import new_id
 
 Ask = Callable[[str], None]
 
@@ -35,10 +34,13 @@ class FakeDead:
     rows: dict[UUID, dict[str, Any]] = attrs.field(factory=dict)
     settled: list[tuple[str, UUID, str, str]] = attrs.field(factory=list)
     """What was done: verb, job, by whom and why."""
-    batches: list[int] = attrs.field(factory=list)
-    """How many letters each statement settled."""
-    before: Callable[[], None] = lambda: None
-    """Called before each of them."""
+    begun: list[tuple[ActVerb, tuple[UUID, ...], str, str, str]] = attrs.field(factory=list)
+    """Acts on many letters: verb, jobs, which they are, by whom and why."""
+    changed: list[tuple[str, int, str, str]] = attrs.field(factory=list)
+    """What was done to acts."""
+    all_acts: dict[int, dict[str, Any]] = attrs.field(factory=dict)
+    failed: dict[int, list[dict[str, Any]]] = attrs.field(factory=dict)
+    """Letters that an act could not settle."""
 
     # --- the test's side
 
@@ -62,6 +64,49 @@ class FakeDead:
             **fields,
         }
         return job_id
+
+    def add_act(self, **fields: Any) -> int:
+        """Add an act on a hundred letters of which no pod has settled one."""
+        act_id = len(self.all_acts) + 1
+        self.all_acts[act_id] = {
+            "id": act_id,
+            "verb": "RETRY",
+            "state": "RUNNING",
+            "which": "--fingerprint f1 --limit 100",
+            "agent_version": None,
+            "from_start": False,
+            "rate_per_s": 50.0,
+            "asked_by": "ana",
+            "reason": "mended",
+            "letter_count": 100,
+            "done_count": 0,
+            "failed_count": 0,
+            "due_at": _now(self.clock),
+            "created_at": _now(self.clock),
+            "changed_by": None,
+            "changed_at": None,
+            "change_reason": None,
+            "ended_at": None,
+            "has_pod": True,
+            **fields,
+        }
+        return act_id
+
+    def fail(self, act_id: int, nth: int, **fields: Any) -> None:
+        """Let an act fail with a letter."""
+        self.failed.setdefault(act_id, []).append(
+            {
+                "nth": nth,
+                "job_id": UUID(int=nth),
+                "error_code": "conflict",
+                "error": "it was discarded by li",
+                "type": "digest",
+                "state": "DISCARDED",
+                "fingerprint": "f1",
+                "agent": "invoice-bot",
+                **fields,
+            }
+        )
 
     @property
     def _waiting(self) -> list[dict[str, Any]]:
@@ -100,37 +145,46 @@ class FakeDead:
         self.ask("of_jobs")
         return [self.rows[each] for each in job_ids]
 
-    def resubmissions(self, job_ids: Sequence[UUID]) -> Sequence[Resubmission]:
-        return resubmissions(job_ids, new_id=new_id, rate=50.0)
+    async def retry(self, job_id: UUID, *, by: str, reason: str) -> str:
+        self._settle("retry", job_id, by, reason)
+        return "retried as …1"
 
-    async def retry(
-        self, wanted: Sequence[Resubmission], *, by: str, reason: str
-    ) -> Sequence[Settled]:
-        done = self._settle("retry", [each.job_id for each in wanted], by, reason)
-        heirs = {each.job_id: each.new_id for each in wanted}
-        return [
-            each if each.error else attrs.evolve(each, retried_as=heirs[each.job_id])
-            for each in done
-        ]
+    async def discard(self, job_id: UUID, *, by: str, reason: str) -> str:
+        self._settle("discard", job_id, by, reason)
+        return "discarded"
 
-    async def discard(self, job_ids: Sequence[UUID], *, by: str, reason: str) -> Sequence[Settled]:
-        return self._settle("discard", job_ids, by, reason)
-
-    def _settle(self, verb: str, job_ids: Sequence[UUID], by: str, reason: str) -> list[Settled]:
-        self.before()
+    def _settle(self, verb: str, job_id: UUID, by: str, reason: str) -> None:
         self.ask(verb)
-        self.batches.append(len(job_ids))
-        done = []
-        for each in job_ids:
-            row = self.rows[each]
-            if not LetterState(row["state"]).is_unresolved:
-                error = ConflictError(f"job {each} was {row['state'].lower()} by li")
-                done.append(Settled(job_id=each, error=error))
-                continue
-            row["state"] = "RETRIED" if verb == "retry" else "DISCARDED"
-            self.settled.append((verb, each, by, reason))
-            done.append(Settled(job_id=each))
-        return done
+        row = self.rows[job_id]
+        if not LetterState(row["state"]).is_unresolved:
+            raise ConflictError(f"job {job_id} was {row['state'].lower()} by li")
+        row["state"] = "RETRIED" if verb == "retry" else "DISCARDED"
+        self.settled.append((verb, job_id, by, reason))
+
+    async def begin(
+        self, verb: ActVerb, job_ids: Sequence[UUID], *, which: str, by: str, reason: str
+    ) -> int:
+        self.ask("begin")
+        self.begun.append((verb, tuple(job_ids), which, by, reason))
+        return self.add_act(verb=verb.value, letter_count=len(job_ids), which=which)
+
+    async def acts(self) -> Sequence[dict[str, Any]]:
+        self.ask("acts")
+        rows = sorted(self.all_acts.values(), key=lambda row: -row["id"])
+        return sorted((dict(row) for row in rows), key=lambda row: row["ended_at"] is not None)
+
+    async def failures(self, act_id: int) -> Sequence[dict[str, Any]]:
+        self.ask("failures")
+        return self.failed.get(act_id, [])
+
+    async def change(self, act_id: int, how: Change, *, by: str, reason: str) -> None:
+        self.ask("change")
+        row = self.all_acts[act_id]
+        if row["state"] not in how.before:
+            raise ConflictError(f"act {act_id} is {row['state'].lower()} by li")
+        row |= {"state": how.after.value, "changed_by": by, "change_reason": reason}
+        row["ended_at"] = _now(self.clock) if how.after.is_over else None
+        self.changed.append((how.name, act_id, by, reason))
 
 
 @attrs.define

@@ -130,6 +130,9 @@ class FakeQueues(_Fake):
 class FakeBreakers(_Fake):
     """The breakers of a fake cluster."""
 
+    held_for_s: list[float | None] = attrs.field(factory=list)
+    """For how long each was held open."""
+
     def add(self, name: str, **fields: Any) -> None:
         self.rows[name] = {
             "name": name,
@@ -149,9 +152,12 @@ class FakeBreakers(_Fake):
             **fields,
         }
 
-    async def hold_open(self, name: str, *, by: str, reason: str) -> str:
+    async def hold_open(self, name: str, *, by: str, reason: str, for_s: float | None) -> str:
         self._act("hold_open", name, by, reason)
+        self.held_for_s.append(for_s)
+        until = None if for_s is None else self.ago(-for_s)
         held = {"forced_by": by, "forced_reason": reason, "forced_at": self.now}
+        held["open_until"] = until
         self.change(name, state="OPEN", opened_at=self.now, **held)
         return "held open until somebody closes it"
 

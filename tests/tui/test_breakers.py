@@ -39,7 +39,7 @@ async def test_what_fails_stands_first(cluster: FakeBackend, sit: Sit) -> None:
         assert "✗ open         3/3     2m     00:1" in rows[1]
         assert "RATE_LIMIT: 429" in rows[1]
         assert "◆ held open" in rows[2]
-        assert "held open by li: key leaked" in rows[2]
+        assert 'held open by li "key leaked"' in rows[2]
         assert "● closed       1/3" in rows[3]
 
 
@@ -59,7 +59,11 @@ async def test_all_of_the_one_under_the_cursor_is_told(cluster: FakeBackend, sit
     "keys, done",
     [
         (["O", *"try", "enter", "y"], ("close", SICK, "ana", "try")),
-        (["j", "O", *"bad key", "enter", "y"], ("hold_open", WELL, "ana", "bad key")),
+        (["j", "O", "enter", *"bad key", "enter", "y"], ("hold_open", WELL, "ana", "bad key")),
+        (["j", "O", *"bad key", "enter", "y"], None),
+        (["j", "O", "enter", *"bad key", "enter", "Y"], None),
+        (["j", "O", "enter", *"bad key", "enter", "escape", "y"], None),
+        (["j", "O", "escape", "enter", *"bad key", "enter", "y"], None),
         (["O", "enter", "y"], None),
         (["O", *"try", "y"], None),
         (["O", *"try", "enter", "escape", "y"], None),
@@ -151,3 +155,47 @@ async def test_no_breaker_is_good_news(sit: Sit) -> None:
     async with sit() as seat:
         await show(seat)
         assert "nothing that jobs call has failed lately" in seat.text
+
+
+@pytest.mark.parametrize(
+    "keys, held_s, told",
+    [
+        (["enter"], 1800.0, "--for 30m"),
+        (["tab", "enter"], 7200.0, "--for 2h"),
+        (["tab", "tab", "tab", "enter"], None, "cortex breakers open tool:crm --reason"),
+        (["tab", "tab", "tab", "tab", "enter"], 1800.0, "--for 30m"),
+        (["backspace", "backspace", "backspace", "enter"], None, "open tool:crm --reason"),
+        (["backspace", "s", "enter"], 30.0, "--for 30s"),
+        (["backspace", *"x;-", "enter", "m", "enter"], 1800.0, "--for 30m"),
+        ([*"99d", "enter", *["backspace"] * 3, "enter"], 1800.0, "--for 30m"),
+    ],
+)
+@on_asyncio
+async def test_it_is_held_open_for_as_long_as_chosen_or_typed(
+    cluster: FakeBackend, sit: Sit, keys: list[str], held_s: float | None, told: str
+) -> None:
+    seed(cluster)
+    async with sit(size=(160, 40)) as seat:
+        await show(seat)
+        await seat.press("j", "O", *keys, *"deploy", "enter", "y")
+        assert cluster.breakers.held_for_s == [held_s]
+        await seat.press("@")
+        assert told in seat.text
+
+
+@on_asyncio
+async def test_a_hold_tells_its_end_and_that_it_has_passed(cluster: FakeBackend, sit: Sit) -> None:
+    breakers = cluster.breakers
+    held = {"forced_by": "ana", "forced_reason": "deploy", "forced_at": breakers.ago(60)}
+    breakers.add(
+        SICK, state="OPEN", opened_at=breakers.ago(60), **held, open_until=breakers.ago(-9)
+    )
+    async with sit(size=(120, 30)) as seat:
+        await show(seat)
+        until = breakers.ago(-9).astimezone()
+        assert f'held open by ana until {until:%H:%M} "deploy"' in seat.text
+        assert "◆ held open" in seat.text
+        assert "00:0" in seat.text
+        await seat.pass_time(10)
+        assert f"was held open by ana until {until:%H:%M}: the next call tries it" in seat.text
+        assert "◆ held open" not in seat.text

@@ -1,10 +1,10 @@
-"""Dead letters: by their error, counted before anybody agrees, retried or given up in batches."""
+"""Dead letters: by their error, counted before anybody agrees, retried or given up."""
 
 from datetime import timedelta
 
 import pytest
 
-from cortex.domain.errors import OutcomeUnknownError, UnavailableError
+from cortex.domain.dead_act import ActVerb
 from cortex_tui.screens.dead import DeadScreen
 from tests.support.tui import FakeBackend, Seat, instant, on_asyncio
 from tests.tui.conftest import Sit
@@ -19,10 +19,8 @@ async def agree(seat: Seat, key: str, *keys: str) -> None:
     await seat.press(key, *WHY, *keys)
 
 
-def pause(seat: Seat) -> None:
-    """Do what esc does, while a batch is under way."""
-    assert seat.app.frame is not None
-    assert seat.app.frame.escape()
+def nothing_was_done(cluster: FakeBackend) -> bool:
+    return not cluster.dead.settled and not cluster.dead.begun
 
 
 @on_asyncio
@@ -75,10 +73,14 @@ async def test_a_group_is_settled_after_why_and_y(
         await seat.press("j", key)
         assert f"{verb} 2" in seat.lines[-2]
         await seat.press(*WHY)
-        assert cluster.dead.settled == []
+        assert nothing_was_done(cluster)
         await seat.press("y")
-        assert cluster.dead.settled == [(verb, each, "ana", "why") for each in ids]
-        assert "✓ " in seat.lines[-2]
+        assert cluster.dead.begun == [
+            (ActVerb(verb.upper()), tuple(ids), "--fingerprint f1 --limit 2", "ana", "why")
+        ]
+        assert "✓ act 1: 2 letters at 50 a second, also without you" in seat.lines[-2]
+        await seat.press("@")
+        assert f"cortex dead {verb} --fingerprint f1 --limit 2 --reason why --yes" in seat.text
 
 
 @pytest.mark.parametrize("key, verb", VERBS.items())
@@ -106,13 +108,13 @@ async def test_no_other_key_agrees_or_reaches_the_screen(
             await seat.press("enter")
             await seat.pass_time(1)
         await agree(seat, key, other)
-        assert cluster.dead.settled == []
+        assert nothing_was_done(cluster)
         assert seat.app.is_running
         assert "esc no" in seat.lines[-2], "the question stays"
         await seat.press("escape")
         assert "nothing was done" in seat.lines[-2]
         await seat.press("y")
-        assert cluster.dead.settled == []
+        assert nothing_was_done(cluster)
 
 
 @pytest.mark.parametrize("key", VERBS)
@@ -123,7 +125,7 @@ async def test_without_a_reason_nothing_is_agreed_to(
     cluster.dead.add(1)
     async with sit(first="dead") as seat:
         await seat.press(key, "enter", "y", "enter", "y")
-        assert cluster.dead.settled == []
+        assert nothing_was_done(cluster)
 
 
 @pytest.mark.parametrize("key", VERBS)
@@ -133,7 +135,7 @@ async def test_read_only_says_why(cluster: FakeBackend, sit: Sit, key: str) -> N
     async with sit(first="dead", is_read_only=True) as seat:
         await seat.press(key, "y")
         assert "read-only: start cortex tui without --read-only" in seat.text
-        assert cluster.dead.settled == []
+        assert nothing_was_done(cluster)
 
 
 @pytest.mark.parametrize("key", VERBS)
@@ -147,7 +149,7 @@ async def test_nothing_is_done_while_the_database_is_away(
         await seat.pass_time(2)
         await seat.press(key, "y")
         assert "the database does not answer" in seat.text
-        assert cluster.dead.settled == []
+        assert nothing_was_done(cluster)
 
 
 @on_asyncio
@@ -158,7 +160,7 @@ async def test_a_link_that_is_lost_while_it_asks_counts_too(cluster: FakeBackend
         cluster.down()
         await seat.pass_time(2)
         await seat.press("y")
-        assert cluster.dead.settled == []
+        assert nothing_was_done(cluster)
 
 
 @on_asyncio
@@ -169,7 +171,9 @@ async def test_the_dry_run_says_what_no_retry_can_help(cluster: FakeBackend, sit
         await seat.press("R")
         assert "retry 1 from their last checkpoint, 1 not (undecodable)?" in seat.lines[-2]
         await seat.press(*WHY, "y")
-        assert [job_id.int for _, job_id, _, _ in cluster.dead.settled] == [1]
+        ((_, job_ids, which, _, _),) = cluster.dead.begun
+        assert [job_id.int for job_id in job_ids] == [1]
+        assert which == "--fingerprint f1 --limit 2", "the command leaves the same ones out"
 
 
 @on_asyncio
@@ -195,84 +199,23 @@ async def test_more_than_a_hundred_want_their_number_typed(
         cluster.dead.add(number)
     async with sit(first="dead") as seat:
         await agree(seat, key, "y", "1", "2", "5")
-        assert cluster.dead.settled == []
+        assert nothing_was_done(cluster)
         await seat.press("0")
-        assert cluster.dead.batches == [100, 100, 50]
-        assert len(cluster.dead.settled) == 250
-        assert f"{'retried' if verb == 'retry' else 'discarded'} 250" in seat.lines[-2]
-
-
-@on_asyncio
-async def test_esc_pauses_and_y_goes_on(cluster: FakeBackend, sit: Sit) -> None:
-    for number in range(250):
-        cluster.dead.add(number)
-    async with sit(first="dead") as seat:
-        cluster.dead.before = lambda: None if cluster.dead.batches else pause(seat)
-        await agree(seat, "R", "2", "5", "0")
-        assert cluster.dead.batches == [100]
-        assert "paused: retried 100, 150 not begun; go on?" in seat.lines[-2]
-        await seat.press("y")
-        assert cluster.dead.batches == [100, 100, 50]
-        assert "✓ retried 250" in seat.lines[-2]
-        await seat.press("escape")
-        assert "retried 250" in seat.lines[-2], "there is nothing to pause any more"
-
-
-@on_asyncio
-async def test_a_pause_may_be_the_end(cluster: FakeBackend, sit: Sit) -> None:
-    for number in range(150):
-        cluster.dead.add(number)
-    async with sit(first="dead", size=(160, 40)) as seat:
-        cluster.dead.before = lambda: pause(seat)
-        await agree(seat, "X", "1", "5", "0")
-        await seat.press("escape")
-        assert "✗ discarded 100, 50 not begun" in seat.lines[-2]
-        assert len(cluster.dead.settled) == 100
-        await seat.press("@")
-        assert "cortex dead discard --fingerprint f1 --limit 150 --reason why --yes" in seat.text
+        ((begun, job_ids, _, _, _),) = cluster.dead.begun
+        assert (begun.value.lower(), len(job_ids)) == (verb, 250)
 
 
 @on_asyncio
 async def test_who_was_first_is_told(cluster: FakeBackend, sit: Sit) -> None:
     first = cluster.dead.add(1)
-    cluster.dead.add(2)
     async with sit(first="dead") as seat:
+        await seat.press("enter")
+        await seat.pass_time(1)
         await agree(seat, "R")
         cluster.dead.rows[first]["state"] = "DISCARDED"
         await seat.press("y")
-        assert "retried 1, 1 not, job" in seat.lines[-2]
+        assert "✗ job" in seat.lines[-2]
         assert "was discarded by li" in seat.lines[-2]
-
-
-@pytest.mark.parametrize(
-    "error, told",
-    [
-        (
-            UnavailableError("cannot reach the database"),
-            "✗ retried 100, 50 not begun; then: cannot",
-        ),
-        (
-            OutcomeUnknownError("the connection broke"),
-            "? nobody knows whether it was done: retried",
-        ),
-    ],
-)
-@on_asyncio
-async def test_what_was_done_before_it_broke_is_told(
-    cluster: FakeBackend, sit: Sit, error: UnavailableError, told: str
-) -> None:
-    for number in range(150):
-        cluster.dead.add(number)
-    async with sit(first="dead") as seat:
-
-        def broken() -> None:
-            if cluster.dead.batches:
-                raise error
-
-        cluster.dead.before = broken
-        await agree(seat, "R", "1", "5", "0")
-        assert told in seat.lines[-2]
-        assert len(cluster.dead.settled) == 100
 
 
 @on_asyncio
@@ -298,7 +241,7 @@ async def test_what_was_asked_about_is_what_is_settled(cluster: FakeBackend, sit
         cluster.dead.add(3, created_at=later)
         await seat.pass_time(4)
         await seat.press(*WHY, "y")
-        assert [job_id for _, job_id, _, _ in cluster.dead.settled] == [old]
+        assert [job_ids for _, job_ids, _, _, _ in cluster.dead.begun] == [(old,)]
 
 
 @on_asyncio

@@ -5,6 +5,7 @@ refused for `--read-only` and while the database does not answer, when it is pro
 when it is agreed to.
 """
 
+import asyncio
 import shlex
 from collections import deque
 from collections.abc import Awaitable, Callable, Coroutine
@@ -47,6 +48,11 @@ class Done:
     told: str
     style: str
 
+    @property
+    def is_done(self) -> bool:
+        """It was done, for certain."""
+        return self.style == "done"
+
 
 class Asker(Protocol):
     """The line at the bottom of a screen."""
@@ -65,7 +71,8 @@ class Acts:
         """`start` runs a coroutine beside the app."""
         self._session = session
         self._start = start
-        self._is_busy = False
+        self._turn = asyncio.Lock()
+        self._under_way = 0
         self._number = 0
         self.log: deque[Done] = deque(maxlen=KEPT_MAX)
         self.done: Callable[[], None] = lambda: None
@@ -85,40 +92,54 @@ class Acts:
         else:
             self.agreed(asker, act)
 
-    def agreed(self, asker: Asker, act: Act) -> None:
-        """Do an act that was agreed to, or say why it cannot be."""
-        if (refusal := self.why_not()) is not None:
+    def agreed(self, asker: Asker, act: Act, *, waits: bool = False) -> None:
+        """Do an act that was agreed to, or say why it cannot be.
+
+        `waits`: after the one that is under way, if any; what refuses it then stands in the log.
+        """
+        if not waits and (refusal := self.why_not()) is not None:
             asker.tell(refusal, "warn")
             return
-        self._is_busy = True
         asker.tell(f"{safe(act.question)} …", "dim")
-        self._start(self._do(asker, act))
+        self._under_way += 1
+        self._start(self._counted(asker, act))
 
-    async def _do(self, asker: Asker, act: Act) -> None:
+    async def _counted(self, asker: Asker, act: Act) -> None:
         try:
-            told, style = f"✓ {await act.work()}", "done"
+            await self.finish(asker, act)
+        finally:
+            self._under_way -= 1
+
+    async def finish(self, asker: Asker, act: Act) -> Done:
+        """Do an act in its turn, tell and keep what became of it."""
+        async with self._turn:
+            told, style = await self._done(act)
+        self._number += 1
+        done = Done(
+            number=self._number,
+            at=self._session.now,
+            command=shlex.join(("cortex", *act.command, "--as", self._session.actor)),
+            told=safe(told),
+            style=style,
+        )
+        self.log.appendleft(done)
+        asker.tell(done.told, style)
+        self.done()
+        return done
+
+    async def _done(self, act: Act) -> tuple[str, str]:
+        if (refusal := self._session.why_not_act()) is not None:
+            return f"✗ {refusal}", "fail"
+        try:
+            return f"✓ {await act.work()}", "done"
         except OutcomeUnknownError as error:
-            told, style = f"? nobody knows whether it was done: {error.message}", "warn"
+            return f"? nobody knows whether it was done: {error.message}", "warn"
         except CortexError as error:
             hint = f" · {error.hint}" if error.hint else ""
-            told, style = f"✗ {error.message}{hint}", "fail"
-        finally:
-            self._is_busy = False
-        self._number += 1
-        self.log.appendleft(
-            Done(
-                number=self._number,
-                at=self._session.now,
-                command=shlex.join(("cortex", *act.command, "--as", self._session.actor)),
-                told=safe(told),
-                style=style,
-            )
-        )
-        asker.tell(safe(told), style)
-        self.done()
+            return f"✗ {error.message}{hint}", "fail"
 
     def why_not(self) -> str | None:
         """Say why nothing can be done now; None: it can."""
-        if self._is_busy:
+        if self._under_way:
             return "the act before is still under way"
         return self._session.why_not_act()

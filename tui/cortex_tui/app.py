@@ -1,7 +1,7 @@
 """The app: its screens, and what they share. `run` starts it on a terminal."""
 
 import asyncio
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any, Final
 from uuid import UUID
@@ -23,9 +23,11 @@ from cortex_tui.line_filter import SafeFilter
 from cortex_tui.palette import NAMES, PALETTES
 from cortex_tui.palette_commands import KeyCommands
 from cortex_tui.poller import Poller
+from cortex_tui.recall import Recall
 from cortex_tui.screens.approvals import ApprovalsScreen
 from cortex_tui.screens.breakers import BreakersScreen
 from cortex_tui.screens.dead import DeadScreen, LettersScreen
+from cortex_tui.screens.dead_acts import ActScreen, ActsScreen
 from cortex_tui.screens.frame import Frame
 from cortex_tui.screens.help import HelpScreen
 from cortex_tui.screens.job import JobScreen
@@ -50,6 +52,8 @@ OPENED: Final[Mapping[str, Callable[..., Frame]]] = {
     "help": HelpScreen,
     "log": LogScreen,
     "letters": LettersScreen,
+    "acts": ActsScreen,
+    "act": ActScreen,
 }
 """Those that open on top of another one, with what they are about; esc closes them."""
 FIRST: Final = "pulse"
@@ -83,11 +87,13 @@ class CortexApp(App[int]):
         super().__init__()
         internals.forget_no_color(self)
         self.session = session
+        acts = Acts(session, start=self._beside)
         self.desk = Desk(
             session=session,
             backend=backend,
             keys=keys or KeyTable(),
-            acts=Acts(session, start=lambda work: self.run_worker(work, exit_on_error=True)),
+            acts=acts,
+            recall=Recall(session, acts, start=self._beside),
             wake=lambda: self.poller.wake(),  # noqa: PLW0108 -- made below
             open=self.open,
             take_head=self._take_head,
@@ -115,7 +121,16 @@ class CortexApp(App[int]):
         self.run_worker(self.poller.run(), exit_on_error=True)
         self.run_worker(self._tick(), exit_on_error=True)
 
+    def _beside(self, work: Coroutine[Any, Any, None]) -> object:
+        return self.run_worker(work, exit_on_error=True)
+
     # --- what the keys do everywhere
+
+    async def action_quit(self) -> None:
+        """Leave; a decision that could still be taken back is sent first, and seen to fail."""
+        done = await self.desk.recall.leave()
+        if done is None or done.is_done:
+            self.exit()
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         """Let no key do anything else while a question is open."""

@@ -11,6 +11,7 @@ from cortex_tui.backend.protocol import Backend
 from cortex_tui.key_table import KeyTable
 from cortex_tui.model.bell import Bell
 from cortex_tui.palette import PALETTES, Palette
+from cortex_tui.recall import Recall
 from cortex_tui.session import Session
 
 
@@ -22,6 +23,7 @@ class Desk:
     backend: Backend
     keys: KeyTable
     acts: Acts
+    recall: Recall
     wake: Callable[[], None]
     """Ask for a look as soon as the pace allows it."""
     open: Callable[..., None]

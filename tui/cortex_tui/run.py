@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Final
 
 from cortex.domain.clock import system_chance
+from cortex.domain.errors import ConflictError
 from cortex.store.database import Profile, open_database
 from cortex_tui.app import CortexApp
 from cortex_tui.backend.store import StoreBackend
@@ -60,6 +61,10 @@ def run(
                 hearing.cancel()
                 with suppress(asyncio.CancelledError):
                     await hearing
+            # Who is told to end by a signal has decided what they have decided.
+            done = await app.desk.recall.leave()
+            if done is not None and not done.is_done:
+                raise ConflictError(done.told)
             return app.return_code or 0 if code is None else code
         finally:
             await db.close()

@@ -22,6 +22,8 @@ class Session:
     is_read_only: bool = False
     is_ascii: bool = False
     theme: str = "dark"
+    recall_s: float = 3.0
+    """So long a decision can be taken back before it is sent."""
     link: Link = attrs.Factory(lambda self: Link(self.clock.now()), takes_self=True)
     _offset: timedelta | None = None
 

@@ -2,12 +2,12 @@
 
 from collections.abc import Awaitable, Callable
 from datetime import datetime
-from typing import Final
+from typing import Any, Final
 
 import attrs
 from starlette.responses import Response
 
-from cortex.domain.breaker import NAME_MAX, BreakerState, policy_of
+from cortex.domain.breaker import HOLD_MAX_S, HOLD_MIN_S, NAME_MAX, BreakerState, policy_of
 from cortex.domain.errors import UsageError
 from cortex.domain.role import Role
 from cortex.domain.safe import safe
@@ -16,7 +16,7 @@ from cortex.http.cursor import limit_field
 from cortex.http.idempotent import headers_of, once
 from cortex.http.reason import reason_field
 from cortex.http.route import Handler, Method, Route, answer
-from cortex.http.shape import record, text, told
+from cortex.http.shape import number, record, text, told
 from cortex.store import breakers as store
 from cortex.store.database import Database
 
@@ -41,7 +41,7 @@ class BreakerRow:
     opened_at: datetime | None
     open_until: datetime | None = told(doc="when one call may try it")
     probe_pod: str | None = told(doc="the pod that tries it just now")
-    forced_by: str | None = told(doc="who holds it open, until somebody closes it")
+    forced_by: str | None = told(doc="who holds it open, until then or until somebody closes it")
     forced_reason: str | None
     forced_at: datetime | None
     last_error: str | None
@@ -65,18 +65,30 @@ class BreakerAct:
     reason: str = reason_field()
 
 
+@attrs.frozen(kw_only=True)
+class BreakerHold(BreakerAct):
+    """Which breaker, why, and for how long."""
+
+    for_s: float | None = number(
+        doc="seconds; null: until somebody closes it",
+        low=HOLD_MIN_S,
+        high=HOLD_MAX_S,
+        default=None,
+    )
+
+
 async def list_breakers(asked: Asked[BreakersQuery, None], api: Api) -> Response:
     """List breakers."""
     rows = await api.port(store.page, limit=asked.query.limit)
     return answer(Breakers(breakers=[record(BreakerRow, row) for row in rows]))
 
 
-async def open_breaker(asked: Asked[None, BreakerAct], api: Api) -> Response:
-    """Hold a breaker open until somebody closes it."""
-    name = asked.body.name
+async def open_breaker(asked: Asked[None, BreakerHold], api: Api) -> Response:
+    """Hold a breaker open for some time, or until somebody closes it."""
+    name, for_s = asked.body.name, asked.body.for_s
     if safe(name) != name:
         raise UsageError(f"{safe(name)!r} holds characters that nobody sees: no call uses it")
-    return await _force(asked, api, store.force_open)
+    return await _force(asked, api, store.force_open, **({} if for_s is None else {"for_s": for_s}))
 
 
 async def close_breaker(asked: Asked[None, BreakerAct], api: Api) -> Response:
@@ -85,16 +97,16 @@ async def close_breaker(asked: Asked[None, BreakerAct], api: Api) -> Response:
 
 
 async def _force(
-    asked: Asked[None, BreakerAct], api: Api, act: Callable[..., Awaitable[object]]
+    asked: Asked[None, Any], api: Api, act: Callable[..., Awaitable[object]], **how: float
 ) -> Response:
     """Act once, and tell how the breaker stands now."""
     name, by, reason = asked.body.name, asked.principal.name, asked.body.reason
     policy_of(name)
 
     async def work(db: Database) -> object:
-        return await act(db, name=name, by=by, reason=reason)
+        return await act(db, name=name, by=by, reason=reason, **how)
 
-    request = {"name": name, "reason": reason}
+    request = {"name": name, "reason": reason, **how}
     operation = f"breakers.{act.__name__}"
     done = await once(asked, api, work, operation=operation, request=request)
     rows = await api.port(store.page, name=name, limit=1)
@@ -103,14 +115,14 @@ async def _force(
     )
 
 
-def _act(path: str, handle: Handler, summary: str, *refuses: int) -> Route:
+def _act(path: str, handle: Handler, body: type, summary: str, *refuses: int) -> Route:
     return Route(
         method=Method.POST,
         path=path,
         handle=handle,
         role=Role.OPERATOR,
         summary=summary,
-        body=BreakerAct,
+        body=body,
         answers={200: Breakers},
         refuses=refuses,
         takes_key=True,
@@ -130,11 +142,13 @@ ROUTES: Final = (
     _act(
         "/v1/breakers/open",
         open_breaker,
-        "Hold a breaker open until somebody closes it: jobs that need it wait.",
+        BreakerHold,
+        "Hold a breaker open, for some time or until somebody closes it: jobs that need it wait.",
     ),
     _act(
         "/v1/breakers/close",
         close_breaker,
+        BreakerAct,
         "Close a breaker now and forget its failures: jobs call again at once.",
         404,
     ),

@@ -230,6 +230,24 @@ def test_what_a_person_opened_only_a_person_closes() -> None:
     assert rules.changes(held, closed, is_by_person=True) == ["breaker_forced_closed"]
 
 
+def test_a_hold_with_an_end_is_a_pause_that_nothing_changes() -> None:
+    held = rules.forced_open(after_failures(1), later(5), by="ana", reason="deploy", for_s=60.0)
+    assert (held.state, held.open_until) == (BreakerState.OPEN, later(65))
+    assert not held.may_be_probed(later(64))
+    assert rules.failed(held, a_failure(retry_after_s=900.0), later(6)) is held
+    assert rules.probe_taken(held, later(64), by=POD, lease_s=LEASE_S) is held
+    probed = rules.probe_taken(held, later(65), by=POD, lease_s=LEASE_S)
+    assert (probed.state, probed.forced_by) == (BreakerState.HALF_OPEN, None)
+    assert (probed.forced_reason, probed.forced_at) == (None, None)
+    assert rules.changes(held, probed) == ["breaker_half_opened"]
+    again = rules.failed(probed, a_failure(), later(66), probe=probed.probe)
+    assert (again.state, again.forced_by, again.open_until) == (
+        *(BreakerState.OPEN, None),
+        later(66 + 30),
+    )
+    assert rules.succeeded(probed, probe=probed.probe).is_healthy
+
+
 # --- whatever happens
 
 
@@ -293,9 +311,9 @@ class AnyLife(RuleBasedStateMachine):
     def give_back(self) -> None:
         self.become(rules.given_back(self.breaker, probe=self.breaker.probe))
 
-    @rule()
-    def force_open(self) -> None:
-        after = rules.forced_open(self.breaker, self.now, by="ana", reason="why")
+    @rule(for_s=st.none() | st.floats(1, 100))
+    def force_open(self, for_s: float | None) -> None:
+        after = rules.forced_open(self.breaker, self.now, by="ana", reason="why", for_s=for_s)
         self.become(after, is_by_person=True)
 
     @rule()
@@ -307,7 +325,8 @@ class AnyLife(RuleBasedStateMachine):
         b = self.breaker
         is_closed = b.state is BreakerState.CLOSED
         assert (b.opened_at is None) == is_closed
-        assert (b.open_until is None) == (is_closed or b.forced_by is not None)
+        assert not is_closed or b.open_until is None
+        assert is_closed or b.open_until is not None or b.forced_by is not None
         assert b.probe_by is None or b.state is BreakerState.HALF_OPEN
         assert (b.probe_by is None) == (b.probe_until is None)
         assert b.forced_by is None or b.state is BreakerState.OPEN

@@ -188,6 +188,18 @@ CASES: list[tuple[WhyFacts, Cause, str, float | None]] = [
         "bob holds breaker llm:m open: maintenance",
         None,
     ),
+    (
+        in_retry(breaker=breaker(forced_by="bob", reason="deploy", open_until=at(9))),
+        Cause.BREAKER,
+        "bob holds breaker llm:m open: deploy",
+        9,
+    ),
+    (
+        in_retry(breaker=breaker(forced_by="bob", reason="deploy", open_until=at(-9))),
+        Cause.BREAKER,
+        "breaker llm:m is open; one job may try it next",
+        0,
+    ),
     (in_retry(breaker=breaker(state="CLOSED")), Cause.READY, "it is due", 0),
     (in_retry(breaker=OPEN, task=a_task()), Cause.READY, "it is due", 0),
     (in_retry(budget=SPENT), Cause.BUDGET, "tenant:t:usd:day is spent: $5.25 of $5.00", 40),

@@ -65,6 +65,7 @@ NO_PROGRESS = frozenset(
         "watches.watch",
         # what has expired anyway is forgotten
         "budgets.forget",
+        "dead_acts.forget",
         "idempotency.sweep",
         "quotas.forget",
         "store.forget",

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from typing import Final
 
+from cortex.domain.phrases import span
 from cortex.store import breakers, operator
 from cortex.store.database import Database
 from cortex_tui.backend.protocol import BreakerRow
@@ -19,9 +20,9 @@ class StoreBreakers:
     async def page(self) -> Sequence[BreakerRow]:
         return await operator.breakers_seen(self._db, limit=SHOWN_MAX)
 
-    async def hold_open(self, name: str, *, by: str, reason: str) -> str:
-        await breakers.force_open(self._db, name, by=by, reason=reason)
-        return "held open until somebody closes it"
+    async def hold_open(self, name: str, *, by: str, reason: str, for_s: float | None) -> str:
+        await breakers.force_open(self._db, name, by=by, reason=reason, for_s=for_s)
+        return f"held open {'until somebody closes it' if for_s is None else f'for {span(for_s)}'}"
 
     async def close(self, name: str, *, by: str, reason: str) -> str:
         await breakers.close(self._db, name, by=by, reason=reason)

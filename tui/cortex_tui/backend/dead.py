@@ -5,17 +5,21 @@ from typing import Any, Final
 from uuid import UUID
 
 from cortex.domain.clock import system_chance
-from cortex.store import dead_letters
+from cortex.domain.dead_act import RATE_DEFAULT, ActVerb, Change
+from cortex.domain.phrases import short_id
+from cortex.store import dead_acts, dead_letters
 from cortex.store.database import Database
-from cortex.store.dead_letters import LetterFilter, Resubmission, Settled, resubmissions
-from cortex_tui.backend.protocol import LetterRow
+from cortex.store.dead_acts import DeadAct
+from cortex.store.dead_letters import LetterFilter, Resubmission
+from cortex_tui.backend.protocol import ActRow, LetterRow
+from cortex_tui.backend.rows import without_now
 
 LOOKED_MAX: Final = 5_000
 """Of the newest letters: a look costs the same however many there are."""
 ERRORS_MAX: Final = 200
 LETTERS_MAX: Final = 500
-RATE_PER_S: Final = 50.0
-"""So many of the new jobs become due each second, as `cortex dead retry` has it."""
+ACTS_MAX: Final = 200
+FAILURES_MAX: Final = 500
 
 
 class StoreDead:
@@ -40,13 +44,38 @@ class StoreDead:
     async def of_jobs(self, job_ids: Sequence[UUID]) -> Sequence[dict[str, Any]]:
         return await dead_letters.of_jobs(self._db, job_ids)
 
-    def resubmissions(self, job_ids: Sequence[UUID]) -> Sequence[Resubmission]:
-        return resubmissions(job_ids, new_id=system_chance().new_id, rate=RATE_PER_S)
+    async def retry(self, job_id: UUID, *, by: str, reason: str) -> str:
+        wanted = Resubmission(job_id=job_id, new_id=system_chance().new_id())
+        (done,) = await dead_letters.resubmit(self._db, [wanted], by=by, reason=reason)
+        if done.error is not None:
+            raise done.error
+        return f"retried as {short_id(wanted.new_id)}"
 
-    async def retry(
-        self, wanted: Sequence[Resubmission], *, by: str, reason: str
-    ) -> Sequence[Settled]:
-        return await dead_letters.resubmit(self._db, wanted, by=by, reason=reason)
+    async def discard(self, job_id: UUID, *, by: str, reason: str) -> str:
+        (done,) = await dead_letters.discard(self._db, [job_id], by=by, reason=reason)
+        if done.error is not None:
+            raise done.error
+        return "discarded"
 
-    async def discard(self, job_ids: Sequence[UUID], *, by: str, reason: str) -> Sequence[Settled]:
-        return await dead_letters.discard(self._db, job_ids, by=by, reason=reason)
+    async def begin(
+        self, verb: ActVerb, job_ids: Sequence[UUID], *, which: str, by: str, reason: str
+    ) -> int:
+        act = DeadAct(
+            token=system_chance().new_id(),
+            verb=verb,
+            job_ids=job_ids,
+            which=which,
+            rate_per_s=RATE_DEFAULT,
+            by=by,
+            reason=reason,
+        )
+        return await dead_acts.begin(self._db, act)
+
+    async def acts(self) -> Sequence[ActRow]:
+        return [without_now(row) for row in await dead_acts.page(self._db, limit=ACTS_MAX)]
+
+    async def failures(self, act_id: int) -> Sequence[LetterRow]:
+        return await dead_acts.failures(self._db, act_id, limit=FAILURES_MAX)
+
+    async def change(self, act_id: int, how: Change, *, by: str, reason: str) -> None:
+        await dead_acts.change(self._db, act_id, how, by=by, reason=reason)

@@ -10,9 +10,9 @@ from typing import Any, Protocol, TypeAlias
 from uuid import UUID
 
 from cortex.domain.answer_text import Message
+from cortex.domain.dead_act import ActVerb, Change
 from cortex.domain.job_filter import JobFilter, JobPlace
 from cortex.store.approvals import Ruling, Verdict
-from cortex.store.dead_letters import Resubmission, Settled
 from cortex.store.job_pages import JobPage
 from cortex.store.metrics import Figures
 from cortex.store.operator import Head, JobsSeen
@@ -23,6 +23,8 @@ JobRow: TypeAlias = Mapping[str, Any]
 """A row of `cortex.store.job_pages` without its `now`: two that are equal look the same."""
 LetterRow: TypeAlias = Mapping[str, Any]
 """A row of `cortex.store.dead_letters`: of one letter, or of an error with its newest letter."""
+ActRow: TypeAlias = Mapping[str, Any]
+"""A row of `cortex.store.dead_acts.page` without its `now`."""
 PodRow: TypeAlias = Mapping[str, Any]
 """A row of `cortex.store.pods.page` without its `now`."""
 QueueRow: TypeAlias = Mapping[str, Any]
@@ -167,8 +169,11 @@ class Breakers(Protocol):
         """Read them, those that are not closed first."""
         ...
 
-    async def hold_open(self, name: str, *, by: str, reason: str) -> str:
-        """Hold a breaker open until somebody closes it; return what became of it."""
+    async def hold_open(self, name: str, *, by: str, reason: str, for_s: float | None) -> str:
+        """Hold a breaker open for so long; None: until somebody closes it.
+
+        Returns what became of it.
+        """
         ...
 
     async def close(self, name: str, *, by: str, reason: str) -> str:
@@ -195,18 +200,33 @@ class Dead(Protocol):
         """Read the letters of jobs."""
         ...
 
-    def resubmissions(self, job_ids: Sequence[UUID]) -> Sequence[Resubmission]:
-        """Name the new jobs that shall go on from failed ones: asking twice makes no more."""
+    async def retry(self, job_id: UUID, *, by: str, reason: str) -> str:
+        """Make a job that goes on from a failed one; return what became of it.
+
+        Raises `ConflictError` that says who was first.
+        """
         ...
 
-    async def retry(
-        self, wanted: Sequence[Resubmission], *, by: str, reason: str
-    ) -> Sequence[Settled]:
-        """Make the new jobs; return what became of each, in order."""
+    async def discard(self, job_id: UUID, *, by: str, reason: str) -> str:
+        """Give a failed job up; return what became of it. Raises as `retry`."""
         ...
 
-    async def discard(self, job_ids: Sequence[UUID], *, by: str, reason: str) -> Sequence[Settled]:
-        """Give failed jobs up; return what became of each, in order."""
+    async def begin(
+        self, verb: ActVerb, job_ids: Sequence[UUID], *, which: str, by: str, reason: str
+    ) -> int:
+        """Begin an act on many letters that pods work off; return its number."""
+        ...
+
+    async def acts(self) -> Sequence[ActRow]:
+        """Read the acts, those under way first, then the newest."""
+        ...
+
+    async def failures(self, act_id: int) -> Sequence[LetterRow]:
+        """Read the letters that an act could not settle."""
+        ...
+
+    async def change(self, act_id: int, how: Change, *, by: str, reason: str) -> None:
+        """Pause an act, let it go on or end it. Raises `ConflictError` that says how it stands."""
         ...
 
 

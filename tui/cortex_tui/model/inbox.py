@@ -4,7 +4,7 @@ The order is frozen while something is marked or a question is open: what is new
 ended stays in its place. Else the row under the cursor stays until the cursor leaves it.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from datetime import datetime
 from enum import StrEnum
 from typing import Any, Final, TypeAlias
@@ -42,7 +42,9 @@ def is_mine(row: InboxRow) -> bool:
 class Inbox:
     """Fed by looks; `window` is what is seen."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, deciding: Callable[[], Collection[UUID]] = frozenset) -> None:
+        """`deciding`: which ones were decided here and are not sent yet."""
+        self._deciding = deciding
         self.window: Window[InboxRow, None] = Window(key=lambda row: row["id"])
         self.tab = Tab.MINE
         self.marked: set[UUID] = set()
@@ -137,16 +139,19 @@ class Inbox:
             return
         for index in (*range(at + 1, len(rows)), *range(at)):
             row = rows[index]
-            if row["id"] not in approval_ids and is_open(row, now) and is_mine(row):
+            if row["id"] not in approval_ids and self._is_next(row, now):
                 self.window.move_to(index)
                 return
 
     def go_first(self, now: datetime) -> None:
         """Go to the most urgent one that can be decided."""
         for index, row in enumerate(self.window.rows):
-            if is_open(row, now) and is_mine(row):
+            if self._is_next(row, now):
                 self.window.move_to(index)
                 return
+
+    def _is_next(self, row: InboxRow, now: datetime) -> bool:
+        return row["id"] not in self._deciding() and is_open(row, now) and is_mine(row)
 
     def _waiting(self) -> list[InboxRow]:
         rows = (row for row in self._found.values() if row["status"] == ApprovalStatus.PENDING)

@@ -1,5 +1,8 @@
 """What the first screen knows of the cluster, as far as it was read."""
 
+from collections.abc import Mapping
+from typing import Any
+
 import attrs
 
 from cortex.store.metrics import Figures
@@ -15,3 +18,5 @@ class Pulse:
     figures: Figures | None = None
     recent: Recent | None = None
     troubles: list[Trouble] | None = None
+    queues: list[Mapping[str, Any]] | None = None
+    """Rows of `cortex.store.queues`."""

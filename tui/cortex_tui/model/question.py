@@ -18,8 +18,10 @@ class Answer(Enum):
 class Asks(Protocol):
     """What the line at the bottom of a screen asks."""
 
-    text: str
-    """Names the thing; safe."""
+    @property
+    def text(self) -> str:
+        """Names the thing; safe."""
+        ...
 
     def press(self, key: str, character: str | None) -> Answer:
         """Take one key, by its name and by what it writes."""

@@ -5,6 +5,7 @@ from datetime import datetime
 from typing import Final
 
 from cortex.domain.breaker import POLICIES, BreakerState
+from cortex.domain.breaker_words import held_told, is_held
 from cortex.domain.cells import Cell
 from cortex.domain.phrases import NOTHING, age
 from cortex.domain.safe import safe
@@ -20,6 +21,7 @@ _MARKS: Final = {
     BreakerState.OPEN: Cell("✗ open", "fail"),
     BreakerState.HALF_OPEN: Cell("◆ half-open", "warn"),
 }
+_HELD: Final = Cell("◆ held open", "warn")
 
 
 def order_of(row: BreakerRow) -> tuple[object, ...]:
@@ -32,10 +34,10 @@ def is_closed(row: BreakerRow) -> bool:
     return bool(row["state"] == BreakerState.CLOSED)
 
 
-def remark(row: BreakerRow) -> str:
+def remark(row: BreakerRow, now: datetime) -> str:
     """Say what a person must know first; "": there is nothing to say. Not safe yet."""
     if row["forced_by"] is not None:
-        return f"held open by {row['forced_by']}: {row['forced_reason']}"
+        return held_told(row, now)
     error = str(row["last_error"] or "")
     return f"! look after it: {error}" if row["escalated_at"] is not None else error
 
@@ -47,8 +49,7 @@ def page_lines(row: BreakerRow, now: datetime, room: int) -> list[tuple[Cell, ..
         waits = "1 job waits" if row["waiting"] == 1 else f"{_waiting(row)} jobs wait"
         told.append((f"open since {row['opened_at']:%H:%M:%SZ} · {waits} for it", ""))
     if row["forced_by"] is not None:
-        held = f"held open by {row['forced_by']} since {row['forced_at']:%H:%M:%SZ}"
-        told.append((f'{held}: "{row["forced_reason"]}"', "warn"))
+        told.append((f"{held_told(row, now)}, since {_ago(row['forced_at'], now)}", "warn"))
     if row["escalated_at"] is not None:
         told.append((f"a person was asked {_ago(row['escalated_at'], now)}", "warn"))
     if row["last_error"]:
@@ -75,8 +76,8 @@ def _name(row: BreakerRow, _: datetime) -> Cell:
     return Cell(safe(row["name"]), "bold")
 
 
-def _state(row: BreakerRow, _: datetime) -> Cell:
-    return Cell("◆ held open", "warn") if row["forced_by"] else _MARKS[BreakerState(row["state"])]
+def _state(row: BreakerRow, now: datetime) -> Cell:
+    return _HELD if is_held(row, now) else _MARKS[BreakerState(row["state"])]
 
 
 def _failures(row: BreakerRow, _: datetime) -> Cell:
@@ -93,9 +94,9 @@ def _open_for(row: BreakerRow, now: datetime) -> Cell:
 def _probe(row: BreakerRow, now: datetime) -> Cell:
     if row["probe_by"] is not None:
         return Cell(safe(f"by {row['probe_pod'] or 'a pod'}"), "warn")
-    if row["state"] == BreakerState.CLOSED or row["forced_by"] is not None:
-        return NONE
     until = row["open_until"]
+    if row["state"] == BreakerState.CLOSED or (row["forced_by"] is not None and until is None):
+        return NONE
     if row["state"] == BreakerState.HALF_OPEN or until is None or until <= now:
         return Cell("next job", "warn")
     return Cell(countdown((until - now).total_seconds()))
@@ -105,9 +106,9 @@ def _jobs(row: BreakerRow, _: datetime) -> Cell:
     return Cell(_waiting(row), "" if row["waiting"] else "dim")
 
 
-def _why(row: BreakerRow, _: datetime) -> Cell:
+def _why(row: BreakerRow, now: datetime) -> Cell:
     is_urgent = row["forced_by"] is not None or row["escalated_at"] is not None
-    return Cell(safe(remark(row)), "warn" if is_urgent else "dim")
+    return Cell(safe(remark(row, now)), "warn" if is_urgent else "dim")
 
 
 BREAKER_COLUMNS: Final[Sequence[Column[BreakerRow]]] = (

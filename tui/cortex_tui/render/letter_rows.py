@@ -56,7 +56,10 @@ def _code(row: LetterRow, _: datetime) -> Cell:
     return Cell(safe(row["error_code"] or NOTHING), "fail" if row["error_code"] else "dim")
 
 
-def _state(row: LetterRow, _: datetime) -> Cell:
+def state_cell(row: LetterRow) -> Cell:
+    """Return glyph and word of a letter's state; none: it has no letter any more."""
+    if row["state"] is None:
+        return Cell(NOTHING, "dim")
     return _STATES.get(LetterState(row["state"]), Cell(row["state"].lower(), "dim"))
 
 
@@ -85,7 +88,7 @@ ERROR_COLUMNS: Final[Sequence[Column[LetterRow]]] = (
 
 LETTER_COLUMNS: Final[Sequence[Column[LetterRow]]] = (
     Column(title="id", width=7, cell=lambda row, _: Cell(short_id(row["job_id"]), "bold")),
-    Column(title="state", width=8, cell=_state),
+    Column(title="state", width=8, cell=lambda row, _: state_cell(row)),
     Column(title="agent", width=14, cell=_what),
     Column(title="last step", width=14, cell=_step, spare=2),
     Column(title="error", width=16, cell=_message, grows=True),

@@ -7,13 +7,16 @@ from typing import Final
 
 from rich.cells import cell_len
 
+from cortex.domain.breaker_words import held_told
 from cortex.domain.cells import Cell
 from cortex.domain.job import JobStatus
 from cortex.domain.phrases import NOTHING, age, money
+from cortex.domain.queue_name import pause_told
 from cortex.domain.safe import safe
 from cortex.store.operator import COUNT_MAX
 from cortex.store.pulse import TROUBLES_MAX, Bucket, Recent, Trouble
 from cortex_tui.model.pulse import Pulse
+from cortex_tui.render.queue_lines import queue_lines
 from cortex_tui.render.sparks import digits, spark
 from cortex_tui.render.table import fit
 from cortex_tui.render.words import countdown, span
@@ -32,15 +35,14 @@ _WIDE: Final = 20
 """Cells for a number: there is room between its digits."""
 
 
-def pulse_lines(pulse: Pulse, now: datetime, width: int) -> Lines:
-    """Return the page, for lines of `width` cells."""
-    return [
-        *_numbers(pulse, now, width),
-        (),
-        *_sparks(pulse, width),
-        (),
-        *_alerts(pulse, now, width),
-    ]
+def pulse_lines(pulse: Pulse, now: datetime, width: int, *, height: int) -> Lines:
+    """Return the page, for lines of `width` cells; queues get what is left of `height` lines."""
+    above = [*_numbers(pulse, now, width), (), *_sparks(pulse, width), ()]
+    wrong = list(_alerts(pulse, now, width))
+    left = max(1, height - len(above) - len(wrong) - 1)
+    queues = list(queue_lines(pulse.queues, now, width, lines_max=left))
+    is_tight = len(above) + len(queues) + 1 + len(wrong) > height
+    return [*above, *queues, *(() if is_tight else ((),)), *wrong]
 
 
 def headline(pulse: Pulse, now: datetime) -> Cell:
@@ -189,6 +191,7 @@ def alerts(pulse: Pulse, now: datetime) -> Iterator[Cell]:
             yield Cell(_breaker(each, now), "fail")
         elif each.kind == "pod":
             yield Cell(_silent(each, now), "fail")
+    yield from _held_back(pulse, now)
     if figures is not None and figures.oldest_due_s > DUE_LONG_S:
         late = countdown(figures.oldest_due_s)
         yield Cell(f"a job has been due for {late} and no pod took it", "warn")
@@ -208,7 +211,24 @@ def _soon(found: Sequence[Trouble], now: datetime) -> Iterator[Cell]:
     yield Cell(f"{count} {word} within 5 min: {which}, {left} left (A)", "appr")
 
 
+def _held_back(pulse: Pulse, now: datetime) -> Iterator[Cell]:
+    """Name the first queue in which jobs wait because a person paused it."""
+    held = [row for row in pulse.queues or () if row["paused_at"] is not None and row["ready"]]
+    if held:
+        first = held[0]
+        others = f", and {len(held) - 1} more" if len(held) > 1 else ""
+        told = f"queue {first['name']} is {pause_told({**first, 'now': now})}{others}"
+        yield Cell(safe(told), "warn")
+
+
 def _breaker(trouble: Trouble, now: datetime) -> str:
+    if trouble.held_by is not None:
+        row = {
+            "forced_by": trouble.held_by,
+            "forced_reason": trouble.held_for,
+            "open_until": trouble.held_until,
+        }
+        return safe(f"breaker {trouble.name} {held_told(row, now)}")
     since = "" if trouble.at is None else f" for {_past(trouble.at, now)}"
     word = safe(trouble.word.replace("_", " ").lower())
     return f"breaker {safe(trouble.name)} is {word}{since}"

@@ -4,6 +4,7 @@ from collections.abc import Callable, Sequence
 from typing import Final
 from uuid import UUID
 
+from cortex.domain.approval import Risk
 from cortex.domain.approval_facts import DENY_REASONS, needs_last_digits
 from cortex.domain.phrases import short_id
 from cortex.domain.safe import safe
@@ -55,6 +56,13 @@ class Decider:
             now=self._desk.session.clock.now,
             scroll=self._scroll,
         )
+
+    def recall_s(self, subject: Subject) -> float:
+        """Return for how long a decision can be taken back; 0: it is grave, or about to expire."""
+        session, facts = self._desk.session, subject.facts
+        left_s = (facts.expires_at - session.now).total_seconds()
+        is_light = facts.risk.rank <= Risk.MED.rank and left_s > 2 * session.recall_s
+        return session.recall_s if is_light else 0.0
 
     def approval(self, subject: Subject, edit: Edit | None, decided: Decided) -> Act:
         """Return the act of agreeing."""

@@ -70,7 +70,7 @@ class ApprovalsScreen(Frame):
 
     def __init__(self, desk: Desk) -> None:
         super().__init__(desk)
-        self._inbox = Inbox()
+        self._inbox = Inbox(deciding=lambda: desk.recall.ids)
         self._guard = Guard(desk.session.clock.now())
         self._beginnings: dict[Any, str] = {}
         self._batch: tuple[UUID, ...] = ()
@@ -120,6 +120,7 @@ class ApprovalsScreen(Frame):
 
     def on_screen_suspend(self) -> None:
         self._stop_editing()
+        self.desk.recall.send()  # only here it can be seen and taken back
         super().on_screen_suspend()
 
     def paint(self) -> None:
@@ -130,6 +131,8 @@ class ApprovalsScreen(Frame):
             self._close(approval_lines.expired(subject.facts.expires_at))
 
     def info(self) -> Cell:
+        if (left := self.desk.recall.bar) is not None:
+            return left
         now = self.desk.session.clock.now()
         filled = self._guard.filled(now)
         if filled < 1 and self._subject is not None:
@@ -391,6 +394,7 @@ class ApprovalsScreen(Frame):
             return
         edit = self._edit
         self._ask(
+            subject,
             self._decider.approving(subject, edit),
             lambda: self._decider.approval(subject, edit, self._decided),
         )
@@ -401,7 +405,11 @@ class ApprovalsScreen(Frame):
             return
         question = self._decider.denying(subject)
         self.add_class("-denying")
-        self._ask(question, lambda: self._decider.denial(subject, question.reason, self._decided))
+        self._ask(
+            subject,
+            question,
+            lambda: self._decider.denial(subject, question.reason, self._decided),
+        )
 
     def action_edit(self) -> None:
         subject = self._ready(is_approving=True)
@@ -434,6 +442,8 @@ class ApprovalsScreen(Frame):
         if told is None:
             if subject is None or not self._is_fresh():
                 told = "reading …" if self._in_front else self._nothing()
+            elif self.desk.recall.ids & set(subject.ids):
+                told = "you have just decided it: u recalls that"
             elif not all(each["status"] == ApprovalStatus.PENDING for each in subject.approvals):
                 told = self._news_of(subject)
             elif self._is_over(subject):
@@ -457,7 +467,7 @@ class ApprovalsScreen(Frame):
 
     # --- deciding
 
-    def _ask(self, question: Asks, act: Callable[[], Act]) -> None:
+    def _ask(self, subject: Subject, question: Asks, act: Callable[[], Act]) -> None:
         self._inbox.is_asking = True
 
         def answered(is_agreed: bool) -> None:  # noqa: FBT001 -- the strip's
@@ -465,13 +475,32 @@ class ApprovalsScreen(Frame):
             self.remove_class("-denying")
             self._restart()
             if is_agreed:
-                self.desk.acts.agreed(self.strip, act())
+                self._agreed(subject, act())
             else:
                 self.strip.tell("nothing was done", "dim")
             self._inbox.arrange()
 
         self.strip.ask(question, answered)
         self._fill()
+
+    def _agreed(self, subject: Subject, act: Act) -> None:
+        """Send it after a moment in which it can be taken back, or at once."""
+        recall, for_s = self.desk.recall, self._decider.recall_s(subject)
+        if not for_s:
+            recall.send()
+            self.desk.acts.agreed(self.strip, act, waits=True)
+            return
+        recall.hold(self.strip, act, subject.ids, for_s=for_s, changed=self.strip.refresh)
+        self._decided(subject.ids)
+
+    def action_recall(self) -> None:
+        held = self.desk.recall.take_back()
+        if held is None:
+            self.strip.tell("there is nothing to recall: what you decided was sent", "dim")
+            return
+        self.strip.tell(f"recalled: {safe(held.act.question)}: nothing was sent", "warn")
+        self._inbox.seek(held.ids[0])
+        self._moved()
 
     def _close(self, told: str) -> None:
         """Take an open question back; say why."""
@@ -480,8 +509,8 @@ class ApprovalsScreen(Frame):
             self.strip.tell(told, "warn")
 
     def _decided(self, ids: Sequence[UUID]) -> None:
-        """Go on to the next one, unless the operator did already."""
-        is_in_front = tuple(ids) == self._in_front
+        """Go on to the next one, unless the operator did already, or has left."""
+        is_in_front = self.is_running and tuple(ids) == self._in_front
         self._inbox.marked -= set(ids)
         self._batch = ()
         if is_in_front:

@@ -1,14 +1,16 @@
 """The circuit breakers: what is called and fails, who waits for it, and holding it open."""
 
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Iterable
 
 from textual import on
 from textual.widget import Widget
 
 from cortex.domain.cells import Cell
+from cortex.domain.safe import safe
 from cortex_tui.acts import Act
 from cortex_tui.backend.protocol import BreakerRow
 from cortex_tui.desk import Desk
+from cortex_tui.model.hold import HoldQuestion
 from cortex_tui.model.window import Window
 from cortex_tui.render.breaker_rows import (
     BREAKER_COLUMNS,
@@ -64,30 +66,55 @@ class BreakersScreen(Frame):
 
     def action_force(self) -> None:
         """Ask whether to hold a breaker open, or to close it if it is not closed."""
-        row, breakers = self._window.current, self.desk.backend.breakers
+        row = self._window.current
         if row is None:
             self.strip.tell("there is no breaker here", "dim")
         elif is_closed(row):
-            self._propose("open", "until somebody closes it jobs wait", breakers.hold_open, row)
+            self._hold(row["name"])
         else:
-            self._propose("close", "jobs call it again at once", breakers.close, row)
+            self._close(row["name"])
 
-    def _propose(
-        self, verb: str, follows: str, work: Callable[..., Awaitable[str]], row: BreakerRow
-    ) -> None:
-        name, by = row["name"], self.desk.session.actor
+    def _hold(self, name: str) -> None:
+        """Ask for how long a breaker shall be held open, and why."""
+        desk, by = self.desk, self.desk.session.actor
+        if (refusal := desk.acts.why_not()) is not None:
+            self.strip.tell(refusal, "warn")
+            return
+        question = HoldQuestion(safe(f"open {name}: jobs wait"))
+
+        def answered(is_agreed: bool) -> None:  # noqa: FBT001 -- the strip's
+            if not is_agreed:
+                self.strip.tell("nothing was done", "dim")
+                return
+            reason, for_s = question.reason, question.for_s
+
+            async def done() -> str:
+                held = desk.backend.breakers.hold_open(name, by=by, reason=reason, for_s=for_s)
+                return f"{name}: {await held}"
+
+            end = () if for_s is None else ("--for", question.typed)
+            command = ("breakers", "open", name, *end, *because(reason), "--yes")
+            desk.acts.agreed(self.strip, Act(question=question.text, command=command, work=done))
+
+        self.strip.ask(question, answered)
+
+    def _close(self, name: str) -> None:
+        """Ask whether a breaker shall be closed, and why."""
+        by = self.desk.session.actor
 
         def act(reason: str) -> Act:
             async def done() -> str:
-                return f"{name}: {await work(name, by=by, reason=reason)}"
+                closed = self.desk.backend.breakers.close(name, by=by, reason=reason)
+                return f"{name}: {await closed}"
 
             return Act(
-                question=f"{verb} {name}",
-                command=("breakers", verb, name, *because(reason), "--yes"),
+                question=f"close {name}",
+                command=("breakers", "close", name, *because(reason), "--yes"),
                 work=done,
             )
 
-        propose(self.desk, self.strip, f"{verb} {name}: {follows}", act, is_required=True)
+        text = f"close {name}: jobs call it again at once"
+        propose(self.desk, self.strip, text, act, is_required=True)
 
     # --- the page
 

@@ -1,23 +1,26 @@
 """Dead letters by their error, and the letters of one error: to retry or to give up."""
 
 from collections.abc import Iterable, Sequence
-from typing import Any, Final
+from typing import Final
 from uuid import UUID
 
+from rich.segment import Segment
+from textual.strip import Strip
 from textual.widget import Widget
 
 from cortex.domain.cells import Cell
+from cortex.domain.dead_act import ActVerb
 from cortex.domain.safe import safe
-from cortex_tui.backend.protocol import LetterRow
+from cortex_tui.backend.protocol import ActRow, LetterRow
 from cortex_tui.desk import Desk
 from cortex_tui.model import steady
 from cortex_tui.model.window import Window
+from cortex_tui.render.act_rows import act_line, foremost
 from cortex_tui.render.letter_rows import ERROR_COLUMNS, LETTER_COLUMNS, error_words
-from cortex_tui.render.table import Column
-from cortex_tui.screens import dead_acts
-from cortex_tui.screens.dead_acts import DISCARD, RETRY
-from cortex_tui.screens.dead_batch import Batch
+from cortex_tui.render.table import Column, fit
+from cortex_tui.screens import dead_acts, dead_asking
 from cortex_tui.screens.frame import Frame
+from cortex_tui.widgets.lines import Line
 from cortex_tui.widgets.virtual_table import VirtualTable
 
 LOOK_EVERY_S: Final = 2.0
@@ -38,7 +41,6 @@ class _Letters(Frame):
         """All that is new shall be shown."""
         self._new_count = 0
         self._looked_at = float("-inf")
-        self._batch: Batch[Any] | None = None
         self._table = VirtualTable(
             desk, self._window, self.COLUMNS, key=self._key, empty=self._nothing
         )
@@ -81,9 +83,6 @@ class _Letters(Frame):
         is_changed, self._new_count = steady.take(self._window, rows, key=self._key)
         return is_changed
 
-    def escape(self) -> bool:
-        return self._batch is not None and self._batch.pause()
-
     def action_move(self, how: str) -> None:
         self._table.move(how)
 
@@ -92,12 +91,12 @@ class _Letters(Frame):
         self.desk.wake()
 
     def action_retry(self) -> None:
-        self._ask(RETRY)
+        self._ask(ActVerb.RETRY)
 
     def action_discard(self) -> None:
-        self._ask(DISCARD)
+        self._ask(ActVerb.DISCARD)
 
-    def _ask(self, verb: str) -> None:
+    def _ask(self, verb: ActVerb) -> None:
         row = self._window.current
         if row is None:
             self.strip.tell("there is no dead letter here", "dim")
@@ -106,12 +105,9 @@ class _Letters(Frame):
         else:
             self.ask(verb, row)
 
-    def ask(self, verb: str, row: LetterRow) -> None:
+    def ask(self, verb: ActVerb, row: LetterRow) -> None:
         """Ask for an act on the row of the cursor."""
         raise NotImplementedError
-
-    def _began(self, batch: Batch[Any]) -> None:
-        self._batch = batch
 
     def _nothing(self) -> str:
         return (
@@ -120,11 +116,35 @@ class _Letters(Frame):
 
 
 class DeadScreen(_Letters):
-    """`dead`: one row for each error."""
+    """`dead`: one row for each error, and how far the newest act on many letters is.
+
+    The looks take turns: each is one statement.
+    """
 
     NAME = "dead"
     KEY = "fingerprint"
     COLUMNS = ERROR_COLUMNS
+
+    def __init__(self, desk: Desk) -> None:
+        super().__init__(desk)
+        self._acts: Sequence[ActRow] = ()
+        self._is_acts_turn = False
+
+    def body(self) -> Iterable[Widget]:
+        return (*super().body(), Line(self.desk, self._act_line, id="acts"))
+
+    def paint(self) -> None:
+        super().paint()
+        self.query_one("#acts").refresh()
+
+    async def look(self) -> bool:
+        if not self._is_acts_turn:
+            self._is_acts_turn = True
+            return await super().look()
+        self._is_acts_turn = False
+        rows = await self.desk.backend.dead.acts()
+        is_changed, self._acts = rows != self._acts, rows
+        return is_changed
 
     async def rows(self) -> Sequence[LetterRow]:
         return await self.desk.backend.dead.errors()
@@ -133,9 +153,23 @@ class DeadScreen(_Letters):
         if (row := self._window.current) is not None:
             self.desk.open("letters", row)
 
-    def ask(self, verb: str, row: LetterRow) -> None:
-        work = dead_acts.ask_group(self.desk, self.strip, verb, row, began=self._began)
+    def action_acts(self) -> None:
+        self.desk.open("acts")
+
+    def action_rest(self) -> None:
+        """Let the act that the line is about rest, or go on."""
+        dead_acts.rest(self.desk, self.strip, foremost(self._acts))
+
+    def ask(self, verb: ActVerb, row: LetterRow) -> None:
+        work = dead_asking.ask_group(self.desk, self.strip, verb, row)
         _ = self.run_worker(work, group="dry run", exclusive=True)
+
+    def _act_line(self, width: int) -> Strip:
+        key = self.desk.keys.named("acts.rest").keys[0]
+        cell = act_line(self._acts, self.desk.session.now, pause_key=key)
+        text = fit(cell.text, max(0, width - 2))
+        parts = [Segment(" "), Segment(text, self.desk.palette[cell.style])]
+        return Strip(parts).adjust_cell_length(width)
 
 
 class LettersScreen(_Letters):
@@ -159,5 +193,5 @@ class LettersScreen(_Letters):
         if (row := self._window.current) is not None:
             self.desk.open("job", row["job_id"])
 
-    def ask(self, verb: str, row: LetterRow) -> None:
-        dead_acts.ask_one(self.desk, self.strip, verb, row, began=self._began)
+    def ask(self, verb: ActVerb, row: LetterRow) -> None:
+        dead_asking.ask_one(self.desk, self.strip, verb, row)

@@ -1,133 +1,153 @@
-"""Retrying and discarding dead letters: counted first, then why, then agreed to."""
+"""Acts on many dead letters: how far each is, pausing and ending one, what one did not settle."""
 
-from collections.abc import Callable, Sequence
-from typing import Any, Final
-from uuid import UUID
+from collections.abc import Iterable
+from typing import Final
 
-from cortex.domain.errors import CortexError
+from textual.widget import Widget
+
+from cortex.domain import dead_act
+from cortex.domain.cells import Cell
+from cortex.domain.dead_act import CANCEL, PAUSE, RESUME, ActState, Change
 from cortex.domain.safe import safe
 from cortex_tui.acts import Act
-from cortex_tui.backend.protocol import LetterRow
+from cortex_tui.backend.protocol import ActRow, LetterRow
 from cortex_tui.desk import Desk
-from cortex_tui.model.letters import DryRun, retries_of, why_no_retry
-from cortex_tui.model.reason import ReasonQuestion
-from cortex_tui.render.letter_rows import error_words, letter_words, on_retry
-from cortex_tui.screens.dead_batch import Batch
+from cortex_tui.model.window import Window
+from cortex_tui.render.act_rows import ACT_COLUMNS, FAILURE_COLUMNS, act_words, is_over
+from cortex_tui.screens.frame import Frame
+from cortex_tui.screens.reasoned import because, propose
 from cortex_tui.widgets.strip_line import StripLine
+from cortex_tui.widgets.virtual_table import VirtualTable
 
-ACT_MAX: Final = 5_000
-"""Letters of one act; the oldest ones."""
-READ_MAX: Final = 500
-"""Letters that are read in one statement before they are retried."""
-RETRY: Final = "retry"
-DISCARD: Final = "discard"
-_DONE: Final = {RETRY: "retried", DISCARD: "discarded"}
-
-Began = Callable[[Batch[Any]], None]
+VERBS: Final = {PAUSE: "pause", RESUME: "resume", CANCEL: "cancel"}
 
 
-async def dry_run(desk: Desk, verb: str, row: LetterRow) -> DryRun:
-    """Count what an act on all letters of an error would do. Raises `CortexError`s."""
-    dead = desk.backend.dead
-    found = await dead.choose(row["fingerprint"], limit=ACT_MAX + 1)
-    job_ids, has_more = tuple(found[:ACT_MAX]), len(found) > ACT_MAX
-    if verb == DISCARD:
-        return DryRun(job_ids=job_ids, left_out={}, has_more=has_more)
-    rows: list[LetterRow] = []
-    for start in range(0, len(job_ids), READ_MAX):
-        rows += await dead.of_jobs(job_ids[start : start + READ_MAX])
-    return retries_of(rows, has_more=has_more)
-
-
-async def ask_group(
-    desk: Desk, strip: StripLine, verb: str, row: LetterRow, *, began: Began
-) -> None:
-    """Count, then ask for an act on all letters of an error; `began` gets what runs."""
-    strip.tell("counting …", "dim")
-    try:
-        found = await dry_run(desk, verb, row)
-    except CortexError as error:
-        strip.tell(f"✗ {safe(error.message)}", "fail")
-        return
-    if not strip.screen.is_current or strip.is_asking:
-        return  # nobody is asked who is not looking
-    if not found.job_ids:
-        strip.tell(_nothing(found), "warn")
-        return
-    strip.tell("")
-    how = " from their last checkpoint" if verb == RETRY else f" · {error_words(row)}"
-    if found.left_out:
-        which: tuple[str, ...] = tuple(map(str, found.job_ids))
+def rest(desk: Desk, strip: StripLine, row: ActRow | None) -> None:
+    """Ask whether an act shall rest, or go on if it does."""
+    if row is None or is_over(row):
+        strip.tell("no act is under way here", "dim")
+    elif row["state"] == ActState.PAUSED:
+        _ask(desk, strip, row, RESUME, f"let {act_words(row)} go on")
     else:
-        which = ("--fingerprint", row["fingerprint"], "--limit", str(len(found.job_ids)))
-    _ask(desk, strip, verb, found, text=found.words(verb, how=how), which=which, began=began)
+        _ask(desk, strip, row, PAUSE, f"pause {act_words(row)}")
 
 
-def ask_one(desk: Desk, strip: StripLine, verb: str, row: LetterRow, *, began: Began) -> None:
-    """Ask for an act on one letter."""
-    if verb == RETRY and (why := why_no_retry(row)):
-        strip.tell(f"a retry of {safe(letter_words(row))} would fail the same way: {why}", "warn")
-        return
-    how = on_retry(row) if verb == RETRY else error_words(row)
-    found = DryRun(job_ids=(row["job_id"],), left_out={})
-    text, which = f"{verb} {letter_words(row)}: {how}", (str(row["job_id"]),)
-    _ask(desk, strip, verb, found, text=text, which=which, began=began)
+def end(desk: Desk, strip: StripLine, row: ActRow | None) -> None:
+    """Ask whether an act shall end."""
+    if row is None or is_over(row):
+        strip.tell("no act is under way here", "dim")
+    else:
+        left = dead_act.left(row)
+        _ask(desk, strip, row, CANCEL, f"end {act_words(row)}; {left:,} stay as they are")
 
 
-def _ask(
-    desk: Desk,
-    strip: StripLine,
-    verb: str,
-    found: DryRun,
-    *,
-    text: str,
-    which: Sequence[str],
-    began: Began,
-) -> None:
-    if (refusal := desk.acts.why_not()) is not None:
-        strip.tell(refusal, "warn")
-        return
-    question = ReasonQuestion(safe(text), is_required=True, wanted=found.wanted)
+def _ask(desk: Desk, strip: StripLine, row: ActRow, how: Change, text: str) -> None:
+    act_id, by, verb = row["id"], desk.session.actor, VERBS[how]
+    agreed = ("--yes",) if how is CANCEL else ()
 
-    def answered(is_agreed: bool) -> None:  # noqa: FBT001 -- the strip's
-        if not is_agreed:
-            strip.tell("nothing was done", "dim")
-            return
-        batch = _batch(desk, strip, verb, found.job_ids, reason=question.reason)
-        began(batch)
-        act = Act(
-            question=text,
-            command=("dead", verb, *which, "--reason", question.reason, "--yes"),
-            work=batch.run,
+    def act(reason: str) -> Act:
+        async def done() -> str:
+            await desk.backend.dead.change(act_id, how, by=by, reason=reason)
+            return f"act {act_id} was {how.name}"
+
+        command = ("dead", "acts", verb, str(act_id), *because(reason), *agreed)
+        return Act(question=text, command=command, work=done)
+
+    propose(desk, strip, text, act, is_required=False)
+
+
+class ActsScreen(Frame):
+    """`acts`: those under way first."""
+
+    NAME = "acts"
+
+    def __init__(self, desk: Desk) -> None:
+        super().__init__(desk)
+        self._window: Window[ActRow, None] = Window(key=lambda row: row["id"])
+        self._table = VirtualTable(
+            desk, self._window, ACT_COLUMNS, key=lambda row: row["id"], empty=self._nothing
         )
-        desk.acts.agreed(strip, act)
+        self._is_read = False
 
-    strip.ask(question, answered)
+    def path(self) -> tuple[str, ...]:
+        return ("dead", "acts")
+
+    def body(self) -> Iterable[Widget]:
+        return (self._table,)
+
+    def on_mount(self) -> None:
+        self._table.focus()
+
+    def paint(self) -> None:
+        self._table.refresh()
+
+    async def look(self) -> bool:
+        rows = await self.desk.backend.dead.acts()
+        self._is_read = True
+        return self._window.refill(rows)
+
+    def action_move(self, how: str) -> None:
+        self._table.move(how)
+
+    def action_open(self) -> None:
+        if (row := self._window.current) is not None:
+            self.desk.open("act", row)
+
+    def action_errors(self) -> None:
+        """Back to the errors."""
+        self.app.call_later(self.app.run_action, "app.back")
+
+    def action_rest(self) -> None:
+        rest(self.desk, self.strip, self._window.current)
+
+    def action_end(self) -> None:
+        end(self.desk, self.strip, self._window.current)
+
+    def _nothing(self) -> str:
+        told = "nothing was begun for all letters of an error: R or X does, on one in 5 dead"
+        return told if self._is_read else "reading …"
 
 
-def _batch(
-    desk: Desk, strip: StripLine, verb: str, job_ids: Sequence[UUID], *, reason: str
-) -> Batch[Any]:
-    dead, by = desk.backend.dead, desk.session.actor
-    if verb == RETRY:
-        return Batch(
-            desk,
-            strip,
-            dead.resubmissions(job_ids),
-            work=lambda some: dead.retry(some, by=by, reason=reason),
-            done=_DONE[verb],
+class ActScreen(Frame):
+    """`act`: the letters that one could not settle."""
+
+    NAME = "act"
+
+    def __init__(self, desk: Desk, act: ActRow) -> None:
+        self._act = act
+        super().__init__(desk)
+        self._window: Window[LetterRow, None] = Window(key=lambda row: row["nth"])
+        self._table = VirtualTable(
+            desk, self._window, FAILURE_COLUMNS, key=lambda row: row["nth"], empty=self._nothing
         )
-    return Batch(
-        desk,
-        strip,
-        job_ids,
-        work=lambda some: dead.discard(some, by=by, reason=reason),
-        done=_DONE[verb],
-    )
+        self._is_read = False
 
+    def path(self) -> tuple[str, ...]:
+        return ("dead", "acts", f"act {self._act['id']}")
 
-def _nothing(found: DryRun) -> str:
-    if not found.left_out:
-        return "no letter of this error waits any more"
-    whys = ", ".join(f"{count:,} {why}" for why, count in found.left_out.items())
-    return f"no retry could help: {whys}; X discards them"
+    def body(self) -> Iterable[Widget]:
+        return (self._table,)
+
+    def on_mount(self) -> None:
+        self._table.focus()
+
+    def paint(self) -> None:
+        self._table.refresh()
+
+    def info(self) -> Cell:
+        return Cell(f"{safe(self._act['which'])} ", "dim")
+
+    async def look(self) -> bool:
+        rows = await self.desk.backend.dead.failures(self._act["id"])
+        self._is_read = True
+        return self._window.refill(rows)
+
+    def action_move(self, how: str) -> None:
+        self._table.move(how)
+
+    def action_open(self) -> None:
+        if (row := self._window.current) is not None:
+            self.desk.open("job", row["job_id"])
+
+    def _nothing(self) -> str:
+        return "it has settled each letter that had its turn" if self._is_read else "reading …"

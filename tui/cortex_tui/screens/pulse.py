@@ -15,6 +15,8 @@ from cortex_tui.widgets.page import Page
 
 RECENT_EVERY_S: Final = 5.0
 """That statement reads much; the others cost next to nothing."""
+QUEUES_EVERY_S: Final = 4.0
+"""The looks take turns: no more of them for what this one shows besides."""
 _SCROLLED: Final = {"half_down": "ctrl+d", "half_up": "ctrl+u"}
 
 
@@ -27,6 +29,7 @@ class PulseScreen(Frame):
         super().__init__(desk)
         self._pulse = Pulse()
         self._recent_at = float("-inf")
+        self._queues_at = float("-inf")
         self._is_troubles_turn = False
         self._page = Page(desk, head=self._head)
 
@@ -42,6 +45,10 @@ class PulseScreen(Frame):
         if now - self._recent_at >= RECENT_EVERY_S:
             self._recent_at = now
             pulse.recent = await backend.recent()
+            return False
+        if now - self._queues_at >= QUEUES_EVERY_S and pulse.troubles is not None:
+            self._queues_at = now
+            pulse.queues = list(await self.desk.backend.queues.page())
             return False
         self._is_troubles_turn = not self._is_troubles_turn
         if self._is_troubles_turn:
@@ -60,7 +67,8 @@ class PulseScreen(Frame):
 
     @on(Page.Resized)
     def _draw(self) -> None:
-        lines = pulse_lines(self._pulse, self.desk.session.now, self._page.room)
+        height = self._page.size.height - 1  # its head
+        lines = pulse_lines(self._pulse, self.desk.session.now, self._page.room, height=height)
         self._page.show(lines, is_other=False)
 
     def _head(self) -> tuple[Cell, Cell]:

@@ -1,4 +1,4 @@
-"""What a bulk act on dead letters would do, counted before anybody agrees to it."""
+"""Which dead letters an act on many takes, and which it leaves out: told before it begins."""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -12,6 +12,7 @@ from cortex.domain.dead_letter import Cause
 MANY: Final = 100
 """More than that and the number has to be typed."""
 DIVERGED: Final = "diverged"
+UNREADABLE: Final = "undecodable"
 
 
 @attrs.frozen(kw_only=True)
@@ -21,12 +22,12 @@ class DryRun:
     job_ids: tuple[UUID, ...]
     left_out: Mapping[str, int]
     has_more: bool = False
-    """More letters have this error than one act takes; these are the oldest."""
+    """More letters fit than one act takes; these are the oldest."""
 
     @property
-    def left_out_count(self) -> int:
-        """How many will not be acted on."""
-        return sum(self.left_out.values())
+    def looked_count(self) -> int:
+        """How many were looked at."""
+        return len(self.job_ids) + sum(self.left_out.values())
 
     @property
     def wanted(self) -> str:
@@ -36,21 +37,30 @@ class DryRun:
     def words(self, verb: str, *, how: str) -> str:
         """Say it in one line; `how` stands after the number."""
         more = " of more, the oldest first," if self.has_more else ""
-        told = f"{verb} {len(self.job_ids):,}{more}{how}"
-        return told + "".join(f", {count:,} not ({why})" for why, count in self.left_out.items())
+        return f"{verb} {len(self.job_ids):,}{more}{how}{self.left_out_words}"
+
+    @property
+    def left_out_words(self) -> str:
+        """Say how many will not be acted on, and why: `, 3 not (undecodable)`."""
+        return "".join(f", {count:,} not ({why})" for why, count in self.left_out.items())
 
 
-def why_no_retry(row: Mapping[str, Any]) -> str:
-    """Return in a word why another try from the last step could only fail; "": it may succeed."""
+def why_no_retry(row: Mapping[str, Any], *, from_start: bool = False) -> str:
+    """Return in a word why another try could only fail; "": it may succeed.
+
+    `from_start`: it would be given no steps.
+    """
     cause = Cause.of(row)
     if cause.is_unreadable:
-        return "undecodable"
-    return DIVERGED if cause.code == DIVERGED else ""
+        return UNREADABLE
+    return DIVERGED if cause.code == DIVERGED and not from_start else ""
 
 
-def retries_of(rows: Sequence[Mapping[str, Any]], *, has_more: bool) -> DryRun:
+def retries_of(
+    rows: Sequence[Mapping[str, Any]], *, has_more: bool, from_start: bool = False
+) -> DryRun:
     """Return which of these letters a retry may help."""
-    whys = [(row["job_id"], why_no_retry(row)) for row in rows]
+    whys = [(row["job_id"], why_no_retry(row, from_start=from_start)) for row in rows]
     return DryRun(
         job_ids=tuple(job_id for job_id, why in whys if not why),
         left_out=Counter(why for _, why in whys if why),

@@ -1,0 +1,97 @@
+"""What a person does to many dead letters at once, and how far that is: in words."""
+
+from collections.abc import Mapping
+from datetime import datetime
+from enum import StrEnum
+from typing import Any, Final
+
+import attrs
+
+from cortex.domain.phrases import age
+
+RATE_DEFAULT: Final = 50.0
+"""Letters a second."""
+LETTERS_MAX: Final = 10_000
+"""Of one act; the oldest ones."""
+OVERDUE_S: Final = 15.0
+"""A batch that is so late waits for something: pods look each five seconds."""
+
+
+class ActVerb(StrEnum):
+    """What becomes of the letters."""
+
+    RETRY = "RETRY"
+    DISCARD = "DISCARD"
+
+    @property
+    def done(self) -> str:
+        """What became of a letter."""
+        return "retried" if self is ActVerb.RETRY else "discarded"
+
+
+class ActState(StrEnum):
+    """How an act stands."""
+
+    RUNNING = "RUNNING"
+    PAUSED = "PAUSED"
+    DONE = "DONE"
+    """Each letter had its turn."""
+    ENDED = "ENDED"
+    """By a person, before that."""
+
+    @property
+    def is_over(self) -> bool:
+        """Nothing more comes of it."""
+        return self in (ActState.DONE, ActState.ENDED)
+
+
+@attrs.frozen(kw_only=True)
+class Change:
+    """What a person may do to an act that is under way."""
+
+    name: str
+    """What it is called, and what is recorded of it: `dead_act_…`."""
+    before: tuple[ActState, ...]
+    after: ActState
+
+
+PAUSE: Final = Change(name="paused", before=(ActState.RUNNING,), after=ActState.PAUSED)
+RESUME: Final = Change(name="resumed", before=(ActState.PAUSED,), after=ActState.RUNNING)
+CANCEL: Final = Change(
+    name="cancelled", before=(ActState.RUNNING, ActState.PAUSED), after=ActState.ENDED
+)
+
+
+def passed(row: Mapping[str, Any]) -> int:
+    """Return how many letters had their turn."""
+    return int(row["done_count"] + row["failed_count"])
+
+
+def left(row: Mapping[str, Any]) -> int:
+    """Return how many letters have had no turn."""
+    return int(row["letter_count"]) - passed(row)
+
+
+def progress(row: Mapping[str, Any]) -> str:
+    """Say how far an act is: `retried 612 of 1,204, 3 not`."""
+    done = f"{ActVerb(row['verb']).done} {row['done_count']:,} of {row['letter_count']:,}"
+    return done + (f", {row['failed_count']:,} not" if row["failed_count"] else "")
+
+
+def hold_up(row: Mapping[str, Any], now: datetime) -> str:
+    """Say what an act waits for, or how it ended by a person; "": it goes on, or is done.
+
+    Holds names and words of people: not safe yet.
+    """
+    match ActState(row["state"]):
+        case ActState.PAUSED | ActState.ENDED:
+            word = "paused" if row["state"] == ActState.PAUSED else "ended"
+            why = f': "{row["change_reason"]}"' if row["change_reason"] else ""
+            return f"{word} by {row['changed_by']}{why}"
+        case ActState.RUNNING:
+            late_s = (now - row["due_at"]).total_seconds()
+            if not row["has_pod"]:
+                return "waits for a pod: none is alive"
+            return f"no pod has gone on with it for {age(late_s)}" if late_s > OVERDUE_S else ""
+        case _:
+            return ""

@@ -1,0 +1,237 @@
+"""Acts on many dead letters: begun by a person, worked off by pods in batches, whoever leaves.
+
+The letters are fixed when an act begins. Each batch is one transaction: what becomes of its letters
+and how far the act is are written together, so that a kill anywhere repeats nothing and loses
+nothing. A batch that takes too long, or that the database refuses, is made smaller; a letter that
+fails alone is told of, and the act goes on.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Any, Final
+from uuid import UUID
+
+import attrs
+
+from cortex.domain.dead_act import LETTERS_MAX, ActState, ActVerb, Change
+from cortex.domain.errors import (
+    ConflictError,
+    CortexError,
+    InvalidValueError,
+    NotFoundError,
+    OutcomeUnknownError,
+    RejectedError,
+    UsageError,
+)
+from cortex.domain.why import SILENT_S
+from cortex.store import dead_letters
+from cortex.store.database import Connection, Database, Record
+from cortex.store.dead_letters import DISCARD_BATCH, RESUBMIT_BATCH, Resubmission, Settled
+from cortex.store.errors import is_overdue, of_statement
+from cortex.store.queries import sql
+
+BATCH_S: Final = 0.5
+"""A batch has as many letters as the rate lets through in this time."""
+UNDER_WAY_MAX: Final = 100
+TRIES_MAX: Final = 3
+ERROR_MAX: Final = 1000
+ELSEWHERE_S: Final = 1.0
+"""Another pod is at it: look again after so long."""
+
+
+@attrs.frozen(kw_only=True)
+class DeadAct:
+    """What is asked for; two with the same token are one."""
+
+    token: UUID
+    verb: ActVerb
+    job_ids: Sequence[UUID]
+    """The failed jobs, in the order of their turns; each once."""
+    which: str
+    """How they were chosen, as one types it; for people only."""
+    rate_per_s: float
+    by: str
+    reason: str
+    agent_version: int | None = None
+    """Of a retry, as in `dead_letters.resubmit`."""
+    from_start: bool = False
+
+
+async def begin(db: Database, act: DeadAct) -> int:
+    """Begin an act; return its number. Repeating it begins no second one.
+
+    Raises `UsageError` for no letters or more than `LETTERS_MAX`, `ConflictError` while
+    `UNDER_WAY_MAX` acts are under way.
+    """
+    if not 0 < len(act.job_ids) <= LETTERS_MAX:
+        told = f"an act takes from 1 to {LETTERS_MAX:,} letters, not {len(act.job_ids):,}"
+        raise UsageError(told)
+    for tries_left in reversed(range(TRIES_MAX)):
+        try:
+            return await _begin(db, act)
+        except OutcomeUnknownError:
+            if not tries_left:
+                raise
+    raise AssertionError("unreachable")
+
+
+async def _begin(db: Database, act: DeadAct) -> int:
+    row = await db.fetch_one(
+        "dead_acts.begin",
+        act.token,
+        act.verb.value,
+        act.which,
+        act.agent_version,
+        act.from_start,
+        act.rate_per_s,
+        act.by,
+        act.reason,
+        list(act.job_ids),
+        _batch_most(act.verb),
+        UNDER_WAY_MAX,
+    ) or await db.fetch_one("dead_acts.of_token", act.token)
+    if row is None:
+        raise ConflictError(
+            f"{UNDER_WAY_MAX} acts on dead letters are under way: no more are begun",
+            hint="see them: cortex dead acts ls",
+        )
+    number: int = row["id"]
+    return number
+
+
+async def change(db: Database, act_id: int, how: Change, *, by: str, reason: str = "") -> None:
+    """Pause an act, let it go on or end it.
+
+    Raises `NotFoundError`, and `ConflictError` that says how it stands.
+    """
+    states = [state.value for state in how.before]
+    fact = f"dead_act_{how.name}"
+    if await db.fetch("dead_acts.change", act_id, how.after.value, states, by, reason, fact):
+        return
+    row = await show(db, act_id)
+    who = f" by {row['changed_by']}" if row["changed_by"] and row["state"] != ActState.DONE else ""
+    raise ConflictError(f"act {act_id} is {row['state'].lower()}{who}: it was not {how.name}")
+
+
+async def page(db: Database, *, limit: int) -> list[dict[str, Any]]:
+    """Return acts, those that are under way first, then the newest."""
+    return [dict(row) for row in await db.fetch("dead_acts.list", None, limit, SILENT_S)]
+
+
+async def show(db: Database, act_id: int) -> dict[str, Any]:
+    """Return one act. Raises `NotFoundError`."""
+    row = await db.fetch_one("dead_acts.list", act_id, 1, SILENT_S)
+    if row is None:
+        told = f"there is no act {act_id} on dead letters"
+        raise NotFoundError(told, hint="list them: cortex dead acts ls")
+    return dict(row)
+
+
+async def failures(db: Database, act_id: int, *, limit: int) -> list[dict[str, Any]]:
+    """Return the letters that an act could not settle, in the order of their turns."""
+    return [dict(row) for row in await db.fetch("dead_acts.failures", act_id, limit)]
+
+
+async def forget(db: Database, *, kept_s: float, limit: int) -> int:
+    """Delete acts that ended so long ago; return how many. Their letters stay as they are."""
+    return len(await db.fetch("dead_acts.forget", kept_s, limit))
+
+
+async def work_off(db: Database, *, new_id: Callable[[], UUID]) -> float | None:
+    """Do one batch, if one is due; return in how many seconds the next one is, None: there is none.
+
+    One pod at a time does so. After `OutcomeUnknownError` the next call goes on from what is true.
+    """
+    row = await db.fetch_one("dead_acts.due")
+    if row is None or row["due_s"] is None:
+        return None
+    if row["due_s"] > 0:
+        return float(row["due_s"])
+
+    async def batch(connection: Connection) -> bool:
+        if not await connection.fetchval(sql("dead_acts.lock")):
+            return False
+        act = await connection.fetchrow(sql("dead_acts.take"))
+        if act is not None:  # else somebody was quicker
+            await _batch(db.bound(connection), connection, act, new_id)
+        return True
+
+    return 0.0 if await db.transact(batch) else ELSEWHERE_S
+
+
+async def _batch(
+    db: Database, connection: Connection, act: Record, new_id: Callable[[], UUID]
+) -> None:
+    verb = ActVerb(act["verb"])
+    in_time = max(1, int(act["rate_per_s"] * BATCH_S))
+    letters = await connection.fetch(
+        sql("dead_acts.next"), act["id"], act["passed"], min(act["batch_max"], in_time)
+    )
+    ids = [row["job_id"] for row in letters]
+    grown = min(2 * act["batch_max"], _batch_most(verb))
+    try:
+        async with connection.transaction():  # a savepoint: what fails is undone, the act goes on
+            settled = await _settle(db, verb, act, ids, new_id)
+    except Exception as error:
+        refusal = _refusal(error)
+        if refusal is None:
+            raise
+        if len(ids) > 1:
+            await _note(connection, act, {}, done=0, batch_max=len(ids) // 2, took=0)
+            return
+        settled = [Settled(job_id=ids[0], error=refusal)]
+    errors = {
+        row["nth"]: each.error
+        for row, each in zip(letters, settled, strict=True)
+        if each.error is not None
+    }
+    done = len(settled) - len(errors)
+    await _note(connection, act, errors, done=done, batch_max=grown, took=len(ids))
+
+
+async def _settle(
+    db: Database, verb: ActVerb, act: Record, ids: Sequence[UUID], new_id: Callable[[], UUID]
+) -> list[Settled]:
+    by, reason = act["asked_by"], act["reason"]
+    if verb is ActVerb.DISCARD:
+        return await dead_letters.discard(db, ids, by=by, reason=reason)
+    wanted = [Resubmission(job_id=each, new_id=new_id()) for each in ids]
+    return await dead_letters.resubmit(
+        db,
+        wanted,
+        by=by,
+        reason=reason,
+        agent_version=act["agent_version"],
+        from_start=act["from_start"],
+    )
+
+
+async def _note(
+    connection: Connection,
+    act: Record,
+    errors: dict[int, CortexError],
+    *,
+    done: int,
+    batch_max: int,
+    took: int,
+) -> None:
+    await connection.fetch(
+        sql("dead_acts.progress"),
+        act["id"],
+        done,
+        list(errors),
+        [error.code for error in errors.values()],
+        [error.message[:ERROR_MAX] for error in errors.values()],
+        batch_max,
+        took / act["rate_per_s"],
+    )
+
+
+def _refusal(error: Exception) -> CortexError | None:
+    """Return what is to be said of a letter that failed so; None: another try may succeed."""
+    if is_overdue(error):
+        return of_statement(error)
+    return error if isinstance(error, RejectedError | InvalidValueError) else None
+
+
+def _batch_most(verb: ActVerb) -> int:
+    return RESUBMIT_BATCH if verb is ActVerb.RETRY else DISCARD_BATCH

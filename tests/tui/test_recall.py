@@ -1,0 +1,237 @@
+"""Taking a decision back: within three seconds, as if it had never been made."""
+
+import pytest
+
+from cortex.domain.errors import UnavailableError
+from tests.support.tui import FakeBackend, Seat, on_asyncio
+from tests.support.tui_approvals import FakeApprovals
+from tests.tui.conftest import Sit
+from tests.tui.test_approvals import enter, keys
+
+RECALL_S = 3.0
+
+
+@pytest.fixture
+def inbox(cluster: FakeBackend) -> FakeApprovals:
+    return cluster.approvals
+
+
+def strip(seat: Seat) -> str:
+    return seat.lines[-2]
+
+
+@on_asyncio
+async def test_a_decision_waits_and_is_sent(inbox: FakeApprovals, sit: Sit) -> None:
+    first = inbox.add(1)
+    async with sit(recall_s=RECALL_S) as seat:
+        await enter(seat)
+        await keys(seat, "a", "y")
+        assert inbox.asked.count("decide") == 0
+        assert "approve …000001 refund …" in strip(seat)
+        assert "u recalls ████████" in strip(seat)
+        await seat.pass_time(1.5)
+        assert "u recalls ████░░░░" in strip(seat)
+        assert inbox.asked.count("decide") == 0
+        await seat.pass_time(1.5)
+        assert inbox.approved == [first]
+        assert "✓ approved …000001 refund" in strip(seat)
+        assert "u recalls" not in strip(seat)
+
+
+@pytest.mark.parametrize("decide", [("a", "y"), ("d", "1")])
+@on_asyncio
+async def test_it_is_taken_back(inbox: FakeApprovals, sit: Sit, decide: tuple[str, ...]) -> None:
+    inbox.add(1)
+    inbox.add(2)
+    async with sit(recall_s=RECALL_S) as seat:
+        await enter(seat)
+        await keys(seat, *decide)
+        await seat.pass_time(1)
+        assert "…000002  refund" in seat.text, "the next one came by itself"
+        await seat.press("u")
+        assert "recalled: " in strip(seat)
+        await seat.pass_time(10)
+        assert "…000001  refund" in seat.text, "it is in front again"
+        assert inbox.asked.count("decide") == 0
+        await seat.press("u")
+        assert "there is nothing to recall" in strip(seat)
+        await keys(seat, *decide)
+        await seat.pass_time(RECALL_S)
+        assert len(inbox.decisions) == 1
+
+
+@on_asyncio
+async def test_what_was_sent_cannot_be_recalled(inbox: FakeApprovals, sit: Sit) -> None:
+    first = inbox.add(1)
+    async with sit(recall_s=RECALL_S) as seat:
+        await enter(seat)
+        await keys(seat, "a", "y")
+        await seat.pass_time(RECALL_S)
+        await seat.press("u")
+        assert "there is nothing to recall: what you decided was sent" in strip(seat)
+        assert inbox.approved == [first]
+
+
+@pytest.mark.parametrize("risk", ["HIGH", "CRITICAL"])
+@on_asyncio
+async def test_what_is_grave_is_sent_at_once(inbox: FakeApprovals, sit: Sit, risk: str) -> None:
+    grave = inbox.add(0x7F3C, risk=risk, people=2 if risk == "CRITICAL" else 1)
+    async with sit(recall_s=RECALL_S) as seat:
+        await enter(seat)
+        await keys(seat, "a", *"7f3c")
+        assert [each.approval_id for each in inbox.decisions] == [grave]
+        assert "u recalls" not in seat.text
+
+
+@on_asyncio
+async def test_what_expires_soon_is_sent_at_once(inbox: FakeApprovals, sit: Sit) -> None:
+    soon = inbox.add(1, expires_s=8.0)
+    async with sit(recall_s=RECALL_S) as seat:
+        await enter(seat)
+        await keys(seat, "a", "y")
+        assert inbox.approved == [soon]
+
+
+@on_asyncio
+async def test_the_next_decision_sends_the_one_before(inbox: FakeApprovals, sit: Sit) -> None:
+    first, second = inbox.add(1), inbox.add(2)
+    async with sit(recall_s=RECALL_S) as seat:
+        await enter(seat)
+        await keys(seat, "a", "y")
+        await seat.pass_time(0.3)
+        await keys(seat, "a", "y")
+        assert inbox.approved == [first]
+        assert "approve …000002 refund …" in seat.text or "u recalls" in strip(seat)
+        await seat.press("u")
+        await seat.pass_time(10)
+        assert inbox.approved == [first], "the second one was taken back"
+        await keys(seat, "a", "y")
+        await seat.pass_time(RECALL_S)
+        assert inbox.approved == [first, second]
+
+
+@on_asyncio
+async def test_a_grave_one_after_a_light_one_is_not_lost(inbox: FakeApprovals, sit: Sit) -> None:
+    light = inbox.add(1)
+    async with sit(recall_s=RECALL_S) as seat:
+        await enter(seat)
+        await keys(seat, "a", "y")
+        grave = inbox.add(0x7F3C, risk="HIGH")
+        await seat.pass_time(1)
+        await keys(seat, "n", "a", *"7f3c")
+        await seat.pass_time(1)
+        assert [each.approval_id for each in inbox.decisions] == [light, grave]
+
+
+@on_asyncio
+async def test_what_waits_is_not_decided_a_second_time(inbox: FakeApprovals, sit: Sit) -> None:
+    only = inbox.add(1)
+    async with sit(recall_s=RECALL_S) as seat:
+        await enter(seat)
+        await keys(seat, "a", "y", "a")
+        assert "you have just decided it: u recalls that" in strip(seat)
+        await keys(seat, "d")
+        await seat.pass_time(RECALL_S)
+        assert inbox.approved == [only]
+
+
+@pytest.mark.parametrize("key", ["2", "o", "question_mark"])
+@on_asyncio
+async def test_leaving_the_inbox_sends_it(
+    cluster: FakeBackend, inbox: FakeApprovals, sit: Sit, key: str
+) -> None:
+    first = inbox.add(1)
+    cluster.add(1001)
+    async with sit(recall_s=RECALL_S) as seat:
+        await enter(seat)
+        await keys(seat, "a", "y")
+        await seat.press({"question_mark": "?"}.get(key, key))
+        await seat.settle()
+        assert inbox.approved == [first]
+
+
+@on_asyncio
+async def test_quitting_sends_it(inbox: FakeApprovals, sit: Sit) -> None:
+    first = inbox.add(1)
+    async with sit(recall_s=RECALL_S) as seat:
+        await enter(seat)
+        await keys(seat, "a", "y")
+        await seat.press("q")
+        assert inbox.approved == [first]
+        assert not seat.app.is_running
+
+
+@on_asyncio
+async def test_who_quits_sees_that_it_could_not_be_sent(inbox: FakeApprovals, sit: Sit) -> None:
+    inbox.add(1)
+    async with sit(recall_s=RECALL_S) as seat:
+        await enter(seat)
+        await keys(seat, "a", "y")
+        inbox.error = UnavailableError("cannot reach the database")
+        await seat.press("q")
+        assert seat.app.is_running
+        assert "✗ cannot reach the database" in strip(seat)
+        await seat.press("q")
+        assert not seat.app.is_running
+
+
+@on_asyncio
+async def test_a_link_that_is_lost_meanwhile_drops_it_and_says_so(
+    cluster: FakeBackend, inbox: FakeApprovals, sit: Sit
+) -> None:
+    inbox.add(1)
+    async with sit(recall_s=RECALL_S) as seat:
+        await enter(seat)
+        await keys(seat, "a", "y")
+        cluster.down()
+        await seat.pass_time(RECALL_S + 1)
+        assert "✗ the database does not answer" in strip(seat)
+        cluster.up()
+        await seat.pass_time(10)
+        assert inbox.decisions == [], "nothing is done behind anybody's back later"
+        await seat.press("@")
+        assert "approvals approve" in seat.text
+        assert "✗ the database does not" in seat.text
+
+
+@on_asyncio
+async def test_who_was_first_meanwhile_wins_and_is_told(inbox: FakeApprovals, sit: Sit) -> None:
+    lost = inbox.add(1)
+    inbox.add(2)
+    async with sit(recall_s=RECALL_S) as seat:
+        await enter(seat)
+        await keys(seat, "a", "y")
+        inbox.end(lost, "DENIED")
+        await seat.pass_time(RECALL_S)
+        assert "already denied by li" in strip(seat)
+        assert inbox.decisions == []
+
+
+@on_asyncio
+async def test_arguments_that_change_meanwhile_are_not_agreed_to(
+    inbox: FakeApprovals, sit: Sit
+) -> None:
+    changed = inbox.add(1)
+    async with sit(recall_s=RECALL_S) as seat:
+        await enter(seat)
+        await keys(seat, "a", "y")
+        inbox.change(changed, arguments={"customer": "cus_88", "amount": 1240}, version=2)
+        await seat.pass_time(RECALL_S)
+        assert inbox.decisions == []
+        assert [each.approval_id for each in inbox.refused] == [changed]
+
+
+@on_asyncio
+async def test_a_batch_is_held_as_one(inbox: FakeApprovals, sit: Sit) -> None:
+    for number in (1, 2):
+        inbox.add(number)
+    async with sit(recall_s=RECALL_S) as seat:
+        await enter(seat)
+        await keys(seat, "space", "space", "b")
+        await seat.pass_time(1)
+        await keys(seat, "a", "y")
+        assert inbox.decisions == []
+        assert "u recalls" in strip(seat)
+        await seat.press("u")
+        await seat.pass_time(10)
+        assert inbox.decisions == []

@@ -1,0 +1,67 @@
+"""A decision that can still be taken back, and a terminal that is closed or killed meanwhile."""
+
+import signal
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from cortex.store.database import Profile
+from cortex.store.session import open_session
+from tests.support.approvals import Askers
+from tests.support.command_line import Cortex
+from tests.support.pty_screen import PtyScreen
+
+SILENCE_S = 2.0
+"""Longer than any silence that a key needs before it counts."""
+
+pytestmark = pytest.mark.timeout(120)
+
+
+@pytest.fixture
+def askers(database: str) -> Iterator[Askers]:
+    with open_session(Profile(dsn=database, hot_path=True)) as store:
+        yield Askers(store, database)
+
+
+class Patient:
+    """Types a key now and then, until something is shown."""
+
+    def __init__(self, screen: PtyScreen, key: str) -> None:
+        self._screen, self._key = screen, key
+        self._typed_at = time.monotonic()
+
+    def until(self, told: str) -> None:
+        def probe(text: str) -> bool:
+            if told in text:
+                return True
+            if time.monotonic() > self._typed_at + SILENCE_S:
+                self._typed_at = time.monotonic()
+                self._screen.type(self._key)
+            return False
+
+        self._screen.until(probe, what=told)
+
+
+@pytest.mark.parametrize(
+    "number, code, status",
+    [(signal.SIGTERM, 143, "APPROVED"), (signal.SIGKILL, -9, "PENDING")],
+)
+def test_who_is_told_to_leave_has_decided_and_who_is_killed_has_not(
+    askers: Askers, tmp_path: Path, number: signal.Signals, code: int, status: str
+) -> None:
+    request = askers.asked()
+    cortex = Cortex(tmp_path, askers.dsn)
+    tui = [sys.executable, "-m", "cortex", "tui", "--as", "ana"]
+    with PtyScreen(tui, folder=cortex.folder, env=cortex.environ(None)) as screen:
+        screen.until(lambda text: "> pulse" in text, what="the first screen")
+        screen.type("A")
+        screen.until(lambda text: "> approvals" in text, what="the inbox")
+        Patient(screen, "a").until("y yes")
+        Patient(screen, "y").until("u recalls")
+        assert askers.row(request)["status"] == "PENDING"
+        screen.send(number)
+        assert screen.end() == code
+    assert askers.row(request)["status"] == status

@@ -1,0 +1,78 @@
+"""A question for how long, then why, then `y`: a breaker that is held open ends that by itself."""
+
+from typing import Final
+
+from cortex.domain.breaker import HOLD_MAX_S
+from cortex.domain.errors import UsageError
+from cortex.domain.time_span import parse_span
+from cortex_tui.model.question import CANCEL, Answer
+from cortex_tui.model.reason import ReasonQuestion
+
+CHOICES: Final = ("30m", "2h", "8h", "")
+"""`tab` goes on to the next; "": until somebody closes it."""
+CHARS_MAX: Final = 8
+
+
+class HoldQuestion:
+    """One line of text that names the thing; Enter takes the time, esc declines at any time."""
+
+    def __init__(self, text: str) -> None:
+        """`text`: safe."""
+        self._text = text
+        self._reason = ReasonQuestion(text, is_required=True)
+        self._is_typed = False
+        """Enter was pressed: it asks why now."""
+        self.typed = CHOICES[0]
+
+    @property
+    def text(self) -> str:
+        """What is asked."""
+        if not self._is_typed:
+            return self._text
+        return f"{self._text} {f'for {self.typed}' if self.typed else 'until somebody closes it'}"
+
+    @property
+    def reason(self) -> str:
+        """Why."""
+        return self._reason.reason
+
+    @property
+    def for_s(self) -> float | None:
+        """How long; None: until somebody closes it. Raises `UsageError` for what is no time."""
+        seconds = parse_span(self.typed) if self.typed else None
+        if seconds is not None and not 0 < seconds <= HOLD_MAX_S:
+            raise UsageError("from 1s to 30d")
+        return seconds
+
+    def press(self, key: str, character: str | None) -> Answer:
+        """Take one key, by its name and by what it writes."""
+        if key == CANCEL:
+            return Answer.NO
+        if self._is_typed:
+            return self._reason.press(key, character)
+        if key == "enter":
+            self._is_typed = not self._wrong
+        elif key == "tab":
+            known = CHOICES.index(self.typed) if self.typed in CHOICES else -1
+            self.typed = CHOICES[(known + 1) % len(CHOICES)]
+        elif key == "backspace":
+            self.typed = self.typed[:-1]
+        elif character is not None and character in "0123456789smhdw":
+            self.typed = (self.typed + character)[:CHARS_MAX]
+        return Answer.NONE
+
+    def how(self) -> str:
+        """Say what has to be typed, and what was."""
+        if self._is_typed:
+            return self._reason.how()
+        if not self.typed:
+            return "  for: ▏ until somebody closes it   enter   tab others   esc no "
+        return f"  for: {self.typed}▏ {self._wrong or 'enter'}   tab others   esc no "
+
+    @property
+    def _wrong(self) -> str:
+        try:
+            _ = self.for_s
+        except UsageError:
+            return "such as 90s, 15m, 2h, 3d"
+        return ""

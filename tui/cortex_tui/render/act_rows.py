@@ -1,0 +1,120 @@
+"""Acts on many dead letters on lines, and the letters that one could not settle."""
+
+from collections.abc import Callable, Sequence
+from datetime import datetime
+from typing import Final
+
+from cortex.domain import dead_act
+from cortex.domain.cells import Cell, bar
+from cortex.domain.dead_act import ActState, ActVerb
+from cortex.domain.phrases import NOTHING, age, short_id
+from cortex.domain.safe import safe
+from cortex_tui.backend.protocol import ActRow, LetterRow
+from cortex_tui.render.letter_rows import state_cell
+from cortex_tui.render.table import Column
+
+BAR_CELLS: Final = 16
+LINE_BAR_CELLS: Final = 20
+FRESH_S: Final = 600.0
+"""So long an act that is over still stands below the errors."""
+_MARKS: Final = {
+    ActState.RUNNING: Cell("● run", "run"),
+    ActState.PAUSED: Cell("◆ paused", "warn"),
+    ActState.DONE: Cell("✓ done", "done"),
+    ActState.ENDED: Cell("⊘ ended", "dim"),
+}
+
+
+def is_over(row: ActRow) -> bool:
+    """Nothing more comes of it."""
+    return ActState(row["state"]).is_over
+
+
+def act_words(row: ActRow) -> str:
+    """Name an act in a question; not safe yet."""
+    return f"act {row['id']}: {dead_act.progress(row)}"
+
+
+def foremost(rows: Sequence[ActRow]) -> ActRow | None:
+    """Return the one that the line below the errors is about: rather one that goes on."""
+    running = (row for row in rows if row["state"] == ActState.RUNNING)
+    return next(running, rows[0] if rows else None)
+
+
+def act_line(rows: Sequence[ActRow], now: datetime, *, pause_key: str) -> Cell:
+    """Return the line below the errors: the newest act under way, or what came of the last one."""
+    row = foremost(rows)
+    if row is None:
+        return Cell("")
+    waits = dead_act.hold_up(row, now)
+    if is_over(row):
+        is_fresh = (now - row["ended_at"]).total_seconds() < FRESH_S
+        style = "warn" if row["failed_count"] or waits else "done"
+        sign = _MARKS[ActState(row["state"])].text.partition(" ")[0]
+        told = f"{sign} {act_words(row)}{f' · {waits}' if waits else ''}"
+        return Cell(safe(told), style) if is_fresh else Cell("")
+    more = sum(not is_over(each) for each in rows) - 1
+    others = f" · {more} more" if more else ""
+    progress = bar(dead_act.passed(row), row["letter_count"], LINE_BAR_CELLS)
+    told = f"{progress} {act_words(row)}{others} · {waits or _pace(row)}"
+    is_paused = row["state"] == ActState.PAUSED
+    key = f" · {pause_key} {'goes on' if is_paused else 'pauses'}"
+    return Cell(safe(told) + key, "warn" if waits else "accent")
+
+
+def _pace(row: ActRow) -> str:
+    """Say how long it takes at least."""
+    left_s = dead_act.left(row) / row["rate_per_s"]
+    return f"{row['rate_per_s']:g}/s, {age(left_s) if left_s >= 1 else '1s'} left"
+
+
+def _bar(row: ActRow, _: datetime) -> Cell:
+    text = bar(dead_act.passed(row), row["letter_count"], BAR_CELLS)
+    return Cell(text, "dim" if is_over(row) else "accent")
+
+
+def _count_of(name: str) -> Callable[[ActRow, datetime], Cell]:
+    return lambda row, _: Cell(f"{row[name]:,}")
+
+
+def _failed(row: ActRow, _: datetime) -> Cell:
+    count = row["failed_count"]
+    return Cell(f"{count:,}", "fail") if count else Cell(NOTHING, "dim")
+
+
+def _why(row: ActRow, now: datetime) -> Cell:
+    if waits := dead_act.hold_up(row, now):
+        return Cell(safe(waits), "warn")
+    return Cell(safe(f"{row['asked_by']}: {row['reason']}"), "dim")
+
+
+ACT_COLUMNS: Final[Sequence[Column[ActRow]]] = (
+    Column(title="act", width=5, cell=lambda row, _: Cell(str(row["id"]), "bold"), is_right=True),
+    Column(title="what", width=7, cell=lambda row, _: Cell(ActVerb(row["verb"]).value.lower())),
+    Column(title="state", width=8, cell=lambda row, _: _MARKS[ActState(row["state"])]),
+    Column(title="", width=BAR_CELLS, cell=_bar, spare=2),
+    Column(title="letters", width=7, cell=_count_of("letter_count"), is_right=True),
+    Column(title="done", width=7, cell=_count_of("done_count"), is_right=True),
+    Column(title="not", width=6, cell=_failed, is_right=True),
+    Column(title="why", width=16, cell=_why, grows=True),
+    Column(
+        title="age",
+        width=4,
+        cell=lambda row, now: Cell(age((now - row["created_at"]).total_seconds()), "dim"),
+        is_right=True,
+    ),
+)
+
+FAILURE_COLUMNS: Final[Sequence[Column[LetterRow]]] = (
+    Column(title="id", width=7, cell=lambda row, _: Cell(short_id(row["job_id"]), "bold")),
+    Column(title="now", width=11, cell=lambda row, _: state_cell(row)),
+    Column(title="agent", width=14, cell=lambda row, _: _what(row), spare=1),
+    Column(title="code", width=14, cell=lambda row, _: Cell(safe(row["error_code"]), "fail")),
+    Column(title="why not", width=24, cell=lambda row, _: Cell(safe(row["error"])), grows=True),
+)
+
+
+def _what(row: LetterRow) -> Cell:
+    if row["agent"]:
+        return Cell(safe(row["agent"]))
+    return Cell(safe(row["type"] or NOTHING), "dim")

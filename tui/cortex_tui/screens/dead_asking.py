@@ -1,0 +1,129 @@
+"""Asking before dead letters are retried or given up: counted first, then why, then agreed to.
+
+One letter is settled at once. All letters of an error are an act that pods work off: see `acts`.
+"""
+
+import shlex
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Final
+
+from cortex.domain.dead_act import LETTERS_MAX, RATE_DEFAULT, ActVerb
+from cortex.domain.errors import CortexError
+from cortex.domain.letter_choice import DryRun, retries_of, why_no_retry
+from cortex.domain.safe import safe
+from cortex_tui.acts import Act
+from cortex_tui.backend.protocol import LetterRow
+from cortex_tui.desk import Desk
+from cortex_tui.model.reason import ReasonQuestion
+from cortex_tui.render.letter_rows import error_words, letter_words, on_retry
+from cortex_tui.widgets.strip_line import StripLine
+
+READ_MAX: Final = 500
+"""Letters that are read in one statement before they are retried."""
+
+Work = Callable[[str], Awaitable[str]]
+"""Takes why; returns what became of it."""
+
+
+async def dry_run(desk: Desk, verb: ActVerb, row: LetterRow) -> DryRun:
+    """Count what an act on all letters of an error would do. Raises `CortexError`s."""
+    dead = desk.backend.dead
+    found = await dead.choose(row["fingerprint"], limit=LETTERS_MAX + 1)
+    job_ids, has_more = tuple(found[:LETTERS_MAX]), len(found) > LETTERS_MAX
+    if verb is ActVerb.DISCARD:
+        return DryRun(job_ids=job_ids, left_out={}, has_more=has_more)
+    rows: list[LetterRow] = []
+    for start in range(0, len(job_ids), READ_MAX):
+        rows += await dead.of_jobs(job_ids[start : start + READ_MAX])
+    return retries_of(rows, has_more=has_more)
+
+
+async def ask_group(desk: Desk, strip: StripLine, verb: ActVerb, row: LetterRow) -> None:
+    """Count, then ask for an act on all letters of an error."""
+    strip.tell("counting …", "dim")
+    try:
+        found = await dry_run(desk, verb, row)
+    except CortexError as error:
+        strip.tell(f"✗ {safe(error.message)}", "fail")
+        return
+    if not strip.screen.is_current or strip.is_asking:
+        return  # nobody is asked who is not looking
+    if not found.job_ids:
+        strip.tell(_nothing(found), "warn")
+        return
+    strip.tell("")
+    how = " from their last checkpoint" if verb is ActVerb.RETRY else f" · {error_words(row)}"
+    which = ("--fingerprint", row["fingerprint"], "--limit", str(found.looked_count))
+    by = desk.session.actor
+
+    async def begin(reason: str) -> str:
+        act_id = await desk.backend.dead.begin(
+            verb, found.job_ids, which=shlex.join(which), by=by, reason=reason
+        )
+        count = f"{len(found.job_ids):,} letters" if len(found.job_ids) > 1 else "1 letter"
+        return f"act {act_id}: {count} at {RATE_DEFAULT:g} a second, also without you"
+
+    _ask(
+        desk,
+        strip,
+        verb,
+        text=found.words(verb.value.lower(), how=how),
+        which=which,
+        work=begin,
+        wanted=found.wanted,
+    )
+
+
+def ask_one(desk: Desk, strip: StripLine, verb: ActVerb, row: LetterRow) -> None:
+    """Ask for an act on one letter."""
+    if verb is ActVerb.RETRY and (why := why_no_retry(row)):
+        strip.tell(f"a retry of {safe(letter_words(row))} would fail the same way: {why}", "warn")
+        return
+    how = on_retry(row) if verb is ActVerb.RETRY else error_words(row)
+    job_id, by, dead = row["job_id"], desk.session.actor, desk.backend.dead
+    settle = dead.retry if verb is ActVerb.RETRY else dead.discard
+    _ask(
+        desk,
+        strip,
+        verb,
+        text=f"{verb.value.lower()} {letter_words(row)}: {how}",
+        which=(str(job_id),),
+        work=lambda reason: settle(job_id, by=by, reason=reason),
+    )
+
+
+def _ask(
+    desk: Desk,
+    strip: StripLine,
+    verb: ActVerb,
+    *,
+    text: str,
+    which: Sequence[str],
+    work: Work,
+    wanted: str = "y",
+) -> None:
+    if (refusal := desk.acts.why_not()) is not None:
+        strip.tell(refusal, "warn")
+        return
+    question = ReasonQuestion(safe(text), is_required=True, wanted=wanted)
+
+    def answered(is_agreed: bool) -> None:  # noqa: FBT001 -- the strip's
+        if not is_agreed:
+            strip.tell("nothing was done", "dim")
+            return
+        reason = question.reason
+        act = Act(
+            question=text,
+            command=("dead", verb.value.lower(), *which, "--reason", reason, "--yes"),
+            work=lambda: work(reason),
+        )
+        desk.acts.agreed(strip, act)
+
+    strip.ask(question, answered)
+
+
+def _nothing(found: DryRun) -> str:
+    if not found.left_out:
+        return "no letter of this error waits any more"
+    whys = ", ".join(f"{count:,} {why}" for why, count in found.left_out.items())
+    return f"no retry could help: {whys}; X discards them"
