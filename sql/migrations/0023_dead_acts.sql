@@ -1,4 +1,4 @@
--- 0022 dead acts: what a person does to many dead letters at once goes on without them, in batches, by the pods.
+-- 0023 dead acts: what a person does to many dead letters at once goes on without them, in batches, by the pods.
 --
 -- Locks: none that matter. Old pods: may keep running; they work none of these acts off.
 

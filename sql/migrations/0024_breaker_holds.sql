@@ -1,4 +1,4 @@
--- 0023 breaker holds: a person may hold a breaker open until an instant; from then on it may be probed.
+-- 0024 breaker holds: a person may hold a breaker open until an instant; from then on it may be probed.
 --
 -- Locks: ACCESS EXCLUSIVE on breaker for an instant; its rows are few.
 -- Old pods: may keep running; they obey such a hold, but cannot take the first probe after it: a new pod does.
