@@ -11,6 +11,7 @@ from cortex_tui.backend.protocol import Backend
 from cortex_tui.key_table import KeyTable
 from cortex_tui.model.bell import Bell
 from cortex_tui.palette import PALETTES, Palette
+from cortex_tui.render.job_rows import SHOWN_COLUMNS
 from cortex_tui.session import Session
 
 
@@ -28,7 +29,11 @@ class Desk:
     """Open a screen by its name on top of this one, with what it is about."""
     seek: Callable[[UUID], None]
     """Go to a request for approval."""
+    arrived: Callable[[], None]
+    """A screen came to the front."""
     bell: Bell = attrs.Factory(Bell)
+    job_columns: frozenset[str] = SHOWN_COLUMNS
+    """Titles of the optional ones that lists of jobs show."""
     head: Head | None = None
     """What stands above every screen; None: not known yet."""
 

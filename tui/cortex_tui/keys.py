@@ -91,6 +91,20 @@ def _job(
     )
 
 
+def _look(
+    name: str, keys: Sequence[str], action: str, label: str, told: str, **more: object
+) -> Key:
+    return Key(
+        id=name,
+        keys=tuple(keys),
+        action=action,
+        label=label,
+        help=told,
+        group="look",
+        **more,  # type: ignore[arg-type]
+    )
+
+
 def _screen(number: int, name: str, told: str) -> Key:
     return Key(
         id=f"screen.{name}",
@@ -117,8 +131,24 @@ KEYS: Final = (
         help="Back to where one came from",
         group="move",
     ),
+    Key(
+        id="history.back",
+        keys=("left_square_bracket",),
+        action="app.history('-1')",
+        label="screen before",
+        help="The screen where one was before",
+        group="move",
+    ),
+    Key(
+        id="history.on",
+        keys=("right_square_bracket",),
+        action="app.history('1')",
+        label="screen after",
+        help="On again to the screen after that",
+        group="move",
+    ),
     _screen(1, "pulse", "How the cluster does, at a glance"),
-    _screen(2, "jobs", "Jobs, the newest first"),
+    _screen(2, "jobs", "Jobs: filtered, in order, acted on together"),
     _screen(3, "approvals", "What waits for people"),
     _screen(4, "pods", "Who works: pods, and the queues they take jobs from"),
     _screen(6, "breakers", "What is called and fails"),
@@ -189,15 +219,6 @@ KEYS: Final = (
         where=("approvals",),
     ),
     Key(
-        id="approvals.mute",
-        keys=("m",),
-        action="mute",
-        label="mute",
-        help="No bell for an hour; again: ring",
-        group="look",
-        where=("approvals",),
-    ),
-    Key(
         id="approvals.approve",
         keys=("a",),
         action="approve",
@@ -259,6 +280,75 @@ KEYS: Final = (
         group="look",
         where=("jobs", "dead", "letters"),
     ),
+    _look(
+        "mark",
+        ("space",),
+        "mark('one')",
+        "mark",
+        "Mark the row, or take its mark away: R and K then act on all that are marked",
+        where=("jobs",),
+        in_footer=True,
+    ),
+    _look(
+        "mark.range",
+        ("ctrl+space", "ctrl+@"),
+        "mark('range')",
+        "mark range",
+        "Mark all rows from the last mark to this one",
+        where=("jobs",),
+    ),
+    _look(
+        "mark.all",
+        ("asterisk",),
+        "mark_all",
+        "mark all",
+        "Mark all that fit the filter, however many; they are counted before anything is done",
+        where=("jobs",),
+    ),
+    _look("mark.clear", ("ctrl+backslash",), "unmark", "clear marks", "No marks", where=("jobs",)),
+    _look(
+        "jobs.sort", ("s",), "sort", "sort", "The next order: newest, oldest first", where=("jobs",)
+    ),
+    _look(
+        "jobs.columns",
+        ("w",),
+        "columns",
+        "columns",
+        "Choose what is shown of jobs",
+        where=("jobs",),
+    ),
+    _look("jobs.owner", ("o",), "owner", "agent", "All jobs of the job's agent", where=("jobs",)),
+    _look(
+        "jobs.problem",
+        ("n",),
+        "problem('next')",
+        "problem",
+        "Next job with which something is wrong",
+        where=("jobs",),
+    ),
+    _look(
+        "jobs.problem_before",
+        ("N",),
+        "problem('before')",
+        "problem before",
+        "The one before with which something is wrong",
+        where=("jobs",),
+    ),
+    _look(
+        "copy",
+        ("c",),
+        "app.copy",
+        "copy",
+        "Copy: then i its id, j it as JSON, c its command; s saves a picture of the screen",
+    ),
+    _look(
+        "look_at",
+        ("e",),
+        "app.look_at",
+        "editor",
+        "Open it as JSON in $EDITOR, to read",
+        where=("jobs", "job", "letters", "approvals", "pods", "breakers"),
+    ),
     Key(
         id="pods.table",
         keys=("tab",),
@@ -306,7 +396,7 @@ KEYS: Final = (
         keys=("R",),
         action="retry",
         label="retry now",
-        help="Let the job try again now",
+        help="Let the job try again now, or all that are marked",
         group="act",
         where=("jobs", "job"),
         is_acting=True,
@@ -317,7 +407,7 @@ KEYS: Final = (
         keys=("K",),
         action="cancel",
         label="cancel",
-        help="Cancel the job",
+        help="Cancel the job, or all that are marked",
         group="act",
         where=("jobs", "job"),
         is_acting=True,
@@ -373,7 +463,8 @@ KEYS: Final = (
     ),
     _job("view_before", ("less_than_sign",), "view('before')", "view before", "The same backwards"),
     _job("raw", ("i",), "view('raw')", "raw", "The step as JSON; again: in words"),
-    _job("copy", ("c",), "copy", "copy id", "Copy the id of the job"),
+    _job("attempts", ("x",), "attempts", "compare", "Compare the attempts of the step"),
+    _job("origin", ("o",), "origin", "origin", "Open the job that this one goes on from"),
     _job("gate", ("a", "d"), "gate", "approval", "Open the request that the job waits for"),
     _job(
         "budget",
@@ -431,6 +522,14 @@ KEYS: Final = (
         action="app.log_of_commands",
         label="command log",
         help="What was done here, as commands",
+        group="app",
+    ),
+    Key(
+        id="mute",
+        keys=("m",),
+        action="app.mute",
+        label="mute",
+        help="No bell for an hour; again: ring",
         group="app",
     ),
     Key(

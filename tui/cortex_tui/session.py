@@ -1,6 +1,7 @@
 """What one sitting knows: who acts, whether they may, the theme, and the database's time."""
 
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 
 import attrs
 
@@ -22,6 +23,8 @@ class Session:
     is_read_only: bool = False
     is_ascii: bool = False
     theme: str = "dark"
+    pictures: Path = attrs.Factory(Path.cwd)
+    """The folder that screenshots are saved in."""
     link: Link = attrs.Factory(lambda self: Link(self.clock.now()), takes_self=True)
     _offset: timedelta | None = None
 

@@ -11,10 +11,11 @@ from cortex.domain.safe import safe
 from cortex_tui.backend.protocol import LetterRow
 from cortex_tui.desk import Desk
 from cortex_tui.model import steady
+from cortex_tui.model.thing import Thing
 from cortex_tui.model.window import Window
 from cortex_tui.render.letter_rows import ERROR_COLUMNS, LETTER_COLUMNS, error_words
 from cortex_tui.render.table import Column
-from cortex_tui.screens import dead_acts
+from cortex_tui.screens import dead_acts, job_acts
 from cortex_tui.screens.dead_acts import DISCARD, RETRY
 from cortex_tui.screens.dead_batch import Batch
 from cortex_tui.screens.frame import Frame
@@ -154,6 +155,10 @@ class LettersScreen(_Letters):
 
     async def rows(self) -> Sequence[LetterRow]:
         return await self.desk.backend.dead.letters(self._error["fingerprint"])
+
+    def thing(self) -> Thing | None:
+        row = self._window.current
+        return None if row is None else job_acts.thing_of_step(self.desk, row["job_id"], None)
 
     def action_open(self) -> None:
         if (row := self._window.current) is not None:
