@@ -7,6 +7,7 @@ from pathlib import Path
 from uuid import UUID
 
 import pytest
+from textual import events
 
 from cortex_tui import editor
 from tests.support.hostile import HOSTILE, treacherous
@@ -83,6 +84,27 @@ async def test_esc_copies_nothing_and_other_keys_wait(cluster: FakeBackend, sit:
         await seat.press("escape")
         assert "nothing was copied" in seat.text
         assert seat.app.clipboard == ""
+
+
+@on_asyncio
+async def test_two_keys_at_once_are_enough_to_copy(cluster: FakeBackend, sit: Sit) -> None:
+    cluster.add(1)
+    async with sit() as seat:
+        for key in "ci":
+            seat.app.post_message(events.Key(key, key))
+        await seat.settle()
+        assert seat.app.clipboard == str(ID)
+
+
+@on_asyncio
+async def test_two_keys_at_once_are_not_enough_to_act(cluster: FakeBackend, sit: Sit) -> None:
+    cluster.add(1)
+    async with sit() as seat:
+        for key in "Ky":
+            seat.app.post_message(events.Key(key, key))
+        await seat.settle()
+        assert "…000001, ○ pend?" in seat.text
+        assert cluster.acted == []
 
 
 @on_asyncio
@@ -170,6 +192,11 @@ def test_the_editor_gets_a_copy_that_cannot_be_written_and_is_gone_after(tmp_pat
     assert (Path(name).name, text) == ("a b.json", '{"a": 1}')
     assert stat.S_IMODE(int(mode)) == 0o400
     assert not Path(name).exists()
+
+
+def test_ctrl_c_is_the_editors() -> None:
+    code = "import os, signal; os.kill(os.getppid(), signal.SIGINT)"
+    assert editor.show("{}", name="x.json", environ=run_by(code)) == ""
 
 
 @pytest.mark.parametrize(

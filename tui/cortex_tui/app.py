@@ -6,6 +6,7 @@ from functools import partial
 from typing import Any, Final
 from uuid import UUID
 
+from textual import events
 from textual.app import App, SystemCommand
 from textual.filter import LineFilter, NoColor
 from textual.screen import Screen
@@ -123,6 +124,14 @@ class CortexApp(App[int]):
         frame = self.frame
         is_asking = frame is not None and frame.strip.is_asking
         return not is_asking and super().check_action(action, parameters)
+
+    def on_key(self, event: events.Key) -> None:
+        """Let a key that was typed before the question had the focus answer it, if it is harmless.
+
+        Before an act such a key is lost, and has to be pressed again.
+        """
+        if self.frame is not None and self.frame.strip.is_picking:
+            self.frame.strip.on_key(event)
 
     async def action_show(self, name: str) -> None:
         await self.switch_mode(name)
