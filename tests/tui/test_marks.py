@@ -21,7 +21,7 @@ def marked(seat: Seat) -> list[int]:
 
 
 def batches(cluster: FakeBackend) -> list[tuple[str, list[int], str, str]]:
-    return [(what, [each.int for each in ids], *who) for what, ids, *who in cluster.acted_on]
+    return [(what, [each.int for each in ids], by, why) for what, ids, by, why in cluster.acted_on]
 
 
 @on_asyncio

@@ -413,6 +413,17 @@ KEYS: Final = (
         is_acting=True,
         in_footer=True,
     ),
+    Key(
+        id="jobs.pause",
+        keys=("P",),
+        action="pause",
+        label="pause queue",
+        help="Let nothing more be claimed from the queue of the job; 4 shows the queues",
+        group="act",
+        where=("jobs",),
+        is_acting=True,
+        in_footer=True,
+    ),
     _job(
         "pane",
         ("tab",),

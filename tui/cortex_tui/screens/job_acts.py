@@ -6,6 +6,7 @@ from typing import Any
 from uuid import UUID
 
 from cortex.domain.budget import LIMIT_MAX, Unit, worded
+from cortex.domain.queue_name import queue_shown
 from cortex.domain.safe import safe
 from cortex_tui.acts import Act
 from cortex_tui.backend.job import REASON
@@ -16,6 +17,7 @@ from cortex_tui.model.fall import FallRow
 from cortex_tui.model.thing import Thing
 from cortex_tui.render.job_head import tightest
 from cortex_tui.render.job_rows import job_words
+from cortex_tui.screens.reasoned import because, propose
 from cortex_tui.widgets.strip_line import StripLine
 
 
@@ -61,6 +63,26 @@ def retry(desk: Desk, strip: StripLine, row: JobRow | None) -> None:
         work=lambda: desk.backend.jobs.retry(job_id, by=by),
     )
     desk.acts.propose(strip, act)
+
+
+def pause_queue(desk: Desk, strip: StripLine, row: JobRow | None) -> None:
+    """Ask whether nothing more shall be claimed from the queue of a job."""
+    if row is None:
+        strip.tell("there is no job here", "dim")
+        return
+    queue, by = row["queue_name"], desk.session.actor
+    name = queue_shown(queue)
+    text = f"pause queue {name}"
+
+    def act(reason: str) -> Act:
+        async def done() -> str:
+            return f"{name}: {await desk.backend.queues.pause(queue, by=by, reason=reason)}"
+
+        command = ("queues", "pause", name, *because(reason))
+        return Act(question=text, command=command, work=done)
+
+    told = f"{text}: all its jobs wait until it is resumed"
+    propose(desk, strip, told, act, is_required=True)
 
 
 def raise_budget(desk: Desk, strip: StripLine, row: JobRow | None) -> None:

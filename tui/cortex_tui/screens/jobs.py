@@ -298,6 +298,9 @@ class JobsScreen(Frame):
     def action_retry(self) -> None:
         self._act(BulkVerb.RETRY)
 
+    def action_pause(self) -> None:
+        job_acts.pause_queue(self.desk, self.strip, self._window.current)
+
     def _act(self, verb: BulkVerb) -> None:
         """Ask for an act on what is marked, or else on the job of the cursor."""
         if not self._marks:
