@@ -90,6 +90,8 @@ class FakeBackend:
     """What every call fails with."""
     gate: asyncio.Event | None = None
     """Acts wait for it."""
+    page_gate: asyncio.Event | None = None
+    """Pages that were read wait for it."""
     one: FakeJob = attrs.field(
         default=attrs.Factory(lambda s: FakeJob(row=s.rows.get, ask=s._ask), takes_self=True)
     )
@@ -197,6 +199,8 @@ class FakeBackend:
     async def page(self, which: JobFilter, *, before: JobPlace | None, limit: int) -> JobPage:
         self._ask("page")
         fits = self._fitting(which)
+        if self.page_gate is not None:
+            await self.page_gate.wait()
         if before is not None:
             fits = [row for row in fits if (row["created_at"], row["id"]) < (before.at, before.id)]
         return _page(fits[:limit], is_more=len(fits) > limit, last=limit - 1)

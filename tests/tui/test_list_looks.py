@@ -138,3 +138,4 @@ async def test_the_footer_always_names_the_help(sit: Sit, width: int) -> None:
         assert seat.lines[-1].endswith(": command")
         assert "? all keys" in seat.lines[-1]
         assert "K cancel" in seat.lines[-1]
+        assert "space mark" in seat.lines[-1]

@@ -129,6 +129,27 @@ async def test_the_list_stands_still_while_rows_are_marked(cluster: FakeBackend,
 
 
 @on_asyncio
+async def test_the_list_stands_still_while_somebody_is_asked(
+    cluster: FakeBackend, sit: Sit
+) -> None:
+    job = cluster.add(1)
+    async with sit() as seat:
+        cluster.add(2)
+        cluster.page_gate = asyncio.Event()
+        await seat.press(".")
+        await seat.pass_time(1)  # it is read, and the answer comes late
+        await seat.press("K")
+        cluster.page_gate.set()
+        await seat.pass_time(3)
+        assert "…000002" not in seat.text
+        await seat.press("escape")
+        await seat.pass_time(2)
+        assert "…000002" in seat.text
+        await seat.press("K", "y")
+        assert cluster.acted == [("cancel", job, "ana")], "the cursor stayed with its job"
+
+
+@on_asyncio
 async def test_another_filter_clears_the_marks(cluster: FakeBackend, sit: Sit) -> None:
     cluster.add(1)
     async with sit() as seat:

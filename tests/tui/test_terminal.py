@@ -273,7 +273,7 @@ def test_other_keys_are_read_from_the_users_folder(
     job = life.job()
     with on_jobs(cortex, env={"XDG_CONFIG_HOME": str(tmp_path / "xdg")}) as screen:
         screen.until(lambda text: job.hex[-6:] in text, what="the job")
-        assert "ctrl+k cancel" in screen.text
+        screen.until(lambda text: "ctrl+k cancel" in text, what="the footer")
         screen.type("S")
         screen.until(lambda text: "oldest first" in text, what="the other order")
         screen.type("\x0b")

@@ -179,7 +179,7 @@ class CortexApp(App[int]):
             await self._go_to(place)
         elif self.frame is not None:
             self.frame.strip.tell(
-                f"there is no screen {'before' if by < '0' else 'after'} it", "dim"
+                f"there is no screen {'before' if int(by) < 0 else 'after'} it", "dim"
             )
 
     async def _go_to(self, place: Place) -> None:

@@ -120,7 +120,7 @@ def _count(number: int) -> str:
 def footer(keys: KeyTable, screen: str, palette: Palette, width: int, *, may_act: bool) -> Strip:
     """Return the last line of a screen: what the keys do; acting ones are grey when they cannot.
 
-    Where there is no room for all, the last ones leave first, and those of the app last of all.
+    Where there is no room for all, moving leaves first, then the last ones of the longest section.
     """
     bar = palette["bar"]
     sections = [
@@ -128,7 +128,7 @@ def footer(keys: KeyTable, screen: str, palette: Palette, width: int, *, may_act
         for groups in (("move", "look"), ("act",), ("app",))
     ]
     while (place := _too_much(keys, sections, width)) is not None:
-        sections[place].pop()
+        del sections[place][-1 if place else 0]
     segments = [Segment(" ", bar)]
     for section in filter(None, sections):
         if len(segments) > 1:
@@ -148,7 +148,8 @@ def _too_much(keys: KeyTable, sections: Sequence[Sequence[Key]], width: int) -> 
     ends = 2  # one at the left; of the last gap nobody misses anything
     if sum(map(cell_len, chain(*shown))) + between <= width - 1 + ends:
         return None
-    return next((place for place, section in enumerate(sections) if len(section) > 1), None)
+    longest = max(range(len(sections)), key=lambda place: (len(sections[place]), place == 1))
+    return longest if len(sections[longest]) > 1 else None
 
 
 def _names(keys: KeyTable, key: Key) -> str:

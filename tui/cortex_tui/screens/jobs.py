@@ -287,6 +287,7 @@ class JobsScreen(Frame):
 
     def action_unmark(self) -> None:
         self._marks.clear()
+        self.workers.cancel_group(self, "dry run")
         self.strip.tell("")
         self.repaint()
 
