@@ -17,6 +17,7 @@ from cortex.domain.errors import UsageError
 
 THEMES: Final = ("dark", "light", "ansi")
 KEYS_FILE: Final = "keys.toml"
+PICTURES: Final = "screenshots"
 
 
 @click.command(cls=Command)
@@ -55,6 +56,7 @@ def tui(
             has_color=terminal.has_color,
             theme=theme,
             keys_file=Path(platformdirs.user_config_dir("cortex")) / KEYS_FILE,
+            pictures=Path(platformdirs.user_state_dir("cortex")) / PICTURES,
         )
     raise click.exceptions.Exit(code)
 

@@ -76,6 +76,18 @@ async def choose_to_retry(db: Database, which: JobFilter, *, limit: int) -> Choi
     return await _choose(db, which, limit=limit, judge=judge)
 
 
+async def choose_marked_to_cancel(db: Database, job_ids: Sequence[UUID]) -> Choice:
+    """Choose jobs to cancel among those that somebody marked; those that are gone are counted."""
+    found = await db.fetch("retries.standing", list(job_ids))
+    judged = {row["id"]: why_not_cancel(JobStatus(row["status"])) for row in found}
+    return _of_marked(job_ids, judged)
+
+
+async def choose_marked_to_retry(db: Database, job_ids: Sequence[UUID]) -> Choice:
+    """Choose jobs to try again now among those that somebody marked; as when they are cancelled."""
+    return _of_marked(job_ids, await _why_not_retried(db, job_ids))
+
+
 async def cancel_chosen(db: Database, job_ids: Sequence[UUID], *, by: str, reason: str) -> Done:
     """Cancel jobs, or ask their pods to; repeating it is safe and counts the same."""
     counts = _Counts()
@@ -159,6 +171,14 @@ async def _choose(db: Database, which: JobFilter, *, limit: int, judge: Judge) -
         if place is None:
             break
     return Choice(job_ids=chosen, refused=_some(refused), has_more=place is not None)
+
+
+def _of_marked(job_ids: Sequence[UUID], judged: Mapping[UUID, WhyNot | None]) -> Choice:
+    """Return what of the marked ones would be changed, in their order."""
+    whys = {job_id: judged.get(job_id, WhyNot.GONE) for job_id in job_ids}
+    refused = Counter(why_not for why_not in whys.values() if why_not is not None)
+    chosen = [job_id for job_id, why_not in whys.items() if why_not is None]
+    return Choice(job_ids=chosen, refused=_some(refused), has_more=False)
 
 
 async def _why_not_retried(db: Database, job_ids: Sequence[UUID]) -> dict[UUID, WhyNot | None]:

@@ -14,6 +14,8 @@ from cortex.store import job_choice, jobs, tasks
 from cortex.store.database import Database, Profile, open_database
 from cortex.store.job_choice import (
     cancel_chosen,
+    choose_marked_to_cancel,
+    choose_marked_to_retry,
     choose_to_cancel,
     choose_to_retry,
     retry_chosen,
@@ -150,3 +152,19 @@ def test_two_people_at_once_change_each_job_once(database: str, store: Session) 
     rows = sql(database, "SELECT count(*) AS n FROM cortex.job_history WHERE new = 'CANCELLED'")
     assert rows[0]["n"] == 500
     assert_one_truth(database)
+
+
+def test_of_marked_ones_those_are_chosen_that_an_act_would_change(
+    store: Session, submit: Submits, claim: Claims, pod_id: UUID
+) -> None:
+    ended, later = submit(), submit()
+    suspended(store, pod_id, claim(pod_id))
+    fresh, gone = submit(), new_id()
+    store(cancel_chosen, [ended], by="ana", reason="")
+    marked = [fresh, ended, gone, later]
+    cancel = store(choose_marked_to_cancel, marked)
+    assert cancel.job_ids == [fresh, later], "in the order in which they were marked"
+    assert cancel.refused == {WhyNot.ENDED: 1, WhyNot.GONE: 1}
+    retry = store(choose_marked_to_retry, marked)
+    assert retry.job_ids == [later]
+    assert retry.refused == {WhyNot.ENDED: 1, WhyNot.UNTRIED: 1, WhyNot.GONE: 1}

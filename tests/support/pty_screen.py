@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Self
 
+import psutil
 import pyte
 import pytest
 
@@ -81,6 +82,15 @@ class PtyScreen:
     def send(self, number: signal.Signals) -> None:
         """Send the program a signal."""
         self._process.send_signal(number)
+
+    def until_stopped(self) -> None:
+        """Read until the program was stopped, as by ctrl+z."""
+        give_up_at = time.monotonic() + WITHIN_S
+        while psutil.Process(self._process.pid).status() != psutil.STATUS_STOPPED:
+            if time.monotonic() > give_up_at:
+                pytest.fail(f"it was not stopped; the screen shows\n{self.text}")
+            self._read()
+        self._read()
 
     def end(self) -> int:
         """Read until the program has ended; return its exit code."""

@@ -17,11 +17,14 @@ from textual.pilot import Pilot
 
 from cortex.domain.errors import ConflictError, CortexError, UnavailableError
 from cortex.domain.job import JobStatus
+from cortex.domain.job_choice import UNFINISHED, WhyNot
 from cortex.domain.job_filter import JobFilter, JobPlace
+from cortex.store.job_choice import Choice, Done
 from cortex.store.job_pages import JobPage
 from cortex.store.operator import Head, JobsSeen
 from cortex_tui.app import CortexApp
 from cortex_tui.key_table import KeyTable
+from cortex_tui.model.bulk import BulkVerb
 from cortex_tui.session import Session
 from tests.support.postgres import run_asyncio
 from tests.support.tui_approvals import FakeApprovals
@@ -80,10 +83,14 @@ class FakeBackend:
     """What the head says besides nothing."""
     asked: list[str] = attrs.field(factory=list)
     acted: list[tuple[str, UUID, str]] = attrs.field(factory=list)
+    acted_on: list[tuple[str, list[UUID], str, str]] = attrs.field(factory=list)
+    """Batches: what, on which jobs, by whom and why."""
     error: CortexError | None = None
     """What every call fails with."""
     gate: asyncio.Event | None = None
     """Acts wait for it."""
+    page_gate: asyncio.Event | None = None
+    """Pages that were read wait for it."""
     one: FakeJob = attrs.field(
         default=attrs.Factory(
             lambda s: FakeJob(row=s.rows.get, ask=s._ask, stands_above=s._head), takes_self=True
@@ -196,6 +203,8 @@ class FakeBackend:
     async def page(self, which: JobFilter, *, before: JobPlace | None, limit: int) -> JobPage:
         self._ask("page")
         fits = self._fitting(which)
+        if self.page_gate is not None:
+            await self.page_gate.wait()
         if before is not None:
             fits = [row for row in fits if (row["created_at"], row["id"]) < (before.at, before.id)]
         return _page(fits[:limit], is_more=len(fits) > limit, last=limit - 1)
@@ -232,6 +241,32 @@ class FakeBackend:
     async def retry(self, job_id: UUID, *, by: str) -> str:
         await self._act("retry", job_id, by)
         return "tries again now"
+
+    async def choose(self, verb: BulkVerb, which: JobFilter, *, limit: int) -> Choice:
+        if not which.statuses:
+            which = attrs.evolve(which, statuses=UNFINISHED)
+        found = [row["id"] for row in self._fitting(which)]
+        choice = await self.choose_marked(verb, found)
+        has_more = len(choice.job_ids) > limit
+        return attrs.evolve(choice, job_ids=choice.job_ids[:limit], has_more=has_more)
+
+    async def choose_marked(self, verb: BulkVerb, job_ids: Sequence[UUID]) -> Choice:
+        if self.gate is not None:
+            await self.gate.wait()
+        self._ask(f"choose {verb}")
+        over = [each for each in job_ids if JobStatus(self.rows[each]["status"]).is_terminal]
+        chosen = [each for each in job_ids if each not in over]
+        refused = {WhyNot.ENDED: len(over)} if over else {}
+        return Choice(job_ids=chosen, refused=refused, has_more=False)
+
+    async def act_on(
+        self, verb: BulkVerb, job_ids: Sequence[UUID], *, by: str, reason: str
+    ) -> Done:
+        choice = await self.choose_marked(verb, job_ids)
+        self.acted_on.append((verb, list(job_ids), by, reason))
+        for job_id in choice.job_ids if verb is BulkVerb.CANCEL else ():
+            self.change(job_id, status="CANCELLED", cancelled_by=by)
+        return Done(changed=len(choice.job_ids), asked=0, refused=choice.refused)
 
     async def _act(self, what: str, job_id: UUID, by: str) -> None:
         if self.gate is not None:

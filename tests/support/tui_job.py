@@ -125,6 +125,15 @@ class FakeJob:
         self._steps(job_id)
         return {**DETAIL, "payload": "{}", "history": [], **self.details.get(key, {})}
 
+    async def document(self, job_id: UUID) -> Mapping[str, Any]:
+        self.ask("document")
+        steps = self._steps(job_id)
+        return {"job": dict(self.row(job_id) or {}), "steps": steps, "attempts": [], "history": []}
+
+    async def step_document(self, job_id: UUID, key: str) -> Mapping[str, Any]:  # noqa: ARG002
+        self.ask("step_document")
+        return {"key": key, **self.details.get(key, {})}
+
     def listen(self, job_id: UUID, *, heard: Heard, told: Told) -> FakeEar:  # noqa: ARG002
         ear = FakeEar(heard, told)
         self.ears.append(ear)

@@ -136,6 +136,29 @@ async def test_the_log_tells_the_commands_that_do_the_same(cluster: FakeBackend,
         assert "jobs retry" not in seat.text
 
 
+@pytest.mark.parametrize("queue, name", [("mail", "mail"), (None, "default")])
+@on_asyncio
+async def test_the_queue_of_a_job_is_paused_with_a_reason(
+    cluster: FakeBackend, sit: Sit, queue: str | None, name: str
+) -> None:
+    cluster.add(1, queue_name=queue)
+    cluster.queues.add(queue)
+    async with sit() as seat:
+        await seat.press("P", "enter", "y")
+        assert cluster.queues.acted == [], "a reason is required"
+        await seat.press("escape", "P")
+        assert f"pause queue {name}: all its jobs wait" in seat.text
+        await seat.type("deploy")
+        await seat.press("enter", "y")
+        assert cluster.queues.acted == [("pause", queue, "ana", "deploy")]
+        assert f"✓ {name}: paused" in seat.lines[-2]
+        await seat.press("@", "c", "c")
+        assert seat.app.clipboard == f"cortex queues pause {name} --reason deploy --as ana"
+    async with sit(is_read_only=True) as seat:
+        await seat.press("P")
+        assert "read-only" in seat.lines[-2]
+
+
 @on_asyncio
 async def test_esc_and_a_smaller_window_decline(cluster: FakeBackend, sit: Sit) -> None:
     cluster.add(1)

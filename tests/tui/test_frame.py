@@ -157,3 +157,18 @@ async def test_q_leaves(sit: Sit) -> None:
         await seat.press("q")
         assert not seat.app.is_running
         assert seat.app.return_code == 0
+
+
+@on_asyncio
+async def test_the_bell_is_muted_for_an_hour_from_anywhere(cluster: FakeBackend, sit: Sit) -> None:
+    async with sit() as seat:
+        await seat.press("m")
+        assert "no bell for an hour" in seat.text
+        assert "muted" in seat.lines[0]
+        await seat.press("4")
+        assert "muted" in seat.lines[0]
+        assert seat.app.desk.bell.is_muted(cluster.clock.now() + 3_599)
+        assert not seat.app.desk.bell.is_muted(cluster.clock.now() + 3_600)
+        await seat.press("m")
+        assert "the bell rings" in seat.text
+        assert "muted" not in seat.lines[0]

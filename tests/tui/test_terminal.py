@@ -3,6 +3,7 @@
 import re
 import signal
 import sys
+from base64 import b64encode
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -156,3 +157,128 @@ def test_a_dumb_terminal_is_refused(cortex: Cortex) -> None:
         assert screen.end() == 2
         assert "use cortex jobs watch" in screen.text
         assert b"\x1b[" not in screen.written
+
+
+def test_all_that_fit_a_filter_are_cancelled(cortex: Cortex, life: Life) -> None:
+    life.type()
+    jobs = [life.job() for _ in range(3)]
+    with on_jobs(cortex) as screen:
+        screen.until(lambda text: all(each.hex[-6:] in text for each in jobs), what="the jobs")
+        screen.type("*")
+        screen.until(lambda text: "* all that fit" in text, what="the marks")
+        screen.type("K")
+        screen.until(lambda text: "cancel 3 jobs?" in text, what="the count")
+        screen.type("twice\r")
+        screen.until(lambda text: "y yes" in text, what="the question")
+        screen.type("y")
+        screen.until(lambda text: "✓ 3 cancelled" in text, what="what was done")
+        screen.type("q")
+        assert screen.end() == 0
+    rows = life.sql("SELECT status, cancelled_by, cancel_reason FROM cortex.job")
+    assert [tuple(row) for row in rows] == [("CANCELLED", "ana", "twice")] * 3
+
+
+def test_ctrl_space_and_ctrl_backslash_reach_the_list(cortex: Cortex, life: Life) -> None:
+    life.type()
+    for _ in range(4):
+        life.job()
+    with on_jobs(cortex) as screen:
+        screen.until(lambda text: "4 jobs" in text, what="the jobs")
+        screen.type(" j\0")
+        screen.until(lambda text: "* 3 marked" in text, what="the range")
+        screen.type("\x1c")
+        screen.until(lambda text: "marked" not in text, what="no marks")
+        screen.type("q")
+        assert screen.end() == 0
+
+
+def test_an_editor_is_lent_the_terminal(cortex: Cortex, life: Life, tmp_path: Path) -> None:
+    life.type()
+    job = life.job()
+    editor = tmp_path / "editor.py"
+    editor.write_text(
+        "import pathlib, sys\n"
+        "text = pathlib.Path(sys.argv[1]).read_text()\n"
+        "print('EDITOR HAS', len(text), flush=True)\n"
+        "input()\n"
+        "print(text[:2_000])\n"
+    )
+    with on_jobs(cortex, env={"EDITOR": f"{sys.executable} {editor}", "VISUAL": ""}) as screen:
+        screen.until(lambda text: job.hex[-6:] in text, what="the job")
+        screen.type("e")
+        screen.until(lambda text: "EDITOR HAS" in text, what="the editor")
+        screen.type("\n")
+        screen.until(lambda text: "> jobs" in text, what="the list")
+        screen.type("q")
+        assert screen.end() == 0
+        assert screen.modes_now == screen.modes
+    assert f'"id": "{job}"'.encode() in screen.written
+
+
+def test_ctrl_z_leaves_the_terminal_and_comes_back(cortex: Cortex, life: Life) -> None:
+    with on_jobs(cortex) as screen:
+        screen.until(lambda text: "no jobs yet" in text, what="the empty list")
+        screen.type("\x1a")
+        screen.until_stopped()
+        assert screen.modes_now == screen.modes
+        assert screen.written.rindex(b"\x1b[?1049l") > screen.written.rindex(b"\x1b[?1049h")
+        life.type()
+        job = life.job()
+        screen.send(signal.SIGCONT)
+        screen.until(lambda text: job.hex[-6:] in text, what="the list again")
+        screen.type("q")
+        assert screen.end() == 0
+
+
+def test_what_is_copied_goes_to_the_terminal(cortex: Cortex, life: Life) -> None:
+    life.type()
+    job = life.job()
+    with on_jobs(cortex) as screen:
+        screen.until(lambda text: job.hex[-6:] in text, what="the job")
+        screen.type("ci")
+        screen.until(lambda text: f"copied {job}" in text, what="what was copied")
+        screen.type("q")
+        assert screen.end() == 0
+    assert b"\x1b]52;c;" + b64encode(str(job).encode()) + b"\a" in screen.written
+
+
+@pytest.mark.parametrize(
+    "text, told",
+    [
+        ('"jobs.cancel" = "j"', "j would be both list.down and jobs.cancel"),
+        ("jobs.cancel", "keys.toml"),
+        ('"jobs.cancle" = "x"', "did you mean 'jobs.cancel'?"),
+    ],
+)
+def test_a_wrong_keys_file_is_one_clear_line(
+    cortex: Cortex, tmp_path: Path, text: str, told: str
+) -> None:
+    folder = tmp_path / "xdg" / "cortex"
+    folder.mkdir(parents=True)
+    (folder / "keys.toml").write_text(text)
+    with on_screen(cortex, env={"XDG_CONFIG_HOME": str(tmp_path / "xdg")}) as screen:
+        assert screen.end() == 2
+        assert told in " ".join(screen.text.split())
+        assert "Traceback" not in screen.text
+        assert b"\x1b[?1049h" not in screen.written
+
+
+def test_other_keys_are_read_from_the_users_folder(
+    cortex: Cortex, life: Life, tmp_path: Path
+) -> None:
+    folder = tmp_path / "xdg" / "cortex"
+    folder.mkdir(parents=True)
+    (folder / "keys.toml").write_text('"jobs.cancel" = "ctrl+k"\n"jobs.sort" = ["S", "s"]\n')
+    life.type()
+    job = life.job()
+    with on_jobs(cortex, env={"XDG_CONFIG_HOME": str(tmp_path / "xdg")}) as screen:
+        screen.until(lambda text: job.hex[-6:] in text, what="the job")
+        screen.until(lambda text: "ctrl+k cancel" in text, what="the footer")
+        screen.type("S")
+        screen.until(lambda text: "oldest first" in text, what="the other order")
+        screen.type("\x0b")
+        screen.until(lambda text: "○ pend?" in text, what="the question")
+        screen.type("\x1b")
+        screen.until(lambda text: "nothing was done" in text, what="the answer")
+        screen.type("q")
+        assert screen.end() == 0

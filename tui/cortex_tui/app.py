@@ -7,6 +7,7 @@ from typing import Any, Final
 from uuid import UUID
 
 import attrs
+from textual import events
 from textual.app import App, SystemCommand
 from textual.filter import LineFilter, NoColor
 from textual.screen import Screen
@@ -20,10 +21,12 @@ from cortex_tui.backend.protocol import Backend
 from cortex_tui.desk import Desk
 from cortex_tui.key_table import KeyTable
 from cortex_tui.line_filter import SafeFilter
+from cortex_tui.model.history import History, Place
 from cortex_tui.palette import NAMES, PALETTES
 from cortex_tui.palette_commands import KeyCommands
 from cortex_tui.poller import Poller
 from cortex_tui.recall import Recall
+from cortex_tui.screens import taking
 from cortex_tui.screens.approvals import ApprovalsScreen
 from cortex_tui.screens.breakers import BreakersScreen
 from cortex_tui.screens.dead import DeadScreen, LettersScreen
@@ -98,11 +101,13 @@ class CortexApp(App[int]):
             open=self.open,
             take_head=self._take_head,
             seek=self.seek,
+            arrived=self._arrived,
         )
         self.desk.acts.done = self.desk.wake
         self.poller = Poller(
             session.clock, session.link, head=self._look_at_head, screen=self._look, told=self._told
         )
+        self._history = History()
         self._last_filters: list[LineFilter] = [SafeFilter(is_ascii=session.is_ascii)]
         if not has_color:
             self._last_filters.append(NoColor())
@@ -138,6 +143,14 @@ class CortexApp(App[int]):
         is_asking = frame is not None and frame.strip.is_asking
         return not is_asking and super().check_action(action, parameters)
 
+    def on_key(self, event: events.Key) -> None:
+        """Let a key that was typed before the question had the focus answer it, if it is harmless.
+
+        Before an act such a key is lost, and has to be pressed again.
+        """
+        if self.frame is not None and self.frame.strip.is_picking:
+            self.frame.strip.on_key(event)
+
     async def action_show(self, name: str) -> None:
         await self.switch_mode(name)
 
@@ -159,7 +172,9 @@ class CortexApp(App[int]):
 
     def open(self, name: str, *about: object) -> None:
         """Open a screen on top of the one in front."""
-        _ = self.push_screen(OPENED[name](self.desk, *about))
+        frame = OPENED[name](self.desk, *about)
+        frame.opened = (name, about)
+        _ = self.push_screen(frame)
 
     def action_help(self) -> None:
         if self.frame is not None and not isinstance(self.frame, HelpScreen):
@@ -174,6 +189,57 @@ class CortexApp(App[int]):
             return
         if len(self.screen_stack) > 1:
             await self.pop_screen()
+
+    async def action_history(self, by: str) -> None:
+        """Go to the screen where one was before, or after that."""
+        place = self._history.go(int(by))
+        if place is not None:
+            await self._go_to(place)
+        elif self.frame is not None:
+            self.frame.strip.tell(
+                f"there is no screen {'before' if int(by) < 0 else 'after'} it", "dim"
+            )
+
+    async def _go_to(self, place: Place) -> None:
+        await self.switch_mode(place.mode)
+        opened = [frame.opened for frame in self._frames if frame.opened is not None]
+        common = 0
+        while common < min(len(opened), len(place.opened)) and (
+            opened[common] == place.opened[common]
+        ):
+            common += 1
+        for _ in opened[common:]:
+            await self.pop_screen()
+        for name, about in place.opened[common:]:
+            self.open(name, *about)
+
+    def _arrived(self) -> None:
+        """Keep where one is, but for the help."""
+        frames = self._frames
+        if frames and not isinstance(frames[-1], HelpScreen):
+            opened = tuple(frame.opened for frame in frames if frame.opened is not None)
+            self._history.visit(Place(self.current_mode, opened))
+
+    def action_copy(self) -> None:
+        if self.frame is not None:
+            taking.ask(self, self.frame)
+
+    def action_look_at(self) -> None:
+        if self.frame is not None:
+            looking = taking.look_at(self, self.frame)
+            self.run_worker(looking, group="editor", exclusive=True)
+
+    def action_mute(self) -> None:
+        """Let the bell be silent for an hour, or ring again."""
+        now, bell = self.session.clock.now(), self.desk.bell
+        if bell.is_muted(now):
+            bell.unmute()
+        else:
+            bell.mute(now)
+        if self.frame is not None:
+            is_muted = bell.is_muted(now)
+            self.frame.strip.tell("no bell for an hour" if is_muted else "the bell rings", "dim")
+        self._repaint()
 
     def action_next_theme(self) -> None:
         after = (NAMES.index(self.session.theme) + 1) % len(NAMES)
@@ -207,8 +273,12 @@ class CortexApp(App[int]):
     @property
     def frame(self) -> Frame | None:
         """The screen in front, below a palette; None before there is one."""
-        frames = [each for each in self._stack if isinstance(each, Frame)]
+        frames = self._frames
         return frames[-1] if frames else None
+
+    @property
+    def _frames(self) -> Sequence[Frame]:
+        return [each for each in self._stack if isinstance(each, Frame)]
 
     @property
     def _stack(self) -> Sequence[Screen[Any]]:

@@ -12,6 +12,7 @@ from cortex_tui.key_table import KeyTable
 from cortex_tui.model.bell import Bell
 from cortex_tui.palette import PALETTES, Palette
 from cortex_tui.recall import Recall
+from cortex_tui.render.job_rows import SHOWN_COLUMNS
 from cortex_tui.session import Session
 
 
@@ -32,7 +33,11 @@ class Desk:
     """Take a head that came along with a look; returns whether it says something new."""
     seek: Callable[[UUID], None]
     """Go to a request for approval."""
+    arrived: Callable[[], None]
+    """A screen came to the front."""
     bell: Bell = attrs.Factory(Bell)
+    job_columns: frozenset[str] = SHOWN_COLUMNS
+    """Titles of the optional ones that lists of jobs show."""
     head: Head | None = None
     """What stands above every screen; None: not known yet."""
 

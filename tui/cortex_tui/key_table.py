@@ -28,6 +28,7 @@ _SHOWN: Final = {
     "right_square_bracket": "]",
     "greater_than_sign": ">",
     "less_than_sign": "<",
+    "ctrl+backslash": "ctrl+\\",
     "left": "←",
     "right": "→",
 }

@@ -93,6 +93,20 @@ def _job(
     )
 
 
+def _look(
+    name: str, keys: Sequence[str], action: str, label: str, told: str, **more: object
+) -> Key:
+    return Key(
+        id=name,
+        keys=tuple(keys),
+        action=action,
+        label=label,
+        help=told,
+        group="look",
+        **more,  # type: ignore[arg-type]
+    )
+
+
 def _screen(number: int, name: str, told: str) -> Key:
     return Key(
         id=f"screen.{name}",
@@ -119,8 +133,24 @@ KEYS: Final = (
         help="Back to where one came from",
         group="move",
     ),
+    Key(
+        id="history.back",
+        keys=("left_square_bracket",),
+        action="app.history('-1')",
+        label="screen before",
+        help="The screen where one was before",
+        group="move",
+    ),
+    Key(
+        id="history.on",
+        keys=("right_square_bracket",),
+        action="app.history('1')",
+        label="screen after",
+        help="On again to the screen after that",
+        group="move",
+    ),
     _screen(1, "pulse", "How the cluster does, at a glance"),
-    _screen(2, "jobs", "Jobs, the newest first"),
+    _screen(2, "jobs", "Jobs: filtered, in order, acted on together"),
     _screen(3, "approvals", "What waits for people"),
     _screen(4, "pods", "Who works: pods, and the queues they take jobs from"),
     _screen(6, "breakers", "What is called and fails"),
@@ -187,15 +217,6 @@ KEYS: Final = (
         action="batch",
         label="batch",
         help="Take all marked ones of one shape together; again: leave them",
-        group="look",
-        where=("approvals",),
-    ),
-    Key(
-        id="approvals.mute",
-        keys=("m",),
-        action="mute",
-        label="mute",
-        help="No bell for an hour; again: ring",
         group="look",
         where=("approvals",),
     ),
@@ -270,6 +291,75 @@ KEYS: Final = (
         group="look",
         where=("jobs", "dead", "letters"),
     ),
+    _look(
+        "mark",
+        ("space",),
+        "mark('one')",
+        "mark",
+        "Mark the row, or unmark it; R and K act on all marks",
+        where=("jobs",),
+        in_footer=True,
+    ),
+    _look(
+        "mark.range",
+        ("ctrl+space", "ctrl+@"),
+        "mark('range')",
+        "mark range",
+        "Mark all rows from the last mark to this one",
+        where=("jobs",),
+    ),
+    _look(
+        "mark.all",
+        ("asterisk",),
+        "mark_all",
+        "mark all",
+        "Mark all that fit the filter, also those out of sight",
+        where=("jobs",),
+    ),
+    _look("mark.clear", ("ctrl+backslash",), "unmark", "clear marks", "No marks", where=("jobs",)),
+    _look(
+        "jobs.sort", ("s",), "sort", "sort", "The next order: newest, oldest first", where=("jobs",)
+    ),
+    _look(
+        "jobs.columns",
+        ("w",),
+        "columns",
+        "columns",
+        "Choose what is shown of jobs",
+        where=("jobs",),
+    ),
+    _look("jobs.owner", ("o",), "owner", "agent", "All jobs of the job's agent", where=("jobs",)),
+    _look(
+        "jobs.problem",
+        ("n",),
+        "problem('next')",
+        "problem",
+        "Next job with which something is wrong",
+        where=("jobs",),
+    ),
+    _look(
+        "jobs.problem_before",
+        ("N",),
+        "problem('before')",
+        "problem before",
+        "The one before with which something is wrong",
+        where=("jobs",),
+    ),
+    _look(
+        "copy",
+        ("c",),
+        "app.copy",
+        "copy",
+        "Copy, then i id, j JSON, c command; s saves the screen",
+    ),
+    _look(
+        "look_at",
+        ("e",),
+        "app.look_at",
+        "editor",
+        "Open it as JSON in $EDITOR, to read",
+        where=("jobs", "job", "letters", "approvals", "pods", "breakers"),
+    ),
     Key(
         id="pods.table",
         keys=("tab",),
@@ -316,8 +406,8 @@ KEYS: Final = (
         id="jobs.retry",
         keys=("R",),
         action="retry",
-        label="retry now",
-        help="Let the job try again now",
+        label="retry",
+        help="Let the job try again now, or all that are marked",
         group="act",
         where=("jobs", "job"),
         is_acting=True,
@@ -328,9 +418,20 @@ KEYS: Final = (
         keys=("K",),
         action="cancel",
         label="cancel",
-        help="Cancel the job",
+        help="Cancel the job, or all that are marked",
         group="act",
         where=("jobs", "job"),
+        is_acting=True,
+        in_footer=True,
+    ),
+    Key(
+        id="jobs.pause",
+        keys=("P",),
+        action="pause",
+        label="pause queue",
+        help="Let nothing more be claimed from the job's queue",
+        group="act",
+        where=("jobs",),
         is_acting=True,
         in_footer=True,
     ),
@@ -384,7 +485,8 @@ KEYS: Final = (
     ),
     _job("view_before", ("less_than_sign",), "view('before')", "view before", "The same backwards"),
     _job("raw", ("i",), "view('raw')", "raw", "The step as JSON; again: in words"),
-    _job("copy", ("c",), "copy", "copy id", "Copy the id of the job"),
+    _job("attempts", ("x",), "attempts", "compare", "Compare the attempts of the step"),
+    _job("origin", ("o",), "origin", "origin", "Open the job that this one goes on from"),
     _job("gate", ("a", "d"), "gate", "approval", "Open the request that the job waits for"),
     _job(
         "budget",
@@ -484,6 +586,14 @@ KEYS: Final = (
         action="app.log_of_commands",
         label="command log",
         help="What was done here, as commands",
+        group="app",
+    ),
+    Key(
+        id="mute",
+        keys=("m",),
+        action="app.mute",
+        label="mute",
+        help="No bell for an hour; again: ring",
         group="app",
     ),
     Key(

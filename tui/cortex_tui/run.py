@@ -34,8 +34,12 @@ def run(
     has_color: bool,
     theme: str,
     keys_file: Path,
+    pictures: Path,
 ) -> int:
-    """Run until the operator leaves; return the exit code. Before that it raises `CortexError`s."""
+    """Run until the operator leaves; return the exit code. Before that it raises `CortexError`s.
+
+    `pictures`: the folder for screenshots, made when the first one is.
+    """
     keys = read_keys(keys_file)
     session = Session(
         actor=actor,
@@ -44,6 +48,7 @@ def run(
         is_read_only=is_read_only,
         is_ascii=is_ascii,
         theme=theme if has_color else "ansi",
+        pictures=pictures,
     )
 
     async def main() -> int:

@@ -1,6 +1,7 @@
 """What one sitting knows: who acts, whether they may, the theme, and the database's time."""
 
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 
 import attrs
 
@@ -24,6 +25,8 @@ class Session:
     theme: str = "dark"
     recall_s: float = 3.0
     """So long a decision can be taken back before it is sent."""
+    pictures: Path = attrs.Factory(Path.cwd)
+    """The folder that screenshots are saved in."""
     link: Link = attrs.Factory(lambda self: Link(self.clock.now()), takes_self=True)
     _offset: timedelta | None = None
 

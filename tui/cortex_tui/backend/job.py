@@ -2,17 +2,28 @@
 
 from collections.abc import Mapping, Sequence
 from decimal import Decimal
-from typing import Any
+from typing import Any, Final
 from uuid import UUID
 
+import orjson
+
 from cortex.domain.budget import Budget, worded
-from cortex.store import budgets, job_view
+from cortex.store import budgets, job_view, jobs, steps
 from cortex.store.database import Database
 from cortex_tui.backend.listening import Listening
 from cortex_tui.backend.protocol import Heard, JobRow, Told
 from cortex_tui.backend.rows import without_now
 
 REASON = "raised at the job"
+STEPS_MAX: Final = 1_000
+"""Of a job that is looked at whole; the newest ones."""
+STEP_FIELDS: Final = (
+    *("seq", "digest", "arguments", "output", "output_bytes", "effect_id", "tool", "effect_status"),
+    *("calls_count", "can_reconcile", "why", "effect_result", "effect_at", "effect_finished_at"),
+    *("resolution", "resolved_by"),
+)
+_TEXTS: Final = ("arguments", "output", "effect_result")
+"""JSON, of which the first characters."""
 
 
 class StoreJob:
@@ -33,6 +44,22 @@ class StoreJob:
     async def detail(self, job_id: UUID, key: str) -> Mapping[str, Any]:
         return await job_view.detail(self._db, job_id, key)
 
+    async def document(self, job_id: UUID) -> Mapping[str, Any]:
+        job = await jobs.show(self._db, job_id)
+        after = max(0, job["checkpoint"].get("seq", 0) - STEPS_MAX)
+        return {
+            "job": without_now(job),
+            "steps": await steps.page(self._db, job_id, after=after, limit=STEPS_MAX),
+            "attempts": await jobs.attempts(self._db, job_id, limit=STEPS_MAX),
+            "history": await jobs.history(self._db, job_id, limit=STEPS_MAX),
+        }
+
+    async def step_document(self, job_id: UUID, key: str) -> Mapping[str, Any]:
+        found = await job_view.detail(self._db, job_id, key)
+        return {"key": key} | {
+            name: _value(found[name]) if name in _TEXTS else found[name] for name in STEP_FIELDS
+        }
+
     def listen(self, job_id: UUID, *, heard: Heard, told: Told) -> Listening:
         return Listening(self._db.profile, job_id, heard=heard, told=told)
 
@@ -45,3 +72,13 @@ class StoreJob:
             woken_count += more_count
         woken = f", {woken_count:,} {'job goes' if woken_count == 1 else 'jobs go'} on"
         return f"{name} is {worded(to, Budget.parse(name).unit)}{woken if woken_count else ''}"
+
+
+def _value(text: str | None) -> object:
+    """Return what JSON says; the beginning of something long stays text."""
+    if text is None:
+        return None
+    try:
+        return orjson.loads(text)
+    except orjson.JSONDecodeError:
+        return text

@@ -7,11 +7,13 @@ import attrs
 
 from cortex.domain.job import JobStatus
 from cortex.domain.job_filter import JobFilter, JobPlace
-from cortex.store import job_pages, jobs, operator, retries
+from cortex.store import job_choice, job_pages, jobs, operator, retries
 from cortex.store.database import Database
+from cortex.store.job_choice import Choice, Done
 from cortex.store.job_pages import JobPage
 from cortex.store.operator import JobsSeen
 from cortex_tui.backend.rows import without_now
+from cortex_tui.model.bulk import BulkVerb
 
 
 class StoreJobs:
@@ -38,6 +40,23 @@ class StoreJobs:
     async def retry(self, job_id: UUID, *, by: str) -> str:
         await retries.retry_now(self._db, job_id, by=by, reason="")
         return "tries again now"
+
+    async def choose(self, verb: BulkVerb, which: JobFilter, *, limit: int) -> Choice:
+        if verb is BulkVerb.CANCEL:
+            return await job_choice.choose_to_cancel(self._db, which, limit=limit)
+        return await job_choice.choose_to_retry(self._db, which, limit=limit)
+
+    async def choose_marked(self, verb: BulkVerb, job_ids: Sequence[UUID]) -> Choice:
+        if verb is BulkVerb.CANCEL:
+            return await job_choice.choose_marked_to_cancel(self._db, job_ids)
+        return await job_choice.choose_marked_to_retry(self._db, job_ids)
+
+    async def act_on(
+        self, verb: BulkVerb, job_ids: Sequence[UUID], *, by: str, reason: str
+    ) -> Done:
+        if verb is BulkVerb.CANCEL:
+            return await job_choice.cancel_chosen(self._db, job_ids, by=by, reason=reason)
+        return await job_choice.retry_chosen(self._db, job_ids, by=by, reason=reason)
 
 
 def _timeless(found: JobPage) -> JobPage:

@@ -13,10 +13,12 @@ from cortex.domain.answer_text import Message
 from cortex.domain.dead_act import ActVerb, Change
 from cortex.domain.job_filter import JobFilter, JobPlace
 from cortex.store.approvals import Ruling, Verdict
+from cortex.store.job_choice import Choice, Done
 from cortex.store.job_pages import JobPage
 from cortex.store.metrics import Figures
 from cortex.store.operator import Head, JobsSeen
 from cortex.store.pulse import Recent, Trouble
+from cortex_tui.model.bulk import BulkVerb
 from cortex_tui.model.inbox import InboxRow
 
 JobRow: TypeAlias = Mapping[str, Any]
@@ -62,6 +64,20 @@ class Jobs(Protocol):
         """Let a job try again now; return what became of it."""
         ...
 
+    async def choose(self, verb: BulkVerb, which: JobFilter, *, limit: int) -> Choice:
+        """Choose the newest jobs that fit and that an act would change; statements, in pages."""
+        ...
+
+    async def choose_marked(self, verb: BulkVerb, job_ids: Sequence[UUID]) -> Choice:
+        """Choose those of some jobs that an act would change."""
+        ...
+
+    async def act_on(
+        self, verb: BulkVerb, job_ids: Sequence[UUID], *, by: str, reason: str
+    ) -> Done:
+        """Act on jobs; repeating it is safe."""
+        ...
+
 
 class Listening(Protocol):
     """An ear to one job."""
@@ -93,6 +109,14 @@ class Job(Protocol):
 
     async def detail(self, job_id: UUID, key: str) -> Mapping[str, Any]:
         """Return a step in full, by its key; see `job_view`."""
+        ...
+
+    async def document(self, job_id: UUID) -> Mapping[str, Any]:
+        """Return all that is known of a job, of its steps the newest, without their outputs."""
+        ...
+
+    async def step_document(self, job_id: UUID, key: str) -> Mapping[str, Any]:
+        """Return a step with its output, cut when it is very long, and its effect."""
         ...
 
     def listen(self, job_id: UUID, *, heard: Heard, told: Told) -> Listening:

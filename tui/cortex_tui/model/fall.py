@@ -69,6 +69,8 @@ class FallRow:
     step_key: str = ""
     """Of the step that it is about; "": it is about none."""
     attempt: int = 0
+    since: int = 0
+    """Of a step: the attempt that did the one before, so that this one was tried from then on."""
 
 
 def rows_of(
@@ -80,7 +82,7 @@ def rows_of(
     """
     asked = {each["key"]: each for each in job["approvals"]}
     effects = {each["key"]: each for each in job["effects"]}
-    rows = _nested([_step(step, asked, effects) for step in steps], folded)
+    rows = _nested(list(_stepped(steps, asked, effects)), folded)
     since = steps[0]["started_at"] if steps and steps[0]["seq"] > 1 else None
     for ended in job["attempts"]:
         if since is None or ended["ended_at"] >= since:
@@ -94,6 +96,18 @@ def next_problem(rows: Sequence[FallRow], at: int | None, *, step: int) -> int |
     start = 0 if at is None else at
     places = ((start + step * n) % count for n in range(1, count + 1))
     return next((place for place in places if rows[place].is_problem), None)
+
+
+def _stepped(
+    steps: Sequence[StepRow], asked: Mapping[str, Look], effects: Mapping[str, Look]
+) -> Iterator[FallRow]:
+    """Yield the steps, each with the attempt from which on it was tried, if that is known."""
+    before: StepRow | None = None
+    for step in steps:
+        known = 1 if step["seq"] == 1 else step["attempt"]
+        since = known if before is None else before["attempt"]
+        yield attrs.evolve(_step(step, asked, effects), since=since)
+        before = step
 
 
 def _step(step: StepRow, asked: Mapping[str, Look], effects: Mapping[str, Look]) -> FallRow:
@@ -204,6 +218,7 @@ def _going_on(
 ) -> Iterator[FallRow]:
     """Yield what has no end yet, after the last step: calls, what waits for people, what runs."""
     done = {step["key"] for step in steps}
+    since_attempt = steps[-1]["attempt"] if steps else 1
     is_over = job["finished_at"] is not None
     runs = job["heartbeat_at"] is not None and not is_over
     is_named = False
@@ -224,6 +239,7 @@ def _going_on(
             is_problem=is_unknown,
             step_key=key,
             attempt=effect["attempt"],
+            since=since_attempt,
         )
     for key, each in asked.items():
         if each["status"] == ApprovalStatus.PENDING:
@@ -238,6 +254,7 @@ def _going_on(
                 is_wait=True,
                 step_key=key,
                 attempt=job["attempt"],
+                since=since_attempt,
             )
     if runs and not is_named:
         since = [job["started_at"], *(each["ended_at"] for each in job["attempts"])]
@@ -251,4 +268,5 @@ def _going_on(
             ended=None,
             step_key=saying if saying not in done else "",
             attempt=job["attempt"],
+            since=since_attempt,
         )

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from datetime import datetime
+from itertools import chain
 from typing import Final
 
 import attrs
@@ -35,6 +36,8 @@ class TopView:
     now: datetime
     """By the database's clock."""
     is_read_only: bool
+    is_muted: bool
+    """The bell is."""
     link: Cell
 
 
@@ -77,6 +80,8 @@ def _ground(palette: Palette) -> Style:
 def _parts(view: TopView, *, is_short: bool) -> Iterator[Cell]:
     if view.is_read_only:
         yield Cell("read-only", "warn")
+    if view.is_muted:
+        yield Cell("muted", "dim")
     head = view.head
     if head is None:
         return
@@ -113,16 +118,19 @@ def _count(number: int) -> str:
 
 
 def footer(keys: KeyTable, screen: str, palette: Palette, width: int, *, may_act: bool) -> Strip:
-    """Return the last line of a screen: what the keys do; acting ones are grey when they cannot."""
+    """Return the last line of a screen: what the keys do; acting ones are grey when they cannot.
+
+    Where there is no room for all, moving leaves first, then the last ones of the longest section.
+    """
     bar = palette["bar"]
-    segments = [Segment(" ", bar)]
     sections = [
         [key for key in keys.of(screen) if key.in_footer and key.group in groups]
         for groups in (("move", "look"), ("act",), ("app",))
     ]
-    for section in sections:
-        if not section:
-            continue
+    while (place := _too_much(keys, sections, width)) is not None:
+        del sections[place][-1 if place else 0]
+    segments = [Segment(" ", bar)]
+    for section in filter(None, sections):
         if len(segments) > 1:
             segments.append(Segment("│ ", bar + palette["line"]))
         for key in section:
@@ -131,6 +139,17 @@ def footer(keys: KeyTable, screen: str, palette: Palette, width: int, *, may_act
             segments.append(Segment(names, bar + palette["dim" if is_grey else "accent"]))
             segments.append(Segment(f" {key.label}  ", bar + palette["dim" if is_grey else ""]))
     return Strip(segments).adjust_cell_length(width, bar).apply_style(_ground(palette))
+
+
+def _too_much(keys: KeyTable, sections: Sequence[Sequence[Key]], width: int) -> int | None:
+    """Return in which section one has to leave; None: all fit, or there is but one in each."""
+    shown = [[f"{_names(keys, key)} {key.label}  " for key in section] for section in sections]
+    between = 2 * (len([each for each in shown if each]) - 1)
+    ends = 2  # one at the left; of the last gap nobody misses anything
+    if sum(map(cell_len, chain(*shown))) + between <= width - 1 + ends:
+        return None
+    longest = max(range(len(sections)), key=lambda place: (len(sections[place]), place == 1))
+    return longest if len(sections[longest]) > 1 else None
 
 
 def _names(keys: KeyTable, key: Key) -> str:

@@ -1,6 +1,7 @@
 """A job on one line: the columns of the list, and why it stands where it stands."""
 
 from collections.abc import Sequence
+from collections.abc import Set as AbstractSet
 from datetime import datetime
 from decimal import Decimal
 from typing import Final
@@ -106,6 +107,19 @@ def _running(row: JobRow, now: datetime) -> str:
     return f"heartbeat {age(silent_s)}"
 
 
+def is_problem(row: JobRow, now: datetime) -> bool:
+    """Return whether somebody should look: it failed, waits for a person, or its pod is silent."""
+    match status_of(row):
+        case JobStatus.FAILED:
+            return True
+        case JobStatus.RETRY | JobStatus.WAITING_FOR_APPROVAL:
+            return (row["waiting_on"] or "").startswith(PERSON)
+        case JobStatus.RUNNING if row["heartbeat_at"] is not None:
+            return bool((now - row["heartbeat_at"]).total_seconds() > SILENT_S)
+        case _:
+            return False
+
+
 def _left(instant: datetime, now: datetime) -> str:
     return countdown((instant - now).total_seconds())
 
@@ -145,7 +159,19 @@ def _pod(row: JobRow, _: datetime) -> Cell:
     return Cell(safe(row["pod"])) if row["pod"] else NONE
 
 
-JOB_COLUMNS: Final[Sequence[Column[JobRow]]] = (
+def _type(row: JobRow, _: datetime) -> Cell:
+    return Cell(safe(row["type"]))
+
+
+def _queue(row: JobRow, _: datetime) -> Cell:
+    return Cell(safe(row["queue_name"])) if row["queue_name"] else NONE
+
+
+def _tenant(row: JobRow, _: datetime) -> Cell:
+    return Cell(safe(row["tenant"]), "dim")
+
+
+COLUMNS: Final[Sequence[Column[JobRow]]] = (
     Column(title="id", width=7, cell=lambda row, _: Cell(short_id(row["id"]), "bold")),
     Column(title="agent", width=16, cell=_what),
     Column(title="state", width=7, cell=_state),
@@ -155,5 +181,17 @@ JOB_COLUMNS: Final[Sequence[Column[JobRow]]] = (
     Column(title="cost", width=8, cell=_cost, is_right=True, spare=3),
     Column(title="age", width=4, cell=_age, is_right=True),
     Column(title="pod", width=10, cell=_pod, spare=5),
+    Column(title="type", width=14, cell=_type, spare=1),
+    Column(title="queue", width=12, cell=_queue, spare=1),
+    Column(title="tenant", width=10, cell=_tenant, spare=1),
     Column(title="why / next", width=16, cell=why_line, grows=True),
 )
+OPTIONAL_COLUMNS: Final = ("step", "att", "retry", "cost", "age", "pod", "type", "queue", "tenant")
+"""Titles of those that one may leave out."""
+SHOWN_COLUMNS: Final = frozenset(OPTIONAL_COLUMNS[:6])
+"""Unless somebody chooses others."""
+
+
+def job_columns(shown: AbstractSet[str]) -> Sequence[Column[JobRow]]:
+    """Return the columns of the list with those optional ones."""
+    return [each for each in COLUMNS if each.title in shown or each.title not in OPTIONAL_COLUMNS]

@@ -1,7 +1,7 @@
 """What is known of the row that the cursor is on: its step in full, how it came to it, and raw."""
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from datetime import datetime
 from enum import StrEnum
 from typing import Any, Final, TypeAlias
@@ -15,15 +15,13 @@ from cortex.domain.phrases import money
 from cortex.domain.safe import safe
 from cortex.store.job_view import TEXT_CHARS_MAX
 from cortex_tui.model.fall import FallRow, Look
-from cortex_tui.render.approval_page import chopped, wrapped
+from cortex_tui.render.approval_page import wrapped
+from cortex_tui.render.attempt_lines import attempt_lines
+from cortex_tui.render.labelled import LINES_MAX, Line, labelled, text_lines, titled
 from cortex_tui.render.words import countdown, span, tokens
 
-Line: TypeAlias = tuple[Cell, ...]
 Detail: TypeAlias = Mapping[str, Any]
 """As `cortex.store.job_view.detail` gives it."""
-
-LABEL: Final = 10
-LINES_MAX: Final = 2_000
 
 
 class View(StrEnum):
@@ -33,6 +31,7 @@ class View(StrEnum):
     LOG = "log"
     PROMPT = "prompt"
     RESPONSE = "response"
+    ATTEMPTS = "attempts"
     RAW = "raw"
 
 
@@ -66,6 +65,8 @@ def page(
             found = _prompt(row, detail, width)
         case View.RESPONSE:
             found = _response(detail, width)
+        case View.ATTEMPTS:
+            found = attempt_lines(row, detail, job, now, width)
         case _:
             found = _raw(row, detail, width)
     lines = [line for line, _ in zip(found, range(LINES_MAX), strict=False)]
@@ -77,21 +78,21 @@ def _named(row: FallRow) -> str:
 
 
 def _step(row: FallRow, detail: Detail, job: Look, now: datetime, width: int) -> Iterator[Line]:
-    yield from _labelled("kind", f"{row.kind} · attempt {row.attempt}", width)
+    yield from labelled("kind", f"{row.kind} · attempt {row.attempt}", width)
     took_s = ((row.ended or now) - row.began).total_seconds()
     until = f" → {row.ended:%H:%M:%SZ}" if row.ended else " → now"
     if row.is_mark:
-        yield from _labelled("at", f"{row.began:%H:%M:%SZ}", width)
+        yield from labelled("at", f"{row.began:%H:%M:%SZ}", width)
     else:
-        yield from _labelled("took", f"{span(took_s)} · {row.began:%H:%M:%SZ}{until}", width)
+        yield from labelled("took", f"{span(took_s)} · {row.began:%H:%M:%SZ}{until}", width)
     used = [] if row.tokens is None else [f"{tokens(*row.tokens)} tokens"]
     used += [] if row.cost is None else [money(row.cost)]
-    yield from _labelled("used", " · ".join(used), width)
+    yield from labelled("used", " · ".join(used), width)
     yield from _arguments(row, detail, width)
     yield from _effect(detail, now, width)
     yield from _errors(row, detail, job, width)
     if detail["output"] is not None:
-        yield from _titled("output")
+        yield from titled("output")
         yield from _value(detail["output"], width)
         yield from _cut(detail, width)
 
@@ -101,7 +102,7 @@ def _arguments(row: FallRow, detail: Detail, width: int) -> Iterator[Line]:
     if found is None:
         found = _asked_for(row, _decoded(detail["asked_by"]))
     if found:
-        yield from _titled("arguments")
+        yield from titled("arguments")
         yield from _rows(found, width)
 
 
@@ -123,29 +124,29 @@ def _effect(detail: Detail, now: datetime, width: int) -> Iterator[Line]:
     words, style = EFFECTS[detail["effect_status"]]
     if detail["effect_status"] == "PENDING":
         words += f" for {countdown((now - detail['effect_at']).total_seconds())}"
-    yield from _labelled("effect", words, width, style)
+    yield from labelled("effect", words, width, style)
     calls = detail["calls_count"]
-    yield from _labelled("called", "once" if calls == 1 else f"{calls} times", width)
-    yield from _labelled("key", str(detail["effect_id"]), width)
+    yield from labelled("called", "once" if calls == 1 else f"{calls} times", width)
+    yield from labelled("key", str(detail["effect_id"]), width)
     can = "yes: the other side can be asked" if detail["can_reconcile"] else "no"
-    yield from _labelled("reconcile", can, width)
-    yield from _labelled("why", detail["why"] or "", width, "warn")
+    yield from labelled("reconcile", can, width)
+    yield from labelled("why", detail["why"] or "", width, "warn")
     if detail["resolved_by"]:
         told = f"{detail['resolution']} by {detail['resolved_by']}"
-        yield from _labelled("resolved", told, width)
+        yield from labelled("resolved", told, width)
 
 
 def _errors(row: FallRow, detail: Detail, job: Look, width: int) -> Iterator[Line]:
     found = _decoded(detail["output"])
     if isinstance(found, dict) and "tool_error" in found:
-        yield from _labelled("error", str(found["tool_error"]), width, "fail")
+        yield from labelled("error", str(found["tool_error"]), width, "fail")
     for ended in job["attempts"]:
         is_about = row.kind == "attempt" and ended["attempt"] == row.attempt
         is_before = row.kind in ("running", "effect") and ended["attempt"] == row.attempt - 1
         if (is_about or is_before) and ended["error"]:
             code = ended["error_code"] or ended["error_class"]
             told = f"attempt {ended['attempt']}: {ended['error']}" + (f" ({code})" if code else "")
-            yield from _labelled("error", told, width, "fail")
+            yield from labelled("error", told, width, "fail")
 
 
 def _log(job: Look, detail: Detail, width: int) -> Iterator[Line]:
@@ -173,7 +174,7 @@ def _log(job: Look, detail: Detail, width: int) -> Iterator[Line]:
         text = f"approval {asked['tool'] or asked['key']}: {asked['status'].lower()}{by}"
         told.append((asked["decided_at"] or asked["created_at"], text, "appr"))
     for at, text, style in sorted(told, key=lambda each: each[0]):
-        yield from _labelled(f"{at:%H:%M:%S}", text, width, style)
+        yield from labelled(f"{at:%H:%M:%S}", text, width, style)
 
 
 def _prompt(row: FallRow, detail: Detail, width: int) -> Iterator[Line]:
@@ -196,12 +197,12 @@ def _response(detail: Detail, width: int) -> Iterator[Line]:
         return
     for block in blocks:
         if isinstance(block, dict) and isinstance(block.get("text"), str):
-            yield from _text(block["text"], width)
+            yield from text_lines(block["text"], width)
         elif isinstance(block, dict) and block.get("type") == "tool_use":
             yield (Cell(safe(f"calls {block.get('name')}"), "accent"),)
             yield from _rows(block.get("input"), width)
     if stop := found.get("stop_reason"):
-        yield from _labelled("stopped", str(stop), width, "dim")
+        yield from labelled("stopped", str(stop), width, "dim")
 
 
 def _raw(row: FallRow, detail: Detail, width: int) -> Iterator[Line]:
@@ -215,7 +216,7 @@ def _raw(row: FallRow, detail: Detail, width: int) -> Iterator[Line]:
         "output": _decoded(detail["output"]) or detail["output"],
     }
     text = json.dumps(known, indent=2, ensure_ascii=False)
-    yield from _text(text, width)
+    yield from text_lines(text, width)
     yield from _cut(detail, width)
 
 
@@ -239,9 +240,9 @@ def _decoded(text: str | None) -> Any:
 def _value(text: str, width: int) -> Iterator[Line]:
     found = _decoded(text)
     if found is None and text != "null":
-        yield from _text(text, width)
+        yield from text_lines(text, width)
     elif isinstance(found, str):
-        yield from _text(found, width)
+        yield from text_lines(found, width)
     elif isinstance(found, dict | list):
         yield from _rows(found, width)
     else:
@@ -251,44 +252,9 @@ def _value(text: str, width: int) -> Iterator[Line]:
 def _rows(value: Any, width: int) -> Iterator[Line]:
     for row in argument_rows(value):
         text = row.value if row.is_text else canonical_text(row.value)
-        yield from _labelled(row.field or "=", text, width, "")
+        yield from labelled(row.field or "=", text, width, "")
 
 
 def canonical_text(value: object) -> str:
     """Return a value that is JSON text already, or make it so."""
     return value if isinstance(value, str) else canonical(value)
-
-
-def _labelled(label: str, text: str, width: int, style: str = "") -> Iterator[Line]:
-    """Yield a label and its text, below each other when the label is long."""
-    if not text:
-        return
-    name = safe(label)
-    if len(name) < LABEL:
-        first, room = Cell(name.ljust(LABEL), "dim"), width - LABEL
-    else:
-        yield (Cell(chopped(name, width)[0], "dim"),)
-        first, room = Cell("  ", "dim"), width - 2
-    for line in _lines(text, room):
-        yield first, Cell(line, style)
-        first = Cell(" " * len(first.text))
-
-
-def _titled(title: str) -> Iterator[Line]:
-    yield (Cell(""),)
-    yield (Cell(title, "dim"),)
-
-
-def _text(text: str, width: int) -> Iterator[Line]:
-    yield from ((Cell(line),) for line in _lines(text, width))
-
-
-def _lines(text: str, width: int) -> Sequence[str]:
-    lines: list[str] = []
-    for line in safe(text, newline="\n").split("\n"):
-        indent = line[: len(line) - len(line.lstrip(" "))][: width // 2]
-        room = max(2, width - len(indent))
-        lines += [indent + each for each in wrapped(line.strip(" "), room)]
-        if len(lines) > LINES_MAX:
-            break
-    return lines

@@ -32,6 +32,7 @@ from cortex_tui.model.guard import Guard
 from cortex_tui.model.inbox import ROWS_MAX, Inbox, Tab, is_mine
 from cortex_tui.model.question import Asks
 from cortex_tui.model.subject import Edit, Subject, subject_of, version_of
+from cortex_tui.model.thing import Thing
 from cortex_tui.model.verdict import BAR_CELLS
 from cortex_tui.render import approval_lines, approval_page, approval_rows
 from cortex_tui.screens.approval_acts import REASON_LINES, Decider, name_of
@@ -95,7 +96,7 @@ class ApprovalsScreen(Frame):
             key=lambda row: row["id"],
             empty=self._nothing,
         )
-        self._table.marked = self._inbox.marked  # type: ignore[assignment]
+        self._table.marked = self._inbox.marked
         self._editor = JsonEditor(desk)
 
     def body(self) -> Iterable[Widget]:
@@ -142,7 +143,19 @@ class ApprovalsScreen(Frame):
             return Cell(f"▲ {count} new ", "accent")
         if marked := len(self._inbox.marked):
             return Cell(f"* {marked} marked   b takes them together ", "warn")
-        return Cell("bell muted ", "dim") if self.desk.bell.is_muted(now) else Cell("")
+        return Cell("")
+
+    def thing(self) -> Thing | None:
+        row = self._inbox.window.current
+        if row is None:
+            return None
+        approvals, approval_id = self.desk.backend.approvals, row["id"]
+
+        async def document() -> object:
+            return await approvals.show([approval_id])
+
+        command = f"cortex approvals show {approval_id}"
+        return Thing(id=str(approval_id), command=command, document=document)
 
     # --- looking
 
@@ -352,15 +365,6 @@ class ApprovalsScreen(Frame):
         row = self._inbox.window.current
         if row is not None:
             self.desk.open("job", row["job_id"])
-
-    def action_mute(self) -> None:
-        now = self.desk.session.clock.now()
-        if self.desk.bell.is_muted(now):
-            self.desk.bell.unmute()
-            self.strip.tell("the bell rings again", "dim")
-        else:
-            self.desk.bell.mute(now)
-            self.strip.tell("no bell for an hour", "dim")
 
     def action_mark(self) -> None:
         focused = self._inbox.focused

@@ -11,6 +11,7 @@ from cortex_tui.acts import Act
 from cortex_tui.backend.protocol import BreakerRow
 from cortex_tui.desk import Desk
 from cortex_tui.model.hold import HoldQuestion
+from cortex_tui.model.thing import Thing
 from cortex_tui.model.window import Window
 from cortex_tui.render.breaker_rows import (
     BREAKER_COLUMNS,
@@ -58,6 +59,16 @@ class BreakersScreen(Frame):
         rows = sorted(await self.desk.backend.breakers.page(), key=order_of)
         self._is_read = True
         return self._window.refill(rows)
+
+    def thing(self) -> Thing | None:
+        row = self._window.current
+        if row is None:
+            return None
+
+        async def document() -> object:
+            return row
+
+        return Thing(id=row["name"], document=document)
 
     # --- keys
 

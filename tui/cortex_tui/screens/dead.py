@@ -14,11 +14,12 @@ from cortex.domain.safe import safe
 from cortex_tui.backend.protocol import ActRow, LetterRow
 from cortex_tui.desk import Desk
 from cortex_tui.model import steady
+from cortex_tui.model.thing import Thing
 from cortex_tui.model.window import Window
 from cortex_tui.render.act_rows import act_line, foremost
 from cortex_tui.render.letter_rows import ERROR_COLUMNS, LETTER_COLUMNS, error_words
 from cortex_tui.render.table import Column, fit
-from cortex_tui.screens import dead_acts, dead_asking
+from cortex_tui.screens import dead_acts, dead_asking, job_acts
 from cortex_tui.screens.frame import Frame
 from cortex_tui.widgets.lines import Line
 from cortex_tui.widgets.virtual_table import VirtualTable
@@ -188,6 +189,10 @@ class LettersScreen(_Letters):
 
     async def rows(self) -> Sequence[LetterRow]:
         return await self.desk.backend.dead.letters(self._error["fingerprint"])
+
+    def thing(self) -> Thing | None:
+        row = self._window.current
+        return None if row is None else job_acts.thing_of_step(self.desk, row["job_id"], None)
 
     def action_open(self) -> None:
         if (row := self._window.current) is not None:

@@ -17,6 +17,7 @@ from textual.widget import Widget
 from cortex.domain.cells import Cell
 from cortex_tui.desk import Desk
 from cortex_tui.internals import bind
+from cortex_tui.model.thing import Thing
 from cortex_tui.render import bars
 from cortex_tui.widgets.lines import Line
 from cortex_tui.widgets.strip_line import StripLine
@@ -44,6 +45,8 @@ class Frame(Screen[None]):
     def __init__(self, desk: Desk) -> None:
         super().__init__()
         self.desk = desk
+        self.opened: tuple[str, tuple[object, ...]] | None = None
+        """By which name, and about what, on top of another screen; None: by its number."""
         self.strip = StripLine(desk, info=self.info)
         bind(self, desk.keys.bindings(self.NAME))
 
@@ -66,6 +69,10 @@ class Frame(Screen[None]):
     def escape(self) -> bool:
         """Take esc for what is under way here; return whether there is something."""
         return False
+
+    def thing(self) -> Thing | None:
+        """Return what the cursor is on; None: nothing that has a name."""
+        return None
 
     def path(self) -> tuple[str, ...]:
         """Where one is, for the top bar."""
@@ -105,6 +112,7 @@ class Frame(Screen[None]):
         self.strip.withdraw()
 
     def on_screen_resume(self) -> None:
+        self.desk.arrived()
         self.desk.wake()
 
     # ---
@@ -116,6 +124,7 @@ class Frame(Screen[None]):
             head=self.desk.head,
             now=session.now,
             is_read_only=session.is_read_only,
+            is_muted=self.desk.bell.is_muted(session.clock.now()),
             link=bars.link_cell(session.link, session.clock.now()),
         )
         return bars.top_bar(view, self.desk.palette, width)

@@ -22,6 +22,7 @@ from cortex_tui.desk import Desk
 from cortex_tui.model.fall import FallRow, Look, next_problem, rows_of
 from cortex_tui.model.said import Said
 from cortex_tui.model.step_list import PAGE_STEPS, StepList
+from cortex_tui.model.thing import Thing
 from cortex_tui.model.window import Window
 from cortex_tui.render import job_head, step_page
 from cortex_tui.render.job_rows import status_of
@@ -131,6 +132,9 @@ class JobScreen(Frame):
         if steps.first == 1 and steps.has_end:
             return Cell("")
         return Cell(f"steps {steps.first:,} to {steps.last:,} of {steps.newest:,} ", "dim")
+
+    def thing(self) -> Thing | None:
+        return job_acts.thing_of_step(self.desk, self._job_id, self._window.current)
 
     # --- looking
 
@@ -351,14 +355,26 @@ class JobScreen(Frame):
             self._view = VIEWS[(VIEWS.index(self._view) + by) % len(VIEWS)]
         else:
             self._view = View.STEP if self._view is View.RAW else View.RAW
+        self._show_view()
+
+    def _show_view(self) -> None:
         if not self._is_detail_seen:
             self._pane = "detail"
             self._arrange()
         self._lay_out(is_other=True)
 
-    def action_copy(self) -> None:
-        self.app.copy_to_clipboard(str(self._job_id))
-        self.strip.tell(f"copied {self._job_id}, if the terminal lets it", "dim")
+    def action_origin(self) -> None:
+        """Open the job that this one goes on from."""
+        origin = None if self._row is None else self._row["origin_id"]
+        if origin is None:
+            self.strip.tell("the job goes on from no other one", "dim")
+        else:
+            self.desk.open("job", origin)
+
+    def action_attempts(self) -> None:
+        """Compare the attempts of the step, or show the step again."""
+        self._view = View.STEP if self._view is View.ATTEMPTS else View.ATTEMPTS
+        self._show_view()
 
     def action_gate(self) -> None:
         """Go to the request that the job waits for."""

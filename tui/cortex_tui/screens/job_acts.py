@@ -3,17 +3,38 @@
 from collections.abc import Mapping
 from decimal import Decimal
 from typing import Any
+from uuid import UUID
 
 from cortex.domain.budget import LIMIT_MAX, Unit, worded
+from cortex.domain.queue_name import queue_shown
 from cortex.domain.safe import safe
 from cortex_tui.acts import Act
 from cortex_tui.backend.job import REASON
 from cortex_tui.backend.protocol import JobRow
 from cortex_tui.desk import Desk
 from cortex_tui.model.amount import AmountQuestion
+from cortex_tui.model.fall import FallRow
+from cortex_tui.model.thing import Thing
 from cortex_tui.render.job_head import tightest
 from cortex_tui.render.job_rows import job_words
+from cortex_tui.screens.reasoned import because, propose
 from cortex_tui.widgets.strip_line import StripLine
+
+
+def thing(desk: Desk, row: JobRow) -> Thing:
+    """Return a job as people take it elsewhere."""
+    return thing_of_step(desk, row["id"], None)
+
+
+def thing_of_step(desk: Desk, job_id: UUID, row: FallRow | None) -> Thing:
+    """Return a job, its document with one of its steps in front."""
+    key = "" if row is None else row.step_key
+
+    async def document() -> object:
+        step = {"step": await desk.backend.job.step_document(job_id, key)} if key else {}
+        return step | dict(await desk.backend.job.document(job_id))
+
+    return Thing(id=str(job_id), command=f"cortex jobs show {job_id}", document=document)
 
 
 def cancel(desk: Desk, strip: StripLine, row: JobRow | None) -> None:
@@ -42,6 +63,26 @@ def retry(desk: Desk, strip: StripLine, row: JobRow | None) -> None:
         work=lambda: desk.backend.jobs.retry(job_id, by=by),
     )
     desk.acts.propose(strip, act)
+
+
+def pause_queue(desk: Desk, strip: StripLine, row: JobRow | None) -> None:
+    """Ask whether nothing more shall be claimed from the queue of a job."""
+    if row is None:
+        strip.tell("there is no job here", "dim")
+        return
+    queue, by = row["queue_name"], desk.session.actor
+    name = queue_shown(queue)
+    text = f"pause queue {name}"
+
+    def act(reason: str) -> Act:
+        async def done() -> str:
+            return f"{name}: {await desk.backend.queues.pause(queue, by=by, reason=reason)}"
+
+        command = ("queues", "pause", name, *because(reason))
+        return Act(question=text, command=command, work=done)
+
+    told = f"{text}: all its jobs wait until it is resumed"
+    propose(desk, strip, told, act, is_required=True)
 
 
 def raise_budget(desk: Desk, strip: StripLine, row: JobRow | None) -> None:

@@ -1,10 +1,10 @@
-"""The list of jobs: the newest first, filtered, followed while they run, acted on by id.
+"""The list of jobs: in an order, filtered, followed while they run, marked, acted on by id.
 
 The example of a screen with a list. What it shows lives in a `Window`; `look` decides by itself
 which one statement brings it forward: a page that is missing, or what is in sight once more.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from typing import Final
 from uuid import UUID
 
@@ -13,16 +13,23 @@ from textual.widget import Widget
 
 from cortex.domain.cells import Cell
 from cortex.domain.errors import UsageError
-from cortex.domain.job_filter import JobFilter, JobPlace, parse_filter
+from cortex.domain.job_filter import JobFilter, JobPlace, parse_filter, term
+from cortex.domain.safe import safe
 from cortex.store.job_pages import JobPage
 from cortex.store.operator import JobsSeen
 from cortex_tui.backend.protocol import JobRow
 from cortex_tui.desk import Desk
+from cortex_tui.model.bulk import BulkVerb
+from cortex_tui.model.marks import MARKS_MAX, Marks
+from cortex_tui.model.pick import PickSome
+from cortex_tui.model.thing import Thing
 from cortex_tui.model.window import PAGE_ROWS, Window
-from cortex_tui.render.job_rows import JOB_COLUMNS
+from cortex_tui.render.job_rows import OPTIONAL_COLUMNS, is_problem, job_columns
 from cortex_tui.render.words import about
-from cortex_tui.screens import job_acts
+from cortex_tui.screens import job_acts, job_orders, jobs_bulk
 from cortex_tui.screens.frame import Frame
+from cortex_tui.screens.job_orders import Order, place_of
+from cortex_tui.screens.jobs_bulk import BulkRun, Wanted
 from cortex_tui.widgets.filter_line import FilterLine
 from cortex_tui.widgets.virtual_table import VirtualTable
 
@@ -30,6 +37,9 @@ NEWEST_ROWS: Final = 100
 """Read again to see which are new; more are "99+"."""
 SHORT_PAGES_MAX: Final = 50
 """So many pages in a row that are short because little fits: about 100,000 jobs looked at."""
+BEGINNINGS: Final = ("first", "top", "end")
+"""What shows another piece of the list: never while somebody is asked."""
+MARKED: Final = "rows are marked: the list stands still until they are clear"
 
 
 class JobsScreen(Frame):
@@ -42,22 +52,25 @@ class JobsScreen(Frame):
         """`asked`: the filter that it begins with."""
         super().__init__(desk)
         self._which = parse_filter(asked)
-        self._window: Window[JobRow, JobPlace] = Window(
-            key=_id_of, place=lambda row: _place_of([row])
-        )
+        self._order = Order.NEWEST
+        self._marks = Marks()
+        self._run: BulkRun | None = None
+        self._window: Window[JobRow, JobPlace] = Window(key=_id_of, place=place_of)
         self._newest: JobPlace | None = None
         """The first job of the list when it was read; what stands before it is new."""
         self._new_count = 0
-        self._wanted = "newest"
-        """What is to be read next: newest, top, end; "": only what is in sight."""
+        self._wanted = "first"
+        """What is to be read next: first, top, end; "": only what is in sight."""
         self._is_read = False
         self._turn = 0
         self._short_pages = 0
         self._generation = 0
-        """Of the filter: an answer to the one before is thrown away."""
+        """Of filter and order: an answer to the one before is thrown away."""
         self._filter = FilterLine(desk, told=self._counted)
         self._filter.text = asked
-        self._table = VirtualTable(desk, self._window, JOB_COLUMNS, key=_id_of, empty=self._nothing)
+        columns = job_columns(desk.job_columns)
+        self._table = VirtualTable(desk, self._window, columns, key=_id_of, empty=self._nothing)
+        self._table.marked = self._marks
 
     def body(self) -> Iterable[Widget]:
         return (self._filter, self._table)
@@ -69,62 +82,103 @@ class JobsScreen(Frame):
         self._table.redraw()
         self._filter.redraw()
 
+    def on_screen_resume(self) -> None:
+        self._table.columns = job_columns(self.desk.job_columns)
+        super().on_screen_resume()
+
     def info(self) -> Cell:
-        if not self._new_count:
-            return Cell("")
-        count = f"{self._new_count}" if self._new_count < NEWEST_ROWS else f"{NEWEST_ROWS - 1}+"
-        return Cell(f"▲ {count} new   . shows ", "accent")
+        new = ""
+        if self._new_count:
+            is_capped = self._new_count >= NEWEST_ROWS
+            new = f"▲ {f'{NEWEST_ROWS - 1}+' if is_capped else self._new_count} new   "
+        if not self._marks:
+            return Cell(f"{new}. shows ", "accent") if new else Cell("")
+        marked = "all that fit" if self._marks.is_all else f"{len(self._marks):,} marked"
+        return Cell(f"{new}* {marked} ", "warn")
+
+    def thing(self) -> Thing | None:
+        return None if (row := self._window.current) is None else job_acts.thing(self.desk, row)
+
+    def escape(self) -> bool:
+        return self._run is not None and self._run.stop()
 
     # --- looking
 
     async def look(self) -> bool:
-        jobs, window, which = self.desk.backend.jobs, self._window, self._which
-        asked = self._generation
-        match self._next():
-            case "newest" | "top" as wanted:
-                page = await jobs.page(which, before=None, limit=PAGE_ROWS)
-                return asked == self._generation and self._begin(page, at_top=wanted == "top")
+        jobs, window = self.desk.backend.jobs, self._window
+        asked, what = self._generation, self._next()
+        if what == "seen":
+            found = await jobs.seen(
+                [row["id"] for row in window.visible],
+                since=self._newest if self._counts_along else None,
+                newer_max=NEWEST_ROWS,
+            )
+            is_other_head = self.desk.take_head(found.head)
+            return (asked == self._generation and self._see(found)) or is_other_head
+        page = await self._page(what)
+        if asked != self._generation or (self.strip.is_asking and what in BEGINNINGS):
+            return False
+        return self._take(what, page)
+
+    def _take(self, what: str, page: JobPage) -> bool:
+        """Put what was read where it belongs; return whether it brought news."""
+        match what:
+            case "first" | "top":
+                return self._begin(page, at_top=what == "top")
             case "end":
-                page = await jobs.page_up(which, after=None, limit=PAGE_ROWS)
-                return asked == self._generation and self._begin_at_end(page)
-            case "below":
-                page = await jobs.page(which, before=window.below, limit=PAGE_ROWS)
-                return asked == self._generation and self._go_on(page)
+                return self._begin_at_end(page)
+            case "below" | "tail":
+                return self._go_on(page)
             case "above":
-                page = await jobs.page_up(which, after=window.above, limit=PAGE_ROWS)
-                if asked == self._generation:
-                    window.precede(page.jobs, above=page.next)
+                self._window.precede(page.jobs, above=page.next)
                 return True
-            case "seen":
-                found = await jobs.seen(
-                    [row["id"] for row in window.visible],
-                    since=self._newest if which == JobFilter() else None,
-                    newer_max=NEWEST_ROWS,
-                )
-                is_other_head = self.desk.take_head(found.head)
-                return (asked == self._generation and self._see(found)) or is_other_head
             case _:
-                page = await jobs.page(which, before=None, limit=NEWEST_ROWS)
-                return asked == self._generation and self._count_new(page)
+                return self._count_new(page)
+
+    async def _page(self, what: str) -> JobPage:
+        """Read what is wanted, in one statement."""
+        jobs, order, which, window = self.desk.backend.jobs, self._order, self._which, self._window
+        place = {"below": window.below, "above": window.above}.get(what)
+        if what == "tail":
+            place = place_of(window.rows[-1])
+        read = job_orders.above if what in ("end", "above") else job_orders.below
+        limit = NEWEST_ROWS if what in ("newer", "tail") else PAGE_ROWS
+        return await read(jobs, order, which, place, limit=limit)
 
     def _next(self) -> str:
         """Choose what the next statement asks for."""
-        if self._wanted:
+        if self._wanted and not self.strip.is_asking:
             return self._wanted
         window = self._window
         if window.wants_below and self._short_pages < SHORT_PAGES_MAX:
             return "below"
         if window.wants_above:
             return "above"
+        return self._routine() if window.rows else "newer"
+
+    def _routine(self) -> str:
+        """Choose what to look at again when nothing else is wanted."""
         self._turn += 1
-        # Of all jobs those that are newer are counted along with what is seen.
-        is_turn = self._turn % 3 == 0 and self._which != JobFilter()
-        return "newer" if is_turn or not window.rows else "seen"
+        window = self._window
+        if self._order is Order.OLDEST:  # what is new comes at the end
+            return "tail" if window.below is None and self._turn % 3 == 0 else "seen"
+        if self._counts_along:
+            return "seen"
+        # A job whose state changed may no longer fit: then only by its id it is seen again.
+        depends = self._which.statuses or self._which.codes
+        in_newest = window.above is None and window.top + window.height <= NEWEST_ROWS
+        is_both = in_newest and not depends and self._new_count < NEWEST_ROWS - window.height
+        return "newer" if is_both or self._turn % 3 == 0 else "seen"
+
+    @property
+    def _counts_along(self) -> bool:
+        """Those of all jobs that are newer are counted along with what is seen."""
+        return self._which == JobFilter() and self._order is Order.NEWEST
 
     def _see(self, found: JobsSeen) -> bool:
         """Take in what is in sight, and how many are new; return whether it is something else."""
         is_changed = self._window.update(found.jobs)
-        if self._which == JobFilter():
+        if self._counts_along:
             is_changed |= found.newer_count != self._new_count
             self._new_count = found.newer_count
         return is_changed
@@ -134,7 +188,7 @@ class JobsScreen(Frame):
         self._is_read = True
         self._short_pages = int(page.is_short)
         self._new_count = 0
-        self._newest = _place_of(page.jobs)
+        self._newest = job_orders.first_place(page.jobs)
         self._window.renew(page.jobs, below=page.next)
         if at_top:
             self._window.move_to(0)
@@ -150,13 +204,13 @@ class JobsScreen(Frame):
         self._short_pages = self._short_pages + 1 if page.is_short else 0
         self._window.extend(page.jobs, below=page.next)
         if self._newest is None:
-            self._newest = _place_of(page.jobs)
-        return True
+            self._newest = job_orders.first_place(page.jobs)
+        return bool(page.jobs) or page.is_short
 
     def _count_new(self, page: JobPage) -> bool:
         """Count what came before the first row; an empty list just takes it."""
         if not self._window.rows and page.jobs:
-            return self._begin(page)
+            return not self.strip.is_asking and self._begin(page)
         newest = self._newest
         count = len(page.jobs)
         if newest is not None:
@@ -178,7 +232,10 @@ class JobsScreen(Frame):
             self._table.move(how)
 
     def action_fresh(self) -> None:
-        self._read("newest")
+        if self._marks:
+            self.strip.tell(MARKED, "warn")
+        else:
+            self._read("first")
 
     def action_open(self) -> None:
         if (row := self._window.current) is not None:
@@ -187,11 +244,116 @@ class JobsScreen(Frame):
     def action_filter(self) -> None:
         self._filter.edit()
 
+    def action_sort(self) -> None:
+        """Show the list in the next order, from its beginning."""
+        if self._marks:
+            self.strip.tell(MARKED, "warn")
+            return
+        self._order = job_orders.after(self._order)
+        self.strip.tell(f"the {self._order.value}", "dim")
+        self._read_anew()
+
+    def action_columns(self) -> None:
+        """Ask which columns shall be shown; they change as one picks."""
+        pick = PickSome("show", OPTIONAL_COLUMNS, self.desk.job_columns, changed=self._show_columns)
+        self.strip.ask(pick, lambda _: None)
+
+    def _show_columns(self, names: frozenset[str]) -> None:
+        self.desk.job_columns = names
+        self._table.columns = job_columns(names)
+        self._table.refresh()
+
+    def action_owner(self) -> None:
+        """Open the jobs of the agent that the job is of."""
+        row = self._window.current
+        if row is None or not row["agent"]:
+            self.strip.tell("there is no job of an agent here", "dim")
+        else:
+            self.desk.open("jobs", term("agent", row["agent"]))
+
+    def action_problem(self, way: str) -> None:
+        """Go to the next job of those that were read with which something is wrong."""
+        rows, at, now = self._window.rows, self._window.cursor or 0, self.desk.session.now
+        step = 1 if way == "next" else -1
+        places = ((at + step * n) % len(rows) for n in range(1, len(rows) + 1))
+        found = next((place for place in places if is_problem(rows[place], now)), None)
+        if found is None:
+            self.strip.tell("nothing is wrong with the jobs that were read", "dim")
+            return
+        self._window.move_to(found)
+        self._table.post_message(VirtualTable.Moved())
+        self.repaint()
+
+    # --- marks
+
+    def action_mark(self, how: str) -> None:
+        """Mark the row of the cursor, or all from the last mark to it."""
+        at = self._window.cursor
+        if at is None:
+            self.strip.tell("there is no job here", "dim")
+            return
+        if self._marks.is_all:
+            self.strip.tell("all that fit are marked already", "dim")
+            return
+        keys = [_id_of(row) for row in self._window.rows]
+        has_room = self._marks.extend(keys, at) if how == "range" else self._marks.toggle(keys[at])
+        if not has_room:
+            self.strip.tell(f"{MARKS_MAX:,} marks at most; all that fit can be marked", "warn")
+        if how == "one":
+            self._table.move("down")
+        self.repaint()
+
+    def action_mark_all(self) -> None:
+        """Mark all jobs that fit the filter, also those that were not read."""
+        self._marks.take_all()
+        what = f"that fit {safe(self._filter.text)}" if self._filter.text else "there are"
+        self.strip.tell(f"marked: all jobs {what}, counted before anything is done", "warn")
+        self.repaint()
+
+    def action_unmark(self) -> None:
+        self._marks.clear()
+        self.workers.cancel_group(self, "dry run")
+        self.strip.tell("")
+        self.repaint()
+
+    # --- acts
+
     def action_cancel(self) -> None:
-        job_acts.cancel(self.desk, self.strip, self._window.current)
+        self._act(BulkVerb.CANCEL)
 
     def action_retry(self) -> None:
-        job_acts.retry(self.desk, self.strip, self._window.current)
+        self._act(BulkVerb.RETRY)
+
+    def action_pause(self) -> None:
+        job_acts.pause_queue(self.desk, self.strip, self._window.current)
+
+    def _act(self, verb: BulkVerb) -> None:
+        """Ask for an act on what is marked, or else on the job of the cursor."""
+        if not self._marks:
+            one = job_acts.cancel if verb is BulkVerb.CANCEL else job_acts.retry
+            one(self.desk, self.strip, self._window.current)
+            return
+        if (refusal := self.desk.acts.why_not()) is not None:
+            self.strip.tell(refusal, "warn")
+            return
+        wanted = self._marked()
+        asking = jobs_bulk.ask(
+            self.desk,
+            self.strip,
+            verb,
+            wanted,
+            began=self._began,
+            is_wanted=lambda: bool(self._marks) and wanted == self._marked(),
+        )
+        _ = self.run_worker(asking, group="dry run", exclusive=True)
+
+    def _marked(self) -> Wanted:
+        return Wanted(job_ids=tuple(self._marks), which=self._which, text=self._filter.text)
+
+    def _began(self, run: BulkRun) -> None:
+        self._run = run
+        self._marks.clear()
+        self.repaint()
 
     @on(VirtualTable.Moved)
     def _moved(self) -> None:
@@ -209,9 +371,15 @@ class JobsScreen(Frame):
         self.strip.tell("")
         self._filter.close(event.text)
         self._table.focus()
+        self._marks.clear()  # nobody acts on what is not listed
+        self._read_anew()
+
+    def _read_anew(self) -> None:
+        """Read another list than before, from its beginning."""
         self._is_read = False
         self._window.replace((), above=None, below=None)
-        self._read("newest")
+        self._new_count = 0
+        self._read("first")
         self.repaint()
 
     def _read(self, what: str) -> None:
@@ -223,9 +391,12 @@ class JobsScreen(Frame):
     # --- words
 
     def _counted(self) -> str:
-        window = self._window
         if not self._is_read:
             return "reading …"
+        return f"{self._count_words()} · {self._order.value}"
+
+    def _count_words(self) -> str:
+        window = self._window
         if window.above is None and window.below is None:
             return "1 job" if len(window.rows) == 1 else f"{len(window.rows)} jobs"
         head = self.desk.head
@@ -245,7 +416,3 @@ class JobsScreen(Frame):
 def _id_of(row: JobRow) -> UUID:
     found: UUID = row["id"]
     return found
-
-
-def _place_of(rows: Sequence[JobRow]) -> JobPlace | None:
-    return JobPlace(rows[0]["id"], rows[0]["created_at"]) if rows else None

@@ -10,6 +10,7 @@ from cortex.domain.cells import Cell
 from cortex.domain.safe import safe
 from cortex_tui.acts import Done
 from cortex_tui.desk import Desk
+from cortex_tui.model.thing import Thing
 from cortex_tui.model.window import Window
 from cortex_tui.render.table import Column
 from cortex_tui.screens.frame import Frame
@@ -49,6 +50,10 @@ class LogScreen(Frame):
 
     def on_mount(self) -> None:
         self._table.focus()
+
+    def thing(self) -> Thing | None:
+        done = self._window.current
+        return None if done is None else Thing(command=done.command)
 
     def paint(self) -> None:
         self._table.refresh()

@@ -19,6 +19,7 @@ from cortex.domain.safe import safe
 from cortex_tui.acts import Act
 from cortex_tui.backend.protocol import PodRow, QueueRow
 from cortex_tui.desk import Desk
+from cortex_tui.model.thing import Thing
 from cortex_tui.model.window import Window
 from cortex_tui.render.pod_rows import (
     POD_COLUMNS,
@@ -105,6 +106,16 @@ class PodsScreen(Frame):
         wanted = 1 + max(1, len(self._pods.rows))
         least = min(QUEUE_LINES_MIN, 1 + max(1, len(self._queues.rows)))
         self._pod_table.styles.height = max(2, min(wanted, body - least))
+
+    def thing(self) -> Thing | None:
+        row = self._pod or self._queue
+        if row is None:
+            return None
+
+        async def document() -> object:
+            return row
+
+        return Thing(id=str(row["id"] if "id" in row else row["name"]), document=document)
 
     # --- keys
 

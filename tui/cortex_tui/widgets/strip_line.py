@@ -16,6 +16,7 @@ from textual.widget import Widget
 from cortex.domain.cells import Cell
 from cortex.domain.safe import safe
 from cortex_tui.desk import Desk
+from cortex_tui.model.pick import Pick, PickSome
 from cortex_tui.model.question import Answer, Asks
 from cortex_tui.render.table import fit
 from cortex_tui.widgets.drawn import Drawn
@@ -36,6 +37,11 @@ class StripLine(Drawn, can_focus=True):
     def is_asking(self) -> bool:
         """A question is open."""
         return self._question is not None
+
+    @property
+    def is_picking(self) -> bool:
+        """A question is open from which nothing follows but what is shown or copied."""
+        return isinstance(self._question, Pick | PickSome)
 
     def tell(self, text: str, style: str = "") -> None:
         """Show one line of safe text until something else is told."""

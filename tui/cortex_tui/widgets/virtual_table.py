@@ -1,6 +1,6 @@
 """A table over a window of rows, drawn line by line: a million rows cost what a screenful costs."""
 
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Container, Hashable, Sequence
 from typing import Any, Final, Generic, TypeVar
 
 from textual import events
@@ -43,7 +43,8 @@ class VirtualTable(Drawn, Generic[Row], can_focus=True):
         self.columns = columns
         self._key = key
         self._empty = empty
-        self.marked: set[Hashable] = set()
+        self.marked: Container[Hashable] = ()
+        """Keys of rows."""
         self.is_in_front = True
         """Its cursor is the one that keys act on; of several tables one has it."""
 

@@ -1,0 +1,141 @@
+"""How the list of jobs is looked at: orders, columns, what is wrong, whose jobs."""
+
+import pytest
+
+from tests.support.tui import FakeBackend, on_asyncio
+from tests.tui.conftest import Sit
+from tests.tui.test_jobs import at_cursor, numbers
+
+
+@on_asyncio
+async def test_the_oldest_come_first_and_new_ones_at_the_end(
+    cluster: FakeBackend, sit: Sit
+) -> None:
+    for number in range(1, 4):
+        cluster.add(number)
+    async with sit() as seat:
+        assert "3 jobs · newest first" in seat.lines[1]
+        await seat.press("s")
+        await seat.pass_time(1)
+        assert numbers(seat) == [1, 2, 3]
+        assert "3 jobs · oldest first" in seat.lines[1]
+        cluster.add(4)
+        await seat.pass_time(3)
+        assert numbers(seat) == [1, 2, 3, 4]
+        assert at_cursor(seat) == 1
+        await seat.press("s")
+        await seat.pass_time(1)
+        assert numbers(seat) == [4, 3, 2, 1]
+
+
+@on_asyncio
+async def test_a_long_list_goes_both_ways_in_each_order(cluster: FakeBackend, sit: Sit) -> None:
+    for number in range(1, 3_001):
+        cluster.add(number)
+    async with sit(size=(120, 25)) as seat:
+        await seat.press("s")
+        await seat.pass_time(1)
+        assert at_cursor(seat) == 1
+        await seat.press("G")
+        await seat.pass_time(1)
+        assert at_cursor(seat) == 3_000
+        for _ in range(25):
+            await seat.press("ctrl+u")
+            await seat.pass_time(0.5)
+        assert at_cursor(seat) == 2_750
+        shown = numbers(seat)
+        assert shown == list(range(shown[0], shown[0] + len(shown)))
+        await seat.press("g")
+        await seat.pass_time(1)
+        assert at_cursor(seat) == 1
+
+
+@on_asyncio
+async def test_an_act_goes_by_id_in_any_order(cluster: FakeBackend, sit: Sit) -> None:
+    job = cluster.add(1)
+    cluster.add(2)
+    async with sit() as seat:
+        await seat.press("s")
+        await seat.pass_time(1)
+        await seat.press("K", "y")
+        assert cluster.acted == [("cancel", job, "ana")]
+
+
+@on_asyncio
+async def test_columns_are_chosen_and_stay_chosen(cluster: FakeBackend, sit: Sit) -> None:
+    cluster.add(1, queue_name="mail", agent="sorter")
+    async with sit() as seat:
+        titles = seat.lines[2].split()
+        assert "pod" in titles
+        assert "queue" not in titles
+        await seat.press("w", "6", "8")
+        assert "6-pod" in seat.lines[-2]
+        assert "8+queue" in seat.lines[-2]
+        assert "queue" in seat.lines[2].split()
+        await seat.press("enter")
+        assert "mail" in seat.lines[3]
+        await seat.press("o")  # another list shows the same ones
+        await seat.pass_time(1)
+        assert "queue" in seat.lines[2].split()
+        await seat.press("w", "8", "escape")
+        assert "queue" in seat.lines[2].split(), "esc leaves them as they were"
+
+
+@pytest.mark.parametrize("width", [60, 80, 120])
+@on_asyncio
+async def test_the_question_for_columns_fits(cluster: FakeBackend, sit: Sit, width: int) -> None:
+    cluster.add(1)
+    async with sit(size=(width, 24)) as seat:
+        await seat.press("w")
+        assert len(seat.lines[-2]) <= width
+        assert width < 80 or "9-tenant  enter" in seat.lines[-2]
+
+
+@on_asyncio
+async def test_n_goes_to_what_is_wrong(cluster: FakeBackend, sit: Sit) -> None:
+    for number in range(1, 7):
+        cluster.add(number)
+    cluster.add(2, status="FAILED")
+    cluster.add(4, status="WAITING_FOR_APPROVAL", waiting_on="person:mend it")
+    async with sit() as seat:
+        found = []
+        for key in "nnnN":
+            await seat.press(key)
+            found.append(at_cursor(seat))
+        assert found == [4, 2, 4, 2]
+
+
+@on_asyncio
+async def test_n_says_when_nothing_is_wrong(cluster: FakeBackend, sit: Sit) -> None:
+    async with sit() as seat:
+        await seat.press("n")
+        assert "nothing is wrong" in seat.text
+        cluster.add(1)
+        await seat.pass_time(2)
+        await seat.press("N")
+        assert "nothing is wrong" in seat.text
+
+
+@on_asyncio
+async def test_o_opens_the_jobs_of_the_agent(cluster: FakeBackend, sit: Sit) -> None:
+    cluster.add(1, agent="big bot")
+    cluster.add(2, agent=None)
+    async with sit() as seat:
+        await seat.press("o")
+        assert "no job of an agent" in seat.text
+        await seat.press("j", "o")
+        await seat.pass_time(1)
+        assert seat.lines[1].startswith(' / agent:"big bot"')
+        await seat.press("escape")
+        await seat.pass_time(1)
+        assert at_cursor(seat) == 1
+
+
+@pytest.mark.parametrize("width", [80, 100, 120, 200])
+@on_asyncio
+async def test_the_footer_always_names_the_help(sit: Sit, width: int) -> None:
+    async with sit(size=(width, 24)) as seat:
+        assert seat.lines[-1].endswith(": command")
+        assert "? all keys" in seat.lines[-1]
+        assert "K cancel" in seat.lines[-1]
+        assert "space mark" in seat.lines[-1]

@@ -1,0 +1,259 @@
+"""Marked jobs and acts on them: counted by the server, agreed to with the count, done by id."""
+
+import asyncio
+from uuid import UUID
+
+import pytest
+
+from cortex.domain.errors import OutcomeUnknownError
+from cortex.store.job_choice import BATCH
+from cortex_tui.model.bulk import BulkVerb
+from cortex_tui.model.marks import MARKS_MAX, Marks
+from tests.support.tui import FakeBackend, Seat, on_asyncio
+from tests.tui.conftest import Sit
+
+ALL_MARKED = "* all that fit"
+
+
+def marked(seat: Seat) -> list[int]:
+    """The ends of the ids of the rows that are marked."""
+    return [int(line[3:9], 16) for line in seat.lines if line[1:3] == "*…"]
+
+
+def batches(cluster: FakeBackend) -> list[tuple[str, list[int], str, str]]:
+    return [(what, [each.int for each in ids], by, why) for what, ids, by, why in cluster.acted_on]
+
+
+@on_asyncio
+async def test_marked_jobs_are_cancelled_together(cluster: FakeBackend, sit: Sit) -> None:
+    for number in range(1, 6):
+        cluster.add(number)
+    async with sit() as seat:
+        await seat.press("space", "j", "space")
+        assert marked(seat) == [5, 3]
+        assert "* 2 marked" in seat.lines[-2]
+        await seat.press("K")
+        assert "cancel 2 jobs?" in seat.text
+        await seat.type("a mistake")
+        await seat.press("y")  # still a letter of the reason
+        assert cluster.acted_on == []
+        await seat.press("backspace", "enter", "y")
+        assert batches(cluster) == [("cancel", [5, 3], "ana", "a mistake")]
+        assert "✓ 2 cancelled" in seat.lines[-2]
+        assert marked(seat) == []
+        await seat.press("@", "c", "c")
+        ids = f"{UUID(int=5)} {UUID(int=3)}"
+        command = f"cortex jobs cancel {ids} --reason 'a mistake' --yes --as ana"
+        assert seat.app.clipboard == command
+
+
+@on_asyncio
+async def test_without_a_mark_the_job_of_the_cursor_is_meant(
+    cluster: FakeBackend, sit: Sit
+) -> None:
+    job = cluster.add(1)
+    async with sit() as seat:
+        await seat.press("space", "space")
+        assert marked(seat) == []
+        await seat.press("K", "y")
+        assert cluster.acted == [("cancel", job, "ana")]
+        assert cluster.acted_on == []
+
+
+@pytest.mark.parametrize("key", ["ctrl+space", "ctrl+@"])
+@on_asyncio
+async def test_a_range_reaches_from_the_last_mark(cluster: FakeBackend, sit: Sit, key: str) -> None:
+    for number in range(1, 10):
+        cluster.add(number)
+    async with sit() as seat:
+        await seat.press("j", "space", "j", "j", key)
+        assert marked(seat) == [8, 7, 6, 5]
+        await seat.press("g", key)
+        assert marked(seat) == [9, 8, 7, 6, 5]
+        await seat.press("ctrl+backslash")
+        assert marked(seat) == []
+        assert "marked" not in seat.lines[-2]
+
+
+@on_asyncio
+async def test_all_that_fit_is_counted_by_the_server(cluster: FakeBackend, sit: Sit) -> None:
+    for number in range(1, 501):
+        cluster.add(number, status="COMPLETED" if number % 5 == 0 else "RETRY")
+    async with sit() as seat:
+        await seat.press("/")
+        await seat.type("status:retry,done")
+        await seat.press("enter")
+        await seat.pass_time(1)
+        await seat.press("*")
+        assert ALL_MARKED in seat.lines[-2]
+        await seat.press("R")
+        assert "retry now 400 jobs, 100 had ended?" in seat.text
+        await seat.press("enter", "y")
+        assert cluster.acted_on == [], "so many are not agreed to by one key"
+        await seat.type("400")
+        assert [len(ids) for _, ids, _, _ in cluster.acted_on] == [BATCH, BATCH]
+        assert "✓ 400 try again now" in seat.lines[-2]
+        await seat.press("@", "c", "c")
+        command = "cortex jobs retry --filter status:retry,done --limit 10000 --yes --as ana"
+        assert seat.app.clipboard == command
+
+
+@on_asyncio
+async def test_what_was_counted_is_what_is_done(cluster: FakeBackend, sit: Sit) -> None:
+    for number in (1, 2):
+        cluster.add(number)
+    async with sit() as seat:
+        await seat.press("*", "K")
+        cluster.add(3)
+        await seat.press("enter", "y")
+        assert batches(cluster) == [("cancel", [2, 1], "ana", "")]
+
+
+@on_asyncio
+async def test_the_list_stands_still_while_rows_are_marked(cluster: FakeBackend, sit: Sit) -> None:
+    for number in (1, 2):
+        cluster.add(number)
+    async with sit() as seat:
+        await seat.press("j", "space")
+        cluster.add(3)
+        await seat.pass_time(3)
+        assert "▲ 1 new" in seat.text
+        for key in (".", "s"):
+            await seat.press(key)
+            assert "rows are marked" in seat.text
+        await seat.pass_time(3)
+        assert "…000003" not in seat.text
+        await seat.press("ctrl+backslash", ".")
+        await seat.pass_time(1)
+        assert "…000003" in seat.text
+
+
+@on_asyncio
+async def test_the_list_stands_still_while_somebody_is_asked(
+    cluster: FakeBackend, sit: Sit
+) -> None:
+    job = cluster.add(1)
+    async with sit() as seat:
+        cluster.add(2)
+        cluster.page_gate = asyncio.Event()
+        await seat.press(".")
+        await seat.pass_time(1)  # it is read, and the answer comes late
+        await seat.press("K")
+        cluster.page_gate.set()
+        await seat.pass_time(3)
+        assert "…000002" not in seat.text
+        await seat.press("escape")
+        await seat.pass_time(2)
+        assert "…000002" in seat.text
+        await seat.press("K", "y")
+        assert cluster.acted == [("cancel", job, "ana")], "the cursor stayed with its job"
+
+
+@on_asyncio
+async def test_another_filter_clears_the_marks(cluster: FakeBackend, sit: Sit) -> None:
+    cluster.add(1)
+    async with sit() as seat:
+        for key in ("space", "*"):
+            await seat.press(key, "/", "enter")
+            await seat.pass_time(1)
+            assert "*" not in seat.lines[-2]
+            assert marked(seat) == []
+
+
+@on_asyncio
+async def test_nobody_is_asked_about_marks_that_are_gone(cluster: FakeBackend, sit: Sit) -> None:
+    cluster.add(1)
+    async with sit() as seat:
+        cluster.gate = asyncio.Event()
+        await seat.press("*", "K", "ctrl+backslash")
+        cluster.gate.set()
+        await seat.settle()
+        assert "cancel" not in seat.lines[-2]
+        await seat.press("enter", "y")
+        assert cluster.acted_on == []
+
+
+@on_asyncio
+async def test_nothing_to_do_says_why(cluster: FakeBackend, sit: Sit) -> None:
+    cluster.add(1, status="COMPLETED")
+    async with sit() as seat:
+        await seat.press("space", "K")
+        assert "nothing to cancel: 1 had ended" in seat.text
+        await seat.press("y")
+        assert cluster.acted_on == []
+
+
+@pytest.mark.parametrize("key", ["K", "R"])
+@pytest.mark.parametrize("mark", ["space", "*"])
+@on_asyncio
+async def test_read_only_and_a_lost_link_say_why(
+    cluster: FakeBackend, sit: Sit, key: str, mark: str
+) -> None:
+    cluster.add(1)
+    async with sit(is_read_only=True) as seat:
+        await seat.press(mark, key)
+        assert "read-only: start cortex tui without" in seat.text
+        await seat.press("y")
+    async with sit() as seat:
+        await seat.press(mark, key)
+        cluster.down()
+        await seat.pass_time(2)
+        await seat.press("enter", "y")
+        assert "the database does not answer" in seat.text
+    assert cluster.acted_on == []
+
+
+@pytest.mark.parametrize("other", ["Y", "space", "K", "q", "escape"])
+@on_asyncio
+async def test_no_other_key_agrees(cluster: FakeBackend, sit: Sit, other: str) -> None:
+    cluster.add(1)
+    async with sit() as seat:
+        await seat.press("space", "K", "enter", other)
+        assert cluster.acted_on == []
+        assert seat.app.is_running
+
+
+@on_asyncio
+async def test_esc_stops_a_long_act_between_two_batches(cluster: FakeBackend, sit: Sit) -> None:
+    for number in range(1, 501):
+        cluster.add(number)
+    async with sit() as seat:
+        await seat.press("*", "K", "enter")
+        cluster.gate = asyncio.Event()
+        await seat.type("500")
+        await seat.press("escape")
+        assert "stopping" in seat.text
+        cluster.gate.set()
+        await seat.settle()
+        assert "200 cancelled, 300 not begun" in seat.lines[-2]
+        assert len(cluster.acted_on) == 1
+
+
+@on_asyncio
+async def test_a_batch_with_an_unknown_outcome_tells_how_far_it_was(
+    cluster: FakeBackend, sit: Sit
+) -> None:
+    for number in range(1, 4):
+        cluster.add(number)
+    async with sit() as seat:
+        await seat.press("*", "K", "enter")
+        cluster.error = OutcomeUnknownError("the connection broke")
+        await seat.press("y")
+        assert "nobody knows whether it was done: 0 cancelled, 3 not begun; then:" in seat.text
+
+
+def test_marks_end_somewhere() -> None:
+    marks = Marks()
+    keys = [UUID(int=number) for number in range(MARKS_MAX + 5)]
+    marks.toggle(keys[0])
+    assert not marks.extend(keys, len(keys) - 1)
+    assert len(marks) == MARKS_MAX
+    assert not marks.toggle(keys[-1])
+    assert keys[-1] not in marks
+    assert marks.toggle(keys[0]), "a mark can always be taken away"
+    marks.take_all()
+    assert (len(marks), keys[-1] in marks) == (0, True)
+
+
+def test_the_verbs_are_the_command_lines() -> None:
+    assert [str(verb) for verb in BulkVerb] == ["cancel", "retry"]

@@ -1,0 +1,125 @@
+"""What the screens of jobs ask of Postgres: lists in each order, documents, acts on many."""
+
+import json
+from collections.abc import Awaitable, Callable, Iterator
+from typing import Protocol, TypeVar
+from uuid import UUID
+
+import pytest
+
+from cortex.domain.errors import NotFoundError
+from cortex.domain.job import Suspend
+from cortex.domain.job_choice import WhyNot
+from cortex.domain.job_filter import JobFilter, JobPlace
+from cortex.store import tasks
+from cortex.store.database import Profile, open_database
+from cortex.store.session import open_session
+from cortex_tui.backend.store import StoreBackend
+from cortex_tui.model.bulk import BulkVerb
+from cortex_tui.render.documents import document_text
+from cortex_tui.screens import job_orders
+from cortex_tui.screens.job_orders import Order
+from tests.support.life import Life
+from tests.support.postgres import run_asyncio
+from tests.support.rows import new_id, seeded_random
+
+T = TypeVar("T")
+
+
+class Ask(Protocol):
+    """Runs something on a backend of its own."""
+
+    def __call__(self, work: Callable[[StoreBackend], Awaitable[T]]) -> T: ...
+
+
+@pytest.fixture
+def life(database: str) -> Iterator[Life]:
+    with open_session(Profile(dsn=database)) as call:
+        found = Life(call, database)
+        found.type()
+        yield found
+
+
+@pytest.fixture
+def ask(database: str) -> Ask:
+    async def on_store(work: Callable[[StoreBackend], Awaitable[T]]) -> T:
+        db = await open_database(Profile(dsn=database), rng=seeded_random())
+        try:
+            return await work(StoreBackend(db))
+        finally:
+            await db.close()
+
+    def run(work: Callable[[StoreBackend], Awaitable[T]]) -> T:
+        return run_asyncio(lambda: on_store(work))
+
+    return run
+
+
+@pytest.mark.parametrize("order", Order)
+def test_each_order_goes_both_ways(life: Life, ask: Ask, order: Order) -> None:
+    jobs = [life.job() for _ in range(7)]
+    wanted = jobs if order is Order.OLDEST else jobs[::-1]
+
+    async def walked(backend: StoreBackend) -> tuple[list[UUID], list[UUID]]:
+        down: list[UUID] = []
+        up: list[UUID] = []
+        place: JobPlace | None = None
+        for _ in range(4):
+            page = await job_orders.below(backend.jobs, order, JobFilter(), place, limit=2)
+            down += [row["id"] for row in page.jobs]
+            place = page.next
+        assert place is None
+        for _ in range(4):
+            page = await job_orders.above(backend.jobs, order, JobFilter(), place, limit=2)
+            up[:0] = [row["id"] for row in page.jobs]
+            place = page.next
+        assert place is None
+        return down, up
+
+    assert ask(walked) == (wanted, wanted)
+
+
+def test_a_job_and_its_step_are_documents(life: Life, ask: Ask) -> None:
+    pod = life.pod()
+    job = life.job()
+    claim = life.claim(pod)
+    life.step(pod, claim, 1, "plan", is_paid=True)
+
+    async def read(backend: StoreBackend) -> object:
+        step = await backend.job.step_document(job, "plan")
+        return {"step": step} | dict(await backend.job.document(job))
+
+    document = json.loads(document_text(ask(read)))
+    assert document["job"]["id"] == str(job)
+    assert [step["key"] for step in document["steps"]] == ["plan"]
+    assert document["history"][-1]["new"] == "RUNNING"
+    assert document["step"]["key"] == "plan"
+    assert document["step"]["output_bytes"] > 0
+    assert document["step"]["output"] == "out", "it is a value, not the text of one"
+
+
+def test_a_job_that_is_gone_is_told(life: Life, ask: Ask) -> None:
+    life.job()
+    with pytest.raises(NotFoundError):
+        ask(lambda backend: backend.job.document(new_id()))
+
+
+@pytest.mark.parametrize("verb", BulkVerb)
+def test_what_is_chosen_is_changed(life: Life, ask: Ask, verb: BulkVerb) -> None:
+    pod = life.pod()
+    later = life.job()
+    wait = Suspend(lease=life.claim(pod).lease, delay_s=3600.0, is_counted=True)
+    assert life.call(tasks.suspend, pod_id=pod, operations=[wait]) == {later}
+    fresh = life.job()
+
+    async def acted(backend: StoreBackend) -> tuple[list[UUID], int]:
+        choice = await backend.jobs.choose(verb, JobFilter(), limit=10)
+        marked = await backend.jobs.choose_marked(verb, [fresh, later, new_id()])
+        assert set(marked.job_ids) == set(choice.job_ids)
+        assert marked.refused[WhyNot.GONE] == 1
+        done = await backend.jobs.act_on(verb, choice.job_ids, by="ana", reason="a test")
+        return choice.job_ids, done.changed
+
+    chosen, changed = ask(acted)
+    assert changed == len(chosen)
+    assert set(chosen) == ({fresh, later} if verb is BulkVerb.CANCEL else {later})

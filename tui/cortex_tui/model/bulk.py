@@ -1,0 +1,51 @@
+"""What an act on many jobs would do, counted before anybody agrees to it."""
+
+from collections.abc import Mapping
+from enum import StrEnum
+from typing import Final
+
+from cortex.domain.job_choice import WhyNot
+from cortex.store.job_choice import Choice
+
+ACT_MAX: Final = 10_000
+"""Jobs of one act, as `cortex jobs cancel --limit` has it; the newest ones."""
+MANY: Final = 100
+"""More than that and the number has to be typed."""
+
+
+class BulkVerb(StrEnum):
+    """What is done to many jobs; also the command's word."""
+
+    CANCEL = "cancel"
+    RETRY = "retry"
+
+
+DONE: Final = {BulkVerb.CANCEL: "cancelled", BulkVerb.RETRY: "try again now"}
+
+
+def wanted(choice: Choice) -> str:
+    """Return what has to be typed to agree."""
+    count = len(choice.job_ids)
+    return str(count) if count > MANY else "y"
+
+
+def question(verb: BulkVerb, choice: Choice) -> str:
+    """Say what would be done, in one line: `cancel 1,204 jobs, 3 had ended`."""
+    count = len(choice.job_ids)
+    jobs = "1 job" if count == 1 else f"{count:,} jobs"
+    now = " now" if verb is BulkVerb.RETRY else ""
+    newest = "the newest " if choice.has_more else ""
+    more = ", more fit" if choice.has_more else ""
+    return f"{verb}{now} {newest}{jobs}{refused_words(choice.refused)}{more}"
+
+
+def nothing(verb: BulkVerb, choice: Choice) -> str:
+    """Say why there is nothing to agree to."""
+    if not choice.refused:
+        return f"no job fits that a {verb} would change"
+    return f"nothing to {verb}: {refused_words(choice.refused).removeprefix(', ')}"
+
+
+def refused_words(refused: Mapping[WhyNot, int]) -> str:
+    """Say how many would stay as they are, and why; "": none."""
+    return "".join(f", {count:,} {why_not.value}" for why_not, count in refused.items())

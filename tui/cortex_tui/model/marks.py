@@ -1,0 +1,71 @@
+"""Which rows of a list are marked: one by one, in ranges, or all that fit its filter.
+
+Marks go by id: they stay on their rows wherever those go, also out of sight.
+"""
+
+from collections.abc import Iterator, Sequence
+from typing import Final
+from uuid import UUID
+
+MARKS_MAX: Final = 2_000
+"""As many rows as a window holds; more are all that fit a filter."""
+
+
+class Marks:
+    """What `in` says is marked."""
+
+    def __init__(self) -> None:
+        self._ids: dict[UUID, None] = {}
+        """In the order in which they were marked."""
+        self._anchor: UUID | None = None
+        """Where a range begins: what was marked last."""
+        self.is_all = False
+        """All that fit the filter, however many there are."""
+
+    def __bool__(self) -> bool:
+        return self.is_all or bool(self._ids)
+
+    def __contains__(self, key: object) -> bool:
+        return self.is_all or key in self._ids
+
+    def __iter__(self) -> Iterator[UUID]:
+        return iter(self._ids)
+
+    def __len__(self) -> int:
+        """How many were marked by hand."""
+        return len(self._ids)
+
+    def toggle(self, key: UUID) -> bool:
+        """Mark a row or take its mark away; return whether there was room."""
+        self._anchor = key
+        if key in self._ids:
+            del self._ids[key]
+            return True
+        return self._add((key,))
+
+    def extend(self, keys: Sequence[UUID], at: int) -> bool:
+        """Mark all rows from the one that was marked last to one; return whether there was room.
+
+        `keys` are those of the list; without a mark among them the range is that one row.
+        """
+        first = keys.index(self._anchor) if self._anchor in keys else at
+        self._anchor = keys[at]
+        return self._add(keys[min(first, at) : max(first, at) + 1])
+
+    def take_all(self) -> None:
+        """Mark all that fit, instead of those that were marked by hand."""
+        self.clear()
+        self.is_all = True
+
+    def clear(self) -> None:
+        """Take all marks away."""
+        self._ids.clear()
+        self._anchor = None
+        self.is_all = False
+
+    def _add(self, keys: Sequence[UUID]) -> bool:
+        for key in keys:
+            if len(self._ids) >= MARKS_MAX and key not in self._ids:
+                return False
+            self._ids[key] = None
+        return True

@@ -1,0 +1,75 @@
+"""Questions that change nothing: one key picks, esc leaves."""
+
+from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
+from typing import Final
+
+from cortex_tui.model.question import CANCEL, Answer
+
+TAKEN: Final = "enter"
+
+
+class Pick:
+    """One of some, each by its own key."""
+
+    def __init__(self, text: str, choices: Mapping[str, str]) -> None:
+        """`choices`: what each key stands for, in a word or two."""
+        self.text = text
+        self.picked = ""
+        """The key; "": none yet."""
+        self._choices = choices
+
+    def press(self, key: str, character: str | None) -> Answer:
+        """Take one key, by its name and by what it writes."""
+        if key == CANCEL:
+            return Answer.NO
+        if character is not None and character in self._choices:
+            self.picked = character
+            return Answer.YES
+        return Answer.NONE
+
+    def how(self) -> str:
+        """Say which keys there are."""
+        return "  ".join(f"{key} {what}" for key, what in self._choices.items()) + "   esc no "
+
+
+class PickSome:
+    """Any of up to nine, each by its number; Enter keeps them, esc leaves them as they were."""
+
+    def __init__(
+        self,
+        text: str,
+        names: Sequence[str],
+        shown: AbstractSet[str],
+        *,
+        changed: Callable[[frozenset[str]], None],
+    ) -> None:
+        """`changed` is told at each key what is picked by then."""
+        self.text = text
+        self._names = names[:9]
+        self._before = self.shown = frozenset(shown)
+        self._changed = changed
+
+    def press(self, key: str, character: str | None) -> Answer:
+        """Take one key, by its name and by what it writes."""
+        if key == CANCEL:
+            self._show(self._before)
+            return Answer.NO
+        if key == TAKEN:
+            return Answer.YES
+        places = {str(number): name for number, name in enumerate(self._names, start=1)}
+        if character in places:
+            self._show(self.shown ^ {places[character]})
+        return Answer.NONE
+
+    def how(self) -> str:
+        """Say which there are, and which are picked."""
+        each = (
+            f"{number}{'+' if name in self.shown else '-'}{name}"
+            for number, name in enumerate(self._names, start=1)
+        )
+        return f" {' '.join(each)}  enter "
+
+    def _show(self, shown: frozenset[str]) -> None:
+        self.shown = shown
+        self._changed(shown)

@@ -1,0 +1,100 @@
+"""The attempts at a step below each other: where each ran, how it ended, and what is different."""
+
+from collections.abc import Iterator, Mapping
+from datetime import datetime
+from typing import Any
+
+from cortex.domain.job import JobStatus
+from cortex.domain.phrases import money
+from cortex_tui.model.fall import CALM_ENDINGS, ENDINGS, FallRow, Look
+from cortex_tui.render.labelled import Line, labelled, text_lines, titled
+from cortex_tui.render.words import span, tokens
+
+
+def attempt_lines(
+    row: FallRow, detail: Mapping[str, Any], job: Look, now: datetime, width: int
+) -> Iterator[Line]:
+    """Yield the attempts that tried a step; of a row that is no step: all that are known."""
+    ended = {each["attempt"]: each for each in job["attempts"]}
+    began = _began(detail)
+    if row.since:
+        tried = range(row.since, row.attempt + 1)
+        told = "it was tried once" if len(tried) == 1 else f"it was tried {len(tried)} times"
+    else:
+        tried = range(min(ended, default=job["attempt"]), job["attempt"] + 1)
+        told = f"the attempts of the job: {job['attempt']}"
+    yield from text_lines(told, width)
+    before: int | None = None
+    for attempt in tried:
+        yield from titled(f"attempt {attempt}")
+        yield from _where(attempt, before, began, width)
+        if attempt == row.attempt and row.number is not None:
+            yield from _committed(row, width)
+        elif attempt in ended:
+            yield from _ended(ended[attempt], ended.get(before or 0), began, width)
+        elif attempt == job["attempt"] and job["finished_at"] is None:
+            since = began.get(attempt)
+            goes = "" if since is None else f" for {span((now - since[0]).total_seconds())}"
+            yield from labelled("now", f"goes on{goes}", width, "run")
+        before = attempt
+
+
+def _began(detail: Mapping[str, Any]) -> dict[int, tuple[datetime, str | None]]:
+    """Return when and where attempts began, as far as the history goes back."""
+    found: dict[int, tuple[datetime, str | None]] = {}
+    for moved in detail["history"]:
+        if JobStatus(moved["new"]) is JobStatus.RUNNING:
+            found.setdefault(moved["attempt"], (moved["at"], moved["pod"]))
+    return found
+
+
+def _where(
+    attempt: int, before: int | None, began: Mapping[int, tuple[datetime, str | None]], width: int
+) -> Iterator[Line]:
+    if attempt not in began:
+        return
+    at, pod = began[attempt]
+    yield from labelled("began", f"{at:%H:%M:%SZ}", width)
+    last = None if before is None else began.get(before)
+    is_other = last is not None and last[1] != pod
+    if pod or is_other:
+        was = f", before on {last[1] or 'none'}" if last is not None and is_other else ""
+        yield from labelled("pod", f"{pod or 'none'}{was}", width, "warn" if was else "")
+
+
+def _committed(row: FallRow, width: int) -> Iterator[Line]:
+    told = "done"
+    if row.ended is not None:
+        told += f" in {span((row.ended - row.began).total_seconds())} · {row.ended:%H:%M:%SZ}"
+    yield from labelled("ended", told, width, "done")
+    used = [] if row.tokens is None else [f"{tokens(*row.tokens)} tokens"]
+    used += [] if row.cost is None else [money(row.cost)]
+    yield from labelled("used", " · ".join(used), width)
+
+
+def _ended(
+    ended: Look,
+    before: Look | None,
+    began: Mapping[int, tuple[datetime, str | None]],
+    width: int,
+) -> Iterator[Line]:
+    """Say how an attempt ended early, and whether the one before ended in the same way."""
+    outcome, at = ended["outcome"], ended["ended_at"]
+    is_calm = outcome in CALM_ENDINGS
+    told = f"{ENDINGS.get(outcome) or outcome} · {at:%H:%M:%SZ}"
+    yield from labelled("ended", told, width, "retry" if is_calm else "fail")
+    if ended["error"]:
+        code = ended["error_code"] or ended["error_class"]
+        is_same = before is not None and _error(before) == _error(ended)
+        error = f"{ended['error']}" + (f" ({code})" if code else "")
+        same = f"the same as in attempt {before['attempt']}" if is_same and before else error
+        yield from labelled("error", same, width, "dim" if is_same else "fail")
+    following = began.get(ended["attempt"] + 1)
+    until = ended["due_at"] if following is None else following[0]
+    if until is not None and until > at:
+        waits = "waited" if following else "waits"
+        yield from labelled("then", f"{waits} {span((until - at).total_seconds())}", width, "dim")
+
+
+def _error(ended: Look) -> tuple[object, ...]:
+    return ended["error"], ended["error_code"], ended["error_class"]

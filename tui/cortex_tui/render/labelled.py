@@ -1,0 +1,50 @@
+"""Lines of a page: a label and its text, titles, text that was said; safe, and as wide as told."""
+
+from collections.abc import Iterator, Sequence
+from typing import Final, TypeAlias
+
+from cortex.domain.cells import Cell
+from cortex.domain.safe import safe
+from cortex_tui.render.approval_page import chopped, wrapped
+
+Line: TypeAlias = tuple[Cell, ...]
+
+LABEL: Final = 10
+LINES_MAX: Final = 2_000
+
+
+def labelled(label: str, text: str, width: int, style: str = "") -> Iterator[Line]:
+    """Yield a label and its text, below each other when the label is long."""
+    if not text:
+        return
+    name = safe(label)
+    if len(name) < LABEL:
+        first, room = Cell(name.ljust(LABEL), "dim"), width - LABEL
+    else:
+        yield (Cell(chopped(name, width)[0], "dim"),)
+        first, room = Cell("  ", "dim"), width - 2
+    for line in _lines(text, room):
+        yield first, Cell(line, style)
+        first = Cell(" " * len(first.text))
+
+
+def titled(title: str) -> Iterator[Line]:
+    """Yield a title, below an empty line."""
+    yield (Cell(""),)
+    yield (Cell(title, "dim"),)
+
+
+def text_lines(text: str, width: int) -> Iterator[Line]:
+    """Yield a text in its own lines, folded where they are too long."""
+    yield from ((Cell(line),) for line in _lines(text, width))
+
+
+def _lines(text: str, width: int) -> Sequence[str]:
+    lines: list[str] = []
+    for line in safe(text, newline="\n").split("\n"):
+        indent = line[: len(line) - len(line.lstrip(" "))][: width // 2]
+        room = max(2, width - len(indent))
+        lines += [indent + each for each in wrapped(line.strip(" "), room)]
+        if len(lines) > LINES_MAX:
+            break
+    return lines

@@ -1,0 +1,168 @@
+"""An act on many jobs: counted by the server, agreed to with that count, done in batches.
+
+What is agreed to is what is done: the ids are chosen when they are counted.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from typing import Final
+from uuid import UUID
+
+import attrs
+
+from cortex.domain.errors import ConflictError, CortexError, OutcomeUnknownError
+from cortex.domain.job_choice import UNFINISHED, WhyNot
+from cortex.domain.job_filter import STATE_WORDS, JobFilter
+from cortex.domain.safe import safe
+from cortex.store.job_choice import BATCH, Choice
+from cortex_tui.acts import Act
+from cortex_tui.desk import Desk
+from cortex_tui.model import bulk
+from cortex_tui.model.bulk import ACT_MAX, DONE, BulkVerb
+from cortex_tui.model.reason import ReasonQuestion
+from cortex_tui.screens.reasoned import because
+from cortex_tui.widgets.strip_line import StripLine
+
+_UNFINISHED: Final = f"status:{','.join(STATE_WORDS[status] for status in UNFINISHED)}"
+
+
+@attrs.frozen(kw_only=True)
+class Wanted:
+    """Which jobs: those that are marked, or, when there are none, all that fit a filter."""
+
+    job_ids: tuple[UUID, ...]
+    which: JobFilter
+    text: str
+    """The filter as it was typed."""
+
+    @property
+    def arguments(self) -> tuple[str, ...]:
+        """How the command line is told."""
+        if self.job_ids:
+            return tuple(map(str, self.job_ids))
+        return ("--filter", self.text or _UNFINISHED, "--limit", str(ACT_MAX))
+
+
+async def ask(
+    desk: Desk,
+    strip: StripLine,
+    verb: BulkVerb,
+    wanted: Wanted,
+    *,
+    began: Callable[["BulkRun"], None],
+    is_wanted: Callable[[], bool],
+) -> None:
+    """Count, then ask; `began` gets what runs. Nobody is asked unless `is_wanted` still."""
+    strip.tell("counting …", "dim")
+    jobs = desk.backend.jobs
+    try:
+        if wanted.job_ids:
+            choice = await jobs.choose_marked(verb, wanted.job_ids)
+        else:
+            choice = await jobs.choose(verb, wanted.which, limit=ACT_MAX)
+    except CortexError as error:
+        strip.tell(f"✗ {safe(error.message)}", "fail")
+        return
+    if not strip.screen.is_current or strip.is_asking or not is_wanted():
+        strip.tell("")
+        return
+    if not choice.job_ids:
+        strip.tell(bulk.nothing(verb, choice), "warn")
+    elif (refusal := desk.acts.why_not()) is not None:
+        strip.tell(refusal, "warn")
+    else:
+        _ask(desk, strip, verb, wanted, choice, began=began)
+
+
+def _ask(
+    desk: Desk,
+    strip: StripLine,
+    verb: BulkVerb,
+    wanted: Wanted,
+    choice: Choice,
+    *,
+    began: Callable[["BulkRun"], None],
+) -> None:
+    text = bulk.question(verb, choice)
+    question = ReasonQuestion(text, is_required=False, wanted=bulk.wanted(choice))
+
+    def answered(is_agreed: bool) -> None:  # noqa: FBT001 -- the strip's
+        if not is_agreed:
+            strip.tell("nothing was done", "dim")
+            return
+        run = BulkRun(desk, strip, verb, choice.job_ids, reason=question.reason)
+        act = Act(
+            question=text,
+            command=("jobs", verb, *wanted.arguments, *because(question.reason), "--yes"),
+            work=run.run,
+        )
+        began(run)
+        desk.acts.agreed(strip, act)
+
+    strip.tell("")
+    strip.ask(question, answered)
+
+
+class BulkRun:
+    """Does it once it was agreed to; each batch is a transaction of its own."""
+
+    def __init__(
+        self,
+        desk: Desk,
+        strip: StripLine,
+        verb: BulkVerb,
+        job_ids: Sequence[UUID],
+        *,
+        reason: str,
+    ) -> None:
+        self._desk, self._strip, self._verb = desk, strip, verb
+        self._left = list(job_ids)
+        self._reason = reason
+        self._changed = self._asked = 0
+        self._refused: Counter[WhyNot] = Counter()
+        self._is_running = self._is_stopping = False
+
+    def stop(self) -> bool:
+        """Let it end after the batch that is under way; return whether there is one."""
+        if self._is_running and not self._is_stopping:
+            self._is_stopping = True
+            self._strip.tell(f"stopping · {self._told()}", "warn")
+        return self._is_running
+
+    async def run(self) -> str:
+        """Do it; return what it came to. Raises `CortexError` when not all of it was begun."""
+        self._is_running = True
+        try:
+            while self._left and not self._is_stopping:
+                await self._one()
+                if self._left and not self._is_stopping:
+                    self._strip.tell(f"{self._told()} · esc stops", "accent")
+        finally:
+            self._is_running = False
+        if self._left:
+            raise ConflictError(self._told())
+        return self._told()
+
+    async def _one(self) -> None:
+        session = self._desk.session
+        if (refusal := session.why_not_act()) is not None:
+            raise ConflictError(f"{self._told()}; {refusal}")
+        batch, jobs = self._left[:BATCH], self._desk.backend.jobs
+        try:
+            done = await jobs.act_on(self._verb, batch, by=session.actor, reason=self._reason)
+        except OutcomeUnknownError as error:
+            raise OutcomeUnknownError(f"{self._told()}; then: {error.message}") from error
+        except CortexError as error:
+            raise ConflictError(f"{self._told()}; then: {error.message}") from error
+        del self._left[: len(batch)]
+        self._changed += done.changed
+        self._asked += done.asked
+        self._refused.update(done.refused)
+
+    def _told(self) -> str:
+        """Say how far it is."""
+        told = f"{self._changed - self._asked:,} {DONE[self._verb]}"
+        if self._asked:
+            told += f", {self._asked:,} asked: their pods stop them"
+        told += bulk.refused_words(self._refused) + (" meanwhile" if self._refused else "")
+        return told + (f", {len(self._left):,} not begun" if self._left else "")
