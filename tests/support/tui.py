@@ -216,6 +216,8 @@ class FakeBackend:
 
     async def retry(self, job_id: UUID, *, by: str) -> str:
         await self._act("retry", job_id, by)
+        if JobStatus(self.rows[job_id]["status"]).is_terminal:
+            raise ConflictError(f"job {job_id} is {self.rows[job_id]['status']}: it has ended")
         return "tries again now"
 
     async def _act(self, what: str, job_id: UUID, by: str) -> None:
@@ -251,7 +253,7 @@ class Seat:
     async def press(self, *keys: str) -> None:
         """Press keys, by their signs or Textual's names, each when the one before is taken in."""
         for key in keys:
-            self.app.post_message(_pressed(key))
+            self.app.post_message(pressed(key))
             await self.settle()
 
     async def type(self, text: str) -> None:
@@ -281,7 +283,7 @@ class Seat:
         return "\n".join(self.lines)
 
 
-def _pressed(key: str) -> events.Key:
+def pressed(key: str) -> events.Key:
     """Return what the driver makes of a key, as far as the tests press some."""
     if len(key) == 1:
         return events.Key(_character_to_key(key), key)
