@@ -208,9 +208,8 @@ class CortexApp(App[int]):
             self.bell()
         return False
 
-    async def _look(self) -> bool:
-        frame = self.frame
-        return frame is not None and await frame.look()
+    async def _look(self) -> bool | None:
+        return None if self.frame is None else await self.frame.look()
 
     def _told(self, error: CortexError | None) -> None:
         if error is not None and self.frame is not None:

@@ -107,7 +107,7 @@ def _running(row: JobRow, now: datetime) -> str:
         return "waits for a pod"
     silent_s = (now - row["heartbeat_at"]).total_seconds()
     if silent_s > SILENT_S:
-        return f"{ALARM} no heartbeat for {countdown(silent_s)}"
+        return f"{ALARM} silent for {countdown(silent_s)}"
     return f"heartbeat {age(silent_s)}"
 
 

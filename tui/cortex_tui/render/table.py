@@ -73,7 +73,7 @@ def row_line(
     bar = Segment("▌" if is_cursor else " ", palette["accent"])
     mark = Segment("*" if is_marked else " ", palette["warn"])
     line = _line([bar, mark], cells, palette, width)
-    return line.apply_style(palette["cursor"]) if is_cursor else line
+    return palette.lit(line, "cursor") if is_cursor else line
 
 
 def _line(

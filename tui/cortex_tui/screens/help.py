@@ -19,7 +19,7 @@ Line = tuple[str, str, str]
 
 
 def _keys(line: Line, _: datetime) -> Cell:
-    group, keys, _ = line
+    group, keys = line[:2]
     return Cell(keys, "accent") if keys else Cell(group.partition(" (")[0], "bold")
 
 

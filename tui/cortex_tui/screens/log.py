@@ -72,7 +72,7 @@ class LogScreen(Frame):
     @on(Page.Resized)
     def _tell(self) -> None:
         done, room = self._window.current, self._page.room
-        lines = []
+        lines: list[tuple[Cell, ...]] = []
         if done is not None:
             lines += [(Cell(line),) for line in chopped(safe(done.command), room)]
             lines += [(), *((Cell(line, done.style),) for line in wrapped(done.told, room))]
