@@ -219,8 +219,8 @@ def _open_job(cluster: FakeBackend, now: datetime) -> None:
     broken = {"attempt": 1, "outcome": "retry", "ended_at": at(60), "due_at": at(64)}
     broken |= {"error": "429 Too Many Requests", "error_class": "TRANSIENT_429"}
     broken |= {"error_code": "429", "pod": "eu-1"}
-    asked = {"key": "3 refund approval", "tool": "refund", "status": "APPROVED"}
-    asked |= {"created_at": at(66), "decided_at": at(104), "decided_by": "ana"}
+    times = {"created_at": at(66), "decided_at": at(104), "decided_by": "ana"}
+    asked = {"key": "3 refund approval", "tool": "refund", "status": "APPROVED", **times}
     limit = {"name": "agent:invoice-bot:usd:run", "unit": "usd", "limit_amount": 1, "spent": 0.08}
     cluster.add(
         0x9F3D07,

@@ -60,6 +60,24 @@ async def test_a_lost_link_is_stale_and_comes_back_by_itself(
         assert "✓ done" in seat.text
 
 
+@pytest.mark.parametrize("key", ["question_mark", "at", "5"])
+@on_asyncio
+async def test_a_screen_that_asks_nothing_does_not_say_that_all_is_well(
+    cluster: FakeBackend, sit: Sit, key: str
+) -> None:
+    async with sit() as seat:
+        await seat.press(key)
+        await seat.pass_time(3)
+        cluster.down()
+        await seat.pass_time(2)
+        for _ in range(12):
+            await seat.pass_time(0.25)
+            assert "STALE" in seat.lines[0]
+        cluster.up()
+        await seat.pass_time(2)
+        assert "LIVE" in seat.lines[0]
+
+
 @on_asyncio
 async def test_a_silent_database_is_tried_with_patience(cluster: FakeBackend, sit: Sit) -> None:
     async with sit() as seat:
