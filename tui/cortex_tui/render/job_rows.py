@@ -107,7 +107,7 @@ def _running(row: JobRow, now: datetime) -> str:
         return "waits for a pod"
     silent_s = (now - row["heartbeat_at"]).total_seconds()
     if silent_s > SILENT_S:
-        return f"{ALARM} silent for {countdown(silent_s)}"
+        return f"{ALARM} silent {countdown(silent_s)}"
     return f"heartbeat {age(silent_s)}"
 
 
@@ -161,5 +161,5 @@ JOB_COLUMNS: Final[Sequence[Column[JobRow]]] = (
     Column(title="cost", width=8, cell=_cost, is_right=True, spare=3),
     Column(title="age", width=4, cell=_age, is_right=True),
     Column(title="pod", width=10, cell=_pod, spare=5),
-    Column(title="why / next", width=16, cell=why_line, grows=True),
+    Column(title="why / next", width=18, cell=why_line, grows=True),
 )
