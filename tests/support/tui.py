@@ -269,8 +269,7 @@ class Seat:
     async def settle(self) -> None:
         """Let everything run that is ready, and be laid out and painted."""
         for _ in range(PAINTS):
-            for _ in range(TURNS):
-                await asyncio.sleep(0)
+            await turns(TURNS)
             self.app.screen._on_timer_update()
 
     @property
@@ -281,6 +280,12 @@ class Seat:
     @property
     def text(self) -> str:
         return "\n".join(self.lines)
+
+
+async def turns(count: int) -> None:
+    """Let the loop turn so often."""
+    for _ in range(count):
+        await asyncio.sleep(0)
 
 
 def pressed(key: str) -> events.Key:

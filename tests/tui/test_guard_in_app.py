@@ -4,7 +4,6 @@ What is legitimate is judged by the stream alone, as there. `CORTEX_FUZZ_APP_STR
 many; the default is what a gate has time for.
 """
 
-import asyncio
 import os
 import random
 from typing import Final
@@ -13,7 +12,7 @@ import pytest
 
 from cortex.domain.clock import system_chance
 from cortex_tui.model.guard import Guard
-from tests.support.tui import FakeBackend, Seat, on_asyncio, pressed
+from tests.support.tui import FakeBackend, Seat, on_asyncio, pressed, turns
 from tests.support.tui_approvals import FakeApprovals
 from tests.tui.conftest import Sit
 from tests.tui.test_guard import IDS, NoAbsorbing, NoSilence, Press, a_stream, accidents
@@ -54,18 +53,13 @@ async def run(seat: Seat, approvals: FakeApprovals, stream: list[Press]) -> list
     for index, (when, key) in enumerate(stream):
         seat.clock.move(when - at)
         at = when
-        await turns()
+        await turns(TURNS)
         before = len(approvals.decisions)
         seat.app.post_message(pressed(key))
-        await turns()
+        await turns(TURNS)
         new = approvals.decisions[before:]
         decided += [(index, "approve" if each.is_approved else "deny") for each in new]
     return decided
-
-
-async def turns() -> None:
-    for _ in range(TURNS):
-        await asyncio.sleep(0)
 
 
 async def fuzz(
@@ -80,7 +74,7 @@ async def fuzz(
             await run(seat, cluster.approvals, [(0.0, "escape"), (0.0, "A")])
             for _ in range(LOOKS):
                 seat.clock.move(0.5)
-                await turns()
+                await turns(TURNS)
             stream = [press for press in a_stream(rng) if press[1] != LEAVES]
             decided = await run(seat, cluster.approvals, stream)
             decisions += len(decided)
