@@ -240,6 +240,8 @@ class FakeBackend:
 
     async def retry(self, job_id: UUID, *, by: str) -> str:
         await self._act("retry", job_id, by)
+        if JobStatus(self.rows[job_id]["status"]).is_terminal:
+            raise ConflictError(f"job {job_id} is {self.rows[job_id]['status']}: it has ended")
         return "tries again now"
 
     async def choose(self, verb: BulkVerb, which: JobFilter, *, limit: int) -> Choice:
@@ -301,7 +303,7 @@ class Seat:
     async def press(self, *keys: str) -> None:
         """Press keys, by their signs or Textual's names, each when the one before is taken in."""
         for key in keys:
-            self.app.post_message(_pressed(key))
+            self.app.post_message(pressed(key))
             await self.settle()
 
     async def type(self, text: str) -> None:
@@ -317,8 +319,7 @@ class Seat:
     async def settle(self) -> None:
         """Let everything run that is ready, and be laid out and painted."""
         for _ in range(PAINTS):
-            for _ in range(TURNS):
-                await asyncio.sleep(0)
+            await turns(TURNS)
             self.app.screen._on_timer_update()
 
     @property
@@ -331,7 +332,13 @@ class Seat:
         return "\n".join(self.lines)
 
 
-def _pressed(key: str) -> events.Key:
+async def turns(count: int) -> None:
+    """Let the loop turn so often."""
+    for _ in range(count):
+        await asyncio.sleep(0)
+
+
+def pressed(key: str) -> events.Key:
     """Return what the driver makes of a key, as far as the tests press some."""
     if len(key) == 1:
         return events.Key(_character_to_key(key), key)

@@ -10,7 +10,7 @@ from uuid import UUID
 import attrs
 
 from cortex.domain.answer_text import AnswerPiece, Message
-from cortex.domain.errors import NotFoundError
+from cortex.domain.errors import ConflictError, NotFoundError
 from cortex.store.operator import Head
 from cortex_tui.backend.protocol import Heard, Told
 
@@ -84,6 +84,8 @@ class FakeJob:
     """By the keys of steps."""
     ears: list[FakeEar] = attrs.field(factory=list)
     raised: list[tuple[str, Decimal, str]] = attrs.field(factory=list)
+    limits: dict[str, Decimal] = attrs.field(factory=dict)
+    """Of budgets, as somebody else raised them meanwhile."""
 
     # --- the test's side
 
@@ -141,6 +143,8 @@ class FakeJob:
 
     async def raise_budget(self, name: str, *, to: Decimal, by: str) -> str:
         self.ask("raise_budget")
+        if self.limits.get(name, to) > to:
+            raise ConflictError(f"budget {name} is ${self.limits[name]} already")
         self.raised.append((name, to, by))
         return f"{name} is ${to}"
 

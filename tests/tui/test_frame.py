@@ -4,6 +4,7 @@ from datetime import timedelta
 
 import pytest
 
+from cortex_tui.keys import KEYS
 from tests.support.hostile import HOSTILE, LINES, treacherous
 from tests.support.tui import FakeBackend, instant, on_asyncio
 from tests.tui.conftest import Sit
@@ -43,6 +44,24 @@ async def test_the_approvals_never_leave_a_narrow_top_bar(
         assert len(seat.lines[0]) <= width
 
 
+@pytest.mark.parametrize("screen", ["jobs", "approvals", "breakers"])
+@pytest.mark.parametrize("width", [60, 70, 80, 90])
+@on_asyncio
+async def test_a_narrow_screen_says_where_one_is_and_shows_whole_keys(
+    cluster: FakeBackend, sit: Sit, width: int, screen: str
+) -> None:
+    expiry = instant(cluster.clock) + timedelta(days=12)
+    counts = {"approvals": 900, "breakers": 12, "dead": 900, "pods_ready": 12, "pods_living": 13}
+    cluster.heads = {"first_expiry": expiry, "is_frozen": True, **counts}
+    async with sit(size=(width, 24), place="prod-eu", first=screen) as seat:
+        top, bottom = seat.lines[0], seat.lines[-1]
+        for told in (screen, "◆ 900 in 11d 23:59", "FROZEN", "LIVE"):
+            assert told in top
+        assert "? all keys" in bottom
+        assert len(bottom) <= width
+        assert bottom.endswith(tuple(key.label for key in KEYS if key.in_footer))
+
+
 @on_asyncio
 async def test_a_lost_link_is_stale_and_comes_back_by_itself(
     cluster: FakeBackend, sit: Sit
@@ -58,6 +77,24 @@ async def test_a_lost_link_is_stale_and_comes_back_by_itself(
         await seat.pass_time(2)
         assert "LIVE" in seat.lines[0]
         assert "✓ done" in seat.text
+
+
+@pytest.mark.parametrize("key", ["question_mark", "at", "5"])
+@on_asyncio
+async def test_a_screen_that_asks_nothing_does_not_say_that_all_is_well(
+    cluster: FakeBackend, sit: Sit, key: str
+) -> None:
+    async with sit() as seat:
+        await seat.press(key)
+        await seat.pass_time(3)
+        cluster.down()
+        await seat.pass_time(2)
+        for _ in range(12):
+            await seat.pass_time(0.25)
+            assert "STALE" in seat.lines[0]
+        cluster.up()
+        await seat.pass_time(2)
+        assert "LIVE" in seat.lines[0]
 
 
 @on_asyncio

@@ -82,3 +82,17 @@ async def test_other_keys_work_and_show(cluster: FakeBackend, sit: Sit) -> None:
         assert cluster.acted == []
         await seat.press("ctrl+k", "y")
         assert cluster.acted == [("cancel", job, "ana")]
+
+
+@pytest.mark.parametrize("name", FRAMES)
+@on_asyncio
+async def test_the_help_is_whole_on_the_smallest_full_screen(sit: Sit, name: str) -> None:
+    async with sit(size=(80, 24)) as seat:
+        seat.app.open("help", name)
+        await seat.settle()
+        seen = seat.text
+        for _ in range(5):
+            await seat.press("ctrl+d")
+            seen += seat.text
+        told = [key.help for key in KEYS if key.is_on(name)]
+        assert [each for each in told if each not in seen] == []

@@ -300,9 +300,8 @@ class CortexApp(App[int]):
             self.bell()
         return before is None or attrs.evolve(before, now=head.now) != head
 
-    async def _look(self) -> bool:
-        frame = self.frame
-        return frame is not None and await frame.look()
+    async def _look(self) -> bool | None:
+        return None if self.frame is None else await self.frame.look()
 
     def _told(self, error: CortexError | None, is_news: bool) -> None:  # noqa: FBT001 -- the poller's
         frame = self.frame

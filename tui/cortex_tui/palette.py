@@ -7,7 +7,9 @@ from collections.abc import Mapping
 from typing import Final
 
 import attrs
+from rich.segment import Segment
 from rich.style import Style
+from textual.strip import Strip
 from textual.theme import Theme
 
 NAMES: Final = ("dark", "light", "ansi")
@@ -23,6 +25,21 @@ class Palette:
     def __getitem__(self, name: str) -> Style:
         """Return the style of a word; "" is plain."""
         return self.styles[name]
+
+    def lit(self, line: Strip, name: str) -> Strip:
+        """Return a line on the ground of a word, such as "cursor".
+
+        Where that is reversed video it has no colours: each would be a block.
+        """
+        ground = self[name]
+        if not ground.reverse:
+            return line.apply_style(ground)
+        return Strip(
+            [
+                Segment(part.text, Style(reverse=True, bold=bool(part.style and part.style.bold)))
+                for part in line
+            ]
+        )
 
 
 def _palette(name: str, *, dark: bool, **c: str) -> Palette:

@@ -21,8 +21,8 @@ QUIET_S: Final = 0.5
 UNWATCHED_S: Final = 1.0
 """Between looks while the terminal is not in front."""
 
-Look = Callable[[], Awaitable[bool]]
-"""One statement; whether it brought news. Raises `CortexError`s."""
+Look = Callable[[], Awaitable[bool | None]]
+"""One statement; whether it brought news, None if there was none to ask. Raises `CortexError`s."""
 
 
 class Poller:
@@ -75,7 +75,7 @@ class Poller:
         if is_head:
             self._head_at = began
         refused: CortexError | None = None
-        found = False
+        found: bool | None = None
         had_trouble = self._link.is_stale(began)
         try:
             found = await (self._head if is_head else self._screen)()
@@ -83,12 +83,12 @@ class Poller:
             self._link.failed(error)
         except CortexError as error:
             refused = error
-        else:
+        if found is not None:
             now = self._clock.now()
             self._link.answered(now, took_s=now - began)
-        self._pace.looked(began, found=found or is_wanted)
+        self._pace.looked(began, found=bool(found) or is_wanted)
         had_trouble |= self._link.error is not None
-        self._told(refused, found or had_trouble or refused is not None)
+        self._told(refused, bool(found) or had_trouble or refused is not None)
 
     async def _rest(self) -> None:
         """Wait until a look is due, or sooner if it is wanted."""

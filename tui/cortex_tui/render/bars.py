@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator, Sequence
 from datetime import datetime
-from itertools import chain
 from typing import Final
 
 import attrs
@@ -24,6 +23,8 @@ from cortex_tui.render.words import countdown
 ROUNDED_MS: Final = 10
 """A figure that changes with each look would only flicker."""
 GAP: Final = "   "
+ENDING_CELLS: Final = 12
+"""The last part of a path may be cut to so many, when it is longer: it may be text of a job."""
 
 
 @attrs.frozen(kw_only=True)
@@ -55,17 +56,42 @@ def link_cell(link: Link, now: float) -> Cell:
 
 def top_bar(view: TopView, palette: Palette, width: int) -> Strip:
     """Return the first line of a screen: the path left, what waits for people right."""
-    path = safe(f" cortex {' > '.join(view.path)}")
-    right = [*_parts(view, is_short=False), view.link]
-    if _room(right, width) < cell_len(path):
-        right = [*_parts(view, is_short=True), view.link]
-    room = _room(right, width)
+    path, right = _chosen(view, width)
     bar = palette["bar"]
-    segments = [Segment(fit(path, max(0, room)), bar + palette["bold"])]
+    segments = [Segment(fit(path, max(0, _room(right, width))), bar + palette["bold"])]
     for each in right:
         segments += [Segment(GAP, bar), Segment(each.text, bar + palette[each.style])]
     line = Strip([*segments, Segment(" ", bar)])
     return line.adjust_cell_length(width, bar).apply_style(_ground(palette))
+
+
+def _chosen(view: TopView, width: int) -> tuple[str, Sequence[Cell]]:
+    """Return what there is room for: the path, and what stands at the right.
+
+    When it gets narrow words become short, then the path loses its beginning, then pods, dead
+    letters and breakers leave: where one is, what waits for people and the link are always there.
+    """
+    paths = _paths(view.path)
+    first, more = list(_first(view, is_short=True)), list(_more(view, is_short=True))
+    long = [*_first(view, is_short=False), *_more(view, is_short=False)]
+    ways = [(long, paths[:1])]
+    ways += [([*first, *more[:count]], paths) for count in range(len(more), -1, -1)]
+    for parts, fitting in ways:
+        right = [*parts, view.link]
+        for path, least in fitting:
+            if least <= _room(right, width):
+                return path, right
+    return "", [*first, view.link]
+
+
+def _paths(path: Sequence[str]) -> Sequence[tuple[str, int]]:
+    """Return a path, ever shorter, each with the cells that it needs at least."""
+    place, *more = (safe(part) for part in path)
+    ways = [[f"cortex {place}", *more], [place, *more], [place, *more[-1:]], more[-1:] or [place]]
+    return [
+        (f" {' > '.join(way)}", 1 + cell_len(" > ".join([*way[:-1], way[-1][:ENDING_CELLS]])))
+        for way in ways
+    ]
 
 
 def _room(right: Sequence[Cell], width: int) -> int:
@@ -77,17 +103,23 @@ def _ground(palette: Palette) -> Style:
     return Style(bgcolor=palette["bar"].bgcolor)
 
 
-def _parts(view: TopView, *, is_short: bool) -> Iterator[Cell]:
+def _first(view: TopView, *, is_short: bool) -> Iterator[Cell]:
+    """Yield what never leaves."""
     if view.is_read_only:
         yield Cell("read-only", "warn")
+    if view.head is not None:
+        yield _approvals(view.head, view.now, is_short=is_short)
+        if view.head.is_frozen:
+            yield Cell("FROZEN", "alarm")
+
+
+def _more(view: TopView, *, is_short: bool) -> Iterator[Cell]:
+    """Yield what leaves when it gets narrow, the last one first."""
     if view.is_muted:
         yield Cell("muted", "dim")
     head = view.head
     if head is None:
         return
-    yield _approvals(head, view.now, is_short=is_short)
-    if head.is_frozen:
-        yield Cell("FROZEN", "alarm")
     if head.breakers:
         word = "breaker" if head.breakers == 1 else "breakers"
         yield Cell(
@@ -116,6 +148,10 @@ def _count(number: int) -> str:
 
 # --- the footer
 
+SECTION: Final = "│ "
+FOOT_GAP: Final = 2
+"""Cells behind a label; those of the last one may be cut."""
+
 
 def footer(keys: KeyTable, screen: str, palette: Palette, width: int, *, may_act: bool) -> Strip:
     """Return the last line of a screen: what the keys do; acting ones are grey when they cannot.
@@ -123,16 +159,10 @@ def footer(keys: KeyTable, screen: str, palette: Palette, width: int, *, may_act
     Where there is no room for all, moving leaves first, then the last ones of the longest section.
     """
     bar = palette["bar"]
-    sections = [
-        [key for key in keys.of(screen) if key.in_footer and key.group in groups]
-        for groups in (("move", "look"), ("act",), ("app",))
-    ]
-    while (place := _too_much(keys, sections, width)) is not None:
-        del sections[place][-1 if place else 0]
     segments = [Segment(" ", bar)]
-    for section in filter(None, sections):
+    for section in _fitting(keys, screen, width):
         if len(segments) > 1:
-            segments.append(Segment("│ ", bar + palette["line"]))
+            segments.append(Segment(SECTION, bar + palette["line"]))
         for key in section:
             is_grey = key.is_acting and not may_act
             names = _names(keys, key)
@@ -141,15 +171,24 @@ def footer(keys: KeyTable, screen: str, palette: Palette, width: int, *, may_act
     return Strip(segments).adjust_cell_length(width, bar).apply_style(_ground(palette))
 
 
-def _too_much(keys: KeyTable, sections: Sequence[Sequence[Key]], width: int) -> int | None:
-    """Return in which section one has to leave; None: all fit, or there is but one in each."""
-    shown = [[f"{_names(keys, key)} {key.label}  " for key in section] for section in sections]
-    between = 2 * (len([each for each in shown if each]) - 1)
-    ends = 2  # one at the left; of the last gap nobody misses anything
-    if sum(map(cell_len, chain(*shown))) + between <= width - 1 + ends:
-        return None
-    longest = max(range(len(sections)), key=lambda place: (len(sections[place]), place == 1))
-    return longest if len(sections[longest]) > 1 else None
+def _fitting(keys: KeyTable, screen: str, width: int) -> Sequence[Sequence[Key]]:
+    """Return the keys that there is room for, whole: of help, of moving, of acting the last leave.
+
+    The first key of the last section, which shows all keys, is always there.
+    """
+    move, act, app = (
+        [key for key in keys.of(screen) if key.in_footer and key.group in groups]
+        for groups in (("move", "look"), ("act",), ("app",))
+    )
+    cells = {key.id: cell_len(f"{_names(keys, key)} {key.label}  ") for key in (*move, *act, *app)}
+    while True:
+        sections = [section for section in (move, act, app) if section]
+        taken = sum(cells[key.id] for section in sections for key in section)
+        over = 1 + taken + len(SECTION) * (len(sections) - 1) - FOOT_GAP - width
+        longer = [section for section, least in ((app, 1), (move, 1), (act, 0)) if section[least:]]
+        if over <= 0 or not longer:
+            return sections
+        longer[0].pop()
 
 
 def _names(keys: KeyTable, key: Key) -> str:

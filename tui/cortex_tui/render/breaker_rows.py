@@ -13,7 +13,7 @@ from cortex.store.operator import COUNT_MAX
 from cortex_tui.backend.protocol import BreakerRow
 from cortex_tui.render.approval_page import wrapped
 from cortex_tui.render.table import Column
-from cortex_tui.render.words import countdown
+from cortex_tui.render.words import countdown, short
 
 NONE: Final = Cell(NOTHING, "dim")
 _MARKS: Final = {
@@ -83,7 +83,7 @@ def _state(row: BreakerRow, now: datetime) -> Cell:
 def _failures(row: BreakerRow, _: datetime) -> Cell:
     policy = POLICIES.get(row["name"].partition(":")[0])  # newer pods may know more kinds
     limit = f"/{policy.opens_after}" if policy else ""
-    return Cell(f"{row['failures']}{limit}", "" if row["failures"] else "dim")
+    return Cell(f"{short(row['failures'])}{limit}", "" if row["failures"] else "dim")
 
 
 def _open_for(row: BreakerRow, now: datetime) -> Cell:

@@ -77,7 +77,7 @@ def _heartbeat(silent_s: float) -> Cell:
         return Cell(f"✗ {silent_s:.0f}s zombie", "alarm")
     if silent_s > SILENT_S:
         return Cell(f"! heartbeat {silent_s:.0f}s", "alarm")
-    return Cell(f"heartbeat {max(0.0, silent_s):.0f}s/{FREED_AFTER_S:.0f}s", "dim")
+    return Cell(f"heartbeat {max(0.0, silent_s):2.0f}s/{FREED_AFTER_S:.0f}s", "dim")
 
 
 def _cost(row: Look) -> str:
@@ -130,9 +130,9 @@ def _retry(row: Look, now: datetime) -> str:
     parts = [f"retry {row['retry_count']}/{row['max_retries']}"]
     if row["last_error_code"]:
         parts.append(str(row["last_error_code"]))
-    parts.append(why(row, now))
-    if row["next_retry_at"] is not None:
-        parts[-1] += f" ({row['next_retry_at']:%H:%M:%SZ})"
+    when, dot, what = why(row, now).partition(" · ")
+    at = "" if row["next_retry_at"] is None else f" ({row['next_retry_at']:%H:%M:%SZ})"
+    parts.append(f"{when}{at}{dot}{what}")
     if row["breaker_state"] is not None:
         parts.append(f"breaker {row['waiting_on']} {row['breaker_state'].lower()}")
     if row["last_error"]:
@@ -143,7 +143,7 @@ def _retry(row: Look, now: datetime) -> str:
 def _under_way(row: Look) -> str:
     head = row["checkpoint"]
     return (
-        f"last step {head['seq']} {head['key']}" if head.get("seq") else "no step is committed yet"
+        f"last step {head['seq']}: {head['key']}" if head.get("seq") else "no step is committed yet"
     )
 
 

@@ -16,9 +16,10 @@ from cortex.domain.waiting import ApprovalSeen, EffectSeen, FreezeSeen, QuotaSee
 from cortex.domain.why import PERSON, SILENT_S, needs_person
 from cortex_tui.backend.protocol import JobRow
 from cortex_tui.render.table import Column
-from cortex_tui.render.words import countdown
+from cortex_tui.render.words import countdown, short
 
 NONE: Final = Cell(NOTHING, "dim")
+ALARM: Final = "!"
 
 
 def status_of(row: JobRow) -> JobStatus:
@@ -27,7 +28,10 @@ def status_of(row: JobRow) -> JobStatus:
 
 
 def why(row: JobRow, now: datetime) -> str:
-    """Say why a job stands where it stands, or what comes next; not safe yet."""
+    """Say why a job stands where it stands, or what comes next; not safe yet.
+
+    When something happens comes first: what is cut off in a narrow list is not that.
+    """
     match status_of(row):
         case JobStatus.FAILED:
             return str(row["error_message"] or row["error_code"] or "")
@@ -71,7 +75,9 @@ def status_line(row: JobRow, now: datetime) -> list[Cell]:
 
 def why_line(row: JobRow, now: datetime) -> Cell:
     """Return why it stands where it stands, as one cell."""
-    return Cell(safe(why(row, now)), "fail" if row["error_message"] else "dim")
+    told = why(row, now)
+    is_alarming = status_of(row) is JobStatus.RUNNING and told.startswith(ALARM)
+    return Cell(safe(told), "alarm" if is_alarming else "fail" if row["error_message"] else "dim")
 
 
 def _waiting(row: JobRow, now: datetime) -> str:
@@ -81,9 +87,8 @@ def _waiting(row: JobRow, now: datetime) -> str:
     match awaited_of(row["awaited"]):
         case ApprovalSeen(status=ApprovalStatus.PENDING) as seen:
             is_open = seen.expires_at > now
-            return f"{seen.words} · " + (
-                f"expires {_left(seen.expires_at, now)}" if is_open else "expired"
-            )
+            left = f"expires {_left(seen.expires_at, now)}" if is_open else "expired"
+            return f"{left} · {seen.words}"
         case EffectSeen() | FreezeSeen() | QuotaSeen() as seen:
             return seen.words
         case _:
@@ -93,7 +98,7 @@ def _waiting(row: JobRow, now: datetime) -> str:
     if due_at is None:
         return what or "waits for a person"
     when = f"retries in {_left(due_at, now)}" if due_at > now else "retries now"
-    return f"{what} · {when}" if what else when
+    return f"{when} · {what}" if what else when
 
 
 def _running(row: JobRow, now: datetime) -> str:
@@ -103,7 +108,7 @@ def _running(row: JobRow, now: datetime) -> str:
         return "waits for a pod"
     silent_s = (now - row["heartbeat_at"]).total_seconds()
     if silent_s > SILENT_S:
-        return f"! no heartbeat for {countdown(silent_s)}"
+        return f"{ALARM} silent {countdown(silent_s)}"
     return f"heartbeat {age(silent_s)}"
 
 
@@ -143,7 +148,8 @@ def _attempt(row: JobRow, _: datetime) -> Cell:
 
 
 def _retries(row: JobRow, _: datetime) -> Cell:
-    return Cell(f"{row['retry_count']}/{row['max_retries']}", "" if row["retry_count"] else "dim")
+    told = f"{short(row['retry_count'])}/{short(row['max_retries'])}"
+    return Cell(told, "" if row["retry_count"] else "dim")
 
 
 def _cost(row: JobRow, _: datetime) -> Cell:
@@ -184,7 +190,7 @@ COLUMNS: Final[Sequence[Column[JobRow]]] = (
     Column(title="type", width=14, cell=_type, spare=1),
     Column(title="queue", width=12, cell=_queue, spare=1),
     Column(title="tenant", width=10, cell=_tenant, spare=1),
-    Column(title="why / next", width=16, cell=why_line, grows=True),
+    Column(title="why / next", width=18, cell=why_line, grows=True),
 )
 OPTIONAL_COLUMNS: Final = ("step", "att", "retry", "cost", "age", "pod", "type", "queue", "tenant")
 """Titles of those that one may leave out."""

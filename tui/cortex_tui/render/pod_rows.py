@@ -6,11 +6,12 @@ from typing import Final
 
 from cortex.domain.cells import Cell
 from cortex.domain.drain import DrainPhase
-from cortex.domain.phrases import NOTHING, age, count
+from cortex.domain.phrases import NOTHING, age
 from cortex.domain.safe import safe
 from cortex.domain.why import SILENT_S
 from cortex_tui.backend.protocol import PodRow, QueueRow
 from cortex_tui.render.table import Column
+from cortex_tui.render.words import short
 
 NONE: Final = Cell(NOTHING, "dim")
 LAG_WARN_MS: Final = 100.0
@@ -117,7 +118,7 @@ def _name(row: PodRow, _: datetime) -> Cell:
 
 
 def _jobs(row: PodRow, _: datetime) -> Cell:
-    return Cell(f"{row['running']}/{row['slots']}", "" if row["running"] else "dim")
+    return Cell(f"{short(row['running'])}/{short(row['slots'])}", "" if row["running"] else "dim")
 
 
 def _beat(row: PodRow, now: datetime) -> Cell:
@@ -202,7 +203,7 @@ def _number(row: QueueRow, name: str) -> Cell:
         if row["is_capped"] and number >= max(row["ready"], row["running"], row["later"])
         else ""
     )
-    return Cell(f"{count(number)}{more}", "" if number else "dim")
+    return Cell(f"{short(number)}{more}", "" if number else "dim")
 
 
 def _oldest(row: QueueRow, _: datetime) -> Cell:

@@ -76,7 +76,7 @@ def row_line(
         cells = [(Cell(cell.text, "dim"), is_right, room) for cell, is_right, room in cells]
     start = (Cell("▌" if is_cursor else " ", "accent"), Cell("*" if is_marked else " ", "warn"))
     line = _line(start, tuple(cells), palette, width)
-    return line.apply_style(palette["cursor"]) if is_cursor else line
+    return palette.lit(line, "cursor") if is_cursor else line
 
 
 @lru_cache(LINES_KEPT)

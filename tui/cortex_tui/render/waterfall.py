@@ -3,6 +3,7 @@
 Pure: rows and an axis in, cells out. Eighths of a cell make short bars as long as they are.
 """
 
+import math
 from collections.abc import Iterator, Sequence
 from datetime import datetime, timedelta
 from typing import Final
@@ -27,6 +28,8 @@ TICK_CELLS: Final = 10
 """A label of the axis has so much room at least."""
 ZOOM_MAX: Final = 20
 SHORTEST_S: Final = 0.001
+STEPS: Final = 8
+"""While something goes on the axis grows in such parts of it: it does not move with each second."""
 
 _EIGHTHS: Final = " ▏▎▍▌▋▊▉"
 _TICKS_S: Final = (
@@ -83,9 +86,15 @@ def axis_of(rows: Sequence[FallRow], zoom: Zoom, *, now: datetime, on: FallRow |
     """
     start = min((row.began for row in rows), default=now)
     end = max((row.ended or now for row in rows), default=now)
-    whole_s = max(SHORTEST_S, (end - start).total_seconds())
+    since_s = max(SHORTEST_S, (end - start).total_seconds())
+    goes_on = any(row.ended is None for row in rows)
+    whole_s = reach_s = since_s
+    if goes_on:
+        whole_s = _reach_s(since_s, 2.0 ** math.floor(math.log2(since_s / STEPS)))
     length_s = max(SHORTEST_S, whole_s / 2**zoom.level)
-    latest = end - timedelta(seconds=length_s)
+    if goes_on:
+        reach_s = _reach_s(since_s, length_s / STEPS)
+    latest = max(start, start + timedelta(seconds=reach_s - length_s))
     if not zoom.level:
         first = start
     elif zoom.follows or on is None:
@@ -96,6 +105,11 @@ def axis_of(rows: Sequence[FallRow], zoom: Zoom, *, now: datetime, on: FallRow |
         first = on.began + timedelta(seconds=lead_s - length_s / 2 + length_s / 8)
         first = max(start, min(first, latest))
     return Axis(zero=start, start=first, length_s=length_s)
+
+
+def _reach_s(since_s: float, step_s: float) -> float:
+    """Return the next full step."""
+    return math.ceil(since_s / step_s) * step_s
 
 
 @attrs.frozen(kw_only=True)

@@ -35,6 +35,11 @@ def about(number: int) -> str:
     return f"≈ {number // digits * digits:,}"
 
 
+def short(number: int) -> str:
+    """Return a number in at most four cells up to a million, since it stands in a column."""
+    return f"{number // 1_000}k" if 10_000 <= number < 1_000_000 else count(number)  # noqa: PLR2004
+
+
 def tokens(read: int, written: int) -> str:
     """Return the tokens of a call: 1.2k→340."""
     return f"{count(read)}→{count(written)}"

@@ -393,8 +393,8 @@ class ApprovalsScreen(Frame):
             self._page.scroll_page("pagedown")
             self._restart()
             below = self._page.below_count
-            more = f"{below} more lines, a again" if below else "that was all of it, a again"
-            self.strip.tell(f"see all of it first: {more}", "warn")
+            more = f"{below} more {'line' if below == 1 else 'lines'}" if below else "that was all"
+            self.strip.tell(f"see all of it first: {more}; a goes on", "warn")
             return
         edit = self._edit
         self._ask(

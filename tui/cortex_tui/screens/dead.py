@@ -68,10 +68,10 @@ class _Letters(Frame):
         """Read the list."""
         raise NotImplementedError
 
-    async def look(self) -> bool:
+    async def look(self) -> bool | None:
         now = self.desk.session.clock.now()
         if self.strip.is_asking or (now - self._looked_at < LOOK_EVERY_S and not self._is_fresh):
-            return False
+            return None
         self._looked_at = now
         rows = await self.rows()
         if self.strip.is_asking:
@@ -138,7 +138,7 @@ class DeadScreen(_Letters):
         super().paint()
         self.query_one("#acts").refresh()
 
-    async def look(self) -> bool:
+    async def look(self) -> bool | None:
         if not self._is_acts_turn:
             self._is_acts_turn = True
             return await super().look()

@@ -56,12 +56,13 @@ class Frame(Screen[None]):
         """Make the widgets between the top bar and the strip."""
         raise NotImplementedError
 
-    async def look(self) -> bool:
+    async def look(self) -> bool | None:
         """Ask for what is shown, in one statement; return whether it brought news.
 
-        Raises `CortexError`s. What was asked for may have changed while the answer came: look.
+        None: nothing was asked, which does not tell whether the database answers. Raises
+        `CortexError`s. What was asked for may have changed while the answer came: look.
         """
-        return False
+        return None
 
     def paint(self) -> None:
         """Draw what changes by itself: called each second, and after each look."""

@@ -15,17 +15,22 @@ from cortex_tui.screens.frame import Frame
 from cortex_tui.widgets.virtual_table import VirtualTable
 
 Line = tuple[str, str, str]
-"""Group, keys, what they do."""
+"""Group, keys, what they do; a group stands on a line of its own, before its keys."""
 
 
 def _keys(line: Line, _: datetime) -> Cell:
-    return Cell(line[1], "accent")
+    group, keys = line[:2]
+    return Cell(keys, "accent") if keys else Cell(group.partition(" (")[0], "bold")
+
+
+def _told(line: Line, _: datetime) -> Cell:
+    group, keys, told = line
+    return Cell(told) if keys else Cell(group.partition(" (")[2].rstrip(")"), "dim")
 
 
 COLUMNS: Final[Sequence[Column[Line]]] = (
-    Column(title="", width=22, cell=lambda line, _: Cell(line[0], "dim")),
     Column(title="keys", width=18, cell=_keys),
-    Column(title="what they do", width=20, cell=lambda line, _: Cell(line[2]), grows=True),
+    Column(title="what they do", width=20, cell=_told, grows=True),
 )
 
 
@@ -58,10 +63,10 @@ class HelpScreen(Frame):
 
 
 def _grouped(lines: list[Line]) -> list[Line]:
-    """Write each group's name once, at its first line."""
-    before = ""
-    shown = []
-    for group, keys, told in lines:
-        shown.append(("" if group == before else group, keys, told))
-        before = group
+    """Write each group's name once, before its first line."""
+    shown: list[Line] = []
+    for line in lines:
+        if not shown or shown[-1][0] != line[0]:
+            shown.append((line[0], "", ""))
+        shown.append(line)
     return shown

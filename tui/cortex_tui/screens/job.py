@@ -10,7 +10,7 @@ from uuid import UUID
 
 from rich.segment import Segment
 from textual import events, on
-from textual.containers import Horizontal, Vertical
+from textual.containers import Container, Horizontal, Vertical
 from textual.strip import Strip
 from textual.widget import Widget
 
@@ -38,6 +38,8 @@ from cortex_tui.widgets.waterfall import Waterfall
 
 WIDE: Final = 100
 """Cells; from here on a step stands beside the waterfall."""
+WIDEST: Final = 160
+"""Cells; from here on the stream stands beside both."""
 AHEAD_ROWS: Final = 50
 NEVER: Final = 2**31 - 1
 """After every step: none is asked for."""
@@ -51,6 +53,7 @@ class JobScreen(Frame):
     NAME = "job"
     IS_PAINTED_FOR_NEWS = True
     DEFAULT_CSS = """
+    JobScreen #all { height: 1fr; layout: vertical; }
     JobScreen #panes { height: 1fr; }
     JobScreen Waterfall { width: 3fr; }
     JobScreen #right { width: 2fr; border-left: vkey $border; }
@@ -58,6 +61,11 @@ class JobScreen(Frame):
     JobScreen.-narrow #right { display: none; width: 1fr; border: none; }
     JobScreen.-narrow.-on-detail #right { display: block; }
     JobScreen.-tall SaidLines { height: 12; }
+    JobScreen.-widest #all { layout: horizontal; }
+    JobScreen.-widest #panes { width: 8fr; }
+    JobScreen.-widest Waterfall { width: 4fr; }
+    JobScreen.-widest #right { width: 3fr; }
+    JobScreen.-widest SaidLines { height: 1fr; width: 3fr; border-left: vkey $border; }
     JobScreen.-silent SaidLines { display: none; }
     JobScreen.-max SaidLines { display: none; }
     JobScreen.-max.-on-said SaidLines { display: block; height: 1fr; }
@@ -65,6 +73,7 @@ class JobScreen(Frame):
     JobScreen.-max.-on-steps #right { display: none; }
     JobScreen.-max.-on-detail Waterfall { display: none; }
     JobScreen.-max.-on-detail #right { width: 1fr; border: none; }
+    JobScreen.-max.-on-said SaidLines { width: 1fr; border: none; }
     """
 
     def __init__(self, desk: Desk, job_id: UUID) -> None:
@@ -93,8 +102,11 @@ class JobScreen(Frame):
         return (
             Line(self.desk, self._state, id="state"),
             Line(self.desk, self._why, id="why"),
-            Horizontal(self._fall, Vertical(self._page, id="right"), id="panes"),
-            self._said_lines,
+            Container(
+                Horizontal(self._fall, Vertical(self._page, id="right"), id="panes"),
+                self._said_lines,
+                id="all",
+            ),
         )
 
     def on_mount(self) -> None:
@@ -103,6 +115,7 @@ class JobScreen(Frame):
 
     def on_resize(self, event: events.Resize) -> None:
         self.set_class(event.size.width < WIDE, "-narrow")
+        self.set_class(event.size.width >= WIDEST, "-widest")
         self.set_class(event.size.height >= 40, "-tall")  # noqa: PLR2004 -- twice the least
         super().on_resize(event)
 

@@ -1,9 +1,13 @@
-"""`@`: what was done in this sitting, as the commands that do the same."""
+"""`@`: what was done in this sitting, as the commands that do the same.
+
+Below the list stands the command under the cursor, whole: people copy it.
+"""
 
 from collections.abc import Iterable, Sequence
 from datetime import datetime
 from typing import Final
 
+from textual import on
 from textual.widget import Widget
 
 from cortex.domain.cells import Cell
@@ -12,8 +16,10 @@ from cortex_tui.acts import Done
 from cortex_tui.desk import Desk
 from cortex_tui.model.thing import Thing
 from cortex_tui.model.window import Window
+from cortex_tui.render.approval_page import chopped, wrapped
 from cortex_tui.render.table import Column
 from cortex_tui.screens.frame import Frame
+from cortex_tui.widgets.page import Page
 from cortex_tui.widgets.virtual_table import VirtualTable
 
 
@@ -32,6 +38,9 @@ class LogScreen(Frame):
     """`log`."""
 
     NAME = "log"
+    DEFAULT_CSS = """
+    LogScreen Page { height: 8; }
+    """
 
     def __init__(self, desk: Desk) -> None:
         super().__init__(desk)
@@ -44,9 +53,12 @@ class LogScreen(Frame):
             empty=lambda: "nothing was done here yet",
         )
         self._window.replace(list(desk.acts.log), above=None, below=None)
+        self._page = Page(desk, head=self._head)
+        self._in_page = 0
+        """Number of the act that the page is about."""
 
     def body(self) -> Iterable[Widget]:
-        return (self._table,)
+        return (self._table, self._page)
 
     def on_mount(self) -> None:
         self._table.focus()
@@ -60,3 +72,20 @@ class LogScreen(Frame):
 
     def action_move(self, how: str) -> None:
         self._table.move(how)
+
+    @on(VirtualTable.Moved)
+    @on(Page.Resized)
+    def _tell(self) -> None:
+        done, room = self._window.current, self._page.room
+        lines: list[tuple[Cell, ...]] = []
+        if done is not None:
+            lines += [(Cell(line),) for line in chopped(safe(done.command), room)]
+            lines += [(), *((Cell(line, done.style),) for line in wrapped(done.told, room))]
+        number = 0 if done is None else done.number
+        self._page.show(lines, is_other=number != self._in_page)
+        self._in_page = number
+
+    def _head(self) -> tuple[Cell, Cell]:
+        done = self._window.current
+        told = "" if done is None else f"what does the same as the act at {done.at:%H:%M:%S}Z"
+        return Cell(told, "dim"), Cell("")

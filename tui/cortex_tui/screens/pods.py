@@ -58,10 +58,11 @@ class PodsScreen(Frame):
             self._queues,
             QUEUE_COLUMNS,
             key=lambda row: row["name"],
-            empty=lambda: "reading …",
+            empty=self._no_queues,
         )
         self._queue_table.is_in_front = False
         self._is_read = False
+        self._are_queues_read = False
         self._is_queues_turn = False
 
     def body(self) -> Iterable[Widget]:
@@ -91,6 +92,7 @@ class PodsScreen(Frame):
         """Read the pods, or the queues: in turns."""
         if self._is_queues_turn:
             is_changed = self._queues.refill(await self.desk.backend.queues.page())
+            self._are_queues_read = True
         else:
             is_changed = self._pods.refill(await self.desk.backend.pods.page())
             self._is_read = True
@@ -98,7 +100,7 @@ class PodsScreen(Frame):
         if is_changed:
             self._share()
         # After the first look at the pods the queues are wanted at once.
-        return is_changed and not self._queues.rows
+        return not self._are_queues_read
 
     def _share(self) -> None:
         """Give the pods as much room as they need, and the queues what is left."""
@@ -230,3 +232,6 @@ class PodsScreen(Frame):
 
     def _no_pods(self) -> str:
         return "no pod is running: cortex up" if self._is_read else "reading …"
+
+    def _no_queues(self) -> str:
+        return "no queue: no job waits" if self._are_queues_read else "reading …"

@@ -119,6 +119,6 @@ class SaidLines(Drawn):
             yield "committed"
             return
         rate = self._said.chars_a_second(self.desk.session.clock.now()) / LIKELY_BYTES_PER_TOKEN
+        yield f"{self._up} lines below" if self._up else "following"
         if rate:
             yield f"≈ {rate:.0f} tok/s"
-        yield f"{self._up} lines below" if self._up else "following"

@@ -8,7 +8,6 @@ from collections.abc import Callable
 
 from rich.cells import cell_len
 from rich.segment import Segment
-from rich.style import Style
 from textual import events
 from textual.strip import Strip
 from textual.widget import Widget
@@ -117,9 +116,4 @@ class StripLine(Drawn, can_focus=True):
             Segment(fit(f"{question.text}?", room), strip + palette["bold"]),
             Segment(how, strip + palette["accent"]),
         ]
-        line = Strip(parts).adjust_cell_length(width, strip)
-        return line if palette["strip"].reverse else line.apply_style(_ground(strip))
-
-
-def _ground(style: Style) -> Style:
-    return Style(bgcolor=style.bgcolor)
+        return palette.lit(Strip(parts).adjust_cell_length(width, strip), "strip")

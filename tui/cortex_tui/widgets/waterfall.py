@@ -81,4 +81,4 @@ class Waterfall(VirtualTable[FallRow]):
         bar = Segment("▌" if is_cursor else " ", palette["accent"])
         parts = [Segment(cell.text, palette["dim" if is_dim else cell.style]) for cell in cells]
         line = Strip([bar, Segment(" " * (GUTTER - 1)), *parts]).adjust_cell_length(width)
-        return line.apply_style(palette["cursor"]) if is_cursor else line
+        return palette.lit(line, "cursor") if is_cursor else line

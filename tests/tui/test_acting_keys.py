@@ -1,0 +1,300 @@
+"""Every key that acts, on every screen that has it: when it does something, and when it does not.
+
+The cases are held against the table of keys: a new acting key without one fails here.
+"""
+
+from collections.abc import Callable, Mapping
+from decimal import Decimal
+from typing import Any, Final
+from uuid import UUID
+
+import attrs
+import pytest
+
+from cortex.domain.errors import OutcomeUnknownError
+from cortex_tui.keys import KEYS
+from tests.support.tui import FakeBackend, Seat, on_asyncio
+from tests.tui.conftest import Sit
+
+QUIET_S: Final = 0.5
+ONE: Final = UUID(int=1)
+BREAKER: Final = "llm:gpt"
+BUDGET: Final = "agent:bot:usd:run"
+EDITED: Final = "EDITED"
+"""No key: the arguments are edited."""
+WHY: Final = (*"try", "enter")
+WRONG: Final = ("Y", "enter", "space", "n", "N", "q", "j", "tab", "2", "ctrl+d", "colon", "at")
+"""None of them agrees to anything. No two that follow each other are a reason and Enter."""
+
+
+def change(cluster: FakeBackend) -> None:
+    cluster.change(ONE, status="COMPLETED")
+
+
+def letter(cluster: FakeBackend) -> None:
+    cluster.dead.rows[ONE]["state"] = "DISCARDED"
+
+
+def decision(cluster: FakeBackend) -> None:
+    cluster.approvals.end(ONE, "DENIED")
+
+
+@attrs.frozen(kw_only=True)
+class Case:
+    """How one acts with a key."""
+
+    lose: Callable[[FakeBackend], object]
+    """Somebody else is faster."""
+    lost: str
+    """What is told then."""
+    first: str
+    """A screen."""
+    before: tuple[str, ...] = ()
+    """Keys that lead to where the acting one is pressed."""
+    key: str
+    after: tuple[str, ...] = ("y",)
+    """What has to follow; the last one decides."""
+
+
+INBOX: Final[Mapping[str, Any]] = {
+    "first": "approvals",
+    "lose": decision,
+    "lost": "already denied by li",
+}
+LETTER: Final[Mapping[str, Any]] = {
+    "first": "dead",
+    "after": (*WHY, "y"),
+    "lose": letter,
+    "lost": "was discarded by li",
+}
+CASES: Final[Mapping[tuple[str, str], Case]] = {
+    ("approvals.approve", "approvals"): Case(**INBOX, key="a"),
+    ("approvals.deny", "approvals"): Case(**INBOX, key="d", after=("1",)),
+    ("approvals.edit", "approvals"): Case(**INBOX, key="E", after=(EDITED, "ctrl+s", "y")),
+    ("pods.drain", "pods"): Case(
+        first="pods",
+        key="D",
+        after=("enter", "y"),
+        lose=lambda cluster: cluster.pods.change(ONE, state="STOPPED"),
+        lost="✗ pod eu-1 has ended",
+    ),
+    ("queues.pause", "pods"): Case(
+        first="pods",
+        before=("G",),
+        key="P",
+        after=(*WHY, "y"),
+        lose=lambda cluster: cluster.queues.change("mail", paused_at=cluster.queues.now),
+        lost="nothing was done: it was paused already",
+    ),
+    ("breakers.force", "breakers"): Case(
+        first="breakers",
+        key="O",
+        after=(*WHY, "y"),
+        lose=lambda cluster: cluster.breakers.rows.clear(),
+        lost="✗ there is no circuit breaker",
+    ),
+    **{
+        (f"jobs.{name}", screen): Case(
+            first="jobs",
+            before=("enter",) if screen == "job" else (),
+            key=key,
+            lose=change,
+            lost="is COMPLETED",
+        )
+        for name, key in (("retry", "R"), ("cancel", "K"))
+        for screen in ("jobs", "job")
+    },
+    ("job.budget", "job"): Case(
+        first="jobs",
+        before=("enter",),
+        key="B",
+        after=("2", "y"),
+        lose=lambda cluster: cluster.one.limits.update({BUDGET: Decimal(3)}),
+        lost="is $3 already",
+    ),
+    **{
+        (f"dead.{name}", screen): Case(
+            **LETTER, before=("enter",) if screen == "letters" else (), key=key
+        )
+        for name, key in (("retry", "R"), ("discard", "X"))
+        for screen in ("dead", "letters")
+    },
+}
+"""By the id of the key, and the screen."""
+EACH = pytest.mark.parametrize("case", CASES.values(), ids=map(" on ".join, CASES))
+
+
+@pytest.fixture
+def cluster(cluster: FakeBackend) -> FakeBackend:
+    """One of everything, whose id is 1."""
+    limit = {"name": BUDGET, "unit": "usd", "limit_amount": 1, "spent": 1}
+    cluster.add(1, status="RETRY", attempt=1, budgets=[limit])
+    cluster.approvals.add(1)
+    cluster.pods.add(1)
+    cluster.queues.add(None)
+    cluster.queues.add("mail")
+    cluster.breakers.add(BREAKER, state="OPEN", opened_at=cluster.breakers.ago(9))
+    cluster.dead.add(1)
+    return cluster
+
+
+def done(cluster: FakeBackend) -> list[object]:
+    """Return all that was done to the cluster."""
+    fakes = (cluster.pods, cluster.queues, cluster.breakers)
+    acted = [*cluster.acted, *(each for fake in fakes for each in fake.acted)]
+    return [*acted, *cluster.approvals.decisions, *cluster.dead.settled, *cluster.one.raised]
+
+
+async def press(seat: Seat, *keys: str) -> None:
+    """Press keys, each after a silence."""
+    for key in keys:
+        if key == EDITED:
+            area: Any = seat.app.screen.query_one("_Area")
+            area.load_text('{"customer": "cus_88", "amount": 9}')
+            continue
+        await seat.pass_time(QUIET_S)
+        await seat.press(key)
+
+
+async def come(seat: Seat, case: Case) -> None:
+    """Go to where the key is pressed."""
+    await seat.pass_time(1)
+    await press(seat, *case.before)
+    await seat.pass_time(1)
+
+
+def test_every_acting_key_has_a_case() -> None:
+    acting = {(key.id, screen) for key in KEYS if key.is_acting for screen in key.where}
+    assert acting == set(CASES)
+    for (name, _), case in CASES.items():
+        assert case.key in next(key for key in KEYS if key.id == name).keys
+
+
+@EACH
+@on_asyncio
+async def test_the_full_sequence_acts_once(cluster: FakeBackend, sit: Sit, case: Case) -> None:
+    async with sit(first=case.first) as seat:
+        await come(seat, case)
+        await press(seat, case.key, *case.after[:-1])
+        assert done(cluster) == []
+        await press(seat, case.after[-1])
+        assert "✓" in seat.lines[-2]
+        await press(seat, case.after[-1])
+        assert len(done(cluster)) == 1
+
+
+@EACH
+@on_asyncio
+async def test_no_other_key_agrees(cluster: FakeBackend, sit: Sit, case: Case) -> None:
+    async with sit(first=case.first) as seat:
+        await come(seat, case)
+        await press(seat, case.key, *case.after[:-1], *WRONG)
+        assert seat.app.is_running
+        assert "esc no" in seat.lines[-2], "the question stays"
+        await press(seat, "escape", case.after[-1], "enter")
+        assert done(cluster) == []
+
+
+@EACH
+@on_asyncio
+async def test_read_only_says_why(cluster: FakeBackend, sit: Sit, case: Case) -> None:
+    async with sit(first=case.first, is_read_only=True) as seat:
+        await come(seat, case)
+        await press(seat, case.key)
+        assert "read-only: start cortex tui without --read-only" in seat.lines[-2]
+        await press(seat, *case.after)
+        assert done(cluster) == []
+
+
+@EACH
+@on_asyncio
+async def test_a_stale_view_says_why(cluster: FakeBackend, sit: Sit, case: Case) -> None:
+    async with sit(first=case.first) as seat:
+        await come(seat, case)
+        cluster.down()
+        await seat.pass_time(2)
+        await press(seat, case.key)
+        assert "the database does not answer" in seat.lines[-2]
+        await press(seat, *case.after)
+        cluster.up()
+        await seat.pass_time(3)
+        assert done(cluster) == []
+
+
+@pytest.mark.parametrize("noticed_s", [0.0, 2.0])
+@EACH
+@on_asyncio
+async def test_a_link_that_breaks_while_it_asks_is_told(
+    cluster: FakeBackend, sit: Sit, case: Case, noticed_s: float
+) -> None:
+    async with sit(first=case.first) as seat:
+        await come(seat, case)
+        await press(seat, case.key, *case.after[:-1])
+        await seat.pass_time(QUIET_S)
+        cluster.down()
+        await seat.pass_time(noticed_s)
+        await seat.press(case.after[-1])
+        told = "the database does not answer" if noticed_s else "cannot reach the database"
+        assert told in seat.lines[-2]
+        cluster.up()
+        await seat.pass_time(3)
+        await press(seat, case.after[-1])
+        assert done(cluster) == []
+
+
+@EACH
+@on_asyncio
+async def test_who_comes_too_late_is_told(cluster: FakeBackend, sit: Sit, case: Case) -> None:
+    async with sit(first=case.first, size=(160, 40)) as seat:
+        await come(seat, case)
+        await press(seat, case.key, *case.after[:-1])
+        await seat.pass_time(QUIET_S)
+        case.lose(cluster)
+        await seat.press(case.after[-1])
+        assert case.lost in seat.lines[-2]
+
+
+@EACH
+@on_asyncio
+async def test_an_unknown_outcome_is_said_to_be_unknown(
+    cluster: FakeBackend, sit: Sit, case: Case
+) -> None:
+    async with sit(first=case.first) as seat:
+        await come(seat, case)
+        await press(seat, case.key, *case.after[:-1])
+        await seat.pass_time(QUIET_S)
+        cluster.error = OutcomeUnknownError("the connection broke")
+        await seat.press(case.after[-1])
+        assert "? nobody knows whether it was done" in seat.lines[-2]
+
+
+@pytest.mark.parametrize("name", ["approve", "deny", "edit"])
+@on_asyncio
+async def test_what_expires_cannot_be_decided(cluster: FakeBackend, sit: Sit, name: str) -> None:
+    case = CASES[f"approvals.{name}", "approvals"]
+    cluster.approvals.add(1, expires_s=9.0)
+    async with sit(first=case.first) as seat:
+        await come(seat, case)
+        await press(seat, case.key, *case.after[:-1])
+        await seat.pass_time(8)
+        assert "nothing was executed" in seat.lines[-2]
+        await press(seat, case.after[-1], case.key, *case.after)
+        assert "✗ denied" not in seat.text
+        assert done(cluster) == []
+
+
+@pytest.mark.parametrize("screen", ["pulse", *dict.fromkeys(screen for _, screen in CASES)])
+@on_asyncio
+async def test_keys_of_other_screens_do_nothing(
+    cluster: FakeBackend, sit: Sit, screen: str
+) -> None:
+    here = [case for (_, where), case in CASES.items() if where == screen]
+    ours = {case.key for case in here}
+    async with sit(first=here[0].first if here else screen) as seat:
+        if here:
+            await come(seat, here[0])
+        for key in sorted({case.key for case in CASES.values()} - ours):
+            await seat.press(key)
+            assert "esc no" not in seat.lines[-2], key
+            await seat.press("y")
+        assert done(cluster) == []

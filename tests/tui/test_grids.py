@@ -1,0 +1,118 @@
+"""What every screen shows, compared with what is kept in `grids`, and that it stands still.
+
+A change that is wanted: draw them anew by `python -m tests.support.tui_grids`, or some of them by
+`python -m tests.support.tui_grids jobs job.light`, and look at what differs before you commit it.
+"""
+
+import difflib
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import zip_longest
+
+import pytest
+
+from tests.support.hostile import treacherous
+from tests.support.tui import FakeBackend, ManualClock, on_asyncio, sitting
+from tests.support.tui_grids import COLOURS, NAMES, ROOT, SIZES, draw, paint, path_of, resize
+from tests.support.tui_scenes import FILLS, SCENES, speak
+
+BARS = "▏▎▍▌▋▊▉█▒░─▁▂▃▄▅▆▇"
+LONGER_S = 20.0
+"""Many figures get another digit, and nothing is overdue yet."""
+COMMAND = "python -m tests.support.tui_grids"
+
+
+def unequal(drawn: Mapping[str, str]) -> Iterator[str]:
+    """Yield the difference of each picture from the one that is kept."""
+    for name, text in drawn.items():
+        kept = path_of(name).read_text("utf-8") if path_of(name).exists() else ""
+        told = difflib.unified_diff(
+            kept.splitlines(), text.splitlines(), f"kept {name}", "drawn", n=0, lineterm=""
+        )
+        if lines := list(told):
+            yield "\n".join([*lines, f"if that is wanted: {COMMAND}"])
+
+
+@pytest.mark.parametrize("screen", SCENES)
+@pytest.mark.parametrize("fill", FILLS)
+@on_asyncio
+async def test_a_screen_looks_as_it_did(fill: str, screen: str) -> None:
+    found = await draw(fill, screen)
+    assert "\n".join(unequal(found)) == ""
+    for name, text in found.items():
+        columns, lines = SIZES[list(found).index(name)]
+        shown = text.removesuffix("\n").split("\n")
+        assert len(shown) == lines, name
+        assert [line for line in shown if len(line) > columns] == [], name
+        assert treacherous(text) == [], name
+
+
+@pytest.mark.parametrize("name", COLOURS)
+@on_asyncio
+async def test_a_screen_has_the_colours_that_it_had(name: str) -> None:
+    assert "\n".join(unequal({f"colour/{name}": await paint(name)})) == ""
+
+
+def test_no_picture_is_kept_of_what_there_is_no_more() -> None:
+    kept = {path.relative_to(ROOT).as_posix() for path in ROOT.rglob("*") if path.is_file()}
+    assert kept == {f"{name}.txt" for name in NAMES}
+
+
+@pytest.mark.parametrize("screen", ["jobs", "job", "approvals", "pods"])
+@on_asyncio
+async def test_another_size_shows_what_a_start_at_that_size_shows(screen: str) -> None:
+    (name, text), *_ = (await draw("typical", screen, SIZES[1:2])).items()
+    assert _without_time(text) == _without_time(path_of(name).read_text("utf-8"))
+
+
+def _without_time(text: str) -> str:
+    """Leave out what tells how much time has passed."""
+    return re.sub(rf"[{BARS} ]+| tok/s|≈|·", " ", re.sub(r"\d+", "0", text))
+
+
+# --- nothing jumps
+
+
+@pytest.mark.parametrize("size", [SIZES[0], SIZES[-1]])
+@pytest.mark.parametrize("screen", SCENES)
+@on_asyncio
+async def test_only_figures_change_as_time_goes_by(screen: str, size: tuple[int, int]) -> None:
+    cluster = FakeBackend(ManualClock())
+    FILLS["typical"](cluster)
+    scene = SCENES[screen]
+    async with sitting(cluster, size=size, first=scene.first) as seat:
+        await scene.enter(seat)
+        speak(cluster)
+        await resize(seat, size)
+        before = seat.lines
+        await seat.pass_time(1)
+        assert list(_changed(before, seat.lines)) == []
+        before = seat.lines
+        seat.clock.move(LONGER_S)
+        await seat.pass_time(2)
+        assert screen == "job" or list(_jumped(before, seat.lines)) == []  # its axis may grow
+
+
+def _changed(before: Sequence[str], after: Sequence[str]) -> Iterator[str]:
+    """Yield the cells that are other than before and hold neither a figure nor a bar."""
+    for old, new in zip(before, after, strict=True):
+        cells = zip_longest(old, new, fillvalue=" ")
+        for at, (one, other) in enumerate(cells):
+            if one != other and not (_ticks(one) and _ticks(other)):
+                yield f"cell {at}: {one!r} {other!r} in {old!r} {new!r}"
+
+
+def _ticks(sign: str) -> bool:
+    return sign.isdigit() or sign in f"{BARS} "
+
+
+def _jumped(before: Sequence[str], after: Sequence[str]) -> Iterator[str]:
+    """Yield the words that stand on the same line as before, but elsewhere."""
+    for old, new in zip(before, after, strict=True):
+        was, stands = (
+            {found[0]: found.start() for found in re.finditer("[a-z]{3,}", line)}
+            for line in (old, new)
+        )
+        for word in was.keys() & stands.keys():
+            if was[word] != stands[word]:
+                yield f"{word}: {old!r} {new!r}"
