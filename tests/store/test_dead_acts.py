@@ -22,6 +22,7 @@ from cortex.domain.errors import (
     ConflictError,
     NotFoundError,
     OutcomeUnknownError,
+    RejectedError,
     UsageError,
 )
 from cortex.store import dead_acts, dead_letters
@@ -52,6 +53,16 @@ REFUSES = """
         END IF;
         RETURN NEW;
     END $$
+"""
+BREAKS_OFF = """
+    CREATE FUNCTION cortex.test_breaks_off() RETURNS trigger LANGUAGE plpgsql AS $$
+    BEGIN
+        RAISE EXCEPTION 'broken off';
+    END $$
+"""
+BREAK_OFF = """
+    CREATE TRIGGER test_breaks_off BEFORE UPDATE OF done_count ON cortex.dead_act
+    FOR EACH ROW EXECUTE FUNCTION cortex.test_breaks_off()
 """
 POISON = """
     CREATE TRIGGER test_refuses BEFORE INSERT ON cortex.job
@@ -190,6 +201,23 @@ def test_a_letter_that_the_database_refuses_does_not_hold_up_the_others(
     assert (failure["job_id"], failure["error"]) == (ids[7], "no such job is wanted")
     assert states(database, ids).count("RETRIED") == 20
     assert letter(database, ids[7])["state"] == "OPEN"
+    assert_one_truth(database)
+
+
+def test_letters_and_progress_are_written_together_or_not_at_all(
+    store: Session, database: str
+) -> None:
+    ids = fail(database, 5)
+    act_id = store(dead_acts.begin, an_act(ids))
+    sql(database, BREAKS_OFF)
+    sql(database, BREAK_OFF)
+    with pytest.raises(RejectedError, match="broken off"):
+        store(dead_acts.work_off, new_id=new_id)
+    assert states(database, ids) == ["OPEN"] * 5
+    assert job_count(database, "origin_id IS NOT NULL") == 0
+    sql(database, "DROP TRIGGER test_breaks_off ON cortex.dead_act")
+    work_off(store, database)
+    assert store(dead_acts.show, act_id)["done_count"] == 5
     assert_one_truth(database)
 
 
