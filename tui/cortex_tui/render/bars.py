@@ -36,6 +36,8 @@ class TopView:
     """By the database's clock."""
     is_read_only: bool
     link: Cell
+    has_lost_pod: bool = False
+    """The pod that was started with the app has ended."""
 
 
 def link_cell(link: Link, now: float) -> Cell:
@@ -75,6 +77,8 @@ def _ground(palette: Palette) -> Style:
 
 
 def _parts(view: TopView, *, is_short: bool) -> Iterator[Cell]:
+    if view.has_lost_pod:
+        yield Cell("pod ENDED", "alarm")
     if view.is_read_only:
         yield Cell("read-only", "warn")
     head = view.head

@@ -82,6 +82,11 @@ class Frame(Screen[None]):
         yield Line(self.desk, self._bottom, id="bottom")
         yield Line(self.desk, self._small, id="small")
 
+    @property
+    def is_small(self) -> bool:
+        """Nothing is shown for want of room, so nothing can be asked."""
+        return self.has_class("-small")
+
     def repaint(self) -> None:
         """Draw all that changes by itself."""
         self.query_one("#top").refresh()
@@ -94,9 +99,9 @@ class Frame(Screen[None]):
         return not self.strip.is_asking and super().check_action(action, parameters)
 
     def on_resize(self, event: events.Resize) -> None:
-        is_small = event.size.width < WIDTH_MIN or event.size.height < HEIGHT_MIN
-        self.set_class(is_small, "-small")
-        if is_small:
+        size = event.size
+        self.set_class(size.width < WIDTH_MIN or size.height < HEIGHT_MIN, "-small")
+        if self.is_small:
             self.strip.withdraw()  # nobody may agree to what is not seen
 
     def on_screen_suspend(self) -> None:
@@ -115,6 +120,7 @@ class Frame(Screen[None]):
             now=session.now,
             is_read_only=session.is_read_only,
             link=bars.link_cell(session.link, session.clock.now()),
+            has_lost_pod=session.pod is not None and session.pod.ended() is not None,
         )
         return bars.top_bar(view, self.desk.palette, width)
 
