@@ -177,7 +177,7 @@ class CortexApp(App[int]):
     async def action_quit(self) -> None:
         """Leave; what is to become of the pod beside is asked first."""
         pod, frame = self.session.pod, self.frame
-        if pod is None or pod.ended() is not None or frame is None or frame.is_small:
+        if pod is None or pod.ended() is not None or frame is None or not frame.strip.is_seen:
             self.exit()  # where nobody can be asked, the pod goes on
             return
         question = Choice(f"leave, and pod {safe(pod.name)}", LEAVING)

@@ -10,11 +10,17 @@ class PodBeside(Protocol):
     name: str
     log: Path
     """Where its logs go."""
+    http: str | None
+    """Where it serves the API, if it does."""
 
     def ended(self) -> str | None:
         """Say how it ended, in a few words; None: it runs."""
         ...
 
     def drain(self) -> None:
-        """Tell it to end: its jobs go on elsewhere; told again, it hands them back at once."""
+        """Let it end: its jobs go on elsewhere after their next step."""
+        ...
+
+    def signalled(self, number: int) -> None:
+        """Hear of a signal that this process got."""
         ...

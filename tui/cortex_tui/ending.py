@@ -23,7 +23,7 @@ LEAVE_S: Final = 3.0
 
 @contextmanager
 def ending_by_signal(
-    leave: Callable[[int], object], *, heard: Callable[[], object] | None
+    leave: Callable[[int], object], *, heard: Callable[[int], object] | None
 ) -> Iterator[None]:
     """At each signal call `heard` at once, and `leave` in the event loop, with the exit code.
 
@@ -38,7 +38,7 @@ def ending_by_signal(
         _thread.start_new_thread(_leave_at_last, (is_left, 128 + number, modes))
         loop.call_soon_threadsafe(leave, 128 + number)
         if heard is not None:
-            heard()
+            heard(number)
 
     before = {number: signal.signal(number, came) for number in SIGNALS}
     try:

@@ -65,7 +65,7 @@ def run(
                 hear(db.profile, session.clock, on_hint=app.poller.wake), name="hearing"
             )
             try:
-                with ending_by_signal(app.exit, heard=None if pod is None else pod.drain):
+                with ending_by_signal(app.exit, heard=None if pod is None else pod.signalled):
                     code = await app.run_async()
             finally:
                 hearing.cancel()

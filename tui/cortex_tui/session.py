@@ -58,7 +58,8 @@ class Session:
             yield Cell(AS_READER if self.is_reader else SET_SO, "warn")
         if self.pod is not None:
             ended = self.pod.ended()
-            told = f"pod {self.pod.name} {'runs in this terminal' if ended is None else ended}"
+            runs = f"runs with this screen{f', API at {self.pod.http}' if self.pod.http else ''}"
+            told = f"pod {self.pod.name} {ended or runs}"
             yield Cell(safe(told), "dim" if ended is None else "fail")
             yield Cell(safe(f"its log: {self.pod.log}"), "dim")
 

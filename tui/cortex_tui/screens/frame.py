@@ -82,11 +82,6 @@ class Frame(Screen[None]):
         yield Line(self.desk, self._bottom, id="bottom")
         yield Line(self.desk, self._small, id="small")
 
-    @property
-    def is_small(self) -> bool:
-        """Nothing is shown for want of room, so nothing can be asked."""
-        return self.has_class("-small")
-
     def repaint(self) -> None:
         """Draw all that changes by itself."""
         self.query_one("#top").refresh()
@@ -101,7 +96,7 @@ class Frame(Screen[None]):
     def on_resize(self, event: events.Resize) -> None:
         size = event.size
         self.set_class(size.width < WIDTH_MIN or size.height < HEIGHT_MIN, "-small")
-        if self.is_small:
+        if not self.strip.is_seen:
             self.strip.withdraw()  # nobody may agree to what is not seen
 
     def on_screen_suspend(self) -> None:
