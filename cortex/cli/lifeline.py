@@ -32,10 +32,11 @@ class Lifeline:
 
     async def around(self, pod: Callable[[], Awaitable[int]], shutdown: Shutdown) -> int:
         """Run the pod; drain it when whoever started it has gone. Returns its exit code."""
-        async with trio.open_nursery() as nursery:
-            nursery.start_soon(self._watch, shutdown)
-            exit_code = await pod()
-            nursery.cancel_scope.cancel(reason="the pod has ended")
+        with self._socket:
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(self._watch, shutdown)
+                exit_code = await pod()
+                nursery.cancel_scope.cancel(reason="the pod has ended")
         return exit_code
 
     async def _watch(self, shutdown: Shutdown) -> None:

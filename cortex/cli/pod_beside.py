@@ -7,6 +7,7 @@ reaches it; it is told to end by this process, or by its end: see `lifeline`.
 
 import json
 import os
+import select
 import signal
 import socket
 import sys
@@ -26,12 +27,14 @@ from cortex.domain.errors import UsageError
 
 LOGS_MAX: Final = 20
 """Files that are kept; more when more pods than that run."""
+LOOK_MS: Final = 1_000
+"""So often it is looked whether the pod has ended; as a rule its end of the lifeline tells."""
 SIGNALS: Final = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
 
 @attrs.define(kw_only=True)
 class PodBeside:
-    """The child, as its parent has it. It stays a zombie until the parent ends: its id is its."""
+    """The child, as its parent has it; as long as it is in front nobody else can have its pid."""
 
     pid: int
     log: Path
@@ -80,21 +83,35 @@ class PodBeside:
             self._end()
 
     def wait(self) -> int:
-        """Wait for its end; return the exit code. Bounded by the pod's own deadline, once told."""
+        """Wait for its end; return the exit code. Bounded by the pod's own deadline, once told.
+
+        A terminal that goes meanwhile drains it: not each one sends a signal.
+        """
+        poll = select.poll()
+        poll.register(sys.stdin, 0)
+        poll.register(self._socket, select.POLLIN)
+        while not self.is_draining and self.exit_code is None:
+            seen = {number for number, _ in poll.poll(LOOK_MS)}
+            if sys.stdin.fileno() in seen:
+                self.drain()
+            elif seen:
+                break  # it is about to end
         code = self._look(0)
         if code is None:
             raise ChildProcessError(f"nobody knows what became of process {self.pid}")
         return code
 
     @contextmanager
-    def hearing_signals(self) -> Iterator[Self]:
-        """Pass the signals of this process on while the block lasts."""
+    def in_front(self) -> Iterator[Self]:
+        """Pass the signals of this process on while the block lasts; to be left after its end."""
         before = {number: signal.signal(number, self.signalled) for number in SIGNALS}
         try:
             yield self
         finally:
             for number, handler in before.items():
                 signal.signal(number, handler)
+            self._socket.close()
+            os.waitpid(self.pid, os.WNOHANG)
 
     def last_words(self, lines_max: int) -> str:
         """Return the end of its log."""
@@ -118,31 +135,32 @@ def fork_pod() -> PodBeside | Lifeline:
 
     Raises `UsageError` when there is no place for logs.
     """
-    log = _new_log(platformdirs.user_log_path("cortex", appauthor=False))
+    log, opened = _new_log(platformdirs.user_log_path("cortex", appauthor=False))
     theirs, own = socket.socketpair()
     sys.stdout.flush()
     sys.stderr.flush()
     pid = os.fork()
     if pid:
         own.close()
-        return PodBeside(pid=pid, log=log, socket=theirs)
+        os.close(opened)
+        return PodBeside(pid=pid, log=log.rename(_named(log, pid)), socket=theirs)
     theirs.close()
     os.setsid()
-    _take(os.devnull, os.O_RDONLY, 0)
-    for number in (1, 2):
-        _take(str(log), os.O_WRONLY | os.O_APPEND, number)
+    nothing = os.open(os.devnull, os.O_RDONLY)
+    for source, number in ((nothing, 0), (opened, 1), (opened, 2)):
+        os.dup2(source, number)
+    os.close(nothing)
+    os.close(opened)
     return Lifeline(own)
 
 
-def _take(path: str, how: int, number: int) -> None:
-    """Open a file in the place of a standard stream."""
-    opened = os.open(path, how)
-    os.dup2(opened, number)
-    os.close(opened)
+def _named(log: Path, pid: int) -> Path:
+    """Put the number of the process that writes it into a log's name."""
+    return log.with_stem(f"{log.stem.rpartition('-')[0]}-{pid}")
 
 
-def _new_log(folder: Path) -> Path:
-    """Make an empty log that only its user may read, and leave the newest ones beside it."""
+def _new_log(folder: Path) -> tuple[Path, int]:
+    """Make an empty log that only its user may read, opened, and keep the newest ones beside it."""
     now = datetime.fromtimestamp(system_chance().unix_ms() / 1000, UTC)
     log = folder / f"pod-{now:%Y%m%dT%H%M%S}-{os.getpid()}.log"
     try:
@@ -150,13 +168,12 @@ def _new_log(folder: Path) -> Path:
         for old in sorted(folder.glob("pod-*.log"))[: 1 - LOGS_MAX]:
             if not _runs(old):
                 old.unlink(missing_ok=True)
-        os.close(os.open(log, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
+        return log, os.open(log, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_APPEND, 0o600)
     except OSError as error:
         raise UsageError(
             f"cannot write the pod's log {log}: {error.strerror}",
             hint="make that folder one that this user may write to, or set XDG_STATE_HOME",
         ) from error
-    return log
 
 
 def _runs(log: Path) -> bool:

@@ -36,7 +36,7 @@ def who_acts() -> str:
 
 def up_on_screen(pod: PodBeside, options: Options, settings: Settings, *, actor: str) -> int:
     """Show the UI once the pod is ready, then wait for the pod; return the exit code."""
-    with pod.hearing_signals():
+    with pod.in_front():
         _tell("starting the pod …")
         if not pod.until_ready():
             exit_code = pod.wait()

@@ -17,6 +17,8 @@ from types import FrameType
 from typing import Any, Final
 
 SIGNALS: Final = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+OF_THE_SCREEN: Final = (signal.SIGTSTP, signal.SIGCONT, signal.SIGWINCH)
+"""Textual hears these and never stops: a process that goes on would begin a screen once more."""
 LEAVE_S: Final = 3.0
 """For leaving in order: it takes a tenth of that."""
 
@@ -40,7 +42,8 @@ def ending_by_signal(
         if heard is not None:
             heard(number)
 
-    before = {number: signal.signal(number, came) for number in SIGNALS}
+    before = {number: signal.getsignal(number) for number in OF_THE_SCREEN}
+    before |= {number: signal.signal(number, came) for number in SIGNALS}
     try:
         yield
     finally:
