@@ -3,7 +3,7 @@
 import os
 import sys
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 from urllib.parse import urlsplit
 
 import click
@@ -13,7 +13,11 @@ from cortex.cli.asking import acting_name, as_option
 from cortex.cli.options import Command, Options
 from cortex.cli.target import database, settings_from
 from cortex.cli.terminal import stdout_terminal
+from cortex.config import Settings
 from cortex.domain.errors import UsageError
+
+if TYPE_CHECKING:
+    from cortex_tui.beside import PodBeside
 
 THEMES: Final = ("dark", "light", "ansi")
 KEYS_FILE: Final = "keys.toml"
@@ -40,36 +44,60 @@ def tui(
 
     `?` shows all keys, `q` leaves. keys.toml in the user's configuration folder gives other keys.
     """
-    _refuse_what_is_no_terminal()
-    terminal = stdout_terminal(options.color)
+    refuse_what_is_no_terminal("cortex tui", hint="use cortex jobs watch")
     by = acting_name(actor)
     settings = settings_from(options)
     with database(settings, must_exist=True) as address:
-        from cortex_tui.run import run
-
-        code = run(
+        code = show(
             address,
+            settings,
+            options,
             actor=by,
-            place="local" if settings.dsn is None else _place(address),
             is_read_only=read_only,
-            is_ascii=is_ascii or terminal.is_ascii,
-            has_color=terminal.has_color,
+            is_ascii=is_ascii,
             theme=theme,
-            keys_file=Path(platformdirs.user_config_dir("cortex")) / KEYS_FILE,
-            pictures=Path(platformdirs.user_state_dir("cortex")) / PICTURES,
         )
     raise click.exceptions.Exit(code)
 
 
-def _refuse_what_is_no_terminal() -> None:
+def show(
+    address: str,
+    settings: Settings,
+    options: Options,
+    *,
+    actor: str,
+    is_read_only: bool = False,
+    is_ascii: bool = False,
+    theme: str = THEMES[0],
+    pod: "PodBeside | None" = None,
+) -> int:
+    """Run the UI on a database until it is left; return the exit code, see `cortex_tui.run`."""
+    from cortex_tui.run import run
+
+    terminal = stdout_terminal(options.color)
+    return run(
+        address,
+        actor=actor,
+        place="local" if settings.dsn is None else _place(address),
+        is_read_only=is_read_only,
+        is_ascii=is_ascii or terminal.is_ascii,
+        has_color=terminal.has_color,
+        theme=theme,
+        keys_file=Path(platformdirs.user_config_dir("cortex")) / KEYS_FILE,
+        pictures=Path(platformdirs.user_state_dir("cortex")) / PICTURES,
+        pod=pod,
+    )
+
+
+def refuse_what_is_no_terminal(command: str, *, hint: str) -> None:
     """Raise `UsageError` where a screen cannot be drawn, or keys cannot be pressed."""
     if not (sys.stdin.isatty() and sys.stdout.isatty()):
-        what = "cortex tui needs a terminal for its input and its output"
+        what = f"{command} needs a terminal for its input and its output"
     elif os.environ.get("TERM") in {None, "", "dumb"}:
         what = "this terminal cannot draw a screen: TERM is dumb"
     else:
         return
-    raise UsageError(what, hint="use cortex jobs watch")
+    raise UsageError(what, hint=hint)
 
 
 def _place(address: str) -> str:

@@ -9,41 +9,74 @@ import trio
 
 from cortex.agent.abandon import left_count
 from cortex.cli.apps import load_app
+from cortex.cli.lifeline import Lifeline
 from cortex.cli.logs import configure_logs
 from cortex.cli.options import Command, Format, Options
 from cortex.cli.prices import prices_of
 from cortex.cli.serve import serve
 from cortex.cli.target import data_dir, settings_from
+from cortex.config import Settings
 from cortex.durable import crash_points
 from cortex.pod import PodParts, Ready, standard_parts
 from cortex.services import deadman
+from cortex.services.shutdown import Shutdown
 
 
 @click.command(cls=Command)
 @click.option("--app", metavar="APP", help="Module or file with your own jobs and tools.")
 @click.option("--slots", type=int, metavar="N", help="Jobs to run at once [1000].")
 @click.option("--http", metavar="HOST:PORT", help="Serve the HTTP API; port 0 takes a free one.")
+@click.option("--tui", "has_screen", is_flag=True, help="With the terminal UI; logs to a file.")
 @click.pass_obj
-def up(options: Options, app: str | None, slots: int | None, http: str | None) -> None:
+def up(
+    options: Options, *, app: str | None, slots: int | None, http: str | None, has_screen: bool
+) -> None:
     """Run a pod: it takes jobs until it is told to stop.
 
     SIGTERM or Ctrl-C drains it: jobs go on elsewhere after their next step, or after 40 seconds.
     A second signal hands everything back at once. Several pods may share one database.
     """
     began = time.perf_counter()
+    settings = settings_from(options, slots=slots, http=http)
+    lifeline = None
+    if has_screen:
+        from cortex.cli.pod_beside import PodBeside, fork_pod
+        from cortex.cli.tui import refuse_what_is_no_terminal
+        from cortex.cli.up_screen import up_on_screen, who_acts
+
+        refuse_what_is_no_terminal("cortex up --tui", hint="leave out --tui")
+        actor = who_acts()
+        half = fork_pod()
+        if isinstance(half, PodBeside):
+            raise click.exceptions.Exit(up_on_screen(half, options, settings, actor=actor))
+        lifeline = half
+    raise click.exceptions.Exit(_run(options, settings, app, began=began, lifeline=lifeline))
+
+
+def _run(
+    options: Options,
+    settings: Settings,
+    app: str | None,
+    *,
+    began: float,
+    lifeline: Lifeline | None,
+) -> int:
     configure_logs()
     crash_points.arm(os.environ.get(crash_points.VARIABLE))
-    settings = settings_from(options, slots=slots, http=http)
     module = load_app(app) if app else None
     folder = data_dir(settings)
     prices = prices_of(settings)
+    shutdown = Shutdown()
 
     def parts() -> PodParts:
         return standard_parts(app=module, workspaces=folder / "workspaces", prices=prices)
 
     def tell(ready: Ready) -> None:
         ready_s = time.perf_counter() - began
-        if options.output is Format.TABLE:
+        told = {"schema_version": 1, "pod": ready.pod, "ready_s": ready_s, "http": ready.http}
+        if lifeline is not None:
+            lifeline.tell(told)
+        elif options.output is Format.TABLE:
             jobs = ", ".join(ready.job_types)
             what = f"{settings.slots} slots, jobs {jobs}"
             lines = [f"pod {ready.pod} is ready after {ready_s:.2f} s: {what}"]
@@ -52,16 +85,15 @@ def up(options: Options, app: str | None, slots: int | None, http: str | None) -
             lines.append("Ctrl-C drains it, twice hands back at once")
             click.echo("\n".join(lines))  # at once: who reads the first line may rely on the last
         else:
-            told = {"schema_version": 1, "pod": ready.pod, "ready_s": ready_s, "http": ready.http}
             click.echo(json.dumps(told))
 
     async def run() -> int:
-        exit_code = await serve(settings, parts, on_ready=tell)
+        exit_code = await serve(settings, parts, on_ready=tell, shutdown=shutdown)
         # The pod has ended; a call that was left behind must not hold the process.
         deadman.arm(deadman.GOODBYE_S, exit_code=exit_code, told=_left_behind())
         return exit_code
 
-    raise click.exceptions.Exit(trio.run(run))
+    return trio.run(run) if lifeline is None else trio.run(lifeline.around, run, shutdown)
 
 
 def _left_behind() -> str | None:

@@ -34,6 +34,9 @@ FOLLOWING_SETTINGS: Final = frozenset({"application_name", "timezone"})
 
 NEWER_SETTINGS: Final = frozenset({"transaction_timeout"})
 """What not each server knows (17 does): one that does not would refuse a start-up with it."""
+READ_ONLY: Final = "default_transaction_read_only"
+"""Sent at the start, it would make a primary look like a standby to the driver."""
+LATER_SETTINGS: Final = NEWER_SETTINGS | {READ_ONLY}
 
 ELSEWHERE: Final = (
     OSError,
@@ -157,8 +160,8 @@ async def _connect(target: Target, *, is_pooled: bool | None) -> Connection:
 
 async def _own(target: Target, *, statements_max: int) -> Connection | None:
     """Connect with all settings; None if they do not get to the session."""
-    newer = {name: target.settings[name] for name in NEWER_SETTINGS & target.settings.keys()}
-    known = {name: value for name, value in target.settings.items() if name not in newer}
+    later = {name: target.settings[name] for name in LATER_SETTINGS & target.settings.keys()}
+    known = {name: value for name, value in target.settings.items() if name not in later}
     try:
         opened = await target.open(
             Connection, {**known, **OWN_SESSION}, statements_max=statements_max
@@ -171,7 +174,7 @@ async def _own(target: Target, *, statements_max: int) -> Connection | None:
         # Its tag tells how many rows, without a prepared statement: a pooler could not bear one.
         tag = await opened.execute(sql("sessions.is_own"))
         if tag.endswith(" 1"):
-            await opened.fetch(sql("sessions.set"), list(newer), list(newer.values()))
+            await opened.fetch(sql("sessions.set"), list(later), list(later.values()))
             return opened
     opened.terminate()
     return None
@@ -204,7 +207,8 @@ def _cut_unless_done(opened: Connection) -> Iterator[None]:
 async def set_locally(connection: "asyncpg.Connection[Record]", values: Mapping[str, str]) -> None:
     """Give a transaction that has just begun the settings that a session of our own has."""
     local = {
-        name: value
+        # The default is for transactions to come: this one has begun.
+        "transaction_read_only" if name == READ_ONLY else name: value
         for name, value in values.items()
         # Those of TCP are between the pooler and the server: theirs.
         if name not in FOLLOWING_SETTINGS and not name.startswith("tcp_")

@@ -91,6 +91,8 @@ class Profile:
     connections_max: int = 4
     bound_s: float = 10.0
     hot_path: bool = False
+    is_read_only: bool = False
+    """By a setting of each session, which one could unset; the reader's role is for good."""
     is_pooled: bool | None = None
     """A pooler lends sessions out; None: not known yet, connecting finds out."""
 
@@ -98,7 +100,13 @@ class Profile:
     def settings(self) -> dict[str, str]:
         """Settings of a session: sent when connecting, or with each transaction to a pooler."""
         role = {"role": self.role} if self.role else {}
-        return SESSION_SETTINGS | (HOT_PATH_SETTINGS if self.hot_path else {}) | role
+        looking = {connections.READ_ONLY: "on"} if self.is_read_only else {}
+        return SESSION_SETTINGS | (HOT_PATH_SETTINGS if self.hot_path else {}) | looking | role
+
+    @property
+    def may_write(self) -> bool:
+        """Whether the database would let it change anything."""
+        return not self.is_read_only and self.role != READER_ROLE
 
     async def connect(self) -> connections.Connection:
         """Open one connection within the bound; of several hosts, to the one that takes writes.

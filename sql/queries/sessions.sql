@@ -12,3 +12,11 @@ WHERE current_setting(s.name, true) IS NOT NULL;
 -- know. $1 names, $2 values.
 SELECT set_config(s.name, s.value, true) FROM unnest($1::text[], $2::text[]) AS s (name, value)
 WHERE s.name LIKE '%.%' OR current_setting(s.name, true) IS NOT NULL;
+
+-- name: may_look_as
+-- One row if who has logged in may take role $1, and that role has to do with this database. Needs no right at all.
+SELECT FROM pg_roles r, pg_namespace n
+WHERE r.rolname = $1 AND n.nspname = 'cortex' AND has_schema_privilege(r.oid, n.oid, 'USAGE')
+  -- Since Postgres 16 who made a role is its member, but may not SET ROLE to it.
+  AND pg_has_role(session_user, r.oid,
+                  CASE WHEN current_setting('server_version_num')::int >= 160000 THEN 'SET' ELSE 'MEMBER' END);

@@ -7,6 +7,7 @@ import select
 import signal
 import struct
 import subprocess
+import sys
 import termios
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -18,6 +19,21 @@ import pyte
 import pytest
 
 WITHIN_S = 30.0
+READ_S = 0.05
+CHOKING_KEYS = 100
+"""More than a program keeps in a queue for a terminal that is slow."""
+CURSOR, ALTERNATE = 25, 1049
+REPORTS = (1000, 1003, 1004, 1006, 1015, 1016, 2004, 2048)
+"""Modes of a terminal that make it send what nobody typed: mouse, focus, paste, size."""
+LAUNCH = """
+import fcntl, os, signal, sys, termios
+_, is_controlling, ignores_hangup, *command = sys.argv
+if is_controlling == "True":
+    fcntl.ioctl(0, termios.TIOCSCTTY, 0)
+if ignores_hangup == "True":
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)
+os.execvp(command[0], command)
+"""
 
 
 class PtyScreen:
@@ -30,16 +46,21 @@ class PtyScreen:
         folder: Path,
         env: Mapping[str, str],
         size: tuple[int, int] = (120, 40),
+        is_controlling: bool = False,
+        ignores_hangup: bool = False,
     ) -> None:
-        """`size`: columns and lines."""
-        columns, lines = size
-        self._screen = pyte.Screen(columns, lines)
+        """`size`: columns and lines. `is_controlling`: signals of the terminal reach the program.
+
+        `ignores_hangup`: it was begun as by `nohup`.
+        """
+        self._screen = pyte.Screen(*size)
         self._stream = pyte.ByteStream(self._screen)
         self._master, slave = pty.openpty()
-        fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", lines, columns, 0, 0))
+        _set_size(slave, size)
         self.modes = termios.tcgetattr(slave)
+        launch = [sys.executable, "-c", LAUNCH, str(is_controlling), str(ignores_hangup)]
         self._process = subprocess.Popen(
-            command,
+            [*(launch if is_controlling or ignores_hangup else ()), *command],
             stdin=slave,
             stdout=slave,
             stderr=slave,
@@ -48,6 +69,7 @@ class PtyScreen:
             start_new_session=True,
         )
         self._slave = slave
+        self._is_there = True
         self.written = b""
         """Everything that came."""
 
@@ -58,8 +80,24 @@ class PtyScreen:
         if self._process.poll() is None:
             self._process.kill()
         self._process.wait()
-        os.close(self._slave)
-        os.close(self._master)
+        self.vanish()
+
+    def vanish(self) -> None:
+        """Be gone, as a window that was closed."""
+        if self._is_there:
+            self._is_there = False
+            os.close(self._slave)
+            os.close(self._master)
+
+    @property
+    def pid(self) -> int:
+        """The program's process."""
+        return self._process.pid
+
+    @property
+    def lines(self) -> list[str]:
+        """What stands on the screen, line by line."""
+        return [line.rstrip() for line in self._screen.display]
 
     @property
     def text(self) -> str:
@@ -83,17 +121,47 @@ class PtyScreen:
         """Send the program a signal."""
         self._process.send_signal(number)
 
+    def resize(self, columns: int, lines: int) -> None:
+        """Take another size, and tell the program."""
+        self._screen.resize(lines, columns)
+        _set_size(self._slave, (columns, lines))
+        self.send(signal.SIGWINCH)
+
     def until_stopped(self) -> None:
-        """Read until the program was stopped, as by ctrl+z."""
+        """Read until the program stands still."""
         give_up_at = time.monotonic() + WITHIN_S
-        while psutil.Process(self._process.pid).status() != psutil.STATUS_STOPPED:
+        while psutil.Process(self.pid).status() != psutil.STATUS_STOPPED:
             if time.monotonic() > give_up_at:
-                pytest.fail(f"it was not stopped; the screen shows\n{self.text}")
+                pytest.fail(f"it does not stop; the screen shows\n{self.text}")
             self._read()
         self._read()
 
-    def end(self) -> int:
-        """Read until the program has ended; return its exit code."""
+    def forget(self) -> None:
+        """Show nothing, as a shell that was in between."""
+        self._screen.erase_in_display(2)
+
+    @property
+    def is_as_found(self) -> bool:
+        """All modes of the terminal are as they were before the program began."""
+        on = {mode >> 5 for mode in self._screen.mode}
+        is_left = CURSOR in on and not on & {ALTERNATE, *REPORTS}
+        return is_left and self.modes_now == self.modes
+
+    def choke(self, keys: str) -> None:
+        """Read nothing, and press keys until the program's output is stuck, and some more."""
+        give_up_at = time.monotonic() + WITHIN_S
+        while select.select([], [self._slave], [], 0)[1]:
+            if time.monotonic() > give_up_at:
+                pytest.fail("the terminal still takes what the program writes")
+            self.type(keys)
+            time.sleep(READ_S)
+        for _ in range(CHOKING_KEYS):
+            self.type(keys)
+
+    def end(self, *, is_reading: bool = True) -> int:
+        """Wait until the program has ended, also without a terminal; return its exit code."""
+        if not is_reading:
+            return self._process.wait(WITHIN_S)
         give_up_at = time.monotonic() + WITHIN_S
         while self._process.poll() is None:
             if time.monotonic() > give_up_at:
@@ -108,8 +176,16 @@ class PtyScreen:
         return termios.tcgetattr(self._slave)
 
     def _read(self) -> None:
-        ready, _, _ = select.select([self._master], [], [], 0.05)
+        if not self._is_there:
+            time.sleep(READ_S)
+            return
+        ready, _, _ = select.select([self._master], [], [], READ_S)
         if ready:
             piece = os.read(self._master, 65_536)
             self.written += piece
             self._stream.feed(piece)
+
+
+def _set_size(terminal: int, size: tuple[int, int]) -> None:
+    columns, lines = size
+    fcntl.ioctl(terminal, termios.TIOCSWINSZ, struct.pack("HHHH", lines, columns, 0, 0))

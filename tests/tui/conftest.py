@@ -1,11 +1,16 @@
-"""The terminal UI on a fake cluster and a clock that only the test moves."""
+"""The terminal UI on a fake cluster and a clock that only the test moves; or as a process."""
 
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from cortex.store.database import Profile
+from cortex.store.session import open_session
+from tests.support.command_line import Cortex
+from tests.support.life import Life
 from tests.support.tui import FakeBackend, ManualClock, Seat, sitting
 
 Sit = Callable[..., AbstractAsyncContextManager[Seat]]
@@ -32,3 +37,14 @@ def sit(cluster: FakeBackend) -> Sit:
             yield seat
 
     return opened
+
+
+@pytest.fixture
+def life(database: str) -> Iterator[Life]:
+    with open_session(Profile(dsn=database)) as call:
+        yield Life(call, database)
+
+
+@pytest.fixture
+def cortex(tmp_path: Path, database: str) -> Cortex:
+    return Cortex(tmp_path, database)

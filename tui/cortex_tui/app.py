@@ -9,6 +9,7 @@ from uuid import UUID
 import attrs
 from textual import events
 from textual.app import App, SystemCommand
+from textual.driver import Driver
 from textual.filter import LineFilter, NoColor
 from textual.screen import Screen
 
@@ -19,9 +20,10 @@ from cortex_tui import internals
 from cortex_tui.acts import Acts
 from cortex_tui.backend.protocol import Backend
 from cortex_tui.desk import Desk
-from cortex_tui.key_table import KeyTable
+from cortex_tui.key_table import KeyTable, shown
 from cortex_tui.line_filter import SafeFilter
 from cortex_tui.model.history import History, Place
+from cortex_tui.model.question import Choice
 from cortex_tui.palette import NAMES, PALETTES
 from cortex_tui.palette_commands import KeyCommands
 from cortex_tui.poller import Poller
@@ -60,6 +62,9 @@ OPENED: Final[Mapping[str, Callable[..., Frame]]] = {
 }
 """Those that open on top of another one, with what they are about; esc closes them."""
 FIRST: Final = "pulse"
+DRAIN: Final = "d"
+LEAVING: Final = {"g": "goes on", DRAIN: "drains and ends"}
+"""What may become of the pod that runs beside the app, by the key that is pressed."""
 TICK_S: Final = 1.0
 """Countdowns and ages go on by themselves, each second."""
 
@@ -84,10 +89,11 @@ class CortexApp(App[int]):
         keys: KeyTable | None = None,
         has_color: bool = True,
         first: str = FIRST,
+        driver: type[Driver] | None = None,
     ) -> None:
         """`has_color`: without it the terminal's own two colours must do. `first`: a screen."""
         self.DEFAULT_MODE = first  # type: ignore[misc]  # Textual reads it here
-        super().__init__()
+        super().__init__(driver_class=driver)
         internals.forget_no_color(self)
         self.session = session
         acts = Acts(session, start=self._beside)
@@ -108,6 +114,7 @@ class CortexApp(App[int]):
             session.clock, session.link, head=self._look_at_head, screen=self._look, told=self._told
         )
         self._history = History()
+        self._is_leaving = self._has_told_end = False
         self._last_filters: list[LineFilter] = [SafeFilter(is_ascii=session.is_ascii)]
         if not has_color:
             self._last_filters.append(NoColor())
@@ -130,12 +137,6 @@ class CortexApp(App[int]):
         return self.run_worker(work, exit_on_error=True)
 
     # --- what the keys do everywhere
-
-    async def action_quit(self) -> None:
-        """Leave; a decision that could still be taken back is sent first, and seen to fail."""
-        done = await self.desk.recall.leave()
-        if done is None or done.is_done:
-            self.exit()
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         """Let no key do anything else while a question is open."""
@@ -251,6 +252,43 @@ class CortexApp(App[int]):
         if isinstance(self.screen, Frame):
             _ = self.push_screen(internals.Palette(id="--command-palette"))
 
+    async def action_quit(self) -> None:
+        """Leave; what is to become of the pod beside is asked first.
+
+        Before that a decision is sent that could still be taken back; if that fails, one stays.
+        """
+        done = await self.desk.recall.leave()
+        if done is not None and not done.is_done:
+            return
+        pod, frame = self.session.pod, self.frame
+        if pod is None or pod.ended() is not None or frame is None or not frame.strip.is_seen:
+            self.exit()  # where nobody can be asked, the pod goes on
+            return
+        question = Choice(f"leave, and pod {safe(pod.name)}", LEAVING)
+
+        def answered(is_agreed: bool) -> None:  # noqa: FBT001 -- the strip's
+            self._is_leaving = False
+            if is_agreed and question.chosen == DRAIN:
+                pod.drain()
+            if is_agreed:
+                self.exit()
+
+        self._is_leaving = True
+        frame.strip.ask(question, answered)
+
+    def _look_at_pod(self) -> None:
+        """Say once that the pod has ended, and take the question back that was about it."""
+        pod, frame = self.session.pod, self.frame
+        ended = None if pod is None else pod.ended()
+        if pod is None or ended is None or frame is None or self._has_told_end:
+            return
+        self._has_told_end = True
+        if self._is_leaving:
+            frame.strip.withdraw()
+        log_key = shown(self.desk.keys.named("log").keys[0])
+        told = f"✗ pod {pod.name} {ended} · {log_key} tells where its log is"
+        frame.strip.tell(safe(told), "fail")
+
     def action_help_quit(self) -> None:
         """Ctrl-C: in a terminal of its own it is a key like others."""
         if self.frame is not None:
@@ -319,4 +357,5 @@ class CortexApp(App[int]):
         while True:
             now = self.session.clock.now()
             await self.session.clock.wait(asyncio.Event(), until=now + TICK_S)
+            self._look_at_pod()
             self._repaint()

@@ -1,27 +1,28 @@
 """Starts the terminal UI on a database, and leaves the terminal as it was."""
 
 import asyncio
-import signal
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
 from cortex.domain.clock import system_chance
 from cortex.domain.errors import ConflictError
-from cortex.store.database import Profile, open_database
+from cortex.store.database import READER_ROLE, Profile, open_database
+from cortex.store.looking import only_looking
 from cortex_tui.app import CortexApp
 from cortex_tui.backend.store import StoreBackend
+from cortex_tui.beside import PodBeside
 from cortex_tui.clock import SystemClock
+from cortex_tui.ending import ending_by_signal
 from cortex_tui.hearing import hear
 from cortex_tui.key_table import read_keys
 from cortex_tui.session import Session
+from cortex_tui.terminal import Terminal
 
 BOUND_S: Final = 3.0
 """For one statement: longer, and the screen says that it is stale."""
 CONNECTIONS_MAX: Final = 2
 """One that looks, one that acts."""
-SIGNALS: Final = (signal.SIGTERM, signal.SIGHUP)
 
 
 def run(
@@ -35,9 +36,11 @@ def run(
     theme: str,
     keys_file: Path,
     pictures: Path,
+    pod: PodBeside | None = None,
 ) -> int:
     """Run until the operator leaves; return the exit code. Before that it raises `CortexError`s.
 
+    128 + n: signal n came, or would have: SIGHUP when the terminal is gone. `pod` hears of signals.
     `pictures`: the folder for screenshots, made when the first one is.
     """
     keys = read_keys(keys_file)
@@ -49,18 +52,24 @@ def run(
         is_ascii=is_ascii,
         theme=theme if has_color else "ansi",
         pictures=pictures,
+        pod=pod,
     )
 
     async def main() -> int:
         profile = Profile(dsn=dsn, connections_max=CONNECTIONS_MAX, bound_s=BOUND_S)
+        if is_read_only:
+            profile = await only_looking(profile)
+            session.is_reader = profile.role == READER_ROLE
         db = await open_database(profile, rng=system_chance().rng)
         try:
-            app = CortexApp(session, StoreBackend(db), keys=keys, has_color=has_color)
+            app = CortexApp(
+                session, StoreBackend(db), keys=keys, has_color=has_color, driver=Terminal
+            )
             hearing = asyncio.create_task(
                 hear(db.profile, session.clock, on_hint=app.poller.wake), name="hearing"
             )
             try:
-                with _ending_by_signal(app):
+                with ending_by_signal(app.exit, heard=None if pod is None else pod.signalled):
                     code = await app.run_async()
             finally:
                 hearing.cancel()
@@ -77,16 +86,3 @@ def run(
     # Not asyncio.run: importing trio_asyncio changes what asyncio.new_event_loop makes.
     with asyncio.Runner(loop_factory=asyncio.SelectorEventLoop) as runner:
         return runner.run(main())
-
-
-@contextmanager
-def _ending_by_signal(app: CortexApp) -> Iterator[None]:
-    """Leave in order, with the terminal as it was, when told to."""
-    loop = asyncio.get_running_loop()
-    for number in SIGNALS:
-        loop.add_signal_handler(number, app.exit, 128 + number)
-    try:
-        yield
-    finally:
-        for number in SIGNALS:
-            loop.remove_signal_handler(number)

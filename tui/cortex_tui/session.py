@@ -1,14 +1,20 @@
 """What one sitting knows: who acts, whether they may, the theme, and the database's time."""
 
+from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import attrs
 
+from cortex.domain.cells import Cell
+from cortex.domain.safe import safe
+from cortex_tui.beside import PodBeside
 from cortex_tui.clock import Clock
 from cortex_tui.link import Link
 
 READ_ONLY = "read-only: start cortex tui without --read-only to act"
+AS_READER = "read-only: as cortex_reader, a role that the database lets change nothing"
+SET_SO = "read-only: by a setting of its sessions; this login may not become cortex_reader"
 
 
 @attrs.define(kw_only=True)
@@ -21,6 +27,8 @@ class Session:
     place: str = "local"
     """Which database, in a word, without a password."""
     is_read_only: bool = False
+    is_reader: bool = False
+    """Read-only by its role in the database; else by a setting of its sessions."""
     is_ascii: bool = False
     theme: str = "dark"
     recall_s: float = 3.0
@@ -28,6 +36,8 @@ class Session:
     pictures: Path = attrs.Factory(Path.cwd)
     """The folder that screenshots are saved in."""
     link: Link = attrs.Factory(lambda self: Link(self.clock.now()), takes_self=True)
+    pod: PodBeside | None = None
+    """The one that was started with it, if any."""
     _offset: timedelta | None = None
 
     def tell_time(self, database_now: datetime) -> None:
@@ -46,6 +56,17 @@ class Session:
         if self.link.is_stale(self.clock.now()):
             return "the database does not answer: what is shown may have changed, nothing was done"
         return None
+
+    def notes(self) -> Iterator[Cell]:
+        """Yield what there is to know of this sitting, a line each."""
+        if self.is_read_only:
+            yield Cell(AS_READER if self.is_reader else SET_SO, "warn")
+        if self.pod is not None:
+            ended = self.pod.ended()
+            runs = f"runs with this screen{f', API at {self.pod.http}' if self.pod.http else ''}"
+            told = f"pod {self.pod.name} {ended or runs}"
+            yield Cell(safe(told), "dim" if ended is None else "fail")
+            yield Cell(safe(f"its log: {self.pod.log}"), "dim")
 
     def _mine(self) -> datetime:
         return datetime.fromtimestamp(self.clock.now(), UTC)

@@ -2,6 +2,7 @@
 
 Owns: a connection to listen on, and the watch in the database that lets the job's pod send.
 Messages are hints: a lost one is a gap. Behind a pooler nobody can listen: it asks once a second.
+Who may change nothing asks no pod: it hears what is said because others look at the same job.
 On failure: the connection is opened anew after a moment; what was said comes again, as far as the
 pod has kept it. On stop: cancelled, it ends the watch within a bound; a lost one lapses by itself.
 """
@@ -22,6 +23,8 @@ from cortex_tui.backend.protocol import Heard, Told
 AGAIN_S: Final = 2.0
 ASK_EVERY_S: Final = 1.0
 GOODBYE_S: Final = 1.0
+ONLY_OTHERS: Final = "read-only: heard while others look at this job, too"
+POOLED: Final = "a pooler: asked for each second"
 
 
 class Listening:
@@ -57,35 +60,41 @@ class Listening:
             self._wanted.set()
 
         line = Dedicated(self._profile, on_lost=gone)
-        watcher = system_chance().new_id()
+        watcher = system_chance().new_id() if self._profile.may_write else None
         try:
             await line.open()
             if not line.is_pooled:
                 await line.listen(watches.STREAM, self._take)
-            self._told("a pooler: asked for each second" if line.is_pooled else "")
+            told = ONLY_OTHERS if watcher is None else ""
+            self._told(told or (POOLED if line.is_pooled else ""))
             await self._keep(line, watcher, lost)
         finally:
             try:
-                with suppress(CortexError, TimeoutError):
-                    async with asyncio.timeout(GOODBYE_S):
-                        await watches.unwatch(line, watcher=watcher, job_ids=[self._job_id])
+                if watcher is not None:
+                    await self._say_goodbye(line, watcher)
             finally:
                 line.cut()
 
-    async def _keep(self, line: Dedicated, watcher: UUID, lost: asyncio.Event) -> None:
-        """Renew the watch until the connection is lost."""
+    async def _say_goodbye(self, line: Dedicated, watcher: UUID) -> None:
+        with suppress(CortexError, TimeoutError):
+            async with asyncio.timeout(GOODBYE_S):
+                await watches.unwatch(line, watcher=watcher, job_ids=[self._job_id])
+
+    async def _keep(self, line: Dedicated, watcher: UUID | None, lost: asyncio.Event) -> None:
+        """Renew the watch, if there is one, until the connection is lost."""
         known: set[int] = set()
         loop = asyncio.get_running_loop()
         due, is_new = loop.time(), True
         while not lost.is_set():
             if is_new or loop.time() >= due:
                 due = loop.time() + watches.RENEW_S
-                await watches.watch(
-                    line,
-                    watcher=watcher,
-                    job_ids=[self._job_id],
-                    new=[self._job_id] if is_new else [],
-                )
+                if watcher is not None:
+                    await watches.watch(
+                        line,
+                        watcher=watcher,
+                        job_ids=[self._job_id],
+                        new=[self._job_id] if is_new else [],
+                    )
             if line.is_pooled:
                 known = await self._ask(line, known)
             rest_s = min(ASK_EVERY_S, due - loop.time()) if line.is_pooled else due - loop.time()

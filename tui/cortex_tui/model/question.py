@@ -1,5 +1,6 @@
 """A question before an act: only the full answer counts, everything else leaves it open."""
 
+from collections.abc import Mapping
 from enum import Enum
 from typing import Final, Protocol
 
@@ -56,3 +57,27 @@ class Question:
             return f"  {self.wanted} yes   esc no "
         typed = self.typed.ljust(len(self.wanted), "_")
         return f"  type {self.wanted} to agree: {typed}   esc no "
+
+
+class Choice:
+    """One line of text and several answers, a key each; esc declines."""
+
+    def __init__(self, text: str, answers: Mapping[str, str]) -> None:
+        """`answers`: by their keys, in a few words each."""
+        self.text = text
+        self.answers = answers
+        self.chosen = ""
+        """The key of the answer, once there is one."""
+
+    def press(self, key: str, character: str | None) -> Answer:
+        """Take one key, by its name and by what it writes."""
+        if key == CANCEL:
+            return Answer.NO
+        if character is None or character not in self.answers:
+            return Answer.NONE
+        self.chosen = character
+        return Answer.YES
+
+    def how(self) -> str:
+        """Say which keys there are."""
+        return "".join(f"  {key} {told} " for key, told in self.answers.items()) + "  esc stays "

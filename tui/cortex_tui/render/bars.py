@@ -40,6 +40,8 @@ class TopView:
     is_muted: bool
     """The bell is."""
     link: Cell
+    has_lost_pod: bool = False
+    """The pod that was started with the app has ended."""
 
 
 def link_cell(link: Link, now: float) -> Cell:
@@ -105,6 +107,8 @@ def _ground(palette: Palette) -> Style:
 
 def _first(view: TopView, *, is_short: bool) -> Iterator[Cell]:
     """Yield what never leaves."""
+    if view.has_lost_pod:
+        yield Cell("pod ENDED", "alarm")
     if view.is_read_only:
         yield Cell("read-only", "warn")
     if view.head is not None:

@@ -104,9 +104,9 @@ class Frame(Screen[None]):
         return not self.strip.is_asking and super().check_action(action, parameters)
 
     def on_resize(self, event: events.Resize) -> None:
-        is_small = event.size.width < WIDTH_MIN or event.size.height < HEIGHT_MIN
-        self.set_class(is_small, "-small")
-        if is_small:
+        size = event.size
+        self.set_class(size.width < WIDTH_MIN or size.height < HEIGHT_MIN, "-small")
+        if not self.strip.is_seen:
             self.strip.withdraw()  # nobody may agree to what is not seen
 
     def on_screen_suspend(self) -> None:
@@ -127,6 +127,7 @@ class Frame(Screen[None]):
             is_read_only=session.is_read_only,
             is_muted=self.desk.bell.is_muted(session.clock.now()),
             link=bars.link_cell(session.link, session.clock.now()),
+            has_lost_pod=session.pod is not None and session.pod.ended() is not None,
         )
         return bars.top_bar(view, self.desk.palette, width)
 

@@ -1,13 +1,16 @@
-"""`@`: what was done in this sitting, as the commands that do the same.
+"""`@`: what was done in this sitting, as the commands that do the same, and what it is.
 
 Below the list stands the command under the cursor, whole: people copy it.
 """
 
 from collections.abc import Iterable, Sequence
 from datetime import datetime
+from functools import partial
 from typing import Final
 
+from rich.segment import Segment
 from textual import on
+from textual.strip import Strip
 from textual.widget import Widget
 
 from cortex.domain.cells import Cell
@@ -17,8 +20,9 @@ from cortex_tui.desk import Desk
 from cortex_tui.model.thing import Thing
 from cortex_tui.model.window import Window
 from cortex_tui.render.approval_page import chopped, wrapped
-from cortex_tui.render.table import Column
+from cortex_tui.render.table import Column, fit
 from cortex_tui.screens.frame import Frame
+from cortex_tui.widgets.lines import Line
 from cortex_tui.widgets.page import Page
 from cortex_tui.widgets.virtual_table import VirtualTable
 
@@ -56,9 +60,11 @@ class LogScreen(Frame):
         self._page = Page(desk, head=self._head)
         self._in_page = 0
         """Number of the act that the page is about."""
+        notes = range(len(list(desk.session.notes())))
+        self._notes = [Line(desk, partial(self._note, number)) for number in notes]
 
     def body(self) -> Iterable[Widget]:
-        return (self._table, self._page)
+        return (*self._notes, self._table, self._page)
 
     def on_mount(self) -> None:
         self._table.focus()
@@ -68,7 +74,14 @@ class LogScreen(Frame):
         return None if done is None else Thing(command=done.command)
 
     def paint(self) -> None:
+        for note in self._notes:
+            note.refresh()
         self._table.refresh()
+
+    def _note(self, number: int, width: int) -> Strip:
+        cell = list(self.desk.session.notes())[number]
+        text = f"  {fit(cell.text, max(1, width - 2))}"
+        return Strip([Segment(text, self.desk.palette[cell.style])])
 
     def action_move(self, how: str) -> None:
         self._table.move(how)

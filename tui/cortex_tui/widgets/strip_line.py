@@ -42,18 +42,25 @@ class StripLine(Drawn, can_focus=True):
         """A question is open from which nothing follows but what is shown or copied."""
         return isinstance(self._question, Pick | PickSome)
 
+    @property
+    def is_seen(self) -> bool:
+        """There is room for the screen."""
+        return not self.screen.has_class("-small")
+
     def tell(self, text: str, style: str = "") -> None:
         """Show one line of safe text until something else is told."""
         self._told = Cell(text, style)
         self.refresh()
 
     def ask(self, question: Asks, answered: Callable[[bool], None]) -> None:
-        """Ask; `answered` is called once, with whether it was agreed to."""
+        """Ask; `answered` is called once, with whether it was agreed to: not where it is unseen."""
         self._question, self._answered = question, answered
         self._before = self.screen.focused
         self._told = Cell("")
         self.focus()
         self.refresh()
+        if not self.is_seen:
+            self.withdraw()
 
     def withdraw(self) -> None:
         """Take the question back: it was declined."""

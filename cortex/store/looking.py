@@ -1,0 +1,23 @@
+"""Connections of those who only look: the database itself refuses what they might change."""
+
+import attrs
+
+from cortex.store.database import READER_ROLE, Profile
+from cortex.store.dedicated import Dedicated
+
+
+async def only_looking(profile: Profile) -> Profile:
+    """Return a profile that may change nothing.
+
+    In the reader's role, where this login may take it: nothing undoes that. Else, in the profile's
+    own, with sessions that are set to read only. Connects once to find out; raises `CortexError`s.
+    """
+    session = Dedicated(attrs.evolve(profile, role=None), on_lost=lambda: None)
+    try:
+        await session.open()
+        is_reader = bool(await session.fetch("sessions.may_look_as", READER_ROLE))
+    finally:
+        await session.close()
+    if is_reader:
+        return attrs.evolve(profile, role=READER_ROLE)
+    return attrs.evolve(profile, is_read_only=True)

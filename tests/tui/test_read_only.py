@@ -1,0 +1,87 @@
+"""`--read-only`: the database refuses, whatever the view does; and it is said which way."""
+
+from collections.abc import Awaitable, Callable, Iterator
+from uuid import UUID
+
+import pytest
+
+from cortex.domain.errors import CortexError
+from cortex.store.database import Profile, open_database
+from cortex.store.looking import only_looking
+from cortex_tui.backend.store import StoreBackend
+from cortex_tui.session import AS_READER, SET_SO
+from tests.support.command_line import Cortex
+from tests.support.life import Life
+from tests.support.postgres import run_asyncio, sql
+from tests.support.rows import new_id, seeded_random
+from tests.support.tui_terminal import on_jobs, shows, visit_all
+
+Try = Callable[[StoreBackend, UUID, UUID], Awaitable[object]]
+TRIES: dict[str, Try] = {
+    "cancel": lambda on, job, _: on.jobs.cancel(job, by="ana"),
+    "retry": lambda on, job, _: on.jobs.retry(job, by="ana"),
+    "drain": lambda on, _, pod: on.pods.drain(pod, by="ana", reason="x"),
+    "pause": lambda on, _, __: on.queues.pause(None, by="ana", reason="x"),
+}
+
+
+@pytest.fixture
+def plain(database: str) -> Iterator[str]:
+    """A login that may do what pods do, and become nobody else."""
+    name = f"plain_{new_id().hex[:12]}"
+    sql(database, f"CREATE ROLE {name} LOGIN")
+    sql(database, f"GRANT cortex_runtime TO {name}")
+    yield database.replace("//postgres@", f"//{name}@")
+    sql(database, f"DROP ROLE {name}")
+
+
+@pytest.fixture(params=["reader", "setting"])
+def way(request: pytest.FixtureRequest, database: str, plain: str) -> tuple[str, str, str]:
+    """The address, what the log of commands says, and how the database refuses."""
+    if request.param == "reader":
+        return database, AS_READER, "permission denied"
+    return plain, SET_SO, "read-only transaction"
+
+
+@pytest.mark.parametrize("act", TRIES.values(), ids=TRIES)
+def test_the_database_refuses_what_a_screen_would_do(
+    life: Life, way: tuple[str, str, str], act: Try
+) -> None:
+    life.type()
+    pod, job = life.pod(), life.job()
+    dsn, _, refused = way
+
+    async def main() -> None:
+        db = await open_database(await only_looking(Profile(dsn=dsn)), rng=seeded_random())
+        try:
+            with pytest.raises(CortexError, match=refused):
+                await act(StoreBackend(db), job, pod)
+        finally:
+            await db.close()
+
+    run_asyncio(main)
+
+
+def test_it_shows_all_and_says_how_it_is_held(
+    cortex: Cortex, life: Life, way: tuple[str, str, str]
+) -> None:
+    life.type()
+    life.pod()
+    job = life.job()
+    dsn, told, _ = way
+    with on_jobs(Cortex(cortex.folder, dsn), "--read-only") as screen:
+        screen.until(lambda text: job.hex[-6:] in text and "read-only" in text, what="the job")
+        screen.type("K")
+        screen.until(lambda text: "start cortex tui without --read-only" in text, what="why not")
+        screen.type("\r")
+        screen.until(lambda text: "no step is committed yet" in text, what="the job alone")
+        visit_all(screen)
+        for words in ("permission denied", "read-only transaction", "✗"):
+            assert words not in screen.text
+        screen.type("\x1b")
+        screen.until(shows("> log", told), what="how it is held")
+        screen.type("q")
+        assert screen.end() == 0
+        assert b"permission denied" not in screen.written
+        assert b"does not take writes" not in screen.written
+        assert b"STALE" not in screen.written

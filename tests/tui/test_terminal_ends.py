@@ -1,0 +1,66 @@
+"""`cortex tui` when its terminal goes, or is somebody else's for a while."""
+
+import signal
+import time
+
+import pytest
+
+from tests.support.command_line import Cortex
+from tests.support.life import Life
+from tests.support.tui_terminal import on_jobs
+
+GONE_S = 10.0
+"""It takes a tenth of that to notice; one that does not would never end."""
+
+
+@pytest.mark.parametrize("ignores_hangup", [False, True])
+@pytest.mark.parametrize("is_controlling", [False, True])
+def test_it_ends_with_its_terminal(
+    cortex: Cortex, life: Life, *, is_controlling: bool, ignores_hangup: bool
+) -> None:
+    """A window is closed: nobody but the controlling terminal's signal says so."""
+    life.type()
+    job = life.job()
+    with on_jobs(cortex, is_controlling=is_controlling, ignores_hangup=ignores_hangup) as screen:
+        screen.until(lambda text: job.hex[-6:] in text, what="the job")
+        screen.vanish()
+        began = time.monotonic()
+        assert screen.end() == 128 + signal.SIGHUP
+        assert time.monotonic() - began < GONE_S
+
+
+def test_a_terminal_that_takes_nothing_cannot_hold_it(cortex: Cortex, life: Life) -> None:
+    """Nobody reads what it writes: a connection that hangs. It still ends when it is told to."""
+    life.type()
+    with on_jobs(cortex) as screen:
+        screen.until(lambda text: "no jobs yet" in text, what="the empty list")
+        screen.choke("?\x1b")
+        screen.send(signal.SIGTERM)
+        assert screen.end(is_reading=False) == 128 + signal.SIGTERM
+        assert screen.modes_now == screen.modes
+
+
+@pytest.mark.parametrize("how", ["ctrl+z", signal.SIGTSTP, signal.SIGSTOP])
+def test_it_comes_back_from_the_shell(
+    cortex: Cortex, life: Life, how: str | signal.Signals
+) -> None:
+    life.type()
+    job = life.job()
+    with on_jobs(cortex) as screen:
+        screen.until(lambda text: job.hex[-6:] in text, what="the job")
+        if isinstance(how, str):
+            screen.type("\x1a")
+        else:
+            screen.send(how)
+        screen.until_stopped()
+        assert screen.is_as_found or how is signal.SIGSTOP  # of which nobody hears
+        screen.forget()
+        screen.send(signal.SIGCONT)
+        screen.until(lambda text: job.hex[-6:] in text and "LIVE" in text, what="the job again")
+        screen.type("K")
+        screen.until(lambda text: "○ pend?" in text, what="the question")
+        screen.type("y")
+        screen.until(lambda text: "⊘ canc" in text, what="the job is cancelled")
+        screen.type("q")
+        assert screen.end() == 0
+        assert screen.is_as_found

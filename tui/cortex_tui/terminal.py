@@ -1,0 +1,86 @@
+"""The terminal as the app has it: Textual's driver, and what becomes of it when the terminal goes.
+
+A terminal whose window was closed answers each read with an end and each write with an error. With
+Textual alone the one is read again for ever, a whole core, and the other ends the thread that
+writes: the queue before it fills up, and the event loop waits for room in it, deaf to signals too.
+"""
+
+import os
+import select
+import signal
+import sys
+import threading
+from contextlib import suppress
+from typing import Any, Final
+
+from textual.app import App
+from textual.drivers.linux_driver import LinuxDriver
+
+GONE: Final = 128 + signal.SIGHUP
+"""The exit code of who has lost the terminal, whether a signal told so or not."""
+
+
+class Terminal(LinuxDriver):
+    """Standard input and output. Ends the app with `GONE` as soon as the terminal is gone."""
+
+    def __init__(self, app: App[Any], **options: Any) -> None:
+        super().__init__(app, **options)
+        if sys.__stdin__ is None or sys.__stdout__ is None:
+            raise OSError("there is no standard input or output")
+        # Textual would write to stderr: `cortex tui 2>errors` is to show something, too.
+        self._file: Any = Output(sys.__stdout__.fileno(), encoding=sys.__stdout__.encoding)
+        watch = threading.Thread(target=self._watch, name="terminal-watch", daemon=True)
+        watch.start()
+
+    def resume_application_mode(self) -> None:
+        """Begin anew, also after a SIGSTOP that nobody heard of: the shell had the terminal.
+
+        Begun twice there would be two threads that read, and the end would restore the wrong modes.
+        """
+        if self._writer_thread is not None and self._writer_thread.is_alive():
+            self.suspend_application_mode()
+            self._must_signal_resume = True
+        super().resume_application_mode()
+
+    def _watch(self) -> None:
+        _until(0, self.fileno)
+        self.exit_event.set()  # the thread that reads keys: there will be none any more
+        with suppress(RuntimeError):  # the loop has been closed: the app has ended
+            self._loop.call_soon_threadsafe(self._app.exit, GONE)
+
+
+class Output:
+    """What is written to a terminal: all of it, in order, or nothing once the terminal is gone."""
+
+    def __init__(self, number: int, *, encoding: str) -> None:
+        self._number = number
+        self._encoding = encoding
+        self._pending: list[bytes] = []
+        self._is_gone = False
+
+    def fileno(self) -> int:
+        """Return the descriptor."""
+        return self._number
+
+    def write(self, text: str) -> None:
+        """Keep text for the next `flush`."""
+        self._pending.append(text.encode(self._encoding, "backslashreplace"))
+
+    def flush(self) -> None:
+        """Write what was kept; waits as long as the terminal does not take it."""
+        left = memoryview(b"".join(self._pending))
+        self._pending.clear()
+        while left and not self._is_gone:
+            try:
+                left = left[os.write(self._number, left) :]
+            except BlockingIOError:  # somebody else who has this terminal set it so
+                _until(select.POLLOUT, self._number)
+            except OSError:  # `_watch` tells the app
+                self._is_gone = True
+
+
+def _until(what: int, number: int) -> None:
+    """Return when a descriptor is ready for something (0: nothing), or of no use any more."""
+    poll = select.poll()
+    poll.register(number, what)
+    _ = poll.poll()
