@@ -160,12 +160,15 @@ async def test_another_filter_clears_the_marks(cluster: FakeBackend, sit: Sit) -
             assert marked(seat) == []
 
 
+@pytest.mark.parametrize("keys", [("ctrl+backslash",), ("/", "enter"), ("ctrl+backslash", "space")])
 @on_asyncio
-async def test_nobody_is_asked_about_marks_that_are_gone(cluster: FakeBackend, sit: Sit) -> None:
+async def test_nobody_is_asked_about_marks_that_are_gone(
+    cluster: FakeBackend, sit: Sit, keys: tuple[str, ...]
+) -> None:
     cluster.add(1)
     async with sit() as seat:
         cluster.gate = asyncio.Event()
-        await seat.press("*", "K", "ctrl+backslash")
+        await seat.press("*", "K", *keys)
         cluster.gate.set()
         await seat.settle()
         assert "cancel" not in seat.lines[-2]

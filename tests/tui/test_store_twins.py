@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Awaitable, Callable, Iterator
+from contextlib import AsyncExitStack
 from typing import Protocol, TypeVar
 from uuid import UUID
 
@@ -44,10 +45,9 @@ def life(database: str) -> Iterator[Life]:
 def ask(database: str) -> Ask:
     async def on_store(work: Callable[[StoreBackend], Awaitable[T]]) -> T:
         db = await open_database(Profile(dsn=database), rng=seeded_random())
-        try:
+        async with AsyncExitStack() as stack:
+            stack.push_async_callback(db.close)
             return await work(StoreBackend(db))
-        finally:
-            await db.close()
 
     def run(work: Callable[[StoreBackend], Awaitable[T]]) -> T:
         return run_asyncio(lambda: on_store(work))
