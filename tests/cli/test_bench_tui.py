@@ -24,7 +24,7 @@ def test_changes_and_memory_are_measured(cortex: Cortex) -> None:
     assert list(bars) == [
         "commit → painted, p95",
         "commit → painted, p99",
-        "transactions a second, changes",
+        "statements a second, changes",
         "memory",
         "memory, second half",
     ]

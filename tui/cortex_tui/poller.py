@@ -68,9 +68,10 @@ class Poller:
     async def _look(self) -> None:
         began = self._clock.now()
         is_wanted = self._wanted.is_set()
-        self._wanted.clear()
         # Never twice in a row: the screen has its turn, however slow the pace.
         is_head = began - self._head_at >= HEAD_EVERY_S and not self._was_head
+        if not is_head:  # else what is wanted comes next
+            self._wanted.clear()
         self._was_head = is_head
         if is_head:
             self._head_at = began

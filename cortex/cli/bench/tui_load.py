@@ -21,7 +21,8 @@ class Load:
     """Changes running jobs in turn, in a thread of its own; a context manager.
 
     After it: the `changes`, as number, job and instant of the commit by `time.perf_counter`; how
-    many a second there were; and how many transactions a second others made.
+    many a second there were; and how many transactions a second others made. Of those who listen
+    each wake-up is one: with `is_told` they are not statements.
     """
 
     def __init__(

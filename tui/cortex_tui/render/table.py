@@ -8,7 +8,6 @@ from typing import Final, Generic, TypeVar
 import attrs
 from rich.cells import cell_len, set_cell_size
 from rich.segment import Segment
-from rich.style import Style
 from textual.strip import Strip
 
 from cortex.domain.cells import Cell
@@ -83,12 +82,21 @@ def row_line(
 def _line(
     start: Sequence[Cell], cells: Sequence[tuple[Cell, bool, int]], palette: Palette, width: int
 ) -> Strip:
-    """Lay cells out, each with whether it stands at the right and its room."""
-    segments = [Segment(cell.text, palette[cell.style]) for cell in start]
-    plain = Style()
+    """Lay cells out, each with whether it stands at the right and its room.
+
+    As few segments as there are styles in a row: each one costs at every stage of painting.
+    """
+    fitted = [*start]
     for cell, is_right, room in cells:
-        segments.append(Segment(fit(cell.text, room, right=is_right), palette[cell.style]))
-        segments.append(Segment(" " * GAP, plain))
+        fitted.append(Cell(fit(cell.text, room, right=is_right) + " " * GAP, cell.style))
+    pieces = [fitted[0]]
+    for cell in fitted[1:]:
+        before = pieces[-1]
+        if cell.style == before.style or cell.text.isspace():
+            pieces[-1] = Cell(before.text + cell.text, before.style)
+        else:
+            pieces.append(cell)
+    segments = [Segment(piece.text, palette[piece.style]) for piece in pieces]
     return Strip(segments).adjust_cell_length(width)
 
 

@@ -1,6 +1,7 @@
 """Lines that scroll, below a head that stays: how many are still to be seen stands in the last."""
 
 from collections.abc import Callable, Sequence
+from functools import lru_cache
 from typing import Final
 
 from rich.cells import cell_len
@@ -11,7 +12,8 @@ from textual.strip import Strip
 
 from cortex.domain.cells import Cell
 from cortex_tui.desk import Desk
-from cortex_tui.render.table import fit
+from cortex_tui.palette import Palette
+from cortex_tui.render.table import LINES_KEPT, fit
 from cortex_tui.widgets.drawn import Drawn
 
 WHEEL_LINES: Final = 3
@@ -113,13 +115,8 @@ class Page(Drawn):
             return self._drawn_rest(width)
         if index >= len(self._lines):
             return Strip.blank(width)
-        palette = self.desk.palette
         is_dim = self.desk.session.link.is_stale(self.desk.session.clock.now())
-        parts = [
-            Segment(cell.text, palette["dim" if is_dim else cell.style])
-            for cell in self._lines[index]
-        ]
-        return Strip([Segment(" " * MARGIN), *parts]).adjust_cell_length(width)
+        return _line(tuple(self._lines[index]), self.desk.palette, width, is_dim=is_dim)
 
     def _drawn_head(self, width: int) -> Strip:
         palette = self.desk.palette
@@ -142,3 +139,9 @@ class Page(Drawn):
             told.append(f"▲ {above}")
         text = fit("   ".join(told), max(0, width - 2 * MARGIN), right=True)
         return Strip([Segment(f" {text}", self.desk.palette["warn" if below else "dim"])])
+
+
+@lru_cache(LINES_KEPT)
+def _line(cells: Sequence[Cell], palette: Palette, width: int, *, is_dim: bool) -> Strip:
+    parts = [Segment(cell.text, palette["dim" if is_dim else cell.style]) for cell in cells]
+    return Strip([Segment(" " * MARGIN), *parts]).adjust_cell_length(width)

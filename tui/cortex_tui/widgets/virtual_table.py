@@ -10,7 +10,7 @@ from textual.strip import Strip
 from cortex.domain.cells import Cell
 from cortex_tui.desk import Desk
 from cortex_tui.model.window import Window
-from cortex_tui.render.table import Column, head_line, layout, row_line
+from cortex_tui.render.table import Column, Layout, head_line, layout, row_line
 from cortex_tui.widgets.drawn import Drawn
 
 Row = TypeVar("Row")
@@ -45,6 +45,8 @@ class VirtualTable(Drawn, Generic[Row], can_focus=True):
         self._empty = empty
         self.marked: Container[Hashable] = ()
         """Keys of rows."""
+        self._laid_out: tuple[int, Sequence[Column[Row]], Layout[Row]] | None = None
+        """For a width and columns."""
         self.is_in_front = True
         """Its cursor is the one that keys act on; of several tables one has it."""
 
@@ -84,9 +86,14 @@ class VirtualTable(Drawn, Generic[Row], can_focus=True):
         self.redraw()
         self.post_message(self.Moved())
 
+    def _layout_for(self, width: int) -> Layout[Row]:
+        if self._laid_out is None or self._laid_out[:2] != (width, self.columns):
+            self._laid_out = (width, self.columns, layout(self.columns, width))
+        return self._laid_out[2]
+
     def draw(self, y: int, width: int) -> Strip:
         palette, session = self.desk.palette, self.desk.session
-        shown = layout(self.columns, width)
+        shown = self._layout_for(width)
         if y == 0:
             return head_line(shown, palette, width)
         index = self._window.top + y - 1
