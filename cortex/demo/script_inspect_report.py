@@ -51,7 +51,24 @@ def summary(found: Findings) -> str:
         told += f", mostly {found.by_language[0][0]}"
     if found.commits:
         told += f"; the last commit is {found.commits[0][0]} “{found.commits[0][1]}”"
+    if found.mailed_to:
+        told += f". I have mailed it to {' and '.join(found.mailed_to)}"
     return told + "."
+
+
+def subject(found: Findings) -> str:
+    """The subject of the mail that the report goes with."""
+    lines = sum(found.lines.values())
+    return f"{_title(found)}: {_count(len(found.own), 'file')}, {_count(lines, 'line')} of source"
+
+
+def mail_body(found: Findings) -> str:
+    """The text of that mail."""
+    remarks = "\n".join(_remarks(found)) or "- Nothing."
+    return (
+        f"Hello,\n\nthe report on what I inspected is attached. Worth a look:\n\n{remarks}\n\n"
+        "This mail was written by an agent.\n"
+    )
 
 
 def _glance(found: Findings) -> Iterator[str]:
