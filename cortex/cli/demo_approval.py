@@ -28,14 +28,11 @@ def how_to_decide(request: ApprovalSeen, typed: Callable[..., str]) -> Iterator[
     """Yield what a person does in another terminal; `typed` writes a command as it is typed."""
     name = request.id.hex[-ID_DIGITS:]
     until = clock_time(request.expires_at)[:-2]
-    yield (
-        "waits",
-        f"{request.what} needs a person: nothing is sent before, and nothing from {until} on",
-    )
-    yield "decide", f"{typed('tui')}    in a second terminal, in this folder"
-    yield "", "A shows the request: read it; a and then y approves, d denies, E edits, q leaves"
+    yield "waits", f"for you: {request.what} is called only if a person agrees, until {until}"
+    yield "type", typed("tui")
+    yield "", "in a second terminal, here: A shows the request; read it; a and y approve, d denies"
     yield "or", typed("approvals", "approve", name)
-    yield "", typed("approvals", "deny", name, "--reason", "not all customers")
+    yield "or", typed("approvals", "deny", name, "--reason", "not to customers")
 
 
 def how_decided(approval: dict[str, Any]) -> str:
@@ -46,9 +43,9 @@ def how_decided(approval: dict[str, Any]) -> str:
     after = f"after {span((approval['decided_at'] - approval['created_at']).total_seconds())}"
     match status:
         case ApprovalStatus.EXPIRED:
-            return f"nobody, {after} it was too late for {tool}: {SENT_NOTHING}"
+            return f"{tool} expired {after}: nobody decided, {SENT_NOTHING}"
         case ApprovalStatus.CANCELLED:
-            return f"nobody: {tool} is void, {approval['reason']}"
+            return f"{tool} is void: {approval['reason']}"
     by = f"{status.lower()} by {approval['decided_by']} on {approval['channel']} {after}"
     why = f": {approval['reason']}" if approval["reason"] else ""
     edited = f", as {approval['edited_by']} edited it" if approval["edited_by"] else ""

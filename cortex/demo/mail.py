@@ -41,30 +41,28 @@ class Sent:
     reversible=False,
     says="a mail goes to people; in this demo it becomes a file",
 )
-def send_mail(
-    context: ToolContext, to: list[str], subject: str, body: str, attachment: str
-) -> Sent:
+def send_mail(context: ToolContext, to: list[str], subject: str, text: str, with_file: str) -> Sent:
     """Send a mail.
 
     Args:
         to: The addresses of all who get it.
         subject: One line.
-        body: Plain text.
-        attachment: A text file of the workspace, such as "report.md".
+        text: Plain text.
+        with_file: A text file of the workspace that goes with it, such as "report.md".
     """
     if context.invocation is None:
         raise AssertionError("a call with an effect has an invocation")
     name = f"{context.invocation.id}.eml"
-    mail = _mail(to, subject, body)
+    mail = _mail(to, subject, text)
     mail["Message-ID"] = f"<{context.invocation.id}@example.org>"
-    mail.add_attachment(_attached(context, attachment), subtype="markdown", filename=attachment)
+    mail.add_attachment(_attached(context, with_file), subtype="markdown", filename=with_file)
     # The same invocation again, after a crash, is the same file: a mail is sent once.
     with open_folder(context.workspace, (OUTBOX,), create=True) as folder:
         write_whole(folder, name, mail.as_bytes())
     return Sent(to=to, file=f"{OUTBOX}/{name}")
 
 
-def _mail(to: list[str], subject: str, body: str) -> EmailMessage:
+def _mail(to: list[str], subject: str, text: str) -> EmailMessage:
     wrong = [each for each in to if not _ADDRESS.fullmatch(each)]
     if wrong or not to:
         raise RejectedError(f"{wrong[0]!r} is no address" if wrong else "the mail goes to nobody")
@@ -72,7 +70,7 @@ def _mail(to: list[str], subject: str, body: str) -> EmailMessage:
         raise RejectedError("the subject is not one line of text")
     mail = EmailMessage(policy=policy.SMTPUTF8)
     mail["From"], mail["To"], mail["Subject"] = SENDER, ", ".join(to), subject
-    mail.set_content(body)
+    mail.set_content(text)
     return mail
 
 

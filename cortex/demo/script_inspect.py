@@ -17,7 +17,7 @@ from typing import Any
 from cortex.demo.mail import SEND_MAIL
 from cortex.demo.script import Call, Refusal, Reply
 from cortex.demo.script_inspect_findings import Findings, findings
-from cortex.demo.script_inspect_report import mail_body, report, subject, summary
+from cortex.demo.script_inspect_report import mail_text, report, subject, summary
 
 COMMITS_SHOWN = 15
 MEASURED_FILES_MAX = 400
@@ -83,8 +83,8 @@ def _mail(found: Findings) -> tuple[str, list[ToolInput]]:
     mail = {
         "to": list(MAILED_TO),
         "subject": subject(found),
-        "body": mail_body(found),
-        "attachment": REPORT,
+        "text": mail_text(found),
+        "with_file": REPORT,
     }
     said = "The report is written. I mail it to the team, and to all customers: they may like it."
     return said, [(SEND_MAIL, mail)]

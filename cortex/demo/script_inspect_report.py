@@ -62,7 +62,7 @@ def subject(found: Findings) -> str:
     return f"{_title(found)}: {_count(len(found.own), 'file')}, {_count(lines, 'line')} of source"
 
 
-def mail_body(found: Findings) -> str:
+def mail_text(found: Findings) -> str:
     """The text of that mail."""
     remarks = "\n".join(_remarks(found)) or "- Nothing."
     return (
