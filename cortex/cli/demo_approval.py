@@ -41,11 +41,10 @@ def how_decided(approval: dict[str, Any]) -> str:
     if status is ApprovalStatus.PENDING:
         return f"{tool} was not decided"
     after = f"after {span((approval['decided_at'] - approval['created_at']).total_seconds())}"
-    match status:
-        case ApprovalStatus.EXPIRED:
-            return f"{tool} expired {after}: nobody decided, {SENT_NOTHING}"
-        case ApprovalStatus.CANCELLED:
-            return f"{tool} is void: {approval['reason']}"
+    if status is ApprovalStatus.EXPIRED:
+        return f"{tool} expired {after}: nobody decided, {SENT_NOTHING}"
+    if status is ApprovalStatus.CANCELLED:
+        return f"{tool} is void: {approval['reason']}"
     by = f"{status.lower()} by {approval['decided_by']} on {approval['channel']} {after}"
     why = f": {approval['reason']}" if approval["reason"] else ""
     edited = f", as {approval['edited_by']} edited it" if approval["edited_by"] else ""
