@@ -58,16 +58,16 @@ def summary(found: Findings) -> str:
 
 def subject(found: Findings) -> str:
     """The subject of the mail that the report goes with."""
-    lines = sum(found.lines.values())
-    return f"{_title(found)}: {_count(len(found.own), 'file')}, {_count(lines, 'line')} of source"
+    return _title(found)
 
 
 def mail_text(found: Findings) -> str:
-    """The text of that mail."""
-    remarks = "\n".join(_remarks(found)) or "- Nothing."
+    """The text of that mail: short, since somebody is to read it."""
+    lines = sum(found.lines.values())
     return (
-        f"Hello,\n\nthe report on what I inspected is attached. Worth a look:\n\n{remarks}\n\n"
-        "This mail was written by an agent.\n"
+        "Hello,\n\nthe report is attached:\n"
+        f"{_count(len(found.own), 'file')}, {_count(lines, 'line')}.\n\n"
+        "Written by an agent.\n"
     )
 
 
