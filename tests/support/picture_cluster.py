@@ -35,7 +35,7 @@ from tests.support.approvals import a_request, a_verdict, suspension
 from tests.support.postgres import sql
 from tests.support.rows import stop_clock
 
-NOW: Final = datetime(2026, 11, 20, 9, 42, 36, tzinfo=UTC)
+NOW: Final = datetime(2026, 11, 20, 9, 42, 44, tzinfo=UTC)
 SEED: Final = 4
 DIGEST: Final = "digest"
 BUCKETS: Final = 60
