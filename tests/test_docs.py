@@ -12,9 +12,11 @@ import pytest
 
 from cortex.cli.main import cli
 from tests.support.eventually import eventually
+from tests.support.pty_screen import PtyScreen
 from tests.support.readme_tables import README, updated
 
 ROOT = Path(__file__).parent.parent
+PICTURES = ROOT / "packaging" / "pictures"
 
 
 def rows(title: str) -> list[list[str]]:
@@ -86,6 +88,14 @@ def shell(command: str, folder: Path, **environment: str) -> str:
     return ended.stdout
 
 
+def test_pictures_are_there_and_ask_the_network_for_nothing() -> None:
+    shown = set(re.findall(r'<img src="([^"]+)"', README.read_text("utf-8")))
+    assert shown == {f"packaging/pictures/{path.name}" for path in PICTURES.iterdir()}
+    for path in PICTURES.glob("*.svg"):
+        svg = path.read_text("utf-8").replace('xmlns="http://www.w3.org/2000/svg"', "")
+        assert not re.search(r"https?:|url\((?!#)|@import|@font-face|<script", svg), path
+
+
 @pytest.mark.readme
 @pytest.mark.timeout(400)
 def test_first_command_works_on_a_fresh_clone(server_home: Path) -> None:
@@ -131,3 +141,36 @@ def test_own_job_of_the_readme_runs(server_home: Path, tmp_path: Path) -> None:
     finally:
         pod.terminate()
         assert pod.wait(30) == 0
+
+
+@pytest.mark.readme
+@pytest.mark.timeout(200)
+def test_tour_of_the_readme(server_home: Path, tmp_path: Path) -> None:
+    """Its two commands on two terminals, and the keys of its table."""
+    here, there = commands_below("## Two minutes, two terminals")
+    keys = [row[0] for row in rows("Two minutes, two terminals")]
+    assert keys[:4] == ["nothing yet", "A", "a", "y"]
+    environment = {
+        "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
+        "HOME": str(tmp_path),
+        "CORTEX_DATA": str(server_home / "data"),
+        "TERM": "xterm-256color",
+        "LANG": "C.UTF-8",
+    }
+
+    def terminal(command: str) -> PtyScreen:
+        typed = command.removeprefix("uv run ").split()
+        return PtyScreen(typed, folder=tmp_path, env=environment)
+
+    with terminal(here) as first:
+        first.until(lambda text: "waits    for you" in text, what="the question")
+        with terminal(there) as second:
+            second.until(lambda text: "◆ 1 approval" in text, what="the pulse")
+            second.type("A")
+            second.until(lambda text: "customers@example.org" in text, what="the request")
+            second.press_until("a", lambda text: "y yes" in text, what="the question")
+            second.press_until("y", lambda text: "✓ approved" in text, what="what was done")
+            first.until(lambda text: "decided  send_mail approved by" in text, what="the receipt")
+            assert first.end() == 0
+            second.type("q")
+            assert second.end() == 0

@@ -4,6 +4,7 @@ import getpass
 import logging
 import os
 from contextlib import AsyncExitStack
+from functools import partial
 from pathlib import Path
 from typing import Any
 from uuid import UUID
@@ -13,7 +14,8 @@ import click
 import orjson
 import trio
 
-from cortex.cli.facts import Cursor, is_ending, snapshot
+from cortex.cli.demo_approval import how_decided, how_to_decide, open_request
+from cortex.cli.facts import Cursor, Snapshot, is_ending, snapshot
 from cortex.cli.follow import FactPrinter, status_line
 from cortex.cli.live_line import live_line
 from cortex.cli.logs import configure_logs
@@ -22,20 +24,23 @@ from cortex.cli.prices import prices_of
 from cortex.cli.serve import serve
 from cortex.cli.target import data_dir, settings_from
 from cortex.cli.terminal import Terminal, stdout_terminal
+from cortex.cli.typed import typed
 from cortex.config import Settings
+from cortex.demo import mail
 from cortex.demo.job import DEMO_JOBS, LIVE, REPORT, SCRIPTED, SCRIPTED_MODEL, demo_agent
 from cortex.demo.script_inspect import inspect
 from cortex.demo.server import serve as serve_model
 from cortex.domain.clock import system_chance
-from cortex.domain.errors import UsageError
+from cortex.domain.errors import ApprovalExpiredError, DeniedError, UsageError
 from cortex.domain.job import JobStatus, Submission
-from cortex.domain.phrases import money, short_id, span
+from cortex.domain.phrases import money, span
 from cortex.domain.prices import PriceTable
 from cortex.domain.safe import safe
+from cortex.domain.waiting import ID_DIGITS
 from cortex.durable.registry import Registry
 from cortex.pod import PodParts, Ready, standard_parts
 from cortex.services.shutdown import Shutdown
-from cortex.store import agents, jobs
+from cortex.store import agents, approvals, jobs
 from cortex.store.bridge import Port
 
 POLL_S = 0.25
@@ -54,14 +59,16 @@ LABEL_CELLS = 9
     required=False,
     type=click.Path(exists=True, file_okay=False, resolve_path=True, path_type=Path),
 )
+@click.option("--approve", is_flag=True, help="Let the agent mail its report, if you agree.")
 @click.option("--model", metavar="NAME", help="A real model, with ANTHROPIC_API_KEY set.")
 @click.pass_obj
-def demo(options: Options, folder: Path | None, model: str | None) -> None:
+def demo(options: Options, *, folder: Path | None, approve: bool, model: str | None) -> None:
     """See it work: an agent inspects a folder and writes a report, as a durable job.
 
     FOLDER is the current git checkout unless given. The model is a script that speaks the
-    Messages API on loopback, so no key is needed. Stop it with Ctrl-C, or kill it, at any moment:
-    run again, it goes on with the same job.
+    Messages API on loopback, so no key is needed. With --approve it wants to mail the report and
+    waits until you decide, in `cortex tui` in a second terminal; the mail becomes a file. Stop it
+    with Ctrl-C, or kill it, at any moment: run again, it goes on with the same job.
     """
     if model is not None and not os.environ.get("ANTHROPIC_API_KEY"):
         raise UsageError(
@@ -76,6 +83,7 @@ def demo(options: Options, folder: Path | None, model: str | None) -> None:
         folder=folder or _checkout(Path.cwd()),
         model=model or SCRIPTED_MODEL,
         is_scripted=model is None,
+        asks=approve,
     )
     raise click.exceptions.Exit(trio.run(show.run))
 
@@ -90,13 +98,18 @@ class _Demo:
     folder: Path
     model: str
     is_scripted: bool
+    asks: bool
+    """The agent asks a person before it mails its report."""
     shutdown: Shutdown = attrs.field(factory=Shutdown)
+    told: set[UUID] = attrs.field(factory=set)
+    """Requests of which it was told how to decide them."""
+    decided: list[dict[str, Any]] = attrs.field(factory=list)
+    """The requests, once the job is over."""
     ended: dict[str, Any] | None = None
     """The job, once it is over."""
 
     @property
     def job_type(self) -> str:
-        """Also the name of its agent."""
         return SCRIPTED if self.is_scripted else LIVE
 
     @property
@@ -125,7 +138,7 @@ class _Demo:
     def _parts(self, base_url: str | None, api_key: str | None) -> PodParts:
         """An ordinary pod, but for its jobs: it runs the demo's, and nobody else does."""
         parts = standard_parts(
-            app=None,
+            app=mail,
             workspaces=data_dir(self.settings) / "workspaces",
             prices=self.prices,
             base_url=base_url,
@@ -144,24 +157,37 @@ class _Demo:
                 printer.print(fact for fact in seen.facts if not is_ending(fact))
                 if seen.is_over:
                     break
+                self._tell_how_to_decide(seen)
                 live.show(status_line(seen.job, self.terminal))
                 await trio.sleep(POLL_S)
                 seen = await ready.port(snapshot, job_id, seen.cursor)
         printer.print_ending({**seen.job, "result": None})
+        self.decided = await ready.port(approvals.of_job, job_id)
         self.ended = seen.job
         self.shutdown.request()
 
+    def _tell_how_to_decide(self, seen: Snapshot) -> None:
+        request = open_request(seen)
+        if request is None or request.id in self.told:
+            return
+        self.told.add(request.id)
+        self.terminal.write("")
+        for label, text in how_to_decide(request, partial(typed, settings=self.settings)):
+            self._tell(label, text)
+        self.terminal.write("")
+        self.terminal.flush()
+
     async def _job(self, port: Port) -> UUID:
-        spec = demo_agent(self.job_type, self.model).to_json()
+        agent = demo_agent(self.job_type, self.model, asks=self.asks)
         chance = system_chance()
         await port(
             agents.apply,
             new_id=chance.new_id(),
-            name=self.job_type,
-            spec=spec,
+            name=agent.name,
+            spec=agent.to_json(),
             by=getpass.getuser(),
         )
-        found = await port(jobs.unfinished, agent=self.job_type, payload=self.payload)
+        found = await port(jobs.unfinished, agent=agent.name, payload=self.payload)
         if found is not None:
             self._tell("job", f"{found} goes on from its last step")
         else:
@@ -169,7 +195,7 @@ class _Demo:
             payload = orjson.dumps(self.payload).decode()
             await port(
                 jobs.submit,
-                [Submission(id=found, type=self.job_type, payload=payload, agent=self.job_type)],
+                [Submission(id=found, type=self.job_type, payload=payload, agent=agent.name)],
             )
             self._tell("job", str(found))
         self.terminal.write("")
@@ -180,22 +206,36 @@ class _Demo:
         self.terminal.write("")
         job = self.ended
         if job is None:
-            self._tell("paused", "nothing is lost: `cortex demo` goes on with the same job")
+            self._tell("paused", f"nothing is lost, it goes on by: {self._again()}")
             return exit_code
-        shown = short_id(job["id"])
+        shown = job["id"].hex[-ID_DIGITS:]
+        next_ = f"{typed('jobs', 'show', shown, settings=self.settings)}    the job, step by step"
+        for approval in self.decided:
+            self._tell("decided", how_decided(approval))
         if job["status"] != JobStatus.COMPLETED:
-            self._tell("failed", safe(str(job["error_message"] or job["cancel_reason"] or "")))
-            self._tell("next", f"cortex jobs show {shown}    what happened, step by step")
+            if job["error_code"] not in (DeniedError.code, ApprovalExpiredError.code):
+                why = str(job["error_message"] or job["cancel_reason"] or "")
+                self._tell("failed", why)
+            self._tell("next", next_)
             return 6
         result = job["result"]
         took_s = (job["finished_at"] - job["started_at"]).total_seconds()
         tokens = result["input_tokens"] + result["output_tokens"]
         price = money(float(result["cost_usd"])) + (" of play money" if self.is_scripted else "")
         self._tell("report", str(Path(result["workspace"]) / REPORT))
+        for sent in sorted(Path(result["workspace"], mail.OUTBOX).glob("*")):
+            self._tell("mail", str(sent))
         self._tell("used", f"{result['steps']} steps, {tokens:,} tokens, {price}, {span(took_s)}")
-        self._tell("next", f"cortex jobs show {shown}    the job, step by step")
+        self._tell("next", next_)
         self._tell("", "kill -9 this demo halfway, run it again: it goes on where it was")
         return exit_code
+
+    def _again(self) -> str:
+        """Return the command that goes on with the same job."""
+        words = ["demo", *(["--approve"] if self.asks else [])]
+        words += [] if self.is_scripted else ["--model", self.model]
+        words += [] if self.folder == _checkout(Path.cwd()) else [str(self.folder)]
+        return typed(*words, settings=self.settings)
 
     def _tell(self, label: str, text: str) -> None:
         head = self.terminal.paint(f"{label:<{LABEL_CELLS}}", "dim")

@@ -4,6 +4,7 @@
     measure   count lines, list authors, read README and the build file
     read      read the largest sources
     write     write_file report.md
+    mail      send_mail it, to more people than it was told to
     close     say what was found
 
 A round asks for what it wants and has not asked for yet, from the tools that the call offers; with
@@ -13,15 +14,18 @@ job goes on as if nothing had happened.
 
 from typing import Any
 
+from cortex.demo.mail import SEND_MAIL
 from cortex.demo.script import Call, Refusal, Reply
 from cortex.demo.script_inspect_findings import Findings, findings
-from cortex.demo.script_inspect_report import report, summary
+from cortex.demo.script_inspect_report import mail_text, report, subject, summary
 
 COMMITS_SHOWN = 15
 MEASURED_FILES_MAX = 400
 READ_FIRST_MAX = 4
 READ_LARGEST_MAX = 4
 REPORT = "report.md"
+MAILED_TO = ("team@example.org", "customers@example.org")
+"""The second one is the model's own idea: somebody should read before they agree."""
 TURNS_MAX = 12  # should somebody rewrite the conversation so that no round ever ends
 
 # The pace of a real model, roughly.
@@ -35,7 +39,7 @@ def inspect(call: Call) -> Reply | Refusal:
     """Whatever is to be done next about the folder."""
     found = findings(call)
     offered = {tool.get("name") for tool in call.tools}
-    for said, wanted in (_look(), _measure(found), _read(found), _write(found)):
+    for said, wanted in (_look(), _measure(found), _read(found), _write(found), _mail(found)):
         fresh = [(name, given) for name, given in wanted if name in offered]
         fresh = [each for each in fresh if each not in found.asked]
         if fresh and call.turn < TURNS_MAX:
@@ -71,6 +75,19 @@ def _write(found: Findings) -> tuple[str, list[ToolInput]]:
     content = report(found)
     said = "I have what I need and write the report."
     return said, [("write_file", {"path": REPORT, "content": content})]
+
+
+def _mail(found: Findings) -> tuple[str, list[ToolInput]]:
+    if not found.is_written or any(name == SEND_MAIL for name, _ in found.asked):
+        return "", []
+    mail = {
+        "to": list(MAILED_TO),
+        "subject": subject(found),
+        "text": mail_text(found),
+        "with_file": REPORT,
+    }
+    said = "The report is written. I mail it to the team, and to all customers: they may like it."
+    return said, [(SEND_MAIL, mail)]
 
 
 def _reply(call: Call, said: str, tools: list[ToolInput]) -> Reply:

@@ -44,6 +44,8 @@ class Findings:
     authors: list[tuple[int, str]] = field(factory=list)  # commits, name
     lines: dict[str, int] = field(factory=dict)
     texts: dict[str, str] = field(factory=dict)
+    is_written: bool = False  # the report is on the disc
+    mailed_to: list[str] = field(factory=list)
 
     @property
     def own(self) -> list[str]:
@@ -117,8 +119,14 @@ def _learn(found: Findings, name: str, given: dict[str, Any], *, result: str) ->
                 found.failed.append((_described(name, given), why))
                 return
             _learn_output(found, argv, str(completed.get("stdout", "")))
+        case "write_file":
+            found.is_written = True
+        case "send_mail":
+            # A note follows if a person changed the arguments: only the result tells who got it.
+            sent = _json(result.partition("\n")[0])
+            found.mailed_to = sent["to"] if isinstance(sent, dict) else []
         case _:
-            pass  # write_file, and tools that other people gave the agent
+            pass  # tools that other people gave the agent
 
 
 def _learn_files(found: Findings, listing: Any) -> None:

@@ -51,7 +51,24 @@ def summary(found: Findings) -> str:
         told += f", mostly {found.by_language[0][0]}"
     if found.commits:
         told += f"; the last commit is {found.commits[0][0]} “{found.commits[0][1]}”"
+    if found.mailed_to:
+        told += f". I have mailed it to {' and '.join(found.mailed_to)}"
     return told + "."
+
+
+def subject(found: Findings) -> str:
+    """The subject of the mail that the report goes with."""
+    return _title(found)
+
+
+def mail_text(found: Findings) -> str:
+    """The text of that mail: short, since somebody is to read it."""
+    lines = sum(found.lines.values())
+    return (
+        "Hello,\n\nthe report is attached:\n"
+        f"{_count(len(found.own), 'file')}, {_count(lines, 'line')}.\n\n"
+        "Written by an agent.\n"
+    )
 
 
 def _glance(found: Findings) -> Iterator[str]:

@@ -120,7 +120,7 @@ ORDER BY a.created_at DESC, a.id DESC;
 -- Requests of a job, the oldest first. $1 job id, $2 limit.
 SELECT a.id, a.job_id, a.key, a.tool, a.arguments, a.digest, a.schema, a.version, a.risk, a.effect, a.reversible,
        a.policy, a.people, a.status, a.requested_by, a.created_at, a.expires_at, a.edited_by, a.decided_at,
-       a.decided_by, a.reason, NULL AS agent, NULL AS job_type, cortex.now() AS now,
+       a.decided_by, a.channel, a.reason, NULL AS agent, NULL AS job_type, cortex.now() AS now,
        cortex.agreed(a.id, a.digest) AS agreed
 FROM cortex.approval a WHERE a.job_id = $1 ORDER BY a.created_at, a.id LIMIT $2;
 

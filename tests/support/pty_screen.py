@@ -1,6 +1,7 @@
 """A terminal with a screen: what a full-screen program shows, and every byte that it wrote."""
 
 import fcntl
+import math
 import os
 import pty
 import select
@@ -34,6 +35,8 @@ if ignores_hangup == "True":
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
 os.execvp(command[0], command)
 """
+AGAIN_S = 2.0
+"""Longer than the silence that the terminal UI wants before some keys."""
 
 
 class PtyScreen:
@@ -116,6 +119,21 @@ class PtyScreen:
     def type(self, text: str) -> None:
         """Press keys."""
         os.write(self._master, text.encode())
+
+    def press_until(self, key: str, probe: Callable[[str], object], *, what: str) -> str:
+        """Press a key, and again while nothing comes of it: it may have come too early."""
+        pressed_at = -math.inf
+
+        def pressed(text: str) -> bool:
+            nonlocal pressed_at
+            if probe(text):
+                return True
+            if time.monotonic() > pressed_at + AGAIN_S:
+                pressed_at = time.monotonic()
+                self.type(key)
+            return False
+
+        return self.until(pressed, what=what)
 
     def send(self, number: signal.Signals) -> None:
         """Send the program a signal."""

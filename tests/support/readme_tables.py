@@ -19,6 +19,8 @@ from cortex.domain.timeouts import TIMEOUTS, TOOL_TIMEOUTS
 from cortex.http.route import PUBLIC
 from cortex.http.routes import ALL
 from cortex.services.metrics_catalogue import METRICS
+from cortex_tui.key_table import shown
+from cortex_tui.keys import EVERYWHERE, GROUPS, KEYS, LISTS, Key
 
 README: Final = Path(__file__).parent.parent.parent / "README.md"
 Rows = Iterable[list[str]]
@@ -101,6 +103,19 @@ def _routes() -> Rows:
         yield [_code(f"{route.method} {route.path}"), role, route.summary]
 
 
+def _keys() -> Rows:
+    for group in GROUPS:
+        for key in (each for each in KEYS if each.group == group):
+            signs = " ".join(_code(shown(each).replace("|", r"\|")) for each in key.keys)
+            yield [signs, _place(key), key.help, _code(key.id)]
+
+
+def _place(key: Key) -> str:
+    if EVERYWHERE in key.where:
+        return "everywhere"
+    return "lists and pages" if key.where == LISTS else ", ".join(key.where)
+
+
 TABLES: Final[dict[str, tuple[str, Callable[[], Rows]]]] = {
     "Settings": ("setting | default | what it is", _settings),
     "States": ("state | may become", _states),
@@ -117,6 +132,7 @@ TABLES: Final[dict[str, tuple[str, Callable[[], Rows]]]] = {
         "breaker | opens after | of at least | open s | closes after | asks a person after",
         _breakers,
     ),
+    "Keys": ("keys | where | what they do | id", _keys),
     "HTTP API": ("route | role | what it does", _routes),
     "Metrics": ("metric | type | labels | what it is", _metrics),
 }

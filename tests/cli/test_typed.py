@@ -1,0 +1,39 @@
+"""Commands as people type them in another terminal."""
+
+from pathlib import Path
+
+import pytest
+
+from cortex.cli.typed import UNDER_UV, typed
+from cortex.config import Settings
+from cortex.store.embedded import default_data_dir
+
+
+def installed(*words: str, settings: Settings) -> str:
+    return typed(*words, settings=settings, program="/usr/bin/cortex", environ={})
+
+
+def test_an_installed_one_is_called_by_its_name() -> None:
+    assert installed("tui", settings=Settings()) == "cortex tui"
+    at_home = Settings(data=default_data_dir())
+    assert installed("tui", settings=at_home) == "cortex tui"
+
+
+@pytest.mark.parametrize(
+    "program, environ, start",
+    [
+        ("/x/cortex/__main__.py", {}, "python -m cortex"),
+        ("/x/.venv/bin/cortex", {UNDER_UV: "1"}, "uv run cortex"),
+    ],
+)
+def test_another_one_as_it_was_started(program: str, environ: dict[str, str], start: str) -> None:
+    assert typed("tui", settings=Settings(), program=program, environ=environ) == f"{start} tui"
+
+
+def test_another_database_is_named(tmp_path: Path) -> None:
+    folder = tmp_path / "my data"
+    told = installed("tui", settings=Settings(data=folder))
+    assert told == f"cortex tui --data '{folder}'"
+    dsn = "postgresql://ana:geheim@db/cortex"
+    told = installed("jobs", "ls", settings=Settings(dsn=dsn))
+    assert told == "cortex jobs ls --dsn 'postgresql://ana:***@db/cortex'"

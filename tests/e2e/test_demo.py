@@ -1,0 +1,227 @@
+"""`cortex demo --approve` on the embedded Postgres, decided by the commands that it tells."""
+
+import os
+import re
+import shlex
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from email import message_from_bytes, policy
+from email.message import EmailMessage
+from pathlib import Path
+
+import attrs
+import pytest
+
+from cortex.store.embedded_install import packaged
+from cortex.store.embedded_socket import Postmaster
+from tests.support.eventually import eventually
+from tests.support.postgres import remove_servers, sql
+from tests.support.private_postgres import copy_of_original
+from tests.support.pty_screen import PtyScreen
+
+ROOT = Path(__file__).parents[2]
+ENDS_WITHIN_S = 30
+WAITS = "waits    for you: send_mail"
+BOTH = "team@example.org, customers@example.org"
+
+pytestmark = pytest.mark.timeout(180)
+
+
+@attrs.define
+class Demo:
+    """One reader's machine: a folder to inspect, and runs of the demo on it."""
+
+    home: Path
+    data: Path
+    runs: list["subprocess.Popen[bytes]"] = attrs.field(factory=list)
+
+    @property
+    def folder(self) -> Path:
+        return self.home / "folder"
+
+    @property
+    def environ(self) -> dict[str, str]:
+        return {
+            "PATH": os.environ["PATH"],
+            "PYTHONPATH": str(ROOT),
+            "HOME": str(self.home),
+            "LANG": "C.UTF-8",
+            "TERM": "xterm-256color",
+            "TZ": "UTC",
+            "PYTHONWARNINGS": "error",
+        }
+
+    @property
+    def dsn(self) -> str:
+        """The address of its database; only while a demo runs."""
+        found = Postmaster.read(self.data / "pgdata" / "postmaster.pid")
+        assert found is not None, "no server is running"
+        return found.dsn("cortex")
+
+    def run(self) -> "Run":
+        """Start the demo; it is a process group of its own, as in a terminal."""
+        log = self.home / f"demo-{len(self.runs)}.log"
+        with log.open("wb") as out:
+            process = subprocess.Popen(
+                [*CORTEX, "demo", str(self.folder), "--approve", "--data", str(self.data)],
+                cwd=self.home,
+                env=self.environ,
+                stdin=subprocess.DEVNULL,
+                stdout=out,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+            )
+        self.runs.append(process)
+        return Run(self, process, log)
+
+    def command(self, line: str, *more: str) -> None:
+        """Run a command that the demo told, word by word."""
+        ran = subprocess.run(
+            [*words(line), *more],
+            cwd=self.home,
+            env=self.environ,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert ran.returncode == 0, ran.stderr
+
+    def mails(self) -> list[EmailMessage]:
+        """What was sent."""
+        files = (self.data / "workspaces").glob("*/outbox/*.eml")
+        return [message_from_bytes(each.read_bytes(), policy=policy.default) for each in files]
+
+
+CORTEX = (sys.executable, "-m", "cortex")
+
+
+def words(line: str) -> list[str]:
+    """The words of a command as it was told; of Pythons it is this one."""
+    python, *rest = shlex.split(line)
+    assert python == "python"
+    return [sys.executable, *rest]
+
+
+@attrs.define
+class Run:
+    """One run of the demo."""
+
+    demo: Demo
+    process: "subprocess.Popen[bytes]"
+    log: Path
+
+    @property
+    def text(self) -> str:
+        return self.log.read_text("utf-8")
+
+    def told(self, label: str, *, containing: str = "") -> str:
+        """What stands behind a label."""
+        found = re.findall(rf"^{label} +(.*{re.escape(containing)}.*)$", self.text, re.MULTILINE)
+        assert found, f"{label}: {self.text}"
+        return str(found[0])
+
+    def until_it_waits(self) -> None:
+        def look() -> bool:
+            assert self.process.poll() is None, self.text
+            return WAITS in self.text and "deny" in self.text
+
+        eventually(look, what="it waits for a person", within_s=ENDS_WITHIN_S)
+
+    def end(self) -> int:
+        try:
+            return self.process.wait(ENDS_WITHIN_S)
+        except subprocess.TimeoutExpired:
+            raise AssertionError(f"it does not end: {self.text}") from None
+
+
+@pytest.fixture
+def demo(run_dir: Path, tmp_path: Path) -> Iterator[Demo]:
+    """A machine whose database has been made already."""
+    data = copy_of_original(run_dir, bindir=packaged().root / "bin")
+    started = Demo(tmp_path, data)
+    started.folder.mkdir()
+    (started.folder / "README.md").write_text("# Lighthouse\n\nKeeps ships off the rocks.\n")
+    (started.folder / "lamp.py").write_text('"""Turns the lamp."""\n' + "x = 1\n" * 40)
+    yield started
+    for process in started.runs:
+        if process.poll() is None:
+            os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+    remove_servers(data)
+
+
+def test_what_a_person_approves_is_sent_and_the_receipt_says_who(demo: Demo) -> None:
+    run = demo.run()
+    run.until_it_waits()
+    assert not demo.mails()
+    demo.command(run.told("or", containing="approve "), "--yes", "--as", "ana")
+    assert run.end() == 0, run.text
+    assert re.match(r"send_mail approved by ana on cli after \d", run.told("decided"))
+    (mail,) = demo.mails()
+    assert mail["To"] == BOTH
+    assert Path(run.told("mail")).read_bytes()
+    attached = next(mail.iter_attachments())
+    assert "# Inspection of Lighthouse" in attached.get_content()
+
+
+def test_it_is_approved_in_the_terminal_ui(demo: Demo) -> None:
+    run = demo.run()
+    run.until_it_waits()
+    name = run.told("or", containing="approve ").split(" approve ")[1].split()[0]
+    tui = [*words(run.told("type")), "--as", "li"]
+    with PtyScreen(tui, folder=demo.home, env=demo.environ) as screen:
+        screen.until(lambda text: "1 approval" in text, what="that something waits")
+        screen.type("A")
+        screen.until(lambda text: name in text and "customers@" in text, what="all of it")
+        screen.press_until("a", lambda text: "y yes" in text, what="the question")
+        screen.press_until("y", lambda text: "✓ approved" in text, what="what was done")
+        assert run.end() == 0, run.text
+        screen.type("q")
+        assert screen.end() == 0
+    assert re.match(r"send_mail approved by li on tui after \d", run.told("decided"))
+    assert [mail["To"] for mail in demo.mails()] == [BOTH]
+
+
+def test_what_is_denied_ends_the_job_and_nothing_is_sent(demo: Demo) -> None:
+    run = demo.run()
+    run.until_it_waits()
+    demo.command(run.told("or", containing=" deny "), "--as", "ana")
+    assert run.end() == 6, run.text
+    decided = run.told("decided")
+    assert re.match(r"send_mail denied by ana on cli after \S+( \S+)?: not to customers;", decided)
+    assert decided.endswith("; nothing was sent")
+    assert "failed " not in run.text.split("decided")[1]
+    assert not demo.mails()
+
+
+def test_what_nobody_decides_in_time_ends_the_job(demo: Demo) -> None:
+    run = demo.run()
+    run.until_it_waits()
+    sql(demo.dsn, "UPDATE cortex.approval SET expires_at = cortex.now()")
+    assert run.end() == 6, run.text
+    assert re.match(r"send_mail expired after .*: nobody decided, nothing was", run.told("decided"))
+    assert not demo.mails()
+
+
+def test_stopped_or_killed_it_waits_on_at_the_same_request(demo: Demo) -> None:
+    run = demo.run()
+    run.until_it_waits()
+    how = run.told("or", containing="approve ")
+    run.process.send_signal(signal.SIGINT)
+    assert run.end() == 0, run.text
+    assert " demo --approve " in run.told("paused")
+    again = demo.run()
+    again.until_it_waits()
+    os.killpg(again.process.pid, signal.SIGKILL)
+    again.end()
+    last = demo.run()
+    last.until_it_waits()
+    assert [each.told("or", containing="approve ") for each in (again, last)] == [how] * 2
+    jobs = {each.told("job").split()[0] for each in (run, again, last)}
+    assert len(jobs) == 1
+    demo.command(how, "--yes")
+    assert last.end() == 0, last.text
+    assert len(demo.mails()) == 1
