@@ -16,8 +16,9 @@ async def only_looking(profile: Profile) -> Profile:
     try:
         await session.open()
         is_reader = bool(await session.fetch("sessions.may_look_as", READER_ROLE))
-    finally:
         await session.close()
+    finally:
+        session.cut()
     if is_reader:
         return attrs.evolve(profile, role=READER_ROLE)
     return attrs.evolve(profile, is_read_only=True)

@@ -43,7 +43,7 @@ def looking(dsn: str, work: Callable[[Database], Awaitable[Any]]) -> Profile:
         try:
             await work(db)
         finally:
-            await db.close()
+            await db.close()  # noqa: ASYNC102 -- bounded
         return profile
 
     return run_asyncio(main)

@@ -57,7 +57,7 @@ def test_the_database_refuses_what_a_screen_would_do(
             with pytest.raises(CortexError, match=refused):
                 await act(StoreBackend(db), job, pod)
         finally:
-            await db.close()
+            await db.close()  # noqa: ASYNC102 -- bounded
 
     run_asyncio(main)
 
