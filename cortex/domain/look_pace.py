@@ -3,6 +3,8 @@
 from typing import Final
 
 GAP_GROWTH: Final = 1.5
+LATE_S: Final = 0.02
+"""What timers and whatever else runs make of an instant."""
 
 
 class LookPace:
@@ -32,7 +34,8 @@ class LookPace:
 
     def looked(self, now: float, *, found: bool) -> None:
         """One look was begun at this instant; `found`: it, or what led to it, was news."""
-        self._looked_at = now
+        # A little late is no reason to let all that follow be later, too.
+        self._looked_at = self.due if 0.0 <= now - self.due <= LATE_S else now
         self._spent_until = max(self._spent_until, now) + self._gap_s
         longer_s = min(self._pause_s * GAP_GROWTH, self._quiet_gap_s)
         self._pause_s = self._gap_s if found else longer_s

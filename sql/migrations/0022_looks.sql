@@ -47,6 +47,8 @@ WITH RECURSIVE head AS (
 SELECT task, priority FROM head;
 COMMENT ON VIEW cortex_worker.ready_head IS
     'The job types and priorities of ready tasks: of each, the first one that a claim looks at is its oldest.';
+COMMENT ON COLUMN cortex_worker.ready_head.task IS 'Type of the jobs.';
+COMMENT ON COLUMN cortex_worker.ready_head.priority IS 'Their priority: the smaller, the sooner.';
 GRANT SELECT ON cortex_worker.ready_head TO cortex_runtime;
 
 DO $$

@@ -8,11 +8,12 @@ INSERT INTO cortex.agent_version (agent_id, version, spec, digest, applied_by)
 SELECT id, 1, '{}', sha256(''), 'bench' FROM made;
 
 -- name: without_rules
--- Lets jobs be made in any state, in the database of a measurement. Locks: ACCESS EXCLUSIVE on job.
-ALTER TABLE cortex.job DISABLE TRIGGER USER;
+-- Lets jobs be made in any state, in the database of a measurement, and lets nothing be cleaned up meanwhile: the
+-- transactions of that would be counted. Locks: ACCESS EXCLUSIVE on job.
+ALTER TABLE cortex.job DISABLE TRIGGER USER, SET (autovacuum_enabled = false, toast.autovacuum_enabled = false);
 
 -- name: with_rules
--- Ends that. Locks: ACCESS EXCLUSIVE on job.
+-- Lets only legal transitions happen again. Locks: ACCESS EXCLUSIVE on job.
 ALTER TABLE cortex.job ENABLE TRIGGER USER;
 
 -- name: jobs

@@ -19,8 +19,9 @@ from cortex.domain.timeouts import TIMEOUTS, TOOL_TIMEOUTS
 from cortex.http.route import PUBLIC
 from cortex.http.routes import ALL
 from cortex.services.metrics_catalogue import METRICS
+from cortex_tui.key import EVERYWHERE, GROUPS, LISTS, Key
 from cortex_tui.key_table import shown
-from cortex_tui.keys import EVERYWHERE, GROUPS, KEYS, LISTS, Key
+from cortex_tui.keys import KEYS
 
 README: Final = Path(__file__).parent.parent.parent / "README.md"
 Rows = Iterable[list[str]]

@@ -35,6 +35,10 @@ def letter(cluster: FakeBackend) -> None:
     cluster.dead.rows[ONE]["state"] = "DISCARDED"
 
 
+def act(cluster: FakeBackend) -> None:
+    cluster.dead.all_acts[1] |= {"state": "DONE", "ended_at": cluster.breakers.ago(0)}
+
+
 def decision(cluster: FakeBackend) -> None:
     cluster.approvals.end(ONE, "DENIED")
 
@@ -43,9 +47,9 @@ def decision(cluster: FakeBackend) -> None:
 class Case:
     """How one acts with a key."""
 
-    lose: Callable[[FakeBackend], object]
-    """Somebody else is faster."""
-    lost: str
+    lose: Callable[[FakeBackend], object] | None
+    """Somebody else is faster; None: that does not matter."""
+    lost: str = ""
     """What is told then."""
     first: str
     """A screen."""
@@ -61,11 +65,12 @@ INBOX: Final[Mapping[str, Any]] = {
     "lose": decision,
     "lost": "already denied by li",
 }
-LETTER: Final[Mapping[str, Any]] = {
+LETTER: Final[Mapping[str, Any]] = {"first": "dead", "after": (*WHY, "y")}
+ACT: Final[Mapping[str, Any]] = {
     "first": "dead",
-    "after": (*WHY, "y"),
-    "lose": letter,
-    "lost": "was discarded by li",
+    "after": ("enter", "y"),
+    "lose": act,
+    "lost": "act 1 is done by li",
 }
 CASES: Final[Mapping[tuple[str, str], Case]] = {
     ("approvals.approve", "approvals"): Case(**INBOX, key="a"),
@@ -113,12 +118,25 @@ CASES: Final[Mapping[tuple[str, str], Case]] = {
         lost="is $3 already",
     ),
     **{
-        (f"dead.{name}", screen): Case(
-            **LETTER, before=("enter",) if screen == "letters" else (), key=key
+        (f"dead.{name}", "letters"): Case(
+            **LETTER, before=("enter",), key=key, lose=letter, lost="was discarded by li"
         )
         for name, key in (("retry", "R"), ("discard", "X"))
-        for screen in ("dead", "letters")
     },
+    **{
+        (f"dead.{name}", "dead"): Case(**LETTER, key=key, lose=None)
+        for name, key in (("retry", "R"), ("discard", "X"))
+    },
+    ("acts.rest", "dead"): Case(**ACT, key="P"),
+    ("acts.rest", "acts"): Case(**ACT, before=("tab",), key="P"),
+    ("acts.end", "acts"): Case(**ACT, before=("tab",), key="K"),
+    ("jobs.pause", "jobs"): Case(
+        first="jobs",
+        key="P",
+        after=(*WHY, "y"),
+        lose=lambda cluster: cluster.queues.change(None, paused_at=cluster.queues.now),
+        lost="nothing was done: it was paused already",
+    ),
 }
 """By the id of the key, and the screen."""
 EACH = pytest.mark.parametrize("case", CASES.values(), ids=map(" on ".join, CASES))
@@ -135,6 +153,7 @@ def cluster(cluster: FakeBackend) -> FakeBackend:
     cluster.queues.add("mail")
     cluster.breakers.add(BREAKER, state="OPEN", opened_at=cluster.breakers.ago(9))
     cluster.dead.add(1)
+    cluster.dead.add_act()
     return cluster
 
 
@@ -142,7 +161,8 @@ def done(cluster: FakeBackend) -> list[object]:
     """Return all that was done to the cluster."""
     fakes = (cluster.pods, cluster.queues, cluster.breakers)
     acted = [*cluster.acted, *(each for fake in fakes for each in fake.acted)]
-    return [*acted, *cluster.approvals.decisions, *cluster.dead.settled, *cluster.one.raised]
+    letters = (*cluster.dead.settled, *cluster.dead.begun, *cluster.dead.changed)
+    return [*acted, *cluster.approvals.decisions, *letters, *cluster.one.raised]
 
 
 async def press(seat: Seat, *keys: str) -> None:
@@ -242,13 +262,18 @@ async def test_a_link_that_breaks_while_it_asks_is_told(
         assert done(cluster) == []
 
 
-@EACH
+@pytest.mark.parametrize(
+    "case",
+    [case for case in CASES.values() if case.lose is not None],
+    ids=[" on ".join(name) for name, case in CASES.items() if case.lose is not None],
+)
 @on_asyncio
 async def test_who_comes_too_late_is_told(cluster: FakeBackend, sit: Sit, case: Case) -> None:
     async with sit(first=case.first, size=(160, 40)) as seat:
         await come(seat, case)
         await press(seat, case.key, *case.after[:-1])
         await seat.pass_time(QUIET_S)
+        assert case.lose is not None
         case.lose(cluster)
         await seat.press(case.after[-1])
         assert case.lost in seat.lines[-2]

@@ -6,8 +6,9 @@ import pytest
 
 from cortex.domain.errors import UsageError
 from cortex_tui.app import OPENED, SCREENS
+from cortex_tui.key import EVERYWHERE, GROUPS
 from cortex_tui.key_table import clashes, read_keys, remapped
-from cortex_tui.keys import EVERYWHERE, GROUPS, KEYS
+from cortex_tui.keys import KEYS
 from cortex_tui.screens.frame import Frame
 from tests.support.tui import FakeBackend, on_asyncio
 from tests.tui.conftest import Sit

@@ -10,7 +10,8 @@ import attrs
 from textual.binding import Binding
 
 from cortex.domain.errors import UsageError
-from cortex_tui.keys import EVERYWHERE, GROUPS, KEYS, Key
+from cortex_tui.key import EVERYWHERE, GROUPS, Key
+from cortex_tui.keys import KEYS
 
 _SHOWN: Final = {
     "slash": "/",

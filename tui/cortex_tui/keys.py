@@ -4,127 +4,17 @@ A key that acts changes something for others: it asks first, and does nothing fo
 On one screen no two of them differ only by case.
 """
 
-from collections.abc import Sequence
 from typing import Final
 
-import attrs
-
-EVERYWHERE: Final = "*"
-GROUPS: Final = {
-    "move": "Move",
-    "look": "Look (changes nothing)",
-    "act": "Act (asks, then y)",
-    "app": "Everywhere",
-}
-"""In the order of the footer and the help."""
-LISTS: Final = (
-    "pulse",
-    "dead",
-    "letters",
-    "acts",
-    "act",
-    "jobs",
-    "job",
-    "log",
-    "help",
-    "approvals",
-    "pods",
-    "breakers",
-)
-"""Screens whose body is one table; the keys that move in it are theirs."""
-
-
-@attrs.frozen(kw_only=True)
-class Key:
-    """What one action is called, and which keys do it."""
-
-    id: str
-    keys: tuple[str, ...]
-    """In Textual's words; the first one is shown."""
-    action: str
-    label: str
-    """Two words at most: for the footer and the palette."""
-    help: str
-    group: str
-    where: tuple[str, ...] = (EVERYWHERE,)
-    """Names of screens."""
-    is_acting: bool = False
-    in_footer: bool = False
-    pair: str | None = None
-    """Id of the opposite one, which stands beside it in the footer."""
-
-    def is_on(self, screen: str) -> bool:
-        """Whether it does something on a screen."""
-        return EVERYWHERE in self.where or screen in self.where
-
-
-def _move(name: str, keys: Sequence[str], label: str, told: str, **more: object) -> Key:
-    return Key(
-        id=f"list.{name}",
-        keys=tuple(keys),
-        action=f"move('{name}')",
-        label=label,
-        help=told,
-        group="move",
-        where=LISTS,
-        **more,  # type: ignore[arg-type]
-    )
-
-
-def _job(
-    name: str,
-    keys: tuple[str, ...],
-    action: str,
-    label: str,
-    told: str,
-    *,
-    group: str = "look",
-    **more: object,
-) -> Key:
-    return Key(
-        id=f"job.{name}",
-        keys=keys,
-        action=action,
-        label=label,
-        help=told,
-        group=group,
-        where=("job",),
-        **more,  # type: ignore[arg-type]
-    )
-
-
-def _look(
-    name: str, keys: Sequence[str], action: str, label: str, told: str, **more: object
-) -> Key:
-    return Key(
-        id=name,
-        keys=tuple(keys),
-        action=action,
-        label=label,
-        help=told,
-        group="look",
-        **more,  # type: ignore[arg-type]
-    )
-
-
-def _screen(number: int, name: str, told: str) -> Key:
-    return Key(
-        id=f"screen.{name}",
-        keys=(str(number),),
-        action=f"app.show('{name}')",
-        label=name,
-        help=told,
-        group="move",
-    )
-
+from cortex_tui.key import Key, look, move, of_job, show_screen
 
 KEYS: Final = (
-    _move("down", ("j", "down"), "move", "Next row", in_footer=True, pair="list.up"),
-    _move("up", ("k", "up"), "up", "Row before"),
-    _move("top", ("g", "home"), "top", "First row"),
-    _move("end", ("G", "end"), "end", "Last row"),
-    _move("half_down", ("ctrl+d", "pagedown"), "half page down", "Half a page down"),
-    _move("half_up", ("ctrl+u", "pageup"), "half page up", "Half a page up"),
+    move("down", ("j", "down"), "move", "Next row", in_footer=True, pair="list.up"),
+    move("up", ("k", "up"), "up", "Row before"),
+    move("top", ("g", "home"), "top", "First row"),
+    move("end", ("G", "end"), "end", "Last row"),
+    move("half_down", ("ctrl+d", "pagedown"), "half page down", "Half a page down"),
+    move("half_up", ("ctrl+u", "pageup"), "half page up", "Half a page up"),
     Key(
         id="back",
         keys=("escape",),
@@ -149,12 +39,12 @@ KEYS: Final = (
         help="On again to the screen after that",
         group="move",
     ),
-    _screen(1, "pulse", "How the cluster does, at a glance"),
-    _screen(2, "jobs", "Jobs: filtered, in order, acted on together"),
-    _screen(3, "approvals", "What waits for people"),
-    _screen(4, "pods", "Who works: pods, and the queues they take jobs from"),
-    _screen(5, "dead", "What failed and waits for somebody, by its error"),
-    _screen(6, "breakers", "What is called and fails"),
+    show_screen(1, "pulse", "How the cluster does, at a glance"),
+    show_screen(2, "jobs", "Jobs: filtered, in order, acted on together"),
+    show_screen(3, "approvals", "What waits for people"),
+    show_screen(4, "pods", "Who works: pods, and the queues they take jobs from"),
+    show_screen(5, "dead", "What failed and waits for somebody, by its error"),
+    show_screen(6, "breakers", "What is called and fails"),
     Key(
         id="approvals.first",
         keys=("A",),
@@ -247,7 +137,7 @@ KEYS: Final = (
         keys=("u",),
         action="recall",
         label="recall",
-        help="Take the last decision back, within three seconds; HIGH and above are sent at once",
+        help="Take the last decision back, within 3 s; not HIGH ones",
         group="act",
         where=("approvals",),
     ),
@@ -291,7 +181,7 @@ KEYS: Final = (
         group="look",
         where=("jobs", "dead", "letters"),
     ),
-    _look(
+    look(
         "mark",
         ("space",),
         "mark('one')",
@@ -300,7 +190,7 @@ KEYS: Final = (
         where=("jobs",),
         in_footer=True,
     ),
-    _look(
+    look(
         "mark.range",
         ("ctrl+space", "ctrl+@"),
         "mark('range')",
@@ -308,7 +198,7 @@ KEYS: Final = (
         "Mark all rows from the last mark to this one",
         where=("jobs",),
     ),
-    _look(
+    look(
         "mark.all",
         ("asterisk",),
         "mark_all",
@@ -316,11 +206,11 @@ KEYS: Final = (
         "Mark all that fit the filter, also those out of sight",
         where=("jobs",),
     ),
-    _look("mark.clear", ("ctrl+backslash",), "unmark", "clear marks", "No marks", where=("jobs",)),
-    _look(
+    look("mark.clear", ("ctrl+backslash",), "unmark", "clear marks", "No marks", where=("jobs",)),
+    look(
         "jobs.sort", ("s",), "sort", "sort", "The next order: newest, oldest first", where=("jobs",)
     ),
-    _look(
+    look(
         "jobs.columns",
         ("w",),
         "columns",
@@ -328,8 +218,8 @@ KEYS: Final = (
         "Choose what is shown of jobs",
         where=("jobs",),
     ),
-    _look("jobs.owner", ("o",), "owner", "agent", "All jobs of the job's agent", where=("jobs",)),
-    _look(
+    look("jobs.owner", ("o",), "owner", "agent", "All jobs of the job's agent", where=("jobs",)),
+    look(
         "jobs.problem",
         ("n",),
         "problem('next')",
@@ -337,7 +227,7 @@ KEYS: Final = (
         "Next job with which something is wrong",
         where=("jobs",),
     ),
-    _look(
+    look(
         "jobs.problem_before",
         ("N",),
         "problem('before')",
@@ -345,14 +235,14 @@ KEYS: Final = (
         "The one before with which something is wrong",
         where=("jobs",),
     ),
-    _look(
+    look(
         "copy",
         ("c",),
         "app.copy",
         "copy",
         "Copy, then i id, j JSON, c command; s saves the screen",
     ),
-    _look(
+    look(
         "look_at",
         ("e",),
         "app.look_at",
@@ -435,7 +325,7 @@ KEYS: Final = (
         is_acting=True,
         in_footer=True,
     ),
-    _job(
+    of_job(
         "pane",
         ("tab",),
         "pane",
@@ -444,7 +334,7 @@ KEYS: Final = (
         group="move",
         in_footer=True,
     ),
-    _job(
+    of_job(
         "problem",
         ("n",),
         "problem('next')",
@@ -452,7 +342,7 @@ KEYS: Final = (
         "Next row in which something went wrong",
         group="move",
     ),
-    _job(
+    of_job(
         "problem_before",
         ("N",),
         "problem('before')",
@@ -460,7 +350,7 @@ KEYS: Final = (
         "The one before in which something went wrong",
         group="move",
     ),
-    _job(
+    of_job(
         "zoom_in",
         ("plus",),
         "zoom('1')",
@@ -469,13 +359,15 @@ KEYS: Final = (
         in_footer=True,
         pair="job.zoom_out",
     ),
-    _job("zoom_out", ("minus",), "zoom('-1')", "zoom out", "Twice as much time in sight"),
-    _job("fit", ("0",), "zoom('fit')", "fit", "All of the time in sight"),
-    _job("follow", ("f",), "follow", "follow", "Follow what happens now; again: stay"),
-    _job("fold", ("h", "left"), "fold('shut')", "fold", "Fold the calls of an answer into it"),
-    _job("unfold", ("l", "right"), "fold('open')", "unfold", "Show the calls of an answer"),
-    _job("maximise", ("z",), "maximise", "maximise", "Only the pane in front; again: all of them"),
-    _job(
+    of_job("zoom_out", ("minus",), "zoom('-1')", "zoom out", "Twice as much time in sight"),
+    of_job("fit", ("0",), "zoom('fit')", "fit", "All of the time in sight"),
+    of_job("follow", ("f",), "follow", "follow", "Follow what happens now; again: stay"),
+    of_job("fold", ("h", "left"), "fold('shut')", "fold", "Fold the calls of an answer into it"),
+    of_job("unfold", ("l", "right"), "fold('open')", "unfold", "Show the calls of an answer"),
+    of_job(
+        "maximise", ("z",), "maximise", "maximise", "Only the pane in front; again: all of them"
+    ),
+    of_job(
         "view",
         ("greater_than_sign",),
         "view('next')",
@@ -483,12 +375,14 @@ KEYS: Final = (
         "The step otherwise: log, prompt, response, raw",
         in_footer=True,
     ),
-    _job("view_before", ("less_than_sign",), "view('before')", "view before", "The same backwards"),
-    _job("raw", ("i",), "view('raw')", "raw", "The step as JSON; again: in words"),
-    _job("attempts", ("x",), "attempts", "compare", "Compare the attempts of the step"),
-    _job("origin", ("o",), "origin", "origin", "Open the job that this one goes on from"),
-    _job("gate", ("a", "d"), "gate", "approval", "Open the request that the job waits for"),
-    _job(
+    of_job(
+        "view_before", ("less_than_sign",), "view('before')", "view before", "The same backwards"
+    ),
+    of_job("raw", ("i",), "view('raw')", "raw", "The step as JSON; again: in words"),
+    of_job("attempts", ("x",), "attempts", "compare", "Compare the attempts of the step"),
+    of_job("origin", ("o",), "origin", "origin", "Open the job that this one goes on from"),
+    of_job("gate", ("a", "d"), "gate", "approval", "Open the request that the job waits for"),
+    of_job(
         "budget",
         ("B",),
         "raise_budget",

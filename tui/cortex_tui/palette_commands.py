@@ -5,8 +5,8 @@ from functools import partial
 
 from textual.command import DiscoveryHit, Hit, Hits, Provider
 
+from cortex_tui.key import Key
 from cortex_tui.key_table import shown
-from cortex_tui.keys import Key
 from cortex_tui.screens.frame import Frame
 
 

@@ -252,16 +252,16 @@ def changes(place: Place) -> Iterator[Bar]:
             pause(place.seconds)
         pause(SETTLED_S)
     took_s = list(_until_painted(load, painted))
-    others = load.others_per_s - _background(place)
+    others = load.others_per_s - _background(place, per_s=CHANGES_PER_S)
     under = f"{load.per_s:,.0f} changes/s, {len(took_s):,} in all"
     yield Bar("commit → painted, p95", quantile(took_s, 0.95), "s", below=0.25, under=under)
     yield Bar("commit → painted, p99", quantile(took_s, 0.99), "s", below=0.5, under=under)
     yield Bar("statements a second, changes", others, "", most=4, under=under)
 
 
-def _background(place: Place) -> float:
-    """Return how many transactions a second the server makes for itself: its clean-up."""
-    with place.load() as load:
+def _background(place: Place, *, per_s: float = 0) -> float:
+    """Return how many transactions a second the server makes by itself meanwhile: its clean-up."""
+    with place.load(per_s=per_s) as load:
         pause(place.seconds)
     return load.others_per_s
 

@@ -11,7 +11,11 @@ from cortex.domain.cells import Cell, Row
 
 @attrs.frozen
 class Bar:
-    """One bar. Exactly one of `below` and `most` is given."""
+    """One bar. Exactly one of `below` and `most` is given.
+
+    Counts that may be `most` are told apart to the nearest whole: of what the database counts, some
+    is its own.
+    """
 
     name: str
     measured: float
@@ -27,7 +31,7 @@ class Bar:
         """It is met."""
         if self.below is not None:
             return self.measured < self.below
-        return self.most is None or round(self.measured, 1) <= self.most
+        return self.most is None or round(self.measured) <= self.most
 
     @property
     def row(self) -> Mapping[str, Any]:

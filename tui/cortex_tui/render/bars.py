@@ -13,8 +13,8 @@ from textual.strip import Strip
 from cortex.domain.cells import Cell
 from cortex.domain.safe import safe
 from cortex.store.operator import COUNT_MAX, Head
+from cortex_tui.key import GROUPS, Key
 from cortex_tui.key_table import KeyTable, shown
-from cortex_tui.keys import GROUPS, Key
 from cortex_tui.link import Link
 from cortex_tui.palette import Palette
 from cortex_tui.render.table import fit
@@ -189,7 +189,8 @@ def _fitting(keys: KeyTable, screen: str, width: int) -> Sequence[Sequence[Key]]
         sections = [section for section in (move, act, app) if section]
         taken = sum(cells[key.id] for section in sections for key in section)
         over = 1 + taken + len(SECTION) * (len(sections) - 1) - FOOT_GAP - width
-        longer = [section for section, least in ((app, 1), (move, 1), (act, 0)) if section[least:]]
+        leaving = ((move, 1), (act, 1), (app, 2), (act, 0), (app, 1))
+        longer = [section for section, least in leaving if section[least:]]
         if over <= 0 or not longer:
             return sections
         longer[0].pop()

@@ -86,25 +86,27 @@ def _line(
 
     As few segments as there are styles in a row: each one costs at every stage of painting.
     """
-    fitted = [*start]
+    fitted = [(cell.text, cell.style) for cell in start]
     for cell, is_right, room in cells:
-        fitted.append(Cell(fit(cell.text, room, right=is_right) + " " * GAP, cell.style))
-    pieces = [fitted[0]]
-    for cell in fitted[1:]:
-        before = pieces[-1]
-        if cell.style == before.style or cell.text.isspace():
-            pieces[-1] = Cell(before.text + cell.text, before.style)
+        fitted.append((fit(cell.text, room, right=is_right) + " " * GAP, cell.style))
+    segments = []
+    text, style = fitted[0]
+    for more, other in fitted[1:]:
+        if other == style or more.isspace():
+            text += more
         else:
-            pieces.append(cell)
-    segments = [Segment(piece.text, palette[piece.style]) for piece in pieces]
-    return Strip(segments).adjust_cell_length(width)
+            segments.append(Segment(text, palette[style]))
+            text, style = more, other
+    segments.append(Segment(text, palette[style]))
+    taken = GUTTER + sum(max(0, room) + GAP for _, _, room in cells)
+    return Strip(segments, taken).adjust_cell_length(width)
 
 
 def fit(text: str, width: int, *, right: bool = False) -> str:
     """Return text in exactly so many cells: filled up, or cut with `…`."""
     if width <= 0:
         return ""
-    long = cell_len(text)
+    long = len(text) if text.isascii() else cell_len(text)
     if long > width:
         return set_cell_size(text, width - 1) + "…"
     space = " " * (width - long)

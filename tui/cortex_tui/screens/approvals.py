@@ -94,7 +94,7 @@ class ApprovalsScreen(Frame):
             self._inbox.window,
             approval_rows.columns(self._beginnings),
             key=lambda row: row["id"],
-            empty=self._nothing,
+            empty=lambda: approval_lines.nothing(self._inbox),
         )
         self._table.marked = self._inbox.marked
         self._editor = JsonEditor(desk)
@@ -445,7 +445,9 @@ class ApprovalsScreen(Frame):
             return None
         if told is None:
             if subject is None or not self._is_fresh():
-                told = "reading …" if self._in_front else self._nothing()
+                told = (
+                    "reading …" if self._in_front else lambda: approval_lines.nothing(self._inbox)()
+                )
             elif self.desk.recall.ids & set(subject.ids):
                 told = "you have just decided it: u recalls that"
             elif not all(each["status"] == ApprovalStatus.PENDING for each in subject.approvals):
@@ -592,9 +594,6 @@ class ApprovalsScreen(Frame):
     def _one(self, width: int) -> Strip:
         now = self.desk.session.now
         return approval_lines.one(self._inbox, self._beginnings, now, self.desk.palette, width)
-
-    def _nothing(self) -> str:
-        return approval_lines.nothing(self._inbox)
 
 
 def _reason(desk: Desk, text: str) -> Callable[[int], Strip]:

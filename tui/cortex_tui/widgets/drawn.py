@@ -1,5 +1,6 @@
 """What all widgets of ours are: lines that are drawn by hand, on the ground of the theme."""
 
+from collections.abc import Iterator, Sequence
 from typing import Self
 
 from textual.geometry import Region
@@ -34,7 +35,7 @@ class Drawn(Widget):
         lines = {y: self._made(y, width) for y in range(height)}
         changed = {y: line for y, line in lines.items() if line != self._painted.get(y)}
         if changed:
-            self.refresh(*(Region(0, y, width, 1) for y in changed))
+            self.refresh(*_regions(list(changed), width))
             self._made_ready = changed
 
     def refresh(self, *regions: Region, **options: bool) -> Self:
@@ -53,3 +54,14 @@ class Drawn(Widget):
     def _made(self, y: int, width: int) -> Strip:
         line = self.draw(y, width) if width else Strip.blank(0)
         return line.adjust_cell_length(width).apply_style(self.desk.palette["ground"])
+
+
+def _regions(lines: Sequence[int], width: int) -> Iterator[Region]:
+    """Yield as few regions as hold these lines, in order, and no others."""
+    first = before = lines[0]
+    for y in lines[1:]:
+        if y != before + 1:
+            yield Region(0, first, width, before - first + 1)
+            first = y
+        before = y
+    yield Region(0, first, width, before - first + 1)

@@ -1,0 +1,112 @@
+"""One key: what it is called, where it does something, and what stands beside it."""
+
+from collections.abc import Sequence
+from typing import Final
+
+import attrs
+
+EVERYWHERE: Final = "*"
+GROUPS: Final = {
+    "move": "Move",
+    "look": "Look (changes nothing)",
+    "act": "Act (asks, then y)",
+    "app": "Everywhere",
+}
+"""In the order of the footer and the help."""
+LISTS: Final = (
+    "pulse",
+    "dead",
+    "letters",
+    "acts",
+    "act",
+    "jobs",
+    "job",
+    "log",
+    "help",
+    "approvals",
+    "pods",
+    "breakers",
+)
+"""Screens whose body is one table; the keys that move in it are theirs."""
+
+
+@attrs.frozen(kw_only=True)
+class Key:
+    """What one action is called, and which keys do it."""
+
+    id: str
+    keys: tuple[str, ...]
+    """In Textual's words; the first one is shown."""
+    action: str
+    label: str
+    """Two words at most: for the footer and the palette."""
+    help: str
+    group: str
+    where: tuple[str, ...] = (EVERYWHERE,)
+    """Names of screens."""
+    is_acting: bool = False
+    in_footer: bool = False
+    pair: str | None = None
+    """Id of the opposite one, which stands beside it in the footer."""
+
+    def is_on(self, screen: str) -> bool:
+        """Whether it does something on a screen."""
+        return EVERYWHERE in self.where or screen in self.where
+
+
+def move(name: str, keys: Sequence[str], label: str, told: str, **more: object) -> Key:
+    return Key(
+        id=f"list.{name}",
+        keys=tuple(keys),
+        action=f"move('{name}')",
+        label=label,
+        help=told,
+        group="move",
+        where=LISTS,
+        **more,  # type: ignore[arg-type]
+    )
+
+
+def of_job(
+    name: str,
+    keys: tuple[str, ...],
+    action: str,
+    label: str,
+    told: str,
+    *,
+    group: str = "look",
+    **more: object,
+) -> Key:
+    return Key(
+        id=f"job.{name}",
+        keys=keys,
+        action=action,
+        label=label,
+        help=told,
+        group=group,
+        where=("job",),
+        **more,  # type: ignore[arg-type]
+    )
+
+
+def look(name: str, keys: Sequence[str], action: str, label: str, told: str, **more: object) -> Key:
+    return Key(
+        id=name,
+        keys=tuple(keys),
+        action=action,
+        label=label,
+        help=told,
+        group="look",
+        **more,  # type: ignore[arg-type]
+    )
+
+
+def show_screen(number: int, name: str, told: str) -> Key:
+    return Key(
+        id=f"screen.{name}",
+        keys=(str(number),),
+        action=f"app.show('{name}')",
+        label=name,
+        help=told,
+        group="move",
+    )
