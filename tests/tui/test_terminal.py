@@ -254,7 +254,9 @@ def test_other_keys_are_read_from_the_users_folder(
         screen.until(lambda text: job.hex[-6:] in text, what="the job")
         screen.until(lambda text: "ctrl+k cancel" in text, what="the footer")
         screen.type("S")
-        screen.until(lambda text: "oldest first" in text, what="the other order")
+        screen.until(
+            lambda text: "oldest first" in text and job.hex[-6:] in text, what="the other order"
+        )
         screen.type("\x0b")
         screen.until(lambda text: "○ pend?" in text, what="the question")
         screen.type("\x1b")

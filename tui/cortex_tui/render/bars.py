@@ -176,9 +176,9 @@ def footer(keys: KeyTable, screen: str, palette: Palette, width: int, *, may_act
 
 
 def _fitting(keys: KeyTable, screen: str, width: int) -> Sequence[Sequence[Key]]:
-    """Return the keys that there is room for, whole: of help, of moving, of acting the last leave.
+    """Return the keys that there is room for, whole: moving leaves first, then the last of acting.
 
-    The first key of the last section, which shows all keys, is always there.
+    The first keys of the last section, which show all keys and commands, are there to the end.
     """
     move, act, app = (
         [key for key in keys.of(screen) if key.in_footer and key.group in groups]
@@ -193,7 +193,7 @@ def _fitting(keys: KeyTable, screen: str, width: int) -> Sequence[Sequence[Key]]
         longer = [section for section, least in leaving if section[least:]]
         if over <= 0 or not longer:
             return sections
-        longer[0].pop()
+        longer[0].pop(0 if longer[0] is move else -1)
 
 
 def _names(keys: KeyTable, key: Key) -> str:

@@ -445,9 +445,7 @@ class ApprovalsScreen(Frame):
             return None
         if told is None:
             if subject is None or not self._is_fresh():
-                told = (
-                    "reading …" if self._in_front else lambda: approval_lines.nothing(self._inbox)()
-                )
+                told = "reading …" if self._in_front else approval_lines.nothing(self._inbox)
             elif self.desk.recall.ids & set(subject.ids):
                 told = "you have just decided it: u recalls that"
             elif not all(each["status"] == ApprovalStatus.PENDING for each in subject.approvals):
