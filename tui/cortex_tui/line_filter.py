@@ -53,7 +53,8 @@ class SafeFilter(LineFilter):
         """Return the segments, each as wide as before."""
         return [
             segment
-            if segment.control or (segment.text.isascii() and segment.text.isprintable())
+            if segment.control
+            or (segment.text.isprintable() and (not self.is_ascii or segment.text.isascii()))
             else Segment(clean(segment.text, is_ascii=self.is_ascii), segment.style)
             for segment in segments
         ]
