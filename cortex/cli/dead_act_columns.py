@@ -9,7 +9,7 @@ from cortex.domain import dead_act
 from cortex.domain.cells import Cell, Row, bar
 from cortex.domain.dead_act import ActState, ActVerb
 from cortex.domain.dead_letter import LetterState
-from cortex.domain.dead_words import state_cell
+from cortex.domain.dead_words import failed_cell, state_cell, why_cell
 from cortex.domain.phrases import NOTHING, age, short_id, since_s
 from cortex.domain.safe import safe
 
@@ -33,15 +33,8 @@ def act_bar(row: Row, cells: int = BAR_CELLS) -> str:
     return bar(dead_act.passed(row), row["letter_count"], cells)
 
 
-def _failed(row: Row) -> Cell:
-    count = row["failed_count"]
-    return Cell(f"{count:,}", "fail") if count else Cell(NOTHING, "dim")
-
-
-def _what(row: Row) -> Cell:
-    if waits := dead_act.hold_up(row, row["now"]):
-        return Cell(safe(waits), "warn")
-    return Cell(safe(f"{row['asked_by']}: {row['reason']}"), "dim")
+def _why(row: Row) -> Cell:
+    return why_cell(row, row["now"])
 
 
 ACT_COLUMNS: Final = (
@@ -62,7 +55,7 @@ ACT_COLUMNS: Final = (
     ),
     Column(name="letter_count", title="letters", is_right=True),
     Column(name="done_count", title="done", is_right=True),
-    Column(name="failed_count", title="not", shown=_failed, is_right=True),
+    Column(name="failed_count", title="not", shown=failed_cell, is_right=True),
     Column(name="left", value=dead_act.left, is_right=True),
     Column(
         name="created_at",
@@ -72,8 +65,8 @@ ACT_COLUMNS: Final = (
     ),
     Column(
         name="why",
-        value=lambda r: _what(r).text,
-        shown=_what,
+        value=lambda r: _why(r).text,
+        shown=_why,
         least=16,
         is_for_people=True,
     ),

@@ -10,16 +10,16 @@ from cortex.cli.dead_act_columns import ACT_ARGUMENT, ACT_COLUMNS, act_bar
 from cortex.cli.live_line import live_line
 from cortex.cli.options import Command, Options, Seconds
 from cortex.cli.output import Output
+from cortex.cli.patient import Patient
 from cortex.cli.target import session
 from cortex.domain.cells import fit
 from cortex.domain.dead_act import ActState, hold_up, left, progress
-from cortex.domain.errors import ConflictError, TimedOutError, UnavailableError
+from cortex.domain.errors import ConflictError, TimedOutError
 from cortex.domain.safe import safe
 from cortex.store import dead_acts
 from cortex.store.session import Session
 
 POLL_S: Final = 0.5
-OUTAGE_POLL_S: Final = 1.0
 TOLD_EVERY_S: Final = 5.0
 """Where no line can be written again."""
 TIMEOUT_MAX_S: Final = 365 * 86_400.0
@@ -61,21 +61,9 @@ def watch(options: Options, *, act_id: int, timeout: float | None) -> None:
 
 def _looks(call: Session, act_id: int, output: Output) -> Iterator[dict[str, Any]]:
     """Look again and again; an outage is waited out. Raises what the first look raises."""
-    row: dict[str, Any] | None = None
-    is_away = False
+    look = Patient(call, output)
     while True:
-        try:
-            row = call(dead_acts.show, act_id)
-        except UnavailableError as error:
-            if row is None:
-                raise
-            if not is_away:
-                output.say(f"{error.message}; trying again", "warn")
-            is_away = True
-            call.pause(OUTAGE_POLL_S)
-            continue
-        is_away = False
-        yield row
+        yield look(dead_acts.show, act_id)
         call.pause(POLL_S)
 
 

@@ -13,9 +13,10 @@ from cortex.cli.job_columns import JOB_COLUMNS
 from cortex.cli.live_line import live_line
 from cortex.cli.options import Command, Format, Options, Seconds
 from cortex.cli.output import Output
+from cortex.cli.patient import Patient
 from cortex.cli.table import only_on_demand
 from cortex.cli.target import session
-from cortex.domain.errors import TimedOutError, UnavailableError, UsageError
+from cortex.domain.errors import TimedOutError, UsageError
 from cortex.domain.job import JobStatus
 from cortex.domain.phrases import short_id
 from cortex.store import jobs
@@ -23,7 +24,6 @@ from cortex.store.session import Session
 
 POLL_S: Final = 0.25
 """One statement a look: four a second."""
-OUTAGE_POLL_S: Final = 1.0
 EXIT_NOT_COMPLETED: Final = 6
 TIMEOUT_MAX_S: Final = 365 * 86_400.0
 
@@ -93,21 +93,11 @@ def looks(call: Session, job_id: UUID, *, output: Output) -> Iterator[Snapshot]:
 
     Raises what the first look raises.
     """
+    look = Patient(call, output)
     cursor = Cursor()
-    is_away = False
     seen: Snapshot | None = None
     while seen is None or not seen.is_over:
-        try:
-            seen = call(snapshot, job_id, cursor)
-        except UnavailableError as error:
-            if seen is None:
-                raise
-            if not is_away:
-                output.say(f"{error.message}; trying again", "warn")
-            is_away = True
-            call.pause(OUTAGE_POLL_S)
-            continue
-        is_away = False
+        seen = look(snapshot, job_id, cursor)
         cursor = seen.cursor
         yield seen
         if seen.is_complete and not seen.is_over:

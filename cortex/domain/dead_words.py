@@ -1,10 +1,16 @@
-"""How a dead letter is described to people: its state, its cause, what would come of a retry."""
+"""How a dead letter is described to people: its state, its cause, what would come of a retry.
 
+And acts on many of them.
+"""
+
+from datetime import datetime
 from typing import Final
 
 from cortex.domain.cells import Cell, Row
+from cortex.domain.dead_act import hold_up
 from cortex.domain.dead_letter import Cause, LetterState, prospect
-from cortex.domain.phrases import age, rfc3339, short_id, since_s
+from cortex.domain.phrases import NOTHING, age, rfc3339, short_id, since_s
+from cortex.domain.safe import safe
 
 _STATES: Final = {
     LetterState.OPEN: ("✗ open", "fail"),
@@ -46,3 +52,16 @@ def when(row: Row, name: str, *, is_tty: bool) -> str:
         return rfc3339(row[name])
     passed = age(since_s(row, row[name]))
     return "just now" if passed == "now" else f"{passed} ago"
+
+
+def failed_cell(row: Row) -> Cell:
+    """Return how many letters an act could not settle."""
+    count = row["failed_count"]
+    return Cell(f"{count:,}", "fail") if count else Cell(NOTHING, "dim")
+
+
+def why_cell(row: Row, now: datetime) -> Cell:
+    """Return what an act waits for; of one that waits for nothing who asked for it, and why."""
+    if waits := hold_up(row, now):
+        return Cell(safe(waits), "warn")
+    return Cell(safe(f"{row['asked_by']}: {row['reason']}"), "dim")

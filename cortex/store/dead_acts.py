@@ -7,6 +7,7 @@ fails alone is told of, and the act goes on.
 """
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, Final
 from uuid import UUID
 
@@ -18,7 +19,6 @@ from cortex.domain.errors import (
     CortexError,
     InvalidValueError,
     NotFoundError,
-    OutcomeUnknownError,
     RejectedError,
     UsageError,
 )
@@ -27,12 +27,12 @@ from cortex.store import dead_letters
 from cortex.store.database import Connection, Database, Record
 from cortex.store.dead_letters import DISCARD_BATCH, RESUBMIT_BATCH, Resubmission, Settled
 from cortex.store.errors import is_overdue, of_statement
+from cortex.store.lost_replies import asked_again
 from cortex.store.queries import sql
 
 BATCH_S: Final = 0.5
 """A batch has as many letters as the rate lets through in this time."""
 UNDER_WAY_MAX: Final = 100
-TRIES_MAX: Final = 3
 ERROR_MAX: Final = 1000
 ELSEWHERE_S: Final = 1.0
 """Another pod is at it: look again after so long."""
@@ -65,13 +65,8 @@ async def begin(db: Database, act: DeadAct) -> int:
     if not 0 < len(act.job_ids) <= LETTERS_MAX:
         told = f"an act takes from 1 to {LETTERS_MAX:,} letters, not {len(act.job_ids):,}"
         raise UsageError(told)
-    for tries_left in reversed(range(TRIES_MAX)):
-        try:
-            return await _begin(db, act)
-        except OutcomeUnknownError:
-            if not tries_left:
-                raise
-    raise AssertionError("unreachable")
+    number, _ = await asked_again(partial(_begin, db, act))
+    return number
 
 
 async def _begin(db: Database, act: DeadAct) -> int:

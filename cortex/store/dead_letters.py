@@ -5,21 +5,22 @@ told who was first, and when.
 """
 
 from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
 from typing import Any, Final, TypeVar
 from uuid import UUID
 
 import attrs
 
 from cortex.domain.dead_letter import UNRESOLVED, LetterState
-from cortex.domain.errors import ConflictError, CortexError, NotFoundError, OutcomeUnknownError
+from cortex.domain.errors import ConflictError, CortexError, NotFoundError
 from cortex.domain.idempotency import error_document
 from cortex.store.database import Database, Record
 from cortex.store.jobs import plain
+from cortex.store.lost_replies import asked_again
 
 RESUBMIT_BATCH: Final = 20
 """Letters retried in one statement, which copies all their steps within its time."""
 DISCARD_BATCH: Final = 500
-TRIES_MAX: Final = 3
 KNOWN_MAX: Final = 1000
 
 T = TypeVar("T")
@@ -255,11 +256,6 @@ async def _in_batches(
     done: list[Settled] = []
     for start in range(0, len(wanted), size):
         batch = wanted[start : start + size]
-        for left in reversed(range(TRIES_MAX)):
-            try:
-                done += await work(batch)
-                break
-            except OutcomeUnknownError:
-                if not left:
-                    raise
+        settled, _ = await asked_again(partial(work, batch))
+        done += settled
     return done

@@ -6,12 +6,12 @@ changed meanwhile is counted as that. Each job has in its record who acted on it
 
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any, Final
 from uuid import UUID
 
 import attrs
 
-from cortex.domain.errors import OutcomeUnknownError
 from cortex.domain.job import JobStatus
 from cortex.domain.job_choice import (
     UNFINISHED,
@@ -23,6 +23,7 @@ from cortex.domain.job_choice import (
 from cortex.domain.job_filter import JobFilter
 from cortex.store.database import Database, Record
 from cortex.store.job_pages import page
+from cortex.store.lost_replies import asked_again
 
 PAGE: Final = 500
 PAGES_MAX: Final = 250
@@ -30,7 +31,6 @@ PAGES_MAX: Final = 250
 BATCH: Final = 200
 """Jobs changed in one statement, which holds their rows for its time."""
 TRIES_MAX: Final = 10
-LOST_MAX: Final = 3
 
 Judge = Callable[[Database, Sequence[Mapping[str, Any]]], Awaitable[dict[UUID, WhyNot | None]]]
 
@@ -95,7 +95,7 @@ async def cancel_chosen(db: Database, job_ids: Sequence[UUID], *, by: str, reaso
     for _ in range(TRIES_MAX):
         outdated: list[UUID] = []
         for batch in _batches(left):
-            rows, _ = await _acted(db, "jobs.cancel", batch, by, reason)
+            rows, _ = await asked_again(partial(db.fetch, "jobs.cancel", batch, by, reason))
             counts.refused[WhyNot.GONE] += len(batch) - len(rows)
             for row in rows:
                 if row["is_outdated"]:
@@ -113,7 +113,7 @@ async def retry_chosen(db: Database, job_ids: Sequence[UUID], *, by: str, reason
     """Let jobs try again now; a fact of each says who did it."""
     counts = _Counts()
     for batch in _batches(sorted(set(job_ids))):
-        rows, is_repeated = await _acted(db, "retries.now", batch, by, reason)
+        rows, is_repeated = await asked_again(partial(db.fetch, "retries.now", batch, by, reason))
         counts.changed += sum(row["is_let_go"] for row in rows)
         counts.refused[WhyNot.GONE] += len(batch) - len(rows)
         stayed = [row["id"] for row in rows if not row["is_let_go"]]
@@ -196,19 +196,6 @@ async def _why_not_retried(db: Database, job_ids: Sequence[UUID]) -> dict[UUID, 
         for job_id in job_ids
         if (row := rows.get(job_id)) is not None
     }
-
-
-async def _acted(
-    db: Database, query: str, batch: Sequence[UUID], by: str, reason: str
-) -> tuple[list[Record], bool]:
-    """Act on a batch, once more when the reply was lost; return whether that was so, too."""
-    for lost_count in range(LOST_MAX):
-        try:
-            return await db.fetch(query, batch, by, reason), lost_count > 0
-        except OutcomeUnknownError:
-            if lost_count == LOST_MAX - 1:
-                raise
-    raise AssertionError("the last try returns or raises")
 
 
 def _batches(job_ids: Sequence[UUID]) -> Iterator[Sequence[UUID]]:

@@ -1,6 +1,7 @@
 """Jobs: submitting, ending, cancelling and reading them."""
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 from uuid import UUID
 
@@ -17,9 +18,9 @@ from cortex.domain.job import Finish, JobStatus, Submission
 from cortex.domain.policy import JobPolicy
 from cortex.store.database import Database, Record, affected
 from cortex.store.found import by_name
+from cortex.store.lost_replies import asked_again
 
 SUBMIT_BATCH = 1000
-SUBMIT_TRIES = 3
 CANCEL_TRIES = 10
 """A job gets a task just while it is being cancelled: once is rare, again would be chance."""
 
@@ -57,16 +58,13 @@ async def submit_once(db: Database, submission: Submission, *, by: str | None) -
 
     Not for use inside a transaction. Raises what `submit` raises.
     """
-    for _ in range(SUBMIT_TRIES):
-        try:
-            await submit(db, [submission], by=by)
-        except OutcomeUnknownError:
-            continue
-        return
-    raise OutcomeUnknownError(
-        f"it is not known whether job {submission.id} was submitted: its connection broke",
-        hint=f"look once the database is back: cortex jobs show {submission.id}",
-    )
+    try:
+        await asked_again(partial(submit, db, [submission], by=by))
+    except OutcomeUnknownError as error:
+        raise OutcomeUnknownError(
+            f"it is not known whether job {submission.id} was submitted: its connection broke",
+            hint=f"look once the database is back: cortex jobs show {submission.id}",
+        ) from error
 
 
 async def finish(db: Database, *, pod_id: UUID, operations: Sequence[Finish]) -> set[UUID]:

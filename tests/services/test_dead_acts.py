@@ -1,9 +1,5 @@
 """Acts on many dead letters in pods: hinted, shared out, sat out, forgotten at last."""
 
-from collections.abc import Sequence
-from typing import Any
-from uuid import UUID
-
 import pytest
 
 from cortex.domain.clock import Chance
@@ -11,30 +7,17 @@ from cortex.domain.dead_act import ActVerb
 from cortex.services.dead_acts import POLL_S, DeadActs
 from cortex.services.housekeeping import ACTS_MAX, Housekeeping
 from cortex.store import dead_acts
-from cortex.store.dead_acts import DeadAct
+from tests.support.dead_acts import an_act
 from tests.support.eventually import eventually_async
 from tests.support.factories import Bench
 from tests.support.letters import fail
 from tests.support.postgres import sql
-from tests.support.rows import job_count, move_clock, new_id, seeded_random
+from tests.support.rows import job_count, move_clock, seeded_random
 
 
 def a_runner(bench: Bench) -> DeadActs:
     chance = Chance(seeded_random(), lambda: 1_700_000_000_000)
     return DeadActs(bench.port, rng=bench.rng, chance=chance)
-
-
-def an_act(job_ids: Sequence[UUID], verb: ActVerb = ActVerb.RETRY, **fields: Any) -> DeadAct:
-    known: dict[str, Any] = {
-        "token": new_id(),
-        "verb": verb,
-        "job_ids": job_ids,
-        "which": "--code x",
-        "rate_per_s": 1e4,
-        "by": "ana",
-        "reason": "mended",
-    }
-    return DeadAct(**known | fields)
 
 
 def state(dsn: str, act_id: int) -> tuple[str, int, int]:

@@ -27,9 +27,10 @@ from cortex.domain.errors import (
 )
 from cortex.store import dead_acts, dead_letters
 from cortex.store.database import Database, Profile, Record
-from cortex.store.dead_acts import UNDER_WAY_MAX, DeadAct
+from cortex.store.dead_acts import UNDER_WAY_MAX
 from cortex.store.session import Session, open_session
 from tests.sql.test_plans import explain
+from tests.support.dead_acts import an_act
 from tests.support.letters import fail, letter, lifecycle
 from tests.support.postgres import sql
 from tests.support.rows import (
@@ -68,19 +69,6 @@ POISON = """
     CREATE TRIGGER test_refuses BEFORE INSERT ON cortex.job
     FOR EACH ROW EXECUTE FUNCTION cortex.test_refuses('{%s}')
 """
-
-
-def an_act(job_ids: Sequence[UUID], verb: ActVerb = ActVerb.RETRY, **fields: Any) -> DeadAct:
-    known: dict[str, Any] = {
-        "token": new_id(),
-        "verb": verb,
-        "job_ids": job_ids,
-        "which": "--code x",
-        "rate_per_s": 1e4,
-        "by": "ana",
-        "reason": "mended",
-    }
-    return DeadAct(**known | fields)
 
 
 def batches(store: Session, dsn: str) -> Iterator[float]:

@@ -7,6 +7,7 @@ from typing import Final
 from cortex.domain import dead_act
 from cortex.domain.cells import Cell, bar
 from cortex.domain.dead_act import ActState, ActVerb
+from cortex.domain.dead_words import failed_cell, why_cell
 from cortex.domain.phrases import NOTHING, age, short_id
 from cortex.domain.safe import safe
 from cortex_tui.backend.protocol import ActRow, LetterRow
@@ -77,17 +78,6 @@ def _count_of(name: str) -> Callable[[ActRow, datetime], Cell]:
     return lambda row, _: Cell(f"{row[name]:,}")
 
 
-def _failed(row: ActRow, _: datetime) -> Cell:
-    count = row["failed_count"]
-    return Cell(f"{count:,}", "fail") if count else Cell(NOTHING, "dim")
-
-
-def _why(row: ActRow, now: datetime) -> Cell:
-    if waits := dead_act.hold_up(row, now):
-        return Cell(safe(waits), "warn")
-    return Cell(safe(f"{row['asked_by']}: {row['reason']}"), "dim")
-
-
 ACT_COLUMNS: Final[Sequence[Column[ActRow]]] = (
     Column(title="act", width=5, cell=lambda row, _: Cell(str(row["id"]), "bold"), is_right=True),
     Column(title="what", width=7, cell=lambda row, _: Cell(ActVerb(row["verb"]).value.lower())),
@@ -95,8 +85,8 @@ ACT_COLUMNS: Final[Sequence[Column[ActRow]]] = (
     Column(title="", width=BAR_CELLS, cell=_bar, spare=2),
     Column(title="letters", width=7, cell=_count_of("letter_count"), is_right=True),
     Column(title="done", width=7, cell=_count_of("done_count"), is_right=True),
-    Column(title="not", width=6, cell=_failed, is_right=True),
-    Column(title="why", width=16, cell=_why, grows=True),
+    Column(title="not", width=6, cell=lambda row, _: failed_cell(row), is_right=True),
+    Column(title="why", width=16, cell=why_cell, grows=True),
     Column(
         title="age",
         width=4,

@@ -21,7 +21,7 @@ from cortex_tui.render.breaker_rows import (
     page_lines,
 )
 from cortex_tui.screens.frame import Frame
-from cortex_tui.screens.reasoned import because, propose
+from cortex_tui.screens.reasoned import because, propose, put
 from cortex_tui.widgets.page import Page
 from cortex_tui.widgets.virtual_table import VirtualTable
 
@@ -88,15 +88,9 @@ class BreakersScreen(Frame):
     def _hold(self, name: str) -> None:
         """Ask for how long a breaker shall be held open, and why."""
         desk, by = self.desk, self.desk.session.actor
-        if (refusal := desk.acts.why_not()) is not None:
-            self.strip.tell(refusal, "warn")
-            return
         question = HoldQuestion(safe(f"open {name}: jobs wait"))
 
-        def answered(is_agreed: bool) -> None:  # noqa: FBT001 -- the strip's
-            if not is_agreed:
-                self.strip.tell("nothing was done", "dim")
-                return
+        def act() -> Act:
             reason, for_s = question.reason, question.for_s
 
             async def done() -> str:
@@ -105,9 +99,9 @@ class BreakersScreen(Frame):
 
             end = () if for_s is None else ("--for", question.typed)
             command = ("breakers", "open", name, *end, *because(reason), "--yes")
-            desk.acts.agreed(self.strip, Act(question=question.text, command=command, work=done))
+            return Act(question=question.text, command=command, work=done)
 
-        self.strip.ask(question, answered)
+        put(desk, self.strip, question, act)
 
     def _close(self, name: str) -> None:
         """Ask whether a breaker shall be closed, and why."""

@@ -14,8 +14,8 @@ from cortex.domain.safe import safe
 from cortex_tui.acts import Act
 from cortex_tui.backend.protocol import LetterRow
 from cortex_tui.desk import Desk
-from cortex_tui.model.reason import ReasonQuestion
 from cortex_tui.render.letter_rows import error_words, letter_words, on_retry
+from cortex_tui.screens.reasoned import because, propose
 from cortex_tui.widgets.strip_line import StripLine
 
 READ_MAX: Final = 500
@@ -102,24 +102,11 @@ def _ask(
     work: Work,
     wanted: str = "y",
 ) -> None:
-    if (refusal := desk.acts.why_not()) is not None:
-        strip.tell(refusal, "warn")
-        return
-    question = ReasonQuestion(safe(text), is_required=True, wanted=wanted)
+    def act(reason: str) -> Act:
+        command = ("dead", verb.value.lower(), *which, *because(reason), "--yes")
+        return Act(question=text, command=command, work=lambda: work(reason))
 
-    def answered(is_agreed: bool) -> None:  # noqa: FBT001 -- the strip's
-        if not is_agreed:
-            strip.tell("nothing was done", "dim")
-            return
-        reason = question.reason
-        act = Act(
-            question=text,
-            command=("dead", verb.value.lower(), *which, "--reason", reason, "--yes"),
-            work=lambda: work(reason),
-        )
-        desk.acts.agreed(strip, act)
-
-    strip.ask(question, answered)
+    propose(desk, strip, text, act, is_required=True, wanted=wanted)
 
 
 def _nothing(found: DryRun) -> str:

@@ -19,8 +19,7 @@ from cortex_tui.acts import Act
 from cortex_tui.desk import Desk
 from cortex_tui.model import bulk
 from cortex_tui.model.bulk import ACT_MAX, DONE, BulkVerb
-from cortex_tui.model.reason import ReasonQuestion
-from cortex_tui.screens.reasoned import because
+from cortex_tui.screens.reasoned import because, propose
 from cortex_tui.widgets.strip_line import StripLine
 
 _UNFINISHED: Final = f"status:{','.join(STATE_WORDS[status] for status in UNFINISHED)}"
@@ -68,8 +67,6 @@ async def ask(
         return
     if not choice.job_ids:
         strip.tell(bulk.nothing(verb, choice), "warn")
-    elif (refusal := desk.acts.why_not()) is not None:
-        strip.tell(refusal, "warn")
     else:
         _ask(desk, strip, verb, wanted, choice, began=began)
 
@@ -84,23 +81,15 @@ def _ask(
     began: Callable[["BulkRun"], None],
 ) -> None:
     text = bulk.question(verb, choice)
-    question = ReasonQuestion(text, is_required=False, wanted=bulk.wanted(choice))
 
-    def answered(is_agreed: bool) -> None:  # noqa: FBT001 -- the strip's
-        if not is_agreed:
-            strip.tell("nothing was done", "dim")
-            return
-        run = BulkRun(desk, strip, verb, choice.job_ids, reason=question.reason)
-        act = Act(
-            question=text,
-            command=("jobs", verb, *wanted.arguments, *because(question.reason), "--yes"),
-            work=run.run,
-        )
+    def act(reason: str) -> Act:
+        run = BulkRun(desk, strip, verb, choice.job_ids, reason=reason)
         began(run)
-        desk.acts.agreed(strip, act)
+        command = ("jobs", verb, *wanted.arguments, *because(reason), "--yes")
+        return Act(question=text, command=command, work=run.run)
 
     strip.tell("")
-    strip.ask(question, answered)
+    propose(desk, strip, text, act, is_required=False, wanted=bulk.wanted(choice))
 
 
 class BulkRun:

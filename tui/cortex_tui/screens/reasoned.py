@@ -5,6 +5,7 @@ from collections.abc import Callable
 from cortex.domain.safe import safe
 from cortex_tui.acts import Act
 from cortex_tui.desk import Desk
+from cortex_tui.model.question import YES, Asks
 from cortex_tui.model.reason import ReasonQuestion
 from cortex_tui.widgets.strip_line import StripLine
 
@@ -16,16 +17,25 @@ def propose(
     act: Callable[[str], Act],
     *,
     is_required: bool,
+    wanted: str = YES,
 ) -> None:
-    """Ask for an act and why, or say why it cannot be. `act` makes it from the reason."""
+    """Ask for an act and why, or say why it cannot be. `act` makes it from the reason.
+
+    `wanted`: what has to be typed to agree.
+    """
+    question = ReasonQuestion(safe(text), is_required=is_required, wanted=wanted)
+    put(desk, strip, question, lambda: act(question.reason))
+
+
+def put(desk: Desk, strip: StripLine, question: Asks, act: Callable[[], Act]) -> None:
+    """Ask for an act, or say why it cannot be. `act` makes it from what was answered."""
     if (refusal := desk.acts.why_not()) is not None:
         strip.tell(refusal, "warn")
         return
-    question = ReasonQuestion(safe(text), is_required=is_required)
 
     def answered(is_agreed: bool) -> None:  # noqa: FBT001 -- the strip's
         if is_agreed:
-            desk.acts.agreed(strip, act(question.reason))
+            desk.acts.agreed(strip, act())
         else:
             strip.tell("nothing was done", "dim")
 

@@ -1,0 +1,44 @@
+"""Looking at the database again and again: an outage is told once, and waited out."""
+
+from collections.abc import Callable, Coroutine
+from typing import Any, Concatenate, Final, ParamSpec, TypeVar
+
+from cortex.cli.output import Output
+from cortex.domain.errors import UnavailableError
+from cortex.store.database import Database
+from cortex.store.session import Session
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+OUTAGE_POLL_S: Final = 1.0
+
+
+class Patient:
+    """Looks at what a command follows; those after the first one wait until they are answered."""
+
+    def __init__(self, call: Session, output: Output) -> None:
+        self._call, self._output = call, output
+        self._has_seen = False
+
+    def __call__(
+        self,
+        method: Callable[Concatenate[Database, P], Coroutine[Any, Any, T]],
+        *args: P.args,
+        **kwargs: P.kwargs,
+    ) -> T:
+        """Look once. Raises what the first look raises."""
+        is_away = False
+        while True:
+            try:
+                found = self._call(method, *args, **kwargs)
+            except UnavailableError as error:
+                if not self._has_seen:
+                    raise
+                if not is_away:
+                    self._output.say(f"{error.message}; trying again", "warn")
+                is_away = True
+                self._call.pause(OUTAGE_POLL_S)
+                continue
+            self._has_seen = True
+            return found
