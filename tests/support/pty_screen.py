@@ -73,8 +73,8 @@ class PtyScreen:
         )
         self._slave = slave
         self._is_there = True
-        self.written = b""
-        """Everything that came."""
+        self._rows = [""] * size[1]
+        self._written = bytearray()
 
     def __enter__(self) -> Self:
         return self
@@ -100,12 +100,22 @@ class PtyScreen:
     @property
     def lines(self) -> list[str]:
         """What stands on the screen, line by line."""
-        return [line.rstrip() for line in self._screen.display]
+        # `display` of pyte lays out each line anew, for as long as all else that a test does.
+        for y in self._screen.dirty:
+            row = self._screen.buffer[y]
+            self._rows[y] = "".join([row[x].data for x in range(self._screen.columns)]).rstrip()
+        self._screen.dirty.clear()
+        return list(self._rows)
 
     @property
     def text(self) -> str:
         """What stands on the screen."""
-        return "\n".join(line.rstrip() for line in self._screen.display)
+        return "\n".join(self.lines)
+
+    @property
+    def written(self) -> bytes:
+        """Everything that came."""
+        return bytes(self._written)
 
     def until(self, probe: Callable[[str], object], *, what: str) -> str:
         """Read until the screen fulfils a condition; fails the test naming `what`."""
@@ -142,6 +152,8 @@ class PtyScreen:
     def resize(self, columns: int, lines: int) -> None:
         """Take another size, and tell the program."""
         self._screen.resize(lines, columns)
+        self._rows = [""] * lines
+        self._screen.dirty = set(range(lines))
         _set_size(self._slave, (columns, lines))
         self.send(signal.SIGWINCH)
 
@@ -200,7 +212,7 @@ class PtyScreen:
         ready, _, _ = select.select([self._master], [], [], READ_S)
         if ready:
             piece = os.read(self._master, 65_536)
-            self.written += piece
+            self._written += piece
             self._stream.feed(piece)
 
 

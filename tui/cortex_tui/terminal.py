@@ -10,11 +10,14 @@ import select
 import signal
 import sys
 import threading
+from collections.abc import Callable
 from contextlib import suppress
 from typing import Any, Final
 
+from textual import events
 from textual.app import App
 from textual.drivers.linux_driver import LinuxDriver
+from textual.geometry import Size
 
 GONE: Final = 128 + signal.SIGHUP
 """The exit code of who has lost the terminal, whether a signal told so or not."""
@@ -32,6 +35,16 @@ class Terminal(LinuxDriver):
         watch = threading.Thread(target=self._watch, name="terminal-watch", daemon=True)
         watch.start()
 
+    def start_application_mode(self) -> None:
+        """Begin, and hear of sizes in their order.
+
+        Textual measures in the handler of the signal. Of two handlers the later one interrupts the
+        earlier one, which then tells the older size last: after a storm of sizes it would be held.
+        """
+        super().start_application_mode()  # type: ignore[no-untyped-call]
+        signal.signal(signal.SIGWINCH, lambda *_: self._soon(self._measure))
+        self._soon(self._measure)  # it may have changed between Textual's handler and this one
+
     def resume_application_mode(self) -> None:
         """Begin anew, also after a SIGSTOP that nobody heard of: the shell had the terminal.
 
@@ -45,8 +58,16 @@ class Terminal(LinuxDriver):
     def _watch(self) -> None:
         _until(0, self.fileno)
         self.exit_event.set()  # the thread that reads keys: there will be none any more
+        self._soon(self._app.exit, GONE)
+
+    def _measure(self) -> None:
+        if not self._in_band_window_resize:
+            size = Size(*self._get_terminal_size())
+            self._app.post_message(events.Resize(size, size))
+
+    def _soon(self, call: Callable[..., object], *args: object) -> None:
         with suppress(RuntimeError):  # the loop has been closed: the app has ended
-            self._loop.call_soon_threadsafe(self._app.exit, GONE)
+            self._loop.call_soon_threadsafe(call, *args)
 
 
 class Output:
