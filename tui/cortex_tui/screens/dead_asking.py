@@ -18,6 +18,7 @@ from cortex_tui.model.reason import ReasonQuestion
 from cortex_tui.render.letter_rows import error_words, letter_words, on_retry
 from cortex_tui.widgets.strip_line import StripLine
 
+COUNTING: Final = "counting …"
 READ_MAX: Final = 500
 """Letters that are read in one statement before they are retried."""
 
@@ -40,18 +41,18 @@ async def dry_run(desk: Desk, verb: ActVerb, row: LetterRow) -> DryRun:
 
 async def ask_group(desk: Desk, strip: StripLine, verb: ActVerb, row: LetterRow) -> None:
     """Count, then ask for an act on all letters of an error."""
-    strip.tell("counting …", "dim")
+    strip.tell(COUNTING, "dim")
     try:
         found = await dry_run(desk, verb, row)
     except CortexError as error:
         strip.tell(f"✗ {safe(error.message)}", "fail")
         return
     if not strip.screen.is_current or strip.is_asking:
+        strip.untell(COUNTING)
         return  # nobody is asked who is not looking
     if not found.job_ids:
         strip.tell(_nothing(found), "warn")
         return
-    strip.tell("")
     how = " from their last checkpoint" if verb is ActVerb.RETRY else f" · {error_words(row)}"
     which = ("--fingerprint", row["fingerprint"], "--limit", str(found.looked_count))
     by = desk.session.actor

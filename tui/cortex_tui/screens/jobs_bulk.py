@@ -23,6 +23,7 @@ from cortex_tui.model.reason import ReasonQuestion
 from cortex_tui.screens.reasoned import because
 from cortex_tui.widgets.strip_line import StripLine
 
+COUNTING: Final = "counting …"
 _UNFINISHED: Final = f"status:{','.join(STATE_WORDS[status] for status in UNFINISHED)}"
 
 
@@ -53,7 +54,7 @@ async def ask(
     is_wanted: Callable[[], bool],
 ) -> None:
     """Count, then ask; `began` gets what runs. Nobody is asked unless `is_wanted` still."""
-    strip.tell("counting …", "dim")
+    strip.tell(COUNTING, "dim")
     jobs = desk.backend.jobs
     try:
         if wanted.job_ids:
@@ -64,7 +65,7 @@ async def ask(
         strip.tell(f"✗ {safe(error.message)}", "fail")
         return
     if not strip.screen.is_current or strip.is_asking or not is_wanted():
-        strip.tell("")
+        strip.untell(COUNTING)
         return
     if not choice.job_ids:
         strip.tell(bulk.nothing(verb, choice), "warn")
@@ -99,7 +100,6 @@ def _ask(
         began(run)
         desk.acts.agreed(strip, act)
 
-    strip.tell("")
     strip.ask(question, answered)
 
 

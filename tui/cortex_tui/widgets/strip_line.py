@@ -52,6 +52,11 @@ class StripLine(Drawn, can_focus=True):
         self._told = Cell(text, style)
         self.refresh()
 
+    def untell(self, text: str) -> None:
+        """Show this no longer; what was told since then stays."""
+        if self._told.text == text:
+            self.tell("")
+
     def ask(self, question: Asks, answered: Callable[[bool], None]) -> None:
         """Ask; `answered` is called once, with whether it was agreed to: not where it is unseen."""
         self._question, self._answered = question, answered
