@@ -109,7 +109,7 @@ class ApprovalsScreen(Frame):
         )
 
     def on_mount(self) -> None:
-        self._table.focus()
+        self.set_focus(self._table)
 
     def on_resize(self, event: events.Resize) -> None:
         self.set_class(event.size.width < WIDE, "-narrow")
@@ -323,7 +323,7 @@ class ApprovalsScreen(Frame):
 
     # --- keys
 
-    def on_key(self) -> None:
+    def pressed(self) -> None:
         """Let each key count for the silence, whatever it does."""
         self._guard.press(self.desk.session.clock.now())
 
@@ -554,7 +554,7 @@ class ApprovalsScreen(Frame):
     def _stop_editing(self) -> None:
         if self.has_class("-editing"):
             self.remove_class("-editing")
-            self._table.focus()
+            self.set_focus(self._table)
 
     def _to_tab(self, tab: Tab) -> None:
         self._batch = ()

@@ -7,6 +7,8 @@ import shlex
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Final
 
+from textual.events import Key
+
 from cortex.domain.dead_act import LETTERS_MAX, RATE_DEFAULT, ActVerb
 from cortex.domain.errors import CortexError
 from cortex.domain.letter_choice import DryRun, retries_of, why_no_retry
@@ -39,9 +41,13 @@ async def dry_run(desk: Desk, verb: ActVerb, row: LetterRow) -> DryRun:
     return retries_of(rows, has_more=has_more)
 
 
-async def ask_group(desk: Desk, strip: StripLine, verb: ActVerb, row: LetterRow) -> None:
-    """Count, then ask for an act on all letters of an error."""
-    strip.tell(COUNTING, "dim")
+async def ask_group(
+    desk: Desk, strip: StripLine, verb: ActVerb, row: LetterRow, *, typed: Sequence[Key]
+) -> None:
+    """Count, then ask for an act on all letters of an error.
+
+    `typed`: what the strip gave when it was told to expect the question.
+    """
     try:
         found = await dry_run(desk, verb, row)
     except CortexError as error:
@@ -72,6 +78,7 @@ async def ask_group(desk: Desk, strip: StripLine, verb: ActVerb, row: LetterRow)
         which=which,
         work=begin,
         wanted=found.wanted,
+        typed=typed,
     )
 
 
@@ -102,6 +109,7 @@ def _ask(
     which: Sequence[str],
     work: Work,
     wanted: str = "y",
+    typed: Sequence[Key] = (),
 ) -> None:
     if (refusal := desk.acts.why_not()) is not None:
         strip.tell(refusal, "warn")
@@ -120,7 +128,7 @@ def _ask(
         )
         desk.acts.agreed(strip, act)
 
-    strip.ask(question, answered)
+    strip.ask(question, answered, typed=typed)
 
 
 def _nothing(found: DryRun) -> str:

@@ -9,6 +9,7 @@ from typing import Final
 from uuid import UUID
 
 import attrs
+from textual.events import Key
 
 from cortex.domain.errors import ConflictError, CortexError, OutcomeUnknownError
 from cortex.domain.job_choice import UNFINISHED, WhyNot
@@ -52,9 +53,12 @@ async def ask(
     *,
     began: Callable[["BulkRun"], None],
     is_wanted: Callable[[], bool],
+    typed: Sequence[Key],
 ) -> None:
-    """Count, then ask; `began` gets what runs. Nobody is asked unless `is_wanted` still."""
-    strip.tell(COUNTING, "dim")
+    """Count, then ask; `began` gets what runs. Nobody is asked unless `is_wanted` still.
+
+    `typed`: what the strip gave when it was told to expect the question.
+    """
     jobs = desk.backend.jobs
     try:
         if wanted.job_ids:
@@ -72,7 +76,7 @@ async def ask(
     elif (refusal := desk.acts.why_not()) is not None:
         strip.tell(refusal, "warn")
     else:
-        _ask(desk, strip, verb, wanted, choice, began=began)
+        _ask(desk, strip, verb, wanted, choice, began=began, typed=typed)
 
 
 def _ask(
@@ -83,6 +87,7 @@ def _ask(
     choice: Choice,
     *,
     began: Callable[["BulkRun"], None],
+    typed: Sequence[Key],
 ) -> None:
     text = bulk.question(verb, choice)
     question = ReasonQuestion(text, is_required=False, wanted=bulk.wanted(choice))
@@ -100,7 +105,7 @@ def _ask(
         began(run)
         desk.acts.agreed(strip, act)
 
-    strip.ask(question, answered)
+    strip.ask(question, answered, typed=typed)
 
 
 class BulkRun:

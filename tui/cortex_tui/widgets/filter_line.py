@@ -66,7 +66,7 @@ class FilterLine(Horizontal):
         self.add_class("-editing")
         self._input.value = self.text
         self._input.cursor_position = len(self.text)
-        self._input.focus()
+        self.screen.set_focus(self._input)
 
     def close(self, text: str | None = None) -> None:
         """Stop editing; with a text that is the filter from now on."""
