@@ -1,5 +1,6 @@
 """Requests for approval as the terminal UI sees them, in memory, decided as Postgres would."""
 
+import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -29,6 +30,8 @@ class FakeApprovals:
     refused: list[Verdict] = attrs.field(factory=list)
     error: CortexError | None = None
     """What deciding fails with."""
+    reply: asyncio.Event | None = None
+    """While it is not set, what `decide` did is there and who decided has not heard of it."""
 
     # --- the test's side
 
@@ -128,6 +131,13 @@ class FakeApprovals:
         self._ask("decide")
         if self.error is not None:
             raise self.error
+        try:
+            return self._decide(verdicts)
+        finally:
+            if self.reply is not None:
+                await self.reply.wait()
+
+    def _decide(self, verdicts: Sequence[Verdict]) -> Sequence[Ruling]:
         for verdict in verdicts:
             row = self.rows[verdict.approval_id]
             outcome = self._outcome(row, verdict)
@@ -146,6 +156,8 @@ class FakeApprovals:
 
     def _counted(self, verdict: Verdict) -> Ruling:
         row = self.rows[verdict.approval_id]
+        if verdict.edited is not None:
+            self.change(verdict.approval_id, arguments=parse(verdict.edited))
         if verdict.is_approved and row["agreed"] + 1 < row["people"]:
             self.change(verdict.approval_id, agreed=row["agreed"] + 1, has_agreed=True)
             return Ruling(outcome="agreed", agreed_count=row["agreed"] + 1)

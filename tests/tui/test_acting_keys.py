@@ -17,6 +17,8 @@ from tests.support.tui import FakeBackend, Seat, on_asyncio
 from tests.tui.conftest import Sit
 
 QUIET_S: Final = 0.5
+LOOKS_S: Final = 5.0
+"""In which all that is in sight is looked at again, and the head of the screen."""
 ONE: Final = UUID(int=1)
 BREAKER: Final = "llm:gpt"
 BUDGET: Final = "agent:bot:usd:run"
@@ -199,6 +201,8 @@ async def test_the_full_sequence_acts_once(cluster: FakeBackend, sit: Sit, case:
         assert done(cluster) == []
         await press(seat, case.after[-1])
         assert "✓" in seat.lines[-2]
+        await seat.pass_time(LOOKS_S)
+        assert "✓" in seat.lines[-2], "what the looks find does not tell over it"
         await press(seat, case.after[-1])
         assert len(done(cluster)) == 1
 
@@ -277,6 +281,9 @@ async def test_who_comes_too_late_is_told(cluster: FakeBackend, sit: Sit, case: 
         case.lose(cluster)
         await seat.press(case.after[-1])
         assert case.lost in seat.lines[-2]
+        told = seat.lines[-2]
+        await seat.pass_time(LOOKS_S)
+        assert seat.lines[-2] == told
 
 
 @EACH

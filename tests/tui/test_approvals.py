@@ -374,7 +374,7 @@ async def test_a_muted_bell_is_silent(
 async def test_edited_arguments_are_shown_beside_the_old_ones(
     inbox: FakeApprovals, sit: Sit
 ) -> None:
-    edited = inbox.add(1)
+    seen = inbox.rows[inbox.add(1)]["digest"]
     async with sit() as seat:
         await enter(seat)
         await keys(seat, "E")
@@ -395,7 +395,7 @@ async def test_edited_arguments_are_shown_beside_the_old_ones(
         await keys(seat, "y")
         (verdict,) = inbox.decisions
         assert verdict.edited == canonical({"customer": "cus_88", "amount": 9})
-        assert verdict.seen == inbox.rows[edited]["digest"]
+        assert verdict.seen == seen
 
 
 @on_asyncio

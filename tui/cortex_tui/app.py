@@ -1,7 +1,7 @@
 """The app: its screens, and what they share. `run` starts it on a terminal."""
 
 import asyncio
-from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any, Final
 from uuid import UUID
@@ -12,6 +12,7 @@ from textual.app import App, SystemCommand
 from textual.driver import Driver
 from textual.filter import LineFilter, NoColor
 from textual.screen import Screen
+from textual.widgets import Input, TextArea
 
 from cortex.domain.errors import CortexError
 from cortex.domain.safe import safe
@@ -115,6 +116,10 @@ class CortexApp(App[int]):
         )
         self._history = History()
         self._is_leaving = self._has_told_end = False
+        self._arriving: Awaitable[object] | None = None
+        """A screen that was opened and may not be there yet."""
+        self._keys_since = float("-inf")
+        """By the clock of events; what was typed before is lost unless a line is open."""
         self._last_filters: list[LineFilter] = [SafeFilter(is_ascii=session.is_ascii)]
         if not has_color:
             self._last_filters.append(NoColor())
@@ -144,13 +149,36 @@ class CortexApp(App[int]):
         is_asking = frame is not None and frame.strip.is_asking
         return not is_asking and super().check_action(action, parameters)
 
-    def on_key(self, event: events.Key) -> None:
-        """Let a key that was typed before the question had the focus answer it, if it is harmless.
+    async def on_event(self, event: events.Event) -> None:
+        """Take each key when all is done that the one before began.
 
-        Before an act such a key is lost, and has to be pressed again.
+        Textual hands a key on to the widget that has the focus and takes the next one: what is
+        typed in one go behind a key that opens a line would still reach the list, and act.
         """
-        if self.frame is not None and self.frame.strip.is_picking:
-            self.frame.strip.on_key(event)
+        if isinstance(event, events.Key) and not event.is_forwarded:
+            await self._pressed(event)
+        else:
+            await super().on_event(event)
+
+    async def _pressed(self, event: events.Key) -> None:
+        if self._arriving is not None:
+            arriving, self._arriving = self._arriving, None
+            await arriving
+            internals.focus_line(self.screen)
+        if not self.app_focus:
+            self.app_focus = True
+        frame = self.frame
+        if frame is None or self.screen is not frame or isinstance(self.focused, Input | TextArea):
+            await super().on_event(event)  # to a line in which one writes
+        elif frame.strip.is_asking:
+            frame.strip.press(event)
+        elif event.time > self._keys_since and not frame.strip.keeps(event):
+            frame.pressed()
+            _ = await internals.press(self, event.key)
+
+    def _forget_keys(self) -> None:
+        """Let nothing that was typed up to now be a key of a screen."""
+        self._keys_since = internals.event_time()
 
     async def action_show(self, name: str) -> None:
         await self.switch_mode(name)
@@ -175,7 +203,7 @@ class CortexApp(App[int]):
         """Open a screen on top of the one in front."""
         frame = OPENED[name](self.desk, *about)
         frame.opened = (name, about)
-        _ = self.push_screen(frame)
+        self._arriving = self.push_screen(frame)
 
     def action_help(self) -> None:
         if self.frame is not None and not isinstance(self.frame, HelpScreen):
@@ -250,7 +278,9 @@ class CortexApp(App[int]):
 
     def action_command_palette(self) -> None:
         if isinstance(self.screen, Frame):
-            _ = self.push_screen(internals.Palette(id="--command-palette"))
+            palette = internals.Palette(id="--command-palette")
+            palette.left = self._forget_keys
+            self._arriving = self.push_screen(palette)
 
     async def action_quit(self) -> None:
         """Leave; what is to become of the pod beside is asked first.

@@ -1,13 +1,16 @@
 """What we use of Textual that it does not promise: all of it here, and its version is pinned."""
 
+from collections.abc import Callable
 from typing import Any
 
+from textual import _time
 from textual.app import App
 from textual.await_complete import AwaitComplete
 from textual.binding import Binding, BindingsMap
 from textual.command import CommandPalette
 from textual.dom import DOMNode
 from textual.message import Message
+from textual.screen import Screen
 from textual.widgets import Input
 
 
@@ -15,11 +18,14 @@ class Palette(CommandPalette):
     """Textual's command palette; a second Enter while it closes would close it twice and crash."""
 
     _is_closing = False
+    left: Callable[[], object] = staticmethod(lambda: None)
+    """Called when it is about to close, before what was chosen is done."""
 
     def dismiss(self, result: None = None) -> AwaitComplete:
         if self._is_closing:
             return AwaitComplete()
         self._is_closing = True
+        self.left()
         return super().dismiss(result)
 
     async def _dispatch_message(self, message: Message) -> None:
@@ -33,6 +39,25 @@ def bind(node: DOMNode, bindings: list[Binding]) -> None:
     node._bindings = BindingsMap.from_keys(  # noqa: SLF001
         {**node._bindings.key_to_bindings, **ours.key_to_bindings}  # noqa: SLF001
     )
+
+
+def event_time() -> float:
+    """Return the instant by the clock that stamps events: a key has the one when it came."""
+    return _time.get_time()
+
+
+async def press(app: App[Any], key: str) -> bool:
+    """Do at once what a key does on the screen in front; return whether it does anything."""
+    for has_priority in (True, False):
+        if await app._check_bindings(key, has_priority):  # noqa: SLF001
+            return True
+    return False
+
+
+def focus_line(screen: Screen[Any]) -> None:
+    """Give the line of a palette that was opened just now the focus, before Textual does."""
+    if isinstance(screen, Palette):
+        screen.set_focus(screen.query_one(Input))
 
 
 def forget_no_color(app: App[Any]) -> None:

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from decimal import Decimal
 from typing import Final
 
-from cortex_tui.model.question import CANCEL, Answer
+from cortex_tui.model.question import CANCEL, YES, Answer
 
 DIGITS_MAX: Final = 12
 
@@ -29,13 +29,17 @@ class AmountQuestion:
             return Answer.NO
         if key == "backspace":
             self._typed = self._typed[:-1]
-        elif character == "y":
+        elif character == YES:
             is_allowed = self.amount is not None and not self._why_not(self.amount)
             return Answer.YES if is_allowed else Answer.NONE
         elif character and character in "0123456789." and len(self._typed) < DIGITS_MAX:
             is_point_again = character == "." and "." in self._typed
             self._typed += "" if is_point_again else character
         return Answer.NONE
+
+    def may_agree(self, character: str | None) -> bool:
+        """Whether a key is of those that agree."""
+        return character == YES
 
     def how(self) -> str:
         """Say what has to be typed, and what was."""

@@ -61,6 +61,10 @@ class HoldQuestion:
             self.typed = (self.typed + character)[:CHARS_MAX]
         return Answer.NONE
 
+    def may_agree(self, character: str | None) -> bool:
+        """Whether a key is of those that agree."""
+        return self._is_typed and self._reason.may_agree(character)
+
     def how(self) -> str:
         """Say what has to be typed, and what was."""
         if self._is_typed:

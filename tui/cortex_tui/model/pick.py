@@ -28,6 +28,10 @@ class Pick:
             return Answer.YES
         return Answer.NONE
 
+    def may_agree(self, character: str | None) -> bool:  # noqa: ARG002 -- nothing follows from it
+        """Whether a key is of those that agree."""
+        return False
+
     def how(self) -> str:
         """Say which keys there are."""
         return "  ".join(f"{key} {what}" for key, what in self._choices.items()) + "   esc no "
@@ -61,6 +65,10 @@ class PickSome:
         if character in places:
             self._show(self.shown ^ {places[character]})
         return Answer.NONE
+
+    def may_agree(self, character: str | None) -> bool:  # noqa: ARG002 -- nothing follows from it
+        """Whether a key is of those that agree."""
+        return False
 
     def how(self) -> str:
         """Say which there are, and which are picked."""

@@ -28,6 +28,10 @@ class Asks(Protocol):
         """Take one key, by its name and by what it writes."""
         ...
 
+    def may_agree(self, character: str | None) -> bool:
+        """Whether a key is of those that agree: typed before the question was there it is lost."""
+        ...
+
     def how(self) -> str:
         """Say what has to be typed, and what was."""
         ...
@@ -50,6 +54,10 @@ class Question:
         elif character is not None and self.wanted.startswith(self.typed + character):
             self.typed += character
         return Answer.YES if self.typed == self.wanted else Answer.NONE
+
+    def may_agree(self, character: str | None) -> bool:  # noqa: ARG002 -- nothing else is typed
+        """Whether a key is of those that agree."""
+        return True
 
     def how(self) -> str:
         """Say what has to be typed, and what was."""
@@ -77,6 +85,10 @@ class Choice:
             return Answer.NONE
         self.chosen = character
         return Answer.YES
+
+    def may_agree(self, character: str | None) -> bool:  # noqa: ARG002 -- nothing else is typed
+        """Whether a key is of those that agree."""
+        return True
 
     def how(self) -> str:
         """Say which keys there are."""

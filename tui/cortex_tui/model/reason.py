@@ -47,6 +47,10 @@ class ReasonQuestion:
             self.typed = (self.typed + character)[:REASON_CHARS_MAX]
         return Answer.NONE
 
+    def may_agree(self, character: str | None) -> bool:  # noqa: ARG002 -- any, once it is typed
+        """Whether a key is of those that agree."""
+        return self._is_typed
+
     def how(self) -> str:
         """Say what has to be typed, and what was."""
         if self._is_typed:

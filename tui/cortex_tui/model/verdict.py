@@ -34,6 +34,10 @@ class _Guarded:
         self._guard, self._now, self._scroll = guard, now, scroll
         guard.restart(now())
 
+    def may_agree(self, character: str | None) -> bool:  # noqa: ARG002 -- the silence has begun
+        """Whether a key is of those that agree."""
+        return False
+
     def _is_early(self) -> bool:
         return not self.typed and not self._guard.press(self._now())
 

@@ -15,6 +15,7 @@ from cortex_tui.desk import Desk
 from cortex_tui.model.guard import Guard
 from cortex_tui.model.subject import Edit, Subject
 from cortex_tui.model.verdict import ApproveQuestion, DenyQuestion, Scroll
+from cortex_tui.screens.approval_news import OwnActs
 
 Decided = Callable[[Sequence[UUID]], None]
 """Told when it counts."""
@@ -32,6 +33,7 @@ class Decider:
 
     def __init__(self, desk: Desk, guard: Guard, *, scroll: Scroll) -> None:
         self._desk, self._guard, self._scroll = desk, guard, scroll
+        self.own = OwnActs()
 
     def approving(self, subject: Subject, edit: Edit | None) -> ApproveQuestion:
         """Ask whether to agree."""
@@ -97,7 +99,8 @@ class Decider:
         decided: Decided,
     ) -> Act:
         async def work() -> str:
-            rulings = await self._desk.backend.approvals.decide(verdicts)
+            with self.own.acting(subject):
+                rulings = await self._desk.backend.approvals.decide(verdicts)
             decided(subject.ids)
             return f"{_outcome(rulings, subject)} {name_of(subject)}{_follows(rulings, subject)}"
 

@@ -26,7 +26,6 @@ from cortex.domain.errors import CortexError, UsageError
 from cortex.domain.phrases import short_id
 from cortex.domain.safe import safe
 from cortex_tui.acts import Act
-from cortex_tui.backend.approvals import ended_briefly
 from cortex_tui.desk import Desk
 from cortex_tui.model.guard import Guard
 from cortex_tui.model.inbox import ROWS_MAX, Inbox, Tab, is_mine
@@ -36,6 +35,7 @@ from cortex_tui.model.thing import Thing
 from cortex_tui.model.verdict import BAR_CELLS
 from cortex_tui.render import approval_lines, approval_page, approval_rows
 from cortex_tui.screens.approval_acts import REASON_LINES, Decider, name_of
+from cortex_tui.screens.approval_news import news_of
 from cortex_tui.screens.frame import Frame
 from cortex_tui.widgets.json_editor import JsonEditor
 from cortex_tui.widgets.lines import Line
@@ -109,7 +109,7 @@ class ApprovalsScreen(Frame):
         )
 
     def on_mount(self) -> None:
-        self._table.focus()
+        self.set_focus(self._table)
 
     def on_resize(self, event: events.Resize) -> None:
         self.set_class(event.size.width < WIDE, "-narrow")
@@ -241,24 +241,10 @@ class ApprovalsScreen(Frame):
             self._edit = None
             self._stop_editing()
             self._restart()
-            self._close("the arguments were changed: look at them again")
+            self._close_for(before, "the arguments were changed: look at them again")
         elif before.version != subject.version:
-            self._close(self._news_of(subject))
+            self._close_for(before, news_of(subject))
         self._lay_out(is_other=before is None or before.digests != subject.digests)
-
-    def _news_of(self, subject: Subject) -> str:
-        """Say what became of it elsewhere."""
-        for each in subject.approvals:
-            match ApprovalStatus(each["status"]):
-                case ApprovalStatus.PENDING:
-                    continue
-                case ApprovalStatus.EXPIRED:
-                    return approval_lines.expired(each["expires_at"])
-                case ApprovalStatus.CANCELLED:
-                    return safe(f"void: {each['reason']}")
-                case _:
-                    return safe(f"already {ended_briefly(each)}")
-        return subject.facts.votes_words
 
     def _lay_out(self, *, is_other: bool) -> None:
         subject, room = self._subject, self._page.room
@@ -337,7 +323,7 @@ class ApprovalsScreen(Frame):
 
     # --- keys
 
-    def on_key(self) -> None:
+    def pressed(self) -> None:
         """Let each key count for the silence, whatever it does."""
         self._guard.press(self.desk.session.clock.now())
 
@@ -449,7 +435,7 @@ class ApprovalsScreen(Frame):
             elif self.desk.recall.ids & set(subject.ids):
                 told = "you have just decided it: u recalls that"
             elif not all(each["status"] == ApprovalStatus.PENDING for each in subject.approvals):
-                told = self._news_of(subject)
+                told = news_of(subject)
             elif self._is_over(subject):
                 told = approval_lines.expired(subject.facts.expires_at)
             elif is_approving:
@@ -512,6 +498,10 @@ class ApprovalsScreen(Frame):
         if told:
             self.strip.tell(told, "warn")
 
+    def _close_for(self, before: Subject, told: str) -> None:
+        """Take an open question back because of news, which an act of one's own tells itself."""
+        self._close("" if self._decider.own.tell(before) else told)
+
     def _decided(self, ids: Sequence[UUID]) -> None:
         """Go on to the next one, unless the operator did already, or has left."""
         is_in_front = self.is_running and tuple(ids) == self._in_front
@@ -564,7 +554,7 @@ class ApprovalsScreen(Frame):
     def _stop_editing(self) -> None:
         if self.has_class("-editing"):
             self.remove_class("-editing")
-            self._table.focus()
+            self.set_focus(self._table)
 
     def _to_tab(self, tab: Tab) -> None:
         self._batch = ()

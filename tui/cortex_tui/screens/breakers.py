@@ -49,7 +49,7 @@ class BreakersScreen(Frame):
         return (self._table, self._page)
 
     def on_mount(self) -> None:
-        self._table.focus()
+        self.set_focus(self._table)
 
     def paint(self) -> None:
         self._table.refresh()

@@ -54,7 +54,7 @@ class _Letters(Frame):
         return (self._table,)
 
     def on_mount(self) -> None:
-        self._table.focus()
+        self.set_focus(self._table)
 
     def paint(self) -> None:
         self._table.refresh()
@@ -162,7 +162,8 @@ class DeadScreen(_Letters):
         dead_acts.rest(self.desk, self.strip, foremost(self._acts))
 
     def ask(self, verb: ActVerb, row: LetterRow) -> None:
-        work = dead_asking.ask_group(self.desk, self.strip, verb, row)
+        typed = self.strip.expect(dead_asking.COUNTING)
+        work = dead_asking.ask_group(self.desk, self.strip, verb, row, typed=typed)
         _ = self.run_worker(work, group="dry run", exclusive=True)
 
     def _act_line(self, width: int) -> Strip:

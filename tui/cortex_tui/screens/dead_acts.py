@@ -76,7 +76,7 @@ class ActsScreen(Frame):
         return (self._table,)
 
     def on_mount(self) -> None:
-        self._table.focus()
+        self.set_focus(self._table)
 
     def paint(self) -> None:
         self._table.refresh()
@@ -129,7 +129,7 @@ class ActScreen(Frame):
         return (self._table,)
 
     def on_mount(self) -> None:
-        self._table.focus()
+        self.set_focus(self._table)
 
     def paint(self) -> None:
         self._table.refresh()

@@ -7,6 +7,8 @@ import shlex
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Final
 
+from textual.events import Key
+
 from cortex.domain.dead_act import LETTERS_MAX, RATE_DEFAULT, ActVerb
 from cortex.domain.errors import CortexError
 from cortex.domain.letter_choice import DryRun, retries_of, why_no_retry
@@ -18,6 +20,7 @@ from cortex_tui.render.letter_rows import error_words, letter_words, on_retry
 from cortex_tui.screens.reasoned import because, propose
 from cortex_tui.widgets.strip_line import StripLine
 
+COUNTING: Final = "counting …"
 READ_MAX: Final = 500
 """Letters that are read in one statement before they are retried."""
 
@@ -38,20 +41,24 @@ async def dry_run(desk: Desk, verb: ActVerb, row: LetterRow) -> DryRun:
     return retries_of(rows, has_more=has_more)
 
 
-async def ask_group(desk: Desk, strip: StripLine, verb: ActVerb, row: LetterRow) -> None:
-    """Count, then ask for an act on all letters of an error."""
-    strip.tell("counting …", "dim")
+async def ask_group(
+    desk: Desk, strip: StripLine, verb: ActVerb, row: LetterRow, *, typed: Sequence[Key]
+) -> None:
+    """Count, then ask for an act on all letters of an error.
+
+    `typed`: what the strip gave when it was told to expect the question.
+    """
     try:
         found = await dry_run(desk, verb, row)
     except CortexError as error:
         strip.tell(f"✗ {safe(error.message)}", "fail")
         return
     if not strip.screen.is_current or strip.is_asking:
+        strip.untell(COUNTING)
         return  # nobody is asked who is not looking
     if not found.job_ids:
         strip.tell(_nothing(found), "warn")
         return
-    strip.tell("")
     how = " from their last checkpoint" if verb is ActVerb.RETRY else f" · {error_words(row)}"
     which = ("--fingerprint", row["fingerprint"], "--limit", str(found.looked_count))
     by = desk.session.actor
@@ -71,6 +78,7 @@ async def ask_group(desk: Desk, strip: StripLine, verb: ActVerb, row: LetterRow)
         which=which,
         work=begin,
         wanted=found.wanted,
+        typed=typed,
     )
 
 
@@ -101,12 +109,13 @@ def _ask(
     which: Sequence[str],
     work: Work,
     wanted: str = "y",
+    typed: Sequence[Key] = (),
 ) -> None:
     def act(reason: str) -> Act:
         command = ("dead", verb.value.lower(), *which, *because(reason), "--yes")
         return Act(question=text, command=command, work=lambda: work(reason))
 
-    propose(desk, strip, text, act, is_required=True, wanted=wanted)
+    propose(desk, strip, text, act, is_required=True, wanted=wanted, typed=typed)
 
 
 def _nothing(found: DryRun) -> str:

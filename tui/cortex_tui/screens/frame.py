@@ -71,6 +71,9 @@ class Frame(Screen[None]):
         """Take esc for what is under way here; return whether there is something."""
         return False
 
+    def pressed(self) -> None:
+        """Know that a key came while nobody was asked; called before it does anything."""
+
     def thing(self) -> Thing | None:
         """Return what the cursor is on; None: nothing that has a name."""
         return None

@@ -50,7 +50,7 @@ class HelpScreen(Frame):
         return (self._table,)
 
     def on_mount(self) -> None:
-        self._table.focus()
+        self.set_focus(self._table)
 
     def paint(self) -> None:
         self._table.refresh()

@@ -110,7 +110,7 @@ class JobScreen(Frame):
         )
 
     def on_mount(self) -> None:
-        self._fall.focus()
+        self.set_focus(self._fall)
         self._arrange()
 
     def on_resize(self, event: events.Resize) -> None:

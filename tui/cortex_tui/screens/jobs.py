@@ -76,7 +76,7 @@ class JobsScreen(Frame):
         return (self._filter, self._table)
 
     def on_mount(self) -> None:
-        self._table.focus()
+        self.set_focus(self._table)
 
     def paint(self) -> None:
         self._table.redraw()
@@ -344,6 +344,7 @@ class JobsScreen(Frame):
             wanted,
             began=self._began,
             is_wanted=lambda: bool(self._marks) and wanted == self._marked(),
+            typed=self.strip.expect(jobs_bulk.COUNTING),
         )
         _ = self.run_worker(asking, group="dry run", exclusive=True)
 
@@ -370,7 +371,7 @@ class JobsScreen(Frame):
             return
         self.strip.tell("")
         self._filter.close(event.text)
-        self._table.focus()
+        self.set_focus(self._table)
         self._marks.clear()  # nobody acts on what is not listed
         self._read_anew()
 

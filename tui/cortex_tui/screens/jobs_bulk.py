@@ -9,6 +9,7 @@ from typing import Final
 from uuid import UUID
 
 import attrs
+from textual.events import Key
 
 from cortex.domain.errors import ConflictError, CortexError, OutcomeUnknownError
 from cortex.domain.job_choice import UNFINISHED, WhyNot
@@ -22,6 +23,7 @@ from cortex_tui.model.bulk import ACT_MAX, DONE, BulkVerb
 from cortex_tui.screens.reasoned import because, propose
 from cortex_tui.widgets.strip_line import StripLine
 
+COUNTING: Final = "counting …"
 _UNFINISHED: Final = f"status:{','.join(STATE_WORDS[status] for status in UNFINISHED)}"
 
 
@@ -50,9 +52,12 @@ async def ask(
     *,
     began: Callable[["BulkRun"], None],
     is_wanted: Callable[[], bool],
+    typed: Sequence[Key],
 ) -> None:
-    """Count, then ask; `began` gets what runs. Nobody is asked unless `is_wanted` still."""
-    strip.tell("counting …", "dim")
+    """Count, then ask; `began` gets what runs. Nobody is asked unless `is_wanted` still.
+
+    `typed`: what the strip gave when it was told to expect the question.
+    """
     jobs = desk.backend.jobs
     try:
         if wanted.job_ids:
@@ -63,12 +68,12 @@ async def ask(
         strip.tell(f"✗ {safe(error.message)}", "fail")
         return
     if not strip.screen.is_current or strip.is_asking or not is_wanted():
-        strip.tell("")
+        strip.untell(COUNTING)
         return
     if not choice.job_ids:
         strip.tell(bulk.nothing(verb, choice), "warn")
     else:
-        _ask(desk, strip, verb, wanted, choice, began=began)
+        _ask(desk, strip, verb, wanted, choice, began=began, typed=typed)
 
 
 def _ask(
@@ -79,6 +84,7 @@ def _ask(
     choice: Choice,
     *,
     began: Callable[["BulkRun"], None],
+    typed: Sequence[Key],
 ) -> None:
     text = bulk.question(verb, choice)
 
@@ -88,8 +94,7 @@ def _ask(
         command = ("jobs", verb, *wanted.arguments, *because(reason), "--yes")
         return Act(question=text, command=command, work=run.run)
 
-    strip.tell("")
-    propose(desk, strip, text, act, is_required=False, wanted=bulk.wanted(choice))
+    propose(desk, strip, text, act, is_required=False, wanted=bulk.wanted(choice), typed=typed)
 
 
 class BulkRun:

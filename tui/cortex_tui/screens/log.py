@@ -67,7 +67,7 @@ class LogScreen(Frame):
         return (*self._notes, self._table, self._page)
 
     def on_mount(self) -> None:
-        self._table.focus()
+        self.set_focus(self._table)
 
     def thing(self) -> Thing | None:
         done = self._window.current

@@ -70,7 +70,7 @@ class PodsScreen(Frame):
         return (self._pod_table, self._queue_table, Line(self.desk, self._about, id="about"))
 
     def on_mount(self) -> None:
-        self._pod_table.focus()
+        self.set_focus(self._pod_table)
         self._share()
 
     def on_descendant_focus(self, event: events.DescendantFocus) -> None:
@@ -140,7 +140,8 @@ class PodsScreen(Frame):
                 (self._pod_table if window is self._pods else self._queue_table).move(how)
 
     def action_other_table(self) -> None:
-        (self._queue_table if self._in_front is self._pods else self._pod_table).focus()
+        is_pods = self._in_front is self._pods
+        self.set_focus(self._queue_table if is_pods else self._pod_table)
 
     def action_open(self) -> None:
         """Open the jobs that a pod runs, or those of a queue."""
@@ -216,7 +217,7 @@ class PodsScreen(Frame):
 
     def _go_to(self, table: VirtualTable[PodRow] | VirtualTable[QueueRow], how: str) -> None:
         table.move(how)
-        table.focus()
+        self.set_focus(table)
 
     # --- words
 

@@ -1,6 +1,8 @@
 """Acts that people give a reason for: asked for in the strip, then agreed to."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+
+from textual.events import Key
 
 from cortex.domain.safe import safe
 from cortex_tui.acts import Act
@@ -18,16 +20,24 @@ def propose(
     *,
     is_required: bool,
     wanted: str = YES,
+    typed: Sequence[Key] = (),
 ) -> None:
     """Ask for an act and why, or say why it cannot be. `act` makes it from the reason.
 
-    `wanted`: what has to be typed to agree.
+    `wanted`: what has to be typed to agree. `typed`: what the strip's `expect` gave.
     """
     question = ReasonQuestion(safe(text), is_required=is_required, wanted=wanted)
-    put(desk, strip, question, lambda: act(question.reason))
+    put(desk, strip, question, lambda: act(question.reason), typed=typed)
 
 
-def put(desk: Desk, strip: StripLine, question: Asks, act: Callable[[], Act]) -> None:
+def put(
+    desk: Desk,
+    strip: StripLine,
+    question: Asks,
+    act: Callable[[], Act],
+    *,
+    typed: Sequence[Key] = (),
+) -> None:
     """Ask for an act, or say why it cannot be. `act` makes it from what was answered."""
     if (refusal := desk.acts.why_not()) is not None:
         strip.tell(refusal, "warn")
@@ -39,7 +49,7 @@ def put(desk: Desk, strip: StripLine, question: Asks, act: Callable[[], Act]) ->
         else:
             strip.tell("nothing was done", "dim")
 
-    strip.ask(question, answered)
+    strip.ask(question, answered, typed=typed)
 
 
 def because(reason: str) -> tuple[str, ...]:

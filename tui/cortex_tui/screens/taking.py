@@ -15,6 +15,7 @@ from cortex_tui.screens.frame import Frame
 CLIPBOARD_BYTES_MAX: Final = 74_000
 """Terminals take a sequence of 100,000 bytes or so; in base64 this is one."""
 NOTHING: Final = "there is nothing here"
+READING: Final = "reading …"
 
 
 def ask(app: App[int], frame: Frame) -> None:
@@ -55,7 +56,8 @@ async def look_at(app: App[int], frame: Frame) -> None:
             why_not = editor.show(text, name=f"{thing.id or 'cortex'}.json")
     except SuspendNotSupported:
         why_not = "an editor needs a terminal that can be lent to it"
-    frame.strip.tell(why_not or "", "warn")
+    if why_not:
+        frame.strip.tell(why_not, "warn")
     frame.desk.wake()
 
 
@@ -69,13 +71,13 @@ async def _read(frame: Frame, thing: Thing) -> str | None:
     """Return a thing as JSON; None: it cannot be read, which was told."""
     if thing.document is None:
         return None
-    frame.strip.tell("reading …", "dim")
+    frame.strip.tell(READING, "dim")
     try:
         text = document_text(await thing.document())
     except CortexError as error:
         frame.strip.tell(f"✗ {safe(error.message)}", "fail")
         return None
-    frame.strip.tell("")
+    frame.strip.untell(READING)
     return text
 
 

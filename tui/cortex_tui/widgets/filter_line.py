@@ -50,6 +50,7 @@ class FilterLine(Horizontal):
         self._told = told
         self.text = ""
         self._input = Input(compact=True, max_length=TEXT_MAX, select_on_focus=False)
+        self._input.can_focus = False  # else it gets all keys, unseen, where the list is hidden
 
     def compose(self) -> ComposeResult:
         yield Line(self._desk, self._slash, id="slash")
@@ -64,15 +65,17 @@ class FilterLine(Horizontal):
     def edit(self) -> None:
         """Let the filter be written."""
         self.add_class("-editing")
+        self._input.can_focus = True
         self._input.value = self.text
         self._input.cursor_position = len(self.text)
-        self._input.focus()
+        self.screen.set_focus(self._input)
 
     def close(self, text: str | None = None) -> None:
         """Stop editing; with a text that is the filter from now on."""
         if text is not None:
             self.text = text
         self.remove_class("-editing")
+        self._input.can_focus = False
         self.redraw()
 
     def redraw(self) -> None:

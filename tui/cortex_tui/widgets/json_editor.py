@@ -56,7 +56,7 @@ class JsonEditor(Vertical):
     def edit(self, text: str) -> None:
         """Let a text be edited; it holds no character that nobody sees."""
         self._area.load_text(text)
-        self._area.focus()
+        self.screen.set_focus(self._area)
 
     def on_key(self, event: events.Key) -> None:
         if event.key in TAKE:

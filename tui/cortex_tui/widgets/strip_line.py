@@ -1,10 +1,12 @@
 """The line above the footer: what was done, what is new, and the question before an act.
 
-It is always there, so that nothing moves when it speaks. While it asks it holds the focus and takes
-every key: none of them reaches the screen.
+It is always there, so that nothing moves when it speaks. While it asks it holds the focus and the
+app gives it every key: none of them reaches the screen. What was typed before the question was
+there is written into it, and agrees to nothing.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from typing import Final
 
 from rich.cells import cell_len
 from rich.segment import Segment
@@ -15,10 +17,13 @@ from textual.widget import Widget
 from cortex.domain.cells import Cell
 from cortex.domain.safe import safe
 from cortex_tui.desk import Desk
-from cortex_tui.model.pick import Pick, PickSome
-from cortex_tui.model.question import Answer, Asks
+from cortex_tui.internals import event_time
+from cortex_tui.model.question import CANCEL, Answer, Asks
 from cortex_tui.render.table import fit
 from cortex_tui.widgets.drawn import Drawn
+
+KEPT_MAX: Final = 500
+"""Keys: longer reasons nobody types in one go."""
 
 
 class StripLine(Drawn, can_focus=True):
@@ -30,17 +35,15 @@ class StripLine(Drawn, can_focus=True):
         self._told = Cell("")
         self._question: Asks | None = None
         self._answered: Callable[[bool], None] | None = None
+        self._asked_at = self._kept_until = float("-inf")
+        """By the clock of events."""
         self._before: Widget | None = None
+        self._kept: list[events.Key] = []
 
     @property
     def is_asking(self) -> bool:
         """A question is open."""
         return self._question is not None
-
-    @property
-    def is_picking(self) -> bool:
-        """A question is open from which nothing follows but what is shown or copied."""
-        return isinstance(self._question, Pick | PickSome)
 
     @property
     def is_seen(self) -> bool:
@@ -52,15 +55,45 @@ class StripLine(Drawn, can_focus=True):
         self._told = Cell(text, style)
         self.refresh()
 
-    def ask(self, question: Asks, answered: Callable[[bool], None]) -> None:
-        """Ask; `answered` is called once, with whether it was agreed to: not where it is unseen."""
+    def untell(self, text: str) -> None:
+        """Show this no longer; what was told since then stays."""
+        if self._told.text == text:
+            self.tell("")
+
+    def expect(self, text: str) -> Sequence[events.Key]:
+        """Tell that a question is being prepared; return what will have been typed ahead for it."""
+        self.tell(text, "dim")
+        self._kept, self._kept_until = [], event_time()
+        return self._kept
+
+    def keeps(self, event: events.Key) -> bool:
+        """Keep a key if it was typed in one go with the one whose question is being prepared."""
+        is_ours = event.time <= self._kept_until
+        if is_ours and len(self._kept) < KEPT_MAX:
+            self._kept.append(event)
+        return is_ours
+
+    def ask(
+        self,
+        question: Asks,
+        answered: Callable[[bool], None],
+        *,
+        typed: Sequence[events.Key] = (),
+    ) -> None:
+        """Ask; `answered` is called once, with whether it was agreed to: not where it is unseen.
+
+        `typed`: what `expect` gave.
+        """
         self._question, self._answered = question, answered
+        self._asked_at = event_time()
         self._before = self.screen.focused
         self._told = Cell("")
-        self.focus()
+        self.screen.set_focus(self)
         self.refresh()
         if not self.is_seen:
             self.withdraw()
+        for event in typed:
+            self.press(event)
 
     def withdraw(self) -> None:
         """Take the question back: it was declined."""
@@ -70,12 +103,15 @@ class StripLine(Drawn, can_focus=True):
     def check_consume_key(self, key: str, character: str | None) -> bool:  # noqa: ARG002 -- Textual's
         return self.is_asking
 
-    def on_key(self, event: events.Key) -> None:
-        if self._question is None:
+    def press(self, event: events.Key) -> None:
+        """Take a key for the question, if one is open; what came before it agrees to nothing."""
+        question, key, character = self._question, event.key, event.character
+        if question is None:
             return
-        event.stop()
-        event.prevent_default()
-        match self._question.press(event.key, event.character):
+        is_ahead = event.time <= self._asked_at
+        if is_ahead and key != CANCEL and question.may_agree(character):
+            return
+        match question.press(key, character):
             case Answer.YES:
                 self._end(is_agreed=True)
             case Answer.NO:
@@ -88,13 +124,13 @@ class StripLine(Drawn, can_focus=True):
 
     def on_blur(self) -> None:
         if self.is_asking:
-            self.focus()
+            self.screen.set_focus(self)
 
     def _end(self, *, is_agreed: bool) -> None:
         answered, before = self._answered, self._before
         self._question = self._answered = self._before = None
         if before is not None and before.is_attached:
-            before.focus()
+            self.screen.set_focus(before)
         self.refresh()
         if answered is not None:
             answered(is_agreed)

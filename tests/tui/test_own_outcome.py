@@ -1,0 +1,134 @@
+"""An act of one's own ends on its own outcome, whenever the looks hear of what it did."""
+
+import asyncio
+
+import pytest
+
+from cortex.domain.errors import OutcomeUnknownError, UnavailableError
+from tests.support.tui import FakeBackend, Seat, on_asyncio
+from tests.support.tui_approvals import FakeApprovals
+from tests.tui.conftest import Sit
+from tests.tui.test_approvals import enter, keys
+
+LOOKS_S = 3.0
+
+
+@pytest.fixture
+def inbox(cluster: FakeBackend) -> FakeApprovals:
+    return cluster.approvals
+
+
+async def decide_slowly(seat: Seat, inbox: FakeApprovals, *pressed: str) -> str:
+    """Press keys; return what stands in the strip when the looks knew before the reply came."""
+    inbox.reply = asyncio.Event()
+    await keys(seat, *pressed)
+    await seat.pass_time(LOOKS_S)
+    assert "already" not in seat.lines[-2], "nobody else decided"
+    inbox.reply.set()
+    await seat.settle()
+    told = seat.lines[-2]
+    await seat.pass_time(LOOKS_S)
+    assert seat.lines[-2] == told
+    return told
+
+
+@pytest.mark.parametrize("more", [0, 1], ids=["the last one", "another one follows"])
+@pytest.mark.parametrize("pressed, told", [(("a", "y"), "✓ approved"), (("d", "1"), "✓ denied")])
+@on_asyncio
+async def test_a_decision_that_the_looks_hear_of_first_is_ones_own(
+    inbox: FakeApprovals, sit: Sit, pressed: tuple[str, ...], told: str, more: int
+) -> None:
+    for number in range(1, 2 + more):
+        inbox.add(number)
+    async with sit() as seat:
+        await enter(seat)
+        assert f"{told} …000001 refund" in await decide_slowly(seat, inbox, *pressed)
+
+
+@on_asyncio
+async def test_a_batch_is(inbox: FakeApprovals, sit: Sit) -> None:
+    for number in (1, 2):
+        inbox.add(number)
+    async with sit() as seat:
+        await enter(seat)
+        await keys(seat, "space", "space", "b")
+        await seat.pass_time(1)
+        assert "✓ approved 2 times refund" in await decide_slowly(seat, inbox, "a", "y")
+
+
+@on_asyncio
+async def test_edited_arguments_were_changed_by_nobody_else(inbox: FakeApprovals, sit: Sit) -> None:
+    inbox.add(1)
+    async with sit() as seat:
+        await enter(seat)
+        await keys(seat, "E")
+        area = seat.app.screen.query_one("_Area")
+        area.load_text('{"customer": "cus_88", "amount": 9}')  # type: ignore[attr-defined]
+        await keys(seat, "ctrl+s")
+        await seat.pass_time()
+        assert "✓ approved …000001 refund" in await decide_slowly(seat, inbox, "y")
+
+
+@on_asyncio
+async def test_what_is_refused_ends_on_why(inbox: FakeApprovals, sit: Sit) -> None:
+    lost = inbox.add(1)
+    async with sit() as seat:
+        await enter(seat)
+        await keys(seat, "a")
+        await seat.pass_time(1)
+        inbox.end(lost, "DENIED")
+        inbox.reply = asyncio.Event()
+        await seat.press("y")
+        await seat.pass_time(LOOKS_S)
+        inbox.reply.set()
+        await seat.settle()
+        assert "✗ already denied by li" in seat.lines[-2]
+        await seat.pass_time(LOOKS_S)
+        assert "✗ already denied by li" in seat.lines[-2]
+
+
+@on_asyncio
+async def test_what_another_person_does_after_it_is_told(inbox: FakeApprovals, sit: Sit) -> None:
+    critical = inbox.add(0x7F3C, risk="CRITICAL", people=2)
+    async with sit() as seat:
+        await enter(seat)
+        told = await decide_slowly(seat, inbox, "a", *"7f3c")
+        assert "✓ 1 of 2 agreed to" in told
+        inbox.end(critical, "APPROVED")
+        await seat.pass_time(LOOKS_S)
+        assert "already approved by li" in seat.lines[-2]
+
+
+@pytest.mark.parametrize(
+    "error", [UnavailableError("it does not answer"), OutcomeUnknownError("the line broke")]
+)
+@on_asyncio
+async def test_after_an_act_that_failed_the_news_is_told(
+    inbox: FakeApprovals, sit: Sit, error: UnavailableError
+) -> None:
+    one = inbox.add(1)
+    async with sit() as seat:
+        await enter(seat)
+        inbox.error = error
+        await keys(seat, "a", "y")
+        assert error.message in seat.lines[-2]
+        inbox.end(one, "APPROVED")
+        await seat.pass_time(LOOKS_S)
+        assert "already approved by li" in seat.lines[-2]
+
+
+@on_asyncio
+async def test_what_was_being_read_does_not_wipe_an_outcome(cluster: FakeBackend, sit: Sit) -> None:
+    cluster.add(1, status="RETRY")
+    cluster.queues.add(None)
+    async with sit() as seat:
+        cluster.gate = asyncio.Event()
+        await seat.press("space", "K")
+        assert "counting" in seat.lines[-2]
+        await seat.press("P", *"try", "enter", "y")
+        assert "✓" in seat.lines[-2]
+        await seat.press("1")  # nobody is asked who has left
+        cluster.gate.set()
+        await seat.settle()
+        await seat.press("2")
+        assert "✓" in seat.lines[-2]
