@@ -22,7 +22,7 @@ from cortex.cli.output import Output
 from cortex.cli.pace import Rate
 from cortex.cli.table import Column
 from cortex.domain.cells import Cell, Row
-from cortex.domain.dead_act import LETTERS_MAX, RATE_DEFAULT, ActVerb
+from cortex.domain.dead_act import LETTERS_MAX, LIMIT_DEFAULT, RATE_DEFAULT, ActVerb
 from cortex.domain.dead_words import letters_told
 from cortex.domain.errors import UsageError
 from cortex.domain.idempotency import error_from
@@ -33,7 +33,6 @@ from cortex.store import dead_letters, jobs
 from cortex.store.dead_letters import LetterFilter
 from cortex.store.session import Session
 
-LIMIT_DEFAULT: Final = 1000
 SHOWN_MAX: Final = 20
 """More letters than that are shown to people by their errors only."""
 
