@@ -4,7 +4,6 @@ from typing import Any
 
 from cortex.cli.dead_act_columns import ACT_COLUMNS
 from cortex.cli.dead_choice import Asked, Chosen
-from cortex.cli.dead_filters import typed
 from cortex.cli.idempotent import mutate
 from cortex.cli.output import Output
 from cortex.domain.clock import system_chance
@@ -30,7 +29,7 @@ def begin(
         token=system_chance().new_id(),
         verb=verb,
         job_ids=chosen.ids,
-        which=typed(asked.which, limit=asked.limit),
+        which=asked.which.typed(limit=asked.limit),
         rate_per_s=asked.rate,
         by=asked.by,
         reason=asked.reason or "",

@@ -19,9 +19,10 @@ from cortex.cli.dead_filters import filtered, nothing_matches
 from cortex.cli.idempotent import idempotent
 from cortex.cli.options import Options, Text
 from cortex.cli.output import Output
+from cortex.cli.pace import Rate
 from cortex.cli.table import Column
 from cortex.domain.cells import Cell, Row
-from cortex.domain.dead_act import LETTERS_MAX, RATE_DEFAULT, ActVerb
+from cortex.domain.dead_act import LETTERS_MAX, LIMIT_DEFAULT, RATE_DEFAULT, ActVerb
 from cortex.domain.dead_words import letters_told
 from cortex.domain.errors import UsageError
 from cortex.domain.idempotency import error_from
@@ -32,25 +33,8 @@ from cortex.store import dead_letters, jobs
 from cortex.store.dead_letters import LetterFilter
 from cortex.store.session import Session
 
-LIMIT_DEFAULT: Final = 1000
-RATE_MIN: Final = 0.001
-RATE_MAX: Final = 10_000.0
 SHOWN_MAX: Final = 20
 """More letters than that are shown to people by their errors only."""
-
-
-class Rate(click.ParamType[float]):
-    """A finite number of letters in a second."""
-
-    name = "rate"
-
-    def convert(
-        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
-    ) -> float:
-        rate = click.FLOAT.convert(value, param, ctx)
-        if not RATE_MIN <= rate <= RATE_MAX:  # also true for NaN
-            self.fail(f"{value} is not from {RATE_MIN:g} to {RATE_MAX:,.0f} a second", param, ctx)
-        return rate
 
 
 @attrs.frozen(kw_only=True)

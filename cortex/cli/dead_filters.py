@@ -3,7 +3,6 @@
 import difflib
 import functools
 import re
-import shlex
 from collections.abc import Callable
 from typing import Any, Final
 
@@ -63,22 +62,6 @@ def filtered(command: Callable[..., None]) -> Callable[..., None]:
     for option in reversed(_OPTIONS):
         option(packed)
     return packed
-
-
-def typed(which: LetterFilter, *, limit: int) -> str:
-    """Return a filter as one types it."""
-    since = None if which.since_s is None else f"{which.since_s:.0f}s"
-    given = {
-        "--fingerprint": which.fingerprint,
-        "--type": which.type,
-        "--code": which.code,
-        "--class": which.error_class,
-        "--agent": which.agent,
-        "--tenant": which.tenant,
-        "--since": since,
-        "--limit": str(limit),
-    }
-    return shlex.join(word for name, value in given.items() if value for word in (name, value))
 
 
 def nothing_matches(call: Session, which: LetterFilter) -> str:

@@ -8,14 +8,17 @@ import click
 
 from cortex.cli.asking import confirm_count
 from cortex.cli.idempotent import mutate
+from cortex.cli.jobs_paced import Tally, work_at
 from cortex.cli.options import Options
 from cortex.cli.output import Output
+from cortex.cli.pace import Rate
 from cortex.cli.target import session
 from cortex.domain.errors import UsageError
 from cortex.domain.job_choice import WhyNot
 from cortex.domain.job_filter import JobFilter, parse_filter
 from cortex.store.database import Database
 from cortex.store.job_choice import Choice, Done
+from cortex.store.session import Session
 
 LIMIT_DEFAULT: Final = 1000
 LIMIT_MAX: Final = 10_000
@@ -30,6 +33,8 @@ class Bulk:
     filter: str
     which: JobFilter
     limit: int
+    rate: float | None
+    """So many in a second; None: as fast as it goes."""
     is_dry_run: bool
     is_agreed: bool
 
@@ -68,6 +73,12 @@ def bulk_options(command: Decorated) -> Decorated:
                 metavar="N",
                 help="Of those that fit so many at most, the newest.",
             ),
+            click.option(
+                "--rate",
+                type=Rate(),
+                metavar="N",
+                help="So many a second, from here: Ctrl-C stops it.  [as fast as it goes]",
+            ),
         )
     ):
         command = option(command)
@@ -79,6 +90,7 @@ def bulk_of(
     filters: tuple[str, ...],
     *,
     limit: int,
+    rate: float | None,
     dry_run: bool,
     is_agreed: bool,
 ) -> Bulk | None:
@@ -89,6 +101,8 @@ def bulk_of(
     if job_names:
         if dry_run:
             raise UsageError("--dry-run goes with --filter", hint="look at them: cortex jobs show")
+        if rate is not None:
+            raise UsageError("--rate goes with --filter")
         return None
     if not text:
         raise UsageError("which jobs?", hint="an id, or --filter 'status:retry': cortex jobs ls")
@@ -96,6 +110,7 @@ def bulk_of(
         filter=text,
         which=parse_filter(text),
         limit=limit,
+        rate=rate,
         is_dry_run=dry_run,
         is_agreed=is_agreed,
     )
@@ -104,21 +119,31 @@ def bulk_of(
 def act_on_all(
     options: Options, asked: Bulk, act: Act, *, by: str, reason: str, key: str | None
 ) -> None:
-    """Choose, ask, act and tell how many."""
+    """Choose, ask, act and tell how many; at a rate also when it ends early."""
     if options.columns is not None:
         raise UsageError("numbers of jobs have no columns", hint="all of it: --json")
+    if asked.rate is not None and key is not None:
+        raise UsageError(
+            "--rate does not go with --idempotency-key, under which all is one transaction",
+            hint="leave the key out: run again, the same command goes on with those that are left",
+        )
     output = Output(options)
     with session(options) as call:
         choice: Choice = call(act.choose, asked.which, limit=asked.limit)
         count = len(choice.job_ids)
         if asked.is_dry_run:
-            document = _document(count, 0, _named(choice.refused), choice, is_dry_run=True)
+            document = _document(_Came(count, 0, _named(choice.refused)), choice, is_dry_run=True)
             output.record(document, name=str(count), page=lambda: _told(document, act))
             return
         if count:
             jobs = "1 job" if count == 1 else f"{count:,} jobs"
-            question = f"{act.verb} {jobs}"
+            pace = f", {asked.rate:g} a second" if asked.rate is not None else ""
+            question = f"{act.verb} {jobs}{pace}"
             confirm_count(question, count, options, is_agreed=asked.is_agreed)
+
+        if asked.rate is not None:
+            _act_at(asked.rate, call, output, choice, act, by=by, reason=reason)
+            return
 
         async def work(db: Database) -> dict[str, Any]:
             done = await act.work(db, choice.job_ids, by=by, reason=reason)
@@ -136,22 +161,51 @@ def act_on_all(
             operation=act.operation,
             request={"filter": asked.filter, "limit": asked.limit, "by": by, "reason": reason},
         )
-    document = _document(done["changed"], done["asked"], done["refused"], choice, is_dry_run=False)
-    output.record(document, name=str(done["changed"]), page=lambda: _told(document, act))
+    _tell(output, _Came(done["changed"], done["asked"], done["refused"]), choice, act)
+
+
+def _act_at(
+    rate: float, call: Session, output: Output, choice: Choice, act: Act, *, by: str, reason: str
+) -> None:
+    """Act at a rate, and tell how far it came. Raises what ends it early."""
+    tally = Tally(left=len(choice.job_ids))
+    try:
+        work_at(rate, call, output, choice.job_ids, act.work, tally=tally, by=by, reason=reason)
+    finally:
+        came = _Came(
+            tally.changed, tally.asked, _named(tally.refused), left=tally.left, unsure=tally.unsure
+        )
+        _tell(output, came, choice, act)
+
+
+@attrs.frozen
+class _Came:
+    """What it came to."""
+
+    changed: int
+    asked: int
+    refused: Mapping[str, int]
+    left: int = 0
+    unsure: int = 0
+
+
+def _tell(output: Output, came: _Came, choice: Choice, act: Act) -> None:
+    document = _document(came, choice, is_dry_run=False)
+    output.record(document, name=str(came.changed), page=lambda: _told(document, act))
 
 
 def _named(refused: Mapping[WhyNot, int]) -> dict[str, int]:
     return {why_not.name.lower(): number for why_not, number in refused.items()}
 
 
-def _document(
-    count: int, asked_count: int, refused: Mapping[str, int], choice: Choice, *, is_dry_run: bool
-) -> dict[str, Any]:
+def _document(came: _Came, choice: Choice, *, is_dry_run: bool) -> dict[str, Any]:
     return {
         "is_dry_run": is_dry_run,
-        "count": count,
-        "asked_count": asked_count,
-        "refused": dict(refused),
+        "count": came.changed,
+        "asked_count": came.asked,
+        "refused": dict(came.refused),
+        "left_count": came.left,
+        "unsure_count": came.unsure,
         "has_more": choice.has_more,
     }
 
@@ -167,6 +221,13 @@ def _told(document: Mapping[str, Any], act: Act) -> Iterator[str]:
     later = "" if is_dry_run else " meanwhile"
     for name, number in document["refused"].items():
         parts.append(f"{number:,} {WhyNot[name.upper()].value}{later}")
+    if document["unsure_count"]:
+        parts.append(f"{document['unsure_count']:,} perhaps, the reply was lost")
+    if document["left_count"]:
+        parts.append(f"{document['left_count']:,} not begun")
     yield ", ".join(parts)
-    if document["has_more"]:
+    if left := document["left_count"] + document["unsure_count"]:
+        how = f" with --limit {left}" if document["has_more"] else ""
+        yield f"the same command{how} goes on with those that are left"
+    elif document["has_more"]:
         yield "more may fit: raise --limit, or run it again"

@@ -51,6 +51,7 @@ def cancel(
     filters: tuple[str, ...],
     dry_run: bool,
     limit: int,
+    rate: float | None,
     reason: str,
     yes: bool,
     wait: bool,
@@ -63,7 +64,7 @@ def cancel(
     Ends with 5 when one of them had ended before.
     """
     by = acting_name(actor)
-    asked = bulk_of(job_names, filters, limit=limit, dry_run=dry_run, is_agreed=yes)
+    asked = bulk_of(job_names, filters, limit=limit, rate=rate, dry_run=dry_run, is_agreed=yes)
     if asked is not None:
         if wait:
             raise UsageError("--wait goes with ids", hint="cortex jobs ls shows what is left")

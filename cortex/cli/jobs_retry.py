@@ -45,6 +45,7 @@ def retry(
     filters: tuple[str, ...],
     dry_run: bool,
     limit: int,
+    rate: float | None,
     reason: str,
     yes: bool,
     actor: str | None,
@@ -56,7 +57,7 @@ def retry(
     is open still decides about their calls. Ends with 5 when one of them does not wait so.
     """
     by = acting_name(actor)
-    asked = bulk_of(job_names, filters, limit=limit, dry_run=dry_run, is_agreed=yes)
+    asked = bulk_of(job_names, filters, limit=limit, rate=rate, dry_run=dry_run, is_agreed=yes)
     if asked is not None:
         act_on_all(options, asked, RETRY, by=by, reason=reason, key=idempotency_key)
         return

@@ -20,7 +20,9 @@ from cortex.demo.script_inspect_findings import Findings, findings
 from cortex.demo.script_inspect_report import mail_text, report, subject, summary
 
 COMMITS_SHOWN = 15
-MEASURED_FILES_MAX = 400
+LISTED_FILES_MAX = 5_000
+"""What the record takes as it is, unless paths are very long."""
+MEASURED_FILES_MAX = 1_000
 READ_FIRST_MAX = 4
 READ_LARGEST_MAX = 4
 REPORT = "report.md"
@@ -50,7 +52,10 @@ def inspect(call: Call) -> Reply | Refusal:
 def _look() -> tuple[str, list[ToolInput]]:
     log = ["git", "log", "--oneline", "-n", str(COMMITS_SHOWN)]
     said = "Let me see what is in this folder and what happened to it lately."
-    return said, [("list_files", {"pattern": "**/*"}), ("run_command", {"argv": log})]
+    return said, [
+        ("list_files", {"pattern": "**/*", "limit": LISTED_FILES_MAX}),
+        ("run_command", {"argv": log}),
+    ]
 
 
 def _measure(found: Findings) -> tuple[str, list[ToolInput]]:
@@ -60,7 +65,8 @@ def _measure(found: Findings) -> tuple[str, list[ToolInput]]:
     if found.commits:
         wanted.append(("run_command", {"argv": ["git", "shortlog", "-sn", "HEAD"]}))
     wanted += [("read_file", {"path": path}) for path in found.introductions[:READ_FIRST_MAX]]
-    said = f"There are {len(found.files)} files. I will measure the sources and read the overview."
+    files = f"{found.at_least}{len(found.own):,} files"
+    said = f"There are {files}. I will measure the sources and read the overview."
     return said, wanted
 
 

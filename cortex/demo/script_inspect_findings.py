@@ -39,7 +39,8 @@ class Findings:
     files: list[str] = field(factory=list)
     folders: list[str] = field(factory=list)
     links: int = 0
-    truncated: bool = False
+    truncated: bool = False  # there are more files than were listed
+    left_out: list[str] = field(factory=list)  # folders that were not looked into
     commits: list[tuple[str, str]] = field(factory=list)  # short hash, subject
     authors: list[tuple[int, str]] = field(factory=list)  # commits, name
     lines: dict[str, int] = field(factory=dict)
@@ -56,6 +57,16 @@ class Findings:
     def sources(self) -> list[str]:
         """The files that people wrote in a language we know."""
         return [path for path in self.own if language(path) and _is_plain(path)]
+
+    @property
+    def at_least(self) -> str:
+        """What stands before a number of files."""
+        return "at least " if self.truncated else ""
+
+    @property
+    def unmeasured(self) -> int:
+        """Sources whose lines were not counted."""
+        return sum(path not in self.lines for path in self.sources)
 
     @property
     def introductions(self) -> list[str]:
@@ -132,6 +143,7 @@ def _learn(found: Findings, name: str, given: dict[str, Any], *, result: str) ->
 def _learn_files(found: Findings, listing: Any) -> None:
     if isinstance(listing, dict):
         found.truncated = bool(listing.get("truncated"))
+        found.left_out = [str(path) for path in listing.get("left_out", ())]
         listing = listing.get("paths", [])
     paths = listing.splitlines() if isinstance(listing, str) else listing
     for path in map(str, paths):

@@ -44,10 +44,10 @@ def summary(found: Findings) -> str:
     """What the agent says in the end, in a sentence or two."""
     failed = next((why for what, why in found.failed if what.startswith("write_file")), None)
     if failed is not None:
-        return f"I looked at {len(found.files)} files but could not write report.md: {failed}"
-    told = f"report.md is written: {_count(len(found.own), 'file')}"
+        return f"I looked at {_files(found)} but could not write report.md: {failed}"
+    told = f"report.md is written: {_files(found)}"
     if found.lines:
-        told += f", {_count(sum(found.lines.values()), 'line')} of source"
+        told += f", {_at_least_lines(found)}{_count(sum(found.lines.values()), 'line')} of source"
         told += f", mostly {found.by_language[0][0]}"
     if found.commits:
         told += f"; the last commit is {found.commits[0][0]} “{found.commits[0][1]}”"
@@ -66,9 +66,17 @@ def mail_text(found: Findings) -> str:
     lines = sum(found.lines.values())
     return (
         "Hello,\n\nthe report is attached:\n"
-        f"{_count(len(found.own), 'file')}, {_count(lines, 'line')}.\n\n"
+        f"{_files(found)}, {_at_least_lines(found)}{_count(lines, 'line')}.\n\n"
         "Written by an agent.\n"
     )
+
+
+def _files(found: Findings) -> str:
+    return f"{found.at_least}{_count(len(found.own), 'file')}"
+
+
+def _at_least_lines(found: Findings) -> str:
+    return "at least " if found.truncated or found.unmeasured else ""
 
 
 def _glance(found: Findings) -> Iterator[str]:
@@ -79,17 +87,29 @@ def _glance(found: Findings) -> Iterator[str]:
             else (f"The folder holds {_count(len(found.folders), 'folder')} and no files.")
         )
         return
-    more = "at least " if found.truncated else ""
+    more, lines = found.at_least, sum(found.lines.values())
     apart = len(found.files) - len(found.own)
     rows = [
         ("Files", f"{more}{len(found.own):,}"),
         ("In hidden or generated folders", f"{more}{apart:,} more"),
-        ("Sources", _count(len(found.sources), "file")),
-        ("Lines of source", f"{sum(found.lines.values()):,}" if found.lines else "not measured"),
+        ("Sources", f"{more}{_count(len(found.sources), 'file')}"),
+        (
+            "Lines of source",
+            f"{_at_least_lines(found)}{lines:,}" if found.lines else "not measured",
+        ),
         ("Tests", _count(len(_tests(found)), "file")),
         ("Last commit", _code(found.commits[0][0]) if found.commits else "not a git repository"),
     ]
     yield from _table(("What", "How much"), rows)
+    if found.left_out:
+        yield ""
+        yield f"Not looked into, since tools fill it: {', '.join(map(_code, found.left_out))}."
+    if found.truncated:
+        yield ""
+        yield "The list of files was cut: there are more."
+    if found.lines and found.unmeasured:
+        yield ""
+        yield f"Of {_count(found.unmeasured, 'source')} the lines were not counted."
 
 
 def _purpose(found: Findings) -> Iterator[str]:

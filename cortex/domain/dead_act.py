@@ -11,6 +11,7 @@ from cortex.domain.phrases import age
 
 RATE_DEFAULT: Final = 50.0
 """Letters a second."""
+LIMIT_DEFAULT: Final = 1_000
 LETTERS_MAX: Final = 10_000
 """Of one act; the oldest ones."""
 OVERDUE_S: Final = 15.0

@@ -89,6 +89,12 @@ def term(key: str, value: str) -> str:
     return f"{key}:{value}" if re.fullmatch(r"[\w.:/@-]+", value) else f'{key}:"{quoted}"'
 
 
+def with_only(text: str, key: str, value: str) -> str:
+    """Return a filter that was parsed before, with this term instead of those of its key."""
+    others = [found[0].strip() for found in _TERM.finditer(text) if found["key"].lower() != key]
+    return " ".join([*others, term(key, value)])
+
+
 def parse_state(word: str) -> JobStatus:
     """Return the state that a word names: `run`, `RUNNING`. Raises `UsageError`."""
     status = _STATES.get(word.strip().lower())
@@ -236,7 +242,10 @@ def _reader(key: str, sign: str) -> tuple[str, _Read]:
 
 @attrs.frozen
 class JobPlace:
-    """Where a list of jobs goes on: those after it are older. `at` None: when the job was made."""
+    """Where a list of jobs goes on: after it those are older, or due later.
+
+    `at` None: when the job was made.
+    """
 
     id: UUID
     at: datetime | None = None

@@ -4,6 +4,7 @@ Invariants: a route without a role, or with one that is not declared, is refused
 nothing of a request is read before its sender's right is known.
 """
 
+import re
 from collections import defaultdict
 from collections.abc import Sequence
 from typing import Any, Final
@@ -210,6 +211,8 @@ def _path(route: Route, request: Request) -> dict[str, Any]:
     for name, schema in route.params.items():
         if schema.get("format") == "uuid":
             found[name] = _uuid(found[name])
+        elif schema.get("type") == "integer":
+            found[name] = _number(found[name], schema)
     return found
 
 
@@ -220,6 +223,14 @@ def _uuid(word: str) -> UUID:
     except ValueError:
         pass
     raise NotFoundError(f"{word!a} is no id")
+
+
+def _number(word: str, schema: shape.Schema) -> int:
+    if re.fullmatch("[1-9][0-9]{0,18}", word):
+        number = int(word)
+        if schema["minimum"] <= number <= schema["maximum"]:
+            return number
+    raise NotFoundError(f"{word[:80]!a} is no number of anything")
 
 
 def _key(route: Route, request: Request) -> str | None:

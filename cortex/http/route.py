@@ -18,6 +18,7 @@ from cortex.http.shape import Schema
 HANDLER_BOUND_S: Final = 60.0
 """Longer than any call of the database, which has a bound of its own."""
 UUID_PARAM: Final[Schema] = {"type": "string", "format": "uuid"}
+NUMBER_PARAM: Final[Schema] = {"type": "integer", "minimum": 1, "maximum": 2**63 - 1}
 
 _PARAM: Final = re.compile(r"{(\w+)}")
 
@@ -64,7 +65,10 @@ class Route:
     summary: str
     """One line for the OpenAPI document."""
     params: Mapping[str, Schema] = attrs.field(factory=dict)
-    """JSON Schema of parameters of the path; text unless told. `UUID_PARAM` gives a `UUID`."""
+    """JSON Schema of parameters of the path; text unless told.
+
+    `UUID_PARAM` gives a `UUID`, `NUMBER_PARAM` an `int`.
+    """
     query: type | None = None
     """An attrs class of what may stand after the `?`; see `cortex.http.shape`."""
     body: type | None = None

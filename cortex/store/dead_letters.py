@@ -4,6 +4,7 @@ The database writes a letter when a job fails. A letter is settled once: whoever
 told who was first, and when.
 """
 
+import shlex
 from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from typing import Any, Final, TypeVar
@@ -46,6 +47,21 @@ class LetterFilter:
         """The first parameters of each query that filters."""
         given = (self.fingerprint, self.type, self.code, self.error_class, self.agent, self.tenant)
         return (*given, [state.value for state in self.states], self.since_s)
+
+    def typed(self, *, limit: int) -> str:
+        """Return it as the command line is told, but for the states."""
+        since = None if self.since_s is None else f"{self.since_s:.0f}s"
+        given = {
+            "--fingerprint": self.fingerprint,
+            "--type": self.type,
+            "--code": self.code,
+            "--class": self.error_class,
+            "--agent": self.agent,
+            "--tenant": self.tenant,
+            "--since": since,
+            "--limit": str(limit),
+        }
+        return shlex.join(word for name, value in given.items() if value for word in (name, value))
 
 
 @attrs.frozen(kw_only=True)

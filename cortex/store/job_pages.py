@@ -1,4 +1,4 @@
-"""Lists of jobs, the newest first: a page of those that fit a filter, for a bounded amount of work.
+"""Lists of jobs, in an order: a page of those that fit a filter, for a bounded amount of work.
 
 What an index cannot answer is found by looking: at so many jobs for one page and no more, however
 many there are. A page that is short for that reason says so, and the next one goes on from there.
@@ -13,7 +13,7 @@ import attrs
 from cortex.domain.errors import UsageError
 from cortex.domain.job import JobStatus
 from cortex.domain.job_filter import JobFilter, JobPlace
-from cortex.store.database import Database
+from cortex.store.database import Database, Record
 from cortex.store.jobs import plain
 
 LOOKED_MAX: Final = 2_000
@@ -62,6 +62,54 @@ async def page_up(
     return attrs.evolve(found, jobs=found.jobs[::-1])
 
 
+async def page_due(
+    db: Database, which: JobFilter = ALL, *, after: JobPlace | None = None, limit: int = 50
+) -> JobPage:
+    """Return the jobs in RETRY that fit and are due just after a place, the next one first.
+
+    `at` of such a place is when the job was due. Without one: those that are due first. Raises
+    what `page` raises.
+    """
+    return await _page_due(db, which, place=after, is_up=False, limit=limit)
+
+
+async def page_due_up(
+    db: Database, which: JobFilter = ALL, *, before: JobPlace | None = None, limit: int = 50
+) -> JobPage:
+    """Return those just before a place, in the same order; without one those that are due last.
+
+    `next` is where the page above begins: hand it in as `before`. Raises what `page` raises.
+    """
+    found = await _page_due(db, which, place=before, is_up=True, limit=limit)
+    return attrs.evolve(found, jobs=found.jobs[::-1])
+
+
+async def _page_due(
+    db: Database, which: JobFilter, *, place: JobPlace | None, is_up: bool, limit: int
+) -> JobPage:
+    """Return a page in the order in which it was looked for, the nearest to its place first."""
+    if which.statuses and JobStatus.RETRY not in which.statuses:
+        return JobPage(jobs=[], next=None, is_short=False)
+    is_looked_for = attrs.evolve(which, statuses=()) != ALL
+    looked_max = LOOKED_MAX if is_looked_for else limit + 1
+    rows = await db.fetch(
+        "jobs.page_due",
+        *(_like(each) for each in _patterns(which)),
+        _like(which.pods),
+        await _ids(db, which.id_suffixes) if which.id_suffixes else None,
+        which.older_than_s,
+        which.newer_than_s,
+        which.created_after,
+        which.created_before,
+        None if place is None else place.id,
+        None if place is None else place.at,
+        is_up,
+        looked_max,
+        limit + 1,
+    )
+    return _told(rows, at="next_retry_at", looked_max=looked_max, limit=limit)
+
+
 async def _page(
     db: Database, query: str, which: JobFilter, *, place: JobPlace | None, limit: int
 ) -> JobPage:
@@ -85,12 +133,15 @@ async def _page(
         limit + 1,
         _like(which.pods),
     )
+    return _told(rows, at="created_at", looked_max=looked_max, limit=limit)
+
+
+def _told(rows: Sequence[Record], *, at: str, looked_max: int, limit: int) -> JobPage:
+    """Make a page of what was found; `at` is the column that it goes by."""
     found = [plain(row) for row in rows if row["id"] is not None]
     if len(found) > limit:
         last = found[limit - 1]
-        return JobPage(
-            jobs=found[:limit], next=JobPlace(last["id"], last["created_at"]), is_short=False
-        )
+        return JobPage(jobs=found[:limit], next=JobPlace(last["id"], last[at]), is_short=False)
     if rows[0]["looked_count"] < looked_max:
         return JobPage(jobs=found, next=None, is_short=False)
     return JobPage(jobs=found, next=JobPlace(rows[0]["last_id"], rows[0]["last_at"]), is_short=True)

@@ -217,6 +217,56 @@ LEFT JOIN LATERAL (
         ORDER BY attempt DESC LIMIT 1) e ON true) p ON true
 ORDER BY p.created_at, p.id;
 
+-- name: page_due
+-- Jobs in RETRY that fit a filter, those that are due next first, of a bounded number that are looked at, by index; the
+-- other way those that are just before a place, in that order, too. What must fit, null fits all: LIKE patterns of
+-- $1 types, $2 agents, $3 queues, $4 tenants, $5 codes of errors, $6 names of pods; $7 ids of jobs; submitted $8 more
+-- and $9 less than so many seconds ago, $10 after and $11 before an instant.
+-- Where to go on: $12 a job or null, $13 when it was due. $14 whether the other way. $15 how many are looked at, $16 limit.
+-- Always at least one row: how many were looked at, and the place of the last of them.
+WITH looked AS MATERIALIZED (
+    -- Only one of the two is read.
+    (SELECT j.id, j.next_retry_at, row_number() OVER (ORDER BY j.next_retry_at, j.id) AS nth
+     FROM cortex.job j
+     WHERE NOT $14::bool AND j.status = 'RETRY'
+       AND (j.next_retry_at, j.id) > (coalesce($13::timestamptz, '-infinity'),
+                                      coalesce($12::uuid, '00000000-0000-0000-0000-000000000000'))
+     ORDER BY j.next_retry_at, j.id LIMIT $15)
+    UNION ALL
+    (SELECT j.id, j.next_retry_at, row_number() OVER (ORDER BY j.next_retry_at DESC, j.id DESC) AS nth
+     FROM cortex.job j
+     WHERE $14::bool AND j.status = 'RETRY'
+       AND (j.next_retry_at, j.id) < (coalesce($13::timestamptz, 'infinity'),
+                                      coalesce($12::uuid, 'ffffffff-ffff-ffff-ffff-ffffffffffff'))
+     ORDER BY j.next_retry_at DESC, j.id DESC LIMIT $15)
+), fitting AS MATERIALIZED (
+    -- One by one: how many are looked at is not known when this is planned.
+    SELECT l.id, l.nth FROM looked l CROSS JOIN LATERAL (SELECT * FROM cortex.job WHERE id = l.id OFFSET 0) j
+    LEFT JOIN cortex.agent a ON a.id = j.agent_id
+    WHERE ($1::text[] IS NULL OR j.type LIKE ANY ($1)) AND ($2::text[] IS NULL OR a.name LIKE ANY ($2))
+      AND ($3::text[] IS NULL OR j.queue_name LIKE ANY ($3)) AND ($4::text[] IS NULL OR j.tenant LIKE ANY ($4))
+      AND ($5::text[] IS NULL OR j.error_code LIKE ANY ($5))
+      AND ($6::text[] IS NULL OR (SELECT p.name FROM cortex.pod p WHERE p.id = j.pod_id) LIKE ANY ($6))
+      AND ($7::uuid[] IS NULL OR j.id = ANY ($7))
+      AND j.created_at < least(cortex.now() - $8::float8 * interval '1 second', $11::timestamptz, 'infinity')
+      AND j.created_at > greatest(cortex.now() - $9::float8 * interval '1 second', $10::timestamptz, '-infinity')
+    ORDER BY l.nth LIMIT $16
+)
+SELECT seen.looked_count, last.last_at, last.last_id, p.*
+FROM (SELECT count(*)::int AS looked_count FROM looked) seen
+LEFT JOIN LATERAL (SELECT next_retry_at AS last_at, id AS last_id FROM looked ORDER BY nth DESC LIMIT 1) last ON true
+LEFT JOIN fitting ON true
+LEFT JOIN LATERAL (
+    SELECT j.id, j.type, j.status, j.attempt, j.retry_count, j.max_retries, j.checkpoint, j.created_at, j.started_at,
+           j.finished_at, j.next_retry_at, j.heartbeat_at, j.run_at, j.cancel_requested_at, j.cancelled_by,
+           j.error_message, j.error_code, j.waiting_on, j.tenant, j.queue_name, NULL AS last_error,
+           cortex.waits_for(j.waiting_on) AS awaited, a.name AS agent, p.name AS pod, cortex.now() AS now
+    FROM cortex.job j
+    LEFT JOIN cortex.agent a ON a.id = j.agent_id
+    LEFT JOIN cortex.pod p ON p.id = j.pod_id
+    WHERE j.id = fitting.id) p ON true
+ORDER BY fitting.nth;
+
 -- name: history
 -- Transitions of a job in order, after a position. $1 job id, $2 after history id, $3 limit or null.
 SELECT h.id, h.previous, h.new, h.attempt, h.at, h.metadata, p.name AS pod

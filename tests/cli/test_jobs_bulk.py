@@ -1,7 +1,10 @@
 """`cortex jobs cancel --filter` and `retry --filter`: many jobs, counted, agreed to, told."""
 
+import re
+
 import pytest
 
+from cortex.cli.pace import LATE_MAX_S, Pace
 from tests.support.command_line import Cortex
 from tests.support.life import Life
 from tests.support.postgres import sql
@@ -59,6 +62,13 @@ def test_over_a_hundred_the_number_is_typed(
         (("--filter", " "), "which jobs?"),
         (("aaaa", "--filter", "age<1h"), "give ids or a filter, not both"),
         (("aaaa", "--dry-run"), "--dry-run goes with --filter"),
+        (("aaaa", "--rate", "1"), "--rate goes with --filter"),
+        (("--filter", "age<1h", "--rate", "0"), "is not from 0.001"),
+        (("--filter", "age<1h", "--rate", "nan"), "is not from 0.001"),
+        (
+            ("--filter", "age<1h", "--rate", "1", "--idempotency-key", "k"),
+            "--rate does not go with --idempotency-key",
+        ),
         (("--filter", "agee<1h"), "did you mean 'age'?"),
         (("--filter", "age<1h", "--limit", "10001"), "10001"),
     ],
@@ -68,3 +78,73 @@ def test_what_makes_no_sense_is_refused(cortex: Cortex, words: tuple[str, ...], 
         done = cortex("jobs", verb, *words)
         assert done.code == 2
         assert told in done.err
+
+
+def test_at_a_rate_all_are_done_too(cortex: Cortex, life: Life) -> None:
+    submit_many(life.dsn, 450, "work", {})
+    done = cortex("jobs", "cancel", "--filter", "age<1h", "--rate", "10000", "--yes")
+    assert (done.code, done.out) == (0, "450 cancelled\n"), done.err
+    assert left(life) == 0
+
+
+def test_what_goes_at_a_rate_is_stopped_and_goes_on(cortex: Cortex, life: Life) -> None:
+    submit_many(life.dsn, 31, "work", {})
+    words = ("jobs", "cancel", "--filter", "age<1h", "--limit", "30", "--yes", "--rate")
+    terminal = cortex.on_terminal(*words, "0.2", columns=120)
+    terminal.read_until(lambda text: "of 30 · Ctrl-C stops" in text, what="how far it is")
+    terminal.interrupt()
+    assert terminal.end() == 130
+    (told,) = re.findall(r"(\d+) cancelled(?:, (\d+) perhaps, the reply was lost)?", terminal.text)
+    changed, unsure = int(told[0]), int(told[1] or 0)
+    assert 31 - left(life) in range(changed, changed + unsure + 1)
+    assert f"{30 - changed - unsure} not begun" in terminal.text
+    rest = f"--limit {30 - changed}"
+    assert f"the same command with {rest} goes on" in terminal.text
+    assert cortex(*words[:4], *rest.split(), "--yes", "--rate", "1000").code == 0
+    assert left(life) in range(1, 2 + unsure)
+
+
+def test_what_fails_in_the_midst_is_told_with_what_was_done(cortex: Cortex, life: Life) -> None:
+    """A batch that the database refuses changes nothing; those before it stay done."""
+    bad = submit(life.dsn, "work", queue_name="bad")
+    submit_many(life.dsn, 2, "work", {})
+    sql(
+        life.dsn,
+        "CREATE FUNCTION public.refuse() RETURNS trigger LANGUAGE plpgsql AS "
+        "$$ BEGIN RAISE EXCEPTION 'no' USING ERRCODE = 'check_violation'; END $$",
+    )
+    sql(
+        life.dsn,
+        "CREATE TRIGGER refuse BEFORE UPDATE ON cortex.job FOR EACH ROW "
+        "WHEN (OLD.queue_name = 'bad') EXECUTE FUNCTION public.refuse()",
+    )
+    words = ("jobs", "cancel", "--filter", "age<1h", "--yes", "--rate", "2", "--json")
+    done = cortex(*words)
+    assert done.code == 1, done.err
+    told = done.document
+    assert (told["count"], told["left_count"], told["unsure_count"]) == (2, 1, 0)
+    assert done.error
+    assert left(life) == 1
+    sql(life.dsn, "DROP TRIGGER refuse ON cortex.job")
+    assert cortex(*words).document["count"] == 1
+    rows = sql(life.dsn, "SELECT status FROM cortex.job WHERE id = $1", bad)
+    assert [row["status"] for row in rows] == ["CANCELLED"]
+
+
+@pytest.mark.parametrize("rate, size", [(50.0, 25), (1.0, 1), (0.25, 1)])
+def test_a_rate_is_kept_however_late_a_batch_is(rate: float, size: int) -> None:
+    now, gone = [100.0], [0.0]
+
+    def pause(seconds: float) -> None:
+        now[0] += seconds
+
+    pace = Pace(rate, clock=lambda: now[0])
+    assert pace.batch == size
+    for number in range(40):
+        pace.wait(pause, size)
+        gone[0] += size
+        took_s = now[0] - 100.0
+        # As many as the rate lets through, the first batch, and what a late one makes up for.
+        assert gone[0] <= rate * (took_s + LATE_MAX_S) + size
+        now[0] += 30.0 if number == 20 else 0.01
+    assert now[0] - 100.0 < 40 * size / rate + 31.0

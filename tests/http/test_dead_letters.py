@@ -5,11 +5,13 @@ from typing import Any
 import pytest
 
 from cortex.cli.dead_show import FIELDS
-from cortex.store import agents
+from cortex.store import agents, dead_acts
+from cortex.store.database import Profile
+from cortex.store.session import open_session
 from tests.support.http_server import Answered, HttpServer
 from tests.support.letters import fail
 from tests.support.postgres import sql
-from tests.support.rows import job_row, new_id
+from tests.support.rows import job_row, move_clock, new_id
 
 PATH = "/v1/dead-letters"
 
@@ -121,25 +123,90 @@ def test_a_version_that_no_agent_has_is_told(server: HttpServer, operator: str) 
     assert states(server.dsn) == ["OPEN"]
 
 
+def work_off(dsn: str) -> None:
+    """Be the pods that work acts off, until nothing is left to do."""
+    with open_session(Profile(dsn=dsn)) as call:
+        while call(dead_acts.work_off, new_id=new_id) is not None:
+            move_clock(dsn, 60)
+
+
 def test_many_are_chosen_tried_out_and_then_acted_on(server: HttpServer, operator: str) -> None:
+    """By an act: the request only begins it, and anybody may follow it."""
     fail(server.dsn, 5)
     fail(server.dsn, error_code="other")
     choice = {"which": {"code": "job_failed"}, "limit": 3}
     tried = act(server, operator, "/discard", choice | {"dry_run": True}).json
     assert (len(tried["letters"]), tried["done_count"]) == (3, 0)
     assert (tried["has_more"], tried["is_dry_run"]) == (True, True)
+    begun = act(server, operator, "/discard", choice | {"rate": 2.5})
+    assert (begun.status, begun.json["has_more"]) == (202, True)
+    assert set(states(server.dsn)) == {"OPEN"}, "no letter is settled in the request"
+    told = begun.json["act"]
+    assert (told["verb"], told["state"], told["letter_count"]) == ("DISCARD", "RUNNING", 3)
+    assert (told["rate_per_s"], told["asked_by"], told["reason"]) == (2.5, "ana", "x")
+    assert told["which"] == "--code job_failed --limit 3"
+    assert told["waits_for_pod"]
+    work_off(server.dsn)
+    shown = server.get(begun.headers["location"], token=operator)
+    assert shown.json["state"] == "DONE"
+    assert (shown.json["done_count"], shown.json["left_count"]) == (3, 0)
+    query = "SELECT job_id FROM cortex.dead_letter WHERE state = 'DISCARDED'"
+    settled = {str(row["job_id"]) for row in sql(server.dsn, query)}
+    assert settled == {each["job_id"] for each in tried["letters"]}
+    again = act(server, operator, "/discard", {"which": {"code": "nothing"}})
+    assert (again.status, again.json["letters"], again.json["done_count"]) == (200, [], 0)
+
+
+def test_what_no_retry_could_help_is_left_out(server: HttpServer, operator: str) -> None:
+    fail(server.dsn, 2, submitted={"type": "work"})
+    (hopeless,) = fail(server.dsn, error_code="diverged", submitted={"type": "work"})
+    choice = {"which": {"type": "work"}}
+    tried = act(server, operator, "/retry", choice | {"dry_run": True}).json
+    assert (len(tried["letters"]), tried["left_out"]) == (2, {"diverged": 1})
+    begun = act(server, operator, "/retry", choice | {"rate": 1000.0})
+    assert (begun.status, begun.json["left_out"]) == (202, {"diverged": 1})
+    work_off(server.dsn)
+    rows = sql(server.dsn, "SELECT job_id FROM cortex.dead_letter WHERE state = 'OPEN'")
+    assert [row["job_id"] for row in rows] == [hopeless]
+    heirs = "SELECT count(*) AS n FROM cortex.job WHERE origin_id IS NOT NULL"
+    assert sql(server.dsn, heirs)[0]["n"] == 2
+    anew = act(server, operator, "/retry", choice | {"from_start": True}).json["act"]
+    assert (anew["letter_count"], anew["from_start"]) == (1, True)
+
+
+def test_an_act_is_listed_paused_resumed_and_ended(server: HttpServer, operator: str) -> None:
+    fail(server.dsn, 4)
+    where = act(server, operator, "/retry", {"which": {"type": "work"}}).headers["location"]
+    viewer = server.token("viewer")
+    steps = [("pause", "PAUSED"), ("resume", "RUNNING"), ("pause", "PAUSED"), ("cancel", "ENDED")]
+    for verb, state in steps:
+        assert server.post(f"{where}/{verb}", token=viewer, json_body={}).status == 403
+        changed = server.post(f"{where}/{verb}", token=operator, json_body={"reason": "later"})
+        assert (changed.status, changed.json["state"]) == (200, state)
+        assert (changed.json["changed_by"], changed.json["change_reason"]) == ("ana", "later")
+    refused = server.post(f"{where}/resume", token=operator, json_body={})
+    assert (refused.status, refused.json["code"]) == (409, "conflict")
+    assert "ended by ana" in refused.json["detail"]
+    work_off(server.dsn)
     assert set(states(server.dsn)) == {"OPEN"}
-    done = act(server, operator, "/discard", choice).json
-    assert [each["job_id"] for each in done["letters"]] == [
-        each["job_id"] for each in tried["letters"]
-    ]
-    assert (done["done_count"], done["has_more"]) == (3, True)
-    rest = act(server, operator, "/retry", choice | {"rate": 1.0}).json
-    assert (rest["done_count"], rest["has_more"]) == (2, False)
-    assert sorted(states(server.dsn)) == ["DISCARDED"] * 3 + ["OPEN"] + ["RETRIED"] * 2
-    query = "SELECT run_at - created_at AS delay FROM cortex.job WHERE origin_id IS NOT NULL"
-    delays = sorted(row["delay"].total_seconds() for row in sql(server.dsn, query))
-    assert delays == [0.0, 1.0]
+    (listed,) = server.get(f"{PATH}/acts", token=viewer).json["acts"]
+    assert listed["left_count"] == 4
+    for unknown in ("9", "0", "x", "-1", "1" * 30, str(new_id())):
+        assert server.get(f"{PATH}/acts/{unknown}", token=viewer).status == 404, unknown
+
+
+def test_an_act_tells_what_it_could_not_settle(server: HttpServer, operator: str) -> None:
+    first, second = fail(server.dsn, 2)
+    begun = act(server, operator, "/retry", {"which": {"type": "work"}}).json["act"]
+    assert act(server, operator, f"/{second}/discard", {}).status == 200
+    work_off(server.dsn)
+    shown = server.get(f"{PATH}/acts/{begun['id']}", token=operator).json
+    assert (shown["done_count"], shown["failed_count"]) == (1, 1)
+    (failure,) = shown["failures"]
+    assert (failure["job_id"], failure["error_code"]) == (str(second), "conflict")
+    assert failure["state"] == "DISCARDED"
+    assert "was discarded by ana" in failure["error"]
+    assert job_row(server.dsn, first)["status"] == "FAILED"
 
 
 def test_of_many_named_ones_each_has_its_own_outcome(server: HttpServer, operator: str) -> None:
@@ -163,7 +230,7 @@ def test_of_many_named_ones_each_has_its_own_outcome(server: HttpServer, operato
         ({"job_ids": [str(new_id())] * 501}, 400),
         ({"job_ids": ["x"]}, 422),
         ({"which": {"typ": "work"}}, 422),
-        ({"which": {"type": "work"}, "limit": 501}, 422),
+        ({"which": {"type": "work"}, "limit": 10_001}, 422),
         ({"which": {"type": "work"}, "reason": ""}, 422),
     ],
 )
@@ -176,17 +243,40 @@ def test_nothing_is_done_to_letters_that_nobody_chose(
     assert states(server.dsn) == ["OPEN"]
 
 
-def test_under_a_key_many_are_acted_on_once(server: HttpServer, operator: str) -> None:
-    fail(server.dsn, 3)
-    body = {"which": {"type": "work"}, "limit": 2}
+def test_under_a_key_one_act_is_begun(server: HttpServer, operator: str) -> None:
+    """Also when nothing is left to choose by the time that it is asked for again."""
+    fail(server.dsn, 2)
+    body = {"which": {"type": "work"}, "rate": 1000.0}
+    headers = {"Idempotency-Key": "k"}
+    first = act(server, operator, "/retry", body, headers=headers)
+    work_off(server.dsn)
+    assert set(states(server.dsn)) == {"RETRIED"}
+    again = act(server, operator, "/retry", body, headers=headers)
+    assert (first.status, again.status) == (202, 202)
+    assert first.json["act"]["id"] == again.json["act"]["id"]
+    assert again.headers["location"] == first.headers["location"]
+    assert again.headers["idempotent-replayed"] == "true"
+    assert sql(server.dsn, "SELECT count(*) AS n FROM cortex.dead_act")[0]["n"] == 1
+    assert act(server, operator, "/discard", body, headers=headers).json["code"] == "key_reused"
+
+
+def test_under_a_key_many_named_ones_are_settled_once(server: HttpServer, operator: str) -> None:
+    body = {"job_ids": [str(each) for each in fail(server.dsn, 2)]}
     headers = {"Idempotency-Key": "k"}
     first = act(server, operator, "/retry", body, headers=headers)
     again = act(server, operator, "/retry", body, headers=headers)
     assert (first.status, again.status) == (200, 200)
     assert first.json["letters"] == again.json["letters"]
     assert again.headers["idempotent-replayed"] == "true"
-    assert sorted(states(server.dsn)) == ["OPEN", "RETRIED", "RETRIED"]
-    assert act(server, operator, "/discard", body, headers=headers).json["code"] == "key_reused"
+    assert states(server.dsn) == ["RETRIED", "RETRIED"]
+
+
+def test_retries_of_named_ones_become_due_at_the_rate(server: HttpServer, operator: str) -> None:
+    ids = [str(each) for each in fail(server.dsn, 2)]
+    assert act(server, operator, "/retry", {"job_ids": ids, "rate": 1.0}).json["done_count"] == 2
+    query = "SELECT run_at - created_at AS delay FROM cortex.job WHERE origin_id IS NOT NULL"
+    delays = sorted(row["delay"].total_seconds() for row in sql(server.dsn, query))
+    assert delays == [0.0, 1.0]
 
 
 def test_who_only_reads_settles_nothing(server: HttpServer) -> None:

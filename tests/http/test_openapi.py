@@ -9,14 +9,17 @@ from pathlib import Path
 
 import pytest
 
+from cortex.domain.dead_act import ActVerb
 from cortex.domain.policy import JobPolicy
 from cortex.http.limits import Rate
 from cortex.http.openapi import PATH
-from cortex.store import breakers, jobs
+from cortex.store import breakers, dead_acts, jobs
+from cortex.store.dead_acts import DeadAct
 from tests.support.approvals import Askers
 from tests.support.effects import Doers
 from tests.support.http_server import HttpServer, http_server
 from tests.support.letters import fail
+from tests.support.rows import new_id
 
 SEED = 20_260_101
 EXAMPLES = 4
@@ -37,6 +40,16 @@ def known_ids(server: HttpServer, askers: Askers, doers: Doers) -> dict[str, lis
     server.store(lambda db: jobs.ensure_types(db, {"digest": JobPolicy()}))
     server.store(lambda db: breakers.force_open(db, "llm:m", by="li", reason="x"))
     failed = fail(server.dsn, 12, steps=3, submitted={"type": "digest"})
+    act = DeadAct(
+        token=new_id(),
+        verb=ActVerb.DISCARD,
+        job_ids=failed[:2],
+        which="--type digest",
+        rate_per_s=1.0,
+        by="li",
+        reason="x",
+    )
+    server.store(lambda db: dead_acts.begin(db, act))
     waiting = [askers.asked() for _ in range(4)]
     claims = doers.claimed_many(4)
     intended = [doers.begin(each) for each in claims]
@@ -44,6 +57,7 @@ def known_ids(server: HttpServer, askers: Askers, doers: Doers) -> dict[str, lis
         doers.doubt(claim, effect.id)
     return {
         "job_id": [str(each) for each in failed],
+        "act_id": ["1"],
         "approval_id": [str(each.id) for each in waiting],
         "effect_id": [str(each.id) for each in intended],
     }

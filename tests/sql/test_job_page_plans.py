@@ -29,6 +29,14 @@ FILL = f"""
            CASE WHEN n % 1000 > 0 THEN now() END, CASE WHEN n % 1000 = 0 THEN now() END, '{{}}'
     FROM generate_series(1, {JOBS}) n;
 """  # noqa: S608
+FILL_WAITING = f"""
+    SET session_replication_role = replica;
+    ALTER TABLE cortex.job SET (autovacuum_enabled = false);
+    INSERT INTO cortex.job (id, type, status, attempt, next_retry_at, payload)
+    SELECT lpad(to_hex(n), 32, '0')::uuid, 'work', 'RETRY', 1,
+           now() + greatest(n, {SAME_INSTANT}) * interval '1 second', '{{}}'
+    FROM generate_series(1, {JOBS}) n;
+"""  # noqa: S608
 NONE = [None] * 5
 TIMES = [None] * 4
 
@@ -89,6 +97,58 @@ def test_a_page_looks_at_few_jobs_however_many_there_are(many: str) -> None:
             offences += [f"{name}: {each}" for each in looks if each.node == "Seq Scan"]
         sql(many, "ANALYZE")
     assert not offences, "\n".join(["", *offences])
+
+
+@pytest.fixture
+def many_waiting(database: str) -> str:
+    """A database with 100,000 jobs in RETRY, 30,000 of which are due at one instant."""
+
+    async def fill() -> None:
+        connection = await asyncpg.connect(database)
+        await connection.execute(FILL_WAITING)
+        await connection.close()
+
+    run_asyncio(fill)
+    return database
+
+
+DUE_CASES = {
+    "all": ((*NONE, None, None, *TIMES, None, None), LIMIT, LIMIT),
+    "goes on": ((*NONE, None, None, *TIMES, UUID(int=500), "2030-01-01"), LIMIT, LIMIT),
+    "nothing fits": ((["none"], *NONE[1:], None, None, *TIMES, None, None), LOOKED_MAX, LIMIT),
+    "ids": ((*NONE, None, [UUID(int=JOBS)], *TIMES, None, None), LOOKED_MAX, LIMIT),
+    "times": (
+        (*NONE, None, None, 86_400.0, 90_000.0, None, None, None, None),
+        LOOKED_MAX,
+        LIMIT,
+    ),
+}
+
+
+@pytest.mark.timeout(120)
+def test_a_page_of_what_is_due_looks_at_few_jobs(many_waiting: str) -> None:
+    offences: list[str] = []
+    for statistics in ("none yet", "fresh"):
+        for is_up in (False, True):
+            for name, (arguments, wanted, limit) in DUE_CASES.items():
+                looks = explain(many_waiting, "jobs.page_due", (*arguments, is_up, wanted, limit))
+                if looked_at(looks) > LOOKS_A_ROW * wanted:
+                    offences.append(f"{name}, up: {is_up} (statistics: {statistics}): {looks}")
+                offences += [f"{name}: {each}" for each in looks if each.node == "Seq Scan"]
+        sql(many_waiting, "ANALYZE")
+    assert not offences, "\n".join(["", *offences])
+
+
+@pytest.mark.timeout(120)
+def test_an_index_without_the_id_would_be_found(many_waiting: str) -> None:
+    sql(many_waiting, "DROP INDEX cortex.job_retry")
+    sql(
+        many_waiting,
+        "CREATE INDEX job_retry ON cortex.job (next_retry_at) WHERE status = 'RETRY'",
+    )
+    arguments, wanted, limit = DUE_CASES["all"]
+    looks = explain(many_waiting, "jobs.page_due", (*arguments, False, wanted, limit))
+    assert looked_at(looks) >= SAME_INSTANT
 
 
 @pytest.mark.timeout(120)

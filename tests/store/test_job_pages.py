@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
+from itertools import product
 from typing import Any
 from uuid import UUID
 
@@ -189,6 +190,73 @@ def test_the_way_up_shows_the_same_jobs_as_the_way_down(
         if (place := page.next) is None:
             break
     assert found == down
+
+
+@pytest.fixture
+def waiting(some: Session, database: str) -> Session:
+    """All but the last of the six are in RETRY: due in the order 3, 1 and 2 at once, 5, 4."""
+    for number, due_s in ((1, 20), (2, 20), (3, 10), (4, 40), (5, 30)):
+        job = IDS[number - 1]
+        sql(database, "UPDATE cortex.job SET status = 'RUNNING', attempt = 1 WHERE id = $1", job)
+        sql(
+            database,
+            "UPDATE cortex.job SET status = 'RETRY', "
+            "next_retry_at = timestamptz '2100-01-01' + $2 * interval '1 second' WHERE id = $1",
+            job,
+            due_s,
+        )
+    return some
+
+
+def due(store: Session, which: JobFilter, *, limit: int, is_up: bool) -> list[UUID]:
+    """All that are due, page by page, in the order of the list."""
+    found: list[UUID] = []
+    place = None
+    while True:
+        if is_up:
+            page = store(job_pages.page_due_up, which, before=place, limit=limit)
+            found[:0] = [row["id"] for row in page.jobs]
+        else:
+            page = store(job_pages.page_due, which, after=place, limit=limit)
+            found += [row["id"] for row in page.jobs]
+        if (place := page.next) is None:
+            return found
+
+
+def test_those_in_retry_are_listed_by_when_they_are_due(waiting: Session) -> None:
+    for text, numbers in {
+        "": [3, 1, 2, 5, 4],
+        "status:retry,run": [3, 1, 2, 5, 4],
+        "status:run": [],
+        "type:other": [2, 4],
+        "agent:*": [3, 4],
+        "queue:100%": [1],
+        "tenant:a_b": [2],
+        "code:*": [],
+        "pod:*": [],
+        "id:0004,0003": [3, 4],
+        "id:ffff": [],
+        "age>1h": [],
+        "age<1h created>2020-01-01": [3, 1, 2, 5, 4],
+        "created<2020-01-01": [],
+    }.items():
+        for limit, is_up in product((1, 2, 10), (False, True)):
+            found = due(waiting, parse_filter(text), limit=limit, is_up=is_up)
+            assert found == [IDS[number - 1] for number in numbers], (text, limit, is_up)
+
+
+@pytest.mark.parametrize("is_up", [False, True])
+def test_of_those_that_are_due_only_so_many_are_looked_at_for_a_page(
+    waiting: Session, monkeypatch: pytest.MonkeyPatch, *, is_up: bool
+) -> None:
+    monkeypatch.setattr(job_pages, "LOOKED_MAX", 2)
+    page = job_pages.page_due_up if is_up else job_pages.page_due
+    found = waiting(page, parse_filter("type:nothing"))
+    assert (found.jobs, found.is_short) == ([], True)
+    assert found.next is not None
+    assert found.next.id == IDS[4 if is_up else 0]
+    every = due(waiting, parse_filter("type:other"), limit=5, is_up=is_up)
+    assert every == [IDS[1], IDS[3]]
 
 
 def test_the_way_up_begins_just_above_a_place(some: Session) -> None:

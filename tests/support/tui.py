@@ -216,6 +216,26 @@ class FakeBackend:
             fits = [row for row in fits if (row["created_at"], row["id"]) > (after.at, after.id)]
         return _page(fits[-limit:], is_more=len(fits) > limit, last=0)
 
+    async def page_due(self, which: JobFilter, *, after: JobPlace | None, limit: int) -> JobPage:
+        self._ask("page_due")
+        fits = self._due(which)
+        if after is not None:
+            fits = [row for row in fits if _due(row) > (after.at, after.id)]
+        return _page_due(fits[:limit], is_more=len(fits) > limit, last=limit - 1)
+
+    async def page_due_up(
+        self, which: JobFilter, *, before: JobPlace | None, limit: int
+    ) -> JobPage:
+        self._ask("page_due_up")
+        fits = self._due(which)
+        if before is not None:
+            fits = [row for row in fits if _due(row) < (before.at, before.id)]
+        return _page_due(fits[-limit:], is_more=len(fits) > limit, last=0)
+
+    def _due(self, which: JobFilter) -> list[dict[str, Any]]:
+        fits = self._fitting(which)
+        return sorted((row for row in fits if row["status"] == JobStatus.RETRY), key=_due)
+
     async def seen(
         self, ids: Sequence[UUID], *, since: JobPlace | None, newer_max: int
     ) -> JobsSeen:
@@ -290,6 +310,15 @@ class FakeBackend:
 def _page(rows: list[dict[str, Any]], *, is_more: bool, last: int) -> JobPage:
     place = JobPlace(rows[last]["id"], rows[last]["created_at"]) if is_more else None
     return JobPage(jobs=rows, next=place, is_short=False)
+
+
+def _page_due(rows: list[dict[str, Any]], *, is_more: bool, last: int) -> JobPage:
+    place = JobPlace(rows[last]["id"], rows[last]["next_retry_at"]) if is_more else None
+    return JobPage(jobs=rows, next=place, is_short=False)
+
+
+def _due(row: dict[str, Any]) -> tuple[datetime, UUID]:
+    return row["next_retry_at"], row["id"]
 
 
 @attrs.define

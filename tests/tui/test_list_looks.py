@@ -1,8 +1,12 @@
 """How the list of jobs is looked at: orders, columns, what is wrong, whose jobs."""
 
+from datetime import timedelta
+from typing import Any
+from uuid import UUID
+
 import pytest
 
-from tests.support.tui import FakeBackend, on_asyncio
+from tests.support.tui import FakeBackend, ManualClock, Seat, instant, on_asyncio
 from tests.tui.conftest import Sit
 from tests.tui.test_jobs import at_cursor, numbers
 
@@ -23,7 +27,7 @@ async def test_the_oldest_come_first_and_new_ones_at_the_end(
         await seat.pass_time(3)
         assert numbers(seat) == [1, 2, 3, 4]
         assert at_cursor(seat) == 1
-        await seat.press("s")
+        await seat.press("s", "s")
         await seat.pass_time(1)
         assert numbers(seat) == [4, 3, 2, 1]
 
@@ -48,6 +52,72 @@ async def test_a_long_list_goes_both_ways_in_each_order(cluster: FakeBackend, si
         await seat.press("g")
         await seat.pass_time(1)
         assert at_cursor(seat) == 1
+
+
+def due(clock: ManualClock, in_s: float, **more: Any) -> dict[str, Any]:
+    """What a job has in RETRY."""
+    at = instant(clock) + timedelta(seconds=in_s)
+    return {"status": "RETRY", "next_retry_at": at, **more}
+
+
+async def sort_by_due(seat: Seat) -> None:
+    await seat.press("s", "s")
+    await seat.pass_time(1)
+
+
+@on_asyncio
+async def test_those_that_are_due_next_come_first(
+    cluster: FakeBackend, clock: ManualClock, sit: Sit
+) -> None:
+    for number, in_s in ((1, 90), (2, 30), (3, 60)):
+        cluster.add(number, **due(clock, in_s))
+    running = cluster.add(4)
+    async with sit() as seat:
+        await sort_by_due(seat)
+        assert numbers(seat) == [2, 3, 1]
+        assert "3 jobs · next due first" in seat.lines[1]
+        cluster.change(running, **due(clock, 5))
+        cluster.change(UUID(int=2), status="RUNNING", next_retry_at=None)
+        await seat.pass_time(4)
+        assert numbers(seat) == [2, 3, 1], "no row slides under the cursor"
+        assert "● run" in seat.text
+        assert "▲ 1 new" in seat.text
+        await seat.press(".")
+        await seat.pass_time(1)
+        assert numbers(seat) == [4, 3, 1]
+
+
+@on_asyncio
+async def test_nothing_else_is_acted_on_than_is_listed(
+    cluster: FakeBackend, clock: ManualClock, sit: Sit
+) -> None:
+    """All that fit are, in this order, those in RETRY."""
+    cluster.add(1, **due(clock, 30))
+    cluster.add(2)
+    async with sit() as seat:
+        await sort_by_due(seat)
+        await seat.press("*", "K", "enter", "y")
+        assert [[each.int for each in ids] for _, ids, _, _ in cluster.acted_on] == [[1]]
+        await seat.press("@", "c", "c")
+        assert "--filter status:retry --limit" in seat.app.clipboard
+
+
+@on_asyncio
+async def test_of_a_filter_that_leaves_out_all_that_is_due_nothing_is_marked(
+    cluster: FakeBackend, clock: ManualClock, sit: Sit
+) -> None:
+    cluster.add(1, **due(clock, 30))
+    cluster.add(2)
+    async with sit() as seat:
+        await sort_by_due(seat)
+        await seat.press("/")
+        await seat.type("status:pend")
+        await seat.press("enter")
+        await seat.pass_time(1)
+        assert "no job matches" in seat.text
+        await seat.press("*", "K")
+        assert cluster.acted_on == []
+        assert "there is no job here" in seat.text
 
 
 @on_asyncio

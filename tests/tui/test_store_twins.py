@@ -55,10 +55,27 @@ def ask(database: str) -> Ask:
     return run
 
 
+def wait(life: Life, job: UUID, in_s: int) -> None:
+    """Bring a job into RETRY; the later ones of the same second by their ids."""
+    life.sql("UPDATE cortex.job SET status = 'RUNNING', attempt = 1 WHERE id = $1", job)
+    life.sql(
+        "UPDATE cortex.job SET status = 'RETRY', "
+        "next_retry_at = timestamptz '2100-01-01' + $2 * interval '1 second' WHERE id = $1",
+        job,
+        in_s,
+    )
+
+
 @pytest.mark.parametrize("order", Order)
 def test_each_order_goes_both_ways(life: Life, ask: Ask, order: Order) -> None:
     jobs = [life.job() for _ in range(7)]
-    wanted = jobs if order is Order.OLDEST else jobs[::-1]
+    due_s = [50, 10, 40, 10, 20, 60, 30]
+    for job, in_s in zip(jobs, due_s, strict=True):
+        wait(life, job, in_s)
+    if order is Order.DUE:
+        _ = life.job()  # it waits for nothing
+    in_turn = [job for _, job in sorted(zip(due_s, jobs, strict=True))]
+    wanted = {Order.NEWEST: jobs[::-1], Order.OLDEST: jobs, Order.DUE: in_turn}[order]
 
     async def walked(backend: StoreBackend) -> tuple[list[UUID], list[UUID]]:
         down: list[UUID] = []

@@ -42,6 +42,26 @@ def test_it_goes_down_and_up_a_long_list_within_its_bound() -> None:
         assert len(window.rows) <= ROWS_MAX
 
 
+def test_a_row_that_changes_keeps_the_place_at_which_it_came() -> None:
+    """What left at an end comes again, although those beside it stand elsewhere by now."""
+    window: Window[tuple[int, int | None], int] = Window(
+        key=lambda row: row[0], place=lambda row: row[1]
+    )
+    window.resize(40)
+    rows = [(number, number) for number in LIST]
+    window.replace(rows[:ROWS_MAX], above=None, below=ROWS_MAX - 1)
+    window.move_to(ROWS_MAX - 1)
+    assert window.update([(number, None) for number in range(ROWS_MAX)])
+    assert window.update([(number, 9_999) for number in range(ROWS_MAX)])
+    window.extend(rows[ROWS_MAX : ROWS_MAX + PAGE_ROWS], below=ROWS_MAX + PAGE_ROWS - 1)
+    assert window.rows[0][0] == PAGE_ROWS
+    assert window.above == PAGE_ROWS
+    window.move_to(0)
+    window.precede(rows[:PAGE_ROWS], above=None)
+    assert [row[0] for row in window.rows] == LIST[:ROWS_MAX]
+    assert window.below == ROWS_MAX - 1
+
+
 def test_the_cursor_stays_with_its_row() -> None:
     window = opened()
     window.move_to(10)

@@ -208,7 +208,12 @@ KEYS: Final = (
     ),
     look("mark.clear", ("ctrl+backslash",), "unmark", "clear marks", "No marks", where=("jobs",)),
     look(
-        "jobs.sort", ("s",), "sort", "sort", "The next order: newest, oldest first", where=("jobs",)
+        "jobs.sort",
+        ("s",),
+        "sort",
+        "sort",
+        "The next order: newest, oldest, next due first",
+        where=("jobs",),
     ),
     look(
         "jobs.columns",

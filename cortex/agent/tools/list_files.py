@@ -17,15 +17,25 @@ VISITED_MAX = 200_000
 # Each level costs a descriptor and a frame while it is being walked.
 DEPTH_MAX = 64
 SKIPPED = frozenset({".git"})
+# What tools fill, and would crowd out what people wrote: by what marks it, or by name.
+FOREIGN_MARKS = frozenset({"CACHEDIR.TAG", "pyvenv.cfg"})
+FOREIGN_NAMES = frozenset({"node_modules", "__pycache__"})
+UNTOLD = frozenset({"__pycache__"})
+LEFT_OUT_MAX = 20
 WILDCARDS = frozenset("*?[")
 
 
 @attrs.frozen
 class Listing:
-    """Paths relative to the folder, in order; `truncated` if there may be more."""
+    """Paths relative to the folder, in order; `truncated` if there may be more.
+
+    `left_out`: folders of caches and installed packages that wildcards did not look into, the first
+    20 of them.
+    """
 
     paths: list[str]
     truncated: bool
+    left_out: list[str]
 
 
 @tool(timeout=60, local=True)
@@ -33,8 +43,9 @@ def list_files(context: ToolContext, pattern: str = "**/*", limit: int = LISTED_
     """List files and folders below the working folder, each folder's own entries first.
 
     Folders end with "/", symlinks with "@"; symlinks are not followed. What is inside .git, or
-    more than 64 folders deep, is left out. If `truncated` is true there are more: use a
-    narrower pattern.
+    more than 64 folders deep, is left out; so is what is inside caches, virtual environments and
+    node_modules, unless the pattern names that folder: `left_out` tells which. If `truncated` is
+    true there are more: use a narrower pattern.
 
     Args:
         pattern: A glob, where ** stands for any number of folders: "*" is the top level, "**/*.py"
@@ -49,19 +60,28 @@ def list_files(context: ToolContext, pattern: str = "**/*", limit: int = LISTED_
         fixed += 1
     base, rest = wanted[:fixed], wanted[fixed:] or ("**", "*")
     found: list[str] = []
+    left_out: list[tuple[str, ...]] = []
+    is_cut = False
     with open_folder(context.folder, base) as folder:
-        for visited, (path, mark) in enumerate(_walk(folder)):
+        for visited, (path, mark) in enumerate(_walk(folder, left_out)):
             if len(found) >= min(limit, LISTED_MAX) or visited >= VISITED_MAX:
-                return Listing(paths=found, truncated=True)
+                is_cut = True
+                break
             if _matches(path, rest):
                 found.append(_printable("/".join((*base, *path))) + mark)
-    return Listing(paths=found, truncated=False)
+    told = [_printable("/".join((*base, *path))) + "/" for path in left_out[:LEFT_OUT_MAX]]
+    return Listing(paths=found, truncated=is_cut, left_out=told)
 
 
-def _walk(folder: int) -> Iterator[tuple[tuple[str, ...], str]]:
-    """Each entry's path below `folder`, and its mark."""
+def _walk(folder: int, left_out: list[tuple[str, ...]]) -> Iterator[tuple[tuple[str, ...], str]]:
+    """Each entry's path below `folder`, and its mark; folders not looked into go to `left_out`."""
     for top, folders, files, here in os.fwalk(dir_fd=folder):
         outer = tuple(part for part in top.split("/") if part not in ("", "."))
+        if outer and (outer[-1] in FOREIGN_NAMES or not FOREIGN_MARKS.isdisjoint(files)):
+            folders.clear()
+            if outer[-1] not in UNTOLD:
+                left_out.append(outer)
+            continue
         folders[:] = sorted(each for each in folders if each not in SKIPPED)
         links = {each for each in (*folders, *files) if _is_link(each, here)}
         for name in sorted((*folders, *files)):

@@ -8,6 +8,7 @@ from cortex.http.route import Route
 from cortex.http.routes import (
     approvals,
     breakers,
+    dead_acts,
     dead_letter_acts,
     dead_letters,
     effects,
@@ -33,6 +34,7 @@ ROUTES: Final[tuple[Route, ...]] = (
     *job_results.ROUTES,
     *job_events.ROUTES,
     *dead_letter_acts.ROUTES,
+    *dead_acts.ROUTES,
     *dead_letters.ROUTES,
     *breakers.ROUTES,
     *effects.ROUTES,

@@ -1,4 +1,8 @@
-"""`/v1/dead-letters/…/retry` and `/discard`: what people make of failed jobs, one or many."""
+"""`/v1/dead-letters/…/retry` and `/discard`: what people make of failed jobs, one or many.
+
+Those that are named are settled at once. For those that are chosen an act begins, as it does from
+the command line and the terminal UI: pods work it off, and `/v1/dead-letters/acts` tells how far.
+"""
 
 from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
@@ -8,23 +12,25 @@ from uuid import UUID
 import attrs
 from starlette.responses import Response
 
+from cortex.domain.dead_act import LETTERS_MAX, LIMIT_DEFAULT, RATE_DEFAULT, ActVerb
 from cortex.domain.errors import UsageError
 from cortex.domain.idempotency import error_from
+from cortex.domain.letter_choice import DryRun, retries_of
 from cortex.domain.role import Role
 from cortex.http.api import Api, Asked
 from cortex.http.idempotent import headers_of, once
 from cortex.http.reason import reason_field
 from cortex.http.route import Method, Route, answer
+from cortex.http.routes.dead_acts import ACT, LettersAct, told_act
 from cortex.http.routes.dead_letters import LETTER, LETTER_PARAMS, LetterChoice
 from cortex.http.shape import number, told, whole
-from cortex.store import dead_letters
+from cortex.store import dead_acts, dead_letters
 from cortex.store.database import Database
+from cortex.store.dead_acts import DeadAct
 from cortex.store.dead_letters import Settled
 
 ACTED_MAX: Final = 500
-"""Letters at once: within the time that a transaction has. For more, ask again."""
-ACTED_DEFAULT: Final = 100
-RATE: Final = 50.0
+"""Named letters: within the time that a transaction has."""
 VERSION_MAX: Final = 2**31 - 1
 
 
@@ -64,20 +70,27 @@ class LettersDiscard(LetterDiscard):
     """Give failed jobs up: give their ids, or a choice of letters that wait for a decision."""
 
     job_ids: list[UUID] = told(doc=f"at most {ACTED_MAX}", factory=list)
-    which: LetterChoice | None = told(doc="the oldest of these first", default=None)
-    limit: int = whole(doc="so many at most", low=1, high=ACTED_MAX, default=ACTED_DEFAULT)
+    which: LetterChoice | None = told(
+        doc="the oldest of these first: an act begins (202) that pods work off", default=None
+    )
+    limit: int = whole(
+        doc="so many of them at most", low=1, high=LETTERS_MAX, default=LIMIT_DEFAULT
+    )
+    rate: float = number(
+        doc="so many letters a second; retries of job_ids become due so",
+        low=0.001,
+        high=10_000,
+        default=RATE_DEFAULT,
+    )
     dry_run: bool = told(doc="only tell which ones it would be", default=False)
 
 
 @attrs.frozen(kw_only=True)
 class LettersRetry(LettersDiscard):
-    """Go on from failed jobs in new ones, each after its last step."""
+    """Go on from failed jobs in new ones: at once, or (202) by an act on those chosen."""
 
     agent_version: int | None = _version_field()
     from_start: bool = _start_field()
-    rate: float = number(
-        doc="so many of the new jobs become due each second", low=0.001, high=10_000, default=RATE
-    )
 
 
 # --- what is told
@@ -108,7 +121,17 @@ class LettersSettled:
     letters: list[LetterSettled]
     done_count: int
     has_more: bool = told(doc="more letters match than the limit lets through: ask again")
+    left_out: dict[str, int] = told(doc="how many match that no retry could help, by why")
     is_dry_run: bool
+
+
+@attrs.frozen(kw_only=True)
+class LettersBegun:
+    """What was begun for the letters that were chosen; `Location` says where to follow it."""
+
+    act: LettersAct
+    has_more: bool = told(doc="more letters match than the limit lets through: ask again")
+    left_out: dict[str, int] = told(doc="how many match that no retry could help, by why")
 
 
 # --- handlers
@@ -145,32 +168,83 @@ async def _one(asked: Asked[None, Any], api: Api, body: LettersDiscard) -> Respo
 
 
 async def _many(asked: Asked[None, Any], api: Api, body: LettersDiscard) -> Response:
-    chosen, has_more = await _chosen(api, body)
+    chosen = await _chosen(api, body)
     if body.dry_run:
-        letters = [LetterSettled(job_id=each) for each in chosen]
-        headers: dict[str, str] = {}
-    else:
-        letters, headers = await _settle(asked, api, body, chosen)
+        letters = [LetterSettled(job_id=each) for each in chosen.job_ids]
+        return _told(letters, chosen, is_dry_run=True)
+    if not body.job_ids:
+        return await _begin(asked, api, body, chosen)
+    letters, headers = await _settle(asked, api, body, chosen.job_ids)
+    return _told(letters, chosen, headers=headers)
+
+
+def _told(
+    letters: list[LetterSettled],
+    chosen: DryRun,
+    *,
+    is_dry_run: bool = False,
+    headers: dict[str, str] | None = None,
+) -> Response:
     done = LettersSettled(
         letters=letters,
-        done_count=0 if body.dry_run else sum(each.error is None for each in letters),
-        has_more=has_more,
-        is_dry_run=body.dry_run,
+        done_count=0 if is_dry_run else sum(each.error is None for each in letters),
+        has_more=chosen.has_more,
+        left_out=dict(chosen.left_out),
+        is_dry_run=is_dry_run,
     )
     return answer(done, headers=headers)
 
 
-async def _chosen(api: Api, body: LettersDiscard) -> tuple[Sequence[UUID], bool]:
-    """Return the jobs of the letters to act on, and whether more match."""
+async def _chosen(api: Api, body: LettersDiscard) -> DryRun:
+    """Return the jobs of the letters to act on."""
     is_choice = body.which is not None and body.which != LetterChoice()
     if bool(body.job_ids) == is_choice:
         raise UsageError("give job_ids or which, not both" if body.job_ids else "which letters?")
     if len(body.job_ids) > ACTED_MAX:
         raise UsageError(f"{len(body.job_ids)} job_ids are more than {ACTED_MAX}")
     if body.which is None or body.job_ids:
-        return list(dict.fromkeys(body.job_ids)), False
+        return DryRun(job_ids=tuple(dict.fromkeys(body.job_ids)), left_out={})
     found = await api.port(dead_letters.choose, body.which.as_filter(), limit=body.limit + 1)
-    return found[: body.limit], len(found) > body.limit
+    taken, has_more = found[: body.limit], len(found) > body.limit
+    if not isinstance(body, LettersRetry):
+        return DryRun(job_ids=tuple(taken), left_out={}, has_more=has_more)
+    rows = await api.port(dead_letters.of_jobs, taken)
+    return retries_of(rows, has_more=has_more, from_start=body.from_start)
+
+
+async def _begin(
+    asked: Asked[None, Any], api: Api, body: LettersDiscard, chosen: DryRun
+) -> Response:
+    """Begin an act, and tell where to follow it; there is none without letters."""
+    act = DeadAct(
+        token=api.chance.new_id(),
+        verb=ActVerb.RETRY if isinstance(body, LettersRetry) else ActVerb.DISCARD,
+        job_ids=chosen.job_ids,
+        which=(body.which or LetterChoice()).as_filter().typed(limit=body.limit),
+        rate_per_s=body.rate,
+        by=asked.principal.name,
+        reason=body.reason,
+        agent_version=body.agent_version if isinstance(body, LettersRetry) else None,
+        from_start=isinstance(body, LettersRetry) and body.from_start,
+    )
+
+    async def work(db: Database) -> dict[str, int | None]:
+        return {"act": await dead_acts.begin(db, act) if act.job_ids else None}
+
+    operation = f"dead.acts.{act.verb.value.lower()}"
+    how = {"agent_version": act.agent_version, "from_start": act.from_start}
+    request = _request(body) | {"rate": body.rate} | how
+    done = await once(asked, api, work, operation=operation, request=request)
+    number = done.response["act"]
+    if number is None:
+        return _told([], chosen, headers=headers_of(done))
+    begun = LettersBegun(
+        act=await told_act(api, number),
+        has_more=chosen.has_more,
+        left_out=dict(chosen.left_out),
+    )
+    location = {"Location": ACT.format(act_id=number)}
+    return answer(begun, status=202, headers=location | headers_of(done))
 
 
 async def _settle(
@@ -218,7 +292,7 @@ def _settled(told: dict[str, Any]) -> LetterSettled:
     )
 
 
-def _route(path: str, handle: Any, body: type, shape: type, summary: str) -> Route:
+def _route(path: str, handle: Any, body: type, summary: str) -> Route:
     is_one = path.startswith(LETTER)
     return Route(
         method=Method.POST,
@@ -228,8 +302,8 @@ def _route(path: str, handle: Any, body: type, shape: type, summary: str) -> Rou
         summary=summary,
         params=LETTER_PARAMS if is_one else {},
         body=body,
-        answers={200: shape},
-        refuses=(404, 409) if is_one else (),
+        answers={200: LetterSettled} if is_one else {200: LettersSettled, 202: LettersBegun},
+        refuses=(404, 409),
         takes_key=True,
     )
 
@@ -239,28 +313,24 @@ ROUTES: Final = (
         "/v1/dead-letters/retry",
         retry_letters,
         LettersRetry,
-        LettersSettled,
-        "Go on from failed jobs in new ones, each after its last step.",
+        "Go on from failed jobs in new ones: at once, or (202) by an act on those chosen.",
     ),
     _route(
         "/v1/dead-letters/discard",
         discard_letters,
         LettersDiscard,
-        LettersSettled,
-        "Give failed jobs up: their letters are settled, their records stay.",
+        "Give failed jobs up: at once, or (202) by an act on those chosen.",
     ),
     _route(
         f"{LETTER}/retry",
         retry_letter,
         LetterRetry,
-        LetterSettled,
         "Go on from a failed job in a new one, after its last step.",
     ),
     _route(
         f"{LETTER}/discard",
         discard_letter,
         LetterDiscard,
-        LetterSettled,
         "Give a failed job up: its letter is settled, its record stays.",
     ),
 )

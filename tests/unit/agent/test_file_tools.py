@@ -347,14 +347,41 @@ async def test_patterns(context: ToolContext, pattern: str, expected: list[str])
         (workspace / path).touch()
     (workspace / "docs").symlink_to("src")
     listing = await call(list_files, context, pattern=pattern)
-    assert listing == {"paths": expected, "truncated": False}
+    assert listing == {"paths": expected, "truncated": False, "left_out": []}
+
+
+async def test_what_tools_fill_crowds_out_nothing(context: ToolContext) -> None:
+    """It is left out, and told, unless it is asked for by name."""
+    for path in (
+        ".github/ci.yml",
+        ".venv/CACHEDIR.TAG",
+        ".venv/lib/trio.py",
+        "cache/CACHEDIR.TAG",
+        "env/pyvenv.cfg",
+        "env/lib/attrs.py",
+        "src/__pycache__/a.pyc",
+        "src/a.py",
+        "web/node_modules/left/pad.js",
+    ):
+        (context.workspace / path).parent.mkdir(parents=True, exist_ok=True)
+        (context.workspace / path).touch()
+    listing = await call(list_files, context)
+    assert [each for each in listing["paths"] if not each.endswith("/")] == [
+        ".github/ci.yml",
+        "src/a.py",
+    ]
+    assert listing["left_out"] == [".venv/", "cache/", "env/", "web/node_modules/"]
+    named = await call(list_files, context, pattern=".venv/**/*.py")
+    assert named == {"paths": [".venv/lib/trio.py"], "truncated": False, "left_out": []}
+    inside = await call(list_files, context, pattern="web/node_modules")
+    assert inside["paths"] == ["web/node_modules/left/", "web/node_modules/left/pad.js"]
 
 
 async def test_a_long_listing_says_that_there_is_more(context: ToolContext) -> None:
     for number in range(4):
         (context.workspace / f"f{number}").touch()
     listing = await call(list_files, context, limit=3)
-    assert listing == {"paths": ["f0", "f1", "f2"], "truncated": True}
+    assert listing == {"paths": ["f0", "f1", "f2"], "truncated": True, "left_out": []}
     assert not (await call(list_files, context, limit=4))["truncated"]
 
 

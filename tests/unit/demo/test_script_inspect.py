@@ -158,6 +158,52 @@ async def test_an_empty_folder(context: ToolContext) -> None:
     assert "not a git repository" in report
 
 
+async def test_what_tools_fill_is_not_counted(context: ToolContext, folder: Path) -> None:
+    """As `uv run` leaves a checkout: its environment holds more files than the project."""
+    make_project(folder)
+    packages = folder / ".venv" / "lib"
+    packages.mkdir(parents=True)
+    (folder / ".venv" / "CACHEDIR.TAG").touch()
+    for number in range(1_200):
+        (packages / f"m{number}.py").touch()
+    messages, said = await run(context)
+    report = written_report(context)
+    assert "| Files | 7 |" in report
+    assert "| In hidden or generated folders | 0 more |" in report
+    assert "| Python | 3 | 640 | " in report
+    assert "Not looked into, since tools fill it: `.venv/`, `node_modules/`." in report
+    assert "There are 7 files." in str(messages)
+    assert "7 files, 640 lines of source" in said
+    assert "at least" not in report + said
+
+
+async def test_a_list_that_was_cut_is_told(
+    context: ToolContext, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make_project(folder)
+    monkeypatch.setattr("cortex.demo.script_inspect.LISTED_FILES_MAX", 5)
+    monkeypatch.setattr("cortex.demo.script_inspect.MEASURED_FILES_MAX", 0)
+    messages, said = await run(context)
+    report = written_report(context)
+    assert "| Files | at least 4 |" in report
+    assert "The list of files was cut: there are more." in report
+    assert "There are at least 4 files." in str(messages)
+    assert "at least 4 files" in said
+
+
+async def test_sources_that_were_not_measured_are_told(
+    context: ToolContext, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make_project(folder)
+    monkeypatch.setattr("cortex.demo.script_inspect.MEASURED_FILES_MAX", 1)
+    _, said = await run(context)
+    report = written_report(context)
+    assert "| Files | 7 |" in report
+    assert "| Lines of source | at least 600 |" in report
+    assert "Of 2 sources the lines were not counted." in report
+    assert "7 files, at least 600 lines of source" in said
+
+
 async def test_odd_files(context: ToolContext, folder: Path) -> None:
     (folder / "-n.py").write_text("a\n")
     (folder / "we|ird `name`.py").write_text("a\nb\n")

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from cortex.domain.errors import UsageError
 from cortex.domain.job import JobStatus
-from cortex.domain.job_filter import STATE_WORDS, TEXT_MAX, JobFilter, parse_filter
+from cortex.domain.job_filter import STATE_WORDS, TEXT_MAX, JobFilter, parse_filter, with_only
 from cortex.domain.job_words import STATES
 
 RETRY, FAILED = JobStatus.RETRY, JobStatus.FAILED
@@ -96,3 +96,18 @@ def test_the_words_for_states_are_those_that_are_shown() -> None:
     for status, word in STATE_WORDS.items():
         assert parse_filter(f"status:{word}").statuses == (status,)
         assert parse_filter(f"status:{status.value}").statuses == (status,)
+
+
+@pytest.mark.parametrize(
+    "text, told",
+    [
+        ("", "status:retry"),
+        ("status:retry", "status:retry"),
+        ("status:run,retry  type:a status:done", "type:a status:retry"),
+        (" STATUS:run queue:'status:x, y'", "queue:'status:x, y' status:retry"),
+        ("age>10m type:status", "age>10m type:status status:retry"),
+    ],
+)
+def test_a_term_takes_the_place_of_those_of_its_key(text: str, told: str) -> None:
+    assert with_only(text, "status", "retry") == told
+    assert parse_filter(told).statuses == (JobStatus.RETRY,)

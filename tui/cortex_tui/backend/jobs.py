@@ -28,6 +28,14 @@ class StoreJobs:
     async def page_up(self, which: JobFilter, *, after: JobPlace | None, limit: int) -> JobPage:
         return _timeless(await job_pages.page_up(self._db, which, after=after, limit=limit))
 
+    async def page_due(self, which: JobFilter, *, after: JobPlace | None, limit: int) -> JobPage:
+        return _timeless(await job_pages.page_due(self._db, which, after=after, limit=limit))
+
+    async def page_due_up(
+        self, which: JobFilter, *, before: JobPlace | None, limit: int
+    ) -> JobPage:
+        return _timeless(await job_pages.page_due_up(self._db, which, before=before, limit=limit))
+
     async def seen(
         self, ids: Sequence[UUID], *, since: JobPlace | None, newer_max: int
     ) -> JobsSeen:

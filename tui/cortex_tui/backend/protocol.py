@@ -50,6 +50,16 @@ class Jobs(Protocol):
         """Read the jobs that fit just above a place, or the oldest ones; the newest first."""
         ...
 
+    async def page_due(self, which: JobFilter, *, after: JobPlace | None, limit: int) -> JobPage:
+        """Read the jobs in RETRY that fit and are due after a place, or next."""
+        ...
+
+    async def page_due_up(
+        self, which: JobFilter, *, before: JobPlace | None, limit: int
+    ) -> JobPage:
+        """Read those that are due just before a place, or last; in the same order."""
+        ...
+
     async def seen(
         self, ids: Sequence[UUID], *, since: JobPlace | None, newer_max: int
     ) -> JobsSeen:

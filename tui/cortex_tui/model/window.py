@@ -25,7 +25,10 @@ class Window(Generic[Row, Place]):
         *,
         place: Callable[[Row], Place | None] = lambda _: None,
     ) -> None:
-        """`place`: from where to read on beside a row; without it what left cannot come again."""
+        """`place`: from where to read on beside a row; without it what left cannot come again.
+
+        A row that changes keeps the place at which it came.
+        """
         self._key = key
         self._place = place
         self.rows: list[Row] = []
@@ -42,6 +45,8 @@ class Window(Generic[Row, Place]):
         """Where the cursor was, should its row be gone."""
         self._places: dict[Hashable, int] | None = None
         """Where each row is; None: rows came or went since it was made."""
+        self._came_at: dict[Hashable, Place | None] = {}
+        """Of rows whose place is another since."""
 
     # --- the cursor
 
@@ -104,6 +109,7 @@ class Window(Generic[Row, Place]):
         """Show another piece of the list; the cursor goes to its first row, or to its last one."""
         self.rows = list(rows)[:ROWS_MAX]
         self._places = None
+        self._came_at = {}
         self.above, self.below = above, below
         self.top = self._top_max if at_end else 0
         self._cursor = None
@@ -154,8 +160,9 @@ class Window(Generic[Row, Place]):
         self.below = below
         gone = max(0, min(len(self.rows) - ROWS_MAX, self.top))
         if gone:
+            self._forget(self.rows[:gone])
             del self.rows[:gone]
-            self.above = self._place(self.rows[0])
+            self.above = self.place_of(self.rows[0])
             self.top -= gone
             self._at -= gone
 
@@ -169,8 +176,10 @@ class Window(Generic[Row, Place]):
         self.top += len(fresh)
         self._at += len(fresh)
         if len(self.rows) > max(ROWS_MAX, self.top + self.height):
-            del self.rows[max(ROWS_MAX, self.top + self.height) :]
-            self.below = self._place(self.rows[-1])
+            kept = max(ROWS_MAX, self.top + self.height)
+            self._forget(self.rows[kept:])
+            del self.rows[kept:]
+            self.below = self.place_of(self.rows[-1])
 
     def update(self, rows: Sequence[Row]) -> bool:
         """Put newer versions of rows in their places; return whether one of them is different."""
@@ -180,9 +189,16 @@ class Window(Generic[Row, Place]):
         for row in rows:
             index = self._places.get(self._key(row))
             if index is not None and self.rows[index] != row:
+                if (place := self._place(self.rows[index])) != self._place(row):
+                    self._came_at.setdefault(self._key(row), place)
                 self.rows[index] = row
                 is_changed = True
         return is_changed
+
+    def place_of(self, row: Row) -> Place | None:
+        """Return from where to read on beside a row: where it stood in the list when it came."""
+        key = self._key(row)
+        return self._came_at[key] if key in self._came_at else self._place(row)
 
     @property
     def wants_below(self) -> bool:
@@ -200,6 +216,10 @@ class Window(Generic[Row, Place]):
     @property
     def _top_max(self) -> int:
         return max(0, len(self.rows) - self.height)
+
+    def _forget(self, rows: Sequence[Row]) -> None:
+        for row in rows if self._came_at else ():
+            self._came_at.pop(self._key(row), None)
 
     def _put(self, index: int) -> None:
         self._at = index

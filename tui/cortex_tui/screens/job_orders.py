@@ -2,10 +2,11 @@
 
 from collections.abc import Sequence
 from enum import Enum
-from typing import Final
+from typing import Final, assert_never
 
 import attrs
 
+from cortex.domain.job import JobStatus
 from cortex.domain.job_filter import JobFilter, JobPlace
 from cortex.store.job_pages import JobPage
 from cortex_tui.backend.protocol import JobRow, Jobs
@@ -16,6 +17,8 @@ class Order(Enum):
 
     NEWEST = "newest first"
     OLDEST = "oldest first"
+    DUE = "next due first"
+    """Only what is in RETRY is in this one."""
 
 
 ORDERS: Final = tuple(Order)
@@ -26,14 +29,24 @@ def after(order: Order) -> Order:
     return ORDERS[(ORDERS.index(order) + 1) % len(ORDERS)]
 
 
-def place_of(row: JobRow) -> JobPlace:
-    """Return where the list goes on beside a row."""
-    return JobPlace(row["id"], row["created_at"])
+def listed(order: Order, which: JobFilter) -> JobFilter | None:
+    """Return what of a filter an order lists; None: nothing can fit."""
+    if order is not Order.DUE:
+        return which
+    if which.statuses and JobStatus.RETRY not in which.statuses:
+        return None
+    return attrs.evolve(which, statuses=(JobStatus.RETRY,))
 
 
-def first_place(rows: Sequence[JobRow]) -> JobPlace | None:
+def place_of(order: Order, row: JobRow) -> JobPlace | None:
+    """Return where the list goes on beside a row; None: it would not be listed now."""
+    at = row["next_retry_at" if order is Order.DUE else "created_at"]
+    return None if at is None else JobPlace(row["id"], at)
+
+
+def first_place(order: Order, rows: Sequence[JobRow]) -> JobPlace | None:
     """Return the place of the first row; None: there is none."""
-    return place_of(rows[0]) if rows else None
+    return place_of(order, rows[0]) if rows else None
 
 
 async def below(
@@ -43,9 +56,15 @@ async def below(
 
     Raises `CortexError`s.
     """
-    if order is Order.NEWEST:
-        return await jobs.page(which, before=place, limit=limit)
-    return _turned(await jobs.page_up(which, after=place, limit=limit))
+    match order:
+        case Order.NEWEST:
+            return await jobs.page(which, before=place, limit=limit)
+        case Order.OLDEST:
+            return _turned(await jobs.page_up(which, after=place, limit=limit))
+        case Order.DUE:
+            return await jobs.page_due(which, after=place, limit=limit)
+        case _:
+            assert_never(order)
 
 
 async def above(
@@ -55,9 +74,15 @@ async def above(
 
     Raises `CortexError`s.
     """
-    if order is Order.NEWEST:
-        return await jobs.page_up(which, after=place, limit=limit)
-    return _turned(await jobs.page(which, before=place, limit=limit))
+    match order:
+        case Order.NEWEST:
+            return await jobs.page_up(which, after=place, limit=limit)
+        case Order.OLDEST:
+            return _turned(await jobs.page(which, before=place, limit=limit))
+        case Order.DUE:
+            return await jobs.page_due_up(which, before=place, limit=limit)
+        case _:
+            assert_never(order)
 
 
 def _turned(page: JobPage) -> JobPage:

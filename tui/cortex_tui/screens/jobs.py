@@ -4,7 +4,7 @@ The example of a screen with a list. What it shows lives in a `Window`; `look` d
 which one statement brings it forward: a page that is missing, or what is in sight once more.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Final
 from uuid import UUID
 
@@ -13,7 +13,15 @@ from textual.widget import Widget
 
 from cortex.domain.cells import Cell
 from cortex.domain.errors import UsageError
-from cortex.domain.job_filter import JobFilter, JobPlace, parse_filter, term
+from cortex.domain.job import JobStatus
+from cortex.domain.job_filter import (
+    STATE_WORDS,
+    JobFilter,
+    JobPlace,
+    parse_filter,
+    term,
+    with_only,
+)
 from cortex.domain.safe import safe
 from cortex.store.job_pages import JobPage
 from cortex.store.operator import JobsSeen
@@ -55,7 +63,9 @@ class JobsScreen(Frame):
         self._order = Order.NEWEST
         self._marks = Marks()
         self._run: BulkRun | None = None
-        self._window: Window[JobRow, JobPlace] = Window(key=_id_of, place=place_of)
+        self._window: Window[JobRow, JobPlace] = Window(
+            key=_id_of, place=lambda row: place_of(self._order, row)
+        )
         self._newest: JobPlace | None = None
         """The first job of the list when it was read; what stands before it is new."""
         self._new_count = 0
@@ -140,7 +150,7 @@ class JobsScreen(Frame):
         jobs, order, which, window = self.desk.backend.jobs, self._order, self._which, self._window
         place = {"below": window.below, "above": window.above}.get(what)
         if what == "tail":
-            place = place_of(window.rows[-1])
+            place = window.place_of(window.rows[-1])
         read = job_orders.above if what in ("end", "above") else job_orders.below
         limit = NEWEST_ROWS if what in ("newer", "tail") else PAGE_ROWS
         return await read(jobs, order, which, place, limit=limit)
@@ -164,8 +174,10 @@ class JobsScreen(Frame):
             return "tail" if window.below is None and self._turn % 3 == 0 else "seen"
         if self._counts_along:
             return "seen"
+        if self._order is Order.DUE and window.above is not None:
+            return "seen"  # which of the first ones are new is known beside them only
         # A job whose state changed may no longer fit: then only by its id it is seen again.
-        depends = self._which.statuses or self._which.codes
+        depends = self._which.statuses or self._which.codes or self._order is Order.DUE
         in_newest = window.above is None and window.top + window.height <= NEWEST_ROWS
         is_both = in_newest and not depends and self._new_count < NEWEST_ROWS - window.height
         return "newer" if is_both or self._turn % 3 == 0 else "seen"
@@ -188,7 +200,7 @@ class JobsScreen(Frame):
         self._is_read = True
         self._short_pages = int(page.is_short)
         self._new_count = 0
-        self._newest = job_orders.first_place(page.jobs)
+        self._newest = job_orders.first_place(self._order, page.jobs)
         self._window.renew(page.jobs, below=page.next)
         if at_top:
             self._window.move_to(0)
@@ -204,22 +216,27 @@ class JobsScreen(Frame):
         self._short_pages = self._short_pages + 1 if page.is_short else 0
         self._window.extend(page.jobs, below=page.next)
         if self._newest is None:
-            self._newest = job_orders.first_place(page.jobs)
+            self._newest = job_orders.first_place(self._order, page.jobs)
         return bool(page.jobs) or page.is_short
 
     def _count_new(self, page: JobPage) -> bool:
         """Count what came before the first row; an empty list just takes it."""
         if not self._window.rows and page.jobs:
             return not self.strip.is_asking and self._begin(page)
-        newest = self._newest
-        count = len(page.jobs)
-        if newest is not None:
-            count = sum(
-                (row["created_at"], row["id"]) > (newest.at, newest.id) for row in page.jobs
-            )
+        count = self._count_of_new(page.jobs)
         is_changed = count != self._new_count
         self._new_count = count
         return self._window.update(page.jobs) or is_changed
+
+    def _count_of_new(self, rows: Sequence[JobRow]) -> int:
+        """Count those of the first ones that the list would have to show."""
+        if self._order is Order.DUE:  # whatever waits anew may be due before any other
+            known = {_id_of(row) for row in self._window.rows}
+            return sum(_id_of(row) not in known for row in rows)
+        newest = self._newest
+        if newest is None:
+            return len(rows)
+        return sum((row["created_at"], row["id"]) > (newest.at, newest.id) for row in rows)
 
     # --- keys
 
@@ -305,8 +322,12 @@ class JobsScreen(Frame):
 
     def action_mark_all(self) -> None:
         """Mark all jobs that fit the filter, also those that were not read."""
+        if self._listed is None:
+            self.strip.tell("there is no job here", "dim")
+            return
         self._marks.take_all()
-        what = f"that fit {safe(self._filter.text)}" if self._filter.text else "there are"
+        text = self._listed_text
+        what = f"that fit {safe(text)}" if text else "there are"
         self.strip.tell(f"marked: all jobs {what}, counted before anything is done", "warn")
         self.repaint()
 
@@ -349,7 +370,21 @@ class JobsScreen(Frame):
         _ = self.run_worker(asking, group="dry run", exclusive=True)
 
     def _marked(self) -> Wanted:
-        return Wanted(job_ids=tuple(self._marks), which=self._which, text=self._filter.text)
+        which = self._which if self._listed is None else self._listed
+        return Wanted(job_ids=tuple(self._marks), which=which, text=self._listed_text)
+
+    @property
+    def _listed(self) -> JobFilter | None:
+        """What is listed in this order; None: nothing can be."""
+        return job_orders.listed(self._order, self._which)
+
+    @property
+    def _listed_text(self) -> str:
+        """The filter that lists it, as one types it."""
+        text = self._filter.text
+        if self._order is not Order.DUE:
+            return text
+        return with_only(text, "status", STATE_WORDS[JobStatus.RETRY])
 
     def _began(self, run: BulkRun) -> None:
         self._run = run
@@ -402,7 +437,7 @@ class JobsScreen(Frame):
             return "1 job" if len(window.rows) == 1 else f"{len(window.rows)} jobs"
         head = self.desk.head
         known = about(max(head.jobs_about, len(window.rows))) if head else ""
-        if self._which == JobFilter():
+        if self._listed == JobFilter():
             return f"{known} jobs"
         return f"{len(window.rows)}+ of {known} jobs"
 
@@ -411,6 +446,8 @@ class JobsScreen(Frame):
             return "reading …"
         if self._which != JobFilter():
             return "no job matches"
+        if self._order is Order.DUE:
+            return "no job waits to be tried again"
         return "no jobs yet; submit one: cortex jobs submit TYPE"
 
 

@@ -1,0 +1,91 @@
+"""An act on many jobs at a rate: batch after batch from here, counted however it ends.
+
+Each batch is a transaction of its own, and what was done to a job leaves it no longer chosen: after
+Ctrl-C, an outage or a kill the same command goes on with those that are left.
+"""
+
+import time
+from collections import Counter
+from collections.abc import Callable, Coroutine, Sequence
+from typing import Any, Final
+from uuid import UUID
+
+import attrs
+
+from cortex.cli.live_line import live_line
+from cortex.cli.output import Output
+from cortex.cli.pace import Pace
+from cortex.domain.cells import fit
+from cortex.domain.errors import CortexError, OutcomeUnknownError
+from cortex.domain.job_choice import WhyNot
+from cortex.store.job_choice import BATCH, Done
+from cortex.store.session import Session
+
+TOLD_EVERY_S: Final = 5.0
+"""Where no line can be written again."""
+
+Work = Callable[..., Coroutine[Any, Any, Done]]
+
+
+@attrs.define
+class Tally:
+    """How far an act is."""
+
+    left: int
+    """Not begun."""
+    unsure: int = 0
+    """Begun, and nobody knows whether it came about: its reply was lost."""
+    changed: int = 0
+    asked: int = 0
+    refused: Counter[WhyNot] = attrs.field(factory=Counter)
+
+    def begin(self, count: int) -> None:
+        """A batch goes out."""
+        self.left -= count
+        self.unsure = count
+
+    def undo(self) -> None:
+        """It did not come about."""
+        self.left += self.unsure
+        self.unsure = 0
+
+    def add(self, done: Done) -> None:
+        """Its reply is here."""
+        self.unsure = 0
+        self.changed += done.changed
+        self.asked += done.asked
+        self.refused.update(done.refused)
+
+
+def work_at(
+    rate_per_s: float,
+    call: Session,
+    output: Output,
+    job_ids: Sequence[UUID],
+    work: Work,
+    *,
+    tally: Tally,
+    **told: str,
+) -> None:
+    """Do it; `tally` tells how far it came, also when it raises what `work` does, or Ctrl-C."""
+    pace = Pace(rate_per_s)
+    size = min(BATCH, pace.batch)
+    talk, is_told = output.talk, output.is_for_people
+    told_at = time.monotonic()
+    with live_line(talk, is_on=is_told) as live:
+        for start in range(0, len(job_ids), size):
+            batch = job_ids[start : start + size]
+            pace.wait(call.pause, len(batch))
+            tally.begin(len(batch))
+            try:
+                tally.add(call(work, batch, **told))
+            except OutcomeUnknownError:
+                raise
+            except CortexError:
+                tally.undo()
+                raise
+            line = f"{len(job_ids) - tally.left:,} of {len(job_ids):,} · Ctrl-C stops"
+            live.show(fit(line, talk.width - 1))
+            if is_told and not talk.moves_cursor and time.monotonic() >= told_at + TOLD_EVERY_S:
+                told_at = time.monotonic()
+                output.say(line, "dim")
