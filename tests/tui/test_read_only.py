@@ -79,7 +79,8 @@ def test_it_shows_all_and_says_how_it_is_held(
         for words in ("permission denied", "read-only transaction", "✗"):
             assert words not in screen.text
         screen.type("\x1b")
-        screen.until(shows("> log", told), what="how it is held")
+        is_held = shows("> log", told)
+        screen.until(lambda text: is_held(text) and "> keys" not in text, what="how it is held")
         screen.type("q")
         assert screen.end() == 0
         assert b"permission denied" not in screen.written
