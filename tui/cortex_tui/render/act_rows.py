@@ -82,7 +82,13 @@ def _failed(row: ActRow, _: datetime) -> Cell:
     return Cell(f"{count:,}", "fail") if count else Cell(NOTHING, "dim")
 
 
-def _why(row: ActRow, now: datetime) -> Cell:
+def mark_of(row: ActRow) -> Cell:
+    """Return glyph and word of an act's state."""
+    return _MARKS[ActState(row["state"])]
+
+
+def why_cell(row: ActRow, now: datetime) -> Cell:
+    """Say what an act waits for, else who began it and why."""
     if waits := dead_act.hold_up(row, now):
         return Cell(safe(waits), "warn")
     return Cell(safe(f"{row['asked_by']}: {row['reason']}"), "dim")
@@ -91,12 +97,12 @@ def _why(row: ActRow, now: datetime) -> Cell:
 ACT_COLUMNS: Final[Sequence[Column[ActRow]]] = (
     Column(title="act", width=5, cell=lambda row, _: Cell(str(row["id"]), "bold"), is_right=True),
     Column(title="what", width=7, cell=lambda row, _: Cell(ActVerb(row["verb"]).value.lower())),
-    Column(title="state", width=8, cell=lambda row, _: _MARKS[ActState(row["state"])]),
+    Column(title="state", width=8, cell=lambda row, _: mark_of(row)),
     Column(title="", width=BAR_CELLS, cell=_bar, spare=2),
     Column(title="letters", width=7, cell=_count_of("letter_count"), is_right=True),
     Column(title="done", width=7, cell=_count_of("done_count"), is_right=True),
     Column(title="not", width=6, cell=_failed, is_right=True),
-    Column(title="why", width=16, cell=_why, grows=True),
+    Column(title="why", width=16, cell=why_cell, grows=True),
     Column(
         title="age",
         width=4,
