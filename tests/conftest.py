@@ -1,5 +1,6 @@
 """Fixtures of the whole test suite: real Postgres databases and servers."""
 
+import gc
 import os
 from collections.abc import Iterator
 from pathlib import Path
@@ -24,6 +25,12 @@ def pytest_unconfigure(config: pytest.Config) -> None:
     if not _is_worker(config):
         remove_servers(Path(os.environ.pop(RUN_DIR)))
         config.stash[RUN_LOCK].close()
+
+
+def pytest_collection_finish() -> None:
+    """Let the collector of garbage pass over the tests themselves: thousands, and none ends soon."""
+    gc.collect()
+    gc.freeze()
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:

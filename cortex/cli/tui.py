@@ -85,6 +85,8 @@ def show(
         theme=theme,
         keys_file=Path(platformdirs.user_config_dir("cortex")) / KEYS_FILE,
         pictures=Path(platformdirs.user_state_dir("cortex")) / PICTURES,
+        reports=platformdirs.user_log_path("cortex", appauthor=False),
+        is_debug=options.debug,
         pod=pod,
     )
 

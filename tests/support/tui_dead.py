@@ -132,9 +132,9 @@ class FakeDead:
             for rows in groups.values()
         ]
 
-    async def letters(self, fingerprint: str) -> Sequence[dict[str, Any]]:
+    async def letters(self, fingerprint: str, *, limit: int) -> Sequence[dict[str, Any]]:
         self.ask("letters")
-        return [row for row in self._waiting if row["fingerprint"] == fingerprint]
+        return [row for row in self._waiting if row["fingerprint"] == fingerprint][:limit]
 
     async def choose(self, fingerprint: str, *, limit: int) -> Sequence[UUID]:
         self.ask("choose")

@@ -8,7 +8,7 @@ from uuid import UUID
 
 import attrs
 from textual import events
-from textual.app import App, SystemCommand
+from textual.app import SystemCommand
 from textual.driver import Driver
 from textual.filter import LineFilter, NoColor
 from textual.screen import Screen
@@ -70,7 +70,7 @@ TICK_S: Final = 1.0
 """Countdowns and ages go on by themselves, each second."""
 
 
-class CortexApp(App[int]):
+class CortexApp(internals.Quiet[int]):
     """One sitting. Returns the exit code of the process."""
 
     CSS = """

@@ -1,8 +1,9 @@
 """What we use of Textual that it does not promise: all of it here, and its version is pinned."""
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Final, TypeVar
 
+from rich.console import RenderableType
 from textual import _time
 from textual.app import App
 from textual.await_complete import AwaitComplete
@@ -12,6 +13,11 @@ from textual.dom import DOMNode
 from textual.message import Message
 from textual.screen import Screen
 from textual.widgets import Input
+
+Result = TypeVar("Result")
+
+FAULTS_MAX: Final = 10
+"""One fault brings others while all is closed."""
 
 
 class Palette(CommandPalette):
@@ -31,6 +37,26 @@ class Palette(CommandPalette):
     async def _dispatch_message(self, message: Message) -> None:
         if not (self._is_closing and isinstance(message, Input.Submitted)):
             await super()._dispatch_message(message)
+
+
+class Quiet(App[Result]):
+    """Keeps what has ended it; Textual would print that, with the values of all variables."""
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**options)
+        self.faults: list[Exception] = []
+        """The first ones, in their order."""
+
+    def _handle_exception(self, error: Exception) -> None:
+        if len(self.faults) < FAULTS_MAX:
+            self.faults.append(error)
+        super()._handle_exception(error)
+
+    def _fatal_error(self) -> None:
+        self._close_messages_no_wait()
+
+    def panic(self, *renderables: RenderableType) -> None:  # noqa: ARG002 -- what Textual would print
+        self._close_messages_no_wait()
 
 
 def bind(node: DOMNode, bindings: list[Binding]) -> None:

@@ -9,6 +9,7 @@ from cortex.domain.clock import system_chance
 from cortex.domain.errors import ConflictError
 from cortex.store.database import READER_ROLE, Profile, open_database
 from cortex.store.looking import only_looking
+from cortex_tui import crash
 from cortex_tui.app import CortexApp
 from cortex_tui.backend.store import StoreBackend
 from cortex_tui.beside import PodBeside
@@ -36,12 +37,15 @@ def run(
     theme: str,
     keys_file: Path,
     pictures: Path,
+    reports: Path,
+    is_debug: bool,
     pod: PodBeside | None = None,
 ) -> int:
     """Run until the operator leaves; return the exit code. Before that it raises `CortexError`s.
 
     128 + n: signal n came, or would have: SIGHUP when the terminal is gone. `pod` hears of signals.
-    `pictures`: the folder for screenshots, made when the first one is.
+    `pictures`: the folder for screenshots, `reports`: for what a fault of the UI left behind, made
+    when the first one is. `is_debug`: a fault is told with its traceback.
     """
     keys = read_keys(keys_file)
     session = Session(
@@ -76,6 +80,8 @@ def run(
                 hearing.cancel()
                 with suppress(asyncio.CancelledError):
                     await hearing
+            if app.faults:
+                code = crash.tell(app.faults, folder=reports, at=session.now, is_debug=is_debug)
             # Who is told to end by a signal has decided what they have decided.
             done = await app.desk.recall.leave()
             if done is not None and not done.is_done:

@@ -17,7 +17,6 @@ from cortex_tui.backend.rows import without_now
 LOOKED_MAX: Final = 5_000
 """Of the newest letters: a look costs the same however many there are."""
 ERRORS_MAX: Final = 200
-LETTERS_MAX: Final = 500
 ACTS_MAX: Final = 200
 FAILURES_MAX: Final = 500
 
@@ -31,9 +30,9 @@ class StoreDead:
     async def errors(self) -> Sequence[LetterRow]:
         return await dead_letters.newest(self._db, looked_max=LOOKED_MAX, limit=ERRORS_MAX)
 
-    async def letters(self, fingerprint: str) -> Sequence[LetterRow]:
+    async def letters(self, fingerprint: str, *, limit: int) -> Sequence[LetterRow]:
         return await dead_letters.newest_of(
-            self._db, fingerprint, looked_max=LOOKED_MAX, limit=LETTERS_MAX
+            self._db, fingerprint, looked_max=LOOKED_MAX, limit=limit
         )
 
     async def choose(self, fingerprint: str, *, limit: int) -> Sequence[UUID]:

@@ -222,8 +222,8 @@ class Dead(Protocol):
         """Read the errors of the newest ones, the one that came last first."""
         ...
 
-    async def letters(self, fingerprint: str) -> Sequence[LetterRow]:
-        """Read the newest ones of an error."""
+    async def letters(self, fingerprint: str, *, limit: int) -> Sequence[LetterRow]:
+        """Read the newest ones of an error, so many at most."""
         ...
 
     async def choose(self, fingerprint: str, *, limit: int) -> Sequence[UUID]:

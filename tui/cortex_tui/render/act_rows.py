@@ -78,10 +78,15 @@ def _count_of(name: str) -> Callable[[ActRow, datetime], Cell]:
     return lambda row, _: Cell(f"{row[name]:,}")
 
 
+def mark_of(row: ActRow) -> Cell:
+    """Return glyph and word of an act's state."""
+    return _MARKS[ActState(row["state"])]
+
+
 ACT_COLUMNS: Final[Sequence[Column[ActRow]]] = (
     Column(title="act", width=5, cell=lambda row, _: Cell(str(row["id"]), "bold"), is_right=True),
     Column(title="what", width=7, cell=lambda row, _: Cell(ActVerb(row["verb"]).value.lower())),
-    Column(title="state", width=8, cell=lambda row, _: _MARKS[ActState(row["state"])]),
+    Column(title="state", width=8, cell=lambda row, _: mark_of(row)),
     Column(title="", width=BAR_CELLS, cell=_bar, spare=2),
     Column(title="letters", width=7, cell=_count_of("letter_count"), is_right=True),
     Column(title="done", width=7, cell=_count_of("done_count"), is_right=True),

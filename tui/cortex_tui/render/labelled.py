@@ -4,6 +4,7 @@ from collections.abc import Iterator, Sequence
 from typing import Final, TypeAlias
 
 from cortex.domain.cells import Cell
+from cortex.domain.phrases import NOTHING
 from cortex.domain.safe import safe
 from cortex_tui.render.approval_page import chopped, wrapped
 
@@ -11,6 +12,7 @@ Line: TypeAlias = tuple[Cell, ...]
 
 LABEL: Final = 10
 LINES_MAX: Final = 2_000
+SAID_CHARS_MAX: Final = 2_000
 
 
 def labelled(label: str, text: str, width: int, style: str = "") -> Iterator[Line]:
@@ -32,6 +34,14 @@ def titled(title: str) -> Iterator[Line]:
     """Yield a title, below an empty line."""
     yield (Cell(""),)
     yield (Cell(title, "dim"),)
+
+
+def said(text: str, width: int, *, style: str) -> Iterator[Line]:
+    """Yield the beginning of a text, as much as is drawn anew each second without being felt."""
+    lines = _lines(text[:SAID_CHARS_MAX] or NOTHING, width)
+    yield from ((Cell(line, style if text else "dim"),) for line in lines)
+    if len(text) > SAID_CHARS_MAX:
+        yield (Cell(f"… {len(text) - SAID_CHARS_MAX:,} more characters", "dim"),)
 
 
 def text_lines(text: str, width: int) -> Iterator[Line]:

@@ -5,6 +5,8 @@ from typing import Final
 from uuid import UUID
 
 from rich.segment import Segment
+from textual import on
+from textual.containers import Horizontal
 from textual.strip import Strip
 from textual.widget import Widget
 
@@ -18,14 +20,23 @@ from cortex_tui.model.thing import Thing
 from cortex_tui.model.window import Window
 from cortex_tui.render.act_rows import act_line, foremost
 from cortex_tui.render.letter_rows import ERROR_COLUMNS, LETTER_COLUMNS, error_words
+from cortex_tui.render.letter_side import side_head, side_lines
 from cortex_tui.render.table import Column, fit
 from cortex_tui.screens import dead_acts, dead_asking, job_acts
 from cortex_tui.screens.frame import Frame
 from cortex_tui.widgets.lines import Line
+from cortex_tui.widgets.side import About, Side
 from cortex_tui.widgets.virtual_table import VirtualTable
 
 LOOK_EVERY_S: Final = 2.0
 """A look reads some thousand entries of an index."""
+
+
+LETTERS_MAX: Final = 500
+NEWEST_MAX: Final = 8
+"""Letters beside the list of errors."""
+REST_S: Final = 0.3
+"""So long the cursor stands still before they are read: who moves on wants others."""
 
 
 class _Letters(Frame):
@@ -129,16 +140,26 @@ class DeadScreen(_Letters):
     def __init__(self, desk: Desk) -> None:
         super().__init__(desk)
         self._acts: Sequence[ActRow] = ()
+        self._side = Side(desk, about=self._about)
         self._is_acts_turn = False
+        self._moved_at = float("-inf")
+        self._newest: Sequence[LetterRow] = ()
+        self._newest_of: tuple[object, ...] = ()
+        """The error that they are of, and how it was then."""
 
     def body(self) -> Iterable[Widget]:
-        return (*super().body(), Line(self.desk, self._act_line, id="acts"))
+        panes = Horizontal(*super().body(), self._side, id="aside")
+        return (panes, Line(self.desk, self._act_line, id="acts"))
 
     def paint(self) -> None:
         super().paint()
         self.query_one("#acts").refresh()
+        self._side.tell()
 
     async def look(self) -> bool | None:
+        row = self._window.current
+        if row is not None and self._wants_newest(row):
+            return await self._look_at_newest(row)
         if not self._is_acts_turn:
             self._is_acts_turn = True
             return await super().look()
@@ -149,6 +170,16 @@ class DeadScreen(_Letters):
 
     async def rows(self) -> Sequence[LetterRow]:
         return await self.desk.backend.dead.errors()
+
+    def _wants_newest(self, row: LetterRow) -> bool:
+        """Whether the letters of the error under the cursor are to be read for the pane beside."""
+        is_resting = self.desk.session.clock.now() - self._moved_at >= REST_S
+        return self._side.is_seen_now and is_resting and _version(row) != self._newest_of
+
+    async def _look_at_newest(self, row: LetterRow) -> bool:
+        found = await self.desk.backend.dead.letters(row["fingerprint"], limit=NEWEST_MAX)
+        self._newest, self._newest_of = found, _version(row)
+        return True
 
     def action_open(self) -> None:
         if (row := self._window.current) is not None:
@@ -166,12 +197,32 @@ class DeadScreen(_Letters):
         work = dead_asking.ask_group(self.desk, self.strip, verb, row, typed=typed)
         _ = self.run_worker(work, group="dry run", exclusive=True)
 
+    @on(VirtualTable.Moved)
+    def _moved(self) -> None:
+        self._moved_at = self.desk.session.clock.now()
+        self._side.tell()
+
+    def _about(self, width: int) -> About | None:
+        """Tell of the error under the cursor what the looks at the list and the acts have read."""
+        row = self._window.current
+        if row is None:
+            return None
+        is_theirs = self._newest_of[:1] == _version(row)[:1]
+        newest, now = self._newest if is_theirs else (), self.desk.session.now
+        lines = tuple(side_lines(row, self._acts, newest, now, width))
+        return About(key=row["fingerprint"], title=side_head(row), lines=lines)
+
     def _act_line(self, width: int) -> Strip:
         key = self.desk.keys.named("acts.rest").keys[0]
         cell = act_line(self._acts, self.desk.session.now, pause_key=key)
         text = fit(cell.text, max(0, width - 2))
         parts = [Segment(" "), Segment(text, self.desk.palette[cell.style])]
         return Strip(parts).adjust_cell_length(width)
+
+
+def _version(row: LetterRow) -> tuple[object, ...]:
+    """Return what differs when an error has other letters."""
+    return row["fingerprint"], row["count"], row["last_at"]
 
 
 class LettersScreen(_Letters):
@@ -189,7 +240,7 @@ class LettersScreen(_Letters):
         return ("dead", safe(error_words(self._error)))
 
     async def rows(self) -> Sequence[LetterRow]:
-        return await self.desk.backend.dead.letters(self._error["fingerprint"])
+        return await self.desk.backend.dead.letters(self._error["fingerprint"], limit=LETTERS_MAX)
 
     def thing(self) -> Thing | None:
         row = self._window.current

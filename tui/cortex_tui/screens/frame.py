@@ -20,6 +20,7 @@ from cortex_tui.internals import bind
 from cortex_tui.model.thing import Thing
 from cortex_tui.render import bars
 from cortex_tui.widgets.lines import Line
+from cortex_tui.widgets.side import SIDE_MIN, WIDE_SIDE_MIN
 from cortex_tui.widgets.strip_line import StripLine
 
 WIDTH_MIN: Final = 60
@@ -38,6 +39,10 @@ class Frame(Screen[None]):
     DEFAULT_CSS = """
     Frame { background: $background; color: $foreground; }
     Frame #small { display: none; }
+    Frame Side { display: none; width: 44; border-left: vkey $border; }
+    Frame.-aside Side { display: block; }
+    Frame.-widely Side { width: 64; }
+    Frame #aside { height: 1fr; }
     Frame.-small > Widget { display: none; }
     Frame.-small > #small { display: block; }
     """
@@ -109,6 +114,8 @@ class Frame(Screen[None]):
     def on_resize(self, event: events.Resize) -> None:
         size = event.size
         self.set_class(size.width < WIDTH_MIN or size.height < HEIGHT_MIN, "-small")
+        self.set_class(size.width >= SIDE_MIN, "-aside")
+        self.set_class(size.width >= WIDE_SIDE_MIN, "-widely")
         if not self.strip.is_seen:
             self.strip.withdraw()  # nobody may agree to what is not seen
 

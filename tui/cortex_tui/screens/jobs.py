@@ -9,6 +9,7 @@ from typing import Final
 from uuid import UUID
 
 from textual import on
+from textual.containers import Horizontal
 from textual.widget import Widget
 
 from cortex.domain.cells import Cell
@@ -33,12 +34,14 @@ from cortex_tui.model.pick import PickSome
 from cortex_tui.model.thing import Thing
 from cortex_tui.model.window import PAGE_ROWS, Window
 from cortex_tui.render.job_rows import OPTIONAL_COLUMNS, is_problem, job_columns
+from cortex_tui.render.job_side import side_head, side_lines
 from cortex_tui.render.words import about
 from cortex_tui.screens import job_acts, job_orders, jobs_bulk
 from cortex_tui.screens.frame import Frame
 from cortex_tui.screens.job_orders import Order, place_of
 from cortex_tui.screens.jobs_bulk import BulkRun, Wanted
 from cortex_tui.widgets.filter_line import FilterLine
+from cortex_tui.widgets.side import About, Side
 from cortex_tui.widgets.virtual_table import VirtualTable
 
 NEWEST_ROWS: Final = 100
@@ -81,9 +84,10 @@ class JobsScreen(Frame):
         columns = job_columns(desk.job_columns)
         self._table = VirtualTable(desk, self._window, columns, key=_id_of, empty=self._nothing)
         self._table.marked = self._marks
+        self._side = Side(desk, about=self._about)
 
     def body(self) -> Iterable[Widget]:
-        return (self._filter, self._table)
+        return (self._filter, Horizontal(self._table, self._side, id="aside"))
 
     def on_mount(self) -> None:
         self.set_focus(self._table)
@@ -91,6 +95,7 @@ class JobsScreen(Frame):
     def paint(self) -> None:
         self._table.redraw()
         self._filter.redraw()
+        self._side.tell()
 
     def on_screen_resume(self) -> None:
         self._table.columns = job_columns(self.desk.job_columns)
@@ -393,6 +398,7 @@ class JobsScreen(Frame):
 
     @on(VirtualTable.Moved)
     def _moved(self) -> None:
+        self._side.tell()
         self._short_pages = 0
         if self._window.wants_below or self._window.wants_above:
             self.desk.wake()
@@ -440,6 +446,14 @@ class JobsScreen(Frame):
         if self._listed == JobFilter():
             return f"{known} jobs"
         return f"{len(window.rows)}+ of {known} jobs"
+
+    def _about(self, width: int) -> About | None:
+        """Tell of the job under the cursor what the looks at the list have read."""
+        row, now = self._window.current, self.desk.session.now
+        if row is None:
+            return None
+        lines = tuple(side_lines(row, now, width))
+        return About(key=row["id"], title=side_head(row), lines=lines)
 
     def _nothing(self) -> str:
         if not self._is_read:

@@ -1,0 +1,97 @@
+"""A fault of the UI itself: one line, a report without values of variables, a clean terminal."""
+
+import re
+import stat
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.support.command_line import Cortex
+from tests.support.life import Life
+from tests.support.pty_screen import PtyScreen
+
+SECRET = "sk-live-4242"
+LEFT = b"\x1b[?1049l"
+"""The alternate screen is left: what comes then stands in the shell."""
+FAULT = f"""
+import sys
+from cortex_tui.screens.jobs import JobsScreen
+from cortex_tui.widgets.filter_line import FilterLine
+
+def fault(*_, **__):
+    token = "{SECRET}"
+    raise LookupError("no " + token[::-1])
+
+where = sys.argv.pop(1)
+if where == "drawing":
+    before = FilterLine._draw
+    def draw(self, width):
+        return fault() if self.screen.strip._told.text else before(self, width)
+    FilterLine._draw = draw
+elif where == "looking":
+    sorting = JobsScreen.action_sort
+    def sort(self):
+        JobsScreen.look = fault
+        sorting(self)
+    JobsScreen.action_sort = sort
+else:
+    JobsScreen.action_sort = fault
+from cortex.cli.main import main
+main()
+"""
+
+
+def run(cortex: Cortex, where: str, *more: str) -> PtyScreen:
+    env = cortex.environ({"XDG_STATE_HOME": str(cortex.folder / "state")})
+    command = [sys.executable, "-c", FAULT, where, *more, "tui", "--as", "ana"]
+    return PtyScreen(command, folder=cortex.folder, env=env, size=(240, 40))
+
+
+def crash(screen: PtyScreen, life: Life) -> str:
+    """Let it come to the fault; return what is told afterwards."""
+    life.type()
+    job = life.job()
+    screen.until(lambda text: "> pulse" in text, what="the first screen")
+    screen.type("2")
+    screen.until(lambda text: job.hex[-6:] in text, what="the job")
+    screen.type("s")
+    assert screen.end() == 1
+    assert screen.is_as_found
+    assert SECRET.encode() not in screen.written
+    told = screen.written.rpartition(LEFT)[2].decode("utf-8")
+    return re.sub(r"\x1b\[[0-9;?<>=]*[a-zA-Z]", "", told).replace("\r", "")
+
+
+@pytest.mark.parametrize("where", ["a key", "looking", "drawing"])
+def test_a_fault_is_told_in_one_line(cortex: Cortex, life: Life, where: str) -> None:
+    with run(cortex, where) as screen:
+        lines = [each for each in crash(screen, life).splitlines() if each]
+    assert len(lines) == 1, lines
+    (line,) = lines
+    assert line.startswith("error: a fault in cortex tui ended it: LookupError")
+    assert SECRET[::-1] not in line, "what the error says may hold anything"
+    assert "start cortex tui again" in line
+    found = re.search(r"report: (\S+);", line)
+    assert found is not None
+    report = Path(found[1])
+    text = report.read_text("utf-8")
+    assert "Traceback" in text
+    assert f"LookupError: no {SECRET[::-1]}" in text
+    assert SECRET not in text
+    assert stat.S_IMODE(report.stat().st_mode) == 0o600
+
+
+def test_debug_tells_where(cortex: Cortex, life: Life) -> None:
+    with run(cortex, "a key", "--debug") as screen:
+        told = crash(screen, life)
+    assert "Traceback" in told
+    assert "error: a fault in cortex tui ended it: LookupError" in told
+
+
+def test_a_folder_that_cannot_be_written_is_named(cortex: Cortex, life: Life) -> None:
+    (cortex.folder / "state").write_text("no folder")
+    with run(cortex, "a key") as screen:
+        told = crash(screen, life)
+    assert "no report could be written to" in told
+    assert "--debug shows it" in told

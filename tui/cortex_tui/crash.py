@@ -1,0 +1,81 @@
+"""A fault of the terminal UI: one line for people, the whole of it in a file that only they read.
+
+Values of variables are never written: the arguments of a job, and its secrets, may stand in them.
+"""
+
+import os
+import sys
+import traceback
+from collections.abc import Iterator, Sequence
+from datetime import datetime
+from pathlib import Path
+from typing import Final
+
+from textual.worker import WorkerFailed
+
+from cortex.domain.safe import safe
+
+EXIT_CODE: Final = 1
+REPORTS_MAX: Final = 20
+"""Kept; the oldest ones go."""
+OURS: Final = "cortex_tui"
+
+
+def tell(errors: Sequence[Exception], *, folder: Path, at: datetime, is_debug: bool) -> int:
+    """Write down what ended the UI, and tell one line of it on stderr; return the exit code.
+
+    The text of an error stands in the report only. `is_debug`: tracebacks are told, too.
+    """
+    causes = [_cause(each) for each in errors]
+    text = "\n".join("".join(traceback.format_exception(each)) for each in causes)
+    if is_debug:
+        _write(text)
+    first = causes[0]
+    where = _place(first)
+    what = type(first).__name__ + (f" in {where}" if where else "")
+    _write(
+        f"error: a fault in cortex tui ended it: {what}; {_kept(text, folder, at)}; "
+        "nothing else is touched by it: start cortex tui again\n"
+    )
+    return EXIT_CODE
+
+
+def _cause(error: BaseException) -> BaseException:
+    """Return what went wrong in a worker."""
+    return error.error if isinstance(error, WorkerFailed) else error
+
+
+def _place(error: BaseException) -> str:
+    """Name the innermost line of ours that it came through."""
+    frames = [
+        f for f in traceback.extract_tb(error.__traceback__) if OURS in Path(f.filename).parts
+    ]
+    if not frames:
+        return ""
+    parts = Path(frames[-1].filename).parts
+    inside = parts[len(parts) - parts[::-1].index(OURS) - 1 :]
+    return f"{'/'.join(inside)}:{frames[-1].lineno}"
+
+
+def _kept(text: str, folder: Path, at: datetime) -> str:
+    """Write a report that only its user may read; say where it is, or why it is nowhere."""
+    report = folder / f"tui-{at:%Y%m%dT%H%M%S}-{os.getpid()}.log"
+    try:
+        folder.mkdir(parents=True, mode=0o700, exist_ok=True)
+        for old in _too_old(folder):
+            old.unlink(missing_ok=True)
+        number = os.open(report, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600)
+        with os.fdopen(number, "w", encoding="utf-8", errors="backslashreplace") as file:
+            file.write(text)
+    except OSError as error:
+        return f"no report could be written to {folder} ({error.strerror}): --debug shows it"
+    return f"report: {report}"
+
+
+def _too_old(folder: Path) -> Iterator[Path]:
+    yield from sorted(folder.glob("tui-*.log"))[: 1 - REPORTS_MAX]
+
+
+def _write(text: str) -> None:
+    sys.stderr.write(safe(text, newline="\n"))
+    sys.stderr.flush()

@@ -1,0 +1,54 @@
+"""Beside a list: what its cursor is on, in full. Nothing is read for it; a wide screen has it."""
+
+from collections.abc import Callable, Hashable
+from typing import Final
+
+import attrs
+
+from cortex.domain.cells import Cell
+from cortex_tui.desk import Desk
+from cortex_tui.widgets.page import Lines, Page
+
+SIDE_MIN: Final = 120
+"""Cells of a screen; from here on there is one."""
+WIDE_SIDE_MIN: Final = 160
+
+
+@attrs.frozen(kw_only=True)
+class About:
+    """What a pane tells."""
+
+    key: Hashable
+    """Of the thing: another one is told from its beginning."""
+    title: Cell
+    lines: Lines
+
+
+class Side(Page):
+    """Told anew by `tell`; `Frame` says when there is one, and how wide it is."""
+
+    def __init__(self, desk: Desk, *, about: Callable[[int], About | None]) -> None:
+        """`about`: for a width in cells; None: the cursor is on nothing."""
+        super().__init__(desk, head=lambda: (self._title, Cell("")))
+        self._about = about
+        self._key: Hashable = None
+        self._title = Cell("")
+
+    def on_resize(self) -> None:
+        super().on_resize()
+        self.tell()
+
+    @property
+    def is_seen_now(self) -> bool:
+        """The screen has room for it."""
+        return self.size.width > 0
+
+    def tell(self) -> None:
+        """Tell what the cursor is on now."""
+        if not self.is_seen_now:
+            return
+        found = self._about(self.room)
+        if found is None:
+            found = About(key=None, title=Cell(""), lines=())
+        is_other, self._key, self._title = found.key != self._key, found.key, found.title
+        self.show(found.lines, is_other=is_other)
