@@ -79,14 +79,8 @@ def test_it_shows_all_and_says_how_it_is_held(
         for words in ("permission denied", "read-only transaction", "✗"):
             assert words not in screen.text
         screen.type("\x1b")
-<<<<<<< HEAD
-        # Not before the help has gone: escape and `q` in one go are another key.
-        is_told = shows("> log", told)
-        screen.until(lambda text: is_told(text) and "> keys" not in text, what="how it is held")
-=======
         is_held = shows("> log", told)
         screen.until(lambda text: is_held(text) and "> keys" not in text, what="how it is held")
->>>>>>> tui
         screen.type("q")
         assert screen.end() == 0
         assert b"permission denied" not in screen.written
