@@ -28,7 +28,7 @@ def pytest_unconfigure(config: pytest.Config) -> None:
 
 
 def pytest_collection_finish() -> None:
-    """Let the collector of garbage pass over the tests themselves: thousands, and none ends soon."""
+    """Let the collector of garbage pass over the tests themselves: thousands, none ends soon."""
     gc.collect()
     gc.freeze()
 
