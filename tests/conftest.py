@@ -2,7 +2,7 @@
 
 import gc
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -59,6 +59,20 @@ def database(shared_postgres: SharedPostgres) -> Iterator[str]:
     dsn = shared_postgres.create_migrated()
     yield dsn
     shared_postgres.drop(dsn)
+
+
+@pytest.fixture
+def filled(shared_postgres: SharedPostgres) -> Iterator[Callable[..., str]]:
+    """Makes a database of the test's own, with the current schema, that SQL scripts have filled."""
+    made: list[str] = []
+
+    def fill(*scripts: str) -> str:
+        made.append(shared_postgres.create_filled(scripts))
+        return made[-1]
+
+    yield fill
+    for dsn in made:
+        shared_postgres.drop(dsn)
 
 
 @pytest.fixture

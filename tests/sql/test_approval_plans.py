@@ -1,7 +1,7 @@
 """100,000 jobs that wait for people cost nothing: no statement looks at more than it needs."""
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 from uuid import UUID
 
@@ -88,16 +88,9 @@ STATEMENTS: dict[str, tuple[Sequence[object], int]] = {
 
 
 @pytest.fixture
-def big(database: str) -> str:
+def big(filled: Callable[..., str]) -> str:
     """A database with 100,000 jobs that wait for people, 10,000 of them in vain, and no ANALYZE."""
-
-    async def fill() -> None:
-        connection = await asyncpg.connect(database)
-        await connection.execute(FILL)
-        await connection.close()
-
-    run_asyncio(fill)
-    return database
+    return filled(FILL)
 
 
 @pytest.mark.timeout(120)

@@ -1,13 +1,12 @@
 """Looking after budgets costs the same however many jobs wait, runs are over, calls are open."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from uuid import UUID
 
-import asyncpg
 import pytest
 
 from tests.sql.test_plans import explain
-from tests.support.postgres import run_asyncio, sql
+from tests.support.postgres import sql
 
 BATCH = 100
 ROWS_PER_WANTED = 3
@@ -46,16 +45,9 @@ STATEMENTS: dict[str, tuple[Sequence[object], int]] = {
 
 
 @pytest.fixture
-def big(database: str) -> str:
+def big(filled: Callable[..., str]) -> str:
     """A database with 50,000 jobs that wait, as many open calls, and 100,000 runs."""
-
-    async def fill() -> None:
-        connection = await asyncpg.connect(database)
-        await connection.execute(FILL)
-        await connection.close()
-
-    run_asyncio(fill)
-    return database
+    return filled(FILL)
 
 
 def worst(dsn: str, name: str, arguments: Sequence[object], tables: set[str]) -> int:

@@ -1,6 +1,6 @@
 """Recording effects, listing them and letting those go on that wait costs the same however many."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 from uuid import UUID
 
@@ -64,16 +64,9 @@ def intents(job_ids: Sequence[UUID]) -> tuple[Any, ...]:
 
 
 @pytest.fixture
-def big(database: str) -> str:
+def big(filled: Callable[..., str]) -> str:
     """A database with 100,000 effects, and as many jobs that wait for quotas."""
-
-    async def fill() -> None:
-        connection = await asyncpg.connect(database)
-        await connection.execute(FILL)
-        await connection.close()
-
-    run_asyncio(fill)
-    return database
+    return filled(FILL)
 
 
 def looked_at(dsn: str, name: str, *arguments: object) -> dict[str, int]:

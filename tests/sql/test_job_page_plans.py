@@ -1,14 +1,14 @@
 """However many jobs there are, a page of them is read by index and for a bounded amount of work."""
 
+from collections.abc import Callable
 from uuid import UUID
 
-import asyncpg
 import pytest
 
 from cortex.domain.job import JobStatus
 from cortex.store.job_pages import LOOKED_MAX
 from tests.sql.test_plans import POD, Look, explain
-from tests.support.postgres import run_asyncio, sql
+from tests.support.postgres import sql
 
 JOBS = 100_000
 SAME_INSTANT = 30_000
@@ -67,16 +67,9 @@ LOOKS_A_ROW = 5
 
 
 @pytest.fixture
-def many(database: str) -> str:
+def many(filled: Callable[..., str]) -> str:
     """A database with 100,000 jobs, 30,000 of which were submitted at one instant."""
-
-    async def fill() -> None:
-        connection = await asyncpg.connect(database)
-        await connection.execute(FILL)
-        await connection.close()
-
-    run_asyncio(fill)
-    return database
+    return filled(FILL)
 
 
 def looked_at(looks: list[Look]) -> int:
@@ -100,16 +93,9 @@ def test_a_page_looks_at_few_jobs_however_many_there_are(many: str) -> None:
 
 
 @pytest.fixture
-def many_waiting(database: str) -> str:
+def many_waiting(filled: Callable[..., str]) -> str:
     """A database with 100,000 jobs in RETRY, 30,000 of which are due at one instant."""
-
-    async def fill() -> None:
-        connection = await asyncpg.connect(database)
-        await connection.execute(FILL_WAITING)
-        await connection.close()
-
-    run_asyncio(fill)
-    return database
+    return filled(FILL_WAITING)
 
 
 DUE_CASES = {

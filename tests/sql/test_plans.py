@@ -1,7 +1,7 @@
 """The runtime's statements find their rows by index, however large the tables are."""
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 from uuid import UUID
 
@@ -120,16 +120,9 @@ STATEMENTS: dict[str, tuple[Sequence[object], int]] = {
 
 
 @pytest.fixture
-def big(database: str) -> str:
+def big(filled: Callable[..., str]) -> str:
     """A database with 130,000 jobs and 100,000 tasks that no ANALYZE has seen."""
-
-    async def fill() -> None:
-        connection = await asyncpg.connect(database)
-        await connection.execute(FILL)
-        await connection.close()
-
-    run_asyncio(fill)
-    return database
+    return filled(FILL)
 
 
 @frozen

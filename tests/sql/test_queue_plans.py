@@ -1,10 +1,11 @@
 """A paused queue costs nobody anything, however much waits in it."""
 
-import asyncpg
+from collections.abc import Callable
+
 import pytest
 
 from tests.sql.test_plans import BATCH, FILL, POD, ROWS_PER_WANTED, Look, explain
-from tests.support.postgres import run_asyncio, sql
+from tests.support.postgres import sql
 
 NAMED_READY = """
     -- A hundred tasks are the heads of queues of their own, the last ones of all that are ready.
@@ -22,18 +23,9 @@ QUEUES = 50
 
 
 @pytest.fixture
-def paused(database: str) -> str:
+def paused(filled: Callable[..., str]) -> str:
     """100,000 tasks, most of them in paused queues: the default one and 200 others."""
-
-    async def fill() -> None:
-        connection = await asyncpg.connect(database)
-        await connection.execute(FILL)
-        await connection.execute(NAMED_READY)
-        await connection.execute(PAUSE_DEFAULT)
-        await connection.close()
-
-    run_asyncio(fill)
-    return database
+    return filled(FILL, NAMED_READY, PAUSE_DEFAULT)
 
 
 def looked_at(looks: list[Look], table: str = "task") -> int:

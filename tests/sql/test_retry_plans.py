@@ -1,14 +1,13 @@
 """Letting retries go, and telling why a job waits, cost the same however many jobs wait."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from uuid import UUID
 
-import asyncpg
 import pytest
 
 from cortex.domain.why import AHEAD_MAX, SILENT_S
 from tests.sql.test_plans import explain
-from tests.support.postgres import run_asyncio, sql
+from tests.support.postgres import sql
 from tests.support.rows import move_clock
 
 BATCH = 100
@@ -47,16 +46,9 @@ WAITS_FOR_BREAKER, WAITS_FOR_TIME, WAITS_IN_QUEUE, WAITS_FOR_POD = (
 
 
 @pytest.fixture
-def big(database: str) -> str:
+def big(filled: Callable[..., str]) -> str:
     """A database with 200,000 jobs in RETRY, half of them behind an open breaker."""
-
-    async def fill() -> None:
-        connection = await asyncpg.connect(database)
-        await connection.execute(FILL)
-        await connection.close()
-
-    run_asyncio(fill)
-    return database
+    return filled(FILL)
 
 
 def worst(dsn: str, name: str, arguments: Sequence[object]) -> int:
