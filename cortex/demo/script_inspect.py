@@ -22,7 +22,8 @@ from cortex.demo.script_inspect_report import mail_text, report, subject, summar
 COMMITS_SHOWN = 15
 LISTED_FILES_MAX = 5_000
 """What the record takes as it is, unless paths are very long."""
-MEASURED_FILES_MAX = 1_000
+MEASURED_FILES_MAX = 400
+"""Where there is no git to name them: each name takes the model its time."""
 READ_FIRST_MAX = 4
 READ_LARGEST_MAX = 4
 REPORT = "report.md"
@@ -60,7 +61,11 @@ def _look() -> tuple[str, list[ToolInput]]:
 
 def _measure(found: Findings) -> tuple[str, list[ToolInput]]:
     wanted: list[ToolInput] = []
-    if sources := found.sources[:MEASURED_FILES_MAX]:
+    if found.commits and found.sources:
+        patterns = " ".join(f"':(icase)*{suffix}'" for suffix in found.suffixes)
+        files = f"git ls-files -z --cached --others --exclude-standard -- {patterns}"
+        wanted.append(("run_command", {"argv": ["sh", "-c", f"{files} | xargs -0 wc -l --"]}))
+    elif sources := found.sources[:MEASURED_FILES_MAX]:
         wanted.append(("run_command", {"argv": ["wc", "-l", "--", *sources]}))
     if found.commits:
         wanted.append(("run_command", {"argv": ["git", "shortlog", "-sn", "HEAD"]}))

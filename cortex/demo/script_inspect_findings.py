@@ -25,7 +25,9 @@ BUILD_FILES = ("pyproject.toml", "package.json", "Cargo.toml", "go.mod", "pom.xm
 FOREIGN_FOLDERS = frozenset(
     {"node_modules", "vendor", "venv", "__pycache__", "dist", "build", "target", "site-packages"}
 )
+COUNTERS = ("wc", "sh")  # what counts lines, with the names of files or without
 _WC_LINE = re.compile(r"\s*(\d+) (.+)")
+_LEFT_OUT = re.compile(r"\[… \d+ bytes left out …\]")
 _COMMIT = re.compile(r"([0-9a-f]{7,40}) (.*)")
 _AUTHOR = re.compile(r"\s*(\d+)\t(.+)")
 
@@ -62,6 +64,11 @@ class Findings:
     def at_least(self) -> str:
         """What stands before a number of files."""
         return "at least " if self.truncated else ""
+
+    @property
+    def suffixes(self) -> list[str]:
+        """The endings of the sources' names."""
+        return sorted({PurePosixPath(path).suffix.lower() for path in self.sources})
 
     @property
     def unmeasured(self) -> int:
@@ -125,7 +132,8 @@ def _learn(found: Findings, name: str, given: dict[str, Any], *, result: str) ->
             if not isinstance(completed, dict):
                 completed = {"stdout": result}
             argv = given.get("argv") or [""]
-            if completed.get("exit_code", 0) not in (0, None) and argv[0] != "wc":
+            is_counted = argv[0] in COUNTERS and completed.get("stdout")  # some file may be gone
+            if completed.get("exit_code", 0) not in (0, None) and not is_counted:
                 why = _first_line(str(completed.get("stderr", ""))) or "it failed"
                 found.failed.append((_described(name, given), why))
                 return
@@ -163,13 +171,21 @@ def _learn_output(found: Findings, argv: list[str], output: str) -> None:
         case ["git", "shortlog"]:
             matches = filter(None, map(_AUTHOR.match, output.splitlines()))
             found.authors = [(int(each[1]), each[2]) for each in matches]
-        case ["wc", _]:
-            asked = set(argv)
-            for match in filter(None, map(_WC_LINE.fullmatch, output.splitlines())):
+        case ["wc" | "sh", _]:
+            asked = set(found.sources)
+            for match in filter(None, map(_WC_LINE.fullmatch, _whole_lines(output))):
                 if match[2] in asked:
                     found.lines[match[2]] = int(match[1])
         case _:
             pass
+
+
+def _whole_lines(output: str) -> list[str]:
+    """Of output whose middle was left out, neither line beside the gap is whole."""
+    lines = output.splitlines()
+    gaps = {place for place, line in enumerate(lines) if _LEFT_OUT.fullmatch(line)}
+    cut = {place + step for place in gaps for step in (-1, 0, 1)}
+    return [line for place, line in enumerate(lines) if place not in cut]
 
 
 def _json(text: str) -> Any:

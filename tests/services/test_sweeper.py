@@ -28,8 +28,8 @@ BATCH_MAX = 20
 
 
 def a_sweeper(bench: Bench, *, zombie_s: float = ZOMBIE_S, sweep_s: float = SWEEP_S) -> Sweeper:
-    """Of a pod that has been well for long."""
-    bench.standing._steady_since -= 1000
+    """Of a pod that has been well for longer than any threshold, however long its server serves."""
+    bench.standing._steady_since -= zombie_s + 1000
     return Sweeper(
         bench.port,
         pod_id=bench.pod.id,

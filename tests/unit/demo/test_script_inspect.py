@@ -13,6 +13,7 @@ from cortex.agent.tool import ToolContext
 from cortex.agent.tools import BUILT_IN
 from cortex.demo.script import Call, Reply
 from cortex.demo.script_inspect import inspect
+from cortex.demo.script_inspect_findings import findings
 from cortex.domain.errors import CortexError
 
 OFFERED = ("list_files", "read_file", "run_command", "write_file")
@@ -194,14 +195,54 @@ async def test_a_list_that_was_cut_is_told(
 async def test_sources_that_were_not_measured_are_told(
     context: ToolContext, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    make_project(folder)
+    for name, lines in (("a.py", 600), ("b.py", 30)):
+        (folder / name).write_text("x = 1\n" * lines)
     monkeypatch.setattr("cortex.demo.script_inspect.MEASURED_FILES_MAX", 1)
     _, said = await run(context)
     report = written_report(context)
-    assert "| Files | 7 |" in report
+    assert "| Files | 2 |" in report
     assert "| Lines of source | at least 600 |" in report
-    assert "Of 2 sources the lines were not counted." in report
-    assert "7 files, at least 600 lines of source" in said
+    assert "Of 1 source the lines were not counted." in report
+    assert "2 files, at least 600 lines of source" in said
+
+
+async def test_git_names_the_sources_however_many_there_are(
+    context: ToolContext, folder: Path
+) -> None:
+    """Also new ones and empty ones, and beside one that is gone; not what git ignores."""
+    make_project(folder)
+    (folder / "tests/test_lamp.py").unlink()
+    (folder / ".gitignore").write_text("made.py\n")
+    for name, lines in (("new é's.PY", 7), ("empty.py", 0), ("made.py", 9)):
+        (folder / name).write_text("x = 1\n" * lines)
+    for number in range(500):
+        (folder / "src" / f"m{number}.py").write_text("y = 2\n")
+    messages, _ = await run(context)
+    report = written_report(context)
+    assert "| Python | 505 | 1,137 | " in report
+    assert "Of 1 source the lines were not counted." in report
+    assert "| `new é's.PY` | 7 | " in report
+    assert "m499" not in str([each for each in messages if each["role"] == "assistant"])
+    assert "What did not work" not in report
+
+
+def test_counts_beside_a_gap_are_not_believed() -> None:
+    listed = {"paths": ["a.py", "b.py", "c.py", "d.py"], "truncated": False, "left_out": []}
+    output = " 11 a.py\n 22 b.py\n[… 99 bytes left out …]\n3 c.py\n 44 d.py\n 999 total\n"
+    asked = [
+        ("list_files", {"pattern": "**/*"}, listed),
+        ("run_command", {"argv": ["sh", "-c", "…"]}, {"exit_code": 123, "stdout": output}),
+    ]
+    uses = [
+        {"type": "tool_use", "id": str(n), "name": name, "input": given}
+        for n, (name, given, _) in enumerate(asked)
+    ]
+    results = [
+        result_block(use, orjson.dumps(told).decode())
+        for use, (_, _, told) in zip(uses, asked, strict=True)
+    ]
+    messages = [{"role": "assistant", "content": uses}, {"role": "user", "content": results}]
+    assert findings(call_with(messages)).lines == {"a.py": 11, "d.py": 44}
 
 
 async def test_odd_files(context: ToolContext, folder: Path) -> None:
