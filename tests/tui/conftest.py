@@ -14,6 +14,8 @@ from tests.support.life import Life
 from tests.support.tui import FakeBackend, ManualClock, Seat, sitting
 
 Sit = Callable[..., AbstractAsyncContextManager[Seat]]
+ALONE = (119, 40)
+"""The widest terminal on which a list has the screen for itself."""
 
 
 @pytest.fixture

@@ -4,7 +4,7 @@ import re
 
 from tests.support.tui import FakeBackend, Seat, on_asyncio
 from tests.support.tui_job import a_step
-from tests.tui.conftest import Sit
+from tests.tui.conftest import ALONE, Sit
 
 
 def numbers(seat: Seat) -> list[int]:
@@ -111,7 +111,7 @@ async def test_new_jobs_are_counted_and_do_not_move_the_cursor(
 @on_asyncio
 async def test_changes_show_in_their_rows(cluster: FakeBackend, sit: Sit) -> None:
     first, second = cluster.add(1), cluster.add(2)
-    async with sit() as seat:
+    async with sit(size=ALONE) as seat:
         cluster.change(first, status="RUNNING", attempt=1, pod="eu-1")
         cluster.change(second, status="FAILED", error_message="no such page")
         await seat.pass_time(2)

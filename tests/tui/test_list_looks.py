@@ -7,7 +7,7 @@ from uuid import UUID
 import pytest
 
 from tests.support.tui import FakeBackend, ManualClock, Seat, instant, on_asyncio
-from tests.tui.conftest import Sit
+from tests.tui.conftest import ALONE, Sit
 from tests.tui.test_jobs import at_cursor, numbers
 
 
@@ -134,7 +134,7 @@ async def test_an_act_goes_by_id_in_any_order(cluster: FakeBackend, sit: Sit) ->
 @on_asyncio
 async def test_columns_are_chosen_and_stay_chosen(cluster: FakeBackend, sit: Sit) -> None:
     cluster.add(1, queue_name="mail", agent="sorter")
-    async with sit() as seat:
+    async with sit(size=ALONE) as seat:
         titles = seat.lines[2].split()
         assert "pod" in titles
         assert "queue" not in titles

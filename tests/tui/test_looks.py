@@ -5,7 +5,7 @@ import pytest
 from cortex_tui.widgets.drawn import Drawn
 from cortex_tui.widgets.virtual_table import VirtualTable
 from tests.support.tui import FakeBackend, on_asyncio
-from tests.tui.conftest import Sit
+from tests.tui.conftest import ALONE, Sit
 
 
 @pytest.mark.parametrize("is_open", [False, True])
@@ -38,7 +38,7 @@ async def test_where_it_does_not_come_along_it_is_asked_for(cluster: FakeBackend
 @on_asyncio
 async def test_while_jobs_change_each_look_is_at_them(cluster: FakeBackend, sit: Sit) -> None:
     job = cluster.add(1, status="RUNNING")
-    async with sit() as seat:
+    async with sit(size=ALONE) as seat:
         await seat.pass_time(3)
         cluster.asked.clear()
         for attempt in range(40):

@@ -11,7 +11,7 @@ from cortex.domain.phrases import NOTHING, age, money, short_id
 from cortex.domain.safe import safe
 from cortex_tui.backend.protocol import JobRow
 from cortex_tui.render.job_rows import status_of, why, why_line
-from cortex_tui.render.labelled import Line, labelled, said, titled
+from cortex_tui.render.labelled import Line, labelled, said, titled, valued
 from cortex_tui.render.words import countdown
 
 WAITS = (JobStatus.PENDING, JobStatus.RETRY, JobStatus.WAITING_FOR_APPROVAL)
@@ -33,7 +33,6 @@ def side_lines(row: JobRow, now: datetime, width: int) -> Iterator[Line]:
     error = row["error_message"] or row["last_error"] or ""
     for label, text, style in (
         ("state", state, STATES[status].word),
-        ("why", told, why_line(row, now).style if told else "dim"),
         ("next", comes, ""),
         ("cost", "" if cost is None else money(Decimal(str(cost))), ""),
         ("attempt", f"{row['attempt']}, retry {row['retry_count']}/{row['max_retries']}", ""),
@@ -43,7 +42,8 @@ def side_lines(row: JobRow, now: datetime, width: int) -> Iterator[Line]:
         ("age", age((now - row["created_at"]).total_seconds()), "dim"),
         ("last step", last, ""),
     ):
-        yield from labelled(label, text or NOTHING, width, style if text else "dim")
+        yield from valued(label, text, width, style)
+    yield from labelled("why", told or NOTHING, width, why_line(row, now).style if told else "dim")
     yield from titled("last error")
     yield from said(error, width, style="fail")
 

@@ -7,6 +7,7 @@ from cortex.domain.cells import Cell
 from cortex.domain.phrases import NOTHING
 from cortex.domain.safe import safe
 from cortex_tui.render.approval_page import chopped, wrapped
+from cortex_tui.render.table import fit
 
 Line: TypeAlias = tuple[Cell, ...]
 
@@ -28,6 +29,13 @@ def labelled(label: str, text: str, width: int, style: str = "") -> Iterator[Lin
     for line in _lines(text, room):
         yield first, Cell(line, style)
         first = Cell(" " * len(first.text))
+
+
+def valued(label: str, text: str, width: int, style: str = "") -> Iterator[Line]:
+    """Yield a short label and its text on one line, cut where there is no room."""
+    room = max(1, width - LABEL)
+    shown = fit(safe(text or NOTHING), room)
+    yield Cell(label.ljust(LABEL), "dim"), Cell(shown.rstrip(" "), style if text else "dim")
 
 
 def titled(title: str) -> Iterator[Line]:

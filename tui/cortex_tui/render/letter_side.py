@@ -12,7 +12,7 @@ from cortex.domain.phrases import NOTHING, age, short_id
 from cortex.domain.safe import safe
 from cortex_tui.backend.protocol import ActRow, LetterRow
 from cortex_tui.render.act_rows import is_over, mark_of
-from cortex_tui.render.labelled import Line, labelled, said, titled
+from cortex_tui.render.labelled import Line, labelled, said, titled, valued
 from cortex_tui.render.letter_rows import on_retry
 from cortex_tui.render.table import fit
 
@@ -45,15 +45,15 @@ def side_lines(
         ("last", age((now - row["last_at"]).total_seconds())),
         ("escalated", f"{escalated:,}" if escalated else ""),
     ):
-        yield from labelled(label, text or NOTHING, width, "" if text else "dim")
+        yield from valued(label, text, width)
     yield from titled("newest letter")
     for label, text in (
         ("job", short_id(row["job_id"])),
         ("agent", row["agent"] or row["type"]),
         ("last step", row["step"] or ""),
-        ("on retry", on_retry(row)),
     ):
-        yield from labelled(label, text or NOTHING, width, "" if text else "dim")
+        yield from valued(label, text, width)
+    yield from labelled("on retry", on_retry(row), width)
     yield from titled("it says")
     yield from said(row["error_message"] or "", width, style="fail")
     yield from titled("fingerprint")
