@@ -12,7 +12,7 @@ from chaos.sim.plan import Kind, make_plan
 from tests.support.postgres import make_home
 
 SECONDS_MAX = 240.0
-"""For two seeds run twice, on a computer that does much else."""
+"""For a seed run twice, on a computer that does much else."""
 
 
 def _with(*kinds: Kind, after: int = 0) -> int:
@@ -25,7 +25,7 @@ def _with(*kinds: Kind, after: int = 0) -> int:
 
 @pytest.mark.timeout(SECONDS_MAX)
 def test_seeds_repeat_bit_for_bit_and_break_no_rule(run_dir: Path) -> None:
-    seeds = [_with(Kind.KILL, Kind.LOSS), _with(Kind.STOP, Kind.OUTAGE)]
+    seeds = [_with(Kind.KILL, Kind.LOSS, Kind.STOP, Kind.OUTAGE)]
     folder = make_home(run_dir)
     outcomes = list(simulate(seeds, folder=folder, workers=2, mode="repeat"))
     assert sorted(outcome.seed for outcome in outcomes) == sorted(seeds)
