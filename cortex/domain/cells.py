@@ -58,4 +58,4 @@ def bar(done: int, of: int, cells: int) -> str:
 def _width_of_char(char: str) -> int:
     if unicodedata.east_asian_width(char) in "WF":
         return 2
-    return 0 if unicodedata.combining(char) or unicodedata.category(char) == "Me" else 1
+    return 0 if unicodedata.category(char) in ("Mn", "Me") else 1

@@ -9,9 +9,16 @@ import unicodedata
 from typing import Final
 
 TAB: Final = "    "
-MARKS_MAX: Final = 4
-"""Combining marks on one letter; no script needs more, and stacks paint over other lines."""
+MARKS_MAX: Final = 6
+"""Marks that take no cell of their own, on one letter: stacks of them paint over other lines, and
+without a bound a text of a single cell could be of any length. Burmese needs five."""
 
+_MARKS: Final = frozenset({"Mn", "Me", "Mc"})
+# What joins the letter before although Unicode does not call it a mark: the vowels and finals of
+# Hangul, the colours of skin.
+_JOINING: Final = frozenset(
+    map(chr, (*range(0x1160, 0x1200), *range(0xD7B0, 0xD800), *range(0x1F3FB, 0x1F400)))
+)
 _NOT_PRINTED: Final = frozenset({"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"})
 _BLANK: Final = frozenset(
     # Blank, or only changing how the letter before looks, although Unicode calls them letters,
@@ -42,9 +49,8 @@ def _visible(line: str) -> str:
     shown: list[str] = []
     marks = 0
     for char in _EMOJI_GLUE.sub("", line):
-        marks = marks + 1 if unicodedata.combining(char) else 0
-        is_hidden = (
-            marks > MARKS_MAX or unicodedata.category(char) in _NOT_PRINTED or char in _BLANK
-        )
+        category = unicodedata.category(char)
+        marks = marks + 1 if category in _MARKS or char in _JOINING else 0
+        is_hidden = marks > MARKS_MAX or category in _NOT_PRINTED or char in _BLANK
         shown.append(f"⟦U+{ord(char):04X}⟧" if is_hidden else char)
     return "".join(shown)

@@ -15,6 +15,7 @@ from cortex.domain.errors import (
     UnavailableError,
 )
 from cortex.domain.job import Finish, JobStatus, Submission
+from cortex.domain.nesting import is_deep
 from cortex.domain.policy import JobPolicy
 from cortex.store.database import Database, Record, affected
 from cortex.store.found import by_name
@@ -216,16 +217,32 @@ def _no_such_job(job_id: UUID) -> NotFoundError:
     return NotFoundError(f"job {job_id} does not exist", hint="list them: cortex jobs ls")
 
 
+_FOREIGN = "payload"
+"""Whoever may call `submit_job` wrote it, and Postgres takes more than can be read here."""
 _JSON_COLUMNS = frozenset(
-    {"checkpoint", "payload", "result", "metadata", "usage", "output", "spec"}
+    {"checkpoint", _FOREIGN, "result", "metadata", "usage", "output", "spec"}
     | {"history", "attempts", "steps", "awaited"}
 )
 
 
 def plain(row: Record) -> dict[str, Any]:
-    """Return a row as a dict whose JSON columns are decoded; instants stay aware datetimes."""
+    """Return a row as a dict whose JSON columns are decoded; instants stay aware datetimes.
+
+    A payload stays text when it holds a number or a nesting that is beyond us.
+    """
     return {
-        key: orjson.loads(value) if key in _JSON_COLUMNS and value is not None else value
+        key: _decoded(key, value) if key in _JSON_COLUMNS and value is not None else value
         for key, value in row.items()
         if key != "approval_token"
     }
+
+
+def _decoded(name: str, text: str) -> Any:
+    if name == _FOREIGN and is_deep(text):
+        return text
+    try:
+        return orjson.loads(text)
+    except orjson.JSONDecodeError:
+        if name == _FOREIGN:
+            return text
+        raise

@@ -1,9 +1,12 @@
 import getpass
 import re
 
+import pytest
+
 from tests.support.command_line import Cortex
 from tests.support.eventually import eventually
 from tests.support.life import Life
+from tests.support.rows import submit
 
 
 def listed(cortex: Cortex, *filters: str) -> list[str]:
@@ -199,3 +202,15 @@ def test_waiting_survives_a_cut_connection(cortex: Cortex, life: Life) -> None:
     # Cut between two looks it reconnects in silence; cut within one it says so, once.
     assert re.fullmatch(r"(the database went away: [^\n]*; trying again\n)?", err)
     assert "COMPLETED" in out
+
+
+@pytest.mark.parametrize("payload", ["[" * 4_000 + "]" * 4_000, '{"n": ' + "7" * 5_000 + "}"])
+def test_a_payload_that_only_postgres_reads_is_shown_as_text(
+    cortex: Cortex, life: Life, payload: str
+) -> None:
+    job_id = str(submit(life.dsn, "digest", json_text=payload))
+    for how in ((), ("--json",), ("-o", "yaml")):
+        shown = cortex("jobs", "show", job_id, *how)
+        assert (shown.code, shown.err) == (0, "")
+        assert payload[:2_000] in shown.out.replace('\\"', '"')
+    assert cortex("jobs", "show", job_id, "--json").document["job"]["payload"] == payload

@@ -119,6 +119,22 @@ async def test_a_step_in_full_stands_beside_or_instead(cluster: FakeBackend, sit
             assert "◂ prompt ▸" in seat.text
 
 
+@pytest.mark.parametrize("payload", ["[" * 4_000 + "]" * 4_000, "7" * 5_000, "[" * 300 + "7" * 300])
+@on_asyncio
+async def test_a_payload_that_cannot_be_read_is_shown_as_text(
+    cluster: FakeBackend, sit: Sit, payload: str
+) -> None:
+    running(cluster, steps=[a_step(1, "1 plan", "model")])
+    cluster.one.details["1 plan"] = {"payload": payload}
+    async with sit(size=(120, 40)) as seat:
+        await opened(seat)
+        await seat.press("k")
+        await seat.pass_time(1)
+        await seat.press(">", ">")
+        assert "what the job was given" in seat.text
+        assert payload[:40] in seat.text
+
+
 @on_asyncio
 async def test_what_the_model_says_is_seen_at_once_and_bounded(
     cluster: FakeBackend, sit: Sit

@@ -1,9 +1,9 @@
 """What the screens of jobs ask of Postgres: lists in each order, documents, acts on many."""
 
 import json
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import AsyncExitStack
-from typing import Protocol, TypeVar
+from typing import Any, Protocol, TypeVar
 from uuid import UUID
 
 import pytest
@@ -22,7 +22,7 @@ from cortex_tui.screens import job_orders
 from cortex_tui.screens.job_orders import Order
 from tests.support.life import Life
 from tests.support.postgres import run_asyncio
-from tests.support.rows import new_id, seeded_random
+from tests.support.rows import new_id, seeded_random, submit
 
 T = TypeVar("T")
 
@@ -140,3 +140,21 @@ def test_what_is_chosen_is_changed(life: Life, ask: Ask, verb: BulkVerb) -> None
     chosen, changed = ask(acted)
     assert changed == len(chosen)
     assert set(chosen) == ({fresh, later} if verb is BulkVerb.CANCEL else {later})
+
+
+BEYOND = {
+    "a number": '{"n": ' + "7" * 5_000 + "}",
+    "a nesting that nobody reads": "[" * 4_000 + "]" * 4_000,
+    "a nesting that nobody walks": '{"a": ' * 900 + '"]"' + "}" * 900,
+}
+
+
+@pytest.mark.parametrize("payload", BEYOND.values(), ids=BEYOND)
+def test_a_payload_that_only_postgres_reads_stays_text(life: Life, ask: Ask, payload: str) -> None:
+    job = submit(life.dsn, "digest", json_text=payload)
+
+    async def read(backend: StoreBackend) -> Mapping[str, Any]:
+        return await backend.job.document(job)
+
+    document = json.loads(document_text(ask(read)))
+    assert document["job"]["payload"] == payload

@@ -1,8 +1,10 @@
 """`c` and `e`: what is copied, saved and opened, and what is told when that cannot be."""
 
 import json
+import shlex
 import stat
 import sys
+from contextlib import nullcontext
 from pathlib import Path
 from uuid import UUID
 
@@ -10,6 +12,7 @@ import pytest
 from textual import events
 
 from cortex_tui import editor
+from cortex_tui.app import CortexApp
 from tests.support.hostile import HOSTILE, treacherous
 from tests.support.tui import FakeBackend, on_asyncio
 from tests.support.tui_job import BEGAN, a_step
@@ -171,6 +174,39 @@ async def test_an_editor_needs_a_terminal(cluster: FakeBackend, sit: Sit) -> Non
         assert "an editor needs a terminal" in seat.text
 
 
+@pytest.fixture
+def seen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A file that an editor of ours writes: the path that it was given."""
+    seen = tmp_path / "seen"
+    code = f'import sys; open("{seen}", "w").write(sys.argv[1])'
+    monkeypatch.setenv("VISUAL", shlex.join((sys.executable, "-c", code)))
+    monkeypatch.setattr(CortexApp, "suspend", lambda _: nullcontext())
+    monkeypatch.setattr(editor, "_interrupts_for_the_editor", nullcontext)  # a thread has none
+    return seen
+
+
+def found_beside(seen: Path) -> list[str]:
+    assert Path(seen.read_text()).name == "cortex.json"
+    return [path.name for path in seen.parent.iterdir()]
+
+
+@pytest.mark.parametrize("screen", ["pods", "breakers"])
+@pytest.mark.parametrize("name", ["{folder}/seized", "a/b", "..", "n" * 300])
+@on_asyncio
+async def test_a_name_chooses_no_file(
+    cluster: FakeBackend, sit: Sit, seen: Path, screen: str, name: str
+) -> None:
+    named = name.format(folder=seen.parent)
+    cluster.queues.add(named)
+    cluster.breakers.add(named)
+    async with sit(first=screen) as seat:
+        await seat.pass_time(2)
+        await seat.press("j", "e")
+        await seat.settle()
+        assert seat.app.is_running
+        assert found_beside(seen) == ["seen"]
+
+
 # --- the editor itself
 
 
@@ -187,16 +223,16 @@ def test_the_editor_gets_a_copy_that_cannot_be_written_and_is_gone_after(tmp_pat
         f'pathlib.Path("{seen}").write_text(chr(10).join(told))',
     )
     code = "; ".join(lines)
-    assert editor.show('{"a": 1}', name="a b.json", environ=run_by(code)) == ""
+    assert editor.show('{"a": 1}', environ=run_by(code)) == ""
     name, mode, text = seen.read_text().split("\n")
-    assert (Path(name).name, text) == ("a b.json", '{"a": 1}')
+    assert (Path(name).name, text) == ("cortex.json", '{"a": 1}')
     assert stat.S_IMODE(int(mode)) == 0o400
     assert not Path(name).exists()
 
 
 def test_ctrl_c_is_the_editors() -> None:
     code = "import os, signal; os.kill(os.getppid(), signal.SIGINT)"
-    assert editor.show("{}", name="x.json", environ=run_by(code)) == ""
+    assert editor.show("{}", environ=run_by(code)) == ""
 
 
 @pytest.mark.parametrize(
@@ -208,4 +244,12 @@ def test_ctrl_c_is_the_editors() -> None:
     ],
 )
 def test_an_editor_that_is_none_is_named(environ: dict[str, str], told: str) -> None:
-    assert told in editor.show("{}", name="x.json", environ=environ)
+    assert told in editor.show("{}", environ=environ)
+
+
+def test_a_folder_without_room_for_the_copy_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "gone"))
+    told = editor.show("{}", environ=run_by("raise SystemExit(3)"))
+    assert told == "a copy for the editor cannot be kept: No such file or directory; see $TMPDIR"

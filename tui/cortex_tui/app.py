@@ -181,23 +181,36 @@ class CortexApp(internals.Quiet[int]):
         self._keys_since = internals.event_time()
 
     async def action_show(self, name: str) -> None:
-        await self.switch_mode(name)
+        """Go to a screen as it was left; from what was opened on top of it, to itself."""
+        if name == self.current_mode:
+            await self._close_opened()
+        else:
+            await self.switch_mode(name)
 
     async def action_most_urgent(self) -> None:
         """Go to the request that has to be decided first."""
-        await self.switch_mode(ApprovalsScreen.NAME)
-        if isinstance(self.frame, ApprovalsScreen):
-            self.frame.go_first()
+        (await self._inbox()).go_first()
 
     def seek(self, approval_id: UUID) -> None:
         """Go to one request for approval."""
 
         async def go() -> None:
-            await self.switch_mode(ApprovalsScreen.NAME)
-            if isinstance(self.frame, ApprovalsScreen):
-                self.frame.go_to(approval_id)
+            (await self._inbox()).go_to(approval_id)
 
         self.call_later(go)
+
+    async def _inbox(self) -> ApprovalsScreen:
+        """Go to the inbox, whatever was opened on top of it."""
+        await self.switch_mode(ApprovalsScreen.NAME)
+        await self._close_opened()
+        inbox = self.screen
+        if not isinstance(inbox, ApprovalsScreen):
+            raise TypeError(f"{inbox!r} stands where the inbox should")
+        return inbox
+
+    async def _close_opened(self) -> None:
+        while len(self.screen_stack) > 1:
+            await self.pop_screen()
 
     def open(self, name: str, *about: object) -> None:
         """Open a screen on top of the one in front."""

@@ -9,30 +9,39 @@ import shlex
 import signal
 import subprocess
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
 DEFAULT: Final = "vi"
+NAME: Final = "cortex.json"
+"""Not what the thing is called: whoever named it would choose where a file is written."""
 
 
-def show(text: str, *, name: str, environ: Mapping[str, str] = os.environ) -> str:
-    """Show a text as a file of this name; return why that was not possible, "" when it was."""
+def show(text: str, *, environ: Mapping[str, str] = os.environ) -> str:
+    """Show JSON as a file; return why that was not possible, "" when it was."""
     wanted = environ.get("VISUAL") or environ.get("EDITOR") or DEFAULT
     try:
-        command = shlex.split(wanted)
+        command = shlex.split(wanted) or [DEFAULT]
     except ValueError as error:
         return f"$EDITOR is {wanted!r}: {error}"
-    with tempfile.TemporaryDirectory(prefix="cortex-") as folder:  # for this user alone
-        path = Path(folder) / name
-        path.write_text(text, "utf-8")
-        path.chmod(0o400)
-        try:
-            with _interrupts_for_the_editor():
-                ended = subprocess.run([*command, path], check=False)  # noqa: S603 -- the user's own
-        except OSError as error:
-            return f"{command[0]!r} cannot be started: {error.strerror}; set $EDITOR"
+    try:
+        with tempfile.TemporaryDirectory(prefix="cortex-") as folder:  # for this user alone
+            path = Path(folder) / NAME
+            path.write_text(text, "utf-8")
+            path.chmod(0o400)
+            return _run(command, path)
+    except OSError as error:
+        return f"a copy for the editor cannot be kept: {error.strerror}; see $TMPDIR"
+
+
+def _run(command: Sequence[str], path: Path) -> str:
+    try:
+        with _interrupts_for_the_editor():
+            ended = subprocess.run([*command, path], check=False)  # noqa: S603 -- the user's own
+    except OSError as error:
+        return f"{command[0]!r} cannot be started: {error.strerror}; set $EDITOR"
     code = ended.returncode
     return "" if code == 0 else f"{command[0]!r} ended with {code}"
 

@@ -1,8 +1,10 @@
+import sys
 import unicodedata
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from rich.cells import cell_len
 
 from cortex.domain.safe import MARKS_MAX, safe
 
@@ -60,6 +62,23 @@ def test_marks_do_not_pile_up() -> None:
     letter = "e" + "\u0301" * MARKS_MAX
     assert safe(letter) == letter
     assert safe(letter + "\u0301") == letter + "⟦U+0301⟧"
+
+
+@pytest.mark.parametrize("mark", ["\u0e34", "\u20dd", "\u0941", "\u0903", "\u1161", "\U0001f3fd"])
+def test_what_takes_no_cell_has_a_bound(mark: str) -> None:
+    shown = safe("a" + mark * 10_000)
+    assert cell_len(shown) >= 10_000, "each one that is too many is seen"
+
+
+def test_nothing_without_a_cell_of_its_own_escapes_that_bound() -> None:
+    for char in map(chr, range(sys.maxunicode + 1)):
+        if not char.isascii() and cell_len(char) == 0:
+            assert safe("a" + char * 20) != "a" + char * 20, f"U+{ord(char):04X}"
+
+
+@pytest.mark.parametrize("word", ["လျှော့", "မြွှေ", "กำลังใช้ปุ่มนี้", "क्त्वा", "שָׁלוֹם", "👍🏽"])
+def test_scripts_that_need_marks_are_untouched(word: str) -> None:
+    assert safe(word) == word
 
 
 @given(TEXT)

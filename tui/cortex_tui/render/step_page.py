@@ -11,6 +11,7 @@ from cortex.domain.canonical import canonical
 from cortex.domain.cells import Cell
 from cortex.domain.job import JobStatus, StepKind
 from cortex.domain.job_words import STATES
+from cortex.domain.nesting import is_deep
 from cortex.domain.phrases import money
 from cortex.domain.safe import safe
 from cortex.store.job_view import TEXT_CHARS_MAX
@@ -22,6 +23,7 @@ from cortex_tui.render.words import countdown, span, tokens
 
 Detail: TypeAlias = Mapping[str, Any]
 """As `cortex.store.job_view.detail` gives it."""
+EMPTY: Final = (None, "null", "{}", "[]", '""')
 
 
 class View(StrEnum):
@@ -179,9 +181,9 @@ def _log(job: Look, detail: Detail, width: int) -> Iterator[Line]:
 
 def _prompt(row: FallRow, detail: Detail, width: int) -> Iterator[Line]:
     """What the job was asked for; the turns after that are the steps before this one."""
-    payload = _decoded(detail["payload"])
+    payload = detail["payload"]
     yield (Cell("what the job was given", "dim"),)
-    yield from _value(detail["payload"], width) if payload else ((Cell("nothing", "dim"),),)
+    yield from ((Cell("nothing", "dim"),),) if payload in EMPTY else _value(payload, width)
     if row.number is not None and row.number > 1:
         yield (Cell(""),)
         told = f"then steps 1 to {row.number - 1}, as they stand at the left"
@@ -228,8 +230,8 @@ def _cut(detail: Detail, width: int) -> Iterator[Line]:
 
 
 def _decoded(text: str | None) -> Any:
-    """Return JSON, or None for what was cut."""
-    if text is None:
+    """Return JSON, or None for what was cut, or cannot be read."""
+    if text is None or is_deep(text):
         return None
     try:
         return json.loads(text)

@@ -11,6 +11,7 @@ from rich.segment import Segment
 from textual.strip import Strip
 
 from cortex.domain.cells import Cell
+from cortex.domain.safe import MARKS_MAX
 from cortex_tui.palette import Palette
 
 Row = TypeVar("Row")
@@ -103,9 +104,13 @@ def _line(
 
 
 def fit(text: str, width: int, *, right: bool = False) -> str:
-    """Return text in exactly so many cells: filled up, or cut with `…`."""
+    """Return text in exactly so many cells: filled up, or cut with `…`.
+
+    Of characters, too, there are never more than safe text has in so many cells.
+    """
     if width <= 0:
         return ""
+    text = text[: (width + 1) * (1 + MARKS_MAX)]
     long = len(text) if text.isascii() else cell_len(text)
     if long > width:
         return set_cell_size(text, width - 1) + "…"

@@ -53,7 +53,7 @@ async def look_at(app: App[int], frame: Frame) -> None:
         return
     try:
         with app.suspend():
-            why_not = editor.show(text, name=f"{thing.id or 'cortex'}.json")
+            why_not = editor.show(text)
     except SuspendNotSupported:
         why_not = "an editor needs a terminal that can be lent to it"
     if why_not:
