@@ -1,21 +1,23 @@
 -- name: figures
 -- What a scrape tells of the whole system: jobs that are not finished, tasks that are due and for how long the oldest
--- has been (in seconds), dead letters that nobody has resolved. Tasks of paused queues are not due.
+-- has been (in seconds), dead letters that nobody has resolved. Tasks of paused queues are not due; one that was handed
+-- back keeps its place, and is due anew since its attempt ended.
 -- $1 how many of each are counted at most. Locks: none.
 WITH held AS MATERIALIZED (
     SELECT EXISTS (SELECT FROM cortex_worker.queue_pause WHERE queue = '') AS is_default
 ), oldest AS MATERIALIZED (
     -- As a claim looks: past the heads of paused queues, and while the default queue is paused at named ones only.
-    SELECT min(first.run_at) AS run_at
+    SELECT min(greatest(first.run_at, (SELECT a.ended_at FROM cortex.job_attempt a
+                                       WHERE a.job_id = first.job_id AND a.attempt = first.attempt))) AS due_at
     FROM (SELECT task, priority FROM cortex_worker.ready_head LIMIT 1000) h CROSS JOIN LATERAL (
-        (SELECT t.run_at FROM cortex_worker.task t
+        (SELECT t.run_at, t.job_id, t.attempt FROM cortex_worker.task t
          WHERE t.task = h.task AND t.priority = h.priority AND t.state = 'READY' AND NOT t.is_suspect
            AND NOT (SELECT is_default FROM held)
            AND (t.queue_name IS NULL
                 OR NOT EXISTS (SELECT FROM cortex_worker.queue_pause p WHERE p.queue = t.queue_name))
          ORDER BY t.run_at, t.id LIMIT 1)
         UNION ALL
-        (SELECT t.run_at FROM cortex_worker.task t
+        (SELECT t.run_at, t.job_id, t.attempt FROM cortex_worker.task t
          WHERE t.task = h.task AND t.priority = h.priority AND t.state = 'READY' AND NOT t.is_suspect
            AND (SELECT is_default FROM held) AND t.queue_name IS NOT NULL
            AND NOT EXISTS (SELECT FROM cortex_worker.queue_pause p WHERE p.queue = t.queue_name)
@@ -40,6 +42,6 @@ SELECT (SELECT count(*) FROM (SELECT FROM cortex.job WHERE status = 'PENDING' LI
        (SELECT count(*) FROM (SELECT FROM cortex.job WHERE status = 'WAITING_FOR_APPROVAL' LIMIT $1) j)
            AS waiting_for_approval,
        (SELECT count FROM due) AS due,
-       coalesce(extract(epoch FROM cortex.now() - (SELECT run_at FROM oldest)), 0)::float8 AS oldest_due_s,
+       coalesce(extract(epoch FROM cortex.now() - (SELECT due_at FROM oldest)), 0)::float8 AS oldest_due_s,
        (SELECT count(*) FROM letter WHERE state = 'OPEN') AS open,
        (SELECT count(*) FROM letter WHERE state = 'ESCALATED') AS escalated;

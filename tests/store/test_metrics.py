@@ -8,7 +8,7 @@ from uuid import UUID
 import pytest
 
 from cortex.domain.dead_letter import LetterState
-from cortex.domain.job import Claim, Finish, JobStatus, Suspend
+from cortex.domain.job import Claim, Finish, JobStatus, Release, Suspend
 from cortex.store import jobs, metrics, queues, tasks
 from cortex.store.session import Session
 from tests.support.letters import fail
@@ -60,6 +60,17 @@ def test_the_oldest_is_found_among_all_types_and_priorities(
     found = store(metrics.figures)
     assert found.due_count == 3
     assert found.oldest_due_s == pytest.approx(130, abs=20)
+
+
+def test_a_job_that_was_handed_back_is_due_since_then(
+    store: Session, running: Run, pod_id: UUID, database: str
+) -> None:
+    claim = running()
+    move_clock(database, 1_200)
+    back = Release(lease=claim.lease, outcome="handed_back", is_counted=False)
+    assert store(tasks.release, pod_id=pod_id, operations=[back])
+    move_clock(database, 1_300)
+    assert store(metrics.figures).oldest_due_s == pytest.approx(100, abs=20)
 
 
 def test_what_waits_in_paused_queues_is_not_due(

@@ -5,6 +5,7 @@ from datetime import timedelta
 import pytest
 
 from cortex_tui.keys import KEYS
+from cortex_tui.line_filter import clean
 from tests.support.hostile import HOSTILE, LINES, treacherous
 from tests.support.tui import FakeBackend, instant, on_asyncio
 from tests.tui.conftest import Sit
@@ -209,3 +210,7 @@ async def test_the_bell_is_muted_for_an_hour_from_anywhere(cluster: FakeBackend,
         await seat.press("m")
         assert "the bell rings" in seat.text
         assert "muted" not in seat.lines[0]
+
+
+def test_about_is_not_minus_in_ascii() -> None:
+    assert clean("≈ 18,000 jobs", is_ascii=True) == "~ 18,000 jobs"

@@ -1,7 +1,11 @@
 """The list of jobs: moving, opening, filtering, what is new."""
 
 import re
+from uuid import UUID
 
+import pytest
+
+from cortex_tui.app import OPENED_MAX
 from tests.support.tui import FakeBackend, Seat, on_asyncio
 from tests.support.tui_job import a_step
 from tests.tui.conftest import ALONE, Sit
@@ -200,3 +204,85 @@ async def test_no_more_than_four_statements_a_second(cluster: FakeBackend, sit: 
             seat.app.poller.wake()
             await seat.pass_time(0.25)
         assert 30 <= len(cluster.asked) <= 44
+
+
+@pytest.mark.parametrize("key", ["K", "R"])
+@pytest.mark.parametrize("status", ["COMPLETED", "FAILED", "CANCELLED"])
+@on_asyncio
+async def test_what_has_ended_is_not_asked_about(
+    cluster: FakeBackend, sit: Sit, key: str, status: str
+) -> None:
+    cluster.add(1, status=status)
+    async with sit() as seat:
+        await seat.press(key)
+        assert "has ended" in seat.lines[-2]
+        await seat.press("y")
+        assert cluster.acted == []
+
+
+@on_asyncio
+async def test_the_same_jobs_are_not_opened_again(cluster: FakeBackend, sit: Sit) -> None:
+    cluster.add(1)
+    async with sit() as seat:
+        await seat.press("o")
+        await seat.pass_time(1)
+        depth = len(seat.app.screen_stack)
+        await seat.press("o")
+        await seat.pass_time(1)
+        assert len(seat.app.screen_stack) == depth
+        assert "the jobs of invoice-bot are shown already" in seat.lines[-2]
+
+
+@on_asyncio
+async def test_screens_do_not_pile_up_without_a_bound(cluster: FakeBackend, sit: Sit) -> None:
+    cluster.add(1)
+    cluster.add(2, agent="other-bot")
+    async with sit() as seat:
+        for number in range(OPENED_MAX + 1):
+            cluster.change(UUID(int=2), agent=f"bot-{number}")
+            await seat.pass_time(1)
+            await seat.press("o")
+            await seat.pass_time(1)
+        assert len(seat.app.screen_stack) == OPENED_MAX + 1
+        assert f"{OPENED_MAX} screens lie on top" in seat.lines[-2]
+
+
+@on_asyncio
+async def test_a_paused_queue_can_go_on(cluster: FakeBackend, sit: Sit) -> None:
+    cluster.add(1, queue_name="mail")
+    cluster.queues.add("mail", paused_at=cluster.queues.now, paused_by="li", reason="deploy")
+    async with sit() as seat:
+        await seat.press("P")
+        assert "resume queue mail?" in seat.lines[-2]
+        await seat.press("enter", "y")
+        assert "✓ mail: goes on" in seat.lines[-2]
+        assert cluster.queues.rows["mail"]["paused_at"] is None
+        await seat.pass_time(1)
+        await seat.press("P")
+        assert "pause queue mail: all its jobs wait" in seat.lines[-2]
+
+
+@on_asyncio
+async def test_what_was_told_and_seen_leaves(cluster: FakeBackend, sit: Sit) -> None:
+    cluster.add(1)
+    cluster.add(2, status="COMPLETED")
+    async with sit() as seat:
+        await seat.press("K")
+        assert "has ended" in seat.text
+        await seat.press("j", "k")
+        assert "has ended" in seat.text, "nobody has seen it yet"
+        await seat.pass_time(1.5)
+        await seat.press("j")
+        assert "has ended" not in seat.text
+        await seat.press("k", "R")
+        await seat.pass_time(12)
+        assert "has ended" not in seat.text
+        await seat.press("j", "K", "y")
+        assert "✓ cancelled" in seat.text
+        await seat.pass_time(3)
+        await seat.press("k")
+        assert "✓ cancelled" in seat.text, "an outcome is seen for a while"
+        await seat.pass_time(30)
+        assert "✓ cancelled" in seat.text
+        await seat.press("j")
+        assert "✓ cancelled" not in seat.text

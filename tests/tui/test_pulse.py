@@ -29,6 +29,18 @@ async def test_a_calm_cluster_says_so(sit: Sit) -> None:
             assert label in seat.text
 
 
+@on_asyncio
+async def test_approvals_that_wait_need_somebody(cluster: FakeBackend, sit: Sit) -> None:
+    cluster.heads["approvals"] = 4
+    async with sit(first="pulse") as seat:
+        await seat.pass_time(3)
+        assert "◆ 4 approvals wait (A)" in seat.text
+        assert "nothing needs you" not in seat.text
+        cluster.heads |= {"approvals": 1, "is_frozen": True}
+        await seat.pass_time(3)
+        assert "! 1 alert   ◆ 1 approval waits (A)" in seat.text
+
+
 @pytest.mark.parametrize("size", [(80, 24), (120, 40), (160, 50)])
 @on_asyncio
 async def test_it_is_complete_at_every_size(
@@ -41,7 +53,7 @@ async def test_it_is_complete_at_every_size(
         await seat.pass_time(3)
         assert all(len(line) <= size[0] for line in seat.lines)
         assert "more line" not in seat.text
-        assert "no pod took it" in seat.text
+        assert "still waits" in seat.text
 
 
 @on_asyncio

@@ -59,7 +59,7 @@ class Asker(Protocol):
 
     def ask(self, question: Asks, answered: Callable[[bool], None]) -> None: ...
 
-    def tell(self, text: str, style: str) -> None: ...
+    def tell(self, text: str, style: str, *, is_outcome: bool = False) -> None: ...
 
 
 class Acts:
@@ -123,7 +123,7 @@ class Acts:
             style=style,
         )
         self.log.appendleft(done)
-        asker.tell(done.told, style)
+        asker.tell(done.told, style, is_outcome=True)
         self.done()
         return done
 

@@ -62,6 +62,8 @@ OPENED: Final[Mapping[str, Callable[..., Frame]]] = {
     "act": ActScreen,
 }
 """Those that open on top of another one, with what they are about; esc closes them."""
+OPENED_MAX: Final = 20
+"""On top of each other: each keeps what it shows."""
 FIRST: Final = "pulse"
 DRAIN: Final = "d"
 LEAVING: Final = {"g": "goes on", DRAIN: "drains and ends"}
@@ -174,6 +176,7 @@ class CortexApp(internals.Quiet[int]):
             frame.strip.press(event)
         elif event.time > self._keys_since and not frame.strip.keeps(event):
             frame.pressed()
+            frame.strip.pressed()
             _ = await internals.press(self, event.key)
 
     def _forget_keys(self) -> None:
@@ -213,7 +216,10 @@ class CortexApp(internals.Quiet[int]):
             await self.pop_screen()
 
     def open(self, name: str, *about: object) -> None:
-        """Open a screen on top of the one in front."""
+        """Open a screen on top of the one in front, unless there are very many."""
+        if len(self._stack) > OPENED_MAX and self.frame is not None:
+            self.frame.strip.tell(f"{OPENED_MAX} screens lie on top of each other: esc", "warn")
+            return
         frame = OPENED[name](self.desk, *about)
         frame.opened = (name, about)
         self._arriving = self.push_screen(frame)

@@ -17,9 +17,9 @@ _FORBIDDEN: Final = frozenset({"Cc", "Cf", "Cs", "Zl", "Zp"})
 _ASCII: Final = {
     ord(sign): plain
     for signs, plain in (
-        ("…", "~"),
+        ("…≈", "~"),
         ("·", "."),
-        ("—\N{EN DASH}─━≈", "-"),
+        ("—\N{EN DASH}─━", "-"),
         ("│┃⋮▏", "|"),
         ("┌┐└┘├┤┬┴┼", "+"),
         ("⟦", "["),

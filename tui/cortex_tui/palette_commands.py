@@ -29,7 +29,7 @@ class KeyCommands(Provider):
         if isinstance(frame, Frame):
             for key in frame.desk.keys.of(frame.NAME):
                 if key.id != "command":
-                    yield key, partial(self.app.run_action, key.action, frame)
+                    yield key, partial(frame.choose, key.action)
 
 
 def _name(key: Key) -> str:

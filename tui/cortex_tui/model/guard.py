@@ -36,7 +36,7 @@ class Guard:
 
     def is_armed(self, now: float) -> bool:
         """The next key counts."""
-        return now - self._since >= self._quiet_s
+        return now >= self.armed_at
 
     def filled(self, now: float) -> float:
         """How much of the silence has passed, from 0 to 1."""

@@ -49,10 +49,16 @@ def headline(pulse: Pulse, now: datetime) -> Cell:
     """Say in one line whether somebody has to do something."""
     if pulse.troubles is None or pulse.head is None or pulse.figures is None:
         return Cell("reading …", "dim")
+    waiting = "" if not pulse.head.approvals else f"{_approvals(pulse.head.approvals)} (A)"
     count = len(list(alerts(pulse, now)))
-    if not count:
-        return Cell("✓ nothing needs you", "done")
-    return Cell("! 1 alert" if count == 1 else f"! {count} alerts", "alarm")
+    if count:
+        told = "! 1 alert" if count == 1 else f"! {count} alerts"
+        return Cell(f"{told}   ◆ {waiting}" if waiting else told, "alarm")
+    return Cell(f"◆ {waiting}", "appr") if waiting else Cell("✓ nothing needs you", "done")
+
+
+def _approvals(count: int) -> str:
+    return "1 approval waits" if count == 1 else f"{_count(count)} approvals wait"
 
 
 # --- five numbers
@@ -194,7 +200,7 @@ def alerts(pulse: Pulse, now: datetime) -> Iterator[Cell]:
     yield from _held_back(pulse, now)
     if figures is not None and figures.oldest_due_s > DUE_LONG_S:
         late = countdown(figures.oldest_due_s)
-        yield Cell(f"a job has been due for {late} and no pod took it", "warn")
+        yield Cell(f"a job has been due for {late} and still waits", "warn")
     if head is not None and head.dead > DEAD_MANY:
         dead = f"{head.dead:,}" if head.dead < COUNT_MAX else f"{COUNT_MAX:,}+"
         yield Cell(f"{dead} dead letters wait for somebody (5)", "warn")

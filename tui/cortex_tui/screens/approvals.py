@@ -124,6 +124,9 @@ class ApprovalsScreen(Frame):
         self.desk.recall.send()  # only here it can be seen and taken back
         super().on_screen_suspend()
 
+    def armed_at(self) -> float:
+        return self._guard.armed_at
+
     def paint(self) -> None:
         for each in (self._table, self._page, self.query_one("#tabs"), self.query_one("#one")):
             each.refresh()
@@ -305,8 +308,7 @@ class ApprovalsScreen(Frame):
 
     def go_first(self) -> None:
         """Go to the most urgent one that this operator may decide."""
-        self._batch = ()
-        self._inbox.marked.clear()
+        self._unmark()
         if self._inbox.tab is not Tab.MINE:
             self._to_tab(Tab.MINE)
         self._wants_first = True
@@ -314,17 +316,24 @@ class ApprovalsScreen(Frame):
 
     def go_to(self, approval_id: UUID) -> None:
         """Go to one of them, if it still waits."""
-        self._batch = ()
-        self._inbox.marked.clear()
+        self._unmark()
         if self._inbox.tab is not Tab.ALL:
             self._to_tab(Tab.ALL)
         self._inbox.seek(approval_id)
         self._moved()
 
+    def _unmark(self) -> None:
+        """Take all marks away: the order would stand still for them."""
+        if count := len(self._inbox.marked):
+            self.strip.tell(f"{count} marked before: not marked any more", "warn")
+        self._batch = ()
+        self._inbox.marked.clear()
+
     # --- keys
 
     def pressed(self) -> None:
         """Let each key count for the silence, whatever it does."""
+        super().pressed()
         self._guard.press(self.desk.session.clock.now())
 
     def action_move(self, how: str) -> None:
@@ -431,7 +440,7 @@ class ApprovalsScreen(Frame):
             return None
         if told is None:
             if subject is None or not self._is_fresh():
-                told = "reading …" if self._in_front else approval_lines.nothing(self._inbox)
+                told = "it is being read" if self._in_front else approval_lines.nothing(self._inbox)
             elif self.desk.recall.ids & set(subject.ids):
                 told = "you have just decided it: u recalls that"
             elif not all(each["status"] == ApprovalStatus.PENDING for each in subject.approvals):
@@ -557,7 +566,7 @@ class ApprovalsScreen(Frame):
             self.set_focus(self._table)
 
     def _to_tab(self, tab: Tab) -> None:
-        self._batch = ()
+        self._unmark()
         self._inbox.to_tab(tab)
         make = approval_rows.columns if tab is not Tab.DECIDED else approval_rows.decided_columns
         self._table.columns = make(self._beginnings)

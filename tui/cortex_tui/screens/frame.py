@@ -4,6 +4,7 @@ A screen gives `name`, `body`, and, if it shows what changes, `look` and `paint`
 the table in `keys` and call its `action_…` methods.
 """
 
+import asyncio
 from collections.abc import Iterable
 from typing import ClassVar, Final
 
@@ -23,6 +24,7 @@ from cortex_tui.widgets.lines import Line
 from cortex_tui.widgets.side import SIDE_MIN, WIDE_SIDE_MIN
 from cortex_tui.widgets.strip_line import StripLine
 
+CHOSEN: Final = "chosen"
 WIDTH_MIN: Final = 60
 HEIGHT_MIN: Final = 15
 
@@ -78,6 +80,12 @@ class Frame(Screen[None]):
 
     def pressed(self) -> None:
         """Know that a key came while nobody was asked; called before it does anything."""
+        if self.workers.cancel_group(self, CHOSEN):
+            self.strip.tell("a key came before it was asked: nothing was done", "warn")
+
+    def armed_at(self) -> float:
+        """When the next key counts, by the clock, if none comes before."""
+        return float("-inf")
 
     def thing(self) -> Thing | None:
         """Return what the cursor is on; None: nothing that has a name."""
@@ -99,6 +107,18 @@ class Frame(Screen[None]):
         yield self.strip
         yield Line(self.desk, self._bottom, id="bottom")
         yield Line(self.desk, self._small, id="small")
+
+    def choose(self, action: str) -> None:
+        """Do what was chosen by its name as soon as keys count here, unless one comes before."""
+
+        async def chosen() -> None:
+            clock = self.desk.session.clock
+            while (until := self.armed_at()) > clock.now():
+                await clock.wait(asyncio.Event(), until=until)
+            if self.is_current:
+                await self.app.run_action(action, self)
+
+        _ = self.run_worker(chosen(), group=CHOSEN, exclusive=True)
 
     def repaint(self) -> None:
         """Draw all that changes by itself."""

@@ -1,11 +1,15 @@
 """What one does to a job, from the list of jobs and from the job itself."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from decimal import Decimal
-from typing import Any
+from typing import Any, Final
 from uuid import UUID
 
+from textual.events import Key
+
 from cortex.domain.budget import LIMIT_MAX, Unit, worded
+from cortex.domain.errors import CortexError
+from cortex.domain.job import JobStatus
 from cortex.domain.queue_name import queue_shown
 from cortex.domain.safe import safe
 from cortex_tui.acts import Act
@@ -16,9 +20,11 @@ from cortex_tui.model.amount import AmountQuestion
 from cortex_tui.model.fall import FallRow
 from cortex_tui.model.thing import Thing
 from cortex_tui.render.job_head import tightest
-from cortex_tui.render.job_rows import job_words
+from cortex_tui.render.job_rows import job_words, status_of
 from cortex_tui.screens.reasoned import because, propose
 from cortex_tui.widgets.strip_line import StripLine
+
+READING: Final = "reading …"
 
 
 def thing(desk: Desk, row: JobRow) -> Thing:
@@ -42,6 +48,9 @@ def cancel(desk: Desk, strip: StripLine, row: JobRow | None) -> None:
     if row is None:
         strip.tell("there is no job here", "dim")
         return
+    if status_of(row).is_terminal:
+        strip.tell(f"{safe(job_words(row))} has ended: there is nothing to cancel", "warn")
+        return
     job_id, by = row["id"], desk.session.actor
     act = Act(
         question=f"cancel {job_words(row)}",
@@ -56,6 +65,10 @@ def retry(desk: Desk, strip: StripLine, row: JobRow | None) -> None:
     if row is None:
         strip.tell("there is no job here", "dim")
         return
+    if (status := status_of(row)).is_terminal:
+        other = "; its dead letter can be retried (5)" if status is JobStatus.FAILED else ""
+        strip.tell(f"{safe(job_words(row))} has ended: it is not tried again{other}", "warn")
+        return
     job_id, by = row["id"], desk.session.actor
     act = Act(
         question=f"retry now {job_words(row)}",
@@ -65,24 +78,33 @@ def retry(desk: Desk, strip: StripLine, row: JobRow | None) -> None:
     desk.acts.propose(strip, act)
 
 
-def pause_queue(desk: Desk, strip: StripLine, row: JobRow | None) -> None:
-    """Ask whether nothing more shall be claimed from the queue of a job."""
-    if row is None:
-        strip.tell("there is no job here", "dim")
+async def pause_queue(desk: Desk, strip: StripLine, row: JobRow, *, typed: Sequence[Key]) -> None:
+    """Ask whether nothing more shall be claimed from the queue of a job, or it shall go on.
+
+    `typed`: what the strip gave when it was told to expect the question.
+    """
+    queues, queue, by = desk.backend.queues, row["queue_name"], desk.session.actor
+    try:
+        found = await queues.page()
+    except CortexError as error:
+        strip.tell(f"✗ {safe(error.message)}", "fail")
         return
-    queue, by = row["queue_name"], desk.session.actor
+    if not strip.screen.is_current or strip.is_asking:
+        strip.untell(READING)
+        return  # nobody is asked who is not looking
+    is_paused = any(each["queue"] == queue and each["paused_at"] is not None for each in found)
+    verb, change = ("resume", queues.resume) if is_paused else ("pause", queues.pause)
     name = queue_shown(queue)
-    text = f"pause queue {name}"
+    text = f"{verb} queue {name}"
 
     def act(reason: str) -> Act:
         async def done() -> str:
-            return f"{name}: {await desk.backend.queues.pause(queue, by=by, reason=reason)}"
+            return f"{name}: {await change(queue, by=by, reason=reason)}"
 
-        command = ("queues", "pause", name, *because(reason))
-        return Act(question=text, command=command, work=done)
+        return Act(question=text, command=("queues", verb, name, *because(reason)), work=done)
 
-    told = f"{text}: all its jobs wait until it is resumed"
-    propose(desk, strip, told, act, is_required=True)
+    told = text if is_paused else f"{text}: all its jobs wait until it is resumed"
+    propose(desk, strip, told, act, is_required=not is_paused, typed=typed)
 
 
 def raise_budget(desk: Desk, strip: StripLine, row: JobRow | None) -> None:

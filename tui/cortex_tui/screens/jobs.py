@@ -290,8 +290,10 @@ class JobsScreen(Frame):
         row = self._window.current
         if row is None or not row["agent"]:
             self.strip.tell("there is no job of an agent here", "dim")
+        elif self._which == parse_filter(wanted := term("agent", row["agent"])):
+            self.strip.tell(f"the jobs of {safe(row['agent'])} are shown already", "dim")
         else:
-            self.desk.open("jobs", term("agent", row["agent"]))
+            self.desk.open("jobs", wanted)
 
     def action_problem(self, way: str) -> None:
         """Go to the next job of those that were read with which something is wrong."""
@@ -351,7 +353,15 @@ class JobsScreen(Frame):
         self._act(BulkVerb.RETRY)
 
     def action_pause(self) -> None:
-        job_acts.pause_queue(self.desk, self.strip, self._window.current)
+        row = self._window.current
+        if row is None:
+            self.strip.tell("there is no job here", "dim")
+        elif (refusal := self.desk.acts.why_not()) is not None:
+            self.strip.tell(refusal, "warn")
+        else:
+            typed = self.strip.expect(job_acts.READING)
+            asking = job_acts.pause_queue(self.desk, self.strip, row, typed=typed)
+            _ = self.run_worker(asking, group="dry run", exclusive=True)
 
     def _act(self, verb: BulkVerb) -> None:
         """Ask for an act on what is marked, or else on the job of the cursor."""

@@ -22,6 +22,14 @@ from cortex_tui.model.question import CANCEL, Answer, Asks
 from cortex_tui.render.table import fit
 from cortex_tui.widgets.drawn import Drawn
 
+BRIEF_S: Final = 10.0
+"""So long what is no outcome is told, if no key comes."""
+SEEN_S: Final = 1.0
+"""So long it stands before a key lets it leave: it may have come just before."""
+OUTCOME_SEEN_S: Final = 5.0
+"""So long an outcome does; without a key it stays."""
+UNDER_WAY: Final = "…"
+"""Ends what is told of something that is not over."""
 KEPT_MAX: Final = 500
 """Keys: longer reasons nobody types in one go."""
 
@@ -33,6 +41,8 @@ class StripLine(Drawn, can_focus=True):
         super().__init__(desk)
         self._info = info
         self._told = Cell("")
+        self._told_at = float("-inf")
+        self._is_outcome = False
         self._question: Asks | None = None
         self._answered: Callable[[bool], None] | None = None
         self._asked_at = self._kept_until = float("-inf")
@@ -50,10 +60,30 @@ class StripLine(Drawn, can_focus=True):
         """There is room for the screen."""
         return not self.screen.has_class("-small")
 
-    def tell(self, text: str, style: str = "") -> None:
-        """Show one line of safe text until something else is told."""
-        self._told = Cell(text, style)
+    def tell(self, text: str, style: str = "", *, is_outcome: bool = False) -> None:
+        """Show one line of safe text until something else is told, or it was seen.
+
+        `is_outcome`: what became of an act; what was done or failed always is one.
+        """
+        self._told, self._told_at = Cell(text, style), self.desk.session.clock.now()
+        self._is_outcome = is_outcome or style in ("done", "fail")
         self.refresh()
+
+    def pressed(self) -> None:
+        """Know that a key came while nobody is asked: what was seen leaves."""
+        self._forget(after_s=OUTCOME_SEEN_S if self._is_outcome else SEEN_S)
+
+    def redraw(self) -> None:
+        if not self._is_outcome:
+            self._forget(after_s=BRIEF_S)
+        super().redraw()
+
+    def _forget(self, *, after_s: float) -> None:
+        """Show no longer what has stood for so long; what is under way stays until it is over."""
+        is_under_way = self._told.style == "accent" or self._told.text.endswith(UNDER_WAY)
+        seen_s = self.desk.session.clock.now() - self._told_at
+        if self._told.text and seen_s >= after_s and not is_under_way:
+            self.tell("")
 
     def untell(self, text: str) -> None:
         """Show this no longer; what was told since then stays."""
