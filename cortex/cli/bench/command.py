@@ -259,7 +259,7 @@ def startup(options: Options, repeat: int) -> None:
 def tui(
     options: Options, *, jobs: int, parts: tuple[str, ...], seconds: float, events: int
 ) -> None:
-    """The terminal UI, on a terminal, against its bars: about three minutes.
+    """The terminal UI, on a terminal, against its bars: about four minutes.
 
     With --jobs 1000000 the database takes a minute more to be filled. Ends with 1 when a bar is
     missed: all of them are printed, each with what it was measured under.

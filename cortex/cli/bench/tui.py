@@ -53,6 +53,15 @@ STREAM_MORE_S: Final = 6.0
 LOOK_S: Final = 0.1
 GOLDEN: Final = 0.618
 FILTER_HEAD: Final = " / "
+SCREENS: Final = {
+    "1": "pulse",
+    "2": "jobs",
+    "3": "approvals",
+    "4": "pods",
+    "5": "dead",
+    "6": "breakers",
+}
+"""What each key shows, in the top bar, too."""
 _CURSOR: Final = re.compile(rf"{BAR}[ *]…(?P<job>[0-9a-f]{{6}})")
 _MARK: Final = re.compile(r"…(?P<job>[0-9a-f]{6}) .* (?P<number>\d+) mark ")
 MB: Final = 2**20
@@ -226,16 +235,22 @@ def _first_is(shown: str) -> Probe:
 
 
 def idle(place: Place) -> Iterator[Bar]:
-    """Nobody presses a key and nothing happens: on each of the first two screens."""
+    """Nobody presses a key and nothing happens: on each screen that has a number."""
     alone = _background(place)
-    for screen, key in (("pulse", "1"), ("jobs", "2")):
-        with place.on_jobs() as glass, place.load() as load:
-            glass.press(key)
+    with place.on_jobs() as glass:
+        for key, screen in SCREENS.items():
+            glass.until(_is_at(screen), keys=key, what=screen)
             pause(SETTLED_S)
-            share = _cpu_share(glass, place.seconds)
-        under = f"{screen}, {place.seconds:g} s"
-        yield Bar("processor, idle", share, "%", below=1, under=under)
-        yield Bar("statements a second, idle", load.others_per_s - alone, "", most=4, under=under)
+            with place.load() as load:
+                share = _cpu_share(glass, place.seconds)
+            others = load.others_per_s - alone
+            under = f"{screen}, {place.seconds:g} s"
+            yield Bar("processor, idle", share, "%", below=1, under=under)
+            yield Bar("statements a second, idle", others, "", most=4, under=under)
+
+
+def _is_at(screen: str) -> Probe:
+    return lambda lines: f"> {screen}" in lines[0]
 
 
 def changes(place: Place) -> Iterator[Bar]:

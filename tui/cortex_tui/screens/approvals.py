@@ -128,8 +128,10 @@ class ApprovalsScreen(Frame):
         return self._guard.armed_at
 
     def paint(self) -> None:
-        for each in (self._table, self._page, self.query_one("#tabs"), self.query_one("#one")):
-            each.refresh()
+        self._table.redraw()
+        self._page.redraw()
+        for line in ("#tabs", "#one"):
+            self.query_one(line, Line).redraw()
         subject = self._subject
         if self.strip.is_asking and subject and self._is_over(subject):
             self._close(approval_lines.expired(subject.facts.expires_at))
@@ -298,7 +300,7 @@ class ApprovalsScreen(Frame):
             while not self._guard.is_armed(clock.now()):
                 until = min(clock.now() + FRAME_S, self._guard.armed_at)
                 await clock.wait(asyncio.Event(), until=until)
-                self.strip.refresh()
+                self.strip.redraw()
         finally:
             self._is_filling = False
 
@@ -489,7 +491,7 @@ class ApprovalsScreen(Frame):
             recall.send()
             self.desk.acts.agreed(self.strip, act, waits=True)
             return
-        recall.hold(self.strip, act, subject.ids, for_s=for_s, changed=self.strip.refresh)
+        recall.hold(self.strip, act, subject.ids, for_s=for_s, changed=self.strip.redraw)
         self._decided(subject.ids)
 
     def action_recall(self) -> None:
@@ -522,7 +524,7 @@ class ApprovalsScreen(Frame):
 
     @on(VirtualTable.Moved)
     def _moved(self) -> None:
-        self._table.refresh()
+        self._table.redraw()
         if not self._batch:
             self._refocus()
 

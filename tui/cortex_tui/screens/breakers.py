@@ -52,13 +52,13 @@ class BreakersScreen(Frame):
         self.set_focus(self._table)
 
     def paint(self) -> None:
-        self._table.refresh()
+        self._table.redraw()
         self._tell()
 
     async def look(self) -> bool:
         rows = sorted(await self.desk.backend.breakers.page(), key=order_of)
-        self._is_read = True
-        return self._window.refill(rows)
+        is_first, self._is_read = not self._is_read, True
+        return self._window.refill(rows) or is_first
 
     def thing(self) -> Thing | None:
         row = self._window.current

@@ -68,7 +68,7 @@ class _Letters(Frame):
         self.set_focus(self._table)
 
     def paint(self) -> None:
-        self._table.refresh()
+        self._table.redraw()
 
     def info(self) -> Cell:
         return (
@@ -87,13 +87,14 @@ class _Letters(Frame):
         rows = await self.rows()
         if self.strip.is_asking:
             return False  # the order stands still while somebody is asked
-        self._is_read = True
+        is_first, self._is_read = not self._is_read, True
         if self._is_fresh:
             self._is_fresh, self._new_count = False, 0
             self._window.renew(rows, below=None)
             return True
+        known = self._new_count
         is_changed, self._new_count = steady.take(self._window, rows, key=self._key)
-        return is_changed
+        return is_changed or is_first or self._new_count != known
 
     def action_move(self, how: str) -> None:
         self._table.move(how)
@@ -153,7 +154,7 @@ class DeadScreen(_Letters):
 
     def paint(self) -> None:
         super().paint()
-        self.query_one("#acts").refresh()
+        self.query_one("#acts", Line).redraw()
         self._side.tell()
 
     async def look(self) -> bool | None:

@@ -79,12 +79,12 @@ class ActsScreen(Frame):
         self.set_focus(self._table)
 
     def paint(self) -> None:
-        self._table.refresh()
+        self._table.redraw()
 
     async def look(self) -> bool:
         rows = await self.desk.backend.dead.acts()
-        self._is_read = True
-        return self._window.refill(rows)
+        is_first, self._is_read = not self._is_read, True
+        return self._window.refill(rows) or is_first
 
     def action_move(self, how: str) -> None:
         self._table.move(how)
@@ -132,15 +132,15 @@ class ActScreen(Frame):
         self.set_focus(self._table)
 
     def paint(self) -> None:
-        self._table.refresh()
+        self._table.redraw()
 
     def info(self) -> Cell:
         return Cell(f"{safe(self._act['which'])} ", "dim")
 
     async def look(self) -> bool:
         rows = await self.desk.backend.dead.failures(self._act["id"])
-        self._is_read = True
-        return self._window.refill(rows)
+        is_first, self._is_read = not self._is_read, True
+        return self._window.refill(rows) or is_first
 
     def action_move(self, how: str) -> None:
         self._table.move(how)

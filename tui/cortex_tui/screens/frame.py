@@ -34,7 +34,7 @@ class Frame(Screen[None]):
 
     NAME: ClassVar[str]
     """As in `keys` and `app.SCREENS`."""
-    IS_PAINTED_FOR_NEWS: ClassVar = False
+    IS_PAINTED_FOR_NEWS: ClassVar = True
     """Not after each look, but after those that brought news, and each second."""
     ENABLE_COMMAND_PALETTE = True
 
@@ -72,7 +72,7 @@ class Frame(Screen[None]):
         return None
 
     def paint(self) -> None:
-        """Draw what changes by itself: called each second, and after each look."""
+        """Draw what changes by itself, by `redraw`: called each second, and after looks."""
 
     def escape(self) -> bool:
         """Take esc for what is under way here; return whether there is something."""

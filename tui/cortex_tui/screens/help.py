@@ -53,7 +53,7 @@ class HelpScreen(Frame):
         self.set_focus(self._table)
 
     def paint(self) -> None:
-        self._table.refresh()
+        self._table.redraw()
 
     def path(self) -> tuple[str, ...]:
         return (self._about, "keys")

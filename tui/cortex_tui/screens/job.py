@@ -51,7 +51,6 @@ class JobScreen(Frame):
     """`job`, one of them."""
 
     NAME = "job"
-    IS_PAINTED_FOR_NEWS = True
     DEFAULT_CSS = """
     JobScreen #all { height: 1fr; layout: vertical; }
     JobScreen #panes { height: 1fr; }
@@ -283,7 +282,7 @@ class JobScreen(Frame):
 
     def _told(self, hearing: str) -> None:
         self._hearing = hearing
-        self._said_lines.refresh()
+        self._said_lines.redraw()
 
     # --- keys that look
 

@@ -57,7 +57,6 @@ class JobsScreen(Frame):
     """`jobs`."""
 
     NAME = "jobs"
-    IS_PAINTED_FOR_NEWS = True
 
     def __init__(self, desk: Desk, asked: str = "") -> None:
         """`asked`: the filter that it begins with."""
@@ -283,7 +282,7 @@ class JobsScreen(Frame):
     def _show_columns(self, names: frozenset[str]) -> None:
         self.desk.job_columns = names
         self._table.columns = job_columns(names)
-        self._table.refresh()
+        self._table.redraw()
 
     def action_owner(self) -> None:
         """Open the jobs of the agent that the job is of."""

@@ -75,8 +75,8 @@ class LogScreen(Frame):
 
     def paint(self) -> None:
         for note in self._notes:
-            note.refresh()
-        self._table.refresh()
+            note.redraw()
+        self._table.redraw()
 
     def _note(self, number: int, width: int) -> Strip:
         cell = list(self.desk.session.notes())[number]

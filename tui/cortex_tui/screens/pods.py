@@ -45,6 +45,7 @@ class PodsScreen(Frame):
     """`pods`."""
 
     NAME = "pods"
+    IS_PAINTED_FOR_NEWS = False  # beats are no news to the poller: its looks keep their pace
 
     def __init__(self, desk: Desk) -> None:
         super().__init__(desk)
@@ -84,9 +85,9 @@ class PodsScreen(Frame):
         self._share()
 
     def paint(self) -> None:
-        self._pod_table.refresh()
-        self._queue_table.refresh()
-        self.query_one("#about").refresh()
+        self._pod_table.redraw()
+        self._queue_table.redraw()
+        self.query_one("#about", Line).redraw()
 
     async def look(self) -> bool:
         """Read the pods, or the queues: in turns."""

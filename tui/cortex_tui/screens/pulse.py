@@ -24,6 +24,7 @@ class PulseScreen(Frame):
     """`pulse`."""
 
     NAME = "pulse"
+    IS_PAINTED_FOR_NEWS = False  # its looks are no news to the poller: they keep their pace
 
     def __init__(self, desk: Desk) -> None:
         super().__init__(desk)

@@ -9,7 +9,7 @@ from cortex_tui.widgets.drawn import Drawn
 
 
 class Line(Drawn):
-    """One line, drawn anew by `refresh`."""
+    """One line; `redraw` draws it anew when it would look otherwise."""
 
     def __init__(
         self,
