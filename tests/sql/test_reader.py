@@ -35,6 +35,29 @@ NO_ROLES = """
     END $$;
 """
 
+AS_JOB = "CREATE TEMP TABLE forged (LIKE cortex.job)"
+OF_INSERT = """
+    CREATE TRIGGER forge AFTER INSERT ON forged REFERENCING NEW TABLE AS inserted
+    FOR EACH STATEMENT EXECUTE FUNCTION cortex.job_history_of_insert();
+"""
+OF_UPDATE = """
+    CREATE TRIGGER forge AFTER UPDATE ON forged
+    REFERENCING OLD TABLE AS before NEW TABLE AS after
+    FOR EACH STATEMENT EXECUTE FUNCTION cortex.job_history_of_update();
+"""
+OF_ROW = """
+    CREATE TRIGGER forge AFTER INSERT ON forged
+    FOR EACH ROW EXECUTE FUNCTION cortex.%s();
+"""
+FORGE = """
+    INSERT INTO forged SELECT * FROM cortex.job;
+    UPDATE forged SET status = 'FAILED';
+"""
+RECORD = """
+    SELECT (SELECT count(*) FROM cortex.job_history) AS history,
+           (SELECT count(*) FROM cortex.dead_letter) AS letters
+"""
+
 
 @pytest.fixture
 def reader(database: str) -> Iterator[Session]:
@@ -94,6 +117,30 @@ def test_nothing_can_be_written_and_no_secret_be_read(database: str) -> None:
         with pytest.raises(asyncpg.InsufficientPrivilegeError, match="approval"):
             sql(dsn, f"SELECT {column} FROM cortex.approval")  # noqa: S608 -- from here
     assert sql(dsn, "SELECT id, arguments FROM cortex.approval") == []
+
+
+@pytest.mark.parametrize(
+    "trigger",
+    [OF_INSERT, OF_UPDATE, OF_ROW % "dead_letter_of_failure", OF_ROW % "job_closes"],
+    ids=["insert", "update", "dead letter", "closes"],
+)
+def test_the_record_cannot_be_forged_by_triggers_of_ones_own(
+    database: str, submit: Callable[..., UUID], trigger: str
+) -> None:
+    submit()
+    (before,) = sql(database, RECORD)
+
+    async def forge() -> None:
+        connection = await asyncpg.connect(f"{database}&role={READER_ROLE}")
+        try:
+            await connection.execute(AS_JOB)
+            with pytest.raises(asyncpg.InsufficientPrivilegeError, match="permission denied"):
+                await connection.execute(trigger + FORGE)
+        finally:
+            await connection.close(timeout=5)  # noqa: ASYNC102 -- bounded
+
+    run_asyncio(forge)
+    assert sql(database, RECORD) == [before]
 
 
 def test_a_migration_that_may_make_no_roles_passes_all_the_same(database: str) -> None:

@@ -135,7 +135,25 @@ def test_the_functions_that_define_rights_are_safe_from_the_search_path(database
         """
         SELECT p.oid::regprocedure::text AS name FROM pg_proc p
         WHERE p.pronamespace IN ('cortex'::regnamespace, 'cortex_worker'::regnamespace)
-          AND p.prosecdef AND NOT coalesce(p.proconfig::text LIKE '%search_path%', false)
+          AND p.prosecdef
+          AND NOT coalesce(p.proconfig::text LIKE '%search_path=pg_catalog, pg_temp%', false)
         """,
     )
     assert [row["name"] for row in unsafe] == []
+
+
+def test_not_everybody_may_call_a_function_that_lends_its_owners_rights(database: str) -> None:
+    """Nor make a trigger of it: that asks for the same right."""
+    lent = sql(
+        database,
+        """
+        SELECT p.oid::regprocedure::text AS name,
+               EXISTS (SELECT FROM aclexplode(coalesce(p.proacl, acldefault('f', p.proowner))) a
+                       WHERE a.grantee = 0 AND a.privilege_type = 'EXECUTE') AS is_everybodys
+        FROM pg_proc p
+        WHERE p.pronamespace IN ('cortex'::regnamespace, 'cortex_worker'::regnamespace)
+          AND p.prosecdef
+        """,
+    )
+    assert lent
+    assert [row["name"] for row in lent if row["is_everybodys"]] == []
