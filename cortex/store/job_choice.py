@@ -6,7 +6,7 @@ changed meanwhile is counted as that. Each job has in its record who acted on it
 
 import time
 from collections import Counter
-from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 from typing import Any, Final
@@ -14,7 +14,7 @@ from uuid import UUID
 
 import attrs
 
-from cortex.domain.errors import CortexError, UnavailableError
+from cortex.domain.errors import CortexError, UnavailableError, UsageError
 from cortex.domain.job import JobStatus
 from cortex.domain.job_choice import (
     UNFINISHED,
@@ -36,6 +36,8 @@ BATCH: Final = 200
 TRIES_MAX: Final = 10
 CLOCK_SLACK_S: Final = 5.0
 """The database's clock may be set back that much while a lost reply is asked for again."""
+
+_ENDED: Final = frozenset(status for status in JobStatus if status.is_terminal)
 
 Judge = Callable[[Database, Sequence[Mapping[str, Any]]], Awaitable[dict[UUID, WhyNot | None]]]
 
@@ -79,20 +81,28 @@ class PartlyDoneError(UnavailableError):
 
 
 async def choose_to_cancel(db: Database, which: JobFilter, *, limit: int) -> Choice:
-    """Choose jobs to cancel. Without a state in the filter those that have ended do not fit."""
+    """Choose jobs to cancel; those that have ended do not fit.
+
+    Raises `UsageError` for a filter that only such jobs fit.
+    """
 
     async def judge(_: Database, rows: Sequence[Mapping[str, Any]]) -> dict[UUID, WhyNot | None]:
         return {row["id"]: why_not_cancel(JobStatus(row["status"])) for row in rows}
 
+    which = _actable(which, _ENDED, "cancelled")
     return await _choose(db, which, limit=limit, judge=judge)
 
 
 async def choose_to_retry(db: Database, which: JobFilter, *, limit: int) -> Choice:
-    """Choose jobs to try again now. Without a state in the filter ended ones do not fit."""
+    """Choose jobs to try again now; those that have ended do not fit.
+
+    Raises `UsageError` for a filter that only such jobs fit, or jobs that were not tried yet.
+    """
 
     async def judge(db: Database, rows: Sequence[Mapping[str, Any]]) -> dict[UUID, WhyNot | None]:
         return await _why_not_retried(db, [row["id"] for row in rows])
 
+    which = _actable(which, {*_ENDED, JobStatus.PENDING}, "tried again now")
     return await _choose(db, which, limit=limit, judge=judge)
 
 
@@ -200,9 +210,20 @@ class _Counts:
         return Done(changed=self.changed, asked=self.asked, refused=_some(self.refused))
 
 
-async def _choose(db: Database, which: JobFilter, *, limit: int, judge: Judge) -> Choice:
+def _actable(which: JobFilter, never: Collection[JobStatus], acted: str) -> JobFilter:
+    """Leave out states in which no job can ever be acted on: there may be any number of them."""
     if not which.statuses:
-        which = attrs.evolve(which, statuses=UNFINISHED)
+        return attrs.evolve(which, statuses=UNFINISHED)
+    left = tuple(status for status in which.statuses if status not in never)
+    if not left:
+        states = " or ".join(status.value for status in which.statuses)
+        is_failed = JobStatus.FAILED in which.statuses
+        hint = "a failed one goes on with: cortex jobs resume" if is_failed else None
+        raise UsageError(f"no job that is {states} can be {acted}", hint=hint)
+    return attrs.evolve(which, statuses=left)
+
+
+async def _choose(db: Database, which: JobFilter, *, limit: int, judge: Judge) -> Choice:
     chosen: list[UUID] = []
     refused: Counter[WhyNot] = Counter()
     place = None
