@@ -11,6 +11,8 @@ be down, that is what the run is about. Each look is an event `activity` of proc
     ready, locked, slots  tasks to be claimed, and claimed ones; how many the living pods can take
     snapshot_s            age of the oldest transaction of a pod that keeps old rows alive
     deadlocks, dead_rows  as the server's statistics count them
+    size_bytes            of all tables of Cortex with their indexes and what is stored apart
+    oldest_due_s          how long the task that is due longest waits for a pod; 0: there is none
     runnable              processes that want to run, for each processor of this machine
 """
 
@@ -81,7 +83,14 @@ SELECT jsonb_build_object(
                    FROM session WHERE backend_xmin IS NOT NULL),
     'deadlocks', (SELECT deadlocks FROM pg_stat_database WHERE datname = current_database()),
     'dead_rows', (SELECT jsonb_object_agg(relname, n_dead_tup) FROM pg_stat_user_tables
-                  WHERE schemaname IN ('cortex', 'cortex_worker') AND n_dead_tup > 0)
+                  WHERE schemaname IN ('cortex', 'cortex_worker') AND n_dead_tup > 0),
+    'size_bytes', (SELECT coalesce(sum(pg_total_relation_size(relid)), 0)::bigint
+                   FROM pg_stat_user_tables WHERE schemaname IN ('cortex', 'cortex_worker')),
+    'oldest_due_s', (SELECT greatest(0, extract(epoch FROM cortex.now() - min(t.run_at)))
+                     FROM cortex_worker.task t
+                     WHERE t.state = 'READY' AND NOT t.is_suspect AND NOT EXISTS (
+                         SELECT FROM cortex_worker.queue_pause p
+                         WHERE p.queue = coalesce(t.queue_name, '')))
 )
 """
 

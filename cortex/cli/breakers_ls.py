@@ -41,6 +41,11 @@ def ls(options: Options, *, limit: int) -> None:
     output.listing("breakers", COLUMNS, rows, empty="nothing that jobs call has failed lately")
 
 
+def _waiting(row: Row) -> Cell:
+    more = "+" if row["waiting"] >= store.COUNT_MAX else ""
+    return Cell(f"{row['waiting']:,}{more}")
+
+
 def _failures(row: Row) -> Cell:
     policy = POLICIES.get(row["name"].partition(":")[0])  # newer pods may know more kinds
     limit = f"/{policy.opens_after}" if policy else ""
@@ -92,7 +97,7 @@ COLUMNS: Final = (
     Column(name="failures", shown=_failures, is_right=True, is_spare=True),
     Column(name="opened_at", title="since", shown=_since, is_right=True, is_spare=True),
     Column(name="probe_in_s", title="probe", value=_probe_in_s, shown=_probe, is_right=True),
-    Column(name="waiting", title="jobs", is_right=True),
+    Column(name="waiting", title="jobs", shown=_waiting, is_right=True),
     Column(name="remark", title="why", value=remark, shown=_remark, least=12, is_for_people=True),
     *only_on_demand("open_until", "probe_pod", "forced_by", "forced_reason", "forced_at"),
     *only_on_demand("last_error", "escalated_at", "requests", "updated_at"),

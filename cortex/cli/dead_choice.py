@@ -203,7 +203,10 @@ def _listing(
         return
     counts = Counter(row["fingerprint"] for row in rows)
     one_of = {row["fingerprint"]: row for row in rows}
-    groups = [one_of[fingerprint] | {"count": n} for fingerprint, n in counts.most_common()]
+    groups = [
+        one_of[fingerprint] | {"count": n, "is_all": True}
+        for fingerprint, n in counts.most_common()
+    ]
     names = {"fingerprint", "count", *(column.name for column in columns)} - {"job_id"}
     shown = [column for column in GROUP_COLUMNS if column.name in names and column.is_default]
     output.listing("errors", shown, groups, empty="")

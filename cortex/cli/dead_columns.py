@@ -39,13 +39,18 @@ _MORE: Final = (
 
 GROUP_COLUMNS: Final = (
     Column(name="fingerprint", shown=lambda r: Cell(r["fingerprint"], "bold")),
-    Column(name="count", is_right=True),
+    Column(
+        name="count",
+        shown=lambda r: Cell(f"{r['count']:,}{'' if r['is_all'] else '+'}"),
+        is_right=True,
+    ),
     Column(name="type", least=8),
     *_ERROR,
     Column(name="first_at", title="first", shown=_age_of("first_at"), is_right=True, is_spare=True),
     Column(name="last_at", title="last", shown=_age_of("last_at"), is_right=True),
     Column(name="escalated_count", title="escalated", is_default=False),
     Column(name="job_id", title="newest", is_default=False),
+    Column(name="is_all", is_default=False),
     *_MORE,
 )
 

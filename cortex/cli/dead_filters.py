@@ -73,17 +73,25 @@ def nothing_matches(call: Session, which: LetterFilter) -> str:
         call(agents.versions, which.agent)
     known = call(dead_letters.known)
     for kind, given in (("type", which.type), ("code", which.code), ("tenant", which.tenant)):
-        if given is not None and given not in known[kind]:
-            return f"no dead letter has {kind} {given!r}{_suggestion(given, known[kind])}"
+        if given is None or given in known[kind].names:
+            continue
+        if known[kind].is_all:
+            return f"no dead letter has {kind} {given!r}{_suggestion(given, known[kind].names)}"
+        if close := _close(given, known[kind].names):
+            return f"no dead letter matches: {kind} {given!r}{close}"
     return "no dead letter matches"
 
 
 def _suggestion(given: str, known: list[str]) -> str:
-    close = difflib.get_close_matches(given, known, n=1)
-    if close:
-        return f": did you mean {close[0]!r}?"
+    if close := _close(given, known):
+        return close
     more = ", …" if len(known) > SUGGESTED_MAX else ""
     return f"; there are {', '.join(known[:SUGGESTED_MAX])}{more}" if known else ""
+
+
+def _close(given: str, known: list[str]) -> str:
+    close = difflib.get_close_matches(given, known, n=1)
+    return f": did you mean {close[0]!r}?" if close else ""
 
 
 def states_of(words: tuple[str, ...]) -> tuple[LetterState, ...]:

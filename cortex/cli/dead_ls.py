@@ -66,6 +66,9 @@ def ls(
             empty = nothing_matches(call, which) if is_filtered else "no dead letters"
     if not each:
         output.listing("errors", GROUP_COLUMNS, rows, empty=empty)
+        if rows and not rows[0]["is_all"]:
+            counted = f"the newest {dead_letters.COUNTED_MAX:,} letters that fit were counted"
+            output.say(f"{counted}: narrow it down, or list older ones with --each", "warn")
         return
     shown = rows[:limit]
     output.listing("letters", LETTER_COLUMNS, shown, empty=empty)

@@ -27,24 +27,36 @@ EXIT_CODES: Final = {
     130: "Ctrl-C",
 }
 INTERRUPTED: Final = 130
+WORD_MAX: Final = 200
+"""Characters of a word that is told whole: nobody reads a longer one, which somebody typed."""
+TEXT_MAX: Final = 2000
+_END_KEPT: Final = 20
 _LINE_BREAK: Final = re.compile(r"[\r\n]+")
+_LONG_WORD: Final = re.compile(rf"\S{{{WORD_MAX + 1},}}")
 _CHOICES: Final = re.compile(r"\. Choose from:\s+(.+)", re.DOTALL)
 """As click writes them, one on a line."""
 READER_GONE: Final = 141
 """As a program ends that the closed pipe has killed: nobody is left to be told."""
 
 
-def _one_line(text: str) -> str:
-    return _LINE_BREAK.sub(" ", text)
+def _cut(text: str, length: int) -> str:
+    """Leave out its middle if it is longer."""
+    return text if len(text) <= length else f"{text[: length - _END_KEPT]}…{text[-_END_KEPT:]}"
+
+
+def _told(text: str) -> str:
+    """Return it as one line that a person can read."""
+    words = _LONG_WORD.sub(lambda found: _cut(found[0], WORD_MAX), text)
+    return _LINE_BREAK.sub(" ", _cut(words, TEXT_MAX))
 
 
 @attrs.frozen(kw_only=True)
 class Failure:
-    """What went wrong, for the one who called."""
+    """What went wrong, for the one who called: lines of a length that people read."""
 
     code: str
-    message: str = attrs.field(converter=_one_line)
-    hint: str | None
+    message: str = attrs.field(converter=_told)
+    hint: str | None = attrs.field(converter=attrs.converters.optional(_told))
     exit_code: int
 
 

@@ -17,7 +17,7 @@ from cortex.domain.errors import UsageError
 from cortex.domain.job_choice import WhyNot
 from cortex.domain.job_filter import JobFilter, parse_filter
 from cortex.store.database import Database
-from cortex.store.job_choice import Choice, Done
+from cortex.store.job_choice import Choice, Done, PartlyDoneError
 from cortex.store.session import Session
 
 LIMIT_DEFAULT: Final = 1000
@@ -119,7 +119,10 @@ def bulk_of(
 def act_on_all(
     options: Options, asked: Bulk, act: Act, *, by: str, reason: str, key: str | None
 ) -> None:
-    """Choose, ask, act and tell how many; at a rate also when it ends early."""
+    """Choose, ask, act and tell how many, also when it ends early.
+
+    Under a key all of it is one transaction, and it is done or it is not.
+    """
     if options.columns is not None:
         raise UsageError("numbers of jobs have no columns", hint="all of it: --json")
     if asked.rate is not None and key is not None:
@@ -141,12 +144,15 @@ def act_on_all(
             question = f"{act.verb} {jobs}{pace}"
             confirm_count(question, count, options, is_agreed=asked.is_agreed)
 
-        if asked.rate is not None:
-            _act_at(asked.rate, call, output, choice, act, by=by, reason=reason)
+        if key is None:
+            _act_in_batches(asked.rate, call, output, choice, act, by=by, reason=reason)
             return
 
         async def work(db: Database) -> dict[str, Any]:
-            done = await act.work(db, choice.job_ids, by=by, reason=reason)
+            try:
+                done = await act.work(db, choice.job_ids, by=by, reason=reason)
+            except PartlyDoneError as error:  # what was done before is undone
+                raise error.__cause__ or error from None
             return {
                 "changed": done.changed,
                 "asked": done.asked,
@@ -164,10 +170,17 @@ def act_on_all(
     _tell(output, _Came(done["changed"], done["asked"], done["refused"]), choice, act)
 
 
-def _act_at(
-    rate: float, call: Session, output: Output, choice: Choice, act: Act, *, by: str, reason: str
+def _act_in_batches(
+    rate: float | None,
+    call: Session,
+    output: Output,
+    choice: Choice,
+    act: Act,
+    *,
+    by: str,
+    reason: str,
 ) -> None:
-    """Act at a rate, and tell how far it came. Raises what ends it early."""
+    """Act, at a rate or not, and tell how far it came. Raises what ends it early."""
     tally = Tally(left=len(choice.job_ids))
     try:
         work_at(rate, call, output, choice.job_ids, act.work, tally=tally, by=by, reason=reason)

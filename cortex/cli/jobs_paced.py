@@ -1,4 +1,4 @@
-"""An act on many jobs at a rate: batch after batch from here, counted however it ends.
+"""An act on many jobs: batch after batch from here, at a rate or not, counted however it ends.
 
 Each batch is a transaction of its own, and what was done to a job leaves it no longer chosen: after
 Ctrl-C, an outage or a kill the same command goes on with those that are left.
@@ -18,7 +18,7 @@ from cortex.cli.pace import Pace
 from cortex.domain.cells import fit
 from cortex.domain.errors import CortexError, OutcomeUnknownError
 from cortex.domain.job_choice import WhyNot
-from cortex.store.job_choice import BATCH, Done
+from cortex.store.job_choice import BATCH, Done, PartlyDoneError
 from cortex.store.session import Session
 
 TOLD_EVERY_S: Final = 5.0
@@ -45,20 +45,20 @@ class Tally:
         self.unsure = count
 
     def undo(self) -> None:
-        """It did not come about."""
+        """The rest of it did not come about."""
         self.left += self.unsure
         self.unsure = 0
 
     def add(self, done: Done) -> None:
-        """Its reply is here."""
-        self.unsure = 0
+        """So much of it came about."""
+        self.unsure -= done.changed + sum(done.refused.values())
         self.changed += done.changed
         self.asked += done.asked
         self.refused.update(done.refused)
 
 
 def work_at(
-    rate_per_s: float,
+    rate_per_s: float | None,
     call: Session,
     output: Output,
     job_ids: Sequence[UUID],
@@ -67,22 +67,29 @@ def work_at(
     tally: Tally,
     **told: str,
 ) -> None:
-    """Do it; `tally` tells how far it came, also when it raises what `work` does, or Ctrl-C."""
-    pace = Pace(rate_per_s)
-    size = min(BATCH, pace.batch)
+    """Do it; `tally` tells how far it came, also when it raises what `work` does, or Ctrl-C.
+
+    Without a rate: as fast as it goes.
+    """
+    pace = None if rate_per_s is None else Pace(rate_per_s)
+    size = BATCH if pace is None else min(BATCH, pace.batch)
     talk, is_told = output.talk, output.is_for_people
     told_at = time.monotonic()
     with live_line(talk, is_on=is_told) as live:
         for start in range(0, len(job_ids), size):
             batch = job_ids[start : start + size]
-            pace.wait(call.pause, len(batch))
+            if pace is not None:
+                pace.wait(call.pause, len(batch))
             tally.begin(len(batch))
             try:
                 tally.add(call(work, batch, **told))
-            except OutcomeUnknownError:
-                raise
-            except CortexError:
-                tally.undo()
+            except CortexError as error:
+                cause: BaseException | None = error
+                if isinstance(error, PartlyDoneError):
+                    tally.add(error.done)
+                    cause = error.__cause__
+                if not isinstance(cause, OutcomeUnknownError):
+                    tally.undo()
                 raise
             line = f"{len(job_ids) - tally.left:,} of {len(job_ids):,} · Ctrl-C stops"
             live.show(fit(line, talk.width - 1))

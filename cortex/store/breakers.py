@@ -5,7 +5,7 @@ The rules are those of `cortex.domain.breaker`; here is only how they become tru
 
 from collections.abc import Callable
 from datetime import datetime
-from typing import Any
+from typing import Any, Final
 from uuid import UUID
 
 import attrs
@@ -19,6 +19,9 @@ from cortex.domain.failure import Failure
 from cortex.store.database import Connection, Database, Record
 from cortex.store.jobs import plain
 from cortex.store.queries import sql
+
+COUNT_MAX: Final = 1_000
+"""Jobs that wait for one breaker are counted so far, as on the screens."""
 
 Rule = Callable[[Breaker, datetime], Breaker]
 
@@ -142,8 +145,8 @@ async def forget(db: Database, *, idle_s: float, limit: int) -> int:
 
 
 async def page(db: Database, *, name: str | None = None, limit: int = 200) -> list[dict[str, Any]]:
-    """Return breakers for people: those that are not closed first."""
-    return [plain(row) for row in await db.fetch("breakers.list", name, limit)]
+    """Return breakers, those that are not closed first; `waiting` ends at `COUNT_MAX`."""
+    return [plain(row) for row in await db.fetch("breakers.list", name, limit, COUNT_MAX)]
 
 
 async def _known(db: Database, name: str) -> None:

@@ -92,7 +92,7 @@ class Profile:
     bound_s: float = 10.0
     hot_path: bool = False
     is_read_only: bool = False
-    """By a setting of each session, which one could unset; the reader's role is for good."""
+    """By a setting of each session, which one could unset."""
     is_pooled: bool | None = None
     """A pooler lends sessions out; None: not known yet, connecting finds out."""
 

@@ -34,6 +34,7 @@ BATCH_S: Final = 0.5
 """A batch has as many letters as the rate lets through in this time."""
 UNDER_WAY_MAX: Final = 100
 ERROR_MAX: Final = 1000
+WHICH_MAX: Final = 2000
 ELSEWHERE_S: Final = 1.0
 """Another pod is at it: look again after so long."""
 
@@ -47,7 +48,7 @@ class DeadAct:
     job_ids: Sequence[UUID]
     """The failed jobs, in the order of their turns; each once."""
     which: str
-    """How they were chosen, as one types it; for people only."""
+    """How they were chosen, as one types it; for people only, and kept up to `WHICH_MAX`."""
     rate_per_s: float
     by: str
     reason: str
@@ -74,7 +75,7 @@ async def _begin(db: Database, act: DeadAct) -> int:
         "dead_acts.begin",
         act.token,
         act.verb.value,
-        act.which,
+        act.which if len(act.which) <= WHICH_MAX else f"{act.which[: WHICH_MAX - 1]}…",
         act.agent_version,
         act.from_start,
         act.rate_per_s,

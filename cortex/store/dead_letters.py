@@ -23,6 +23,10 @@ RESUBMIT_BATCH: Final = 20
 """Letters retried in one statement, which copies all their steps within its time."""
 DISCARD_BATCH: Final = 500
 KNOWN_MAX: Final = 1000
+COUNTED_MAX: Final = 10_000
+"""Letters of one filter that are counted by their errors: the newest."""
+LOOKED_MAX: Final = 5_000
+"""Errors, and letters, that are looked at for what may have been meant."""
 
 T = TypeVar("T")
 
@@ -62,6 +66,15 @@ class LetterFilter:
             "--limit": str(limit),
         }
         return shlex.join(word for name, value in given.items() if value for word in (name, value))
+
+
+@attrs.frozen(kw_only=True)
+class Known:
+    """What letters have of one kind."""
+
+    names: list[str]
+    is_all: bool
+    """There are no others; else these are of those that were looked at."""
 
 
 @attrs.frozen(kw_only=True)
@@ -154,8 +167,12 @@ def documents(done: Sequence[Settled]) -> list[dict[str, Any]]:
 
 
 async def groups(db: Database, which: LetterFilter, *, limit: int) -> list[dict[str, Any]]:
-    """Return errors, the one that came last first, each with its count and its newest letter."""
-    return [plain(row) for row in await db.fetch("dead_letters.groups", *which.arguments, limit)]
+    """Return errors, the one that came last first, each with its count and its newest letter.
+
+    Of the newest `COUNTED_MAX` letters that fit; `is_all`: these were all of them.
+    """
+    rows = await db.fetch("dead_letters.groups", *which.arguments, limit, COUNTED_MAX)
+    return [plain(row) for row in rows]
 
 
 async def page(
@@ -216,9 +233,10 @@ async def refusal(db: Database, job_id: UUID) -> CortexError:
     return _refusal(job_id, (await _standing(db, [job_id])).get(job_id))
 
 
-async def known(db: Database) -> dict[str, list[str]]:
+async def known(db: Database) -> dict[str, Known]:
     """Return the types, codes and tenants that letters in any state have."""
-    return {row["kind"]: row["names"] for row in await db.fetch("dead_letters.known", KNOWN_MAX)}
+    rows = await db.fetch("dead_letters.known", KNOWN_MAX, LOOKED_MAX)
+    return {row["kind"]: Known(names=row["names"], is_all=row["is_all"]) for row in rows}
 
 
 async def _standing(db: Database, job_ids: Sequence[UUID]) -> dict[UUID, Record]:

@@ -4,14 +4,17 @@ What is agreed to is what is done: a job that comes to fit later is left alone, 
 changed meanwhile is counted as that. Each job has in its record who acted on it, and why.
 """
 
+import time
 from collections import Counter
-from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from functools import partial
 from typing import Any, Final
 from uuid import UUID
 
 import attrs
 
+from cortex.domain.errors import CortexError, UnavailableError, UsageError
 from cortex.domain.job import JobStatus
 from cortex.domain.job_choice import (
     UNFINISHED,
@@ -31,6 +34,10 @@ PAGES_MAX: Final = 250
 BATCH: Final = 200
 """Jobs changed in one statement, which holds their rows for its time."""
 TRIES_MAX: Final = 10
+CLOCK_SLACK_S: Final = 5.0
+"""The database's clock may be set back that much while a lost reply is asked for again."""
+
+_ENDED: Final = frozenset(status for status in JobStatus if status.is_terminal)
 
 Judge = Callable[[Database, Sequence[Mapping[str, Any]]], Awaitable[dict[UUID, WhyNot | None]]]
 
@@ -58,21 +65,44 @@ class Done:
     """How many had changed meanwhile."""
 
 
+class PartlyDoneError(UnavailableError):
+    """An act on chosen jobs broke off: `done` is what it had come to, `__cause__` what broke it.
+
+    Of the others nothing is known if the cause is an `OutcomeUnknownError`; else they are as they
+    were. Run again, the act goes on with them.
+    """
+
+    def __init__(self, done: Done, *, asked_count: int, verb: str, error: CortexError) -> None:
+        super().__init__(
+            f"{done.changed:,} of {asked_count:,} {verb} before that: {error.message}",
+            hint="run it again to go on",
+        )
+        self.done = done
+
+
 async def choose_to_cancel(db: Database, which: JobFilter, *, limit: int) -> Choice:
-    """Choose jobs to cancel. Without a state in the filter those that have ended do not fit."""
+    """Choose jobs to cancel; those that have ended do not fit.
+
+    Raises `UsageError` for a filter that only such jobs fit.
+    """
 
     async def judge(_: Database, rows: Sequence[Mapping[str, Any]]) -> dict[UUID, WhyNot | None]:
         return {row["id"]: why_not_cancel(JobStatus(row["status"])) for row in rows}
 
+    which = _actable(which, _ENDED, "cancelled")
     return await _choose(db, which, limit=limit, judge=judge)
 
 
 async def choose_to_retry(db: Database, which: JobFilter, *, limit: int) -> Choice:
-    """Choose jobs to try again now. Without a state in the filter ended ones do not fit."""
+    """Choose jobs to try again now; those that have ended do not fit.
+
+    Raises `UsageError` for a filter that only such jobs fit, or jobs that were not tried yet.
+    """
 
     async def judge(db: Database, rows: Sequence[Mapping[str, Any]]) -> dict[UUID, WhyNot | None]:
         return await _why_not_retried(db, [row["id"] for row in rows])
 
+    which = _actable(which, {*_ENDED, JobStatus.PENDING}, "tried again now")
     return await _choose(db, which, limit=limit, judge=judge)
 
 
@@ -89,41 +119,67 @@ async def choose_marked_to_retry(db: Database, job_ids: Sequence[UUID]) -> Choic
 
 
 async def cancel_chosen(db: Database, job_ids: Sequence[UUID], *, by: str, reason: str) -> Done:
-    """Cancel jobs, or ask their pods to; repeating it is safe and counts the same."""
+    """Cancel jobs, or ask their pods to; repeating it is safe and counts the same.
+
+    Raises `PartlyDoneError` for what breaks it off in the middle.
+    """
     counts = _Counts()
     left = sorted(set(job_ids))
-    for _ in range(TRIES_MAX):
-        outdated: list[UUID] = []
-        for batch in _batches(left):
-            rows, _ = await asked_again(partial(db.fetch, "jobs.cancel", batch, by, reason))
-            counts.refused[WhyNot.GONE] += len(batch) - len(rows)
-            for row in rows:
-                if row["is_outdated"]:
-                    outdated.append(row["id"])
-                else:
-                    counts.cancelled(row, by=by, reason=reason)
-        left = outdated
-        if not left:
-            break
-    counts.refused[WhyNot.RUNNING] += len(left)  # they change all the time
+    with _told_of(counts, len(left), "were cancelled or asked to end"):
+        for _ in range(TRIES_MAX):
+            outdated: list[UUID] = []
+            for batch in _batches(left):
+                rows, _ = await asked_again(partial(db.fetch, "jobs.cancel", batch, by, reason))
+                counts.refuse(WhyNot.GONE, len(batch) - len(rows))
+                for row in rows:
+                    if row["is_outdated"]:
+                        outdated.append(row["id"])
+                    else:
+                        counts.cancelled(row, by=by, reason=reason)
+            left = outdated
+            if not left:
+                break
+    counts.refuse(WhyNot.RUNNING, len(left))  # they change all the time
     return counts.done
 
 
 async def retry_chosen(db: Database, job_ids: Sequence[UUID], *, by: str, reason: str) -> Done:
-    """Let jobs try again now; a fact of each says who did it."""
+    """Let jobs try again now; a fact of each says who did it.
+
+    Raises `PartlyDoneError` for what breaks it off in the middle.
+    """
     counts = _Counts()
-    for batch in _batches(sorted(set(job_ids))):
-        rows, is_repeated = await asked_again(partial(db.fetch, "retries.now", batch, by, reason))
-        counts.changed += sum(row["is_let_go"] for row in rows)
-        counts.refused[WhyNot.GONE] += len(batch) - len(rows)
-        stayed = [row["id"] for row in rows if not row["is_let_go"]]
-        for why_not in (await _why_not_retried(db, stayed)).values() if stayed else ():
-            if why_not is WhyNot.DUE and is_repeated:
-                counts.changed += 1  # it was done the first time, whose reply was lost
-            else:
+    ids = sorted(set(job_ids))
+    with _told_of(counts, len(ids), "try again now"):
+        for batch in _batches(ids):
+            began = time.monotonic()
+            call = partial(db.fetch, "retries.now", batch, by, reason)
+            rows, is_repeated = await asked_again(call)
+            counts.changed += sum(row["is_let_go"] for row in rows)
+            counts.refuse(WhyNot.GONE, len(batch) - len(rows))
+            stayed = [row["id"] for row in rows if not row["is_let_go"]]
+            if stayed and is_repeated:
+                # What was done when the reply was lost may run by now, or have ended.
+                since_s = time.monotonic() - began + CLOCK_SLACK_S
+                ours = await db.fetch("retries.let_go_by", stayed, by, reason, since_s)
+                counts.changed += len(ours)
+                stayed = sorted({*stayed} - {row["job_id"] for row in ours})
+            for why_not in (await _why_not_retried(db, stayed)).values() if stayed else ():
                 # Who could be let go now was just ending its attempt.
-                counts.refused[why_not or WhyNot.RUNNING] += 1
+                counts.refuse(why_not or WhyNot.RUNNING, 1)
     return counts.done
+
+
+@contextmanager
+def _told_of(counts: "_Counts", asked_count: int, verb: str) -> Iterator[None]:
+    """Raise what breaks the body off together with what was counted until then."""
+    try:
+        yield
+    except CortexError as error:
+        done = counts.done
+        if not (done.changed or done.refused):
+            raise
+        raise PartlyDoneError(done, asked_count=asked_count, verb=verb, error=error) from error
 
 
 @attrs.define
@@ -131,6 +187,9 @@ class _Counts:
     changed: int = 0
     asked: int = 0
     refused: Counter[WhyNot] = attrs.field(factory=Counter)
+
+    def refuse(self, why_not: WhyNot, count: int) -> None:
+        self.refused[why_not] += count
 
     def cancelled(self, row: Record, *, by: str, reason: str) -> None:
         """Count a job; one that was cancelled by the same person for the same reason is done."""
@@ -141,7 +200,7 @@ class _Counts:
         )
         why_not = why_not_cancel(JobStatus(row["before"]))
         if why_not is not None and not is_ours:
-            self.refused[why_not] += 1
+            self.refuse(why_not, 1)
             return
         self.changed += 1
         self.asked += row["after"] == JobStatus.RUNNING
@@ -151,9 +210,20 @@ class _Counts:
         return Done(changed=self.changed, asked=self.asked, refused=_some(self.refused))
 
 
-async def _choose(db: Database, which: JobFilter, *, limit: int, judge: Judge) -> Choice:
+def _actable(which: JobFilter, never: Collection[JobStatus], acted: str) -> JobFilter:
+    """Leave out states in which no job can ever be acted on: there may be any number of them."""
     if not which.statuses:
-        which = attrs.evolve(which, statuses=UNFINISHED)
+        return attrs.evolve(which, statuses=UNFINISHED)
+    left = tuple(status for status in which.statuses if status not in never)
+    if not left:
+        states = " or ".join(status.value for status in which.statuses)
+        is_failed = JobStatus.FAILED in which.statuses
+        hint = "a failed one goes on with: cortex jobs resume" if is_failed else None
+        raise UsageError(f"no job that is {states} can be {acted}", hint=hint)
+    return attrs.evolve(which, statuses=left)
+
+
+async def _choose(db: Database, which: JobFilter, *, limit: int, judge: Judge) -> Choice:
     chosen: list[UUID] = []
     refused: Counter[WhyNot] = Counter()
     place = None

@@ -36,12 +36,14 @@ SELECT b.*, clock.now FROM (SELECT cortex.now() AS now) clock LEFT JOIN LATERAL 
 ) b ON true;
 
 -- name: list
--- Breakers for people: those that are not closed first, then the newest changes. $1 a name or null for all, $2 limit.
+-- Breakers for people: those that are not closed first, then the newest changes. $1 a name or null for all, $2 limit,
+-- $3 jobs that are counted for each at most.
 -- The freeze of effects is none of them: see freeze.
 SELECT b.*, p.name AS probe_pod, cortex.now() AS now,
-       (SELECT count(*) FROM cortex.job j
-        WHERE j.waiting_on = b.name AND j.waiting_on NOT LIKE 'budget:%' AND j.status = 'RETRY'
-          AND j.worker_job_id IS NULL) AS waiting
+       (SELECT count(*) FROM (
+            SELECT FROM cortex.job j
+            WHERE j.waiting_on = b.name AND j.waiting_on NOT LIKE 'budget:%' AND j.status = 'RETRY'
+              AND j.worker_job_id IS NULL LIMIT $3) w) AS waiting
 FROM cortex.breaker b LEFT JOIN cortex.pod p ON p.id = b.probe_by
 WHERE ($1::text IS NULL OR b.name = $1) AND b.name <> 'effects:all'
 ORDER BY b.state = 'CLOSED', b.failures = 0, b.updated_at DESC LIMIT $2;

@@ -162,23 +162,26 @@ ORDER BY d.created_at LIMIT $2;
 -- name: groups
 -- Letters by their error, the one that came last first, each with its newest letter. Null leaves a filter out:
 -- $1 beginning of the fingerprint, $2 type, $3 code, $4 class, $5 agent, $6 tenant, $7 states, $8 at most so many
--- seconds old; $9 limit.
-WITH found AS (
-    SELECT d.fingerprint, count(*) AS count, count(*) FILTER (WHERE d.state = 'ESCALATED') AS escalated_count,
-           min(d.created_at) AS first_at, max(d.created_at) AS last_at,
-           (array_agg(d.job_id ORDER BY d.created_at DESC, d.job_id DESC))[1] AS job_id
-    FROM cortex.dead_letter d
+-- seconds old; $9 limit, $10 letters that are counted at most, the newest: `is_all` says whether these were all.
+WITH looked AS MATERIALIZED (
+    SELECT d.job_id, d.fingerprint, d.created_at, d.state FROM cortex.dead_letter d
     WHERE ($1::text IS NULL OR d.fingerprint ^@ $1) AND ($2::text IS NULL OR d.type = $2)
       AND ($3::text IS NULL OR d.error_code = $3) AND ($4::text IS NULL OR d.error_class = $4)
       AND ($5::text IS NULL OR d.agent_id = (SELECT id FROM cortex.agent WHERE name = $5))
       AND ($6::text IS NULL OR d.tenant = $6) AND d.state = ANY ($7::text[])
       AND ($8::float8 IS NULL OR d.created_at >= cortex.now() - $8 * interval '1 second')
-    GROUP BY d.fingerprint
-    ORDER BY max(d.created_at) DESC, d.fingerprint LIMIT $9
+    ORDER BY d.created_at DESC, d.job_id DESC LIMIT $10
+), found AS (
+    SELECT l.fingerprint, count(*) AS count, count(*) FILTER (WHERE l.state = 'ESCALATED') AS escalated_count,
+           min(l.created_at) AS first_at, max(l.created_at) AS last_at,
+           (array_agg(l.job_id ORDER BY l.created_at DESC, l.job_id DESC))[1] AS job_id
+    FROM looked l GROUP BY l.fingerprint
+    ORDER BY max(l.created_at) DESC, l.fingerprint LIMIT $9
 )
 SELECT f.*, d.type, d.error_class, d.error_code, d.error_source, j.error_message, a.name AS agent,
        b.state AS breaker, nullif(concat_ws(' ', j.checkpoint->>'seq', j.checkpoint->>'key'), '') AS step,
-       cortex.steps_kept(j.id, d.error_class, d.error_code) AS asks_again_after, cortex.now() AS now
+       cortex.steps_kept(j.id, d.error_class, d.error_code) AS asks_again_after,
+       (SELECT count(*) FROM looked) < $10 AS is_all, cortex.now() AS now
 FROM found f
 JOIN cortex.dead_letter d ON d.job_id = f.job_id
 JOIN cortex.job j ON j.id = f.job_id
@@ -259,13 +262,29 @@ WHERE ($1::text IS NULL OR d.fingerprint ^@ $1) AND ($2::text IS NULL OR d.type 
 ORDER BY d.created_at, d.job_id LIMIT $9;
 
 -- name: known
--- What letters in any state have of these kinds, to be suggested for what nobody has. $1 limit of each.
-SELECT 'type' AS kind, array(SELECT DISTINCT d.type FROM cortex.dead_letter d ORDER BY d.type LIMIT $1) AS names
-UNION ALL
-SELECT 'code', array(SELECT DISTINCT d.error_code FROM cortex.dead_letter d
-                     WHERE d.error_code IS NOT NULL ORDER BY d.error_code LIMIT $1)
-UNION ALL
-SELECT 'tenant', array(SELECT DISTINCT d.tenant FROM cortex.dead_letter d ORDER BY d.tenant LIMIT $1);
+-- What letters in any state have of these kinds, to be suggested for what nobody has. $1 limit of each, $2 errors, and
+-- letters for their tenants, the newest, that are looked at at most: `is_all` says whether these were all.
+WITH RECURSIVE error AS (
+    -- Walks the distinct fingerprints by index: letters that share one have the same type and code.
+    (SELECT d.fingerprint, d.type, d.error_code FROM cortex.dead_letter d ORDER BY d.fingerprint USING ~<~ LIMIT 1)
+    UNION ALL
+    SELECT n.* FROM error e CROSS JOIN LATERAL (
+        SELECT d.fingerprint, d.type, d.error_code FROM cortex.dead_letter d
+        WHERE d.fingerprint ~>~ e.fingerprint ORDER BY d.fingerprint USING ~<~ LIMIT 1) n
+), walked AS MATERIALIZED (
+    SELECT type, error_code FROM error LIMIT $2
+), looked AS MATERIALIZED (
+    SELECT d.tenant FROM cortex.dead_letter d ORDER BY d.created_at DESC, d.job_id DESC LIMIT $2
+), known AS (
+    SELECT 'type' AS kind, array(SELECT DISTINCT type FROM walked ORDER BY type LIMIT $1) AS names,
+           (SELECT count(*) FROM walked) AS count
+    UNION ALL
+    SELECT 'code', array(SELECT DISTINCT error_code FROM walked WHERE error_code IS NOT NULL ORDER BY error_code
+                         LIMIT $1), (SELECT count(*) FROM walked)
+    UNION ALL
+    SELECT 'tenant', array(SELECT DISTINCT tenant FROM looked ORDER BY tenant LIMIT $1), (SELECT count(*) FROM looked)
+)
+SELECT kind, names, count < $2 AND cardinality(names) < $1 AS is_all FROM known;
 
 -- name: of_jobs
 -- Letters of these jobs, in any state. $1 job ids.

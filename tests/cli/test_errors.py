@@ -38,6 +38,20 @@ def test_one_line_and_the_way_out(
     assert second == f"hint: {hint}"
 
 
+@pytest.mark.parametrize(
+    "arguments", [["jobs", "show"], ["dead", "ls", "--fingerprint"], ["jobs", "cancel", "--rate"]]
+)
+@pytest.mark.parametrize("typed", ["x" * 60_000, "x " * 30_000])
+def test_what_was_typed_is_told_in_a_length_that_people_read(
+    cortex_nowhere: Cortex, arguments: list[str], typed: str
+) -> None:
+    for shape in ([], ["--json"]):
+        ended = cortex_nowhere(*arguments, typed, *shape)
+        assert ended.code in {2, 3}
+        assert len(ended.err) < 2300
+        assert "…" in ended.err or "\\u2026" in ended.err, "that it was cut is seen"
+
+
 @pytest.mark.parametrize("ask", ["--json", "-o json", "-ojsonl", "--output=json"])
 @pytest.mark.parametrize("where", ["before", "after"])
 def test_machines_get_json(cortex_nowhere: Cortex, ask: str, where: str) -> None:

@@ -131,6 +131,30 @@ def test_what_fails_in_the_midst_is_told_with_what_was_done(cortex: Cortex, life
     assert [row["status"] for row in rows] == ["CANCELLED"]
 
 
+@pytest.mark.parametrize("code", ["check_violation", "too_many_connections"])
+def test_without_a_rate_it_is_told_too(cortex: Cortex, life: Life, code: str) -> None:
+    submit(life.dsn, "work", queue_name="bad")
+    submit_many(life.dsn, 450, "work", {})
+    sql(
+        life.dsn,
+        "CREATE FUNCTION public.refuse() RETURNS trigger LANGUAGE plpgsql AS "
+        f"$$ BEGIN RAISE EXCEPTION 'no' USING ERRCODE = '{code}'; END $$",
+    )
+    sql(
+        life.dsn,
+        "CREATE TRIGGER refuse BEFORE UPDATE ON cortex.job FOR EACH ROW "
+        "WHEN (OLD.queue_name = 'bad') EXECUTE FUNCTION public.refuse()",
+    )
+    done = cortex("jobs", "cancel", "--filter", "age<1h", "--yes")
+    assert (done.code, left(life)) == (1, 51), done.err
+    told = "400 cancelled, 51 not begun\nthe same command goes on with those that are left\n"
+    assert done.out == told
+    submit_many(life.dsn, 350, "work", {})
+    done = cortex("jobs", "cancel", "--filter", "age<1h", "--yes", "--idempotency-key", "k")
+    assert (done.code, done.out, left(life)) == (1, "", 401), "under a key all of it is undone"
+    assert "before that" not in done.err
+
+
 @pytest.mark.parametrize("rate, size", [(50.0, 25), (1.0, 1), (0.25, 1)])
 def test_a_rate_is_kept_however_late_a_batch_is(rate: float, size: int) -> None:
     now, gone = [100.0], [0.0]

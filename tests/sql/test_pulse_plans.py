@@ -1,8 +1,9 @@
-"""However long the history, the pulse reads its end; however many letters, the newest of them."""
+"""However long the history, the pulse reads its end; of letters, people see the newest of them."""
 
 import asyncpg
 import pytest
 
+from cortex.domain.dead_letter import LetterState
 from cortex.store import pulse
 from tests.sql.test_plans import explain
 from tests.support.postgres import run_asyncio, sql
@@ -30,6 +31,7 @@ FILL = """
 """
 BLOCKS, WAITS, CALLS = 64, 5, 500
 LETTERS, ERRORS = 700, 50
+ALL_STATES = [state.value for state in LetterState]
 ROWS_A_BLOCK_MAX = 130
 """8,192 bytes, and a row of history takes 70 at least."""
 
@@ -52,11 +54,16 @@ def test_the_pulse_reads_the_end_of_what_there_is(database: str) -> None:
         },
         "dead_letters.newest": {"dead_letter": LETTERS + ERRORS, "job": ERRORS},
         "dead_letters.newest_of": {"dead_letter": LETTERS + ERRORS, "job": ERRORS},
+        "dead_letters.groups": {"dead_letter": LETTERS + ERRORS, "job": ERRORS},
+        # An error and a probe for each of the seven fingerprints, and letters for their tenants.
+        "dead_letters.known": {"dead_letter": LETTERS + 2 * 7},
     }
     arguments: dict[str, tuple[object, ...]] = {
         "pulse.recent": recent,
         "dead_letters.newest": (LETTERS, ERRORS),
         "dead_letters.newest_of": ("x1", LETTERS, ERRORS),
+        "dead_letters.groups": (*[None] * 6, ALL_STATES, None, ERRORS, LETTERS),
+        "dead_letters.known": (1000, LETTERS),
     }
     for statistics in ("none yet", "fresh"):
         for name, given in arguments.items():

@@ -12,6 +12,7 @@ from tests.support.rows import move_clock
 
 BATCH = 100
 ROWS_PER_WANTED = 8
+COUNTED = 500
 FEW = 30
 """Rows of a pass that finds nothing: the ends of the walk over what is waited for."""
 
@@ -103,6 +104,13 @@ def test_one_job_costs_little(big: str) -> None:
             assert worst(big, "retries.now", ([job_id], "ana", "why")) <= FEW, shown
             rows = worst(big, "why.facts", (job_id, SILENT_S, AHEAD_MAX + 1))
             assert rows <= AHEAD_MAX + FEW, shown
+        sql(big, "ANALYZE")
+
+
+@pytest.mark.timeout(120)
+def test_a_list_of_breakers_counts_so_far_and_no_further(big: str) -> None:
+    for statistics in ("none yet", "fresh"):
+        assert worst(big, "breakers.list", (None, 200, COUNTED)) <= COUNTED, statistics
         sql(big, "ANALYZE")
 
 

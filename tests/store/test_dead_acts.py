@@ -28,6 +28,7 @@ from cortex.domain.errors import (
 from cortex.store import dead_acts, dead_letters
 from cortex.store.database import Database, Profile, Record
 from cortex.store.dead_acts import UNDER_WAY_MAX
+from cortex.store.dead_letters import LetterFilter
 from cortex.store.session import Session, open_session
 from tests.sql.test_plans import explain
 from tests.support.dead_acts import an_act
@@ -348,3 +349,12 @@ def test_plans_find_letters_by_index(store: Session, database: str) -> None:
     looks = explain(database, "dead_acts.next", (2, 100, 20))
     assert all("Seq Scan" not in look.node for look in looks), looks
     assert sum(look.rows for look in looks) <= 2 * 20
+
+
+def test_how_letters_were_chosen_is_kept_up_to_a_length(store: Session, database: str) -> None:
+    ids = fail(database, 1)
+    long = LetterFilter(type="'" * 200, code="'" * 200, agent="'" * 200, tenant="'" * 200)
+    which = long.typed(limit=10)
+    assert len(which) > 2 * dead_acts.WHICH_MAX
+    row = store(dead_acts.show, store(dead_acts.begin, an_act(ids, which=which)))
+    assert row["which"] == which[: dead_acts.WHICH_MAX - 1] + "…"

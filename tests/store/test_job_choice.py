@@ -7,12 +7,15 @@ from uuid import UUID
 
 import pytest
 
+from cortex.domain.errors import OutcomeUnknownError, UnavailableError, UsageError
 from cortex.domain.job import Claim, Finish, JobStatus, Suspend
 from cortex.domain.job_choice import WhyNot
 from cortex.domain.job_filter import JobFilter, parse_filter
 from cortex.store import job_choice, jobs, tasks
-from cortex.store.database import Database, Profile, open_database
+from cortex.store.database import Database, Profile, Record, open_database
 from cortex.store.job_choice import (
+    BATCH,
+    PartlyDoneError,
     cancel_chosen,
     choose_marked_to_cancel,
     choose_marked_to_retry,
@@ -20,8 +23,8 @@ from cortex.store.job_choice import (
     choose_to_retry,
     retry_chosen,
 )
-from cortex.store.session import Session
-from tests.support.factories import a_submission
+from cortex.store.session import Session, open_session
+from tests.support.factories import JOB_TYPE, a_submission
 from tests.support.postgres import run_asyncio, sql
 from tests.support.rows import assert_one_truth, new_id, seeded_random
 
@@ -81,7 +84,14 @@ def test_what_has_ended_is_counted_before_and_meanwhile(
     finish(first)
     assert store(choose_to_cancel, ALL, limit=10).refused == {}, "it does not fit unless asked for"
     choice = store(choose_to_cancel, parse_filter("status:pend,run,done"), limit=10)
-    assert (len(choice.job_ids), choice.refused) == (2, {WhyNot.ENDED: 1})
+    assert (len(choice.job_ids), choice.refused) == (2, {}), "there may be millions that ended"
+    for choose, hopeless in (
+        (choose_to_cancel, "fail"),
+        (choose_to_cancel, "done,canc"),
+        (choose_to_retry, "done,pend"),
+    ):
+        with pytest.raises(UsageError, match=r"no job that is .* can be"):
+            store(choose, parse_filter(f"status:{hopeless}"), limit=10)
     finish(second)
     done = store(cancel_chosen, [*choice.job_ids, new_id()], by="ana", reason="")
     assert (done.changed, done.asked) == (1, 0)
@@ -168,3 +178,65 @@ def test_of_marked_ones_those_are_chosen_that_an_act_would_change(
     retry = store(choose_marked_to_retry, marked)
     assert retry.job_ids == [later]
     assert retry.refused == {WhyNot.ENDED: 1, WhyNot.UNTRIED: 1, WhyNot.GONE: 1}
+
+
+def breaking(
+    monkeypatch: pytest.MonkeyPatch, query: str, *, at_call: int, error: Exception, is_done: bool
+) -> list[Callable[[], None]]:
+    """Let a call of a query fail, done or not; what is put on the list happens at that instant."""
+    fetch, meanwhile, calls = Database.fetch, list[Callable[[], None]](), [0]
+
+    async def failing(self: Database, name: str, *args: object) -> list[Record]:
+        calls[0] += name == query
+        if name != query or calls[0] != at_call:
+            return await fetch(self, name, *args)
+        if is_done:
+            await fetch(self, name, *args)
+        for each in meanwhile:
+            await asyncio.to_thread(each)
+        raise error
+
+    monkeypatch.setattr(Database, "fetch", failing)
+    return meanwhile
+
+
+def test_who_runs_by_the_time_a_lost_reply_is_asked_for_again_was_let_go(
+    store: Session, database: str, claim: Claims, pod_id: UUID, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store(jobs.submit, [a_submission(id=new_id()) for _ in range(6)])
+    waiting = suspended(store, pod_id, claim(pod_id, limit=6))
+    store(retry_chosen, waiting[:1], by="ben", reason="")
+    (running,) = claim(pod_id, limit=1)
+    monkeypatch.setattr(job_choice, "CLOCK_SLACK_S", 60.0)
+    lost = OutcomeUnknownError("the reply was lost")
+    meanwhile = breaking(monkeypatch, "retries.now", at_call=1, error=lost, is_done=True)
+    meanwhile.append(lambda: _claim_all(database, pod_id))
+    done = store(retry_chosen, waiting, by="ana", reason="it is back")
+    rows = sql(database, "SELECT data->>'by' AS by FROM cortex.fact WHERE subtype = 'retried_now'")
+    assert sorted(row["by"] for row in rows) == ["ana"] * 5 + ["ben"]
+    assert {status(database, each) for each in waiting} == {"RUNNING"}
+    assert (done.changed, done.refused) == (5, {WhyNot.RUNNING: 1}), running
+
+
+def _claim_all(database: str, pod_id: UUID) -> None:
+    with open_session(Profile(dsn=database)) as other:
+        other(tasks.claim, pod_id=pod_id, types=[JOB_TYPE], limit=100)
+
+
+@pytest.mark.parametrize("error", [UnavailableError("gone"), OutcomeUnknownError("gone")])
+def test_what_breaks_an_act_off_tells_what_was_done(
+    database: str, store: Session, monkeypatch: pytest.MonkeyPatch, error: UnavailableError
+) -> None:
+    ids = [new_id() for _ in range(3 * BATCH)]
+    store(jobs.submit, [a_submission(id=each) for each in ids])
+    monkeypatch.setattr("cortex.store.lost_replies.TRIES_MAX", 1)
+    breaking(monkeypatch, "jobs.cancel", at_call=3, error=error, is_done=False)
+    with pytest.raises(
+        PartlyDoneError, match=r"400 of 600 were cancelled .* before that: gone"
+    ) as e:
+        store(cancel_chosen, ids, by="ana", reason="")
+    assert (e.value.done.changed, e.value.__cause__) == (2 * BATCH, error)
+    rows = sql(database, "SELECT count(*) AS n FROM cortex.job WHERE status = 'CANCELLED'")
+    assert rows[0]["n"] == 2 * BATCH
+    again = store(cancel_chosen, ids, by="ana", reason="")
+    assert again.changed == 3 * BATCH, "it goes on"

@@ -8,7 +8,13 @@ import pytest
 
 from cortex.domain.errors import CortexError
 from cortex.store import jobs, operator
-from cortex.store.database import READER_ROLE, Database, Profile, open_database
+from cortex.store.database import (
+    READER_ROLE,
+    Connection,
+    Database,
+    Profile,
+    open_database,
+)
 from cortex.store.looking import only_looking
 from tests.support.factories import a_submission
 from tests.support.pgbouncer import pgbouncer
@@ -73,8 +79,18 @@ def test_a_grant_to_become_the_reader_is_enough(plain: str, database: str) -> No
     name = plain.partition("//")[2].partition("@")[0]
     sql(database, f"REVOKE cortex_runtime FROM {name}")
     sql(database, f"GRANT {READER_ROLE} TO {name}")
-    profile = looking(plain, lambda db: look_and_try(db, BY_ROLE))
-    assert profile.role == READER_ROLE
+
+    async def look_and_go_back(db: Database) -> None:
+        await look_and_try(db, BY_ROLE)
+        with pytest.raises(CortexError, match=BY_ROLE):
+            await db.transact(go_back)
+
+    async def go_back(connection: Connection) -> None:
+        await connection.execute("SET LOCAL ROLE NONE")
+        await connection.execute("DELETE FROM cortex.job")
+
+    profile = looking(plain, look_and_go_back)
+    assert profile.role == READER_ROLE, "and for good: this login may do nothing else"
 
 
 @pytest.mark.usefixtures("database")

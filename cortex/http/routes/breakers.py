@@ -47,7 +47,7 @@ class BreakerRow:
     last_error: str | None
     escalated_at: datetime | None = told(doc="when a person was asked")
     updated_at: datetime
-    waiting: int = told(doc="jobs that wait for it")
+    waiting: int = told(doc=f"jobs that wait for it, up to {store.COUNT_MAX:,}")
 
 
 @attrs.frozen(kw_only=True)

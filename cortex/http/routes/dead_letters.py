@@ -103,6 +103,7 @@ class LetterGroup(LetterError):
     first_at: datetime
     last_at: datetime
     job_id: UUID = told(doc="of the newest one")
+    is_all: bool = told(doc=f"false: of the newest {dead_letters.COUNTED_MAX:,} that fit")
 
 
 @attrs.frozen(kw_only=True)
