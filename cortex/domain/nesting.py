@@ -20,6 +20,8 @@ def is_deep(text: str) -> bool:
                 depth += 1
             case "]" | "}":
                 depth -= 1
+            case _:
+                pass  # a string
         if depth > DEPTH_MAX:
             return True
     return False
