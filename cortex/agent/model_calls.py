@@ -117,10 +117,11 @@ class _Call:
         return self._reservation.caller.prices.cost(self._model, self.usage)
 
     async def settle(self, outcome: str, failure: Failure | None = None) -> None:
+        took_s = trio.current_time() - self._began
         self._meter.model_called(
             self._model,
             outcome=outcome,
-            seconds=trio.current_time() - self._began,
+            seconds=took_s,
             usage=self.usage,
             cost_usd=self.cost_usd,
         )
@@ -130,6 +131,7 @@ class _Call:
             usage=self.usage,
             cost_usd=self.cost_usd,
             outcome=outcome,
+            took_s=took_s,
             failure=failure,
         )
         with trio.move_on_after(SETTLE_BOUND_S, shield=True):

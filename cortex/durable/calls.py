@@ -94,12 +94,14 @@ class Purse(Protocol):
         usage: Usage,
         cost_usd: Decimal | None,
         outcome: str,
+        took_s: float,
         failure: Failure | None = None,
     ) -> None:
         """Give the room back, book what was really used, record it as a fact; all in one statement.
 
-        `outcome`: kept, failed or cancelled. To be called shielded; an outage is waited out within
-        a bound, then the bill is kept and booked when the database is back.
+        `outcome`: kept, failed or cancelled. `took_s`: from the request to its last byte. To be
+        called shielded; an outage is waited out within a bound, then the bill is kept and booked
+        when the database is back.
         """
 
 

@@ -108,10 +108,11 @@ class Purse:
         usage: Usage,
         cost_usd: Decimal | None,
         outcome: str,
+        took_s: float,
         failure: Failure | None = None,
     ) -> None:
         """See `cortex.durable.calls.Purse.settle`. What is cut off is booked later, too."""
-        data: dict[str, Any] = {"outcome": outcome}
+        data: dict[str, Any] = {"outcome": outcome, "took_s": round(took_s, 3)}
         if failure is not None:
             data |= {"code": failure.code, "class": failure.cls.value}
         bill = _bill(reservation, usage, data, cost_usd)

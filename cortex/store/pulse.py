@@ -19,7 +19,7 @@ BUCKETS: Final = 30
 HISTORY_BLOCKS_MAX: Final = 1_024
 """8 MiB, about 80,000 transitions, read in some 30 ms."""
 WAITS_MAX: Final = 40
-"""Of a bucket: their median stands for all of them."""
+"""Of a bucket: their quantiles stand for those of all."""
 COST_S: Final = 3_600.0
 CALLS_MAX: Final = 10_000
 TROUBLES_MAX: Final = 20
@@ -36,6 +36,9 @@ class Bucket:
     failed: int
     wait_p50_s: float | None
     """From due to its first start, the median of a sample; None: nothing started."""
+    wait_p95_s: float | None
+    model_p50_s: float | None
+    """What a call of a model took whose answer was kept; None: there was none."""
     usd: Decimal
     is_known: bool
     """All of its transitions were read."""
@@ -95,7 +98,7 @@ async def recent(db: Database) -> Recent:
             is_priced=calls_since is None or calls_since <= since,
         )
 
-    names = ("started", "done", "failed", "wait_p50_s", "usd")
+    names = ("started", "done", "failed", "wait_p50_s", "wait_p95_s", "model_p50_s", "usd")
     return Recent(
         now=now,
         buckets=tuple(bucket(row["ago"], {name: row[name] for name in names}) for row in rows),

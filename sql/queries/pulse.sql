@@ -21,18 +21,20 @@ WITH clock AS MATERIALIZED (
         WHERE s.ago BETWEEN 0 AND $2::int - 1 AND s.previous = 'PENDING' AND s.new = 'RUNNING') m
     WHERE m.n <= $4::int
 ), waited AS (
-    SELECT s.ago, percentile_cont(0.5) WITHIN GROUP (
-               ORDER BY greatest(0, extract(epoch FROM s.at - j.run_at))::float8) AS wait_p50_s
+    SELECT s.ago, percentile_cont(ARRAY[0.5, 0.95]) WITHIN GROUP (
+               ORDER BY greatest(0, extract(epoch FROM s.at - j.run_at))::float8) AS wait_s
     FROM sample s CROSS JOIN LATERAL (
         SELECT run_at FROM cortex.job WHERE id = s.job_id OFFSET 0) j
     GROUP BY s.ago
 ), call AS MATERIALIZED (
-    SELECT f.at, f.amount, (SELECT bucket FROM clock) - floor(extract(epoch FROM f.at) / $1::float8)::bigint AS ago
+    SELECT f.at, f.amount, CASE f.data->>'outcome' WHEN 'kept' THEN (f.data->>'took_s')::float8 END AS took_s,
+           (SELECT bucket FROM clock) - floor(extract(epoch FROM f.at) / $1::float8)::bigint AS ago
     FROM cortex.fact f
     WHERE f.type = 'cost' AND f.at > (SELECT now FROM clock) - $5::float8 * interval '1 second'
     ORDER BY f.at DESC LIMIT $6::int
 ), spent AS (
-    SELECT ago, sum(amount) AS usd FROM call WHERE ago BETWEEN 0 AND $2::int - 1 GROUP BY ago
+    SELECT ago, sum(amount) AS usd, percentile_cont(0.5) WITHIN GROUP (ORDER BY took_s) AS model_p50_s
+    FROM call WHERE ago BETWEEN 0 AND $2::int - 1 GROUP BY ago
 ), known AS (
     -- Null: all there is was read.
     SELECT (SELECT min(at) FROM moved WHERE (SELECT first_block FROM clock) > 0) AS history_since,
@@ -40,7 +42,7 @@ WITH clock AS MATERIALIZED (
            (SELECT coalesce(sum(amount), 0) FROM call) AS spent_usd, (SELECT count(*) FROM call) AS calls
 )
 SELECT b.ago, coalesce(c.started, 0) AS started, coalesce(c.done, 0) AS done, coalesce(c.failed, 0) AS failed,
-       w.wait_p50_s, coalesce(s.usd, 0) AS usd, k.*, clock.now
+       w.wait_s[1] AS wait_p50_s, w.wait_s[2] AS wait_p95_s, s.model_p50_s, coalesce(s.usd, 0) AS usd, k.*, clock.now
 FROM generate_series($2::int - 1, 0, -1) AS b(ago)
 LEFT JOIN counted c USING (ago) LEFT JOIN waited w USING (ago) LEFT JOIN spent s USING (ago)
 CROSS JOIN known k CROSS JOIN clock

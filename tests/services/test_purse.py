@@ -78,8 +78,8 @@ async def reserve(purse: Purse, claim: Claim, usd: str | None = "1") -> Reservat
 
 
 async def settle(purse: Purse, reservation: Reservation, usd: str = "1", **fields: Any) -> None:
-    outcome = fields.pop("outcome", "kept")
-    await purse.settle(reservation, usage=USAGE, cost_usd=Decimal(usd), outcome=outcome, **fields)
+    booked: dict[str, Any] = {"outcome": "kept", "took_s": 1.5, **fields}
+    await purse.settle(reservation, usage=USAGE, cost_usd=Decimal(usd), **booked)
 
 
 def uses(dsn: str) -> list[tuple[Any, Any]]:
@@ -97,6 +97,7 @@ async def test_a_failed_call_is_booked_with_what_failed(bench: Bench) -> None:
     assert fact["data"] == {
         "model": "scripted",
         "outcome": "failed",
+        "took_s": 1.5,
         "usage": USAGE.to_json(),
         "estimated": False,
         "code": "overloaded",

@@ -9,9 +9,10 @@ from tests.support.approvals import Askers, a_request
 from tests.support.life import Life
 
 COST = """
-    INSERT INTO cortex.fact (at, type, subtype, source, amount, currency)
+    INSERT INTO cortex.fact (at, type, subtype, source, amount, currency, data)
     SELECT cortex.now() - $1::float8 * interval '1 second', 'cost', 'model_call', 'llm:gpt',
-           $2, 'USD' FROM generate_series(1, $3)
+           $2, 'USD', jsonb_build_object('outcome', 'kept', 'took_s', 2 * n)
+    FROM generate_series(1, $3) n
 """
 MOVES = """
     INSERT INTO cortex.job_history (job_id, previous, new, attempt, at, metadata)
@@ -63,8 +64,28 @@ def test_the_wait_is_from_due_to_the_first_start(store: Session, database: str) 
             timedelta(seconds=late_s),
         )
     store(tasks.claim, pod_id=pod, types=["digest"], limit=3)  # all of them in one transaction
-    (wait,) = (b.wait_p50_s for b in store(pulse.recent).buckets if b.wait_p50_s is not None)
-    assert 1_000 <= wait < 2_000
+    (bucket,) = (b for b in store(pulse.recent).buckets if b.wait_p50_s is not None)
+    assert bucket.wait_p50_s is not None
+    assert bucket.wait_p95_s is not None
+    assert 1_000 <= bucket.wait_p50_s < 2_000
+    assert 40_000 < bucket.wait_p95_s < 50_100
+
+
+def test_what_a_call_takes_is_the_median_of_those_that_were_kept(
+    store: Session, database: str
+) -> None:
+    call = """
+        INSERT INTO cortex.fact (type, subtype, source, amount, currency, data)
+        VALUES ('cost', 'model_call', 'llm:gpt', 1, 'USD', $1)
+    """
+    for data in (
+        '{"outcome": "kept", "took_s": 2}',
+        '{"outcome": "failed", "took_s": 9}',
+        '{"outcome": "kept"}',
+    ):
+        Life(store, database).sql(call, data)
+    (took_s,) = {b.model_p50_s for b in store(pulse.recent).buckets} - {None}
+    assert took_s == 2
 
 
 def test_costs_are_summed_for_an_hour(store: Session, database: str) -> None:

@@ -234,6 +234,8 @@ def a_bucket(**fields: Any) -> Bucket:
         "done": 0,
         "failed": 0,
         "wait_p50_s": None,
+        "wait_p95_s": None,
+        "model_p50_s": None,
         "usd": Decimal(0),
         "is_known": True,
         "is_priced": True,

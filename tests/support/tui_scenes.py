@@ -331,6 +331,8 @@ def _pulse(cluster: FakeBackend, now: datetime) -> None:
                 done=round(55 * wave),
                 failed=3 if number % 11 == 5 else 0,
                 wait_p50_s=0.4 + wave,
+                wait_p95_s=1.1 + 3 * wave,
+                model_p50_s=4.0 + wave,
                 usd=Decimal(round(20 * wave)) / 100,
                 is_known=number > 2,
             )

@@ -119,9 +119,11 @@ class Book:
         usage: Usage,
         cost_usd: Decimal | None,
         outcome: str,
+        took_s: float,
         failure: Failure | None = None,
     ) -> None:
         await trio.lowlevel.checkpoint()  # a write that nobody shields is lost here
+        assert 0 <= took_s <= trio.current_time()
         self.settled.append((reservation, usage, cost_usd, outcome, failure))
 
     @property

@@ -31,13 +31,16 @@ _HOUR_S: Final = 3_600.0
 _LABEL: Final = 14
 _FIGURE: Final = 10
 _EACH_MAX: Final = 3
+_TALL: Final = 24
+"""Lines below which what is wrong needs the room of the second-best figures."""
 _WIDE: Final = 20
 """Cells for a number: there is room between its digits."""
 
 
 def pulse_lines(pulse: Pulse, now: datetime, width: int, *, height: int) -> Lines:
     """Return the page, for lines of `width` cells; queues get what is left of `height` lines."""
-    above = [*_numbers(pulse, now, width), (), *_sparks(pulse, width), ()]
+    sparks = _sparks(pulse, width, is_brief=height < _TALL)
+    above = [*_numbers(pulse, now, width), (), *sparks, ()]
     wrong = list(_alerts(pulse, now, width))
     left = max(1, height - len(above) - len(wrong) - 1)
     queues = list(queue_lines(pulse.queues, now, width, lines_max=left))
@@ -114,7 +117,7 @@ def _warns(is_bad: bool, *, is_zero: bool) -> str:  # noqa: FBT001 -- what it is
 # --- the last quarter of an hour
 
 
-def _sparks(pulse: Pulse, width: int) -> Iterator[tuple[Cell, ...]]:
+def _sparks(pulse: Pulse, width: int, *, is_brief: bool) -> Iterator[tuple[Cell, ...]]:
     if pulse.recent is None:
         yield (Cell("last 15 min   reading …", "dim"),)
         return
@@ -145,6 +148,9 @@ def _sparks(pulse: Pulse, width: int) -> Iterator[tuple[Cell, ...]]:
     yield line("done", "done", lambda b: _rate(b, b.done), _per_s)
     yield line("failed", "fail", lambda b: _rate(b, b.failed), _per_s)
     yield line("wait p50", "retry", lambda b: b.wait_p50_s if b.is_known else None, span)
+    if not is_brief:
+        yield line("     p95", "retry", lambda b: b.wait_p95_s if b.is_known else None, span)
+        yield line("model p50", "run", lambda b: b.model_p50_s if b.is_priced else None, span)
     yield line("cost an hour", "accent", _cost_rate, lambda usd: money(Decimal(str(usd))))
     yield (Cell(fit("spent", _LABEL)), *_spent(recent))
 
