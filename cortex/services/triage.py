@@ -3,8 +3,8 @@
 Reads: letters that nobody has looked at, and the breakers of their causes. Writes: the letters,
 and new jobs that go on from them.
 Invariants: one pod at a time; at most `RETRIED_MAX` retries a pass, so that a provider that has
-just come back is not run over; a line of jobs is retried by itself once, then a person decides, as
-of what a time-out left half done.
+just come back is not run over, and fewer after the database refused as many; a line of jobs is
+retried by itself once, then a person decides, as of what a time-out left half done.
 
 On failure: an outage is waited out.
 On stop: nothing to do; the other pods run it, too.
@@ -40,6 +40,7 @@ class Triage:
         self._port = port
         self._chance = chance
         self._every_s = every_s
+        self._retried_max = RETRIED_MAX
         self._pacer = Pacer(rng=rng)
         self._outage = Outage(rng=rng)
 
@@ -59,11 +60,16 @@ class Triage:
             new_id=self._chance.new_id,
             calm_s=CALM_S,
             judged_max=JUDGED_MAX,
-            retried_max=RETRIED_MAX,
+            retried_max=self._retried_max,
         )
         crash_point("after_triage")
         if done is not None:
             _tell(done)
+            self._retried_max = (
+                max(1, done.refused_count // 2)
+                if done.refused_count
+                else min(2 * self._retried_max, RETRIED_MAX)
+            )
         return done
 
 

@@ -25,6 +25,7 @@ from cortex.store.errors import (
     ends_session,
     is_connection_loss,
     is_locked,
+    is_overdue,
     is_read_only,
     is_rolled_back,
     of_connect,
@@ -42,7 +43,7 @@ RETRIES_AT_ONCE = 5
 """Repeats of a statement that was certainly rolled back (deadlock, lock time-out).
 
 A pod's are not repeated after a lock time-out: who holds a row for so long may do so for hours, and
-the pod has other work.
+the pod has other work. Nobody's are that took too long: they would again.
 """
 CONTENT_S = 2.0
 """So long a pool makes do with what it has, when the server has no more connections for it."""
@@ -243,7 +244,7 @@ class Database:
             except CortexError:
                 raise
             except Exception as error:
-                is_futile = self.profile.hot_path and is_locked(error)
+                is_futile = is_overdue(error) or (self.profile.hot_path and is_locked(error))
                 if not is_rolled_back(error) or is_futile or repeat == RETRIES_AT_ONCE:
                     raise of_statement(error) from error
             await asyncio.sleep(self._rng.uniform(0, 0.02 * 2**repeat))

@@ -2,8 +2,9 @@
 
 The letters are fixed when an act begins. Each batch is one transaction: what becomes of its letters
 and how far the act is are written together, so that a kill anywhere repeats nothing and loses
-nothing. A batch that takes too long, or that the database refuses, is made smaller; a letter that
-fails alone is told of, and the act goes on.
+nothing. A batch that takes too long, that waits in vain for what somebody holds, or that the
+database refuses, is made smaller; a letter that fails alone is told of, and the act goes on; for
+one that is held alone the act waits while others have their turns.
 """
 
 from collections.abc import Callable, Sequence
@@ -14,19 +15,12 @@ from uuid import UUID
 import attrs
 
 from cortex.domain.dead_act import LETTERS_MAX, ActState, ActVerb, Change
-from cortex.domain.errors import (
-    ConflictError,
-    CortexError,
-    InvalidValueError,
-    NotFoundError,
-    RejectedError,
-    UsageError,
-)
+from cortex.domain.errors import ConflictError, CortexError, NotFoundError, UsageError
 from cortex.domain.why import SILENT_S
 from cortex.store import dead_letters
 from cortex.store.database import Connection, Database, Record
 from cortex.store.dead_letters import DISCARD_BATCH, RESUBMIT_BATCH, Resubmission, Settled
-from cortex.store.errors import is_overdue, of_statement
+from cortex.store.errors import is_locked
 from cortex.store.lost_replies import asked_again
 from cortex.store.queries import sql
 
@@ -37,6 +31,8 @@ ERROR_MAX: Final = 1000
 WHICH_MAX: Final = 2000
 ELSEWHERE_S: Final = 1.0
 """Another pod is at it: look again after so long."""
+HELD_S: Final = 5.0
+"""Somebody holds the letter whose turn it is: its act waits so long, and the others go on."""
 
 
 @attrs.frozen(kw_only=True)
@@ -147,8 +143,9 @@ async def work_off(db: Database, *, new_id: Callable[[], UUID]) -> float | None:
         if not await connection.fetchval(sql("dead_acts.lock")):
             return False
         act = await connection.fetchrow(sql("dead_acts.take"))
-        if act is not None:  # else somebody was quicker
-            await _batch(db.bound(connection), connection, act, new_id)
+        if act is None:  # somebody was quicker, or holds it
+            return False
+        await _batch(db.bound(connection), connection, act, new_id)
         return True
 
     return 0.0 if await db.transact(batch) else ELSEWHERE_S
@@ -168,11 +165,14 @@ async def _batch(
         async with connection.transaction():  # a savepoint: what fails is undone, the act goes on
             settled = await _settle(db, verb, act, ids, new_id)
     except Exception as error:
-        refusal = _refusal(error)
-        if refusal is None:
+        refusal = dead_letters.refused(error)
+        if refusal is None and not is_locked(error):
             raise
         if len(ids) > 1:
-            await _note(connection, act, {}, done=0, batch_max=len(ids) // 2, took=0)
+            await _note(connection, act, {}, done=0, batch_max=len(ids) // 2, pause_s=0)
+            return
+        if refusal is None:
+            await _note(connection, act, {}, done=0, batch_max=1, pause_s=HELD_S)
             return
         settled = [Settled(job_id=ids[0], error=refusal)]
     errors = {
@@ -181,7 +181,8 @@ async def _batch(
         if each.error is not None
     }
     done = len(settled) - len(errors)
-    await _note(connection, act, errors, done=done, batch_max=grown, took=len(ids))
+    pause_s = len(ids) / act["rate_per_s"]
+    await _note(connection, act, errors, done=done, batch_max=grown, pause_s=pause_s)
 
 
 async def _settle(
@@ -208,7 +209,7 @@ async def _note(
     *,
     done: int,
     batch_max: int,
-    took: int,
+    pause_s: float,
 ) -> None:
     await connection.fetch(
         sql("dead_acts.progress"),
@@ -216,17 +217,14 @@ async def _note(
         done,
         list(errors),
         [error.code for error in errors.values()],
-        [error.message[:ERROR_MAX] for error in errors.values()],
+        [_told(error)[:ERROR_MAX] for error in errors.values()],
         batch_max,
-        took / act["rate_per_s"],
+        pause_s,
     )
 
 
-def _refusal(error: Exception) -> CortexError | None:
-    """Return what is to be said of a letter that failed so; None: another try may succeed."""
-    if is_overdue(error):
-        return of_statement(error)
-    return error if isinstance(error, RejectedError | InvalidValueError) else None
+def _told(error: CortexError) -> str:
+    return error.message if error.hint is None else f"{error.message}; {error.hint}"
 
 
 def _batch_most(verb: ActVerb) -> int:

@@ -13,9 +13,17 @@ from uuid import UUID
 import attrs
 
 from cortex.domain.dead_letter import UNRESOLVED, LetterState
-from cortex.domain.errors import ConflictError, CortexError, NotFoundError
+from cortex.domain.errors import (
+    ConflictError,
+    CortexError,
+    InvalidValueError,
+    NotFoundError,
+    RejectedError,
+    UnavailableError,
+)
 from cortex.domain.idempotency import error_document
 from cortex.store.database import Database, Record
+from cortex.store.errors import is_overdue, of_statement
 from cortex.store.jobs import plain
 from cortex.store.lost_replies import asked_again
 
@@ -122,24 +130,33 @@ async def resubmit(
     have a model response that failed the origin, nor what came after: the model is asked again.
     `NEWEST` is each agent's newest version, None the version that the job had.
     Each batch is one transaction. Repeating it with the same new ids changes nothing more.
+    Raises `UnavailableError` when several jobs have more steps than are copied in time; one alone
+    is told of as the others are that were refused.
     """
 
     async def retry(batch: Sequence[Resubmission]) -> list[Settled]:
-        await db.fetch(
-            "dead_letters.retry",
-            [each.job_id for each in batch],
-            [each.new_id for each in batch],
-            [each.delay_s for each in batch],
-            agent_version,
-            from_start,
-            by,
-            reason,
-            False,  # noqa: FBT003 -- a parameter of the query: not by itself
-        )
+        try:
+            await db.fetch(
+                "dead_letters.retry",
+                [each.job_id for each in batch],
+                [each.new_id for each in batch],
+                [each.delay_s for each in batch],
+                agent_version,
+                from_start,
+                by,
+                [reason] * len(batch),
+                False,  # noqa: FBT003 -- a parameter of the query: not by itself
+            )
+        except Exception as error:
+            if from_start or not is_overdue(error):
+                raise
+            if len(batch) > 1:
+                raise _too_many(batch) from error
+            return [Settled(job_id=batch[0].job_id, error=too_large(batch[0].job_id))]
         rows = await _standing(db, [each.job_id for each in batch])
         return [_retried(each, rows.get(each.job_id), agent_version) for each in batch]
 
-    return await _in_batches(wanted, RESUBMIT_BATCH, retry)
+    return await _in_batches(wanted, [each.job_id for each in wanted], RESUBMIT_BATCH, retry)
 
 
 async def discard(db: Database, job_ids: Sequence[UUID], *, by: str, reason: str) -> list[Settled]:
@@ -151,7 +168,7 @@ async def discard(db: Database, job_ids: Sequence[UUID], *, by: str, reason: str
         rows = await _standing(db, batch)
         return [_discarded(each, rows.get(each), by=by, reason=reason) for each in batch]
 
-    return await _in_batches(job_ids, DISCARD_BATCH, settle)
+    return await _in_batches(job_ids, job_ids, DISCARD_BATCH, settle)
 
 
 def documents(done: Sequence[Settled]) -> list[dict[str, Any]]:
@@ -233,6 +250,28 @@ async def refusal(db: Database, job_id: UUID) -> CortexError:
     return _refusal(job_id, (await _standing(db, [job_id])).get(job_id))
 
 
+def refused(error: Exception) -> CortexError | None:
+    """Return what is to be said of a letter that failed so; None: another try may succeed."""
+    if is_overdue(error):
+        return error if isinstance(error, CortexError) else of_statement(error)
+    return error if isinstance(error, RejectedError | InvalidValueError) else None
+
+
+def too_large(job_id: UUID) -> CortexError:
+    """Return why a job cannot be gone on from, and the way out."""
+    return RejectedError(
+        f"job {job_id} is too large to go on from: its steps were not copied in time",
+        hint=f"begin anew, without them: cortex dead retry {job_id} --from-start",
+    )
+
+
+def _too_many(batch: Sequence[Resubmission]) -> CortexError:
+    return UnavailableError(
+        f"the steps of {len(batch)} jobs, {batch[0].job_id} among them, were not copied in time",
+        hint="retry fewer of them at once, or begin anew, without their steps: --from-start",
+    )
+
+
 async def known(db: Database) -> dict[str, Known]:
     """Return the types, codes and tenants that letters in any state have."""
     rows = await db.fetch("dead_letters.known", KNOWN_MAX, LOOKED_MAX)
@@ -284,12 +323,20 @@ def _no_version(row: Record, agent_version: int | None) -> CortexError:
 
 
 async def _in_batches(
-    wanted: Sequence[T], size: int, work: Callable[[Sequence[T]], Awaitable[list[Settled]]]
+    wanted: Sequence[T],
+    job_ids: Sequence[UUID],
+    size: int,
+    work: Callable[[Sequence[T]], Awaitable[list[Settled]]],
 ) -> list[Settled]:
-    """Do batch after batch; one whose reply was lost is asked for again, which is safe."""
-    done: list[Settled] = []
-    for start in range(0, len(wanted), size):
-        batch = wanted[start : start + size]
-        settled, _ = await asked_again(partial(work, batch))
-        done += settled
-    return done
+    """Do batch after batch; one whose reply was lost is asked for again, which is safe.
+
+    In the order of the jobs, which is that of all locks on letters: several batches may be in one
+    transaction. The answer is in the order of `wanted`.
+    """
+    order = sorted(range(len(wanted)), key=lambda place: job_ids[place])
+    done: dict[int, Settled] = {}
+    for start in range(0, len(order), size):
+        places = order[start : start + size]
+        settled, _ = await asked_again(partial(work, [wanted[place] for place in places]))
+        done.update(zip(places, settled, strict=True))
+    return [done[place] for place in range(len(wanted))]

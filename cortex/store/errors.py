@@ -2,7 +2,8 @@
 
 | seen | meaning | becomes |
 |---|---|---|
-| 40001 40P01 55P03 57014 | rolled back for certain | retried, then `UnavailableError` |
+| 40001 40P01 55P03 | rolled back for certain | retried, then `UnavailableError` |
+| 57014 | likewise, and would take as long again | `UnavailableError` |
 | 08… 57P…, driver, sockets | COMMIT may have been sent | `OutcomeUnknownError` |
 | 25006 | a standby, or one that was a primary: nothing was written | `UnavailableError` |
 | 25P03 25P04 | rolled back for certain by a time-out, with its session | `UnavailableError` |
@@ -66,7 +67,12 @@ def is_locked(error: BaseException) -> bool:
 
 
 def is_overdue(error: BaseException) -> bool:
-    """Tell whether the statement was ended because it took too long, or by an administrator."""
+    """Tell whether the statement was ended because it took too long, or by an administrator.
+
+    Also of an error that this was translated to.
+    """
+    while isinstance(error, CortexError) and error.__cause__ is not None:
+        error = error.__cause__
     return isinstance(error, asyncpg.PostgresError) and error.sqlstate == TOO_LONG
 
 

@@ -1,14 +1,16 @@
 """The triage of dead letters: one transaction that looks at a bounded batch, and acts."""
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 from uuid import UUID
 
 import attrs
 
-from cortex.domain.dead_letter import Cause, LetterState, judge
+from cortex.domain.dead_letter import Cause, LetterState, Verdict, judge
+from cortex.store import dead_letters
 from cortex.store.database import Connection, Database, Record
+from cortex.store.errors import is_overdue
 from cortex.store.queries import sql
 
 ACTOR: Final = "triage"
@@ -26,6 +28,8 @@ class Triaged:
     archived_count: int = 0
     left_count: int = 0
     """Letters that a person has to decide."""
+    refused_count: int = 0
+    """Letters whose retry, all at once, the database refused: fewer at a time may pass."""
 
 
 async def triage(
@@ -35,8 +39,10 @@ async def triage(
 
     Letters whose breaker lets calls through again, and that are `calm_s` seconds old, are retried
     once in a line of jobs, unless a time-out left something half done: then a person decides, as
-    of the second time. The others are judged by their cause. A pass whose reply was lost needs
-    no repeat: the next one sees what is left.
+    of the second time. The others are judged by their cause. A letter that somebody holds is left
+    to the next pass. When the database refuses to retry them, the caller is to try fewer; a letter
+    whose retry is refused alone needs an operator. A pass whose reply was lost needs no repeat: the
+    next one sees what is left.
     """
 
     async def look_and_act(connection: Connection) -> Triaged | None:
@@ -44,10 +50,24 @@ async def triage(
             return None
         unjudged = await connection.fetch(sql("dead_letters.unjudged"), judged_max)
         recovered = await connection.fetch(sql("dead_letters.recovered"), calm_s, judged_max)
-        left = {row["job_id"] for row in recovered if row["is_for_a_person"]}
-        settled = await _settle(connection, unjudged, left)
-        clear = [row for row in recovered if row["job_id"] not in left]
-        retried = await _retry(connection, clear[:retried_max], new_id)
+        verdicts = {row["job_id"]: judge(_cause(row)) for row in unjudged}
+        left = Verdict(LetterState.OPEN)
+        verdicts |= {row["job_id"]: left for row in recovered if row["is_for_a_person"]}
+        clear = [row for row in recovered if not row["is_for_a_person"]][:retried_max]
+        retried: list[Record] = []
+        refused_count = 0
+        try:
+            retried = await _retry(db.bound(connection), clear, new_id)
+        except Exception as error:
+            refusal = dead_letters.refused(error)
+            if refusal is None:
+                raise
+            refused_count = len(clear)
+            if refused_count == 1:
+                job_id = clear[0]["job_id"]
+                told = dead_letters.too_large(job_id) if is_overdue(error) else refusal
+                verdicts[job_id] = Verdict(LetterState.ESCALATED, told.message)
+        settled = await _settle(connection, verdicts)
         states = Counter(row["state"] for row in settled)
         return Triaged(
             retried=tuple(row["job_id"] for row in retried),
@@ -56,44 +76,39 @@ async def triage(
             ),
             archived_count=states[LetterState.ARCHIVED],
             left_count=states[LetterState.OPEN],
+            refused_count=refused_count,
         )
 
     return await db.transact(look_and_act)
 
 
-async def _settle(
-    connection: Connection, unjudged: Sequence[Record], left: set[UUID]
-) -> list[Record]:
+async def _settle(connection: Connection, verdicts: Mapping[UUID, Verdict]) -> list[Record]:
     """Write the verdicts; what is left to a person is not looked at again."""
-    verdicts = {row["job_id"]: judge(_cause(row)) for row in unjudged}
-    ids = [*verdicts, *left]
-    states = [verdict.state.value for verdict in verdicts.values()]
-    reasons = [verdict.reason for verdict in verdicts.values()]
-    states += [LetterState.OPEN.value] * len(left)
-    reasons += [None] * len(left)
-    return await connection.fetch(sql("dead_letters.settle"), ids, states, reasons, ACTOR)
+    return await connection.fetch(
+        sql("dead_letters.settle"),
+        list(verdicts),
+        [verdict.state.value for verdict in verdicts.values()],
+        [verdict.reason for verdict in verdicts.values()],
+        ACTOR,
+    )
 
 
 async def _retry(
-    connection: Connection, recovered: Sequence[Record], new_id: Callable[[], UUID]
+    inside: Database, recovered: Sequence[Record], new_id: Callable[[], UUID]
 ) -> list[Record]:
     """Retry letters, one of each line of jobs, each by the reason of its source."""
-    by_line = {row["lineage_id"]: row for row in recovered}
-    done: list[Record] = []
-    for source in sorted({row["source"] for row in by_line.values()}):
-        ids = [row["job_id"] for row in by_line.values() if row["source"] == source]
-        done += await connection.fetch(
-            sql("dead_letters.retry"),
-            ids,
-            [new_id() for _ in ids],
-            [0.0] * len(ids),
-            None,
-            False,  # noqa: FBT003 -- parameters of the query: with steps, by itself
-            ACTOR,
-            f"{source} answers again",
-            True,  # noqa: FBT003
-        )
-    return done
+    rows = list({row["lineage_id"]: row for row in recovered}.values())
+    return await inside.fetch(
+        "dead_letters.retry",
+        [row["job_id"] for row in rows],
+        [new_id() for _ in rows],
+        [0.0] * len(rows),
+        None,
+        False,  # noqa: FBT003 -- parameters of the query: with steps, by itself
+        ACTOR,
+        [f"{row['source']} answers again" for row in rows],
+        True,  # noqa: FBT003
+    )
 
 
 def _cause(row: Record) -> Cause:

@@ -38,10 +38,11 @@ SELECT extract(epoch FROM (SELECT a.due_at FROM cortex.dead_act a WHERE a.state 
 SELECT pg_try_advisory_xact_lock(hashtextextended('cortex.dead_acts', 0)) AS is_held;
 
 -- name: take
--- Holds the act whose batch is due. Locks: the act, before its letters; nobody waits for it who holds one of those.
+-- Holds the act whose batch is due. Locks: the act (skipping locked ones), before its letters; nobody waits for it who
+-- holds one of those.
 SELECT id, verb, agent_version, from_start, rate_per_s, asked_by, reason, batch_max, done_count + failed_count AS passed
 FROM cortex.dead_act WHERE state = 'RUNNING' AND due_at <= cortex.now()
-ORDER BY due_at, id LIMIT 1 FOR UPDATE;
+ORDER BY due_at, id LIMIT 1 FOR UPDATE SKIP LOCKED;
 
 -- name: next
 -- The letters of an act whose turn it is. $1 act, $2 how many had theirs, $3 limit.
@@ -49,7 +50,7 @@ SELECT nth, job_id FROM cortex.dead_act_letter WHERE act_id = $1 AND nth > $2 OR
 
 -- name: progress
 -- Writes what became of a batch, in its transaction. $1 act, $2 letters settled; per letter that was not: $3 places,
--- $4 codes, $5 why; $6 letters of the next batch at most, $7 seconds that this one may take. Locks: the act's.
+-- $4 codes, $5 why; $6 letters of the next batch at most, $7 seconds until it. Locks: the act's.
 WITH failed AS (
     UPDATE cortex.dead_act_letter l SET error_code = f.code, error = f.why
     FROM unnest($3::int[], $4::text[], $5::text[]) AS f(nth, code, why)

@@ -1,13 +1,13 @@
 -- name: retry
 -- Makes new jobs that go on from failed ones, and settles their letters: each is retried once.
--- Per letter: $1 failed jobs, $2 ids of the new ones, $3 delays in seconds. For all: $4 agent version, null: the
--- same, 0: the newest; $5 whether to leave the steps out, $6 who, $7 why, $8 whether it is the triage.
+-- Per letter: $1 failed jobs, $2 ids of the new ones, $3 delays in seconds, $7 why. For all: $4 agent version, null:
+-- the same, 0: the newest; $5 whether to leave the steps out, $6 who, $8 whether it is the triage.
 -- Steps go along when the agent's specification is the same, up to a model response that failed the job.
 -- Locks: the letters (ordered); the new job, its steps and its task are nobody else's yet.
 -- Returns the failed jobs whose letters were settled.
 WITH held AS MATERIALIZED (
-    SELECT d.job_id, d.fingerprint, d.state, a.new_id, a.delay_s
-    FROM unnest($1::uuid[], $2::uuid[], $3::float8[]) AS a(job_id, new_id, delay_s)
+    SELECT d.job_id, d.fingerprint, d.state, a.new_id, a.delay_s, a.reason
+    FROM unnest($1::uuid[], $2::uuid[], $3::float8[], $7::text[]) AS a(job_id, new_id, delay_s, reason)
     JOIN cortex.dead_letter d ON d.job_id = a.job_id
     WHERE d.state IN ('OPEN', 'ESCALATED')
     ORDER BY d.job_id FOR UPDATE OF d
@@ -24,7 +24,7 @@ WITH held AS MATERIALIZED (
     WHERE $4 IS NULL OR v.version IS NOT NULL
 ), settled AS (
     UPDATE cortex.dead_letter d
-    SET state = 'RETRIED', resolved_at = cortex.now(), resolved_by = $6, reason = $7, retried_as = c.new_id,
+    SET state = 'RETRIED', resolved_at = cortex.now(), resolved_by = $6, reason = c.reason, retried_as = c.new_id,
         is_automatic = $8, triaged_at = coalesce(d.triaged_at, cortex.now())
     FROM chosen c WHERE d.job_id = c.job_id
     RETURNING d.job_id, c.new_id
@@ -70,7 +70,7 @@ WITH held AS MATERIALIZED (
 ), fact AS (
     INSERT INTO cortex.fact (type, subtype, source, tenant, job_id, agent_id, agent_version, data)
     SELECT 'lifecycle', 'dead_letter_retried', 'dead:' || c.fingerprint, o.tenant, o.id, o.agent_id, o.agent_version,
-           jsonb_build_object('by', $6, 'reason', $7, 'before', c.state, 'after', 'RETRIED', 'retried_as', c.new_id,
+           jsonb_build_object('by', $6, 'reason', c.reason, 'before', c.state, 'after', 'RETRIED', 'retried_as', c.new_id,
                               'agent_version', c.version, 'keeps_steps', c.keeps_steps,
                               'asks_again_after', CASE WHEN c.keeps_steps THEN c.kept END)
     FROM chosen c JOIN cortex.job o ON o.id = c.job_id
@@ -116,6 +116,7 @@ SELECT pg_try_advisory_xact_lock(hashtextextended('cortex.triage', 0)) AS is_hel
 
 -- name: unjudged
 -- Letters whose cause does not pass by itself and that the triage has not seen, the oldest first. $1 limit.
+-- Locks: the letters (skipping locked ones).
 SELECT d.job_id, d.error_class, d.error_code, d.error_source, j.error_message,
        coalesce(e.is_escalated, false) AS is_escalated
 FROM cortex.dead_letter d
@@ -124,12 +125,12 @@ LEFT JOIN LATERAL (
     SELECT f.data->'escalated' = 'true' AS is_escalated FROM cortex.fact f
     WHERE f.job_id = d.job_id AND f.type = 'error' ORDER BY f.id DESC LIMIT 1) e ON true
 WHERE d.state = 'OPEN' AND d.triaged_at IS NULL AND coalesce(d.awaits, '') = ''
-ORDER BY d.created_at LIMIT $1;
+ORDER BY d.created_at LIMIT $1 FOR UPDATE OF d SKIP LOCKED;
 
 -- name: recovered
 -- Letters that await a breaker which lets calls through again, the oldest first, and whether a person must judge them:
 -- their line of jobs was retried by itself before, or a time-out left something half done.
--- $1 seconds that a letter must be old, $2 limit.
+-- $1 seconds that a letter must be old, $2 limit. Locks: the letters of each breaker (skipping locked ones).
 WITH RECURSIVE source AS (
     -- Walks the distinct breakers by index, one probe a name.
     (SELECT coalesce(d.awaits, '') AS name FROM cortex.dead_letter d
@@ -155,7 +156,7 @@ CROSS JOIN LATERAL (
     SELECT l.job_id, l.lineage_id, l.created_at FROM cortex.dead_letter l
     WHERE l.state = 'OPEN' AND l.triaged_at IS NULL AND coalesce(l.awaits, '') = s.name
       AND l.created_at <= cortex.now() - $1::float8 * interval '1 second'
-    ORDER BY l.created_at LIMIT $2) d
+    ORDER BY l.created_at LIMIT $2 FOR UPDATE SKIP LOCKED) d
 WHERE s.name IS NOT NULL AND (b.state IS NULL OR b.state = 'CLOSED')
 ORDER BY d.created_at LIMIT $2;
 

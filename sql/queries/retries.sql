@@ -1,6 +1,6 @@
 -- name: due
 -- Gives jobs in RETRY that are due a task each. $1 limit. Locks: an advisory lock to the end of the statement, the
--- jobs (ordered, skipping locked ones). One pod at a time looks; for any other nothing is due.
+-- jobs (skipping locked ones). One pod at a time looks; for any other nothing is due.
 -- Who waits for a breaker is due at once when it has closed, and stays while it has not, but for one that may probe
 -- it. Of those that wait for a quota as many go as it has room for, also before their time when it was changed since.
 -- Returns how many tasks were made; their insert tells the pods.
@@ -69,13 +69,16 @@ WITH RECURSIVE turn AS MATERIALIZED (
                   ORDER BY next_retry_at LIMIT 20) j) candidate
         ORDER BY is_claimable DESC, next_retry_at LIMIT 1) c
     WHERE g.lets_one
+), plain AS MATERIALIZED (
+    -- However many are held for long, those after them go on.
+    SELECT id, next_retry_at FROM cortex.job
+    WHERE (SELECT is_mine FROM turn) AND status = 'RETRY' AND worker_job_id IS NULL
+      AND (waiting_on IS NULL OR waiting_on LIKE 'budget:%') AND next_retry_at <= cortex.now()
+    ORDER BY next_retry_at LIMIT $1 FOR UPDATE SKIP LOCKED
 ), chosen AS MATERIALIZED (
     -- Not SKIP LOCKED: a pass that looks again must choose the same job to probe with.
-    SELECT d.id FROM (
-        (SELECT id, next_retry_at FROM cortex.job
-         WHERE (SELECT is_mine FROM turn) AND status = 'RETRY' AND worker_job_id IS NULL
-           AND (waiting_on IS NULL OR waiting_on LIKE 'budget:%') AND next_retry_at <= cortex.now()
-         ORDER BY next_retry_at LIMIT $1)
+    SELECT d.id, d.next_retry_at FROM (
+        SELECT id, next_retry_at FROM plain
         UNION ALL
         SELECT j.id, j.next_retry_at FROM gate g CROSS JOIN LATERAL (
             (SELECT id, next_retry_at FROM cortex.job
@@ -95,11 +98,11 @@ WITH RECURSIVE turn AS MATERIALIZED (
         WHERE g.lets_all AND g.room > 0
         UNION ALL
         SELECT id, next_retry_at FROM prober) d
-    ORDER BY d.next_retry_at LIMIT $1
 ), held AS MATERIALIZED (
+    -- The limit counts those that are free: who is held behind one breaker keeps no others waiting.
     SELECT j.id FROM chosen JOIN cortex.job j ON j.id = chosen.id
     WHERE j.status::text = 'RETRY' AND j.worker_job_id IS NULL
-    ORDER BY j.id FOR UPDATE OF j SKIP LOCKED
+    ORDER BY chosen.next_retry_at LIMIT $1 FOR UPDATE OF j SKIP LOCKED
 )
 SELECT count(*) FROM cortex.give_tasks(ARRAY(SELECT id FROM held));
 

@@ -13,7 +13,8 @@ from cortex.store.dead_letters import Resubmission
 from cortex.store.triage import triage as triage_once
 from tests.support.eventually import eventually_async
 from tests.support.factories import Bench, a_lease
-from tests.support.letters import fail, letter, lifecycle, set_breaker
+from tests.support.holder import holding_task
+from tests.support.letters import fail, letter, lifecycle, make_large, set_breaker
 from tests.support.postgres import sql
 from tests.support.receipts import a_change, a_receipt, a_work_tree, an_interruption
 from tests.support.rows import (
@@ -197,6 +198,46 @@ async def test_what_is_for_a_person_does_not_hold_up_the_others(
     await a_triage(bench).tick()
     assert set(states(database, left)) == {"OPEN"}
     assert states(database, clean) == ["RETRIED", "RETRIED"]
+
+
+async def test_what_somebody_holds_does_not_hold_up_the_others(bench: Bench, database: str) -> None:
+    denied: dict[str, Any] = {"error_class": "PERMANENT", "error_code": "forbidden"}
+    held = fail(database, **OUTAGE) + fail(database, **denied)
+    free = fail(database, **OUTAGE) + fail(database, **denied)
+    move_clock(database, CALM_S + 1)
+    with (
+        holding_task(database, held[0], table="cortex.dead_letter"),
+        holding_task(database, held[1], table="cortex.dead_letter"),
+    ):
+        await a_triage(bench).tick()
+        assert states(database, free) == ["RETRIED", "ESCALATED"]
+        assert states(database, held) == ["OPEN", "OPEN"]
+    await eventually_async(lambda: not is_held(database), what="the letters are free again")
+    await a_triage(bench).tick()
+    assert states(database, held) == ["RETRIED", "ESCALATED"]
+
+
+def is_held(dsn: str) -> bool:
+    query = "SELECT FROM pg_locks WHERE relation = 'cortex.dead_letter'::regclass"
+    return bool(sql(dsn, query))
+
+
+async def test_what_is_too_large_is_for_an_operator_and_does_not_hold_up_the_others(
+    bench: Bench, database: str
+) -> None:
+    ids = fail(database, service.RETRIED_MAX, steps=2, **OUTAGE)
+    large = ids[0]
+    make_large(database, large)
+    (wrong,) = fail(database, error_class="PERMANENT", error_code="forbidden")
+    move_clock(database, CALM_S + 1)
+    triage = a_triage(bench)
+    await triage.tick()
+    assert states(database, [wrong]) == ["ESCALATED"], "verdicts are written all the same"
+    for _ in range(10):
+        await triage.tick()
+    assert states(database, ids) == ["ESCALATED"] + ["RETRIED"] * (len(ids) - 1)
+    assert letter(database, large)["reason"].startswith(f"job {large} is too large to go on from")
+    assert_one_truth(database)
 
 
 async def test_one_pod_at_a_time(bench: Bench, database: str) -> None:

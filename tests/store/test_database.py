@@ -265,7 +265,7 @@ def test_a_lock_that_is_let_go_is_got_at_a_repeat(database: str) -> None:
     on_database(Profile(dsn=database), work)
 
 
-@pytest.mark.parametrize("state", ["40001", "40P01", "55P03", "57014"])
+@pytest.mark.parametrize("state", ["40001", "40P01", "55P03"])
 def test_repeats_are_limited_and_then_it_is_an_outage(database: str, state: str) -> None:
     async def work(db: Database) -> None:
         runs = 0

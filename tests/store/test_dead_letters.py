@@ -580,7 +580,7 @@ def test_statements_look_only_at_the_letters_that_they_need(database: str) -> No
     sql(database, FILL, ids)
     sql(database, LETTERS, ids)
     set_breaker(database, "llm:1", "OPEN")  # what most and the oldest letters await
-    some, ones = ids[:WANTED], ["OPEN"] * WANTED
+    some, ones, why = ids[:WANTED], ["OPEN"] * WANTED, ["x"] * WANTED
     new_ids = [new_id() for _ in some]
     statements: dict[str, tuple[object, ...]] = {
         "dead_letters.unjudged": (WANTED,),
@@ -588,8 +588,8 @@ def test_statements_look_only_at_the_letters_that_they_need(database: str) -> No
         "dead_letters.standing": (some,),
         "dead_letters.of_jobs": (some,),
         "dead_letters.show": (ids[0],),
-        "dead_letters.settle": (some, ones, ["x"] * WANTED, "ana"),
-        "dead_letters.retry": (some, new_ids, [0.0] * WANTED, None, False, "ana", "x", False),
+        "dead_letters.settle": (some, ones, why, "ana"),
+        "dead_letters.retry": (some, new_ids, [0.0] * WANTED, None, False, "ana", why, False),
     }
     sql(database, "ANALYZE cortex.dead_letter, cortex.job")
     offences = [

@@ -1,4 +1,4 @@
-"""A transaction that the server ended, with its session, because it took too long."""
+"""What the server ended because it took too long: a statement, a transaction with its session."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -39,5 +39,22 @@ def test_a_transaction_that_the_server_ended_was_not_committed_and_its_session_i
             assert "took too long" in caught.value.message
             assert not isinstance(caught.value, OutcomeUnknownError)
         assert await db.fetch("sessions.is_own")
+
+    on_database(Profile(dsn=database, connections_max=1, role=None), ended)
+
+
+def test_a_statement_that_took_too_long_is_not_repeated_at_once(database: str) -> None:
+    async def ended(db: Database) -> None:
+        runs = 0
+
+        async def slow(connection: Any) -> None:
+            nonlocal runs
+            runs += 1
+            await connection.execute("SET LOCAL statement_timeout = '20ms'")
+            await connection.execute("SELECT pg_sleep(5)")
+
+        with pytest.raises(UnavailableError, match="statement timeout"):
+            await db.transact(slow)
+        assert runs == 1
 
     on_database(Profile(dsn=database, connections_max=1, role=None), ended)

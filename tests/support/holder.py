@@ -29,11 +29,11 @@ asyncio.Runner(loop_factory=asyncio.SelectorEventLoop).run(main())
 def holding_task(
     dsn: str, job_id: UUID, *, then: str = "", table: str = "cortex_worker.task", **settings: str
 ) -> Iterator["subprocess.Popen[bytes]"]:
-    """A process that has locked the task of a job, with the session settings of a pod.
+    """A process that has locked the task of a job, or its row of another table, as a pod does.
 
     It goes on with the statement `then`, or waits. `settings` stand in place of a pod's.
     """
-    key = "job_id" if table == "cortex_worker.task" else "id"
+    key = "id" if table == "cortex.job" else "job_id"
     hold = f"SELECT pg_backend_pid() FROM {table} WHERE {key} = '{job_id}' FOR UPDATE"  # noqa: S608
     with_settings = {**Profile(dsn=dsn).settings, **settings}
     process = subprocess.Popen(

@@ -32,6 +32,20 @@ _END = """
     WHERE id = ANY ($1)
 """
 
+_TAKES_TOO_LONG = """
+    CREATE FUNCTION cortex.test_takes_too_long() RETURNS trigger LANGUAGE plpgsql AS $$
+    BEGIN
+        IF NEW.origin_id = ANY (TG_ARGV[0]::uuid[]) AND NEW.checkpoint <> '{}' THEN
+            RAISE EXCEPTION 'canceling statement due to statement timeout' USING ERRCODE = '57014';
+        END IF;
+        RETURN NEW;
+    END $$
+"""
+_TAKE_TOO_LONG = """
+    CREATE TRIGGER test_takes_too_long BEFORE INSERT ON cortex.job
+    FOR EACH ROW EXECUTE FUNCTION cortex.test_takes_too_long('{%s}')
+"""
+
 
 def fail(
     dsn: str,
@@ -59,6 +73,12 @@ def fail(
     error = DEFAULTS | cause
     sql(dsn, _END, ids, json.dumps(head), *(error[name] for name in DEFAULTS))
     return ids
+
+
+def make_large(dsn: str, job_id: UUID) -> None:
+    """Let it take too long to copy the steps of a job; without the wait."""
+    sql(dsn, _TAKES_TOO_LONG)
+    sql(dsn, _TAKE_TOO_LONG % job_id)
 
 
 def letter(dsn: str, job_id: UUID) -> dict[str, Any]:
