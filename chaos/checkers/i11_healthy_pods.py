@@ -114,15 +114,26 @@ def _renewed(row: Row, evidence: Evidence) -> datetime | None:
 def _healthy_gaps(pod_id: UUID, beats: list[Row], timeline: Timeline) -> Iterator[float]:
     """Seconds between heartbeats of a pod to which nothing was done, and that was not starved.
 
-    Without those that its loop was late.
+    Without those that its loop was late, and those that the probe was, which waits for the same
+    machine and the same server.
     """
     life = timeline.life_of(pod_id)
+    late = list(_late_looks(timeline))
     for one, next_ in pairwise(beats):
         from_s, to_s = timeline.at_s(one["at"]), timeline.at_s(next_["at"])
         is_starved = next_["lag_s"] > LAG_SHARE * (to_s - from_s)
         if life is None or is_starved or timeline.troubled(from_s, to_s, place=life.place):
             continue
-        yield to_s - from_s - next_["lag_s"]
+        looks = (late_s for begin_s, end_s, late_s in late if begin_s <= to_s and from_s <= end_s)
+        yield to_s - from_s - next_["lag_s"] - max(looks, default=0.0)
+
+
+def _late_looks(timeline: Timeline) -> Iterator[tuple[float, float, float]]:
+    """From when to when the probe waited for a look, and how much longer than it does mostly."""
+    spans = [(one.at_s, next_.at_s) for one, next_ in pairwise(timeline.samples)]
+    usual_s = quantile([end_s - begin_s for begin_s, end_s in spans], 0.5) or 0.0
+    for begin_s, end_s in spans:
+        yield begin_s, end_s, max(0.0, end_s - begin_s - usual_s)
 
 
 def _fences(evidence: Evidence, beats: dict[UUID, list[Row]], findings: Findings) -> int:
