@@ -5,10 +5,8 @@ what came before or after it excuses what was not found in its midst as little a
 """
 
 from collections import Counter
-from collections.abc import Iterator
-from itertools import pairwise
-from math import inf
 
+from chaos.checkers.calm import Calm
 from chaos.checkers.timeline import Timeline, quantile
 from chaos.checkers.verdict import Findings, Verdict
 from chaos.evidence import Evidence, Row
@@ -28,7 +26,7 @@ def check(evidence: Evidence) -> Verdict:
     deaths = Counter(row["job_id"] for row in evidence.attempts if row["outcome"] == "pod_died")
     # Such a one may kill the next pod, too: it has to wait until it would be the only one.
     suspects = {job for job, count in deaths.items() if count + 1 >= evidence.settings.deaths_max}
-    unrest = _joined([*timeline.unrest(), *_crowded(timeline)])
+    calm = Calm.of(timeline)
     bound_s = evidence.settings.poll_s + SLACK_S
     took = []
     for claim in evidence.claims:
@@ -41,7 +39,7 @@ def check(evidence: Evidence) -> Verdict:
         due = max(at for at in (claim["run_at"], job["created_at"], freed) if at is not None)
         latency_s = (claim["at"] - due).total_seconds()
         due_s = timeline.at_s(due)
-        calm_s = _longest_calm(unrest, due_s, due_s + latency_s)
+        calm_s = calm.longest_s(due_s, due_s + latency_s)
         if calm_s > bound_s:
             findings.broken(_late(claim, latency_s, calm_s), job=claim["job_id"])
         elif calm_s < latency_s - ROUNDED_S:
@@ -56,29 +54,3 @@ def _late(claim: Row, latency_s: float, calm_s: float) -> str:
         f"job {claim['job_id']}: attempt {claim['attempt']} was due for {latency_s:.2f} s, "
         f"of which {calm_s:.2f} s in a row were calm"
     )
-
-
-def _crowded(timeline: Timeline) -> Iterator[tuple[float, float]]:
-    """When there was no room in the pods, or nobody looked whether there was."""
-    yield -inf, -inf
-    for before, after in pairwise(timeline.samples):
-        if any(one.value["locked"] >= one.value["slots"] for one in (before, after)):
-            yield before.at_s, after.at_s
-    yield timeline.samples[-1].at_s, inf
-
-
-def _joined(spans: list[tuple[float, float]]) -> list[tuple[float, float]]:
-    """The same without overlaps, in their order."""
-    joined: list[tuple[float, float]] = []
-    for from_s, to_s in sorted(spans):
-        if joined and from_s <= joined[-1][1]:
-            joined[-1] = (joined[-1][0], max(joined[-1][1], to_s))
-        else:
-            joined.append((from_s, to_s))
-    return joined
-
-
-def _longest_calm(unrest: list[tuple[float, float]], from_s: float, to_s: float) -> float:
-    """The longest stretch of this time in which there was no unrest."""
-    gaps = ((max(from_s, one[1]), min(to_s, after[0])) for one, after in pairwise(unrest))
-    return max((end_s - begin_s for begin_s, end_s in gaps), default=0.0)

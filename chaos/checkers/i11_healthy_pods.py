@@ -21,6 +21,9 @@ FENCE_SHARE = 0.6
 """Of the threshold: 180 s of 300 s."""
 FENCE_SLACK_S = 0.5
 """What the pod's own loop may be late."""
+IN_FLIGHT_S = 0.1
+"""So much later than its pod has died may the server write a heartbeat that was on its way."""
+GAP_PERIODS_MAX = 2.0
 LAG_SHARE = 0.5
 """A loop that was late for that much of a gap is why there was one."""
 EARLY_S = 0.05
@@ -46,9 +49,11 @@ def check(evidence: Evidence) -> Verdict:
     gaps = [gap for pod_id, rows in beats.items() for gap in _healthy_gaps(pod_id, rows, timeline)]
     findings.look(len(gaps))
     p99_s = quantile(gaps, 0.99)
-    bound_s = max(2 * evidence.settings.heartbeat_s, 0.5 * evidence.settings.zombie_s)
+    bound_s = GAP_PERIODS_MAX * evidence.settings.heartbeat_s
     if p99_s is not None and p99_s > bound_s:
-        findings.broken(f"1 % of the heartbeats of healthy pods came more than {p99_s:.2f} s late")
+        findings.broken(
+            f"1 % of the heartbeats of healthy pods came {p99_s:.2f} s or more after the one before"
+        )
     fences = _fences(evidence, beats, findings)
     return findings.verdict(beats=len(evidence.beats), gap_p99_s=p99_s, fences=fences)
 
@@ -60,7 +65,7 @@ def _reclaim(row: Row, beats: list[Row], timeline: Timeline, evidence: Evidence)
     before = [beat for beat in beats if beat["at"] <= at and beat["state"] != "DEAD"]
     if row["outcome"] == "pod_died" and before and before[-1]["state"] != "STOPPED":
         silent = at - before[-1]["at"]
-        if silent < LOOKS_APART:
+        if silent < LOOKS_APART - timedelta(seconds=IN_FLIGHT_S):
             yield (
                 f"attempt {row['attempt']} was taken from pod {row['pod_id']} "
                 f"{silent.total_seconds():.3f} s after its heartbeat: nobody looked twice"
@@ -107,14 +112,28 @@ def _renewed(row: Row, evidence: Evidence) -> datetime | None:
 
 
 def _healthy_gaps(pod_id: UUID, beats: list[Row], timeline: Timeline) -> Iterator[float]:
-    """Seconds between heartbeats of a pod to which nothing was done, and that was not starved."""
+    """Seconds between heartbeats of a pod to which nothing was done, and that was not starved.
+
+    Without those that its loop was late, and those that the probe was, which waits for the same
+    machine and the same server.
+    """
     life = timeline.life_of(pod_id)
+    late = list(_late_looks(timeline))
     for one, next_ in pairwise(beats):
         from_s, to_s = timeline.at_s(one["at"]), timeline.at_s(next_["at"])
         is_starved = next_["lag_s"] > LAG_SHARE * (to_s - from_s)
         if life is None or is_starved or timeline.troubled(from_s, to_s, place=life.place):
             continue
-        yield to_s - from_s
+        looks = (late_s for begin_s, end_s, late_s in late if begin_s <= to_s and from_s <= end_s)
+        yield to_s - from_s - next_["lag_s"] - max(looks, default=0.0)
+
+
+def _late_looks(timeline: Timeline) -> Iterator[tuple[float, float, float]]:
+    """From when to when the probe waited for a look, and how much longer than it does mostly."""
+    spans = [(one.at_s, next_.at_s) for one, next_ in pairwise(timeline.samples)]
+    usual_s = quantile([end_s - begin_s for begin_s, end_s in spans], 0.5) or 0.0
+    for begin_s, end_s in spans:
+        yield begin_s, end_s, max(0.0, end_s - begin_s - usual_s)
 
 
 def _fences(evidence: Evidence, beats: dict[UUID, list[Row]], findings: Findings) -> int:

@@ -28,6 +28,8 @@ UNSEEN: Final[dict[str, Any]] = {
     "snapshot_s": 0.0,
     "deadlocks": 0,
     "dead_rows": {},
+    "size_bytes": 0,
+    "oldest_due_s": 0.0,
     "runnable": 0.0,
 }
 

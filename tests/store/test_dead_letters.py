@@ -14,7 +14,7 @@ from cortex.domain.errors import ConflictError, NotFoundError, OutcomeUnknownErr
 from cortex.domain.job import Claim, Finish, JobStatus
 from cortex.store import agents, dead_letters, jobs, pods, tasks
 from cortex.store.database import Database, Profile, Record
-from cortex.store.dead_letters import Known, LetterFilter, Resubmission, Settled
+from cortex.store.dead_letters import LetterFilter, Resubmission, Settled
 from cortex.store.session import Session, open_session
 from tests.sql.test_plans import explain
 from tests.support.factories import a_pod
@@ -512,26 +512,6 @@ def test_filters_and_pages(store: Session, database: str) -> None:
         dead_letters.page, LetterFilter(states=tuple(LetterState)), before=agents_own, limit=1
     )
     assert [row["job_id"] for row in rows] == [denied]
-
-
-def test_what_is_counted_by_error_ends_and_says_so(
-    store: Session, database: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    fail(database, 2, error_message="page 9 is gone", submitted={"tenant": "old"})
-    move_clock(database, 60)
-    fail(database, 3, error_message="it is late", error_code="late")
-    rows = store(dead_letters.groups, LetterFilter(), limit=10)
-    assert [(row["count"], row["is_all"]) for row in rows] == [(3, True), (2, True)]
-    known = store(dead_letters.known)
-    assert known["code"] == Known(names=["job_failed", "late"], is_all=True)
-    assert known["tenant"] == Known(names=["default", "old"], is_all=True)
-    monkeypatch.setattr(dead_letters, "COUNTED_MAX", 4)
-    monkeypatch.setattr(dead_letters, "LOOKED_MAX", 2)
-    rows = store(dead_letters.groups, LetterFilter(), limit=10)
-    assert [(row["count"], row["is_all"]) for row in rows] == [(3, False), (1, False)]
-    known = store(dead_letters.known)
-    assert (len(known["code"].names), known["code"].is_all) == (2, False)
-    assert known["tenant"] == Known(names=["default"], is_all=False)
 
 
 def test_a_letter_tells_what_its_job_did(store: Session, database: str) -> None:

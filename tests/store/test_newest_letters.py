@@ -1,8 +1,12 @@
 """The newest dead letters by their error, as far as a look reaches."""
 
+import pytest
+
 from cortex.store import dead_letters
+from cortex.store.dead_letters import Known, LetterFilter
 from cortex.store.session import Session
 from tests.support.letters import fail, set_breaker
+from tests.support.rows import move_clock
 
 
 def test_errors_are_counted_as_far_as_was_looked(store: Session, database: str) -> None:
@@ -31,3 +35,23 @@ def test_letters_of_an_error_are_the_ones_that_were_counted(store: Session, data
     assert settled.error is None
     rows = store(dead_letters.newest_of, error["fingerprint"], looked_max=100, limit=10)
     assert [row["job_id"] for row in rows] == [third, first]
+
+
+def test_what_is_counted_by_error_ends_and_says_so(
+    store: Session, database: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fail(database, 2, error_message="page 9 is gone", submitted={"tenant": "old"})
+    move_clock(database, 60)
+    fail(database, 3, error_message="it is late", error_code="late")
+    rows = store(dead_letters.groups, LetterFilter(), limit=10)
+    assert [(row["count"], row["is_all"]) for row in rows] == [(3, True), (2, True)]
+    known = store(dead_letters.known)
+    assert known["code"] == Known(names=["job_failed", "late"], is_all=True)
+    assert known["tenant"] == Known(names=["default", "old"], is_all=True)
+    monkeypatch.setattr(dead_letters, "COUNTED_MAX", 4)
+    monkeypatch.setattr(dead_letters, "LOOKED_MAX", 2)
+    rows = store(dead_letters.groups, LetterFilter(), limit=10)
+    assert [(row["count"], row["is_all"]) for row in rows] == [(3, False), (1, False)]
+    known = store(dead_letters.known)
+    assert (len(known["code"].names), known["code"].is_all) == (2, False)
+    assert known["tenant"] == Known(names=["default"], is_all=False)

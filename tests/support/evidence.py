@@ -109,7 +109,7 @@ class Run:
         calm = {"up": True, "now": at(second).timestamp(), "started_s": second + 100}
         idle = {"sessions": 14, "idle_in_transaction": 0, "slow": [], "silent": []}
         queue = {"ready": 0, "locked": 2, "slots": 36, "snapshot_s": 0.01, "deadlocks": 0}
-        machine = {"dead_rows": {}, "runnable": 1.5}
+        machine = {"dead_rows": {}, "size_bytes": 2_000_000, "oldest_due_s": 0.0, "runnable": 1.5}
         self.tell(second, "probe", "activity", **{**calm, **idle, **queue, **machine, **seen})
 
     def fault(self, number: int, begins: float, ends: float, **told: Any) -> None:
