@@ -2,6 +2,7 @@
 
 import os
 import sys
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 from urllib.parse import urlsplit
@@ -12,7 +13,7 @@ import platformdirs
 from cortex.cli.asking import acting_name, as_option
 from cortex.cli.options import Command, Options
 from cortex.cli.target import database, settings_from
-from cortex.cli.terminal import stdout_terminal
+from cortex.cli.terminal import stderr_terminal, stdout_terminal
 from cortex.config import Settings
 from cortex.domain.errors import UsageError
 
@@ -87,8 +88,14 @@ def show(
         pictures=Path(platformdirs.user_state_dir("cortex")) / PICTURES,
         reports=platformdirs.user_log_path("cortex", appauthor=False),
         is_debug=options.debug,
+        told=_tell,
         pod=pod,
     )
+
+
+def _tell(line: str) -> None:
+    with suppress(OSError):  # the terminal is gone
+        stderr_terminal().write(line)
 
 
 def refuse_what_is_no_terminal(command: str, *, hint: str) -> None:

@@ -45,6 +45,23 @@ class Patient:
         self._screen.until(probe, what=told)
 
 
+def test_the_shell_finds_a_decision_sent(askers: Askers, tmp_path: Path) -> None:
+    request = askers.asked()
+    cortex = Cortex(tmp_path, askers.dsn)
+    tui = [sys.executable, "-m", "cortex", "tui", "--as", "ana"]
+    with PtyScreen(tui, folder=cortex.folder, env=cortex.environ(None)) as screen:
+        screen.until(lambda text: "> pulse" in text, what="the first screen")
+        screen.type("A")
+        screen.until(lambda text: "> approvals" in text, what="the inbox")
+        Patient(screen, "a").until("y yes")
+        Patient(screen, "y").until("u recalls")
+        screen.type("\x1a")
+        screen.until_stopped()
+        assert askers.row(request)["status"] == "APPROVED"
+        screen.send(signal.SIGCONT)
+        screen.until(lambda text: "LIVE" in text, what="the inbox again")
+
+
 @pytest.mark.parametrize(
     "number, code, status",
     [(signal.SIGTERM, 143, "APPROVED"), (signal.SIGKILL, -9, "PENDING")],

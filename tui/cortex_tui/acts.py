@@ -8,7 +8,7 @@ when it is agreed to.
 import asyncio
 import shlex
 from collections import deque
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from datetime import datetime
 from typing import Any, Final, Protocol
 
@@ -20,6 +20,7 @@ from cortex_tui.model.question import Asks, Question
 from cortex_tui.session import Session
 
 KEPT_MAX: Final = 500
+BUSY: Final = "the act before is still under way"
 
 
 @attrs.frozen(kw_only=True)
@@ -34,6 +35,10 @@ class Act:
     """Does it in one transaction; returns what became of it. Raises `CortexError`s."""
     wanted: str = "y"
     """What has to be typed to agree."""
+    stop: Callable[[], object] = lambda: None
+    """Lets it end before all of it was begun, if it has parts."""
+    progress: Callable[[], str] = lambda: ""
+    """Says how far it is, if it has parts."""
 
 
 @attrs.frozen(kw_only=True)
@@ -54,6 +59,29 @@ class Done:
         return self.style == "done"
 
 
+@attrs.frozen(kw_only=True)
+class Ended:
+    """What became of an act that was under way when somebody left."""
+
+    act: Act
+    done: Done | None
+    """None: it was cut off."""
+
+    @property
+    def is_done(self) -> bool:
+        """It was done, for certain."""
+        return self.done is not None and self.done.is_done
+
+    @property
+    def told(self) -> str:
+        """One safe line."""
+        if self.done is not None:
+            return f"{safe(self.act.question)}: {self.done.told}"
+        progress = self.act.progress()
+        how_far = f"; up to then: {progress}" if progress else ""
+        return f"{safe(self.act.question)}: ? nobody knows how it ended{safe(how_far)}"
+
+
 class Asker(Protocol):
     """The line at the bottom of a screen."""
 
@@ -72,7 +100,7 @@ class Acts:
         self._session = session
         self._start = start
         self._turn = asyncio.Lock()
-        self._under_way = 0
+        self._under_way: dict[asyncio.Task[Done], Act] = {}
         self._number = 0
         self.log: deque[Done] = deque(maxlen=KEPT_MAX)
         self.done: Callable[[], None] = lambda: None
@@ -101,17 +129,45 @@ class Acts:
             asker.tell(refusal, "warn")
             return
         asker.tell(f"{safe(act.question)} …", "dim")
-        self._under_way += 1
-        self._start(self._counted(asker, act))
+        self._start(_until_done(self._begun(asker, act)))
 
-    async def _counted(self, asker: Asker, act: Act) -> None:
-        try:
-            await self.finish(asker, act)
-        finally:
-            self._under_way -= 1
+    def _begun(self, asker: Asker, act: Act) -> asyncio.Task[Done]:
+        """Begin an act; the app may end meanwhile, and whoever waits for it may be cancelled."""
+        task = asyncio.create_task(self._finish(asker, act))
+        self._under_way[task] = act
+        task.add_done_callback(self._under_way.pop)
+        return task
 
     async def finish(self, asker: Asker, act: Act) -> Done:
-        """Do an act in its turn, tell and keep what became of it."""
+        """Do an act in its turn, tell and keep what became of it; goes on when cancelled."""
+        return await asyncio.shield(self._begun(asker, act))
+
+    @property
+    def is_busy(self) -> bool:
+        """An act is under way."""
+        return bool(self._under_way)
+
+    async def settle(self, *, within_s: float) -> Sequence[Ended]:
+        """Let what is under way end, what has parts after the one that it is at, and wait for it.
+
+        What takes longer is cut off: nobody knows what became of it.
+        """
+        acts = dict(self._under_way)
+        if not acts:
+            return ()
+        for act in acts.values():
+            act.stop()
+        _, late = await asyncio.wait(acts, timeout=within_s)
+        for task in late:
+            task.cancel()
+        if late:
+            _, late = await asyncio.wait(late, timeout=within_s)
+        return [
+            Ended(act=act, done=None if task in late or task.cancelled() else task.result())
+            for task, act in acts.items()
+        ]
+
+    async def _finish(self, asker: Asker, act: Act) -> Done:
         async with self._turn:
             told, style = await self._done(act)
         self._number += 1
@@ -141,5 +197,10 @@ class Acts:
     def why_not(self) -> str | None:
         """Say why nothing can be done now; None: it can."""
         if self._under_way:
-            return "the act before is still under way"
+            return BUSY
         return self._session.why_not_act()
+
+
+async def _until_done(task: asyncio.Task[Done]) -> None:
+    """Let the app know of faults; that it ends does not end the act."""
+    await asyncio.shield(task)

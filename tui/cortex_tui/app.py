@@ -68,6 +68,8 @@ FIRST: Final = "pulse"
 DRAIN: Final = "d"
 LEAVING: Final = {"g": "goes on", DRAIN: "drains and ends"}
 """What may become of the pod that runs beside the app, by the key that is pressed."""
+SETTLE_S: Final = 5.0
+"""For what is under way when one leaves: a statement has three."""
 TICK_S: Final = 1.0
 """Countdowns and ages go on by themselves, each second."""
 
@@ -116,6 +118,8 @@ class CortexApp(internals.Quiet[int]):
         self.poller = Poller(
             session.clock, session.link, head=self._look_at_head, screen=self._look, told=self._told
         )
+        self.parting: list[str] = []
+        """What the shell is told of acts that ended while one left."""
         self._history = History()
         self._is_leaving = self._has_told_end = False
         self._arriving: Awaitable[object] | None = None
@@ -137,8 +141,12 @@ class CortexApp(internals.Quiet[int]):
 
     def on_mount(self) -> None:
         self.title = "cortex"
+        self.app_resume_signal.subscribe(self, self._resumed, immediate=True)
         self.run_worker(self.poller.run(), exit_on_error=True)
         self.run_worker(self._tick(), exit_on_error=True)
+
+    def _resumed(self, _: App[Any]) -> None:
+        self.session.link.resumed(self.session.clock.now())
 
     def _beside(self, work: Coroutine[Any, Any, None]) -> object:
         return self.run_worker(work, exit_on_error=True)
@@ -304,8 +312,17 @@ class CortexApp(internals.Quiet[int]):
     async def action_quit(self) -> None:
         """Leave; what is to become of the pod beside is asked first.
 
-        Before that a decision is sent that could still be taken back; if that fails, one stays.
+        Before that what is under way ends, and a decision is sent that could still be taken back;
+        if not all of that is done, one stays.
         """
+        ended = await self.desk.acts.settle(within_s=SETTLE_S)
+        if ended:
+            self._forget_keys()  # what was typed while one waited
+        if not all(each.is_done for each in ended):
+            if self.frame is not None:
+                self.frame.strip.tell("; ".join(each.told for each in ended), "warn")
+            return
+        self.parting += [each.told for each in ended]
         done = await self.desk.recall.leave()
         if done is not None and not done.is_done:
             return
@@ -324,6 +341,12 @@ class CortexApp(internals.Quiet[int]):
 
         self._is_leaving = True
         frame.strip.ask(question, answered)
+
+    async def action_to_shell(self) -> None:
+        """Go to the shell; a decision that could still be taken back is sent before."""
+        frame = self.frame
+        if frame is None or await self.desk.recall.is_clear(frame.strip):
+            self.action_suspend_process()
 
     def _look_at_pod(self) -> None:
         """Say once that the pod has ended, and take the question back that was about it."""

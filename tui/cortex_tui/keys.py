@@ -506,7 +506,7 @@ KEYS: Final = (
     Key(
         id="suspend",
         keys=("ctrl+z",),
-        action="app.suspend_process",
+        action="app.to_shell",
         label="suspend",
         help="Back to the shell; fg comes back",
         group="app",

@@ -30,6 +30,10 @@ class Link:
         self._failures = 0
         self.error = None
 
+    def resumed(self, now: float) -> None:
+        """This process stood still until now: nobody was asked, so that nobody was silent."""
+        self._answered_at = now
+
     def failed(self, error: CortexError) -> None:
         """A statement failed because the database is not there, or in trouble."""
         self._failures += 1

@@ -1,7 +1,8 @@
 """A decision that waits a moment before it is sent, so that who made it can take it back.
 
 Until then nothing of it is anywhere but here: a client that is killed has decided nothing. It is
-sent at once when the next one is made, when its screen is left, and when the operator leaves.
+sent at once when the next one is made, when its screen is left, and when the operator leaves or
+goes to the shell or an editor: this process stands still then.
 """
 
 import asyncio
@@ -13,7 +14,7 @@ import attrs
 
 from cortex.domain.cells import Cell, bar
 from cortex.domain.safe import safe
-from cortex_tui.acts import Act, Acts, Asker, Done
+from cortex_tui.acts import BUSY, Act, Acts, Asker, Done
 from cortex_tui.session import Session
 
 FRAME_S: Final = 0.1
@@ -91,6 +92,19 @@ class Recall:
         """Send what is held, and wait until that is done; None: nothing was."""
         held = self._take()
         return None if held is None else await self._acts.finish(held.asker, held.act)
+
+    async def is_clear(self, asker: Asker) -> bool:
+        """Send what is held before this process stands still; False: it had better not yet.
+
+        Why not was told: that failed, or an act is under way, of which half would be done.
+        """
+        if self._acts.is_busy:
+            asker.tell(BUSY, "warn")
+            return False
+        while (done := await self.leave()) is not None:
+            if not done.is_done:
+                return False
+        return True
 
     def _take(self) -> Held | None:
         held, self._held = self._held, None

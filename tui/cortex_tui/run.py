@@ -1,6 +1,7 @@
 """Starts the terminal UI on a database, and leaves the terminal as it was."""
 
 import asyncio
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import Final
@@ -10,7 +11,7 @@ from cortex.domain.errors import ConflictError
 from cortex.store.database import READER_ROLE, Profile, open_database
 from cortex.store.looking import only_looking
 from cortex_tui import crash
-from cortex_tui.app import CortexApp
+from cortex_tui.app import SETTLE_S, CortexApp
 from cortex_tui.backend.store import StoreBackend
 from cortex_tui.beside import PodBeside
 from cortex_tui.clock import SystemClock
@@ -39,6 +40,7 @@ def run(
     pictures: Path,
     reports: Path,
     is_debug: bool,
+    told: Callable[[str], object],
     pod: PodBeside | None = None,
 ) -> int:
     """Run until the operator leaves; return the exit code. Before that it raises `CortexError`s.
@@ -46,6 +48,7 @@ def run(
     128 + n: signal n came, or would have: SIGHUP when the terminal is gone. `pod` hears of signals.
     `pictures`: the folder for screenshots, `reports`: for what a fault of the UI left behind, made
     when the first one is. `is_debug`: a fault is told with its traceback.
+    `told` gets a line for each act that was under way, when the terminal is the shell's again.
     """
     keys = read_keys(keys_file)
     session = Session(
@@ -82,6 +85,9 @@ def run(
                     await hearing
             if app.faults:
                 code = crash.tell(app.faults, folder=reports, at=session.now, is_debug=is_debug)
+            ended = await app.desk.acts.settle(within_s=SETTLE_S)  # a signal did not wait for it
+            for line in (*app.parting, *(each.told for each in ended)):
+                told(line)
             # Who is told to end by a signal has decided what they have decided.
             done = await app.desk.recall.leave()
             if done is not None and not done.is_done:

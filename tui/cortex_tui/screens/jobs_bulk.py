@@ -92,7 +92,9 @@ def _ask(
         run = BulkRun(desk, strip, verb, choice.job_ids, reason=reason)
         began(run)
         command = ("jobs", verb, *wanted.arguments, *because(reason), "--yes")
-        return Act(question=text, command=command, work=run.run)
+        return Act(
+            question=text, command=command, work=run.run, stop=run.stop, progress=run.progress
+        )
 
     propose(desk, strip, text, act, is_required=False, wanted=bulk.wanted(choice), typed=typed)
 
@@ -119,8 +121,8 @@ class BulkRun:
     def stop(self) -> bool:
         """Let it end after the batch that is under way; return whether there is one."""
         if self._is_running and not self._is_stopping:
-            self._is_stopping = True
-            self._strip.tell(f"stopping · {self._told()}", "warn")
+            self._strip.tell(f"stopping · {self.progress()}", "warn")
+        self._is_stopping = True
         return self._is_running
 
     async def run(self) -> str:
@@ -130,30 +132,30 @@ class BulkRun:
             while self._left and not self._is_stopping:
                 await self._one()
                 if self._left and not self._is_stopping:
-                    self._strip.tell(f"{self._told()} · esc stops", "accent")
+                    self._strip.tell(f"{self.progress()} · esc stops", "accent")
         finally:
             self._is_running = False
         if self._left:
-            raise ConflictError(self._told())
-        return self._told()
+            raise ConflictError(self.progress())
+        return self.progress()
 
     async def _one(self) -> None:
         session = self._desk.session
         if (refusal := session.why_not_act()) is not None:
-            raise ConflictError(f"{self._told()}; {refusal}")
+            raise ConflictError(f"{self.progress()}; {refusal}")
         batch, jobs = self._left[:BATCH], self._desk.backend.jobs
         try:
             done = await jobs.act_on(self._verb, batch, by=session.actor, reason=self._reason)
         except OutcomeUnknownError as error:
-            raise OutcomeUnknownError(f"{self._told()}; then: {error.message}") from error
+            raise OutcomeUnknownError(f"{self.progress()}; then: {error.message}") from error
         except CortexError as error:
-            raise ConflictError(f"{self._told()}; then: {error.message}") from error
+            raise ConflictError(f"{self.progress()}; then: {error.message}") from error
         del self._left[: len(batch)]
         self._changed += done.changed
         self._asked += done.asked
         self._refused.update(done.refused)
 
-    def _told(self) -> str:
+    def progress(self) -> str:
         """Say how far it is."""
         told = f"{self._changed - self._asked:,} {DONE[self._verb]}"
         if self._asked:

@@ -49,7 +49,7 @@ async def look_at(app: App[int], frame: Frame) -> None:
         frame.strip.tell(NOTHING, "dim")
         return
     text = await _read(frame, thing)
-    if text is None or not frame.is_current:
+    if text is None or not await frame.desk.recall.is_clear(frame.strip) or not frame.is_current:
         return
     try:
         with app.suspend():

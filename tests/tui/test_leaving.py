@@ -1,0 +1,167 @@
+"""Leaving, or going to the shell or an editor, while something is decided or under way."""
+
+import asyncio
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pytest
+
+from cortex.domain.errors import UnavailableError
+from cortex_tui.app import SETTLE_S, CortexApp
+from cortex_tui.link import STALE_AFTER_S
+from tests.support.tui import FakeBackend, Seat, on_asyncio
+from tests.support.tui_approvals import FakeApprovals
+from tests.tui.conftest import Sit
+from tests.tui.test_approvals import enter, keys
+
+RECALL_S = 3.0
+BULK = 500
+
+
+class Shell:
+    """Notes what had been approved each time the app stood still."""
+
+    def __init__(self, inbox: FakeApprovals) -> None:
+        self._inbox = inbox
+        self.visits: list[int] = []
+
+    def visit(self) -> None:
+        self.visits.append(len(self._inbox.approved))
+
+    @contextmanager
+    def lent(self) -> Iterator[None]:
+        self.visit()
+        yield
+
+
+@pytest.fixture
+def shell(cluster: FakeBackend, monkeypatch: pytest.MonkeyPatch) -> Shell:
+    shell = Shell(cluster.approvals)
+    monkeypatch.setattr(CortexApp, "action_suspend_process", shell.visit)
+    monkeypatch.setattr(CortexApp, "suspend", shell.lent)
+    monkeypatch.setattr("cortex_tui.editor.show", lambda _: "")
+    return shell
+
+
+async def bulk(cluster: FakeBackend, seat: Seat) -> asyncio.Event:
+    """Begin to cancel many; the event lets the batch under way end."""
+    await seat.press("*", "K", "enter")
+    cluster.gate = asyncio.Event()
+    await seat.type(str(BULK))
+    return cluster.gate
+
+
+@pytest.fixture
+def jobs(cluster: FakeBackend) -> FakeBackend:
+    for number in range(1, BULK + 1):
+        cluster.add(number)
+    return cluster
+
+
+@pytest.mark.parametrize("key", ["ctrl+z", "e"])
+@on_asyncio
+async def test_a_decision_is_sent_before_the_process_stands_still(
+    cluster: FakeBackend, shell: Shell, sit: Sit, key: str
+) -> None:
+    cluster.approvals.add(1)
+    cluster.approvals.add(2)
+    async with sit(recall_s=RECALL_S) as seat:
+        await enter(seat)
+        await keys(seat, "a", "y")
+        assert cluster.approvals.approved == []
+        await seat.press(key)
+        await seat.settle()
+        assert shell.visits == [1]
+
+
+@pytest.mark.parametrize("key", ["ctrl+z", "e"])
+@on_asyncio
+async def test_who_would_leave_a_decision_unsent_stays_and_is_told(
+    cluster: FakeBackend, shell: Shell, sit: Sit, key: str
+) -> None:
+    cluster.approvals.add(1)
+    cluster.approvals.add(2)
+    async with sit(recall_s=RECALL_S) as seat:
+        await enter(seat)
+        await keys(seat, "a", "y")
+        cluster.approvals.error = UnavailableError("cannot reach the database")
+        await seat.press(key)
+        await seat.settle()
+        assert shell.visits == []
+        assert "✗ cannot reach the database" in seat.lines[-2]
+
+
+@pytest.mark.parametrize("key", ["ctrl+z", "e"])
+@on_asyncio
+async def test_nothing_stands_still_in_the_middle_of_an_act(
+    jobs: FakeBackend, shell: Shell, sit: Sit, key: str
+) -> None:
+    async with sit() as seat:
+        gate = await bulk(jobs, seat)
+        await seat.press(key)
+        await seat.settle()
+        assert shell.visits == []
+        assert "the act before is still under way" in seat.lines[-2]
+        gate.set()
+        await seat.settle()
+        await seat.press(key)
+        await seat.settle()
+        assert shell.visits == [0]
+
+
+@on_asyncio
+async def test_the_first_act_after_a_long_stop_is_done(cluster: FakeBackend, sit: Sit) -> None:
+    cluster.add(1)
+    async with sit() as seat:
+        cluster.clock.move(10 * STALE_AFTER_S)
+        assert seat.app.session.why_not_act() is not None
+        seat.app._resume_signal()
+        assert seat.app.session.why_not_act() is None
+        await seat.press("K", "y")
+        assert [what for what, _, _ in cluster.acted] == ["cancel"]
+
+
+@on_asyncio
+async def test_who_quits_in_the_middle_of_a_long_act_is_told_how_far_it_came(
+    jobs: FakeBackend, sit: Sit
+) -> None:
+    async with sit() as seat:
+        gate = await bulk(jobs, seat)
+        await seat.press("q", "q")
+        assert seat.app.is_running
+        assert "stopping" in seat.text
+        gate.set()
+        await seat.settle()
+        assert seat.app.is_running
+        assert "200 cancelled, 300 not begun" in seat.lines[-2]
+        await seat.press("q")
+        assert not seat.app.is_running
+        assert len(jobs.acted_on) == 1
+
+
+@on_asyncio
+async def test_who_quits_during_a_last_part_is_told_in_the_shell(
+    cluster: FakeBackend, sit: Sit
+) -> None:
+    cluster.add(1)
+    async with sit() as seat:
+        cluster.gate = asyncio.Event()
+        await seat.press("K", "y", "q")
+        assert seat.app.is_running
+        cluster.gate.set()
+        await seat.settle()
+        assert not seat.app.is_running
+        (told,) = seat.app.parting
+        assert "…000001" in told
+        assert ": ✓ " in told
+
+
+@on_asyncio
+async def test_what_never_ends_does_not_hold_who_leaves(jobs: FakeBackend, sit: Sit) -> None:
+    async with sit() as seat:
+        await bulk(jobs, seat)
+        (ended,) = await seat.app.desk.acts.settle(within_s=0.0)
+        assert not ended.is_done
+        assert "? nobody knows how it ended; up to then: 0 cancelled, 500 not begun" in ended.told
+        assert not seat.app.desk.acts.is_busy
+    assert SETTLE_S < 10.0
