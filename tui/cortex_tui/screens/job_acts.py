@@ -78,8 +78,13 @@ def pause_queue(desk: Desk, strip: StripLine, row: JobRow | None) -> None:
         async def done() -> str:
             return f"{name}: {await desk.backend.queues.pause(queue, by=by, reason=reason)}"
 
-        command = ("queues", "pause", name, *because(reason))
-        return Act(question=text, command=command, work=done)
+        return Act(
+            question=text,
+            command=("queues", "pause"),
+            name=name,
+            options=because(reason),
+            work=done,
+        )
 
     told = f"{text}: all its jobs wait until it is resumed"
     propose(desk, strip, told, act, is_required=True)
@@ -114,7 +119,9 @@ def _raising(desk: Desk, budget: Mapping[str, Any], to: Decimal, *, by: str) -> 
     name = budget["name"]
     return Act(
         question=f"raise {name} to {worded(to, Unit(budget['unit']))}",
-        command=("budgets", "raise", name, "--to", f"{to:f}", "--reason", REASON),
+        command=("budgets", "raise"),
+        name=name,
+        options=("--to", f"{to:f}", "--reason", REASON),
         work=lambda: desk.backend.job.raise_budget(name, to=to, by=by),
     )
 

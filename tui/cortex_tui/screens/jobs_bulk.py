@@ -92,9 +92,18 @@ def _ask(
         run = BulkRun(desk, strip, verb, choice.job_ids, reason=reason)
         began(run)
         command = ("jobs", verb, *wanted.arguments, *because(reason), "--yes")
-        return Act(question=text, command=command, work=run.run)
+        return Act(question=text, command=command, work=run.run, is_bulk=True)
 
-    propose(desk, strip, text, act, is_required=False, wanted=bulk.wanted(choice), typed=typed)
+    propose(
+        desk,
+        strip,
+        text,
+        act,
+        is_required=False,
+        wanted=bulk.wanted(choice),
+        typed=typed,
+        is_bulk=True,
+    )
 
 
 class BulkRun:
