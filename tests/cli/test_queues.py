@@ -55,3 +55,10 @@ def test_what_is_no_queue_is_refused(cortex: Cortex) -> None:
     refused = cortex("queues", "pause", "x" * 101, "--reason", "deploy")
     assert refused.code == 2
     assert "1 to 100 characters, not 101" in refused.err
+
+
+def test_a_queue_whose_name_looks_like_an_option_is_paused(cortex: Cortex, life: Life) -> None:
+    submit(life.dsn, "work", queue_name="--help")
+    done = cortex("queues", "pause", "--reason", "deploy", "--json", "--as", "ana", "--", "--help")
+    (paused,) = done.document["queues"]
+    assert (paused["queue"], paused["state"]) == ("--help", "paused")

@@ -160,6 +160,16 @@ async def test_the_queue_of_a_job_is_paused_with_a_reason(
 
 
 @on_asyncio
+async def test_a_name_like_an_option_is_logged_as_a_name(cluster: FakeBackend, sit: Sit) -> None:
+    cluster.add(1, queue_name="--help")
+    cluster.queues.add("--help")
+    async with sit() as seat:
+        await seat.press("P", *"deploy", "enter", "y", "@", "c", "c")
+        told = "cortex queues pause --reason deploy --as ana -- --help"
+        assert seat.app.clipboard == told
+
+
+@on_asyncio
 async def test_esc_and_a_smaller_window_decline(cluster: FakeBackend, sit: Sit) -> None:
     cluster.add(1)
     async with sit() as seat:

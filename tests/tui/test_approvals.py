@@ -1,6 +1,8 @@
 """The inbox: what is seen before deciding, which keys decide, and what comes in between."""
 
+import json
 import random
+import subprocess
 from uuid import UUID
 
 import pytest
@@ -396,6 +398,36 @@ async def test_edited_arguments_are_shown_beside_the_old_ones(
         (verdict,) = inbox.decisions
         assert verdict.edited == canonical({"customer": "cus_88", "amount": 9})
         assert verdict.seen == seen
+
+
+@on_asyncio
+async def test_what_is_logged_of_an_edit_repeats_it_in_a_shell(
+    inbox: FakeApprovals, sit: Sit
+) -> None:
+    request = inbox.add(1, arguments={"customer": "cus_88", "amount": 12.4})
+    customer = f"it's $(exit 3) `exit 4` \\n {HOSTILE}"
+    async with sit() as seat:
+        await enter(seat)
+        await keys(seat, "E")
+        seat.app.screen.query_one("_Area").load_text(  # type: ignore[attr-defined]
+            json.dumps({"customer": customer, "amount": 9})
+        )
+        await keys(seat, "ctrl+s")
+        await seat.pass_time()
+        await keys(seat, "a", "y")
+        (verdict,) = inbox.decisions
+        await keys(seat, "at", "c", "c")
+        command, stdin = in_a_shell(seat.app.clipboard)
+    assert command == f"approvals approve {request} --edit - --yes --as ana"
+    assert stdin.removesuffix("\n") == verdict.edited
+    assert json.loads(stdin)["customer"] == customer
+
+
+def in_a_shell(line: str) -> tuple[str, str]:
+    """Let a shell read a command; return which arguments `cortex` gets there, and on stdin."""
+    told = ["bash", "-c", f"cortex() {{ printf '%s\\n' \"$*\"; cat; }}; {line}"]
+    command, _, stdin = subprocess.check_output(told, text=True).partition("\n")
+    return command, stdin
 
 
 @on_asyncio

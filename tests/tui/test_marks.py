@@ -233,6 +233,35 @@ async def test_esc_stops_a_long_act_between_two_batches(cluster: FakeBackend, si
 
 
 @on_asyncio
+async def test_beside_a_long_act_others_are_done_but_none_like_it(
+    cluster: FakeBackend, sit: Sit
+) -> None:
+    for number in range(1, 501):
+        cluster.add(number)
+    cluster.approvals.add(1)
+    async with sit() as seat:
+        await seat.press("*", "K", "enter")
+        cluster.gate = asyncio.Event()
+        await seat.type("500")
+        await seat.press("*", "R")
+        assert "the act before is still under way" in seat.lines[-2]
+        await seat.press("3")
+        for key in "ay":
+            await seat.pass_time(2)
+            await seat.press(key)
+        assert [each.approval_id for each in cluster.approvals.decisions] == [UUID(int=1)]
+        assert cluster.acted_on == [], "the first batch is still on its way"
+        await seat.press("2")
+        cluster.gate.set()
+        await seat.settle()
+        assert "✓ 500 cancelled" in seat.lines[-2]
+        await seat.press("@")
+        told = [line for line in seat.lines if "cortex" in line and "✓" in line]
+        assert "✓ 500 cancelled" in told[0], "the act that was over last stands above"
+        assert "✓ approved" in told[1]
+
+
+@on_asyncio
 async def test_a_batch_with_an_unknown_outcome_tells_how_far_it_was(
     cluster: FakeBackend, sit: Sit
 ) -> None:

@@ -11,11 +11,13 @@ import pytest
 
 from cortex.store.database import Profile
 from cortex.store.session import open_session
+from tests.support.approvals import Askers
 from tests.support.command_line import Cortex
 from tests.support.hostile import HOSTILE, LINES
 from tests.support.life import Life
 from tests.support.postgres import migrate
 from tests.support.private_postgres import PrivatePostgres
+from tests.support.pty_screen import PtyScreen
 from tests.support.tui_terminal import on_jobs, on_screen
 
 FORBIDDEN = (
@@ -27,6 +29,8 @@ FORBIDDEN = (
     b"\x1b]0;title",
 )
 """What the hostile text would make a terminal do; Textual writes none of these itself."""
+KEPT, GIVEN_BACK = b"\x1b[22;0t", b"\x1b[23;0t"
+"""The terminal keeps the title that there is; it takes that one again."""
 AGAIN_S = 2.0
 """The bar for a fresh screen once the database is back; a slow machine gets twice that."""
 
@@ -121,6 +125,40 @@ def test_without_colours_there_are_none(cortex: Cortex, life: Life) -> None:
             for code in styles.split(b";")
         }
         assert codes <= {b"", b"0", b"1", b"2", b"7", b"39", b"49"}
+
+
+def test_the_title_tells_how_many_wait_and_is_given_back(cortex: Cortex, life: Life) -> None:
+    with open_session(Profile(dsn=life.dsn, hot_path=True)) as call:
+        Askers(call, life.dsn).asked(said="I will.\x1b]2;evil\a")
+    with on_screen(cortex) as screen:
+        screen.until(lambda _: titles(screen)[-1:] == [b"(1) cortex"], what="the title")
+        screen.type("3")
+        screen.until(lambda text: "> approvals" in text and "EXPIRES" in text, what="the request")
+        screen.type("\x1a")
+        screen.until_stopped()
+        kept, given_back = screen.written.count(KEPT), screen.written.count(GIVEN_BACK)
+        assert (kept, given_back) == (1, 1), "the shell has its own again"
+        screen.send(signal.SIGCONT)
+        screen.until(lambda _: titles(screen)[2:] == [b"(1) cortex"], what="the title again")
+        screen.type("q")
+        assert screen.end() == 0
+        assert titles(screen) == [b"cortex", b"(1) cortex", b"(1) cortex"]
+        assert screen.written.count(KEPT) == screen.written.count(GIVEN_BACK) == 2
+        assert screen.written.rindex(GIVEN_BACK) > screen.written.rindex(KEPT)
+
+
+def test_a_console_without_a_title_gets_none(cortex: Cortex) -> None:
+    with on_jobs(cortex, env={"TERM": "linux"}) as screen:
+        screen.type("q")
+        assert screen.end() == 0
+        assert titles(screen) == []
+        assert KEPT not in screen.written
+        assert GIVEN_BACK not in screen.written
+
+
+def titles(screen: PtyScreen) -> list[bytes]:
+    """Return the titles that the window was given."""
+    return re.findall(rb"\x1b\][012];([^\x07\x1b]*)\x07", screen.written)
 
 
 @pytest.mark.parametrize("arguments", [[], ["--read-only"]])

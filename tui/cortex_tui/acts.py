@@ -30,7 +30,12 @@ class Act:
     question: str
     """One line that names the thing; may hold text of jobs."""
     command: tuple[str, ...]
-    """The arguments of `cortex` that do the same."""
+    """The arguments of `cortex` that do the same, but for those below."""
+    name: str | None = None
+    """What it acts on, if others chose how that is called: it may look like an option."""
+    options: tuple[str, ...] = ()
+    stdin: str = ""
+    """What the command reads; "": nothing."""
     work: Callable[[], Awaitable[str]]
     """Does it in one transaction; returns what became of it. Raises `CortexError`s."""
     wanted: str = "y"
@@ -39,6 +44,19 @@ class Act:
     """Lets it end before all of it was begun, if it has parts."""
     progress: Callable[[], str] = lambda: ""
     """Says how far it is, if it has parts."""
+    is_bulk: bool = False
+    """It goes on for a while, in batches: others are done meanwhile, but no other one like it."""
+
+    def typed(self, *, actor: str) -> str:
+        """Return the command as one would type it in a shell."""
+        names = () if self.name is None else (self.name,)
+        options = (*self.options, "--as", actor)
+        if self.name is not None and self.name.startswith("-"):
+            words = (*self.command, *options, "--", *names)
+        else:
+            words = (*self.command, *names, *options)
+        line = shlex.join(("cortex", *words))
+        return f"{line} <<< {shlex.quote(self.stdin)}" if self.stdin else line
 
 
 @attrs.frozen(kw_only=True)
@@ -91,7 +109,10 @@ class Asker(Protocol):
 
 
 class Acts:
-    """Proposes and does acts, one at a time; `log` keeps the newest ones, the newest first."""
+    """Proposes and does acts; `log` keeps the newest ones, the newest first.
+
+    One is done at a time, and beside it one on many things.
+    """
 
     def __init__(
         self, session: Session, *, start: Callable[[Coroutine[Any, Any, None]], object]
@@ -99,7 +120,7 @@ class Acts:
         """`start` runs a coroutine beside the app."""
         self._session = session
         self._start = start
-        self._turn = asyncio.Lock()
+        self._turn, self._bulk_turn = asyncio.Lock(), asyncio.Lock()
         self._under_way: dict[asyncio.Task[Done], Act] = {}
         self._number = 0
         self.log: deque[Done] = deque(maxlen=KEPT_MAX)
@@ -108,7 +129,7 @@ class Acts:
 
     def propose(self, asker: Asker, act: Act) -> None:
         """Ask for an act, or say why it cannot be."""
-        if (refusal := self.why_not()) is not None:
+        if (refusal := self.why_not(is_bulk=act.is_bulk)) is not None:
             asker.tell(refusal, "warn")
             return
         question = Question(safe(act.question), wanted=act.wanted)
@@ -125,7 +146,7 @@ class Acts:
 
         `waits`: after the one that is under way, if any; what refuses it then stands in the log.
         """
-        if not waits and (refusal := self.why_not()) is not None:
+        if not waits and (refusal := self.why_not(is_bulk=act.is_bulk)) is not None:
             asker.tell(refusal, "warn")
             return
         asker.tell(f"{safe(act.question)} …", "dim")
@@ -168,13 +189,13 @@ class Acts:
         ]
 
     async def _finish(self, asker: Asker, act: Act) -> Done:
-        async with self._turn:
+        async with self._bulk_turn if act.is_bulk else self._turn:
             told, style = await self._done(act)
         self._number += 1
         done = Done(
             number=self._number,
             at=self._session.now,
-            command=shlex.join(("cortex", *act.command, "--as", self._session.actor)),
+            command=act.typed(actor=self._session.actor),
             told=safe(told),
             style=style,
         )
@@ -194,9 +215,9 @@ class Acts:
             hint = f" · {error.hint}" if error.hint else ""
             return f"✗ {error.message}{hint}", "fail"
 
-    def why_not(self) -> str | None:
-        """Say why nothing can be done now; None: it can."""
-        if self._under_way:
+    def why_not(self, *, is_bulk: bool = False) -> str | None:
+        """Say why nothing can be done now, or nothing on many things; None: it can."""
+        if any(act.is_bulk == is_bulk for act in self._under_way.values()):
             return BUSY
         return self._session.why_not_act()
 

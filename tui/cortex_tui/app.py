@@ -42,6 +42,7 @@ from cortex_tui.screens.log import LogScreen
 from cortex_tui.screens.pods import PodsScreen
 from cortex_tui.screens.pulse import PulseScreen
 from cortex_tui.session import Session
+from cortex_tui.terminal import Terminal
 
 SCREENS: Final[Mapping[str, type[Frame]]] = {
     "pulse": PulseScreen,
@@ -140,13 +141,19 @@ class CortexApp(internals.Quiet[int]):
         return [*super().get_line_filters(), *self._last_filters]
 
     def on_mount(self) -> None:
-        self.title = "cortex"
+        self._entitle("cortex")
         self.app_resume_signal.subscribe(self, self._resumed, immediate=True)
         self.run_worker(self.poller.run(), exit_on_error=True)
         self.run_worker(self._tick(), exit_on_error=True)
 
-    def _resumed(self, _: App[Any]) -> None:
+    def _resumed(self, _: object) -> None:
         self.session.link.resumed(self.session.clock.now())
+
+    def _entitle(self, title: str) -> None:
+        """Give the window a title, which Textual keeps to itself."""
+        self.title = title
+        if isinstance(self._driver, Terminal):
+            self._driver.entitle(title)
 
     def _beside(self, work: Coroutine[Any, Any, None]) -> object:
         return self.run_worker(work, exit_on_error=True)
@@ -404,7 +411,7 @@ class CortexApp(internals.Quiet[int]):
         self.session.tell_time(head.now)
         before, self.desk.head = self.desk.head, head
         if before is None or before.approvals != head.approvals:
-            self.title = f"({head.approvals}) cortex" if head.approvals else "cortex"
+            self._entitle(f"({head.approvals}) cortex" if head.approvals else "cortex")
         mono = self.session.clock.now()
         if self.desk.bell.rings(head.approvals, head.first_expiry, at=head.now, now=mono):
             self.bell()

@@ -23,8 +23,8 @@ from cortex_tui.terminal import Terminal
 
 BOUND_S: Final = 3.0
 """For one statement: longer, and the screen says that it is stale."""
-CONNECTIONS_MAX: Final = 2
-"""One that looks, one that acts."""
+CONNECTIONS_MAX: Final = 3
+"""One that looks, one that acts, and one that acts on many things meanwhile."""
 
 
 def run(

@@ -21,6 +21,10 @@ from textual.geometry import Size
 
 GONE: Final = 128 + signal.SIGHUP
 """The exit code of who has lost the terminal, whether a signal told so or not."""
+UNTITLED: Final = ("dumb", "linux")
+"""Values of TERM, up to the first `-`: without a window that has a title."""
+KEEP_TITLE: Final = "\x1b[22;0t"
+GIVE_TITLE_BACK: Final = "\x1b[23;0t"
 
 
 class Terminal(LinuxDriver):
@@ -32,6 +36,10 @@ class Terminal(LinuxDriver):
             raise OSError("there is no standard input or output")
         # Textual would write to stderr: `cortex tui 2>errors` is to show something, too.
         self._file: Any = Output(sys.__stdout__.fileno(), encoding=sys.__stdout__.encoding)
+        self._has_titles = os.environ.get("TERM", "").partition("-")[0] not in UNTITLED
+        self._is_titled = False
+        """The title is ours, and the one before is kept by the terminal."""
+        self._title = ""
         watch = threading.Thread(target=self._watch, name="terminal-watch", daemon=True)
         watch.start()
 
@@ -44,6 +52,24 @@ class Terminal(LinuxDriver):
         super().start_application_mode()  # type: ignore[no-untyped-call]
         signal.signal(signal.SIGWINCH, lambda *_: self._soon(self._measure))
         self._soon(self._measure)  # it may have changed between Textual's handler and this one
+        if self._has_titles and self._writer_thread is not None:
+            self._is_titled = True
+            self.write(KEEP_TITLE)
+            self.entitle(self._title)
+
+    def stop_application_mode(self) -> None:
+        """End, with the title that was there before."""
+        if self._is_titled:
+            self._is_titled = False
+            self.write(GIVE_TITLE_BACK)
+        super().stop_application_mode()
+
+    def entitle(self, title: str) -> None:
+        """Let the window have a title while the app has it; of plain ASCII, nobody else's words."""
+        self._title = title
+        if self._is_titled and title:
+            self.write(f"\x1b]2;{title}\a")
+            self.flush()
 
     def resume_application_mode(self) -> None:
         """Begin anew, also after a SIGSTOP that nobody heard of: the shell had the terminal.

@@ -71,13 +71,14 @@ class Decider:
         confirmed = ("--yes",)
         if subject.facts.needs_last_digits:
             confirmed = (f"--confirm={subject.facts.last_digits}",)
-        edited = ("--edit", "-") if edit else ()  # they would stand on stdin
+        edited = ("--edit", "-") if edit else ()
         return self._act(
             subject,
             f"approve {name_of(subject)}",
             ("approve", *map(str, subject.ids), *edited, *confirmed),
             [self._verdict(subject, at, edit=edit) for at in range(len(subject.approvals))],
             decided,
+            stdin=edit.text if edit else "",
         )
 
     def denial(self, subject: Subject, reason: str, decided: Decided) -> Act:
@@ -97,6 +98,8 @@ class Decider:
         command: tuple[str, ...],
         verdicts: Sequence[Verdict],
         decided: Decided,
+        *,
+        stdin: str = "",
     ) -> Act:
         async def work() -> str:
             with self.own.acting(subject):
@@ -104,7 +107,7 @@ class Decider:
             decided(subject.ids)
             return f"{_outcome(rulings, subject)} {name_of(subject)}{_follows(rulings, subject)}"
 
-        return Act(question=question, command=("approvals", *command), work=work)
+        return Act(question=question, command=("approvals", *command), work=work, stdin=stdin)
 
     def _verdict(
         self, subject: Subject, at: int, *, reason: str | None = None, edit: Edit | None = None

@@ -98,8 +98,13 @@ class BreakersScreen(Frame):
                 return f"{name}: {await held}"
 
             end = () if for_s is None else ("--for", question.typed)
-            command = ("breakers", "open", name, *end, *because(reason), "--yes")
-            return Act(question=question.text, command=command, work=done)
+            return Act(
+                question=question.text,
+                command=("breakers", "open"),
+                name=name,
+                options=(*end, *because(reason), "--yes"),
+                work=done,
+            )
 
         put(desk, self.strip, question, act)
 
@@ -114,7 +119,9 @@ class BreakersScreen(Frame):
 
             return Act(
                 question=f"close {name}",
-                command=("breakers", "close", name, *because(reason), "--yes"),
+                command=("breakers", "close"),
+                name=name,
+                options=(*because(reason), "--yes"),
                 work=done,
             )
 

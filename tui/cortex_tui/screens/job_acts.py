@@ -101,7 +101,13 @@ async def pause_queue(desk: Desk, strip: StripLine, row: JobRow, *, typed: Seque
         async def done() -> str:
             return f"{name}: {await change(queue, by=by, reason=reason)}"
 
-        return Act(question=text, command=("queues", verb, name, *because(reason)), work=done)
+        return Act(
+            question=text,
+            command=("queues", verb),
+            name=name,
+            options=because(reason),
+            work=done,
+        )
 
     told = text if is_paused else f"{text}: all its jobs wait until it is resumed"
     propose(desk, strip, told, act, is_required=not is_paused, typed=typed)
@@ -136,7 +142,9 @@ def _raising(desk: Desk, budget: Mapping[str, Any], to: Decimal, *, by: str) -> 
     name = budget["name"]
     return Act(
         question=f"raise {name} to {worded(to, Unit(budget['unit']))}",
-        command=("budgets", "raise", name, "--to", f"{to:f}", "--reason", REASON),
+        command=("budgets", "raise"),
+        name=name,
+        options=("--to", f"{to:f}", "--reason", REASON),
         work=lambda: desk.backend.job.raise_budget(name, to=to, by=by),
     )
 

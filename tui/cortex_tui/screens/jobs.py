@@ -368,7 +368,7 @@ class JobsScreen(Frame):
             one = job_acts.cancel if verb is BulkVerb.CANCEL else job_acts.retry
             one(self.desk, self.strip, self._window.current)
             return
-        if (refusal := self.desk.acts.why_not()) is not None:
+        if (refusal := self.desk.acts.why_not(is_bulk=True)) is not None:
             self.strip.tell(refusal, "warn")
             return
         wanted = self._marked()

@@ -93,10 +93,24 @@ def _ask(
         began(run)
         command = ("jobs", verb, *wanted.arguments, *because(reason), "--yes")
         return Act(
-            question=text, command=command, work=run.run, stop=run.stop, progress=run.progress
+            question=text,
+            command=command,
+            work=run.run,
+            is_bulk=True,
+            stop=run.stop,
+            progress=run.progress,
         )
 
-    propose(desk, strip, text, act, is_required=False, wanted=bulk.wanted(choice), typed=typed)
+    propose(
+        desk,
+        strip,
+        text,
+        act,
+        is_required=False,
+        wanted=bulk.wanted(choice),
+        typed=typed,
+        is_bulk=True,
+    )
 
 
 class BulkRun:

@@ -26,14 +26,21 @@ from cortex_tui.widgets.lines import Line
 from cortex_tui.widgets.page import Page
 from cortex_tui.widgets.virtual_table import VirtualTable
 
+CHARS_MAX: Final = 1_000
+"""Of a command in the list: no line is as wide; below the list it stands whole."""
+
 
 def _at(done: Done, _: datetime) -> Cell:
     return Cell(f"{done.at:%H:%M:%S}Z", "dim")
 
 
+def _command(done: Done, _: datetime) -> Cell:
+    return Cell(safe(done.command[:CHARS_MAX]))
+
+
 COLUMNS: Final[Sequence[Column[Done]]] = (
     Column(title="at", width=9, cell=_at),
-    Column(title="command", width=24, cell=lambda d, _: Cell(safe(d.command)), grows=True),
+    Column(title="command", width=24, cell=_command, grows=True),
     Column(title="what became of it", width=24, cell=lambda d, _: Cell(d.told, d.style)),
 )
 

@@ -165,10 +165,10 @@ class PodsScreen(Frame):
             self.strip.tell(f"{safe(row['name'])} {told}", "dim")
         elif is_drained(row):
             text = f"let {row['name']} take jobs again"
-            self._propose(text, ("pods", "undrain", str(row["id"])), pods.undrain, row["id"], row)
+            self._propose(text, ("pods", "undrain"), pods.undrain, row["id"], row)
         else:
             text = f"drain {pod_words(row)}"
-            self._propose(text, ("pods", "drain", str(row["id"])), pods.drain, row["id"], row)
+            self._propose(text, ("pods", "drain"), pods.drain, row["id"], row)
 
     def action_pause(self) -> None:
         """Ask whether nothing more shall be claimed from a queue, or whether it shall go on."""
@@ -176,11 +176,13 @@ class PodsScreen(Frame):
         if row is None:
             self.strip.tell("there is no queue under the cursor", "dim")
         elif row["paused_at"] is not None:
-            text, command = f"resume queue {row['name']}", ("queues", "resume", row["name"])
-            self._propose(text, command, queues.resume, row["queue"], row)
+            text = f"resume queue {row['name']}"
+            self._propose(text, ("queues", "resume"), queues.resume, row["queue"], row)
         else:
-            text, command = f"pause queue {row['name']}", ("queues", "pause", row["name"])
-            self._propose(text, command, queues.pause, row["queue"], row, is_required=True)
+            text = f"pause queue {row['name']}"
+            self._propose(
+                text, ("queues", "pause"), queues.pause, row["queue"], row, is_required=True
+            )
 
     def _propose(
         self,
@@ -198,7 +200,13 @@ class PodsScreen(Frame):
             async def done() -> str:
                 return f"{name}: {await work(which, by=by, reason=reason)}"
 
-            return Act(question=text, command=(*command, *because(reason)), work=done)
+            return Act(
+                question=text,
+                command=command,
+                name=str(row["id"]) if "id" in row else name,
+                options=because(reason),
+                work=done,
+            )
 
         propose(self.desk, self.strip, text, act, is_required=is_required)
 

@@ -21,13 +21,15 @@ def propose(
     is_required: bool,
     wanted: str = YES,
     typed: Sequence[Key] = (),
+    is_bulk: bool = False,
 ) -> None:
     """Ask for an act and why, or say why it cannot be. `act` makes it from the reason.
 
-    `wanted`: what has to be typed to agree. `typed`: what the strip's `expect` gave.
+    `wanted`: what has to be typed to agree. `typed`: what the strip's `expect` gave. `is_bulk`:
+    what the act will be.
     """
     question = ReasonQuestion(safe(text), is_required=is_required, wanted=wanted)
-    put(desk, strip, question, lambda: act(question.reason), typed=typed)
+    put(desk, strip, question, lambda: act(question.reason), typed=typed, is_bulk=is_bulk)
 
 
 def put(
@@ -37,9 +39,10 @@ def put(
     act: Callable[[], Act],
     *,
     typed: Sequence[Key] = (),
+    is_bulk: bool = False,
 ) -> None:
     """Ask for an act, or say why it cannot be. `act` makes it from what was answered."""
-    if (refusal := desk.acts.why_not()) is not None:
+    if (refusal := desk.acts.why_not(is_bulk=is_bulk)) is not None:
         strip.tell(refusal, "warn")
         return
 
