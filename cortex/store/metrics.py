@@ -19,7 +19,7 @@ class Figures:
     due_count: int
     """Tasks that any pod could claim: none of paused queues."""
     oldest_due_s: float
-    """For how long the oldest has been due, since its attempt ended if it had one; or 0."""
+    """For how long the oldest has been due, since its attempt ended if it had one; 0: none."""
     letters: dict[LetterState, int]
     """Of the states that wait for somebody."""
 

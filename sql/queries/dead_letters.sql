@@ -217,7 +217,7 @@ ORDER BY f.last_at DESC, f.fingerprint;
 
 -- name: newest_of
 -- Letters of one error among the newest that wait for a decision, the newest first. $1 fingerprint, $2 letters looked
--- at at most, $3 limit.
+-- at at most, $3 limit. `is_all`: no letter waits that was not looked at.
 WITH looked AS MATERIALIZED (
     SELECT d.job_id, d.fingerprint FROM cortex.dead_letter d
     WHERE d.state IN ('OPEN', 'ESCALATED')
@@ -225,7 +225,8 @@ WITH looked AS MATERIALIZED (
 )
 SELECT d.*, j.error_message, a.name AS agent, b.state AS breaker,
        nullif(concat_ws(' ', j.checkpoint->>'seq', j.checkpoint->>'key'), '') AS step,
-       cortex.steps_kept(j.id, d.error_class, d.error_code) AS asks_again_after
+       cortex.steps_kept(j.id, d.error_class, d.error_code) AS asks_again_after,
+       (SELECT count(*) FROM looked) < $2 AS is_all
 FROM (SELECT l.job_id FROM looked l WHERE l.fingerprint = $1 LIMIT $3) found
 JOIN cortex.dead_letter d ON d.job_id = found.job_id
 JOIN cortex.job j ON j.id = d.job_id

@@ -15,6 +15,7 @@ from cortex.domain.job import JobStatus
 from cortex.store import pulse
 from cortex.store.metrics import Figures
 from cortex.store.pulse import Bucket, Recent, Trouble
+from cortex_tui.backend.dead import LOOKED_MAX
 from cortex_tui.clock import Clock
 
 Ask = Callable[[str], None]
@@ -118,7 +119,8 @@ class FakeDead:
     async def errors(self) -> Sequence[dict[str, Any]]:
         self.ask("errors")
         groups: dict[str, list[dict[str, Any]]] = {}
-        for row in self._waiting:
+        looked = self._waiting[:LOOKED_MAX]
+        for row in looked:
             groups.setdefault(row["fingerprint"], []).append(row)
         return [
             {
@@ -127,14 +129,16 @@ class FakeDead:
                 "escalated_count": 0,
                 "first_at": rows[-1]["created_at"],
                 "last_at": rows[0]["created_at"],
-                "is_all": True,
+                "is_all": len(looked) < LOOKED_MAX,
             }
             for rows in groups.values()
         ]
 
     async def letters(self, fingerprint: str, *, limit: int) -> Sequence[dict[str, Any]]:
         self.ask("letters")
-        return [row for row in self._waiting if row["fingerprint"] == fingerprint][:limit]
+        looked = self._waiting[:LOOKED_MAX]
+        found = [row for row in looked if row["fingerprint"] == fingerprint][:limit]
+        return [row | {"is_all": len(looked) < LOOKED_MAX} for row in found]
 
     async def choose(self, fingerprint: str, *, limit: int) -> Sequence[UUID]:
         self.ask("choose")

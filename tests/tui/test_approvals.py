@@ -10,6 +10,7 @@ import pytest
 from cortex.domain.approval_facts import DENY_REASONS
 from cortex.domain.canonical import canonical
 from cortex.domain.errors import OutcomeUnknownError
+from cortex_tui.model.inbox import ROWS_MAX
 from tests.support.hostile import HOSTILE
 from tests.support.tui import FakeBackend, Seat, on_asyncio
 from tests.support.tui_approvals import FakeApprovals
@@ -614,3 +615,16 @@ async def test_marks_do_not_leave_silently(inbox: FakeApprovals, sit: Sit) -> No
         assert "* 2 marked" in seat.text, seat.lines[-2]
         await seat.press("A")
         assert "2 marked before: not marked any more" in seat.lines[-2]
+
+
+@on_asyncio
+async def test_decisions_that_are_not_shown_are_told(inbox: FakeApprovals, sit: Sit) -> None:
+    for number in range(1, ROWS_MAX + 1):
+        inbox.add(number)
+        inbox.end(UUID(int=number), "DENIED")
+    async with sit() as seat:
+        await enter(seat)
+        await seat.press("tab", "tab")
+        await seat.pass_time(2)
+        await seat.press("G")
+        assert "older ones: cortex approvals ls --all" in seat.text

@@ -2,6 +2,7 @@
 
 import pytest
 
+from cortex_tui.backend.breakers import SHOWN_MAX
 from tests.support.hostile import PIECES, treacherous
 from tests.support.tui import FakeBackend, Seat, on_asyncio
 from tests.tui.conftest import Sit
@@ -199,3 +200,34 @@ async def test_a_hold_tells_its_end_and_that_it_has_passed(cluster: FakeBackend,
         await seat.pass_time(10)
         assert f"was held open by ana until {until:%H:%M}: the next call tries it" in seat.text
         assert "◆ held open" not in seat.text
+
+
+@on_asyncio
+async def test_a_list_that_is_cut_says_where_the_rest_is(cluster: FakeBackend, sit: Sit) -> None:
+    for number in range(SHOWN_MAX):
+        cluster.breakers.add(f"b{number:03}")
+    async with sit(first="breakers") as seat:
+        await seat.pass_time(2)
+        assert "more of them" not in seat.text
+        await seat.press("G")
+        at = next(index for index, line in enumerate(seat.lines) if "b199" in line)
+        assert "more of them: cortex breakers ls" in seat.lines[at + 1]
+        await seat.press("k")
+        assert "b198" in seat.text
+        del cluster.breakers.rows["b000"]
+        await seat.pass_time(3)
+        assert "more of them" not in seat.text
+
+
+@on_asyncio
+async def test_no_other_breaker_takes_the_place_of_all(cluster: FakeBackend, sit: Sit) -> None:
+    cluster.breakers.add("old")
+    async with sit(first="breakers") as seat:
+        await seat.pass_time(2)
+        cluster.breakers.rows.clear()
+        cluster.breakers.add("new")
+        await seat.pass_time(3)
+        await seat.press("O")
+        assert "what the cursor was on is gone" in seat.lines[-2]
+        await seat.press("k", "O")
+        assert "open new" in seat.lines[-2]

@@ -1,11 +1,13 @@
 """Dead letters: by their error, counted before anybody agrees, retried or given up."""
 
 from datetime import timedelta
+from uuid import UUID
 
 import pytest
 
 from cortex.domain.dead_act import ActVerb
-from cortex_tui.screens.dead import DeadScreen
+from cortex_tui.backend.dead import LOOKED_MAX
+from cortex_tui.screens.dead import LETTERS_MAX, DeadScreen
 from tests.support.tui import FakeBackend, Seat, instant, on_asyncio
 from tests.tui.conftest import Sit
 
@@ -280,3 +282,48 @@ async def test_the_columns_that_decide_are_there_at_every_size(
         for title in ("count", "agent", "error", "breaker", "first", "last"):
             assert title in seat.lines[1], title
         assert "half open" in seat.lines[2]
+
+
+@pytest.mark.parametrize("key", ["R", "X"])
+@on_asyncio
+async def test_no_other_error_takes_the_place_of_the_one_of_the_cursor(
+    cluster: FakeBackend, sit: Sit, key: str
+) -> None:
+    for number, error in enumerate(("f1", "f1", "f2"), 1):
+        cluster.dead.add(number, error)
+    async with sit(first="dead") as seat:
+        assert "older ones" not in seat.text
+        for number in range(10, 10 + LOOKED_MAX):
+            cluster.dead.add(number, "f3")
+        await seat.pass_time(5)
+        assert "what stood here is not among the newest" in seat.lines[-2]
+        assert "of the newest 5,000 letters; older ones: cortex dead ls" in seat.text
+        assert not any(line.startswith("▌") for line in seat.lines[1:])
+        await seat.press(key)
+        assert "what the cursor was on is gone" in seat.lines[-2]
+        await seat.press(*WHY, "y")
+        assert nothing_was_done(cluster)
+        await seat.press("j", key)
+        assert f"{VERBS[key]} 5,000" in seat.text
+
+
+@on_asyncio
+async def test_letters_that_are_not_looked_at_are_told(cluster: FakeBackend, sit: Sit) -> None:
+    for number in range(1, LETTERS_MAX + 2):
+        cluster.dead.add(number)
+    async with sit(first="dead") as seat:
+        await seat.press("enter")
+        await seat.pass_time(2)
+        await seat.press("G")
+        told = "older ones: cortex dead ls --each --fingerprint f1"
+        assert seat.lines[-3].strip() == told
+        for number in range(1_000, 1_000 + LOOKED_MAX):
+            cluster.dead.add(number, "f3")
+        await seat.pass_time(5)
+        assert f"none waits among the newest 5,000; {told}" in seat.text
+        for number in range(1_000, 1_010):
+            cluster.dead.rows[UUID(int=number)]["state"] = "DISCARDED"
+        await seat.pass_time(5)
+        assert "…0001f5" in seat.text
+        await seat.press("R")
+        assert "what the cursor was on is gone" in seat.lines[-2]

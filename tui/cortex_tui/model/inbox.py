@@ -81,6 +81,11 @@ class Inbox:
             return [row["id"] for row in self.window.rows]
         return [each for each in (self.focused, self._sought) if each is not None]
 
+    @property
+    def is_cut(self) -> bool:
+        """There are more than were read."""
+        return len(self._found) >= ROWS_MAX
+
     def count(self, tab: Tab) -> int:
         """Return how many of those that wait a tab has."""
         return sum(tab is Tab.ALL or is_mine(row) for row in self._waiting())

@@ -40,6 +40,10 @@ class Window(Generic[Row, Place]):
         """Index of the first visible row."""
         self.height = 1
         """Visible rows."""
+        self.after = 0
+        """Lines below the last row, which are shown with it."""
+        self.is_free = False
+        """What the cursor was on is gone, with all around it: it is nowhere until it is moved."""
         self._cursor: Hashable | None = None
         self._at = 0
         """Where the cursor was, should its row be gone."""
@@ -53,7 +57,7 @@ class Window(Generic[Row, Place]):
     @property
     def cursor(self) -> int | None:
         """Index of the cursor's row; None: there is none."""
-        if not self.rows:
+        if not self.rows or self.is_free:
             return None
         if self._at < len(self.rows) and self._key(self.rows[self._at]) == self._cursor:
             return self._at
@@ -73,8 +77,11 @@ class Window(Generic[Row, Place]):
     def move(self, by: int) -> None:
         """Move the cursor by so many rows, as far as the window goes."""
         index = self.cursor
-        if index is not None:
-            self.move_to(index + by)
+        self.move_to(self.top if index is None else index + by)
+
+    def free(self) -> None:
+        """Put the cursor nowhere: no other row takes the place of the one that it was on."""
+        self._cursor, self.is_free = None, True
 
     def move_to(self, index: int) -> None:
         """Put the cursor on a row, and that row in sight."""
@@ -138,12 +145,17 @@ class Window(Generic[Row, Place]):
     def refill(self, rows: Sequence[Row]) -> bool:
         """Show all rows of a short list anew; return whether they differ from those before.
 
-        The cursor stays with its row, which stays in sight if it was.
+        The cursor stays with its row, which stays in sight if it was. Where no row of those before
+        is there any more it is on none.
         """
         index = self.cursor
         was_seen = index is not None and self.top <= index < self.top + self.height
         is_changed = list(rows) != self.rows
+        keys = {self._key(row) for row in rows}
+        is_lost = bool(self.rows) and all(self._key(row) not in keys for row in self.rows)
         self.rows = list(rows)[:ROWS_MAX]
+        if is_lost:
+            self.free()
         self._places = None
         self.above = self.below = None
         self.top = min(self.top, self._top_max)
@@ -215,7 +227,7 @@ class Window(Generic[Row, Place]):
 
     @property
     def _top_max(self) -> int:
-        return max(0, len(self.rows) - self.height)
+        return max(0, len(self.rows) + self.after - self.height)
 
     def _forget(self, rows: Sequence[Row]) -> None:
         for row in rows if self._came_at else ():
@@ -223,8 +235,9 @@ class Window(Generic[Row, Place]):
 
     def _put(self, index: int) -> None:
         self._at = index
-        self._cursor = self._key(self.rows[index])
+        self._cursor, self.is_free = self._key(self.rows[index]), False
 
     def _show(self, index: int) -> None:
-        lowest = index - self.height + 1
+        below = self.after if index == len(self.rows) - 1 else 0
+        lowest = index + below - self.height + 1
         self.top = max(0, lowest, min(self.top, index, self._top_max))

@@ -55,6 +55,14 @@ def nothing(inbox: Inbox) -> str:
     return "nothing waits for a person"
 
 
+def cut(inbox: Inbox) -> str:
+    """Say where those are that are not shown; "": there are none."""
+    if not inbox.is_cut:
+        return ""
+    command = "cortex approvals ls"
+    return f"older ones: {command} --all" if inbox.tab is Tab.DECIDED else f"more wait: {command}"
+
+
 def expired(at: datetime) -> str:
     """Say that nobody decided in time."""
     return f"expired {at:%H:%M:%SZ}: nothing was executed"

@@ -11,6 +11,7 @@ from cortex.domain.safe import safe
 from cortex_tui.backend.protocol import LetterRow
 from cortex_tui.render.table import Column
 
+BRIEF_CHARS: Final = 80
 _STATES: Final = {
     LetterState.OPEN: Cell("✗ open", "fail"),
     LetterState.ESCALATED: Cell("◆ escal.", "warn"),
@@ -24,8 +25,14 @@ def on_retry(row: LetterRow) -> str:
 
 
 def error_words(row: LetterRow) -> str:
-    """Name an error in a question; not safe yet."""
+    """Name an error; not safe yet."""
     return f"{row['error_code'] or row['error_class'] or 'error'}: {row['error_message'] or ''}"
+
+
+def error_briefly(row: LetterRow) -> str:
+    """Name an error in a question, with the beginning of what it says; not safe yet."""
+    words = error_words(row)
+    return words if len(words) <= BRIEF_CHARS else f"{words[: BRIEF_CHARS - 1]}…"
 
 
 def letter_words(row: LetterRow) -> str:

@@ -185,6 +185,7 @@ class ApprovalsScreen(Frame):
         if tab is not self._inbox.tab:
             return True
         is_news = self._inbox.take(rows)
+        self._table.tell_cut(approval_lines.cut(self._inbox))
         if is_first and self._wants_first:
             self._wants_first = False
             self._inbox.go_first(self.desk.session.now)

@@ -8,6 +8,7 @@ from textual.widget import Widget
 from cortex.domain.cells import Cell
 from cortex.domain.safe import safe
 from cortex_tui.acts import Act
+from cortex_tui.backend.breakers import SHOWN_MAX
 from cortex_tui.backend.protocol import BreakerRow
 from cortex_tui.desk import Desk
 from cortex_tui.model.hold import HoldQuestion
@@ -58,6 +59,8 @@ class BreakersScreen(Frame):
     async def look(self) -> bool:
         rows = sorted(await self.desk.backend.breakers.page(), key=order_of)
         is_first, self._is_read = not self._is_read, True
+        more = "more of them: cortex breakers ls --limit 10000"
+        self._table.tell_cut(more if len(rows) >= SHOWN_MAX else "")
         return self._window.refill(rows) or is_first
 
     def thing(self) -> Thing | None:
@@ -79,7 +82,8 @@ class BreakersScreen(Frame):
         """Ask whether to hold a breaker open, or to close it if it is not closed."""
         row = self._window.current
         if row is None:
-            self.strip.tell("there is no breaker here", "dim")
+            gone = "what the cursor was on is gone: j and k choose another one"
+            self.strip.tell(gone if self._window.rows else "there is no breaker here", "warn")
         elif is_closed(row):
             self._hold(row["name"])
         else:

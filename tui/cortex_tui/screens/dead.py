@@ -13,6 +13,7 @@ from textual.widget import Widget
 from cortex.domain.cells import Cell
 from cortex.domain.dead_act import ActVerb
 from cortex.domain.safe import safe
+from cortex_tui.backend.dead import ERRORS_MAX, LOOKED_MAX
 from cortex_tui.backend.protocol import ActRow, LetterRow
 from cortex_tui.desk import Desk
 from cortex_tui.model import steady
@@ -79,6 +80,10 @@ class _Letters(Frame):
         """Read the list."""
         raise NotImplementedError
 
+    def cut(self, rows: Sequence[LetterRow]) -> str:
+        """Say where the letters are that were not looked at; "": there are none."""
+        raise NotImplementedError
+
     async def look(self) -> bool | None:
         now = self.desk.session.clock.now()
         if self.strip.is_asking or (now - self._looked_at < LOOK_EVERY_S and not self._is_fresh):
@@ -88,12 +93,15 @@ class _Letters(Frame):
         if self.strip.is_asking:
             return False  # the order stands still while somebody is asked
         is_first, self._is_read = not self._is_read, True
+        self._table.tell_cut(self.cut(rows))
         if self._is_fresh:
             self._is_fresh, self._new_count = False, 0
             self._window.renew(rows, below=None)
             return True
-        known = self._new_count
+        known, was_free = self._new_count, self._window.is_free
         is_changed, self._new_count = steady.take(self._window, rows, key=self._key)
+        if self._window.is_free and not was_free:
+            self.strip.tell("what stood here is not among the newest any more", "warn")
         return is_changed or is_first or self._new_count != known
 
     def action_move(self, how: str) -> None:
@@ -112,7 +120,8 @@ class _Letters(Frame):
     def _ask(self, verb: ActVerb) -> None:
         row = self._window.current
         if row is None:
-            self.strip.tell("there is no dead letter here", "dim")
+            gone = "what the cursor was on is gone: j and k choose another one"
+            self.strip.tell(gone if self._window.rows else "there is no dead letter here", "warn")
         elif (refusal := self.desk.acts.why_not()) is not None:
             self.strip.tell(refusal, "warn")
         else:
@@ -182,6 +191,11 @@ class DeadScreen(_Letters):
         self._newest, self._newest_of = found, _version(row)
         return True
 
+    def cut(self, rows: Sequence[LetterRow]) -> str:
+        if len(rows) < ERRORS_MAX and all(row["is_all"] for row in rows):
+            return ""
+        return f"of the newest {LOOKED_MAX:,} letters; older ones: cortex dead ls"
+
     def action_open(self) -> None:
         if (row := self._window.current) is not None:
             self.desk.open("letters", row)
@@ -242,6 +256,20 @@ class LettersScreen(_Letters):
 
     async def rows(self) -> Sequence[LetterRow]:
         return await self.desk.backend.dead.letters(self._error["fingerprint"], limit=LETTERS_MAX)
+
+    def cut(self, rows: Sequence[LetterRow]) -> str:
+        if len(rows) < LETTERS_MAX and all(row["is_all"] for row in rows):
+            return ""
+        return f"older ones: {self._command}"
+
+    @property
+    def _command(self) -> str:
+        return f"cortex dead ls --each --fingerprint {safe(self._error['fingerprint'][:8])}"
+
+    def _nothing(self) -> str:
+        if not self._is_read:
+            return "reading …"
+        return f"none waits among the newest {LOOKED_MAX:,}; older ones: {self._command}"
 
     def thing(self) -> Thing | None:
         row = self._window.current

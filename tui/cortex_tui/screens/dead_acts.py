@@ -10,6 +10,7 @@ from cortex.domain.cells import Cell
 from cortex.domain.dead_act import CANCEL, PAUSE, RESUME, ActState, Change
 from cortex.domain.safe import safe
 from cortex_tui.acts import Act
+from cortex_tui.backend.dead import ACTS_MAX, FAILURES_MAX
 from cortex_tui.backend.protocol import ActRow, LetterRow
 from cortex_tui.desk import Desk
 from cortex_tui.model.window import Window
@@ -84,6 +85,7 @@ class ActsScreen(Frame):
     async def look(self) -> bool:
         rows = await self.desk.backend.dead.acts()
         is_first, self._is_read = not self._is_read, True
+        self._table.tell_cut("older ones: cortex dead acts ls" if len(rows) >= ACTS_MAX else "")
         return self._window.refill(rows) or is_first
 
     def action_move(self, how: str) -> None:
@@ -140,6 +142,8 @@ class ActScreen(Frame):
     async def look(self) -> bool:
         rows = await self.desk.backend.dead.failures(self._act["id"])
         is_first, self._is_read = not self._is_read, True
+        more = f"more of them: cortex dead acts show {self._act['id']} --limit 10000"
+        self._table.tell_cut(more if len(rows) >= FAILURES_MAX else "")
         return self._window.refill(rows) or is_first
 
     def action_move(self, how: str) -> None:

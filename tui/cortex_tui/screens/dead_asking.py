@@ -16,7 +16,7 @@ from cortex.domain.safe import safe
 from cortex_tui.acts import Act
 from cortex_tui.backend.protocol import LetterRow
 from cortex_tui.desk import Desk
-from cortex_tui.render.letter_rows import error_words, letter_words, on_retry
+from cortex_tui.render.letter_rows import error_briefly, letter_words, on_retry
 from cortex_tui.screens.reasoned import because, propose
 from cortex_tui.widgets.strip_line import StripLine
 
@@ -59,7 +59,7 @@ async def ask_group(
     if not found.job_ids:
         strip.tell(_nothing(found), "warn")
         return
-    how = " from their last checkpoint" if verb is ActVerb.RETRY else f" · {error_words(row)}"
+    how = " from their last checkpoint" if verb is ActVerb.RETRY else f" · {error_briefly(row)}"
     which = ("--fingerprint", row["fingerprint"], "--limit", str(found.looked_count))
     by = desk.session.actor
 
@@ -87,7 +87,7 @@ def ask_one(desk: Desk, strip: StripLine, verb: ActVerb, row: LetterRow) -> None
     if verb is ActVerb.RETRY and (why := why_no_retry(row)):
         strip.tell(f"a retry of {safe(letter_words(row))} would fail the same way: {why}", "warn")
         return
-    how = on_retry(row) if verb is ActVerb.RETRY else error_words(row)
+    how = on_retry(row) if verb is ActVerb.RETRY else error_briefly(row)
     job_id, by, dead = row["job_id"], desk.session.actor, desk.backend.dead
     settle = dead.retry if verb is ActVerb.RETRY else dead.discard
     _ask(

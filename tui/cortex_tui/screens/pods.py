@@ -125,7 +125,7 @@ class PodsScreen(Frame):
     def action_move(self, how: str) -> None:
         """Move the cursor, from one table into the other one, too."""
         window = self._in_front
-        is_last = window.cursor is None or window.cursor == len(window.rows) - 1
+        is_last = not window.rows or window.cursor == len(window.rows) - 1
         goes_down = how in ("down", "half_down") and is_last and window is self._pods
         goes_up = how in ("up", "half_up") and not window.cursor and window is self._queues
         match how:

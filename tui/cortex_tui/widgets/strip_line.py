@@ -2,7 +2,8 @@
 
 It is always there, so that nothing moves when it speaks. While it asks it holds the focus and the
 app gives it every key: none of them reaches the screen. What was typed before the question was
-there is written into it, and agrees to nothing.
+there is written into it, and agrees to nothing. A question that is longer than the line takes more
+of them, and is taken back where it cannot be seen in whole.
 """
 
 from collections.abc import Callable, Sequence
@@ -19,6 +20,7 @@ from cortex.domain.safe import safe
 from cortex_tui.desk import Desk
 from cortex_tui.internals import event_time
 from cortex_tui.model.question import CANCEL, Answer, Asks
+from cortex_tui.render.question_lines import question_lines
 from cortex_tui.render.table import fit
 from cortex_tui.widgets.drawn import Drawn
 
@@ -30,12 +32,13 @@ OUTCOME_SEEN_S: Final = 5.0
 """So long an outcome does; without a key it stays."""
 UNDER_WAY: Final = "…"
 """Ends what is told of something that is not over."""
+NO_ROOM: Final = "the question has no room here: nothing was done; a larger window has"
 KEPT_MAX: Final = 500
 """Keys: longer reasons nobody types in one go."""
 
 
 class StripLine(Drawn, can_focus=True):
-    """One line; `info` is what stands at its right while nobody is asked."""
+    """One line but for long questions; `info` stands at its right while nobody is asked."""
 
     def __init__(self, desk: Desk, *, info: Callable[[], Cell]) -> None:
         super().__init__(desk)
@@ -47,6 +50,8 @@ class StripLine(Drawn, can_focus=True):
         self._answered: Callable[[bool], None] | None = None
         self._asked_at = self._kept_until = float("-inf")
         """By the clock of events."""
+        self._height = 1
+        """Lines, while a question is open."""
         self._before: Widget | None = None
         self._kept: list[events.Key] = []
 
@@ -115,6 +120,7 @@ class StripLine(Drawn, can_focus=True):
         `typed`: what `expect` gave.
         """
         self._question, self._answered = question, answered
+        self._height = 1
         self._asked_at = event_time()
         self._before = self.screen.focused
         self._told = Cell("")
@@ -122,6 +128,7 @@ class StripLine(Drawn, can_focus=True):
         self.refresh()
         if not self.is_seen:
             self.withdraw()
+        self._make_room()
         for event in typed:
             self.press(event)
 
@@ -147,7 +154,26 @@ class StripLine(Drawn, can_focus=True):
             case Answer.NO:
                 self._end(is_agreed=False)
             case Answer.NONE:
+                self._make_room()
                 self.refresh()
+
+    def on_resize(self) -> None:
+        self._make_room()
+
+    def _make_room(self) -> None:
+        """Take the lines that the question needs by now; what has no room is taken back."""
+        if self._question is None:
+            return
+        lines = self._laid_out(self._question, self.size.width or self.screen.size.width)
+        if lines is None:
+            self.withdraw()
+            self.tell(NO_ROOM, "warn")
+        else:
+            self._height = max(self._height, len(lines))  # nothing jumps while one types
+            self.styles.height = self._height
+
+    def _laid_out(self, question: Asks, width: int) -> Sequence[tuple[str, str]] | None:
+        return question_lines(question.text, safe(question.how()), max(1, width - 2))
 
     def on_paste(self, event: events.Paste) -> None:
         event.stop()
@@ -159,16 +185,19 @@ class StripLine(Drawn, can_focus=True):
     def _end(self, *, is_agreed: bool) -> None:
         answered, before = self._answered, self._before
         self._question = self._answered = self._before = None
+        self.styles.height = 1
         if before is not None and before.is_attached:
             self.screen.set_focus(before)
         self.refresh()
         if answered is not None:
             answered(is_agreed)
 
-    def draw(self, y: int, width: int) -> Strip:  # noqa: ARG002 -- it has one
+    def draw(self, y: int, width: int) -> Strip:
         palette = self.desk.palette
         if self._question is not None:
-            return self._asked(self._question, width)
+            return self._asked(self._question, y, width)
+        if y > 0:
+            return Strip.blank(width)  # of a question that has just been answered
         info = self._info()
         room = max(0, width - cell_len(info.text) - 3)
         parts = [
@@ -179,14 +208,14 @@ class StripLine(Drawn, can_focus=True):
         ]
         return Strip(parts).adjust_cell_length(width)
 
-    def _asked(self, question: Asks, width: int) -> Strip:
+    def _asked(self, question: Asks, y: int, width: int) -> Strip:
         palette = self.desk.palette
         strip = palette["strip"]
-        how = safe(question.how())
-        room = max(0, width - cell_len(how) - 2)
+        lines = self._laid_out(question, width) or ()
+        asked, how = lines[y] if y < len(lines) else ("", "")
         parts = [
             Segment("▌", strip + palette["warn"]),
-            Segment(fit(f"{question.text}?", room), strip + palette["bold"]),
+            Segment(asked, strip + palette["bold"]),
             Segment(how, strip + palette["accent"]),
         ]
         return palette.lit(Strip(parts).adjust_cell_length(width, strip), "strip")

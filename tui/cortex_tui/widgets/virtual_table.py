@@ -47,8 +47,13 @@ class VirtualTable(Drawn, Generic[Row], can_focus=True):
         """Keys of rows."""
         self._laid_out: tuple[int, Sequence[Column[Row]], Layout[Row]] | None = None
         """For a width and columns."""
+        self._cut = ""
         self.is_in_front = True
         """Its cursor is the one that keys act on; of several tables one has it."""
+
+    def tell_cut(self, told: str) -> None:
+        """Say below the last row that there are more, and where; "": there are none."""
+        self._cut, self._window.after = told, int(bool(told))
 
     def on_resize(self, event: events.Resize) -> None:
         self._window.resize(event.size.height - 1)
@@ -98,8 +103,10 @@ class VirtualTable(Drawn, Generic[Row], can_focus=True):
             return head_line(shown, palette, width)
         index = self._window.top + y - 1
         if index >= len(self._window.rows):
-            is_first = y == 1 and not self._window.rows
-            return self._told(width) if is_first else Strip.blank(width)
+            if not self._window.rows:
+                return self._told(self._empty(), width) if y == 1 else Strip.blank(width)
+            is_cut = self._cut and index == len(self._window.rows)
+            return self._told(self._cut, width) if is_cut else Strip.blank(width)
         row = self._window.rows[index]
         return row_line(
             shown,
@@ -112,11 +119,11 @@ class VirtualTable(Drawn, Generic[Row], can_focus=True):
             is_dim=session.link.is_stale(session.clock.now()),
         )
 
-    def _told(self, width: int) -> Strip:
+    def _told(self, told: str, width: int) -> Strip:
         column = Column[str](title="", width=1, grows=True, cell=lambda text, _: Cell(text, "dim"))
         return row_line(
             layout([column], width),
-            self._empty(),
+            told,
             now=self.desk.session.now,
             palette=self.desk.palette,
             width=width,

@@ -1,0 +1,28 @@
+"""A question on as many lines as it needs: nobody agrees to words that were cut off."""
+
+from collections.abc import Sequence
+from typing import Final
+
+from rich.cells import cell_len
+
+from cortex_tui.render.approval_page import wrapped
+from cortex_tui.render.table import fit
+
+LINES_MAX: Final = 5
+"""The smallest screen shows something of what is asked about, too."""
+
+
+def question_lines(text: str, how: str, width: int) -> Sequence[tuple[str, str]] | None:
+    """Return the lines, each what is asked and what may be typed; None: it has no room.
+
+    `width` cells are for both. On one line what may be typed stands at the right.
+    """
+    asked = f"{text}?"
+    if cell_len(asked) + cell_len(how) <= width:
+        return [(fit(asked, width - cell_len(how)), how)]
+    *lines, last = [(line, "") for line in wrapped(asked, width)]
+    if cell_len(last[0]) + cell_len(how) <= width:
+        lines.append((last[0], how))
+    else:
+        lines += [last, *(("", f"  {each}") for each in wrapped(how.strip(), width - 2))]
+    return lines if len(lines) <= LINES_MAX else None
