@@ -125,6 +125,8 @@ def _of_work(call: Session, settings: Settings) -> Iterator[Finding]:
     )
     if pods:
         yield checkup.of_locks(pods)
+    if found := call(store.intruders):
+        yield checkup.of_intruders(found)
     yield _tried("recovery", lambda: _of_blocked(call, settings))
     yield checkup.of_queue(due=figures.due_count, oldest_s=figures.oldest_due_s, ready=bool(pods))
     rows = call(breakers.page)

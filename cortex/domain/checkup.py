@@ -109,6 +109,16 @@ class PodSeen:
     """What its calls to the database suffer from."""
 
 
+@attrs.frozen(kw_only=True)
+class IntruderSeen:
+    """A session that holds an advisory lock of pods and can be no pod's."""
+
+    name: str
+    pid: int
+    what: str
+    """What it holds, in words."""
+
+
 def of_writes(server: ServerSeen) -> Finding:
     """Whether jobs can be written, and are on disc when they were acknowledged."""
     check = "writes"
@@ -243,6 +253,14 @@ def of_locks(pods: Sequence[PodSeen]) -> Finding:
     if pooled:
         return ok("locks", f"{told}; {pooled} behind a pooler: only silence tells of their death")
     return ok("locks", told)
+
+
+def of_intruders(seen: Sequence[IntruderSeen]) -> Finding:
+    """Somebody who is no pod keeps pods from their work; of several, the first."""
+    first = seen[0]
+    more = f", {len(seen) - 1} more such" if len(seen) > 1 else ""
+    told = f"session {first.name} is no pod's and holds {first.what}{more}: pods wait for it"
+    return fail("intruders", told, f"end it: SELECT pg_terminate_backend({first.pid})")
 
 
 def of_queue(*, due: int, oldest_s: float, ready: bool) -> Finding:

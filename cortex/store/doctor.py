@@ -7,7 +7,7 @@ from typing import Final
 
 import attrs
 
-from cortex.domain.checkup import PodSeen, ServerSeen, SnapshotSeen
+from cortex.domain.checkup import IntruderSeen, PodSeen, ServerSeen, SnapshotSeen
 from cortex.domain.errors import UnavailableError
 from cortex.domain.liveness import Liveness
 from cortex.store import pods
@@ -16,6 +16,7 @@ from cortex.store.dedicated import Dedicated
 
 HINT_BOUND_S: Final = 2.0
 PODS_MAX: Final = 1_000
+INTRUDERS_MAX: Final = 100
 COUNTED_MAX: Final = 10_000
 CHANNEL: Final = "cortex_doctor"
 
@@ -66,6 +67,14 @@ async def living(db: Database) -> list[PodSeen]:
             trouble=row["trouble"],
         )
         for row in await db.fetch("doctor.pods", PODS_MAX)
+    ]
+
+
+async def intruders(db: Database) -> list[IntruderSeen]:
+    """Return the sessions that hold pods' advisory locks and can be no pods'."""
+    return [
+        IntruderSeen(name=row["name"], pid=row["pid"], what=row["what"])
+        for row in await db.fetch("doctor.intruders", INTRUDERS_MAX)
     ]
 
 

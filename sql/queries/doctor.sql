@@ -45,3 +45,22 @@ FROM cortex.pod p WHERE p.state IN ('READY', 'DRAINING') ORDER BY p.started_at L
 -- name: unknown_effects
 -- Effects of which nobody knows whether they were applied: a person must say. $1 how many are counted at most.
 SELECT count(*)::int AS count FROM (SELECT FROM cortex.effect WHERE status = 'UNKNOWN' LIMIT $1) e;
+
+-- name: intruders
+-- Sessions that hold what pods take turns by, or what shows that a pod lives, and whose users could be no pod's. $1 limit.
+-- Anybody who may connect can take an advisory lock. A superuser could be a pod's user: its sessions are not among them.
+WITH held AS MATERIALIZED (
+    SELECT l.pid, (l.classid::bigint << 32) | l.objid::bigint AS key FROM pg_locks l
+    WHERE l.locktype = 'advisory' AND l.granted AND l.objsubid = 1
+      AND l.database = (SELECT oid FROM pg_database WHERE datname = current_database())
+), known AS (
+    SELECT 'the turn of ' || substr(name, length('cortex.') + 1) AS what, hashtextextended(name, 0) AS key
+    FROM unnest(ARRAY['cortex.retries', 'cortex.triage', 'cortex.dead_acts', 'cortex.expire_approvals',
+                      'cortex.budgets.sweep', 'cortex.budgets.wake_next', 'cortex.migration']) AS name
+    UNION ALL
+    SELECT 'the lock of pod ' || p.name, p.lock_key FROM cortex.pod p WHERE p.state IN ('READY', 'DRAINING')
+)
+SELECT known.what, a.pid, concat_ws(' ', a.pid, nullif(a.application_name, ''), a.usename) AS name
+FROM held JOIN known ON known.key = held.key JOIN pg_stat_activity a ON a.pid = held.pid
+WHERE NOT pg_has_role(a.usesysid, 'cortex_runtime', 'MEMBER')
+ORDER BY known.what, a.pid LIMIT $1;

@@ -198,6 +198,20 @@ OLDER = """
 """
 
 
+def test_a_session_that_is_no_pods_and_keeps_pods_from_their_turns(
+    cortex: Cortex, plain_dsn: str
+) -> None:
+    assert "intruders" not in checks(cortex("doctor", "--json"))
+    take = "SELECT pg_advisory_lock(hashtextextended('cortex.retries', 0))"
+    with transaction(plain_dsn, take):
+        ended = cortex("doctor", "--json")
+        assert ended.code == UNHEALTHY
+        found = checks(ended)["intruders"]
+    assert found["grade"] == "FAIL"
+    assert "is no pod's and holds the turn of retries" in found["found"]
+    assert "pg_terminate_backend" in found["fix"]
+
+
 def test_sessions_of_other_roles_take_connections_too(database: str, plain_dsn: str) -> None:
     with contextlib.ExitStack() as stack:
         for _ in range(5):
