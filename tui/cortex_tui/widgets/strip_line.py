@@ -52,6 +52,7 @@ class StripLine(Drawn, can_focus=True):
         """By the clock of events."""
         self._height = 1
         """Lines, while a question is open."""
+        self._width = 0
         self._before: Widget | None = None
         self._kept: list[events.Key] = []
 
@@ -157,7 +158,9 @@ class StripLine(Drawn, can_focus=True):
                 self._make_room()
                 self.refresh()
 
-    def on_resize(self) -> None:
+    def on_resize(self, event: events.Resize) -> None:
+        if event.size.width != self._width:
+            self._width, self._height = event.size.width, 1
         self._make_room()
 
     def _make_room(self) -> None:
