@@ -12,6 +12,7 @@ from cortex.store.session import open_session
 from tests.support.command_line import Cortex
 from tests.support.life import Life
 from tests.support.tui import FakeBackend, ManualClock, Seat, sitting
+from tests.support.tui_approvals import FakeApprovals
 
 Sit = Callable[..., AbstractAsyncContextManager[Seat]]
 ALONE = (119, 40)
@@ -50,3 +51,8 @@ def life(database: str) -> Iterator[Life]:
 @pytest.fixture
 def cortex(tmp_path: Path, database: str) -> Cortex:
     return Cortex(tmp_path, database)
+
+
+@pytest.fixture
+def inbox(cluster: FakeBackend) -> FakeApprovals:
+    return cluster.approvals

@@ -10,7 +10,6 @@ import pytest
 from cortex.domain.approval_facts import DENY_REASONS
 from cortex.domain.canonical import canonical
 from cortex.domain.errors import OutcomeUnknownError
-from cortex_tui.model.inbox import ROWS_MAX
 from tests.support.hostile import HOSTILE
 from tests.support.tui import FakeBackend, Seat, on_asyncio
 from tests.support.tui_approvals import FakeApprovals
@@ -18,11 +17,6 @@ from tests.tui.conftest import Sit
 
 QUIET_S = 0.5
 LONG = {"lines": [{"sku": f"A-{number}"} for number in range(60)]}
-
-
-@pytest.fixture
-def inbox(cluster: FakeBackend) -> FakeApprovals:
-    return cluster.approvals
 
 
 async def enter(seat: Seat) -> None:
@@ -576,55 +570,3 @@ async def test_opening_the_job_that_asks(
         await seat.pass_time(1)
         assert "…000005" in seat.lines[0]
         assert isinstance(job_id, UUID)
-
-
-@pytest.mark.parametrize("name, asked", [("approve", "approve …000001"), ("deny", "deny …000001")])
-@on_asyncio
-async def test_what_is_chosen_by_its_name_is_asked_when_keys_count(
-    inbox: FakeApprovals, sit: Sit, name: str, asked: str
-) -> None:
-    inbox.add(1, risk="LOW")
-    async with sit() as seat:
-        await enter(seat)
-        await seat.press(":")
-        await seat.type(name)
-        await seat.pilot.pause(0.5)
-        await seat.press("enter")
-        await seat.settle()
-        assert asked not in seat.lines[-2]
-        await seat.pass_time(QUIET_S)
-        assert asked in seat.lines[-2]
-        assert inbox.decisions == []
-        await seat.press("escape", ":")
-        await seat.type(name)
-        await seat.pilot.pause(0.5)
-        await seat.press("enter", "j")
-        assert "a key came before it was asked" in seat.lines[-2]
-        await seat.pass_time(3)
-        assert asked not in seat.lines[-2]
-
-
-@on_asyncio
-async def test_marks_do_not_leave_silently(inbox: FakeApprovals, sit: Sit) -> None:
-    inbox.add(1)
-    inbox.add(2)
-    async with sit() as seat:
-        await enter(seat)
-        await keys(seat, "space", "space")
-        await seat.pass_time(1)
-        assert "* 2 marked" in seat.text, seat.lines[-2]
-        await seat.press("A")
-        assert "2 marked before: not marked any more" in seat.lines[-2]
-
-
-@on_asyncio
-async def test_decisions_that_are_not_shown_are_told(inbox: FakeApprovals, sit: Sit) -> None:
-    for number in range(1, ROWS_MAX + 1):
-        inbox.add(number)
-        inbox.end(UUID(int=number), "DENIED")
-    async with sit() as seat:
-        await enter(seat)
-        await seat.press("tab", "tab")
-        await seat.pass_time(2)
-        await seat.press("G")
-        assert "older ones: cortex approvals ls --all" in seat.text

@@ -13,11 +13,6 @@ from tests.tui.test_approvals import enter, keys
 LOOKS_S = 3.0
 
 
-@pytest.fixture
-def inbox(cluster: FakeBackend) -> FakeApprovals:
-    return cluster.approvals
-
-
 async def decide_slowly(seat: Seat, inbox: FakeApprovals, *pressed: str) -> str:
     """Press keys; return what stands in the strip when the looks knew before the reply came."""
     inbox.reply = asyncio.Event()

@@ -11,11 +11,6 @@ from tests.tui.test_approvals import enter, keys
 RECALL_S = 3.0
 
 
-@pytest.fixture
-def inbox(cluster: FakeBackend) -> FakeApprovals:
-    return cluster.approvals
-
-
 def strip(seat: Seat) -> str:
     return seat.lines[-2]
 

@@ -60,12 +60,9 @@ def test_text_of_jobs_cannot_reach_the_terminal(cortex: Cortex, life: Life) -> N
         screen.until(lambda text: job.hex[-6:] in text and "⟦U+001B⟧" in text, what="the job")
         screen.type("\r")
         screen.until(lambda text: "attempt 1" in text, what="the job alone")
-        screen.type("K")
-        screen.until(lambda text: "✗ fail?" in text, what="the question")
-        screen.type("y")
-        screen.until(lambda text: "is FAILED already" in text, what="the refusal")
-        screen.type("@")
-        screen.until(lambda text: "cortex jobs cancel" in text, what="the log")
+        screen.type("R")
+        screen.until(lambda text: "has ended" in text or "FAILED" in text, what="the refusal")
+        screen.type("c")
         screen.type("q")
         assert screen.end() == 0
         assert [bad for bad in FORBIDDEN if bad in screen.written] == []

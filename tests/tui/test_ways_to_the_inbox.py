@@ -11,11 +11,6 @@ from tests.tui.conftest import Sit
 from tests.tui.test_approvals import enter, keys
 
 
-@pytest.fixture
-def inbox(cluster: FakeBackend) -> FakeApprovals:
-    return cluster.approvals
-
-
 def gate(cluster: FakeBackend, job_id: UUID, approval_id: UUID) -> None:
     """Let a job wait for a request."""
     awaited = {

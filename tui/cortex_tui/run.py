@@ -85,13 +85,7 @@ def run(
                     await hearing
             if app.faults:
                 code = crash.tell(app.faults, folder=reports, at=session.now, is_debug=is_debug)
-            ended = await app.desk.acts.settle(within_s=SETTLE_S)  # a signal did not wait for it
-            for line in (*app.parting, *(each.told for each in ended)):
-                told(line)
-            # Who is told to end by a signal has decided what they have decided.
-            done = await app.desk.recall.leave()
-            if done is not None and not done.is_done:
-                raise ConflictError(done.told)
+            await _settle(app, told)
             return app.return_code or 0 if code is None else code
         finally:
             await db.close()
@@ -99,3 +93,13 @@ def run(
     # Not asyncio.run: importing trio_asyncio changes what asyncio.new_event_loop makes.
     with asyncio.Runner(loop_factory=asyncio.SelectorEventLoop) as runner:
         return runner.run(main())
+
+
+async def _settle(app: CortexApp, told: Callable[[str], object]) -> None:
+    """End what is under way, and send what was decided: a signal did not wait for either."""
+    ended = await app.desk.acts.settle(within_s=SETTLE_S)
+    for line in (*app.parting, *(each.told for each in ended)):
+        told(line)
+    done = await app.desk.recall.leave()
+    if done is not None and not done.is_done:
+        raise ConflictError(done.told)

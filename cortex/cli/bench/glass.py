@@ -20,7 +20,7 @@ from cortex.domain.errors import TimedOutError
 
 BOUND_S: Final = 30.0
 GOODBYE_S: Final = 5.0
-COLUMNS: Final = 120
+COLUMNS: Final = 118  # with all columns of a list: from 120 on some give way to a pane
 LINES: Final = 40
 _TOKEN: Final = re.compile(
     r"\x1b\[(?P<numbers>[0-9;]*)(?P<letter>[A-Za-z])"  # H moves; what others do is not seen
