@@ -55,6 +55,8 @@ class Settings:
     deaths_max: int
     settle_s: float = 5.0
     """After the server's start nobody is judged for so long."""
+    clock_step_s: float = 0.0
+    """The pods' clock may go on by so much at once: what was due in between comes after it."""
 
 
 @frozen(kw_only=True)

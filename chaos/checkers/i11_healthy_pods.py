@@ -49,7 +49,8 @@ def check(evidence: Evidence) -> Verdict:
     gaps = [gap for pod_id, rows in beats.items() for gap in _healthy_gaps(pod_id, rows, timeline)]
     findings.look(len(gaps))
     p99_s = quantile(gaps, 0.99)
-    bound_s = GAP_PERIODS_MAX * evidence.settings.heartbeat_s
+    settings = evidence.settings
+    bound_s = GAP_PERIODS_MAX * settings.heartbeat_s + settings.clock_step_s
     if p99_s is not None and p99_s > bound_s:
         findings.broken(
             f"1 % of the heartbeats of healthy pods came {p99_s:.2f} s or more after the one before"

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Any, Final
 from chaos.checkers import ALL
 from chaos.checkers.verdict import Result
 from chaos.evidence import Evidence, Settings
+from chaos.sim.pace import IDLE_MAX_S
 from chaos.sim.plan import Kind
 from cortex import config
 
@@ -74,6 +75,7 @@ def _evidence(world: "World") -> Evidence:
             poll_s=settings.poll_s,
             deaths_max=settings.deaths_max,
             settle_s=settings.settle_s,
+            clock_step_s=IDLE_MAX_S,
         ),
         # Without samples nobody compares the record's times with those of what happened.
         events=tuple(e for e in world.events if not (is_skewed and e.kind == "activity")),

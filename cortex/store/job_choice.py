@@ -66,7 +66,7 @@ class Done:
 
 
 class PartlyDoneError(UnavailableError):
-    """An act on chosen jobs broke off: `done` is what it had come to, `__cause__` what broke it.
+    """An act on chosen jobs broke off: `done` is what it had come to, `cause` what broke it.
 
     Of the others nothing is known if the cause is an `OutcomeUnknownError`; else they are as they
     were. Run again, the act goes on with them.
@@ -77,7 +77,7 @@ class PartlyDoneError(UnavailableError):
             f"{done.changed:,} of {asked_count:,} {verb} before that: {error.message}",
             hint="run it again to go on",
         )
-        self.done = done
+        self.done, self.cause = done, error
 
 
 async def choose_to_cancel(db: Database, which: JobFilter, *, limit: int) -> Choice:

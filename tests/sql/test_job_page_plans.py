@@ -127,10 +127,10 @@ def test_a_page_of_what_is_due_looks_at_few_jobs(many_waiting: str) -> None:
 
 @pytest.mark.timeout(120)
 def test_an_index_without_the_id_would_be_found(many_waiting: str) -> None:
-    sql(many_waiting, "DROP INDEX cortex.job_retry")
+    sql(many_waiting, "DROP INDEX cortex.job_retry_due")
     sql(
         many_waiting,
-        "CREATE INDEX job_retry ON cortex.job (next_retry_at) WHERE status = 'RETRY'",
+        "CREATE INDEX job_retry_due ON cortex.job (next_retry_at) WHERE status = 'RETRY'",
     )
     arguments, wanted, limit = DUE_CASES["all"]
     looks = explain(many_waiting, "jobs.page_due", (*arguments, False, wanted, limit))

@@ -18,7 +18,7 @@ from tests.support.life import Life
 from tests.support.postgres import migrate
 from tests.support.private_postgres import PrivatePostgres
 from tests.support.pty_screen import PtyScreen
-from tests.support.tui_terminal import on_jobs, on_screen
+from tests.support.tui_terminal import on_jobs, on_screen, shows
 
 FORBIDDEN = (
     b"\x1b[2J\x1b]52",
@@ -62,7 +62,8 @@ def test_text_of_jobs_cannot_reach_the_terminal(cortex: Cortex, life: Life) -> N
         screen.until(lambda text: "attempt 1" in text, what="the job alone")
         screen.type("R")
         screen.until(lambda text: "has ended" in text or "FAILED" in text, what="the refusal")
-        screen.type("c")
+        screen.type("@")
+        screen.until(shows("> log"), what="the log")
         screen.type("q")
         assert screen.end() == 0
         assert [bad for bad in FORBIDDEN if bad in screen.written] == []

@@ -21,6 +21,7 @@ from cortex_tui.session import Session
 
 KEPT_MAX: Final = 500
 BUSY: Final = "the act before is still under way"
+UNKNOWN: Final = "? nobody knows how it ended"
 
 
 @attrs.frozen(kw_only=True)
@@ -97,7 +98,7 @@ class Ended:
             return f"{safe(self.act.question)}: {self.done.told}"
         progress = self.act.progress()
         how_far = f"; up to then: {progress}" if progress else ""
-        return f"{safe(self.act.question)}: ? nobody knows how it ended{safe(how_far)}"
+        return f"{safe(self.act.question)}: {UNKNOWN}{safe(how_far)}"
 
 
 class Asker(Protocol):
@@ -189,8 +190,20 @@ class Acts:
         ]
 
     async def _finish(self, asker: Asker, act: Act) -> Done:
-        async with self._bulk_turn if act.is_bulk else self._turn:
-            told, style = await self._done(act)
+        is_begun = False
+        try:
+            async with self._bulk_turn if act.is_bulk else self._turn:
+                is_begun = True
+                told, style = await self._done(act)
+        except asyncio.CancelledError:
+            _ = self._keep(act, UNKNOWN if is_begun else "✗ it was not sent", "warn")
+            raise
+        done = self._keep(act, told, style)
+        asker.tell(done.told, style, is_outcome=True)
+        self.done()
+        return done
+
+    def _keep(self, act: Act, told: str, style: str) -> Done:
         self._number += 1
         done = Done(
             number=self._number,
@@ -200,8 +213,6 @@ class Acts:
             style=style,
         )
         self.log.appendleft(done)
-        asker.tell(done.told, style, is_outcome=True)
-        self.done()
         return done
 
     async def _done(self, act: Act) -> tuple[str, str]:

@@ -148,6 +148,9 @@ class CortexApp(internals.Quiet[int]):
 
     def _resumed(self, _: object) -> None:
         self.session.link.resumed(self.session.clock.now())
+        self.refresh(layout=True)  # nothing of ours is on the terminal any more
+        for widget in self.screen.query("*"):
+            widget.refresh()
 
     def _entitle(self, title: str) -> None:
         """Give the window a title, which Textual keeps to itself."""
@@ -322,17 +325,16 @@ class CortexApp(internals.Quiet[int]):
         Before that what is under way ends, and a decision is sent that could still be taken back;
         if not all of that is done, one stays.
         """
+        self.desk.recall.send()
         ended = await self.desk.acts.settle(within_s=SETTLE_S)
         if ended:
             self._forget_keys()  # what was typed while one waited
         if not all(each.is_done for each in ended):
             if self.frame is not None:
-                self.frame.strip.tell("; ".join(each.told for each in ended), "warn")
+                told = "; ".join(each.told for each in ended)
+                self.frame.strip.tell(told, "warn", is_outcome=True)
             return
-        self.parting += [each.told for each in ended]
-        done = await self.desk.recall.leave()
-        if done is not None and not done.is_done:
-            return
+        self.parting = [each.told for each in ended]
         pod, frame = self.session.pod, self.frame
         if pod is None or pod.ended() is not None or frame is None or not frame.strip.is_seen:
             self.exit()  # where nobody can be asked, the pod goes on

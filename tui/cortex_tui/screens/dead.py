@@ -100,8 +100,8 @@ class _Letters(Frame):
             return True
         known, was_free = self._new_count, self._window.is_free
         is_changed, self._new_count = steady.take(self._window, rows, key=self._key)
-        if self._window.is_free and not was_free:
-            self.strip.tell("what stood here is not among the newest any more", "warn")
+        if rows and self._window.is_free and not was_free:
+            self.strip.mention("what stood here is not among the newest any more", "warn")
         return is_changed or is_first or self._new_count != known
 
     def action_move(self, how: str) -> None:
@@ -187,8 +187,8 @@ class DeadScreen(_Letters):
         return self._side.is_seen_now and is_resting and _version(row) != self._newest_of
 
     async def _look_at_newest(self, row: LetterRow) -> bool:
-        found = await self.desk.backend.dead.letters(row["fingerprint"], limit=NEWEST_MAX)
-        self._newest, self._newest_of = found, _version(row)
+        self._newest_of = _version(row)  # before it fails: the list is looked at in any case
+        self._newest = await self.desk.backend.dead.letters(row["fingerprint"], limit=NEWEST_MAX)
         return True
 
     def cut(self, rows: Sequence[LetterRow]) -> str:

@@ -115,8 +115,8 @@ class Frame(Screen[None]):
             clock = self.desk.session.clock
             while (until := self.armed_at()) > clock.now():
                 await clock.wait(asyncio.Event(), until=until)
-            if self.is_current:
-                await self.app.run_action(action, self)
+            if self.is_current:  # from now on no key takes it back
+                self.app.call_later(self.app.run_action, action, self)
 
         _ = self.run_worker(chosen(), group=CHOSEN, exclusive=True)
 

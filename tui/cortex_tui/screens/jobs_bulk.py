@@ -15,7 +15,7 @@ from cortex.domain.errors import ConflictError, CortexError, OutcomeUnknownError
 from cortex.domain.job_choice import UNFINISHED, WhyNot
 from cortex.domain.job_filter import STATE_WORDS, JobFilter
 from cortex.domain.safe import safe
-from cortex.store.job_choice import BATCH, Choice
+from cortex.store.job_choice import BATCH, Choice, Done, PartlyDoneError
 from cortex_tui.acts import Act
 from cortex_tui.desk import Desk
 from cortex_tui.model import bulk
@@ -146,7 +146,7 @@ class BulkRun:
             while self._left and not self._is_stopping:
                 await self._one()
                 if self._left and not self._is_stopping:
-                    self._strip.tell(f"{self.progress()} · esc stops", "accent")
+                    self._strip.mention(f"{self.progress()} · esc stops", "accent")
         finally:
             self._is_running = False
         if self._left:
@@ -160,14 +160,22 @@ class BulkRun:
         batch, jobs = self._left[:BATCH], self._desk.backend.jobs
         try:
             done = await jobs.act_on(self._verb, batch, by=session.actor, reason=self._reason)
-        except OutcomeUnknownError as error:
-            raise OutcomeUnknownError(f"{self.progress()}; then: {error.message}") from error
+        except PartlyDoneError as error:
+            self._count(error.done, of=error.done.changed + sum(error.done.refused.values()))
+            raise self._broken_off(error.cause) from error
         except CortexError as error:
-            raise ConflictError(f"{self.progress()}; then: {error.message}") from error
-        del self._left[: len(batch)]
+            raise self._broken_off(error) from error
+        self._count(done, of=len(batch))
+
+    def _count(self, done: Done, *, of: int) -> None:
+        del self._left[:of]
         self._changed += done.changed
         self._asked += done.asked
         self._refused.update(done.refused)
+
+    def _broken_off(self, error: CortexError) -> CortexError:
+        kind = OutcomeUnknownError if isinstance(error, OutcomeUnknownError) else ConflictError
+        return kind(f"{self.progress()}; then: {error.message}")
 
     def progress(self) -> str:
         """Say how far it is."""

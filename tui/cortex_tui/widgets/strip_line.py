@@ -75,6 +75,12 @@ class StripLine(Drawn, can_focus=True):
         self._is_outcome = is_outcome or style in ("done", "fail")
         self.refresh()
 
+    def mention(self, text: str, style: str) -> None:
+        """Tell what may go unsaid: not in place of what became of an act and was not seen yet."""
+        seen_s = self.desk.session.clock.now() - self._told_at
+        if not (self._is_outcome and self._told.text and seen_s < OUTCOME_SEEN_S):
+            self.tell(text, style)
+
     def pressed(self) -> None:
         """Know that a key came while nobody is asked: what was seen leaves."""
         self._forget(after_s=OUTCOME_SEEN_S if self._is_outcome else SEEN_S)
