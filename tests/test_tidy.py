@@ -195,6 +195,7 @@ def queries_and_uses() -> tuple[list[str], Counter[str], Counter[str]]:
 RULES: list[Rule] = [too_long, says_nothing, away_from_home, holds_sql]
 
 
+@pytest.mark.timeout(240)  # ten seconds of a processor that has nothing else to do
 def test_the_tree_keeps_the_rules() -> None:
     offences = [offence for source in sources() for rule in RULES for offence in rule(source)]
     assert not offences, "\n".join(["", *offences])
