@@ -101,7 +101,7 @@ class PtyScreen:
     def lines(self) -> list[str]:
         """What stands on the screen, line by line."""
         # `display` of pyte lays out each line anew, for as long as all else that a test does.
-        for y in self._screen.dirty:
+        for y in self._screen.dirty & set(range(len(self._rows))):  # the cursor may be below
             row = self._screen.buffer[y]
             self._rows[y] = "".join([row[x].data for x in range(self._screen.columns)]).rstrip()
         self._screen.dirty.clear()
