@@ -97,12 +97,7 @@ async def _page_due(
         *(_like(each) for each in _patterns(which)),
         _like(which.pods),
         await _ids(db, which.id_suffixes) if which.id_suffixes else None,
-        which.older_than_s,
-        which.newer_than_s,
-        which.created_after,
-        which.created_before,
-        None if place is None else place.id,
-        None if place is None else place.at,
+        *_span(which, place),
         is_up,
         looked_max,
         limit + 1,
@@ -123,17 +118,19 @@ async def _page(
         way.job_ids,
         [state.value for state in which.statuses] or None,
         *(_like(each) for each in _patterns(which)),
-        which.older_than_s,
-        which.newer_than_s,
-        which.created_after,
-        which.created_before,
-        None if place is None else place.id,
-        None if place is None else place.at,
+        *_span(which, place),
         looked_max,
         limit + 1,
         _like(which.pods),
     )
     return _told(rows, at="created_at", looked_max=looked_max, limit=limit)
+
+
+def _span(which: JobFilter, place: JobPlace | None) -> tuple[object, ...]:
+    """Return when jobs were made that fit, and the place from which they are looked for."""
+    at = (None, None) if place is None else (place.id, place.at)
+    made = (which.older_than_s, which.newer_than_s, which.created_after, which.created_before)
+    return (*made, *at)
 
 
 def _told(rows: Sequence[Record], *, at: str, looked_max: int, limit: int) -> JobPage:

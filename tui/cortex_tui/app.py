@@ -149,8 +149,6 @@ class CortexApp(internals.Quiet[int]):
     def _resumed(self, _: object) -> None:
         self.session.link.resumed(self.session.clock.now())
         self.refresh(layout=True)  # nothing of ours is on the terminal any more
-        for widget in self.screen.query("*"):
-            widget.refresh()
 
     def _entitle(self, title: str) -> None:
         """Give the window a title, which Textual keeps to itself."""
