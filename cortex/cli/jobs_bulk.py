@@ -152,7 +152,7 @@ def act_on_all(
             try:
                 done = await act.work(db, choice.job_ids, by=by, reason=reason)
             except PartlyDoneError as error:  # what was done before is undone
-                raise error.__cause__ or error from None
+                raise error.cause from None
             return {
                 "changed": done.changed,
                 "asked": done.asked,

@@ -84,10 +84,10 @@ def work_at(
             try:
                 tally.add(call(work, batch, **told))
             except CortexError as error:
-                cause: BaseException | None = error
+                cause = error
                 if isinstance(error, PartlyDoneError):
                     tally.add(error.done)
-                    cause = error.__cause__
+                    cause = error.cause
                 if not isinstance(cause, OutcomeUnknownError):
                     tally.undo()
                 raise

@@ -15,6 +15,8 @@ PAGE_ROWS: Final = 200
 AHEAD_ROWS: Final = 100
 """So many rows before an end of the window comes in sight, the next page is wanted."""
 
+GONE: Final = "what the cursor was on is gone: j and k choose another one"
+
 
 class Window(Generic[Row, Place]):
     """Rows in their order, the first visible one, and the cursor."""
@@ -78,6 +80,10 @@ class Window(Generic[Row, Place]):
         """Move the cursor by so many rows, as far as the window goes."""
         index = self.cursor
         self.move_to(self.top if index is None else index + by)
+
+    def why_none(self, empty: str) -> str:
+        """Say why the cursor is on no row; `empty`: what is said of an empty list."""
+        return GONE if self.rows else empty
 
     def free(self) -> None:
         """Put the cursor nowhere: no other row takes the place of the one that it was on."""

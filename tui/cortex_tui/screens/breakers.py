@@ -82,8 +82,7 @@ class BreakersScreen(Frame):
         """Ask whether to hold a breaker open, or to close it if it is not closed."""
         row = self._window.current
         if row is None:
-            gone = "what the cursor was on is gone: j and k choose another one"
-            self.strip.tell(gone if self._window.rows else "there is no breaker here", "warn")
+            self.strip.tell(self._window.why_none("there is no breaker here"), "warn")
         elif is_closed(row):
             self._hold(row["name"])
         else:

@@ -120,8 +120,7 @@ class _Letters(Frame):
     def _ask(self, verb: ActVerb) -> None:
         row = self._window.current
         if row is None:
-            gone = "what the cursor was on is gone: j and k choose another one"
-            self.strip.tell(gone if self._window.rows else "there is no dead letter here", "warn")
+            self.strip.tell(self._window.why_none("there is no dead letter here"), "warn")
         elif (refusal := self.desk.acts.why_not()) is not None:
             self.strip.tell(refusal, "warn")
         else:
