@@ -1,0 +1,69 @@
+"""Arrays of Postgres's own types: the driver is told of them, and does not ask the server."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import asyncpg
+import pytest
+
+from cortex.store import known_types
+from cortex.store.database import Database
+from cortex.store.session import Session
+
+
+@pytest.fixture
+def asked(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """The types that the driver asks the server for, as they come."""
+    oids: list[int] = []
+    really = asyncpg.Connection._introspect_types  # type: ignore[attr-defined]
+
+    async def ask(self: Any, typeoids: Sequence[int], timeout: float | None) -> Any:
+        oids.extend(typeoids)
+        return await really(self, typeoids, timeout)
+
+    monkeypatch.setattr(asyncpg.Connection, "_introspect_types", ask)
+    return oids
+
+
+def _fetch(store: Session, query: str, *args: object) -> list[asyncpg.Record]:
+    async def fetch(db: Database) -> list[asyncpg.Record]:
+        rows: list[asyncpg.Record] = await db.transact(
+            lambda connection: connection.fetch(query, *args)
+        )
+        return rows
+
+    return store(fetch)
+
+
+def test_they_are_what_the_server_says(store: Session) -> None:
+    query = """
+        SELECT a.oid::int, e.typname::text AS name, e.oid::int AS element
+        FROM pg_type a JOIN pg_type e ON e.oid = a.typelem
+        WHERE a.oid::int = ANY($1) AND a.typname = '_' || e.typname AND a.typdelim = ','
+    """
+    rows = _fetch(store, query, list(known_types.ARRAYS))
+    assert {row["oid"]: (row["name"], row["element"]) for row in rows} == known_types.ARRAYS
+
+
+@pytest.mark.parametrize("name", sorted(name for name, _ in known_types.ARRAYS.values()))
+def test_values_pass_both_ways_and_nobody_asks(store: Session, asked: list[int], name: str) -> None:
+    """A null among them is as good as any value of a type."""
+    [row] = _fetch(
+        store, f"SELECT $1::{name}[] AS back, array_length($1::{name}[], 1) AS n", [None]
+    )
+    assert (list(row["back"]), row["n"]) == ([None], 1)
+    assert asked == []
+
+
+def test_what_is_in_them_is_read(store: Session, asked: list[int]) -> None:
+    [row] = _fetch(store, "SELECT ARRAY[1, 2]::int8[] AS numbers, ARRAY[[true], [false]] AS nested")
+    assert (row["numbers"], row["nested"]) == ([1, 2], [[True], [False]])
+    assert asked == []
+
+
+def test_a_type_of_our_own_is_asked_for_beside_known_ones(store: Session, asked: list[int]) -> None:
+    query = "SELECT ARRAY['LATER']::cortex_worker.task_state[] AS own, $1::uuid[] AS known"
+    [row] = _fetch(store, query, [])
+    assert (row["own"], row["known"]) == (["LATER"], [])
+    assert asked
+    assert not set(asked) & set(known_types.ARRAYS)
