@@ -87,6 +87,11 @@ class Postgres:
         self.database = name
         return self.dsn
 
+    async def configure(self, setting: str, value: str) -> None:
+        """Change a setting of the server that needs no restart."""
+        await self._admin(f"ALTER SYSTEM SET {setting} = '{value}'")
+        await self._admin("SELECT pg_reload_conf()")
+
     async def drop(self, name: str) -> None:
         """Delete a marked database, whoever is connected to it."""
         await refuse_unmarked(self._dsn(name))
@@ -167,8 +172,7 @@ class Postgres:
 
     async def _make_template(self) -> None:
         # Who waited for whom in a deadlock; elsewhere rows stay out of the log, here they are ours.
-        await self._admin("ALTER SYSTEM SET log_error_verbosity = 'default'")
-        await self._admin("SELECT pg_reload_conf()")
+        await self.configure("log_error_verbosity", "default")
         await self._admin(f"CREATE ROLE {OWNER} LOGIN CREATEROLE")
         await self._admin(f"CREATE DATABASE {TEMPLATE} OWNER {OWNER}")
         await migrate(self._dsn(TEMPLATE, user=OWNER))

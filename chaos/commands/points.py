@@ -41,6 +41,11 @@ T = TypeVar("T")
     show_default=True,
     help="Trials that run at the same time.",
 )
+@click.option(
+    "--seed",
+    type=click.IntRange(min=0),
+    help="Try each point once in each way, where and when this number draws [all of them].",
+)
 @click.option("--json", "is_json", is_flag=True, help="Tell it as one JSON document.")
 def points(
     *,
@@ -49,6 +54,7 @@ def points(
     payload: str,
     script: str,
     at_once: int,
+    seed: int | None,
     is_json: bool,
 ) -> int:
     """Kill a pod once at each point of the code, and stop it there; see whether all is well.
@@ -59,12 +65,14 @@ def points(
     if (app is None) != (job_type is None):
         raise click.UsageError("--app and --job belong together")
     if app is None or job_type is None:
-        return _all_points(at_once=at_once, is_json=is_json)
+        return _all_points(at_once=at_once, seed=seed, is_json=is_json)
+    if seed is not None:
+        raise click.UsageError("--seed draws among our own points: it does not go with --app")
     program = own_job.program_of(job_type, payload_of(payload))
     return _own_job(place_of(app), program, script=script, at_once=at_once, is_json=is_json)
 
 
-def _all_points(*, at_once: int, is_json: bool) -> int:
+def _all_points(*, at_once: int, seed: int | None, is_json: bool) -> int:
     done = 0
 
     def count(_: Any) -> None:
@@ -74,7 +82,7 @@ def _all_points(*, at_once: int, is_json: bool) -> int:
 
     results = _on_bench(
         lambda folder: Bench(folder, APP),
-        lambda bench: exhaust(bench, at_once=at_once, on_result=count),
+        lambda bench: exhaust(bench, at_once=at_once, seed=seed, on_result=count),
     )
     _say(report.document(results) if is_json else report.table(results))
     return 0 if report.is_good(results) else FAILED

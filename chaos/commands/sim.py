@@ -49,6 +49,9 @@ class Seeds(click.ParamType[range]):
     type=click.IntRange(1, 64),
     help="Processes at once [one a processor].",
 )
+@click.option(
+    "--brief", "is_brief", is_flag=True, help="Let the calm after a storm last minutes, not hours."
+)
 @click.option("--repeat", is_flag=True, help="Run each seed twice, and compare all that happened.")
 @click.option(
     "--transcript",
@@ -60,7 +63,13 @@ class Seeds(click.ParamType[range]):
     "-v", "--verbose", is_flag=True, help="Tell of each seed, not only of those that fail."
 )
 def sim(
-    *, seeds: range, workers: int | None, repeat: bool, transcript: Path | None, verbose: bool
+    *,
+    seeds: range,
+    workers: int | None,
+    is_brief: bool,
+    repeat: bool,
+    transcript: Path | None,
+    verbose: bool,
 ) -> int:
     """Simulate pods on a clock that jumps, with real Postgres."""
     if transcript is not None and (len(seeds) > 1 or repeat):
@@ -71,9 +80,11 @@ def sim(
     at_once = min(len(seeds), workers or os.cpu_count() or 1)
     with guarded_folder(deadline_s=START_S + SEED_MAX_S * len(seeds) / at_once) as folder:
         try:
-            for outcome in simulate(seeds, folder=folder, workers=at_once, mode=mode):
+            for outcome in simulate(
+                seeds, folder=folder, workers=at_once, mode=mode, is_brief=is_brief
+            ):
                 outcomes.append(outcome)
-                _tell(outcome, is_verbose=verbose)
+                _tell(outcome, is_brief=is_brief, is_verbose=verbose)
         except WorkerDiedError as error:
             raise click.ClickException(str(error)) from error
     if transcript is not None:
@@ -82,7 +93,7 @@ def sim(
     return 1 if any(outcome.problems for outcome in outcomes) else 0
 
 
-def _tell(outcome: Outcome, *, is_verbose: bool) -> None:
+def _tell(outcome: Outcome, *, is_brief: bool, is_verbose: bool) -> None:
     if not outcome.problems:
         if is_verbose:
             hours = len(PODS) * outcome.virtual_s / 3600
@@ -92,7 +103,8 @@ def _tell(outcome: Outcome, *, is_verbose: bool) -> None:
     problems = [" ".join(problem.split())[:TOLD_CHARS_MAX] for problem in outcome.problems]
     if len(problems) > TOLD_MAX:
         problems[TOLD_MAX:] = [f"and {len(problems) - TOLD_MAX} more"]
-    again = f"python -m chaos sim --seeds {outcome.seed} --transcript seed-{outcome.seed}.txt"
+    which = f"--seeds {outcome.seed}{' --brief' if is_brief else ''}"
+    again = f"python -m chaos sim {which} --transcript seed-{outcome.seed}.txt"
     print(f"seed {outcome.seed}: {' | '.join(problems)}\n    again: {again}", flush=True)
 
 

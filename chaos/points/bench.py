@@ -143,6 +143,8 @@ class Bench:
         keep.push_async_callback(self.postgres.stop, "immediate")
         await self.postgres.start()
         await self.postgres.create()  # and with it the template of all others
+        # Hundreds of databases with a job each: there is nothing to clean, and each is looked at.
+        await self.postgres.configure("autovacuum", "off")
         self.ledger = keep.enter_context(Ledger(terms_of=_terms_of))
         self.model = Model(self.forks, folder=self.folder, history=self.history)
         keep.callback(self.model.close)

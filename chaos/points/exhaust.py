@@ -1,6 +1,11 @@
-"""All of it: each program undisturbed, then once for each passing of each point, in each way."""
+"""All of it: each program undisturbed, then once for each passing of each point, in each way.
+
+Or a draw of it: each point in each way, but once; a seed chooses in which program, and when.
+"""
 
 import asyncio
+import random
+from collections import defaultdict
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from typing import Final
 
@@ -42,9 +47,13 @@ async def exhaust(
     programs: Sequence[Program] = PROGRAMS,
     *,
     at_once: int = AT_ONCE,
+    seed: int | None = None,
     on_result: Callable[[Result], None] = lambda _: None,
 ) -> list[Result]:
-    """Try all there is to try with these programs; `on_result` is told each as it comes."""
+    """Try all there is to try with these programs, or what `seed` draws of it.
+
+    `on_result` is told each as it comes.
+    """
     turns = asyncio.Semaphore(at_once)
     recorded: dict[str, Recorded] = {}
 
@@ -78,6 +87,8 @@ async def exhaust(
     results = list(await asyncio.gather(*map(undisturbed, programs)))
     passed = {name: seen.points for name, seen in recorded.items()}
     shots = [one for each in programs for one in shots_of(each, passed.get(each.name, ()))]
+    if seed is not None:
+        shots = drawn(shots, seed)
     results += await asyncio.gather(*map(shot, shots))
     if programs is PROGRAMS:
         results += unpassed(programs, passed)
@@ -109,6 +120,15 @@ def shots_of(program: Program, passed: Sequence[str]) -> Iterator[Shot]:
             for how in WAYS:
                 if how == "kill" or not is_second(program, point):
                     yield Shot(program=program, point=point, nth=nth, how=how)
+
+
+def drawn(shots: Sequence[Shot], seed: int) -> list[Shot]:
+    """One for each point and way, and one for each point that is a second of a pair."""
+    alike: defaultdict[tuple[str, str, bool], list[Shot]] = defaultdict(list)
+    for each in shots:
+        alike[each.point, each.how, is_second(each.program, each.point)].append(each)
+    dice = random.Random(f"points {seed}")
+    return [dice.choice(alike[what]) for what in sorted(alike)]
 
 
 def is_second(program: Program, point: str) -> bool:

@@ -16,6 +16,8 @@ from chaos.sim.outcome import Outcome
 
 Mode = Literal["run", "repeat", "keep"]
 ENDS_WITHIN_S: Final = 20.0
+BRIEF: Final = "brief"
+WHOLE: Final = "whole"
 
 
 class WorkerDiedError(Exception):
@@ -33,14 +35,14 @@ class Worker:
             command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment, text=True
         )
 
-    def simulate(self, seed: int, mode: Mode) -> Outcome:
+    def simulate(self, seed: int, mode: Mode, *, is_brief: bool) -> Outcome:
         """Simulate one seed. Raises `WorkerDiedError`."""
         stdin, stdout = self._process.stdin, self._process.stdout
         if stdin is None or stdout is None:
             raise AssertionError("a worker is talked to by pipes")
         answer = ""
         with suppress(BrokenPipeError):
-            stdin.write(f"{mode} {seed}\n")
+            stdin.write(f"{mode} {seed} {BRIEF if is_brief else WHOLE}\n")
             stdin.flush()
             answer = stdout.readline()
         if not answer:
@@ -63,7 +65,9 @@ class Worker:
             self._process.communicate()
 
 
-def simulate(seeds: Sequence[int], *, folder: Path, workers: int, mode: Mode) -> Iterator[Outcome]:
+def simulate(
+    seeds: Sequence[int], *, folder: Path, workers: int, mode: Mode, is_brief: bool = False
+) -> Iterator[Outcome]:
     """Simulate each seed; yields outcomes as they come. Raises `WorkerDiedError`.
 
     `folder` is empty, open to the system user of root's Postgres, and the caller's to remove.
@@ -72,7 +76,7 @@ def simulate(seeds: Sequence[int], *, folder: Path, workers: int, mode: Mode) ->
 
     def one(seed: int) -> Outcome:
         worker = idle.get()
-        outcome = worker.simulate(seed, mode)
+        outcome = worker.simulate(seed, mode, is_brief=is_brief)
         idle.put(worker)
         return outcome
 

@@ -31,7 +31,7 @@ class Simulator:
         self._world: World | None = None
         self._prepare()
 
-    def run(self, seed: int, *, keeps: bool = False) -> Outcome:
+    def run(self, seed: int, *, keeps: bool = False, is_brief: bool = False) -> Outcome:
         """Simulate one seed; `keeps` its transcript."""
         clock = Clock()
         server = Server(self._template_dsn, clock=clock, wire=self._wire)
@@ -40,7 +40,7 @@ class Simulator:
         server.open()
         try:
             world = self._world = World(
-                make_plan(seed),
+                make_plan(seed, is_brief=is_brief),
                 server=server,
                 clock=clock,
                 workspaces=self._workspaces,

@@ -2,9 +2,9 @@
 
     PYTHONHASHSEED=0 python -m chaos.sim.worker FOLDER
 
-On its stdin comes a line a seed, such as `run 17`; it answers each with a line of JSON, and ends
-when stdin does. The modes are `run`, `repeat` (twice, and the first difference is told) and `keep`
-(with all lines of the transcript).
+On its stdin comes a line a seed, such as `run 17 whole`; it answers each with a line of JSON, and
+ends when stdin does. The modes are `run`, `repeat` (twice, and the first difference is told) and
+`keep` (with all lines of the transcript); `brief` in place of `whole` shortens the calm.
 """
 
 import itertools
@@ -16,6 +16,7 @@ from typing import Any
 
 import attrs
 
+from chaos.sim.crew import BRIEF
 from chaos.sim.outcome import Outcome
 from chaos.sim.server import running_server
 from chaos.sim.simulate import Simulator
@@ -28,20 +29,20 @@ def main() -> None:
     with running_server(folder) as template_dsn:
         simulator = Simulator(template_dsn, workspaces=folder)
         for line in sys.stdin:
-            mode, seed = line.split()
-            told = _simulated(simulator, mode, int(seed)).to_json()
+            mode, seed, length = line.split()
+            told = _simulated(simulator, mode, int(seed), is_brief=length == BRIEF).to_json()
             sys.stdout.write(json.dumps(told) + "\n")
             sys.stdout.flush()
 
 
-def _simulated(simulator: Simulator, mode: str, seed: int) -> Outcome:
-    outcome = simulator.run(seed, keeps=mode != "run")
+def _simulated(simulator: Simulator, mode: str, seed: int, *, is_brief: bool) -> Outcome:
+    outcome = simulator.run(seed, keeps=mode != "run", is_brief=is_brief)
     if mode == "keep":
         return outcome
     problems = list(outcome.problems)
     virtual_s, took_s = outcome.virtual_s, outcome.took_s
     if mode == "repeat":
-        again = simulator.run(seed, keeps=True)
+        again = simulator.run(seed, keeps=True, is_brief=is_brief)
         virtual_s, took_s = virtual_s + again.virtual_s, took_s + again.took_s
         problems += _differences(outcome, again)
     return attrs.evolve(

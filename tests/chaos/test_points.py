@@ -10,7 +10,7 @@ from attrs import evolve
 
 from chaos.points import own_job, report
 from chaos.points.bench import Bench
-from chaos.points.exhaust import Result, passings, points_of, shots_of, unpassed
+from chaos.points.exhaust import Result, drawn, passings, points_of, shots_of, unpassed
 from chaos.points.judge import problems
 from chaos.points.programs import PROGRAMS, Program
 from chaos.points.shot import Left, Recorded, Shot, fire, record
@@ -75,6 +75,17 @@ def judged(paid: tuple[Recorded, Shot, Left], **changes: Any) -> list[str]:
 def test_each_kind_has_a_program_and_each_program_a_name_of_its_own() -> None:
     assert {kind for each in PROGRAMS for kind in each.kinds} == set(Kind)
     assert len({each.name for each in PROGRAMS}) == len(PROGRAMS)
+
+
+def test_a_seed_draws_each_point_once_in_each_way_and_others_draw_otherwise() -> None:
+    passed = [*POINTS, *POINTS]
+    shots = [one for each in PROGRAMS for one in shots_of(each, passed)]
+    draws = [drawn(shots, seed) for seed in (1, 1, 2)]
+    assert draws[0] == draws[1] != draws[2]
+    for draw in draws:
+        assert {(each.point, each.how) for each in draw} == {(s.point, s.how) for s in shots}
+        assert all(each in shots for each in draw)
+        assert len(draw) < len(shots) / 2
 
 
 def test_what_is_passed_once_is_tried_once_and_what_is_polled_where_it_matters() -> None:

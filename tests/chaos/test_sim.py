@@ -4,6 +4,7 @@ import re
 from pathlib import Path
 
 import pytest
+from attrs import evolve
 from click.testing import CliRunner
 
 from chaos.__main__ import chaos
@@ -38,6 +39,12 @@ def test_seeds_repeat_bit_for_bit_and_break_no_rule(run_dir: Path) -> None:
 def test_a_plan_is_decided_by_its_seed() -> None:
     assert make_plan(7) == make_plan(7)
     assert make_plan(7) != make_plan(8)
+
+
+def test_a_brief_plan_differs_in_nothing_but_the_calm() -> None:
+    plan, brief = make_plan(7), make_plan(7, is_brief=True)
+    assert evolve(plan, calm_s=brief.calm_s) == brief
+    assert brief.calm_s < plan.calm_s / 10
 
 
 def test_every_kind_of_fault_is_drawn_soon() -> None:
