@@ -29,9 +29,10 @@ RUNTIME: Final = (
     "cortex.cli.up",
     "cortex.cli.serve",
     "cortex.pod",
+    "httpcore2",
     "trio_asyncio",
 )
-"""What every pod imports."""
+"""What every pod imports, soon or late."""
 START_WITHIN_S: Final = 180.0
 CLOSE_WITHIN_S: Final = 10.0
 OWN: Final = frozenset({"PYTHONPATH", "PYTHONWARNINGS"})
