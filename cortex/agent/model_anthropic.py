@@ -5,6 +5,7 @@ retries), and pings would reset its read time-out, while only content counts her
 takes 0.5 to 1 s of CPU, so it happens in `preload` or on first use.
 """
 
+import os
 from collections.abc import Callable
 from datetime import UTC, datetime
 from threading import Lock
@@ -198,6 +199,11 @@ def _make_client(api_key: str | None, base_url: str | None) -> "AsyncAnthropic":
         )
     except httpx2.InvalidURL as error:
         raise UsageError(f"the model's base URL is not a URL: {error}", hint=_BASE_URL) from error
+    except OSError as error:  # of TLS, too: nothing else is read or opened here
+        raise UsageError(
+            f"the certificates for calls of models cannot be read: {_certificates()}: {error}",
+            hint="set SSL_CERT_FILE or SSL_CERT_DIR to some that can be, or unset them",
+        ) from error
     if client.base_url.scheme not in ("http", "https"):
         raise UsageError(f"the model's base URL is {str(client.base_url)!r}", hint=_BASE_URL)
     if not (client.api_key or client.auth_token or client.credentials):
@@ -211,6 +217,14 @@ def _make_client(api_key: str | None, base_url: str | None) -> "AsyncAnthropic":
             )
     _ = client.messages  # imports what the first call needs
     return client
+
+
+def _certificates() -> str:
+    """Where they are looked for, as the HTTP library does."""
+    for name in ("SSL_CERT_FILE", "SSL_CERT_DIR"):
+        if value := os.environ.get(name):
+            return f"{name}={value}"
+    return "those of this machine"
 
 
 _BASE_URL = "set ANTHROPIC_BASE_URL to an address such as https://api.anthropic.com, or unset it"

@@ -425,6 +425,20 @@ async def test_a_key_with_a_line_break_is_refused_and_not_shown() -> None:
     assert "secret" not in str(caught.value)
 
 
+@pytest.mark.parametrize("content", [None, "no certificate"])
+async def test_certificates_that_cannot_be_read_are_named(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, content: str | None
+) -> None:
+    path = tmp_path / "ca.pem"
+    if content is not None:
+        path.write_text(content)
+    monkeypatch.setenv("SSL_CERT_FILE", str(path))
+    with pytest.raises(UsageError) as caught:
+        await AnthropicModel(api_key="sk").respond(asking({"text": "never sent"}))
+    assert f"SSL_CERT_FILE={path}" in str(caught.value)
+    assert "SSL_CERT_FILE" in (caught.value.hint or "")
+
+
 @pytest.mark.parametrize("base_url", ["localhost:8080", "ftp://example.com", "http://[::1"])
 async def test_an_address_that_is_none(base_url: str) -> None:
     with pytest.raises(UsageError) as caught:
