@@ -10,6 +10,7 @@ import pytest
 from cortex.store.embedded_locks import FileLock
 from tests.support.postgres import SharedPostgres, make_home, make_run_dir, remove_servers
 from tests.support.private_postgres import PrivatePostgres, bindirs, copy_of_original
+from tests.support.slow import pytest_addoption, pytest_collection_modifyitems  # noqa: F401 -- hooks
 
 RUN_DIR = "CORTEX_TEST_RUN_DIR"  # the xdist workers inherit it
 RUN_LOCK = pytest.StashKey[FileLock]()
