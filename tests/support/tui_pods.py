@@ -132,6 +132,30 @@ class FakeBreakers(_Fake):
 
     held_for_s: list[float | None] = attrs.field(factory=list)
     """For how long each was held open."""
+    pasts: dict[str, dict[str, Any]] = attrs.field(factory=dict)
+
+    def happened(
+        self, name: str, *turns: tuple[float, str], errors: Sequence[tuple[float, str, str]] = ()
+    ) -> None:
+        """Let a breaker have changed, so many seconds ago and to what, and have failed."""
+        befores = ["CLOSED", *(after for _, after in turns)]
+        self.pasts[name] = {
+            "turns": [
+                {"at": self.ago(ago_s), "before": before, "after": after}
+                for before, (ago_s, after) in zip(befores, turns, strict=False)
+            ],
+            "known_since": None,
+            "errors": [
+                {"at": self.ago(ago_s), "code": code, "message": message}
+                for ago_s, code, message in errors
+            ],
+        }
+
+    async def past(self, names: Sequence[str]) -> dict[str, dict[str, Any]]:
+        self.asked.append("past")
+        self.check()
+        nothing: dict[str, Any] = {"turns": [], "known_since": None, "errors": []}
+        return {name: self.pasts.get(name, nothing) for name in names}
 
     def add(self, name: str, **fields: Any) -> None:
         self.rows[name] = {

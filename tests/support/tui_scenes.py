@@ -305,6 +305,13 @@ def _breakers(cluster: FakeBackend) -> None:
     breakers.add("http:api", state="HALF_OPEN", failures=5, **probed)
     breakers.add("tool:crm", failures=1, last_error="TIMEOUT: no answer within 30 s")
     breakers.add("tool:mail.send")
+    breakers.happened(
+        "llm:gpt",
+        *((1500, "OPEN"), (1400, "HALF_OPEN"), (1395, "CLOSED"), (130, "OPEN")),
+        errors=[(130, "rate_limit", error), (131, "overloaded", "busy"), (140, "overloaded", "no")],
+    )
+    breakers.happened("llm:old", (600, "OPEN"))
+    breakers.happened("http:api", (95, "OPEN"), (3, "HALF_OPEN"))
 
 
 def _letters(cluster: FakeBackend, now: datetime) -> None:
@@ -373,5 +380,6 @@ def _hostile_rows(cluster: FakeBackend, number: int, name: str, now: datetime) -
     cluster.breakers.add(
         f"llm:{name}", state="OPEN", **held, last_error=LINES, failures=10**5, waiting=10**9
     )
+    cluster.breakers.happened(f"llm:{name}", (9, name), errors=[(9, name, LINES)] * 3)
     error = {"error_message": LINES, "error_code": name, "breaker": "HALF_OPEN", "step": name}
     cluster.dead.add(number, name[:20], agent=name, **error)

@@ -32,7 +32,7 @@ PodRow: TypeAlias = Mapping[str, Any]
 QueueRow: TypeAlias = Mapping[str, Any]
 """A row of `cortex.store.queues.page` without its `now`, and with `name`: as people know it."""
 BreakerRow: TypeAlias = Mapping[str, Any]
-"""A row of `cortex.store.operator.breakers_seen`."""
+"""A row of `cortex.store.operator.breakers_seen`; on the screen with what happened to it lately."""
 
 Heard: TypeAlias = Callable[[Message], None]
 Told: TypeAlias = Callable[[str], None]
@@ -201,6 +201,10 @@ class Breakers(Protocol):
 
     async def page(self) -> Sequence[BreakerRow]:
         """Read them, those that are not closed first."""
+        ...
+
+    async def past(self, names: Sequence[str]) -> Mapping[str, Mapping[str, Any]]:
+        """Read what happened to some lately, by name; see `cortex.store.breaker_past`."""
         ...
 
     async def hold_open(self, name: str, *, by: str, reason: str, for_s: float | None) -> str:
