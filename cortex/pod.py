@@ -88,7 +88,7 @@ from cortex.services.triage import Triage
 from cortex.services.unsettled import Unsettled
 from cortex.store import configs, jobs, pods
 from cortex.store.bridge import OpensPort, Port, open_port
-from cortex.store.database import Profile
+from cortex.store.database import APPLICATION, Profile
 from cortex.store.pods import Vitals
 
 RESTART: Final = RestartPolicy(is_permanent=True)
@@ -149,7 +149,14 @@ async def run_pod(
     Raises what starting raises (`CortexError`), or an exception group when an actor crashed too
     often. Jobs of a pod that ends in any way go on elsewhere.
     """
-    profile = Profile(dsn=dsn, hot_path=True, connections_max=4, bound_s=DATABASE_BOUND_S)
+    name = name or f"{socket.gethostname()}:{os.getpid()}"
+    profile = Profile(
+        dsn=dsn,
+        hot_path=True,
+        connections_max=4,
+        bound_s=DATABASE_BOUND_S,
+        application=f"{APPLICATION} {name}",
+    )
     log = ShutdownLog()
     with shutdown.starting:
         async with opens_port(profile, rng=chance.rng) as port:
@@ -160,7 +167,7 @@ async def run_pod(
                 chance=chance,
                 shutdown=shutdown,
                 log=log,
-                name=name or f"{socket.gethostname()}:{os.getpid()}",
+                name=name,
             )
             await pod.run(on_ready)
             began, left_s = trio.current_time(), pod.drain.left_s(DrainPhase.SIGN_OFF)

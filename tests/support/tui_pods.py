@@ -47,6 +47,9 @@ class _Fake:
 class FakePods(_Fake):
     """The pods of a fake cluster."""
 
+    where: dict[UUID, list[tuple[str, str | None, int]]] = attrs.field(factory=dict)
+    """What became of the jobs that a pod handed back, on which pod, and of how many."""
+
     def add(self, number: int, **fields: Any) -> UUID:
         pod_id = UUID(int=number)
         self.rows[pod_id] = {
@@ -73,9 +76,20 @@ class FakePods(_Fake):
             "trouble": None,
             "trouble_at": None,
             "job_types": ["digest"],
+            "liveness": "lock",
+            "oldest_lease_at": self.ago(1),
+            "longest_claim_at": self.ago(754),
+            "connections": 6,
             **fields,
         }
         return pod_id
+
+    async def moved(self, pod_id: UUID) -> dict[str, Any]:
+        self.asked.append("moved")
+        self.check()
+        groups = self.where.get(pod_id, [])
+        shown = [{"what": what, "pod": pod, "count": count} for what, pod, count in groups]
+        return {"groups": shown, "is_whole": True}
 
     async def drain(self, pod_id: UUID, *, by: str, reason: str) -> str:
         self._act("drain", pod_id, by, reason)

@@ -282,11 +282,14 @@ def _pods(cluster: FakeBackend) -> None:
     pods.add(2, running=8, rss_bytes=1_300 * 1024**2, loop_lag_ms=140.0)
     leaves = {"draining_at": ago(12), "abort_at": ago(-33), "phase": "jobs"}
     pods.add(3, state="DRAINING", **leaves)
-    pods.add(4, heartbeat_at=ago(130))
+    pods.add(4, heartbeat_at=ago(130), oldest_lease_at=ago(130))
     pods.add(5, trouble="disk_full", trouble_at=ago(61))
     asked = {"drain_requested_at": ago(70), "drain_requested_by": "li", "drain_reason": "new disk"}
-    pods.add(6, state="DRAINING", running=0, **asked)
-    pods.add(7, state="DEAD", ended_at=ago(300), name="eu-7-of-yesterday")
+    gone = {"oldest_lease_at": None, "longest_claim_at": None}
+    drained = pods.add(6, state="DRAINING", running=0, **asked, **gone)
+    pods.where[drained] = [("runs", "eu-1", 2), ("waits", None, 1)]
+    ended = {"ended_at": ago(300), "connections": None}
+    pods.add(7, state="DEAD", name="eu-7-of-yesterday", **ended, **gone)
     queues = cluster.queues
     queues.add(None)
     queues.add("crawl", paused_by="ana", paused_at=ago(1500), reason="deploy", ready=1_204)

@@ -171,6 +171,10 @@ class Pods(Protocol):
         """Read the living ones, then the last ones that ended."""
         ...
 
+    async def moved(self, pod_id: UUID) -> Mapping[str, Any]:
+        """Read where the jobs of a pod went that leaves; see `cortex.store.drains.moved`."""
+        ...
+
     async def drain(self, pod_id: UUID, *, by: str, reason: str) -> str:
         """Let a pod take no more jobs; return what became of it."""
         ...
