@@ -88,11 +88,10 @@ from cortex.services.triage import Triage
 from cortex.services.unsettled import Unsettled
 from cortex.store import configs, jobs, pods
 from cortex.store.bridge import OpensPort, Port, open_port
-from cortex.store.database import APPLICATION, Profile
+from cortex.store.database import Profile
 from cortex.store.pods import Vitals
 
 RESTART: Final = RestartPolicy(is_permanent=True)
-DATABASE_BOUND_S: Final = 10.0
 TRIAGE_EVERY_S: Final = 5.0
 GC_ALLOCATIONS: Final = 10_000
 """Between two looks for garbage in circles: a batch of 500 jobs makes about so many objects."""
@@ -150,13 +149,7 @@ async def run_pod(
     often. Jobs of a pod that ends in any way go on elsewhere.
     """
     name = name or f"{socket.gethostname()}:{os.getpid()}"
-    profile = Profile(
-        dsn=dsn,
-        hot_path=True,
-        connections_max=4,
-        bound_s=DATABASE_BOUND_S,
-        application=f"{APPLICATION} {name}",
-    )
+    profile = Profile.of_pod(dsn, name)
     log = ShutdownLog()
     with shutdown.starting:
         async with opens_port(profile, rng=chance.rng) as port:

@@ -11,7 +11,7 @@ import random
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from contextvars import ContextVar
-from typing import Any, Final, TypeAlias, TypeVar
+from typing import Any, Final, Self, TypeAlias, TypeVar
 
 import asyncpg
 import attrs
@@ -101,6 +101,11 @@ class Profile:
     """What the server calls its sessions: so people tell those of one pod from another's."""
     is_pooled: bool | None = None
     """A pooler lends sessions out; None: not known yet, connecting finds out."""
+
+    @classmethod
+    def of_pod(cls, dsn: str, name: str) -> Self:
+        """Return that of a pod: its sessions have its name, as much of it as Postgres keeps."""
+        return cls(dsn=dsn, hot_path=True, application=f"{APPLICATION} {name}")
 
     @property
     def settings(self) -> dict[str, str]:

@@ -8,7 +8,7 @@ import pytest
 
 from cortex.domain.job import Claim
 from cortex.store import drains, pods
-from cortex.store.database import APPLICATION, APPLICATION_CHARS_MAX, Profile
+from cortex.store.database import APPLICATION_CHARS_MAX, Profile
 from cortex.store.session import open_session
 from tests.support.life import Life
 from tests.support.rows import move_clock
@@ -110,8 +110,7 @@ def test_sessions_are_counted_where_the_server_can_tell_whose_they_are(life: Lif
     assert connections() == {pod: None, nobody: None}
     with ExitStack() as stack:
         for _ in range(2):
-            profile = Profile(dsn=life.dsn, application=f"{APPLICATION} {name}")
-            call = stack.enter_context(open_session(profile))
+            call = stack.enter_context(open_session(Profile.of_pod(life.dsn, name)))
             call(pods.live_types)
         assert connections() == {pod: 2, nobody: None}
         life.sql("UPDATE cortex.pod SET liveness = 'heartbeat' WHERE id = $1", pod)

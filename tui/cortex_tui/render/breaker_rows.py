@@ -8,7 +8,7 @@ from cortex.domain.breaker import POLICIES, BreakerState
 from cortex.domain.breaker_past import BARS, is_calm, openings, strip
 from cortex.domain.breaker_words import held_told, is_held
 from cortex.domain.cells import Cell
-from cortex.domain.phrases import NOTHING, age
+from cortex.domain.phrases import NOTHING, TODAY, age
 from cortex.domain.safe import safe
 from cortex.store.operator import COUNT_MAX
 from cortex_tui.backend.protocol import BreakerRow
@@ -76,12 +76,16 @@ def _last_hour_told(row: BreakerRow, now: datetime) -> str:
 def _errors(row: BreakerRow, now: datetime) -> list[str]:
     """Tell the last errors, the newest first: always one, "" if there was none. Not safe yet."""
     told = [
-        f"{_ago(error['at'], now)}: {error['code']}: {error['message']}"
+        f"{_when(error['at'], now)}: {error['code']}: {error['message']}"
         for error in row.get("errors", ())
     ]
     if not told:
         return [f"last error: {row['last_error']}" if row["last_error"] else ""]
     return [f"last error {told[0]}", *(f"before that {each}" for each in told[1:])]
+
+
+def _when(instant: datetime, now: datetime) -> str:
+    return f"{instant:%H:%M:%SZ}" if now - instant < TODAY else f"{instant:%Y-%m-%d %H:%MZ}"
 
 
 def _ago(instant: datetime, now: datetime) -> str:

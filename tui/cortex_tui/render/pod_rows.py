@@ -59,9 +59,9 @@ def pod_doing(row: PodRow, moved: Moved | None, now: datetime) -> str:
     """Tell how it leaves, what it holds, and for how long; not safe yet."""
     parts = ["" if moved is None else moved_told(row, moved), _told(row, now)]
     if row["oldest_lease_at"] is not None:
-        parts.append(f"oldest lease {age(_since_s(now, row['oldest_lease_at']))}")
+        parts.append(f"oldest lease {_steady(row['oldest_lease_at'], now)}")
     if row["longest_claim_at"] is not None:
-        parts.append(f"longest job {age(_since_s(now, row['longest_claim_at']))}")
+        parts.append(f"longest job {_steady(row['longest_claim_at'], now)}")
     if is_living(row):
         number = row["connections"]
         counted = f"{number} connection{'' if number == 1 else 's'}"
@@ -69,6 +69,11 @@ def pod_doing(row: PodRow, moved: Moved | None, now: datetime) -> str:
             "the server cannot tell its connections from others'" if number is None else counted
         )
     return " · ".join(filter(None, parts))
+
+
+def _steady(instant: datetime, now: datetime) -> str:
+    """Return an age in cells enough for any: what stands behind it does not move."""
+    return f"{age(_since_s(now, instant)):>4}"
 
 
 def goes_where(row: PodRow, pods: Sequence[PodRow]) -> str:
