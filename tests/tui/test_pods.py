@@ -202,10 +202,11 @@ async def test_what_a_pod_holds_is_told(cluster: FakeBackend, sit: Sit) -> None:
         ends = [titles.index(name) + len(name) for name in ("lease", "conns")]
         assert [first[end - 3 : end].strip() for end in ends] == ["2m", "6"]
         assert [second[end - 3 : end].strip() for end in ends] == [NOTHING, NOTHING]
-        told = "oldest lease   2m · longest job  12m · 6 connections"
-        assert told in seat.lines[-3]
+        assert "oldest lease   2m · longest job  12m" in seat.lines[-3]
+        assert " · 6 connections · runs digest" in seat.lines[-4]
         await seat.press("j")
-        assert "the server cannot tell its connections from others'" in seat.lines[-3]
+        assert seat.lines[-3].strip() == ""
+        assert " · its connections cannot be told · runs digest" in seat.lines[-4]
 
 
 @on_asyncio

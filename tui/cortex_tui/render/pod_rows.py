@@ -50,24 +50,25 @@ def pod_words(row: PodRow) -> str:
 
 
 def pod_about(row: PodRow) -> str:
-    """Tell what a pod is, and what it can run; not safe yet."""
+    """Tell what a pod is, its sessions in the database, and what it can run; not safe yet."""
     types = f"runs {', '.join(sorted(row['job_types']))}" if row["job_types"] else ""
-    return " · ".join(filter(None, (str(row["id"]), types)))
+    sessions = _sessions(row["connections"]) if is_living(row) else ""
+    return " · ".join(filter(None, (str(row["id"]), sessions, types)))
+
+
+def _sessions(number: int | None) -> str:
+    if number is None:
+        return "its connections cannot be told"
+    return "1 connection" if number == 1 else f"{number} connections"
 
 
 def pod_doing(row: PodRow, moved: Moved | None, now: datetime) -> str:
-    """Tell how it leaves, what it holds, and for how long; not safe yet."""
+    """Tell where its jobs went, who drains it, and what it holds for how long; not safe yet."""
     parts = ["" if moved is None else moved_told(row, moved), _told(row, now)]
     if row["oldest_lease_at"] is not None:
         parts.append(f"oldest lease {_steady(row['oldest_lease_at'], now)}")
     if row["longest_claim_at"] is not None:
         parts.append(f"longest job {_steady(row['longest_claim_at'], now)}")
-    if is_living(row):
-        number = row["connections"]
-        counted = f"{number} connection{'' if number == 1 else 's'}"
-        parts.append(
-            "the server cannot tell its connections from others'" if number is None else counted
-        )
     return " · ".join(filter(None, parts))
 
 
