@@ -70,11 +70,11 @@ async def test_the_last_hour_and_what_opened_it_are_told(cluster: FakeBackend, s
         assert "▇" in told
         assert told.split()[2].startswith("▁▁▁▁▁")
         at = [f"{error['at']:%H:%M:%SZ}" for error in cluster.breakers.pasts[SICK]["errors"]]
-        told = [line for line in lines if line.startswith(("last error", "before that"))]
-        assert told[0] == f"last error {at[0]}: rate_limit: 429"
-        assert told[1].startswith(f"before that {at[1]}: overloaded: busy busy")
-        assert told[1].endswith("…"), "it is one line"
-        assert told[2] == f"before that {at[2]}: timeout: late"
+        errors_told = [line for line in lines if line.startswith(("last error", "before that"))]
+        assert errors_told[0] == f"last error {at[0]}: rate_limit: 429"
+        assert errors_told[1].startswith(f"before that {at[1]}: overloaded: busy busy")
+        assert errors_told[1].endswith("…"), "it is one line"
+        assert errors_told[2] == f"before that {at[2]}: timeout: late"
         await seat.press("j")
         assert "last hour  ▁▁▁▁▁▁▁▁▁▁▁▁\n" in "\n".join(line.rstrip() for line in seat.lines)
     async with sit(size=(120, 24)) as seat:
