@@ -10,10 +10,10 @@ from cortex.domain.breaker_past import ERRORS_MAX, PAST_S
 from cortex.store.database import Database
 
 CHANGES_MAX: Final = 5_000
-"""Of an hour, of all kinds: a few are of breakers. Read by index in some ten milliseconds."""
+"""Of an hour, of all kinds: a few are of breakers. Read by index, in some fifteen milliseconds at most."""
 EXAMINED_MAX: Final = 20_000
 """Facts in which errors are looked for, of all breakers together."""
-EXAMINED_EACH_MAX: Final = 500
+EXAMINED_EACH_MAX: Final = 200
 """Of one: calls that went well since its last errors hide them from then on."""
 
 
