@@ -10,11 +10,12 @@ from cortex.domain.breaker_past import ERRORS_MAX, PAST_S
 from cortex.store.database import Database
 
 CHANGES_MAX: Final = 5_000
-"""Of an hour, of all kinds: a few are of breakers. Read by index, in some fifteen milliseconds at most."""
+"""Of an hour, of all kinds: a few are of breakers. By index it takes some ten milliseconds."""
 EXAMINED_MAX: Final = 20_000
 """Facts in which errors are looked for, of all breakers together."""
 EXAMINED_EACH_MAX: Final = 200
-"""Of one: calls that went well since its last errors hide them from then on."""
+"""Of one, the newest, and as many about its last opening: errors in between may be hidden by calls
+that went well since."""
 
 
 async def past(db: Database, names: Sequence[str]) -> dict[str, dict[str, Any]]:
