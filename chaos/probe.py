@@ -46,7 +46,7 @@ WITH session AS MATERIALIZED (
         SELECT pid, min(waitstart) AS since FROM pg_locks WHERE NOT granted GROUP BY pid
     ) l USING (pid)
     WHERE a.backend_type = 'client backend' AND a.datname = current_database()
-      AND a.application_name = 'cortex'
+      AND a.application_name LIKE 'cortex%'
 ), slow AS (
     SELECT pid, query, what, extract(epoch FROM clock_timestamp() - since)::float8 AS for_s
     FROM (

@@ -92,7 +92,6 @@ from cortex.store.database import Profile
 from cortex.store.pods import Vitals
 
 RESTART: Final = RestartPolicy(is_permanent=True)
-DATABASE_BOUND_S: Final = 10.0
 TRIAGE_EVERY_S: Final = 5.0
 GC_ALLOCATIONS: Final = 10_000
 """Between two looks for garbage in circles: a batch of 500 jobs makes about so many objects."""
@@ -149,7 +148,8 @@ async def run_pod(
     Raises what starting raises (`CortexError`), or an exception group when an actor crashed too
     often. Jobs of a pod that ends in any way go on elsewhere.
     """
-    profile = Profile(dsn=dsn, hot_path=True, connections_max=4, bound_s=DATABASE_BOUND_S)
+    name = name or f"{socket.gethostname()}:{os.getpid()}"
+    profile = Profile.of_pod(dsn, name)
     log = ShutdownLog()
     with shutdown.starting:
         async with opens_port(profile, rng=chance.rng) as port:
@@ -160,7 +160,7 @@ async def run_pod(
                 chance=chance,
                 shutdown=shutdown,
                 log=log,
-                name=name or f"{socket.gethostname()}:{os.getpid()}",
+                name=name,
             )
             await pod.run(on_ready)
             began, left_s = trio.current_time(), pod.drain.left_s(DrainPhase.SIGN_OFF)

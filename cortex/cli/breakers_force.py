@@ -18,6 +18,7 @@ from cortex.domain.phrases import span
 from cortex.domain.safe import safe
 from cortex.store import agents
 from cortex.store import breakers as store
+from cortex.store.breaker_past import with_past
 from cortex.store.session import Session
 
 NEAR_MAX: Final = 3
@@ -95,7 +96,7 @@ def _force(options: Options, act: "partial[Any]", *, key: str | None) -> None:
         if act.func is store.force_open:
             _warn_of_typo(call, act.keywords["name"], output)
         mutate(call, act, output=output, key=key, operation=operation, request=act.keywords)
-        rows = call(store.page, name=act.keywords["name"])
+        rows = call(with_past, call(store.page, name=act.keywords["name"]))
     output.listing("breakers", COLUMNS, rows, empty="")
 
 

@@ -9,11 +9,13 @@ from cortex.cli.output import Output
 from cortex.cli.table import Column, only_on_demand
 from cortex.cli.target import session
 from cortex.domain.breaker import POLICIES, BreakerState
+from cortex.domain.breaker_past import is_calm, strip
 from cortex.domain.breaker_words import held_told, is_held
 from cortex.domain.cells import Cell, Row
 from cortex.domain.phrases import NOTHING, age, since_s, span
 from cortex.domain.safe import safe
 from cortex.store import breakers as store
+from cortex.store.breaker_past import with_past
 
 LIMIT: Final = 200
 _MARKS: Final = {
@@ -37,7 +39,7 @@ def ls(options: Options, *, limit: int) -> None:
     """List circuit breakers, those that are not closed first."""
     output = Output(options)
     with session(options) as call:
-        rows = call(store.page, limit=limit)
+        rows = call(with_past, call(store.page, limit=limit))
     output.listing("breakers", COLUMNS, rows, empty="nothing that jobs call has failed lately")
 
 
@@ -75,6 +77,15 @@ def _probe(row: Row) -> Cell:
     return Cell(span(left_s) if left_s else "next job")
 
 
+def last_hour(row: Row) -> str:
+    """Draw its states over the last hour."""
+    return strip(row, row["now"])
+
+
+def _last_hour(row: Row) -> Cell:
+    return Cell(last_hour(row), "dim" if is_calm(row) else "")
+
+
 def remark(row: Row) -> str:
     """Say what a person must know first; "" when there is nothing to say."""
     error = row["last_error"] or ""
@@ -98,7 +109,17 @@ COLUMNS: Final = (
     Column(name="opened_at", title="since", shown=_since, is_right=True, is_spare=True),
     Column(name="probe_in_s", title="probe", value=_probe_in_s, shown=_probe, is_right=True),
     Column(name="waiting", title="jobs", shown=_waiting, is_right=True),
+    Column(
+        name="last_hour",
+        title="last hour",
+        value=last_hour,
+        shown=_last_hour,
+        is_spare=True,
+        is_for_people=True,
+    ),
     Column(name="remark", title="why", value=remark, shown=_remark, least=12, is_for_people=True),
     *only_on_demand("open_until", "probe_pod", "forced_by", "forced_reason", "forced_at"),
     *only_on_demand("last_error", "escalated_at", "requests", "updated_at"),
+    *only_on_demand("turns", "known_since", "errors"),
 )
+"""`last hour`: five minutes a bar, `turns` are its data. `errors`: the last three that counted."""

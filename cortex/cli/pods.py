@@ -1,5 +1,6 @@
 """`cortex pods`: which pods there are, and how they feel."""
 
+from collections.abc import Sequence
 from typing import Final
 
 import click
@@ -10,10 +11,12 @@ from cortex.cli.table import Column, only_on_demand
 from cortex.cli.target import session
 from cortex.domain.cells import Cell, Row
 from cortex.domain.phrases import NOTHING, age, since_s, size, span
-from cortex.domain.pod_words import leaving_told, whole_s
+from cortex.domain.pod_words import is_leaving, leaving_told, moved_told, whole_s
 from cortex.domain.safe import safe
 from cortex.domain.why import SILENT_S
+from cortex.store import drains
 from cortex.store import pods as store
+from cortex.store.session import Session
 
 ENDED_MAX: Final = 50
 LAG_WARN_MS: Final = 100.0
@@ -39,8 +42,17 @@ def ls(options: Options, *, with_ended: bool) -> None:
     """List pods: their state, their load, and how long ago they were heard of."""
     output = Output(options)
     with session(options) as call:
-        rows = call(store.page, ended=ENDED_MAX if with_ended else 0)
+        rows = with_moved(call, call(store.page, ended=ENDED_MAX if with_ended else 0))
     output.listing("pods", COLUMNS, rows, empty="no pod is running: cortex up")
+
+
+def with_moved(call: Session, rows: Sequence[Row]) -> list[Row]:
+    """Return pods, those that leave or are drained with where their jobs went."""
+    found: list[Row] = []
+    for row in rows:
+        moved = call(drains.moved, row["id"]) if is_leaving(row) else None
+        found.append({**row, "moved": moved})
+    return found
 
 
 def _heartbeat_s(row: Row) -> float:
@@ -56,7 +68,8 @@ def _state(row: Row) -> Cell:
     if _is_alive(row) and _heartbeat_s(row) > SILENT_S:
         return Cell("! silent", "fail")
     if name == "DRAINING" or (name == "READY" and row["drain_requested_at"] is not None):
-        return Cell(safe(f"◆ {leaving_told(row)}"), "warn")
+        moved = f" · {moved_told(row, row['moved'])}" if row["moved"] is not None else ""
+        return Cell(safe(f"◆ {leaving_told(row)}{moved}"), "warn")
     if name == "READY" and row["trouble"] is not None:
         told = row["trouble"].replace("_", " ")
         return Cell(f"! {told} {whole_s(since_s(row, row['trouble_at']))}", "fail")
@@ -74,6 +87,22 @@ def _heartbeat(row: Row) -> Cell:
     if not _is_alive(row):
         return Cell(NOTHING, "dim")
     return Cell(span(silent_s), "fail" if silent_s > SILENT_S else "")
+
+
+def _since(row: Row, name: str) -> float | None:
+    return None if row[name] is None else since_s(row, row[name])
+
+
+def _age(row: Row, name: str) -> Cell:
+    seconds = _since(row, name)
+    if seconds is None:
+        return Cell(NOTHING, "dim")
+    return Cell(span(seconds), "fail" if seconds > SILENT_S else "")
+
+
+def _connections(row: Row) -> Cell:
+    number = row["connections"]
+    return Cell(NOTHING, "dim") if number is None else Cell(str(number))
 
 
 def _ms(value: float | None, *, warn: float = LAG_WARN_MS) -> Cell:
@@ -97,6 +126,14 @@ COLUMNS: Final = (
         name="heartbeat_s", title="heartbeat", value=_heartbeat_s, shown=_heartbeat, is_right=True
     ),
     Column(
+        name="oldest_lease_s",
+        title="lease",
+        value=lambda r: _since(r, "oldest_lease_at"),
+        shown=lambda r: _age(r, "oldest_lease_at"),
+        is_right=True,
+        is_spare=True,
+    ),
+    Column(
         name="loop_lag_ms",
         title="loop lag",
         shown=lambda r: _ms(r["loop_lag_ms"]),
@@ -108,6 +145,7 @@ COLUMNS: Final = (
         shown=lambda r: Cell(size(r["rss_bytes"])),
         is_right=True,
     ),
+    Column(name="connections", title="conns", shown=_connections, is_right=True, is_spare=True),
     Column(
         name="hint_latency_ms",
         title="hints",
@@ -139,5 +177,11 @@ COLUMNS: Final = (
         "closed_at",
         "ended_at",
         "job_types",
+        "oldest_lease_at",
+        "longest_claim_at",
+        "moved",
     ),
 )
+"""`lease`: how long ago that of its jobs was renewed which has waited for longest. `conns`: its
+sessions in the database; null where the server cannot tell whose they are. `moved`: of a pod that
+leaves or is drained, what became of the jobs that it handed back."""

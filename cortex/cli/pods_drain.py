@@ -8,7 +8,7 @@ from cortex.cli.asking import acting_name, as_option, reason_option
 from cortex.cli.idempotent import idempotent, mutate
 from cortex.cli.options import Command, Options
 from cortex.cli.output import Output
-from cortex.cli.pods import COLUMNS
+from cortex.cli.pods import COLUMNS, with_moved
 from cortex.cli.target import session
 from cortex.domain.safe import safe
 from cortex.store import drains
@@ -74,7 +74,7 @@ def _act(
             operation=f"pods.{'drain' if act is drains.request else 'undrain'}",
             request={"pod": pod_id, "by": by, "reason": reason},
         )
-        rows = [row for row in call(store.page) if row["id"] == pod_id]
+        rows = with_moved(call, [row for row in call(store.page) if row["id"] == pod_id])
     output.listing("pods", COLUMNS, rows, empty="it has ended meanwhile")
     if not done["is_changed"]:
         told = "it was asked to drain already" if act is drains.request else "it was not drained"

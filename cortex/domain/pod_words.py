@@ -16,6 +16,37 @@ DOING: Final = {
 """What a pod is at in its last phases; before them it is draining."""
 
 
+def is_leaving(row: Mapping[str, Any]) -> bool:
+    """It hands its jobs back, has done so, or has ended in order."""
+    return row["drain_requested_at"] is not None or row["draining_at"] is not None
+
+
+def moved_told(row: Mapping[str, Any], moved: Mapping[str, Any]) -> str:
+    """Say where the jobs of a pod went that leaves or is drained: to be made safe.
+
+    `3 moved, 0 lost (2 to eu-2, 1 waits)`; while it still has some, nobody knows of losses.
+    `moved`: see `cortex.store.drains.moved`.
+    """
+    groups = [group for group in moved["groups"] if group["what"] != "lost"]
+    lost = sum(group["count"] for group in moved["groups"] if group["what"] == "lost")
+    total = sum(group["count"] for group in groups)
+    told = f"{'' if moved['is_whole'] else 'at least '}{total:,} moved"
+    if lost or not row["running"]:
+        told += f", {lost:,} lost"
+    return f"{told} ({', '.join(_where(group) for group in groups)})" if groups else told
+
+
+def _where(group: Mapping[str, Any]) -> str:
+    number = group["count"]
+    match group["what"]:
+        case "runs":
+            return f"{number:,} to {group['pod'] or 'a pod'}"
+        case "waits":
+            return f"{number:,} {'waits' if number == 1 else 'wait'}"
+        case what:
+            return f"{number:,} {what}"
+
+
 def leaving_told(row: Mapping[str, Any]) -> str:
     """Say how far a pod is that was told to end, or that a person drains: to be made safe.
 

@@ -11,7 +11,7 @@ import random
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from contextvars import ContextVar
-from typing import Any, TypeAlias, TypeVar
+from typing import Any, Final, Self, TypeAlias, TypeVar
 
 import asyncpg
 import attrs
@@ -48,8 +48,11 @@ the pod has other work. Nobody's are that took too long: they would again.
 CONTENT_S = 2.0
 """So long a pool makes do with what it has, when the server has no more connections for it."""
 
+APPLICATION: Final = "cortex"
+APPLICATION_CHARS_MAX: Final = 63
+"""As much of it as Postgres keeps."""
+
 SESSION_SETTINGS = {
-    "application_name": "cortex",
     "timezone": "UTC",
     "statement_timeout": "5s",
     "lock_timeout": "2s",
@@ -94,15 +97,25 @@ class Profile:
     hot_path: bool = False
     is_read_only: bool = False
     """By a setting of each session, which one could unset."""
+    application: str = APPLICATION
+    """What the server calls its sessions: so people tell those of one pod from another's."""
     is_pooled: bool | None = None
     """A pooler lends sessions out; None: not known yet, connecting finds out."""
+
+    @classmethod
+    def of_pod(cls, dsn: str, name: str) -> Self:
+        """Return that of a pod: its sessions have its name, as much of it as Postgres keeps."""
+        return cls(dsn=dsn, hot_path=True, application=f"{APPLICATION} {name}")
 
     @property
     def settings(self) -> dict[str, str]:
         """Settings of a session: sent when connecting, or with each transaction to a pooler."""
         role = {"role": self.role} if self.role else {}
         looking = {connections.READ_ONLY: "on"} if self.is_read_only else {}
-        return SESSION_SETTINGS | (HOT_PATH_SETTINGS if self.hot_path else {}) | looking | role
+        named = {"application_name": self.application[:APPLICATION_CHARS_MAX]}
+        return (
+            named | SESSION_SETTINGS | (HOT_PATH_SETTINGS if self.hot_path else {}) | looking | role
+        )
 
     @property
     def may_write(self) -> bool:

@@ -3,7 +3,7 @@
 The request stands in the pod's row; the pod finds it there, or is hinted.
 """
 
-from typing import Final
+from typing import Any, Final
 from uuid import UUID
 
 from cortex.domain.errors import ConflictError, NotFoundError
@@ -11,6 +11,8 @@ from cortex.store.database import Database
 
 DIGITS_MIN: Final = 4
 NAMED_MAX: Final = 10
+MOVED_BLOCKS_MAX: Final = 256
+"""2 MiB, some 20,000 ended attempts: read in a few milliseconds."""
 _HINT: Final = "list them: cortex pods ls"
 
 
@@ -59,6 +61,17 @@ async def is_requested(db: Database, pod_id: UUID) -> bool:
     """Tell whether a pod is asked to drain; one that is not on record is not."""
     row = await db.fetch_one("drains.is_requested", pod_id)
     return row is not None and bool(row["is_requested"])
+
+
+async def moved(db: Database, pod_id: UUID) -> dict[str, Any]:
+    """Return what became of the jobs that a pod has handed back since it leaves or is drained.
+
+    `groups`: `what` is runs, waits, ended or lost, `pod` where they run, `count`. `is_whole`: none
+    is left out because others have ended too many attempts since.
+    """
+    rows = await db.fetch("drains.moved", pod_id, MOVED_BLOCKS_MAX)
+    groups = [{name: row[name] for name in ("what", "pod", "count")} for row in rows if row["what"]]
+    return {"groups": groups, "is_whole": bool(rows[0]["is_whole"])}
 
 
 async def _refuse_unless_living(db: Database, pod_id: UUID) -> None:

@@ -1,7 +1,7 @@
 """Pods: who is there, who is alive, and which jobs are still theirs."""
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Final
 from uuid import UUID
 
 import attrs
@@ -13,6 +13,9 @@ from cortex.domain.trouble import TroubleSeen
 from cortex.store.database import Database, affected
 from cortex.store.dedicated import Dedicated
 from cortex.store.jobs import plain
+
+LEASES_MAX: Final = 1_000
+"""Read with the list of pods, the oldest first: by index, in some milliseconds."""
 
 
 @attrs.frozen(kw_only=True)
@@ -123,8 +126,12 @@ async def retire_silent(db: Database, *, silent_s: float) -> None:
 
 
 async def page(db: Database, *, ended: int = 0) -> list[dict[str, Any]]:
-    """Return the living pods, then the newest ended ones."""
-    return [plain(row) for row in await db.fetch("pods.list", ended)]
+    """Return the living pods, then the newest ended ones, with their leases and connections."""
+    rows = await db.fetch("pods.list", ended, LEASES_MAX)
+    found = [plain(row) for row in rows]
+    for row in found:
+        del row["part"], row["at"]
+    return found
 
 
 async def live_types(db: Database) -> list[str]:

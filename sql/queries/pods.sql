@@ -77,12 +77,33 @@ WHERE p.state IN ('READY', 'DRAINING') AND p.heartbeat_at < cortex.now() - $1::f
   AND NOT EXISTS (SELECT FROM cortex.job j WHERE j.status = 'RUNNING' AND j.pod_id = p.id);
 
 -- name: list
--- Pods that live, then the newest that ended. $1 how many ended ones.
-(SELECT *, cortex.now() AS now FROM cortex.pod WHERE state IN ('READY', 'DRAINING') ORDER BY started_at)
-UNION ALL
-(SELECT *, cortex.now() AS now FROM cortex.pod
- WHERE ended_at IS NOT NULL AND state NOT IN ('READY', 'DRAINING')
- ORDER BY ended_at DESC LIMIT $1);
+-- Pods that live, then the newest that ended. $1 how many ended ones, $2 leases that are read at most, the oldest first.
+-- `oldest_lease_at`: when that of its jobs was renewed that has not been for longest; `longest_claim_at`: since when it
+-- has had the one that it has had for longest, null where not all leases were read. `connections`: its sessions here;
+-- null where the server cannot tell: of one that a pooler stands before, that is older, or whose name is another's, too.
+WITH lease AS MATERIALIZED (
+    SELECT j.id, j.pod_id, j.heartbeat_at FROM cortex.job j
+    WHERE j.status = 'RUNNING' AND j.heartbeat_at IS NOT NULL ORDER BY j.heartbeat_at LIMIT $2::int
+), held AS MATERIALIZED (
+    SELECT l.pod_id, min(l.heartbeat_at) AS oldest_lease_at,
+           CASE WHEN (SELECT count(*) FROM lease) < $2::int THEN min(t.locked_at) END AS longest_claim_at
+    FROM lease l LEFT JOIN cortex_worker.task t ON t.job_id = l.id GROUP BY l.pod_id
+), session AS MATERIALIZED (
+    SELECT a.application_name AS name, count(*)::int AS count FROM pg_stat_activity a
+    WHERE a.datname = current_database() GROUP BY a.application_name
+), page AS (
+    (SELECT *, 0 AS part, started_at AS at FROM cortex.pod WHERE state IN ('READY', 'DRAINING'))
+    UNION ALL
+    (SELECT *, 1, ended_at FROM cortex.pod
+     WHERE ended_at IS NOT NULL AND state NOT IN ('READY', 'DRAINING')
+     ORDER BY ended_at DESC LIMIT $1)
+)
+SELECT p.*, h.oldest_lease_at, h.longest_claim_at,
+       CASE WHEN p.part = 0 AND p.liveness = 'lock' AND count(*) OVER (PARTITION BY p.part, left(p.name, 56)) = 1
+            THEN s.count END AS connections,
+       cortex.now() AS now
+FROM page p LEFT JOIN held h ON h.pod_id = p.id LEFT JOIN session s ON s.name = left('cortex ' || p.name, 63)
+ORDER BY p.part, CASE p.part WHEN 0 THEN p.at END, p.at DESC;
 
 -- name: live_types
 -- Job types that the living pods can run.

@@ -39,7 +39,7 @@ def test_the_list_says_what_is_open_why_and_until_when(cortex: Cortex, life: Lif
     terminal = cortex.on_terminal("breakers", "ls", columns=120, env={"NO_COLOR": "1"})
     assert terminal.end() == 0
     lines = {line.split()[0]: " ".join(line.split()) for line in terminal.text.splitlines()}
-    assert lines["breaker"] == "breaker state failures since probe jobs why"
+    assert lines["breaker"] == "breaker state failures since probe jobs last hour why"
     assert "✗ open 5/3" in lines["llm:claude"]
     assert "1m 1" in lines["llm:claude"] or "1m 2" in lines["llm:claude"]
     assert "! look after it: overloaded: ⟦U+001B⟧[31mbusy" not in lines["llm:claude"]
@@ -50,12 +50,18 @@ def test_the_list_says_what_is_open_why_and_until_when(cortex: Cortex, life: Lif
     assert "● closed 1/5" in lines["http:well.example"]
     assert list(lines)[-1] == "http:well.example"
 
+    assert "▁▁▇" in lines["llm:claude"]
+    assert "▁▁▁" in lines["http:well.example"]
+
     rows = cortex("breakers", "ls", "--json").document["breakers"]
     found = {row["name"]: row for row in rows}
     assert 70 < found["llm:claude"]["probe_in_s"] < 81
     assert found["notify:mail"]["probe_in_s"] is None
     assert found["notify:mail"]["forced_by"] == "ana"
     assert found["llm:claude"]["waiting"] == 0
+    assert [turn["after"] for turn in found["llm:claude"]["turns"]] == ["OPEN", "OPEN"]
+    assert found["llm:claude"]["errors"] == [], "no job recorded one"
+    assert "last_hour" not in found["llm:claude"]
 
 
 def test_hostile_errors_do_nothing(cortex: Cortex, life: Life) -> None:

@@ -27,6 +27,7 @@ def a_row(phase: str | None, running: int) -> Row:
         "phase_at": at(-2.5),
         "abort_at": at(27.5 if phase in ("intake", "jobs") else -2.5),
         "closed_at": at(7.5),
+        "moved": None,
     }
 
 
@@ -81,3 +82,17 @@ def test_it_tells_who_drains_a_pod_that_stays(state: str, running: int, shown: s
     }
     row = {**a_row(None, running), **request, "state": state}
     assert column.cell(row, for_people=True).text == shown
+
+
+def test_it_tells_where_the_jobs_of_a_drained_pod_went() -> None:
+    (state,) = (column for column in COLUMNS if column.name == "state")
+    asked = {"drain_requested_by": "ana", "drain_reason": "", "phase": None}
+    row = {**a_row(None, 0), **asked, "drain_requested_at": NOW - timedelta(seconds=70)}
+    groups = [{"what": "runs", "pod": "eu-2\x1b[2J", "count": 2}]
+    groups += [{"what": "ended", "pod": None, "count": 1_000}]
+    shown = state.cell({**row, "moved": {"groups": groups, "is_whole": False}}, for_people=True)
+    told = "at least 1,002 moved, 0 lost (2 to eu-2⟦U+001B⟧[2J, 1,000 ended)"
+    assert shown.text == f"◆ drained 1m 10s · by ana · {told}"
+    nothing = {"groups": [], "is_whole": True}
+    shown = state.cell({**row, "moved": nothing}, for_people=True)
+    assert shown.text.endswith(" · 0 moved, 0 lost")

@@ -74,6 +74,12 @@ def test_its_jobs_go_on_in_other_pods(pods: Pods, gate: Path, tmp_path: Path) ->
     eventually(lambda: shown(cortex, drained)["state"] == "DRAINING", what="it drains")
     gate.touch()
     assert until_status(pods.dsn, job_id, "COMPLETED")["pod"] == other.name
+    row = shown(cortex, drained)
+    assert row["moved"] == {
+        "groups": [{"what": "ended", "pod": None, "count": 1}],
+        "is_whole": True,
+    }
+    assert row["connections"] >= 2, "its heartbeat's and what it listens with"
     assert drained.stop() == 0, "a drained pod leaves as ever"
     rows = sql(pods.dsn, "SELECT subtype, data FROM cortex.fact WHERE subtype LIKE 'pod_%'")
     assert [(row["subtype"], json.loads(row["data"])["reason"]) for row in rows] == [

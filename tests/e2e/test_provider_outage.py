@@ -1,5 +1,7 @@
 """A provider that is down: nobody loses a retry to it, and it is left in peace until it is back."""
 
+import json
+
 import pytest
 
 from tests.support.eventually import eventually
@@ -42,6 +44,11 @@ def test_an_outage_costs_nobody_a_retry_and_the_provider_few_calls(pods: Pods) -
     told = [row["subtype"] for row in sql(pods.dsn, changes)]
     assert told[0] == "breaker_opened"
     assert told[-1] == "breaker_closed"
+    shown = run_cli("breakers", "ls", "--json", dsn=pods.dsn, folder=pods.folder).stdout
+    (breaker,) = json.loads(shown)["breakers"]
+    assert {error["code"] for error in breaker["errors"]} == {"rate_limit"}
+    assert breaker["turns"][0]["after"] == "OPEN"
+    assert breaker["turns"][-1]["after"] == "CLOSED"
     assert_one_truth(pods.dsn)
 
 

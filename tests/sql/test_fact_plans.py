@@ -6,7 +6,7 @@ import asyncpg
 import pytest
 
 from tests.sql.test_plans import explain
-from tests.support.postgres import run_asyncio
+from tests.support.postgres import run_asyncio, sql
 
 FILL = """
     INSERT INTO cortex.fact (at, type, subtype, source, job_id, data)
@@ -42,3 +42,32 @@ def test_a_page_looks_at_few_facts(database: str, name: str, arguments: tuple[ob
     assert looks
     assert not [look for look in looks if look.node == "Seq Scan"]
     assert sum(look.rows for look in looks) <= LOOKED_AT_MAX
+
+
+CHANGES, EXAMINED = 500, 20
+NAMES = [f"llm:m{n}" for n in range(10)]
+
+
+def test_the_past_of_breakers_looks_at_so_many_facts_and_no_more(database: str) -> None:
+    """However many changes there were in the hour, and calls of each."""
+
+    async def fill() -> None:
+        connection = await asyncpg.connect(database)
+        await connection.execute(FILL)
+        await connection.close()
+
+    run_asyncio(fill)
+    turn = """INSERT INTO cortex.fact (at, type, subtype, source, data)
+        SELECT now() - interval '1 minute', 'lifecycle', 'breaker_opened', 'llm:m' || n,
+               '{"before": "CLOSED", "after": "OPEN"}' FROM generate_series(0, 9) n"""
+    sql(database, turn)
+    for statistics in ("none yet", "fresh"):
+        arguments = (NAMES, 3600.0, CHANGES, 3, EXAMINED)
+        looks = [
+            each for each in explain(database, "breakers.past", arguments) if each.table == "fact"
+        ]
+        assert not [look for look in looks if look.node == "Seq Scan"], statistics
+        seen = sum(look.rows for look in looks)
+        assert CHANGES <= seen <= CHANGES + 2 * len(NAMES) * EXAMINED, (statistics, looks)
+        assert seen > CHANGES + len(NAMES) * EXAMINED, "also about the opening"
+        sql(database, "ANALYZE cortex.fact")

@@ -65,3 +65,32 @@ def test_a_list_of_queues_looks_at_so_many_tasks_and_no_more(paused: str) -> Non
         assert sum(each.rows for each in looks if each.table == "task") <= (QUEUES + 8) * COUNTED
         assert looked_at(looks) > 0, statistics
         sql(paused, "ANALYZE")
+
+
+ATTEMPTS = """
+    INSERT INTO cortex.job_attempt (job_id, attempt, pod_id, outcome, due_at, ended_at, retry_count)
+    SELECT lpad(to_hex(n), 32, '0')::uuid, 1, '00000000-0000-0000-0000-000000000007',
+           'handed_back', now(), now() - (60000 - n) * interval '1 second', 0
+    FROM generate_series(1, 60000) n;
+    UPDATE cortex.pod SET drain_requested_at = now() - interval '50 seconds',
+        drain_requested_by = 'ana', drain_reason = '';
+"""
+LEASES, BLOCKS = 100, 16
+ATTEMPTS_A_BLOCK_MAX = 130
+
+
+@pytest.mark.timeout(120)
+def test_pods_are_listed_and_followed_at_the_same_cost_whatever_they_did(
+    filled: Callable[..., str],
+) -> None:
+    dsn = filled(FILL, ATTEMPTS)
+    for statistics in ("none yet", "fresh"):
+        looks = explain(dsn, "pods.list", (5, LEASES))
+        for table in ("job", "task"):
+            assert 0 < looked_at(looks, table) <= LEASES, (statistics, looks)
+        looks = explain(dsn, "drains.moved", (POD, BLOCKS))
+        read = looked_at(looks, "job_attempt")
+        assert 50 <= read <= BLOCKS * ATTEMPTS_A_BLOCK_MAX, (statistics, looks)
+        for table in ("job", "task"):
+            assert 0 < looked_at(looks, table) <= 60, (statistics, looks)
+        sql(dsn, "ANALYZE")

@@ -13,6 +13,7 @@ from cortex.domain.job_filter import JobFilter
 from cortex.domain.why import Cause
 from cortex.domain.why import why as told_by
 from cortex.store import breakers, dead_letters, drains, jobs, pods, queues, why
+from cortex.store.breaker_past import past
 from cortex.store.database import READER_ROLE, Profile
 from cortex.store.dead_letters import LetterFilter
 from cortex.store.job_choice import choose_to_cancel, choose_to_retry
@@ -76,7 +77,9 @@ def test_screens_are_filled_for_who_only_looks(
     assert [row["id"] for row in reader(pods.page)] == [pod_id]
     assert [row["queue"] for row in reader(queues.page)] == [None, "mail"]
     assert told_by(reader(why.facts_of, job_id)).cause is Cause.NO_PODS
+    assert reader(drains.moved, pod_id) == {"groups": [], "is_whole": True}
     assert reader(breakers.page) == []
+    assert reader(past, ["llm:x"])["llm:x"]["turns"] == []
     assert reader(dead_letters.groups, LetterFilter(), limit=10) == []
     assert reader(choose_to_cancel, JobFilter(), limit=10).job_ids == [job_id]
     assert reader(choose_to_retry, JobFilter(), limit=10).job_ids == []

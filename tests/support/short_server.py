@@ -27,7 +27,7 @@ ASK_AGAIN_S = 0.1
 
 POOL_SESSIONS = """
     SELECT pg_terminate_backend(a.pid) FROM pg_stat_activity a
-    WHERE a.application_name = 'cortex' AND a.query NOT LIKE 'LISTEN%'
+    WHERE a.application_name LIKE 'cortex%' AND a.query NOT LIKE 'LISTEN%'
       AND NOT EXISTS (SELECT FROM pg_locks l WHERE l.pid = a.pid AND l.locktype = 'advisory')
 """
 

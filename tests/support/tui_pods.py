@@ -47,6 +47,9 @@ class _Fake:
 class FakePods(_Fake):
     """The pods of a fake cluster."""
 
+    where: dict[UUID, list[tuple[str, str | None, int]]] = attrs.field(factory=dict)
+    """What became of the jobs that a pod handed back, on which pod, and of how many."""
+
     def add(self, number: int, **fields: Any) -> UUID:
         pod_id = UUID(int=number)
         self.rows[pod_id] = {
@@ -73,9 +76,20 @@ class FakePods(_Fake):
             "trouble": None,
             "trouble_at": None,
             "job_types": ["digest"],
+            "liveness": "lock",
+            "oldest_lease_at": self.ago(1),
+            "longest_claim_at": self.ago(754),
+            "connections": 6,
             **fields,
         }
         return pod_id
+
+    async def moved(self, pod_id: UUID) -> dict[str, Any]:
+        self.asked.append("moved")
+        self.check()
+        groups = self.where.get(pod_id, [])
+        shown = [{"what": what, "pod": pod, "count": count} for what, pod, count in groups]
+        return {"groups": shown, "is_whole": True}
 
     async def drain(self, pod_id: UUID, *, by: str, reason: str) -> str:
         self._act("drain", pod_id, by, reason)
@@ -132,6 +146,30 @@ class FakeBreakers(_Fake):
 
     held_for_s: list[float | None] = attrs.field(factory=list)
     """For how long each was held open."""
+    pasts: dict[str, dict[str, Any]] = attrs.field(factory=dict)
+
+    def happened(
+        self, name: str, *turns: tuple[float, str], errors: Sequence[tuple[float, str, str]] = ()
+    ) -> None:
+        """Let a breaker have changed, so many seconds ago and to what, and have failed."""
+        befores = ["CLOSED", *(after for _, after in turns)]
+        self.pasts[name] = {
+            "turns": [
+                {"at": self.ago(ago_s), "before": before, "after": after}
+                for before, (ago_s, after) in zip(befores, turns, strict=False)
+            ],
+            "known_since": None,
+            "errors": [
+                {"at": self.ago(ago_s), "code": code, "message": message}
+                for ago_s, code, message in errors
+            ],
+        }
+
+    async def past(self, names: Sequence[str]) -> dict[str, dict[str, Any]]:
+        self.asked.append("past")
+        self.check()
+        nothing: dict[str, Any] = {"turns": [], "known_since": None, "errors": []}
+        return {name: self.pasts.get(name, nothing) for name in names}
 
     def add(self, name: str, **fields: Any) -> None:
         self.rows[name] = {

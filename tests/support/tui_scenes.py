@@ -282,11 +282,14 @@ def _pods(cluster: FakeBackend) -> None:
     pods.add(2, running=8, rss_bytes=1_300 * 1024**2, loop_lag_ms=140.0)
     leaves = {"draining_at": ago(12), "abort_at": ago(-33), "phase": "jobs"}
     pods.add(3, state="DRAINING", **leaves)
-    pods.add(4, heartbeat_at=ago(130))
+    pods.add(4, heartbeat_at=ago(130), oldest_lease_at=ago(130))
     pods.add(5, trouble="disk_full", trouble_at=ago(61))
     asked = {"drain_requested_at": ago(70), "drain_requested_by": "li", "drain_reason": "new disk"}
-    pods.add(6, state="DRAINING", running=0, **asked)
-    pods.add(7, state="DEAD", ended_at=ago(300), name="eu-7-of-yesterday")
+    gone = {"oldest_lease_at": None, "longest_claim_at": None}
+    drained = pods.add(6, state="DRAINING", running=0, **asked, **gone)
+    pods.where[drained] = [("runs", "eu-1", 2), ("waits", None, 1)]
+    ended = {"ended_at": ago(300), "connections": None}
+    pods.add(7, state="DEAD", name="eu-7-of-yesterday", **ended, **gone)
     queues = cluster.queues
     queues.add(None)
     queues.add("crawl", paused_by="ana", paused_at=ago(1500), reason="deploy", ready=1_204)
@@ -305,6 +308,13 @@ def _breakers(cluster: FakeBackend) -> None:
     breakers.add("http:api", state="HALF_OPEN", failures=5, **probed)
     breakers.add("tool:crm", failures=1, last_error="TIMEOUT: no answer within 30 s")
     breakers.add("tool:mail.send")
+    breakers.happened(
+        "llm:gpt",
+        *((1500, "OPEN"), (1400, "HALF_OPEN"), (1395, "CLOSED"), (130, "OPEN")),
+        errors=[(130, "rate_limit", error), (131, "overloaded", "busy"), (140, "overloaded", "no")],
+    )
+    breakers.happened("llm:old", (600, "OPEN"))
+    breakers.happened("http:api", (95, "OPEN"), (3, "HALF_OPEN"))
 
 
 def _letters(cluster: FakeBackend, now: datetime) -> None:
@@ -373,5 +383,6 @@ def _hostile_rows(cluster: FakeBackend, number: int, name: str, now: datetime) -
     cluster.breakers.add(
         f"llm:{name}", state="OPEN", **held, last_error=LINES, failures=10**5, waiting=10**9
     )
+    cluster.breakers.happened(f"llm:{name}", (9, name), errors=[(9, name, LINES)] * 3)
     error = {"error_message": LINES, "error_code": name, "breaker": "HALF_OPEN", "step": name}
     cluster.dead.add(number, name[:20], agent=name, **error)

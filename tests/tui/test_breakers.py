@@ -30,7 +30,7 @@ async def test_what_fails_stands_first(cluster: FakeBackend, sit: Sit) -> None:
     held = {"forced_by": "li", "forced_reason": "key leaked", "forced_at": breakers.ago(60)}
     breakers.add("llm:old", state="OPEN", opened_at=breakers.ago(60), **held)
     breakers.add("http:api", state="HALF_OPEN", failures=5, probe_by="x", probe_pod="eu-2")
-    async with sit(size=(120, 24)) as seat:
+    async with sit(size=(130, 24)) as seat:
         await show(seat)
         rows = [line[2:] for line in seat.lines if ":" in line[:10] and "cortex" not in line]
         names = [row.split()[0] for row in rows[:4]]
@@ -54,6 +54,55 @@ async def test_all_of_the_one_under_the_cursor_is_told(cluster: FakeBackend, sit
         await seat.press("j")
         assert "last error: TIMEOUT: no answer" in seat.text
         assert "RATE_LIMIT" not in seat.text
+
+
+@on_asyncio
+async def test_the_last_hour_and_what_opened_it_are_told(cluster: FakeBackend, sit: Sit) -> None:
+    seed(cluster)
+    errors = [(9, "rate_limit", "429"), (10, "overloaded", "busy " * 40), (70, "timeout", "late")]
+    turns = ((1300, "OPEN"), (1200, "HALF_OPEN"), (1190, "CLOSED"), (130, "OPEN"))
+    cluster.breakers.happened(SICK, *turns, errors=errors)
+    async with sit(size=(80, 24)) as seat:
+        await show(seat)
+        lines = [line.strip() for line in seat.lines]
+        (told,) = [line for line in lines if line.startswith("last hour")]
+        assert told.endswith("opened 2 times")
+        assert "▇" in told
+        assert told.split()[2].startswith("▁▁▁▁▁")
+        at = [f"{error['at']:%H:%M:%SZ}" for error in cluster.breakers.pasts[SICK]["errors"]]
+        errors_told = [line for line in lines if line.startswith(("last error", "before that"))]
+        assert errors_told[0] == f"last error {at[0]}: rate_limit: 429"
+        assert errors_told[1].startswith(f"before that {at[1]}: overloaded: busy busy")
+        assert errors_told[1].endswith("…"), "it is one line"
+        assert errors_told[2] == f"before that {at[2]}: timeout: late"
+        await seat.press("j")
+        assert "last hour  ▁▁▁▁▁▁▁▁▁▁▁▁\n" in "\n".join(line.rstrip() for line in seat.lines)
+    async with sit(size=(120, 24)) as seat:
+        await show(seat)
+        row = next(line for line in seat.lines if SICK in line)
+        assert row.index("▁") == seat.lines[1].index("last hour")
+
+
+@on_asyncio
+async def test_the_past_is_looked_at_seldom_and_soon_after_a_change(
+    cluster: FakeBackend, sit: Sit
+) -> None:
+    seed(cluster)
+    async with sit(first="breakers") as seat:
+        await seat.pass_time(10)
+        cluster.breakers.asked.clear()
+        await seat.pass_time(20)
+        assert 3 <= cluster.breakers.asked.count("past") <= 5
+        await seat.pass_time(4)
+        for failures in range(40):
+            cluster.breakers.change(WELL, failures=failures)
+            await seat.pass_time(0.25)
+        assert cluster.breakers.asked.count("past") <= 5 + 11, "once a second at most"
+        cluster.breakers.happened(WELL, (1, "OPEN"))
+        cluster.breakers.change(WELL, failures=99)
+        await seat.pass_time(2)
+        await seat.press("j")
+        assert "opened once" in seat.text
 
 
 @pytest.mark.parametrize(

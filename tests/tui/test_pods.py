@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 
 from cortex.domain.job_filter import parse_filter
+from cortex.domain.phrases import NOTHING
 from cortex_tui.widgets.virtual_table import VirtualTable
 from tests.support.hostile import PIECES, treacherous
 from tests.support.tui import FakeBackend, Seat, on_asyncio
@@ -146,11 +147,84 @@ async def test_no_other_key_agrees(cluster: FakeBackend, sit: Sit, other: str) -
     async with sit() as seat:
         await show(seat)
         await seat.press("D", "enter", other)
-        assert "drain eu-1 (3 of 8 jobs)?" in seat.text
+        assert "drain eu-1 (3 of 8 jobs): no other pod takes them, they wait?" in seat.text
         assert cluster.pods.acted == []
         await seat.press("escape", "y")
         assert "nothing was done" in seat.text
         assert cluster.pods.acted == []
+
+
+@on_asyncio
+async def test_a_drain_says_where_the_jobs_go_and_where_they_went(
+    cluster: FakeBackend, sit: Sit
+) -> None:
+    pods = cluster.pods
+    first = pods.add(1)
+    pods.add(2, running=6)
+    pods.add(3, running=8)
+    pods.add(4, job_types=["other"])
+    pods.add(5, drain_requested_at=pods.ago(9), drain_requested_by="li", drain_reason="")
+    async with sit(size=(80, 24)) as seat:
+        await show(seat)
+        await seat.press("D")
+        assert "(3 of 8 jobs): they move to 2 others with 2 free slots" in seat.text
+        await seat.press("enter", "y")
+        pods.change(first, state="DRAINING")
+        await seat.pass_time(6)
+        assert "  0 moved · drained by ana" in seat.text
+        pods.where[first] = [("runs", "eu-2", 2)]
+        pods.change(first, running=1)
+        await seat.pass_time(6)
+        assert "2 moved (2 to eu-2)" in seat.text
+        assert "lost" not in seat.text, "while it still has some nobody knows"
+        pods.where[first] = [("runs", "eu-2", 2), ("waits", None, 1)]
+        pods.change(first, running=0, oldest_lease_at=None, longest_claim_at=None)
+        await seat.pass_time(6)
+        assert "drained by ana" in seat.text
+        assert "3 moved, 0 lost (2 to eu-2, 1 waits)" in seat.text
+        pods.where[first] = [("lost", None, 1)]
+        await seat.pass_time(6)
+        assert "0 moved, 1 lost" in seat.text
+        await seat.press("j")
+        assert "lost" not in seat.text, "of another pod"
+
+
+@on_asyncio
+async def test_what_a_pod_holds_is_told(cluster: FakeBackend, sit: Sit) -> None:
+    pods = cluster.pods
+    pods.add(1, oldest_lease_at=pods.ago(130))
+    pods.add(2, connections=None, oldest_lease_at=None, longest_claim_at=None)
+    async with sit(size=(120, 24)) as seat:
+        await show(seat)
+        titles, first, second = seat.lines[1:4]
+        assert "  jobs  lease   beat" in titles
+        assert "memory  conns    up" in titles
+        ends = [titles.index(name) + len(name) for name in ("lease", "conns")]
+        assert [first[end - 3 : end].strip() for end in ends] == ["2m", "6"]
+        assert [second[end - 3 : end].strip() for end in ends] == [NOTHING, NOTHING]
+        assert "oldest lease   2m · longest job  12m" in seat.lines[-3]
+        assert " · 6 connections · runs digest" in seat.lines[-4]
+        await seat.press("j")
+        assert seat.lines[-3].strip() == ""
+        assert " · its connections cannot be told · runs digest" in seat.lines[-4]
+
+
+@on_asyncio
+async def test_where_jobs_went_is_asked_for_by_turns(cluster: FakeBackend, sit: Sit) -> None:
+    pods = cluster.pods
+    pods.add(1)
+    pods.add(2, drain_requested_at=pods.ago(9), drain_requested_by="li", drain_reason="")
+    async with sit() as seat:
+        await show(seat)
+        await seat.pass_time(4)
+        assert "moved" not in pods.asked, "nobody leaves"
+        await seat.press("j")
+        pods.asked.clear()
+        cluster.queues.asked.clear()
+        await seat.pass_time(10)
+        assert 2 <= pods.asked.count("moved") <= 4
+        assert len(pods.asked) + len(cluster.queues.asked) <= 21
+        assert min(pods.asked.count("page"), cluster.queues.asked.count("page")) >= 3
 
 
 @pytest.mark.parametrize("keys", [["D", "enter", "y"], ["G", "P", *"why", "enter", "y"]])

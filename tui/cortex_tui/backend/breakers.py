@@ -1,10 +1,11 @@
 """Circuit breakers, read from Postgres, held open and closed there."""
 
-from collections.abc import Sequence
-from typing import Final
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
 
 from cortex.domain.phrases import span
 from cortex.store import breakers, operator
+from cortex.store.breaker_past import past
 from cortex.store.database import Database
 from cortex_tui.backend.protocol import BreakerRow
 
@@ -19,6 +20,9 @@ class StoreBreakers:
 
     async def page(self) -> Sequence[BreakerRow]:
         return await operator.breakers_seen(self._db, limit=SHOWN_MAX)
+
+    async def past(self, names: Sequence[str]) -> Mapping[str, Mapping[str, Any]]:
+        return await past(self._db, names)
 
     async def hold_open(self, name: str, *, by: str, reason: str, for_s: float | None) -> str:
         await breakers.force_open(self._db, name, by=by, reason=reason, for_s=for_s)

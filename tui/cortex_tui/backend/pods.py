@@ -1,7 +1,7 @@
 """Pods, read from Postgres, drained and let go on there."""
 
-from collections.abc import Sequence
-from typing import Final
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
 from uuid import UUID
 
 from cortex.store import drains, pods
@@ -22,6 +22,9 @@ class StorePods:
     async def page(self) -> Sequence[PodRow]:
         rows = await pods.page(self._db, ended=ENDED_MAX)
         return [without_now(row) for row in rows]
+
+    async def moved(self, pod_id: UUID) -> Mapping[str, Any]:
+        return await drains.moved(self._db, pod_id)
 
     async def drain(self, pod_id: UUID, *, by: str, reason: str) -> str:
         is_new = await drains.request(self._db, pod_id, by=by, reason=reason)

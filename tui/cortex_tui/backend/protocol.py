@@ -32,7 +32,7 @@ PodRow: TypeAlias = Mapping[str, Any]
 QueueRow: TypeAlias = Mapping[str, Any]
 """A row of `cortex.store.queues.page` without its `now`, and with `name`: as people know it."""
 BreakerRow: TypeAlias = Mapping[str, Any]
-"""A row of `cortex.store.operator.breakers_seen`."""
+"""A row of `cortex.store.operator.breakers_seen`; on the screen with what happened to it lately."""
 
 Heard: TypeAlias = Callable[[Message], None]
 Told: TypeAlias = Callable[[str], None]
@@ -171,6 +171,10 @@ class Pods(Protocol):
         """Read the living ones, then the last ones that ended."""
         ...
 
+    async def moved(self, pod_id: UUID) -> Mapping[str, Any]:
+        """Read where the jobs of a pod went that leaves; see `cortex.store.drains.moved`."""
+        ...
+
     async def drain(self, pod_id: UUID, *, by: str, reason: str) -> str:
         """Let a pod take no more jobs; return what became of it."""
         ...
@@ -201,6 +205,10 @@ class Breakers(Protocol):
 
     async def page(self) -> Sequence[BreakerRow]:
         """Read them, those that are not closed first."""
+        ...
+
+    async def past(self, names: Sequence[str]) -> Mapping[str, Mapping[str, Any]]:
+        """Read what happened to some lately, by name; see `cortex.store.breaker_past`."""
         ...
 
     async def hold_open(self, name: str, *, by: str, reason: str, for_s: float | None) -> str:

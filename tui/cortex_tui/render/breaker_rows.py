@@ -5,14 +5,15 @@ from datetime import datetime
 from typing import Final
 
 from cortex.domain.breaker import POLICIES, BreakerState
+from cortex.domain.breaker_past import BARS, is_calm, openings, strip
 from cortex.domain.breaker_words import held_told, is_held
 from cortex.domain.cells import Cell
-from cortex.domain.phrases import NOTHING, age
+from cortex.domain.phrases import NOTHING, TODAY, age
 from cortex.domain.safe import safe
 from cortex.store.operator import COUNT_MAX
 from cortex_tui.backend.protocol import BreakerRow
 from cortex_tui.render.approval_page import wrapped
-from cortex_tui.render.table import Column
+from cortex_tui.render.table import Column, fit
 from cortex_tui.render.words import countdown, short
 
 NONE: Final = Cell(NOTHING, "dim")
@@ -52,14 +53,39 @@ def page_lines(row: BreakerRow, now: datetime, room: int) -> list[tuple[Cell, ..
         told.append((f"{held_told(row, now)}, since {_ago(row['forced_at'], now)}", "warn"))
     if row["escalated_at"] is not None:
         told.append((f"a person was asked {_ago(row['escalated_at'], now)}", "warn"))
-    if row["last_error"]:
-        told.append((f"last error: {row['last_error']}", "" if told else "dim"))
-    return [(Cell(line, style),) for text, style in told for line in wrapped(safe(text), room)]
+    if "turns" in row:
+        told.append((_last_hour_told(row, now), "dim" if is_calm(row) else ""))
+    first, *others = _errors(row, now)
+    told += [(first, "" if row["opened_at"] else "dim")] if first else []
+    lines = [(line, style) for text, style in told for line in wrapped(safe(text), room)]
+    lines += [(fit(safe(text), room).rstrip(), "dim") for text in others]
+    return [(Cell(line, style),) for line, style in lines]
 
 
 def page_head(row: BreakerRow) -> Cell:
     """Return the name, whole."""
     return Cell(safe(row["name"]), "bold")
+
+
+def _last_hour_told(row: BreakerRow, now: datetime) -> str:
+    opened = openings(row)
+    times = "once" if opened == 1 else f"{opened} times"
+    return f"last hour  {strip(row, now)}" + (f"  opened {times}" if opened else "")
+
+
+def _errors(row: BreakerRow, now: datetime) -> list[str]:
+    """Tell the last errors, the newest first: always one, "" if there was none. Not safe yet."""
+    told = [
+        f"{_when(error['at'], now)}: {error['code']}: {error['message']}"
+        for error in row.get("errors", ())
+    ]
+    if not told:
+        return [f"last error: {row['last_error']}" if row["last_error"] else ""]
+    return [f"last error {told[0]}", *(f"before that {each}" for each in told[1:])]
+
+
+def _when(instant: datetime, now: datetime) -> str:
+    return f"{instant:%H:%M:%SZ}" if now - instant < TODAY else f"{instant:%Y-%m-%d %H:%MZ}"
 
 
 def _ago(instant: datetime, now: datetime) -> str:
@@ -106,6 +132,12 @@ def _jobs(row: BreakerRow, _: datetime) -> Cell:
     return Cell(_waiting(row), "" if row["waiting"] else "dim")
 
 
+def _last_hour(row: BreakerRow, now: datetime) -> Cell:
+    if "turns" not in row:
+        return Cell("")
+    return Cell(strip(row, now), "dim" if is_calm(row) else "")
+
+
 def _why(row: BreakerRow, now: datetime) -> Cell:
     is_urgent = row["forced_by"] is not None or row["escalated_at"] is not None
     return Cell(safe(remark(row, now)), "warn" if is_urgent else "dim")
@@ -118,6 +150,10 @@ BREAKER_COLUMNS: Final[Sequence[Column[BreakerRow]]] = (
     Column(title="open", width=5, cell=_open_for, is_right=True),
     Column(title="probe", width=8, cell=_probe, is_right=True),
     Column(title="jobs", width=6, cell=_jobs, is_right=True),
+    Column(title="last hour", width=BARS, cell=_last_hour, spare=2),
     Column(title="why", width=12, cell=_why, grows=True, spare=1),
 )
-"""`fails`: in a row, of how many open it. `open`: for how long. `jobs`: that wait for it."""
+"""`fails`: in a row, of how many open it. `open`: for how long. `jobs`: that wait for it.
+
+`last hour`: five minutes a bar, as high as the worst state in them; read after the list.
+"""

@@ -1,18 +1,21 @@
 """Pods and worker queues on one line each, and what is told of the one under the cursor."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime
-from typing import Final
+from typing import Any, Final, TypeAlias
 
 from cortex.domain.cells import Cell
 from cortex.domain.drain import DrainPhase
 from cortex.domain.phrases import NOTHING, age
+from cortex.domain.pod_words import moved_told
 from cortex.domain.safe import safe
 from cortex.domain.why import SILENT_S
 from cortex_tui.backend.protocol import PodRow, QueueRow
 from cortex_tui.render.table import Column
 from cortex_tui.render.words import short
 
+Moved: TypeAlias = Mapping[str, Any]
+"""What `cortex.store.drains.moved` returns."""
 NONE: Final = Cell(NOTHING, "dim")
 LAG_WARN_MS: Final = 100.0
 """From here on the loop is late enough for people to notice."""
@@ -46,11 +49,51 @@ def pod_words(row: PodRow) -> str:
     return f"{row['name']} ({row['running']} of {row['slots']} jobs)"
 
 
-def pod_about(row: PodRow, now: datetime) -> str:
-    """Tell what has no column, or no room there; not safe yet."""
-    parts = [str(row["id"]), _told(row, now)]
-    parts.append(f"runs {', '.join(sorted(row['job_types']))}" if row["job_types"] else "")
+def pod_about(row: PodRow) -> str:
+    """Tell what a pod is, its sessions in the database, and what it can run; not safe yet."""
+    types = f"runs {', '.join(sorted(row['job_types']))}" if row["job_types"] else ""
+    sessions = _sessions(row["connections"]) if is_living(row) else ""
+    return " · ".join(filter(None, (str(row["id"]), sessions, types)))
+
+
+def _sessions(number: int | None) -> str:
+    if number is None:
+        return "its connections cannot be told"
+    return "1 connection" if number == 1 else f"{number} connections"
+
+
+def pod_doing(row: PodRow, moved: Moved | None, now: datetime) -> str:
+    """Tell where its jobs went, who drains it, and what it holds for how long; not safe yet."""
+    parts = ["" if moved is None else moved_told(row, moved), _told(row, now)]
+    if row["oldest_lease_at"] is not None:
+        parts.append(f"oldest lease {_steady(row['oldest_lease_at'], now)}")
+    if row["longest_claim_at"] is not None:
+        parts.append(f"longest job {_steady(row['longest_claim_at'], now)}")
     return " · ".join(filter(None, parts))
+
+
+def _steady(instant: datetime, now: datetime) -> str:
+    """Return an age in cells enough for any: what stands behind it does not move."""
+    return f"{age(_since_s(now, instant)):>4}"
+
+
+def goes_where(row: PodRow, pods: Sequence[PodRow]) -> str:
+    """Say in a question who can take the jobs of a pod: as they tell of themselves."""
+    if not row["running"]:
+        return ""
+    takers = [
+        each
+        for each in pods
+        if each["id"] != row["id"]
+        and each["state"] == "READY"
+        and each["drain_requested_at"] is None
+        and set(each["job_types"]) & set(row["job_types"])
+    ]
+    if not takers:
+        return ": no other pod takes them, they wait"
+    free = sum(max(0, each["slots"] - each["running"]) for each in takers)
+    slots = "no free slot" if not free else f"{free} free slot{'' if free == 1 else 's'}"
+    return f": they move to {len(takers)} other{'s' if len(takers) > 1 else ''} with {slots}"
 
 
 def queue_about(row: QueueRow, now: datetime) -> str:
@@ -128,6 +171,17 @@ def _beat(row: PodRow, now: datetime) -> Cell:
     return Cell(age(silent_s), "alarm" if silent_s > SILENT_S else "")
 
 
+def _lease(row: PodRow, now: datetime) -> Cell:
+    if row["oldest_lease_at"] is None:
+        return NONE
+    old_s = _since_s(now, row["oldest_lease_at"])
+    return Cell(age(old_s), "alarm" if old_s > SILENT_S else "")
+
+
+def _connections(row: PodRow, _: datetime) -> Cell:
+    return NONE if row["connections"] is None else Cell(short(row["connections"]))
+
+
 def _milliseconds(value: float | None) -> Cell:
     if value is None:
         return NONE
@@ -168,15 +222,20 @@ POD_COLUMNS: Final[Sequence[Column[PodRow]]] = (
     Column(title="pod", width=NAME_CELLS, cell=_name),
     Column(title="state", width=STATE_CELLS, cell=_state),
     Column(title="jobs", width=7, cell=_jobs, is_right=True),
+    Column(title="lease", width=5, cell=_lease, is_right=True, spare=2),
     Column(title="beat", width=5, cell=_beat, is_right=True),
     Column(title="lag", width=7, cell=_lag, is_right=True),
     Column(title="memory", width=6, cell=_memory, is_right=True, spare=1),
+    Column(title="conns", width=5, cell=_connections, is_right=True, spare=2),
     Column(title="up", width=4, cell=_up, is_right=True),
-    Column(title="hints", width=7, cell=_hints, is_right=True, spare=3),
-    Column(title="version", width=12, cell=_version, spare=2),
-    Column(title="", width=24, cell=_note, grows=True, spare=4),
+    Column(title="hints", width=7, cell=_hints, is_right=True, spare=4),
+    Column(title="version", width=12, cell=_version, spare=3),
+    Column(title="", width=24, cell=_note, grows=True, spare=5),
 )
-"""`beat`: how long ago it was heard of. `hints`: how long a notification takes."""
+"""`lease`: how long ago that of its jobs was renewed which has waited for longest. `conns`: its
+sessions in the database, as far as the server can tell. `beat`: how long ago it was heard of.
+`hints`: how long a notification takes.
+"""
 
 
 # --- queues

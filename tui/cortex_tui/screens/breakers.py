@@ -1,6 +1,10 @@
-"""The circuit breakers: what is called and fails, who waits for it, and holding it open."""
+"""The circuit breakers: what is called and fails, who waits for it, and holding it open.
 
-from collections.abc import Iterable
+What happened to them in the last hour is a statement of its own: it takes turns with the list.
+"""
+
+from collections.abc import Iterable, Mapping
+from typing import Any, Final
 
 from textual import on
 from textual.widget import Widget
@@ -26,6 +30,10 @@ from cortex_tui.screens.reasoned import because, propose, put
 from cortex_tui.widgets.page import Page
 from cortex_tui.widgets.virtual_table import VirtualTable
 
+PAST_EVERY_S: Final = 5.0
+PAST_SOON_S: Final = 1.0
+"""After a change of the list: what it was is in the past by then."""
+
 
 class BreakersScreen(Frame):
     """`breakers`."""
@@ -45,6 +53,10 @@ class BreakersScreen(Frame):
         self._in_page = ""
         """Name of the one that the page is about."""
         self._is_read = False
+        self._past: Mapping[str, Mapping[str, Any]] = {}
+        self._past_at = float("-inf")
+        """When the past was looked at."""
+        self._past_due = float("-inf")
 
     def body(self) -> Iterable[Widget]:
         return (self._table, self._page)
@@ -57,11 +69,22 @@ class BreakersScreen(Frame):
         self._tell()
 
     async def look(self) -> bool:
-        rows = sorted(await self.desk.backend.breakers.page(), key=order_of)
+        now, backend = self.desk.session.clock.now(), self.desk.backend.breakers
+        if self._window.rows and now >= self._past_due:
+            self._past_at, self._past_due = now, now + PAST_EVERY_S
+            self._past = await backend.past([row["name"] for row in self._window.rows])
+            return self._window.refill([self._with_past(row) for row in self._window.rows])
+        rows = sorted(await backend.page(), key=order_of)
         is_first, self._is_read = not self._is_read, True
         more = "more of them: cortex breakers ls --limit 10000"
         self._table.tell_cut(more if len(rows) >= SHOWN_MAX else "")
-        return self._window.refill(rows) or is_first
+        is_changed = self._window.refill([self._with_past(row) for row in rows])
+        if is_changed:
+            self._past_due = min(self._past_due, self._past_at + PAST_SOON_S)
+        return is_changed or is_first
+
+    def _with_past(self, row: BreakerRow) -> BreakerRow:
+        return {**row, **self._past.get(row["name"], {})}
 
     def thing(self) -> Thing | None:
         row = self._window.current

@@ -9,12 +9,13 @@ from typing import Final
 from uuid import UUID
 
 from rich.segment import Segment
-from textual import events
+from textual import events, on
 from textual.strip import Strip
 from textual.widget import Widget
 
 from cortex.domain.job import JobStatus
 from cortex.domain.job_filter import STATE_WORDS, term
+from cortex.domain.pod_words import is_leaving
 from cortex.domain.safe import safe
 from cortex_tui.acts import Act
 from cortex_tui.backend.protocol import PodRow, QueueRow
@@ -24,9 +25,12 @@ from cortex_tui.model.window import Window
 from cortex_tui.render.pod_rows import (
     POD_COLUMNS,
     QUEUE_COLUMNS,
+    Moved,
+    goes_where,
     is_drained,
     is_living,
     pod_about,
+    pod_doing,
     pod_words,
     queue_about,
 )
@@ -38,6 +42,8 @@ from cortex_tui.widgets.virtual_table import VirtualTable
 
 QUEUE_LINES_MIN: Final = 4
 """Of the queues and their titles, however many pods there are."""
+MOVED_EVERY_S: Final = 4.0
+"""The looks take turns: no more of them for what is told of one pod."""
 UNDER_WAY: Final = ",".join(STATE_WORDS[status] for status in JobStatus if not status.is_terminal)
 
 
@@ -65,10 +71,15 @@ class PodsScreen(Frame):
         self._is_read = False
         self._are_queues_read = False
         self._is_queues_turn = False
+        self._moved: Moved | None = None
+        self._moved_of: UUID | None = None
+        """The pod whose jobs those are."""
+        self._moved_at = float("-inf")
 
     def body(self) -> Iterable[Widget]:
         self._queue_table.styles.margin = (1, 0, 0, 0)
-        return (self._pod_table, self._queue_table, Line(self.desk, self._about, id="about"))
+        about = Line(self.desk, self._about, id="about")
+        return (self._pod_table, self._queue_table, about, Line(self.desk, self._doing, id="doing"))
 
     def on_mount(self) -> None:
         self.set_focus(self._pod_table)
@@ -87,10 +98,20 @@ class PodsScreen(Frame):
     def paint(self) -> None:
         self._pod_table.redraw()
         self._queue_table.redraw()
+        self._tell()
+
+    @on(VirtualTable.Moved)
+    def _tell(self) -> None:
         self.query_one("#about", Line).redraw()
+        self.query_one("#doing", Line).redraw()
 
     async def look(self) -> bool:
-        """Read the pods, or the queues: in turns."""
+        """Read the pods, or the queues: in turns; now and then where the jobs of one went."""
+        pod, now = self._pod, self.desk.session.clock.now()
+        if pod is not None and is_leaving(pod) and self._is_moved_due(pod, now):
+            self._moved_of, self._moved_at = pod["id"], now
+            self._moved = await self.desk.backend.pods.moved(pod["id"])
+            return False
         if self._is_queues_turn:
             is_changed = self._queues.refill(await self.desk.backend.queues.page())
             self._are_queues_read = True
@@ -103,9 +124,14 @@ class PodsScreen(Frame):
         # After the first look at the pods the queues are wanted at once.
         return not self._are_queues_read
 
+    def _is_moved_due(self, pod: PodRow, now: float) -> bool:
+        """Tell whether it is time to ask again; of another pod it is at once."""
+        is_old = now >= self._moved_at + MOVED_EVERY_S
+        return self._are_queues_read and (is_old or self._moved_of != pod["id"])
+
     def _share(self) -> None:
         """Give the pods as much room as they need, and the queues what is left."""
-        body = self.app.size.height - 5  # top bar, gap, the line about the row, strip, footer
+        body = self.app.size.height - 6  # top bar, gap, two lines about the row, strip, footer
         wanted = 1 + max(1, len(self._pods.rows))
         least = min(QUEUE_LINES_MIN, 1 + max(1, len(self._queues.rows)))
         self._pod_table.styles.height = max(2, min(wanted, body - least))
@@ -167,7 +193,7 @@ class PodsScreen(Frame):
             text = f"let {row['name']} take jobs again"
             self._propose(text, ("pods", "undrain"), pods.undrain, row["id"], row)
         else:
-            text = f"drain {pod_words(row)}"
+            text = f"drain {pod_words(row)}{goes_where(row, self._pods.rows)}"
             self._propose(text, ("pods", "drain"), pods.drain, row["id"], row)
 
     def action_pause(self) -> None:
@@ -232,11 +258,19 @@ class PodsScreen(Frame):
 
     def _about(self, width: int) -> Strip:
         """Tell of the row under the cursor what has no column."""
-        now, told = self.desk.session.now, ""
         if (pod := self._pod) is not None:
-            told = pod_about(pod, now)
-        elif (queue := self._queue) is not None:
-            told = queue_about(queue, now)
+            return self._line(pod_about(pod), width)
+        queue = self._queue
+        return self._line("" if queue is None else queue_about(queue, self.desk.session.now), width)
+
+    def _doing(self, width: int) -> Strip:
+        """Tell how the pod under the cursor leaves, and what it holds."""
+        if (pod := self._pod) is None:
+            return self._line("", width)
+        moved = self._moved if is_leaving(pod) and self._moved_of == pod["id"] else None
+        return self._line(pod_doing(pod, moved, self.desk.session.now), width)
+
+    def _line(self, told: str, width: int) -> Strip:
         text = fit(f"  {safe(told)}", width)
         return Strip([Segment(text, self.desk.palette["dim"])])
 

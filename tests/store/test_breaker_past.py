@@ -1,0 +1,80 @@
+"""What happened to breakers lately, as the facts tell it."""
+
+import pytest
+
+from cortex.domain.failure import Failure, FailureClass
+from cortex.store import breaker_past, breakers, facts
+from cortex.store.breaker_past import past, with_past
+from cortex.store.facts import Fact
+from cortex.store.session import Session
+from tests.support.rows import move_clock
+
+NAME = "llm:m"
+BUSY = Failure(cls=FailureClass.TRANSIENT_APP, code="overloaded", message="busy")
+
+
+def fail(store: Session, times: int = 1) -> None:
+    for _ in range(times):
+        store(breakers.failed, NAME, failure=BUSY, requests=1, probe=None)
+
+
+def note(store: Session, *messages: str, source: str = NAME, cls: str = "TRANSIENT_APP") -> None:
+    for message in messages:
+        data = {"class": cls, "message": message}
+        store(facts.append, [Fact(type="error", subtype="overloaded", source=source, data=data)])
+
+
+def test_turns_come_in_their_order_with_what_was_before(database: str, store: Session) -> None:
+    fail(store, 3)
+    move_clock(database, 60)
+    store(breakers.close, NAME, by="ana", reason="it is well")
+    store(breakers.force_open, "tool:x", by="ana", reason="no")
+    known = store(past, [NAME, "tool:x", "http:none"])
+    turns = [(turn["before"], turn["after"]) for turn in known[NAME]["turns"]]
+    assert turns == [("CLOSED", "OPEN"), ("OPEN", "CLOSED")]
+    first, second = (turn["at"] for turn in known[NAME]["turns"])
+    assert 59 < (second - first).total_seconds() < 90
+    assert [turn["after"] for turn in known["tool:x"]["turns"]] == ["OPEN"]
+    assert known["http:none"] == {"turns": [], "known_since": None, "errors": []}
+    move_clock(database, 60 + 3600 + 60)
+    assert store(past, [NAME])[NAME]["turns"] == []
+
+
+def test_the_last_three_errors_that_count_are_told(store: Session) -> None:
+    note(store, "one", "two", "three", "four")
+    note(store, "not its own", source="llm:other")
+    note(store, "says nothing of it", cls="PERMANENT")
+    assert [error["message"] for error in store(past, [NAME])[NAME]["errors"]] == [
+        "four",
+        "three",
+        "two",
+    ]
+    assert store(past, [NAME])[NAME]["errors"][0]["code"] == "overloaded"
+
+
+def test_calls_that_went_well_since_do_not_hide_what_opened_it(
+    database: str, store: Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(breaker_past, "EXAMINED_EACH_MAX", 10)
+    fail(store, 3)
+    note(store, "one", "two", "three")
+    move_clock(database, 60)
+    store(facts.append, [Fact(type="cost", subtype="model_call", source=NAME)] * 50)
+    found = [error["message"] for error in store(past, [NAME])[NAME]["errors"]]
+    assert found == ["three", "two", "one"]
+
+
+def test_what_was_not_read_is_said(store: Session, monkeypatch: pytest.MonkeyPatch) -> None:
+    fail(store, 3)
+    monkeypatch.setattr(breaker_past, "CHANGES_MAX", 2)
+    assert store(past, [NAME])[NAME]["known_since"] is None
+    store(breakers.close, NAME, by="ana", reason="it is well")
+    known = store(past, [NAME])[NAME]
+    assert known["known_since"] == known["turns"][0]["at"]
+
+
+def test_rows_get_their_past_and_none_needs_no_statement(store: Session) -> None:
+    fail(store, 3)
+    (row,) = store(with_past, store(breakers.page))
+    assert (row["state"], len(row["turns"])) == ("OPEN", 1)
+    assert store(past, []) == {}

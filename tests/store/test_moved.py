@@ -1,0 +1,120 @@
+"""Where the jobs of a pod went that was drained, what pods hold, and which sessions are theirs."""
+
+from collections.abc import Iterator
+from contextlib import ExitStack
+from uuid import UUID
+
+import pytest
+
+from cortex.domain.job import Claim
+from cortex.store import drains, pods
+from cortex.store.database import APPLICATION_CHARS_MAX, Profile
+from cortex.store.session import open_session
+from tests.support.life import Life
+from tests.support.rows import move_clock
+
+
+@pytest.fixture
+def life(database: str) -> Iterator[Life]:
+    with open_session(Profile(dsn=database)) as call:
+        found = Life(call, database)
+        found.type()
+        yield found
+
+
+def begin(life: Life, pod: UUID) -> Claim:
+    life.job()
+    return life.claim(pod)
+
+
+def moved(life: Life, pod: UUID) -> list[tuple[str, str | None, int]]:
+    found = life.call(drains.moved, pod)
+    assert found["is_whole"]
+    return [(group["what"], group["pod"], group["count"]) for group in found["groups"]]
+
+
+def test_each_is_found_where_it_is(life: Life) -> None:
+    pod, other = life.pod("pod-1"), life.pod("pod-2")
+    life.release(pod, begin(life, pod), "handed_back")
+    life.finish(other, life.claim(other))
+    move_clock(life.dsn, 60)
+    claims = [begin(life, pod) for _ in range(4)]
+    assert moved(life, pod) == [], "nobody drains it"
+    life.call(drains.request, pod, by="ana", reason="deploy")
+    for claim in claims:
+        life.release(pod, claim, "handed_back")
+    assert moved(life, pod) == [("waits", None, 4)]
+    assert moved(life, other) == []
+    life.finish(other, life.claim(other))
+    life.claim(other)
+    assert moved(life, pod) == [("ended", None, 1), ("runs", "pod-2", 1), ("waits", None, 2)]
+    life.sql("DELETE FROM cortex_worker.task WHERE state = 'READY'")
+    assert moved(life, pod) == [("ended", None, 1), ("lost", None, 2), ("runs", "pod-2", 1)]
+
+
+def test_one_that_was_handed_back_twice_is_counted_once(life: Life) -> None:
+    pod = life.pod("pod-1")
+    life.call(drains.request, pod, by="ana", reason="deploy")
+    life.release(pod, begin(life, pod), "handed_back")
+    life.release(pod, life.claim(pod), "handed_back")
+    assert moved(life, pod) == [("waits", None, 1)]
+
+
+def test_what_was_not_read_is_said(life: Life) -> None:
+    pod = life.pod("pod-1")
+    life.call(drains.request, pod, by="ana", reason="deploy")
+    life.sql(
+        "INSERT INTO cortex.job_attempt (job_id, attempt, pod_id, outcome, due_at, retry_count) "
+        "SELECT gen_random_uuid(), 1, $1, 'failed', now(), 0 FROM generate_series(1, 60000) n",
+        pod,
+    )
+    assert not life.call(drains.moved, pod)["is_whole"]
+
+
+def test_the_list_has_the_leases(life: Life, monkeypatch: pytest.MonkeyPatch) -> None:
+    pod, idle = life.pod("pod-1"), life.pod("pod-2")
+    first = begin(life, pod)
+    move_clock(life.dsn, 600)
+    begin(life, pod)
+    beaten = "UPDATE cortex.job SET heartbeat_at = cortex.now() WHERE id = $1"
+
+    def held() -> tuple[float, float | None]:
+        rows = {row["id"]: row for row in life.call(pods.page)}
+        assert rows[idle]["oldest_lease_at"] is None
+        row = rows[pod]
+        claim = row["longest_claim_at"]
+        ages = [None if at is None else row["now"] - at for at in (row["oldest_lease_at"], claim)]
+        lease_s, claim_s = (None if each is None else each.total_seconds() for each in ages)
+        assert lease_s is not None
+        return lease_s, claim_s
+
+    lease_s, claim_s = held()
+    assert lease_s == claim_s
+    assert 600 <= lease_s < 650
+    life.sql(beaten, first.lease.job_id)
+    lease_s, claim_s = held()
+    assert lease_s < 50
+    assert claim_s is not None
+    assert claim_s >= 600
+    monkeypatch.setattr(pods, "LEASES_MAX", 1)
+    assert held()[1] is None, "the one that it has had for longest may not have been read"
+
+
+def test_sessions_are_counted_where_the_server_can_tell_whose_they_are(life: Life) -> None:
+    name = f"host-{'x' * APPLICATION_CHARS_MAX}"
+    pod, nobody = life.pod(name), life.pod("pod-2")
+
+    def connections() -> dict[UUID, int | None]:
+        return {row["id"]: row["connections"] for row in life.call(pods.page)}
+
+    assert connections() == {pod: None, nobody: None}
+    with ExitStack() as stack:
+        for _ in range(2):
+            call = stack.enter_context(open_session(Profile.of_pod(life.dsn, name)))
+            call(pods.live_types)
+        assert connections() == {pod: 2, nobody: None}
+        life.sql("UPDATE cortex.pod SET liveness = 'heartbeat' WHERE id = $1", pod)
+        assert connections()[pod] is None, "a pooler stands between"
+        life.sql("UPDATE cortex.pod SET liveness = 'lock' WHERE id = $1", pod)
+        same = life.pod(f"{name}y")
+        assert connections() == {pod: None, nobody: None, same: None}, "two have this name there"
