@@ -4,6 +4,8 @@ from collections.abc import MutableMapping
 from typing import Any
 from uuid import UUID
 
+import trio
+
 from cortex.domain.clock import Chance
 from cortex.durable.context import Context
 from cortex.services import triage as service
@@ -33,6 +35,19 @@ OUTAGE: dict[str, Any] = {
     "error_code": "overloaded",
     "error_source": "llm:x",
 }
+
+WAITS_FOR_ORIGIN = """
+    CREATE FUNCTION cortex.test_waits_for_origin() RETURNS trigger LANGUAGE plpgsql AS $$
+    BEGIN
+        PERFORM set_config('lock_timeout', '0', true);
+        PERFORM FROM cortex.job WHERE id = NEW.origin_id FOR SHARE;
+        RETURN NEW;
+    END $$
+"""
+WAIT_FOR_ORIGIN = """
+    CREATE TRIGGER test_waits_for_origin BEFORE INSERT ON cortex.job
+    FOR EACH ROW EXECUTE FUNCTION cortex.test_waits_for_origin()
+"""
 
 
 def a_triage(bench: Bench, *, every_s: float = 60.0) -> Triage:
@@ -219,6 +234,35 @@ async def test_what_somebody_holds_does_not_hold_up_the_others(bench: Bench, dat
 
 def is_held(dsn: str) -> bool:
     query = "SELECT FROM pg_locks WHERE relation = 'cortex.dead_letter'::regclass"
+    return bool(sql(dsn, query))
+
+
+async def test_a_long_retry_holds_nothing_but_what_it_retries(bench: Bench, database: str) -> None:
+    denied: dict[str, Any] = {"error_class": "PERMANENT", "error_code": "forbidden"}
+    chosen = fail(database, service.RETRIED_MAX, **OUTAGE)
+    move_clock(database, 1)
+    later, wrong = fail(database, 3, **OUTAGE), fail(database, 2, **denied)
+    move_clock(database, CALM_S + 2)
+    sql(database, WAITS_FOR_ORIGIN)
+    sql(database, WAIT_FOR_ORIGIN)
+    async with trio.open_nursery() as nursery:
+        with holding_task(database, chosen[0], table="cortex.job"):
+            nursery.start_soon(a_triage(bench).tick)
+            await eventually_async(lambda: is_waited_for(database), what="the retry is under way")
+            free = "SELECT job_id FROM cortex.dead_letter FOR UPDATE SKIP LOCKED"
+            assert {row["job_id"] for row in sql(database, free)} == {*later, *wrong}
+            await bench.port(dead_letters.discard, wrong[:1], by="ana", reason="of no use")
+    assert states(database, wrong) == ["DISCARDED", "ESCALATED"]
+    assert letter(database, wrong[0])["resolved_by"] == "ana"
+    assert set(states(database, chosen)) == {"RETRIED"}
+    assert set(states(database, later)) == {"OPEN"}
+
+
+def is_waited_for(dsn: str) -> bool:
+    query = """
+        SELECT FROM pg_stat_activity
+        WHERE datname = current_database() AND wait_event_type = 'Lock'
+    """
     return bool(sql(dsn, query))
 
 
