@@ -4,9 +4,11 @@ from collections.abc import MutableMapping
 from typing import Any
 from uuid import UUID
 
+import pytest
 import trio
 
 from cortex.domain.clock import Chance
+from cortex.domain.errors import UnavailableError
 from cortex.durable.context import Context
 from cortex.services import triage as service
 from cortex.services.triage import CALM_S, Triage
@@ -16,7 +18,7 @@ from cortex.store.triage import triage as triage_once
 from tests.support.eventually import eventually_async
 from tests.support.factories import Bench, a_lease
 from tests.support.holder import holding_task
-from tests.support.letters import fail, letter, lifecycle, make_large, set_breaker
+from tests.support.letters import cancelling, fail, letter, lifecycle, make_large, set_breaker
 from tests.support.postgres import sql
 from tests.support.receipts import a_change, a_receipt, a_work_tree, an_interruption
 from tests.support.rows import (
@@ -282,6 +284,17 @@ async def test_what_is_too_large_is_for_an_operator_and_does_not_hold_up_the_oth
     assert states(database, ids) == ["ESCALATED"] + ["RETRIED"] * (len(ids) - 1)
     assert letter(database, large)["reason"].startswith(f"job {large} is too large to go on from")
     assert_one_truth(database)
+
+
+async def test_what_somebody_cancels_is_tried_again(bench: Bench, database: str) -> None:
+    (job_id,) = fail(database, steps=2, **OUTAGE)
+    move_clock(database, CALM_S + 1)
+    triage = a_triage(bench)
+    with cancelling(database, job_id), pytest.raises(UnavailableError, match="somebody cancelled"):
+        await triage.tick()
+    assert states(database, [job_id]) == ["OPEN"]
+    await triage.tick()
+    assert states(database, [job_id]) == ["RETRIED"]
 
 
 async def test_one_pod_at_a_time(bench: Bench, database: str) -> None:
