@@ -49,11 +49,13 @@ WHERE ($1::text IS NULL OR b.name = $1) AND b.name <> 'effects:all'
 ORDER BY b.state = 'CLOSED', b.failures = 0, b.updated_at DESC LIMIT $2;
 
 -- name: freeze
--- Whether a person holds new effects back, since when and why, and how many jobs wait. Always one row.
+-- Whether a person holds new effects back, since when and why, and how many jobs wait. $1 how many of those are counted.
+-- Always one row.
 SELECT b.name IS NOT NULL AS is_frozen, b.forced_by AS by, b.forced_reason AS reason, b.forced_at AS frozen_at,
-       (SELECT count(*) FROM cortex.job j
-        WHERE j.waiting_on = 'effects:all' AND j.waiting_on NOT LIKE 'budget:%' AND j.status = 'RETRY'
-          AND j.worker_job_id IS NULL) AS waiting_jobs,
+       (SELECT count(*) FROM (
+            SELECT FROM cortex.job j
+            WHERE j.waiting_on = 'effects:all' AND j.waiting_on NOT LIKE 'budget:%' AND j.status = 'RETRY'
+              AND j.worker_job_id IS NULL LIMIT $1) w) AS waiting_jobs,
        cortex.now() AS now
 FROM (SELECT) one LEFT JOIN cortex.breaker b ON b.name = 'effects:all' AND b.state <> 'CLOSED';
 
