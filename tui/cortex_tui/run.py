@@ -83,9 +83,11 @@ def run(
                 hearing.cancel()
                 with suppress(asyncio.CancelledError):
                     await hearing
-            if app.faults:
-                code = crash.tell(app.faults, folder=reports, at=session.now, is_debug=is_debug)
-            await _settle(app, told)
+            try:
+                await _settle(app, told)
+            finally:
+                if faults := (*app.faults, *app.desk.acts.faults):
+                    code = crash.tell(faults, folder=reports, at=session.now, is_debug=is_debug)
             return app.return_code or 0 if code is None else code
         finally:
             await db.close()
@@ -100,6 +102,11 @@ async def _settle(app: CortexApp, told: Callable[[str], object]) -> None:
     ended = await app.desk.acts.settle(within_s=SETTLE_S)
     for line in (*app.parting, *(each.told for each in ended)):
         told(line)
-    done = await app.desk.recall.leave()
+    done = None
+    try:
+        done = await app.desk.recall.leave()
+    except Exception as fault:
+        if fault not in app.desk.acts.faults:  # these are told with those of the app
+            raise
     if done is not None and not done.is_done:
         raise ConflictError(done.told)
