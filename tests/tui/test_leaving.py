@@ -16,6 +16,7 @@ from tests.tui.test_approvals import enter, keys
 
 RECALL_S = 3.0
 BULK = 500
+CODE = 143
 
 
 class Shell:
@@ -137,6 +138,37 @@ async def test_who_quits_in_the_middle_of_a_long_act_is_told_how_far_it_came(
         await seat.press("q")
         assert not seat.app.is_running
         assert len(jobs.acted_on) == 1
+
+
+@on_asyncio
+async def test_a_signal_does_not_wait_for_what_one_who_quits_waits_for(
+    jobs: FakeBackend, sit: Sit
+) -> None:
+    async with sit() as seat:
+        await bulk(jobs, seat)
+        await seat.press("q")
+        assert seat.app.is_running
+        seat.app.exit(CODE)
+        await seat.settle()
+        assert not seat.app.is_running
+        (ended,) = await seat.app.desk.acts.settle(within_s=0)
+        assert "? nobody knows how it ended; up to then: 0 cancelled, 500 not begun" in ended.told
+    assert seat.app.return_value == CODE
+
+
+@on_asyncio
+async def test_what_ends_with_a_signal_is_told_in_the_shell(jobs: FakeBackend, sit: Sit) -> None:
+    async with sit() as seat:
+        gate = await bulk(jobs, seat)
+        await seat.press("q")
+        gate.set()
+        seat.app.exit(CODE)
+        await seat.settle()
+        assert not seat.app.is_running
+        ended = await seat.app.desk.acts.settle(within_s=0)
+        (told,) = [*seat.app.parting, *(each.told for each in ended)]
+        assert "200 cancelled, 300 not begun" in told
+    assert seat.app.return_value == CODE
 
 
 @on_asyncio
