@@ -9,6 +9,7 @@ import pytest
 from cortex.domain.errors import UnavailableError
 from cortex_tui.app import CortexApp
 from cortex_tui.link import STALE_AFTER_S
+from cortex_tui.run import _settle
 from tests.support.tui import FakeBackend, Seat, on_asyncio
 from tests.support.tui_approvals import FakeApprovals
 from tests.tui.conftest import Sit
@@ -205,3 +206,29 @@ async def test_what_never_ends_does_not_hold_who_leaves(
         assert "? nobody knows how it ended" in seat.text
         await seat.press("q")
         assert not seat.app.is_running
+
+
+@on_asyncio
+async def test_a_fault_of_a_decision_that_is_sent_at_last_is_kept_for_the_report(
+    cluster: FakeBackend, sit: Sit, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fault = LookupError("a fault of ours")
+
+    async def decide(*_: object) -> None:
+        raise fault
+
+    cluster.approvals.add(1)
+    async with sit(recall_s=RECALL_S) as seat:
+        await enter(seat)
+        await keys(seat, "a", "y")
+        monkeypatch.setattr(FakeApprovals, "decide", decide)
+        told: list[str] = []
+        seat.app.desk.recall.send = lambda: None  # type: ignore[method-assign]  # it comes too late
+        seat.app.exit(CODE)
+        await seat.settle()
+        await _settle(seat.app, told.append)
+        assert seat.app.desk.acts.faults == [fault]
+        assert seat.app.faults == []
+        (line,) = told
+        assert line.startswith("cortex approvals approve ")
+        assert line.endswith(": ? nobody knows how it ended")

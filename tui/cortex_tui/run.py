@@ -8,6 +8,7 @@ from typing import Final
 
 from cortex.domain.clock import system_chance
 from cortex.domain.errors import ConflictError
+from cortex.domain.safe import safe
 from cortex.store.database import READER_ROLE, Profile, open_database
 from cortex.store.looking import only_looking
 from cortex_tui import crash
@@ -99,14 +100,16 @@ def run(
 
 async def _settle(app: CortexApp, told: Callable[[str], object]) -> None:
     """End what is under way, and send what was decided: a signal did not wait for either."""
-    ended = await app.desk.acts.settle(within_s=SETTLE_S)
+    acts = app.desk.acts
+    ended = await acts.settle(within_s=SETTLE_S)
     for line in (*app.parting, *(each.told for each in ended)):
         told(line)
     done = None
     try:
         done = await app.desk.recall.leave()
     except Exception as fault:
-        if fault not in app.desk.acts.faults:  # these are told with those of the app
+        if fault not in acts.faults:  # these are told with those of the app
             raise
+        told(safe(f"{acts.log[0].command}: {acts.log[0].told}"))
     if done is not None and not done.is_done:
         raise ConflictError(done.told)
