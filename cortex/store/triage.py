@@ -1,7 +1,7 @@
 """The triage of dead letters: one transaction that looks at a bounded batch, and acts."""
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Final
 from uuid import UUID
 
@@ -88,6 +88,8 @@ async def triage(
 async def _settle(connection: Connection, verdicts: Mapping[UUID, Verdict]) -> list[Record]:
     """Write the verdicts; what is left to a person is not looked at again."""
     held = await _held(connection, verdicts)
+    if not held:
+        return []
     return await connection.fetch(
         sql("dead_letters.settle"),
         held,
@@ -97,8 +99,10 @@ async def _settle(connection: Connection, verdicts: Mapping[UUID, Verdict]) -> l
     )
 
 
-async def _held(connection: Connection, job_ids: Iterable[UUID]) -> list[UUID]:
+async def _held(connection: Connection, job_ids: Collection[UUID]) -> list[UUID]:
     """Hold letters that were looked at without locks; return those that nobody else took since."""
+    if not job_ids:
+        return []
     rows = await connection.fetch(sql("dead_letters.hold_unseen"), list(job_ids))
     return [row["job_id"] for row in rows]
 
@@ -107,6 +111,8 @@ async def _retry(
     inside: Database, rows: Sequence[Record], new_id: Callable[[], UUID]
 ) -> list[Record]:
     """Retry letters, each by the reason of its source."""
+    if not rows:
+        return []
     return await inside.fetch(
         "dead_letters.retry",
         [row["job_id"] for row in rows],
