@@ -117,10 +117,12 @@ def _show(call: Session, output: Output) -> None:
 
 
 def _page(seen: dict[str, Any], terminal: Terminal) -> Iterator[str]:
-    jobs = "1 job waits" if seen["waiting_jobs"] == 1 else f"{seen['waiting_jobs']:,} jobs wait"
+    count = seen["waiting_jobs"]
+    more = "+" if count >= store.COUNT_MAX else ""
+    jobs = "1 job waits" if count == 1 else f"{count:,}{more} jobs wait"
     if not seen["is_frozen"]:
         yield f"{terminal.paint('● effects may begin', 'done')}" + (
-            f" · {jobs} to be let go" if seen["waiting_jobs"] else ""
+            f" · {jobs} to be let go" if count else ""
         )
         return
     since = rfc3339(seen["frozen_at"])

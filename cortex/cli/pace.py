@@ -6,8 +6,8 @@ from typing import Any, Final
 
 import click
 
-RATE_MIN: Final = 0.001
-RATE_MAX: Final = 10_000.0
+from cortex.domain.dead_act import RATE_MAX, RATE_MIN
+
 BATCH_S: Final = 0.5
 """A batch has as many as the rate lets through in this time."""
 LATE_MAX_S: Final = 1.0

@@ -11,6 +11,9 @@ from cortex.domain.phrases import age
 
 RATE_DEFAULT: Final = 50.0
 """Letters a second."""
+RATE_MIN: Final = 0.001
+RATE_MAX: Final = 10_000.0
+"""Of whatever is done to many: letters, or jobs, a second."""
 LIMIT_DEFAULT: Final = 1_000
 LETTERS_MAX: Final = 10_000
 """Of one act; the oldest ones."""
@@ -93,6 +96,18 @@ def hold_up(row: Mapping[str, Any], now: datetime) -> str:
             late_s = (now - row["due_at"]).total_seconds()
             if not row["has_pod"]:
                 return "waits for a pod: none is alive"
-            return f"no pod has gone on with it for {age(late_s)}" if late_s > OVERDUE_S else ""
+            if late_s > OVERDUE_S:
+                return f"no pod has gone on with it for {age(late_s)}"
+            return _held(row, is_due=late_s >= 0)
         case _:
             return ""
+
+
+def _held(row: Mapping[str, Any], *, is_due: bool) -> str:
+    """Say that an act makes no headway with its next letter; "": it makes some.
+
+    After a batch that went well the next one may be larger than one letter.
+    """
+    if row["batch_max"] > 1:
+        return ""
+    return "tries its next letter alone" if is_due else "waits for a letter that somebody holds"

@@ -21,7 +21,7 @@ from cortex.store.jobs import plain
 from cortex.store.queries import sql
 
 COUNT_MAX: Final = 1_000
-"""Jobs that wait for one breaker are counted so far, as on the screens."""
+"""Jobs that wait for one breaker, or for the freeze, are counted so far, as on the screens."""
 
 Rule = Callable[[Breaker, datetime], Breaker]
 
@@ -132,8 +132,11 @@ async def unfreeze(db: Database, *, by: str, reason: str) -> Seen:
 
 
 async def frozen(db: Database) -> dict[str, Any]:
-    """Return whether effects are frozen (`is_frozen`), by whom, why, since when, and who waits."""
-    row = await db.fetch_one("breakers.freeze")
+    """Return whether effects are frozen (`is_frozen`), by whom, why and since when.
+
+    And how many jobs wait for that (`waiting_jobs`), up to `COUNT_MAX`.
+    """
+    row = await db.fetch_one("breakers.freeze", COUNT_MAX)
     if row is None:
         raise AssertionError("breakers.freeze always returns one row")
     return plain(row)

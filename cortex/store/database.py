@@ -23,9 +23,9 @@ from cortex.store.connections import set_locally
 from cortex.store.dsn import redact
 from cortex.store.errors import (
     ends_session,
+    is_cancelled,
     is_connection_loss,
     is_locked,
-    is_overdue,
     is_read_only,
     is_rolled_back,
     of_connect,
@@ -257,7 +257,7 @@ class Database:
             except CortexError:
                 raise
             except Exception as error:
-                is_futile = is_overdue(error) or (self.profile.hot_path and is_locked(error))
+                is_futile = is_cancelled(error) or (self.profile.hot_path and is_locked(error))
                 if not is_rolled_back(error) or is_futile or repeat == RETRIES_AT_ONCE:
                     raise of_statement(error) from error
             await asyncio.sleep(self._rng.uniform(0, 0.02 * 2**repeat))

@@ -3,7 +3,7 @@
 | seen | meaning | becomes |
 |---|---|---|
 | 40001 40P01 55P03 | rolled back for certain | retried, then `UnavailableError` |
-| 57014 | likewise, and would take as long again | `UnavailableError` |
+| 57014 | likewise; it took too long, or somebody cancelled it | `UnavailableError` |
 | 08… 57P…, driver, sockets | COMMIT may have been sent | `OutcomeUnknownError` |
 | 25006 | a standby, or one that was a primary: nothing was written | `UnavailableError` |
 | 25P03 25P04 | rolled back for certain by a time-out, with its session | `UnavailableError` |
@@ -38,7 +38,12 @@ ROLLED_BACK = frozenset({"40001", "40P01", "55P03", "57014"})
 LOCKED = "55P03"
 """Somebody held a row, or the like, for longer than the time-out for locks."""
 
-TOO_LONG = "57014"
+CANCELLED = "57014"
+"""By the server, as it took too long, or by somebody: the message alone says which."""
+
+ON_REQUEST = "user request"
+"""In the message of what somebody cancelled. A server that does not speak English says otherwise:
+there it counts as taking too long."""
 
 READ_ONLY = "25006"
 
@@ -67,13 +72,22 @@ def is_locked(error: BaseException) -> bool:
 
 
 def is_overdue(error: BaseException) -> bool:
-    """Tell whether the statement was ended because it took too long, or by an administrator.
+    """Tell whether the statement was ended because it took too long.
 
     Also of an error that this was translated to.
     """
     while isinstance(error, CortexError) and error.__cause__ is not None:
         error = error.__cause__
-    return isinstance(error, asyncpg.PostgresError) and error.sqlstate == TOO_LONG
+    return is_cancelled(error) and not _is_by_somebody(error)
+
+
+def is_cancelled(error: BaseException) -> bool:
+    """Tell whether the statement was ended as it took too long, or by somebody."""
+    return isinstance(error, asyncpg.PostgresError) and error.sqlstate == CANCELLED
+
+
+def _is_by_somebody(error: BaseException) -> bool:
+    return is_cancelled(error) and ON_REQUEST in _line(error)
 
 
 def is_read_only(error: BaseException) -> bool:
@@ -182,6 +196,9 @@ def _of_server(error: asyncpg.PostgresError) -> CortexError:  # noqa: C901, PLR0
         return OutcomeUnknownError(
             f"the database went away: {message}", trouble=Trouble.UNREACHABLE
         )
+    if _is_by_somebody(error):
+        told = f"somebody cancelled the statement in the database: {message}"
+        return UnavailableError(told, hint="try again")
     if is_rolled_back(error):
         told = f"the database is busy: {message}"
         return UnavailableError(told, hint="try again", is_locked=is_locked(error))

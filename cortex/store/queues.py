@@ -32,8 +32,9 @@ async def page(
     """Return queues: the default one, those that are paused, then by name those that have tasks.
 
     Rows have `queue`, `paused_by`, `paused_at`, `reason`; `ready`, `running` and `later` (due in
-    the future) up to `COUNTED_MAX`, and `is_capped` when one of them is that; `oldest_ready_s`,
-    None when nothing is ready; `now`. With `only` those queues, whether they have tasks or not.
+    the future) up to `COUNTED_MAX`, and `is_capped` when one of them is that; `oldest_ready_s`, for
+    how long the first one has been ready, None when nothing is; `now`. With `only` those queues,
+    whether they have tasks or not.
     """
     names = None if only is None else [queue or "" for queue in only]
     return [dict(row) for row in await db.fetch("queues.list", names, limit, COUNTED_MAX)]

@@ -1,7 +1,7 @@
 """The triage of dead letters: one transaction that looks at a bounded batch, and acts."""
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Final
 from uuid import UUID
 
@@ -41,8 +41,8 @@ async def triage(
     once in a line of jobs, unless a time-out left something half done: then a person decides, as
     of the second time. The others are judged by their cause. A letter that somebody holds is left
     to the next pass. When the database refuses to retry them, the caller is to try fewer; a letter
-    whose retry is refused alone needs an operator. A pass whose reply was lost needs no repeat: the
-    next one sees what is left.
+    whose retry is refused alone needs an operator. While they are retried, nothing else is held. A
+    pass whose reply was lost needs no repeat: the next one sees what is left.
     """
 
     async def look_and_act(connection: Connection) -> Triaged | None:
@@ -53,20 +53,23 @@ async def triage(
         verdicts = {row["job_id"]: judge(_cause(row)) for row in unjudged}
         left = Verdict(LetterState.OPEN)
         verdicts |= {row["job_id"]: left for row in recovered if row["is_for_a_person"]}
-        clear = [row for row in recovered if not row["is_for_a_person"]][:retried_max]
+        clear = {row["lineage_id"]: row for row in recovered if not row["is_for_a_person"]}
+        chosen = {row["job_id"]: row for row in list(clear.values())[:retried_max]}
+        held = [chosen[job_id] for job_id in await _held(connection, chosen)]
         retried: list[Record] = []
         refused_count = 0
         try:
-            retried = await _retry(db.bound(connection), clear, new_id)
+            retried = await _retry(db.bound(connection), held, new_id)
         except Exception as error:
             refusal = dead_letters.refused(error)
             if refusal is None:
                 raise
-            refused_count = len(clear)
+            refused_count = len(held)
             if refused_count == 1:
-                job_id = clear[0]["job_id"]
+                job_id = held[0]["job_id"]
                 told = dead_letters.too_large(job_id) if is_overdue(error) else refusal
                 verdicts[job_id] = Verdict(LetterState.ESCALATED, told.message)
+        # After the retry, which may take as long as a statement may: these are held for a moment.
         settled = await _settle(connection, verdicts)
         states = Counter(row["state"] for row in settled)
         return Triaged(
@@ -84,20 +87,32 @@ async def triage(
 
 async def _settle(connection: Connection, verdicts: Mapping[UUID, Verdict]) -> list[Record]:
     """Write the verdicts; what is left to a person is not looked at again."""
+    held = await _held(connection, verdicts)
+    if not held:
+        return []
     return await connection.fetch(
         sql("dead_letters.settle"),
-        list(verdicts),
-        [verdict.state.value for verdict in verdicts.values()],
-        [verdict.reason for verdict in verdicts.values()],
+        held,
+        [verdicts[job_id].state.value for job_id in held],
+        [verdicts[job_id].reason for job_id in held],
         ACTOR,
     )
 
 
+async def _held(connection: Connection, job_ids: Collection[UUID]) -> list[UUID]:
+    """Hold letters that were looked at without locks; return those that nobody else took since."""
+    if not job_ids:
+        return []
+    rows = await connection.fetch(sql("dead_letters.hold_unseen"), list(job_ids))
+    return [row["job_id"] for row in rows]
+
+
 async def _retry(
-    inside: Database, recovered: Sequence[Record], new_id: Callable[[], UUID]
+    inside: Database, rows: Sequence[Record], new_id: Callable[[], UUID]
 ) -> list[Record]:
-    """Retry letters, one of each line of jobs, each by the reason of its source."""
-    rows = list({row["lineage_id"]: row for row in recovered}.values())
+    """Retry letters, each by the reason of its source."""
+    if not rows:
+        return []
     return await inside.fetch(
         "dead_letters.retry",
         [row["job_id"] for row in rows],

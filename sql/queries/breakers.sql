@@ -84,11 +84,13 @@ LEFT JOIN LATERAL (
         ORDER BY near.at DESC, near.id DESC LIMIT $4::int) last) e ON true;
 
 -- name: freeze
--- Whether a person holds new effects back, since when and why, and how many jobs wait. Always one row.
+-- Whether a person holds new effects back, since when and why, and how many jobs wait. $1 how many of those are counted.
+-- Always one row.
 SELECT b.name IS NOT NULL AS is_frozen, b.forced_by AS by, b.forced_reason AS reason, b.forced_at AS frozen_at,
-       (SELECT count(*) FROM cortex.job j
-        WHERE j.waiting_on = 'effects:all' AND j.waiting_on NOT LIKE 'budget:%' AND j.status = 'RETRY'
-          AND j.worker_job_id IS NULL) AS waiting_jobs,
+       (SELECT count(*) FROM (
+            SELECT FROM cortex.job j
+            WHERE j.waiting_on = 'effects:all' AND j.waiting_on NOT LIKE 'budget:%' AND j.status = 'RETRY'
+              AND j.worker_job_id IS NULL LIMIT $1) w) AS waiting_jobs,
        cortex.now() AS now
 FROM (SELECT) one LEFT JOIN cortex.breaker b ON b.name = 'effects:all' AND b.state <> 'CLOSED';
 

@@ -98,7 +98,7 @@ SELECT changed.id FROM changed LEFT JOIN (SELECT count(*) FROM hinted) h ON true
 -- Acts for people: those under way first, then the newest. $1 one act or null, $2 limit, $3 seconds of silence after
 -- which a pod does not count as living.
 SELECT a.id, a.verb, a.state, a.which, a.agent_version, a.from_start, a.rate_per_s, a.asked_by, a.reason,
-       a.letter_count, a.done_count, a.failed_count, a.due_at, a.created_at, a.changed_by, a.changed_at,
+       a.letter_count, a.done_count, a.failed_count, a.batch_max, a.due_at, a.created_at, a.changed_by, a.changed_at,
        a.change_reason, a.ended_at, fleet.has_pod, cortex.now() AS now
 FROM cortex.dead_act a,
      (SELECT EXISTS (

@@ -115,8 +115,7 @@ WHERE j.id = ANY ($1::uuid[]);
 SELECT pg_try_advisory_xact_lock(hashtextextended('cortex.triage', 0)) AS is_held;
 
 -- name: unjudged
--- Letters whose cause does not pass by itself and that the triage has not seen, the oldest first. $1 limit.
--- Locks: the letters (skipping locked ones).
+-- Letters whose cause does not pass by itself and that the triage has not seen, the oldest first. $1 limit. Locks: none.
 SELECT d.job_id, d.error_class, d.error_code, d.error_source, j.error_message,
        coalesce(e.is_escalated, false) AS is_escalated
 FROM cortex.dead_letter d
@@ -125,12 +124,12 @@ LEFT JOIN LATERAL (
     SELECT f.data->'escalated' = 'true' AS is_escalated FROM cortex.fact f
     WHERE f.job_id = d.job_id AND f.type = 'error' ORDER BY f.id DESC LIMIT 1) e ON true
 WHERE d.state = 'OPEN' AND d.triaged_at IS NULL AND coalesce(d.awaits, '') = ''
-ORDER BY d.created_at LIMIT $1 FOR UPDATE OF d SKIP LOCKED;
+ORDER BY d.created_at LIMIT $1;
 
 -- name: recovered
 -- Letters that await a breaker which lets calls through again, the oldest first, and whether a person must judge them:
 -- their line of jobs was retried by itself before, or a time-out left something half done.
--- $1 seconds that a letter must be old, $2 limit. Locks: the letters of each breaker (skipping locked ones).
+-- $1 seconds that a letter must be old, $2 limit. Locks: none.
 WITH RECURSIVE source AS (
     -- Walks the distinct breakers by index, one probe a name.
     (SELECT coalesce(d.awaits, '') AS name FROM cortex.dead_letter d
@@ -156,9 +155,16 @@ CROSS JOIN LATERAL (
     SELECT l.job_id, l.lineage_id, l.created_at FROM cortex.dead_letter l
     WHERE l.state = 'OPEN' AND l.triaged_at IS NULL AND coalesce(l.awaits, '') = s.name
       AND l.created_at <= cortex.now() - $1::float8 * interval '1 second'
-    ORDER BY l.created_at LIMIT $2 FOR UPDATE SKIP LOCKED) d
+    ORDER BY l.created_at LIMIT $2) d
 WHERE s.name IS NOT NULL AND (b.state IS NULL OR b.state = 'CLOSED')
 ORDER BY d.created_at LIMIT $2;
+
+-- name: hold_unseen
+-- Holds those of these letters that the triage has still not seen. $1 job ids.
+-- Locks: the letters (ordered, skipping locked ones).
+SELECT job_id FROM cortex.dead_letter
+WHERE job_id = ANY ($1::uuid[]) AND state = 'OPEN' AND triaged_at IS NULL
+ORDER BY job_id FOR UPDATE SKIP LOCKED;
 
 -- name: groups
 -- Letters by their error, the one that came last first, each with its newest letter. Null leaves a filter out:

@@ -31,7 +31,8 @@ SELECT resumed.queue FROM resumed LEFT JOIN hinted ON true;
 -- name: list
 -- Queues for people: the default one, those that are paused, then by name those that have tasks. Of each at most $3
 -- tasks in a state are looked at. $1 names, or null for all, $2 how many queues, $3 tasks. Locks: none.
--- The oldest that is ready is, of a named queue, the oldest of those that were looked at.
+-- The oldest that is ready is, of a named queue, the oldest of those that were looked at; one that was handed back
+-- keeps its place, and is ready anew since its attempt ended, as in metrics.figures.
 WITH RECURSIVE waiting AS (
     -- Walks the distinct names of the queues by index, one probe a name.
     (SELECT queue_name AS queue FROM cortex_worker.task WHERE state = 'QUEUED' ORDER BY queue_name LIMIT 1)
@@ -54,15 +55,23 @@ WITH RECURSIVE waiting AS (
     SELECT s.queue, f.*
     FROM shown s CROSS JOIN LATERAL (
         SELECT q.ready + h.ready AS ready, h.running, q.later, least(q.oldest_at, h.oldest_at) AS oldest_at
-        FROM (SELECT count(*) FILTER (WHERE run_at <= cortex.now()) AS ready,
+        FROM (WITH looked AS MATERIALIZED (
+                  SELECT t.run_at, t.job_id, t.attempt FROM cortex_worker.task t
+                  WHERE t.state = 'QUEUED' AND t.queue_name = s.queue ORDER BY t.priority, t.run_at, t.id LIMIT $3)
+              SELECT count(*) FILTER (WHERE run_at <= cortex.now()) AS ready,
                      count(*) FILTER (WHERE run_at > cortex.now()) AS later,
-                     min(run_at) FILTER (WHERE run_at <= cortex.now()) AS oldest_at
-              FROM (SELECT run_at FROM cortex_worker.task WHERE state = 'QUEUED' AND queue_name = s.queue
-                    ORDER BY priority, run_at, id LIMIT $3) t) q,
-             (SELECT count(*) FILTER (WHERE state = 'READY') AS ready,
-                     count(*) FILTER (WHERE state = 'LOCKED') AS running,
-                     min(run_at) FILTER (WHERE state = 'READY') AS oldest_at
-              FROM cortex_worker.task WHERE queue_name = s.queue AND state IN ('READY', 'LOCKED')) h
+                     least(min(run_at) FILTER (WHERE run_at <= cortex.now() AND attempt = 0),
+                           (SELECT greatest(b.run_at, a.ended_at)
+                            FROM (SELECT * FROM looked WHERE run_at <= cortex.now() AND attempt > 0
+                                  ORDER BY run_at LIMIT 1) b
+                            LEFT JOIN cortex.job_attempt a USING (job_id, attempt))) AS oldest_at
+              FROM looked) q,
+             (SELECT count(*) FILTER (WHERE t.state = 'READY') AS ready,
+                     count(*) FILTER (WHERE t.state = 'LOCKED') AS running,
+                     min(greatest(t.run_at, (SELECT a.ended_at FROM cortex.job_attempt a
+                                             WHERE a.job_id = t.job_id AND a.attempt = t.attempt)))
+                         FILTER (WHERE t.state = 'READY') AS oldest_at
+              FROM cortex_worker.task t WHERE t.queue_name = s.queue AND t.state IN ('READY', 'LOCKED')) h
         WHERE s.queue <> ''
         UNION ALL
         SELECT r.ready + s2.ready + d.due, l.running, d2.later, least(o.oldest_at, d.oldest_at)
@@ -80,9 +89,11 @@ WITH RECURSIVE waiting AS (
              (SELECT count(*) AS running FROM (
                   SELECT FROM cortex.job j JOIN cortex_worker.task t ON t.job_id = j.id AND t.state = 'LOCKED'
                   WHERE j.status = 'RUNNING' AND t.queue_name IS NULL LIMIT $3) t) l,
-             (SELECT min(first.run_at) AS oldest_at
+             (SELECT min(greatest(first.run_at, (SELECT a.ended_at FROM cortex.job_attempt a
+                                                 WHERE a.job_id = first.job_id AND a.attempt = first.attempt)))
+                         AS oldest_at
               FROM (SELECT task, priority FROM cortex_worker.ready_head LIMIT 1000) h CROSS JOIN LATERAL (
-                  SELECT t.run_at FROM cortex_worker.task t
+                  SELECT t.run_at, t.job_id, t.attempt FROM cortex_worker.task t
                   WHERE t.state = 'READY' AND NOT t.is_suspect AND t.queue_name IS NULL
                     AND t.task = h.task AND t.priority = h.priority
                   ORDER BY t.run_at, t.id LIMIT 1) first) o

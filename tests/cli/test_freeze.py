@@ -9,10 +9,17 @@ from cortex.store import breakers, facts, retries
 from tests.support.command_line import Cortex
 from tests.support.effects import Doers
 from tests.support.life import Life
+from tests.support.postgres import sql
 from tests.support.rows import job_row, move_clock
 
 WHY = ("--reason", "an \x1b[31maudit")
 TOLD = "an ⟦U+001B⟧[31maudit"
+CLAIMED_MAX = 500
+WAIT = """
+    UPDATE cortex.job SET status = 'RETRY', worker_job_id = NULL, next_retry_at = cortex.now(),
+        waiting_on = 'effects:all'
+    WHERE status = 'RUNNING'
+"""
 IDLE_S = 2 * 86_400.0
 
 
@@ -66,6 +73,17 @@ def test_effects_are_frozen_and_freed(cortex: Cortex, doers: Doers) -> None:
         ("breaker_forced_closed", getpass.getuser(), "it is over"),
         ("breaker_forced_open", "ana", WHY[1]),
     ]
+
+
+def test_who_waits_is_counted_so_far(cortex: Cortex, doers: Doers) -> None:
+    assert cortex("freeze", "on", *WHY).code == 0
+    for _ in range(0, breakers.COUNT_MAX + 1, CLAIMED_MAX):
+        doers.claimed_many(CLAIMED_MAX)
+    sql(doers.dsn, WAIT)
+    status = cortex("freeze", "status")
+    assert status.out.splitlines()[0] == "✗ effects are frozen · 1,000+ jobs wait"
+    document = cortex("freeze", "status", "--json").document
+    assert document["waiting_jobs"] == breakers.COUNT_MAX
 
 
 def test_whoever_freezes_last_is_told_as_the_one(cortex: Cortex, doers: Doers) -> None:

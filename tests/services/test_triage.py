@@ -4,7 +4,11 @@ from collections.abc import MutableMapping
 from typing import Any
 from uuid import UUID
 
+import pytest
+import trio
+
 from cortex.domain.clock import Chance
+from cortex.domain.errors import UnavailableError
 from cortex.durable.context import Context
 from cortex.services import triage as service
 from cortex.services.triage import CALM_S, Triage
@@ -14,7 +18,7 @@ from cortex.store.triage import triage as triage_once
 from tests.support.eventually import eventually_async
 from tests.support.factories import Bench, a_lease
 from tests.support.holder import holding_task
-from tests.support.letters import fail, letter, lifecycle, make_large, set_breaker
+from tests.support.letters import cancelling, fail, letter, lifecycle, make_large, set_breaker
 from tests.support.postgres import sql
 from tests.support.receipts import a_change, a_receipt, a_work_tree, an_interruption
 from tests.support.rows import (
@@ -33,6 +37,19 @@ OUTAGE: dict[str, Any] = {
     "error_code": "overloaded",
     "error_source": "llm:x",
 }
+
+WAITS_FOR_ORIGIN = """
+    CREATE FUNCTION cortex.test_waits_for_origin() RETURNS trigger LANGUAGE plpgsql AS $$
+    BEGIN
+        PERFORM set_config('lock_timeout', '0', true);
+        PERFORM FROM cortex.job WHERE id = NEW.origin_id FOR SHARE;
+        RETURN NEW;
+    END $$
+"""
+WAIT_FOR_ORIGIN = """
+    CREATE TRIGGER test_waits_for_origin BEFORE INSERT ON cortex.job
+    FOR EACH ROW EXECUTE FUNCTION cortex.test_waits_for_origin()
+"""
 
 
 def a_triage(bench: Bench, *, every_s: float = 60.0) -> Triage:
@@ -222,6 +239,35 @@ def is_held(dsn: str) -> bool:
     return bool(sql(dsn, query))
 
 
+async def test_a_long_retry_holds_nothing_but_what_it_retries(bench: Bench, database: str) -> None:
+    denied: dict[str, Any] = {"error_class": "PERMANENT", "error_code": "forbidden"}
+    chosen = fail(database, service.RETRIED_MAX, **OUTAGE)
+    move_clock(database, 1)
+    later, wrong = fail(database, 3, **OUTAGE), fail(database, 2, **denied)
+    move_clock(database, CALM_S + 2)
+    sql(database, WAITS_FOR_ORIGIN)
+    sql(database, WAIT_FOR_ORIGIN)
+    async with trio.open_nursery() as nursery:
+        with holding_task(database, chosen[0], table="cortex.job"):
+            nursery.start_soon(a_triage(bench).tick)
+            await eventually_async(lambda: is_waited_for(database), what="the retry is under way")
+            free = "SELECT job_id FROM cortex.dead_letter FOR UPDATE SKIP LOCKED"
+            assert {row["job_id"] for row in sql(database, free)} == {*later, *wrong}
+            await bench.port(dead_letters.discard, wrong[:1], by="ana", reason="of no use")
+    assert states(database, wrong) == ["DISCARDED", "ESCALATED"]
+    assert letter(database, wrong[0])["resolved_by"] == "ana"
+    assert set(states(database, chosen)) == {"RETRIED"}
+    assert set(states(database, later)) == {"OPEN"}
+
+
+def is_waited_for(dsn: str) -> bool:
+    query = """
+        SELECT FROM pg_stat_activity
+        WHERE datname = current_database() AND wait_event_type = 'Lock'
+    """
+    return bool(sql(dsn, query))
+
+
 async def test_what_is_too_large_is_for_an_operator_and_does_not_hold_up_the_others(
     bench: Bench, database: str
 ) -> None:
@@ -238,6 +284,17 @@ async def test_what_is_too_large_is_for_an_operator_and_does_not_hold_up_the_oth
     assert states(database, ids) == ["ESCALATED"] + ["RETRIED"] * (len(ids) - 1)
     assert letter(database, large)["reason"].startswith(f"job {large} is too large to go on from")
     assert_one_truth(database)
+
+
+async def test_what_somebody_cancels_is_tried_again(bench: Bench, database: str) -> None:
+    (job_id,) = fail(database, steps=2, **OUTAGE)
+    move_clock(database, CALM_S + 1)
+    triage = a_triage(bench)
+    with cancelling(database, job_id), pytest.raises(UnavailableError, match="somebody cancelled"):
+        await triage.tick()
+    assert states(database, [job_id]) == ["OPEN"]
+    await triage.tick()
+    assert states(database, [job_id]) == ["RETRIED"]
 
 
 async def test_one_pod_at_a_time(bench: Bench, database: str) -> None:

@@ -62,6 +62,7 @@ def test_a_scan_would_be_found(paused: str) -> None:
 def test_a_list_of_queues_looks_at_so_many_tasks_and_no_more(paused: str) -> None:
     for statistics in ("none yet", "fresh"):
         looks = explain(paused, "queues.list", (None, QUEUES, COUNTED))
+        assert looked_at(looks, "job_attempt") <= 2 * QUEUES, statistics
         assert sum(each.rows for each in looks if each.table == "task") <= (QUEUES + 8) * COUNTED
         assert looked_at(looks) > 0, statistics
         sql(paused, "ANALYZE")

@@ -565,6 +565,7 @@ def test_statements_look_only_at_the_letters_that_they_need(database: str) -> No
     statements: dict[str, tuple[object, ...]] = {
         "dead_letters.unjudged": (WANTED,),
         "dead_letters.recovered": (60.0, WANTED),
+        "dead_letters.hold_unseen": (some,),
         "dead_letters.standing": (some,),
         "dead_letters.of_jobs": (some,),
         "dead_letters.show": (ids[0],),

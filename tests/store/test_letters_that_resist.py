@@ -1,11 +1,13 @@
 """Dead letters that somebody holds, or whose jobs are too large: the others have their turns."""
 
 from collections.abc import Sequence
+from datetime import timedelta
+from typing import Final
 from uuid import UUID
 
 import pytest
 
-from cortex.domain.dead_act import ActVerb
+from cortex.domain.dead_act import ActVerb, hold_up
 from cortex.domain.errors import RejectedError, UnavailableError
 from cortex.store import dead_acts, dead_letters
 from cortex.store.database import Connection, Database, Record
@@ -13,8 +15,15 @@ from cortex.store.dead_letters import Resubmission, Settled
 from cortex.store.session import Session
 from tests.support.dead_acts import an_act
 from tests.support.holder import holding_task
-from tests.support.letters import fail, letter, make_large
+from tests.support.letters import cancelling, fail, letter, make_large
+from tests.support.postgres import sql
 from tests.support.rows import assert_one_truth, job_count, move_clock, new_id, steps
+
+A_SECOND: Final = timedelta(seconds=1)
+LIVING_POD: Final = """
+    INSERT INTO cortex.pod (id, lock_key, name, version, job_types, slots, state, heartbeat_at)
+    VALUES (cortex.uuid7(), 7, 'eu-1', '0', '{work}', 1, 'READY', cortex.now() + interval '1 day')
+"""
 
 
 def work_off(store: Session, dsn: str, act_id: int) -> None:
@@ -42,12 +51,17 @@ def test_a_letter_that_somebody_holds_holds_up_its_own_act_alone(
     held, free = fail(database, 2), fail(database, 2)
     first = store(dead_acts.begin, an_act(held, verb))
     second = store(dead_acts.begin, an_act(free, verb))
+    sql(database, LIVING_POD)
     with holding_task(database, held[0], table="cortex.dead_letter"):
         work_off(store, database, second)
+        row = store(dead_acts.show, first)
+        assert hold_up(row, row["due_at"] - A_SECOND) == "waits for a letter that somebody holds"
+        assert hold_up(row, row["due_at"]) == "tries its next letter alone"
         assert letter(database, held[0])["state"] == "OPEN"
         assert store(dead_acts.show, first)["failed_count"] == 0
     work_off(store, database, first)
-    assert store(dead_acts.show, first)["done_count"] == 2
+    row = store(dead_acts.show, first)
+    assert (row["done_count"], hold_up(row, row["now"])) == (2, "")
     assert_one_truth(database)
 
 
@@ -62,6 +76,19 @@ def test_a_job_that_is_too_large_is_told_of_with_the_way_out(store: Session, dat
     (settled,) = retry(store, job_id, from_start=True)
     assert settled.error is None
     assert steps(database, letter(database, job_id)["retried_as"]) == []
+
+
+def test_what_somebody_cancels_is_not_too_large(store: Session, database: str) -> None:
+    (job_id,) = fail(database, steps=2)
+    act_id = store(dead_acts.begin, an_act([job_id]))
+    with cancelling(database, job_id):
+        with pytest.raises(UnavailableError, match="somebody cancelled the statement"):
+            retry(store, job_id)
+        with pytest.raises(UnavailableError, match="somebody cancelled the statement"):
+            store(dead_acts.work_off, new_id=new_id)
+    assert letter(database, job_id)["state"] == "OPEN"
+    work_off(store, database, act_id)
+    assert store(dead_acts.show, act_id)["done_count"] == 1
 
 
 def test_of_several_at_once_it_is_told_that_fewer_may_pass(store: Session, database: str) -> None:

@@ -6,7 +6,7 @@ from uuid import UUID
 
 import pytest
 
-from cortex.domain.job import Claim, Finish, JobStatus
+from cortex.domain.job import Claim, Finish, JobStatus, Release
 from cortex.store import jobs, queues, tasks
 from cortex.store.session import Session
 from tests.support.postgres import sql
@@ -140,6 +140,32 @@ def test_a_list_has_the_default_queue_the_paused_and_those_with_tasks(
     assert found[None]["oldest_ready_s"] == pytest.approx(7, abs=5)
     assert found["b"]["oldest_ready_s"] is None
     assert not any(each["is_capped"] for each in found.values())
+
+
+@pytest.mark.parametrize("queue", [None, "a"])
+@pytest.mark.parametrize("is_head", [False, True])
+def test_what_was_handed_back_is_ready_since_then(
+    store: Session,
+    database: str,
+    submit: Submits,
+    claim: Claims,
+    queue: str | None,
+    *,
+    is_head: bool,
+) -> None:
+    submit(queue_name=queue)
+    pod_id = new_id()
+    (claimed,) = claim(pod_id)
+    move_clock(database, 1_200)
+    back = Release(lease=claimed.lease, outcome="handed_back", is_counted=False)
+    assert store(tasks.release, pod_id=pod_id, operations=[back])
+    if is_head:
+        store(tasks.promote)
+    move_clock(database, 1_300)
+    assert row(store, queue)["oldest_ready_s"] == pytest.approx(100, abs=20)
+    submit(queue_name=queue)
+    move_clock(database, 2_000)
+    assert row(store, queue)["oldest_ready_s"] == pytest.approx(800, abs=20)
 
 
 def test_counting_ends_at_a_bound(

@@ -1,6 +1,8 @@
 """Failed jobs with their dead letters, in bulk and by the path that a test wants."""
 
 import json
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 from uuid import UUID
 
@@ -32,19 +34,23 @@ _END = """
     WHERE id = ANY ($1)
 """
 
-_TAKES_TOO_LONG = """
-    CREATE FUNCTION cortex.test_takes_too_long() RETURNS trigger LANGUAGE plpgsql AS $$
+_IS_ENDED = """
+    CREATE FUNCTION cortex.test_is_ended() RETURNS trigger LANGUAGE plpgsql SECURITY DEFINER AS $$
     BEGIN
         IF NEW.origin_id = ANY (TG_ARGV[0]::uuid[]) AND NEW.checkpoint <> '{}' THEN
-            RAISE EXCEPTION 'canceling statement due to statement timeout' USING ERRCODE = '57014';
+            %s;
         END IF;
         RETURN NEW;
     END $$
 """
-_TAKE_TOO_LONG = """
-    CREATE TRIGGER test_takes_too_long BEFORE INSERT ON cortex.job
-    FOR EACH ROW EXECUTE FUNCTION cortex.test_takes_too_long('{%s}')
+_BE_ENDED = """
+    CREATE TRIGGER test_is_ended BEFORE INSERT ON cortex.job
+    FOR EACH ROW EXECUTE FUNCTION cortex.test_is_ended('{%s}')
 """
+_AS_TOO_LONG = """
+    RAISE EXCEPTION 'canceling statement due to statement timeout' USING ERRCODE = '57014'
+"""
+_BY_SOMEBODY = "PERFORM pg_cancel_backend(pg_backend_pid()), pg_sleep(9)"
 
 
 def fail(
@@ -77,8 +83,17 @@ def fail(
 
 def make_large(dsn: str, job_id: UUID) -> None:
     """Let it take too long to copy the steps of a job; without the wait."""
-    sql(dsn, _TAKES_TOO_LONG)
-    sql(dsn, _TAKE_TOO_LONG % job_id)
+    sql(dsn, _IS_ENDED % _AS_TOO_LONG)
+    sql(dsn, _BE_ENDED % job_id)
+
+
+@contextmanager
+def cancelling(dsn: str, job_id: UUID) -> Iterator[None]:
+    """Somebody who cancels each statement that copies the steps of a job."""
+    sql(dsn, _IS_ENDED % _BY_SOMEBODY)
+    sql(dsn, _BE_ENDED % job_id)
+    yield
+    sql(dsn, "DROP FUNCTION cortex.test_is_ended CASCADE")
 
 
 def letter(dsn: str, job_id: UUID) -> dict[str, Any]:

@@ -26,6 +26,7 @@ from cortex_tui.app import CortexApp
 from cortex_tui.key_table import KeyTable
 from cortex_tui.model.bulk import BulkVerb
 from cortex_tui.session import Session
+from tests.support.eventually import eventually_asyncio
 from tests.support.postgres import run_asyncio
 from tests.support.tui_approvals import FakeApprovals
 from tests.support.tui_dead import FakeDead, FakePulse
@@ -344,6 +345,17 @@ class Seat:
             self.clock.move(min(seconds, 0.25))
             seconds -= 0.25
             await self.settle()
+
+    async def until_found(self) -> None:
+        """Wait until the palette in front has looked for all that was typed."""
+        palette = self.app.screen
+
+        def is_done() -> bool:
+            looks = [each for each in self.app.workers if each.node is palette]
+            return all(each.is_finished for each in looks)
+
+        await eventually_asyncio(is_done, what="the palette has found what was typed")
+        await self.settle()
 
     async def settle(self) -> None:
         """Let everything run that is ready, and be laid out and painted."""

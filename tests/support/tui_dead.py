@@ -89,6 +89,7 @@ class FakeDead:
             "change_reason": None,
             "ended_at": None,
             "has_pod": True,
+            "batch_max": 20,
             **fields,
         }
         return act_id

@@ -1,6 +1,7 @@
 """A fault of the UI itself: one line, a report without values of variables, a clean terminal."""
 
 import re
+import signal
 import stat
 import sys
 from pathlib import Path
@@ -29,6 +30,18 @@ if where == "drawing":
     def draw(self, width):
         return fault() if self.screen.strip._told.text else before(self, width)
     FilterLine._draw = draw
+elif where == "leaving":
+    from asyncio import Event
+    from cortex_tui.acts import Acts
+    from cortex_tui.backend.jobs import StoreJobs
+    settling, settled = Acts.settle, Event()
+    async def settle(self, **within):
+        settled.set()
+        return await settling(self, **within)
+    async def cancel(*_, **__):
+        await settled.wait()
+        fault()
+    Acts.settle, StoreJobs.cancel = settle, cancel
 elif where == "looking":
     sorting = JobsScreen.action_sort
     def sort(self):
@@ -80,6 +93,26 @@ def test_a_fault_is_told_in_one_line(cortex: Cortex, life: Life, where: str) -> 
     assert f"LookupError: no {SECRET[::-1]}" in text
     assert SECRET not in text
     assert stat.S_IMODE(report.stat().st_mode) == 0o600
+
+
+def test_a_fault_in_an_act_of_who_has_left_is_told_too(cortex: Cortex, life: Life) -> None:
+    life.type()
+    job = life.job()
+    with run(cortex, "leaving") as screen:
+        screen.until(lambda text: "> pulse" in text, what="the first screen")
+        screen.type("2")
+        screen.until(lambda text: job.hex[-6:] in text, what="the job")
+        screen.type("K")
+        screen.until(lambda text: "○ pend?" in text, what="the question")
+        screen.type("y")
+        screen.until(lambda text: "○ pend …" in text, what="it is under way")
+        screen.send(signal.SIGTERM)
+        assert screen.end() == 1
+        told = screen.written.rpartition(LEFT)[2].decode("utf-8")
+    assert "? nobody knows how it ended" in told
+    found = re.search(r"fault in cortex tui ended it: LookupError in .*report: (\S+);", told)
+    assert found is not None, told
+    assert "LookupError" in Path(found[1]).read_text("utf-8")
 
 
 def test_debug_tells_where(cortex: Cortex, life: Life) -> None:

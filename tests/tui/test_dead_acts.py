@@ -69,6 +69,15 @@ async def test_without_a_pod_it_says_what_it_waits_for(cluster: FakeBackend, sit
         assert "waits for a pod: none is alive" in act_line(seat)
 
 
+@on_asyncio
+async def test_it_tells_that_somebody_holds_its_letter(cluster: FakeBackend, sit: Sit) -> None:
+    act_id = cluster.dead.add_act(batch_max=1)
+    cluster.dead.all_acts[act_id]["due_at"] += timedelta(seconds=5)
+    async with sit(first="dead") as seat:
+        await seat.pass_time(1)
+        assert "waits for a letter that somebody holds" in act_line(seat)
+
+
 @pytest.mark.parametrize("screen", ["dead", "acts"])
 @on_asyncio
 async def test_it_is_paused_and_goes_on(cluster: FakeBackend, sit: Sit, screen: str) -> None:

@@ -183,7 +183,7 @@ async def test_the_palette_does_by_name_what_keys_do(cluster: FakeBackend, sit: 
     async with sit() as seat:
         await seat.press(":")
         await seat.type("all keys")
-        await seat.pilot.pause(0.5)
+        await seat.until_found()
         await seat.press("enter", "enter", "enter")
         await seat.settle()
         assert "> keys" in seat.lines[0]

@@ -100,6 +100,6 @@ async def test_no_stream_decides_by_accident_in_the_app(cluster: FakeBackend, si
 async def test_a_broken_guard_is_found_in_the_app(
     cluster: FakeBackend, sit: Sit, monkeypatch: pytest.MonkeyPatch, broken: type[Guard]
 ) -> None:
-    monkeypatch.setattr("cortex_tui.screens.approvals.Guard", broken)
+    monkeypatch.setattr("cortex_tui.screens.approval_silence.Guard", broken)
     _, found = await fuzz(cluster, sit, random.Random(11), 60)
     assert found

@@ -21,7 +21,7 @@ async def test_what_is_chosen_by_its_name_is_asked_when_keys_count(
         await enter(seat)
         await seat.press(":")
         await seat.type(name)
-        await seat.pilot.pause(0.5)
+        await seat.until_found()
         await seat.press("enter")
         await seat.settle()
         assert asked not in seat.lines[-2]
@@ -30,7 +30,7 @@ async def test_what_is_chosen_by_its_name_is_asked_when_keys_count(
         assert inbox.decisions == []
         await seat.press("escape", ":")
         await seat.type(name)
-        await seat.pilot.pause(0.5)
+        await seat.until_found()
         await seat.press("enter", "j")
         assert "a key came before it was asked" in seat.lines[-2]
         await seat.pass_time(3)

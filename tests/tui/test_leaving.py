@@ -9,6 +9,7 @@ import pytest
 from cortex.domain.errors import UnavailableError
 from cortex_tui.app import CortexApp
 from cortex_tui.link import STALE_AFTER_S
+from cortex_tui.run import _settle
 from tests.support.tui import FakeBackend, Seat, on_asyncio
 from tests.support.tui_approvals import FakeApprovals
 from tests.tui.conftest import Sit
@@ -16,6 +17,7 @@ from tests.tui.test_approvals import enter, keys
 
 RECALL_S = 3.0
 BULK = 500
+CODE = 143
 
 
 class Shell:
@@ -140,6 +142,37 @@ async def test_who_quits_in_the_middle_of_a_long_act_is_told_how_far_it_came(
 
 
 @on_asyncio
+async def test_a_signal_does_not_wait_for_what_one_who_quits_waits_for(
+    jobs: FakeBackend, sit: Sit
+) -> None:
+    async with sit() as seat:
+        await bulk(jobs, seat)
+        await seat.press("q")
+        assert seat.app.is_running
+        seat.app.exit(CODE)
+        await seat.settle()
+        assert not seat.app.is_running
+        (ended,) = await seat.app.desk.acts.settle(within_s=0)
+        assert "? nobody knows how it ended; up to then: 0 cancelled, 500 not begun" in ended.told
+    assert seat.app.return_value == CODE
+
+
+@on_asyncio
+async def test_what_ends_with_a_signal_is_told_in_the_shell(jobs: FakeBackend, sit: Sit) -> None:
+    async with sit() as seat:
+        gate = await bulk(jobs, seat)
+        await seat.press("q")
+        gate.set()
+        seat.app.exit(CODE)
+        await seat.settle()
+        assert not seat.app.is_running
+        ended = await seat.app.desk.acts.settle(within_s=0)
+        (told,) = [*seat.app.parting, *(each.told for each in ended)]
+        assert "200 cancelled, 300 not begun" in told
+    assert seat.app.return_value == CODE
+
+
+@on_asyncio
 async def test_who_quits_during_a_last_part_is_told_in_the_shell(
     cluster: FakeBackend, sit: Sit
 ) -> None:
@@ -173,3 +206,29 @@ async def test_what_never_ends_does_not_hold_who_leaves(
         assert "? nobody knows how it ended" in seat.text
         await seat.press("q")
         assert not seat.app.is_running
+
+
+@on_asyncio
+async def test_a_fault_of_a_decision_that_is_sent_at_last_is_kept_for_the_report(
+    cluster: FakeBackend, sit: Sit, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fault = LookupError("a fault of ours")
+
+    async def decide(*_: object) -> None:
+        raise fault
+
+    cluster.approvals.add(1)
+    async with sit(recall_s=RECALL_S) as seat:
+        await enter(seat)
+        await keys(seat, "a", "y")
+        monkeypatch.setattr(FakeApprovals, "decide", decide)
+        told: list[str] = []
+        seat.app.desk.recall.send = lambda: None  # type: ignore[method-assign]  # it comes too late
+        seat.app.exit(CODE)
+        await seat.settle()
+        await _settle(seat.app, told.append)
+        assert seat.app.desk.acts.faults == [fault]
+        assert seat.app.faults == []
+        (line,) = told
+        assert line.startswith("cortex approvals approve ")
+        assert line.endswith(": ? nobody knows how it ended")

@@ -45,7 +45,10 @@ class Patient:
         self._screen.until(probe, what=told)
 
 
-def test_the_shell_finds_a_decision_sent(askers: Askers, tmp_path: Path) -> None:
+@pytest.mark.parametrize("how", ["ctrl+z", signal.SIGTSTP])
+def test_the_shell_finds_a_decision_sent(
+    askers: Askers, tmp_path: Path, how: str | signal.Signals
+) -> None:
     request = askers.asked()
     cortex = Cortex(tmp_path, askers.dsn)
     tui = [sys.executable, "-m", "cortex", "tui", "--as", "ana"]
@@ -55,7 +58,10 @@ def test_the_shell_finds_a_decision_sent(askers: Askers, tmp_path: Path) -> None
         screen.until(lambda text: "> approvals" in text, what="the inbox")
         Patient(screen, "a").until("y yes")
         Patient(screen, "y").until("u recalls")
-        screen.type("\x1a")
+        if isinstance(how, str):
+            screen.type("\x1a")
+        else:
+            screen.send(how)
         screen.until_stopped()
         assert askers.row(request)["status"] == "APPROVED"
         screen.send(signal.SIGCONT)

@@ -77,7 +77,7 @@ def test_who_is_told_to_leave_tells_how_far_a_long_act_came(cortex: Cortex, life
     ):
         screen.until(lambda text: jobs[-1].hex[-6:] in text, what="the jobs")
         screen.type("*K")
-        screen.until(lambda text: "why" in text, what="the question")
+        screen.until(lambda text: "enter   esc no" in text, what="the question")
         screen.type("\r")
         screen.until(lambda text: "type 201" in text, what="the number")
         screen.type("201")

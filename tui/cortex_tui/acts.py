@@ -84,7 +84,7 @@ class Ended:
 
     act: Act
     done: Done | None
-    """None: it was cut off."""
+    """None: it was cut off, or a fault of ours ended it."""
 
     @property
     def is_done(self) -> bool:
@@ -125,6 +125,8 @@ class Acts:
         self._under_way: dict[asyncio.Task[Done], Act] = {}
         self._number = 0
         self.log: deque[Done] = deque(maxlen=KEPT_MAX)
+        self.faults: list[Exception] = []
+        """Of ours, which end the app: the few that are met until it has ended."""
         self.done: Callable[[], None] = lambda: None
         """Called after each act: what is shown is to be looked at again."""
 
@@ -184,8 +186,9 @@ class Acts:
             task.cancel()
         if late:
             _, late = await asyncio.wait(late, timeout=within_s)
+        cut_off = {task for task in acts if task in late or task.cancelled() or task.exception()}
         return [
-            Ended(act=act, done=None if task in late or task.cancelled() else task.result())
+            Ended(act=act, done=None if task in cut_off else task.result())
             for task, act in acts.items()
         ]
 
@@ -197,6 +200,10 @@ class Acts:
                 told, style = await self._done(act)
         except asyncio.CancelledError:
             _ = self._keep(act, UNKNOWN if is_begun else "✗ it was not sent", "warn")
+            raise
+        except Exception as fault:
+            self.faults.append(fault)
+            _ = self._keep(act, UNKNOWN, "warn")
             raise
         done = self._keep(act, told, style)
         asker.tell(done.told, style, is_outcome=True)

@@ -3,11 +3,11 @@
 import asyncio
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
 from functools import partial
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 from uuid import UUID
 
 import attrs
-from textual import events
+from textual import events, on
 from textual.app import SystemCommand
 from textual.driver import Driver
 from textual.filter import LineFilter, NoColor
@@ -74,6 +74,8 @@ SETTLE_S: Final = 5.0
 TICK_S: Final = 1.0
 """Countdowns and ages go on by themselves, each second."""
 
+T = TypeVar("T")
+
 
 class CortexApp(internals.Quiet[int]):
     """One sitting. Returns the exit code of the process."""
@@ -123,6 +125,8 @@ class CortexApp(internals.Quiet[int]):
         """What the shell is told of acts that ended while one left."""
         self._history = History()
         self._is_leaving = self._has_told_end = False
+        self._is_ended = asyncio.Event()
+        """`exit` was called: by a key, a signal or the terminal that is gone."""
         self._arriving: Awaitable[object] | None = None
         """A screen that was opened and may not be there yet."""
         self._keys_since = float("-inf")
@@ -324,15 +328,19 @@ class CortexApp(internals.Quiet[int]):
         if not all of that is done, one stays.
         """
         self.desk.recall.send()
-        ended = await self.desk.acts.settle(within_s=SETTLE_S)
+        ended = await self._unless_ended(self.desk.acts.settle(within_s=SETTLE_S))
+        if ended is None:
+            return  # a signal does not wait so long: who has started the app settles what is left
         if ended:
             self._forget_keys()  # what was typed while one waited
-        if not all(each.is_done for each in ended):
+        if not all(each.is_done for each in ended) and not self._is_ended.is_set():
             if self.frame is not None:
                 told = "; ".join(each.told for each in ended)
                 self.frame.strip.tell(told, "warn", is_outcome=True)
             return
         self.parting = [each.told for each in ended]
+        if self._is_ended.is_set():
+            return
         pod, frame = self.session.pod, self.frame
         if pod is None or pod.ended() is not None or frame is None or not frame.strip.is_seen:
             self.exit()  # where nobody can be asked, the pod goes on
@@ -349,11 +357,33 @@ class CortexApp(internals.Quiet[int]):
         self._is_leaving = True
         frame.strip.ask(question, answered)
 
+    def exit(self, *args: Any, **options: Any) -> None:
+        """End; what ends it first says with which code."""
+        if not self._is_ended.is_set():
+            self._is_ended.set()
+            super().exit(*args, **options)
+
+    async def _unless_ended(self, work: Coroutine[Any, Any, T]) -> T | None:
+        """Wait for something, or until the app is to end: it cannot while it waits; None then."""
+        task, ended = asyncio.create_task(work), asyncio.create_task(self._is_ended.wait())
+        try:
+            await asyncio.wait((task, ended), return_when=asyncio.FIRST_COMPLETED)
+            return task.result() if task.done() else None
+        finally:
+            task.cancel()
+            ended.cancel()
+
+    @on(Terminal.Stopping)
     async def action_to_shell(self) -> None:
         """Go to the shell; a decision that could still be taken back is sent before."""
         frame = self.frame
         if frame is None or await self.desk.recall.is_clear(frame.strip):
             self.action_suspend_process()
+
+    def action_suspend_process(self) -> None:
+        if isinstance(self._driver, Terminal):
+            self._driver.may_stop = True
+        super().action_suspend_process()
 
     def _look_at_pod(self) -> None:
         """Say once that the pod has ended, and take the question back that was about it."""

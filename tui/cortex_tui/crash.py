@@ -24,9 +24,10 @@ OURS: Final = "cortex_tui"
 def tell(errors: Sequence[Exception], *, folder: Path, at: datetime, is_debug: bool) -> int:
     """Write down what ended the UI, and tell one line of it on stderr; return the exit code.
 
-    The text of an error stands in the report only. `is_debug`: tracebacks are told, too.
+    Errors with one cause are one. The text of an error stands in the report only. `is_debug`:
+    tracebacks are told, too.
     """
-    causes = [_cause(each) for each in errors]
+    causes = list(dict.fromkeys(_cause(each) for each in errors))
     text = "\n".join("".join(traceback.format_exception(each)) for each in causes)
     if is_debug:
         _write(text)

@@ -8,6 +8,7 @@ from typing import Final
 
 from cortex.domain.clock import system_chance
 from cortex.domain.errors import ConflictError
+from cortex.domain.safe import safe
 from cortex.store.database import READER_ROLE, Profile, open_database
 from cortex.store.looking import only_looking
 from cortex_tui import crash
@@ -83,9 +84,11 @@ def run(
                 hearing.cancel()
                 with suppress(asyncio.CancelledError):
                     await hearing
-            if app.faults:
-                code = crash.tell(app.faults, folder=reports, at=session.now, is_debug=is_debug)
-            await _settle(app, told)
+            try:
+                await _settle(app, told)
+            finally:
+                if faults := (*app.faults, *app.desk.acts.faults):
+                    code = crash.tell(faults, folder=reports, at=session.now, is_debug=is_debug)
             return app.return_code or 0 if code is None else code
         finally:
             await db.close()
@@ -97,9 +100,16 @@ def run(
 
 async def _settle(app: CortexApp, told: Callable[[str], object]) -> None:
     """End what is under way, and send what was decided: a signal did not wait for either."""
-    ended = await app.desk.acts.settle(within_s=SETTLE_S)
+    acts = app.desk.acts
+    ended = await acts.settle(within_s=SETTLE_S)
     for line in (*app.parting, *(each.told for each in ended)):
         told(line)
-    done = await app.desk.recall.leave()
+    done = None
+    try:
+        done = await app.desk.recall.leave()
+    except Exception as fault:
+        if fault not in acts.faults:  # these are told with those of the app
+            raise
+        told(safe(f"{acts.log[0].command}: {acts.log[0].told}"))
     if done is not None and not done.is_done:
         raise ConflictError(done.told)

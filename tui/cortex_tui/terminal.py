@@ -18,6 +18,7 @@ from textual import events
 from textual.app import App
 from textual.drivers.linux_driver import LinuxDriver
 from textual.geometry import Size
+from textual.message import Message
 
 GONE: Final = 128 + signal.SIGHUP
 """The exit code of who has lost the terminal, whether a signal told so or not."""
@@ -30,6 +31,9 @@ GIVE_TITLE_BACK: Final = "\x1b[23;0t"
 class Terminal(LinuxDriver):
     """Standard input and output. Ends the app with `GONE` as soon as the terminal is gone."""
 
+    class Stopping(Message):
+        """Somebody wants this process to stand still, as ctrl+z does: see `may_stop`."""
+
     def __init__(self, app: App[Any], **options: Any) -> None:
         super().__init__(app, **options)
         if sys.__stdin__ is None or sys.__stdout__ is None:
@@ -40,6 +44,8 @@ class Terminal(LinuxDriver):
         self._is_titled = False
         """The title is ours, and the one before is kept by the terminal."""
         self._title = ""
+        self.may_stop = False
+        """The app has nothing to do before the next SIGTSTP stops it."""
         watch = threading.Thread(target=self._watch, name="terminal-watch", daemon=True)
         watch.start()
 
@@ -80,6 +86,14 @@ class Terminal(LinuxDriver):
             self.suspend_application_mode()
             self._must_signal_resume = True
         super().resume_application_mode()
+
+    def _sigtstp_application(self, *_: object) -> None:
+        """Stop, when the app is ready; at once while the terminal is an editor's anyway."""
+        if self.may_stop or not self._auto_restart:
+            self.may_stop = False
+            super()._sigtstp_application()
+        else:
+            self._soon(self._app.post_message, self.Stopping())
 
     def _watch(self) -> None:
         _until(0, self.fileno)

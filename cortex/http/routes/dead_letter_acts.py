@@ -12,7 +12,14 @@ from uuid import UUID
 import attrs
 from starlette.responses import Response
 
-from cortex.domain.dead_act import LETTERS_MAX, LIMIT_DEFAULT, RATE_DEFAULT, ActVerb
+from cortex.domain.dead_act import (
+    LETTERS_MAX,
+    LIMIT_DEFAULT,
+    RATE_DEFAULT,
+    RATE_MAX,
+    RATE_MIN,
+    ActVerb,
+)
 from cortex.domain.errors import UsageError
 from cortex.domain.idempotency import error_from
 from cortex.domain.letter_choice import DryRun, retries_of
@@ -78,8 +85,8 @@ class LettersDiscard(LetterDiscard):
     )
     rate: float = number(
         doc="so many letters a second; retries of job_ids become due so",
-        low=0.001,
-        high=10_000,
+        low=RATE_MIN,
+        high=RATE_MAX,
         default=RATE_DEFAULT,
     )
     dry_run: bool = told(doc="only tell which ones it would be", default=False)

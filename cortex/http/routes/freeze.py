@@ -25,7 +25,7 @@ class Freeze:
     by: str | None
     reason: str | None
     frozen_at: datetime | None
-    waiting_jobs: int = told(doc="jobs that wait to begin an effect")
+    waiting_jobs: int = told(doc=f"jobs that wait to begin an effect, up to {store.COUNT_MAX:,}")
 
 
 @attrs.frozen(kw_only=True)

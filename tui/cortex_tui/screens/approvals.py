@@ -17,25 +17,21 @@ from textual.widget import Widget
 
 from cortex.domain.approval import ApprovalStatus, Risk
 from cortex.domain.approval_batch import BATCH_MAX, check_batch
-from cortex.domain.approval_edit import edited_arguments
-from cortex.domain.argument_diff import changes
-from cortex.domain.argument_rows import visible_json
-from cortex.domain.canonical import parse
 from cortex.domain.cells import Cell
 from cortex.domain.errors import CortexError, UsageError
 from cortex.domain.phrases import short_id
 from cortex.domain.safe import safe
 from cortex_tui.acts import Act
 from cortex_tui.desk import Desk
-from cortex_tui.model.guard import Guard
+from cortex_tui.model.editing import edit_of, text_of, why_not_edited
 from cortex_tui.model.inbox import ROWS_MAX, Inbox, Tab, is_mine
 from cortex_tui.model.question import Asks
 from cortex_tui.model.subject import Edit, Subject, subject_of, version_of
 from cortex_tui.model.thing import Thing
-from cortex_tui.model.verdict import BAR_CELLS
 from cortex_tui.render import approval_lines, approval_page, approval_rows
 from cortex_tui.screens.approval_acts import REASON_LINES, Decider, name_of
 from cortex_tui.screens.approval_news import news_of
+from cortex_tui.screens.approval_silence import Silence
 from cortex_tui.screens.frame import Frame
 from cortex_tui.widgets.json_editor import JsonEditor
 from cortex_tui.widgets.lines import Line
@@ -46,8 +42,6 @@ WIDE: Final = 100
 """Cells; from here on the list stands beside what is looked at."""
 LONG_CHARS: Final = 20_000
 """Of arguments: laying out more is done beside the app."""
-EDIT_CHARS_MAX: Final = 65_536
-FRAME_S: Final = 0.1
 BEGINNINGS_MAX: Final = 2_000
 
 
@@ -72,7 +66,7 @@ class ApprovalsScreen(Frame):
     def __init__(self, desk: Desk) -> None:
         super().__init__(desk)
         self._inbox = Inbox(deciding=lambda: desk.recall.ids)
-        self._guard = Guard(desk.session.clock.now())
+        self._silence = Silence(desk, self)
         self._beginnings: dict[Any, str] = {}
         self._batch: tuple[UUID, ...] = ()
         self._in_front: tuple[UUID, ...] = ()
@@ -86,9 +80,8 @@ class ApprovalsScreen(Frame):
         self._wants_first = False
         self._is_to_approve = False
         """As edited, as soon as that is in sight."""
-        self._is_filling = False
         self._page = Page(desk, head=self._head)
-        self._decider = Decider(desk, self._guard, scroll=self._page.scroll_page)
+        self._decider = Decider(desk, self._silence.guard, scroll=self._page.scroll_page)
         self._table = VirtualTable(
             desk,
             self._inbox.window,
@@ -116,7 +109,7 @@ class ApprovalsScreen(Frame):
         super().on_resize(event)
 
     def on_screen_resume(self) -> None:
-        self._restart()
+        self._silence.restart()
         super().on_screen_resume()
 
     def on_screen_suspend(self) -> None:
@@ -125,7 +118,7 @@ class ApprovalsScreen(Frame):
         super().on_screen_suspend()
 
     def armed_at(self) -> float:
-        return self._guard.armed_at
+        return self._silence.guard.armed_at
 
     def paint(self) -> None:
         self._table.redraw()
@@ -139,11 +132,8 @@ class ApprovalsScreen(Frame):
     def info(self) -> Cell:
         if (left := self.desk.recall.bar) is not None:
             return left
-        now = self.desk.session.clock.now()
-        filled = self._guard.filled(now)
-        if filled < 1 and self._subject is not None:
-            full = int(filled * BAR_CELLS)
-            return Cell(f"{'█' * full}{'░' * (BAR_CELLS - full)} ", "dim")
+        if self._subject is not None and (silence := self._silence.bar) is not None:
+            return silence
         if count := self._inbox.new_count:
             return Cell(f"▲ {count} new ", "accent")
         if marked := len(self._inbox.marked):
@@ -242,11 +232,11 @@ class ApprovalsScreen(Frame):
         before, self._subject = self._subject, subject
         if before is None:
             if not self._is_flowing:
-                self._restart()
+                self._silence.restart()
         elif before.digests != subject.digests:
             self._edit = None
             self._stop_editing()
-            self._restart()
+            self._silence.restart()
             self._close_for(before, "the arguments were changed: look at them again")
         elif before.version != subject.version:
             self._close_for(before, news_of(subject))
@@ -279,31 +269,11 @@ class ApprovalsScreen(Frame):
         self._stop_editing()
         self._close("")
         if is_flowing:
-            self._guard.skip(self.desk.session.clock.now())
+            self._silence.skip()
         else:
-            self._restart()
+            self._silence.restart()
         self._lay_out(is_other=True)
         self.desk.wake()
-
-    def _restart(self) -> None:
-        self._guard.restart(self.desk.session.clock.now())
-        self._fill()
-
-    def _fill(self) -> None:
-        """Show the silence as it passes."""
-        if not self._is_filling and self.is_attached:
-            self._is_filling = True
-            self.run_worker(self._filling(), exit_on_error=True)
-
-    async def _filling(self) -> None:
-        clock = self.desk.session.clock
-        try:
-            while not self._guard.is_armed(clock.now()):
-                until = min(clock.now() + FRAME_S, self._guard.armed_at)
-                await clock.wait(asyncio.Event(), until=until)
-                self.strip.redraw()
-        finally:
-            self._is_filling = False
 
     def _is_over(self, subject: Subject) -> bool:
         now = self.desk.session.now
@@ -337,7 +307,7 @@ class ApprovalsScreen(Frame):
     def pressed(self) -> None:
         """Let each key count for the silence, whatever it does."""
         super().pressed()
-        self._guard.press(self.desk.session.clock.now())
+        self._silence.press()
 
     def action_move(self, how: str) -> None:
         if how in ("half_down", "half_up"):
@@ -389,7 +359,7 @@ class ApprovalsScreen(Frame):
             return
         if not self._page.is_seen and subject.facts.risk.rank >= Risk.MED.rank:
             self._page.scroll_page("pagedown")
-            self._restart()
+            self._silence.restart()
             below = self._page.below_count
             more = f"{below} more {'line' if below == 1 else 'lines'}" if below else "that was all"
             self.strip.tell(f"see all of it first: {more}; a goes on", "warn")
@@ -417,29 +387,18 @@ class ApprovalsScreen(Frame):
         subject = self._ready(is_approving=True)
         if subject is None:
             return
-        if len(subject.approvals) > 1:
-            self.strip.tell("a batch is decided as it stands: edit one by one", "warn")
-            return
-        approval = subject.approvals[0]
-        try:
-            if approval["schema"] is None:
-                edited_arguments("{}", schema=None)  # says why not
-        except CortexError as error:
-            self.strip.tell(f"✗ {error.message}", "warn")
-            return
-        if len(approval["arguments_text"]) > EDIT_CHARS_MAX:
-            told = "too long to be edited here: cortex approvals approve --edit FILE"
+        if (told := why_not_edited(subject)) is not None:
             self.strip.tell(told, "warn")
             return
         self.add_class("-editing")
-        self._editor.edit(visible_json(approval["arguments"]))
+        self._editor.edit(text_of(subject))
 
     def _ready(self, *, is_approving: bool) -> Subject | None:
         """Return what can be decided by this key, or say why nothing can."""
         subject = self._subject
         told = self.desk.acts.why_not()
-        if told is None and not self._guard.is_armed(self.desk.session.clock.now()):
-            self._fill()
+        if told is None and not self._silence.is_over:
+            self._silence.fill()
             return None
         if told is None:
             if subject is None or not self._is_fresh():
@@ -475,7 +434,7 @@ class ApprovalsScreen(Frame):
         def answered(is_agreed: bool) -> None:  # noqa: FBT001 -- the strip's
             self._inbox.is_asking = False
             self.remove_class("-denying")
-            self._restart()
+            self._silence.restart()
             if is_agreed:
                 self._agreed(subject, act())
             else:
@@ -483,7 +442,7 @@ class ApprovalsScreen(Frame):
             self._inbox.arrange()
 
         self.strip.ask(question, answered)
-        self._fill()
+        self._silence.fill()
 
     def _agreed(self, subject: Subject, act: Act) -> None:
         """Send it after a moment in which it can be taken back, or at once."""
@@ -536,7 +495,7 @@ class ApprovalsScreen(Frame):
         self._lay_out(is_other=False)
         if self._is_to_approve:
             self._is_to_approve = False
-            self._guard.skip(self.desk.session.clock.now())  # the question has a silence of its own
+            self._silence.skip()  # the question has one of its own
             self.action_approve()
 
     @on(JsonEditor.Left)
@@ -549,18 +508,15 @@ class ApprovalsScreen(Frame):
         subject = self._subject
         if subject is None:
             return
-        approval = subject.approvals[0]
         try:
-            text = edited_arguments(event.text, schema=approval["schema"])
+            edit = edit_of(subject, event.text)
         except CortexError as error:
             self.strip.tell(f"✗ {safe(error.message)}", "fail")
             return
         self._stop_editing()
-        found = changes(approval["arguments"], parse(text))
-        self._edit = Edit(text=text, changes=found) if found else None
-        self._is_to_approve = bool(found)
+        self._edit, self._is_to_approve = edit, edit is not None
         self._lay_out(is_other=True)
-        if not found:
+        if edit is None:
             self.strip.tell("nothing was changed", "dim")
 
     def _stop_editing(self) -> None:

@@ -1,0 +1,63 @@
+"""The silence that the inbox wants before a key counts, and the bar that fills meanwhile."""
+
+import asyncio
+from typing import Final
+
+from cortex.domain.cells import Cell
+from cortex_tui.desk import Desk
+from cortex_tui.model.guard import Guard
+from cortex_tui.model.verdict import BAR_CELLS
+from cortex_tui.screens.frame import Frame
+
+FRAME_S: Final = 0.1
+
+
+class Silence:
+    """Of one screen, by its clock; `guard` is what its questions ask, too."""
+
+    def __init__(self, desk: Desk, screen: Frame) -> None:
+        self._clock, self._screen = desk.session.clock, screen
+        self.guard = Guard(self._clock.now())
+        self._is_filling = False
+
+    @property
+    def is_over(self) -> bool:
+        """The next key counts."""
+        return self.guard.is_armed(self._clock.now())
+
+    @property
+    def bar(self) -> Cell | None:
+        """How much of it has passed; None: all."""
+        if self.is_over:
+            return None
+        full = int(self.guard.filled(self._clock.now()) * BAR_CELLS)
+        return Cell(f"{'█' * full}{'░' * (BAR_CELLS - full)} ", "dim")
+
+    def restart(self) -> None:
+        """Begin anew: something else is in front."""
+        self.guard.restart(self._clock.now())
+        self.fill()
+
+    def skip(self) -> None:
+        """Let the next key count: see `Guard.skip`."""
+        self.guard.skip(self._clock.now())
+
+    def press(self) -> None:
+        """Take a key: too early it begins the silence anew."""
+        self.guard.press(self._clock.now())
+
+    def fill(self) -> None:
+        """Show it as it passes."""
+        if not self._is_filling and self._screen.is_attached:
+            self._is_filling = True
+            self._screen.run_worker(self._filling(), exit_on_error=True)
+
+    async def _filling(self) -> None:
+        clock = self._clock
+        try:
+            while not self.is_over:
+                until = min(clock.now() + FRAME_S, self.guard.armed_at)
+                await clock.wait(asyncio.Event(), until=until)
+                self._screen.strip.redraw()
+        finally:
+            self._is_filling = False
