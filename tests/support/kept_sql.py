@@ -30,7 +30,7 @@ class Connection(asyncpg.Connection):
     async def _introspect_types(self, typeoids: Iterable[int], timeout: float | None) -> Any:
         asked = list(typeoids)
         if unknown := [oid for oid in asked if oid not in self.types]:
-            rows, statement = await super()._introspect_types(unknown, timeout)
+            rows, statement = await super()._introspect_types(unknown, timeout)  # type: ignore[misc]
             self.types.update({row["oid"]: row for row in rows})
             return rows, statement
         return [self.types[oid] for oid in asked], _NamedStatement()
