@@ -98,7 +98,8 @@ class Process:
 class ForkServer:
     """The server, started by the first process that is asked of it; ends with its owner.
 
-    `modules` are imported beforehand, beside the runtime. What it forked is killed when it is
+    `modules` are imported beforehand, beside the runtime; of `module:function` the function is
+    called, too, for what it keeps. What it forked is killed when it is
     closed, and when its owner dies in whatever way. May be used from any thread.
     """
 
