@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+import structlog
 
 from cortex.store.embedded_locks import FileLock
 from tests.support.postgres import SharedPostgres, make_home, make_run_dir, remove_servers
@@ -18,6 +19,10 @@ GC_THRESHOLDS = (20_000, 20, 50)  # Python's own cost a sixth of all CPU: import
 
 def pytest_configure(config: pytest.Config) -> None:
     gc.set_threshold(*GC_THRESHOLDS)
+    # As structlog would, but without a second of CPU for each traceback in colours.
+    *first, _ = structlog.get_config()["processors"]
+    shown = structlog.dev.ConsoleRenderer(exception_formatter=structlog.dev.plain_traceback)
+    structlog.configure(processors=[*first, shown])
     if not _is_worker(config):
         run_dir, config.stash[RUN_LOCK] = make_run_dir()
         os.environ[RUN_DIR] = str(run_dir)
