@@ -21,7 +21,9 @@ def pytest_configure(config: pytest.Config) -> None:
     gc.set_threshold(*GC_THRESHOLDS)
     # As structlog would, but without a second of CPU for each traceback in colours.
     *first, _ = structlog.get_config()["processors"]
-    shown = structlog.dev.ConsoleRenderer(exception_formatter=structlog.dev.plain_traceback)
+    shown = structlog.dev.ConsoleRenderer(
+        colors=False, exception_formatter=structlog.dev.plain_traceback
+    )
     structlog.configure(processors=[*first, shown])
     if not _is_worker(config):
         run_dir, config.stash[RUN_LOCK] = make_run_dir()

@@ -130,8 +130,9 @@ class SharedPostgres:
         self._server = embedded.acquire(run_dir / "shared")
         self._lock_path = run_dir / "template.lock"
         self._keep(self._dsn("postgres"))
-        # Nothing here has to survive a power cut.
+        # Nothing here has to survive a power cut, or lives long enough to be cleaned.
         self._admin("ALTER SYSTEM SET fsync = off")
+        self._admin("ALTER SYSTEM SET autovacuum = off")
         self._admin("SELECT pg_reload_conf()")
 
     def create_empty(self) -> str:
