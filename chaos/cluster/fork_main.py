@@ -1,6 +1,6 @@
 """The fork server's own process: imports the runtime once, then forks whoever is asked for.
 
-    python -m chaos.cluster.fork_main FD MODULE…
+    python -m chaos.cluster.fork_main FD MODULE[:FUNCTION]…
 
 FD is one end of a socket pair. Each message on it hands over four open files: a socket of the new
 process's own and its stdin, stdout and stderr. On that socket comes what to run; back go its pid
@@ -211,8 +211,11 @@ def main() -> None:
     server = os.getpid()
     control = socket.socket(fileno=int(sys.argv[1]))
     control.set_inheritable(False)
-    for module in sys.argv[2:]:
-        importlib.import_module(module)
+    for wanted in sys.argv[2:]:
+        module, _, function = wanted.partition(":")
+        imported = importlib.import_module(module)
+        if function:
+            getattr(imported, function)()
     if threading.active_count() != 1:
         raise RuntimeError(f"imports started threads: {threading.enumerate()}")
     gc.collect()

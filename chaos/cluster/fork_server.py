@@ -99,7 +99,8 @@ class Process:
 class ForkServer:
     """The server, started by the first process that is asked of it; ends with its owner.
 
-    `modules` are imported beforehand, beside the runtime. What it forked is killed when it is
+    `modules` are imported beforehand, beside the runtime; of `module:function` the function is
+    called, too, for what it keeps. What it forked is killed when it is
     closed, and when its owner dies in whatever way. May be used from any thread.
     """
 
@@ -224,12 +225,18 @@ def fits(env: Mapping[str, str]) -> bool:
     return True
 
 
+def _trust() -> dict[str, str]:
+    """Where OpenSSL looks for certificates: what was read from there serves the children, too."""
+    names = ("SSL_CERT_FILE", "SSL_CERT_DIR")
+    return {name: os.environ[name] for name in names if name in os.environ}
+
+
 def _start(modules: Sequence[str]) -> "tuple[subprocess.Popen[bytes], socket.socket]":
     ours, its = socket.socketpair()
     with its:
         server = subprocess.Popen(
             [sys.executable, "-m", "chaos.cluster.fork_main", str(its.fileno()), *modules],
-            env={"PATH": os.environ.get("PATH", os.defpath), "LANG": "C.UTF-8"},
+            env={"PATH": os.environ.get("PATH", os.defpath), "LANG": "C.UTF-8", **_trust()},
             cwd=ROOT,
             stdin=subprocess.DEVNULL,
             pass_fds=[its.fileno()],

@@ -137,7 +137,13 @@ class Bench:
         self.history = History(self.folder / "history.jsonl")
         keep.callback(self.history.close)
         self.forks = keep.enter_context(
-            ForkServer("anthropic", "cortex.demo.server", "cortex.http.server", "chaos.points.app")
+            ForkServer(
+                "anthropic",
+                "cortex.agent.tls:trusted",
+                "cortex.demo.server",
+                "cortex.http.server",
+                "chaos.points.app",
+            )
         )
         self.postgres = Postgres(home)
         keep.push_async_callback(self.postgres.stop, "immediate")

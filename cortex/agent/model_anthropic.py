@@ -186,6 +186,8 @@ def _make_client(api_key: str | None, base_url: str | None) -> "AsyncAnthropic":
     import httpx2  # noqa: PLC0415 - with the SDK
     from anthropic import AsyncAnthropic, DefaultAsyncHttpxClient  # noqa: PLC0415 - slow to import
 
+    from cortex.agent.tls import trusted  # noqa: PLC0415 - with httpx2
+
     limits = httpx2.Limits(
         max_connections=CONNECTIONS_MAX, max_keepalive_connections=CONNECTIONS_IDLE_MAX
     )
@@ -195,7 +197,7 @@ def _make_client(api_key: str | None, base_url: str | None) -> "AsyncAnthropic":
             base_url=base_url,
             max_retries=0,
             open_telemetry=False,  # the pod traces its steps itself
-            http_client=DefaultAsyncHttpxClient(limits=limits),
+            http_client=DefaultAsyncHttpxClient(limits=limits, verify=trusted()),
         )
     except httpx2.InvalidURL as error:
         raise UsageError(f"the model's base URL is not a URL: {error}", hint=_BASE_URL) from error

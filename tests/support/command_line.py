@@ -18,8 +18,9 @@ from typing import Any
 import attrs
 import pytest
 
-from chaos.cluster.fork_server import fits
+from chaos.cluster.fork_server import Process, fits
 from tests.support.pods import FORKS
+from tests.support.pty_screen import CORTEX
 
 ROOT = Path(__file__).parent.parent.parent
 PTY_WITHIN_S = 20.0
@@ -127,15 +128,22 @@ class OnTerminal:
     ) -> None:
         self._master, slave = pty.openpty()
         ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", 40, columns, 0, 0))
-        self._process = subprocess.Popen(
-            command,
-            stdin=slave,
-            stdout=slave,
-            stderr=slave,
-            cwd=folder,
-            env=env,
-            start_new_session=True,
-        )
+        self._process: Process | subprocess.Popen[bytes]
+        if command[: len(CORTEX)] == CORTEX and fits(env):
+            words = command[len(CORTEX) :]
+            self._process = FORKS.start(
+                words, env=env, cwd=folder, stdin=slave, stdout=slave, stderr=slave
+            )
+        else:
+            self._process = subprocess.Popen(
+                command,
+                stdin=slave,
+                stdout=slave,
+                stderr=slave,
+                cwd=folder,
+                env=env,
+                start_new_session=True,
+            )
         os.close(slave)
         self._read = b""
 

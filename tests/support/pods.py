@@ -27,7 +27,9 @@ EXIT_WITHIN_S = 20.0
 COMMAND_WITHIN_S = 30.0
 LOG_TAIL = 6_000
 
-FORKS = ForkServer("anthropic", "cortex.http.api", "cortex.http.server", "httpx2")
+FORKS = ForkServer(
+    "anthropic", "cortex.agent.tls:trusted", "cortex.http.api", "cortex.http.server", "httpx2"
+)
 """This process's own."""
 
 # Quick, so that a test sees in a second what takes minutes in production. The threshold of silence

@@ -11,11 +11,10 @@ import os
 import shutil
 import signal
 import tempfile
-import threading
 import uuid
 from collections.abc import Callable, Coroutine, Sequence
 from pathlib import Path
-from typing import TypeVar
+from typing import Final, TypeVar
 
 import asyncpg
 
@@ -24,6 +23,7 @@ from cortex.store.embedded_account import account_for
 from cortex.store.embedded_cluster import Cluster
 from cortex.store.embedded_install import MAJOR, packaged
 from cortex.store.embedded_locks import FileLock
+from tests.support.kept_sql import KeptConnections, in_thread
 from tests.support.small_disk import unmount_below
 
 T = TypeVar("T")
@@ -35,12 +35,18 @@ TEMPLATE = "cortex_template"
 MADE_WITHIN_S = 50.0  # other workers wait for the one that makes a template
 
 
+KEPT: Final[dict[str, KeptConnections]] = {}
+"""By the DSN of a database that this process made on the run's server."""
+
+
 def sql(dsn: str, query: str, *args: object) -> list[asyncpg.Record]:
-    """Run one statement on a connection of its own and return its rows.
+    """Run one statement, in a transaction and session of its own as it seems; return its rows.
 
     From anywhere, trio included, but it blocks the caller: a statement that waits for something
     in the same event loop belongs into `trio.to_thread.run_sync`.
     """
+    if dsn in KEPT:
+        return KEPT[dsn].fetch(query, args)
 
     async def run() -> list[asyncpg.Record]:
         connection = await asyncpg.connect(dsn)
@@ -57,23 +63,13 @@ def run_asyncio(work: Callable[[], Coroutine[object, object, T]]) -> T:
 
     A thread of its own, since one that runs trio cannot run asyncio once trio_asyncio is imported.
     """
-    outcome: list[T | BaseException] = []
 
-    def run() -> None:
-        try:
-            # The factory is named because importing trio_asyncio replaces the default one.
-            with asyncio.Runner(loop_factory=asyncio.SelectorEventLoop) as runner:
-                outcome.append(runner.run(work()))
-        except BaseException as error:  # noqa: BLE001, ASYNC103  (raised again below)
-            outcome.append(error)
+    # The factory is named because importing trio_asyncio replaces the default one.
+    def run() -> T:
+        with asyncio.Runner(loop_factory=asyncio.SelectorEventLoop) as runner:
+            return runner.run(work())
 
-    thread = threading.Thread(target=run, name="asyncio for a test")
-    thread.start()
-    thread.join()
-    (result,) = outcome
-    if isinstance(result, BaseException):
-        raise result
-    return result
+    return in_thread(run)
 
 
 # --- the directory of one run
@@ -133,8 +129,10 @@ class SharedPostgres:
     def __init__(self, run_dir: Path) -> None:
         self._server = embedded.acquire(run_dir / "shared")
         self._lock_path = run_dir / "template.lock"
-        # Nothing here has to survive a power cut.
+        self._keep(self._dsn("postgres"))
+        # Nothing here has to survive a power cut, or lives long enough to be cleaned.
         self._admin("ALTER SYSTEM SET fsync = off")
+        self._admin("ALTER SYSTEM SET autovacuum = off")
         self._admin("SELECT pg_reload_conf()")
 
     def create_empty(self) -> str:
@@ -158,17 +156,28 @@ class SharedPostgres:
 
     def drop(self, dsn: str) -> None:
         """Delete a database whoever is connected to it."""
+        self._let_go(dsn)
         self._admin(f'DROP DATABASE IF EXISTS "{database_of(dsn)}" WITH (FORCE)')
 
     def release(self) -> None:
         """Leave the server; the last worker stops it."""
+        while KEPT:
+            KEPT.popitem()[1].close()
         self._server.release()
 
     def _create(self, *, template: str) -> str:
         name = f"test_{uuid.uuid4().hex[:12]}"
         # Half the time of wal_log; the checkpoint that it needs writes next to nothing here.
         self._admin(f'CREATE DATABASE "{name}" TEMPLATE "{template}" STRATEGY file_copy')
-        return self._dsn(name)
+        return self._keep(self._dsn(name))
+
+    def _keep(self, dsn: str) -> str:
+        KEPT[dsn] = KeptConnections(dsn)
+        return dsn
+
+    def _let_go(self, dsn: str) -> None:
+        if (kept := KEPT.pop(dsn, None)) is not None:
+            kept.close()
 
     def _ensure_template(self) -> None:
         self._ensure(TEMPLATE, self._migrated)
@@ -180,6 +189,7 @@ class SharedPostgres:
                 raise TimeoutError("another worker is still making a template database")
             if not self._admin("SELECT 1 FROM pg_database WHERE datname = $1", template):
                 unfinished = make()
+                self._let_go(unfinished)
                 self._admin(f'ALTER DATABASE "{database_of(unfinished)}" RENAME TO "{template}"')
                 self._admin(f'ALTER DATABASE "{template}" ALLOW_CONNECTIONS false')
 

@@ -19,6 +19,8 @@ import psutil
 import pyte
 import pytest
 
+from chaos.cluster.fork_server import ForkServer, Process, fits
+
 WITHIN_S = 30.0
 READ_S = 0.05
 CHOKING_KEYS = 100
@@ -35,6 +37,9 @@ if ignores_hangup == "True":
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
 os.execvp(command[0], command)
 """
+CORTEX = [sys.executable, "-m", "cortex"]
+FORKS = ForkServer("cortex.cli.tui", "cortex_tui.run")
+"""This process's own: its imports are most of what a terminal UI costs that is seen briefly."""
 AGAIN_S = 2.0
 """Longer than the silence that the terminal UI wants before some keys."""
 
@@ -51,26 +56,23 @@ class PtyScreen:
         size: tuple[int, int] = (120, 40),
         is_controlling: bool = False,
         ignores_hangup: bool = False,
+        is_forked: bool = True,
     ) -> None:
         """`size`: columns and lines. `is_controlling`: signals of the terminal reach the program.
 
-        `ignores_hangup`: it was begun as by `nohup`.
+        `ignores_hangup`: it was begun as by `nohup`. `is_forked`: that Python starts and imports
+        is no part of the test.
         """
         self._screen = pyte.Screen(*size)
         self._stream = pyte.ByteStream(self._screen)
         self._master, slave = pty.openpty()
         _set_size(slave, size)
         self.modes = termios.tcgetattr(slave)
-        launch = [sys.executable, "-c", LAUNCH, str(is_controlling), str(ignores_hangup)]
-        self._process = subprocess.Popen(
-            [*(launch if is_controlling or ignores_hangup else ()), *command],
-            stdin=slave,
-            stdout=slave,
-            stderr=slave,
-            cwd=folder,
-            env=dict(env),
-            start_new_session=True,
-        )
+        start = _forked if is_forked and fits(env) and command[:3] == CORTEX else _from_nothing
+        if is_controlling or ignores_hangup:
+            launch = [sys.executable, "-c", LAUNCH, str(is_controlling), str(ignores_hangup)]
+            command, start = [*launch, *command], _from_nothing
+        self._process = start(command, folder=folder, env=env, slave=slave)
         self._slave = slave
         self._is_there = True
         self._rows = [""] * size[1]
@@ -198,7 +200,7 @@ class PtyScreen:
                 pytest.fail(f"it does not end; the screen shows\n{self.text}")
             self._read()
         self._read()
-        return self._process.returncode
+        return self._process.wait()
 
     @property
     def modes_now(self) -> list[object]:
@@ -219,3 +221,24 @@ class PtyScreen:
 def _set_size(terminal: int, size: tuple[int, int]) -> None:
     columns, lines = size
     fcntl.ioctl(terminal, termios.TIOCSWINSZ, struct.pack("HHHH", lines, columns, 0, 0))
+
+
+def _forked(
+    command: Sequence[str], *, folder: Path, env: Mapping[str, str], slave: int
+) -> "Process | subprocess.Popen[bytes]":
+    words = command[len(CORTEX) :]
+    return FORKS.start(words, env=env, cwd=folder, stdin=slave, stdout=slave, stderr=slave)
+
+
+def _from_nothing(
+    command: Sequence[str], *, folder: Path, env: Mapping[str, str], slave: int
+) -> "Process | subprocess.Popen[bytes]":
+    return subprocess.Popen(
+        command,
+        stdin=slave,
+        stdout=slave,
+        stderr=slave,
+        cwd=folder,
+        env=dict(env),
+        start_new_session=True,
+    )

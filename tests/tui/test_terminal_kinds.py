@@ -123,7 +123,7 @@ def test_it_is_there_at_once(cortex: Cortex) -> None:
     """The figures are printed; on a machine that does nothing else they are below the bars."""
     seen_s = []
     began = time.monotonic()
-    with on_screen(cortex) as screen:
+    with on_screen(cortex, is_forked=False) as screen:
         for what, shown in (("paint", "> pulse"), ("live rows", "LIVE")):
             screen.until(shows(shown), what=what)
             seen_s.append(time.monotonic() - began)

@@ -1,9 +1,7 @@
 """Calling the web, but nothing that only this machine or its network can reach."""
 
-import functools
 import os
 import re
-import ssl
 from collections.abc import Mapping
 from typing import Any, Literal, Self
 
@@ -13,6 +11,7 @@ import trio
 
 from cortex.agent.addresses import SETTING, Allowed, resolve
 from cortex.agent.secrets import Secrets, holds_secret
+from cortex.agent.tls import trusted
 from cortex.agent.tool import ToolContext, tool
 from cortex.domain.certainty import NotSentError, UnsettledError
 from cortex.domain.classification import class_of_status, code_of_status, describe
@@ -237,7 +236,7 @@ async def _ask_at(address: str, hop: Hop) -> Reply | Redirect:
 
     The host's name still goes into the Host header and into the check of its certificate.
     """
-    async with httpx2.AsyncClient(verify=_tls(), trust_env=False, timeout=TIMEOUT) as client:
+    async with httpx2.AsyncClient(verify=trusted(), trust_env=False, timeout=TIMEOUT) as client:
         request = client.build_request(
             hop.method,
             hop.url.copy_with(host=address),
@@ -323,9 +322,3 @@ def _headers(given: Mapping[str, str]) -> httpx2.Headers:
 
 def _origin(url: httpx2.URL) -> tuple[str, str, int]:
     return url.scheme, url.raw_host.decode("ascii"), url.port or PORTS[url.scheme]
-
-
-@functools.cache
-def _tls() -> ssl.SSLContext:
-    """Reading the machine's certificates takes tens of milliseconds: once is enough."""
-    return httpx2.create_ssl_context()

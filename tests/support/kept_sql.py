@@ -1,0 +1,114 @@
+"""Statements on connections that are kept: a new one costs the server more than most statements.
+
+One is kept for each database of the run's own server, and more while statements are under way at
+once. It goes back as it came: no setting, lock or subscription stays, and no plan is remembered.
+"""
+
+import asyncio
+import threading
+from collections.abc import Callable, Iterable
+from functools import partial
+from typing import Any, Final, TypeVar
+
+import asyncpg
+from attrs import define, field
+
+T = TypeVar("T")
+Loop = asyncio.SelectorEventLoop
+"""Named because importing trio_asyncio replaces the default one."""
+
+
+class Connection(asyncpg.Connection):
+    """A connection that asks for a type only if none before it has, in any database.
+
+    All databases of the server have their schema from one template, and the server gives no number
+    of a type twice.
+    """
+
+    types: Final[dict[int, dict[str, Any]]] = {}
+
+    async def _introspect_types(self, typeoids: Iterable[int], timeout: float | None) -> Any:
+        asked = list(typeoids)
+        if unknown := [oid for oid in asked if oid not in self.types]:
+            rows, statement = await super()._introspect_types(unknown, timeout)  # type: ignore[misc]
+            self.types.update({row["oid"]: row for row in rows})
+            return rows, statement
+        return [self.types[oid] for oid in asked], _NamedStatement()
+
+
+@define
+class _NamedStatement:
+    """In place of the one that would have asked: it has displaced no unnamed one."""
+
+    name: str = "none"
+
+
+@define(eq=False)
+class _Kept:
+    """A connection and its loop, which turns only while a statement runs."""
+
+    loop: asyncio.AbstractEventLoop = field(factory=Loop)
+    connection: asyncpg.Connection | None = None
+
+    async def fetch(self, dsn: str, query: str, args: tuple[object, ...]) -> list[asyncpg.Record]:
+        await asyncio.sleep(0)  # so that it hears of its end, if that came meanwhile
+        if self.connection is None or self.connection.is_closed():
+            self.connection = await asyncpg.connect(
+                dsn, connection_class=Connection, statement_cache_size=0
+            )
+        try:
+            return await self.connection.fetch(query, *args)
+        finally:
+            if not self.connection.is_closed():
+                await self.connection.reset()
+
+    async def close(self) -> None:
+        if self.connection is not None and not self.connection.is_closed():
+            await self.connection.close()
+
+
+@define(eq=False)
+class KeptConnections:
+    """Those to one database; may be used from any thread, by several at once."""
+
+    dsn: str
+    _free: list[_Kept] = field(factory=list, init=False)
+
+    def fetch(self, query: str, args: tuple[object, ...]) -> list[asyncpg.Record]:
+        """Run one statement to its end; raises what it raises."""
+        kept = self._free.pop() if self._free else _Kept()
+        try:
+            work = partial(kept.fetch, self.dsn, query, args)
+            return in_thread(lambda: kept.loop.run_until_complete(work()))
+        finally:
+            self._free.append(kept)
+
+    def close(self) -> None:
+        """Close them all; none may be in use."""
+        while self._free:
+            kept = self._free.pop()
+            in_thread(partial(_end, kept))
+
+
+def _end(kept: _Kept) -> None:
+    kept.loop.run_until_complete(kept.close())
+    kept.loop.close()
+
+
+def in_thread(work: Callable[[], T]) -> T:
+    """Run something to its end in a thread of its own; raises what it raises."""
+    outcome: list[T | BaseException] = []
+
+    def run() -> None:
+        try:
+            outcome.append(work())
+        except BaseException as error:  # noqa: BLE001, ASYNC103  (raised again below)
+            outcome.append(error)
+
+    thread = threading.Thread(target=run, name="asyncio for a test")
+    thread.start()
+    thread.join()
+    (result,) = outcome
+    if isinstance(result, BaseException):
+        raise result
+    return result
