@@ -1,10 +1,19 @@
 """What a look at the jobs brings along, how often there is one, and what is painted after it."""
 
-import pytest
+from datetime import timedelta
+from typing import Any
 
+import pytest
+from textual.strip import Strip
+
+from cortex.domain.job import JobStatus
+from cortex_tui.render.job_rows import COLUMNS
+from cortex_tui.render.table import Layout, row_line
+from cortex_tui.screens.frame import Frame
+from cortex_tui.widgets import virtual_table
 from cortex_tui.widgets.drawn import Drawn
 from cortex_tui.widgets.virtual_table import VirtualTable
-from tests.support.tui import FakeBackend, on_asyncio
+from tests.support.tui import FakeBackend, instant, on_asyncio
 from tests.tui.conftest import ALONE, Sit
 
 
@@ -89,3 +98,55 @@ async def test_only_lines_that_look_otherwise_are_painted(
         seat.app.action_next_theme()
         await seat.settle()
         assert set(painted) > set(range(11)), "all of them in other colours"
+
+
+@on_asyncio
+async def test_a_line_is_laid_out_again_only_for_what_its_time_changes(
+    cluster: FakeBackend, sit: Sit, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for number in range(1, 6):
+        cluster.add(number)
+    laid_out: list[Any] = []
+
+    def noting(shown: Layout[Any], row: Any, **how: Any) -> Strip:
+        laid_out.append(row if isinstance(row, str) else row["id"].int)
+        return row_line(shown, row, **how)
+
+    async with sit() as seat:
+        await seat.pass_time(200)  # ages are in minutes
+        monkeypatch.setattr(virtual_table, "row_line", noting)
+        await seat.pass_time(5)
+        assert laid_out == []
+        await seat.press("j")
+        assert sorted(laid_out) == [4, 5], "where the cursor was, and where it is"
+        laid_out.clear()
+        await seat.pass_time(60)
+        assert sorted(laid_out) == [1, 2, 3, 4, 5], "each age once"
+
+
+@pytest.mark.parametrize("status", JobStatus)
+def test_a_fixed_column_tells_of_the_row_alone(cluster: FakeBackend, status: JobStatus) -> None:
+    row = cluster.rows[cluster.add(1, status=status)]
+    now = instant(cluster.clock)
+    for column in COLUMNS:
+        later = column.cell(row, now + timedelta(days=40))
+        assert not column.is_fixed or column.cell(row, now) == later
+
+
+@pytest.mark.parametrize("screen", ["pulse", "pods"])
+@on_asyncio
+async def test_what_is_the_same_after_a_look_is_drawn_by_the_second_alone(
+    cluster: FakeBackend, sit: Sit, monkeypatch: pytest.MonkeyPatch, screen: str
+) -> None:
+    async with sit(first=screen) as seat:
+        await seat.pass_time(10)
+        drawn: list[str] = []
+        repaint = Frame.repaint
+
+        def noting(self: Frame) -> None:
+            drawn.append(self.NAME)
+            repaint(self)
+
+        monkeypatch.setattr(Frame, "repaint", noting)
+        await seat.pass_time(20)
+        assert 19 <= len(drawn) <= 26, "the clock, and the few looks that brought another time"

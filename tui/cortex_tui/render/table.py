@@ -34,6 +34,8 @@ class Column(Generic[Row]):
     grows: bool = False
     spare: int = 0
     """The largest one leaves first when it gets narrow; 0 stays."""
+    is_fixed: bool = False
+    """It tells of the row alone, whatever the time: a line is not laid out anew for it."""
 
 
 LINES_KEPT: Final = 512
