@@ -4,14 +4,15 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
+from textual.geometry import Region
 from textual.strip import Strip
+from textual.widget import Widget
 
 from cortex.domain.job import JobStatus
 from cortex_tui.render.job_rows import COLUMNS
 from cortex_tui.render.table import Layout, row_line
 from cortex_tui.screens.frame import Frame
 from cortex_tui.widgets import virtual_table
-from cortex_tui.widgets.drawn import Drawn
 from cortex_tui.widgets.virtual_table import VirtualTable
 from tests.support.tui import FakeBackend, instant, on_asyncio
 from tests.tui.conftest import ALONE, Sit
@@ -78,14 +79,15 @@ async def test_only_lines_that_look_otherwise_are_painted(
     async with sit() as seat:
         await seat.pass_time(200)  # ages are in minutes
         painted: list[int] = []
-        render = Drawn.render_line
+        refresh = Widget.refresh
 
-        def noting(self: Drawn, y: int) -> object:
+        def noting(self: Widget, *regions: Region, **options: bool) -> Widget:
             if isinstance(self, VirtualTable):
-                painted.append(y)
-            return render(self, y)
+                for region in regions or (self.size.region,):
+                    painted.extend(region.line_range)
+            return refresh(self, *regions, **options)
 
-        monkeypatch.setattr(Drawn, "render_line", noting)
+        monkeypatch.setattr(Widget, "refresh", noting)
         await seat.pass_time(5)
         assert painted == []
         cluster.change(jobs[7], status="CANCELLED", cancelled_by="ana")

@@ -40,6 +40,8 @@ class Column(Generic[Row]):
 
 LINES_KEPT: Final = 512
 """Some screenfuls: a line that looks as before is not laid out again."""
+CELLS_KEPT: Final = 2_048
+"""Those of a few screenfuls: most of a line that changed are as before."""
 
 Layout = Sequence[tuple[Column[Row], int]]
 
@@ -91,7 +93,7 @@ def _line(
     """
     fitted = [(cell.text, cell.style) for cell in start]
     for cell, is_right, room in cells:
-        fitted.append((fit(cell.text, room, right=is_right) + " " * GAP, cell.style))
+        fitted.append((_filled(cell.text, room, right=is_right), cell.style))
     segments = []
     text, style = fitted[0]
     for more, other in fitted[1:]:
@@ -103,6 +105,11 @@ def _line(
     segments.append(Segment(text, palette[style]))
     taken = GUTTER + sum(max(0, room) + GAP for _, _, room in cells)
     return Strip(segments, taken).adjust_cell_length(width)
+
+
+@lru_cache(CELLS_KEPT)
+def _filled(text: str, room: int, *, right: bool) -> str:
+    return fit(text, room, right=right) + " " * GAP
 
 
 def fit(text: str, width: int, *, right: bool = False) -> str:

@@ -3,6 +3,8 @@
 from collections.abc import Iterator, Sequence
 from typing import Self
 
+from textual.color import Color
+from textual.filter import LineFilter
 from textual.geometry import Region, Size
 from textual.strip import Strip
 from textual.widget import Widget
@@ -48,7 +50,24 @@ class Drawn(Widget):
 
     def render_line(self, y: int) -> Strip:
         """Return a line as Textual wants it."""
-        width, _ = self._measured()
+        return self._line_at(y, self._measured().width)
+
+    def render_lines(self, crop: Region) -> list[Strip]:
+        """Return lines as Textual wants them.
+
+        Where there is no border nothing of what CSS does to a line does anything: without asking
+        for each of its rules painting takes a third less.
+        """
+        if self.styles.gutter:
+            return super().render_lines(crop)
+        _, background = self.background_colors
+        width = self._measured().width
+        lines = [self._line_at(y, width) for y in crop.line_range]
+        for each in self.get_line_filters():
+            lines = [_filtered(line, each, background) for line in lines]
+        return [line.crop(*crop.column_span) for line in lines]
+
+    def _line_at(self, y: int, width: int) -> Strip:
         line = self._drawn.get(y)
         if line is None:
             line = self._drawn[y] = self._made(y, width)
@@ -64,6 +83,13 @@ class Drawn(Widget):
     def _made(self, y: int, width: int) -> Strip:
         line = self.draw(y, width) if width else Strip.blank(0)
         return line.adjust_cell_length(width).apply_style(self.desk.palette["ground"])
+
+
+def _filtered(line: Strip, by: LineFilter, background: Color) -> Strip:
+    """Return a line after a filter: itself, with all that it keeps, if nothing is to be done."""
+    before = list(line)
+    after = by.apply(before, background)
+    return line if after is before else Strip(after, line.cell_length)
 
 
 def _regions(lines: Sequence[int], width: int) -> Iterator[Region]:
