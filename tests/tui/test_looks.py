@@ -1,5 +1,6 @@
 """What a look at the jobs brings along, how often there is one, and what is painted after it."""
 
+from collections.abc import Sequence
 from datetime import timedelta
 from typing import Any
 
@@ -8,9 +9,10 @@ from textual.geometry import Region
 from textual.strip import Strip
 from textual.widget import Widget
 
+from cortex.domain.cells import Cell
 from cortex.domain.job import JobStatus
 from cortex_tui.render.job_rows import COLUMNS
-from cortex_tui.render.table import Layout, row_line
+from cortex_tui.render.table import Layout, cells_line
 from cortex_tui.screens.frame import Frame
 from cortex_tui.widgets import virtual_table
 from cortex_tui.widgets.virtual_table import VirtualTable
@@ -108,15 +110,15 @@ async def test_a_line_is_laid_out_again_only_for_what_its_time_changes(
 ) -> None:
     for number in range(1, 6):
         cluster.add(number)
-    laid_out: list[Any] = []
+    laid_out: list[int] = []
 
-    def noting(shown: Layout[Any], row: Any, **how: Any) -> Strip:
-        laid_out.append(row if isinstance(row, str) else row["id"].int)
-        return row_line(shown, row, **how)
+    def noting(shown: Layout[Any], told: Sequence[Cell], **how: Any) -> Strip:
+        laid_out.append(int(told[0].text.removeprefix("…"), 16))
+        return cells_line(shown, told, **how)
 
     async with sit() as seat:
         await seat.pass_time(200)  # ages are in minutes
-        monkeypatch.setattr(virtual_table, "row_line", noting)
+        monkeypatch.setattr(virtual_table, "cells_line", noting)
         await seat.pass_time(5)
         assert laid_out == []
         await seat.press("j")

@@ -75,9 +75,33 @@ def row_line(
     is_dim: bool = False,
 ) -> Strip:
     """Return the line of one row."""
-    cells = [(column.cell(row, now), column.is_right, room) for column, room in shown]
+    return cells_line(
+        shown,
+        [column.cell(row, now) for column, _ in shown],
+        palette=palette,
+        width=width,
+        is_cursor=is_cursor,
+        is_marked=is_marked,
+        is_dim=is_dim,
+    )
+
+
+def cells_line(
+    shown: Layout[Row],
+    told: Sequence[Cell],
+    *,
+    palette: Palette,
+    width: int,
+    is_cursor: bool = False,
+    is_marked: bool = False,
+    is_dim: bool = False,
+) -> Strip:
+    """Return the line of one row, of which this is told in its columns."""
     if is_dim:
-        cells = [(Cell(cell.text, "dim"), is_right, room) for cell, is_right, room in cells]
+        told = [Cell(cell.text, "dim") for cell in told]
+    cells = [
+        (cell, column.is_right, room) for cell, (column, room) in zip(told, shown, strict=True)
+    ]
     start = (Cell("▌" if is_cursor else " ", "accent"), Cell("*" if is_marked else " ", "warn"))
     line = _line(start, tuple(cells), palette, width)
     return palette.lit(line, "cursor") if is_cursor else line
