@@ -1,10 +1,22 @@
 """What a look at the jobs brings along, how often there is one, and what is painted after it."""
 
-import pytest
+from collections.abc import Sequence
+from datetime import timedelta
+from typing import Any
 
-from cortex_tui.widgets.drawn import Drawn
+import pytest
+from textual.geometry import Region
+from textual.strip import Strip
+from textual.widget import Widget
+
+from cortex.domain.cells import Cell
+from cortex.domain.job import JobStatus
+from cortex_tui.render.job_rows import COLUMNS
+from cortex_tui.render.table import Layout, cells_line
+from cortex_tui.screens.frame import Frame
+from cortex_tui.widgets import virtual_table
 from cortex_tui.widgets.virtual_table import VirtualTable
-from tests.support.tui import FakeBackend, on_asyncio
+from tests.support.tui import FakeBackend, instant, on_asyncio
 from tests.tui.conftest import ALONE, Sit
 
 
@@ -69,14 +81,15 @@ async def test_only_lines_that_look_otherwise_are_painted(
     async with sit() as seat:
         await seat.pass_time(200)  # ages are in minutes
         painted: list[int] = []
-        render = Drawn.render_line
+        refresh = Widget.refresh
 
-        def noting(self: Drawn, y: int) -> object:
+        def noting(self: Widget, *regions: Region, **options: bool) -> Widget:
             if isinstance(self, VirtualTable):
-                painted.append(y)
-            return render(self, y)
+                for region in regions or (self.size.region,):
+                    painted.extend(region.line_range)
+            return refresh(self, *regions, **options)
 
-        monkeypatch.setattr(Drawn, "render_line", noting)
+        monkeypatch.setattr(Widget, "refresh", noting)
         await seat.pass_time(5)
         assert painted == []
         cluster.change(jobs[7], status="CANCELLED", cancelled_by="ana")
@@ -89,3 +102,55 @@ async def test_only_lines_that_look_otherwise_are_painted(
         seat.app.action_next_theme()
         await seat.settle()
         assert set(painted) > set(range(11)), "all of them in other colours"
+
+
+@on_asyncio
+async def test_a_line_is_laid_out_again_only_for_what_its_time_changes(
+    cluster: FakeBackend, sit: Sit, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for number in range(1, 6):
+        cluster.add(number)
+    laid_out: list[int] = []
+
+    def noting(shown: Layout[Any], told: Sequence[Cell], **how: Any) -> Strip:
+        laid_out.append(int(told[0].text.removeprefix("…"), 16))
+        return cells_line(shown, told, **how)
+
+    async with sit() as seat:
+        await seat.pass_time(200)  # ages are in minutes
+        monkeypatch.setattr(virtual_table, "cells_line", noting)
+        await seat.pass_time(5)
+        assert laid_out == []
+        await seat.press("j")
+        assert sorted(laid_out) == [4, 5], "where the cursor was, and where it is"
+        laid_out.clear()
+        await seat.pass_time(60)
+        assert sorted(laid_out) == [1, 2, 3, 4, 5], "each age once"
+
+
+@pytest.mark.parametrize("status", JobStatus)
+def test_a_fixed_column_tells_of_the_row_alone(cluster: FakeBackend, status: JobStatus) -> None:
+    row = cluster.rows[cluster.add(1, status=status)]
+    now = instant(cluster.clock)
+    for column in COLUMNS:
+        later = column.cell(row, now + timedelta(days=40))
+        assert not column.is_fixed or column.cell(row, now) == later
+
+
+@pytest.mark.parametrize("screen", ["pulse", "pods"])
+@on_asyncio
+async def test_what_is_the_same_after_a_look_is_drawn_by_the_second_alone(
+    cluster: FakeBackend, sit: Sit, monkeypatch: pytest.MonkeyPatch, screen: str
+) -> None:
+    async with sit(first=screen) as seat:
+        await seat.pass_time(10)
+        drawn: list[str] = []
+        repaint = Frame.repaint
+
+        def noting(self: Frame) -> None:
+            drawn.append(self.NAME)
+            repaint(self)
+
+        monkeypatch.setattr(Frame, "repaint", noting)
+        await seat.pass_time(20)
+        assert 19 <= len(drawn) <= 26, "the clock, and the few looks that brought another time"

@@ -454,7 +454,7 @@ class CortexApp(internals.Quiet[int]):
         frame = self.frame
         if error is not None and frame is not None:
             frame.strip.tell(f"✗ {safe(error.message)}", "fail")
-        if is_news or frame is None or not frame.IS_PAINTED_FOR_NEWS:
+        if is_news or (frame is not None and frame.has_other):
             self._repaint()
 
     def _repaint(self) -> None:

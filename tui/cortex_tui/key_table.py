@@ -40,9 +40,12 @@ def shown(key: str) -> str:
     return _SHOWN.get(key, key)
 
 
-@attrs.frozen
+@attrs.frozen(eq=False)
 class KeyTable:
-    """The keys of one sitting: the table, with what `keys.toml` changed."""
+    """The keys of one sitting: the table, with what `keys.toml` changed.
+
+    There is one of each, so that a footer can be kept by it.
+    """
 
     keys: tuple[Key, ...] = KEYS
 

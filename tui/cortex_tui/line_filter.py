@@ -52,14 +52,19 @@ class SafeFilter(LineFilter):
         self.is_ascii = is_ascii
 
     def apply(self, segments: list[Segment], background: Color) -> list[Segment]:  # noqa: ARG002 -- Textual's
-        """Return the segments, each as wide as before."""
+        """Return the segments, each as wide as before; the same list if all may pass."""
+        if all(self._may_pass(segment) for segment in segments):
+            return segments
         return [
             segment
-            if segment.control
-            or (segment.text.isprintable() and (not self.is_ascii or segment.text.isascii()))
+            if self._may_pass(segment)
             else Segment(clean(segment.text, is_ascii=self.is_ascii), segment.style)
             for segment in segments
         ]
+
+    def _may_pass(self, segment: Segment) -> bool:
+        text, _, control = segment
+        return bool(control) or (text.isprintable() and (not self.is_ascii or text.isascii()))
 
 
 @lru_cache(8192)

@@ -1,6 +1,7 @@
 """Starts the terminal UI on a database, and leaves the terminal as it was."""
 
 import asyncio
+import gc
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
@@ -26,6 +27,9 @@ BOUND_S: Final = 3.0
 """For one statement: longer, and the screen says that it is stale."""
 CONNECTIONS_MAX: Final = 3
 """One that looks, one that acts, and one that acts on many things meanwhile."""
+
+GC_ALLOCATIONS: Final = 10_000
+"""Between two looks for garbage in circles: a screenful of lines makes about so many objects."""
 
 
 def run(
@@ -77,6 +81,8 @@ def run(
             hearing = asyncio.create_task(
                 hear(db.profile, session.clock, on_hint=app.poller.wake), name="hearing"
             )
+            gc.freeze()  # what was imported stays: no need to look at it again and again
+            gc.set_threshold(GC_ALLOCATIONS)
             try:
                 with ending_by_signal(app.exit, heard=None if pod is None else pod.signalled):
                     code = await app.run_async()

@@ -5,6 +5,7 @@ import fcntl
 import os
 import pty
 import re
+import select
 import struct
 import subprocess
 import termios
@@ -20,6 +21,7 @@ from cortex.domain.errors import TimedOutError
 
 BOUND_S: Final = 30.0
 GOODBYE_S: Final = 5.0
+PIECE_MAX: Final = 65_536
 COLUMNS: Final = 118  # with all columns of a list: from 120 on some give way to a pane
 LINES: Final = 40
 _TOKEN: Final = re.compile(
@@ -113,10 +115,17 @@ class Glass:
     def _read(self) -> None:
         while True:
             try:
-                piece = os.read(self._master, 65_536)
+                piece = os.read(self._master, PIECE_MAX)
             except OSError:  # nobody writes any more
                 return
             at = time.perf_counter()
+            # What else is there already is not made older by the time that reading this one takes.
+            while len(piece) < PIECE_MAX and select.select([self._master], [], [], 0)[0]:
+                try:
+                    piece += os.read(self._master, PIECE_MAX)
+                except OSError:
+                    break
+                at = time.perf_counter()
             with self._lock:
                 painted = self._take(self._decode(piece))
                 if self.on_paint is not None:

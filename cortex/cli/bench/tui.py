@@ -254,7 +254,11 @@ def _is_at(screen: str) -> Probe:
 
 
 def changes(place: Place) -> Iterator[Bar]:
-    """Each change is a transaction of its own; it counts when it, or a later one, is painted."""
+    """Each change is a transaction of its own; it counts when it, or a later one, is painted.
+
+    Those of the first moments do not count: a screen on which nothing changed looks every half
+    second, and takes up its pace with the first change that it finds.
+    """
     painted: list[tuple[str, int, float]] = []
 
     def note(lines: Sequence[str], at: float) -> None:
@@ -262,6 +266,8 @@ def changes(place: Place) -> Iterator[Bar]:
         painted.extend((mark["job"], int(mark["number"]), at) for mark in marks if mark)
 
     with place.on_jobs() as glass:
+        with place.load(per_s=CHANGES_PER_S):
+            pause(SETTLED_S)
         glass.on_paint = note
         with place.load(per_s=CHANGES_PER_S) as load:
             pause(place.seconds)

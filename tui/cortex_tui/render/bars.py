@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from datetime import datetime
+from functools import lru_cache
 from typing import Final
 
 import attrs
@@ -23,6 +24,8 @@ from cortex_tui.render.words import countdown
 ROUNDED_MS: Final = 10
 """A figure that changes with each look would only flicker."""
 GAP: Final = "   "
+KEPT: Final = 64
+"""Bars that look as before are not laid out again."""
 ENDING_CELLS: Final = 12
 """The last part of a path may be cut to so many, when it is longer: it may be text of a job."""
 
@@ -58,32 +61,46 @@ def link_cell(link: Link, now: float) -> Cell:
 
 def top_bar(view: TopView, palette: Palette, width: int) -> Strip:
     """Return the first line of a screen: the path left, what waits for people right."""
-    path, right = _chosen(view, width)
+    cells = [
+        (tuple(_first(view, is_short=is_short)), tuple(_more(view, is_short=is_short)))
+        for is_short in (False, True)
+    ]
+    return _laid_out(tuple(view.path), (*cells, view.link), palette, width)
+
+
+Parts = tuple[tuple[Cell, ...], tuple[Cell, ...]]
+"""What never leaves, and what does when it gets narrow."""
+Told = tuple[Parts, Parts, Cell]
+"""In long words, in short ones, and the link."""
+
+
+@lru_cache(KEPT)
+def _laid_out(path: Sequence[str], told: Told, palette: Palette, width: int) -> Strip:
+    way, right = _chosen(path, told, width)
     bar = palette["bar"]
-    segments = [Segment(fit(path, max(0, _room(right, width))), bar + palette["bold"])]
+    segments = [Segment(fit(way, max(0, _room(right, width))), bar + palette["bold"])]
     for each in right:
         segments += [Segment(GAP, bar), Segment(each.text, bar + palette[each.style])]
     line = Strip([*segments, Segment(" ", bar)])
     return line.adjust_cell_length(width, bar).apply_style(_ground(palette))
 
 
-def _chosen(view: TopView, width: int) -> tuple[str, Sequence[Cell]]:
+def _chosen(path: Sequence[str], told: Told, width: int) -> tuple[str, Sequence[Cell]]:
     """Return what there is room for: the path, and what stands at the right.
 
     When it gets narrow words become short, then the path loses its beginning, then pods, dead
     letters and breakers leave: where one is, what waits for people and the link are always there.
     """
-    paths = _paths(view.path)
-    first, more = list(_first(view, is_short=True)), list(_more(view, is_short=True))
-    long = [*_first(view, is_short=False), *_more(view, is_short=False)]
-    ways = [(long, paths[:1])]
+    long, (first, more), link = told
+    paths = _paths(path)
+    ways = [([*long[0], *long[1]], paths[:1])]
     ways += [([*first, *more[:count]], paths) for count in range(len(more), -1, -1)]
     for parts, fitting in ways:
-        right = [*parts, view.link]
-        for path, least in fitting:
+        right = [*parts, link]
+        for way, least in fitting:
             if least <= _room(right, width):
-                return path, right
-    return "", [*first, view.link]
+                return way, right
+    return "", [*first, link]
 
 
 def _paths(path: Sequence[str]) -> Sequence[tuple[str, int]]:
@@ -157,6 +174,7 @@ FOOT_GAP: Final = 2
 """Cells behind a label; those of the last one may be cut."""
 
 
+@lru_cache(KEPT)
 def footer(keys: KeyTable, screen: str, palette: Palette, width: int, *, may_act: bool) -> Strip:
     """Return the last line of a screen: what the keys do; acting ones are grey when they cannot.
 

@@ -129,6 +129,10 @@ def _left(instant: datetime, now: datetime) -> str:
     return countdown((instant - now).total_seconds())
 
 
+def _id(row: JobRow, _: datetime) -> Cell:
+    return Cell(short_id(row["id"]), "bold")
+
+
 def _what(row: JobRow, _: datetime) -> Cell:
     return Cell(safe(row["agent"])) if row["agent"] else Cell(safe(row["type"]), "dim")
 
@@ -178,18 +182,18 @@ def _tenant(row: JobRow, _: datetime) -> Cell:
 
 
 COLUMNS: Final[Sequence[Column[JobRow]]] = (
-    Column(title="id", width=7, cell=lambda row, _: Cell(short_id(row["id"]), "bold")),
-    Column(title="agent", width=16, cell=_what),
-    Column(title="state", width=7, cell=_state),
-    Column(title="step", width=18, cell=_step, spare=2),
-    Column(title="att", width=3, cell=_attempt, is_right=True, spare=4),
-    Column(title="retry", width=5, cell=_retries, is_right=True, spare=1),
-    Column(title="cost", width=8, cell=_cost, is_right=True, spare=3),
+    Column(title="id", width=7, cell=_id, is_fixed=True),
+    Column(title="agent", width=16, cell=_what, is_fixed=True),
+    Column(title="state", width=7, cell=_state, is_fixed=True),
+    Column(title="step", width=18, cell=_step, spare=2, is_fixed=True),
+    Column(title="att", width=3, cell=_attempt, is_right=True, spare=4, is_fixed=True),
+    Column(title="retry", width=5, cell=_retries, is_right=True, spare=1, is_fixed=True),
+    Column(title="cost", width=8, cell=_cost, is_right=True, spare=3, is_fixed=True),
     Column(title="age", width=4, cell=_age, is_right=True),
-    Column(title="pod", width=10, cell=_pod, spare=5),
-    Column(title="type", width=14, cell=_type, spare=1),
-    Column(title="queue", width=12, cell=_queue, spare=1),
-    Column(title="tenant", width=10, cell=_tenant, spare=1),
+    Column(title="pod", width=10, cell=_pod, spare=5, is_fixed=True),
+    Column(title="type", width=14, cell=_type, spare=1, is_fixed=True),
+    Column(title="queue", width=12, cell=_queue, spare=1, is_fixed=True),
+    Column(title="tenant", width=10, cell=_tenant, spare=1, is_fixed=True),
     Column(title="why / next", width=18, cell=why_line, grows=True),
 )
 OPTIONAL_COLUMNS: Final = ("step", "att", "retry", "cost", "age", "pod", "type", "queue", "tenant")

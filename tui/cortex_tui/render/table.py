@@ -34,10 +34,14 @@ class Column(Generic[Row]):
     grows: bool = False
     spare: int = 0
     """The largest one leaves first when it gets narrow; 0 stays."""
+    is_fixed: bool = False
+    """It tells of the row alone, whatever the time: a line is not laid out anew for it."""
 
 
 LINES_KEPT: Final = 512
 """Some screenfuls: a line that looks as before is not laid out again."""
+CELLS_KEPT: Final = 2_048
+"""Those of a few screenfuls: most of a line that changed are as before."""
 
 Layout = Sequence[tuple[Column[Row], int]]
 
@@ -71,9 +75,33 @@ def row_line(
     is_dim: bool = False,
 ) -> Strip:
     """Return the line of one row."""
-    cells = [(column.cell(row, now), column.is_right, room) for column, room in shown]
+    return cells_line(
+        shown,
+        [column.cell(row, now) for column, _ in shown],
+        palette=palette,
+        width=width,
+        is_cursor=is_cursor,
+        is_marked=is_marked,
+        is_dim=is_dim,
+    )
+
+
+def cells_line(
+    shown: Layout[Row],
+    told: Sequence[Cell],
+    *,
+    palette: Palette,
+    width: int,
+    is_cursor: bool = False,
+    is_marked: bool = False,
+    is_dim: bool = False,
+) -> Strip:
+    """Return the line of one row, of which this is told in its columns."""
     if is_dim:
-        cells = [(Cell(cell.text, "dim"), is_right, room) for cell, is_right, room in cells]
+        told = [Cell(cell.text, "dim") for cell in told]
+    cells = [
+        (cell, column.is_right, room) for cell, (column, room) in zip(told, shown, strict=True)
+    ]
     start = (Cell("▌" if is_cursor else " ", "accent"), Cell("*" if is_marked else " ", "warn"))
     line = _line(start, tuple(cells), palette, width)
     return palette.lit(line, "cursor") if is_cursor else line
@@ -89,7 +117,7 @@ def _line(
     """
     fitted = [(cell.text, cell.style) for cell in start]
     for cell, is_right, room in cells:
-        fitted.append((fit(cell.text, room, right=is_right) + " " * GAP, cell.style))
+        fitted.append((_filled(cell.text, room, right=is_right), cell.style))
     segments = []
     text, style = fitted[0]
     for more, other in fitted[1:]:
@@ -101,6 +129,11 @@ def _line(
     segments.append(Segment(text, palette[style]))
     taken = GUTTER + sum(max(0, room) + GAP for _, _, room in cells)
     return Strip(segments, taken).adjust_cell_length(width)
+
+
+@lru_cache(CELLS_KEPT)
+def _filled(text: str, room: int, *, right: bool) -> str:
+    return fit(text, room, right=right) + " " * GAP
 
 
 def fit(text: str, width: int, *, right: bool = False) -> str:

@@ -34,8 +34,6 @@ class Frame(Screen[None]):
 
     NAME: ClassVar[str]
     """As in `keys` and `app.SCREENS`."""
-    IS_PAINTED_FOR_NEWS: ClassVar = True
-    """Not after each look, but after those that brought news, and each second."""
     ENABLE_COMMAND_PALETTE = True
 
     DEFAULT_CSS = """
@@ -52,6 +50,8 @@ class Frame(Screen[None]):
     def __init__(self, desk: Desk) -> None:
         super().__init__()
         self.desk = desk
+        self.has_other = False
+        """What a look brought is to be painted, though it is no news: the looks keep their pace."""
         self.opened: tuple[str, tuple[object, ...]] | None = None
         """By which name, and about what, on top of another screen; None: by its number."""
         self.strip = StripLine(desk, info=self.info)
@@ -122,6 +122,7 @@ class Frame(Screen[None]):
 
     def repaint(self) -> None:
         """Draw all that changes by itself."""
+        self.has_other = False
         for line in ("#top", "#bottom"):
             self.query_one(line, Line).redraw()
         self.strip.redraw()

@@ -51,7 +51,6 @@ class PodsScreen(Frame):
     """`pods`."""
 
     NAME = "pods"
-    IS_PAINTED_FOR_NEWS = False  # beats are no news to the poller: its looks keep their pace
 
     def __init__(self, desk: Desk) -> None:
         super().__init__(desk)
@@ -114,12 +113,14 @@ class PodsScreen(Frame):
             return False
         if self._is_queues_turn:
             is_changed = self._queues.refill(await self.desk.backend.queues.page())
+            is_changed |= not self._are_queues_read
             self._are_queues_read = True
         else:
             is_changed = self._pods.refill(await self.desk.backend.pods.page())
             self._is_read = True
         self._is_queues_turn = not self._is_queues_turn
         if is_changed:
+            self.has_other = True  # beats are no news to the poller: its looks keep their pace
             self._share()
         # After the first look at the pods the queues are wanted at once.
         return not self._are_queues_read

@@ -3,6 +3,7 @@
 from collections.abc import Iterable
 from typing import Final
 
+import attrs
 from textual import on
 from textual.widget import Widget
 
@@ -24,7 +25,6 @@ class PulseScreen(Frame):
     """`pulse`."""
 
     NAME = "pulse"
-    IS_PAINTED_FOR_NEWS = False  # its looks are no news to the poller: they keep their pace
 
     def __init__(self, desk: Desk) -> None:
         super().__init__(desk)
@@ -38,6 +38,13 @@ class PulseScreen(Frame):
         return (self._page,)
 
     async def look(self) -> bool:
+        """Read a part; only the first ones are news to the poller: the looks keep their pace."""
+        before = attrs.evolve(self._pulse)
+        is_news = await self._read()
+        self.has_other |= self._pulse != before
+        return is_news
+
+    async def _read(self) -> bool:
         backend, now = self.desk.backend.pulse, self.desk.session.clock.now()
         pulse = self._pulse
         if pulse.figures is None:

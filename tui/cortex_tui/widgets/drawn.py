@@ -3,7 +3,9 @@
 from collections.abc import Iterator, Sequence
 from typing import Self
 
-from textual.geometry import Region
+from textual.color import Color
+from textual.filter import LineFilter
+from textual.geometry import Region, Size
 from textual.strip import Strip
 from textual.widget import Widget
 
@@ -20,10 +22,10 @@ class Drawn(Widget):
     def __init__(self, desk: Desk, *, id: str | None = None) -> None:  # noqa: A002 -- Textual's
         super().__init__(id=id)
         self.desk = desk
-        self._painted: dict[int, Strip] = {}
-        """Each line as it was handed out last."""
-        self._made_ready: dict[int, Strip] = {}
-        """Those that are to be handed out next."""
+        self._drawn: dict[int, Strip] = {}
+        """Each as it stands, or will when it is painted."""
+        self._drawn_size = Size(0, 0)
+        """Of the widget that they are of."""
 
     def draw(self, y: int, width: int) -> Strip:
         """Return a line, of any length; what has no ground of its own gets the theme's."""
@@ -31,29 +33,63 @@ class Drawn(Widget):
 
     def redraw(self) -> None:
         """Paint those lines anew that would look otherwise now: to paint one costs most."""
-        width, height = self.size
-        lines = {y: self._made(y, width) for y in range(height)}
-        changed = {y: line for y, line in lines.items() if line != self._painted.get(y)}
+        width, height = self._measured()
+        changed = []
+        for y in range(height):
+            line, before = self._made(y, width), self._drawn.get(y)
+            if line is not before and line != before:
+                self._drawn[y] = line
+                changed.append(y)
         if changed:
-            self.refresh(*_regions(list(changed), width))
-            self._made_ready = changed
+            super().refresh(*_regions(changed, width))
 
     def refresh(self, *regions: Region, **options: bool) -> Self:
-        """Forget the lines that were made ready: they may be old."""
-        self._made_ready = {}
+        """Forget the lines: they may be old."""
+        self._drawn = {}
         return super().refresh(*regions, **options)
 
     def render_line(self, y: int) -> Strip:
         """Return a line as Textual wants it."""
-        width, line = self.size.width, self._made_ready.pop(y, None)
-        if line is None or line.cell_length != width:  # a new size asks without a refresh
-            line = self._made(y, width)
-        self._painted[y] = line
+        return self._line_at(y, self._measured().width)
+
+    def render_lines(self, crop: Region) -> list[Strip]:
+        """Return lines as Textual wants them.
+
+        Where there is no border nothing of what CSS does to a line does anything: without asking
+        for each of its rules painting takes a third less.
+        """
+        if self.styles.gutter:
+            return super().render_lines(crop)
+        _, background = self.background_colors
+        width = self._measured().width
+        lines = [self._line_at(y, width) for y in crop.line_range]
+        for each in self.get_line_filters():
+            lines = [_filtered(line, each, background) for line in lines]
+        return [line.crop(*crop.column_span) for line in lines]
+
+    def _line_at(self, y: int, width: int) -> Strip:
+        line = self._drawn.get(y)
+        if line is None:
+            line = self._drawn[y] = self._made(y, width)
         return line
+
+    def _measured(self) -> Size:
+        """Return the size; lines of another one are forgotten: a new one comes unannounced."""
+        size = self.size
+        if size != self._drawn_size:
+            self._drawn, self._drawn_size = {}, size
+        return size
 
     def _made(self, y: int, width: int) -> Strip:
         line = self.draw(y, width) if width else Strip.blank(0)
         return line.adjust_cell_length(width).apply_style(self.desk.palette["ground"])
+
+
+def _filtered(line: Strip, by: LineFilter, background: Color) -> Strip:
+    """Return a line after a filter: itself, with all that it keeps, if nothing is to be done."""
+    before = list(line)
+    after = by.apply(before, background)
+    return line if after is before else Strip(after, line.cell_length)
 
 
 def _regions(lines: Sequence[int], width: int) -> Iterator[Region]:

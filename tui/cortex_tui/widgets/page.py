@@ -96,8 +96,12 @@ class Page(Drawn):
 
     @property
     def _height(self) -> int:
-        """Lines in sight; the last one of the widget tells of the others."""
-        full = max(1, self.size.height - 1)
+        """Lines in sight."""
+        return self._height_in(self.size.height)
+
+    def _height_in(self, height: int) -> int:
+        """Return the lines in sight of so many; the last one of the widget tells of the others."""
+        full = max(1, height - 1)
         return full if len(self._lines) <= full else max(1, full - 1)
 
     def _scroll(self, by: int) -> None:
@@ -111,7 +115,8 @@ class Page(Drawn):
         if y == 0:
             return self._drawn_head(width)
         index = self._top + y - 1
-        if y > self._height and len(self._lines) > self._height:
+        height = self._height_in(self._drawn_size.height)
+        if y > height and len(self._lines) > height:
             return self._drawn_rest(width)
         if index >= len(self._lines):
             return Strip.blank(width)

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Container, Hashable, Sequence
 from typing import Any, Final, Generic, TypeVar
 
+import attrs
 from textual import events
 from textual.message import Message
 from textual.strip import Strip
@@ -10,12 +11,23 @@ from textual.strip import Strip
 from cortex.domain.cells import Cell
 from cortex_tui.desk import Desk
 from cortex_tui.model.window import Window
-from cortex_tui.render.table import Column, Layout, head_line, layout, row_line
+from cortex_tui.render.table import Column, Layout, cells_line, head_line, layout, row_line
 from cortex_tui.widgets.drawn import Drawn
 
 Row = TypeVar("Row")
 
 WHEEL_ROWS: Final = 3
+
+
+@attrs.frozen(eq=False)
+class _Kept(Generic[Row]):
+    """A line of a row, and all that it tells."""
+
+    row: Row
+    shown: Layout[Row]
+    told: Sequence[Cell]
+    look: tuple[object, ...]
+    line: Strip
 
 
 class VirtualTable(Drawn, Generic[Row], can_focus=True):
@@ -47,6 +59,8 @@ class VirtualTable(Drawn, Generic[Row], can_focus=True):
         """Keys of rows."""
         self._laid_out: tuple[int, Sequence[Column[Row]], Layout[Row]] | None = None
         """For a width and columns."""
+        self._kept: dict[int, _Kept[Row]] = {}
+        """Lines of rows, by where they stand."""
         self._cut = ""
         self.is_in_front = True
         """Its cursor is the one that keys act on; of several tables one has it."""
@@ -97,27 +111,46 @@ class VirtualTable(Drawn, Generic[Row], can_focus=True):
         return self._laid_out[2]
 
     def draw(self, y: int, width: int) -> Strip:
-        palette, session = self.desk.palette, self.desk.session
         shown = self._layout_for(width)
         if y == 0:
-            return head_line(shown, palette, width)
+            return head_line(shown, self.desk.palette, width)
         index = self._window.top + y - 1
         if index >= len(self._window.rows):
             if not self._window.rows:
                 return self._told(self._empty(), width) if y == 1 else Strip.blank(width)
             is_cut = self._cut and index == len(self._window.rows)
             return self._told(self._cut, width) if is_cut else Strip.blank(width)
-        row = self._window.rows[index]
-        return row_line(
+        return self._row_line(y, self._window.rows[index], shown, width)
+
+    def _row_line(self, y: int, row: Row, shown: Layout[Row], width: int) -> Strip:
+        """Return the line of a row: the one before, if nothing that it tells is another."""
+        palette, session = self.desk.palette, self.desk.session
+        now = session.now
+        is_cursor = self.is_in_front and self._window.top + y - 1 == self._window.cursor
+        is_marked = self._key(row) in self.marked
+        is_dim = session.link.is_stale(session.clock.now())
+        kept = self._kept.get(y)
+        if kept is not None and kept.row is row and kept.shown is shown:
+            told = [
+                cell if column.is_fixed else column.cell(row, now)
+                for cell, (column, _) in zip(kept.told, shown, strict=True)
+            ]
+        else:
+            kept, told = None, [column.cell(row, now) for column, _ in shown]
+        look = (width, palette, is_cursor, is_marked, is_dim)
+        if kept is not None and kept.told == told and kept.look == look:
+            return kept.line
+        line = cells_line(
             shown,
-            row,
-            now=session.now,
+            told,
             palette=palette,
             width=width,
-            is_cursor=self.is_in_front and index == self._window.cursor,
-            is_marked=self._key(row) in self.marked,
-            is_dim=session.link.is_stale(session.clock.now()),
+            is_cursor=is_cursor,
+            is_marked=is_marked,
+            is_dim=is_dim,
         )
+        self._kept[y] = _Kept(row, shown, told, look, line)
+        return line
 
     def _told(self, told: str, width: int) -> Strip:
         column = Column[str](title="", width=1, grows=True, cell=lambda text, _: Cell(text, "dim"))
