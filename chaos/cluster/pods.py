@@ -272,6 +272,4 @@ def pod_environment(settings: Mapping[str, object], *, folder: Path, **more: str
     kept = {name: v for name, v in os.environ.items() if not name.startswith(NOT_KEPT)}
     named = {f"CORTEX_{name.upper()}": f"{value}" for name, value in settings.items()}
     places = {"CORTEX_DATA": str(folder), "XDG_CONFIG_HOME": str(folder)}
-    # Without certificates: nothing of a run speaks TLS, and the machine's take 45 ms of each start.
-    places |= {"SSL_CERT_DIR": str(folder), "SSL_CERT_FILE": ""}
     return {**kept, "LANG": "C.UTF-8", **named, **places, **more}
