@@ -5,6 +5,7 @@ once. It goes back as it came: no setting, lock or subscription stays, and no pl
 """
 
 import asyncio
+import select
 import threading
 from collections.abc import Callable, Iterable
 from functools import partial
@@ -51,20 +52,33 @@ class _Kept:
     connection: asyncpg.Connection | None = None
 
     async def fetch(self, dsn: str, query: str, args: tuple[object, ...]) -> list[asyncpg.Record]:
-        await asyncio.sleep(0)  # so that it hears of its end, if that came meanwhile
-        if self.connection is None or self.connection.is_closed():
+        if self.connection is None or self.connection.is_closed() or _was_told(self.connection):
+            await self._drop()
             self.connection = await asyncpg.connect(
                 dsn, connection_class=Connection, statement_cache_size=0
             )
         try:
-            return await self.connection.fetch(query, *args)
-        finally:
-            if not self.connection.is_closed():
-                await self.connection.reset()
+            rows = await self.connection.fetch(query, *args)
+            await self.connection.reset()
+        except BaseException:
+            await self._drop()
+            raise
+        return rows
+
+    async def _drop(self) -> None:
+        if self.connection is not None:
+            self.connection.terminate()
+            await asyncio.sleep(0)  # in which the socket is closed
 
     async def close(self) -> None:
         if self.connection is not None and not self.connection.is_closed():
             await self.connection.close()
+
+
+def _was_told(connection: asyncpg.Connection) -> bool:
+    """Whether the server said something while nobody asked, such as that it ends the session."""
+    socket = connection._transport.get_extra_info("socket")  # type: ignore[attr-defined]
+    return bool(select.select([socket], [], [], 0)[0])
 
 
 @define(eq=False)
