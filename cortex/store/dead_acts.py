@@ -20,7 +20,7 @@ from cortex.domain.why import SILENT_S
 from cortex.store import dead_letters
 from cortex.store.database import Connection, Database, Record
 from cortex.store.dead_letters import DISCARD_BATCH, RESUBMIT_BATCH, Resubmission, Settled
-from cortex.store.errors import is_locked
+from cortex.store.errors import is_called_off, is_locked
 from cortex.store.lost_replies import asked_again
 from cortex.store.queries import sql
 
@@ -166,7 +166,7 @@ async def _batch(
             settled = await _settle(db, verb, act, ids, new_id)
     except Exception as error:
         refusal = dead_letters.refused(error)
-        if refusal is None and not is_locked(error):
+        if refusal is None and not is_locked(error) and not is_called_off(error):
             raise
         if len(ids) > 1:
             await _note(connection, act, {}, done=0, batch_max=len(ids) // 2, pause_s=0)

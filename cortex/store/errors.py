@@ -76,9 +76,20 @@ def is_overdue(error: BaseException) -> bool:
 
     Also of an error that this was translated to.
     """
+    first = _first(error)
+    return is_cancelled(first) and not _is_by_somebody(first)
+
+
+def is_called_off(error: BaseException) -> bool:
+    """Tell whether somebody cancelled the statement; also of what this was translated to."""
+    return _is_by_somebody(_first(error))
+
+
+def _first(error: BaseException) -> BaseException:
+    """What the driver raised."""
     while isinstance(error, CortexError) and error.__cause__ is not None:
         error = error.__cause__
-    return is_cancelled(error) and not _is_by_somebody(error)
+    return error
 
 
 def is_cancelled(error: BaseException) -> bool:

@@ -10,7 +10,7 @@ import attrs
 from cortex.domain.dead_letter import Cause, LetterState, Verdict, judge
 from cortex.store import dead_letters
 from cortex.store.database import Connection, Database, Record
-from cortex.store.errors import is_overdue
+from cortex.store.errors import is_called_off, is_overdue
 from cortex.store.queries import sql
 
 ACTOR: Final = "triage"
@@ -29,7 +29,8 @@ class Triaged:
     left_count: int = 0
     """Letters that a person has to decide."""
     refused_count: int = 0
-    """Letters whose retry, all at once, the database refused: fewer at a time may pass."""
+    """Letters whose retry, all at once, the database refused or somebody cancelled there: fewer at
+    a time may pass."""
 
 
 async def triage(
@@ -62,10 +63,10 @@ async def triage(
             retried = await _retry(db.bound(connection), held, new_id)
         except Exception as error:
             refusal = dead_letters.refused(error)
-            if refusal is None:
+            if refusal is None and not is_called_off(error):
                 raise
             refused_count = len(held)
-            if refused_count == 1:
+            if refused_count == 1 and refusal is not None:
                 job_id = held[0]["job_id"]
                 told = dead_letters.too_large(job_id) if is_overdue(error) else refusal
                 verdicts[job_id] = Verdict(LetterState.ESCALATED, told.message)

@@ -4,11 +4,9 @@ from collections.abc import MutableMapping
 from typing import Any
 from uuid import UUID
 
-import pytest
 import trio
 
 from cortex.domain.clock import Chance
-from cortex.domain.errors import UnavailableError
 from cortex.durable.context import Context
 from cortex.services import triage as service
 from cortex.services.triage import CALM_S, Triage
@@ -286,13 +284,16 @@ async def test_what_is_too_large_is_for_an_operator_and_does_not_hold_up_the_oth
     assert_one_truth(database)
 
 
-async def test_what_somebody_cancels_is_tried_again(bench: Bench, database: str) -> None:
+async def test_what_somebody_cancels_is_tried_again_and_holds_up_no_verdict(
+    bench: Bench, database: str
+) -> None:
     (job_id,) = fail(database, steps=2, **OUTAGE)
     move_clock(database, CALM_S + 1)
+    (wrong,) = fail(database, error_class="PERMANENT", error_code="forbidden")
     triage = a_triage(bench)
-    with cancelling(database, job_id), pytest.raises(UnavailableError, match="somebody cancelled"):
+    with cancelling(database, job_id):
         await triage.tick()
-    assert states(database, [job_id]) == ["OPEN"]
+    assert states(database, [job_id, wrong]) == ["OPEN", "ESCALATED"]
     await triage.tick()
     assert states(database, [job_id]) == ["RETRIED"]
 
