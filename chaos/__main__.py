@@ -12,7 +12,10 @@ COMMANDS: Final = {
     "points": ("chaos.commands.points:points", "Kill a pod once at each point of the code."),
     "sim": ("chaos.commands.sim:sim", "Simulate pods on a clock that jumps."),
     "mutants": ("chaos.commands.mutants:mutants", "Judge runtimes that are broken on purpose."),
-    "all": ("chaos.commands.everything:everything", "All of it, which takes forty minutes."),
+    "all": (
+        "chaos.commands.everything:everything",
+        "All of it, which takes more than half an hour.",
+    ),
 }
 FAILED: Final = 1
 USAGE: Final = 2

@@ -102,7 +102,11 @@ async def test_a_megabyte_of_arguments_is_read_only_where_it_is_looked_at(askers
 
 async def shows(seat: Seat, text: str) -> None:
     """Wait until a text stands on the screen."""
-    await eventually_asyncio(lambda: text in seat.text, what=text, within_s=WITHIN_S)
+    try:
+        await eventually_asyncio(lambda: text in seat.text, what=text, within_s=WITHIN_S)
+    except BaseException as error:
+        error.add_note(seat.text)
+        raise
 
 
 async def ready(seat: Seat, key: str) -> None:
