@@ -118,6 +118,27 @@ def test_the_list_has_the_leases(life: Life, monkeypatch: pytest.MonkeyPatch) ->
     assert held()[1] is None, "the one that it has had for longest may not have been read"
 
 
+def test_a_pod_whose_leases_were_not_read_does_not_look_like_one_without(
+    life: Life, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    late, busy, idle = (life.pod(f"pod-{n}") for n in range(3))
+    begin(life, late)
+    move_clock(life.dsn, 600)
+    begin(life, busy)
+    life.sql("UPDATE cortex.pod SET running = 1 WHERE id = ANY($1::uuid[])", [late, busy])
+
+    def leases() -> dict[UUID, float | None]:
+        found: dict[UUID, float | None] = {}
+        for row in life.call(pods.page):
+            at = row["oldest_lease_at"]
+            found[row["id"]] = None if at is None else round((row["now"] - at).total_seconds(), -2)
+        return found
+
+    assert leases() == {late: 600, busy: 0, idle: None}
+    monkeypatch.setattr(pods, "LEASES_MAX", 1)
+    assert leases() == {late: 600, busy: 600, idle: None}, "it is at most that old"
+
+
 def test_sessions_are_counted_where_the_server_can_tell_whose_they_are(life: Life) -> None:
     name = f"host-{'x' * APPLICATION_CHARS_MAX}"
     pod, nobody = life.pod(name), life.pod("pod-2")
