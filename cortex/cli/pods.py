@@ -182,6 +182,7 @@ COLUMNS: Final = (
         "moved",
     ),
 )
-"""`lease`: how long ago that of its jobs was renewed which has waited for longest. `conns`: its
-sessions in the database; null where the server cannot tell whose they are. `moved`: of a pod that
-leaves or is drained, what became of the jobs that it handed back."""
+"""`lease`: how long ago that of its jobs was renewed which has waited for longest; where only those
+of other pods were read, which wait for longer: at most so long. `conns`: its sessions in the
+database; null where the server cannot tell whose they are. `moved`: of a pod that leaves or is
+drained, what became of the jobs that it handed back."""

@@ -24,14 +24,14 @@ def is_leaving(row: Mapping[str, Any]) -> bool:
 def moved_told(row: Mapping[str, Any], moved: Mapping[str, Any]) -> str:
     """Say where the jobs of a pod went that leaves or is drained: to be made safe.
 
-    `3 moved, 0 lost (2 to eu-2, 1 waits)`; while it still has some, nobody knows of losses.
-    `moved`: see `cortex.store.drains.moved`.
+    `3 moved, 0 lost (2 to eu-2, 1 waits)`; none is said to be lost only once it has
+    no more and all were looked at. `moved`: see `cortex.store.drains.moved`.
     """
     groups = [group for group in moved["groups"] if group["what"] != "lost"]
     lost = sum(group["count"] for group in moved["groups"] if group["what"] == "lost")
     total = sum(group["count"] for group in groups)
     told = f"{'' if moved['is_whole'] else 'at least '}{total:,} moved"
-    if lost or not row["running"]:
+    if lost or (moved["is_whole"] and not row["running"]):
         told += f", {lost:,} lost"
     return f"{told} ({', '.join(_where(group) for group in groups)})" if groups else told
 

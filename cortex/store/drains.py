@@ -11,8 +11,8 @@ from cortex.store.database import Database
 
 DIGITS_MIN: Final = 4
 NAMED_MAX: Final = 10
-MOVED_BLOCKS_MAX: Final = 256
-"""2 MiB, some 20,000 ended attempts: read in a few milliseconds."""
+HANDED_BACK_MAX: Final = 10_001
+"""More than a pod may have slots: what it ran when it was told is all among them."""
 _HINT: Final = "list them: cortex pods ls"
 
 
@@ -67,9 +67,9 @@ async def moved(db: Database, pod_id: UUID) -> dict[str, Any]:
     """Return what became of the jobs that a pod has handed back since it leaves or is drained.
 
     `groups`: `what` is runs, waits, ended or lost, `pod` where they run, `count`. `is_whole`: none
-    is left out because others have ended too many attempts since.
+    is left out because there were too many.
     """
-    rows = await db.fetch("drains.moved", pod_id, MOVED_BLOCKS_MAX)
+    rows = await db.fetch("drains.moved", pod_id, HANDED_BACK_MAX)
     groups = [{name: row[name] for name in ("what", "pod", "count")} for row in rows if row["what"]]
     return {"groups": groups, "is_whole": bool(rows[0]["is_whole"])}
 

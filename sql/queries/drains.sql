@@ -49,19 +49,15 @@ FROM cortex.pod WHERE id = $1;
 
 -- name: moved
 -- What became of the jobs that a pod has handed back since it leaves or is drained, in groups: `what` is runs (then on
--- `pod`), waits, ended, or lost: nothing will ever run it. $1 pod id, $2 blocks of ended attempts that are read at most.
+-- `pod`), waits, ended, or lost: nothing will ever run it. $1 pod id, $2 attempts that are read at most, the newest.
 -- One row of null without any; `is_whole`: all that it handed back are among them. Locks: none.
--- Ended attempts have no index by pod and need none: rows are only appended, so the newest stand in the last blocks.
-WITH pod AS MATERIALIZED (
-    SELECT id, coalesce(drain_requested_at, draining_at) AS since FROM cortex.pod WHERE id = $1
-), edge AS MATERIALIZED (
-    SELECT greatest(0, pg_relation_size('cortex.job_attempt') / current_setting('block_size')::int - $2::int) AS block
-), ended AS MATERIALIZED (
-    SELECT a.job_id, a.pod_id, a.outcome, a.ended_at FROM cortex.job_attempt a
-    WHERE a.ctid >= (SELECT format('(%s,0)', block)::tid FROM edge)
+WITH back AS MATERIALIZED (
+    SELECT a.job_id FROM cortex.job_attempt a
+    WHERE a.pod_id = $1 AND a.outcome = 'handed_back'
+      AND a.ended_at >= (SELECT coalesce(drain_requested_at, draining_at) FROM cortex.pod WHERE id = $1)
+    ORDER BY a.ended_at DESC LIMIT $2::int
 ), moved AS (
-    SELECT DISTINCT e.job_id FROM ended e JOIN pod p ON p.id = e.pod_id
-    WHERE e.outcome = 'handed_back' AND e.ended_at >= p.since
+    SELECT DISTINCT job_id FROM back
 ), stood AS (
     SELECT CASE WHEN j.status IN ('COMPLETED', 'FAILED', 'CANCELLED') THEN 'ended' WHEN t.state = 'LOCKED' THEN 'runs'
                 WHEN t.job_id IS NOT NULL OR j.status IN ('RETRY', 'WAITING_FOR_APPROVAL') THEN 'waits'
@@ -69,8 +65,8 @@ WITH pod AS MATERIALIZED (
            CASE WHEN t.state = 'LOCKED' THEN t.locked_by END AS pod_id
     FROM moved m LEFT JOIN cortex.job j ON j.id = m.job_id LEFT JOIN cortex_worker.task t ON t.job_id = m.job_id
 )
-SELECT f.what, f.pod, f.count, edge.block = 0 OR (SELECT min(ended_at) FROM ended) < (SELECT since FROM pod) AS is_whole
-FROM edge LEFT JOIN (
+SELECT f.what, f.pod, f.count, read.count < $2::int AS is_whole
+FROM (SELECT count(*) FROM back) read LEFT JOIN (
     SELECT s.what, p.name AS pod, count(*)::int AS count
     FROM stood s LEFT JOIN cortex.pod p ON p.id = s.pod_id GROUP BY s.what, s.pod_id, p.name) f ON true
 ORDER BY f.what, f.count DESC, f.pod;

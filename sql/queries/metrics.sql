@@ -3,25 +3,34 @@
 -- has been (in seconds), dead letters that nobody has resolved. Tasks of paused queues are not due; one that was handed
 -- back keeps its place, and is due anew since its attempt ended.
 -- $1 how many of each are counted at most. Locks: none.
-WITH held AS MATERIALIZED (
+WITH RECURSIVE held AS MATERIALIZED (
     SELECT EXISTS (SELECT FROM cortex_worker.queue_pause WHERE queue = '') AS is_default
-), oldest AS MATERIALIZED (
-    -- As a claim looks: past the heads of paused queues, and while the default queue is paused at named ones only.
-    SELECT min(greatest(first.run_at, (SELECT a.ended_at FROM cortex.job_attempt a
-                                       WHERE a.job_id = first.job_id AND a.attempt = first.attempt))) AS due_at
-    FROM (SELECT task, priority FROM cortex_worker.ready_head LIMIT 1000) h CROSS JOIN LATERAL (
-        (SELECT t.run_at, t.job_id, t.attempt FROM cortex_worker.task t
-         WHERE t.task = h.task AND t.priority = h.priority AND t.state = 'READY' AND NOT t.is_suspect
+), walk AS (
+    -- As a claim looks: past the heads of paused queues, and while the default queue is paused at named ones only; of
+    -- each type and priority past those that were handed back, to the first that was not.
+    (SELECT task, priority, timestamptz '-infinity' AS run_at, 0::bigint AS id, NULL::uuid AS job_id, 1 AS attempt
+     FROM cortex_worker.ready_head LIMIT 1000)
+    UNION ALL
+    SELECT next.* FROM walk w CROSS JOIN LATERAL (
+        (SELECT t.task, t.priority, t.run_at, t.id, t.job_id, t.attempt FROM cortex_worker.task t
+         WHERE t.task = w.task AND t.priority = w.priority AND (t.run_at, t.id) > (w.run_at, w.id)
+           AND t.state = 'READY' AND NOT t.is_suspect
            AND NOT (SELECT is_default FROM held)
            AND (t.queue_name IS NULL
                 OR NOT EXISTS (SELECT FROM cortex_worker.queue_pause p WHERE p.queue = t.queue_name))
          ORDER BY t.run_at, t.id LIMIT 1)
         UNION ALL
-        (SELECT t.run_at, t.job_id, t.attempt FROM cortex_worker.task t
-         WHERE t.task = h.task AND t.priority = h.priority AND t.state = 'READY' AND NOT t.is_suspect
+        (SELECT t.task, t.priority, t.run_at, t.id, t.job_id, t.attempt FROM cortex_worker.task t
+         WHERE t.task = w.task AND t.priority = w.priority AND (t.run_at, t.id) > (w.run_at, w.id)
+           AND t.state = 'READY' AND NOT t.is_suspect
            AND (SELECT is_default FROM held) AND t.queue_name IS NOT NULL
            AND NOT EXISTS (SELECT FROM cortex_worker.queue_pause p WHERE p.queue = t.queue_name)
-         ORDER BY t.run_at, t.id LIMIT 1)) first
+         ORDER BY t.run_at, t.id LIMIT 1)) next
+    WHERE w.attempt > 0
+), oldest AS MATERIALIZED (
+    SELECT min(greatest(w.run_at, (SELECT a.ended_at FROM cortex.job_attempt a
+                                   WHERE w.attempt > 0 AND a.job_id = w.job_id AND a.attempt = w.attempt))) AS due_at
+    FROM (SELECT * FROM walk LIMIT 5000) w WHERE w.id > 0
 ), due AS MATERIALIZED (
     SELECT count(*) AS count FROM (
         SELECT 1 FROM cortex_worker.task t

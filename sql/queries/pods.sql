@@ -78,15 +78,18 @@ WHERE p.state IN ('READY', 'DRAINING') AND p.heartbeat_at < cortex.now() - $1::f
 
 -- name: list
 -- Pods that live, then the newest that ended. $1 how many ended ones, $2 leases that are read at most, the oldest first.
--- `oldest_lease_at`: when that of its jobs was renewed that has not been for longest; `longest_claim_at`: since when it
--- has had the one that it has had for longest, null where not all leases were read. `connections`: its sessions here;
--- null where the server cannot tell: of one that a pooler stands before, that is older, or whose name is another's, too.
+-- `oldest_lease_at`: when that of its jobs was renewed that has not been for longest, or, where only older ones of other
+-- pods were read, the youngest of these: its own are no older. `longest_claim_at`: since when it has had the one that it
+-- has had for longest, null where not all leases were read. `connections`: its sessions here; null where the server
+-- cannot tell: of one that a pooler stands before, that is older, or whose name is another's, too.
 WITH lease AS MATERIALIZED (
     SELECT j.id, j.pod_id, j.heartbeat_at FROM cortex.job j
     WHERE j.status = 'RUNNING' AND j.heartbeat_at IS NOT NULL ORDER BY j.heartbeat_at LIMIT $2::int
+), unread AS MATERIALIZED (
+    SELECT max(heartbeat_at) AS since FROM lease HAVING count(*) >= $2::int
 ), held AS MATERIALIZED (
     SELECT l.pod_id, min(l.heartbeat_at) AS oldest_lease_at,
-           CASE WHEN (SELECT count(*) FROM lease) < $2::int THEN min(t.locked_at) END AS longest_claim_at
+           CASE WHEN NOT EXISTS (SELECT FROM unread) THEN min(t.locked_at) END AS longest_claim_at
     FROM lease l LEFT JOIN cortex_worker.task t ON t.job_id = l.id GROUP BY l.pod_id
 ), session AS MATERIALIZED (
     SELECT a.application_name AS name, count(*)::int AS count FROM pg_stat_activity a
@@ -98,7 +101,8 @@ WITH lease AS MATERIALIZED (
      WHERE ended_at IS NOT NULL AND state NOT IN ('READY', 'DRAINING')
      ORDER BY ended_at DESC LIMIT $1)
 )
-SELECT p.*, h.oldest_lease_at, h.longest_claim_at,
+SELECT p.*, h.longest_claim_at,
+       coalesce(h.oldest_lease_at, CASE WHEN p.running > 0 THEN (SELECT since FROM unread) END) AS oldest_lease_at,
        CASE WHEN p.part = 0 AND p.liveness = 'lock' AND count(*) OVER (PARTITION BY p.part, left(p.name, 56)) = 1
             THEN s.count END AS connections,
        cortex.now() AS now

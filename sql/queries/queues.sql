@@ -32,7 +32,7 @@ SELECT resumed.queue FROM resumed LEFT JOIN hinted ON true;
 -- Queues for people: the default one, those that are paused, then by name those that have tasks. Of each at most $3
 -- tasks in a state are looked at. $1 names, or null for all, $2 how many queues, $3 tasks. Locks: none.
 -- The oldest that is ready is, of a named queue, the oldest of those that were looked at; one that was handed back
--- keeps its place, and is ready anew since its attempt ended, as in metrics.figures.
+-- keeps its place, and is ready anew since its attempt ended, as in metrics.figures: what waits behind it may be older.
 WITH RECURSIVE waiting AS (
     -- Walks the distinct names of the queues by index, one probe a name.
     (SELECT queue_name AS queue FROM cortex_worker.task WHERE state = 'QUEUED' ORDER BY queue_name LIMIT 1)
@@ -60,12 +60,10 @@ WITH RECURSIVE waiting AS (
                   WHERE t.state = 'QUEUED' AND t.queue_name = s.queue ORDER BY t.priority, t.run_at, t.id LIMIT $3)
               SELECT count(*) FILTER (WHERE run_at <= cortex.now()) AS ready,
                      count(*) FILTER (WHERE run_at > cortex.now()) AS later,
-                     least(min(run_at) FILTER (WHERE run_at <= cortex.now() AND attempt = 0),
-                           (SELECT greatest(b.run_at, a.ended_at)
-                            FROM (SELECT * FROM looked WHERE run_at <= cortex.now() AND attempt > 0
-                                  ORDER BY run_at LIMIT 1) b
-                            LEFT JOIN cortex.job_attempt a USING (job_id, attempt))) AS oldest_at
-              FROM looked) q,
+                     min(greatest(run_at, (SELECT a.ended_at FROM cortex.job_attempt a
+                                           WHERE l.attempt > 0 AND a.job_id = l.job_id AND a.attempt = l.attempt)))
+                         FILTER (WHERE run_at <= cortex.now()) AS oldest_at
+              FROM looked l) q,
              (SELECT count(*) FILTER (WHERE t.state = 'READY') AS ready,
                      count(*) FILTER (WHERE t.state = 'LOCKED') AS running,
                      min(greatest(t.run_at, (SELECT a.ended_at FROM cortex.job_attempt a
@@ -89,14 +87,21 @@ WITH RECURSIVE waiting AS (
              (SELECT count(*) AS running FROM (
                   SELECT FROM cortex.job j JOIN cortex_worker.task t ON t.job_id = j.id AND t.state = 'LOCKED'
                   WHERE j.status = 'RUNNING' AND t.queue_name IS NULL LIMIT $3) t) l,
-             (SELECT min(greatest(first.run_at, (SELECT a.ended_at FROM cortex.job_attempt a
-                                                 WHERE a.job_id = first.job_id AND a.attempt = first.attempt)))
+             (WITH RECURSIVE walk AS (
+                  -- Of each type and priority by index: past those that were handed back, to the first that was not.
+                  (SELECT task, priority, timestamptz '-infinity' AS run_at, 0::bigint AS id, NULL::uuid AS job_id,
+                          1 AS attempt FROM cortex_worker.ready_head LIMIT 1000)
+                  UNION ALL
+                  SELECT next.* FROM walk w CROSS JOIN LATERAL (
+                      SELECT t.task, t.priority, t.run_at, t.id, t.job_id, t.attempt FROM cortex_worker.task t
+                      WHERE t.state = 'READY' AND NOT t.is_suspect AND t.queue_name IS NULL
+                        AND t.task = w.task AND t.priority = w.priority AND (t.run_at, t.id) > (w.run_at, w.id)
+                      ORDER BY t.run_at, t.id LIMIT 1) next
+                  WHERE w.attempt > 0)
+              SELECT min(greatest(w.run_at, (SELECT a.ended_at FROM cortex.job_attempt a
+                                             WHERE w.attempt > 0 AND a.job_id = w.job_id AND a.attempt = w.attempt)))
                          AS oldest_at
-              FROM (SELECT task, priority FROM cortex_worker.ready_head LIMIT 1000) h CROSS JOIN LATERAL (
-                  SELECT t.run_at, t.job_id, t.attempt FROM cortex_worker.task t
-                  WHERE t.state = 'READY' AND NOT t.is_suspect AND t.queue_name IS NULL
-                    AND t.task = h.task AND t.priority = h.priority
-                  ORDER BY t.run_at, t.id LIMIT 1) first) o
+              FROM (SELECT * FROM walk LIMIT 5000) w WHERE w.id > 0) o
         WHERE s.queue = '') f
 )
 SELECT nullif(s.queue, '') AS queue, s.paused_by, s.paused_at, s.reason,

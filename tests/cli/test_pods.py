@@ -91,8 +91,11 @@ def test_it_tells_where_the_jobs_of_a_drained_pod_went() -> None:
     groups = [{"what": "runs", "pod": "eu-2\x1b[2J", "count": 2}]
     groups += [{"what": "ended", "pod": None, "count": 1_000}]
     shown = state.cell({**row, "moved": {"groups": groups, "is_whole": False}}, for_people=True)
-    told = "at least 1,002 moved, 0 lost (2 to eu-2⟦U+001B⟧[2J, 1,000 ended)"
+    told = "at least 1,002 moved (2 to eu-2⟦U+001B⟧[2J, 1,000 ended)"
     assert shown.text == f"◆ drained 1m 10s · by ana · {told}"
+    groups += [{"what": "lost", "pod": None, "count": 3}]
+    shown = state.cell({**row, "moved": {"groups": groups, "is_whole": False}}, for_people=True)
+    assert "at least 1,002 moved, 3 lost (" in shown.text
     nothing = {"groups": [], "is_whole": True}
     shown = state.cell({**row, "moved": nothing}, for_people=True)
     assert shown.text.endswith(" · 0 moved, 0 lost")

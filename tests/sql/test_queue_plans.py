@@ -68,6 +68,33 @@ def test_a_list_of_queues_looks_at_so_many_tasks_and_no_more(paused: str) -> Non
         sql(paused, "ANALYZE")
 
 
+ALL_HANDED_BACK = """
+    DELETE FROM cortex_worker.queue_pause WHERE queue = '';
+    UPDATE cortex_worker.task SET attempt = 1 WHERE state = 'READY';
+    INSERT INTO cortex.job_attempt (job_id, attempt, pod_id, outcome, due_at, retry_count)
+    SELECT job_id, 1, '00000000-0000-0000-0000-000000000007', 'handed_back', now(), 0
+    FROM cortex_worker.task WHERE state = 'READY';
+"""
+WALKED = 5_000
+
+
+@pytest.mark.timeout(120)
+def test_the_oldest_is_looked_for_past_so_many_that_were_handed_back(
+    filled: Callable[..., str],
+) -> None:
+    """40,000 that are ready were all handed back before."""
+    dsn = filled(FILL, ALL_HANDED_BACK)
+    for statistics in ("none yet", "fresh"):
+        for name, arguments in (
+            ("queues.list", (["", "q1"], QUEUES, COUNTED)),
+            ("metrics.figures", (COUNTED,)),
+        ):
+            looks = explain(dsn, name, arguments)
+            assert COUNTED < looked_at(looks) <= WALKED, (name, statistics, looks)
+            assert 0 < looked_at(looks, "job_attempt") <= WALKED, (name, statistics, looks)
+        sql(dsn, "ANALYZE")
+
+
 ATTEMPTS = """
     INSERT INTO cortex.job_attempt (job_id, attempt, pod_id, outcome, due_at, ended_at, retry_count)
     SELECT lpad(to_hex(n), 32, '0')::uuid, 1, '00000000-0000-0000-0000-000000000007',
@@ -76,8 +103,7 @@ ATTEMPTS = """
     UPDATE cortex.pod SET drain_requested_at = now() - interval '50 seconds',
         drain_requested_by = 'ana', drain_reason = '';
 """
-LEASES, BLOCKS = 100, 16
-ATTEMPTS_A_BLOCK_MAX = 130
+LEASES, HANDED_BACK = 100, 20
 
 
 @pytest.mark.timeout(120)
@@ -89,9 +115,8 @@ def test_pods_are_listed_and_followed_at_the_same_cost_whatever_they_did(
         looks = explain(dsn, "pods.list", (5, LEASES))
         for table in ("job", "task"):
             assert 0 < looked_at(looks, table) <= LEASES, (statistics, looks)
-        looks = explain(dsn, "drains.moved", (POD, BLOCKS))
-        read = looked_at(looks, "job_attempt")
-        assert 50 <= read <= BLOCKS * ATTEMPTS_A_BLOCK_MAX, (statistics, looks)
+        looks = explain(dsn, "drains.moved", (POD, HANDED_BACK))
+        assert looked_at(looks, "job_attempt") == HANDED_BACK, (statistics, looks)
         for table in ("job", "task"):
-            assert 0 < looked_at(looks, table) <= 60, (statistics, looks)
+            assert 0 < looked_at(looks, table) <= HANDED_BACK, (statistics, looks)
         sql(dsn, "ANALYZE")

@@ -73,6 +73,18 @@ def test_a_job_that_was_handed_back_is_due_since_then(
     assert store(metrics.figures).oldest_due_s == pytest.approx(100, abs=20)
 
 
+def test_what_was_handed_back_hides_nobody_that_waits_behind_it(
+    store: Session, running: Run, submit: Submit, pod_id: UUID, database: str
+) -> None:
+    claims = [running() for _ in range(5)]
+    move_clock(database, 100)
+    submit()
+    move_clock(database, 3_600)
+    back = [Release(lease=each.lease, outcome="handed_back", is_counted=False) for each in claims]
+    assert store(tasks.release, pod_id=pod_id, operations=back)
+    assert store(metrics.figures).oldest_due_s == pytest.approx(3_500, abs=20)
+
+
 def test_what_waits_in_paused_queues_is_not_due(
     store: Session, submit: Submit, database: str
 ) -> None:

@@ -60,15 +60,33 @@ def test_one_that_was_handed_back_twice_is_counted_once(life: Life) -> None:
     assert moved(life, pod) == [("waits", None, 1)]
 
 
-def test_what_was_not_read_is_said(life: Life) -> None:
+def test_what_was_not_read_is_said(life: Life, monkeypatch: pytest.MonkeyPatch) -> None:
     pod = life.pod("pod-1")
     life.call(drains.request, pod, by="ana", reason="deploy")
+    for claim in [begin(life, pod) for _ in range(2)]:
+        life.release(pod, claim, "handed_back")
+    assert moved(life, pod) == [("waits", None, 2)]
+    monkeypatch.setattr(drains, "HANDED_BACK_MAX", 2)
+    assert not life.call(drains.moved, pod)["is_whole"]
+
+
+def test_it_is_found_wherever_its_row_came_to_stand(life: Life) -> None:
+    """Rows are not only appended: a page that was cleaned takes new ones."""
+    pod = life.pod("pod-1")
+    claim = begin(life, pod)
     life.sql(
-        "INSERT INTO cortex.job_attempt (job_id, attempt, pod_id, outcome, due_at, retry_count) "
-        "SELECT gen_random_uuid(), 1, $1, 'failed', now(), 0 FROM generate_series(1, 60000) n",
+        "INSERT INTO cortex.job_attempt (job_id, attempt, pod_id, outcome, ended_at, due_at, "
+        "retry_count) SELECT gen_random_uuid(), 1, $1, 'failed', now() - interval '1 hour', now(), "
+        "0 FROM generate_series(1, 60000) n",
         pod,
     )
-    assert not life.call(drains.moved, pod)["is_whole"]
+    life.sql("DELETE FROM cortex.job_attempt WHERE ctid < '(50,0)'")
+    life.sql("VACUUM cortex.job_attempt")
+    life.call(drains.request, pod, by="ana", reason="deploy")
+    life.release(pod, claim, "handed_back")
+    (place,) = life.sql("SELECT ctid FROM cortex.job_attempt WHERE outcome = 'handed_back'")
+    assert place["ctid"][0] < 50
+    assert moved(life, pod) == [("waits", None, 1)]
 
 
 def test_the_list_has_the_leases(life: Life, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -98,6 +116,27 @@ def test_the_list_has_the_leases(life: Life, monkeypatch: pytest.MonkeyPatch) ->
     assert claim_s >= 600
     monkeypatch.setattr(pods, "LEASES_MAX", 1)
     assert held()[1] is None, "the one that it has had for longest may not have been read"
+
+
+def test_a_pod_whose_leases_were_not_read_does_not_look_like_one_without(
+    life: Life, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    late, busy, idle = (life.pod(f"pod-{n}") for n in range(3))
+    begin(life, late)
+    move_clock(life.dsn, 600)
+    begin(life, busy)
+    life.sql("UPDATE cortex.pod SET running = 1 WHERE id = ANY($1::uuid[])", [late, busy])
+
+    def leases() -> dict[UUID, float | None]:
+        found: dict[UUID, float | None] = {}
+        for row in life.call(pods.page):
+            at = row["oldest_lease_at"]
+            found[row["id"]] = None if at is None else round((row["now"] - at).total_seconds(), -2)
+        return found
+
+    assert leases() == {late: 600, busy: 0, idle: None}
+    monkeypatch.setattr(pods, "LEASES_MAX", 1)
+    assert leases() == {late: 600, busy: 600, idle: None}, "it is at most that old"
 
 
 def test_sessions_are_counted_where_the_server_can_tell_whose_they_are(life: Life) -> None:

@@ -168,6 +168,46 @@ def test_what_was_handed_back_is_ready_since_then(
     assert row(store, queue)["oldest_ready_s"] == pytest.approx(800, abs=20)
 
 
+@pytest.mark.parametrize("queue", [None, "a"])
+def test_what_was_handed_back_hides_nobody_that_waits_behind_it(
+    store: Session, database: str, submit: Submits, claim: Claims, queue: str | None
+) -> None:
+    count = 30 if queue is None else 1  # of a named queue one runs at a time
+    for _ in range(count):
+        submit(queue_name=queue)
+    pod_id = new_id()
+    claims = claim(pod_id)
+    assert len(claims) == count
+    move_clock(database, 100)
+    submit(queue_name=queue)
+    move_clock(database, 3_600)
+    back = [Release(lease=each.lease, outcome="handed_back", is_counted=False) for each in claims]
+    assert store(tasks.release, pod_id=pod_id, operations=back)
+    assert row(store, queue)["oldest_ready_s"] == pytest.approx(3_500, abs=20)
+
+
+def test_of_many_of_a_queue_that_were_handed_back_the_first_counts(
+    store: Session, database: str, submit: Submits, claim: Claims
+) -> None:
+    """All that were looked at, not that which was submitted first."""
+    first, second = submit(queue_name="a"), submit(queue_name="a")
+    pod_id = new_id()
+    (claimed,) = claim(pod_id)
+    back = Release(lease=claimed.lease, outcome="handed_back", is_counted=False)
+    move_clock(database, 2_000)
+    assert store(tasks.release, pod_id=pod_id, operations=[back])
+    # As if each had been handed back once, the second one long before the first.
+    sql(
+        database,
+        "INSERT INTO cortex.job_attempt (job_id, attempt, outcome, due_at, ended_at, retry_count) "
+        "VALUES ($1, 1, 'handed_back', now(), cortex.now() - interval '900 seconds', 0)",
+        second,
+    )
+    sql(database, "UPDATE cortex_worker.task SET attempt = 1 WHERE job_id = $1", second)
+    assert first == claimed.lease.job_id
+    assert row(store, "a")["oldest_ready_s"] == pytest.approx(900, abs=20)
+
+
 def test_counting_ends_at_a_bound(
     store: Session, submit: Submits, monkeypatch: pytest.MonkeyPatch
 ) -> None:
