@@ -3,11 +3,12 @@
 from datetime import timedelta
 
 import pytest
+from rich.segment import Segment
 
 from cortex_tui.keys import KEYS
 from cortex_tui.line_filter import clean
 from tests.support.hostile import HOSTILE, LINES, treacherous
-from tests.support.tui import FakeBackend, instant, on_asyncio
+from tests.support.tui import FakeBackend, Seat, instant, on_asyncio
 from tests.tui.conftest import Sit
 
 
@@ -139,6 +140,43 @@ async def test_every_theme_shows_the_same_text(cluster: FakeBackend, sit: Sit) -
             await seat.press("t")
             texts.add(tuple(seat.lines))
         assert len(texts) == 1
+
+
+def styled(seat: Seat) -> list[list[Segment]]:
+    """Return what the screen shows, with its styles."""
+    update = seat.app.screen._compositor.render_update(full=True)
+    return [list(strip) for strip in getattr(update, "strips", [])]
+
+
+@pytest.mark.parametrize("there, back", [("4", "2"), ("?", "escape")])
+@on_asyncio
+async def test_what_was_changed_elsewhere_is_seen_when_one_comes_back(
+    cluster: FakeBackend, sit: Sit, there: str, back: str
+) -> None:
+    cluster.add(1)
+    async with sit() as seat:
+        before = styled(seat)
+        await seat.press(there, "m", back)
+        after = styled(seat)
+        assert after != before
+        seat.app._repaint()  # as each second
+        await seat.settle()
+        assert after == styled(seat)
+
+
+@on_asyncio
+async def test_the_cursor_stays_in_sight_of_a_smaller_terminal(
+    cluster: FakeBackend, sit: Sit
+) -> None:
+    for number in range(1, 61):
+        cluster.add(number)
+    async with sit(size=(119, 40)) as seat:
+        await seat.press(*"j" * 30)
+        assert "▌" in seat.text
+        await seat.pilot.resize_terminal(119, 24)
+        await seat.settle()
+        (line,) = [line for line in seat.lines if "▌" in line]
+        assert "…00001e" in line
 
 
 @on_asyncio

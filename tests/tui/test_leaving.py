@@ -173,6 +173,28 @@ async def test_what_ends_with_a_signal_is_told_in_the_shell(jobs: FakeBackend, s
 
 
 @on_asyncio
+async def test_what_ended_before_the_signal_is_told_in_the_shell_too(
+    jobs: FakeBackend, sit: Sit
+) -> None:
+    jobs.approvals.add(1)
+    async with sit(recall_s=RECALL_S) as seat:
+        await bulk(jobs, seat)
+        await enter(seat)
+        await keys(seat, "a", "y")
+        await seat.press("q")
+        assert len(jobs.approvals.approved) == 1
+        assert seat.app.is_running
+        seat.app.exit(CODE)
+        await seat.settle()
+        assert not seat.app.is_running
+        ended = await seat.app.desk.acts.settle(within_s=0)
+        one, many = sorted([*seat.app.parting, *(each.told for each in ended)])
+        assert "…000001 refund" in one
+        assert ": ✓ " in one
+        assert "? nobody knows how it ended; up to then: 0 cancelled, 500 not begun" in many
+
+
+@on_asyncio
 async def test_who_quits_during_a_last_part_is_told_in_the_shell(
     cluster: FakeBackend, sit: Sit
 ) -> None:

@@ -1,14 +1,17 @@
 """The screen of pods and queues: what it tells, moving in both tables, draining and pausing."""
 
 from typing import Any
+from uuid import UUID
 
 import pytest
 
+from cortex.domain.errors import UnavailableError
 from cortex.domain.job_filter import parse_filter
 from cortex.domain.phrases import NOTHING
 from cortex_tui.widgets.virtual_table import VirtualTable
 from tests.support.hostile import PIECES, treacherous
 from tests.support.tui import FakeBackend, Seat, on_asyncio
+from tests.support.tui_pods import FakePods
 from tests.tui.conftest import Sit
 
 OTHER_KEYS = ("Y", "enter", "space", "n", "D", "P", "j", "q", "2", ":")
@@ -187,6 +190,34 @@ async def test_a_drain_says_where_the_jobs_go_and_where_they_went(
         assert "0 moved, 1 lost" in seat.text
         await seat.press("j")
         assert "lost" not in seat.text, "of another pod"
+
+
+@on_asyncio
+async def test_what_one_pod_moved_is_not_told_of_another_one(
+    cluster: FakeBackend, sit: Sit, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pods = cluster.pods
+    drained = {"drain_requested_by": "li", "drain_reason": "", "running": 0}
+    first, _ = (pods.add(each, drain_requested_at=pods.ago(9), **drained) for each in (1, 2))
+    pods.where[first] = [("runs", "eu-3", 7)]
+    moved = type(pods).moved
+
+    async def failing(fake: FakePods, pod_id: UUID) -> dict[str, Any]:
+        if pod_id != first:
+            fake.asked.append("in vain")
+            raise UnavailableError("cannot reach the database")
+        return await moved(fake, pod_id)
+
+    monkeypatch.setattr(FakePods, "moved", failing)
+    async with sit(size=(80, 24)) as seat:
+        await show(seat)
+        await seat.pass_time(6)
+        assert "7 moved" in seat.lines[-3]
+        await seat.press("j")
+        await seat.pass_time(6)
+        assert "in vain" in pods.asked
+        assert "drained by li" in seat.lines[-3]
+        assert "moved" not in seat.lines[-3]
 
 
 @on_asyncio

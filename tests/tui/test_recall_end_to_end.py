@@ -10,12 +10,21 @@ import pytest
 
 from cortex.store.database import Profile
 from cortex.store.session import open_session
-from tests.support.approvals import Askers
+from tests.support.approvals import Askers, a_request
 from tests.support.command_line import Cortex
+from tests.support.eventually import eventually
+from tests.support.holder import holding_task
+from tests.support.postgres import sql
 from tests.support.pty_screen import PtyScreen
 
 SILENCE_S = 2.0
 """Longer than any silence that a key needs before it counts."""
+
+WAITING = """
+    SELECT FROM pg_stat_activity
+    WHERE datname = current_database() AND wait_event_type = 'Lock'
+"""
+"""Somebody waits for a row."""
 
 pytestmark = pytest.mark.timeout(120)
 
@@ -66,6 +75,33 @@ def test_the_shell_finds_a_decision_sent(
         assert askers.row(request)["status"] == "APPROVED"
         screen.send(signal.SIGCONT)
         screen.until(lambda text: "LIVE" in text, what="the inbox again")
+
+
+@pytest.mark.parametrize("how", ["ctrl+z", signal.SIGTSTP])
+def test_who_is_told_to_stop_twice_while_it_sends_a_decision_stops_once(
+    askers: Askers, tmp_path: Path, how: str | signal.Signals
+) -> None:
+    request = a_request()
+    job = askers.ask(request)
+    cortex = Cortex(tmp_path, askers.dsn)
+    tui = [sys.executable, "-m", "cortex", "tui", "--as", "ana"]
+    with PtyScreen(tui, folder=cortex.folder, env=cortex.environ(None)) as screen:
+        screen.until(lambda text: "> pulse" in text, what="the first screen")
+        screen.type("A")
+        screen.until(lambda text: "> approvals" in text, what="the inbox")
+        with holding_task(askers.dsn, job, table="cortex.job"):
+            Patient(screen, "a").until("y yes")
+            Patient(screen, "y").until("u recalls")
+            if isinstance(how, str):
+                screen.type("\x1a")
+            else:
+                screen.send(how)
+            eventually(lambda: sql(askers.dsn, WAITING), what="the decision is being sent")
+            screen.send(signal.SIGTSTP)
+        screen.until_stopped()
+        assert askers.row(request)["status"] == "APPROVED"
+        screen.send(signal.SIGCONT)
+        screen.press_until("2", lambda text: "> jobs" in text, what="what a key does")
 
 
 @pytest.mark.parametrize(

@@ -123,6 +123,8 @@ class Acts:
         self._start = start
         self._turn, self._bulk_turn = asyncio.Lock(), asyncio.Lock()
         self._under_way: dict[asyncio.Task[Done], Act] = {}
+        self._unsettled: dict[asyncio.Task[Done], Act] = {}
+        """What a `settle` that was cancelled waited for: the next one tells of it, too."""
         self._number = 0
         self.log: deque[Done] = deque(maxlen=KEPT_MAX)
         self.faults: list[Exception] = []
@@ -174,11 +176,13 @@ class Acts:
     async def settle(self, *, within_s: float) -> Sequence[Ended]:
         """Let what is under way end, what has parts after the one that it is at, and wait for it.
 
-        What takes longer is cut off: nobody knows what became of it.
+        What takes longer is cut off: nobody knows what became of it. If this is cancelled all goes
+        on, and the next call also returns what ended in between.
         """
-        acts = dict(self._under_way)
+        acts = self._unsettled | self._under_way
         if not acts:
             return ()
+        self._unsettled = acts
         for act in acts.values():
             act.stop()
         _, late = await asyncio.wait(acts, timeout=within_s)
@@ -186,6 +190,7 @@ class Acts:
             task.cancel()
         if late:
             _, late = await asyncio.wait(late, timeout=within_s)
+        self._unsettled = {}
         cut_off = {task for task in acts if task in late or task.cancelled() or task.exception()}
         return [
             Ended(act=act, done=None if task in cut_off else task.result())

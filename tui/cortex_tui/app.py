@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
+from contextlib import nullcontext
 from functools import partial
 from typing import Any, Final, TypeVar
 from uuid import UUID
@@ -376,9 +377,10 @@ class CortexApp(internals.Quiet[int]):
     @on(Terminal.Stopping)
     async def action_to_shell(self) -> None:
         """Go to the shell; a decision that could still be taken back is sent before."""
-        frame = self.frame
-        if frame is None or await self.desk.recall.is_clear(frame.strip):
-            self.action_suspend_process()
+        frame, driver = self.frame, self._driver
+        with driver.stopping() if isinstance(driver, Terminal) else nullcontext():
+            if frame is None or await self.desk.recall.is_clear(frame.strip):
+                self.action_suspend_process()
 
     def action_suspend_process(self) -> None:
         if isinstance(self._driver, Terminal):

@@ -10,8 +10,8 @@ import select
 import signal
 import sys
 import threading
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from typing import Any, Final
 
 from textual import events
@@ -46,6 +46,8 @@ class Terminal(LinuxDriver):
         self._title = ""
         self.may_stop = False
         """The app has nothing to do before the next SIGTSTP stops it."""
+        self._is_stopping = False
+        """The app was told to stop, and has neither done so nor refused."""
         watch = threading.Thread(target=self._watch, name="terminal-watch", daemon=True)
         watch.start()
 
@@ -92,8 +94,18 @@ class Terminal(LinuxDriver):
         if self.may_stop or not self._auto_restart:
             self.may_stop = False
             super()._sigtstp_application()
-        else:
+        elif not self._is_stopping:
+            self._is_stopping = True
             self._soon(self._app.post_message, self.Stopping())
+
+    @contextmanager
+    def stopping(self) -> Iterator[None]:
+        """Stop within, or refuse to: a SIGTSTP meanwhile wants the same."""
+        self._is_stopping = True
+        try:
+            yield
+        finally:
+            self._is_stopping = False
 
     def _watch(self) -> None:
         _until(0, self.fileno)

@@ -144,6 +144,7 @@ class Frame(Screen[None]):
         self.strip.withdraw()
 
     def on_screen_resume(self) -> None:
+        self.repaint()  # it may be muted by now, or lost its pod: the lines are old
         self.desk.arrived()
         self.desk.wake()
 

@@ -108,7 +108,9 @@ class PodsScreen(Frame):
         """Read the pods, or the queues: in turns; now and then where the jobs of one went."""
         pod, now = self._pod, self.desk.session.clock.now()
         if pod is not None and is_leaving(pod) and self._is_moved_due(pod, now):
-            self._moved_of, self._moved_at = pod["id"], now
+            if self._moved_of != pod["id"]:
+                self._moved_of, self._moved = pod["id"], None  # nothing, too, if this fails
+            self._moved_at = now
             self._moved = await self.desk.backend.pods.moved(pod["id"])
             return False
         if self._is_queues_turn:

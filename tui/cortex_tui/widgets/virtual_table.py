@@ -71,7 +71,7 @@ class VirtualTable(Drawn, Generic[Row], can_focus=True):
 
     def on_resize(self, event: events.Resize) -> None:
         self._window.resize(event.size.height - 1)
-        self.post_message(self.Moved())
+        self._moved()
 
     def move(self, how: str) -> None:
         """Move the cursor: down, up, top, end, half_down, half_up."""
