@@ -17,7 +17,7 @@ STORM_S: Final = (8.0, 30.0)
 FAULTS: Final = (1, 5)
 CALM_S: Final = (3600.0, 10800.0)
 """After all is done: pods that idle go on, and must do no harm."""
-BRIEF_CALM_S: Final = (60.0, 120.0)
+BRIEF_CALM_S: Final = (30.0, 60.0)
 """Half of a simulation's cost is the calm; what breaks a rule is mostly the storm."""
 
 

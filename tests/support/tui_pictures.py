@@ -63,7 +63,7 @@ class StandingClock:
 async def pictures(dsn: str, job: UUID) -> dict[str, str]:
     """Return the pictures as SVG, by their names."""
     return {
-        "pulse": await _picture(dsn, lambda seat: seat.shows("tool:search"), lines=19),
+        "pulse": await _picture(dsn, lambda seat: seat.shows("tool:search"), lines=21),
         "job": await _picture(dsn, lambda seat: seat.job(job), lines=27),
         "approvals": await _picture(dsn, lambda seat: seat.approval(), lines=38),
     }
