@@ -20,7 +20,7 @@ from typing import Final
 import pytest
 
 LIST: Final = Path(__file__).parent.parent / "slow.txt"
-SLOW_S: Final = 1.0
+SLOW_S: Final = 0.5
 DRAW: Final = re.compile(r"(\d+)/([1-9]\d*)")
 
 
