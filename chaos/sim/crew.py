@@ -27,13 +27,14 @@ class WorkerDiedError(Exception):
 class Worker:
     """One process; it ends with the block."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, number: int) -> None:
         # The order in which sets are walked must not depend on the process.
         environment = {**os.environ, "PYTHONHASHSEED": "0"}
         command = [sys.executable, "-m", "chaos.sim.worker", str(folder)]
         self._process = subprocess.Popen(
             command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment, text=True
         )
+        _settle(self._process.pid, number)
 
     def simulate(self, seed: int, mode: Mode, *, is_brief: bool) -> Outcome:
         """Simulate one seed. Raises `WorkerDiedError`."""
@@ -65,6 +66,16 @@ class Worker:
             self._process.communicate()
 
 
+def _settle(pid: int, number: int) -> None:
+    """Give a worker one processor, and with it the server that it starts: they take turns.
+
+    Each statement then wakes nobody elsewhere, which saves a tenth of a simulation.
+    """
+    if sys.platform == "linux":
+        processors = sorted(os.sched_getaffinity(0))
+        os.sched_setaffinity(pid, {processors[number % len(processors)]})
+
+
 def simulate(
     seeds: Sequence[int], *, folder: Path, workers: int, mode: Mode, is_brief: bool = False
 ) -> Iterator[Outcome]:
@@ -85,7 +96,7 @@ def simulate(
         for number in range(workers):
             own = folder / f"worker-{number}"
             own.mkdir(mode=0o711)
-            idle.put(stack.enter_context(Worker(own)))
+            idle.put(stack.enter_context(Worker(own, number)))
         futures = [threads.submit(one, seed) for seed in seeds]
         stack.callback(threads.shutdown, wait=False, cancel_futures=True)
         for future in as_completed(futures):
