@@ -14,6 +14,8 @@ from typing import Any, Final, TypeVar
 import asyncpg
 from attrs import define, field
 
+from cortex.store.known_types import NoStatement
+
 T = TypeVar("T")
 Loop = asyncio.SelectorEventLoop
 """Named because importing trio_asyncio replaces the default one."""
@@ -34,14 +36,7 @@ class Connection(asyncpg.Connection):
             rows, statement = await super()._introspect_types(unknown, timeout)  # type: ignore[misc]
             self.types.update({row["oid"]: row for row in rows})
             return rows, statement
-        return [self.types[oid] for oid in asked], _NamedStatement()
-
-
-@define
-class _NamedStatement:
-    """In place of the one that would have asked: it has displaced no unnamed one."""
-
-    name: str = "none"
+        return [self.types[oid] for oid in asked], NoStatement()
 
 
 @define(eq=False)

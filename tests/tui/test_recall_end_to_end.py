@@ -4,6 +4,7 @@ import signal
 import sys
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -35,6 +36,18 @@ def askers(database: str) -> Iterator[Askers]:
         yield Askers(store, database)
 
 
+@contextmanager
+def inbox(askers: Askers, folder: Path) -> Iterator[PtyScreen]:
+    """A terminal of ana's that shows the inbox."""
+    cortex = Cortex(folder, askers.dsn)
+    tui = [sys.executable, "-m", "cortex", "tui", "--as", "ana"]
+    with PtyScreen(tui, folder=cortex.folder, env=cortex.environ(None)) as screen:
+        screen.until(lambda text: "> pulse" in text, what="the first screen")
+        screen.type("A")
+        screen.until(lambda text: "> approvals" in text, what="the inbox")
+        yield screen
+
+
 class Patient:
     """Types a key now and then, until something is shown."""
 
@@ -59,12 +72,7 @@ def test_the_shell_finds_a_decision_sent(
     askers: Askers, tmp_path: Path, how: str | signal.Signals
 ) -> None:
     request = askers.asked()
-    cortex = Cortex(tmp_path, askers.dsn)
-    tui = [sys.executable, "-m", "cortex", "tui", "--as", "ana"]
-    with PtyScreen(tui, folder=cortex.folder, env=cortex.environ(None)) as screen:
-        screen.until(lambda text: "> pulse" in text, what="the first screen")
-        screen.type("A")
-        screen.until(lambda text: "> approvals" in text, what="the inbox")
+    with inbox(askers, tmp_path) as screen:
         Patient(screen, "a").until("y yes")
         Patient(screen, "y").until("u recalls")
         if isinstance(how, str):
@@ -83,12 +91,7 @@ def test_who_is_told_to_stop_twice_while_it_sends_a_decision_stops_once(
 ) -> None:
     request = a_request()
     job = askers.ask(request)
-    cortex = Cortex(tmp_path, askers.dsn)
-    tui = [sys.executable, "-m", "cortex", "tui", "--as", "ana"]
-    with PtyScreen(tui, folder=cortex.folder, env=cortex.environ(None)) as screen:
-        screen.until(lambda text: "> pulse" in text, what="the first screen")
-        screen.type("A")
-        screen.until(lambda text: "> approvals" in text, what="the inbox")
+    with inbox(askers, tmp_path) as screen:
         with holding_task(askers.dsn, job, table="cortex.job"):
             Patient(screen, "a").until("y yes")
             Patient(screen, "y").until("u recalls")
@@ -112,12 +115,7 @@ def test_who_is_told_to_leave_has_decided_and_who_is_killed_has_not(
     askers: Askers, tmp_path: Path, number: signal.Signals, code: int, status: str
 ) -> None:
     request = askers.asked()
-    cortex = Cortex(tmp_path, askers.dsn)
-    tui = [sys.executable, "-m", "cortex", "tui", "--as", "ana"]
-    with PtyScreen(tui, folder=cortex.folder, env=cortex.environ(None)) as screen:
-        screen.until(lambda text: "> pulse" in text, what="the first screen")
-        screen.type("A")
-        screen.until(lambda text: "> approvals" in text, what="the inbox")
+    with inbox(askers, tmp_path) as screen:
         Patient(screen, "a").until("y yes")
         Patient(screen, "y").until("u recalls")
         assert askers.row(request)["status"] == "PENDING"
