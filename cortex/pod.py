@@ -18,8 +18,6 @@ import socket
 from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager, AsyncExitStack
 from functools import partial
-from pathlib import Path
-from types import ModuleType
 from typing import Final
 
 import attrs
@@ -32,24 +30,15 @@ from cortex.actors.phases import Outcome, Phase, PhaseRecord, Seconds, ShutdownL
 from cortex.actors.restart import RestartPolicy
 from cortex.actors.supervisor import Supervisor, open_supervisor
 from cortex.actors.ticker import Pacer
-from cortex.agent.model import ModelClient
-from cortex.agent.model_anthropic import AnthropicModel
 from cortex.agent.model_calls import ModelCalls
-from cortex.agent.tool import tools_by_name
-from cortex.agent.toolbox import Toolbox
-from cortex.agent.tools import BUILT_IN
 from cortex.config import Settings, host_and_port
 from cortex.domain.clock import Chance
 from cortex.domain.drain import DrainPhase
-from cortex.domain.errors import UsageError
 from cortex.domain.liveness import Liveness
-from cortex.domain.prices import LIST_PRICES, PriceTable
 from cortex.domain.runtime_config import RuntimeConfig
 from cortex.durable.context import Services
 from cortex.durable.crash_points import crash_point
-from cortex.durable.registry import Registry
-from cortex.durable.tool_calls import Tools
-from cortex.jobs import builtin_registry
+from cortex.pod_parts import PodParts
 from cortex.services.agent_specs import AgentSpecCache
 from cortex.services.answer_listener import AnswerListener
 from cortex.services.answer_sender import AnswerSender
@@ -97,19 +86,6 @@ GC_ALLOCATIONS: Final = 10_000
 """Between two looks for garbage in circles: a batch of 500 jobs makes about so many objects."""
 POOLED: Final = "behind a pooler: no notifications, and only silence tells that a pod has died"
 _log = structlog.get_logger(__name__)
-
-
-@attrs.frozen(kw_only=True)
-class PodParts:
-    """What a pod is made of besides its settings."""
-
-    registry: Registry
-    client: ModelClient
-    tools: Tools
-    workspaces: Path
-    prices: PriceTable = LIST_PRICES
-    preload: Callable[[], object] | None = None
-    """Slow imports that can wait until the pod is ready; run in a thread."""
 
 
 @attrs.frozen(kw_only=True)
@@ -541,36 +517,6 @@ class _Pod:
         )
 
 
-def standard_parts(
-    *,
-    app: ModuleType | None,
-    workspaces: Path,
-    prices: PriceTable = LIST_PRICES,
-    base_url: str | None = None,
-    api_key: str | None = None,
-) -> PodParts:
-    """Return the parts of an ordinary pod: built-in and the app's own jobs and tools, real models.
-
-    Raises `UsageError` when the app defines a job type or a tool that is taken.
-    """
-    registry = builtin_registry()
-    tools = dict(BUILT_IN)
-    if app is not None:
-        registry.collect(app)
-        for name, tool in tools_by_name(app).items():
-            if tools.setdefault(name, tool) is not tool:
-                raise UsageError(f"tool {name!r} of the app has the name of a built-in one")
-    client = AnthropicModel(api_key=api_key, base_url=base_url)
-    return PodParts(
-        registry=registry,
-        client=client,
-        tools=Toolbox(tools),
-        workspaces=workspaces,
-        prices=prices,
-        preload=partial(_preload, client, has_key=api_key is not None or _names_a_key()),
-    )
-
-
 def _standing(settings: Settings) -> Standing:
     return Standing(
         fence_s=settings.fence_s,
@@ -582,19 +528,3 @@ def _standing(settings: Settings) -> Standing:
 
 async def _in_thread(work: Callable[[], object]) -> None:
     await trio.to_thread.run_sync(work, abandon_on_cancel=True)
-
-
-def _names_a_key() -> bool:
-    """Tell whether the environment speaks of the model's provider."""
-    return any(name.startswith("ANTHROPIC_") for name in os.environ)
-
-
-def _preload(client: AnthropicModel, *, has_key: bool) -> None:
-    # A pod without models is a good pod for jobs that need none, and saves the SDK's second.
-    if not has_key:
-        _log.warning("no key for models in the environment", hint="set ANTHROPIC_API_KEY")
-        return
-    try:
-        client.preload()
-    except UsageError as error:
-        _log.warning("model calls will fail", error=error.message, hint=error.hint)

@@ -38,7 +38,8 @@ from cortex.domain.prices import PriceTable
 from cortex.domain.safe import safe
 from cortex.domain.waiting import ID_DIGITS
 from cortex.durable.registry import Registry
-from cortex.pod import PodParts, Ready, standard_parts
+from cortex.pod import Ready
+from cortex.pod_parts import PodParts, standard_parts
 from cortex.services.shutdown import Shutdown
 from cortex.store import agents, approvals, jobs
 from cortex.store.bridge import Port

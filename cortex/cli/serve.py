@@ -15,7 +15,8 @@ from cortex.actors.task_dump import dump_tasks_on_signal
 from cortex.cli.target import database
 from cortex.config import Settings
 from cortex.domain.clock import system_chance
-from cortex.pod import PodParts, Ready, run_pod
+from cortex.pod import Ready, run_pod
+from cortex.pod_parts import PodParts
 from cortex.services import deadman
 from cortex.services.privacy import hide_credentials, hide_memory
 from cortex.services.shutdown import Shutdown

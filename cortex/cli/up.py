@@ -17,7 +17,8 @@ from cortex.cli.serve import serve
 from cortex.cli.target import data_dir, settings_from
 from cortex.config import Settings
 from cortex.durable import crash_points
-from cortex.pod import PodParts, Ready, standard_parts
+from cortex.pod import Ready
+from cortex.pod_parts import PodParts, standard_parts
 from cortex.services import deadman
 from cortex.services.shutdown import Shutdown
 

@@ -14,7 +14,8 @@ from cortex.agent.model_anthropic import AnthropicModel
 from cortex.agent.spec import AgentSpec
 from cortex.config import Settings
 from cortex.domain.clock import system_chance
-from cortex.pod import Ready, run_pod, standard_parts
+from cortex.pod import Ready, run_pod
+from cortex.pod_parts import standard_parts
 from cortex.services.shutdown import Shutdown
 from cortex.store import agents, retries
 from tests.support import pod_app

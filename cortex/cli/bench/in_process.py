@@ -14,7 +14,8 @@ from cortex.domain.clock import system_chance
 from cortex.domain.model import ModelRequest, ModelResponse
 from cortex.domain.usage import Usage
 from cortex.durable.registry import Registry
-from cortex.pod import PodParts, run_pod
+from cortex.pod import run_pod
+from cortex.pod_parts import PodParts
 from cortex.services.shutdown import Shutdown
 from cortex.store.bridge import Port, open_port
 from cortex.store.database import Profile

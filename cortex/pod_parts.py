@@ -1,0 +1,82 @@
+"""What a pod is made of besides its settings: job types, tools, client of the models, prices."""
+
+import os
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from types import ModuleType
+
+import attrs
+import structlog
+
+from cortex.agent.model import ModelClient
+from cortex.agent.model_anthropic import AnthropicModel
+from cortex.agent.tool import tools_by_name
+from cortex.agent.toolbox import Toolbox
+from cortex.agent.tools import BUILT_IN
+from cortex.domain.errors import UsageError
+from cortex.domain.prices import LIST_PRICES, PriceTable
+from cortex.durable.registry import Registry
+from cortex.durable.tool_calls import Tools
+from cortex.jobs import builtin_registry
+
+_log = structlog.get_logger(__name__)
+
+
+@attrs.frozen(kw_only=True)
+class PodParts:
+    """What a pod is made of besides its settings."""
+
+    registry: Registry
+    client: ModelClient
+    tools: Tools
+    workspaces: Path
+    prices: PriceTable = LIST_PRICES
+    preload: Callable[[], object] | None = None
+    """Slow imports that can wait until the pod is ready; run in a thread."""
+
+
+def standard_parts(
+    *,
+    app: ModuleType | None,
+    workspaces: Path,
+    prices: PriceTable = LIST_PRICES,
+    base_url: str | None = None,
+    api_key: str | None = None,
+) -> PodParts:
+    """Return the parts of an ordinary pod: built-in and the app's own jobs and tools, real models.
+
+    Raises `UsageError` when the app defines a job type or a tool that is taken.
+    """
+    registry = builtin_registry()
+    tools = dict(BUILT_IN)
+    if app is not None:
+        registry.collect(app)
+        for name, tool in tools_by_name(app).items():
+            if tools.setdefault(name, tool) is not tool:
+                raise UsageError(f"tool {name!r} of the app has the name of a built-in one")
+    client = AnthropicModel(api_key=api_key, base_url=base_url)
+    return PodParts(
+        registry=registry,
+        client=client,
+        tools=Toolbox(tools),
+        workspaces=workspaces,
+        prices=prices,
+        preload=partial(_preload, client, has_key=api_key is not None or _names_a_key()),
+    )
+
+
+def _names_a_key() -> bool:
+    """Tell whether the environment speaks of the model's provider."""
+    return any(name.startswith("ANTHROPIC_") for name in os.environ)
+
+
+def _preload(client: AnthropicModel, *, has_key: bool) -> None:
+    # A pod without models is a good pod for jobs that need none, and saves the SDK's second.
+    if not has_key:
+        _log.warning("no key for models in the environment", hint="set ANTHROPIC_API_KEY")
+        return
+    try:
+        client.preload()
+    except UsageError as error:
+        _log.warning("model calls will fail", error=error.message, hint=error.hint)
