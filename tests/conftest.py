@@ -8,7 +8,10 @@ from pathlib import Path
 import pytest
 import structlog
 
+from cortex.store.database import Profile
 from cortex.store.embedded_locks import FileLock
+from cortex.store.session import open_session
+from tests.support.life import Life
 from tests.support.postgres import SharedPostgres, make_home, make_run_dir, remove_servers
 from tests.support.private_postgres import PrivatePostgres, bindirs, copy_of_original
 from tests.support.slow import pytest_addoption, pytest_collection_modifyitems  # noqa: F401 -- hooks
@@ -69,6 +72,13 @@ def database(shared_postgres: SharedPostgres) -> Iterator[str]:
     dsn = shared_postgres.create_migrated()
     yield dsn
     shared_postgres.drop(dsn)
+
+
+@pytest.fixture
+def life(database: str) -> Iterator[Life]:
+    """What pods do, on the same database."""
+    with open_session(Profile(dsn=database)) as call:
+        yield Life(call, database)
 
 
 @pytest.fixture

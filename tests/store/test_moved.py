@@ -1,6 +1,5 @@
 """Where the jobs of a pod went that was drained, what pods hold, and which sessions are theirs."""
 
-from collections.abc import Iterator
 from contextlib import ExitStack
 from uuid import UUID
 
@@ -15,11 +14,9 @@ from tests.support.rows import move_clock
 
 
 @pytest.fixture
-def life(database: str) -> Iterator[Life]:
-    with open_session(Profile(dsn=database)) as call:
-        found = Life(call, database)
-        found.type()
-        yield found
+def life(life: Life) -> Life:
+    life.type()
+    return life
 
 
 def begin(life: Life, pod: UUID) -> Claim:

@@ -9,10 +9,7 @@ import pytest
 from textual.css.model import RuleSet
 from textual.css.stylesheet import Stylesheet
 
-from cortex.store.database import Profile
-from cortex.store.session import open_session
 from tests.support.command_line import Cortex
-from tests.support.life import Life
 from tests.support.tui import FakeBackend, ManualClock, Seat, sitting
 from tests.support.tui_approvals import FakeApprovals
 
@@ -60,12 +57,6 @@ def sit(cluster: FakeBackend) -> Sit:
             yield seat
 
     return opened
-
-
-@pytest.fixture
-def life(database: str) -> Iterator[Life]:
-    with open_session(Profile(dsn=database)) as call:
-        yield Life(call, database)
 
 
 @pytest.fixture

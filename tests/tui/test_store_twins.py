@@ -1,7 +1,7 @@
 """What the screens of jobs ask of Postgres: lists in each order, documents, acts on many."""
 
 import json
-from collections.abc import Awaitable, Callable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from contextlib import AsyncExitStack
 from typing import Any, Protocol, TypeVar
 from uuid import UUID
@@ -14,7 +14,6 @@ from cortex.domain.job_choice import WhyNot
 from cortex.domain.job_filter import JobFilter, JobPlace
 from cortex.store import tasks
 from cortex.store.database import Profile, open_database
-from cortex.store.session import open_session
 from cortex_tui.backend.store import StoreBackend
 from cortex_tui.model.bulk import BulkVerb
 from cortex_tui.render.documents import document_text
@@ -34,11 +33,9 @@ class Ask(Protocol):
 
 
 @pytest.fixture
-def life(database: str) -> Iterator[Life]:
-    with open_session(Profile(dsn=database)) as call:
-        found = Life(call, database)
-        found.type()
-        yield found
+def life(life: Life) -> Life:
+    life.type()
+    return life
 
 
 @pytest.fixture
