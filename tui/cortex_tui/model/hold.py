@@ -22,6 +22,8 @@ class HoldQuestion:
         self._reason = ReasonQuestion(text, is_required=True)
         self._is_typed = False
         """Enter was pressed: it asks why now."""
+        self._is_own = False
+        """What stands there was written, and is no choice that the first character replaces."""
         self.typed = CHOICES[0]
 
     @property
@@ -54,11 +56,12 @@ class HoldQuestion:
             self._is_typed = not self._wrong
         elif key == "tab":
             known = CHOICES.index(self.typed) if self.typed in CHOICES else -1
-            self.typed = CHOICES[(known + 1) % len(CHOICES)]
+            self.typed, self._is_own = CHOICES[(known + 1) % len(CHOICES)], False
         elif key == "backspace":
-            self.typed = self.typed[:-1]
+            self.typed, self._is_own = self.typed[:-1], True
         elif character is not None and character in "0123456789smhdw":
-            self.typed = (self.typed + character)[:CHARS_MAX]
+            before = self.typed if self._is_own else ""
+            self.typed, self._is_own = (before + character)[:CHARS_MAX], True
         return Answer.NONE
 
     def may_agree(self, character: str | None) -> bool:

@@ -40,7 +40,7 @@ class BreakersScreen(Frame):
 
     NAME = "breakers"
     DEFAULT_CSS = """
-    BreakersScreen Page { height: 8; }
+    BreakersScreen Page { height: 10; }
     """
 
     def __init__(self, desk: Desk) -> None:
