@@ -114,6 +114,12 @@ async def test_the_past_is_looked_at_seldom_and_soon_after_a_change(
         (["j", "O", "enter", *"bad key", "enter", "Y"], None),
         (["j", "O", "enter", *"bad key", "enter", "escape", "y"], None),
         (["j", "O", "escape", "enter", *"bad key", "enter", "y"], None),
+        (
+            ["O", "tab", "tab", "enter", *"deploy", "enter", "y"],
+            ("hold_open", SICK, "ana", "deploy"),
+        ),
+        (["O", "t", "tab", *"ry", "enter", "y"], ("close", SICK, "ana", "try")),
+        (["O", "tab", "enter", *"deploy", "enter", "escape", "y"], None),
         (["O", "enter", "y"], None),
         (["O", *"try", "y"], None),
         (["O", *"try", "enter", "escape", "y"], None),

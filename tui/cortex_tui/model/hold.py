@@ -83,3 +83,45 @@ class HoldQuestion:
         except UsageError:
             return "such as 90s, 15m, 2h, 3d"
         return ""
+
+
+class ForceQuestion:
+    """Whether one that is not closed shall be, and why; `tab` asks for how long to hold it open."""
+
+    def __init__(self, text: str, *, hold_text: str) -> None:
+        """Both texts: safe."""
+        self._close = ReasonQuestion(text, is_required=True)
+        self._hold = HoldQuestion(hold_text)
+        self._asks: ReasonQuestion | HoldQuestion = self._close
+
+    @property
+    def hold(self) -> HoldQuestion | None:
+        """The question whose answers count; None: it shall be closed."""
+        return self._hold if self._asks is self._hold else None
+
+    @property
+    def text(self) -> str:
+        """What is asked."""
+        return self._asks.text
+
+    @property
+    def reason(self) -> str:
+        """Why."""
+        return self._asks.reason
+
+    def press(self, key: str, character: str | None) -> Answer:
+        """Take one key, by its name and by what it writes."""
+        if key == "tab" and self._asks is self._close and not self._close.typed:
+            self._asks = self._hold
+            return Answer.NONE
+        return self._asks.press(key, character)
+
+    def may_agree(self, character: str | None) -> bool:
+        """Whether a key is of those that agree."""
+        return self._asks.may_agree(character)
+
+    def how(self) -> str:
+        """Say what has to be typed, and what was."""
+        if self._asks is self._close and not self._close.typed:
+            return "  why: ▏ enter   tab holds it open   esc no "
+        return self._asks.how()
