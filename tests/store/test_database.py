@@ -110,22 +110,6 @@ def test_a_call_that_stood_still_beyond_its_bound_has_lost_its_connection(databa
     run_asyncio(main)
 
 
-@pytest.mark.parametrize(
-    "error, told",
-    [
-        (asyncpg.InternalClientError("cannot switch to state 11"), "in the middle of a message"),
-        (asyncpg.InterfaceError("cannot perform operation: x"), "it was closed"),
-        (ConnectionResetError(104, "Connection reset by peer"), "Connection reset by peer"),
-        (TimeoutError(), "no answer in time"),
-    ],
-    ids=lambda each: type(each).__name__,
-)
-def test_how_a_connection_broke_is_not_told_in_the_words_of_the_driver(
-    error: Exception, told: str
-) -> None:
-    assert of_statement(error).message == f"the connection to the database broke: {told}"
-
-
 def test_a_server_that_stopped_answering_costs_each_call_its_bound(
     private_postgres: PrivatePostgres,
 ) -> None:
