@@ -58,9 +58,8 @@ def act_line(rows: Sequence[ActRow], now: datetime, *, pause_key: str) -> Cell:
     others = f" · {more} more" if more else ""
     progress = bar(dead_act.passed(row), row["letter_count"], LINE_BAR_CELLS)
     key = f"{pause_key} {'goes on' if row['state'] == ActState.PAUSED else 'pauses'}"
-    # What a person wrote comes last: it may be cut.
-    how = f"{key} · {waits}" if waits else f"{_pace(row)} · {key}"
-    told = f"{progress} {act_words(row)}{others} · {how}"
+    # The key is never cut: what a person wrote comes last.
+    told = f"{progress} {act_words(row)}{others} · {key} · {waits or _pace(row)}"
     return Cell(safe(told), "warn" if waits else "accent")
 
 
