@@ -1,6 +1,5 @@
 """`cortex pods`: which pods there are, and how they feel."""
 
-from collections.abc import Sequence
 from typing import Final
 
 import click
@@ -11,12 +10,11 @@ from cortex.cli.table import Column, only_on_demand
 from cortex.cli.target import session
 from cortex.domain.cells import Cell, Row
 from cortex.domain.phrases import NOTHING, age, since_s, size, span
-from cortex.domain.pod_words import is_leaving, leaving_told, moved_told, whole_s
+from cortex.domain.pod_words import leaving_told, moved_told, whole_s
 from cortex.domain.safe import safe
 from cortex.domain.why import SILENT_S
-from cortex.store import drains
 from cortex.store import pods as store
-from cortex.store.session import Session
+from cortex.store.drains import with_moved
 
 ENDED_MAX: Final = 50
 LAG_WARN_MS: Final = 100.0
@@ -42,17 +40,8 @@ def ls(options: Options, *, with_ended: bool) -> None:
     """List pods: their state, their load, and how long ago they were heard of."""
     output = Output(options)
     with session(options) as call:
-        rows = with_moved(call, call(store.page, ended=ENDED_MAX if with_ended else 0))
+        rows = call(with_moved, call(store.page, ended=ENDED_MAX if with_ended else 0))
     output.listing("pods", COLUMNS, rows, empty="no pod is running: cortex up")
-
-
-def with_moved(call: Session, rows: Sequence[Row]) -> list[Row]:
-    """Return pods, those that leave or are drained with where their jobs went."""
-    found: list[Row] = []
-    for row in rows:
-        moved = call(drains.moved, row["id"]) if is_leaving(row) else None
-        found.append({**row, "moved": moved})
-    return found
 
 
 def _heartbeat_s(row: Row) -> float:

@@ -8,12 +8,13 @@ from cortex.cli.asking import acting_name, as_option, reason_option
 from cortex.cli.idempotent import idempotent, mutate
 from cortex.cli.options import Command, Options
 from cortex.cli.output import Output
-from cortex.cli.pods import COLUMNS, with_moved
+from cortex.cli.pods import COLUMNS
 from cortex.cli.target import session
 from cortex.domain.safe import safe
 from cortex.store import drains
 from cortex.store import pods as store
 from cortex.store.database import Database
+from cortex.store.drains import with_moved
 
 
 @click.command(cls=Command)
@@ -74,7 +75,7 @@ def _act(
             operation=f"pods.{'drain' if act is drains.request else 'undrain'}",
             request={"pod": pod_id, "by": by, "reason": reason},
         )
-        rows = with_moved(call, [row for row in call(store.page) if row["id"] == pod_id])
+        rows = call(with_moved, [row for row in call(store.page) if row["id"] == pod_id])
     output.listing("pods", COLUMNS, rows, empty="it has ended meanwhile")
     if not done["is_changed"]:
         told = "it was asked to drain already" if act is drains.request else "it was not drained"

@@ -3,15 +3,18 @@
 Reads: letters that nobody has looked at, and the breakers of their causes. Writes: the letters,
 and new jobs that go on from them.
 Invariants: one pod at a time; at most `RETRIED_MAX` retries a pass, so that a provider that has
-just come back is not run over, and fewer after the database refused as many; a line of jobs is
-retried by itself once, then a person decides, as of what a time-out left half done.
+just come back is not run over, and fewer after the database refused as many; one whose retry
+somebody cancels in the database comes after all others from then on; a line of jobs is retried by
+itself once, then a person decides, as of what a time-out left half done.
 
 On failure: an outage is waited out.
 On stop: nothing to do; the other pods run it, too.
 """
 
 import random
+from collections.abc import Sequence
 from typing import Final
+from uuid import UUID
 
 import structlog
 import trio
@@ -27,6 +30,8 @@ CALM_S: Final = 60.0
 """A letter waits so long before it is retried by itself: what failed may be failing still."""
 JUDGED_MAX: Final = 200
 RETRIED_MAX: Final = 10
+PUT_OFF_MAX: Final = JUDGED_MAX // 2
+"""Fewer than are looked at: there is always room for others."""
 
 _log = structlog.get_logger(__name__)
 
@@ -41,6 +46,8 @@ class Triage:
         self._chance = chance
         self._every_s = every_s
         self._retried_max = RETRIED_MAX
+        self._put_off: list[UUID] = []
+        """Letters whose retry was cancelled alone, as far as this pod tried; the last one last."""
         self._pacer = Pacer(rng=rng)
         self._outage = Outage(rng=rng)
 
@@ -61,16 +68,23 @@ class Triage:
             calm_s=CALM_S,
             judged_max=JUDGED_MAX,
             retried_max=self._retried_max,
+            put_off=self._put_off,
         )
         crash_point("after_triage")
         if done is not None:
             _tell(done)
+            self._put_off = _put_off(self._put_off, done)
             self._retried_max = (
                 max(1, done.refused_count // 2)
                 if done.refused_count
                 else min(2 * self._retried_max, RETRIED_MAX)
             )
         return done
+
+
+def _put_off(before: Sequence[UUID], done: Triaged) -> list[UUID]:
+    left = [job_id for job_id in before if job_id not in {*done.retried, done.called_off}]
+    return [*left, *([] if done.called_off is None else [done.called_off])][-PUT_OFF_MAX:]
 
 
 def _tell(done: Triaged) -> None:

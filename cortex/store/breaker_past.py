@@ -9,13 +9,10 @@ import orjson
 from cortex.domain.breaker_past import ERRORS_MAX, PAST_S
 from cortex.store.database import Database
 
-CHANGES_MAX: Final = 5_000
-"""Of an hour, of all kinds: a few are of breakers. By index it takes some ten milliseconds."""
-EXAMINED_MAX: Final = 20_000
-"""Facts in which errors are looked for, of all breakers together."""
-EXAMINED_EACH_MAX: Final = 200
-"""Of one, the newest, and as many about its last opening: errors in between may be hidden by calls
-that went well since."""
+CHANGES_MAX: Final = 50_000
+"""That are read, of all breakers together."""
+CHANGES_EACH_MAX: Final = 500
+"""Of one, the newest: it is tried every half minute, which changes it twice."""
 
 
 async def past(db: Database, names: Sequence[str]) -> dict[str, dict[str, Any]]:
@@ -27,8 +24,8 @@ async def past(db: Database, names: Sequence[str]) -> dict[str, dict[str, Any]]:
     """
     if not names:
         return {}
-    examined = max(ERRORS_MAX, min(EXAMINED_EACH_MAX, EXAMINED_MAX // len(names)))
-    rows = await db.fetch("breakers.past", list(names), PAST_S, CHANGES_MAX, ERRORS_MAX, examined)
+    changes = max(1, min(CHANGES_EACH_MAX, CHANGES_MAX // len(names)))
+    rows = await db.fetch("breakers.past", list(names), PAST_S, changes, ERRORS_MAX)
     return {
         row["name"]: {
             "turns": _timed(row["turns"]),

@@ -3,10 +3,12 @@
 The request stands in the pod's row; the pod finds it there, or is hinted.
 """
 
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 from uuid import UUID
 
 from cortex.domain.errors import ConflictError, NotFoundError
+from cortex.domain.pod_words import is_leaving
 from cortex.store.database import Database
 
 DIGITS_MIN: Final = 4
@@ -72,6 +74,13 @@ async def moved(db: Database, pod_id: UUID) -> dict[str, Any]:
     rows = await db.fetch("drains.moved", pod_id, HANDED_BACK_MAX)
     groups = [{name: row[name] for name in ("what", "pod", "count")} for row in rows if row["what"]]
     return {"groups": groups, "is_whole": bool(rows[0]["is_whole"])}
+
+
+async def with_moved(db: Database, rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Return pods with what became of their jobs, `moved`; None of those that do not leave."""
+    return [
+        {**row, "moved": await moved(db, row["id"]) if is_leaving(row) else None} for row in rows
+    ]
 
 
 async def _refuse_unless_living(db: Database, pod_id: UUID) -> None:

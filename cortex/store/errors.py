@@ -143,7 +143,7 @@ def of_statement(error: Exception) -> CortexError:
         return InvalidValueError(f"the database cannot hold this value: {_line(error)}")
     if is_connection_loss(error):
         return OutcomeUnknownError(
-            f"the connection to the database broke: {_line(error)}",
+            f"the connection to the database broke: {_break(error)}",
             hint="it is tried again; is Postgres running?",
             trouble=Trouble.UNREACHABLE,
         )
@@ -192,7 +192,7 @@ def of_connect(error: Exception, *, target: str) -> CortexError:  # noqa: PLR091
         return UsageError(f"{target} is not an address to connect to{reason}")
     if is_connection_loss(error) or isinstance(error, OSError):
         return UnavailableError(
-            f"cannot reach the database at {target}: {_line(error)}",
+            f"cannot reach the database at {target}: {_break(error)}",
             hint="is Postgres running, and are host and port right?",
             trouble=Trouble.UNREACHABLE,
         )
@@ -237,6 +237,20 @@ def _of_server(error: asyncpg.PostgresError) -> CortexError:  # noqa: C901, PLR0
         told = f"the database does not take writes: {message}"
         return UnavailableError(told, trouble=Trouble.READ_ONLY if state == READ_ONLY else None)
     return RejectedError(message, hint=hint)
+
+
+def _break(error: BaseException) -> str:
+    """Say how a connection broke, in our words where the driver's are about itself."""
+    match error:
+        case asyncpg.InternalClientError():
+            return "in the middle of a message"
+        case asyncpg.InterfaceError():
+            return "it was closed"
+        case TimeoutError():
+            return "no answer in time"
+        case OSError(strerror=str(told)) if told:
+            return " ".join(told.split())
+    return _line(error)
 
 
 def _line(error: BaseException) -> str:

@@ -131,6 +131,7 @@ async def page(db: Database, *, ended: int = 0) -> list[dict[str, Any]]:
     found = [plain(row) for row in rows]
     for row in found:
         del row["part"], row["at"]
+        row["running"] = row.pop("running_now")
     return found
 
 

@@ -31,10 +31,18 @@ class Triaged:
     refused_count: int = 0
     """Letters whose retry, all at once, the database refused or somebody cancelled there: fewer at
     a time may pass."""
+    called_off: UUID | None = None
+    """The letter whose retry, alone, somebody cancelled there."""
 
 
 async def triage(
-    db: Database, *, new_id: Callable[[], UUID], calm_s: float, judged_max: int, retried_max: int
+    db: Database,
+    *,
+    new_id: Callable[[], UUID],
+    calm_s: float,
+    judged_max: int,
+    retried_max: int,
+    put_off: Sequence[UUID] = (),
 ) -> Triaged | None:
     """Look at letters once; None: another pod is at it.
 
@@ -42,8 +50,9 @@ async def triage(
     once in a line of jobs, unless a time-out left something half done: then a person decides, as
     of the second time. The others are judged by their cause. A letter that somebody holds is left
     to the next pass. When the database refuses to retry them, the caller is to try fewer; a letter
-    whose retry is refused alone needs an operator. While they are retried, nothing else is held. A
-    pass whose reply was lost needs no repeat: the next one sees what is left.
+    whose retry is refused alone needs an operator. Of letters that are `put_off` the first is
+    retried, alone, when there are no others. While they are retried, nothing else is held. A pass
+    whose reply was lost needs no repeat: the next one sees what is left.
     """
 
     async def look_and_act(connection: Connection) -> Triaged | None:
@@ -55,10 +64,10 @@ async def triage(
         left = Verdict(LetterState.OPEN)
         verdicts |= {row["job_id"]: left for row in recovered if row["is_for_a_person"]}
         clear = {row["lineage_id"]: row for row in recovered if not row["is_for_a_person"]}
-        chosen = {row["job_id"]: row for row in list(clear.values())[:retried_max]}
+        chosen = _chosen(list(clear.values()), retried_max, put_off)
         held = [chosen[job_id] for job_id in await _held(connection, chosen)]
         retried: list[Record] = []
-        refused_count = 0
+        refused_count, called_off = 0, None
         try:
             retried = await _retry(db.bound(connection), held, new_id)
         except Exception as error:
@@ -66,8 +75,10 @@ async def triage(
             if refusal is None and not is_called_off(error):
                 raise
             refused_count = len(held)
-            if refused_count == 1 and refusal is not None:
-                job_id = held[0]["job_id"]
+            job_id = held[0]["job_id"]
+            if refused_count == 1 and refusal is None:
+                called_off = job_id
+            elif refused_count == 1 and refusal is not None:
                 told = dead_letters.too_large(job_id) if is_overdue(error) else refusal
                 verdicts[job_id] = Verdict(LetterState.ESCALATED, told.message)
         # After the retry, which may take as long as a statement may: these are held for a moment.
@@ -81,9 +92,18 @@ async def triage(
             archived_count=states[LetterState.ARCHIVED],
             left_count=states[LetterState.OPEN],
             refused_count=refused_count,
+            called_off=called_off,
         )
 
     return await db.transact(look_and_act)
+
+
+def _chosen(rows: Sequence[Record], count: int, put_off: Sequence[UUID]) -> dict[UUID, Record]:
+    """Return those that are retried now: one that was put off only if there are no others."""
+    found = {row["job_id"]: row for row in rows}
+    others = [job_id for job_id in found if job_id not in put_off][:count]
+    last = [job_id for job_id in put_off if job_id in found][:1]
+    return {job_id: found[job_id] for job_id in others or last}
 
 
 async def _settle(connection: Connection, verdicts: Mapping[UUID, Verdict]) -> list[Record]:

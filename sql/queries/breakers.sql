@@ -50,38 +50,27 @@ ORDER BY b.state = 'CLOSED', b.failures = 0, b.updated_at DESC LIMIT $2;
 
 -- name: past
 -- What happened to breakers lately: how their states changed, and the newest of the errors that count for them, of
--- calls that may pass when made again. $1 names, $2 seconds back for the changes, $3 changes of any kind that are read
--- at most, $4 errors of each, $5 facts of each that are looked through for them, the newest and those of its last opening. A row for each name; `known_since`:
--- changes before it were not read, null: all were.
-WITH change AS MATERIALIZED (
-    SELECT f.at, f.id, f.source, f.subtype, f.data FROM cortex.fact f
-    WHERE f.type = 'lifecycle' AND f.at > cortex.now() - $2::float8 * interval '1 second'
-    ORDER BY f.at DESC LIMIT $3::int
-), turned AS (
-    SELECT c.source AS name, jsonb_agg(
-               jsonb_build_object('at', c.at, 'before', c.data->>'before', 'after', c.data->>'after')
-               ORDER BY c.at, c.id) AS turns,
-           max(c.at) FILTER (WHERE c.data->>'after' = 'OPEN') AS opened_at
-    FROM change c WHERE c.subtype LIKE 'breaker\_%' GROUP BY c.source
-)
-SELECT w.name, (SELECT min(at) FROM change HAVING count(*) >= $3::int) AS known_since,
-       coalesce(t.turns, '[]') AS turns, coalesce(e.errors, '[]') AS errors
+-- calls that may pass when made again. $1 names, $2 seconds back for the changes, $3 changes of each that are read at
+-- most, the newest, $4 errors of each. A row for each name; `known_since`: changes before it were not read, null: all
+-- were.
+SELECT w.name, t.known_since, coalesce(t.turns, '[]') AS turns, coalesce(e.errors, '[]') AS errors
 FROM unnest($1::text[]) AS w(name)
-LEFT JOIN turned t ON t.name = w.name
-LEFT JOIN LATERAL (
+CROSS JOIN LATERAL (
+    SELECT CASE WHEN count(*) >= $3::int THEN min(c.at) END AS known_since,
+           jsonb_agg(jsonb_build_object('at', c.at, 'before', c.data->>'before', 'after', c.data->>'after')
+                     ORDER BY c.at, c.id) AS turns
+    FROM (
+        SELECT f.at, f.id, f.data FROM cortex.fact f
+        WHERE f.source = w.name AND f.type = 'lifecycle' AND f.subtype LIKE 'breaker\_%'
+          AND f.at > cortex.now() - $2::float8 * interval '1 second'
+        ORDER BY f.at DESC, f.id DESC LIMIT $3::int) c) t
+CROSS JOIN LATERAL (
     SELECT jsonb_agg(jsonb_build_object('at', last.at, 'code', last.subtype, 'message', left(last.message, 500))
                      ORDER BY last.at DESC, last.id DESC) AS errors
     FROM (
-        SELECT DISTINCT ON (near.at, near.id) near.at, near.id, near.subtype, near.data->>'message' AS message FROM (
-            (SELECT f.at, f.id, f.type, f.subtype, f.data FROM cortex.fact f
-             WHERE f.source = w.name ORDER BY f.at DESC LIMIT $5::int)
-            UNION ALL
-            -- What opened it is noted just after; calls that went well since then do not hide it.
-            (SELECT f.at, f.id, f.type, f.subtype, f.data FROM cortex.fact f
-             WHERE f.source = w.name AND f.at <= t.opened_at + interval '5 seconds'
-             ORDER BY f.at DESC LIMIT $5::int)) near
-        WHERE near.type = 'error' AND near.data->>'class' LIKE 'TRANSIENT\_%'
-        ORDER BY near.at DESC, near.id DESC LIMIT $4::int) last) e ON true;
+        SELECT f.at, f.id, f.subtype, f.data->>'message' AS message FROM cortex.fact f
+        WHERE f.source = w.name AND f.type = 'error' AND f.data->>'class' LIKE 'TRANSIENT\_%'
+        ORDER BY f.at DESC, f.id DESC LIMIT $4::int) last) e;
 
 -- name: freeze
 -- Whether a person holds new effects back, since when and why, and how many jobs wait. $1 how many of those are counted.

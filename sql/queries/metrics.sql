@@ -27,10 +27,37 @@ WITH RECURSIVE held AS MATERIALIZED (
            AND NOT EXISTS (SELECT FROM cortex_worker.queue_pause p WHERE p.queue = t.queue_name)
          ORDER BY t.run_at, t.id LIMIT 1)) next
     WHERE w.attempt > 0
+), walked AS MATERIALIZED (
+    SELECT * FROM walk LIMIT 5000
+), search AS (
+    -- Where that came to its end before, as in queues.list; of named queues alone there is one each.
+    SELECT b.task, b.priority, b.run_at AS low, n.run_at AS high, n.run_at AS found
+    FROM (SELECT DISTINCT ON (task, priority) * FROM walked ORDER BY task, priority, run_at DESC, id DESC) b
+    CROSS JOIN LATERAL (
+        SELECT t.run_at, t.attempt FROM cortex_worker.task t
+        WHERE t.state = 'READY' AND NOT t.is_suspect AND t.task = b.task AND t.priority = b.priority
+          AND NOT (SELECT is_default FROM held)
+          AND (t.queue_name IS NULL
+               OR NOT EXISTS (SELECT FROM cortex_worker.queue_pause p WHERE p.queue = t.queue_name))
+        ORDER BY t.run_at DESC, t.id DESC LIMIT 1) n
+    WHERE b.id > 0 AND b.attempt > 0 AND n.attempt = 0
+    UNION ALL
+    SELECT h.task, h.priority, CASE p.attempt WHEN 0 THEN h.low ELSE p.run_at END,
+           CASE p.attempt WHEN 0 THEN h.middle ELSE h.high END, CASE p.attempt WHEN 0 THEN p.run_at ELSE h.found END
+    FROM (SELECT *, low + (high - low) / 2 AS middle FROM search WHERE high - low > interval '1 millisecond') h
+    CROSS JOIN LATERAL (
+        SELECT t.run_at, t.attempt FROM cortex_worker.task t
+        WHERE t.state = 'READY' AND NOT t.is_suspect AND t.task = h.task AND t.priority = h.priority
+          AND t.run_at >= h.middle
+          AND (t.queue_name IS NULL
+               OR NOT EXISTS (SELECT FROM cortex_worker.queue_pause p WHERE p.queue = t.queue_name))
+        ORDER BY t.run_at, t.id LIMIT 1) p
 ), oldest AS MATERIALIZED (
-    SELECT min(greatest(w.run_at, (SELECT a.ended_at FROM cortex.job_attempt a
-                                   WHERE w.attempt > 0 AND a.job_id = w.job_id AND a.attempt = w.attempt))) AS due_at
-    FROM (SELECT * FROM walk LIMIT 5000) w WHERE w.id > 0
+    SELECT least((SELECT min(greatest(w.run_at, (
+                      SELECT a.ended_at FROM cortex.job_attempt a
+                      WHERE w.attempt > 0 AND a.job_id = w.job_id AND a.attempt = w.attempt)))
+                  FROM walked w WHERE w.id > 0),
+                 (SELECT min(found) FROM search)) AS due_at
 ), due AS MATERIALIZED (
     SELECT count(*) AS count FROM (
         SELECT 1 FROM cortex_worker.task t

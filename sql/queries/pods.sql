@@ -80,7 +80,8 @@ WHERE p.state IN ('READY', 'DRAINING') AND p.heartbeat_at < cortex.now() - $1::f
 -- Pods that live, then the newest that ended. $1 how many ended ones, $2 leases that are read at most, the oldest first.
 -- `oldest_lease_at`: when that of its jobs was renewed that has not been for longest, or, where only older ones of other
 -- pods were read, the youngest of these: its own are no older. `longest_claim_at`: since when it has had the one that it
--- has had for longest, null where not all leases were read. `connections`: its sessions here; null where the server
+-- has had for longest, null where not all leases were read. `running`: where they were not, and of one that ended, as it
+-- told of itself last. `connections`: its sessions here; null where the server
 -- cannot tell: of one that a pooler stands before, that is older, or whose name is another's, too.
 WITH lease AS MATERIALIZED (
     SELECT j.id, j.pod_id, j.heartbeat_at FROM cortex.job j
@@ -88,7 +89,7 @@ WITH lease AS MATERIALIZED (
 ), unread AS MATERIALIZED (
     SELECT max(heartbeat_at) AS since FROM lease HAVING count(*) >= $2::int
 ), held AS MATERIALIZED (
-    SELECT l.pod_id, min(l.heartbeat_at) AS oldest_lease_at,
+    SELECT l.pod_id, count(*)::int AS count, min(l.heartbeat_at) AS oldest_lease_at,
            CASE WHEN NOT EXISTS (SELECT FROM unread) THEN min(t.locked_at) END AS longest_claim_at
     FROM lease l LEFT JOIN cortex_worker.task t ON t.job_id = l.id GROUP BY l.pod_id
 ), session AS MATERIALIZED (
@@ -105,6 +106,7 @@ SELECT p.*, h.longest_claim_at,
        coalesce(h.oldest_lease_at, CASE WHEN p.running > 0 THEN (SELECT since FROM unread) END) AS oldest_lease_at,
        CASE WHEN p.part = 0 AND p.liveness = 'lock' AND count(*) OVER (PARTITION BY p.part, left(p.name, 56)) = 1
             THEN s.count END AS connections,
+       CASE WHEN p.part = 0 AND NOT EXISTS (SELECT FROM unread) THEN coalesce(h.count, 0) ELSE p.running END AS running_now,
        cortex.now() AS now
 FROM page p LEFT JOIN held h ON h.pod_id = p.id LEFT JOIN session s ON s.name = left('cortex ' || p.name, 63)
 ORDER BY p.part, CASE p.part WHEN 0 THEN p.at END, p.at DESC;

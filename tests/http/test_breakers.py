@@ -4,6 +4,9 @@ from typing import Any
 
 import pytest
 
+from cortex.domain.failure import Failure, FailureClass
+from cortex.store import breakers, facts
+from cortex.store.facts import Fact
 from tests.support.http_server import Answered, HttpServer
 from tests.support.postgres import sql
 
@@ -29,6 +32,20 @@ def test_a_breaker_is_held_open_and_closed_again(server: HttpServer, operator: s
     assert (row["state"], row["forced_by"]) == ("CLOSED", None)
     facts = sql(server.dsn, "SELECT data->>'by' AS by FROM cortex.fact WHERE source = $1", name)
     assert {fact["by"] for fact in facts} == {"ana"}
+
+
+def test_what_happened_to_a_breaker_lately_is_told(server: HttpServer, operator: str) -> None:
+    busy = Failure(cls=FailureClass.TRANSIENT_APP, code="overloaded", message="busy")
+    for _ in range(3):
+        server.store(lambda db: breakers.failed(db, "llm:m", failure=busy, requests=1, probe=None))
+    data = {"class": "TRANSIENT_APP", "message": "busy"}
+    error = Fact(type="error", subtype="overloaded", source="llm:m", data=data)
+    server.store(lambda db: facts.append(db, [error] * 4))
+    (row,) = server.get("/v1/breakers", token=operator).json["breakers"]
+    assert [(turn["before"], turn["after"]) for turn in row["turns"]] == [("CLOSED", "OPEN")]
+    assert row["turns"][0]["at"].endswith("Z")
+    assert [error["message"] for error in row["errors"]] == ["busy"] * 3
+    assert row["known_since"] is None
 
 
 def test_a_breaker_is_held_open_for_some_time(server: HttpServer, operator: str) -> None:

@@ -1,8 +1,13 @@
 """`/v1/pods`, the example of a resource."""
 
-from cortex.store import pods
+from operator import itemgetter
+
+from cortex.store import drains, pods
+from cortex.store.database import Profile
+from cortex.store.session import open_session
 from tests.support.factories import a_pod
 from tests.support.http_server import HttpServer
+from tests.support.life import Life
 from tests.support.postgres import sql
 
 
@@ -17,6 +22,28 @@ def test_pods_are_listed_with_how_they_feel(server: HttpServer) -> None:
     assert found["job_types"] == ["a", "b"]
     assert found["heartbeat_at"].endswith("Z")
     assert told.json["now"] >= found["heartbeat_at"]
+
+
+def test_what_pods_hold_and_where_the_jobs_of_a_drained_one_went(server: HttpServer) -> None:
+    with open_session(Profile(dsn=server.dsn)) as call:
+        life = Life(call, server.dsn)
+        life.type()
+        pod, other = life.pod("pod-1"), life.pod("pod-2")
+        life.job()
+        claim = life.claim(pod)
+        life.call(drains.request, pod, by="ana", reason="deploy")
+        life.release(pod, claim, "handed_back")
+        life.claim(other)
+    told = server.get("/v1/pods", token=server.token("viewer")).json["pods"]
+    drained, busy = sorted(told, key=itemgetter("name"))
+    assert drained["moved"] == {
+        "groups": [{"what": "runs", "pod": "pod-2", "count": 1}],
+        "is_whole": True,
+    }
+    assert (drained["running"], drained["oldest_lease_at"]) == (0, None)
+    assert (busy["running"], busy["moved"]) == (1, None), "it has not beaten since it claimed that"
+    assert busy["oldest_lease_at"] >= busy["longest_claim_at"]
+    assert "connections" in busy
 
 
 def test_ended_pods_are_listed_when_asked_for(server: HttpServer) -> None:

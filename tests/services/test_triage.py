@@ -298,6 +298,25 @@ async def test_what_somebody_cancels_is_tried_again_and_holds_up_no_verdict(
     assert states(database, [job_id]) == ["RETRIED"]
 
 
+async def test_one_that_somebody_cancels_each_time_comes_after_the_others(
+    bench: Bench, database: str
+) -> None:
+    (resisting,) = fail(database, steps=2, **OUTAGE)
+    move_clock(database, 1)
+    others = fail(database, 3, steps=2, **OUTAGE)
+    move_clock(database, CALM_S + 2)
+    triage = a_triage(bench)
+    with cancelling(database, resisting):
+        for _ in range(6):
+            await triage.tick()
+        assert states(database, [resisting, *others]) == ["OPEN", *["RETRIED"] * 3]
+        tried = await triage.tick()
+        assert tried is not None
+        assert tried.called_off == resisting, "it has its turns, too"
+    await triage.tick()
+    assert states(database, [resisting]) == ["RETRIED"]
+
+
 async def test_one_pod_at_a_time(bench: Bench, database: str) -> None:
     fail(database)
     session = bench.port.dedicated(on_lost=lambda: None)

@@ -4,6 +4,9 @@ from collections.abc import Callable
 
 import pytest
 
+from cortex.store import metrics, queues
+from cortex.store.database import Profile
+from cortex.store.session import open_session
 from tests.sql.test_plans import BATCH, FILL, POD, ROWS_PER_WANTED, Look, explain
 from tests.support.postgres import sql
 
@@ -93,6 +96,36 @@ def test_the_oldest_is_looked_for_past_so_many_that_were_handed_back(
             assert COUNTED < looked_at(looks) <= WALKED, (name, statistics, looks)
             assert 0 < looked_at(looks, "job_attempt") <= WALKED, (name, statistics, looks)
         sql(dsn, "ANALYZE")
+
+
+WAITS = """
+    UPDATE cortex_worker.task SET run_at = now() - interval '2 days' + id * interval '1 second'
+    WHERE state = 'READY';
+    UPDATE cortex_worker.task SET attempt = 0 WHERE state = 'READY' AND id > 90000;
+"""
+WAITS_S = 2 * 86_400 - 90_000
+PROBES = 60
+
+
+@pytest.mark.timeout(120)
+def test_what_waits_behind_more_than_are_walked_past_is_found_all_the_same(
+    filled: Callable[..., str],
+) -> None:
+    dsn = filled(FILL, ALL_HANDED_BACK, WAITS)
+    for statistics in ("none yet", "fresh"):
+        for name, arguments in (
+            ("queues.list", ([""], QUEUES, COUNTED)),
+            ("metrics.figures", (COUNTED,)),
+        ):
+            looks = explain(dsn, name, arguments)
+            assert WALKED / 2 < looked_at(looks) <= WALKED, (name, statistics, looks)
+            few = [each.rows for each in looks if each.table == "task" and each.rows < COUNTED]
+            assert sum(few) <= PROBES + COUNTED, (name, statistics, looks)
+        sql(dsn, "ANALYZE")
+    with open_session(Profile(dsn=dsn)) as call:
+        assert call(metrics.figures).oldest_due_s == pytest.approx(WAITS_S, abs=300)
+        (default,) = call(queues.page, [None])
+        assert default["oldest_ready_s"] == pytest.approx(WAITS_S, abs=300)
 
 
 ATTEMPTS = """

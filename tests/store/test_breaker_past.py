@@ -53,20 +53,19 @@ def test_the_last_three_errors_that_count_are_told(store: Session) -> None:
 
 
 def test_calls_that_went_well_since_do_not_hide_what_opened_it(
-    database: str, store: Session, monkeypatch: pytest.MonkeyPatch
+    database: str, store: Session
 ) -> None:
-    monkeypatch.setattr(breaker_past, "EXAMINED_EACH_MAX", 10)
     fail(store, 3)
     note(store, "one", "two", "three")
     move_clock(database, 60)
-    store(facts.append, [Fact(type="cost", subtype="model_call", source=NAME)] * 50)
+    store(facts.append, [Fact(type="cost", subtype="model_call", source=NAME)] * 1_000)
     found = [error["message"] for error in store(past, [NAME])[NAME]["errors"]]
     assert found == ["three", "two", "one"]
 
 
 def test_what_was_not_read_is_said(store: Session, monkeypatch: pytest.MonkeyPatch) -> None:
     fail(store, 3)
-    monkeypatch.setattr(breaker_past, "CHANGES_MAX", 2)
+    monkeypatch.setattr(breaker_past, "CHANGES_EACH_MAX", 2)
     assert store(past, [NAME])[NAME]["known_since"] is None
     store(breakers.close, NAME, by="ana", reason="it is well")
     known = store(past, [NAME])[NAME]

@@ -9,6 +9,7 @@ import pytest
 
 from cortex.domain.classification import failure_of
 from cortex.domain.failure import FailureClass
+from cortex.store.errors import of_statement
 from tests.support.postgres import run_asyncio
 
 INFRA = FailureClass.TRANSIENT_INFRA
@@ -99,3 +100,19 @@ def test_what_the_driver_raises_itself(
 def test_a_lock_that_somebody_else_holds(database: str) -> None:
     failure = failure_of(raised_by(database, partial(take_a_lock, dsn=database)))
     assert (failure.code, failure.cls) == ("database_busy", INFRA)
+
+
+@pytest.mark.parametrize(
+    "error, told",
+    [
+        (asyncpg.InternalClientError("cannot switch to state 11"), "in the middle of a message"),
+        (asyncpg.InterfaceError("cannot perform operation: x"), "it was closed"),
+        (ConnectionResetError(104, "Connection reset by peer"), "Connection reset by peer"),
+        (TimeoutError(), "no answer in time"),
+    ],
+    ids=lambda each: type(each).__name__,
+)
+def test_how_a_connection_broke_is_not_told_in_the_words_of_the_driver(
+    error: Exception, told: str
+) -> None:
+    assert of_statement(error).message == f"the connection to the database broke: {told}"

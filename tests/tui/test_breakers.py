@@ -114,6 +114,12 @@ async def test_the_past_is_looked_at_seldom_and_soon_after_a_change(
         (["j", "O", "enter", *"bad key", "enter", "Y"], None),
         (["j", "O", "enter", *"bad key", "enter", "escape", "y"], None),
         (["j", "O", "escape", "enter", *"bad key", "enter", "y"], None),
+        (
+            ["O", "tab", "tab", "enter", *"deploy", "enter", "y"],
+            ("hold_open", SICK, "ana", "deploy"),
+        ),
+        (["O", "t", "tab", *"ry", "enter", "y"], ("close", SICK, "ana", "try")),
+        (["O", "tab", "enter", *"deploy", "enter", "escape", "y"], None),
         (["O", "enter", "y"], None),
         (["O", *"try", "y"], None),
         (["O", *"try", "enter", "escape", "y"], None),
@@ -176,6 +182,34 @@ async def test_one_that_is_gone_is_told(cluster: FakeBackend, sit: Sit) -> None:
 
 
 @on_asyncio
+async def test_a_time_that_is_written_takes_the_place_of_the_one_that_stands_there(
+    cluster: FakeBackend, sit: Sit
+) -> None:
+    seed(cluster)
+    async with sit(size=(160, 40)) as seat:
+        await show(seat)
+        await seat.press("j", "O", *"90")
+        assert "for: 90▏" in seat.text
+        await seat.press("m")
+        assert "for: 90m▏ enter" in seat.text
+        await seat.press("tab", "4")
+        assert "for: 4▏" in seat.text
+
+
+@on_asyncio
+async def test_too_short_a_reason_is_told(cluster: FakeBackend, sit: Sit) -> None:
+    seed(cluster)
+    async with sit(size=(160, 40)) as seat:
+        await show(seat)
+        await seat.press("O", *"ok")
+        assert "why: ok▏ enter" in seat.text
+        await seat.press("enter")
+        assert "why: ok▏ 3 letters at least" in seat.text
+        await seat.press("a")
+        assert "why: oka▏ enter" in seat.text
+
+
+@on_asyncio
 async def test_the_log_has_the_commands(cluster: FakeBackend, sit: Sit) -> None:
     seed(cluster)
     async with sit(size=(160, 40)) as seat:
@@ -217,7 +251,7 @@ async def test_no_breaker_is_good_news(sit: Sit) -> None:
         (["backspace", "backspace", "backspace", "enter"], None, "open tool:crm --reason"),
         (["backspace", "s", "enter"], 30.0, "--for 30s"),
         (["backspace", *"x;-", "enter", "m", "enter"], 1800.0, "--for 30m"),
-        ([*"99d", "enter", *["backspace"] * 3, "enter"], 1800.0, "--for 30m"),
+        ([*"99d", "enter", *["backspace"] * 3, *"30m", "enter"], 1800.0, "--for 30m"),
     ],
 )
 @on_asyncio

@@ -23,7 +23,7 @@ async def test_one_that_was_begun_is_seen_going_on(cluster: FakeBackend, sit: Si
         await seat.press("R", "w", "h", "y", "enter", "y")
         await seat.pass_time(2)
         assert "░░░░" in act_line(seat)
-        assert "act 1: retried 0 of 40 · 50/s" in act_line(seat)
+        assert "act 1: retried 0 of 40 · P pauses · 50/s" in act_line(seat)
         cluster.dead.all_acts[1] |= {"done_count": 20, "failed_count": 2}
         await seat.pass_time(2)
         assert "█" * 11 + "░" * 9 in act_line(seat)

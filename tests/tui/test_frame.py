@@ -228,6 +228,15 @@ async def test_the_palette_does_by_name_what_keys_do(cluster: FakeBackend, sit: 
 
 
 @on_asyncio
+async def test_the_palette_has_a_frame_in_ascii_too(sit: Sit) -> None:
+    async with sit(is_ascii=True) as seat:
+        await seat.press(":")
+        await seat.until_found()
+        assert "Search for commands" in seat.text
+        assert "??" not in seat.text
+
+
+@on_asyncio
 async def test_q_leaves(sit: Sit) -> None:
     async with sit() as seat:
         await seat.press("q")

@@ -233,11 +233,11 @@ async def test_what_a_pod_holds_is_told(cluster: FakeBackend, sit: Sit) -> None:
         ends = [titles.index(name) + len(name) for name in ("lease", "conns")]
         assert [first[end - 3 : end].strip() for end in ends] == ["2m", "6"]
         assert [second[end - 3 : end].strip() for end in ends] == [NOTHING, NOTHING]
-        assert "oldest lease   2m · longest job  12m" in seat.lines[-3]
-        assert " · 6 connections · runs digest" in seat.lines[-4]
+        assert "oldest lease   2m · longest job  12m" in seat.lines[-4]
+        assert " · 6 connections · runs digest" in seat.lines[-5]
         await seat.press("j")
-        assert seat.lines[-3].strip() == ""
-        assert " · its connections cannot be told · runs digest" in seat.lines[-4]
+        assert seat.lines[-4].strip() == ""
+        assert " · its connections cannot be told · runs digest" in seat.lines[-5]
 
 
 @on_asyncio

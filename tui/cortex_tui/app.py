@@ -84,6 +84,7 @@ class CortexApp(internals.Quiet[int]):
     CSS = """
     * { scrollbar-size: 1 1; }
     #bottom, #top { background: $panel; }
+    CommandPalette SearchIcon { display: none; }
     """
     COMMANDS = {KeyCommands}
     ENABLE_COMMAND_PALETTE = True

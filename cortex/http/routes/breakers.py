@@ -1,6 +1,6 @@
 """`/v1/breakers`: what failed lately, and what people let be called."""
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from datetime import datetime
 from typing import Any, Final
 
@@ -8,6 +8,7 @@ import attrs
 from starlette.responses import Response
 
 from cortex.domain.breaker import HOLD_MAX_S, HOLD_MIN_S, NAME_MAX, BreakerState, policy_of
+from cortex.domain.breaker_past import ERRORS_MAX
 from cortex.domain.errors import UsageError
 from cortex.domain.role import Role
 from cortex.domain.safe import safe
@@ -18,6 +19,7 @@ from cortex.http.reason import reason_field
 from cortex.http.route import Handler, Method, Route, answer
 from cortex.http.shape import number, record, text, told
 from cortex.store import breakers as store
+from cortex.store.breaker_past import with_past
 from cortex.store.database import Database
 
 LIMIT_MAX: Final = 1_000
@@ -28,6 +30,24 @@ class BreakersQuery:
     """How many."""
 
     limit: int = limit_field(LIMIT_MAX)
+
+
+@attrs.frozen(kw_only=True)
+class BreakerTurn:
+    """A change of its state."""
+
+    at: datetime
+    before: BreakerState
+    after: BreakerState
+
+
+@attrs.frozen(kw_only=True)
+class BreakerError:
+    """An error that counts for it."""
+
+    at: datetime
+    code: str
+    message: str
 
 
 @attrs.frozen(kw_only=True)
@@ -48,6 +68,9 @@ class BreakerRow:
     escalated_at: datetime | None = told(doc="when a person was asked")
     updated_at: datetime
     waiting: int = told(doc=f"jobs that wait for it, up to {store.COUNT_MAX:,}")
+    turns: list[BreakerTurn] = told(doc="changes of its state in the last hour, the oldest first")
+    known_since: datetime | None = told(doc="changes before it were not read; null: all were")
+    errors: list[BreakerError] = told(doc=f"the last {ERRORS_MAX} that counted, the newest first")
 
 
 @attrs.frozen(kw_only=True)
@@ -79,8 +102,7 @@ class BreakerHold(BreakerAct):
 
 async def list_breakers(asked: Asked[BreakersQuery, None], api: Api) -> Response:
     """List breakers."""
-    rows = await api.port(store.page, limit=asked.query.limit)
-    return answer(Breakers(breakers=[record(BreakerRow, row) for row in rows]))
+    return answer(await _told(api, limit=asked.query.limit))
 
 
 async def open_breaker(asked: Asked[None, BreakerHold], api: Api) -> Response:
@@ -109,9 +131,20 @@ async def _force(
     request = {"name": name, "reason": reason, **how}
     operation = f"breakers.{act.__name__}"
     done = await once(asked, api, work, operation=operation, request=request)
-    rows = await api.port(store.page, name=name, limit=1)
-    return answer(
-        Breakers(breakers=[record(BreakerRow, row) for row in rows]), headers=headers_of(done)
+    return answer(await _told(api, name=name, limit=1), headers=headers_of(done))
+
+
+async def _told(api: Api, **which: Any) -> Breakers:
+    rows = await api.port(with_past, await api.port(store.page, **which))
+    return Breakers(breakers=[_row(row) for row in rows])
+
+
+def _row(row: Mapping[str, Any]) -> BreakerRow:
+    return record(
+        BreakerRow,
+        row,
+        turns=[record(BreakerTurn, turn) for turn in row["turns"]],
+        errors=[record(BreakerError, error) for error in row["errors"]],
     )
 
 

@@ -1,8 +1,9 @@
 """`/v1/pods`: which pods there are, and how they feel."""
 
+from collections.abc import Mapping
 from datetime import datetime
 from enum import StrEnum
-from typing import Final
+from typing import Any, Final
 from uuid import UUID
 
 import attrs
@@ -15,7 +16,7 @@ from cortex.domain.trouble import Trouble
 from cortex.http.api import Api, Asked
 from cortex.http.route import Method, Route, answer
 from cortex.http.shape import record, told, whole
-from cortex.store import pods
+from cortex.store import drains, pods
 
 ENDED_MAX: Final = 50
 
@@ -34,6 +35,32 @@ class PodsQuery:
     """Which pods."""
 
     ended: int = whole(doc="so many that have ended, the newest", low=0, high=ENDED_MAX, default=0)
+
+
+class Whereabouts(StrEnum):
+    """What became of a job that was handed back."""
+
+    RUNS = "runs"
+    WAITS = "waits"
+    ENDED = "ended"
+    LOST = "lost"
+
+
+@attrs.frozen(kw_only=True)
+class MovedJobs:
+    """Jobs that were handed back and of which the same became."""
+
+    what: Whereabouts = told(doc="`lost`: nothing will ever run them")
+    pod: str | None = told(doc="name of the pod where they run")
+    count: int
+
+
+@attrs.frozen(kw_only=True)
+class Moved:
+    """What became of the jobs that a pod has handed back."""
+
+    groups: list[MovedJobs]
+    is_whole: bool = told(doc="none is left out because there were too many")
 
 
 @attrs.frozen(kw_only=True)
@@ -64,6 +91,18 @@ class Pod:
     loop_lag_ms: float | None = told(doc="how late its event loop was at the worst")
     rss_bytes: int | None = told(doc="memory that it holds")
     hint_latency_ms: float | None = told(doc="how long a notification takes; null: none arrives")
+    oldest_lease_at: datetime | None = told(
+        doc="when that of its jobs was renewed that has waited for longest, or at the earliest"
+    )
+    longest_claim_at: datetime | None = told(
+        doc="since when it has had the job that it has had for longest; null: none, or not known"
+    )
+    connections: int | None = told(
+        doc="its sessions in the database; null where the server cannot tell whose they are"
+    )
+    moved: Moved | None = told(
+        doc="what became of the jobs that it handed back since it leaves or is drained"
+    )
 
 
 @attrs.frozen(kw_only=True)
@@ -76,9 +115,16 @@ class Pods:
 
 async def list_pods(asked: Asked[PodsQuery, None], api: Api) -> Response:
     """Return the pods."""
-    rows = await api.port(pods.page, ended=asked.query.ended)
-    found = [record(Pod, row) for row in rows]
+    rows = await api.port(drains.with_moved, await api.port(pods.page, ended=asked.query.ended))
+    found = [record(Pod, row, moved=_moved(row["moved"])) for row in rows]
     return answer(Pods(pods=found, now=rows[0]["now"] if rows else None))
+
+
+def _moved(told: Mapping[str, Any] | None) -> Moved | None:
+    if told is None:
+        return None
+    groups = [record(MovedJobs, group) for group in told["groups"]]
+    return Moved(groups=groups, is_whole=told["is_whole"])
 
 
 ROUTES: Final = (

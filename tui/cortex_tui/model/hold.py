@@ -22,6 +22,8 @@ class HoldQuestion:
         self._reason = ReasonQuestion(text, is_required=True)
         self._is_typed = False
         """Enter was pressed: it asks why now."""
+        self._is_own = False
+        """What stands there was written, and is no choice that the first character replaces."""
         self.typed = CHOICES[0]
 
     @property
@@ -54,11 +56,12 @@ class HoldQuestion:
             self._is_typed = not self._wrong
         elif key == "tab":
             known = CHOICES.index(self.typed) if self.typed in CHOICES else -1
-            self.typed = CHOICES[(known + 1) % len(CHOICES)]
+            self.typed, self._is_own = CHOICES[(known + 1) % len(CHOICES)], False
         elif key == "backspace":
-            self.typed = self.typed[:-1]
+            self.typed, self._is_own = self.typed[:-1], True
         elif character is not None and character in "0123456789smhdw":
-            self.typed = (self.typed + character)[:CHARS_MAX]
+            before = self.typed if self._is_own else ""
+            self.typed, self._is_own = (before + character)[:CHARS_MAX], True
         return Answer.NONE
 
     def may_agree(self, character: str | None) -> bool:
@@ -80,3 +83,45 @@ class HoldQuestion:
         except UsageError:
             return "such as 90s, 15m, 2h, 3d"
         return ""
+
+
+class ForceQuestion:
+    """Whether one that is not closed shall be, and why; `tab` asks for how long to hold it open."""
+
+    def __init__(self, text: str, *, hold_text: str) -> None:
+        """Both texts: safe."""
+        self._close = ReasonQuestion(text, is_required=True)
+        self._hold = HoldQuestion(hold_text)
+        self._asks: ReasonQuestion | HoldQuestion = self._close
+
+    @property
+    def hold(self) -> HoldQuestion | None:
+        """The question whose answers count; None: it shall be closed."""
+        return self._hold if self._asks is self._hold else None
+
+    @property
+    def text(self) -> str:
+        """What is asked."""
+        return self._asks.text
+
+    @property
+    def reason(self) -> str:
+        """Why."""
+        return self._asks.reason
+
+    def press(self, key: str, character: str | None) -> Answer:
+        """Take one key, by its name and by what it writes."""
+        if key == "tab" and self._asks is self._close and not self._close.typed:
+            self._asks = self._hold
+            return Answer.NONE
+        return self._asks.press(key, character)
+
+    def may_agree(self, character: str | None) -> bool:
+        """Whether a key is of those that agree."""
+        return self._asks.may_agree(character)
+
+    def how(self) -> str:
+        """Say what has to be typed, and what was."""
+        if self._asks is self._close and not self._close.typed:
+            return "  why: ▏ enter   tab holds it open   esc no "
+        return self._asks.how()

@@ -27,6 +27,8 @@ class ReasonQuestion:
         """So much of what is wanted was typed."""
         self._is_typed = False
         """Enter was pressed: `y` agrees now."""
+        self._is_short = False
+        """Enter was pressed too early."""
 
     @property
     def reason(self) -> str:
@@ -39,6 +41,7 @@ class ReasonQuestion:
             return Answer.NO
         if self._is_typed:
             return self._confirmed(key, character)
+        self._is_short = key == "enter" and not self._is_enough
         if key == "enter":
             self._is_typed = self._is_enough
         elif key == "backspace":
@@ -59,6 +62,8 @@ class ReasonQuestion:
                 typed = self._agreed.ljust(len(self._wanted), "_")
                 return f"{said}  type {self._wanted}: {typed}   esc no "
             return f"{said}  {self._wanted} yes   esc no "
+        if self._is_short:
+            return f"  why: {_ending(self.typed)}▏ {REASON_CHARS_MIN} letters at least   esc no "
         if self.typed:
             return f"  why: {_ending(self.typed)}▏ enter   esc no "
         return f"  why{'' if self._is_required else ', or just'}: ▏ enter   esc no "

@@ -57,10 +57,10 @@ def act_line(rows: Sequence[ActRow], now: datetime, *, pause_key: str) -> Cell:
     more = sum(not is_over(each) for each in rows) - 1
     others = f" · {more} more" if more else ""
     progress = bar(dead_act.passed(row), row["letter_count"], LINE_BAR_CELLS)
-    told = f"{progress} {act_words(row)}{others} · {waits or _pace(row)}"
-    is_paused = row["state"] == ActState.PAUSED
-    key = f" · {pause_key} {'goes on' if is_paused else 'pauses'}"
-    return Cell(safe(told) + key, "warn" if waits else "accent")
+    key = f"{pause_key} {'goes on' if row['state'] == ActState.PAUSED else 'pauses'}"
+    # The key is never cut: what a person wrote comes last.
+    told = f"{progress} {act_words(row)}{others} · {key} · {waits or _pace(row)}"
+    return Cell(safe(told), "warn" if waits else "accent")
 
 
 def _pace(row: ActRow) -> str:

@@ -63,13 +63,19 @@ def _sessions(number: int | None) -> str:
 
 
 def pod_doing(row: PodRow, moved: Moved | None, now: datetime) -> str:
-    """Tell where its jobs went, who drains it, and what it holds for how long; not safe yet."""
-    parts = ["" if moved is None else moved_told(row, moved), _told(row, now)]
+    """Tell where its jobs went and who drains it; not safe yet."""
+    parts = ("" if moved is None else moved_told(row, moved), _told(row, now))
+    return " · ".join(filter(None, parts))
+
+
+def pod_holds(row: PodRow, now: datetime) -> str:
+    """Tell what it holds, and for how long."""
+    parts = []
     if row["oldest_lease_at"] is not None:
         parts.append(f"oldest lease {_steady(row['oldest_lease_at'], now)}")
     if row["longest_claim_at"] is not None:
         parts.append(f"longest job {_steady(row['longest_claim_at'], now)}")
-    return " · ".join(filter(None, parts))
+    return " · ".join(parts)
 
 
 def _steady(instant: datetime, now: datetime) -> str:

@@ -15,7 +15,7 @@ from cortex_tui.acts import Act
 from cortex_tui.backend.breakers import SHOWN_MAX
 from cortex_tui.backend.protocol import BreakerRow
 from cortex_tui.desk import Desk
-from cortex_tui.model.hold import HoldQuestion
+from cortex_tui.model.hold import ForceQuestion, HoldQuestion
 from cortex_tui.model.thing import Thing
 from cortex_tui.model.window import Window
 from cortex_tui.render.breaker_rows import (
@@ -26,7 +26,7 @@ from cortex_tui.render.breaker_rows import (
     page_lines,
 )
 from cortex_tui.screens.frame import Frame
-from cortex_tui.screens.reasoned import because, propose, put
+from cortex_tui.screens.reasoned import because, put
 from cortex_tui.widgets.page import Page
 from cortex_tui.widgets.virtual_table import VirtualTable
 
@@ -40,7 +40,7 @@ class BreakersScreen(Frame):
 
     NAME = "breakers"
     DEFAULT_CSS = """
-    BreakersScreen Page { height: 8; }
+    BreakersScreen Page { height: 10; }
     """
 
     def __init__(self, desk: Desk) -> None:
@@ -102,57 +102,59 @@ class BreakersScreen(Frame):
         self._table.move(how)
 
     def action_force(self) -> None:
-        """Ask whether to hold a breaker open, or to close it if it is not closed."""
+        """Ask whether to hold a breaker open; of one that is not closed, whether to close it."""
         row = self._window.current
         if row is None:
             self.strip.tell(self._window.why_none("there is no breaker here"), "warn")
-        elif is_closed(row):
-            self._hold(row["name"])
-        else:
-            self._close(row["name"])
-
-    def _hold(self, name: str) -> None:
-        """Ask for how long a breaker shall be held open, and why."""
-        desk, by = self.desk, self.desk.session.actor
-        question = HoldQuestion(safe(f"open {name}: jobs wait"))
+            return
+        name: str = row["name"]
+        hold_text = safe(f"open {name}: jobs wait")
+        if is_closed(row):
+            held = HoldQuestion(hold_text)
+            put(self.desk, self.strip, held, lambda: self._hold(name, held))
+            return
+        asked = ForceQuestion(
+            safe(f"close {name}: jobs call it again at once"), hold_text=hold_text
+        )
 
         def act() -> Act:
-            reason, for_s = question.reason, question.for_s
+            hold = asked.hold
+            return self._close(name, asked.reason) if hold is None else self._hold(name, hold)
 
-            async def done() -> str:
-                held = desk.backend.breakers.hold_open(name, by=by, reason=reason, for_s=for_s)
-                return f"{name}: {await held}"
+        put(self.desk, self.strip, asked, act)
 
-            end = () if for_s is None else ("--for", question.typed)
-            return Act(
-                question=question.text,
-                command=("breakers", "open"),
-                name=name,
-                options=(*end, *because(reason), "--yes"),
-                work=done,
-            )
+    def _hold(self, name: str, question: HoldQuestion) -> Act:
+        """Hold a breaker open, for as long and why it was answered."""
+        by, reason, for_s = self.desk.session.actor, question.reason, question.for_s
 
-        put(desk, self.strip, question, act)
+        async def done() -> str:
+            held = self.desk.backend.breakers.hold_open(name, by=by, reason=reason, for_s=for_s)
+            return f"{name}: {await held}"
 
-    def _close(self, name: str) -> None:
-        """Ask whether a breaker shall be closed, and why."""
+        end = () if for_s is None else ("--for", question.typed)
+        return Act(
+            question=question.text,
+            command=("breakers", "open"),
+            name=name,
+            options=(*end, *because(reason), "--yes"),
+            work=done,
+        )
+
+    def _close(self, name: str, reason: str) -> Act:
+        """Close a breaker."""
         by = self.desk.session.actor
 
-        def act(reason: str) -> Act:
-            async def done() -> str:
-                closed = self.desk.backend.breakers.close(name, by=by, reason=reason)
-                return f"{name}: {await closed}"
+        async def done() -> str:
+            closed = self.desk.backend.breakers.close(name, by=by, reason=reason)
+            return f"{name}: {await closed}"
 
-            return Act(
-                question=f"close {name}",
-                command=("breakers", "close"),
-                name=name,
-                options=(*because(reason), "--yes"),
-                work=done,
-            )
-
-        text = f"close {name}: jobs call it again at once"
-        propose(self.desk, self.strip, text, act, is_required=True)
+        return Act(
+            question=f"close {name}",
+            command=("breakers", "close"),
+            name=name,
+            options=(*because(reason), "--yes"),
+            work=done,
+        )
 
     # --- the page
 

@@ -31,6 +31,7 @@ from cortex_tui.render.pod_rows import (
     is_living,
     pod_about,
     pod_doing,
+    pod_holds,
     pod_words,
     queue_about,
 )
@@ -78,7 +79,9 @@ class PodsScreen(Frame):
     def body(self) -> Iterable[Widget]:
         self._queue_table.styles.margin = (1, 0, 0, 0)
         about = Line(self.desk, self._about, id="about")
-        return (self._pod_table, self._queue_table, about, Line(self.desk, self._doing, id="doing"))
+        holds = Line(self.desk, self._holds, id="holds")
+        doing = Line(self.desk, self._doing, id="doing")
+        return (self._pod_table, self._queue_table, about, holds, doing)
 
     def on_mount(self) -> None:
         self.set_focus(self._pod_table)
@@ -102,6 +105,7 @@ class PodsScreen(Frame):
     @on(VirtualTable.Moved)
     def _tell(self) -> None:
         self.query_one("#about", Line).redraw()
+        self.query_one("#holds", Line).redraw()
         self.query_one("#doing", Line).redraw()
 
     async def look(self) -> bool:
@@ -134,7 +138,7 @@ class PodsScreen(Frame):
 
     def _share(self) -> None:
         """Give the pods as much room as they need, and the queues what is left."""
-        body = self.app.size.height - 6  # top bar, gap, two lines about the row, strip, footer
+        body = self.app.size.height - 7  # top bar, gap, three lines about the row, strip, footer
         wanted = 1 + max(1, len(self._pods.rows))
         least = min(QUEUE_LINES_MIN, 1 + max(1, len(self._queues.rows)))
         self._pod_table.styles.height = max(2, min(wanted, body - least))
@@ -266,8 +270,13 @@ class PodsScreen(Frame):
         queue = self._queue
         return self._line("" if queue is None else queue_about(queue, self.desk.session.now), width)
 
+    def _holds(self, width: int) -> Strip:
+        """Tell what the pod under the cursor holds."""
+        pod = self._pod
+        return self._line("" if pod is None else pod_holds(pod, self.desk.session.now), width)
+
     def _doing(self, width: int) -> Strip:
-        """Tell how the pod under the cursor leaves, and what it holds."""
+        """Tell how the pod under the cursor leaves."""
         if (pod := self._pod) is None:
             return self._line("", width)
         moved = self._moved if is_leaving(pod) and self._moved_of == pod["id"] else None
