@@ -159,6 +159,22 @@ async def test_what_the_model_says_is_seen_at_once_and_bounded(
 
 
 @on_asyncio
+async def test_how_quick_it_speaks_is_not_what_it_had_said_before(
+    cluster: FakeBackend, sit: Sit
+) -> None:
+    job = running(cluster)
+    async with sit(size=(80, 24)) as seat:
+        await opened(seat)
+        cluster.one.say(job, "word " * 1_000, key="1 model")
+        await seat.settle()
+        assert "following" in seat.text
+        assert "tok/s" not in seat.text
+        cluster.one.say(job, "twelve chars", offset=5_000, key="1 model")
+        await seat.settle()
+        assert "≈ 1 tok/s" in seat.text
+
+
+@on_asyncio
 async def test_nobody_listens_when_the_screen_is_left(cluster: FakeBackend, sit: Sit) -> None:
     job = running(cluster)
     async with sit(size=(80, 24)) as seat:

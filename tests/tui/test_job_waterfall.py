@@ -11,6 +11,7 @@ from tests.support.tui_job import BEGAN, a_step
 
 NOW = BEGAN + timedelta(seconds=100)
 JOB: dict[str, Any] = {
+    "status": "COMPLETED",
     "attempt": 1,
     "started_at": BEGAN,
     "finished_at": NOW,
@@ -57,6 +58,7 @@ def test_calls_stand_below_the_answer_that_asked_for_them_and_fold_into_it() -> 
 
 def test_an_attempt_that_ended_stands_where_it_ended() -> None:
     ended = {"attempt": 1, "ended_at": BEGAN + timedelta(seconds=50), "due_at": None}
+    ended["error"] = None
     found = rows(attempts=[{**ended, "outcome": "pod_died"}])
     assert [row.key for row in found] == [("step", 1), ("step", 2), ("attempt", 1), ("step", 3)]
     assert "✗ pod died" in drawn(found)[3]

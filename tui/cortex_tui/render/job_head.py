@@ -117,7 +117,8 @@ def why_line(row: Look, now: datetime) -> Cell:
         return Cell(safe(_under_way(row)), "dim")
     told = why(row, now)
     if gate(row) is not None:
-        return Cell(safe(f"{told} · a opens it"), "appr")
+        when, dot, what = told.partition(" · ")
+        return Cell(safe(f"{when} · a opens it{dot}{what}"), "appr")
     if status is JobStatus.FAILED:
         code = row["error_code"] or row["error_class"]
         return Cell(safe(f"{code} · {told}" if code and code not in told else told), "fail")

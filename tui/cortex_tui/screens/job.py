@@ -227,8 +227,10 @@ class JobScreen(Frame):
 
     def _wanted_detail(self) -> tuple[object, ...] | None:
         row, job = self._window.current, self._row
-        if row is None or job is None:
+        if job is None:
             return None
+        if row is None:  # of the job itself something is known before its first step
+            return "", "", None, "", job["status"], job["attempt"]
         return row.key, row.step_key, row.ended, row.note, job["status"], job["attempt"]
 
     async def _look_at_detail(self) -> bool:
@@ -430,7 +432,10 @@ class JobScreen(Frame):
         self.desk.wake()
 
     def _nothing(self) -> str:
-        return "no step is committed yet" if self._row else "reading …"
+        if self._row is None:
+            return "reading …"
+        is_over = self._row["finished_at"] is not None
+        return "no step was committed" if is_over else "no step is committed yet"
 
     def _page_head(self) -> tuple[Cell, Cell]:
         named, view = step_page.head(self._window.current, self._view)
