@@ -203,13 +203,24 @@ async def test_a_budget_is_raised_by_a_number_and_y(cluster: FakeBackend, sit: S
         await seat.press("B", "y", "0", ".", "5", "y")
         assert "more than $1.00" in seat.text
         assert cluster.one.raised == []
-        await seat.press("backspace", "backspace", "backspace", "2", "y")
+        await seat.press("backspace", "7", "ctrl+u", "2", "y")
         await seat.pass_time(1)
         assert cluster.one.raised == [("agent:bot:usd:run", Decimal(2), "ana")]
     async with sit(size=(120, 24), is_read_only=True) as seat:
         await opened(seat)
         await seat.press("B")
         assert "read-only" in seat.text
+
+
+@on_asyncio
+async def test_a_job_that_waits_for_money_or_people_says_which_key_helps(
+    cluster: FakeBackend, sit: Sit
+) -> None:
+    name = "agent:bot:usd:run"
+    cluster.add(1, status="WAITING_FOR_APPROVAL", waiting_on=f"budget:{name}")
+    async with sit(size=(80, 24)) as seat:
+        await opened(seat)
+        assert f"budget {name} is spent · B raises it" in seat.lines[2]
 
 
 @on_asyncio

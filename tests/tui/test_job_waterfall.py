@@ -16,6 +16,7 @@ JOB: dict[str, Any] = {
     "started_at": BEGAN,
     "finished_at": NOW,
     "heartbeat_at": None,
+    "running_since": None,
     "attempts": [],
     "effects": [],
     "approvals": [],
@@ -77,6 +78,15 @@ def test_what_goes_on_grows_to_now() -> None:
     assert "░░" in lines[4]
     running = rows(TURN[:2], finished_at=None, heartbeat_at=NOW)
     assert "running" in drawn(running)[-1]
+
+
+def test_what_runs_began_with_its_attempt_and_not_while_the_job_waited() -> None:
+    ended: dict[str, Any] = {"attempt": 1, "ended_at": BEGAN + timedelta(seconds=60)}
+    ended |= {"outcome": "retry", "due_at": BEGAN + timedelta(seconds=90), "error": "503"}
+    since = {"running_since": BEGAN + timedelta(seconds=90), "attempt": 2}
+    goes_on = {"finished_at": None, "heartbeat_at": NOW}
+    last = rows(TURN[:2], attempts=[ended], **goes_on, **since)[-1]
+    assert (last.kind, last.began) == ("running", BEGAN + timedelta(seconds=90))
 
 
 def test_zoomed_in_what_is_out_of_sight_is_a_sign_at_the_edge() -> None:

@@ -278,7 +278,8 @@ def _going_on(
                 since=since_attempt,
             )
     if runs and not is_named:
-        since = [job["started_at"], *(each["ended_at"] for each in job["attempts"])]
+        since = [job["started_at"], job["running_since"]]
+        since += [each["ended_at"] for each in job["attempts"]]
         since += [steps[-1]["finished_at"]] if steps else []
         yield FallRow(
             key=RUNNING_KEY,
