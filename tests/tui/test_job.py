@@ -119,6 +119,27 @@ async def test_a_step_in_full_stands_beside_or_instead(cluster: FakeBackend, sit
             assert "◂ prompt ▸" in seat.text
 
 
+@on_asyncio
+async def test_an_answer_of_a_model_is_read_as_its_words_and_calls(
+    cluster: FakeBackend, sit: Sit
+) -> None:
+    running(cluster, steps=[a_step(1, "1 model", "model")])
+    call = '{"type":"tool_use","name":"pay","id":"t1","input":{"to":"a@b.eu"}}'
+    said = (
+        f'{{"content":[{{"type":"text","text":"I shall pay."}},{call}],"stop_reason":"tool_use"}}'
+    )
+    cluster.one.details["1 model"] = {"output": said, "output_bytes": len(said)}
+    async with sit(size=(140, 40)) as seat:
+        await opened(seat)
+        await seat.press("k")
+        await seat.pass_time(1)
+        for told in ("I shall pay.", "calls pay", "a@b.eu", "tool_use"):
+            assert told in seat.text
+        assert "content[0]" not in seat.text
+        await seat.press("i")
+        assert '"type": "text"' in seat.text
+
+
 @pytest.mark.parametrize("payload", ["[" * 4_000 + "]" * 4_000, "7" * 5_000, "[" * 300 + "7" * 300])
 @on_asyncio
 async def test_a_payload_that_cannot_be_read_is_shown_as_text(

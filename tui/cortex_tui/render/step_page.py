@@ -99,7 +99,7 @@ def _step(row: FallRow, detail: Detail, job: Look, now: datetime, width: int) ->
     yield from _errors(row, detail, job, width)
     if detail["output"] is not None:
         yield from titled("output")
-        yield from _value(detail["output"], width)
+        yield from _response(detail, width)
         yield from _cut(detail, width)
 
 
