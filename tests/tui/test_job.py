@@ -61,6 +61,7 @@ async def test_twenty_thousand_steps_load_the_newest_and_page_back(
         await opened(seat)
         assert "s20000" in seat.text
         assert "of 20,000" in seat.text
+        assert "5:32:00" in seat.lines[3], "time counts from the job's start, not from this page"
         cluster.asked.clear()
         for _ in range(60):
             await seat.press("ctrl+u")

@@ -218,6 +218,8 @@ class JobScreen(Frame):
         saying = "" if self._said.is_over else self._said.key
         rows = rows_of(self._row, self._steps.steps, folded=self._folded, saying=saying)
         window.rearrange(rows)
+        is_whole = self._steps.first == 1
+        self._fall.zero = None if is_whole else self._row["started_at"]  # there are steps before
         follows = self._fall.zoom.follows and is_last and self._steps.has_end
         if end == "newest" or (follows and not end):
             window.move_to(len(rows) - 1)
