@@ -19,7 +19,7 @@ _ASCII: Final = {
     for signs, plain in (
         ("…≈", "~"),
         ("·", "."),
-        ("—\N{EN DASH}─━", "-"),
+        ("—\N{EN DASH}─━▔", "-"),
         ("│┃⋮▏", "|"),
         ("┌┐└┘├┤┬┴┼", "+"),
         ("⟦", "["),
@@ -39,6 +39,7 @@ _ASCII: Final = {
         ("✓", "+"),
         ("✗\N{MULTIPLICATION SIGN}", "x"),
         ("⊘", "-"),
+        ("🔎", "> "),  # Textual's, before what is typed into the palette; two cells
     )
     for sign in signs
 }
