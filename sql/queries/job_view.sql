@@ -9,6 +9,8 @@ SELECT j.id, j.type, j.status, j.attempt, j.worker_attempts, j.checkpoint, j.age
        coalesce(j.lineage_id, j.id) AS lineage_id, a.name AS agent, p.name AS pod, last.error AS last_error,
        last.error_code AS last_error_code, b.state AS breaker_state, cortex.waits_for(j.waiting_on) AS awaited,
        cortex.now() AS now, (SELECT to_jsonb(h) FROM cortex.head($5) h) AS head,
+       (SELECT h.at FROM cortex.job_history h WHERE h.job_id = $1 AND h.new = 'RUNNING' ORDER BY h.id DESC LIMIT 1)
+         AS running_since,
        (SELECT coalesce(jsonb_agg(s ORDER BY s.seq), '[]') FROM (
             (SELECT f.seq, f.attempt, f.kind, f.key, f.started_at, f.finished_at, f.cost_usd, f.usage,
                     CASE WHEN f.kind = 'tool' AND pg_column_size(f.output) < 4096 AND json_typeof(f.output) = 'object'

@@ -23,6 +23,7 @@ HEAD: dict[str, Any] = {
     "origin_id": None,
     "last_error_code": None,
     "breaker_state": None,
+    "running_since": None,
 }
 LISTS = ("attempts", "effects", "approvals", "budgets")
 DETAIL: dict[str, Any] = dict.fromkeys(

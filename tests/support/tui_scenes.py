@@ -133,7 +133,9 @@ def speak(cluster: FakeBackend) -> None:
     if newest is not None:
         is_hostile = cluster.rows[newest]["agent"] == MARKUP
         told = "Dear customer,\n\nyour invoice 8812 was refunded today, in full."
-        cluster.one.say(newest, LINES if is_hostile else told, key=SAYS)
+        text = LINES if is_hostile else told
+        cluster.one.say(newest, text[:1], key=SAYS)  # how quick it speaks is told from then on
+        cluster.one.say(newest, text[1:], offset=1, key=SAYS)
 
 
 # --- jobs

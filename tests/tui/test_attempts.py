@@ -124,6 +124,43 @@ async def test_an_ended_attempt_shows_all_of_the_job(cluster: FakeBackend, sit: 
         assert "the attempts of the job: 3" in page(seat)
 
 
+@pytest.mark.parametrize("steps", [[], [a_step(1, "plan", took_s=2.0)]])
+@on_asyncio
+async def test_why_a_job_failed_can_be_read_to_its_end(
+    cluster: FakeBackend, sit: Sit, steps: list[dict[str, Any]]
+) -> None:
+    told = " ".join(f"reason{n}" for n in range(40)) + " THE END"
+    ended = {"started_at": BEGAN, "finished_at": BEGAN + timedelta(seconds=70)}
+    failed = {"error_message": told, "error_code": "rejected", "error_class": "PERMANENT"}
+    cluster.add(1, status="FAILED", attempt=2, steps=steps, **ended, **failed)
+    moved = began(2, at_s=70, pod="eu-1") | {"new": "FAILED"}
+    cluster.one.details = {"": {"history": [moved]}}
+    async with sit(size=(80, 24)) as seat:
+        await opened(seat)
+        await seat.press("g", "n", "tab")
+        await seat.pass_time(1)
+        assert "attempt 2 ended" in seat.text
+        for key in ("", "greater_than_sign", "x"):
+            await seat.press(*[key] if key else [])
+            await seat.pass_time(1)
+            assert "reason39 THE END" in " ".join(seat.text.split()), seat.text
+
+
+@on_asyncio
+async def test_the_log_says_who_cancelled_and_why(cluster: FakeBackend, sit: Sit) -> None:
+    cancelled = {"cancelled_by": "ana", "cancel_reason": "wrong customer"}
+    cluster.add(1, status="CANCELLED", attempt=1, finished_at=BEGAN, **cancelled)
+    moved = began(1, at_s=0, pod="eu-1") | {"new": "CANCELLED", "pod": None}
+    cluster.one.details = {"": {"history": [moved | {"attempt": 0, "new": "PENDING"}, moved]}}
+    async with sit(size=(140, 40)) as seat:
+        await opened(seat)
+        assert "no step was committed" in seat.text
+        await seat.press("greater_than_sign")
+        await seat.pass_time(1)
+        assert "⊘ canc · attempt 1 · by ana: wrong customer" in page(seat)
+        assert "attempt 0" not in page(seat)
+
+
 @pytest.mark.parametrize("size", [(80, 24), (140, 40)])
 @on_asyncio
 async def test_hostile_attempts_do_nothing(

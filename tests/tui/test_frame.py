@@ -261,3 +261,8 @@ async def test_the_bell_is_muted_for_an_hour_from_anywhere(cluster: FakeBackend,
 
 def test_about_is_not_minus_in_ascii() -> None:
     assert clean("≈ 18,000 jobs", is_ascii=True) == "~ 18,000 jobs"
+
+
+def test_the_palette_has_its_signs_in_ascii() -> None:
+    assert clean("▔▔▁", is_ascii=True) == "--_"
+    assert clean("🔎", is_ascii=True) == "> ", "two cells, as before"

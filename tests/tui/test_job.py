@@ -61,6 +61,7 @@ async def test_twenty_thousand_steps_load_the_newest_and_page_back(
         await opened(seat)
         assert "s20000" in seat.text
         assert "of 20,000" in seat.text
+        assert "5:32:00" in seat.lines[3], "time counts from the job's start, not from this page"
         cluster.asked.clear()
         for _ in range(60):
             await seat.press("ctrl+u")
@@ -119,6 +120,27 @@ async def test_a_step_in_full_stands_beside_or_instead(cluster: FakeBackend, sit
             assert "◂ prompt ▸" in seat.text
 
 
+@on_asyncio
+async def test_an_answer_of_a_model_is_read_as_its_words_and_calls(
+    cluster: FakeBackend, sit: Sit
+) -> None:
+    running(cluster, steps=[a_step(1, "1 model", "model")])
+    call = '{"type":"tool_use","name":"pay","id":"t1","input":{"to":"a@b.eu"}}'
+    said = (
+        f'{{"content":[{{"type":"text","text":"I shall pay."}},{call}],"stop_reason":"tool_use"}}'
+    )
+    cluster.one.details["1 model"] = {"output": said, "output_bytes": len(said)}
+    async with sit(size=(140, 40)) as seat:
+        await opened(seat)
+        await seat.press("k")
+        await seat.pass_time(1)
+        for told in ("I shall pay.", "calls pay", "a@b.eu", "tool_use"):
+            assert told in seat.text
+        assert "content[0]" not in seat.text
+        await seat.press("i")
+        assert '"type": "text"' in seat.text
+
+
 @pytest.mark.parametrize("payload", ["[" * 4_000 + "]" * 4_000, "7" * 5_000, "[" * 300 + "7" * 300])
 @on_asyncio
 async def test_a_payload_that_cannot_be_read_is_shown_as_text(
@@ -159,6 +181,22 @@ async def test_what_the_model_says_is_seen_at_once_and_bounded(
 
 
 @on_asyncio
+async def test_how_quick_it_speaks_is_not_what_it_had_said_before(
+    cluster: FakeBackend, sit: Sit
+) -> None:
+    job = running(cluster)
+    async with sit(size=(80, 24)) as seat:
+        await opened(seat)
+        cluster.one.say(job, "word " * 1_000, key="1 model")
+        await seat.settle()
+        assert "following" in seat.text
+        assert "tok/s" not in seat.text
+        cluster.one.say(job, "twelve chars", offset=5_000, key="1 model")
+        await seat.settle()
+        assert "≈ 1 tok/s" in seat.text
+
+
+@on_asyncio
 async def test_nobody_listens_when_the_screen_is_left(cluster: FakeBackend, sit: Sit) -> None:
     job = running(cluster)
     async with sit(size=(80, 24)) as seat:
@@ -187,13 +225,24 @@ async def test_a_budget_is_raised_by_a_number_and_y(cluster: FakeBackend, sit: S
         await seat.press("B", "y", "0", ".", "5", "y")
         assert "more than $1.00" in seat.text
         assert cluster.one.raised == []
-        await seat.press("backspace", "backspace", "backspace", "2", "y")
+        await seat.press("backspace", "7", "ctrl+u", "2", "y")
         await seat.pass_time(1)
         assert cluster.one.raised == [("agent:bot:usd:run", Decimal(2), "ana")]
     async with sit(size=(120, 24), is_read_only=True) as seat:
         await opened(seat)
         await seat.press("B")
         assert "read-only" in seat.text
+
+
+@on_asyncio
+async def test_a_job_that_waits_for_money_or_people_says_which_key_helps(
+    cluster: FakeBackend, sit: Sit
+) -> None:
+    name = "agent:bot:usd:run"
+    cluster.add(1, status="WAITING_FOR_APPROVAL", waiting_on=f"budget:{name}")
+    async with sit(size=(80, 24)) as seat:
+        await opened(seat)
+        assert f"budget {name} is spent · B raises it" in seat.lines[2]
 
 
 @on_asyncio

@@ -11,10 +11,12 @@ from tests.support.tui_job import BEGAN, a_step
 
 NOW = BEGAN + timedelta(seconds=100)
 JOB: dict[str, Any] = {
+    "status": "COMPLETED",
     "attempt": 1,
     "started_at": BEGAN,
     "finished_at": NOW,
     "heartbeat_at": None,
+    "running_since": None,
     "attempts": [],
     "effects": [],
     "approvals": [],
@@ -57,6 +59,7 @@ def test_calls_stand_below_the_answer_that_asked_for_them_and_fold_into_it() -> 
 
 def test_an_attempt_that_ended_stands_where_it_ended() -> None:
     ended = {"attempt": 1, "ended_at": BEGAN + timedelta(seconds=50), "due_at": None}
+    ended["error"] = None
     found = rows(attempts=[{**ended, "outcome": "pod_died"}])
     assert [row.key for row in found] == [("step", 1), ("step", 2), ("attempt", 1), ("step", 3)]
     assert "✗ pod died" in drawn(found)[3]
@@ -75,6 +78,15 @@ def test_what_goes_on_grows_to_now() -> None:
     assert "░░" in lines[4]
     running = rows(TURN[:2], finished_at=None, heartbeat_at=NOW)
     assert "running" in drawn(running)[-1]
+
+
+def test_what_runs_began_with_its_attempt_and_not_while_the_job_waited() -> None:
+    ended: dict[str, Any] = {"attempt": 1, "ended_at": BEGAN + timedelta(seconds=60)}
+    ended |= {"outcome": "retry", "due_at": BEGAN + timedelta(seconds=90), "error": "503"}
+    since = {"running_since": BEGAN + timedelta(seconds=90), "attempt": 2}
+    goes_on = {"finished_at": None, "heartbeat_at": NOW}
+    last = rows(TURN[:2], attempts=[ended], **goes_on, **since)[-1]
+    assert (last.kind, last.began) == ("running", BEGAN + timedelta(seconds=90))
 
 
 def test_zoomed_in_what_is_out_of_sight_is_a_sign_at_the_edge() -> None:

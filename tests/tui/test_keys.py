@@ -60,6 +60,9 @@ def test_acting_keys_that_differ_by_case_are_refused() -> None:
         ('"jobs.cancel" = "j"', "j would be both list.down and jobs.cancel"),
         ('"jobs.cancel" = 3', "is not a key"),
         ('"jobs.cancel" = []', "is not a key"),
+        ('"jobs.cancel" = "y"', "y agrees to questions"),
+        ('"jobs.cancel" = ["f5", "cntrl+k"]', r"no key is called 'cntrl\+k'"),
+        ('"jobs.cancel" = "delte"', "no key is called 'delte'"),
         ("jobs.cancel =", "keys.toml"),
     ],
 )
@@ -67,6 +70,14 @@ def test_a_wrong_file_is_named(tmp_path: Path, text: str, told: str) -> None:
     (tmp_path / "keys.toml").write_text(text)
     with pytest.raises(UsageError, match=told):
         read_keys(tmp_path / "keys.toml")
+
+
+def test_keys_have_the_names_that_people_see_and_those_of_the_table() -> None:
+    for key in KEYS:
+        assert remapped({key.id: list(key.keys)}).named(key.id).keys == key.keys
+    for name in ("%", "ctrl+ü", "alt+x", "shift+f1", "delete", "percent_sign"):
+        assert remapped({"jobs.columns": name}).named("jobs.columns").keys == (name,)
+    assert remapped({"list.down": "↓"}).named("list.down").keys == ("down",)
 
 
 def test_no_file_changes_nothing(tmp_path: Path) -> None:

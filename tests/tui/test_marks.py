@@ -186,6 +186,20 @@ async def test_nothing_to_do_says_why(cluster: FakeBackend, sit: Sit) -> None:
         assert cluster.acted_on == []
 
 
+@on_asyncio
+async def test_what_is_told_is_read_whole_before_how_many_are_marked(
+    cluster: FakeBackend, sit: Sit
+) -> None:
+    cluster.add(1)
+    async with sit(size=(80, 24), is_read_only=True) as seat:
+        await seat.press("space")
+        assert "1 marked" in seat.text
+        await seat.press("K")
+        assert "read-only: start cortex tui without --read-only to act" in seat.text
+        await seat.pass_time(30)
+        assert "1 marked" in seat.text
+
+
 @pytest.mark.parametrize("key", ["K", "R"])
 @pytest.mark.parametrize("mark", ["space", "*"])
 @on_asyncio

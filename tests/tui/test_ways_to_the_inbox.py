@@ -77,3 +77,27 @@ async def test_the_request_that_a_job_above_the_inbox_waits_for(
         await seat.press("2", "3")
         await seat.pass_time(1)
         assert "…000005" in at(seat), "from elsewhere it is as it was left"
+
+
+@pytest.mark.parametrize("key", ["a", "A"])
+@on_asyncio
+async def test_esc_leads_back_from_the_inbox_to_the_job(
+    cluster: FakeBackend, inbox: FakeApprovals, sit: Sit, key: str
+) -> None:
+    job_id = cluster.add(5)
+    inbox.add(2, job_id=job_id)
+    gate(cluster, job_id, UUID(int=2))
+    async with sit() as seat:
+        await seat.press("enter")
+        await seat.pass_time(2)
+        assert at(seat) == "jobs > …000005"
+        assert "· a opens it ·" in seat.lines[2]
+        await seat.press(key)
+        await seat.pass_time(2)
+        assert at(seat) == "approvals"
+        await seat.press("escape")
+        await seat.pass_time(2)
+        assert at(seat) == "jobs > …000005"
+        await seat.press("3", "escape")
+        await seat.pass_time(2)
+        assert at(seat) == "approvals", "one went there oneself"

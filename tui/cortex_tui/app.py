@@ -126,6 +126,8 @@ class CortexApp(internals.Quiet[int]):
         self.parting: list[str] = []
         """What the shell is told of acts that ended while one left."""
         self._history = History()
+        self._left_for_inbox: Place | None = None
+        """Where one was before a key led to the inbox: `esc` leads back there."""
         self._is_leaving = self._has_told_end = False
         self._is_ended = asyncio.Event()
         """`exit` was called: by a key, a signal or the terminal that is gone."""
@@ -207,6 +209,7 @@ class CortexApp(internals.Quiet[int]):
 
     async def action_show(self, name: str) -> None:
         """Go to a screen as it was left; from what was opened on top of it, to itself."""
+        self._left_for_inbox = None
         if name == self.current_mode:
             await self._close_opened()
         else:
@@ -226,6 +229,8 @@ class CortexApp(internals.Quiet[int]):
 
     async def _inbox(self) -> ApprovalsScreen:
         """Go to the inbox, whatever was opened on top of it."""
+        if self.current_mode != ApprovalsScreen.NAME:
+            self._left_for_inbox = self._place()
         await self.switch_mode(ApprovalsScreen.NAME)
         await self._close_opened()
         inbox = self.screen
@@ -257,8 +262,12 @@ class CortexApp(internals.Quiet[int]):
     async def action_back(self) -> None:
         if self.frame is not None and self.frame.escape():
             return
+        left, is_inbox = self._left_for_inbox, self.current_mode == ApprovalsScreen.NAME
         if len(self.screen_stack) > 1:
             await self.pop_screen()
+        elif left is not None and is_inbox:
+            self._left_for_inbox = None
+            await self._go_to(left)
 
     async def action_history(self, by: str) -> None:
         """Go to the screen where one was before, or after that."""
@@ -287,8 +296,11 @@ class CortexApp(internals.Quiet[int]):
         """Keep where one is, but for the help."""
         frames = self._frames
         if frames and not isinstance(frames[-1], HelpScreen):
-            opened = tuple(frame.opened for frame in frames if frame.opened is not None)
-            self._history.visit(Place(self.current_mode, opened))
+            self._history.visit(self._place())
+
+    def _place(self) -> Place:
+        opened = (frame.opened for frame in self._frames if frame.opened is not None)
+        return Place(self.current_mode, tuple(opened))
 
     def action_copy(self) -> None:
         if self.frame is not None:

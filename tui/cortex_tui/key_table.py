@@ -2,16 +2,19 @@
 
 import difflib
 import tomllib
+import unicodedata
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
 import attrs
 from textual.binding import Binding
+from textual.keys import KEY_NAME_REPLACEMENTS, Keys
 
 from cortex.domain.errors import UsageError
 from cortex_tui.key import EVERYWHERE, GROUPS, Key
 from cortex_tui.keys import KEYS
+from cortex_tui.model.question import YES
 
 _SHOWN: Final = {
     "slash": "/",
@@ -117,7 +120,27 @@ def _keys(name: str, value: object) -> tuple[str, ...]:
     keys = [key.strip() for key in given if isinstance(key, str) and key.strip()]
     if not keys or len(keys) != len(given):
         raise UsageError(f"{name} is not a key, or a list of keys", hint='such as "ctrl+k"')
+    for key in keys:
+        if key == YES:
+            raise UsageError(f"{name}: {YES} agrees to questions and does nothing else")
+        if not _is_known(key):
+            raise UsageError(f"{name}: no key is called {key!r}", hint='such as "ctrl+k" or "f5"')
     return tuple(_SIGNS.get(key, key) for key in keys)
 
 
+def _is_known(key: str) -> bool:
+    *modifiers, name = key.split("+") if len(key) > 1 else [key]
+    is_named = len(name) == 1 or name in _NAMES
+    return key in _SIGNS or (is_named and _MODIFIERS.issuperset(modifiers))
+
+
+_MODIFIERS: Final = frozenset({"ctrl", "shift", "alt", "super", "hyper", "meta"})
+_LETTERS_MAX: Final = 0x250
+"""The first character after those of European keyboards."""
+_CHARACTERS: Final = (unicodedata.name(chr(code), "") for code in range(_LETTERS_MAX))
+_NAMES: Final = (
+    {key.value.rpartition("+")[2] for key in Keys}
+    | {*KEY_NAME_REPLACEMENTS.values()}
+    | {name.lower().replace("-", "_").replace(" ", "_") for name in _CHARACTERS if name}
+)
 _SIGNS: Final = {sign: name for name, sign in _SHOWN.items()}

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from decimal import Decimal
 from typing import Final
 
-from cortex_tui.model.question import CANCEL, YES, Answer
+from cortex_tui.model.question import CANCEL, CLEAR, YES, Answer
 
 DIGITS_MAX: Final = 12
 
@@ -29,6 +29,8 @@ class AmountQuestion:
             return Answer.NO
         if key == "backspace":
             self._typed = self._typed[:-1]
+        elif key == CLEAR:
+            self._typed = ""
         elif character == YES:
             is_allowed = self.amount is not None and not self._why_not(self.amount)
             return Answer.YES if is_allowed else Answer.NONE

@@ -12,7 +12,7 @@ import attrs
 
 from cortex.domain.approval import ApprovalStatus
 from cortex.domain.effect import EffectStatus
-from cortex.domain.job import StepKind
+from cortex.domain.job import JobStatus, StepKind
 from cortex.domain.usage import Usage
 from cortex_tui.model.step_list import StepRow
 
@@ -84,10 +84,31 @@ def rows_of(
     effects = {each["key"]: each for each in job["effects"]}
     rows = _nested(list(_stepped(steps, asked, effects)), folded)
     since = steps[0]["started_at"] if steps and steps[0]["seq"] > 1 else None
-    for ended in job["attempts"]:
+    for ended in endings(job):
         if since is None or ended["ended_at"] >= since:
             _insert(rows, _ending(ended))
     return [*rows, *_going_on(job, steps, asked, effects, saying)]
+
+
+def endings(job: Look) -> Sequence[Look]:
+    """Return how attempts ended before their job, and the one with which the job failed.
+
+    That one has no row in the record of attempts: it is the end of the job itself.
+    """
+    known: Sequence[Look] = job["attempts"]
+    is_told = any(each["attempt"] == job["attempt"] and each["error"] for each in known)
+    if JobStatus(job["status"]) is not JobStatus.FAILED or is_told:
+        return known
+    last = {
+        "attempt": job["attempt"],
+        "outcome": "failed",
+        "ended_at": job["finished_at"],
+        "due_at": None,
+        "error": job["error_message"],
+        "error_class": job["error_class"],
+        "error_code": job["error_code"],
+    }
+    return [*known, last]
 
 
 def next_problem(rows: Sequence[FallRow], at: int | None, *, step: int) -> int | None:
@@ -188,7 +209,7 @@ def _ending(ended: Look) -> FallRow:
     waits_for_people = outcome == "suspended" and ended["due_at"] is None
     style = ("appr" if waits_for_people else "retry") if is_calm else "fail"
     return FallRow(
-        key=("attempt", ended["attempt"]),
+        key=(outcome if outcome == "failed" else "attempt", ended["attempt"]),
         name=f"attempt {ended['attempt']} ended",
         kind="attempt",
         style=style,
@@ -257,7 +278,8 @@ def _going_on(
                 since=since_attempt,
             )
     if runs and not is_named:
-        since = [job["started_at"], *(each["ended_at"] for each in job["attempts"])]
+        since = [job["started_at"], job["running_since"]]
+        since += [each["ended_at"] for each in job["attempts"]]
         since += [steps[-1]["finished_at"]] if steps else []
         yield FallRow(
             key=RUNNING_KEY,

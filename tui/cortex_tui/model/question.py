@@ -5,6 +5,8 @@ from enum import Enum
 from typing import Final, Protocol
 
 CANCEL: Final = "escape"
+CLEAR: Final = "ctrl+u"
+"""Takes back all that was typed, as in a shell."""
 YES: Final = "y"
 
 

@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from cortex_tui.model.question import CANCEL, YES, Answer
+from cortex_tui.model.question import CANCEL, CLEAR, YES, Answer
 
 REASON_CHARS_MIN: Final = 3
 """Fewer are a slip of the finger."""
@@ -46,6 +46,8 @@ class ReasonQuestion:
             self._is_typed = self._is_enough
         elif key == "backspace":
             self.typed = self.typed[:-1]
+        elif key == CLEAR:
+            self.typed = ""
         elif character is not None and character.isprintable():
             self.typed = (self.typed + character)[:REASON_CHARS_MAX]
         return Answer.NONE

@@ -68,9 +68,11 @@ class Said:
             self._answers[found.key] = Answer()
             if len(self._answers) > ANSWERS_MAX:
                 del self._answers[next(iter(self._answers))]
+        is_first = not self._answers[found.key].chars
         self._answers[found.key].add((GAP if found.missing else "") + found.text)
         self.key, self.is_over = found.key, False
-        self._recent.append((now, len(found.text)))
+        if not is_first:  # that may be all that was said before anybody listened
+            self._recent.append((now, len(found.text)))
         return True
 
     def committed(self, key: str) -> None:

@@ -6,7 +6,7 @@ from typing import Any
 
 from cortex.domain.job import JobStatus
 from cortex.domain.phrases import money
-from cortex_tui.model.fall import CALM_ENDINGS, ENDINGS, FallRow, Look
+from cortex_tui.model.fall import CALM_ENDINGS, ENDINGS, FallRow, Look, endings
 from cortex_tui.render.labelled import Line, labelled, text_lines, titled
 from cortex_tui.render.words import span, tokens
 
@@ -15,7 +15,7 @@ def attempt_lines(
     row: FallRow, detail: Mapping[str, Any], job: Look, now: datetime, width: int
 ) -> Iterator[Line]:
     """Yield the attempts that tried a step; of a row that is no step: all that are known."""
-    ended = {each["attempt"]: each for each in job["attempts"]}
+    ended = {each["attempt"]: each for each in endings(job)}
     began = _began(detail)
     if row.since:
         tried = range(row.since, row.attempt + 1)

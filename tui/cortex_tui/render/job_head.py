@@ -8,7 +8,7 @@ from typing import Any, Final
 from rich.cells import cell_len
 
 from cortex.domain.approval import ApprovalStatus
-from cortex.domain.budget import Unit, worded
+from cortex.domain.budget import WAITING_PREFIX, Unit, worded
 from cortex.domain.cells import Cell
 from cortex.domain.job import JobStatus
 from cortex.domain.job_words import STATES
@@ -100,12 +100,17 @@ def _cost_cell(cost: str, row: Look) -> Cell:
 
 def tightest(row: Look) -> Mapping[str, Any] | None:
     """Return the budget that stops it first: the one it waits for, else with the least left."""
-    waits = f"{row['waiting_on'] or ''}".removeprefix("budget:")
     budgets = row["budgets"]
-    if waiting := [each for each in budgets if each["name"] == waits]:
+    if waiting := [each for each in budgets if each["name"] == _budget(row)]:
         return dict(waiting[0])
     in_money = [each for each in budgets if each["unit"] == Unit.USD]
     return min(in_money, key=lambda each: each["limit_amount"] - each["spent"], default=None)
+
+
+def _budget(row: Look) -> str:
+    """Return the name of the budget that it waits for; "": none."""
+    on = row["waiting_on"] or ""
+    return on.removeprefix(WAITING_PREFIX) if on.startswith(WAITING_PREFIX) else ""
 
 
 def why_line(row: Look, now: datetime) -> Cell:
@@ -117,7 +122,10 @@ def why_line(row: Look, now: datetime) -> Cell:
         return Cell(safe(_under_way(row)), "dim")
     told = why(row, now)
     if gate(row) is not None:
-        return Cell(safe(f"{told} · a opens it"), "appr")
+        when, dot, what = told.partition(" · ")
+        return Cell(safe(f"{when} · a opens it{dot}{what}"), "appr")
+    if status is JobStatus.WAITING_FOR_APPROVAL and _budget(row):
+        return Cell(safe(f"budget {_budget(row)} is spent · B raises it"), "appr")
     if status is JobStatus.FAILED:
         code = row["error_code"] or row["error_class"]
         return Cell(safe(f"{code} · {told}" if code and code not in told else told), "fail")

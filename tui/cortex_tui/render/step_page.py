@@ -15,7 +15,7 @@ from cortex.domain.nesting import is_deep
 from cortex.domain.phrases import money
 from cortex.domain.safe import safe
 from cortex.store.job_view import TEXT_CHARS_MAX
-from cortex_tui.model.fall import FallRow, Look
+from cortex_tui.model.fall import FallRow, Look, endings
 from cortex_tui.render.approval_page import wrapped
 from cortex_tui.render.attempt_lines import attempt_lines
 from cortex_tui.render.labelled import LINES_MAX, Line, labelled, text_lines, titled
@@ -23,6 +23,7 @@ from cortex_tui.render.words import countdown, span, tokens
 
 Detail: TypeAlias = Mapping[str, Any]
 """As `cortex.store.job_view.detail` gives it."""
+NOT_YET: Final = "nothing was done yet"
 EMPTY: Final = (None, "null", "{}", "[]", '""')
 
 
@@ -56,15 +57,18 @@ def page(
     row: FallRow | None, detail: Detail | None, job: Look, view: View, *, now: datetime, width: int
 ) -> list[Line]:
     """Return the lines of a view; `detail` is None while it is read."""
-    if row is None or detail is None:
-        return [(Cell("reading …" if row else "nothing was done yet", "dim"),)]
+    if detail is None:
+        return [(Cell("reading …", "dim"),)]
     match view:
-        case View.STEP:
-            found = _step(row, detail, job, now, width)
         case View.LOG:
             found = _log(job, detail, width)
         case View.PROMPT:
             found = _prompt(row, detail, width)
+        case _ if row is None:
+            is_over = job["finished_at"] is not None
+            found = iter([(Cell("nothing was done" if is_over else NOT_YET, "dim"),)])
+        case View.STEP:
+            found = _step(row, detail, job, now, width)
         case View.RESPONSE:
             found = _response(detail, width)
         case View.ATTEMPTS:
@@ -95,7 +99,7 @@ def _step(row: FallRow, detail: Detail, job: Look, now: datetime, width: int) ->
     yield from _errors(row, detail, job, width)
     if detail["output"] is not None:
         yield from titled("output")
-        yield from _value(detail["output"], width)
+        yield from _response(detail, width)
         yield from _cut(detail, width)
 
 
@@ -142,7 +146,7 @@ def _errors(row: FallRow, detail: Detail, job: Look, width: int) -> Iterator[Lin
     found = _decoded(detail["output"])
     if isinstance(found, dict) and "tool_error" in found:
         yield from labelled("error", str(found["tool_error"]), width, "fail")
-    for ended in job["attempts"]:
+    for ended in endings(job):
         is_about = row.kind == "attempt" and ended["attempt"] == row.attempt
         is_before = row.kind in ("running", "effect") and ended["attempt"] == row.attempt - 1
         if (is_about or is_before) and ended["error"]:
@@ -156,15 +160,13 @@ def _log(job: Look, detail: Detail, width: int) -> Iterator[Line]:
     told: list[tuple[datetime, str, str]] = []
     for moved in detail["history"]:
         status = JobStatus(moved["new"])
-        where = f" on {moved['pod']}" if moved["pod"] else ""
-        told.append(
-            (
-                moved["at"],
-                f"{STATES[status]!s} · attempt {moved['attempt']}{where}",
-                STATES[status].word,
-            )
-        )
-    for ended in job["attempts"]:
+        where = f" · attempt {moved['attempt']}" if moved["attempt"] else ""
+        where += f" on {moved['pod']}" if moved["pod"] else ""
+        if status is JobStatus.CANCELLED and job["cancelled_by"]:
+            why = f": {job['cancel_reason']}" if job["cancel_reason"] else ""
+            where += f" · by {job['cancelled_by']}{why}"
+        told.append((moved["at"], f"{STATES[status]!s}{where}", STATES[status].word))
+    for ended in endings(job):
         why = f": {ended['error']}" if ended["error"] else ""
         text = f"attempt {ended['attempt']} {ended['outcome'].replace('_', ' ')}{why}"
         told.append((ended["ended_at"], text, "dim" if ended["outcome"] == "suspended" else "fail"))
@@ -179,12 +181,12 @@ def _log(job: Look, detail: Detail, width: int) -> Iterator[Line]:
         yield from labelled(f"{at:%H:%M:%S}", text, width, style)
 
 
-def _prompt(row: FallRow, detail: Detail, width: int) -> Iterator[Line]:
+def _prompt(row: FallRow | None, detail: Detail, width: int) -> Iterator[Line]:
     """What the job was asked for; the turns after that are the steps before this one."""
     payload = detail["payload"]
     yield (Cell("what the job was given", "dim"),)
     yield from ((Cell("nothing", "dim"),),) if payload in EMPTY else _value(payload, width)
-    if row.number is not None and row.number > 1:
+    if row is not None and row.number is not None and row.number > 1:
         yield (Cell(""),)
         told = f"then steps 1 to {row.number - 1}, as they stand at the left"
         yield from ((Cell(line, "dim"),) for line in wrapped(told, width))

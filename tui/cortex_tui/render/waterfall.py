@@ -79,10 +79,18 @@ class Zoom:
         return attrs.evolve(self, level=max(0, min(ZOOM_MAX, self.level + levels)))
 
 
-def axis_of(rows: Sequence[FallRow], zoom: Zoom, *, now: datetime, on: FallRow | None) -> Axis:
+def axis_of(
+    rows: Sequence[FallRow],
+    zoom: Zoom,
+    *,
+    now: datetime,
+    on: FallRow | None,
+    zero: datetime | None = None,
+) -> Axis:
     """Return what is in sight of rows, `now` being where those that go on have got to.
 
-    Zoomed in and not following, it is what surrounds the row `on`.
+    Its labels count from `zero`, or else from the first row. Zoomed in and not following, it is
+    what surrounds the row `on`.
     """
     start = min((row.began for row in rows), default=now)
     end = max((row.ended or now for row in rows), default=now)
@@ -104,7 +112,7 @@ def axis_of(rows: Sequence[FallRow], zoom: Zoom, *, now: datetime, on: FallRow |
         lead_s = min(middle_s, length_s / 2 - length_s / 8)
         first = on.began + timedelta(seconds=lead_s - length_s / 2 + length_s / 8)
         first = max(start, min(first, latest))
-    return Axis(zero=start, start=first, length_s=length_s)
+    return Axis(zero=zero or start, start=first, length_s=length_s)
 
 
 def _reach_s(since_s: float, step_s: float) -> float:

@@ -218,6 +218,8 @@ class JobScreen(Frame):
         saying = "" if self._said.is_over else self._said.key
         rows = rows_of(self._row, self._steps.steps, folded=self._folded, saying=saying)
         window.rearrange(rows)
+        is_whole = self._steps.first == 1
+        self._fall.zero = None if is_whole else self._row["started_at"]  # there are steps before
         follows = self._fall.zoom.follows and is_last and self._steps.has_end
         if end == "newest" or (follows and not end):
             window.move_to(len(rows) - 1)
@@ -227,8 +229,10 @@ class JobScreen(Frame):
 
     def _wanted_detail(self) -> tuple[object, ...] | None:
         row, job = self._window.current, self._row
-        if row is None or job is None:
+        if job is None:
             return None
+        if row is None:  # of the job itself something is known before its first step
+            return "", "", None, "", job["status"], job["attempt"]
         return row.key, row.step_key, row.ended, row.note, job["status"], job["attempt"]
 
     async def _look_at_detail(self) -> bool:
@@ -430,7 +434,10 @@ class JobScreen(Frame):
         self.desk.wake()
 
     def _nothing(self) -> str:
-        return "no step is committed yet" if self._row else "reading …"
+        if self._row is None:
+            return "reading …"
+        is_over = self._row["finished_at"] is not None
+        return "no step was committed" if is_over else "no step is committed yet"
 
     def _page_head(self) -> tuple[Cell, Cell]:
         named, view = step_page.head(self._window.current, self._view)

@@ -208,6 +208,8 @@ class StripLine(Drawn, can_focus=True):
         if y > 0:
             return Strip.blank(width)  # of a question that has just been answered
         info = self._info()
+        if self._told.text and cell_len(self._told.text) + cell_len(info.text) + 3 > width:
+            info = Cell("")  # it stands there again in a moment; what was told is read now
         room = max(0, width - cell_len(info.text) - 3)
         parts = [
             Segment(" "),

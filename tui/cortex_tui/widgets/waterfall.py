@@ -1,6 +1,7 @@
 """The waterfall of a job: a table whose widest column is time."""
 
 from collections.abc import Callable, Iterable
+from datetime import datetime
 from typing import Final, Self
 
 import attrs
@@ -37,6 +38,8 @@ class Waterfall(VirtualTable[FallRow]):
         """`empty` says why there are no rows."""
         super().__init__(desk, window, (), key=lambda row: row.key, empty=empty)
         self.zoom = Zoom()
+        self.zero: datetime | None = None
+        """From when on time is counted; None: from the first row."""
         self._laid: tuple[int, Room, Axis] | None = None
         """For a width, until something is drawn anew."""
 
@@ -57,7 +60,7 @@ class Waterfall(VirtualTable[FallRow]):
     def _layout(self, width: int) -> tuple[int, Room, Axis]:
         window, now = self._window, self.desk.session.now
         around = window.rows[max(0, window.top - ROOM_ROWS) : window.top + ROOM_ROWS]
-        axis = axis_of(window.rows, self.zoom, now=now, on=window.current)
+        axis = axis_of(window.rows, self.zoom, now=now, on=window.current, zero=self.zero)
         return width, room_of(around, width), axis
 
     def draw(self, y: int, width: int) -> Strip:
