@@ -46,11 +46,16 @@ class ManualClock:
 
     def __init__(self) -> None:
         self._now = 1_000_000.0
+        self.late_s = 0.0
+        """So long keys wait before they are taken."""
         self._order = count()
         self._sleepers: list[tuple[float, int, asyncio.Event]] = []
 
     def now(self) -> float:
         return self._now
+
+    def came(self, event_time: float) -> float:  # noqa: ARG002 -- it is no time of this clock
+        return self._now - self.late_s
 
     async def wait(self, event: asyncio.Event, *, until: float) -> None:
         if until <= self._now:

@@ -4,11 +4,17 @@ import asyncio
 import time
 from typing import Protocol
 
+from cortex_tui import internals
+
 
 class Clock(Protocol):
     """Seconds that never go back, and waiting."""
 
     def now(self) -> float: ...
+
+    def came(self, event_time: float) -> float:
+        """Return when something came that Textual stamped so: it may have waited to be taken."""
+        ...
 
     async def wait(self, event: asyncio.Event, *, until: float) -> None:
         """Return when the event is set or this instant has come."""
@@ -20,6 +26,9 @@ class SystemClock:
 
     def now(self) -> float:
         return time.monotonic()
+
+    def came(self, event_time: float) -> float:
+        return self.now() - max(0.0, internals.event_time() - event_time)
 
     async def wait(self, event: asyncio.Event, *, until: float) -> None:
         try:
