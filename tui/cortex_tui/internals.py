@@ -10,6 +10,7 @@ from textual.await_complete import AwaitComplete
 from textual.binding import Binding, BindingsMap
 from textual.command import CommandPalette
 from textual.dom import DOMNode
+from textual.keys import _character_to_key
 from textual.message import Message
 from textual.screen import Screen
 from textual.widgets import Input
@@ -65,6 +66,11 @@ def bind(node: DOMNode, bindings: list[Binding]) -> None:
     node._bindings = BindingsMap.from_keys(  # noqa: SLF001
         {**node._bindings.key_to_bindings, **ours.key_to_bindings}  # noqa: SLF001
     )
+
+
+def key_of(text: str) -> str:
+    """Return the name under which a binding is found: that of a sign, if it is one."""
+    return _character_to_key(text) if len(text) == 1 else text
 
 
 def event_time() -> float:

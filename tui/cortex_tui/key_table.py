@@ -10,8 +10,10 @@ import attrs
 from textual.binding import Binding
 
 from cortex.domain.errors import UsageError
+from cortex_tui.internals import key_of
 from cortex_tui.key import EVERYWHERE, GROUPS, Key
 from cortex_tui.keys import KEYS
+from cortex_tui.model.question import YES
 
 _SHOWN: Final = {
     "slash": "/",
@@ -114,10 +116,15 @@ def clashes(keys: Sequence[Key]) -> Iterator[str]:
 
 def _keys(name: str, value: object) -> tuple[str, ...]:
     given = value if isinstance(value, list) else [value]
-    keys = [key.strip() for key in given if isinstance(key, str) and key.strip()]
+    keys = [key_of(_SIGNS.get(key.strip(), key.strip())) for key in given if isinstance(key, str) and key.strip()]
     if not keys or len(keys) != len(given):
         raise UsageError(f"{name} is not a key, or a list of keys", hint='such as "ctrl+k"')
-    return tuple(_SIGNS.get(key, key) for key in keys)
+    for key in keys:
+        if "," in key:
+            raise UsageError(f"{name} is not one key: {key!r}", hint='a list: ["j", "down"]')
+        if key == YES:
+            raise UsageError(f"{name} cannot be {YES}: it answers questions, and nothing else")
+    return tuple(keys)
 
 
 _SIGNS: Final = {sign: name for name, sign in _SHOWN.items()}
