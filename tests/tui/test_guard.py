@@ -70,12 +70,22 @@ class Model:
 
     def _approve(self) -> ApproveQuestion:
         return ApproveQuestion(
-            "approve it", wanted=self.wanted, guard=self.guard, now=self._now, came=self._now, scroll=_nothing
+            "approve it",
+            wanted=self.wanted,
+            guard=self.guard,
+            now=self._now,
+            came=self._now,
+            scroll=_nothing,
         )
 
     def _deny(self) -> DenyQuestion:
         return DenyQuestion(
-            "deny it", reasons=REASONS, guard=self.guard, now=self._now, came=self._now, scroll=_nothing
+            "deny it",
+            reasons=REASONS,
+            guard=self.guard,
+            now=self._now,
+            came=self._now,
+            scroll=_nothing,
         )
 
     @property
@@ -218,7 +228,8 @@ def test_no_stream_without_a_silence_ever_decides() -> None:
 def test_a_key_that_comes_too_early_makes_the_silence_longer_up_to_a_limit() -> None:
     guard = Guard(0.0)
     assert not guard.press(0.39, came_at=0.39)
-    assert not guard.press(0.39 + QUIET_S + LONGER_S - 0.01, came_at=0.39 + QUIET_S + LONGER_S - 0.01)
+    again = 0.39 + QUIET_S + LONGER_S - 0.01
+    assert not guard.press(again, came_at=again)
     now = 10.0
     guard.restart(now)
     for _ in range(50):

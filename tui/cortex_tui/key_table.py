@@ -116,7 +116,7 @@ def clashes(keys: Sequence[Key]) -> Iterator[str]:
 
 def _keys(name: str, value: object) -> tuple[str, ...]:
     given = value if isinstance(value, list) else [value]
-    keys = [key_of(_SIGNS.get(key.strip(), key.strip())) for key in given if isinstance(key, str) and key.strip()]
+    keys = [_key(key.strip()) for key in given if isinstance(key, str) and key.strip()]
     if not keys or len(keys) != len(given):
         raise UsageError(f"{name} is not a key, or a list of keys", hint='such as "ctrl+k"')
     for key in keys:
@@ -125,6 +125,10 @@ def _keys(name: str, value: object) -> tuple[str, ...]:
         if key == YES:
             raise UsageError(f"{name} cannot be {YES}: it answers questions, and nothing else")
     return tuple(keys)
+
+
+def _key(text: str) -> str:
+    return key_of(_SIGNS.get(text, text))
 
 
 _SIGNS: Final = {sign: name for name, sign in _SHOWN.items()}
