@@ -95,6 +95,8 @@ class FakeBackend:
     """Batches: what, on which jobs, by whom and why."""
     error: CortexError | None = None
     """What every call fails with."""
+    ahead_s: float = 0.0
+    """So much the database's clock is before the one that the test moves."""
     gate: asyncio.Event | None = None
     """Acts wait for it."""
     page_gate: asyncio.Event | None = None
@@ -206,7 +208,8 @@ class FakeBackend:
             "pods_living": 5,
             "jobs_about": len(self.rows),
         }
-        return Head(now=instant(self.clock), **known | self.heads)
+        now = instant(self.clock) + timedelta(seconds=self.ahead_s)
+        return Head(now=now, **known | self.heads)
 
     async def page(self, which: JobFilter, *, before: JobPlace | None, limit: int) -> JobPage:
         self._ask("page")

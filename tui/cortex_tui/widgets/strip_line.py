@@ -194,9 +194,6 @@ class StripLine(Drawn, can_focus=True):
     def _laid_out(self, question: Asks, width: int) -> Sequence[tuple[str, str]] | None:
         return question_lines(question.text, safe(question.how()), max(1, width - 2))
 
-    def on_paste(self, event: events.Paste) -> None:
-        event.stop()
-
     def on_blur(self) -> None:
         if self.is_asking:
             self.screen.set_focus(self)
