@@ -50,6 +50,38 @@ async def test_a_paste_decides_nothing(inbox: FakeApprovals, sit: Sit, opening: 
         assert inbox.decisions == []
 
 
+@pytest.mark.parametrize("is_told", [True, False])
+@on_asyncio
+async def test_who_comes_back_to_the_terminal_in_the_middle_of_a_word_decides_nothing(
+    inbox: FakeApprovals, sit: Sit, *, is_told: bool
+) -> None:
+    inbox.add(1)
+    async with sit() as seat:
+        await enter(seat)
+        await keys(seat, "a")
+        seat.app.post_message(events.AppBlur())
+        await seat.pass_time(5)
+        if is_told:
+            seat.app.post_message(events.AppFocus())
+            await seat.settle()
+        await seat.press("y")
+        assert inbox.decisions == []
+        assert "approve …000001" in seat.lines[-2]
+        await keys(seat, "y")
+        assert len(inbox.decisions) == 1
+
+
+@on_asyncio
+async def test_a_key_tells_that_somebody_watches(cluster: FakeBackend, sit: Sit) -> None:
+    async with sit() as seat:
+        seat.app.post_message(events.AppBlur())
+        await seat.pass_time(3)
+        await seat.press("j")
+        before = len(cluster.asked)
+        await seat.pass_time(3)
+        assert len(cluster.asked) - before > 3, "at the pace of who looks"
+
+
 @on_asyncio
 async def test_a_question_does_not_wait_behind_another_screen(
     cluster: FakeBackend, sit: Sit

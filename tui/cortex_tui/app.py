@@ -189,8 +189,9 @@ class CortexApp(internals.Quiet[int]):
             arriving, self._arriving = self._arriving, None
             await arriving
             internals.focus_line(self.screen)
-        if not self.app_focus:
+        if not self.app_focus:  # a terminal that tells only when it is left
             self.app_focus = True
+            self.on_app_focus()
         frame = self.frame
         if frame is None or self.screen is not frame or isinstance(self.focused, Input | TextArea):
             await super().on_event(event)  # to a line in which one writes
@@ -414,6 +415,8 @@ class CortexApp(internals.Quiet[int]):
     def on_app_focus(self) -> None:
         self.poller.is_watched = True
         self.poller.wake()
+        if self.frame is not None:
+            self.frame.watched()
 
     def on_app_blur(self) -> None:
         self.poller.is_watched = False

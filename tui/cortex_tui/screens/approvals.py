@@ -121,6 +121,9 @@ class ApprovalsScreen(Frame):
         self.desk.recall.send()  # only here it can be seen and taken back
         super().on_screen_suspend()
 
+    def watched(self) -> None:
+        self._silence.restart()
+
     def armed_at(self) -> float:
         return self._silence.guard.armed_at
 
