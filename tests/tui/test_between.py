@@ -124,6 +124,24 @@ async def test_what_is_typed_behind_a_chosen_command_is_no_key(
 
 
 @on_asyncio
+async def test_what_was_typed_before_the_palette_left_is_no_key_however_late_it_is_taken(
+    cluster: FakeBackend, sit: Sit
+) -> None:
+    cluster.add(1)
+    async with sit() as seat:
+        await seat.press(":")
+        await seat.type("mute")
+        await seat.until_found()
+        late = [pressed(key) for key in ("2", "K", "y")]
+        await seat.press("enter")
+        for event in late:
+            seat.app.post_message(event)
+        await seat.settle()
+        assert "no bell for an hour" in seat.lines[-2]
+        assert cluster.acted == []
+
+
+@on_asyncio
 async def test_no_row_moves_while_somebody_is_asked(inbox: FakeApprovals, sit: Sit) -> None:
     inbox.add(2)
     inbox.add(3)

@@ -15,7 +15,8 @@ GONE_S = 10.0
 """It takes a tenth of that to notice; one that does not would never end."""
 SESSIONS = """
     SELECT FROM pg_stat_activity
-    WHERE datname = current_database() AND pid <> pg_backend_pid() AND backend_type = 'client backend'
+    WHERE datname = current_database() AND pid <> pg_backend_pid()
+      AND backend_type = 'client backend'
 """
 WATCHES = "SELECT FROM cortex.watch"
 
