@@ -47,6 +47,9 @@ class StandingClock:
     def now(self) -> float:
         return self._now
 
+    def came(self, event_time: float) -> float:  # noqa: ARG002 -- it is no time of this clock
+        return self._now
+
     def move(self, seconds: float) -> None:
         self._now += seconds
 
