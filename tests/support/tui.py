@@ -54,7 +54,7 @@ class ManualClock:
     def now(self) -> float:
         return self._now
 
-    def came(self, event_time: float) -> float:  # noqa: ARG002 -- it is no time of this clock
+    def came(self, waited_s: float) -> float:  # noqa: ARG002 -- by no clock of ours
         return self._now - self.late_s
 
     async def wait(self, event: asyncio.Event, *, until: float) -> None:

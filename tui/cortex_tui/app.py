@@ -184,7 +184,7 @@ class CortexApp(internals.Quiet[int]):
             await super().on_event(event)
 
     async def _pressed(self, event: events.Key) -> None:
-        self.session.key_came_at = self.session.clock.came(event.time)
+        self.session.key_came_at = self.session.clock.came(internals.waited_s(event))
         if self._arriving is not None:
             arriving, self._arriving = self._arriving, None
             await arriving

@@ -4,16 +4,14 @@ import asyncio
 import time
 from typing import Protocol
 
-from cortex_tui import internals
-
 
 class Clock(Protocol):
     """Seconds that never go back, and waiting."""
 
     def now(self) -> float: ...
 
-    def came(self, event_time: float) -> float:
-        """Return when something came that Textual stamped so: it may have waited to be taken."""
+    def came(self, waited_s: float) -> float:
+        """Return when something came that has waited so long to be taken."""
         ...
 
     async def wait(self, event: asyncio.Event, *, until: float) -> None:
@@ -27,8 +25,8 @@ class SystemClock:
     def now(self) -> float:
         return time.monotonic()
 
-    def came(self, event_time: float) -> float:
-        return self.now() - max(0.0, internals.event_time() - event_time)
+    def came(self, waited_s: float) -> float:
+        return self.now() - waited_s
 
     async def wait(self, event: asyncio.Event, *, until: float) -> None:
         try:

@@ -78,6 +78,11 @@ def event_time() -> float:
     return _time.get_time()
 
 
+def waited_s(event: Message) -> float:
+    """Return how long an event waited until it was taken."""
+    return max(0.0, event_time() - event.time)
+
+
 async def press(app: App[Any], key: str) -> bool:
     """Do at once what a key does on the screen in front; return whether it does anything."""
     for has_priority in (True, False):
