@@ -50,18 +50,22 @@ async def test_a_paste_decides_nothing(inbox: FakeApprovals, sit: Sit, opening: 
         assert inbox.decisions == []
 
 
-@pytest.mark.parametrize("is_told", [True, False])
+@pytest.mark.parametrize("told", ["focus", "resume", ""])
 @on_asyncio
 async def test_who_comes_back_to_the_terminal_in_the_middle_of_a_word_decides_nothing(
-    inbox: FakeApprovals, sit: Sit, *, is_told: bool
+    inbox: FakeApprovals, sit: Sit, told: str
 ) -> None:
     inbox.add(1)
     async with sit() as seat:
         await enter(seat)
         await keys(seat, "a")
-        seat.app.post_message(events.AppBlur())
-        await seat.pass_time(5)
-        if is_told:
+        if told == "resume":  # from the shell
+            await seat.pass_time(5)
+            seat.app.app_resume_signal.publish(seat.app)
+        else:
+            seat.app.post_message(events.AppBlur())
+            await seat.pass_time(5)
+        if told == "focus":
             seat.app.post_message(events.AppFocus())
             await seat.settle()
         await seat.press("y")

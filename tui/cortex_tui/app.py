@@ -153,6 +153,8 @@ class CortexApp(internals.Quiet[int]):
 
     def _resumed(self, _: object) -> None:
         self.session.link.resumed(self.session.clock.now())
+        if self.frame is not None:
+            self.frame.watched()
         self.refresh(layout=True)  # nothing of ours is on the terminal any more
 
     def _entitle(self, title: str) -> None:
