@@ -46,11 +46,16 @@ class ManualClock:
 
     def __init__(self) -> None:
         self._now = 1_000_000.0
+        self.late_s = 0.0
+        """So long keys wait before they are taken."""
         self._order = count()
         self._sleepers: list[tuple[float, int, asyncio.Event]] = []
 
     def now(self) -> float:
         return self._now
+
+    def came(self, waited_s: float) -> float:  # noqa: ARG002 -- by no clock of ours
+        return self._now - self.late_s
 
     async def wait(self, event: asyncio.Event, *, until: float) -> None:
         if until <= self._now:
@@ -90,6 +95,8 @@ class FakeBackend:
     """Batches: what, on which jobs, by whom and why."""
     error: CortexError | None = None
     """What every call fails with."""
+    ahead_s: float = 0.0
+    """So much the database's clock is before the one that the test moves."""
     gate: asyncio.Event | None = None
     """Acts wait for it."""
     page_gate: asyncio.Event | None = None
@@ -201,7 +208,8 @@ class FakeBackend:
             "pods_living": 5,
             "jobs_about": len(self.rows),
         }
-        return Head(now=instant(self.clock), **known | self.heads)
+        now = instant(self.clock) + timedelta(seconds=self.ahead_s)
+        return Head(now=now, **known | self.heads)
 
     async def page(self, which: JobFilter, *, before: JobPlace | None, limit: int) -> JobPage:
         self._ask("page")

@@ -30,6 +30,8 @@ class FakeApprovals:
     refused: list[Verdict] = attrs.field(factory=list)
     error: CortexError | None = None
     """What deciding fails with."""
+    look: asyncio.Event | None = None
+    """While it is not set, lists of those that wait are under way."""
     reply: asyncio.Event | None = None
     """While it is not set, what `decide` did is there and who decided has not heard of it."""
 
@@ -110,6 +112,8 @@ class FakeApprovals:
         limit: int,  # noqa: ARG002 -- the protocol's
     ) -> Sequence[Mapping[str, Any]]:
         self._ask("waiting")
+        if self.look is not None:
+            await self.look.wait()
         return [r for r in self.rows.values() if r["status"] == "PENDING" or r["id"] in also]
 
     async def decided(self, *, limit: int) -> Sequence[Mapping[str, Any]]:

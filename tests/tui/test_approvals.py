@@ -133,6 +133,25 @@ async def test_keys_that_are_typed_ahead_do_nothing(inbox: FakeApprovals, sit: S
         assert len(inbox.decisions) == 1
 
 
+@pytest.mark.parametrize("late", ["a", "y"])
+@on_asyncio
+async def test_what_was_typed_while_the_app_stood_still_had_no_silence_before_it(
+    inbox: FakeApprovals, sit: Sit, late: str
+) -> None:
+    inbox.add(1)
+    inbox.add(2)
+    async with sit() as seat:
+        await enter(seat)
+        for key in ("n", "a", "y"):
+            await seat.pass_time(QUIET_S if key != late else 0.1)
+            if key == late:  # pressed by now, taken when the app goes on
+                seat.clock.late_s = 1.0
+                await seat.pass_time(1.0)
+            await seat.press(key)
+            seat.clock.late_s = 0.0
+        assert inbox.decisions == []
+
+
 @on_asyncio
 async def test_after_a_decision_the_next_question_opens_at_once(
     inbox: FakeApprovals, sit: Sit

@@ -46,7 +46,7 @@ class Model:
         if self.question is not None:
             self._answer(index, key)
             return
-        counts = self.guard.press(self.now)
+        counts = self.guard.press(self.now, came_at=self.now)
         if key in ("j", "k", "A", "n"):
             self.front += 1
             self.guard.restart(self.now)
@@ -70,12 +70,22 @@ class Model:
 
     def _approve(self) -> ApproveQuestion:
         return ApproveQuestion(
-            "approve it", wanted=self.wanted, guard=self.guard, now=self._now, scroll=_nothing
+            "approve it",
+            wanted=self.wanted,
+            guard=self.guard,
+            now=self._now,
+            came=self._now,
+            scroll=_nothing,
         )
 
     def _deny(self) -> DenyQuestion:
         return DenyQuestion(
-            "deny it", reasons=REASONS, guard=self.guard, now=self._now, scroll=_nothing
+            "deny it",
+            reasons=REASONS,
+            guard=self.guard,
+            now=self._now,
+            came=self._now,
+            scroll=_nothing,
         )
 
     @property
@@ -187,8 +197,8 @@ class NoSilence(Guard):
 class NoAbsorbing(Guard):
     """A guard whose silence is not begun anew by a key that comes too early."""
 
-    def press(self, now: float) -> bool:
-        return self.is_armed(now)
+    def press(self, now: float, *, came_at: float) -> bool:  # noqa: ARG002 -- the guard's
+        return self.is_armed(came_at)
 
 
 class NoRestart(Guard):
@@ -217,29 +227,42 @@ def test_no_stream_without_a_silence_ever_decides() -> None:
 
 def test_a_key_that_comes_too_early_makes_the_silence_longer_up_to_a_limit() -> None:
     guard = Guard(0.0)
-    assert not guard.press(0.39)
-    assert not guard.press(0.39 + QUIET_S + LONGER_S - 0.01)
+    assert not guard.press(0.39, came_at=0.39)
+    again = 0.39 + QUIET_S + LONGER_S - 0.01
+    assert not guard.press(again, came_at=again)
     now = 10.0
     guard.restart(now)
     for _ in range(50):
         now += 0.1
-        assert not guard.press(now)
+        assert not guard.press(now, came_at=now)
     assert guard.armed_at == pytest.approx(now + QUIET_MAX_S)
     assert not guard.is_armed(now + QUIET_MAX_S - 0.01)
     assert guard.filled(now + QUIET_MAX_S / 2) == pytest.approx(0.5)
-    assert guard.press(now + QUIET_MAX_S)
+    assert guard.press(now + QUIET_MAX_S, came_at=now + QUIET_MAX_S)
+
+
+def test_a_key_that_waited_counts_by_when_it_came() -> None:
+    guard = Guard(0.0)
+    assert not guard.press(1.0, came_at=0.1), "the app stood still, the fingers did not"
+    assert not guard.is_armed(1.0), "nor does it count for who asks a moment later"
+    assert guard.press(2.0, came_at=1.0 + QUIET_S + LONGER_S)
 
 
 def test_the_key_after_a_decision_counts_at_once() -> None:
     guard = Guard(0.0)
     guard.skip(0.1)
-    assert guard.press(0.1)
+    assert guard.press(0.1, came_at=0.1)
 
 
 def test_a_wrong_character_of_an_id_begins_it_anew() -> None:
     clock = [0.0]
     question = ApproveQuestion(
-        "", wanted="7f3c", guard=Guard(0.0), now=lambda: clock[0], scroll=_nothing
+        "",
+        wanted="7f3c",
+        guard=Guard(0.0),
+        now=lambda: clock[0],
+        came=lambda: clock[0],
+        scroll=_nothing,
     )
     clock[0] = 1.0
     assert [question.press(each, each) for each in "7f37"] == [Answer.NONE] * 4
@@ -252,7 +275,12 @@ def test_a_wrong_character_of_an_id_begins_it_anew() -> None:
 def test_words_deny_by_enter_and_one_letter_does_not() -> None:
     clock = [0.0]
     question = DenyQuestion(
-        "", reasons=REASONS, guard=Guard(0.0), now=lambda: clock[0], scroll=_nothing
+        "",
+        reasons=REASONS,
+        guard=Guard(0.0),
+        now=lambda: clock[0],
+        came=lambda: clock[0],
+        scroll=_nothing,
     )
     clock[0] = 1.0
     assert question.press("n", "n") is Answer.NONE

@@ -177,6 +177,21 @@ async def test_nobody_is_asked_about_marks_that_are_gone(
 
 
 @on_asyncio
+async def test_nobody_is_asked_while_they_write(cluster: FakeBackend, sit: Sit) -> None:
+    cluster.add(1)
+    async with sit() as seat:
+        cluster.gate = asyncio.Event()
+        await seat.press("*", "K", "/")
+        await seat.type("agent:")
+        cluster.gate.set()
+        await seat.settle()
+        assert "cancel 1 job" not in seat.text
+        await seat.type("y")
+        assert "/ agent:y" in seat.text, "what one writes stays where one writes it"
+        assert cluster.acted_on == []
+
+
+@on_asyncio
 async def test_nothing_to_do_says_why(cluster: FakeBackend, sit: Sit) -> None:
     cluster.add(1, status="COMPLETED")
     async with sit() as seat:

@@ -230,3 +230,43 @@ async def test_a_batch_is_held_as_one(inbox: FakeApprovals, sit: Sit) -> None:
         await seat.press("u")
         await seat.pass_time(10)
         assert inbox.decisions == []
+
+
+@on_asyncio
+async def test_what_comes_to_the_front_when_it_is_sent_has_a_silence_before_it(
+    inbox: FakeApprovals, sit: Sit
+) -> None:
+    inbox.add(1)
+    async with sit(recall_s=RECALL_S) as seat:
+        await enter(seat)
+        await keys(seat, "a", "y")
+        await seat.pass_time(1)
+        inbox.add(2)
+        await seat.pass_time(1)
+        await seat.pass_time(RECALL_S - 2)
+        assert len(inbox.decisions) == 1
+        assert "…000002  refund" in seat.text, "it came to the front by itself"
+        await seat.press("a")
+        assert "approve …000002" not in strip(seat), "nobody had seen it"
+
+
+@on_asyncio
+async def test_a_batch_that_is_asked_about_stays_when_the_decision_before_is_sent(
+    inbox: FakeApprovals, sit: Sit
+) -> None:
+    for number in range(1, 5):
+        inbox.add(number)
+    async with sit(recall_s=RECALL_S) as seat:
+        await enter(seat)
+        await keys(seat, "a", "y")
+        await seat.press("space", "space")
+        await keys(seat, "b")
+        await seat.pass_time(0.5)
+        await keys(seat, "a")
+        assert "approve 2 times" in strip(seat)
+        await seat.pass_time(RECALL_S)
+        assert len(inbox.decisions) == 1
+        assert "approve 2 times" in strip(seat)
+        await keys(seat, "y")
+        await seat.pass_time(RECALL_S)
+        assert len(inbox.decisions) == 3

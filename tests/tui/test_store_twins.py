@@ -3,16 +3,18 @@
 import json
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import AsyncExitStack
+from decimal import Decimal
 from typing import Any, Protocol, TypeVar
 from uuid import UUID
 
 import pytest
 
-from cortex.domain.errors import NotFoundError
+from cortex.domain.budget import Budget, Period, Scope, Unit
+from cortex.domain.errors import NotFoundError, UnavailableError
 from cortex.domain.job import Suspend
 from cortex.domain.job_choice import WhyNot
 from cortex.domain.job_filter import JobFilter, JobPlace
-from cortex.store import tasks
+from cortex.store import budgets, tasks
 from cortex.store.database import Profile, open_database
 from cortex_tui.backend.store import StoreBackend
 from cortex_tui.model.bulk import BulkVerb
@@ -155,3 +157,27 @@ def test_a_payload_that_only_postgres_reads_stays_text(life: Life, ask: Ask, pay
 
     document = json.loads(document_text(ask(read)))
     assert document["job"]["payload"] == payload
+
+
+def test_a_limit_is_raised_whatever_becomes_of_the_jobs_that_wait(
+    ask: Ask, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    woken = iter([4, 4])
+
+    async def wake(*_: object) -> int:
+        """Answer with a full batch, then with another one, then no more."""
+        try:
+            return next(woken)
+        except StopIteration:
+            raise UnavailableError("the database is gone") from None
+
+    async def change(backend: StoreBackend) -> str:
+        agent = Budget(scope=Scope.AGENT, subject="a", unit=Unit.USD, period=Period.DAY)
+        await budgets.put(backend._db, agent, limit=Decimal(1), by="ana", reason="")
+        monkeypatch.setattr(budgets, "WAKE_BATCH", 4)
+        monkeypatch.setattr(budgets, "wake", wake)
+        told = await backend.job.raise_budget(agent.name, to=Decimal(5), by="ana")
+        assert (await budgets.show(backend._db, agent.name))["limit_amount"] == Decimal(5)
+        return told
+
+    assert ask(change) == "agent:a:usd:day is $5.00, 8 jobs go on, others soon"

@@ -1,5 +1,6 @@
 """`c` and `e`: what is copied, saved and opened, and what is told when that cannot be."""
 
+import asyncio
 import json
 import shlex
 import stat
@@ -62,6 +63,37 @@ async def test_a_screen_is_saved_to_a_file_that_is_named(
         assert "000001" in picture
         assert "screenshot" not in picture, "the question is not on it"
         assert treacherous(picture.replace("\n", " ")) == []
+
+
+@on_asyncio
+async def test_names_that_others_chose_are_harmless_where_they_are_pasted(
+    cluster: FakeBackend, sit: Sit
+) -> None:
+    cluster.breakers.add(f"llm:{HOSTILE}\nid\n", state="OPEN", opened_at=cluster.breakers.now)
+    async with sit(first="breakers") as seat:
+        await seat.pass_time(1)
+        await seat.press("c", "i")
+        assert seat.app.clipboard.startswith("llm:")
+        assert treacherous(seat.app.clipboard) == []
+        await seat.press("O", *"fine", "enter", "y")
+        await seat.press("@", "c", "c")
+        assert seat.app.clipboard.startswith("cortex breakers close $'llm:")
+        assert treacherous(seat.app.clipboard) == []
+
+
+@on_asyncio
+async def test_the_log_has_what_ends_while_one_looks_at_it(cluster: FakeBackend, sit: Sit) -> None:
+    cluster.add(1)
+    async with sit() as seat:
+        cluster.gate = asyncio.Event()
+        await seat.press("K", "y", "@")
+        assert "nothing was done here yet" in seat.text
+        cluster.gate.set()
+        await seat.settle()
+        await seat.pass_time(1)
+        assert f"cortex jobs cancel {ID} --yes --as ana" in seat.text
+        await seat.press("c", "c")
+        assert seat.app.clipboard == f"cortex jobs cancel {ID} --yes --as ana"
 
 
 @on_asyncio

@@ -6,12 +6,19 @@ import time
 import pytest
 
 from tests.support.command_line import Cortex
+from tests.support.eventually import eventually
 from tests.support.holder import holding_task
 from tests.support.life import Life
 from tests.support.tui_terminal import on_jobs
 
 GONE_S = 10.0
 """It takes a tenth of that to notice; one that does not would never end."""
+SESSIONS = """
+    SELECT FROM pg_stat_activity
+    WHERE datname = current_database() AND pid <> pg_backend_pid()
+      AND backend_type = 'client backend'
+"""
+WATCHES = "SELECT FROM cortex.watch"
 
 
 @pytest.mark.parametrize("ignores_hangup", [False, True])
@@ -87,3 +94,30 @@ def test_who_is_told_to_leave_tells_how_far_a_long_act_came(cortex: Cortex, life
         assert screen.is_as_found
         assert "cancel 201 jobs: " in screen.text
         assert "200 cancelled, 1 not begun" in screen.text
+
+
+@pytest.mark.parametrize("how", ["q", signal.SIGTERM, signal.SIGKILL])
+def test_no_session_and_no_watch_is_left_behind(
+    cortex: Cortex, life: Life, how: str | signal.Signals
+) -> None:
+    """One looks, one hears of changes, one hears what the model says; then none does."""
+    life.type()
+    life.job()
+    life.claim(life.pod())
+
+    def sessions() -> int:
+        return len(life.sql(SESSIONS))
+
+    before = sessions()
+    with on_jobs(cortex) as screen:
+        screen.until(lambda text: "● run" in text, what="the job")
+        screen.type("\r")
+        eventually(lambda: life.sql(WATCHES), what="the watch")
+        assert sessions() >= before + 3
+        if isinstance(how, str):
+            screen.type(how)
+        else:
+            screen.send(how)
+        _ = screen.end()
+        eventually(lambda: sessions() == before, what="its sessions have ended")
+        assert how is signal.SIGKILL or life.sql(WATCHES) == [], "else it lapses by itself"

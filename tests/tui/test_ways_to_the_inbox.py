@@ -1,5 +1,6 @@
 """Ways to the inbox: `A`, its number and a job's `a`, with other screens opened above it."""
 
+import asyncio
 from datetime import timedelta
 from uuid import UUID
 
@@ -55,6 +56,59 @@ async def test_a_request_is_in_front_whatever_was_opened_above_the_inbox(
         await seat.pass_time(2)
         assert at(seat) == "approvals"
         assert "…000001  refund" in seat.text
+
+
+@pytest.mark.parametrize("way", ["A", "a"])
+@on_asyncio
+async def test_nothing_else_is_decided_before_what_is_asked_for_is_read(
+    cluster: FakeBackend, inbox: FakeApprovals, sit: Sit, way: str
+) -> None:
+    job_id = cluster.add(5)
+    inbox.add(1, job_id=job_id)
+    other = inbox.add(2, job_id=job_id, expires_s=60.0)
+    inbox.add(3, job_id=job_id)
+    gate(cluster, job_id, UUID(int=3))
+    async with sit() as seat:
+        await enter(seat)
+        await keys(seat, "n")
+        assert "…000001  refund" in seat.text
+        if way == "a":
+            await keys(seat, "tab")
+            await seat.pass_time(1)
+            assert "…000002  refund" in seat.text
+            await keys(seat, "o")
+            await seat.pass_time(1)
+        inbox.look = asyncio.Event()
+        await seat.press(way)
+        await keys(seat, "a", "y")
+        assert inbox.decisions == []
+        assert "it is being read" in seat.lines[-2]
+        inbox.look.set()
+        await seat.pass_time(2)
+        shown = "…000002" if way == "A" else "…000003"
+        assert f"{shown}  refund" in seat.text
+        await keys(seat, "a", "y")
+        assert inbox.approved == [other if way == "A" else UUID(int=3)]
+
+
+@on_asyncio
+async def test_a_request_that_ended_meanwhile_is_not_sought_for_ever(
+    cluster: FakeBackend, inbox: FakeApprovals, sit: Sit
+) -> None:
+    job_id = cluster.add(5)
+    first = inbox.add(1, job_id=job_id)
+    gate(cluster, job_id, UUID(int=2))
+    inbox.add(2, job_id=job_id)
+    async with sit() as seat:
+        await enter(seat)
+        await keys(seat, "o")
+        await seat.pass_time(1)
+        inbox.end(UUID(int=2), "DENIED")
+        await seat.press("a")
+        await seat.pass_time(2)
+        assert "that request waits no more" in seat.text
+        await keys(seat, "a", "y")
+        assert inbox.approved == [first]
 
 
 @on_asyncio

@@ -6,7 +6,6 @@ when it is agreed to.
 """
 
 import asyncio
-import shlex
 from collections import deque
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from datetime import datetime
@@ -16,6 +15,7 @@ import attrs
 
 from cortex.domain.errors import CortexError, OutcomeUnknownError
 from cortex.domain.safe import safe
+from cortex_tui import shell
 from cortex_tui.model.question import Asks, Question
 from cortex_tui.session import Session
 
@@ -56,8 +56,8 @@ class Act:
             words = (*self.command, *options, "--", *names)
         else:
             words = (*self.command, *names, *options)
-        line = shlex.join(("cortex", *words))
-        return f"{line} <<< {shlex.quote(self.stdin)}" if self.stdin else line
+        line = shell.line(("cortex", *words))
+        return f"{line} <<< {shell.quoted(self.stdin)}" if self.stdin else line
 
 
 @attrs.frozen(kw_only=True)

@@ -156,6 +156,8 @@ class CortexApp(internals.Quiet[int]):
 
     def _resumed(self, _: object) -> None:
         self.session.link.resumed(self.session.clock.now())
+        if self.frame is not None:
+            self.frame.watched()
         self.refresh(layout=True)  # nothing of ours is on the terminal any more
 
     def _entitle(self, title: str) -> None:
@@ -187,12 +189,14 @@ class CortexApp(internals.Quiet[int]):
             await super().on_event(event)
 
     async def _pressed(self, event: events.Key) -> None:
+        self.session.key_came_at = self.session.clock.came(internals.waited_s(event))
         if self._arriving is not None:
             arriving, self._arriving = self._arriving, None
             await arriving
             internals.focus_line(self.screen)
-        if not self.app_focus:
+        if not self.app_focus:  # a terminal that tells only when it is left
             self.app_focus = True
+            self.on_app_focus()
         frame = self.frame
         if frame is None or self.screen is not frame or isinstance(self.focused, Input | TextArea):
             await super().on_event(event)  # to a line in which one writes
@@ -426,6 +430,8 @@ class CortexApp(internals.Quiet[int]):
     def on_app_focus(self) -> None:
         self.poller.is_watched = True
         self.poller.wake()
+        if self.frame is not None:
+            self.frame.watched()
 
     def on_app_blur(self) -> None:
         self.poller.is_watched = False

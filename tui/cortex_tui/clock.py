@@ -10,6 +10,10 @@ class Clock(Protocol):
 
     def now(self) -> float: ...
 
+    def came(self, waited_s: float) -> float:
+        """Return when something came that has waited so long to be taken."""
+        ...
+
     async def wait(self, event: asyncio.Event, *, until: float) -> None:
         """Return when the event is set or this instant has come."""
         ...
@@ -20,6 +24,9 @@ class SystemClock:
 
     def now(self) -> float:
         return time.monotonic()
+
+    def came(self, waited_s: float) -> float:
+        return self.now() - waited_s
 
     async def wait(self, event: asyncio.Event, *, until: float) -> None:
         try:

@@ -10,6 +10,7 @@ from textual.await_complete import AwaitComplete
 from textual.binding import Binding, BindingsMap
 from textual.command import CommandPalette
 from textual.dom import DOMNode
+from textual.keys import _character_to_key
 from textual.message import Message
 from textual.screen import Screen
 from textual.widgets import Input
@@ -67,9 +68,19 @@ def bind(node: DOMNode, bindings: list[Binding]) -> None:
     )
 
 
+def key_of(text: str) -> str:
+    """Return the name under which a binding is found: that of a sign, if it is one."""
+    return _character_to_key(text) if len(text) == 1 else text
+
+
 def event_time() -> float:
     """Return the instant by the clock that stamps events: a key has the one when it came."""
     return _time.get_time()
+
+
+def waited_s(event: Message) -> float:
+    """Return how long an event waited until it was taken."""
+    return max(0.0, event_time() - event.time)
 
 
 async def press(app: App[Any], key: str) -> bool:

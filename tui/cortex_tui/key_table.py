@@ -12,6 +12,7 @@ from textual.binding import Binding
 from textual.keys import KEY_NAME_REPLACEMENTS, Keys
 
 from cortex.domain.errors import UsageError
+from cortex_tui.internals import key_of
 from cortex_tui.key import EVERYWHERE, GROUPS, Key
 from cortex_tui.keys import KEYS
 from cortex_tui.model.question import YES
@@ -117,21 +118,27 @@ def clashes(keys: Sequence[Key]) -> Iterator[str]:
 
 def _keys(name: str, value: object) -> tuple[str, ...]:
     given = value if isinstance(value, list) else [value]
-    keys = [key.strip() for key in given if isinstance(key, str) and key.strip()]
+    keys = [_key(key.strip()) for key in given if isinstance(key, str) and key.strip()]
     if not keys or len(keys) != len(given):
         raise UsageError(f"{name} is not a key, or a list of keys", hint='such as "ctrl+k"')
     for key in keys:
+        if "," in key:
+            raise UsageError(f"{name} is not one key: {key!r}", hint='a list: ["j", "down"]')
         if key == YES:
-            raise UsageError(f"{name}: {YES} agrees to questions and does nothing else")
+            raise UsageError(f"{name} cannot be {YES}: it answers questions, and nothing else")
         if not _is_known(key):
             raise UsageError(f"{name}: no key is called {key!r}", hint='such as "ctrl+k" or "f5"')
-    return tuple(_SIGNS.get(key, key) for key in keys)
+    return tuple(keys)
+
+
+def _key(text: str) -> str:
+    return key_of(_SIGNS.get(text, text))
 
 
 def _is_known(key: str) -> bool:
     *modifiers, name = key.split("+") if len(key) > 1 else [key]
     is_named = len(name) == 1 or name in _NAMES
-    return key in _SIGNS or (is_named and _MODIFIERS.issuperset(modifiers))
+    return is_named and _MODIFIERS.issuperset(modifiers)
 
 
 _MODIFIERS: Final = frozenset({"ctrl", "shift", "alt", "super", "hyper", "meta"})

@@ -38,6 +38,8 @@ class Session:
     link: Link = attrs.Factory(lambda self: Link(self.clock.now()), takes_self=True)
     pod: PodBeside | None = None
     """The one that was started with it, if any."""
+    key_came_at: float = float("-inf")
+    """When the last key was pressed, by the clock: it may have waited while nothing was taken."""
     _offset: timedelta | None = None
 
     def tell_time(self, database_now: datetime) -> None:

@@ -8,6 +8,7 @@ from uuid import UUID
 import orjson
 
 from cortex.domain.budget import Budget, worded
+from cortex.domain.errors import CortexError
 from cortex.store import budgets, job_view, jobs, steps
 from cortex.store.database import Database
 from cortex_tui.backend.listening import Listening
@@ -67,10 +68,14 @@ class StoreJob:
         change = await budgets.raise_limit(self._db, name, to=to, by=by, reason=REASON)
         woken_count = change.woken_count
         more_count = woken_count
-        while more_count == budgets.WAKE_BATCH:
-            more_count = await budgets.wake(self._db, [name])
-            woken_count += more_count
-        woken = f", {woken_count:,} {'job goes' if woken_count == 1 else 'jobs go'} on"
+        more = ""
+        try:
+            while more_count == budgets.WAKE_BATCH:
+                more_count = await budgets.wake(self._db, [name])
+                woken_count += more_count
+        except CortexError:  # the limit is raised all the same, and pods look for who has room
+            more = ", others soon"
+        woken = f", {woken_count:,} {'job goes' if woken_count == 1 else 'jobs go'} on{more}"
         return f"{name} is {worded(to, Budget.parse(name).unit)}{woken if woken_count else ''}"
 
 

@@ -26,9 +26,12 @@ class Guard:
         self._quiet_s = 0.0
         self._since = now
 
-    def press(self, now: float) -> bool:
-        """Take a key; return whether it counts. One that does not begins the silence anew."""
-        if self.is_armed(now):
+    def press(self, now: float, *, came_at: float) -> bool:
+        """Take a key; return whether it counts. One that does not begins the silence anew.
+
+        What counts is when it came: while the app stood still there was no silence.
+        """
+        if self.is_armed(came_at):
             return True
         self._quiet_s = min(QUIET_MAX_S, self._quiet_s + LONGER_S)
         self._since = now

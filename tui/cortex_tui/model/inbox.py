@@ -63,6 +63,11 @@ class Inbox:
         return self.is_asking or bool(self.marked)
 
     @property
+    def is_seeking(self) -> bool:
+        """The cursor is about to go elsewhere."""
+        return self._sought is not None
+
+    @property
     def focused(self) -> UUID | None:
         """The request under the cursor."""
         row = self.window.current
@@ -77,9 +82,8 @@ class Inbox:
         """Requests that are shown whatever becomes of them: to be looked at again by id."""
         if self.tab is Tab.DECIDED:
             return ()
-        if self.is_frozen:
-            return [row["id"] for row in self.window.rows]
-        return [each for each in (self.focused, self._sought) if each is not None]
+        shown = [row["id"] for row in self.window.rows] if self.is_frozen else [self.focused]
+        return [each for each in (*shown, self._sought) if each is not None]
 
     @property
     def is_cut(self) -> bool:
@@ -112,6 +116,13 @@ class Inbox:
         """Go to a request, once it is read."""
         self._sought = approval_id
         self._find()
+
+    def give_up(self, read: Collection[UUID]) -> bool:
+        """Seek no longer what was read by its id and waits no more; return whether there was."""
+        is_vain = self._sought in read
+        if is_vain:
+            self._sought = None
+        return is_vain
 
     def _find(self) -> None:
         ids = [row["id"] for row in self.window.rows]

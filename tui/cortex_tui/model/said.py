@@ -73,6 +73,7 @@ class Said:
         self.key, self.is_over = found.key, False
         if not is_first:  # that may be all that was said before anybody listened
             self._recent.append((now, len(found.text)))
+            self._forget(now)
         return True
 
     def committed(self, key: str) -> None:
@@ -83,6 +84,9 @@ class Said:
 
     def chars_a_second(self, now: float) -> float:
         """Return how quick it speaks."""
+        self._forget(now)
+        return sum(chars for _, chars in self._recent) / RATE_OVER_S
+
+    def _forget(self, now: float) -> None:
         while self._recent and self._recent[0][0] < now - RATE_OVER_S:
             self._recent.popleft()
-        return sum(chars for _, chars in self._recent) / RATE_OVER_S

@@ -16,6 +16,7 @@ REASON_CHARS_MAX: Final = 500
 BAR_CELLS: Final = 8
 
 Now = Callable[[], float]
+"""The clock, or when the last key came by it."""
 
 
 class Scroll(Protocol):
@@ -27,11 +28,11 @@ class Scroll(Protocol):
 class _Guarded:
     """A question whose first key counts after a silence."""
 
-    def __init__(self, text: str, *, guard: Guard, now: Now, scroll: Scroll) -> None:
+    def __init__(self, text: str, *, guard: Guard, now: Now, came: Now, scroll: Scroll) -> None:
         """`text`: names the thing; safe. `guard`: the silence begins with the question."""
         self.text = text
         self.typed = ""
-        self._guard, self._now, self._scroll = guard, now, scroll
+        self._guard, self._now, self._came, self._scroll = guard, now, came, scroll
         guard.restart(now())
 
     def may_agree(self, character: str | None) -> bool:  # noqa: ARG002 -- the silence has begun
@@ -39,7 +40,7 @@ class _Guarded:
         return False
 
     def _is_early(self) -> bool:
-        return not self.typed and not self._guard.press(self._now())
+        return not self.typed and not self._guard.press(self._now(), came_at=self._came())
 
     def _other(self, key: str) -> Answer:
         """Take a key that is not what is asked for."""
@@ -59,8 +60,10 @@ class _Guarded:
 class ApproveQuestion(_Guarded):
     """`wanted` has to be typed: y, or the end of an id."""
 
-    def __init__(self, text: str, *, wanted: str, guard: Guard, now: Now, scroll: Scroll) -> None:
-        super().__init__(text, guard=guard, now=now, scroll=scroll)
+    def __init__(
+        self, text: str, *, wanted: str, guard: Guard, now: Now, came: Now, scroll: Scroll
+    ) -> None:
+        super().__init__(text, guard=guard, now=now, came=came, scroll=scroll)
         self.wanted = wanted
 
     def press(self, key: str, character: str | None) -> Answer:
@@ -87,9 +90,16 @@ class DenyQuestion(_Guarded):
     """The number of a canned reason, or words and Enter."""
 
     def __init__(
-        self, text: str, *, reasons: Sequence[str], guard: Guard, now: Now, scroll: Scroll
+        self,
+        text: str,
+        *,
+        reasons: Sequence[str],
+        guard: Guard,
+        now: Now,
+        came: Now,
+        scroll: Scroll,
     ) -> None:
-        super().__init__(text, guard=guard, now=now, scroll=scroll)
+        super().__init__(text, guard=guard, now=now, came=came, scroll=scroll)
         self._reasons = {str(number): reason for number, reason in enumerate(reasons, 1)}
         self.reason = ""
         """Why, once it was answered."""

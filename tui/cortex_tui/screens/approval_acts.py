@@ -46,6 +46,7 @@ class Decider:
             wanted=facts.last_digits if facts.needs_last_digits else "y",
             guard=self._guard,
             now=self._desk.session.clock.now,
+            came=lambda: self._desk.session.key_came_at,
             scroll=self._scroll,
         )
 
@@ -56,6 +57,7 @@ class Decider:
             reasons=DENY_REASONS,
             guard=self._guard,
             now=self._desk.session.clock.now,
+            came=lambda: self._desk.session.key_came_at,
             scroll=self._scroll,
         )
 

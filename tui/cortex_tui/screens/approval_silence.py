@@ -16,7 +16,7 @@ class Silence:
     """Of one screen, by its clock; `guard` is what its questions ask, too."""
 
     def __init__(self, desk: Desk, screen: Frame) -> None:
-        self._clock, self._screen = desk.session.clock, screen
+        self._session, self._clock, self._screen = desk.session, desk.session.clock, screen
         self.guard = Guard(self._clock.now())
         self._is_filling = False
 
@@ -44,7 +44,7 @@ class Silence:
 
     def press(self) -> None:
         """Take a key: too early it begins the silence anew."""
-        self.guard.press(self._clock.now())
+        self.guard.press(self._clock.now(), came_at=self._session.key_came_at)
 
     def fill(self) -> None:
         """Show it as it passes."""

@@ -40,6 +40,8 @@ from cortex_tui.widgets.virtual_table import VirtualTable
 
 WIDE: Final = 100
 """Cells; from here on the list stands beside what is looked at."""
+FLOWS_S: Final = 1.0
+"""So long after a decision what comes to the front was expected there."""
 LONG_CHARS: Final = 20_000
 """Of arguments: laying out more is done beside the app."""
 BEGINNINGS_MAX: Final = 2_000
@@ -77,6 +79,8 @@ class ApprovalsScreen(Frame):
         self._is_raw = False
         self._is_flowing = False
         """It came to the front by a decision on the one before."""
+        self._agreed_at = float("-inf")
+        """When the operator decided last, by the clock."""
         self._wants_first = False
         self._is_to_approve = False
         """As edited, as soon as that is in sight."""
@@ -116,6 +120,9 @@ class ApprovalsScreen(Frame):
         self._stop_editing()
         self.desk.recall.send()  # only here it can be seen and taken back
         super().on_screen_suspend()
+
+    def watched(self) -> None:
+        self._silence.restart()
 
     def armed_at(self) -> float:
         return self._silence.guard.armed_at
@@ -167,14 +174,16 @@ class ApprovalsScreen(Frame):
             self._beginnings |= {digest: approval_rows.beginning(text) for _, digest, text in found}
             return True
         tab, is_first = self._inbox.tab, self._wants_first
+        by, also = self.desk.session.actor, self._inbox.held
         if tab is Tab.DECIDED:
             rows = await approvals.decided(limit=ROWS_MAX)
         else:
-            by, also = self.desk.session.actor, self._inbox.held
             rows = await approvals.waiting(by=by, also=also, limit=ROWS_MAX)
         if tab is not self._inbox.tab:
             return True
         is_news = self._inbox.take(rows)
+        if self._inbox.give_up(also):
+            self.strip.tell("that request waits no more", "warn")
         self._table.tell_cut(approval_lines.cut(self._inbox))
         if is_first and self._wants_first:
             self._wants_first = False
@@ -401,7 +410,8 @@ class ApprovalsScreen(Frame):
             self._silence.fill()
             return None
         if told is None:
-            if subject is None or not self._is_fresh():
+            is_sought = self._wants_first or self._inbox.is_seeking
+            if subject is None or is_sought or not self._is_fresh():
                 told = "it is being read" if self._in_front else approval_lines.nothing(self._inbox)
             elif self.desk.recall.ids & set(subject.ids):
                 told = "you have just decided it: u recalls that"
@@ -436,6 +446,7 @@ class ApprovalsScreen(Frame):
             self.remove_class("-denying")
             self._silence.restart()
             if is_agreed:
+                self._agreed_at = self.desk.session.clock.now()
                 self._agreed(subject, act())
             else:
                 self.strip.tell("nothing was done", "dim")
@@ -477,10 +488,12 @@ class ApprovalsScreen(Frame):
         """Go on to the next one, unless the operator did already, or has left."""
         is_in_front = self.is_running and tuple(ids) == self._in_front
         self._inbox.marked -= set(ids)
-        self._batch = ()
+        if tuple(ids) == self._batch:
+            self._batch = ()
         if is_in_front:
+            is_flowing = self.desk.session.clock.now() - self._agreed_at < FLOWS_S
             self._inbox.leave(ids, self.desk.session.now)
-            self._refocus(is_flowing=True)
+            self._refocus(is_flowing=is_flowing)
 
     @on(VirtualTable.Moved)
     def _moved(self) -> None:

@@ -53,7 +53,7 @@ async def ask_group(
     except CortexError as error:
         strip.tell(f"✗ {safe(error.message)}", "fail")
         return
-    if not strip.screen.is_current or strip.is_asking:
+    if not strip.may_ask:
         strip.untell(COUNTING)
         return  # nobody is asked who is not looking
     if not found.job_ids:

@@ -83,6 +83,9 @@ class Frame(Screen[None]):
         if self.workers.cancel_group(self, CHOSEN):
             self.strip.tell("a key came before it was asked: nothing was done", "warn")
 
+    def watched(self) -> None:
+        """Know that the terminal is in front again: who typed elsewhere may go on typing here."""
+
     def armed_at(self) -> float:
         """When the next key counts, by the clock, if none comes before."""
         return float("-inf")

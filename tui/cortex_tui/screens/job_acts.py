@@ -89,7 +89,7 @@ async def pause_queue(desk: Desk, strip: StripLine, row: JobRow, *, typed: Seque
     except CortexError as error:
         strip.tell(f"✗ {safe(error.message)}", "fail")
         return
-    if not strip.screen.is_current or strip.is_asking:
+    if not strip.may_ask:
         strip.untell(READING)
         return  # nobody is asked who is not looking
     is_paused = any(each["queue"] == queue and each["paused_at"] is not None for each in found)

@@ -417,7 +417,7 @@ class JobsScreen(Frame):
         try:
             self._which = parse_filter(event.text)
         except UsageError as error:
-            self.strip.tell(f"✗ {error.message} · {error.hint or ''}", "fail")
+            self.strip.tell(safe(f"✗ {error.message} · {error.hint or ''}"), "fail")
             return
         self.strip.tell("")
         self._filter.close(event.text)

@@ -67,7 +67,7 @@ async def ask(
     except CortexError as error:
         strip.tell(f"✗ {safe(error.message)}", "fail")
         return
-    if not strip.screen.is_current or strip.is_asking or not is_wanted():
+    if not strip.may_ask or not is_wanted():
         strip.untell(COUNTING)
         return
     if not choice.job_ids:

@@ -81,6 +81,9 @@ class LogScreen(Frame):
         return None if done is None else Thing(command=done.command)
 
     def paint(self) -> None:
+        if (done := list(self.desk.acts.log)) != self._window.rows:  # one ended meanwhile
+            self._window.rearrange(done)
+            self._tell()
         for note in self._notes:
             note.redraw()
         self._table.redraw()

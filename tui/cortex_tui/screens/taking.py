@@ -37,7 +37,8 @@ def ask(app: App[int], frame: Frame) -> None:
         elif thing is not None and pick.picked == "j":
             _ = frame.run_worker(_copy_document(app, frame, thing), group="copy", exclusive=True)
         elif thing is not None:
-            _copy(app, frame, thing.id if pick.picked == "i" else thing.command)
+            # Pasted into a shell a sign in a name that others chose could act: seen it is harmless.
+            _copy(app, frame, safe(thing.id) if pick.picked == "i" else thing.command)
 
     frame.strip.ask(pick, answered)
 

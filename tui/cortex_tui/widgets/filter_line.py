@@ -57,11 +57,6 @@ class FilterLine(Horizontal):
         yield Line(self._desk, self._draw, id="filter")
         yield self._input
 
-    @property
-    def is_editing(self) -> bool:
-        """The filter is being written."""
-        return self.has_class("-editing")
-
     def edit(self) -> None:
         """Let the filter be written."""
         self.add_class("-editing")

@@ -14,6 +14,7 @@ from rich.segment import Segment
 from textual import events
 from textual.strip import Strip
 from textual.widget import Widget
+from textual.widgets import Input, TextArea
 
 from cortex.domain.cells import Cell
 from cortex.domain.safe import safe
@@ -60,6 +61,15 @@ class StripLine(Drawn, can_focus=True):
     def is_asking(self) -> bool:
         """A question is open."""
         return self._question is not None
+
+    @property
+    def may_ask(self) -> bool:
+        """Whether a question that took a while may open: somebody looks here, and writes nothing.
+
+        What they write elsewhere would be an answer.
+        """
+        is_writing = isinstance(self.screen.focused, Input | TextArea)
+        return self.screen.is_current and not self.is_asking and not is_writing
 
     @property
     def is_seen(self) -> bool:
@@ -183,9 +193,6 @@ class StripLine(Drawn, can_focus=True):
 
     def _laid_out(self, question: Asks, width: int) -> Sequence[tuple[str, str]] | None:
         return question_lines(question.text, safe(question.how()), max(1, width - 2))
-
-    def on_paste(self, event: events.Paste) -> None:
-        event.stop()
 
     def on_blur(self) -> None:
         if self.is_asking:

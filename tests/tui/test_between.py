@@ -1,0 +1,217 @@
+"""What may come between a question and its answer, and between a text and the terminal."""
+
+import asyncio
+import re
+
+import pytest
+from rich.segment import Segment
+from textual import events
+from textual.color import Color
+
+from cortex.domain.errors import UnavailableError
+from cortex_tui.line_filter import SafeFilter
+from tests.support.hostile import HOSTILE, PIECES, treacherous
+from tests.support.tui import FakeBackend, on_asyncio, pressed
+from tests.support.tui_approvals import FakeApprovals
+from tests.tui.conftest import Sit
+from tests.tui.test_approvals import enter, keys
+
+HOUR_S = 3_600.0
+
+
+@pytest.mark.parametrize("pasted", ["y", "yyyy\n", "K", "Ky"])
+@on_asyncio
+async def test_a_paste_neither_asks_nor_agrees(cluster: FakeBackend, sit: Sit, pasted: str) -> None:
+    cluster.add(1)
+    async with sit() as seat:
+        seat.app.post_message(events.Paste(pasted))
+        await seat.settle()
+        assert "cancel invoice-bot …000001" not in seat.lines[-2]
+        await seat.press("K")
+        assert "cancel invoice-bot …000001" in seat.lines[-2]
+        seat.app.post_message(events.Paste(pasted))
+        await seat.settle()
+        assert "cancel invoice-bot …000001" in seat.lines[-2]
+        assert cluster.acted == []
+
+
+@pytest.mark.parametrize("opening", ["a", "d"])
+@on_asyncio
+async def test_a_paste_decides_nothing(inbox: FakeApprovals, sit: Sit, opening: str) -> None:
+    inbox.add(1)
+    async with sit() as seat:
+        await enter(seat)
+        seat.app.post_message(events.Paste("ay"))
+        await keys(seat, opening)
+        await seat.pass_time(1)
+        seat.app.post_message(events.Paste("y" if opening == "a" else "not this one\r"))
+        await seat.settle()
+        await keys(seat, "enter")
+        assert inbox.decisions == []
+
+
+@pytest.mark.parametrize("told", ["focus", "resume", ""])
+@on_asyncio
+async def test_who_comes_back_to_the_terminal_in_the_middle_of_a_word_decides_nothing(
+    inbox: FakeApprovals, sit: Sit, told: str
+) -> None:
+    inbox.add(1)
+    async with sit() as seat:
+        await enter(seat)
+        await keys(seat, "a")
+        if told == "resume":  # from the shell
+            await seat.pass_time(5)
+            seat.app.app_resume_signal.publish(seat.app)
+        else:
+            seat.app.post_message(events.AppBlur())
+            await seat.pass_time(5)
+        if told == "focus":
+            seat.app.post_message(events.AppFocus())
+            await seat.settle()
+        await seat.press("y")
+        assert inbox.decisions == []
+        assert "approve …000001" in seat.lines[-2]
+        await keys(seat, "y")
+        assert len(inbox.decisions) == 1
+
+
+@on_asyncio
+async def test_a_key_tells_that_somebody_watches(cluster: FakeBackend, sit: Sit) -> None:
+    async with sit() as seat:
+        seat.app.post_message(events.AppBlur())
+        await seat.pass_time(3)
+        await seat.press("j")
+        before = len(cluster.asked)
+        await seat.pass_time(3)
+        assert len(cluster.asked) - before > 3, "at the pace of who looks"
+
+
+@on_asyncio
+async def test_a_question_does_not_wait_behind_another_screen(
+    cluster: FakeBackend, sit: Sit
+) -> None:
+    cluster.add(1)
+    async with sit() as seat:
+        await seat.press("K")
+        seat.app.open("log")
+        await seat.settle()
+        await seat.press("y", "escape", "y")
+        assert "nothing was done" in seat.lines[-2]
+        assert cluster.acted == []
+
+
+@on_asyncio
+async def test_where_nothing_is_seen_nothing_is_asked(cluster: FakeBackend, sit: Sit) -> None:
+    cluster.add(1)
+    async with sit(size=(59, 14)) as seat:
+        await seat.press("K", "y")
+        await seat.pilot.resize_terminal(80, 24)
+        await seat.settle()
+        await seat.press("y")
+        assert cluster.acted == []
+
+
+@on_asyncio
+async def test_what_is_typed_behind_a_chosen_command_is_no_key(
+    cluster: FakeBackend, sit: Sit
+) -> None:
+    cluster.add(1)
+    async with sit() as seat:
+        await seat.press(":")
+        await seat.type("mute")
+        await seat.until_found()
+        for key in ("enter", "2", "K", "y"):
+            seat.app.post_message(pressed(key))
+        await seat.settle()
+        assert "no bell for an hour" in seat.lines[-2], "nor does it take the command back"
+        assert cluster.acted == []
+
+
+@on_asyncio
+async def test_what_was_typed_before_the_palette_left_is_no_key_however_late_it_is_taken(
+    cluster: FakeBackend, sit: Sit
+) -> None:
+    cluster.add(1)
+    async with sit() as seat:
+        await seat.press(":")
+        await seat.type("mute")
+        await seat.until_found()
+        late = [pressed(key) for key in ("2", "K", "y")]
+        await seat.press("enter")
+        for event in late:
+            seat.app.post_message(event)
+        await seat.settle()
+        assert "no bell for an hour" in seat.lines[-2]
+        assert cluster.acted == []
+
+
+@on_asyncio
+async def test_no_row_moves_while_somebody_is_asked(inbox: FakeApprovals, sit: Sit) -> None:
+    inbox.add(2)
+    inbox.add(3)
+
+    def risks() -> list[str]:
+        return [found for line in seat.lines[3:7] for found in re.findall("CRIT|med ", line[:10])]
+
+    async with sit() as seat:
+        await enter(seat)
+        await keys(seat, "a")
+        before = risks()
+        inbox.add(1, risk="CRITICAL", people=2, expires_s=60.0)
+        await seat.pass_time(2)
+        assert risks() == before
+        await keys(seat, "escape")
+        assert risks() == ["CRIT", *before], "it comes when nobody is asked"
+
+
+@on_asyncio
+async def test_a_click_on_another_row_takes_the_question_back(
+    inbox: FakeApprovals, sit: Sit
+) -> None:
+    inbox.add(1)
+    inbox.add(2)
+    async with sit() as seat:
+        await enter(seat)
+        await keys(seat, "a")
+        assert "approve …000001" in seat.lines[-2]
+        assert await seat.pilot.click("#list", offset=(4, 2))
+        await seat.pass_time(1)
+        assert "…000002  refund" in seat.text
+        assert "approve" not in seat.lines[-2]
+        await keys(seat, "y")
+        assert inbox.decisions == []
+
+
+@on_asyncio
+async def test_a_long_act_goes_no_further_than_what_is_known(
+    cluster: FakeBackend, sit: Sit
+) -> None:
+    for number in range(1, 501):
+        cluster.add(number)
+    async with sit() as seat:
+        await seat.press("*", "K", "enter")
+        cluster.gate = asyncio.Event()
+        await seat.type("500")
+        seat.app.session.link.failed(UnavailableError("the database is gone"))
+        cluster.gate.set()
+        await seat.settle()
+        assert "200 cancelled, 300 not begun; the database does not answer" in seat.lines[-2]
+        assert len(cluster.acted_on) == 1
+
+
+@on_asyncio
+async def test_all_times_are_the_databases(cluster: FakeBackend, sit: Sit) -> None:
+    cluster.add(1)
+    cluster.ahead_s = HOUR_S
+    async with sit() as seat:
+        mine = cluster.clock.now() % (24 * HOUR_S)
+        await seat.press("K", "y", "@")
+        assert f"{int((mine + HOUR_S) // HOUR_S):02}:" in seat.text.split("what became of it")[1]
+
+
+@pytest.mark.parametrize("is_ascii", [True, False])
+@pytest.mark.parametrize("text", [*PIECES.values(), HOSTILE, "tea \U0001f375 for \u4e24"])
+def test_the_last_gate_lets_nothing_through_that_acts(text: str, *, is_ascii: bool) -> None:
+    (passed,) = SafeFilter(is_ascii=is_ascii).apply([Segment(text)], Color(0, 0, 0))
+    assert treacherous(passed.text) == []
+    assert not is_ascii or passed.text.isascii()
