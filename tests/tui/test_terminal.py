@@ -167,9 +167,11 @@ def test_what_is_no_terminal_is_refused(cortex: Cortex, arguments: list[str]) ->
     assert "use cortex jobs watch" in ended.err
 
 
-def test_a_dumb_terminal_is_refused(cortex: Cortex) -> None:
-    with on_screen(cortex, env={"TERM": "dumb"}) as screen:
+@pytest.mark.parametrize("term, told", [("dumb", "TERM is dumb"), ("", "TERM is not set")])
+def test_a_dumb_terminal_is_refused(cortex: Cortex, term: str, told: str) -> None:
+    with on_screen(cortex, env={"TERM": term}) as screen:
         assert screen.end() == 2
+        assert told in screen.text
         assert "use cortex jobs watch" in screen.text
         assert b"\x1b[" not in screen.written
 

@@ -7,6 +7,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
+from rich.console import Console
+
 from cortex.domain.clock import system_chance
 from cortex.domain.errors import ConflictError
 from cortex.domain.safe import safe
@@ -63,6 +65,7 @@ def run(
         is_read_only=is_read_only,
         is_ascii=is_ascii,
         theme=theme if has_color else "ansi",
+        colors=Console(force_terminal=True).color_system or "standard",  # as Textual's own
         pictures=pictures,
         pod=pod,
     )
