@@ -127,7 +127,6 @@ async def test_without_a_reason_nothing_is_agreed_to(
     cluster.dead.add(1)
     async with sit(first="dead") as seat:
         await seat.press(key, "enter", "y", "enter", "y")
-        assert "3 characters at least" in seat.lines[-2]
         assert nothing_was_done(cluster)
 
 

@@ -60,8 +60,7 @@ class ReasonQuestion:
                 return f"{said}  type {self._wanted}: {typed}   esc no "
             return f"{said}  {self._wanted} yes   esc no "
         if self.typed:
-            enough = "enter" if self._is_enough else f"{REASON_CHARS_MIN} characters at least"
-            return f"  why: {_ending(self.typed)}▏ {enough}   esc no "
+            return f"  why: {_ending(self.typed)}▏ enter   esc no "
         return f"  why{'' if self._is_required else ', or just'}: ▏ enter   esc no "
 
     def _confirmed(self, key: str, character: str | None) -> Answer:
