@@ -179,7 +179,8 @@ class CortexApp(internals.Quiet[int]):
         typed in one go behind a key that opens a line would still reach the list, and act.
         """
         if isinstance(event, events.Key) and not event.is_forwarded:
-            await self._pressed(event)
+            if not self._is_ended.is_set():  # what would open now has nowhere to stand
+                await self._pressed(event)
         else:
             await super().on_event(event)
 
