@@ -31,6 +31,8 @@ _ASCII: Final = str.maketrans(
     "…·—\N{EN DASH}─│⟦⟧→█▏▎▍▌▋▊▉░○●◆↻✓✗⊘",
     "~----|[]>########:.>?r+x-",
 )
+_DUMB: Final = frozenset({None, "", "dumb"})
+"""What TERM is where a terminal takes no escape sequences, or nobody knows whether it does."""
 _COERCED: Final = frozenset({"C.UTF-8", "C.utf8", "UTF-8"})
 """Python writes these into LC_CTYPE by itself when the locale is C."""
 
@@ -79,7 +81,7 @@ def terminal_of(stream: TextIO, *, color: str, environ: Mapping[str, str] = os.e
         is_tty=is_tty,
         has_color=_has_color(color, is_tty=is_tty, environ=environ),
         is_ascii=_is_ascii(stream, environ),
-        moves_cursor=is_tty and environ.get("TERM") not in {None, "", "dumb"},
+        moves_cursor=is_tty and environ.get("TERM") not in _DUMB,
     )
 
 
@@ -103,7 +105,7 @@ def _has_color(color: str, *, is_tty: bool, environ: Mapping[str, str]) -> bool:
         return False
     if environ.get("FORCE_COLOR"):
         return True
-    return is_tty and environ.get("TERM") != "dumb"
+    return is_tty and environ.get("TERM") not in _DUMB
 
 
 def _is_ascii(stream: TextIO, environ: Mapping[str, str]) -> bool:

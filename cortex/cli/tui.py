@@ -35,7 +35,7 @@ PICTURES: Final = "screenshots"
     default="dark",
     show_default=True,
     metavar="NAME",
-    help="dark, light or ansi: the terminal's own colours.",
+    help="dark, light or ansi: the terminal's own colours, and all where it has but 16.",
 )
 @click.pass_obj
 def tui(
@@ -102,8 +102,8 @@ def refuse_what_is_no_terminal(command: str, *, hint: str) -> None:
     """Raise `UsageError` where a screen cannot be drawn, or keys cannot be pressed."""
     if not (sys.stdin.isatty() and sys.stdout.isatty()):
         what = f"{command} needs a terminal for its input and its output"
-    elif os.environ.get("TERM") in {None, "", "dumb"}:
-        what = "this terminal cannot draw a screen: TERM is dumb"
+    elif (term := os.environ.get("TERM", "")) in {"", "dumb"}:
+        what = f"this terminal cannot draw a screen: TERM is {term or 'not set'}"
     else:
         return
     raise UsageError(what, hint=hint)

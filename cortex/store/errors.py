@@ -56,6 +56,12 @@ SHORTAGES = {"53100": Trouble.DISK_FULL, "53300": Trouble.NO_CONNECTIONS}
 QUEUE_HEAD = "task_queue_head"
 """The index that lets one pod of several make a task of a named queue ready; the others repeat."""
 
+_WAYS_OUT = {
+    Trouble.DISK_FULL: "make room on the disk of the server",
+    Trouble.NO_CONNECTIONS: "close others, or raise max_connections or the role's own limit",
+}
+"""Where the server itself names none."""
+
 _MIGRATE = "migrate it first: cortex migrate"
 
 
@@ -216,7 +222,7 @@ def _of_server(error: asyncpg.PostgresError) -> CortexError:  # noqa: C901, PLR0
     if state[:2] == "53":
         trouble = SHORTAGES.get(state, Trouble.OUT_OF_MEMORY)
         told = f"the database is short of resources: {message}"
-        return UnavailableError(told, hint=hint, trouble=trouble)
+        return UnavailableError(told, hint=hint or _WAYS_OUT.get(trouble), trouble=trouble)
     if state[:2] == "58":
         told = f"the database's own system fails: {message}"
         return UnavailableError(told, hint=hint, trouble=Trouble.UNREACHABLE)

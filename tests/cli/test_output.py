@@ -88,6 +88,7 @@ def test_redirected_output_is_exact_and_without_colours(cortex: Cortex, life: Li
         ({"NO_COLOR": "1"}, [], False),
         ({"CORTEX_NO_COLOR": "1"}, [], False),
         ({"TERM": "dumb"}, [], False),
+        ({"TERM": ""}, [], False),
         ({"NO_COLOR": ""}, [], True),
         ({"NO_COLOR": "1", "FORCE_COLOR": "1"}, [], False),
         ({"NO_COLOR": "1"}, ["--color", "always"], True),

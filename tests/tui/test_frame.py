@@ -7,6 +7,8 @@ from rich.segment import Segment
 
 from cortex_tui.keys import KEYS
 from cortex_tui.line_filter import clean
+from cortex_tui.link import Link
+from cortex_tui.render.bars import link_cell
 from tests.support.hostile import HOSTILE, LINES, treacherous
 from tests.support.tui import FakeBackend, Seat, instant, on_asyncio
 from tests.tui.conftest import Sit
@@ -74,11 +76,23 @@ async def test_a_lost_link_is_stale_and_comes_back_by_itself(
         await seat.pass_time(12)
         assert "STALE 1" in seat.lines[0]
         assert "…000001" in seat.text, "never an empty screen"
+        assert "cannot reach the database" in seat.lines[-2], "it says why"
+        await seat.press("K")
+        assert "nothing was done" in seat.lines[-2]
         cluster.change(job, status="COMPLETED")
         cluster.up()
         await seat.pass_time(2)
         assert "LIVE" in seat.lines[0]
+        assert "cannot reach" not in seat.text
         assert "✓ done" in seat.text
+
+
+@pytest.mark.parametrize(
+    "silent_s, told",
+    [(4, "STALE 4s"), (999, "STALE 999s"), (1000, "STALE 16m"), (40 * 86_400, "STALE 40d")],
+)
+def test_a_long_silence_is_told_in_whole(silent_s: float, told: str) -> None:
+    assert link_cell(Link(0.0), silent_s).text.strip() == told
 
 
 @pytest.mark.parametrize("key", ["question_mark", "at", "5"])

@@ -60,6 +60,13 @@ def test_what_follows_a_colon_is_looked_for(cortex: Cortex, life: Life) -> None:
         nothing_was_done(screen, life)
 
 
+def test_what_follows_q_is_nothing(cortex: Cortex) -> None:
+    with on_jobs(cortex) as screen:
+        screen.type("q:xy\r/?")
+        assert screen.end() == 0
+        assert "fault" not in screen.text
+
+
 def test_what_follows_a_question_is_the_reason_and_agrees_to_nothing(
     cortex: Cortex, life: Life
 ) -> None:

@@ -171,6 +171,22 @@ async def test_who_quits_sees_that_it_could_not_be_sent(inbox: FakeApprovals, si
 
 
 @on_asyncio
+async def test_without_a_link_it_is_refused_at_once(
+    cluster: FakeBackend, inbox: FakeApprovals, sit: Sit
+) -> None:
+    inbox.add(1)
+    async with sit(recall_s=RECALL_S) as seat:
+        await enter(seat)
+        await keys(seat, "a")
+        cluster.down()
+        await seat.pass_time(1)
+        await seat.press("y")
+        assert "✗ the database does not answer" in strip(seat)
+        assert "recalls" not in seat.text
+        assert inbox.decisions == []
+
+
+@on_asyncio
 async def test_a_link_that_is_lost_meanwhile_drops_it_and_says_so(
     cluster: FakeBackend, inbox: FakeApprovals, sit: Sit
 ) -> None:

@@ -167,9 +167,11 @@ def test_what_is_no_terminal_is_refused(cortex: Cortex, arguments: list[str]) ->
     assert "use cortex jobs watch" in ended.err
 
 
-def test_a_dumb_terminal_is_refused(cortex: Cortex) -> None:
-    with on_screen(cortex, env={"TERM": "dumb"}) as screen:
+@pytest.mark.parametrize("term, told", [("dumb", "TERM is dumb"), ("", "TERM is not set")])
+def test_a_dumb_terminal_is_refused(cortex: Cortex, term: str, told: str) -> None:
+    with on_screen(cortex, env={"TERM": term}) as screen:
         assert screen.end() == 2
+        assert told in screen.text
         assert "use cortex jobs watch" in screen.text
         assert b"\x1b[" not in screen.written
 
@@ -243,6 +245,14 @@ def test_ctrl_z_leaves_the_terminal_and_comes_back(cortex: Cortex, life: Life) -
         screen.until(lambda text: job.hex[-6:] in text, what="the list again")
         screen.type("q")
         assert screen.end() == 0
+
+
+def test_without_a_schema_there_is_one_clear_line(tmp_path: Path, empty_database: str) -> None:
+    with on_screen(Cortex(tmp_path, empty_database)) as screen:
+        assert screen.end() == 1
+        assert "does not have the expected schema" in screen.text
+        assert "cortex migrate" in screen.text
+        assert b"\x1b[?1049h" not in screen.written, "no screen was begun"
 
 
 def test_what_is_copied_goes_to_the_terminal(cortex: Cortex, life: Life) -> None:

@@ -67,6 +67,29 @@ def test_without_colours_no_screen_has_any(cortex: Cortex) -> None:
 
 
 @pytest.mark.usefixtures("busy")
+@pytest.mark.parametrize(
+    "term,written",
+    [("xterm", rb"[34]\d"), ("screen", rb"[34]\d"), ("tmux-256color", rb"[34]8;5;\d+|[34]9")],
+)
+def test_it_writes_no_more_colours_than_there_are(
+    cortex: Cortex, term: str, written: bytes
+) -> None:
+    """Of sixteen only the first eight, which each terminal has made readable on its own ground."""
+    with on_jobs(cortex, env={"TERM": term, "COLORTERM": ""}) as screen:
+        screen.until(lambda text: "✗ fail" in text, what="the jobs")
+        visit_all(screen)
+        screen.type("q")
+        assert screen.end() == 0
+        one = rb"(?:[0-57]|2[2-7]|" + written + rb")?"
+        strange = {
+            codes
+            for codes in COLOURS.findall(screen.written)
+            if not re.fullmatch(rb"(?:" + one + rb";)*" + one, codes)
+        }
+        assert strange == set()
+
+
+@pytest.mark.usefixtures("busy")
 def test_a_small_terminal_says_so_and_agrees_to_nothing(cortex: Cortex, life: Life) -> None:
     with on_jobs(cortex, size=(80, 24)) as screen:
         screen.until(lambda text: "✗ fail" in text, what="the jobs")

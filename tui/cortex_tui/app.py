@@ -26,7 +26,7 @@ from cortex_tui.key_table import KeyTable, shown
 from cortex_tui.line_filter import SafeFilter
 from cortex_tui.model.history import History, Place
 from cortex_tui.model.question import Choice
-from cortex_tui.palette import NAMES, PALETTES
+from cortex_tui.palette import BY_COLORS
 from cortex_tui.palette_commands import KeyCommands
 from cortex_tui.poller import Poller
 from cortex_tui.recall import Recall
@@ -140,7 +140,7 @@ class CortexApp(internals.Quiet[int]):
             self._last_filters.append(NoColor())
         for name, kind in SCREENS.items():
             self.add_mode(name, partial(kind, self.desk))
-        for palette in PALETTES.values():
+        for palette in BY_COLORS[session.colors].values():
             self.register_theme(palette.theme)
         self.theme = self.desk.palette.theme.name
 
@@ -184,7 +184,8 @@ class CortexApp(internals.Quiet[int]):
         typed in one go behind a key that opens a line would still reach the list, and act.
         """
         if isinstance(event, events.Key) and not event.is_forwarded:
-            await self._pressed(event)
+            if not self._is_ended.is_set():  # what would open now has nowhere to stand
+                await self._pressed(event)
         else:
             await super().on_event(event)
 
@@ -328,8 +329,13 @@ class CortexApp(internals.Quiet[int]):
         self._repaint()
 
     def action_next_theme(self) -> None:
-        after = (NAMES.index(self.session.theme) + 1) % len(NAMES)
-        self.session.theme = NAMES[after]
+        names = list(BY_COLORS[self.session.colors])
+        if len(names) == 1:
+            if self.frame is not None:
+                self.frame.strip.tell("this terminal has 16 colours: no theme but its own", "dim")
+            return
+        after = (names.index(self.session.theme) + 1) % len(names)
+        self.session.theme = names[after]
         self.theme = self.desk.palette.theme.name
         self._repaint()
 

@@ -10,7 +10,7 @@ from cortex_tui.acts import Acts
 from cortex_tui.backend.protocol import Backend
 from cortex_tui.key_table import KeyTable
 from cortex_tui.model.bell import Bell
-from cortex_tui.palette import PALETTES, Palette
+from cortex_tui.palette import Palette, palette_of
 from cortex_tui.recall import Recall
 from cortex_tui.render.job_rows import SHOWN_COLUMNS
 from cortex_tui.session import Session
@@ -44,4 +44,4 @@ class Desk:
     @property
     def palette(self) -> Palette:
         """The colours of now."""
-        return PALETTES[self.session.theme]
+        return palette_of(self.session.theme, self.session.colors)

@@ -28,6 +28,10 @@ class Palette(CommandPalette):
     left: Callable[[], object] = staticmethod(lambda: None)
     """Called when it is about to close, before what was chosen is done."""
 
+    def on_mount(self) -> None:
+        for field in self.query(Input):  # there is none when it has to leave at once
+            field.cursor_blink = False  # nothing blinks
+
     def dismiss(self, result: None = None) -> AwaitComplete:
         if self._is_closing:
             return AwaitComplete()

@@ -1,6 +1,7 @@
 """The colours: a dark and a light theme of our own, and the terminal's own colours.
 
-Words for styles are the same in each; a state is never told by its colour alone.
+Words for styles are the same in each; a state is never told by its colour alone. What is written
+has a contrast of 4.5 : 1 or more on every ground that it may stand on.
 """
 
 from collections.abc import Mapping
@@ -11,8 +12,6 @@ from rich.segment import Segment
 from rich.style import Style
 from textual.strip import Strip
 from textual.theme import Theme
-
-NAMES: Final = ("dark", "light", "ansi")
 
 
 @attrs.frozen(kw_only=True, eq=False)
@@ -100,7 +99,7 @@ _DARK: Final = _palette(
     cursor="#26324a",
     line="#2f3744",
     text="#d3d8e2",
-    dim="#8590a3",
+    dim="#929db1",
     accent="#82aaff",
     run="#5fc3c9",
     appr="#c99bf0",
@@ -116,13 +115,47 @@ _LIGHT: Final = _palette(
     cursor="#d9e4f5",
     line="#d5d2c8",
     text="#23272f",
-    dim="#646b78",
+    dim="#5c6370",
     accent="#2456b8",
     run="#0b6f78",
     appr="#7b3aa8",
     retry="#8a5a00",
     done="#33702a",
     fail="#b3262e",
+)
+# Of 256 colours the nearest to those above are no longer readable on each other. These ones become
+# colours of the 256 as they are, or the grey beside.
+_DARK_256: Final = _palette(
+    "cortex-dark-256",
+    dark=True,
+    ground="#121212",
+    bar="#1c1c1c",
+    cursor="#303030",
+    line="#3a3a3a",
+    text="#d7d7d7",
+    dim="#a8a8a8",
+    accent="#87afff",
+    run="#5fd7d7",
+    appr="#d7afff",
+    retry="#d7af5f",
+    done="#87d787",
+    fail="#ff8787",
+)
+_LIGHT_256: Final = _palette(
+    "cortex-light-256",
+    dark=False,
+    ground="#ffffff",
+    bar="#f5f5f5",
+    cursor="#d7d7ff",
+    line="#d0d0d0",
+    text="#262626",
+    dim="#585858",
+    accent="#005faf",
+    run="#005f87",
+    appr="#8700af",
+    retry="#5f5f00",
+    done="#005f00",
+    fail="#af0000",
 )
 
 
@@ -183,4 +216,17 @@ def _ansi() -> Palette:
     return Palette(theme=theme, styles=styles)
 
 
-PALETTES: Final = {"dark": _DARK, "light": _LIGHT, "ansi": _ansi()}
+_ANSI: Final = _ansi()
+PALETTES: Final[Mapping[str, Palette]] = {"dark": _DARK, "light": _LIGHT, "ansi": _ANSI}
+BY_COLORS: Final[Mapping[str, Mapping[str, Palette]]] = {
+    "truecolor": PALETTES,
+    "256": {"dark": _DARK_256, "light": _LIGHT_256, "ansi": _ANSI},
+    "standard": {"ansi": _ANSI},
+}
+"""By the colours that a terminal has, in rich's words. Of sixteen nobody knows how they look: most
+of ours would become one grey."""
+
+
+def palette_of(theme: str, colors: str) -> Palette:
+    """Return the palette of a theme, or the terminal's own colours where it has not enough."""
+    return BY_COLORS[colors].get(theme, _ANSI)

@@ -7,8 +7,15 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
+from rich.console import Console
+
 from cortex.domain.clock import system_chance
-from cortex.domain.errors import ConflictError
+from cortex.domain.errors import (
+    ConflictError,
+    ForbiddenError,
+    OutcomeUnknownError,
+    UnavailableError,
+)
 from cortex.domain.safe import safe
 from cortex.store.database import READER_ROLE, Profile, open_database
 from cortex.store.looking import only_looking
@@ -63,6 +70,7 @@ def run(
         is_read_only=is_read_only,
         is_ascii=is_ascii,
         theme=theme if has_color else "ansi",
+        colors=Console(force_terminal=True).color_system or "standard",  # as Textual's own
         pictures=pictures,
         pod=pod,
     )
@@ -73,11 +81,18 @@ def run(
         if is_read_only:
             profile = await only_looking(profile)
             session.is_reader = profile.role == READER_ROLE
-        db = await open_database(profile, rng=system_chance().rng)
         try:
-            app = CortexApp(
-                session, StoreBackend(db), keys=keys, has_color=has_color, driver=Terminal
-            )
+            db = await open_database(profile, rng=system_chance().rng)
+        except ForbiddenError as error:
+            if is_read_only:
+                raise
+            hint = f"{error.hint}; a login that may only look: --read-only"
+            raise ForbiddenError(error.message, hint=hint) from error
+        try:
+            backend = StoreBackend(db)
+            with suppress(UnavailableError, OutcomeUnknownError):  # the screen tells, and waits
+                await backend.head()  # without a schema there is nothing to wait for
+            app = CortexApp(session, backend, keys=keys, has_color=has_color, driver=Terminal)
             hearing = asyncio.create_task(
                 hear(db.profile, session.clock, on_hint=app.poller.wake), name="hearing"
             )

@@ -31,6 +31,8 @@ class Session:
     """Read-only by its role in the database; else by a setting of its sessions."""
     is_ascii: bool = False
     theme: str = "dark"
+    colors: str = "truecolor"
+    """How many the terminal has, see `palette.BY_COLORS`."""
     recall_s: float = 3.0
     """So long a decision can be taken back before it is sent."""
     pictures: Path = attrs.Factory(Path.cwd)

@@ -12,6 +12,7 @@ from rich.style import Style
 from textual.strip import Strip
 
 from cortex.domain.cells import Cell
+from cortex.domain.phrases import age
 from cortex.domain.safe import safe
 from cortex.store.operator import COUNT_MAX, Head
 from cortex_tui.key import GROUPS, Key
@@ -23,6 +24,8 @@ from cortex_tui.render.words import countdown
 
 ROUNDED_MS: Final = 10
 """A figure that changes with each look would only flicker."""
+SECONDS_MAX: Final = 1000
+"""Of silence, told as such: there is no room for more digits."""
 GAP: Final = "   "
 KEPT: Final = 64
 """Bars that look as before are not laid out again."""
@@ -50,7 +53,9 @@ class TopView:
 def link_cell(link: Link, now: float) -> Cell:
     """Say how quick the database is, or since when it is silent; always of one width."""
     if link.is_stale(now):
-        text, style = f"STALE {link.silent_s(now):.0f}s", "alarm"
+        silent_s = link.silent_s(now)
+        since = f"{silent_s:.0f}s" if silent_s < SECONDS_MAX else age(silent_s)
+        text, style = f"STALE {since}", "alarm"
     elif link.took_ms is None:
         text, style = "…", "dim"
     else:

@@ -456,9 +456,12 @@ class ApprovalsScreen(Frame):
         self._silence.fill()
 
     def _agreed(self, subject: Subject, act: Act) -> None:
-        """Send it after a moment in which it can be taken back, or at once."""
+        """Send it after a moment in which it can be taken back, or at once.
+
+        Also where nothing may be done: it is told now, not after that moment.
+        """
         recall, for_s = self.desk.recall, self._decider.recall_s(subject)
-        if not for_s:
+        if not for_s or self.desk.session.why_not_act() is not None:
             recall.send()
             self.desk.acts.agreed(self.strip, act, waits=True)
             return

@@ -50,6 +50,7 @@ class FilterLine(Horizontal):
         self._told = told
         self.text = ""
         self._input = Input(compact=True, max_length=TEXT_MAX, select_on_focus=False)
+        self._input.cursor_blink = False  # nothing blinks
         self._input.can_focus = False  # else it gets all keys, unseen, where the list is hidden
 
     def compose(self) -> ComposeResult:

@@ -48,6 +48,7 @@ class JsonEditor(Vertical):
         super().__init__()
         self._desk = desk
         self._area = _Area(tab_behavior="indent", show_line_numbers=False)
+        self._area.cursor_blink = False  # nothing blinks
 
     def compose(self) -> ComposeResult:
         yield Line(self._desk, self._told)

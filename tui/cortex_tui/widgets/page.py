@@ -120,8 +120,11 @@ class Page(Drawn):
             return self._drawn_rest(width)
         if index >= len(self._lines):
             return Strip.blank(width)
-        is_dim = self.desk.session.link.is_stale(self.desk.session.clock.now())
-        return _line(tuple(self._lines[index]), self.desk.palette, width, is_dim=is_dim)
+        return _line(tuple(self._lines[index]), self.desk.palette, width, is_dim=self._is_dim)
+
+    @property
+    def _is_dim(self) -> bool:
+        return self.desk.session.link.is_stale(self.desk.session.clock.now())
 
     def _drawn_head(self, width: int) -> Strip:
         palette = self.desk.palette
@@ -129,9 +132,9 @@ class Page(Drawn):
         room = max(0, width - cell_len(right.text) - 2 * MARGIN - 1)
         parts = [
             Segment(" " * MARGIN),
-            Segment(fit(left.text, room), palette[left.style]),
+            Segment(fit(left.text, room), palette["dim" if self._is_dim else left.style]),
             Segment(" "),
-            Segment(right.text, palette[right.style]),
+            Segment(right.text, palette["dim" if self._is_dim else right.style]),
         ]
         return Strip(parts).adjust_cell_length(width)
 

@@ -1,5 +1,7 @@
 """The line above the footer: what was done, what is new, and the question before an act.
 
+While none of these is there it says why the database does not answer, if it does not.
+
 It is always there, so that nothing moves when it speaks. While it asks it holds the focus and the
 app gives it every key: none of them reaches the screen. What was typed before the question was
 there is written into it, and agrees to nothing. A question that is longer than the line takes more
@@ -217,14 +219,23 @@ class StripLine(Drawn, can_focus=True):
         info = self._info()
         if self._told.text and cell_len(self._told.text) + cell_len(info.text) + 3 > width:
             info = Cell("")  # it stands there again in a moment; what was told is read now
+        told = self._told if self._told.text else self._why_stale()
         room = max(0, width - cell_len(info.text) - 3)
         parts = [
             Segment(" "),
-            Segment(fit(self._told.text, room), palette[self._told.style]),
+            Segment(fit(told.text, room), palette[told.style]),
             Segment(" "),
             Segment(info.text, palette[info.style]),
         ]
         return Strip(parts).adjust_cell_length(width)
+
+    def _why_stale(self) -> Cell:
+        """Say why the database does not answer, as long as that is so and nothing else is told."""
+        error = self.desk.session.link.error
+        if error is None:
+            return Cell("")
+        hint = f" · {error.hint}" if error.hint else ""
+        return Cell(safe(f"{error.message}{hint}"), "warn")
 
     def _asked(self, question: Asks, y: int, width: int) -> Strip:
         palette = self.desk.palette
