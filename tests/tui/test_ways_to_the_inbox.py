@@ -77,3 +77,14 @@ async def test_the_request_that_a_job_above_the_inbox_waits_for(
         await seat.press("2", "3")
         await seat.pass_time(1)
         assert "…000005" in at(seat), "from elsewhere it is as it was left"
+
+
+@on_asyncio
+async def test_who_moves_on_at_once_stays_where_they_went(inbox: FakeApprovals, sit: Sit) -> None:
+    for number in (1, 2, 3):
+        inbox.add(number)
+    async with sit() as seat:
+        await enter(seat)
+        await seat.press("A", "G")
+        await seat.pass_time(2)
+        assert "…000003  refund" in seat.text

@@ -78,6 +78,7 @@ class ApprovalsScreen(Frame):
         self._is_flowing = False
         """It came to the front by a decision on the one before."""
         self._wants_first = False
+        """To go to the most urgent one; moving by oneself takes that back."""
         self._is_to_approve = False
         """As edited, as soon as that is in sight."""
         self._page = Page(desk, head=self._head)
@@ -292,6 +293,7 @@ class ApprovalsScreen(Frame):
         self._unmark()
         if self._inbox.tab is not Tab.ALL:
             self._to_tab(Tab.ALL)
+        self._wants_first = False
         self._inbox.seek(approval_id)
         self._moved()
 
@@ -314,12 +316,18 @@ class ApprovalsScreen(Frame):
             self._page.scroll_page("pagedown" if how == "half_down" else "pageup")
             return
         self._batch = ()
+        self._chosen()
         self._table.move(how)
 
     def action_next(self) -> None:
         self._batch = ()
+        self._chosen()
         self._inbox.leave(self._in_front, self.desk.session.now)
         self._moved()
+
+    def _chosen(self) -> None:
+        """Know that the operator goes where they want to, of what they see."""
+        self._wants_first &= not self._inbox.is_read
 
     def action_next_tab(self) -> None:
         tabs = list(Tab)
@@ -338,6 +346,7 @@ class ApprovalsScreen(Frame):
         focused = self._inbox.focused
         if focused is None or self._inbox.tab is Tab.DECIDED:
             return
+        self._chosen()
         self._inbox.marked ^= {focused}
         self._inbox.arrange()
         self._table.move("down")
