@@ -6,6 +6,7 @@ from typing import Any, Final, TypeVar
 
 from rich.console import RenderableType
 from textual import _time, events
+from textual._xterm_parser import XTermParser
 from textual.app import App
 from textual.await_complete import AwaitComplete
 from textual.binding import Binding, BindingsMap
@@ -22,6 +23,10 @@ FAULTS_MAX: Final = 10
 """One fault brings others while all is closed."""
 TAKEN_S: Final = 1.0
 """So long a key is waited for at each widget that it passes."""
+
+
+Parser = XTermParser
+"""Makes events of what a terminal sends."""
 
 
 class Palette(CommandPalette):
