@@ -138,7 +138,8 @@ class ApprovalsScreen(Frame):
         if count := self._inbox.new_count:
             return Cell(f"▲ {count} new ", "accent")
         if marked := len(self._inbox.marked):
-            return Cell(f"* {marked} marked   b takes them together ", "warn")
+            told = "b leaves the batch" if self._batch else "b takes them together"
+            return Cell(f"* {marked} marked   {told} ", "warn")
         return Cell("")
 
     def thing(self) -> Thing | None:
@@ -334,6 +335,9 @@ class ApprovalsScreen(Frame):
         self._to_tab(tabs[(tabs.index(self._inbox.tab) + 1) % len(tabs)])
 
     def action_raw(self) -> None:
+        if len(self._in_front) > 1:
+            self.strip.tell("a batch shows in what its requests differ: b, then i for one", "dim")
+            return
         self._is_raw = not self._is_raw
         self._lay_out(is_other=False)
 
