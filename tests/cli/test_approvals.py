@@ -291,7 +291,7 @@ def test_a_broken_editor_decides_nothing(cortex: Cortex, askers: Askers) -> None
 
 
 @pytest.mark.parametrize(
-    ("does", "told"),
+    "does, told",
     [
         ('rm "$1"', "what was edited cannot be read: No such file or directory"),
         ("printf '\\377' > \"$1\"", "edited arguments are not UTF-8"),

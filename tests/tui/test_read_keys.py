@@ -20,7 +20,7 @@ def test_what_was_typed_in_one_go_has_come_before_any_of_it_is_told() -> None:
 
     driver = Terminal.__new__(Terminal)  # without a terminal
     driver.fileno, driver.exit_event, driver._debug = reading, threading.Event(), False
-    driver.process_message = tell  # type: ignore[method-assign]
+    driver.process_message = tell  # type: ignore[method-assign, assignment]
     os.write(writing, b"K\xc3\xa4yy")
     driver.run_input_thread()
     os.close(reading)
