@@ -10,6 +10,7 @@ import pytest
 from cortex.domain.approval_facts import DENY_REASONS
 from cortex.domain.canonical import canonical
 from cortex.domain.errors import OutcomeUnknownError
+from cortex_tui.render.approval_rows import beginning
 from tests.support.hostile import HOSTILE
 from tests.support.tui import FakeBackend, Seat, on_asyncio
 from tests.support.tui_approvals import FakeApprovals
@@ -602,3 +603,18 @@ async def test_a_batch_has_no_digest_and_nothing_raw(inbox: FakeApprovals, sit: 
         assert "b leaves the batch" in seat.lines[-2]
         await keys(seat, "i")
         assert "a batch shows in what its requests differ" in seat.lines[-2]
+
+
+@pytest.mark.parametrize(
+    "text, told",
+    [
+        ('{"amount":12.4,"to":"a@b.eu"}', "amount=12.4 to=a@b.eu"),
+        ('{"amount":12.4,"memo":"x y', "amount=12.4 memo=x y"),
+        ('{"memo":["x",1', 'memo=["x",1'),
+        ('{"amount":1,"me', 'amount=1 "me'),
+        ('{"memo"', "memo="),
+        ("{}", ""),
+    ],
+)
+def test_a_list_tells_how_arguments_begin_with_their_names(text: str, told: str) -> None:
+    assert beginning(text) == told
