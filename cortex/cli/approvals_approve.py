@@ -73,7 +73,7 @@ def _edited(
     *,
     in_editor: bool,
 ) -> str | None:
-    """Return checked arguments in place of those asked for; None: nobody edits them."""
+    """Return checked arguments in place of those asked for; None: they stay as they are."""
     if edit_file is None and not in_editor:
         return None
     if len(approvals) > 1:
@@ -83,7 +83,8 @@ def _edited(
     if schema is None:
         edited_arguments("{}", schema=None)  # before an editor is opened in vain
     text = _read(edit_file) if edit_file is not None else _in_editor(approval["arguments"], options)
-    return edited_arguments(text, schema=schema)
+    edited = edited_arguments(text, schema=schema)
+    return None if edited == approval["arguments_text"] else edited
 
 
 def _read(name: str) -> str:
@@ -101,6 +102,11 @@ def _in_editor(arguments: dict[str, Any], options: Options) -> str:
         edited = click.edit(visible_json(arguments), extension=".json", require_save=False)
     except click.ClickException as error:
         told = f"the editor failed: {error.message.partition(':')[0]}"
+        raise UsageError(told, hint=OTHER_EDIT) from error
+    except UnicodeDecodeError as error:
+        raise InvalidValueError(f"{WHAT} are not UTF-8") from error
+    except OSError as error:
+        told = f"what was edited cannot be read: {error.strerror}"
         raise UsageError(told, hint=OTHER_EDIT) from error
     if edited is None:
         raise UsageError("the editor gave nothing back", hint=OTHER_EDIT)

@@ -30,7 +30,7 @@ def how_to_decide(request: ApprovalSeen, typed: Callable[..., str]) -> Iterator[
     until = clock_time(request.expires_at)[:-2]
     yield "waits", f"for you: {request.what} is called only if a person agrees, until {until}"
     yield "type", typed("tui")
-    yield "", "in a second terminal, here: A shows the request; read it; a and y approve, d denies"
+    yield "", "in a second terminal, here: A shows it; read it; a and y approve, d denies"
     yield "or", typed("approvals", "approve", name)
     yield "or", typed("approvals", "deny", name, "--reason", "not to customers")
 

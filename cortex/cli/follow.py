@@ -15,7 +15,7 @@ from typing import Any, Final, assert_never
 
 from cortex.cli.facts import AttemptEnded, Claimed, Fact, Moved, StepCommitted
 from cortex.cli.terminal import Terminal
-from cortex.domain.cells import fit, pad
+from cortex.domain.cells import fit, pad, width_of
 from cortex.domain.job import JobStatus
 from cortex.domain.job_words import (
     OUTCOMES,
@@ -30,6 +30,8 @@ from cortex.domain.phrases import clock_time, exact, money, rfc3339, since_s, sp
 from cortex.domain.safe import safe
 
 NAME_CELLS: Final = 36
+NAME_CELLS_MIN: Final = 12
+FIGURES_CELLS: Final = len("model  12.3s  45.6k→1.2k tokens  $0.0123")
 WORD_CELLS: Final = 9
 LEAD_CELLS: Final = len("12:34:56.7  ") + WORD_CELLS + 2
 
@@ -101,13 +103,21 @@ class FactPrinter:
         return " · ".join(told)
 
     def _step_told(self, fact: StepCommitted) -> str:
-        name = pad(fit(safe(fact.key), NAME_CELLS), NAME_CELLS)
+        cells = self._name_cells()
+        name = pad(fit(safe(fact.key), cells), cells)
         figures = f"{pad(fact.kind, 5)} {pad(span(fact.duration_s), 6, right=True)}"
         if fact.usage:
             figures += f"  {tokens(fact.usage)} tokens"
         if fact.cost_usd:
             figures += f"  {money(fact.cost_usd)}"
         return f"{name}  {self._terminal.paint(figures, 'dim')}"
+
+    def _name_cells(self) -> int:
+        """Return how wide names are: on a terminal the figures behind them stay on the line."""
+        if not self._terminal.is_tty:
+            return NAME_CELLS
+        taken = LEAD_CELLS + width_of(self._prefix) + 2 + FIGURES_CELLS
+        return max(NAME_CELLS_MIN, min(NAME_CELLS, self._terminal.width - taken))
 
 
 def status_line(job: dict[str, Any], terminal: Terminal) -> str:

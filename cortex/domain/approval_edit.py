@@ -26,7 +26,7 @@ def edited_arguments(text: str, *, schema: Mapping[str, Any] | None) -> str:
     size = len(text.encode(errors="replace"))
     if size > EDITED_BYTES_MAX:
         raise InvalidValueError(f"{WHAT} have {size:,} bytes, more than {EDITED_BYTES_MAX:,}")
-    value = parse(text, what=WHAT)
+    value = parse(text, what="the edit")
     if not isinstance(value, dict):
         raise InvalidValueError(f"{WHAT} must be an object by their names")
     wrong = misfits(schema, value)

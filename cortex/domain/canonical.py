@@ -57,7 +57,7 @@ def parse(text: str, *, what: str = "arguments") -> Any:
         value = json.loads(text, object_pairs_hook=members, parse_int=whole)
     except json.JSONDecodeError as error:
         where = f"line {error.lineno}, column {error.colno}"
-        raise InvalidValueError(f"{what} is not JSON: {error.msg} ({where})") from error
+        raise InvalidValueError(f"{what} is not JSON at {where}: {error.msg}") from error
     except RecursionError:
         _refuse(what, _TOO_DEEP)
     _check(value, what, ())

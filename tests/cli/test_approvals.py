@@ -290,6 +290,41 @@ def test_a_broken_editor_decides_nothing(cortex: Cortex, askers: Askers) -> None
     assert askers.row(request)["status"] == "PENDING"
 
 
+@pytest.mark.parametrize(
+    "does, told",
+    [
+        ('rm "$1"', "what was edited cannot be read: No such file or directory"),
+        ("printf '\\377' > \"$1\"", "edited arguments are not UTF-8"),
+        ("kill -9 $$", "the editor failed: "),
+    ],
+)
+def test_an_editor_that_gives_nothing_back_is_no_fault(
+    cortex: Cortex, askers: Askers, does: str, told: str
+) -> None:
+    request = askers.asked()
+    script = cortex.folder / "editor"
+    script.write_text(f"#!/bin/sh\n{does}\n")
+    script.chmod(0o755)
+    terminal = cortex.on_terminal(
+        "approvals", "approve", str(request.id), "--edit-in-editor", env={"EDITOR": str(script)}
+    )
+    assert terminal.end() == 2
+    assert told in terminal.text
+    assert askers.row(request)["status"] == "PENDING"
+
+
+def test_who_edits_nothing_agrees_to_what_stands(cortex: Cortex, askers: Askers) -> None:
+    request = askers.asked()
+    terminal = cortex.on_terminal(
+        "approvals", "approve", str(request.id), "--edit-in-editor", env={"EDITOR": "true"}
+    )
+    terminal.read_until(lambda text: "[y/N]" in text, what="the question")
+    assert "edit" not in terminal.text
+    terminal.type("y\n")
+    assert terminal.end() == 0
+    assert askers.row(request)["edited_by"] is None
+
+
 def test_what_cannot_be_checked_is_not_edited(cortex: Cortex, askers: Askers) -> None:
     request = askers.asked(schema=None)
     ended = cortex(

@@ -1,6 +1,10 @@
 import re
+from datetime import UTC, datetime
+from io import StringIO
 from pathlib import Path
 from uuid import UUID
+
+import pytest
 
 from cortex.cli.facts import (
     BATCH_MAX,
@@ -12,6 +16,9 @@ from cortex.cli.facts import (
     StepCommitted,
     snapshot,
 )
+from cortex.cli.follow import FactPrinter
+from cortex.cli.terminal import Terminal
+from cortex.domain.cells import width_of
 from cortex.domain.job import JobStatus
 from cortex.store.database import Profile
 from cortex.store.session import open_session
@@ -34,6 +41,30 @@ class Follower:
         self._cursor = seen.cursor
         self.is_over = seen.is_over
         return seen.facts
+
+
+@pytest.mark.parametrize("is_tty, columns", [(True, 80), (True, 200), (False, 80)])
+def test_a_step_and_its_figures_stay_on_one_line_of_a_terminal(
+    monkeypatch: pytest.MonkeyPatch, is_tty: bool, columns: int
+) -> None:
+    monkeypatch.setenv("COLUMNS", str(columns))
+    terminal = Terminal(
+        stream=StringIO(), is_tty=is_tty, has_color=False, is_ascii=False, moves_cursor=is_tty
+    )
+    step = StepCommitted(
+        at=datetime(2026, 11, 23, 11, 6, 33, 500_000, tzinfo=UTC),
+        seq=12,
+        kind="model",
+        key="3 a step of a name that is not short",
+        attempt=1,
+        duration_s=1.4,
+        usage={"input_tokens": 45_100, "output_tokens": 1_400},
+        cost_usd=0.0453,
+    )
+    line = FactPrinter(terminal).line(step)
+    assert line.endswith("model   1.4s  45.1k→1.4k tokens  $0.0453")
+    assert (width_of(line) <= columns) == is_tty
+    assert ("not short" in line) == (columns == 200 or not is_tty)
 
 
 def test_each_fact_is_seen_once_and_in_order(life: Life) -> None:

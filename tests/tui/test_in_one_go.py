@@ -110,3 +110,30 @@ async def test_a_mark_and_its_act_may_be_typed_in_one_go(cluster: FakeBackend, s
         assert cluster.acted_on == []
         await seat.press("y")
         assert [reason for *_, reason in cluster.acted_on] == ["why"]
+
+
+@on_asyncio
+async def test_what_deletes_in_a_field_is_done_before_what_follows_is_written(
+    cluster: FakeBackend, sit: Sit
+) -> None:
+    cluster.add(1)
+    async with sit() as seat:
+        await seat.press("slash")
+        for each in ("a", "b", "backspace", "c", "left", "d", "ctrl+u", "e", "enter"):
+            seat.app.post_message(pressed(each))
+        await seat.settle()
+        assert seat.lines[1].split("   ")[0] == " / ec"
+
+
+@on_asyncio
+async def test_arguments_are_edited_in_the_order_in_which_one_types(
+    cluster: FakeBackend, sit: Sit
+) -> None:
+    cluster.approvals.add(1)
+    async with sit(first="approvals") as seat:
+        await seat.pass_time(2)
+        await seat.press("E")
+        for each in ("x", "y", "backspace", "z", "left", "w", "ctrl+u", "v"):
+            seat.app.post_message(pressed(each))
+        await seat.settle()
+        assert "vz{" in seat.text

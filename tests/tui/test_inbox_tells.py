@@ -5,6 +5,7 @@ from uuid import UUID
 import pytest
 
 from cortex_tui.model.inbox import ROWS_MAX
+from cortex_tui.render.approval_rows import beginning
 from tests.support.tui import on_asyncio
 from tests.support.tui_approvals import FakeApprovals
 from tests.tui.conftest import Sit
@@ -61,3 +62,50 @@ async def test_decisions_that_are_not_shown_are_told(inbox: FakeApprovals, sit: 
         await seat.pass_time(2)
         await seat.press("G")
         assert "older ones: cortex approvals ls --all" in seat.text
+
+
+@pytest.mark.parametrize("risk", ["MED", "HIGH"])
+@on_asyncio
+async def test_the_question_says_what_cannot_be_undone_and_stands_still(
+    inbox: FakeApprovals, sit: Sit, risk: str
+) -> None:
+    inbox.add(1, risk=risk, tool="a_tool_with_a_name_that_is_rather_long")
+    async with sit(size=(80, 24)) as seat:
+        await enter(seat)
+        await keys(seat, "a")
+        early = seat.lines[-3:-1]
+        assert "░" in early[1]
+        assert "approve …000001 a_tool_with_a_name_that_is_rather_long, cannot" in early[0]
+        await seat.pass_time(QUIET_S)
+        assert seat.lines[-3:-1] == [early[0], early[1].replace("░", " ")]
+
+
+@on_asyncio
+async def test_a_batch_has_no_digest_and_nothing_raw(inbox: FakeApprovals, sit: Sit) -> None:
+    for number in (1, 2):
+        inbox.add(number, arguments={"customer": f"cus_{number}", "amount": 1})
+    async with sit() as seat:
+        await enter(seat)
+        assert "sha256" in seat.text
+        await keys(seat, "space", "space", "b")
+        await seat.pass_time(1)
+        assert "which differ in customer" in seat.text
+        assert "sha256" not in seat.text
+        assert "b leaves the batch" in seat.lines[-2]
+        await keys(seat, "i")
+        assert "a batch shows in what its requests differ" in seat.lines[-2]
+
+
+@pytest.mark.parametrize(
+    "text, told",
+    [
+        ('{"amount":12.4,"to":"a@b.eu"}', "amount=12.4 to=a@b.eu"),
+        ('{"amount":12.4,"memo":"x y', "amount=12.4 memo=x y"),
+        ('{"memo":["x",1', 'memo=["x",1'),
+        ('{"amount":1,"me', 'amount=1 "me'),
+        ('{"memo"', "memo="),
+        ("{}", ""),
+    ],
+)
+def test_a_list_tells_how_arguments_begin_with_their_names(text: str, told: str) -> None:
+    assert beginning(text) == told

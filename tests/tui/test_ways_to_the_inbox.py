@@ -155,3 +155,14 @@ async def test_esc_leads_back_from_the_inbox_to_the_job(
         await seat.press("3", "escape")
         await seat.pass_time(2)
         assert at(seat) == "approvals", "one went there oneself"
+
+
+@on_asyncio
+async def test_who_moves_on_at_once_stays_where_they_went(inbox: FakeApprovals, sit: Sit) -> None:
+    for number in (1, 2, 3):
+        inbox.add(number)
+    async with sit() as seat:
+        await enter(seat)
+        await seat.press("A", "G")
+        await seat.pass_time(2)
+        assert "…000003  refund" in seat.text

@@ -78,7 +78,7 @@ TICK_S: Final = 1.0
 T = TypeVar("T")
 
 
-class CortexApp(internals.Quiet[int]):
+class CortexApp(internals.Orderly[int]):
     """One sitting. Returns the exit code of the process."""
 
     CSS = """
@@ -198,9 +198,11 @@ class CortexApp(internals.Quiet[int]):
         if not self.app_focus:  # a terminal that tells only when it is left
             self.app_focus = True
             self.on_app_focus()
-        frame = self.frame
-        if frame is None or self.screen is not frame or isinstance(self.focused, Input | TextArea):
-            await super().on_event(event)  # to a line in which one writes
+        frame, field = self.frame, self.focused
+        if isinstance(field, Input | TextArea):
+            await self.write(event, field)
+        elif frame is None or self.screen is not frame:
+            await super().on_event(event)
         elif frame.strip.is_asking:
             frame.strip.press(event)
         elif event.time > self._keys_since and not frame.strip.keeps(event):

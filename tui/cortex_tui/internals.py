@@ -1,10 +1,12 @@
 """What we use of Textual that it does not promise: all of it here, and its version is pinned."""
 
+import asyncio
 from collections.abc import Callable
 from typing import Any, Final, TypeVar
 
 from rich.console import RenderableType
-from textual import _time
+from textual import _time, events
+from textual._xterm_parser import XTermParser
 from textual.app import App
 from textual.await_complete import AwaitComplete
 from textual.binding import Binding, BindingsMap
@@ -13,12 +15,19 @@ from textual.dom import DOMNode
 from textual.keys import _character_to_key
 from textual.message import Message
 from textual.screen import Screen
+from textual.widget import Widget
 from textual.widgets import Input
 
 Result = TypeVar("Result")
 
 FAULTS_MAX: Final = 10
 """One fault brings others while all is closed."""
+TAKEN_S: Final = 1.0
+"""So long a key is waited for at each widget that it passes."""
+
+
+Parser = XTermParser
+"""Makes events of what a terminal sends."""
 
 
 class Palette(CommandPalette):
@@ -62,6 +71,51 @@ class Quiet(App[Result]):
 
     def panic(self, *renderables: RenderableType) -> None:  # noqa: ARG002 -- what Textual would print
         self._close_messages_no_wait()
+
+
+class Orderly(Quiet[Result]):
+    """Lets each key that is written into a field do all that it does before the next one.
+
+    Textual lets a letter overtake the key before it that moves or deletes: that one comes back to
+    the app, behind all that was typed meanwhile.
+    """
+
+    _written: events.Key | None = None
+    _is_back = False
+
+    async def write(self, event: events.Key, field: Widget) -> None:
+        """Hand a key to the field that has the focus, and do what it is bound to if it is left."""
+        if await self._check_bindings(event.key, priority=True):
+            return
+        self._written, self._is_back = event, False
+        try:
+            field._forward_event(event)  # noqa: SLF001
+            for node in field.ancestors_with_self:
+                if node is self or not await _has_taken(node):
+                    break
+        finally:
+            self._written = None
+        if self._is_back:
+            await self._check_bindings(event.key)
+
+    def post_message(self, message: Message) -> bool:
+        if message is not self._written:
+            return super().post_message(message)
+        self._is_back = True  # nobody on its way did anything
+        return True
+
+
+async def _has_taken(node: DOMNode) -> bool:
+    """Wait until a widget has done all that it was given up to now; return whether it has."""
+    done = asyncio.Event()
+    if not node.call_later(done.set):
+        return False
+    try:
+        async with asyncio.timeout(TAKEN_S):
+            await done.wait()
+    except TimeoutError:
+        return False
+    return True
 
 
 def bind(node: DOMNode, bindings: list[Binding]) -> None:

@@ -5,8 +5,10 @@ Textual alone the one is read again for ever, a whole core, and the other ends t
 writes: the queue before it fills up, and the event loop waits for room in it, deaf to signals too.
 """
 
+import codecs
 import os
 import select
+import selectors
 import signal
 import sys
 import threading
@@ -20,8 +22,13 @@ from textual.drivers.linux_driver import LinuxDriver
 from textual.geometry import Size
 from textual.message import Message
 
+from cortex_tui.internals import Parser
+
 GONE: Final = 128 + signal.SIGHUP
 """The exit code of who has lost the terminal, whether a signal told so or not."""
+READ_BYTES: Final = 4_096
+READ_S: Final = 0.1
+"""So long a read waits before it sees that it is to end, or that an escape was the key."""
 UNTITLED: Final = ("dumb", "linux")
 """Values of TERM, up to the first `-`: without a window that has a title."""
 KEEP_TITLE: Final = "\x1b[22;0t"
@@ -78,6 +85,22 @@ class Terminal(LinuxDriver):
         if self._is_titled and title:
             self.write(f"\x1b]2;{title}\a")
             self.flush()
+
+    def run_input_thread(self) -> None:
+        """Read until told to end. What comes in one go has come before any of it is told.
+
+        Textual tells each key before it makes the next one: that one would be younger than the
+        question that the first one opens, and agree to it.
+        """
+        parser = Parser(self._debug)
+        decode = codecs.getincrementaldecoder("utf-8")("replace").decode
+        with selectors.SelectSelector() as selector:
+            selector.register(self.fileno, selectors.EVENT_READ)
+            while not self.exit_event.is_set():
+                came = bool(selector.select(READ_S))
+                text = decode(os.read(self.fileno, READ_BYTES)) if came else ""
+                for event in [*(parser.feed(text) if text else ()), *parser.tick()]:
+                    self.process_message(event)
 
     def resume_application_mode(self) -> None:
         """Begin anew, also after a SIGSTOP that nobody heard of: the shell had the terminal.

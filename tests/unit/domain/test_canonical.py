@@ -88,7 +88,7 @@ def test_nesting_has_a_bound() -> None:
 @pytest.mark.parametrize(
     "text, told",
     [
-        ("{'a': 1}", "edit is not JSON: Expecting property name .* \\(line 1, column 2\\)"),
+        ("{'a': 1}", "edit is not JSON at line 1, column 2: Expecting property name"),
         ('{"a": 1,\n "a": 2}', "edit has the key 'a' twice"),
         ('{"x": {"a": 1, "b": 1, "a": 1}}', "edit has the key 'a' twice"),
         ("[NaN]", r"edit: \[0\] is nan"),
@@ -98,7 +98,7 @@ def test_nesting_has_a_bound() -> None:
         ('"\\ud800"', "edit holds half"),
         ("9" * 100_000, "edit is a number of more than 1,000 digits"),
         ("", "edit is not JSON"),
-        ("1 2", "edit is not JSON: Extra data"),
+        ("1 2", "edit is not JSON at line 1, column 3: Extra data"),
     ],
 )
 def test_strict_reading(text: str, told: str) -> None:

@@ -49,10 +49,10 @@ class _Guarded:
         return Answer.NONE
 
     def _bar(self) -> str:
-        """Show how much of the silence has passed; empty when a key counts."""
+        """Show how much of the silence has passed; blank, and as wide, when a key counts."""
         filled = self._guard.filled(self._now())
         if self.typed or filled >= 1:
-            return ""
+            return " " * (2 + BAR_CELLS)  # nothing moves under the keys that count now
         full = int(filled * BAR_CELLS)
         return f"  {'█' * full}{'░' * (BAR_CELLS - full)}"
 

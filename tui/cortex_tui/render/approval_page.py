@@ -122,7 +122,7 @@ def batch_page(approvals: Sequence[Mapping[str, Any]], facts: Facts, width: int)
         for index, piece in enumerate(chopped(safe(given), width - LABEL_CELLS) or [""]):
             yield_first = first if index == 0 else Cell(" " * LABEL_CELLS)
             lines.append((yield_first, Cell(piece)))
-    return [*lines, (), *_consequences(facts, width)]
+    return [*lines, (), *_consequences(facts, width, is_one=False)]
 
 
 def wrapped(text: str, width: int) -> list[str]:
@@ -197,12 +197,13 @@ def _vote(vote: Vote) -> str:
     return f"{vote.person}{edited} agreed {vote.at:%H:%M:%SZ} on {vote.channel}{other}{why}"
 
 
-def _consequences(facts: Facts, width: int) -> Iterator[Line]:
+def _consequences(facts: Facts, width: int, *, is_one: bool = True) -> Iterator[Line]:
     if facts.is_open:
         yield from _labelled("approve", facts.if_approved, width)
         yield from _labelled("deny", facts.if_denied, width)
         yield from _labelled("nobody", facts.if_expired, width)
-    yield from _labelled("sha256", f"{facts.digest[:DIGEST_DIGITS]}…  v{facts.version}", width)
+    if is_one:
+        yield from _labelled("sha256", f"{facts.digest[:DIGEST_DIGITS]}…  v{facts.version}", width)
 
 
 def _labelled(label: str, text: str, width: int, style: str = "") -> Iterator[Line]:

@@ -62,17 +62,20 @@ def who_may(row: InboxRow) -> Cell:
 def beginning(text: str) -> str:
     """Return canonical arguments, or how they begin, in one short line."""
     pairs: list[str] = []
-    at = 1
+    begun, at = "", 1
     try:
         while text[at : at + 1] == '"':
             name, at = _JSON.raw_decode(text, at)
-            value, at = _JSON.raw_decode(text, at + 1)
-            pairs.append(f"{name}={_short(value)}")
-            at += 1
+            begun, at = f"{name}=", at + 1
+            value, at = _JSON.raw_decode(text, at)
+            pairs.append(begun + _short(value))
+            begun, at = "", at + 1
     except (ValueError, RecursionError):  # cut here
         pass
-    is_cut = at < len(text) or not text.endswith("}")
-    return safe(" ".join([*pairs, text[at:]] if is_cut else pairs))
+    if text != "{}" and (at < len(text) or not text.endswith("}")):
+        rest = text[at:]
+        pairs.append(begun + rest.removeprefix('"') if begun else rest)
+    return safe(" ".join(pairs))
 
 
 def brief(row: InboxRow, beginnings: Beginnings) -> str:

@@ -23,6 +23,8 @@ def question_lines(text: str, how: str, width: int) -> Sequence[tuple[str, str]]
     *lines, last = [(line, "") for line in wrapped(asked, width)]
     if cell_len(last[0]) + cell_len(how) <= width:
         lines.append((last[0], how))
+    elif cell_len(how) <= width:
+        lines += [last, ("", how)]
     else:
         lines += [last, *(("", f"  {each}") for each in wrapped(how.strip(), width - 2))]
     return lines if len(lines) <= LINES_MAX else None

@@ -5,7 +5,7 @@ from typing import Final
 from uuid import UUID
 
 from cortex.domain.approval import Risk
-from cortex.domain.approval_facts import DENY_REASONS, needs_last_digits
+from cortex.domain.approval_facts import DENY_REASONS
 from cortex.domain.phrases import short_id
 from cortex.domain.safe import safe
 from cortex.store.approvals import Ruling, Verdict
@@ -39,10 +39,9 @@ class Decider:
         """Ask whether to agree."""
         facts = subject.facts
         edited = ", as edited" if edit else ""
-        undo = "" if needs_last_digits(subject.approvals[0]) else f", {facts.undo}"
-        risk = f"{facts.risk}: " if not undo else ""
+        risk = f"{facts.risk}: " if facts.needs_last_digits else ""
         return ApproveQuestion(
-            f"{risk}approve {name_of(subject)}{edited}{undo}",
+            f"{risk}approve {name_of(subject)}{edited}, {facts.undo}",
             wanted=facts.last_digits if facts.needs_last_digits else "y",
             guard=self._guard,
             now=self._desk.session.clock.now,

@@ -82,6 +82,7 @@ class ApprovalsScreen(Frame):
         self._agreed_at = float("-inf")
         """When the operator decided last, by the clock."""
         self._wants_first = False
+        """To go to the most urgent one; moving by oneself takes that back."""
         self._is_to_approve = False
         """As edited, as soon as that is in sight."""
         self._page = Page(desk, head=self._head)
@@ -144,7 +145,8 @@ class ApprovalsScreen(Frame):
         if count := self._inbox.new_count:
             return Cell(f"▲ {count} new ", "accent")
         if marked := len(self._inbox.marked):
-            return Cell(f"* {marked} marked   b takes them together ", "warn")
+            told = "b leaves the batch" if self._batch else "b takes them together"
+            return Cell(f"* {marked} marked   {told} ", "warn")
         return Cell("")
 
     def thing(self) -> Thing | None:
@@ -301,6 +303,7 @@ class ApprovalsScreen(Frame):
         self._unmark()
         if self._inbox.tab is not Tab.ALL:
             self._to_tab(Tab.ALL)
+        self._wants_first = False
         self._inbox.seek(approval_id)
         self._moved()
 
@@ -323,18 +326,27 @@ class ApprovalsScreen(Frame):
             self._page.scroll_page("pagedown" if how == "half_down" else "pageup")
             return
         self._batch = ()
+        self._chosen()
         self._table.move(how)
 
     def action_next(self) -> None:
         self._batch = ()
+        self._chosen()
         self._inbox.leave(self._in_front, self.desk.session.now)
         self._moved()
+
+    def _chosen(self) -> None:
+        """Know that the operator goes where they want to, of what they see."""
+        self._wants_first &= not self._inbox.is_read
 
     def action_next_tab(self) -> None:
         tabs = list(Tab)
         self._to_tab(tabs[(tabs.index(self._inbox.tab) + 1) % len(tabs)])
 
     def action_raw(self) -> None:
+        if len(self._in_front) > 1:
+            self.strip.tell("a batch shows in what its requests differ: b, then i for one", "dim")
+            return
         self._is_raw = not self._is_raw
         self._lay_out(is_other=False)
 
@@ -347,6 +359,7 @@ class ApprovalsScreen(Frame):
         focused = self._inbox.focused
         if focused is None or self._inbox.tab is Tab.DECIDED:
             return
+        self._chosen()
         self._inbox.marked ^= {focused}
         self._inbox.arrange()
         self._table.move("down")
