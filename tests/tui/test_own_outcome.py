@@ -11,6 +11,8 @@ from tests.tui.conftest import Sit
 from tests.tui.test_approvals import enter, keys
 
 LOOKS_S = 3.0
+BAR = " ░█"
+"""Of the silence that what comes to the front so late has before it."""
 
 
 async def decide_slowly(seat: Seat, inbox: FakeApprovals, *pressed: str) -> str:
@@ -21,7 +23,7 @@ async def decide_slowly(seat: Seat, inbox: FakeApprovals, *pressed: str) -> str:
     assert "already" not in seat.lines[-2], "nobody else decided"
     inbox.reply.set()
     await seat.settle()
-    told = seat.lines[-2]
+    told = seat.lines[-2].rstrip(BAR)
     await seat.pass_time(LOOKS_S)
     assert seat.lines[-2] == told
     return told
