@@ -11,7 +11,6 @@ from cortex.store.database import Database
 
 AGENTS: Final = 20
 RUNNING: Final = 200
-EVERY: Final = 1_000
 """One of so many FAILED, one was CANCELLED and one waits for a RETRY."""
 BATCH: Final = 20_000
 """Rows a statement: about a second, of the five that one may take."""
