@@ -89,6 +89,17 @@ def test_it_writes_no_more_colours_than_there_are(
         assert strange == set()
 
 
+@pytest.mark.parametrize("env, has_mouse", [({}, True), ({"STY": "1.pts-0.vm"}, False)])
+def test_in_gnu_screen_it_asks_for_no_mouse(
+    cortex: Cortex, env: dict[str, str], has_mouse: bool
+) -> None:
+    with on_screen(cortex, env=env) as screen:
+        screen.until(shows("LIVE"), what="the first screen")
+        assert (b"\x1b[?1000h" in screen.written) == has_mouse
+        screen.type("q")
+        assert screen.end() == 0
+
+
 @pytest.mark.usefixtures("busy")
 def test_a_small_terminal_says_so_and_agrees_to_nothing(cortex: Cortex, life: Life) -> None:
     with on_jobs(cortex, size=(80, 24)) as screen:

@@ -2,6 +2,7 @@
 
 import asyncio
 import gc
+import os
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
@@ -35,6 +36,8 @@ BOUND_S: Final = 3.0
 CONNECTIONS_MAX: Final = 3
 """One that looks, one that acts, and one that acts on many things meanwhile."""
 
+HOLDS_ESC: Final = "STY"
+"""Set within GNU screen, which keeps esc until the next key where a mouse is asked for."""
 GC_ALLOCATIONS: Final = 10_000
 """Between two looks for garbage in circles: a screenful of lines makes about so many objects."""
 
@@ -100,7 +103,7 @@ def run(
             gc.set_threshold(GC_ALLOCATIONS)
             try:
                 with ending_by_signal(app.exit, heard=None if pod is None else pod.signalled):
-                    code = await app.run_async()
+                    code = await app.run_async(mouse=HOLDS_ESC not in os.environ)
             finally:
                 hearing.cancel()
                 with suppress(asyncio.CancelledError):
