@@ -11,13 +11,15 @@ from cortex.store.database import Database
 
 AGENTS: Final = 20
 RUNNING: Final = 200
-"""One of so many FAILED, one was CANCELLED and one waits for a RETRY."""
 BATCH: Final = 20_000
 """Rows a statement: about a second, of the five that one may take."""
 
 
 async def fill(db: Database, count: int) -> None:
-    """Make jobs with the ids 1 to `count`, a second apart; the `RUNNING` newest run."""
+    """Make jobs with the ids 1 to `count`, a second apart; the `RUNNING` newest run.
+
+    Of a thousand others one FAILED, one was CANCELLED, one waits for a RETRY; the rest COMPLETED.
+    """
     await db.fetch("bench.agents", AGENTS)
     await db.fetch("bench.without_rules")
     for first in range(1, count + 1, BATCH):
