@@ -18,7 +18,7 @@ from cortex.domain.errors import (
     UnavailableError,
 )
 from cortex.domain.safe import safe
-from cortex.store.database import READER_ROLE, Profile, open_database
+from cortex.store.database import READER_ROLE, Database, Profile, open_database
 from cortex.store.looking import only_looking
 from cortex_tui import crash
 from cortex_tui.app import SETTLE_S, CortexApp
@@ -84,17 +84,9 @@ def run(
         if is_read_only:
             profile = await only_looking(profile)
             session.is_reader = profile.role == READER_ROLE
+        db = await _opened(profile, is_read_only=is_read_only)
         try:
-            db = await open_database(profile, rng=system_chance().rng)
-        except ForbiddenError as error:
-            if is_read_only:
-                raise
-            hint = f"{error.hint}; a login that may only look: --read-only"
-            raise ForbiddenError(error.message, hint=hint) from error
-        try:
-            backend = StoreBackend(db)
-            with suppress(UnavailableError, OutcomeUnknownError):  # the screen tells, and waits
-                await backend.head()  # without a schema there is nothing to wait for
+            await _look_for_schema(backend := StoreBackend(db))
             app = CortexApp(session, backend, keys=keys, has_color=has_color, driver=Terminal)
             hearing = asyncio.create_task(
                 hear(db.profile, session.clock, on_hint=app.poller.wake), name="hearing"
@@ -120,6 +112,23 @@ def run(
     # Not asyncio.run: importing trio_asyncio changes what asyncio.new_event_loop makes.
     with asyncio.Runner(loop_factory=asyncio.SelectorEventLoop) as runner:
         return runner.run(main())
+
+
+async def _opened(profile: Profile, *, is_read_only: bool) -> Database:
+    """Open the database; raises `CortexError`s that say what may help."""
+    try:
+        return await open_database(profile, rng=system_chance().rng)
+    except ForbiddenError as error:
+        if is_read_only:
+            raise
+        hint = f"{error.hint}; a login that may only look: --read-only"
+        raise ForbiddenError(error.message, hint=hint) from error
+
+
+async def _look_for_schema(backend: StoreBackend) -> None:
+    """Raise `SchemaError` where there is nothing to wait for; the screen tells of other trouble."""
+    with suppress(UnavailableError, OutcomeUnknownError):
+        await backend.head()
 
 
 async def _settle(app: CortexApp, told: Callable[[str], object]) -> None:
