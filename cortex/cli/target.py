@@ -14,6 +14,7 @@ from cortex.domain.errors import ForbiddenError, NotFoundError
 from cortex.store import dsn
 from cortex.store.database import Profile
 from cortex.store.embedded import acquire, default_data_dir
+from cortex.store.embedded_keeper import kept_running
 from cortex.store.session import Session, open_session
 
 PATIENCE_S: Final = 0.4
@@ -53,7 +54,7 @@ def database(settings: Settings, *, must_exist: bool = False) -> Iterator[str]:
         )
     with _patience("starting the embedded database …"):
         server = acquire(folder)
-    with server:
+    with server, kept_running(server):
         yield server.dsn
 
 

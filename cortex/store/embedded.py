@@ -51,7 +51,7 @@ def acquire(data_dir: Path, *, within_s: float = READY_BOUND_S) -> "EmbeddedServ
             raise UnavailableError(f"another process is still stopping the Postgres in {home}")
         with FileLock(home / "start.lock") as start:
             if not start.exclusive(within_s=within_s):
-                raise UnavailableError(f"another process is still starting the Postgres in {home}")
+                raise _still_starting(home)
             cluster = _cluster(home)
             postmaster = cluster.start(within_s=within_s)
             cluster.ensure_database(DATABASE)
@@ -80,6 +80,21 @@ class EmbeddedServer:
             if users.try_exclusive():
                 self._cluster.stop()
 
+    def revive(self) -> None:
+        """Start the server if no process of it is alive; the address stays the same.
+
+        Raises UnavailableError when it does not start or its data have gone, OSError when the whole
+        directory has.
+        """
+        if not self._cluster.is_dead():
+            return
+        with FileLock(self.data_dir / "start.lock") as start:
+            if not start.exclusive(within_s=READY_BOUND_S):
+                raise _still_starting(self.data_dir)
+            if not self._cluster.pgdata.exists():  # nobody wants an empty database in its place
+                raise UnavailableError(f"the data have gone from {self.data_dir}")
+            self._cluster.start(within_s=READY_BOUND_S)
+
     def __enter__(self) -> Self:
         return self
 
@@ -90,6 +105,10 @@ class EmbeddedServer:
         trace: TracebackType | None,
     ) -> None:
         self.release()
+
+
+def _still_starting(home: Path) -> UnavailableError:
+    return UnavailableError(f"another process is still starting the Postgres in {home}")
 
 
 @contextlib.contextmanager

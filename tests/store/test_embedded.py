@@ -10,12 +10,14 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import IO, Protocol
 
+import asyncpg
 import pytest
 
 from cortex.domain.errors import UnavailableError, UsageError
 from cortex.store import embedded
 from cortex.store.embedded_account import SERVICE_USER, Account
 from cortex.store.embedded_install import packaged, reachable
+from cortex.store.embedded_keeper import kept_running
 from cortex.store.embedded_locks import FileLock
 from cortex.store.embedded_log import MAX_BYTES
 from cortex.store.embedded_socket import Postmaster
@@ -150,6 +152,13 @@ def kill_server(data_dir: Path) -> None:
     postmaster(data_dir).send(signal.SIGKILL)
 
 
+def answers(dsn: str) -> bool:
+    try:
+        return bool(sql(dsn, "SELECT 1"))
+    except (OSError, asyncpg.PostgresError, asyncpg.InterfaceError):
+        return False
+
+
 def remember(dsn: str) -> None:
     sql(dsn, "CREATE TABLE kept AS SELECT 42 AS answer")
 
@@ -255,6 +264,25 @@ def test_killed_server_is_recovered_with_its_data(data_dir: Path, join: Join) ->
     kill_server(data_dir)
     with embedded.acquire(data_dir) as server:
         assert recall(server.dsn) == 42
+
+
+def test_killed_server_comes_back_under_who_uses_it(data_dir: Path) -> None:
+    with embedded.acquire(data_dir) as server, kept_running(server):
+        remember(server.dsn)
+        kill_server(data_dir)
+        eventually(lambda: answers(server.dsn), what="it runs again")
+        assert recall(server.dsn) == 42
+    assert not is_running(data_dir)
+
+
+def test_data_that_have_gone_are_not_made_anew(data_dir: Path) -> None:
+    with embedded.acquire(data_dir) as server:
+        kill_server(data_dir)
+        eventually(lambda: not is_running(data_dir), what="it is dead")
+        (data_dir / "pgdata").rename(data_dir / "elsewhere")
+        with pytest.raises(UnavailableError, match="the data have gone"):
+            server.revive()
+        assert not (data_dir / "pgdata").exists()
 
 
 def test_pid_of_a_dead_server_may_belong_to_another_program(data_dir: Path, join: Join) -> None:

@@ -82,6 +82,26 @@ def test_from_nothing_to_the_screen_and_back(tmp_path: Path, server_home: Path) 
     assert not (server_home / "pgdata" / "postmaster.pid").exists()
 
 
+def test_a_killed_embedded_database_comes_back(tmp_path: Path, server_home: Path) -> None:
+    cortex = Cortex(tmp_path)
+    command = [sys.executable, "-m", "cortex", "up", "--tui", "--data", str(server_home)]
+
+    def server() -> int:
+        return int((server_home / "pgdata" / "postmaster.pid").read_text().split()[0])
+
+    with PtyScreen(command, folder=tmp_path, env=cortex.environ(QUICK)) as screen:
+        child_of(screen)
+        killed = server()
+        os.kill(killed, signal.SIGKILL)
+        screen.until(shows("STALE"), what="the loss")
+        screen.until(shows("LIVE", "pods 1/1"), what="it is back")
+        assert server() != killed
+        screen.type("q")
+        screen.until(shows(*QUESTION), what="the question")
+        screen.type("d")
+        assert screen.end() == ENDED
+
+
 def test_the_pod_goes_on_without_the_screen(up: Up, database: str) -> None:
     with up() as screen:
         pod = child_of(screen)
