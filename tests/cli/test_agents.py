@@ -108,7 +108,11 @@ def test_an_agent_is_shown_in_any_version(cortex: Cortex) -> None:
 
 def test_pods_are_listed(cortex: Cortex, life: Life) -> None:
     pod = life.pod("eu-1:42")
-    life.sql("UPDATE cortex.pod SET running = 3, rss_bytes = 88000000, loop_lag_ms = 1.5")
+    life.type()
+    for _ in range(3):
+        life.job()
+        life.claim(pod)
+    life.sql("UPDATE cortex.pod SET rss_bytes = 88000000, loop_lag_ms = 1.5")
     (row,) = cortex("pods", "ls", "--json").document["pods"]
     assert (row["id"], row["name"], row["state"]) == (str(pod), "eu-1:42", "READY")
     assert (row["running"], row["slots"], row["rss_bytes"]) == (3, 10, 88_000_000)

@@ -140,7 +140,8 @@ class FakeBackend:
         """Add a job; a larger number is newer."""
         job_id = UUID(int=number)
         began = datetime.fromtimestamp(1_000_000, UTC)
-        status = fields.get("status", JobStatus.PENDING)
+        status = JobStatus(fields.get("status", JobStatus.PENDING))
+        is_over = status in {JobStatus.COMPLETED, JobStatus.FAILED, JobStatus.CANCELLED}
         self.rows[job_id] = {
             "id": job_id,
             "type": "digest",
@@ -152,7 +153,7 @@ class FakeBackend:
             "checkpoint": {},
             "created_at": began + timedelta(milliseconds=number),
             "started_at": None,
-            "finished_at": None,
+            "finished_at": began + timedelta(seconds=1) if is_over else None,
             "next_retry_at": None,
             "heartbeat_at": None,
             "run_at": began,

@@ -13,6 +13,7 @@ from cortex.store.session import open_session
 from cortex_tui.app import CortexApp
 from cortex_tui.backend.store import StoreBackend
 from cortex_tui.clock import SystemClock
+from cortex_tui.screens.approvals import ApprovalsScreen
 from cortex_tui.session import Session
 from tests.support.approvals import Askers, facts
 from tests.support.eventually import eventually_asyncio
@@ -113,6 +114,9 @@ async def ready(seat: Seat, key: str) -> None:
     """Go to the inbox; press a key as soon as it counts."""
     await seat.pilot.press("A")
     await shows(seat, "EXPIRES")
+    inbox = seat.app.screen
+    assert isinstance(inbox, ApprovalsScreen)
+    await eventually_asyncio(lambda: not inbox.is_seeking, what="the first one", within_s=WITHIN_S)
     seat.clock.move(QUIET_S)
     await seat.pilot.press(key)
 

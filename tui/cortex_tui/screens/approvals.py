@@ -175,7 +175,7 @@ class ApprovalsScreen(Frame):
                 self._beginnings.clear()
             self._beginnings |= {digest: approval_rows.beginning(text) for _, digest, text in found}
             return True
-        tab, is_first = self._inbox.tab, self._wants_first
+        tab, is_anew = self._inbox.tab, self._wants_first or not self._inbox.is_read
         by, also = self.desk.session.actor, self._inbox.held
         if tab is Tab.DECIDED:
             rows = await approvals.decided(limit=ROWS_MAX)
@@ -187,7 +187,7 @@ class ApprovalsScreen(Frame):
         if self._inbox.give_up(also):
             self.strip.tell("that request waits no more", "warn")
         self._table.tell_cut(approval_lines.cut(self._inbox))
-        if is_first and self._wants_first:
+        if is_anew and self._wants_first:
             self._wants_first = False
             self._inbox.go_first(self.desk.session.now)
         self._refocus()
@@ -200,6 +200,11 @@ class ApprovalsScreen(Frame):
         if self._in_front and not self._is_fresh():
             return "page"
         return "beginnings" if self._unknown() else "list"
+
+    @property
+    def is_seeking(self) -> bool:
+        """Another one than that in front is about to come there."""
+        return self._wants_first or self._inbox.is_seeking
 
     def _is_fresh(self) -> bool:
         """What is in front was read as it stands."""
@@ -423,8 +428,7 @@ class ApprovalsScreen(Frame):
             self._silence.fill()
             return None
         if told is None:
-            is_sought = self._wants_first or self._inbox.is_seeking
-            if subject is None or is_sought or not self._is_fresh():
+            if subject is None or self.is_seeking or not self._is_fresh():
                 told = "it is being read" if self._in_front else approval_lines.nothing(self._inbox)
             elif self.desk.recall.ids & set(subject.ids):
                 told = "you have just decided it: u recalls that"
