@@ -260,12 +260,14 @@ ORDER BY d.created_at DESC, d.job_id DESC LIMIT $10;
 
 -- name: choose
 -- Unresolved letters to act on, the oldest first. $1 to $6 and $8 as in groups, $7 states, $9 limit.
+-- That they are unresolved is said once more for the index, which has no others: parameters tell a plan nothing.
 SELECT d.job_id
 FROM cortex.dead_letter d
 WHERE ($1::text IS NULL OR d.fingerprint ^@ $1) AND ($2::text IS NULL OR d.type = $2)
   AND ($3::text IS NULL OR d.error_code = $3) AND ($4::text IS NULL OR d.error_class = $4)
   AND ($5::text IS NULL OR d.agent_id = (SELECT id FROM cortex.agent WHERE name = $5))
   AND ($6::text IS NULL OR d.tenant = $6) AND d.state = ANY ($7::text[])
+  AND d.state IN ('OPEN', 'ESCALATED')
   AND ($8::float8 IS NULL OR d.created_at >= cortex.now() - $8 * interval '1 second')
 ORDER BY d.created_at, d.job_id LIMIT $9;
 

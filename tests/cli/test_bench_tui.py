@@ -2,6 +2,7 @@
 
 import sys
 
+from cortex.cli.bench.tui_bars import LOAD_LEAST, Bar
 from tests.support.command_line import Cortex
 
 KEYS = {"bar", "wanted", "measured", "ok", "under", "unit"}
@@ -32,6 +33,16 @@ def test_changes_and_memory_are_measured(cortex: Cortex) -> None:
     for bar in ("commit → painted, p95", "memory"):
         assert isinstance(bars[bar]["measured"], float)
         assert bars[bar]["measured"] != 0
+
+
+def test_a_bar_says_nothing_under_too_little_load() -> None:
+    few, enough = (
+        Bar("processor", 1.0, "%", below=10, under="x events/s", of=of)
+        for of in (LOAD_LEAST - 0.01, LOAD_LEAST)
+    )
+    assert enough.is_ok
+    assert not few.is_ok
+    assert few.row["under"] == "too little: x events/s"
 
 
 def test_a_part_that_there_is_not_is_refused(cortex: Cortex) -> None:

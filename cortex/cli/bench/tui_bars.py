@@ -8,6 +8,9 @@ import attrs
 from cortex.cli.table import Column
 from cortex.domain.cells import Cell, Row
 
+LOAD_LEAST: Final = 0.9
+"""Of the load that a bar is for: under less it says nothing."""
+
 
 @attrs.frozen
 class Bar:
@@ -25,10 +28,14 @@ class Bar:
     most: float | None = attrs.field(default=None, kw_only=True)
     under: str = attrs.field(kw_only=True)
     """What it was measured under, in words."""
+    of: float = attrs.field(default=1.0, kw_only=True)
+    """How much of the load that the bar is for there was: a slow machine may not come to it."""
 
     @property
     def is_ok(self) -> bool:
-        """It is met."""
+        """It is met, and under the load that it is for."""
+        if self.of < LOAD_LEAST:
+            return False
         if self.below is not None:
             return self.measured < self.below
         return self.most is None or round(self.measured) <= self.most
@@ -42,7 +49,7 @@ class Bar:
             "measured": round(self.measured, 4),
             "unit": self.unit,
             "ok": self.is_ok,
-            "under": self.under,
+            "under": self.under if self.of >= LOAD_LEAST else f"too little: {self.under}",
             "is_below": self.below is not None,
         }
 
