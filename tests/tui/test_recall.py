@@ -56,6 +56,24 @@ async def test_it_is_taken_back(inbox: FakeApprovals, sit: Sit, decide: tuple[st
 
 
 @on_asyncio
+async def test_it_is_taken_back_also_from_among_those_that_are_decided(
+    inbox: FakeApprovals, sit: Sit
+) -> None:
+    inbox.add(1)
+    second = inbox.add(2)
+    async with sit(recall_s=60.0) as seat:
+        await enter(seat)
+        await keys(seat, "n", "a", "y", "tab", "tab")
+        await seat.pass_time(1)
+        await seat.press("u")
+        assert "recalled: " in strip(seat)
+        await seat.pass_time(2)
+        assert "…000002  refund" in seat.text, "it is in front again"
+        await keys(seat, "a", "y", "a", "y")
+        assert inbox.approved == [second]
+
+
+@on_asyncio
 async def test_what_was_sent_cannot_be_recalled(inbox: FakeApprovals, sit: Sit) -> None:
     first = inbox.add(1)
     async with sit(recall_s=RECALL_S) as seat:
