@@ -56,6 +56,18 @@ async def test_it_is_taken_back(inbox: FakeApprovals, sit: Sit, decide: tuple[st
 
 
 @on_asyncio
+async def test_that_it_can_be_taken_back_is_told_however_long_its_name(
+    inbox: FakeApprovals, sit: Sit
+) -> None:
+    inbox.add(1, tool="a_tool_with_a_name_of_sixty_characters_as_some_servers_have")
+    async with sit(size=(80, 24), recall_s=RECALL_S) as seat:
+        await enter(seat)
+        await keys(seat, "a", "y")
+        assert "approve …000001 a_tool_with" in strip(seat)
+        assert "u recalls ████████" in strip(seat)
+
+
+@on_asyncio
 async def test_it_is_taken_back_also_from_among_those_that_are_decided(
     inbox: FakeApprovals, sit: Sit
 ) -> None:
