@@ -279,4 +279,3 @@ def test_about_is_not_minus_in_ascii() -> None:
 
 def test_the_palette_has_its_signs_in_ascii() -> None:
     assert clean("▔▔▁", is_ascii=True) == "--_"
-    assert clean("🔎", is_ascii=True) == "> ", "two cells, as before"

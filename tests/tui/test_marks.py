@@ -4,6 +4,7 @@ import asyncio
 from uuid import UUID
 
 import pytest
+from textual import events
 
 from cortex.domain.errors import OutcomeUnknownError
 from cortex.store.job_choice import BATCH
@@ -199,6 +200,46 @@ async def test_nothing_to_do_says_why(cluster: FakeBackend, sit: Sit) -> None:
         assert "nothing to cancel: 1 had ended" in seat.text
         await seat.press("y")
         assert cluster.acted_on == []
+
+
+@on_asyncio
+async def test_nobody_is_asked_who_wrote_when_they_left_the_terminal(
+    cluster: FakeBackend, sit: Sit
+) -> None:
+    cluster.add(1)
+    async with sit() as seat:
+        cluster.gate = asyncio.Event()
+        await seat.press("*", "K", "/")
+        await seat.type("agent:")
+        seat.app.post_message(events.AppBlur())
+        await seat.settle()
+        cluster.gate.set()
+        await seat.settle()
+        seat.app.post_message(events.AppFocus())
+        await seat.settle()
+        assert "cancel 1 job" not in seat.text
+        await seat.type("y")
+        assert "/ agent:y" in seat.text
+
+
+@on_asyncio
+async def test_what_had_the_focus_has_it_again_after_a_question_that_came_meanwhile(
+    cluster: FakeBackend, sit: Sit
+) -> None:
+    cluster.add(1)
+    async with sit() as seat:
+        before = seat.app.focused
+        cluster.gate = asyncio.Event()
+        await seat.press("*", "K")
+        seat.app.post_message(events.AppBlur())
+        await seat.settle()
+        cluster.gate.set()
+        await seat.settle()
+        seat.app.post_message(events.AppFocus())
+        await seat.settle()
+        assert "cancel 1 job" in seat.text
+        await seat.press("escape")
+        assert seat.app.focused is before is not None
 
 
 @on_asyncio

@@ -56,6 +56,36 @@ async def test_it_is_taken_back(inbox: FakeApprovals, sit: Sit, decide: tuple[st
 
 
 @on_asyncio
+async def test_that_it_can_be_taken_back_is_told_however_long_its_name(
+    inbox: FakeApprovals, sit: Sit
+) -> None:
+    inbox.add(1, tool="a_tool_with_a_name_of_sixty_characters_as_some_servers_have")
+    async with sit(size=(80, 24), recall_s=RECALL_S) as seat:
+        await enter(seat)
+        await keys(seat, "a", "y")
+        assert "approve …000001 a_tool_with" in strip(seat)
+        assert "u recalls ████████" in strip(seat)
+
+
+@on_asyncio
+async def test_it_is_taken_back_also_from_among_those_that_are_decided(
+    inbox: FakeApprovals, sit: Sit
+) -> None:
+    inbox.add(1)
+    second = inbox.add(2)
+    async with sit(recall_s=60.0) as seat:
+        await enter(seat)
+        await keys(seat, "n", "a", "y", "tab", "tab")
+        await seat.pass_time(1)
+        await seat.press("u")
+        assert "recalled: " in strip(seat)
+        await seat.pass_time(2)
+        assert "…000002  refund" in seat.text, "it is in front again"
+        await keys(seat, "a", "y", "a", "y")
+        assert inbox.approved == [second]
+
+
+@on_asyncio
 async def test_what_was_sent_cannot_be_recalled(inbox: FakeApprovals, sit: Sit) -> None:
     first = inbox.add(1)
     async with sit(recall_s=RECALL_S) as seat:

@@ -166,3 +166,49 @@ async def test_who_moves_on_at_once_stays_where_they_went(inbox: FakeApprovals, 
         await seat.press("A", "G")
         await seat.pass_time(2)
         assert "…000003  refund" in seat.text
+
+
+@on_asyncio
+async def test_esc_leads_back_to_the_job_that_was_opened_above_the_inbox(
+    cluster: FakeBackend, inbox: FakeApprovals, sit: Sit
+) -> None:
+    one, other = cluster.add(5), cluster.add(6)
+    inbox.add(1, job_id=one)
+    inbox.add(2, job_id=other)
+    gate(cluster, one, UUID(int=1))
+    gate(cluster, other, UUID(int=2))
+    async with sit() as seat:
+        await seat.press("j", "enter")
+        await seat.pass_time(2)
+        assert at(seat) == "jobs > …000005"
+        await seat.press("a")
+        await seat.pass_time(2)
+        await keys(seat, "j", "o", "a")
+        await seat.pass_time(2)
+        assert at(seat) == "approvals"
+        await seat.press("escape")
+        await seat.pass_time(2)
+        assert at(seat).endswith("…000006"), "where one was last"
+        await seat.press("escape")
+        await seat.pass_time(2)
+        assert at(seat) == "approvals"
+
+
+@on_asyncio
+async def test_who_moves_on_from_what_is_sought_stays_where_they_went(
+    cluster: FakeBackend, inbox: FakeApprovals, sit: Sit
+) -> None:
+    job_id = cluster.add(5)
+    gate(cluster, job_id, UUID(int=4))
+    for number in (1, 2, 3):
+        inbox.add(number, job_id=job_id)
+    async with sit() as seat:
+        await enter(seat)
+        await keys(seat, "tab", "o")
+        await seat.pass_time(1)
+        inbox.add(4, job_id=job_id, expires_s=60.0)
+        inbox.look = asyncio.Event()
+        await seat.press("a", "G")
+        inbox.look.set()
+        await seat.pass_time(2)
+        assert "…000003  refund" in seat.text

@@ -236,7 +236,7 @@ class CortexApp(internals.Orderly[int]):
 
     async def _inbox(self) -> ApprovalsScreen:
         """Go to the inbox, whatever was opened on top of it."""
-        if self.current_mode != ApprovalsScreen.NAME:
+        if not isinstance(self.frame, ApprovalsScreen):
             self._left_for_inbox = self._place()
         await self.switch_mode(ApprovalsScreen.NAME)
         await self._close_opened()

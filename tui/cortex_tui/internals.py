@@ -74,10 +74,11 @@ class Quiet(App[Result]):
 
 
 class Orderly(Quiet[Result]):
-    """Lets each key that is written into a field do all that it does before the next one.
+    """Lets each key that is written into a field do all that it does there before the next one.
 
     Textual lets a letter overtake the key before it that moves or deletes: that one comes back to
-    the app, behind all that was typed meanwhile.
+    the app, behind all that was typed meanwhile. What a field tells its screen, as on enter, is not
+    waited for: what is typed in one go behind that goes into the field, too.
     """
 
     _written: events.Key | None = None
@@ -147,6 +148,11 @@ async def press(app: App[Any], key: str) -> bool:
         if await app._check_bindings(key, has_priority):  # noqa: SLF001
             return True
     return False
+
+
+def focused(screen: Screen[Any]) -> Widget | None:
+    """Return what has the focus, or will have it again when the terminal is in front."""
+    return screen.focused or screen.app._last_focused_on_app_blur  # noqa: SLF001
 
 
 def focus_line(screen: Screen[Any]) -> None:

@@ -39,7 +39,6 @@ _ASCII: Final = {
         ("✓", "+"),
         ("✗\N{MULTIPLICATION SIGN}", "x"),
         ("⊘", "-"),
-        ("🔎", "> "),  # Textual's, before what is typed into the palette; two cells
     )
     for sign in signs
 }

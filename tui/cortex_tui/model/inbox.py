@@ -95,8 +95,8 @@ class Inbox:
         return sum(tab is Tab.ALL or is_mine(row) for row in self._waiting())
 
     def to_tab(self, tab: Tab) -> None:
-        """Go to a tab: an empty one, until it is read."""
-        self.tab = tab
+        """Go to a tab: an empty one, until it is read. What was sought is left alone."""
+        self.tab, self._sought = tab, None
         self.marked.clear()
         self.is_read = False
         self.window.replace((), above=None, below=None)
@@ -112,8 +112,8 @@ class Inbox:
         self._find()
         return is_news
 
-    def seek(self, approval_id: UUID) -> None:
-        """Go to a request, once it is read."""
+    def seek(self, approval_id: UUID | None) -> None:
+        """Go to a request, once it is read; None: to none any more."""
         self._sought = approval_id
         self._find()
 

@@ -82,7 +82,7 @@ class ApprovalsScreen(Frame):
         self._agreed_at = float("-inf")
         """When the operator decided last, by the clock."""
         self._wants_first = False
-        """To go to the most urgent one; moving by oneself takes that back."""
+        """To go to the most urgent one; moving by oneself takes that back, as `Inbox.seek`."""
         self._is_to_approve = False
         """As edited, as soon as that is in sight."""
         self._page = Page(desk, head=self._head)
@@ -342,7 +342,9 @@ class ApprovalsScreen(Frame):
 
     def _chosen(self) -> None:
         """Know that the operator goes where they want to, of what they see."""
-        self._wants_first &= not self._inbox.is_read
+        if self._inbox.is_read:
+            self._wants_first = False
+            self._inbox.seek(None)
 
     def action_next_tab(self) -> None:
         tabs = list(Tab)
@@ -490,6 +492,8 @@ class ApprovalsScreen(Frame):
         if held is None:
             self.strip.tell("there is nothing to recall: what you decided was sent", "dim")
             return
+        if self._inbox.tab is Tab.DECIDED:
+            self._to_tab(Tab.MINE)
         self.strip.tell(f"recalled: {safe(held.act.question)}: nothing was sent", "warn")
         self._inbox.seek(held.ids[0])
         self._moved()

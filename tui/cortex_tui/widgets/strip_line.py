@@ -21,7 +21,7 @@ from textual.widgets import Input, TextArea
 from cortex.domain.cells import Cell
 from cortex.domain.safe import safe
 from cortex_tui.desk import Desk
-from cortex_tui.internals import event_time
+from cortex_tui.internals import event_time, focused
 from cortex_tui.model.question import CANCEL, Answer, Asks
 from cortex_tui.render.question_lines import question_lines
 from cortex_tui.render.table import fit
@@ -70,7 +70,7 @@ class StripLine(Drawn, can_focus=True):
 
         What they write elsewhere would be an answer.
         """
-        is_writing = isinstance(self.screen.focused, Input | TextArea)
+        is_writing = isinstance(focused(self.screen), Input | TextArea)
         return self.screen.is_current and not self.is_asking and not is_writing
 
     @property
@@ -104,10 +104,13 @@ class StripLine(Drawn, can_focus=True):
 
     def _forget(self, *, after_s: float) -> None:
         """Show no longer what has stood for so long; what is under way stays until it is over."""
-        is_under_way = self._told.style == "accent" or self._told.text.endswith(UNDER_WAY)
         seen_s = self.desk.session.clock.now() - self._told_at
-        if self._told.text and seen_s >= after_s and not is_under_way:
+        if self._told.text and seen_s >= after_s and not self._is_under_way:
             self.tell("")
+
+    @property
+    def _is_under_way(self) -> bool:
+        return self._told.style == "accent" or self._told.text.endswith(UNDER_WAY)
 
     def untell(self, text: str) -> None:
         """Show this no longer; what was told since then stays."""
@@ -141,7 +144,7 @@ class StripLine(Drawn, can_focus=True):
         self._question, self._answered = question, answered
         self._height = 1
         self._asked_at = event_time()
-        self._before = self.screen.focused
+        self._before = focused(self.screen)
         self._told = Cell("")
         self.screen.set_focus(self)
         self.refresh()
@@ -217,7 +220,8 @@ class StripLine(Drawn, can_focus=True):
         if y > 0:
             return Strip.blank(width)  # of a question that has just been answered
         info = self._info()
-        if self._told.text and cell_len(self._told.text) + cell_len(info.text) + 3 > width:
+        has_room = cell_len(self._told.text) + cell_len(info.text) + 3 <= width
+        if self._told.text and not has_room and not self._is_under_way:
             info = Cell("")  # it stands there again in a moment; what was told is read now
         told = self._told if self._told.text else self._why_stale()
         room = max(0, width - cell_len(info.text) - 3)
