@@ -122,6 +122,7 @@ def test_a_terminal_that_is_closed_drains(
 
 
 def test_under_nohup_a_pod_outlives_its_terminal(pods: Pods) -> None:
+    pods.is_forked = False  # the server of forks takes no signal's handling over
     with nobody_hangs_up():
         pod = pods.start(**end_of_pod(20))
     pod.signal(signal.SIGHUP)

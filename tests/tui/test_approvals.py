@@ -395,6 +395,10 @@ async def test_edited_arguments_are_shown_beside_the_old_ones(
         await enter(seat)
         await keys(seat, "E")
         assert '"amount": 12.4' in seat.text
+        footer = seat.lines[-1]
+        assert "ctrl+s takes them" in footer
+        assert "esc leaves them" in footer
+        assert "approve" not in footer, "what the keys of the inbox do, they do not do now"
         seat.app.screen.query_one("_Area").load_text(  # type: ignore[attr-defined]
             '{"customer": "cus_88", "amount": "much"}'
         )
@@ -408,6 +412,7 @@ async def test_edited_arguments_are_shown_beside_the_old_ones(
         assert "- 12.4" in seat.text
         assert "+ 9" in seat.text
         assert "approve …000001 refund, as edited, cannot be undone?" in seat.lines[-2]
+        assert "a approve" in seat.lines[-1]
         await keys(seat, "y")
         (verdict,) = inbox.decisions
         assert verdict.edited == canonical({"customer": "cus_88", "amount": 9})
@@ -589,3 +594,15 @@ async def test_opening_the_job_that_asks(
         await seat.pass_time(1)
         assert "…000005" in seat.lines[0]
         assert isinstance(job_id, UUID)
+
+
+@on_asyncio
+async def test_the_open_tab_is_told_by_a_sign(inbox: FakeApprovals, sit: Sit) -> None:
+    inbox.add(1)
+    async with sit(size=(80, 24)) as seat:
+        await enter(seat)
+        for shown in ("[mine 1] ·  all 1  ·  decided", " mine 1  · [all 1] ·  decided"):
+            assert shown in seat.lines[1]
+            await seat.press("tab")
+            await seat.pass_time(1)
+        assert "[decided]" in seat.lines[1]

@@ -15,6 +15,12 @@ from cortex_tui.widgets.lines import Line
 
 TAKE: Final = ("ctrl+s", "ctrl+d")
 LEAVE: Final = "escape"
+KEYS: Final = (
+    ("ctrl+s", "takes them, then asks"),
+    ("esc", "leaves them as they are"),
+    ("f7", "selects all"),
+)
+"""What the footer says of the editor."""
 
 
 class _Area(TextArea):
@@ -70,5 +76,5 @@ class JsonEditor(Vertical):
         event.prevent_default()
 
     def _told(self, width: int) -> Strip:  # noqa: ARG002 -- it is short
-        told = " edit the arguments   ctrl+s takes them   esc leaves them as they are"
+        told = " edit the arguments: to take them decides nothing yet"
         return Strip([Segment(told, self._desk.palette["accent"])])
