@@ -521,7 +521,7 @@ async def test_the_tabs_are_mine_all_decided(inbox: FakeApprovals, sit: Sit) -> 
     inbox.end(inbox.add(3), "EXPIRED", by=None)
     async with sit() as seat:
         await enter(seat)
-        assert "mine 1  ·  all 2  ·  decided" in seat.text
+        assert "[mine 1] ·  all 2  ·  decided" in seat.text
         await keys(seat, "tab", "tab")
         await seat.pass_time(1)
         assert "⊘ expired" in seat.text
@@ -558,7 +558,7 @@ async def test_hostile_text_changes_nothing_else(
                 await keys(seat, key)
             assert len(seat.lines) == size[1]
             assert seat.lines[0].startswith(" cortex local > approvals")
-            assert "mine 1  ·  all 1  ·  decided" in seat.lines[1]
+            assert "[mine 1] ·  all 1  ·  decided" in seat.lines[1]
             assert "\x1b" not in seat.text
             assert "\u202e" not in seat.text
             assert seat.app.is_running
