@@ -403,7 +403,12 @@ async def test_edited_arguments_are_shown_beside_the_old_ones(
             '{"customer": "cus_88", "amount": "much"}'
         )
         await keys(seat, "ctrl+s")
-        assert "amount must be" in seat.text
+        assert "✗ edited arguments do not fit: amount must be" in seat.text
+        seat.app.screen.query_one("_Area").load_text(  # type: ignore[attr-defined]
+            json.dumps({f"unknown{number}": 1 for number in range(9)})
+        )
+        await keys(seat, "ctrl+s")
+        assert "unknown8 is unknown" in seat.text.replace("▏", ""), "all of it is told"
         seat.app.screen.query_one("_Area").load_text(  # type: ignore[attr-defined]
             '{"customer": "cus_88", "amount": 9}'
         )

@@ -545,7 +545,7 @@ class ApprovalsScreen(Frame):
         try:
             edit = edit_of(subject, event.text)
         except CortexError as error:
-            self.strip.tell(f"✗ {safe(error.message)}", "fail")
+            self._editor.refuse(error.message)
             return
         self._stop_editing()
         self._edit, self._is_to_approve = edit, edit is not None
