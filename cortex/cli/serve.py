@@ -1,12 +1,18 @@
-"""Runs a pod under signals: drains on the first one, hands everything back on the second."""
+"""Runs a pod under signals: drains on the first one, hands everything back on the second.
 
+A terminal that goes (SIGHUP) drains too, unless `nohup` asked to stay, and is never the second one:
+it is no reason to hurry, and as a rule it comes twice, from the shell and from the system.
+"""
+
+import os
+import select
 import signal
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import ExitStack, asynccontextmanager
 from functools import partial
 from itertools import chain, repeat
 from types import FrameType
-from typing import Any
+from typing import Any, Final
 
 import trio
 
@@ -23,7 +29,8 @@ from cortex.services.shutdown import Shutdown
 from cortex.store.migrate import migrate
 from cortex.store.session import run_alone
 
-SIGNALS = (signal.SIGTERM, signal.SIGINT)
+SIGNALS: Final = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+OUTPUTS: Final = (0, 1, 2)
 
 
 async def serve(
@@ -49,8 +56,9 @@ async def serve(
         nonlocal came_count
         came_count += 1
 
-    with trio.open_signal_receiver(*SIGNALS) as signals:
-        _arm_by_signals(settings, came)
+    heard = [each for each in SIGNALS if signal.getsignal(each) != signal.SIG_IGN]
+    with trio.open_signal_receiver(*heard) as signals:
+        _arm_by_signals(settings, heard, came)
         async with trio.open_nursery() as nursery:
 
             async def watch() -> None:
@@ -82,22 +90,45 @@ async def serve(
     return 0 if log.is_clean else 1
 
 
-def _arm_by_signals(settings: Settings, came: Callable[[], None]) -> None:
+def _arm_by_signals(
+    settings: Settings, heard: Sequence[signal.Signals], came: Callable[[], None]
+) -> None:
     """Let each signal set the process a last moment, also when the event loop does not turn.
 
-    `came` is called at each. The moment comes before the orchestrator's own. To be called inside
-    the signal receiver, which puts the former handlers back.
+    `came` is called at each that counts. The moment comes before the orchestrator's own. To be
+    called inside the signal receiver, which puts the former handlers back.
     """
     after_abort_s = settings.close_s + settings.hard_exit_s
     graces_s = chain([settings.drain_s + after_abort_s], repeat(after_abort_s))
+    is_first = True
 
     def arm_and_hear(hear: Any, signum: int, frame: FrameType | None) -> None:
+        nonlocal is_first
+        if signum == signal.SIGHUP:
+            _let_go_of_outputs()
+            if not is_first:
+                return
+        is_first = False
         deadman.arm(next(graces_s))
         came()
         hear(signum, frame)
 
-    for number in SIGNALS:
+    for number in heard:
         signal.signal(number, partial(arm_and_hear, signal.getsignal(number)))
+
+
+def _let_go_of_outputs() -> None:
+    """Put nothing in the place of a terminal that is gone: a line of log would fail there."""
+    poll = select.poll()
+    for number in OUTPUTS:
+        poll.register(number, 0)
+    gone = [number for number, seen in poll.poll(0) if seen & (select.POLLHUP | select.POLLERR)]
+    if not gone:
+        return
+    nothing = os.open(os.devnull, os.O_RDWR)
+    for number in gone:
+        os.dup2(nothing, number)
+    os.close(nothing)
 
 
 @asynccontextmanager

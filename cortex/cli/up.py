@@ -1,4 +1,4 @@
-"""`cortex up`: runs one pod until SIGTERM or SIGINT."""
+"""`cortex up`: runs one pod until SIGTERM, SIGINT, or the end of its terminal."""
 
 import json
 import os
@@ -34,8 +34,9 @@ def up(
 ) -> None:
     """Run a pod: it takes jobs until it is told to stop.
 
-    SIGTERM or Ctrl-C drains it: jobs go on elsewhere after their next step, or after 40 seconds.
-    A second signal hands everything back at once. Several pods may share one database.
+    SIGTERM, Ctrl-C or a terminal that is closed drains it: jobs go on elsewhere after their next
+    step, or after 40 seconds. A second signal hands everything back at once. Several pods may share
+    one database.
     """
     began = time.perf_counter()
     settings = settings_from(options, slots=slots, http=http)

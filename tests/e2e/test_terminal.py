@@ -1,4 +1,4 @@
-"""`cortex up` in a terminal: Ctrl-C leaves it as it was found."""
+"""`cortex up` in a terminal: Ctrl-C leaves it as it was found, and its end drains the pod."""
 
 import os
 import pty
@@ -10,13 +10,14 @@ import sys
 import termios
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 from attrs import define
 
-from tests.support.pods import APP, ROOT, end_of_pod, environment
-from tests.support.rows import submit, until_job
+from tests.support.pods import APP, ROOT, Pods, end_of_pod, environment, until_pods
+from tests.support.rows import job_row, submit, until_job, until_status
 
 CTRL_C = b"\x03"
 ESCAPE = re.compile(rb"\x1b(?!\[[0-9;]*m)[^a-zA-Z]*[a-zA-Z]?")
@@ -46,9 +47,15 @@ class Terminal:
     def press(self, keys: bytes) -> None:
         os.write(self.ours, keys)
 
+    def close(self) -> None:
+        """Be gone, as a window that is closed."""
+        os.close(self.ours)
+        self.ours = -1
+
     def exit_code(self, *, within_s: float) -> int:
         code = self.process.wait(within_s)
-        self.read(0.0)
+        if self.ours >= 0:
+            self.read(0.0)
         return code
 
 
@@ -65,11 +72,13 @@ def terminal(database: str, tmp_path: Path) -> Iterator[Terminal]:
         stdout=theirs,
         stderr=theirs,
     )
-    yield Terminal(process, ours, theirs)
+    terminal = Terminal(process, ours, theirs)
+    yield terminal
     process.kill()
     process.wait()
-    os.close(ours)
-    os.close(theirs)
+    for each in (terminal.ours, theirs):
+        if each >= 0:
+            os.close(each)
 
 
 def test_ctrl_c_drains_and_leaves_the_terminal_clean(terminal: Terminal) -> None:
@@ -94,6 +103,43 @@ def test_ctrl_c_twice_hands_back_at_once(database: str, terminal: Terminal, tmp_
     until_job(database, job_id, lambda row: row["task_state"] == "READY", "handed back")
     assert termios.tcgetattr(terminal.theirs) == before
     assert_clean(terminal.shown)
+
+
+def test_a_terminal_that_is_closed_drains(
+    database: str, terminal: Terminal, tmp_path: Path
+) -> None:
+    terminal.until(b"is ready after")
+    gate = tmp_path / "gate"
+    job_id = submit(database, "gated", {"gate": str(gate)})
+    until_job(database, job_id, lambda row: row["checkpoint"].get("seq") == 1, "begun")
+    terminal.close()
+    until_pods(database, DRAINING=1)
+    terminal.process.send_signal(signal.SIGHUP)  # a shell passes it on: that is no reason to hurry
+    gate.touch()
+    assert terminal.exit_code(within_s=20) == 0
+    row = job_row(database, job_id)
+    assert (row["status"], row["attempt"]) == ("COMPLETED", 1)
+
+
+def test_under_nohup_a_pod_outlives_its_terminal(pods: Pods) -> None:
+    pods.is_forked = False  # the server of forks takes no signal's handling over
+    with nobody_hangs_up():
+        pod = pods.start(**end_of_pod(20))
+    pod.signal(signal.SIGHUP)
+    job_id = submit(pods.dsn, "noop")
+    assert until_status(pods.dsn, job_id, "COMPLETED")["pod"] == pod.name
+    pod.signal(signal.SIGTERM)
+    assert pod.exit_code(within_s=20) == 0
+
+
+@contextmanager
+def nobody_hangs_up() -> Iterator[None]:
+    """As `nohup` does: what is started within ignores the signal."""
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGHUP, before)
 
 
 def assert_clean(shown: bytes) -> None:

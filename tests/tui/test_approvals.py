@@ -395,11 +395,20 @@ async def test_edited_arguments_are_shown_beside_the_old_ones(
         await enter(seat)
         await keys(seat, "E")
         assert '"amount": 12.4' in seat.text
+        footer = seat.lines[-1]
+        assert "ctrl+s takes them" in footer
+        assert "esc leaves them" in footer
+        assert "approve" not in footer, "what the keys of the inbox do, they do not do now"
         seat.app.screen.query_one("_Area").load_text(  # type: ignore[attr-defined]
             '{"customer": "cus_88", "amount": "much"}'
         )
         await keys(seat, "ctrl+s")
-        assert "amount must be" in seat.text
+        assert "✗ edited arguments do not fit: amount must be" in seat.text
+        seat.app.screen.query_one("_Area").load_text(  # type: ignore[attr-defined]
+            json.dumps({f"unknown{number}": 1 for number in range(9)})
+        )
+        await keys(seat, "ctrl+s")
+        assert "unknown8 is unknown" in seat.text.replace("▏", ""), "all of it is told"
         seat.app.screen.query_one("_Area").load_text(  # type: ignore[attr-defined]
             '{"customer": "cus_88", "amount": 9}'
         )
@@ -408,6 +417,7 @@ async def test_edited_arguments_are_shown_beside_the_old_ones(
         assert "- 12.4" in seat.text
         assert "+ 9" in seat.text
         assert "approve …000001 refund, as edited, cannot be undone?" in seat.lines[-2]
+        assert "a approve" in seat.lines[-1]
         await keys(seat, "y")
         (verdict,) = inbox.decisions
         assert verdict.edited == canonical({"customer": "cus_88", "amount": 9})
@@ -516,7 +526,7 @@ async def test_the_tabs_are_mine_all_decided(inbox: FakeApprovals, sit: Sit) -> 
     inbox.end(inbox.add(3), "EXPIRED", by=None)
     async with sit() as seat:
         await enter(seat)
-        assert "mine 1  ·  all 2  ·  decided" in seat.text
+        assert "[mine 1] ·  all 2  ·  decided" in seat.text
         await keys(seat, "tab", "tab")
         await seat.pass_time(1)
         assert "⊘ expired" in seat.text
@@ -553,7 +563,7 @@ async def test_hostile_text_changes_nothing_else(
                 await keys(seat, key)
             assert len(seat.lines) == size[1]
             assert seat.lines[0].startswith(" cortex local > approvals")
-            assert "mine 1  ·  all 1  ·  decided" in seat.lines[1]
+            assert "[mine 1] ·  all 1  ·  decided" in seat.lines[1]
             assert "\x1b" not in seat.text
             assert "\u202e" not in seat.text
             assert seat.app.is_running
@@ -589,3 +599,15 @@ async def test_opening_the_job_that_asks(
         await seat.pass_time(1)
         assert "…000005" in seat.lines[0]
         assert isinstance(job_id, UUID)
+
+
+@on_asyncio
+async def test_the_open_tab_is_told_by_a_sign(inbox: FakeApprovals, sit: Sit) -> None:
+    inbox.add(1)
+    async with sit(size=(80, 24)) as seat:
+        await enter(seat)
+        for shown in ("[mine 1] ·  all 1  ·  decided", " mine 1  · [all 1] ·  decided"):
+            assert shown in seat.lines[1]
+            await seat.press("tab")
+            await seat.pass_time(1)
+        assert "[decided]" in seat.lines[1]

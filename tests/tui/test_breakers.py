@@ -314,3 +314,23 @@ async def test_no_other_breaker_takes_the_place_of_all(cluster: FakeBackend, sit
         assert "what the cursor was on is gone" in seat.lines[-2]
         await seat.press("k", "O")
         assert "open new" in seat.lines[-2]
+
+
+@on_asyncio
+async def test_a_long_text_is_scrolled_by_the_keys_of_half_a_page(
+    cluster: FakeBackend, sit: Sit
+) -> None:
+    words = " ".join(f"word{number}" for number in range(400))
+    cluster.breakers.add(SICK, failures=1, last_error=words)
+    cluster.breakers.add(WELL, failures=1)
+    async with sit(size=(80, 24)) as seat:
+        await show(seat)
+        assert "word399" not in seat.text
+        for _ in range(40):
+            await seat.press("ctrl+d")
+        assert "word399" in seat.text
+        for _ in range(40):
+            await seat.press("ctrl+u")
+        assert "word0 " in seat.text
+        await seat.press("j", "ctrl+u")
+        assert "word0 " in seat.text, "where all is in sight they are the list's"

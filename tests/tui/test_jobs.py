@@ -1,5 +1,6 @@
 """The list of jobs: moving, opening, filtering, what is new."""
 
+import asyncio
 import re
 from uuid import UUID
 
@@ -286,3 +287,18 @@ async def test_what_was_told_and_seen_leaves(cluster: FakeBackend, sit: Sit) -> 
         assert "✓ cancelled" in seat.text
         await seat.press("j")
         assert "✓ cancelled" not in seat.text
+
+
+@on_asyncio
+async def test_what_is_pressed_before_the_first_page_came(cluster: FakeBackend, sit: Sit) -> None:
+    for number in range(1, 400):
+        cluster.add(number)
+    async with sit(size=(80, 24)) as seat:
+        cluster.page_gate = asyncio.Event()
+        await seat.press("slash", *"status:pend", "enter")
+        await seat.press("enter")
+        assert "reading …" in seat.lines[-2], "enter opens nothing that was not seen"
+        await seat.press("G")
+        cluster.page_gate.set()
+        await seat.pass_time(2)
+        assert "▌ …000001" in seat.text, "G is remembered"

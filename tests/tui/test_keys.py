@@ -94,6 +94,13 @@ def test_a_sign_is_a_key_like_others() -> None:
     assert keys.named("filter").keys == ("slash",)
 
 
+@pytest.mark.parametrize("sign", [*"!,;%&#'\"", "ctrl+!", "é", "ctrl+é"])
+@on_asyncio
+async def test_a_sign_is_shown_as_itself(sit: Sit, sign: str) -> None:
+    async with sit(keys=remapped({"jobs.cancel": sign})) as seat:
+        assert f"{sign} cancel" in seat.lines[-1]
+
+
 @on_asyncio
 async def test_other_keys_work_and_show(cluster: FakeBackend, sit: Sit) -> None:
     job = cluster.add(1)

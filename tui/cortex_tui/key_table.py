@@ -17,6 +17,8 @@ from cortex_tui.key import EVERYWHERE, GROUPS, Key
 from cortex_tui.keys import KEYS
 from cortex_tui.model.question import YES
 
+_LETTERS_MAX: Final = 0x250
+"""The first character after those of European keyboards."""
 _SHOWN: Final = {
     "slash": "/",
     "full_stop": ".",
@@ -39,9 +41,18 @@ _SHOWN: Final = {
 }
 
 
+_NAMED: Final = {
+    key_of(sign): sign for sign in map(chr, range(ord("!"), _LETTERS_MAX)) if sign.isprintable()
+}
+"""Signs that have a name, by that."""
+
+
 def shown(key: str) -> str:
-    """Return a key as people read it."""
-    return _SHOWN.get(key, key)
+    """Return a key as people read it: a sign as itself, also behind `ctrl+`."""
+    if key in _SHOWN:
+        return _SHOWN[key]
+    modifiers, plus, name = key.rpartition("+")
+    return f"{modifiers}{plus}{_SHOWN.get(name) or _NAMED.get(name, name)}"
 
 
 @attrs.frozen(eq=False)
@@ -142,8 +153,6 @@ def _is_known(key: str) -> bool:
 
 
 _MODIFIERS: Final = frozenset({"ctrl", "shift", "alt", "super", "hyper", "meta"})
-_LETTERS_MAX: Final = 0x250
-"""The first character after those of European keyboards."""
 _CHARACTERS: Final = (unicodedata.name(chr(code), "") for code in range(_LETTERS_MAX))
 _NAMES: Final = (
     {key.value.rpartition("+")[2] for key in Keys}

@@ -14,14 +14,19 @@ from cortex_tui.render.table import fit
 
 
 def tabs(inbox: Inbox, palette: Palette, width: int) -> Strip:
-    """Draw the tabs, with how many requests there are in those that were counted."""
+    """Draw the tabs, with how many requests there are in those that were counted.
+
+    The open one stands in brackets: not each terminal has bold letters.
+    """
     parts = [Segment(" ")]
     for tab in Tab:
         count = "" if inbox.tab is Tab.DECIDED or tab is Tab.DECIDED else inbox.count(tab)
         is_full = count == ROWS_MAX
         words = f"{tab} {count}{'+' if is_full else ''}".rstrip()
-        style = palette["bold" if tab is inbox.tab else "dim"]
-        parts += [Segment(f" {words} ", style), Segment(" · ", palette["line"])]
+        is_open = tab is inbox.tab
+        shown = f"[{words}]" if is_open else f" {words} "
+        parts += [Segment(shown, palette["bold" if is_open else "dim"])]
+        parts += [Segment(" · ", palette["line"])]
     return Strip(parts[:-1]).adjust_cell_length(width)
 
 

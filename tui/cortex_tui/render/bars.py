@@ -198,6 +198,16 @@ def footer(keys: KeyTable, screen: str, palette: Palette, width: int, *, may_act
     return Strip(segments).adjust_cell_length(width, bar).apply_style(_ground(palette))
 
 
+def plain_footer(keys: Sequence[tuple[str, str]], palette: Palette, width: int) -> Strip:
+    """Return the last line of a screen on which these keys do something, and none of the table."""
+    bar = palette["bar"]
+    segments = [Segment(" ", bar)]
+    for key, label in keys:
+        segments.append(Segment(key, bar + palette["accent"]))
+        segments.append(Segment(f" {label}  ", bar))
+    return Strip(segments).adjust_cell_length(width, bar).apply_style(_ground(palette))
+
+
 def _fitting(keys: KeyTable, screen: str, width: int) -> Sequence[Sequence[Key]]:
     """Return the keys that there is room for, whole: moving leaves first, then the last of acting.
 

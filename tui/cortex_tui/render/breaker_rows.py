@@ -50,7 +50,9 @@ def page_lines(row: BreakerRow, now: datetime, room: int) -> list[tuple[Cell, ..
         waits = "1 job waits" if row["waiting"] == 1 else f"{_waiting(row)} jobs wait"
         told.append((f"open since {row['opened_at']:%H:%M:%SZ} · {waits} for it", ""))
     if row["forced_by"] is not None:
-        told.append((f"{held_told(row, now)}, since {_ago(row['forced_at'], now)}", "warn"))
+        is_over = row["open_until"] is not None and row["open_until"] <= now
+        began = "" if is_over else f", begun {_ago(row['forced_at'], now)}"
+        told.append((f"{held_told(row, now)}{began}", "warn"))
     if row["escalated_at"] is not None:
         told.append((f"a person was asked {_ago(row['escalated_at'], now)}", "warn"))
     if "turns" in row:

@@ -33,6 +33,7 @@ from cortex_tui.screens.approval_acts import REASON_LINES, Decider, name_of
 from cortex_tui.screens.approval_news import news_of
 from cortex_tui.screens.approval_silence import Silence
 from cortex_tui.screens.frame import Frame
+from cortex_tui.widgets.json_editor import KEYS as EDITOR_KEYS
 from cortex_tui.widgets.json_editor import JsonEditor
 from cortex_tui.widgets.lines import Line
 from cortex_tui.widgets.page import Page
@@ -148,6 +149,9 @@ class ApprovalsScreen(Frame):
             told = "b leaves the batch" if self._batch else "b takes them together"
             return Cell(f"* {marked} marked   {told} ", "warn")
         return Cell("")
+
+    def writing(self) -> Sequence[tuple[str, str]]:
+        return EDITOR_KEYS if self.has_class("-editing") else ()
 
     def thing(self) -> Thing | None:
         row = self._inbox.window.current
@@ -421,6 +425,7 @@ class ApprovalsScreen(Frame):
             return
         self.add_class("-editing")
         self._editor.edit(text_of(subject))
+        self.repaint()
 
     def _ready(self, *, is_approving: bool) -> Subject | None:
         """Return what can be decided by this key, or say why nothing can."""
@@ -548,7 +553,7 @@ class ApprovalsScreen(Frame):
         try:
             edit = edit_of(subject, event.text)
         except CortexError as error:
-            self.strip.tell(f"✗ {safe(error.message)}", "fail")
+            self._editor.refuse(error.message)
             return
         self._stop_editing()
         self._edit, self._is_to_approve = edit, edit is not None
@@ -560,6 +565,7 @@ class ApprovalsScreen(Frame):
         if self.has_class("-editing"):
             self.remove_class("-editing")
             self.set_focus(self._table)
+            self.repaint()
 
     def _to_tab(self, tab: Tab) -> None:
         self._unmark()

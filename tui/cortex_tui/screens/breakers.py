@@ -99,7 +99,8 @@ class BreakersScreen(Frame):
     # --- keys
 
     def action_move(self, how: str) -> None:
-        self._table.move(how)
+        if not self._page.turns(how):
+            self._table.move(how)
 
     def action_force(self) -> None:
         """Ask whether to hold a breaker open; of one that is not closed, whether to close it."""

@@ -196,7 +196,9 @@ class DeadScreen(_Letters):
         return f"of the newest {LOOKED_MAX:,} letters; older ones: cortex dead ls"
 
     def action_open(self) -> None:
-        if (row := self._window.current) is not None:
+        if (row := self._window.current) is None:
+            self.strip.tell(self._window.why_none(self._nothing()), "dim")
+        else:
             self.desk.open("letters", row)
 
     def action_acts(self) -> None:
@@ -275,7 +277,9 @@ class LettersScreen(_Letters):
         return None if row is None else job_acts.thing_of_step(self.desk, row["job_id"], None)
 
     def action_open(self) -> None:
-        if (row := self._window.current) is not None:
+        if (row := self._window.current) is None:
+            self.strip.tell(self._window.why_none(self._nothing()), "dim")
+        else:
             self.desk.open("job", row["job_id"])
 
     def ask(self, verb: ActVerb, row: LetterRow) -> None:

@@ -92,7 +92,9 @@ class ActsScreen(Frame):
         self._table.move(how)
 
     def action_open(self) -> None:
-        if (row := self._window.current) is not None:
+        if (row := self._window.current) is None:
+            self.strip.tell(self._window.why_none(self._nothing()), "dim")
+        else:
             self.desk.open("act", row)
 
     def action_errors(self) -> None:
@@ -150,7 +152,9 @@ class ActScreen(Frame):
         self._table.move(how)
 
     def action_open(self) -> None:
-        if (row := self._window.current) is not None:
+        if (row := self._window.current) is None:
+            self.strip.tell(self._window.why_none(self._nothing()), "dim")
+        else:
             self.desk.open("job", row["job_id"])
 
     def _nothing(self) -> str:

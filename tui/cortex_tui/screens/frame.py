@@ -5,7 +5,7 @@ the table in `keys` and call its `action_…` methods.
 """
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import ClassVar, Final
 
 from rich.segment import Segment
@@ -98,6 +98,10 @@ class Frame(Screen[None]):
         """Where one is, for the top bar."""
         return (self.NAME,)
 
+    def writing(self) -> Sequence[tuple[str, str]]:
+        """Return keys, and what they do, while something is written: no other one does a thing."""
+        return ()
+
     def info(self) -> Cell:
         """Say what stands at the right of the strip."""
         return Cell("")
@@ -167,6 +171,8 @@ class Frame(Screen[None]):
         return bars.top_bar(view, self.desk.palette, width)
 
     def _bottom(self, width: int) -> Strip:
+        if written := self.writing():
+            return bars.plain_footer(written, self.desk.palette, width)
         may_act = self.desk.session.why_not_act() is None
         return bars.footer(self.desk.keys, self.NAME, self.desk.palette, width, may_act=may_act)
 

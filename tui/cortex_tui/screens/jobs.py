@@ -247,7 +247,7 @@ class JobsScreen(Frame):
     def action_move(self, how: str) -> None:
         """Move the cursor; to an end of the list that is not in the window by reading it."""
         is_far = {"end": self._window.below, "top": self._window.above}.get(how) is not None
-        if is_far:
+        if is_far or (how == "end" and not self._is_read):
             self._read(how)
         else:
             self._table.move(how)
@@ -259,7 +259,9 @@ class JobsScreen(Frame):
             self._read("first")
 
     def action_open(self) -> None:
-        if (row := self._window.current) is not None:
+        if (row := self._window.current) is None:
+            self.strip.tell(self._window.why_none(self._nothing()), "dim")
+        else:
             self.desk.open("job", row["id"])
 
     def action_filter(self) -> None:

@@ -17,6 +17,7 @@ from cortex.domain.cells import Cell
 from cortex.domain.safe import safe
 from cortex_tui.acts import Done
 from cortex_tui.desk import Desk
+from cortex_tui.key_table import shown
 from cortex_tui.model.thing import Thing
 from cortex_tui.model.window import Window
 from cortex_tui.render.approval_page import chopped, wrapped
@@ -94,7 +95,8 @@ class LogScreen(Frame):
         return Strip([Segment(text, self.desk.palette[cell.style])])
 
     def action_move(self, how: str) -> None:
-        self._table.move(how)
+        if not self._page.turns(how):
+            self._table.move(how)
 
     @on(VirtualTable.Moved)
     @on(Page.Resized)
@@ -110,5 +112,8 @@ class LogScreen(Frame):
 
     def _head(self) -> tuple[Cell, Cell]:
         done = self._window.current
-        told = "" if done is None else f"what does the same as the act at {done.at:%H:%M:%S}Z"
-        return Cell(told, "dim"), Cell("")
+        if done is None:
+            return Cell(""), Cell("")
+        copy = shown(self.desk.keys.named("copy").keys[0])
+        told = f"what does the same as the act at {done.at:%H:%M:%S}Z"
+        return Cell(told, "dim"), Cell(f"{copy} c copies it", "dim")

@@ -1,5 +1,6 @@
 """Taking what the cursor is on elsewhere: to the clipboard, a file, an editor. Nothing changes."""
 
+from pathlib import Path
 from typing import Final
 
 from textual.app import App, SuspendNotSupported
@@ -104,4 +105,10 @@ def _save_picture(app: App[int], frame: Frame) -> None:
     except OSError as error:
         frame.strip.tell(f"✗ {safe(str(path))}: {safe(error.strerror or str(error))}", "fail")
         return
-    frame.strip.tell(f"saved {safe(str(path))}", "dim")
+    frame.strip.tell(f"saved {name} in {safe(_brief(session.pictures))}", "dim")
+
+
+def _brief(folder: Path) -> str:
+    """Name a folder as people do; its end may be cut, the name of the file before it is not."""
+    home = Path.home()
+    return f"~/{folder.relative_to(home)}" if folder.is_relative_to(home) else str(folder)

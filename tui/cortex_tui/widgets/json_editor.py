@@ -10,11 +10,20 @@ from textual.message import Message
 from textual.strip import Strip
 from textual.widgets import TextArea
 
+from cortex.domain.safe import safe
 from cortex_tui.desk import Desk
-from cortex_tui.widgets.lines import Line
+from cortex_tui.render.approval_page import wrapped
+from cortex_tui.widgets.drawn import Drawn
 
 TAKE: Final = ("ctrl+s", "ctrl+d")
 LEAVE: Final = "escape"
+WRONG_LINES_MAX: Final = 8
+KEYS: Final = (
+    ("ctrl+s", "takes them, then asks"),
+    ("esc", "leaves them as they are"),
+    ("f7", "selects all"),
+)
+"""What the footer says of the editor."""
 
 
 class _Area(TextArea):
@@ -23,6 +32,38 @@ class _Area(TextArea):
     async def _on_key(self, event: events.Key) -> None:
         if event.key in (*TAKE, LEAVE):
             event.prevent_default()
+
+
+class _Told(Drawn):
+    """What is done here; below it why what was typed cannot be taken, as long as that stands."""
+
+    WHAT = "edit the arguments: to take them decides nothing yet"
+
+    def __init__(self, desk: Desk) -> None:
+        super().__init__(desk)
+        self._wrong = ""
+
+    def tell(self, wrong: str) -> None:
+        """Say why not; "": nothing is wrong."""
+        self._wrong = wrong
+        self._make_room(self.size.width)
+
+    def on_resize(self, event: events.Resize) -> None:
+        self._make_room(event.size.width)
+
+    def _make_room(self, width: int) -> None:
+        self.styles.height = 1 + len(self._lines(width))
+        self.refresh()
+
+    def _lines(self, width: int) -> list[str]:
+        if not self._wrong or not width:
+            return []
+        return wrapped(f"✗ {safe(self._wrong)}", max(1, width - 2))[:WRONG_LINES_MAX]
+
+    def draw(self, y: int, width: int) -> Strip:
+        lines = [self.WHAT, *self._lines(width)]
+        told = lines[y] if y < len(lines) else ""
+        return Strip([Segment(f" {told}", self.desk.palette["fail" if y else "accent"])])
 
 
 class JsonEditor(Vertical):
@@ -46,18 +87,23 @@ class JsonEditor(Vertical):
 
     def __init__(self, desk: Desk) -> None:
         super().__init__()
-        self._desk = desk
+        self._told = _Told(desk)
         self._area = _Area(tab_behavior="indent", show_line_numbers=False)
         self._area.cursor_blink = False  # nothing blinks
 
     def compose(self) -> ComposeResult:
-        yield Line(self._desk, self._told)
+        yield self._told
         yield self._area
 
     def edit(self, text: str) -> None:
         """Let a text be edited; it holds no character that nobody sees."""
+        self._told.tell("")
         self._area.load_text(text)
         self.screen.set_focus(self._area)
+
+    def refuse(self, why: str) -> None:
+        """Say why what was typed is not taken; it stays as it is."""
+        self._told.tell(why)
 
     def on_key(self, event: events.Key) -> None:
         if event.key in TAKE:
@@ -68,7 +114,3 @@ class JsonEditor(Vertical):
             return
         event.stop()
         event.prevent_default()
-
-    def _told(self, width: int) -> Strip:  # noqa: ARG002 -- it is short
-        told = " edit the arguments   ctrl+s takes them   esc leaves them as they are"
-        return Strip([Segment(told, self._desk.palette["accent"])])

@@ -82,6 +82,14 @@ class Page(Drawn):
         if by is not None:
             self._scroll(by)
 
+    def turns(self, how: str) -> bool:
+        """Take the keys of half a page below a list, if not all lines are in sight."""
+        half = {"half_down": "ctrl+d", "half_up": "ctrl+u"}.get(how)
+        if half is None or len(self._lines) <= self._height:
+            return False
+        self.scroll_page(half)
+        return True
+
     def on_mouse_scroll_down(self, event: events.MouseScrollDown) -> None:
         event.stop()
         self._scroll(WHEEL_LINES)
