@@ -36,8 +36,11 @@ class JobPage:
 
 
 @attrs.frozen(kw_only=True)
-class _WayIn:
-    """Where the jobs of a page are looked for; exactly one is not None."""
+class WayIn:
+    """Where the jobs of a page are looked for; exactly one is not None.
+
+    Who reads page after page may find it once, and hand it in: see `way_in`.
+    """
 
     states: Sequence[JobStatus] | None = None
     agent_ids: Sequence[UUID] | None = None
@@ -45,58 +48,102 @@ class _WayIn:
 
 
 async def page(
-    db: Database, which: JobFilter = ALL, *, before: JobPlace | None = None, limit: int = 50
+    db: Database,
+    which: JobFilter = ALL,
+    *,
+    before: JobPlace | None = None,
+    limit: int = 50,
+    way: WayIn | None = None,
 ) -> JobPage:
-    """Return the newest jobs that fit, older than `before`. Raises `UsageError` for many ids."""
-    return await _page(db, "jobs.page", which, place=before, limit=limit)
+    """Return the newest jobs that fit, older than `before`. Raises what `way_in` raises."""
+    return await _page(db, "jobs.page", which, place=before, limit=limit, way=way)
 
 
 async def page_up(
-    db: Database, which: JobFilter = ALL, *, after: JobPlace | None = None, limit: int = 50
+    db: Database,
+    which: JobFilter = ALL,
+    *,
+    after: JobPlace | None = None,
+    limit: int = 50,
+    way: WayIn | None = None,
 ) -> JobPage:
     """Return the jobs that fit just above `after`, the newest first; the oldest ones without it.
 
     `next` is where the page above begins: hand it in as `after`. Raises what `page` raises.
     """
-    found = await _page(db, "jobs.page_up", which, place=after, limit=limit)
+    found = await _page(db, "jobs.page_up", which, place=after, limit=limit, way=way)
     return attrs.evolve(found, jobs=found.jobs[::-1])
 
 
 async def page_due(
-    db: Database, which: JobFilter = ALL, *, after: JobPlace | None = None, limit: int = 50
+    db: Database,
+    which: JobFilter = ALL,
+    *,
+    after: JobPlace | None = None,
+    limit: int = 50,
+    way: WayIn | None = None,
 ) -> JobPage:
     """Return the jobs in RETRY that fit and are due just after a place, the next one first.
 
     `at` of such a place is when the job was due. Without one: those that are due first. Raises
     what `page` raises.
     """
-    return await _page_due(db, which, place=after, is_up=False, limit=limit)
+    return await _page_due(db, which, place=after, is_up=False, limit=limit, way=way)
 
 
 async def page_due_up(
-    db: Database, which: JobFilter = ALL, *, before: JobPlace | None = None, limit: int = 50
+    db: Database,
+    which: JobFilter = ALL,
+    *,
+    before: JobPlace | None = None,
+    limit: int = 50,
+    way: WayIn | None = None,
 ) -> JobPage:
     """Return those just before a place, in the same order; without one those that are due last.
 
     `next` is where the page above begins: hand it in as `before`. Raises what `page` raises.
     """
-    found = await _page_due(db, which, place=before, is_up=True, limit=limit)
+    found = await _page_due(db, which, place=before, is_up=True, limit=limit, way=way)
     return attrs.evolve(found, jobs=found.jobs[::-1])
 
 
+async def way_in(db: Database, which: JobFilter) -> WayIn:
+    """Find the index that leads to the fewest jobs that do not fit.
+
+    One or more statements of their own where the filter has ids or agents: a way that was found
+    does not know of those that came later. Raises `UsageError` for many ids.
+    """
+    if which.id_suffixes:
+        return WayIn(job_ids=await _ids(db, which.id_suffixes))
+    is_few = bool(which.statuses) and not any(state.is_terminal for state in which.statuses)
+    if which.agents and not is_few:
+        rows = await db.fetch("agents.ids_like", _like(which.agents), AGENTS_MAX + 1)
+        if len(rows) <= AGENTS_MAX:
+            return WayIn(agent_ids=[row["id"] for row in rows])
+    return WayIn(states=which.statuses or tuple(JobStatus))
+
+
 async def _page_due(
-    db: Database, which: JobFilter, *, place: JobPlace | None, is_up: bool, limit: int
+    db: Database,
+    which: JobFilter,
+    *,
+    place: JobPlace | None,
+    is_up: bool,
+    limit: int,
+    way: WayIn | None,
 ) -> JobPage:
     """Return a page in the order in which it was looked for, the nearest to its place first."""
     if which.statuses and JobStatus.RETRY not in which.statuses:
         return JobPage(jobs=[], next=None, is_short=False)
     is_looked_for = attrs.evolve(which, statuses=()) != ALL
     looked_max = LOOKED_MAX if is_looked_for else limit + 1
+    if which.id_suffixes and way is None:
+        way = await way_in(db, which)
     rows = await db.fetch(
         "jobs.page_due",
         *(_like(each) for each in _patterns(which)),
         _like(which.pods),
-        await _ids(db, which.id_suffixes) if which.id_suffixes else None,
+        None if way is None else way.job_ids,
         *_span(which, place),
         is_up,
         looked_max,
@@ -106,10 +153,17 @@ async def _page_due(
 
 
 async def _page(
-    db: Database, query: str, which: JobFilter, *, place: JobPlace | None, limit: int
+    db: Database,
+    query: str,
+    which: JobFilter,
+    *,
+    place: JobPlace | None,
+    limit: int,
+    way: WayIn | None,
 ) -> JobPage:
     """Return a page in the order in which it was looked for, the nearest to its place first."""
-    way = await _way_in(db, which)
+    if way is None:
+        way = await way_in(db, which)
     looked_max = LOOKED_MAX if _is_looked_for(which, way) else limit + 1
     rows = await db.fetch(
         query,
@@ -144,18 +198,6 @@ def _told(rows: Sequence[Record], *, at: str, looked_max: int, limit: int) -> Jo
     return JobPage(jobs=found, next=JobPlace(rows[0]["last_id"], rows[0]["last_at"]), is_short=True)
 
 
-async def _way_in(db: Database, which: JobFilter) -> _WayIn:
-    """Choose the index that leads to the fewest jobs that do not fit."""
-    if which.id_suffixes:
-        return _WayIn(job_ids=await _ids(db, which.id_suffixes))
-    is_few = bool(which.statuses) and not any(state.is_terminal for state in which.statuses)
-    if which.agents and not is_few:
-        rows = await db.fetch("agents.ids_like", _like(which.agents), AGENTS_MAX + 1)
-        if len(rows) <= AGENTS_MAX:
-            return _WayIn(agent_ids=[row["id"] for row in rows])
-    return _WayIn(states=which.statuses or tuple(JobStatus))
-
-
 async def _ids(db: Database, suffixes: Sequence[str]) -> list[UUID]:
     if len(suffixes) > IDS_MAX:
         raise UsageError(f"{len(suffixes)} ids in one filter are more than {IDS_MAX}")
@@ -168,7 +210,7 @@ async def _ids(db: Database, suffixes: Sequence[str]) -> list[UUID]:
     return found
 
 
-def _is_looked_for(which: JobFilter, way: _WayIn) -> bool:
+def _is_looked_for(which: JobFilter, way: WayIn) -> bool:
     """Whether some that the way in leads to may not fit."""
     by_agent = bool(which.agents) and way.agent_ids is None
     by_state = bool(which.statuses) and way.states is None

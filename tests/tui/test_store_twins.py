@@ -13,9 +13,10 @@ from cortex.domain.budget import Budget, Period, Scope, Unit
 from cortex.domain.errors import NotFoundError, UnavailableError
 from cortex.domain.job import Suspend
 from cortex.domain.job_choice import WhyNot
-from cortex.domain.job_filter import JobFilter, JobPlace
+from cortex.domain.job_filter import JobFilter, JobPlace, parse_filter
 from cortex.store import budgets, tasks
-from cortex.store.database import Profile, open_database
+from cortex.store.database import Database, Profile, Record, open_database
+from cortex_tui.backend import jobs as backend_jobs
 from cortex_tui.backend.store import StoreBackend
 from cortex_tui.model.bulk import BulkVerb
 from cortex_tui.render.documents import document_text
@@ -181,3 +182,32 @@ def test_a_limit_is_raised_whatever_becomes_of_the_jobs_that_wait(
         return told
 
     assert ask(change) == "agent:a:usd:day is $5.00, 8 jobs go on, others soon"
+
+
+def test_what_a_filter_leads_to_is_not_looked_for_with_each_page(
+    life: Life, ask: Ask, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    job = life.job()
+    asked: list[str] = []
+    fetch = Database.fetch
+
+    async def noted(self: Database, query: str, *args: object) -> list[Record]:
+        asked.append(query)
+        return await fetch(self, query, *args)
+
+    monkeypatch.setattr(Database, "fetch", noted)
+
+    async def read(backend: StoreBackend) -> None:
+        for words in (f"id:{job.hex[-6:]}", "agent:nobody"):
+            for order in (Order.NEWEST, Order.OLDEST, Order.NEWEST):
+                page = await job_orders.below(
+                    backend.jobs, order, parse_filter(words), None, limit=2
+                )
+                assert [row["id"] for row in page.jobs] == [job] * words.startswith("id")
+
+    ask(read)
+    assert (asked.count("jobs.ids_by_suffix"), asked.count("agents.ids_like")) == (1, 1)
+    monkeypatch.setattr(backend_jobs, "WAY_KEPT_S", 0.0)
+    asked.clear()
+    ask(read)
+    assert (asked.count("jobs.ids_by_suffix"), asked.count("agents.ids_like")) == (3, 3)

@@ -220,14 +220,19 @@ def _filtered(glass: Glass, place: Place, text: str, first: int) -> float:
 
 def _type_filter(glass: Glass, text: str) -> None:
     """Type it sign by sign, as people do, where another one may stand."""
-    glass.until(lambda lines: "jobs" not in lines[1], keys="/", what="the filter")
+    glass.until(_is_written, keys="/", what="the filter")
     pause(BETWEEN_KEYS_S)  # it is painted before it takes keys
-    before = glass.text.split("\n")[1].removeprefix(FILTER_HEAD).rstrip()
+    before = glass.text.split("\n")[1].removeprefix(FILTER_HEAD.rstrip()).strip()
     steps = [("\x7f", before[:end]) for end in reversed(range(len(before)))]
     steps += [(sign, text[:end]) for end, sign in enumerate(text, 1)]
     for key, typed in steps:
         shown = (FILTER_HEAD + typed).rstrip()
         glass.until(_first_is(shown), keys=key, what=f"{typed!r} in the filter")
+
+
+def _is_written(lines: Sequence[str]) -> bool:
+    """Whether the filter is written: else how many jobs there are stands at its right."""
+    return not any(told in lines[1] for told in ("jobs", "reading", "first"))
 
 
 def _first_is(shown: str) -> Probe:

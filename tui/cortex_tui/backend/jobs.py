@@ -1,6 +1,8 @@
 """Jobs, read from and changed in Postgres."""
 
+import asyncio
 from collections.abc import Sequence
+from typing import Final
 from uuid import UUID
 
 import attrs
@@ -10,10 +12,13 @@ from cortex.domain.job_filter import JobFilter, JobPlace
 from cortex.store import job_choice, job_pages, jobs, operator, retries
 from cortex.store.database import Database
 from cortex.store.job_choice import Choice, Done
-from cortex.store.job_pages import JobPage
+from cortex.store.job_pages import ALL, JobPage, WayIn
 from cortex.store.operator import JobsSeen
 from cortex_tui.backend.rows import without_now
 from cortex_tui.model.bulk import BulkVerb
+
+WAY_KEPT_S: Final = 5.0
+"""A new agent whose name fits, or a new job whose id ends so, is found so much later at most."""
 
 
 class StoreJobs:
@@ -21,20 +26,41 @@ class StoreJobs:
 
     def __init__(self, db: Database) -> None:
         self._db = db
+        self._way: WayIn | None = None
+        self._way_of = ALL
+        self._way_until = float("-inf")
 
     async def page(self, which: JobFilter, *, before: JobPlace | None, limit: int) -> JobPage:
-        return _timeless(await job_pages.page(self._db, which, before=before, limit=limit))
+        way = await self._way_in(which)
+        found = await job_pages.page(self._db, which, before=before, limit=limit, way=way)
+        return _timeless(found)
 
     async def page_up(self, which: JobFilter, *, after: JobPlace | None, limit: int) -> JobPage:
-        return _timeless(await job_pages.page_up(self._db, which, after=after, limit=limit))
+        way = await self._way_in(which)
+        return _timeless(
+            await job_pages.page_up(self._db, which, after=after, limit=limit, way=way)
+        )
 
     async def page_due(self, which: JobFilter, *, after: JobPlace | None, limit: int) -> JobPage:
-        return _timeless(await job_pages.page_due(self._db, which, after=after, limit=limit))
+        way = await self._way_in(which)
+        return _timeless(
+            await job_pages.page_due(self._db, which, after=after, limit=limit, way=way)
+        )
 
     async def page_due_up(
         self, which: JobFilter, *, before: JobPlace | None, limit: int
     ) -> JobPage:
-        return _timeless(await job_pages.page_due_up(self._db, which, before=before, limit=limit))
+        way = await self._way_in(which)
+        found = await job_pages.page_due_up(self._db, which, before=before, limit=limit, way=way)
+        return _timeless(found)
+
+    async def _way_in(self, which: JobFilter) -> WayIn:
+        """Find where the jobs are looked for: not again for each page, to which it would add."""
+        now = asyncio.get_running_loop().time()
+        if self._way is None or which != self._way_of or now >= self._way_until:
+            self._way = await job_pages.way_in(self._db, which)
+            self._way_of, self._way_until = which, now + WAY_KEPT_S
+        return self._way
 
     async def seen(
         self, ids: Sequence[UUID], *, since: JobPlace | None, newer_max: int
