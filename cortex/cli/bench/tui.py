@@ -62,6 +62,8 @@ SCREENS: Final = {
     "6": "breakers",
 }
 """What each key shows, in the top bar, too."""
+FILLED: Final = frozenset({"pulse", "jobs"})
+"""Those that show what a measurement's database has."""
 _CURSOR: Final = re.compile(rf"{BAR}[ *]…(?P<job>[0-9a-f]{{6}})")
 _MARK: Final = re.compile(r"…(?P<job>[0-9a-f]{6}) .* (?P<number>\d+) mark ")
 MB: Final = 2**20
@@ -252,7 +254,9 @@ def idle(place: Place) -> Iterator[Bar]:
             seen.append((screen, share, load.others_per_s))
     alone = min(before, _background(place))
     for screen, share, others in seen:
-        under = f"{screen}, {place.seconds:g} s"
+        # There are only jobs in the database: a screen full of anything else costs more.
+        room = "" if screen in FILLED else ", empty"
+        under = f"{screen}{room}, {place.seconds:g} s"
         yield Bar("processor, idle", share, "%", below=1, under=under)
         yield Bar("statements a second, idle", others - alone, "", most=4, under=under)
 
