@@ -116,3 +116,15 @@ def test_how_a_connection_broke_is_not_told_in_the_words_of_the_driver(
     error: Exception, told: str
 ) -> None:
     assert of_statement(error).message == f"the connection to the database broke: {told}"
+
+
+@pytest.mark.parametrize(
+    "error, way_out",
+    [
+        (asyncpg.DiskFullError("no space left on device"), "make room on the disk of the server"),
+        (asyncpg.TooManyConnectionsError("sorry, too many clients"), "raise max_connections"),
+    ],
+    ids=lambda each: type(each).__name__,
+)
+def test_a_server_that_is_short_of_something_has_a_way_out(error: Exception, way_out: str) -> None:
+    assert way_out in (of_statement(error).hint or "")

@@ -15,6 +15,7 @@ import attrs
 import pytest
 
 from cortex.domain.clock import system_chance
+from cortex_tui.clock import SystemClock
 from cortex_tui.model.guard import LONGER_S, QUIET_MAX_S, QUIET_S, Guard
 from cortex_tui.model.question import Answer
 from cortex_tui.model.verdict import ApproveQuestion, DenyQuestion
@@ -290,3 +291,9 @@ def test_words_deny_by_enter_and_one_letter_does_not() -> None:
         assert question.press(each, each) is Answer.NONE
     assert question.press("enter", "\r") is Answer.YES
     assert question.reason == "not 1"
+
+
+def test_what_waited_came_before_now() -> None:
+    clock = SystemClock()
+    before = clock.now()
+    assert before - 5.0 <= clock.came(5.0) <= clock.now() - 5.0

@@ -1,6 +1,8 @@
 """Marked jobs and acts on them: counted by the server, agreed to with the count, done by id."""
 
 import asyncio
+from collections.abc import Sequence
+from typing import Any
 from uuid import UUID
 
 import pytest
@@ -11,6 +13,7 @@ from cortex.store.job_choice import BATCH
 from cortex_tui.model.bulk import BulkVerb
 from cortex_tui.model.marks import MARKS_MAX, Marks
 from tests.support.tui import FakeBackend, Seat, on_asyncio
+from tests.support.tui_pods import FakeQueues
 from tests.tui.conftest import Sit
 
 ALL_MARKED = "* all that fit"
@@ -200,6 +203,29 @@ async def test_nothing_to_do_says_why(cluster: FakeBackend, sit: Sit) -> None:
         assert "nothing to cancel: 1 had ended" in seat.text
         await seat.press("y")
         assert cluster.acted_on == []
+
+
+@on_asyncio
+async def test_nobody_is_asked_about_a_queue_while_they_write(
+    cluster: FakeBackend, sit: Sit, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cluster.add(1)
+    cluster.queues.add(None)
+    may_read, page = asyncio.Event(), FakeQueues.page
+
+    async def late(queues: FakeQueues) -> Sequence[dict[str, Any]]:
+        await may_read.wait()
+        return await page(queues)
+
+    monkeypatch.setattr(FakeQueues, "page", late)
+    async with sit() as seat:
+        await seat.press("P", "/")
+        await seat.type("agent:")
+        may_read.set()
+        await seat.settle()
+        assert "pause queue default" not in seat.text
+        await seat.type("y")
+        assert "/ agent:y" in seat.text
 
 
 @on_asyncio
