@@ -11,10 +11,10 @@ from textual.color import Color
 from cortex.domain.errors import UnavailableError
 from cortex_tui.line_filter import SafeFilter
 from tests.support.hostile import HOSTILE, PIECES, treacherous
+from tests.support.inbox_keys import enter, keys
 from tests.support.tui import FakeBackend, on_asyncio, pressed
 from tests.support.tui_approvals import FakeApprovals
 from tests.tui.conftest import Sit
-from tests.tui.test_approvals import enter, keys
 
 HOUR_S = 3_600.0
 

@@ -6,10 +6,10 @@ import pytest
 
 from cortex_tui.model.inbox import ROWS_MAX
 from cortex_tui.render.approval_rows import beginning
+from tests.support.inbox_keys import QUIET_S, enter, keys
 from tests.support.tui import on_asyncio
 from tests.support.tui_approvals import FakeApprovals
 from tests.tui.conftest import Sit
-from tests.tui.test_approvals import QUIET_S, enter, keys
 
 
 @pytest.mark.parametrize("name, asked", [("approve", "approve …000001"), ("deny", "deny …000001")])

@@ -10,10 +10,10 @@ from cortex.domain.errors import UnavailableError
 from cortex_tui.app import CortexApp
 from cortex_tui.link import STALE_AFTER_S
 from cortex_tui.run import _settle
+from tests.support.inbox_keys import enter, keys
 from tests.support.tui import FakeBackend, Seat, on_asyncio
 from tests.support.tui_approvals import FakeApprovals
 from tests.tui.conftest import Sit
-from tests.tui.test_approvals import enter, keys
 
 RECALL_S = 3.0
 BULK = 500

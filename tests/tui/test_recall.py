@@ -3,10 +3,10 @@
 import pytest
 
 from cortex.domain.errors import UnavailableError
+from tests.support.inbox_keys import enter, keys
 from tests.support.tui import FakeBackend, Seat, on_asyncio
 from tests.support.tui_approvals import FakeApprovals
 from tests.tui.conftest import Sit
-from tests.tui.test_approvals import enter, keys
 
 RECALL_S = 3.0
 

@@ -10,6 +10,7 @@ from typing import Any
 import psutil
 import pytest
 
+from cortex.store.embedded_socket import Postmaster
 from tests.support.command_line import Cortex
 from tests.support.eventually import eventually
 from tests.support.life import Life
@@ -86,16 +87,25 @@ def test_a_killed_embedded_database_comes_back(tmp_path: Path, server_home: Path
     cortex = Cortex(tmp_path)
     command = [sys.executable, "-m", "cortex", "up", "--tui", "--data", str(server_home)]
 
-    def server() -> int:
-        return int((server_home / "pgdata" / "postmaster.pid").read_text().split()[0])
+    def server() -> Postmaster:
+        found = Postmaster.read(server_home / "pgdata" / "postmaster.pid")
+        assert found is not None
+        return found
+
+    def its_users() -> set[str]:
+        """Names of the sessions on the server that runs now."""
+        found = Postmaster.read(server_home / "pgdata" / "postmaster.pid")
+        if found is None or found.pid == killed.pid or not found.is_ready():
+            return set()
+        rows = sql(found.dsn("cortex"), "SELECT application_name AS name FROM pg_stat_activity")
+        return {row["name"] for row in rows if (row["name"] or "").startswith("cortex")}
 
     with PtyScreen(command, folder=tmp_path, env=cortex.environ(QUICK)) as screen:
         child_of(screen)
         killed = server()
-        os.kill(killed, signal.SIGKILL)
-        screen.until(shows("STALE"), what="the loss")
-        screen.until(shows("LIVE", "pods 1/1"), what="it is back")
-        assert server() != killed
+        killed.send(signal.SIGKILL)
+        eventually(lambda: len(its_users()) > 1, what="pod and screen are on the new server")
+        screen.until(shows("LIVE", "pods 1/1"), what="fresh")
         screen.type("q")
         screen.until(shows(*QUESTION), what="the question")
         screen.type("d")

@@ -6,10 +6,10 @@ from uuid import UUID
 
 import pytest
 
+from tests.support.inbox_keys import enter, keys
 from tests.support.tui import FakeBackend, Seat, instant, on_asyncio
 from tests.support.tui_approvals import FakeApprovals
 from tests.tui.conftest import Sit
-from tests.tui.test_approvals import enter, keys
 
 
 def gate(cluster: FakeBackend, job_id: UUID, approval_id: UUID) -> None:
