@@ -496,7 +496,7 @@ def test_filters_and_pages(store: Session, database: str) -> None:
         rows = store(dead_letters.page, LetterFilter(**criteria))
         ids = [row["job_id"] for row in rows]
         chosen = store(dead_letters.choose, LetterFilter(**criteria), limit=10)
-        assert chosen == ids[::-1]
+        assert chosen == ([] if "states" in criteria else ids[::-1])  # only of those that wait
         counted = store(dead_letters.groups, LetterFilter(**criteria), limit=10)
         assert sum(row["count"] for row in counted) == len(ids)
         return ids
