@@ -43,7 +43,8 @@ bench = Group(
     },
 )
 
-TUI_PARTS: Final = ("start", "lists", "idle", "changes", "events", "tokens", "memory")
+TUI_PARTS: Final = ("start", "lists", "idle", "changes", "events", "memory", "tokens")
+"""In this order: the last one leaves a job that is newer than those with a number."""
 AT_LEAST_ONE: Final = click.IntRange(1)
 REPEAT: Final = click.option(
     "--repeat",

@@ -414,4 +414,3 @@ def _cpu_share(glass: Glass, seconds: float) -> float:
 PARTS: Final[Mapping[str, Callable[[Place], Iterator[Bar]]]] = {
     part.__name__: part for part in (start, lists, idle, changes, events, memory, tokens)
 }
-"""In this order: the last one leaves a job that is newer than those with a number."""
