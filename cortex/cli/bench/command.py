@@ -277,7 +277,7 @@ def tui(
     ):
         measure.fill(dsn, jobs)
         place = measure.Place(dsn=dsn, folder=folder, jobs=jobs, seconds=seconds, events=events)
-        for part in parts or TUI_PARTS:
+        for part in (part for part in TUI_PARTS if part in parts or not parts):
             rows += [bar.row for bar in measure.PARTS[part](place)]
     output.listing("bars", COLUMNS, rows, empty="")
     if not all(row["ok"] for row in rows):
