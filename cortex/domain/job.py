@@ -117,7 +117,9 @@ class Claim:
     due_for_s: float = 0.0
     """Seconds since the job, not this attempt, was due."""
     is_suspect: bool = False
-    """Should this pod die, the job is to blame and fails: it was there at as many deaths before."""
+    """Pods or processes have died while running it: it runs in a process of its own."""
+    process_deaths: int = 0
+    """Processes of its own that died while running it, without a step in between."""
 
 
 @attrs.frozen(kw_only=True)

@@ -44,6 +44,8 @@ class JobType:
     parameters: dict[str, Any] = attrs.field(repr=False)
     """Name to type of each argument after the context."""
     required: frozenset[str] = attrs.field(repr=False)
+    is_isolated: bool = False
+    """Its jobs run in processes of their own."""
 
     async def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Call the handler itself, with a context of the caller's making."""
@@ -78,10 +80,15 @@ class JobType:
 
 
 def job(
-    name: str, *, retry: Retry | None = None, timeout: int | None = None
+    name: str,
+    *,
+    retry: Retry | None = None,
+    timeout: int | None = None,
+    isolated: bool = False,
 ) -> Callable[[Handler], JobType]:
     """Make an async function `(ctx, **arguments)` a job type; `timeout` in seconds.
 
+    Each job of an `isolated` type runs in a process of its own: it may crash without its pod.
     Raises `UsageError` for limits out of bounds or a handler that is not an async function.
     """
 
@@ -108,6 +115,7 @@ def job(
             policy=policy,
             parameters={p.name: hints.get(p.name, Any) for p in arguments},
             required=frozenset(p.name for p in arguments if p.default is p.empty),
+            is_isolated=isolated,
         )
 
     return decorate
@@ -164,6 +172,16 @@ class Registry:
     def names(self) -> tuple[str, ...]:
         """Every registered name, sorted."""
         return tuple(sorted(self._types))
+
+    @property
+    def shared_names(self) -> tuple[str, ...]:
+        """Those whose jobs run in the pod's own process, sorted."""
+        return tuple(name for name in self.names if not self._types[name].is_isolated)
+
+    @property
+    def isolated_names(self) -> tuple[str, ...]:
+        """Those whose jobs run in processes of their own, sorted."""
+        return tuple(name for name in self.names if self._types[name].is_isolated)
 
     @property
     def policies(self) -> dict[str, JobPolicy]:

@@ -12,6 +12,7 @@ limit that ends an attempt leaves its receipt first, see `receipts`.
 """
 
 import random
+from collections.abc import Sequence
 from functools import partial
 from typing import Any, Protocol
 
@@ -19,16 +20,18 @@ import attrs
 import structlog
 import trio
 
-from cortex.domain.errors import CortexError, LeaseLost
-from cortex.domain.job import Claim, Finish, JobStatus, Operation, Release, Suspend
+from cortex.domain.errors import CortexError, LeaseLost, UnavailableError
+from cortex.domain.job import Claim, Finish, JobStatus, Operation, Release, Step, Suspend
 from cortex.domain.policy import JobPolicy
 from cortex.domain.text import clean_text
 from cortex.durable.codec import encode
 from cortex.durable.context import Context, Services
 from cortex.durable.journal import Journal, Leave
 from cortex.durable.registry import Registry
+from cortex.durable.tally import Tally
 from cortex.services.committer import Committer
-from cortex.services.job_ending import ending_of, not_judged, out_of_time
+from cortex.services.isolation import Died, Isolation, Reported
+from cortex.services.job_ending import ending_of, not_judged, out_of_time, process_died
 from cortex.services.metrics import Metrics
 from cortex.services.outage import until_answered
 from cortex.services.receipts import Receipts
@@ -58,13 +61,27 @@ class JobActors:
     receipts: Receipts
     running: RunningJobs
     rng: random.Random
+    deaths_max: int = 3
+    """Deaths of its own process in a row that fail a job."""
+    isolation: Isolation | None = None
+    """None: the pod of a test or a simulation, which runs every job itself."""
     metrics: Metrics = attrs.field(factory=Metrics)
+
+    @property
+    def isolated_slots(self) -> int:
+        """How many jobs may run in processes of their own at once."""
+        return self.running.slots if self.isolation is None else self.isolation.slots
+
+    def isolates(self, claim: Claim) -> bool:
+        """Whether a job runs in a process of its own."""
+        is_asked = claim.is_suspect or claim.type in self.registry.isolated_names
+        return is_asked and self.isolation is not None
 
     async def run(self, claim: Claim, job: RunningJob) -> None:
         """Run one attempt to its end and report it. Raises nothing but `trio.Cancelled`."""
         try:
             # Claimed by a pod that leaves, nothing of the job may run here.
-            ending = _stopped(claim, job.stop) if job.stop else await self._attempt(claim, job)
+            ending = _stopped(claim, job.stop) if job.stop else await self._ending(claim, job)
             if ending is not None and job.stop is not Stop.LEASE_LOST:
                 told = await self._report(ending)
                 job.is_told, job.is_answered = told is not None, True
@@ -75,6 +92,11 @@ class JobActors:
         finally:
             self.receipts.forget(claim.lease)
             self.running.remove(job)
+
+    async def _ending(self, claim: Claim, job: RunningJob) -> Operation | None:
+        if self.isolation is not None and job.is_isolated and not claim.cancel_requested:
+            return await self._isolated(self.isolation, claim, job)
+        return await self._attempt(claim, job)
 
     async def _attempt(self, claim: Claim, job: RunningJob) -> Operation | None:
         """Run the handler; return the operation that ends the attempt, or None for a lost lease."""
@@ -100,6 +122,43 @@ class JobActors:
         except Exception as error:  # noqa: BLE001 -- converting runs the job's own code
             return await self._failed(claim, job, error)
         return Finish(lease=claim.lease, status=JobStatus.COMPLETED, result=text)
+
+    async def _isolated(
+        self, isolation: Isolation, claim: Claim, job: RunningJob
+    ) -> Operation | None:
+        """Run the handler in a process of its own; return as `_attempt` does."""
+        ended: Reported | Died | None = None
+        try:
+            with job.scope:
+                steps = await self._steps(claim)
+                tally = Tally(steps)
+                job.progress = tally.progress
+                self.receipts.follow(claim, tally.progress)
+                ended = await isolation.attempt(
+                    claim, job, tally, steps, services=self.services, policies=self.policies
+                )
+        except UnavailableError as error:
+            _log.error("no process for a job", job=str(claim.lease.job_id), error=error.message)
+            return _stopped(claim, job.stop or Stop.HANDED_BACK)
+        if ended is None or job.stop is not None:
+            return (
+                await self._out_of_time(claim, job)
+                if job.stop is None
+                else _stopped(claim, job.stop)
+            )
+        if isinstance(ended, Died):
+            if self.running.hands_back():  # whoever ends the pod may have ended it
+                return _stopped(claim, Stop.HANDED_BACK)
+            has_stepped = tally.progress.checkpoint_at is not None
+            return process_died(
+                claim, ended.how, has_stepped=has_stepped, deaths_max=self.deaths_max
+            )
+        is_late = trio.current_time() >= job.scope.deadline
+        if is_late and isinstance(ended.operation, Release | Suspend):
+            return await self._out_of_time(claim, job)
+        if ended.operation is not None and ended.error is not None:
+            await self.receipts.ended(claim, job, ended.operation, ended.error)
+        return ended.operation
 
     async def _failed(
         self, claim: Claim, job: RunningJob, error: BaseException
@@ -130,25 +189,25 @@ class JobActors:
     async def _handle(self, claim: Claim, job: RunningJob) -> Any:
         job_type = self.registry.get(claim.type)
         arguments = job_type.arguments(claim.payload)
-        known = (
-            await until_answered(
-                lambda: self.port(steps.of_job, claim.lease.job_id),
-                log=_log,
-                told="steps not loaded",
-                rng=self.rng,
-            )
-            if claim.has_steps
-            else ()
-        )
+        known = await self._steps(claim)
         leave = Leave(
             is_asked=self.running.hands_back, hand_back=partial(job.end, Stop.HANDED_BACK)
         )
         journal = Journal(claim.lease, self.committer, known, leave=leave)
         job.progress = journal.progress
-        if job.is_suspect:
-            journal.progress.on_first = self.running.on_trusted
         self.receipts.follow(claim, journal.progress)
         return await job_type.handler(Context(claim, journal, self.services), **arguments)
+
+    async def _steps(self, claim: Claim) -> Sequence[Step]:
+        """Return what earlier attempts have committed."""
+        if not claim.has_steps:
+            return ()
+        return await until_answered(
+            lambda: self.port(steps.of_job, claim.lease.job_id),
+            log=_log,
+            told="steps not loaded",
+            rng=self.rng,
+        )
 
     async def _report(self, ending: Operation) -> Operation | None:
         """Commit the end of the attempt; only the end of the pod's drain cuts it off.
