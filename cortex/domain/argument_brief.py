@@ -15,7 +15,7 @@ import attrs
 
 from cortex.domain.canonical import canonical
 from cortex.domain.json_path import WHOLE, Path
-from cortex.domain.safe import safe
+from cortex.domain.safe import safe, unglued
 
 BRIEF_CELLS: Final = 160
 """Of a call where a line may be broken."""
@@ -108,27 +108,33 @@ class ArgumentBrief:
 
     def fitted(self, cells: int) -> str:
         """Return them in so many cells, the most important first; what is missing is counted."""
-        texts = (self._fitted(cells, missing) for missing in (", +{:,} more", " +{:,}"))
         noun = "argument" if self.count == 1 else "arguments"
         counted = f"{self.count:,} {noun}"
-        return next(filter(None, texts), counted if len(counted) <= cells else "…")
+        found = [self._fitted(cells, missing) for missing in (", +{:,} more", " +{:,}", " …")]
+        text, shown = max(found, key=lambda each: each[1])  # of those that show as many the first
+        if shown:
+            return text
+        return counted if len(counted) <= cells else "…"
 
-    def _fitted(self, cells: int, missing: str) -> str:
-        """Return as many of them as there is room for; empty: for none."""
+    def _fitted(self, cells: int, missing: str) -> tuple[str, int]:
+        """Return as many of them as there is room for, and how many they are."""
         text = ""
-        left = self.count
+        shown = 0
         has_texts = True
         for piece in self.pieces:
             if piece.is_text and not has_texts:
                 continue
             before = f"{text}, " if text else ""
-            after = missing.format(left - 1) if left > 1 else ""
-            shown = piece.shown(cells - _cells(before) - _cells(after))
-            if shown is not None:
-                text, left = f"{before}{shown}", left - 1
+            left = self.count - shown - 1
+            after = missing.format(left) if left else ""
+            more = piece.shown(cells - _cells(before) - _cells(after))
+            if more is not None:
+                text, shown = f"{before}{more}", shown + 1
             elif not piece.is_text:
                 has_texts = False  # they take no room where a number has none
-        return f"{text}{missing.format(left)}" if text and left else text
+        if shown < self.count:
+            text += missing.format(self.count - shown)
+        return text, shown
 
 
 def argument_brief(arguments: Any) -> ArgumentBrief:
@@ -261,7 +267,7 @@ def _atoms(text: str) -> Iterator[str]:
         if found[1]:
             yield f"⟦{len(found[1]):,} blanks⟧"
             continue
-        for char in found[0]:
+        for char in unglued(found[0]):
             shown = json.dumps(char, ensure_ascii=False)[1:-1]
             yield f"\\{char}" if char in _LOOKALIKES else safe(shown)
 

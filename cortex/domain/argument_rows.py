@@ -20,10 +20,11 @@ LONG_LINES: Final = 8
 BLANKS_MIN: Final = 24
 """Deeper than most text is indented."""
 
+_BLANK: Final = r"[ \t\u00a0\u1680\u2000-\u200a\u202f\u205f\u3000]"
 _BLANKS: Final = re.compile(
-    rf"(?P<lines>(?:[^\S\n]*\n){{4,}})|(?P<run>[^\S\n]{{{BLANKS_MIN},}}|\A[^\S\n]+|[^\S\n]+\Z)"
+    rf"(?P<lines>(?:{_BLANK}*\n){{4,}})|{_BLANK}{{{BLANKS_MIN},}}|\A{_BLANK}+|{_BLANK}+\Z"
 )
-_BLANKS_IN_JSON: Final = re.compile(rf"(?:[^\S\n]|\\[ntr]){{{BLANKS_MIN},}}")
+_BLANKS_IN_JSON: Final = re.compile(rf"(?:{_BLANK}|\\[ntr]){{{BLANKS_MIN},}}")
 _MARK: Final = re.compile("⟦U\\+[0-9A-F]{4,6}⟧")
 
 
