@@ -4,6 +4,7 @@ import os
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
+from threading import Lock
 from types import ModuleType
 
 import attrs
@@ -33,7 +34,7 @@ class PodParts:
     workspaces: Path
     prices: PriceTable = LIST_PRICES
     preload: Callable[[], object] | None = None
-    """Slow imports that can wait until the pod is ready; run in a thread."""
+    """Slow imports, done before the pod is ready. For any thread; what is done is not repeated."""
 
 
 def standard_parts(
@@ -62,8 +63,22 @@ def standard_parts(
         tools=Toolbox(tools),
         workspaces=workspaces,
         prices=prices,
-        preload=partial(_preload, client, has_key=api_key is not None or _names_a_key()),
+        preload=_Once(partial(_preload, client, has_key=api_key is not None or _names_a_key())),
     )
+
+
+class _Once:
+    """Does its work at the first call; calls beside it wait until that is done."""
+
+    def __init__(self, work: Callable[[], object]) -> None:
+        self._work: Callable[[], object] | None = work
+        self._lock = Lock()
+
+    def __call__(self) -> None:
+        with self._lock:
+            work, self._work = self._work, None
+            if work is not None:
+                work()
 
 
 def _names_a_key() -> bool:

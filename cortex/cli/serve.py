@@ -74,12 +74,16 @@ async def serve(
 
             nursery.start_soon(watch)
             await nursery.start(dump_tasks_on_signal)
+            parts = make_parts()
+            if parts.preload is not None:
+                # Beside the database's start: the pod waits for both.
+                nursery.start_soon(partial(_in_thread, parts.preload), name="preload")
             async with _database(settings, starting, lambda: signal_seen) as dsn:
                 if dsn is not None:
                     log = await run_pod(
                         settings,
                         dsn=dsn,
-                        parts=make_parts(),
+                        parts=parts,
                         chance=system_chance(),
                         shutdown=ending,
                         on_ready=on_ready,
@@ -88,6 +92,10 @@ async def serve(
     if log is None or not ending.has_started or ending.abort.is_set():
         return 128 + signal_seen
     return 0 if log.is_clean else 1
+
+
+async def _in_thread(work: Callable[[], object]) -> None:
+    await trio.to_thread.run_sync(work, abandon_on_cancel=True)
 
 
 def _arm_by_signals(
