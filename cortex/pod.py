@@ -281,7 +281,10 @@ class _Pod:
             stack.callback(self._flush)
             url = await self._serve_http(stack)
             if self._parts.preload is not None:
-                await trio.to_thread.run_sync(self._parts.preload, abandon_on_cancel=True)
+                trouble = await trio.to_thread.run_sync(self._parts.preload, abandon_on_cancel=True)
+                if trouble is not None:
+                    told = attrs.asdict(trouble, filter=lambda _, value: value is not None)
+                    _log.warning(**told)
             level = await stack.enter_async_context(
                 phase("hand_back", grace_s=partial(left, DrainPhase.HAND_BACK), log=self._log)
             )

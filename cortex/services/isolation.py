@@ -29,6 +29,7 @@ from cortex.domain.job import (
     EffectIntent,
     EffectTold,
     Finish,
+    OpenEffect,
     Operation,
     Release,
     Step,
@@ -107,6 +108,16 @@ class Reported:
     """Stands for what the handler raised, if it did."""
 
 
+@attrs.frozen
+class Recorded:
+    """What the record holds of a job when an attempt begins."""
+
+    steps: Sequence[Step]
+    effects: Sequence[OpenEffect]
+    recall: Callable[[str], Awaitable[str | None]]
+    """Returns the recorded input of the step of a key."""
+
+
 class Policies(Protocol):
     """Finds what a job began with."""
 
@@ -162,7 +173,7 @@ class Isolation:
         claim: Claim,
         job: RunningJob,
         tally: Tally,
-        steps: Sequence[Step],
+        recorded: Recorded,
         *,
         services: Services,
         policies: Policies,
@@ -177,6 +188,7 @@ class Isolation:
             claim=claim,
             job=job,
             tally=tally,
+            recorded=recorded,
             line=line,
             committer=self._committer,
             services=services,
@@ -186,7 +198,7 @@ class Isolation:
 
         async def host() -> None:
             with shield:
-                await hosted.serve(steps, is_leaving=self._running.hands_back())
+                await hosted.serve(is_leaving=self._running.hands_back())
             done.set()
 
         self._at_work.add(line)
@@ -247,6 +259,7 @@ class _Hosted:
     claim: Claim
     job: RunningJob
     tally: Tally
+    recorded: Recorded
     line: Line
     committer: Committer
     services: Services
@@ -270,11 +283,16 @@ class _Hosted:
     def _progress(self) -> Progress:
         return self.tally.progress
 
-    async def serve(self, steps: Sequence[Step], *, is_leaving: bool) -> None:
+    async def serve(self, *, is_leaving: bool) -> None:
         """Have the runner begin, and do what it asks for until it says how that ended, or dies."""
         async with trio.open_nursery() as writing:
             writing.start_soon(self.line.write)
-            self.line.say(claim=plain(self.claim), steps=plain(list(steps)), is_leaving=is_leaving)
+            self.line.say(
+                claim=plain(self.claim),
+                steps=plain(list(self.recorded.steps)),
+                effects=plain(list(self.recorded.effects)),
+                is_leaving=is_leaving,
+            )
             async with trio.open_nursery() as calls:
                 try:
                     await self._hear(calls)
@@ -437,6 +455,9 @@ class _Hosted:
 
     async def _do_limits(self) -> Any:
         return plain(await self.services.policies.limits(self.claim))
+
+    async def _do_recall(self, *, key: str) -> str | None:
+        return await self.recorded.recall(key)
 
     async def _do_policy(self) -> Any:
         return plain(await self.policies.policy(self.claim))

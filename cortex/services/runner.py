@@ -30,6 +30,7 @@ from cortex.domain.job import (
     Finish,
     Intended,
     JobStatus,
+    OpenEffect,
     Operation,
     Step,
     StepDone,
@@ -97,13 +98,12 @@ class _Runner:
         """Run one attempt and say how it ended."""
         limit_cpu(self._parts.cpu_s)
         claim = shaped(message["claim"], Claim)
-        steps = shaped(message["steps"], list[Step])
         began = trio.current_time()
         raised: BaseException | None = None
         result: Any = None
         try:
             with self._scope:
-                result = await self._handle(line, claim, steps)
+                result = await self._handle(line, claim, message)
         except trio.Cancelled:
             raise
         except BaseException as error:  # noqa: BLE001 -- also SystemExit: as in the pod itself
@@ -122,12 +122,19 @@ class _Runner:
                 return
         await self._failed(line, claim, raised, ran_s=trio.current_time() - began)
 
-    async def _handle(self, line: Line, claim: Claim, steps: Sequence[Step]) -> Any:
+    async def _handle(self, line: Line, claim: Claim, message: dict[str, Any]) -> Any:
         job_type = self._parts.registry.get(claim.type)
         arguments = job_type.arguments(claim.payload)
         remote = _Remote(line, self._chance)
         leave = Leave(is_asked=lambda: self._is_leaving, hand_back=lambda: line.say(tell="leave"))
-        journal = Journal(claim.lease, remote, steps, leave=leave)
+        journal = Journal(
+            claim.lease,
+            remote,
+            shaped(message["steps"], list[Step]),
+            effects=shaped(message["effects"], list[OpenEffect]),
+            recall=remote.recall,
+            leave=leave,
+        )
         journal.progress.heard = remote.heard
         services = Services(
             models=remote,
@@ -141,7 +148,9 @@ class _Runner:
             rng=random.Random(self._chance.rng.getrandbits(64)),
             meter=_Meter(line),
         )
-        return await job_type.handler(Context(claim, journal, services), **arguments)
+        result = await job_type.handler(Context(claim, journal, services), **arguments)
+        journal.check_end()
+        return result
 
     async def _failed(
         self, line: Line, claim: Claim, error: BaseException, *, ran_s: float
@@ -200,6 +209,11 @@ class _Remote:
         if isinstance(operation, StepDone):
             operation.number()
             operation.committed()
+
+    async def recall(self, key: str) -> str | None:
+        """See `Journal`: the recorded input of a step."""
+        kept: str | None = await self._line.call("recall", key=key)
+        return kept
 
     async def until_it_may_begin(self, call_s: float) -> None:
         """See `Desk.until_it_may_begin`."""
