@@ -85,7 +85,7 @@ class Forge:
 
     def __init__(self, control: socket.socket, pid: int) -> None:
         self._control = control
-        self._pid = pid
+        self.pid = pid
         self._socket: Any = None
         self._number = 0
         self._births: dict[int, _Birth] = {}
@@ -183,10 +183,10 @@ class Forge:
             self._socket.close()
         deadline = _now() + END_WITHIN_S
         with suppress(ChildProcessError):
-            while os.waitpid(self._pid, os.WNOHANG) == (0, 0):
+            while os.waitpid(self.pid, os.WNOHANG) == (0, 0):
                 if _now() > deadline:
-                    os.kill(self._pid, signal.SIGKILL)
-                    os.waitpid(self._pid, 0)
+                    os.kill(self.pid, signal.SIGKILL)
+                    os.waitpid(self.pid, 0)
                     break
                 select.select([], [], [], 0.005)
 

@@ -155,6 +155,13 @@ class Isolation:
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Pass on whether the pod leaves, and end runners that are idle for long."""
         task_status.started()
+        try:
+            await self._look_after()
+        finally:
+            for runner, _ in self._idle:
+                runner.stream.socket.close()  # it ends by that
+
+    async def _look_after(self) -> None:
         was_leaving = False
         while True:
             await trio.sleep(LOOK_S)
@@ -277,7 +284,7 @@ class _Hosted:
     _calls: dict[int, trio.CancelScope] = attrs.field(factory=dict)
     _admissions: dict[int, tuple[Admission, trio.Event]] = attrs.field(factory=dict)
     _recording: int = 0
-    _recorded: trio.Event = attrs.field(factory=trio.Event)
+    _written: trio.Event = attrs.field(factory=trio.Event)
 
     @property
     def _progress(self) -> Progress:
@@ -312,8 +319,8 @@ class _Hosted:
             if message is None:
                 self.is_gone = True
                 while self._recording:  # what is on its way to the record ends a row of deaths
-                    self._recorded = trio.Event()
-                    await self._recorded.wait()
+                    self._written = trio.Event()
+                    await self._written.wait()
                 return
             self._heard(message, calls)
 
@@ -428,7 +435,7 @@ class _Hosted:
             await self.committer.record(done)
         finally:
             self._recording -= 1
-            self._recorded.set()
+            self._written.set()
 
     async def _do_tell_effect(self, *, operation: Any) -> None:
         given = {**operation, "lease": plain(self.claim.lease)}

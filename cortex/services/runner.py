@@ -5,7 +5,6 @@ people's decisions) it asks for over its line; see `isolation` for the pod's sid
 """
 
 import os
-import random
 import resource
 import socket
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
@@ -145,7 +144,7 @@ class _Runner:
             facts=remote,
             desk=remote,
             workspaces=self._parts.workspaces,
-            rng=random.Random(self._chance.rng.getrandbits(64)),
+            rng=self._chance.rng,
             meter=_Meter(line),
         )
         result = await job_type.handler(Context(claim, journal, services), **arguments)
