@@ -187,16 +187,14 @@ async def test_three_deaths_of_its_own_process_are_poison(
 ) -> None:
     neighbour = await runs(isolated, database, "hangs")
     job_id = await runs(isolated, database, kind)
-    for number in range(1, DEATHS_MAX + 1):
+    for number in range(1, DEATHS_MAX):
         await eventually_async(lambda: len(isolated.running) == 1, what="the process has died")
         row = job_row(database, job_id)
-        if number < DEATHS_MAX:
-            assert (row["process_deaths"], row["task_state"], row["attempts_spent"]) == (
-                number,
-                "READY",
-                0,
-            )
-            await goes_on(isolated, kind)
+        found = row["process_deaths"], row["task_state"], row["attempts_spent"]
+        assert found == (number, "READY", 0)
+        await goes_on(isolated, kind)
+    await eventually_async(lambda: len(isolated.running) == 1, what="the process has died")
+    row = job_row(database, job_id)
     assert (row["status"], row["error_code"], row["error_class"]) == (
         "FAILED",
         "poison",
