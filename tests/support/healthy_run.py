@@ -65,6 +65,7 @@ def _killed(run: Run) -> None:
     run.apply("killed", "1:reconcilable", 9.9)
     run.end_attempt("killed", "pod_died", 10.9)
     run.claim("killed", "p2.1", 11.0)
+    run.ask("killed", "1:reconcilable")
     run.settle("killed", "1:reconcilable", 11.2)
     run.move("killed", "COMPLETED", 11.3)
 
