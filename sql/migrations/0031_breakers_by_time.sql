@@ -1,4 +1,4 @@
--- 0030 breakers by time: an open breaker is half-open from the instant at which it may be probed, for every reader.
+-- 0031 breakers by time: an open breaker is half-open from the instant at which it may be probed, for every reader.
 --
 -- Locks: none that anybody waits for.
 -- Old pods: may keep running; they write HALF_OPEN when they take a probe, as before.
