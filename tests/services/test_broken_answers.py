@@ -23,6 +23,7 @@ from cortex.durable.calls import Caller, Reservation
 from cortex.services.breakers import Breakers
 from cortex.store import breakers as store
 from cortex.store import operator, pulse
+from tests.support.eventually import eventually_async
 from tests.support.factories import Bench, FactList, FaultyPort, a_lease
 from tests.support.postgres import sql
 from tests.support.rows import move_clock, new_id, seeded_random
@@ -46,6 +47,7 @@ SOON = CallRetry(base_s=0.01, cap_s=0.01, attempts=5)
 class Provider:
     """Begins each answer; while it is overloaded, breaks it off by an error event."""
 
+    pod: "TickingPod"
     is_overloaded: bool = True
     broken_count: int = 0
 
@@ -60,11 +62,22 @@ class Provider:
     ) -> ModelResponse:
         assert on_open is not None
         on_open()
-        await trio.sleep(0.05)
+        seen = self.pod.tick_count
+        await eventually_async(lambda: self.pod.tick_count > seen + 1, what="the pod has looked")
         if self.is_overloaded:
             self.broken_count += 1
             raise OVERLOADED
         return ANSWER
+
+
+class TickingPod(Breakers):
+    """The breakers of a pod that counts its looks."""
+
+    tick_count = 0
+
+    async def tick(self) -> None:
+        await super().tick()
+        self.tick_count += 1
 
 
 class FreePurse:
@@ -77,8 +90,8 @@ class FreePurse:
         """Nothing is booked."""
 
 
-def a_pod(port: FaultyPort) -> Breakers:
-    return Breakers(port, pod_id=new_id(), rng=seeded_random())
+def a_pod(port: FaultyPort) -> TickingPod:
+    return TickingPod(port, pod_id=new_id(), rng=seeded_random())
 
 
 def a_caller() -> Caller:
@@ -126,7 +139,8 @@ async def test_errors_inside_streams_burn_no_retry_and_meet_a_handful_of_calls(
 ) -> None:
     """Ten jobs, 75 seconds of `overloaded_error` events."""
     monkeypatch.setattr("cortex.services.breakers.POLL_S", 0.005)
-    pod, provider = a_pod(bench.port), Provider()
+    pod = a_pod(bench.port)
+    provider = Provider(pod)
     await bench.start(pod)
     fleet = Fleet(pod, provider, waiting=10)
     for second in range(0, 120, 5):
