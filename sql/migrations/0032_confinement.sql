@@ -5,3 +5,4 @@
 
 ALTER TABLE cortex.pod ADD COLUMN confinement text
     CHECK (confinement IN ('bubblewrap', 'landlock', 'user', 'none', 'unsafe'));
+COMMENT ON COLUMN cortex.pod.confinement IS 'What confines the programs that agents start; unsafe: the operator lets them run free.';
