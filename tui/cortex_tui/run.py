@@ -75,6 +75,7 @@ def run(
         theme=theme if has_color else "ansi",
         colors=Console(force_terminal=True).color_system or "standard",  # as Textual's own
         pictures=pictures,
+        reports=reports,
         pod=pod,
     )
 
