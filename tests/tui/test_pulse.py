@@ -1,5 +1,7 @@
 """The first screen: numbers, sparklines, and what is wrong, in words."""
 
+import asyncio
+import os
 from datetime import timedelta
 from decimal import Decimal
 from pathlib import Path
@@ -258,5 +260,5 @@ async def test_an_alert_that_fails_costs_no_other_one_its_line(
         assert "breaker llm:gpt is open" in seat.text
         assert "! 2 alerts" in seat.text
         assert "✗ an alert cannot be shown: TypeError in cortex_tui/render/pulse_page" in seat.text
-    (report,) = tmp_path.iterdir()
-    assert "_silent" in report.read_text("utf-8")
+    (report,) = os.scandir(tmp_path)
+    assert "_silent" in await asyncio.to_thread(Path(report).read_text, "utf-8")

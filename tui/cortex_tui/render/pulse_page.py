@@ -253,7 +253,9 @@ def _held_back(held: Sequence[Mapping[str, Any]], now: datetime) -> Cell:
     """Name the first queue in which jobs wait because a person paused it."""
     first = held[0]
     others = f", and {len(held) - 1} more" if len(held) > 1 else ""
-    return Cell(safe(f"queue {first['name']} is {pause_told({**first, 'now': now})}{others}"), "warn")
+    return Cell(
+        safe(f"queue {first['name']} is {pause_told({**first, 'now': now})}{others}"), "warn"
+    )
 
 
 def _breaker(trouble: Trouble, now: datetime) -> Cell:
