@@ -4,10 +4,10 @@ import os
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
+from threading import Lock
 from types import ModuleType
 
 import attrs
-import structlog
 
 from cortex.agent.model import ModelClient
 from cortex.agent.model_anthropic import AnthropicModel
@@ -20,7 +20,14 @@ from cortex.durable.registry import Registry
 from cortex.durable.tool_calls import Tools
 from cortex.jobs import builtin_registry
 
-_log = structlog.get_logger(__name__)
+
+@attrs.frozen
+class ModelTrouble:
+    """Why model calls will fail: to be logged once the pod has its database."""
+
+    event: str
+    error: str | None = None
+    hint: str | None = attrs.field(default=None, kw_only=True)
 
 
 @attrs.frozen(kw_only=True)
@@ -32,8 +39,8 @@ class PodParts:
     tools: Tools
     workspaces: Path
     prices: PriceTable = LIST_PRICES
-    preload: Callable[[], object] | None = None
-    """Slow imports that can wait until the pod is ready; run in a thread."""
+    preload: Callable[[], ModelTrouble | None] | None = None
+    """Slow imports, done before the pod is ready. For any thread; what is done is not repeated."""
 
 
 def standard_parts(
@@ -62,8 +69,24 @@ def standard_parts(
         tools=Toolbox(tools),
         workspaces=workspaces,
         prices=prices,
-        preload=partial(_preload, client, has_key=api_key is not None or _names_a_key()),
+        preload=_Once(partial(_preload, client, has_key=api_key is not None or _names_a_key())),
     )
+
+
+class _Once:
+    """Does its work at the first call; calls beside it wait until that is done."""
+
+    def __init__(self, work: Callable[[], ModelTrouble | None]) -> None:
+        self._work: Callable[[], ModelTrouble | None] | None = work
+        self._result: ModelTrouble | None = None
+        self._lock = Lock()
+
+    def __call__(self) -> ModelTrouble | None:
+        with self._lock:
+            work, self._work = self._work, None
+            if work is not None:
+                self._result = work()
+            return self._result
 
 
 def _names_a_key() -> bool:
@@ -71,12 +94,12 @@ def _names_a_key() -> bool:
     return any(name.startswith("ANTHROPIC_") for name in os.environ)
 
 
-def _preload(client: AnthropicModel, *, has_key: bool) -> None:
+def _preload(client: AnthropicModel, *, has_key: bool) -> ModelTrouble | None:
     # A pod without models is a good pod for jobs that need none, and saves the SDK's second.
     if not has_key:
-        _log.warning("no key for models in the environment", hint="set ANTHROPIC_API_KEY")
-        return
+        return ModelTrouble("no key for models in the environment", hint="set ANTHROPIC_API_KEY")
     try:
         client.preload()
     except UsageError as error:
-        _log.warning("model calls will fail", error=error.message, hint=error.hint)
+        return ModelTrouble("model calls will fail", error.message, hint=error.hint)
+    return None

@@ -53,8 +53,6 @@ class Suspect:
     id: UUID
     lock_key: int
     name: str
-    is_only: bool = False
-    """Besides it and the one that looks there is no pod."""
 
 
 async def register(db: Database, pod: Pod) -> None:
@@ -108,10 +106,7 @@ async def leave(db: Database, pod_id: UUID) -> bool:
 async def without_lock(db: Database, *, looking: UUID, settle_s: float) -> list[Suspect]:
     """Return pods whose lock nobody holds; none within `settle_s` of the server's start."""
     rows = await db.fetch("pods.without_lock", looking, settle_s)
-    return [
-        Suspect(id=r["id"], lock_key=r["lock_key"], name=r["name"], is_only=r["is_only"])
-        for r in rows
-    ]
+    return [Suspect(id=r["id"], lock_key=r["lock_key"], name=r["name"]) for r in rows]
 
 
 async def ended_owners(db: Database, *, looking: UUID) -> list[Suspect]:

@@ -57,10 +57,7 @@ WHERE p.id <> $1 AND p.state NOT IN ('READY', 'DRAINING') AND p.id IN (
 -- name: without_lock
 -- Pods said to be alive whose session lock nobody holds, though they can hold one. $1 the looking pod's id.
 -- Empty until the server has served for $2 seconds: everybody's locks are new then.
-SELECT p.id, p.lock_key, p.name,
-       NOT EXISTS (SELECT FROM cortex.pod o
-                   WHERE o.state IN ('READY', 'DRAINING') AND o.id NOT IN ($1, p.id)) AS is_only
-FROM cortex.pod p
+SELECT p.id, p.lock_key, p.name FROM cortex.pod p
 WHERE p.state IN ('READY', 'DRAINING') AND p.id <> $1 AND p.liveness = 'lock'
   AND cortex.serving_since() < cortex.now() - $2::float8 * interval '1 second'
   AND NOT EXISTS (
