@@ -52,10 +52,11 @@ ORDER BY b.ago DESC;
 -- What somebody should know of now: breakers that let no call through, pods that say nothing, requests that expire.
 -- $1 how many of each at most, $2 seconds of silence, $3 seconds to expiry. Locks: none.
 -- Who holds a breaker open stands with it, why and until when. A request that no tool makes goes by its step's name.
-(SELECT 'breaker' AS kind, b.name, b.state AS word, b.opened_at AS at, b.forced_by AS held_by,
+(SELECT 'breaker' AS kind, b.name, 'OPEN' AS word, b.opened_at AS at, b.forced_by AS held_by,
         b.forced_reason AS held_for, b.open_until AS held_until
  FROM cortex.breaker b
- WHERE (b.state <> 'CLOSED' OR b.failures > 0) AND b.state <> 'CLOSED' AND b.name <> 'effects:all'
+ WHERE (b.state <> 'CLOSED' OR b.failures > 0) AND cortex.breaker_state(b.state, b.open_until) = 'OPEN'
+   AND b.name <> 'effects:all'
  ORDER BY b.updated_at DESC LIMIT $1::int)
 UNION ALL
 (SELECT 'pod', p.name, p.state, p.heartbeat_at, NULL, NULL, NULL FROM cortex.pod p
