@@ -61,8 +61,7 @@ def run(
     """Run until the operator leaves; return the exit code. Before that it raises `CortexError`s.
 
     128 + n: signal n came, or would have: SIGHUP when the terminal is gone. `pod` hears of signals.
-    `pictures`: the folder for screenshots, `reports`: for faults of the UI, made with the first.
-    `is_debug`: a fault is told with its traceback.
+    `pictures` and `reports`: folders for screenshots and faults; `is_debug`: tracebacks, too.
     `told` gets a line for each act that was under way, when the terminal is the shell's again.
     """
     keys = read_keys(keys_file)
