@@ -17,7 +17,7 @@ from cortex.cli.options import Command, Format, Options
 from cortex.cli.prices import prices_of
 from cortex.cli.serve import serve
 from cortex.cli.target import data_dir, settings_from
-from cortex.config import Settings
+from cortex.config import Settings, files
 from cortex.durable import crash_points
 from cortex.pod import Ready
 from cortex.pod_parts import PodParts, standard_parts
@@ -74,7 +74,13 @@ def _run(
     prices = prices_of(settings)
     shutdown = Shutdown()
 
-    parts = standard_parts(app=module, workspaces=folder / "workspaces", prices=prices)
+    parts = standard_parts(
+        app=module,
+        workspaces=folder / "workspaces",
+        prices=prices,
+        hidden=tuple(path.resolve() for path in files()),
+        is_unsafe=settings.unsafe_run_command,
+    )
     forge = _forge(settings, parts)
 
     def tell(ready: Ready) -> None:

@@ -398,9 +398,9 @@ class _Hosted:
             ends = {"done": self._progress.end, "cut": self._progress.cut}
             ends.get(what, self._progress.failed)(step)
 
-    def _told_opened(self, *, admission: int) -> None:
+    def _told_opened(self, *, admission: int, idle_s: float) -> None:
         if admission in self._admissions:
-            self._admissions[admission][0].opened()
+            self._admissions[admission][0].opened(idle_s=idle_s)
 
     def _told_left(self, *, admission: int) -> None:
         if admission in self._admissions:

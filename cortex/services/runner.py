@@ -282,9 +282,9 @@ class _Admission:
     line: Line
     id: int
 
-    def opened(self) -> None:
+    def opened(self, *, idle_s: float) -> None:
         """See `Admission.opened`."""
-        self.line.say(tell="opened", given={"admission": self.id})
+        self.line.say(tell="opened", given={"admission": self.id, "idle_s": idle_s})
 
     async def succeeded(self) -> None:
         """See `Admission.succeeded`."""
