@@ -133,14 +133,14 @@ MUTANTS: Final = (
     ),
     Mutant(
         name="uncounted-deaths",
-        what="nobody counts the pods that a job has killed",
+        what="nobody counts the processes that a job has killed",
         scene="poisoned",
         invariant="I14",
         patches=(
             Patch(
                 "sql/queries/tasks.sql",
-                "           pod_deaths + CASE WHEN blame = 'all'",
-                "           pod_deaths + CASE WHEN blame IS NULL AND blame = 'all'",
+                "f.outcome = 'process_died' THEN j.process_deaths + 1\n",
+                "f.outcome = 'process_died' THEN j.process_deaths\n",
             ),
         ),
     ),

@@ -266,7 +266,7 @@ class Release:
 
     lease: Lease
     outcome: str
-    """`failed` or `handed_back`, as in the table of ended attempts."""
+    """`failed`, `handed_back` or `process_died`, as in the table of ended attempts."""
     delay_s: float = 0.0
     is_counted: bool = True
     """Whether this attempt counts against the task's worker attempts."""
