@@ -223,6 +223,7 @@ class _Pod:
             job_types=self._parts.registry.names,
             slots=self._settings.slots,
             liveness=Liveness.of(is_pooled=self._port.is_pooled),
+            confinement=self._parts.confinement,
         )
 
     def _open_to_clients(self, rng: random.Random) -> None:

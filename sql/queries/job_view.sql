@@ -42,7 +42,7 @@ SELECT j.id, j.type, j.status, j.attempt, j.worker_attempts, j.checkpoint, j.age
 FROM cortex.job j
 LEFT JOIN cortex.agent a ON a.id = j.agent_id
 LEFT JOIN cortex.pod p ON p.id = j.pod_id
-LEFT JOIN cortex.breaker b ON b.name = j.waiting_on
+LEFT JOIN cortex.breaker_now b ON b.name = j.waiting_on
 LEFT JOIN LATERAL (
     SELECT e.error, e.error_code FROM cortex.job_attempt e WHERE e.job_id = j.id
     ORDER BY e.attempt DESC LIMIT 1) last ON true

@@ -301,7 +301,7 @@ class FreeAdmission:
 
     reports: list[Failure | None] = field(factory=list)
 
-    def opened(self) -> None:
+    def opened(self, *, idle_s: float) -> None:
         """Nothing waits for that here."""
 
     async def succeeded(self) -> None:
