@@ -1,4 +1,4 @@
--- 0031 hard time-outs: no submitter gives a job more time than 1.5 times what its type has.
+-- 0033 hard time-outs: no submitter gives a job more time than 1.5 times what its type has.
 --
 -- Locks: ACCESS EXCLUSIVE on job_type, a small table, to add a column and fill it.
 -- Old pods: may keep running; they do not raise the limit of a type that they know longer time-outs of.
