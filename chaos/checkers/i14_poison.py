@@ -11,7 +11,7 @@ from chaos.evidence import Evidence, Row
 KEEPS = ("suspended", "lease_expired", "handed_back", "pod_died")
 """They end no row of its process's deaths: none of them shows that the job lets one live."""
 SHARED = 2
-"""Pods that a poison job may kill, as a multiple of the limit: others die beside it from outside."""
+"""Pods that may die of a poison job, as a multiple of the limit: some die from outside."""
 
 
 def check(evidence: Evidence) -> Verdict:

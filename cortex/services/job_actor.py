@@ -14,7 +14,7 @@ time-out. A limit that ends an attempt leaves its receipt first, see `receipts`.
 import random
 from collections.abc import Sequence
 from functools import partial
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
 from uuid import UUID
 
 import attrs
@@ -49,6 +49,9 @@ from cortex.services.receipts import Receipts
 from cortex.services.running import RunningJob, RunningJobs, Stop
 from cortex.store import effects, steps
 from cortex.store.bridge import Port
+
+NO_PROCESS_PAUSE_S: Final = 1.0
+"""Until a job for which no process could be forked is due again."""
 
 _log = structlog.get_logger(__name__)
 
@@ -163,7 +166,9 @@ class JobActors:
                 )
         except UnavailableError as error:
             _log.error("no process for a job", job=str(claim.lease.job_id), error=error.message)
-            return _stopped(claim, job.stop or Stop.HANDED_BACK)
+            return _stopped(claim, job.stop) if job.stop else _put_off(claim)
+        except Exception as error:  # noqa: BLE001 -- what a runner says must not end its pod
+            return await self._failed(claim, job, error)
         is_late = job.scope.cancelled_caught or trio.current_time() >= job.scope.deadline
         if ended is None or is_late:
             return await self._out_of_time(claim, job, None)
@@ -298,6 +303,12 @@ class JobActors:
             self.running.unrecorded.append(ending.lease.job_id)
             _log.error("end of attempt not recorded", job=str(ending.lease.job_id), error=second)
         return None
+
+
+def _put_off(claim: Claim) -> Release:
+    return Release(
+        lease=claim.lease, outcome="handed_back", delay_s=NO_PROCESS_PAUSE_S, is_counted=False
+    )
 
 
 def _stopped(claim: Claim, stop: Stop) -> Operation | None:

@@ -177,11 +177,10 @@ class Line:
     async def reply(self, number: int, work: Callable[[], Awaitable[Any]]) -> None:
         """Do what a call asks for and answer it. What is cancelled is not answered."""
         try:
-            answer = await work()
+            frame = _frame({"reply": number, "answer": await work()})
         except (Exception, LeaseLost, Suspended) as error:  # noqa: BLE001 -- it is raised there
-            await self._outgoing.send(_frame({"reply": number, "error": plain_error(error)}))
-        else:
-            await self._outgoing.send(_frame({"reply": number, "answer": answer}))
+            frame = _frame({"reply": number, "error": plain_error(error)})
+        await self._outgoing.send(frame)
 
     async def write(self) -> None:
         """Send what is said until cancelled, or until the other side has gone."""
