@@ -274,6 +274,7 @@ class _Pod:
             await liveness.start(self._watch)
             await liveness.start(self._metrics_page)
             await liveness.start(self._heartbeat)
+            self._isolation = await self._isolate(liveness)
             for each in (self._waiters, self._feeds, self._answers, self._sender):
                 await liveness.start(each)
             for hears in (self._listener, self._control, self._drain_requests, self._breakers):
@@ -282,7 +283,6 @@ class _Pod:
                 self._supervisor("writers", grace_s=partial(left, DrainPhase.FLUSH))
             )
             await writers.start(self._committer, restart=RestartPolicy())
-            self._isolation = await self._isolate(writers)
             stack.callback(self._flush)
             url = await self._serve_http(stack)
             if self._parts.preload is not None:
