@@ -82,7 +82,7 @@ def test_a_run_between_traps_springs_none(tmp_path: Path) -> None:
             text=True,
             check=False,
         )
-        trap.setblocking(False)
+        trap.settimeout(0)
         with pytest.raises(BlockingIOError):
             trap.accept()
     assert done.returncode == 0, done.stdout

@@ -47,7 +47,5 @@ def _installers(environ: MutableMapping[str, str]) -> dict[str, str]:
         "UV_CONFIG_FILE": config / "uv" / "uv.toml",
     }
     return {
-        name: str(place)
-        for name, place in places.items()
-        if name not in environ and place.exists()
+        name: str(place) for name, place in places.items() if name not in environ and place.exists()
     }
