@@ -8,8 +8,10 @@ from attrs import evolve, field, frozen
 from attrs.validators import ge, in_, instance_of, le, optional
 
 from chaos.cluster.scale import SCALES
+from chaos.cluster.stage import canary_of
 from chaos.nemeses import ALL, absent
 from chaos.nemeses.nemesis import Fault, Nemesis
+from chaos.quiet_kills import QuietKill, draw_quiet_kills
 from chaos.workloads.draw import draw_programs
 from chaos.workloads.model_script import first_message
 from chaos.workloads.order import Order, draw_cancel, draw_repeat
@@ -18,6 +20,8 @@ from chaos.workloads.program import Op, Program
 FAULTS_PER_S: Final = 1.4
 """At intensity 1: more than sixty find their target in a run of a minute."""
 JOBS_PER_S: Final = 4.0
+EARLY_END_EACH: Final = 8
+"""One program of so many meets an answer that ends early, whatever faults are drawn."""
 JOB_TYPE: Final = "chaos_program"
 PODS_MAX: Final = 50
 DURATION_MAX_S: Final = 86_400
@@ -60,6 +64,8 @@ class Plan:
     orders: tuple[Order, ...]
     faults: tuple[Fault, ...]
     model_rules: tuple[Mapping[str, Any], ...]
+    quiet_kills: tuple[QuietKill, ...] = ()
+    """After all that, on a healed cluster; none at intensity 0."""
 
 
 def make_plan(options: Options) -> Plan:
@@ -69,13 +75,16 @@ def make_plan(options: Options) -> Plan:
     programs = draw_programs(options.seed, count) if options.app is None else ()
     faults = _draw_faults(options, nemeses)
     rules = [rule for fault in faults for rule in _rules(nemeses, fault)]
-    rules += [rule for program in programs for rule in _busy(program)]
+    canary = canary_of(options.seed)
+    rules += [rule for program in programs for rule in _busy(program, canary=canary)]
+    rules += [rule for program in programs[::EARLY_END_EACH] for rule in _early_end(program)]
     return Plan(
         options=options,
         programs=programs,
         orders=_orders(options, programs, count),
         faults=faults,
         model_rules=tuple(rules),
+        quiet_kills=_quiet_kills(options, first=len(faults)),
     )
 
 
@@ -109,20 +118,53 @@ def _draw_faults(options: Options, nemeses: Mapping[str, Nemesis]) -> tuple[Faul
     return tuple(faults)
 
 
+def _early_end(program: Program) -> list[Mapping[str, Any]]:
+    """The first call of a program, whose stream ends before its answer does, once."""
+    for place, operation in enumerate(program.operations):
+        if operation.op is Op.MODEL:
+            step = f"{place}:{operation.op}"
+            prompt = first_message(program.key, step, operation.takes_ms)
+            fault = {"fault": "early_end", "fault_after": 2}
+            return [{"name": "early end", "prompt": prompt, "times": 1, **fault}]
+    return []
+
+
+def _quiet_kills(options: Options, *, first: int) -> tuple[QuietKill, ...]:
+    if not options.intensity:
+        return ()
+    return draw_quiet_kills(
+        seed=options.seed,
+        duration_s=options.duration_s,
+        pods=options.pods,
+        first=first,
+        own=_own_order(options) if options.app is not None else None,
+    )
+
+
+def _own_order(options: Options) -> Order:
+    return Order(at_s=0, key="", job_type=options.job_type, payload=dict(options.payload))
+
+
 def _rules(nemeses: Mapping[str, Nemesis], fault: Fault) -> Sequence[Mapping[str, Any]]:
     """What a fault of the model is for the scripted server; a nemesis of another kind has none."""
     rules = getattr(nemeses[fault.nemesis], "rules", None)
     return () if rules is None else rules(fault)
 
 
-def _busy(program: Program) -> list[Mapping[str, Any]]:
-    """The calls that are told to come back later the first times."""
+def _busy(program: Program, *, canary: str) -> list[Mapping[str, Any]]:
+    """The calls that are told to come back later the first times, in words that name the key."""
     found: list[Mapping[str, Any]] = []
     for place, operation in enumerate(program.operations):
         if operation.op is Op.RETRY:
             step = f"{place}:{operation.op}"
             prompt = first_message(program.key, step, operation.takes_ms)
-            busy = {"name": "busy", "prompt": prompt, "times": 2, "status": 429}
+            busy = {
+                "name": "busy",
+                "prompt": prompt,
+                "times": 2,
+                "status": 429,
+                "message": f"{canary} has to wait",
+            }
             # Where the server names no pause, it is for us to draw one.
             found.append({**busy, "retry_after": 1} if place % 2 else busy)
     return found
@@ -131,7 +173,7 @@ def _busy(program: Program) -> list[Mapping[str, Any]]:
 def _orders(options: Options, programs: Sequence[Program], count: int) -> tuple[Order, ...]:
     dice = random.Random(f"orders of {options.seed}")
     times = sorted(dice.uniform(0, options.duration_s) for _ in range(count))
-    own = Order(at_s=0, key="", job_type=options.job_type, payload=dict(options.payload))
+    own = _own_order(options)
     made = []
     for number, at_s in enumerate(times):
         own_dice = random.Random(f"order {number} of {options.seed}")
