@@ -30,6 +30,8 @@ class Pod:
     job_types: tuple[str, ...]
     slots: int
     liveness: Liveness = Liveness.LOCK
+    tools: tuple[str, ...] = ()
+    """Names of those that it has for agents."""
 
 
 @attrs.frozen(kw_only=True)
@@ -66,6 +68,7 @@ async def register(db: Database, pod: Pod) -> None:
         list(pod.job_types),
         pod.slots,
         pod.liveness.value,
+        list(pod.tools),
     )
 
 
