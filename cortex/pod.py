@@ -222,6 +222,7 @@ class _Pod:
             job_types=self._parts.registry.names,
             slots=self._settings.slots,
             liveness=Liveness.of(is_pooled=self._port.is_pooled),
+            confinement=self._parts.confinement,
             tools=tuple(self._parts.tools.names),
         )
 

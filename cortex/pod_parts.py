@@ -9,11 +9,13 @@ from types import ModuleType
 
 import attrs
 
+from cortex.agent.confinement import Confiner
 from cortex.agent.model import ModelClient
 from cortex.agent.model_anthropic import AnthropicModel
 from cortex.agent.tool import tools_by_name
 from cortex.agent.toolbox import Toolbox
 from cortex.agent.tools import BUILT_IN
+from cortex.domain.confinement import Confinement
 from cortex.domain.errors import UsageError
 from cortex.domain.prices import LIST_PRICES, PriceTable
 from cortex.durable.registry import Registry
@@ -39,6 +41,8 @@ class PodParts:
     tools: Tools
     workspaces: Path
     prices: PriceTable = LIST_PRICES
+    confinement: Confinement = Confinement.NONE
+    """How programs of agents are confined."""
     preload: Callable[[], ModelTrouble | None] | None = None
     """Slow imports, done before the pod is ready. For any thread; what is done is not repeated."""
 
@@ -50,8 +54,13 @@ def standard_parts(
     prices: PriceTable = LIST_PRICES,
     base_url: str | None = None,
     api_key: str | None = None,
+    hidden: tuple[Path, ...] = (),
+    is_unsafe: bool = False,
 ) -> PodParts:
     """Return the parts of an ordinary pod: built-in and the app's own jobs and tools, real models.
+
+    `hidden`: what no program of an agent may see, besides the folder around the workspaces;
+    `is_unsafe`: they are not confined.
 
     Raises `UsageError` when the app defines a job type or a tool that is taken.
     """
@@ -62,12 +71,14 @@ def standard_parts(
         for name, tool in tools_by_name(app).items():
             if tools.setdefault(name, tool) is not tool:
                 raise UsageError(f"tool {name!r} of the app has the name of a built-in one")
+    confiner = Confiner.chosen(hidden=(workspaces.parent, *hidden), is_unsafe=is_unsafe)
     client = AnthropicModel(api_key=api_key, base_url=base_url)
     return PodParts(
         registry=registry,
         client=client,
-        tools=Toolbox(tools),
+        tools=Toolbox(tools, confiner),
         workspaces=workspaces,
+        confinement=confiner.means,
         prices=prices,
         preload=_Once(partial(_preload, client, has_key=api_key is not None or _names_a_key())),
     )

@@ -17,7 +17,7 @@ from cortex.cli.options import Command, Format, Options
 from cortex.cli.prices import prices_of
 from cortex.cli.serve import serve
 from cortex.cli.target import data_dir, settings_from
-from cortex.config import Settings
+from cortex.config import Settings, files
 from cortex.durable import crash_points
 from cortex.pod import Ready
 from cortex.pod_parts import PodParts, standard_parts
@@ -73,7 +73,13 @@ def _run(
     shutdown = Shutdown()
 
     def parts() -> PodParts:
-        return standard_parts(app=module, workspaces=folder / "workspaces", prices=prices)
+        return standard_parts(
+            app=module,
+            workspaces=folder / "workspaces",
+            prices=prices,
+            hidden=tuple(path.resolve() for path in files()),
+            is_unsafe=settings.unsafe_run_command,
+        )
 
     def tell(ready: Ready) -> None:
         ready_s = time.perf_counter() - began
