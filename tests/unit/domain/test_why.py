@@ -154,7 +154,7 @@ CASES: list[tuple[WhyFacts, Cause, str, float | None]] = [
         in_retry(waiting_on="tools:look_up"),
         Cause.APP_RETRY,
         "its last pod had no tool look_up; it waits for one that has",
-        60,
+        40,
     ),
     (facts(fleet=NO_FLEET), Cause.NO_PODS, "no pod is there", None),
     (facts(fleet=attrs.evolve(NO_FLEET, draining_count=1)), Cause.DRAINING, "leaving", None),
