@@ -1,4 +1,4 @@
--- 0033 tools: a pod claims only those jobs of agents whose tools it has.
+-- 0034 tools: a pod claims only those jobs of agents whose tools it has.
 --
 -- Locks: ACCESS EXCLUSIVE on pod and task for an instant; the waiting tasks of run_agent are written once.
 -- Old pods: may keep running; they claim no more jobs of agents that have tools, which wait for a new pod.
