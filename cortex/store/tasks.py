@@ -35,17 +35,19 @@ async def claim(
     config_id: int | None = None,
     isolated: int = 1,
     isolated_types: Sequence[str] = (),
+    tools: Sequence[str] = (),
 ) -> list[Claim]:
     """Give up to `limit` ready tasks to a pod, each under a new attempt.
 
     Jobs that begin keep `config_id` as what they began with. `isolated`: how many may be among them
     that run in processes of their own, suspects and those of `isolated_types`, which are none of
-    `types`.
+    `types`. Jobs of agents that have other tools than `tools` are left to other pods.
 
     After `OutcomeUnknownError` the pod may own jobs that it does not know of: see `orphans`.
     """
     rows = await db.fetch(
-        "tasks.claim", pod_id, list(types), limit, config_id, isolated, list(isolated_types)
+        *("tasks.claim", pod_id, list(types), limit, config_id, isolated),
+        *(list(tools), list(isolated_types)),
     )
     return [_claim(row) for row in rows]
 
