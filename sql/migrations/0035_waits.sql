@@ -1,4 +1,4 @@
--- 0034 waits: at the top of every screen stands all that waits for a person, and a pod whose session ended is not ready.
+-- 0035 waits: at the top of every screen stands all that waits for a person, and a pod whose session ended is not ready.
 --
 -- Locks: SHARE on cortex.job while an index is built, which blocks writes: less than a second for a million jobs.
 -- Old pods: may keep running.
