@@ -4,16 +4,23 @@ On resume the handler runs again from its top; every step that is in the record 
 output at once. A step is in the record exactly when its commit was acknowledged by the database.
 """
 
-from collections.abc import Awaitable, Callable, Sequence
+import inspect
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from contextvars import ContextVar
 from decimal import Decimal
-from typing import Any, Final, NoReturn, Protocol
+from typing import Any, Final, NoReturn, Protocol, TypeVar
 
 import attrs
 import trio
 
 from cortex.domain.causes import leaves
-from cortex.domain.errors import DivergedError, InvalidValueError, LeaseLost, Suspended
+from cortex.domain.errors import (
+    DivergedError,
+    InvalidValueError,
+    LeaseLost,
+    Suspended,
+    UsageError,
+)
 from cortex.domain.job import EffectOutcome, Lease, OpenEffect, Step, StepDone, StepKind
 from cortex.domain.limits import CHECKPOINT, MODEL_RESPONSE
 from cortex.domain.redaction import secret_in
@@ -25,6 +32,8 @@ from cortex.durable.step_clock import StepClock
 from cortex.durable.tally import Tally
 
 KEY_CHARS_MAX: Final = 500
+FORGOTTEN_MAX: Final = 5
+T = TypeVar("T")
 
 _in_step: ContextVar[bool] = ContextVar("in_step", default=False)
 """Whether this code runs inside a step: what it asks for then is part of that."""
@@ -83,6 +92,7 @@ class Journal:
         self._memo = {step.key: step for step in steps}
         self._tally = Tally(steps)
         self._asked: dict[str, int] = {}
+        self._promised: dict[str, Coroutine[Any, Any, Any]] = {}
         self._decisions: dict[str, str] = {}
         self.clock: StepClock | None = None
         """The limit that stands still while something is recorded."""
@@ -134,6 +144,7 @@ class Journal:
         On a pod that leaves no step begins any more: the job is handed back instead.
         If cancelled while it is being committed, the step may or may not be in the record.
         """
+        self._promised.pop(key, None)
         memo = self._memo.get(key)
         if memo is not None:
             if memo.digest != given.digest:
@@ -209,10 +220,39 @@ class Journal:
         if step is not None:
             step.is_held = False
 
+    def promised(self, key: str, step: Coroutine[Any, Any, T]) -> Coroutine[Any, Any, T]:
+        """Return a step that job code has made and must await; see `check_end`."""
+        self._promised[key] = step
+        return step
+
+    def close(self) -> None:
+        """Nothing awaits any more what was not awaited so far; Python need not warn of it."""
+        for step in self._promised.values():
+            if inspect.getcoroutinestate(step) == inspect.CORO_CREATED:
+                step.close()
+        self._promised.clear()
+
     def check_end(self) -> None:
-        """The handler has returned. Raises `DivergedError` if that is not what the record says."""
+        """The handler has returned.
+
+        Raises `DivergedError` if that is not what the record says, and `UsageError` if it has made
+        a step and not awaited it.
+        """
         if self._diverged is not None:
             raise self._diverged
+        forgotten = [
+            key
+            for key, step in self._promised.items()
+            if inspect.getcoroutinestate(step) == inspect.CORO_CREATED
+        ]
+        if forgotten:
+            names = ", ".join(map(repr, forgotten[:FORGOTTEN_MAX]))
+            more = len(forgotten) - FORGOTTEN_MAX
+            raise UsageError(
+                f"the handler has returned without awaiting {names}"
+                + (f" and {more} more steps" if more > 0 else ""),
+                hint="write: await ctx.step(…); a step that is not awaited does nothing",
+            )
         self._replay.check_end()
 
     async def _diverge(self, recorded: Step, given: StepInput) -> NoReturn:

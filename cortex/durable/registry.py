@@ -44,6 +44,8 @@ class JobType:
     parameters: dict[str, Any] = attrs.field(repr=False)
     """Name to type of each argument after the context."""
     required: frozenset[str] = attrs.field(repr=False)
+    final: tuple[type[Exception], ...] = ()
+    """Exceptions that no retry mends, with their subclasses."""
     is_isolated: bool = False
     """Its jobs run in processes of their own."""
 
@@ -84,12 +86,17 @@ def job(
     *,
     retry: Retry | None = None,
     timeout: int | None = None,
+    final: tuple[type[Exception], ...] = (),
     isolated: bool = False,
 ) -> Callable[[Handler], JobType]:
     """Make an async function `(ctx, **arguments)` a job type; `timeout` in seconds.
 
-    Each job of an `isolated` type runs in a process of its own: it may crash without its pod.
-    Raises `UsageError` for limits out of bounds or a handler that is not an async function.
+    `final`: exceptions, with their subclasses, that fail the job at once, since no retry mends
+    them; all others are judged by the table of failures. Each job of an `isolated` type runs in a
+    process of its own: it may crash without its pod.
+
+    Raises `UsageError` for limits out of bounds, a handler that is not an async function, or a
+    `final` that is no tuple of exceptions.
     """
 
     def decorate(handler: Handler) -> JobType:
@@ -107,6 +114,11 @@ def job(
         arguments = signature[1:]
         if odd := next((p for p in arguments if p.kind not in _BY_NAME), None):
             raise UsageError(f"job type {name!r}: a payload cannot give its argument {str(odd)!r}")
+        if not _are_exceptions(final):
+            raise UsageError(
+                f"job type {name!r}: final is {final!r:.120}",
+                hint="write a tuple of exception classes: final=(KeyError,)",
+            )
         policy = _policy(name, retry, timeout)
         policy.check(name)
         return JobType(
@@ -115,10 +127,17 @@ def job(
             policy=policy,
             parameters={p.name: hints.get(p.name, Any) for p in arguments},
             required=frozenset(p.name for p in arguments if p.default is p.empty),
+            final=final,
             is_isolated=isolated,
         )
 
     return decorate
+
+
+def _are_exceptions(value: object) -> bool:
+    return isinstance(value, tuple) and all(
+        isinstance(each, type) and issubclass(each, Exception) for each in value
+    )
 
 
 def _policy(name: str, retry: Retry | None, timeout: int | None) -> JobPolicy:

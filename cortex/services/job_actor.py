@@ -48,7 +48,7 @@ from cortex.services.outage import until_answered
 from cortex.services.receipts import Receipts
 from cortex.services.running import RunningJob, RunningJobs, Stop
 from cortex.store import effects, steps
-from cortex.store.bridge import Port
+from cortex.store.bridge import Port, leave_island
 
 NO_PROCESS_PAUSE_S: Final = 1.0
 """Until a job for which no process could be forked is due again."""
@@ -133,6 +133,7 @@ class JobActors:
         result: Any = None
         raised: BaseException | None = None
         job.task = trio.lowlevel.current_task()
+        leave_island()
         try:
             with job.scope:
                 result = await self._handle(claim, job)
@@ -203,6 +204,7 @@ class JobActors:
                 backoff=policy.backoff,
                 rng=self.rng,
                 ran_s=trio.current_time() - job.claimed_at,
+                final=self._final(claim),
             )
         except Exception as second:  # noqa: BLE001 -- what a job's own error does must not end its pod
             ending = not_judged(claim, error, second)
@@ -244,9 +246,17 @@ class JobActors:
         )
         job.progress = journal.progress
         self.receipts.follow(claim, journal.progress)
-        result = await job_type.handler(Context(claim, journal, self.services), **arguments)
-        journal.check_end()
+        ctx = Context(claim, journal, self.services, final=job_type.final)
+        try:
+            result = await job_type.handler(ctx, **arguments)
+            journal.check_end()
+        finally:
+            journal.close()
         return result
+
+    def _final(self, claim: Claim) -> tuple[type[Exception], ...]:
+        """What its type names as final; a type that is gone names nothing."""
+        return self.registry.get(claim.type).final if claim.type in self.registry.names else ()
 
     async def _recorded(self, claim: Claim) -> tuple[Sequence[Step], Sequence[OpenEffect]]:
         """Return what earlier attempts committed, and the effects that they began besides."""

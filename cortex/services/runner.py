@@ -147,8 +147,12 @@ class _Runner:
             rng=self._chance.rng,
             meter=_Meter(line),
         )
-        result = await job_type.handler(Context(claim, journal, services), **arguments)
-        journal.check_end()
+        ctx = Context(claim, journal, services, final=job_type.final)
+        try:
+            result = await job_type.handler(ctx, **arguments)
+            journal.check_end()
+        finally:
+            journal.close()
         return result
 
     async def _failed(
@@ -160,7 +164,12 @@ class _Runner:
         policy = shaped(await line.call("policy"), JobPolicy)
         try:
             ending = ending_of(
-                claim, error, backoff=policy.backoff, rng=self._chance.rng, ran_s=ran_s
+                claim,
+                error,
+                backoff=policy.backoff,
+                rng=self._chance.rng,
+                ran_s=ran_s,
+                final=self._parts.registry.get(claim.type).final,
             )
         except Exception as second:  # noqa: BLE001 -- what a job's own error does must not end it
             ending = not_judged(claim, error, second)
