@@ -46,6 +46,7 @@ def run(
     dsn: str,
     *,
     actor: str,
+    credential: str,
     place: str,
     is_read_only: bool,
     is_ascii: bool,
@@ -67,6 +68,7 @@ def run(
     keys = read_keys(keys_file)
     session = Session(
         actor=actor,
+        credential=credential,
         clock=SystemClock(),
         place=place,
         is_read_only=is_read_only,

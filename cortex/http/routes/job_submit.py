@@ -80,15 +80,15 @@ async def submit_job(asked: Asked[None, JobSubmission], api: Api) -> Response:
     """Submit a job; under a key that was used, tell the id of that time."""
     submission = _submission(asked.body, api.chance.new_id())
     await _check(submission, api)
-    by = asked.principal.name
+    by, credential = asked.principal.name, asked.principal.credential
     if asked.key is None:
         crash_point("before_act")
-        await api.port(jobs.submit_once, submission, by=by)
+        await api.port(jobs.submit_once, submission, by=by, credential=credential)
         crash_point("after_act")
         return _submitted(submission.id, {})
 
     async def work(db: Database) -> UUID:
-        await jobs.submit(db, [submission], by=by)
+        await jobs.submit(db, [submission], by=by, credential=credential)
         return submission.id
 
     done = await once(asked, api, work, operation="jobs.submit", request=request_of(submission))
