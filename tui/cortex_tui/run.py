@@ -62,10 +62,8 @@ def run(
     """Run until the operator leaves; return the exit code. Before that it raises `CortexError`s.
 
     128 + n: signal n came, or would have: SIGHUP when the terminal is gone. `pod` hears of signals.
-    `pictures` and `reports`: folders for screenshots and faults; `is_debug`: tracebacks, too.
     `told` gets a line for each act that was under way, when the terminal is the shell's again.
     """
-    keys = read_keys(keys_file)
     session = Session(
         actor=actor,
         credential=credential,
@@ -89,7 +87,9 @@ def run(
         db = await _opened(profile, is_read_only=is_read_only)
         try:
             await _look_for_schema(backend := StoreBackend(db))
-            app = CortexApp(session, backend, keys=keys, has_color=has_color, driver=Terminal)
+            app = CortexApp(
+                session, backend, keys=read_keys(keys_file), has_color=has_color, driver=Terminal
+            )
             hearing = asyncio.create_task(
                 hear(db.profile, session.clock, on_hint=app.poller.wake), name="hearing"
             )
