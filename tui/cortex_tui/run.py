@@ -64,6 +64,7 @@ def run(
     128 + n: signal n came, or would have: SIGHUP when the terminal is gone. `pod` hears of signals.
     `told` gets a line for each act that was under way, when the terminal is the shell's again.
     """
+    keys = read_keys(keys_file)
     session = Session(
         actor=actor,
         credential=credential,
@@ -87,12 +88,9 @@ def run(
         db = await _opened(profile, is_read_only=is_read_only)
         try:
             await _look_for_schema(backend := StoreBackend(db))
-            app = CortexApp(
-                session, backend, keys=read_keys(keys_file), has_color=has_color, driver=Terminal
-            )
-            hearing = asyncio.create_task(
-                hear(db.profile, session.clock, on_hint=app.poller.wake), name="hearing"
-            )
+            app = CortexApp(session, backend, keys=keys, has_color=has_color, driver=Terminal)
+            hears = hear(db.profile, session.clock, on_hint=app.poller.wake)
+            hearing = asyncio.create_task(hears, name="hearing")
             gc.freeze()  # what was imported stays: no need to look at it again and again
             gc.set_threshold(GC_ALLOCATIONS)
             try:

@@ -1,4 +1,4 @@
--- 0035 credentials: two people are two credentials, and names are labels.
+-- 0036 credentials: two people are two credentials, and names are labels.
 --
 -- Locks: ACCESS EXCLUSIVE on job, approval and approval_vote, for columns without a rewrite; the key of approval_vote
 -- is made anew, by a scan of it.
