@@ -1,4 +1,4 @@
--- 0036 isolation: suspects of pods' deaths run in processes of their own, and only the death of such a process counts
+-- 0037 isolation: suspects of pods' deaths run in processes of their own, and only the death of such a process counts
 -- against its job.
 --
 -- Locks: ACCESS EXCLUSIVE on job and job_attempt for a column and a constraint without a scan, for an instant.
@@ -13,7 +13,7 @@ COMMENT ON COLUMN cortex_worker.task.is_suspect IS
     'Pods or processes have died while running it: it runs in a process of its own.';
 COMMENT ON COLUMN cortex.job.was_suspect IS
     'Its task was a suspect when it came to wait; its next task is one, unless it has made a step.';
-COMMENT ON COLUMN cortex.pod.blame IS 'Not used any more; pods of versions before 0036 write it.';
+COMMENT ON COLUMN cortex.pod.blame IS 'Not used any more; pods of versions before 0037 write it.';
 
 -- What is there fits: the constraint before it was narrower.
 ALTER TABLE cortex.job_attempt
