@@ -192,3 +192,12 @@ def test_a_word_that_is_none_of_a_literal_is_refused() -> None:
 
     with pytest.raises(InvalidValueError, match="word"):
         pick.arguments('{"word": "c"}')
+
+
+@pytest.mark.parametrize("final", [KeyError, [KeyError], (KeyError("a"),), (BaseException,)])
+def test_what_is_final_is_a_tuple_of_exceptions(final: Any) -> None:
+    async def handler(ctx: Any) -> None:
+        pass
+
+    with pytest.raises(UsageError, match="final is"):
+        job("work", final=final)(handler)
