@@ -3,7 +3,7 @@
 import difflib
 import inspect
 import re
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from types import ModuleType
 from typing import Any, Final, get_type_hints
 
@@ -11,7 +11,7 @@ import attrs
 
 from cortex.domain.errors import InvalidValueError, UsageError
 from cortex.domain.policy import Backoff, JobPolicy, policy_for
-from cortex.durable.codec import decode, structure
+from cortex.durable.codec import decode, structure, unstructurable
 
 Handler = Callable[..., Awaitable[Any]]
 
@@ -114,6 +114,8 @@ def job(
         arguments = signature[1:]
         if odd := next((p for p in arguments if p.kind not in _BY_NAME), None):
             raise UsageError(f"job type {name!r}: a payload cannot give its argument {str(odd)!r}")
+        parameters = {p.name: hints.get(p.name, Any) for p in arguments}
+        _refuse_unstructurable(name, parameters)
         if not _are_exceptions(final):
             raise UsageError(
                 f"job type {name!r}: final is {final!r:.120}",
@@ -125,13 +127,23 @@ def job(
             name=name,
             handler=handler,
             policy=policy,
-            parameters={p.name: hints.get(p.name, Any) for p in arguments},
+            parameters=parameters,
             required=frozenset(p.name for p in arguments if p.default is p.empty),
             final=final,
             is_isolated=isolated,
         )
 
     return decorate
+
+
+def _refuse_unstructurable(name: str, parameters: Mapping[str, Any]) -> None:
+    for parameter, hint in parameters.items():
+        if (bad := unstructurable(hint)) is not None:
+            shown = inspect.formatannotation(bad)
+            raise UsageError(
+                f"job type {name!r}: argument {parameter!r} cannot be made from JSON: {shown}",
+                hint="use plain types, dates, enums, attrs classes or dataclasses of them",
+            )
 
 
 def _are_exceptions(value: object) -> bool:
