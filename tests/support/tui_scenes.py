@@ -59,6 +59,11 @@ SCENES: Final = {
 }
 
 
+DOUBT: Final = UUID(int=0xE7)
+"""The effect whose outcome is unknown."""
+NO_WORD: Final = "its pod died during the call, and the other side cannot be asked"
+
+
 def empty(_: FakeBackend) -> None:
     """Change nothing: no job, no pod, nothing that waits."""
 
@@ -178,7 +183,11 @@ def _jobs(cluster: FakeBackend, now: datetime) -> None:
         "expires_at": (now + timedelta(seconds=252)).isoformat(),
     }
     waits = {"status": "RETRY", "next_retry_at": due, "retry_count": 2, "attempt": 2}
-    gate = {"status": "WAITING_FOR_APPROVAL", "awaited": awaited, "attempt": 1}
+    person = {"status": "WAITING_FOR_APPROVAL", "attempt": 1}
+    gate = {**person, "waiting_on": f"approval:{GATE}", "awaited": awaited}
+    doubt = {"kind": "effect", "id": str(DOUBT), "tool": "pay", "status": "UNKNOWN", "why": NO_WORD}
+    unknown = {**person, "waiting_on": f"effect:{DOUBT}", "awaited": doubt}
+    spent = {**person, "waiting_on": "budget:agent:crawler:usd:run"}
     kinds: list[dict[str, Any]] = [
         {"agent": "refund-bot", **gate, "checkpoint": _head(3, "refund", "0.02")},
         {**waits, "waiting_on": "llm:gpt", "checkpoint": _head(4, "call_llm", "0.21")},
@@ -190,6 +199,8 @@ def _jobs(cluster: FakeBackend, now: datetime) -> None:
         _ended(now, "CANCELLED", 900, 5, agent="refund-bot", cancelled_by="li"),
         _ended(now, "COMPLETED", 4000, 3600, checkpoint=_head(812, "fetch", "12.70")),
         {"agent": "triage"},
+        {"agent": "refund-bot", **unknown, "checkpoint": _head(5, "pay", "0.03")},
+        {"agent": "crawler", **spent, "checkpoint": _head(40, "fetch", "1.00")},
     ]
     for number in range(40):
         fields = kinds[number % len(kinds)]

@@ -33,6 +33,7 @@ class JobActed:
     id: UUID
     status: JobStatus
     pod: str | None = told(doc="the pod that still has to stop it", default=None)
+    retried_as: UUID | None = told(doc="the new job that goes on from a failed one", default=None)
 
 
 async def cancel_job(asked: Asked[None, JobAct], api: Api) -> Response:
@@ -50,11 +51,11 @@ async def cancel_job(asked: Asked[None, JobAct], api: Api) -> Response:
 
 
 async def retry_job(asked: Asked[None, JobAct], api: Api) -> Response:
-    """Let a job that waits for its next try go on at once."""
+    """Try a job again at once: the same one, or a new one that goes on from a failed one."""
     job_id, by, reason = asked.path["job_id"], asked.principal.name, asked.body.reason
 
     async def work(db: Database) -> list[dict[str, Any]]:
-        return await retry_each(db, [job_id], by=by, reason=reason)
+        return await retry_each(db, [job_id], by=by, reason=reason, new_id=api.chance.new_id)
 
     request = {"jobs": [job_id], "reason": reason}
     done = await once(asked, api, work, operation="jobs.retry", request=request)
@@ -66,7 +67,13 @@ def _acted(rows: list[dict[str, Any]]) -> JobActed:
     (row,) = rows
     if row["error"] is not None:
         raise error_from(row["error"])
-    return JobActed(id=UUID(row["id"]), status=JobStatus(row["status"]), pod=row.get("pod"))
+    heir = row.get("retried_as")
+    return JobActed(
+        id=UUID(row["id"]),
+        status=JobStatus(row["status"]),
+        pod=row.get("pod"),
+        retried_as=None if heir is None else UUID(heir),
+    )
 
 
 ROUTES: Final = (
@@ -87,7 +94,7 @@ ROUTES: Final = (
         path=f"{JOB}/retry",
         handle=retry_job,
         role=Role.OPERATOR,
-        summary="Let a job that waits for its next try go on at once.",
+        summary="Try a job again at once; from a failed one a new job goes on.",
         params=JOB_PARAMS,
         body=JobAct,
         answers={200: JobActed},

@@ -11,7 +11,7 @@ from cortex.domain.approval import ApprovalStatus
 from cortex.domain.budget import WAITING_PREFIX, Unit, worded
 from cortex.domain.cells import Cell
 from cortex.domain.job import JobStatus
-from cortex.domain.job_words import STATES
+from cortex.domain.job_words import state_of
 from cortex.domain.phrases import money, short_id
 from cortex.domain.safe import safe
 from cortex.domain.waiting import ApprovalSeen, awaited_of
@@ -63,13 +63,14 @@ def _pieces(row: Look, now: datetime) -> Iterator[Cell]:
 
 
 def _state(row: Look, status: JobStatus, now: datetime) -> Cell:
-    words = str(STATES[status])
+    state = state_of(row)
+    words = str(state)
     if status is JobStatus.RETRY:
         words += f" {row['retry_count']}/{row['max_retries']}"
     elif row["started_at"] is not None:
         took_s = ((row["finished_at"] or now) - row["started_at"]).total_seconds()
         words += f" {countdown(took_s)}"
-    return Cell(words, STATES[status].word)
+    return Cell(words, state.style)
 
 
 def _heartbeat(silent_s: float) -> Cell:

@@ -406,7 +406,8 @@ class JobScreen(Frame):
         job_acts.cancel(self.desk, self.strip, self._row)
 
     def action_retry(self) -> None:
-        job_acts.retry(self.desk, self.strip, self._row)
+        if (asking := job_acts.retry(self.desk, self.strip, self._row)) is not None:
+            _ = self.run_worker(asking, group="dry run", exclusive=True)
 
     def action_raise_budget(self) -> None:
         job_acts.raise_budget(self.desk, self.strip, self._row)
