@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import asyncpg
 
-from chaos.evidence import Application, Evidence, ModelCall, Row
+from chaos.evidence import Application, Ask, Evidence, ModelCall, Row
 
 if TYPE_CHECKING:
     from chaos.cluster.stage import Stage
@@ -55,7 +55,11 @@ async def collect(stage: "Stage") -> Evidence:
     rows = await read_record(stage.postgres.dsn)
     applied = (
         Application(
-            account=one.account, key=one.key, attempt=one.attempt, at_s=stage.history.at_s(one.at)
+            account=one.account,
+            key=one.key,
+            attempt=one.attempt,
+            at_s=stage.history.at_s(one.at),
+            result=one.result,
         )
         for one in stage.ledger.applied()
     )
@@ -65,6 +69,7 @@ async def collect(stage: "Stage") -> Evidence:
         events=tuple(stage.history.events),
         applications=tuple(applied),
         model_calls=calls,
+        asks=tuple(Ask(key=key, attempt=attempt) for key, attempt in stage.ledger.asks()),
         canaries=(stage.canary,),
         logs={pod.title: pod.log for pod in stage.pods_kept.all},
         **rows,

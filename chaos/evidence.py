@@ -24,6 +24,16 @@ class Application:
     """The idempotency key of the call."""
     attempt: int
     at_s: float
+    result: int
+    """What the ledger answered."""
+
+
+@frozen(kw_only=True)
+class Ask:
+    """A request that the ledger took: to apply something, or to say what became of it."""
+
+    key: str
+    attempt: int
 
 
 @frozen(kw_only=True)
@@ -81,6 +91,8 @@ class Evidence:
     dead_letters: tuple[Row, ...]
     applications: tuple[Application, ...]
     model_calls: tuple[ModelCall, ...]
+    asks: tuple[Ask, ...] = ()
+    """In the order in which the ledger took them."""
     votes: tuple[Row, ...] = ()
     """`approval_vote`."""
     claims: tuple[Row, ...] = ()

@@ -10,6 +10,7 @@ from attrs.validators import ge, in_, instance_of, le, optional
 from chaos.cluster.scale import SCALES
 from chaos.nemeses import ALL, absent
 from chaos.nemeses.nemesis import Fault, Nemesis
+from chaos.quiet_kills import QuietKill, draw_quiet_kills
 from chaos.workloads.draw import draw_programs
 from chaos.workloads.model_script import first_message
 from chaos.workloads.order import Order, draw_cancel, draw_repeat
@@ -60,6 +61,8 @@ class Plan:
     orders: tuple[Order, ...]
     faults: tuple[Fault, ...]
     model_rules: tuple[Mapping[str, Any], ...]
+    quiet_kills: tuple[QuietKill, ...] = ()
+    """After all that, on a healed cluster; none at intensity 0."""
 
 
 def make_plan(options: Options) -> Plan:
@@ -76,6 +79,7 @@ def make_plan(options: Options) -> Plan:
         orders=_orders(options, programs, count),
         faults=faults,
         model_rules=tuple(rules),
+        quiet_kills=_quiet_kills(options, first=len(faults)),
     )
 
 
@@ -109,6 +113,22 @@ def _draw_faults(options: Options, nemeses: Mapping[str, Nemesis]) -> tuple[Faul
     return tuple(faults)
 
 
+def _quiet_kills(options: Options, *, first: int) -> tuple[QuietKill, ...]:
+    if not options.intensity:
+        return ()
+    return draw_quiet_kills(
+        seed=options.seed,
+        duration_s=options.duration_s,
+        pods=options.pods,
+        first=first,
+        own=_own_order(options) if options.app is not None else None,
+    )
+
+
+def _own_order(options: Options) -> Order:
+    return Order(at_s=0, key="", job_type=options.job_type, payload=dict(options.payload))
+
+
 def _rules(nemeses: Mapping[str, Nemesis], fault: Fault) -> Sequence[Mapping[str, Any]]:
     """What a fault of the model is for the scripted server; a nemesis of another kind has none."""
     rules = getattr(nemeses[fault.nemesis], "rules", None)
@@ -131,7 +151,7 @@ def _busy(program: Program) -> list[Mapping[str, Any]]:
 def _orders(options: Options, programs: Sequence[Program], count: int) -> tuple[Order, ...]:
     dice = random.Random(f"orders of {options.seed}")
     times = sorted(dice.uniform(0, options.duration_s) for _ in range(count))
-    own = Order(at_s=0, key="", job_type=options.job_type, payload=dict(options.payload))
+    own = _own_order(options)
     made = []
     for number, at_s in enumerate(times):
         own_dice = random.Random(f"order {number} of {options.seed}")

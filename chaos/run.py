@@ -22,12 +22,15 @@ from chaos.history import History
 from chaos.nemeses.full_disk import FullDisk
 from chaos.plan import Options, Plan, chosen
 from chaos.probe import watch
+from chaos.quiet_kills import kill_quietly
 from chaos.schedule import LINGER_S, inject_all
 
 HISTORY: Final = "history.jsonl"
 SUBMITTED_WITHIN_S: Final = 180.0
 """After the last fault: until then each order is acknowledged, however often it is asked again."""
 START_AND_END_S: Final = 60.0
+QUIET_KILL_WITHIN_S: Final = 150.0
+"""One of them with all that it waits for."""
 DRAIN_SLACK_S: Final = 10.0
 DISK_MIB: Final = 96
 DISK_MIB_PER_S: Final = 2
@@ -57,7 +60,8 @@ def deadline_s(plan: Plan) -> float:
     ends = (fault.at_s + fault.for_s + LINGER_S for fault in plan.faults)
     faults_s = max(ends, default=0.0)
     load_s = max(plan.options.duration_s, faults_s) + SUBMITTED_WITHIN_S
-    return load_s + patience.whole_s + START_AND_END_S
+    kills_s = QUIET_KILL_WITHIN_S * len(plan.quiet_kills)
+    return load_s + kills_s + patience.whole_s + START_AND_END_S
 
 
 def patience_of(settings: Settings) -> Patience:
@@ -131,8 +135,9 @@ async def _play(stage: Stage, plan: Plan, patience: Patience) -> str | None:
             load = group.create_task(stage.client.submit_all(plan.orders, dice=dice))
             await storm
             await stage.heal()
-            stage.history.add("run", "phase", name="heal")
             await _until_submitted(load, within_s=SUBMITTED_WITHIN_S + plan.options.duration_s)
+            await kill_quietly(stage, plan.quiet_kills, dice=dice)
+            stage.history.add("run", "phase", name="heal")
         try:
             await until_quiet(stage, patience=patience)
         except StuckError as error:

@@ -222,6 +222,7 @@ class _Pod:
             job_types=self._parts.registry.names,
             slots=self._settings.slots,
             liveness=Liveness.of(is_pooled=self._port.is_pooled),
+            confinement=self._parts.confinement,
         )
 
     def _open_to_clients(self, rng: random.Random) -> None:
@@ -271,6 +272,11 @@ class _Pod:
             await writers.start(self._committer, restart=RestartPolicy())
             stack.callback(self._flush)
             url = await self._serve_http(stack)
+            if self._parts.preload is not None:
+                trouble = await trio.to_thread.run_sync(self._parts.preload, abandon_on_cancel=True)
+                if trouble is not None:
+                    told = attrs.asdict(trouble, filter=lambda _, value: value is not None)
+                    _log.warning(**told)
             level = await stack.enter_async_context(
                 phase("hand_back", grace_s=partial(left, DrainPhase.HAND_BACK), log=self._log)
             )
@@ -294,10 +300,6 @@ class _Pod:
                         http=url,
                     )
                 )
-                if self._parts.preload is not None:
-                    # Beside the wait: a signal does not wait for slow imports.
-                    preload = partial(_in_thread, self._parts.preload)
-                    intake.level.nursery.start_soon(preload, name="preload")
                 await self._shutdown.stop.wait()
             # Beside the drain: a claim that hangs must not hold up the jobs that run.
             self.drain.enter(DrainPhase.JOBS)
@@ -524,7 +526,3 @@ def _standing(settings: Settings) -> Standing:
         lease_s=settings.lease_s,
         fresh_s=settings.fresh_s,
     )
-
-
-async def _in_thread(work: Callable[[], object]) -> None:
-    await trio.to_thread.run_sync(work, abandon_on_cancel=True)

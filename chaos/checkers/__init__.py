@@ -28,6 +28,7 @@ from chaos.checkers import (
     i22_no_leaks,
     i23_no_secrets,
     i24_liveness,
+    i26_quick_takeover,
 )
 from chaos.checkers.verdict import Checker
 
@@ -55,4 +56,5 @@ ALL: tuple[Checker, ...] = (
     i22_no_leaks.check,
     i23_no_secrets.check,
     i24_liveness.check,
+    i26_quick_takeover.check,
 )

@@ -61,16 +61,25 @@ def _words(evidence: Evidence) -> Counter[str]:
 
 def _compare(evidence: Evidence, findings: Findings) -> None:
     """The record must not claim what the other side has not seen, nor deny what it has."""
-    seen = {application.key for application in evidence.applications}
+    results: dict[str, set[Any]] = {}
+    for application in evidence.applications:
+        results.setdefault(application.key, set()).add(application.result)
     programs = {job["id"] for job in evidence.jobs if operations_of(job)}
+    outputs = {(step["job_id"], step["key"]): step["output"] for step in evidence.steps}
     for effect in evidence.effects:
         if effect["job_id"] not in programs or effect["resolution"] is not None:
             continue
         findings.look()
-        was_applied = str(effect["id"]) in seen
+        answered = results.get(str(effect["id"]), set())
+        was_applied = bool(answered)
         if effect["status"] == "COMPLETED" and not was_applied:
             why = f"effect {effect['id']} ({effect['key']}) is COMPLETED, the ledger never saw it"
             findings.broken(why, job=effect["job_id"])
+        output = outputs.get((effect["job_id"], effect["key"]))
+        if effect["status"] == "COMPLETED" and was_applied and output not in {None, *answered}:
+            told = ", ".join(map(str, sorted(answered)))
+            why = f"effect {effect['id']} ({effect['key']}) recorded {output!r}"
+            findings.broken(f"{why}, the ledger answered {told}", job=effect["job_id"])
         if effect["status"] == "FAILED" and was_applied:
             why = f"effect {effect['id']} ({effect['key']}) is FAILED, the ledger has applied it"
             findings.broken(why, job=effect["job_id"])

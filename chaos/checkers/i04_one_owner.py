@@ -3,7 +3,7 @@
 from collections import Counter
 from typing import Any
 
-from chaos.checkers.timeline import grouped
+from chaos.checkers.timeline import grouped, operations_of
 from chaos.checkers.verdict import Findings, Verdict
 from chaos.evidence import Evidence, Row
 
@@ -21,6 +21,7 @@ def check(evidence: Evidence) -> Verdict:
         whose = f"which pod {stranger['pod_id']} runs"
         why = f"pod {stranger['beaten_by']} kept job {stranger['job_id']} alive, {whose}"
         findings.broken(why, job=stranger["job_id"])
+    _attempts_outside(evidence, findings)
     unknown = None if evidence.claims else "claims were not observed"
     return findings.verdict(unknown=unknown, claims=len(evidence.claims), stale_writes=stale)
 
@@ -50,6 +51,28 @@ def _claims_fit(evidence: Evidence, findings: Findings) -> None:
             findings.broken(
                 f"one claim gave pod {pod_id} {count} jobs, it has {slots[pod_id]} slots"
             )
+
+
+def _attempts_outside(evidence: Evidence, findings: Findings) -> None:
+    """The ledger was asked under the number of each attempt that recorded an outcome.
+
+    That number is how the other side tells a new owner from one that was paused.
+    """
+    asked: dict[str, set[int]] = {}
+    for ask in evidence.asks:
+        asked.setdefault(ask.key, set()).add(ask.attempt)
+    steps = {(step["job_id"], step["key"]): step["attempt"] for step in evidence.steps}
+    programs = {job["id"] for job in evidence.jobs if operations_of(job)}
+    for effect in evidence.effects:
+        attempt = steps.get((effect["job_id"], effect["key"]))
+        if effect["job_id"] not in programs or attempt is None or effect["resolution"] is not None:
+            continue
+        findings.look()
+        seen = asked.get(str(effect["id"]), set())
+        if attempt not in seen:
+            told = ", ".join(map(str, sorted(seen))) or "none"
+            why = f"attempt {attempt} of job {effect['job_id']} recorded {effect['key']!r}"
+            findings.broken(f"{why}, the ledger was asked by {told}", job=effect["job_id"])
 
 
 def _stale_writes(evidence: Evidence, findings: Findings) -> int:

@@ -1,12 +1,15 @@
 """I24: when the faults are over everything goes on by itself, and comes to its end soon."""
 
-from chaos.checkers.timeline import Timeline, grouped, operations_of
+from collections.abc import Iterator
+
+from chaos.checkers.timeline import TERMINAL, Timeline, grouped, operations_of
 from chaos.checkers.verdict import Findings, Verdict
 from chaos.evidence import Evidence
 
 LAST_CLAIMS = 5
 ENDED_WITHIN_S = 90.0
 """Besides the sweeps: pauses before retries, a breaker that opens again, work that is left."""
+WAITS = "WAITING_FOR_APPROVAL"
 LOST = ("pod_died", "lease_expired")
 MEANT = frozenset({"denied", "approval_expired", "poison"})
 """What a run makes jobs of its programs fail with."""
@@ -23,9 +26,10 @@ def check(evidence: Evidence) -> Verdict:
     findings.look()
     if "stuck" in timeline.phases:
         findings.broken(f"the run was stuck at {timeline.phases['stuck']:.1f} s")
-    drained_s = timeline.phases.get("quiet", timeline.phases.get("stuck", healed_s)) - healed_s
+    rest_s = timeline.phases.get("quiet", timeline.phases.get("stuck", healed_s))
+    drained_s = _backlog_s(evidence, timeline, healed_s, rest_s)
     bound_s = ENDED_WITHIN_S + 2 * (evidence.settings.zombie_s + evidence.settings.sweep_s)
-    if drained_s > bound_s and not timeline.is_overloaded(healed_s, healed_s + drained_s):
+    if drained_s > bound_s and not timeline.is_overloaded(healed_s, rest_s):
         findings.broken(f"the backlog took {drained_s:.0f} s to end, {bound_s:.0f} s are the limit")
     for task in evidence.tasks:
         findings.broken(
@@ -36,6 +40,33 @@ def check(evidence: Evidence) -> Verdict:
     if timeline.has_clock:
         _last_claims(evidence, timeline, healed_s, findings)
     return findings.verdict(drained_s=drained_s, failed=failed)
+
+
+def _backlog_s(evidence: Evidence, timeline: Timeline, healed_s: float, rest_s: float) -> float:
+    """For how long after the healing a job was open that did not wait for a person.
+
+    A person may take an hour, which is no fault of the pods. Without a clock nobody can tell which
+    time that was, and as long as somebody was asked, all of it counts as theirs.
+    """
+    asked = any(row["new"] == WAITS for row in evidence.transitions)
+    if not timeline.has_clock:
+        return 0.0 if asked else rest_s - healed_s
+    total_s, until_s = 0.0, healed_s
+    for from_s, to_s in sorted(_open_spans(evidence, timeline, rest_s)):
+        total_s += max(0.0, min(to_s, rest_s) - max(from_s, until_s))
+        until_s = max(until_s, min(to_s, rest_s))
+    return total_s
+
+
+def _open_spans(
+    evidence: Evidence, timeline: Timeline, rest_s: float
+) -> Iterator[tuple[float, float]]:
+    """From when to when each job was in a state that ends without a person."""
+    for path in grouped(evidence.transitions, "job_id").values():
+        ends = [timeline.at_s(row["at"]) for row in path[1:]]
+        for row, end_s in zip(path, [*ends, rest_s], strict=True):
+            if row["new"] != WAITS and row["new"] not in TERMINAL:
+                yield timeline.at_s(row["at"]), end_s
 
 
 def _crashes(evidence: Evidence, timeline: Timeline, findings: Findings) -> None:

@@ -101,7 +101,9 @@ class Approver:
                     group.create_task(self._say(db, approval, "ann", is_approved=True))
                     group.create_task(self._say(db, approval, "bob", is_approved=False))
             case Decision.EXPIRE:
-                await self._let_expire(approval)
+                if await self._let_expire(approval):
+                    # Too late, if only just: the pods have not looked at it yet.
+                    await self._say(db, approval, "bob", is_approved=True)
 
     def _drawn(self, approval: dict[str, Any]) -> Decision:
         whose = approval["arguments_text"]
@@ -128,10 +130,13 @@ class Approver:
         told = {"approval": str(approval["id"]), "by": by, "approve": is_approved}
         await self._operation("decide", told, decide)
 
-    async def _let_expire(self, approval: dict[str, Any]) -> None:
-        """Bring the instant nearer that nobody waits for here: the shortest one is a minute."""
+    async def _let_expire(self, approval: dict[str, Any]) -> bool:
+        """Bring the instant nearer that nobody waits for here: the shortest one is a minute.
+
+        Whether it has come just now.
+        """
         if approval["id"] in self._expired:
-            return
+            return False
         query = """
             UPDATE cortex.approval SET expires_at = greatest(cortex.now(), created_at)
             WHERE id = $1 AND status = 'PENDING'
@@ -139,9 +144,10 @@ class Approver:
         try:
             await self._postgres.sql(query, approval["id"])
         except (OSError, asyncpg.PostgresError, asyncpg.InterfaceError, TimeoutError):
-            return
+            return False
         self._expired.add(approval["id"])
         self._history.add("approver", "expire", approval=str(approval["id"]))
+        return True
 
     # --- unknown effects
 

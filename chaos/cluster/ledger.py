@@ -92,6 +92,7 @@ class Ledger:
         self._lock = threading.Lock()
         self._accounts: dict[str, _Account] = {}
         self._applied: list[Application] = []
+        self._asks: list[tuple[str, int]] = []
         self.errors: list[str] = []
         """What a request did that no request may do."""
         handler = type("Handler", (_Handler,), {"ledger": self})
@@ -142,6 +143,11 @@ class Ledger:
             book = self._accounts.get(account)
             return [] if book is None else book.applied.copy()
 
+    def asks(self) -> list[tuple[str, int]]:
+        """The key and the attempt of each request, in order, whatever became of it."""
+        with self._lock:
+            return self._asks.copy()
+
     def asked_count(self, account: str) -> int:
         """How many requests to apply something came, whatever became of them."""
         return self._account(account).asked_count
@@ -164,6 +170,7 @@ class Ledger:
         if terms.held == "before":
             book.released.wait(HELD_FOR_S)
         with self._lock:
+            self._asks.append((key, attempt))
             highest = book.highest.get(key, 0)
             book.highest[key] = max(highest, attempt)
             if terms.is_fenced and attempt < highest:
@@ -188,6 +195,7 @@ class Ledger:
         book = self._account(account)
         with self._lock:
             book.lookup_count += 1
+            self._asks.append((key, attempt))
             if not book.terms.can_be_asked:
                 return 404, {"error": "there is no such question"}
             book.highest[key] = max(book.highest.get(key, 0), attempt)

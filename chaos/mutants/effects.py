@@ -63,6 +63,45 @@ MUTANTS: Final = (
         ),
     ),
     Mutant(
+        name="foreign-result",
+        what="what a reconciled effect returned is not what the other side answered",
+        scene="killed",
+        invariant="I3",
+        patches=(
+            Patch(
+                "cortex/durable/effects.py",
+                "            return Done(leave.id, verdict.result)\n",
+                "            return Done(leave.id, 0)\n",
+            ),
+        ),
+    ),
+    Mutant(
+        name="first-attempt",
+        what="the other side is told that each owner is the first one",
+        scene="killed",
+        invariant="I4",
+        patches=(
+            Patch(
+                "cortex/durable/effects.py",
+                "        attempt=lease.attempt,\n        tool=call.tool,\n",
+                "        attempt=1,\n        tool=call.tool,\n",
+            ),
+        ),
+    ),
+    Mutant(
+        name="late-decision",
+        what="a request that has expired can be decided until somebody notices",
+        scene="calm",
+        invariant="I18",
+        patches=(
+            Patch(
+                "sql/migrations/0010_approvals.sql",
+                "        WHEN held.expires_at <= cortex.now() THEN 'expired'\n",
+                "",
+            ),
+        ),
+    ),
+    Mutant(
         name="approval-race",
         what="a decision is read, then written: two may be taken",
         scene="calm",

@@ -101,6 +101,19 @@ MUTANTS: Final = (
         ),
     ),
     Mutant(
+        name="slow-takeover",
+        what="nobody believes for seconds that a pod is dead",
+        scene="bereft",
+        invariant="I26",
+        patches=(
+            Patch(
+                "cortex/services/takeover.py",
+                "LOOKS_APART_S: Final = 0.5\n",
+                "LOOKS_APART_S: Final = 3.0\n",
+            ),
+        ),
+    ),
+    Mutant(
         name="no-lock-check",
         what="a pod is dead although it holds its lock",
         scene="calm",

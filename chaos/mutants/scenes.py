@@ -15,6 +15,7 @@ from chaos.cluster.stage import canary_of
 from chaos.nemeses.kill_at_point import TAKEN_WITHIN_S
 from chaos.nemeses.nemesis import Fault
 from chaos.plan import JOB_TYPE, Options, Plan
+from chaos.quiet_kills import QuietKill, draw_quiet_kills
 from chaos.run import Conditions
 from chaos.windows import Window
 from chaos.workloads.model_script import first_message
@@ -52,6 +53,8 @@ class Scene:
 
     delay_s: float = 0.0
     """Of each packet between pods and Postgres."""
+    is_quiet: bool = False
+    """A pod is killed after all that, while nothing else is broken."""
 
     @property
     def conditions(self) -> Conditions:
@@ -86,6 +89,16 @@ class Scene:
             orders=tuple(orders),
             faults=self.faults,
             model_rules=tuple(rule for one in programs for rule in self._rules(one, seed)),
+            quiet_kills=self._quiet_kills(seed) if self.is_quiet else (),
+        )
+
+    def _quiet_kills(self, seed: int) -> tuple[QuietKill, ...]:
+        return draw_quiet_kills(
+            seed=seed,
+            duration_s=self.load_s,
+            pods=self.pods,
+            first=len(self.faults),
+            own=None,
         )
 
     def _rules(self, program: Program, seed: int) -> Sequence[Mapping[str, Any]]:
@@ -255,6 +268,13 @@ SCENES: Final = {
             faults=_faults((2.5, "restart", {"how": "immediate", "down_s": 0.5})),
             pods=2,
             load_s=4.0,
+        ),
+        Scene(
+            name="bereft",
+            what="a pod dies while nothing else is broken",
+            jobs=2 * (_ops(sleep=200),),
+            pods=2,
+            is_quiet=True,
         ),
         Scene(
             name="busy",

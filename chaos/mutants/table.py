@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 
+from chaos.mutants.everyday import EVERYDAY
 from chaos.mutants.hunt import Result
 
 _HEAD = ("mutant", "caught by", "in s", "seed", "what is broken")
@@ -55,6 +56,8 @@ def caught_by(result: Result) -> str:
         return "DID NOT RUN"
     if result.mutant is None:
         return "-" if result.is_right else "RULES BROKEN"
+    if result.scene == EVERYDAY and result.is_right:
+        return ", ".join(result.found.invalid)
     return result.mutant.invariant if result.is_right else "SURVIVED"
 
 
@@ -64,6 +67,9 @@ def _wrong(result: Result) -> Iterator[str]:
     name = name_of(result)
     if result.found is None:
         yield f"{name}: {result.error}"
+        return
+    if result.scene == EVERYDAY and result.mutant is not None:
+        yield f"{name}: neither an ordinary run nor the simulation broke a rule"
         return
     if result.mutant is not None:
         others = ", ".join(result.found.invalid) or "no rule"

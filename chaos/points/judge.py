@@ -59,6 +59,7 @@ def _record(program: Program, left: Left) -> Iterator[str]:
         events=tuple(_events(program, left)),
         applications=(),
         model_calls=(),
+        asks=(),
         canaries=(),
         logs=left.logs,
         **left.record,

@@ -8,14 +8,13 @@ from collections.abc import Iterator, Sequence
 
 from attrs import frozen
 
+from chaos.checkers.i26_quick_takeover import is_quiet, takeovers
 from chaos.checkers.timeline import TERMINAL, Timeline, of_kind
 from chaos.checkers.verdict import Verdict
 from chaos.evidence import Evidence
 
 SAFE = frozenset({"idempotent", "reconcilable"})
 """Kinds of effects that nothing may double."""
-KILLED = -9
-TAKEN_OVER = frozenset({"pod_died", "lease_expired"})
 
 
 @frozen(kw_only=True)
@@ -45,9 +44,9 @@ class Figures:
     paid_twice: int
     """Whole answers to a question that had been answered before."""
     takeovers_s: Sequence[float]
-    """From a pod's death to the next claim, for each job that it ran; nothing else was about."""
+    """From a quiet kill to the next claim, for each job that the pod ran."""
     hindered_s: Sequence[float]
-    """The same, while the database was away or another pod was hit as well."""
+    """The same for all other kills: the storm had broken more."""
     drains_s: Sequence[float]
     """From SIGTERM to the exit, for each pod that left by itself."""
     rest_s: float | None
@@ -77,8 +76,8 @@ def measure(evidence: Evidence, verdicts: Sequence[Verdict]) -> Figures:
         in_windows=sum(bool(value.get("windows")) for value in hit),
         model_calls=len(evidence.model_calls),
         paid_twice=_paid_twice(evidence),
-        takeovers_s=sorted(_takeovers(evidence, timeline, hindered=False)),
-        hindered_s=sorted(_takeovers(evidence, timeline, hindered=True)),
+        takeovers_s=sorted(_takeovers(evidence, timeline, quiet=True)),
+        hindered_s=sorted(_takeovers(evidence, timeline, quiet=False)),
         drains_s=sorted(_drains(timeline)),
         rest_s=_rest(timeline),
     )
@@ -101,20 +100,12 @@ def _paid_twice(evidence: Evidence) -> int:
     return sum(count - 1 for count in answered.values())
 
 
-def _takeovers(evidence: Evidence, timeline: Timeline, *, hindered: bool) -> Iterator[float]:
+def _takeovers(evidence: Evidence, timeline: Timeline, *, quiet: bool) -> Iterator[float]:
     if not timeline.has_clock:
         return
-    claims = {(row["job_id"], row["attempt"]): row for row in evidence.claims}
-    for attempt in evidence.attempts:
-        life = timeline.life_of(attempt["pod_id"])
-        after = claims.get((attempt["job_id"], attempt["attempt"] + 1))
-        if attempt["outcome"] not in TAKEN_OVER or life is None or after is None:
-            continue
-        next_s = timeline.at_s(after["at"])
-        if life.code != KILLED or next_s < life.died_s:  # it was only silent when they were taken
-            continue
-        if timeline.troubled_besides(life, life.died_s, next_s) is hindered:
-            yield next_s - life.died_s
+    for _, life, took_s in takeovers(evidence, timeline):
+        if is_quiet(timeline, life, life.died_s + took_s) is quiet:
+            yield took_s
 
 
 def _drains(timeline: Timeline) -> Iterator[float]:

@@ -54,7 +54,7 @@ def _rows(figures: Figures) -> Iterator[tuple[str, str]]:
     safe = sum(count for kind, count in figures.doubled.items() if kind in SAFE)
     yield "doubled", f"{safe}, and {figures.doubled['unsafe']} of unsafe tools"
     yield "stale writes", "?" if figures.stale_writes is None else str(figures.stale_writes)
-    yield "takeovers", _spread(figures.takeovers_s)
+    yield "quiet takeovers", _spread(figures.takeovers_s)
     yield "  while more was broken", _spread(figures.hindered_s)
     yield "model calls", f"{figures.model_calls}, paid twice {figures.paid_twice}"
     yield "drains", _spread(figures.drains_s)
@@ -73,7 +73,7 @@ def _spread(durations_s: Sequence[float]) -> str:
     if not count:
         return "0"
     p50, p99 = durations_s[count // 2], durations_s[min(count - 1, int(0.99 * count))]
-    return f"{count}  (p50 {p50:.2f} s, p99 {p99:.2f} s, max {durations_s[-1]:.2f} s)"
+    return f"{count}  (p50 {p50:.2f} s, p99 {p99:.2f} s, worst {durations_s[-1]:.2f} s)"
 
 
 def _told(verdict: Verdict) -> Iterator[str]:

@@ -41,12 +41,12 @@ def judge(world: "World") -> list[str]:
     problems = list(world.problems)
     for check in ALL:
         verdict = check(evidence)
-        if verdict.result is Result.INVALID and not _is_by_plan(verdict.invariant, world, evidence):
+        if verdict.result is Result.INVALID and not _is_by_plan(verdict.invariant, world):
             problems += [f"{verdict.invariant} {verdict.claim}: {why}" for why in verdict.why]
     return problems
 
 
-def _is_by_plan(invariant: str, world: "World", evidence: Evidence) -> bool:
+def _is_by_plan(invariant: str, world: "World") -> bool:
     """Whether the rule does not hold because of what happens in simulations only."""
     kinds = {fault.kind for fault in world.plan.faults}
     match invariant:
@@ -54,8 +54,6 @@ def _is_by_plan(invariant: str, world: "World", evidence: Evidence) -> bool:
             return Kind.SKEW in kinds
         case "I12":  # calls of clients that were asleep meanwhile
             return Kind.PAUSE in kinds
-        case "I24":  # a person who takes an hour
-            return any(approval["status"] == "EXPIRED" for approval in evidence.approvals)
         case _:
             return False
 
@@ -81,6 +79,7 @@ def _evidence(world: "World") -> Evidence:
         events=tuple(e for e in world.events if not (is_skewed and e.kind == "activity")),
         applications=tuple(world.ledger.applied),
         model_calls=tuple(world.model.calls),
+        asks=tuple(world.ledger.asks),
         logs={name: "\n".join(lines) for name, lines in world.logs.items()},
         **record,
     )

@@ -10,7 +10,7 @@ import httpx2
 from attrs import define, field
 
 from chaos.cluster.ledger import ATTEMPT_HEADER, KEY_HEADER, Terms
-from chaos.evidence import Application, ModelCall
+from chaos.evidence import Application, Ask, ModelCall
 from chaos.workloads.app import BUSY_MODEL
 from chaos.workloads.terms import terms_of
 from cortex.agent.model import DEFAULT_LIMITS, CallLimits
@@ -46,6 +46,7 @@ class Ledger(httpx2.AsyncBaseTransport):
         self._dice = random.Random(f"ledger {world.seed}")
         self._accounts: dict[str, _Account] = {}
         self.applied: list[Application] = []
+        self.asks: list[Ask] = []
 
     async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
         """Take one request; what travels may be lost on its way there or back."""
@@ -78,6 +79,7 @@ class Ledger(httpx2.AsyncBaseTransport):
 
     def _take(self, name: str, key: str, attempt: int) -> tuple[int, dict[str, Any]]:
         terms, book = self._book(name)
+        self.asks.append(Ask(key=key, attempt=attempt))
         highest = book.highest.get(key, 0)
         book.highest[key] = max(highest, attempt)
         if terms.is_fenced and attempt < highest:
@@ -86,12 +88,15 @@ class Ledger(httpx2.AsyncBaseTransport):
         if result is None or not terms.honours_key:
             result = len(self.applied) + 1
             at_s = self._world.clock.now
-            self.applied.append(Application(account=name, key=key, attempt=attempt, at_s=at_s))
+            self.applied.append(
+                Application(account=name, key=key, attempt=attempt, at_s=at_s, result=result)
+            )
             book.results.setdefault(key, result)
         return 200, {"result": result}
 
     def _look_up(self, name: str, key: str, attempt: int) -> tuple[int, dict[str, Any]]:
         terms, book = self._book(name)
+        self.asks.append(Ask(key=key, attempt=attempt))
         if not terms.can_be_asked:
             return 404, {"error": "there is no such question"}
         book.highest[key] = max(book.highest.get(key, 0), attempt)

@@ -12,7 +12,7 @@ from uuid import UUID
 import attrs
 import click
 
-from cortex.cli.approval_page import diff, page
+from cortex.cli.approval_page import arguments, diff, page
 from cortex.cli.asking import confirm
 from cortex.cli.idempotent import mutate
 from cortex.cli.options import Options
@@ -23,7 +23,9 @@ from cortex.domain.approval_batch import check_batch, varying
 from cortex.domain.approval_facts import LAST_DIGITS, last_digits
 from cortex.domain.approval_shown import brief
 from cortex.domain.approval_words import if_approved, if_denied, what
+from cortex.domain.argument_brief import argument_name
 from cortex.domain.argument_diff import changes
+from cortex.domain.argument_rows import marked_json
 from cortex.domain.canonical import canonical, parse
 from cortex.domain.cells import Cell, Row
 from cortex.domain.errors import UsageError
@@ -95,7 +97,7 @@ def agree(
     """
     first = approvals[0]
     if len(approvals) > 1:
-        question = safe(f"approve {len(approvals)} times {what(first)}")
+        question = f"approve {len(approvals)} times {what(first)}"
     elif answer.edited is None:
         question = f"approve {brief(first)}"
     else:
@@ -188,7 +190,7 @@ def _batch(approvals: Sequence[dict[str, Any]], output: Output) -> list[str]:
     same = {name: value for name, value in first["arguments"].items() if name not in names}
     lines = [safe(f"{len(approvals)} times {what(first)}: {if_approved(first)}")]
     lines += [safe(f"  {first['effect'] or ''}  {first['policy'] or ''}".rstrip())]
-    lines += [safe(f"  {canonical(name)}: {canonical(value)}") for name, value in same.items()]
+    lines += arguments(same, talk) if same else []
     columns = [
         Column(name="id", shown=lambda r: Cell(short_id(r["id"]), "bold")),
         Column(name="agent", shown=lambda r: Cell(safe(r["agent"] or r["job_type"]))),
@@ -199,9 +201,9 @@ def _batch(approvals: Sequence[dict[str, Any]], output: Output) -> list[str]:
 
 def _argument_column(name: str) -> Column:
     return Column(
-        name=safe(name),
+        name=argument_name(name),
         value=lambda r: canonical(r["arguments"][name]),
-        shown=lambda r: Cell(safe(canonical(r["arguments"][name]))),
+        shown=lambda r: Cell(marked_json(r["arguments"][name])),
     )
 
 

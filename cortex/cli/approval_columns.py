@@ -6,6 +6,7 @@ from cortex.cli.table import Column, only_on_demand
 from cortex.domain.approval_shown import (
     agreed,
     brief,
+    brief_cell,
     decided,
     expires_cell,
     left_s,
@@ -19,7 +20,7 @@ from cortex.domain.safe import safe
 APPROVAL_COLUMNS: Final = (
     Column(name="id", shown=lambda r: Cell(short_id(r["id"]), "bold")),
     Column(name="risk", shown=risk_cell),
-    Column(name="what", value=brief, shown=lambda r: Cell(brief(r)), least=24, is_for_people=True),
+    Column(name="what", value=brief, shown=brief_cell, least=24, is_for_people=True),
     Column(name="status", title="state", shown=state_cell, is_default=False),
     Column(
         name="expires_in_s",

@@ -9,13 +9,16 @@ from cortex.domain.approval_facts import Facts, Vote, facts_of
 from cortex.domain.approval_shown import risk_cell, state_cell
 from cortex.domain.approval_words import ended
 from cortex.domain.argument_diff import Change
-from cortex.domain.canonical import canonical
-from cortex.domain.cells import pad
+from cortex.domain.argument_rows import marked_json
+from cortex.domain.cells import chopped, pad
 from cortex.domain.phrases import rfc3339, short_id, span
 from cortex.domain.safe import safe
 
 LABEL_CELLS: Final = 12
 DIGEST_DIGITS: Final = 12
+BAR: Final = "    │ "
+CONTINUED: Final = "      … "
+SAID_LINES_MAX: Final = 40
 
 
 def page(approval: dict[str, Any], terminal: Terminal) -> Iterator[str]:
@@ -32,7 +35,8 @@ def page(approval: dict[str, Any], terminal: Terminal) -> Iterator[str]:
     yield from _labelled(_facts(facts, approval), terminal)
     label = "arguments, exactly as they run" if approval["tool"] else "what is asked about"
     digest = f"sha256 {facts.digest[:DIGEST_DIGITS]}…"
-    yield from _titled(f"{label}  {digest}", arguments(approval["arguments"]), terminal)
+    lines = arguments(approval["arguments"], terminal)
+    yield from _titled(f"{label}  {digest}", lines, terminal)
     if facts.hidden_count:
         warning = f"  !! {facts.hidden_count} characters that nobody sees stand there as ⟦U+…⟧"
         yield terminal.paint(warning, "warn")
@@ -41,29 +45,49 @@ def page(approval: dict[str, Any], terminal: Terminal) -> Iterator[str]:
         yield from _titled(title, diff(facts.changes, terminal), terminal)
     if facts.said:
         title = "what the model said: it may be wrong, do not decide by it"
-        yield from _titled(title, (f"    {line}" for line in facts.said.split("\n")), terminal)
+        yield from _titled(title, _said(facts.said, terminal), terminal)
     if facts.votes:
         yield from _titled("who agreed", (_vote(vote) for vote in facts.votes), terminal)
     yield ""
     yield from _labelled(_consequences(facts), terminal)
 
 
-def arguments(value: dict[str, Any]) -> Iterator[str]:
-    """Yield every argument as canonical JSON, a line each, in which nothing is hidden."""
+def arguments(value: dict[str, Any], terminal: Terminal) -> Iterator[str]:
+    """Yield every argument as canonical JSON, each from the beginning of a line."""
     if not value:
         yield "    none"
     for name, item in value.items():
-        yield safe(f"    {canonical(name)}: {canonical(item)}")
+        yield from _broken(f"{marked_json(name)}: {marked_json(item)}", terminal, first="    ")
 
 
 def diff(changes: Iterable[Change], terminal: Terminal) -> Iterator[str]:
     """Yield both sides of each place that differs."""
     for change in changes:
-        yield f"    {safe(change.field)}"
-        if change.old is not None:
-            yield terminal.paint(f"      - {change.old}", "fail")
-        if change.new is not None:
-            yield terminal.paint(f"      + {change.new}", "done")
+        yield from _broken(safe(change.field), terminal, first="    ")
+        for sign, text, style in (("-", change.old, "fail"), ("+", change.new, "done")):
+            if text is not None:
+                for line in _broken(text, terminal, first=f"      {sign} "):
+                    yield terminal.paint(line, style)
+
+
+def _said(text: str, terminal: Terminal) -> Iterator[str]:
+    """Yield it behind a bar: none of its lines passes for one of ours, nor pushes those away."""
+    lines = text.split("\n")
+    for line in lines[:SAID_LINES_MAX]:
+        yield from _broken(line, terminal, first=BAR, other=BAR)
+    if (more := len(lines) - SAID_LINES_MAX) > 0:
+        yield f"{BAR}… {more:,} more lines: --json has them"
+
+
+def _broken(line: str, terminal: Terminal, *, first: str, other: str = CONTINUED) -> Iterator[str]:
+    """Break a line where the terminal would: what comes after passes for no line of its own."""
+    if not terminal.is_tty:
+        yield first + line
+        return
+    begins = first
+    for piece in chopped(line, terminal.width - max(len(first), len(other)) - 1):
+        yield begins + piece
+        begins = other
 
 
 def _titled(title: str, lines: Iterable[str], terminal: Terminal) -> Iterator[str]:

@@ -7,7 +7,7 @@ from typing import Any, Final
 import attrs
 
 from cortex.cli.terminal import Terminal
-from cortex.domain.cells import Cell, Row, fit, pad, width_of
+from cortex.domain.cells import Cell, Row, pad, width_of
 from cortex.domain.phrases import exact
 
 GAP: Final = "  "
@@ -71,7 +71,7 @@ def _line(
     parts = []
     for column, cell, width in zip(columns, line, widths, strict=True):
         if width:
-            text = fit(cell.text, width)
+            text = cell.fitted(width)
             parts.append(pad(terminal.paint(text, cell.style), width, right=column.is_right))
     return GAP.join(parts)
 

@@ -14,13 +14,14 @@ import attrs
 from cortex.domain.approval import ApprovalStatus, Risk
 from cortex.domain.approval_words import (
     REVERSIBLE,
+    call_of,
     if_approved,
     if_denied,
     if_expired,
     what,
 )
 from cortex.domain.argument_diff import Change, changes
-from cortex.domain.argument_rows import ArgumentRow, argument_rows
+from cortex.domain.argument_rows import ArgumentRow, argument_rows, with_marked_blanks
 from cortex.domain.safe import safe
 
 LAST_DIGITS: Final = 4
@@ -63,6 +64,8 @@ class Facts:
     status: ApprovalStatus
     """EXPIRED from the instant on that nobody can decide it any more."""
     title: str
+    call: str
+    """With its arguments on one line, as far as there is room: amounts and recipients first."""
     is_call: bool
     """Of a tool; else it is a gate in the job's own code."""
     risk: Risk
@@ -159,7 +162,8 @@ def facts_of(approval: Mapping[str, Any]) -> Facts:
     return Facts(
         id=approval["id"],
         status=_status(approval),
-        title=safe(what(approval)),
+        title=what(approval),
+        call=call_of(approval, approval["arguments"]),
         is_call=approval["tool"] is not None,
         risk=Risk(approval["risk"]),
         effect=_safe(approval["effect"]),
@@ -172,7 +176,7 @@ def facts_of(approval: Mapping[str, Any]) -> Facts:
         submitted_by=_safe(approval["requested_by"]),
         so_far=_so_far(approval),
         policy=_safe(approval["policy"]),
-        said=_safe(approval["said"], newline="\n"),
+        said=_safe(with_marked_blanks(approval["said"] or ""), newline="\n"),
         rows=tuple(argument_rows(approval["arguments"])),
         canonical=safe(approval["arguments_text"]),
         digest=approval["digest"].hex(),

@@ -1,15 +1,13 @@
 """Requests for approval in words and columns."""
 
-from typing import Any, Final
+from typing import Final
 
 from cortex.domain.approval import ApprovalStatus, Risk
-from cortex.domain.approval_words import what
-from cortex.domain.canonical import canonical
+from cortex.domain.approval_words import call_of
 from cortex.domain.cells import Cell, Row
 from cortex.domain.phrases import NOTHING, age, since_s, span
 from cortex.domain.safe import safe
 
-BRIEF_CHARS_MAX: Final = 120
 SOON_SHARE: Final = 0.25
 """From here on people should hurry."""
 
@@ -61,14 +59,13 @@ def expires_cell(row: Row) -> Cell:
 
 
 def brief(row: Row) -> str:
-    """Return what is asked for in one short line; a cut one ends with `…`."""
-    given = ", ".join(f"{name}={_short(value)}" for name, value in row["arguments"].items())
-    text = safe(f"{what(row)}({given})")
-    return text if len(text) <= BRIEF_CHARS_MAX else f"{text[:BRIEF_CHARS_MAX]}…"
+    """Return what is asked for, with its arguments, on one line."""
+    return call_of(row, row["arguments"])
 
 
-def _short(value: Any) -> str:
-    return value if isinstance(value, str) else canonical(value)
+def brief_cell(row: Row) -> Cell:
+    """Return what is asked for, as a list shows it."""
+    return Cell(brief(row), shrink=lambda cells: call_of(row, row["arguments"], cells=cells))
 
 
 def agreed(row: Row) -> str:

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from cortex.domain.approval import ApprovalStatus
+from cortex.domain.argument_brief import BRIEF_CELLS, call_brief, call_name
 
 REVERSIBLE: Final = {
     True: "can be undone",
@@ -17,8 +18,13 @@ REVERSIBLE: Final = {
 
 
 def what(approval: Mapping[str, Any]) -> str:
-    """Return what is asked for: the tool, or the gate in the job's own code."""
-    return str(approval["tool"] or approval["key"])
+    """Return what is asked for: the tool, or the gate in the job's own code; harmless to show."""
+    return call_name(str(approval["tool"] or approval["key"]))
+
+
+def call_of(approval: Mapping[str, Any], arguments: Any, *, cells: int = BRIEF_CELLS) -> str:
+    """Return what is asked for with these arguments, on one line: see `call_brief`."""
+    return call_brief(str(approval["tool"] or approval["key"]), arguments, cells=cells)
 
 
 def if_approved(approval: Mapping[str, Any]) -> str:
@@ -62,7 +68,7 @@ def ended(approval: Mapping[str, Any]) -> str:
 def _goes_on(approval: Mapping[str, Any]) -> str:
     if approval["tool"] is None:
         return "the job goes on"
-    return f"{approval['tool']} runs with exactly these arguments, once"
+    return f"{what(approval)} runs with exactly these arguments, once"
 
 
 def _follows(approval: Mapping[str, Any], follow: str) -> str:

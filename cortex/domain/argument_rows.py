@@ -17,6 +17,14 @@ from cortex.domain.safe import safe
 LONG_CHARS: Final = 400
 LONG_LINES: Final = 8
 
+BLANKS_MIN: Final = 24
+"""Deeper than most text is indented."""
+
+_BLANK: Final = r"[ \t\u00a0\u1680\u2000-\u200a\u202f\u205f\u3000]"
+_BLANKS: Final = re.compile(
+    rf"(?P<lines>(?:{_BLANK}*\n){{4,}})|{_BLANK}{{{BLANKS_MIN},}}|\A{_BLANK}+|{_BLANK}+\Z"
+)
+_BLANKS_IN_JSON: Final = re.compile(rf"(?:{_BLANK}|\\[ntr]){{{BLANKS_MIN},}}")
 _MARK: Final = re.compile("⟦U\\+[0-9A-F]{4,6}⟧")
 
 
@@ -27,7 +35,7 @@ class ArgumentRow:
     field: str
     """Where it stands: `order.lines[0].price`."""
     value: str
-    """Text as it is, with its line breaks; anything else as JSON."""
+    """Text as it is, with its line breaks and marks for many blanks; anything else as JSON."""
     is_text: bool
     hidden_count: int
     """Characters in its value or its name that nobody would see; each is shown as `⟦U+202E⟧`."""
@@ -46,6 +54,33 @@ def argument_rows(arguments: Any) -> list[ArgumentRow]:
 def hidden_count(text: str) -> int:
     """Return how many characters of a text nobody would see."""
     return len(_MARK.findall(safe(text, newline="\n"))) - len(_MARK.findall(text))
+
+
+def with_marked_blanks(text: str) -> str:
+    """Return text in which blanks push nothing out of sight and none at an end is overlooked.
+
+    Many of them become one mark that counts them.
+    """
+
+    def mark(found: re.Match[str]) -> str:
+        if lines := found["lines"]:
+            return f"\n⟦{lines.count(chr(10)) - 1:,} blank lines⟧\n"
+        return _mark(len(found[0]))
+
+    return _BLANKS.sub(mark, text)
+
+
+def marked_json(value: Any) -> str:
+    """Return canonical JSON on one line, harmless to show; many blanks become a mark."""
+    return safe(_BLANKS_IN_JSON.sub(_mark_in_json, canonical(value)))
+
+
+def _mark_in_json(found: re.Match[str]) -> str:
+    return _mark(len(re.sub(r"\\.", " ", found[0])))
+
+
+def _mark(count: int) -> str:
+    return f"⟦{count:,} {'blank' if count == 1 else 'blanks'}⟧"
 
 
 def visible_json(value: Any) -> str:
@@ -80,7 +115,7 @@ def _row(path: Path, value: Any) -> ArgumentRow:
     text = value if is_text else canonical(value)
     return ArgumentRow(
         field=field_of(path),
-        value=safe(text, newline="\n"),
+        value=safe(with_marked_blanks(text) if is_text else text, newline="\n"),
         is_text=is_text,
         hidden_count=hidden_count(text) + sum(hidden_count(str(step)) for step in path),
     )

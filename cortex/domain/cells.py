@@ -2,7 +2,7 @@
 
 import re
 import unicodedata
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 import attrs
@@ -19,6 +19,14 @@ class Cell:
 
     text: str
     style: str = ""
+    shrink: Callable[[int], str] | None = None
+    """Returns a shorter text of so many cells, where a cut end would change what it says."""
+
+    def fitted(self, width: int) -> str:
+        """Return the text in at most so many cells."""
+        if self.shrink is None or width_of(self.text) <= width:
+            return fit(self.text, width)
+        return fit(self.shrink(width), width)
 
 
 def width_of(text: str) -> int:
@@ -41,6 +49,21 @@ def fit(text: str, width: int) -> str:
             break
         kept.append(char)
     return "".join(kept) + "…"
+
+
+def chopped(text: str, width: int) -> list[str]:
+    """Return a line in pieces of at most so many cells; together they are the line."""
+    if width_of(text) <= width:
+        return [text]
+    pieces, left = [""], width
+    for char in text:
+        cells = _width_of_char(char)
+        if cells > left:
+            pieces.append("")
+            left = width
+        pieces[-1] += char
+        left -= cells
+    return pieces
 
 
 def pad(text: str, width: int, *, right: bool = False) -> str:

@@ -43,12 +43,17 @@ def safe(text: str, *, newline: str = " ") -> str:
     return newline.join(_visible(line) for line in text.split("\n"))
 
 
+def unglued(text: str) -> str:
+    """Return text without what joins emoji: the same pictures are seen."""
+    return _EMOJI_GLUE.sub("", text)
+
+
 def _visible(line: str) -> str:
     if line.isascii() and line.isprintable():
         return line
     shown: list[str] = []
     marks = 0
-    for char in _EMOJI_GLUE.sub("", line):
+    for char in unglued(line):
         category = unicodedata.category(char)
         marks = marks + 1 if category in _MARKS or char in _JOINING else 0
         is_hidden = marks > MARKS_MAX or category in _NOT_PRINTED or char in _BLANK

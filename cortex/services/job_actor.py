@@ -12,15 +12,26 @@ limit that ends an attempt leaves its receipt first, see `receipts`.
 """
 
 import random
+from collections.abc import Sequence
 from functools import partial
 from typing import Any, Protocol
+from uuid import UUID
 
 import attrs
 import structlog
 import trio
 
-from cortex.domain.errors import CortexError, LeaseLost
-from cortex.domain.job import Claim, Finish, JobStatus, Operation, Release, Suspend
+from cortex.domain.errors import CortexError, LeaseLost, UnavailableError
+from cortex.domain.job import (
+    Claim,
+    Finish,
+    JobStatus,
+    OpenEffect,
+    Operation,
+    Release,
+    Step,
+    Suspend,
+)
 from cortex.domain.policy import JobPolicy
 from cortex.domain.text import clean_text
 from cortex.durable.codec import encode
@@ -33,7 +44,7 @@ from cortex.services.metrics import Metrics
 from cortex.services.outage import until_answered
 from cortex.services.receipts import Receipts
 from cortex.services.running import RunningJob, RunningJobs, Stop
-from cortex.store import steps
+from cortex.store import effects, steps
 from cortex.store.bridge import Port
 
 _log = structlog.get_logger(__name__)
@@ -130,25 +141,48 @@ class JobActors:
     async def _handle(self, claim: Claim, job: RunningJob) -> Any:
         job_type = self.registry.get(claim.type)
         arguments = job_type.arguments(claim.payload)
-        known = (
-            await until_answered(
-                lambda: self.port(steps.of_job, claim.lease.job_id),
-                log=_log,
-                told="steps not loaded",
-                rng=self.rng,
-            )
-            if claim.has_steps
-            else ()
-        )
+        known, left = await self._recorded(claim)
         leave = Leave(
             is_asked=self.running.hands_back, hand_back=partial(job.end, Stop.HANDED_BACK)
         )
-        journal = Journal(claim.lease, self.committer, known, leave=leave)
+        journal = Journal(
+            claim.lease,
+            self.committer,
+            known,
+            effects=left,
+            recall=partial(self._recall, claim.lease.job_id),
+            leave=leave,
+        )
         job.progress = journal.progress
         if job.is_suspect:
             journal.progress.on_first = self.running.on_trusted
         self.receipts.follow(claim, journal.progress)
-        return await job_type.handler(Context(claim, journal, self.services), **arguments)
+        result = await job_type.handler(Context(claim, journal, self.services), **arguments)
+        journal.check_end()
+        return result
+
+    async def _recorded(self, claim: Claim) -> tuple[Sequence[Step], Sequence[OpenEffect]]:
+        """Return what earlier attempts committed, and the effects that they began besides."""
+        job_id = claim.lease.job_id
+        goes_on = claim.lineage_id is not None and claim.has_steps
+        answered = partial(until_answered, log=_log, told="steps not loaded", rng=self.rng)
+        known: Sequence[Step] = ()
+        left: Sequence[OpenEffect] = ()
+        if claim.has_steps:
+            known = await answered(lambda: self.port(steps.of_job, job_id))
+        if claim.has_open or goes_on:
+            line = claim.lineage_id or job_id
+            left = await answered(
+                lambda: self.port(effects.unrecorded, job_id, lineage_id=line, of_line=goes_on)
+            )
+        return known, left
+
+    async def _recall(self, job_id: UUID, key: str) -> str | None:
+        """Return the recorded input of a step; what cannot be had now is not waited for."""
+        try:
+            return await self.port(steps.input_of, job_id, key)
+        except UnavailableError:
+            return None
 
     async def _report(self, ending: Operation) -> Operation | None:
         """Commit the end of the attempt; only the end of the pod's drain cuts it off.

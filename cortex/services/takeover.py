@@ -2,10 +2,9 @@
 
 Reads: which pods' session locks nobody holds. Writes: their tasks and jobs, by `tasks.take_over`.
 Invariants: a lock must be free at two looks at least 0.5 s apart, and once more inside the
-statement that takes the jobs; nobody judges soon after the server's start or its own connecting:
-after an outage of the network a new pod may be there before the others have their locks again. Only
-a new pod that finds just one other, and that one silent, judges at once: it is the same one, killed
-and started again.
+statement that takes the jobs; nobody judges soon after the server's start or its own reconnect. A
+new pod has nothing to reconnect from, so it judges at once, but its looks are 1 s apart: after an
+outage of the network it may be there before the others have their locks again.
 What somebody holds is taken as soon as he lets go; the sweeper reports it, see there.
 
 On failure: an outage is waited out, and all suspicion starts anew.
@@ -30,6 +29,8 @@ from cortex.store.bridge import Port
 from cortex.store.pods import Suspect
 
 LOOKS_APART_S: Final = 0.5
+NEW_APART_S: Final = 1.0
+"""The same for a pod that has just started: the others try to reconnect twice a second."""
 ENDED_EVERY: Final = 5
 """Each so many looks: pods that ended, but to whom a claim on its way gave a job meanwhile."""
 BATCH_MAX: Final = 500
@@ -95,9 +96,9 @@ class TakeOver:
             for ended in await self._port(pods.ended_owners, looking=self._pod_id):
                 await self._take(ended, is_news=False)
         self._looks += 1
+        apart_s = LOOKS_APART_S if self._standing.is_settled else NEW_APART_S
         for suspect in suspects:
-            is_judged = self._standing.is_settled or suspect.is_only
-            if is_judged and now - self._suspected_since[suspect.id] >= LOOKS_APART_S:
+            if now - self._suspected_since[suspect.id] >= apart_s:
                 await self._take(suspect)
 
     async def _take(self, dead: Suspect, *, is_news: bool = True) -> None:

@@ -1,7 +1,7 @@
 """The approvals inbox: what waits for people, looked at again and again.
 
-Its rows are without the arguments: a request may have a megabyte of them. How they begin is asked
-for once, all of them for the one request that is looked at: `approvals.show_all`.
+Its rows are without the arguments: a request may have megabytes of them. Those are asked for once,
+and again with the one request that is looked at: `approvals.show_all`.
 """
 
 from collections.abc import Sequence
@@ -27,9 +27,12 @@ async def decided(db: Database, *, limit: int) -> list[dict[str, Any]]:
     return [plain(row) for row in await db.fetch("inbox.decided", limit)]
 
 
-async def beginnings(
+async def arguments(
     db: Database, ids: Sequence[UUID], *, chars: int
 ) -> list[tuple[UUID, bytes, str]]:
-    """Return the id, the digest of the arguments, and so many characters of those."""
-    found = await db.fetch("inbox.beginnings", list(ids), chars)
+    """Return the id, the digest of the arguments, and those as canonical JSON.
+
+    Of the first ones, as many as make up `chars` characters, and of one at least.
+    """
+    found = await db.fetch("inbox.arguments", list(ids), chars)
     return [(row["id"], row["digest"], row["text"]) for row in found]

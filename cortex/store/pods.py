@@ -6,6 +6,7 @@ from uuid import UUID
 
 import attrs
 
+from cortex.domain.confinement import Confinement
 from cortex.domain.drain import DrainStatus
 from cortex.domain.job import Lease
 from cortex.domain.liveness import Liveness
@@ -30,6 +31,7 @@ class Pod:
     job_types: tuple[str, ...]
     slots: int
     liveness: Liveness = Liveness.LOCK
+    confinement: Confinement = Confinement.NONE
 
 
 @attrs.frozen(kw_only=True)
@@ -53,8 +55,6 @@ class Suspect:
     id: UUID
     lock_key: int
     name: str
-    is_only: bool = False
-    """Besides it and the one that looks there is no pod."""
 
 
 async def register(db: Database, pod: Pod) -> None:
@@ -68,6 +68,7 @@ async def register(db: Database, pod: Pod) -> None:
         list(pod.job_types),
         pod.slots,
         pod.liveness.value,
+        pod.confinement.value,
     )
 
 
@@ -108,10 +109,7 @@ async def leave(db: Database, pod_id: UUID) -> bool:
 async def without_lock(db: Database, *, looking: UUID, settle_s: float) -> list[Suspect]:
     """Return pods whose lock nobody holds; none within `settle_s` of the server's start."""
     rows = await db.fetch("pods.without_lock", looking, settle_s)
-    return [
-        Suspect(id=r["id"], lock_key=r["lock_key"], name=r["name"], is_only=r["is_only"])
-        for r in rows
-    ]
+    return [Suspect(id=r["id"], lock_key=r["lock_key"], name=r["name"]) for r in rows]
 
 
 async def ended_owners(db: Database, *, looking: UUID) -> list[Suspect]:

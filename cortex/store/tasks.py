@@ -271,6 +271,7 @@ def _claim(row: Record) -> Claim:
         max_attempts=row["max_attempts"],
         is_queued=row["is_queued"],
         has_steps=row["has_steps"],
+        has_open=row["has_open"],
         cancel_requested=row["cancel_requested"],
         left_s=row["left_s"],
         timeout_s=row["timeout_s"],

@@ -31,6 +31,11 @@ JOIN cortex.approval a ON a.id = page.id
 LEFT JOIN cortex.agent g ON g.id = a.agent_id LEFT JOIN cortex.job j ON j.id = a.job_id
 ORDER BY a.decided_at DESC, a.id;
 
--- name: beginnings
--- How the arguments of requests begin: canonical JSON, cut. $1 ids, $2 characters.
-SELECT id, digest, left(arguments::text, $2) AS text FROM cortex.approval WHERE id = ANY ($1::uuid[]);
+-- name: arguments
+-- The arguments of requests, canonical JSON: in the order of the ids, as many as make up so many characters, and the
+-- first one however long it is. $1 ids, $2 characters.
+SELECT id, digest, text FROM (
+    SELECT a.id, a.digest, a.arguments::text AS text,
+           sum(length(a.arguments::text)) OVER (ORDER BY asked.place) - length(a.arguments::text) AS before
+    FROM unnest($1::uuid[]) WITH ORDINALITY AS asked(id, place) JOIN cortex.approval a ON a.id = asked.id) counted
+WHERE before < $2;

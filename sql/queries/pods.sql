@@ -1,6 +1,8 @@
 -- name: register
--- Enters a pod. $1 id, $2 lock key, $3 name, $4 version, $5 job types, $6 slots, $7 what tells that it lives.
-INSERT INTO cortex.pod (id, lock_key, name, version, job_types, slots, liveness) VALUES ($1, $2, $3, $4, $5, $6, $7)
+-- Enters a pod. $1 id, $2 lock key, $3 name, $4 version, $5 job types, $6 slots, $7 what tells that it lives,
+-- $8 how it confines the programs of agents.
+INSERT INTO cortex.pod (id, lock_key, name, version, job_types, slots, liveness, confinement)
+VALUES ($1, $2, $3, $4, $5, $6, $7, $8)
 ON CONFLICT (id) DO NOTHING;
 
 -- name: lock
@@ -57,10 +59,7 @@ WHERE p.id <> $1 AND p.state NOT IN ('READY', 'DRAINING') AND p.id IN (
 -- name: without_lock
 -- Pods said to be alive whose session lock nobody holds, though they can hold one. $1 the looking pod's id.
 -- Empty until the server has served for $2 seconds: everybody's locks are new then.
-SELECT p.id, p.lock_key, p.name,
-       NOT EXISTS (SELECT FROM cortex.pod o
-                   WHERE o.state IN ('READY', 'DRAINING') AND o.id NOT IN ($1, p.id)) AS is_only
-FROM cortex.pod p
+SELECT p.id, p.lock_key, p.name FROM cortex.pod p
 WHERE p.state IN ('READY', 'DRAINING') AND p.id <> $1 AND p.liveness = 'lock'
   AND cortex.serving_since() < cortex.now() - $2::float8 * interval '1 second'
   AND NOT EXISTS (

@@ -87,7 +87,7 @@ WITH held AS MATERIALIZED (
     RETURNING j.id, j.type, j.attempt, c.attempts_spent, c.max_attempts, c.is_suspect, j.payload,
               j.agent_id, j.agent_version, j.queue_name IS NOT NULL AS is_queued,
               j.cancel_requested_at IS NOT NULL AS cancel_requested,
-              j.checkpoint <> '{}' AS has_steps,
+              j.checkpoint <> '{}' AS has_steps, j.has_open,
               greatest(0, j.timeout_s + j.waited_s - extract(epoch FROM cortex.now() - j.started_at))::float8 AS left_s,
               j.timeout_s, j.tenant, j.retry_count, j.max_retries, j.rate_limit_count, j.config_id, j.lineage_id,
               j.waits_count, extract(epoch FROM cortex.now() - j.own_failure_at)::float8 AS own_failure_s,

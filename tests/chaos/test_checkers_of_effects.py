@@ -3,7 +3,13 @@
 import pytest
 from attrs import evolve
 
-from chaos.checkers import i03_effects_once, i07_intents, i15_whole_answers, i18_decided_once
+from chaos.checkers import (
+    i03_effects_once,
+    i04_one_owner,
+    i07_intents,
+    i15_whole_answers,
+    i18_decided_once,
+)
 from chaos.checkers.verdict import Checker, Result
 from chaos.evidence import Application
 from tests.support.evidence import Run, at, uuid
@@ -16,7 +22,9 @@ sick = Sicknesses()
 @sick(i03_effects_once.check, "idempotent:plain:1 was applied 2 times under 2 keys")
 def a_second_intent_makes_a_second_key(run: Run) -> None:
     run.applications.append(
-        Application(account="idempotent:plain:1", key=str(uuid("another")), attempt=2, at_s=1.7)
+        Application(
+            account="idempotent:plain:1", key=str(uuid("another")), attempt=2, at_s=1.7, result=9
+        )
     )
 
 
@@ -43,6 +51,17 @@ def what_never_happened_is_recorded_as_done(run: Run) -> None:
 @sick(i03_effects_once.check, "is FAILED, the ledger has applied it")
 def what_happened_is_recorded_as_not_done(run: Run) -> None:
     run.effects["plain/1:idempotent"].update(status="FAILED", why="refused")
+
+
+@sick(i03_effects_once.check, "(1:reconcilable) recorded 0, the ledger answered")
+def a_reconciled_effect_returns_what_nobody_answered(run: Run) -> None:
+    step = next(s for s in run.steps if s["key"] == "1:reconcilable")
+    step["output"] = 0
+
+
+@sick(i04_one_owner.check, "recorded '1:reconcilable', the ledger was asked by 1")
+def each_owner_calls_itself_the_first(run: Run) -> None:
+    run.asks = [evolve(ask, attempt=1) for ask in run.asks]
 
 
 @sick(i07_intents.check, "which no intent has")

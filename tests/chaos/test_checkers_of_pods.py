@@ -13,6 +13,7 @@ from chaos.checkers import (
     i17_drain,
     i22_no_leaks,
     i23_no_secrets,
+    i26_quick_takeover,
 )
 from chaos.checkers.verdict import Checker, Result
 from tests.support.evidence import CANARY, Run, at, uuid
@@ -26,6 +27,11 @@ sick = Sicknesses()
 def work_is_found_long_after_it_came(run: Run) -> None:
     claim = next(c for c in run.claims if c["job_id"] == uuid("calm"))
     claim["at"] = at(49.1)
+
+
+@sick(i26_quick_takeover.check, "of p5.1 ran elsewhere 2.50 s after its death")
+def a_dead_pods_job_waits_although_nothing_else_is_broken(run: Run) -> None:
+    next(c for c in run.claims if c["at"] == at(27.7))["at"] = at(29.5)
 
 
 def slow(what: str, for_s: float) -> dict[str, object]:

@@ -36,6 +36,18 @@ def test_a_minute_holds_enough_of_everything() -> None:
     assert len({fault.nemesis for fault in plan.faults}) >= 10
 
 
+def test_every_run_kills_pods_quietly_after_the_storm() -> None:
+    plan = make_plan(MINUTE)
+    assert len(plan.quiet_kills) == 3
+    numbers = [fault.number for fault in plan.faults] + [kill.number for kill in plan.quiet_kills]
+    assert numbers == list(range(len(numbers)))
+    keys = {order.key for order in plan.orders}
+    keys |= {order.key for kill in plan.quiet_kills for order in kill.orders}
+    assert len(keys) == len(plan.orders) + sum(len(kill.orders) for kill in plan.quiet_kills)
+    assert plan == make_plan(MINUTE)
+    assert make_plan(Options(seed=1, intensity=0)).quiet_kills == ()
+
+
 def test_a_program_has_an_effect_or_is_poison() -> None:
     for program in draw_programs(1, 300):
         kinds = {operation.op for operation in program.operations}

@@ -61,7 +61,7 @@ def test_what_waits_is_listed_by_danger(cortex: Cortex, askers: Askers) -> None:
     assert cortex("approvals", "ls", "--after", str(new_id())).code == 3
     terminal = cortex.on_terminal("approvals", "ls", columns=120)
     assert terminal.end() == 0
-    assert "refund(amount=12.4, customer=cus_88)" in terminal.text
+    assert 'refund(amount=12.4, customer="cus_88")' in terminal.text
     assert "! HIGH" in terminal.text
     assert "nothing waits" not in terminal.text
 
@@ -272,7 +272,7 @@ def test_arguments_are_edited_in_an_editor(cortex: Cortex, askers: Askers) -> No
         "approvals", "approve", str(request.id), "--edit-in-editor", env={"EDITOR": str(script)}
     )
     terminal.read_until(lambda text: "as edited [y/N]" in text, what="the question")
-    assert "approve refund(amount=8, customer=cus_88)" in terminal.text
+    assert 'approve refund(amount=8, customer="cus_88")' in terminal.text
     assert "+ 8" in terminal.text
     terminal.type("y\n")
     assert terminal.end() == 0

@@ -14,6 +14,7 @@ from cortex.domain.errors import RejectedError, Suspended, TimedOutError
 from cortex.domain.failure import Failure, FailureClass
 from cortex.domain.job import Claim, StepKind
 from cortex.domain.timeout_receipt import FinalAction, Interruption, Phase, Scope, TimeoutReceipt
+from cortex.durable.codec import StepInput
 from cortex.durable.context import Context
 from cortex.durable.journal import Outcome
 from cortex.durable.progress import ANSWER_CHARS_MAX, PartialAnswer
@@ -308,7 +309,9 @@ async def test_each_call_that_timed_out_in_a_step_is_one_receipt(
             await facts.failed(caller, TIMED_OUT, resolution="it waits", goes_on=False)
             return Outcome(value=None)
 
-        await ctx._journal.once(kind, ctx._journal.key("call"), digest=b"x" * 32, run=attempt)
+        await ctx._journal.once(
+            kind, ctx._journal.key("call"), given=StepInput(b"x" * 32, b"[]"), run=attempt
+        )
 
     claim = await run(committing, calls)
     left = await found(committing, claim)

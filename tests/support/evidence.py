@@ -10,7 +10,7 @@ from uuid import UUID, uuid5
 
 from attrs import define, field
 
-from chaos.evidence import Application, Evidence, ModelCall, Row, Settings
+from chaos.evidence import Application, Ask, Evidence, ModelCall, Row, Settings
 from chaos.history import Event, Type
 
 BEGAN = datetime(2031, 5, 1, 12, tzinfo=UTC)
@@ -57,6 +57,7 @@ class Run:
     tasks: list[Row] = field(factory=list)
     dead_letters: list[Row] = field(factory=list)
     applications: list[Application] = field(factory=list)
+    asks: list[Ask] = field(factory=list)
     model_calls: list[ModelCall] = field(factory=list)
     claims: list[Row] = field(factory=list)
     moves: list[Row] = field(factory=list)
@@ -83,6 +84,7 @@ class Run:
             dead_letters=tuple(self.dead_letters),
             applications=tuple(self.applications),
             model_calls=tuple(self.model_calls),
+            asks=tuple(self.asks),
             claims=tuple(sorted(self.claims, key=lambda row: row["at"])),
             moves=tuple(sorted(self.moves, key=lambda row: row["at"])),
             beats=tuple(sorted(self.beats, key=lambda row: row["at"])),
@@ -259,8 +261,15 @@ class Run:
             key=str(uuid(f"{key}/{name}")),
             attempt=self.jobs[key]["attempt"],
             at_s=second,
+            result=len(self.applications) + 1,
         )
         self.applications.append(call)
+        self.ask(key, name)
+
+    def ask(self, key: str, name: str) -> None:
+        """Call the other side by the attempt that runs, or ask it what became of the call."""
+        attempt = self.jobs[key]["attempt"]
+        self.asks.append(Ask(key=str(uuid(f"{key}/{name}")), attempt=attempt))
 
     def effect(self, key: str, name: str, second: float) -> None:
         """An effect from its intent to its step, in a tenth of a second."""
@@ -270,8 +279,11 @@ class Run:
 
     def settle(self, key: str, name: str, second: float) -> None:
         """Record that it was applied."""
-        self.effects[f"{key}/{name}"]["status"] = "COMPLETED"
+        effect = self.effects[f"{key}/{name}"]
+        effect["status"] = "COMPLETED"
         self.step(key, name, second)
+        results = [a.result for a in self.applications if a.key == str(effect["id"])]
+        self.steps[-1]["output"] = results[-1]
 
     def end_attempt(self, key: str, outcome: str, second: float) -> None:
         """End the attempt that runs, but not the job."""

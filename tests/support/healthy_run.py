@@ -16,10 +16,12 @@ def healthy_run() -> Run:
     run.pod("p1.1", 0, 10.02, code=-9, SIGKILL=10)
     run.pod("p1.2", 11, ENDED_S, code=None)
     run.pod("p2.1", 0, 31, code=0, SIGTERM=30)
+    run.pod("p5.1", 26, 27.02, code=-9, SIGKILL=27)
     run.pod("p3.1", 0, ENDED_S, code=None, SIGSTOP=20, SIGCONT=24)
     run.fault(0, 9.9, 10.1, nemesis="kill", pod="p1")
     run.fault(1, 20, 24, nemesis="stop", pod="p3")
     run.fault(2, 29.9, 31, nemesis="drain", pods=["p2"])
+    run.fault(3, 26.9, 27, nemesis="quiet-kill", pod="p5")
     run.fact("breaker_opened", "llm:m", 5)
     run.fact("breaker_half_opened", "llm:m", 6)
     run.fact("breaker_closed", "llm:m", 7)
@@ -30,6 +32,7 @@ def healthy_run() -> Run:
     _retried(run)
     _swept(run)
     _drained(run)
+    _quietly_killed(run)
     _poison(run)
     _cancelled(run)
     return run
@@ -62,6 +65,7 @@ def _killed(run: Run) -> None:
     run.apply("killed", "1:reconcilable", 9.9)
     run.end_attempt("killed", "pod_died", 10.9)
     run.claim("killed", "p2.1", 11.0)
+    run.ask("killed", "1:reconcilable")
     run.settle("killed", "1:reconcilable", 11.2)
     run.move("killed", "COMPLETED", 11.3)
 
@@ -154,6 +158,16 @@ def _drained(run: Run) -> None:
     run.claim("drained", "p3.1", 30.9)
     run.step("drained", "1:sleep", 31.5)
     run.move("drained", "COMPLETED", 31.6)
+
+
+def _quietly_killed(run: Run) -> None:
+    """Its pod is killed while nothing else is broken."""
+    run.submit("quiet", "sleep", 26.5)
+    run.claim("quiet", "p5.1", 26.6)
+    run.end_attempt("quiet", "pod_died", 27.6)
+    run.claim("quiet", "p3.1", 27.7)
+    run.step("quiet", "0:sleep", 28.0)
+    run.move("quiet", "COMPLETED", 28.1)
 
 
 def _poison(run: Run) -> None:

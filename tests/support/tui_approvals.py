@@ -120,12 +120,15 @@ class FakeApprovals:
         self._ask("decided")
         return [row for row in self.rows.values() if row["status"] != "PENDING"][:limit]
 
-    async def beginnings(
-        self, ids: Sequence[UUID], *, chars: int
+    async def arguments(
+        self,
+        ids: Sequence[UUID],
+        *,
+        chars: int,  # noqa: ARG002 -- the protocol's
     ) -> Sequence[tuple[UUID, bytes, str]]:
-        self._ask("beginnings")
+        self._ask("arguments")
         rows = [self.rows[each] for each in ids]
-        return [(row["id"], row["digest"], row["arguments_text"][:chars]) for row in rows]
+        return [(row["id"], row["digest"], row["arguments_text"]) for row in rows]
 
     async def show(self, ids: Sequence[UUID]) -> Sequence[Mapping[str, Any]]:
         self._ask("show")

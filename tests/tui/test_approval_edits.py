@@ -48,7 +48,10 @@ async def test_edited_arguments_are_shown_beside_the_old_ones(
         await seat.pass_time()
         assert "- 12.4" in seat.text
         assert "+ 9" in seat.text
-        assert "approve …000001 refund, as edited, cannot be undone?" in seat.lines[-2]
+        assert (
+            'approve …000001 refund(amount=9, customer="cus_88"), as edited, cannot be undone?'
+            in seat.lines[-2]
+        )
         assert "a approve" in seat.lines[-1]
         await keys(seat, "y")
         (verdict,) = inbox.decisions

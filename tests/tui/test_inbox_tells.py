@@ -5,7 +5,6 @@ from uuid import UUID
 import pytest
 
 from cortex_tui.model.inbox import ROWS_MAX
-from cortex_tui.render.approval_rows import beginning
 from tests.support.inbox_keys import QUIET_S, enter, keys
 from tests.support.tui import on_asyncio
 from tests.support.tui_approvals import FakeApprovals
@@ -75,7 +74,7 @@ async def test_the_question_says_what_cannot_be_undone_and_stands_still(
         await keys(seat, "a")
         early = seat.lines[-3:-1]
         assert "░" in early[1]
-        assert "approve …000001 a_tool_with_a_name_that_is_rather_long, cannot" in early[0]
+        assert "approve …000001 a_tool_with_a_name_that_is_rather_long(amount=12.4," in early[0]
         await seat.pass_time(QUIET_S)
         assert seat.lines[-3:-1] == [early[0], early[1].replace("░", " ")]
 
@@ -96,16 +95,27 @@ async def test_a_batch_has_no_digest_and_nothing_raw(inbox: FakeApprovals, sit: 
         assert "a batch shows in what its requests differ" in seat.lines[-2]
 
 
-@pytest.mark.parametrize(
-    "text, told",
-    [
-        ('{"amount":12.4,"to":"a@b.eu"}', "amount=12.4 to=a@b.eu"),
-        ('{"amount":12.4,"memo":"x y', "amount=12.4 memo=x y"),
-        ('{"memo":["x",1', 'memo=["x",1'),
-        ('{"amount":1,"me', 'amount=1 "me'),
-        ('{"memo"', "memo="),
-        ("{}", ""),
-    ],
-)
-def test_a_list_tells_how_arguments_begin_with_their_names(text: str, told: str) -> None:
-    assert beginning(text) == told
+FORGED = {"memo": '1", euros=20, customer="cus_1', "euros": 1, "z": " " * 10_000 + "."}
+
+
+@on_asyncio
+async def test_no_argument_passes_for_another_in_the_list(inbox: FakeApprovals, sit: Sit) -> None:
+    inbox.add(1, risk="MED", arguments=FORGED)
+    inbox.add(2, risk="LOW", arguments={"amount": 123_456_789, "memo": "x" * 500, "to": "a@b.eu"})
+    async with sit(size=(160, 30)) as seat:
+        await enter(seat)
+        first, second = (line.split("\u2502")[0] for line in seat.lines[3:5])
+        assert "euros=1" in first
+        assert "euros=20" not in first.replace(r"\", euros=20", "")
+        assert "amount=123456789" in second
+
+
+@on_asyncio
+async def test_the_question_names_amounts_and_recipients(inbox: FakeApprovals, sit: Sit) -> None:
+    inbox.add(1, risk="LOW", arguments=FORGED)
+    async with sit(size=(80, 24)) as seat:
+        await enter(seat)
+        await keys(seat, "a")
+        asked = " ".join("".join(line[1:] for line in seat.lines[-4:-1]).split())
+        assert r'refund(euros=1, memo="1\", euros=20, customer=\"cus_1"' in asked
+        assert "⟦10,000 blanks⟧" in asked

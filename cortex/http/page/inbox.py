@@ -7,7 +7,7 @@ import attrs
 from starlette.responses import Response
 
 from cortex.domain.approval_facts import countdown
-from cortex.domain.approval_words import what
+from cortex.domain.approval_words import call_of
 from cortex.domain.role import Role
 from cortex.http.api import Api, Asked
 from cortex.http.auth import COOKIE_NAME
@@ -49,7 +49,7 @@ def _row(row: dict[str, Any]) -> dict[str, Any]:
     return {
         "id": row["id"],
         "risk": row["risk"],
-        "what": what(row),
+        "what": call_of(row, row["arguments"]),
         "effect": row["effect"] or "",
         "asker": row["agent"] or row["job_type"] or "",
         "left": countdown(left_s) if left_s > 0 else "expired",

@@ -62,7 +62,7 @@ def test_what_anybody_sees_is_not_counted(text: str) -> None:
 
 
 def test_long_values_say_so() -> None:
-    rows = argument_rows({"a": "x" * LONG_CHARS, "b": "x" * (LONG_CHARS + 1), "c": "\n" * 8})
+    rows = argument_rows({"a": "x" * LONG_CHARS, "b": "x" * (LONG_CHARS + 1), "c": "x\n" * 8})
     assert [row.is_long for row in rows] == [False, True, True]
 
 

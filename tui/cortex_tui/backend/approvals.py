@@ -26,10 +26,10 @@ class StoreApprovals:
     async def decided(self, *, limit: int) -> Sequence[InboxRow]:
         return await inbox.decided(self._db, limit=limit)
 
-    async def beginnings(
+    async def arguments(
         self, ids: Sequence[UUID], *, chars: int
     ) -> Sequence[tuple[UUID, bytes, str]]:
-        return await inbox.beginnings(self._db, ids, chars=chars)
+        return await inbox.arguments(self._db, ids, chars=chars)
 
     async def show(self, ids: Sequence[UUID]) -> Sequence[Mapping[str, Any]]:
         return await approvals.show_all(self._db, ids)

@@ -149,10 +149,13 @@ class Approvals(Protocol):
         """Read those that wait no more, the last one first."""
         ...
 
-    async def beginnings(
+    async def arguments(
         self, ids: Sequence[UUID], *, chars: int
     ) -> Sequence[tuple[UUID, bytes, str]]:
-        """Read the ids, the digests of the arguments, and how those begin."""
+        """Read the ids, the digests of the arguments, and those as canonical JSON.
+
+        Of the first ones, as many as make up `chars` characters, and of one at least.
+        """
         ...
 
     async def show(self, ids: Sequence[UUID]) -> Sequence[Mapping[str, Any]]:

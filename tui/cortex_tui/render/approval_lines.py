@@ -9,7 +9,7 @@ from textual.strip import Strip
 from cortex_tui.model.inbox import ROWS_MAX, Inbox, Tab
 from cortex_tui.palette import Palette
 from cortex_tui.render import approval_rows
-from cortex_tui.render.approval_rows import Beginnings
+from cortex_tui.render.approval_rows import Briefs
 from cortex_tui.render.table import fit
 
 
@@ -30,20 +30,20 @@ def tabs(inbox: Inbox, palette: Palette, width: int) -> Strip:
     return Strip(parts[:-1]).adjust_cell_length(width)
 
 
-def one(inbox: Inbox, beginnings: Beginnings, now: datetime, palette: Palette, width: int) -> Strip:
+def one(inbox: Inbox, briefs: Briefs, now: datetime, palette: Palette, width: int) -> Strip:
     """Draw the list where there is room for one line of it."""
     window = inbox.window
     row, at = window.current, window.cursor
     if row is None or at is None:
         return Strip([Segment(f" {nothing(inbox)}", palette["dim"])])
-    risk, what, when = approval_rows.one_line(row, beginnings, now)
+    risk, what, when = approval_rows.one_line(row, briefs, now)
     mark = "*" if row["id"] in inbox.marked else " "
     place = f"▌{mark}{at + 1}/{len(window.rows)}  "
     room = max(0, width - cell_len(f"{place}{risk.text}{when.text}") - 4)
     parts = [
         Segment(place, palette["accent"]),
         Segment(f"{risk.text}  ", palette[risk.style]),
-        Segment(fit(what.text, room), palette["bold"]),
+        Segment(fit(what.fitted(room), room), palette["bold"]),
         Segment(f" {when.text}", palette[when.style]),
     ]
     return Strip(parts).adjust_cell_length(width)

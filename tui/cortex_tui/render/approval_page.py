@@ -13,9 +13,9 @@ from cortex.domain.approval import ApprovalStatus
 from cortex.domain.approval_batch import varying
 from cortex.domain.approval_facts import RISK_WORDS, Facts, Vote
 from cortex.domain.approval_words import ended
+from cortex.domain.argument_brief import argument_name
 from cortex.domain.argument_diff import Change
-from cortex.domain.argument_rows import ArgumentRow
-from cortex.domain.canonical import canonical
+from cortex.domain.argument_rows import ArgumentRow, argument_rows, marked_json
 from cortex.domain.cells import Cell
 from cortex.domain.phrases import short_id
 from cortex.domain.safe import safe
@@ -67,7 +67,7 @@ def page(
         lines += diff(edit, width)
     if facts.said:
         lines += [(), *_titled("what the model said: it may be wrong, do not decide by it", width)]
-        lines += [line for text in facts.said.split("\n") for line in _indented(text, width)]
+        lines += [line for text in facts.said.split("\n") for line in _barred(text, width)]
     if facts.votes:
         lines += [(), *_titled("who agreed", width)]
         lines += [line for vote in facts.votes for line in _indented(_vote(vote), width)]
@@ -111,15 +111,19 @@ def diff(changes: Iterable[Change], width: int) -> Iterator[Line]:
 def batch_page(approvals: Sequence[Mapping[str, Any]], facts: Facts, width: int) -> list[Line]:
     """Return what several requests have in common, then what they differ in, each of them."""
     names = varying(approvals)
-    same = [row for row in facts.rows if row.field.split(".")[0].split("[")[0] not in names]
+    given = approvals[0]["arguments"].items()
+    same = argument_rows({name: value for name, value in given if name not in names})
     lines = [*_about(facts, approvals[0], width, is_one=False), ()]
     lines += arguments(same, width, is_call=facts.is_call) if same else []
-    title = f"{len(approvals)} requests, which differ in {', '.join(names) or 'nothing'}"
+    differing = ", ".join(map(argument_name, names)) or "nothing"
+    title = f"{len(approvals)} requests, which differ in {differing}"
     lines += [(), *_titled(safe(title), width)]
     for each in approvals:
-        given = "  ".join(f"{name} {canonical(each['arguments'][name])}" for name in names)
+        told = "  ".join(
+            f"{argument_name(name)}={marked_json(each['arguments'][name])}" for name in names
+        )
         first = Cell(f"{short_id(each['id'])}  ".ljust(LABEL_CELLS), "bold")
-        for index, piece in enumerate(chopped(safe(given), width - LABEL_CELLS) or [""]):
+        for index, piece in enumerate(chopped(told, width - LABEL_CELLS) or [""]):
             yield_first = first if index == 0 else Cell(" " * LABEL_CELLS)
             lines.append((yield_first, Cell(piece)))
     return [*lines, (), *_consequences(facts, width, is_one=False)]
@@ -221,6 +225,12 @@ def _exact(label: str, text: str, width: int, *, style: str) -> Iterator[Line]:
 def _titled(title: str, width: int) -> Iterator[Line]:
     for line in wrapped(title, width):
         yield (Cell(line, "dim"),)
+
+
+def _barred(text: str, width: int) -> Iterator[Line]:
+    """Yield words of others behind a bar: none of their lines passes for one of ours."""
+    for line in wrapped(text, width - LABEL_CELLS):
+        yield Cell("│ ".rjust(LABEL_CELLS), "dim"), Cell(line)
 
 
 def _indented(text: str, width: int) -> Iterator[Line]:

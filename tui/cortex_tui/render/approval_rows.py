@@ -1,6 +1,5 @@
 """A request on one line of the inbox."""
 
-import json
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from typing import Any, Final
@@ -8,16 +7,14 @@ from typing import Any, Final
 from cortex.domain.approval import ApprovalStatus, Risk
 from cortex.domain.approval_shown import SOON_SHARE, STATES
 from cortex.domain.approval_words import what
-from cortex.domain.canonical import canonical
-from cortex.domain.cells import Cell
+from cortex.domain.argument_brief import BRIEF_CELLS, argument_brief
+from cortex.domain.canonical import parse
+from cortex.domain.cells import Cell, width_of
 from cortex.domain.phrases import age
 from cortex.domain.safe import safe
 from cortex_tui.model.inbox import InboxRow
 from cortex_tui.render.table import Column
 from cortex_tui.render.words import countdown
-
-BEGINNING_CHARS: Final = 240
-"""Of the arguments, for a list."""
 
 RISKS: Final = {
     Risk.LOW: Cell("  low", "dim"),
@@ -26,10 +23,10 @@ RISKS: Final = {
     Risk.CRITICAL: Cell("!! CRIT", "alarm"),
 }
 
-_JSON: Final = json.JSONDecoder()
+_UNREAD: Final = Cell("")
 
-Beginnings = Mapping[Any, str]
-"""By the digest of the arguments: how they begin, as `beginning` words it."""
+Briefs = Mapping[Any, Cell]
+"""By the digest of the arguments: what `brief` returned."""
 
 
 def status_of(row: InboxRow, now: datetime) -> ApprovalStatus:
@@ -59,52 +56,40 @@ def who_may(row: InboxRow) -> Cell:
     return Cell(f"{told} you" if row["has_agreed"] else told, "warn")
 
 
-def beginning(text: str) -> str:
-    """Return canonical arguments, or how they begin, in one short line."""
-    pairs: list[str] = []
-    begun, at = "", 1
-    try:
-        while text[at : at + 1] == '"':
-            name, at = _JSON.raw_decode(text, at)
-            begun, at = f"{name}=", at + 1
-            value, at = _JSON.raw_decode(text, at)
-            pairs.append(begun + _short(value))
-            begun, at = "", at + 1
-    except (ValueError, RecursionError):  # cut here
-        pass
-    if text != "{}" and (at < len(text) or not text.endswith("}")):
-        rest = text[at:]
-        pairs.append(begun + rest.removeprefix('"') if begun else rest)
-    return safe(" ".join(pairs))
+def brief(arguments: str) -> Cell:
+    """Return arguments, canonical JSON, in one short line."""
+    found = argument_brief(parse(arguments))
+    return Cell(found.fitted(BRIEF_CELLS) if found.count else "", shrink=found.fitted)
 
 
-def brief(row: InboxRow, beginnings: Beginnings) -> str:
-    """Name a request: the tool, and how its arguments begin; safe."""
-    return f"{safe(what(row))}  {beginnings.get(row['digest'], '')}".rstrip()
-
-
-def one_line(row: InboxRow, beginnings: Beginnings, now: datetime) -> list[Cell]:
+def one_line(row: InboxRow, briefs: Briefs, now: datetime) -> list[Cell]:
     """Return a request where there is room for one line only: its end, when, comes last."""
-    return [RISKS[Risk(row["risk"])], Cell(brief(row, beginnings)), expires(row, now)]
+    given = briefs.get(row["digest"], _UNREAD)
+    text = f"{what(row)}  {given.text}".rstrip()
+
+    def shrink(cells: int) -> str:
+        return f"{what(row)}  {given.fitted(cells - width_of(what(row)) - 2)}"
+
+    return [RISKS[Risk(row["risk"])], Cell(text, shrink=shrink), expires(row, now)]
 
 
-def columns(beginnings: Beginnings) -> Sequence[Column[InboxRow]]:
+def columns(briefs: Briefs) -> Sequence[Column[InboxRow]]:
     """Return the columns of those that wait."""
     return (
         _risk(),
         _tool(),
-        Column(title="what", width=8, cell=_begins(beginnings), grows=True),
+        Column(title="what", width=8, cell=_arguments(briefs), grows=True),
         Column(title="expires", width=10, cell=expires, is_right=True),
         Column(title="who may", width=7, cell=lambda row, _: who_may(row), spare=1),
     )
 
 
-def decided_columns(beginnings: Beginnings) -> Sequence[Column[InboxRow]]:
+def decided_columns(briefs: Briefs) -> Sequence[Column[InboxRow]]:
     """Return the columns of those that were decided."""
     return (
         Column(title="state", width=10, cell=lambda row, now: STATES[status_of(row, now)]),
         _tool(),
-        Column(title="what", width=8, cell=_begins(beginnings), grows=True),
+        Column(title="what", width=8, cell=_arguments(briefs), grows=True),
         Column(title="by", width=10, cell=lambda row, _: Cell(safe(row["decided_by"] or ""))),
         Column(title="ago", width=4, cell=_ago, is_right=True),
     )
@@ -115,16 +100,12 @@ def _risk() -> Column[InboxRow]:
 
 
 def _tool() -> Column[InboxRow]:
-    return Column(title="tool", width=13, cell=lambda row, _: Cell(safe(what(row)), "bold"))
+    return Column(title="tool", width=13, cell=lambda row, _: Cell(what(row), "bold"))
 
 
-def _begins(beginnings: Beginnings) -> Callable[[InboxRow, datetime], Cell]:
-    return lambda row, _: Cell(beginnings.get(row["digest"], ""))
+def _arguments(briefs: Briefs) -> Callable[[InboxRow, datetime], Cell]:
+    return lambda row, _: briefs.get(row["digest"], _UNREAD)
 
 
 def _ago(row: InboxRow, now: datetime) -> Cell:
     return Cell(age((now - row["decided_at"]).total_seconds()), "dim")
-
-
-def _short(value: Any) -> str:
-    return value if isinstance(value, str) else canonical(value)

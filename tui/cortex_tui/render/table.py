@@ -117,7 +117,8 @@ def _line(
     """
     fitted = [(cell.text, cell.style) for cell in start]
     for cell, is_right, room in cells:
-        fitted.append((_filled(cell.text, room, right=is_right), cell.style))
+        text = cell.text if cell.shrink is None else cell.fitted(room)
+        fitted.append((_filled(text, room, right=is_right), cell.style))
     segments = []
     text, style = fitted[0]
     for more, other in fitted[1:]:

@@ -6,6 +6,8 @@ from uuid import UUID
 
 from cortex.domain.approval import Risk
 from cortex.domain.approval_facts import DENY_REASONS
+from cortex.domain.approval_words import call_of
+from cortex.domain.canonical import parse
 from cortex.domain.phrases import short_id
 from cortex.domain.safe import safe
 from cortex.store.approvals import Ruling, Verdict
@@ -39,9 +41,13 @@ class Decider:
         """Ask whether to agree."""
         facts = subject.facts
         edited = ", as edited" if edit else ""
+        named = name_of(subject)
+        if len(subject.approvals) == 1:
+            call = call_of(subject.approvals[0], parse(edit.text)) if edit else facts.call
+            named = f"{short_id(facts.id)} {call}"
         risk = f"{facts.risk}: " if facts.needs_last_digits else ""
         return ApproveQuestion(
-            f"{risk}approve {name_of(subject)}{edited}, {facts.undo}",
+            f"{risk}approve {named}{edited}, {facts.undo}",
             wanted=facts.last_digits if facts.needs_last_digits else "y",
             guard=self._guard,
             now=self._desk.session.clock.now,

@@ -6,7 +6,7 @@ that comes moves the cursor; whatever else becomes of a request in front closes 
 
 import asyncio
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, Final
+from typing import Final
 from uuid import UUID
 
 from rich.segment import Segment
@@ -30,6 +30,7 @@ from cortex_tui.model.subject import Edit, Subject, subject_of, version_of
 from cortex_tui.model.thing import Thing
 from cortex_tui.render import approval_lines, approval_page, approval_rows
 from cortex_tui.screens.approval_acts import REASON_LINES, Decider, name_of
+from cortex_tui.screens.approval_briefs import ArgumentReader
 from cortex_tui.screens.approval_news import news_of
 from cortex_tui.screens.approval_silence import Silence
 from cortex_tui.screens.frame import Frame
@@ -45,7 +46,6 @@ FLOWS_S: Final = 1.0
 """So long after a decision what comes to the front was expected there."""
 LONG_CHARS: Final = 20_000
 """Of arguments: laying out more is done beside the app."""
-BEGINNINGS_MAX: Final = 2_000
 
 
 class ApprovalsScreen(Frame):
@@ -70,7 +70,7 @@ class ApprovalsScreen(Frame):
         super().__init__(desk)
         self._inbox = Inbox(deciding=lambda: desk.recall.ids)
         self._silence = Silence(desk, self)
-        self._beginnings: dict[Any, str] = {}
+        self._arguments = ArgumentReader(desk)
         self._batch: tuple[UUID, ...] = ()
         self._in_front: tuple[UUID, ...] = ()
         """What the guard and the page are about."""
@@ -91,7 +91,7 @@ class ApprovalsScreen(Frame):
         self._table = VirtualTable(
             desk,
             self._inbox.window,
-            approval_rows.columns(self._beginnings),
+            approval_rows.columns(self._arguments.briefs),
             key=lambda row: row["id"],
             empty=lambda: approval_lines.nothing(self._inbox),
         )
@@ -172,12 +172,8 @@ class ApprovalsScreen(Frame):
         approvals = self.desk.backend.approvals
         if wanted == "page":
             return await self._look_at_page()
-        if wanted == "beginnings":
-            unknown = self._unknown()
-            found = await approvals.beginnings(unknown, chars=approval_rows.BEGINNING_CHARS)
-            if len(self._beginnings) > BEGINNINGS_MAX:
-                self._beginnings.clear()
-            self._beginnings |= {digest: approval_rows.beginning(text) for _, digest, text in found}
+        if wanted == "arguments":
+            await self._arguments.read(self._unread())
             return True
         tab, is_anew = self._inbox.tab, self._wants_first or not self._inbox.is_read
         by, also = self.desk.session.actor, self._inbox.held
@@ -203,7 +199,7 @@ class ApprovalsScreen(Frame):
             return "list"
         if self._in_front and not self._is_fresh():
             return "page"
-        return "beginnings" if self._unknown() else "list"
+        return "arguments" if self._unread() else "list"
 
     @property
     def is_seeking(self) -> bool:
@@ -218,10 +214,8 @@ class ApprovalsScreen(Frame):
         known = tuple(version_of(row) for row in rows if row is not None)
         return len(known) < len(rows) or known == self._subject.version
 
-    def _unknown(self) -> list[UUID]:
-        """Return those in sight of which nobody knows how their arguments begin."""
-        rows = self._inbox.window.visible or ()
-        return [row["id"] for row in rows if row["digest"] not in self._beginnings]
+    def _unread(self) -> list[UUID]:
+        return self._arguments.unread(self._inbox.window.visible or ())
 
     async def _look_at_page(self) -> bool:
         asked = self._in_front
@@ -571,7 +565,7 @@ class ApprovalsScreen(Frame):
         self._unmark()
         self._inbox.to_tab(tab)
         make = approval_rows.columns if tab is not Tab.DECIDED else approval_rows.decided_columns
-        self._table.columns = make(self._beginnings)
+        self._table.columns = make(self._arguments.briefs)
         self._refocus()
         self.desk.wake()
         self.repaint()
@@ -592,7 +586,9 @@ class ApprovalsScreen(Frame):
 
     def _one(self, width: int) -> Strip:
         now = self.desk.session.now
-        return approval_lines.one(self._inbox, self._beginnings, now, self.desk.palette, width)
+        return approval_lines.one(
+            self._inbox, self._arguments.briefs, now, self.desk.palette, width
+        )
 
 
 def _reason(desk: Desk, text: str) -> Callable[[int], Strip]:

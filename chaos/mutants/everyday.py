@@ -1,0 +1,44 @@
+"""Tries a broken tree as anybody would: by an ordinary run, and by some seeds of the simulation.
+
+The scenes are made for their mutants. This tells what the everyday proofs alone would have seen.
+"""
+
+import re
+from pathlib import Path
+from typing import Final
+
+from chaos.mutants.program import run_program
+
+EVERYDAY: Final = "everyday"
+"""Stands for a scene."""
+SHARE_WANTED: Final = 0.9
+"""Of all mutants."""
+RUN: Final = ("run",)
+SEEDS_COUNT: Final = 20
+WITHIN_S: Final = 600.0
+
+_BROKEN: Final = re.compile(r"^  (I\d+) +BROKEN +\d+  (.+)$", re.MULTILINE)
+_STUCK: Final = re.compile(r"^  STUCK: (.+)$", re.MULTILINE)
+_SEED: Final = re.compile(r"^(seed \d+): (I\d+)?(.+)$", re.MULTILINE)
+
+
+async def try_everyday(seed: int, tree: Path) -> dict[str, list[str]]:
+    """What broke, by rule; the simulation is not asked when the run has seen something.
+
+    Raises `BrokenTrialError` when nothing was shown.
+    """
+    chaos = ("-m", "chaos")
+    storm = (*chaos, *RUN, "--seed", str(seed), "--report", str(tree / "report"))
+    out = await run_program(storm, tree, within_s=WITHIN_S, codes=(0, 1))
+    found = {name: [claim] for name, claim in _BROKEN.findall(out)}
+    if stuck := _STUCK.search(out):
+        found["stuck"] = [stuck[1]]
+    if found:
+        return found
+    first = seed * SEEDS_COUNT
+    seeds = f"{first}:{first + SEEDS_COUNT}"
+    simulation = (*chaos, "sim", "--seeds", seeds, "--brief", "--workers", "1")
+    out = await run_program(simulation, tree, within_s=WITHIN_S, codes=(0, 1))
+    for number, rule, told in _SEED.findall(out):
+        found.setdefault(f"sim {rule or 'world'}", []).append(f"{number}: {told.strip()}")
+    return found

@@ -1,0 +1,43 @@
+"""The arguments of the requests in a list, each read once and kept as one short line."""
+
+import asyncio
+from collections.abc import Sequence
+from typing import Any, Final
+from uuid import UUID
+
+from cortex.domain.cells import Cell
+from cortex_tui.desk import Desk
+from cortex_tui.model.inbox import InboxRow
+from cortex_tui.render import approval_rows
+
+CHARS: Final = 200_000
+"""Of arguments that are read at once."""
+LONG_CHARS: Final = 20_000
+"""More are parsed beside the app."""
+KEPT_MAX: Final = 500
+
+
+class ArgumentReader:
+    """`briefs` is what is known, by the digest of the arguments."""
+
+    def __init__(self, desk: Desk) -> None:
+        self._desk = desk
+        self.briefs: dict[Any, Cell] = {}
+
+    def unread(self, rows: Sequence[InboxRow]) -> list[UUID]:
+        """Return the ids of requests whose arguments are not known."""
+        return [row["id"] for row in rows if row["digest"] not in self.briefs]
+
+    async def read(self, ids: Sequence[UUID]) -> None:
+        """Read the arguments of these, or of the first ones."""
+        found = await self._desk.backend.approvals.arguments(ids, chars=CHARS)
+        texts = {digest: text for _, digest, text in found}
+        is_long = sum(map(len, texts.values())) > LONG_CHARS
+        briefs = await asyncio.to_thread(_briefs, texts) if is_long else _briefs(texts)
+        if len(self.briefs) > KEPT_MAX:
+            self.briefs.clear()
+        self.briefs |= briefs
+
+
+def _briefs(texts: dict[bytes, str]) -> dict[bytes, Cell]:
+    return {digest: approval_rows.brief(text) for digest, text in texts.items()}
