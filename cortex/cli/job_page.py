@@ -28,6 +28,7 @@ from cortex.domain.safe import safe
 
 BLOCK_LINES_MAX: Final = 40
 LABEL_CELLS: Final = 11
+STATE_CELLS: Final = 10
 
 
 @attrs.frozen(kw_only=True)
@@ -213,10 +214,8 @@ def _transition(row: dict[str, Any], terminal: Terminal) -> str:
         for key, value in row["metadata"].items()
         if value not in (None, "") and key not in _WORDED
     ]
-    return (
-        f"  {moment(row['at'], terminal)}  {terminal.paint(pad(str(state), 8), state.style)}"
-        f"{safe(' · '.join(told))}"
-    ).rstrip()
+    shown = terminal.paint(pad(str(state), STATE_CELLS), state.style)
+    return f"  {moment(row['at'], terminal)}  {shown}{safe(' · '.join(told))}".rstrip()
 
 
 _WORDED: Final = ("waiting_on", "approval", "expires_at")
@@ -227,7 +226,8 @@ def _change(fact: dict[str, Any], terminal: Terminal) -> str:
     source = f" {fact['source']}" if fact["source"] else ""
     told = change_told(fact["data"])
     line = safe(f"{what}{source}" + (f" {told}" if told else ""))
-    return f"  {moment(fact['at'], terminal)}  {terminal.paint(pad('·', 8), 'dim')}{line}"
+    dot = terminal.paint(pad("·", STATE_CELLS), "dim")
+    return f"  {moment(fact['at'], terminal)}  {dot}{line}"
 
 
 def block(value: Any, *, indent: str) -> Iterator[str]:

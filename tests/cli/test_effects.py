@@ -220,7 +220,7 @@ def test_the_job_tells_of_its_effects_and_of_what_it_waits_for(
     shown = cortex("jobs", "show", job)
     assert f"{waits}; see cortex effects show …{effect[-6:]}" in shown.out
     assert f"? unknown      …{effect[-6:]} pay · no ⟦U+001B⟧[31manswer" in shown.out
-    assert f"? effect waits for the outcome of effect …{effect[-6:]}" in shown.out
+    assert f"? effect  waits for the outcome of effect …{effect[-6:]}" in shown.out
     assert "◆ attempt 1: suspended" in shown.out
     assert "✗" not in shown.out
     (row,) = cortex("jobs", "show", job, "--json").document["effects"]
@@ -248,7 +248,7 @@ def test_the_job_tells_of_its_approvals(cortex: Cortex, doers: Doers) -> None:
     assert "waits for people" in terminal.text
     watching = cortex.on_terminal("jobs", "watch", job, columns=160, env={"NO_COLOR": "1"})
     watching.read_until(lambda text: remark in text, what="the remark")
-    assert f"◆ appr     waits for approval {short}, expires " in watching.text
+    assert f"◆ asks     waits for approval {short}, expires " in watching.text
     assert "◆ attempt  1" in watching.text
     watching.interrupt()
     watching.end()

@@ -30,6 +30,7 @@ from tests.support.eventually import eventually_asyncio
 from tests.support.postgres import run_asyncio
 from tests.support.tui_approvals import FakeApprovals
 from tests.support.tui_dead import FakeDead, FakePulse
+from tests.support.tui_effects import FakeEffects
 from tests.support.tui_job import FakeJob
 from tests.support.tui_pods import FakeBreakers, FakePods, FakeQueues
 
@@ -125,6 +126,11 @@ class FakeBackend:
     breakers: FakeBreakers = attrs.field(
         default=attrs.Factory(
             lambda self: FakeBreakers(clock=self.clock, check=self.check), takes_self=True
+        )
+    )
+    effects: FakeEffects = attrs.field(
+        default=attrs.Factory(
+            lambda self: FakeEffects(clock=self.clock, check=self.check), takes_self=True
         )
     )
     dead: FakeDead = attrs.field(

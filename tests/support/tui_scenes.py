@@ -54,6 +54,8 @@ SCENES: Final = {
     "dead": Scene(first="dead"),
     "letters": Scene(first="dead", keys=("enter",)),
     "breakers": Scene(first="breakers"),
+    "effects": Scene(first="effects"),
+    "resolving": Scene(first="effects", keys=("R", "2")),
     "help": Scene(keys=("question_mark",)),
     "log": Scene(keys=("K", "y", "j", "R", "y", "at")),
 }
@@ -75,6 +77,7 @@ def typical(cluster: FakeBackend) -> None:
     _approvals(cluster)
     _pods(cluster)
     _breakers(cluster)
+    _effects(cluster)
     _letters(cluster, now)
     _pulse(cluster, now)
     cluster.heads = {
@@ -330,6 +333,17 @@ def _breakers(cluster: FakeBackend) -> None:
     breakers.happened("http:api", (95, "OPEN"), (3, "HALF_OPEN"))
 
 
+def _effects(cluster: FakeBackend) -> None:
+    effects = cluster.effects
+    effects.add(DOUBT.int, why=NO_WORD, arguments={"customer": "cus_88", "amount": 1240.0})
+    effects.add(0xE6, tool="mail.send", key="7 send", why="no answer within 30 s", calls_count=2)
+    said = {"resolution": "applied", "resolved_by": "li", "resolved_reason": "in the ledger"}
+    effects.add(0xE5, status="COMPLETED", finished_at=effects.now, **said)
+    effects.add(0xE4, status="PENDING", tool="crm.note", why=None, job_status="RUNNING")
+    effects.add_quota("pay", 20, used=Decimal(20), waiting_jobs=3)
+    effects.add_quota("mail.send", 500, used=Decimal(431))
+
+
 def _letters(cluster: FakeBackend, now: datetime) -> None:
     dead = cluster.dead
     for number in range(1, 204):
@@ -392,6 +406,11 @@ def _hostile_rows(cluster: FakeBackend, number: int, name: str, now: datetime) -
         **drained,
     )
     cluster.queues.add(name, paused_by=name, paused_at=now, reason=LINES, ready=10**9)
+    texts = dict.fromkeys(("tool", "key", "why", "agent", "job_type"), name)
+    cluster.effects.add(number, arguments=memo, output={name: LINES}, **texts)
+    cluster.effects.add_quota(name, 10**9, argument=name, unit=name, reason=LINES, used=Decimal(9))
+    frozen = {"is_frozen": True, "by": name, "reason": LINES, "frozen_at": now}
+    cluster.effects.freeze_seen |= {**frozen, "waiting_jobs": 10**9}
     held = {"forced_by": name, "forced_reason": LINES, "forced_at": now, "opened_at": now}
     cluster.breakers.add(
         f"llm:{name}", state="OPEN", **held, last_error=LINES, failures=10**5, waiting=10**9

@@ -33,6 +33,12 @@ class JobActed:
     id: UUID
     status: JobStatus
     pod: str | None = told(doc="the pod that still has to stop it", default=None)
+
+
+@attrs.frozen(kw_only=True)
+class JobRetried(JobActed):
+    """How the job stands now, which of a failed one is as before."""
+
     retried_as: UUID | None = told(doc="the new job that goes on from a failed one", default=None)
 
 
@@ -59,7 +65,12 @@ async def retry_job(asked: Asked[None, JobAct], api: Api) -> Response:
 
     request = {"jobs": [job_id], "reason": reason}
     done = await once(asked, api, work, operation="jobs.retry", request=request)
-    return answer(_acted(done.response), headers=headers_of(done))
+    acted, (row,) = _acted(done.response), done.response
+    heir = row.get("retried_as")
+    retried = JobRetried(
+        id=acted.id, status=acted.status, retried_as=None if heir is None else UUID(heir)
+    )
+    return answer(retried, headers=headers_of(done))
 
 
 def _acted(rows: list[dict[str, Any]]) -> JobActed:
@@ -67,13 +78,7 @@ def _acted(rows: list[dict[str, Any]]) -> JobActed:
     (row,) = rows
     if row["error"] is not None:
         raise error_from(row["error"])
-    heir = row.get("retried_as")
-    return JobActed(
-        id=UUID(row["id"]),
-        status=JobStatus(row["status"]),
-        pod=row.get("pod"),
-        retried_as=None if heir is None else UUID(heir),
-    )
+    return JobActed(id=UUID(row["id"]), status=JobStatus(row["status"]), pod=row.get("pod"))
 
 
 ROUTES: Final = (
@@ -97,7 +102,7 @@ ROUTES: Final = (
         summary="Try a job again at once; from a failed one a new job goes on.",
         params=JOB_PARAMS,
         body=JobAct,
-        answers={200: JobActed},
+        answers={200: JobRetried},
         refuses=(404, 409),
         takes_key=True,
     ),
