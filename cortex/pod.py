@@ -48,6 +48,7 @@ from cortex.services.committer import Committer
 from cortex.services.control import Control
 from cortex.services.database_watch import DatabaseWatch
 from cortex.services.dead_acts import DeadActs
+from cortex.services.deaf_handlers import DeafHandlers
 from cortex.services.desk import Desk
 from cortex.services.dispatcher import Dispatcher
 from cortex.services.drain import Drain
@@ -223,6 +224,7 @@ class _Pod:
             slots=self._settings.slots,
             liveness=Liveness.of(is_pooled=self._port.is_pooled),
             confinement=self._parts.confinement,
+            tools=tuple(self._parts.tools.names),
         )
 
     def _open_to_clients(self, rng: random.Random) -> None:
@@ -259,6 +261,9 @@ class _Pod:
             if self._port.is_pooled:
                 _log.warning(POOLED, zombie_s=self._settings.zombie_s)
             await liveness.start(self._loop_lag)
+            await liveness.start(
+                DeafHandlers(self._port, pod_id=self._record.id, running=self._running)
+            )
             await liveness.start(self._watch)
             await liveness.start(self._metrics_page)
             await liveness.start(self._heartbeat)
@@ -418,6 +423,7 @@ class _Pod:
             port,
             pod_id=pod_id,
             config_id=policies.config_id,
+            tools=self._parts.tools.names,
             actors=actors,
             jobs_nursery=level.nursery,
             standing=self._standing,

@@ -32,6 +32,8 @@ class Pod:
     slots: int
     liveness: Liveness = Liveness.LOCK
     confinement: Confinement = Confinement.NONE
+    tools: tuple[str, ...] = ()
+    """Names of those that it has for agents."""
 
 
 @attrs.frozen(kw_only=True)
@@ -69,6 +71,7 @@ async def register(db: Database, pod: Pod) -> None:
         pod.slots,
         pod.liveness.value,
         pod.confinement.value,
+        list(pod.tools),
     )
 
 

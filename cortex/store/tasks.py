@@ -11,6 +11,7 @@ import orjson
 
 from cortex.domain.approval import ApprovalRequest
 from cortex.domain.job import Claim, Lease, Release, Suspend
+from cortex.domain.timeouts import JOB_EXPIRY_S
 from cortex.store.database import Connection, Database, Record, affected
 from cortex.store.queries import sql
 
@@ -33,15 +34,19 @@ async def claim(
     limit: int,
     config_id: int | None = None,
     suspects: int = 1,
+    tools: Sequence[str] = (),
 ) -> list[Claim]:
     """Give up to `limit` ready tasks to a pod, each under a new attempt.
 
     Jobs that begin keep `config_id` as what they began with. `suspects`: how many may be among them
-    of which the next death of a pod tells that they were to blame.
+    of which the next death of a pod tells that they were to blame. Jobs of agents that have other
+    tools than `tools` are left to other pods.
 
     After `OutcomeUnknownError` the pod may own jobs that it does not know of: see `orphans`.
     """
-    rows = await db.fetch("tasks.claim", pod_id, list(types), limit, config_id, suspects)
+    rows = await db.fetch(
+        "tasks.claim", pod_id, list(types), limit, config_id, suspects, list(tools)
+    )
     return [_claim(row) for row in rows]
 
 
@@ -222,6 +227,16 @@ class Blocked:
     def held_by(self) -> str:
         """That session, as Postgres numbers its processes."""
         return "process unknown" if self.holder is None else f"process {self.holder['pid']}"
+
+
+async def expire(db: Database, *, limit: int, every_s: float) -> int:
+    """Fail jobs that still run so long after their time-out; return how many.
+
+    Does nothing within `every_s` seconds of another pod's turn. Their owners cannot write to them
+    any more.
+    """
+    row = await db.fetch_one("tasks.expire", JOB_EXPIRY_S, every_s, limit)
+    return row["count"] if row else 0
 
 
 async def blocked(

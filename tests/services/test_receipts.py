@@ -215,19 +215,6 @@ async def test_who_fails_to_clean_up_at_the_limit_is_out_of_time(
     assert (told.scope, told.step_key) == (Scope.JOB, "cut")
 
 
-async def test_what_can_never_succeed_keeps_its_reason_even_then(
-    committing: Bench, database: str
-) -> None:
-    async def breaks(ctx: Context) -> None:
-        try:
-            await trio.sleep_forever()
-        finally:
-            raise RejectedError("no such thing")
-
-    claim = await run(committing, breaks, timeout_s=1)
-    assert job_row(database, claim.lease.job_id)["error_code"] == "rejected"
-
-
 async def test_a_time_that_was_over_before_the_attempt_knows_the_checkpoint(
     committing: Bench, database: str
 ) -> None:
