@@ -221,7 +221,7 @@ def test_the_job_tells_of_its_effects_and_of_what_it_waits_for(
     assert f"{waits}; see cortex effects show …{effect[-6:]}" in shown.out
     assert f"? unknown      …{effect[-6:]} pay · no ⟦U+001B⟧[31manswer" in shown.out
     assert f"? effect  waits for the outcome of effect …{effect[-6:]}" in shown.out
-    assert "◆ attempt 1: suspended" in shown.out
+    assert "? attempt 1: suspended" in shown.out
     assert "✗" not in shown.out
     (row,) = cortex("jobs", "show", job, "--json").document["effects"]
     assert (row["id"], row["arguments"], row["status"]) == (effect, HOSTILE, "UNKNOWN")

@@ -44,15 +44,14 @@ def test_a_job_tries_again_now_and_it_is_recorded_by_whom(cortex: Cortex, life: 
 
 
 def test_several_are_let_go_although_one_cannot(cortex: Cortex, life: Life) -> None:
-    failed = str(life.failed())
+    failed, first, last = str(life.failed()), in_retry(life), in_retry(life)
     assert cortex("jobs", "retry", failed, "--yes").code == 0
-    first, last = in_retry(life), in_retry(life)
     ended = cortex("jobs", "retry", last, failed, first, first[-6:], "--yes", "--json")
     assert ended.code == 5
     assert ended.document["jobs"] == [
-        {"id": last, "status": "RETRY", "error": None},
-        {"id": failed, "status": None, "error": "conflict"},
-        {"id": first, "status": "RETRY", "error": None},
+        {"id": last, "status": "RETRY", "retried_as": None, "error": None},
+        {"id": failed, "status": None, "retried_as": None, "error": "conflict"},
+        {"id": first, "status": "RETRY", "retried_as": None, "error": None},
     ]
     assert f"job {failed} was retried by {getpass.getuser()}" in ended.error["message"]
     assert {job for job, _, _ in let_go(life)} == {first, last}
@@ -86,7 +85,7 @@ def test_failed_jobs_are_retried_by_a_filter_that_names_them(cortex: Cortex, lif
     assert "1 try again now, 2 go on in new jobs" in ended.out
     rows = life.sql("SELECT origin_id FROM cortex.job WHERE origin_id IS NOT NULL")
     assert {row["origin_id"] for row in rows} == {*failed}
-    again = cortex("jobs", "retry", "--filter", "status:fail", "--yes")
+    again = cortex("jobs", "retry", "--filter", "status:fail", "--dry-run")
     assert "2 retried or discarded before" in again.out
 
 
