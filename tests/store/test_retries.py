@@ -13,7 +13,6 @@ import pytest
 
 from cortex.domain.errors import ConflictError, NotFoundError
 from cortex.domain.job import Claim, Finish, JobStatus, Release, Suspend
-from cortex.domain.phrases import short_id
 from cortex.store import jobs, retries, tasks
 from cortex.store.database import Database, Profile, open_database
 from cortex.store.queries import sql as query_text
@@ -452,10 +451,8 @@ def test_a_job_in_retry_is_let_go_at_once_and_it_is_recorded(
     job_id = suspended(3600.0, waiting_on=waiting_on)
     set_breaker(database, "OPEN", open_until_s=3600.0)
     due_at = job_row(database, job_id)["next_retry_at"]
-    assert (
-        store(retries.retry_now, job_id, by="ana", reason="fixed", new_id=new_id).status
-        is JobStatus.RETRY
-    )
+    done = store(retries.retry_now, job_id, by="ana", reason="fixed", new_id=new_id)
+    assert done.status is JobStatus.RETRY
     (fact,) = facts(database, job_id)
     told = fact.pop("data")
     assert fact == {"type": "lifecycle", "subtype": "retried_now", "source": waiting_on}
@@ -478,10 +475,8 @@ def test_a_job_between_two_worker_attempts_is_due_at_once(
     ending = Release(lease=claimed.lease, outcome="failed", delay_s=3600.0, error="reset")
     store(tasks.release, pod_id=POD, operations=[ending])
     assert claim(store) == []
-    assert (
-        store(retries.retry_now, job_id, by="ana", reason="fixed", new_id=new_id).status
-        is JobStatus.RUNNING
-    )
+    done = store(retries.retry_now, job_id, by="ana", reason="fixed", new_id=new_id)
+    assert done.status is JobStatus.RUNNING
     assert [fact["subtype"] for fact in facts(database, job_id)] == ["retried_now"]
     (again,) = claim(store)
     assert (again.lease.attempt, again.attempts_spent) == (2, 2)
@@ -538,23 +533,6 @@ def test_letting_go_tells_the_pods(
         return heard
 
     assert run_asyncio(hear) == ["ready", "ready"]
-
-
-def test_from_a_failed_job_a_new_one_goes_on_and_only_once(
-    store: Session, database: str, submit: Callable[..., UUID]
-) -> None:
-    failed = submit()
-    (claimed,) = claim(store)
-    end = Finish(lease=claimed.lease, status=JobStatus.FAILED, error="broken", code="job_failed")
-    store(jobs.finish, pod_id=POD, operations=[end])
-    done = store(retries.retry_now, failed, by="ana", reason="mended", new_id=new_id)
-    assert done.status is JobStatus.FAILED
-    assert done.retried_as is not None
-    heir = job_row(database, done.retried_as)
-    assert (heir["status"], heir["origin_id"]) == ("PENDING", failed)
-    assert done.words == f"goes on as {short_id(done.retried_as)}, from its last checkpoint"
-    with pytest.raises(ConflictError, match="was retried by ana"):
-        store(retries.retry_now, failed, by="ben", reason="", new_id=new_id)
 
 
 def test_other_jobs_are_refused_with_what_to_do_instead(
