@@ -4,17 +4,24 @@ On resume the handler runs again from its top; every step that is in the record 
 output at once. A step is in the record exactly when its commit was acknowledged by the database.
 """
 
-from collections.abc import Awaitable, Callable, Sequence
+import inspect
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from contextvars import ContextVar
 from decimal import Decimal
-from typing import Any, Final, NoReturn, Protocol
+from typing import Any, Final, NoReturn, Protocol, TypeVar
 
 import attrs
 import orjson
 import trio
 
 from cortex.domain.causes import leaves
-from cortex.domain.errors import DivergedError, InvalidValueError, LeaseLost, Suspended
+from cortex.domain.errors import (
+    DivergedError,
+    InvalidValueError,
+    LeaseLost,
+    Suspended,
+    UsageError,
+)
 from cortex.domain.job import EffectOutcome, Lease, OpenEffect, Step, StepDone, StepKind
 from cortex.domain.limits import CHECKPOINT, MODEL_RESPONSE
 from cortex.domain.redaction import secret_in
@@ -26,6 +33,8 @@ from cortex.durable.replay import Replay
 from cortex.durable.step_clock import StepClock
 
 KEY_CHARS_MAX: Final = 500
+FORGOTTEN_MAX: Final = 5
+T = TypeVar("T")
 
 _NO_USAGE = Usage()
 _NO_COST = Decimal(0)
@@ -88,6 +97,7 @@ class Journal:
         self._usage = sum((step.usage for step in steps if step.usage), start=_NO_USAGE)
         self._cost_usd = sum((step.cost_usd for step in steps if step.cost_usd), start=_NO_COST)
         self._asked: dict[str, int] = {}
+        self._promised: dict[str, Coroutine[Any, Any, Any]] = {}
         self._decisions: dict[str, str] = {}
         self.clock: StepClock | None = None
         """The limit that stands still while something is recorded."""
@@ -139,6 +149,7 @@ class Journal:
         On a pod that leaves no step begins any more: the job is handed back instead.
         If cancelled while it is being committed, the step may or may not be in the record.
         """
+        self._promised.pop(key, None)
         memo = self._memo.get(key)
         if memo is not None:
             if memo.digest != given.digest:
@@ -212,10 +223,39 @@ class Journal:
         if step is not None:
             step.is_held = False
 
+    def promised(self, key: str, step: Coroutine[Any, Any, T]) -> Coroutine[Any, Any, T]:
+        """Return a step that job code has made and must await; see `check_end`."""
+        self._promised[key] = step
+        return step
+
+    def close(self) -> None:
+        """Nothing awaits any more what was not awaited so far; Python need not warn of it."""
+        for step in self._promised.values():
+            if inspect.getcoroutinestate(step) == inspect.CORO_CREATED:
+                step.close()
+        self._promised.clear()
+
     def check_end(self) -> None:
-        """The handler has returned. Raises `DivergedError` if that is not what the record says."""
+        """The handler has returned.
+
+        Raises `DivergedError` if that is not what the record says, and `UsageError` if it has made
+        a step and not awaited it.
+        """
         if self._diverged is not None:
             raise self._diverged
+        forgotten = [
+            key
+            for key, step in self._promised.items()
+            if inspect.getcoroutinestate(step) == inspect.CORO_CREATED
+        ]
+        if forgotten:
+            names = ", ".join(map(repr, forgotten[:FORGOTTEN_MAX]))
+            more = len(forgotten) - FORGOTTEN_MAX
+            raise UsageError(
+                f"the handler has returned without awaiting {names}"
+                + (f" and {more} more steps" if more > 0 else ""),
+                hint="write: await ctx.step(…); a step that is not awaited does nothing",
+            )
         self._replay.check_end()
 
     async def _diverge(self, recorded: Step, given: StepInput) -> NoReturn:

@@ -44,6 +44,8 @@ class JobType:
     parameters: dict[str, Any] = attrs.field(repr=False)
     """Name to type of each argument after the context."""
     required: frozenset[str] = attrs.field(repr=False)
+    final: tuple[type[Exception], ...] = ()
+    """Exceptions that no retry mends, with their subclasses."""
 
     async def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Call the handler itself, with a context of the caller's making."""
@@ -78,11 +80,19 @@ class JobType:
 
 
 def job(
-    name: str, *, retry: Retry | None = None, timeout: int | None = None
+    name: str,
+    *,
+    retry: Retry | None = None,
+    timeout: int | None = None,
+    final: tuple[type[Exception], ...] = (),
 ) -> Callable[[Handler], JobType]:
     """Make an async function `(ctx, **arguments)` a job type; `timeout` in seconds.
 
-    Raises `UsageError` for limits out of bounds or a handler that is not an async function.
+    `final`: exceptions, with their subclasses, that fail the job at once, since no retry mends
+    them; all others are judged by the table of failures.
+
+    Raises `UsageError` for limits out of bounds, a handler that is not an async function, or a
+    `final` that is no tuple of exceptions.
     """
 
     def decorate(handler: Handler) -> JobType:
@@ -100,6 +110,11 @@ def job(
         arguments = signature[1:]
         if odd := next((p for p in arguments if p.kind not in _BY_NAME), None):
             raise UsageError(f"job type {name!r}: a payload cannot give its argument {str(odd)!r}")
+        if not _are_exceptions(final):
+            raise UsageError(
+                f"job type {name!r}: final is {final!r:.120}",
+                hint="write a tuple of exception classes: final=(KeyError,)",
+            )
         policy = _policy(name, retry, timeout)
         policy.check(name)
         return JobType(
@@ -108,9 +123,16 @@ def job(
             policy=policy,
             parameters={p.name: hints.get(p.name, Any) for p in arguments},
             required=frozenset(p.name for p in arguments if p.default is p.empty),
+            final=final,
         )
 
     return decorate
+
+
+def _are_exceptions(value: object) -> bool:
+    return isinstance(value, tuple) and all(
+        isinstance(each, type) and issubclass(each, Exception) for each in value
+    )
 
 
 def _policy(name: str, retry: Retry | None, timeout: int | None) -> JobPolicy:

@@ -38,6 +38,8 @@ class Person:
     """Who decides, and from where."""
 
     name: str
+    credential: str | None
+    """None: nobody signed in."""
     channel: str
     address: str
     client: str | None
@@ -87,6 +89,7 @@ def verdict(approval: Mapping[str, Any], wish: Wish, person: Person) -> Verdict:
         approval_id=wish.approval_id,
         is_approved=wish.is_approved,
         by=person.name,
+        credential=person.credential,
         seen=wish.seen,
         reason=wish.reason or None,
         channel=person.channel,

@@ -46,7 +46,7 @@ from cortex.services.outage import until_answered
 from cortex.services.receipts import Receipts
 from cortex.services.running import RunningJob, RunningJobs, Stop
 from cortex.store import effects, steps
-from cortex.store.bridge import Port
+from cortex.store.bridge import Port, leave_island
 
 _log = structlog.get_logger(__name__)
 
@@ -109,6 +109,7 @@ class JobActors:
         result: Any = None
         raised: BaseException | None = None
         job.task = trio.lowlevel.current_task()
+        leave_island()
         try:
             with job.scope:
                 result = await self._handle(claim, job)
@@ -133,6 +134,7 @@ class JobActors:
                 backoff=policy.backoff,
                 rng=self.rng,
                 ran_s=trio.current_time() - job.claimed_at,
+                final=self._final(claim),
             )
         except Exception as second:  # noqa: BLE001 -- what a job's own error does must not end its pod
             ending = not_judged(claim, error, second)
@@ -176,9 +178,17 @@ class JobActors:
         if job.is_suspect:
             journal.progress.on_first = self.running.on_trusted
         self.receipts.follow(claim, journal.progress)
-        result = await job_type.handler(Context(claim, journal, self.services), **arguments)
-        journal.check_end()
+        ctx = Context(claim, journal, self.services, final=job_type.final)
+        try:
+            result = await job_type.handler(ctx, **arguments)
+            journal.check_end()
+        finally:
+            journal.close()
         return result
+
+    def _final(self, claim: Claim) -> tuple[type[Exception], ...]:
+        """What its type names as final; a type that is gone names nothing."""
+        return self.registry.get(claim.type).final if claim.type in self.registry.names else ()
 
     async def _recorded(self, claim: Claim) -> tuple[Sequence[Step], Sequence[OpenEffect]]:
         """Return what earlier attempts committed, and the effects that they began besides."""

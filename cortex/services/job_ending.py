@@ -5,9 +5,10 @@ The class of the error decides; what is known of it goes into the record, stack 
 
 import random
 import traceback
-from collections.abc import Iterable
+from collections.abc import Sequence
 from typing import Any, Final
 
+import attrs
 import orjson
 import structlog
 import trio
@@ -17,6 +18,7 @@ from cortex.domain.classification import failure_of
 from cortex.domain.decision import AskPerson, Fail, RetryLater, TryAgain, Used, decide
 from cortex.domain.errors import LeaseLost, Suspended
 from cortex.domain.failure import Failure, FailureClass
+from cortex.domain.failure_codes import FINAL
 from cortex.domain.job import Claim, Finish, JobStatus, Operation, Release, Suspend
 from cortex.domain.policy import Backoff
 from cortex.domain.redaction import redact
@@ -37,15 +39,17 @@ def ending_of(
     backoff: Backoff,
     rng: random.Random,
     ran_s: float = 0.0,
+    final: tuple[type[Exception], ...] = (),
 ) -> Operation | None:
     """Decide what an error does to its job; None: the lease is lost, touch nothing more.
 
     A permanent error among several overrules a job's wish to wait. `ran_s`: since its claim.
+    `final`: what the job's type names as permanent.
     """
     leaves = leaves_of(error)
     if any(isinstance(leaf, LeaseLost) for leaf in leaves):
         return None
-    failure = _worst(leaf for leaf in leaves if not isinstance(leaf, Suspended))
+    failure = _worst([leaf for leaf in leaves if not isinstance(leaf, Suspended)], final)
     wishes = [leaf for leaf in leaves if isinstance(leaf, Suspended)]
     suspended = together(wishes) if wishes else None
     if suspended is not None and (failure is None or failure.cls.is_transient):
@@ -178,10 +182,11 @@ def _told(claim: Claim, failure: Failure, *, stack: str | None = None) -> dict[s
     }
 
 
-def _worst(leaves: Iterable[BaseException]) -> Failure | None:
-    found = list(leaves)
+def _worst(found: Sequence[BaseException], final: tuple[type[Exception], ...]) -> Failure | None:
     if not found:
         return None
+    if named := next((leaf for leaf in found if isinstance(leaf, final)), None):
+        return attrs.evolve(failure_of(named), cls=FailureClass.PERMANENT, code=FINAL)
     return failure_of(found[0] if len(found) == 1 else BaseExceptionGroup("several", found))
 
 

@@ -14,6 +14,7 @@ import orjson
 from cortex.domain.approval import ApprovalStatus, Decided, Risk
 from cortex.domain.approval_words import ended
 from cortex.domain.canonical import parse
+from cortex.domain.credential import ANOTHER
 from cortex.domain.errors import ConflictError, ExpiredError, NotFoundError
 from cortex.store.database import Connection, Database, Record
 from cortex.store.found import by_name
@@ -33,6 +34,8 @@ class Verdict:
     approval_id: UUID
     is_approved: bool
     by: str
+    credential: str | None
+    """What shows who it is, see `domain.credential`; None: nobody signed in."""
     seen: bytes
     """SHA-256 of the arguments that this person saw: others are not decided by it."""
     reason: str | None = None
@@ -50,7 +53,7 @@ class Ruling:
 
     outcome: str
     """approved · agreed (more people are needed) · denied · already · expired · changed ·
-    own_request · not_editable · agreed_before"""
+    no_credential · own_request · not_editable · agreed_before"""
     agreed_count: int
 
     @property
@@ -151,12 +154,19 @@ _REFUSALS: Final = {
         "the arguments of {name} have changed since they were shown",
         "look at them again before deciding",
     ),
-    "own_request": ("{name} is critical and was asked for by you", "another person has to agree"),
+    "no_credential": ("{name} needs several people: who agrees must sign in", ANOTHER),
+    "own_request": (
+        "{name} is critical and was asked for by you",
+        ANOTHER,
+    ),
     "not_editable": (
         "the arguments of {name} cannot be edited: nothing says how they must look",
         "approve or deny them as they are",
     ),
-    "agreed_before": ("you have agreed to {name} already", "another person has to agree, too"),
+    "agreed_before": (
+        "you have agreed to {name} already",
+        ANOTHER,
+    ),
 }
 
 
@@ -275,6 +285,7 @@ def _columns(verdict: Verdict) -> tuple[object, ...]:
         verdict.address,
         verdict.client,
         verdict.edited,
+        verdict.credential,
     )
 
 

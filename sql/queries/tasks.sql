@@ -230,14 +230,15 @@ WITH ended AS (
     WHERE j.id = g.job_id AND j.attempt = g.attempt AND j.status::text = 'RUNNING'
     RETURNING j.id, j.status, j.tenant, j.agent_id, j.agent_version, j.retry_count, j.next_retry_at, g.attempt,
               g.counted, g.error, g.code, g.class, coalesce(g.source, g.waiting_on) AS source, g.fact,
-              g.asked, coalesce(j.lineage_id, j.id) AS line, j.submitted_by
+              g.asked, coalesce(j.lineage_id, j.id) AS line, j.submitted_by,
+              j.submitted_with
 ), asked AS MATERIALIZED (
     SELECT * FROM suspended WHERE asked IS NOT NULL AND status <> 'CANCELLED'
 ), requested AS (
     INSERT INTO cortex.approval (
-        id, job_id, lineage_id, attempt, key, tool, tenant, agent_id, agent_version, requested_by, asked, asked_digest,
-        arguments, digest, schema, risk, effect, reversible, policy, said, people, on_deny, on_expiry, expires_at)
-    SELECT r.id, s.id, s.line, s.attempt, r.key, r.tool, s.tenant, s.agent_id, s.agent_version, s.submitted_by,
+        id, job_id, lineage_id, attempt, key, tool, tenant, agent_id, agent_version, requested_by, requested_with,
+        asked, asked_digest, arguments, digest, schema, risk, effect, reversible, policy, said, people, on_deny, on_expiry, expires_at)
+    SELECT r.id, s.id, s.line, s.attempt, r.key, r.tool, s.tenant, s.agent_id, s.agent_version, s.submitted_by, s.submitted_with,
            r.arguments::json, r.digest, r.arguments::json, r.digest, r.schema, r.risk, r.effect, r.reversible, r.policy,
            r.said, r.people, r.on_deny, r.on_expiry, cortex.now() + r.expires_s * interval '1 second'
     FROM asked s CROSS JOIN LATERAL jsonb_to_recordset(s.asked->'requests') AS r(

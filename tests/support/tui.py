@@ -207,6 +207,10 @@ class FakeBackend:
     def _head(self) -> Head:
         known: dict[str, Any] = {
             "approvals": 0,
+            "effects": 0,
+            "budgets": 0,
+            "persons": 0,
+            "pods_lost": 0,
             "first_expiry": None,
             "breakers": 0,
             "is_frozen": False,

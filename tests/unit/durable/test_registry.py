@@ -146,3 +146,12 @@ def test_a_module_gives_its_job_types_and_nothing_else() -> None:
     registry.collect(module)
     assert registry.names == ("fetch",)
     assert isinstance(registry.get("fetch"), JobType)
+
+
+@pytest.mark.parametrize("final", [KeyError, [KeyError], (KeyError("a"),), (BaseException,)])
+def test_what_is_final_is_a_tuple_of_exceptions(final: Any) -> None:
+    async def handler(ctx: Any) -> None:
+        pass
+
+    with pytest.raises(UsageError, match="final is"):
+        job("work", final=final)(handler)
