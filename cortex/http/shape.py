@@ -17,6 +17,7 @@ from uuid import UUID
 
 import attrs
 import cattrs
+from cattrs.errors import CattrsError
 
 from cortex.domain.errors import InvalidValueError, UsageError
 from cortex.durable import codec
@@ -113,7 +114,7 @@ def from_json(raw: bytes, shape: type[T]) -> T:
     try:
         value = json.loads(
             raw.decode(),
-            parse_int=_whole,
+            parse_int=_whole if codec.MANY_DIGITS.search(raw) else None,
             parse_constant=_no_constant,
             object_pairs_hook=_once_each,
         )
@@ -174,7 +175,7 @@ def _structure(value: Any, shape: type[T], *, what: str) -> T:
     """Give plain JSON its shape, as `codec.structure` does, with what only requests hold."""
     try:
         return _converter.structure(value, shape)
-    except (cattrs.BaseValidationError, ValueError, TypeError, KeyError, AttributeError) as error:
+    except (CattrsError, ValueError, TypeError, KeyError, AttributeError) as error:
         lines = cattrs.transform_error(error, path=what, format_exception=_worded)
         raise InvalidValueError("; ".join(lines[:3])) from error
 
