@@ -46,6 +46,8 @@ class JobType:
     required: frozenset[str] = attrs.field(repr=False)
     final: tuple[type[Exception], ...] = ()
     """Exceptions that no retry mends, with their subclasses."""
+    is_isolated: bool = False
+    """Its jobs run in processes of their own."""
 
     async def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Call the handler itself, with a context of the caller's making."""
@@ -85,11 +87,13 @@ def job(
     retry: Retry | None = None,
     timeout: int | None = None,
     final: tuple[type[Exception], ...] = (),
+    isolated: bool = False,
 ) -> Callable[[Handler], JobType]:
     """Make an async function `(ctx, **arguments)` a job type; `timeout` in seconds.
 
     `final`: exceptions, with their subclasses, that fail the job at once, since no retry mends
-    them; all others are judged by the table of failures.
+    them; all others are judged by the table of failures. Each job of an `isolated` type runs in a
+    process of its own: it may crash without its pod.
 
     Raises `UsageError` for limits out of bounds, a handler that is not an async function, or a
     `final` that is no tuple of exceptions.
@@ -126,6 +130,7 @@ def job(
             parameters=parameters,
             required=frozenset(p.name for p in arguments if p.default is p.empty),
             final=final,
+            is_isolated=isolated,
         )
 
     return decorate
@@ -198,6 +203,16 @@ class Registry:
     def names(self) -> tuple[str, ...]:
         """Every registered name, sorted."""
         return tuple(sorted(self._types))
+
+    @property
+    def shared_names(self) -> tuple[str, ...]:
+        """Those whose jobs run in the pod's own process, sorted."""
+        return tuple(name for name in self.names if not self._types[name].is_isolated)
+
+    @property
+    def isolated_names(self) -> tuple[str, ...]:
+        """Those whose jobs run in processes of their own, sorted."""
+        return tuple(name for name in self.names if self._types[name].is_isolated)
 
     @property
     def policies(self) -> dict[str, JobPolicy]:
