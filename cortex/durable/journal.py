@@ -11,7 +11,6 @@ from decimal import Decimal
 from typing import Any, Final, NoReturn, Protocol, TypeVar
 
 import attrs
-import orjson
 import trio
 
 from cortex.domain.causes import leaves
@@ -28,16 +27,14 @@ from cortex.domain.redaction import secret_in
 from cortex.domain.usage import Usage
 from cortex.durable.codec import StepInput, decode, encode, refuse_unstorable
 from cortex.durable.divergence import difference
-from cortex.durable.progress import Progress
 from cortex.durable.replay import Replay
 from cortex.durable.step_clock import StepClock
+from cortex.durable.tally import Tally
 
 KEY_CHARS_MAX: Final = 500
 FORGOTTEN_MAX: Final = 5
 T = TypeVar("T")
 
-_NO_USAGE = Usage()
-_NO_COST = Decimal(0)
 _in_step: ContextVar[bool] = ContextVar("in_step", default=False)
 """Whether this code runs inside a step: what it asks for then is part of that."""
 
@@ -93,25 +90,23 @@ class Journal:
         self._diverged: DivergedError | None = None
         self._recorder = recorder
         self._memo = {step.key: step for step in steps}
-        self._seq = steps[-1].seq if steps else 0
-        self._usage = sum((step.usage for step in steps if step.usage), start=_NO_USAGE)
-        self._cost_usd = sum((step.cost_usd for step in steps if step.cost_usd), start=_NO_COST)
+        self._tally = Tally(steps)
         self._asked: dict[str, int] = {}
         self._promised: dict[str, Coroutine[Any, Any, Any]] = {}
         self._decisions: dict[str, str] = {}
         self.clock: StepClock | None = None
         """The limit that stands still while something is recorded."""
-        self.progress = Progress(self._seq, steps[-1].key if steps else None)
+        self.progress = self._tally.progress
 
     @property
     def usage(self) -> Usage:
         """Tokens that the job's steps used so far."""
-        return self._usage
+        return self._tally.usage
 
     @property
     def cost_usd(self) -> Decimal:
         """What the job's steps cost so far, as far as prices are known."""
-        return self._cost_usd
+        return self._tally.cost_usd
 
     def key(self, name: str) -> str:
         """Return the key of the next step of this name: `name`, then `name#2`, then `name#3`.
@@ -179,8 +174,10 @@ class Journal:
                 effect=outcome.effect,
                 given=given.kept,
                 amid=amid,
-                number=lambda: self._number(kind, key, outcome),
-                committed=lambda: self._committed(key, outcome, at=ended),
+                number=lambda: self._tally.number(kind, key, outcome.usage, outcome.cost_usd),
+                committed=lambda: self._tally.committed(
+                    key, outcome.usage, outcome.cost_usd, at=ended
+                ),
             )
             if self.clock is None:
                 await self._recorder.record(done)
@@ -286,26 +283,6 @@ class Journal:
         """Return the recorded output of a decision, of this attempt or before; None if none is."""
         memo = self._memo.get(key)
         return decode(self._decisions.get(key) if memo is None else memo.output)
-
-    def _number(self, kind: StepKind, key: str, outcome: Outcome) -> tuple[int, str]:
-        """Give the next number: asked by the committer, in the order in which it writes."""
-        seq = self._seq + 1
-        head: dict[str, object] = {"seq": seq, "kind": kind.value, "key": key}
-        usage, cost_usd = self._totals(outcome)
-        if usage is not _NO_USAGE:
-            head["input_tokens"] = usage.prompt_tokens
-            head["output_tokens"] = usage.output_tokens
-            head["cost_usd"] = str(cost_usd)
-        return seq, orjson.dumps(head).decode()
-
-    def _committed(self, key: str, outcome: Outcome, *, at: float) -> None:
-        self._seq += 1
-        self.progress.committed(self._seq, key, at=at)
-        self._usage, self._cost_usd = self._totals(outcome)
-
-    def _totals(self, outcome: Outcome) -> tuple[Usage, Decimal]:
-        usage = self._usage if outcome.usage is None else self._usage + outcome.usage
-        return usage, self._cost_usd + (outcome.cost_usd or _NO_COST)
 
 
 async def _inside(run: Callable[[], Awaitable[Outcome]]) -> Outcome:

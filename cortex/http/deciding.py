@@ -70,7 +70,10 @@ async def decide(db: Database, wish: Wish, person: Person) -> Ruling:
     and how, `ExpiredError`, `NotFoundError`.
     """
     approval = await approvals.show(db, wish.approval_id)
-    ruling = await approvals.decide(db, verdict(approval, wish, person))
+    try:
+        ruling = await approvals.decide(db, verdict(approval, wish, person))
+    except RejectedError as error:
+        raise FieldError("arguments", error.message, hint=error.hint) from error
     if not ruling.is_taken:
         raise refusal(await approvals.show(db, wish.approval_id), ruling)
     return ruling

@@ -25,9 +25,11 @@ from cortex.domain.redaction import redact
 from cortex.domain.retry import app_delay_s
 from cortex.domain.suspension import together
 from cortex.domain.text import clean_text
-from cortex.domain.why import PERSON
+from cortex.domain.waiting import PERSON
 
 STACK_CHARS_MAX: Final = 16_384
+POISON: Final = "poison"
+PROCESS_DIED: Final = "process_died"
 
 _log = structlog.get_logger(__name__)
 
@@ -114,6 +116,25 @@ def out_of_time(claim: Claim) -> Finish:
         limit_s=claim.timeout_s,
     )
     return Finish(lease=claim.lease, status=JobStatus.FAILED, **_told(claim, failure))
+
+
+def process_died(claim: Claim, how: str, *, has_stepped: bool, deaths_max: int) -> Finish | Release:
+    """Return the end of an attempt whose own process has died; `how` is for people.
+
+    So many deaths in a row without a step in between are the job's own fault.
+    """
+    deaths = 1 if has_stepped else claim.process_deaths + 1
+    is_poison = deaths >= deaths_max
+    times = "" if deaths == 1 else f" {deaths} times in a row"
+    failure = Failure(
+        cls=FailureClass.PERMANENT if is_poison else FailureClass.TRANSIENT_INFRA,
+        code=POISON if is_poison else PROCESS_DIED,
+        message=f"its own process died{times}: {how}",
+    )
+    told = _told(claim, failure)
+    if is_poison:
+        return Finish(lease=claim.lease, status=JobStatus.FAILED, **told)
+    return Release(lease=claim.lease, outcome=PROCESS_DIED, is_counted=False, **told)
 
 
 def _suspend(claim: Claim, suspended: Suspended) -> Suspend:

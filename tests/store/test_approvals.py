@@ -11,7 +11,7 @@ from cortex.domain.approval import ApprovalStatus
 from cortex.domain.canonical import canonical, digest
 from cortex.domain.errors import ConflictError, ExpiredError, NotFoundError, RejectedError
 from cortex.domain.job import Finish, JobStatus
-from cortex.store import approvals, dead_letters, jobs, retries, tasks
+from cortex.store import agents, approvals, dead_letters, jobs, retries, tasks
 from cortex.store.approvals import Ruling
 from cortex.store.dead_letters import Resubmission
 from cortex.store.session import Session
@@ -564,3 +564,23 @@ def test_a_request_is_found_by_the_end_of_its_id(askers: Askers) -> None:
     assert askers.call(approvals.find, request.id.hex[-6:]) == request.id
     with pytest.raises(NotFoundError, match="no approval ends with '0000abcd'"):
         askers.call(approvals.find, "0000abcd")
+
+
+RULES = [
+    {"approve": True, "tool": "refund", "when": {"amount": {"gt": 1000}}, "risk": "CRITICAL"},
+    {"approve": True, "tool": "refund"},
+]
+
+
+def test_an_edit_that_crosses_a_rule_is_refused_when_it_is_made(askers: Askers) -> None:
+    spec = {"model": "scripted", "approvals": RULES}
+    askers.call(agents.apply, new_id=new_id(), name="payer", spec=spec, by="ana")
+    request = a_request()
+    askers.ask(request, agent="payer")
+    for how in ("decide", "decide_all"):
+        verdict = a_verdict(request, edited=canonical({**ARGUMENTS, "amount": 1500}))
+        with pytest.raises(RejectedError, match=r"makes refund CRITICAL.*2 people.*rule 1"):
+            askers.call(getattr(approvals, how), verdict if how == "decide" else [verdict])
+    assert askers.row(request)["status"] == "PENDING"
+    smaller = canonical({**ARGUMENTS, "amount": 900})
+    assert askers.decide(request, edited=smaller).outcome == "approved"
