@@ -109,7 +109,7 @@ def forge() -> Iterator[Forge]:
     parts = RunnerParts(
         registry=Registry(TYPES), tools=EchoTools(), workspaces=Path("workspaces"), cpu_s=60
     )
-    started = start_forge(parts.run, memory_mb=MEMORY_MB)
+    started = start_forge(parts.run, memory_mb=MEMORY_MB, warm=parts.warm)
     yield started
     started.close()
 
@@ -296,7 +296,7 @@ def test_forge_and_runners_die_with_their_pod() -> None:
         parts = RunnerParts(
             registry=Registry(TYPES), tools=EchoTools(), workspaces=Path("workspaces"), cpu_s=60
         )
-        started = start_forge(parts.run, memory_mb=MEMORY_MB)
+        started = start_forge(parts.run, memory_mb=MEMORY_MB, warm=parts.warm)
         os.write(writing, started.pid.to_bytes(4, "big"))
         signal.pause()
     os.close(writing)
