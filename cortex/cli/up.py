@@ -11,6 +11,7 @@ import trio
 
 from cortex.agent.abandon import left_count
 from cortex.cli.apps import load_app
+from cortex.cli.forging import start
 from cortex.cli.lifeline import Lifeline
 from cortex.cli.logs import configure_logs
 from cortex.cli.options import Command, Format, Options
@@ -20,10 +21,8 @@ from cortex.cli.target import data_dir, settings_from
 from cortex.config import Settings, files
 from cortex.durable import crash_points
 from cortex.pod import Ready
-from cortex.pod_parts import PodParts, standard_parts
+from cortex.pod_parts import standard_parts
 from cortex.services import deadman
-from cortex.services.forge import Forge, start_forge
-from cortex.services.runner import RunnerParts
 from cortex.services.shutdown import Shutdown
 
 
@@ -81,7 +80,7 @@ def _run(
         hidden=tuple(path.resolve() for path in files()),
         is_unsafe=settings.unsafe_run_command,
     )
-    forge = _forge(settings, parts)
+    forge = start(settings, parts, app)
 
     def tell(ready: Ready) -> None:
         ready_s = time.perf_counter() - began
@@ -111,17 +110,6 @@ def _run(
         return trio.run(run) if lifeline is None else trio.run(lifeline.around, run, shutdown)
     finally:
         forge.close()
-
-
-def _forge(settings: Settings, parts: PodParts) -> Forge:
-    """Fork the process that forks runners, before there are threads or connections."""
-    runner = RunnerParts(
-        registry=parts.registry,
-        tools=parts.tools,
-        workspaces=parts.workspaces,
-        cpu_s=settings.isolated_cpu_s,
-    )
-    return start_forge(runner.run, memory_mb=settings.isolated_mb, warm=runner.warm)
 
 
 def _say(text: str) -> None:

@@ -5,8 +5,9 @@ the same code, and a runner costs one `fork`. It runs nothing itself: on request
 kills one, and reports how each ended. Forge and runners die with the pod (`PR_SET_PDEATHSIG`), and
 signals that a terminal or a service manager sends to all processes do not end them before it.
 
-On failure: a forge that was killed takes its runners along and is not replaced: the pod goes on and
-claims no more jobs that need one.
+On failure: a forge that was killed, or does not answer, takes its runners along, and another one is
+started: as a new program, since a process that has threads by now cannot be forked safely. The pod
+claims no jobs that need one until that is ready.
 """
 
 import ctypes
@@ -17,9 +18,10 @@ import resource
 import select
 import signal
 import socket
+import subprocess
 import sys
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Sequence
+from contextlib import nullcontext, suppress
 from pathlib import Path
 from typing import Any, Final, NoReturn
 
@@ -31,8 +33,16 @@ import trio
 from cortex.domain.errors import UnavailableError
 
 PR_SET_PDEATHSIG: Final = 1
+PR_GET_DUMPABLE: Final = 3
+PR_SET_DUMPABLE: Final = 4
 MESSAGE_BYTES_MAX: Final = 4096
 FORK_WITHIN_S: Final = 10.0
+READY_WITHIN_S: Final = 60.0
+"""For a forge that is a new program: it imports the application first."""
+REPLACE_PAUSE_S: Final = 0.25
+REPLACE_PAUSE_MAX_S: Final = 30.0
+STEADY_S: Final = 60.0
+"""A forge that has lived so long is replaced without delay."""
 GONE_WITHIN_S: Final = 5.0
 END_WITHIN_S: Final = 2.0
 OOM_SCORE: Final = b"1000"
@@ -41,6 +51,18 @@ FORWARDED: Final = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 """Sent to whole process groups; only the pod follows them."""
 
 _log = structlog.get_logger(__name__)
+
+
+@attrs.frozen
+class Again:
+    """A program that does the work of a lost forge, by `serve_forge`.
+
+    It is given the number of its control socket and its pod's process id as arguments.
+    """
+
+    command: Sequence[str]
+    wish: bytes
+    """What it reads from stdin: arguments are seen by everybody."""
 
 
 @attrs.frozen(kw_only=True)
@@ -83,34 +105,90 @@ class Forge:
 
     name = "forge"
 
-    def __init__(self, control: socket.socket, pid: int) -> None:
+    def __init__(self, control: socket.socket, pid: int, again: "Again | None") -> None:
         self._control = control
         self.pid = pid
+        self._again = again
         self._socket: Any = None
         self._number = 0
         self._births: dict[int, _Birth] = {}
         self._runners: dict[int, Runner] = {}
         self.is_lost = False
+        self.restarts_count = 0
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-        """Hear of births and deaths until cancelled."""
+        """Hear of births and deaths until cancelled; replace a forge that is lost."""
         if self._socket is None:
-            self._control.setblocking(False)  # noqa: FBT003 -- as the library has it
-            self._socket = trio.socket.from_stdlib_socket(self._control)
+            self._listen()
         task_status.started()
-        while message := await self._receive():
-            told = orjson.loads(message)
-            if "gone" in told:
-                self._ended(told["gone"], Exit(status=told["status"], rss_kb=told["rss_kb"]))
-            elif (birth := self._births.get(told["number"])) is not None:
-                self._born(birth, told)
-        self._lost()
-        await trio.sleep_forever()
+        pause_s = REPLACE_PAUSE_S
+        while True:
+            began = trio.current_time()
+            await self._hear()
+            self._lost()
+            if self._again is None:
+                await trio.sleep_forever()
+            if trio.current_time() - began >= STEADY_S:
+                pause_s = REPLACE_PAUSE_S
+            await trio.sleep(pause_s)
+            pause_s = min(2 * pause_s, REPLACE_PAUSE_MAX_S)
+            self._replace(self._again)
+
+    def _listen(self) -> None:
+        self._control.setblocking(False)  # noqa: FBT003 -- as the library has it
+        self._socket = trio.socket.from_stdlib_socket(self._control)
+
+    async def _hear(self) -> None:
+        """Hear what the forge says until it is gone; one that is still to start has its time."""
+        while True:
+            with trio.move_on_after(READY_WITHIN_S if self.is_lost else math.inf):
+                message = await self._receive()
+                try:
+                    told = orjson.loads(message)
+                    self._told(told)
+                except (AttributeError, KeyError, TypeError, ValueError):
+                    return  # it has ended, or is not itself any more
+                continue
+            return
+
+    def _told(self, told: dict[str, Any]) -> None:
+        if "ready" in told:
+            if self.is_lost:
+                self.is_lost = False
+                _log.info("forge replaced", pid=self.pid, restarts=self.restarts_count)
+        elif "gone" in told:
+            self._ended(told["gone"], Exit(status=told["status"], rss_kb=told["rss_kb"]))
+        elif (birth := self._births.get(told["number"])) is not None:
+            self._born(birth, told)
 
     async def _receive(self) -> bytes:
         with suppress(ConnectionError):
             return bytes(await self._socket.recv(MESSAGE_BYTES_MAX))
         return b""
+
+    def _replace(self, again: "Again") -> None:
+        """Start another forge as a new program; what cannot be started is tried again."""
+        self._socket.close()
+        self.restarts_count += 1
+        ours, its = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self._control = ours
+        self._listen()
+        with its:
+            try:
+                # Not in a thread: the kernel ends the forge with the thread that has made it.
+                started = subprocess.Popen(  # noqa: S603 -- our own program
+                    [*again.command, str(its.fileno()), str(os.getpid())],
+                    pass_fds=[its.fileno()],
+                    stdin=subprocess.PIPE,
+                )
+            except OSError as error:
+                _log.error("forge not started", error=error.strerror)
+                return
+        self.pid = started.pid
+        started.returncode = 0  # it is waited for here, not when the object goes
+        with suppress(OSError), started.stdin or nullcontext() as stdin:
+            if stdin is not None:
+                stdin.write(again.wish)  # far less than a pipe holds: this does not block
 
     async def fork(self) -> Runner:
         """Return a new runner. Raises `UnavailableError` when there can be none."""
@@ -123,10 +201,12 @@ class Forge:
         number, birth = self._number, _Birth(stream)
         self._births[number] = birth
         try:
-            with its:
-                await self._send({"number": number}, its.fileno())
-            with trio.move_on_after(FORK_WITHIN_S):
+            with trio.move_on_after(FORK_WITHIN_S) as limit:
+                with its:
+                    await self._send({"number": number}, its.fileno())
                 await birth.told.wait()
+            if limit.cancelled_caught:
+                self._end(within_s=0.0)  # stopped, or hangs; `run` replaces it
         finally:
             del self._births[number]
             if birth.runner is None:
@@ -168,9 +248,12 @@ class Forge:
             runner.gone.set()
 
     def _lost(self) -> None:
+        self._end(within_s=0.0)
+        if not self.is_lost:
+            _log.error("forge lost", hint="it is replaced; jobs that need it wait for that")
         self.is_lost = True
-        _log.error("forge lost", hint="jobs that need a process of their own run on other pods")
         for runner in self._runners.values():
+            _kill_group(runner.pid)  # what its job has started does not end with it
             runner.gone.set()
         self._runners.clear()
         for birth in self._births.values():
@@ -181,14 +264,21 @@ class Forge:
         self._control.close()
         if self._socket is not None:
             self._socket.close()
-        deadline = _now() + END_WITHIN_S
-        with suppress(ChildProcessError):
-            while os.waitpid(self.pid, os.WNOHANG) == (0, 0):
-                if _now() > deadline:
-                    os.kill(self.pid, signal.SIGKILL)
-                    os.waitpid(self.pid, 0)
+        self._end(within_s=END_WITHIN_S)
+
+    def _end(self, *, within_s: float) -> None:
+        """Wait for the forge to end, then kill it."""
+        pid, deadline = self.pid, _now() + within_s
+        if not pid:
+            return
+        with suppress(ChildProcessError, ProcessLookupError):
+            while os.waitpid(pid, os.WNOHANG) == (0, 0):
+                if _now() >= deadline:
+                    os.kill(pid, signal.SIGKILL)
+                    os.waitpid(pid, 0)
                     break
                 select.select([], [], [], 0.005)
+        self.pid = 0
 
 
 def start_forge(
@@ -196,10 +286,12 @@ def start_forge(
     *,
     memory_mb: int,
     warm: Callable[[], None] = lambda: None,
+    again: Again | None = None,
 ) -> Forge:
     """Fork the forge; `run` serves one runner's socket until the pod closes it.
 
-    `warm` is called in the forge before its first fork: what it prepares, no runner has to.
+    `warm` is called in the forge before its first fork: what it prepares, no runner has to. `again`
+    does the same as a new program; None: a lost forge is not replaced.
     To be called before the process has threads, an event loop or connections.
     """
     ours, its = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
@@ -214,7 +306,19 @@ def start_forge(
         finally:
             os._exit(code)
     its.close()
-    return Forge(ours, pid)
+    return Forge(ours, pid, again)
+
+
+def serve_forge(
+    control: socket.socket,
+    owner: int,
+    run: Callable[[socket.socket], None],
+    *,
+    memory_mb: int,
+    warm: Callable[[], None],
+) -> None:
+    """Be the forge of a process whose first one was lost, until that closes its side."""
+    _Forge(control, owner, run, memory_mb, warm).serve()
 
 
 class _Forge:
@@ -246,6 +350,7 @@ class _Forge:
         poll = select.poll()
         poll.register(self._control, select.POLLIN)
         poll.register(reading, select.POLLIN)
+        self._tell({"ready": os.getpid()})
         while True:
             for file, _ in poll.poll():
                 if file == reading:
@@ -302,8 +407,7 @@ class _Forge:
             for each in self._wakeup:
                 os.close(each)
             self._control.close()
-            with suppress(OSError):
-                Path("/proc/self/oom_score_adj").write_bytes(OOM_SCORE)
+            _die_first()
             size = self._memory_bytes
             resource.setrlimit(resource.RLIMIT_DATA, (size, size))
             resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
@@ -338,6 +442,20 @@ def die_with(parent: int) -> None:
         ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
     if os.getppid() != parent:
         os._exit(1)
+
+
+def _die_first() -> None:
+    """Have the kernel take this process before others when memory runs out."""
+    if sys.platform != "linux":
+        return
+    # The files of a process that hides its memory belong to root, so it shows it for a moment.
+    hides = ctypes.CDLL(None).prctl(PR_GET_DUMPABLE, 0, 0, 0, 0) == 0
+    if hides:
+        ctypes.CDLL(None).prctl(PR_SET_DUMPABLE, 1, 0, 0, 0)
+    with suppress(OSError):
+        Path("/proc/self/oom_score_adj").write_bytes(OOM_SCORE)
+    if hides:
+        ctypes.CDLL(None).prctl(PR_SET_DUMPABLE, 0, 0, 0, 0)
 
 
 def limit_cpu(seconds: int) -> None:

@@ -9,6 +9,7 @@ On failure: a runner that dies while its job runs ends the attempt, and counts a
 On stop: a job that is stopped has `STOP_S` to end, then its process group is killed.
 """
 
+import math
 import os
 import signal
 from collections.abc import Awaitable, Callable, Sequence
@@ -22,7 +23,7 @@ import structlog
 import trio
 
 from cortex.domain.approval import ApprovalStatus
-from cortex.domain.errors import CortexError, Suspended, UnavailableError
+from cortex.domain.errors import InvalidValueError, Suspended, UnavailableError
 from cortex.domain.failure import Failure
 from cortex.domain.job import (
     Claim,
@@ -55,13 +56,15 @@ from cortex.durable.tally import Tally
 from cortex.services.committer import Committer
 from cortex.services.forge import GONE_WITHIN_S, Forge, Runner
 from cortex.services.runner import OUT_OF_MEMORY
-from cortex.services.runner_wire import Line, fields_of, plain, shaped
+from cortex.services.runner_wire import WAITING_MAX, Line, fields_of, plain, shaped
 from cortex.services.running import RunningJob, RunningJobs, Stop
 
 STOP_S: Final = 3.0
 """What a stopped job gets to end by itself, before its process is killed."""
 DEATH_PAUSE_S: Final = 0.25
 """Who kills the runners and the pod together does not condemn jobs by killing the runners first."""
+BEGIN_WITHIN_S: Final = 20.0
+"""For a runner to read what it is to run; it waits for nothing else then."""
 LOOK_S: Final = 0.25
 IDLE_S: Final = 30.0
 """A runner without work for so long is ended."""
@@ -243,6 +246,10 @@ class Isolation:
             else:
                 self._idle.append((runner, trio.current_time()))
             return None
+        if not hosted.has_begun and (hosted.is_broken or hosted.is_gone):
+            # Killed or stopped before: that counts against no job.
+            await self._forge.kill(runner)
+            raise UnavailableError("a runner ended before its job began")
         if hosted.is_broken:
             await self._forge.kill(runner)
             return None if hosted.has_ended else Died(None, 0)
@@ -271,6 +278,8 @@ class _Hosted:
     committer: Committer
     services: Services
     policies: Policies
+    has_begun: bool = False
+    """The runner is there and will run the job next."""
     has_ended: bool = False
     """The runner has said how the attempt ended."""
     is_gone: bool = False
@@ -303,7 +312,7 @@ class _Hosted:
             async with trio.open_nursery() as calls:
                 try:
                     await self._hear(calls)
-                except (CortexError, KeyError, TypeError, ValueError, AttributeError) as error:
+                except Exception as error:  # noqa: BLE001 -- a job that has taken it over may say anything
                     self.is_broken = True
                     _log.error(
                         "runner not understood", job=str(self.claim.lease.job_id), error=error
@@ -315,7 +324,10 @@ class _Hosted:
 
     async def _hear(self, calls: trio.Nursery) -> None:
         while not self.has_ended:
-            message = await self.line.receive()
+            with trio.move_on_after(math.inf if self.has_begun else BEGIN_WITHIN_S) as limit:
+                message = await self.line.receive()
+            if limit.cancelled_caught:
+                raise UnavailableError(f"a runner has not begun within {BEGIN_WITHIN_S:g} s")
             if message is None:
                 self.is_gone = True
                 while self._recording:  # what is on its way to the record ends a row of deaths
@@ -325,6 +337,9 @@ class _Hosted:
             self._heard(message, calls)
 
     def _heard(self, message: dict[str, Any], nursery: trio.Nursery) -> None:
+        number = message.get("number")
+        if number in self._calls or max(len(self._calls), len(self._steps)) > WAITING_MAX:
+            raise InvalidValueError("a runner asks for too much at once")
         if message.get("call") == "admit":
             scope = self._calls[message["number"]] = trio.CancelScope()
             nursery.start_soon(self._admit, message["number"], scope, message["given"]["name"])
@@ -444,6 +459,9 @@ class _Hosted:
     async def _do_intend(self, *, intent: Any) -> Any:
         given = {**intent, "lease": plain(self.claim.lease)}
         return plain(await self.services.desk.intend(shaped(given, EffectIntent)))
+
+    async def _do_begin(self) -> None:
+        self.has_begun = True
 
     async def _do_may_begin(self, *, call_s: float) -> None:
         await self.services.desk.until_it_may_begin(call_s)

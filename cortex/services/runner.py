@@ -127,6 +127,8 @@ class _Runner:
         result: Any = None
         try:
             with self._scope:
+                # From here on its death is the job's; before, nothing of the job has run.
+                await line.call("begin")
                 result = await self._handle(line, claim, message)
         except trio.Cancelled:
             raise

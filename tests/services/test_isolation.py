@@ -1,9 +1,13 @@
 """Jobs in processes of their own: what they do is on record, and what kills them kills no pod."""
 
 import ctypes
+import json
 import os
 import signal
+import stat
+import sys
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 from uuid import UUID
@@ -15,8 +19,9 @@ from cortex.domain.classification import failure_of
 from cortex.domain.errors import RejectedError, TimedOutError
 from cortex.durable.context import Context
 from cortex.durable.registry import Registry, Retry, job
+from cortex.services import forge as forge_module
 from cortex.services import isolation
-from cortex.services.forge import Forge, start_forge
+from cortex.services.forge import Again, Forge, start_forge
 from cortex.services.isolation import Isolation
 from cortex.services.runner import RunnerParts
 from cortex.services.running import Stop
@@ -28,6 +33,15 @@ from tests.support.rows import assert_one_truth, attempts, job_row
 
 MEMORY_MB = 512
 DEATHS_MAX = 3
+APP = """
+import os
+from cortex.durable.context import Context
+from cortex.durable.registry import job
+
+@job("pid")
+async def pid(_: Context) -> int:
+    return os.getpid()
+"""
 ONCE = Retry(max=0, worker_attempts=1)
 
 
@@ -95,6 +109,14 @@ async def pid(_: Context) -> int:
     return os.getpid()
 
 
+@job("babbles")
+async def babbles(_: Context, text: str) -> None:
+    for number in range(3, 64):
+        with suppress(OSError):
+            stat.S_ISSOCK(os.fstat(number).st_mode) and os.write(number, bytes.fromhex(text))
+    await trio.sleep_forever()
+
+
 @job("guarded")
 async def guarded(ctx: Context) -> list[str]:
     breakers = ctx.services.breakers
@@ -112,18 +134,34 @@ async def process_id() -> int:
     return os.getpid()
 
 
+def frame(**message: Any) -> bytes:
+    text = json.dumps(message).encode()
+    return len(text).to_bytes(4, "big") + text
+
+
 TYPES = (
     *(steps_of_all_kinds, segfault, leaves, eats, spins),
-    *(steps_then_dies, raises, waits, hangs, pid, guarded),
+    *(steps_then_dies, raises, waits, hangs, pid, guarded, babbles),
 )
 
 
 @pytest.fixture
-def forge() -> Iterator[Forge]:
+def forge(tmp_path: Path) -> Iterator[Forge]:
     parts = RunnerParts(
         registry=Registry(TYPES), tools=EchoTools(), workspaces=Path("workspaces"), cpu_s=60
     )
-    started = start_forge(parts.run, memory_mb=MEMORY_MB, warm=parts.warm)
+    app = tmp_path / "isolated_app.py"
+    app.write_text(APP)
+    wish = {
+        "dsn": None,
+        "app": str(app),
+        "workspaces": str(tmp_path / "workspaces"),
+        "is_unsafe": True,
+        "cpu_s": 60,
+        "memory_mb": MEMORY_MB,
+    }
+    again = Again((sys.executable, "-P", "-m", "cortex.cli.forging"), json.dumps(wish).encode())
+    started = start_forge(parts.run, memory_mb=MEMORY_MB, warm=parts.warm, again=again)
     yield started
     started.close()
 
@@ -296,7 +334,7 @@ async def test_a_runner_that_dies_on_a_pod_that_leaves_is_not_counted(
     assert attempts(database, job_id) == [(1, "handed_back")]
 
 
-async def test_without_its_forge_a_pod_takes_no_more_of_such_jobs(
+async def test_a_forge_that_is_killed_is_replaced(
     isolated: Bench, forge: Forge, database: str
 ) -> None:
     job_id = await runs(isolated, database, "hangs")
@@ -305,6 +343,71 @@ async def test_without_its_forge_a_pod_takes_no_more_of_such_jobs(
     await isolated.running.wait_until_empty()
     assert attempts(database, job_id) == [(1, "handed_back")]
     assert isolated.actors().isolated_slots == 0
+    await until_replaced(isolated)
+    assert forge.restarts_count == 1
+    result = await result_of(isolated, database, await runs(isolated, database, "pid"))
+    assert result not in {os.getpid(), forge.pid}
+
+
+async def until_replaced(bench: Bench) -> None:
+    await eventually_async(lambda: bench.actors().isolated_slots > 0, what="another forge is ready")
+
+
+async def test_a_forge_that_does_not_answer_is_replaced(
+    isolated: Bench, forge: Forge, database: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(forge_module, "FORK_WITHIN_S", 0.1)
+    os.kill(forge.pid, signal.SIGSTOP)
+    job_id = await runs(isolated, database, "pid")
+    await isolated.running.wait_until_empty()
+    assert (job_row(database, job_id)["attempts_spent"], forge.restarts_count) == (0, 0)
+    monkeypatch.undo()
+    await eventually_async(lambda: forge.restarts_count, what="it is replaced")
+    await until_replaced(isolated)
+    assert await result_of(isolated, database, await runs(isolated, database, "pid"))
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSTOP])
+async def test_what_ends_an_idle_runner_is_not_counted_against_its_next_job(
+    isolated: Bench, database: str, number: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    runner = await result_of(isolated, database, await runs(isolated, database, "pid"))
+    monkeypatch.setattr(isolation, "BEGIN_WITHIN_S", 0.1)
+    monkeypatch.setattr(isolation, "STOP_S", 0.1)
+    (job_id,) = await isolated.submit(type="pid")
+    sql(database, "UPDATE cortex_worker.task SET is_suspect = true WHERE job_id = $1", job_id)
+    (claim,) = await isolated.port(tasks.claim, pod_id=isolated.pod.id, types=["pid"], limit=1)
+    os.kill(runner, number)
+    isolated.run(claim)
+    await isolated.running.wait_until_empty()
+    row = job_row(database, job_id)
+    assert (row["process_deaths"], row["attempts_spent"]) == (0, 0)
+    if row["status"] == "RUNNING":  # its death was heard of too late: put off, not lost
+        assert (row["task_state"], attempts(database, job_id)) == ("LATER", [(1, "handed_back")])
+    monkeypatch.undo()
+    assert runner != await result_of(isolated, database, await runs(isolated, database, "pid"))
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        b"\xff" * 8,
+        b"\0\0\0\2[]",
+        b"\0\0\0\2{}",
+        frame(tell="end", given={"name": "Finish", "end": {}, "rss_kb": 0}),
+        10 * frame(call="may_begin", number=7, given={"call_s": 1e9}),
+        20_000 * frame(tell="step", given={"what": "begun", "kind": "odd", "key": "k"}),
+    ],
+)
+async def test_a_runner_that_talks_nonsense_ends_and_its_pod_goes_on(
+    isolated: Bench, database: str, said: bytes
+) -> None:
+    text = json.dumps({"text": said[:60_000].hex()})
+    job_id = await runs(isolated, database, "babbles", payload=text)
+    await isolated.running.wait_until_empty()
+    row = job_row(database, job_id)
+    assert (row["status"], row["process_deaths"]) == ("RUNNING", 1)
+    assert await result_of(isolated, database, await runs(isolated, database, "pid"))
 
 
 def test_forge_and_runners_die_with_their_pod() -> None:
