@@ -286,7 +286,7 @@ async def test_changed_arguments_have_to_be_looked_at_again(inbox: FakeApprovals
         await seat.pass_time(3)
         assert "the arguments were changed: look at them again" in seat.lines[-2]
         assert "1240" in seat.text
-        await seat.press("y")
+        await seat.press("y", "escape")
         await keys(seat, "a", "y")
         assert [each.seen for each in inbox.decisions] == [inbox.rows[changed]["digest"]]
 

@@ -199,6 +199,9 @@ class CortexApp(internals.Orderly[int]):
             self.app_focus = True
             self.on_app_focus()
         frame, field = self.frame, self.focused
+        if frame is not None and self.screen is frame:
+            frame.take_keys()
+            field = self.focused
         if isinstance(field, Input | TextArea):
             await self.write(event, field)
         elif frame is None or self.screen is not frame:
@@ -420,7 +423,7 @@ class CortexApp(internals.Orderly[int]):
             return
         self._has_told_end = True
         if self._is_leaving:
-            frame.strip.withdraw()
+            frame.strip.withdraw("the pod has ended: nobody is asked about it any more")
         log_key = shown(self.desk.keys.named("log").keys[0])
         told = f"✗ pod {pod.name} {ended} · {log_key} tells where its log is"
         frame.strip.tell(safe(told), "fail")

@@ -69,6 +69,29 @@ class Question:
         return f"  type {self.wanted} to agree: {typed}   esc no "
 
 
+class Closed:
+    """Stands where a question was taken back, and takes the keys of whoever is still typing.
+
+    Only esc leaves it: any other key was meant for the question.
+    """
+
+    def __init__(self, text: str) -> None:
+        """`text`: why it was taken back, and what was done; safe."""
+        self.text = text
+
+    def press(self, key: str, character: str | None) -> Answer:  # noqa: ARG002 -- as the others
+        """Take one key, by its name and by what it writes."""
+        return Answer.NO if key == CANCEL else Answer.NONE
+
+    def may_agree(self, character: str | None) -> bool:  # noqa: ARG002 -- nothing is agreed to
+        """Whether a key is of those that agree."""
+        return False
+
+    def how(self) -> str:
+        """Say which key there is."""
+        return "  esc goes on "
+
+
 class Choice:
     """One line of text and several answers, a key each; esc declines."""
 

@@ -124,7 +124,6 @@ class JobScreen(Frame):
 
     def on_screen_suspend(self) -> None:
         self._hush()
-        super().on_screen_suspend()
 
     def path(self) -> tuple[str, ...]:
         return ("jobs", short_id(self._job_id))
