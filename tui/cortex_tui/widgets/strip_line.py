@@ -175,6 +175,7 @@ class StripLine(Drawn, can_focus=True):
         if not self.is_asking:
             self._open(Closed(why), None)
             self._make_room()
+            self.tell(why, "warn")
 
     def _open(self, question: Asks, answered: Callable[[bool], None] | None) -> None:
         self._question, self._answered = question, answered
