@@ -8,7 +8,7 @@ from cortex.domain.cells import width_of
 from tests.support.command_line import Cortex
 from tests.support.life import Life
 
-CONTROL = re.compile("[\x00-\x09\x0b-\x1f\x7f-\x9f\u200b-\u200f\u202a-\u202e\u2066-\u2069\ufeff]")
+CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u200b-\u200f\u202a-\u202e\u2066-\u2069\ufeff]")
 HOSTILE = "\x1b]52;c;aGk=\x07 \x1b[2J approve \u202ethis\u202c \u200bnow\r\x9b31m\nand more"
 
 
@@ -76,7 +76,7 @@ def test_redirected_output_is_exact_and_without_colours(cortex: Cortex, life: Li
     assert row.startswith(job_id)
     assert "FAILED" in row
     assert row.endswith("x" * 200)
-    assert re.search(r" \d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z ", row)
+    assert re.search(r"\t\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z\t", row)
     assert "\x1b" not in ended.out
     assert "\t" not in ended.out
 
