@@ -8,6 +8,7 @@ from attrs import evolve, field, frozen
 from attrs.validators import ge, in_, instance_of, le, optional
 
 from chaos.cluster.scale import SCALES
+from chaos.cluster.stage import canary_of
 from chaos.nemeses import ALL, absent
 from chaos.nemeses.nemesis import Fault, Nemesis
 from chaos.quiet_kills import QuietKill, draw_quiet_kills
@@ -19,6 +20,8 @@ from chaos.workloads.program import Op, Program
 FAULTS_PER_S: Final = 1.4
 """At intensity 1: more than sixty find their target in a run of a minute."""
 JOBS_PER_S: Final = 4.0
+EARLY_END_EACH: Final = 8
+"""One program of so many meets an answer that ends early, whatever faults are drawn."""
 JOB_TYPE: Final = "chaos_program"
 PODS_MAX: Final = 50
 DURATION_MAX_S: Final = 86_400
@@ -72,7 +75,9 @@ def make_plan(options: Options) -> Plan:
     programs = draw_programs(options.seed, count) if options.app is None else ()
     faults = _draw_faults(options, nemeses)
     rules = [rule for fault in faults for rule in _rules(nemeses, fault)]
-    rules += [rule for program in programs for rule in _busy(program)]
+    canary = canary_of(options.seed)
+    rules += [rule for program in programs for rule in _busy(program, canary=canary)]
+    rules += [rule for program in programs[::EARLY_END_EACH] for rule in _early_end(program)]
     return Plan(
         options=options,
         programs=programs,
@@ -113,6 +118,17 @@ def _draw_faults(options: Options, nemeses: Mapping[str, Nemesis]) -> tuple[Faul
     return tuple(faults)
 
 
+def _early_end(program: Program) -> list[Mapping[str, Any]]:
+    """The first call of a program, whose stream ends before its answer does, once."""
+    for place, operation in enumerate(program.operations):
+        if operation.op is Op.MODEL:
+            step = f"{place}:{operation.op}"
+            prompt = first_message(program.key, step, operation.takes_ms)
+            fault = {"fault": "early_end", "fault_after": 2}
+            return [{"name": "early end", "prompt": prompt, "times": 1, **fault}]
+    return []
+
+
 def _quiet_kills(options: Options, *, first: int) -> tuple[QuietKill, ...]:
     if not options.intensity:
         return ()
@@ -135,14 +151,20 @@ def _rules(nemeses: Mapping[str, Nemesis], fault: Fault) -> Sequence[Mapping[str
     return () if rules is None else rules(fault)
 
 
-def _busy(program: Program) -> list[Mapping[str, Any]]:
-    """The calls that are told to come back later the first times."""
+def _busy(program: Program, *, canary: str) -> list[Mapping[str, Any]]:
+    """The calls that are told to come back later the first times, in words that name the key."""
     found: list[Mapping[str, Any]] = []
     for place, operation in enumerate(program.operations):
         if operation.op is Op.RETRY:
             step = f"{place}:{operation.op}"
             prompt = first_message(program.key, step, operation.takes_ms)
-            busy = {"name": "busy", "prompt": prompt, "times": 2, "status": 429}
+            busy = {
+                "name": "busy",
+                "prompt": prompt,
+                "times": 2,
+                "status": 429,
+                "message": f"{canary} has to wait",
+            }
             # Where the server names no pause, it is for us to draw one.
             found.append({**busy, "retry_after": 1} if place % 2 else busy)
     return found

@@ -52,6 +52,12 @@ def _whole(value: Any) -> int:
     return int(value)
 
 
+def _switch(value: Any) -> bool:
+    if isinstance(value, bool):
+        return value
+    return {"true": True, "false": False}[str(value).lower()]
+
+
 def _text(value: Any) -> str:
     if not isinstance(value, str):
         raise TypeError
@@ -127,6 +133,14 @@ class Settings:
         metadata={
             "doc": "HOST:PORT on which a pod serves the HTTP API; none: it serves none",
             "kind": "HOST:PORT",
+        },
+    )
+    unsafe_run_command: bool = attrs.field(
+        default=False,
+        converter=_switch,
+        metadata={
+            "doc": "programs of agents run unconfined: they may do all that the pod's user may",
+            "kind": "true or false",
         },
     )
     slots: int = _count(1000, 1, 10_000, "jobs that one pod runs at once")
@@ -209,6 +223,12 @@ GONE: Final = {
 """Settings of former versions, and what stands in their place."""
 
 
+def files(cwd: Path | None = None) -> tuple[Path, ...]:
+    """Return where settings are read from: the user's file, then the working folder's."""
+    user_file = Path(platformdirs.user_config_dir("cortex")) / "config.toml"
+    return user_file, (cwd or Path()) / PROJECT_FILE
+
+
 def load(
     flags: Mapping[str, Any], *, environ: Mapping[str, str] = os.environ, cwd: Path | None = None
 ) -> Settings:
@@ -240,8 +260,7 @@ def _given(
     def take(name: str, value: Any, source: str) -> None:
         merged[name] = _checked(name, value, source=source), source
 
-    user_file = Path(platformdirs.user_config_dir("cortex")) / "config.toml"
-    for path in (user_file, (cwd or Path()) / PROJECT_FILE):
+    for path in files(cwd):
         for name, value in _from_file(path).items():
             take(name, value, str(path))
     for name, (instead, meaning) in GONE.items():
@@ -268,7 +287,7 @@ def _checked(name: str, value: Any, *, source: str) -> Any:
             field.validator(None, field, converted)
     except UsageError as error:
         raise UsageError(f"{source}: {error.message}", hint=error.hint) from error
-    except (ValueError, TypeError, OverflowError) as error:
+    except (KeyError, ValueError, TypeError, OverflowError) as error:
         shown = "" if name == "dsn" else f" {value!r},"
         kind = field.metadata["kind"]
         raise UsageError(f"{source}: setting {name} is{shown} not {kind}") from error

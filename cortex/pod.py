@@ -48,6 +48,7 @@ from cortex.services.committer import Committer
 from cortex.services.control import Control
 from cortex.services.database_watch import DatabaseWatch
 from cortex.services.dead_acts import DeadActs
+from cortex.services.deaf_handlers import DeafHandlers
 from cortex.services.desk import Desk
 from cortex.services.dispatcher import Dispatcher
 from cortex.services.drain import Drain
@@ -222,6 +223,7 @@ class _Pod:
             job_types=self._parts.registry.names,
             slots=self._settings.slots,
             liveness=Liveness.of(is_pooled=self._port.is_pooled),
+            confinement=self._parts.confinement,
         )
 
     def _open_to_clients(self, rng: random.Random) -> None:
@@ -258,6 +260,9 @@ class _Pod:
             if self._port.is_pooled:
                 _log.warning(POOLED, zombie_s=self._settings.zombie_s)
             await liveness.start(self._loop_lag)
+            await liveness.start(
+                DeafHandlers(self._port, pod_id=self._record.id, running=self._running)
+            )
             await liveness.start(self._watch)
             await liveness.start(self._metrics_page)
             await liveness.start(self._heartbeat)
@@ -272,7 +277,10 @@ class _Pod:
             stack.callback(self._flush)
             url = await self._serve_http(stack)
             if self._parts.preload is not None:
-                await trio.to_thread.run_sync(self._parts.preload, abandon_on_cancel=True)
+                trouble = await trio.to_thread.run_sync(self._parts.preload, abandon_on_cancel=True)
+                if trouble is not None:
+                    told = attrs.asdict(trouble, filter=lambda _, value: value is not None)
+                    _log.warning(**told)
             level = await stack.enter_async_context(
                 phase("hand_back", grace_s=partial(left, DrainPhase.HAND_BACK), log=self._log)
             )

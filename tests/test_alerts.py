@@ -76,6 +76,11 @@ def test_a_rule_asks_as_the_metric_is_to_be_asked(rule: dict[str, Any]) -> None:
         assert set(labels.split(", ")) <= set(metric.labels)
 
 
+def test_a_half_open_breaker_fires_no_alert() -> None:
+    (rule,) = (each for each in rules() if each["alert"] == "CortexBreakerOpen")
+    assert rule["expr"] == "max by (breaker) (cortex_breaker_state) > 1"  # 1 is half-open, 2 open
+
+
 def test_the_table_of_metrics_has_a_row_for_each() -> None:
     rows = list(_metrics())
     assert [row[0].strip("`") for row in rows] == [metric.name for metric in METRICS]

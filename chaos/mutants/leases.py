@@ -11,8 +11,8 @@ _OWNED: Final = (
 _ANYBODYS: Final = (
     "    WHERE j.id = s.job_id AND j.status::text = 'RUNNING' AND $1::uuid IS NOT NULL\n"
 )
-_STEPS: Final = "cost_usd, usage, output, head)\n"
-_OUTCOMES: Final = "head, effect_id, applied,\n             why)\n"
+_STEPS: Final = "cost_usd, usage, output, head, input, amid)\n"
+_OUTCOMES: Final = "input, amid, effect_id,\n             applied, why)\n"
 
 MUTANTS: Final = (
     Mutant(

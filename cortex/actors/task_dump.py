@@ -49,10 +49,11 @@ def _write(text: str) -> None:
 def task_tree() -> str:
     """All tasks of the running loop, indented by their nurseries, each with where it stands."""
     root = trio.lowlevel.current_root_task()
-    return "\n".join(["tasks:", *([] if root is None else _lines(root, "  "))]) + "\n"
+    return "\n".join(["tasks:", *([] if root is None else lines_of(root, "  "))]) + "\n"
 
 
-def _lines(task: trio.lowlevel.Task, indent: str) -> Iterator[str]:
+def lines_of(task: trio.lowlevel.Task, indent: str = "") -> Iterator[str]:
+    """Yield a task and those below it, each with where it stands, the innermost line last."""
     yield f"{indent}{task.name}"
     frames = list(task.iter_await_frames())
     told = [each for each in frames if not each[0].f_code.co_filename.startswith(_ITS_OWN)]
@@ -61,4 +62,4 @@ def _lines(task: trio.lowlevel.Task, indent: str) -> Iterator[str]:
         yield f"{indent}  | {code.co_filename}:{line} {code.co_qualname}"
     for nursery in task.child_nurseries:
         for child in sorted(nursery.child_tasks, key=lambda each: each.name):
-            yield from _lines(child, f"{indent}    ")
+            yield from lines_of(child, f"{indent}    ")

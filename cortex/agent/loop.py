@@ -28,7 +28,7 @@ from cortex.domain.errors import (
 )
 from cortex.domain.model import INVALID_INPUT, Block, ModelRequest, ModelResponse
 from cortex.domain.text import clean_text
-from cortex.durable.codec import digest_of
+from cortex.durable.codec import input_of
 from cortex.durable.context import Context
 from cortex.durable.gates import Decision
 
@@ -112,10 +112,10 @@ class _Run:
         self._folder = folder
         self._offered = ctx.services.tools.offer(spec.tools)
         self._messages: list[Mapping[str, Any]] = [{"role": "user", "content": prompt}]
-        # Each request is the one before and what has come since: so is its digest, at constant
+        # Each request is the one before and what has come since: so is its input, at constant
         # cost. Of the tools only their names (in the specification): a better docstring is no
         # other job.
-        self._digest = digest_of(spec.to_json(), self._messages, what="the agent's prompt")
+        self._given = input_of(spec.to_json(), self._messages, what="the agent's prompt")
         self._begun = ""
         """Text of an answer that is being continued."""
         self._continued = 0
@@ -130,7 +130,7 @@ class _Run:
             tools=self._offered,
             max_tokens=self._spec.max_tokens,
         )
-        response = await self._ctx.ask(f"{number} model", request, digest=self._digest)
+        response = await self._ctx.ask(f"{number} model", request, given=self._given)
         stop = self._stop(response)
         if stop is not None:
             await self._judge_stop(stop, response, number)
@@ -223,7 +223,7 @@ class _Run:
     def _grow(self, turn: list[Mapping[str, Any]], number: int) -> None:
         self._messages += turn
         what = f"transcript after step {number}"
-        self._digest = digest_of(self._digest.hex(), turn, what=what)
+        self._given = input_of(self._given.digest.hex(), turn, what=what)
 
 
 def _tell(error: Exception, *, is_required: bool) -> dict[str, str]:

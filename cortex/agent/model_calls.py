@@ -71,7 +71,7 @@ class ModelCalls:
                 request,
                 limits=_limits(caller),
                 on_text=caller.answer.begin(),
-                on_open=admission.opened,
+                on_open=partial(admission.opened, idle_s=caller.idle_s),
                 on_usage=call.used,
             )
         except Exception as error:

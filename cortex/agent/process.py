@@ -9,11 +9,16 @@ import contextlib
 import os
 import signal
 import subprocess
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 
 import attrs
 import trio
+
+from cortex.agent.confined_child import END_NOW, END_SOON
+from cortex.agent.confinement import UMASK, Launch
 
 # From SIGTERM to SIGKILL: time to flush and to remove a lock file, not to finish the work.
 GRACE_S = 2.0
@@ -22,6 +27,7 @@ DRAIN_S = 0.5
 # A killed process goes at once unless the kernel holds it (a dead disc); then it is left to init.
 REAP_S = 5.0
 READ_BYTES = 65_536
+REPORT_BYTES = 4_096
 
 
 @attrs.frozen
@@ -74,8 +80,85 @@ async def run_process(
 
     On time-out and on cancellation the whole process group is ended: SIGTERM, `GRACE_S`, SIGKILL.
     So is what a child that exited by itself leaves behind in its group. Returns or raises at most
-    `GRACE_S + REAP_S` after the time-out or the cancellation. Raises OSError if it cannot start.
+    `GRACE_S + 2 * REAP_S` after the time-out or the cancellation. Raises OSError if it cannot
+    start.
     """
+    return await _run(
+        argv,
+        folder=folder,
+        environment=environment,
+        timeout_s=timeout_s,
+        output_max_bytes=output_max_bytes,
+        signal_soon=partial(_signal_group, number=signal.SIGTERM),
+        signal_now=partial(_signal_group, number=signal.SIGKILL),
+    )
+
+
+async def run_confined(
+    argv: Sequence[str], *, launch: Launch, timeout_s: float, output_max_bytes: int
+) -> Completed:
+    """Run `argv` as `run_process` does, but confined: nothing that it started is left afterwards.
+
+    Raises OSError if it cannot start.
+    """
+    with ExitStack() as held:
+        if launch.scratch is not None:
+            held.callback(launch.scratch.cleanup)
+        control, to_control = _pipe(held)
+        from_report, report = _pipe(held)
+
+        def tell(_: trio.Process, word: bytes) -> None:
+            with contextlib.suppress(BrokenPipeError):
+                os.write(to_control, word)
+
+        done = await _run(
+            launch.argv([*argv], control=control, report=report),
+            folder=launch.folder,
+            environment=launch.environment,
+            timeout_s=timeout_s,
+            output_max_bytes=output_max_bytes,
+            pass_fds=(control, report),
+            umask=UMASK,
+            signal_soon=partial(tell, word=END_SOON),
+            signal_now=partial(tell, word=END_NOW),
+        )
+        os.set_blocking(from_report, False)
+        with contextlib.suppress(BlockingIOError):
+            return _reported(done, os.read(from_report, REPORT_BYTES))
+        return done
+
+
+def _pipe(held: ExitStack) -> tuple[int, int]:
+    ends = os.pipe()
+    for each in ends:
+        held.callback(os.close, each)
+    return ends
+
+
+def _reported(done: Completed, report: bytes) -> Completed:
+    """Return how the program itself ended. Raises OSError if it never began."""
+    match report.decode(errors="replace").split(maxsplit=2):
+        case ["errno", number, *_]:
+            raise OSError(int(number), os.strerror(int(number)))
+        case ["code", code, *why]:
+            told = f"\n[{why[0].strip()}]\n" if why else ""
+            return attrs.evolve(done, exit_code=int(code), stderr=done.stderr + told)
+        case _:
+            return done
+
+
+async def _run(
+    argv: Sequence[str],
+    *,
+    folder: Path,
+    environment: Mapping[str, str],
+    timeout_s: float,
+    output_max_bytes: int,
+    signal_soon: Callable[[trio.Process], None],
+    signal_now: Callable[[trio.Process], None],
+    pass_fds: tuple[int, ...] = (),
+    umask: int = -1,
+) -> Completed:
     stdout, stderr = CappedOutput(output_max_bytes), CappedOutput(output_max_bytes)
     started = trio.current_time()
     process = await trio.lowlevel.open_process(
@@ -86,6 +169,8 @@ async def run_process(
         start_new_session=True,
         cwd=folder,
         env=dict(environment),
+        pass_fds=pass_fds,
+        umask=umask,
     )
     has_exited = False
     try:
@@ -99,7 +184,12 @@ async def run_process(
                 readers.cancel_scope.deadline = trio.current_time() + DRAIN_S
     finally:
         with trio.CancelScope(shield=True):
-            await _end(process, has_exited=has_exited)
+            if not has_exited:
+                signal_soon(process)
+                with trio.move_on_after(GRACE_S):
+                    await _exited(process)
+            signal_now(process)
+            await _end(process)
     return Completed(
         exit_code=process.returncode,
         stdout=stdout.text(),
@@ -131,15 +221,14 @@ async def _exited(process: trio.Process) -> None:
         os.close(exit_seen)
 
 
-async def _end(process: trio.Process, *, has_exited: bool) -> None:
-    """End the group and close the pipes; bounded by `GRACE_S + REAP_S`, to be called shielded."""
-    if not has_exited:
-        _signal_group(process, signal.SIGTERM)
-        with trio.move_on_after(GRACE_S):
-            await _exited(process)
-    _signal_group(process, signal.SIGKILL)
+async def _end(process: trio.Process) -> None:
+    """Wait for the end and close the pipes; bounded by `2 * REAP_S`, to be called shielded."""
     with trio.move_on_after(REAP_S):
         await process.wait()
+    if process.returncode is None:
+        _signal_group(process, signal.SIGKILL)
+        with trio.move_on_after(REAP_S):
+            await process.wait()
     for stream in (process.stdout, process.stderr):
         if stream is not None:
             await stream.aclose()

@@ -9,6 +9,7 @@ limits:
   tool_timeouts: {http_request: 30}
 budget: {usd: 1.00, per: run}
 on_stop: {max_tokens: continue, refusal: fail, empty: continue}
+commands: {network: false}
 approvals:
 - {tool: http_request, when: {method: {not: GET}}, approve: true, risk: HIGH}
 secrets:
@@ -23,6 +24,7 @@ from typing import Any, NoReturn, Self, TypeVar
 
 import attrs
 
+from cortex.agent.command_terms import CommandTerms
 from cortex.agent.limits import AgentBudget, AgentLimits, OnStop, Validator, within
 from cortex.agent.secrets import SecretReference, check_names, discreet
 from cortex.agent.structuring import MisfitError, Problem, UnfitError, show, structure
@@ -98,6 +100,7 @@ class AgentSpec:
     limits: AgentLimits = attrs.field(default=AgentLimits(), validator=_known_tools)
     budget: AgentBudget | None = None
     on_stop: OnStop = attrs.field(default=OnStop())
+    commands: CommandTerms = attrs.field(default=CommandTerms())
     secrets: dict[str, SecretReference] = attrs.field(factory=dict, validator=check_names)
     approvals: tuple[ApprovalRule, ...] = attrs.field(default=(), validator=_approval_rules)
     """Which calls people must approve: the first rule that fits decides."""
@@ -105,12 +108,14 @@ class AgentSpec:
     def to_json(self) -> dict[str, Any]:
         """What the database stores: all fields in their order, of the limits those that are set.
 
-        Budget, stops, secrets, approvals only where set: jobs that began before there were any
-        compare digests.
+        Budget, stops, commands, secrets, approvals only where set: jobs that began before there
+        were any compare digests.
         """
         stored = attrs.asdict(self, filter=lambda _, value: value is not None and value != {})
         if self.on_stop == OnStop():
             del stored["on_stop"]
+        if self.commands == CommandTerms():
+            del stored["commands"]
         if not self.approvals:
             del stored["approvals"]
         return {**stored, "tools": list(self.tools)}

@@ -32,6 +32,7 @@ import trio
 from trio.lowlevel import RunVar
 
 from cortex.agent.abandon import abandonable
+from cortex.agent.confinement import Confiner
 from cortex.agent.effect_rule import Declared, EffectRule, EffectWords, declared
 from cortex.agent.plain import plain, raw_text
 from cortex.agent.schema import (
@@ -77,6 +78,10 @@ class ToolContext:
     folder: Path = attrs.field(default=attrs.Factory(lambda self: self.workspace, takes_self=True))
     secrets: Secrets = attrs.field(factory=Secrets, kw_only=True)
     """Where the secrets of the job's agent are, not what they are."""
+    confiner: Confiner = attrs.field(factory=Confiner.chosen, kw_only=True)
+    """What keeps the programs that a tool starts in their place."""
+    has_network: bool = attrs.field(default=False, kw_only=True)
+    """Those programs may use the pod's network."""
     invocation: Invocation | None = attrs.field(default=None, kw_only=True)
     """Of a call with an effect: its id is the idempotency key for the other side, its attempt the
     fencing token."""

@@ -10,6 +10,8 @@ from uuid import UUID
 import attrs
 import trio
 
+from cortex.agent.command_terms import CommandTerms
+from cortex.agent.confinement import Confiner
 from cortex.agent.effect_rule import EffectRule
 from cortex.agent.fitting import fitted
 from cortex.agent.reconcile import asked
@@ -38,6 +40,8 @@ class Toolbox:
     """Calls the pod's tools in the workspace of the job that asks."""
 
     tools: Mapping[str, Tool]
+    confiner: Confiner = attrs.field(factory=Confiner.chosen)
+    """What keeps the programs that tools start in their place."""
     _rules_known: dict[tuple[UUID, int], tuple[ApprovalRule, ...]] = attrs.field(
         factory=dict, init=False, repr=False
     )
@@ -84,7 +88,9 @@ class Toolbox:
             arguments=arguments,
             effect=None if effect is None else _terms(tool, effect),
             gate=None if gate is None else _gate(gate, tool),
-            run=partial(_run, ctx, call, tool, parsed, is_effect=effect is not None),
+            run=partial(
+                _run, ctx, call, tool, parsed, confiner=self.confiner, is_effect=effect is not None
+            ),
             guard=_unguarded if breaker is None else partial(_guarded, ctx, breaker, step=call.key),
             limit_s=call.timeout_s or tool.timeout_s,
         )
@@ -117,10 +123,12 @@ async def _run(
     parsed: Any,
     invocation: Invocation | None,
     *,
+    confiner: Confiner,
     is_effect: bool,
 ) -> Any:
     """Call the tool in the job's workspace; what it returns fits into the record."""
-    agent_secrets = Secrets.of(await ctx.agent_spec())
+    stored = await ctx.agent_spec()
+    agent_secrets = Secrets.of(stored)
     workspace = await trio.to_thread.run_sync(_made, ctx.workspace, agent_secrets)
     context = ToolContext(
         job_id=ctx.job_id,
@@ -129,6 +137,8 @@ async def _run(
         workspace=workspace,
         folder=call.folder or workspace,
         secrets=agent_secrets,
+        confiner=confiner,
+        has_network=CommandTerms.of(stored).network,
         invocation=invocation,
     )
     invoke = partial(tool.invoke, context, parsed, timeout_s=call.timeout_s)

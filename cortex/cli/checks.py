@@ -125,6 +125,7 @@ def _of_work(call: Session, settings: Settings) -> Iterator[Finding]:
     )
     if pods:
         yield checkup.of_locks(pods)
+        yield checkup.of_commands(pods)
     if found := call(store.intruders):
         yield checkup.of_intruders(found)
     yield _tried("recovery", lambda: _of_blocked(call, settings))

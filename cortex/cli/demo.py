@@ -25,7 +25,7 @@ from cortex.cli.serve import serve
 from cortex.cli.target import data_dir, settings_from
 from cortex.cli.terminal import Terminal, stdout_terminal
 from cortex.cli.typed import typed
-from cortex.config import Settings
+from cortex.config import Settings, files
 from cortex.demo import mail
 from cortex.demo.job import DEMO_JOBS, LIVE, REPORT, SCRIPTED, SCRIPTED_MODEL, demo_agent
 from cortex.demo.script_inspect import inspect
@@ -142,6 +142,8 @@ class _Demo:
             app=mail,
             workspaces=data_dir(self.settings) / "workspaces",
             prices=self.prices,
+            hidden=tuple(path.resolve() for path in files()),
+            is_unsafe=self.settings.unsafe_run_command,
             base_url=base_url,
             api_key=api_key,
         )

@@ -9,6 +9,7 @@ from typing import Any, Final, TextIO
 import structlog
 from structlog.typing import EventDict, Processor
 
+from cortex.cli.log_stream import LogStream
 from cortex.domain.redaction import redact
 from cortex.domain.safe import safe
 
@@ -22,8 +23,13 @@ ExcInfo = tuple[type[BaseException], BaseException, TracebackType | None]
 def configure_logs(*, level: int = logging.INFO) -> None:
     """Send logs to stderr: as JSON lines unless stderr is a terminal.
 
-    So are those that tools and libraries write by `logging`, from warnings on.
+    So are those that tools and libraries write by `logging`, from warnings on. Whatever else is
+    written to stderr goes the same way from here on: see `LogStream`.
     """
+    own = sys.__stderr__
+    if own is not None and sys.stderr is own:  # not one that a test or a caller put there
+        own.flush()
+        sys.stderr = LogStream(own.fileno())
     is_terminal = sys.stderr.isatty()
     processors: list[Any] = [
         structlog.processors.add_log_level,

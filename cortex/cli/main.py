@@ -1,7 +1,6 @@
 """`cortex`: the groups, and what every command has around it."""
 
 import os
-import signal
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -92,7 +91,10 @@ def _print_version(context: click.Context, *, asked: bool) -> None:
 
 def main() -> NoReturn:
     """Run the command line; the process ends here."""
-    _end_by_signal()
+    if os.getpid() == 1:
+        from cortex.cli.first_process import go_on_as_child
+
+        go_on_as_child()
     arguments = sys.argv[1:]
     _open_what_is_closed()
     if any(word.startswith("--dsn") for word in arguments):
@@ -100,15 +102,6 @@ def main() -> NoReturn:
 
         hide_from_process_list(arguments)
     sys.exit(run(arguments))
-
-
-def _end_by_signal() -> None:
-    """As the first process of a container, end by SIGTERM too: without a handler it does nothing.
-
-    A command that hears signals itself puts its own in the place of this one.
-    """
-    if os.getpid() == 1:
-        signal.signal(signal.SIGTERM, lambda number, _: os._exit(128 + number))
 
 
 def _open_what_is_closed() -> None:

@@ -9,6 +9,7 @@ from cortex.cli.output import Output
 from cortex.cli.table import Column, only_on_demand
 from cortex.cli.target import session
 from cortex.domain.cells import Cell, Row
+from cortex.domain.confinement import Confinement
 from cortex.domain.phrases import NOTHING, age, since_s, size, span
 from cortex.domain.pod_words import leaving_told, moved_told, whole_s
 from cortex.domain.safe import safe
@@ -94,6 +95,13 @@ def _connections(row: Row) -> Cell:
     return Cell(NOTHING, "dim") if number is None else Cell(str(number))
 
 
+def _confinement(row: Row) -> Cell:
+    told = row["confinement"]
+    if told is None:
+        return Cell(NOTHING, "dim")
+    return Cell(safe(told), "fail" if told in {Confinement.UNSAFE, Confinement.NONE} else "")
+
+
 def _ms(value: float | None, *, warn: float = LAG_WARN_MS) -> Cell:
     if value is None:
         return Cell(NOTHING, "dim")
@@ -148,6 +156,7 @@ COLUMNS: Final = (
         shown=lambda r: Cell(age(since_s(r, r["started_at"]))),
         is_right=True,
     ),
+    Column(name="confinement", title="commands", shown=_confinement, is_spare=True),
     Column(name="version", is_spare=True),
     *only_on_demand(
         "id",

@@ -14,6 +14,7 @@ from itertools import chain, repeat
 from types import FrameType
 from typing import Any, Final
 
+import structlog
 import trio
 
 from cortex.actors.phases import ShutdownLog
@@ -21,16 +22,23 @@ from cortex.actors.task_dump import dump_tasks_on_signal
 from cortex.cli.target import database
 from cortex.config import Settings
 from cortex.domain.clock import system_chance
+from cortex.domain.errors import UnavailableError
 from cortex.pod import Ready, run_pod
 from cortex.pod_parts import PodParts
 from cortex.services import deadman
 from cortex.services.privacy import hide_credentials, hide_memory
 from cortex.services.shutdown import Shutdown
+from cortex.store.errors import is_starting
 from cortex.store.migrate import migrate
 from cortex.store.session import run_alone
 
 SIGNALS: Final = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 OUTPUTS: Final = (0, 1, 2)
+RECOVERED_WITHIN_S: Final = 300.0
+"""A server that replays its log answers, but takes no session; replaying takes minutes at most."""
+RECOVERY_POLL_S: Final = 0.5
+
+_log = structlog.get_logger()
 
 
 async def serve(
@@ -139,6 +147,29 @@ def _let_go_of_outputs() -> None:
     os.close(nothing)
 
 
+async def _migrate(dsn: str) -> None:
+    """Bring the schema up to date; a server that is still recovering is waited for.
+
+    Raises what `migrate` raises, after `RECOVERED_WITHIN_S` also for such a server.
+    """
+    give_up_at = trio.current_time() + RECOVERED_WITHIN_S
+    has_logged = False
+    while True:
+        try:
+            await trio.to_thread.run_sync(
+                lambda: run_alone(lambda: migrate(dsn)), abandon_on_cancel=True
+            )
+        except UnavailableError as error:
+            if not is_starting(error) or trio.current_time() > give_up_at:
+                raise
+            if not has_logged:
+                _log.warning("waiting for the database", error=error.message)
+                has_logged = True
+        else:
+            return
+        await trio.sleep(RECOVERY_POLL_S)
+
+
 @asynccontextmanager
 async def _database(
     settings: Settings, starting: trio.CancelScope, signal_seen: Callable[[], int]
@@ -146,15 +177,15 @@ async def _database(
     """Yield the address of a migrated database, or None if a signal came first."""
     held = ExitStack()
 
-    def prepare() -> str:
-        dsn = held.enter_context(database(settings))
-        run_alone(lambda: migrate(dsn))
-        return dsn
+    def address() -> str:
+        return held.enter_context(database(settings))
 
     dsn: str | None = None
     with starting:
         # A connection that hangs is bounded; a signal does not wait for that.
-        dsn = await trio.to_thread.run_sync(prepare, abandon_on_cancel=True)
+        found = await trio.to_thread.run_sync(address, abandon_on_cancel=True)
+        await _migrate(found)
+        dsn = found
     if dsn is None:
         # The thread that prepares the database may hang; it gets no time of its own.
         deadman.arm(deadman.GOODBYE_S, exit_code=128 + signal_seen())

@@ -2,9 +2,11 @@
 
 import json
 import os
+import sys
 import time
 
 import click
+import structlog
 import trio
 
 from cortex.agent.abandon import left_count
@@ -15,7 +17,7 @@ from cortex.cli.options import Command, Format, Options
 from cortex.cli.prices import prices_of
 from cortex.cli.serve import serve
 from cortex.cli.target import data_dir, settings_from
-from cortex.config import Settings
+from cortex.config import Settings, files
 from cortex.durable import crash_points
 from cortex.pod import Ready
 from cortex.pod_parts import PodParts, standard_parts
@@ -71,7 +73,13 @@ def _run(
     shutdown = Shutdown()
 
     def parts() -> PodParts:
-        return standard_parts(app=module, workspaces=folder / "workspaces", prices=prices)
+        return standard_parts(
+            app=module,
+            workspaces=folder / "workspaces",
+            prices=prices,
+            hidden=tuple(path.resolve() for path in files()),
+            is_unsafe=settings.unsafe_run_command,
+        )
 
     def tell(ready: Ready) -> None:
         ready_s = time.perf_counter() - began
@@ -85,9 +93,9 @@ def _run(
             if ready.http is not None:
                 lines.append(f"the API is at {ready.http}")
             lines.append("Ctrl-C drains it, twice hands back at once")
-            click.echo("\n".join(lines))  # at once: who reads the first line may rely on the last
+            _say("\n".join(lines))  # at once: who reads the first line may rely on the last
         else:
-            click.echo(json.dumps(told))
+            _say(json.dumps(told))
 
     async def run() -> int:
         exit_code = await serve(settings, parts, on_ready=tell, shutdown=shutdown)
@@ -96,6 +104,18 @@ def _run(
         return exit_code
 
     return trio.run(run) if lifeline is None else trio.run(lifeline.around, run, shutdown)
+
+
+def _say(text: str) -> None:
+    """Write to stdout. A pod that is ready does not end because nobody can read that it is."""
+    try:
+        click.echo(text)
+    except OSError as error:
+        structlog.get_logger().warning("stdout cannot be written", error=error.strerror)
+        # Python would try to flush what is left once more at the end, and change the exit code.
+        nothing = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nothing, sys.stdout.fileno())
+        os.close(nothing)
 
 
 def _left_behind() -> str | None:

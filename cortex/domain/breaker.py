@@ -22,6 +22,8 @@ RETRY_AFTER_STEP_S: Final = 1.0
 HOLD_MIN_S: Final = 1.0
 HOLD_MAX_S: Final = 30 * 86_400.0
 """A person who holds a breaker open for longer holds it without an end."""
+QUIET_S: Final = 3600.0
+"""A breaker that may be probed and that nobody calls for so long is forgotten."""
 NAME_MAX: Final = 300
 ERROR_MAX: Final = 500
 """Characters of an error that are kept."""
@@ -184,6 +186,21 @@ def succeeded(breaker: Breaker, *, requests: int = 1, probe: int | None = None) 
     return breaker
 
 
+def moved_on(breaker: Breaker, now: datetime) -> Breaker:
+    """Return the breaker as time alone has left it.
+
+    An OPEN breaker becomes HALF_OPEN when its pause is over, which also ends a hold with an end.
+    A HALF_OPEN breaker that nobody has probed for `QUIET_S` closes.
+    """
+    if breaker.open_until is None or breaker.open_until > now:
+        return breaker
+    if breaker.state is BreakerState.OPEN:
+        return _half_open(breaker)
+    is_probed = breaker.probe_until is not None and breaker.probe_until > now
+    is_quiet = breaker.open_until + timedelta(seconds=QUIET_S) <= now
+    return closed(breaker) if is_quiet and not is_probed else breaker
+
+
 def probe_taken(breaker: Breaker, now: datetime, *, by: UUID, lease_s: float) -> Breaker:
     """A pod takes the probe, if there is one to take; it has `lease_s` seconds unless it renews.
 
@@ -192,11 +209,7 @@ def probe_taken(breaker: Breaker, now: datetime, *, by: UUID, lease_s: float) ->
     if not breaker.may_be_probed(now):
         return breaker
     return attrs.evolve(
-        breaker,
-        state=BreakerState.HALF_OPEN,
-        forced_by=None,
-        forced_reason=None,
-        forced_at=None,
+        _half_open(breaker),
         probe=breaker.probe + 1,
         probe_by=by,
         probe_until=now + timedelta(seconds=lease_s),
@@ -277,6 +290,16 @@ def _counted(breaker: Breaker, failure: Failure, *, requests: int) -> Breaker:
         failures=breaker.failures + 1,
         requests=breaker.requests + requests,
         last_error=f"{failure.code}: {failure.message}"[:ERROR_MAX],
+    )
+
+
+def _half_open(breaker: Breaker) -> Breaker:
+    return attrs.evolve(
+        breaker,
+        state=BreakerState.HALF_OPEN,
+        forced_by=None,
+        forced_reason=None,
+        forced_at=None,
     )
 
 

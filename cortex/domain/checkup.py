@@ -10,6 +10,7 @@ from typing import Final
 
 import attrs
 
+from cortex.domain.confinement import WAY_OUT, Confinement
 from cortex.domain.liveness import Liveness
 
 SKEW_WARN_S: Final = 2.0
@@ -107,6 +108,8 @@ class PodSeen:
     hint_latency_ms: float | None
     trouble: str | None = None
     """What its calls to the database suffer from."""
+    confinement: str | None = None
+    """How it confines the programs of agents; None: it is too old to say so."""
 
 
 @attrs.frozen(kw_only=True)
@@ -239,6 +242,20 @@ def of_pods(
         fix = "end the roll-out: no pod should stay on another version"
         found.append(warn("versions", f"not {version}: {_names(others)}", fix))
     return found
+
+
+def of_commands(pods: Sequence[PodSeen]) -> Finding:
+    """Whether the programs that agents start can do no harm."""
+    check = "commands"
+    free = [pod.name for pod in pods if pod.confinement in {None, Confinement.UNSAFE}]
+    if free:
+        fix = "unset unsafe_run_command, and restart pods of older versions"
+        told = f"programs of agents may do all that the pod may: {_names(free)}"
+        return fail(check, told, fix)
+    if none := [pod.name for pod in pods if pod.confinement == Confinement.NONE]:
+        return warn(check, f"run_command refuses to start: {_names(none)}", WAY_OUT)
+    means = sorted({str(pod.confinement) for pod in pods})
+    return ok(check, f"programs of agents are confined by {', '.join(means)}")
 
 
 def of_locks(pods: Sequence[PodSeen]) -> Finding:

@@ -97,6 +97,8 @@ class Claim:
     """It belongs to a named queue, whose next job may run when this one has ended."""
     has_steps: bool
     """An earlier attempt committed steps: they must be loaded before the handler runs."""
+    has_open: bool = False
+    """It has had effects or approvals: what is open of them must be loaded, too."""
     cancel_requested: bool
     left_s: float
     """Seconds until the job's own time-out."""
@@ -131,6 +133,18 @@ class Step:
     """JSON text."""
     usage: Usage | None
     cost_usd: Decimal | None
+    kind: StepKind = StepKind.STEP
+    amid: str | None = None
+    """In what trouble of the handler's it was asked for: see `durable.replay.Amid`."""
+
+
+@attrs.frozen
+class OpenEffect:
+    """An effect on the ledger whose step is not in the record; it may have been applied."""
+
+    key: str
+    """Of its step."""
+    status: str
 
 
 @attrs.frozen
@@ -161,6 +175,9 @@ class StepDone:
     committed: Callable[[], None] = lambda: None
     """Called once it is: only then is its seq taken, so that a refused step leaves no gap."""
     effect: EffectOutcome | None = None
+    given: str | None = None
+    """Its input, for people: redacted and cut."""
+    amid: str | None = None
 
 
 @attrs.frozen

@@ -37,6 +37,11 @@ def default_timeout_s(job_type: str, registered: Mapping[str, int]) -> int:
     return known if job_type in POLICIES else registered.get(job_type, known)
 
 
+def hard_timeout_s(job_type: str, timeout_s: int) -> int:
+    """Return the longest time-out of a job whose type is registered with this one."""
+    return int(JOB_HARD * default_timeout_s(job_type, {job_type: timeout_s}))
+
+
 def check_timeout(job_type: str, timeout_s: int, *, default_s: int, name: str) -> None:
     """Raise `UsageError` for a time-out that no job of the type may be given; `name` is its field.
 

@@ -47,6 +47,9 @@ TIMEOUTS: Final[dict[str, Limit]] = {
 }
 """By scope. A step of an agent is one model response and the tool calls that result."""
 
+JOB_EXPIRY_S: Final = 60.0
+"""So long after its time-out another pod ends a job whose own pod has not."""
+
 TOOL_TIMEOUTS: Final[dict[str, float]] = {
     "browser": 120,
     "file_write": 10,

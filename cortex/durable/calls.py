@@ -48,8 +48,11 @@ class Caller:
 class Admission(Protocol):
     """One call that may start."""
 
-    def opened(self) -> None:
-        """The other side has begun to answer: others may start, too."""
+    def opened(self, *, idle_s: float) -> None:
+        """The other side has begun to answer.
+
+        An answer that goes on for `idle_s` without an error proves as much as a complete one.
+        """
 
     async def succeeded(self) -> None:
         """The call came to its end. A failed report is only logged."""

@@ -32,6 +32,8 @@ T = TypeVar("T")
 
 PAYLOAD_BYTES_MAX: Final = PAYLOAD.bytes_max
 DEPTH_MAX: Final = 64
+INPUT_BYTES_MAX: Final = 4096
+"""Of a step's input as the record keeps it."""
 
 _OPTIONS: Final = orjson.OPT_SORT_KEYS | orjson.OPT_NON_STR_KEYS
 
@@ -111,13 +113,30 @@ def structure(value: Any, shape: type[T], *, what: str) -> T:
         raise InvalidValueError("; ".join(lines[:3])) from error
 
 
-def digest_of(*parts: Any, what: str) -> bytes:
-    """Return a digest of a step's input: equal inputs give equal digests on any pod.
+@attrs.frozen
+class StepInput:
+    """What a step is asked with. Equal inputs have equal digests on any pod."""
 
-    Raises `InvalidValueError` that names `what` for inputs that are no JSON.
-    """
-    text = _dump(_flat(parts) or _unstructure(parts, what), what)
-    return hashlib.blake2b(text, digest_size=16).digest()
+    digest: bytes
+    _json: bytes = attrs.field(repr=False)
+
+    @property
+    def kept(self) -> str:
+        """The text that the record keeps for people: secrets redacted, then cut visibly."""
+        text = redaction.redact(self._json.decode())
+        if len(text) * 4 <= INPUT_BYTES_MAX or len(raw := text.encode()) <= INPUT_BYTES_MAX:
+            return text
+        return f"{raw[:INPUT_BYTES_MAX].decode(errors='ignore')}… [{len(raw):,} bytes in all]"
+
+
+def input_of(*parts: Any, what: str) -> StepInput:
+    """Return a step's input. Raises `InvalidValueError` naming `what` if a part is no JSON."""
+    return input_of_json(_dump(_flat(parts) or _unstructure(parts, what), what))
+
+
+def input_of_json(text: bytes) -> StepInput:
+    """Return the input whose JSON text is known already."""
+    return StepInput(hashlib.blake2b(text, digest_size=16).digest(), text)
 
 
 def _flat(parts: tuple[Any, ...]) -> list[Any] | None:

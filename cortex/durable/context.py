@@ -26,7 +26,7 @@ from cortex.domain.suspension import together
 from cortex.domain.timeouts import check_timeout
 from cortex.domain.usage import Usage
 from cortex.durable.calls import Breakers, Caller, Facts
-from cortex.durable.codec import digest_of, refuse_unstorable
+from cortex.durable.codec import StepInput, input_of, refuse_unstorable
 from cortex.durable.gates import Decision, own_gate, refused
 from cortex.durable.journal import Journal, Outcome
 from cortex.durable.meter import Meter, Unmetered
@@ -211,7 +211,7 @@ class Context:
         is called again inside the step when it fails for a reason that passes.
         """
         key = self._journal.key(name)
-        digest = digest_of(_name(function), args, kwargs, what=f"input of step {key!r}")
+        given = input_of(_name(function), args, kwargs, what=f"input of step {key!r}")
         if timeout is not None:
             check_timeout("step", timeout, source=f"step {key!r}: timeout")
 
@@ -225,7 +225,7 @@ class Context:
             told = f"step {key!r} took longer than {limit_s:g} seconds"
             raise TimedOutError(told, scope="step", limit_s=limit_s)
 
-        return self._journal.once(StepKind.STEP, key, digest=digest, run=run)
+        return self._journal.once(StepKind.STEP, key, given=given, run=run)
 
     def llm(
         self,
@@ -254,29 +254,30 @@ class Context:
             tools=tuple(tools),
             max_tokens=max_tokens,
         )
-        digest = digest_of(request, what=f"input of model call {name!r}")
-        return self.ask(name, request, digest=digest, timeout=timeout, urgency=urgency)
+        given = input_of(request, what=f"input of model call {name!r}")
+        return self.ask(name, request, given=given, timeout=timeout, urgency=urgency)
 
     def ask(
         self,
         name: str,
         request: ModelRequest,
         *,
-        digest: bytes,
+        given: StepInput,
         timeout: float | None = None,
         urgency: Urgency = "default",
     ) -> Coroutine[Any, Any, ModelResponse]:
-        """Ask a model once; `digest` stands for the request, whose transcript may be long."""
+        """Ask a model once; `given` stands for the request, whose transcript may be long."""
         key = self._journal.key(name)
 
         async def respond() -> Outcome:
             caller = attrs.evolve(await self.caller(key), retry=CALL_RETRIES[urgency])
             if timeout is not None:
                 caller = attrs.evolve(caller, call_s=timeout)
+            await self._journal.settled(key)
             return await self.services.models.respond(request, caller)
 
         async def answer() -> ModelResponse:
-            found = await self._journal.once(StepKind.MODEL, key, digest=digest, run=respond)
+            found = await self._journal.once(StepKind.MODEL, key, given=given, run=respond)
             return ModelResponse.from_json(found)
 
         return answer()
@@ -305,7 +306,7 @@ class Context:
         # A step whose name was long enough before there were decisions still is.
         key = self._journal.key(name)
         gate_key = self._journal.key(f"{name[:GATE_NAME_MAX]} approval")
-        digest = digest_of(tool, arguments, what=f"input of tool call {key!r}")
+        given = input_of(tool, arguments, what=f"input of tool call {key!r}")
         call = ToolCall(
             tool=tool,
             arguments=arguments,
@@ -318,7 +319,7 @@ class Context:
 
         async def answer() -> Any:
             run = partial(call_tool, self, call, on_error)
-            result = await self._journal.once(StepKind.TOOL, key, digest=digest, run=run)
+            result = await self._journal.once(StepKind.TOOL, key, given=given, run=run)
             if on_edited is not None:
                 stored = self._journal.decision(gate_key)
                 if stored is not None and stored["was_edited"]:
@@ -349,7 +350,7 @@ class Context:
         known, except of an idempotent one, which the job's retries call again.
         """
         key = self._journal.key(name)
-        digest = digest_of(_name(function), args, kwargs, what=f"input of effect {key!r}")
+        given = input_of(_name(function), args, kwargs, what=f"input of effect {key!r}")
         if timeout is not None:
             check_timeout("step", timeout, source=f"effect {key!r}: timeout")
         own = OwnEffect(
@@ -363,7 +364,7 @@ class Context:
             timeout_s=timeout,
         )
         run = partial(make_effect, self, own)
-        return self._journal.once(StepKind.EFFECT, key, digest=digest, run=run)
+        return self._journal.once(StepKind.EFFECT, key, given=given, run=run)
 
     def approve(
         self,

@@ -13,13 +13,16 @@ import attrs
 import orjson
 import trio
 
-from cortex.domain.errors import DivergedError, InvalidValueError, LeaseLost
-from cortex.domain.job import EffectOutcome, Lease, Step, StepDone, StepKind
+from cortex.domain.causes import leaves
+from cortex.domain.errors import DivergedError, InvalidValueError, LeaseLost, Suspended
+from cortex.domain.job import EffectOutcome, Lease, OpenEffect, Step, StepDone, StepKind
 from cortex.domain.limits import CHECKPOINT, MODEL_RESPONSE
 from cortex.domain.redaction import secret_in
 from cortex.domain.usage import Usage
-from cortex.durable.codec import decode, encode, refuse_unstorable
+from cortex.durable.codec import StepInput, decode, encode, refuse_unstorable
+from cortex.durable.divergence import difference
 from cortex.durable.progress import Progress
+from cortex.durable.replay import Replay
 from cortex.durable.step_clock import StepClock
 
 KEY_CHARS_MAX: Final = 500
@@ -66,11 +69,19 @@ class Journal:
         recorder: Recorder,
         steps: Sequence[Step],
         *,
+        effects: Sequence[OpenEffect] = (),
+        recall: Callable[[str], Awaitable[str | None]] | None = None,
         leave: Leave | None = None,
     ) -> None:
-        """`steps` are those that earlier attempts committed, in order."""
+        """`steps` are those that earlier attempts committed, in order; `effects`, what they left.
+
+        `recall` returns the input that is on record for the step of a key, as it was kept.
+        """
         self._lease = lease
         self._leave = leave
+        self._recall = recall
+        self._replay = Replay(steps, effects)
+        self._diverged: DivergedError | None = None
         self._recorder = recorder
         self._memo = {step.key: step for step in steps}
         self._seq = steps[-1].seq if steps else 0
@@ -118,7 +129,7 @@ class Journal:
         return key
 
     async def once(
-        self, kind: StepKind, key: str, *, digest: bytes, run: Callable[[], Awaitable[Outcome]]
+        self, kind: StepKind, key: str, *, given: StepInput, run: Callable[[], Awaitable[Outcome]]
     ) -> Any:
         """Return the step's recorded output, or run it, commit its output and return that.
 
@@ -130,13 +141,12 @@ class Journal:
         """
         memo = self._memo.get(key)
         if memo is not None:
-            if memo.digest != digest:
-                raise DivergedError(
-                    f"step {key!r} was recorded with input {memo.digest.hex()[:12]}, "
-                    f"the code now asks for input {digest.hex()[:12]}",
-                    hint="give changed steps new keys, or submit the job anew",
-                )
+            if memo.digest != given.digest:
+                await self._diverge(memo, given)
+            self._replay.asked(key)
             return decode(memo.output)
+        amid = self._replay.amid
+        self._replay.asked(key)
         if self._leave is not None and self._leave.is_asked() and not _in_step.get():
             await self._stop_here(self._leave)
         started = trio.current_time()
@@ -150,12 +160,14 @@ class Journal:
                 lease=self._lease,
                 kind=kind,
                 key=key,
-                digest=digest,
+                digest=given.digest,
                 duration_s=ended - started,
                 output=output,
                 usage=None if outcome.usage is None else encode(outcome.usage, what="usage"),
                 cost_usd=outcome.cost_usd,
                 effect=outcome.effect,
+                given=given.kept,
+                amid=amid,
                 number=lambda: self._number(kind, key, outcome),
                 committed=lambda: self._committed(key, outcome, at=ended),
             )
@@ -166,11 +178,59 @@ class Journal:
                     await self._recorder.record(done)
         except BaseException as error:
             self.progress.broke_off(step, error)
+            if any(not isinstance(leaf, Suspended | LeaseLost) for leaf in leaves(error)):
+                self._replay.failed()
             raise
         self.progress.end(step)
+        self._replay.ended()
         if kind is StepKind.APPROVAL:
             self._decisions[key] = output
         return decode(output)
+
+    async def settled(self, key: str) -> None:
+        """Wait until something new may leave the job for step `key`: see `replay`.
+
+        Raises `DivergedError`, also if the handler went on after one.
+        """
+        if self._diverged is not None:
+            raise self._diverged
+        if self._replay.lets(key):
+            return
+        step = self.progress.under_way(key)
+        if step is not None:
+            step.is_held = True
+        leave = self._leave
+        try:
+            is_settled = await self._replay.settled(
+                key, is_over=lambda: leave is not None and leave.is_asked()
+            )
+        except DivergedError as error:
+            self._diverged = error
+            raise
+        if leave is not None and not is_settled:
+            await self._stop_here(leave)
+        if step is not None:
+            step.is_held = False
+
+    def check_end(self) -> None:
+        """The handler has returned. Raises `DivergedError` if that is not what the record says."""
+        if self._diverged is not None:
+            raise self._diverged
+        self._replay.check_end()
+
+    async def _diverge(self, recorded: Step, given: StepInput) -> NoReturn:
+        kept = None if self._recall is None else await self._recall(recorded.key)
+        if kept is None:
+            was, now = recorded.digest.hex()[:12], given.digest.hex()[:12]
+            told = f"was recorded with input {was}, the code now asks for input {now}"
+        else:
+            changed = difference(kept, given.kept)
+            told = f"is asked for with another input than the recorded one: {changed}"
+        self._diverged = DivergedError(
+            f"step {recorded.key!r} {told}",
+            hint="give changed steps new keys, or submit the job anew",
+        )
+        raise self._diverged
 
     async def _stop_here(self, leave: Leave) -> NoReturn:
         """Hand the job back when its other steps, which may be paid for, are in the record.

@@ -16,7 +16,7 @@ from cortex.domain.job import EffectIntent, EffectOutcome, EffectTold, Intended,
 from cortex.domain.limits import CHECKPOINT
 from cortex.domain.retry import CALL_RETRIES
 from cortex.domain.text import clean_text
-from cortex.durable.codec import encode
+from cortex.durable.codec import StepInput, encode
 from cortex.durable.crash_points import crash_point
 from cortex.durable.effects import Done, EffectCall, NotDone, perform
 from cortex.durable.gates import Decision, Gate, decided, frozen_arguments
@@ -71,6 +71,7 @@ class Outside:
             effect = attrs.evolve(effect, invoke=partial(self._repeatedly, effect))
         count = partial(self._ctx.services.meter.effect_ended, effect.tool)
         new_id = self._desk.new_id
+        await self._journal.settled(effect.key)
         await self._ctx.limits()  # what is certain after the call must not be lost by an outage
         await self._desk.until_it_may_begin(effect.limit_s)
         try:
@@ -172,11 +173,18 @@ class Outside:
             if earlier is not None and earlier.waited_s is not None:
                 meter = self._ctx.services.meter
                 meter.approval_decided(earlier.status, waited_s=earlier.waited_s)
-            decision = decided(request, earlier, job_id=self._lease.job_id)
+            try:
+                decision = decided(request, earlier, job_id=self._lease.job_id)
+            except Suspended as wish:
+                if wish.requests:  # a question that nobody was asked yet
+                    await self._journal.settled(key)
+                raise
             crash_point("before_approval")
             return Outcome(value=decision.to_json())
 
-        stored = await self._journal.once(StepKind.APPROVAL, key, digest=digest[:16], run=found)
+        stored = await self._journal.once(
+            StepKind.APPROVAL, key, given=StepInput(digest[:16], text.encode()), run=found
+        )
         crash_point("after_approval")
         return Decision.from_json(stored, asked=arguments)
 

@@ -102,6 +102,8 @@ class StepUnderWay:
     cut_at: float | None = None
     """When a cancellation from outside ended it."""
     _answer: PartialAnswer | None = None
+    is_held: bool = False
+    """It waits for the replay before it does anything: see `replay`."""
     scopes: list[str] = attrs.field(factory=list)
     """Of its time-outs so far, in order."""
 
@@ -166,7 +168,7 @@ class Progress:
 
         Of one that broke off its own code decides what follows, if it does so at once.
         """
-        while any(step.cut_at is None for step in self._steps.values()):
+        while any(step.cut_at is None and not step.is_held for step in self._steps.values()):
             broken_off_count = self._broken_off_count
             if self._one_ended is None:
                 self._one_ended = trio.Event()

@@ -7,6 +7,7 @@ healthy breaker costs no statement and an outage a few, however many calls fail.
 On failure: while the database is not there, calls are judged by the local copy alone.
 """
 
+import math
 import random
 from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime, timedelta
@@ -30,6 +31,9 @@ from cortex.store.database import Database
 
 PROBE_LEASE_S: Final = 30.0
 """A killed prober holds the others up for so long at most; a living one renews it."""
+RAMP_PROOF_S: Final = 1.0
+"""An overloaded server begins answers and breaks them off: an answer that has only begun does not
+let further calls start."""
 GIVE_BACK_BOUND_S: Final = 5.0
 AGAIN_S: Final = (1.0, 3.0)
 """A job that met somebody else's probe looks again after so many seconds, by chance."""
@@ -93,7 +97,8 @@ class Line:
         self.breaker = Breaker(name=name)
         self.ramp = Ramp()
         self.call_count = 0
-        self.probing: set[Admission] = set()
+        self.tended: set[Admission] = set()
+        """Calls that hold the probe, or whose answer has begun and still has to prove itself."""
         self.shared = shared
         self._lock = trio.Lock()
         self._seen_at = float("-inf")
@@ -191,6 +196,16 @@ class Line:
             )
             self._settle(seen, self.breaker, asked_at=asked_at)
 
+    async def move_on(self) -> None:
+        """Write what time alone has made of the breaker, if it has."""
+        async with self._lock:
+            after = rules.moved_on(self.breaker, self.shared.now)
+            if after is self.breaker:
+                return
+            asked_at = trio.current_time()
+            seen = await self.shared.ask(store.move_on, self.name)
+            self._settle(seen, after, asked_at=asked_at)
+
     def suspended(self, failure: Failure | None = None) -> Suspended:
         """Say why no call may begin now, and when to look again; `failure` is the caller's own."""
         breaker, rng = self.breaker, self.shared.rng
@@ -267,44 +282,56 @@ class Admission:
         self._line = line
         self._place = place
         self._probe = probe
-        self._is_open = False
+        self._ramps_at = self._proven_at = math.inf
         self._renew_at = trio.current_time() + PROBE_LEASE_S / 2
         if probe is not None:
-            line.probing.add(self)
+            line.tended.add(self)
 
-    def opened(self) -> None:
-        """The other side has begun to answer: others may start, and a probe has done its work."""
-        if self._place is not None:
-            self._line.ramp.answer(self._place)
-        if self._probe is not None and not self._is_open:
-            self._is_open = True
-            self._line.shared.wake()
+    def opened(self, *, idle_s: float) -> None:
+        """The other side has begun to answer; an error may still follow inside the answer.
+
+        After `RAMP_PROOF_S` without one, others may start; after `idle_s`, a probe has succeeded.
+        """
+        if self._proven_at == math.inf:
+            now = trio.current_time()
+            self._ramps_at, self._proven_at = now + RAMP_PROOF_S, now + idle_s
+            self._line.tended.add(self)
 
     async def succeeded(self) -> None:
         """The call came to its end. A failed report is only logged."""
         if self._place is not None:
             self._line.ramp.answer(self._place)
         await self._line.succeeded(probe=self._probe)
-        self._end_probe()
+        self._probe = None
 
     async def failed(self, failure: Failure) -> None:
         """The call failed. Raises `Suspended` if it may pass, and the breaker is open now."""
         if failure.cls.is_transient:
             self._line.ramp.restart()
+        self._ramps_at = math.inf
         await self._line.failed(failure, probe=self._probe)
-        self._end_probe()
+        self._probe = None
         if failure.cls.is_transient and not self._line.is_closed:
             raise self._line.suspended(failure)
 
+    def ramp_up(self) -> None:
+        """Let others start once the answer has gone on for a while."""
+        if self._place is not None and trio.current_time() >= self._ramps_at:
+            self._line.ramp.answer(self._place)
+            self._ramps_at = math.inf
+        if self._ramps_at == math.inf and self._probe is None:
+            self._line.tended.discard(self)
+
     async def tend(self) -> None:
-        """Keep the probe alive, or tell that it was answered."""
+        """Keep the probe alive, or report its success once its answer has proven itself."""
         if self._probe is None:
             return
-        if self._is_open:
+        now = trio.current_time()
+        if now >= self._proven_at:
             await self._line.succeeded(probe=self._probe)
-            self._end_probe()
-        elif trio.current_time() >= self._renew_at:
-            self._renew_at = trio.current_time() + PROBE_LEASE_S / 2
+            self._probe = None
+        elif now >= self._renew_at:
+            self._renew_at = now + PROBE_LEASE_S / 2
             await self._line.renew(self._probe)
 
     async def leave(self) -> None:
@@ -314,11 +341,8 @@ class Admission:
         if self._probe is not None:
             with trio.move_on_after(GIVE_BACK_BOUND_S, shield=True):
                 await self._line.give_back(self._probe)
-            self._end_probe()
-
-    def _end_probe(self) -> None:
-        self._probe = None
-        self._line.probing.discard(self)
+            self._probe = None
+        self._line.tended.discard(self)
 
 
 def _tell(breaker: Breaker) -> None:
@@ -326,6 +350,6 @@ def _tell(breaker: Breaker) -> None:
         case BreakerState.OPEN:
             _log.warning("breaker opened", breaker=breaker.name, error=breaker.last_error)
         case BreakerState.HALF_OPEN:
-            _log.info("breaker is probed", breaker=breaker.name)
+            _log.info("breaker half-open", breaker=breaker.name)
         case BreakerState.CLOSED:
             _log.info("breaker closed", breaker=breaker.name)

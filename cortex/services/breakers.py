@@ -20,7 +20,7 @@ import structlog
 import trio
 
 from cortex.actors.ticker import Pacer
-from cortex.domain.breaker import POLICIES, BreakerState
+from cortex.domain.breaker import POLICIES, BreakerState, moved_on
 from cortex.services.breaker_line import Admission, Line, Shared
 from cortex.services.outage import Outage
 from cortex.store import breakers as store
@@ -61,7 +61,8 @@ class Breakers:
 
     def states(self) -> dict[str, BreakerState]:
         """Return how those stand that this pod knows now, among them all open ones."""
-        return {name: line.breaker.state for name, line in self._lines.items()}
+        now = self._shared.now
+        return {name: moved_on(line.breaker, now).state for name, line in self._lines.items()}
 
     def wake(self) -> None:
         """Some breaker may have changed."""
@@ -76,7 +77,10 @@ class Breakers:
             await self._try_tick()
 
     async def tick(self) -> None:
-        """Look at all unhealthy breakers, tend this pod's probes, drop what nobody needs."""
+        """Look at all unhealthy breakers, tend this pod's calls, drop what nobody needs."""
+        for line in self._lines.values():
+            for admission in list(line.tended):
+                admission.ramp_up()
         asked_at = trio.current_time()
         now, unhealthy = await self._port(store.look, limit=KNOWN_MAX)
         self._shared.is_cut_off = False
@@ -88,8 +92,9 @@ class Breakers:
         for line in list(self._lines.values()):
             if line.name not in found:
                 line.learn_absence(asked_at=asked_at)
-            for admission in list(line.probing):
+            for admission in list(line.tended):
                 await admission.tend()
+            await line.move_on()
             if line.is_idle:
                 del self._lines[line.name]
         await self._forget()

@@ -7,20 +7,32 @@ tried again by the worker layer or by the application layer, suspended, or faile
 On stop: a cancelled job ends as CANCELLED, a leaving pod hands the job back uncounted, a lost
 lease touches nothing more. Nothing that a handler raises leaves this actor.
 
-Once the job's own limit has fired, nothing that its handler raises earns it another attempt. A
-limit that ends an attempt leaves its receipt first, see `receipts`.
+A job's own limit is hard: whatever its handler returns or raises after the deadline, it is a
+time-out. A limit that ends an attempt leaves its receipt first, see `receipts`.
 """
 
 import random
+from collections.abc import Sequence
 from functools import partial
 from typing import Any, Protocol
+from uuid import UUID
 
 import attrs
 import structlog
 import trio
 
-from cortex.domain.errors import CortexError, LeaseLost
-from cortex.domain.job import Claim, Finish, JobStatus, Operation, Release, Suspend
+from cortex.domain.causes import leaves
+from cortex.domain.classification import describe
+from cortex.domain.errors import CortexError, LeaseLost, UnavailableError
+from cortex.domain.job import (
+    Claim,
+    Finish,
+    JobStatus,
+    OpenEffect,
+    Operation,
+    Release,
+    Step,
+)
 from cortex.domain.policy import JobPolicy
 from cortex.domain.text import clean_text
 from cortex.durable.codec import encode
@@ -33,7 +45,7 @@ from cortex.services.metrics import Metrics
 from cortex.services.outage import until_answered
 from cortex.services.receipts import Receipts
 from cortex.services.running import RunningJob, RunningJobs, Stop
-from cortex.store import steps
+from cortex.store import effects, steps
 from cortex.store.bridge import Port
 
 _log = structlog.get_logger(__name__)
@@ -80,8 +92,23 @@ class JobActors:
         """Run the handler; return the operation that ends the attempt, or None for a lost lease."""
         if claim.cancel_requested:
             return Finish(lease=claim.lease, status=JobStatus.CANCELLED)
-        raised: BaseException | None = None
+        result, raised = await self._ran(claim, job)
+        is_late = job.scope.cancelled_caught or trio.current_time() >= job.scope.deadline
+        if is_late:
+            return await self._out_of_time(claim, job, raised)
+        if raised is not None:
+            return await self._failed(claim, job, raised)
+        try:
+            text = encode(result, what=f"result of job type {claim.type!r}")
+        except Exception as error:  # noqa: BLE001 -- converting runs the job's own code
+            return await self._failed(claim, job, error)
+        return Finish(lease=claim.lease, status=JobStatus.COMPLETED, result=text)
+
+    async def _ran(self, claim: Claim, job: RunningJob) -> tuple[Any, BaseException | None]:
+        """Run the handler within the job's scope; return its result, or what it raised."""
         result: Any = None
+        raised: BaseException | None = None
+        job.task = trio.lowlevel.current_task()
         try:
             with job.scope:
                 result = await self._handle(claim, job)
@@ -89,22 +116,15 @@ class JobActors:
             raise
         except BaseException as error:  # noqa: BLE001 -- also SystemExit: a job must not end its pod
             raised = error
-        if job.stop is not None and (raised is not None or job.scope.cancelled_caught):
-            return _stopped(claim, job.stop)
-        if raised is not None:
-            return await self._failed(claim, job, raised)
-        if job.scope.cancelled_caught:
-            return await self._out_of_time(claim, job)
-        try:
-            text = encode(result, what=f"result of job type {claim.type!r}")
-        except Exception as error:  # noqa: BLE001 -- converting runs the job's own code
-            return await self._failed(claim, job, error)
-        return Finish(lease=claim.lease, status=JobStatus.COMPLETED, result=text)
+        finally:
+            job.task = None
+        return result, raised
 
     async def _failed(
         self, claim: Claim, job: RunningJob, error: BaseException
     ) -> Operation | None:
-        is_late = trio.current_time() >= job.scope.deadline
+        if job.stop is not None:
+            return _stopped(claim, job.stop)
         policy = await self.policies.policy(claim)
         try:
             ending = ending_of(
@@ -116,13 +136,23 @@ class JobActors:
             )
         except Exception as second:  # noqa: BLE001 -- what a job's own error does must not end its pod
             ending = not_judged(claim, error, second)
-        if is_late and isinstance(ending, Release | Suspend):
-            return await self._out_of_time(claim, job)
         if ending is not None:
             await self.receipts.ended(claim, job, ending, error)
         return ending
 
-    async def _out_of_time(self, claim: Claim, job: RunningJob) -> Operation:
+    async def _out_of_time(
+        self, claim: Claim, job: RunningJob, raised: BaseException | None
+    ) -> Operation | None:
+        """Its scope was cancelled, or its deadline has passed."""
+        if job.stop is not None:
+            return _stopped(claim, job.stop)
+        if raised is not None:
+            if any(isinstance(leaf, LeaseLost) for leaf in leaves(raised)):
+                return None
+            lease = claim.lease
+            _log.info(
+                "handler raised after its deadline", job=str(lease.job_id), error=describe(raised)
+            )
         ending = out_of_time(claim)
         await self.receipts.ended(claim, job, ending, None)
         return ending
@@ -130,25 +160,48 @@ class JobActors:
     async def _handle(self, claim: Claim, job: RunningJob) -> Any:
         job_type = self.registry.get(claim.type)
         arguments = job_type.arguments(claim.payload)
-        known = (
-            await until_answered(
-                lambda: self.port(steps.of_job, claim.lease.job_id),
-                log=_log,
-                told="steps not loaded",
-                rng=self.rng,
-            )
-            if claim.has_steps
-            else ()
-        )
+        known, left = await self._recorded(claim)
         leave = Leave(
             is_asked=self.running.hands_back, hand_back=partial(job.end, Stop.HANDED_BACK)
         )
-        journal = Journal(claim.lease, self.committer, known, leave=leave)
+        journal = Journal(
+            claim.lease,
+            self.committer,
+            known,
+            effects=left,
+            recall=partial(self._recall, claim.lease.job_id),
+            leave=leave,
+        )
         job.progress = journal.progress
         if job.is_suspect:
             journal.progress.on_first = self.running.on_trusted
         self.receipts.follow(claim, journal.progress)
-        return await job_type.handler(Context(claim, journal, self.services), **arguments)
+        result = await job_type.handler(Context(claim, journal, self.services), **arguments)
+        journal.check_end()
+        return result
+
+    async def _recorded(self, claim: Claim) -> tuple[Sequence[Step], Sequence[OpenEffect]]:
+        """Return what earlier attempts committed, and the effects that they began besides."""
+        job_id = claim.lease.job_id
+        goes_on = claim.lineage_id is not None and claim.has_steps
+        answered = partial(until_answered, log=_log, told="steps not loaded", rng=self.rng)
+        known: Sequence[Step] = ()
+        left: Sequence[OpenEffect] = ()
+        if claim.has_steps:
+            known = await answered(lambda: self.port(steps.of_job, job_id))
+        if claim.has_open or goes_on:
+            line = claim.lineage_id or job_id
+            left = await answered(
+                lambda: self.port(effects.unrecorded, job_id, lineage_id=line, of_line=goes_on)
+            )
+        return known, left
+
+    async def _recall(self, job_id: UUID, key: str) -> str | None:
+        """Return the recorded input of a step; what cannot be had now is not waited for."""
+        try:
+            return await self.port(steps.input_of, job_id, key)
+        except UnavailableError:
+            return None
 
     async def _report(self, ending: Operation) -> Operation | None:
         """Commit the end of the attempt; only the end of the pod's drain cuts it off.

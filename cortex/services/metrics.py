@@ -129,6 +129,11 @@ class Metrics:
             self._errors.add((class_.value, POISON if is_poison else LEASE_EXPIRED), failed)
             self.failed_without_attempt(failed)
 
+    def expired(self, count: int) -> None:
+        """Jobs of living pods were ended because they ran on after their time-out."""
+        self._errors.add((FailureClass.TRANSIENT_APP.value, "job_timed_out"), count)
+        self.failed_without_attempt(count)
+
     def blocked(self, count: int) -> None:
         """So many jobs of lost pods cannot be taken just now, since somebody holds their rows."""
         self._blocked.add((), count)

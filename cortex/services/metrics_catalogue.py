@@ -153,7 +153,7 @@ SLOTS: Final = _gauge("cortex_slots", "jobs that this pod runs at once at most")
 RUNNING: Final = _gauge("cortex_running", "jobs that this pod runs now")
 BREAKER_STATE: Final = _gauge(
     "cortex_breaker_state",
-    "0 closed, 1 probed, 2 open; of the whole system, those that this pod has seen open",
+    "0 closed, 1 half-open, 2 open; of the whole system, those that this pod has seen open",
     "breaker",
 )
 

@@ -4,6 +4,8 @@ Shared by the dispatcher (adds), the job actors (remove), the heartbeat (which a
 control (cancel) and the pod (abort). It lives on the trio thread only and never waits.
 """
 
+import math
+import time
 from collections import deque
 from collections.abc import Callable
 from enum import Enum, auto
@@ -39,8 +41,13 @@ class RunningJob:
     is_queued: bool
     scope: trio.CancelScope
     """Around the handler, with the job's own deadline. The commit of its end stands outside."""
+    type: str = ""
     is_suspect: bool = False
     """Should the pod die, this job is to blame."""
+    due_at: float = math.inf
+    """When its handler must have ended, by `time.monotonic`: threads read it, too."""
+    task: trio.lowlevel.Task | None = None
+    """In which its handler runs; None before and afterwards."""
     progress: Progress | None = None
     """What its handler is at, once that has begun."""
     claimed_at: float = attrs.field(factory=trio.current_time)
@@ -60,6 +67,7 @@ class RunningJob:
         """Stop the handler. The first reason stays, except that a lost lease overrules all."""
         if self.stop is None or why is Stop.LEASE_LOST:
             self.stop = why
+        self.due_at = min(self.due_at, time.monotonic())
         self.scope.cancel(reason=why.name)
 
 
@@ -112,6 +120,11 @@ class RunningJobs:
         return any(not job.is_trusted for job in self._suspects)
 
     @property
+    def jobs(self) -> list[RunningJob]:
+        """Everything that runs here. Safe to call from any thread."""
+        return list(self._jobs.values())
+
+    @property
     def job_ids(self) -> list[UUID]:
         """The jobs that run here now."""
         return list(self._jobs)
@@ -141,7 +154,14 @@ class RunningJobs:
         if older is not None:
             older.end(Stop.LEASE_LOST)
         scope = trio.CancelScope(deadline=trio.current_time() + claim.left_s)
-        job = RunningJob(lease, claim.is_queued, scope, is_suspect=claim.is_suspect)
+        job = RunningJob(
+            lease,
+            claim.is_queued,
+            scope,
+            type=claim.type,
+            is_suspect=claim.is_suspect,
+            due_at=time.monotonic() + claim.left_s,
+        )
         self._jobs[lease.job_id] = job
         if claim.is_suspect:
             self._suspects.append(job)

@@ -1,6 +1,8 @@
 """Frees the jobs of pods that are alive but silent, or whose lock tells nothing.
 
 Reads and writes: jobs whose heartbeat is older than the threshold, and their tasks.
+Ends also jobs that run on after their time-out although their pod lives: its handler does not
+listen, or the pod does not enforce it.
 Invariants: oldest first, at most `batch_max` in each period of all pods together, so that an outage
 does not become a stampede; nobody is swept before the server, and this pod's own link to it, have
 been well for one full threshold, whatever it lacked: until then the others' heartbeats may be late
@@ -105,8 +107,12 @@ class Sweeper:
             rng=self._rng,
             every_s=TURN * self._sweep_s,
         )
-        if swept.count:
+        expired_count = await self._port(
+            tasks.expire, limit=self._batch_max, every_s=TURN * self._sweep_s
+        )
+        if swept.count or expired_count:
             crash_point("after_sweep")
+        if swept.count:
             self._metrics.recovered("swept", freed=swept.retried_count, failed=swept.failed_count)
             _log.warning(
                 "swept jobs of silent pods",
@@ -114,6 +120,9 @@ class Sweeper:
                 failed=swept.failed_count,
                 cancelled=swept.cancelled_count,
             )
+        if expired_count:
+            self._metrics.expired(expired_count)
+            _log.warning("ended jobs that ran on after their time-out", failed=expired_count)
         crash_point("before_retire")
         await self._port(pods.retire_silent, silent_s=2 * self._zombie_s)
         crash_point("after_retire")

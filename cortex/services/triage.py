@@ -3,9 +3,10 @@
 Reads: letters that nobody has looked at, and the breakers of their causes. Writes: the letters,
 and new jobs that go on from them.
 Invariants: one pod at a time; at most `RETRIED_MAX` retries a pass, so that a provider that has
-just come back is not run over, and fewer after the database refused as many; one whose retry
-somebody cancels in the database comes after all others from then on; a line of jobs is retried by
-itself once, then a person decides, as of what a time-out left half done.
+just come back is not run over (one letter while its breaker is half-open), and fewer after the
+database refused as many; one whose retry somebody cancels in the database comes after all others
+from then on; a line of jobs is retried by itself once, then a person decides, as of what a
+time-out left half done.
 
 On failure: an outage is waited out.
 On stop: nothing to do; the other pods run it, too.

@@ -58,6 +58,11 @@ async def succeeded(db: Database, name: str, *, requests: int, probe: int | None
     return await _change(db, name, lambda b, _: rules.succeeded(b, requests=requests, probe=probe))
 
 
+async def move_on(db: Database, name: str) -> Seen:
+    """Write what time alone has made of it; see `cortex.domain.breaker.moved_on`."""
+    return await _change(db, name, rules.moved_on)
+
+
 async def take_probe(
     db: Database, name: str, *, pod_id: UUID, lease_s: float
 ) -> tuple[Seen, int | None]:

@@ -65,6 +65,7 @@ async def living(db: Database) -> list[PodSeen]:
             loop_lag_ms=row["loop_lag_ms"],
             hint_latency_ms=row["hint_latency_ms"],
             trouble=row["trouble"],
+            confinement=row["confinement"],
         )
         for row in await db.fetch("doctor.pods", PODS_MAX)
     ]

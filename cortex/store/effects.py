@@ -7,7 +7,7 @@ from uuid import UUID
 from cortex.domain.canonical import parse
 from cortex.domain.effect import EffectStatus, Resolution
 from cortex.domain.errors import ConflictError, NotFoundError
-from cortex.domain.job import EffectIntent, EffectTold, Intended
+from cortex.domain.job import EffectIntent, EffectTold, Intended, OpenEffect
 from cortex.store.database import Database, Record
 from cortex.store.found import by_name
 from cortex.store.jobs import plain
@@ -50,6 +50,17 @@ async def tell(db: Database, *, pod_id: UUID, operations: Sequence[EffectTold]) 
         [op.result for op in operations],
     )
     return {row["id"] for row in rows}
+
+
+async def unrecorded(
+    db: Database, job_id: UUID, *, lineage_id: UUID, of_line: bool
+) -> list[OpenEffect]:
+    """Return the job's effects that may have been applied and whose step is not on record.
+
+    `of_line`: also those that earlier jobs of its line left.
+    """
+    rows = await db.fetch("effects.unrecorded", job_id, lineage_id, of_line)
+    return [OpenEffect(row["key"], row["status"]) for row in rows]
 
 
 async def find(db: Database, name: str) -> UUID:

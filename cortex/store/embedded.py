@@ -81,12 +81,12 @@ class EmbeddedServer:
                 self._cluster.stop()
 
     def revive(self) -> None:
-        """Start the server if no process of it is alive; the address stays the same.
+        """Start the server if nobody can reach it any more; the address stays the same.
 
         Raises UnavailableError when it does not start or its data have gone, OSError when the whole
         directory has.
         """
-        if not self._cluster.is_dead():
+        if not self._cluster.is_cut_off():
             return
         with FileLock(self.data_dir / "start.lock") as start:
             if not start.exclusive(within_s=READY_BOUND_S):

@@ -60,7 +60,8 @@ class Cluster:
     def start(self, *, within_s: float) -> Postmaster:
         """Return once the server accepts connections, whatever state it was found in.
 
-        Makes the data directory when there is none, waits out a recovery or a shutdown.
+        Makes the data directory when there is none, waits out a recovery or a shutdown, and
+        restarts a server whose socket was removed.
         Raises UnavailableError with the end of the log when the server ends or is not ready in
         time (it then goes on with its recovery), UsageError for data that is not ours to start.
         """
@@ -74,6 +75,9 @@ class Cluster:
                         raise self._failed("ended while starting", since=launched_at)
                     launched_at = self._launch(lock)
             postmaster = self.postmaster()
+            if postmaster and postmaster.has_lost_socket():
+                self.stop()  # it would never open another one
+                return None
             return postmaster if postmaster and postmaster.is_ready() else None
 
         postmaster = poll(ready, within_s=within_s)
@@ -118,6 +122,13 @@ class Cluster:
             lock.close()
         return lock is not None
 
+    def is_cut_off(self) -> bool:
+        """Whether nobody can reach the server: it is dead, or its socket was removed."""
+        if self.is_dead():
+            return True
+        postmaster = self.postmaster()
+        return postmaster is not None and postmaster.has_lost_socket()
+
     def _lock_if_dead(self) -> FileLock | None:
         """The exclusive hold on `server.lock` if no Postgres process works here, else None."""
         lock = FileLock(self.home / "server.lock")
@@ -137,8 +148,9 @@ class Cluster:
             nonlocal sent
             if self.is_dead():
                 return True
-            if not sent and (postmaster := self.postmaster()) and postmaster.listens():
-                sent = postmaster.send(how)
+            if not sent and (postmaster := self.postmaster()):
+                is_it = postmaster.listens() or postmaster.holds(self.home / "server.lock")
+                sent = is_it and postmaster.send(how)
             return False
 
         return poll(probe, within_s=within_s)

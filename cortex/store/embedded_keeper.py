@@ -1,4 +1,4 @@
-"""Starts the embedded Postgres again when it dies under those who use it.
+"""Starts the embedded Postgres again when it dies, or loses its socket, under those who use it.
 
 A thread of its own in each process that uses the server for long: its looks are a system call or
 two while the server lives, and it does not depend on an event loop that waits for the database.
@@ -20,7 +20,7 @@ END_BOUND_S: Final = 5.0
 
 @contextmanager
 def kept_running(server: EmbeddedServer) -> Iterator[None]:
-    """Until the block ends, start the server when no process of it is alive.
+    """Until the block ends, start the server when nobody can reach it any more.
 
     At the end an attempt that is under way is waited for, five seconds at most: a server that
     starts after that stays until its next user leaves.

@@ -65,6 +65,19 @@ class Postmaster:
                 return False
         return True
 
+    def has_lost_socket(self) -> bool:
+        """Whether somebody removed the socket of a server that had opened it."""
+        path = self.socket_dir / f".s.PGSQL.{self.port}"
+        return self.status == "ready" and not path.exists()
+
+    def holds(self, lock: Path) -> bool:
+        """Whether this process has a lock file open; False where the system does not show that."""
+        try:
+            files = list(Path(f"/proc/{self.pid}/fd").iterdir())
+            return any(file.readlink() == lock for file in files)
+        except OSError:
+            return False
+
     def is_ready(self) -> bool:
         """Whether it accepts sessions: says so and proves it (a dead one's last word stays)."""
         if self.status != "ready":

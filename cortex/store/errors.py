@@ -91,6 +91,11 @@ def is_called_off(error: BaseException) -> bool:
     return _is_by_somebody(_first(error))
 
 
+def is_starting(error: BaseException) -> bool:
+    """Whether the server starts, recovers or shuts down just now; also of a translated error."""
+    return isinstance(_first(error), asyncpg.CannotConnectNowError)
+
+
 def _first(error: BaseException) -> BaseException:
     """What the driver raised."""
     while isinstance(error, CortexError) and error.__cause__ is not None:

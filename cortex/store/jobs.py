@@ -17,6 +17,7 @@ from cortex.domain.errors import (
 from cortex.domain.job import Finish, JobStatus, Submission
 from cortex.domain.nesting import is_deep
 from cortex.domain.policy import JobPolicy
+from cortex.domain.submission import hard_timeout_s
 from cortex.store.database import Database, Record, affected
 from cortex.store.found import by_name
 from cortex.store.lost_replies import asked_again
@@ -144,6 +145,7 @@ async def ensure_types(db: Database, policies: dict[str, JobPolicy]) -> None:
         [policies[name].worker_attempts for name in names],
         [policies[name].max_retries for name in names],
         [policies[name].timeout_s for name in names],
+        [hard_timeout_s(name, policies[name].timeout_s) for name in names],
     )
 
 

@@ -6,6 +6,7 @@ from uuid import UUID
 
 import attrs
 
+from cortex.domain.confinement import Confinement
 from cortex.domain.drain import DrainStatus
 from cortex.domain.job import Lease
 from cortex.domain.liveness import Liveness
@@ -30,6 +31,7 @@ class Pod:
     job_types: tuple[str, ...]
     slots: int
     liveness: Liveness = Liveness.LOCK
+    confinement: Confinement = Confinement.NONE
 
 
 @attrs.frozen(kw_only=True)
@@ -66,6 +68,7 @@ async def register(db: Database, pod: Pod) -> None:
         list(pod.job_types),
         pod.slots,
         pod.liveness.value,
+        pod.confinement.value,
     )
 
 

@@ -6,7 +6,7 @@ from uuid import UUID
 
 import orjson
 
-from cortex.domain.job import NumberedStep, Step
+from cortex.domain.job import NumberedStep, Step, StepKind
 from cortex.domain.usage import Usage
 from cortex.store.database import Database, Record, affected
 from cortex.store.jobs import plain
@@ -33,6 +33,8 @@ async def commit(db: Database, *, pod_id: UUID, operations: Sequence[NumberedSte
         [op.step.usage for op in ordered],
         [op.step.output for op in ordered],
         [op.head for op in ordered],
+        [op.step.given for op in ordered],
+        [op.step.amid for op in ordered],
     )
     effects = [op.step.effect for op in ordered]
     if not any(effects):
@@ -68,9 +70,17 @@ async def of_job(db: Database, job_id: UUID) -> list[Step]:
             output=row["output"],
             usage=None if row["usage"] is None else Usage.from_json(orjson.loads(row["usage"])),
             cost_usd=row["cost_usd"],
+            kind=StepKind(row["kind"]),
+            amid=row["amid"],
         )
-        for row in await _all(db, job_id)
+        for row in await _all(db, job_id, with_inputs=False)
     ]
+
+
+async def input_of(db: Database, job_id: UUID, key: str) -> str | None:
+    """Return the input of a committed step as it was kept; None of one from before it was."""
+    row = await db.fetch_one("steps.input_of", job_id, key)
+    return None if row is None else row["input"]
 
 
 async def page(
@@ -94,15 +104,15 @@ async def page_with_outputs(
 
 async def outputs(db: Database, job_id: UUID) -> list[dict[str, Any]]:
     """Return every step of a job with its output decoded, for people and machines."""
-    return [plain(row) for row in await _all(db, job_id)]
+    return [plain(row) for row in await _all(db, job_id, with_inputs=True)]
 
 
-async def _all(db: Database, job_id: UUID) -> list[Record]:
+async def _all(db: Database, job_id: UUID, *, with_inputs: bool) -> list[Record]:
     """Load the steps page by page: a page fits into the time that a statement has."""
     rows: list[Record] = []
     while True:
         after = rows[-1]["seq"] if rows else 0
-        page = await db.fetch("steps.of_job", job_id, after, PAGE_MAX)
+        page = await db.fetch("steps.of_job", job_id, after, PAGE_MAX, with_inputs)
         rows += page
         if len(page) < PAGE_MAX:
             return rows

@@ -11,6 +11,7 @@ import orjson
 
 from cortex.domain.approval import ApprovalRequest
 from cortex.domain.job import Claim, Lease, Release, Suspend
+from cortex.domain.timeouts import JOB_EXPIRY_S
 from cortex.store.database import Connection, Database, Record, affected
 from cortex.store.queries import sql
 
@@ -224,6 +225,16 @@ class Blocked:
         return "process unknown" if self.holder is None else f"process {self.holder['pid']}"
 
 
+async def expire(db: Database, *, limit: int, every_s: float) -> int:
+    """Fail jobs that still run so long after their time-out; return how many.
+
+    Does nothing within `every_s` seconds of another pod's turn. Their owners cannot write to them
+    any more.
+    """
+    row = await db.fetch_one("tasks.expire", JOB_EXPIRY_S, every_s, limit)
+    return row["count"] if row else 0
+
+
 async def blocked(
     db: Database, *, silent_s: float, overdue_s: float, limit: int = 100
 ) -> list[Blocked]:
@@ -271,6 +282,7 @@ def _claim(row: Record) -> Claim:
         max_attempts=row["max_attempts"],
         is_queued=row["is_queued"],
         has_steps=row["has_steps"],
+        has_open=row["has_open"],
         cancel_requested=row["cancel_requested"],
         left_s=row["left_s"],
         timeout_s=row["timeout_s"],

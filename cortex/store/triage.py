@@ -46,7 +46,8 @@ async def triage(
 ) -> Triaged | None:
     """Look at letters once; None: another pod is at it.
 
-    Letters whose breaker lets calls through again, and that are `calm_s` seconds old, are retried
+    Letters whose breaker lets calls through again (one letter, as the probe, while the breaker is
+    half-open and no job waits for it), and that are `calm_s` seconds old, are retried
     once in a line of jobs, unless a time-out left something half done: then a person decides, as
     of the second time. The others are judged by their cause. A letter that somebody holds is left
     to the next pass. When the database refuses to retry them, the caller is to try fewer; a letter
@@ -142,7 +143,10 @@ async def _retry(
         None,
         False,  # noqa: FBT003 -- parameters of the query: with steps, by itself
         ACTOR,
-        [f"{row['source']} answers again" for row in rows],
+        [
+            f"probes {row['source']}" if row["is_probe"] else f"{row['source']} answers again"
+            for row in rows
+        ],
         True,  # noqa: FBT003
     )
 

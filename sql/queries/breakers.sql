@@ -44,7 +44,7 @@ SELECT b.*, p.name AS probe_pod, cortex.now() AS now,
             SELECT FROM cortex.job j
             WHERE j.waiting_on = b.name AND j.waiting_on NOT LIKE 'budget:%' AND j.status = 'RETRY'
               AND j.worker_job_id IS NULL LIMIT $3) w) AS waiting
-FROM cortex.breaker b LEFT JOIN cortex.pod p ON p.id = b.probe_by
+FROM cortex.breaker_now b LEFT JOIN cortex.pod p ON p.id = b.probe_by
 WHERE ($1::text IS NULL OR b.name = $1) AND b.name <> 'effects:all'
 ORDER BY b.state = 'CLOSED', b.failures = 0, b.updated_at DESC LIMIT $2;
 

@@ -56,8 +56,9 @@ WITH held AS MATERIALIZED (
     RETURNING j.*
 ), step AS (
     INSERT INTO cortex.job_step (
-        job_id, seq, attempt, kind, key, digest, started_at, finished_at, cost_usd, usage, output)
-    SELECT c.new_id, s.seq, 0, s.kind, s.key, s.digest, s.started_at, s.finished_at, s.cost_usd, s.usage, s.output
+        job_id, seq, attempt, kind, key, digest, started_at, finished_at, cost_usd, usage, output, input, amid)
+    SELECT c.new_id, s.seq, 0, s.kind, s.key, s.digest, s.started_at, s.finished_at, s.cost_usd, s.usage, s.output,
+           s.input, s.amid
     FROM chosen c JOIN cortex.job_step s ON s.job_id = c.job_id
     WHERE c.keeps_steps AND (c.kept IS NULL OR s.seq <= c.kept)
 ), task AS (
@@ -129,6 +130,7 @@ ORDER BY d.created_at LIMIT $1;
 -- name: recovered
 -- Letters that await a breaker which lets calls through again, the oldest first, and whether a person must judge them:
 -- their line of jobs was retried by itself before, or a time-out left something half done.
+-- Of a half-open breaker one letter is a candidate, to probe it, unless jobs wait that will do so, or one tries already.
 -- $1 seconds that a letter must be old, $2 limit. Locks: none.
 WITH RECURSIVE source AS (
     -- Walks the distinct breakers by index, one probe a name.
@@ -141,7 +143,7 @@ WITH RECURSIVE source AS (
             ORDER BY coalesce(d.awaits, '') LIMIT 1)
     FROM source s WHERE s.name IS NOT NULL
 )
-SELECT d.job_id, d.lineage_id, s.name AS source,
+SELECT d.job_id, d.lineage_id, s.name AS source, coalesce(b.state = 'HALF_OPEN', false) AS is_probe,
        EXISTS (SELECT FROM cortex.dead_letter o WHERE o.lineage_id = d.lineage_id AND o.is_automatic)
        OR EXISTS (
            SELECT FROM cortex.timeout_event e
@@ -150,13 +152,18 @@ SELECT d.job_id, d.lineage_id, s.name AS source,
                  SELECT FROM jsonb_array_elements(e.work_trees) AS w
                  WHERE (w->>'change_count')::int > 0 OR w->>'problem' IS NOT NULL))) AS is_for_a_person
 FROM source s
-LEFT JOIN cortex.breaker b ON b.name = s.name
+LEFT JOIN cortex.breaker_now b ON b.name = s.name
 CROSS JOIN LATERAL (
     SELECT l.job_id, l.lineage_id, l.created_at FROM cortex.dead_letter l
     WHERE l.state = 'OPEN' AND l.triaged_at IS NULL AND coalesce(l.awaits, '') = s.name
       AND l.created_at <= cortex.now() - $1::float8 * interval '1 second'
-    ORDER BY l.created_at LIMIT $2) d
-WHERE s.name IS NOT NULL AND (b.state IS NULL OR b.state = 'CLOSED')
+    ORDER BY l.created_at LIMIT CASE b.state WHEN 'HALF_OPEN' THEN 1 ELSE $2 END) d
+WHERE s.name IS NOT NULL AND (
+    coalesce(b.state, 'CLOSED') = 'CLOSED'
+    OR b.state = 'HALF_OPEN' AND coalesce(b.probe_until <= cortex.now(), true) AND NOT EXISTS (
+        SELECT FROM cortex.job w
+        WHERE w.status = 'RETRY' AND w.worker_job_id IS NULL AND w.waiting_on NOT LIKE 'budget:%'
+          AND w.waiting_on = s.name))
 ORDER BY d.created_at LIMIT $2;
 
 -- name: hold_unseen
@@ -193,7 +200,7 @@ FROM found f
 JOIN cortex.dead_letter d ON d.job_id = f.job_id
 JOIN cortex.job j ON j.id = f.job_id
 LEFT JOIN cortex.agent a ON a.id = d.agent_id
-LEFT JOIN cortex.breaker b ON b.name = d.error_source
+LEFT JOIN cortex.breaker_now b ON b.name = d.error_source
 ORDER BY f.last_at DESC, f.fingerprint;
 
 -- name: newest
@@ -218,7 +225,7 @@ FROM found f
 JOIN cortex.dead_letter d ON d.job_id = f.job_id
 JOIN cortex.job j ON j.id = f.job_id
 LEFT JOIN cortex.agent a ON a.id = d.agent_id
-LEFT JOIN cortex.breaker b ON b.name = d.error_source
+LEFT JOIN cortex.breaker_now b ON b.name = d.error_source
 ORDER BY f.last_at DESC, f.fingerprint;
 
 -- name: newest_of
@@ -237,7 +244,7 @@ FROM (SELECT l.job_id FROM looked l WHERE l.fingerprint = $1 LIMIT $3) found
 JOIN cortex.dead_letter d ON d.job_id = found.job_id
 JOIN cortex.job j ON j.id = d.job_id
 LEFT JOIN cortex.agent a ON a.id = d.agent_id
-LEFT JOIN cortex.breaker b ON b.name = d.error_source
+LEFT JOIN cortex.breaker_now b ON b.name = d.error_source
 ORDER BY d.created_at DESC, d.job_id DESC;
 
 -- name: page
@@ -248,7 +255,7 @@ SELECT d.*, j.error_message, a.name AS agent, b.state AS breaker,
 FROM cortex.dead_letter d
 JOIN cortex.job j ON j.id = d.job_id
 LEFT JOIN cortex.agent a ON a.id = d.agent_id
-LEFT JOIN cortex.breaker b ON b.name = d.error_source
+LEFT JOIN cortex.breaker_now b ON b.name = d.error_source
 WHERE ($1::text IS NULL OR d.fingerprint ^@ $1) AND ($2::text IS NULL OR d.type = $2)
   AND ($3::text IS NULL OR d.error_code = $3) AND ($4::text IS NULL OR d.error_class = $4)
   AND ($5::text IS NULL OR d.agent_id = (SELECT id FROM cortex.agent WHERE name = $5))
@@ -304,7 +311,7 @@ SELECT d.*, j.error_message, a.name AS agent, b.state AS breaker,
 FROM cortex.dead_letter d
 JOIN cortex.job j ON j.id = d.job_id
 LEFT JOIN cortex.agent a ON a.id = d.agent_id
-LEFT JOIN cortex.breaker b ON b.name = d.error_source
+LEFT JOIN cortex.breaker_now b ON b.name = d.error_source
 WHERE d.job_id = ANY ($1::uuid[]);
 
 -- name: show
@@ -321,7 +328,7 @@ JOIN cortex.job j ON j.id = d.job_id
 LEFT JOIN cortex.agent a ON a.id = d.agent_id
 LEFT JOIN cortex.pod p ON p.id = j.pod_id
 LEFT JOIN cortex.job r ON r.id = d.retried_as
-LEFT JOIN cortex.breaker b ON b.name = d.error_source
+LEFT JOIN cortex.breaker_now b ON b.name = d.error_source
 LEFT JOIN LATERAL (
     SELECT t.seq, t.key, t.finished_at FROM cortex.job_step t
     WHERE t.job_id = d.job_id ORDER BY t.seq DESC LIMIT 1) s ON true

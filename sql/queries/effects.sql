@@ -30,6 +30,14 @@ JOIN cortex.job j ON j.id = f.job_id AND j.attempt = f.attempt AND j.pod_id = $1
 WHERE e.id = f.id AND e.job_id = f.job_id AND e.attempt = f.attempt
 RETURNING e.id;
 
+-- name: unrecorded
+-- Effects of a line of jobs that may have been applied and whose step is not on record. $1 job, $2 first job of its line,
+-- $3 whether it goes on from an earlier job's steps: then what those jobs left counts, too.
+SELECT e.key, e.status FROM cortex.effect e
+WHERE e.lineage_id = $2 AND e.status <> 'FAILED' AND ($3 OR e.job_id = $1)
+  AND NOT EXISTS (SELECT FROM cortex.job_step s WHERE s.job_id = e.job_id AND s.key = e.key)
+ORDER BY e.created_at, e.id;
+
 -- name: show
 -- One effect in full, with the output of its step: what it returned, or what the model was told. $1 id.
 SELECT e.*, a.name AS agent, j.status AS job_status, j.type AS job_type, s.seq AS step, s.output, cortex.now() AS now

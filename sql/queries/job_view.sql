@@ -42,7 +42,7 @@ SELECT j.id, j.type, j.status, j.attempt, j.worker_attempts, j.checkpoint, j.age
 FROM cortex.job j
 LEFT JOIN cortex.agent a ON a.id = j.agent_id
 LEFT JOIN cortex.pod p ON p.id = j.pod_id
-LEFT JOIN cortex.breaker b ON b.name = j.waiting_on
+LEFT JOIN cortex.breaker_now b ON b.name = j.waiting_on
 LEFT JOIN LATERAL (
     SELECT e.error, e.error_code FROM cortex.job_attempt e WHERE e.job_id = j.id
     ORDER BY e.attempt DESC LIMIT 1) last ON true
@@ -59,7 +59,7 @@ FROM cortex.job_step s WHERE s.job_id = $1 AND s.seq < $2 ORDER BY s.seq DESC LI
 -- What is known of one step of a job, and of the job as it was asked for and went. $1 job id, $2 key of the step,
 -- $3 characters of each text at most, $4 how many transitions, the newest, $5 among how many steps before it the answer
 -- of the model is looked for that called for it. Texts are JSON, cut. Locks: none.
-SELECT s.seq, encode(s.digest, 'hex') AS digest, left(s.output::text, $3) AS output,
+SELECT s.seq, encode(s.digest, 'hex') AS digest, s.input, left(s.output::text, $3) AS output,
        octet_length(s.output::text) AS output_bytes, left(m.output::text, $3) AS asked_by,
        left(j.payload::text, $3) AS payload, e.id AS effect_id, e.tool, e.status AS effect_status, e.is_sure,
        e.calls_count, e.can_reconcile, e.why, left(e.arguments::text, $3) AS arguments,

@@ -319,14 +319,17 @@ ORDER BY j.created_at DESC LIMIT 1;
 SELECT status, count(*) AS count FROM cortex.job WHERE id = ANY ($1::uuid[]) GROUP BY status;
 
 -- name: ensure_types
--- Writes the defaults of the job types that a pod knows. $1 names, $2 worker attempts, $3 retries, $4 time-outs.
-INSERT INTO cortex.job_type AS t (name, worker_attempts, max_retries, timeout_s)
-SELECT * FROM unnest($1::text[], $2::int[], $3::int[], $4::int[]) AS k(name, worker_attempts, max_retries, timeout_s)
+-- Writes the defaults of the job types that a pod knows. $1 names, $2 worker attempts, $3 retries, $4 time-outs, $5 the
+-- longest that their jobs may be given.
+INSERT INTO cortex.job_type AS t (name, worker_attempts, max_retries, timeout_s, timeout_max_s)
+SELECT * FROM unnest($1::text[], $2::int[], $3::int[], $4::int[], $5::int[])
+    AS k(name, worker_attempts, max_retries, timeout_s, timeout_max_s)
 ORDER BY name
 ON CONFLICT (name) DO UPDATE
-SET worker_attempts = excluded.worker_attempts, max_retries = excluded.max_retries, timeout_s = excluded.timeout_s
-WHERE (t.worker_attempts, t.max_retries, t.timeout_s)
-      IS DISTINCT FROM (excluded.worker_attempts, excluded.max_retries, excluded.timeout_s);
+SET worker_attempts = excluded.worker_attempts, max_retries = excluded.max_retries, timeout_s = excluded.timeout_s,
+    timeout_max_s = excluded.timeout_max_s
+WHERE (t.worker_attempts, t.max_retries, t.timeout_s, t.timeout_max_s)
+      IS DISTINCT FROM (excluded.worker_attempts, excluded.max_retries, excluded.timeout_s, excluded.timeout_max_s);
 
 -- name: types
 -- Every job type that a pod has ever registered, with its time-out in seconds.

@@ -1,6 +1,8 @@
 -- name: register
--- Enters a pod. $1 id, $2 lock key, $3 name, $4 version, $5 job types, $6 slots, $7 what tells that it lives.
-INSERT INTO cortex.pod (id, lock_key, name, version, job_types, slots, liveness) VALUES ($1, $2, $3, $4, $5, $6, $7)
+-- Enters a pod. $1 id, $2 lock key, $3 name, $4 version, $5 job types, $6 slots, $7 what tells that it lives,
+-- $8 how it confines the programs of agents.
+INSERT INTO cortex.pod (id, lock_key, name, version, job_types, slots, liveness, confinement)
+VALUES ($1, $2, $3, $4, $5, $6, $7, $8)
 ON CONFLICT (id) DO NOTHING;
 
 -- name: lock

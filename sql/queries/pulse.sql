@@ -51,20 +51,21 @@ ORDER BY b.ago DESC;
 -- name: troubles
 -- What somebody should know of now: breakers that let no call through, pods that say nothing, requests that expire.
 -- $1 how many of each at most, $2 seconds of silence, $3 seconds to expiry. Locks: none.
--- Who holds a breaker open stands with it, why and until when.
-(SELECT 'breaker' AS kind, b.name, b.state AS word, b.opened_at AS at, b.forced_by AS held_by,
+-- Who holds a breaker open stands with it, why and until when. A request that no tool makes goes by its step's name.
+(SELECT 'breaker' AS kind, b.name, 'OPEN' AS word, b.opened_at AS at, b.forced_by AS held_by,
         b.forced_reason AS held_for, b.open_until AS held_until
  FROM cortex.breaker b
- WHERE (b.state <> 'CLOSED' OR b.failures > 0) AND b.state <> 'CLOSED' AND b.name <> 'effects:all'
+ WHERE (b.state <> 'CLOSED' OR b.failures > 0) AND cortex.breaker_state(b.state, b.open_until) = 'OPEN'
+   AND b.name <> 'effects:all'
  ORDER BY b.updated_at DESC LIMIT $1::int)
 UNION ALL
 (SELECT 'pod', p.name, p.state, p.heartbeat_at, NULL, NULL, NULL FROM cortex.pod p
  WHERE p.state IN ('READY', 'DRAINING') AND p.heartbeat_at < cortex.now() - $2::float8 * interval '1 second'
  ORDER BY p.heartbeat_at LIMIT $1::int)
 UNION ALL
-(SELECT 'approval', found.tool, found.risk, found.expires_at, NULL, NULL, NULL
+(SELECT 'approval', found.name, found.risk, found.expires_at, NULL, NULL, NULL
  FROM unnest(ARRAY['LOW', 'MED', 'HIGH', 'CRITICAL']) AS level(risk) CROSS JOIN LATERAL (
-     SELECT a.tool, a.risk, a.expires_at FROM cortex.approval a
+     SELECT coalesce(a.tool, a.key) AS name, a.risk, a.expires_at FROM cortex.approval a
      WHERE a.status = 'PENDING' AND a.risk = level.risk AND a.expires_at > cortex.now()
        AND a.expires_at <= cortex.now() + $3::float8 * interval '1 second'
      ORDER BY a.expires_at, a.id LIMIT $1::int) found

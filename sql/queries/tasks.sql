@@ -87,7 +87,7 @@ WITH held AS MATERIALIZED (
     RETURNING j.id, j.type, j.attempt, c.attempts_spent, c.max_attempts, c.is_suspect, j.payload,
               j.agent_id, j.agent_version, j.queue_name IS NOT NULL AS is_queued,
               j.cancel_requested_at IS NOT NULL AS cancel_requested,
-              j.checkpoint <> '{}' AS has_steps,
+              j.checkpoint <> '{}' AS has_steps, j.has_open,
               greatest(0, j.timeout_s + j.waited_s - extract(epoch FROM cortex.now() - j.started_at))::float8 AS left_s,
               j.timeout_s, j.tenant, j.retry_count, j.max_retries, j.rate_limit_count, j.config_id, j.lineage_id,
               j.waits_count, extract(epoch FROM cortex.now() - j.own_failure_at)::float8 AS own_failure_s,
@@ -457,6 +457,65 @@ SELECT (SELECT count(*) FROM moved WHERE status = 'RETRY') AS retried_count,
        (SELECT count(*) FROM moved WHERE status = 'FAILED') AS failed_count,
        (SELECT count(*) FROM moved WHERE status = 'CANCELLED') AS cancelled_count,
        (SELECT count(*) FROM hinted) AS hint_count;
+
+-- name: expire
+-- Ends jobs that still run so long after their time-out, whatever their pods say: those that live do not enforce it.
+-- Time without a pod does not count. $1 seconds after the time-out, $2 seconds since the last turn of any pod, $3 limit.
+-- Leaves a receipt without files: only their pod could look at them. A job that a person asked to end is cancelled.
+-- Locks: the turn, tasks and their jobs (skipping locked). Returns how many were ended.
+WITH turn AS (
+    INSERT INTO cortex.runner AS r (name, ran_at) VALUES ('expire', cortex.now())
+    ON CONFLICT (name) DO UPDATE SET ran_at = excluded.ran_at
+    WHERE r.ran_at NOT BETWEEN excluded.ran_at - $2::float8 * interval '1 second' AND excluded.ran_at
+    RETURNING ran_at
+), late AS MATERIALIZED (
+    SELECT j.id, j.attempt FROM turn, cortex.job j
+    WHERE j.status = 'RUNNING' AND j.heartbeat_at IS NOT NULL
+      AND j.started_at + (j.timeout_s + j.waited_s + $1::float8) * interval '1 second' < turn.ran_at
+    LIMIT $3
+), taken AS MATERIALIZED (
+    SELECT j.id, t.attempts_spent, t.max_attempts,
+           (CASE WHEN j.cancel_requested_at IS NULL THEN 'FAILED' ELSE 'CANCELLED' END)::cortex.job_status AS status
+    FROM late JOIN cortex_worker.task t ON t.job_id = late.id AND t.attempt = late.attempt
+    JOIN cortex.job j ON j.id = late.id AND j.attempt = late.attempt
+    WHERE t.state = 'LOCKED' AND j.status::text = 'RUNNING'
+    ORDER BY j.id FOR UPDATE OF t, j SKIP LOCKED
+), gone AS (
+    DELETE FROM cortex_worker.task t USING taken WHERE t.job_id = taken.id
+), ended AS (
+    UPDATE cortex.job j
+    SET status = taken.status, worker_job_id = NULL, heartbeat_at = NULL,
+        error_code = CASE WHEN taken.status = 'FAILED' THEN 'job_timed_out' END,
+        error_class = CASE WHEN taken.status = 'FAILED' THEN 'TRANSIENT_APP' END,
+        error_message = CASE WHEN taken.status = 'FAILED' THEN
+            format('Job timed out after %s seconds', j.timeout_s) END
+    FROM taken WHERE j.id = taken.id
+    RETURNING j.*, taken.attempts_spent, taken.max_attempts
+), receipt AS (
+    INSERT INTO cortex.timeout_event (
+        job_id, attempt, nth, scope, limit_s, elapsed_s, phase, step_elapsed_s, step_started_at, checkpoint_seq,
+        checkpoint_key, retry_count, final_action, artefacts, work_trees, problem)
+    SELECT e.id, e.attempt, 1, 'job', e.timeout_s,
+           extract(epoch FROM cortex.now() - e.started_at) - e.waited_s, 'handler',
+           extract(epoch FROM cortex.now() - since.at), since.at, coalesce((e.checkpoint->>'seq')::int, 0),
+           e.checkpoint->>'key', e.retry_count, 'failed', '[]', '[]',
+           'another pod ended it: nobody looked at its files'
+    FROM ended e CROSS JOIN LATERAL (
+        SELECT coalesce((SELECT s.finished_at FROM cortex.job_step s WHERE s.job_id = e.id AND s.attempt = e.attempt
+                         ORDER BY s.seq DESC LIMIT 1), e.started_at) AS at) since
+    WHERE e.status = 'FAILED'
+    ON CONFLICT DO NOTHING
+), fact AS (
+    INSERT INTO cortex.fact (type, subtype, tenant, job_id, attempt, agent_id, agent_version, pod_id, data)
+    SELECT 'error', error_code, tenant, id, attempt, agent_id, agent_version, pod_id,
+           jsonb_build_object('class', error_class, 'message', error_message, 'scope', 'job', 'limit_s', timeout_s,
+                              'attempt', attempts_spent, 'max', max_attempts, 'retry_count', retry_count,
+                              'max_retries', max_retries)
+    FROM ended WHERE status = 'FAILED'
+), hinted AS (
+    SELECT pg_notify('cortex_task', 'queued') FROM (SELECT FROM ended LIMIT 1) e
+)
+SELECT (SELECT count(*) FROM ended) AS count, (SELECT count(*) FROM hinted) AS hint_count;
 
 -- name: blocked
 -- Jobs that a sweep or a takeover ought to have taken, and cannot because somebody holds their rows; and who does, as

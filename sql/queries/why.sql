@@ -27,7 +27,7 @@ FROM cortex.job j
 LEFT JOIN cortex_worker.task t ON t.job_id = j.id
 LEFT JOIN cortex_worker.queue_pause qp ON t.job_id IS NOT NULL AND qp.queue = coalesce(t.queue_name, '')
 LEFT JOIN cortex.pod p ON p.id = j.pod_id
-LEFT JOIN cortex.breaker b ON b.name = j.waiting_on
+LEFT JOIN cortex.breaker_now b ON b.name = j.waiting_on
 LEFT JOIN cortex.budget g ON g.name = CASE WHEN j.waiting_on LIKE 'budget:%' THEN substr(j.waiting_on, 8) END
 LEFT JOIN cortex.budget_use u ON u.budget_id = g.id AND u.window_key = CASE g.period
     WHEN 'run' THEN coalesce(j.lineage_id, j.id)::text ELSE (cortex.now() AT TIME ZONE 'UTC')::date::text END

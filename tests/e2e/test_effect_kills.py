@@ -90,3 +90,20 @@ def assert_judged(payments: Payments, job: Fallen, said: str) -> None:
         expected = ("COMPLETED", 4711) if said == "applied" else ("FAILED", None)
         assert (ended["status"], ended["result"]) == expected
         assert len(after) == before
+
+
+def test_a_release_that_renames_an_effect_does_not_apply_it_again(payments: Payments) -> None:
+    doomed = payments.doomed(("after_intent:1", "after_step:1"))
+    for number in range(len(doomed)):
+        payments.submit("effect", f"renamed-{number}")
+    fallen = payments.fallen(doomed)
+    payments.pods.environment["EFFECT_NAME"] = "pay_customer"
+    payments.start()
+    payments.until(len(fallen), "FAILED")
+    for job in fallen:
+        row = job_row(payments.dsn, job.job_id)
+        assert row["error_code"] == "diverged", row["error_message"]
+        assert "'pay_customer'" in row["error_message"]
+        assert "effect 'pay'" in row["error_message"]
+        assert len(payments.ledger.applied(job.account)) == (job.point == "after_step:1")
+    assert_one_truth(payments.dsn)

@@ -45,14 +45,38 @@ def launch(pods: Pods, app: str) -> Pod:
 
 def terminate_inside(pod: Pod) -> None:
     """Send SIGTERM as an orchestrator does: from outside, to the first process."""
-    parent = pod.process.pid
-    (inside,) = Path(f"/proc/{parent}/task/{parent}/children").read_text().split()
-    os.kill(int(inside), signal.SIGTERM)
+    (first,) = children(pod.process.pid)
+    os.kill(first, signal.SIGTERM)
+
+
+def children(pid: int) -> list[int]:
+    """The children of a process, also those that have ended and nobody has reaped."""
+    return [int(word) for word in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+
+
+def state_of(pid: int) -> str:
+    """The letter of its state; Z: it has ended."""
+    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
 
 
 def test_it_drains(pods: Pods) -> None:
     pod = launch(pods, APP)
     pod.until_ready()
+    terminate_inside(pod)
+    assert pod.exit_code() == 0
+
+
+def test_it_reaps_orphans(pods: Pods, tmp_path: Path) -> None:
+    app = tmp_path / "orphans.py"
+    app.write_text(
+        "import os, subprocess\n"
+        "subprocess.run(['sh', '-c', '(sleep 0.2; exit 3) &'], check=True, stdin=-3)\n"
+    )
+    pod = launch(pods, str(app))
+    pod.until_ready()
+    (first,) = children(pod.process.pid)
+    eventually(lambda: len(children(first)) == 1, what="the orphan is gone")
+    assert all(state_of(child) != "Z" for child in children(first))
     terminate_inside(pod)
     assert pod.exit_code() == 0
 

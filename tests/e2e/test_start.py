@@ -1,11 +1,14 @@
 """Starting: ten pods at once make one schema; what cannot work is refused in one clear line."""
 
+import signal
 from pathlib import Path
 
 import pytest
 
+from tests.support.eventually import eventually
 from tests.support.pods import Pods, run_cli, until_pods
 from tests.support.postgres import database_of, sql
+from tests.support.recovering import recovering
 from tests.support.rows import submit, submit_many, until_jobs
 
 PODS = 10
@@ -51,6 +54,23 @@ def test_reading_an_empty_database_says_how_to_fill_it(empty_database: str, tmp_
     error = run_cli("jobs", "ls", "--json", dsn=empty_database, folder=tmp_path).refused()
     assert "schema" in error["message"]
     assert "cortex migrate" in error["hint"]
+
+
+def test_a_server_that_recovers_is_waited_for(database: str, tmp_path: Path) -> None:
+    with recovering() as server:
+        at_port = f"postgresql://postgres@127.0.0.1:{server.port}/{database_of(database)}"
+        pods = Pods(at_port, tmp_path)
+        try:
+            pod = pods.launch()
+            eventually(lambda: server.turned_away >= 2, what="the pod asks again")
+            assert pod.log.count("waiting for the database") == 1
+            assert "the database system is starting up" in pod.log
+            pod.signal(signal.SIGTERM)
+            assert pod.exit_code() == 128 + signal.SIGTERM
+        finally:
+            pods.close()
+        others = run_cli("jobs", "ls", "--json", dsn=at_port, folder=tmp_path).refused()
+        assert "starting up" in others["message"]
 
 
 SECRET = "hunter2"

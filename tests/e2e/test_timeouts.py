@@ -103,7 +103,7 @@ def test_its_deadline_survives_its_pod_and_counts_the_time_that_it_ran(
     pods: Pods, gate: Path
 ) -> None:
     first = pods.start()
-    job_id = submit(pods.dsn, "slow", {"gate": str(gate)}, timeout_s=6)
+    job_id = submit(pods.dsn, "gated", {"gate": str(gate)}, timeout_s=6)
     until_job(pods.dsn, job_id, lambda row: row["checkpoint"].get("seq") == 1, "begun")
     until_job(
         pods.dsn, job_id, lambda r: (r["now"] - r["started_at"]).total_seconds() > 2, "2 s old"
@@ -139,7 +139,7 @@ def test_the_time_between_attempts_does_not_count(pods: Pods, how: str, pause_s:
 
 def test_a_time_without_any_pod_does_not_count(pods: Pods, gate: Path) -> None:
     first = pods.start()
-    job_id = submit(pods.dsn, "slow", {"gate": str(gate)}, timeout_s=30)
+    job_id = submit(pods.dsn, "gated", {"gate": str(gate)}, timeout_s=30)
     until_job(pods.dsn, job_id, lambda row: row["checkpoint"].get("seq") == 1, "begun")
     first.kill()
     move_clock(pods.dsn, 100)

@@ -44,7 +44,7 @@ async def fail(pod: Breakers, name: str = NAME, *, asked_s: float | None = None)
 
 async def succeed(pod: Breakers, name: str = NAME) -> None:
     async with pod.admit(name) as admission:
-        admission.opened()
+        admission.opened(idle_s=60.0)
         await admission.succeeded()
 
 
@@ -103,7 +103,7 @@ class Provider:
                 if self.failure is not None:
                     await admission.failed(self.failure)
                 else:
-                    admission.opened()
+                    admission.opened(idle_s=60.0)
                     await admission.succeeded()
                 self.done_count += 1
         except Suspended as wait:
@@ -118,7 +118,7 @@ async def test_a_healthy_breaker_costs_no_statement(port: FaultyPort) -> None:
     refuse_all(port)
     for _ in range(3):
         async with pod.admit(NAME) as admission:
-            admission.opened()
+            admission.opened(idle_s=60.0)
             await admission.succeeded()
         async with pod.admit(NAME) as admission:
             await admission.failed(a_failure(cls=FailureClass.PERMANENT))
@@ -361,24 +361,6 @@ async def test_a_living_prober_keeps_its_probe(
         move_clock(database, 70)
         await other.tick()
         await suspended(other)
-
-
-async def test_a_first_answer_is_enough_for_a_probe(
-    bench: Bench, database: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("cortex.services.breakers.POLL_S", 60.0)
-    pod = a_pod(bench.port)
-    await open_it(pod)
-    move_clock(database, 21)
-    await bench.start(pod)
-    async with pod.admit(NAME) as admission:
-        admission.opened()
-        # The long rest of this stream keeps nobody waiting.
-        await until_calls_pass(pod)
-        assert state_of(database) == "CLOSED"
-        await admission.failed(a_failure())  # that it broke later is a failure of its own
-    (row,) = sql(database, "SELECT state, failures FROM cortex.breaker")
-    assert tuple(row) == ("CLOSED", 1)
 
 
 async def test_a_host_needs_two_successes(port: FaultyPort, database: str) -> None:

@@ -14,6 +14,7 @@ from cortex.actors.supervisor import open_supervisor
 from cortex.domain.errors import InvalidValueError, LeaseLost, RejectedError
 from cortex.domain.job import Claim, Finish, JobStatus, Operation, Release, StepDone, StepKind
 from cortex.domain.trouble import Trouble
+from cortex.durable.codec import StepInput
 from cortex.durable.journal import Journal, Outcome
 from cortex.services.committer import MAILBOX_BOUND, STATEMENT_BYTES_MAX, Committer
 from cortex.store import effects, jobs, steps, tasks
@@ -82,7 +83,9 @@ async def do_step(journal: Journal, name: str, value: Any = None) -> Any:
     async def run() -> Outcome:
         return Outcome(value=value)
 
-    return await journal.once(StepKind.STEP, journal.key(name), digest=DIGEST, run=run)
+    return await journal.once(
+        StepKind.STEP, journal.key(name), given=StepInput(DIGEST, b"[]"), run=run
+    )
 
 
 def statement_count(dsn: str) -> int:

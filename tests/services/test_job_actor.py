@@ -1,5 +1,6 @@
 """The actor of one attempt: whatever its handler does, the record says what became of it."""
 
+import time
 from collections.abc import Awaitable, Callable
 from typing import Any
 from uuid import UUID
@@ -66,6 +67,42 @@ async def test_a_result_completes_the_job(committing: Bench, database: str) -> N
     job_id = await run_one(committing, returns, payload='{"value": {"a": [1, null]}}')
     assert told(database, job_id) == ("COMPLETED", {"a": [1, None]}, None, None)
     assert [new for _, new, _ in history(database, job_id)] == ["PENDING", "RUNNING", "COMPLETED"]
+    assert_one_truth(database)
+
+
+def busy(seconds: float) -> None:
+    until = time.monotonic() + seconds
+    while time.monotonic() < until:
+        pass
+
+
+async def returns_late(ctx: Context) -> str:
+    with trio.CancelScope(shield=True):
+        await trio.sleep_until(trio.current_time() + 0.1)
+    return "done"
+
+
+async def computes_on(ctx: Context) -> str:
+    busy(0.1)
+    return "done"
+
+
+async def fails_late(ctx: Context) -> str:
+    busy(0.1)
+    raise RejectedError("never")
+
+
+@pytest.mark.parametrize("handler", [returns_late, computes_on, fails_late])
+async def test_whatever_comes_after_the_deadline_is_a_time_out(
+    committing: Bench, database: str, handler: Callable[..., Awaitable[Any]]
+) -> None:
+    committing.handle(handler)
+    (claim,) = await committing.claimed()
+    committing.run(attrs.evolve(claim, left_s=0.05))
+    await ended(committing)
+    status, result, code, message = told(database, claim.lease.job_id)
+    assert (status, result, code) == ("FAILED", None, "job_timed_out")
+    assert message == f"Job timed out after {claim.timeout_s} seconds"
     assert_one_truth(database)
 
 

@@ -14,6 +14,7 @@ from cortex.domain.errors import RejectedError, Suspended, TimedOutError
 from cortex.domain.failure import Failure, FailureClass
 from cortex.domain.job import Claim, StepKind
 from cortex.domain.timeout_receipt import FinalAction, Interruption, Phase, Scope, TimeoutReceipt
+from cortex.durable.codec import StepInput
 from cortex.durable.context import Context
 from cortex.durable.journal import Outcome
 from cortex.durable.progress import ANSWER_CHARS_MAX, PartialAnswer
@@ -214,19 +215,6 @@ async def test_who_fails_to_clean_up_at_the_limit_is_out_of_time(
     assert (told.scope, told.step_key) == (Scope.JOB, "cut")
 
 
-async def test_what_can_never_succeed_keeps_its_reason_even_then(
-    committing: Bench, database: str
-) -> None:
-    async def breaks(ctx: Context) -> None:
-        try:
-            await trio.sleep_forever()
-        finally:
-            raise RejectedError("no such thing")
-
-    claim = await run(committing, breaks, timeout_s=1)
-    assert job_row(database, claim.lease.job_id)["error_code"] == "rejected"
-
-
 async def test_a_time_that_was_over_before_the_attempt_knows_the_checkpoint(
     committing: Bench, database: str
 ) -> None:
@@ -308,7 +296,9 @@ async def test_each_call_that_timed_out_in_a_step_is_one_receipt(
             await facts.failed(caller, TIMED_OUT, resolution="it waits", goes_on=False)
             return Outcome(value=None)
 
-        await ctx._journal.once(kind, ctx._journal.key("call"), digest=b"x" * 32, run=attempt)
+        await ctx._journal.once(
+            kind, ctx._journal.key("call"), given=StepInput(b"x" * 32, b"[]"), run=attempt
+        )
 
     claim = await run(committing, calls)
     left = await found(committing, claim)

@@ -1,10 +1,13 @@
 """The sweeper: silent pods lose their jobs after the threshold, and never because of an outage."""
 
 import re
+from uuid import UUID
 
 import pytest
 import trio
 
+from cortex.domain.errors import LeaseLost
+from cortex.domain.job import Finish, JobStatus, Lease
 from cortex.domain.policy import Backoff, JobPolicy
 from cortex.domain.prices import LIST_PRICES
 from cortex.domain.runtime_config import RuntimeConfig
@@ -290,3 +293,54 @@ async def test_a_heartbeat_that_is_missed_now_and_then_makes_no_zombie(
         await sweeper.tick()
         sql(database, "UPDATE cortex.job SET heartbeat_at = cortex.now()")
     assert statuses(database) == {"RUNNING": 1}
+
+
+# --- time-outs that their own pods do not enforce
+
+
+async def beating(bench: Bench, database: str, seconds: float, *, began_s: float = 0.0) -> UUID:
+    """A job of 10 s that runs for so long on a pod that lives."""
+    (claim,) = await bench.claimed(timeout_s=10)
+    move_clock(database, seconds)
+    sql(
+        database,
+        "UPDATE cortex.job SET heartbeat_at = cortex.now(), waited_s = $2 WHERE id = $1",
+        claim.lease.job_id,
+        began_s,
+    )
+    return claim.lease.job_id
+
+
+async def test_a_job_that_runs_on_after_its_time_out_is_ended_although_its_pod_lives(
+    bench: Bench, database: str
+) -> None:
+    await bench.start(bench.committer)
+    late = await beating(bench, database, 75)
+    await a_sweeper(bench).tick()
+    row = job_row(database, late)
+    assert (row["status"], row["error_code"], row["task_state"]) == (
+        "FAILED",
+        "job_timed_out",
+        None,
+    )
+    assert row["error_message"] == "Job timed out after 10 seconds"
+    (receipt,) = sql(database, "SELECT * FROM cortex.timeout_event WHERE job_id = $1", late)
+    assert (receipt["scope"], receipt["final_action"]) == ("job", "failed")
+    assert 74 < receipt["elapsed_s"] < 80
+    with pytest.raises(LeaseLost):
+        await bench.committer.record(
+            Finish(lease=Lease(late, row["attempt"]), status=JobStatus.COMPLETED, result="1")
+        )
+    assert_one_truth(database)
+
+
+async def test_time_without_a_pod_does_not_count(bench: Bench, database: str) -> None:
+    job_id = await beating(bench, database, 75, began_s=30.0)
+    await a_sweeper(bench).tick()
+    assert job_row(database, job_id)["status"] == "RUNNING"
+
+
+async def test_nor_is_a_job_ended_within_its_minute(bench: Bench, database: str) -> None:
+    job_id = await beating(bench, database, 60)
+    await a_sweeper(bench).tick()
+    assert job_row(database, job_id)["status"] == "RUNNING"

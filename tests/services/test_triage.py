@@ -65,10 +65,8 @@ async def test_what_failed_with_its_dependency_goes_on_when_that_is_back(
     set_breaker(database, "llm:x", "OPEN")
     (job_id,) = fail(database, steps=2, **OUTAGE)
     move_clock(database, CALM_S + 1)
-    for state in ("OPEN", "HALF_OPEN"):
-        set_breaker(database, "llm:x", state)
-        await a_triage(bench).tick()
-        assert states(database, [job_id]) == ["OPEN"]
+    await a_triage(bench).tick()
+    assert states(database, [job_id]) == ["OPEN"]
     set_breaker(database, "llm:x", "CLOSED")
     await a_triage(bench).tick()
     found = letter(database, job_id)
@@ -80,6 +78,26 @@ async def test_what_failed_with_its_dependency_goes_on_when_that_is_back(
     ((subtype, data),) = lifecycle(database, job_id)
     assert (subtype, data["by"]) == ("dead_letter_retried", "triage")
     assert_one_truth(database)
+
+
+async def test_one_letter_probes_a_half_open_breaker_that_no_job_waits_for(
+    bench: Bench, database: str
+) -> None:
+    set_breaker(database, "llm:x", "HALF_OPEN")
+    ids = fail(database, count=3, **OUTAGE)
+    move_clock(database, CALM_S + 1)
+    await a_triage(bench).tick()
+    assert sorted(states(database, ids)) == ["OPEN", "OPEN", "RETRIED"]
+    (probe,) = (each for each in ids if states(database, [each]) == ["RETRIED"])
+    found = letter(database, probe)
+    assert found["reason"] == "probes llm:x"
+    sql(
+        database,
+        "UPDATE cortex.breaker SET probe_by = cortex.uuid7(), "
+        "probe_until = cortex.now() + interval '30 s'",
+    )
+    await a_triage(bench).tick()
+    assert sorted(states(database, ids)) == ["OPEN", "OPEN", "RETRIED"], "it is being probed"
 
 
 async def test_what_has_just_failed_is_given_time(bench: Bench, database: str) -> None:

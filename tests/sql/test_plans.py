@@ -93,6 +93,7 @@ STATEMENTS: dict[str, tuple[Sequence[object], int]] = {
         (
             *(POD, IDS, ONES, [4] * BATCH, ["step"] * BATCH, ["4"] * BATCH, [b"x"] * BATCH),
             *([0.1] * BATCH, NOTHING, NOTHING, ["1"] * BATCH, ['{"seq": 4}'] * BATCH),
+            *(["[]"] * BATCH, NOTHING),
         ),
         BATCH,
     ),
@@ -100,12 +101,12 @@ STATEMENTS: dict[str, tuple[Sequence[object], int]] = {
         (
             *(POD, IDS, ONES, [4] * BATCH, ["tool"] * BATCH, ["4"] * BATCH, [b"x"] * BATCH),
             *([0.1] * BATCH, NOTHING, NOTHING, ["1"] * BATCH, ['{"seq": 4}'] * BATCH),
-            *(IDS, [True] * BATCH, NOTHING),
+            *(["[]"] * BATCH, NOTHING, IDS, [True] * BATCH, NOTHING),
         ),
         BATCH,
     ),
     "steps.recorded": ((IDS, ONES, ONES, ["1"] * BATCH, [b""] * BATCH), BATCH),
-    "steps.of_job": ((IDS[0], 0, 100), 3),
+    "steps.of_job": ((IDS[0], 0, 100, False), 3),
     "jobs.finish": (
         (POD, IDS, ONES, ["COMPLETED"] * BATCH, ["1"] * BATCH, *[NOTHING] * 5),
         BATCH,

@@ -9,6 +9,7 @@ import pytest
 
 from cortex.domain.errors import InvalidValueError, NotFoundError
 from cortex.domain.job import Claim, Submission
+from cortex.domain.policy import JobPolicy
 from cortex.store import agents, jobs, tasks
 from cortex.store.database import Profile, open_database
 from cortex.store.session import Session
@@ -58,7 +59,7 @@ def test_add_job_returns_the_task_that_the_job_points_to(database: str) -> None:
 
 
 def test_defaults_come_from_the_job_type_and_the_agent(database: str, store: Session) -> None:
-    sql(database, "INSERT INTO cortex.job_type VALUES ('work', 5, 7, 90)")
+    sql(database, "INSERT INTO cortex.job_type VALUES ('work', 5, 7, 90, 135)")
     spec = {"limits": {"max_retries": 1, "timeout_seconds": 11}}
     store(agents.apply, new_id=new_id(), name="ana", spec=spec, by="test")
     plain = job_row(database, submit_by_sql(database, "work"))
@@ -69,6 +70,20 @@ def test_defaults_come_from_the_job_type_and_the_agent(database: str, store: Ses
     assert [with_agent[name] for name in named] == [5, 1, 11]
     assert [asked[name] for name in named] == [5, 1, 3]
     assert (with_agent["agent_version"], plain["agent_version"]) == (1, None)
+
+
+@pytest.mark.parametrize(
+    "type_, longest_s", [("work", 135), ("http_request", 900), ("unknown", 5400)]
+)
+def test_no_job_gets_more_time_than_its_type_may(
+    database: str, store: Session, type_: str, longest_s: int
+) -> None:
+    """The same as by the API and the command line: a built-in type keeps its own limit."""
+    policies = {"work": JobPolicy(timeout_s=90), "http_request": JobPolicy(timeout_s=900)}
+    store(jobs.ensure_types, policies)
+    submit_by_sql(database, type_, timeout_s=longest_s)
+    with pytest.raises(asyncpg.CheckViolationError, match=f'"{type_}": {longest_s} seconds'):
+        submit_by_sql(database, type_, timeout_s=longest_s + 1)
 
 
 def test_the_same_id_again_changes_nothing(database: str, store: Session) -> None:

@@ -275,6 +275,26 @@ def test_killed_server_comes_back_under_who_uses_it(data_dir: Path) -> None:
     assert not is_running(data_dir)
 
 
+@needs_proc
+def test_a_socket_that_was_removed_comes_back_under_who_uses_it(data_dir: Path) -> None:
+    with embedded.acquire(data_dir) as server, kept_running(server):
+        remember(server.dsn)
+        before = postmaster(data_dir)
+        (before.socket_dir / f".s.PGSQL.{before.port}").unlink()
+        eventually(lambda: answers(server.dsn), what="it listens again")
+        assert recall(server.dsn) == 42
+    assert not is_running(data_dir)
+
+
+@needs_proc
+def test_a_new_user_mends_a_socket_that_was_removed(data_dir: Path, join: Join) -> None:
+    join(data_dir).dsn()
+    before = postmaster(data_dir)
+    (before.socket_dir / f".s.PGSQL.{before.port}").unlink()
+    with embedded.acquire(data_dir) as server:
+        assert sql(server.dsn, "SELECT 1")
+
+
 def test_data_that_have_gone_are_not_made_anew(data_dir: Path) -> None:
     with embedded.acquire(data_dir) as server:
         kill_server(data_dir)

@@ -21,6 +21,8 @@ from cortex.durable.crash_points import crash_point
 from cortex.durable.registry import Retry, job
 
 CALL_S = 30.0
+EFFECT = os.environ.get("EFFECT_NAME", "pay")
+"""The name of the job's own effect: one release may call it otherwise than the next."""
 GATE_POLL_S = 0.02
 
 
@@ -105,7 +107,7 @@ QUICK = Retry(max=3, worker_attempts=3, backoff=Backoff(base_s=0.05, cap_s=0.1))
 async def pay(ctx: Context, kind: str, account: str) -> Any:
     """Pay once by one of the kinds; return the ledger's number of the payment."""
     if kind == "effect":
-        return await ctx.effect("pay", pay_once, account, reconcile=_find_payment)
+        return await ctx.effect(EFFECT, pay_once, account, reconcile=_find_payment)
     return await ctx.tool("pay", f"pay_{kind}", {"account": account})
 
 

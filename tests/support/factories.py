@@ -41,7 +41,7 @@ from cortex.domain.prices import LIST_PRICES
 from cortex.domain.trouble import Trouble
 from cortex.domain.usage import Usage
 from cortex.durable.calls import Caller
-from cortex.durable.codec import digest_of
+from cortex.durable.codec import input_of
 from cortex.durable.context import Context, JobLimits, Services
 from cortex.durable.gates import Gate
 from cortex.durable.journal import Journal, Outcome
@@ -106,7 +106,7 @@ def a_pod(**fields: Any) -> Pod:
 
 def a_step(key: str = "step", *, seq: int = 1, given: object = (), output: str = "null") -> Step:
     """A committed step whose input was `given`."""
-    digest = digest_of(given, what="input")
+    digest = input_of(given, what="input").digest
     return Step(seq=seq, key=key, digest=digest, output=output, usage=None, cost_usd=None)
 
 
@@ -116,6 +116,7 @@ class Record:
 
     steps: list[Step] = field(factory=list)
     heads: list[str] = field(factory=list)
+    inputs: dict[str, str | None] = field(factory=dict)
     refuse: Exception | LeaseLost | None = None
     """What the next operation fails with, without being recorded."""
 
@@ -126,6 +127,7 @@ class Record:
             raise refused
         operation.committed()
         self.heads.append(head)
+        self.inputs[operation.key] = operation.given
         self.steps.append(
             Step(
                 seq=seq,
@@ -134,6 +136,8 @@ class Record:
                 output=operation.output,
                 usage=None,
                 cost_usd=operation.cost_usd,
+                kind=operation.kind,
+                amid=operation.amid,
             )
         )
 
@@ -297,7 +301,7 @@ class FreeAdmission:
 
     reports: list[Failure | None] = field(factory=list)
 
-    def opened(self) -> None:
+    def opened(self, *, idle_s: float) -> None:
         """Nothing waits for that here."""
 
     async def succeeded(self) -> None:

@@ -116,7 +116,9 @@ def set_breaker(dsn: str, name: str, state: str) -> None:
     query = """
         INSERT INTO cortex.breaker (
             name, state, failures, successes, requests, probe, opened_at, open_until)
-        SELECT $1, $2, 0, 0, 0, 0, cortex.now(), cortex.now() WHERE $2 <> 'CLOSED'
+        SELECT $1, $2, 0, 0, 0, 0, cortex.now(),
+               cortex.now() + CASE $2 WHEN 'OPEN' THEN interval '1 day' ELSE '0' END
+        WHERE $2 <> 'CLOSED'
         UNION ALL SELECT $1, $2, 0, 0, 0, 0, NULL, NULL WHERE $2 = 'CLOSED'
         ON CONFLICT (name) DO UPDATE
         SET state = excluded.state, opened_at = excluded.opened_at, open_until = excluded.open_until

@@ -28,7 +28,17 @@ HEAD: dict[str, Any] = {
 LISTS = ("attempts", "effects", "approvals", "budgets")
 DETAIL: dict[str, Any] = dict.fromkeys(
     (
-        *("seq", "digest", "output", "output_bytes", "asked_by", "payload", "effect_id", "tool"),
+        *(
+            "seq",
+            "digest",
+            "input",
+            "output",
+            "output_bytes",
+            "asked_by",
+            "payload",
+            "effect_id",
+            "tool",
+        ),
         *("effect_status", "is_sure", "calls_count", "can_reconcile", "why", "arguments"),
         *("effect_result", "effect_at", "effect_finished_at", "resolution", "resolved_by"),
     )

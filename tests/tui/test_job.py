@@ -102,6 +102,7 @@ async def test_a_step_in_full_stands_beside_or_instead(cluster: FakeBackend, sit
         "arguments": '{"to":"a@b.eu"}',
         "output": '{"receipt":"r-1"}',
         "output_bytes": 17,
+        "input": '["pay",{"to":"a@b.eu"}]… [5,000 bytes in all]',
     }
     for size in SIZES:
         async with sit(size=size) as seat:
@@ -116,6 +117,8 @@ async def test_a_step_in_full_stands_beside_or_instead(cluster: FakeBackend, sit
                 assert told in seat.text
             await seat.press("i")
             assert '"receipt"' in seat.text
+            if size[1] > 24:
+                assert "5,000 bytes in all" in seat.text
             await seat.press("i", ">", ">")
             assert "◂ prompt ▸" in seat.text
 

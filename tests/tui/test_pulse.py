@@ -1,7 +1,10 @@
 """The first screen: numbers, sparklines, and what is wrong, in words."""
 
+import asyncio
+import os
 from datetime import timedelta
 from decimal import Decimal
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -241,3 +244,21 @@ async def test_what_was_shown_stays_while_the_database_is_away(
         await seat.pass_time(3)
         assert "STALE" in seat.lines[0]
         assert "412 dead letters" in seat.text
+
+
+@on_asyncio
+async def test_an_alert_that_fails_costs_no_other_one_its_line(
+    cluster: FakeBackend, sit: Sit, tmp_path: Path
+) -> None:
+    cluster.pulse.found = [
+        Trouble(kind="pod", name=None, word="READY", at="yesterday"),  # type: ignore[arg-type]
+        Trouble(kind="breaker", name="llm:gpt", word="OPEN", at=None),
+    ]
+    async with sit(first="pulse", reports=tmp_path) as seat:
+        await seat.pass_time(8)
+        assert "! an alert cannot be shown (TypeError)" in seat.text
+        assert "breaker llm:gpt is open" in seat.text
+        assert "! 2 alerts" in seat.text
+        assert "✗ an alert cannot be shown: TypeError in cortex_tui/render/pulse_page" in seat.text
+    (report,) = os.scandir(tmp_path)
+    assert "_silent" in await asyncio.to_thread(Path(report).read_text, "utf-8")

@@ -12,7 +12,13 @@ from cortex.domain.errors import UsageError
 
 TEXTS = {"dsn", "data", "prices"}
 """Settings for which any text will do, as far as this module knows."""
-EXAMPLES = {"http": "127.0.0.1:8080", "zombie_s": 200, "pre_stop_s": 1, "abort_s": 50}
+EXAMPLES = {
+    "http": "127.0.0.1:8080",
+    "zombie_s": 200,
+    "pre_stop_s": 1,
+    "abort_s": 50,
+    "unsafe_run_command": True,
+}
 """Values of settings that are neither such a text nor 60."""
 
 

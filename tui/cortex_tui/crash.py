@@ -32,7 +32,7 @@ def tell(errors: Sequence[Exception], *, folder: Path, at: datetime, is_debug: b
     if is_debug:
         _write(text)
     first = causes[0]
-    where = _place(first)
+    where = place_of(first)
     what = type(first).__name__ + (f" in {where}" if where else "")
     _write(
         f"error: a fault in cortex tui ended it: {what}; {_kept(text, folder, at)}; "
@@ -41,12 +41,19 @@ def tell(errors: Sequence[Exception], *, folder: Path, at: datetime, is_debug: b
     return EXIT_CODE
 
 
+def keep(errors: Sequence[Exception], *, folder: Path, at: datetime) -> str:
+    """Write down faults that cost a part of a screen and not the program; say where they are."""
+    first = errors[0]
+    text = "\n".join("".join(traceback.format_exception(each)) for each in errors)
+    return f"{type(first).__name__} in {place_of(first)}; {_kept(text, folder, at)}"
+
+
 def _cause(error: BaseException) -> BaseException:
     """Return what went wrong in a worker."""
     return error.error if isinstance(error, WorkerFailed) else error
 
 
-def _place(error: BaseException) -> str:
+def place_of(error: BaseException) -> str:
     """Name the innermost line of ours that it came through."""
     frames = [
         f for f in traceback.extract_tb(error.__traceback__) if OURS in Path(f.filename).parts

@@ -61,8 +61,7 @@ def run(
     """Run until the operator leaves; return the exit code. Before that it raises `CortexError`s.
 
     128 + n: signal n came, or would have: SIGHUP when the terminal is gone. `pod` hears of signals.
-    `pictures`: the folder for screenshots, `reports`: for what a fault of the UI left behind, made
-    when the first one is. `is_debug`: a fault is told with its traceback.
+    `pictures` and `reports`: folders for screenshots and faults; `is_debug`: tracebacks, too.
     `told` gets a line for each act that was under way, when the terminal is the shell's again.
     """
     keys = read_keys(keys_file)
@@ -75,6 +74,7 @@ def run(
         theme=theme if has_color else "ansi",
         colors=Console(force_terminal=True).color_system or "standard",  # as Textual's own
         pictures=pictures,
+        reports=reports,
         pod=pod,
     )
 

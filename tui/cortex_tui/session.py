@@ -37,6 +37,8 @@ class Session:
     """So long a decision can be taken back before it is sent."""
     pictures: Path = attrs.Factory(Path.cwd)
     """The folder that screenshots are saved in."""
+    reports: Path = attrs.Factory(Path.cwd)
+    """The folder for reports of faults of the UI itself."""
     link: Link = attrs.Factory(lambda self: Link(self.clock.now()), takes_self=True)
     pod: PodBeside | None = None
     """The one that was started with it, if any."""

@@ -2,9 +2,13 @@
 
 import os
 import re
+from functools import partial
 
-from cortex.agent.process import Completed, run_process
+import trio
+
+from cortex.agent.process import Completed, run_confined, run_process
 from cortex.agent.tool import ToolContext, tool
+from cortex.domain.confinement import Confinement
 from cortex.domain.errors import InvalidValueError, RejectedError
 from cortex.domain.timeouts import TIMEOUTS
 
@@ -24,8 +28,10 @@ async def run_command(
     """Run a program in the working folder and wait for it to end.
 
     There is no shell: pipes, globs, && and variables are not interpreted; to use them, run
-    ["sh", "-c", "…"]. The program has no input and only a minimal environment. Whatever it leaves
-    running is ended with it. Of long output the middle is left out.
+    ["sh", "-c", "…"]. The program has no input, no network unless you were told of one, and only a
+    minimal environment. It sees the working folder, which it can write to only if that is the
+    workspace, and the system's programs; what it writes to the temporary folder is gone afterwards.
+    Whatever it leaves running is ended with it. Of long output the middle is left out.
 
     Args:
         argv: The program and its arguments, such as ["git", "status"].
@@ -39,12 +45,24 @@ async def run_command(
             hint=f"more than 0, at most {COMMAND_TIMEOUT_MAX_S:g} seconds",
         )
     try:
-        return await run_process(
-            argv,
-            folder=context.folder,
-            environment={k: v for k, v in os.environ.items() if PASSED_ON.fullmatch(k)},
-            timeout_s=timeout,
-            output_max_bytes=OUTPUT_MAX_BYTES,
+        if context.confiner.means is Confinement.UNSAFE:
+            return await run_process(
+                argv,
+                folder=context.folder,
+                environment={k: v for k, v in os.environ.items() if PASSED_ON.fullmatch(k)},
+                timeout_s=timeout,
+                output_max_bytes=OUTPUT_MAX_BYTES,
+            )
+        launch = await trio.to_thread.run_sync(
+            partial(
+                context.confiner.launch,
+                workspace=context.workspace,
+                folder=context.folder,
+                has_network=context.has_network,
+            )
+        )
+        return await run_confined(
+            argv, launch=launch, timeout_s=timeout, output_max_bytes=OUTPUT_MAX_BYTES
         )
     except OSError as error:
         raise RejectedError(f"{argv[0]!r} cannot be started: {error.strerror}") from error

@@ -9,6 +9,7 @@ from uuid import UUID
 import attrs
 from starlette.responses import Response
 
+from cortex.domain.confinement import Confinement
 from cortex.domain.drain import DrainPhase
 from cortex.domain.liveness import Liveness
 from cortex.domain.role import Role
@@ -77,6 +78,9 @@ class Pod:
     started_at: datetime
     heartbeat_at: datetime = told(doc="when it last said that it lives")
     liveness: Liveness = told(doc="what shows that it lives: `heartbeat` alone behind a pooler")
+    confinement: Confinement | None = told(
+        doc="what confines programs of agents; `unsafe`: the operator lets them run free"
+    )
     draining_at: datetime | None = told(doc="when it was asked to end, or began to drain")
     drain_requested_at: datetime | None = told(doc="when a person asked it to drain and to stay")
     drain_requested_by: str | None = told(doc="who asked")

@@ -23,8 +23,8 @@ from cortex.durable.codec import (
     DEPTH_MAX,
     PAYLOAD_BYTES_MAX,
     decode,
-    digest_of,
     encode,
+    input_of,
     parse_payload,
     structure,
 )
@@ -32,6 +32,12 @@ from tests.support.knowing import forget_secrets
 
 ROOT = Path(__file__).parent.parent.parent.parent
 STORABLE_TEXT = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"))
+
+
+def digest_of(*parts: Any, what: str) -> bytes:
+    return input_of(*parts, what=what).digest
+
+
 ANY_TEXT = st.text(st.characters(codec=None))
 SCALARS = (
     st.none()
@@ -234,10 +240,10 @@ def test_a_digest_is_the_same_in_every_process() -> None:
     """Hashes of text, and so the order of sets, differ from one process to the next."""
     code = """
 from datetime import datetime, timezone
-from cortex.durable.codec import digest_of, encode
+from cortex.durable.codec import encode, input_of
 names = {f"name-{n}" for n in range(50)}
 given = [names, {"k": frozenset(names), "at": datetime(2025, 1, 1, tzinfo=timezone.utc)}, (1, 2.5)]
-print(digest_of(given, what="v").hex(), encode(given, what="v"))
+print(input_of(given, what="v").digest.hex(), encode(given, what="v"))
 """
     seen = {
         subprocess.run(

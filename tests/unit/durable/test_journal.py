@@ -12,10 +12,11 @@ from hypothesis import strategies as st
 from cortex.domain.errors import DivergedError, InvalidValueError, LeaseLost, RejectedError
 from cortex.domain.job import StepKind
 from cortex.domain.usage import Usage
+from cortex.durable.codec import StepInput, input_of
 from cortex.durable.journal import KEY_CHARS_MAX, Journal, Outcome
 from tests.support.factories import Record, a_lease, a_step
 
-DIGEST = b"the same input"
+GIVEN = input_of("the same input", what="input")
 
 
 def a_journal(record: Record) -> Journal:
@@ -27,7 +28,7 @@ async def once(journal: Journal, name: str, outcome: Outcome) -> Any:
     async def run() -> Outcome:
         return outcome
 
-    return await journal.once(StepKind.STEP, journal.key(name), digest=DIGEST, run=run)
+    return await journal.once(StepKind.STEP, journal.key(name), given=GIVEN, run=run)
 
 
 async def never() -> Outcome:
@@ -36,7 +37,7 @@ async def never() -> Outcome:
 
 async def replay(record: Record, name: str) -> Any:
     journal = a_journal(record)
-    return await journal.once(StepKind.STEP, journal.key(name), digest=DIGEST, run=never)
+    return await journal.once(StepKind.STEP, journal.key(name), given=GIVEN, run=never)
 
 
 async def test_a_recorded_step_returns_its_output_and_is_not_run() -> None:
@@ -52,7 +53,10 @@ async def test_another_input_under_a_recorded_key_diverges_and_names_both() -> N
     journal = a_journal(record)
     with pytest.raises(DivergedError) as caught:
         await journal.once(
-            StepKind.STEP, journal.key("fetch"), digest=bytes.fromhex("bb" * 16), run=never
+            StepKind.STEP,
+            journal.key("fetch"),
+            given=StepInput(bytes.fromhex("bb" * 16), b"[]"),
+            run=never,
         )
     message = caught.value.message
     assert all(part in message for part in ("'fetch'", "aa" * 6, "bb" * 6)), message
@@ -66,7 +70,7 @@ async def test_a_step_that_raises_is_not_recorded() -> None:
         raise KeyError("gone")
 
     with pytest.raises(KeyError, match="gone"):
-        await journal.once(StepKind.STEP, journal.key("a"), digest=DIGEST, run=fails)
+        await journal.once(StepKind.STEP, journal.key("a"), given=GIVEN, run=fails)
     assert record.steps == []
     await once(journal, "b", Outcome(value=1))
     assert [step.seq for step in record.steps] == [1]

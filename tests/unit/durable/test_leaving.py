@@ -9,8 +9,11 @@ from trio.testing import wait_all_tasks_blocked
 
 from cortex.domain.errors import LeaseLost, Suspended
 from cortex.domain.job import StepKind
+from cortex.durable.codec import StepInput
 from cortex.durable.journal import Journal, Leave, Outcome
 from tests.support.factories import Record, a_lease
+
+NOTHING = StepInput(b"", b"[]")
 
 
 class Pod:
@@ -33,7 +36,7 @@ class Pod:
             return Outcome(value=name)
 
         journal = self.journal
-        await journal.once(StepKind.STEP, journal.key(name), digest=b"", run=run)
+        await journal.once(StepKind.STEP, journal.key(name), given=NOTHING, run=run)
 
 
 async def test_the_next_step_does_not_begin() -> None:
@@ -81,7 +84,7 @@ async def test_a_step_inside_a_step_is_part_of_it() -> None:
         return Outcome(value=1)
 
     with pod.scope:
-        await pod.journal.once(StepKind.STEP, pod.journal.key("outer"), digest=b"", run=outer)
+        await pod.journal.once(StepKind.STEP, pod.journal.key("outer"), given=NOTHING, run=outer)
     assert not pod.scope.cancelled_caught
     assert pod.record.keys == ["inner", "outer"]
 
@@ -94,7 +97,7 @@ async def test_a_step_that_fails_leaves_it_to_its_job_what_follows() -> None:
             await opened.wait()
             raise KeyError("broken")
 
-        await pod.journal.once(StepKind.STEP, pod.journal.key("fails"), digest=b"", run=run)
+        await pod.journal.once(StepKind.STEP, pod.journal.key("fails"), given=NOTHING, run=run)
 
     with pytest.RaisesGroup(KeyError), pod.scope:
         async with trio.open_nursery() as nursery:
@@ -115,7 +118,7 @@ async def broken_off(pod: Pod, opened: trio.Event, error: BaseException) -> None
         raise error
 
     with suppress(type(error)):
-        await pod.journal.once(StepKind.STEP, pod.journal.key("fails"), digest=b"", run=run)
+        await pod.journal.once(StepKind.STEP, pod.journal.key("fails"), given=NOTHING, run=run)
 
 
 WISH = Suspended("llm:x", "to be asked later", delay_s=1.0)

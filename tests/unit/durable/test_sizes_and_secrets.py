@@ -8,11 +8,12 @@ from cortex.domain import redaction
 from cortex.domain.errors import InvalidValueError
 from cortex.domain.job import StepKind
 from cortex.domain.limits import CHECKPOINT, MIB, MODEL_RESPONSE, PAYLOAD, TOOL_OUTPUT
-from cortex.durable.codec import parse_payload
+from cortex.durable.codec import StepInput, parse_payload
 from cortex.durable.journal import Journal, Outcome
 from tests.support.factories import Record, a_lease, a_step
 from tests.support.knowing import forget_secrets
 
+GIVEN = StepInput(b"given", b"[]")
 VALUE = "sk-0f9e8d7c6b"
 
 
@@ -29,7 +30,7 @@ async def once(journal: Journal, kind: StepKind, name: str, value: Any) -> Any:
     async def run() -> Outcome:
         return Outcome(value=value)
 
-    return await journal.once(kind, journal.key(name), digest=b"given", run=run)
+    return await journal.once(kind, journal.key(name), given=GIVEN, run=run)
 
 
 def test_the_figures() -> None:

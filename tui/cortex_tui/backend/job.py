@@ -19,8 +19,16 @@ REASON = "raised at the job"
 STEPS_MAX: Final = 1_000
 """Of a job that is looked at whole; the newest ones."""
 STEP_FIELDS: Final = (
-    *("seq", "digest", "arguments", "output", "output_bytes", "effect_id", "tool", "effect_status"),
-    *("calls_count", "can_reconcile", "why", "effect_result", "effect_at", "effect_finished_at"),
+    *("seq", "digest", "input", "arguments", "output", "output_bytes", "effect_id", "tool"),
+    *(
+        "effect_status",
+        "calls_count",
+        "can_reconcile",
+        "why",
+        "effect_result",
+        "effect_at",
+        "effect_finished_at",
+    ),
     *("resolution", "resolved_by"),
 )
 _TEXTS: Final = ("arguments", "output", "effect_result")

@@ -1,10 +1,12 @@
 """The pulse: five numbers, what the last quarter of an hour looked like, and what is wrong."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import datetime
 from decimal import Decimal
-from typing import Final
+from functools import partial
+from typing import Any, Final, TypeAlias
 
+import attrs
 from rich.cells import cell_len
 
 from cortex.domain.breaker_words import held_told
@@ -22,6 +24,8 @@ from cortex_tui.render.table import fit
 from cortex_tui.render.words import countdown, span
 
 Lines = Sequence[tuple[Cell, ...]]
+Alert: TypeAlias = Callable[[], Cell]
+"""Puts one alert into words."""
 
 DEAD_MANY: Final = 100
 DUE_LONG_S: Final = 60.0
@@ -53,7 +57,7 @@ def headline(pulse: Pulse, now: datetime) -> Cell:
     if pulse.troubles is None or pulse.head is None or pulse.figures is None:
         return Cell("reading …", "dim")
     waiting = "" if not pulse.head.approvals else f"{_approvals(pulse.head.approvals)} (A)"
-    count = len(list(alerts(pulse, now)))
+    count = len(alerts(pulse, now).shown)
     if count:
         told = "! 1 alert" if count == 1 else f"! {count} alerts"
         return Cell(f"{told}   ◆ {waiting}" if waiting else told, "alarm")
@@ -183,72 +187,93 @@ def _alerts(pulse: Pulse, now: datetime, width: int) -> Iterator[tuple[Cell, ...
     if pulse.troubles is None:
         yield (Cell("reading …", "dim"),)
         return
-    found = list(alerts(pulse, now))
+    found = alerts(pulse, now).shown
     for alert in found:
         yield (Cell("! ", "alarm"), Cell(fit(alert.text, max(0, width - 2)), alert.style))
     if not found:
         yield (Cell("none", "dim"),)
 
 
-def alerts(pulse: Pulse, now: datetime) -> Iterator[Cell]:
-    """Yield what somebody should know of, in words; the gravest first."""
+@attrs.frozen(kw_only=True)
+class Alerts:
+    """What somebody should know of, and what went wrong while it was put into words."""
+
+    shown: Sequence[Cell]
+    faults: Sequence[Exception]
+    """Each has its line in `shown`, without the alert's own text."""
+
+
+def alerts(pulse: Pulse, now: datetime) -> Alerts:
+    """Put each alert into words, the gravest first; one that fails costs no other one its line."""
+    shown: list[Cell] = []
+    faults: list[Exception] = []
+    for alert in _found(pulse, now):
+        try:
+            shown.append(alert())
+        except Exception as fault:  # noqa: BLE001 -- a fault of one line must not end the program
+            faults.append(fault)
+            shown.append(Cell(f"an alert cannot be shown ({type(fault).__name__})", "alarm"))
+    return Alerts(shown=shown, faults=faults)
+
+
+def _found(pulse: Pulse, now: datetime) -> Iterator[Alert]:
     troubles, head, figures = pulse.troubles or [], pulse.head, pulse.figures
     if head is not None and head.is_frozen:
-        yield Cell("effects are frozen: no tool that acts may begin", "alarm")
+        yield partial(Cell, "effects are frozen: no tool that acts may begin", "alarm")
     if head is not None and not head.pods_living:
-        yield Cell("no pod is there: nothing runs; start one: cortex up", "alarm")
-    yield from _soon([each for each in troubles if each.kind == "approval"], now)
+        yield partial(Cell, "no pod is there: nothing runs; start one: cortex up", "alarm")
+    if soon := [each for each in troubles if each.kind == "approval"]:
+        yield partial(_soon, soon, now)
     for each in troubles:
         if each.kind == "breaker":
-            yield Cell(_breaker(each, now), "fail")
+            yield partial(_breaker, each, now)
         elif each.kind == "pod":
-            yield Cell(_silent(each, now), "fail")
-    yield from _held_back(pulse, now)
+            yield partial(_silent, each, now)
+    held = [row for row in pulse.queues or () if row["paused_at"] is not None and row["ready"]]
+    if held:
+        yield partial(_held_back, held, now)
     if figures is not None and figures.oldest_due_s > DUE_LONG_S:
         late = countdown(figures.oldest_due_s)
-        yield Cell(f"a job has been due for {late} and still waits", "warn")
+        yield partial(Cell, f"a job has been due for {late} and still waits", "warn")
     if head is not None and head.dead > DEAD_MANY:
         dead = f"{head.dead:,}" if head.dead < COUNT_MAX else f"{COUNT_MAX:,}+"
-        yield Cell(f"{dead} dead letters wait for somebody (5)", "warn")
+        yield partial(Cell, f"{dead} dead letters wait for somebody (5)", "warn")
 
 
-def _soon(found: Sequence[Trouble], now: datetime) -> Iterator[Cell]:
-    if not found:
-        return
+def _soon(found: Sequence[Trouble], now: datetime) -> Cell:
     first = min(found, key=lambda each: each.at or now)
     count = f"{len(found)}{'+' if len(found) == TROUBLES_MAX else ''}"
     word = "approval expires" if len(found) == 1 else "approvals expire"
     name, left = safe(first.name), _left(first.at or now, now)
     which = name if len(found) == 1 else f"first {name}"
-    yield Cell(f"{count} {word} within 5 min: {which}, {left} left (A)", "appr")
+    return Cell(f"{count} {word} within 5 min: {which}, {left} left (A)", "appr")
 
 
-def _held_back(pulse: Pulse, now: datetime) -> Iterator[Cell]:
+def _held_back(held: Sequence[Mapping[str, Any]], now: datetime) -> Cell:
     """Name the first queue in which jobs wait because a person paused it."""
-    held = [row for row in pulse.queues or () if row["paused_at"] is not None and row["ready"]]
-    if held:
-        first = held[0]
-        others = f", and {len(held) - 1} more" if len(held) > 1 else ""
-        told = f"queue {first['name']} is {pause_told({**first, 'now': now})}{others}"
-        yield Cell(safe(told), "warn")
+    first = held[0]
+    others = f", and {len(held) - 1} more" if len(held) > 1 else ""
+    return Cell(
+        safe(f"queue {first['name']} is {pause_told({**first, 'now': now})}{others}"), "warn"
+    )
 
 
-def _breaker(trouble: Trouble, now: datetime) -> str:
+def _breaker(trouble: Trouble, now: datetime) -> Cell:
     if trouble.held_by is not None:
         row = {
             "forced_by": trouble.held_by,
             "forced_reason": trouble.held_for,
             "open_until": trouble.held_until,
         }
-        return safe(f"breaker {trouble.name} {held_told(row, now)}")
+        return Cell(safe(f"breaker {trouble.name} {held_told(row, now)}"), "fail")
     since = "" if trouble.at is None else f" for {_past(trouble.at, now)}"
-    word = safe(trouble.word.replace("_", " ").lower())
-    return f"breaker {safe(trouble.name)} is {word}{since}"
+    word = trouble.word.replace("_", " ").lower()
+    return Cell(safe(f"breaker {trouble.name} is {word}{since}"), "fail")
 
 
-def _silent(trouble: Trouble, now: datetime) -> str:
+def _silent(trouble: Trouble, now: datetime) -> Cell:
     heard = "" if trouble.at is None else f" for {_past(trouble.at, now)}"
-    return f"pod {safe(trouble.name)} says nothing{heard}"
+    return Cell(safe(f"pod {trouble.name} says nothing{heard}"), "fail")
 
 
 def _left(instant: datetime, now: datetime) -> str:

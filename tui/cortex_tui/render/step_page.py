@@ -218,6 +218,7 @@ def _raw(row: FallRow, detail: Detail, width: int) -> Iterator[Line]:
         "effect": None if detail["effect_id"] is None else str(detail["effect_id"]),
         "arguments": _decoded(detail["arguments"]) or detail["arguments"],
         "output": _decoded(detail["output"]) or detail["output"],
+        "input": _decoded(detail["input"]) or detail["input"],
     }
     text = json.dumps(known, indent=2, ensure_ascii=False)
     yield from text_lines(text, width)

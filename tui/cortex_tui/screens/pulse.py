@@ -8,9 +8,11 @@ from textual import on
 from textual.widget import Widget
 
 from cortex.domain.cells import Cell
+from cortex.domain.safe import safe
+from cortex_tui.crash import keep, place_of
 from cortex_tui.desk import Desk
 from cortex_tui.model.pulse import Pulse
-from cortex_tui.render.pulse_page import headline, pulse_lines
+from cortex_tui.render.pulse_page import alerts, headline, pulse_lines
 from cortex_tui.screens.frame import Frame
 from cortex_tui.widgets.page import Page
 
@@ -33,6 +35,8 @@ class PulseScreen(Frame):
         self._queues_at = float("-inf")
         self._is_troubles_turn = False
         self._page = Page(desk, head=self._head)
+        self._reported: set[str] = set()
+        """Where in the code alerts failed: the same fault comes with each painting."""
 
     def body(self) -> Iterable[Widget]:
         return (self._page,)
@@ -68,7 +72,18 @@ class PulseScreen(Frame):
 
     def paint(self) -> None:
         self._pulse.head = self.desk.head
+        self._report()
         self._draw()
+
+    def _report(self) -> None:
+        """Write down alerts that failed, each once, and say where."""
+        session = self.desk.session
+        faults = {place_of(each): each for each in alerts(self._pulse, session.now).faults}
+        new = [fault for place, fault in faults.items() if place not in self._reported]
+        if new:
+            self._reported |= faults.keys()
+            told = keep(new, folder=session.reports, at=session.now)
+            self.strip.tell(safe(f"✗ an alert cannot be shown: {told}"), "fail")
 
     def action_move(self, how: str) -> None:
         self._page.scroll_page(_SCROLLED.get(how, how))

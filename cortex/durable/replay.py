@@ -1,0 +1,172 @@
+"""What a replay must still ask for before anything new may leave the job.
+
+After a crash a handler runs again from its top. If its code was changed meanwhile, a recorded
+effect may have another name now: begun under that name, it would be applied twice. So whatever is
+new and has a result outside (an effect, a model call, a question to people) begins only when the
+replay has asked for all that is on record. Unchanged code always comes that far without it: what is
+on record was reached then without it, too. If every branch of the handler stands and something was
+not asked for, the code has diverged from the record.
+
+A recorded step binds unless the job was on a way that this replay need not take: it was asked for
+while an exception was being handled, or after a step had failed. Failures are not on record; what
+failed is tried again and may succeed now.
+"""
+
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from enum import StrEnum
+from typing import Final
+
+import trio
+
+from cortex.domain.errors import DivergedError
+from cortex.domain.job import OpenEffect, Step, StepKind
+from cortex.domain.timeouts import TIMEOUTS
+
+LOOK_S: Final = (0.01, 0.5)
+"""Pause between two looks at the handler's branches: at first, and at most."""
+PATIENCE_S: Final = TIMEOUTS["step"].default_s
+"""How long a branch may do something of its own before it asks for what is on record."""
+NAMED_MAX: Final = 5
+_HINT: Final = (
+    "keep the names of steps while jobs are in flight: bring the old name back and retry the job"
+)
+
+
+class Amid(StrEnum):
+    """In what trouble of the handler's a step was asked for."""
+
+    ERROR = "error"
+    """An exception was being handled: in `except`, or on the way out in `finally`."""
+    FAILURE = "failure"
+    """A step of its attempt had failed, or was cancelled, and the handler went on."""
+
+
+class Replay:
+    """What is on record and was not asked for yet. Concurrent branches may use it at once."""
+
+    def __init__(self, steps: Sequence[Step], effects: Sequence[OpenEffect]) -> None:
+        """`effects` are those whose step is not on record."""
+        self._left: dict[str, Step | OpenEffect] = {step.key: step for step in steps}
+        self._left |= {effect.key: effect for effect in effects}
+        self._begun = frozenset(effect.key for effect in effects)
+        self._waiting: set[trio.lowlevel.Task] = set()
+        self._root = trio.lowlevel.current_task() if self._left else None
+        self._none_left = trio.Event()
+        self._changes = 0
+        self._has_failed = False
+
+    def asked(self, key: str) -> None:
+        """The handler asks for this step."""
+        if self._left.pop(key, None) is not None:
+            self._changes += 1
+            if not self._left:
+                self._none_left.set()
+
+    def failed(self) -> None:
+        """A step of this attempt failed, or was cancelled."""
+        self._has_failed = True
+        self._changes += 1
+
+    def ended(self) -> None:
+        """A step of this attempt is on record: its branch goes on."""
+        self._changes += 1
+
+    @property
+    def amid(self) -> Amid | None:
+        """In what trouble the code stands that calls this."""
+        if sys.exc_info()[1] is not None:
+            return Amid.ERROR
+        return Amid.FAILURE if self._has_failed else None
+
+    def lets(self, key: str) -> bool:
+        """Whether step `key` may leave the job at once; else it has to wait, see `settled`."""
+        return key in self._begun or not any(self._due())
+
+    async def settled(self, key: str, *, is_over: Callable[[], bool]) -> bool:
+        """Wait until `key`, which is new, may leave the job; False: nothing begins here any more.
+
+        Raises `DivergedError` if it may not.
+        """
+        task = trio.lowlevel.current_task()
+        self._waiting.add(task)
+        try:
+            return await self._until_settled(key, is_over)
+        finally:
+            self._waiting.discard(task)
+
+    async def _until_settled(self, key: str, is_over: Callable[[], bool]) -> bool:
+        pause_s, longest_s = LOOK_S
+        changes, changed_at, stood = -1, trio.current_time(), False
+        while not self.lets(key):
+            if is_over():
+                return False
+            if changes != self._changes:
+                changes, changed_at, stood = self._changes, trio.current_time(), False
+            stands = self._root is not None and self._stands(self._root)
+            # A second look: between two of them every branch that could go on has done so.
+            if (stood and stands) or trio.current_time() - changed_at >= PATIENCE_S:
+                raise self._diverged(f"new step {key!r} must not begin")
+            stood = stands
+            with trio.move_on_after(pause_s):
+                await self._none_left.wait()
+            pause_s = min(2 * pause_s, longest_s)
+        return True
+
+    def check_end(self) -> None:
+        """Raise `DivergedError` if the handler has returned without an effect or answer on record.
+
+        Of a job in which a step failed, its other branches may have been cut off on the way.
+        """
+        kinds = (StepKind.EFFECT, StepKind.MODEL)
+        if not self._has_failed and any(
+            isinstance(each, OpenEffect) or each.kind in kinds for each in self._due()
+        ):
+            raise self._diverged("the handler has returned")
+
+    def _due(self) -> Iterator[Step | OpenEffect]:
+        """What is on record, was not asked for, and lies on the way of this replay."""
+        if not self._left:
+            return
+        is_handling = sys.exc_info()[1] is not None
+        for each in self._left.values():
+            match each.amid if isinstance(each, Step) else None:
+                case None:
+                    yield each
+                case Amid.ERROR if is_handling:
+                    yield each
+                case Amid.FAILURE if self._has_failed:
+                    yield each
+                case _:
+                    pass
+
+    def _stands(self, task: trio.lowlevel.Task) -> bool:
+        """Whether a branch and all below it can go on by nothing but what waits here."""
+        below = [child for nursery in task.child_nurseries for child in nursery.child_tasks]
+        if task not in self._waiting and not (below and _is_at_end_of_nursery(task)):
+            return False
+        return all(self._stands(child) for child in below)
+
+    def _diverged(self, what: str) -> DivergedError:
+        names = [_name(each) for each in self._due()]
+        more = f" and {len(names) - NAMED_MAX} more" if len(names) > NAMED_MAX else ""
+        left = ", ".join(names[:NAMED_MAX])
+        return DivergedError(
+            f"{what}: the code has not asked for what is on record: {left}{more}", hint=_HINT
+        )
+
+
+def _name(recorded: Step | OpenEffect) -> str:
+    if isinstance(recorded, OpenEffect):
+        return f"effect {recorded.key!r} ({recorded.status.lower()})"
+    return f"{recorded.kind} {recorded.key!r}"
+
+
+def _is_at_end_of_nursery(task: trio.lowlevel.Task) -> bool:
+    """Whether it waits for the tasks of its nursery, and does nothing else.
+
+    Trio says so only by where it stands. If that had another name, `PATIENCE_S` would decide.
+    """
+    return any(
+        frame.f_code.co_name == "_nested_child_finished" for frame, _ in task.iter_await_frames()
+    )

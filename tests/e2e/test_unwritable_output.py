@@ -1,0 +1,64 @@
+"""A pod whose log disk is full, or whose outputs are closed, works and ends as ever."""
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from cortex.cli.log_stream import PIECE, LogStream
+from tests.support.pods import APP, ROOT, environment, until_pods
+from tests.support.rows import submit, until_jobs
+
+FULL = Path("/dev/full")
+
+
+@contextmanager
+def pod_with(redirections: str, dsn: str, folder: Path) -> Iterator["subprocess.Popen[bytes]"]:
+    """Start a pod by a shell that redirects its output; killed if the block leaves it."""
+    command = f'exec "$0" -m cortex up --app {APP} {redirections}'
+    process = subprocess.Popen(
+        ["sh", "-c", command, sys.executable],
+        cwd=ROOT,
+        env=environment(dsn, folder, {}),
+        stdin=subprocess.DEVNULL,
+    )
+    try:
+        yield process
+    finally:
+        process.kill()
+        process.wait()
+
+
+@pytest.mark.skipif(not FULL.exists(), reason="this system has no /dev/full")
+@pytest.mark.parametrize("redirections", [f">{FULL} 2>{FULL}", ">&- 2>&-"], ids=["full", "closed"])
+def test_it_runs_jobs_and_its_exit_code_is_0(
+    redirections: str, database: str, tmp_path: Path
+) -> None:
+    with pod_with(redirections, database, tmp_path) as pod:
+        until_pods(database, READY=1)
+        submit(database, "noop", {})
+        until_jobs(database, "status = 'COMPLETED'", count=1)
+        pod.send_signal(signal.SIGTERM)
+        assert pod.wait(20) == 0
+
+
+def test_a_reader_that_does_not_read_holds_nobody_up() -> None:
+    reading, writing = os.pipe()
+    os.set_blocking(reading, False)
+    stream = LogStream(writing)
+    for _ in range(64):  # a pipe holds 16 of them
+        assert stream.write("x" * PIECE) == PIECE
+    held = os.read(reading, 1 << 20)
+    assert set(held) == {ord("x")}
+    stream.write("news\n")
+    told = os.read(reading, 1 << 20).decode()
+    assert told == "48 earlier pieces of log could not be written\nnews\n"
+    os.close(reading)
+    stream.write("nobody is there\n")
+    os.close(writing)
+    stream.write("and now there is nothing\n")

@@ -1,0 +1,432 @@
+"""What a hostile program tries: run confined, it reports which attempts succeeded.
+
+Run as `python intruder.py FACTS`: FACTS is JSON of what the test planted outside. Prints a JSON
+object from the name of each attempt to null, or to what it got hold of. No attempt may harm the
+machine if it succeeds. It imports the standard library only.
+"""
+# ruff: noqa: PLW0108, S108
+
+import ctypes
+import fcntl
+import json
+import mmap
+import os
+import resource
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+FACTS: dict[str, Any] = {}
+ATTEMPTS: dict[str, Callable[[], object]] = {}
+REFUSED = (OSError, subprocess.SubprocessError, ValueError)
+libc = ctypes.CDLL(None, use_errno=True)
+
+Attempt = Callable[[], object]
+
+
+def attempt(function: Attempt) -> Attempt:
+    ATTEMPTS[function.__name__] = function
+    return function
+
+
+def told(name: str, what: Attempt) -> None:
+    ATTEMPTS[name] = what
+
+
+def kernel(number: int, *arguments: Any) -> int:
+    """Call the kernel by number (x86_64). Raises `OSError`."""
+    wide = [ctypes.c_long(each) if isinstance(each, int) else each for each in arguments]
+    done = int(libc.syscall(ctypes.c_long(number), *wide))
+    if done < 0:
+        raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
+    return done
+
+
+def program(*argv: str) -> str | None:
+    """Return what a program printed if it ended well."""
+    done = subprocess.run(argv, capture_output=True, text=True, timeout=10, check=False)
+    return (done.stdout or "ended with 0") if done.returncode == 0 else None
+
+
+def connect(family: int, address: Any) -> str:
+    with socket.socket(family, socket.SOCK_STREAM) as link:
+        link.settimeout(2)
+        link.connect(address)
+        return f"connected to {address}"
+
+
+def canary(text: str | bytes | None) -> str | None:
+    shown = text.decode(errors="replace") if isinstance(text, bytes) else text or ""
+    return shown[:60] if FACTS["canary"] in shown else None
+
+
+def read(path: str) -> str | None:
+    return canary(Path(path).read_bytes()[:65536])
+
+
+# --- the database, and the pod's API
+
+told("database_socket", lambda: connect(socket.AF_UNIX, FACTS["socket"]))
+told("database_socket_by_link", lambda: _by_link(FACTS["socket"]))
+told("abstract_socket", lambda: connect(socket.AF_UNIX, "\0" + FACTS["abstract"]))
+told("tcp_on_loopback", lambda: connect(socket.AF_INET, ("127.0.0.1", FACTS["port"])))
+told("tcp_on_loopback_v6", lambda: connect(socket.AF_INET6, ("::1", FACTS["port"])))
+told("tcp_by_mapped_v6", lambda: connect(socket.AF_INET6, ("::ffff:127.0.0.1", FACTS["port"])))
+told("tcp_on_own_address", lambda: connect(socket.AF_INET, (FACTS["address"], FACTS["port"])))
+told("http_api_by_curl", lambda: program("curl", "-sm", "2", f"http://127.0.0.1:{FACTS['port']}/"))
+told("metadata_address", lambda: connect(socket.AF_INET, ("169.254.169.254", 80)))
+told("public_address", lambda: connect(socket.AF_INET, ("1.1.1.1", 443)))
+told("dns", lambda: socket.getaddrinfo("example.org", 443))
+
+
+def _by_link(path: str) -> str:
+    link = Path("way")
+    with suppress(FileNotFoundError):
+        link.unlink()
+    link.symlink_to(path)
+    return connect(socket.AF_UNIX, "way")
+
+
+@attempt
+def raw_packets() -> object:
+    with socket.socket(socket.AF_PACKET, socket.SOCK_RAW):
+        return "has a packet socket"
+
+
+@attempt
+def vsock() -> object:
+    with socket.socket(socket.AF_VSOCK, socket.SOCK_STREAM):
+        return "has a socket to the hypervisor"
+
+
+@attempt
+def kernel_crypto_socket() -> object:
+    with socket.socket(socket.AF_ALG, socket.SOCK_SEQPACKET):
+        return "has a socket of the kernel's cryptography"
+
+
+@attempt
+def inherited_descriptors() -> object:
+    numbers = []
+    for number in range(3, 256):
+        with suppress(OSError):
+            os.fstat(number)
+            numbers.append(number)
+    return numbers or None
+
+
+@attempt
+def environment() -> object:
+    return canary(json.dumps(dict(os.environ)))
+
+
+@attempt
+def terminal() -> object:
+    for number in (0, 1, 2):
+        with suppress(OSError):
+            fcntl.ioctl(number, 0x5412, b"x")
+            return "typed a character"
+    with suppress(OSError):
+        return os.open("/dev/tty", os.O_RDWR)
+    return None
+
+
+# --- files
+
+told("list_data", lambda: set(os.listdir(FACTS["data_folder"])) - {"workspaces"} or None)  # noqa: PTH208
+for _name in ("config", "data", "pgpass", "ssh_key", "token", "other_workspace"):
+    told(f"read_{_name}", lambda path=_name: read(FACTS[path]))  # type: ignore[misc]
+    told(f"change_{_name}", lambda path=_name: _change(FACTS[path]))  # type: ignore[misc]
+told("remove_data", lambda: os.unlink(FACTS["data"]))  # noqa: PTH108
+told("open_up_data", lambda: _did(lambda: os.chmod(FACTS["data"], 0o777)))  # noqa: PTH101, S103
+told("own_data", lambda: _did(lambda: os.chown(FACTS["data"], os.getuid(), -1)))
+told("stamp_data", lambda: _did(lambda: os.utime(FACTS["data"], (1, 1))))
+told("truncate_data", lambda: _did(lambda: os.truncate(FACTS["data"], 0)))
+told("hardlink_data", lambda: _did(lambda: os.link(FACTS["data"], "stolen")))
+told("rename_data", lambda: _did(lambda: os.rename(FACTS["data"], "stolen")))  # noqa: PTH104
+told("read_shadow", lambda: Path("/etc/shadow").read_text())
+told("write_passwd", lambda: _did(lambda: Path("/etc/passwd").open("a").close()))
+told("write_preload", lambda: Path("/etc/ld.so.preload").write_text(""))
+told("write_usr_bin", lambda: Path("/usr/bin/cortex-was-here").write_text(""))
+told("write_interpreter", lambda: Path(FACTS["stdlib"], "sitecustomize.py").write_text(""))
+told("write_site_packages", lambda: Path(FACTS["site_packages"], "evil.pth").write_text(""))
+told("write_cron", lambda: Path("/etc/cron.d/evil").write_text(""))
+
+
+def _change(path: str) -> None:
+    """The test looks whether the file is another one: this may write to a private place."""
+    Path(path).write_text("taken")
+
+
+def _did(what: Callable[[], object]) -> str:
+    what()
+    return "did"
+
+
+@attempt
+def write_temporary_folder_of_host() -> object:
+    for folder in ("/tmp", "/var/tmp", "/dev/shm"):
+        with suppress(OSError):
+            Path(folder, FACTS["mark"]).write_text("x")
+    return None  # the test looks for the files
+
+
+@attempt
+def write_declared_folder() -> object:
+    return Path(FACTS["folder"], "evil").write_text("x")
+
+
+@attempt
+def git_hook_in_declared_folder() -> object:
+    return Path(FACTS["folder"], ".git", "hooks", "pre-commit").write_text("x")
+
+
+@attempt
+def symlink_out() -> object:
+    with suppress(FileExistsError):
+        Path("out").symlink_to(Path(FACTS["data"]).parent)
+    return read(f"out/{Path(FACTS['data']).name}")
+
+
+@attempt
+def up_from_here() -> object:
+    above = os.open(".", os.O_RDONLY)
+    for _ in range(40):
+        above = os.open("..", os.O_RDONLY, dir_fd=above)
+    file = os.open(FACTS["data"].lstrip("/"), os.O_RDONLY, dir_fd=above)
+    return canary(os.read(file, 4096))
+
+
+@attempt
+def by_handle() -> object:
+    handle = (ctypes.c_char * 136)()
+    ctypes.memmove(handle, (128).to_bytes(4, "little"), 4)
+    mount = ctypes.c_int()
+    kernel(303, -100, FACTS["folder"].encode(), handle, ctypes.byref(mount), 0)
+    return kernel(304, os.open("/", os.O_RDONLY), handle, os.O_RDONLY)
+
+
+@attempt
+def setuid_copy() -> object:
+    copied = Path("mine")
+    copied.write_bytes(Path("/bin/true").read_bytes())
+    os.chown(copied, 0, 0) if os.getuid() else None
+    copied.chmod(0o4755)
+    return "owns a program of root" if copied.stat().st_uid == 0 and os.getuid() else None
+
+
+told("sudo", lambda: program("sudo", "-n", "true"))
+told("su", lambda: program("su", "root", "-c", "true"))
+told("become_root", lambda: _did(lambda: os.setuid(0)) if os.getuid() else None)
+told("capabilities", lambda: _capabilities())
+
+
+def _capabilities() -> object:
+    class Head(ctypes.Structure):
+        _fields_ = (("version", ctypes.c_uint32), ("pid", ctypes.c_int))
+
+    data = (ctypes.c_uint32 * 6)()
+    kernel(125, ctypes.byref(Head(0x20080522, 0)), data)
+    passes_by = 0 if FACTS["own_view"] else 1 << 2  # CAP_DAC_READ_SEARCH: something else decides
+    return [hex(each) for each in data] if data[0] & ~passes_by or data[3] else None
+
+
+# --- processes
+
+
+def _pod() -> int:
+    return int(FACTS["pod"])
+
+
+told("pod_environ", lambda: read(f"/proc/{_pod()}/environ"))
+told("pod_cmdline", lambda: read(f"/proc/{_pod()}/cmdline"))
+told("pod_root", lambda: read(f"/proc/{_pod()}/root{FACTS['data']}"))
+told("pod_cwd", lambda: os.listdir(f"/proc/{_pod()}/cwd"))  # noqa: PTH208
+told("pod_descriptors", lambda: os.listdir(f"/proc/{_pod()}/fd"))  # noqa: PTH208
+told("pod_memory", lambda: os.open(f"/proc/{_pod()}/mem", os.O_RDWR))
+told("pod_maps", lambda: Path(f"/proc/{_pod()}/maps").read_text() or None)
+told("ptrace_pod", lambda: _did(lambda: kernel(101, 16, _pod(), 0, 0)))
+told("seize_pod", lambda: _did(lambda: kernel(101, 0x4206, _pod(), 0, 0)))
+told("read_pod", lambda: _transfer(310))
+told("write_pod", lambda: _transfer(311))
+told("signal_pod", lambda: _did(lambda: os.kill(_pod(), 0)))
+told("continue_pod", lambda: _did(lambda: os.kill(_pod(), signal.SIGCONT)))
+told("signal_parent", lambda: None if FACTS["own_view"] else _did(lambda: os.kill(os.getppid(), 0)))
+told("pidfd_of_pod", lambda: _did(lambda: signal.pidfd_send_signal(os.pidfd_open(_pod()), 0)))
+told("descriptor_of_pod", lambda: kernel(438, os.pidfd_open(_pod()), 1, 0))
+told("limits_of_pod", lambda: resource.prlimit(_pod(), resource.RLIMIT_CORE, (0, 0)))
+told("priority_of_pod", lambda: _did(lambda: os.setpriority(os.PRIO_PROCESS, _pod(), 19)))
+told("processors_of_pod", lambda: _did(lambda: os.sched_setaffinity(_pod(), {0})))
+told("kcmp_pod", lambda: kernel(312, _pod(), os.getpid(), 1, 0, 0))
+
+
+def _transfer(number: int) -> object:
+    held = ctypes.create_string_buffer(8)
+    mine = (ctypes.c_size_t * 2)(ctypes.addressof(held), 8)
+    theirs = (ctypes.c_size_t * 2)(FACTS["secret_at"], 8)
+    return kernel(number, _pod(), mine, 1, theirs, 1, 0)
+
+
+# --- the kernel
+
+for _name, _number, _arguments in (
+    ("mount", 165, (b"none", b"/tmp", b"tmpfs", 0, None)),
+    ("bind_mount", 165, (b"/", b"/tmp", None, 4096, None)),
+    ("remount", 165, (None, b"/usr", None, 32 | 4096, None)),
+    ("umount", 166, (b"/usr", 2)),
+    ("pivot_root", 155, (b"/tmp", b"/tmp")),
+    ("chroot", 161, (b"/",)),
+    ("fsopen", 430, (b"tmpfs", 0)),
+    ("open_tree", 428, (-100, b"/", 1)),
+    ("unshare_user", 272, (0x10000000,)),
+    ("unshare_mount", 272, (0x00020000,)),
+    ("clone3", 435, (None, 0)),
+    ("setns", 308, (0, 0)),
+    ("mknod_disc", 133, (b"disc", 0o60600, 0x800)),
+    ("mknod_mem", 133, (b"mem", 0o20600, 0x101)),
+    ("keyctl_session", 250, (0, -3, 0)),
+    ("keyctl_user", 250, (0, -4, 1)),
+    ("add_key", 248, (b"user", b"evil", b"x", 1, -4)),
+    ("request_key", 249, (b"user", b"evil", None, 0)),
+    ("bpf", 321, (0, None, 0)),
+    ("perf_event_open", 298, (None, 0, -1, -1, 0)),
+    ("io_uring", 425, (1, (ctypes.c_char * 120)())),
+    ("userfaultfd", 323, (0,)),
+    ("kexec", 246, (0, 0, None, 0)),
+    ("load_module", 313, (0, b"", 0)),
+    ("delete_module", 176, (b"evil", 0)),
+    ("swapon", 167, (b"swap", 0)),
+    ("swapoff", 168, (b"swap",)),
+    ("set_clock", 227, (0, (ctypes.c_long * 2)(int(time.clock_gettime(time.CLOCK_REALTIME)), 0))),
+    ("adjust_clock", 159, ((ctypes.c_char * 208)(),)),
+    ("reboot", 169, (0, 0, 0, None)),
+    ("sethostname", 170, (b"evil", 4)),
+    ("accounting", 163, (None,)),
+    ("syslog", 103, (2, ctypes.create_string_buffer(8), 8)),
+    ("ports", 172, (3,)),
+    ("shared_memory", 29, (0, 4096, 0o1600)),
+    ("unowned_memory", 319, (b"evil", 0)),
+    ("fanotify", 300, (0, 0)),
+    ("quota", 179, (0x800002 << 8, None, 0, None)),
+):
+    told(_name, lambda n=_number, a=_arguments: _did(lambda: kernel(n, *a)))  # type: ignore[misc]
+
+told("clone_namespace", lambda: _namespace())
+told("nsenter", lambda: program("nsenter", "-t", str(_pod()), "-m", "true"))
+told("unshare_program", lambda: program("unshare", "-Urm", "true"))
+told("bwrap_inside", lambda: program("bwrap", "--bind", "/", "/", "true"))
+told("dev_mem", lambda: os.open("/dev/mem", os.O_RDONLY))
+told("dev_kmsg", lambda: os.open("/dev/kmsg", os.O_WRONLY))
+told("disc_itself", lambda: [os.open(str(each), os.O_RDONLY) for each in _discs()] or None)
+told("sysrq", lambda: os.open("/proc/sysrq-trigger", os.O_WRONLY))
+told("core_pattern", lambda: os.open("/proc/sys/kernel/core_pattern", os.O_WRONLY))
+told("sysctl", lambda: os.open("/proc/sys/kernel/pid_max", os.O_WRONLY))
+told("sys", lambda: os.open("/sys/kernel/mm/transparent_hugepage/enabled", os.O_WRONLY))
+told("cgroup", lambda: _did(lambda: Path("/sys/fs/cgroup/pids/evil").mkdir()))
+told("cgroup_v2", lambda: _did(lambda: Path("/sys/fs/cgroup/evil").mkdir()))
+told("shutdown", lambda: program("shutdown", "-k", "now"))
+told("cortex", lambda: program("cortex", "--version"))
+told("cortex_as_module", lambda: program(sys.executable, "-c", "import cortex"))
+told(
+    "cortex_by_path", lambda: program(FACTS["cortex"], "pods", "ls", "--data", FACTS["data_folder"])
+)
+told("psql", lambda: program("psql", "-h", os.path.dirname(FACTS["socket"]), "-c", "SELECT 1"))  # noqa: PTH120
+
+
+def _namespace() -> object:
+    pid = kernel(56, 0x10000000 | signal.SIGCHLD, 0, 0, 0, 0)
+    if pid == 0:
+        os._exit(0)
+    os.waitpid(pid, 0)
+    return "has a child in a namespace of its own"
+
+
+def _discs() -> list[Path]:
+    return [each for each in Path("/dev").iterdir() if each.is_block_device()]
+
+
+# --- limits
+
+
+@attempt
+def fork_bomb() -> object:
+    """More processes than anybody needs; all of them wait, and are killed with this one."""
+    count, reading, writing = 0, *os.pipe()
+    try:
+        while (count := count + 1) < 2000:
+            if os.fork() == 0:
+                os.close(writing)
+                os.read(reading, 1)
+                os._exit(0)
+    finally:
+        os.close(writing)
+        os.close(reading)
+        with suppress(ChildProcessError):
+            while True:
+                os.wait()
+    return f"{count} processes"
+
+
+@attempt
+def huge_file() -> object:
+    signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    with Path("huge").open("wb") as file:
+        file.truncate(1 << 40)
+    return "made a file of a terabyte"
+
+
+@attempt
+def much_memory() -> object:
+    return len(mmap.mmap(-1, 3 << 30, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS))
+
+
+@attempt
+def many_descriptors() -> object:
+    held: list[int] = []
+    try:
+        held.extend(os.open(".", os.O_RDONLY) for _ in range(5000))
+    finally:
+        for each in held:
+            os.close(each)
+    return f"{len(held)} open files"
+
+
+@attempt
+def endless_computing() -> object:
+    seconds = resource.getrlimit(resource.RLIMIT_CPU)[0]
+    return None if 0 < seconds <= 600 else seconds
+
+
+@attempt
+def raised_limits() -> object:
+    most = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most + 1, most + 1))
+    return "raised"
+
+
+@attempt
+def higher_priority() -> object:
+    return os.nice(-5)
+
+
+def main() -> None:
+    FACTS.update(json.loads(sys.argv[1]))
+    results: dict[str, str | None] = {}
+    for name in FACTS.get("only", ATTEMPTS):
+        try_it = ATTEMPTS[name]
+        try:
+            got = try_it()
+        except REFUSED:
+            got = None
+        results[name] = None if got is None else repr(got)[:200]
+    sys.stdout.write(json.dumps(results))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,261 @@
+"""Nullable columns of the schema, each set to null in turn, as the screens' statements read them.
+
+A column that becomes nullable is in the catalog, and so in the tests that use this.
+"""
+
+import asyncio
+import random
+import re
+from collections.abc import AsyncIterator, Iterable, Sequence
+from contextlib import asynccontextmanager
+from decimal import Decimal
+from typing import Any, Final
+
+import asyncpg
+import attrs
+
+from cortex.domain.budget import Budget, Period, Scope, Unit
+from cortex.domain.clock import system_chance
+from cortex.domain.dead_act import ActVerb
+from cortex.domain.job import Suspend
+from cortex.domain.quota import Period as QuotaPeriod
+from cortex.domain.quota import Quota
+from cortex.store import (
+    approvals,
+    breakers,
+    budgets,
+    dead_acts,
+    drains,
+    pods,
+    queues,
+    quotas,
+    tasks,
+)
+from cortex.store.database import Database, Profile
+from cortex.store.queries import sql as query_text
+from cortex.store.session import Session
+from tests.support import letters
+from tests.support.approvals import Askers, a_verdict
+from tests.support.dead_acts import an_act
+from tests.support.effects import Doers
+from tests.support.factories import JOB_TYPE
+from tests.support.life import Life
+from tests.support.postgres import sql
+
+CHANCE: Final = system_chance()
+_NULLABLE: Final = """
+    SELECT c.oid::regclass::text AS of, a.attname AS name
+    FROM pg_attribute a JOIN pg_class c ON c.oid = a.attrelid
+    JOIN pg_namespace n ON n.oid = c.relnamespace
+    WHERE n.nspname IN ('cortex', 'cortex_worker') AND c.relkind = 'r'
+      AND a.attnum > 0 AND NOT a.attisdropped AND NOT a.attnotnull AND a.attgenerated = ''
+    ORDER BY 1, a.attnum
+"""
+_TABLES: Final = """
+    SELECT n.nspname || '.' || c.relname AS name
+    FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
+    WHERE n.nspname IN ('cortex', 'cortex_worker') AND c.relkind = 'r'
+"""
+_SET_NULL: Final = """
+    CREATE FUNCTION pg_temp.set_null(regclass, name) RETURNS int LANGUAGE plpgsql AS $$
+    DECLARE found tid; done int := 0; BEGIN
+        FOR found IN EXECUTE format('SELECT ctid FROM %s WHERE %I IS NOT NULL', $1, $2) LOOP
+            BEGIN
+                EXECUTE format('UPDATE %s SET %I = NULL WHERE ctid = $1', $1, $2) USING found;
+                done := done + 1;
+            EXCEPTION WHEN check_violation OR not_null_violation THEN NULL;
+            END;
+        END LOOP;
+        RETURN done;
+    END $$
+"""
+"""A row that a constraint keeps from being so stays as it is; returns how many are other now."""
+_DEFINED: Final = """
+    SELECT format('%s.%s', n.nspname, p.proname) AS name, p.prosrc AS text FROM pg_proc p
+    JOIN pg_namespace n ON n.oid = p.pronamespace WHERE n.nspname IN ('cortex', 'cortex_worker')
+    UNION ALL
+    SELECT format('%s.%s', schemaname, viewname), definition FROM pg_views
+    WHERE schemaname IN ('cortex', 'cortex_worker')
+"""
+_NAME: Final = re.compile(r"\bcortex(?:_worker)?\.\w+")
+
+
+@attrs.frozen
+class Column:
+    """One that may be null."""
+
+    of: str
+    """Its table."""
+    name: str
+
+    def __str__(self) -> str:
+        return f"{self.of}.{self.name}"
+
+
+Asked = tuple[str, tuple[object, ...]]
+"""A named statement and its arguments."""
+
+
+class Reading:
+    """A database as one transaction sees it: one statement at a time, each one noted."""
+
+    def __init__(self, dsn: str, connection: "asyncpg.Connection[asyncpg.Record]") -> None:
+        self.profile = Profile(dsn=dsn)
+        self._bound = Database(self.profile, rng=random.Random(1)).bound(connection)
+        self._connection = connection
+        self._one = asyncio.Lock()
+        self.asked: dict[str, Asked] = {}
+        """By what was asked, as text."""
+
+    async def fetch(self, query: str, *args: object) -> Sequence[Any]:
+        self.asked[f"{query} {args}"] = (query, args)
+        async with self._one:
+            return await self._bound.fetch(query, *args)
+
+    async def fetch_one(self, query: str, *args: object) -> Any:
+        rows = await self.fetch(query, *args)
+        return rows[0] if rows else None
+
+    @property
+    def is_busy(self) -> bool:
+        return self._one.locked()
+
+    @asynccontextmanager
+    async def null(self, column: Column) -> AsyncIterator[bool]:
+        """Have a column null wherever it may be, then as it was; tell whether it is somewhere."""
+        change = self._connection.transaction()
+        async with self._one:
+            await change.start()
+            set_null = "SELECT pg_temp.set_null($1::text::regclass, $2::text)"
+            count = await self._connection.fetchval(set_null, column.of, column.name)
+        try:
+            yield count > 0
+        finally:
+            async with self._one:
+                await change.rollback()
+
+    async def nulls(self, asked: Sequence[Asked]) -> list[object]:
+        """Return where nulls are in the answers to statements: equal ones look the same."""
+        found: list[object] = []
+        for query, args in asked:
+            async with self._one:
+                rows = await self._bound.fetch(query, *args)
+            found.append([[_null_in(value) for value in row.values()] for row in rows])
+        return found
+
+
+def _null_in(value: object) -> object:
+    """Whether a value is null, or how often it is in a document."""
+    return str(value).count("null") if isinstance(value, str | list) else value is None
+
+
+@asynccontextmanager
+async def reading(dsn: str) -> AsyncIterator[Reading]:
+    """Open a transaction in which rows may be as the constraints of their tables let them."""
+    connection = await asyncpg.connect(dsn)
+    try:
+        await connection.transaction().start()
+        await connection.execute("SET LOCAL session_replication_role = replica")  # no triggers
+        await connection.execute(_SET_NULL)
+        yield Reading(dsn, connection)
+    finally:
+        connection.terminate()
+
+
+def nullable(dsn: str) -> list[Column]:
+    """All columns that may be null."""
+    return [Column(row["of"], row["name"]) for row in sql(dsn, _NULLABLE)]
+
+
+def empty_tables(dsn: str) -> set[str]:
+    """Tables without a row."""
+    names = [row["name"] for row in sql(dsn, _TABLES)]
+    counts = ", ".join(f'EXISTS (SELECT FROM {name}) AS "{name}"' for name in names)
+    (row,) = sql(dsn, f"SELECT {counts}")
+    return {name for name, has_rows in row.items() if not has_rows}
+
+
+def read_by(dsn: str, queries: Iterable[str]) -> set[str]:
+    """Names of the tables, views and functions that named statements read, at whatever depth."""
+    defined = {row["name"]: row["text"] for row in sql(dsn, _DEFINED)}
+    found: set[str] = set()
+    texts = [query_text(query) for query in queries]
+    while texts:
+        new = set(_NAME.findall(texts.pop())) - found
+        found |= new
+        texts += [defined[name] for name in new if name in defined]
+    return found
+
+
+# --- a cluster in which every table that a screen reads has rows
+
+
+_USE: Final = """
+    INSERT INTO cortex.budget_use (budget_id, window_key, spent)
+    SELECT id, $1, 0.5 FROM cortex.budget
+"""
+
+
+def fill(call: Session, dsn: str) -> None:
+    """Bring about one of each thing that a person can look at."""
+    life = Life(call, dsn)
+    life.type(JOB_TYPE)
+    life.agent()
+    askers, doers = Askers(call, dsn), Doers(call, dsn)
+    pod = askers.pod_id
+    for each, name in ((pod, "eu-1"), (doers.pod_id, "eu-2")):
+        entered = pods.Pod(
+            id=each,
+            lock_key=CHANCE.rng.getrandbits(62),
+            name=name,
+            version="1.0",
+            job_types=(JOB_TYPE,),
+            slots=10,
+        )
+        call(pods.register, entered)
+    _people(askers)
+    _outside(doers)
+    running = askers.claimed(agent="researcher")
+    life.step(pod, running, 1, "plan", is_paid=True)
+    later = askers.claimed()
+    assert call(
+        tasks.suspend,
+        pod_id=pod,
+        operations=[
+            Suspend(
+                lease=later.lease,
+                delay_s=60.0,
+                is_counted=True,
+                waiting_on="llm:gpt",
+                error="429 Too Many Requests",
+                error_class="TRANSIENT_429",
+                code="429",
+            )
+        ],
+    )
+    failed = letters.fail(dsn, 3, steps=1, submitted={"type": JOB_TYPE, "payload": "{}"})
+    call(dead_acts.begin, an_act(failed[:1], ActVerb.DISCARD))
+    call(breakers.force_open, "llm:gpt", by="li", reason="deploy", for_s=600.0)
+    call(queues.pause, "mail", by="ana", reason="deploy")
+    budget = Budget(scope=Scope.AGENT, subject="researcher", unit=Unit.USD, period=Period.RUN)
+    call(budgets.put, budget, limit=Decimal(1), by="ana", reason="")
+    sql(dsn, _USE, str(running.lease.job_id))
+    call(drains.request, doers.pod_id, by="ana", reason="new kernel")
+    life.job(JOB_TYPE, queue_name="mail")
+
+
+def _people(askers: Askers) -> None:
+    """Requests that wait, two of them near their end; one that was decided."""
+    askers.asked(expires_s=200.0)
+    askers.asked(tool=None, key="1 publish", schema=None, expires_s=100.0)
+    decided = askers.asked(risk="LOW")
+    askers.call(approvals.decide, a_verdict(decided, reason="fine"))
+
+
+def _outside(doers: Doers) -> None:
+    """An effect of which nobody knows the outcome, and that counts against a quota."""
+    quota = Quota(tool="pay", period=QuotaPeriod.HOUR, limit=Decimal(5))
+    doers.call(quotas.put, quota, by="ana", reason="not more")
+    claim = doers.claimed()
+    leave = doers.begin(claim)
+    doers.doubt(claim, leave.id)

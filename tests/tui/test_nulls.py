@@ -1,0 +1,108 @@
+"""Every screen on real rows, with each nullable column of the schema null in turn."""
+
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager
+from typing import Any, Final
+
+import pytest
+
+from cortex.domain.job_filter import JobFilter
+from cortex.store.database import Profile
+from cortex.store.session import open_session
+from cortex_tui.app import OPENED, SCREENS, CortexApp
+from cortex_tui.backend.store import StoreBackend
+from cortex_tui.screens.frame import Frame
+from cortex_tui.session import Session
+from tests.support.nulls import Reading, empty_tables, fill, nullable, read_by, reading
+from tests.support.postgres import SharedPostgres
+from tests.support.tui import ManualClock, Seat, calm, on_asyncio
+
+SIZE: Final = (200, 60)
+LOOKS: Final = 6
+"""After so many each part of a screen had its turn."""
+LATER_S: Final = 6.0
+"""Between looks: longer than any part waits for its turn."""
+ROWLESS: Final = {"help", "log"}
+"""Screens that read nothing."""
+MADE: Final[dict[str, Callable[..., Frame]]] = {**OPENED, **SCREENS}
+
+
+@pytest.fixture(scope="module")
+def everything(shared_postgres: SharedPostgres) -> Iterator[str]:
+    """A database with one of each thing that a person can look at."""
+    dsn = shared_postgres.create_migrated()
+    with open_session(Profile(dsn=dsn, hot_path=True)) as call:
+        fill(call, dsn)
+    yield dsn
+    shared_postgres.drop(dsn)
+
+
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("name", sorted(MADE.keys() - ROWLESS))
+@on_asyncio
+async def test_a_screen_is_drawn_whichever_column_is_null(everything: str, name: str) -> None:
+    async with reading(everything) as rows, seated(rows) as seat:
+        rows.asked.clear()
+        await show(seat, rows, name)
+        asked = list(rows.asked.values())
+        tables = read_by(everything, {query for query, _ in asked})
+        assert tables & empty_tables(everything) == set(), "the screen shows nothing of them"
+        before = await rows.nulls(asked)
+        for column in nullable(everything):
+            if column.of in tables:
+                async with rows.null(column) as is_somewhere:
+                    if is_somewhere and await rows.nulls(asked) != before:
+                        await show(seat, rows, name, because=f"{column} is null")
+
+
+@asynccontextmanager
+async def seated(rows: Reading) -> AsyncIterator[Seat]:
+    """Open the app; only the test's own looks read anything but the first screen's."""
+    clock = ManualClock()
+    backend = StoreBackend(rows)  # type: ignore[arg-type]  # as much of it as screens ask of
+    app = CortexApp(Session(actor="ana", clock=clock), backend, first="breakers")
+    async with app.run_test(size=SIZE) as pilot:
+        seat = Seat(app, pilot, clock)
+        await settle(seat, rows)
+        yield seat
+
+
+async def show(seat: Seat, rows: Reading, name: str, *, because: str = "") -> None:
+    """Open a screen on each thing that it can be opened on, until all of it was drawn."""
+    app = seat.app
+    try:
+        for about in await abouts(app.desk.backend, name):
+            frame = MADE[name](app.desk, *about)
+            await app.push_screen(frame)
+            for _ in range(LOOKS):
+                seat.clock._now += LATER_S
+                await frame.look()
+                frame.repaint()
+            await app._look_at_head()
+            frame.repaint()
+            await settle(seat, rows)
+            assert "cannot be shown" not in seat.text
+            await app.pop_screen()
+    except Exception as error:
+        error.add_note(because)
+        raise
+
+
+async def abouts(backend: Any, name: str) -> list[tuple[Any, ...]]:
+    """Return what a screen can be opened on."""
+    if name == "job":
+        page = await backend.jobs.page(JobFilter(), before=None, limit=100)
+        return [(row["id"],) for row in page.jobs]
+    if name == "letters":
+        return [(row,) for row in await backend.dead.errors()]
+    if name == "act":
+        return [(row,) for row in await backend.dead.acts()]
+    return [()]
+
+
+async def settle(seat: Seat, rows: Reading) -> None:
+    """Let what was read be drawn."""
+    await calm()
+    while rows.is_busy:
+        await calm()
+    await seat.settle()

@@ -1,0 +1,329 @@
+"""What a replay must come by before anything new leaves the job, whatever its code does."""
+
+from collections.abc import Awaitable, Callable
+from decimal import Decimal
+from typing import Any
+
+import attrs
+import pytest
+import trio
+from trio.testing import MockClock
+
+from cortex.domain.errors import DivergedError
+from cortex.domain.job import OpenEffect
+from cortex.durable.context import Context
+from cortex.durable.journal import Journal
+from cortex.durable.replay import PATIENCE_S
+from tests.support.factories import EchoModel, Record, a_claim, services
+
+Handler = Callable[[Context], Awaitable[Any]]
+
+
+@attrs.define
+class World:
+    """A job on its pods, one attempt after the other, and what it did outside."""
+
+    record: Record = attrs.field(factory=Record)
+    open: list[OpenEffect] = attrs.field(factory=list)
+    done: list[str] = attrs.field(factory=list)
+    model: EchoModel = attrs.field(factory=EchoModel)
+    fails: set[str] = attrs.field(factory=set)
+
+    async def attempt(self, handler: Handler) -> Any:
+        claim = a_claim()
+        journal = Journal(claim.lease, self.record, list(self.record.steps), effects=self.open)
+        result = await handler(Context(claim, journal, services(models=self.model)))
+        journal.check_end()
+        return result
+
+    async def act(self, what: str) -> str:
+        await trio.lowlevel.checkpoint()
+        if what in self.fails:
+            raise ConnectionRefusedError(111, what)
+        self.done.append(what)
+        return what
+
+
+async def passing(seconds: float) -> None:
+    """Something of the handler's own, by a clock that jumps."""
+    with trio.move_on_after(seconds):
+        await trio.Event().wait()
+
+
+class Killed(BaseException):
+    """The pod is gone."""
+
+
+async def send_renamed(world: World, *, kill: bool) -> None:
+    async def old(ctx: Context) -> None:
+        await ctx.effect("send", world.act, "mail")
+        if kill:
+            raise Killed
+
+    async def new(ctx: Context) -> None:
+        await ctx.effect("send_mail", world.act, "mail")
+
+    with pytest.raises(Killed):
+        await world.attempt(old)
+    await world.attempt(new)
+
+
+async def test_a_renamed_effect_is_not_applied_twice() -> None:
+    world = World()
+    with pytest.raises(DivergedError, match=r"new step 'send_mail' must not .* effect 'send'"):
+        await send_renamed(world, kill=True)
+    assert world.done == ["mail"]
+
+
+async def test_an_effect_that_was_only_begun_binds_too() -> None:
+    world = World(open=[OpenEffect("send", "PENDING")])
+
+    async def new(ctx: Context) -> None:
+        await ctx.effect("send_mail", world.act, "mail")
+
+    with pytest.raises(DivergedError, match=r"effect 'send' \(pending\)"):
+        await world.attempt(new)
+    assert world.done == []
+
+
+async def test_the_open_effect_itself_goes_on() -> None:
+    world = World(open=[OpenEffect("send", "PENDING")])
+
+    async def same(ctx: Context) -> None:
+        await ctx.effect("send", world.act, "mail")
+
+    await world.attempt(same)
+    assert world.done == ["mail"]
+
+
+async def test_a_model_is_not_paid_for_twice_under_another_name() -> None:
+    world = World()
+
+    async def ask(ctx: Context, name: str) -> None:
+        await ctx.llm(name, model="m", messages=[{"role": "user", "content": "hi"}])
+
+    await world.attempt(lambda ctx: ask(ctx, "summary"))
+    with pytest.raises(DivergedError, match="model 'summary'"):
+        await world.attempt(lambda ctx: ask(ctx, "summarise"))
+    assert len(world.model.asked) == 1
+
+
+@pytest.mark.parametrize("plain", [False, True], ids=["gather", "nursery"])
+async def test_a_renamed_effect_among_branches_stops_the_job_at_once(
+    plain: bool,
+) -> None:
+    world = World()
+
+    async def pay(ctx: Context, name: str, whom: str) -> None:
+        await ctx.step(f"look up {whom}", world.act, whom)
+        await ctx.effect(f"{name} {whom}", world.act, f"pay {whom}")
+
+    async def handler(ctx: Context, name: str) -> None:
+        if not plain:
+            await ctx.gather(*(pay(ctx, name, whom) for whom in "abc"))
+            return
+        async with trio.open_nursery() as nursery:
+            for whom in "abc":
+                nursery.start_soon(pay, ctx, name, whom)
+
+    await world.attempt(lambda ctx: handler(ctx, "pay"))
+    with trio.fail_after(5), pytest.raises((DivergedError, ExceptionGroup)):
+        await world.attempt(lambda ctx: handler(ctx, "send"))
+    assert sorted(world.done) == ["a", "b", "c", "pay a", "pay b", "pay c"]
+
+
+async def test_a_branch_that_takes_its_time_is_waited_for(autojump_clock: MockClock) -> None:
+    """What it does between its steps the journal cannot see."""
+    world = World()
+
+    async def slow(ctx: Context) -> None:
+        for number in range(3):
+            await passing(PATIENCE_S / 2)
+            await ctx.step(f"poll {number}", world.act, f"poll {number}")
+
+    async def pay() -> None:
+        world.done.append(f"pay after {trio.current_time() - began:.0f} s")
+
+    async def pays(ctx: Context) -> None:
+        await ctx.gather(slow(ctx), ctx.effect("pay", pay))
+
+    await world.attempt(slow)
+    world.done.clear()
+    began = trio.current_time()
+    await world.attempt(pays)
+    assert world.done == [f"pay after {1.5 * PATIENCE_S:.0f} s"]
+
+
+async def test_but_not_for_ever(autojump_clock: MockClock) -> None:
+    world = World()
+
+    async def ticks() -> None:
+        while True:
+            await passing(60)
+
+    async def new(ctx: Context) -> None:
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(ticks)
+            await ctx.effect("send_mail", world.act, "mail")
+
+    async def old(ctx: Context) -> None:
+        await ctx.effect("send", world.act, "mail")
+
+    await world.attempt(old)
+    began = trio.current_time()
+    with pytest.raises(ExceptionGroup) as caught:
+        await world.attempt(new)
+    assert caught.group_contains(DivergedError)
+    assert PATIENCE_S <= trio.current_time() - began <= PATIENCE_S + 10
+    assert world.done == ["mail"]
+
+
+async def test_first_attempts_wait_for_nothing() -> None:
+    world = World()
+
+    async def handler(ctx: Context) -> None:
+        await ctx.gather(*(ctx.effect(f"pay {n}", world.act, f"{n}") for n in range(3)))
+
+    began = trio.current_time()
+    await world.attempt(handler)
+    assert len(world.done) == 3
+    assert trio.current_time() - began < 1
+
+
+# --- ways that a replay need not take
+
+
+async def falls_back(world: World, ctx: Context) -> None:
+    try:
+        await ctx.step("fetch", world.act, "fetch")
+    except OSError:
+        await ctx.step("fetch from mirror", world.act, "mirror")
+    await ctx.effect("publish", world.act, "publish")
+
+
+async def test_a_step_that_stood_in_for_a_failed_one_does_not_bind() -> None:
+    world = World(fails={"fetch", "publish"})
+    with pytest.raises(OSError, match="publish"):
+        await world.attempt(lambda ctx: falls_back(world, ctx))
+    world.fails.clear()
+    await world.attempt(lambda ctx: falls_back(world, ctx))
+    assert world.done == ["mirror", "fetch", "publish"]
+
+
+async def test_unless_the_replay_stands_in_the_same_trouble() -> None:
+    world = World(fails={"fetch"})
+
+    async def handler(ctx: Context, name: str) -> None:
+        try:
+            await ctx.step("fetch", world.act, "fetch")
+        except OSError:
+            await ctx.effect(name, world.act, "alarm")
+
+    await world.attempt(lambda ctx: handler(ctx, "alarm"))
+    with pytest.raises(DivergedError, match="effect 'alarm'"):
+        await world.attempt(lambda ctx: handler(ctx, "sound the alarm"))
+    assert world.done == ["alarm"]
+
+
+async def test_a_second_try_of_a_failed_step_does_not_bind() -> None:
+    world = World(fails={"fetch"})
+
+    async def handler(ctx: Context) -> None:
+        for _ in range(2):
+            try:
+                await ctx.step("fetch", world.act, "fetch")
+                break
+            except OSError:
+                world.fails.clear()
+        await ctx.effect("publish", world.act, "publish")
+
+    await world.attempt(handler)
+    world.record.steps.pop()  # killed before it was written
+    await world.attempt(handler)
+    assert world.done == ["fetch", "publish", "fetch", "publish"]
+
+
+async def test_cleaning_up_does_not_bind_the_attempt_that_goes_well() -> None:
+    world = World()
+    is_down = True
+
+    async def handler(ctx: Context) -> None:
+        try:
+            if is_down:
+                raise ConnectionResetError(104, "its own")
+            await ctx.effect("pay", world.act, "pay")
+        finally:
+            await ctx.step("clean up", world.act, "clean up")
+
+    with pytest.raises(ConnectionResetError):
+        await world.attempt(handler)
+    is_down = False
+    await world.attempt(handler)
+    assert world.done == ["clean up", "pay"]
+
+
+# --- once diverged, always
+
+
+async def test_a_handler_that_swallows_it_gets_no_further() -> None:
+    world = World()
+
+    async def old(ctx: Context) -> None:
+        await ctx.step("look", world.act, "old input")
+
+    async def new(ctx: Context) -> None:
+        try:
+            await ctx.step("look", world.act, "new input")
+        except Exception:  # noqa: BLE001
+            await ctx.effect("pay", world.act, "pay")
+
+    await world.attempt(old)
+    with pytest.raises(DivergedError, match="step 'look'"):
+        await world.attempt(new)
+    assert world.done == ["old input"]
+
+
+async def test_the_end_is_not_reached_without_an_effect_on_record() -> None:
+    world = World()
+
+    async def old(ctx: Context) -> None:
+        await ctx.step("note", world.act, "note")
+        await ctx.effect("pay", world.act, "pay")
+
+    async def without_step(ctx: Context) -> None:
+        await ctx.effect("pay", world.act, "pay")
+
+    async def without_effect(ctx: Context) -> None:
+        await ctx.step("note", world.act, "note")
+
+    await world.attempt(old)
+    await world.attempt(without_step)
+    with pytest.raises(DivergedError, match=r"the handler has returned.*effect 'pay'"):
+        await world.attempt(without_effect)
+
+
+async def test_the_error_shows_what_changed() -> None:
+    world = World()
+    kept: dict[str, str | None] = {}
+
+    async def recall(key: str) -> str | None:
+        return kept[key]
+
+    async def handler(ctx: Context, amount: Decimal, to: str) -> None:
+        await ctx.step("pay", pay, to, amount=str(amount), notes=["same"])
+
+    async def pay(to: str, **more: Any) -> str:
+        return f"{to} {more}"
+
+    async def attempt(to: str, amount: Decimal) -> None:
+        claim = a_claim()
+        steps = list(world.record.steps)
+        journal = Journal(claim.lease, world.record, steps, recall=recall)
+        await handler(Context(claim, journal, services()), amount, to)
+
+    await attempt("ann", Decimal(5))
+    kept["pay"] = world.record.inputs["pay"]
+    with pytest.raises(DivergedError) as caught:
+        await attempt("bob", Decimal(5))
+    assert '"ann" → "bob"' in caught.value.message
+    assert "same" not in caught.value.message
