@@ -224,6 +224,7 @@ class _Pod:
             slots=self._settings.slots,
             liveness=Liveness.of(is_pooled=self._port.is_pooled),
             confinement=self._parts.confinement,
+            tools=tuple(self._parts.tools.names),
         )
 
     def _open_to_clients(self, rng: random.Random) -> None:
@@ -422,6 +423,7 @@ class _Pod:
             port,
             pod_id=pod_id,
             config_id=policies.config_id,
+            tools=self._parts.tools.names,
             actors=actors,
             jobs_nursery=level.nursery,
             standing=self._standing,

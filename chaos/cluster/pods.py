@@ -20,7 +20,7 @@ DEAD_WITHIN_S = 10.0
 STARTS_MAX = 3
 """Of a place at which no pod was ready before."""
 AFRESH = "chaos.cluster.afresh"
-NOT_KEPT = ("CORTEX_", "ANTHROPIC_", "PYTHON", "LC_")
+NOT_KEPT = ("CORTEX_", "ANTHROPIC_", "PG", "PYTHON", "LC_")
 """Settings of whoever starts a run, and what asks for another interpreter than pods have."""
 
 

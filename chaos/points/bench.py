@@ -87,6 +87,11 @@ class TrialPod:
             return False
         return stat.rpartition(")")[2].split()[0] == "T"
 
+    @property
+    def is_hit(self) -> bool:
+        """It came to the point at which it ends or stops itself."""
+        return self.is_dead or self.is_stopped
+
 
 @define(eq=False)
 class Bench:

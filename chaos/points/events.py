@@ -24,6 +24,7 @@ ANSWERED_WITHIN_S: Final = 5.0
 CUT_EVERY_S: Final = 0.02
 CANCELLED_BY: Final = "points"
 CLAIM_FAILED: Final = '"claim failed"'
+ORPHANS_FOUND: Final = '"released what does not run here"'
 """In a pod's log."""
 
 _NO_ROOM: Final = """
@@ -104,17 +105,25 @@ async def _claim_for(trial: Trial, program: Program, pod_id: UUID) -> None:
 
 
 async def _break_a_claim(trial: Trial, pod: TrialPod) -> None:
-    """Cut the pod off in the midst of one: it cannot know what that has given it."""
+    """Cut the pod off in the midst of one: it cannot know what that has given it.
+
+    A pod that has just started looks for orphans unasked: it may find the job, and stop, before.
+    """
     before = pod.log.count(CLAIM_FAILED)
     async with asyncio.timeout(WITHIN_S):
         connection = await asyncpg.connect(trial.owned)
         try:
             await connection.execute(_HOLD)
-            while not pod.is_dead and pod.log.count(CLAIM_FAILED) == before:
+            while not (pod.is_hit or _has_noticed(pod, before)):
                 await connection.execute(_CUT, OWNER)
                 await asyncio.sleep(CUT_EVERY_S)
         finally:
             connection.terminate()
+
+
+def _has_noticed(pod: TrialPod, failures: int) -> bool:
+    log = pod.log
+    return ORPHANS_FOUND in log or log.count(CLAIM_FAILED) > failures
 
 
 async def _make_token(trial: Trial) -> str:

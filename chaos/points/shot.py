@@ -142,11 +142,7 @@ async def _until_at_rest(trial: Trial, program: Program) -> None:
 
 async def _until_hit(trial: Trial, pod: TrialPod, shot: Shot) -> None:
     """Wait for it. Raises `NotPassedError`."""
-
-    def is_hit() -> bool:
-        return pod.is_dead or pod.is_stopped
-
-    hit = asyncio.create_task(trial.until(is_hit, f"{shot.setting} is passed"))
+    hit = asyncio.create_task(trial.until(lambda: pod.is_hit, f"{shot.setting} is passed"))
     if shot.program.may_wait_for_people:
         rest = asyncio.create_task(_until_at_rest(trial, shot.program))
         await asyncio.wait([hit, rest], return_when=asyncio.FIRST_COMPLETED)

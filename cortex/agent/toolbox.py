@@ -22,8 +22,9 @@ from cortex.domain.approval_policy import ApprovalRule, Call, gate_of
 from cortex.domain.approval_policy import Gate as PolicyGate
 from cortex.domain.classification import failure_of
 from cortex.domain.effect import Invocation
-from cortex.domain.errors import ForbiddenError, Suspended, TransientError, UsageError
+from cortex.domain.errors import ForbiddenError, Suspended, TransientError
 from cortex.domain.failure_codes import UNKNOWN
+from cortex.domain.why import MISSING_TOOL
 from cortex.durable.calls import Admission
 from cortex.durable.context import Context
 from cortex.durable.effects import NotDone
@@ -33,6 +34,8 @@ from cortex.durable.tool_calls import EffectTerms, ToolCall, ToolPlan
 WAITS_MAX: Final = 5
 """So often in a row a job waits for a tool's breaker; then its agent is told, or the job fails."""
 RULES_KNOWN_MAX: Final = 1000
+ELSEWHERE_S: Final = 20.0
+"""When such a job is tried again: late enough that pods without the tool do not pass it around."""
 
 
 @attrs.frozen
@@ -47,8 +50,13 @@ class Toolbox:
     )
     """By agent and version: what people must be asked."""
 
+    @property
+    def names(self) -> Sequence[str]:
+        """The tools that this pod has."""
+        return sorted(self.tools)
+
     def offer(self, names: Sequence[str]) -> list[dict[str, Any]]:
-        """Describe these tools as a model is told. Raises `UsageError` for one it does not have."""
+        """Describe these tools as a model is told. Raises `Suspended` for one it does not have."""
         return [
             {
                 "name": tool.name,
@@ -65,7 +73,7 @@ class Toolbox:
     async def plan(self, ctx: Context, call: ToolCall) -> ToolPlan:
         """Check a call and say how it is to be made: with which effect, gate and breaker.
 
-        Raises `UsageError` for a tool it does not have, `ToolInputError`. What the plan's `run`
+        Raises `Suspended` for a tool it does not have, `ToolInputError`. What the plan's `run`
         raises is what `Tool.invoke` raises; its `guard` raises `Suspended` while the breaker of a
         remote tool is open, or when this failure opened it.
         """
@@ -110,10 +118,9 @@ class Toolbox:
         try:
             return self.tools[name]
         except KeyError:
-            raise UsageError(
-                f"this pod has no tool {name!r}",
-                hint=f"it has {', '.join(sorted(self.tools))}; load yours with --app",
-            ) from None
+            # Not the job's fault: in a rolling deployment other pods have it, or will.
+            told = f"this pod has no tool {name!r}; it has {', '.join(self.names)}"
+            raise Suspended(f"{MISSING_TOOL}{name}", told, delay_s=ELSEWHERE_S) from None
 
 
 async def _run(

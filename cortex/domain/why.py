@@ -19,7 +19,7 @@ from cortex.domain.budget import Unit, worded
 from cortex.domain.job import JobStatus
 from cortex.domain.queue_name import queue_shown
 from cortex.domain.waiting import ApprovalSeen, EffectSeen, FreezeSeen, QuotaSeen, named
-from cortex.domain.why_facts import WhyFacts
+from cortex.domain.why_facts import FleetSeen, WhyFacts
 
 SILENT_S: Final = 95.0
 """Three heartbeats of 30 s and a little: who says nothing for so long is suspect."""
@@ -32,6 +32,8 @@ AHEAD_MAX: Final = 1000
 ERROR_CHARS_MAX: Final = 200
 PERSON: Final = "person:"
 """Begins what a job waits for that only a person can mend: an account without credit."""
+MISSING_TOOL: Final = "tools:"
+"""Begins what a job waits for that met a pod without one of its tools: a pod that has it."""
 _SUSPENDED: Final = (JobStatus.WAITING_FOR_APPROVAL, JobStatus.RETRY)
 
 
@@ -237,6 +239,9 @@ def _app_retry(f: WhyFacts) -> _Found | None:
     if f.task is not None or f.status is not JobStatus.RETRY or due_at is None:
         return None
     ways = (f"cortex jobs retry {f.job_id}",)
+    if f.waiting_on is not None and f.waiting_on.startswith(MISSING_TOOL):
+        tool = f.waiting_on.removeprefix(MISSING_TOOL)
+        return _Found(f"its last pod had no tool {tool}; it waits for one that has", due_at)
     if f.waiting_on is not None:
         return _Found(f"it waits for {f.waiting_on}, {_after(f)}", due_at, f.suspended_at, ways)
     number = f"retry {f.retry_count} of {f.max_retries}"
@@ -285,7 +290,10 @@ def _queue(f: WhyFacts) -> _Found | None:
 def _draining(f: WhyFacts) -> _Found | None:
     if f.fleet.knowing_count or not f.fleet.draining_count:
         return None
-    sentence = f"only pods that are leaving know its type {f.type}"
+    known = (
+        f"have its tools {_listed(f.fleet.needs)}" if f.fleet.needs else f"know its type {f.type}"
+    )
+    sentence = f"only pods that are leaving {known}"
     return _Found(sentence, ways_out=("cortex up", "cortex pods ls"))
 
 
@@ -298,9 +306,18 @@ def _no_pods(f: WhyFacts) -> _Found | None:
 def _no_pod(f: WhyFacts) -> _Found | None:
     if f.fleet.knowing_count:
         return None
+    if f.type in f.fleet.types and f.fleet.needs:
+        return _Found(f"no ready pod has {_tools(f.fleet)}", ways_out=("cortex up --app FILE",))
     near = difflib.get_close_matches(f.type, f.fleet.types, n=1)
     known = f"the nearest known one is {near[0]}" if near else f"known: {_listed(f.fleet.types)}"
     return _Found(f"no pod knows its type {f.type}; {known}", ways_out=("cortex jobs types",))
+
+
+def _tools(fleet: FleetSeen) -> str:
+    if fleet.lacking:
+        tools = "tool" if len(fleet.lacking) == 1 else "tools"
+        return f"its {tools} {_listed(fleet.lacking)}"
+    return f"all its tools: {_listed(fleet.needs)}"
 
 
 def _capacity(f: WhyFacts) -> _Found | None:

@@ -63,6 +63,10 @@ class FleetSeen:
     """Leaving ones that know the job's type."""
     types: tuple[str, ...]
     """What the ready ones know."""
+    needs: tuple[str, ...] = ()
+    """The tools of the job's agent; a pod that lacks one does not count as knowing its type."""
+    lacking: tuple[str, ...] = ()
+    """Those of them that no ready pod has."""
 
 
 @attrs.frozen(kw_only=True)

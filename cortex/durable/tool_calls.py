@@ -73,8 +73,15 @@ class ToolPlan:
 class Tools(Protocol):
     """Describes and calls tools by name; given by the pod."""
 
+    @property
+    def names(self) -> Sequence[str]:
+        """The tools that the pod has."""
+
     def offer(self, names: Sequence[str]) -> list[dict[str, Any]]:
-        """Describe these tools as a model is told: name, description, input_schema."""
+        """Describe these tools as a model is told: name, description, input_schema.
+
+        Raises `Suspended` for one that the pod does not have: the job is another pod's to run.
+        """
 
     def is_required(self, name: str) -> bool:
         """Whether the failure of this tool fails the step that called it."""

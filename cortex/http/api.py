@@ -2,7 +2,7 @@
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Any, Final, Generic, Protocol, TypeVar
 from uuid import UUID
 
 import attrs
@@ -14,11 +14,16 @@ from cortex.domain.clock import Chance
 from cortex.domain.drain import DrainRequest, DrainStatus
 from cortex.domain.job_feed import JobEvent, JobState, Position
 from cortex.domain.trouble import TroubleSeen
+from cortex.http.apart import Apart
 from cortex.http.auth import Authenticator
+from cortex.http.limits import Buckets, Rate
 from cortex.http.links import Links
 from cortex.http.principal import Principal
 from cortex.http.stream_limits import StreamLimits
 from cortex.store.bridge import Port
+
+SIGN_IN_RATE: Final = Rate(burst=30, per_s=1.0)
+"""Of one address: people behind a proxy share it, and type."""
 
 Q = TypeVar("Q")
 B = TypeVar("B")
@@ -84,6 +89,8 @@ class Api:
         default=attrs.Factory(lambda self: Links(self.port), takes_self=True)
     )
     streams: StreamLimits = attrs.field(factory=StreamLimits)
+    sign_ins: Buckets[str] = attrs.field(factory=lambda: Buckets(SIGN_IN_RATE))
+    apart: Apart = attrs.field(factory=Apart)
 
 
 @attrs.frozen(kw_only=True)

@@ -7,6 +7,7 @@ nothing of a request is read before its sender's right is known.
 import re
 from collections import defaultdict
 from collections.abc import Sequence
+from functools import partial
 from typing import Any, Final
 from urllib.parse import quote
 from uuid import UUID
@@ -24,6 +25,7 @@ from cortex.domain.idempotency import checked_key
 from cortex.domain.role import Role
 from cortex.http import body as bodies
 from cortex.http import shape
+from cortex.http.apart import Apart
 from cortex.http.api import Api, Asked
 from cortex.http.auth import COOKIE_NAME, lacks
 from cortex.http.gate import TEMPLATE, WHO, Gate, Numbers
@@ -132,13 +134,15 @@ class _Resource:
         self._check_right(route, principal)
         if self._api.pod.draining.is_set() and route.method is not Method.GET:
             raise EndingError
+        if route.admit is not None:
+            route.admit(address, self._api)
         if request.method == "HEAD" and route.bound_s is None:
             return Response(media_type=route.media)
         room = self._rooms.of_strangers if principal is NOBODY else self._rooms.of_known
         with room.entered() as share:
             asked: Asked[Any, Any] = Asked(
                 query=_query(route, request),
-                body=await _body(route, request, share),
+                body=await _body(route, request, share, self._api.apart),
                 path=_path(route, request),
                 principal=principal,
                 address=address,
@@ -188,11 +192,13 @@ def _query(route: Route, request: Request) -> Any:
     return shape.from_query(request.query_params.multi_items(), route.query)
 
 
-async def _body(route: Route, request: Request, share: bodies.Share) -> Any:
+async def _body(route: Route, request: Request, share: bodies.Share, apart: Apart) -> Any:
     if route.body is None and not route.raw_body:
         return None
     promised = request.headers.get("content-length")
-    raw = await bodies.read(request.receive, promised=promised, share=share)
+    raw = await bodies.read(
+        request.receive, promised=promised, share=share, bytes_max=route.body_max
+    )
     if route.body is None:
         return raw
     if not raw:
@@ -203,7 +209,7 @@ async def _body(route: Route, request: Request, share: bodies.Share) -> Any:
             f"the body is {media or 'of no known type'}, not application/json",
             hint="send `Content-Type: application/json`",
         )
-    return shape.from_json(raw, route.body)
+    return await apart(partial(shape.from_json, raw, route.body), size=len(raw))
 
 
 def _path(route: Route, request: Request) -> dict[str, Any]:

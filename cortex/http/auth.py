@@ -67,7 +67,7 @@ class Authenticator:
         scheme, _, token = authorization.partition(" ")
         digest = digest_of_token(token.strip()) if scheme.lower() == "bearer" else None
         if digest is None or digest not in self._known:
-            self._refuse_locked(address)
+            self.refuse_locked(address)
         if digest is None:
             raise self._missed(address, "the Authorization header holds no token of Cortex")
         if is_read_only and (principal := self._remembered(digest)) is not None:
@@ -83,7 +83,7 @@ class Authenticator:
             return None
         digest = digest_of_cookie(value)
         if digest is None or digest not in self._known:
-            self._refuse_locked(address)
+            self.refuse_locked(address)
         holder = None if digest is None else await self._port(tokens.of_session, digest)
         if holder is None or digest is None:
             # An old cookie is no guess; text that cannot be one is.
@@ -92,7 +92,8 @@ class Authenticator:
             return None
         return self._remember(digest, holder)
 
-    def _refuse_locked(self, address: str) -> None:
+    def refuse_locked(self, address: str) -> None:
+        """Raise `RateLimitedError` for an address that guessed too often."""
         locked_s = self._misses.locked_s(household(address))
         if locked_s > 0:
             raise RateLimitedError("too many wrong tokens came from this address", wait_s=locked_s)

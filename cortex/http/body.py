@@ -62,14 +62,16 @@ class Share:
         self.taken += needed
 
 
-async def read(receive: Receive, *, promised: str | None, share: Share) -> bytes:
+async def read(
+    receive: Receive, *, promised: str | None, share: Share, bytes_max: int = BYTES_MAX
+) -> bytes:
     """Return the whole body; `promised` is its `Content-Length`, if it has one.
 
     Raises `TooLargeError`, `TooSlowError`, `UnavailableError` when there is no room for it in its
     share, and `ClientDisconnect` when the client has left.
     """
-    if promised is not None and promised.isdecimal() and int(promised[:20]) > BYTES_MAX:
-        raise _too_large()
+    if promised is not None and promised.isdecimal() and int(promised[:20]) > bytes_max:
+        raise _too_large(bytes_max)
     pieces: list[bytes] = []
     size = 0
     with trio.move_on_after(BOUND_S):
@@ -79,16 +81,16 @@ async def read(receive: Receive, *, promised: str | None, share: Share) -> bytes
                 raise ClientDisconnect
             pieces.append(message.get("body", b""))
             size += len(pieces[-1])
-            if size > BYTES_MAX:
-                raise _too_large()
+            if size > bytes_max:
+                raise _too_large(bytes_max)
             share.grow(size)
             if not message.get("more_body", False):
                 return b"".join(pieces)
     raise TooSlowError(f"the body did not arrive within {BOUND_S:g} s")
 
 
-def _too_large() -> TooLargeError:
+def _too_large(bytes_max: int) -> TooLargeError:
     return TooLargeError(
-        f"the body is larger than {BYTES_MAX:,} bytes",
-        hint="keep large data in a file and pass its path",
+        f"the body is larger than {bytes_max:,} bytes",
+        hint="keep large data in a file and pass its path" if bytes_max == BYTES_MAX else None,
     )

@@ -13,6 +13,7 @@ from starlette.responses import Response
 
 from cortex.domain.role import Role
 from cortex.http.api import Api, Asked
+from cortex.http.body import SMALL_BYTES
 from cortex.http.shape import Schema
 
 HANDLER_BOUND_S: Final = 60.0
@@ -75,6 +76,10 @@ class Route:
     """An attrs class of the JSON body."""
     raw_body: bool = False
     """The handler gets the body as bytes: a form."""
+    body_max: int = SMALL_BYTES
+    """Bytes of the body; more are refused before they are read."""
+    admit: Callable[[str, Api], None] | None = None
+    """Takes an address, and refuses it before anything of its body is read."""
     answers: Mapping[int, type | None] = attrs.field(factory=lambda: {200: None})
     """By status: the attrs class of the JSON answer, or None for another media type, or no body."""
     media: str = "application/json"

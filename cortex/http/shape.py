@@ -113,7 +113,7 @@ def from_json(raw: bytes, shape: type[T]) -> T:
     try:
         value = json.loads(
             raw.decode(),
-            parse_int=_whole,
+            parse_int=_whole if codec.MANY_DIGITS.search(raw) else None,
             parse_constant=_no_constant,
             object_pairs_hook=_once_each,
         )

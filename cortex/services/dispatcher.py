@@ -14,6 +14,7 @@ On stop: a claim in flight is shielded by the port, and what it returns is still
 its actors hand the jobs back. The pod releases once more what it owns, before it signs off.
 """
 
+from collections.abc import Sequence
 from functools import partial
 from typing import Final
 from uuid import UUID
@@ -57,6 +58,7 @@ class Dispatcher:
         *,
         pod_id: UUID,
         config_id: int,
+        tools: Sequence[str] = (),
         actors: JobActors,
         jobs_nursery: trio.Nursery,
         standing: Standing,
@@ -66,6 +68,7 @@ class Dispatcher:
         self._port = port
         self._pod_id = pod_id
         self._config_id = config_id
+        self._tools = tools
         self._actors = actors
         self._jobs_nursery = jobs_nursery
         self._standing = standing
@@ -152,6 +155,7 @@ class Dispatcher:
             limit=limit,
             config_id=self._config_id,
             suspects=0 if self._running.has_suspect else 1,
+            tools=self._tools,
         )
         if claims:
             crash_point("after_claim")

@@ -30,13 +30,26 @@ class Head:
     first_expiry: datetime | None
     breakers: int
     """Not closed."""
+    effects: int
+    """Of unknown outcome."""
+    budgets: int
+    """Jobs that wait for a budget or a quota that is spent."""
+    persons: int
+    """Jobs that go on when somebody mended what they name, such as an account without credit."""
     is_frozen: bool
     """No effect may begin."""
     dead: int
     pods_ready: int
     pods_living: int
+    pods_lost: int
+    """Of the living ones those whose session ended: no other pod has marked them dead yet."""
     jobs_about: int
     """As the server guessed when it last analysed the table; 0: it never did."""
+
+    @property
+    def waits(self) -> int:
+        """How much waits for a person."""
+        return self.approvals + self.effects + self.budgets + self.persons + self.dead
 
 
 @attrs.frozen(kw_only=True)
@@ -75,10 +88,14 @@ def _head(row: Mapping[str, Any]) -> Head:
         approvals=row["approvals"],
         first_expiry=row["first_expiry"],
         breakers=row["breakers"],
+        effects=row["effects"],
+        budgets=row["budgets"],
+        persons=row["persons"],
         is_frozen=row["is_frozen"],
         dead=row["dead"],
         pods_ready=row["ready"],
         pods_living=row["living"],
+        pods_lost=row["lost"],
         jobs_about=row["jobs_about"],
     )
 

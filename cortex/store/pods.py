@@ -17,6 +17,7 @@ from cortex.store.jobs import plain
 
 LEASES_MAX: Final = 1_000
 """Read with the list of pods, the oldest first: by index, in some milliseconds."""
+DEAD: Final = "DEAD"
 
 
 @attrs.frozen(kw_only=True)
@@ -32,6 +33,8 @@ class Pod:
     slots: int
     liveness: Liveness = Liveness.LOCK
     confinement: Confinement = Confinement.NONE
+    tools: tuple[str, ...] = ()
+    """Names of those that it has for agents."""
 
 
 @attrs.frozen(kw_only=True)
@@ -69,6 +72,7 @@ async def register(db: Database, pod: Pod) -> None:
         pod.slots,
         pod.liveness.value,
         pod.confinement.value,
+        list(pod.tools),
     )
 
 
@@ -124,12 +128,17 @@ async def retire_silent(db: Database, *, silent_s: float) -> None:
 
 
 async def page(db: Database, *, ended: int = 0) -> list[dict[str, Any]]:
-    """Return the living pods, then the newest ended ones, with their leases and connections."""
+    """Return the living pods, then the newest ended ones, with their leases and connections.
+
+    One whose session ended is DEAD here at once, before another pod marks it so.
+    """
     rows = await db.fetch("pods.list", ended, LEASES_MAX)
     found = [plain(row) for row in rows]
     for row in found:
         del row["part"], row["at"]
         row["running"] = row.pop("running_now")
+        if row.pop("is_lost"):
+            row["state"] = DEAD
     return found
 
 

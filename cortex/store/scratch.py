@@ -86,6 +86,12 @@ async def pause(seconds: float) -> None:
     await asyncio.sleep(seconds)
 
 
+async def job_durations(db: Database, job_ids: list[UUID]) -> list[float]:
+    """Return the seconds from submission to end of those of these jobs that have completed."""
+    rows = await db.fetch("scratch.job_durations", job_ids)
+    return [row["seconds"] for row in rows]
+
+
 async def model_durations(db: Database, job_ids: list[UUID]) -> list[float]:
     """Return the seconds that each recorded model call of these jobs took."""
     rows = await db.fetch("scratch.model_durations", job_ids)

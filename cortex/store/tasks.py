@@ -34,15 +34,19 @@ async def claim(
     limit: int,
     config_id: int | None = None,
     suspects: int = 1,
+    tools: Sequence[str] = (),
 ) -> list[Claim]:
     """Give up to `limit` ready tasks to a pod, each under a new attempt.
 
     Jobs that begin keep `config_id` as what they began with. `suspects`: how many may be among them
-    of which the next death of a pod tells that they were to blame.
+    of which the next death of a pod tells that they were to blame. Jobs of agents that have other
+    tools than `tools` are left to other pods.
 
     After `OutcomeUnknownError` the pod may own jobs that it does not know of: see `orphans`.
     """
-    rows = await db.fetch("tasks.claim", pod_id, list(types), limit, config_id, suspects)
+    rows = await db.fetch(
+        "tasks.claim", pod_id, list(types), limit, config_id, suspects, list(tools)
+    )
     return [_claim(row) for row in rows]
 
 

@@ -93,6 +93,8 @@ def _fleet(row: Record) -> FleetSeen:
         free_slots=int(row["free_slots"]),
         draining_count=row["draining_count"],
         types=tuple(row["types"]),
+        needs=tuple(row["needs"]),
+        lacking=tuple(row["lacking"]),
     )
 
 

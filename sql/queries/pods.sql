@@ -1,8 +1,8 @@
 -- name: register
 -- Enters a pod. $1 id, $2 lock key, $3 name, $4 version, $5 job types, $6 slots, $7 what tells that it lives,
--- $8 how it confines the programs of agents.
-INSERT INTO cortex.pod (id, lock_key, name, version, job_types, slots, liveness, confinement)
-VALUES ($1, $2, $3, $4, $5, $6, $7, $8)
+-- $8 how it confines the programs of agents, $9 the tools that it has for them.
+INSERT INTO cortex.pod (id, lock_key, name, version, job_types, slots, liveness, confinement, tools)
+VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9)
 ON CONFLICT (id) DO NOTHING;
 
 -- name: lock
@@ -81,7 +81,8 @@ WHERE p.state IN ('READY', 'DRAINING') AND p.heartbeat_at < cortex.now() - $1::f
 -- pods were read, the youngest of these: its own are no older. `longest_claim_at`: since when it has had the one that it
 -- has had for longest, null where not all leases were read. `running`: where they were not, and of one that ended, as it
 -- told of itself last. `connections`: its sessions here; null where the server
--- cannot tell: of one that a pooler stands before, that is older, or whose name is another's, too.
+-- cannot tell: of one that a pooler stands before, that is older, or whose name is another's, too. `is_lost`: its
+-- session ended, and no other pod has marked it dead yet.
 WITH lease AS MATERIALIZED (
     SELECT j.id, j.pod_id, j.heartbeat_at FROM cortex.job j
     WHERE j.status = 'RUNNING' AND j.heartbeat_at IS NOT NULL ORDER BY j.heartbeat_at LIMIT $2::int
@@ -106,7 +107,7 @@ SELECT p.*, h.longest_claim_at,
        CASE WHEN p.part = 0 AND p.liveness = 'lock' AND count(*) OVER (PARTITION BY p.part, left(p.name, 56)) = 1
             THEN s.count END AS connections,
        CASE WHEN p.part = 0 AND NOT EXISTS (SELECT FROM unread) THEN coalesce(h.count, 0) ELSE p.running END AS running_now,
-       cortex.now() AS now
+       p.id IN (SELECT cortex.lost_pods()) AS is_lost, cortex.now() AS now
 FROM page p LEFT JOIN held h ON h.pod_id = p.id LEFT JOIN session s ON s.name = left('cortex ' || p.name, 63)
 ORDER BY p.part, CASE p.part WHEN 0 THEN p.at END, p.at DESC;
 

@@ -49,7 +49,8 @@ CROSS JOIN known k CROSS JOIN clock
 ORDER BY b.ago DESC;
 
 -- name: troubles
--- What somebody should know of now: breakers that let no call through, pods that say nothing, requests that expire.
+-- What somebody should know of now: breakers that let no call through, pods that are dead or say nothing, requests
+-- that expire.
 -- $1 how many of each at most, $2 seconds of silence, $3 seconds to expiry. Locks: none.
 -- Who holds a breaker open stands with it, why and until when. A request that no tool makes goes by its step's name.
 (SELECT 'breaker' AS kind, b.name, 'OPEN' AS word, b.opened_at AS at, b.forced_by AS held_by,
@@ -59,8 +60,10 @@ ORDER BY b.ago DESC;
    AND b.name <> 'effects:all'
  ORDER BY b.updated_at DESC LIMIT $1::int)
 UNION ALL
-(SELECT 'pod', p.name, p.state, p.heartbeat_at, NULL, NULL, NULL FROM cortex.pod p
- WHERE p.state IN ('READY', 'DRAINING') AND p.heartbeat_at < cortex.now() - $2::float8 * interval '1 second'
+(SELECT 'pod', p.name, CASE WHEN p.is_lost THEN 'DEAD' ELSE p.state END, p.heartbeat_at, NULL, NULL, NULL
+ FROM (SELECT o.*, o.id IN (SELECT cortex.lost_pods()) AS is_lost FROM cortex.pod o
+       WHERE o.state IN ('READY', 'DRAINING')) p
+ WHERE p.is_lost OR p.heartbeat_at < cortex.now() - $2::float8 * interval '1 second'
  ORDER BY p.heartbeat_at LIMIT $1::int)
 UNION ALL
 (SELECT 'approval', found.name, found.risk, found.expires_at, NULL, NULL, NULL

@@ -40,6 +40,11 @@ WHERE j.status = 'RUNNING' AND p.name <> $1;
 SELECT p.name, count(*) AS count FROM cortex.job j JOIN cortex.pod p ON p.id = j.pod_id
 WHERE j.status = 'RUNNING' GROUP BY p.name ORDER BY p.name;
 
+-- name: job_durations
+-- Seconds from the submission to the end of every job that has completed. $1 job ids.
+SELECT extract(epoch FROM finished_at - created_at)::float8 AS seconds
+FROM cortex.job WHERE status = 'COMPLETED' AND id = ANY ($1::uuid[]);
+
 -- name: model_durations
 -- Seconds of every recorded model call. $1 job ids.
 SELECT extract(epoch FROM finished_at - started_at)::float8 AS seconds

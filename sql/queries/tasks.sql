@@ -40,27 +40,28 @@ SELECT count(*) FROM ready;
 -- name: claim
 -- Gives ready tasks of the known types to a pod and moves their jobs to RUNNING under a new attempt. Of a paused queue
 -- none: the head of a named one is passed over, the tasks of the default one are not looked at.
--- $1 pod id, $2 job types, $3 limit, $4 the pod's config, $5 how many suspects of pods' deaths may be among them.
+-- $1 pod id, $2 job types, $3 limit, $4 the pod's config, $5 how many suspects of pods' deaths may be among them,
+-- $6 the pod's tools: jobs of agents that have others are left to other pods.
 -- Locks: tasks (ordered, skipping locked), then their jobs.
 WITH held AS MATERIALIZED (
     SELECT EXISTS (SELECT FROM cortex_worker.queue_pause WHERE queue = '') AS is_default
 ), due AS MATERIALIZED (
     SELECT t.job_id FROM (
-        SELECT t.* FROM unnest($2::text[]) AS known(task) CROSS JOIN LATERAL (
+        SELECT t.* FROM unnest(cortex.claimable($2::text[], $6::text[])) AS known(task) CROSS JOIN LATERAL (
             SELECT job_id, priority, run_at, id FROM cortex_worker.task t
             WHERE task = known.task AND state = 'READY' AND NOT is_suspect AND NOT (SELECT is_default FROM held)
               AND (queue_name IS NULL
                    OR NOT EXISTS (SELECT FROM cortex_worker.queue_pause p WHERE p.queue = t.queue_name))
             ORDER BY priority, run_at, id LIMIT $3 FOR UPDATE SKIP LOCKED) t
         UNION ALL
-        SELECT t.* FROM unnest($2::text[]) AS known(task) CROSS JOIN LATERAL (
+        SELECT t.* FROM unnest(cortex.claimable($2::text[], $6::text[])) AS known(task) CROSS JOIN LATERAL (
             SELECT job_id, priority, run_at, id FROM cortex_worker.task t
             WHERE task = known.task AND state = 'READY' AND NOT is_suspect AND (SELECT is_default FROM held)
               AND queue_name IS NOT NULL
               AND NOT EXISTS (SELECT FROM cortex_worker.queue_pause p WHERE p.queue = t.queue_name)
             ORDER BY priority, run_at, id LIMIT $3 FOR UPDATE SKIP LOCKED) t
         UNION ALL
-        (SELECT t.* FROM unnest($2::text[]) AS known(task) CROSS JOIN LATERAL (
+        (SELECT t.* FROM unnest(cortex.claimable($2::text[], $6::text[])) AS known(task) CROSS JOIN LATERAL (
             SELECT job_id, priority, run_at, id FROM cortex_worker.task t
             WHERE task = known.task AND state = 'READY' AND is_suspect
               AND NOT EXISTS (

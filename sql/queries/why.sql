@@ -7,7 +7,7 @@ WITH held AS MATERIALIZED (
     WHERE l.locktype = 'advisory' AND l.granted AND l.objsubid = 1
       AND l.database = (SELECT oid FROM pg_database WHERE datname = current_database())
 ), living AS MATERIALIZED (
-    SELECT p.state, p.job_types, p.slots, p.running FROM cortex.pod p
+    SELECT p.state, p.job_types, p.tools, p.slots, p.running FROM cortex.pod p
     WHERE p.state IN ('READY', 'DRAINING') AND (p.liveness = 'heartbeat' OR p.lock_key IN (SELECT key FROM held))
       AND p.heartbeat_at >= cortex.now() - $2::float8 * interval '1 second'
 )
@@ -25,6 +25,7 @@ SELECT cortex.now() AS now, j.id AS job_id, j.type, j.status, j.attempt, j.retry
        a.outcome AS last_outcome, a.error AS last_error, a.error_class AS last_error_class
 FROM cortex.job j
 LEFT JOIN cortex_worker.task t ON t.job_id = j.id
+LEFT JOIN cortex.tool_set s ON s.task = t.task
 LEFT JOIN cortex_worker.queue_pause qp ON t.job_id IS NOT NULL AND qp.queue = coalesce(t.queue_name, '')
 LEFT JOIN cortex.pod p ON p.id = j.pod_id
 LEFT JOIN cortex.breaker_now b ON b.name = j.waiting_on
@@ -39,14 +40,17 @@ LEFT JOIN LATERAL (
     WHERE e.job_id = j.id ORDER BY e.attempt DESC LIMIT 1) a ON true
 CROSS JOIN LATERAL (
     SELECT count(*) FILTER (WHERE l.state = 'READY') AS ready_count,
-           count(*) FILTER (WHERE l.state = 'READY' AND j.type = ANY (l.job_types)) AS knowing_count,
-           count(*) FILTER (WHERE l.state = 'DRAINING' AND j.type = ANY (l.job_types)) AS draining_count,
-           coalesce(sum(l.slots) FILTER (WHERE l.state = 'READY' AND j.type = ANY (l.job_types)), 0) AS slots,
-           coalesce(sum(greatest(0, l.slots - l.running))
-                    FILTER (WHERE l.state = 'READY' AND j.type = ANY (l.job_types)), 0) AS free_slots,
+           count(*) FILTER (WHERE l.state = 'READY' AND l.is_able) AS knowing_count,
+           count(*) FILTER (WHERE l.state = 'DRAINING' AND l.is_able) AS draining_count,
+           coalesce(sum(l.slots) FILTER (WHERE l.state = 'READY' AND l.is_able), 0) AS slots,
+           coalesce(sum(greatest(0, l.slots - l.running)) FILTER (WHERE l.state = 'READY' AND l.is_able), 0) AS free_slots,
+           coalesce(s.tools, '{}') AS needs,
+           ARRAY(SELECT need FROM unnest(s.tools) AS need WHERE NOT EXISTS (
+               SELECT FROM living k WHERE k.state = 'READY' AND need = ANY (k.tools))) AS lacking,
            ARRAY(SELECT DISTINCT unnest(k.job_types) AS name FROM living k WHERE k.state = 'READY'
                  ORDER BY name LIMIT 100) AS types
-    FROM living l) fleet
+    FROM (SELECT p.*, j.type = ANY (p.job_types) AND coalesce(s.tools, '{}') <@ p.tools AS is_able
+          FROM living p) l) fleet
 CROSS JOIN LATERAL (
     SELECT (SELECT count(*) FROM (
                 SELECT FROM cortex_worker.task r

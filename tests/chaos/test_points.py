@@ -1,22 +1,27 @@
 """Points: what is tried, what counts as wrong, and what an author is told of a job."""
 
 import asyncio
+import os
+import signal
+import subprocess
 from collections.abc import Callable, Coroutine, Iterator
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
+import attrs
 import pytest
 from attrs import evolve
 
-from chaos.points import own_job, report
-from chaos.points.bench import Bench
+from chaos.cluster.fork_server import Process
+from chaos.points import events, own_job, report
+from chaos.points.bench import Bench, Trial, TrialPod
 from chaos.points.exhaust import Result, drawn, passings, points_of, shots_of, unpassed
 from chaos.points.judge import problems
 from chaos.points.programs import PROGRAMS, Program
 from chaos.points.shot import Left, Recorded, Shot, fire, record
 from chaos.workloads.program import Op
 from cortex.durable.crash_points import POINTS, Kind
-from tests.support.postgres import make_home, remove_servers
+from tests.support.postgres import make_home, remove_servers, run_asyncio
 
 T = TypeVar("T")
 
@@ -189,3 +194,26 @@ def test_a_job_that_survives_is_told_so_and_what_people_have_to_do() -> None:
     assert note == "  killed at after_call:1: somebody is asked"
     assert not empty
     assert verdict.endswith("survives being killed anywhere, 1 times with the help of a person")
+
+
+@attrs.frozen
+class OnDatabase:
+    """All that breaking a claim needs of a trial."""
+
+    owned: str
+
+
+def test_a_pod_that_stops_before_its_claim_fails_is_not_waited_for(
+    database: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(events, "WITHIN_S", 2.0)
+    log = tmp_path / "pod.log"
+    log.touch()
+    with subprocess.Popen(["sleep", "60"]) as process:
+        process.send_signal(signal.SIGSTOP)
+        os.waitpid(process.pid, os.WUNTRACED)
+        try:
+            trial, pod = OnDatabase(database), TrialPod("doomed", cast("Process", process), log)
+            run_asyncio(lambda: events._break_a_claim(cast("Trial", trial), pod))
+        finally:
+            process.kill()

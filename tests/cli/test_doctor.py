@@ -109,7 +109,7 @@ def test_all_is_looked_at(cortex: Cortex, life: Life) -> None:
         *("effects", "terminal"),
     ]
     assert found["config"]["found"] == (
-        "dsn from CORTEX_DSN, zombie_s from cortex.toml; the rest by default"
+        "data from CORTEX_DATA, dsn from CORTEX_DSN, zombie_s from cortex.toml; the rest by default"
     )
     assert ended.code == 0
     assert {"pods"} <= grades(ended, "warn") <= {"pods", "writes", "snapshots", "connections"}

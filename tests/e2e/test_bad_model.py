@@ -4,10 +4,11 @@ import json
 from typing import Any
 from uuid import UUID
 
-from tests.support.pods import Pods
+from tests.support.pods import Pods, run_cli
 from tests.support.postgres import sql
 from tests.support.rows import (
     assert_one_truth,
+    job_row,
     steps,
     submit,
     until_status,
@@ -132,15 +133,19 @@ def test_tools_that_fail_are_told_to_the_model(pods: Pods, agent: ScriptedAgent)
     assert_one_truth(pods.dsn)
 
 
-def test_an_agent_with_a_tool_that_the_pod_lacks_fails_in_one_line(
+def test_an_agent_with_a_tool_that_the_pod_lacks_waits_for_one_that_has_it(
     pods: Pods, agent: ScriptedAgent
 ) -> None:
     agent.apply("from_another_app")
     pods.start()
-    row = until_status(pods.dsn, agent.submit({"text": "hello"}), "FAILED")
-    assert (row["error_code"], row["attempt"]) == ("usage", 1)
-    assert row["error_message"] == "this pod has no tool 'from_another_app'"
-    assert agent.calls() == []
+    needy = agent.submit({"text": "hello"})
+    agent.apply("break_down")
+    until_status(pods.dsn, agent.submit({"text": "hello"}), "COMPLETED")
+    row = job_row(pods.dsn, needy)
+    assert (row["status"], row["attempt"]) == ("PENDING", 0)
+    told = run_cli("why", str(needy), dsn=pods.dsn, folder=pods.folder).stdout
+    assert "no ready pod has its tool from_another_app" in told
+    assert_one_truth(pods.dsn)
 
 
 def test_an_agent_that_never_ends_is_ended(pods: Pods, agent: ScriptedAgent) -> None:

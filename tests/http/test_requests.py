@@ -28,13 +28,13 @@ from cortex.http.shape import text, told, whole
 from cortex.http.streaming import Streamed, Write
 from tests.support.eventually import eventually
 from tests.support.http_server import HttpServer, answered, http_server, read_all
+from tests.support.rows import new_id
 
 ERRORS = {
     each.__name__: each
     for each in [*vars(errors).values(), KeyPendingError]
     if isinstance(each, type) and issubclass(each, CortexError)
 }
-
 
 OWN = {"Sec-Fetch-Site": "same-origin"}
 
@@ -251,8 +251,9 @@ def test_large_bodies_of_strangers_have_an_end_and_keep_nobody_else_out(
 ) -> None:
     """Each is sent but for its last byte, so that all have to be held at once."""
     form = b"token=" + b"a" * (BYTES_MAX - 6)
+    page = f"/approvals/{new_id()}"
     head = (
-        b"POST /sign-in HTTP/1.1\r\nHost: x\r\nSec-Fetch-Site: same-origin\r\n"
+        b"POST " + page.encode() + b" HTTP/1.1\r\nHost: x\r\nSec-Fetch-Site: same-origin\r\n"
         b"Content-Length: %d\r\n\r\n" % len(form)
     )
     fit = LARGE_BYTES_MAX // (BYTES_MAX - SMALL_BYTES)
@@ -266,7 +267,7 @@ def test_large_bodies_of_strangers_have_an_end_and_keep_nobody_else_out(
         note = {"words": "a" * 2 * SMALL_BYTES}
         assert server.post("/v1/t/notes", token=server.token("viewer"), json_body=note).status < 500
     eventually(
-        lambda: server.post("/sign-in", body=form, headers=OWN).status == 401,
+        lambda: server.post(page, body=form, headers=OWN).status < 500,
         what="there is room again",
     )
 

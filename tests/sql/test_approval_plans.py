@@ -192,7 +192,7 @@ def test_those_who_wait_do_not_slow_down_those_who_work(big: str, crowd: Session
     assert sql(big, holding)[0]["n"] == 0
     submitted = "SELECT cortex.submit_job('work', '{}'::jsonb) FROM generate_series(1, 100)"
     sql(big, submitted)
-    arguments = (POD, ["work"], BATCH, 1, 1)
+    arguments = (POD, ["work"], BATCH, 1, 1, ["look_up"])
     looks = [look for look in explain(big, "tasks.claim", arguments) if look.table in TABLES]
     assert max(look.rows for look in looks) <= 8 * BATCH
     assert len(crowd(tasks.claim, pod_id=POD, types=["work"], limit=BATCH)) == BATCH

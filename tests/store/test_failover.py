@@ -11,6 +11,7 @@ from cortex.domain.errors import OutcomeUnknownError, UnavailableError
 from cortex.store import pods
 from cortex.store.database import Database, Profile, open_database
 from cortex.store.dedicated import Dedicated
+from tests.support.eventually import eventually
 from tests.support.factories import VITALS, a_pod
 from tests.support.postgres import migrate, run_asyncio, sql
 from tests.support.private_postgres import PrivatePostgres
@@ -54,6 +55,11 @@ def turn_read_only(server: PrivatePostgres) -> None:
     """As an orchestrator does with the primary that it has given up."""
     sql(server.dsn, "ALTER SYSTEM SET default_transaction_read_only = on")
     sql(server.dsn, "SELECT pg_reload_conf()")
+    # A new session has it as soon as all others have been notified, and not before.
+    eventually(
+        lambda: sql(server.dsn, "SHOW default_transaction_read_only")[0][0] == "on",
+        what="the server takes no writes",
+    )
 
 
 @pytest.mark.timeout(120)
@@ -66,6 +72,12 @@ def test_the_one_that_takes_writes_is_found_before_and_after_it_is_another(
         await asyncio.gather(*(write(db) for _ in range(4)))
         session = Dedicated(db.profile, on_lost=lambda: None)
         await session.open()
+        try:
+            await work_with(db, session)
+        finally:
+            await session.close()
+
+    async def work_with(db: Database, session: Dedicated) -> None:
         await asyncio.to_thread(standby.promote)
         await asyncio.to_thread(turn_read_only, private_postgres)
         await is_refused(db)
@@ -76,7 +88,6 @@ def test_the_one_that_takes_writes_is_found_before_and_after_it_is_another(
         assert not session.is_open
         await session.open()
         await pods.beat(session, pod_id=a_pod().id, leases=[], vitals=VITALS)
-        await session.close()
 
     async def read(db: Database) -> None:
         assert await pods.page(db) == []

@@ -182,7 +182,8 @@ def test_a_silent_pod_is_retired_when_it_owns_nothing_more(
     move_clock(database, 100)
     store(pods.retire_silent, silent_s=200.0)
     store(pods.retire_silent, silent_s=50.0)
-    assert [row["state"] for row in store(pods.page)] == ["READY"]
+    stored = sql(database, "SELECT state FROM cortex.pod")
+    assert [row["state"] for row in stored] == ["READY"], "a job is still its own"
     assert store(tasks.sweep, silent_s=50.0, limit=10, rng=NoPause()).retried_count == 1
     store(pods.retire_silent, silent_s=50.0)
     assert [row["state"] for row in store(pods.page, ended=1)] == ["DEAD"]

@@ -97,6 +97,7 @@ class Cortex:
             "PATH": os.environ["PATH"],
             "PYTHONPATH": str(ROOT),
             "HOME": str(self.folder),
+            "CORTEX_DATA": str(self.folder / "data"),
             "LANG": "C.UTF-8",
             "TERM": "xterm-256color",
             "TZ": "UTC",

@@ -175,6 +175,8 @@ class EchoTools:
     effect: EffectTerms | None = None
     gate: Gate | None = None
 
+    names: Sequence[str] = ()
+
     def offer(self, names: Sequence[str]) -> list[dict[str, Any]]:
         return [{"name": name} for name in names]
 

@@ -135,11 +135,11 @@ class Pods:
         self, words: list[str], log: IO[bytes], env: dict[str, str]
     ) -> "Process | subprocess.Popen[bytes]":
         if self.is_forked:
-            return FORKS.start(words, env=env, cwd=ROOT, stdout=subprocess.PIPE, stderr=log)
+            return FORKS.start(words, env=env, cwd=self.folder, stdout=subprocess.PIPE, stderr=log)
         return subprocess.Popen(
             [sys.executable, "-m", "cortex", *words],
             env=env,
-            cwd=ROOT,
+            cwd=self.folder,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=log,
@@ -196,7 +196,7 @@ def run_cli(
     done = FORKS.run(
         arguments,
         env=environment(dsn, folder, extra),
-        cwd=ROOT,
+        cwd=folder,
         stdin=stdin,
         timeout=COMMAND_WITHIN_S,
     )

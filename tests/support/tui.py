@@ -201,6 +201,10 @@ class FakeBackend:
     def _head(self) -> Head:
         known: dict[str, Any] = {
             "approvals": 0,
+            "effects": 0,
+            "budgets": 0,
+            "persons": 0,
+            "pods_lost": 0,
             "first_expiry": None,
             "breakers": 0,
             "is_frozen": False,
@@ -427,6 +431,8 @@ async def sitting(
     """Run the app on a fake cluster until the first jobs are shown."""
     known: dict[str, Any] = {"actor": "ana", "clock": cluster.clock, "recall_s": 0.0}
     app = CortexApp(Session(**known | session), cluster, keys=keys, first=first)
+    # Textual paints nothing for 50 ms after a change of screens, by a clock that no test moves.
+    app.delay_update = lambda delay=0.0: None  # type: ignore[method-assign] # noqa: ARG005
     async with app.run_test(size=size) as pilot:
         seat = Seat(app, pilot, cluster.clock)
         await seat.settle()

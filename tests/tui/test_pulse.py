@@ -27,6 +27,7 @@ async def test_a_calm_cluster_says_so(sit: Sit) -> None:
     async with sit(first="pulse") as seat:
         await seat.pass_time(3)
         assert "✓ nothing needs you" in seat.text
+        assert "✓ nothing waits" in seat.lines[0]
         assert "> pulse" in seat.lines[0]
         for label in ("running", "due", "oldest due", "approvals", "dead", "started", "wait p50"):
             assert label in seat.text
@@ -37,11 +38,34 @@ async def test_approvals_that_wait_need_somebody(cluster: FakeBackend, sit: Sit)
     cluster.heads["approvals"] = 4
     async with sit(first="pulse") as seat:
         await seat.pass_time(3)
-        assert "◆ 4 approvals wait (A)" in seat.text
+        assert "◆ 4 ask (A)" in seat.text
         assert "nothing needs you" not in seat.text
         cluster.heads |= {"approvals": 1, "is_frozen": True}
         await seat.pass_time(3)
-        assert "! 1 alert   ◆ 1 approval waits (A)" in seat.text
+        assert "! 1 alert   ◆ 1 asks (A)" in seat.text
+
+
+@pytest.mark.parametrize(
+    "name, told",
+    [
+        ("approvals", "◆ 1 asks (A)"),
+        ("effects", "? 1 effect"),
+        ("budgets", "$ 1 budget"),
+        ("persons", "! 1 person"),
+        ("dead", "✗ 1 dead (5)"),
+    ],
+)
+@on_asyncio
+async def test_whatever_waits_for_a_person_is_in_the_headline_and_the_top_bar(
+    cluster: FakeBackend, sit: Sit, name: str, told: str
+) -> None:
+    cluster.heads[name] = 1
+    async with sit(first="pulse", size=(80, 24)) as seat:
+        await seat.pass_time(3)
+        assert seat.lines[1].strip() == told
+        assert "dead 1" in seat.lines[0] if name == "dead" else f"{told[0]} 1" in seat.lines[0]
+        assert "✓ 0" not in seat.lines[0]
+        assert "LIVE" in seat.lines[0]
 
 
 @pytest.mark.parametrize("size", [(80, 24), (120, 40), (160, 50)])

@@ -16,6 +16,7 @@ from cortex.cli.options import Command, Group, Options
 from cortex.cli.output import Output
 from cortex.cli.target import database, settings_from
 from cortex.config import Settings
+from cortex.domain.errors import UsageError
 from cortex.store.scratch import scratch_database
 
 Figures = dict[str, Any]
@@ -37,6 +38,7 @@ bench = Group(
                 "approvals": "From a person's decision to the job running again, idle pod.",
                 "takeover": "kill -9 of one of two pods: when its jobs run again.",
                 "startup": "From `cortex up` to ready, embedded database.",
+                "abuse": "Jobs while clients abuse the HTTP API; ends with 1 if a bar is missed.",
                 "tui": "The terminal UI against its bars; ends with 1 if one is missed.",
             }.items()
         }
@@ -225,6 +227,39 @@ def startup(options: Options, repeat: int) -> None:
     with tempfile.TemporaryDirectory(prefix="cortex-bench-") as folder:
         Path(folder).chmod(0o755)
         _show(options, run(Path(folder), repeats=repeat))
+
+
+@click.command(cls=Command)
+@click.option(
+    "--seconds",
+    default=10.0,
+    show_default=True,
+    type=click.FloatRange(0.5, 600.0),
+    help="How long each attack is measured.",
+)
+@click.option("--only", multiple=True, metavar="ATTACK", help="One of them; may be given again.")
+@click.pass_obj
+def abuse(options: Options, *, seconds: float, only: tuple[str, ...]) -> None:
+    """How long no-op jobs take while clients abuse the pod's HTTP API, on loopback.
+
+    Each attack is compared with the idle pod: p50 at most three times as long, p99 at most 100 ms.
+    Ends with 1 when a bar is missed.
+    """
+    from cortex.cli.bench import abuse as measure
+    from cortex.cli.bench.attacker import ATTACKS
+
+    if unknown := set(only) - set(ATTACKS):
+        raise UsageError(f"no attack {min(unknown)!r}", hint=f"there are: {', '.join(ATTACKS)}")
+    output = Output(options)
+    output.chosen(measure.COLUMNS)
+    with (
+        _server(options) as (server, _, folder),
+        scratch_database(server, f"cortex_bench_{os.getpid()}") as dsn,
+    ):
+        rows = list(measure.abuse(dsn, folder / "children.log", seconds=seconds, only=only))
+    output.listing("attacks", measure.COLUMNS, rows, empty="")
+    if not all(row["ok"] for row in rows):
+        raise click.exceptions.Exit(1)
 
 
 @click.command(cls=Command)

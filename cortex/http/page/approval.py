@@ -6,6 +6,7 @@ enough where the risk is low and one person is; its token leaves the address wit
 """
 
 from collections.abc import Mapping
+from functools import partial
 from typing import Any, Final
 from uuid import UUID
 
@@ -16,6 +17,7 @@ from cortex.domain.errors import ConflictError, ForbiddenError, InvalidValueErro
 from cortex.domain.role import Role
 from cortex.durable.crash_points import crash_point
 from cortex.http.api import Api, Asked
+from cortex.http.body import BYTES_MAX
 from cortex.http.deciding import (
     FieldError,
     Person,
@@ -88,7 +90,7 @@ async def take(asked: Asked[None, bytes], api: Api) -> Response:
         return not_good(path_of(approval_id))
     if visitor.secret is None:
         raise ForbiddenError(f"{visitor.name} may look at approvals, but not decide them")
-    fields = fields_of(asked.body)
+    fields = await api.apart(partial(fields_of, asked.body), size=len(asked.body))
     check_csrf(fields, visitor.secret, str(approval_id))
     answer = answer_of(fields)
     approval = await api.port(approvals.show, approval_id)
@@ -152,5 +154,11 @@ def _route(method: Method, **declared: Any) -> Route:
 
 ROUTES: Final = (
     _route(Method.GET, handle=look, summary="The page of a request for approval."),
-    _route(Method.POST, handle=take, summary="An answer given there.", raw_body=True),
+    _route(
+        Method.POST,
+        handle=take,
+        summary="An answer given there.",
+        raw_body=True,
+        body_max=BYTES_MAX,
+    ),
 )

@@ -8,15 +8,19 @@ from starlette.responses import RedirectResponse, Response
 from cortex.domain.role import Role
 from cortex.http.api import Api, Asked
 from cortex.http.auth import COOKIE_NAME
+from cortex.http.limits import household
 from cortex.http.origin import is_https, refuse_foreign
 from cortex.http.page.errors import SIGN_IN_PATH, as_page
 from cortex.http.page.form import check_csrf, fields_of
 from cortex.http.page.inbox import PATH as INBOX_PATH
 from cortex.http.page.rendering import page
 from cortex.http.page.visitor import SIGN_OUT
-from cortex.http.problem import UnauthenticatedError
+from cortex.http.problem import RateLimitedError, UnauthenticatedError
 from cortex.http.route import PUBLIC, Method, Route, SignIn
 from cortex.http.sessions import drop_cookie, set_cookie, sign_in, sign_out
+
+FORM_BYTES_MAX: Final = 8_192
+"""A token, a path and a proof: a hundredth of what parses in a noticeable time."""
 
 _OURS: Final = re.compile(r"/approvals(?:/[0-9a-f-]{36})?", re.ASCII)
 """Where one may want to go next; nowhere else is anybody sent."""
@@ -53,6 +57,14 @@ async def end_session(asked: Asked[None, bytes], api: Api) -> Response:
     return response
 
 
+def _admit(address: str, api: Api) -> None:
+    """Refuse whoever guesses, or asks too often, before anything of theirs is parsed."""
+    api.auth.refuse_locked(address)
+    wait_s = api.sign_ins.take(household(address))
+    if wait_s > 0:
+        raise RateLimitedError("too many people sign in from this address", wait_s=wait_s)
+
+
 def _form(next_path: str, *, problem: str | None = None, status: int = 200) -> Response:
     return page("sign_in.html", status=status, next=_checked(next_path), problem=problem)
 
@@ -76,6 +88,8 @@ ROUTES: Final = (
         role=PUBLIC,
         summary="A token given there.",
         raw_body=True,
+        body_max=FORM_BYTES_MAX,
+        admit=_admit,
     ),
     _route(
         Method.POST,
@@ -85,5 +99,6 @@ ROUTES: Final = (
         summary="Signing out.",
         sign_in=SignIn.COOKIE,
         raw_body=True,
+        body_max=FORM_BYTES_MAX,
     ),
 )

@@ -22,6 +22,7 @@ from cortex.domain.errors import InvalidValueError, UsageError
 from cortex.domain.role import Role
 from cortex.http import deciding
 from cortex.http.api import Api, Asked
+from cortex.http.body import BYTES_MAX
 from cortex.http.deciding import Person, Wish
 from cortex.http.idempotent import mutate
 from cortex.http.origin import base_url
@@ -231,6 +232,7 @@ ROUTES: Final = (
         summary="Agree to a request: it runs with exactly these arguments, once.",
         params=_PARAMS,
         body=Approve,
+        body_max=BYTES_MAX,
         answers={200: Decided},
         refuses=(404, 409),
         takes_key=True,

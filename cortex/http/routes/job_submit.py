@@ -1,5 +1,7 @@
 """`POST /v1/jobs`: submitting a job."""
 
+from collections.abc import Callable
+from functools import partial
 from typing import Any, Final
 from uuid import UUID
 
@@ -24,6 +26,7 @@ from cortex.domain.submission import (
 from cortex.durable.codec import parse_payload
 from cortex.durable.crash_points import crash_point
 from cortex.http.api import Api, Asked
+from cortex.http.body import BYTES_MAX
 from cortex.http.idempotent import headers_of, once
 from cortex.http.route import Method, Route, answer
 from cortex.http.routes.jobs import JOB
@@ -78,7 +81,9 @@ class Submitted:
 
 async def submit_job(asked: Asked[None, JobSubmission], api: Api) -> Response:
     """Submit a job; under a key that was used, tell the id of that time."""
-    submission = _submission(asked.body, api.chance.new_id())
+    new_id, check = api.chance.new_id(), api.pod.check_payload
+    size = int(asked.request.headers.get("content-length") or BYTES_MAX)
+    submission = await api.apart(partial(_submission, asked.body, new_id, check), size=size)
     await _check(submission, api)
     by = asked.principal.name
     if asked.key is None:
@@ -95,11 +100,15 @@ async def submit_job(asked: Asked[None, JobSubmission], api: Api) -> Response:
     return _submitted(UUID(done.response), headers_of(done))
 
 
-def _submission(body: JobSubmission, new_id: UUID) -> Submission:
+def _submission(
+    body: JobSubmission, new_id: UUID, check_payload: Callable[[str, str], object]
+) -> Submission:
+    payload = parse_payload(orjson.dumps(body.payload))
+    check_payload(body.type, payload)
     return Submission(
         id=new_id,
         type=body.type,
-        payload=parse_payload(orjson.dumps(body.payload)),
+        payload=payload,
         agent=body.agent,
         tenant=body.tenant,
         queue_name=body.queue,
@@ -119,7 +128,6 @@ async def _check(submission: Submission, api: Api) -> None:
     if submission.timeout_s is not None:
         default_s = default_timeout_s(submission.type, registered)
         check_timeout(submission.type, submission.timeout_s, default_s=default_s, name="timeout_s")
-    api.pod.check_payload(submission.type, submission.payload)
 
 
 def _submitted(job_id: UUID, headers: dict[str, str]) -> Response:
@@ -135,6 +143,7 @@ ROUTES: Final = (
         role=Role.OPERATOR,
         summary="Submit a job.",
         body=JobSubmission,
+        body_max=BYTES_MAX,
         answers={201: Submitted},
         refuses=(404,),
         takes_key=True,

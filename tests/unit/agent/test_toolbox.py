@@ -13,7 +13,10 @@ from cortex.agent.tool import tool
 from cortex.agent.toolbox import WAITS_MAX, Toolbox
 from cortex.domain.errors import Suspended, TransientError
 from cortex.domain.failure import Failure
+from cortex.domain.job import Suspend
+from cortex.domain.policy import Backoff
 from cortex.durable.context import Context
+from cortex.services.job_ending import ending_of
 from tests.support.factories import (
     ClosedBreakers,
     FactList,
@@ -22,6 +25,7 @@ from tests.support.factories import (
     a_context,
     a_tool_call,
 )
+from tests.support.rows import seeded_random
 
 OPEN = Suspended("tool:remote", "breaker tool:remote is open", delay_s=30)
 
@@ -65,6 +69,19 @@ async def call(ctx: Context, how: str, folder: Path) -> Any:
 def a_job(tmp_path: Path, breakers: ClosedBreakers, waits_count: int = 0, **lent: Any) -> Context:
     claim = a_claim(waits_count=waits_count)
     return a_context(claim=claim, breakers=breakers, workspaces=tmp_path, **lent)
+
+
+async def test_a_job_that_meets_a_missing_tool_is_handed_back_uncounted(tmp_path: Path) -> None:
+    toolbox, ctx = Toolbox({"remote": remote}), a_job(tmp_path, ClosedBreakers())
+    with pytest.raises(Suspended, match="this pod has no tool 'look_up'; it has remote") as caught:
+        await toolbox.plan(ctx, a_tool_call("look_up"))
+    with pytest.raises(Suspended):
+        toolbox.offer(["remote", "look_up"])
+    claim = a_claim()
+    ending = ending_of(claim, caught.value, backoff=Backoff(), rng=seeded_random())
+    assert isinstance(ending, Suspend)
+    assert (ending.is_counted, ending.is_own_failure, ending.delay_s) == (False, False, 20.0)
+    assert ending.waiting_on == "tools:look_up"
 
 
 async def test_only_what_comes_from_the_other_side_counts_against_it(tmp_path: Path) -> None:

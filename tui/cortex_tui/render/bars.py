@@ -14,13 +14,13 @@ from textual.strip import Strip
 from cortex.domain.cells import Cell
 from cortex.domain.phrases import age
 from cortex.domain.safe import safe
-from cortex.store.operator import COUNT_MAX, Head
+from cortex.store.operator import Head
 from cortex_tui.key import GROUPS, Key
 from cortex_tui.key_table import KeyTable, shown
 from cortex_tui.link import Link
 from cortex_tui.palette import Palette
 from cortex_tui.render.table import fit
-from cortex_tui.render.words import countdown
+from cortex_tui.render.waits import NOTHING_WAITS, count, wait_cells, waits_briefly
 
 ROUNDED_MS: Final = 10
 """A figure that changes with each look would only flicker."""
@@ -134,9 +134,13 @@ def _first(view: TopView, *, is_short: bool) -> Iterator[Cell]:
     if view.is_read_only:
         yield Cell("read-only", "warn")
     if view.head is not None:
-        yield _approvals(view.head, view.now, is_short=is_short)
+        if not view.head.waits:
+            yield Cell("✓ 0" if is_short else NOTHING_WAITS, "dim")
+        yield from (waits_briefly if is_short else wait_cells)(view.head, view.now)
         if view.head.is_frozen:
             yield Cell("FROZEN", "alarm")
+        if _is_all(view.head):
+            yield _dead(view.head)
 
 
 def _more(view: TopView, *, is_short: bool) -> Iterator[Cell]:
@@ -148,28 +152,22 @@ def _more(view: TopView, *, is_short: bool) -> Iterator[Cell]:
         return
     if head.breakers:
         word = "breaker" if head.breakers == 1 else "breakers"
-        yield Cell(
-            f"{_count(head.breakers)} open" if is_short else f"{_count(head.breakers)} {word} OPEN",
-            "alarm",
-        )
-    yield Cell(f"dead {_count(head.dead)}", "warn" if head.dead else "dim")
-    pods = f"pods {_count(head.pods_ready)}/{_count(head.pods_living)}"
+        told = f"{count(head.breakers)} open" if is_short else f"{count(head.breakers)} {word} OPEN"
+        yield Cell(told, "alarm")
+    if not _is_all(head):
+        yield _dead(head)
+    pods = f"pods {count(head.pods_ready)}/{count(head.pods_living)}"
     is_well = 0 < head.pods_living == head.pods_ready
     yield Cell(pods, "dim" if is_well else "warn")
 
 
-def _approvals(head: Head, now: datetime, *, is_short: bool) -> Cell:
-    if not head.approvals or head.first_expiry is None:
-        return Cell("◆ 0" if is_short else "◆ no approvals", "dim")
-    left = countdown((head.first_expiry - now).total_seconds())
-    if is_short:
-        return Cell(f"◆ {_count(head.approvals)} in {left}", "appr")
-    word = "approval" if head.approvals == 1 else "approvals"
-    return Cell(f"◆ {_count(head.approvals)} {word}, first in {left}", "appr")
+def _is_all(head: Head) -> bool:
+    """Whether nothing waits but dead letters: then they never leave."""
+    return 0 < head.dead == head.waits
 
 
-def _count(number: int) -> str:
-    return f"{number:,}" if number < COUNT_MAX else f"{COUNT_MAX:,}+"
+def _dead(head: Head) -> Cell:
+    return Cell(f"dead {count(head.dead)}", "warn" if head.dead else "dim")
 
 
 # --- the footer

@@ -16,11 +16,13 @@ from cortex.domain.phrases import NOTHING, age, money
 from cortex.domain.queue_name import pause_told
 from cortex.domain.safe import safe
 from cortex.store.operator import COUNT_MAX
+from cortex.store.pods import DEAD
 from cortex.store.pulse import TROUBLES_MAX, Bucket, Recent, Trouble
 from cortex_tui.model.pulse import Pulse
 from cortex_tui.render.queue_lines import queue_lines
 from cortex_tui.render.sparks import digits, spark
 from cortex_tui.render.table import fit
+from cortex_tui.render.waits import count, wait_cells
 from cortex_tui.render.words import countdown, span
 
 Lines = Sequence[tuple[Cell, ...]]
@@ -56,16 +58,17 @@ def headline(pulse: Pulse, now: datetime) -> Cell:
     """Say in one line whether somebody has to do something."""
     if pulse.troubles is None or pulse.head is None or pulse.figures is None:
         return Cell("reading …", "dim")
-    waiting = "" if not pulse.head.approvals else f"{_approvals(pulse.head.approvals)} (A)"
-    count = len(alerts(pulse, now).shown)
-    if count:
-        told = "! 1 alert" if count == 1 else f"! {count} alerts"
-        return Cell(f"{told}   ◆ {waiting}" if waiting else told, "alarm")
-    return Cell(f"◆ {waiting}", "appr") if waiting else Cell("✓ nothing needs you", "done")
-
-
-def _approvals(count: int) -> str:
-    return "1 approval waits" if count == 1 else f"{_count(count)} approvals wait"
+    told = [cell.text for cell in wait_cells(attrs.evolve(pulse.head, first_expiry=None), now)]
+    if pulse.head.approvals:
+        told[0] += " (A)"
+    if pulse.head.dead:
+        told.append(f"✗ {count(pulse.head.dead)} dead (5)")
+    number = len(alerts(pulse, now).shown)
+    if number:
+        told.insert(0, "! 1 alert" if number == 1 else f"! {number} alerts")
+    if not told:
+        return Cell("✓ nothing needs you", "done")
+    return Cell("   ".join(told), "alarm" if number else "appr")
 
 
 # --- five numbers
@@ -220,7 +223,7 @@ def _found(pulse: Pulse, now: datetime) -> Iterator[Alert]:
     troubles, head, figures = pulse.troubles or [], pulse.head, pulse.figures
     if head is not None and head.is_frozen:
         yield partial(Cell, "effects are frozen: no tool that acts may begin", "alarm")
-    if head is not None and not head.pods_living:
+    if head is not None and head.pods_living == head.pods_lost:
         yield partial(Cell, "no pod is there: nothing runs; start one: cortex up", "alarm")
     if soon := [each for each in troubles if each.kind == "approval"]:
         yield partial(_soon, soon, now)
@@ -273,7 +276,8 @@ def _breaker(trouble: Trouble, now: datetime) -> Cell:
 
 def _silent(trouble: Trouble, now: datetime) -> Cell:
     heard = "" if trouble.at is None else f" for {_past(trouble.at, now)}"
-    return Cell(safe(f"pod {trouble.name} says nothing{heard}"), "fail")
+    told = "is dead: its session ended" if trouble.word == DEAD else f"says nothing{heard}"
+    return Cell(safe(f"pod {trouble.name} {told}"), "fail")
 
 
 def _left(instant: datetime, now: datetime) -> str:

@@ -1,0 +1,115 @@
+"""What stands at the top of every screen: all that waits for a person, and the pods that live."""
+
+from collections.abc import Callable
+
+import asyncpg
+import pytest
+
+from cortex.domain.liveness import Liveness
+from cortex.store import operator, pods, pulse
+from cortex.store.database import Database, Profile, open_database
+from cortex.store.session import Session
+from tests.sql.test_plans import explain
+from tests.support.effects import Doers
+from tests.support.nulls import fill
+from tests.support.postgres import sql
+from tests.support.rows import new_id, seeded_random
+from tests.support.tui import on_asyncio
+
+WAITS = """
+    SET session_replication_role = replica;
+    INSERT INTO cortex.job (id, type, status, attempt, approval_token, waiting_on, suspended_at, payload)
+    SELECT lpad(to_hex(n), 32, '0')::uuid, 'work', 'WAITING_FOR_APPROVAL', 1, sha256(n::text::bytea),
+           CASE n % 4 WHEN 0 THEN 'person:llm:gpt' WHEN 1 THEN 'budget:agent:x:usd:run'
+                      WHEN 2 THEN 'approval:' || gen_random_uuid() ELSE 'effect:' || gen_random_uuid() END,
+           now(), '{}'
+    FROM generate_series(1, 20000) n;
+    INSERT INTO cortex.job (id, type, status, attempt, waiting_on, next_retry_at, suspended_at, payload)
+    SELECT lpad(to_hex(n), 32, '0')::uuid, 'work', 'RETRY', 1, 'quota:pay:calls:hour', now(), now(), '{}'
+    FROM generate_series(100001, 105000) n;
+    INSERT INTO cortex.job (id, type, status, attempt, started_at, finished_at, payload)
+    SELECT lpad(to_hex(n), 32, '0')::uuid, 'work', 'COMPLETED', 1, now(), now(), '{}'
+    FROM generate_series(200001, 260000) n;
+    INSERT INTO cortex.effect (id, job_id, lineage_id, attempt, key, tool, tenant, arguments, digest,
+                               can_reconcile, status, created_at, finished_at)
+    SELECT lpad(to_hex(n), 32, '0')::uuid, gen_random_uuid(), gen_random_uuid(), 1, 'pay', 'pay', 'default',
+           '{}', sha256('{}'), true, CASE WHEN n % 2 = 0 THEN 'UNKNOWN' ELSE 'COMPLETED' END,
+           now() - n * interval '1 second', CASE WHEN n % 2 <> 0 THEN now() END
+    FROM generate_series(1, 20000) n;
+"""  # noqa: E501 -- SQL
+CAP = 50
+SERVING_SINCE = """
+    CREATE OR REPLACE FUNCTION cortex.serving_since() RETURNS timestamptz
+        LANGUAGE sql STABLE AS $$ SELECT {} $$
+"""
+"""The tests' server may have begun a moment ago."""
+
+
+def test_everything_that_waits_for_a_person_is_counted(store: Session, database: str) -> None:
+    empty = store(operator.head)
+    assert empty.waits == 0
+    fill(store, database)
+    waits = {
+        "budget:agent:researcher:usd:run": None,
+        "person:llm:gpt": None,
+        "quota:pay:calls:hour": 9,
+    }
+    doers = Doers(store, database)
+    for (waiting_on, delay_s), claim in zip(waits.items(), doers.claimed_many(3), strict=True):
+        doers.suspend(claim, delay_s=delay_s, waiting_on=waiting_on)
+    head = store(operator.head)
+    assert (head.approvals, head.effects, head.budgets, head.persons) == (2, 1, 2, 1)
+    assert head.waits == 6 + head.dead
+    assert head.dead > 0
+
+
+@pytest.mark.timeout(120)
+def test_what_waits_is_counted_as_far_as_the_cap(filled: Callable[..., str]) -> None:
+    dsn = filled(WAITS)
+    for statistics in ("none yet", "fresh"):
+        looks = explain(dsn, "operator.head", (CAP,))
+        for table in ("job", "effect"):
+            found = [each for each in looks if each.table == table]
+            assert not [each for each in found if each.node == "Seq Scan"], (statistics, table)
+            assert 0 < sum(each.rows for each in found) <= 4 * CAP, (statistics, looks)
+        sql(dsn, "ANALYZE")
+
+
+@on_asyncio
+async def test_a_pod_whose_session_ended_is_dead_at_once(database: str) -> None:
+    db = await open_database(Profile(dsn=database), rng=seeded_random())
+    session = await asyncpg.connect(database)
+    try:
+        for name, key in (("eu-1", 11), ("eu-2", -12), ("pooled", 13)):
+            liveness = Liveness.HEARTBEAT if name == "pooled" else Liveness.LOCK
+            entered = pods.Pod(
+                id=new_id(),
+                lock_key=key,
+                name=name,
+                version="0",
+                job_types=(),
+                slots=1,
+                liveness=liveness,
+            )
+            await pods.register(db, entered)
+        await session.execute(SERVING_SINCE.format("cortex.now() - interval '1 hour'"))
+        head = await operator.head(db)
+        assert (head.pods_ready, head.pods_lost) == (3, 0), "their locks come next"
+        await session.execute("UPDATE cortex.pod SET started_at = started_at - interval '1 minute'")
+        await session.execute("SELECT pg_advisory_lock(11), pg_advisory_lock(-12)")
+        assert await states(db) == {"eu-1": "READY", "eu-2": "READY", "pooled": "READY"}
+        await session.execute("SELECT pg_advisory_unlock_all()")  # as the server does at its end
+        assert await states(db) == {"eu-1": "DEAD", "eu-2": "DEAD", "pooled": "READY"}
+        head = await operator.head(db)
+        assert (head.pods_ready, head.pods_living, head.pods_lost) == (1, 3, 2)
+        found = [(each.name, each.word) for each in await pulse.troubles(db)]
+        assert sorted(found) == [("eu-1", "DEAD"), ("eu-2", "DEAD")]
+        await session.execute(SERVING_SINCE.format("clock_timestamp()"))
+        assert set((await states(db)).values()) == {"READY"}, "all locks are new then"
+    finally:
+        session.terminate()
+        await db.close()
+
+
+async def states(db: Database) -> dict[str, str]:
+    return {row["name"]: row["state"] for row in await pods.page(db)}

@@ -1,0 +1,51 @@
+"""What tests must not see: the folders, settings and databases of the person who runs them.
+
+`isolate` runs before any other module of Cortex or its tests is imported, and changes the
+environment of the test process itself. Subprocesses inherit it.
+"""
+
+import atexit
+import os
+import shutil
+import tempfile
+from collections.abc import MutableMapping
+from pathlib import Path
+from typing import Final
+
+NOT_OURS: Final = ("ANTHROPIC_", "CORTEX_", "PG", "XDG_")
+"""Settings of Cortex, of Postgres clients and of the model client, and the user's folders."""
+OURS: Final = ("CORTEX_FUZZ_", "CORTEX_TEST_")
+"""Settings of the tests themselves."""
+WORKER: Final = "PYTEST_XDIST_WORKER"
+
+
+def isolate(environ: MutableMapping[str, str] = os.environ) -> None:
+    """Replace the user's home with an empty one and forget the user's settings.
+
+    Workers of xdist inherit what the process that started them has isolated.
+    """
+    if WORKER in environ:
+        return
+    home = Path(tempfile.mkdtemp(prefix="cortex-tests-home-"))
+    atexit.register(shutil.rmtree, home, ignore_errors=True)
+    installers = _installers(environ)
+    for name in list(environ):
+        if name.startswith(NOT_OURS) and not name.startswith(OURS):
+            del environ[name]
+    # Root's data folder is not below its home: it has to be named.
+    environ.update(installers, HOME=str(home), CORTEX_DATA=str(home / "data"))
+
+
+def _installers(environ: MutableMapping[str, str]) -> dict[str, str]:
+    """Where pip and uv find packages, which only the README's own commands install."""
+    home = Path(environ.get("HOME") or Path.home())
+    config = Path(environ.get("XDG_CONFIG_HOME") or home / ".config")
+    cache = Path(environ.get("XDG_CACHE_HOME") or home / ".cache")
+    places = {
+        "PIP_CONFIG_FILE": config / "pip" / "pip.conf",
+        "UV_CACHE_DIR": cache / "uv",
+        "UV_CONFIG_FILE": config / "uv" / "uv.toml",
+    }
+    return {
+        name: str(place) for name, place in places.items() if name not in environ and place.exists()
+    }

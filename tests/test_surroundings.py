@@ -1,0 +1,89 @@
+"""Tests see nothing of the user: a run between traps springs none of them."""
+
+import os
+import shlex
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+POISON = "no TOML, and no setting either"
+SEEN_BY = (
+    "tests/cli/test_doctor.py::test_a_server_that_does_not_answer_and_a_secret_that_does_not_show",
+    "tests/unit/test_config.py",
+    "tests/unit/agent/test_model.py",
+    "tests/tui/test_crash.py",
+    "tests/e2e/test_start.py::test_a_newer_schema_is_refused",
+)
+"""Tests that look at settings, at a database, at the model's address and at the user's folders."""
+NEVER_THERE = "mount -t tmpfs traps /var/lib && mkdir -p /var/lib/cortex/pgdata && "
+"""Root's data folder is the machine's: it is poisoned where only this run sees it."""
+
+
+def files_below(folder: Path) -> set[Path]:
+    return set(folder.rglob("*"))
+
+
+def poisoned_home(folder: Path) -> Path:
+    for config in (".config/cortex", "config/cortex"):
+        (folder / config).mkdir(parents=True)
+        (folder / config / "config.toml").write_text(POISON)
+        (folder / config / "keys.toml").write_text(POISON)
+    for data in (".local/share/cortex/pgdata", "data/cortex/pgdata", "cortex/pgdata"):
+        (folder / data).mkdir(parents=True)
+    return folder
+
+
+def own_mounts(command: list[str]) -> list[str]:
+    """The command where /var/lib is poisoned, if this user may have mounts of its own."""
+    probe = ["unshare", "--mount", "true"]
+    try:
+        may = os.geteuid() == 0 and subprocess.run(probe, check=False).returncode == 0
+    except FileNotFoundError:
+        may = False
+    script = f"{NEVER_THERE}exec {shlex.join(command)}"
+    return ["unshare", "--mount", "sh", "-c", script] if may else command
+
+
+@pytest.mark.timeout(180)
+def test_a_run_between_traps_springs_none(tmp_path: Path) -> None:
+    home = poisoned_home(tmp_path / "user")
+    before = files_below(home)
+    with socket.create_server(("127.0.0.1", 0)) as trap:
+        host, port = trap.getsockname()
+        traps = {
+            "HOME": home,
+            "XDG_CONFIG_HOME": home / "config",
+            "XDG_DATA_HOME": home / "data",
+            "XDG_STATE_HOME": home / "state",
+            "CORTEX_CRASH_AT": "nowhere",
+            "CORTEX_DATA": home / "cortex",
+            "CORTEX_DSN": f"postgresql://trap@{host}:{port}/trap",
+            "CORTEX_SLOTS": POISON,
+            "PGHOST": host,
+            "PGPORT": port,
+            "PGPASSFILE": home,
+            "PGSSLMODE": "verify-full",
+            "ANTHROPIC_BASE_URL": f"http://{host}:{port}",
+            "ANTHROPIC_API_KEY": "trap",
+        }
+        environ = {name: os.environ[name] for name in ("PATH",) if name in os.environ}
+        command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-n", "1"]
+        done = subprocess.run(
+            own_mounts([*command, *SEEN_BY]),
+            cwd=ROOT,
+            env=environ | {name: str(value) for name, value in traps.items()},
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            check=False,
+        )
+        trap.settimeout(0)
+        with pytest.raises(BlockingIOError):
+            trap.accept()
+    assert done.returncode == 0, done.stdout
+    assert files_below(home) == before
