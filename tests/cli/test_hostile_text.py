@@ -179,6 +179,7 @@ SHOW_NO_TEXT = {"demo", "migrate", "tui", "up", "version"} | {
     f"bench {name}"
     for name in (
         *(
+            "abuse",
             "approvals",
             "calls",
             "growth",

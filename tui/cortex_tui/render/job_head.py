@@ -12,7 +12,7 @@ from cortex.domain.budget import WAITING_PREFIX, Unit, worded
 from cortex.domain.cells import Cell
 from cortex.domain.job import JobStatus
 from cortex.domain.job_words import STATES
-from cortex.domain.phrases import money, short_id
+from cortex.domain.phrases import day_time, money, short_id
 from cortex.domain.safe import safe
 from cortex.domain.waiting import ApprovalSeen, awaited_of
 from cortex.domain.why import SILENT_S
@@ -139,7 +139,7 @@ def _retry(row: Look, now: datetime) -> str:
     if row["last_error_code"]:
         parts.append(str(row["last_error_code"]))
     when, dot, what = why(row, now).partition(" · ")
-    at = "" if row["next_retry_at"] is None else f" ({row['next_retry_at']:%H:%M:%SZ})"
+    at = "" if row["next_retry_at"] is None else f" ({day_time(row['next_retry_at'])})"
     parts.append(f"{when}{at}{dot}{what}")
     if row["breaker_state"] is not None:
         parts.append(f"breaker {row['waiting_on']} {row['breaker_state'].lower()}")
