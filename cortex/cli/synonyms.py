@@ -20,7 +20,7 @@ VERBS: Final[Mapping[str, tuple[str, ...]]] = {
     "tail": ("watch",),
     "remove": ("rm",),
     "delete": ("rm",),
-    "ps": ("ls --filter status:running",),
+    "ps": ("ls --status running",),
     "run": ("submit --wait",),
 }
 """In a group: the first of these that it has, with options."""
@@ -28,7 +28,7 @@ VERBS: Final[Mapping[str, tuple[str, ...]]] = {
 TOP: Final[Mapping[str, str]] = {
     "list": "jobs ls",
     "ls": "jobs ls",
-    "ps": "jobs ls --filter status:running",
+    "ps": "jobs ls --status running",
     "describe": "jobs show",
     "get": "jobs show",
     "show": "jobs show",
@@ -108,9 +108,9 @@ def expanded(words: Sequence[str], nouns: Collection[str]) -> list[str]:
         return list(words)
     noun = _noun(rest[0], nouns) if rest else None
     if first in _OF_NOUNS and noun is not None:  # `get pods`, `describe job ID`
-        named = [word for word in rest[1:] if not word.startswith("-")]
-        shows = first in ("list", "ls") or (first in ("get", "show", "describe") and not named)
-        return [noun, "ls" if shows else first, *rest[1:]]
+        named = [word for word in rest[1:2] if not word.startswith("-")]
+        lists = first in ("list", "ls") or (first in ("get", "show", "describe") and not named)
+        return [noun, "ls" if lists else first, *rest[1:]]
     if first == "status" and rest and not rest[0].startswith("-"):
         return ["jobs", "show", *rest]
     if first in TOP:

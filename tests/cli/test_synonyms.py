@@ -54,16 +54,17 @@ def meant_by(line: str) -> str:
         "jobs describe 9f3a": "jobs show 9f3a",
         "jobs kill 9f3a": "jobs cancel 9f3a",
         "jobs logs 9f3a": "jobs watch 9f3a",
-        "jobs ps": "jobs ls --filter status:running",
+        "jobs ps": "jobs ls --status running",
         "jobs run digest": "jobs submit --wait digest",
         "get pods": "pods ls",
         "get job 9f3a": "jobs show 9f3a",
+        "get pods --data x": "pods ls --data x",
         "describe job 9f3a": "jobs show 9f3a",
         "list approvals --all": "approvals ls --all",
         "logs job 9f3a": "jobs watch 9f3a",
         "kill 9f3a --yes": "jobs cancel 9f3a --yes",
         "logs 9f3a": "jobs watch 9f3a",
-        "ps": "jobs ls --filter status:running",
+        "ps": "jobs ls --status running",
         "submit digest": "jobs submit digest",
         "run digest": "jobs submit --wait digest",
         "status": "doctor",
@@ -92,6 +93,10 @@ def test_all_that_is_meant_exists() -> None:
         assert path.rsplit(" -")[0] in COMMANDS or is_group, path
     verbs = {path.rpartition(" ")[2] for path in COMMANDS}
     assert {meant.split()[0] for found in VERBS.values() for meant in found} <= verbs
+    for word in ("ps", "run"):
+        path, _, option = meant_by(word).partition(" --")
+        names = {name for each in COMMANDS[path].params for name in each.opts}
+        assert f"--{option.split()[0]}" in names
     assert expanded(["jobs"], NOUNS) == ["jobs"]
 
 

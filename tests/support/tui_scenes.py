@@ -55,7 +55,7 @@ SCENES: Final = {
     "letters": Scene(first="dead", keys=("enter",)),
     "breakers": Scene(first="breakers"),
     "help": Scene(keys=("question_mark",)),
-    "log": Scene(keys=("K", "y", "j", "R", "y", "at")),
+    "log": Scene(keys=("K", "y", "j", "R", "y", "escape", "at")),
 }
 
 
