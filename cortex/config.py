@@ -69,6 +69,12 @@ def _address(_: object, __: "attrs.Attribute[Any]", value: str | None) -> None:
         host_and_port(value)
 
 
+def _full_paths(_: object, __: "attrs.Attribute[Any]", value: str | None) -> None:
+    for word in [] if value is None else value.split(os.pathsep):
+        if not Path(word).is_absolute():
+            raise UsageError(f"setting http_folders has {word!r}, which is not a full path")
+
+
 def host_and_port(address: str) -> tuple[str, int]:
     """Return the parts of HOST:PORT; IPv6 in brackets. Raises `UsageError`."""
     host, colon, port = address.rpartition(":")
@@ -135,6 +141,16 @@ class Settings:
             "kind": "HOST:PORT",
         },
     )
+    http_folders: str | None = attrs.field(
+        default=None,
+        converter=attrs.converters.optional(_text),
+        validator=_full_paths,
+        metadata={
+            "doc": "full paths, with `:` between them: in these folders, a job that is submitted "
+            "over HTTP may have its agent read; none: it may name no `folder`",
+            "kind": "paths",
+        },
+    )
     unsafe_run_command: bool = attrs.field(
         default=False,
         converter=_switch,
@@ -156,7 +172,16 @@ class Settings:
         300,
         "time after the database's start, or a trouble of its own, in which a pod judges nobody",
     )
-    deaths_max: int = _count(3, 1, 1000, "pod deaths in a row, without a step, that fail a job")
+    deaths_max: int = _count(
+        3, 1, 1000, "deaths of its own process in a row, without a step, that fail a job"
+    )
+    isolated_slots: int = _count(
+        64, 0, 1000, "jobs among them that run in processes of their own at once"
+    )
+    isolated_mb: int = _count(2048, 64, 1_048_576, "memory of such a process, in MiB")
+    isolated_cpu_s: int = _count(
+        3600, 1, 1_000_000, "CPU time that a job may use in such a process, in seconds"
+    )
     pre_stop_s: float = _seconds(5.0, 0.0, 3600, "end of a pod: its preStop hook is over, SIGTERM")
     abort_s: float = _seconds(45.0, 0.0, 7200, "end of a pod: jobs that still run are handed back")
     closed_s: float = _seconds(55.0, 0.5, 7200, "end of a pod: everything is closed, it exits")
@@ -178,6 +203,11 @@ class Settings:
                     f"{getattr(self, earlier):g}",
                     hint=f"their order: {', '.join(END_OF_A_POD)}",
                 )
+
+    @property
+    def folder_roots(self) -> tuple[Path, ...]:
+        """Folders in which agents of jobs that are submitted over HTTP may read."""
+        return tuple(map(Path, self.http_folders.split(os.pathsep))) if self.http_folders else ()
 
     @property
     def drain_s(self) -> float:
