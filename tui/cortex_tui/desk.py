@@ -1,7 +1,6 @@
 """What every screen and widget of one sitting works with."""
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 from uuid import UUID
 
 import attrs
@@ -11,13 +10,11 @@ from cortex_tui.acts import Acts
 from cortex_tui.backend.protocol import Backend
 from cortex_tui.key_table import KeyTable
 from cortex_tui.model.bell import Bell
+from cortex_tui.model.question import TakesKeys
 from cortex_tui.palette import Palette, palette_of
 from cortex_tui.recall import Recall
 from cortex_tui.render.job_rows import SHOWN_COLUMNS
 from cortex_tui.session import Session
-
-if TYPE_CHECKING:
-    from cortex_tui.widgets.strip_line import StripLine
 
 
 @attrs.define(kw_only=True)
@@ -39,7 +36,7 @@ class Desk:
     """Go to a request for approval."""
     arrived: Callable[[], None]
     """A screen came to the front."""
-    asking: "StripLine | None" = None
+    asking: TakesKeys | None = None
     """The one that takes the keys: a question is open there, or was taken back."""
     bell: Bell = attrs.Factory(Bell)
     job_columns: frozenset[str] = SHOWN_COLUMNS

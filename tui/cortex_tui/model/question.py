@@ -39,6 +39,14 @@ class Asks(Protocol):
         ...
 
 
+class TakesKeys(Protocol):
+    """What has the keys while it asks."""
+
+    def leave(self) -> str:
+        """End as declined, since its screen was left; return what to say of that, safe."""
+        ...
+
+
 class Question:
     """One line of text, and what has to be typed to agree; esc declines."""
 

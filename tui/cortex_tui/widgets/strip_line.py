@@ -10,7 +10,7 @@ why and still takes every key, until esc: nobody who was typing an answer types 
 """
 
 from collections.abc import Callable, Sequence
-from typing import Final, Self
+from typing import Final
 
 from rich.cells import cell_len
 from rich.segment import Segment
@@ -23,7 +23,7 @@ from cortex.domain.cells import Cell
 from cortex.domain.safe import safe
 from cortex_tui.desk import Desk
 from cortex_tui.internals import event_time, focused
-from cortex_tui.model.question import CANCEL, Answer, Asks, Closed
+from cortex_tui.model.question import CANCEL, Answer, Asks, Closed, TakesKeys
 from cortex_tui.render.question_lines import question_lines
 from cortex_tui.render.table import fit
 from cortex_tui.widgets.drawn import Drawn
@@ -165,13 +165,17 @@ class StripLine(Drawn, can_focus=True):
         _answer(answered, is_agreed=False)
         self.tell(why, "warn")
 
-    def take_over(self, left: Self) -> None:
+    def leave(self) -> str:
+        """End as declined, since its screen was left; return what to say of that."""
+        question = self._question
+        self._end(is_agreed=False)
+        if question is None or isinstance(question, Closed):
+            return NOT_SEEN if question is None else question.text
+        return f"{question.text}: {NOT_SEEN}"
+
+    def take_over(self, left: TakesKeys) -> None:
         """Take the keys of a line whose screen was left while it asked."""
-        question = left._question
-        if question is None:
-            return
-        left._end(is_agreed=False)
-        why = question.text if isinstance(question, Closed) else f"{question.text}: {NOT_SEEN}"
+        why = left.leave()
         if not self.is_asking:
             self._open(Closed(why), None)
             self._make_room()
