@@ -1,4 +1,4 @@
--- 0038 heartbeat of ended jobs: a job that has ended has no heartbeat; jobs that ended before keep theirs.
+-- 0039 heartbeat of ended jobs: a job that has ended has no heartbeat; jobs that ended before keep theirs.
 --
 -- Locks: none that anybody waits for.
 -- Old pods: may keep running.
