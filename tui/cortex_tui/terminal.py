@@ -128,6 +128,8 @@ class Terminal(LinuxDriver):
         Begun twice there would be two threads that read, and the end would restore the wrong modes.
         """
         if self._writer_thread is not None and self._writer_thread.is_alive():
+            self._let_reads_return()
+            self._wake_reader()
             self.suspend_application_mode()
             self._must_signal_resume = True
         super().resume_application_mode()
@@ -136,8 +138,15 @@ class Terminal(LinuxDriver):
         """Let a read return though a shell has taken what there was: it would wait for a key."""
         with suppress(termios.error):
             modes = termios.tcgetattr(self.fileno)
+            modes[tty.LFLAG] &= ~termios.ICANON
             modes[tty.CC][termios.VMIN] = modes[tty.CC][termios.VTIME] = 0
             termios.tcsetattr(self.fileno, termios.TCSANOW, modes)
+
+    def _wake_reader(self) -> None:
+        """Begin a read again that found the modes of the shell: those make it wait for a line."""
+        reader = self._key_thread
+        if reader is not None and reader.ident is not None and reader.is_alive():
+            signal.pthread_kill(reader.ident, signal.SIGWINCH)  # it has a handler, which measures
 
     def _sigcont_application(self, *_: object) -> None:
         """Begin anew, one after the other: a signal that comes meanwhile would begin it twice."""
