@@ -156,7 +156,16 @@ class Settings:
         300,
         "time after the database's start, or a trouble of its own, in which a pod judges nobody",
     )
-    deaths_max: int = _count(3, 1, 1000, "pod deaths in a row, without a step, that fail a job")
+    deaths_max: int = _count(
+        3, 1, 1000, "deaths of its own process in a row, without a step, that fail a job"
+    )
+    isolated_slots: int = _count(
+        64, 0, 1000, "jobs among them that run in processes of their own at once"
+    )
+    isolated_mb: int = _count(2048, 64, 1_048_576, "memory of such a process, in MiB")
+    isolated_cpu_s: int = _count(
+        3600, 1, 1_000_000, "CPU time that a job may use in such a process, in seconds"
+    )
     pre_stop_s: float = _seconds(5.0, 0.0, 3600, "end of a pod: its preStop hook is over, SIGTERM")
     abort_s: float = _seconds(45.0, 0.0, 7200, "end of a pod: jobs that still run are handed back")
     closed_s: float = _seconds(55.0, 0.5, 7200, "end of a pod: everything is closed, it exits")

@@ -55,8 +55,10 @@ from cortex.services.drain import Drain
 from cortex.services.drain_requests import DrainRequests
 from cortex.services.expiries import Expiries
 from cortex.services.fact_sink import FactSink
+from cortex.services.forge import Forge
 from cortex.services.heartbeat import Heartbeat
 from cortex.services.housekeeping import Housekeeping
+from cortex.services.isolation import Isolation
 from cortex.services.job_actor import JobActors
 from cortex.services.job_feeds import JobFeeds
 from cortex.services.listener import Listener
@@ -117,11 +119,13 @@ async def run_pod(
     shutdown: Shutdown,
     on_ready: Callable[[Ready], None] = lambda _: None,
     opens_port: OpensPort = open_port,
+    forge: Forge | None = None,
     name: str | None = None,
 ) -> ShutdownLog:
     """Run a pod until shutdown is requested; return how each phase of it ended.
 
-    `name` is for people, HOST:PID by default; `opens_port` is its way to the database.
+    `name` is for people, HOST:PID by default; `opens_port` is its way to the database; `forge`
+    makes the processes of jobs that run in their own: without it every job runs in this one.
     Raises what starting raises (`CortexError`), or an exception group when an actor crashed too
     often. Jobs of a pod that ends in any way go on elsewhere.
     """
@@ -138,6 +142,7 @@ async def run_pod(
                 shutdown=shutdown,
                 log=log,
                 name=name,
+                forge=forge,
             )
             await pod.run(on_ready)
             began, left_s = trio.current_time(), pod.drain.left_s(DrainPhase.SIGN_OFF)
@@ -158,8 +163,11 @@ class _Pod:
         shutdown: Shutdown,
         log: ShutdownLog,
         name: str,
+        forge: Forge | None,
     ) -> None:
         rng = chance.rng
+        self._forge = forge
+        self._isolation: Isolation | None = None
         self._settings = settings
         self._port = port
         self._parts = parts
@@ -267,6 +275,7 @@ class _Pod:
             await liveness.start(self._watch)
             await liveness.start(self._metrics_page)
             await liveness.start(self._heartbeat)
+            self._isolation = await self._isolate(liveness)
             for each in (self._waiters, self._feeds, self._answers, self._sender):
                 await liveness.start(each)
             for hears in (self._listener, self._control, self._drain_requests, self._breakers):
@@ -417,6 +426,8 @@ class _Pod:
             receipts=self._receipts,
             running=self._running,
             rng=self._rng,
+            deaths_max=settings.deaths_max,
+            isolation=self._isolation,
             metrics=self._metrics,
         )
         dispatcher = Dispatcher(
@@ -465,6 +476,21 @@ class _Pod:
         level.nursery.start_soon(self.drain.run, self._shutdown, self._log, name="drain")
         await intake.start(dispatcher)
         self._dispatcher = dispatcher
+
+    async def _isolate(self, level: Supervisor) -> Isolation | None:
+        """Begin to run jobs in processes of their own, if there is a forge for them."""
+        if self._forge is None:
+            return None
+        isolation = Isolation(
+            self._forge,
+            slots=self._settings.isolated_slots,
+            memory_mb=self._settings.isolated_mb,
+            committer=self._committer,
+            running=self._running,
+        )
+        await level.start(self._forge)
+        await level.start(isolation)
+        return isolation
 
     def _work_came(self, hint: str) -> None:
         if self._dispatcher is not None:

@@ -24,7 +24,7 @@ def check(evidence: Evidence) -> Verdict:
     jobs = {job["id"]: job for job in evidence.jobs}
     ended = {(row["job_id"], row["attempt"]): row["ended_at"] for row in evidence.attempts}
     deaths = Counter(row["job_id"] for row in evidence.attempts if row["outcome"] == "pod_died")
-    # Such a one may kill the next pod, too: it has to wait until it would be the only one.
+    # Such a one has to wait for a process of its own.
     suspects = {job for job, count in deaths.items() if count + 1 >= evidence.settings.deaths_max}
     calm = Calm.of(timeline)
     bound_s = evidence.settings.poll_s + SLACK_S

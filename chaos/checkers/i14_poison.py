@@ -1,13 +1,17 @@
-"""I14: a job that kills its pods is stopped after so many deaths in a row, and no other one is."""
+"""I14: a job that kills is stopped after so many deaths of its own process, and no other one is.
+
+The death of a pod condemns nobody: it may have come from outside. Only a process that runs one job
+and dies while its pod lives shows whose fault it was.
+"""
 
 from chaos.checkers.timeline import TERMINAL, Timeline, grouped, operations_of
 from chaos.checkers.verdict import Findings, Verdict
 from chaos.evidence import Evidence, Row
 
-KEEPS = ("suspended", "lease_expired")
-"""To wait neither counts nor ends a row; nor does a silence, which may have been a death."""
+KEEPS = ("suspended", "lease_expired", "handed_back", "pod_died")
+"""They end no row of its process's deaths: none of them shows that the job lets one live."""
 SHARED = 2
-"""A death is one job's fault: while others are blamed, a poison job may kill so many times more."""
+"""Pods that may die of a poison job, as a multiple of the limit: some die from outside."""
 
 
 def check(evidence: Evidence) -> Verdict:
@@ -18,12 +22,19 @@ def check(evidence: Evidence) -> Verdict:
     steps = grouped(evidence.steps, "job_id")
     poison = condemned = deaths_max = 0
     for job in evidence.jobs:
-        deaths = _in_a_row(attempts.get(job["id"], []), steps.get(job["id"], []))
+        ended = attempts.get(job["id"], [])
+        stepped = {step["attempt"] for step in steps.get(job["id"], [])}
+        longest, last = _rows(ended, stepped, "process_died", KEEPS)
+        if job["attempt"] in stepped:
+            last = 0
         is_stopped = job["error_code"] == "poison"
-        deaths_max = max(deaths_max, deaths + is_stopped)
-        if is_stopped and deaths + 1 < most:
-            why = f"job {job['id']} was called poison after {deaths + 1} pod deaths in a row"
-            findings.broken(f"{why}, {most} are the limit", job=job["id"])
+        deaths_max = max(deaths_max, longest, last + is_stopped)
+        if is_stopped and last + 1 < most:
+            why = f"job {job['id']} was called poison after {last + 1} deaths of its own process"
+            findings.broken(f"{why} in a row, {most} are the limit", job=job["id"])
+        if longest >= most:
+            why = f"job {job['id']} was begun again after {longest} deaths of its own process"
+            findings.broken(f"{why} in a row, {most} are the limit", job=job["id"])
         if not any(op["op"] == "poison" for op in operations_of(job)):
             condemned += is_stopped
             continue
@@ -31,22 +42,24 @@ def check(evidence: Evidence) -> Verdict:
         findings.look()
         if job["status"] == "COMPLETED" or (is_at_rest and job["status"] not in TERMINAL):
             findings.broken(f"job {job['id']} kills its pods and is {job['status']}", job=job["id"])
-        if deaths >= SHARED * most:
-            why = f"job {job['id']} was begun again after {deaths} pod deaths in a row"
-            findings.broken(f"{why}, {most} are the limit", job=job["id"])
+        pods, _ = _rows(ended, stepped, "pod_died", (*KEEPS, "process_died"))
+        if pods >= SHARED * most:
+            why = f"job {job['id']} was begun again after {pods} pod deaths in a row"
+            findings.broken(f"{why}, {most} make a suspect", job=job["id"])
     return findings.verdict(poison=poison, condemned=condemned, deaths_in_a_row_max=deaths_max)
 
 
-def _in_a_row(attempts: list[Row], steps: list[Row]) -> int:
-    """The longest row of deaths after which the job was begun again; a step ends a row."""
-    stepped = {step["attempt"] for step in steps}
+def _rows(
+    attempts: list[Row], stepped: set[int], counted: str, keeps: tuple[str, ...]
+) -> tuple[int, int]:
+    """The longest and the last row of deaths of one kind; a step ends a row."""
     longest = row = 0
     for attempt in attempts:
         if attempt["attempt"] in stepped:
             row = 0
-        if attempt["outcome"] == "pod_died":
+        if attempt["outcome"] == counted:
             row += 1
-        elif attempt["outcome"] not in KEEPS:
+        elif attempt["outcome"] not in keeps:
             row = 0
         longest = max(longest, row)
-    return longest
+    return longest, row

@@ -15,6 +15,7 @@ def check(evidence: Evidence) -> Verdict:
     findings = Findings("I18", "each request has one decision, and nothing else is executed")
     told = [fact for fact in evidence.facts if fact["subtype"] in FINAL]
     facts = grouped(told, "source")
+    votes = grouped(evidence.votes, "approval_id")
     said: dict[str, list[Event]] = {}
     for event in of_kind(evidence, "decide"):
         said.setdefault(str(event.value["approval"]), []).append(event)
@@ -25,6 +26,7 @@ def check(evidence: Evidence) -> Verdict:
         wrong = (
             *_record(approval, facts.get(f"approval:{approval['id']}", [])),
             *_people(approval, own),
+            *_credentials(approval, votes.get(approval["id"], [])),
             *(_open(approval, evidence) if is_at_rest else ()),
         )
         for why in wrong:
@@ -66,6 +68,17 @@ def _people(approval: Row, said: list[Event]) -> Iterator[str]:
     asked = {event.value.get("by") for event in said if event.type == "invoke"}
     if approval["decided_by"] is not None and said and approval["decided_by"] not in asked:
         yield f"{approval['decided_by']} decided it, who never asked to"
+
+
+def _credentials(approval: Row, votes: list[Row]) -> Iterator[str]:
+    """Two people are two credentials, and neither is the one that submitted the job."""
+    if approval["status"] != "APPROVED" or approval["people"] == 1:
+        return
+    counted = {v["credential"] for v in votes if v["digest"] == approval["digest"]}
+    if len(counted) < approval["people"]:
+        yield f"{approval['people']} people had to agree, {len(counted)} credentials did"
+    if approval["risk"] == "CRITICAL" and approval["requested_with"] in counted:
+        yield f"{approval['requested_with']} asked for it and agreed to it"
 
 
 def _open(approval: Row, evidence: Evidence) -> Iterator[str]:

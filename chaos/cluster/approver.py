@@ -117,6 +117,7 @@ class Approver:
             approval_id=approval["id"],
             is_approved=is_approved,
             by=by,
+            credential=f"token:{by}",
             seen=approval["digest"],
             channel="cli",
         )

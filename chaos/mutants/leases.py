@@ -133,14 +133,46 @@ MUTANTS: Final = (
     ),
     Mutant(
         name="uncounted-deaths",
-        what="nobody counts the pods that a job has killed",
+        what="nobody counts the processes that a job has killed",
         scene="poisoned",
         invariant="I14",
         patches=(
             Patch(
                 "sql/queries/tasks.sql",
-                "           pod_deaths + CASE WHEN blame = 'all'",
-                "           pod_deaths + CASE WHEN blame IS NULL AND blame = 'all'",
+                "f.outcome = 'process_died' THEN j.process_deaths + 1\n",
+                "f.outcome = 'process_died' THEN j.process_deaths\n",
+            ),
+        ),
+    ),
+    Mutant(
+        name="innocent-condemned",
+        what="the deaths of a job's pods condemn it, and not only those of its own process",
+        scene="poisoned",
+        invariant="I14",
+        patches=(
+            Patch(
+                "sql/queries/tasks.sql",
+                "c.is_suspect, j.process_deaths, j.payload,\n",
+                "c.is_suspect, j.process_deaths + j.pod_deaths AS process_deaths, j.payload,\n",
+            ),
+        ),
+    ),
+    Mutant(
+        name="deaths-beyond-steps",
+        what="a step does not reset the deaths that are counted against its job",
+        scene="crashing",
+        invariant="I14",
+        patches=(
+            Patch(
+                "sql/queries/steps.sql",
+                "nothing.\nWITH owned AS (\n    UPDATE cortex.job j SET checkpoint = s.head,"
+                " pod_deaths = 0, process_deaths = 0,",
+                "nothing.\nWITH owned AS (\n    UPDATE cortex.job j SET checkpoint = s.head,",
+            ),
+            Patch(
+                "cortex/services/job_ending.py",
+                "    deaths = 1 if has_stepped else claim.process_deaths + 1\n",
+                "    deaths = claim.process_deaths + 1\n",
             ),
         ),
     ),

@@ -72,7 +72,7 @@ MUTANTS: Final = (
         invariant="I5",
         patches=(
             Patch(
-                "cortex/durable/journal.py",
+                "cortex/durable/tally.py",
                 "        self._seq += 1\n",
                 "        self._seq += 1 + (self._seq == 1)\n",
             ),
@@ -86,9 +86,9 @@ MUTANTS: Final = (
         patches=(
             Patch(
                 "sql/queries/tasks.sql",
-                " pod_deaths = 0, suspended_at = cortex.now()\n    FROM freed f\n",
-                " pod_deaths = 0, suspended_at = cortex.now(), status = 'PENDING'\n"
-                "    FROM freed f\n",
+                "    SET pod_id = NULL, heartbeat_at = NULL, suspended_at = cortex.now(),\n",
+                "    SET pod_id = NULL, heartbeat_at = NULL, suspended_at = cortex.now(),\n"
+                "        status = 'PENDING',\n",
             ),
             Patch(
                 "sql/migrations/0001_spine.sql",

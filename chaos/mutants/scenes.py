@@ -208,6 +208,16 @@ SCENES: Final = {
             quiet_within_s=15.0,
         ),
         Scene(
+            name="crashing",
+            what="a job makes a step and kills its process, again and again, and goes on each time",
+            jobs=(
+                tuple(Operation(op=Op.CRASH) for _ in range(5)),
+                *(3 * (_ops(sleep=300),)),
+            ),
+            scale=evolve(SCALED, deaths_max=2, settle_s=0.0),
+            quiet_within_s=25.0,
+        ),
+        Scene(
             name="drained",
             what="all pods leave while work comes thick and fast, and each claim takes a while",
             jobs=(

@@ -44,7 +44,12 @@ async def _look(trial: Trial, program: Program) -> None:
 
 async def _agree(trial: Trial, request: dict[str, Any]) -> None:
     verdict = Verdict(
-        approval_id=request["id"], is_approved=True, by=NAME, seen=request["digest"], channel="cli"
+        approval_id=request["id"],
+        is_approved=True,
+        by=NAME,
+        credential=f"token:{NAME}",
+        seen=request["digest"],
+        channel="cli",
     )
     await approvals.decide(trial.db, verdict)
 

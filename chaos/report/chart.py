@@ -24,7 +24,12 @@ NEAR: Final = 60.0
 """So far apart must marks be for each to have its name beside it."""
 BEFORE_LOAD_S: Final = 1.0
 TICKS_MAX: Final = 20
-TAKEN: Final = {"pod_died": "died", "lease_expired": "swept", "handed_back": "handed"}
+TAKEN: Final = {
+    "pod_died": "died",
+    "process_died": "died",
+    "lease_expired": "swept",
+    "handed_back": "handed",
+}
 """How attempts end that go on elsewhere."""
 
 

@@ -140,6 +140,7 @@ class People:
             approval_id=approval["id"],
             is_approved=is_approved,
             by=by,
+            credential=f"token:{by}",
             seen=approval["digest"],
             channel="cli",
         )

@@ -84,10 +84,17 @@ async def _perform(ctx: Context, op: Op, key: str, place: int, *, takes_ms: int)
         case Op.SLEEP:
             await ctx.step(name, trio.sleep, takes_ms / 1000)
         case Op.POISON:
-            await ctx.step(name, _kill_own_pod)
+            await ctx.step(name, _kill_own_process)
+        case Op.CRASH:
+
+            async def began() -> int:
+                return ctx.attempt
+
+            if await ctx.step(name, began) == ctx.attempt:
+                await _kill_own_process()
 
 
-async def _kill_own_pod() -> None:
+async def _kill_own_process() -> None:
     os.kill(os.getpid(), signal.SIGKILL)
 
 

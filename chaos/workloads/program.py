@@ -26,7 +26,9 @@ class Op(StrEnum):
     SLEEP = "sleep"
     """Some time passes inside a step."""
     POISON = "poison"
-    """Kills its own pod each time it is begun."""
+    """Kills its own process each time it is begun."""
+    CRASH = "crash"
+    """Makes a step, then kills its own process, once."""
 
 
 EFFECTS = frozenset({Op.IDEMPOTENT, Op.RECONCILABLE, Op.UNSAFE})

@@ -1,9 +1,11 @@
 """Files that an interrupted step left in its job's workspace: found, and set aside unlost."""
 
 import contextlib
+import ctypes
 import heapq
 import os
 import stat
+import struct
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
@@ -20,6 +22,8 @@ DEPTH_MAX: Final = 40
 WORK_TREES_MAX: Final = 4
 CLOCK_STEP_S: Final = 0.02
 """The kernel stamps files with a clock that lags by up to one of its ticks."""
+_AT_SYMLINK_NOFOLLOW: Final = 0x100
+_STATX_BTIME: Final = 0x800
 
 
 @attrs.frozen(kw_only=True)
@@ -49,8 +53,12 @@ def look_through(workspace: Path, *, since: datetime) -> Found:
             break
         if isinstance(found, Path):
             work_trees.append(found)
-        elif found.changed_at.timestamp() >= since_s:
-            entry = (found.changed_at.timestamp(), number, found)
+        elif found.artefact.changed_at.timestamp() >= since_s:
+            born_s = found.born_s
+            # Without the slack: what a step wrote just before it was committed is not new.
+            is_new = born_s is not None and born_s > since.timestamp()
+            artefact = attrs.evolve(found.artefact, is_new=is_new)
+            entry = (artefact.changed_at.timestamp(), number, artefact)
             (heapq.heappushpop if len(newest) >= LISTED_MAX else heapq.heappush)(newest, entry)
     if len(work_trees) > WORK_TREES_MAX:
         problems.append(f"the workspace holds {len(work_trees)} git work trees")
@@ -88,7 +96,14 @@ def printable(path: str) -> str:
     return os.fsencode(path).decode(errors="replace")
 
 
-def _walk(workspace: Path, problems: list[str]) -> Iterator[Artefact | Path]:
+@attrs.frozen
+class _File:
+    artefact: Artefact
+    born_s: float | None
+    """When its inode was made; None where the file system does not tell."""
+
+
+def _walk(workspace: Path, problems: list[str]) -> Iterator[_File | Path]:
     """Each regular file outside of git work trees, and the root of each of those trees."""
 
     def tell(error: OSError) -> None:
@@ -118,15 +133,30 @@ def _walk(workspace: Path, problems: list[str]) -> Iterator[Artefact | Path]:
         os.close(root)
 
 
-def _file(folder: int, parts: list[str]) -> Artefact | None:
+def _file(folder: int, parts: list[str]) -> _File | None:
     try:
         found = os.lstat(parts[-1], dir_fd=folder)
     except FileNotFoundError:
         return None
     if not stat.S_ISREG(found.st_mode):
         return None
-    return Artefact(
+    artefact = Artefact(
         path=printable("/".join(parts)),
         size_bytes=found.st_size,
         changed_at=datetime.fromtimestamp(found.st_ctime, UTC),
     )
+    return _File(artefact, _born_s(folder, parts[-1], found))
+
+
+def _born_s(folder: int, name: str, found: os.stat_result) -> float | None:
+    """When a file was made. Linux has it in statx(2) only, which this Python does not offer."""
+    born: float | None = getattr(found, "st_birthtime", None)
+    statx = getattr(ctypes.CDLL(None), "statx", None)
+    if born is not None or statx is None:
+        return born
+    answer = ctypes.create_string_buffer(256)  # struct statx
+    if statx(folder, os.fsencode(name), _AT_SYMLINK_NOFOLLOW, _STATX_BTIME, answer) != 0:
+        return None
+    (mask,) = struct.unpack_from("I", answer, 0)
+    seconds, nanoseconds = struct.unpack_from("qI", answer, 80)
+    return seconds + nanoseconds / 1e9 if mask & _STATX_BTIME else None

@@ -1,5 +1,6 @@
 """Setting aside what an interrupted step left, before it runs again: nothing is destroyed."""
 
+from datetime import datetime
 from pathlib import Path
 from uuid import UUID
 
@@ -23,6 +24,10 @@ class Leftovers:
     """The folder that the job worked in besides its workspace."""
     receipt: TimeoutReceipt | None
     """None: no time-out ended it, so that only its folder is looked at."""
+    since: datetime
+    """The last checkpoint: what is older may be a committed step's, and stays."""
+    kept: frozenset[str]
+    """Files of the workspace that the record of a committed step names: they stay, too."""
     into: Path
     """Folder to be made for files that are in no git work tree."""
     pod: str | None
@@ -61,7 +66,11 @@ async def put_aside(left: Leftovers) -> SetAside:
     Raises `NotFoundError` where a folder is not on this machine, before anything is touched, and
     `RejectedError` where git refuses, which names what has been stashed by then.
     """
-    artefacts = () if left.receipt is None else left.receipt.artefacts
+    artefacts = [
+        each
+        for each in (() if left.receipt is None else left.receipt.artefacts)
+        if each.is_new and each.path not in left.kept
+    ]
     for folder in (*left.folders, *([left.workspace] if artefacts else [])):
         if not await trio.Path(folder).is_dir():
             raise NotFoundError(
@@ -83,7 +92,9 @@ async def put_aside(left: Leftovers) -> SetAside:
 
 async def _stashed(left: Leftovers, folder: Path, *, before: list[Stash]) -> str | None:
     try:
-        return await discard(folder, job_id=left.job_id, spared=data_of(left.workspace))
+        return await discard(
+            folder, job_id=left.job_id, since=left.since, spared=data_of(left.workspace)
+        )
     except RejectedError as error:
         done = ", ".join(f"{each.commit} in {each.folder}" for each in before)
         told = f"{folder}: {error.message}" + (f"; stashed before that: {done}" if done else "")

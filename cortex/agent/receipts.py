@@ -42,7 +42,9 @@ async def take_receipt(
     its workspace; `unix_ms` is this machine's clock, by which its files are stamped. The data
     folder, in which the workspaces lie, is spared where it lies in somebody's work tree.
     """
-    started_ms = unix_ms() - 1000 * interruption.step_elapsed_s
+    left_s = interruption.unsettled_s
+    # Rounded up: a file that was written just before the last checkpoint is not from after it.
+    started_ms = unix_ms() + 1 - 1000 * (interruption.step_elapsed_s if left_s is None else left_s)
     receipt = TimeoutReceipt(
         interruption=_bounded(interruption),
         step_started_at=datetime.fromtimestamp(started_ms / 1000, UTC),

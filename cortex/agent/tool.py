@@ -29,7 +29,6 @@ from uuid import UUID
 
 import attrs
 import trio
-from trio.lowlevel import RunVar
 
 from cortex.agent.abandon import abandonable
 from cortex.agent.confinement import Confiner
@@ -51,11 +50,11 @@ from cortex.domain.effect import Invocation
 from cortex.domain.errors import InvalidOutputError, TimedOutError, UsageError
 from cortex.domain.model import INVALID_INPUT
 from cortex.domain.timeouts import TIMEOUTS, TOOL_TIMEOUTS, check_timeout
+from cortex.durable.threads import in_thread
 
 # What the Messages API accepts.
 NAME = re.compile(r"[a-zA-Z0-9_-]{1,64}")
 
-THREADS_MAX = 500
 """Tools that hang keep their threads; they must not keep those that the pod itself needs."""
 
 ToolFunction = Callable[..., Any]
@@ -204,7 +203,7 @@ class Tool:
         run = partial(self.run, *leading, **{name: getattr(arguments, name) for name in names})
         if inspect.iscoroutinefunction(self.run):
             return await abandonable(run, name=f"tool {self.name!r}")
-        return await trio.to_thread.run_sync(run, abandon_on_cancel=True, limiter=_thread_limiter())
+        return await in_thread(run)
 
 
 @overload
@@ -362,15 +361,3 @@ def _schema(arguments: type, told: Mapping[str, str], name: str) -> Schema:
 
 def _place(function: ToolFunction) -> str:
     return f"{function.__module__}.{function.__qualname__}"
-
-
-_limiter: RunVar[trio.CapacityLimiter] = RunVar("tool threads")
-
-
-def _thread_limiter() -> trio.CapacityLimiter:
-    try:
-        return _limiter.get()
-    except LookupError:
-        limiter = trio.CapacityLimiter(THREADS_MAX)
-        _limiter.set(limiter)
-        return limiter

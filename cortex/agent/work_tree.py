@@ -5,6 +5,7 @@ run; where it has filters of its own, which git would have to run, nothing is re
 """
 
 import os
+from datetime import datetime
 from pathlib import Path
 from typing import Final
 from uuid import UUID
@@ -17,7 +18,7 @@ from cortex.agent.git_status import changes_in
 from cortex.agent.process import run_process
 from cortex.agent.tools.run_command import PASSED_ON
 from cortex.domain.errors import CortexError, RejectedError
-from cortex.domain.timeout_receipt import DIFF_MAX_BYTES, LISTED_MAX, WorkTree, clipped
+from cortex.domain.timeout_receipt import DIFF_MAX_BYTES, LISTED_MAX, Change, WorkTree, clipped
 
 STATUS_MAX_BYTES: Final = 4_194_304
 ANSWER_MAX_BYTES: Final = 65_536
@@ -62,12 +63,15 @@ async def work_tree_state(
         return attrs.evolve(bare, problem=error.message)
 
 
-async def discard(folder: Path, *, job_id: UUID, spared: Path | None = None) -> str | None:
-    """Put what is uncommitted or untracked below `folder` into a stash; return its commit.
+async def discard(
+    folder: Path, *, job_id: UUID, since: datetime, spared: Path | None = None
+) -> str | None:
+    """Put uncommitted work below `folder` that changed after `since` into a stash.
 
-    Nothing is lost: `git stash apply COMMIT` brings it back. None if there was nothing. Ignored
-    files stay, and so does what is in `spared`. Raises `RejectedError` with the reason; cut off
-    half way, what is not in the stash is still in its place.
+    Return its commit; None if there was nothing. Nothing is lost: `git stash apply COMMIT` brings
+    it back. Ignored and older files stay, and so does what is in `spared` or has no known age.
+    Raises `RejectedError` with the reason; cut off half way, what is not in the stash is still in
+    its place.
     """
     root = await trio.to_thread.run_sync(_root_of, folder)
     if root is None:
@@ -79,12 +83,22 @@ async def discard(folder: Path, *, job_id: UUID, spared: Path | None = None) -> 
             f"git is at work in {root}, or was killed there: {lock} exists",
             hint="remove that file if no git runs there any more",
         )
+    state = await _look(WorkTree(root=str(root), folder=str(folder)), root, folder, spared)
+    chosen = [f":(top,literal){each.path}" for each in state.changes if _is_since(each, since)]
+    if not chosen:
+        return None
     before = await _stash(root)
     message = f"cortex: discarded by resume of job {job_id}"
     push = ("stash", "push", "--quiet", "--include-untracked", "--message", message)
-    await _git(folder, *push, "--", *_paths(root, spared))
+    await _git(folder, *push, "--", *chosen)
     after = await _stash(root)
     return None if after == before else after
+
+
+def _is_since(change: Change, since: datetime) -> bool:
+    # A name that is not UTF-8 cannot be handed to git as it is shown: it stays.
+    is_named = "\ufffd" not in change.path
+    return is_named and change.changed_at is not None and change.changed_at > since
 
 
 async def _look(bare: WorkTree, root: Path, folder: Path, spared: Path | None) -> WorkTree:

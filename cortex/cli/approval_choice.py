@@ -45,6 +45,7 @@ class Answer:
 
     is_approved: bool
     by: str
+    credential: str
     reason: str | None
     edited: str | None = None
     """Canonical JSON of edited arguments; of one request only."""
@@ -138,6 +139,7 @@ def decide(
         request={
             "approvals": sorted(each.approval_id for each in verdicts),
             "by": answer.by,
+            "credential": answer.credential,
             "reason": answer.reason,
             "edited": answer.edited,
         },
@@ -152,6 +154,7 @@ def _verdict(approval: Mapping[str, Any], answer: Answer) -> Verdict:
         approval_id=approval["id"],
         is_approved=answer.is_approved,
         by=answer.by,
+        credential=answer.credential,
         seen=approval["digest"],
         reason=answer.reason,
         channel=CHANNEL,

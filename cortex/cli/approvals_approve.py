@@ -6,7 +6,7 @@ from typing import Any, Final
 import click
 
 from cortex.cli.approval_choice import Answer, agree, are_open, choose, decide, present
-from cortex.cli.asking import acting_name, as_option, reason_option
+from cortex.cli.asking import as_option, deciding_person, reason_option
 from cortex.cli.files import read_bytes
 from cortex.cli.idempotent import idempotent
 from cortex.cli.options import Command, Options
@@ -49,17 +49,21 @@ def approve(
     """Agree to requests: what they show runs with exactly these arguments, once.
 
     The first decision wins. Of a HIGH or CRITICAL one the end of its id is typed; a CRITICAL one
-    needs two people, who did not submit its job. Several at once must be of one shape, LOW or MED:
-    all are approved, or none. Ends with 5 when somebody else had decided, 7 when it had expired.
+    needs two people who did not submit its job: two credentials. Yours is your operating-system
+    user, or the token in CORTEX_TOKEN; --as is a label. Several at once must be of one shape, LOW
+    or MED: all are approved, or none. Ends with 5 when somebody else had decided, 7 when it had
+    expired.
     """
     output = Output(options)
     if edit_file is not None and edit_in_editor:
         raise UsageError("--edit and --edit-in-editor exclude each other")
-    by = acting_name(actor)
     with session(options) as call:
+        by, credential = deciding_person(call, actor)
         approvals = choose(call, names)
         edited = _edited(approvals, edit_file, options, in_editor=edit_in_editor)
-        answer = Answer(is_approved=True, by=by, reason=reason or None, edited=edited)
+        answer = Answer(
+            is_approved=True, by=by, credential=credential, reason=reason or None, edited=edited
+        )
         if are_open(approvals):
             present(approvals, answer, output)
             agree(approvals, answer, options, is_agreed=yes, confirmed=confirm)

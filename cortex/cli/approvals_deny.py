@@ -3,7 +3,7 @@
 import click
 
 from cortex.cli.approval_choice import Answer, choose, decide
-from cortex.cli.asking import acting_name, as_option, reason_option
+from cortex.cli.asking import as_option, deciding_person, reason_option
 from cortex.cli.idempotent import idempotent
 from cortex.cli.options import Command, Options
 from cortex.cli.output import Output
@@ -30,6 +30,7 @@ def deny(
     all are denied, or none. Ends with 5 when somebody else had decided, 7 when it had expired.
     """
     output = Output(options)
-    answer = Answer(is_approved=False, by=acting_name(actor), reason=reason)
     with session(options) as call:
+        by, credential = deciding_person(call, actor)
+        answer = Answer(is_approved=False, by=by, credential=credential, reason=reason)
         decide(call, choose(call, names), answer, output=output, key=idempotency_key)

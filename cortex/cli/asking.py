@@ -1,6 +1,8 @@
 """Asking before something that cannot be undone, who it is that asks, and why."""
 
 import getpass
+import os
+import socket
 import sys
 from collections.abc import Callable
 from typing import Any, Final, TypeVar
@@ -8,8 +10,13 @@ from typing import Any, Final, TypeVar
 import click
 
 from cortex.cli.options import Options, Text
+from cortex.domain.credential import of_token, of_user
 from cortex.domain.errors import UsageError
+from cortex.domain.role import Role, may
 from cortex.domain.text import storable
+from cortex.domain.token import digest_of_token
+from cortex.store import tokens
+from cortex.store.session import Session
 
 ACTOR_MAX: Final = 200
 REASON_MAX: Final = 500
@@ -17,6 +24,9 @@ REASON_MAX: Final = 500
 
 COUNT_MAX: Final = 100
 """More than that is not agreed to by one key."""
+
+TOKEN_VARIABLE: Final = "CORTEX_TOKEN"  # noqa: S105 -- its name
+MAKE_TOKEN: Final = "make one: cortex tokens create --name NAME --role approver"  # noqa: S105
 
 Decorated = TypeVar("Decorated", bound=Callable[..., Any])
 
@@ -74,6 +84,29 @@ def acting_name(given: str | None) -> str:
         told = "this user's name is not text that the record can hold"
         raise UsageError(told, hint="say who acts: --as NAME")
     return name
+
+
+def acting_credential() -> str:
+    """Return what shows who acts: the operating system's user, whatever name was given."""
+    return of_user(os.getuid(), socket.gethostname())
+
+
+def deciding_person(call: Session, given: str | None) -> tuple[str, str]:
+    """Return the name and the credential of who decides: CORTEX_TOKEN's, else the OS user's.
+
+    A given name is a label. Raises `UsageError` for a token that may not decide.
+    """
+    token = os.environ.get(TOKEN_VARIABLE)
+    if not token:
+        return acting_name(given), acting_credential()
+    digest = digest_of_token(token.strip())
+    holder = None if digest is None else call(tokens.used, digest)
+    if holder is None or not holder.is_good:
+        raise UsageError(f"{TOKEN_VARIABLE} holds no token that is good", hint=MAKE_TOKEN)
+    if not may(holder.roles, Role.APPROVER):
+        told = f"the token of {holder.name} in {TOKEN_VARIABLE} lacks the role approver"
+        raise UsageError(told, hint=MAKE_TOKEN)
+    return given or holder.name, of_token(holder.token_id)
 
 
 as_option = click.option(

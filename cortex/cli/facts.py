@@ -59,7 +59,8 @@ class AttemptEnded:
     at: datetime
     attempt: int
     outcome: str
-    """`failed`, `retry`, `suspended`, `handed_back`, `pod_died` or `lease_expired`."""
+    """`failed`, `retry`, `suspended`, `handed_back`, `pod_died`,
+    `process_died` or `lease_expired`."""
     error: str | None
     error_class: str | None
     error_code: str | None

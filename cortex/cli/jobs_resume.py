@@ -25,6 +25,7 @@ from cortex.store import dead_letters, jobs, resumptions
 from cortex.store import timeouts as receipts
 from cortex.store.database import Database
 from cortex.store.dead_letters import Resubmission
+from cortex.store.resumptions import Settled
 from cortex.store.session import Session
 from cortex.store.timeouts import Recorded
 
@@ -54,9 +55,9 @@ def resume(
 
     \b
     retry_step         run the step again with everything as it is
-    discard_and_retry  set aside what the step left half done, then run it again; uncommitted
-                       work of git goes into a stash, files into a folder: nothing is lost.
-                       Runs where the job's folders are.
+    discard_and_retry  set aside what the step left half done, then run it again; work since the
+                       last checkpoint that is not committed to git goes into a stash, new files
+                       into a folder: nothing is lost. Runs where the job's folders are.
     escalate           leave it to an operator
 
     Without --choice a clean job retries its step. One that left something is asked about.
@@ -70,7 +71,10 @@ def resume(
         chosen = Choice(choice) if choice else _chosen(failed["id"], receipt, output)
         set_aside: dict[str, Any] = {}
         if chosen is Choice.DISCARD_AND_RETRY and _is_open(call, failed["id"]):
-            set_aside = _discard(failed, receipt, data=data_dir(settings_from(options)))
+            files = [each.path for each in receipt.receipt.artefacts] if receipt else []
+            settled = call(resumptions.settled, failed["id"], files=files)
+            data = data_dir(settings_from(options))
+            set_aside = _discard(failed, receipt, settled, data=data)
         done = mutate(
             call,
             lambda db: _resume(
@@ -121,7 +125,9 @@ def _chosen(job_id: UUID, found: Recorded | None, output: Output) -> Choice:
     return Choice(click.prompt("choice", type=names, default=recommended.value, err=True))
 
 
-def _discard(failed: dict[str, Any], found: Recorded | None, *, data: Path) -> dict[str, Any]:
+def _discard(
+    failed: dict[str, Any], found: Recorded | None, settled: Settled, *, data: Path
+) -> dict[str, Any]:
     """Set aside what the interrupted step left; return where it has gone, as plain JSON."""
     import trio
 
@@ -133,6 +139,8 @@ def _discard(failed: dict[str, Any], found: Recorded | None, *, data: Path) -> d
         workspace=data / "workspaces" / name,
         folder=_folder(failed["payload"]),
         receipt=None if found is None else found.receipt,
+        since=settled.at if found is None else max(settled.at, found.receipt.step_started_at),
+        kept=settled.files,
         into=data / "workspaces" / f"{name}.discarded" / str(system_chance().new_id()),
         pod=failed["pod"],
     )

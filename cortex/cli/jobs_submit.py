@@ -6,7 +6,7 @@ from uuid import UUID
 import click
 
 from cortex.cli.apps import registry_of
-from cortex.cli.asking import acting_name, as_option
+from cortex.cli.asking import acting_credential, acting_name, as_option
 from cortex.cli.follow import FactPrinter
 from cortex.cli.idempotent import idempotent, mutate
 from cortex.cli.jobs_watch import ENDING_COLUMNS, exit_by, wait_for
@@ -137,11 +137,11 @@ def _submit(
 ) -> UUID:
     """Submit and return the job's id; under a key that was used, the id of that time."""
     if key is None:
-        call(jobs.submit_once, submission, by=by)
+        call(jobs.submit_once, submission, by=by, credential=acting_credential())
         return submission.id
 
     async def work(db: Database) -> UUID:
-        await jobs.submit(db, [submission], by=by)
+        await jobs.submit(db, [submission], by=by, credential=acting_credential())
         return submission.id
 
     request = request_of(submission) | {"by": by}

@@ -26,6 +26,7 @@ from cortex.domain.errors import UnavailableError
 from cortex.pod import Ready, run_pod
 from cortex.pod_parts import PodParts
 from cortex.services import deadman
+from cortex.services.forge import Forge
 from cortex.services.privacy import hide_credentials, hide_memory
 from cortex.services.shutdown import Shutdown
 from cortex.store.errors import is_starting
@@ -47,6 +48,7 @@ async def serve(
     *,
     on_ready: Callable[[Ready], None],
     shutdown: Shutdown | None = None,
+    forge: Forge | None = None,
 ) -> int:
     """Prepare the database and run a pod on it until a signal or `shutdown`; return the exit code.
 
@@ -95,6 +97,7 @@ async def serve(
                         chance=system_chance(),
                         shutdown=ending,
                         on_ready=on_ready,
+                        forge=forge,
                     )
             nursery.cancel_scope.cancel(reason="the pod has ended")
     if log is None or not ending.has_started or ending.abort.is_set():

@@ -10,9 +10,15 @@ from urllib.parse import urlsplit
 import click
 import platformdirs
 
-from cortex.cli.asking import acting_name, as_option
+from cortex.cli.asking import (
+    TOKEN_VARIABLE,
+    acting_credential,
+    acting_name,
+    as_option,
+    deciding_person,
+)
 from cortex.cli.options import Command, Options
-from cortex.cli.target import database, settings_from
+from cortex.cli.target import database, session, settings_from
 from cortex.cli.terminal import stderr_terminal, stdout_terminal
 from cortex.config import Settings
 from cortex.domain.errors import UsageError
@@ -46,14 +52,18 @@ def tui(
     `?` shows all keys, `q` leaves. keys.toml in the user's configuration folder gives other keys.
     """
     refuse_what_is_no_terminal("cortex tui", hint="use cortex jobs watch")
-    by = acting_name(actor)
+    by, credential = acting_name(actor), acting_credential()
     settings = settings_from(options)
+    if os.environ.get(TOKEN_VARIABLE):
+        with session(options) as call:
+            by, credential = deciding_person(call, actor)
     with database(settings, must_exist=True) as address:
         code = show(
             address,
             settings,
             options,
             actor=by,
+            credential=credential,
             is_read_only=read_only,
             is_ascii=is_ascii,
             theme=theme,
@@ -67,6 +77,7 @@ def show(
     options: Options,
     *,
     actor: str,
+    credential: str | None = None,
     is_read_only: bool = False,
     is_ascii: bool = False,
     theme: str = THEMES[0],
@@ -79,6 +90,7 @@ def show(
     return run(
         address,
         actor=actor,
+        credential=credential or acting_credential(),
         place="local" if settings.dsn is None else _place(address),
         is_read_only=is_read_only,
         is_ascii=is_ascii or terminal.is_ascii,

@@ -22,6 +22,8 @@ from cortex.durable import crash_points
 from cortex.pod import Ready
 from cortex.pod_parts import PodParts, standard_parts
 from cortex.services import deadman
+from cortex.services.forge import Forge, start_forge
+from cortex.services.runner import RunnerParts
 from cortex.services.shutdown import Shutdown
 
 
@@ -72,14 +74,14 @@ def _run(
     prices = prices_of(settings)
     shutdown = Shutdown()
 
-    def parts() -> PodParts:
-        return standard_parts(
-            app=module,
-            workspaces=folder / "workspaces",
-            prices=prices,
-            hidden=tuple(path.resolve() for path in files()),
-            is_unsafe=settings.unsafe_run_command,
-        )
+    parts = standard_parts(
+        app=module,
+        workspaces=folder / "workspaces",
+        prices=prices,
+        hidden=tuple(path.resolve() for path in files()),
+        is_unsafe=settings.unsafe_run_command,
+    )
+    forge = _forge(settings, parts)
 
     def tell(ready: Ready) -> None:
         ready_s = time.perf_counter() - began
@@ -98,12 +100,28 @@ def _run(
             _say(json.dumps(told))
 
     async def run() -> int:
-        exit_code = await serve(settings, parts, on_ready=tell, shutdown=shutdown)
+        exit_code = await serve(
+            settings, lambda: parts, on_ready=tell, shutdown=shutdown, forge=forge
+        )
         # The pod has ended; a call that was left behind must not hold the process.
         deadman.arm(deadman.GOODBYE_S, exit_code=exit_code, told=_left_behind())
         return exit_code
 
-    return trio.run(run) if lifeline is None else trio.run(lifeline.around, run, shutdown)
+    try:
+        return trio.run(run) if lifeline is None else trio.run(lifeline.around, run, shutdown)
+    finally:
+        forge.close()
+
+
+def _forge(settings: Settings, parts: PodParts) -> Forge:
+    """Fork the process that forks runners, before there are threads or connections."""
+    runner = RunnerParts(
+        registry=parts.registry,
+        tools=parts.tools,
+        workspaces=parts.workspaces,
+        cpu_s=settings.isolated_cpu_s,
+    )
+    return start_forge(runner.run, memory_mb=settings.isolated_mb)
 
 
 def _say(text: str) -> None:

@@ -6,6 +6,7 @@ compares it with, the rule fits if it asks people, and does not if it lets the c
 
 from collections.abc import Mapping, Sequence
 from fnmatch import fnmatchcase
+from itertools import product
 from typing import Any, Final, Literal, TypeAlias
 
 import attrs
@@ -119,6 +120,21 @@ class Gate:
     """The policy that asks, in words."""
 
 
+@attrs.frozen
+class Agreed:
+    """What people were asked for: how dangerous it is, and how many of them must agree."""
+
+    risk: Risk
+    people: int
+
+
+Rules: TypeAlias = Sequence[ApprovalRule]
+_RISKS: Final = frozenset({"risk", "risk_at_least"})
+_MARKS: Final = tuple(
+    Mark(risk=risk, approve=approve) for risk in (None, *Risk) for approve in (True, False)
+)
+
+
 def gate_of(call: Call, rules: Sequence[ApprovalRule]) -> Gate | None:
     """What must be asked of people before this call; None if it may run at once."""
     for number, rule in enumerate(rules, start=1):
@@ -134,6 +150,37 @@ def gate_of(call: Call, rules: Sequence[ApprovalRule]) -> Gate | None:
     if call.is_effect and mark.risk is not None and mark.risk.rank >= Risk.HIGH.rank:
         return _gate(call, ApprovalRule(approve=True), f"tool {call.tool!r} is of risk {mark.risk}")
     return None
+
+
+def rules_from_json(stored: Sequence[Mapping[str, Any]]) -> tuple[ApprovalRule, ...]:
+    """Return the rules of an agent as its specification is stored."""
+
+    def rule(fields: Mapping[str, Any]) -> ApprovalRule:
+        risks = {name: Risk(fields[name]) for name in _RISKS if fields.get(name) is not None}
+        return ApprovalRule(**{**fields, **risks})
+
+    return tuple(map(rule, stored))
+
+
+def beyond(asked: Call, edited: Mapping[str, Any], *, under: Agreed, rules: Rules) -> Gate | None:
+    """Return what must be asked before the edited call if more than is `under` agreement now.
+
+    Only pods know a tool's mark, so the mark of `asked` is not looked at: it may be any under which
+    the rules ask for what was asked. None if one of them covers the edit; the pod that makes the
+    call judges again.
+    """
+    needed: Gate | None = None
+    for mark, is_effect in product(_MARKS, (True, False)):
+        call = attrs.evolve(asked, mark=mark, is_effect=is_effect)
+        gate = gate_of(call, rules)
+        if gate is None or (gate.risk, gate.people) != (under.risk, under.people):
+            continue
+        needed = gate_of(attrs.evolve(call, arguments=edited), rules)
+        if needed is None or (
+            needed.risk.rank <= under.risk.rank and needed.people <= under.people
+        ):
+            return None
+    return needed
 
 
 def _gate(call: Call, rule: ApprovalRule, reason: str) -> Gate:

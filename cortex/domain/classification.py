@@ -32,6 +32,10 @@ from cortex.domain.text import clean_text
 
 _OK: Final = 200
 _SQLSTATE_CHARS: Final = 5
+ON_TRIO: Final = (
+    "asyncio does not run here: jobs run on trio. Use trio or a library that knows it, such as "
+    "anyio or httpx; run one that knows only asyncio in trio_asyncio.open_loop()"
+)
 
 
 def classify(error: BaseException) -> FailureClass:
@@ -104,6 +108,8 @@ def _judged(error: BaseException, now: datetime | None, seen: set[int]) -> Failu
         return _of_ours(error)
     kind = _kind(error)
     code = _code_of_response(error) or _code_of_database(error) or _code_of_system(error, kind)
+    if code is None and _is_asyncio_under_trio(error):
+        code = "asyncio_called"
     if code is None and kind in WRAPPERS:
         within = _of_cause(error, now, seen)
         if within is not None and within.code != UNKNOWN:
@@ -113,7 +119,7 @@ def _judged(error: BaseException, now: datetime | None, seen: set[int]) -> Failu
     return Failure(
         cls=meaning.cls,
         code=code,
-        message=describe(error),
+        message=f"{describe(error)}; {ON_TRIO}" if code == "asyncio_called" else describe(error),
         retry_after_s=_retry_after_s(error, now),
         scope=meaning.scope,
         is_escalated=meaning.is_escalated,
@@ -213,6 +219,28 @@ def _code_of_system(error: BaseException, kind: str) -> str | None:
     if not isinstance(number, int) or kind == "ssl.SSLError":  # that errno is one of OpenSSL's
         return None
     return (LOOKUPS if kind == "socket.gaierror" else ERRNOS).get(number)
+
+
+def _is_asyncio_under_trio(error: BaseException) -> bool:
+    """Whether it is what asyncio and trio raise when asyncio is called in a trio task."""
+    text = error.args[0] if error.args and isinstance(error.args[0], str) else ""
+    match error:
+        case RuntimeError():
+            return text in ("no running event loop", "no current event loop")
+        case TypeError():
+            return text.startswith("trio.run received unrecognized yield message")
+        case AttributeError():  # of the loop that asyncio's own code found to be None
+            return _raised_in(error).startswith("asyncio.")
+        case _:
+            return False
+
+
+def _raised_in(error: BaseException) -> str:
+    """The name of the module whose code raised it."""
+    at = error.__traceback__
+    while at is not None and at.tb_next is not None:
+        at = at.tb_next
+    return "" if at is None else str(at.tb_frame.f_globals.get("__name__", ""))
 
 
 def _kind(error: BaseException) -> str:

@@ -30,6 +30,7 @@ _INVALID: Final = FailureClass.INVALID_OUTPUT
 
 UNKNOWN: Final = "job_failed"
 CANCELLED: Final = "cancelled"
+FINAL: Final = "final"
 
 SEVERITY: Final = (FailureClass.VALID, _INFRA, _APP, _INVALID, _BUDGET, _PERMANENT)
 """Of the members of an exception group the worst decides: the one that stands last here."""
@@ -106,6 +107,9 @@ CODES: Final[dict[str, Meaning]] = {
     # trio
     "resource_busy": Meaning(_INFRA, "two tasks used one connection at once"),
     "resource_closed": Meaning(_INFRA, "a connection was used after it was closed here"),
+    # job code
+    "asyncio_called": Meaning(_PERMANENT, "an asyncio call: jobs run on trio"),
+    FINAL: Meaning(_PERMANENT, "an exception that the job type names in `final`"),
     CANCELLED: Meaning(_INFRA, "cancelled from outside; the limit that did it says more"),
     UNKNOWN: Meaning(_INFRA, "anything else that a job's code raises"),
 }

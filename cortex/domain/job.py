@@ -119,7 +119,9 @@ class Claim:
     due_for_s: float = 0.0
     """Seconds since the job, not this attempt, was due."""
     is_suspect: bool = False
-    """Should this pod die, the job is to blame and fails: it was there at as many deaths before."""
+    """Pods or processes have died while running it: it runs in a process of its own."""
+    process_deaths: int = 0
+    """Processes of its own that died while running it, without a step in between."""
 
 
 @attrs.frozen(kw_only=True)
@@ -264,7 +266,7 @@ class Release:
 
     lease: Lease
     outcome: str
-    """`failed` or `handed_back`, as in the table of ended attempts."""
+    """`failed`, `handed_back` or `process_died`, as in the table of ended attempts."""
     delay_s: float = 0.0
     is_counted: bool = True
     """Whether this attempt counts against the task's worker attempts."""

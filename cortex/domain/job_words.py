@@ -28,6 +28,7 @@ OUTCOMES: Final = {
     "suspended": "suspended",
     "handed_back": "handed back by its leaving pod",
     "pod_died": "its pod died",
+    "process_died": "its own process died",
     "lease_expired": "its pod fell silent",
 }
 """Why an attempt ended before its job did."""

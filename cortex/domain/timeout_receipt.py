@@ -80,6 +80,9 @@ class Interruption:
     """Which of this attempt's time-outs with that step and scope: a call is tried several times."""
     partial_text: str | None = None
     """What the model had said so far."""
+    unsettled_s: float | None = None
+    """Since the step began or, if that is later, since the last checkpoint: no step committed
+    since then, so what changed is this step's. Not recorded: the receipt's instant tells it."""
 
 
 @frozen(kw_only=True)
@@ -91,6 +94,8 @@ class Artefact:
     size_bytes: int
     changed_at: datetime
     """When its inode changed, by the pod's clock: programs can set the other times to anything."""
+    is_new: bool = False
+    """It was made since, for certain: no committed step can have written it."""
 
 
 @frozen(kw_only=True)
@@ -133,7 +138,7 @@ class TimeoutReceipt:
 
     interruption: Interruption
     step_started_at: datetime
-    """By the pod's clock: what the files' times compare with."""
+    """Or its last checkpoint, if later; by the pod's clock: files' times compare with it."""
     artefacts: tuple[Artefact, ...] = ()
     """Files of the workspace that changed since, the newest first, without those of work trees."""
     work_trees: tuple[WorkTree, ...] = ()
@@ -151,24 +156,15 @@ class TimeoutReceipt:
 
 
 def recommended_choice(receipt: TimeoutReceipt) -> Choice:
-    """Advise how to go on: away with what the interrupted step left half done, if anything.
+    """Advise how to go on: away with files that the interrupted step left half done, if any.
 
-    Work that was uncommitted before the step began is not the step's: it stays.
+    Uncommitted work in a work tree may be a person's or a committed step's: it stays.
     """
-    if receipt.is_clean:
+    if any(tree.change_count or tree.problem is not None for tree in receipt.work_trees):
         return Choice.RETRY_STEP
-    if receipt.artefacts or receipt.problem is not None:
+    if receipt.problem is not None or any(each.is_new for each in receipt.artefacts):
         return Choice.DISCARD_AND_RETRY
-    if all(_is_older(tree, receipt.step_started_at) for tree in receipt.work_trees):
-        return Choice.RETRY_STEP
-    return Choice.DISCARD_AND_RETRY
-
-
-def _is_older(tree: WorkTree, instant: datetime) -> bool:
-    """Whether all changes are certainly from before; the listed ones are the newest."""
-    return tree.problem is None and all(
-        change.changed_at is not None and change.changed_at < instant for change in tree.changes
-    )
+    return Choice.RETRY_STEP
 
 
 def clipped(text: str, max_bytes: int) -> str:

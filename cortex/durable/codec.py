@@ -6,21 +6,24 @@ stuck because its text cannot be stored. Secrets are redacted on the way in, not
 database's port: what a step returns is what a replay of it will see.
 """
 
+import dataclasses
 import hashlib
 import json
 import math
 import re
+import types
 from collections.abc import Callable, Iterable
 from collections.abc import Set as AbstractSet
 from datetime import date, time
 from enum import Enum
-from typing import Any, Final, TypeVar, get_origin
+from typing import Any, Final, Literal, TypeVar, get_args, get_origin, get_type_hints
 from uuid import UUID
 
 import attrs
 import cattrs
 import orjson
 from cattrs.cols import list_structure_factory
+from cattrs.errors import CattrsError
 from cattrs.gen import make_dict_structure_fn
 from cattrs.preconf.orjson import make_converter
 
@@ -111,7 +114,7 @@ def structure(value: Any, shape: type[T], *, what: str) -> T:
     """Give plain JSON its declared shape. Raises `InvalidValueError` that names the field."""
     try:
         return converter.structure(value, shape)
-    except (cattrs.BaseValidationError, ValueError, TypeError, KeyError, AttributeError) as error:
+    except (CattrsError, ValueError, TypeError, KeyError, AttributeError) as error:
         lines = cattrs.transform_error(error, path=what)
         raise InvalidValueError("; ".join(lines[:3])) from error
 
@@ -140,6 +143,34 @@ def input_of(*parts: Any, what: str) -> StepInput:
 def input_of_json(text: bytes) -> StepInput:
     """Return the input whose JSON text is known already."""
     return StepInput(hashlib.blake2b(text, digest_size=16).digest(), text)
+
+
+def unstructurable(shape: Any) -> Any | None:
+    """Return the part of a declared shape that JSON cannot be made into, or None."""
+    seen: list[Any] = []
+    left = [shape]
+    while left:
+        part = left.pop()
+        if part in seen or part in (None, types.NoneType, Any, ...):
+            continue
+        seen.append(part)
+        inner = _parts_of(part)
+        try:
+            converter.get_structure_hook(part)
+        except Exception:  # noqa: BLE001 -- building a hook raises whatever the shape provokes
+            found = (unstructurable(each) for each in inner if each not in seen)
+            return next((bad for bad in found if bad is not None), part)
+        left += inner  # the hook of a union looks for those of its members when it is called
+    return None
+
+
+def _parts_of(shape: Any) -> list[Any]:
+    """Return the shapes that a shape is made of."""
+    if get_origin(shape) is Literal:
+        return []
+    if attrs.has(shape) or dataclasses.is_dataclass(shape):
+        return list(get_type_hints(shape).values())
+    return [each for each in get_args(shape) if not isinstance(each, list)]
 
 
 def _flat(parts: tuple[Any, ...]) -> list[Any] | None:

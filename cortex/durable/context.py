@@ -37,6 +37,7 @@ from cortex.durable.progress import PartialAnswer
 from cortex.durable.reconciling import Reconcile
 from cortex.durable.repeating import repeated
 from cortex.durable.step_clock import StepClock
+from cortex.durable.threads import called
 from cortex.durable.tool_calls import ToolCall, Tools, call_tool
 
 T = TypeVar("T")
@@ -98,8 +99,17 @@ class Services:
 class Context:
     """One attempt of one job, as its handler sees it."""
 
-    def __init__(self, claim: Claim, journal: Journal, services: Services) -> None:
+    def __init__(
+        self,
+        claim: Claim,
+        journal: Journal,
+        services: Services,
+        *,
+        final: tuple[type[Exception], ...] = (),
+    ) -> None:
+        """`final`: exceptions that no repetition mends."""
         self._claim = claim
+        self.final = final
         self._journal = journal
         self._limits: JobLimits | None = None
         self.services = services
@@ -197,7 +207,7 @@ class Context:
     def step(
         self,
         name: str,
-        function: Callable[..., Awaitable[Any]],
+        function: Callable[..., Any],
         *args: Any,
         timeout: float | None = None,
         repeat: Urgency | None = None,
@@ -205,10 +215,11 @@ class Context:
     ) -> Coroutine[Any, Any, Any]:
         """Run `await function(*args, **kwargs)` once in the life of the job; return its result.
 
-        Arguments and result are JSON or attrs classes; the result comes back as plain JSON.
-        `timeout` is in seconds, 600 by default and at most 900, and raises `TimedOutError`.
-        A name used again becomes `name#2`. With `repeat` the function, which may then run twice,
-        is called again inside the step when it fails for a reason that passes.
+        A function that is not async runs in a thread, which is left behind on a time-out. Arguments
+        and result are JSON or attrs classes; the result comes back as plain JSON. `timeout` is in
+        seconds, 600 by default and at most 900, and raises `TimedOutError`. A name used again
+        becomes `name#2`. With `repeat` the function, which may then run twice, is called again
+        inside the step when it fails for a reason that passes.
         """
         key = self._journal.key(name)
         given = input_of(_name(function), args, kwargs, what=f"input of step {key!r}")
@@ -219,13 +230,14 @@ class Context:
             limit_s = timeout or (self._limits or await self.limits()).step_s
             with trio.move_on_after(limit_s):
                 if repeat is None:
-                    return Outcome(value=await function(*args, **kwargs))
-                call = partial(function, *args, **kwargs)
+                    return Outcome(value=await called(function, *args, **kwargs))
+                call = partial(called, function, *args, **kwargs)
                 return Outcome(value=await self._repeated(key, call, CALL_RETRIES[repeat]))
             told = f"step {key!r} took longer than {limit_s:g} seconds"
             raise TimedOutError(told, scope="step", limit_s=limit_s)
 
-        return self._journal.once(StepKind.STEP, key, given=given, run=run)
+        step = self._journal.once(StepKind.STEP, key, given=given, run=run)
+        return self._journal.promised(key, step)
 
     def llm(
         self,
@@ -280,7 +292,7 @@ class Context:
             found = await self._journal.once(StepKind.MODEL, key, given=given, run=respond)
             return ModelResponse.from_json(found)
 
-        return answer()
+        return self._journal.promised(key, answer())
 
     def tool(
         self,
@@ -326,12 +338,12 @@ class Context:
                     on_edited(Decision.from_json(stored, asked=arguments))
             return result
 
-        return answer()
+        return self._journal.promised(key, answer())
 
     def effect(
         self,
         name: str,
-        function: Callable[..., Awaitable[Any]],
+        function: Callable[..., Any],
         *args: Any,
         reconcile: Reconcile | None = None,
         idempotent: bool = False,
@@ -340,6 +352,7 @@ class Context:
     ) -> Coroutine[Any, Any, Any]:
         """Do something outside once: `await function(*args, **kwargs)`, its intent recorded first.
 
+        A function that is not async runs in a thread.
         A first parameter annotated `Invocation` is filled in: its `id` is the idempotency key for
         the other side, its `attempt` a fencing token. After a crash in between, `reconcile`, an
         async function of the invocation, says what became of the call: `Applied(result)`,
@@ -364,7 +377,8 @@ class Context:
             timeout_s=timeout,
         )
         run = partial(make_effect, self, own)
-        return self._journal.once(StepKind.EFFECT, key, given=given, run=run)
+        effect = self._journal.once(StepKind.EFFECT, key, given=given, run=run)
+        return self._journal.promised(key, effect)
 
     def approve(
         self,
@@ -407,14 +421,16 @@ class Context:
                 raise refused(decision, key)
             return decision
 
-        return ask()
+        return self._journal.promised(key, ask())
 
     async def _repeated(
         self, key: str, call: Callable[[], Awaitable[Any]], retry: CallRetry
     ) -> Any:
         caller = attrs.evolve(await self.caller(key), retry=retry)
         services = self.services
-        return await repeated(call, caller=caller, facts=services.facts, rng=services.rng)
+        return await repeated(
+            call, caller=caller, facts=services.facts, rng=services.rng, final=self.final
+        )
 
     async def gather(self, *awaitables: Awaitable[Any]) -> list[Any]:
         """Await all of them concurrently and return their results in order.

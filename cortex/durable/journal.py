@@ -4,31 +4,37 @@ On resume the handler runs again from its top; every step that is in the record 
 output at once. A step is in the record exactly when its commit was acknowledged by the database.
 """
 
-from collections.abc import Awaitable, Callable, Sequence
+import inspect
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from contextvars import ContextVar
 from decimal import Decimal
-from typing import Any, Final, NoReturn, Protocol
+from typing import Any, Final, NoReturn, Protocol, TypeVar
 
 import attrs
-import orjson
 import trio
 
 from cortex.domain.causes import leaves
-from cortex.domain.errors import DivergedError, InvalidValueError, LeaseLost, Suspended
+from cortex.domain.errors import (
+    DivergedError,
+    InvalidValueError,
+    LeaseLost,
+    Suspended,
+    UsageError,
+)
 from cortex.domain.job import EffectOutcome, Lease, OpenEffect, Step, StepDone, StepKind
 from cortex.domain.limits import CHECKPOINT, MODEL_RESPONSE
 from cortex.domain.redaction import secret_in
 from cortex.domain.usage import Usage
 from cortex.durable.codec import StepInput, decode, encode, refuse_unstorable
 from cortex.durable.divergence import difference
-from cortex.durable.progress import Progress
 from cortex.durable.replay import Replay
 from cortex.durable.step_clock import StepClock
+from cortex.durable.tally import Tally
 
 KEY_CHARS_MAX: Final = 500
+FORGOTTEN_MAX: Final = 5
+T = TypeVar("T")
 
-_NO_USAGE = Usage()
-_NO_COST = Decimal(0)
 _in_step: ContextVar[bool] = ContextVar("in_step", default=False)
 """Whether this code runs inside a step: what it asks for then is part of that."""
 
@@ -84,24 +90,23 @@ class Journal:
         self._diverged: DivergedError | None = None
         self._recorder = recorder
         self._memo = {step.key: step for step in steps}
-        self._seq = steps[-1].seq if steps else 0
-        self._usage = sum((step.usage for step in steps if step.usage), start=_NO_USAGE)
-        self._cost_usd = sum((step.cost_usd for step in steps if step.cost_usd), start=_NO_COST)
+        self._tally = Tally(steps)
         self._asked: dict[str, int] = {}
+        self._promised: dict[str, Coroutine[Any, Any, Any]] = {}
         self._decisions: dict[str, str] = {}
         self.clock: StepClock | None = None
         """The limit that stands still while something is recorded."""
-        self.progress = Progress(self._seq, steps[-1].key if steps else None)
+        self.progress = self._tally.progress
 
     @property
     def usage(self) -> Usage:
         """Tokens that the job's steps used so far."""
-        return self._usage
+        return self._tally.usage
 
     @property
     def cost_usd(self) -> Decimal:
         """What the job's steps cost so far, as far as prices are known."""
-        return self._cost_usd
+        return self._tally.cost_usd
 
     def key(self, name: str) -> str:
         """Return the key of the next step of this name: `name`, then `name#2`, then `name#3`.
@@ -139,6 +144,7 @@ class Journal:
         On a pod that leaves no step begins any more: the job is handed back instead.
         If cancelled while it is being committed, the step may or may not be in the record.
         """
+        self._promised.pop(key, None)
         memo = self._memo.get(key)
         if memo is not None:
             if memo.digest != given.digest:
@@ -168,8 +174,10 @@ class Journal:
                 effect=outcome.effect,
                 given=given.kept,
                 amid=amid,
-                number=lambda: self._number(kind, key, outcome),
-                committed=lambda: self._committed(key, outcome, at=ended),
+                number=lambda: self._tally.number(kind, key, outcome.usage, outcome.cost_usd),
+                committed=lambda: self._tally.committed(
+                    key, outcome.usage, outcome.cost_usd, at=ended
+                ),
             )
             if self.clock is None:
                 await self._recorder.record(done)
@@ -212,10 +220,39 @@ class Journal:
         if step is not None:
             step.is_held = False
 
+    def promised(self, key: str, step: Coroutine[Any, Any, T]) -> Coroutine[Any, Any, T]:
+        """Return a step that job code has made and must await; see `check_end`."""
+        self._promised[key] = step
+        return step
+
+    def close(self) -> None:
+        """Nothing awaits any more what was not awaited so far; Python need not warn of it."""
+        for step in self._promised.values():
+            if inspect.getcoroutinestate(step) == inspect.CORO_CREATED:
+                step.close()
+        self._promised.clear()
+
     def check_end(self) -> None:
-        """The handler has returned. Raises `DivergedError` if that is not what the record says."""
+        """The handler has returned.
+
+        Raises `DivergedError` if that is not what the record says, and `UsageError` if it has made
+        a step and not awaited it.
+        """
         if self._diverged is not None:
             raise self._diverged
+        forgotten = [
+            key
+            for key, step in self._promised.items()
+            if inspect.getcoroutinestate(step) == inspect.CORO_CREATED
+        ]
+        if forgotten:
+            names = ", ".join(map(repr, forgotten[:FORGOTTEN_MAX]))
+            more = len(forgotten) - FORGOTTEN_MAX
+            raise UsageError(
+                f"the handler has returned without awaiting {names}"
+                + (f" and {more} more steps" if more > 0 else ""),
+                hint="write: await ctx.step(…); a step that is not awaited does nothing",
+            )
         self._replay.check_end()
 
     async def _diverge(self, recorded: Step, given: StepInput) -> NoReturn:
@@ -246,26 +283,6 @@ class Journal:
         """Return the recorded output of a decision, of this attempt or before; None if none is."""
         memo = self._memo.get(key)
         return decode(self._decisions.get(key) if memo is None else memo.output)
-
-    def _number(self, kind: StepKind, key: str, outcome: Outcome) -> tuple[int, str]:
-        """Give the next number: asked by the committer, in the order in which it writes."""
-        seq = self._seq + 1
-        head: dict[str, object] = {"seq": seq, "kind": kind.value, "key": key}
-        usage, cost_usd = self._totals(outcome)
-        if usage is not _NO_USAGE:
-            head["input_tokens"] = usage.prompt_tokens
-            head["output_tokens"] = usage.output_tokens
-            head["cost_usd"] = str(cost_usd)
-        return seq, orjson.dumps(head).decode()
-
-    def _committed(self, key: str, outcome: Outcome, *, at: float) -> None:
-        self._seq += 1
-        self.progress.committed(self._seq, key, at=at)
-        self._usage, self._cost_usd = self._totals(outcome)
-
-    def _totals(self, outcome: Outcome) -> tuple[Usage, Decimal]:
-        usage = self._usage if outcome.usage is None else self._usage + outcome.usage
-        return usage, self._cost_usd + (outcome.cost_usd or _NO_COST)
 
 
 async def _inside(run: Callable[[], Awaitable[Outcome]]) -> Outcome:

@@ -22,6 +22,9 @@ class Meter(Protocol):
         """Await `call()`, one call of a tool of the pod; return and raise what it does."""
         ...
 
+    def tool_called(self, tool: str, outcome: str, *, seconds: float) -> None:
+        """A call of a tool of the pod is over. `outcome`: completed, failed or cancelled."""
+
     def effect_ended(self, tool: str, outcome: str) -> None:
         """An effect came to an end: an `EffectStatus` in small letters."""
 
@@ -40,6 +43,9 @@ class Unmetered:
     async def timed(self, tool: str, call: Callable[[], Awaitable[T]]) -> T:  # noqa: ARG002
         """See `Meter.timed`."""
         return await call()
+
+    def tool_called(self, tool: str, outcome: str, *, seconds: float) -> None:
+        """See `Meter.tool_called`."""
 
     def effect_ended(self, tool: str, outcome: str) -> None:
         """See `Meter.effect_ended`."""

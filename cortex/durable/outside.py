@@ -106,7 +106,9 @@ class Outside:
                     raise UnsettledError(told) from error
                 raise
 
-        return await repeated(call, caller=caller, facts=services.facts, rng=services.rng)
+        return await repeated(
+            call, caller=caller, facts=services.facts, rng=services.rng, final=self._ctx.final
+        )
 
     async def outcome(self, key: str, done: Done) -> Outcome:
         """Return what the step records; a result that no record can hold is told and raised."""

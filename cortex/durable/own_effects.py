@@ -1,6 +1,6 @@
 """Effects in a job's own code: a plain async function becomes a call that happens once."""
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
@@ -14,6 +14,7 @@ from cortex.durable.effects import EffectCall, NotDone
 from cortex.durable.gates import frozen_arguments
 from cortex.durable.journal import Outcome
 from cortex.durable.reconciling import Reconcile, asked, takes_invocation
+from cortex.durable.threads import called
 
 if TYPE_CHECKING:
     from cortex.durable.context import Context
@@ -28,7 +29,7 @@ class OwnEffect:
     key: str
     """Of its step."""
     name: str
-    function: Callable[..., Awaitable[Any]]
+    function: Callable[..., Any]
     args: Sequence[Any]
     kwargs: Mapping[str, Any]
     reconcile: Reconcile | None
@@ -63,6 +64,6 @@ async def make(ctx: "Context", own: OwnEffect) -> Outcome:
 async def _invoke(own: OwnEffect, limit_s: float, invocation: Invocation) -> Any:
     leading = (invocation,) if takes_invocation(own.function) else ()
     with trio.move_on_after(limit_s):
-        return await own.function(*leading, *own.args, **own.kwargs)
+        return await called(own.function, *leading, *own.args, **own.kwargs)
     told = f"effect {own.key!r} took longer than {limit_s:g} seconds"
     raise TimedOutError(told, scope="step", limit_s=limit_s)

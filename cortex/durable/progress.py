@@ -137,18 +137,15 @@ class Progress:
         self.checkpoint_key = key
         self.checkpoint_at: float | None = None
         """Trio's clock; None if this attempt has committed nothing."""
-        self.on_first: Callable[[], None] = lambda: None
-        """Told of the first step that this attempt commits."""
+        self.heard: Callable[[str, StepUnderWay], None] = lambda _what, _step: None
+        """Told of each step that has `begun`, is `done`, was `cut` or `failed`."""
         self._steps: dict[str, StepUnderWay] = {}
         self._one_ended: trio.Event | None = None
         self._broken_off_count = 0
 
     def committed(self, seq: int, key: str, *, at: float) -> None:
         """A step that was done at this time is in the record."""
-        is_first = self.checkpoint_at is None
         self.checkpoint_seq, self.checkpoint_key, self.checkpoint_at = seq, key, at
-        if is_first:
-            self.on_first()
 
     def begin(self, kind: StepKind, key: str, *, now: float) -> StepUnderWay:
         """A step begins; it ends by `end` or by `broke_off`."""
@@ -156,11 +153,13 @@ class Progress:
             for each in [each for each in self._steps.values() if each.cut_at is not None]:
                 del self._steps[each.key]  # whoever was cut there went on
         step = self._steps[key] = StepUnderWay(kind, key, now)
+        self.heard("begun", step)
         return step
 
     def end(self, step: StepUnderWay) -> None:
         """A step is in the record."""
         del self._steps[step.key]
+        self.heard("done", step)
         self._tell_end()
 
     async def none_under_way(self) -> None:
@@ -179,11 +178,24 @@ class Progress:
     def broke_off(self, step: StepUnderWay, error: BaseException) -> None:
         """A step was left by this error, which is told where it came from if it is a time-out's."""
         if any(isinstance(leaf, trio.Cancelled) for leaf in leaves(error)):
-            step.cut_at = trio.current_time()
+            self.cut(step)
         else:
-            self._steps.pop(step.key, None)
+            self.failed(step)
             _mark(error, step)
+
+    def cut(self, step: StepUnderWay) -> None:
+        """A cancellation from outside ended a step."""
+        step.cut_at = trio.current_time()
+        self._broke_off("cut", step)
+
+    def failed(self, step: StepUnderWay) -> None:
+        """A step ended by an error of its own."""
+        self._steps.pop(step.key, None)
+        self._broke_off("failed", step)
+
+    def _broke_off(self, what: str, step: StepUnderWay) -> None:
         self._broken_off_count += 1
+        self.heard(what, step)
         self._tell_end()
 
     def _tell_end(self) -> None:
@@ -219,7 +231,12 @@ def _mark(error: BaseException, step: StepUnderWay) -> None:
         cause = leaf.__context__ if isinstance(leaf, Suspended) else leaf
         failure = None if cause is None else failure_of(cause)
         if failure is not None and failure.scope is not None:
-            object.__setattr__(leaf, _MARK, TimedOut(step, failure))
+            mark_timed_out(leaf, TimedOut(step, failure))
+
+
+def mark_timed_out(error: BaseException, timed_out: TimedOut) -> None:
+    """Have `timed_out_by` find where an error came from."""
+    object.__setattr__(error, _MARK, timed_out)
 
 
 def _last(pieces: Reversible[str], chars: int) -> str:

@@ -1,7 +1,7 @@
 """Asking the other side what became of a call, by a function of somebody's own code."""
 
 import inspect
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from typing import Any, Final, get_type_hints
 
 import trio
@@ -10,11 +10,13 @@ from cortex.domain.classification import failure_of
 from cortex.domain.effect import Applied, Invocation, NotApplied, Unknown, Verdict
 from cortex.domain.errors import TimedOutError
 from cortex.domain.failure_codes import UNKNOWN
+from cortex.durable.threads import called
 
 LIMIT_S: Final = 30.0
 """The most that one question may take."""
 
-Reconcile = Callable[[Invocation], Awaitable[Any]]
+Reconcile = Callable[[Invocation], Any]
+"""Async, or to be run in a thread."""
 
 
 async def asked(
@@ -26,7 +28,7 @@ async def asked(
     """
     with trio.move_on_after(limit_s):
         try:
-            verdict = await reconcile(invocation)
+            verdict = await called(reconcile, invocation)
         except Exception as error:
             if passes(error):
                 raise

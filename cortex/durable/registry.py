@@ -3,7 +3,7 @@
 import difflib
 import inspect
 import re
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from types import ModuleType
 from typing import Any, Final, get_type_hints
 
@@ -11,7 +11,7 @@ import attrs
 
 from cortex.domain.errors import InvalidValueError, UsageError
 from cortex.domain.policy import Backoff, JobPolicy, policy_for
-from cortex.durable.codec import decode, structure
+from cortex.durable.codec import decode, structure, unstructurable
 
 Handler = Callable[..., Awaitable[Any]]
 
@@ -44,6 +44,10 @@ class JobType:
     parameters: dict[str, Any] = attrs.field(repr=False)
     """Name to type of each argument after the context."""
     required: frozenset[str] = attrs.field(repr=False)
+    final: tuple[type[Exception], ...] = ()
+    """Exceptions that no retry mends, with their subclasses."""
+    is_isolated: bool = False
+    """Its jobs run in processes of their own."""
 
     async def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Call the handler itself, with a context of the caller's making."""
@@ -78,11 +82,21 @@ class JobType:
 
 
 def job(
-    name: str, *, retry: Retry | None = None, timeout: int | None = None
+    name: str,
+    *,
+    retry: Retry | None = None,
+    timeout: int | None = None,
+    final: tuple[type[Exception], ...] = (),
+    isolated: bool = False,
 ) -> Callable[[Handler], JobType]:
     """Make an async function `(ctx, **arguments)` a job type; `timeout` in seconds.
 
-    Raises `UsageError` for limits out of bounds or a handler that is not an async function.
+    `final`: exceptions, with their subclasses, that fail the job at once, since no retry mends
+    them; all others are judged by the table of failures. Each job of an `isolated` type runs in a
+    process of its own: it may crash without its pod.
+
+    Raises `UsageError` for limits out of bounds, a handler that is not an async function, or a
+    `final` that is no tuple of exceptions.
     """
 
     def decorate(handler: Handler) -> JobType:
@@ -100,17 +114,42 @@ def job(
         arguments = signature[1:]
         if odd := next((p for p in arguments if p.kind not in _BY_NAME), None):
             raise UsageError(f"job type {name!r}: a payload cannot give its argument {str(odd)!r}")
+        parameters = {p.name: hints.get(p.name, Any) for p in arguments}
+        _refuse_unstructurable(name, parameters)
+        if not _are_exceptions(final):
+            raise UsageError(
+                f"job type {name!r}: final is {final!r:.120}",
+                hint="write a tuple of exception classes: final=(KeyError,)",
+            )
         policy = _policy(name, retry, timeout)
         policy.check(name)
         return JobType(
             name=name,
             handler=handler,
             policy=policy,
-            parameters={p.name: hints.get(p.name, Any) for p in arguments},
+            parameters=parameters,
             required=frozenset(p.name for p in arguments if p.default is p.empty),
+            final=final,
+            is_isolated=isolated,
         )
 
     return decorate
+
+
+def _refuse_unstructurable(name: str, parameters: Mapping[str, Any]) -> None:
+    for parameter, hint in parameters.items():
+        if (bad := unstructurable(hint)) is not None:
+            shown = inspect.formatannotation(bad)
+            raise UsageError(
+                f"job type {name!r}: argument {parameter!r} cannot be made from JSON: {shown}",
+                hint="use plain types, dates, enums, attrs classes or dataclasses of them",
+            )
+
+
+def _are_exceptions(value: object) -> bool:
+    return isinstance(value, tuple) and all(
+        isinstance(each, type) and issubclass(each, Exception) for each in value
+    )
 
 
 def _policy(name: str, retry: Retry | None, timeout: int | None) -> JobPolicy:
@@ -164,6 +203,16 @@ class Registry:
     def names(self) -> tuple[str, ...]:
         """Every registered name, sorted."""
         return tuple(sorted(self._types))
+
+    @property
+    def shared_names(self) -> tuple[str, ...]:
+        """Those whose jobs run in the pod's own process, sorted."""
+        return tuple(name for name in self.names if not self._types[name].is_isolated)
+
+    @property
+    def isolated_names(self) -> tuple[str, ...]:
+        """Those whose jobs run in processes of their own, sorted."""
+        return tuple(name for name in self.names if self._types[name].is_isolated)
 
     @property
     def policies(self) -> dict[str, JobPolicy]:

@@ -15,19 +15,26 @@ T = TypeVar("T")
 
 
 async def repeated(
-    call: Callable[[], Awaitable[T]], *, caller: Caller, facts: Facts, rng: random.Random
+    call: Callable[[], Awaitable[T]],
+    *,
+    caller: Caller,
+    facts: Facts,
+    rng: random.Random,
+    final: tuple[type[Exception], ...] = (),
 ) -> T:
     """Await `call()`; when it fails for a reason that passes, again after a pause.
 
-    Raises what the call raised when it cannot pass, when its attempts are used, or when the pause
-    does not fit in what is left of the scopes around. Each failure that is repeated is a fact, and
-    so is that it was made good.
+    Raises what the call raised when it cannot pass, as those of `final` cannot, when its attempts
+    are used, or when the pause does not fit in what is left of the scopes around. Each failure that
+    is repeated is a fact, and so is that it was made good.
     """
     noted: list[int] = []
     failures = 0
     while True:
         try:
             result = await call()
+        except final:
+            raise
         except Exception as error:
             failures += 1
             failure = failure_of(error)

@@ -38,6 +38,8 @@ class Person:
     """Who decides, and from where."""
 
     name: str
+    credential: str | None
+    """None: nobody signed in."""
     channel: str
     address: str
     client: str | None
@@ -68,7 +70,10 @@ async def decide(db: Database, wish: Wish, person: Person) -> Ruling:
     and how, `ExpiredError`, `NotFoundError`.
     """
     approval = await approvals.show(db, wish.approval_id)
-    ruling = await approvals.decide(db, verdict(approval, wish, person))
+    try:
+        ruling = await approvals.decide(db, verdict(approval, wish, person))
+    except RejectedError as error:
+        raise FieldError("arguments", error.message, hint=error.hint) from error
     if not ruling.is_taken:
         raise refusal(await approvals.show(db, wish.approval_id), ruling)
     return ruling
@@ -87,6 +92,7 @@ def verdict(approval: Mapping[str, Any], wish: Wish, person: Person) -> Verdict:
         approval_id=wish.approval_id,
         is_approved=wish.is_approved,
         by=person.name,
+        credential=person.credential,
         seen=wish.seen,
         reason=wish.reason or None,
         channel=person.channel,

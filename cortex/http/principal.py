@@ -5,6 +5,7 @@ from uuid import UUID
 
 import attrs
 
+from cortex.domain.credential import of_token
 from cortex.domain.role import Role, may
 
 
@@ -16,6 +17,11 @@ class Principal:
     """Of the person, as on the token: to be recorded with what they do."""
     roles: frozenset[Role]
     token_id: UUID | None = None
+
+    @property
+    def credential(self) -> str | None:
+        """What shows who it is; None on public routes."""
+        return None if self.token_id is None else of_token(self.token_id)
 
     def may(self, needed: Role) -> bool:
         """Tell whether one of the roles brings this right."""

@@ -17,6 +17,7 @@ from uuid import UUID
 
 import attrs
 import cattrs
+from cattrs.errors import CattrsError
 
 from cortex.domain.errors import InvalidValueError, UsageError
 from cortex.durable import codec
@@ -174,7 +175,7 @@ def _structure(value: Any, shape: type[T], *, what: str) -> T:
     """Give plain JSON its shape, as `codec.structure` does, with what only requests hold."""
     try:
         return _converter.structure(value, shape)
-    except (cattrs.BaseValidationError, ValueError, TypeError, KeyError, AttributeError) as error:
+    except (CattrsError, ValueError, TypeError, KeyError, AttributeError) as error:
         lines = cattrs.transform_error(error, path=what, format_exception=_worded)
         raise InvalidValueError("; ".join(lines[:3])) from error
 

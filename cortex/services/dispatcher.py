@@ -75,7 +75,7 @@ class Dispatcher:
         self._pacer = pacer
         self._poll_s = poll_s
         self._running: RunningJobs = actors.running
-        self._types = actors.registry.names
+        self._types = actors.registry.shared_names
         self._promote_next = True
         self._promoted_at = float("-inf")
         self._is_crowded = False
@@ -93,7 +93,7 @@ class Dispatcher:
 
     def on_ended(self, job: RunningJob) -> None:
         """A job left its slot."""
-        if job.is_queued or job.is_suspect:
+        if job.is_queued or job.is_isolated:
             self.hint(promote=job.is_queued)
         elif self._is_crowded and self._has_room:
             self._pacer.wake()
@@ -106,7 +106,7 @@ class Dispatcher:
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Claim until cancelled."""
-        self._running.on_ended, self._running.on_trusted = self.on_ended, self.hint
+        self._running.on_ended = self.on_ended
         self._running.on_undrained = partial(self.hint, promote=True)
         task_status.started()
         while True:
@@ -154,7 +154,8 @@ class Dispatcher:
             types=self._types,
             limit=limit,
             config_id=self._config_id,
-            suspects=0 if self._running.has_suspect else 1,
+            isolated=self._actors.isolated_slots - self._running.isolated_count,
+            isolated_types=self._actors.registry.isolated_names,
             tools=self._tools,
         )
         if claims:
@@ -221,5 +222,5 @@ class Dispatcher:
         for begun, claim in enumerate(claims):
             if begun % STARTED_AT_ONCE == STARTED_AT_ONCE - 1:
                 await trio.lowlevel.cancel_shielded_checkpoint()
-            job = self._running.add(claim)
+            job = self._running.add(claim, is_isolated=self._actors.isolates(claim))
             self._jobs_nursery.start_soon(self._actors.run, claim, job)

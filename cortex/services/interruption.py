@@ -116,13 +116,19 @@ def _interruption(
     elapsed_s: float,
     action: FinalAction,
 ) -> Interruption:
-    """Of several steps that were cut at once the first is named; files since then are theirs."""
+    """Of several steps that were cut at once the first is named.
+
+    Files that changed since the first of them began are theirs, but for those from before the last
+    checkpoint: a step beside them, which is committed, may have written these.
+    """
     progress, step = attempt.progress, steps[0] if steps else None
     if step is not None:
         step.scopes.append(scope)
         began = min(each.began for each in steps)
     else:
         began = attempt.began if progress.checkpoint_at is None else progress.checkpoint_at
+    now = trio.current_time()
+    settled = began if progress.checkpoint_at is None else max(began, progress.checkpoint_at)
     return Interruption(
         lease=attempt.claim.lease,
         scope=scope,
@@ -130,7 +136,8 @@ def _interruption(
         elapsed_s=elapsed_s,
         phase=Phase.HANDLER if step is None else PHASES[step.kind],
         step_key=None if step is None else step.key,
-        step_elapsed_s=trio.current_time() - began,
+        step_elapsed_s=now - began,
+        unsettled_s=now - settled,
         checkpoint_seq=progress.checkpoint_seq,
         checkpoint_key=progress.checkpoint_key,
         retry_count=attempt.claim.retry_count,

@@ -14,7 +14,7 @@ time-out. A limit that ends an attempt leaves its receipt first, see `receipts`.
 import random
 from collections.abc import Sequence
 from functools import partial
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
 from uuid import UUID
 
 import attrs
@@ -39,14 +39,19 @@ from cortex.durable.codec import encode
 from cortex.durable.context import Context, Services
 from cortex.durable.journal import Journal, Leave
 from cortex.durable.registry import Registry
+from cortex.durable.tally import Tally
 from cortex.services.committer import Committer
-from cortex.services.job_ending import ending_of, not_judged, out_of_time
+from cortex.services.isolation import Died, Isolation, Recorded, Reported
+from cortex.services.job_ending import ending_of, not_judged, out_of_time, process_died
 from cortex.services.metrics import Metrics
 from cortex.services.outage import until_answered
 from cortex.services.receipts import Receipts
 from cortex.services.running import RunningJob, RunningJobs, Stop
 from cortex.store import effects, steps
-from cortex.store.bridge import Port
+from cortex.store.bridge import Port, leave_island
+
+NO_PROCESS_PAUSE_S: Final = 1.0
+"""Until a job for which no process could be forked is due again."""
 
 _log = structlog.get_logger(__name__)
 
@@ -70,13 +75,27 @@ class JobActors:
     receipts: Receipts
     running: RunningJobs
     rng: random.Random
+    deaths_max: int = 3
+    """Deaths of its own process in a row that fail a job."""
+    isolation: Isolation | None = None
+    """None: the pod of a test or a simulation, which runs every job itself."""
     metrics: Metrics = attrs.field(factory=Metrics)
+
+    @property
+    def isolated_slots(self) -> int:
+        """How many jobs may run in processes of their own at once."""
+        return self.running.slots if self.isolation is None else self.isolation.slots
+
+    def isolates(self, claim: Claim) -> bool:
+        """Whether a job runs in a process of its own."""
+        is_asked = claim.is_suspect or claim.type in self.registry.isolated_names
+        return is_asked and self.isolation is not None
 
     async def run(self, claim: Claim, job: RunningJob) -> None:
         """Run one attempt to its end and report it. Raises nothing but `trio.Cancelled`."""
         try:
             # Claimed by a pod that leaves, nothing of the job may run here.
-            ending = _stopped(claim, job.stop) if job.stop else await self._attempt(claim, job)
+            ending = _stopped(claim, job.stop) if job.stop else await self._ending(claim, job)
             if ending is not None and job.stop is not Stop.LEASE_LOST:
                 told = await self._report(ending)
                 job.is_told, job.is_answered = told is not None, True
@@ -87,6 +106,11 @@ class JobActors:
         finally:
             self.receipts.forget(claim.lease)
             self.running.remove(job)
+
+    async def _ending(self, claim: Claim, job: RunningJob) -> Operation | None:
+        if self.isolation is not None and job.is_isolated and not claim.cancel_requested:
+            return await self._isolated(self.isolation, claim, job)
+        return await self._attempt(claim, job)
 
     async def _attempt(self, claim: Claim, job: RunningJob) -> Operation | None:
         """Run the handler; return the operation that ends the attempt, or None for a lost lease."""
@@ -109,6 +133,7 @@ class JobActors:
         result: Any = None
         raised: BaseException | None = None
         job.task = trio.lowlevel.current_task()
+        leave_island()
         try:
             with job.scope:
                 result = await self._handle(claim, job)
@@ -119,6 +144,52 @@ class JobActors:
         finally:
             job.task = None
         return result, raised
+
+    async def _isolated(
+        self, isolation: Isolation, claim: Claim, job: RunningJob
+    ) -> Operation | None:
+        """Run the handler in a process of its own; return as `_attempt` does."""
+        ended: Reported | Died | None = None
+        tally = Tally(())
+        try:
+            with job.scope:
+                known, left = await self._recorded(claim)
+                tally = Tally(known)
+                job.progress = tally.progress
+                self.receipts.follow(claim, tally.progress)
+                ended = await isolation.attempt(
+                    claim,
+                    job,
+                    tally,
+                    Recorded(known, left, partial(self._recall, claim.lease.job_id)),
+                    services=self.services,
+                    policies=self.policies,
+                )
+        except UnavailableError as error:
+            _log.error("no process for a job", job=str(claim.lease.job_id), error=error.message)
+            return _stopped(claim, job.stop) if job.stop else _put_off(claim)
+        except Exception as error:  # noqa: BLE001 -- what a runner says must not end its pod
+            return await self._failed(claim, job, error)
+        is_late = job.scope.cancelled_caught or trio.current_time() >= job.scope.deadline
+        if ended is None or is_late:
+            return await self._out_of_time(claim, job, None)
+        if isinstance(ended, Died):
+            return self._died(claim, job, tally, ended)
+        operation = ended.operation
+        is_completed = isinstance(operation, Finish) and operation.status is JobStatus.COMPLETED
+        if job.stop is not None and not is_completed:
+            return _stopped(claim, job.stop)
+        if operation is not None and ended.error is not None:
+            await self.receipts.ended(claim, job, operation, ended.error)
+        return operation
+
+    def _died(self, claim: Claim, job: RunningJob, tally: Tally, died: Died) -> Operation | None:
+        """Whoever ends the pod, or the job, may have ended its process: that is not counted."""
+        if job.stop is not None or self.running.hands_back():
+            return _stopped(claim, job.stop or Stop.HANDED_BACK)
+        _log.warning("runner died", job=str(claim.lease.job_id), type=claim.type, how=died.how)
+        has_stepped = tally.progress.checkpoint_at is not None
+        return process_died(claim, died.how, has_stepped=has_stepped, deaths_max=self.deaths_max)
 
     async def _failed(
         self, claim: Claim, job: RunningJob, error: BaseException
@@ -133,6 +204,7 @@ class JobActors:
                 backoff=policy.backoff,
                 rng=self.rng,
                 ran_s=trio.current_time() - job.claimed_at,
+                final=self._final(claim),
             )
         except Exception as second:  # noqa: BLE001 -- what a job's own error does must not end its pod
             ending = not_judged(claim, error, second)
@@ -173,12 +245,18 @@ class JobActors:
             leave=leave,
         )
         job.progress = journal.progress
-        if job.is_suspect:
-            journal.progress.on_first = self.running.on_trusted
         self.receipts.follow(claim, journal.progress)
-        result = await job_type.handler(Context(claim, journal, self.services), **arguments)
-        journal.check_end()
+        ctx = Context(claim, journal, self.services, final=job_type.final)
+        try:
+            result = await job_type.handler(ctx, **arguments)
+            journal.check_end()
+        finally:
+            journal.close()
         return result
+
+    def _final(self, claim: Claim) -> tuple[type[Exception], ...]:
+        """What its type names as final; a type that is gone names nothing."""
+        return self.registry.get(claim.type).final if claim.type in self.registry.names else ()
 
     async def _recorded(self, claim: Claim) -> tuple[Sequence[Step], Sequence[OpenEffect]]:
         """Return what earlier attempts committed, and the effects that they began besides."""
@@ -235,6 +313,12 @@ class JobActors:
             self.running.unrecorded.append(ending.lease.job_id)
             _log.error("end of attempt not recorded", job=str(ending.lease.job_id), error=second)
         return None
+
+
+def _put_off(claim: Claim) -> Release:
+    return Release(
+        lease=claim.lease, outcome="handed_back", delay_s=NO_PROCESS_PAUSE_S, is_counted=False
+    )
 
 
 def _stopped(claim: Claim, stop: Stop) -> Operation | None:

@@ -5,9 +5,10 @@ The class of the error decides; what is known of it goes into the record, stack 
 
 import random
 import traceback
-from collections.abc import Iterable
+from collections.abc import Sequence
 from typing import Any, Final
 
+import attrs
 import orjson
 import structlog
 import trio
@@ -17,6 +18,7 @@ from cortex.domain.classification import failure_of
 from cortex.domain.decision import AskPerson, Fail, RetryLater, TryAgain, Used, decide
 from cortex.domain.errors import LeaseLost, Suspended
 from cortex.domain.failure import Failure, FailureClass
+from cortex.domain.failure_codes import FINAL
 from cortex.domain.job import Claim, Finish, JobStatus, Operation, Release, Suspend
 from cortex.domain.policy import Backoff
 from cortex.domain.redaction import redact
@@ -26,6 +28,8 @@ from cortex.domain.text import clean_text
 from cortex.domain.why import PERSON
 
 STACK_CHARS_MAX: Final = 16_384
+POISON: Final = "poison"
+PROCESS_DIED: Final = "process_died"
 
 _log = structlog.get_logger(__name__)
 
@@ -37,15 +41,17 @@ def ending_of(
     backoff: Backoff,
     rng: random.Random,
     ran_s: float = 0.0,
+    final: tuple[type[Exception], ...] = (),
 ) -> Operation | None:
     """Decide what an error does to its job; None: the lease is lost, touch nothing more.
 
     A permanent error among several overrules a job's wish to wait. `ran_s`: since its claim.
+    `final`: what the job's type names as permanent.
     """
     leaves = leaves_of(error)
     if any(isinstance(leaf, LeaseLost) for leaf in leaves):
         return None
-    failure = _worst(leaf for leaf in leaves if not isinstance(leaf, Suspended))
+    failure = _worst([leaf for leaf in leaves if not isinstance(leaf, Suspended)], final)
     wishes = [leaf for leaf in leaves if isinstance(leaf, Suspended)]
     suspended = together(wishes) if wishes else None
     if suspended is not None and (failure is None or failure.cls.is_transient):
@@ -110,6 +116,25 @@ def out_of_time(claim: Claim) -> Finish:
         limit_s=claim.timeout_s,
     )
     return Finish(lease=claim.lease, status=JobStatus.FAILED, **_told(claim, failure))
+
+
+def process_died(claim: Claim, how: str, *, has_stepped: bool, deaths_max: int) -> Finish | Release:
+    """Return the end of an attempt whose own process has died; `how` is for people.
+
+    So many deaths in a row without a step in between are the job's own fault.
+    """
+    deaths = 1 if has_stepped else claim.process_deaths + 1
+    is_poison = deaths >= deaths_max
+    times = "" if deaths == 1 else f" {deaths} times in a row"
+    failure = Failure(
+        cls=FailureClass.PERMANENT if is_poison else FailureClass.TRANSIENT_INFRA,
+        code=POISON if is_poison else PROCESS_DIED,
+        message=f"its own process died{times}: {how}",
+    )
+    told = _told(claim, failure)
+    if is_poison:
+        return Finish(lease=claim.lease, status=JobStatus.FAILED, **told)
+    return Release(lease=claim.lease, outcome=PROCESS_DIED, is_counted=False, **told)
 
 
 def _suspend(claim: Claim, suspended: Suspended) -> Suspend:
@@ -178,10 +203,11 @@ def _told(claim: Claim, failure: Failure, *, stack: str | None = None) -> dict[s
     }
 
 
-def _worst(leaves: Iterable[BaseException]) -> Failure | None:
-    found = list(leaves)
+def _worst(found: Sequence[BaseException], final: tuple[type[Exception], ...]) -> Failure | None:
     if not found:
         return None
+    if named := next((leaf for leaf in found if isinstance(leaf, final)), None):
+        return attrs.evolve(failure_of(named), cls=FailureClass.PERMANENT, code=FINAL)
     return failure_of(found[0] if len(found) == 1 else BaseExceptionGroup("several", found))
 
 

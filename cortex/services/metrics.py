@@ -115,18 +115,16 @@ class Metrics:
             case _:  # handed back, or lost: neither an end nor a failure
                 pass
 
-    def recovered(self, how: str, *, freed: int, failed: int) -> None:
+    def recovered(self, how: str, *, freed: int, failed: int = 0) -> None:
         """Jobs were taken from another pod: `taken_over` when it died, `swept` when it is silent.
 
-        So many of them failed, because that has happened to them too often.
+        So many of them failed, because their retries were spent.
         """
         self._recovered.add((how,), freed)
         if how == "swept":
             self._retries.add(("application",), freed)
         if failed:
-            is_poison = how == "taken_over"
-            class_ = FailureClass.PERMANENT if is_poison else FailureClass.TRANSIENT_INFRA
-            self._errors.add((class_.value, POISON if is_poison else LEASE_EXPIRED), failed)
+            self._errors.add((FailureClass.TRANSIENT_INFRA.value, LEASE_EXPIRED), failed)
             self.failed_without_attempt(failed)
 
     def expired(self, count: int) -> None:
@@ -185,10 +183,15 @@ class Metrics:
             return result
         except Exception:
             outcome = "failed"
-            self._tool_errors.add((tool,))
             raise
         finally:
-            self._tool_time.add((tool, outcome), trio.current_time() - began)
+            self.tool_called(tool, outcome, seconds=trio.current_time() - began)
+
+    def tool_called(self, tool: str, outcome: str, *, seconds: float) -> None:
+        """See `Meter.tool_called`."""
+        if outcome == "failed":
+            self._tool_errors.add((tool,))
+        self._tool_time.add((tool, outcome), seconds)
 
     def effect_ended(self, tool: str, outcome: str) -> None:
         """An effect of a tool that the pod knows came to this end: an `EffectStatus` in small."""

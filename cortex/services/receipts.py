@@ -131,7 +131,8 @@ class Receipts:
 
     def _bare(self, told: Interruption, *, problem: str | None = None) -> TimeoutReceipt:
         """The receipt of a time-out whose files nobody has looked at."""
-        began_s = self._unix_ms() / 1000 - told.step_elapsed_s
+        left_s = told.step_elapsed_s if told.unsettled_s is None else told.unsettled_s
+        began_s = self._unix_ms() / 1000 - left_s
         return TimeoutReceipt(
             interruption=_storable(told),
             step_started_at=datetime.fromtimestamp(began_s, UTC),

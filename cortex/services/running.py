@@ -42,12 +42,12 @@ class RunningJob:
     scope: trio.CancelScope
     """Around the handler, with the job's own deadline. The commit of its end stands outside."""
     type: str = ""
-    is_suspect: bool = False
-    """Should the pod die, this job is to blame."""
+    is_isolated: bool = False
+    """It runs in a process of its own."""
     due_at: float = math.inf
     """When its handler must have ended, by `time.monotonic`: threads read it, too."""
     task: trio.lowlevel.Task | None = None
-    """In which its handler runs; None before and afterwards."""
+    """In which its handler runs; None before and afterwards, and if that is another process."""
     progress: Progress | None = None
     """What its handler is at, once that has begun."""
     claimed_at: float = attrs.field(factory=trio.current_time)
@@ -56,12 +56,6 @@ class RunningJob:
     """Its end is in the record: nothing of it is to be looked for."""
     is_answered: bool = False
     """The database has said how it ended, or that another attempt owns the job."""
-
-    @property
-    def is_trusted(self) -> bool:
-        """No suspect, or no more: it has committed a step here and the pod lives."""
-        has_progressed = self.progress is not None and self.progress.checkpoint_at is not None
-        return has_progressed or not self.is_suspect
 
     def end(self, why: Stop) -> None:
         """Stop the handler. The first reason stays, except that a lost lease overrules all."""
@@ -77,7 +71,8 @@ class RunningJobs:
     def __init__(self, *, slots: int) -> None:
         self.slots = slots
         self._jobs: dict[UUID, RunningJob] = {}
-        self._suspects: list[RunningJob] = []
+        self.isolated_count = 0
+        """Jobs among them that run in processes of their own."""
         self._is_empty = trio.Event()
         self.leaving = trio.Event()
         """Set when the pod leaves: jobs are handed back at their next checkpoint."""
@@ -92,8 +87,6 @@ class RunningJobs:
         self.unrecorded: deque[UUID] = deque(maxlen=UNRECORDED_MAX)
         """Jobs whose ends the database refuses: theirs is the sweep, which counts."""
         self.on_ended: Callable[[RunningJob], None] = lambda _: None
-        self.on_trusted: Callable[[], None] = lambda: None
-        """Told when a suspect has made its first step here: another one may be claimed."""
         self.when_ended: list[Callable[[UUID], None]] = []
         """Told of each job that has left its slot: its end is in the record, if it came to that."""
 
@@ -113,11 +106,6 @@ class RunningJobs:
     def hands_back(self) -> bool:
         """No step begins here any more: jobs are handed back instead."""
         return self.leaving.is_set() or self.is_drain_requested
-
-    @property
-    def has_suspect(self) -> bool:
-        """One runs here that would be to blame if the pod died: a second one has to wait."""
-        return any(not job.is_trusted for job in self._suspects)
 
     @property
     def jobs(self) -> list[RunningJob]:
@@ -144,7 +132,7 @@ class RunningJobs:
         job = self._jobs.get(job_id)
         return None if job is None else job.lease
 
-    def add(self, claim: Claim) -> RunningJob:
+    def add(self, claim: Claim, *, is_isolated: bool = False) -> RunningJob:
         """Enter an attempt; an older attempt of the same job that still runs here has lost.
 
         Of a pod that leaves or drains it is a claim that was on its way: handed back at once.
@@ -159,12 +147,11 @@ class RunningJobs:
             claim.is_queued,
             scope,
             type=claim.type,
-            is_suspect=claim.is_suspect,
+            is_isolated=is_isolated,
             due_at=time.monotonic() + claim.left_s,
         )
         self._jobs[lease.job_id] = job
-        if claim.is_suspect:
-            self._suspects.append(job)
+        self.isolated_count += is_isolated
         if self.hands_back():
             job.end(Stop.HANDED_BACK)
         return job
@@ -173,8 +160,7 @@ class RunningJobs:
         """Take an ended attempt out."""
         if self._jobs.get(job.lease.job_id) is job:
             del self._jobs[job.lease.job_id]
-        if job.is_suspect:
-            self._suspects.remove(job)
+        self.isolated_count -= job.is_isolated
         if not job.is_told:
             self.lost_count += 1
         if not job.is_answered:

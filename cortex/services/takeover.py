@@ -103,7 +103,7 @@ class TakeOver:
 
     async def _take(self, dead: Suspect, *, is_news: bool = True) -> None:
         """Take its jobs; `is_news`: its death itself is told, too."""
-        freed_count = poison_count = cancelled_count = 0
+        freed_count = cancelled_count = 0
         while True:
             crash_point("before_takeover")
             taken = await self._port(
@@ -114,19 +114,10 @@ class TakeOver:
                 limit=BATCH_MAX,
             )
             crash_point("after_takeover")
-            self._metrics.recovered(
-                "taken_over", freed=taken.freed_count, failed=taken.poison_count
-            )
+            self._metrics.recovered("taken_over", freed=taken.freed_count)
             freed_count += taken.freed_count
-            poison_count += taken.poison_count
             cancelled_count += taken.cancelled_count
             if taken.is_done or not (taken.is_dead and taken.count):
                 break  # what somebody else has locked just now is taken at the next look
-        if freed_count or poison_count or cancelled_count or (taken.is_done and is_news):
-            _log.warning(
-                "took over",
-                pod=dead.name,
-                jobs=freed_count,
-                poison=poison_count,
-                cancelled=cancelled_count,
-            )
+        if freed_count or cancelled_count or (taken.is_done and is_news):
+            _log.warning("took over", pod=dead.name, jobs=freed_count, cancelled=cancelled_count)

@@ -12,9 +12,12 @@ import attrs
 import orjson
 
 from cortex.domain.approval import ApprovalStatus, Decided, Risk
+from cortex.domain.approval_policy import Agreed, Call, Mark, beyond, rules_from_json
 from cortex.domain.approval_words import ended
 from cortex.domain.canonical import parse
-from cortex.domain.errors import ConflictError, ExpiredError, NotFoundError
+from cortex.domain.credential import ANOTHER
+from cortex.domain.errors import ConflictError, ExpiredError, NotFoundError, RejectedError
+from cortex.store import agents
 from cortex.store.database import Connection, Database, Record
 from cortex.store.found import by_name
 from cortex.store.jobs import plain
@@ -33,6 +36,8 @@ class Verdict:
     approval_id: UUID
     is_approved: bool
     by: str
+    credential: str | None
+    """What shows who it is, see `domain.credential`; None: nobody signed in."""
     seen: bytes
     """SHA-256 of the arguments that this person saw: others are not decided by it."""
     reason: str | None = None
@@ -50,7 +55,7 @@ class Ruling:
 
     outcome: str
     """approved · agreed (more people are needed) · denied · already · expired · changed ·
-    own_request · not_editable · agreed_before"""
+    no_credential · own_request · not_editable · agreed_before"""
     agreed_count: int
 
     @property
@@ -81,10 +86,12 @@ async def of_line(db: Database, lineage_id: UUID, key: str) -> Decided | None:
 
 
 async def decide(db: Database, verdict: Verdict) -> Ruling:
-    """Decide one request; the first decision wins. Raises `NotFoundError`.
+    """Decide one request; the first decision wins.
 
-    What did not count is told by the ruling, with nothing changed: see `refusal`.
+    What did not count is told by the ruling, with nothing changed: see `refusal`. Raises
+    `NotFoundError`, and `RejectedError` for an edit that needs more than was asked for.
     """
+    await _refuse_beyond(db, verdict)
     for _ in range(TRIES):
         row = await db.fetch_one("approvals.decide", *_columns(verdict))
         ruling = _ruling(row, verdict)
@@ -98,6 +105,8 @@ async def decide_all(db: Database, verdicts: Sequence[Verdict]) -> list[Ruling]:
 
     Raises what `refusal` gives for the first one that does not count; then nothing is changed.
     """
+    for verdict in verdicts:
+        await _refuse_beyond(db, verdict)
     for _ in range(TRIES):
         rulings = await db.transact(partial(_all_or_none, verdicts=verdicts))
         if not isinstance(rulings, _NotTaken):
@@ -105,6 +114,28 @@ async def decide_all(db: Database, verdicts: Sequence[Verdict]) -> list[Ruling]:
         if rulings.ruling.outcome != AGAIN:
             raise refusal(await show(db, rulings.verdict.approval_id), rulings.ruling)
     raise _restless(verdicts[0])
+
+
+async def _refuse_beyond(db: Database, verdict: Verdict) -> None:
+    """Raise `RejectedError` for an edit into a call that the agent's rules ask more people for."""
+    if verdict.edited is None or not verdict.is_approved:
+        return
+    approval = await show(db, verdict.approval_id)
+    agent_id, tool = approval["agent_id"], approval["tool"]
+    if agent_id is None or tool is None or approval["status"] != ApprovalStatus.PENDING:
+        return
+    spec = await agents.spec(db, agent_id, approval["agent_version"])
+    asked = Call(tool=tool, arguments=approval["asked"], is_effect=True, mark=Mark())
+    under = Agreed(Risk(approval["risk"]), approval["people"])
+    rules = rules_from_json(spec.get("approvals", ()))
+    needed = beyond(asked, orjson.loads(verdict.edited), under=under, rules=rules)
+    if needed is not None:
+        people = f"{needed.people} people" if needed.people > 1 else "one person"
+        raise RejectedError(
+            f"the edit makes {tool} {needed.risk}, for which {people} must be asked: "
+            f"{needed.reason}",
+            hint="deny it with a reason: when the agent calls it so, people are asked for that",
+        )
 
 
 async def _all_or_none(
@@ -151,12 +182,19 @@ _REFUSALS: Final = {
         "the arguments of {name} have changed since they were shown",
         "look at them again before deciding",
     ),
-    "own_request": ("{name} is critical and was asked for by you", "another person has to agree"),
+    "no_credential": ("{name} needs several people: who agrees must sign in", ANOTHER),
+    "own_request": (
+        "{name} is critical and was asked for by you",
+        ANOTHER,
+    ),
     "not_editable": (
         "the arguments of {name} cannot be edited: nothing says how they must look",
         "approve or deny them as they are",
     ),
-    "agreed_before": ("you have agreed to {name} already", "another person has to agree, too"),
+    "agreed_before": (
+        "you have agreed to {name} already",
+        ANOTHER,
+    ),
 }
 
 
@@ -275,6 +313,7 @@ def _columns(verdict: Verdict) -> tuple[object, ...]:
         verdict.address,
         verdict.client,
         verdict.edited,
+        verdict.credential,
     )
 
 

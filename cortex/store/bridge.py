@@ -210,6 +210,14 @@ async def open_port(profile: Profile, *, rng: random.Random) -> AsyncGenerator[P
                 await loop.run_aio_coroutine(db.close())
 
 
+def leave_island() -> None:
+    """Let asyncio calls of this trio task, and of tasks below it, find no loop from now on.
+
+    They would find that of the pool: what they start there nobody would end.
+    """
+    trio_asyncio.current_loop.set(None)
+
+
 def _note(_loop: object, context: dict[str, Any]) -> None:
     _log.warning(
         "asyncio reported trouble",

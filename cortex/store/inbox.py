@@ -13,13 +13,15 @@ from cortex.store.jobs import plain
 
 
 async def waiting(
-    db: Database, *, by: str, also: Sequence[UUID], limit: int
+    db: Database, *, by: str, credential: str, also: Sequence[UUID], limit: int
 ) -> list[dict[str, Any]]:
     """Return requests that wait, the most urgent ones, and some by their ids; in no order.
 
-    `is_own`: it is critical and `by` asked for it. `has_agreed`: `by` did, to these arguments.
+    `is_own`: it is critical and `by`, or this credential, asked for it. `has_agreed`: this
+    credential did, to these arguments.
     """
-    return [plain(row) for row in await db.fetch("inbox.waiting", limit, by, list(also))]
+    rows = await db.fetch("inbox.waiting", limit, by, list(also), credential)
+    return [plain(row) for row in rows]
 
 
 async def decided(db: Database, *, limit: int) -> list[dict[str, Any]]:

@@ -28,9 +28,15 @@ CANCEL_TRIES = 10
 
 
 async def submit(
-    db: Database, submissions: Sequence[Submission], *, by: str | None = None
+    db: Database,
+    submissions: Sequence[Submission],
+    *,
+    by: str | None = None,
+    credential: str | None = None,
 ) -> set[UUID]:
     """Submit jobs in one transaction, in somebody's name; return the ids that were new.
+
+    Without a credential the login at the database is who asks.
 
     Repeating it with the same ids changes nothing, so it is safe after `OutcomeUnknownError`.
     Raises `NotFoundError` for an unknown agent, `InvalidValueError` for what JSON cannot hold.
@@ -51,17 +57,20 @@ async def submit(
         [s.timeout_s for s in batch],
         [s.job_key for s in batch],
         by,
+        credential,
     )
     return affected(rows)
 
 
-async def submit_once(db: Database, submission: Submission, *, by: str | None) -> None:
+async def submit_once(
+    db: Database, submission: Submission, *, by: str | None, credential: str | None = None
+) -> None:
     """Submit; when the reply is lost, ask again under the same id: the job cannot come twice.
 
     Not for use inside a transaction. Raises what `submit` raises.
     """
     try:
-        await asked_again(partial(submit, db, [submission], by=by))
+        await asked_again(partial(submit, db, [submission], by=by, credential=credential))
     except OutcomeUnknownError as error:
         raise OutcomeUnknownError(
             f"it is not known whether job {submission.id} was submitted: its connection broke",

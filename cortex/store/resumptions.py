@@ -1,11 +1,14 @@
 """How people let failed jobs go on, or put them before an operator: each time with who and why."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from datetime import datetime
 from typing import Any
 from uuid import UUID
 
+import attrs
+
 from cortex.domain.dead_letter import LetterState
-from cortex.domain.errors import ConflictError
+from cortex.domain.errors import ConflictError, NotFoundError
 from cortex.domain.timeout_receipt import Choice
 from cortex.store import dead_letters, facts, jobs
 from cortex.store.database import Connection, Database
@@ -21,6 +24,24 @@ async def lock(db: Database, job_id: UUID) -> None:
     (row,) = await db.hold("timeouts.lock_resume", job_id)
     if not row["is_held"]:
         raise ConflictError(f"job {job_id} is being resumed by somebody else just now")
+
+
+@attrs.frozen(kw_only=True)
+class Settled:
+    """What the record of a job's committed steps says about its files."""
+
+    at: datetime
+    """When the last of them was done; without one, when the job was first started."""
+    files: frozenset[str]
+    """Those files, of the ones asked about, that some of them names."""
+
+
+async def settled(db: Database, job_id: UUID, *, files: Sequence[str]) -> Settled:
+    """Return what must not be taken for the leavings of a step that was interrupted."""
+    row = await db.fetch_one("timeouts.settled", job_id, list(files))
+    if row is None:
+        raise NotFoundError(f"no job {job_id}")
+    return Settled(at=row["at"], files=frozenset(row["files"]))
 
 
 async def resume(
@@ -41,9 +62,9 @@ async def resume(
 
     async def work(connection: Connection) -> UUID:
         inside = db.bound(connection)
-        (settled,) = await dead_letters.resubmit(inside, [wanted], by=by, reason=reason)
-        if settled.error is not None:
-            raise settled.error
+        (made,) = await dead_letters.resubmit(inside, [wanted], by=by, reason=reason)
+        if made.error is not None:
+            raise made.error
         told = {"choice": choice.value, "retried_as": str(wanted.new_id), "set_aside": set_aside}
         await _note(inside, wanted.job_id, "job_resumed", {"by": by, "reason": reason} | told)
         return wanted.new_id

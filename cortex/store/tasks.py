@@ -33,19 +33,21 @@ async def claim(
     types: Sequence[str],
     limit: int,
     config_id: int | None = None,
-    suspects: int = 1,
+    isolated: int = 1,
+    isolated_types: Sequence[str] = (),
     tools: Sequence[str] = (),
 ) -> list[Claim]:
     """Give up to `limit` ready tasks to a pod, each under a new attempt.
 
-    Jobs that begin keep `config_id` as what they began with. `suspects`: how many may be among them
-    of which the next death of a pod tells that they were to blame. Jobs of agents that have other
-    tools than `tools` are left to other pods.
+    Jobs that begin keep `config_id` as what they began with. `isolated`: how many may be among them
+    that run in processes of their own, suspects and those of `isolated_types`, which are none of
+    `types`. Jobs of agents that have other tools than `tools` are left to other pods.
 
     After `OutcomeUnknownError` the pod may own jobs that it does not know of: see `orphans`.
     """
     rows = await db.fetch(
-        "tasks.claim", pod_id, list(types), limit, config_id, suspects, list(tools)
+        *("tasks.claim", pod_id, list(types), limit, config_id, isolated),
+        *(list(tools), list(isolated_types)),
     )
     return [_claim(row) for row in rows]
 
@@ -151,14 +153,13 @@ class Takeover:
     is_done: bool
     """Nothing is left to take, and the pod is marked dead."""
     freed_count: int
-    poison_count: int
     cancelled_count: int
     """A person had asked for their end."""
 
     @property
     def count(self) -> int:
         """All that were taken."""
-        return self.freed_count + self.poison_count + self.cancelled_count
+        return self.freed_count + self.cancelled_count
 
 
 async def take_over(
@@ -172,7 +173,6 @@ async def take_over(
         is_dead=row["is_dead"],
         is_done=row["is_done"],
         freed_count=row["freed_count"],
-        poison_count=row["poison_count"],
         cancelled_count=row["cancelled_count"],
     )
 
@@ -300,4 +300,5 @@ def _claim(row: Record) -> Claim:
         own_failure_s=row["own_failure_s"],
         due_for_s=row["due_for_s"],
         is_suspect=row["is_suspect"],
+        process_deaths=row["process_deaths"],
     )

@@ -17,9 +17,9 @@ WHERE (SELECT count(*) FROM task) >= 0 ORDER BY j.id FOR UPDATE OF j;
 
 -- name: decide
 -- One person's decision. $1 approval, $2 whether to approve, $3 who, $4 digest of the arguments that were seen,
--- $5 why, $6 channel, $7 address, $8 client, $9 edited arguments or null.
+-- $5 why, $6 channel, $7 address, $8 client, $9 edited arguments or null, $10 the credential, null: nobody signed in.
 -- Locks: the task, the job, the approval. See cortex.decide.
-SELECT * FROM cortex.decide($1, $2, $3, $4, $5, $6, $7, $8, $9::json);
+SELECT * FROM cortex.decide($1, $2, $3, $4, $5, $6, $7, $8, $9::json, $10);
 
 -- name: expire
 -- Closes requests that nobody decided in time. $1 limit. Locks: per request the task, the job, the approval.
@@ -51,12 +51,12 @@ FROM cortex.approval WHERE id = $1;
 SELECT a.id, a.seq, a.job_id, a.lineage_id, a.attempt, a.key, a.tool, a.tenant, a.agent_id, a.agent_version,
        a.requested_by, a.asked, a.asked_digest, a.arguments, a.digest, a.schema, a.version, a.risk, a.effect,
        a.reversible, a.policy, a.said, a.people, a.on_deny, a.on_expiry, a.status, a.token_by, a.created_at,
-       a.expires_at, a.edited_by, a.decided_at, a.decided_by, a.channel, a.address, a.client, a.reason,
-       cortex.has_link(a.id) AS has_link, g.name AS agent, j.status AS job_status, j.type AS job_type, j.checkpoint AS job_head,
+       a.expires_at, a.edited_by, a.decided_at, a.decided_by, a.decided_with, a.requested_with, a.channel, a.address,
+       a.client, a.reason, cortex.has_link(a.id) AS has_link, g.name AS agent, j.status AS job_status, j.type AS job_type, j.checkpoint AS job_head,
        j.worker_job_id IS NOT NULL AS is_job_due,
        e.id AS effect_id, e.status AS effect_status, cortex.agreed(a.id, a.digest) AS agreed, cortex.now() AS now,
        (SELECT coalesce(jsonb_agg(jsonb_build_object(
-            'person', v.person, 'at', v.at, 'channel', v.channel, 'reason', v.reason,
+            'person', v.person, 'credential', nullif(v.credential, ''), 'at', v.at, 'channel', v.channel, 'reason', v.reason,
             'digest', encode(v.digest, 'hex'), 'edited', v.old IS NOT NULL) ORDER BY v.at), '[]')
         FROM cortex.approval_vote v WHERE v.approval_id = a.id) AS votes
 FROM cortex.approval a

@@ -28,8 +28,7 @@ WITH pod AS (
         phase_at = CASE WHEN phase = $8 THEN phase_at WHEN $8 IS NOT NULL THEN cortex.now() END,
         abort_at = CASE WHEN phase = $8 THEN abort_at ELSE cortex.now() + $9::float8 * interval '1 second' END,
         closed_at = CASE WHEN phase = $8 THEN closed_at ELSE cortex.now() + $10::float8 * interval '1 second' END,
-        trouble = $11::text, trouble_at = cortex.now() - $12::float8 * interval '1 second',
-        blame = NULL
+        trouble = $11::text, trouble_at = cortex.now() - $12::float8 * interval '1 second'
     WHERE id = (SELECT p.id FROM cortex.pod p WHERE p.id = $1 FOR NO KEY UPDATE SKIP LOCKED)
 ), mine AS MATERIALIZED (
     SELECT j.id FROM unnest($2::uuid[], $3::int[]) AS m(id, attempt) JOIN cortex.job j ON j.id = m.id

@@ -5,7 +5,7 @@
 -- for. Locks: jobs.
 -- Returns the jobs whose step was appended; repeating the statement appends nothing.
 WITH owned AS (
-    UPDATE cortex.job j SET checkpoint = s.head, pod_deaths = 0, waits_count = 0, own_failure_at = NULL
+    UPDATE cortex.job j SET checkpoint = s.head, pod_deaths = 0, process_deaths = 0, waits_count = 0, own_failure_at = NULL
     FROM unnest($2::uuid[], $3::int[], $4::int[], $5::text[], $6::text[], $7::bytea[], $8::float8[],
                 $9::numeric[], $10::jsonb[], $11::json[], $12::jsonb[], $13::text[], $14::text[])
         AS s(job_id, attempt, seq, kind, key, digest, duration_s, cost_usd, usage, output, head, input, amid)
@@ -25,7 +25,7 @@ RETURNING job_id;
 -- that the others do not pay for it. $1 to $14 as for commit; $15 effects or null, $16 whether each was applied,
 -- $17 why not. Locks: jobs, then effects.
 WITH owned AS (
-    UPDATE cortex.job j SET checkpoint = s.head, pod_deaths = 0, waits_count = 0, own_failure_at = NULL
+    UPDATE cortex.job j SET checkpoint = s.head, pod_deaths = 0, process_deaths = 0, waits_count = 0, own_failure_at = NULL
     FROM unnest($2::uuid[], $3::int[], $4::int[], $5::text[], $6::text[], $7::bytea[], $8::float8[],
                 $9::numeric[], $10::jsonb[], $11::json[], $12::jsonb[], $13::text[], $14::text[], $15::uuid[], $16::bool[],
                 $17::text[])

@@ -40,8 +40,9 @@ SELECT count(*) FROM ready;
 -- name: claim
 -- Gives ready tasks of the known types to a pod and moves their jobs to RUNNING under a new attempt. Of a paused queue
 -- none: the head of a named one is passed over, the tasks of the default one are not looked at.
--- $1 pod id, $2 job types, $3 limit, $4 the pod's config, $5 how many suspects of pods' deaths may be among them,
--- $6 the pod's tools: jobs of agents that have others are left to other pods.
+-- $1 pod id, $2 job types, $3 limit, $4 the pod's config, $5 how many may be among them that run in processes of their
+-- own: suspects, and all of the types in $7, which are none of $2; $6 the pod's tools: jobs of agents that have others
+-- are left to other pods.
 -- Locks: tasks (ordered, skipping locked), then their jobs.
 WITH held AS MATERIALIZED (
     SELECT EXISTS (SELECT FROM cortex_worker.queue_pause WHERE queue = '') AS is_default
@@ -61,12 +62,21 @@ WITH held AS MATERIALIZED (
               AND NOT EXISTS (SELECT FROM cortex_worker.queue_pause p WHERE p.queue = t.queue_name)
             ORDER BY priority, run_at, id LIMIT $3 FOR UPDATE SKIP LOCKED) t
         UNION ALL
-        (SELECT t.* FROM unnest(cortex.claimable($2::text[], $6::text[])) AS known(task) CROSS JOIN LATERAL (
-            SELECT job_id, priority, run_at, id FROM cortex_worker.task t
-            WHERE task = known.task AND state = 'READY' AND is_suspect
-              AND NOT EXISTS (
-                  SELECT FROM cortex_worker.queue_pause p WHERE p.queue = coalesce(t.queue_name, ''))
-            ORDER BY priority, run_at, id LIMIT $5 FOR UPDATE SKIP LOCKED) t
+        (SELECT t.* FROM (
+            SELECT t.* FROM unnest(cortex.claimable($2::text[], $6::text[]) || $7::text[]) AS known(task)
+            CROSS JOIN LATERAL (
+                SELECT job_id, priority, run_at, id FROM cortex_worker.task t
+                WHERE task = known.task AND state = 'READY' AND is_suspect
+                  AND NOT EXISTS (
+                      SELECT FROM cortex_worker.queue_pause p WHERE p.queue = coalesce(t.queue_name, ''))
+                ORDER BY priority, run_at, id LIMIT $5 FOR UPDATE SKIP LOCKED) t
+            UNION ALL
+            SELECT t.* FROM unnest($7::text[]) AS known(task) CROSS JOIN LATERAL (
+                SELECT job_id, priority, run_at, id FROM cortex_worker.task t
+                WHERE task = known.task AND state = 'READY' AND NOT is_suspect
+                  AND NOT EXISTS (
+                      SELECT FROM cortex_worker.queue_pause p WHERE p.queue = coalesce(t.queue_name, ''))
+                ORDER BY priority, run_at, id LIMIT $5 FOR UPDATE SKIP LOCKED) t) t
          ORDER BY t.priority, t.run_at, t.id LIMIT $5)) t
     ORDER BY t.priority, t.run_at, t.id LIMIT $3
 ), claimed AS (
@@ -85,7 +95,7 @@ WITH held AS MATERIALIZED (
                         ELSE j.waited_s + extract(epoch FROM cortex.now() - j.suspended_at) END,
         suspended_at = NULL
     FROM claimed c WHERE j.id = c.job_id
-    RETURNING j.id, j.type, j.attempt, c.attempts_spent, c.max_attempts, c.is_suspect, j.payload,
+    RETURNING j.id, j.type, j.attempt, c.attempts_spent, c.max_attempts, c.is_suspect, j.process_deaths, j.payload,
               j.agent_id, j.agent_version, j.queue_name IS NOT NULL AS is_queued,
               j.cancel_requested_at IS NOT NULL AS cancel_requested,
               j.checkpoint <> '{}' AS has_steps, j.has_open,
@@ -148,16 +158,22 @@ WITH ended AS (
     JOIN cortex.job j ON j.id = e.job_id
 ), freed AS (
     UPDATE cortex_worker.task t
-    SET locked_by = NULL, locked_at = NULL, attempts_spent = t.attempts_spent - e.given_back, is_suspect = false,
+    SET locked_by = NULL, locked_at = NULL, attempts_spent = t.attempts_spent - e.given_back,
+        -- An attempt that its own handler ended has shown that it kills nothing; to be handed back shows nothing.
+        is_suspect = e.outcome = 'process_died' OR e.outcome = 'handed_back' AND t.is_suspect,
         -- Without a delay it keeps its place: no backlog comes before a job that was begun.
         run_at = CASE WHEN e.delay_s > 0 THEN cortex.now() + e.delay_s * interval '1 second' ELSE t.run_at END,
         state = (CASE WHEN t.queue_name IS NOT NULL THEN 'QUEUED'
                       WHEN e.delay_s > 0 THEN 'LATER' ELSE 'READY' END)::cortex_worker.task_state
     FROM ended e
     WHERE t.job_id = e.job_id AND t.attempt = e.attempt AND t.locked_by = $1
-    RETURNING e.job_id, e.attempt, e.outcome, e.error, e.code, e.class, e.source, e.fact, t.run_at
+    RETURNING e.job_id, e.attempt, e.outcome, e.error, e.code, e.class, e.source, e.fact, t.run_at, t.is_suspect
 ), released AS (
-    UPDATE cortex.job j SET pod_id = NULL, heartbeat_at = NULL, pod_deaths = 0, suspended_at = cortex.now()
+    UPDATE cortex.job j
+    SET pod_id = NULL, heartbeat_at = NULL, suspended_at = cortex.now(),
+        pod_deaths = CASE WHEN f.is_suspect THEN j.pod_deaths ELSE 0 END,
+        process_deaths = CASE WHEN f.outcome = 'process_died' THEN j.process_deaths + 1
+                              WHEN f.is_suspect THEN j.process_deaths ELSE 0 END
     FROM freed f
     WHERE j.id = f.job_id AND j.attempt = f.attempt AND j.status::text = 'RUNNING'
     RETURNING j.id, j.tenant, j.agent_id, j.agent_version, j.retry_count,
@@ -222,7 +238,8 @@ WITH ended AS (
         heartbeat_at = NULL, worker_job_id = NULL, suspended_at = cortex.now(),
         -- Waiting is no trial: what the task had used of its chances the next one has used, too.
         attempts_kept = CASE WHEN g.counted THEN 0 ELSE greatest(0, g.attempts_spent - 1) END,
-        pod_deaths = CASE WHEN g.counted THEN 0 ELSE j.pod_deaths END, was_suspect = g.is_suspect AND NOT g.counted,
+        pod_deaths = CASE WHEN g.counted THEN 0 ELSE j.pod_deaths END,
+        process_deaths = CASE WHEN g.counted THEN 0 ELSE j.process_deaths END, was_suspect = g.is_suspect AND NOT g.counted,
         waits_count = CASE WHEN g.counted THEN 0 ELSE j.waits_count + 1 END,
         own_failure_at = CASE WHEN g.own THEN cortex.now() ELSE j.own_failure_at END,
         job_key = g.job_key, has_open = j.has_open OR g.asked IS NOT NULL
@@ -230,14 +247,15 @@ WITH ended AS (
     WHERE j.id = g.job_id AND j.attempt = g.attempt AND j.status::text = 'RUNNING'
     RETURNING j.id, j.status, j.tenant, j.agent_id, j.agent_version, j.retry_count, j.next_retry_at, g.attempt,
               g.counted, g.error, g.code, g.class, coalesce(g.source, g.waiting_on) AS source, g.fact,
-              g.asked, coalesce(j.lineage_id, j.id) AS line, j.submitted_by
+              g.asked, coalesce(j.lineage_id, j.id) AS line, j.submitted_by,
+              j.submitted_with
 ), asked AS MATERIALIZED (
     SELECT * FROM suspended WHERE asked IS NOT NULL AND status <> 'CANCELLED'
 ), requested AS (
     INSERT INTO cortex.approval (
-        id, job_id, lineage_id, attempt, key, tool, tenant, agent_id, agent_version, requested_by, asked, asked_digest,
-        arguments, digest, schema, risk, effect, reversible, policy, said, people, on_deny, on_expiry, expires_at)
-    SELECT r.id, s.id, s.line, s.attempt, r.key, r.tool, s.tenant, s.agent_id, s.agent_version, s.submitted_by,
+        id, job_id, lineage_id, attempt, key, tool, tenant, agent_id, agent_version, requested_by, requested_with,
+        asked, asked_digest, arguments, digest, schema, risk, effect, reversible, policy, said, people, on_deny, on_expiry, expires_at)
+    SELECT r.id, s.id, s.line, s.attempt, r.key, r.tool, s.tenant, s.agent_id, s.agent_version, s.submitted_by, s.submitted_with,
            r.arguments::json, r.digest, r.arguments::json, r.digest, r.schema, r.risk, r.effect, r.reversible, r.policy,
            r.said, r.people, r.on_deny, r.on_expiry, cortex.now() + r.expires_s * interval '1 second'
     FROM asked s CROSS JOIN LATERAL jsonb_to_recordset(s.asked->'requests') AS r(
@@ -272,102 +290,65 @@ WITH ended AS (
 SELECT id FROM suspended LEFT JOIN hinted ON true;
 
 -- name: take_over
--- Takes the jobs from a dead pod: frees them for others, ends those that a person asked to end, and fails the ones that
--- were there at too many deaths.
--- $1 dead pod id, $2 its lock key, $3 pod deaths in a row that make a job poison, $4 limit.
+-- Takes the jobs from a dead pod: frees them for others, and ends those that a person asked to end.
+-- $1 dead pod id, $2 its lock key, $3 deaths in a row that fail a job, $4 limit.
 -- Locks: the dead pod's advisory lock to the end of the statement, tasks and their jobs (skipping locked), the pod.
 -- The pod is done with, and marked dead, when all that it owned could be taken.
--- Whom its death is counted against is found once, when all that it owned is still there: see pod.blame. A suspect is a
--- job without a step in this attempt for which this would be the last death. It fails if no other job without a step
--- was there; else it might have been that one, and it fails only after twice as many deaths. Of a pod that had stopped
--- its jobs, or ended before it heard of them, none is to blame.
+-- Its death condemns none of its jobs. One that was running in $3 - 1 pod deaths without a step in between is a
+-- suspect: it runs in a process of its own, whose death tells. Of a pod that had stopped its jobs, or ended before it
+-- heard of them, the death is not counted.
 WITH dead AS MATERIALIZED (
-    SELECT p.id, p.blame, p.state NOT IN ('READY', 'DRAINING')
+    SELECT p.id, p.state NOT IN ('READY', 'DRAINING')
            OR coalesce(p.phase IN ('hand_back', 'flush', 'sign_off'), false) AS has_left
     FROM cortex.pod p
     -- Behind a pooler nobody holds a lock: it may have come back to life.
     WHERE p.id = $1 AND (p.liveness = 'lock' OR p.state NOT IN ('READY', 'DRAINING')) AND pg_try_advisory_xact_lock($2)
-), all_owned AS MATERIALIZED (
-    SELECT t.job_id, t.attempt, j.pod_deaths
+), owned AS MATERIALIZED (
+    SELECT t.job_id, t.attempt, dead.has_left
     FROM dead
     JOIN cortex.job j ON j.status = 'RUNNING' AND j.pod_id = dead.id
     JOIN cortex_worker.task t ON t.job_id = j.id AND t.locked_by = dead.id AND t.attempt = j.attempt
-), whole AS MATERIALIZED (
-    SELECT count(*) FILTER (WHERE o.pod_deaths + 1 >= $3) AS suspects, count(*) AS without_step
-    FROM dead, all_owned o
-    WHERE dead.blame IS NULL AND NOT dead.has_left AND (SELECT s.attempt = o.attempt FROM cortex.job_step s
-        WHERE s.job_id = o.job_id ORDER BY s.seq DESC LIMIT 1) IS NOT TRUE
-), verdict AS MATERIALIZED (
-    SELECT dead.id, coalesce(dead.blame, CASE WHEN dead.has_left THEN 'nobody' WHEN whole.suspects = 0 THEN 'all'
-                                              WHEN whole.without_step = 1 THEN 'suspect' ELSE 'company' END) AS blame
-    FROM dead, whole
-), owned AS MATERIALIZED (
-    SELECT o.job_id, o.attempt, verdict.blame FROM verdict, all_owned o ORDER BY o.job_id LIMIT $4 + 1
+    ORDER BY t.job_id LIMIT $4 + 1
 ), held AS MATERIALIZED (
-    SELECT t.job_id, t.attempt, owned.blame, j.cancel_requested_at IS NOT NULL AS is_cancelled, j.pod_deaths,
-           (SELECT s.attempt = j.attempt FROM cortex.job_step s
-            WHERE s.job_id = j.id ORDER BY s.seq DESC LIMIT 1) IS NOT TRUE AS is_without_step
+    SELECT t.job_id, t.attempt, j.cancel_requested_at IS NOT NULL AS is_cancelled, j.process_deaths,
+           j.pod_deaths + CASE WHEN owned.has_left THEN 0 ELSE 1 END AS deaths
     FROM owned
     JOIN cortex_worker.task t ON t.job_id = owned.job_id AND t.attempt = owned.attempt AND t.locked_by = $1
     JOIN cortex.job j ON j.id = owned.job_id AND j.attempt = owned.attempt AND j.status::text = 'RUNNING'
     ORDER BY owned.job_id LIMIT $4
     FOR UPDATE OF t, j SKIP LOCKED
-), counted AS (
-    SELECT *, is_without_step AND pod_deaths + 1 >= $3 AS is_suspect,
-           pod_deaths + CASE WHEN blame = 'all' OR blame = 'company' AND is_without_step
-                               OR blame = 'suspect' AND is_without_step AND pod_deaths + 1 >= $3
-                             THEN 1 ELSE 0 END AS deaths
-    FROM held
-), judged AS MATERIALIZED (
-    SELECT *, (CASE WHEN is_cancelled THEN 'CANCELLED'
-                    WHEN deaths > pod_deaths AND is_suspect AND (blame = 'suspect' OR deaths >= 2 * $3) THEN 'FAILED'
-                    ELSE 'RUNNING' END)::cortex.job_status AS status
-    FROM counted
 ), freed AS (
     UPDATE cortex_worker.task t
-    SET locked_by = NULL, locked_at = NULL, is_suspect = judged.deaths + 1 >= $3,
+    SET locked_by = NULL, locked_at = NULL, is_suspect = held.deaths + 1 >= $3 OR held.process_deaths > 0,
         attempts_spent = greatest(0, t.attempts_spent - 1),
         state = (CASE WHEN t.queue_name IS NULL THEN 'READY' ELSE 'QUEUED' END)::cortex_worker.task_state
-    FROM judged WHERE t.job_id = judged.job_id AND judged.status = 'RUNNING'
+    FROM held WHERE t.job_id = held.job_id AND NOT held.is_cancelled
 ), gone AS (
-    DELETE FROM cortex_worker.task t USING judged WHERE t.job_id = judged.job_id AND judged.status <> 'RUNNING'
+    DELETE FROM cortex_worker.task t USING held WHERE t.job_id = held.job_id AND held.is_cancelled
 ), moved AS (
     UPDATE cortex.job j
-    SET pod_deaths = judged.deaths, heartbeat_at = NULL, status = judged.status,
-        pod_id = CASE WHEN judged.status <> 'RUNNING' THEN j.pod_id END,
-        worker_job_id = CASE WHEN judged.status = 'RUNNING' THEN j.worker_job_id END,
-        suspended_at = coalesce(j.heartbeat_at, cortex.now()),  -- since then it may not have run
-        error_code = CASE WHEN judged.status = 'FAILED' THEN 'poison' END,
-        error_class = CASE WHEN judged.status = 'FAILED' THEN 'PERMANENT' END,
-        error_message = CASE WHEN judged.status = 'FAILED' THEN
-            format('it was running in %s pods in a row when they died', judged.deaths) END
-    FROM judged WHERE j.id = judged.job_id
-    RETURNING j.id, judged.attempt, j.status, judged.deaths, j.tenant, j.agent_id, j.agent_version, j.error_code,
-              j.error_class, j.error_message
+    SET pod_deaths = held.deaths, heartbeat_at = NULL,
+        status = (CASE WHEN held.is_cancelled THEN 'CANCELLED' ELSE 'RUNNING' END)::cortex.job_status,
+        pod_id = CASE WHEN held.is_cancelled THEN j.pod_id END,
+        worker_job_id = CASE WHEN NOT held.is_cancelled THEN j.worker_job_id END,
+        suspended_at = coalesce(j.heartbeat_at, cortex.now())  -- since then it may not have run
+    FROM held WHERE j.id = held.job_id
+    RETURNING j.id, held.attempt, j.status
 ), noted AS (
     INSERT INTO cortex.job_attempt (job_id, attempt, pod_id, outcome, due_at)
     SELECT id, attempt, $1, 'pod_died', cortex.now() FROM moved WHERE status = 'RUNNING'
-), fact AS (
-    INSERT INTO cortex.fact (type, subtype, tenant, job_id, attempt, agent_id, agent_version, pod_id, data)
-    SELECT 'error', error_code, tenant, id, attempt, agent_id, agent_version, $1,
-           jsonb_build_object('class', error_class, 'message', error_message, 'attempt', deaths, 'max', $3)
-    FROM moved WHERE status = 'FAILED'
 ), found AS (
-    SELECT verdict.*, (SELECT count(*) FROM held) = (SELECT count(*) FROM owned) AS is_done FROM verdict
+    SELECT dead.id, (SELECT count(*) FROM held) = (SELECT count(*) FROM owned) AS is_done FROM dead
 ), buried AS (
-    UPDATE cortex.pod
-    SET blame = found.blame, state = CASE WHEN found.is_done THEN 'DEAD' ELSE pod.state END,
-        ended_at = CASE WHEN found.is_done THEN coalesce(pod.ended_at, cortex.now()) ELSE pod.ended_at END,
-        running = CASE WHEN found.is_done THEN 0 ELSE pod.running END
-    FROM found WHERE pod.id = found.id
-    RETURNING found.is_done
+    UPDATE cortex.pod SET state = 'DEAD', ended_at = coalesce(pod.ended_at, cortex.now()), running = 0
+    FROM found WHERE pod.id = found.id AND found.is_done
+    RETURNING pod.id
 ), hinted AS (
     SELECT pg_notify('cortex_task', 'queued') FROM (SELECT FROM moved LIMIT 1) m
 )
 SELECT (SELECT count(*) FROM dead) = 1 AS is_dead,
-       coalesce((SELECT is_done FROM buried), false) AS is_done,
+       (SELECT count(*) FROM buried) = 1 AS is_done,
        (SELECT count(*) FROM moved WHERE status = 'RUNNING') AS freed_count,
-       (SELECT count(*) FROM moved WHERE status = 'FAILED') AS poison_count,
        (SELECT count(*) FROM moved WHERE status = 'CANCELLED') AS cancelled_count,
        (SELECT count(*) FROM hinted) AS hint_count;
 

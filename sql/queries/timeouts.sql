@@ -33,3 +33,13 @@ WHERE j.id = $1 AND e.final_action IN ('failed', 'retry', 'released');
 -- One person at a time resumes a job: between looking and acting, files are set aside. $1 job id.
 -- Locks: an advisory lock to the end of the transaction, which its caller keeps open. Returns whether it is held.
 SELECT pg_try_advisory_xact_lock(hashtextextended('cortex.resume ' || $1::uuid, 0)) AS is_held;
+
+-- name: settled
+-- Until when a job's committed steps have done their work, and which of some files of its workspace they name: in what
+-- they were asked with or in what they returned. What a model said names files that nobody has written yet.
+-- $1 job id, $2 the files. Locks: none.
+SELECT coalesce((SELECT max(s.finished_at) FROM cortex.job_step s WHERE s.job_id = j.id), j.started_at, j.created_at) AS at,
+       ARRAY(SELECT f.path FROM unnest($2::text[]) AS f(path) WHERE EXISTS (
+           SELECT FROM cortex.job_step s WHERE s.job_id = j.id AND s.kind NOT IN ('model', 'approval')
+             AND (strpos(s.input, f.path) > 0 OR strpos(s.output::text, f.path) > 0))) AS files
+FROM cortex.job j WHERE j.id = $1;

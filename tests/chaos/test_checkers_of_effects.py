@@ -143,6 +143,21 @@ def a_request_is_decided_twice(run: Run) -> None:
     run.fact("approval_denied", APPROVAL, 4.01, by="bob")
 
 
+@sick(i18_decided_once.check, "2 people had to agree, 1 credentials did")
+def two_names_of_one_credential_decide(run: Run) -> None:
+    approval = run.approvals["decided"]
+    approval["people"] = 2
+    for person in ("ann", "bob"):
+        run.votes.append(
+            {
+                "approval_id": approval["id"],
+                "person": person,
+                "credential": "os:0@here",
+                "digest": approval["digest"],
+            }
+        )
+
+
 @sick(i18_decided_once.check, "2 people were told that theirs is the decision")
 def two_people_win_the_race(run: Run) -> None:
     for number, event in enumerate(run.events):

@@ -248,7 +248,7 @@ def what_was_told_to_have_failed_is_found_by_asking_again(run: Run) -> None:
     run.tell(45.4, "client-1", "submit", "ok", key="calm", job=str(uuid("calm")))
 
 
-@sick(i14_poison.check, "begun again after 6 pod deaths in a row, 3 are the limit")
+@sick(i14_poison.check, "begun again after 6 pod deaths in a row, 3 make a suspect")
 def a_poison_job_is_begun_again_and_again(run: Run) -> None:
     run.jobs["poison"].update(status="RUNNING", attempt=2)
     for _ in range(4):
@@ -256,12 +256,30 @@ def a_poison_job_is_begun_again_and_again(run: Run) -> None:
         run.end_attempt("poison", "pod_died", 30.5)
 
 
+@sick(i14_poison.check, "begun again after 3 deaths of its own process")
+def a_job_whose_process_died_too_often_is_begun_again(run: Run) -> None:
+    run.end_attempt("poison", "process_died", 23.8)
+    run.claim("poison", "p3.1", 30.0)
+
+
+@sick(i14_poison.check, "called poison after 1 deaths of its own process")
+def an_innocent_job_is_condemned_for_the_deaths_of_its_pods(run: Run) -> None:
+    for row in run.attempts:
+        if row["job_id"] == uuid("poison"):
+            row["outcome"] = "pod_died"
+
+
+@sick(i14_poison.check, "called poison after 1 deaths of its own process")
+def a_step_does_not_end_a_row_of_deaths(run: Run) -> None:
+    run.step("poison", "0:pure", 23.5)
+
+
 @sick(i14_poison.check, "kills its pods and is RUNNING")
 def a_poison_job_never_ends(run: Run) -> None:
     run.jobs["poison"]["status"] = "RUNNING"
 
 
-@sick(i14_poison.check, "called poison after 1 pod deaths")
+@sick(i14_poison.check, "called poison after 1 deaths of its own process")
 def a_job_is_condemned_too_early(run: Run) -> None:
     run.jobs["plain"].update(status="FAILED", error_code="poison")
 

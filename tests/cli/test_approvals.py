@@ -195,18 +195,28 @@ def test_what_is_dangerous_is_confirmed_by_its_id(cortex: Cortex, askers: Askers
     assert askers.row(request)["status"] == "APPROVED"
 
 
-def test_a_critical_one_needs_two_people(cortex: Cortex, askers: Askers) -> None:
+def test_a_critical_one_needs_two_credentials(cortex: Cortex, askers: Askers) -> None:
     request = askers.asked(risk="CRITICAL", submitted_by="ana")
     confirmed = (str(request.id), "--confirm", request.id.hex[-4:])
     own = cortex("approvals", "approve", *confirmed, *ANA, "--json")
-    assert (own.code, own.error["hint"]) == (5, "another person has to agree")
+    assert own.code == 5
+    assert own.error["hint"].startswith("another person has to agree, by a credential")
     first = cortex("approvals", "approve", *confirmed, *LI)
     assert first.code == 0
     assert "1 of 2 agreed: somebody else has to, too" in first.out
     assert "it waits for one other person to agree to the same arguments" in first.err
-    assert cortex("approvals", "approve", *confirmed, *LI).code == 5
-    assert cortex("approvals", "approve", *confirmed, *KIM).code == 0
-    assert askers.row(request)["status"] == "APPROVED"
+    other_name = cortex("approvals", "approve", *confirmed, *KIM)
+    assert (other_name.code, "CORTEX_TOKEN" in other_name.err) == (5, True)
+    for role, code in (("viewer", 2), ("approver", 0)):
+        made = cortex("tokens", "create", "--name", "kim", "--role", role)
+        env = {"CORTEX_TOKEN": made.out.strip()}
+        assert cortex("approvals", "approve", *confirmed, env=env).code == code
+    row = askers.row(request)
+    assert (row["status"], row["decided_by"]) == ("APPROVED", "kim")
+    assert row["decided_with"].startswith("token:")
+    assert row["votes"][0]["credential"].startswith("os:")
+    wrong = cortex("approvals", "approve", *confirmed, env={"CORTEX_TOKEN": "cortex_x"})
+    assert (wrong.code, "holds no token that is good" in wrong.err) == (2, True)
 
 
 def test_on_a_terminal_a_person_types_the_answer(cortex: Cortex, askers: Askers) -> None:

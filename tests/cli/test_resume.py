@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 from uuid import UUID
 
+import attrs
 import pytest
 
 from cortex.domain.timeout_receipt import Choice, TimeoutReceipt
@@ -49,16 +50,20 @@ def told(life: Life, job_id: UUID, subtype: str) -> list[dict[str, Any]]:
 
 @pytest.fixture
 def checkout(tmp_path: Path) -> Path:
-    """A git work tree with an uncommitted change and a new file."""
+    """A git work tree."""
     folder = tmp_path / "checkout"
     folder.mkdir()
     person = ("-c", "user.name=ana", "-c", "user.email=ana@example.org")
     (folder / "a.py").write_text("one\n")
     for arguments in (("init", "-q"), ("add", "."), (*person, "commit", "-q", "-m", "begin")):
         subprocess.run(["git", *arguments], cwd=folder, check=True)
+    return folder
+
+
+def leave_work(folder: Path) -> None:
+    """As a step does after the last checkpoint: a change and a new file that are not committed."""
     (folder / "a.py").write_text("half done\n")
     (folder / "new.py").write_text("new\n")
-    return folder
 
 
 def left_in(checkout: Path, **fields: Any) -> dict[str, Any]:
@@ -107,10 +112,11 @@ def test_a_job_that_left_work_waits_for_a_choice(cortex: Cortex, life: Life) -> 
 
 def test_on_a_terminal_a_person_is_asked(cortex: Cortex, life: Life, checkout: Path) -> None:
     job_id = failed(life, **left_in(checkout))
+    leave_work(checkout)
     terminal = cortex.on_terminal("jobs", "resume", str(job_id), columns=120)
-    terminal.read_until(lambda text: "[discard_and_retry]" in text, what="the question")
+    terminal.read_until(lambda text: "[retry_step]" in text, what="the question")
     assert "1 uncommitted" in terminal.text
-    terminal.type("\n")
+    terminal.type("discard_and_retry\n")
     assert terminal.end() == 0, terminal.text
     assert "brings it back" in terminal.text
     assert (checkout / "a.py").read_text() == "one\n"
@@ -118,6 +124,7 @@ def test_on_a_terminal_a_person_is_asked(cortex: Cortex, life: Life, checkout: P
 
 def test_what_is_discarded_is_in_a_stash(cortex: Cortex, life: Life, checkout: Path) -> None:
     job_id = failed(life, **left_in(checkout))
+    leave_work(checkout)
     document = resume(cortex, job_id, "--choice", "discard_and_retry").document
     (stash,) = document["set_aside"]["stashes"]
     assert stash["folder"] == str(checkout)
@@ -145,10 +152,35 @@ def test_files_of_the_workspace_are_moved_aside(cortex: Cortex, life: Life, tmp_
     assert (workspace / "kept").exists()
 
 
+def test_what_a_committed_step_wrote_stays(
+    cortex: Cortex, life: Life, checkout: Path, tmp_path: Path
+) -> None:
+    """Uncommitted work from before the checkpoint, a file that is older, one that a step names."""
+    (checkout / "a.py").write_text("of a committed step\n")
+    changed = an_artefact("build.log")
+    job_id = failed(
+        life,
+        artefacts=(an_artefact("out"), attrs.evolve(changed, is_new=False), an_artefact("new")),
+        **left_in(checkout),
+    )
+    (checkout / "new.py").write_text("new\n")
+    workspace = tmp_path / "data" / "workspaces" / str(job_id)
+    workspace.mkdir(parents=True)
+    for name in ("out", "build.log", "new"):
+        (workspace / name).write_text("x")
+    data = ("--data", str(tmp_path / "data"))
+    document = resume(cortex, job_id, "--choice", "discard_and_retry", *data).document
+    assert document["set_aside"]["files"] == ["new"]
+    assert {each.name for each in workspace.iterdir()} == {"out", "build.log"}
+    assert (checkout / "a.py").read_text() == "of a committed step\n"
+    assert not (checkout / "new.py").exists()
+
+
 def test_a_job_without_a_receipt_discards_what_its_folder_holds(
     cortex: Cortex, life: Life, checkout: Path
 ) -> None:
     job_id = failed(life, folder=checkout)
+    leave_work(checkout)
     document = resume(cortex, job_id, "--choice", "discard_and_retry").document
     assert len(document["set_aside"]["stashes"]) == 1
     assert (checkout / "a.py").read_text() == "one\n"
@@ -170,6 +202,7 @@ def test_where_git_refuses_the_job_does_not_go_on(
 ) -> None:
     (checkout / ".git" / "index.lock").touch()
     job_id = failed(life, **left_in(checkout))
+    leave_work(checkout)
     ended = resume(cortex, job_id, "--choice", "discard_and_retry")
     assert ended.code == 1
     assert "index.lock exists" in ended.error["message"]
@@ -196,6 +229,7 @@ def test_an_operator_gets_what_is_escalated(cortex: Cortex, life: Life) -> None:
 def test_what_goes_on_already_is_left_in_peace(cortex: Cortex, life: Life, checkout: Path) -> None:
     """The successor works in the same folder: nothing in it may be stashed any more."""
     job_id = failed(life, **left_in(checkout))
+    leave_work(checkout)
     assert resume(cortex, job_id, "--choice", "retry_step").code == 0
     ended = resume(cortex, job_id, "--choice", "discard_and_retry")
     assert ended.code == 5
@@ -205,6 +239,7 @@ def test_what_goes_on_already_is_left_in_peace(cortex: Cortex, life: Life, check
 
 def test_one_person_at_a_time(cortex: Cortex, life: Life, database: str, checkout: Path) -> None:
     job_id = failed(life, **left_in(checkout))
+    leave_work(checkout)
     with open_session(Profile(dsn=database, connections_max=1)) as other:
         other(resumptions.lock, job_id)
         ended = resume(cortex, job_id, "--choice", "discard_and_retry")
@@ -216,6 +251,7 @@ def test_one_person_at_a_time(cortex: Cortex, life: Life, database: str, checkou
 
 def test_under_a_key_it_happens_once(cortex: Cortex, life: Life, checkout: Path) -> None:
     job_id = failed(life, **left_in(checkout))
+    leave_work(checkout)
     asked = ("--choice", "discard_and_retry", "--idempotency-key", "k1")
     first = resume(cortex, job_id, *asked).document
     (checkout / "a.py").write_text("the successor's\n")

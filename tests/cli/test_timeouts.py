@@ -61,7 +61,7 @@ def test_people_read_a_block_for_each(cortex: Cortex, timed_out: UUID) -> None:
         "git         /somewhere/in · main at aaaaaaaaaaaa · 2 uncommitted",
         "            .M a.py  3 B",
         "            ?? new  3 B",
-        "resume      discard_and_retry: set aside",
+        "resume      retry_step: run the step again",
     ):
         assert line in second
     assert "\x1b[2J" not in terminal.text
@@ -78,7 +78,7 @@ def test_machines_get_all_of_it_a_line_each(cortex: Cortex, timed_out: UUID, ask
     assert ended["artefacts"][1]["path"] == "b"
     assert ended["work_trees"][0]["changes"][1]["state"] == "??"
     assert ended["work_trees"][0]["diff"] == "+x"
-    assert (ended["is_clean"], ended["recommended_choice"]) == (False, "discard_and_retry")
+    assert (ended["is_clean"], ended["recommended_choice"]) == (False, "retry_step")
     assert [(step["seq"], step["output"]) for step in ended["transcript"]] == [(1, "out")]
 
 

@@ -206,8 +206,8 @@ async def test_a_refused_step_leaves_no_gap_even_among_concurrent_ones(
             claim,
             key="poison",
             output="{",
-            number=lambda: journal._number(StepKind.STEP, "poison", Outcome(value=1)),
-            committed=lambda: journal._committed("poison", Outcome(value=1), at=0.0),
+            number=lambda: journal._tally.number(StepKind.STEP, "poison", None, None),
+            committed=lambda: journal._tally.committed("poison", None, None, at=0.0),
         )
         refused.append(await outcome_of(bench.committer.record(poisoned)))
 

@@ -370,30 +370,6 @@ def test_the_dispatcher_has_a_name_for_its_supervisor() -> None:
     assert Dispatcher.name == "dispatcher"
 
 
-async def test_one_suspect_of_pods_deaths_runs_at_a_time_until_it_commits_a_step(
-    committing: Bench, database: str
-) -> None:
-    has_step, may_end = trio.Event(), trio.Event()
-
-    async def in_two_steps(ctx: Context) -> None:
-        await ctx.step("one", has_step.wait)
-        await may_end.wait()
-
-    committing.handle(in_two_steps)
-    ids = await committing.submit(2)
-    sql(database, "UPDATE cortex_worker.task SET is_suspect = true")
-    dispatcher = committing.dispatcher()
-    for _ in range(2):
-        await dispatcher.tick()
-        assert len(committing.running) == 1
-    has_step.set()
-    await eventually_async(lambda: not committing.running.has_suspect, what="it has a step")
-    await dispatcher.tick()
-    assert len(committing.running) == 2
-    may_end.set()
-    await all_completed(committing, ids)
-
-
 async def test_suspects_of_pods_deaths_follow_each_other_without_waiting_for_a_poll(
     committing: Bench, database: str
 ) -> None:

@@ -1,5 +1,6 @@
-"""The poison guard: what kills its pods fails, and who merely ran beside it does not."""
+"""The deaths of pods: they make suspects of jobs, which run in processes of their own."""
 
+from functools import partial
 from uuid import UUID
 
 import attrs
@@ -9,11 +10,9 @@ from cortex.domain.job import Claim, Lease, NumberedStep, Release, StepDone, Ste
 from cortex.services.running import RunningJobs
 from cortex.store import jobs, pods, retries, steps, tasks
 from cortex.store.pods import Pod
-from tests.support.eventually import eventually_async
-from tests.support.factories import JOB_TYPE, VITALS, Bench, a_pod
-from tests.support.holder import holding_task
+from tests.support.factories import JOB_TYPE, Bench, a_pod
 from tests.support.postgres import sql
-from tests.support.rows import assert_one_truth, attempts, job_row, move_clock
+from tests.support.rows import assert_one_truth, job_row, move_clock
 
 DEATHS_MAX = 3
 
@@ -40,7 +39,7 @@ class Mortal:
             pod_id=self.pod.id,
             types=[JOB_TYPE],
             limit=self.running.free_slots,
-            suspects=0 if self.running.has_suspect else 1,
+            isolated=self.running.free_slots,
         )
         for claim in found:
             self.running.add(claim)
@@ -76,69 +75,74 @@ def deaths(dsn: str, job_id: UUID) -> int:
     return int(job_row(dsn, job_id)["pod_deaths"])
 
 
-async def test_of_a_suspect_and_those_beside_it_that_go_on_the_suspect_is_blamed(
-    bench: Bench, database: str, suspect: UUID
-) -> None:
-    neighbours = await bench.submit(5)
-    last = await Mortal.born(bench)
-    for claim in await last.claims():
-        if claim.lease.job_id != suspect:
-            await bench.port(steps.commit, pod_id=last.pod.id, operations=[a_step(claim.lease)])
-    await last.dies(limit=2)
-    row = job_row(database, suspect)
-    assert (row["status"], row["error_code"], row["error_class"]) == (
-        "FAILED",
-        "poison",
-        "PERMANENT",
-    )
-    assert [deaths(database, job_id) for job_id in neighbours] == [0] * 5
-    assert attempts(database, neighbours[0]) == [(1, "pod_died")]
-    (fact,) = sql(database, "SELECT subtype, job_id FROM cortex.fact")
-    assert tuple(fact) == ("poison", suspect)
-    assert [row["job_id"] for row in sql(database, "SELECT * FROM cortex.dead_letter")] == [suspect]
-    assert_one_truth(database)
-
-
-async def test_fresh_poison_beside_suspects_convicts_none_of_them(
-    bench: Bench, database: str, suspect: UUID
-) -> None:
-    """It is taken in small batches, and somebody holds a row of its for a while: it is the same."""
-    (poison,) = await bench.submit()
-    for number in (1, 2):
+async def test_no_death_of_a_pod_condemns_a_job(bench: Bench, database: str) -> None:
+    """It becomes a suspect, and so do those beside it."""
+    ids = await bench.submit(2)
+    for number in range(20):
         pod = await Mortal.born(bench)
-        assert len(await pod.claims()) == 2
-        with holding_task(database, poison):
-            take = {"pod_id": pod.pod.id, "lock_key": pod.pod.lock_key, "deaths_max": DEATHS_MAX}
-            await bench.port(tasks.take_over, **take, limit=2)
-        await eventually_async(lambda: not locks(database), what="its rows are free")
+        claims = await pod.claims()
+        assert {claim.lease.job_id: claim.is_suspect for claim in claims} == dict.fromkeys(
+            ids, number >= DEATHS_MAX - 1
+        )
         await pod.dies(limit=1)
-        assert [deaths(database, job_id) for job_id in (suspect, poison)] == [2 + number, number]
-    assert job_row(database, suspect)["status"] == "RUNNING"
-    # From now on both are suspects, and never in one pod.
-    pod = await Mortal.born(bench)
-    (claim,) = await pod.claims()
-    (other,) = {suspect, poison} - {claim.lease.job_id}
-    await pod.dies()
-    assert job_row(database, claim.lease.job_id)["error_code"] == "poison"
-    assert job_row(database, other)["status"] == "RUNNING"
+    assert [deaths(database, job_id) for job_id in ids] == [20, 20]
+    assert job_count(database, "RUNNING") == 2
     assert_one_truth(database)
 
 
-async def test_poison_that_is_never_alone_fails_all_the_same(
-    bench: Bench, database: str, suspect: UUID
+async def test_as_many_suspects_are_claimed_as_there_are_processes(
+    bench: Bench, database: str
 ) -> None:
-    for number in range(DEATHS_MAX + 1):
-        assert job_row(database, suspect)["status"] == "RUNNING", number
-        (neighbour,) = await bench.submit()
-        pod = await Mortal.born(bench)
-        assert len(await pod.claims()) == 2
-        await pod.dies()
-        await bench.port(jobs.cancel, neighbour, by="ana", reason="enough")
-    assert job_row(database, suspect)["error_message"] == (
-        f"it was running in {2 * DEATHS_MAX} pods in a row when they died"
-    )
-    assert job_count(database, "FAILED") == 1
-    assert_one_truth(database)
+    await bench.submit(5)
+    sql(database, "UPDATE cortex_worker.task SET is_suspect = true")
+    found = [len(await bench.claim(isolated=isolated)) for isolated in (0, 3, 3)]
+    assert found == [0, 3, 2]
+
+
+async def test_jobs_of_an_isolated_type_wait_for_a_process(bench: Bench) -> None:
+    await bench.submit(3)
+    types = {"types": [], "isolated_types": [JOB_TYPE]}
+    claim = partial(bench.port, tasks.claim, pod_id=bench.pod.id, limit=9, **types)
+    assert [len(await claim(isolated=isolated)) for isolated in (0, 2, 2)] == [0, 2, 1]
+
+
+@pytest.mark.parametrize(
+    "outcome, is_suspect, counts",
+    [("process_died", True, (2, 2)), ("handed_back", True, (2, 1)), ("failed", False, (0, 0))],
+)
+async def test_an_attempt_that_ends_clears_a_suspect_unless_its_process_died_or_it_was_handed_back(
+    bench: Bench,
+    database: str,
+    suspect: UUID,
+    outcome: str,
+    *,
+    is_suspect: bool,
+    counts: tuple[int, int],
+) -> None:
+    sql(database, "UPDATE cortex.job SET process_deaths = 1")
+    (claim,) = await bench.claim()
+    release = Release(lease=claim.lease, outcome=outcome, is_counted=False)
+    await bench.port(tasks.release, pod_id=bench.pod.id, operations=[release])
+    row = job_row(database, suspect)
+    assert (row["pod_deaths"], row["process_deaths"]) == counts
+    (again,) = await bench.claim()
+    assert (again.is_suspect, again.process_deaths) == (is_suspect, counts[1])
+    step = a_step(again.lease)
+    await bench.port(steps.commit, pod_id=bench.pod.id, operations=[step])
+    row = job_row(database, suspect)
+    assert (row["pod_deaths"], row["process_deaths"]) == (0, 0)
+
+
+async def test_a_job_whose_process_died_stays_a_suspect_when_its_pod_dies(
+    bench: Bench, database: str
+) -> None:
+    await bench.submit()
+    sql(database, "UPDATE cortex.job SET process_deaths = 1")
+    pod = await Mortal.born(bench)
+    await pod.claims()
+    await pod.dies()
+    (again,) = await bench.claim()
+    assert (again.is_suspect, again.process_deaths) == (True, 1)
 
 
 async def test_a_suspect_that_waits_is_a_suspect_still(
@@ -189,7 +193,7 @@ async def test_a_pod_that_had_stopped_its_jobs_is_not_counted_as_killed(
     assert (again.lease, again.is_suspect) == (Lease(suspect, claim.lease.attempt + 1), True)
 
 
-async def test_of_a_pod_that_dies_while_it_leaves_its_jobs_may_be_to_blame(
+async def test_the_death_of_a_pod_that_waits_for_its_jobs_to_leave_is_counted(
     bench: Bench, database: str, suspect: UUID
 ) -> None:
     pod = await Mortal.born(bench)
@@ -197,63 +201,7 @@ async def test_of_a_pod_that_dies_while_it_leaves_its_jobs_may_be_to_blame(
     leaves = "UPDATE cortex.pod SET state = 'DRAINING', phase = 'jobs' WHERE id = $1"
     sql(database, leaves, pod.pod.id)
     await pod.dies()
-    assert job_row(database, suspect)["error_code"] == "poison"
-
-
-async def test_a_pod_that_came_back_to_life_is_judged_anew(
-    bench: Bench, database: str, suspect: UUID
-) -> None:
-    pod = await Mortal.born(bench)
-    (claim,) = await pod.claims()
-    with holding_task(database, suspect):
-        take = {"pod_id": pod.pod.id, "lock_key": pod.pod.lock_key, "deaths_max": DEATHS_MAX}
-        assert (await bench.port(tasks.take_over, **take, limit=2)).is_dead
-    await eventually_async(lambda: not locks(database), what="its rows are free")
-    session = bench.port.dedicated(on_lost=lambda: None)
-    await bench.port.cross(session.open)
-    beat = {"pod_id": pod.pod.id, "leases": [claim.lease], "vitals": VITALS}
-    assert await bench.port.cross(pods.beat, session, **beat)
-    await bench.port.cross(session.close)
-    await bench.submit()
-    await pod.claims()
-    await pod.dies()
-    assert (job_row(database, suspect)["status"], deaths(database, suspect)) == ("RUNNING", 3)
-
-
-def locks(dsn: str) -> bool:
-    query = """
-        SELECT FROM pg_stat_activity
-        WHERE datname = current_database() AND backend_xid IS NOT NULL
-    """
-    return bool(sql(dsn, query))
-
-
-async def test_poison_ends_within_bounded_deaths_and_long_jobs_beside_it_live(
-    bench: Bench, database: str
-) -> None:
-    """Three pods, twenty jobs that kill at once, and fifty that are long at one step."""
-    poison = set(await bench.submit(20))
-    innocent = set(await bench.submit(50))
-    alive = [await Mortal.born(bench) for _ in range(3)]
-    death_count = 0
-    while job_count(database, "FAILED") < len(poison):
-        for number, pod in enumerate(alive):
-            await pod.claims()
-            if poison & set(pod.running.job_ids):
-                await pod.dies()
-                death_count += 1
-                alive[number] = await Mortal.born(bench)
-        assert death_count <= len(poison) + 3 * len(alive)
-    failed = sql(database, "SELECT id FROM cortex.job WHERE error_code = 'poison'")
-    assert {row["id"] for row in failed} == poison
-    for pod in alive:
-        await pod.claims()
-    # Suspects among the innocent wait for their turn, one in a pod.
-    assert job_count(database, "RUNNING") == len(innocent)
-    waiting = sql(database, "SELECT is_suspect FROM cortex_worker.task WHERE state = 'READY'")
-    assert all(row["is_suspect"] for row in waiting)
-    assert sum(pod.running.has_suspect for pod in alive) == (len(alive) if waiting else 0)
-    assert_one_truth(database)
+    assert deaths(database, suspect) == DEATHS_MAX
 
 
 def job_count(dsn: str, status: str) -> int:
@@ -284,17 +232,6 @@ async def test_a_suspect_that_commits_a_step_is_none_any_more(
     assert deaths(database, suspect) == 1
     ready = "SELECT bool_or(is_suspect) AS any FROM cortex_worker.task"
     assert not sql(database, ready)[0]["any"]
-
-
-async def test_a_suspect_that_ends_by_an_error_is_none_any_more(
-    bench: Bench, database: str, suspect: UUID
-) -> None:
-    pod = await Mortal.born(bench)
-    (claim,) = await pod.claims()
-    release = Release(lease=claim.lease, outcome="failed", error="broken")
-    await bench.port(tasks.release, pod_id=pod.pod.id, operations=[release])
-    (again,) = await bench.claim()
-    assert (again.lease.job_id, again.is_suspect) == (suspect, False)
 
 
 async def test_a_dead_pods_job_that_a_person_gave_up_is_cancelled(

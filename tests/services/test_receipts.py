@@ -108,6 +108,30 @@ async def test_of_steps_that_are_cut_at_once_the_first_is_named(committing: Benc
     assert told.step_elapsed_s >= 0.9
 
 
+async def test_what_a_step_beside_it_wrote_and_committed_is_not_left_over(
+    committing: Bench, tmp_path: Path
+) -> None:
+    async def waits(ctx: Context) -> None:
+        folder = tmp_path / "data" / "workspaces" / str(ctx.job_id)
+        folder.mkdir(parents=True)
+        whole = folder / "whole"
+
+        async def write() -> None:
+            whole.touch()
+            first = whole.stat().st_ctime
+            while whole.stat().st_ctime < first + 0.05:  # after the slow one began, for certain
+                whole.unlink()
+                whole.touch()
+                await trio.lowlevel.checkpoint()
+
+        await ctx.gather(ctx.step("slow", trio.sleep_forever), ctx.step("quick", write))
+
+    receipt = await the_only(committing, await run(committing, waits, timeout_s=1))
+    assert receipt.interruption.step_key == "slow"
+    assert receipt.interruption.checkpoint_key == "quick"
+    assert [each.path for each in receipt.artefacts if each.is_new] == []
+
+
 async def test_a_step_that_the_job_gave_up_itself_is_not_blamed(committing: Bench) -> None:
     async def goes_on(ctx: Context) -> None:
         with trio.move_on_after(0.05):

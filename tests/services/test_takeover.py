@@ -230,28 +230,6 @@ async def test_it_never_judges_itself(bench: Bench, database: str) -> None:
     assert state_of(database, bench.pod) == "READY"
 
 
-async def test_a_job_that_was_there_at_three_deaths_in_a_row_is_poison(
-    bench: Bench, database: str, log_lines: Lines
-) -> None:
-    (poison,) = await bench.submit()
-    row = job_row(database, poison)
-    for deaths in range(1, DEATHS_MAX + 1):
-        dead = a_pod()
-        await bench.port(pods.register, dead)
-        await bench.port(tasks.claim, pod_id=dead.id, types=[JOB_TYPE], limit=1)
-        takeover = a_takeover(bench)
-        await takeover.tick()
-        look_again_later(takeover)
-        await takeover.tick()
-        assert state_of(database, dead) == "DEAD"
-        row = job_row(database, poison)
-        assert row["status"] == ("FAILED" if deaths == DEATHS_MAX else "RUNNING")
-    assert row["error_code"] == "poison"
-    assert row["error_message"] == "it was running in 3 pods in a row when they died"
-    assert log_lines[-1]["poison"] == 1
-    assert_one_truth(database)
-
-
 async def test_many_jobs_are_taken_in_batches_until_none_is_left(
     bench: Bench, database: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -265,29 +265,6 @@ def test_a_task_that_somebody_holds_is_taken_at_the_next_look(
     assert store(tasks.take_over, **asked).freed_count == 1
 
 
-def test_a_job_that_was_there_at_three_deaths_in_a_row_is_poison(
-    database: str,
-    store: Session,
-    submit: Callable[..., UUID],
-    claim: Callable[..., list[Claim]],
-    enter_pod: Callable[[int], UUID],
-) -> None:
-    job_id = submit(queue_name="q")
-    behind = submit(queue_name="q")
-    for number in range(3):
-        pod_id = enter_pod(LOCK_KEY + number)
-        claim(pod_id)
-        taken = store(
-            tasks.take_over, pod_id=pod_id, lock_key=LOCK_KEY + number, deaths_max=3, limit=100
-        )
-        assert (taken.freed_count, taken.poison_count) == ((1, 0) if number < 2 else (0, 1))
-    row = job_row(database, job_id)
-    assert (row["status"], row["error_code"], row["task_state"]) == ("FAILED", "poison", None)
-    assert "3 pods in a row" in row["error_message"]
-    assert [c.lease.job_id for c in claim(new_id())] == [behind]
-    assert_one_truth(database)
-
-
 # --- sweep
 
 

@@ -61,7 +61,7 @@ NOTHING = [None] * BATCH
 YES, NO = [True] * BATCH, [False] * BATCH
 
 STATEMENTS: dict[str, tuple[Sequence[object], int]] = {
-    "tasks.claim": ((POD, ["other", "work"], BATCH, 1, 1, ["look_up"]), BATCH),
+    "tasks.claim": ((POD, ["other", "work"], BATCH, 1, 1, ["look_up"], ["alone"]), BATCH),
     "tasks.promote": ((BATCH,), 2 * BATCH),
     # These look at every running job, but not at the others: after a lost reply, or a death.
     "pods.ended_owners": ((POD,), RUNNING),

@@ -11,7 +11,7 @@ from cortex.domain.approval import ApprovalStatus
 from cortex.domain.canonical import canonical, digest
 from cortex.domain.errors import ConflictError, ExpiredError, NotFoundError, RejectedError
 from cortex.domain.job import Finish, JobStatus
-from cortex.store import approvals, dead_letters, jobs, retries, tasks
+from cortex.store import agents, approvals, dead_letters, jobs, retries, tasks
 from cortex.store.approvals import Ruling
 from cortex.store.dead_letters import Resubmission
 from cortex.store.session import Session
@@ -166,11 +166,48 @@ def test_critical_ones_need_two_people_who_did_not_ask(askers: Askers) -> None:
 @pytest.mark.parametrize(
     "same", ["LI\u00c9", "lie\u0301", " li\u00e9", "li\u00e9\t", "\uff4c\uff49\u00e9"]
 )
-def test_one_person_is_one_however_they_write_their_name(askers: Askers, same: str) -> None:
-    request = askers.asked(risk="CRITICAL", submitted_by="l i\u00e9")
-    assert askers.decide(request, by="L\u00a0I\u00c9").outcome == "own_request"
-    assert askers.decide(request, by="li\u00e9").outcome == "agreed"
-    assert askers.decide(request, by=same).outcome == "agreed_before"
+def test_who_asked_is_known_however_they_write_their_name(askers: Askers, same: str) -> None:
+    request = askers.asked(risk="CRITICAL", submitted_by="li\u00e9")
+    assert askers.decide(request, by=same).outcome == "own_request"
+
+
+def test_two_names_of_one_credential_are_one_person(askers: Askers) -> None:
+    request = askers.asked(risk="CRITICAL")
+    assert askers.decide(request, by="x1", credential="os:0@here").outcome == "agreed"
+    ruling = askers.decide(request, by="x2", credential="os:0@here")
+    assert ruling.outcome == "agreed_before"
+    assert "CORTEX_TOKEN" in str(refused(askers, request.id, ruling).hint)
+    same_name = askers.decide(request, by="X1", credential="token:7")
+    assert same_name.outcome == "agreed_before"
+    second = askers.decide(request, by="x3", credential="token:7")
+    assert (second.outcome, second.agreed_count) == ("approved", 2)
+    shown = askers.row(request)
+    assert [vote["credential"] for vote in shown["votes"]] == ["os:0@here", "token:7"]
+    assert shown["decided_with"] == "token:7"
+
+
+def test_the_credential_that_submitted_a_job_does_not_decide(askers: Askers) -> None:
+    request = askers.asked(risk="CRITICAL")
+    query = "UPDATE cortex.approval SET requested_with = 'os:5@here' WHERE id = $1"
+    sql(askers.dsn, query, request.id)
+    ruling = askers.decide(request, by="somebody else", credential="os:5@here")
+    assert ruling.outcome == "own_request"
+    assert askers.decide(request, is_approved=False, credential="os:5@here").outcome == "denied"
+
+
+def test_several_people_must_sign_in(askers: Askers) -> None:
+    request = askers.asked(risk="CRITICAL")
+    ruling = askers.decide(request, credential=None)
+    assert ruling.outcome == "no_credential"
+    assert "must sign in" in refused(askers, request.id, ruling).message
+    one = askers.asked(risk="LOW")
+    assert askers.decide(one, credential=None).outcome == "approved"
+
+
+def test_a_submit_by_sql_has_a_requester(askers: Askers) -> None:
+    request = askers.asked(risk="CRITICAL")
+    (found,) = sql(askers.dsn, "SELECT session_user AS login")
+    assert askers.row(request)["requested_with"] == f"db:{found['login']}"
 
 
 def test_an_edit_begins_the_count_anew(askers: Askers) -> None:
@@ -527,3 +564,23 @@ def test_a_request_is_found_by_the_end_of_its_id(askers: Askers) -> None:
     assert askers.call(approvals.find, request.id.hex[-6:]) == request.id
     with pytest.raises(NotFoundError, match="no approval ends with '0000abcd'"):
         askers.call(approvals.find, "0000abcd")
+
+
+RULES = [
+    {"approve": True, "tool": "refund", "when": {"amount": {"gt": 1000}}, "risk": "CRITICAL"},
+    {"approve": True, "tool": "refund"},
+]
+
+
+def test_an_edit_that_crosses_a_rule_is_refused_when_it_is_made(askers: Askers) -> None:
+    spec = {"model": "scripted", "approvals": RULES}
+    askers.call(agents.apply, new_id=new_id(), name="payer", spec=spec, by="ana")
+    request = a_request()
+    askers.ask(request, agent="payer")
+    for how in ("decide", "decide_all"):
+        verdict = a_verdict(request, edited=canonical({**ARGUMENTS, "amount": 1500}))
+        with pytest.raises(RejectedError, match=r"makes refund CRITICAL.*2 people.*rule 1"):
+            askers.call(getattr(approvals, how), verdict if how == "decide" else [verdict])
+    assert askers.row(request)["status"] == "PENDING"
+    smaller = canonical({**ARGUMENTS, "amount": 900})
+    assert askers.decide(request, edited=smaller).outcome == "approved"

@@ -12,12 +12,11 @@ import pytest
 from cortex.domain.dead_letter import NEWEST, LetterState
 from cortex.domain.errors import ConflictError, NotFoundError, OutcomeUnknownError
 from cortex.domain.job import Claim, Finish, JobStatus
-from cortex.store import agents, dead_letters, jobs, pods, tasks
+from cortex.store import agents, dead_letters, jobs, tasks
 from cortex.store.database import Database, Profile, Record
 from cortex.store.dead_letters import LetterFilter, Resubmission, Settled
 from cortex.store.session import Session, open_session
 from tests.sql.test_plans import explain
-from tests.support.factories import a_pod
 from tests.support.letters import fail, letter, lifecycle, set_breaker
 from tests.support.postgres import sql
 from tests.support.rows import (
@@ -73,15 +72,6 @@ def finished(store: Session, dsn: str, claim: Callable[..., list[Claim]]) -> UUI
     return job_id
 
 
-def poisoned(store: Session, dsn: str, claim: Callable[..., list[Claim]]) -> UUID:
-    dead, job_id = a_pod(), submit(dsn, "work")
-    store(pods.register, dead)
-    claim(dead.id)
-    taken = store(tasks.take_over, pod_id=dead.id, lock_key=dead.lock_key, deaths_max=1, limit=10)
-    assert taken.poison_count == 1
-    return job_id
-
-
 def swept(store: Session, dsn: str, claim: Callable[..., list[Claim]]) -> UUID:
     job_id = submit(dsn, "work", worker_attempts=1, max_retries=0)
     claim(new_id())
@@ -101,7 +91,7 @@ def failed_in_retry(_store: Session, dsn: str, _claim: Callable[..., list[Claim]
     return job_id
 
 
-@pytest.mark.parametrize("way", [finished, poisoned, swept, failed_in_retry])
+@pytest.mark.parametrize("way", [finished, swept, failed_in_retry])
 def test_whatever_fails_a_job_leaves_its_letter(
     store: Session,
     database: str,

@@ -125,7 +125,8 @@ def a_verdict(request: ApprovalRequest, **fields: Any) -> Verdict:
         "seen": request.digest,
         "channel": "cli",
     }
-    return Verdict(**defaults | fields)
+    given = defaults | fields
+    return Verdict(**{"credential": f"token:{given['by'].casefold()}"} | given)
 
 
 def facts(dsn: str, approval_id: UUID) -> list[tuple[str, dict[str, Any]]]:

@@ -113,6 +113,7 @@ class Payments:
                 approval_id=row["id"],
                 is_approved=True,
                 by="ana",
+                credential="token:ana",
                 seen=row["digest"],
                 reason="fine",
                 channel="cli",

@@ -52,6 +52,7 @@ class Run:
     effects: dict[str, Row] = field(factory=dict)
     """By `<job's key>/<step's key>`."""
     approvals: dict[str, Row] = field(factory=dict)
+    votes: list[Row] = field(factory=list)
     facts: list[Row] = field(factory=list)
     pods: dict[str, Row] = field(factory=dict)
     tasks: list[Row] = field(factory=list)
@@ -78,6 +79,7 @@ class Run:
             steps=tuple(sorted(self.steps, key=lambda row: (row["job_id"], row["seq"]))),
             effects=tuple(self.effects.values()),
             approvals=tuple(self.approvals.values()),
+            votes=tuple(self.votes),
             facts=tuple(self.facts),
             pods=tuple(self.pods.values()),
             tasks=tuple(self.tasks),

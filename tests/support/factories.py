@@ -49,6 +49,7 @@ from cortex.durable.registry import Handler, Registry, job
 from cortex.durable.tool_calls import EffectTerms, ToolCall, ToolPlan
 from cortex.services.committer import Committer
 from cortex.services.dispatcher import Dispatcher
+from cortex.services.isolation import Isolation
 from cortex.services.job_actor import JobActors
 from cortex.services.receipts import Receipts
 from cortex.services.running import RunningJob, RunningJobs
@@ -462,6 +463,7 @@ class Bench:
     pod: Pod = field(factory=a_pod)
     rng: random.Random = field(factory=seeded_random)
     registry: Registry = field(factory=Registry)
+    isolation: Isolation | None = None
     running: RunningJobs = field(init=False)
     standing: Standing = field(init=False)
     committer: Committer = field(init=False)
@@ -495,6 +497,7 @@ class Bench:
             receipts=self.receipts,
             running=self.running,
             rng=self.rng,
+            isolation=self.isolation,
         )
 
     def dispatcher(self, *, poll_s: float = 60.0) -> Dispatcher:
@@ -514,11 +517,11 @@ class Bench:
         await self.port(store_jobs.submit, batch)
         return [each.id for each in batch]
 
-    async def claim(self, limit: int = 500) -> list[Claim]:
+    async def claim(self, limit: int = 500, *, isolated: int = 500) -> list[Claim]:
         """Promote and claim, as the dispatcher does."""
         await self.port(tasks.promote)
         claims: list[Claim] = await self.port(
-            tasks.claim, pod_id=self.pod.id, types=[JOB_TYPE], limit=limit
+            tasks.claim, pod_id=self.pod.id, types=[JOB_TYPE], limit=limit, isolated=isolated
         )
         return claims
 
@@ -529,6 +532,7 @@ class Bench:
 
     def run(self, claim: Claim) -> RunningJob:
         """Start the job actor of a claim."""
-        running = self.running.add(claim)
-        self.jobs.start_soon(self.actors().run, claim, running)
+        actors = self.actors()
+        running = self.running.add(claim, is_isolated=actors.isolates(claim))
+        self.jobs.start_soon(actors.run, claim, running)
         return running

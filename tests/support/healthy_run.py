@@ -104,6 +104,9 @@ def _decided(run: Run) -> None:
         "key": "0:approval",
         "status": "APPROVED",
         "digest": b"d",
+        "risk": "HIGH",
+        "people": 1,
+        "requested_with": "os:1@here",
         "decided_at": at(4.0),
         "decided_by": "ann",
         "expires_at": at(3600),
@@ -171,16 +174,20 @@ def _quietly_killed(run: Run) -> None:
 
 
 def _poison(run: Run) -> None:
-    """It kills three pods in a row, and no more."""
+    """It kills two pods in a row, then three processes of its own, and no more."""
     run.submit("poison", "poison", 14.0)
-    for life in (1, 2, 3):
+    for life in (1, 2):
         begins = 13.0 + 3 * life
         title = f"p4.{life}"
         run.pod(title, begins - 2, begins + 0.5, code=-9)
         run.claim("poison", title, begins)
-        if life < 3:
-            run.end_attempt("poison", "pod_died", begins + 1.4)
-    run.jobs["poison"].update(error_code="poison", error_message="it was running in 3 pods")
+        run.end_attempt("poison", "pod_died", begins + 1.4)
+    run.pod("p4.3", 20.0, 24.5, code=0, SIGTERM=24.2)
+    for begins in (22.0, 22.6, 23.2):
+        run.claim("poison", "p4.3", begins)
+        if begins < 23.0:
+            run.end_attempt("poison", "process_died", begins + 0.5)
+    run.jobs["poison"].update(error_code="poison", error_message="its own process died")
     run.move("poison", "FAILED", 23.9)
 
 

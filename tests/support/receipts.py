@@ -59,4 +59,4 @@ def a_work_tree(*changes: Change, **fields: Any) -> WorkTree:
 
 
 def an_artefact(path: str = "report.md", *, size_bytes: int = 5) -> Artefact:
-    return Artefact(path=path, size_bytes=size_bytes, changed_at=SINCE)
+    return Artefact(path=path, size_bytes=size_bytes, changed_at=SINCE, is_new=True)

@@ -108,6 +108,7 @@ class FakeApprovals:
         self,
         *,
         by: str,  # noqa: ARG002 -- the protocol's
+        credential: str,  # noqa: ARG002 -- the protocol's
         also: Sequence[UUID],
         limit: int,  # noqa: ARG002 -- the protocol's
     ) -> Sequence[Mapping[str, Any]]:

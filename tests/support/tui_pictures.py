@@ -79,7 +79,10 @@ async def _picture(
     clock = StandingClock()
     db = await open_database(Profile(dsn=dsn, connections_max=2), rng=random.Random(1))
     try:
-        app = CortexApp(Session(actor="ana", clock=clock, place="demo"), StoreBackend(db))
+        app = CortexApp(
+            Session(actor="ana", credential="os:1@test", clock=clock, place="demo"),
+            StoreBackend(db),
+        )
         async with app.run_test(size=(WIDTH, lines)) as pilot:
             seat = _Seat(app, pilot, clock, dsn)
             await go(seat)

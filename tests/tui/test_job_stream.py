@@ -44,7 +44,9 @@ async def sit_until_done(dsn: str, job_id: UUID) -> None:
     async with AsyncExitStack() as stack:
         db = await open_database(Profile(dsn=dsn), rng=seeded_random())
         stack.push_async_callback(db.close)
-        app = CortexApp(Session(actor="ana", clock=SystemClock()), StoreBackend(db))
+        app = CortexApp(
+            Session(actor="ana", credential="os:1@test", clock=SystemClock()), StoreBackend(db)
+        )
         await stack.enter_async_context(app.run_test(size=(120, 40)))
         app.open("job", job_id)
         await eventually_asyncio(

@@ -60,7 +60,9 @@ async def seated(rows: Reading) -> AsyncIterator[Seat]:
     """Open the app; only the test's own looks read anything but the first screen's."""
     clock = ManualClock()
     backend = StoreBackend(rows)  # type: ignore[arg-type]  # as much of it as screens ask of
-    app = CortexApp(Session(actor="ana", clock=clock), backend, first="breakers")
+    app = CortexApp(
+        Session(actor="ana", credential="os:1@test", clock=clock), backend, first="breakers"
+    )
     async with app.run_test(size=SIZE) as pilot:
         seat = Seat(app, pilot, clock)
         await settle(seat, rows)

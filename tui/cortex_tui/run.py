@@ -46,6 +46,7 @@ def run(
     dsn: str,
     *,
     actor: str,
+    credential: str,
     place: str,
     is_read_only: bool,
     is_ascii: bool,
@@ -61,12 +62,12 @@ def run(
     """Run until the operator leaves; return the exit code. Before that it raises `CortexError`s.
 
     128 + n: signal n came, or would have: SIGHUP when the terminal is gone. `pod` hears of signals.
-    `pictures` and `reports`: folders for screenshots and faults; `is_debug`: tracebacks, too.
     `told` gets a line for each act that was under way, when the terminal is the shell's again.
     """
     keys = read_keys(keys_file)
     session = Session(
         actor=actor,
+        credential=credential,
         clock=SystemClock(),
         place=place,
         is_read_only=is_read_only,
@@ -88,9 +89,8 @@ def run(
         try:
             await _look_for_schema(backend := StoreBackend(db))
             app = CortexApp(session, backend, keys=keys, has_color=has_color, driver=Terminal)
-            hearing = asyncio.create_task(
-                hear(db.profile, session.clock, on_hint=app.poller.wake), name="hearing"
-            )
+            hears = hear(db.profile, session.clock, on_hint=app.poller.wake)
+            hearing = asyncio.create_task(hears, name="hearing")
             gc.freeze()  # what was imported stays: no need to look at it again and again
             gc.set_threshold(GC_ALLOCATIONS)
             try:

@@ -23,6 +23,8 @@ class Session:
 
     actor: str
     """Recorded with everything that is done."""
+    credential: str
+    """What shows who that is: decisions about critical calls count these."""
     clock: Clock
     place: str = "local"
     """Which database, in a word, without a password."""

@@ -73,6 +73,7 @@ async def _asked(port: Port, job_id: UUID) -> Verdict:
                     approval_id=request["id"],
                     is_approved=True,
                     by="bench",
+                    credential="os:0@bench",
                     seen=request["digest"],
                     channel="cli",
                 )

@@ -134,6 +134,7 @@ def _person(asked: Asked[None, bytes], visitor: Visitor, answer: Answer) -> Pers
     name = visitor.name if visitor.is_approver else None
     return Person(
         name=f"{answer.typed_name()} {UNVERIFIED}" if name is None else name,
+        credential=visitor.credential,
         channel=LINK if name is None else SIGNED_IN,
         address=asked.address,
         client=client_of(asked.request.headers.get("user-agent")),

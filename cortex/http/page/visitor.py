@@ -48,6 +48,11 @@ class Visitor:
         return None if self.principal is None else self.principal.name
 
     @property
+    def credential(self) -> str | None:
+        """Of who signed in and may decide."""
+        return self.principal.credential if self.principal and self.is_approver else None
+
+    @property
     def secret(self) -> str | None:
         """What their forms are bound to; None for who may not send any."""
         return self.session if self.is_approver else self.link

@@ -186,6 +186,7 @@ async def _decide(asked: Asked[None, Any], api: Api, wish: Wish) -> Response:
 def _person(asked: Asked[None, Any]) -> Person:
     return Person(
         name=asked.principal.name,
+        credential=asked.principal.credential,
         channel=CHANNEL,
         address=asked.address,
         client=deciding.client_of(asked.request.headers.get("user-agent")),

@@ -85,15 +85,15 @@ async def submit_job(asked: Asked[None, JobSubmission], api: Api) -> Response:
     size = int(asked.request.headers.get("content-length") or BYTES_MAX)
     submission = await api.apart(partial(_submission, asked.body, new_id, check), size=size)
     await _check(submission, api)
-    by = asked.principal.name
+    by, credential = asked.principal.name, asked.principal.credential
     if asked.key is None:
         crash_point("before_act")
-        await api.port(jobs.submit_once, submission, by=by)
+        await api.port(jobs.submit_once, submission, by=by, credential=credential)
         crash_point("after_act")
         return _submitted(submission.id, {})
 
     async def work(db: Database) -> UUID:
-        await jobs.submit(db, [submission], by=by)
+        await jobs.submit(db, [submission], by=by, credential=credential)
         return submission.id
 
     done = await once(asked, api, work, operation="jobs.submit", request=request_of(submission))

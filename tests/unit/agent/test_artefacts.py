@@ -54,6 +54,17 @@ def test_what_changed_since_is_found_with_its_size(workspace: Path) -> None:
     assert (found.work_trees, found.problem) == ((), None)
 
 
+def test_only_files_made_since_are_new(workspace: Path) -> None:
+    since = instant_after(write(workspace / "of-a-committed-step"))
+    write(workspace / "of-a-committed-step", "and of the interrupted one")
+    write(workspace / "new")
+    found = look_through(workspace, since=since)
+    assert {each.path: each.is_new for each in found.artefacts} == {
+        "of-a-committed-step": False,
+        "new": True,
+    }
+
+
 def test_a_forged_time_hides_nothing(workspace: Path) -> None:
     since = instant_after(write(workspace / "old"))
     os.utime(write(workspace / "new"), (0, 0))

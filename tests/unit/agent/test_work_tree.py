@@ -15,6 +15,7 @@ from cortex.domain.errors import RejectedError
 from cortex.domain.timeout_receipt import DIFF_MAX_BYTES, LISTED_MAX, WorkTree
 
 JOB = UUID(int=7)
+LONG_AGO = datetime(2001, 1, 1, tzinfo=UTC)
 HOSTILE = 'new\nline\t"q" \\ \x1b[2J ü'
 
 
@@ -112,7 +113,7 @@ async def test_a_folder_of_a_tree_is_no_more_than_itself(tree: Path) -> None:
     state = await state_of(tree / "sub")
     assert (state.root, state.folder) == (str(tree), str(tree / "sub"))
     assert changed(state) == {"sub/b": ".M"}
-    await discard(tree / "sub", job_id=JOB)
+    await discard(tree / "sub", job_id=JOB, since=LONG_AGO)
     assert (tree / "a").read_text() == "a person's work\n"
     assert (tree / "sub" / "b").read_text() == "two\n"
 
@@ -156,7 +157,7 @@ async def test_what_the_repository_wants_run_is_not_run(tree: Path, tmp_path: Pa
     (tree / "new").write_text("new\n")
     state = await state_of(tree)
     assert (changed(state), state.problem) == ({"a": ".M", "new": "??"}, None)
-    assert await discard(tree, job_id=JOB)
+    assert await discard(tree, job_id=JOB, since=LONG_AGO)
     assert not ran.exists(), ran.read_text()
 
 
@@ -167,7 +168,7 @@ async def test_where_it_has_filters_of_its_own_nothing_is_read(tree: Path, tmp_p
     (tree / "a").write_text("changed\n")
     assert (await state_of(tree)).problem == "it has filters of its own: filter.x.clean"
     with pytest.raises(RejectedError, match=r"filter\.x\.clean"):
-        await discard(tree, job_id=JOB)
+        await discard(tree, job_id=JOB, since=LONG_AGO)
     assert not ran.exists()
 
 
@@ -176,7 +177,7 @@ async def test_a_repository_cannot_point_elsewhere(tree: Path, tmp_path: Path) -
     git(tree, "config", "core.worktree", str(tmp_path / "home"))
     assert (await state_of(tree)).problem is not None
     with pytest.raises(RejectedError):
-        await discard(tree, job_id=JOB)
+        await discard(tree, job_id=JOB, since=LONG_AGO)
     assert (tmp_path / "home" / "secret").exists()
 
 
@@ -225,7 +226,7 @@ async def test_without_git_nobody_knows(tree: Path, monkeypatch: pytest.MonkeyPa
 async def test_what_is_discarded_can_be_had_back(tree: Path) -> None:
     (tree / "a").write_text("changed\n")
     (tree / HOSTILE).write_text("1234")
-    commit = await discard(tree, job_id=JOB)
+    commit = await discard(tree, job_id=JOB, since=LONG_AGO)
     assert commit is not None
     assert (await state_of(tree)).change_count == 0
     assert f"cortex: discarded by resume of job {JOB}" in git(tree, "stash", "list")
@@ -233,11 +234,23 @@ async def test_what_is_discarded_can_be_had_back(tree: Path) -> None:
     assert ((tree / "a").read_text(), (tree / HOSTILE).read_text()) == ("changed\n", "1234")
 
 
+async def test_only_what_changed_since_is_discarded(tree: Path) -> None:
+    (tree / "a").write_text("of a committed step\n")
+    (tree / "older").write_text("1")
+    since = datetime.fromtimestamp((tree / "older").stat().st_ctime, UTC)
+    while (tree / "newer").write_text("2") and datetime.fromtimestamp(
+        (tree / "newer").stat().st_ctime, UTC
+    ) <= since:
+        (tree / "newer").unlink()
+    assert await discard(tree, job_id=JOB, since=since)
+    assert changed(await state_of(tree)) == {"a": ".M", "older": "??"}
+
+
 async def test_nothing_to_discard_leaves_the_stashes_alone(tree: Path) -> None:
     (tree / "a").write_text("changed\n")
-    first = await discard(tree, job_id=JOB)
+    first = await discard(tree, job_id=JOB, since=LONG_AGO)
     assert first is not None
-    assert await discard(tree, job_id=JOB) is None
+    assert await discard(tree, job_id=JOB, since=LONG_AGO) is None
     assert git(tree, "rev-parse", "refs/stash").strip() == first
 
 
@@ -245,10 +258,10 @@ async def test_what_cannot_be_discarded_stays(tree: Path, tmp_path: Path) -> Non
     (tree / "a").write_text("changed\n")
     (tree / ".git" / "index.lock").touch()
     with pytest.raises(RejectedError, match=r"index\.lock"):
-        await discard(tree, job_id=JOB)
+        await discard(tree, job_id=JOB, since=LONG_AGO)
     assert (tree / "a").read_text() == "changed\n"
     with pytest.raises(RejectedError, match="in no git work tree"):
-        await discard(tmp_path / "home", job_id=JOB)
+        await discard(tmp_path / "home", job_id=JOB, since=LONG_AGO)
 
 
 async def test_cortex_own_data_is_no_part_of_a_tree(tree: Path) -> None:
@@ -259,6 +272,6 @@ async def test_cortex_own_data_is_no_part_of_a_tree(tree: Path) -> None:
     state = await work_tree_state(tree, spared=data)
     assert state is not None
     assert changed(state) == {"dalta": "??"}
-    assert await discard(tree, job_id=JOB, spared=data)
+    assert await discard(tree, job_id=JOB, since=LONG_AGO, spared=data)
     assert (data / "workspaces" / "file").exists()
     assert not (tree / "dalta").exists()

@@ -6,7 +6,16 @@ import attrs
 import pytest
 
 from cortex.domain.approval import EXPIRES_DEFAULT_S, Risk
-from cortex.domain.approval_policy import ApprovalRule, Call, Gate, Mark, gate_of
+from cortex.domain.approval_policy import (
+    Agreed,
+    ApprovalRule,
+    Call,
+    Gate,
+    Mark,
+    beyond,
+    gate_of,
+    rules_from_json,
+)
 
 ASK = ApprovalRule(approve=True)
 LET = ApprovalRule(approve=False)
@@ -173,3 +182,36 @@ def test_what_is_wrong_in_a_rule_is_told(
 def test_the_edges_are_allowed() -> None:
     for expires_s in (60, 2_592_000):
         assert attrs.evolve(ASK, expires_seconds=expires_s, people=10).refusal() is None
+
+
+PAYMENTS = (
+    ApprovalRule(approve=False, tool="pay", when={"euros": {"gt": 0, "le": 10}}),
+    ApprovalRule(approve=True, tool="pay", when={"euros": {"gt": 1000}}, risk=Risk.CRITICAL),
+    ApprovalRule(approve=True, tool="pay", when={"euros": {"ge": 0}}),
+)
+
+
+@pytest.mark.parametrize(
+    "euros, under, needed",
+    [
+        (16, Agreed(Risk.HIGH, 1), None),
+        (5, Agreed(Risk.HIGH, 1), None),
+        (1500, Agreed(Risk.HIGH, 1), Risk.CRITICAL),
+        (1500, Agreed(Risk.CRITICAL, 2), None),
+    ],
+)
+def test_an_edit_needs_what_its_call_would(euros: int, under: Agreed, needed: Risk | None) -> None:
+    first = 2000 if under.risk is Risk.CRITICAL else 15
+    found = beyond(call("pay", euros=first), {"euros": euros}, under=under, rules=PAYMENTS)
+    assert (None if found is None else found.risk) is needed
+
+
+def test_a_mark_that_nobody_knows_refuses_no_edit_that_it_may_allow() -> None:
+    by_risk = (ApprovalRule(approve=True, risk_at_least=Risk.HIGH), ApprovalRule(approve=True))
+    under = Agreed(Risk.MED, 1)
+    assert beyond(call("pay", euros=1), {"euros": 2}, under=under, rules=by_risk) is None
+
+
+def test_rules_come_back_from_json() -> None:
+    plain = attrs.asdict(PAYMENTS[1]) | {"risk": "CRITICAL"}
+    assert rules_from_json([plain]) == (PAYMENTS[1],)

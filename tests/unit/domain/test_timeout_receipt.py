@@ -1,5 +1,6 @@
 """Which way on is recommended after a time-out."""
 
+import attrs
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -31,18 +32,23 @@ from tests.support.receipts import (
         (
             a_receipt(work_trees=(a_work_tree(problem="git took too long"),)),
             False,
-            Choice.DISCARD_AND_RETRY,
+            Choice.RETRY_STEP,
         ),
-        (a_receipt(work_trees=(a_work_tree(a_change()),)), False, Choice.DISCARD_AND_RETRY),
+        (a_receipt(work_trees=(a_work_tree(a_change()),)), False, Choice.RETRY_STEP),
         (
             a_receipt(work_trees=(a_work_tree(a_change(changed_at=BEGAN)),)),
             False,
-            Choice.DISCARD_AND_RETRY,
+            Choice.RETRY_STEP,
         ),
         (
             a_receipt(work_trees=(a_work_tree(a_change(changed_at=None)),)),
             False,
-            Choice.DISCARD_AND_RETRY,
+            Choice.RETRY_STEP,
+        ),
+        (
+            a_receipt(artefacts=(attrs.evolve(an_artefact(), is_new=False),)),
+            False,
+            Choice.RETRY_STEP,
         ),
         (
             a_receipt(work_trees=(a_work_tree(a_change(changed_at=BEFORE)),)),
@@ -54,14 +60,14 @@ from tests.support.receipts import (
                 work_trees=(a_work_tree(a_change(changed_at=BEFORE)), a_work_tree(a_change()))
             ),
             False,
-            Choice.DISCARD_AND_RETRY,
+            Choice.RETRY_STEP,
         ),
         (
             a_receipt(
                 work_trees=(a_work_tree(a_change(changed_at=BEFORE)),), artefacts=(an_artefact(),)
             ),
             False,
-            Choice.DISCARD_AND_RETRY,
+            Choice.RETRY_STEP,
         ),
     ],
 )

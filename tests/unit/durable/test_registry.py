@@ -1,7 +1,7 @@
 """Job types: what a payload must look like, and what cannot be a job type."""
 
 from types import ModuleType
-from typing import Any
+from typing import Any, Literal
 
 import attrs
 import pytest
@@ -146,3 +146,58 @@ def test_a_module_gives_its_job_types_and_nothing_else() -> None:
     registry.collect(module)
     assert registry.names == ("fetch",)
     assert isinstance(registry.get("fetch"), JobType)
+
+
+class Unmade:
+    """Nothing says how it is made from JSON."""
+
+
+@attrs.frozen
+class Holder:
+    inner: list[Unmade | None]
+
+
+@pytest.mark.parametrize(
+    "hint",
+    [Unmade, list[Unmade], Unmade | None, dict[str, Unmade], Holder, Holder | None, complex],
+    ids=str,
+)
+def test_an_argument_that_json_cannot_be_made_into_is_refused_at_once(hint: Any) -> None:
+    async def handler(ctx: Any, thing: Any) -> None: ...
+
+    handler.__annotations__["thing"] = hint
+    told = r"job type 'odd': argument 'thing' cannot be made from JSON: .*(Unmade|complex)"
+    with pytest.raises(UsageError, match=told):
+        job("odd")(handler)
+
+
+@attrs.frozen
+class Tree:
+    branches: "list[Tree]"
+    kind: Literal["oak", "elm"] = "oak"
+
+
+def test_shapes_that_hold_themselves_and_literals_are_taken() -> None:
+    @job("grow")
+    async def grow(ctx: Any, tree: Tree, others: dict[str, int | None] | None = None) -> None: ...
+
+    assert grow.arguments('{"tree": {"branches": []}}') == {"tree": Tree([])}
+    with pytest.raises(InvalidValueError, match=r"payload\.tree"):
+        grow.arguments('{"tree": {"branches": [], "kind": "ash"}}')
+
+
+def test_a_word_that_is_none_of_a_literal_is_refused() -> None:
+    @job("pick")
+    async def pick(ctx: Any, word: Literal["a", "b"]) -> None: ...
+
+    with pytest.raises(InvalidValueError, match="word"):
+        pick.arguments('{"word": "c"}')
+
+
+@pytest.mark.parametrize("final", [KeyError, [KeyError], (KeyError("a"),), (BaseException,)])
+def test_what_is_final_is_a_tuple_of_exceptions(final: Any) -> None:
+    async def handler(ctx: Any) -> None:
+        pass
+
+    with pytest.raises(UsageError, match="final is"):
+        job("work", final=final)(handler)

@@ -20,8 +20,10 @@ class StoreApprovals:
     def __init__(self, db: Database) -> None:
         self._db = db
 
-    async def waiting(self, *, by: str, also: Sequence[UUID], limit: int) -> Sequence[InboxRow]:
-        return await inbox.waiting(self._db, by=by, also=also, limit=limit)
+    async def waiting(
+        self, *, by: str, credential: str, also: Sequence[UUID], limit: int
+    ) -> Sequence[InboxRow]:
+        return await inbox.waiting(self._db, by=by, credential=credential, also=also, limit=limit)
 
     async def decided(self, *, limit: int) -> Sequence[InboxRow]:
         return await inbox.decided(self._db, limit=limit)

@@ -141,7 +141,9 @@ class Job(Protocol):
 class Approvals(Protocol):
     """The inbox of requests for approval."""
 
-    async def waiting(self, *, by: str, also: Sequence[UUID], limit: int) -> Sequence[InboxRow]:
+    async def waiting(
+        self, *, by: str, credential: str, also: Sequence[UUID], limit: int
+    ) -> Sequence[InboxRow]:
         """Read those that wait, the most urgent ones, and some by their ids; in no order."""
         ...
 

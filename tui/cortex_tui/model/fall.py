@@ -33,6 +33,7 @@ ENDINGS: Final = {
     "suspended": "waits",
     "handed_back": "handed back",
     "pod_died": "pod died",
+    "process_died": "process died",
     "lease_expired": "pod fell silent",
 }
 """Why an attempt ended before its job, in the few words for which there is room."""

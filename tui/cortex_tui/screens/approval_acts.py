@@ -124,6 +124,7 @@ class Decider:
             approval_id=approval["id"],
             is_approved=reason is None,
             by=self._desk.session.actor,
+            credential=self._desk.session.credential,
             seen=approval["digest"],
             reason=reason,
             channel=CHANNEL,

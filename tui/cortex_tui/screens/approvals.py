@@ -180,7 +180,8 @@ class ApprovalsScreen(Frame):
         if tab is Tab.DECIDED:
             rows = await approvals.decided(limit=ROWS_MAX)
         else:
-            rows = await approvals.waiting(by=by, also=also, limit=ROWS_MAX)
+            credential = self.desk.session.credential
+            rows = await approvals.waiting(by=by, credential=credential, also=also, limit=ROWS_MAX)
         if tab is not self._inbox.tab:
             return True
         is_news = self._inbox.take(rows)

@@ -1,0 +1,50 @@
+"""What the record of one job adds up to: the number of its last step, its tokens, its cost."""
+
+from collections.abc import Sequence
+from decimal import Decimal
+from typing import Final
+
+import orjson
+
+from cortex.domain.job import Step, StepKind
+from cortex.domain.usage import Usage
+from cortex.durable.progress import Progress
+
+_NO_USAGE: Final = Usage()
+_NO_COST: Final = Decimal(0)
+
+
+class Tally:
+    """Gives the steps of one attempt their numbers, in the order in which they are committed."""
+
+    def __init__(self, steps: Sequence[Step]) -> None:
+        """`steps` are those that earlier attempts committed, in order."""
+        self._seq = steps[-1].seq if steps else 0
+        self.usage = sum((step.usage for step in steps if step.usage), start=_NO_USAGE)
+        self.cost_usd = sum((step.cost_usd for step in steps if step.cost_usd), start=_NO_COST)
+        self.progress = Progress(self._seq, steps[-1].key if steps else None)
+
+    def number(
+        self, kind: StepKind, key: str, usage: Usage | None, cost_usd: Decimal | None
+    ) -> tuple[int, str]:
+        """Return the next number, and the head of the job once that step is in the record."""
+        seq = self._seq + 1
+        head: dict[str, object] = {"seq": seq, "kind": kind.value, "key": key}
+        total, total_usd = self._with(usage, cost_usd)
+        if total is not _NO_USAGE:
+            head["input_tokens"] = total.prompt_tokens
+            head["output_tokens"] = total.output_tokens
+            head["cost_usd"] = str(total_usd)
+        return seq, orjson.dumps(head).decode()
+
+    def committed(
+        self, key: str, usage: Usage | None, cost_usd: Decimal | None, *, at: float
+    ) -> None:
+        """The step that was numbered last, done at this time, is in the record."""
+        self._seq += 1
+        self.progress.committed(self._seq, key, at=at)
+        self.usage, self.cost_usd = self._with(usage, cost_usd)
+
+    def _with(self, usage: Usage | None, cost_usd: Decimal | None) -> tuple[Usage, Decimal]:
+        total = self.usage if usage is None else self.usage + usage
+        return total, self.cost_usd + (cost_usd or _NO_COST)

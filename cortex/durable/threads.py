@@ -1,0 +1,38 @@
+"""Calling a function of somebody's own: an async one is awaited, any other runs in a thread.
+
+A thread cannot be cancelled. When its caller is, it is left behind, and what it returns is dropped:
+neither a time-out nor a leaving pod waits for it.
+"""
+
+import inspect
+from collections.abc import Callable
+from typing import Any, Final
+
+import trio
+from trio.lowlevel import RunVar
+
+THREADS_MAX: Final = 500
+_limiter: RunVar[trio.CapacityLimiter] = RunVar("threads of jobs and tools")
+
+
+async def called(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+    """Call a function, which may be async or not; return its result."""
+    if inspect.iscoroutinefunction(function):
+        return await function(*args, **kwargs)
+    # A lambda, or a callable object, may give something to await; trio takes that for a mistake.
+    (made,) = await in_thread(lambda: (function(*args, **kwargs),))
+    return await made if inspect.isawaitable(made) else made
+
+
+async def in_thread(run: Callable[[], Any]) -> Any:
+    """Run a function in one of a bounded number of threads. Cancelled, it leaves the thread."""
+    return await trio.to_thread.run_sync(run, abandon_on_cancel=True, limiter=_thread_limiter())
+
+
+def _thread_limiter() -> trio.CapacityLimiter:
+    try:
+        return _limiter.get()
+    except LookupError:
+        limiter = trio.CapacityLimiter(THREADS_MAX)
+        _limiter.set(limiter)
+        return limiter
