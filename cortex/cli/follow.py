@@ -13,18 +13,21 @@ from collections.abc import Iterable
 from datetime import datetime
 from typing import Any, Final, assert_never
 
+import attrs
+
 from cortex.cli.facts import AttemptEnded, Claimed, Fact, Moved, StepCommitted
 from cortex.cli.terminal import Terminal
 from cortex.domain.cells import fit, pad, width_of
 from cortex.domain.job import JobStatus
 from cortex.domain.job_words import (
     OUTCOMES,
-    STATES,
     ended_sign,
     move_told,
     progress,
     remark,
     retry_told,
+    state_of,
+    state_shown,
 )
 from cortex.domain.phrases import clock_time, exact, money, rfc3339, since_s, span, tokens
 from cortex.domain.safe import safe
@@ -52,13 +55,13 @@ class FactPrinter:
 
     def print_ending(self, job: dict[str, Any]) -> None:
         """Print how a job ended: in place of its last fact, with what it took and gave."""
-        state = STATES[JobStatus(job["status"])]
+        state = state_of(job)
         took_s = (job["finished_at"] - (job["started_at"] or job["created_at"])).total_seconds()
         gave = remark(job) if job["result"] is None else exact(job["result"])
         told = safe(" · ".join(filter(None, (span(took_s), progress(job["checkpoint"]), gave))))
         if self._terminal.is_tty:
             told = fit(told, self._terminal.width - LEAD_CELLS)
-        self._terminal.write(self._line(job["finished_at"], str(state), state.word, told))
+        self._terminal.write(self._line(job["finished_at"], str(state), state.style, told))
         self._terminal.flush()
 
     def line(self, fact: Fact) -> str:
@@ -76,15 +79,15 @@ class FactPrinter:
     def _told(self, fact: Fact) -> tuple[str, str, str]:
         match fact:
             case Moved():
-                state = STATES[fact.new]
-                return str(state), state.word, safe(self._move_told(fact))
+                state = state_shown(fact.new, fact.metadata.get("waiting_on"))
+                return str(state), state.style, safe(self._move_told(fact))
             case Claimed():
                 told = f"attempt {fact.attempt}" + (f" on {fact.pod}" if fact.pod else "")
                 return "● run", "run", safe(f"{told} goes on")
             case StepCommitted():
                 return f"+ step {fact.seq}", "", self._step_told(fact)
             case AttemptEnded():
-                sign = ended_sign(fact.outcome, fact.due_at)
+                sign = ended_sign(attrs.asdict(fact))
                 return f"{sign.text} attempt", sign.style, safe(_ending_told(fact))
             case _:
                 assert_never(fact)
@@ -122,14 +125,14 @@ class FactPrinter:
 
 def status_line(job: dict[str, Any], terminal: Terminal) -> str:
     """Return what the job does now, in one line that fits the terminal."""
-    state = STATES[JobStatus(job["status"])]
+    state = state_of(job)
     since = job["started_at"] or job["created_at"]
     told = [span(since_s(job, since)), progress(job["checkpoint"])]
     if job["pod"]:
         told.append(f"attempt {job['attempt']} on {job['pod']}")
     told.append(remark(job))
     text = fit(safe(" · ".join(each for each in told if each)), terminal.width - WORD_CELLS - 2)
-    return f"{terminal.paint(str(state), state.word)} {text}"
+    return f"{terminal.paint(str(state), state.style)} {text}"
 
 
 def _ending_told(fact: AttemptEnded) -> str:

@@ -9,7 +9,7 @@ from cortex.cli.table import Column
 from cortex.domain.cells import Cell, Row
 from cortex.domain.idempotency import error_from
 from cortex.domain.job import JobStatus
-from cortex.domain.job_words import STATES
+from cortex.domain.job_words import state_shown
 from cortex.domain.phrases import short_id
 from cortex.domain.safe import safe
 
@@ -61,5 +61,5 @@ def act_columns(told: Callable[[Row], str], *more: Column) -> tuple[Column, ...]
 def _state(row: Row) -> Cell:
     if row["status"] is None:
         return Cell("✗", "fail")
-    state = STATES[row["status"]]
-    return Cell(str(state), state.word)
+    state = state_shown(row["status"], row["waiting_on"])
+    return Cell(str(state), state.style)

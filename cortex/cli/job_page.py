@@ -14,13 +14,13 @@ from cortex.domain.cells import pad, width_of
 from cortex.domain.job import JobStatus
 from cortex.domain.job_words import (
     OUTCOMES,
-    STATES,
     ended_sign,
     move_told,
     progress,
     remark,
     retry_told,
     state_cell,
+    state_shown,
     took_s,
 )
 from cortex.domain.phrases import age, clock_time, exact, rfc3339, short_id, since_s, span
@@ -28,6 +28,7 @@ from cortex.domain.safe import safe
 
 BLOCK_LINES_MAX: Final = 40
 LABEL_CELLS: Final = 11
+STATE_CELLS: Final = 10
 
 
 @attrs.frozen(kw_only=True)
@@ -196,13 +197,13 @@ def _attempt(attempt: dict[str, Any], terminal: Terminal) -> str:
     told = [f"{attempt['attempt']}{where}: {why}", attempt["error_class"], attempt["error"]]
     told.append(retry_told(attempt))
     line = safe(" · ".join(each for each in told if each))
-    sign = ended_sign(attempt["outcome"], attempt["due_at"])
+    sign = ended_sign(attempt)
     glyph = terminal.paint(sign.text, sign.style)
     return f"  {moment(attempt['ended_at'], terminal)}  {glyph} attempt {line}"
 
 
 def _transition(row: dict[str, Any], terminal: Terminal) -> str:
-    state = STATES[JobStatus(row["new"])]
+    state = state_shown(JobStatus(row["new"]), row["metadata"].get("waiting_on"))
     told = []
     if row["new"] == JobStatus.RUNNING.value:
         told.append(f"attempt {row['attempt']}" + (f" on {row['pod']}" if row["pod"] else ""))
@@ -213,10 +214,8 @@ def _transition(row: dict[str, Any], terminal: Terminal) -> str:
         for key, value in row["metadata"].items()
         if value not in (None, "") and key not in _WORDED
     ]
-    return (
-        f"  {moment(row['at'], terminal)}  {terminal.paint(pad(str(state), 8), state.word)}"
-        f"{safe(' · '.join(told))}"
-    ).rstrip()
+    shown = terminal.paint(pad(str(state), STATE_CELLS), state.style)
+    return f"  {moment(row['at'], terminal)}  {shown}{safe(' · '.join(told))}".rstrip()
 
 
 _WORDED: Final = ("waiting_on", "approval", "expires_at")
@@ -227,7 +226,8 @@ def _change(fact: dict[str, Any], terminal: Terminal) -> str:
     source = f" {fact['source']}" if fact["source"] else ""
     told = change_told(fact["data"])
     line = safe(f"{what}{source}" + (f" {told}" if told else ""))
-    return f"  {moment(fact['at'], terminal)}  {terminal.paint(pad('·', 8), 'dim')}{line}"
+    dot = terminal.paint(pad("·", STATE_CELLS), "dim")
+    return f"  {moment(fact['at'], terminal)}  {dot}{line}"
 
 
 def block(value: Any, *, indent: str) -> Iterator[str]:

@@ -14,7 +14,7 @@ from cortex.cli.output import Output
 from cortex.cli.pace import Rate
 from cortex.cli.target import session
 from cortex.domain.errors import UsageError
-from cortex.domain.job_choice import WhyNot
+from cortex.domain.job_choice import HEIRS, WhyNot
 from cortex.domain.job_filter import JobFilter, parse_filter
 from cortex.store.database import Database
 from cortex.store.job_choice import Choice, Done, PartlyDoneError
@@ -135,13 +135,14 @@ def act_on_all(
         choice: Choice = call(act.choose, asked.which, limit=asked.limit)
         count = len(choice.job_ids)
         if asked.is_dry_run:
-            document = _document(_Came(count, 0, _named(choice.refused)), choice, is_dry_run=True)
+            came = _Came(count, 0, _named(choice.refused), resubmitted=choice.failed)
+            document = _document(came, choice, is_dry_run=True)
             output.record(document, name=str(count), page=lambda: _told(document, act))
             return
         if count:
             jobs = "1 job" if count == 1 else f"{count:,} jobs"
             pace = f", {asked.rate:g} a second" if asked.rate is not None else ""
-            question = f"{act.verb} {jobs}{pace}"
+            question = f"{act.verb} {jobs}{_failed(choice)}{pace}"
             confirm_count(question, count, options, is_agreed=asked.is_agreed)
 
         if key is None:
@@ -156,6 +157,7 @@ def act_on_all(
             return {
                 "changed": done.changed,
                 "asked": done.asked,
+                "resubmitted": done.resubmitted,
                 "refused": _named(done.refused),
             }
 
@@ -167,7 +169,18 @@ def act_on_all(
             operation=act.operation,
             request={"filter": asked.filter, "limit": asked.limit, "by": by, "reason": reason},
         )
-    _tell(output, _Came(done["changed"], done["asked"], done["refused"]), choice, act)
+    came = _Came(
+        done["changed"], done["asked"], done["refused"], resubmitted=done.get("resubmitted", 0)
+    )
+    _tell(output, came, choice, act)
+
+
+def _failed(choice: Choice) -> str:
+    """Say what becomes of those that have failed; "": none has."""
+    if not choice.failed:
+        return ""
+    of = "" if choice.failed == len(choice.job_ids) else f"{choice.failed:,} failed: "
+    return f" ({of}{HEIRS})"
 
 
 def _act_in_batches(
@@ -186,7 +199,12 @@ def _act_in_batches(
         work_at(rate, call, output, choice.job_ids, act.work, tally=tally, by=by, reason=reason)
     finally:
         came = _Came(
-            tally.changed, tally.asked, _named(tally.refused), left=tally.left, unsure=tally.unsure
+            tally.changed,
+            tally.asked,
+            _named(tally.refused),
+            left=tally.left,
+            unsure=tally.unsure,
+            resubmitted=tally.resubmitted,
         )
         _tell(output, came, choice, act)
 
@@ -200,6 +218,7 @@ class _Came:
     refused: Mapping[str, int]
     left: int = 0
     unsure: int = 0
+    resubmitted: int = 0
 
 
 def _tell(output: Output, came: _Came, choice: Choice, act: Act) -> None:
@@ -216,6 +235,7 @@ def _document(came: _Came, choice: Choice, *, is_dry_run: bool) -> dict[str, Any
         "is_dry_run": is_dry_run,
         "count": came.changed,
         "asked_count": came.asked,
+        "resubmitted_count": came.resubmitted,
         "refused": dict(came.refused),
         "left_count": came.left,
         "unsure_count": came.unsure,
@@ -227,8 +247,15 @@ def _told(document: Mapping[str, Any], act: Act) -> Iterator[str]:
     """Say it in one line: `1,204 cancelled, 3 had ended meanwhile`."""
     is_dry_run = document["is_dry_run"]
     count, asked = document["count"], document["asked_count"]
-    head = f"dry run: {count:,} {act.would}" if is_dry_run else f"{count - asked:,} {act.done}"
-    parts = [head]
+    heirs = document["resubmitted_count"]
+    done = count - asked - heirs
+    parts = [f"dry run: {count:,} {act.would}"] if is_dry_run else []
+    if not is_dry_run and (done or not heirs):
+        parts.append(f"{done:,} {act.done}")
+    if heirs:
+        parts.append(
+            f"{heirs:,} of them in new jobs" if is_dry_run else f"{heirs:,} go on in new jobs"
+        )
     if asked:
         parts.append(f"{asked:,} asked to end: their pods have to stop them")
     later = "" if is_dry_run else " meanwhile"

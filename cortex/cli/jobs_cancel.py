@@ -17,7 +17,7 @@ from cortex.cli.target import session
 from cortex.domain.cells import Row
 from cortex.domain.errors import ConflictError, UsageError
 from cortex.domain.job import JobStatus
-from cortex.domain.job_words import STATES
+from cortex.domain.job_words import state_of
 from cortex.domain.phrases import short_id
 from cortex.domain.safe import safe
 from cortex.store import jobs
@@ -93,7 +93,7 @@ def _question(call: Session, job_ids: list[UUID]) -> str:
         return f"cancel {len(job_ids)} jobs"
     job = call(jobs.show, job_ids[0])
     agent = f" of {job['agent']}" if job["agent"] else ""
-    state = STATES[JobStatus(job["status"])]
+    state = state_of(job)
     return safe(f"cancel {short_id(job['id'])}, {job['type']}{agent}, {state.word}")
 
 

@@ -11,8 +11,7 @@ from cortex.cli.output import Output
 from cortex.cli.table import Column
 from cortex.cli.target import session
 from cortex.domain.cells import Cell
-from cortex.domain.job import JobStatus
-from cortex.domain.job_filter import JobFilter, JobPlace, parse_filter, parse_state
+from cortex.domain.job_filter import JobFilter, JobPlace, StateTerm, parse_filter, parse_state
 from cortex.domain.phrases import short_id
 from cortex.store import agents, jobs, pods
 from cortex.store.job_pages import JobPage, page
@@ -23,14 +22,14 @@ PAGES_MAX: Final = 50
 """So many pages that are short are put together: about 100,000 jobs are looked at."""
 
 
-def parse_statuses(words: tuple[str, ...]) -> tuple[JobStatus, ...]:
-    """Return the states that words name: `run`, `RUNNING`, several with commas."""
-    return tuple(parse_state(part) for text in words for part in text.split(","))
+def parse_states(words: tuple[str, ...]) -> tuple[StateTerm, ...]:
+    """Return what words stand for: `run`, `RUNNING`, `effect`, several with commas."""
+    return tuple(term for text in words for part in text.split(",") for term in parse_state(part))
 
 
 @click.command(cls=Command)
 @click.argument("filters", metavar="[FILTER…]", nargs=-1)
-@click.option("--status", multiple=True, metavar="STATE", help="pend, run, appr, retry, done …")
+@click.option("--status", multiple=True, metavar="STATE", help="pend, run, asks, retry, done …")
 @click.option("--type", "types_", multiple=True, metavar="TYPE", help="Only this job type.")
 @click.option("--agent", metavar="NAME", help="Only this agent's jobs.")
 @click.option(
@@ -53,7 +52,7 @@ def ls(
     FILTER: 'status:retry,fail agent:invoice-* type:T queue:Q tenant:NAME code:CODE age>10m
     created<2026-01-31 id:9f3a1c'. All terms must hold; values with commas are alternatives.
     """
-    which = _which(filters, parse_statuses(status), types_, agent)
+    which = _which(filters, parse_states(status), types_, agent)
     output = Output(options)
     output.chosen(JOB_COLUMNS)
     with session(options) as call:
@@ -75,7 +74,7 @@ def ls(
 
 def _which(
     filters: tuple[str, ...],
-    statuses: tuple[JobStatus, ...],
+    states: tuple[StateTerm, ...],
     types: tuple[str, ...],
     agent: str | None,
 ) -> JobFilter:
@@ -83,7 +82,7 @@ def _which(
     which = parse_filter(" ".join(filters))
     return attrs.evolve(
         which,
-        statuses=(*which.statuses, *statuses),
+        states=(*which.states, *states),
         types=(*which.types, *types),
         agents=(*which.agents, *([agent] if agent else ())),
     )

@@ -37,6 +37,7 @@ class Tally:
     """Begun, and nobody knows whether it came about: its reply was lost."""
     changed: int = 0
     asked: int = 0
+    resubmitted: int = 0
     refused: Counter[WhyNot] = attrs.field(factory=Counter)
 
     def begin(self, count: int) -> None:
@@ -54,6 +55,7 @@ class Tally:
         self.unsure -= done.changed + sum(done.refused.values())
         self.changed += done.changed
         self.asked += done.asked
+        self.resubmitted += done.resubmitted
         self.refused.update(done.refused)
 
 

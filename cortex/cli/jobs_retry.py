@@ -1,19 +1,28 @@
 """`cortex jobs retry`: lets jobs that wait for their next try go on at once."""
 
 import shlex
+from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any, Final
+from uuid import UUID
 
 import click
 
-from cortex.cli.asking import acting_name, as_option, reason_option
+from cortex.cli.asking import acting_name, as_option, confirm, reason_option
 from cortex.cli.idempotent import idempotent, mutate
 from cortex.cli.job_acts import act_columns, show_acts, typed
 from cortex.cli.jobs_bulk import Act, act_on_all, bulk_of, bulk_options
 from cortex.cli.options import Command, Options
 from cortex.cli.output import Output
+from cortex.cli.table import Column
 from cortex.cli.target import session
 from cortex.domain.breaker import BreakerState
-from cortex.domain.phrases import clock_time, span
+from cortex.domain.cells import Row
+from cortex.domain.clock import system_chance
+from cortex.domain.job import JobStatus
+from cortex.domain.job_choice import HEIR, HEIRS
+from cortex.domain.phrases import clock_time, short_id, span
+from cortex.domain.safe import safe
 from cortex.domain.waiting import FreezeSeen, QuotaSeen, awaited_of
 from cortex.store import breakers, jobs
 from cortex.store.job_acts import retry_each
@@ -26,7 +35,7 @@ RETRY: Final = Act(
     would="would try again now",
     done="try again now",
     choose=choose_to_retry,
-    work=retry_chosen,
+    work=partial(retry_chosen, new_id=system_chance().new_id),
 )
 
 
@@ -34,7 +43,7 @@ RETRY: Final = Act(
 @click.argument("job_names", metavar="[ID…]", nargs=-1)
 @bulk_options
 @reason_option("Kept in the record.")
-@click.option("--yes", is_flag=True, help="Do not ask; only a filter asks.")
+@click.option("--yes", is_flag=True, help="Do not ask; a filter and failed jobs do.")
 @as_option
 @idempotent
 @click.pass_obj
@@ -51,12 +60,14 @@ def retry(
     actor: str | None,
     idempotency_key: str | None,
 ) -> None:
-    """Let jobs try again now: those that are named, or all that fit a filter.
+    """Try jobs again now: those that are named, or all that fit a filter.
 
-    For jobs in RETRY, and those that wait for their next worker attempt; a circuit breaker that
-    is open still decides about their calls. Ends with 5 when one of them does not wait so.
+    A job in RETRY, or one that waits for its next worker attempt, goes on at once; a circuit
+    breaker that is open still decides about its calls. From a FAILED job a new job goes on after
+    its last step, as `cortex dead retry` does; a filter takes failed jobs only if it names them:
+    'status:fail'. Ends with 5 when a job can be tried in neither way.
     """
-    by = acting_name(actor)
+    by, new_id = acting_name(actor), system_chance().new_id
     asked = bulk_of(job_names, filters, limit=limit, rate=rate, dry_run=dry_run, is_agreed=yes)
     if asked is not None:
         act_on_all(options, asked, RETRY, by=by, reason=reason, key=idempotency_key)
@@ -64,10 +75,13 @@ def retry(
     output = Output(options)
     with session(options) as call:
         job_ids = list(dict.fromkeys(call(jobs.find, name) for name in job_names))
-        waited = {row["waiting_on"]: row for row in (call(jobs.show, each) for each in job_ids)}
+        shown = [call(jobs.show, each) for each in job_ids]
+        waited = {row["waiting_on"]: row for row in shown}
+        if failed := [row for row in shown if row["status"] == JobStatus.FAILED]:
+            confirm(_question(failed), options, is_agreed=yes)
         done = mutate(
             call,
-            lambda db: retry_each(db, job_ids, by=by, reason=reason),
+            lambda db: retry_each(db, job_ids, by=by, reason=reason, new_id=new_id),
             output=output,
             key=idempotency_key,
             operation="jobs.retry",
@@ -103,4 +117,19 @@ def _tell_of_hold(job: dict[str, Any], output: Output) -> None:
         output.say(f"it {seen.words}; {seen.ways_out[0]}", "warn")
 
 
-COLUMNS: Final = act_columns(lambda _: "tries again now")
+def _question(failed: Sequence[Mapping[str, Any]]) -> str:
+    """Say what becomes of failed jobs."""
+    if len(failed) > 1:
+        return f"retry {len(failed)} failed jobs: {HEIRS}"
+    (job,) = failed
+    name = f"{job['agent'] or job['type']} {short_id(job['id'])}"
+    return safe(f"retry {name}, which failed ({job['error_message']}): {HEIR}")
+
+
+def _told(row: Row) -> str:
+    if row.get("retried_as") is None:
+        return "tries again now"
+    return f"goes on as {short_id(UUID(row['retried_as']))}, from its last checkpoint"
+
+
+COLUMNS: Final = act_columns(_told, Column(name="retried_as", title="new job", is_default=False))

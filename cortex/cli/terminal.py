@@ -29,7 +29,7 @@ _CODES: Final = {
 # One cell for one cell, so that what was aligned stays aligned.
 _ASCII: Final = str.maketrans(
     "…·—\N{EN DASH}─│⟦⟧→█▏▎▍▌▋▊▉░○●◆↻✓✗⊘",
-    "~----|[]>########:.>?r+x-",
+    "~----|[]>########:.>@r+x-",
 )
 _DUMB: Final = frozenset({None, "", "dumb"})
 """What TERM is where a terminal takes no escape sequences, or nobody knows whether it does."""

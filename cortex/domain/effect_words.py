@@ -9,7 +9,7 @@ from cortex.domain.phrases import short_id
 
 STATES: Final = {
     EffectStatus.PENDING: Cell("● pending", "run"),
-    EffectStatus.UNKNOWN: Cell("◆ unknown", "appr"),
+    EffectStatus.UNKNOWN: Cell("? unknown", "appr"),
     EffectStatus.COMPLETED: Cell("✓ applied", "done"),
     EffectStatus.FAILED: Cell("✗ not applied", "fail"),
     EffectStatus.ABANDONED: Cell("⊘ given up", "dim"),

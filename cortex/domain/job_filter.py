@@ -10,15 +10,20 @@ import difflib
 import re
 from collections.abc import Callable, Iterator, Mapping
 from datetime import UTC, datetime
+from enum import StrEnum
 from typing import Any, Final
 from uuid import UUID
 
 import attrs
 
+from cortex.domain.approval import APPROVAL
+from cortex.domain.budget import WAITING_PREFIX as BUDGET
+from cortex.domain.effect import QUOTA, UNKNOWN_EFFECT
 from cortex.domain.errors import UsageError
 from cortex.domain.job import JobStatus
 from cortex.domain.text import LONE_SURROGATE
 from cortex.domain.time_span import parse_span
+from cortex.domain.waiting import PERSON
 
 TEXT_MAX: Final = 2_000
 """Characters of a whole filter."""
@@ -35,10 +40,68 @@ STATE_WORDS: Final = {
     JobStatus.FAILED: "fail",
     JobStatus.CANCELLED: "canc",
 }
-"""The short words for states, everywhere that people read or type them."""
+"""The short words for states, everywhere that people type them; `appr` is every wait for a person.
 
-_STATES: Final = {word: status for status, word in STATE_WORDS.items()} | {
-    status.value.lower(): status for status in JobStatus
+What people read of a job that waits for a person is the word for what it waits for: `Wait`.
+"""
+
+
+class Wait(StrEnum):
+    """What a job waits for that only a person can change: the word that stands for its state."""
+
+    ASKS = "asks"
+    """A request for approval."""
+    EFFECT = "effect"
+    """An effect whose outcome is unknown."""
+    BUDGET = "budget"
+    """A budget or a quota that is spent."""
+    PERSON = "person"
+    """Anything else that a person has to mend: an account without credit."""
+
+
+def wait_of(status: JobStatus, waiting_on: str | None) -> Wait | None:
+    """Return what a job waits for, from its state and `waiting_on`; None: for no person."""
+    on = waiting_on or ""
+    if status not in (JobStatus.WAITING_FOR_APPROVAL, JobStatus.RETRY):
+        return None
+    if on.startswith((BUDGET, QUOTA)):
+        return Wait.BUDGET
+    if status is JobStatus.RETRY:
+        return None
+    if on.startswith(UNKNOWN_EFFECT):
+        return Wait.EFFECT
+    return Wait.PERSON if on.startswith(PERSON) else Wait.ASKS
+
+
+@attrs.frozen
+class StateTerm:
+    """One value of `status:`: a state, of which only the jobs that wait for something, if given."""
+
+    status: JobStatus
+    waiting_on: str = ""
+    """How `waiting_on` begins; "": it does not matter."""
+
+    @property
+    def pattern(self) -> str:
+        """What `STATUS|waiting_on` has to be LIKE."""
+        return f"{self.status.value}|{self.waiting_on}%"
+
+
+_APPR: Final = JobStatus.WAITING_FOR_APPROVAL
+_WAITS: Final[Mapping[str, tuple[StateTerm, ...]]] = {
+    Wait.ASKS: (StateTerm(_APPR, APPROVAL),),
+    Wait.EFFECT: (StateTerm(_APPR, UNKNOWN_EFFECT),),
+    Wait.BUDGET: tuple(
+        StateTerm(status, prefix)
+        for status in (_APPR, JobStatus.RETRY)
+        for prefix in (BUDGET, QUOTA)
+    ),
+    Wait.PERSON: (StateTerm(_APPR, PERSON),),
+}
+_STATES: Final[Mapping[str, tuple[StateTerm, ...]]] = {
+    **{word: (StateTerm(status),) for status, word in STATE_WORDS.items()},
+    **{status.value.lower(): (StateTerm(status),) for status in JobStatus},
+    **_WAITS,
 }
 
 
@@ -46,7 +109,8 @@ _STATES: Final = {word: status for status, word in STATE_WORDS.items()} | {
 class JobFilter:
     """All of these must hold; an empty one leaves its criterion out."""
 
-    statuses: tuple[JobStatus, ...] = ()
+    states: tuple[StateTerm, ...] = ()
+    """One of them must fit."""
     types: tuple[str, ...] = ()
     """Patterns in which `*` stands for any text; those below, too. One of them must fit."""
     agents: tuple[str, ...] = ()
@@ -64,6 +128,22 @@ class JobFilter:
     created_after: datetime | None = None
     """Aware, and excluded; the next one, too."""
     created_before: datetime | None = None
+
+    @property
+    def statuses(self) -> tuple[JobStatus, ...]:
+        """The states of `states`, each once, in their order."""
+        return tuple(dict.fromkeys(each.status for each in self.states))
+
+    @property
+    def state_patterns(self) -> list[str] | None:
+        """LIKE patterns for `STATUS|waiting_on`; None: the states alone decide."""
+        if not any(each.waiting_on for each in self.states):
+            return None
+        return [each.pattern for each in self.states]
+
+    def with_states(self, *statuses: JobStatus) -> "JobFilter":
+        """Return it for these states instead of its own."""
+        return attrs.evolve(self, states=tuple(StateTerm(status) for status in statuses))
 
 
 def parse_filter(text: str) -> JobFilter:
@@ -95,18 +175,18 @@ def with_only(text: str, key: str, value: str) -> str:
     return " ".join([*others, term(key, value)])
 
 
-def parse_state(word: str) -> JobStatus:
-    """Return the state that a word names: `run`, `RUNNING`. Raises `UsageError`."""
-    status = _STATES.get(word.strip().lower())
-    if status is None:
+def parse_state(word: str) -> tuple[StateTerm, ...]:
+    """Return what a word stands for: `run`, `RUNNING`, `effect`. Raises `UsageError`."""
+    found = _STATES.get(word.strip().lower())
+    if found is None:
         close = difflib.get_close_matches(word.lower(), _STATES, n=1)
         raise UsageError(
             f"unknown state {word!r}",
             hint=f"did you mean {close[0]!r}?"
             if close
-            else f"states: {', '.join(STATE_WORDS.values())}",
+            else f"states: {', '.join((*STATE_WORDS.values(), *Wait))}",
         )
-    return status
+    return found
 
 
 # --- terms
@@ -167,8 +247,7 @@ def _add_text(found: dict[str, Any], field: str, value: str) -> None:
 
 
 def _add_state(found: dict[str, Any], field: str, value: str) -> None:
-    if (status := parse_state(value)) not in found.get(field, ()):
-        found[field] = (*found.get(field, ()), status)
+    found[field] = tuple(dict.fromkeys((*found.get(field, ()), *parse_state(value))))
 
 
 def _add_suffix(found: dict[str, Any], field: str, value: str) -> None:
@@ -211,7 +290,7 @@ def _instant(text: str) -> datetime:
 
 
 _READERS: Final[Mapping[str, Mapping[str, tuple[str, _Read]]]] = {
-    "status": {":": ("statuses", _add_state)},
+    "status": {":": ("states", _add_state)},
     "type": {":": ("types", _add_text)},
     "agent": {":": ("agents", _add_text)},
     "queue": {":": ("queues", _add_text)},

@@ -10,9 +10,10 @@ from cortex.domain.approval import ApprovalStatus
 from cortex.domain.cells import Cell, Row
 from cortex.domain.effect import FREEZE, EffectStatus
 from cortex.domain.job import JobStatus
-from cortex.domain.job_filter import STATE_WORDS
+from cortex.domain.job_filter import STATE_WORDS, Wait, wait_of
 from cortex.domain.phrases import count, money, short_id, since_s, span
 from cortex.domain.waiting import (
+    PERSON,
     ApprovalSeen,
     EffectSeen,
     FreezeSeen,
@@ -20,7 +21,7 @@ from cortex.domain.waiting import (
     awaited_of,
     named,
 )
-from cortex.domain.why import PERSON, SILENT_S, needs_person
+from cortex.domain.why import SILENT_S, needs_person
 
 OUTCOMES: Final = {
     "failed": "failed",
@@ -40,6 +41,8 @@ class State:
 
     glyph: str
     word: str
+    style: str
+    """Name of its colour: all that wait for a person have one."""
 
     def __str__(self) -> str:
         return f"{self.glyph} {self.word}"
@@ -54,7 +57,33 @@ _GLYPHS: Final = {
     JobStatus.FAILED: "✗",
     JobStatus.CANCELLED: "⊘",
 }
-STATES: Final = {status: State(glyph, STATE_WORDS[status]) for status, glyph in _GLYPHS.items()}
+_STATES: Final = {
+    status: State(glyph, STATE_WORDS[status], STATE_WORDS[status])
+    for status, glyph in _GLYPHS.items()
+}
+APPR: Final = STATE_WORDS[JobStatus.WAITING_FOR_APPROVAL]
+_WAITS: Final = {
+    Wait.ASKS: State("◆", Wait.ASKS, APPR),
+    Wait.EFFECT: State("?", Wait.EFFECT, APPR),
+    Wait.BUDGET: State("$", Wait.BUDGET, APPR),
+    Wait.PERSON: State("!", Wait.PERSON, APPR),
+}
+SHOWN: Final = (
+    *(each for status, each in _STATES.items() if status is not JobStatus.WAITING_FOR_APPROVAL),
+    *_WAITS.values(),
+)
+"""Every state that people see."""
+
+
+def state_shown(status: JobStatus, waiting_on: str | None) -> State:
+    """Return how a state is shown: of a job that waits for a person by what it waits for."""
+    wait = wait_of(status, waiting_on)
+    return _STATES[status] if wait is None else _WAITS[wait]
+
+
+def state_of(row: Row) -> State:
+    """Return how a job's state is shown."""
+    return state_shown(status_of(row), row["waiting_on"])
 
 
 def status_of(row: Row) -> JobStatus:
@@ -64,10 +93,10 @@ def status_of(row: Row) -> JobStatus:
 
 def state_cell(row: Row) -> Cell:
     """Return glyph and word of a job's state, with its retries."""
-    status = status_of(row)
-    state = STATES[status]
-    retries = f" {row['retry_count']}/{row['max_retries']}" if status is JobStatus.RETRY else ""
-    return Cell(f"{state}{retries}", state.word)
+    state = state_of(row)
+    is_retry = state.word == STATE_WORDS[JobStatus.RETRY]
+    retries = f" {row['retry_count']}/{row['max_retries']}" if is_retry else ""
+    return Cell(f"{state}{retries}", state.style)
 
 
 def took_s(row: Row) -> float | None:
@@ -129,11 +158,14 @@ def _is_later(row: Row) -> bool:
     return row["next_retry_at"] is not None and row["next_retry_at"] > row["now"]
 
 
-def ended_sign(outcome: str, due_at: datetime | None) -> Cell:
+def ended_sign(attempt: Row) -> Cell:
     """Return the glyph of an attempt that ended before its job: waiting is no failure."""
-    if outcome != "suspended":
+    if attempt["outcome"] != "suspended":
         return Cell("✗", "fail")
-    return Cell("◆", "appr") if due_at is None else Cell("↻", "retry")
+    is_for_person = attempt["due_at"] is None
+    status = JobStatus.WAITING_FOR_APPROVAL if is_for_person else JobStatus.RETRY
+    state = state_shown(status, attempt["error_source"])
+    return Cell(state.glyph, state.style)
 
 
 def move_told(metadata: dict[str, Any], at: Callable[[datetime], str]) -> str:

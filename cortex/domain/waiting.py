@@ -16,6 +16,8 @@ from cortex.domain.approval import APPROVAL, ApprovalStatus, Risk
 from cortex.domain.effect import FREEZE, QUOTA, UNKNOWN_EFFECT, EffectStatus
 from cortex.domain.quota import Period, Quota
 
+PERSON: Final = "person:"
+"""Begins what a job waits for that only a person can mend: an account without credit."""
 ID_DIGITS: Final = 6
 """Of the end of an id: enough to name it."""
 

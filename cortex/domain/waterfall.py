@@ -163,7 +163,7 @@ class StepLines:
 
 def _ended(attempt: dict[str, Any], axis: Axis) -> StepLine:
     why = OUTCOMES.get(attempt["outcome"], attempt["outcome"])
-    sign = ended_sign(attempt["outcome"], attempt["due_at"])
+    sign = ended_sign(attempt)
     mark = axis.mark(attempt["ended_at"], sign.text)
     if width_of(mark) + 1 + width_of(why) <= axis.cells:
         mark = f"{mark} {why}"

@@ -18,7 +18,14 @@ from cortex.domain.approval import ApprovalStatus
 from cortex.domain.budget import Unit, worded
 from cortex.domain.job import JobStatus
 from cortex.domain.queue_name import queue_shown
-from cortex.domain.waiting import ApprovalSeen, EffectSeen, FreezeSeen, QuotaSeen, named
+from cortex.domain.waiting import (
+    PERSON,
+    ApprovalSeen,
+    EffectSeen,
+    FreezeSeen,
+    QuotaSeen,
+    named,
+)
 from cortex.domain.why_facts import FleetSeen, WhyFacts
 
 SILENT_S: Final = 95.0
@@ -30,8 +37,6 @@ TAKEN_OVER_WITHIN_S: Final = 2.0
 AHEAD_MAX: Final = 1000
 """Tasks ahead of it are counted so far."""
 ERROR_CHARS_MAX: Final = 200
-PERSON: Final = "person:"
-"""Begins what a job waits for that only a person can mend: an account without credit."""
 MISSING_TOOL: Final = "tools:"
 """Begins what a job waits for that met a pod without one of its tools: a pod that has it."""
 _SUSPENDED: Final = (JobStatus.WAITING_FOR_APPROVAL, JobStatus.RETRY)

@@ -25,7 +25,7 @@ from cortex.domain.redaction import redact
 from cortex.domain.retry import app_delay_s
 from cortex.domain.suspension import together
 from cortex.domain.text import clean_text
-from cortex.domain.why import PERSON
+from cortex.domain.waiting import PERSON
 
 STACK_CHARS_MAX: Final = 16_384
 POISON: Final = "poison"

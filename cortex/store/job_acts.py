@@ -4,6 +4,8 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 from uuid import UUID
 
+import attrs
+
 from cortex.domain.idempotency import PERMANENT, error_document
 from cortex.domain.job import JobStatus
 from cortex.store import jobs, retries
@@ -19,20 +21,24 @@ async def cancel_each(
         after = (await jobs.cancel(db, job_id, by=by, reason=reason)).after
         is_asked = after is JobStatus.RUNNING
         pod = (await jobs.show(db, job_id))["pod"] if is_asked else None
-        return {"status": after, "pod": pod}
+        return {"status": after, "waiting_on": None, "pod": pod}
 
-    return await _act_on_each(job_ids, ask, pod=None)
+    return await _act_on_each(job_ids, ask, waiting_on=None, pod=None)
 
 
 async def retry_each(
-    db: Database, job_ids: Sequence[UUID], *, by: str, reason: str
+    db: Database, job_ids: Sequence[UUID], *, by: str, reason: str, new_id: Callable[[], UUID]
 ) -> list[dict[str, Any]]:
-    """Let jobs that wait for their next try go on at once; rows have `status`."""
+    """Try jobs again at once; rows have `status`, `waiting_on`, and of a failed one `retried_as`.
+
+    `new_id` makes the ids of the new jobs that go on from failed ones.
+    """
 
     async def let_go(job_id: UUID) -> dict[str, Any]:
-        return {"status": await retries.retry_now(db, job_id, by=by, reason=reason)}
+        done = await retries.retry_now(db, job_id, by=by, reason=reason, new_id=new_id)
+        return attrs.asdict(done)
 
-    return await _act_on_each(job_ids, let_go)
+    return await _act_on_each(job_ids, let_go, waiting_on=None, retried_as=None)
 
 
 async def _act_on_each(

@@ -14,18 +14,30 @@ from uuid import UUID
 
 import attrs
 
-from cortex.domain.errors import CortexError, UnavailableError, UsageError
+from cortex.domain.dead_letter import UNRESOLVED
+from cortex.domain.errors import (
+    ConflictError,
+    CortexError,
+    NotFoundError,
+    UnavailableError,
+    UsageError,
+)
 from cortex.domain.job import JobStatus
 from cortex.domain.job_choice import (
     UNFINISHED,
     JobStanding,
+    LetterStanding,
     WhyNot,
     why_not_cancel,
     why_not_retry,
 )
 from cortex.domain.job_filter import JobFilter
+from cortex.domain.letter_choice import why_no_retry
+from cortex.store import dead_letters
 from cortex.store.database import Database, Record
+from cortex.store.dead_letters import Resubmission, Settled
 from cortex.store.job_pages import page
+from cortex.store.jobs import plain
 from cortex.store.lost_replies import asked_again
 
 PAGE: Final = 500
@@ -40,6 +52,8 @@ CLOCK_SLACK_S: Final = 5.0
 _ENDED: Final = frozenset(status for status in JobStatus if status.is_terminal)
 
 Judge = Callable[[Database, Sequence[Mapping[str, Any]]], Awaitable[dict[UUID, WhyNot | None]]]
+NewId = Callable[[], UUID]
+"""Makes the id of a new job."""
 
 
 @attrs.frozen(kw_only=True)
@@ -52,6 +66,8 @@ class Choice:
     """How many more fit, and would stay as they are."""
     has_more: bool
     """More may fit than were looked at: the limit was reached, or there are too many."""
+    failed: int = 0
+    """How many of `job_ids` have failed: a retry of one is a new job."""
 
 
 @attrs.frozen(kw_only=True)
@@ -63,6 +79,8 @@ class Done:
     """Of those, jobs that run: their pods were asked to stop them."""
     refused: dict[WhyNot, int]
     """How many had changed meanwhile."""
+    resubmitted: int = 0
+    """Of `changed`, failed jobs that go on in new ones."""
 
 
 class PartlyDoneError(UnavailableError):
@@ -94,15 +112,16 @@ async def choose_to_cancel(db: Database, which: JobFilter, *, limit: int) -> Cho
 
 
 async def choose_to_retry(db: Database, which: JobFilter, *, limit: int) -> Choice:
-    """Choose jobs to try again now; those that have ended do not fit.
+    """Choose jobs to try again now; of those that have ended only failed ones, if asked for.
 
-    Raises `UsageError` for a filter that only such jobs fit, or jobs that were not tried yet.
+    Raises `UsageError` for a filter that only others fit, or jobs that were not tried yet.
     """
 
     async def judge(db: Database, rows: Sequence[Mapping[str, Any]]) -> dict[UUID, WhyNot | None]:
         return await _why_not_retried(db, [row["id"] for row in rows])
 
-    which = _actable(which, {*_ENDED, JobStatus.PENDING}, "tried again now")
+    never = {*_ENDED, JobStatus.PENDING} - {JobStatus.FAILED}
+    which = _actable(which, never, "tried again now")
     return await _choose(db, which, limit=limit, judge=judge)
 
 
@@ -115,7 +134,10 @@ async def choose_marked_to_cancel(db: Database, job_ids: Sequence[UUID]) -> Choi
 
 async def choose_marked_to_retry(db: Database, job_ids: Sequence[UUID]) -> Choice:
     """Choose jobs to try again now among those that somebody marked; as when they are cancelled."""
-    return _of_marked(job_ids, await _why_not_retried(db, job_ids))
+    standings = await _standings(db, job_ids)
+    judged = {each: why_not_retry(standing) for each, standing in standings.items()}
+    failed = [each for each, seen in standings.items() if seen.status is JobStatus.FAILED]
+    return _of_marked(job_ids, judged, failed)
 
 
 async def cancel_chosen(db: Database, job_ids: Sequence[UUID], *, by: str, reason: str) -> Done:
@@ -143,15 +165,24 @@ async def cancel_chosen(db: Database, job_ids: Sequence[UUID], *, by: str, reaso
     return counts.done
 
 
-async def retry_chosen(db: Database, job_ids: Sequence[UUID], *, by: str, reason: str) -> Done:
-    """Let jobs try again now; a fact of each says who did it.
+async def retry_chosen(
+    db: Database, job_ids: Sequence[UUID], *, by: str, reason: str, new_id: NewId
+) -> Done:
+    """Let jobs try again now, failed ones in new jobs; a fact of each says who did it.
 
     Raises `PartlyDoneError` for what breaks it off in the middle.
     """
     counts = _Counts()
     ids = sorted(set(job_ids))
+    standing = await db.fetch("retries.standing", ids)
+    failed = sorted(row["id"] for row in standing if row["status"] == JobStatus.FAILED)
+    waiting = sorted({*ids} - {*failed})
     with _told_of(counts, len(ids), "try again now"):
-        for batch in _batches(ids):
+        for batch in _batches(failed):
+            wanted = [Resubmission(job_id=each, new_id=new_id()) for each in batch]
+            for settled in await dead_letters.resubmit(db, wanted, by=by, reason=reason):
+                counts.settled(settled)
+        for batch in _batches(waiting):
             began = time.monotonic()
             call = partial(db.fetch, "retries.now", batch, by, reason)
             rows, is_repeated = await asked_again(call)
@@ -186,6 +217,7 @@ def _told_of(counts: "_Counts", asked_count: int, verb: str) -> Iterator[None]:
 class _Counts:
     changed: int = 0
     asked: int = 0
+    resubmitted: int = 0
     refused: Counter[WhyNot] = attrs.field(factory=Counter)
 
     def refuse(self, why_not: WhyNot, count: int) -> None:
@@ -205,67 +237,112 @@ class _Counts:
         self.changed += 1
         self.asked += row["after"] == JobStatus.RUNNING
 
+    def settled(self, letter: Settled) -> None:
+        """Count a failed job whose letter was to be retried."""
+        if letter.error is not None:
+            self.refuse(_why_not_resubmitted(letter.error), 1)
+            return
+        self.changed += 1
+        self.resubmitted += 1
+
     @property
     def done(self) -> Done:
-        return Done(changed=self.changed, asked=self.asked, refused=_some(self.refused))
+        return Done(
+            changed=self.changed,
+            asked=self.asked,
+            refused=_some(self.refused),
+            resubmitted=self.resubmitted,
+        )
 
 
 def _actable(which: JobFilter, never: Collection[JobStatus], acted: str) -> JobFilter:
     """Leave out states in which no job can ever be acted on: there may be any number of them."""
     if not which.statuses:
-        return attrs.evolve(which, statuses=UNFINISHED)
-    left = tuple(status for status in which.statuses if status not in never)
+        return which.with_states(*UNFINISHED)
+    left = tuple(each for each in which.states if each.status not in never)
     if not left:
         states = " or ".join(status.value for status in which.statuses)
-        is_failed = JobStatus.FAILED in which.statuses
-        hint = "a failed one goes on with: cortex jobs resume" if is_failed else None
-        raise UsageError(f"no job that is {states} can be {acted}", hint=hint)
-    return attrs.evolve(which, statuses=left)
+        raise UsageError(f"no job that is {states} can be {acted}")
+    return attrs.evolve(which, states=left)
 
 
 async def _choose(db: Database, which: JobFilter, *, limit: int, judge: Judge) -> Choice:
     chosen: list[UUID] = []
     refused: Counter[WhyNot] = Counter()
+    failed = 0
     place = None
     for _ in range(PAGES_MAX):
         found = await page(db, which, before=place, limit=PAGE)
         judged = await judge(db, found.jobs)
+        dead = {row["id"] for row in found.jobs if row["status"] == JobStatus.FAILED}
         for job_id, why_not in judged.items():
             if why_not is not None:
                 refused[why_not] += 1
             elif len(chosen) < limit:
                 chosen.append(job_id)
+                failed += job_id in dead
             else:
-                return Choice(job_ids=chosen, refused=_some(refused), has_more=True)
+                return Choice(job_ids=chosen, refused=_some(refused), has_more=True, failed=failed)
         place = found.next
         if place is None:
             break
-    return Choice(job_ids=chosen, refused=_some(refused), has_more=place is not None)
+    return Choice(job_ids=chosen, refused=_some(refused), has_more=place is not None, failed=failed)
 
 
-def _of_marked(job_ids: Sequence[UUID], judged: Mapping[UUID, WhyNot | None]) -> Choice:
+def _of_marked(
+    job_ids: Sequence[UUID],
+    judged: Mapping[UUID, WhyNot | None],
+    failed: Collection[UUID] = (),
+) -> Choice:
     """Return what of the marked ones would be changed, in their order."""
     whys = {job_id: judged.get(job_id, WhyNot.GONE) for job_id in job_ids}
     refused = Counter(why_not for why_not in whys.values() if why_not is not None)
     chosen = [job_id for job_id, why_not in whys.items() if why_not is None]
-    return Choice(job_ids=chosen, refused=_some(refused), has_more=False)
+    dead = sum(each in failed for each in chosen)
+    return Choice(job_ids=chosen, refused=_some(refused), has_more=False, failed=dead)
 
 
 async def _why_not_retried(db: Database, job_ids: Sequence[UUID]) -> dict[UUID, WhyNot | None]:
-    """Tell of each job, in this order, why it cannot be tried again now; None: it can."""
+    """Return of each job, in this order, why it cannot be tried again now; None: it can."""
+    standings = await _standings(db, job_ids)
+    return {each: why_not_retry(standings[each]) for each in job_ids if each in standings}
+
+
+async def _standings(db: Database, job_ids: Sequence[UUID]) -> dict[UUID, JobStanding]:
+    """Return how jobs stand towards a retry; failed ones with their dead letters."""
     rows = {row["id"]: row for row in await db.fetch("retries.standing", list(job_ids))}
+    failed = [each for each, row in rows.items() if row["status"] == JobStatus.FAILED]
+    found = await db.fetch("dead_letters.of_jobs", failed) if failed else ()
+    letters = {row["job_id"]: plain(row) for row in found}
     return {
-        job_id: why_not_retry(
-            JobStanding(
-                status=JobStatus(row["status"]),
-                waiting_on=row["waiting_on"],
-                task_state=row["task_state"],
-                is_later=bool(row["is_later"]),
-            )
+        job_id: JobStanding(
+            status=JobStatus(row["status"]),
+            waiting_on=row["waiting_on"],
+            task_state=row["task_state"],
+            is_later=bool(row["is_later"]),
+            letter=_letter(letters.get(job_id)),
         )
-        for job_id in job_ids
-        if (row := rows.get(job_id)) is not None
+        for job_id, row in rows.items()
     }
+
+
+def _letter(row: Mapping[str, Any] | None) -> LetterStanding | None:
+    if row is None:
+        return None
+    return LetterStanding(
+        is_settled=row["state"] not in UNRESOLVED, is_hopeless=bool(why_no_retry(row))
+    )
+
+
+def _why_not_resubmitted(error: CortexError) -> WhyNot:
+    """Return why a letter that was chosen was not retried after all."""
+    match error:
+        case ConflictError():
+            return WhyNot.SETTLED
+        case NotFoundError():
+            return WhyNot.ENDED
+        case _:
+            return WhyNot.TOO_LARGE
 
 
 def _batches(job_ids: Sequence[UUID]) -> Iterator[Sequence[UUID]]:

@@ -135,7 +135,7 @@ async def _page_due(
     """Return a page in the order in which it was looked for, the nearest to its place first."""
     if which.statuses and JobStatus.RETRY not in which.statuses:
         return JobPage(jobs=[], next=None, is_short=False)
-    is_looked_for = attrs.evolve(which, statuses=()) != ALL
+    is_looked_for = attrs.evolve(which, states=()) != ALL or which.state_patterns is not None
     looked_max = LOOKED_MAX if is_looked_for else limit + 1
     if which.id_suffixes and way is None:
         way = await way_in(db, which)
@@ -148,6 +148,7 @@ async def _page_due(
         is_up,
         looked_max,
         limit + 1,
+        which.state_patterns,
     )
     return _told(rows, at="next_retry_at", looked_max=looked_max, limit=limit)
 
@@ -176,6 +177,7 @@ async def _page(
         looked_max,
         limit + 1,
         _like(which.pods),
+        which.state_patterns,
     )
     return _told(rows, at="created_at", looked_max=looked_max, limit=limit)
 
@@ -214,8 +216,9 @@ def _is_looked_for(which: JobFilter, way: WayIn) -> bool:
     """Whether some that the way in leads to may not fit."""
     by_agent = bool(which.agents) and way.agent_ids is None
     by_state = bool(which.statuses) and way.states is None
+    by_wait = which.state_patterns is not None
     others = (which.types, which.queues, which.tenants, which.codes, which.pods)
-    return by_agent or by_state or any(others)
+    return by_agent or by_state or by_wait or any(others)
 
 
 def _patterns(which: JobFilter) -> tuple[Sequence[str], ...]:

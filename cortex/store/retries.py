@@ -1,13 +1,19 @@
 """Jobs that wait to be tried again: letting the due ones go, and one at once for a person."""
 
+from collections.abc import Callable
 from uuid import UUID
+
+import attrs
 
 from cortex.domain.approval import APPROVAL
 from cortex.domain.effect import UNKNOWN_EFFECT
 from cortex.domain.errors import ConflictError, NotFoundError
 from cortex.domain.job import JobStatus
+from cortex.domain.phrases import short_id
 from cortex.domain.waiting import named
+from cortex.store import dead_letters
 from cortex.store.database import Database, Record
+from cortex.store.dead_letters import Resubmission
 
 RETRY_BATCH = 200
 
@@ -22,18 +28,45 @@ async def due(db: Database, *, limit: int = RETRY_BATCH) -> int:
     return row["count"] if row else 0
 
 
-async def retry_now(db: Database, job_id: UUID, *, by: str, reason: str) -> JobStatus:
-    """Let a job in RETRY, or between two worker attempts, try again at once; record who and why.
+@attrs.frozen(kw_only=True)
+class Retried:
+    """What a person's wish to try a job again came to."""
 
-    Whether a breaker lets its calls pass is decided again when it makes them. Returns the job's
-    state, which does not change. Raises `NotFoundError`, and `ConflictError` for any other job.
+    status: JobStatus
+    """Of the job, which does not change by it."""
+    waiting_on: str | None
+    retried_as: UUID | None = None
+    """The new job that goes on from a failed one."""
+
+    @property
+    def words(self) -> str:
+        """For people."""
+        if self.retried_as is None:
+            return "tries again now"
+        return f"goes on as {short_id(self.retried_as)}, from its last checkpoint"
+
+
+async def retry_now(
+    db: Database, job_id: UUID, *, by: str, reason: str, new_id: Callable[[], UUID]
+) -> Retried:
+    """Try a job again at once; record who and why. `new_id` names a new job, if there is one.
+
+    In RETRY, or between two worker attempts, the job itself goes on; whether a breaker lets its
+    calls pass is decided again when it makes them. From a failed job a new one goes on, as a
+    retry of its dead letter does. Raises `NotFoundError`, and `ConflictError` for any other job.
     """
     row = await db.fetch_one("retries.now", [job_id], by, reason)
     if row is None:
         raise NotFoundError(f"job {job_id} does not exist", hint="list them: cortex jobs ls")
+    if row["status"] == JobStatus.FAILED:
+        wanted = Resubmission(job_id=job_id, new_id=new_id())
+        (done,) = await dead_letters.resubmit(db, [wanted], by=by, reason=reason)
+        if done.error is not None:
+            raise done.error
+        return Retried(status=JobStatus.FAILED, waiting_on=None, retried_as=wanted.new_id)
     if not row["is_let_go"]:
         raise _refusal(job_id, row)
-    return JobStatus(row["status"])
+    return Retried(status=JobStatus(row["status"]), waiting_on=row["waiting_on"])
 
 
 def _refusal(job_id: UUID, row: Record) -> ConflictError:
@@ -43,9 +76,6 @@ def _refusal(job_id: UUID, row: Record) -> ConflictError:
     match status:
         case JobStatus.COMPLETED | JobStatus.CANCELLED:
             what, hint = f"is {status.value}: it has ended", "submit it anew: cortex jobs submit"
-        case JobStatus.FAILED:
-            what = "is FAILED: its retries are over"
-            hint = f"cortex jobs resume {job_id}, or cortex dead retry {job_id}"
         case JobStatus.WAITING_FOR_APPROVAL if not row["has_task"]:
             budget = (row["waiting_on"] or "").removeprefix("budget:")
             is_budget = budget != row["waiting_on"] and budget

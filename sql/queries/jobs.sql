@@ -107,7 +107,7 @@ WHERE replace(id::text, '-', '') LIKE '%' || $1 LIMIT 10;
 -- What must fit besides, null fits all: $4 states; LIKE patterns of $5 types, $6 agents, $7 queues, $8 tenants,
 -- $9 codes of errors; submitted $10 more and $11 less than so many seconds ago, $12 after and $13 before an instant.
 -- Where to go on: $14 a job or null, $15 its created_at, or null to look it up. $16 how many are looked at, $17 limit.
--- $18 LIKE patterns of the names of pods, or null.
+-- $18 LIKE patterns of the names of pods, or null; $19 of STATUS|waiting_on, or null.
 -- Always at least one row: how many were looked at, and the place of the last of them.
 WITH edge AS MATERIALIZED (
     SELECT greatest(cortex.now() - $11::float8 * interval '1 second', $12::timestamptz, '-infinity') AS low,
@@ -140,6 +140,7 @@ WITH edge AS MATERIALIZED (
       AND ($6::text[] IS NULL OR a.name LIKE ANY ($6)) AND ($7::text[] IS NULL OR j.queue_name LIKE ANY ($7))
       AND ($8::text[] IS NULL OR j.tenant LIKE ANY ($8)) AND ($9::text[] IS NULL OR j.error_code LIKE ANY ($9))
       AND ($18::text[] IS NULL OR (SELECT p.name FROM cortex.pod p WHERE p.id = j.pod_id) LIKE ANY ($18))
+      AND ($19::text[] IS NULL OR j.status::text || '|' || coalesce(j.waiting_on, '') LIKE ANY ($19))
     ORDER BY l.created_at DESC, l.id DESC LIMIT $17
 )
 SELECT seen.looked_count, last.last_at, last.last_id, p.*
@@ -166,7 +167,7 @@ ORDER BY p.created_at DESC, p.id DESC;
 -- What must fit besides, null fits all: $4 states; LIKE patterns of $5 types, $6 agents, $7 queues, $8 tenants,
 -- $9 codes of errors; submitted $10 more and $11 less than so many seconds ago, $12 after and $13 before an instant.
 -- Where to go on: $14 a job or null, $15 its created_at, or null to look it up. $16 how many are looked at, $17 limit.
--- $18 LIKE patterns of the names of pods, or null.
+-- $18 LIKE patterns of the names of pods, or null; $19 of STATUS|waiting_on, or null.
 -- Always at least one row: how many were looked at, and the place of the last of them.
 WITH edge AS MATERIALIZED (
     SELECT greatest(cortex.now() - $11::float8 * interval '1 second', $12::timestamptz, '-infinity') AS low,
@@ -199,6 +200,7 @@ WITH edge AS MATERIALIZED (
       AND ($6::text[] IS NULL OR a.name LIKE ANY ($6)) AND ($7::text[] IS NULL OR j.queue_name LIKE ANY ($7))
       AND ($8::text[] IS NULL OR j.tenant LIKE ANY ($8)) AND ($9::text[] IS NULL OR j.error_code LIKE ANY ($9))
       AND ($18::text[] IS NULL OR (SELECT p.name FROM cortex.pod p WHERE p.id = j.pod_id) LIKE ANY ($18))
+      AND ($19::text[] IS NULL OR j.status::text || '|' || coalesce(j.waiting_on, '') LIKE ANY ($19))
     ORDER BY l.created_at, l.id LIMIT $17
 )
 SELECT seen.looked_count, last.last_at, last.last_id, p.*
@@ -224,6 +226,7 @@ ORDER BY p.created_at, p.id;
 -- $1 types, $2 agents, $3 queues, $4 tenants, $5 codes of errors, $6 names of pods; $7 ids of jobs; submitted $8 more
 -- and $9 less than so many seconds ago, $10 after and $11 before an instant.
 -- Where to go on: $12 a job or null, $13 when it was due. $14 whether the other way. $15 how many are looked at, $16 limit.
+-- $17 LIKE patterns of STATUS|waiting_on, or null.
 -- Always at least one row: how many were looked at, and the place of the last of them.
 WITH looked AS MATERIALIZED (
     -- Only one of the two is read.
@@ -249,6 +252,7 @@ WITH looked AS MATERIALIZED (
       AND ($5::text[] IS NULL OR j.error_code LIKE ANY ($5))
       AND ($6::text[] IS NULL OR (SELECT p.name FROM cortex.pod p WHERE p.id = j.pod_id) LIKE ANY ($6))
       AND ($7::uuid[] IS NULL OR j.id = ANY ($7))
+      AND ($17::text[] IS NULL OR 'RETRY|' || coalesce(j.waiting_on, '') LIKE ANY ($17))
       AND j.created_at < least(cortex.now() - $8::float8 * interval '1 second', $11::timestamptz, 'infinity')
       AND j.created_at > greatest(cortex.now() - $9::float8 * interval '1 second', $10::timestamptz, '-infinity')
     ORDER BY l.nth LIMIT $16

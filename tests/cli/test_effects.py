@@ -71,7 +71,7 @@ def test_the_list_says_what_stands_how_and_what_to_do(cortex: Cortex, doers: Doe
     terminal = cortex.on_terminal("effects", "ls", columns=160, env={"NO_COLOR": "1"})
     assert terminal.end() == 0
     line = terminal.text.splitlines()[1]
-    assert line.startswith(f"…{effect[-6:]}  pay   ◆ unknown")
+    assert line.startswith(f"…{effect[-6:]}  pay   ? unknown")
     assert "no ⟦U+001B⟧[31manswer; see cortex effects show" in line
     assert "\u202e" not in terminal.text
 
@@ -80,7 +80,7 @@ def test_an_unknown_one_is_shown_with_what_each_word_would_do(cortex: Cortex, do
     claim, effect = unknown(doers, can_reconcile=True)
     shown = cortex("effects", "show", f"…{effect[-6:]}")
     assert shown.code == 0
-    assert f"effect …{effect[-6:]}  pay  ◆ unknown" in shown.out
+    assert f"effect …{effect[-6:]}  pay  ? unknown" in shown.out
     assert f"{claim.lease.job_id} (work) is WAITING_FOR_APPROVAL" in shown.out
     assert "no ⟦U+001B⟧[31manswer" in shown.out
     assert "    to: ⟦U+001B⟧[31mred⟦U+202E⟧" in shown.out
@@ -219,9 +219,9 @@ def test_the_job_tells_of_its_effects_and_of_what_it_waits_for(
     assert waits in cortex("jobs", "ls").out
     shown = cortex("jobs", "show", job)
     assert f"{waits}; see cortex effects show …{effect[-6:]}" in shown.out
-    assert f"◆ unknown      …{effect[-6:]} pay · no ⟦U+001B⟧[31manswer" in shown.out
-    assert f"◆ appr  waits for the outcome of effect …{effect[-6:]}" in shown.out
-    assert "◆ attempt 1: suspended" in shown.out
+    assert f"? unknown      …{effect[-6:]} pay · no ⟦U+001B⟧[31manswer" in shown.out
+    assert f"? effect  waits for the outcome of effect …{effect[-6:]}" in shown.out
+    assert "? attempt 1: suspended" in shown.out
     assert "✗" not in shown.out
     (row,) = cortex("jobs", "show", job, "--json").document["effects"]
     assert (row["id"], row["arguments"], row["status"]) == (effect, HOSTILE, "UNKNOWN")
@@ -248,7 +248,7 @@ def test_the_job_tells_of_its_approvals(cortex: Cortex, doers: Doers) -> None:
     assert "waits for people" in terminal.text
     watching = cortex.on_terminal("jobs", "watch", job, columns=160, env={"NO_COLOR": "1"})
     watching.read_until(lambda text: remark in text, what="the remark")
-    assert f"◆ appr     waits for approval {short}, expires " in watching.text
+    assert f"◆ asks     waits for approval {short}, expires " in watching.text
     assert "◆ attempt  1" in watching.text
     watching.interrupt()
     watching.end()

@@ -12,7 +12,7 @@ from cortex.store import facts, retries, tasks
 from cortex.store.facts import Fact
 from tests.support.command_line import Cortex
 from tests.support.life import Life
-from tests.support.rows import move_clock
+from tests.support.rows import move_clock, new_id
 
 
 def record(life: Life, **fields: Any) -> int:
@@ -113,7 +113,7 @@ def test_a_job_shows_what_people_did_among_its_history(cortex: Cortex, life: Lif
     raised = {"type": "lifecycle", "subtype": "budget_raised", "data": change}
     record(life, source=f"budget:{budget}", **raised)
     record(life, source="budget:tenant:other:usd:run", **raised)
-    life.call(retries.retry_now, job_id, by="root", reason="\x1b[2Jit is back")
+    life.call(retries.retry_now, job_id, by="root", reason="\x1b[2Jit is back", new_id=new_id)
     record(
         life,
         type="lifecycle",

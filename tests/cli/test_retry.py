@@ -44,18 +44,49 @@ def test_a_job_tries_again_now_and_it_is_recorded_by_whom(cortex: Cortex, life: 
 
 
 def test_several_are_let_go_although_one_cannot(cortex: Cortex, life: Life) -> None:
-    first, failed, last = in_retry(life), str(life.failed()), in_retry(life)
-    ended = cortex("jobs", "retry", last, failed, first, first[-6:], "--json")
+    failed, first, last = str(life.failed()), in_retry(life), in_retry(life)
+    assert cortex("jobs", "retry", failed, "--yes").code == 0
+    ended = cortex("jobs", "retry", last, failed, first, first[-6:], "--yes", "--json")
     assert ended.code == 5
     assert ended.document["jobs"] == [
-        {"id": last, "status": "RETRY", "error": None},
-        {"id": failed, "status": None, "error": "conflict"},
-        {"id": first, "status": "RETRY", "error": None},
+        {"id": last, "status": "RETRY", "retried_as": None, "error": None},
+        {"id": failed, "status": None, "retried_as": None, "error": "conflict"},
+        {"id": first, "status": "RETRY", "retried_as": None, "error": None},
     ]
-    assert "is FAILED" in ended.error["message"]
-    assert f"cortex dead retry {failed}" in ended.error["hint"]
+    assert f"job {failed} was retried by {getpass.getuser()}" in ended.error["message"]
     assert {job for job, _, _ in let_go(life)} == {first, last}
     assert {by for _, by, _ in let_go(life)} == {getpass.getuser()}
+
+
+def test_a_failed_job_goes_on_in_a_new_one_as_its_dead_letter_does(
+    cortex: Cortex, life: Life
+) -> None:
+    failed = str(life.failed())
+    refused = cortex("jobs", "retry", failed)
+    assert refused.code == 2
+    assert "a new job goes on from its last checkpoint" in refused.err
+    given = ("jobs", "retry", failed, "--yes", "--idempotency-key", "k", "--columns", "retried_as")
+    first, second = cortex(*given, "--json"), cortex(*given, "--json")
+    assert first.document["jobs"] == second.document["jobs"]
+    (told,) = first.document["jobs"]
+    (heir,) = life.sql("SELECT id, status FROM cortex.job WHERE origin_id = $1", UUID(failed))
+    assert (told["retried_as"], heir["status"]) == (str(heir["id"]), "PENDING")
+    again = cortex("jobs", "retry", failed, "--yes")
+    assert again.code == 5
+    assert "was retried by" in again.err
+
+
+def test_failed_jobs_are_retried_by_a_filter_that_names_them(cortex: Cortex, life: Life) -> None:
+    failed = [life.failed(), life.failed()]
+    in_retry(life)
+    dry = cortex("jobs", "retry", "--filter", "status:fail,retry", "--dry-run")
+    assert "3 would try again now, 2 of them in new jobs" in dry.out
+    ended = cortex("jobs", "retry", "--filter", "status:fail,retry", "--yes")
+    assert "1 try again now, 2 go on in new jobs" in ended.out
+    rows = life.sql("SELECT origin_id FROM cortex.job WHERE origin_id IS NOT NULL")
+    assert {row["origin_id"] for row in rows} == {*failed}
+    again = cortex("jobs", "retry", "--filter", "status:fail", "--dry-run")
+    assert "2 retried or discarded before" in again.out
 
 
 def test_the_same_key_lets_it_go_once(cortex: Cortex, life: Life) -> None:

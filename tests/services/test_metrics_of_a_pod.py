@@ -124,7 +124,7 @@ async def retried(pod: Ready, dsn: str, how: str, layer: str) -> Scrape:
     """Let a job fail once, then try again at once and go well."""
     job_id = submit(dsn, "flaky", {"how": how})
     await until_told(pod, "cortex_retries_total", layer, value=1)
-    await pod.port(retries.retry_now, job_id, by="test", reason="now")
+    await pod.port(retries.retry_now, job_id, by="test", reason="now", new_id=new_id)
     await until(dsn, job_id, "COMPLETED")
     return await until_told(pod, "cortex_retries_succeeded_total", layer, value=1)
 

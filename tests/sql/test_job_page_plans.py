@@ -84,7 +84,7 @@ def test_a_page_looks_at_few_jobs_however_many_there_are(many: str) -> None:
     for statistics in ("none yet", "fresh"):
         for query, name in both_ways:
             arguments, wanted = CASES[name]
-            looks = explain(many, query, (*arguments, None))
+            looks = explain(many, query, (*arguments, None, None))
             if not 0 < looked_at(looks) <= LOOKS_A_ROW * wanted:
                 offences.append(f"{query} {name} (statistics: {statistics}): {looks}")
             offences += [f"{name}: {each}" for each in looks if each.node == "Seq Scan"]
@@ -117,7 +117,9 @@ def test_a_page_of_what_is_due_looks_at_few_jobs(many_waiting: str) -> None:
     for statistics in ("none yet", "fresh"):
         for is_up in (False, True):
             for name, (arguments, wanted, limit) in DUE_CASES.items():
-                looks = explain(many_waiting, "jobs.page_due", (*arguments, is_up, wanted, limit))
+                looks = explain(
+                    many_waiting, "jobs.page_due", (*arguments, is_up, wanted, limit, None)
+                )
                 if looked_at(looks) > LOOKS_A_ROW * wanted:
                     offences.append(f"{name}, up: {is_up} (statistics: {statistics}): {looks}")
                 offences += [f"{name}: {each}" for each in looks if each.node == "Seq Scan"]
@@ -133,7 +135,7 @@ def test_an_index_without_the_id_would_be_found(many_waiting: str) -> None:
         "CREATE INDEX job_retry_due ON cortex.job (next_retry_at) WHERE status = 'RETRY'",
     )
     arguments, wanted, limit = DUE_CASES["all"]
-    looks = explain(many_waiting, "jobs.page_due", (*arguments, False, wanted, limit))
+    looks = explain(many_waiting, "jobs.page_due", (*arguments, False, wanted, limit, None))
     assert looked_at(looks) >= SAME_INSTANT
 
 
@@ -157,6 +159,6 @@ def test_a_scan_would_be_found(many: str) -> None:
     sql(many, "DROP INDEX cortex.job_status")
     sql(many, "CREATE INDEX job_status ON cortex.job (status, created_at DESC)")
     assert (
-        looked_at(explain(many, "jobs.page", (*CASES["all"][0], None)))
+        looked_at(explain(many, "jobs.page", (*CASES["all"][0], None, None)))
         >= SAME_INSTANT - JOBS // 1000
     )

@@ -128,9 +128,9 @@ def test_those_that_wait_for_their_retry_try_again_and_others_are_told_apart(
     assert sorted(choice.job_ids) == waiting
     assert choice.refused == {WhyNot.RUNNING: 1, WhyNot.UNTRIED: 1}
     asked = [*choice.job_ids, running.lease.job_id]
-    done = store(retry_chosen, asked, by="ana", reason="it is back")
+    done = store(retry_chosen, asked, by="ana", reason="it is back", new_id=new_id)
     assert (done.changed, done.refused) == (3, {WhyNot.RUNNING: 1})
-    again = store(retry_chosen, choice.job_ids, by="ben", reason="")
+    again = store(retry_chosen, choice.job_ids, by="ben", reason="", new_id=new_id)
     assert (again.changed, again.refused) == (0, {WhyNot.DUE: 3})
     rows = sql(database, "SELECT data FROM cortex.fact WHERE subtype = 'retried_now'")
     told = [json.loads(row["data"]) for row in rows]
@@ -205,13 +205,13 @@ def test_who_runs_by_the_time_a_lost_reply_is_asked_for_again_was_let_go(
 ) -> None:
     store(jobs.submit, [a_submission(id=new_id()) for _ in range(6)])
     waiting = suspended(store, pod_id, claim(pod_id, limit=6))
-    store(retry_chosen, waiting[:1], by="ben", reason="")
+    store(retry_chosen, waiting[:1], by="ben", reason="", new_id=new_id)
     (running,) = claim(pod_id, limit=1)
     monkeypatch.setattr(job_choice, "CLOCK_SLACK_S", 60.0)
     lost = OutcomeUnknownError("the reply was lost")
     meanwhile = breaking(monkeypatch, "retries.now", at_call=1, error=lost, is_done=True)
     meanwhile.append(lambda: _claim_all(database, pod_id))
-    done = store(retry_chosen, waiting, by="ana", reason="it is back")
+    done = store(retry_chosen, waiting, by="ana", reason="it is back", new_id=new_id)
     rows = sql(database, "SELECT data->>'by' AS by FROM cortex.fact WHERE subtype = 'retried_now'")
     assert sorted(row["by"] for row in rows) == ["ana"] * 5 + ["ben"]
     assert {status(database, each) for each in waiting} == {"RUNNING"}

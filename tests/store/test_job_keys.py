@@ -9,7 +9,7 @@ from cortex.domain.job import Claim, Suspend
 from cortex.store import retries, tasks
 from cortex.store.session import Session
 from tests.support.postgres import sql
-from tests.support.rows import assert_one_truth, history
+from tests.support.rows import assert_one_truth, history, new_id
 
 POD = UUID(int=7)
 
@@ -19,7 +19,7 @@ def let_go_by_time(store: Session, job_id: UUID) -> None:
 
 
 def let_go_by_person(store: Session, job_id: UUID) -> None:
-    store(retries.retry_now, job_id, by="ana", reason="")
+    store(retries.retry_now, job_id, by="ana", reason="", new_id=new_id)
 
 
 @pytest.mark.parametrize("let_go", [let_go_by_time, let_go_by_person])

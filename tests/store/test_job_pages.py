@@ -167,12 +167,53 @@ def test_states_and_codes(some: Session, database: str) -> None:
     assert listed(some, "code:oop") == []
 
 
+@pytest.fixture
+def awaiting(some: Session, database: str) -> Session:
+    """The first five wait for something: three for a person, two in RETRY."""
+    waits = ("x:x", f"effect:{IDS[0]}", "budget:x", "quota:x", "llm:x")
+    for job_id, waiting_on in zip(IDS, waits, strict=False):
+        status = "RETRY" if waiting_on in waits[3:] else "WAITING_FOR_APPROVAL"
+        sql(database, "UPDATE cortex.job SET status = 'RUNNING' WHERE id = $1", job_id)
+        sql(
+            database,
+            "UPDATE cortex.job SET status = $2::text::cortex.job_status, waiting_on = $3,"
+            " next_retry_at = CASE WHEN $2::text = 'RETRY' THEN cortex.now() END,"
+            " approval_token = CASE WHEN $2::text <> 'RETRY' THEN sha256('x') END,"
+            " worker_job_id = NULL WHERE id = $1",
+            *(job_id, status, waiting_on),
+        )
+    asks = f"approval:{IDS[0]}"  # only of a change of its state the history is written
+    sql(database, "UPDATE cortex.job SET waiting_on = $2 WHERE id = $1", IDS[0], asks)
+    return some
+
+
+@pytest.mark.parametrize(
+    "text, places",
+    [
+        ("status:appr", (0, 1, 2)),
+        ("status:asks", (0,)),
+        ("status:effect", (1,)),
+        ("status:budget", (2, 3)),
+        ("status:retry", (3, 4)),
+        ("status:effect,retry", (1, 3, 4)),
+        ("status:person", ()),
+    ],
+)
+def test_jobs_by_what_they_wait_for(awaiting: Session, text: str, places: tuple[int, ...]) -> None:
+    wanted = {IDS[place] for place in places}
+    assert set(listed(awaiting, text)) == wanted
+    up = awaiting(job_pages.page_up, parse_filter(text), limit=9)
+    assert {row["id"] for row in up.jobs} == wanted
+    due = awaiting(job_pages.page_due, parse_filter(text), limit=9)
+    assert {row["id"] for row in due.jobs} == wanted & {IDS[3], IDS[4]}
+
+
 def test_a_place_keeps_its_instant(some: Session, database: str) -> None:
     """The job at which a list goes on need not be there any more."""
     place = JobPlace(new_id(), datetime(2100, 1, 1, tzinfo=UTC))
     assert listed(some, before=place) == NEWEST_FIRST
     sql(database, "UPDATE cortex.job SET status = 'RUNNING' WHERE id = $1", IDS[5])
-    assert some(job_pages.page, JobFilter(statuses=(JobStatus.RUNNING,))).jobs[0]["id"] == IDS[5]
+    assert some(job_pages.page, JobFilter().with_states(JobStatus.RUNNING)).jobs[0]["id"] == IDS[5]
 
 
 @pytest.mark.parametrize("limit", [1, 2, 4])

@@ -280,7 +280,7 @@ def test_failed_attempts_that_a_wait_did_not_excuse_are_kept(
     if letting_go == "due":
         assert store(retries.due) == 1
     else:
-        store(retries.retry_now, job_id, by="ana", reason="")
+        store(retries.retry_now, job_id, by="ana", reason="", new_id=new_id)
     assert job_row(database, job_id)["attempts_spent"] == 2
     assert claim(store)[0].attempts_spent == 3
 
@@ -451,14 +451,15 @@ def test_a_job_in_retry_is_let_go_at_once_and_it_is_recorded(
     job_id = suspended(3600.0, waiting_on=waiting_on)
     set_breaker(database, "OPEN", open_until_s=3600.0)
     due_at = job_row(database, job_id)["next_retry_at"]
-    assert store(retries.retry_now, job_id, by="ana", reason="fixed") is JobStatus.RETRY
+    done = store(retries.retry_now, job_id, by="ana", reason="fixed", new_id=new_id)
+    assert done.status is JobStatus.RETRY
     (fact,) = facts(database, job_id)
     told = fact.pop("data")
     assert fact == {"type": "lifecycle", "subtype": "retried_now", "source": waiting_on}
     assert (told["by"], told["reason"], told["status"]) == ("ana", "fixed", "RETRY")
     assert told["due_at"][:19] == due_at.isoformat()[:19]
     with pytest.raises(ConflictError, match="is due already"):
-        store(retries.retry_now, job_id, by="bob", reason="")
+        store(retries.retry_now, job_id, by="bob", reason="", new_id=new_id)
     assert len(facts(database, job_id)) == 1
     assert_tasks_fit(database)
     (claimed,) = claim(store)
@@ -474,12 +475,13 @@ def test_a_job_between_two_worker_attempts_is_due_at_once(
     ending = Release(lease=claimed.lease, outcome="failed", delay_s=3600.0, error="reset")
     store(tasks.release, pod_id=POD, operations=[ending])
     assert claim(store) == []
-    assert store(retries.retry_now, job_id, by="ana", reason="fixed") is JobStatus.RUNNING
+    done = store(retries.retry_now, job_id, by="ana", reason="fixed", new_id=new_id)
+    assert done.status is JobStatus.RUNNING
     assert [fact["subtype"] for fact in facts(database, job_id)] == ["retried_now"]
     (again,) = claim(store)
     assert (again.lease.attempt, again.attempts_spent) == (2, 2)
     with pytest.raises(ConflictError, match="is running just now"):
-        store(retries.retry_now, job_id, by="ana", reason="")
+        store(retries.retry_now, job_id, by="ana", reason="", new_id=new_id)
 
 
 def test_an_attempt_that_ends_meanwhile_is_tried_again_at_once(
@@ -521,7 +523,9 @@ def test_letting_go_tells_the_pods(
         listener = await asyncpg.connect(database)
         await listener.add_listener("cortex_task", lambda *args: heard.append(args[-1]))
         for job_id in (in_retry, released):
-            await asyncio.to_thread(store, retries.retry_now, job_id, by="ana", reason="")
+            await asyncio.to_thread(
+                store, retries.retry_now, job_id, by="ana", reason="", new_id=new_id
+            )
         async with asyncio.timeout(10):
             while len(heard) < 2:
                 await listener.fetch("SELECT 1")
@@ -536,7 +540,7 @@ def test_other_jobs_are_refused_with_what_to_do_instead(
 ) -> None:
     def refused(job_id: UUID) -> tuple[str, str]:
         with pytest.raises(ConflictError) as error:
-            store(retries.retry_now, job_id, by="ana", reason="")
+            store(retries.retry_now, job_id, by="ana", reason="", new_id=new_id)
         return error.value.message, error.value.hint or ""
 
     def ended(**end: Any) -> UUID:
@@ -545,11 +549,6 @@ def test_other_jobs_are_refused_with_what_to_do_instead(
         store(jobs.finish, pod_id=POD, operations=[Finish(lease=claimed.lease, **end)])
         return job_id
 
-    failed = ended(status=JobStatus.FAILED, error="broken", code="job_failed")
-    message, hint = refused(failed)
-    assert f"{failed} is FAILED" in message
-    assert f"cortex jobs resume {failed}" in hint
-    assert f"cortex dead retry {failed}" in hint
     done = ended(status=JobStatus.COMPLETED, result="1")
     assert "is COMPLETED" in refused(done)[0]
     message, hint = refused(suspended(None, waiting_on="budget:tenant:t:usd:day"))
@@ -560,7 +559,7 @@ def test_other_jobs_are_refused_with_what_to_do_instead(
     assert "is PENDING" in refused(pending)[0]
     assert facts(database, pending) == []
     with pytest.raises(NotFoundError):
-        store(retries.retry_now, new_id(), by="ana", reason="")
+        store(retries.retry_now, new_id(), by="ana", reason="", new_id=new_id)
     assert_tasks_fit(database)
 
 
@@ -575,7 +574,7 @@ def test_a_person_and_the_runner_at_once_make_one_task(database: str) -> None:
         count = 0
         for job_id in ids:
             try:
-                await retries.retry_now(db, job_id, by="ana", reason="")
+                await retries.retry_now(db, job_id, by="ana", reason="", new_id=new_id)
                 count += 1
             except ConflictError:
                 continue
@@ -590,8 +589,8 @@ def test_a_job_that_a_person_must_help_goes_on_when_one_says_so(
 ) -> None:
     job_id = suspended(None, waiting_on="person:llm:m")
     assert store(retries.due) == 0
-    status = store(retries.retry_now, job_id, by="ana", reason="the bill is paid")
-    assert status is JobStatus.WAITING_FOR_APPROVAL
+    done = store(retries.retry_now, job_id, by="ana", reason="the bill is paid", new_id=new_id)
+    assert done.status is JobStatus.WAITING_FOR_APPROVAL
     (again,) = claim(store)
     assert again.lease.job_id == job_id
     row = job_row(database, job_id)

@@ -30,6 +30,7 @@ from tests.support.eventually import eventually_asyncio
 from tests.support.postgres import run_asyncio
 from tests.support.tui_approvals import FakeApprovals
 from tests.support.tui_dead import FakeDead, FakePulse
+from tests.support.tui_effects import FakeEffects
 from tests.support.tui_job import FakeJob
 from tests.support.tui_pods import FakeBreakers, FakePods, FakeQueues
 
@@ -125,6 +126,11 @@ class FakeBackend:
     breakers: FakeBreakers = attrs.field(
         default=attrs.Factory(
             lambda self: FakeBreakers(clock=self.clock, check=self.check), takes_self=True
+        )
+    )
+    effects: FakeEffects = attrs.field(
+        default=attrs.Factory(
+            lambda self: FakeEffects(clock=self.clock, check=self.check), takes_self=True
         )
     )
     dead: FakeDead = attrs.field(
@@ -282,7 +288,7 @@ class FakeBackend:
 
     async def choose(self, verb: BulkVerb, which: JobFilter, *, limit: int) -> Choice:
         if not which.statuses:
-            which = attrs.evolve(which, statuses=UNFINISHED)
+            which = which.with_states(*UNFINISHED)
         found = [row["id"] for row in self._fitting(which)]
         choice = await self.choose_marked(verb, found)
         has_more = len(choice.job_ids) > limit
@@ -292,10 +298,14 @@ class FakeBackend:
         if self.gate is not None:
             await self.gate.wait()
         self._ask(f"choose {verb}")
+        failed = [each for each in job_ids if self._is_failed(verb, each)]
         over = [each for each in job_ids if JobStatus(self.rows[each]["status"]).is_terminal]
-        chosen = [each for each in job_ids if each not in over]
-        refused = {WhyNot.ENDED: len(over)} if over else {}
-        return Choice(job_ids=chosen, refused=refused, has_more=False)
+        chosen = [each for each in job_ids if each not in over or each in failed]
+        refused = {WhyNot.ENDED: len(over) - len(failed)} if len(over) > len(failed) else {}
+        return Choice(job_ids=chosen, refused=refused, has_more=False, failed=len(failed))
+
+    def _is_failed(self, verb: BulkVerb, job_id: UUID) -> bool:
+        return verb is BulkVerb.RETRY and self.rows[job_id]["status"] == JobStatus.FAILED
 
     async def act_on(
         self, verb: BulkVerb, job_ids: Sequence[UUID], *, by: str, reason: str
@@ -304,7 +314,12 @@ class FakeBackend:
         self.acted_on.append((verb, list(job_ids), by, reason))
         for job_id in choice.job_ids if verb is BulkVerb.CANCEL else ():
             self.change(job_id, status="CANCELLED", cancelled_by=by)
-        return Done(changed=len(choice.job_ids), asked=0, refused=choice.refused)
+        return Done(
+            changed=len(choice.job_ids),
+            asked=0,
+            refused=choice.refused,
+            resubmitted=choice.failed,
+        )
 
     async def _act(self, what: str, job_id: UUID, by: str) -> None:
         if self.gate is not None:
@@ -429,7 +444,12 @@ async def sitting(
     **session: Any,
 ) -> AsyncIterator[Seat]:
     """Run the app on a fake cluster until the first jobs are shown."""
-    known: dict[str, Any] = {"actor": "ana", "clock": cluster.clock, "recall_s": 0.0}
+    known: dict[str, Any] = {
+        "actor": "ana",
+        "credential": "os:1@test",
+        "clock": cluster.clock,
+        "recall_s": 0.0,
+    }
     app = CortexApp(Session(**known | session), cluster, keys=keys, first=first)
     # Textual paints nothing for 50 ms after a change of screens, by a clock that no test moves.
     app.delay_update = lambda delay=0.0: None  # type: ignore[method-assign] # noqa: ARG005

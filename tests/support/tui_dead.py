@@ -164,6 +164,7 @@ class FakeDead:
         if not LetterState(row["state"]).is_unresolved:
             raise ConflictError(f"job {job_id} was {row['state'].lower()} by li")
         row["state"] = "RETRIED" if verb == "retry" else "DISCARDED"
+        row |= {"resolved_by": by, "retried_as": None}
         self.settled.append((verb, job_id, by, reason))
 
     async def begin(

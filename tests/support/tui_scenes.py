@@ -54,9 +54,16 @@ SCENES: Final = {
     "dead": Scene(first="dead"),
     "letters": Scene(first="dead", keys=("enter",)),
     "breakers": Scene(first="breakers"),
+    "effects": Scene(first="effects"),
+    "resolving": Scene(first="effects", keys=("R", "2")),
     "help": Scene(keys=("question_mark",)),
     "log": Scene(keys=("K", "y", "j", "R", "y", "at")),
 }
+
+
+DOUBT: Final = UUID(int=0xE7)
+"""The effect whose outcome is unknown."""
+NO_WORD: Final = "its pod died during the call, and the other side cannot be asked"
 
 
 def empty(_: FakeBackend) -> None:
@@ -70,6 +77,7 @@ def typical(cluster: FakeBackend) -> None:
     _approvals(cluster)
     _pods(cluster)
     _breakers(cluster)
+    _effects(cluster)
     _letters(cluster, now)
     _pulse(cluster, now)
     cluster.heads = {
@@ -178,7 +186,11 @@ def _jobs(cluster: FakeBackend, now: datetime) -> None:
         "expires_at": (now + timedelta(seconds=252)).isoformat(),
     }
     waits = {"status": "RETRY", "next_retry_at": due, "retry_count": 2, "attempt": 2}
-    gate = {"status": "WAITING_FOR_APPROVAL", "awaited": awaited, "attempt": 1}
+    person = {"status": "WAITING_FOR_APPROVAL", "attempt": 1}
+    gate = {**person, "waiting_on": f"approval:{GATE}", "awaited": awaited}
+    doubt = {"kind": "effect", "id": str(DOUBT), "tool": "pay", "status": "UNKNOWN", "why": NO_WORD}
+    unknown = {**person, "waiting_on": f"effect:{DOUBT}", "awaited": doubt}
+    spent = {**person, "waiting_on": "budget:agent:crawler:usd:run"}
     kinds: list[dict[str, Any]] = [
         {"agent": "refund-bot", **gate, "checkpoint": _head(3, "refund", "0.02")},
         {**waits, "waiting_on": "llm:gpt", "checkpoint": _head(4, "call_llm", "0.21")},
@@ -190,6 +202,8 @@ def _jobs(cluster: FakeBackend, now: datetime) -> None:
         _ended(now, "CANCELLED", 900, 5, agent="refund-bot", cancelled_by="li"),
         _ended(now, "COMPLETED", 4000, 3600, checkpoint=_head(812, "fetch", "12.70")),
         {"agent": "triage"},
+        {"agent": "refund-bot", **unknown, "checkpoint": _head(5, "pay", "0.03")},
+        {"agent": "crawler", **spent, "checkpoint": _head(40, "fetch", "1.00")},
     ]
     for number in range(40):
         fields = kinds[number % len(kinds)]
@@ -319,6 +333,17 @@ def _breakers(cluster: FakeBackend) -> None:
     breakers.happened("http:api", (95, "OPEN"), (3, "HALF_OPEN"))
 
 
+def _effects(cluster: FakeBackend) -> None:
+    effects = cluster.effects
+    effects.add(DOUBT.int, why=NO_WORD, arguments={"customer": "cus_88", "amount": 1240.0})
+    effects.add(0xE6, tool="mail.send", key="7 send", why="no answer within 30 s", calls_count=2)
+    said = {"resolution": "applied", "resolved_by": "li", "resolved_reason": "in the ledger"}
+    effects.add(0xE5, status="COMPLETED", finished_at=effects.now, **said)
+    effects.add(0xE4, status="PENDING", tool="crm.note", why=None, job_status="RUNNING")
+    effects.add_quota("pay", 20, used=Decimal(20), waiting_jobs=3)
+    effects.add_quota("mail.send", 500, used=Decimal(431))
+
+
 def _letters(cluster: FakeBackend, now: datetime) -> None:
     dead = cluster.dead
     for number in range(1, 204):
@@ -381,6 +406,11 @@ def _hostile_rows(cluster: FakeBackend, number: int, name: str, now: datetime) -
         **drained,
     )
     cluster.queues.add(name, paused_by=name, paused_at=now, reason=LINES, ready=10**9)
+    texts = dict.fromkeys(("tool", "key", "why", "agent", "job_type"), name)
+    cluster.effects.add(number, arguments=memo, output={name: LINES}, **texts)
+    cluster.effects.add_quota(name, 10**9, argument=name, unit=name, reason=LINES, used=Decimal(9))
+    frozen = {"is_frozen": True, "by": name, "reason": LINES, "frozen_at": now}
+    cluster.effects.freeze_seen |= {**frozen, "waiting_jobs": 10**9}
     held = {"forced_by": name, "forced_reason": LINES, "forced_at": now, "opened_at": now}
     cluster.breakers.add(
         f"llm:{name}", state="OPEN", **held, last_error=LINES, failures=10**5, waiting=10**9

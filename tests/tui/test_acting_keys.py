@@ -39,6 +39,11 @@ def letter(cluster: FakeBackend) -> None:
     cluster.dead.rows[ONE]["state"] = "DISCARDED"
 
 
+def said(cluster: FakeBackend) -> None:
+    done_by = {"status": "COMPLETED", "resolution": "applied", "resolved_by": "li"}
+    cluster.effects.rows[ONE] |= done_by
+
+
 def act(cluster: FakeBackend) -> None:
     cluster.dead.all_acts[1] |= {"state": "DONE", "ended_at": cluster.breakers.ago(0)}
 
@@ -102,6 +107,34 @@ CASES: Final[Mapping[tuple[str, str], Case]] = {
         lose=lambda cluster: cluster.breakers.rows.clear(),
         lost="✗ there is no circuit breaker",
     ),
+    ("effects.resolve", "effects"): Case(
+        first="effects",
+        key="R",
+        after=("3", *WHY, "y"),
+        lose=said,
+        lost="li has said that already: applied",
+    ),
+    ("effects.freeze", "effects"): Case(
+        first="effects",
+        key="F",
+        after=(*WHY, "y"),
+        lose=None,
+    ),
+    ("quotas.limit", "effects"): Case(
+        first="effects",
+        before=("tab",),
+        key="L",
+        after=("9", "enter", *WHY, "y"),
+        lose=None,
+    ),
+    ("quotas.remove", "effects"): Case(
+        first="effects",
+        before=("tab",),
+        key="X",
+        after=(*WHY, "y"),
+        lose=lambda cluster: cluster.effects.limits.clear(),
+        lost="does not exist",
+    ),
     **{
         (f"jobs.{name}", screen): Case(
             first="jobs",
@@ -156,6 +189,8 @@ def cluster(cluster: FakeBackend) -> FakeBackend:
     cluster.queues.add(None)
     cluster.queues.add("mail")
     cluster.breakers.add(BREAKER, state="OPEN", opened_at=cluster.breakers.ago(9))
+    cluster.effects.add(1)
+    cluster.effects.add_quota("pay", 5)
     cluster.dead.add(1)
     cluster.dead.add_act()
     return cluster
@@ -163,7 +198,7 @@ def cluster(cluster: FakeBackend) -> FakeBackend:
 
 def done(cluster: FakeBackend) -> list[object]:
     """Return all that was done to the cluster."""
-    fakes = (cluster.pods, cluster.queues, cluster.breakers)
+    fakes = (cluster.pods, cluster.queues, cluster.breakers, cluster.effects)
     acted = [*cluster.acted, *(each for fake in fakes for each in fake.acted)]
     letters = (*cluster.dead.settled, *cluster.dead.begun, *cluster.dead.changed)
     return [*acted, *cluster.approvals.decisions, *letters, *cluster.one.raised]

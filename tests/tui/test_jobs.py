@@ -207,8 +207,13 @@ async def test_no_more_than_four_statements_a_second(cluster: FakeBackend, sit: 
         assert 30 <= len(cluster.asked) <= 44
 
 
-@pytest.mark.parametrize("key", ["K", "R"])
-@pytest.mark.parametrize("status", ["COMPLETED", "FAILED", "CANCELLED"])
+@pytest.mark.parametrize(
+    "key, status",
+    [
+        *(("K", status) for status in ("COMPLETED", "FAILED", "CANCELLED")),
+        *(("R", status) for status in ("COMPLETED", "CANCELLED")),
+    ],
+)
 @on_asyncio
 async def test_what_has_ended_is_not_asked_about(
     cluster: FakeBackend, sit: Sit, key: str, status: str
@@ -219,6 +224,46 @@ async def test_what_has_ended_is_not_asked_about(
         assert "has ended" in seat.lines[-2]
         await seat.press("y")
         assert cluster.acted == []
+
+
+@pytest.mark.parametrize("is_open", [False, True])
+@on_asyncio
+async def test_from_a_failed_job_a_new_one_goes_on_after_the_question_of_its_letter(
+    cluster: FakeBackend, sit: Sit, is_open: bool
+) -> None:
+    job_id = cluster.add(1, status="FAILED", error_message="no such page")
+    cluster.dead.add(1)
+    async with sit(size=(200, 40)) as seat:
+        if is_open:
+            await seat.press("enter")
+            await seat.pass_time(1)
+        await seat.press("R")
+        assert "a new job goes on from its last checkpoint" in seat.lines[-2]
+        await seat.press("y", "y")
+        assert cluster.dead.settled == []
+        await seat.press(*"mended", "enter")
+        await seat.pass_time(1)
+        await seat.press("y")
+        assert cluster.dead.settled == [("retry", job_id, "ana", "yymended")]
+        assert "✓ retried as" in seat.lines[-2]
+        await seat.press("@")
+        told = f"cortex jobs retry {job_id} --reason yymended --yes --as ana"
+        assert told in seat.text
+        await seat.press("escape")
+        await seat.press("R")
+        assert "was retried" in seat.lines[-2], "only once"
+
+
+@on_asyncio
+async def test_marked_failed_jobs_go_on_in_new_ones(cluster: FakeBackend, sit: Sit) -> None:
+    ids = [cluster.add(1, status="FAILED"), cluster.add(2)]
+    async with sit(size=(200, 40)) as seat:
+        await seat.press("space", "space", "R")
+        assert "retry now 2 jobs (1 failed: each goes on in a new job" in seat.lines[-2]
+        await seat.press("enter", "y")
+        ((_, acted_on, _, _),) = cluster.acted_on
+        assert {*acted_on} == {*ids}
+        assert "1 try again now, 1 go on in new jobs" in seat.lines[-2]
 
 
 @on_asyncio

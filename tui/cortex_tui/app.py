@@ -35,6 +35,7 @@ from cortex_tui.screens.approvals import ApprovalsScreen
 from cortex_tui.screens.breakers import BreakersScreen
 from cortex_tui.screens.dead import DeadScreen, LettersScreen
 from cortex_tui.screens.dead_acts import ActScreen, ActsScreen
+from cortex_tui.screens.effects import EffectsScreen
 from cortex_tui.screens.frame import Frame
 from cortex_tui.screens.help import HelpScreen
 from cortex_tui.screens.job import JobScreen
@@ -52,11 +53,13 @@ SCREENS: Final[Mapping[str, type[Frame]]] = {
     "dead": DeadScreen,
     "pods": PodsScreen,
     "breakers": BreakersScreen,
+    "effects": EffectsScreen,
 }
 """Those that one changes to, by number or name; each stays as it was left."""
 OPENED: Final[Mapping[str, Callable[..., Frame]]] = {
     "job": JobScreen,
     "jobs": JobsScreen,
+    "effects": EffectsScreen,
     "help": HelpScreen,
     "log": LogScreen,
     "letters": LettersScreen,

@@ -26,6 +26,7 @@ LISTS: Final = (
     "approvals",
     "pods",
     "breakers",
+    "effects",
 )
 """Screens whose body is one table; the keys that move in it are theirs."""
 

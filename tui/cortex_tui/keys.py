@@ -8,6 +8,61 @@ from typing import Final
 
 from cortex_tui.key import Key, look, move, of_job, show_screen
 
+EFFECTS: Final = (
+    Key(
+        id="effects.table",
+        keys=("tab",),
+        action="other_table",
+        label="other table",
+        help="From the effects to the quotas, and back",
+        group="move",
+        where=("effects",),
+    ),
+    Key(
+        id="effects.resolve",
+        keys=("R",),
+        action="resolve",
+        label="resolve",
+        help="Say whether the effect was applied, and how you know",
+        group="act",
+        where=("effects",),
+        is_acting=True,
+        in_footer=True,
+    ),
+    Key(
+        id="effects.freeze",
+        keys=("F",),
+        action="freeze",
+        label="freeze",
+        help="Let no effect begin in any pod; again: let them begin",
+        group="act",
+        where=("effects",),
+        is_acting=True,
+        in_footer=True,
+    ),
+    Key(
+        id="quotas.limit",
+        keys=("L",),
+        action="limit",
+        label="limit",
+        help="Set another limit of the quota",
+        group="act",
+        where=("effects",),
+        is_acting=True,
+        in_footer=True,
+    ),
+    Key(
+        id="quotas.remove",
+        keys=("X",),
+        action="remove",
+        label="remove",
+        help="Remove the quota: what waits for it goes on",
+        group="act",
+        where=("effects",),
+        is_acting=True,
+        in_footer=True,
+    ),
+)
 KEYS: Final = (
     move("down", ("j", "down"), "move", "Next row", in_footer=True, pair="list.up"),
     move("up", ("k", "up"), "up", "Row before"),
@@ -45,6 +100,7 @@ KEYS: Final = (
     show_screen(4, "pods", "Who works: pods, and the queues they take jobs from"),
     show_screen(5, "dead", "What failed and waits for somebody, by its error"),
     show_screen(6, "breakers", "What is called and fails"),
+    show_screen(7, "effects", "Calls of unknown outcome, the freeze, quotas"),
     Key(
         id="approvals.first",
         keys=("A",),
@@ -159,7 +215,7 @@ KEYS: Final = (
         label="open",
         help="Open what the cursor is on",
         group="look",
-        where=("jobs", "dead", "letters", "acts", "act", "pods"),
+        where=("jobs", "dead", "letters", "acts", "act", "pods", "effects"),
         in_footer=True,
     ),
     Key(
@@ -261,7 +317,7 @@ KEYS: Final = (
         "app.look_at",
         "editor",
         "Open it as JSON in $EDITOR, to read",
-        where=("jobs", "job", "letters", "approvals", "pods", "breakers"),
+        where=("jobs", "job", "letters", "approvals", "pods", "breakers", "effects"),
     ),
     Key(
         id="pods.table",
@@ -305,12 +361,13 @@ KEYS: Final = (
         is_acting=True,
         in_footer=True,
     ),
+    *EFFECTS,
     Key(
         id="jobs.retry",
         keys=("R",),
         action="retry",
         label="retry",
-        help="Let the job try again now, or all that are marked",
+        help="Try the job, or the marked, again; failed in new jobs",
         group="act",
         where=("jobs", "job"),
         is_acting=True,
@@ -394,7 +451,9 @@ KEYS: Final = (
     of_job("raw", ("i",), "view('raw')", "raw", "The step as JSON; again: in words"),
     of_job("attempts", ("x",), "attempts", "compare", "Compare the attempts of the step"),
     of_job("origin", ("o",), "origin", "origin", "Open the job that this one goes on from"),
-    of_job("gate", ("a", "d"), "gate", "approval", "Open the request that the job waits for"),
+    of_job(
+        "gate", ("a", "d"), "gate", "what waits", "Open the request or effect that it waits for"
+    ),
     of_job(
         "budget",
         ("B",),

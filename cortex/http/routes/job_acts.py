@@ -35,6 +35,13 @@ class JobActed:
     pod: str | None = told(doc="the pod that still has to stop it", default=None)
 
 
+@attrs.frozen(kw_only=True)
+class JobRetried(JobActed):
+    """How the job stands now, which of a failed one is as before."""
+
+    retried_as: UUID | None = told(doc="the new job that goes on from a failed one", default=None)
+
+
 async def cancel_job(asked: Asked[None, JobAct], api: Api) -> Response:
     """Cancel a job that waits; ask the pod of one that runs to stop it."""
     job_id, by, reason = asked.path["job_id"], asked.principal.name, asked.body.reason
@@ -50,15 +57,20 @@ async def cancel_job(asked: Asked[None, JobAct], api: Api) -> Response:
 
 
 async def retry_job(asked: Asked[None, JobAct], api: Api) -> Response:
-    """Let a job that waits for its next try go on at once."""
+    """Try a job again at once: the same one, or a new one that goes on from a failed one."""
     job_id, by, reason = asked.path["job_id"], asked.principal.name, asked.body.reason
 
     async def work(db: Database) -> list[dict[str, Any]]:
-        return await retry_each(db, [job_id], by=by, reason=reason)
+        return await retry_each(db, [job_id], by=by, reason=reason, new_id=api.chance.new_id)
 
     request = {"jobs": [job_id], "reason": reason}
     done = await once(asked, api, work, operation="jobs.retry", request=request)
-    return answer(_acted(done.response), headers=headers_of(done))
+    acted, (row,) = _acted(done.response), done.response
+    heir = row.get("retried_as")
+    retried = JobRetried(
+        id=acted.id, status=acted.status, retried_as=None if heir is None else UUID(heir)
+    )
+    return answer(retried, headers=headers_of(done))
 
 
 def _acted(rows: list[dict[str, Any]]) -> JobActed:
@@ -87,10 +99,10 @@ ROUTES: Final = (
         path=f"{JOB}/retry",
         handle=retry_job,
         role=Role.OPERATOR,
-        summary="Let a job that waits for its next try go on at once.",
+        summary="Try a job again at once; from a failed one a new job goes on.",
         params=JOB_PARAMS,
         body=JobAct,
-        answers={200: JobActed},
+        answers={200: JobRetried},
         refuses=(404, 409),
         takes_key=True,
     ),

@@ -9,10 +9,18 @@ from hypothesis import strategies as st
 
 from cortex.domain.errors import UsageError
 from cortex.domain.job import JobStatus
-from cortex.domain.job_filter import STATE_WORDS, TEXT_MAX, JobFilter, parse_filter, with_only
-from cortex.domain.job_words import STATES
+from cortex.domain.job_filter import (
+    STATE_WORDS,
+    TEXT_MAX,
+    JobFilter,
+    StateTerm,
+    parse_filter,
+    with_only,
+)
+from cortex.domain.job_words import SHOWN, state_shown
 
 RETRY, FAILED = JobStatus.RETRY, JobStatus.FAILED
+APPR = JobStatus.WAITING_FOR_APPROVAL
 
 
 @pytest.mark.parametrize(
@@ -22,11 +30,16 @@ RETRY, FAILED = JobStatus.RETRY, JobStatus.FAILED
         ("  ", JobFilter()),
         (
             "status:retry agent:invoice-* type:x age>10m",
-            JobFilter(statuses=(RETRY,), agents=("invoice-*",), types=("x",), older_than_s=600.0),
+            JobFilter(
+                states=(StateTerm(RETRY),), agents=("invoice-*",), types=("x",), older_than_s=600.0
+            ),
         ),
-        ("status:retry,fail", JobFilter(statuses=(RETRY, FAILED))),
-        ("status:fail status:RETRY STATUS:Fail", JobFilter(statuses=(FAILED, RETRY))),
-        ("status:waiting_for_approval", JobFilter(statuses=(JobStatus.WAITING_FOR_APPROVAL,))),
+        ("status:retry,fail", JobFilter(states=(StateTerm(RETRY), StateTerm(FAILED)))),
+        (
+            "status:fail status:RETRY STATUS:Fail",
+            JobFilter(states=(StateTerm(FAILED), StateTerm(RETRY))),
+        ),
+        ("status:waiting_for_approval", JobFilter(states=(StateTerm(APPR),))),
         ('queue:"big jobs, slow",q2', JobFilter(queues=("big jobs, slow", "q2"))),
         ("tenant:'it\"s'", JobFilter(tenants=('it"s',))),
         ('type:a"b c"d', JobFilter(types=("ab cd",))),
@@ -92,10 +105,44 @@ def test_any_text_is_a_filter_or_told_why(text: str) -> None:
 
 
 def test_the_words_for_states_are_those_that_are_shown() -> None:
-    assert {status: state.word for status, state in STATES.items()} == dict(STATE_WORDS)
+    assert len({state.glyph for state in SHOWN} | {state.word for state in SHOWN}) == 2 * len(SHOWN)
+    for state in SHOWN:
+        assert parse_filter(f"status:{state.word}").states
     for status, word in STATE_WORDS.items():
         assert parse_filter(f"status:{word}").statuses == (status,)
         assert parse_filter(f"status:{status.value}").statuses == (status,)
+
+
+@pytest.mark.parametrize(
+    "status, waiting_on, shown",
+    [
+        (APPR, "approval:0f", "◆ asks"),
+        (APPR, None, "◆ asks"),
+        (APPR, "effect:0f", "? effect"),
+        (APPR, "budget:tenant:default:usd:run", "$ budget"),
+        (APPR, "person:llm:claude", "! person"),
+        (RETRY, "budget:tenant:default:usd:day", "$ budget"),
+        (RETRY, "quota:pay:calls:hour", "$ budget"),
+        (RETRY, "llm:claude", "↻ retry"),
+        (RETRY, "effects:all", "↻ retry"),
+        (JobStatus.RUNNING, "quota:pay:calls:hour", "● run"),
+        (FAILED, "effect:0f", "✗ fail"),
+    ],
+)
+def test_a_wait_for_a_person_is_named_by_what_is_waited_for(
+    status: JobStatus, waiting_on: str | None, shown: str
+) -> None:
+    state = state_shown(status, waiting_on)
+    assert str(state) == shown
+    assert status in parse_filter(f"status:{state.word}").statuses
+
+
+def test_a_word_for_a_wait_narrows_its_states_alone() -> None:
+    which = parse_filter("status:effect,run,effect")
+    assert which.states == (StateTerm(APPR, "effect:"), StateTerm(JobStatus.RUNNING))
+    assert which.statuses == (APPR, JobStatus.RUNNING)
+    assert which.state_patterns == ["WAITING_FOR_APPROVAL|effect:%", "RUNNING|%"]
+    assert parse_filter("status:appr,run").state_patterns is None
 
 
 @pytest.mark.parametrize(

@@ -7,6 +7,7 @@ from uuid import UUID
 
 import attrs
 
+from cortex.domain.clock import system_chance
 from cortex.domain.job import JobStatus
 from cortex.domain.job_filter import JobFilter, JobPlace
 from cortex.store import job_choice, job_pages, jobs, operator, retries
@@ -72,8 +73,9 @@ class StoreJobs:
         return "asked; its pod stops it" if found.after is JobStatus.RUNNING else "cancelled"
 
     async def retry(self, job_id: UUID, *, by: str) -> str:
-        await retries.retry_now(self._db, job_id, by=by, reason="")
-        return "tries again now"
+        new_id = system_chance().new_id
+        done = await retries.retry_now(self._db, job_id, by=by, reason="", new_id=new_id)
+        return done.words
 
     async def choose(self, verb: BulkVerb, which: JobFilter, *, limit: int) -> Choice:
         if verb is BulkVerb.CANCEL:
@@ -90,7 +92,8 @@ class StoreJobs:
     ) -> Done:
         if verb is BulkVerb.CANCEL:
             return await job_choice.cancel_chosen(self._db, job_ids, by=by, reason=reason)
-        return await job_choice.retry_chosen(self._db, job_ids, by=by, reason=reason)
+        new_id = system_chance().new_id
+        return await job_choice.retry_chosen(self._db, job_ids, by=by, reason=reason, new_id=new_id)
 
 
 def _timeless(found: JobPage) -> JobPage:

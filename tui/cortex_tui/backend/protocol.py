@@ -11,7 +11,9 @@ from uuid import UUID
 
 from cortex.domain.answer_text import Message
 from cortex.domain.dead_act import ActVerb, Change
+from cortex.domain.effect import Resolution
 from cortex.domain.job_filter import JobFilter, JobPlace
+from cortex.domain.quota import Quota
 from cortex.store.approvals import Ruling, Verdict
 from cortex.store.job_choice import Choice, Done
 from cortex.store.job_pages import JobPage
@@ -31,6 +33,8 @@ PodRow: TypeAlias = Mapping[str, Any]
 """A row of `cortex.store.pods.page` without its `now`."""
 QueueRow: TypeAlias = Mapping[str, Any]
 """A row of `cortex.store.queues.page` without its `now`, and with `name`: as people know it."""
+EffectRow: TypeAlias = Mapping[str, Any]
+"""A row of `cortex.store.effects.page`, or all of one effect, or a quota; without its `now`."""
 BreakerRow: TypeAlias = Mapping[str, Any]
 """A row of `cortex.store.operator.breakers_seen`; on the screen with what happened to it lately."""
 
@@ -228,6 +232,53 @@ class Breakers(Protocol):
         ...
 
 
+class Effects(Protocol):
+    """Calls with an outside result, the freeze of all, and quotas."""
+
+    async def unknown(self, *, before: UUID | None, limit: int) -> Sequence[EffectRow]:
+        """Read effects of unknown outcome, the newest first, older than one."""
+        ...
+
+    async def others(self) -> Sequence[EffectRow]:
+        """Read the newest of the others."""
+        ...
+
+    async def show(self, effect_id: UUID) -> EffectRow:
+        """Return one effect in full."""
+        ...
+
+    async def resolve(self, effect_id: UUID, said: Resolution, *, by: str, reason: str) -> str:
+        """Record what became of an unknown effect; return what comes of it.
+
+        Raises `ConflictError` that says who was first.
+        """
+        ...
+
+    async def frozen(self) -> Mapping[str, Any]:
+        """Return whether effects are frozen, by whom, and how many jobs wait for that."""
+        ...
+
+    async def freeze(self, *, by: str, reason: str) -> str:
+        """Let no effect begin; return what became of it."""
+        ...
+
+    async def unfreeze(self, *, by: str, reason: str) -> str:
+        """Let effects begin again; return what became of it."""
+        ...
+
+    async def quotas(self) -> Sequence[EffectRow]:
+        """Read the quotas by name, with what is used of them and how many jobs wait."""
+        ...
+
+    async def set_quota(self, quota: Quota, *, by: str, reason: str) -> str:
+        """Set the limit of a quota; return what became of it."""
+        ...
+
+    async def remove_quota(self, name: str, *, by: str, reason: str) -> str:
+        """Remove a quota; return what became of it."""
+        ...
+
+
 class Dead(Protocol):
     """Dead letters: failed jobs that wait for somebody to decide."""
 
@@ -319,6 +370,9 @@ class Backend(Protocol):
 
     @property
     def breakers(self) -> Breakers: ...
+
+    @property
+    def effects(self) -> Effects: ...
 
     async def head(self) -> Head:
         """Look at what stands above every screen."""

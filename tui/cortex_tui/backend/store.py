@@ -6,6 +6,7 @@ from cortex.store.operator import Head
 from cortex_tui.backend.approvals import StoreApprovals
 from cortex_tui.backend.breakers import StoreBreakers
 from cortex_tui.backend.dead import StoreDead
+from cortex_tui.backend.effects import StoreEffects
 from cortex_tui.backend.job import StoreJob
 from cortex_tui.backend.jobs import StoreJobs
 from cortex_tui.backend.pods import StorePods
@@ -20,6 +21,7 @@ class StoreBackend:
         self.approvals = StoreApprovals(db)
         self.breakers = StoreBreakers(db)
         self.dead = StoreDead(db)
+        self.effects = StoreEffects(db)
         self.job = StoreJob(db)
         self.jobs = StoreJobs(db)
         self.pods = StorePods(db)

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from enum import StrEnum
 from typing import Final
 
-from cortex.domain.job_choice import WhyNot
+from cortex.domain.job_choice import HEIRS, WhyNot
 from cortex.store.job_choice import Choice
 
 ACT_MAX: Final = 10_000
@@ -36,7 +36,15 @@ def question(verb: BulkVerb, choice: Choice) -> str:
     now = " now" if verb is BulkVerb.RETRY else ""
     newest = "the newest " if choice.has_more else ""
     more = ", more fit" if choice.has_more else ""
-    return f"{verb}{now} {newest}{jobs}{refused_words(choice.refused)}{more}"
+    return f"{verb}{now} {newest}{jobs}{_failed(choice)}{refused_words(choice.refused)}{more}"
+
+
+def _failed(choice: Choice) -> str:
+    """Say what becomes of those that have failed; "": none has."""
+    if not choice.failed:
+        return ""
+    of = "" if choice.failed == len(choice.job_ids) else f"{choice.failed:,} failed: "
+    return f" ({of}{HEIRS})"
 
 
 def nothing(verb: BulkVerb, choice: Choice) -> str:

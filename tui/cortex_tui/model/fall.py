@@ -11,8 +11,10 @@ from typing import Any, Final, TypeAlias
 import attrs
 
 from cortex.domain.approval import ApprovalStatus
+from cortex.domain.cells import Cell
 from cortex.domain.effect import EffectStatus
 from cortex.domain.job import JobStatus, StepKind
+from cortex.domain.job_words import ended_sign
 from cortex.domain.usage import Usage
 from cortex_tui.model.step_list import StepRow
 
@@ -58,6 +60,8 @@ class FallRow:
     tokens: tuple[int, int] | None = None
     """Read and written."""
     cost: Decimal | None = None
+    sign: str = ""
+    """What stands for it where there is no bar."""
     note: str = ""
     is_wait: bool = False
     """Nothing is done meanwhile: the bar is drawn light."""
@@ -207,13 +211,13 @@ def _with_folded(above: FallRow, row: FallRow) -> FallRow:
 def _ending(ended: Look) -> FallRow:
     outcome = ended["outcome"]
     is_calm = outcome in CALM_ENDINGS
-    waits_for_people = outcome == "suspended" and ended["due_at"] is None
-    style = ("appr" if waits_for_people else "retry") if is_calm else "fail"
+    sign = Cell("↻", "retry") if outcome == "handed_back" else ended_sign(ended)
     return FallRow(
         key=(outcome if outcome == "failed" else "attempt", ended["attempt"]),
         name=f"attempt {ended['attempt']} ended",
         kind="attempt",
-        style=style,
+        style=sign.style,
+        sign=sign.text,
         began=ended["ended_at"],
         ended=ended["ended_at"],
         note=ENDINGS.get(outcome) or str(outcome),

@@ -10,11 +10,12 @@ from rich.cells import cell_len
 from cortex.domain.approval import ApprovalStatus
 from cortex.domain.budget import WAITING_PREFIX, Unit, worded
 from cortex.domain.cells import Cell
+from cortex.domain.effect import EffectStatus
 from cortex.domain.job import JobStatus
-from cortex.domain.job_words import STATES
+from cortex.domain.job_words import state_of
 from cortex.domain.phrases import money, short_id
 from cortex.domain.safe import safe
-from cortex.domain.waiting import ApprovalSeen, awaited_of
+from cortex.domain.waiting import ApprovalSeen, EffectSeen, awaited_of
 from cortex.domain.why import SILENT_S
 from cortex_tui.model.fall import Look
 from cortex_tui.render.job_rows import status_of, why
@@ -63,13 +64,14 @@ def _pieces(row: Look, now: datetime) -> Iterator[Cell]:
 
 
 def _state(row: Look, status: JobStatus, now: datetime) -> Cell:
-    words = str(STATES[status])
+    state = state_of(row)
+    words = str(state)
     if status is JobStatus.RETRY:
         words += f" {row['retry_count']}/{row['max_retries']}"
     elif row["started_at"] is not None:
         took_s = ((row["finished_at"] or now) - row["started_at"]).total_seconds()
         words += f" {countdown(took_s)}"
-    return Cell(words, STATES[status].word)
+    return Cell(words, state.style)
 
 
 def _heartbeat(silent_s: float) -> Cell:
@@ -121,9 +123,9 @@ def why_line(row: Look, now: datetime) -> Cell:
     if status is JobStatus.RUNNING and row["cancel_requested_at"] is None:
         return Cell(safe(_under_way(row)), "dim")
     told = why(row, now)
-    if gate(row) is not None:
-        when, dot, what = told.partition(" · ")
-        return Cell(safe(f"{when} · a opens it{dot}{what}"), "appr")
+    if (seen := gate(row)) is not None:
+        when, dot, what = ("", "", told) if isinstance(seen, EffectSeen) else told.partition(" · ")
+        return Cell(safe(f"{when}{dot}a opens it · {what}"), "appr")
     if status is JobStatus.WAITING_FOR_APPROVAL and _budget(row):
         return Cell(safe(f"budget {_budget(row)} is spent · B raises it"), "appr")
     if status is JobStatus.FAILED:
@@ -155,8 +157,12 @@ def _under_way(row: Look) -> str:
     )
 
 
-def gate(row: Look) -> ApprovalSeen | None:
-    """Return the request that it waits for, if that can still be decided."""
-    seen = awaited_of(row["awaited"])
-    is_open = isinstance(seen, ApprovalSeen) and seen.status is ApprovalStatus.PENDING
-    return seen if is_open and isinstance(seen, ApprovalSeen) else None
+def gate(row: Look) -> ApprovalSeen | EffectSeen | None:
+    """Return the request or the unknown effect that it waits for, if a person can still decide."""
+    match awaited_of(row["awaited"]):
+        case ApprovalSeen(status=ApprovalStatus.PENDING) as seen:
+            return seen
+        case EffectSeen(status=EffectStatus.UNKNOWN) as seen:
+            return seen
+        case _:
+            return None

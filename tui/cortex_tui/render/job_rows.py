@@ -9,11 +9,19 @@ from typing import Final
 from cortex.domain.approval import ApprovalStatus
 from cortex.domain.cells import Cell
 from cortex.domain.job import JobStatus
-from cortex.domain.job_words import STATES
+from cortex.domain.job_words import state_of
 from cortex.domain.phrases import NOTHING, age, money, short_id
 from cortex.domain.safe import safe
-from cortex.domain.waiting import ApprovalSeen, EffectSeen, FreezeSeen, QuotaSeen, awaited_of, named
-from cortex.domain.why import PERSON, SILENT_S, needs_person
+from cortex.domain.waiting import (
+    PERSON,
+    ApprovalSeen,
+    EffectSeen,
+    FreezeSeen,
+    QuotaSeen,
+    awaited_of,
+    named,
+)
+from cortex.domain.why import SILENT_S, needs_person
 from cortex_tui.backend.protocol import JobRow
 from cortex_tui.render.table import Column
 from cortex_tui.render.words import countdown, short
@@ -50,16 +58,16 @@ def why(row: JobRow, now: datetime) -> str:
 def job_words(row: JobRow) -> str:
     """Name a job in a question; not safe yet."""
     what = row["agent"] or row["type"]
-    return f"{what} {short_id(row['id'])}, {STATES[status_of(row)]!s}"
+    return f"{what} {short_id(row['id'])}, {state_of(row)!s}"
 
 
 def status_line(row: JobRow, now: datetime) -> list[Cell]:
     """Return what one job is and how it stands, in pieces."""
-    status = status_of(row)
+    state = state_of(row)
     parts = [
         Cell(short_id(row["id"]), "bold"),
         Cell(safe(row["agent"] or row["type"])),
-        Cell(str(STATES[status]), STATES[status].word),
+        Cell(str(state), state.style),
         Cell(f"attempt {row['attempt']} · retry {row['retry_count']}/{row['max_retries']}", "dim"),
     ]
     if row["started_at"] is not None:
@@ -138,8 +146,8 @@ def _what(row: JobRow, _: datetime) -> Cell:
 
 
 def _state(row: JobRow, _: datetime) -> Cell:
-    status = status_of(row)
-    return Cell(str(STATES[status]), STATES[status].word)
+    state = state_of(row)
+    return Cell(str(state), state.style)
 
 
 def _step(row: JobRow, _: datetime) -> Cell:
@@ -184,7 +192,7 @@ def _tenant(row: JobRow, _: datetime) -> Cell:
 COLUMNS: Final[Sequence[Column[JobRow]]] = (
     Column(title="id", width=7, cell=_id, is_fixed=True),
     Column(title="agent", width=16, cell=_what, is_fixed=True),
-    Column(title="state", width=7, cell=_state, is_fixed=True),
+    Column(title="state", width=8, cell=_state, is_fixed=True),
     Column(title="step", width=18, cell=_step, spare=2, is_fixed=True),
     Column(title="att", width=3, cell=_attempt, is_right=True, spare=4, is_fixed=True),
     Column(title="retry", width=5, cell=_retries, is_right=True, spare=1, is_fixed=True),

@@ -6,7 +6,7 @@ from decimal import Decimal
 
 from cortex.domain.cells import Cell
 from cortex.domain.job import JobStatus
-from cortex.domain.job_words import STATES
+from cortex.domain.job_words import state_of
 from cortex.domain.phrases import NOTHING, age, money, short_id
 from cortex.domain.safe import safe
 from cortex_tui.backend.protocol import JobRow
@@ -28,11 +28,12 @@ def side_lines(row: JobRow, now: datetime, width: int) -> Iterator[Line]:
     status, head = status_of(row), row["checkpoint"]
     cost = head.get("cost_usd")
     comes, told = _next_and_why(row, status, now)
-    state = f"{STATES[status]!s} {_took(row, now)}".rstrip()
+    seen = state_of(row)
+    state = f"{seen!s} {_took(row, now)}".rstrip()
     last = f"{head['seq']} {head['key']}" if head.get("seq") else ""
     error = row["error_message"] or row["last_error"] or ""
     for label, text, style in (
-        ("state", state, STATES[status].word),
+        ("state", state, seen.style),
         ("next", comes, ""),
         ("cost", "" if cost is None else money(Decimal(str(cost))), ""),
         ("attempt", f"{row['attempt']}, retry {row['retry_count']}/{row['max_retries']}", ""),

@@ -10,7 +10,7 @@ from cortex.domain.argument_rows import argument_rows
 from cortex.domain.canonical import canonical
 from cortex.domain.cells import Cell
 from cortex.domain.job import JobStatus, StepKind
-from cortex.domain.job_words import STATES
+from cortex.domain.job_words import state_shown
 from cortex.domain.nesting import is_deep
 from cortex.domain.phrases import money
 from cortex.domain.safe import safe
@@ -160,12 +160,13 @@ def _log(job: Look, detail: Detail, width: int) -> Iterator[Line]:
     told: list[tuple[datetime, str, str]] = []
     for moved in detail["history"]:
         status = JobStatus(moved["new"])
+        state = state_shown(status, moved["waiting_on"])
         where = f" · attempt {moved['attempt']}" if moved["attempt"] else ""
         where += f" on {moved['pod']}" if moved["pod"] else ""
         if status is JobStatus.CANCELLED and job["cancelled_by"]:
             why = f": {job['cancel_reason']}" if job["cancel_reason"] else ""
             where += f" · by {job['cancelled_by']}{why}"
-        told.append((moved["at"], f"{STATES[status]!s}{where}", STATES[status].word))
+        told.append((moved["at"], f"{state!s}{where}", state.style))
     for ended in endings(job):
         why = f": {ended['error']}" if ended["error"] else ""
         text = f"attempt {ended['attempt']} {ended['outcome'].replace('_', ' ')}{why}"

@@ -183,7 +183,7 @@ def bar_cells(row: FallRow, axis: Axis, now: datetime, cells: int) -> Iterator[C
         yield Cell("─" * (cells - 1) + "▸", "line")
         return
     first = max(0, min(int(begin), cells - 1))
-    bar = _mark(row) if row.is_mark else _bar(row, first, min(end, cells))
+    bar = row.sign if row.is_mark else _bar(row, first, min(end, cells))
     yield Cell((" " if row.is_mark else "─") * first, "line")
     yield Cell(bar, row.style)
     left = cells - first - cell_len(bar)
@@ -202,10 +202,6 @@ def _bar(row: FallRow, first: int, end: float) -> str:
     if row.ended is None:
         return "█" * max(0, full - 1) + "▒"
     return "█" * full + (_EIGHTHS[rest] if rest else "")
-
-
-def _mark(row: FallRow) -> str:
-    return {"fail": "✗", "appr": "◆"}.get(row.style, "↻")
 
 
 def _name(row: FallRow) -> str:

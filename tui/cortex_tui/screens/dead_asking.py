@@ -82,14 +82,28 @@ async def ask_group(
     )
 
 
-def ask_one(desk: Desk, strip: StripLine, verb: ActVerb, row: LetterRow) -> None:
-    """Ask for an act on one letter."""
+def ask_one(
+    desk: Desk,
+    strip: StripLine,
+    verb: ActVerb,
+    row: LetterRow,
+    *,
+    command: Sequence[str] = (),
+    what: str = "",
+    typed: Sequence[Key] = (),
+) -> None:
+    """Ask for an act on one letter.
+
+    `command`: the words of another one that does the same. `what`: what comes of it, beside what
+    the letter promises. `typed`: what the strip gave when it was told to expect the question.
+    """
     if verb is ActVerb.RETRY and (why := why_no_retry(row)):
         strip.tell(f"a retry of {safe(letter_words(row))} would fail the same way: {why}", "warn")
         return
     how = on_retry(row) if verb is ActVerb.RETRY else error_briefly(row)
     job_id, by, dead = row["job_id"], desk.session.actor, desk.backend.dead
     settle = dead.retry if verb is ActVerb.RETRY else dead.discard
+    how = f"{what}; {how}" if what else how
     _ask(
         desk,
         strip,
@@ -97,6 +111,8 @@ def ask_one(desk: Desk, strip: StripLine, verb: ActVerb, row: LetterRow) -> None
         text=f"{verb.value.lower()} {letter_words(row)}: {how}",
         which=(str(job_id),),
         work=lambda reason: settle(job_id, by=by, reason=reason),
+        command=command,
+        typed=typed,
     )
 
 
@@ -110,10 +126,11 @@ def _ask(
     work: Work,
     wanted: str = "y",
     typed: Sequence[Key] = (),
+    command: Sequence[str] = (),
 ) -> None:
     def act(reason: str) -> Act:
-        command = ("dead", verb.value.lower(), *which, *because(reason), "--yes")
-        return Act(question=text, command=command, work=lambda: work(reason))
+        words = (*(command or ("dead", verb.value.lower())), *which, *because(reason), "--yes")
+        return Act(question=text, command=words, work=lambda: work(reason))
 
     propose(desk, strip, text, act, is_required=True, wanted=wanted, typed=typed)
 

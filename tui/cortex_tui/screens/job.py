@@ -18,6 +18,7 @@ from cortex.domain.answer_text import AnswerPiece, Message
 from cortex.domain.cells import Cell
 from cortex.domain.job import JobStatus
 from cortex.domain.phrases import short_id
+from cortex.domain.waiting import EffectSeen
 from cortex_tui.desk import Desk
 from cortex_tui.model.fall import FallRow, Look, next_problem, rows_of
 from cortex_tui.model.said import Said
@@ -393,10 +394,12 @@ class JobScreen(Frame):
         self._show_view()
 
     def action_gate(self) -> None:
-        """Go to the request that the job waits for."""
+        """Go to the request, or open the effect, that the job waits for."""
         seen = None if self._row is None else job_head.gate(self._row)
         if seen is None:
-            self.strip.tell("the job does not wait for an approval", "dim")
+            self.strip.tell("the job waits for no approval and for no unknown effect", "dim")
+        elif isinstance(seen, EffectSeen):
+            self.desk.open("effects", seen.id)
         else:
             self.desk.seek(seen.id)
 
@@ -406,7 +409,8 @@ class JobScreen(Frame):
         job_acts.cancel(self.desk, self.strip, self._row)
 
     def action_retry(self) -> None:
-        job_acts.retry(self.desk, self.strip, self._row)
+        if (asking := job_acts.retry(self.desk, self.strip, self._row)) is not None:
+            _ = self.run_worker(asking, group="dry run", exclusive=True)
 
     def action_raise_budget(self) -> None:
         job_acts.raise_budget(self.desk, self.strip, self._row)

@@ -1,15 +1,19 @@
 """What one does to a job, from the list of jobs and from the job itself."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Coroutine, Mapping, Sequence
 from decimal import Decimal
 from typing import Any, Final
 from uuid import UUID
 
 from textual.events import Key
 
+from cortex.domain import dead_words
 from cortex.domain.budget import LIMIT_MAX, Unit, worded
+from cortex.domain.dead_act import ActVerb
+from cortex.domain.dead_letter import LetterState
 from cortex.domain.errors import CortexError
 from cortex.domain.job import JobStatus
+from cortex.domain.job_choice import HEIR
 from cortex.domain.queue_name import queue_shown
 from cortex.domain.safe import safe
 from cortex_tui.acts import Act
@@ -21,6 +25,7 @@ from cortex_tui.model.fall import FallRow
 from cortex_tui.model.thing import Thing
 from cortex_tui.render.job_head import tightest
 from cortex_tui.render.job_rows import job_words, status_of
+from cortex_tui.screens import dead_asking
 from cortex_tui.screens.reasoned import because, propose
 from cortex_tui.widgets.strip_line import StripLine
 
@@ -60,15 +65,24 @@ def cancel(desk: Desk, strip: StripLine, row: JobRow | None) -> None:
     desk.acts.propose(strip, act)
 
 
-def retry(desk: Desk, strip: StripLine, row: JobRow | None) -> None:
-    """Ask whether to let a job try again now."""
+def retry(
+    desk: Desk, strip: StripLine, row: JobRow | None
+) -> Coroutine[object, object, None] | None:
+    """Ask whether to try a job again now; of a failed one, return what reads its letter and asks.
+
+    From a failed job a new one goes on: the question and the act are those of its dead letter.
+    """
     if row is None:
         strip.tell("there is no job here", "dim")
-        return
-    if (status := status_of(row)).is_terminal:
-        other = "; its dead letter can be retried (5)" if status is JobStatus.FAILED else ""
-        strip.tell(f"{safe(job_words(row))} has ended: it is not tried again{other}", "warn")
-        return
+        return None
+    if status_of(row) is JobStatus.FAILED:
+        if (refusal := desk.acts.why_not()) is not None:
+            strip.tell(refusal, "warn")
+            return None
+        return _retry_failed(desk, strip, row, typed=strip.expect(READING))
+    if status_of(row).is_terminal:
+        strip.tell(f"{safe(job_words(row))} has ended: it is not tried again", "warn")
+        return None
     job_id, by = row["id"], desk.session.actor
     act = Act(
         question=f"retry now {job_words(row)}",
@@ -76,6 +90,28 @@ def retry(desk: Desk, strip: StripLine, row: JobRow | None) -> None:
         work=lambda: desk.backend.jobs.retry(job_id, by=by),
     )
     desk.acts.propose(strip, act)
+    return None
+
+
+async def _retry_failed(desk: Desk, strip: StripLine, row: JobRow, *, typed: Sequence[Key]) -> None:
+    """Ask whether a new job shall go on from a failed one.
+
+    `typed`: what the strip gave when it was told to expect the question.
+    """
+    try:
+        (letter,) = await desk.backend.dead.of_jobs([row["id"]])
+    except CortexError as error:
+        strip.tell(f"✗ {safe(error.message)}", "fail")
+        return
+    if not strip.may_ask:
+        strip.untell(READING)
+        return  # nobody is asked who is not looking
+    if not LetterState(letter["state"]).is_unresolved:
+        strip.tell(f"{safe(job_words(row))} {safe(dead_words.on_retry(letter))}", "warn")
+        return
+    dead_asking.ask_one(
+        desk, strip, ActVerb.RETRY, letter, command=("jobs", "retry"), what=HEIR, typed=typed
+    )
 
 
 async def pause_queue(desk: Desk, strip: StripLine, row: JobRow, *, typed: Sequence[Key]) -> None:

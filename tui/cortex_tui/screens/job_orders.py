@@ -7,7 +7,7 @@ from typing import Final, assert_never
 import attrs
 
 from cortex.domain.job import JobStatus
-from cortex.domain.job_filter import JobFilter, JobPlace
+from cortex.domain.job_filter import JobFilter, JobPlace, StateTerm
 from cortex.store.job_pages import JobPage
 from cortex_tui.backend.protocol import JobRow, Jobs
 
@@ -35,7 +35,8 @@ def listed(order: Order, which: JobFilter) -> JobFilter | None:
         return which
     if which.statuses and JobStatus.RETRY not in which.statuses:
         return None
-    return attrs.evolve(which, statuses=(JobStatus.RETRY,))
+    in_retry = tuple(each for each in which.states if each.status is JobStatus.RETRY)
+    return attrs.evolve(which, states=in_retry or (StateTerm(JobStatus.RETRY),))
 
 
 def place_of(order: Order, row: JobRow) -> JobPlace | None:

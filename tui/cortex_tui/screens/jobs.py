@@ -368,8 +368,7 @@ class JobsScreen(Frame):
     def _act(self, verb: BulkVerb) -> None:
         """Ask for an act on what is marked, or else on the job of the cursor."""
         if not self._marks:
-            one = job_acts.cancel if verb is BulkVerb.CANCEL else job_acts.retry
-            one(self.desk, self.strip, self._window.current)
+            self._act_on_one(verb)
             return
         if (refusal := self.desk.acts.why_not(is_bulk=True)) is not None:
             self.strip.tell(refusal, "warn")
@@ -385,6 +384,13 @@ class JobsScreen(Frame):
             typed=self.strip.expect(jobs_bulk.COUNTING),
         )
         _ = self.run_worker(asking, group="dry run", exclusive=True)
+
+    def _act_on_one(self, verb: BulkVerb) -> None:
+        row = self._window.current
+        if verb is BulkVerb.CANCEL:
+            job_acts.cancel(self.desk, self.strip, row)
+        elif (asking := job_acts.retry(self.desk, self.strip, row)) is not None:
+            _ = self.run_worker(asking, group="dry run", exclusive=True)
 
     def _marked(self) -> Wanted:
         which = self._which if self._listed is None else self._listed

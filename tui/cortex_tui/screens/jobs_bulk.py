@@ -128,7 +128,7 @@ class BulkRun:
         self._desk, self._strip, self._verb = desk, strip, verb
         self._left = list(job_ids)
         self._reason = reason
-        self._changed = self._asked = 0
+        self._changed = self._asked = self._resubmitted = 0
         self._refused: Counter[WhyNot] = Counter()
         self._is_running = self._is_stopping = False
 
@@ -171,6 +171,7 @@ class BulkRun:
         del self._left[:of]
         self._changed += done.changed
         self._asked += done.asked
+        self._resubmitted += done.resubmitted
         self._refused.update(done.refused)
 
     def _broken_off(self, error: CortexError) -> CortexError:
@@ -179,7 +180,10 @@ class BulkRun:
 
     def progress(self) -> str:
         """Say how far it is."""
-        told = f"{self._changed - self._asked:,} {DONE[self._verb]}"
+        heirs = self._resubmitted
+        told = f"{self._changed - self._asked - heirs:,} {DONE[self._verb]}"
+        if heirs:
+            told += f", {heirs:,} go on in new jobs"
         if self._asked:
             told += f", {self._asked:,} asked: their pods stop them"
         told += bulk.refused_words(self._refused) + (" meanwhile" if self._refused else "")

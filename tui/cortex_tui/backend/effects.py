@@ -1,0 +1,68 @@
+"""Effects, the freeze and quotas, read from Postgres and changed there by what the commands use."""
+
+from collections.abc import Mapping, Sequence
+from decimal import Decimal
+from typing import Any, Final
+from uuid import UUID
+
+from cortex.domain.effect import EffectStatus, Resolution
+from cortex.domain.quota import Quota
+from cortex.store import breakers, effects, quotas
+from cortex.store.database import Database
+from cortex_tui.backend.protocol import EffectRow
+from cortex_tui.backend.rows import without_now
+
+OTHERS_MAX: Final = 30
+"""Effects that are not unknown: the newest."""
+QUOTAS_MAX: Final = 200
+
+
+class StoreEffects:
+    """The ledger of effects, on a database."""
+
+    def __init__(self, db: Database) -> None:
+        self._db = db
+
+    async def unknown(self, *, before: UUID | None, limit: int) -> Sequence[EffectRow]:
+        rows = await effects.page(
+            self._db, statuses=(EffectStatus.UNKNOWN,), before=before, limit=limit
+        )
+        return [without_now(row) for row in rows]
+
+    async def others(self) -> Sequence[EffectRow]:
+        known = [status for status in EffectStatus if status is not EffectStatus.UNKNOWN]
+        rows = await effects.page(self._db, statuses=known, limit=OTHERS_MAX)
+        return [without_now(row) for row in rows]
+
+    async def show(self, effect_id: UUID) -> Mapping[str, Any]:
+        return without_now(await effects.show(self._db, effect_id))
+
+    async def resolve(self, effect_id: UUID, said: Resolution, *, by: str, reason: str) -> str:
+        goes_on = await effects.resolve(self._db, effect_id, said, by=by, reason=reason)
+        return f"{said.value}: {'its job goes on now' if goes_on else 'kept for its job'}"
+
+    async def frozen(self) -> Mapping[str, Any]:
+        return without_now(await breakers.frozen(self._db))
+
+    async def freeze(self, *, by: str, reason: str) -> str:
+        await breakers.freeze(self._db, by=by, reason=reason)
+        return "effects are frozen: no pod begins one"
+
+    async def unfreeze(self, *, by: str, reason: str) -> str:
+        await breakers.unfreeze(self._db, by=by, reason=reason)
+        return "effects may begin again"
+
+    async def quotas(self) -> Sequence[EffectRow]:
+        return [without_now(row) for row in await quotas.page(self._db, limit=QUOTAS_MAX)]
+
+    async def set_quota(self, quota: Quota, *, by: str, reason: str) -> str:
+        change = await quotas.put(self._db, quota, by=by, reason=reason)
+        return f"{change.name}: {_plain(change.before)} → {_plain(change.after)}"
+
+    async def remove_quota(self, name: str, *, by: str, reason: str) -> str:
+        change = await quotas.remove(self._db, name, by=by, reason=reason)
+        return f"{change.name}: {_plain(change.before)} → no limit"
+
+
+def _plain(limit: Decimal | None) -> str:
+    return "no limit" if limit is None else Quota.plain(limit)

@@ -1,0 +1,119 @@
+"""Questions of the effects screen: what became of an effect, and the new limit of a quota."""
+
+from collections.abc import Callable, Mapping
+from decimal import Decimal
+from typing import Final
+
+from cortex.domain.effect import Resolution
+from cortex_tui.model.amount import DIGITS_MAX
+from cortex_tui.model.question import CANCEL, CLEAR, Answer
+from cortex_tui.model.reason import ReasonQuestion
+
+KEYS: Final = {"1": Resolution.APPLIED, "2": Resolution.NOT_APPLIED, "3": Resolution.GIVE_UP}
+SAID: Final = {
+    Resolution.APPLIED: "was applied",
+    Resolution.NOT_APPLIED: "was not applied",
+    Resolution.GIVE_UP: "is given up",
+}
+
+
+class ResolveQuestion:
+    """What became of an effect by its digit, then why, then `y`; esc declines at any time."""
+
+    def __init__(self, name: str, prospects: Mapping[Resolution, str]) -> None:
+        """`name` and what would come of each answer: safe."""
+        self._name = name
+        self._prospects = prospects
+        self._why: ReasonQuestion | None = None
+        self.said: Resolution | None = None
+        """What was chosen."""
+
+    @property
+    def text(self) -> str:
+        """What is asked."""
+        return f"{self._name}: what became of it" if self._why is None else self._why.text
+
+    @property
+    def reason(self) -> str:
+        """Why."""
+        return "" if self._why is None else self._why.reason
+
+    def press(self, key: str, character: str | None) -> Answer:
+        """Take one key, by its name and by what it writes."""
+        if self._why is not None:
+            return self._why.press(key, character)
+        if key == CANCEL:
+            return Answer.NO
+        if character in KEYS:
+            self.said = KEYS[character]
+            text = f"{self._name} {SAID[self.said]}: {self._prospects[self.said]}"
+            self._why = ReasonQuestion(text, is_required=True)
+        return Answer.NONE
+
+    def may_agree(self, character: str | None) -> bool:
+        """Whether a key is of those that agree."""
+        return self._why is not None and self._why.may_agree(character)
+
+    def how(self) -> str:
+        """Say what has to be typed, and what was."""
+        if self._why is not None:
+            return self._why.how()
+        return "  1 applied  2 not applied  3 give up   esc no "
+
+
+class LimitQuestion:
+    """A number and Enter, then why, then `y`; esc declines at any time."""
+
+    def __init__(self, text: str, *, why_not: Callable[[str], str]) -> None:
+        """`text`: safe. `why_not` says what is wrong with what was typed; "": nothing."""
+        self._text = text
+        self._why_not = why_not
+        self._why: ReasonQuestion | None = None
+        self._typed = ""
+
+    @property
+    def text(self) -> str:
+        """What is asked."""
+        return self._text if self._why is None else self._why.text
+
+    @property
+    def reason(self) -> str:
+        """Why."""
+        return "" if self._why is None else self._why.reason
+
+    @property
+    def limit(self) -> Decimal:
+        """What was typed."""
+        return Decimal(self._typed)
+
+    def press(self, key: str, character: str | None) -> Answer:
+        """Take one key, by its name and by what it writes."""
+        if self._why is not None:
+            return self._why.press(key, character)
+        if key == CANCEL:
+            return Answer.NO
+        if key == "enter" and not self._wrong:
+            self._why = ReasonQuestion(f"{self._text} to {self._typed}", is_required=True)
+        elif key == "backspace":
+            self._typed = self._typed[:-1]
+        elif key == CLEAR:
+            self._typed = ""
+        elif character and character in "0123456789." and len(self._typed) < DIGITS_MAX:
+            self._typed += character
+        return Answer.NONE
+
+    def may_agree(self, character: str | None) -> bool:
+        """Whether a key is of those that agree."""
+        return self._why is not None and self._why.may_agree(character)
+
+    def how(self) -> str:
+        """Say what has to be typed, and what was."""
+        if self._why is not None:
+            return self._why.how()
+        if not self._typed:
+            return "  type the new limit: ▏   esc no "
+        return f"  {self._typed}▏ {self._wrong or 'enter'}   esc no "
+
+    @property
+    def _wrong(self) -> str:
+        return self._why_not(self._typed) if self._typed else "type the new limit"

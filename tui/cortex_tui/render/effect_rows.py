@@ -1,0 +1,163 @@
+"""Effects and quotas on one line each, what is known of one effect, and the freeze."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import datetime
+from decimal import Decimal
+from typing import Any, Final
+
+from cortex.domain.cells import Cell
+from cortex.domain.effect import EffectStatus
+from cortex.domain.effect_words import STATES, prospects
+from cortex.domain.job import JobStatus
+from cortex.domain.job_words import state_shown
+from cortex.domain.phrases import age, exact, short_id
+from cortex.domain.quota import Period, Quota
+from cortex.domain.safe import safe
+from cortex_tui.backend.protocol import EffectRow
+from cortex_tui.render.job_rows import NONE
+from cortex_tui.render.labelled import Line, labelled
+from cortex_tui.render.table import Column
+from cortex_tui.render.words import countdown, short
+
+NEARLY: Final = Decimal("0.8")
+"""From this share on a quota is nearly used up."""
+ARGUMENT_CHARS_MAX: Final = 8_000
+
+
+def is_unknown(row: EffectRow) -> bool:
+    """Return whether a person has to say what became of it."""
+    return EffectStatus(row["status"]) is EffectStatus.UNKNOWN
+
+
+def effect_words(row: EffectRow) -> str:
+    """Name an effect in a question; not safe yet."""
+    return f"{row['tool']} {short_id(row['id'])}"
+
+
+def why(row: EffectRow) -> str:
+    """Say why it stands so, or who has said it; not safe yet."""
+    if row["resolution"]:
+        return f"{row['resolution']}, said {row['resolved_by']}"
+    return str(row["why"] or "")
+
+
+def freeze_line(seen: Mapping[str, Any] | None, now: datetime) -> Cell:
+    """Say whether effects may begin, and how many jobs wait for that."""
+    if seen is None:
+        return Cell("")
+    count = seen["waiting_jobs"]
+    jobs = "1 job waits" if count == 1 else f"{count:,} jobs wait"
+    if not seen["is_frozen"]:
+        return Cell("● effects may begin", "done")
+    since = age((now - seen["frozen_at"]).total_seconds())
+    told = f"✗ effects are frozen {since} · {jobs} · by {seen['by']}: {seen['reason']}"
+    return Cell(safe(told), "fail")
+
+
+def effect_lines(row: EffectRow, width: int, now: datetime) -> Iterator[Line]:
+    """Yield what is known of one effect, as `effects.show` gives it."""
+
+    def at(name: str) -> str:
+        moment = row[name]
+        if moment is None:
+            return ""
+        return f"{age((now - moment).total_seconds())} ago ({moment:%Y-%m-%d %H:%M:%SZ})"
+
+    agent = f" of {row['agent']} v{row['agent_version']}" if row["agent"] else ""
+    job = state_shown(JobStatus(row["job_status"]), f"effect:{row['id']}")
+    times = "once" if row["calls_count"] == 1 else f"{row['calls_count']} times, last"
+    asked = "can be asked" if row["can_reconcile"] else "cannot be asked"
+    for label, text in (
+        ("why", row["why"] or ""),
+        ("job", f"{short_id(row['job_id'])} {row['job_type']}{agent}, {job}"),
+        ("step", f"{row['step']} {row['key']}" if row["step"] else row["key"]),
+        ("call", str(row["id"])),
+        ("intended", at("created_at")),
+        ("called", f"{times} {at('called_at')}; attempt {row['attempt']} has it"),
+        ("ended", at("finished_at")),
+        ("other end", f"{asked} what became of the call"),
+        ("said", _said(row)),
+    ):
+        yield from labelled(label, text, width)
+    yield from labelled("arguments", exact(row["arguments"])[:ARGUMENT_CHARS_MAX], width)
+    result = row["output"] if row["result"] is None else row["result"]
+    if result is not None:
+        yield from labelled("result", exact(result)[:ARGUMENT_CHARS_MAX], width)
+    if is_unknown(row):
+        for resolution, told in prospects(dict(row)).items():
+            yield from labelled(resolution, told, width, "dim")
+
+
+def quota_of(row: EffectRow) -> Quota:
+    """Return a quota as a value."""
+    return Quota(
+        tool=row["tool"],
+        argument=row["argument"],
+        unit=row["unit"],
+        period=Period(row["period"]),
+        limit=row["limit_amount"],
+    )
+
+
+def _said(row: EffectRow) -> str:
+    if not row["resolution"]:
+        return ""
+    return f"{row['resolution']} by {row['resolved_by']}: {row['resolved_reason']}"
+
+
+def _state(row: EffectRow, _: datetime) -> Cell:
+    return STATES[EffectStatus(row["status"])]
+
+
+def _limit(row: EffectRow, _: datetime) -> Cell:
+    quota = quota_of(row)
+    return Cell(safe(quota.worded(quota.limit)))
+
+
+def _used(row: EffectRow, _: datetime) -> Cell:
+    used, limit = row["used"], row["limit_amount"]
+    style = "fail" if used >= limit else "warn" if used >= NEARLY * limit else ""
+    return Cell(Quota.plain(used), style)
+
+
+def _waiting(row: EffectRow, _: datetime) -> Cell:
+    return Cell(short(row["waiting_jobs"]), "warn") if row["waiting_jobs"] else NONE
+
+
+def _resets(row: EffectRow, now: datetime) -> Cell:
+    return Cell(countdown(max(0.0, (row["resets_at"] - now).total_seconds())))
+
+
+def _set(row: EffectRow, now: datetime) -> Cell:
+    ago = age((now - row["changed_at"]).total_seconds())
+    return Cell(safe(f"{ago} by {row['changed_by']}: {row['reason']}"), "dim")
+
+
+EFFECT_COLUMNS: Final[Sequence[Column[EffectRow]]] = (
+    Column(title="id", width=7, cell=lambda row, _: Cell(short_id(row["id"]), "bold")),
+    Column(title="tool", width=16, cell=lambda row, _: Cell(safe(row["tool"]))),
+    Column(title="state", width=13, cell=_state),
+    Column(title="job", width=7, cell=lambda row, _: Cell(short_id(row["job_id"]))),
+    Column(
+        title="age",
+        width=4,
+        cell=lambda row, now: Cell(age((now - row["created_at"]).total_seconds()), "dim"),
+        is_right=True,
+    ),
+    Column(
+        title="arguments",
+        width=24,
+        cell=lambda row, _: Cell(safe(exact(row["arguments"])[:ARGUMENT_CHARS_MAX])),
+        spare=2,
+    ),
+    Column(title="why", width=16, cell=lambda row, _: Cell(safe(why(row)), "dim"), grows=True),
+)
+QUOTA_COLUMNS: Final[Sequence[Column[EffectRow]]] = (
+    Column(title="quota", width=24, cell=lambda row, _: Cell(safe(row["name"]), "bold")),
+    Column(title="limit", width=12, cell=_limit, is_right=True),
+    Column(title="used", width=10, cell=_used, is_right=True),
+    Column(title="jobs", width=6, cell=_waiting, is_right=True),
+    Column(title="anew in", width=8, cell=_resets, is_right=True, spare=1),
+    Column(title="set", width=12, cell=_set, grows=True, spare=2),
+)
+"""`jobs`: that wait for room in it. `anew in`: when what was used counts no more."""

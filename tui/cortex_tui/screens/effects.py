@@ -1,0 +1,333 @@
+"""Effects: those of unknown outcome first, to be resolved; the freeze of all; and quotas.
+
+The parts are read in turns, one statement each. What is listed does not grow with settled effects:
+of those only the newest stand below the unknown ones.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Final
+from uuid import UUID
+
+from rich.segment import Segment
+from textual import events, on
+from textual.strip import Strip
+from textual.widget import Widget
+
+from cortex.domain.cells import Cell
+from cortex.domain.effect_words import STATES
+from cortex.domain.phrases import short_id
+from cortex.domain.safe import safe
+from cortex_tui.backend.effects import QUOTAS_MAX
+from cortex_tui.backend.protocol import EffectRow
+from cortex_tui.desk import Desk
+from cortex_tui.model.thing import Thing
+from cortex_tui.model.window import PAGE_ROWS, ROWS_MAX, Window
+from cortex_tui.render.effect_rows import (
+    EFFECT_COLUMNS,
+    QUOTA_COLUMNS,
+    effect_lines,
+    freeze_line,
+    is_unknown,
+)
+from cortex_tui.render.table import fit
+from cortex_tui.screens import effect_acts
+from cortex_tui.screens.frame import Frame
+from cortex_tui.widgets.lines import Line
+from cortex_tui.widgets.page import Page
+from cortex_tui.widgets.virtual_table import VirtualTable
+
+EVERY_S: Final[Mapping[str, float]] = {"freeze": 2.0, "quotas": 5.0, "others": 5.0, "detail": 5.0}
+"""How often each part is read; the unknown effects whenever nothing else is due."""
+QUOTA_LINES_MAX: Final = 6
+Rows = Sequence[EffectRow]
+
+
+class EffectsScreen(Frame):
+    """`effects`; opened for one effect that stands first."""
+
+    NAME = "effects"
+    DEFAULT_CSS = """
+    EffectsScreen Page { height: 40%; }
+    """
+
+    def __init__(self, desk: Desk, effect_id: UUID | None = None) -> None:
+        super().__init__(desk)
+        self._opened_for = effect_id
+        self._effects: Window[EffectRow, UUID] = Window(key=_id_of)
+        self._quotas: Window[EffectRow, None] = Window(key=lambda row: row["name"])
+        self._unknown: Rows = ()
+        self._others: Rows = ()
+        self._first: EffectRow | None = None
+        """The effect that the screen was opened for."""
+        self._freeze: Mapping[str, Any] | None = None
+        self._detail: EffectRow | None = None
+        self._read: set[str] = set()
+        self._due: dict[str, float] = {}
+        self._in_page: UUID | None = None
+        self._table = VirtualTable(
+            desk, self._effects, EFFECT_COLUMNS, key=_id_of, empty=self._no_effects
+        )
+        self._quota_table = VirtualTable(
+            desk,
+            self._quotas,
+            QUOTA_COLUMNS,
+            key=lambda row: row["name"],
+            empty=self._no_quotas,
+        )
+        self._quota_table.is_in_front = False
+        self._page = Page(desk, head=self._head)
+
+    def body(self) -> Iterable[Widget]:
+        return (
+            Line(self.desk, self._freeze_line, id="freeze"),
+            self._table,
+            self._page,
+            self._quota_table,
+        )
+
+    def on_mount(self) -> None:
+        self.set_focus(self._table)
+        self._share()
+
+    def on_descendant_focus(self, event: events.DescendantFocus) -> None:
+        if event.widget in (self._table, self._quota_table):
+            self._table.is_in_front = event.widget is self._table
+            self._quota_table.is_in_front = event.widget is self._quota_table
+            self.paint()
+
+    def paint(self) -> None:
+        self.query_one("#freeze", Line).redraw()
+        self._table.redraw()
+        self._quota_table.redraw()
+        self._tell()
+
+    def path(self) -> tuple[str, ...]:
+        if self._opened_for is None:
+            return (self.NAME,)
+        return (self.NAME, short_id(self._opened_for))
+
+    # --- looking
+
+    async def look(self) -> bool:
+        now = self.desk.session.clock.now()
+        part = self._next(now)
+        if part in EVERY_S:
+            self._due[part] = now + EVERY_S[part]
+        backend = self.desk.backend.effects
+        is_first = part not in self._read
+        self._read.add(part)
+        match part:
+            case "freeze":
+                before, self._freeze = self._freeze, await backend.frozen()
+                return before != self._freeze
+            case "quotas":
+                rows = await backend.quotas()
+                self._quota_table.tell_cut(
+                    "more of them: cortex quotas ls" if len(rows) >= QUOTAS_MAX else ""
+                )
+                is_changed = self._quotas.refill(rows)
+                self._share()
+                return is_changed or is_first
+            case "others":
+                self._others = await backend.others()
+            case "detail":
+                return await self._look_at_one()
+            case _:
+                await self._look_at_unknown(goes_on=part == "below")
+        return self._fill() or is_first
+
+    def _next(self, now: float) -> str:
+        if "unknown" not in self._read:
+            return "detail" if self._wants_first else "unknown"
+        row = self._effects.current
+        if row is not None and (self._detail is None or self._detail["id"] != row["id"]):
+            return "detail"
+        if self._effects.wants_below:
+            return "below"
+        due = (part for part in EVERY_S if self._due.get(part, float("-inf")) <= now)
+        part = next(due, "unknown")
+        return "unknown" if part == "detail" and row is None else part
+
+    @property
+    def _wants_first(self) -> bool:
+        return self._opened_for is not None and self._first is None
+
+    async def _look_at_one(self) -> bool:
+        """Read the effect under the cursor in full; before there is a list, the one asked for."""
+        row = self._effects.current
+        effect_id = self._opened_for if self._wants_first or row is None else row["id"]
+        if effect_id is None:
+            return False
+        before, self._detail = self._detail, await self.desk.backend.effects.show(effect_id)
+        if effect_id == self._opened_for:
+            self._first = self._detail
+            _ = self._fill()
+        return before != self._detail
+
+    async def _look_at_unknown(self, *, goes_on: bool) -> None:
+        """Read a page of the unknown effects: the one in sight again, or the next one."""
+        known, top = self._unknown, self._effects.top
+        start = len(known) if goes_on else min(max(0, top - PAGE_ROWS // 2), len(known))
+        before = known[start - 1]["id"] if start else None
+        rows = await self.desk.backend.effects.unknown(before=before, limit=PAGE_ROWS)
+        rest: Rows = ()
+        if len(rows) == PAGE_ROWS:
+            last = _place(rows[-1])
+            rest = [row for row in known[start:] if _place(row) < last]
+        self._unknown = [*known[:start], *rows, *rest][:ROWS_MAX]
+        if not rest:
+            has_more = len(rows) == PAGE_ROWS
+            is_full = has_more and len(self._unknown) >= ROWS_MAX
+            self._below = rows[-1]["id"] if has_more and not is_full else None
+            self._table.tell_cut("more: cortex effects ls --status unknown" if is_full else "")
+
+    _below: UUID | None = None
+    """The last unknown effect that was read, if there are more."""
+
+    def _fill(self) -> bool:
+        """Put the list together; return whether it is another one."""
+        first = [] if self._first is None else [self._first]
+        others = self._others if self._below is None else ()
+        found = {row["id"]: row for row in [*first, *self._unknown]}
+        rows = [*found.values(), *(row for row in others if row["id"] not in found)]
+        is_changed = self._effects.refill(rows)
+        self._effects.below = self._below
+        return is_changed
+
+    def acted(self) -> None:
+        """Look at everything again: something was changed."""
+        self._due.clear()
+
+    # --- keys
+
+    def action_move(self, how: str) -> None:
+        if self._page.turns(how):
+            return
+        (self._table if self._table.is_in_front else self._quota_table).move(how)
+
+    def action_other_table(self) -> None:
+        self.set_focus(self._quota_table if self._table.is_in_front else self._table)
+
+    def action_open(self) -> None:
+        """Open the job of the effect."""
+        row = self._effect
+        if row is None:
+            self.strip.tell(self._effects.why_none("there is no effect under the cursor"), "dim")
+        else:
+            self.desk.open("job", row["job_id"])
+
+    def action_resolve(self) -> None:
+        """Ask what became of the effect under the cursor."""
+        row = self._effect
+        if row is None:
+            self.strip.tell(self._effects.why_none("there is no effect under the cursor"), "dim")
+        elif not is_unknown(row):
+            self.strip.tell(effect_acts.why_nothing(row), "dim")
+        elif (refusal := self.desk.acts.why_not()) is not None:
+            self.strip.tell(refusal, "warn")
+        else:
+            typed = self.strip.expect(effect_acts.READING)
+            asking = effect_acts.resolve(
+                self.desk, self.strip, row["id"], typed=typed, acted=self.acted
+            )
+            _ = self.run_worker(asking, group="dry run", exclusive=True)
+
+    def action_freeze(self) -> None:
+        """Ask whether no effect shall begin any more, or whether they may again."""
+        if self._freeze is None:
+            self.strip.tell("reading …", "dim")
+        else:
+            is_frozen = bool(self._freeze["is_frozen"])
+            effect_acts.freeze(self.desk, self.strip, is_frozen=is_frozen, acted=self.acted)
+
+    def action_limit(self) -> None:
+        """Ask for another limit of the quota under the cursor."""
+        if (row := self._quota) is None:
+            self.strip.tell("there is no quota under the cursor: tab", "dim")
+        else:
+            effect_acts.set_limit(self.desk, self.strip, row, acted=self.acted)
+
+    def action_remove(self) -> None:
+        """Ask whether the quota under the cursor shall be no more."""
+        if (row := self._quota) is None:
+            self.strip.tell("there is no quota under the cursor: tab", "dim")
+        else:
+            effect_acts.remove_quota(self.desk, self.strip, row, acted=self.acted)
+
+    def thing(self) -> Thing | None:
+        if (row := self._effect) is not None:
+            effect_id: UUID = row["id"]
+
+            async def shown() -> object:
+                return await self.desk.backend.effects.show(effect_id)
+
+            command = f"cortex effects show {effect_id}"
+            return Thing(id=str(effect_id), command=command, document=shown)
+        if (quota := self._quota) is None:
+            return None
+
+        async def document() -> object:
+            return quota
+
+        return Thing(id=quota["name"], document=document)
+
+    # --- what is in front
+
+    @property
+    def _effect(self) -> EffectRow | None:
+        return self._effects.current if self._table.is_in_front else None
+
+    @property
+    def _quota(self) -> EffectRow | None:
+        return self._quotas.current if self._quota_table.is_in_front else None
+
+    @on(VirtualTable.Moved)
+    @on(Page.Resized)
+    def _tell(self) -> None:
+        """Show what is known of the effect under the cursor."""
+        row, detail = self._effects.current, self._detail
+        is_known = row is not None and detail is not None and detail["id"] == row["id"]
+        if row is not None and not is_known:
+            self.desk.wake()
+        shown = detail if is_known else None
+        shown_id = None if row is None else row["id"]
+        now = self.desk.session.now
+        lines = () if shown is None else tuple(effect_lines(shown, self._page.room, now))
+        self._page.show(lines, is_other=shown_id != self._in_page)
+        self._in_page = shown_id
+
+    def _head(self) -> tuple[Cell, Cell]:
+        row = self._effects.current
+        if row is None:
+            return Cell(""), Cell("")
+        state = STATES[row["status"]]
+        return Cell(safe(f"{row['tool']} {short_id(row['id'])}"), "bold"), state
+
+    def _freeze_line(self, width: int) -> Strip:
+        cell = freeze_line(self._freeze, self.desk.session.now)
+        text = fit(f"  {cell.text}", width)
+        return Strip([Segment(text, self.desk.palette[cell.style])])
+
+    def _share(self) -> None:
+        """Give the quotas as much room as they need, within bounds."""
+        wanted = 1 + max(1, len(self._quotas.rows))
+        self._quota_table.styles.height = min(wanted, QUOTA_LINES_MAX)
+
+    # --- words
+
+    def _no_effects(self) -> str:
+        is_read = {"unknown", "others"} <= self._read
+        return "no job has changed anything outside yet" if is_read else "reading …"
+
+    def _no_quotas(self) -> str:
+        told = "no quota is set: cortex quotas set TOOL --limit 20 --per hour --reason TEXT"
+        return told if "quotas" in self._read else "reading …"
+
+
+def _id_of(row: EffectRow) -> UUID:
+    found: UUID = row["id"]
+    return found
+
+
+def _place(row: EffectRow) -> tuple[Any, UUID]:
+    return row["created_at"], row["id"]
