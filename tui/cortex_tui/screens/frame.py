@@ -158,6 +158,7 @@ class Frame(Screen[None]):
             return
         self.desk.is_side_hidden = not self.desk.is_side_hidden
         self._set_aside(self.app.size.width)
+        _ = self.call_after_refresh(self.repaint)  # the list tells which columns it leaves out
 
     def on_screen_suspend(self) -> None:
         self.strip.withdraw()

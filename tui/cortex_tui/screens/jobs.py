@@ -455,7 +455,7 @@ class JobsScreen(Frame):
             return "reading …"
         told = f"{self._count_words()} · {self._order.value}"
         left_out = self._table.left_out
-        if left_out and self._side.is_seen_now:
+        if left_out and self.has_class("-aside"):
             pane = shown(self.desk.keys.named("side").keys[0])
             return f"{pane} shows {', '.join(left_out)}   {told}"
         return told
