@@ -69,6 +69,12 @@ def _address(_: object, __: "attrs.Attribute[Any]", value: str | None) -> None:
         host_and_port(value)
 
 
+def _full_paths(_: object, __: "attrs.Attribute[Any]", value: str | None) -> None:
+    for word in [] if value is None else value.split(os.pathsep):
+        if not Path(word).is_absolute():
+            raise UsageError(f"setting http_folders has {word!r}, which is not a full path")
+
+
 def host_and_port(address: str) -> tuple[str, int]:
     """Return the parts of HOST:PORT; IPv6 in brackets. Raises `UsageError`."""
     host, colon, port = address.rpartition(":")
@@ -135,6 +141,16 @@ class Settings:
             "kind": "HOST:PORT",
         },
     )
+    http_folders: str | None = attrs.field(
+        default=None,
+        converter=attrs.converters.optional(_text),
+        validator=_full_paths,
+        metadata={
+            "doc": "full paths, with `:` between them: in these folders, a job that is submitted "
+            "over HTTP may have its agent read; none: it may name no `folder`",
+            "kind": "paths",
+        },
+    )
     unsafe_run_command: bool = attrs.field(
         default=False,
         converter=_switch,
@@ -187,6 +203,11 @@ class Settings:
                     f"{getattr(self, earlier):g}",
                     hint=f"their order: {', '.join(END_OF_A_POD)}",
                 )
+
+    @property
+    def folder_roots(self) -> tuple[Path, ...]:
+        """Folders in which agents of jobs that are submitted over HTTP may read."""
+        return tuple(map(Path, self.http_folders.split(os.pathsep))) if self.http_folders else ()
 
     @property
     def drain_s(self) -> float:

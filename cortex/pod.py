@@ -349,6 +349,7 @@ class _Pod:
                 exposition=self._metrics_page.exposition,
                 answered=self._metrics.http_answered,
                 check_payload=self._parts.registry.check_payload,
+                folder_roots=self._settings.folder_roots,
             ),
             host=host,
             number=number,

@@ -1,7 +1,9 @@
 """What the pod lends to its jobs from this package: tools by name, each call behind its breaker."""
 
+import os
+import stat
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
@@ -224,7 +226,21 @@ async def _admitted(ctx: Context, name: str) -> AsyncIterator[Admission]:
 def _made(folder: Path, agent_secrets: Secrets) -> Path:
     """Make the workspace; what the tool may come upon there must be known by then."""
     agent_secrets.make_known()
-    folder.mkdir(parents=True, exist_ok=True)
+    # Root's programs run as other users, who have to pass; nobody else gets to see what is there.
+    passable = 0o711 if os.geteuid() == 0 else 0o700
+    for part in (*reversed(folder.parents), folder):
+        with suppress(FileExistsError):
+            part.mkdir(mode=0o700 if part == folder else passable)
     if folder.is_symlink():
         raise ForbiddenError(f"workspace {folder} is a symlink", hint="remove it")
+    # Made by a former version, or closed to its owner's group and others by nobody.
+    _close(folder.parent, passable)
+    _close(folder, 0o700)
     return folder.resolve()
+
+
+def _close(folder: Path, mode: int) -> None:
+    """Let nobody do more in a folder of ours than this."""
+    found = folder.stat()
+    if os.geteuid() in (0, found.st_uid) and stat.S_IMODE(found.st_mode) & ~mode:
+        folder.chmod(stat.S_IMODE(found.st_mode) & mode)

@@ -2,6 +2,7 @@
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
+from pathlib import Path
 from typing import Any, Final, Generic, Protocol, TypeVar
 from uuid import UUID
 
@@ -75,6 +76,8 @@ class PodView:
     check_payload: Callable[[str, str], object]
     """Takes a job type and a payload. Raises `InvalidValueError` if the pod knows the type, and its
     handler cannot take that."""
+    folder_roots: Sequence[Path] = ()
+    """In these a job that is submitted here may have its agent read."""
 
 
 @attrs.frozen(kw_only=True)

@@ -13,22 +13,31 @@ from cortex.durable.registry import job
 
 
 @job("run_agent")
-async def run_agent(ctx: Context, prompt: str, folder: str | None = None) -> loop.AgentResult:
-    """Run the agent; its tools read in `folder` and write in the job's workspace only."""
+async def run_agent(
+    ctx: Context, prompt: str, folder: str | None = None, within: str | None = None
+) -> loop.AgentResult:
+    """Run the agent; its tools read in `folder` and write in the job's workspace only.
+
+    `within`: the folder that `folder` must lead into; the HTTP API sets it.
+    """
     stored = await ctx.agent_spec()
     if stored is None:
         raise UsageError("run_agent needs an agent", hint="submit it with --agent NAME")
     # Before anything is recorded: the prompt may hold what is a secret.
     await trio.to_thread.run_sync(Secrets.of(stored).make_known)
     return await loop.run_agent(
-        ctx, AgentSpec.from_json(stored), prompt=prompt, folder=_readable(folder)
+        ctx, AgentSpec.from_json(stored), prompt=prompt, folder=_readable(folder, within)
     )
 
 
-def _readable(folder: str | None) -> Path | None:
+def _readable(folder: str | None, within: str | None) -> Path | None:
     if folder is None:
         return None
     path = Path(folder)
+    if within is not None:
+        path = path.resolve()  # a link that was changed since the submission leads elsewhere
+        if not path.is_relative_to(Path(within).resolve()):
+            raise UsageError(f"folder {folder!r} leads out of {within!r}, to {str(path)!r}")
     if not path.is_absolute() or not path.is_dir():
         raise UsageError(f"folder {folder!r} is not a folder on this machine, by its full path")
     return path

@@ -402,3 +402,10 @@ def test_who_only_reads_changes_nothing(server: HttpServer, database: str) -> No
             assert (told.status, told.json["code"]) == (403, "forbidden")
         assert server.get(f"/v1/jobs/{job_id}", token=token).status == 200
     assert job_row(database, job_id)["status"] == JobStatus.PENDING
+
+
+def test_an_agent_reads_no_folder_that_the_operator_has_not_allowed(server: HttpServer) -> None:
+    body = {"type": "run_agent", "payload": {"prompt": "p", "folder": "/etc"}}
+    refused = server.post("/v1/jobs", token=server.token("operator"), json_body=body)
+    assert refused.status == 403
+    assert "http_folders" in refused.json["hint"]

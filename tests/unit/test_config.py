@@ -14,6 +14,7 @@ TEXTS = {"dsn", "data", "prices"}
 """Settings for which any text will do, as far as this module knows."""
 EXAMPLES = {
     "http": "127.0.0.1:8080",
+    "http_folders": "/srv/a:/srv/b",
     "zombie_s": 200,
     "pre_stop_s": 1,
     "abort_s": 50,

@@ -1,6 +1,5 @@
 """`POST /v1/jobs`: submitting a job."""
 
-from collections.abc import Callable
 from functools import partial
 from typing import Any, Final
 from uuid import UUID
@@ -25,8 +24,9 @@ from cortex.domain.submission import (
 )
 from cortex.durable.codec import parse_payload
 from cortex.durable.crash_points import crash_point
-from cortex.http.api import Api, Asked
+from cortex.http.api import Api, Asked, PodView
 from cortex.http.body import BYTES_MAX
+from cortex.http.folder import confine
 from cortex.http.idempotent import headers_of, once
 from cortex.http.route import Method, Route, answer
 from cortex.http.routes.jobs import JOB
@@ -81,9 +81,9 @@ class Submitted:
 
 async def submit_job(asked: Asked[None, JobSubmission], api: Api) -> Response:
     """Submit a job; under a key that was used, tell the id of that time."""
-    new_id, check = api.chance.new_id(), api.pod.check_payload
+    new_id = api.chance.new_id()
     size = int(asked.request.headers.get("content-length") or BYTES_MAX)
-    submission = await api.apart(partial(_submission, asked.body, new_id, check), size=size)
+    submission = await api.apart(partial(_submission, asked.body, new_id, api.pod), size=size)
     await _check(submission, api)
     by, credential = asked.principal.name, asked.principal.credential
     if asked.key is None:
@@ -100,11 +100,9 @@ async def submit_job(asked: Asked[None, JobSubmission], api: Api) -> Response:
     return _submitted(UUID(done.response), headers_of(done))
 
 
-def _submission(
-    body: JobSubmission, new_id: UUID, check_payload: Callable[[str, str], object]
-) -> Submission:
-    payload = parse_payload(orjson.dumps(body.payload))
-    check_payload(body.type, payload)
+def _submission(body: JobSubmission, new_id: UUID, pod: PodView) -> Submission:
+    payload = parse_payload(orjson.dumps(confine(body.type, body.payload, pod.folder_roots)))
+    pod.check_payload(body.type, payload)
     return Submission(
         id=new_id,
         type=body.type,
