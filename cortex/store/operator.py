@@ -45,6 +45,8 @@ class Head:
     """Of the living ones those whose session ended: no other pod has marked them dead yet."""
     jobs_about: int
     """As the server guessed when it last analysed the table; 0: it never did."""
+    lacking: str | None = None
+    """A tool that jobs of agents wait for and no ready pod has."""
 
     @property
     def waits(self) -> int:
@@ -97,6 +99,7 @@ def _head(row: Mapping[str, Any]) -> Head:
         pods_living=row["living"],
         pods_lost=row["lost"],
         jobs_about=row["jobs_about"],
+        lacking=row["lacking"],
     )
 
 

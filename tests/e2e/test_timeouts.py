@@ -424,9 +424,9 @@ def test_uncommitted_work_is_shown_and_demands_a_choice(
         ("new.py", "??"),
     }
     assert "+half" in tree["diff"]
-    assert told(receipt, "is_clean", "recommended_choice") == (False, "discard_and_retry")
+    assert told(receipt, "is_clean", "recommended_choice") == (False, "retry_step")
     error = resume(pods, half_done).refused(exit_code=2)
-    assert "recommended: discard_and_retry" in error["message"]
+    assert "recommended: retry_step" in error["message"]
     assert (checkout / "a.py").read_text() == "one\nhalf\n", "nothing was touched"
 
 

@@ -8,10 +8,11 @@ import pytest
 
 from cortex.domain.job import Claim, Suspend
 from cortex.domain.why import MISSING_TOOL
-from cortex.store import agents, dead_letters, retries, tasks
+from cortex.store import agents, dead_letters, operator, pods, retries, tasks
 from cortex.store.dead_letters import Resubmission
 from cortex.store.session import Session
 from tests.sql.test_plans import BATCH, POD, ROWS_PER_WANTED, explain
+from tests.support.factories import a_pod
 from tests.support.letters import fail
 from tests.support.postgres import sql
 from tests.support.rows import move_clock, new_id
@@ -43,6 +44,18 @@ def test_a_pod_claims_only_the_agents_whose_tools_it_has(store: Session, databas
     other = submit_by_sql(database, "work", agent="reader")  # runs no agent by itself
     assert claimed(store, "read_file") == {plain, other}
     assert claimed(store, "look_up", "send_mail", "read_file") == {needy}
+
+
+def test_the_head_names_a_tool_that_no_ready_pod_has(store: Session, database: str) -> None:
+    apply(store, "reader", "read_file", "look_up")
+    submit_by_sql(database, RUN, agent="reader")
+    assert store(operator.head).lacking is None, "no pod is there at all"
+    store(pods.register, a_pod(job_types=(RUN,), tools=("read_file",)))
+    assert store(operator.head).lacking == "look_up"
+    store(pods.register, a_pod(job_types=(RUN,), tools=("look_up",)))
+    assert store(operator.head).lacking == "look_up, read_file", "one has this, another that"
+    store(pods.register, a_pod(job_types=(RUN,), tools=("look_up", "read_file")))
+    assert store(operator.head).lacking is None
 
 
 def test_the_order_in_which_tools_are_named_makes_no_other_set(

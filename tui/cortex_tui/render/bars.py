@@ -154,6 +154,8 @@ def _more(view: TopView, *, is_short: bool) -> Iterator[Cell]:
         word = "breaker" if head.breakers == 1 else "breakers"
         told = f"{count(head.breakers)} open" if is_short else f"{count(head.breakers)} {word} OPEN"
         yield Cell(told, "alarm")
+    if head.lacking is not None:
+        yield Cell(safe(f"no pod has {head.lacking}"), "alarm")
     if not _is_all(head):
         yield _dead(head)
     pods = f"pods {count(head.pods_ready)}/{count(head.pods_living)}"
