@@ -444,17 +444,8 @@ async def sitting(
     **session: Any,
 ) -> AsyncIterator[Seat]:
     """Run the app on a fake cluster until the first jobs are shown."""
-<<<<<<< HEAD
-    known: dict[str, Any] = {
-        "actor": "ana",
-        "credential": "os:1@test",
-        "clock": cluster.clock,
-        "recall_s": 0.0,
-    }
-=======
     known: dict[str, Any] = {"actor": "ana", "credential": "os:1@test", "clock": cluster.clock}
     known["recall_s"] = 0.0
->>>>>>> main
     app = CortexApp(Session(**known | session), cluster, keys=keys, first=first)
     # Textual paints nothing for 50 ms after a change of screens, by a clock that no test moves.
     app.delay_update = lambda delay=0.0: None  # type: ignore[method-assign] # noqa: ARG005
