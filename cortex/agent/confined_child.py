@@ -38,7 +38,8 @@ _libc = ctypes.CDLL(None, use_errno=True)
 # As linux/prctl.h, linux/mount.h and linux/sched.h number them.
 PR_SET_DUMPABLE, PR_SET_SECCOMP, PR_SET_CHILD_SUBREAPER, PR_SET_NO_NEW_PRIVS = 4, 22, 36, 38
 SECCOMP_MODE_FILTER = 2
-PR_SET_KEEPCAPS, PR_CAP_AMBIENT, PR_CAP_AMBIENT_RAISE = 8, 47, 2
+PR_SET_SECUREBITS, PR_CAP_AMBIENT, PR_CAP_AMBIENT_RAISE = 28, 47, 2
+SECBIT_NO_SETUID_FIXUP = 1 << 2
 CAP_DAC_OVERRIDE, CAP_DAC_READ_SEARCH, CAPABILITY_VERSION = 1, 2, 0x2008_0522
 CLONE_NEWNS, CLONE_NEWIPC, CLONE_NEWNET = 0x0002_0000, 0x0800_0000, 0x4000_0000
 MS_NOSUID, MS_NODEV, MS_BIND, MS_REC, MS_PRIVATE = 2, 4, 4096, 16384, 1 << 18
@@ -211,7 +212,8 @@ def become(uid: "int | None", *, passes_by: bool = False) -> None:
     """
     if uid is None:
         return
-    call("prctl", PR_SET_KEEPCAPS, int(passes_by), 0, 0, 0)
+    if passes_by:  # else access(2) would still say no to it
+        call("prctl", PR_SET_SECUREBITS, SECBIT_NO_SETUID_FIXUP, 0, 0, 0)
     os.setgroups([])
     os.setresgid(uid, uid, uid)
     os.setresuid(uid, uid, uid)
@@ -364,7 +366,8 @@ def main(arguments: "list[str]") -> int:
     if plan["hidden"] is not None:
         hide(**plan["hidden"])
     if plan["is_inside"]:
-        become(plan["uid"])
+        # What it must not read is not in view.
+        become(plan["uid"], passes_by=True)
     call("prctl", PR_SET_DUMPABLE, 0, 0, 0, 0)
     pid = os.fork()
     if pid == 0:

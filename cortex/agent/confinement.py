@@ -171,7 +171,9 @@ def _by_bubblewrap(view: _View, *, has_network: bool) -> Launch:
     if view.uid is None:
         arguments += ["--unshare-user", "--cap-drop", "ALL"]
     else:  # they last until it becomes another user, before it runs the program
-        arguments += ["--cap-drop", "ALL", "--cap-add", "CAP_SETUID", "--cap-add", "CAP_SETGID"]
+        arguments += ["--cap-drop", "ALL", "--cap-add", "CAP_DAC_READ_SEARCH"]
+        arguments += ["--cap-add", "CAP_SETUID", "--cap-add", "CAP_SETGID"]
+        arguments += ["--cap-add", "CAP_SETPCAP"]
     arguments += ["--hostname", "confined", "--proc", "/proc", "--dev", "/dev"]
     size = ["--perms", "1777", "--size", str(SCRATCH_BYTES), "--tmpfs"]
     arguments += [*size, "/dev/shm", *size, "/tmp", "--symlink", "/tmp", "/var/tmp"]  # noqa: S108
@@ -180,6 +182,7 @@ def _by_bubblewrap(view: _View, *, has_network: bool) -> Launch:
             arguments += ["--symlink", str(path.readlink()), str(path)]
         elif path.is_dir():
             arguments += ["--ro-bind", str(path), str(path)]
+    arguments += _way("/etc/passwd")
     for each in _etc(has_network=has_network):
         if Path(each).exists():  # each costs bubblewrap a millisecond
             arguments += ["--ro-bind", each, each]
@@ -187,7 +190,7 @@ def _by_bubblewrap(view: _View, *, has_network: bool) -> Launch:
         arguments += [*_way(each), "--ro-bind", each, each]
     arguments += _folder_for_bubblewrap(view)
     arguments += [*_way(view.workspace), "--bind", str(view.workspace), str(view.workspace)]
-    arguments += [*_way(CHILD), "--ro-bind", _child(), CHILD]
+    arguments += [*_way(CHILD), "--ro-bind", confined_child.__file__, CHILD]
     for each in ("/", "/dev", "/proc"):
         arguments += ["--remount-ro", each]
     arguments += ["--", *python.command, CHILD]
@@ -232,7 +235,7 @@ def _by_landlock(view: _View, *, has_network: bool) -> Launch:
     if view.uid is None:  # it counts all of the user's
         limits["NPROC"] += _processes_of_mine()
     return Launch(
-        prefix=(*python.command, _child()),
+        prefix=(*python.command, confined_child.__file__),
         plan=view.plan(
             families=["inet", "inet6", "netlink"] if has_network else [],
             owns_others=True,
@@ -254,7 +257,7 @@ def _by_user(view: _View, *, has_network: bool) -> Launch:
     for path in map(Path, shown):
         folders |= {str(each): "0755" for each in path.parents if not _is_open(each)}
     return Launch(
-        prefix=(*python.command, _child()),
+        prefix=(*python.command, confined_child.__file__),
         plan=view.plan(
             families=["inet", "inet6", "netlink"] if has_network else [],
             start=str(view.folder),
@@ -327,15 +330,6 @@ def _environment(python: _Python, *, scratch: str) -> dict[str, str]:
         "GIT_CONFIG_KEY_0": "safe.directory",
         "GIT_CONFIG_VALUE_0": "*",
     }
-
-
-@functools.cache
-def _child() -> str:
-    """Return the path of what starts programs: compiled, if it can be, which saves 5 ms."""
-    spec = confined_child.__spec__
-    if spec.cached and Path(spec.cached).is_file():
-        return spec.cached
-    return confined_child.__file__
 
 
 @functools.cache

@@ -19,6 +19,7 @@ import trio
 
 from cortex.agent.confined_child import END_NOW, END_SOON
 from cortex.agent.confinement import UMASK, Launch
+from cortex.domain.redaction import begun_in, ended_in, knows_any
 
 # From SIGTERM to SIGKILL: time to flush and to remove a lock file, not to finish the work.
 GRACE_S = 2.0
@@ -63,9 +64,16 @@ class CappedOutput:
     def text(self) -> str:
         """As UTF-8; other bytes, and NUL, which Postgres cannot store, become U+FFFD."""
         left_out = self._total - len(self._head) - len(self._tail)
-        mark = f"\n[… {left_out} bytes left out …]\n".encode() if left_out else b""
-        both = bytes(self._head) + mark + bytes(self._tail)
-        return both.decode(errors="replace").replace("\0", "\ufffd")
+        if not left_out:
+            both = bytes(self._head + self._tail).decode(errors="replace")
+            return both.replace("\0", "\ufffd")
+        head, tail = (part.decode(errors="replace") for part in (self._head, self._tail))
+        if knows_any():  # half a secret is not found later: it goes with what is left out
+            head = head.rstrip("\ufffd")
+            head = head[: len(head) - begun_in(head)]
+            tail = tail.lstrip("\ufffd")
+            tail = tail[ended_in(tail) :]
+        return f"{head}\n[… {left_out} bytes left out …]\n{tail}".replace("\0", "\ufffd")
 
 
 async def run_process(

@@ -9,7 +9,7 @@ limits:
   tool_timeouts: {http_request: 30}
 budget: {usd: 1.00, per: run}
 on_stop: {max_tokens: continue, refusal: fail, empty: continue}
-commands: {network: false}
+commands: {network: false, interrupted: tell, read_only: [git status, ls]}
 approvals:
 - {tool: http_request, when: {method: {not: GET}}, approve: true, risk: HIGH}
 secrets:

@@ -20,6 +20,7 @@ from cortex.agent.reconcile import asked
 from cortex.agent.secrets import Secrets
 from cortex.agent.spec import AgentSpec
 from cortex.agent.tool import Tool, ToolContext
+from cortex.agent.tools.run_command import run_command
 from cortex.domain.approval_policy import ApprovalRule, Call, gate_of
 from cortex.domain.approval_policy import Gate as PolicyGate
 from cortex.domain.classification import failure_of
@@ -94,9 +95,13 @@ class Toolbox:
         )
         gate = gate_of(asked, rules)
         breaker = tool.breaker_name(parsed)
+        terms = None if effect is None else _terms(tool, effect)
+        if tool is run_command and ctx.agent is not None:
+            terms = CommandTerms.of(await ctx.agent_spec()).effect_terms(parsed.argv)
+            arguments = tool.canonical(parsed)
         return ToolPlan(
             arguments=arguments,
-            effect=None if effect is None else _terms(tool, effect),
+            effect=terms,
             gate=None if gate is None else _gate(gate, tool),
             run=partial(
                 _run, ctx, call, tool, parsed, confiner=self.confiner, is_effect=effect is not None

@@ -121,7 +121,7 @@ def _forge(settings: Settings, parts: PodParts) -> Forge:
         workspaces=parts.workspaces,
         cpu_s=settings.isolated_cpu_s,
     )
-    return start_forge(runner.run, memory_mb=settings.isolated_mb)
+    return start_forge(runner.run, memory_mb=settings.isolated_mb, warm=runner.warm)
 
 
 def _say(text: str) -> None:

@@ -6,6 +6,7 @@ from typing import Final
 import trio
 
 from cortex.agent import loop
+from cortex.agent.command_terms import CommandTerms
 from cortex.agent.spec import AgentSpec
 from cortex.demo.mail import SEND_MAIL
 from cortex.domain.approval_policy import ApprovalRule
@@ -58,6 +59,7 @@ def demo_agent(job_type: str, model: str, *, asks: bool = False) -> AgentSpec:
         max_tokens=8_192,
         description=f"{told}, which it mails." if asks else f"{told}.",
         approvals=(ASKS,) if asks else (),
+        commands=CommandTerms(interrupted="rerun"),  # it is told to run what changes nothing
     )
 
 

@@ -191,9 +191,15 @@ class Forge:
                 select.select([], [], [], 0.005)
 
 
-def start_forge(run: Callable[[socket.socket], None], *, memory_mb: int) -> Forge:
+def start_forge(
+    run: Callable[[socket.socket], None],
+    *,
+    memory_mb: int,
+    warm: Callable[[], None] = lambda: None,
+) -> Forge:
     """Fork the forge; `run` serves one runner's socket until the pod closes it.
 
+    `warm` is called in the forge before its first fork: what it prepares, no runner has to.
     To be called before the process has threads, an event loop or connections.
     """
     ours, its = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
@@ -203,7 +209,7 @@ def start_forge(run: Callable[[socket.socket], None], *, memory_mb: int) -> Forg
         code = 1
         try:
             ours.close()
-            _Forge(its, owner, run, memory_mb).serve()
+            _Forge(its, owner, run, memory_mb, warm).serve()
             code = 0
         finally:
             os._exit(code)
@@ -220,7 +226,9 @@ class _Forge:
         owner: int,
         run: Callable[[socket.socket], None],
         memory_mb: int,
+        warm: Callable[[], None],
     ) -> None:
+        self._warm: Callable[[], None] | None = warm
         self._control = control
         self._owner = owner
         self._run = run
@@ -234,7 +242,6 @@ class _Forge:
         reading, writing = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
         signal.signal(signal.SIGCHLD, _nothing)
         signal.set_wakeup_fd(writing, warn_on_full_buffer=False)
-        gc.freeze()  # a collection would write to pages that runners share
         self._wakeup = reading, writing
         poll = select.poll()
         poll.register(self._control, select.POLLIN)
@@ -272,6 +279,12 @@ class _Forge:
         return True
 
     def _fork(self, file: int) -> int:
+        warm, self._warm = self._warm, None
+        if warm is not None:
+            signal.set_wakeup_fd(-1)
+            warm()
+            signal.set_wakeup_fd(self._wakeup[1], warn_on_full_buffer=False)
+            gc.freeze()  # a collection would write to pages that runners share
         parent = os.getpid()
         pid = os.fork()
         if pid == 0:

@@ -11,6 +11,7 @@ from uuid import UUID
 import pytest
 import trio
 
+from cortex.domain.classification import failure_of
 from cortex.domain.errors import RejectedError, TimedOutError
 from cortex.durable.context import Context
 from cortex.durable.registry import Registry, Retry, job
@@ -94,13 +95,26 @@ async def pid(_: Context) -> int:
     return os.getpid()
 
 
+@job("guarded")
+async def guarded(ctx: Context) -> list[str]:
+    breakers = ctx.services.breakers
+    async with breakers.admit("tool:a") as admission:
+        admission.opened(idle_s=1.0)
+        await admission.succeeded()
+    async with breakers.admit("tool:b"):  # left without a report
+        pass
+    async with breakers.admit("tool:c") as admission:
+        await admission.failed(failure_of(ValueError("no")))
+    return ["a", "b", "c"]
+
+
 async def process_id() -> int:
     return os.getpid()
 
 
 TYPES = (
     *(steps_of_all_kinds, segfault, leaves, eats, spins),
-    *(steps_then_dies, raises, waits, hangs, pid),
+    *(steps_then_dies, raises, waits, hangs, pid, guarded),
 )
 
 
@@ -109,7 +123,7 @@ def forge() -> Iterator[Forge]:
     parts = RunnerParts(
         registry=Registry(TYPES), tools=EchoTools(), workspaces=Path("workspaces"), cpu_s=60
     )
-    started = start_forge(parts.run, memory_mb=MEMORY_MB)
+    started = start_forge(parts.run, memory_mb=MEMORY_MB, warm=parts.warm)
     yield started
     started.close()
 
@@ -158,6 +172,11 @@ async def test_everything_that_a_job_does_in_its_own_process_is_on_record(
     row = job_row(database, job_id)
     assert (row["checkpoint"]["seq"], row["checkpoint"]["input_tokens"]) == (6, 10)
     assert_one_truth(database)
+
+
+async def test_its_calls_go_through_the_breakers_of_the_pod(isolated: Bench, database: str) -> None:
+    result = await result_of(isolated, database, await runs(isolated, database, "guarded"))
+    assert result == ["a", "b", "c"]
 
 
 async def test_a_runner_that_behaves_is_used_again(isolated: Bench, database: str) -> None:
@@ -296,7 +315,7 @@ def test_forge_and_runners_die_with_their_pod() -> None:
         parts = RunnerParts(
             registry=Registry(TYPES), tools=EchoTools(), workspaces=Path("workspaces"), cpu_s=60
         )
-        started = start_forge(parts.run, memory_mb=MEMORY_MB)
+        started = start_forge(parts.run, memory_mb=MEMORY_MB, warm=parts.warm)
         os.write(writing, started.pid.to_bytes(4, "big"))
         signal.pause()
     os.close(writing)

@@ -23,6 +23,7 @@ from cortex.domain.errors import (
     UnavailableError,
 )
 from cortex.domain.failure import Failure
+from cortex.domain.redaction import begun_in
 from cortex.domain.retry_after import retry_after_of
 
 BODY_MAX_BYTES = 1_048_576
@@ -292,6 +293,8 @@ async def _body(response: httpx2.Response) -> str:
     known = charset if WEB_CHARSETS.fullmatch(charset) else "utf-8"
     text = read[:BODY_MAX_BYTES].decode(known, errors="replace")
     if len(read) > BODY_MAX_BYTES:
+        text = text.rstrip("\ufffd")
+        text = text[: len(text) - begun_in(text)]  # half a secret is not found later
         text += f"\n[… truncated after {BODY_MAX_BYTES} bytes]"
     return text
 

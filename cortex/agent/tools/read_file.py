@@ -5,11 +5,14 @@ import os
 from cortex.agent.jail import open_file
 from cortex.agent.tool import ToolContext, tool
 from cortex.domain.errors import InvalidValueError, RejectedError
+from cortex.domain.redaction import begun_in, ended_in, knows_any, redact
 
 READ_BYTES_DEFAULT = 65_536
 READ_BYTES_MAX = 262_144
 # UTF-8 spreads a character over at most four bytes, three of which continue it.
 CONTINUATION_MAX = 3
+OVERLAP_BYTES = 65_536
+"""Looked at before a piece, for the beginning of a secret."""
 CONTINUATION_MASK, CONTINUATION = 0b1100_0000, 0b1000_0000
 
 
@@ -38,9 +41,12 @@ def read_file(
         wanted = min(limit, READ_BYTES_MAX)
         # A little more, so that no character is cut however small the limit.
         piece = os.pread(file, wanted + CONTINUATION_MAX, offset)
+        before_bytes = min(offset, OVERLAP_BYTES) if knows_any() else 0
+        before = os.pread(file, before_bytes, offset - before_bytes)
     if b"\0" in piece:
         raise RejectedError(f"{path!r} is a binary file of {size} bytes", hint="only text is read")
     start = _character_start(piece, 0)
+    before += piece[:start]
     end = _character_start(piece, wanted) if len(piece) > wanted else len(piece)
     try:
         text = piece[start:end].decode()
@@ -48,8 +54,21 @@ def read_file(
         at = offset + start + error.start
         raise RejectedError(f"{path!r} is not UTF-8 text: see byte {at} of {size}") from error
     following = offset + end
+    if following < size and (begun := begun_in(text)) < len(text):
+        # What may begin a secret comes as a whole with the next piece.
+        text = text[: len(text) - begun]
+        following = offset + start + len(text.encode())
+    text = _without_end_of_secret(before.decode(errors="replace"), text)
     if following < size:
         text += f"\n[… truncated at byte {following} of {size}: continue with offset={following}]"
+    return text
+
+
+def _without_end_of_secret(before: str, text: str) -> str:
+    """Return the text without what ends a secret that began before it: that would not be found."""
+    for ended in range(ended_in(text) if before else 0, 0, -1):
+        if not redact(before + text[:ended]).endswith(text[:ended]):
+            return text[ended:]
     return text
 
 

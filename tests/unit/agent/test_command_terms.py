@@ -1,0 +1,111 @@
+"""A command whose pod died: it runs again, the model is told, or a person is asked."""
+
+from pathlib import Path
+from typing import Any
+from uuid import UUID
+
+import attrs
+import orjson
+import pytest
+
+from cortex.agent.command_terms import INTERRUPTED, CommandTerms
+from cortex.agent.loop import run_agent
+from cortex.agent.spec import AgentSpec, parse_agents
+from cortex.agent.toolbox import Toolbox
+from cortex.agent.tools.run_command import run_command
+from cortex.domain.errors import Suspended, UsageError
+from tests.support.factories import LedgerDesk, a_claim, a_context
+from tests.support.rows import new_id
+from tests.unit.agent.test_loop import Script, calls, says
+
+YAML = "name: a\nmodel: m\nsystem: s\ntools: [run_command]\n"
+
+
+@attrs.frozen
+class Stored:
+    """The specification that the job was submitted with."""
+
+    spec_json: dict[str, Any]
+
+    async def spec(self, agent_id: UUID, version: int) -> dict[str, Any]:  # noqa: ARG002
+        return self.spec_json
+
+
+async def after_a_kill(
+    folder: Path, terms: CommandTerms, *, verdict: str | None = "recheck"
+) -> tuple[list[str], LedgerDesk]:
+    """Run an attempt that finds the intent of one that was killed; what the model is told."""
+    spec = AgentSpec(name="a", model="m", system="s", tools=("run_command",), commands=terms)
+    desk = LedgerDesk(verdicts=[verdict] if verdict else [])
+    script = Script([calls(("run_command", {"argv": ["touch", "ran"]})), says("done")])
+    ctx = a_context(
+        None,
+        a_claim(agent_id=new_id(), agent_version=1),
+        models=script,
+        tools=Toolbox({"run_command": run_command}),
+        desk=desk,
+        agents=Stored(orjson.loads(orjson.dumps(spec.to_json()))),
+        workspaces=folder,
+    )
+    await run_agent(ctx, spec, prompt="do it", folder=None)
+    return script.told, desk
+
+
+def has_run(folder: Path) -> bool:
+    return any(folder.rglob("ran"))
+
+
+async def test_the_model_is_told_that_it_may_have_run(tmp_path: Path) -> None:
+    (told,), desk = await after_a_kill(tmp_path, CommandTerms())
+    assert (orjson.loads(told)["stderr"], orjson.loads(told)["exit_code"]) == (INTERRUPTED, None)
+    assert not has_run(tmp_path)
+    assert [intent.tool for intent in desk.intents] == ["run_command"]
+
+
+async def test_a_person_is_asked(tmp_path: Path) -> None:
+    with pytest.raises(Suspended) as raised:
+        await after_a_kill(tmp_path, CommandTerms(interrupted="ask"))
+    assert raised.value.waiting_on.startswith("effect:")
+    assert not has_run(tmp_path)
+
+
+@pytest.mark.parametrize(
+    "terms", [CommandTerms(interrupted="rerun"), CommandTerms(read_only=["ls", "touch ran"])]
+)
+async def test_what_may_run_again_has_no_intent(tmp_path: Path, terms: CommandTerms) -> None:
+    (told,), desk = await after_a_kill(tmp_path, terms)
+    assert orjson.loads(told)["exit_code"] == 0
+    assert has_run(tmp_path)
+    assert desk.intents == []
+
+
+async def test_the_first_time_it_runs_under_its_intent(tmp_path: Path) -> None:
+    (told,), desk = await after_a_kill(tmp_path, CommandTerms(), verdict=None)
+    assert orjson.loads(told)["exit_code"] == 0
+    assert has_run(tmp_path)
+    assert len(desk.intents) == 1
+
+
+def test_terms_are_read_from_yaml_and_stored_only_where_set() -> None:
+    (plain,) = parse_agents(YAML, "f")
+    assert "commands" not in plain.to_json()
+    text = "commands: {network: true, interrupted: ask, read_only: [git status]}\n"
+    (agent,) = parse_agents(YAML + text, "f")
+    terms = CommandTerms(network=True, interrupted="ask", read_only=["git status"])
+    assert agent.commands == terms
+    assert AgentSpec.from_json(agent.to_json()) == agent
+    assert CommandTerms.of(agent.to_json()) == terms
+
+
+@pytest.mark.parametrize(
+    "text, told",
+    [
+        ("interrupted: maybe", "commands.interrupted"),
+        ("network: 3", "commands.network"),
+        ("read_only: ['']", "commands.read_only"),
+        ("nowhere: 1", "commands.nowhere"),
+    ],
+)
+def test_terms_that_do_not_fit_are_refused_with_their_line(text: str, told: str) -> None:
+    with pytest.raises(UsageError, match=f"f:6: {told}"):
+        parse_agents(f"{YAML}commands:\n  {text}\n", "f")
