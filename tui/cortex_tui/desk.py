@@ -41,6 +41,8 @@ class Desk:
     bell: Bell = attrs.Factory(Bell)
     job_columns: frozenset[str] = SHOWN_COLUMNS
     """Titles of the optional ones that lists of jobs show."""
+    is_side_hidden: bool = False
+    """Somebody wants no pane beside lists."""
     head: Head | None = None
     """What stands above every screen; None: not known yet."""
 

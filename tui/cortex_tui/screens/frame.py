@@ -148,13 +148,27 @@ class Frame(Screen[None]):
     def on_resize(self, event: events.Resize) -> None:
         size = event.size
         self.set_class(size.width < WIDTH_MIN or size.height < HEIGHT_MIN, "-small")
-        self.set_class(size.width >= SIDE_MIN, "-aside")
-        self.set_class(size.width >= WIDE_SIDE_MIN, "-widely")
+        self._set_aside(size.width)
         if not self.strip.is_seen:
             self.strip.withdraw(NOT_SEEN)  # nobody may agree to it
 
+    def _set_aside(self, width: int) -> None:
+        """Have a pane beside the list, or none: of lists that have one."""
+        self.set_class(width >= SIDE_MIN and not self.desk.is_side_hidden, "-aside")
+        self.set_class(width >= WIDE_SIDE_MIN, "-widely")
+
+    def action_side(self) -> None:
+        """Hide the pane beside lists, so that the columns have its room, or show it again."""
+        if self.app.size.width < SIDE_MIN:
+            self.strip.tell(f"there is room for a pane from {SIDE_MIN} columns on", "dim")
+            return
+        self.desk.is_side_hidden = not self.desk.is_side_hidden
+        self._set_aside(self.app.size.width)
+        _ = self.call_after_refresh(self.repaint)  # the list tells which columns it leaves out
+
     def on_screen_resume(self) -> None:
         self.take_keys()
+        self._set_aside(self.app.size.width)  # another screen may have hidden it
         self.repaint()  # it may be muted by now, or lost its pod: the lines are old
         self.desk.arrived()
         self.desk.wake()

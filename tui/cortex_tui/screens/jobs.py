@@ -28,6 +28,7 @@ from cortex.store.job_pages import JobPage
 from cortex.store.operator import JobsSeen
 from cortex_tui.backend.protocol import JobRow
 from cortex_tui.desk import Desk
+from cortex_tui.key_table import shown
 from cortex_tui.model.bulk import BulkVerb
 from cortex_tui.model.marks import MARKS_MAX, Marks
 from cortex_tui.model.pick import PickSome
@@ -452,7 +453,12 @@ class JobsScreen(Frame):
     def _counted(self) -> str:
         if not self._is_read:
             return "reading …"
-        return f"{self._count_words()} · {self._order.value}"
+        told = f"{self._count_words()} · {self._order.value}"
+        left_out = self._table.left_out
+        if left_out and self.has_class("-aside"):
+            pane = shown(self.desk.keys.named("side").keys[0])
+            return f"{pane} shows {', '.join(left_out)}   {told}"
+        return told
 
     def _count_words(self) -> str:
         window = self._window
