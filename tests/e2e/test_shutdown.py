@@ -6,7 +6,7 @@ import time
 from contextlib import closing
 from pathlib import Path
 from typing import Any
-from uuid import UUID, uuid4
+from uuid import UUID
 
 import asyncpg
 import psutil
@@ -21,6 +21,7 @@ from tests.support.rows import (
     assert_one_truth,
     attempts,
     job_row,
+    new_id,
     steps,
     submit,
     submit_many,
@@ -140,7 +141,7 @@ def test_threads_and_children_that_hear_nothing_hold_nobody_up(
     pods: Pods, agent: ScriptedAgent, gate: Path
 ) -> None:
     # Within its confinement it writes nothing outside and sees no process id that is ours.
-    mark = f"mark-{uuid4()}"
+    mark = f"mark-{new_id()}"
     trap = f"trap '' TERM INT HUP; while :; do sleep 0.1; done; : {mark}"
     agent.apply("wait_in_thread", "run_command")
     leaving = pods.start(**end_of_pod(0.2, close_s=8))
