@@ -9,6 +9,7 @@ from typing import Any
 from uuid import UUID
 
 import asyncpg
+import psutil
 import pytest
 
 from tests.support.eventually import eventually
@@ -20,6 +21,7 @@ from tests.support.rows import (
     assert_one_truth,
     attempts,
     job_row,
+    new_id,
     steps,
     submit,
     submit_many,
@@ -136,10 +138,11 @@ def test_a_model_call_is_cut_and_asked_again_elsewhere(pods: Pods, agent: Script
 
 
 def test_threads_and_children_that_hear_nothing_hold_nobody_up(
-    pods: Pods, agent: ScriptedAgent, gate: Path, tmp_path: Path
+    pods: Pods, agent: ScriptedAgent, gate: Path
 ) -> None:
-    pid_file = tmp_path / "child.pid"
-    trap = f"trap '' TERM INT HUP; echo $$ > {pid_file}; while :; do sleep 0.1; done"
+    # Within its confinement it writes nothing outside and sees no process id that is ours.
+    mark = f"mark-{new_id()}"
+    trap = f"trap '' TERM INT HUP; while :; do sleep 0.1; done; : {mark}"
     agent.apply("wait_in_thread", "run_command")
     leaving = pods.start(**end_of_pod(0.2, close_s=8))
     job_id = agent.submit(
@@ -150,22 +153,29 @@ def test_threads_and_children_that_hear_nothing_hold_nobody_up(
             ]
         },
     )
-    eventually(lambda: pid_file.exists() and pid_file.read_text().strip(), what="the child runs")
+    eventually(lambda: running(mark), what="the child runs")
     leaving.signal(signal.SIGTERM)
     assert ends(leaving, drain_s=0.2, close_s=8) == DRAINED
-    child = int(pid_file.read_text())
-    eventually(lambda: not is_running(child), what="the child is gone")
+    eventually(lambda: not running(mark), what="the child is gone")
     row = job_row(pods.dsn, job_id)
     assert (row["status"], row["task_state"], row["attempts_spent"]) == ("RUNNING", "READY", 0)
     assert attempts(pods.dsn, job_id) == [(1, "handed_back")]
 
 
-def is_running(pid: int) -> bool:
-    """Whether a process is there and no zombie."""
+def running(mark: str) -> list[int]:
+    """Which shells are there that were started with this in their command; no zombies."""
+    return [
+        process.pid
+        for process in psutil.process_iter()
+        if mark in " ".join(command_of(process)[:3]) and "sh" in command_of(process)[:1]
+    ]
+
+
+def command_of(process: psutil.Process) -> list[str]:
     try:
-        return " Z" not in Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2][:3]
-    except FileNotFoundError:
-        return False
+        return process.cmdline()
+    except psutil.Error:
+        return []
 
 
 @pytest.mark.parametrize("how", ["deaf", "stubborn", "hog"])
