@@ -58,6 +58,8 @@ def _attempts_outside(evidence: Evidence, findings: Findings) -> None:
 
     That number is how the other side tells a new owner from one that was paused.
     """
+    if not evidence.asks:  # a run without the ledger
+        return
     asked: dict[str, set[int]] = {}
     for ask in evidence.asks:
         asked.setdefault(ask.key, set()).add(ask.attempt)

@@ -19,13 +19,13 @@ from cortex.agent.fitting import fitted
 from cortex.agent.reconcile import asked
 from cortex.agent.secrets import Secrets
 from cortex.agent.spec import AgentSpec
-from cortex.agent.tool import Tool, ToolContext
+from cortex.agent.tool import NAME, Tool, ToolContext
 from cortex.agent.tools.run_command import run_command
 from cortex.domain.approval_policy import ApprovalRule, Call, gate_of
 from cortex.domain.approval_policy import Gate as PolicyGate
 from cortex.domain.classification import failure_of
 from cortex.domain.effect import Invocation
-from cortex.domain.errors import ForbiddenError, Suspended, TransientError
+from cortex.domain.errors import ForbiddenError, RejectedError, Suspended, TransientError
 from cortex.domain.failure_codes import UNKNOWN
 from cortex.domain.why import MISSING_TOOL
 from cortex.durable.calls import Admission
@@ -125,6 +125,10 @@ class Toolbox:
         try:
             return self.tools[name]
         except KeyError:
+            if not NAME.fullmatch(name):  # no pod will ever have it
+                raise RejectedError(
+                    f"there is no tool {name!r}: no tool can have this name"
+                ) from None
             # Not the job's fault: in a rolling deployment other pods have it, or will.
             told = f"this pod has no tool {name!r}; it has {', '.join(self.names)}"
             raise Suspended(f"{MISSING_TOOL}{name}", told, delay_s=ELSEWHERE_S) from None

@@ -7,7 +7,7 @@ from typing import Any, Final
 import click
 
 from cortex.agent.spec import AgentSpec, parse_agents
-from cortex.cli.asking import acting_name, as_option
+from cortex.cli.asking import acting_name, as_option, unasked_option
 from cortex.cli.files import read_bytes
 from cortex.cli.idempotent import idempotent, mutate
 from cortex.cli.options import Command, Options
@@ -29,6 +29,7 @@ FILE_BYTES_MAX: Final = 1_048_576
 
 @click.command(cls=Command)
 @click.argument("files", metavar="FILE…", nargs=-1, required=True)
+@unasked_option
 @as_option
 @idempotent
 @click.pass_obj

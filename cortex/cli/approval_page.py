@@ -11,7 +11,7 @@ from cortex.domain.approval_words import ended
 from cortex.domain.argument_diff import Change
 from cortex.domain.argument_rows import marked_json
 from cortex.domain.cells import chopped, pad
-from cortex.domain.phrases import rfc3339, short_id, span
+from cortex.domain.phrases import at_instant, short_id, span
 from cortex.domain.safe import safe
 
 LABEL_CELLS: Final = 12
@@ -32,7 +32,7 @@ def page(approval: dict[str, Any], terminal: Terminal) -> Iterator[str]:
         terminal.paint(state.text, state.style),
     )
     yield "  ".join(painted)
-    yield from _labelled(_facts(facts, approval), terminal)
+    yield from _labelled(_facts(facts, approval, is_tty=terminal.is_tty), terminal)
     label = "arguments, exactly as they run" if approval["tool"] else "what is asked about"
     digest = f"sha256 {facts.digest[:DIGEST_DIGITS]}…"
     lines = arguments(approval["arguments"], terminal)
@@ -47,7 +47,7 @@ def page(approval: dict[str, Any], terminal: Terminal) -> Iterator[str]:
         title = "what the model said: it may be wrong, do not decide by it"
         yield from _titled(title, _said(facts.said, terminal), terminal)
     if facts.votes:
-        yield from _titled("who agreed", (_vote(vote) for vote in facts.votes), terminal)
+        yield from _titled("who agreed", (_vote(vote, terminal) for vote in facts.votes), terminal)
     yield ""
     yield from _labelled(_consequences(facts), terminal)
 
@@ -101,17 +101,17 @@ def _labelled(told: dict[str, str], terminal: Terminal) -> Iterator[str]:
             yield f"  {terminal.paint(pad(label, LABEL_CELLS), 'dim')}{text}"
 
 
-def _facts(facts: Facts, approval: dict[str, Any]) -> dict[str, str]:
+def _facts(facts: Facts, approval: dict[str, Any], *, is_tty: bool) -> dict[str, str]:
     effect_id = approval["effect_id"]
     return {
         "id": str(facts.id),
         "effect": " · ".join(filter(None, (facts.effect, facts.undo))),
         "asked by": _asker(facts),
-        "asked at": rfc3339(facts.created_at),
+        "asked at": at_instant(facts.created_at, is_tty=is_tty),
         "policy": facts.policy,
         "so far": facts.so_far,
         "people": facts.votes_words,
-        "expires": _expires(facts),
+        "expires": _expires(facts, is_tty=is_tty),
         "decision": safe(ended(approval)),
         "ran as": f"effect {effect_id}, {approval['effect_status']}" if effect_id else "",
         "link": safe(f"made by {approval['token_by']}") if approval["has_link"] else "",
@@ -124,19 +124,20 @@ def _asker(facts: Facts) -> str:
     return f"{agent}job {facts.job_id} ({facts.job_type}{by}), step {facts.step}"
 
 
-def _expires(facts: Facts) -> str:
-    at = rfc3339(facts.expires_at)
+def _expires(facts: Facts, *, is_tty: bool) -> str:
+    at = at_instant(facts.expires_at, is_tty=is_tty)
     if facts.is_open:
         return f"in {span(facts.left_s)}, at {at}"
     is_over = facts.status is ApprovalStatus.EXPIRED
     return f"over since {at}: nobody can decide any more" if is_over else ""
 
 
-def _vote(vote: Vote) -> str:
+def _vote(vote: Vote, terminal: Terminal) -> str:
     edited = " edited the arguments and" if vote.was_edited else ""
     other = "" if vote.counts else ", to other arguments than these: it does not count"
     why = f": {vote.reason}" if vote.reason else ""
-    return f"    {vote.person}{edited} agreed at {rfc3339(vote.at)} on {vote.channel}{other}{why}"
+    at = at_instant(vote.at, is_tty=terminal.is_tty)
+    return f"    {vote.person}{edited} agreed at {at} on {vote.channel}{other}{why}"
 
 
 def _consequences(facts: Facts) -> dict[str, str]:

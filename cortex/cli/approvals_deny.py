@@ -3,7 +3,7 @@
 import click
 
 from cortex.cli.approval_choice import Answer, choose, decide
-from cortex.cli.asking import as_option, deciding_person, reason_option
+from cortex.cli.asking import as_option, deciding_person, reason_option, unasked_option
 from cortex.cli.idempotent import idempotent
 from cortex.cli.options import Command, Options
 from cortex.cli.output import Output
@@ -13,6 +13,7 @@ from cortex.cli.target import session
 @click.command(cls=Command)
 @click.argument("names", metavar="ID…", nargs=-1, required=True)
 @reason_option("Told to the agent, and kept.", is_required=True)
+@unasked_option
 @as_option
 @idempotent
 @click.pass_obj

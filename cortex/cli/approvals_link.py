@@ -7,7 +7,7 @@ from urllib.parse import urlsplit
 
 import click
 
-from cortex.cli.asking import acting_name, as_option
+from cortex.cli.asking import acting_name, as_option, unasked_option
 from cortex.cli.options import Command, Options, Text
 from cortex.cli.output import Output
 from cortex.cli.target import session, settings_from
@@ -30,6 +30,7 @@ URL_MAX: Final = 500
     metavar="URL",
     help="Where a pod's API is reached [http:// and the setting http].",
 )
+@unasked_option
 @as_option
 @click.pass_obj
 def link(options: Options, *, name: str, base_url: str | None, actor: str | None) -> None:

@@ -38,6 +38,7 @@ def show(options: Options, *, name: str) -> None:
         {"approval": document(approval)},
         name=str(approval["id"]),
         page=lambda: page(approval, output.terminal),
+        is_whole=True,
     )
 
 

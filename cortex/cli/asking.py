@@ -114,6 +114,12 @@ as_option = click.option(
 )
 
 
+unasked_option = click.option(
+    "--yes", is_flag=True, expose_value=False, help="Nothing is asked here: for scripts."
+)
+"""Of a command that acts at once, so that a script may give it to each that acts."""
+
+
 def reason_option(told: str, *, is_required: bool = False) -> Callable[[Decorated], Decorated]:
     """Return the option by which a command is told why; `told` is its help."""
     if is_required:

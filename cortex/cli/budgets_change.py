@@ -6,7 +6,7 @@ from typing import Any, Final
 
 import click
 
-from cortex.cli.asking import acting_name, as_option, confirm, reason_option
+from cortex.cli.asking import acting_name, as_option, confirm, reason_option, unasked_option
 from cortex.cli.idempotent import idempotent, mutate
 from cortex.cli.options import Command, Options, Text
 from cortex.cli.output import Output
@@ -76,6 +76,7 @@ kept_reason = reason_option("Kept with the change.", is_required=True)
     help="run: each job by itself [default]; day: all together, anew each UTC day.",
 )
 @kept_reason
+@unasked_option
 @as_option
 @idempotent
 @click.pass_obj
@@ -124,6 +125,7 @@ def set_(
     "--to", type=Amount(), required=True, metavar="N", help="The new limit, in the budget's unit."
 )
 @kept_reason
+@unasked_option
 @as_option
 @idempotent
 @click.pass_obj

@@ -2,7 +2,7 @@
 
 import click
 
-from cortex.cli.asking import acting_name, as_option, confirm, reason_option
+from cortex.cli.asking import acting_name, as_option, confirm, reason_option, unasked_option
 from cortex.cli.dead_act_columns import ACT_ARGUMENT, ACT_COLUMNS
 from cortex.cli.idempotent import idempotent, mutate
 from cortex.cli.options import Command, Options
@@ -18,6 +18,7 @@ _reason_option = reason_option("Shown with the act, and kept.")
 @click.command(cls=Command)
 @ACT_ARGUMENT
 @_reason_option
+@unasked_option
 @as_option
 @idempotent
 @click.pass_obj
@@ -31,6 +32,7 @@ def pause(
 @click.command(cls=Command)
 @ACT_ARGUMENT
 @_reason_option
+@unasked_option
 @as_option
 @idempotent
 @click.pass_obj

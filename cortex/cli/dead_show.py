@@ -15,7 +15,7 @@ from cortex.domain.dead_letter import LetterState
 from cortex.domain.dead_words import error_told, on_retry, state_cell, when
 from cortex.domain.errors import UsageError
 from cortex.domain.job_words import OUTCOMES, retry_told
-from cortex.domain.phrases import exact, money, rfc3339, short_id, span
+from cortex.domain.phrases import at_instant, exact, money, short_id, span
 from cortex.domain.safe import safe
 from cortex.store import dead_letters, jobs
 
@@ -66,7 +66,7 @@ def _page(
             yield f"  {terminal.paint(pad(label, LABEL_CELLS), 'dim')}{shown}"
     if attempts:
         yield from ("", terminal.paint("  attempts that ended early", "dim"))
-        yield from (_attempt(each) for each in attempts)
+        yield from (_attempt(each, terminal) for each in attempts)
     if letter["raw"] is not None:
         yield from ("", terminal.paint("  what came", "dim"))
         yield from _raw(letter["raw"])
@@ -104,8 +104,9 @@ def _failed(letter: dict[str, Any], terminal: Terminal) -> str:
     if letter["pod"]:
         told[0] += f" on {letter['pod']}"
     if letter["started_at"] is not None:
+        started = at_instant(letter["started_at"], is_tty=terminal.is_tty)
         took_s = (letter["finished_at"] - letter["started_at"]).total_seconds()
-        told.append(f"{span(took_s)} after its start at {rfc3339(letter['started_at'])}")
+        told.append(f"{span(took_s)} after its start at {started}")
     told.append(f"{letter['retry_count']} of {letter['max_retries']} retries used")
     return " · ".join(told)
 
@@ -138,8 +139,9 @@ def _is_unresolved(letter: dict[str, Any]) -> bool:
     return LetterState(letter["state"]).is_unresolved
 
 
-def _attempt(attempt: dict[str, Any]) -> str:
+def _attempt(attempt: dict[str, Any], terminal: Terminal) -> str:
     why = OUTCOMES.get(attempt["outcome"], attempt["outcome"])
     told = [why, attempt["error"], retry_told(attempt)]
     line = " · ".join(each for each in told if each)
-    return safe(f"    {rfc3339(attempt['ended_at'])}  attempt {attempt['attempt']}: {line}")
+    at = at_instant(attempt["ended_at"], is_tty=terminal.is_tty)
+    return safe(f"    {at}  attempt {attempt['attempt']}: {line}")

@@ -6,7 +6,7 @@ from typing import Any, Final, TypeAlias
 from cortex.cli.facts import Snapshot
 from cortex.domain.approval import ApprovalStatus
 from cortex.domain.approval_words import what
-from cortex.domain.phrases import clock_time, span
+from cortex.domain.phrases import day_time, span
 from cortex.domain.waiting import ID_DIGITS, ApprovalSeen, awaited_of
 
 Told: TypeAlias = tuple[str, str]
@@ -27,7 +27,7 @@ def open_request(seen: Snapshot) -> ApprovalSeen | None:
 def how_to_decide(request: ApprovalSeen, typed: Callable[..., str]) -> Iterator[Told]:
     """Yield what a person does in another terminal; `typed` writes a command as it is typed."""
     name = request.id.hex[-ID_DIGITS:]
-    until = clock_time(request.expires_at)[:-2]
+    until = day_time(request.expires_at)
     yield "waits", f"for you: {request.what} is called only if a person agrees, until {until}"
     yield "type", typed("tui")
     yield "", "in a second terminal, here: A shows it; read it; a and y approve, d denies"

@@ -46,6 +46,7 @@ def show(options: Options, *, name: str) -> None:
         {"effect": document},
         name=str(effect["id"]),
         page=lambda: _page(effect, approval, output.terminal),
+        is_whole=True,
     )
 
 

@@ -11,7 +11,7 @@ from cortex.cli.output import Output
 from cortex.cli.table import Column, only_on_demand
 from cortex.cli.target import session
 from cortex.domain.cells import Cell, Row
-from cortex.domain.phrases import NOTHING, money, rfc3339, short_id, tokens
+from cortex.domain.phrases import NOTHING, date_time, money, rfc3339, short_id, tokens
 from cortex.domain.safe import safe
 from cortex.store import facts as store
 from cortex.store import jobs
@@ -106,7 +106,7 @@ def _value(value: object) -> str:
 
 
 def _at(row: Row) -> Cell:
-    return Cell(f"{row['at'].astimezone():%m-%d %H:%M:%S}", "dim")
+    return Cell(date_time(row["at"]), "dim")
 
 
 def _job(row: Row) -> Cell:

@@ -36,7 +36,8 @@ NAME_CELLS: Final = 36
 NAME_CELLS_MIN: Final = 12
 FIGURES_CELLS: Final = len("model  12.3s  45.6k→1.2k tokens  $0.0123")
 WORD_CELLS: Final = 9
-LEAD_CELLS: Final = len("12:34:56.7  ") + WORD_CELLS + 2
+ZONE_CELLS_MAX: Final = 5
+LEAD_CELLS: Final = len("12:34:56.7") + ZONE_CELLS_MAX + 2 + WORD_CELLS + 2
 
 
 class FactPrinter:

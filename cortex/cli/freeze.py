@@ -5,7 +5,7 @@ from typing import Any, Final
 
 import click
 
-from cortex.cli.asking import acting_name, as_option, confirm, reason_option
+from cortex.cli.asking import acting_name, as_option, confirm, reason_option, unasked_option
 from cortex.cli.idempotent import idempotent, mutate
 from cortex.cli.options import Command, Group, Options
 from cortex.cli.output import Output
@@ -46,6 +46,7 @@ def status(options: Options) -> None:
 
 @click.command(cls=Command)
 @reason_option("Shown to everybody who waits, and kept.", is_required=True)
+@unasked_option
 @as_option
 @idempotent
 @click.pass_obj

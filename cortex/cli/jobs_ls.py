@@ -13,9 +13,11 @@ from cortex.cli.target import session
 from cortex.domain.cells import Cell
 from cortex.domain.job_filter import JobFilter, JobPlace, StateTerm, parse_filter, parse_state
 from cortex.domain.phrases import short_id
+from cortex.domain.why_brief import EXPLAINED
 from cortex.store import agents, jobs, pods
 from cortex.store.job_pages import JobPage, page
 from cortex.store.session import Session
+from cortex.store.why import briefs
 
 LIMIT_MAX: Final = 1000
 PAGES_MAX: Final = 50
@@ -97,7 +99,9 @@ def _found(call: Session, which: JobFilter, *, place: JobPlace | None, limit: in
             break
         found = call(page, which, before=found.next, limit=limit - len(rows))
         rows += found.jobs
-    return attrs.evolve(found, jobs=rows)
+    waiting = [row["id"] for row in rows if row["status"] in EXPLAINED]
+    whys = call(briefs, waiting)
+    return attrs.evolve(found, jobs=[row | {"why": whys.get(row["id"])} for row in rows])
 
 
 TYPE_COLUMNS: Final = (

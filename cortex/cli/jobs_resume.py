@@ -8,7 +8,7 @@ from uuid import UUID
 import attrs
 import click
 
-from cortex.cli.asking import acting_name, as_option, reason_option
+from cortex.cli.asking import acting_name, as_option, reason_option, unasked_option
 from cortex.cli.idempotent import idempotent, mutate
 from cortex.cli.options import Command, Options
 from cortex.cli.output import Output
@@ -39,6 +39,7 @@ from cortex.store.timeouts import Recorded
     help="retry_step, discard_and_retry or escalate.",
 )
 @reason_option("Kept with the choice.")
+@unasked_option
 @as_option
 @idempotent
 @click.pass_obj

@@ -8,7 +8,8 @@ from cortex.cli.job_page import JobRecord, page
 from cortex.cli.options import Command, Options
 from cortex.cli.output import Output
 from cortex.cli.target import session
-from cortex.store import approvals, effects, facts, jobs, steps
+from cortex.domain.why_brief import EXPLAINED
+from cortex.store import approvals, effects, facts, jobs, steps, why
 from cortex.store.database import Database
 
 STEPS_DEFAULT = 200
@@ -23,8 +24,9 @@ async def read_record(db: Database, job_id: UUID, *, steps_max: int | None) -> J
     else:
         after = max(0, job["checkpoint"].get("seq", 0) - steps_max)
         found = await steps.page(db, job_id, after=after, limit=steps_max)
+    whys = await why.briefs(db, [job_id] if job["status"] in EXPLAINED else [])
     return JobRecord(
-        job=job,
+        job=job | {"why": whys.get(job_id)},
         steps=found,
         attempts=await jobs.attempts(db, job_id),
         history=await jobs.history(db, job_id),

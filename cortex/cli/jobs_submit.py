@@ -6,7 +6,7 @@ from uuid import UUID
 import click
 
 from cortex.cli.apps import registry_of
-from cortex.cli.asking import acting_credential, acting_name, as_option
+from cortex.cli.asking import acting_credential, acting_name, as_option, unasked_option
 from cortex.cli.follow import FactPrinter
 from cortex.cli.idempotent import idempotent, mutate
 from cortex.cli.jobs_watch import ENDING_COLUMNS, exit_by, wait_for
@@ -64,6 +64,7 @@ _WAY_OUT: Final = "load yours with --app, or start a pod that has it; known: cor
 )
 @click.option("--app", metavar="APP", help="Module or file with your own job types.")
 @click.option("--wait", is_flag=True, help="Wait until it ends.")
+@unasked_option
 @as_option
 @idempotent
 @click.pass_obj

@@ -11,6 +11,7 @@ import click
 import cortex
 from cortex.cli.failures import EXIT_CODES, READER_GONE, is_reader_gone, report
 from cortex.cli.options import Group, write_section
+from cortex.cli.synonyms import TOP, expanded
 from cortex.domain.errors import UsageError
 
 HELP = """Run AI agents that survive crashes, deploys and outages.
@@ -20,6 +21,12 @@ Every job is a record in Postgres; any pod can go on with it from its last step.
 
 class Root(Group):
     """The program itself; its help ends with the exit codes."""
+
+    def meant(self, args: list[str]) -> list[str]:
+        return expanded(args, self.list_commands(click.Context(self)))
+
+    def aliases(self) -> dict[str, str]:
+        return dict(TOP)
 
     def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002
         write_section(formatter, "Exit codes", [(str(c), what) for c, what in EXIT_CODES.items()])
@@ -68,9 +75,11 @@ cli = Root(
             "breakers": ("cortex.cli.breakers:breakers", "List, open and close circuit breakers."),
             "dead": ("cortex.cli.dead:dead", "List, explain, retry and discard failed jobs."),
             "tokens": ("cortex.cli.tokens:tokens", "Let people and programs use the HTTP API."),
+            "version": ("cortex.cli.version:version", "Show the version."),
         },
     },
 )
+cli.context_settings = {"help_option_names": ["-h", "--help"]}
 cli.params.append(
     click.Option(
         ["--version"],

@@ -9,6 +9,7 @@ from typing import Any, ClassVar, Final
 import attrs
 import click
 
+from cortex.cli.synonyms import aliases_of, suggestions, verb_of
 from cortex.domain.errors import UsageError
 from cortex.domain.time_span import parse_span
 
@@ -183,6 +184,14 @@ class Command(click.Command):
         write_section(formatter, "On every command", _records(ctx, self.common))
 
 
+class Unknown(click.UsageError):
+    """No command has this name; `possibilities` are those that may be meant."""
+
+    def __init__(self, name: str, possibilities: Sequence[str], ctx: click.Context) -> None:
+        super().__init__(f"no such command {name!r}", ctx)
+        self.possibilities = possibilities
+
+
 class Group(click.Group):
     """A group whose commands are imported when they are called, not before.
 
@@ -222,9 +231,19 @@ class Group(click.Group):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
+        args = self.meant(args)
         if args[0] not in self._places and not ctx.resilient_parsing:
-            raise click.exceptions.NoSuchCommand(args[0], possibilities=self._places, ctx=ctx)
+            path = ctx.command_path.partition(" ")[2]
+            raise Unknown(args[0], suggestions(args[0], self._places, group=path), ctx)
         return super().resolve_command(ctx, args)
+
+    def meant(self, args: list[str]) -> list[str]:
+        """Return the words of a command in place of an alias."""
+        return [*(verb_of(args[0], self._places) or args[:1]), *args[1:]]
+
+    def aliases(self) -> dict[str, str]:
+        """Return the words that mean a command here."""
+        return aliases_of(self._places)
 
     def collect_usage_pieces(self, ctx: click.Context) -> list[str]:  # noqa: ARG002
         return ["COMMAND", "[OPTIONS]"]
@@ -233,8 +252,17 @@ class Group(click.Group):
         """Write the commands first: they are what a reader looks for."""
         for title, rows in self._sections.items():
             write_section(formatter, title, [(name, line) for name, (_, line) in rows.items()])
+        write_section(formatter, "Aliases", _joined(self.aliases()))
         write_section(formatter, "Options", _records(ctx, super().get_params(ctx)))
         write_section(formatter, "On every command", _records(ctx, Command.common))
+
+
+def _joined(aliases: Mapping[str, str]) -> list[tuple[str, str]]:
+    """Return a line for each command with all its aliases."""
+    words: dict[str, list[str]] = {}
+    for alias, meant in aliases.items():
+        words.setdefault(meant, []).append(alias)
+    return [(", ".join(each), f"the same as {meant}") for meant, each in words.items()]
 
 
 def write_section(

@@ -5,7 +5,6 @@ stderr, so that stdout can always be piped.
 """
 
 import difflib
-import re
 import sys
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Final
@@ -16,14 +15,12 @@ from cortex.cli.terminal import stderr_terminal, stdout_terminal
 from cortex.domain.cells import Row
 from cortex.domain.errors import UsageError
 from cortex.domain.phrases import exact, json_text, to_plain
-from cortex.domain.safe import safe
+from cortex.domain.safe import escaped, safe
 
 SCHEMA_VERSION: Final = 1
 
-# What a terminal or a reader could be fooled with. Inside JSON only strings can hold it.
-_TREACHEROUS: Final = re.compile(
-    "[\x7f-\x9f\u00ad\u061c\u180e\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb]"
-)
+LINE_CHARS_MAX: Final = 2_000
+"""Of a line of a page."""
 
 
 class Output:
@@ -59,13 +56,21 @@ class Output:
                 self.document({noun: [_document(chosen, row) for row in rows]})
 
     def record(
-        self, document: dict[str, Any], *, name: str, page: Callable[[], Iterable[str]]
+        self,
+        document: dict[str, Any],
+        *,
+        name: str,
+        page: Callable[[], Iterable[str]],
+        is_whole: bool = False,
     ) -> None:
-        """Write one thing: its page for people, its name, or all of it as a document."""
+        """Write one thing: its page for people, its name, or all of it as a document.
+
+        `is_whole`: no line of the page is cut, however long it is.
+        """
         match self.format:
             case Format.TABLE:
                 for line in page():
-                    self.line(line)
+                    self.line(line if is_whole else self._cut(line))
             case Format.NAME:
                 self.line(name)
             case Format.JSON | Format.JSONL | Format.YAML:
@@ -101,6 +106,14 @@ class Output:
         self._head["replayed"] = True
         self.say(remark, "dim")
 
+    def _cut(self, line: str) -> str:
+        """Cut a line that nobody reads to its end; say where all of it is."""
+        more = len(line) - LINE_CHARS_MAX
+        if more <= 0:
+            return line
+        kept = line[:LINE_CHARS_MAX] + ("\x1b[0m" if self.terminal.has_color else "")
+        return f"{kept}… {more:,} more characters: --json has them all"
+
     def paint(self, text: str, style: str) -> str:
         """Return text in a style of stdout."""
         return self.terminal.paint(text, style)
@@ -135,14 +148,13 @@ class Output:
 
     def _json(self, plain: dict[str, Any], *, is_indented: bool = False) -> None:
         text = json_text(plain, is_indented=is_indented)
-        escaped = _TREACHEROUS.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
-        self._utf8(escaped + "\n")
+        self._utf8(escaped(text) + "\n")
 
     def _yaml(self, plain: dict[str, Any]) -> None:
         import yaml
 
         text = yaml.safe_dump(plain, sort_keys=False, allow_unicode=True, width=10_000)
-        if _TREACHEROUS.search(text):
+        if escaped(text) != text:
             text = yaml.safe_dump(plain, sort_keys=False, allow_unicode=False, width=10_000)
         self._utf8(text)
 

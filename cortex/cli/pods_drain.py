@@ -4,7 +4,7 @@ from collections.abc import Awaitable, Callable
 
 import click
 
-from cortex.cli.asking import acting_name, as_option, reason_option
+from cortex.cli.asking import acting_name, as_option, reason_option, unasked_option
 from cortex.cli.idempotent import idempotent, mutate
 from cortex.cli.options import Command, Options
 from cortex.cli.output import Output
@@ -20,6 +20,7 @@ from cortex.store.drains import with_moved
 @click.command(cls=Command)
 @click.argument("pod", metavar="POD")
 @reason_option("Shown with the pod, and kept.")
+@unasked_option
 @as_option
 @idempotent
 @click.pass_obj
@@ -36,6 +37,7 @@ def drain(
 @click.command(cls=Command)
 @click.argument("pod", metavar="POD")
 @reason_option("Kept in the record.")
+@unasked_option
 @as_option
 @idempotent
 @click.pass_obj

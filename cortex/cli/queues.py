@@ -6,7 +6,7 @@ from typing import Final
 
 import click
 
-from cortex.cli.asking import acting_name, as_option, reason_option
+from cortex.cli.asking import acting_name, as_option, reason_option, unasked_option
 from cortex.cli.idempotent import idempotent, mutate
 from cortex.cli.options import Command, Group, Options
 from cortex.cli.output import Output
@@ -58,6 +58,7 @@ def ls(options: Options, *, limit: int) -> None:
 @click.command(cls=Command)
 @click.argument("queue", metavar="QUEUE")
 @reason_option("Shown to everybody who waits, and kept.", is_required=True)
+@unasked_option
 @as_option
 @idempotent
 @click.pass_obj
@@ -75,6 +76,7 @@ def pause(
 @click.command(cls=Command)
 @click.argument("queue", metavar="QUEUE")
 @reason_option("Kept in the record.")
+@unasked_option
 @as_option
 @idempotent
 @click.pass_obj

@@ -7,7 +7,7 @@ from typing import Any, Final
 
 import click
 
-from cortex.cli.asking import acting_name, as_option, confirm, reason_option
+from cortex.cli.asking import acting_name, as_option, confirm, reason_option, unasked_option
 from cortex.cli.idempotent import idempotent, mutate
 from cortex.cli.options import Command, Options
 from cortex.cli.output import Output
@@ -43,6 +43,7 @@ kept_reason = reason_option("Kept with the change.", is_required=True)
 @click.option("--of", "argument", metavar="ARGUMENT", help="Add this argument up, not the calls.")
 @click.option("--unit", metavar="UNIT", help="What that is measured in, for people: EUR.")
 @kept_reason
+@unasked_option
 @as_option
 @idempotent
 @click.pass_obj

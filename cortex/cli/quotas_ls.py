@@ -10,7 +10,7 @@ from cortex.cli.output import Output
 from cortex.cli.table import Column, only_on_demand
 from cortex.cli.target import session
 from cortex.domain.cells import Cell, Row
-from cortex.domain.phrases import NOTHING, age, clock_time, since_s, span
+from cortex.domain.phrases import NOTHING, age, day_time, since_s, span
 from cortex.domain.quota import Period, Quota
 from cortex.domain.safe import safe
 from cortex.store import quotas as store
@@ -64,7 +64,7 @@ def _used(row: Row) -> Cell:
 
 def _resets(row: Row) -> Cell:
     left_s = -since_s(row, row["resets_at"])
-    return Cell(f"in {span(left_s)} ({clock_time(row['resets_at'])[:5]})")
+    return Cell(f"in {span(left_s)} ({day_time(row['resets_at'])})")
 
 
 def _waiting(row: Row) -> Cell:

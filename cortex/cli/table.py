@@ -49,18 +49,20 @@ def only_on_demand(*names: str) -> tuple[Column, ...]:
 def lines_of(
     columns: Sequence[Column], rows: Sequence[Row], *, terminal: Terminal, headers: bool
 ) -> Iterator[str]:
-    """Yield the lines of a table: fitted to a terminal, in full for anything else."""
+    """Yield the lines of a table: fitted to a terminal, else in full with a tab between cells."""
     if terminal.is_tty:
         heads = [Cell(c.title or c.name, "dim") for c in columns]
     else:
         heads = [Cell(c.name) for c in columns]
     body = [[c.cell(row, for_people=terminal.is_tty) for c in columns] for row in rows]
     grid = [heads, *body] if headers else body
+    if not terminal.is_tty:
+        yield from ("\t".join(cell.text for cell in line) for line in grid)
+        return
     widths = [
         max((width_of(line[i].text) for line in grid), default=0) for i in range(len(columns))
     ]
-    if terminal.is_tty:
-        widths = _fitted(columns, widths, terminal.width)
+    widths = _fitted(columns, widths, terminal.width)
     for line in grid:
         yield _line(columns, line, widths, terminal).rstrip()
 

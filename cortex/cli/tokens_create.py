@@ -7,7 +7,7 @@ from uuid import UUID
 
 import click
 
-from cortex.cli.asking import ACTOR_MAX, acting_name, as_option
+from cortex.cli.asking import ACTOR_MAX, acting_name, as_option, unasked_option
 from cortex.cli.costs import Span
 from cortex.cli.idempotent import idempotent, mutate
 from cortex.cli.options import Command, Options, Text
@@ -46,6 +46,7 @@ from cortex.store import tokens as store
     metavar="SPAN",
     help="It is good for 12h, 30d … [always].",
 )
+@unasked_option
 @as_option
 @idempotent
 @click.pass_obj

@@ -115,8 +115,9 @@ def remark(row: Row) -> str:
             return f"by {row['cancelled_by']}" if row["cancelled_by"] else ""
         case JobStatus.RETRY | JobStatus.WAITING_FOR_APPROVAL:
             return _remark_on_waiting(row)
-        case JobStatus.PENDING if row["run_at"] > row["now"]:
-            return f"starts in {span((row['run_at'] - row['now']).total_seconds())}"
+        case JobStatus.PENDING:
+            left_s = -since_s(row, row["run_at"])
+            return f"starts in {span(left_s)}" if left_s > 0 else str(row.get("why") or "")
         case JobStatus.RUNNING:
             return _remark_on_running(row)
         case _:
@@ -133,8 +134,9 @@ def _remark_on_waiting(row: Row) -> str:
     if row["next_retry_at"] is None:
         return f"waits for {named(waiting_on) if waiting_on else 'a person'}"
     left_s = (row["next_retry_at"] - row["now"]).total_seconds()
-    told = f"waits for {named(waiting_on)} · " if waiting_on else ""
-    return told + (f"retries in {span(left_s)}" if left_s > 0 else "retries now")
+    told = row.get("why") or (f"waits for {named(waiting_on)}" if waiting_on else "")
+    when = f"retries in {span(left_s)}" if left_s > 0 else "retries now"
+    return f"{when} · {told}" if told else when
 
 
 def _remark_on_awaited(row: Row) -> str:

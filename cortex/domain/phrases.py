@@ -70,9 +70,30 @@ def rfc3339(instant: datetime) -> str:
 
 
 def clock_time(instant: datetime) -> str:
-    """Return the local time of day for people who watch."""
+    """Return the local time of day with its zone for people who watch, to a tenth of a second."""
     local = instant.astimezone()
-    return f"{local:%H:%M:%S}.{local.microsecond // 100_000}"
+    return f"{local:%H:%M:%S}.{local.microsecond // 100_000}{_zone(local)}"
+
+
+def day_time(instant: datetime) -> str:
+    """Return the local time of day with its zone, for people: 14:46:55 CET, or 13:46:55Z."""
+    local = instant.astimezone()
+    return f"{local:%H:%M:%S}{_zone(local)}"
+
+
+def date_time(instant: datetime) -> str:
+    """Return a local instant with its zone, for people: 2026-11-23 14:46:55 CET."""
+    local = instant.astimezone()
+    return f"{local:%Y-%m-%d %H:%M:%S}{_zone(local)}"
+
+
+def at_instant(instant: datetime, *, is_tty: bool) -> str:
+    """Return an instant as a page shows it: local with its zone on a terminal, else in UTC."""
+    return date_time(instant) if is_tty else rfc3339(instant)
+
+
+def _zone(local: datetime) -> str:
+    return f" {local:%Z}" if local.utcoffset() else "Z"
 
 
 def time_of_day(instant: datetime, now: datetime) -> str:

@@ -6,6 +6,7 @@ reverse the reading order, and characters that nobody sees. All of them become v
 
 import re
 import unicodedata
+from collections.abc import Callable
 from typing import Final
 
 TAB: Final = "    "
@@ -48,14 +49,32 @@ def unglued(text: str) -> str:
     return _EMOJI_GLUE.sub("", text)
 
 
+def escaped(text: str) -> str:
+    r"""Return a JSON document of the same value in which all is escaped that `safe` would mark.
+
+    As JSON writes it: `\u202e`. Inside JSON only strings can hold it.
+    """
+    return "\n".join(_marked(line, _json_escape) for line in text.split("\n"))
+
+
 def _visible(line: str) -> str:
+    return _marked(unglued(line), lambda char: f"⟦U+{ord(char):04X}⟧")
+
+
+def _json_escape(char: str) -> str:
+    units = char.encode("utf-16-be", "surrogatepass")
+    return "".join(f"\\u{units[at : at + 2].hex()}" for at in range(0, len(units), 2))
+
+
+def _marked(line: str, mark: Callable[[str], str]) -> str:
+    """Return a line in which a mark stands for each character that nobody sees."""
     if line.isascii() and line.isprintable():
         return line
     shown: list[str] = []
     marks = 0
-    for char in unglued(line):
+    for char in line:
         category = unicodedata.category(char)
         marks = marks + 1 if category in _MARKS or char in _JOINING else 0
         is_hidden = marks > MARKS_MAX or category in _NOT_PRINTED or char in _BLANK
-        shown.append(f"⟦U+{ord(char):04X}⟧" if is_hidden else char)
+        shown.append(mark(char) if is_hidden else char)
     return "".join(shown)

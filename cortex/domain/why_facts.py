@@ -81,6 +81,8 @@ class BreakerSeen:
     forced_by: str | None
     """Who holds it open, until `open_until` or until somebody closes it."""
     reason: str | None
+    last_error: str | None = None
+    """The last failure that counted for it: `code: message`."""
 
 
 @attrs.frozen(kw_only=True)
@@ -108,6 +110,9 @@ class AttemptSeen:
     outcome: str
     error: str | None
     error_class: str | None
+    code: str | None = None
+    source: str | None = None
+    """What failed, by the name of its breaker; None: the job's own code."""
 
 
 @attrs.frozen(kw_only=True)

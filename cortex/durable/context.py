@@ -36,6 +36,7 @@ from cortex.durable.own_effects import make as make_effect
 from cortex.durable.progress import PartialAnswer
 from cortex.durable.reconciling import Reconcile
 from cortex.durable.repeating import repeated
+from cortex.durable.replay import CALL_GATE
 from cortex.durable.step_clock import StepClock
 from cortex.durable.threads import called
 from cortex.durable.tool_calls import ToolCall, Tools, call_tool
@@ -317,7 +318,7 @@ class Context:
             check_timeout("tool_call", timeout, source=f"tool call {name!r}: timeout")
         # A step whose name was long enough before there were decisions still is.
         key = self._journal.key(name)
-        gate_key = self._journal.key(f"{name[:GATE_NAME_MAX]} approval")
+        gate_key = self._journal.key(f"{name[:GATE_NAME_MAX]}{CALL_GATE}")
         given = input_of(tool, arguments, what=f"input of tool call {key!r}")
         call = ToolCall(
             tool=tool,

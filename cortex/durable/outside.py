@@ -179,7 +179,7 @@ class Outside:
                 decision = decided(request, earlier, job_id=self._lease.job_id)
             except Suspended as wish:
                 if wish.requests:  # a question that nobody was asked yet
-                    await self._journal.settled(key)
+                    await self._journal.settled(key)  # noqa: ASYNC120 -- a cancellation wins
                 raise
             crash_point("before_approval")
             return Outcome(value=decision.to_json())

@@ -1,11 +1,13 @@
 """What is known of a job when somebody asks why it is not running."""
 
+from collections.abc import Sequence
 from uuid import UUID
 
 from cortex.domain.errors import NotFoundError
 from cortex.domain.job import JobStatus
 from cortex.domain.waiting import awaited_of
 from cortex.domain.why import AHEAD_MAX, SILENT_S
+from cortex.domain.why_brief import brief
 from cortex.domain.why_facts import (
     AttemptSeen,
     BreakerSeen,
@@ -23,9 +25,22 @@ from cortex.store.jobs import plain
 
 async def facts_of(db: Database, job_id: UUID) -> WhyFacts:
     """Read it all in one snapshot. Raises `NotFoundError`."""
-    row = await db.fetch_one("why.facts", job_id, SILENT_S, AHEAD_MAX + 1)
-    if row is None:
+    rows = await db.fetch("why.facts", [job_id], SILENT_S, AHEAD_MAX + 1)
+    if not rows:
         raise NotFoundError(f"job {job_id} does not exist", hint="list them: cortex jobs ls")
+    return _facts(rows[0])
+
+
+async def briefs(db: Database, job_ids: Sequence[UUID]) -> dict[UUID, str]:
+    """Return what keeps each of some jobs from running, in a few words, by one statement.
+
+    For lists: those that come before them are not counted.
+    """
+    rows = await db.fetch("why.facts", list(job_ids), SILENT_S, 0) if job_ids else ()
+    return {row["job_id"]: brief(_facts(row)) for row in rows}
+
+
+def _facts(row: Record) -> WhyFacts:
     return WhyFacts(
         **{name: row[name] for name in _PLAIN},
         status=JobStatus(row["status"]),
@@ -108,6 +123,7 @@ def _breaker(row: Record) -> BreakerSeen | None:
         is_probed=row["is_probed"],
         forced_by=row["forced_by"],
         reason=row["forced_reason"],
+        last_error=row["breaker_error"],
     )
 
 
@@ -130,4 +146,6 @@ def _last(row: Record) -> AttemptSeen | None:
         outcome=row["last_outcome"],
         error=row["last_error"],
         error_class=row["last_error_class"],
+        code=row["last_error_code"],
+        source=row["last_error_source"],
     )

@@ -1,5 +1,5 @@
 -- name: facts
--- All that tells why a job is not running, in one snapshot. $1 job id, $2 seconds of silence after which a pod does
+-- All that tells why jobs are not running, in one snapshot. $1 job ids, $2 seconds of silence after which a pod does
 -- not count as living, $3 how many tasks ahead of its own to count. Locks: none.
 WITH held AS MATERIALIZED (
     -- Keys of the session locks by which pods show that they live.
@@ -20,9 +20,10 @@ SELECT cortex.now() AS now, j.id AS job_id, j.type, j.status, j.attempt, j.retry
             ELSE p.heartbeat_at >= cortex.now() - $2::float8 * interval '1 second' END AS pod_is_alive,
        t.queue_name, qp.paused_by, qp.paused_at, qp.reason AS pause_reason, head.job_id AS head_id, coalesce(head.state = 'LOCKED', false) AS head_is_running,
        b.state AS breaker_state, b.open_until, coalesce(b.probe_until > cortex.now(), false) AS is_probed, b.forced_by,
-       b.forced_reason, g.name AS budget, g.unit AS budget_unit, g.limit_amount, coalesce(u.spent, 0) AS spent,
+       b.forced_reason, b.last_error AS breaker_error, g.name AS budget, g.unit AS budget_unit, g.limit_amount, coalesce(u.spent, 0) AS spent,
        cortex.waits_for(j.waiting_on) AS awaited, fleet.*, ahead.ahead_count, a.attempt AS last_attempt,
-       a.outcome AS last_outcome, a.error AS last_error, a.error_class AS last_error_class
+       a.outcome AS last_outcome, a.error AS last_error, a.error_class AS last_error_class,
+       a.error_code AS last_error_code, a.error_source AS last_error_source
 FROM cortex.job j
 LEFT JOIN cortex_worker.task t ON t.job_id = j.id
 LEFT JOIN cortex.tool_set s ON s.task = t.task
@@ -36,7 +37,7 @@ LEFT JOIN LATERAL (
     SELECT h.job_id, h.state FROM cortex_worker.task h
     WHERE h.queue_name = t.queue_name AND h.state IN ('READY', 'LOCKED') AND h.job_id <> j.id) head ON true
 LEFT JOIN LATERAL (
-    SELECT e.attempt, e.outcome, e.error, e.error_class FROM cortex.job_attempt e
+    SELECT e.attempt, e.outcome, e.error, e.error_class, e.error_code, e.error_source FROM cortex.job_attempt e
     WHERE e.job_id = j.id ORDER BY e.attempt DESC LIMIT 1) a ON true
 CROSS JOIN LATERAL (
     SELECT count(*) FILTER (WHERE l.state = 'READY') AS ready_count,
@@ -60,4 +61,4 @@ CROSS JOIN LATERAL (
                 SELECT FROM cortex_worker.task q
                 WHERE t.state = 'QUEUED' AND q.state = 'QUEUED' AND q.queue_name = t.queue_name
                   AND (q.priority, q.run_at, q.id) < (t.priority, t.run_at, t.id) LIMIT $3) q) AS ahead_count) ahead
-WHERE j.id = $1;
+WHERE j.id = ANY ($1::uuid[]);

@@ -66,7 +66,7 @@ def test_the_scorecard_tells_what_counts() -> None:
     assert figures["quiet takeovers"].startswith("1  (p50 0.70 s")
     assert figures["while more was broken"].startswith("4  (p50 ")
     assert figures["model calls"] == f"{5 + 2 * len(PAUSES) + 1}, paid twice 0"
-    assert figures["drains"].startswith("1  (p50 1.00 s")
+    assert figures["drains"].startswith("2  (p50 1.00 s")
     assert figures["doubled"] == "0, and 1 of unsafe tools"
     assert told.endswith("no rule was broken\n")
 
@@ -124,7 +124,7 @@ def test_attempts_in_a_lane_cover_each_other_nowhere() -> None:
 def test_takeovers_lead_from_where_a_job_was_to_where_it_goes_on() -> None:
     chart = chart_of(healthy_run().evidence())
     kinds = [link.kind for link in chart.links]
-    assert (kinds.count("died"), kinds.count("swept"), kinds.count("handed")) == (5, 1, 1)
+    assert (kinds.count("died"), kinds.count("swept"), kinds.count("handed")) == (7, 1, 1)
     assert all(link.x1 <= link.x2 for link in chart.links)
 
 

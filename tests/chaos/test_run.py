@@ -95,7 +95,7 @@ def test_a_run_is_judged_kept_and_leaves_nothing_behind(tmp_path: Path) -> None:
     verdicts = {verdict["invariant"]: verdict for verdict in map(json.loads, lines)}
     assert not [v for v in verdicts.values() if v["result"] == "invalid"]
     assert {number for number in JUDGED if verdicts[number]["result"] != "valid"} == set()
-    assert verdicts["I1"]["figures"] == {"jobs": 12, "unfinished": 0}
+    assert verdicts["I1"]["figures"] == {"jobs": 16, "unfinished": 0}
     assert verdicts["I3"]["figures"]["effects"] > 0
     assert verdicts["I4"]["figures"]["claims"] >= 12
     assert verdicts["I4"]["figures"]["stale_writes"] == 0

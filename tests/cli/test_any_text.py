@@ -161,7 +161,7 @@ def test_a_system_user_with_a_strange_name_is_refused_or_visible(
         [sys.executable, "-m", "cortex", *command], env=variables, capture_output=True, check=False
     )
     said = done.stderr.decode() + done.stdout.decode()
-    assert not treacherous(said)
+    assert not treacherous(said.replace("\t", " "))  # the columns of a piped table
     if b"\xff" in name:
         assert done.returncode == 2
         assert "say who acts: --as NAME" in said

@@ -175,10 +175,11 @@ PREPARED = (
 """For the commands that only look."""
 FOLLOWS = "approvals watch"
 """Runs until Ctrl-C, so it has a test of its own."""
-SHOW_NO_TEXT = {"demo", "migrate", "tui", "up"} | {
+SHOW_NO_TEXT = {"demo", "migrate", "tui", "up", "version"} | {
     f"bench {name}"
     for name in (
         *(
+            "abuse",
             "approvals",
             "calls",
             "growth",
@@ -331,7 +332,7 @@ def run(record: Record, command: str, way: Way, mode: str) -> Kept:
 
 def wrong_with(kept: Kept, mode: str) -> list[str]:
     found = [
-        *treacherous(kept.out, has_color=mode == "in colour"),
+        *treacherous(kept.out.replace("\t", " "), has_color=mode == "in colour"),
         *treacherous(kept.err, has_color=mode == "in colour"),
     ]
     if "internal" in kept.err or "Traceback" in kept.err:
@@ -387,7 +388,7 @@ def test_what_is_followed_lets_none_of_it_through(record: Record, tmp_path: Path
             line = first_line(process.stdout.buffer, within_s=20).decode()  # type: ignore[attr-defined]
             process.send_signal(signal.SIGINT)
             rest, said = process.communicate(timeout=20)
-        assert any(mark in line for mark in ("U+202E", "\\u202e"))
+        assert any(mark in line for mark in ("U+202E", "\\u202e", "\\u001b"))
         assert not treacherous(line + rest + said)
 
 

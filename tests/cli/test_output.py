@@ -5,10 +5,11 @@ import pytest
 import yaml
 
 from cortex.domain.cells import width_of
+from cortex.domain.safe import safe
 from tests.support.command_line import Cortex
 from tests.support.life import Life
 
-CONTROL = re.compile("[\x00-\x09\x0b-\x1f\x7f-\x9f\u200b-\u200f\u202a-\u202e\u2066-\u2069\ufeff]")
+CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u200b-\u200f\u202a-\u202e\u2066-\u2069\ufeff]")
 HOSTILE = "\x1b]52;c;aGk=\x07 \x1b[2J approve \u202ethis\u202c \u200bnow\r\x9b31m\nand more"
 
 
@@ -76,9 +77,36 @@ def test_redirected_output_is_exact_and_without_colours(cortex: Cortex, life: Li
     assert row.startswith(job_id)
     assert "FAILED" in row
     assert row.endswith("x" * 200)
-    assert re.search(r" \d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z ", row)
+    assert re.search(r"\t\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z\t", row)
     assert "\x1b" not in ended.out
-    assert "\t" not in ended.out
+    assert "  " not in ended.out, "a tab is between cells, and no padding"
+    assert head.count("\t") == row.count("\t") == 10
+
+
+def test_long_text_ends_and_says_where_all_of_it_is(cortex: Cortex, life: Life) -> None:
+    failed = str(life.failed("e" * 100_000))
+    plain = str(life.job(payload=json.dumps({"text": "p" * 100_000})))
+    for arguments in (("jobs", "show", failed), ("dead", "show", failed), ("jobs", "show", plain)):
+        out = cortex(*arguments).out
+        assert "more characters: --json has them all" in out, arguments
+        assert max(map(len, out.splitlines())) < 3_000, arguments
+    assert cortex("jobs", "show", plain, "--json").document["job"]["payload"] == {
+        "text": "p" * 100_000
+    }
+
+
+EVERY = "".join(map(chr, (*range(1, 0x3000), *range(0xFE00, 0x10000), 0x1F600, 0xE0001, 0xE0100)))
+
+
+def test_documents_escape_what_pages_mark(cortex: Cortex, life: Life) -> None:
+    kept = "".join(char for char in EVERY if not 0xD800 <= ord(char) < 0xE000)
+    job = str(life.job(payload=json.dumps({"text": kept})))
+    for form in ("json", "jsonl", "yaml"):
+        out = cortex("jobs", "show", job, "-o", form).out
+        read = yaml.safe_load(out) if form == "yaml" else json.loads(out)
+        assert read["job"]["payload"]["text"] == kept, form
+        for char in set(out) - {"\n"}:
+            assert safe(char) == char, f"{char!r} in {form}"
 
 
 @pytest.mark.parametrize(

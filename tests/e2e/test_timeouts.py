@@ -36,7 +36,10 @@ DRAINED_S = 8.0
 def apply(agent: ScriptedAgent, *tools: str, **limits: object) -> None:
     """Apply the agent with these tools and limits."""
     agent.pods.environment |= agent.model.environment
-    document = {"name": NAME, "model": MODEL, "system": "You test.", "tools": tools}
+    commands = {"interrupted": "rerun"} if "run_command" in tools else {}
+    document: dict[str, object] = {"name": NAME, "model": MODEL, "system": "You test."}
+    document |= {"tools": tools}
+    document |= {"commands": commands} if commands else {}
     file = agent.folder / "agent.yaml"
     file.write_text(json.dumps({**document, "limits": limits}))
     ran = run_cli("agents", "apply", str(file), dsn=agent.pods.dsn, folder=agent.folder)
@@ -398,8 +401,12 @@ def checkout(tmp_path: Path) -> Path:
 def half_done(pods: Pods, agent: ScriptedAgent, gate: Path, checkout: Path) -> UUID:
     """A job that timed out in a command that had written to the work tree, and waited then."""
     apply(agent, "run_command", timeout_seconds=2)
+    pods.environment["CORTEX_UNSAFE_RUN_COMMAND"] = "true"  # confined, it cannot write there
     start_warm(pods)
-    script = f"echo half >> a.py; echo new > new.py; until [ -e {gate} ]; do sleep 0.05; done"
+    # The kernel's clock of files lags by some ms: what is as old as the step's beginning stays.
+    script = (
+        f"sleep 0.1; echo half >> a.py; echo new > new.py; until [ -e {gate} ]; do sleep 0.05; done"
+    )
     asked = {"name": "run_command", "input": {"argv": ["sh", "-c", script]}}
     prompt = program({"tools": [asked]}, {"text": "done"}, mark=f"{agent.mark}  ")
     payload = {"prompt": prompt, "folder": str(checkout)}

@@ -155,7 +155,7 @@ def test_deciding_and_expiring_find_their_rows_by_index(big: str, statistics: st
     digest = sql(big, "SELECT digest FROM cortex.approval LIMIT 1")[0]["digest"]
     ways = ((SOME, True, None), (UUID(int=50_001), False, None), (UUID(int=50_002), True, "{}"))
     for approval_id, is_approved, edited in ways:
-        given = (approval_id, is_approved, "ana", digest, "why", "cli", None, None, edited)
+        given = (approval_id, is_approved, "ana", digest, "why", "cli", None, None, edited, None)
         found = touched(big, query_text("approvals.decide"), *given)
         assert found.scans == 0
         assert found.rows <= FEW
@@ -192,7 +192,7 @@ def test_those_who_wait_do_not_slow_down_those_who_work(big: str, crowd: Session
     assert sql(big, holding)[0]["n"] == 0
     submitted = "SELECT cortex.submit_job('work', '{}'::jsonb) FROM generate_series(1, 100)"
     sql(big, submitted)
-    arguments = (POD, ["work"], BATCH, 1, 1, ["look_up"])
+    arguments = (POD, ["work"], BATCH, 1, 1, ["look_up"], ["alone"])
     looks = [look for look in explain(big, "tasks.claim", arguments) if look.table in TABLES]
     assert max(look.rows for look in looks) <= 8 * BATCH
     assert len(crowd(tasks.claim, pod_id=POD, types=["work"], limit=BATCH)) == BATCH

@@ -38,7 +38,7 @@ def looked_at(looks: list[Look], table: str = "task") -> int:
 
 @pytest.mark.timeout(120)
 def test_a_claim_does_not_look_at_what_is_paused(paused: str) -> None:
-    claim = (POD, ["other", "work"], BATCH, 1, 1, ["look_up"])
+    claim = (POD, ["other", "work"], BATCH, 1, 1, ["look_up"], ["alone"])
     for statistics in ("none yet", "fresh"):
         looks = explain(paused, "tasks.claim", claim)
         assert 0 < looked_at(looks) <= ROWS_PER_WANTED * BATCH, (statistics, looks)
@@ -57,7 +57,9 @@ def test_a_scrape_does_not_count_what_is_paused(paused: str) -> None:
 @pytest.mark.timeout(120)
 def test_a_scan_would_be_found(paused: str) -> None:
     sql(paused, "DROP INDEX cortex_worker.task_ready_named")
-    looks = explain(paused, "tasks.claim", (POD, ["other", "work"], BATCH, 1, 1, ["look_up"]))
+    looks = explain(
+        paused, "tasks.claim", (POD, ["other", "work"], BATCH, 1, 1, ["look_up"], ["alone"])
+    )
     assert max(each.rows for each in looks if each.table == "task") > 10 * ROWS_PER_WANTED * BATCH
 
 

@@ -131,6 +131,6 @@ def test_tasks_that_no_pod_can_serve_do_not_slow_the_claim_of_others(
         """
     )
     for _ in range(2):
-        looks = explain(big, "tasks.claim", (POD, [RUN], BATCH, 1, 1, ["t51"]))
+        looks = explain(big, "tasks.claim", (POD, [RUN], BATCH, 1, 1, ["t51"], ["alone"]))
         assert max(each.rows for each in looks) <= ROWS_PER_WANTED * BATCH
         sql(big, "ANALYZE")

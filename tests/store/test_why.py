@@ -11,10 +11,10 @@ from cortex.domain.errors import NotFoundError
 from cortex.domain.job import Claim, JobStatus, Release, Suspend
 from cortex.domain.why import AHEAD_MAX, Cause, Why
 from cortex.domain.why import why as told_by
-from cortex.store import jobs, pods, tasks
+from cortex.store import jobs, pods, queues, tasks
 from cortex.store.database import Database
 from cortex.store.session import Session
-from cortex.store.why import facts_of
+from cortex.store.why import briefs, facts_of
 from tests.support.factories import JOB_TYPE, a_pod
 from tests.support.postgres import sql
 from tests.support.rows import move_clock, new_id, submit_many
@@ -244,3 +244,37 @@ def test_what_has_ended_and_what_never_was(store: Session, submit: Callable[...,
     assert told_by(facts).sentence == "it was cancelled by ana: enough"
     with pytest.raises(NotFoundError):
         store(facts_of, new_id())
+
+
+def test_a_list_says_in_a_few_words_what_stands_in_the_way_of_each(
+    store: Session, database: str, submit: Callable[..., UUID], enter: Callable[..., pods.Pod]
+) -> None:
+    pod = enter()
+    limited, behind = submit(), submit()
+    failure: dict[str, Any] = {"code": "rate_limit", "error_source": "llm:m", "error": "too\nmany"}
+    suspend(store, pod, claim(store, pod), **failure)
+    suspend(store, pod, claim(store, pod), waiting_on="llm:m", is_counted=False)
+    sql(
+        database,
+        """
+        INSERT INTO cortex.breaker (name, state, failures, successes, requests, probe, opened_at,
+                                    open_until, last_error)
+        VALUES ('llm:m', 'OPEN', 3, 0, 3, 0, now(), now() + interval '30 seconds',
+                'rate_limit: slow down')
+        """,
+    )
+    first, second = (submit(queue_name="mail") for _ in range(2))
+    store(tasks.promote)
+    paused = submit(queue_name="reports")
+    store(queues.pause, "reports", by="ana", reason="deploy")
+    unknown, due = submit(type="nobody_has"), submit()
+    ids = [limited, behind, second, paused, unknown, due]
+    found = store(briefs, [*ids, new_id()])
+    assert found[limited] == "429 from m: too many"
+    assert found[behind] == "429 from m: slow down"
+    assert found[second] == f"behind job …{str(first)[-6:]} in queue mail"
+    assert found[paused] == "queue reports paused by ana: deploy"
+    assert found[unknown].startswith("no pod knows its type nobody_has")
+    assert found[due] == ""
+    assert set(found) == set(ids)
+    assert store(briefs, []) == {}

@@ -166,7 +166,7 @@ class PtyScreen:
             if time.monotonic() > give_up_at:
                 pytest.fail(f"it does not stop; the screen shows\n{self.text}")
             self._read()
-        self._read()
+        self._read_all()
 
     def forget(self) -> None:
         """Show nothing, as a shell that was in between."""
@@ -199,13 +199,19 @@ class PtyScreen:
             if time.monotonic() > give_up_at:
                 pytest.fail(f"it does not end; the screen shows\n{self.text}")
             self._read()
-        self._read()
+        self._read_all()
         return self._process.wait()
 
     @property
     def modes_now(self) -> list[object]:
         """The terminal's settings, as `modes` was before the program began."""
         return termios.tcgetattr(self._slave)
+
+    def _read_all(self) -> None:
+        """Read what was written before: a read of a terminal returns a part of it."""
+        self._read()
+        while self._is_there and select.select([self._master], [], [], 0)[0]:
+            self._read()
 
     def _read(self) -> None:
         if not self._is_there:

@@ -3,7 +3,7 @@
 import asyncio
 import functools
 import heapq
-from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
 from itertools import count
@@ -94,6 +94,8 @@ class FakeBackend:
     acted: list[tuple[str, UUID, str]] = attrs.field(factory=list)
     acted_on: list[tuple[str, list[UUID], str, str]] = attrs.field(factory=list)
     """Batches: what, on which jobs, by whom and why."""
+    reasons: dict[UUID, str] = attrs.field(factory=dict)
+    """What keeps jobs from running."""
     error: CortexError | None = None
     """What every call fails with."""
     ahead_s: float = 0.0
@@ -272,6 +274,10 @@ class FakeBackend:
             newer_count=min(len(newer), newer_max),
             head=self._head(),
         )
+
+    async def whys(self, ids: Sequence[UUID]) -> Mapping[UUID, str]:
+        self._ask("whys")
+        return {each: self.reasons[each] for each in ids if each in self.reasons}
 
     async def cancel(self, job_id: UUID, *, by: str) -> str:
         await self._act("cancel", job_id, by)

@@ -57,7 +57,7 @@ SCENES: Final = {
     "effects": Scene(first="effects"),
     "resolving": Scene(first="effects", keys=("R", "2")),
     "help": Scene(keys=("question_mark",)),
-    "log": Scene(keys=("K", "y", "j", "R", "y", "at")),
+    "log": Scene(keys=("K", "y", "j", "R", "y", "escape", "at")),
 }
 
 

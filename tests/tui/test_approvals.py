@@ -286,7 +286,7 @@ async def test_changed_arguments_have_to_be_looked_at_again(inbox: FakeApprovals
         await seat.pass_time(3)
         assert "the arguments were changed: look at them again" in seat.lines[-2]
         assert "1240" in seat.text
-        await seat.press("y")
+        await seat.press("y", "escape")
         await keys(seat, "a", "y")
         assert [each.seen for each in inbox.decisions] == [inbox.rows[changed]["digest"]]
 
@@ -342,7 +342,7 @@ async def test_a_new_request_moves_nothing(
         inbox.add(0x7F3C, risk="HIGH")
         cluster.heads["approvals"] = 2
         await seat.pass_time(2)
-        assert "◆ 2 approvals" in seat.lines[0]
+        assert "◆ 2 ask" in seat.lines[0]
         assert seat.app.title == "(2) cortex"
         assert len(rung) == 1
         assert "approve …000001 refund" in seat.lines[-2]

@@ -32,6 +32,7 @@ def began(attempt: int, *, at_s: float, pod: str) -> dict[str, Any]:
     return {"id": attempt, "previous": "PENDING", "new": "RUNNING", "attempt": attempt} | {
         "at": at,
         "pod": pod,
+        "waiting_on": None,
     }
 
 

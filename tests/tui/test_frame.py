@@ -137,7 +137,7 @@ async def test_nothing_is_asked_so_often_while_nobody_watches(
 
 @on_asyncio
 async def test_help_shows_the_keys_of_the_screen(sit: Sit) -> None:
-    async with sit() as seat:
+    async with sit(size=(120, 50)) as seat:
         await seat.press("?")
         assert "Cancel the job" in seat.text
         assert "Filter the list" in seat.text

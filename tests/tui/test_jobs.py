@@ -2,12 +2,13 @@
 
 import asyncio
 import re
+from datetime import timedelta
 from uuid import UUID
 
 import pytest
 
 from cortex_tui.app import OPENED_MAX
-from tests.support.tui import FakeBackend, Seat, on_asyncio
+from tests.support.tui import FakeBackend, Seat, instant, on_asyncio
 from tests.support.tui_job import a_step
 from tests.tui.conftest import ALONE, Sit
 
@@ -347,3 +348,27 @@ async def test_what_is_pressed_before_the_first_page_came(cluster: FakeBackend, 
         cluster.page_gate.set()
         await seat.pass_time(2)
         assert "▌ …000001" in seat.text, "G is remembered"
+
+
+@on_asyncio
+async def test_waiting_jobs_say_why_by_one_statement_for_all_in_sight(
+    cluster: FakeBackend, sit: Sit
+) -> None:
+    paused = cluster.add(2)
+    due = {"next_retry_at": instant(cluster.clock) + timedelta(seconds=41), "retry_count": 1}
+    limited = cluster.add(1, status="RETRY", waiting_on="llm:m", **due)
+    for number in range(3, 20):
+        cluster.add(number)
+    cluster.reasons = {
+        paused: "queue mail paused by ana: deploy",
+        limited: "429 from m: Too Many Requests",
+    }
+    async with sit(size=(240, 40)) as seat:
+        await seat.pass_time(2)
+        assert "queue mail paused by ana: deploy" in seat.text
+        assert "· 429 from m: Too Many" in seat.text
+        assert "retries in 00:3" in seat.text
+        cluster.asked.clear()
+        await seat.pass_time(10)
+        assert 2 <= cluster.asked.count("whys") <= 5, "one for all of them"
+        assert "queue mail paused by ana: deploy" in seat.text

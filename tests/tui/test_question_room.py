@@ -109,7 +109,7 @@ async def test_what_has_no_room_is_not_asked(cluster: FakeBackend, sit: Sit) -> 
     async with sit(size=(60, 15)) as seat:
         await seat.press("K")
         assert "the question has no room here" in seat.lines[-2]
-        await seat.press("y")
+        await seat.press("y", "escape")
         assert cluster.acted == []
         await seat.pilot.resize_terminal(200, 40)
         await seat.settle()

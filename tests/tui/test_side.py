@@ -1,5 +1,7 @@
 """The pane beside a list: what the cursor is on, in full, with nothing that is read per key."""
 
+from uuid import UUID
+
 import pytest
 
 from tests.support.tui import FakeBackend, Seat, instant, on_asyncio
@@ -123,3 +125,44 @@ async def test_letters_are_read_once_the_cursor_rests(cluster: FakeBackend, sit:
         assert "1 plan" in newest
         await seat.pass_time(6)
         assert cluster.asked.count("letters") == before + 1, "nothing has changed"
+
+
+@on_asyncio
+async def test_a_key_gives_its_room_to_the_columns(cluster: FakeBackend, sit: Sit) -> None:
+    for number, agent in enumerate(("crm", "mail-bot"), 1):
+        cluster.add(number, agent=agent, checkpoint={"seq": 4, "key": "call", "cost_usd": "0.21"})
+    async with sit(size=WIDE) as seat:
+        assert "cost" not in seat.lines[2].partition("▏")[0]
+        assert "z shows " in seat.lines[1]
+        assert "cost" in seat.lines[1]
+        await seat.press("z")
+        assert "z shows" not in seat.lines[1]
+        assert "▏" not in seat.text
+        for title in ("step", "att", "retry", "cost", "age"):
+            assert title in seat.lines[2], title
+        assert "crm       ○ pend" in seat.text, "the column is as wide as its longest agent"
+        await seat.press("5")
+        assert "▏" not in seat.text
+        await seat.press("z")
+        assert "▏" in seat.text
+        await seat.press("2")
+        assert "▏" in seat.text
+
+
+@on_asyncio
+async def test_columns_grow_with_what_comes_and_never_shrink(
+    cluster: FakeBackend, sit: Sit
+) -> None:
+    cluster.add(1, agent="crm")
+    async with sit(size=NARROW) as seat:
+        narrow = seat.lines[2].index("state")
+        cluster.change(UUID(int=1), agent="a-longer-name")
+        await seat.pass_time(2)
+        wide = seat.lines[2].index("state")
+        assert wide == narrow + len("a-longer-name") - len("agent")
+        cluster.change(UUID(int=1), agent="x" * 99)
+        await seat.pass_time(2)
+        assert seat.lines[2].index("state") == wide + 16 - len("a-longer-name")
+        cluster.change(UUID(int=1), agent="crm")
+        await seat.pass_time(2)
+        assert seat.lines[2].index("state") == wide + 16 - len("a-longer-name")

@@ -1,15 +1,18 @@
 """`cortex tui` when its terminal goes, or is somebody else's for a while."""
 
+import shlex
 import signal
 import time
 
+import psutil
 import pytest
 
 from tests.support.command_line import Cortex
 from tests.support.eventually import eventually
 from tests.support.holder import holding_task
 from tests.support.life import Life
-from tests.support.tui_terminal import on_jobs
+from tests.support.pty_screen import PtyScreen
+from tests.support.tui_terminal import TUI, on_jobs
 
 GONE_S = 10.0
 """It takes a tenth of that to notice; one that does not would never end."""
@@ -72,6 +75,74 @@ def test_it_comes_back_from_the_shell(
         screen.type("q")
         assert screen.end() == 0
         assert screen.is_as_found
+
+
+KEYS = "abcdefghijklmnopqrstuvwxyz" * 3
+
+
+def test_signals_that_come_at_once_leave_one_reader(cortex: Cortex, life: Life) -> None:
+    """Each begins it anew; two at once must not begin it twice."""
+    life.type()
+    with on_jobs(cortex) as screen:
+        screen.until(lambda text: "no jobs yet" in text, what="the empty list")
+        before = psutil.Process(screen.pid).num_threads()
+        for number in [signal.SIGCONT] * 40 + [signal.SIGSTOP, signal.SIGCONT, signal.SIGCONT] * 10:
+            screen.send(number)
+        screen.type("\x1a")
+        screen.until_stopped()
+        screen.send(signal.SIGCONT)
+        screen.send(signal.SIGCONT)
+        screen.until(lambda text: "LIVE" in text, what="the list again")
+        types_in_order(screen)
+        assert psutil.Process(screen.pid).num_threads() <= before
+        screen.type("q")
+        assert screen.end() == 0
+        assert screen.is_as_found
+
+
+@pytest.mark.parametrize("how", ["ctrl+z", "kill -STOP", "kill -STOP, -CONT"])
+def test_a_shell_takes_it_back_in_front(cortex: Cortex, life: Life, how: str) -> None:
+    life.type()
+    shell = ["bash", "--norc", "--noprofile", "-i"]
+    env = cortex.environ({"PS1": "shell> "})
+    with PtyScreen(shell, folder=cortex.folder, env=env, is_controlling=True) as screen:
+        screen.until(lambda text: "shell>" in text, what="the shell")
+        screen.type(f"{shlex.join(TUI)}\n")
+        for _ in range(3):
+            screen.until(lambda text: "LIVE" in text, what="the first screen")
+            (tui,) = [
+                each
+                for each in psutil.Process(screen.pid).children(recursive=True)
+                if "tui" in each.cmdline()
+            ]
+            if how == "ctrl+z":
+                screen.type("\x1a")
+            else:
+                tui.send_signal(signal.SIGSTOP)
+            screen.until(lambda text: "Stopped" in text, what="the shell again")
+            if "-CONT" in how:
+                tui.send_signal(signal.SIGCONT)
+            screen.type("echo mine\n")
+            screen.until(lambda text: "\nmine" in text, what="the shell has the keys")
+            screen.forget()
+            screen.type("fg\n")
+        screen.until(lambda text: "LIVE" in text, what="the first screen")
+        types_in_order(screen)
+        screen.type("q")
+        screen.until(lambda _: not tui.is_running(), what="the end")
+
+
+def types_in_order(screen: PtyScreen) -> None:
+    screen.press_until("2", lambda text: "> jobs" in text, what="the jobs")
+    screen.type("/")
+    screen.until(lambda text: "> jobs" in text, what="the line for a filter")
+    for at in range(0, len(KEYS), 3):
+        screen.type(KEYS[at : at + 3])
+    screen.until(lambda text: KEYS in text, what="all keys in their order")
+    screen.type("\x15")
+    screen.until(lambda text: KEYS not in text, what="an empty filter")
+    screen.type("\r")
+    screen.press_until("1", lambda text: "> pulse" in text, what="the first screen")
 
 
 def test_who_is_told_to_leave_tells_how_far_a_long_act_came(cortex: Cortex, life: Life) -> None:

@@ -154,6 +154,8 @@ def test_a_pod_that_was_killed_is_missed_and_nothing_is_asked_about_it(up: Up) -
         pod.kill()
         told = screen.until(shows("pod ENDED", "was ended by SIGKILL"), what="the loss")
         assert "drains" not in told
+        screen.type("\x1b")
+        screen.until(lambda text: "esc goes on" not in text, what="keys are keys again")
         screen.type("@")
         screen.until(shows("> log", "was ended by SIGKILL", "its log: "), what="where to look")
         screen.type("q")

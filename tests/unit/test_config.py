@@ -16,6 +16,7 @@ EXAMPLES = {
     "http": "127.0.0.1:8080",
     "http_folders": "/srv/a:/srv/b",
     "zombie_s": 200,
+    "isolated_mb": 100,
     "pre_stop_s": 1,
     "abort_s": 50,
     "unsafe_run_command": True,

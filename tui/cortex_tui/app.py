@@ -202,6 +202,9 @@ class CortexApp(internals.Orderly[int]):
             self.app_focus = True
             self.on_app_focus()
         frame, field = self.frame, self.focused
+        if frame is not None and self.screen is frame:
+            frame.take_keys()
+            field = self.focused
         if isinstance(field, Input | TextArea):
             await self.write(event, field)
         elif frame is None or self.screen is not frame:
@@ -422,11 +425,11 @@ class CortexApp(internals.Orderly[int]):
         if pod is None or ended is None or frame is None or self._has_told_end:
             return
         self._has_told_end = True
-        if self._is_leaving:
-            frame.strip.withdraw()
         log_key = shown(self.desk.keys.named("log").keys[0])
-        told = f"✗ pod {pod.name} {ended} · {log_key} tells where its log is"
-        frame.strip.tell(safe(told), "fail")
+        told = safe(f"✗ pod {pod.name} {ended} · {log_key} tells where its log is")
+        if self._is_leaving:
+            frame.strip.withdraw(told)
+        frame.strip.tell(told, "fail")
 
     def action_help_quit(self) -> None:
         """Ctrl-C: in a terminal of its own it is a key like others."""

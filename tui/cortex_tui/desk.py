@@ -10,6 +10,7 @@ from cortex_tui.acts import Acts
 from cortex_tui.backend.protocol import Backend
 from cortex_tui.key_table import KeyTable
 from cortex_tui.model.bell import Bell
+from cortex_tui.model.question import TakesKeys
 from cortex_tui.palette import Palette, palette_of
 from cortex_tui.recall import Recall
 from cortex_tui.render.job_rows import SHOWN_COLUMNS
@@ -35,9 +36,13 @@ class Desk:
     """Go to a request for approval."""
     arrived: Callable[[], None]
     """A screen came to the front."""
+    asking: TakesKeys | None = None
+    """The one that takes the keys: a question is open there, or was taken back."""
     bell: Bell = attrs.Factory(Bell)
     job_columns: frozenset[str] = SHOWN_COLUMNS
     """Titles of the optional ones that lists of jobs show."""
+    is_side_hidden: bool = False
+    """Somebody wants no pane beside lists."""
     head: Head | None = None
     """What stands above every screen; None: not known yet."""
 

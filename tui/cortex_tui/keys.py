@@ -279,6 +279,14 @@ KEYS: Final = (
         "Choose what is shown of jobs",
         where=("jobs",),
     ),
+    look(
+        "side",
+        ("z",),
+        "side",
+        "pane",
+        "Hide what stands beside the list, or show it again",
+        where=("jobs", "dead"),
+    ),
     look("jobs.owner", ("o",), "owner", "agent", "All jobs of the job's agent", where=("jobs",)),
     look(
         "jobs.problem",

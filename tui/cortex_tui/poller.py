@@ -16,6 +16,8 @@ from cortex_tui.clock import Clock
 from cortex_tui.link import Link
 
 HEAD_EVERY_S: Final = 1.0
+WHYS_EVERY_S: Final = 5.0
+"""What keeps the waiting jobs in sight from running is read again after so long."""
 QUIET_S: Final = 0.5
 """Between statements while nothing changes: one a second for the head, one for the screen."""
 UNWATCHED_S: Final = 1.0

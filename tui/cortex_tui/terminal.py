@@ -11,7 +11,9 @@ import select
 import selectors
 import signal
 import sys
+import termios
 import threading
+import tty
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from typing import Any, Final
@@ -55,6 +57,10 @@ class Terminal(LinuxDriver):
         """The app has nothing to do before the next SIGTSTP stops it."""
         self._is_stopping = False
         """The app was told to stop, and has neither done so nor refused."""
+        self._is_continuing = False
+        """It was told to continue, and has not begun to."""
+        self._is_closed = False
+        """For good: not only while a shell or an editor has the terminal."""
         watch = threading.Thread(target=self._watch, name="terminal-watch", daemon=True)
         watch.start()
 
@@ -65,6 +71,7 @@ class Terminal(LinuxDriver):
         earlier one, which then tells the older size last: after a storm of sizes it would be held.
         """
         super().start_application_mode()  # type: ignore[no-untyped-call]
+        self._let_reads_return()
         signal.signal(signal.SIGWINCH, lambda *_: self._soon(self._measure))
         self._soon(self._measure)  # it may have changed between Textual's handler and this one
         if self._has_titles and self._writer_thread is not None:
@@ -102,15 +109,65 @@ class Terminal(LinuxDriver):
                 for event in [*(parser.feed(text) if text else ()), *parser.tick()]:
                     self.process_message(event)
 
+    def write(self, data: str) -> None:
+        """Write, unless nobody would take it: the queue of a thread that has ended fills up."""
+        if self._writer_thread is not None and self._writer_thread.is_alive():
+            super().write(data)
+
+    def close(self) -> None:
+        self._is_closed = True
+        super().close()
+
+    def suspend_application_mode(self) -> None:
+        super().suspend_application_mode()
+        self._is_closed = False
+
     def resume_application_mode(self) -> None:
         """Begin anew, also after a SIGSTOP that nobody heard of: the shell had the terminal.
 
         Begun twice there would be two threads that read, and the end would restore the wrong modes.
         """
         if self._writer_thread is not None and self._writer_thread.is_alive():
+            self._let_reads_return()
+            self._wake_reader()
             self.suspend_application_mode()
             self._must_signal_resume = True
         super().resume_application_mode()
+
+    def _let_reads_return(self) -> None:
+        """Let a read return though a shell has taken what there was: it would wait for a key."""
+        with suppress(termios.error):
+            modes = termios.tcgetattr(self.fileno)
+            modes[tty.LFLAG] &= ~termios.ICANON
+            modes[tty.CC][termios.VMIN] = modes[tty.CC][termios.VTIME] = 0
+            termios.tcsetattr(self.fileno, termios.TCSANOW, modes)
+
+    def _wake_reader(self) -> None:
+        """Begin a read again that found the modes of the shell: those make it wait for a line."""
+        reader = self._key_thread
+        if reader is not None and reader.ident is not None and reader.is_alive():
+            signal.pthread_kill(reader.ident, signal.SIGWINCH)  # it has a handler, which measures
+
+    def _sigcont_application(self, *_: object) -> None:
+        """Begin anew, one after the other: a signal that comes meanwhile would begin it twice."""
+        if self._auto_restart and not self._is_continuing:
+            self._is_continuing = True
+            self._soon(self._continue)
+
+    def _continue(self) -> None:
+        while self._is_behind:  # continued by somebody else than the shell, which has the terminal
+            os.kill(os.getpid(), signal.SIGSTOP)
+        self._is_continuing = False
+        if self._auto_restart and not self._is_closed:
+            self.resume_application_mode()
+
+    @property
+    def _is_behind(self) -> bool:
+        """Another job of the shell has the terminal."""
+        try:
+            return os.tcgetpgrp(self.fileno) != os.getpgrp()
+        except OSError:  # it is not the terminal that controls this process
+            return False
 
     def _sigtstp_application(self, *_: object) -> None:
         """Stop, when the app is ready; at once while the terminal is an editor's anyway."""

@@ -45,7 +45,7 @@ async def test_it_rests(
     port: Any = no_orphans
     actors: Any = SimpleNamespace(
         running=RunningJobs(slots=0),
-        registry=SimpleNamespace(names=("work",)),
+        registry=SimpleNamespace(shared_names=("work",), isolated_names=()),
         committer=SimpleNamespace(is_held_up=is_held_up),
         rng=seeded_random(),
     )

@@ -6,6 +6,7 @@ from uuid import UUID
 
 from cortex.domain.approval import ApprovalStatus
 from cortex.domain.errors import ConflictError, ExpiredError
+from cortex.domain.phrases import day_time
 from cortex.store import approvals, inbox
 from cortex.store.approvals import Ruling, Verdict
 from cortex.store.database import Database
@@ -54,14 +55,14 @@ def lost(approval: Mapping[str, Any], ruling: Ruling) -> ConflictError:
         return ConflictError(f"already {ended_briefly(approval)}")
     if approval["status"] == ApprovalStatus.CANCELLED:
         return ConflictError(f"void: {approval['reason']}")
-    return ExpiredError(f"expired {approval['expires_at']:%H:%M:%SZ}: nothing was executed")
+    return ExpiredError(f"expired {day_time(approval['expires_at'])}: nothing was executed")
 
 
 def ended_briefly(row: Mapping[str, Any]) -> str:
     """Return how it was decided, by whom, when and where: `denied by li, 12:29:51Z, page`."""
     parts = [
         f"{row['status'].lower()} by {row['decided_by']}",
-        f"{row['decided_at']:%H:%M:%SZ}",
+        day_time(row["decided_at"]),
         row["channel"] or "",
     ]
     return ", ".join(filter(None, parts))

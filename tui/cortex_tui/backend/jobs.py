@@ -1,7 +1,7 @@
 """Jobs, read from and changed in Postgres."""
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final
 from uuid import UUID
 
@@ -10,7 +10,7 @@ import attrs
 from cortex.domain.clock import system_chance
 from cortex.domain.job import JobStatus
 from cortex.domain.job_filter import JobFilter, JobPlace
-from cortex.store import job_choice, job_pages, jobs, operator, retries
+from cortex.store import job_choice, job_pages, jobs, operator, retries, why
 from cortex.store.database import Database
 from cortex.store.job_choice import Choice, Done
 from cortex.store.job_pages import ALL, JobPage, WayIn
@@ -67,6 +67,9 @@ class StoreJobs:
         self, ids: Sequence[UUID], *, since: JobPlace | None, newer_max: int
     ) -> JobsSeen:
         return await operator.jobs_seen(self._db, ids, since=since, newer_max=newer_max)
+
+    async def whys(self, ids: Sequence[UUID]) -> Mapping[UUID, str]:
+        return await why.briefs(self._db, ids)
 
     async def cancel(self, job_id: UUID, *, by: str) -> str:
         found = await jobs.cancel(self._db, job_id, by=by, reason="")

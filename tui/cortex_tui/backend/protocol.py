@@ -70,6 +70,10 @@ class Jobs(Protocol):
         """Read some jobs again, how many are newer than a place, and the head of the screen."""
         ...
 
+    async def whys(self, ids: Sequence[UUID]) -> Mapping[UUID, str]:
+        """Read what keeps some jobs from running, in a few words; see `cortex.store.why`."""
+        ...
+
     async def cancel(self, job_id: UUID, *, by: str) -> str:
         """Cancel a job; return what became of it."""
         ...

@@ -39,6 +39,14 @@ class Asks(Protocol):
         ...
 
 
+class TakesKeys(Protocol):
+    """What has the keys while it asks."""
+
+    def leave(self) -> str:
+        """End as declined, since its screen was left; return what to say of that, safe."""
+        ...
+
+
 class Question:
     """One line of text, and what has to be typed to agree; esc declines."""
 
@@ -67,6 +75,29 @@ class Question:
             return f"  {self.wanted} yes   esc no "
         typed = self.typed.ljust(len(self.wanted), "_")
         return f"  type {self.wanted} to agree: {typed}   esc no "
+
+
+class Closed:
+    """Stands where a question was taken back, and takes the keys of whoever is still typing.
+
+    Only esc leaves it: any other key was meant for the question.
+    """
+
+    def __init__(self, text: str) -> None:
+        """`text`: why it was taken back, and what was done; safe."""
+        self.text = text
+
+    def press(self, key: str, character: str | None) -> Answer:  # noqa: ARG002 -- as the others
+        """Take one key, by its name and by what it writes."""
+        return Answer.NO if key == CANCEL else Answer.NONE
+
+    def may_agree(self, character: str | None) -> bool:  # noqa: ARG002 -- nothing is agreed to
+        """Whether a key is of those that agree."""
+        return False
+
+    def how(self) -> str:
+        """Say which key there is."""
+        return "  esc goes on "
 
 
 class Choice:

@@ -6,6 +6,7 @@ from rich.cells import cell_len
 from rich.segment import Segment
 from textual.strip import Strip
 
+from cortex.domain.phrases import day_time
 from cortex_tui.model.inbox import ROWS_MAX, Inbox, Tab
 from cortex_tui.palette import Palette
 from cortex_tui.render import approval_rows
@@ -70,4 +71,4 @@ def cut(inbox: Inbox) -> str:
 
 def expired(at: datetime) -> str:
     """Say that nobody decided in time."""
-    return f"expired {at:%H:%M:%SZ}: nothing was executed"
+    return f"expired {day_time(at)}: nothing was executed"

@@ -17,7 +17,7 @@ from cortex.domain.argument_brief import argument_name
 from cortex.domain.argument_diff import Change
 from cortex.domain.argument_rows import ArgumentRow, argument_rows, marked_json
 from cortex.domain.cells import Cell
-from cortex.domain.phrases import short_id
+from cortex.domain.phrases import day_time, short_id
 from cortex.domain.safe import safe
 from cortex_tui.render.table import fit
 from cortex_tui.render.words import countdown
@@ -183,7 +183,7 @@ def _asker(facts: Facts) -> str:
     agent = f"by {facts.agent}, " if facts.agent else ""
     by = f", submitted by {facts.submitted_by}" if facts.submitted_by else ""
     job = f"job {short_id(facts.job_id)} ({facts.job_type}{by})"
-    return f"{agent}{job}, step {facts.step}, {facts.created_at:%H:%M:%SZ}"
+    return f"{agent}{job}, step {facts.step}, {day_time(facts.created_at)}"
 
 
 def _hidden(facts: Facts, width: int) -> Iterator[Line]:
@@ -198,7 +198,7 @@ def _vote(vote: Vote) -> str:
     edited = " edited the arguments and" if vote.was_edited else ""
     other = "" if vote.counts else ", to other arguments than these: it does not count"
     why = f": {vote.reason}" if vote.reason else ""
-    return f"{vote.person}{edited} agreed {vote.at:%H:%M:%SZ} on {vote.channel}{other}{why}"
+    return f"{vote.person}{edited} agreed {day_time(vote.at)} on {vote.channel}{other}{why}"
 
 
 def _consequences(facts: Facts, width: int, *, is_one: bool = True) -> Iterator[Line]:

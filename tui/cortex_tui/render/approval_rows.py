@@ -100,7 +100,9 @@ def _risk() -> Column[InboxRow]:
 
 
 def _tool() -> Column[InboxRow]:
-    return Column(title="tool", width=13, cell=lambda row, _: Cell(what(row), "bold"))
+    return Column(
+        title="tool", width=13, cell=lambda row, _: Cell(what(row), "bold"), is_fixed=True
+    )
 
 
 def _arguments(briefs: Briefs) -> Callable[[InboxRow, datetime], Cell]:

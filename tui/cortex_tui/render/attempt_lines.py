@@ -5,7 +5,7 @@ from datetime import datetime
 from typing import Any
 
 from cortex.domain.job import JobStatus
-from cortex.domain.phrases import money
+from cortex.domain.phrases import day_time, money
 from cortex_tui.model.fall import CALM_ENDINGS, ENDINGS, FallRow, Look, endings
 from cortex_tui.render.labelled import Line, labelled, text_lines, titled
 from cortex_tui.render.words import span, tokens
@@ -54,7 +54,7 @@ def _where(
     if attempt not in began:
         return
     at, pod = began[attempt]
-    yield from labelled("began", f"{at:%H:%M:%SZ}", width)
+    yield from labelled("began", day_time(at), width)
     last = None if before is None else began.get(before)
     is_other = last is not None and last[1] != pod
     if pod or is_other:
@@ -65,7 +65,7 @@ def _where(
 def _committed(row: FallRow, width: int) -> Iterator[Line]:
     told = "done"
     if row.ended is not None:
-        told += f" in {span((row.ended - row.began).total_seconds())} · {row.ended:%H:%M:%SZ}"
+        told += f" in {span((row.ended - row.began).total_seconds())} · {day_time(row.ended)}"
     yield from labelled("ended", told, width, "done")
     used = [] if row.tokens is None else [f"{tokens(*row.tokens)} tokens"]
     used += [] if row.cost is None else [money(row.cost)]
@@ -81,7 +81,7 @@ def _ended(
     """Say how an attempt ended early, and whether the one before ended in the same way."""
     outcome, at = ended["outcome"], ended["ended_at"]
     is_calm = outcome in CALM_ENDINGS
-    told = f"{ENDINGS.get(outcome) or outcome} · {at:%H:%M:%SZ}"
+    told = f"{ENDINGS.get(outcome) or outcome} · {day_time(at)}"
     yield from labelled("ended", told, width, "retry" if is_calm else "fail")
     if ended["error"]:
         code = ended["error_code"] or ended["error_class"]

@@ -8,7 +8,7 @@ from cortex.domain.breaker import POLICIES, BreakerState
 from cortex.domain.breaker_past import BARS, is_calm, openings, strip
 from cortex.domain.breaker_words import held_told, is_held
 from cortex.domain.cells import Cell
-from cortex.domain.phrases import NOTHING, TODAY, age
+from cortex.domain.phrases import NOTHING, TODAY, age, date_time, day_time
 from cortex.domain.safe import safe
 from cortex.store.operator import COUNT_MAX
 from cortex_tui.backend.protocol import BreakerRow
@@ -48,7 +48,7 @@ def page_lines(row: BreakerRow, now: datetime, room: int) -> list[tuple[Cell, ..
     told: list[tuple[str, str]] = []
     if row["opened_at"] is not None:
         waits = "1 job waits" if row["waiting"] == 1 else f"{_waiting(row)} jobs wait"
-        told.append((f"open since {row['opened_at']:%H:%M:%SZ} · {waits} for it", ""))
+        told.append((f"open since {day_time(row['opened_at'])} · {waits} for it", ""))
     if row["forced_by"] is not None:
         is_over = row["open_until"] is not None and row["open_until"] <= now
         began = "" if is_over else f", begun {_ago(row['forced_at'], now)}"
@@ -87,7 +87,7 @@ def _errors(row: BreakerRow, now: datetime) -> list[str]:
 
 
 def _when(instant: datetime, now: datetime) -> str:
-    return f"{instant:%H:%M:%SZ}" if now - instant < TODAY else f"{instant:%Y-%m-%d %H:%MZ}"
+    return day_time(instant) if now - instant < TODAY else date_time(instant)
 
 
 def _ago(instant: datetime, now: datetime) -> str:

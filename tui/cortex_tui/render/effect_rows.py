@@ -10,7 +10,7 @@ from cortex.domain.effect import EffectStatus
 from cortex.domain.effect_words import STATES, prospects
 from cortex.domain.job import JobStatus
 from cortex.domain.job_words import state_shown
-from cortex.domain.phrases import age, exact, short_id
+from cortex.domain.phrases import age, date_time, exact, short_id
 from cortex.domain.quota import Period, Quota
 from cortex.domain.safe import safe
 from cortex_tui.backend.protocol import EffectRow
@@ -61,7 +61,7 @@ def effect_lines(row: EffectRow, width: int, now: datetime) -> Iterator[Line]:
         moment = row[name]
         if moment is None:
             return ""
-        return f"{age((now - moment).total_seconds())} ago ({moment:%Y-%m-%d %H:%M:%SZ})"
+        return f"{age((now - moment).total_seconds())} ago ({date_time(moment)})"
 
     agent = f" of {row['agent']} v{row['agent_version']}" if row["agent"] else ""
     job = state_shown(JobStatus(row["job_status"]), f"effect:{row['id']}")

@@ -13,7 +13,7 @@ from cortex.domain.cells import Cell
 from cortex.domain.effect import EffectStatus
 from cortex.domain.job import JobStatus
 from cortex.domain.job_words import state_of
-from cortex.domain.phrases import money, short_id
+from cortex.domain.phrases import day_time, money, short_id
 from cortex.domain.safe import safe
 from cortex.domain.waiting import ApprovalSeen, EffectSeen, awaited_of
 from cortex.domain.why import SILENT_S
@@ -138,14 +138,15 @@ def why_line(row: Look, now: datetime) -> Cell:
 
 def _retry(row: Look, now: datetime) -> str:
     parts = [f"retry {row['retry_count']}/{row['max_retries']}"]
-    if row["last_error_code"]:
+    is_told = bool(row.get("why"))  # of what the last attempt failed with, too
+    if row["last_error_code"] and not is_told:
         parts.append(str(row["last_error_code"]))
     when, dot, what = why(row, now).partition(" · ")
-    at = "" if row["next_retry_at"] is None else f" ({row['next_retry_at']:%H:%M:%SZ})"
+    at = "" if row["next_retry_at"] is None else f" ({day_time(row['next_retry_at'])})"
     parts.append(f"{when}{at}{dot}{what}")
-    if row["breaker_state"] is not None:
+    if row["breaker_state"] is not None and f"breaker {row['waiting_on']}" not in what:
         parts.append(f"breaker {row['waiting_on']} {row['breaker_state'].lower()}")
-    if row["last_error"]:
+    if row["last_error"] and str(row["last_error"]) not in what:
         parts.append(str(row["last_error"]))
     return " · ".join(parts)
 

@@ -1,6 +1,6 @@
 """A job on one line: the columns of the list, and why it stands where it stands."""
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from collections.abc import Set as AbstractSet
 from datetime import datetime
 from decimal import Decimal
@@ -35,6 +35,11 @@ def status_of(row: JobRow) -> JobStatus:
     return JobStatus(row["status"])
 
 
+def standing(row: JobRow) -> Hashable:
+    """Return what a reason that was read for a job holds of: in another state it has another."""
+    return row["id"], row["status"], row["attempt"], row["retry_count"]
+
+
 def why(row: JobRow, now: datetime) -> str:
     """Say why a job stands where it stands, or what comes next; not safe yet.
 
@@ -47,8 +52,9 @@ def why(row: JobRow, now: datetime) -> str:
             return f"by {row['cancelled_by']}" if row["cancelled_by"] else ""
         case JobStatus.RETRY | JobStatus.WAITING_FOR_APPROVAL:
             return _waiting(row, now)
-        case JobStatus.PENDING if row["run_at"] > now:
-            return f"starts in {_left(row['run_at'], now)}"
+        case JobStatus.PENDING:
+            is_later = row["run_at"] > now
+            return f"starts in {_left(row['run_at'], now)}" if is_later else row.get("why") or ""
         case JobStatus.RUNNING:
             return _running(row, now)
         case _:
@@ -102,7 +108,7 @@ def _waiting(row: JobRow, now: datetime) -> str:
         case _:
             pass
     due_at = row["next_retry_at"]
-    what = f"waits for {named(on)}" if on else ""
+    what = row.get("why") or (f"waits for {named(on)}" if on else "")
     if due_at is None:
         return what or "waits for a person"
     when = f"retries in {_left(due_at, now)}" if due_at > now else "retries now"

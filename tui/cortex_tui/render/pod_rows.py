@@ -131,9 +131,9 @@ def _at(instant: datetime, now: datetime) -> str:
 def _state(row: PodRow, now: datetime) -> Cell:
     if not is_living(row):
         glyph, style = ("✗", "fail") if row["state"] == "DEAD" else ("○", "dim")
-        # One whose session has just ended is dead, and no pod has written down when.
-        ended = row["ended_at"] or row["heartbeat_at"]
-        return Cell(f"{glyph} {row['state'].lower()} {age(_since_s(now, ended))}", style)
+        # Of one whose session has just ended no pod has written down when.
+        ago = "" if row["ended_at"] is None else f" {age(_since_s(now, row['ended_at']))}"
+        return Cell(f"{glyph} {row['state'].lower()}{ago}", style)
     silent_s = _since_s(now, row["heartbeat_at"])
     if silent_s > SILENT_S:
         return Cell(f"! silent {age(silent_s)}", "alarm")

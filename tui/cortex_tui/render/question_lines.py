@@ -12,12 +12,14 @@ LINES_MAX: Final = 5
 """The smallest screen shows something of what is asked about, too."""
 
 
-def question_lines(text: str, how: str, width: int) -> Sequence[tuple[str, str]] | None:
+def question_lines(
+    text: str, how: str, width: int, *, mark: str = "?"
+) -> Sequence[tuple[str, str]] | None:
     """Return the lines, each what is asked and what may be typed; None: it has no room.
 
     `width` cells are for both. On one line what may be typed stands at the right.
     """
-    asked = f"{text}?"
+    asked = f"{text}{mark}"
     if cell_len(asked) + cell_len(how) <= width:
         return [(fit(asked, width - cell_len(how)), how)]
     *lines, last = [(line, "") for line in wrapped(asked, width)]

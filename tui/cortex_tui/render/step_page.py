@@ -12,7 +12,7 @@ from cortex.domain.cells import Cell
 from cortex.domain.job import JobStatus, StepKind
 from cortex.domain.job_words import state_shown
 from cortex.domain.nesting import is_deep
-from cortex.domain.phrases import money
+from cortex.domain.phrases import day_time, money
 from cortex.domain.safe import safe
 from cortex.store.job_view import TEXT_CHARS_MAX
 from cortex_tui.model.fall import FallRow, Look, endings
@@ -86,11 +86,11 @@ def _named(row: FallRow) -> str:
 def _step(row: FallRow, detail: Detail, job: Look, now: datetime, width: int) -> Iterator[Line]:
     yield from labelled("kind", f"{row.kind} · attempt {row.attempt}", width)
     took_s = ((row.ended or now) - row.began).total_seconds()
-    until = f" → {row.ended:%H:%M:%SZ}" if row.ended else " → now"
+    until = f" → {day_time(row.ended)}" if row.ended else " → now"
     if row.is_mark:
-        yield from labelled("at", f"{row.began:%H:%M:%SZ}", width)
+        yield from labelled("at", day_time(row.began), width)
     else:
-        yield from labelled("took", f"{span(took_s)} · {row.began:%H:%M:%SZ}{until}", width)
+        yield from labelled("took", f"{span(took_s)} · {day_time(row.began)}{until}", width)
     used = [] if row.tokens is None else [f"{tokens(*row.tokens)} tokens"]
     used += [] if row.cost is None else [money(row.cost)]
     yield from labelled("used", " · ".join(used), width)
@@ -179,7 +179,7 @@ def _log(job: Look, detail: Detail, width: int) -> Iterator[Line]:
         text = f"approval {asked['tool'] or asked['key']}: {asked['status'].lower()}{by}"
         told.append((asked["decided_at"] or asked["created_at"], text, "appr"))
     for at, text, style in sorted(told, key=lambda each: each[0]):
-        yield from labelled(f"{at:%H:%M:%S}", text, width, style)
+        yield from labelled(day_time(at), text, width, style)
 
 
 def _prompt(row: FallRow | None, detail: Detail, width: int) -> Iterator[Line]:

@@ -1,6 +1,6 @@
-"""Tables: fixed columns, so that nothing jumps; one of them takes what is left."""
+"""Tables: columns that do not jump as time goes by; one of them takes what is left."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from functools import lru_cache
 from typing import Final, Generic, TypeVar
@@ -35,7 +35,8 @@ class Column(Generic[Row]):
     spare: int = 0
     """The largest one leaves first when it gets narrow; 0 stays."""
     is_fixed: bool = False
-    """It tells of the row alone, whatever the time: a line is not laid out anew for it."""
+    """It tells of the row alone, whatever the time: a line is not laid out anew for it, and the
+    column is as wide as its rows need, up to `width`."""
 
 
 LINES_KEPT: Final = 512
@@ -46,15 +47,33 @@ CELLS_KEPT: Final = 2_048
 Layout = Sequence[tuple[Column[Row], int]]
 
 
-def layout(columns: Sequence[Column[Row]], width: int) -> Layout[Row]:
-    """Choose the columns that fit, and their widths; together with the gaps they fill the line."""
+def layout(
+    columns: Sequence[Column[Row]], width: int, needed: Mapping[str, int] | None = None
+) -> Layout[Row]:
+    """Choose the columns that fit, and their widths; together with the gaps they fill the line.
+
+    `needed`: cells that the rows take, by the title of columns that may be narrower for it.
+    """
+
+    def cells(column: Column[Row]) -> int:
+        return min(column.width, (needed or {}).get(column.title, column.width))
+
     kept = list(columns)
-    while (over := GUTTER + sum(c.width + GAP for c in kept) - width) > 0:
+    while (over := GUTTER + sum(cells(c) + GAP for c in kept) - width) > 0:
         spare = max(kept, key=lambda c: c.spare)
         if not spare.spare:
             break
         kept.remove(spare)
-    return [(c, c.width - over if c.grows else c.width) for c in kept]
+    return [(c, cells(c) - over if c.grows else cells(c)) for c in kept]
+
+
+def cells_needed(columns: Sequence[Column[Row]], row: Row, now: datetime) -> Mapping[str, int]:
+    """Return the cells that a row takes in the columns that time does not change, by title."""
+    return {
+        c.title: max(cell_len(c.title), cell_len(c.cell(row, now).text))
+        for c in columns
+        if c.is_fixed and not c.grows
+    }
 
 
 def head_line(shown: Layout[Row], palette: Palette, width: int) -> Strip:

@@ -38,6 +38,7 @@ from cortex_tui.widgets.json_editor import KEYS as EDITOR_KEYS
 from cortex_tui.widgets.json_editor import JsonEditor
 from cortex_tui.widgets.lines import Line
 from cortex_tui.widgets.page import Page
+from cortex_tui.widgets.strip_line import NOT_SEEN
 from cortex_tui.widgets.virtual_table import VirtualTable
 
 WIDE: Final = 100
@@ -121,7 +122,6 @@ class ApprovalsScreen(Frame):
     def on_screen_suspend(self) -> None:
         self._stop_editing()
         self.desk.recall.send()  # only here it can be seen and taken back
-        super().on_screen_suspend()
 
     def watched(self) -> None:
         self._silence.restart()
@@ -499,9 +499,10 @@ class ApprovalsScreen(Frame):
         self._moved()
 
     def _close(self, told: str) -> None:
-        """Take an open question back; say why."""
-        self.strip.withdraw()
-        if told:
+        """Take an open question back, or what is under way to one; say why."""
+        if self.strip.is_asking:
+            self.strip.withdraw(told or NOT_SEEN)
+        elif told:
             self.strip.tell(told, "warn")
 
     def _close_for(self, before: Subject, told: str) -> None:

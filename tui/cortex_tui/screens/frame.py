@@ -22,7 +22,7 @@ from cortex_tui.model.thing import Thing
 from cortex_tui.render import bars
 from cortex_tui.widgets.lines import Line
 from cortex_tui.widgets.side import SIDE_MIN, WIDE_SIDE_MIN
-from cortex_tui.widgets.strip_line import StripLine
+from cortex_tui.widgets.strip_line import NOT_SEEN, StripLine
 
 CHOSEN: Final = "chosen"
 WIDTH_MIN: Final = 60
@@ -54,7 +54,7 @@ class Frame(Screen[None]):
         """What a look brought is to be painted, though it is no news: the looks keep their pace."""
         self.opened: tuple[str, tuple[object, ...]] | None = None
         """By which name, and about what, on top of another screen; None: by its number."""
-        self.strip = StripLine(desk, info=self.info)
+        self.strip = StripLine(desk, info=self.info, freed=self.watched)
         bind(self, desk.keys.bindings(self.NAME))
 
     # --- what a screen gives
@@ -84,7 +84,7 @@ class Frame(Screen[None]):
             self.strip.tell("a key came before it was asked: nothing was done", "warn")
 
     def watched(self) -> None:
-        """Know that the terminal is in front again: who typed elsewhere may go on typing here."""
+        """Know that keys come here again: who typed elsewhere may go on typing."""
 
     def armed_at(self) -> float:
         """When the next key counts, by the clock, if none comes before."""
@@ -127,6 +127,12 @@ class Frame(Screen[None]):
 
         _ = self.run_worker(chosen(), group=CHOSEN, exclusive=True)
 
+    def take_keys(self) -> None:
+        """Take the keys of a question that is open on a screen that is in front no more."""
+        left = self.desk.asking
+        if left is not None and left is not self.strip:
+            self.strip.take_over(left)
+
     def repaint(self) -> None:
         """Draw all that changes by itself."""
         self.has_other = False
@@ -142,15 +148,27 @@ class Frame(Screen[None]):
     def on_resize(self, event: events.Resize) -> None:
         size = event.size
         self.set_class(size.width < WIDTH_MIN or size.height < HEIGHT_MIN, "-small")
-        self.set_class(size.width >= SIDE_MIN, "-aside")
-        self.set_class(size.width >= WIDE_SIDE_MIN, "-widely")
+        self._set_aside(size.width)
         if not self.strip.is_seen:
-            self.strip.withdraw()  # nobody may agree to what is not seen
+            self.strip.withdraw(NOT_SEEN)  # nobody may agree to it
 
-    def on_screen_suspend(self) -> None:
-        self.strip.withdraw()
+    def _set_aside(self, width: int) -> None:
+        """Have a pane beside the list, or none: of lists that have one."""
+        self.set_class(width >= SIDE_MIN and not self.desk.is_side_hidden, "-aside")
+        self.set_class(width >= WIDE_SIDE_MIN, "-widely")
+
+    def action_side(self) -> None:
+        """Hide the pane beside lists, so that the columns have its room, or show it again."""
+        if self.app.size.width < SIDE_MIN:
+            self.strip.tell(f"there is room for a pane from {SIDE_MIN} columns on", "dim")
+            return
+        self.desk.is_side_hidden = not self.desk.is_side_hidden
+        self._set_aside(self.app.size.width)
+        _ = self.call_after_refresh(self.repaint)  # the list tells which columns it leaves out
 
     def on_screen_resume(self) -> None:
+        self.take_keys()
+        self._set_aside(self.app.size.width)  # another screen may have hidden it
         self.repaint()  # it may be muted by now, or lost its pod: the lines are old
         self.desk.arrived()
         self.desk.wake()

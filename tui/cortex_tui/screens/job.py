@@ -4,7 +4,7 @@ Looks are one statement each: what happened since the last one, a page of older 
 cursor comes near them, or the step that the cursor is on. What the model says comes by itself.
 """
 
-from collections.abc import Iterable
+from collections.abc import Hashable, Iterable
 from typing import Any, Final
 from uuid import UUID
 
@@ -19,14 +19,16 @@ from cortex.domain.cells import Cell
 from cortex.domain.job import JobStatus
 from cortex.domain.phrases import short_id
 from cortex.domain.waiting import EffectSeen
+from cortex.domain.why_brief import EXPLAINED
 from cortex_tui.desk import Desk
 from cortex_tui.model.fall import FallRow, Look, next_problem, rows_of
 from cortex_tui.model.said import Said
 from cortex_tui.model.step_list import PAGE_STEPS, StepList
 from cortex_tui.model.thing import Thing
 from cortex_tui.model.window import Window
+from cortex_tui.poller import WHYS_EVERY_S
 from cortex_tui.render import job_head, step_page
-from cortex_tui.render.job_rows import status_of
+from cortex_tui.render.job_rows import standing, status_of
 from cortex_tui.render.step_page import View
 from cortex_tui.render.table import fit
 from cortex_tui.screens import job_acts
@@ -91,6 +93,9 @@ class JobScreen(Frame):
         self._detail: dict[str, Any] | None = None
         self._detail_of: tuple[object, ...] | None = None
         """Of which row, and how that stood."""
+        self._why_brief: tuple[Hashable, str] = (None, "")
+        """How it stood, and what kept it from running."""
+        self._why_due = float("-inf")
         self._said = Said()
         self._said_lines = SaidLines(desk, self._said, told=lambda: self._hearing)
         self._hearing = ""
@@ -125,7 +130,6 @@ class JobScreen(Frame):
 
     def on_screen_suspend(self) -> None:
         self._hush()
-        super().on_screen_suspend()
 
     def path(self) -> tuple[str, ...]:
         return ("jobs", short_id(self._job_id))
@@ -163,10 +167,14 @@ class JobScreen(Frame):
             return True
         if wanted == "detail":
             return await self._look_at_detail()
+        if wanted == "why":
+            return await self._look_at_why()
         after = {"newest": None, "oldest": 0, "below": self._steps.last}.get(wanted, NEVER)
         last = self._steps.last
         row = dict(await job.look(self._job_id, after=after, limit=PAGE_STEPS))
         steps = row.pop("steps")
+        of, brief = self._why_brief
+        row["why"] = brief if of == standing(row) else ""
         is_other_head = self.desk.take_head(row.pop("head"))
         if wanted != self._wanted and wanted in ("newest", "oldest"):
             return True  # the other end is wanted by now
@@ -193,8 +201,28 @@ class JobScreen(Frame):
             return "above"
         if self._is_detail_seen and self._wanted_detail() != self._detail_of:
             return "detail"
+        if self._wants_why:
+            return "why"
         is_near = window.top + window.height + AHEAD_ROWS > len(window.rows)
         return "below" if steps.has_end or is_near else "job"
+
+    @property
+    def _wants_why(self) -> bool:
+        """Whether to read what keeps it from running: at once when it stands otherwise."""
+        if self._row is None or status_of(self._row) not in EXPLAINED:
+            return False
+        is_other = self._why_brief[0] != standing(self._row)
+        return is_other or self.desk.session.clock.now() >= self._why_due
+
+    async def _look_at_why(self) -> bool:
+        before = self._row
+        if before is None:
+            return False
+        self._why_due = self.desk.session.clock.now() + WHYS_EVERY_S
+        found = await self.desk.backend.jobs.whys([self._job_id])
+        self._why_brief = standing(before), found.get(self._job_id, "")
+        self._row = {**before, "why": self._why_brief[1]}
+        return self._row != before
 
     def _take(self, row: Look) -> None:
         before, self._row = self._row, row

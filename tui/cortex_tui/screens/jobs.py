@@ -4,7 +4,7 @@ The example of a screen with a list. What it shows lives in a `Window`; `look` d
 which one statement brings it forward: a page that is missing, or what is in sight once more.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from typing import Final
 from uuid import UUID
 
@@ -24,16 +24,25 @@ from cortex.domain.job_filter import (
     with_only,
 )
 from cortex.domain.safe import safe
+from cortex.domain.why_brief import EXPLAINED
 from cortex.store.job_pages import JobPage
 from cortex.store.operator import JobsSeen
 from cortex_tui.backend.protocol import JobRow
 from cortex_tui.desk import Desk
+from cortex_tui.key_table import shown
 from cortex_tui.model.bulk import BulkVerb
 from cortex_tui.model.marks import MARKS_MAX, Marks
 from cortex_tui.model.pick import PickSome
 from cortex_tui.model.thing import Thing
 from cortex_tui.model.window import PAGE_ROWS, Window
-from cortex_tui.render.job_rows import OPTIONAL_COLUMNS, is_problem, job_columns
+from cortex_tui.poller import WHYS_EVERY_S
+from cortex_tui.render.job_rows import (
+    OPTIONAL_COLUMNS,
+    is_problem,
+    job_columns,
+    standing,
+    status_of,
+)
 from cortex_tui.render.job_side import side_head, side_lines
 from cortex_tui.render.words import about
 from cortex_tui.screens import job_acts, job_orders, jobs_bulk
@@ -48,6 +57,8 @@ NEWEST_ROWS: Final = 100
 """Read again to see which are new; more are "99+"."""
 SHORT_PAGES_MAX: Final = 50
 """So many pages in a row that are short because little fits: about 100,000 jobs looked at."""
+WHYS_SOON_S: Final = 2.0
+"""After so long what keeps jobs from running is read again when others came in sight."""
 BEGINNINGS: Final = ("first", "top", "end")
 """What shows another piece of the list: never while somebody is asked."""
 MARKED: Final = "rows are marked: the list stands still until they are clear"
@@ -75,6 +86,9 @@ class JobsScreen(Frame):
         """What is to be read next: first, top, end; "": only what is in sight."""
         self._is_read = False
         self._turn = 0
+        self._whys: Mapping[Hashable, str] = {}
+        """What keeps the waiting jobs in sight from running, each as it stood."""
+        self._whys_due = float("-inf")
         self._short_pages = 0
         self._generation = 0
         """Of filter and order: an answer to the one before is thrown away."""
@@ -121,6 +135,8 @@ class JobsScreen(Frame):
     async def look(self) -> bool:
         jobs, window = self.desk.backend.jobs, self._window
         asked, what = self._generation, self._next()
+        if what == "whys":
+            return await self._look_at_whys()
         if what == "seen":
             found = await jobs.seen(
                 [row["id"] for row in window.visible],
@@ -133,6 +149,21 @@ class JobsScreen(Frame):
         if asked != self._generation or (self.strip.is_asking and what in BEGINNINGS):
             return False
         return self._take(what, page)
+
+    async def _look_at_whys(self) -> bool:
+        """Read what keeps the waiting jobs in sight from running: one statement for all of them."""
+        rows = self._waiting_in_sight
+        self._whys_due = self.desk.session.clock.now() + WHYS_EVERY_S
+        found = await self.desk.backend.jobs.whys([row["id"] for row in rows])
+        self._whys = {standing(row): found.get(row["id"], "") for row in rows}
+        return self._window.update([self._with_why(row) for row in self._window.visible])
+
+    def _with_why(self, row: JobRow) -> JobRow:
+        return {**row, "why": self._whys.get(standing(row), "")}
+
+    @property
+    def _waiting_in_sight(self) -> list[JobRow]:
+        return [row for row in self._window.visible if status_of(row) in EXPLAINED]
 
     def _take(self, what: str, page: JobPage) -> bool:
         """Put what was read where it belongs; return whether it brought news."""
@@ -168,7 +199,19 @@ class JobsScreen(Frame):
             return "below"
         if window.wants_above:
             return "above"
+        if self._wants_whys:
+            return "whys"
         return self._routine() if window.rows else "newer"
+
+    @property
+    def _wants_whys(self) -> bool:
+        """Whether to read again what keeps the jobs in sight from running."""
+        left_s = self._whys_due - self.desk.session.clock.now()
+        if left_s > WHYS_EVERY_S - WHYS_SOON_S:
+            return False
+        rows = self._waiting_in_sight
+        has_others = any(standing(row) not in self._whys for row in rows)
+        return bool(rows) and (left_s <= 0 or has_others)
 
     def _routine(self) -> str:
         """Choose what to look at again when nothing else is wanted."""
@@ -193,7 +236,7 @@ class JobsScreen(Frame):
 
     def _see(self, found: JobsSeen) -> bool:
         """Take in what is in sight, and how many are new; return whether it is something else."""
-        is_changed = self._window.update(found.jobs)
+        is_changed = self._window.update([self._with_why(row) for row in found.jobs])
         if self._counts_along:
             is_changed |= found.newer_count != self._new_count
             self._new_count = found.newer_count
@@ -230,7 +273,8 @@ class JobsScreen(Frame):
         count = self._count_of_new(page.jobs)
         is_changed = count != self._new_count
         self._new_count = count
-        return self._window.update(page.jobs) or is_changed
+        rows = [self._with_why(row) for row in page.jobs]
+        return self._window.update(rows) or is_changed
 
     def _count_of_new(self, rows: Sequence[JobRow]) -> int:
         """Count those of the first ones that the list would have to show."""
@@ -452,7 +496,12 @@ class JobsScreen(Frame):
     def _counted(self) -> str:
         if not self._is_read:
             return "reading …"
-        return f"{self._count_words()} · {self._order.value}"
+        told = f"{self._count_words()} · {self._order.value}"
+        left_out = self._table.left_out
+        if left_out and self.has_class("-aside"):
+            pane = shown(self.desk.keys.named("side").keys[0])
+            return f"{pane} shows {', '.join(left_out)}   {told}"
+        return told
 
     def _count_words(self) -> str:
         window = self._window

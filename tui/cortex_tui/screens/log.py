@@ -14,6 +14,7 @@ from textual.strip import Strip
 from textual.widget import Widget
 
 from cortex.domain.cells import Cell
+from cortex.domain.phrases import day_time
 from cortex.domain.safe import safe
 from cortex_tui.acts import Done
 from cortex_tui.desk import Desk
@@ -32,7 +33,7 @@ CHARS_MAX: Final = 1_000
 
 
 def _at(done: Done, _: datetime) -> Cell:
-    return Cell(f"{done.at:%H:%M:%S}Z", "dim")
+    return Cell(day_time(done.at), "dim")
 
 
 def _command(done: Done, _: datetime) -> Cell:
@@ -115,5 +116,5 @@ class LogScreen(Frame):
         if done is None:
             return Cell(""), Cell("")
         copy = shown(self.desk.keys.named("copy").keys[0])
-        told = f"what does the same as the act at {done.at:%H:%M:%S}Z"
+        told = f"what does the same as the act at {day_time(done.at)}"
         return Cell(told, "dim"), Cell(f"{copy} c copies it", "dim")

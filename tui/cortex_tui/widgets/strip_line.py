@@ -5,7 +5,8 @@ While none of these is there it says why the database does not answer, if it doe
 It is always there, so that nothing moves when it speaks. While it asks it holds the focus and the
 app gives it every key: none of them reaches the screen. What was typed before the question was
 there is written into it, and agrees to nothing. A question that is longer than the line takes more
-of them, and is taken back where it cannot be seen in whole.
+of them, and is taken back where it cannot be seen in whole. Where one was taken back the line says
+why and still takes every key, until esc: nobody who was typing an answer types commands.
 """
 
 from collections.abc import Callable, Sequence
@@ -22,7 +23,7 @@ from cortex.domain.cells import Cell
 from cortex.domain.safe import safe
 from cortex_tui.desk import Desk
 from cortex_tui.internals import event_time, focused
-from cortex_tui.model.question import CANCEL, Answer, Asks
+from cortex_tui.model.question import CANCEL, Answer, Asks, Closed, TakesKeys
 from cortex_tui.render.question_lines import question_lines
 from cortex_tui.render.table import fit
 from cortex_tui.widgets.drawn import Drawn
@@ -35,7 +36,8 @@ OUTCOME_SEEN_S: Final = 5.0
 """So long an outcome does; without a key it stays."""
 UNDER_WAY: Final = "…"
 """Ends what is told of something that is not over."""
-NO_ROOM: Final = "the question has no room here: nothing was done; a larger window has"
+NO_ROOM: Final = "the question has no room here: nothing done"
+NOT_SEEN: Final = "it was not in sight any more: nothing was done"
 KEPT_MAX: Final = 500
 """Keys: longer reasons nobody types in one go."""
 
@@ -43,9 +45,12 @@ KEPT_MAX: Final = 500
 class StripLine(Drawn, can_focus=True):
     """One line but for long questions; `info` stands at its right while nobody is asked."""
 
-    def __init__(self, desk: Desk, *, info: Callable[[], Cell]) -> None:
+    def __init__(
+        self, desk: Desk, *, info: Callable[[], Cell], freed: Callable[[], None] = lambda: None
+    ) -> None:
+        """`freed`: called when keys are keys again after a question was taken back."""
         super().__init__(desk)
-        self._info = info
+        self._info, self._freed = info, freed
         self._told = Cell("")
         self._told_at = float("-inf")
         self._is_outcome = False
@@ -61,7 +66,7 @@ class StripLine(Drawn, can_focus=True):
 
     @property
     def is_asking(self) -> bool:
-        """A question is open."""
+        """A question is open, or was taken back and nobody has seen that yet."""
         return self._question is not None
 
     @property
@@ -141,23 +146,49 @@ class StripLine(Drawn, can_focus=True):
 
         `typed`: what `expect` gave.
         """
-        self._question, self._answered = question, answered
-        self._height = 1
-        self._asked_at = event_time()
-        self._before = focused(self.screen)
+        self._open(question, answered)
         self._told = Cell("")
-        self.screen.set_focus(self)
-        self.refresh()
         if not self.is_seen:
-            self.withdraw()
+            self.withdraw(NOT_SEEN)
         self._make_room()
         for event in typed:
             self.press(event)
 
-    def withdraw(self) -> None:
-        """Take the question back: it was declined."""
-        if self.is_asking:
-            self._end(is_agreed=False)
+    def withdraw(self, why: str) -> None:
+        """Take the question back, as declined, and say why; what is typed next is no command."""
+        question, answered = self._question, self._answered
+        if question is None or isinstance(question, Closed):
+            return
+        self._question, self._answered, self._height = Closed(why), None, 1
+        self._make_room()
+        self.refresh()
+        _answer(answered, is_agreed=False)
+        self.tell(why, "warn")
+
+    def leave(self) -> str:
+        """End as declined, since its screen was left; return what to say of that."""
+        question = self._question
+        self._end(is_agreed=False)
+        if question is None or isinstance(question, Closed):
+            return NOT_SEEN if question is None else question.text
+        return f"{question.text}: {NOT_SEEN}"
+
+    def take_over(self, left: TakesKeys) -> None:
+        """Take the keys of a line whose screen was left while it asked."""
+        why = left.leave()
+        if not self.is_asking:
+            self._open(Closed(why), None)
+            self._make_room()
+            self.tell(why, "warn")
+
+    def _open(self, question: Asks, answered: Callable[[bool], None] | None) -> None:
+        self._question, self._answered = question, answered
+        self._height = 1
+        self._asked_at = event_time()
+        self._before = focused(self.screen)
+        self.desk.asking = self
+        self.screen.set_focus(self)
+        self.refresh()
 
     def check_consume_key(self, key: str, character: str | None) -> bool:  # noqa: ARG002 -- Textual's
         return self.is_asking
@@ -190,28 +221,32 @@ class StripLine(Drawn, can_focus=True):
             return
         lines = self._laid_out(self._question, self.size.width or self.screen.size.width)
         if lines is None:
-            self.withdraw()
-            self.tell(NO_ROOM, "warn")
+            self.withdraw(NO_ROOM)
         else:
             self._height = max(self._height, len(lines))  # nothing jumps while one types
             self.styles.height = self._height
 
     def _laid_out(self, question: Asks, width: int) -> Sequence[tuple[str, str]] | None:
-        return question_lines(question.text, safe(question.how()), max(1, width - 2))
+        mark = "" if isinstance(question, Closed) else "?"
+        how = safe(question.how())
+        return question_lines(question.text, how, max(1, width - 2), mark=mark)
 
     def on_blur(self) -> None:
         if self.is_asking:
             self.screen.set_focus(self)
 
     def _end(self, *, is_agreed: bool) -> None:
-        answered, before = self._answered, self._before
+        question, answered, before = self._question, self._answered, self._before
         self._question = self._answered = self._before = None
+        if self.desk.asking is self:
+            self.desk.asking = None
         self.styles.height = 1
         if before is not None and before.is_attached:
             self.screen.set_focus(before)
         self.refresh()
-        if answered is not None:
-            answered(is_agreed)
+        _answer(answered, is_agreed=is_agreed)
+        if isinstance(question, Closed):
+            self._freed()
 
     def draw(self, y: int, width: int) -> Strip:
         palette = self.desk.palette
@@ -252,3 +287,8 @@ class StripLine(Drawn, can_focus=True):
             Segment(how, strip + palette["accent"]),
         ]
         return palette.lit(Strip(parts).adjust_cell_length(width, strip), "strip")
+
+
+def _answer(answered: Callable[[bool], None] | None, *, is_agreed: bool) -> None:
+    if answered is not None:
+        answered(is_agreed)

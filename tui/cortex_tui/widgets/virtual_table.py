@@ -11,7 +11,15 @@ from textual.strip import Strip
 from cortex.domain.cells import Cell
 from cortex_tui.desk import Desk
 from cortex_tui.model.window import Window
-from cortex_tui.render.table import Column, Layout, cells_line, head_line, layout, row_line
+from cortex_tui.render.table import (
+    Column,
+    Layout,
+    cells_line,
+    cells_needed,
+    head_line,
+    layout,
+    row_line,
+)
 from cortex_tui.widgets.drawn import Drawn
 
 Row = TypeVar("Row")
@@ -59,6 +67,10 @@ class VirtualTable(Drawn, Generic[Row], can_focus=True):
         """Keys of rows."""
         self._laid_out: tuple[int, Sequence[Column[Row]], Layout[Row]] | None = None
         """For a width and columns."""
+        self._needed: dict[str, int] = {}
+        """Cells, by the title of a column: they only grow while the columns are the same."""
+        self._fitting: dict[Hashable, Row] = {}
+        """Rows in sight that `_needed` is enough for."""
         self._kept: dict[int, _Kept[Row]] = {}
         """Lines of rows, by where they stand."""
         self._cut = ""
@@ -68,6 +80,12 @@ class VirtualTable(Drawn, Generic[Row], can_focus=True):
     def tell_cut(self, told: str) -> None:
         """Say below the last row that there are more, and where; "": there are none."""
         self._cut, self._window.after = told, int(bool(told))
+
+    @property
+    def left_out(self) -> Sequence[str]:
+        """Titles of columns that there is no room for."""
+        shown = () if self._laid_out is None else [column for column, _ in self._laid_out[2]]
+        return [column.title for column in self.columns if column not in shown] if shown else ()
 
     def on_resize(self, event: events.Resize) -> None:
         self._window.resize(event.size.height - 1)
@@ -107,10 +125,29 @@ class VirtualTable(Drawn, Generic[Row], can_focus=True):
 
     def _layout_for(self, width: int) -> Layout[Row]:
         if self._laid_out is None or self._laid_out[:2] != (width, self.columns):
-            self._laid_out = (width, self.columns, layout(self.columns, width))
+            shown = layout(self.columns, width, self._needed)
+            self._laid_out = (width, self.columns, shown)
         return self._laid_out[2]
 
+    def _widen(self) -> None:
+        """Let columns be wide enough for the rows in sight that were not looked at before."""
+        if self._laid_out is not None and self._laid_out[1] != self.columns:
+            self._needed, self._fitting = {}, {}
+        top, now = self._window.top, self.desk.session.now
+        rows = {
+            self._key(row): row for row in self._window.rows[top : top + self._drawn_size.height]
+        }
+        for key, row in rows.items():
+            if self._fitting.get(key) is row:
+                continue
+            for title, cells in cells_needed(self.columns, row, now).items():
+                if cells > self._needed.get(title, 0):
+                    self._needed[title], self._laid_out = cells, None
+        self._fitting = rows
+
     def draw(self, y: int, width: int) -> Strip:
+        if y == 0:
+            self._widen()
         shown = self._layout_for(width)
         if y == 0:
             return head_line(shown, self.desk.palette, width)

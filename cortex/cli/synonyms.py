@@ -1,0 +1,155 @@
+"""What people from other tools type: words that do the same, and words that lead to a command.
+
+An alias does what its command does. It is never one of those that act on more than was named. What
+has several meanings here is no alias: the error names the commands that may be meant.
+"""
+
+import difflib
+from collections.abc import Collection, Mapping, Sequence
+from typing import Final
+
+VERBS: Final[Mapping[str, tuple[str, ...]]] = {
+    "list": ("ls",),
+    "describe": ("show", "ls"),
+    "get": ("show", "ls"),
+    "inspect": ("show", "ls"),
+    "status": ("show", "ls"),
+    "kill": ("cancel",),
+    "stop": ("cancel",),
+    "logs": ("watch",),
+    "tail": ("watch",),
+    "remove": ("rm",),
+    "delete": ("rm",),
+    "ps": ("ls --status running",),
+    "run": ("submit --wait",),
+}
+"""In a group: the first of these that it has, with options."""
+
+TOP: Final[Mapping[str, str]] = {
+    "list": "jobs ls",
+    "ls": "jobs ls",
+    "ps": "jobs ls --status running",
+    "describe": "jobs show",
+    "get": "jobs show",
+    "show": "jobs show",
+    "submit": "jobs submit",
+    "run": "jobs submit --wait",
+    "kill": "jobs cancel",
+    "cancel": "jobs cancel",
+    "retry": "jobs retry",
+    "logs": "jobs watch",
+    "watch": "jobs watch",
+    "status": "doctor",
+    "approve": "approvals approve",
+    "deny": "approvals deny",
+    "drain": "pods drain",
+    "top": "tui",
+}
+_OF_NOUNS: Final = frozenset({"list", "ls", "describe", "get", "show", "logs", "kill", "cancel"})
+_PS: Final = "ps"
+
+_MEANINGS: Final[Mapping[tuple[str, ...], tuple[str, ...]]] = {
+    ("remove", "delete", "rm", "del", "destroy", "purge", "drop"): (
+        "jobs cancel",
+        "dead discard",
+        "budgets rm",
+        "quotas rm",
+        "tokens revoke",
+    ),
+    ("kill", "abort", "terminate", "stop", "halt", "shutdown"): ("jobs cancel", "pods drain"),
+    ("start", "serve", "worker", "server", "daemon", "agent-run", "launch"): ("up", "jobs submit"),
+    ("create", "new", "add", "enqueue", "exec", "invoke", "trigger", "schedule"): (
+        "jobs submit",
+        "agents apply",
+        "budgets set",
+        "quotas set",
+        "tokens create",
+    ),
+    ("set", "change", "edit", "update", "apply", "deploy"): (
+        "agents apply",
+        "budgets set",
+        "quotas set",
+    ),
+    ("pause", "suspend", "hold", "cordon"): ("queues pause", "pods drain", "freeze on"),
+    ("resume", "continue", "unpause", "uncordon", "unfreeze"): (
+        "queues resume",
+        "jobs resume",
+        "pods undrain",
+        "freeze off",
+    ),
+    ("restart", "rerun", "redo", "requeue", "replay"): ("jobs retry", "dead retry"),
+    ("health", "check", "ping", "diagnose", "verify", "config", "info"): ("doctor",),
+    ("ui", "dashboard", "monitor", "console", "htop"): ("tui",),
+    ("init", "setup", "install", "upgrade", "db", "database", "schema"): ("migrate", "up"),
+    ("error", "errors", "failed", "failures", "dlq", "dead-letters", "deadletters"): ("dead ls",),
+    ("worker", "workers", "node", "nodes", "process", "processes"): ("pods ls",),
+    ("task", "tasks", "workflow", "workflows", "runs", "execution", "executions"): ("jobs ls",),
+    ("billing", "usage", "spend", "spending", "price", "prices", "money"): ("costs", "budgets ls"),
+    ("limit", "limits", "rate", "throttle"): ("quotas ls", "budgets ls"),
+    ("event", "events", "history", "audit", "log"): ("facts", "jobs watch"),
+    ("login", "auth", "key", "keys", "secret", "password"): ("tokens create",),
+    ("accept", "confirm", "allow", "yes", "grant"): ("approvals approve",),
+    ("reject", "refuse", "decline", "disallow"): ("approvals deny",),
+    ("inbox", "pending", "requests"): ("approvals ls",),
+    ("circuit", "circuits", "open", "close", "trip", "reset"): ("breakers open", "breakers close"),
+    ("explain", "reason", "stuck"): ("why",),
+    ("benchmark", "perf"): ("bench",),
+    ("follow", "attach", "stream"): ("jobs watch", "approvals watch"),
+    ("discard", "dismiss", "archive", "ack"): ("dead discard",),
+    ("details", "detail", "view", "cat", "see", "look"): ("jobs show", "dead show"),
+}
+SUGGESTED_MAX: Final = 3
+
+
+def expanded(words: Sequence[str], nouns: Collection[str]) -> list[str]:
+    """Return what a line of the whole program means; the same line where it is no alias."""
+    first, rest = words[0], list(words[1:])
+    if first in nouns:
+        return list(words)
+    noun = _noun(rest[0], nouns) if rest else None
+    if first in _OF_NOUNS and noun is not None:  # `get pods`, `describe job ID`
+        named = [word for word in rest[1:2] if not word.startswith("-")]
+        lists = first in ("list", "ls") or (first in ("get", "show", "describe") and not named)
+        return [noun, "ls" if lists else first, *rest[1:]]
+    if first == "status" and rest and not rest[0].startswith("-"):
+        return ["jobs", "show", *rest]
+    if first in TOP:
+        return [*TOP[first].split(), *rest]
+    noun = _noun(first, nouns)
+    return list(words) if noun is None else [noun, *rest]
+
+
+def verb_of(word: str, verbs: Collection[str]) -> list[str]:
+    """Return what a word means as the verb of a group, with options; empty: it is no alias."""
+    for meant in VERBS.get(word, ()):
+        if word not in verbs and meant.split()[0] in verbs:
+            return [] if word == _PS and "submit" not in verbs else meant.split()
+    return []
+
+
+def aliases_of(verbs: Collection[str]) -> dict[str, str]:
+    """Return the aliases of a group's verbs and what they mean."""
+    found = {word: " ".join(verb_of(word, verbs)) for word in VERBS}
+    return {word: meant for word, meant in found.items() if meant}
+
+
+def suggestions(word: str, commands: Collection[str], *, group: str = "") -> list[str]:
+    """Return what may be meant by an unknown command: by its meaning, else by its spelling.
+
+    Of a group first its own; `commands` are those that it has.
+    """
+    meant = [each for words, found in _MEANINGS.items() if word.lower() in words for each in found]
+    if group:
+        own = [each.removeprefix(f"{group} ") for each in meant if each.startswith(f"{group} ")]
+        meant = [each for each in own if each in commands]
+    known = [*commands, *({} if group else TOP)]
+    found = meant or difflib.get_close_matches(word, known, n=SUGGESTED_MAX)
+    return list(dict.fromkeys(found))[:SUGGESTED_MAX]
+
+
+def _noun(word: str, nouns: Collection[str]) -> str | None:
+    """Return the group that a word names, in the singular or the plural."""
+    for each in (word, f"{word}s"):
+        if each in nouns and each.endswith("s"):
+            return each
+    return None
