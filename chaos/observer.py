@@ -15,8 +15,9 @@ CREATE SCHEMA chaos;
 CREATE TABLE chaos.claim (
     n bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY, at timestamptz NOT NULL,
     statement xid8 NOT NULL, job_id uuid NOT NULL, previous int NOT NULL, attempt int NOT NULL,
-    pod_id uuid, run_at timestamptz);
-COMMENT ON TABLE chaos.claim IS 'Each time a job got an owner; run_at is that of its task.';
+    pod_id uuid, run_at timestamptz, spent int);
+COMMENT ON TABLE chaos.claim IS
+    'Each time a job got an owner; run_at is that of its task, spent as which try of that.';
 CREATE TABLE chaos.move (
     n bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY, at timestamptz NOT NULL,
     job_id uuid NOT NULL, previous text, new text NOT NULL, attempt int NOT NULL);
@@ -57,9 +58,10 @@ BEGIN
     END IF;
     IF NEW.attempt <> OLD.attempt OR NEW.pod_id <> OLD.pod_id
        OR OLD.pod_id IS NULL AND NEW.pod_id IS NOT NULL THEN
-        INSERT INTO chaos.claim (at, statement, job_id, previous, attempt, pod_id, run_at)
-        VALUES (clock_timestamp(), pg_current_xact_id(), NEW.id, OLD.attempt, NEW.attempt,
-                NEW.pod_id, (SELECT t.run_at FROM cortex_worker.task t WHERE t.job_id = NEW.id));
+        INSERT INTO chaos.claim (at, statement, job_id, previous, attempt, pod_id, run_at, spent)
+        SELECT clock_timestamp(), pg_current_xact_id(), NEW.id, OLD.attempt, NEW.attempt,
+               NEW.pod_id, t.run_at, t.attempts_spent
+        FROM (SELECT) nothing LEFT JOIN cortex_worker.task t ON t.job_id = NEW.id;
     ELSIF NEW.heartbeat_at <> OLD.heartbeat_at AND NEW.status = 'RUNNING' THEN
         INSERT INTO chaos.kept (at, statement, job_id, attempt, pod_id)
         VALUES (clock_timestamp(), pg_current_xact_id(), NEW.id, NEW.attempt, NEW.pod_id);

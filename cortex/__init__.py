@@ -7,7 +7,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from cortex.agent.tool import ToolContext, tool
+    from cortex.agent.tools.tool import ToolContext, tool
     from cortex.domain.effect import Applied, Invocation, NotApplied, Unknown
     from cortex.domain.errors import (
         ApprovalExpiredError,
@@ -49,9 +49,9 @@ _HOMES = {
     "CortexError": "cortex.domain.errors",
     "RejectedError": "cortex.domain.errors",
     "Retry": "cortex.durable.registry",
-    "ToolContext": "cortex.agent.tool",
+    "ToolContext": "cortex.agent.tools.tool",
     "job": "cortex.durable.registry",
-    "tool": "cortex.agent.tool",
+    "tool": "cortex.agent.tools.tool",
 }
 
 

@@ -147,7 +147,7 @@ class Settings:
         validator=_full_paths,
         metadata={
             "doc": "full paths, with `:` between them: in these folders, a job that is submitted "
-            "over HTTP may have its agent read; none: it may name no `folder`",
+            "over HTTP may have its agent work; none: it may name no `folder`",
             "kind": "paths",
         },
     )
@@ -206,7 +206,7 @@ class Settings:
 
     @property
     def folder_roots(self) -> tuple[Path, ...]:
-        """Folders in which agents of jobs that are submitted over HTTP may read."""
+        """Folders in which agents of jobs that are submitted over HTTP may work."""
         return tuple(map(Path, self.http_folders.split(os.pathsep))) if self.http_folders else ()
 
     @property

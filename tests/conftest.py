@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 import structlog
 
-from cortex.store.database import Profile
-from cortex.store.embedded_locks import FileLock
-from cortex.store.session import open_session
+from cortex.postgres.database import Profile
+from cortex.postgres.embedded.cluster import FileLock
+from cortex.postgres.session import open_session
 from tests.support.life import Life
 from tests.support.postgres import SharedPostgres, make_home, make_run_dir, remove_servers
 from tests.support.private_postgres import PrivatePostgres, bindirs, copy_of_original

@@ -9,7 +9,7 @@ import pytest
 import yaml
 
 from cortex.cli.main import cli
-from cortex.services.metrics_catalogue import METRICS, Metric
+from cortex.runtime.metrics.metrics_catalogue import METRICS, Metric
 from tests.support.readme_tables import _metrics
 
 RULES = Path(__file__).parent.parent / "packaging" / "prometheus" / "alerts.yaml"

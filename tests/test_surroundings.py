@@ -6,19 +6,29 @@ import socket
 import subprocess
 import sys
 from pathlib import Path
+from typing import Final
 
 import pytest
+
+from tests.support.surroundings import OURS
 
 ROOT = Path(__file__).parent.parent
 POISON = "no TOML, and no setting either"
 SEEN_BY = (
+    "tests/test_surroundings.py::test_nothing_of_the_users_is_in_sight",
     "tests/cli/test_doctor.py::test_a_server_that_does_not_answer_and_a_secret_that_does_not_show",
     "tests/unit/test_config.py",
-    "tests/unit/agent/test_model.py",
-    "tests/tui/test_crash.py",
+    "tests/unit/agent/test_model.py::test_key_and_address_come_from_the_environment",
+    "tests/unit/agent/test_model.py::test_without_a_key",
+    "tests/tui/test_crash.py::test_a_fault_is_told_in_one_line[a key]",
     "tests/e2e/test_start.py::test_a_newer_schema_is_refused",
 )
-"""Tests that look at settings, at a database, at the model's address and at the user's folders."""
+"""Tests that look at settings, at a database, at the model's address and at the user's folders.
+
+Few of each kind: none more would see another trap, and beside a whole run each takes long.
+"""
+TRAP: Final = "127.77.0.1"
+"""This machine, at an address of the trap's own: others knock at ports of 127.0.0.1."""
 NEVER_THERE = "mount -t tmpfs traps /var/lib && mkdir -p /var/lib/cortex/pgdata && "
 """Root's data folder is the machine's: it is poisoned where only this run sees it."""
 
@@ -48,11 +58,20 @@ def own_mounts(command: list[str]) -> list[str]:
     return ["unshare", "--mount", "sh", "-c", script] if may else command
 
 
-@pytest.mark.timeout(180)
+def test_nothing_of_the_users_is_in_sight() -> None:
+    settings = {
+        name for name in os.environ if name.startswith(("ANTHROPIC_", "CORTEX_", "PG", "XDG_"))
+    }
+    assert {name for name in settings if not name.startswith(OURS)} == {"CORTEX_DATA"}
+    assert Path.home().name.startswith("cortex-tests-home-")
+    assert Path(os.environ["CORTEX_DATA"]).parent == Path.home()
+
+
+@pytest.mark.timeout(300)
 def test_a_run_between_traps_springs_none(tmp_path: Path) -> None:
     home = poisoned_home(tmp_path / "user")
     before = files_below(home)
-    with socket.create_server(("127.0.0.1", 0)) as trap:
+    with socket.create_server((TRAP, 0)) as trap:
         host, port = trap.getsockname()
         traps = {
             "HOME": home,
@@ -72,8 +91,9 @@ def test_a_run_between_traps_springs_none(tmp_path: Path) -> None:
         }
         environ = {name: os.environ[name] for name in ("PATH",) if name in os.environ}
         command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-n", "1"]
+        unhurried = ["--timeout", "0"]  # this test's own limit bounds them all together
         done = subprocess.run(
-            own_mounts([*command, *SEEN_BY]),
+            own_mounts([*command, *unhurried, *SEEN_BY]),
             cwd=ROOT,
             env=environ | {name: str(value) for name, value in traps.items()},
             stdin=subprocess.DEVNULL,

@@ -33,16 +33,16 @@ VIRTUAL = ("tests/chaos/test_sim",)  # on a clock that jumps nobody waits
 
 # What may be used only under these path prefixes. A full name goes before its module's `.*`.
 HOME: dict[str, tuple[str, ...]] = {
-    "asyncio.sleep": (CHAOS, "cortex/store/", *SUPPORT, *VIRTUAL),
+    "asyncio.sleep": (CHAOS, "cortex/postgres/", *SUPPORT, *VIRTUAL),
     "datetime.date.today": SOURCES,
     "datetime.datetime.now": SOURCES,
     "datetime.datetime.today": SOURCES,
     "datetime.datetime.utcnow": SOURCES,
-    "print": (CHAOS, "cortex/cli/", "cortex/demo/", *SUPPORT),
+    "print": (CHAOS, "cortex/bench/", "cortex/cli/", "cortex/demo/", *SUPPORT),
     "random.*": SOURCES,
     "random.Random": (*SOURCES, CHAOS, "tests/"),  # seeded, each of them
     "random.SystemRandom": (*SOURCES, "chaos/commands/"),  # draws a seed where none is given
-    "time.sleep": (CHAOS, "cortex/store/embedded_", *SUPPORT),  # others can only be polled
+    "time.sleep": (CHAOS, "cortex/postgres/embedded/", *SUPPORT),  # others can only be polled
     "time.time": SOURCES,
     "time.time_ns": SOURCES,
     "trio.sleep": (CHAOS, "cortex/", *SUPPORT, *VIRTUAL),  # a test waits for an event or a row
@@ -251,11 +251,11 @@ def test_impure_use_is_found(text: str) -> None:
     "path, text",
     [
         ("cortex/domain/clock.py", "import time\ntime.time()"),
-        ("cortex/cli/jobs.py", "print('here')"),
+        ("cortex/cli/jobs/__init__.py", "print('here')"),
         ("cortex/durable/context.py", "import time\ntime.monotonic()"),
         ("cortex/durable/context.py", "import random\ndef jitter(rng: random.Random): ..."),
         ("cortex/durable/context.py", "ctx.sleep(1)\nself.time.time()"),
-        ("cortex/services/sweeper.py", "import trio\ntrio.sleep(1)"),
+        ("cortex/runtime/liveness/sweeper.py", "import trio\ntrio.sleep(1)"),
         ("tests/unit/test_retry.py", "import random\nrandom.Random(7)"),
         ("tests/support/eventually.py", "import trio\ntrio.sleep(0.01)"),
     ],
@@ -301,14 +301,14 @@ def test_sql_in_python_is_found(text: str) -> None:
     ],
 )
 def test_prose_is_not_sql(text: str) -> None:
-    assert list(holds_sql(Source("cortex/cli/jobs.py", f"hint = {text!r}"))) == []
+    assert list(holds_sql(Source("cortex/cli/jobs/__init__.py", f"hint = {text!r}"))) == []
 
 
 def test_long_functions_and_files_are_found() -> None:
     body = "    pass\n" * FUNCTION_LINES_MAX
-    assert list(too_long(Source("cortex/pod.py", f"async def up():\n{body}")))
-    assert list(too_long(Source("cortex/pod.py", f"def up():\n{body[9:]}"))) == []
-    assert list(too_long(Source("cortex/pod.py", "x = 1\n" * (FILE_LINES_MAX + 1))))
+    assert list(too_long(Source("cortex/runtime/pod.py", f"async def up():\n{body}")))
+    assert list(too_long(Source("cortex/runtime/pod.py", f"def up():\n{body[9:]}"))) == []
+    assert list(too_long(Source("cortex/runtime/pod.py", "x = 1\n" * (FILE_LINES_MAX + 1))))
 
 
 def test_empty_names_are_found() -> None:

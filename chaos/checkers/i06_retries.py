@@ -22,12 +22,14 @@ def check(evidence: Evidence) -> Verdict:
     paths = grouped(evidence.transitions, "job_id")
     hurried = {f["job_id"] for f in evidence.facts if f["subtype"] == "retried_now"}
     failures = grouped((f for f in evidence.facts if f["type"] == "error"), "job_id")
+    claims = grouped(evidence.claims, "job_id")
     for job in evidence.jobs:
         own, path = attempts.get(job["id"], []), paths.get(job["id"], [])
         findings.look(len(own))
         wrong = (
             *_counts(job, path, own),
             *_tries(own, failures.get(job["id"], [])),
+            *_spent(own, claims.get(job["id"], [])),
             *_times(path, hurried=job["id"] in hurried),
         )
         for why in wrong:
@@ -71,12 +73,27 @@ def _tries(attempts: list[Row], failures: list[Row]) -> Iterator[str]:
         told = fact["data"].get("attempt")
         if told is None or "retry_count" not in fact["data"]:
             continue  # of a call inside an attempt
-        failed = 0
-        for row in attempts:
-            if row["attempt"] < fact["attempt"]:
-                failed = 0 if row["outcome"] in RETRIED else failed + (row["outcome"] == "failed")
+        failed = _failed_before(fact["attempt"], attempts)
         if told != failed + 1:
             yield f"attempt {fact['attempt']} counts as try {told}, {failed} failed before it"
+
+
+def _spent(attempts: list[Row], claims: list[Row]) -> Iterator[str]:
+    """The same of all claims: what the end of a pod has ended was no try of the job."""
+    for claim in claims:
+        failed = _failed_before(claim["attempt"], attempts)
+        if claim["spent"] not in (None, failed + 1):
+            told = f"attempt {claim['attempt']} is try {claim['spent']} of its task"
+            yield f"{told}, {failed} failed before it"
+
+
+def _failed_before(attempt: int, attempts: list[Row]) -> int:
+    """How many of its task's tries had failed by then."""
+    failed = 0
+    for row in attempts:
+        if row["attempt"] < attempt:
+            failed = 0 if row["outcome"] in RETRIED else failed + (row["outcome"] == "failed")
+    return failed
 
 
 def _times(path: list[Row], *, hurried: bool) -> Iterator[str]:

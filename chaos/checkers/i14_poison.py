@@ -1,7 +1,8 @@
 """I14: a job that kills is stopped after so many deaths of its own process, and no other one is.
 
 The death of a pod condemns nobody: it may have come from outside. Only a process that runs one job
-and dies while its pod lives shows whose fault it was.
+and dies while its pod lives shows whose fault it was. Faults of a run hit pods, never such a
+process: a program without a poison operation is innocent whatever the record says of its deaths.
 """
 
 from chaos.checkers.timeline import TERMINAL, Timeline, grouped, operations_of
@@ -20,7 +21,7 @@ def check(evidence: Evidence) -> Verdict:
     is_at_rest = Timeline.of(evidence).is_at_rest
     attempts = grouped(evidence.attempts, "job_id")
     steps = grouped(evidence.steps, "job_id")
-    poison = condemned = deaths_max = 0
+    poison = deaths_max = 0
     for job in evidence.jobs:
         ended = attempts.get(job["id"], [])
         stepped = {step["attempt"] for step in steps.get(job["id"], [])}
@@ -35,8 +36,11 @@ def check(evidence: Evidence) -> Verdict:
         if longest >= most:
             why = f"job {job['id']} was begun again after {longest} deaths of its own process"
             findings.broken(f"{why} in a row, {most} are the limit", job=job["id"])
-        if not any(op["op"] == "poison" for op in operations_of(job)):
-            condemned += is_stopped
+        operations = operations_of(job)
+        if not any(op["op"] == "poison" for op in operations):
+            if operations and is_stopped:
+                why = f"innocent job {job['id']} was called poison"
+                findings.broken(f"{why}: {job['error_message']}", job=job["id"])
             continue
         poison += 1
         findings.look()
@@ -46,7 +50,7 @@ def check(evidence: Evidence) -> Verdict:
         if pods >= SHARED * most:
             why = f"job {job['id']} was begun again after {pods} pod deaths in a row"
             findings.broken(f"{why}, {most} make a suspect", job=job["id"])
-    return findings.verdict(poison=poison, condemned=condemned, deaths_in_a_row_max=deaths_max)
+    return findings.verdict(poison=poison, deaths_in_a_row_max=deaths_max)
 
 
 def _rows(

@@ -1,16 +1,22 @@
 """I16: what is called is not run over when it comes back, and breakers move as they should."""
 
 from bisect import bisect_left
+from collections.abc import Iterator
 from itertools import pairwise
 
 from chaos.checkers.timeline import Timeline, grouped
 from chaos.checkers.verdict import Findings, Verdict
-from chaos.evidence import Evidence
+from chaos.evidence import Evidence, ModelCall, Row
+from chaos.workloads.program import Op, model_of
 
 AFTER_HEAL_S = 10.0
 HERD_MIN = 20
 """Fewer calls within a tenth of a second are no herd."""
 HERD_SHARE = 0.8
+IDLE_S = 60.0
+"""A model's answer that has gone on for so long proves as much as a whole one."""
+SLACK_S = 0.5
+"""By which the clocks of the record and of the scripted model may seem to differ."""
 MOVES = {
     "breaker_opened": {"breaker_half_opened", "breaker_forced_closed", "breaker_forced_open"},
     "breaker_half_opened": {
@@ -43,7 +49,12 @@ def check(evidence: Evidence) -> Verdict:
                 told = f"{before['subtype']} → {after['subtype']}"
                 findings.broken(f"breaker {name} went {told} at {after['at']}")
     calls = sorted(call.at_s for call in evidence.model_calls)
-    for trouble in Timeline.of(evidence).troubles:
+    timeline = Timeline.of(evidence)
+    if timeline.has_clock:
+        for name, path in grouped(changes, "source").items():
+            for unproven in _unproven(name, path, evidence.model_calls, timeline):
+                findings.broken(unproven)
+    for trouble in timeline.troubles:
         since_s = trouble.ended_s
         herd = calls[bisect_left(calls, since_s) : bisect_left(calls, since_s + AFTER_HEAL_S)]
         findings.look(len(herd[:1]))
@@ -55,6 +66,31 @@ def check(evidence: Evidence) -> Verdict:
     return findings.verdict(
         calls=len(calls), peak_per_s=_peak(calls, 1.0), breaker_changes=len(changes)
     )
+
+
+def _unproven(
+    name: str, path: list[Row], calls: tuple[ModelCall, ...], timeline: Timeline
+) -> Iterator[str]:
+    """When a model's breaker closed by itself, although no probe of it had a whole answer."""
+    if not name.startswith("llm:"):
+        return
+    whole = [call for call in calls if call.outcome == "answered" and _breaker_of(call) == name]
+    for before, after in pairwise(path):
+        if (before["subtype"], after["subtype"]) != ("breaker_half_opened", "breaker_closed"):
+            continue
+        since_s, until_s = timeline.at_s(before["at"]), timeline.at_s(after["at"])
+        is_proven = any(
+            since_s - SLACK_S <= call.at_s and (call.ended_s or call.at_s) <= until_s + SLACK_S
+            for call in whole
+        )
+        if not is_proven and until_s - since_s < IDLE_S:
+            yield f"breaker {name} closed at {until_s:.1f} s, and no probe was answered whole"
+
+
+def _breaker_of(call: ModelCall) -> str:
+    """The breaker of the model that a program's step asked."""
+    key, _, step = call.conversation.rpartition("/")
+    return f"llm:{model_of(Op.RETRY if step.endswith(f':{Op.RETRY}') else Op.MODEL, key)}"
 
 
 def _peak(instants: list[float], within_s: float) -> int:

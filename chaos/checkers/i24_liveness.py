@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from chaos.checkers.timeline import TERMINAL, Timeline, grouped, operations_of
+from chaos.checkers.timeline import TERMINAL, Timeline, grouped, may_diverge, operations_of
 from chaos.checkers.verdict import Findings, Verdict
 from chaos.evidence import Evidence
 
@@ -82,6 +82,8 @@ def _failures(evidence: Evidence, findings: Findings) -> int:
     """How many jobs of programs failed; nothing in a run makes them fail but what is meant to."""
     failed = [job for job in evidence.jobs if job["status"] == "FAILED" and operations_of(job)]
     for job in failed:
+        if job["error_code"] == "diverged" and may_diverge(job):
+            continue
         if job["error_code"] not in MEANT and job["error_class"] not in PASSES:
             why = f"job {job['id']} failed for no reason that the run gave it"
             findings.broken(f"{why}: {job['error_code']}: {job['error_message']}", job=job["id"])

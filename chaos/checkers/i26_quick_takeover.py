@@ -30,7 +30,12 @@ def check(evidence: Evidence) -> Verdict:
                 f"job {row['job_id']} of {life.title} ran elsewhere {took_s:.2f} s after its death"
             )
             findings.broken(why, job=row["job_id"])
+    kills = sum(trouble.nemesis == QUIET_KILL for trouble in timeline.troubles)
+    unknown = None
+    if kills and not taken_s:
+        unknown = f"none of {kills} quiet kills was measured: the machine had too much else to do"
     return findings.verdict(
+        unknown=unknown,
         p50_s=quantile(taken_s, 0.5),
         p99_s=quantile(taken_s, 0.99),
         worst_s=max(taken_s, default=None),

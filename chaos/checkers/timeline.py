@@ -210,6 +210,11 @@ def operations_of(job: Row) -> list[dict[str, Any]]:
     return list(payload.get("operations", ())) if isinstance(payload, dict) else []
 
 
+def may_diverge(job: Row) -> bool:
+    """Whether a later attempt of a job's program asks for something by another name."""
+    return any(op["op"] == "renamed" for op in operations_of(job))
+
+
 def quantile(values: Iterable[float], share: float) -> float | None:
     """The value that this share of them does not exceed; None of nothing."""
     ordered = sorted(values)

@@ -20,9 +20,9 @@ from chaos.history import History
 from cortex.domain.clock import system_chance
 from cortex.domain.effect import EffectStatus, Resolution
 from cortex.domain.errors import CortexError, OutcomeUnknownError
+from cortex.postgres.database import Database, Profile, open_database
 from cortex.store import approvals, effects
 from cortex.store.approvals import Verdict
-from cortex.store.database import Database, Profile, open_database
 
 LOOK_S: Final = 0.25
 CALL_WITHIN_S: Final = 5.0

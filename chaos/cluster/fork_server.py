@@ -26,9 +26,9 @@ ROOT: Final = Path(chaos.__file__).parent.parent
 RUNTIME: Final = (
     "asyncpg",
     "cortex.cli.main",
-    "cortex.cli.up",
-    "cortex.cli.serve",
-    "cortex.pod",
+    "cortex.cli.run.up",
+    "cortex.cli.run.serve",
+    "cortex.runtime.pod",
     "httpcore2",
     "trio_asyncio",
 )
@@ -55,15 +55,16 @@ class Process:
         self.pid = pid
         self.returncode: int | None = None
         self.stdout: IO[bytes] | None = None if stdout is None else os.fdopen(stdout, "rb")
-        self._connection = connection
+        # A number, not the socket: that complains if it is found in a cycle before this process is.
+        self._connection = connection.detach()
         self._lock = threading.Lock()
 
     def __del__(self) -> None:
-        self._connection.close()
+        os.close(self._connection)
 
     def fileno(self) -> int:
         """A descriptor that is readable once the process has ended."""
-        return self._connection.fileno()
+        return self._connection
 
     def poll(self) -> int | None:
         """Its return code, negative for a signal, or None while it runs."""
@@ -153,7 +154,7 @@ class ForkServer:
                 with self._lock:
                     socket.send_fds(self._running(), [b"\0"], [its.fileno(), *numbers])
             ours.sendall(len(body).to_bytes(HEADER_BYTES, "big") + body)
-            pid = _report(ours)
+            pid = _report(ours.fileno())
         except BaseException:
             ours.close()
             if reading is not None:
@@ -250,10 +251,13 @@ def _start(modules: Sequence[str]) -> "tuple[subprocess.Popen[bytes], socket.soc
     return server, ours
 
 
-def _report(connection: socket.socket) -> int:
-    said = connection.recv(REPORT_BYTES, socket.MSG_WAITALL)
-    if len(said) != REPORT_BYTES:
-        raise ServerGone
+def _report(connection: int) -> int:
+    said = b""
+    while len(said) < REPORT_BYTES:
+        piece = os.read(connection, REPORT_BYTES - len(said))
+        if not piece:
+            raise ServerGone
+        said += piece
     return int.from_bytes(said, "big", signed=True)
 
 
@@ -261,7 +265,7 @@ def _number(file: int | IO[Any]) -> int:
     return file if isinstance(file, int) else file.fileno()
 
 
-def _is_readable(file: socket.socket, *, within_s: float | None) -> bool:
+def _is_readable(file: int | socket.socket, *, within_s: float | None) -> bool:
     waits = select.poll()
     waits.register(file, select.POLLIN | select.POLLHUP)
     return bool(waits.poll(None if within_s is None else max(0.0, within_s) * 1000))

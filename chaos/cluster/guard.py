@@ -18,9 +18,9 @@ from pathlib import Path
 from typing import Final, NoReturn
 
 from chaos.cluster.disk import unmount_below
-from cortex.store.embedded_account import account_for
-from cortex.store.embedded_cluster import Cluster
-from cortex.store.embedded_install import MAJOR, packaged
+from cortex.postgres.embedded.account import account_for
+from cortex.postgres.embedded.cluster import Cluster
+from cortex.postgres.embedded.install import MAJOR, packaged
 
 PREFIX: Final = "cortex-chaos-"
 RAM_DISK: Final = Path("/dev/shm")  # noqa: S108  (directories in it get random names)

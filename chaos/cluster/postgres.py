@@ -16,12 +16,11 @@ import asyncpg
 
 from chaos.cluster.disk import Disk
 from chaos.cluster.mark import mark, refuse_unmarked
-from cortex.store.embedded_account import account_for
-from cortex.store.embedded_cluster import BUILTIN_UTF8, Cluster
-from cortex.store.embedded_install import MAJOR, packaged, reachable
-from cortex.store.embedded_locks import poll
-from cortex.store.embedded_socket import Postmaster
-from cortex.store.migrate import migrate
+from cortex.postgres.embedded.account import account_for
+from cortex.postgres.embedded.cluster import BUILTIN_UTF8, Cluster, poll
+from cortex.postgres.embedded.install import MAJOR, packaged, reachable
+from cortex.postgres.embedded.socket import Postmaster
+from cortex.postgres.migrate import migrate
 
 TEMPLATE = "cortex_template"
 OWNER = "cortex"

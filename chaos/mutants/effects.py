@@ -63,6 +63,19 @@ MUTANTS: Final = (
         ),
     ),
     Mutant(
+        name="hasty-replay",
+        what="something new begins while recorded steps were not asked for",
+        scene="released",
+        invariant="I3",
+        patches=(
+            Patch(
+                "cortex/durable/replay.py",
+                "        return key in self._begun or not any(self._due())\n",
+                "        return True\n",
+            ),
+        ),
+    ),
+    Mutant(
         name="foreign-result",
         what="what a reconciled effect returned is not what the other side answered",
         scene="killed",
@@ -95,7 +108,7 @@ MUTANTS: Final = (
         invariant="I18",
         patches=(
             Patch(
-                "sql/migrations/0010_approvals.sql",
+                "sql/migrations/0043_one_vote.sql",
                 "        WHEN held.expires_at <= cortex.now() THEN 'expired'\n",
                 "",
             ),
@@ -108,7 +121,7 @@ MUTANTS: Final = (
         invariant="I18",
         patches=(
             Patch(
-                "sql/migrations/0010_approvals.sql",
+                "sql/migrations/0043_one_vote.sql",
                 "    SELECT t.id INTO its_task FROM cortex_worker.task t"
                 " WHERE t.job_id = owner FOR UPDATE;\n"
                 "    PERFORM FROM cortex.job j WHERE j.id = owner"
@@ -118,7 +131,7 @@ MUTANTS: Final = (
                 "    IF owner IS NULL THEN\n        -- It got its task, or lost it,",
             ),
             Patch(
-                "sql/migrations/0010_approvals.sql",
+                "sql/migrations/0043_one_vote.sql",
                 "    SELECT * INTO held FROM cortex.approval a"
                 " WHERE a.id = of_approval FOR UPDATE;\n"
                 "    stands :=",
@@ -140,7 +153,7 @@ MUTANTS: Final = (
         invariant="I23",
         patches=(
             Patch(
-                "cortex/services/privacy.py",
+                "cortex/runtime/process.py",
                 "            redaction.register(name, value)\n",
                 "            pass\n",
             ),
@@ -160,13 +173,26 @@ MUTANTS: Final = (
         ),
     ),
     Mutant(
+        name="hasty-proof",
+        what="a circuit breaker's probe has succeeded as soon as its answer begins",
+        scene="relapse",
+        invariant="I16",
+        patches=(
+            Patch(
+                "cortex/runtime/calls/breaker_line.py",
+                "now + RAMP_PROOF_S, now + idle_s\n",
+                "now + RAMP_PROOF_S, now\n",
+            ),
+        ),
+    ),
+    Mutant(
         name="early-end",
         what="a stream that ends early is taken for a whole answer",
         scene="calm",
         invariant="I15",
         patches=(
             Patch(
-                "cortex/agent/model_answer.py",
+                "cortex/agent/models/answer.py",
                 "        if not self.complete or self._pieces or self._stop_reason is None:\n",
                 "        self._stop_reason = self._stop_reason or 'end_turn'\n"
                 "        if not self._message:\n",

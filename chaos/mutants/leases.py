@@ -11,8 +11,8 @@ _OWNED: Final = (
 _ANYBODYS: Final = (
     "    WHERE j.id = s.job_id AND j.status::text = 'RUNNING' AND $1::uuid IS NOT NULL\n"
 )
-_STEPS: Final = "cost_usd, usage, output, head, input, amid)\n"
-_OUTCOMES: Final = "input, amid, effect_id,\n             applied, why)\n"
+_STEPS: Final = "cost_usd, usage, output, head, input, amid, parent_key)\n"
+_OUTCOMES: Final = "input, amid, parent_key,\n             effect_id, applied, why)\n"
 
 MUTANTS: Final = (
     Mutant(
@@ -50,7 +50,7 @@ MUTANTS: Final = (
         invariant="I11",
         patches=(
             Patch(
-                "cortex/services/standing.py",
+                "cortex/runtime/self_fence.py",
                 "        return self.silent_s > self._fence_s\n",
                 "        return False\n",
             ),
@@ -63,7 +63,7 @@ MUTANTS: Final = (
         invariant="I11",
         patches=(
             Patch(
-                "cortex/services/sweeper.py",
+                "cortex/runtime/liveness/sweeper.py",
                 "        if is_steady and trio.current_time() >= self._not_before:\n",
                 "        if self._standing.is_sure:\n",
             ),
@@ -81,7 +81,7 @@ MUTANTS: Final = (
         invariant="I11",
         patches=(
             Patch(
-                "cortex/services/sweeper.py",
+                "cortex/runtime/liveness/sweeper.py",
                 "            silent_s=self._zombie_s,\n            limit=",
                 "            silent_s=self._zombie_s / 4,\n            limit=",
             ),
@@ -94,7 +94,7 @@ MUTANTS: Final = (
         invariant="I11",
         patches=(
             Patch(
-                "cortex/services/takeover.py",
+                "cortex/runtime/liveness/takeover.py",
                 "LOOKS_APART_S: Final = 0.5\n",
                 "LOOKS_APART_S: Final = 0.0\n",
             ),
@@ -107,7 +107,7 @@ MUTANTS: Final = (
         invariant="I26",
         patches=(
             Patch(
-                "cortex/services/takeover.py",
+                "cortex/runtime/liveness/takeover.py",
                 "LOOKS_APART_S: Final = 0.5\n",
                 "LOOKS_APART_S: Final = 3.0\n",
             ),
@@ -116,7 +116,7 @@ MUTANTS: Final = (
     Mutant(
         name="no-lock-check",
         what="a pod is dead although it holds its lock",
-        scene="calm",
+        scene="seldom-heard",
         invariant="I11",
         patches=(
             Patch(
@@ -170,7 +170,7 @@ MUTANTS: Final = (
                 "nothing.\nWITH owned AS (\n    UPDATE cortex.job j SET checkpoint = s.head,",
             ),
             Patch(
-                "cortex/services/job_ending.py",
+                "cortex/runtime/jobs/job_ending.py",
                 "    deaths = 1 if has_stepped else claim.process_deaths + 1\n",
                 "    deaths = claim.process_deaths + 1\n",
             ),

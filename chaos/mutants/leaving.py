@@ -12,7 +12,7 @@ MUTANTS: Final = (
         invariant="I17",
         patches=(
             Patch(
-                "cortex/pod.py",
+                "cortex/runtime/pod.py",
                 "        await intake.start(dispatcher)\n",
                 "        await level.nursery.start(dispatcher.run)\n",
             ),
@@ -25,7 +25,7 @@ MUTANTS: Final = (
         invariant="I6",
         patches=(
             Patch(
-                "cortex/services/job_actor.py",
+                "cortex/runtime/jobs/job_actor.py",
                 'outcome="handed_back", is_counted=False)',
                 'outcome="handed_back", is_counted=True)',
             ),
@@ -38,7 +38,7 @@ MUTANTS: Final = (
         invariant="I17",
         patches=(
             Patch(
-                "cortex/store/bridge.py",
+                "cortex/postgres/bridge.py",
                 'partial(setattr, until_sent, "shield", True)',
                 'partial(setattr, until_sent, "shield", False)',
             ),

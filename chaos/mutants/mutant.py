@@ -1,8 +1,13 @@
 """A mutant: exact replacements in a copy of the tree, and the invariant that is broken by them."""
 
+import re
 from pathlib import Path
+from typing import Final
 
 from attrs import frozen
+
+MIGRATIONS: Final = Path("sql/migrations")
+_CREATED: Final = re.compile(r"^CREATE (?:OR REPLACE )?([A-Z ]+?) ([a-z_.]+)", re.MULTILINE)
 
 
 class StaleError(Exception):
@@ -25,7 +30,23 @@ class Patch:
         count = text.count(self.old)
         if count != 1:
             raise StaleError(f"its text stands {count} times in {self.path}: {self.old[:60]!r}")
+        if file.parent == tree / MIGRATIONS and (later := _replaced_by(file, text, self.old)):
+            raise StaleError(f"{later} replaces what it breaks in {self.path}: {self.old[:60]!r}")
         file.write_text(text.replace(self.old, self.new), "utf-8")
+
+
+def _replaced_by(file: Path, text: str, old: str) -> str | None:
+    """The first later migration that makes anew what `old` is a part of."""
+    made = [each for each in _CREATED.finditer(text) if each.start() <= text.index(old)]
+    if not made:
+        return None
+    what, name = made[-1].groups()
+    again = re.compile(
+        rf"^(?:CREATE (?:OR REPLACE )?|DROP ){what} (?:IF EXISTS )?{re.escape(name)}\b",
+        re.MULTILINE,
+    )
+    later = (each for each in sorted(file.parent.glob("*.sql")) if each.name > file.name)
+    return next((each.name for each in later if again.search(each.read_text("utf-8"))), None)
 
 
 @frozen(kw_only=True)

@@ -33,7 +33,7 @@ MUTANTS: Final = (
         invariant="I1",
         patches=(
             Patch(
-                "cortex/store/database.py",
+                "cortex/postgres/database.py",
                 '    "jit": "off",\n}\n',
                 '    "jit": "off",\n    "synchronous_commit": "off",\n}\n',
             ),
@@ -133,7 +133,7 @@ MUTANTS: Final = (
                 "async def settled(",
             ),
             Patch(
-                "cortex/services/committer.py",
+                "cortex/runtime/commit/committer.py",
                 '        crash_point("after_finish")\n',
                 '        crash_point("after_finish")\n'
                 "        await self._port(jobs.note_ends, ended)\n",
@@ -206,14 +206,14 @@ MUTANTS: Final = (
         invariant="I10",
         patches=(
             Patch(
-                "cortex/store/errors.py",
+                "cortex/postgres/errors.py",
                 "        return OutcomeUnknownError(\n"
                 '            f"the connection to the database broke:',
                 "        return UnavailableError(\n"
                 '            f"the connection to the database broke:',
             ),
             Patch(
-                "cortex/store/errors.py",
+                "cortex/postgres/errors.py",
                 '        return OutcomeUnknownError(\n            f"the database went away:',
                 '        return UnavailableError(\n            f"the database went away:',
             ),

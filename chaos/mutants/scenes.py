@@ -45,9 +45,9 @@ class Scene:
     cancelled: int = 0
     """So many of the first ones somebody does not want any more, long after they have ended."""
     scale: Scale = SCALED
-    model: Mapping[Op, Mapping[str, Any]] = field(factory=dict)
-    """What the first call of each step of a kind gets in place of an answer; {canary} in a message
-    of an error is the secret that the pods call with."""
+    model: Mapping[Op, Mapping[str, Any] | Sequence[Mapping[str, Any]]] = field(factory=dict)
+    """What the first calls of each step of a kind get in place of an answer, one after another;
+    {canary} in a message of an error is the secret that the pods call with."""
     quiet_within_s: float = 30.0
     """After healing; a mutant may never come to rest."""
 
@@ -104,9 +104,10 @@ class Scene:
     def _rules(self, program: Program, seed: int) -> Sequence[Mapping[str, Any]]:
         rules = []
         for place, one in enumerate(program.operations):
-            if (told := self.model.get(one.op)) is not None:
+            told = self.model.get(one.op, ())
+            for each in (told,) if isinstance(told, Mapping) else told:
                 rule = {"prompt": first_message(program.key, f"{place}:{one.op}", one.takes_ms)}
-                rule |= told
+                rule |= each
                 if "message" in rule:
                     rule["message"] = rule["message"].format(canary=canary_of(seed))
                 rules.append(rule)
@@ -218,6 +219,12 @@ SCENES: Final = {
             quiet_within_s=25.0,
         ),
         Scene(
+            name="released",
+            what="jobs are killed after an effect that their next attempt calls by another name",
+            jobs=(*(2 * (_ops(renamed=50, crash=0),)), _ops(sleep=300)),
+            pods=2,
+        ),
+        Scene(
             name="drained",
             what="all pods leave while work comes thick and fast, and each claim takes a while",
             jobs=(
@@ -285,6 +292,26 @@ SCENES: Final = {
             jobs=2 * (_ops(sleep=200),),
             pods=2,
             is_quiet=True,
+        ),
+        Scene(
+            name="seldom-heard",
+            what="pods look at each other's locks far more often than they beat, as in production",
+            jobs=4 * (_ops(sleep=3000),),
+            pods=2,
+            scale=evolve(SCALED, heartbeat_s=2.0, zombie_s=9.0),
+        ),
+        Scene(
+            name="relapse",
+            what="a model wants to be asked again later, and breaks its next answer off",
+            jobs=(_ops(retry=4000),),
+            pods=2,
+            model={
+                Op.RETRY: (
+                    {"times": 1, "status": 429, "retry_after": 1},
+                    {"times": 1, "fault": "error_event", "fault_after": 3},
+                ),
+            },
+            quiet_within_s=50.0,  # its breaker stays open for half a minute
         ),
         Scene(
             name="busy",

@@ -12,13 +12,13 @@ MUTANTS: Final = (
         invariant="I8",
         patches=(
             Patch(
-                "cortex/services/dispatcher.py",
+                "cortex/runtime/jobs/dispatcher.py",
                 "        self._promote_next = self._promote_next or promote\n"
                 "        self._pacer.wake()\n",
                 "        self._promote_next = self._promote_next or promote\n",
             ),
             Patch(
-                "cortex/services/dispatcher.py",
+                "cortex/runtime/jobs/dispatcher.py",
                 "        self._poll_s = poll_s\n",
                 "        self._poll_s = 40 * poll_s\n",
             ),
@@ -31,7 +31,7 @@ MUTANTS: Final = (
         invariant="I12",
         patches=(
             Patch(
-                "cortex/store/database.py",
+                "cortex/postgres/database.py",
                 "            watchdog = loop.call_later(bound_s, connection.terminate)\n"
                 "            clean = False\n",
                 "            watchdog = loop.call_later(3600.0, connection.terminate)\n"
@@ -46,12 +46,12 @@ MUTANTS: Final = (
         invariant="I13",
         patches=(
             Patch(
-                "cortex/store/database.py",
+                "cortex/postgres/database.py",
                 "            await holder.transaction().start()\n",
                 '            await holder.transaction(isolation="repeatable_read").start()\n',
             ),
             Patch(
-                "cortex/store/database.py",
+                "cortex/postgres/database.py",
                 "    return database\n",
                 '    await database.hold("jobs.types")\n    return database\n',
             ),
@@ -64,7 +64,7 @@ MUTANTS: Final = (
         invariant="I22",
         patches=(
             Patch(
-                "cortex/store/database.py",
+                "cortex/postgres/database.py",
                 "            while self._idle:\n",
                 "            while len(self._idle) > 12:\n",
             ),

@@ -26,7 +26,7 @@ from chaos.workloads.terms import terms_of
 from cortex.domain.clock import system_chance
 from cortex.domain.errors import CortexError
 from cortex.durable.crash_points import VARIABLE
-from cortex.store.database import Database, Profile, open_database
+from cortex.postgres.database import Database, Profile, open_database
 
 SCALE: Final = evolve(SCALED, zombie_s=4.0, settle_s=0.0, look_s=0.25, poll_s=0.2, slots=4)
 """No server has just been started: nobody has to settle."""

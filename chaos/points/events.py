@@ -14,15 +14,17 @@ from chaos.cluster.postgres import OWNER
 from chaos.points.bench import WITHIN_S, Trial, TrialPod
 from chaos.points.programs import Program, running
 from cortex.domain.clock import system_chance
+from cortex.domain.idempotency import request_digest
 from cortex.domain.job import Submission
-from cortex.domain.role import Role
-from cortex.domain.token import digest_of_token, token_text
+from cortex.domain.token import Role, digest_of_token, token_text
+from cortex.postgres.database import Database
 from cortex.store import idempotency, jobs, tasks, tokens
-from cortex.store.database import Database
 
 ANSWERED_WITHIN_S: Final = 5.0
 CUT_EVERY_S: Final = 0.02
 CANCELLED_BY: Final = "points"
+CLAIMING: Final = "points"
+"""What the transaction of a claim is kept as."""
 CLAIM_FAILED: Final = '"claim failed"'
 ORPHANS_FOUND: Final = '"released what does not run here"'
 """In a pod's log."""
@@ -101,7 +103,8 @@ async def _claim_for(trial: Trial, program: Program, pod_id: UUID) -> None:
         return str(submission.id)
 
     # In one transaction: the pod must not see it before.
-    await idempotency.guarded(trial.db, trial.key, operation="points", request={}, work=work)
+    digest = request_digest(CLAIMING, {})
+    await idempotency.guarded(trial.db, trial.key, operation=CLAIMING, digest=digest, work=work)
 
 
 async def _break_a_claim(trial: Trial, pod: TrialPod) -> None:

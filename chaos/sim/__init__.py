@@ -13,5 +13,5 @@ server.py      the real Postgres, whose `cortex.now()` is that clock
 machine.py     where one pod runs: killed, stopped, cut off
 world.py       all of one seed, from its beginning to its judgement
 
-The pods are `cortex.pod.run_pod` with the settings of production.
+The pods are `cortex.runtime.pod.run_pod` with the settings of production.
 """

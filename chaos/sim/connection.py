@@ -16,8 +16,8 @@ from asyncpg.transaction import Transaction
 
 from chaos.sim.network import Fate
 from chaos.sim.sessions import Session, locks_session
-from cortex.store import connections
-from cortex.store.database import Profile
+from cortex.postgres import connections
+from cortex.postgres.database import Profile
 
 if TYPE_CHECKING:
     from chaos.sim.machine import Machine

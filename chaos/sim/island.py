@@ -68,7 +68,7 @@ class Loop(asyncio.SelectorEventLoop):
 
 
 class Island:
-    """A loop and the trio task that turns it; an `Island` of `cortex.store.bridge`."""
+    """A loop and the trio task that turns it; an `Island` of `cortex.postgres.bridge`."""
 
     def __init__(self, clock: trio.abc.Clock) -> None:
         self.loop = Loop(clock)

@@ -13,8 +13,8 @@ from chaos.sim.connection import Connection, SimulatedProfile
 from chaos.sim.island import Island
 from chaos.sim.network import Network
 from cortex.domain.clock import Chance
-from cortex.store.bridge import Port
-from cortex.store.database import Profile, open_database
+from cortex.postgres.bridge import Port
+from cortex.postgres.database import Profile, open_database
 
 if TYPE_CHECKING:
     from chaos.sim.world import World
@@ -44,7 +44,7 @@ class Machine:
     async def open_port(
         self, profile: Profile, *, rng: random.Random
     ) -> AsyncGenerator[Port, None]:
-        """Open a port as `cortex.store.bridge.open_port` does, by the way of this machine."""
+        """Open a port as `cortex.postgres.bridge.open_port` does, by the way of this machine."""
         given = attrs.asdict(profile, recurse=False)
         simulated = SimulatedProfile(**{**given, "is_pooled": False}, machine=self)
         async with trio.open_nursery() as nursery:

@@ -11,13 +11,12 @@ from attrs import define, field
 
 from chaos.cluster.ledger import ATTEMPT_HEADER, KEY_HEADER, Terms
 from chaos.evidence import Application, Ask, ModelCall
-from chaos.workloads.app import BUSY_MODEL
+from chaos.workloads.program import BUSY_MODEL
 from chaos.workloads.terms import terms_of
-from cortex.agent.model import DEFAULT_LIMITS, CallLimits
-from cortex.agent.model_errors import ModelUnavailableError
+from cortex.agent.models.client import DEFAULT_LIMITS, CallLimits
+from cortex.agent.models.errors import ModelUnavailableError
 from cortex.domain.failure import CallFailure
-from cortex.domain.model import ModelRequest, ModelResponse
-from cortex.domain.usage import Usage
+from cortex.domain.model import ModelRequest, ModelResponse, Usage
 
 if TYPE_CHECKING:
     from chaos.sim.world import World
@@ -131,7 +130,7 @@ class Model:
         takes_s = int(asked.split()[0]) / 1000
         async with self._noted(conversation) as number:
             await self._world.sleep(takes_s / 4)
-            if request.model == BUSY_MODEL and number <= BUSY_TIMES:
+            if request.model.startswith(BUSY_MODEL) and number <= BUSY_TIMES:
                 raise _failed(request, "rate_limit_error", status=429, retry_after_s=1.0)
             self._fail(request)
             if on_open is not None:

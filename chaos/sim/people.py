@@ -13,12 +13,13 @@ from chaos.cluster.approver import WEIGHTS, Decision
 from chaos.workloads.program import Program
 from cortex.domain.effect import EffectStatus, Resolution
 from cortex.domain.errors import CortexError, OutcomeUnknownError, UnavailableError
+from cortex.domain.idempotency import request_digest
 from cortex.domain.job import Submission
-from cortex.domain.submission import request_of
+from cortex.domain.policy import request_of
+from cortex.postgres.bridge import Port
+from cortex.postgres.database import Database, Profile
 from cortex.store import approvals, effects, idempotency, jobs
 from cortex.store.approvals import Verdict
-from cortex.store.bridge import Port
-from cortex.store.database import Database, Profile
 
 if TYPE_CHECKING:
     from chaos.sim.machine import Machine
@@ -87,7 +88,7 @@ class People:
                 idempotency.guarded,
                 program.key,
                 operation="jobs.submit",
-                request=request_of(submission),
+                digest=request_digest("jobs.submit", request_of(submission)),
                 work=work,
             )
             return {"job": str(answer.response), "is_replayed": answer.is_replayed}

@@ -11,8 +11,8 @@ from chaos.sim.network import FAIR, Weather
 from cortex.actors.supervisor import SupervisorEscalated
 from cortex.config import Settings
 from cortex.domain.errors import CortexError
-from cortex.pod import Ready, run_pod
-from cortex.services.shutdown import Shutdown
+from cortex.runtime.liveness.drain import Shutdown
+from cortex.runtime.pod import Ready, run_pod
 
 if TYPE_CHECKING:
     from chaos.sim.world import World
@@ -105,7 +105,7 @@ class Place:
             self._world.problems.append(f"{self.name}.{self.life} did not end when it was told to")
 
     async def _end_anyway(self, machine: Machine) -> None:
-        """What the thread of a real pod does that has not ended: see `cortex.cli.serve`."""
+        """What the thread of a real pod does that has not ended: see `cortex.cli.run.serve`."""
         settings = Settings()
         await self._world.sleep(settings.drain_s + settings.close_s + settings.hard_exit_s)
         while self.machine is machine and machine.is_stopped:

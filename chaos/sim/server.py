@@ -13,8 +13,8 @@ from chaos.observer import SQL as OBSERVER
 from chaos.sim.clock import EPOCH_S, Clock
 from chaos.sim.sessions import Sessions
 from chaos.sim.wire import Wire
-from cortex.store import embedded
-from cortex.store.migrate import migrate
+from cortex.postgres.embedded import server as embedded
+from cortex.postgres.migrate import migrate
 
 if TYPE_CHECKING:
     from chaos.sim.connection import Connection

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final
 import asyncpg
 
 from chaos.sim.wire import Wire
-from cortex.store import connections
+from cortex.postgres import connections
 
 if TYPE_CHECKING:
     from chaos.sim.notices import Notices

@@ -67,7 +67,6 @@ class Simulator:
         # Threads end when they like: here they are no threads.
         vars(trio.to_thread)["run_sync"] = _run_sync
         vars(app)["_ledger"] = self._ledger
-        vars(app)["_kill_own_pod"] = _kill_own_pod
         structlog.configure(processors=[self._log])
 
     def _ledger(self) -> httpx2.AsyncClient:
@@ -87,10 +86,3 @@ class Simulator:
 async def _run_sync(function: Any, *args: Any, **_options: Any) -> Any:
     await trio.lowlevel.checkpoint()
     return function(*args)
-
-
-async def _kill_own_pod() -> None:
-    host = HOST.get()
-    if isinstance(host, Machine):
-        host.world.places[host.name.partition(".")[0]].kill()
-    await trio.sleep_forever()

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from chaos.sim.clock import Clock
-from cortex.store.queries import SQL_DIR, sql
+from cortex.postgres.queries import SQL_DIR, sql
 
 SHOWN_MAX: Final = 300
 MEASURED: Final = frozenset({"pods.beat"})

@@ -24,7 +24,7 @@ from chaos.sim.server import Server
 from chaos.sim.storm import Storm
 from chaos.sim.transcript import Transcript, query_names
 from chaos.workloads import app
-from cortex.pod_parts import PodParts, standard_parts
+from cortex.runtime.pod_parts import PodParts, standard_parts
 
 T = TypeVar("T")
 

@@ -16,7 +16,7 @@ import trio
 
 from chaos.cluster.ledger import ATTEMPT_HEADER, KEY_HEADER
 from chaos.workloads.model_script import first_message
-from chaos.workloads.program import Op, account
+from chaos.workloads.program import Op, account, model_of
 from cortex import (
     Applied,
     Context,
@@ -36,9 +36,6 @@ from cortex.durable.crash_points import crash_point
 CALL_S: Final = 30.0
 MODEL_CALL_S: Final = 8.0
 """Many times what an answer takes: one that stalls ends while the run still looks on."""
-MODEL: Final = "chaos-model"
-BUSY_MODEL: Final = "chaos-busy-"
-"""Before the job's key: what such a call is refused opens a breaker of its own."""
 APPROVAL_EXPIRES_S: Final = 3600
 RETRY: Final = Retry(max=30, worker_attempts=40, backoff=Backoff(base_s=0.1, cap_s=1.0))
 """Patient: a job that is hit by many faults in turn is to come to its end all the same."""
@@ -67,7 +64,7 @@ async def _perform(ctx: Context, op: Op, key: str, place: int, *, takes_ms: int)
         case Op.MODEL | Op.RETRY:
             await ctx.llm(
                 name,
-                model=MODEL if op is Op.MODEL else f"{BUSY_MODEL}{key}",
+                model=model_of(op, key),
                 messages=[{"role": "user", "content": first_message(key, name, takes_ms)}],
                 max_tokens=200,
                 timeout=MODEL_CALL_S,
@@ -75,9 +72,11 @@ async def _perform(ctx: Context, op: Op, key: str, place: int, *, takes_ms: int)
             )
         case Op.PURE:
             await ctx.tool(name, "chaos_pure", {"takes_ms": takes_ms})
-        case Op.IDEMPOTENT | Op.RECONCILABLE | Op.UNSAFE:
+        case Op.IDEMPOTENT | Op.RECONCILABLE | Op.UNSAFE | Op.RENAMED:
             arguments = {"account": account(op, key, place), "takes_ms": takes_ms}
-            await ctx.tool(name, f"chaos_{op}", arguments)
+            is_renamed = op is Op.RENAMED and ctx.attempt > 1
+            tool = f"chaos_{Op.UNSAFE if op is Op.RENAMED else op}"
+            await ctx.tool(f"{name} anew" if is_renamed else name, tool, arguments)
         case Op.APPROVAL:
             detail = {"key": key, "place": place}
             await ctx.approve(name, detail=detail, expires_s=APPROVAL_EXPIRES_S)

@@ -25,10 +25,11 @@ from cortex.domain.errors import (
     KeyReusedError,
     OutcomeUnknownError,
 )
+from cortex.domain.idempotency import request_digest
 from cortex.domain.job import Submission
-from cortex.domain.submission import request_of
+from cortex.domain.policy import request_of
+from cortex.postgres.database import Database, Profile, open_database
 from cortex.store import idempotency, jobs
-from cortex.store.database import Database, Profile, open_database
 
 CLIENT_COUNT: Final = 4
 PAUSE_S: Final = (0.1, 0.5)
@@ -101,7 +102,7 @@ class Client:
                 db,
                 order.key,
                 operation="jobs.submit",
-                request=request_of(submission),
+                digest=request_digest("jobs.submit", request_of(submission)),
                 work=work,
             )
             return {"job": answer.response, "is_replayed": answer.is_replayed}

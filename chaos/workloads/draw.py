@@ -27,6 +27,7 @@ TAKES_MS: Final = {
     Op.SLEEP: (50, 800),
     Op.POISON: (0, 0),
     Op.CRASH: (0, 0),
+    Op.RENAMED: (0, 0),
 }
 """Long enough to be hit, short enough for hundreds of jobs a minute."""
 JOBS_PER_POISON: Final = 240

@@ -1,9 +1,13 @@
 """What a job of a run is to do, as data: a list of operations, drawn from the seed."""
 
 from enum import StrEnum
-from typing import Any
+from typing import Any, Final
 
 from attrs import asdict, frozen
+
+MODEL: Final = "chaos-model"
+BUSY_MODEL: Final = "chaos-busy-"
+"""Before the job's key: what such a call is refused opens a breaker of its own."""
 
 
 class Op(StrEnum):
@@ -29,6 +33,8 @@ class Op(StrEnum):
     """Kills its own process each time it is begun."""
     CRASH = "crash"
     """Makes a step, then kills its own process, once."""
+    RENAMED = "renamed"
+    """An unsafe effect that all attempts but the first ask for under another name: a release."""
 
 
 EFFECTS = frozenset({Op.IDEMPOTENT, Op.RECONCILABLE, Op.UNSAFE})
@@ -53,6 +59,11 @@ class Program:
     def payload(self) -> dict[str, Any]:
         """What is submitted, as the payload of job type `chaos_program`."""
         return {"key": self.key, "operations": [asdict(op) for op in self.operations]}
+
+
+def model_of(op: Op, key: str) -> str:
+    """The model that an operation of a job asks."""
+    return f"{BUSY_MODEL}{key}" if op is Op.RETRY else MODEL
 
 
 def account(op: Op, key: str, place: int) -> str:

@@ -10,6 +10,7 @@ TERMS: Final = {
     # Who was told that nothing was applied may apply it: no older attempt can any more.
     Op.RECONCILABLE: Terms(honours_key=False, is_fenced=True),
     Op.UNSAFE: Terms(honours_key=False, can_be_asked=False),
+    Op.RENAMED: Terms(honours_key=False, can_be_asked=False),
 }
 _BY_NAME: Final = {op.value: terms for op, terms in TERMS.items()}
 

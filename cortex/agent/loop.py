@@ -16,7 +16,7 @@ import orjson
 from cortex.agent.plain import raw_text
 from cortex.agent.spec import AgentSpec
 from cortex.agent.structuring import show
-from cortex.agent.tool import ToolInputError
+from cortex.agent.tools.tool import ToolInputError
 from cortex.domain.canonical import canonical
 from cortex.domain.errors import (
     ApprovalExpiredError,
@@ -27,7 +27,7 @@ from cortex.domain.errors import (
     TimedOutError,
 )
 from cortex.domain.model import INVALID_INPUT, Block, ModelRequest, ModelResponse
-from cortex.domain.text import clean_text
+from cortex.domain.redaction import clean_text
 from cortex.durable.codec import input_of
 from cortex.durable.context import Context
 from cortex.durable.gates import Decision

@@ -24,11 +24,11 @@ from typing import Any, NoReturn, Self, TypeVar
 
 import attrs
 
-from cortex.agent.command_terms import CommandTerms
+from cortex.agent.confinement.terms import CommandTerms
 from cortex.agent.limits import AgentBudget, AgentLimits, OnStop, Validator, within
 from cortex.agent.secrets import SecretReference, check_names, discreet
 from cortex.agent.structuring import MisfitError, Problem, UnfitError, show, structure
-from cortex.agent.tool import NAME as TOOL_NAME
+from cortex.agent.tools.tool import NAME as TOOL_NAME
 from cortex.agent.yaml_source import Document, parse_documents
 from cortex.domain.approval_policy import RULES_MAX, ApprovalRule
 from cortex.domain.errors import UsageError

@@ -12,11 +12,10 @@ import click
 from cortex.cli.options import Options, Text
 from cortex.domain.credential import of_token, of_user
 from cortex.domain.errors import UsageError
-from cortex.domain.role import Role, may
-from cortex.domain.text import storable
-from cortex.domain.token import digest_of_token
+from cortex.domain.redaction import storable
+from cortex.domain.token import Role, digest_of_token, may
+from cortex.postgres.session import Session
 from cortex.store import tokens
-from cortex.store.session import Session
 
 ACTOR_MAX: Final = 200
 REASON_MAX: Final = 500

@@ -8,21 +8,22 @@ from typing import Final, TypeVar
 
 import cortex
 from cortex.cli.options import Options
+from cortex.cli.screen.terminal import Terminal
 from cortex.cli.target import data_dir, database, settings_from
-from cortex.cli.terminal import Terminal
 from cortex.config import Settings, origins
-from cortex.domain import checkup
 from cortex.domain.breaker import BreakerState
-from cortex.domain.checkup import Finding, fail, ok, warn
 from cortex.domain.clock import system_chance
 from cortex.domain.dead_letter import LetterState
 from cortex.domain.errors import CortexError
-from cortex.domain.why import SILENT_S
-from cortex.store import breakers, metrics, migrate, tasks
+from cortex.domain.why_facts import SILENT_S
+from cortex.postgres import migrate
+from cortex.postgres.database import Profile
+from cortex.postgres.dsn import redact
+from cortex.postgres.session import Session, open_session, run_alone
+from cortex.store import breakers, pulse, tasks
 from cortex.store import doctor as store
-from cortex.store.database import Profile
-from cortex.store.dsn import redact
-from cortex.store.session import Session, open_session, run_alone
+from cortex.view import doctor
+from cortex.view.doctor import Finding, fail, ok, warn
 
 T = TypeVar("T")
 
@@ -68,7 +69,7 @@ def _of_disk(folder: Path) -> Iterator[Finding]:
         fix = "make it one that this user may read, or choose another folder with --data"
         yield fail("disk", f"cannot look at {folder}: {error.strerror}", fix)
     else:
-        yield checkup.of_disk(free_bytes=disk.free, total_bytes=disk.total, folder=str(folder))
+        yield doctor.of_disk(free_bytes=disk.free, total_bytes=disk.total, folder=str(folder))
 
 
 def _of_server(address: str) -> Iterator[Finding]:
@@ -83,10 +84,10 @@ def _of_server(address: str) -> Iterator[Finding]:
         ahead_s = (began_ms + took_ms / 2) / 1000 - seen.now.timestamp()
         told = f"Postgres {seen.version} at {redact(address)}, answers in {took_ms:.1f}ms"
         yield ok("database", told)
-        yield checkup.of_writes(seen.server)
-        yield checkup.of_clock(ahead_s)
-        yield checkup.of_connections(seen.server)
-        yield checkup.of_snapshots(seen.server.snapshots)
+        yield doctor.of_writes(seen.server)
+        yield doctor.of_clock(ahead_s)
+        yield doctor.of_connections(seen.server)
+        yield doctor.of_snapshots(seen.server.snapshots)
         if seen.is_pooled:
             yield warn(
                 "pooler",
@@ -119,29 +120,29 @@ def _of_schema(address: str, settings: Settings) -> Iterator[Finding]:
 
 def _of_work(call: Session, settings: Settings) -> Iterator[Finding]:
     pods = call(store.living)
-    figures = call(metrics.figures)
-    yield from checkup.of_pods(
+    figures = call(pulse.figures)
+    yield from doctor.of_pods(
         pods, silent_max_s=SILENT_S, version=cortex.__version__, due=figures.due_count
     )
     if pods:
-        yield checkup.of_locks(pods)
-        yield checkup.of_commands(pods)
+        yield doctor.of_locks(pods)
+        yield doctor.of_commands(pods)
     if found := call(store.intruders):
-        yield checkup.of_intruders(found)
+        yield doctor.of_intruders(found)
     yield _tried("recovery", lambda: _of_blocked(call, settings))
-    yield checkup.of_queue(due=figures.due_count, oldest_s=figures.oldest_due_s, ready=bool(pods))
+    yield doctor.of_queue(due=figures.due_count, oldest_s=figures.oldest_due_s, ready=bool(pods))
     rows = call(breakers.page)
-    yield checkup.of_breakers([r["name"] for r in rows if r["state"] != BreakerState.CLOSED])
-    yield checkup.of_letters(
+    yield doctor.of_breakers([r["name"] for r in rows if r["state"] != BreakerState.CLOSED])
+    yield doctor.of_letters(
         waiting=figures.letters[LetterState.OPEN], escalated=figures.letters[LetterState.ESCALATED]
     )
-    yield checkup.of_effects(call(store.unknown_effects))
+    yield doctor.of_effects(call(store.unknown_effects))
 
 
 def _of_blocked(call: Session, settings: Settings) -> Finding:
     found = call(tasks.blocked, silent_s=settings.zombie_s, overdue_s=OVERDUE_S)
     holder = found[0].holder if found else None
-    return checkup.of_blocked(
+    return doctor.of_blocked(
         len(found),
         pid=None if holder is None else holder["pid"],
         holder=found[0].held_by if found else "",

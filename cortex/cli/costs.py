@@ -9,14 +9,14 @@ from uuid import UUID
 import click
 
 from cortex.cli.options import Command, Format, Options
-from cortex.cli.output import Output
-from cortex.cli.table import Column, only_on_demand
+from cortex.cli.screen.output import Output
+from cortex.cli.screen.table import Column, only_on_demand
 from cortex.cli.target import session
-from cortex.domain.cells import Cell, Row
 from cortex.domain.phrases import NOTHING, count, money, short_id, span
 from cortex.domain.safe import safe
 from cortex.store import facts
 from cortex.store.facts import CostGroup
+from cortex.view.cells import Cell, Row
 
 GROUPS_MAX: Final = 1000
 SINCE_MAX_S: Final = 10 * 366 * 86_400.0

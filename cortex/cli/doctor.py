@@ -8,11 +8,11 @@ import click
 
 from cortex.cli.checks import findings
 from cortex.cli.options import Command, Options
-from cortex.cli.output import Output
-from cortex.cli.terminal import Terminal
-from cortex.domain.checkup import Finding, Grade
+from cortex.cli.screen.output import Output
+from cortex.cli.screen.terminal import Terminal
 from cortex.domain.errors import UsageError
 from cortex.domain.safe import safe
+from cortex.view.doctor import Finding, Grade
 
 UNHEALTHY: Final = 8
 GRADE_CELLS: Final = 6

@@ -1,206 +1,145 @@
-"""What happened to a job since the last look, as facts.
+"""`cortex facts`: what is on record of failures, costs, and of who changed what."""
 
-Pure store calls: the command line looks through a `Session`, trio code through a `Port`. How people
-read the facts is in `cortex.cli.follow`.
-"""
+from decimal import Decimal
+from typing import Any, Final
 
-from datetime import datetime
-from typing import Any, Final, assert_never
-from uuid import UUID
+import click
 
-import attrs
-
-from cortex.domain.job import JobStatus
+from cortex.cli.costs import SINCE_MAX_S, Span
+from cortex.cli.options import Command, Options
+from cortex.cli.screen.output import Output
+from cortex.cli.screen.table import Column, only_on_demand
+from cortex.cli.target import session
+from cortex.domain.phrases import NOTHING, date_time, money, rfc3339, short_id, tokens
+from cortex.domain.safe import safe
+from cortex.store import facts as store
 from cortex.store import jobs
-from cortex.store.database import Database
+from cortex.view.cells import Cell, Row
 
-BATCH_MAX: Final = 500
-
-
-@attrs.frozen(kw_only=True)
-class Moved:
-    """The job went to another state."""
-
-    at: datetime
-    previous: JobStatus | None
-    new: JobStatus
-    attempt: int
-    pod: str | None
-    metadata: dict[str, Any]
+LIMIT_MAX: Final = 1000
+_STYLES: Final = {"error": "fail", "cost": "dim", "lifecycle": "run"}
 
 
-@attrs.frozen(kw_only=True)
-class Claimed:
-    """A pod took the job over under a new attempt; its state did not change."""
-
-    at: datetime
-    attempt: int
-    pod: str | None
-
-
-@attrs.frozen(kw_only=True)
-class StepCommitted:
-    """A step was committed: it will never run again."""
-
-    at: datetime
-    seq: int
-    kind: str
-    key: str
-    attempt: int
-    duration_s: float
-    usage: dict[str, Any] | None
-    cost_usd: float | None
-
-
-@attrs.frozen(kw_only=True)
-class AttemptEnded:
-    """An attempt ended before the job did."""
-
-    at: datetime
-    attempt: int
-    outcome: str
-    """`failed`, `retry`, `suspended`, `handed_back`, `pod_died`,
-    `process_died` or `lease_expired`."""
-    error: str | None
-    error_class: str | None
-    error_code: str | None
-    error_source: str | None
-    retry_count: int | None
-    due_at: datetime | None
-    pod: str | None
-
-
-Fact = Moved | Claimed | StepCommitted | AttemptEnded
-
-
-@attrs.frozen
-class Cursor:
-    """How far a job has been followed."""
-
-    history_id: int = 0
-    ended_attempt: int = 0
-    seq: int = 0
-    claimed_attempt: int = 0
-
-
-@attrs.frozen(kw_only=True)
-class Snapshot:
-    """A job at one moment, and the facts since the cursor before, in their order."""
-
-    job: dict[str, Any]
-    facts: list[Fact]
-    cursor: Cursor
-    is_complete: bool
-    """No more facts are waiting to be read."""
-
-    @property
-    def status(self) -> JobStatus:
-        """The job's state at that moment."""
-        return JobStatus(self.job["status"])
-
-    @property
-    def is_over(self) -> bool:
-        """The job has ended and all its facts have been seen."""
-        return self.status.is_terminal and self.is_complete
-
-
-async def snapshot(db: Database, job_id: UUID, cursor: Cursor) -> Snapshot:
-    """Look at a job once, in one statement. Raises `NotFoundError`."""
-    after = (cursor.history_id, cursor.ended_attempt, cursor.seq)
-    job = await jobs.follow(db, job_id, after=after, limit=BATCH_MAX)
-    history, attempts, steps = (job.pop(name) for name in ("history", "attempts", "steps"))
-    is_complete = all(len(batch) < BATCH_MAX for batch in (history, attempts, steps))
-    if not is_complete and history and JobStatus(history[-1]["new"]).is_terminal:
-        history.pop()  # the end of the story comes last
-    facts: list[Fact] = [
-        *(_moved(row) for row in history),
-        *(_step(row) for row in steps),
-        *(_ended(row) for row in attempts),
-    ]
-    claimed = max([cursor.claimed_attempt, *(f.attempt for f in facts if isinstance(f, Moved))])
-    if job["attempt"] > claimed and job["locked_at"] is not None:
-        claimed = job["attempt"]
-        facts.append(Claimed(at=job["locked_at"], attempt=claimed, pod=job["pod"]))
-    return Snapshot(
-        job=job,
-        facts=sorted(facts, key=_order),
-        cursor=Cursor(
-            history_id=history[-1]["id"] if history else cursor.history_id,
-            ended_attempt=attempts[-1]["attempt"] if attempts else cursor.ended_attempt,
-            seq=steps[-1]["seq"] if steps else cursor.seq,
-            claimed_attempt=claimed,
-        ),
-        is_complete=is_complete,
+@click.command(cls=Command)
+@click.option("--job", metavar="ID", help="Only of this job.")
+@click.option(
+    "--type",
+    "types",
+    multiple=True,
+    type=click.Choice(store.TYPES),
+    metavar="TYPE",
+    help="error, cost or lifecycle.",
+)
+@click.option("--source", metavar="NAME", help="Only of this: llm:NAME, tool:NAME, budget:NAME …")
+@click.option(
+    "--since", "since_s", type=Span(), metavar="SPAN", help="How far back: 12h, 1d … [all of it]."
+)
+@click.option(
+    "--limit", type=click.IntRange(1, LIMIT_MAX), default=50, show_default=True, metavar="N"
+)
+@click.option(
+    "--before", type=click.IntRange(min=1), metavar="ID", help="Only older ones: the next page."
+)
+@click.pass_obj
+def facts(
+    options: Options,
+    *,
+    job: str | None,
+    types: tuple[str, ...],
+    source: str | None,
+    since_s: float | None,
+    limit: int,
+    before: int | None,
+) -> None:
+    """List facts, the newest first: what failed, what calls cost, who changed what and why."""
+    output = Output(options)
+    output.chosen(COLUMNS)
+    with session(options) as call:
+        rows = call(
+            store.page,
+            types=types or store.TYPES,
+            since_s=SINCE_MAX_S if since_s is None else since_s,
+            source=source,
+            job_id=call(jobs.find, job) if job else None,
+            before=before,
+            limit=limit,
+        )
+    is_filtered = any((job, types, source, since_s, before))
+    output.listing(
+        "facts", COLUMNS, rows, empty="no fact matches" if is_filtered else "nothing is on record"
     )
+    if len(rows) == limit and output.terminal.is_tty:
+        output.say(f"older ones: --before {rows[-1]['id']}", "dim")
 
 
-def document_of(fact: Fact) -> dict[str, Any]:
-    """Return a fact for machines; `fact` names its kind."""
-    kinds = {
-        Moved: "moved",
-        Claimed: "claimed",
-        StepCommitted: "step",
-        AttemptEnded: "attempt_ended",
-    }
-    return {"fact": kinds[type(fact)], **attrs.asdict(fact, recurse=False)}
-
-
-def is_ending(fact: Fact) -> bool:
-    """Tell whether it is the job's last one."""
-    return isinstance(fact, Moved) and fact.new.is_terminal
-
-
-def _order(fact: Fact) -> tuple[datetime, int]:
-    """By time; at the same instant an end comes before what follows from it."""
-    match fact:
-        case StepCommitted():
-            return fact.at, 1
-        case AttemptEnded():
-            return fact.at, 2
-        case Claimed():
-            return fact.at, 3
-        case Moved():
-            return fact.at, 0 if not fact.new.is_terminal else 4
+def told(fact: Row) -> str:
+    """Say in one line who did it and why, what failed, or what a call used."""
+    data: dict[str, Any] = fact["data"]
+    match fact["type"]:
+        case "lifecycle":
+            return change_told(data)
+        case "cost":
+            used = tokens(data["usage"]) if data.get("usage") else ""
+            parts = [data.get("outcome"), used, "estimated" if data.get("estimated") else ""]
+            return " · ".join(str(part) for part in parts if part)
         case _:
-            assert_never(fact)
+            return " · ".join(str(data[k]) for k in ("class", "message") if data.get(k))
 
 
-def _moved(row: dict[str, Any]) -> Moved:
-    return Moved(
-        at=datetime.fromisoformat(row["at"]),
-        previous=JobStatus(row["previous"]) if row["previous"] else None,
-        new=JobStatus(row["new"]),
-        attempt=row["attempt"],
-        pod=row["pod"],
-        metadata=row["metadata"],
-    )
+def change_told(data: dict[str, Any]) -> str:
+    """Say who changed something, what it was before and after, and why."""
+    words = [f"by {data['by']}"] if data.get("by") else []
+    if data.get("before") is not None or data.get("after") is not None:
+        before, after = (_value(data.get(name)) for name in ("before", "after"))
+        words.append(f"{before} → {after}")
+    words += [f"{name} {data[name]}" for name in _NAMED if data.get(name)]
+    head = " · ".join(words)
+    reason = data.get("reason") or data.get("error") or ""
+    return f"{head}: {reason}" if head and reason else head or str(reason)
 
 
-def _step(row: dict[str, Any]) -> StepCommitted:
-    started_at = datetime.fromisoformat(row["started_at"])
-    finished_at = datetime.fromisoformat(row["finished_at"])
-    return StepCommitted(
-        at=finished_at,
-        seq=row["seq"],
-        kind=row["kind"],
-        key=row["key"],
-        attempt=row["attempt"],
-        duration_s=(finished_at - started_at).total_seconds(),
-        usage=row["usage"],
-        cost_usd=row["cost_usd"],
-    )
+_NAMED: Final = ("choice", "retried_as")
 
 
-def _ended(row: dict[str, Any]) -> AttemptEnded:
-    return AttemptEnded(
-        at=datetime.fromisoformat(row["ended_at"]),
-        attempt=row["attempt"],
-        outcome=row["outcome"],
-        error=row["error"],
-        error_class=row["error_class"],
-        error_code=row["error_code"],
-        error_source=row["error_source"],
-        retry_count=row["retry_count"],
-        due_at=datetime.fromisoformat(row["due_at"]) if row["due_at"] else None,
-        pod=row["pod"],
-    )
+def _value(value: object) -> str:
+    return "none" if value is None else f"{value:,}" if isinstance(value, int) else str(value)
+
+
+def _at(row: Row) -> Cell:
+    return Cell(date_time(row["at"]), "dim")
+
+
+def _job(row: Row) -> Cell:
+    return Cell(short_id(row["job_id"]), "bold") if row["job_id"] else Cell(NOTHING, "dim")
+
+
+def _text(row: Row, name: str) -> Cell:
+    return Cell(safe(row[name])) if row[name] else Cell(NOTHING, "dim")
+
+
+def _amount(row: Row) -> Cell:
+    amount: Decimal | None = row["amount"]
+    return Cell(NOTHING, "dim") if amount is None else Cell(money(amount))
+
+
+COLUMNS: Final = (
+    Column(name="id", shown=lambda r: Cell(str(r["id"]), "dim"), is_spare=True),
+    Column(name="at", value=lambda r: rfc3339(r["at"]), shown=_at),
+    Column(name="type", shown=lambda r: Cell(r["type"], _STYLES[r["type"]]), is_spare=True),
+    Column(name="subtype", title="what", shown=lambda r: _text(r, "subtype"), least=10),
+    Column(name="source", shown=lambda r: _text(r, "source"), least=10),
+    Column(name="job_id", title="job", shown=_job),
+    Column(name="step", shown=lambda r: _text(r, "step"), least=8, is_spare=True),
+    Column(
+        name="told",
+        title="who / why",
+        value=told,
+        shown=lambda r: Cell(safe(told(r))),
+        least=16,
+        is_for_people=True,
+    ),
+    Column(name="amount", shown=_amount, is_right=True, is_spare=True),
+    *only_on_demand("currency", "tenant", "attempt", "agent", "agent_id", "agent_version"),
+    *only_on_demand("pod", "pod_id", "trace_id", "call_id", "resolves", "is_resolved"),
+    *only_on_demand("resolved_by", "data"),
+)

@@ -126,9 +126,13 @@ def wants_json(arguments: Sequence[str]) -> bool:
 
 
 def _tell(label: str, text: str, arguments: Sequence[str]) -> None:
-    from cortex.cli.terminal import stderr_terminal
+    from cortex.cli.screen.terminal import stderr_terminal
 
     terminal = stderr_terminal(arguments)
+    if terminal.is_tty:
+        from cortex.domain.phrases import localised
+
+        text = localised(text)
     terminal.write(f"{terminal.paint(label, 'fail' if label == 'error:' else 'dim')} {safe(text)}")
 
 

@@ -8,15 +8,15 @@ import click
 from cortex.cli.asking import acting_name, as_option, confirm, reason_option, unasked_option
 from cortex.cli.idempotent import idempotent, mutate
 from cortex.cli.options import Command, Group, Options
-from cortex.cli.output import Output
+from cortex.cli.screen.output import Output
+from cortex.cli.screen.terminal import Terminal
 from cortex.cli.target import session
-from cortex.cli.terminal import Terminal
 from cortex.domain.errors import UsageError
 from cortex.domain.phrases import rfc3339, since_s, span
 from cortex.domain.safe import safe
+from cortex.postgres.database import Database
+from cortex.postgres.session import Session
 from cortex.store import breakers as store
-from cortex.store.database import Database
-from cortex.store.session import Session
 
 freeze = Group(
     "freeze",

@@ -10,13 +10,13 @@ from typing import Any, Final
 
 import click
 
-from cortex.cli.output import Output
+from cortex.cli.screen.output import Output
 from cortex.domain.clock import system_chance
 from cortex.domain.errors import OutcomeUnknownError, UsageError
-from cortex.domain.idempotency import KeyPendingError, checked_key
-from cortex.store.database import Database
+from cortex.domain.idempotency import KeyPendingError, checked_key, request_digest
+from cortex.postgres.database import Database
+from cortex.postgres.session import Session
 from cortex.store.idempotency import Answer, guarded, unguarded
-from cortex.store.session import Session
 
 PENDING_MAX_S: Final = 10.0
 """No transaction lasts longer: its connection is cut."""
@@ -63,7 +63,8 @@ def mutate(
     """
     if key is None:
         return call(unguarded, work).response
-    answer = _asked(call, work, key=key, operation=operation, request=request)
+    digest = request_digest(operation, request)
+    answer = _asked(call, work, key=key, operation=operation, digest=digest)
     if answer.is_replayed:
         output.mark_replayed(f"nothing was done: this is what key {key} led to the first time")
     return answer.response
@@ -75,7 +76,7 @@ def _asked(
     *,
     key: str,
     operation: str,
-    request: Mapping[str, Any],
+    digest: bytes,
 ) -> Answer:
     """Ask until there is an answer: while the key is in use, and when a reply was lost."""
     chance = system_chance()
@@ -84,7 +85,7 @@ def _asked(
     lost_count = 0
     while True:
         try:
-            return call(guarded, key, operation=operation, request=request, work=work)
+            return call(guarded, key, operation=operation, digest=digest, work=work)
         except KeyPendingError:
             if time.monotonic() >= give_up_at:
                 raise

@@ -1,10 +1,11 @@
 """`cortex`: the groups, and what every command has around it."""
 
+import io
 import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import NoReturn
+from typing import Any, NoReturn
 
 import click
 
@@ -37,10 +38,10 @@ cli = Root(
     help=HELP,
     sections={
         "Run": {
-            "demo": ("cortex.cli.demo:demo", "See it work: agents, a crash and a recovery."),
-            "up": ("cortex.cli.up:up", "Run a pod: it takes jobs until it is told to stop."),
+            "demo": ("cortex.cli.run.demo:demo", "See it work: agents, a crash and a recovery."),
+            "up": ("cortex.cli.run.up:up", "Run a pod: it takes jobs until it is told to stop."),
             "migrate": ("cortex.cli.migrate:migrate", "Bring the database's schema up to date."),
-            "bench": ("cortex.cli.bench.command:bench", "Measure this machine."),
+            "bench": ("cortex.bench.command:bench", "Measure this machine."),
         },
         "Look and act": {
             "tui": ("cortex.cli.tui:tui", "Watch and steer on a whole screen."),
@@ -62,7 +63,7 @@ cli = Root(
             ),
             "costs": ("cortex.cli.costs:costs", "Show what calls of models cost, and for whom."),
             "facts": (
-                "cortex.cli.facts_ls:facts",
+                "cortex.cli.facts:facts",
                 "List what failed, what it cost, and who changed what.",
             ),
             "effects": (
@@ -101,13 +102,14 @@ def _print_version(context: click.Context, *, asked: bool) -> None:
 def main() -> NoReturn:
     """Run the command line; the process ends here."""
     if os.getpid() == 1:
-        from cortex.cli.first_process import go_on_as_child
+        from cortex.cli.run.first_process import go_on_as_child
 
         go_on_as_child()
     arguments = sys.argv[1:]
     _open_what_is_closed()
+    _let_stderr_fail()
     if any(word.startswith("--dsn") for word in arguments):
-        from cortex.store.dsn import hide_from_process_list
+        from cortex.postgres.dsn import hide_from_process_list
 
         hide_from_process_list(arguments)
     sys.exit(run(arguments))
@@ -119,6 +121,29 @@ def _open_what_is_closed() -> None:
         if getattr(sys, name) is None:
             nothing = Path(os.devnull).open(mode, encoding="utf-8")  # noqa: SIM115 -- for good
             setattr(sys, name, nothing)
+
+
+class _Unfailing(io.FileIO):
+    """Takes everything, whether it can be written or not."""
+
+    def write(self, data: Any, /) -> int:
+        try:
+            return super().write(data)
+        except OSError:
+            return memoryview(data).nbytes
+
+
+def _let_stderr_fail() -> None:
+    """Let what stderr cannot take, as on a full disk, change no exit code.
+
+    Nobody could be told of it: that is what stderr would be for.
+    """
+    own = sys.__stderr__
+    if own is not None and sys.stderr is own:  # not one that was opened in place of a closed one
+        raw = _Unfailing(own.fileno(), "w", closefd=False)
+        sys.stderr = sys.__stderr__ = io.TextIOWrapper(  # type: ignore[misc]
+            io.BufferedWriter(raw), encoding=own.encoding, errors=own.errors, line_buffering=True
+        )
 
 
 def run(arguments: Sequence[str]) -> int:

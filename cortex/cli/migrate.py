@@ -5,10 +5,10 @@ from functools import partial
 import click
 
 from cortex.cli.options import Command, Options
-from cortex.cli.output import Output
+from cortex.cli.screen.output import Output
 from cortex.cli.target import database, settings_from
-from cortex.store import migrate as schema
-from cortex.store.session import run_alone
+from cortex.postgres import migrate as schema
+from cortex.postgres.session import run_alone
 
 
 @click.command(cls=Command)

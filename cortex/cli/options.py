@@ -11,7 +11,7 @@ import click
 
 from cortex.cli.synonyms import aliases_of, suggestions, verb_of
 from cortex.domain.errors import UsageError
-from cortex.domain.time_span import parse_span
+from cortex.domain.timeouts import parse_span
 
 META_KEY: Final = "cortex.options"
 

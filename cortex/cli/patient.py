@@ -3,10 +3,10 @@
 from collections.abc import Callable, Coroutine
 from typing import Any, Concatenate, Final, ParamSpec, TypeVar
 
-from cortex.cli.output import Output
+from cortex.cli.screen.output import Output
 from cortex.domain.errors import UnavailableError
-from cortex.store.database import Database
-from cortex.store.session import Session
+from cortex.postgres.database import Database
+from cortex.postgres.session import Session
 
 P = ParamSpec("P")
 T = TypeVar("T")

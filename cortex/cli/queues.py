@@ -9,15 +9,15 @@ import click
 from cortex.cli.asking import acting_name, as_option, reason_option, unasked_option
 from cortex.cli.idempotent import idempotent, mutate
 from cortex.cli.options import Command, Group, Options
-from cortex.cli.output import Output
-from cortex.cli.table import Column, only_on_demand
+from cortex.cli.screen.output import Output
+from cortex.cli.screen.table import Column, only_on_demand
 from cortex.cli.target import session
-from cortex.domain.cells import Cell, Row
 from cortex.domain.phrases import NOTHING, age
-from cortex.domain.queue_name import parse_queue, pause_told, queue_shown
 from cortex.domain.safe import safe
+from cortex.postgres.database import Database
 from cortex.store import queues as store
-from cortex.store.database import Database
+from cortex.view.cells import Cell, Row
+from cortex.view.pods import parse_queue, pause_told, queue_shown
 
 LATE_S: Final = 60.0
 """What has been ready for longer than that is worth a look."""

@@ -142,7 +142,7 @@ def suggestions(word: str, commands: Collection[str], *, group: str = "") -> lis
     if group:
         own = [each.removeprefix(f"{group} ") for each in meant if each.startswith(f"{group} ")]
         meant = [each for each in own if each in commands]
-    known = [*commands, *({} if group else TOP)]
+    known = [*commands, *(aliases_of(commands) if group else TOP)]
     found = meant or difflib.get_close_matches(word, known, n=SUGGESTED_MAX)
     return list(dict.fromkeys(found))[:SUGGESTED_MAX]
 

@@ -11,11 +11,10 @@ from typing import Any, Final
 from cortex.cli.options import Options
 from cortex.config import PREFIX, Settings, load
 from cortex.domain.errors import ForbiddenError, NotFoundError
-from cortex.store import dsn
-from cortex.store.database import Profile
-from cortex.store.embedded import acquire, default_data_dir
-from cortex.store.embedded_keeper import kept_running
-from cortex.store.session import Session, open_session
+from cortex.postgres import dsn
+from cortex.postgres.database import Profile
+from cortex.postgres.embedded.server import acquire, default_data_dir, kept_running
+from cortex.postgres.session import Session, open_session
 
 PATIENCE_S: Final = 0.4
 """Longer than that without a word and people wonder."""

@@ -18,8 +18,8 @@ from cortex.cli.asking import (
     deciding_person,
 )
 from cortex.cli.options import Command, Options
+from cortex.cli.screen.terminal import stderr_terminal, stdout_terminal
 from cortex.cli.target import database, session, settings_from
-from cortex.cli.terminal import stderr_terminal, stdout_terminal
 from cortex.config import Settings
 from cortex.domain.errors import UsageError
 

@@ -4,7 +4,7 @@ import click
 
 import cortex
 from cortex.cli.options import Command, Options
-from cortex.cli.output import Output
+from cortex.cli.screen.output import Output
 
 
 @click.command(cls=Command)

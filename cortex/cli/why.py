@@ -6,17 +6,17 @@ from typing import Any
 import click
 
 from cortex.cli.options import Command, Options
-from cortex.cli.output import Output
+from cortex.cli.screen.output import Output
+from cortex.cli.screen.terminal import Terminal
 from cortex.cli.target import session
-from cortex.cli.terminal import Terminal
-from cortex.domain import why as rules
 from cortex.domain.errors import UsageError
-from cortex.domain.phrases import clock_time, short_id, span
+from cortex.domain.phrases import clock_time, localised, short_id, span
 from cortex.domain.safe import safe
-from cortex.domain.why import Cause, Why
 from cortex.domain.why_facts import WhyFacts
 from cortex.store import jobs
 from cortex.store import why as store
+from cortex.view import why as rules
+from cortex.view.why import Cause, Why
 
 
 @click.command(cls=Command)
@@ -51,7 +51,8 @@ def _document(told: Why, facts: WhyFacts) -> dict[str, Any]:
 
 def _page(told: Why, facts: WhyFacts, terminal: Terminal) -> Iterator[str]:
     name = terminal.paint(f"job {short_id(facts.job_id)}", "bold")
-    yield f"{name} ({safe(facts.type)}): {safe(told.sentence)}{_times(told, facts)}"
+    sentence = localised(told.sentence) if terminal.is_tty else told.sentence
+    yield f"{name} ({safe(facts.type)}): {safe(sentence)}{_times(told, facts)}"
     for command in told.ways_out:
         yield terminal.paint(f"  {safe(command)}", "dim")
 

@@ -18,7 +18,8 @@ script. When a rule strikes (what is left out always holds):
 * `model`: the model's name, with `*` and `?`.
 * `prompt`: how the conversation's first message begins.
 * `calls`: numbers of the server's calls, from 1: 3, "1-3", "7-".
-* `after_s`, `for_s`: from so many seconds after the server's start, and for so long.
+* `after_s`, `for_s`: from so many seconds after the server's start, and for so long; without
+  `after_s` from the first call that all else holds of.
 * `share`: that part of the calls, such as 0.1, spread as by chance but the same in each run.
 * `times`: at most so often.
 

@@ -76,7 +76,7 @@ class Rule:
     model: str = "*"
     prompt: str = ""
     calls: int | str | None = field(default=None, validator=_span)
-    after_s: float = field(default=0.0, validator=_SECONDS)
+    after_s: float | None = field(default=None, validator=_SECONDS)
     for_s: float | None = field(default=None, validator=_SECONDS)
     share: float = field(default=1.0, validator=_within(0, 1))
     times: int | None = field(default=None, validator=_within(1, 1e9))
@@ -113,17 +113,20 @@ class Rule:
         if self.error_type and self.status is None and self.fault is not Fault.ERROR_EVENT:
             raise UnfitError("means nothing without status or error_event", path=("error_type",))
 
-    def meets(self, call: Call, *, strikes: int, salt: int) -> bool:
-        """Whether the rule strikes a call, after so many strikes."""
+    def meets(self, call: Call, *, strikes: int, first_s: float | None, salt: int) -> bool:
+        """Whether the rule strikes a call, after so many strikes, the first one at `first_s`."""
         first, last = _parse_span(self.calls) or (1, None)
+        since_s = call.at_s if first_s is None else first_s
+        if self.after_s is not None:
+            since_s = self.after_s
         return (
             (self.times is None or strikes < self.times)
             and fnmatchcase(call.model, self.model)
             and call.user_text(0).startswith(self.prompt)
             and first <= call.ordinal
             and (last is None or call.ordinal <= last)
-            and self.after_s <= call.at_s
-            and (self.for_s is None or call.at_s < self.after_s + self.for_s)
+            and since_s <= call.at_s
+            and (self.for_s is None or call.at_s < since_s + self.for_s)
             and _lot(salt, call.ordinal) < self.share
         )
 
@@ -135,12 +138,15 @@ class Faults:
         self._rules = rules
         self._base = base
         self._strikes = [0] * len(rules)
+        self._first_s: list[float | None] = [None] * len(rules)
 
     def __call__(self, call: Call, /) -> Reply | Refusal:
         """The answer of the first rule that strikes, else that of the script."""
         for index, rule in enumerate(self._rules):
-            if rule.meets(call, strikes=self._strikes[index], salt=index):
+            strikes, first_s = self._strikes[index], self._first_s[index]
+            if rule.meets(call, strikes=strikes, first_s=first_s, salt=index):
                 self._strikes[index] += 1
+                self._first_s[index] = call.at_s if first_s is None else first_s
                 return _outcome(rule, rule.name or f"rule {index + 1}", call, self._base)
         return self._base(call)
 

@@ -6,7 +6,7 @@ from typing import Final
 import trio
 
 from cortex.agent import loop
-from cortex.agent.command_terms import CommandTerms
+from cortex.agent.confinement.terms import CommandTerms
 from cortex.agent.spec import AgentSpec
 from cortex.demo.mail import SEND_MAIL
 from cortex.domain.approval_policy import ApprovalRule

@@ -11,9 +11,8 @@ from typing import Final
 
 import attrs
 
-from cortex.agent.jail import open_file, open_folder
-from cortex.agent.tool import ToolContext, tool
-from cortex.agent.whole_file import write_whole
+from cortex.agent.tools.tool import ToolContext, tool
+from cortex.agent.workspace.jail import open_file, open_folder, write_whole
 from cortex.domain.errors import RejectedError
 
 SEND_MAIL: Final = "send_mail"

@@ -8,6 +8,8 @@ from uuid import UUID
 
 import attrs
 
+from cortex.domain.phrases import utc_time
+
 APPROVAL: Final = "approval:"
 """Before an approval's id: what a job waits for while nobody has decided."""
 EXPIRES_DEFAULT_S: Final = 86_400
@@ -102,3 +104,21 @@ class Decided:
     at: datetime | None
     waited_s: float | None
     """Seconds from the request to its end; None while it waits."""
+
+
+def ended(approval: Mapping[str, Any]) -> str:
+    """Return how it was decided, by whom, how and why; empty while it waits."""
+    status = ApprovalStatus(approval["status"])
+    if status is ApprovalStatus.PENDING:
+        return ""
+    at = utc_time(approval["decided_at"])
+    why = f": {approval['reason']}" if approval["reason"] else ""
+    match status:
+        case ApprovalStatus.EXPIRED:
+            return f"expired at {at}: nobody decided, nothing was executed"
+        case ApprovalStatus.CANCELLED:
+            return f"void since {at}{why}"
+        case _:
+            how = f" on {approval['channel']}" if approval["channel"] else ""
+            where = f" from {approval['address']}" if approval["address"] else ""
+            return f"{status.lower()} by {approval['decided_by']} at {at}{how}{where}{why}"

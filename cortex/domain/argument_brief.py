@@ -13,8 +13,7 @@ from typing import Any, Final
 
 import attrs
 
-from cortex.domain.canonical import canonical
-from cortex.domain.json_path import WHOLE, Path
+from cortex.domain.canonical import WHOLE, Path, canonical
 from cortex.domain.safe import safe, unglued
 
 BRIEF_CELLS: Final = 160

@@ -14,9 +14,9 @@ from uuid import UUID
 
 import attrs
 
-from cortex.domain.json_path import Path, field_of
+from cortex.domain.canonical import Path, field_of
+from cortex.domain.redaction import LONE_SURROGATE
 from cortex.domain.safe import safe
-from cortex.domain.text import LONE_SURROGATE
 
 SHOWN_CHARS_MAX: Final = 80
 

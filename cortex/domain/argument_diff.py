@@ -5,8 +5,7 @@ from typing import Any, Final
 
 import attrs
 
-from cortex.domain.canonical import canonical
-from cortex.domain.json_path import Path, field_of
+from cortex.domain.canonical import Path, canonical, field_of
 from cortex.domain.safe import safe
 
 

@@ -10,9 +10,8 @@ import attrs
 import orjson
 
 from cortex.domain.errors import InvalidValueError, UsageError
-from cortex.domain.model import ModelRequest
+from cortex.domain.model import ModelRequest, Usage
 from cortex.domain.prices import PriceTable
-from cortex.domain.usage import Usage
 
 LIMIT_MAX: Final = Decimal(10) ** 11
 WAITING_PREFIX: Final = "budget:"

@@ -8,11 +8,58 @@ people approve exactly what runs.
 import hashlib
 import json
 import math
-from typing import Any, Final, NoReturn
+import re
+from collections.abc import Mapping
+from typing import Any, Final, NoReturn, TypeAlias
 
 from cortex.domain.errors import InvalidValueError
-from cortex.domain.json_path import Path, field_of
-from cortex.domain.text import LONE_SURROGATE
+from cortex.domain.redaction import LONE_SURROGATE
+from cortex.domain.safe import safe
+
+# --- Places in a JSON value: as people write them to find one, and as they read them.
+
+
+Path: TypeAlias = tuple[str | int, ...]
+
+MISSING: Final = object()
+"""What is found where there is nothing."""
+WHOLE: Final = "(all)"
+"""How the empty path is read: the value itself."""
+
+_INDEX_DIGITS_MAX: Final = 9
+
+
+def find(value: Any, dotted: str) -> Any:
+    """Return what stands at a dotted path (`order.lines.0.price`), or `MISSING`."""
+    for step in dotted.split("."):
+        if isinstance(value, Mapping) and step in value:
+            value = value[step]
+        elif isinstance(value, list) and _is_index(step) and int(step) < len(value):
+            value = value[int(step)]
+        else:
+            return MISSING
+    return value
+
+
+def field_of(path: Path) -> str:
+    """A path as people read it, with nothing hidden in it: `order.lines[0].price`."""
+    text = ""
+    for step in path:
+        if isinstance(step, int):
+            text += f"[{step}]"
+        elif step.replace("-", "_").isidentifier():
+            text += f".{step}" if text else step
+        else:
+            text += f"[{json.dumps(step, ensure_ascii=False)}]"
+    return safe(text) or WHOLE
+
+
+def _is_index(step: str) -> bool:
+    return step.isascii() and step.isdecimal() and len(step) <= _INDEX_DIGITS_MAX
+
+
+# ---
+
 
 DEPTH_MAX: Final = 64
 DIGITS_MAX: Final = 1_000
@@ -114,3 +161,30 @@ def _place(what: str, path: Path) -> str:
 
 def _refuse(place: str, reason: str) -> NoReturn:
     raise InvalidValueError(f"{place} {reason}")
+
+
+# --- JSON that is nested so deeply that who walks through it, by recursion, would fall over.
+
+
+NESTING_MAX: Final = 254
+"""What orjson writes, so nothing that Cortex wrote is deeper; Postgres takes several thousand."""
+
+_TOKEN: Final = re.compile(r'"(?:[^"\\]|\\.)*"|[\[\]{}]', re.DOTALL)
+
+
+def is_deep(text: str) -> bool:
+    """Return whether JSON, or the beginning of some, is nested deeper than `NESTING_MAX`."""
+    if text.count("[") + text.count("{") <= NESTING_MAX:
+        return False
+    depth = 0
+    for token in _TOKEN.finditer(text):
+        match token[0]:
+            case "[" | "{":
+                depth += 1
+            case "]" | "}":
+                depth -= 1
+            case _:
+                pass  # a string
+        if depth > NESTING_MAX:
+            return True
+    return False

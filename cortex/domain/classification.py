@@ -5,10 +5,11 @@ knows errors of libraries that this package may not import by what they carry (`
 `sqlstate`, `errno`) and by the names of their classes.
 """
 
+from collections.abc import Iterator
 from datetime import datetime
-from typing import Final
+from itertools import islice
+from typing import Any, Final
 
-from cortex.domain.causes import CAUSES_MAX, attribute, cause_of, leaves
 from cortex.domain.errors import CortexError, TimedOutError
 from cortex.domain.failure import CallFailure, Failure, FailureClass
 from cortex.domain.failure_codes import (
@@ -27,8 +28,63 @@ from cortex.domain.failure_codes import (
     UNKNOWN,
     WRAPPERS,
 )
-from cortex.domain.retry_after import retry_after_of
-from cortex.domain.text import clean_text
+from cortex.domain.redaction import clean_text
+from cortex.domain.retry import retry_after_of
+
+# --- Looking into errors that somebody else made: members of groups, causes, attributes.
+
+
+MEMBERS_MAX: Final = 1_000
+"""So many members of an exception group are looked at, whatever their depth."""
+CAUSES_MAX: Final = 50
+"""So many errors are looked at on the way down to what began it all."""
+
+
+def leaves(error: BaseException) -> list[BaseException]:
+    """Return the errors inside a group in their order; of one that is no group, itself."""
+    waiting: list[BaseException] = [error]
+    found: list[BaseException] = []
+    while waiting and len(found) < MEMBERS_MAX:
+        each = waiting.pop()
+        if isinstance(each, BaseExceptionGroup):
+            waiting += reversed(each.exceptions)
+        else:
+            found.append(each)
+    return found
+
+
+def causes(error: BaseException) -> Iterator[BaseException]:
+    """Yield the error, then what it was raised from, members of groups included."""
+    return islice(_chain(error), CAUSES_MAX)
+
+
+def cause_of(error: BaseException) -> BaseException | None:
+    """Return what an error was raised from; some libraries cut the chain, but keep it in args."""
+    if error.__cause__ is not None:
+        return error.__cause__
+    return next((each for each in error.args[:1] if isinstance(each, BaseException)), None)
+
+
+def attribute(owner: Any, name: str) -> Any:
+    """Return an attribute, None if it cannot be had: a property of a strange error may raise."""
+    try:
+        return getattr(owner, name, None)
+    except Exception:  # noqa: BLE001 -- whatever it is, it is no fact about the error
+        return None
+
+
+def _chain(error: BaseException) -> Iterator[BaseException]:
+    following: BaseException | None = error
+    while following is not None:
+        yield following
+        if isinstance(following, BaseExceptionGroup):
+            for member in following.exceptions:
+                yield from _chain(member)
+        following = cause_of(following)
+
+
+# ---
+
 
 _OK: Final = 200
 _SQLSTATE_CHARS: Final = 5
@@ -36,6 +92,12 @@ ON_TRIO: Final = (
     "asyncio does not run here: jobs run on trio. Use trio or a library that knows it, such as "
     "anyio or httpx; run one that knows only asyncio in trio_asyncio.open_loop()"
 )
+
+ASYNCIO_UNDER_TRIO: Final = (
+    *("no running event loop", "no current event loop"),
+    "You're within a Trio environment",
+)
+"""How the errors begin that asyncio, and trio_asyncio for it, raise in a trio task."""
 
 
 def classify(error: BaseException) -> FailureClass:
@@ -226,7 +288,7 @@ def _is_asyncio_under_trio(error: BaseException) -> bool:
     text = error.args[0] if error.args and isinstance(error.args[0], str) else ""
     match error:
         case RuntimeError():
-            return text in ("no running event loop", "no current event loop")
+            return text.startswith(ASYNCIO_UNDER_TRIO)
         case TypeError():
             return text.startswith("trio.run received unrecognized yield message")
         case AttributeError():  # of the loop that asyncio's own code found to be None

@@ -1,7 +1,8 @@
 """The phases in which a pod leaves, and what it tells of the one that it is in."""
 
+from collections.abc import Mapping
 from enum import StrEnum
-from typing import Final
+from typing import Any, Final, Self
 
 import attrs
 
@@ -48,3 +49,60 @@ class DrainStatus:
     """Until jobs that still run are handed back; 0 from then on."""
     closed_in_s: float
     """Until everything is closed and the process ends, at the latest."""
+
+
+def is_leaving(row: Mapping[str, Any]) -> bool:
+    """It hands its jobs back, has done so, or has ended in order."""
+    return row["drain_requested_at"] is not None or row["draining_at"] is not None
+
+
+# --- What shows the others that a pod lives.
+
+
+class Liveness(StrEnum):
+    """By what its death is noticed."""
+
+    LOCK = "lock"
+    """Its session lock, free within a second of its death; and its heartbeat, when it hangs."""
+    HEARTBEAT = "heartbeat"
+    """Its heartbeat alone: behind a pooler no lock can be held."""
+
+    @classmethod
+    def of(cls, *, is_pooled: bool) -> Self:
+        """Return that of a pod with a pooler between it and Postgres, or without."""
+        return cls("heartbeat" if is_pooled else "lock")
+
+
+# --- What may be wrong with the database, as a pod sees it by its own calls.
+
+
+class Trouble(StrEnum):
+    """Why the database does not serve a call that it served before, or would any other day."""
+
+    UNREACHABLE = "unreachable"
+    """Nobody answers there, or connections were cut: it restarts, or it has gone."""
+    SILENT = "silent"
+    """Connections stand, but no answer comes in time."""
+    READ_ONLY = "read_only"
+    """It takes no writes: a standby, or one that was the primary."""
+    DISK_FULL = "disk_full"
+    OUT_OF_MEMORY = "out_of_memory"
+    """Or of another resource of its machine, such as open files."""
+    NO_CONNECTIONS = "no_connections"
+    """All that it may have are taken."""
+
+    @property
+    def is_shortage(self) -> bool:
+        """It answers, but it lacks something: asking again and again would make that worse."""
+        return self in _SHORTAGES
+
+
+_SHORTAGES: Final = frozenset({Trouble.DISK_FULL, Trouble.OUT_OF_MEMORY, Trouble.NO_CONNECTIONS})
+
+
+@attrs.frozen
+class TroubleSeen:
+    """What a pod suffers from, and for how long by now."""
+
+    trouble: Trouble
+    for_s: float

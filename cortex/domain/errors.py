@@ -11,16 +11,9 @@ Four families, told apart by what the caller should do next:
 that a job's `except Exception` cannot swallow them.
 """
 
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
-from cortex.domain.trouble import Trouble
-
-if TYPE_CHECKING:
-    from uuid import UUID
-
-    from cortex.domain.approval import ApprovalRequest
-    from cortex.domain.failure import Failure
-    from cortex.domain.job import UnknownEffect
+from cortex.domain.drain import Trouble
 
 
 class CortexError(Exception):
@@ -204,42 +197,3 @@ class ApprovalExpiredError(RejectedError):
     """Nobody decided in time: it was not executed, and nobody said no."""
 
     code = "approval_expired"
-
-
-class LeaseLost(BaseException):
-    """Another attempt owns the job now: this one must stop and touch nothing more."""
-
-
-class Suspended(BaseException):
-    """The job must wait for something outside it, without a pod and without a retry being counted.
-
-    `waiting_on` names it ("llm:NAME", "budget:NAME"), `reason` is one line for people. With
-    `delay_s` it waits so many seconds (RETRY); without, for a person (WAITING_FOR_APPROVAL).
-    `failure` is that of the job's own call, if one brought it here, and `opened_s` for how long the
-    breaker has let nobody through by then: a job whose own calls fail again and again, although
-    others got through in between, is not waiting for an outage.
-    What people are asked with it: `requests` for approval, those `awaited` from before, effects
-    of `unknown` outcome.
-    """
-
-    def __init__(
-        self,
-        waiting_on: str,
-        reason: str,
-        *,
-        delay_s: float | None,
-        failure: "Failure | None" = None,
-        opened_s: float | None = None,
-        requests: "tuple[ApprovalRequest, ...]" = (),
-        awaited: "tuple[UUID, ...]" = (),
-        unknown: "tuple[UnknownEffect, ...]" = (),
-    ) -> None:
-        super().__init__(reason)
-        self.waiting_on = waiting_on
-        self.reason = reason
-        self.delay_s = delay_s
-        self.failure = failure
-        self.opened_s = opened_s
-        self.requests = requests
-        self.awaited = awaited
-        self.unknown = unknown

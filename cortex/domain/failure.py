@@ -5,8 +5,8 @@ from typing import Any, Final
 
 from attrs import field, frozen
 
-from cortex.domain.text import clean_text
-from cortex.domain.usage import Usage
+from cortex.domain.model import Usage
+from cortex.domain.redaction import clean_text
 
 
 class FailureClass(StrEnum):

@@ -9,7 +9,7 @@ from uuid import UUID
 import attrs
 
 from cortex.domain.approval import ApprovalRequest
-from cortex.domain.usage import Usage
+from cortex.domain.model import Usage
 
 
 class JobStatus(StrEnum):
@@ -138,6 +138,8 @@ class Step:
     kind: StepKind = StepKind.STEP
     amid: str | None = None
     """In what trouble of the handler's it was asked for: see `durable.replay.Amid`."""
+    parent_key: str | None = None
+    """Key of the step whose function asked for it; None: the handler did."""
 
 
 @attrs.frozen
@@ -180,6 +182,7 @@ class StepDone:
     given: str | None = None
     """Its input, for people: redacted and cut."""
     amid: str | None = None
+    parent_key: str | None = None
 
 
 @attrs.frozen

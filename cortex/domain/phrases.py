@@ -1,6 +1,7 @@
 """Values in words: short and relative for people, exact for machines."""
 
 import json
+import re
 from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
@@ -11,14 +12,15 @@ from uuid import UUID
 import attrs
 import orjson
 
+from cortex.domain.model import Usage
 from cortex.domain.safe import safe
-from cortex.domain.usage import Usage
 
 NOTHING: Final = "\N{EN DASH}"
 SHORT_ID_DIGITS: Final = 6
 TODAY: Final = timedelta(hours=20)
 """Of what is further away the day is told, too."""
 
+_UTC_TIME: Final = re.compile(r"\b\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ")
 _MINUTE_S: Final = 60
 _HOUR_S: Final = 3600
 _DAY_S: Final = 86_400
@@ -87,6 +89,16 @@ def date_time(instant: datetime) -> str:
     return f"{local:%Y-%m-%d %H:%M:%S}{_zone(local)}"
 
 
+def utc_time(instant: datetime) -> str:
+    """Return an instant as sentences have it that programs may get: 2026-11-23T13:46:55Z."""
+    return f"{instant.astimezone(UTC):%Y-%m-%dT%H:%M:%SZ}"
+
+
+def localised(sentence: str) -> str:
+    """Return a sentence of ours with what `utc_time` wrote in local time, for a terminal."""
+    return _UTC_TIME.sub(lambda found: date_time(datetime.fromisoformat(found[0])), sentence)
+
+
 def at_instant(instant: datetime, *, is_tty: bool) -> str:
     """Return an instant as a page shows it: local with its zone on a terminal, else in UTC."""
     return date_time(instant) if is_tty else rfc3339(instant)
@@ -97,9 +109,10 @@ def _zone(local: datetime) -> str:
 
 
 def time_of_day(instant: datetime, now: datetime) -> str:
-    """Return the local time of day for people, with its date unless that is plain: 12:30."""
+    """Return the local time of day with its zone, for people; its date, too, unless it is plain."""
     local = instant.astimezone()
-    return f"{local:%H:%M}" if abs(now - instant) < TODAY else f"{local:%Y-%m-%d %H:%M}"
+    day = "" if abs(now - instant) < TODAY else f"{local:%Y-%m-%d} "
+    return f"{day}{local:%H:%M}{_zone(local)}"
 
 
 def money(usd: Decimal | float | None) -> str:

@@ -8,8 +8,8 @@ from typing import Any, Final, Self
 
 import attrs
 
+from cortex.domain.canonical import MISSING, find
 from cortex.domain.errors import RejectedError, UsageError
-from cortex.domain.json_path import MISSING, find
 
 LIMIT_MAX: Final = Decimal(10) ** 11
 DECIMALS_MAX: Final = 8

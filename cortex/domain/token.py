@@ -6,6 +6,8 @@ that: what an attacker could learn from the time of an index look-up is a digest
 
 import hashlib
 import re
+from collections.abc import Set as AbstractSet
+from enum import StrEnum
 from typing import Final
 
 TOKEN_PREFIX: Final = "cortex_"  # noqa: S105 -- by which scanners for leaked secrets know it
@@ -29,3 +31,33 @@ def digest_of_token(token: str) -> bytes | None:
 def digest_of_cookie(value: str) -> bytes | None:
     """Return the SHA-256 of a session's cookie; None for text that cannot be one."""
     return hashlib.sha256(value.encode()).digest() if _COOKIE.fullmatch(value) else None
+
+
+# --- What the holder of an API token may do.
+
+
+class Role(StrEnum):
+    """A right to use routes; a token has one or more of them."""
+
+    VIEWER = "viewer"
+    """Reads."""
+    APPROVER = "approver"
+    """Reads, and decides approvals."""
+    OPERATOR = "operator"
+    """Reads, and acts on jobs, dead letters and breakers."""
+    ADMIN = "admin"
+    """Everything."""
+
+
+IMPLIED: Final[dict[Role, frozenset[Role]]] = {
+    Role.VIEWER: frozenset({Role.VIEWER}),
+    Role.APPROVER: frozenset({Role.APPROVER, Role.VIEWER}),
+    Role.OPERATOR: frozenset({Role.OPERATOR, Role.VIEWER}),
+    Role.ADMIN: frozenset(Role),
+}
+"""The rights that come with each role."""
+
+
+def may(held: AbstractSet[Role], needed: Role) -> bool:
+    """Tell whether one of these roles brings the right that is needed."""
+    return any(needed in IMPLIED[role] for role in held)

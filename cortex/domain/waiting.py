@@ -1,6 +1,6 @@
 """What a job waits for besides time, as far as people can do something about it, and its words.
 
-Breakers and budgets have words of their own, see `cortex.domain.why`.
+Breakers and budgets have words of their own, see `cortex.view.why`.
 """
 
 import shlex
@@ -13,7 +13,9 @@ from uuid import UUID
 import attrs
 
 from cortex.domain.approval import APPROVAL, ApprovalStatus, Risk
+from cortex.domain.argument_brief import call_name
 from cortex.domain.effect import FREEZE, QUOTA, UNKNOWN_EFFECT, EffectStatus
+from cortex.domain.phrases import utc_time
 from cortex.domain.quota import Period, Quota
 
 PERSON: Final = "person:"
@@ -44,7 +46,7 @@ class ApprovalSeen:
         else:
             who = f"{self.people} people ({self.agreed} agreed so far)"
         asked = f", asked for by {self.requested_by}" if self.requested_by else ""
-        return f"waits for {who} to approve {self.what} ({self.risk}){asked}"
+        return f"waits for {who} to approve {call_name(self.what)} ({self.risk}){asked}"
 
     @property
     def ways_out(self) -> tuple[str, ...]:
@@ -85,8 +87,8 @@ class FreezeSeen:
     @property
     def words(self) -> str:
         """For people: what stops it."""
-        since = f"{self.frozen_at:%Y-%m-%d %H:%M:%S}Z"
-        return f"waits until effects may begin: {self.by} froze them at {since}: {self.reason}"
+        at = utc_time(self.frozen_at)
+        return f"waits until effects may begin: {self.by} froze them at {at}: {self.reason}"
 
     @property
     def ways_out(self) -> tuple[str, ...]:

@@ -2,12 +2,20 @@
 
 from datetime import datetime
 from decimal import Decimal
+from typing import Final
 from uuid import UUID
 
 import attrs
 
 from cortex.domain.job import JobStatus
 from cortex.domain.waiting import Awaited
+
+SILENT_S: Final = 95.0
+"""Three heartbeats of 30 s and a little: who says nothing for so long is suspect."""
+AHEAD_MAX: Final = 1000
+"""Tasks ahead of it are counted so far."""
+MISSING_TOOL: Final = "tools:"
+"""Begins what a job waits for that met a pod without one of its tools: a pod that has it."""
 
 
 @attrs.frozen(kw_only=True)
@@ -64,9 +72,12 @@ class FleetSeen:
     types: tuple[str, ...]
     """What the ready ones know."""
     needs: tuple[str, ...] = ()
-    """The tools of the job's agent; a pod that lacks one does not count as knowing its type."""
+    """The tools of the job's agent, or the one that its last pod had not; a pod that lacks one does
+    not count as knowing its type."""
     lacking: tuple[str, ...] = ()
     """Those of them that no ready pod has."""
+    tools: tuple[str, ...] = ()
+    """What the ready ones have."""
 
 
 @attrs.frozen(kw_only=True)

@@ -30,7 +30,7 @@ from cattrs.preconf.orjson import make_converter
 from cortex.domain import redaction
 from cortex.domain.errors import InvalidValueError
 from cortex.domain.limits import PAYLOAD, RESULT, SizeLimit
-from cortex.domain.text import LONE_SURROGATE, storable
+from cortex.domain.redaction import LONE_SURROGATE, storable
 
 T = TypeVar("T")
 
@@ -154,8 +154,9 @@ def unstructurable(shape: Any) -> Any | None:
         if part in seen or part in (None, types.NoneType, Any, ...):
             continue
         seen.append(part)
-        inner = _parts_of(part)
+        inner: list[Any] = []
         try:
+            inner = _parts_of(part)
             converter.get_structure_hook(part)
         except Exception:  # noqa: BLE001 -- building a hook raises whatever the shape provokes
             found = (unstructurable(each) for each in inner if each not in seen)
@@ -168,7 +169,7 @@ def _parts_of(shape: Any) -> list[Any]:
     """Return the shapes that a shape is made of."""
     if get_origin(shape) is Literal:
         return []
-    if attrs.has(shape) or dataclasses.is_dataclass(shape):
+    if get_origin(shape) is None and (attrs.has(shape) or dataclasses.is_dataclass(shape)):
         return list(get_type_hints(shape).values())
     return [each for each in get_args(shape) if not isinstance(each, list)]
 

@@ -4,97 +4,39 @@ A handler is ordinary async code. Whatever it must not do twice it does through 
 a crash it runs again from its top, on any pod, and finds what it did before.
 """
 
-import random
 from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from decimal import Decimal
 from functools import cached_property, partial
 from pathlib import Path
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 from uuid import UUID
 
 import attrs
 import trio
 
 from cortex.domain.approval import EXPIRES_DEFAULT_S, Risk
-from cortex.domain.errors import Suspended, TimedOutError
+from cortex.domain.control_flow import Suspended, together
+from cortex.domain.errors import TimedOutError
 from cortex.domain.job import Claim, StepKind
-from cortex.domain.model import ModelRequest, ModelResponse
-from cortex.domain.prices import PriceTable
+from cortex.domain.model import ModelRequest, ModelResponse, Usage
 from cortex.domain.retry import CALL_RETRIES, CallRetry, Urgency
-from cortex.domain.suspension import together
 from cortex.domain.timeouts import check_timeout
-from cortex.domain.usage import Usage
-from cortex.durable.calls import Breakers, Caller, Facts
+from cortex.durable.attempt import JobLimits, Services, ToolCall
+from cortex.durable.calls import Caller
 from cortex.durable.codec import StepInput, input_of, refuse_unstorable
+from cortex.durable.effects import OwnEffect, Reconcile
+from cortex.durable.effects import make as make_effect
 from cortex.durable.gates import Decision, own_gate, refused
-from cortex.durable.journal import Journal, Outcome
-from cortex.durable.meter import Meter, Unmetered
-from cortex.durable.outside import Desk, Outside
-from cortex.durable.own_effects import OwnEffect
-from cortex.durable.own_effects import make as make_effect
+from cortex.durable.journal import Journal, Outcome, StepClock
+from cortex.durable.outside import Outside
 from cortex.durable.progress import PartialAnswer
-from cortex.durable.reconciling import Reconcile
 from cortex.durable.repeating import repeated
-from cortex.durable.replay import CALL_GATE
-from cortex.durable.step_clock import StepClock
 from cortex.durable.threads import called
-from cortex.durable.tool_calls import ToolCall, Tools, call_tool
+from cortex.durable.tool_calls import call_tool
 
 T = TypeVar("T")
 GATE_NAME_MAX = 480
-
-
-class Models(Protocol):
-    """Answers model requests; given by the pod."""
-
-    async def respond(self, request: ModelRequest, caller: Caller) -> Outcome:
-        """Return an outcome whose value is a `ModelResponse`, with usage and cost."""
-
-
-class AgentSpecs(Protocol):
-    """Finds the specification of an agent's version; given by the pod."""
-
-    async def spec(self, agent_id: UUID, version: int) -> dict[str, Any]:
-        """Return the specification as plain JSON."""
-
-
-@attrs.frozen(kw_only=True)
-class JobLimits:
-    """What a job began with, as its calls are measured by it. Times are in seconds."""
-
-    prices: PriceTable
-    call_s: float
-    """One model call in all."""
-    idle_s: float
-    """Between two pieces of its answer."""
-    connect_s: float
-    step_s: float
-    """One step that has no limit of its own."""
-
-
-class Policies(Protocol):
-    """Finds what a job began with; given by the pod."""
-
-    async def limits(self, claim: Claim) -> JobLimits:
-        """Return the prices and the limits of the job's calls."""
-
-
-@attrs.frozen(kw_only=True)
-class Services:
-    """What the pod lends to the contexts of its jobs."""
-
-    models: Models
-    tools: Tools
-    agents: AgentSpecs
-    policies: Policies
-    breakers: Breakers
-    facts: Facts
-    desk: Desk
-    workspaces: Path
-    """Folder that holds one folder for each job's files."""
-    rng: random.Random
-    meter: Meter = attrs.field(factory=Unmetered)
 
 
 class Context:
@@ -318,7 +260,7 @@ class Context:
             check_timeout("tool_call", timeout, source=f"tool call {name!r}: timeout")
         # A step whose name was long enough before there were decisions still is.
         key = self._journal.key(name)
-        gate_key = self._journal.key(f"{name[:GATE_NAME_MAX]}{CALL_GATE}")
+        gate_key = self._journal.key(f"{name[:GATE_NAME_MAX]} approval")
         given = input_of(tool, arguments, what=f"input of tool call {key!r}")
         call = ToolCall(
             tool=tool,
@@ -353,7 +295,8 @@ class Context:
     ) -> Coroutine[Any, Any, Any]:
         """Do something outside once: `await function(*args, **kwargs)`, its intent recorded first.
 
-        A function that is not async runs in a thread.
+        A function that is not async runs in a thread, which a time-out leaves behind: what it calls
+        needs a limit of its own, below `timeout`, or it may apply what `reconcile` did not find.
         A first parameter annotated `Invocation` is filled in: its `id` is the idempotency key for
         the other side, its `attempt` a fencing token. After a crash in between, `reconcile`, an
         async function of the invocation, says what became of the call: `Applied(result)`,

@@ -5,15 +5,18 @@ asks the other side, or calls again what may be called again, or lets a person d
 instruction, the other side sees the same invocation id at every repetition.
 """
 
-from collections.abc import Awaitable, Callable
-from typing import Any, Protocol
+import inspect
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final, Protocol, get_type_hints
 from uuid import UUID
 
 import attrs
+import trio
 
 from cortex.domain.canonical import parse
-from cortex.domain.certainty import changed_nothing
 from cortex.domain.classification import failure_of
+from cortex.domain.control_flow import Suspended
 from cortex.domain.effect import (
     FREEZE,
     QUOTA,
@@ -23,12 +26,21 @@ from cortex.domain.effect import (
     NotApplied,
     Unknown,
     Verdict,
+    changed_nothing,
 )
-from cortex.domain.errors import DivergedError, InvalidOutputError, RejectedError, Suspended
+from cortex.domain.errors import DivergedError, InvalidOutputError, RejectedError, TimedOutError
+from cortex.domain.failure_codes import UNKNOWN
 from cortex.domain.job import EffectIntent, EffectTold, Intended, Lease, UnknownEffect
-from cortex.domain.text import clean_text
+from cortex.domain.redaction import clean_text
 from cortex.domain.timeouts import TIMEOUTS
+from cortex.durable.codec import decode, encode
 from cortex.durable.crash_points import crash_point
+from cortex.durable.gates import frozen_arguments
+from cortex.durable.journal import Outcome
+from cortex.durable.threads import called
+
+if TYPE_CHECKING:
+    from cortex.durable.context import Context
 
 CALLS_MAX = 3
 """Times that one attempt asks for leave: first, after it was found not applied, and once more."""
@@ -227,3 +239,104 @@ def _invocation(call: EffectCall, leave: Intended, lease: Lease) -> Invocation:
         tool=call.tool,
         arguments=parse(call.arguments),
     )
+
+
+# --- Asking the other side what became of a call, by a function of somebody's own code.
+
+
+LIMIT_S: Final = 30.0
+"""The most that one question may take."""
+
+Reconcile = Callable[[Invocation], Any]
+"""Async, or to be run in a thread."""
+
+
+async def asked(
+    reconcile: Reconcile, invocation: Invocation, *, limit_s: float = LIMIT_S
+) -> Verdict:
+    """Return what a reconcile function says; what it says wrongly means that nobody knows.
+
+    Raises what passes, such as a refused connection, and `TimedOutError`: to be asked later.
+    """
+    with trio.move_on_after(limit_s):
+        try:
+            verdict = await called(reconcile, invocation)
+        except Exception as error:
+            if passes(error):
+                raise
+            return Unknown(f"reconcile failed: {failure_of(error).message}")
+        if isinstance(verdict, Applied | NotApplied | Unknown):
+            return verdict
+        kind = type(verdict).__name__
+        return Unknown(f"reconcile returned {kind}, not Applied, NotApplied or Unknown")
+    told = f"reconcile of {invocation.tool} took longer than {limit_s:g} seconds"
+    raise TimedOutError(told, scope="call", limit_s=limit_s)
+
+
+def passes(error: Exception) -> bool:
+    """Whether an error says that the other side cannot be asked just now."""
+    failure = failure_of(error)
+    return failure.cls.is_transient and failure.code != UNKNOWN
+
+
+def takes_invocation(function: Callable[..., Any]) -> bool:
+    """Whether a function's first parameter is annotated `Invocation`."""
+    try:
+        first = next(iter(inspect.signature(function).parameters.values()), None)
+        hints = get_type_hints(function)
+    except (TypeError, ValueError, NameError):  # callables without a signature, unknown names
+        return False
+    return first is not None and hints.get(first.name) is Invocation
+
+
+# --- Effects in a job's own code: a plain async function becomes a call that happens once.
+
+
+NAME_CHARS_MAX: Final = 200
+
+
+@attrs.frozen(kw_only=True)
+class OwnEffect:
+    """A function with an outside result, and what it is called with."""
+
+    key: str
+    """Of its step."""
+    name: str
+    function: Callable[..., Any]
+    args: Sequence[Any]
+    kwargs: Mapping[str, Any]
+    reconcile: Reconcile | None
+    is_idempotent: bool
+    timeout_s: float | None
+    """None: what the job's steps have."""
+
+
+async def make(ctx: "Context", own: OwnEffect) -> Outcome:
+    """Make the call once; raises its error when it was certainly not applied."""
+    what = f"input of effect {own.key!r}"
+    plain = decode(encode({"args": list(own.args), "kwargs": own.kwargs}, what=what))
+    text, digest = frozen_arguments(plain, what=what)
+    limit_s = own.timeout_s or (await ctx.limits()).step_s
+    call = EffectCall(
+        key=own.key,
+        tool=own.name[-NAME_CHARS_MAX:],
+        arguments=text,
+        digest=digest,
+        invoke=partial(_invoke, own, limit_s),
+        reconcile=None if own.reconcile is None else partial(asked, own.reconcile),
+        is_idempotent=own.is_idempotent,
+        limit_s=limit_s,
+    )
+    ended = await ctx.outside.perform(call)
+    if isinstance(ended, NotDone):
+        await ctx.outside.tell(ended)
+        raise ended.error
+    return await ctx.outside.outcome(own.key, ended)
+
+
+async def _invoke(own: OwnEffect, limit_s: float, invocation: Invocation) -> Any:
+    leading = (invocation,) if takes_invocation(own.function) else ()
+    with trio.move_on_after(limit_s):
+        return await called(own.function, *leading, *own.args, **own.kwargs)
+    told = f"effect {own.key!r} took longer than {limit_s:g} seconds"
+    raise TimedOutError(told, scope="step", limit_s=limit_s)

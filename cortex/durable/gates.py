@@ -19,14 +19,10 @@ from cortex.domain.approval import (
     Risk,
 )
 from cortex.domain.approval_policy import EXPIRES_S, WORDS_MAX
+from cortex.domain.argument_brief import call_name
 from cortex.domain.canonical import canonical, digest, parse
-from cortex.domain.errors import (
-    ApprovalExpiredError,
-    DeniedError,
-    InvalidValueError,
-    RejectedError,
-    Suspended,
-)
+from cortex.domain.control_flow import Suspended
+from cortex.domain.errors import ApprovalExpiredError, DeniedError, InvalidValueError, RejectedError
 from cortex.domain.limits import ARGUMENTS
 from cortex.domain.redaction import secret_in
 
@@ -169,7 +165,7 @@ def _wish(
     requests: tuple[ApprovalRequest, ...] = (),
     awaited: tuple[UUID, ...] = (),
 ) -> Suspended:
-    what = request.tool or request.key
+    what = call_name(request.tool or request.key)
     people = f"{request.people} people" if request.people > 1 else "a person"
     return Suspended(
         f"{APPROVAL}{request.id}",

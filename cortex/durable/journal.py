@@ -5,7 +5,8 @@ output at once. A step is in the record exactly when its commit was acknowledged
 """
 
 import inspect
-from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Iterator, Sequence
+from contextlib import contextmanager
 from contextvars import ContextVar
 from decimal import Decimal
 from typing import Any, Final, NoReturn, Protocol, TypeVar
@@ -13,30 +14,53 @@ from typing import Any, Final, NoReturn, Protocol, TypeVar
 import attrs
 import trio
 
-from cortex.domain.causes import leaves
-from cortex.domain.errors import (
-    DivergedError,
-    InvalidValueError,
-    LeaseLost,
-    Suspended,
-    UsageError,
-)
+from cortex.domain.classification import leaves
+from cortex.domain.control_flow import LeaseLost, Suspended
+from cortex.domain.errors import DivergedError, InvalidValueError, UsageError
 from cortex.domain.job import EffectOutcome, Lease, OpenEffect, Step, StepDone, StepKind
 from cortex.domain.limits import CHECKPOINT, MODEL_RESPONSE
+from cortex.domain.model import Usage
 from cortex.domain.redaction import secret_in
-from cortex.domain.usage import Usage
 from cortex.durable.codec import StepInput, decode, encode, refuse_unstorable
 from cortex.durable.divergence import difference
 from cortex.durable.replay import Replay
-from cortex.durable.step_clock import StepClock
 from cortex.durable.tally import Tally
+
+# --- The limit of a step of several calls: the time that the record takes is not the step's.
+
+
+class StepClock:
+    """A cancel scope whose deadline stands still while something is being recorded."""
+
+    def __init__(self, limit_s: float) -> None:
+        self.scope = trio.CancelScope(deadline=trio.current_time() + limit_s)
+        self._left_s = limit_s
+        self._recording_count = 0
+
+    @contextmanager
+    def stopped(self) -> Iterator[None]:
+        """Around a commit; several may be under way at once."""
+        if not self._recording_count:
+            self._left_s = self.scope.deadline - trio.current_time()
+            self.scope.deadline = float("inf")
+        self._recording_count += 1
+        try:
+            yield
+        finally:
+            self._recording_count -= 1
+            if not self._recording_count:
+                self.scope.deadline = trio.current_time() + self._left_s
+
+
+# ---
+
 
 KEY_CHARS_MAX: Final = 500
 FORGOTTEN_MAX: Final = 5
 T = TypeVar("T")
 
-_in_step: ContextVar[bool] = ContextVar("in_step", default=False)
-"""Whether this code runs inside a step: what it asks for then is part of that."""
+_parent: ContextVar[str | None] = ContextVar("parent", default=None)
+"""Key of the step inside which this code runs: what it asks for then is part of that."""
 
 
 class Recorder(Protocol):
@@ -149,16 +173,16 @@ class Journal:
         if memo is not None:
             if memo.digest != given.digest:
                 await self._diverge(memo, given)
-            self._replay.asked(key)
+            self._replay.found(key)
             return decode(memo.output)
-        amid = self._replay.amid
+        amid, parent_key = self._replay.amid, _parent.get()
         self._replay.asked(key)
-        if self._leave is not None and self._leave.is_asked() and not _in_step.get():
+        if self._leave is not None and self._leave.is_asked() and parent_key is None:
             await self._stop_here(self._leave)
         started = trio.current_time()
         step = self.progress.begin(kind, key, now=started)
         try:
-            outcome = await _inside(run)
+            outcome = await _inside(key, run)
             limit = MODEL_RESPONSE if kind is StepKind.MODEL else CHECKPOINT
             output = encode(outcome.value, what=f"output of step {key!r}", limit=limit)
             ended = trio.current_time()
@@ -174,6 +198,7 @@ class Journal:
                 effect=outcome.effect,
                 given=given.kept,
                 amid=amid,
+                parent_key=parent_key,
                 number=lambda: self._tally.number(kind, key, outcome.usage, outcome.cost_usd),
                 committed=lambda: self._tally.committed(
                     key, outcome.usage, outcome.cost_usd, at=ended
@@ -186,8 +211,8 @@ class Journal:
                     await self._recorder.record(done)
         except BaseException as error:
             self.progress.broke_off(step, error)
-            if any(not isinstance(leaf, Suspended | LeaseLost) for leaf in leaves(error)):
-                self._replay.failed()
+            is_failure = any(not isinstance(leaf, Suspended | LeaseLost) for leaf in leaves(error))
+            self._replay.broke_off(key, is_failure=is_failure)
             raise
         self.progress.end(step)
         self._replay.ended()
@@ -285,9 +310,9 @@ class Journal:
         return decode(self._decisions.get(key) if memo is None else memo.output)
 
 
-async def _inside(run: Callable[[], Awaitable[Outcome]]) -> Outcome:
-    token = _in_step.set(True)
+async def _inside(key: str, run: Callable[[], Awaitable[Outcome]]) -> Outcome:
+    token = _parent.set(key)
     try:
         return await run()
     finally:
-        _in_step.reset(token)
+        _parent.reset(token)

@@ -1,21 +1,21 @@
 """What one attempt does outside its record: effects, and questions to people."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from functools import partial
-from typing import TYPE_CHECKING, Any, Protocol
-from uuid import UUID
+from typing import TYPE_CHECKING, Any
 
 import attrs
 
 from cortex.domain.approval import ApprovalRequest
-from cortex.domain.certainty import UnsettledError, changed_nothing
 from cortex.domain.classification import describe
-from cortex.domain.effect import Invocation
-from cortex.domain.errors import InvalidOutputError, InvalidValueError, Suspended
-from cortex.domain.job import EffectIntent, EffectOutcome, EffectTold, Intended, Lease, StepKind
+from cortex.domain.control_flow import Suspended
+from cortex.domain.effect import Invocation, UnsettledError, changed_nothing
+from cortex.domain.errors import InvalidOutputError, InvalidValueError
+from cortex.domain.job import EffectOutcome, EffectTold, Lease, StepKind
 from cortex.domain.limits import CHECKPOINT
+from cortex.domain.redaction import clean_text
 from cortex.domain.retry import CALL_RETRIES
-from cortex.domain.text import clean_text
+from cortex.durable.attempt import Desk
 from cortex.durable.codec import StepInput, encode
 from cortex.durable.crash_points import crash_point
 from cortex.durable.effects import Done, EffectCall, NotDone, perform
@@ -24,30 +24,9 @@ from cortex.durable.journal import Journal, Outcome
 from cortex.durable.repeating import repeated
 
 if TYPE_CHECKING:
-    from cortex.domain.approval import Decided
     from cortex.durable.context import Context
 
 SAID_CHARS_MAX = 4_000
-
-
-class Desk(Protocol):
-    """Where intents are entered and decisions are found; given by the pod."""
-
-    @property
-    def new_id(self) -> Callable[[], UUID]:
-        """Makes ids."""
-
-    async def until_it_may_begin(self, call_s: float) -> None:
-        """Wait until the job is this pod's for as long as a call of so many seconds may take."""
-
-    async def intend(self, intent: EffectIntent) -> Intended:
-        """Ask for leave to call. Raises `LeaseLost`."""
-
-    async def record(self, operation: EffectTold) -> None:
-        """Commit an outcome. Raises `LeaseLost`."""
-
-    async def decision(self, lineage_id: UUID, key: str) -> "Decided | None":
-        """Return the newest request of a line of jobs for a step, decided or not."""
 
 
 class Outside:

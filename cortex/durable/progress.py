@@ -13,9 +13,8 @@ from typing import Final
 import attrs
 import trio
 
-from cortex.domain.causes import attribute, leaves
-from cortex.domain.classification import failure_of
-from cortex.domain.errors import Suspended
+from cortex.domain.classification import attribute, failure_of, leaves
+from cortex.domain.control_flow import Suspended
 from cortex.domain.failure import Failure
 from cortex.domain.job import StepKind
 

@@ -9,10 +9,12 @@ not asked for, the code has diverged from the record.
 
 A recorded step binds unless the job was on a way that this replay need not take: it was asked for
 while an exception was being handled, or after a step had failed. Failures are not on record; what
-failed is tried again and may succeed now.
+failed is tried again and may succeed now. One that was asked for inside another step, by its
+function, binds while that function runs again, and not if the other step is on record.
 """
 
 import sys
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from enum import StrEnum
 from typing import Final
@@ -28,8 +30,6 @@ LOOK_S: Final = (0.01, 0.5)
 PATIENCE_S: Final = TIMEOUTS["step"].default_s
 """How long a branch may do something of its own before it asks for what is on record."""
 NAMED_MAX: Final = 5
-CALL_GATE: Final = " approval"
-"""End of the key of a call's approval, but for the number of a key that is used again."""
 _HINT: Final = (
     "keep the names of steps while jobs are in flight: bring the old name back and retry the job"
 )
@@ -51,6 +51,10 @@ class Replay:
         """`effects` are those whose step is not on record."""
         self._left: dict[str, Step | OpenEffect] = {step.key: step for step in steps}
         self._left |= {effect.key: effect for effect in effects}
+        self._children: defaultdict[str, list[str]] = defaultdict(list)
+        for step in steps:
+            if step.parent_key is not None:
+                self._children[step.parent_key].append(step.key)
         self._begun = frozenset(effect.key for effect in effects)
         self._waiting: set[trio.lowlevel.Task] = set()
         self._root = trio.lowlevel.current_task() if self._left else None
@@ -65,10 +69,19 @@ class Replay:
             if not self._left:
                 self._none_left.set()
 
-    def failed(self) -> None:
-        """A step of this attempt failed, or was cancelled."""
-        self._has_failed = True
+    def found(self, key: str) -> None:
+        """The handler asks for this step, and it is on record: its function does not run again."""
+        self.asked(key)
+        self._forget_below(key)
+
+    def broke_off(self, key: str, *, is_failure: bool) -> None:
+        """A step of this attempt was left by an error: its function comes no further.
+
+        `is_failure`: it failed or was cancelled; else it waits, or its lease is lost.
+        """
+        self._has_failed |= is_failure
         self._changes += 1
+        self._forget_below(key)
 
     def ended(self) -> None:
         """A step of this attempt is on record: its branch goes on."""
@@ -126,14 +139,16 @@ class Replay:
         ):
             raise self._diverged("the handler has returned")
 
+    def _forget_below(self, key: str) -> None:
+        for child in self._children.pop(key, ()):
+            self.found(child)
+
     def _due(self) -> Iterator[Step | OpenEffect]:
         """What is on record, was not asked for, and lies on the way of this replay."""
         if not self._left:
             return
         is_handling = sys.exc_info()[1] is not None
         for each in self._left.values():
-            if isinstance(each, Step) and _is_of_call(each):
-                continue
             match each.amid if isinstance(each, Step) else None:
                 case None:
                     yield each
@@ -158,15 +173,6 @@ class Replay:
         return DivergedError(
             f"{what}: the code has not asked for what is on record: {left}{more}", hint=_HINT
         )
-
-
-def _is_of_call(step: Step) -> bool:
-    """Whether it is the approval of a call, which is asked for inside the call's own step.
-
-    A call that is on record returns without it, one that is new waits before it: neither is the
-    code's doing, and the call binds by itself.
-    """
-    return step.kind is StepKind.APPROVAL and step.key.partition("#")[0].endswith(CALL_GATE)
 
 
 def _name(recorded: Step | OpenEffect) -> str:

@@ -1,21 +1,15 @@
 """Calls of tools: checked, asked for if need be, made once, and their failures told or raised."""
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Callable
 from functools import partial
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import attrs
 
 from cortex.domain.classification import failure_of
-from cortex.domain.effect import Invocation, Verdict
-from cortex.domain.errors import (
-    ApprovalExpiredError,
-    InvalidOutputError,
-    RejectedError,
-    Suspended,
-    UsageError,
-)
+from cortex.domain.control_flow import Suspended
+from cortex.domain.errors import ApprovalExpiredError, InvalidOutputError, RejectedError, UsageError
+from cortex.durable.attempt import EffectTerms, ToolCall, ToolPlan
 from cortex.durable.effects import Done, EffectCall, NotDone
 from cortex.durable.gates import Decision, Gate, frozen_arguments, refused
 from cortex.durable.journal import Outcome
@@ -24,73 +18,6 @@ if TYPE_CHECKING:
     from cortex.durable.context import Context
 
 OnError = Callable[[Exception], Any]
-
-
-@attrs.frozen(kw_only=True)
-class ToolCall:
-    """A call of a tool as job code or a model asks for it."""
-
-    tool: str
-    arguments: Mapping[str, Any]
-    key: str
-    """Of its step."""
-    gate_key: str
-    """Of the step that is the decision about it."""
-    said: str | None
-    """What the model said with it."""
-    folder: Path | None
-    """Where the tool reads; None: the job's workspace."""
-    timeout_s: float | None
-    """In place of the tool's own."""
-
-
-@attrs.frozen(kw_only=True)
-class EffectTerms:
-    """How a call with an outside result is repeated after a crash."""
-
-    is_idempotent: bool
-    reconcile: Callable[[Invocation], Awaitable[Verdict]] | None
-
-
-@attrs.frozen(kw_only=True)
-class ToolPlan:
-    """A checked call."""
-
-    arguments: Mapping[str, Any]
-    """As it will run, defaults included: plain JSON."""
-    effect: EffectTerms | None
-    """None: it changes nothing outside."""
-    gate: Gate | None
-    """What must be asked of people first; None: nothing."""
-    run: Callable[[Invocation | None], Awaitable[Any]]
-    """Call the tool; return its result as plain JSON."""
-    guard: Callable[[Callable[[], Awaitable[Any]]], Awaitable[Any]]
-    """Await something behind the tool's circuit breaker; a `NotDone` counts as its error."""
-    limit_s: float
-    """What one call may take."""
-
-
-class Tools(Protocol):
-    """Describes and calls tools by name; given by the pod."""
-
-    @property
-    def names(self) -> Sequence[str]:
-        """The tools that the pod has."""
-
-    def offer(self, names: Sequence[str]) -> list[dict[str, Any]]:
-        """Describe these tools as a model is told: name, description, input_schema.
-
-        Raises `Suspended` for one that the pod does not have: the job is another pod's to run.
-        """
-
-    def is_required(self, name: str) -> bool:
-        """Whether the failure of this tool fails the step that called it."""
-
-    async def plan(self, ctx: "Context", call: ToolCall) -> ToolPlan:
-        """Check a call and say how it is to be made; nothing has run.
-
-        Raises what is wrong with the call: the tool's name, its input.
-        """
 
 
 async def call_tool(ctx: "Context", call: ToolCall, on_error: OnError | None) -> Outcome:

@@ -22,24 +22,24 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from cortex.domain.errors import ForbiddenError, NotFoundError, TimedOutError
 from cortex.domain.idempotency import checked_key
-from cortex.domain.role import Role
-from cortex.http import body as bodies
-from cortex.http import shape
-from cortex.http.apart import Apart
-from cortex.http.api import Api, Asked
+from cortex.domain.token import Role
 from cortex.http.auth import COOKIE_NAME, lacks
-from cortex.http.gate import TEMPLATE, WHO, Gate, Numbers
-from cortex.http.limits import Buckets, Rate
-from cortex.http.origin import address_of, refuse_foreign
-from cortex.http.principal import NOBODY, Principal
-from cortex.http.problem import (
+from cortex.http.framework import body as bodies
+from cortex.http.framework import shape
+from cortex.http.framework.apart import Apart
+from cortex.http.framework.api import Api, Asked
+from cortex.http.framework.gate import TEMPLATE, WHO, Gate, Numbers
+from cortex.http.framework.limits import Buckets, Rate
+from cortex.http.framework.origin import address_of, refuse_foreign
+from cortex.http.framework.principal import NOBODY, Principal
+from cortex.http.framework.problem import (
     EndingError,
     MethodNotAllowedError,
     NotJsonError,
     RateLimitedError,
     UnauthenticatedError,
 )
-from cortex.http.route import PUBLIC, Method, Public, Route, SignIn
+from cortex.http.framework.route import PUBLIC, Method, Public, Route, SignIn
 
 SIGN_IN_PATH: Final = "/sign-in"
 ADDRESS_RATE: Final = Rate(burst=4000, per_s=400)
@@ -148,6 +148,7 @@ class _Resource:
                 address=address,
                 key=_key(route, request),
                 request=request,
+                size=share.size,
             )
             if route.bound_s is None:
                 return await route.handle(asked, self._api)

@@ -17,13 +17,12 @@ import structlog
 import trio
 
 from cortex.domain.errors import UnavailableError
-from cortex.domain.role import Role
-from cortex.domain.token import digest_of_cookie, digest_of_token
-from cortex.http.limits import LockOut, household
-from cortex.http.principal import Principal
-from cortex.http.problem import RateLimitedError, UnauthenticatedError
+from cortex.domain.token import Role, digest_of_cookie, digest_of_token
+from cortex.http.framework.limits import LockOut, household
+from cortex.http.framework.principal import Principal
+from cortex.http.framework.problem import RateLimitedError, UnauthenticatedError
+from cortex.postgres.bridge import Port
 from cortex.store import tokens
-from cortex.store.bridge import Port
 from cortex.store.tokens import Holder
 
 CACHED_S: Final = 1.0

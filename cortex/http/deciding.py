@@ -11,16 +11,16 @@ from uuid import UUID
 import attrs
 
 from cortex.domain.approval_edit import edited_arguments
-from cortex.domain.approval_facts import (
+from cortex.domain.errors import InvalidValueError, RejectedError
+from cortex.postgres.database import Database
+from cortex.store import approvals
+from cortex.store.approvals import Ruling, Verdict, refusal
+from cortex.view.approval_facts import (
     LAST_DIGITS,
     is_open,
     last_digits,
     needs_last_digits,
 )
-from cortex.domain.errors import InvalidValueError, RejectedError
-from cortex.store import approvals
-from cortex.store.approvals import Ruling, Verdict, refusal
-from cortex.store.database import Database
 
 CLIENT_CHARS_MAX: Final = 500
 

@@ -1,4 +1,4 @@
-"""Which folders of its machine a job that is submitted over HTTP may have its agent read."""
+"""Which folders of its machine a job that is submitted over HTTP may have its agent work in."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -26,7 +26,7 @@ def confine(job_type: str, payload: dict[str, Any], roots: Sequence[Path]) -> di
         if _is_in(folder, root):
             return {**kept, WITHIN: str(root)}
     raise ForbiddenError(
-        f"folder {folder!r} is in none that jobs over HTTP may have read",
+        f"folder {folder!r} is in none that jobs over HTTP may work in",
         hint="the operator names those with the setting http_folders",
     )
 

@@ -10,12 +10,10 @@ from typing import Any
 import attrs
 from starlette.responses import Response
 
-from cortex.domain.drain import DrainPhase, DrainRequest
-from cortex.domain.liveness import Liveness
-from cortex.domain.trouble import Trouble
-from cortex.http.api import Api, Asked
-from cortex.http.route import PUBLIC, Method, Route, answer
-from cortex.http.shape import told
+from cortex.domain.drain import DrainPhase, DrainRequest, Liveness, Trouble
+from cortex.http.framework.api import Api, Asked
+from cortex.http.framework.route import PUBLIC, Method, Route, answer
+from cortex.http.framework.shape import told
 
 
 @attrs.frozen(kw_only=True)

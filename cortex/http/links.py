@@ -11,10 +11,10 @@ from uuid import UUID
 
 import structlog
 
-from cortex.http.limits import Buckets, LockOut, Rate, household
-from cortex.http.problem import RateLimitedError
+from cortex.http.framework.limits import Buckets, LockOut, Rate, household
+from cortex.http.framework.problem import RateLimitedError
+from cortex.postgres.bridge import Port
 from cortex.store import approvals
-from cortex.store.bridge import Port
 
 MISSES_MAX: Final = 10
 """From one address."""

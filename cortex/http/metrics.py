@@ -4,9 +4,9 @@ from typing import Final
 
 from starlette.responses import Response
 
-from cortex.domain.role import Role
-from cortex.http.api import Api, Asked
-from cortex.http.route import Method, Route
+from cortex.domain.token import Role
+from cortex.http.framework.api import Api, Asked
+from cortex.http.framework.route import Method, Route
 
 
 async def metrics(_: Asked[None, None], api: Api) -> Response:

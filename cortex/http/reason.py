@@ -4,7 +4,7 @@ from typing import Any, Final
 
 import attrs
 
-from cortex.http.shape import text
+from cortex.http.framework.shape import text
 
 REASON_MAX: Final = 500
 

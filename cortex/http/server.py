@@ -7,7 +7,7 @@ nobody else along.
 
 On failure: a crash of the actor closes all connections; it listens on the same port again.
 On stop: `close` stops listening, ends idle connections at once, gives the others `GRACE_S` and cuts
-them off. Before that, while the pod drains, they have had time: see `cortex.http.gate`.
+them off. Before that, while the pod drains, they have had time: see `cortex.http.framework.gate`.
 """
 
 import ipaddress
@@ -24,13 +24,14 @@ from starlette.types import ASGIApp
 
 from cortex.domain.clock import Chance
 from cortex.domain.errors import UsageError
-from cortex.http.api import Api, PodView
 from cortex.http.application import application
 from cortex.http.auth import Authenticator
-from cortex.http.protocol import Connection, config
+from cortex.http.framework.api import Api, PodView
+from cortex.http.framework.protocol import Connection, config
+from cortex.http.framework.turns import Turns
 from cortex.http.routes import ALL
+from cortex.postgres.bridge import Lane, Port
 from cortex.store import tokens
-from cortex.store.bridge import Lane, Port
 
 CONNECTIONS_MAX: Final = 2048
 """Over a thousand may wait for results at once, each on a connection of its own."""
@@ -62,6 +63,7 @@ class Server:
         *,
         host: str,
         number: int,
+        turns: Turns,
         connections_max: int | None = None,
     ) -> None:
         """`number` is that of the TCP port; 0 takes a free one."""
@@ -69,6 +71,7 @@ class Server:
         self._app = ASGIWrapper(app)  # type: ignore[arg-type]
         self._host = host
         self._number = number
+        self._turns = turns
         self._connections_max = connections_max
         self._open_count = 0
         self._open_by_peer: Counter[str] = Counter()
@@ -128,7 +131,7 @@ class Server:
         self._open_count += 1
         self._open_by_peer[peer] += 1
         try:
-            await Connection(self._app, config(), self._context, stream).run()
+            await Connection(self._app, config(), self._context, stream, self._turns).run()
         except Exception:  # noqa: BLE001 -- one connection must not end the others
             _log.exception("connection failed")
         finally:
@@ -169,7 +172,7 @@ def api_server(port: Port, *, chance: Chance, pod: PodView, host: str, number: i
     """Return the server of all routes, not listening yet."""
     port = Lane(port, calls_max=CALLS_MAX)
     api = Api(port=port, chance=chance, pod=pod, auth=Authenticator(port))
-    return Server(port, application(ALL, api), host=host, number=number)
+    return Server(port, application(ALL, api), host=host, number=number, turns=api.turns)
 
 
 def _peer(stream: trio.SocketStream) -> str:

@@ -16,8 +16,9 @@ from cortex.durable.registry import job
 async def run_agent(
     ctx: Context, prompt: str, folder: str | None = None, within: str | None = None
 ) -> loop.AgentResult:
-    """Run the agent; its tools read in `folder` and write in the job's workspace only.
+    """Run the agent; its tools read in `folder` and write in the job's workspace.
 
+    Programs that it runs write in `folder`, too, but not in its `.git`.
     `within`: the folder that `folder` must lead into; the HTTP API sets it.
     """
     stored = await ctx.agent_spec()

@@ -7,9 +7,9 @@ from uuid import UUID
 import orjson
 
 from cortex.domain.errors import NotFoundError
-from cortex.store.database import Connection, Database, Record
+from cortex.postgres.database import Connection, Database, Record
+from cortex.postgres.queries import sql
 from cortex.store.jobs import plain
-from cortex.store.queries import sql
 
 
 async def apply(

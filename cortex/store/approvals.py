@@ -11,17 +11,17 @@ from uuid import UUID
 import attrs
 import orjson
 
-from cortex.domain.approval import ApprovalStatus, Decided, Risk
+from cortex.domain.approval import ApprovalStatus, Decided, Risk, ended
 from cortex.domain.approval_policy import Agreed, Call, Mark, beyond, rules_from_json
-from cortex.domain.approval_words import ended
 from cortex.domain.canonical import parse
 from cortex.domain.credential import ANOTHER
 from cortex.domain.errors import ConflictError, ExpiredError, NotFoundError, RejectedError
+from cortex.domain.phrases import utc_time
+from cortex.postgres.database import Connection, Database, Record
+from cortex.postgres.queries import sql
 from cortex.store import agents
-from cortex.store.database import Connection, Database, Record
 from cortex.store.found import by_name
 from cortex.store.jobs import plain
-from cortex.store.queries import sql
 
 EXPIRE_BATCH: Final = 200
 AGAIN: Final = "again"
@@ -172,7 +172,7 @@ def _too_late(approval: Mapping[str, Any], name: str) -> ConflictError:
     if approval["decided_by"] is not None:
         return ConflictError(f"{name} was already {ended(approval)}")
     return ExpiredError(
-        f"{name} expired at {approval['expires_at']:%Y-%m-%dT%H:%M:%SZ}: nothing was executed",
+        f"{name} expired at {utc_time(approval['expires_at'])}: nothing was executed",
         hint="where its job failed by that, retry the job to be asked anew",
     )
 
@@ -337,3 +337,34 @@ def _shown(row: Record) -> dict[str, Any]:
         if shown.get(name) is not None:
             shown[name] = orjson.loads(row[name])
     return shown
+
+
+# --- The approvals inbox: what waits for people, looked at again and again.
+
+
+async def waiting(
+    db: Database, *, by: str, credential: str, also: Sequence[UUID], limit: int
+) -> list[dict[str, Any]]:
+    """Return requests that wait, the most urgent ones, and some by their ids; in no order.
+
+    `is_own`: it is critical and `by`, or this credential, asked for it. `has_agreed`: this
+    credential did, to these arguments.
+    """
+    rows = await db.fetch("inbox.waiting", limit, by, list(also), credential)
+    return [plain(row) for row in rows]
+
+
+async def decided(db: Database, *, limit: int) -> list[dict[str, Any]]:
+    """Return requests that wait no more, the last one first."""
+    return [plain(row) for row in await db.fetch("inbox.decided", limit)]
+
+
+async def arguments(
+    db: Database, ids: Sequence[UUID], *, chars: int
+) -> list[tuple[UUID, bytes, str]]:
+    """Return the id, the digest of the arguments, and those as canonical JSON.
+
+    Of the first ones, as many as make up `chars` characters, and of one at least.
+    """
+    found = await db.fetch("inbox.arguments", list(ids), chars)
+    return [(row["id"], row["digest"], row["text"]) for row in found]

@@ -3,7 +3,7 @@
 The rules are those of `cortex.domain.breaker`; here is only how they become true for everybody.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from typing import Any, Final
 from uuid import UUID
@@ -13,12 +13,13 @@ import orjson
 
 from cortex.domain import breaker as rules
 from cortex.domain.breaker import HOLD_MAX_S, HOLD_MIN_S, Breaker, BreakerState, policy_of
+from cortex.domain.breaker_past import ERRORS_MAX, PAST_S
 from cortex.domain.effect import FREEZE
 from cortex.domain.errors import ConflictError, NotFoundError, UsageError
 from cortex.domain.failure import Failure
-from cortex.store.database import Connection, Database, Record
+from cortex.postgres.database import Connection, Database, Record
+from cortex.postgres.queries import sql
 from cortex.store.jobs import plain
-from cortex.store.queries import sql
 
 COUNT_MAX: Final = 1_000
 """Jobs that wait for one breaker, or for the freeze, are counted so far, as on the screens."""
@@ -236,3 +237,44 @@ def _data(before: Breaker, after: Breaker, person: tuple[str, str] | None) -> st
 def _breaker(row: Record) -> Breaker:
     values = {name: row[name] for name in _COLUMNS}
     return Breaker(**{**values, "state": BreakerState(row["state"])})
+
+
+# --- What happened to circuit breakers lately, from the facts: bounded, however many there are.
+
+
+CHANGES_MAX: Final = 50_000
+"""That are read, of all breakers together."""
+CHANGES_EACH_MAX: Final = 500
+"""Of one, the newest: it is tried every half minute, which changes it twice."""
+
+
+async def past(db: Database, names: Sequence[str]) -> dict[str, dict[str, Any]]:
+    """Return by name the `turns` of the last hour, `known_since` and the last `errors`.
+
+    Of `turns`, the oldest first, and `known_since` see `cortex.domain.breaker_past`. Errors have
+    `at`, `code` and `message`, the newest first; those that say nothing of what was called are not
+    among them.
+    """
+    if not names:
+        return {}
+    changes = max(1, min(CHANGES_EACH_MAX, CHANGES_MAX // len(names)))
+    rows = await db.fetch("breakers.past", list(names), PAST_S, changes, ERRORS_MAX)
+    return {
+        row["name"]: {
+            "turns": _timed(row["turns"]),
+            "known_since": row["known_since"],
+            "errors": _timed(row["errors"]),
+        }
+        for row in rows
+    }
+
+
+async def with_past(db: Database, rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Return breakers with what happened to them lately."""
+    known = await past(db, [row["name"] for row in rows])
+    return [{**row, **known[row["name"]]} for row in rows]
+
+
+def _timed(document: str) -> list[dict[str, Any]]:
+    rows: list[dict[str, Any]] = orjson.loads(document)
+    return [row | {"at": datetime.fromisoformat(row["at"])} for row in rows]

@@ -11,7 +11,7 @@ import attrs
 from cortex.domain.budget import Budget, Estimate, Unit, worded
 from cortex.domain.errors import ConflictError, NotFoundError
 from cortex.domain.job import Lease
-from cortex.store.database import Database, Record
+from cortex.postgres.database import Database, Record
 from cortex.store.facts import data_text
 from cortex.store.jobs import plain
 

@@ -6,7 +6,7 @@ from typing import Any
 import orjson
 
 from cortex.domain.errors import NotFoundError
-from cortex.store.database import Database
+from cortex.postgres.database import Database
 
 
 async def ensure(db: Database, spec: dict[str, Any]) -> int:

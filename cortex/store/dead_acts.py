@@ -16,13 +16,12 @@ import attrs
 
 from cortex.domain.dead_act import LETTERS_MAX, ActState, ActVerb, Change
 from cortex.domain.errors import ConflictError, CortexError, NotFoundError, UsageError
-from cortex.domain.why import SILENT_S
+from cortex.domain.why_facts import SILENT_S
+from cortex.postgres.database import Connection, Database, Record, asked_again
+from cortex.postgres.errors import is_called_off, is_locked
+from cortex.postgres.queries import sql
 from cortex.store import dead_letters
-from cortex.store.database import Connection, Database, Record
 from cortex.store.dead_letters import DISCARD_BATCH, RESUBMIT_BATCH, Resubmission, Settled
-from cortex.store.errors import is_called_off, is_locked
-from cortex.store.lost_replies import asked_again
-from cortex.store.queries import sql
 
 BATCH_S: Final = 0.5
 """A batch has as many letters as the rate lets through in this time."""

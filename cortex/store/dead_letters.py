@@ -22,10 +22,10 @@ from cortex.domain.errors import (
     UnavailableError,
 )
 from cortex.domain.idempotency import error_document
-from cortex.store.database import Database, Record
-from cortex.store.errors import is_overdue, of_statement
+from cortex.domain.phrases import utc_time
+from cortex.postgres.database import Database, Record, asked_again
+from cortex.postgres.errors import is_overdue, of_statement
 from cortex.store.jobs import plain
-from cortex.store.lost_replies import asked_again
 
 RESUBMIT_BATCH: Final = 20
 """Letters retried in one statement, which copies all their steps within its time."""
@@ -308,7 +308,7 @@ def _refusal(job_id: UUID, row: Record | None) -> CortexError:
     if row["state"] is None:
         return NotFoundError(f"job {job_id} is {row['status']}: only failed jobs are dead letters")
     word = row["state"].lower()
-    when = row["resolved_at"].strftime("%Y-%m-%dT%H:%M:%SZ")
+    when = utc_time(row["resolved_at"])
     heir = f" as {row['retried_as']}" if row["retried_as"] else ""
     return ConflictError(f"job {job_id} was {word} by {row['resolved_by']} at {when}{heir}")
 

@@ -7,12 +7,12 @@ from typing import Final
 
 import attrs
 
-from cortex.domain.checkup import IntruderSeen, PodSeen, ServerSeen, SnapshotSeen
+from cortex.domain.drain import Liveness
 from cortex.domain.errors import UnavailableError
-from cortex.domain.liveness import Liveness
+from cortex.domain.server_facts import IntruderSeen, PodSeen, ServerSeen, SnapshotSeen
+from cortex.postgres.database import Database, Record
+from cortex.postgres.dedicated import Dedicated
 from cortex.store import pods
-from cortex.store.database import Database, Record
-from cortex.store.dedicated import Dedicated
 
 HINT_BOUND_S: Final = 2.0
 PODS_MAX: Final = 1_000

@@ -7,9 +7,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 from uuid import UUID
 
+from cortex.domain.drain import is_leaving
 from cortex.domain.errors import ConflictError, NotFoundError
-from cortex.domain.pod_words import is_leaving
-from cortex.store.database import Database
+from cortex.postgres.database import Database
 
 DIGITS_MIN: Final = 4
 NAMED_MAX: Final = 10

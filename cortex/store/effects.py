@@ -8,7 +8,7 @@ from cortex.domain.canonical import parse
 from cortex.domain.effect import EffectStatus, Resolution
 from cortex.domain.errors import ConflictError, NotFoundError
 from cortex.domain.job import EffectIntent, EffectTold, Intended, OpenEffect
-from cortex.store.database import Database, Record
+from cortex.postgres.database import Database, Record
 from cortex.store.found import by_name
 from cortex.store.jobs import plain
 

@@ -9,7 +9,7 @@ from uuid import UUID
 import attrs
 import orjson
 
-from cortex.store.database import Database, Record
+from cortex.postgres.database import Database, Record
 from cortex.store.jobs import plain
 
 TYPES: Final = ("error", "cost", "lifecycle")

@@ -12,7 +12,7 @@ import orjson
 
 from cortex.domain.job import JobStatus
 from cortex.domain.job_feed import Happened, JobState, Position
-from cortex.store.database import Database, Record
+from cortex.postgres.database import Database, Record
 
 RESULT_BYTES_MAX: Final = 16 * 1024 * 1024
 """Of all results of one look, as they are stored."""

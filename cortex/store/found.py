@@ -3,7 +3,7 @@
 from uuid import UUID
 
 from cortex.domain.errors import ConflictError, NotFoundError
-from cortex.store.database import Database
+from cortex.postgres.database import Database
 
 DIGITS = 32
 DIGITS_MIN = 4

@@ -5,7 +5,7 @@ either both are there or neither. While it is under way the key's advisory lock 
 dies with its connection.
 """
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 import attrs
@@ -20,11 +20,10 @@ from cortex.domain.idempotency import (
     checked_key,
     error_document,
     error_from,
-    request_digest,
     response_json,
 )
-from cortex.store.database import Connection, Database, Record
-from cortex.store.queries import sql
+from cortex.postgres.database import Connection, Database, Record
+from cortex.postgres.queries import sql
 
 Work = Callable[[Database], Awaitable[object]]
 
@@ -39,18 +38,16 @@ class Answer:
     """It was done before; this time nothing was."""
 
 
-async def guarded(
-    db: Database, key: str, *, operation: str, request: Mapping[str, Any], work: Work
-) -> Answer:
+async def guarded(db: Database, key: str, *, operation: str, digest: bytes, work: Work) -> Answer:
     """Do `work` unless it was done under this key, in one transaction with the key.
 
     `work` gets a `Database` whose calls happen in that transaction; it may be run again after a
-    deadlock. `request` is all that was asked for. Safe to repeat after `OutcomeUnknownError`.
+    deadlock. `digest` is the `request_digest` of all that was asked for: a large one takes a while
+    to make. Safe to repeat after `OutcomeUnknownError`.
     A permanent error of `work` undoes it, is kept under the key and raised again for it; any
     other frees the key. Raises `KeyPendingError` while another one uses the key, `KeyReusedError`
     if it was used for another request, `UsageError` for what cannot be a key.
     """
-    digest = request_digest(operation, request)
     name = checked_key(key)
 
     async def once(connection: Connection) -> Answer | CortexError:

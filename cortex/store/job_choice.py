@@ -22,23 +22,23 @@ from cortex.domain.errors import (
     UnavailableError,
     UsageError,
 )
+from cortex.domain.idempotency import PERMANENT, error_document
 from cortex.domain.job import JobStatus
-from cortex.domain.job_choice import (
+from cortex.domain.job_filter import (
     UNFINISHED,
+    JobFilter,
     JobStanding,
     LetterStanding,
     WhyNot,
     why_not_cancel,
     why_not_retry,
 )
-from cortex.domain.job_filter import JobFilter
 from cortex.domain.letter_choice import why_no_retry
-from cortex.store import dead_letters
-from cortex.store.database import Database, Record
+from cortex.postgres.database import Database, Record, asked_again
+from cortex.store import dead_letters, jobs, retries
 from cortex.store.dead_letters import Resubmission, Settled
 from cortex.store.job_pages import page
 from cortex.store.jobs import plain
-from cortex.store.lost_replies import asked_again
 
 PAGE: Final = 500
 PAGES_MAX: Final = 250
@@ -352,3 +352,52 @@ def _batches(job_ids: Sequence[UUID]) -> Iterator[Sequence[UUID]]:
 
 def _some(counts: Counter[WhyNot]) -> dict[WhyNot, int]:
     return {why_not: counts[why_not] for why_not in WhyNot if counts[why_not]}
+
+
+# --- What people do to several jobs at once: a row for each, its error in its own row.
+
+
+async def cancel_each(
+    db: Database, job_ids: Sequence[UUID], *, by: str, reason: str
+) -> list[dict[str, Any]]:
+    """Cancel jobs, or ask their pods to; rows have `status` and the `pod` that still has to."""
+
+    async def ask(job_id: UUID) -> dict[str, Any]:
+        after = (await jobs.cancel(db, job_id, by=by, reason=reason)).after
+        is_asked = after is JobStatus.RUNNING
+        pod = (await jobs.show(db, job_id))["pod"] if is_asked else None
+        return {"status": after, "waiting_on": None, "pod": pod}
+
+    return await _act_on_each(job_ids, ask, waiting_on=None, pod=None)
+
+
+async def retry_each(
+    db: Database, job_ids: Sequence[UUID], *, by: str, reason: str, new_id: Callable[[], UUID]
+) -> list[dict[str, Any]]:
+    """Try jobs again at once; rows have `status`, `waiting_on`, and of a failed one `retried_as`.
+
+    `new_id` makes the ids of the new jobs that go on from failed ones.
+    """
+
+    async def let_go(job_id: UUID) -> dict[str, Any]:
+        done = await retries.retry_now(db, job_id, by=by, reason=reason, new_id=new_id)
+        return attrs.asdict(done)
+
+    return await _act_on_each(job_ids, let_go, waiting_on=None, retried_as=None)
+
+
+async def _act_on_each(
+    job_ids: Sequence[UUID], act: Callable[[UUID], Awaitable[dict[str, Any]]], **blank: Any
+) -> list[dict[str, Any]]:
+    """Act on jobs; return their rows, which hold `id`, `error` and what `act` returned.
+
+    A permanent error stays with its job, so that the others are acted on, too; its row has `blank`.
+    """
+    rows: dict[UUID, dict[str, Any]] = {}
+    for job_id in sorted(job_ids):  # in one transaction: one order of locks
+        rows[job_id] = {"id": job_id, "status": None, **blank, "error": None}
+        try:
+            rows[job_id] |= await act(job_id)
+        except PERMANENT as error:
+            rows[job_id]["error"] = error_document(error)
+    return [rows[job_id] for job_id in job_ids]

@@ -13,7 +13,7 @@ import attrs
 from cortex.domain.errors import UsageError
 from cortex.domain.job import JobStatus
 from cortex.domain.job_filter import JobFilter, JobPlace
-from cortex.store.database import Database, Record
+from cortex.postgres.database import Database, Record
 from cortex.store.jobs import plain
 
 LOOKED_MAX: Final = 2_000

@@ -11,7 +11,7 @@ from uuid import UUID
 import orjson
 
 from cortex.domain.errors import NotFoundError
-from cortex.store.database import Database, Record
+from cortex.postgres.database import Database, Record
 from cortex.store.operator import COUNT_MAX, head_of
 
 OTHERS_MAX: Final = 100

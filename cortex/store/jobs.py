@@ -8,6 +8,7 @@ from uuid import UUID
 import attrs
 import orjson
 
+from cortex.domain.canonical import is_deep
 from cortex.domain.errors import (
     ConflictError,
     NotFoundError,
@@ -15,12 +16,9 @@ from cortex.domain.errors import (
     UnavailableError,
 )
 from cortex.domain.job import Finish, JobStatus, Submission
-from cortex.domain.nesting import is_deep
-from cortex.domain.policy import JobPolicy
-from cortex.domain.submission import hard_timeout_s
-from cortex.store.database import Database, Record, affected
+from cortex.domain.policy import JobPolicy, hard_timeout_s
+from cortex.postgres.database import Database, Record, affected, asked_again
 from cortex.store.found import by_name
-from cortex.store.lost_replies import asked_again
 
 SUBMIT_BATCH = 1000
 CANCEL_TRIES = 10

@@ -12,7 +12,7 @@ import attrs
 import orjson
 
 from cortex.domain.job_filter import JobPlace
-from cortex.store.database import Database
+from cortex.postgres.database import Database
 from cortex.store.jobs import plain
 
 COUNT_MAX: Final = 1_000
@@ -47,6 +47,8 @@ class Head:
     """As the server guessed when it last analysed the table; 0: it never did."""
     lacking: str | None = None
     """A tool that jobs of agents wait for and no ready pod has."""
+    is_unsafe: bool = False
+    """A pod lets the programs of agents run unconfined: its operator set `unsafe_run_command`."""
 
     @property
     def waits(self) -> int:
@@ -100,6 +102,7 @@ def _head(row: Mapping[str, Any]) -> Head:
         pods_lost=row["lost"],
         jobs_about=row["jobs_about"],
         lacking=row["lacking"],
+        is_unsafe=row["is_unsafe"],
     )
 
 

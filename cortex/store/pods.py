@@ -1,18 +1,17 @@
 """Pods: who is there, who is alive, and which jobs are still theirs."""
 
 from collections.abc import Sequence
+from datetime import datetime
 from typing import Any, Final
 from uuid import UUID
 
 import attrs
 
 from cortex.domain.confinement import Confinement
-from cortex.domain.drain import DrainStatus
+from cortex.domain.drain import DrainStatus, Liveness, TroubleSeen
 from cortex.domain.job import Lease
-from cortex.domain.liveness import Liveness
-from cortex.domain.trouble import TroubleSeen
-from cortex.store.database import Database, affected
-from cortex.store.dedicated import Dedicated
+from cortex.postgres.database import Database, affected
+from cortex.postgres.dedicated import Dedicated
 from cortex.store.jobs import plain
 
 LEASES_MAX: Final = 1_000
@@ -58,6 +57,7 @@ class Suspect:
     id: UUID
     lock_key: int
     name: str
+    heartbeat_at: datetime
 
 
 async def register(db: Database, pod: Pod) -> None:
@@ -113,13 +113,13 @@ async def leave(db: Database, pod_id: UUID) -> bool:
 async def without_lock(db: Database, *, looking: UUID, settle_s: float) -> list[Suspect]:
     """Return pods whose lock nobody holds; none within `settle_s` of the server's start."""
     rows = await db.fetch("pods.without_lock", looking, settle_s)
-    return [Suspect(id=r["id"], lock_key=r["lock_key"], name=r["name"]) for r in rows]
+    return [Suspect(**dict(row)) for row in rows]
 
 
 async def ended_owners(db: Database, *, looking: UUID) -> list[Suspect]:
     """Return pods that ended although jobs are still theirs."""
     rows = await db.fetch("pods.ended_owners", looking)
-    return [Suspect(id=r["id"], lock_key=r["lock_key"], name=r["name"]) for r in rows]
+    return [Suspect(**dict(row)) for row in rows]
 
 
 async def retire_silent(db: Database, *, silent_s: float) -> None:

@@ -6,7 +6,7 @@ A queue is named by its `queue_name`; None is the default one, of jobs without a
 from collections.abc import Sequence
 from typing import Any, Final
 
-from cortex.store.database import Database
+from cortex.postgres.database import Database
 
 QUEUES_MAX: Final = 200
 COUNTED_MAX: Final = 2_000

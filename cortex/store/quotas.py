@@ -10,7 +10,7 @@ import attrs
 
 from cortex.domain.errors import NotFoundError
 from cortex.domain.quota import Quota
-from cortex.store.database import Database, Record
+from cortex.postgres.database import Database, Record
 from cortex.store.jobs import plain
 
 

@@ -10,8 +10,8 @@ import attrs
 from cortex.domain.dead_letter import LetterState
 from cortex.domain.errors import ConflictError, NotFoundError
 from cortex.domain.timeout_receipt import Choice
+from cortex.postgres.database import Connection, Database
 from cortex.store import dead_letters, facts, jobs
-from cortex.store.database import Connection, Database
 from cortex.store.dead_letters import Resubmission
 from cortex.store.facts import Fact
 

@@ -11,8 +11,8 @@ from cortex.domain.errors import ConflictError, NotFoundError
 from cortex.domain.job import JobStatus
 from cortex.domain.phrases import short_id
 from cortex.domain.waiting import named
+from cortex.postgres.database import Database, Record
 from cortex.store import dead_letters
-from cortex.store.database import Database, Record
 from cortex.store.dead_letters import Resubmission
 
 RETRY_BATCH = 200

@@ -7,8 +7,8 @@ from uuid import UUID
 import orjson
 
 from cortex.domain.job import NumberedStep, Step, StepKind
-from cortex.domain.usage import Usage
-from cortex.store.database import Database, Record, affected
+from cortex.domain.model import Usage
+from cortex.postgres.database import Database, Record, affected
 from cortex.store.jobs import plain
 
 PAGE_MAX = 100
@@ -35,6 +35,7 @@ async def commit(db: Database, *, pod_id: UUID, operations: Sequence[NumberedSte
         [op.head for op in ordered],
         [op.step.given for op in ordered],
         [op.step.amid for op in ordered],
+        [op.step.parent_key for op in ordered],
     )
     effects = [op.step.effect for op in ordered]
     if not any(effects):
@@ -72,6 +73,7 @@ async def of_job(db: Database, job_id: UUID) -> list[Step]:
             cost_usd=row["cost_usd"],
             kind=StepKind(row["kind"]),
             amid=row["amid"],
+            parent_key=row["parent_key"],
         )
         for row in await _all(db, job_id, with_inputs=False)
     ]

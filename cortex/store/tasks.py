@@ -12,8 +12,8 @@ import orjson
 from cortex.domain.approval import ApprovalRequest
 from cortex.domain.job import Claim, Lease, Release, Suspend
 from cortex.domain.timeouts import JOB_EXPIRY_S
-from cortex.store.database import Connection, Database, Record, affected
-from cortex.store.queries import sql
+from cortex.postgres.database import Connection, Database, Record, affected
+from cortex.postgres.queries import sql
 
 PROMOTE_BATCH = 500
 
@@ -163,10 +163,19 @@ class Takeover:
 
 
 async def take_over(
-    db: Database, *, pod_id: UUID, lock_key: int, deaths_max: int, limit: int
+    db: Database,
+    *,
+    pod_id: UUID,
+    lock_key: int,
+    deaths_max: int,
+    limit: int,
+    heartbeat_at: datetime | None = None,
 ) -> Takeover:
-    """Free a dead pod's jobs for the others, without counting the attempt against them."""
-    row = await db.fetch_one("tasks.take_over", pod_id, lock_key, deaths_max, limit)
+    """Free a dead pod's jobs for the others, without counting the attempt against them.
+
+    Not if it has beaten after `heartbeat_at`.
+    """
+    row = await db.fetch_one("tasks.take_over", pod_id, lock_key, deaths_max, limit, heartbeat_at)
     if row is None:
         raise AssertionError("tasks.take_over always returns one row")
     return Takeover(

@@ -20,7 +20,7 @@ from cortex.domain.timeout_receipt import (
     TimeoutReceipt,
     WorkTree,
 )
-from cortex.store.database import Database, Record, affected
+from cortex.postgres.database import Database, Record, affected
 
 PAGE_MAX: Final = 20
 """Receipts loaded at once: each may hold a few hundred kB."""

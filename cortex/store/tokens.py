@@ -11,8 +11,9 @@ from uuid import UUID
 import attrs
 
 from cortex.domain.errors import ConflictError, NotFoundError, UsageError
-from cortex.domain.role import Role
-from cortex.store.database import Database, Record
+from cortex.domain.phrases import utc_time
+from cortex.domain.token import Role
+from cortex.postgres.database import Database, Record
 from cortex.store.jobs import plain
 
 PAGE_MAX: Final = 1000
@@ -65,7 +66,7 @@ async def revoke(db: Database, token_id: UUID, *, by: str, reason: str) -> dict[
     if row["was_revoked"]:
         raise ConflictError(
             f"token {token_id} of {row['name']} was revoked by {row['revoked_by']} "
-            f"at {row['revoked_at']:%Y-%m-%d %H:%M:%S}Z"
+            f"at {utc_time(row['revoked_at'])}"
         )
     return plain(row)
 

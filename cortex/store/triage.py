@@ -8,10 +8,10 @@ from uuid import UUID
 import attrs
 
 from cortex.domain.dead_letter import Cause, LetterState, Verdict, judge
+from cortex.postgres.database import Connection, Database, Record
+from cortex.postgres.errors import is_called_off, is_overdue
+from cortex.postgres.queries import sql
 from cortex.store import dead_letters
-from cortex.store.database import Connection, Database, Record
-from cortex.store.errors import is_called_off, is_overdue
-from cortex.store.queries import sql
 
 ACTOR: Final = "triage"
 """Who acts when nobody does."""

@@ -18,8 +18,8 @@ from uuid import UUID
 
 import attrs
 
-from cortex.store.database import Database
-from cortex.store.dedicated import Dedicated
+from cortex.postgres.database import Database
+from cortex.postgres.dedicated import Dedicated
 
 STREAM: Final = "cortex_stream"
 RENEW_S: Final = 10.0

@@ -6,9 +6,9 @@ from uuid import UUID
 from cortex.domain.errors import NotFoundError
 from cortex.domain.job import JobStatus
 from cortex.domain.waiting import awaited_of
-from cortex.domain.why import AHEAD_MAX, SILENT_S
-from cortex.domain.why_brief import brief
 from cortex.domain.why_facts import (
+    AHEAD_MAX,
+    SILENT_S,
     AttemptSeen,
     BreakerSeen,
     BudgetSeen,
@@ -19,7 +19,7 @@ from cortex.domain.why_facts import (
     TaskSeen,
     WhyFacts,
 )
-from cortex.store.database import Database, Record
+from cortex.postgres.database import Database, Record
 from cortex.store.jobs import plain
 
 
@@ -31,13 +31,13 @@ async def facts_of(db: Database, job_id: UUID) -> WhyFacts:
     return _facts(rows[0])
 
 
-async def briefs(db: Database, job_ids: Sequence[UUID]) -> dict[UUID, str]:
-    """Return what keeps each of some jobs from running, in a few words, by one statement.
+async def facts_of_all(db: Database, job_ids: Sequence[UUID]) -> dict[UUID, WhyFacts]:
+    """Return why each of some jobs does not run, by one statement.
 
     For lists: those that come before them are not counted.
     """
     rows = await db.fetch("why.facts", list(job_ids), SILENT_S, 0) if job_ids else ()
-    return {row["job_id"]: brief(_facts(row)) for row in rows}
+    return {row["job_id"]: _facts(row) for row in rows}
 
 
 def _facts(row: Record) -> WhyFacts:
@@ -110,6 +110,7 @@ def _fleet(row: Record) -> FleetSeen:
         types=tuple(row["types"]),
         needs=tuple(row["needs"]),
         lacking=tuple(row["lacking"]),
+        tools=tuple(row["tools"]),
     )
 
 

@@ -56,9 +56,9 @@ WITH held AS MATERIALIZED (
     RETURNING j.*
 ), step AS (
     INSERT INTO cortex.job_step (
-        job_id, seq, attempt, kind, key, digest, started_at, finished_at, cost_usd, usage, output, input, amid)
+        job_id, seq, attempt, kind, key, digest, started_at, finished_at, cost_usd, usage, output, input, amid, parent_key)
     SELECT c.new_id, s.seq, 0, s.kind, s.key, s.digest, s.started_at, s.finished_at, s.cost_usd, s.usage, s.output,
-           s.input, s.amid
+           s.input, s.amid, s.parent_key
     FROM chosen c JOIN cortex.job_step s ON s.job_id = c.job_id
     WHERE c.keeps_steps AND (c.kept IS NULL OR s.seq <= c.kept)
 ), task AS (

@@ -51,14 +51,14 @@ RETURNING id;
 
 -- name: ended_owners
 -- Pods that ended although jobs are still theirs: a claim was on its way when they did. $1 the looking pod's id.
-SELECT p.id, p.lock_key, p.name FROM cortex.pod p
+SELECT p.id, p.lock_key, p.name, p.heartbeat_at FROM cortex.pod p
 WHERE p.id <> $1 AND p.state NOT IN ('READY', 'DRAINING') AND p.id IN (
     SELECT j.pod_id FROM cortex.job j WHERE j.status = 'RUNNING' AND j.pod_id IS NOT NULL);
 
 -- name: without_lock
 -- Pods said to be alive whose session lock nobody holds, though they can hold one. $1 the looking pod's id.
 -- Empty until the server has served for $2 seconds: everybody's locks are new then.
-SELECT p.id, p.lock_key, p.name FROM cortex.pod p
+SELECT p.id, p.lock_key, p.name, p.heartbeat_at FROM cortex.pod p
 WHERE p.state IN ('READY', 'DRAINING') AND p.id <> $1 AND p.liveness = 'lock'
   AND cortex.serving_since() < cortex.now() - $2::float8 * interval '1 second'
   AND NOT EXISTS (

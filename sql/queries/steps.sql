@@ -2,35 +2,35 @@
 -- Appends one finished step to each of several jobs and moves their heads, for attempts that still own them.
 -- $1 pod id; per step: $2 job ids (ordered, each once), $3 attempts, $4 seqs, $5 kinds, $6 keys, $7 digests,
 -- $8 durations in seconds, $9 costs, $10 usages, $11 outputs, $12 heads, $13 inputs, $14 in what trouble each was asked
--- for. Locks: jobs.
+-- for, $15 inside which step. Locks: jobs.
 -- Returns the jobs whose step was appended; repeating the statement appends nothing.
 WITH owned AS (
     UPDATE cortex.job j SET checkpoint = s.head, pod_deaths = 0, process_deaths = 0, waits_count = 0, own_failure_at = NULL
     FROM unnest($2::uuid[], $3::int[], $4::int[], $5::text[], $6::text[], $7::bytea[], $8::float8[],
-                $9::numeric[], $10::jsonb[], $11::json[], $12::jsonb[], $13::text[], $14::text[])
-        AS s(job_id, attempt, seq, kind, key, digest, duration_s, cost_usd, usage, output, head, input, amid)
+                $9::numeric[], $10::jsonb[], $11::json[], $12::jsonb[], $13::text[], $14::text[], $15::text[])
+        AS s(job_id, attempt, seq, kind, key, digest, duration_s, cost_usd, usage, output, head, input, amid, parent_key)
     WHERE j.id = s.job_id AND j.attempt = s.attempt AND j.status::text = 'RUNNING' AND j.pod_id = $1
     RETURNING s.*
 )
 INSERT INTO cortex.job_step (
-    job_id, attempt, seq, kind, key, digest, started_at, finished_at, cost_usd, usage, output, input, amid)
+    job_id, attempt, seq, kind, key, digest, started_at, finished_at, cost_usd, usage, output, input, amid, parent_key)
 SELECT job_id, attempt, seq, kind, key, digest, cortex.now() - duration_s * interval '1 second',
-       cortex.now(), cost_usd, usage, output, input, amid
+       cortex.now(), cost_usd, usage, output, input, amid, parent_key
 FROM owned
 ON CONFLICT (job_id, seq) DO NOTHING
 RETURNING job_id;
 
 -- name: commit_effects
 -- The same for steps of which some are the outcomes of effects, which it closes at once; a statement of its own, so
--- that the others do not pay for it. $1 to $14 as for commit; $15 effects or null, $16 whether each was applied,
--- $17 why not. Locks: jobs, then effects.
+-- that the others do not pay for it. $1 to $15 as for commit; $16 effects or null, $17 whether each was applied,
+-- $18 why not. Locks: jobs, then effects.
 WITH owned AS (
     UPDATE cortex.job j SET checkpoint = s.head, pod_deaths = 0, process_deaths = 0, waits_count = 0, own_failure_at = NULL
     FROM unnest($2::uuid[], $3::int[], $4::int[], $5::text[], $6::text[], $7::bytea[], $8::float8[],
-                $9::numeric[], $10::jsonb[], $11::json[], $12::jsonb[], $13::text[], $14::text[], $15::uuid[], $16::bool[],
-                $17::text[])
-        AS s(job_id, attempt, seq, kind, key, digest, duration_s, cost_usd, usage, output, head, input, amid, effect_id,
-             applied, why)
+                $9::numeric[], $10::jsonb[], $11::json[], $12::jsonb[], $13::text[], $14::text[], $15::text[], $16::uuid[],
+                $17::bool[], $18::text[])
+        AS s(job_id, attempt, seq, kind, key, digest, duration_s, cost_usd, usage, output, head, input, amid, parent_key,
+             effect_id, applied, why)
     WHERE j.id = s.job_id AND j.attempt = s.attempt AND j.status::text = 'RUNNING' AND j.pod_id = $1
     RETURNING s.*
 ), closed AS (
@@ -42,9 +42,9 @@ WITH owned AS (
       AND e.status <> 'COMPLETED'
 )
 INSERT INTO cortex.job_step (
-    job_id, attempt, seq, kind, key, digest, started_at, finished_at, cost_usd, usage, output, input, amid)
+    job_id, attempt, seq, kind, key, digest, started_at, finished_at, cost_usd, usage, output, input, amid, parent_key)
 SELECT job_id, attempt, seq, kind, key, digest, cortex.now() - duration_s * interval '1 second',
-       cortex.now(), cost_usd, usage, output, input, amid
+       cortex.now(), cost_usd, usage, output, input, amid, parent_key
 FROM owned
 ON CONFLICT (job_id, seq) DO NOTHING
 RETURNING job_id;
@@ -60,7 +60,7 @@ WHERE s.attempt = a.attempt AND s.key = a.key AND s.digest = a.digest;
 -- name: of_job
 -- Committed steps of a job in order, with their outputs. $1 job id, $2 after seq, $3 limit, $4 whether their inputs come
 -- along: a replay needs none.
-SELECT seq, attempt, kind, key, digest, started_at, finished_at, cost_usd, usage, output, amid,
+SELECT seq, attempt, kind, key, digest, started_at, finished_at, cost_usd, usage, output, amid, parent_key,
        CASE WHEN $4 THEN input END AS input
 FROM cortex.job_step WHERE job_id = $1 AND seq > $2 ORDER BY seq LIMIT $3;
 

@@ -291,7 +291,8 @@ SELECT id FROM suspended LEFT JOIN hinted ON true;
 
 -- name: take_over
 -- Takes the jobs from a dead pod: frees them for others, and ends those that a person asked to end.
--- $1 dead pod id, $2 its lock key, $3 deaths in a row that fail a job, $4 limit.
+-- $1 dead pod id, $2 its lock key, $3 deaths in a row that fail a job, $4 limit, $5 its last heartbeat when it was seen
+-- without its lock, or null: one that has beaten since lives, even if its lock is free again.
 -- Locks: the dead pod's advisory lock to the end of the statement, tasks and their jobs (skipping locked), the pod.
 -- The pod is done with, and marked dead, when all that it owned could be taken.
 -- Its death condemns none of its jobs. One that was running in $3 - 1 pod deaths without a step in between is a
@@ -302,7 +303,8 @@ WITH dead AS MATERIALIZED (
            OR coalesce(p.phase IN ('hand_back', 'flush', 'sign_off'), false) AS has_left
     FROM cortex.pod p
     -- Behind a pooler nobody holds a lock: it may have come back to life.
-    WHERE p.id = $1 AND (p.liveness = 'lock' OR p.state NOT IN ('READY', 'DRAINING')) AND pg_try_advisory_xact_lock($2)
+    WHERE p.id = $1 AND (p.liveness = 'lock' OR p.state NOT IN ('READY', 'DRAINING'))
+      AND ($5::timestamptz IS NULL OR p.heartbeat_at = $5) AND pg_try_advisory_xact_lock($2)
 ), owned AS MATERIALIZED (
     SELECT t.job_id, t.attempt, dead.has_left
     FROM dead
@@ -441,9 +443,10 @@ SELECT (SELECT count(*) FROM moved WHERE status = 'RETRY') AS retried_count,
        (SELECT count(*) FROM hinted) AS hint_count;
 
 -- name: expire
--- Ends jobs that still run so long after their time-out, whatever their pods say: those that live do not enforce it.
--- Time without a pod does not count. $1 seconds after the time-out, $2 seconds since the last turn of any pod, $3 limit.
--- Leaves a receipt without files: only their pod could look at them. A job that a person asked to end is cancelled.
+-- Ends jobs that still ran so long after their time-out at their last heartbeat: their pods live and do not enforce it.
+-- Time without a pod does not count, nor that since the heartbeat: the pod may be dead. $1 seconds after the time-out,
+-- $2 seconds since the last turn of any pod, $3 limit. Leaves a receipt without files: only their pod could look at them.
+-- A job that a person asked to end is cancelled.
 -- Locks: the turn, tasks and their jobs (skipping locked). Returns how many were ended.
 WITH turn AS (
     INSERT INTO cortex.runner AS r (name, ran_at) VALUES ('expire', cortex.now())
@@ -453,7 +456,7 @@ WITH turn AS (
 ), late AS MATERIALIZED (
     SELECT j.id, j.attempt FROM turn, cortex.job j
     WHERE j.status = 'RUNNING' AND j.heartbeat_at IS NOT NULL
-      AND j.started_at + (j.timeout_s + j.waited_s + $1::float8) * interval '1 second' < turn.ran_at
+      AND j.started_at + (j.timeout_s + j.waited_s + $1::float8) * interval '1 second' < least(j.heartbeat_at, turn.ran_at)
     LIMIT $3
 ), taken AS MATERIALIZED (
     SELECT j.id, t.attempts_spent, t.max_attempts,
@@ -479,7 +482,8 @@ WITH turn AS (
         checkpoint_key, retry_count, final_action, artefacts, work_trees, problem)
     SELECT e.id, e.attempt, 1, 'job', e.timeout_s,
            extract(epoch FROM cortex.now() - e.started_at) - e.waited_s, 'handler',
-           extract(epoch FROM cortex.now() - since.at), since.at, coalesce((e.checkpoint->>'seq')::int, 0),
+           greatest(0, extract(epoch FROM cortex.now() - since.at)), since.at,  -- the clock may have been set back
+           coalesce((e.checkpoint->>'seq')::int, 0),
            e.checkpoint->>'key', e.retry_count, 'failed', '[]', '[]',
            'another pod ended it: nobody looked at its files'
     FROM ended e CROSS JOIN LATERAL (

@@ -40,18 +40,22 @@ LEFT JOIN LATERAL (
     SELECT e.attempt, e.outcome, e.error, e.error_class, e.error_code, e.error_source FROM cortex.job_attempt e
     WHERE e.job_id = j.id ORDER BY e.attempt DESC LIMIT 1) a ON true
 CROSS JOIN LATERAL (
+    -- Those of its agent; of a job that met a pod without one of its tools: that one.
+    SELECT coalesce(s.tools, CASE WHEN j.waiting_on LIKE 'tools:%' THEN ARRAY[substr(j.waiting_on, 7)] END, '{}') AS tools) needed
+CROSS JOIN LATERAL (
     SELECT count(*) FILTER (WHERE l.state = 'READY') AS ready_count,
            count(*) FILTER (WHERE l.state = 'READY' AND l.is_able) AS knowing_count,
            count(*) FILTER (WHERE l.state = 'DRAINING' AND l.is_able) AS draining_count,
            coalesce(sum(l.slots) FILTER (WHERE l.state = 'READY' AND l.is_able), 0) AS slots,
            coalesce(sum(greatest(0, l.slots - l.running)) FILTER (WHERE l.state = 'READY' AND l.is_able), 0) AS free_slots,
-           coalesce(s.tools, '{}') AS needs,
-           ARRAY(SELECT need FROM unnest(s.tools) AS need WHERE NOT EXISTS (
+           needed.tools AS needs,
+           ARRAY(SELECT need FROM unnest(needed.tools) AS need WHERE NOT EXISTS (
                SELECT FROM living k WHERE k.state = 'READY' AND need = ANY (k.tools))) AS lacking,
+           ARRAY(SELECT DISTINCT unnest(k.tools) AS name FROM living k WHERE k.state = 'READY'
+                 ORDER BY name LIMIT 100) AS tools,
            ARRAY(SELECT DISTINCT unnest(k.job_types) AS name FROM living k WHERE k.state = 'READY'
                  ORDER BY name LIMIT 100) AS types
-    FROM (SELECT p.*, j.type = ANY (p.job_types) AND coalesce(s.tools, '{}') <@ p.tools AS is_able
-          FROM living p) l) fleet
+    FROM (SELECT p.*, j.type = ANY (p.job_types) AND needed.tools <@ p.tools AS is_able FROM living p) l) fleet
 CROSS JOIN LATERAL (
     SELECT (SELECT count(*) FROM (
                 SELECT FROM cortex_worker.task r

@@ -157,6 +157,12 @@ def a_pods_death_costs_a_try(run: Run) -> None:
     run.facts[-1] |= {"type": "error", "job_id": uuid("killed"), "attempt": 2}
 
 
+@sick(i06_retries.check, "attempt 2 is try 2 of its task, 0 failed before it")
+def to_be_handed_back_costs_a_try(run: Run) -> None:
+    claim = next(c for c in run.claims if c["job_id"] == uuid("killed") and c["attempt"] == 2)
+    claim["spent"] = 2
+
+
 @sick(i06_retries.check, "before it was due")
 def a_retry_comes_too_early(run: Run) -> None:
     row = next(
@@ -267,6 +273,17 @@ def an_innocent_job_is_condemned_for_the_deaths_of_its_pods(run: Run) -> None:
     for row in run.attempts:
         if row["job_id"] == uuid("poison"):
             row["outcome"] = "pod_died"
+
+
+@sick(i14_poison.check, "was called poison: it was ended with its pod")
+def an_innocent_job_is_condemned_for_deaths_that_were_put_on_its_record(run: Run) -> None:
+    run.end_attempt("plain", "process_died", 1.6)
+    run.claim("plain", "p2.1", 1.7)
+    run.end_attempt("plain", "process_died", 1.8)
+    run.claim("plain", "p2.1", 1.9)
+    run.jobs["plain"].update(
+        status="FAILED", error_code="poison", error_message="it was ended with its pod"
+    )
 
 
 @sick(i14_poison.check, "called poison after 1 deaths of its own process")

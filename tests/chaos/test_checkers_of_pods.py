@@ -17,7 +17,7 @@ from chaos.checkers import (
 )
 from chaos.checkers.verdict import Checker, Result
 from tests.support.evidence import CANARY, Run, at, uuid
-from tests.support.healthy_run import healthy_run
+from tests.support.healthy_run import LLM, healthy_run
 from tests.support.sick import Sicknesses, Spoil, assert_seen
 
 sick = Sicknesses()
@@ -140,14 +140,21 @@ def a_task_is_never_found(run: Run) -> None:
     run.sample(49.0, oldest_due_s=9.0, ready=1)
 
 
-@sick(i16_no_herd.check, "breaker llm:m went breaker_closed → breaker_half_opened")
+@sick(i16_no_herd.check, f"breaker {LLM} went breaker_closed → breaker_half_opened")
 def a_breaker_is_probed_while_it_is_closed(run: Run) -> None:
-    run.fact("breaker_half_opened", "llm:m", 8)
+    run.fact("breaker_half_opened", LLM, 10)
 
 
 @sick(i16_no_herd.check, "breaker llm:x began with breaker_closed")
 def a_breaker_closes_that_was_never_open(run: Run) -> None:
     run.fact("breaker_closed", "llm:x", 8)
+
+
+@sick(i16_no_herd.check, "closed at 9.0 s, and no probe was answered whole")
+def a_breaker_closes_on_a_probe_that_fails(run: Run) -> None:
+    run.model_calls = [
+        evolve(call, outcome="broken") if 8 < call.at_s < 9 else call for call in run.model_calls
+    ]
 
 
 @sick(i16_no_herd.check, "model calls after 24.0 s came at once")
@@ -299,6 +306,14 @@ def test_a_loop_that_was_busy_explains_late_heartbeats() -> None:
     assert i11_healthy_pods.check(run.evidence()).result is Result.VALID
 
 
+def test_that_a_pod_is_dead_is_no_heartbeat_of_it() -> None:
+    run = healthy_run()
+    run.beats = [b for b in run.beats if at(20) < b["at"] < at(41)]
+    last = {beat["pod_id"]: beat for beat in run.beats}
+    run.beats += [{**beat, "at": at(43), "state": "DEAD"} for beat in last.values()]
+    assert i11_healthy_pods.check(run.evidence()).result is Result.VALID
+
+
 def test_a_fault_of_one_pod_does_not_excuse_another_one() -> None:
     run = healthy_run()
     run.fault(9, 43.0, 49.0, nemesis="blackhole", pods=["p1"])
@@ -313,6 +328,14 @@ def test_one_write_on_its_way_is_no_broken_fence() -> None:
     run.jobs["unfenced"]["checkpoint"] = {"seq": 2}
     verdict = i11_healthy_pods.check(run.evidence())
     assert not any("fence" in why for why in verdict.why)
+
+
+def test_quiet_kills_on_a_machine_that_is_too_busy_are_told_of() -> None:
+    run = healthy_run()
+    run.sample(27.2, runnable=9.0)
+    verdict = i26_quick_takeover.check(run.evidence())
+    assert verdict.result is Result.UNKNOWN
+    assert verdict.why[0].startswith("none of 1 quiet kills was measured")
 
 
 def test_without_observation_it_is_unknown() -> None:

@@ -52,6 +52,17 @@ with ForkServer() as forks:
     print(child.pid, forks._server.pid, flush=True)
     child.wait()
 """
+CYCLE = """
+import gc
+from chaos.cluster.fork_server import ForkServer
+gc.disable()
+with ForkServer() as forks:
+    child = forks.start([], module="nothing", cwd={folder!r}, env={{}})
+    child.wait()
+    child.itself = child
+    del child
+    gc.collect()
+"""
 
 
 @pytest.fixture(scope="module")
@@ -200,3 +211,18 @@ def test_who_waits_for_a_child_of_a_dead_server_is_told(tmp_path: Path) -> None:
         assert forks._server is not None
         forks._server.kill()
         assert process.wait(WITHIN_S) == -signal.SIGKILL
+
+
+def test_one_that_is_found_in_a_cycle_leaves_nothing_open(tmp_path: Path) -> None:
+    """As in the frames of a test that failed: there the collector asks whatever it finds first."""
+    (tmp_path / "nothing.py").write_text("")
+    code = CYCLE.format(folder=os.fspath(tmp_path))
+    done = subprocess.run(
+        [sys.executable, "-W", "error", "-c", code],
+        env=ENV,
+        capture_output=True,
+        text=True,
+        timeout=WITHIN_S,
+        check=False,
+    )
+    assert (done.returncode, done.stderr) == (0, "")

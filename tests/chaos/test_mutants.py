@@ -10,7 +10,7 @@ import pytest
 from chaos.checkers import ALL as CHECKERS
 from chaos.mutants.catalogue import MUTANTS
 from chaos.mutants.hunt import ROOT, Found, Result, is_good
-from chaos.mutants.mutant import Mutant, Patch, StaleError
+from chaos.mutants.mutant import MIGRATIONS, Mutant, Patch, StaleError
 from chaos.mutants.scenes import SCENES
 from chaos.mutants.table import table
 from chaos.plan import chosen
@@ -22,8 +22,9 @@ by_name = pytest.mark.parametrize("mutant", [pytest.param(each, id=each.name) fo
 
 @pytest.fixture
 def tree(tmp_path: Path) -> Path:
-    """The files that any mutant patches, in a copy."""
-    for path in {patch.path for each in MUTANTS for patch in each.patches}:
+    """The files that any mutant patches, and all migrations, in a copy."""
+    migrations = {str(MIGRATIONS / each.name) for each in (ROOT / MIGRATIONS).iterdir()}
+    for path in migrations | {patch.path for each in MUTANTS for patch in each.patches}:
         target = tmp_path / path
         target.parent.mkdir(parents=True, exist_ok=True)
         target.write_text((ROOT / path).read_text("utf-8"), "utf-8")
@@ -59,6 +60,23 @@ def test_a_patch_whose_text_is_not_there_once_is_stale(tmp_path: Path) -> None:
     with pytest.raises(StaleError, match=r"mutant old is stale: its text stands 2 times in a\.py"):
         mutant.apply(tmp_path)
     assert (tmp_path / "a.py").read_text() == "x = 1\nx = 1\n"
+
+
+def test_a_patch_of_what_a_later_migration_replaces_is_stale(tmp_path: Path) -> None:
+    migrations = tmp_path / MIGRATIONS
+    migrations.mkdir(parents=True)
+    function = "CREATE FUNCTION cortex.one() RETURNS int\n    RETURN 1;\n"
+    (migrations / "0001_a.sql").write_text(function + "CREATE TRIGGER two AFTER UPDATE ON t;\n")
+    (migrations / "0002_b.sql").write_text("CREATE OR REPLACE FUNCTION cortex.one_more()\n")
+    one, two = (
+        Patch("sql/migrations/0001_a.sql", old, "x") for old in ("RETURN 1;", "AFTER UPDATE")
+    )
+    one.apply(tmp_path)
+    (migrations / "0001_a.sql").write_text(function + "CREATE TRIGGER two AFTER UPDATE ON t;\n")
+    (migrations / "0003_c.sql").write_text("DROP FUNCTION cortex.one();\n")
+    with pytest.raises(StaleError, match=r"0003_c\.sql replaces what it breaks in"):
+        one.apply(tmp_path)
+    two.apply(tmp_path)
 
 
 @pytest.mark.parametrize("name", SCENES)

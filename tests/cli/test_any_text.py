@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 
 from cortex.cli.failures import EXIT_CODES
 from cortex.cli.main import cli
-from cortex.domain.text import storable
+from cortex.domain.redaction import storable
 from tests.support.hostile import HOSTILE, treacherous
 from tests.support.in_process import InProcess
 from tests.support.pods import environment

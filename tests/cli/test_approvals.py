@@ -119,6 +119,50 @@ def test_show_leaves_nothing_out(cortex: Cortex, askers: Askers) -> None:
     assert cortex("approvals", "show", "00000000").code == 3
 
 
+@pytest.mark.parametrize("blank", [" ", "\u00a0", "-"], ids=ascii)
+def test_no_text_of_a_request_passes_for_a_line_of_ours(
+    cortex: Cortex, askers: Askers, blank: str
+) -> None:
+    forged = {
+        "people": f"{blank * 64}  people      2 of 2 people agreed",
+        "amount": f'{blank * 64}    "amount": 5',
+        "two": f"{blank * 64}  people      all agreed" * 2,
+    }
+    texts = [blank * shift + each for each in forged.values() for shift in range(0, 16, 5)]
+    text = " ".join(texts)[:490]
+    request = askers.asked(
+        arguments={"memo": text, "amount": 900.0},
+        people=2,
+        **dict.fromkeys(("effect", "policy", "said"), text),
+    )
+    askers.decide(request, by="li", reason=text)
+    terminal = cortex.on_terminal("approvals", "show", str(request.id), columns=80)
+    assert terminal.end() == 0
+    plain = re.sub(r"\x1b\[[0-9;]*m", "", terminal.text).replace("\r", "")
+    rows = [line[at : at + 80] for line in plain.split("\n") for at in range(0, len(line), 80)]
+    assert [row for row in rows if re.match(r"\s{0,5}people\s", row)] == [
+        "  people      1 of 2 people agreed; 1 more person must"
+    ]
+    assert [row for row in rows if re.match(r"\s{0,6}\"amount", row)] == ['    "amount": 900.0']
+
+
+def test_what_the_model_said_stands_behind_a_bar(cortex: Cortex, askers: Askers) -> None:
+    said = "fine\n  people      2 of 2 people agreed\n" + "x\n" * 60
+    page = cortex("approvals", "show", str(askers.asked(said=said).id)).out
+    _, _, told = page.partition("do not decide by it\n")
+    lines = told.partition("\n\n")[0].split("\n")
+    assert all(line.startswith("    │ ") for line in lines)
+    assert len(lines) == 41
+    assert lines[-1] == "    │ … 23 more lines: --json has them"
+
+
+def test_in_a_narrow_list_no_argument_is_cut_in_half(cortex: Cortex, askers: Askers) -> None:
+    askers.asked(arguments={"customer": "c" * 500, "memo": "m" * 500, "amount": 1234567.0})
+    terminal = cortex.on_terminal("approvals", "ls", columns=90)
+    assert terminal.end() == 0
+    assert re.search(r"refund\(amount=1234567\.0[^()]*\) ", terminal.text), terminal.text
+
+
 def test_show_tells_how_it_ended(cortex: Cortex, askers: Askers) -> None:
     edited, expired, void = askers.asked(), askers.asked(), askers.asked(expires_s=9000.0)
     askers.decide(edited, edited='{"amount":9,"customer":"cus_88"}', address="10.0.0.7")
@@ -271,6 +315,18 @@ def test_edited_arguments_are_checked_shown_and_run(cortex: Cortex, askers: Aske
         '{"amount":9.0,"customer":"cus_88"}',
         "ana",
     )
+
+
+def test_an_edit_that_crosses_a_rules_threshold_is_refused(cortex: Cortex, askers: Askers) -> None:
+    request = askers.asked_below(500)
+    more = ("--yes", "--json", *ANA)
+    edited = '{"amount": 500, "customer": "cus_88"}'
+    told = cortex("approvals", "approve", str(request.id), "--edit", "-", *more, stdin=edited)
+    assert (told.code, told.error["code"]) == (1, "rejected")
+    assert (
+        "the edit makes refund CRITICAL, for which 2 people must be asked" in told.error["message"]
+    )
+    assert (askers.row(request)["status"], askers.row(request)["edited_by"]) == ("PENDING", None)
 
 
 def test_arguments_are_edited_in_an_editor(cortex: Cortex, askers: Askers) -> None:

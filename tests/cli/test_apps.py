@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from cortex.cli.apps import load_app, registry_of
+from cortex.cli.run.apps import load_app, registry_of
 from cortex.domain.errors import UsageError
 
 Write = Callable[[str, str], str]

@@ -2,7 +2,7 @@
 
 import sys
 
-from cortex.cli.bench.tui_bars import LOAD_LEAST, Bar
+from cortex.bench.tui_bars import LOAD_LEAST, Bar
 from tests.support.command_line import Cortex
 
 KEYS = {"bar", "wanted", "measured", "ok", "under", "unit"}

@@ -100,7 +100,7 @@ def test_a_person_opens_for_some_time(cortex: Cortex, life: Life) -> None:
     assert row["forced_by"] == "ana"
     assert 1700 < row["probe_in_s"] <= 1800
     shown = cortex("breakers", "ls").out
-    assert re.search(r'held open by ana until \d\d:\d\d "deploy"', shown), shown
+    assert re.search(r'held open by ana until \d\d:\d\dZ "deploy"', shown), shown
     for wrong, told in (("soon", "is not a time such as"), ("60d", "1 second to 30 days")):
         ended = cortex(*ask, "--for", wrong)
         assert (ended.code, told in ended.err) == (2, True), ended.err

@@ -5,8 +5,8 @@ from uuid import UUID
 
 import pytest
 
+from cortex.domain.model import Usage
 from cortex.domain.phrases import NOTHING
-from cortex.domain.usage import Usage
 from cortex.store import facts
 from cortex.store.facts import Fact
 from tests.support.command_line import Cortex

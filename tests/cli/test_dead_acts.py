@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
+from cortex.postgres.database import Profile
+from cortex.postgres.session import open_session
 from cortex.store import dead_acts, dead_letters
-from cortex.store.database import Profile
-from cortex.store.session import open_session
 from tests.support.command_line import Cortex
 from tests.support.eventually import eventually
 from tests.support.letters import fail, letter, lifecycle

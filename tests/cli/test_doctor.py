@@ -11,11 +11,11 @@ from typing import Any
 import asyncpg
 import pytest
 
-from cortex.domain.cells import width_of
 from cortex.domain.errors import UnavailableError
+from cortex.postgres.database import Database, Profile
+from cortex.postgres.session import open_session
 from cortex.store import doctor, pods
-from cortex.store.database import Database, Profile
-from cortex.store.session import open_session
+from cortex.view.cells import width_of
 from tests.support.command_line import Cortex, Ended
 from tests.support.life import Life
 from tests.support.pgbouncer import pgbouncer

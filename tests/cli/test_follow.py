@@ -6,7 +6,7 @@ from uuid import UUID
 
 import pytest
 
-from cortex.cli.facts import (
+from cortex.cli.jobs.facts import (
     BATCH_MAX,
     AttemptEnded,
     Claimed,
@@ -16,12 +16,13 @@ from cortex.cli.facts import (
     StepCommitted,
     snapshot,
 )
-from cortex.cli.follow import FactPrinter
-from cortex.cli.terminal import Terminal
-from cortex.domain.cells import width_of
-from cortex.domain.job import JobStatus
-from cortex.store.database import Profile
-from cortex.store.session import open_session
+from cortex.cli.jobs.follow import FactPrinter
+from cortex.cli.screen.terminal import Terminal
+from cortex.domain.job import JobStatus, Suspend
+from cortex.postgres.database import Profile
+from cortex.postgres.session import open_session
+from cortex.store import jobs, queues, tasks
+from cortex.view.cells import width_of
 from tests.support.command_line import Cortex
 from tests.support.life import Life
 from tests.support.private_postgres import PrivatePostgres
@@ -133,6 +134,7 @@ def test_watching_prints_a_fact_a_line_as_it_happens(cortex: Cortex, life: Life)
         return found[26:]
 
     assert line() == "○ pend"
+    assert line() == "○ pend     no pod is there to run it"
     claim = life.claim(pod)
     assert line() == "● run      attempt 1 on one"
     life.step(pod, claim, 1, "plan", is_paid=True)
@@ -216,3 +218,40 @@ def lines_seen(text: str) -> list[str]:
     lines = [line.removesuffix("\r") for line in text.split("\n")]
     last = [line.rsplit("\r", 1)[-1].replace("\x1b[K", "") for line in lines]
     return [line for line in last if line]
+
+
+@pytest.mark.parametrize("is_live", [True, False])
+def test_what_keeps_a_job_from_running_is_told(cortex: Cortex, life: Life, is_live: bool) -> None:
+    life.pod()
+    job_id = str(life.job(queue_name="mail"))
+    life.call(queues.pause, "mail", by="ana", reason="deploy")
+    more = [] if is_live else ["--plain"]
+    watching = cortex.on_terminal("jobs", "watch", job_id, *more, env={"NO_COLOR": "1"})
+    told = "queue mail paused by ana: deploy"
+    watching.read_until(lambda text: told in text, what="why")
+    assert ("\r" + "○ pend" in watching.text.split(told)[0]) == is_live
+    life.call(jobs.cancel, UUID(job_id), by="ana", reason="")
+    assert watching.end() == 6
+    assert (watching.text.count(told) > 1) == is_live or watching.text.count(told) == 1
+
+
+def test_a_job_in_retry_tells_what_failed(cortex: Cortex, life: Life) -> None:
+    pod = life.pod()
+    job_id = str(life.job())
+    claim = life.claim(pod)
+    suspend = Suspend(
+        lease=claim.lease,
+        delay_s=60.0,
+        is_counted=True,
+        waiting_on="llm:gpt",
+        error="Number of requests",
+        error_class="TRANSIENT_429",
+        error_source="llm:gpt",
+        code="rate_limit",
+    )
+    assert life.call(tasks.suspend, pod_id=pod, operations=[suspend])
+    watching = cortex.on_terminal("jobs", "watch", job_id, env={"NO_COLOR": "1"})
+    told = re.compile(r"retries in (59|\d\d)s · 429 from gpt: Number of requests")
+    watching.read_until(lambda text: bool(told.search(text)), what="why and when")
+    watching.interrupt()
+    assert watching.end() == 130

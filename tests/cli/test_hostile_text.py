@@ -13,8 +13,8 @@ import click
 import pytest
 
 from cortex.cli.main import cli
-from cortex.store.database import Profile
-from cortex.store.session import open_session
+from cortex.postgres.database import Profile
+from cortex.postgres.session import open_session
 from tests.support.command_line import Cortex
 from tests.support.hostile import HOSTILE, LINES, PIECES, documents, treacherous
 from tests.support.in_process import InProcess, Kept

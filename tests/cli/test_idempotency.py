@@ -10,12 +10,12 @@ import pytest
 from cortex.cli import idempotent
 from cortex.cli.idempotent import mutate
 from cortex.cli.options import Format, Options
-from cortex.cli.output import Output
+from cortex.cli.screen.output import Output
 from cortex.domain.errors import ConflictError, OutcomeUnknownError
 from cortex.domain.idempotency import KEY_TTL_S
+from cortex.postgres.database import Database, Profile
+from cortex.postgres.session import Session, open_session
 from cortex.store import jobs
-from cortex.store.database import Database, Profile
-from cortex.store.session import Session, open_session
 from tests.support.command_line import Cortex, Ended
 from tests.support.eventually import eventually
 from tests.support.factories import a_submission

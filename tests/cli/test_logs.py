@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from cortex.domain import redaction
-from cortex.services.privacy import hide_credentials
+from cortex.runtime.process import hide_credentials
 from tests.support.command_line import Cortex, OnTerminal
 from tests.support.knowing import forget_secrets
 
@@ -16,7 +16,7 @@ ROOT = Path(__file__).parent.parent.parent
 PROGRAM = r"""
 import logging
 import structlog
-from cortex.cli.logs import configure_logs
+from cortex.cli.screen.logs import configure_logs
 from cortex.domain import redaction
 
 VALUE = 'sk-"0f9e8d7c\n5a'

@@ -4,8 +4,8 @@ import re
 import pytest
 import yaml
 
-from cortex.domain.cells import width_of
 from cortex.domain.safe import safe
+from cortex.view.cells import width_of
 from tests.support.command_line import Cortex
 from tests.support.life import Life
 

@@ -5,7 +5,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from cortex.cli.pods import COLUMNS
-from cortex.domain.cells import Row
+from cortex.view.cells import Row
 
 NOW = datetime(2026, 7, 1, 12, tzinfo=UTC)
 

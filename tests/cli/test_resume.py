@@ -11,9 +11,9 @@ import attrs
 import pytest
 
 from cortex.domain.timeout_receipt import Choice, TimeoutReceipt
+from cortex.postgres.database import Profile
+from cortex.postgres.session import open_session
 from cortex.store import facts, jobs, resumptions, steps, timeouts
-from cortex.store.database import Profile
-from cortex.store.session import open_session
 from tests.support.command_line import Cortex, Ended
 from tests.support.life import Life
 from tests.support.receipts import (

@@ -109,6 +109,7 @@ def test_all_that_is_meant_exists() -> None:
         "pods stop": "did you mean 'drain'?",
         "jbos ls": "did you mean 'jobs'?",
         "jobs submti": "did you mean 'submit'?",
+        "jobs kil 1": "did you mean 'kill'?",
         "dead dlq": "did you mean 'ls'?",
     }.items(),
 )

@@ -7,10 +7,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cortex.cli.table import Column, lines_of
-from cortex.cli.terminal import Terminal
-from cortex.domain.cells import Cell, fit, pad, width_of
+from cortex.cli.screen.table import Column, lines_of
+from cortex.cli.screen.terminal import Terminal
 from cortex.domain.phrases import age, count, exact, money, rfc3339, short_id, size, span, to_plain
+from cortex.view.cells import Cell, fit, pad, width_of
 
 SHOWN = st.text(st.sampled_from("abc é日本🙂 \uff57e\u0301"))
 

@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from cortex.cli.typed import UNDER_UV, typed
+from cortex.cli.screen.typed import UNDER_UV, typed
 from cortex.config import Settings
-from cortex.store.embedded import default_data_dir
+from cortex.postgres.embedded.server import default_data_dir
 
 
 def installed(*words: str, settings: Settings) -> str:

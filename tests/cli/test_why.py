@@ -2,8 +2,8 @@ from datetime import datetime
 from uuid import UUID
 
 from cortex.domain.job import Suspend
+from cortex.postgres.database import Database
 from cortex.store import jobs, pods, tasks
-from cortex.store.database import Database
 from tests.support.command_line import Cortex
 from tests.support.life import CHANCE, Life
 

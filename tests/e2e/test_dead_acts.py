@@ -3,10 +3,10 @@
 import pytest
 
 from cortex.domain.dead_act import ActVerb
+from cortex.postgres.database import Profile
+from cortex.postgres.session import open_session
 from cortex.store import dead_acts
-from cortex.store.database import Profile
 from cortex.store.dead_acts import DeadAct
-from cortex.store.session import open_session
 from tests.support.eventually import eventually
 from tests.support.letters import fail, lifecycle
 from tests.support.pods import Pods

@@ -14,8 +14,8 @@ from pathlib import Path
 import attrs
 import pytest
 
-from cortex.store.embedded_install import packaged
-from cortex.store.embedded_socket import Postmaster
+from cortex.postgres.embedded.install import packaged
+from cortex.postgres.embedded.socket import Postmaster
 from tests.support.eventually import eventually
 from tests.support.postgres import remove_servers, sql
 from tests.support.private_postgres import copy_of_original

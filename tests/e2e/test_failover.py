@@ -10,9 +10,9 @@ from uuid import UUID
 import pytest
 
 from cortex.domain.errors import UnavailableError
+from cortex.postgres.database import Profile
+from cortex.postgres.session import open_session
 from cortex.store import jobs
-from cortex.store.database import Profile
-from cortex.store.session import open_session
 from tests.support.eventually import eventually
 from tests.support.factories import a_submission
 from tests.support.pods import Pods, until_pods

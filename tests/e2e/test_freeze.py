@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 
 from cortex.domain.quota import Quota
+from cortex.postgres.database import Profile
+from cortex.postgres.session import Session, open_session
 from cortex.store import breakers, quotas
-from cortex.store.database import Profile
-from cortex.store.session import Session, open_session
 from tests.support.eventually import eventually
 from tests.support.pods import Pods
 from tests.support.postgres import sql

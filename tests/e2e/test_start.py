@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from cortex.runtime.liveness.loop_guard import LoopGuard
 from tests.support.eventually import eventually
 from tests.support.pods import Pods, run_cli, until_pods
 from tests.support.postgres import database_of, sql
@@ -33,6 +34,12 @@ def test_ten_pods_at_once_make_one_schema(empty_database: str, tmp_path: Path) -
         until_pods(empty_database, STOPPED=PODS, READY=0, DEAD=0)
     finally:
         pods.close()
+
+
+def test_its_event_loop_is_guarded(pods: Pods) -> None:
+    pod = pods.start()
+    pod.signal(signal.SIGUSR1)  # it writes what all its tasks are at
+    eventually(lambda: LoopGuard.name in pod.log, what="the guard is there")
 
 
 def test_a_newer_schema_is_refused(database: str, tmp_path: Path) -> None:

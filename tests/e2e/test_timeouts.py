@@ -386,10 +386,9 @@ def test_a_job_that_left_nothing_goes_on_from_its_last_checkpoint(
 
 
 @pytest.fixture
-def checkout(tmp_path: Path) -> Path:
-    """A git work tree with one commit."""
-    folder = tmp_path / "checkout"
-    folder.mkdir()
+def checkout(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A git work tree with one commit, outside of the pods' data."""
+    folder = tmp_path_factory.mktemp("checkout")
     (folder / "a.py").write_text("one\n")
     person = ("-c", "user.name=ana", "-c", "user.email=ana@example.org")
     for arguments in (("init", "-q"), ("add", "."), (*person, "commit", "-q", "-m", "begin")):
@@ -398,15 +397,19 @@ def checkout(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def half_done(pods: Pods, agent: ScriptedAgent, gate: Path, checkout: Path) -> UUID:
+def opening(checkout: Path) -> Path:
+    """A gate that a confined program sees, and that is no work."""
+    return checkout / ".git" / "opening"
+
+
+@pytest.fixture
+def half_done(pods: Pods, agent: ScriptedAgent, opening: Path, checkout: Path) -> UUID:
     """A job that timed out in a command that had written to the work tree, and waited then."""
     apply(agent, "run_command", timeout_seconds=2)
-    pods.environment["CORTEX_UNSAFE_RUN_COMMAND"] = "true"  # confined, it cannot write there
     start_warm(pods)
     # The kernel's clock of files lags by some ms: what is as old as the step's beginning stays.
-    script = (
-        f"sleep 0.1; echo half >> a.py; echo new > new.py; until [ -e {gate} ]; do sleep 0.05; done"
-    )
+    wait = f"until [ -e {opening} ]; do sleep 0.05; done"
+    script = f"sleep 0.1; echo half >> a.py; echo new > new.py; {wait}"
     asked = {"name": "run_command", "input": {"argv": ["sh", "-c", script]}}
     prompt = program({"tools": [asked]}, {"text": "done"}, mark=f"{agent.mark}  ")
     payload = {"prompt": prompt, "folder": str(checkout)}
@@ -438,9 +441,9 @@ def test_uncommitted_work_is_shown_and_demands_a_choice(
 
 
 def test_discarded_work_is_in_a_stash_and_the_step_runs_again(
-    pods: Pods, agent: ScriptedAgent, half_done: UUID, checkout: Path, gate: Path
+    pods: Pods, agent: ScriptedAgent, half_done: UUID, checkout: Path, opening: Path
 ) -> None:
-    gate.touch()
+    opening.touch()
     resumed = resume(pods, half_done, "--choice", "discard_and_retry").document
     (stash,) = resumed["set_aside"]["stashes"]
     row = until_status(pods.dsn, UUID(resumed["resumed_as"]), "COMPLETED")
@@ -453,9 +456,9 @@ def test_discarded_work_is_in_a_stash_and_the_step_runs_again(
 
 
 def test_kept_work_stays_where_it_is(
-    pods: Pods, half_done: UUID, checkout: Path, gate: Path
+    pods: Pods, half_done: UUID, checkout: Path, opening: Path
 ) -> None:
-    gate.touch()
+    opening.touch()
     resumed = resume(pods, half_done, "--choice", "retry_step").document
     until_status(pods.dsn, UUID(resumed["resumed_as"]), "COMPLETED")
     assert (checkout / "a.py").read_text() == "one\nhalf\nhalf\n"

@@ -10,11 +10,12 @@ from pathlib import Path
 
 import pytest
 
-from cortex.cli.log_stream import PIECE, LogStream
+from cortex.cli.run.log_stream import PIECE, LogStream
 from tests.support.pods import APP, ROOT, environment, until_pods
 from tests.support.rows import submit, until_jobs
 
 FULL = Path("/dev/full")
+UNKNOWN = "00000000-0000-7000-8000-000000000000"
 
 
 @contextmanager
@@ -45,6 +46,31 @@ def test_it_runs_jobs_and_its_exit_code_is_0(
         until_jobs(database, "status = 'COMPLETED'", count=1)
         pod.send_signal(signal.SIGTERM)
         assert pod.wait(20) == 0
+
+
+@pytest.mark.skipif(not FULL.exists(), reason="this system has no /dev/full")
+@pytest.mark.parametrize("redirection", ["", f"2>{FULL}", "2>&-", "2>&1 >/dev/null | true"])
+@pytest.mark.parametrize(
+    "arguments, code",
+    [
+        ("no-such-command", 2),
+        (f"jobs show {UNKNOWN}", 3),
+        ("version --json", 0),
+    ],
+    ids=["usage", "not-found", "ok"],
+)
+def test_what_stderr_does_not_take_changes_no_exit_code(
+    arguments: str, code: int, redirection: str, database: str, tmp_path: Path
+) -> None:
+    command = f'(trap "" PIPE; "$0" -m cortex {arguments}; echo $? >code) {redirection}'
+    subprocess.run(
+        ["sh", "-c", command, sys.executable],
+        cwd=tmp_path,
+        env=environment(database, tmp_path, {}),
+        stdin=subprocess.DEVNULL,
+        check=False,
+    )
+    assert int((tmp_path / "code").read_text()) == code
 
 
 def test_a_reader_that_does_not_read_holds_nobody_up() -> None:

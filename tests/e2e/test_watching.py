@@ -12,10 +12,10 @@ import trio
 from cortex.domain.answer_text import AnswerPiece
 from cortex.domain.clock import system_chance
 from cortex.domain.job_feed import JobEvent
-from cortex.services.answer_listener import AnswerListener
-from cortex.services.job_feeds import FeedEvent, JobFeeds
-from cortex.store.bridge import open_port
-from cortex.store.database import Profile
+from cortex.postgres.bridge import open_port
+from cortex.postgres.database import Profile
+from cortex.runtime.clients.answer_listener import AnswerListener
+from cortex.runtime.clients.job_feeds import FeedEvent, JobFeeds
 from tests.support.pods import Pod, Pods
 from tests.support.rows import job_row, seeded_random, submit
 from tests.support.stamping_model import stamping_model

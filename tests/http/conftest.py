@@ -4,8 +4,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from cortex.store.database import Profile
-from cortex.store.session import open_session
+from cortex.postgres.database import Profile
+from cortex.postgres.session import open_session
 from tests.support.approvals import Askers
 from tests.support.effects import Doers
 from tests.support.http_server import HttpServer, http_server

@@ -219,6 +219,16 @@ def test_edited_arguments_are_checked_and_kept_with_the_old_ones(
     assert (told.status, "cannot be edited" in told.json["detail"]) == (422, True)
 
 
+def test_an_edit_that_crosses_a_rules_threshold_is_refused(
+    server: HttpServer, askers: Askers, ana: str
+) -> None:
+    request = askers.asked_below(500)
+    told = approve(server, ana, request, arguments={"customer": "cus_88", "amount": 500})
+    assert (told.status, "for which 2 people must be asked" in told.json["detail"]) == (422, True)
+    row = row_of(askers.call, request)
+    assert (row["status"], row["edited_by"]) == ("PENDING", None)
+
+
 def test_a_decision_counts_for_what_was_seen_only(
     server: HttpServer, askers: Askers, ana: str
 ) -> None:

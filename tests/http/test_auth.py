@@ -7,16 +7,15 @@ import trio
 from starlette.responses import Response
 
 from cortex.domain.errors import UnavailableError
-from cortex.domain.role import IMPLIED, Role
-from cortex.domain.token import TOKEN_PREFIX, digest_of_token, token_text
-from cortex.http.api import Api, Asked
+from cortex.domain.token import IMPLIED, TOKEN_PREFIX, Role, digest_of_token, token_text
 from cortex.http.application import application
 from cortex.http.auth import MISSES_MAX, Authenticator
-from cortex.http.route import PUBLIC, Method, Route, SignIn, answer
+from cortex.http.framework.api import Api, Asked
+from cortex.http.framework.route import PUBLIC, Method, Route, SignIn, answer
 from cortex.http.routes import ALL
+from cortex.postgres.bridge import open_port
+from cortex.postgres.database import Database, Profile
 from cortex.store import tokens
-from cortex.store.bridge import open_port
-from cortex.store.database import Database, Profile
 from tests.support.counting import CountingPort
 from tests.support.eventually import eventually, eventually_async
 from tests.support.http_server import Answered, HttpServer, http_server

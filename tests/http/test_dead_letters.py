@@ -4,10 +4,10 @@ from typing import Any
 
 import pytest
 
-from cortex.cli.dead_show import FIELDS
+from cortex.cli.dead.show import FIELDS
+from cortex.postgres.database import Profile
+from cortex.postgres.session import open_session
 from cortex.store import agents, dead_acts
-from cortex.store.database import Profile
-from cortex.store.session import open_session
 from tests.support.http_server import Answered, HttpServer
 from tests.support.letters import fail
 from tests.support.postgres import sql
@@ -113,6 +113,38 @@ def test_one_is_retried_once_and_the_next_one_is_told_by_whom(
     (row,) = sql(server.dsn, "SELECT resolved_by, reason FROM cortex.dead_letter")
     assert tuple(row) == ("ana", "x")
     assert act(server, operator, f"/{new_id()}/retry", {}).status == 404
+
+
+def test_a_failed_job_is_retried_as_its_dead_letter_is(server: HttpServer, operator: str) -> None:
+    as_job, as_letter = fail(server.dsn, 2, steps=2)
+    retry_job = f"/v1/jobs/{as_job}/retry"
+    by_job = server.post(
+        retry_job, token=operator, json_body={"reason": "x"}, headers={"Idempotency-Key": "k"}
+    )
+    by_letter = act(server, operator, f"/{as_letter}/retry", {})
+    assert (by_job.status, by_job.json["status"], by_letter.status) == (200, "FAILED", 200)
+    heirs = [job_row(server.dsn, each.json["retried_as"]) for each in (by_job, by_letter)]
+    assert [heir["origin_id"] for heir in heirs] == [as_job, as_letter]
+    differs = {"id", "origin_id", "lineage_id", "worker_job_id", "now"}
+    times = {name for name in heirs[0] if name.endswith("_at")}
+    first, second = (
+        {name: value for name, value in heir.items() if name not in differs | times}
+        for heir in heirs
+    )
+    assert first == second
+    assert first["checkpoint"]["seq"] == 2
+    of_job, of_letter = sql(
+        server.dsn, "SELECT state, resolved_by, reason FROM cortex.dead_letter ORDER BY job_id"
+    )
+    assert tuple(of_job) == tuple(of_letter) == ("RETRIED", "ana", "x")
+
+    replayed = server.post(
+        retry_job, token=operator, json_body={"reason": "x"}, headers={"Idempotency-Key": "k"}
+    )
+    assert replayed.json == by_job.json
+    again = server.post(retry_job, token=operator, json_body={"reason": "x"})
+    assert (again.status, again.json["code"]) == (409, "conflict")
+    assert "was retried by ana" in again.json["detail"]
 
 
 def test_a_version_that_no_agent_has_is_told(server: HttpServer, operator: str) -> None:

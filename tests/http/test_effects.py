@@ -5,7 +5,7 @@ from uuid import UUID
 
 import pytest
 
-from cortex.cli.effects_show import FIELDS
+from cortex.cli.effects.show import FIELDS
 from cortex.domain.job import Claim
 from tests.support.effects import Doers
 from tests.support.http_server import Answered, HttpServer

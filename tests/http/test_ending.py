@@ -10,15 +10,16 @@ import trio
 from starlette.responses import Response
 
 from cortex.domain.errors import UsageError
-from cortex.domain.role import Role
-from cortex.http.api import Api, Asked
-from cortex.http.problem import cortex_error_in
-from cortex.http.route import PUBLIC, Method, Route, answer
+from cortex.domain.token import Role
+from cortex.http.framework.api import Api, Asked
+from cortex.http.framework.problem import cortex_error_in
+from cortex.http.framework.route import PUBLIC, Method, Route, answer
+from cortex.http.framework.streaming import Streamed, Write
+from cortex.http.framework.turns import Turns
 from cortex.http.routes import ALL
 from cortex.http.server import GRACE_S, Server
-from cortex.http.streaming import Streamed, Write
-from cortex.store.bridge import open_port
-from cortex.store.database import Profile
+from cortex.postgres.bridge import open_port
+from cortex.postgres.database import Profile
 from tests.support.eventually import eventually
 from tests.support.http_server import HttpServer, http_server, read_all
 from tests.support.rows import seeded_random
@@ -33,7 +34,7 @@ async def listen(database: str, host: str, number: int = 0) -> str:
         async def app(*_: object) -> None:
             raise AssertionError
 
-        server = Server(port, app, host=host, number=number)
+        server = Server(port, app, host=host, number=number, turns=Turns())
         async with trio.open_nursery() as nursery:
             await nursery.start(server.run)
             nursery.cancel_scope.cancel()
@@ -91,7 +92,7 @@ def test_a_client_that_hangs_does_not_delay_the_end(database: str, kind: str) ->
             while True:
                 await write(b"x" * 1_000_000)
 
-        return Streamed(pieces, media_type="text/plain")
+        return Streamed(pieces, turns=Turns(), media_type="text/plain")
 
     async def hang(_: Asked[None, None], __: Api) -> Response:
         begun.set()

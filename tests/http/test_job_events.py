@@ -205,7 +205,7 @@ def test_a_reader_that_takes_nothing_is_cut_off_and_holds_up_nobody(
     follow_job: Follow,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("cortex.http.protocol.SEND_BOUND_S", 0.5)
+    monkeypatch.setattr("cortex.http.framework.protocol.SEND_BOUND_S", 0.5)
     job_id = submit(server.dsn, "digest")
     run(server.dsn, job_id)
     with socket.socket() as slow:
@@ -241,7 +241,7 @@ def test_a_reader_that_takes_nothing_is_cut_off_and_holds_up_nobody(
 def test_so_many_streams_of_a_token_and_no_more(
     server: HttpServer, follow_job: Follow, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("cortex.http.stream_limits.OF_TOKEN_MAX", 2)
+    monkeypatch.setattr("cortex.http.framework.stream_limits.OF_TOKEN_MAX", 2)
     job_id = submit(server.dsn, "digest")
     other = server.token("viewer", name="li")
     with follow_job(job_id) as one, follow_job(job_id) as two:
@@ -260,7 +260,7 @@ def test_so_many_streams_of_a_token_and_no_more(
 def test_so_many_streams_of_a_pod_and_no_more(
     server: HttpServer, follow_job: Follow, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("cortex.services.job_feeds.FEEDS_MAX", 1)
+    monkeypatch.setattr("cortex.runtime.clients.job_feeds.FEEDS_MAX", 1)
     job_id = submit(server.dsn, "digest")
     with follow_job(job_id) as one:
         one.until("state")
@@ -271,7 +271,7 @@ def test_so_many_streams_of_a_pod_and_no_more(
 def test_many_readers_share_few_statements(
     server: HttpServer, follow_job: Follow, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("cortex.http.stream_limits.OF_TOKEN_MAX", MANY)
+    monkeypatch.setattr("cortex.http.framework.stream_limits.OF_TOKEN_MAX", MANY)
     ids = [submit(server.dsn, "digest") for _ in range(4)]
     with ExitStack() as stack:
         streams = [stack.enter_context(follow_job(ids[n % 4])) for n in range(MANY)]

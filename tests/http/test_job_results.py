@@ -147,7 +147,7 @@ def test_when_the_pod_drains_all_are_answered_at_once(
 def test_when_too_many_wait_the_others_are_told_so(
     server: HttpServer, viewer: str, database: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("cortex.services.result_waiters.WAITERS_MAX", 1)
+    monkeypatch.setattr("cortex.runtime.clients.result_waiters.WAITERS_MAX", 1)
     job_id = submit(database, "digest")
     with server.connect() as connection:
         connection.sendall(request(job_id, viewer))

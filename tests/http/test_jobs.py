@@ -8,7 +8,7 @@ from uuid import UUID
 import attrs
 import pytest
 
-from cortex.cli.job_page import JOB_FIELDS
+from cortex.cli.jobs.job_page import JOB_FIELDS
 from cortex.domain.job import JobStatus
 from cortex.domain.policy import JobPolicy
 from cortex.http.routes import jobs as routes

@@ -10,10 +10,10 @@ from trio.testing import wait_all_tasks_blocked
 from cortex.domain.clock import system_chance
 from cortex.domain.job_feed import JobState
 from cortex.domain.token import token_text
-from cortex.http.api import PodView
+from cortex.http.framework.api import PodView
 from cortex.http.server import CALLS_MAX, api_server
-from cortex.store.bridge import Port, open_port
-from cortex.store.database import Profile
+from cortex.postgres.bridge import Port, open_port
+from cortex.postgres.database import Profile
 from tests.support.eventually import eventually_async
 from tests.support.factories import FaultyPort
 from tests.support.rows import seeded_random

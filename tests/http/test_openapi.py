@@ -11,8 +11,8 @@ import pytest
 
 from cortex.domain.dead_act import ActVerb
 from cortex.domain.policy import JobPolicy
-from cortex.http.limits import Rate
-from cortex.http.openapi import PATH
+from cortex.http.framework.limits import Rate
+from cortex.http.framework.openapi import PATH
 from cortex.store import breakers, dead_acts, jobs
 from cortex.store.dead_acts import DeadAct
 from tests.support.approvals import Askers

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from cortex.domain.approval import ApprovalRequest
-from cortex.domain.approval_facts import DENY_REASONS
 from cortex.http.page.form import csrf_of
 from cortex.http.page.visitor import LINK_COOKIE
+from cortex.view.approval_facts import DENY_REASONS
 from tests.support.approvals import Askers, facts
 from tests.support.http_server import Answered, HttpServer
 from tests.support.reader import (
@@ -316,6 +316,20 @@ def test_an_edit_is_checked_and_seen_before_it_counts(server: HttpServer, askers
         12.4,
     )
     assert row["edited_by"] == "ana"
+
+
+def test_an_edit_that_crosses_a_rules_threshold_is_refused(
+    server: HttpServer, askers: Askers
+) -> None:
+    request = askers.asked_below(500)
+    ana = approver(server)
+    much = json.dumps({"customer": "cus_88", "amount": 500})
+    review = ana.answer(request, "review", draft=much)
+    form = fields_in(review, path_of(request))
+    told = ana.answer(request, "approve", fields=form, reason="more")
+    assert (told.status, "for which 2 people must be asked" in words_of(told)) == (422, True)
+    row = row_of(askers.call, request)
+    assert (row["status"], row["edited_by"]) == ("PENDING", None)
 
 
 def test_an_edit_is_never_approved_unseen(server: HttpServer, askers: Askers) -> None:

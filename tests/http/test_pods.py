@@ -2,9 +2,9 @@
 
 from operator import itemgetter
 
+from cortex.postgres.database import Profile
+from cortex.postgres.session import open_session
 from cortex.store import drains, pods
-from cortex.store.database import Profile
-from cortex.store.session import open_session
 from tests.support.factories import a_pod
 from tests.support.http_server import HttpServer
 from tests.support.life import Life

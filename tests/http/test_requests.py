@@ -17,15 +17,15 @@ from starlette.responses import Response
 from cortex.domain import errors
 from cortex.domain.errors import CortexError
 from cortex.domain.idempotency import KeyPendingError
-from cortex.domain.role import Role
-from cortex.http.api import Api, Asked
-from cortex.http.body import BYTES_MAX, LARGE_BYTES_MAX, SMALL_BYTES
-from cortex.http.idempotent import mutate
-from cortex.http.limits import Rate
-from cortex.http.route import PUBLIC, UUID_PARAM, Method, Route, answer
+from cortex.domain.token import Role
+from cortex.http.framework.api import Api, Asked
+from cortex.http.framework.body import BYTES_MAX, LARGE_BYTES_MAX, SMALL_BYTES
+from cortex.http.framework.idempotent import mutate
+from cortex.http.framework.limits import Rate
+from cortex.http.framework.route import PUBLIC, UUID_PARAM, Method, Route, answer
+from cortex.http.framework.shape import text, told, whole
+from cortex.http.framework.streaming import Streamed, Write
 from cortex.http.routes import ALL
-from cortex.http.shape import text, told, whole
-from cortex.http.streaming import Streamed, Write
 from tests.support.eventually import eventually
 from tests.support.http_server import HttpServer, answered, http_server, read_all
 from tests.support.rows import new_id
@@ -72,12 +72,12 @@ async def slow(_: Asked[None, None], __: Api) -> Response:
     raise AssertionError
 
 
-async def stream(_: Asked[None, None], __: Api) -> Response:
+async def stream(_: Asked[None, None], api: Api) -> Response:
     async def pieces(write: Write) -> None:
         await write(b"data: one\n\n")
         raise RuntimeError("in the middle")
 
-    return Streamed(pieces, media_type="text/event-stream")
+    return Streamed(pieces, turns=api.turns, media_type="text/event-stream")
 
 
 async def write(asked: Asked[None, Note], api: Api) -> Response:
@@ -234,8 +234,8 @@ def test_a_body_that_does_not_end_is_not_waited_for(
         "POST /v1/t/notes HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
         f"Authorization: Bearer {server.token('viewer')}\r\nContent-Length: 100\r\n\r\n{{"
     )
-    monkeypatch.setattr("cortex.http.body.BOUND_S", 0.2)
-    monkeypatch.setattr("cortex.http.gate.UNREAD_BOUND_S", 0.2)
+    monkeypatch.setattr("cortex.http.framework.body.BOUND_S", 0.2)
+    monkeypatch.setattr("cortex.http.framework.gate.UNREAD_BOUND_S", 0.2)
     with server.connect() as connection:
         connection.sendall(head.encode())
         assert read_all(connection).startswith(b"HTTP/1.1 408 ")
@@ -276,7 +276,7 @@ def test_a_body_that_nobody_wants_costs_its_sender_and_nobody_else(
     database: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The pieces fill every queue on their way before the handler answers without them."""
-    monkeypatch.setattr("cortex.http.gate.UNREAD_BOUND_S", 0.1)
+    monkeypatch.setattr("cortex.http.framework.gate.UNREAD_BOUND_S", 0.1)
     go = threading.Event()
 
     async def ignore(_: Asked[None, None], __: Api) -> Response:
@@ -310,7 +310,7 @@ def _fill(connection: socket.socket) -> None:
 def test_a_stream_ends_when_its_reader_leaves(database: str) -> None:
     begun, ended = threading.Event(), threading.Event()
 
-    async def tick(_: Asked[None, None], __: Api) -> Response:
+    async def tick(_: Asked[None, None], api: Api) -> Response:
         async def write_on(write: Write) -> None:
             try:
                 await write(b"data: one\n\n")
@@ -319,7 +319,7 @@ def test_a_stream_ends_when_its_reader_leaves(database: str) -> None:
             finally:
                 ended.set()
 
-        return Streamed(write_on, media_type="text/event-stream")
+        return Streamed(write_on, turns=api.turns, media_type="text/event-stream")
 
     with http_server(database, routes=[route("/tick", tick, bound_s=None)]) as server:
         with server.connect() as connection:

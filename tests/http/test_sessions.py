@@ -6,15 +6,14 @@ from urllib.parse import parse_qs
 import pytest
 from starlette.responses import Response
 
-from cortex.domain.role import Role
-from cortex.domain.token import TOKEN_PREFIX
-from cortex.http.api import Api, Asked
+from cortex.domain.token import TOKEN_PREFIX, Role
 from cortex.http.auth import COOKIE_NAME, MISSES_MAX
-from cortex.http.route import PUBLIC, Method, Route, SignIn, answer
+from cortex.http.framework.api import Api, Asked
+from cortex.http.framework.route import PUBLIC, Method, Route, SignIn, answer
 from cortex.http.routes import ALL
 from cortex.http.sessions import drop_cookie, set_cookie, sign_in, sign_out
+from cortex.postgres.database import Database
 from cortex.store import tokens
-from cortex.store.database import Database
 from tests.support.http_server import Answered, HttpServer, http_server
 from tests.support.postgres import sql
 

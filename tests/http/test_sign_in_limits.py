@@ -1,18 +1,23 @@
 """Signing in is bounded before anything of the form is parsed; large bodies do not hold jobs up."""
 
 import threading
+from collections.abc import Mapping
+from typing import Any
 
 import pytest
 import trio
 import trio.testing
 
 from cortex.domain.errors import UnavailableError
-from cortex.http import apart
-from cortex.http.apart import Apart
-from cortex.http.api import SIGN_IN_RATE
+from cortex.domain.idempotency import request_digest
+from cortex.domain.policy import JobPolicy
 from cortex.http.auth import MISSES_MAX
+from cortex.http.framework import apart, idempotent
+from cortex.http.framework.apart import Apart
+from cortex.http.framework.api import SIGN_IN_RATE
 from cortex.http.page import signing_in
 from cortex.http.page.signing_in import FORM_BYTES_MAX
+from cortex.store import jobs
 from tests.support.http_server import HttpServer
 
 OWN = {"Sec-Fetch-Site": "same-origin"}
@@ -86,3 +91,24 @@ async def test_who_waits_too_long_for_a_turn_is_refused(monkeypatch: pytest.Monk
 
 async def test_a_small_body_needs_no_turn() -> None:
     assert await Apart()(lambda: 1, size=apart.INLINE_BYTES) == 1
+
+
+def test_a_large_request_is_compared_with_its_key_apart_from_the_loop(
+    server: HttpServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    threads: list[int] = []
+
+    def digest_of(operation: str, request: Mapping[str, Any]) -> bytes:
+        threads.append(threading.get_ident())
+        return request_digest(operation, request)
+
+    monkeypatch.setattr(idempotent, "request_digest", digest_of)
+    server.store(lambda db: jobs.ensure_types(db, {"digest": JobPolicy()}))
+    token = server.token("operator")
+    for number, size in enumerate((10, LARGE)):
+        body = {"type": "digest", "payload": {"note": "x" * size}}
+        headers = {"Idempotency-Key": f"k{number}"}
+        answer = server.post("/v1/jobs", token=token, json_body=body, headers=headers)
+        assert answer.status == 201, answer.body
+    small, large = threads
+    assert small != large

@@ -6,7 +6,7 @@ from contextlib import ExitStack
 
 import pytest
 
-from cortex.http.protocol import HEAD_BYTES_MAX, HEADERS_MAX
+from cortex.http.framework.protocol import HEAD_BYTES_MAX, HEADERS_MAX
 from tests.support.eventually import eventually
 from tests.support.http_server import HttpServer, http_server, read_all
 
@@ -148,7 +148,7 @@ def test_one_address_cannot_take_all_connections(database: str) -> None:
 def test_an_idle_or_slow_head_ends_with_its_time(
     database: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("cortex.http.protocol.IDLE_S", 0.3)
+    monkeypatch.setattr("cortex.http.framework.protocol.IDLE_S", 0.3)
     with http_server(database) as server, server.connect() as silent, server.connect() as slow:
         for byte in GET:
             try:

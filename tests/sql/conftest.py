@@ -7,9 +7,9 @@ from uuid import UUID
 import pytest
 
 from cortex.domain.job import Claim, Submission
+from cortex.postgres.database import Profile
+from cortex.postgres.session import Session, open_session
 from cortex.store import jobs, pods, tasks
-from cortex.store.database import Profile
-from cortex.store.session import Session, open_session
 from tests.support.rows import new_id
 
 Enter = Callable[..., UUID]

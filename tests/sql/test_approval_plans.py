@@ -9,10 +9,10 @@ import asyncpg
 import pytest
 from attrs import frozen
 
+from cortex.postgres.database import Profile
+from cortex.postgres.queries import sql as query_text
+from cortex.postgres.session import Session, open_session
 from cortex.store import approvals, tasks
-from cortex.store.database import Profile
-from cortex.store.queries import sql as query_text
-from cortex.store.session import Session, open_session
 from tests.sql.test_plans import explain
 from tests.support.postgres import run_asyncio, sql
 

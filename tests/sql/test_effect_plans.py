@@ -8,8 +8,8 @@ import asyncpg
 import pytest
 
 from cortex.domain.canonical import canonical, digest
-from cortex.store.database import Profile
-from cortex.store.queries import sql as query_text
+from cortex.postgres.database import Profile
+from cortex.postgres.queries import sql as query_text
 from tests.sql.test_plans import explain
 from tests.support.postgres import run_asyncio, sql
 

@@ -5,10 +5,11 @@ from collections.abc import Callable
 import asyncpg
 import pytest
 
-from cortex.domain.liveness import Liveness
+from cortex.domain.confinement import Confinement
+from cortex.domain.drain import Liveness
+from cortex.postgres.database import Database, Profile, open_database
+from cortex.postgres.session import Session
 from cortex.store import operator, pods, pulse
-from cortex.store.database import Database, Profile, open_database
-from cortex.store.session import Session
 from tests.sql.test_plans import explain
 from tests.support.effects import Doers
 from tests.support.nulls import fill
@@ -76,6 +77,42 @@ def test_what_waits_is_counted_as_far_as_the_cap(filled: Callable[..., str]) -> 
 
 
 @on_asyncio
+async def test_a_pod_that_confines_nothing_is_told_while_it_lives(database: str) -> None:
+    db = await open_database(Profile(dsn=database), rng=seeded_random())
+    session = await asyncpg.connect(database)
+
+    async def is_unsafe() -> bool:
+        return (await operator.head(db)).is_unsafe
+
+    try:
+        assert await is_unsafe() is False, "no pod is there at all"
+        await session.execute("SELECT pg_advisory_lock(21), pg_advisory_lock(22)")
+        for key, confinement in ((21, Confinement.BUBBLEWRAP), (22, Confinement.UNSAFE)):
+            entered = pods.Pod(
+                id=new_id(),
+                lock_key=key,
+                name=f"eu-{key}",
+                version="0",
+                job_types=(),
+                slots=1,
+                liveness=Liveness.LOCK,
+                confinement=confinement,
+            )
+            assert await is_unsafe() is False
+            await pods.register(db, entered)
+        assert await is_unsafe() is True
+        assert (await operator.jobs_seen(db, [])).head.is_unsafe is True
+        await session.execute("UPDATE cortex.pod SET state = 'DRAINING', draining_at = now()")
+        assert await is_unsafe() is True, "what it began goes on"
+        await session.execute("UPDATE cortex.pod SET confinement = NULL WHERE lock_key = 21")
+        await session.execute("UPDATE cortex.pod SET state = 'STOPPED', ended_at = now()")
+        assert await is_unsafe() is False
+    finally:
+        session.terminate()
+        await db.close()  # noqa: ASYNC102 -- as the test ends
+
+
+@on_asyncio
 async def test_a_pod_whose_session_ended_is_dead_at_once(database: str) -> None:
     db = await open_database(Profile(dsn=database), rng=seeded_random())
     session = await asyncpg.connect(database)
@@ -108,7 +145,7 @@ async def test_a_pod_whose_session_ended_is_dead_at_once(database: str) -> None:
         assert set((await states(db)).values()) == {"READY"}, "all locks are new then"
     finally:
         session.terminate()
-        await db.close()
+        await db.close()  # noqa: ASYNC102 -- as the test ends
 
 
 async def states(db: Database) -> dict[str, str]:

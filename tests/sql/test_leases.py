@@ -20,10 +20,10 @@ from cortex.domain.job import (
     StepDone,
     StepKind,
 )
+from cortex.postgres.database import Profile, open_database
+from cortex.postgres.queries import sql as query_text
+from cortex.postgres.session import Session, open_session
 from cortex.store import jobs, pods, retries, steps, tasks
-from cortex.store.database import Profile, open_database
-from cortex.store.queries import sql as query_text
-from cortex.store.session import Session, open_session
 from tests.support.postgres import run_asyncio, sql
 from tests.support.rows import NoPause, assert_one_truth, attempts, job_row, move_clock, new_id
 from tests.support.rows import history as history_of
@@ -210,6 +210,24 @@ def test_only_a_pod_without_its_lock_is_taken_over(
     assert (row["task_state"], row["attempts_spent"], row["pod_deaths"]) == ("READY", 0, 1)
     assert attempts(database, job_id) == [(1, "pod_died")]
     assert store(tasks.take_over, **asked).freed_count == 0, "there is nothing left to take"
+
+
+def test_a_pod_that_has_beaten_since_it_was_seen_keeps_its_jobs_although_its_lock_is_free(
+    database: str,
+    store: Session,
+    submit: Callable[..., UUID],
+    claim: Callable[..., list[Claim]],
+    enter_pod: Callable[[int], UUID],
+) -> None:
+    pod_id, job_id = enter_pod(LOCK_KEY), submit()
+    claim(pod_id)
+    (suspect,) = store(pods.without_lock, looking=new_id(), settle_s=0.0)
+    sql(database, "UPDATE cortex.pod SET heartbeat_at = cortex.now()")
+    asked: dict[str, Any] = {"pod_id": pod_id, "lock_key": LOCK_KEY, "deaths_max": 3, "limit": 9}
+    assert not store(tasks.take_over, **asked, heartbeat_at=suspect.heartbeat_at).is_dead
+    assert job_row(database, job_id)["task_state"] == "LOCKED"
+    (suspect,) = store(pods.without_lock, looking=new_id(), settle_s=0.0)
+    assert store(tasks.take_over, **asked, heartbeat_at=suspect.heartbeat_at).freed_count == 1
 
 
 def test_nobody_is_suspected_soon_after_the_servers_start(

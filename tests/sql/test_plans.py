@@ -9,8 +9,8 @@ import asyncpg
 import pytest
 from attrs import frozen
 
-from cortex.store.database import Profile
-from cortex.store.queries import sql as query_text
+from cortex.postgres.database import Profile
+from cortex.postgres.queries import sql as query_text
 from tests.support.postgres import run_asyncio, sql
 
 POD = UUID(int=7)
@@ -67,7 +67,7 @@ STATEMENTS: dict[str, tuple[Sequence[object], int]] = {
     "pods.ended_owners": ((POD,), RUNNING),
     "tasks.orphans": ((POD, IDS), RUNNING),
     "tasks.locked": ((IDS,), BATCH),
-    "tasks.take_over": ((POD, LOCK_KEY, 3, BATCH), RUNNING),
+    "tasks.take_over": ((POD, LOCK_KEY, 3, BATCH, None), RUNNING),
     "tasks.release": (
         (POD, IDS, ONES, ONES, [0.0] * BATCH, ["handed_back"] * BATCH, *[NOTHING] * 5),
         BATCH,
@@ -88,12 +88,13 @@ STATEMENTS: dict[str, tuple[Sequence[object], int]] = {
         BATCH,
     ),
     "tasks.sweep": ((0.0, 0.0, [0.5] * BATCH), BATCH),
+    "tasks.expire": ((60.0, 0.0, BATCH), RUNNING),
     "tasks.blocked": ((300.0, 15.0, BATCH), RUNNING),
     "steps.commit": (
         (
             *(POD, IDS, ONES, [4] * BATCH, ["step"] * BATCH, ["4"] * BATCH, [b"x"] * BATCH),
             *([0.1] * BATCH, NOTHING, NOTHING, ["1"] * BATCH, ['{"seq": 4}'] * BATCH),
-            *(["[]"] * BATCH, NOTHING),
+            *(["[]"] * BATCH, NOTHING, NOTHING),
         ),
         BATCH,
     ),
@@ -101,7 +102,7 @@ STATEMENTS: dict[str, tuple[Sequence[object], int]] = {
         (
             *(POD, IDS, ONES, [4] * BATCH, ["tool"] * BATCH, ["4"] * BATCH, [b"x"] * BATCH),
             *([0.1] * BATCH, NOTHING, NOTHING, ["1"] * BATCH, ['{"seq": 4}'] * BATCH),
-            *(["[]"] * BATCH, NOTHING, IDS, [True] * BATCH, NOTHING),
+            *(["[]"] * BATCH, NOTHING, NOTHING, IDS, [True] * BATCH, NOTHING),
         ),
         BATCH,
     ),

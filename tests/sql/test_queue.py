@@ -7,9 +7,9 @@ from uuid import UUID
 import asyncpg
 
 from cortex.domain.job import Claim, Finish, JobStatus, Release, Submission
+from cortex.postgres.database import Database, Profile, open_database
+from cortex.postgres.session import Session
 from cortex.store import jobs, pods, tasks
-from cortex.store.database import Database, Profile, open_database
-from cortex.store.session import Session
 from tests.support.postgres import run_asyncio, sql
 from tests.support.rows import assert_one_truth, job_row, move_clock, new_id, seeded_random
 

@@ -4,9 +4,9 @@ from collections.abc import Callable
 
 import pytest
 
-from cortex.store import metrics, queues
-from cortex.store.database import Profile
-from cortex.store.session import open_session
+from cortex.postgres.database import Profile
+from cortex.postgres.session import open_session
+from cortex.store import pulse, queues
 from tests.sql.test_plans import BATCH, FILL, POD, ROWS_PER_WANTED, Look, explain
 from tests.support.postgres import sql
 
@@ -125,7 +125,7 @@ def test_what_waits_behind_more_than_are_walked_past_is_found_all_the_same(
             assert sum(few) <= PROBES + COUNTED, (name, statistics, looks)
         sql(dsn, "ANALYZE")
     with open_session(Profile(dsn=dsn)) as call:
-        assert call(metrics.figures).oldest_due_s == pytest.approx(WAITS_S, abs=300)
+        assert call(pulse.figures).oldest_due_s == pytest.approx(WAITS_S, abs=300)
         (default,) = call(queues.page, [None])
         assert default["oldest_ready_s"] == pytest.approx(WAITS_S, abs=300)
 

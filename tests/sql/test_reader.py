@@ -10,16 +10,16 @@ import pytest
 
 from cortex.domain.errors import CortexError
 from cortex.domain.job_filter import JobFilter
-from cortex.domain.why import Cause
-from cortex.domain.why import why as told_by
+from cortex.postgres.database import READER_ROLE, Profile
+from cortex.postgres.migrate import migrations
+from cortex.postgres.session import Session, open_session
 from cortex.store import breakers, dead_letters, drains, jobs, pods, queues, why
-from cortex.store.breaker_past import past
-from cortex.store.database import READER_ROLE, Profile
+from cortex.store.breakers import past
 from cortex.store.dead_letters import LetterFilter
 from cortex.store.job_choice import choose_to_cancel, choose_to_retry
 from cortex.store.job_pages import page
-from cortex.store.migrate import migrations
-from cortex.store.session import Session, open_session
+from cortex.view.why import Cause
+from cortex.view.why import why as told_by
 from tests.support.postgres import run_asyncio, sql
 
 TABLES = """

@@ -5,7 +5,7 @@ from uuid import UUID
 
 import pytest
 
-from cortex.domain.why import AHEAD_MAX, SILENT_S
+from cortex.domain.why_facts import AHEAD_MAX, SILENT_S
 from tests.sql.test_plans import explain
 from tests.support.postgres import sql
 from tests.support.rows import move_clock

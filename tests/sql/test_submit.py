@@ -10,9 +10,9 @@ import pytest
 from cortex.domain.errors import InvalidValueError, NotFoundError
 from cortex.domain.job import Claim, Submission
 from cortex.domain.policy import JobPolicy
+from cortex.postgres.database import Profile, open_database
+from cortex.postgres.session import Session
 from cortex.store import agents, jobs, tasks
-from cortex.store.database import Profile, open_database
-from cortex.store.session import Session
 from tests.support.postgres import run_asyncio, sql
 from tests.support.rows import as_runtime, history, job_row, move_clock, new_id, seeded_random
 from tests.support.rows import submit as submit_by_sql

@@ -19,8 +19,8 @@ from cortex.domain.job import (
     StepKind,
     Suspend,
 )
+from cortex.postgres.session import Session
 from cortex.store import configs, jobs, retries, steps, tasks
-from cortex.store.session import Session
 from tests.support.postgres import sql
 from tests.support.rows import (
     NoPause,

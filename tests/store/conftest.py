@@ -7,9 +7,9 @@ from uuid import UUID
 import pytest
 
 from cortex.domain.job import Claim
+from cortex.postgres.database import Profile
+from cortex.postgres.session import Session, open_session
 from cortex.store import jobs, tasks
-from cortex.store.database import Profile
-from cortex.store.session import Session, open_session
 from tests.support.factories import JOB_TYPE, a_submission
 from tests.support.rows import new_id
 

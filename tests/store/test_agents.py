@@ -6,9 +6,9 @@ from typing import Any
 import pytest
 
 from cortex.domain.errors import NotFoundError, RejectedError
+from cortex.postgres.database import Profile, open_database
+from cortex.postgres.session import Session
 from cortex.store import agents
-from cortex.store.database import Profile, open_database
-from cortex.store.session import Session
 from tests.support.postgres import run_asyncio, sql
 from tests.support.rows import new_id, seeded_random
 

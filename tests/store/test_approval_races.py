@@ -11,10 +11,10 @@ import pytest
 
 from cortex.domain.canonical import canonical
 from cortex.domain.errors import ConflictError
+from cortex.postgres.database import Database, Profile, open_database
+from cortex.postgres.session import Session
 from cortex.store import approvals, jobs, tasks
 from cortex.store.approvals import Ruling
-from cortex.store.database import Database, Profile, open_database
-from cortex.store.session import Session
 from tests.support.approvals import Askers, a_request, a_verdict, facts, suspension
 from tests.support.at_once import at_once
 from tests.support.eventually import eventually

@@ -11,10 +11,10 @@ from cortex.domain.approval import ApprovalStatus
 from cortex.domain.canonical import canonical, digest
 from cortex.domain.errors import ConflictError, ExpiredError, NotFoundError, RejectedError
 from cortex.domain.job import Finish, JobStatus
+from cortex.postgres.session import Session
 from cortex.store import agents, approvals, dead_letters, jobs, retries, tasks
 from cortex.store.approvals import Ruling
 from cortex.store.dead_letters import Resubmission
-from cortex.store.session import Session
 from tests.support.approvals import ARGUMENTS, Askers, a_request, a_verdict, facts, suspension
 from tests.support.postgres import sql
 from tests.support.rows import NoPause, assert_one_truth, history, job_row, move_clock, new_id
@@ -584,3 +584,14 @@ def test_an_edit_that_crosses_a_rule_is_refused_when_it_is_made(askers: Askers) 
     assert askers.row(request)["status"] == "PENDING"
     smaller = canonical({**ARGUMENTS, "amount": 900})
     assert askers.decide(request, edited=smaller).outcome == "approved"
+
+
+def test_arguments_that_are_edited_back_count_no_person_twice(askers: Askers) -> None:
+    request = askers.asked(risk="CRITICAL")
+    assert askers.decide(request, by="x1", credential="token:1").outcome == "agreed"
+    there = askers.decide(request, by="x1", credential="token:1", edited=EDITED)
+    assert there.outcome == "agreed"
+    other = {"by": "X1", "credential": "token:2", "seen": digest(EDITED)}
+    back = askers.decide(request, **other, edited=request.arguments)
+    assert (back.outcome, back.agreed_count) == ("agreed", 1)
+    assert askers.decide(request, by="x2", credential="token:3").outcome == "approved"

@@ -3,10 +3,10 @@
 import pytest
 
 from cortex.domain.failure import Failure, FailureClass
-from cortex.store import breaker_past, breakers, facts
-from cortex.store.breaker_past import past, with_past
+from cortex.postgres.session import Session
+from cortex.store import breakers, facts
+from cortex.store.breakers import past, with_past
 from cortex.store.facts import Fact
-from cortex.store.session import Session
 from tests.support.rows import move_clock
 
 NAME = "llm:m"
@@ -65,7 +65,7 @@ def test_calls_that_went_well_since_do_not_hide_what_opened_it(
 
 def test_what_was_not_read_is_said(store: Session, monkeypatch: pytest.MonkeyPatch) -> None:
     fail(store, 3)
-    monkeypatch.setattr(breaker_past, "CHANGES_EACH_MAX", 2)
+    monkeypatch.setattr(breakers, "CHANGES_EACH_MAX", 2)
     assert store(past, [NAME])[NAME]["known_since"] is None
     store(breakers.close, NAME, by="ana", reason="it is well")
     known = store(past, [NAME])[NAME]

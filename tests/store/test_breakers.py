@@ -11,9 +11,9 @@ import pytest
 from cortex.domain.breaker import Breaker, BreakerState
 from cortex.domain.errors import NotFoundError, UsageError
 from cortex.domain.failure import Failure, FailureClass
+from cortex.postgres.database import Profile
+from cortex.postgres.session import Session, open_session
 from cortex.store import breakers
-from cortex.store.database import Profile
-from cortex.store.session import Session, open_session
 from tests.support.postgres import run_asyncio, sql
 from tests.support.rows import as_runtime, move_clock, new_id
 

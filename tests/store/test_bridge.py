@@ -14,9 +14,9 @@ import structlog
 import trio
 
 from cortex.domain.errors import CortexError, OutcomeUnknownError, RejectedError, UnavailableError
+from cortex.postgres.bridge import Lane, Port, open_port
+from cortex.postgres.database import Database, Profile
 from cortex.store import jobs
-from cortex.store.bridge import Lane, Port, open_port
-from cortex.store.database import Database, Profile
 from tests.support.eventually import eventually, eventually_async
 from tests.support.factories import a_submission
 from tests.support.postgres import database_of, sql
@@ -299,7 +299,7 @@ async def test_an_unknown_outcome_is_told_as_such(database: str) -> None:
 async def test_who_goes_in_a_lane_leaves_connections_to_others(
     database: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("cortex.store.bridge.LANE_WAIT_S", 0.2)
+    monkeypatch.setattr("cortex.postgres.bridge.LANE_WAIT_S", 0.2)
     profile = Profile(dsn=database)
     refused: list[UnavailableError] = []
 

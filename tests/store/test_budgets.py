@@ -14,10 +14,10 @@ import pytest
 from cortex.domain.budget import Budget, Estimate, Period, Scope, Unit
 from cortex.domain.errors import ConflictError, NotFoundError
 from cortex.domain.job import Claim, Release, Suspend
+from cortex.postgres.database import Database, Profile, open_database
+from cortex.postgres.session import Session
 from cortex.store import agents, budgets, facts, tasks
 from cortex.store.budgets import FIRST, Bill, Call, Change, Verdict
-from cortex.store.database import Database, Profile, open_database
-from cortex.store.session import Session
 from tests.support.eventually import eventually
 from tests.support.postgres import database_of, run_asyncio, sql
 from tests.support.rows import job_row, move_clock, new_id, seeded_random

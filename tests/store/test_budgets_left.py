@@ -5,10 +5,10 @@ from decimal import Decimal
 from uuid import UUID
 
 from cortex.domain.job import Claim, Release
+from cortex.postgres.database import Profile, open_database
+from cortex.postgres.session import Session
 from cortex.store import budgets, facts, pods, retries, tasks
 from cortex.store.budgets import Use, Waiting
-from cortex.store.database import Profile, open_database
-from cortex.store.session import Session
 from tests.store.test_budgets import (
     DAY_S,
     TENANT_DAY,

@@ -9,7 +9,7 @@ import pytest
 
 from cortex.domain.classification import failure_of
 from cortex.domain.failure import FailureClass
-from cortex.store.errors import of_statement
+from cortex.postgres.errors import of_statement
 from tests.support.postgres import run_asyncio
 
 INFRA = FailureClass.TRANSIENT_INFRA

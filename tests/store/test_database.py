@@ -11,6 +11,7 @@ import asyncpg
 import attrs
 import pytest
 
+from cortex.domain.drain import Trouble
 from cortex.domain.errors import (
     CortexError,
     ForbiddenError,
@@ -21,10 +22,9 @@ from cortex.domain.errors import (
     SchemaError,
     UnavailableError,
 )
-from cortex.domain.trouble import Trouble
+from cortex.postgres.database import RETRIES_AT_ONCE, Database, Profile, open_database
+from cortex.postgres.errors import of_statement
 from cortex.store import jobs
-from cortex.store.database import RETRIES_AT_ONCE, Database, Profile, open_database
-from cortex.store.errors import of_statement
 from tests.support.eventually import eventually
 from tests.support.factories import a_submission
 from tests.support.postgres import database_of, run_asyncio, sql

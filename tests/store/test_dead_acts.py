@@ -25,11 +25,11 @@ from cortex.domain.errors import (
     RejectedError,
     UsageError,
 )
+from cortex.postgres.database import Database, Profile, Record
+from cortex.postgres.session import Session, open_session
 from cortex.store import dead_acts, dead_letters
-from cortex.store.database import Database, Profile, Record
 from cortex.store.dead_acts import UNDER_WAY_MAX
 from cortex.store.dead_letters import LetterFilter
-from cortex.store.session import Session, open_session
 from tests.sql.test_plans import explain
 from tests.support.dead_acts import an_act
 from tests.support.letters import fail, letter, lifecycle

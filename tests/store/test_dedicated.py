@@ -10,9 +10,9 @@ import attrs
 import pytest
 
 from cortex.domain.errors import CortexError, OutcomeUnknownError, UnavailableError
+from cortex.postgres.database import Profile
+from cortex.postgres.dedicated import Dedicated
 from cortex.store import pods
-from cortex.store.database import Profile
-from cortex.store.dedicated import Dedicated
 from tests.support.eventually import eventually
 from tests.support.postgres import database_of, run_asyncio, sql
 from tests.support.private_postgres import PrivatePostgres

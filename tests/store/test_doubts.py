@@ -13,8 +13,8 @@ from cortex.domain.canonical import canonical, digest
 from cortex.domain.effect import Resolution
 from cortex.domain.job import Claim, EffectIntent, Intended, Suspend, UnknownEffect
 from cortex.durable.gates import Gate
+from cortex.postgres.session import Session
 from cortex.store import approvals, effects, tasks
-from cortex.store.session import Session
 from tests.support.postgres import sql
 from tests.support.rows import assert_one_truth, job_row, new_id
 

@@ -7,8 +7,8 @@ import pytest
 
 from cortex.domain.drain import DrainPhase, DrainStatus
 from cortex.domain.errors import ConflictError, NotFoundError
+from cortex.postgres.session import Session
 from cortex.store import drains, pods
-from cortex.store.session import Session
 from tests.support.factories import a_pod
 from tests.support.postgres import sql
 

@@ -11,8 +11,8 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from cortex.domain.errors import CortexError, UsageError
-from cortex.store.database import Profile
-from cortex.store.dsn import check, has_password, hosts, names_server, redact
+from cortex.postgres.database import Profile
+from cortex.postgres.dsn import check, has_password, hosts, names_server, redact
 from tests.support.postgres import run_asyncio
 
 ROOT = Path(__file__).parent.parent.parent
@@ -170,7 +170,7 @@ def test_a_password_leaves_the_process_list(
     )
     starter = (
         f"import sys; sys.path.insert(0, {str(ROOT)!r})\n"
-        "from cortex.store.dsn import hide_from_process_list\n"
+        "from cortex.postgres.dsn import hide_from_process_list\n"
         "hide_from_process_list(sys.argv[1:])\n"
         "print(sys.argv[1:]); print(None)"
     )

@@ -8,8 +8,8 @@ import pytest
 from cortex.domain.effect import EffectStatus, Resolution
 from cortex.domain.errors import ConflictError, NotFoundError
 from cortex.domain.job import Intended
+from cortex.postgres.session import Session
 from cortex.store import breakers, effects, jobs
-from cortex.store.session import Session
 from tests.support.approvals import Askers, a_request
 from tests.support.at_once import at_once
 from tests.support.effects import ARGUMENTS, Doers, an_intent

@@ -14,13 +14,12 @@ import asyncpg
 import pytest
 
 from cortex.domain.errors import UnavailableError, UsageError
-from cortex.store import embedded
-from cortex.store.embedded_account import SERVICE_USER, Account
-from cortex.store.embedded_install import packaged, reachable
-from cortex.store.embedded_keeper import kept_running
-from cortex.store.embedded_locks import FileLock
-from cortex.store.embedded_log import MAX_BYTES
-from cortex.store.embedded_socket import Postmaster
+from cortex.postgres.embedded import server as embedded
+from cortex.postgres.embedded.account import SERVICE_USER, Account
+from cortex.postgres.embedded.cluster import FileLock
+from cortex.postgres.embedded.install import MAX_BYTES, packaged, reachable
+from cortex.postgres.embedded.server import kept_running
+from cortex.postgres.embedded.socket import Postmaster
 from tests.support.eventually import eventually
 from tests.support.postgres import remove_servers, sql
 from tests.support.private_postgres import PrivatePostgres, copy_of_original
@@ -34,7 +33,7 @@ needs_proc = pytest.mark.skipif(not Path("/proc").is_dir(), reason="looks into /
 USER_PROGRAM = """
 import os, sys
 from pathlib import Path
-from cortex.store import embedded
+from cortex.postgres.embedded import server as embedded
 
 if uid := int(sys.argv[2]):
     os.setgroups([])
@@ -49,7 +48,7 @@ with embedded.acquire(Path(sys.argv[1])) as server:
 CHURN_PROGRAM = """
 import sys
 from pathlib import Path
-from cortex.store import embedded
+from cortex.postgres.embedded import server as embedded
 from tests.support.postgres import remove_servers, sql
 
 for _ in range(8):
@@ -348,7 +347,7 @@ def test_initdb_that_outlives_its_killed_starter_is_waited_for_and_redone(
 def test_server_that_will_not_stop_in_time_is_stopped_without_loss(
     private_postgres: PrivatePostgres, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("cortex.store.embedded_cluster.STOP_BOUND_S", 0.3)
+    monkeypatch.setattr("cortex.postgres.embedded.cluster.STOP_BOUND_S", 0.3)
     remember(private_postgres.dsn)
     query = "SELECT pid FROM pg_stat_activity WHERE backend_type = 'checkpointer'"
     checkpointer = sql(private_postgres.dsn, query)[0]["pid"]

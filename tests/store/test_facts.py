@@ -10,9 +10,9 @@ import pytest
 
 from cortex.domain.errors import InvalidValueError, RejectedError
 from cortex.domain.job import Claim, Finish, JobStatus
+from cortex.postgres.session import Session
 from cortex.store import agents, facts, jobs
 from cortex.store.facts import CostGroup, Fact
-from cortex.store.session import Session
 from tests.support.factories import a_pod
 from tests.support.postgres import sql
 from tests.support.rows import as_runtime, move_clock, new_id

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from cortex.domain.errors import OutcomeUnknownError, UnavailableError
+from cortex.postgres.database import Database, Profile, open_database
+from cortex.postgres.dedicated import Dedicated
 from cortex.store import pods
-from cortex.store.database import Database, Profile, open_database
-from cortex.store.dedicated import Dedicated
 from tests.support.eventually import eventually
 from tests.support.factories import VITALS, a_pod
 from tests.support.postgres import migrate, run_asyncio, sql

@@ -16,8 +16,8 @@ from cortex.domain.job import (
     StepKind,
 )
 from cortex.domain.job_feed import START, JobEvent, JobState, Position, events_after
+from cortex.postgres.session import Session
 from cortex.store import feed, jobs, steps, tasks
-from cortex.store.session import Session
 from tests.support.postgres import sql
 from tests.support.rows import new_id
 

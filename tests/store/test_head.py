@@ -2,7 +2,7 @@
 
 from datetime import timedelta
 
-from cortex.domain.why import SILENT_S
+from cortex.domain.why_facts import SILENT_S
 from cortex.store import operator
 from tests.support.life import Life
 from tests.support.postgres import sql

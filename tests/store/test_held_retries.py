@@ -5,8 +5,8 @@ from uuid import UUID
 
 import pytest
 
+from cortex.postgres.session import Session
 from cortex.store import retries
-from cortex.store.session import Session
 from tests.support.eventually import eventually
 from tests.support.holder import holding_task
 from tests.support.postgres import sql

@@ -34,21 +34,24 @@ from cortex.domain.idempotency import (
     request_digest,
 )
 from cortex.domain.job import JobStatus
+from cortex.postgres.database import Database, Profile, open_database
+from cortex.postgres.queries import sql as query_text
+from cortex.postgres.session import Session
 from cortex.store import agents, jobs
-from cortex.store.database import Database, Profile, open_database
 from cortex.store.idempotency import Answer, Work, guarded, sweep
-from cortex.store.queries import sql as query_text
-from cortex.store.session import Session
 from tests.support.factories import a_submission
 from tests.support.postgres import run_asyncio, sql
 from tests.support.rows import job_count, move_clock, new_id, seeded_random
 
 SUBMIT = "jobs.submit"
 ASKED = {"type": "work"}
+DIGEST = request_digest(SUBMIT, ASKED)
 
 
 def ask(store: Session, key: str, work: Work, request: dict[str, Any] | None = None) -> Answer:
-    return store(guarded, key, operation=SUBMIT, request=request or ASKED, work=work)
+    return store(
+        guarded, key, operation=SUBMIT, digest=request_digest(SUBMIT, request or ASKED), work=work
+    )
 
 
 async def submit_one(db: Database) -> dict[str, object]:
@@ -107,7 +110,7 @@ def test_a_hundred_at_once_make_one_job(database: str) -> None:
     async def until_told(db: Database) -> str:
         while True:
             try:
-                answer = await guarded(db, "k", operation=SUBMIT, request=ASKED, work=submit_one)
+                answer = await guarded(db, "k", operation=SUBMIT, digest=DIGEST, work=submit_one)
                 return str(answer.response["id"])
             except KeyPendingError:
                 continue
@@ -134,7 +137,13 @@ def test_a_key_for_another_request_is_refused(store: Session, database: str) -> 
         ("jobs.cancel", ASKED),
     ):
         with pytest.raises(KeyReusedError, match="key 'k' was used for another request"):
-            store(guarded, "k", operation=operation, request=request, work=must_not_run)
+            store(
+                guarded,
+                "k",
+                operation=operation,
+                digest=request_digest(operation, request),
+                work=must_not_run,
+            )
     assert job_count(database, "true") == 1
 
 
@@ -147,15 +156,21 @@ def test_while_it_is_under_way_others_are_told_at_once(database: str) -> None:
             await finish.wait()
             return await submit_one(bound)
 
-        first = asyncio.create_task(guarded(db, "k", operation=SUBMIT, request=ASKED, work=slow))
+        first = asyncio.create_task(guarded(db, "k", operation=SUBMIT, digest=DIGEST, work=slow))
         await begun.wait()
         for request in (ASKED, {"type": "other"}):  # nobody can compare with what is not there yet
             with pytest.raises(ConflictError, match="a request with key 'k' is on its way"):
-                await guarded(db, "k", operation=SUBMIT, request=request, work=must_not_run)
-        await guarded(db, "other", operation=SUBMIT, request=ASKED, work=submit_one)
+                await guarded(
+                    db,
+                    "k",
+                    operation=SUBMIT,
+                    digest=request_digest(SUBMIT, request),
+                    work=must_not_run,
+                )
+        await guarded(db, "other", operation=SUBMIT, digest=DIGEST, work=submit_one)
         finish.set()
         told = (await first).response
-        again = await guarded(db, "k", operation=SUBMIT, request=ASKED, work=must_not_run)
+        again = await guarded(db, "k", operation=SUBMIT, digest=DIGEST, work=must_not_run)
         assert again.response == told
 
     on_pool(database, work)
@@ -186,7 +201,7 @@ def test_a_lost_reply_is_asked_for_again(store: Session, database: str) -> None:
     committed: list[Answer] = []
 
     async def commits_and_loses(db: Database) -> Answer:
-        committed.append(await guarded(db, "k", operation=SUBMIT, request=ASKED, work=submit_one))
+        committed.append(await guarded(db, "k", operation=SUBMIT, digest=DIGEST, work=submit_one))
         raise OutcomeUnknownError("the connection to the database broke")
 
     with pytest.raises(OutcomeUnknownError):

@@ -9,10 +9,10 @@ import pytest
 
 from cortex.domain.errors import OutcomeUnknownError, UnavailableError, UsageError
 from cortex.domain.job import Claim, Finish, JobStatus, Suspend
-from cortex.domain.job_choice import WhyNot
-from cortex.domain.job_filter import JobFilter, parse_filter
+from cortex.domain.job_filter import JobFilter, WhyNot, parse_filter
+from cortex.postgres.database import Database, Profile, Record, open_database
+from cortex.postgres.session import Session, open_session
 from cortex.store import job_choice, jobs, tasks
-from cortex.store.database import Database, Profile, Record, open_database
 from cortex.store.job_choice import (
     BATCH,
     PartlyDoneError,
@@ -23,7 +23,6 @@ from cortex.store.job_choice import (
     choose_to_retry,
     retry_chosen,
 )
-from cortex.store.session import Session, open_session
 from tests.support.factories import JOB_TYPE, a_submission
 from tests.support.postgres import run_asyncio, sql
 from tests.support.rows import assert_one_truth, new_id, seeded_random
@@ -229,7 +228,7 @@ def test_what_breaks_an_act_off_tells_what_was_done(
 ) -> None:
     ids = [new_id() for _ in range(3 * BATCH)]
     store(jobs.submit, [a_submission(id=each) for each in ids])
-    monkeypatch.setattr("cortex.store.lost_replies.TRIES_MAX", 1)
+    monkeypatch.setattr("cortex.postgres.database.TRIES_MAX", 1)
     breaking(monkeypatch, "jobs.cancel", at_call=3, error=error, is_done=False)
     with pytest.raises(
         PartlyDoneError, match=r"400 of 600 were cancelled .* before that: gone"

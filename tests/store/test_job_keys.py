@@ -6,8 +6,8 @@ from uuid import UUID
 import pytest
 
 from cortex.domain.job import Claim, Suspend
+from cortex.postgres.session import Session
 from cortex.store import retries, tasks
-from cortex.store.session import Session
 from tests.support.postgres import sql
 from tests.support.rows import assert_one_truth, history, new_id
 

@@ -11,8 +11,8 @@ import pytest
 from cortex.domain.errors import UsageError
 from cortex.domain.job import JobStatus
 from cortex.domain.job_filter import JobFilter, JobPlace, parse_filter
+from cortex.postgres.session import Session
 from cortex.store import agents, job_pages, jobs
-from cortex.store.session import Session
 from tests.support.factories import JOB_TYPE, a_submission
 from tests.support.postgres import sql
 from tests.support.rows import move_clock, new_id

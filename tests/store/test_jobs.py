@@ -12,9 +12,9 @@ from cortex.domain.errors import ConflictError, NotFoundError
 from cortex.domain.job import TRANSITIONS, Claim, Finish, JobStatus, Release
 from cortex.domain.phrases import since_s
 from cortex.domain.policy import JobPolicy
+from cortex.postgres.database import Profile, open_database
+from cortex.postgres.session import Session
 from cortex.store import agents, jobs, tasks
-from cortex.store.database import Profile, open_database
-from cortex.store.session import Session
 from tests.support.factories import JOB_TYPE, a_submission
 from tests.support.postgres import run_asyncio, sql
 from tests.support.rows import assert_one_truth, job_row, new_id, seeded_random

@@ -6,9 +6,9 @@ from typing import Any
 import asyncpg
 import pytest
 
-from cortex.store import known_types
-from cortex.store.database import Database
-from cortex.store.session import Session
+from cortex.postgres import connections
+from cortex.postgres.database import Database
+from cortex.postgres.session import Session
 
 
 @pytest.fixture
@@ -41,11 +41,11 @@ def test_they_are_what_the_server_says(store: Session) -> None:
         FROM pg_type a JOIN pg_type e ON e.oid = a.typelem
         WHERE a.oid::int = ANY($1) AND a.typname = '_' || e.typname AND a.typdelim = ','
     """
-    rows = _fetch(store, query, list(known_types.ARRAYS))
-    assert {row["oid"]: (row["name"], row["element"]) for row in rows} == known_types.ARRAYS
+    rows = _fetch(store, query, list(connections.ARRAYS))
+    assert {row["oid"]: (row["name"], row["element"]) for row in rows} == connections.ARRAYS
 
 
-@pytest.mark.parametrize("name", sorted(name for name, _ in known_types.ARRAYS.values()))
+@pytest.mark.parametrize("name", sorted(name for name, _ in connections.ARRAYS.values()))
 def test_values_pass_both_ways_and_nobody_asks(store: Session, asked: list[int], name: str) -> None:
     """A null among them is as good as any value of a type."""
     [row] = _fetch(
@@ -66,4 +66,4 @@ def test_a_type_of_our_own_is_asked_for_beside_known_ones(store: Session, asked:
     [row] = _fetch(store, query, [])
     assert (row["own"], row["known"]) == (["LATER"], [])
     assert asked
-    assert not set(asked) & set(known_types.ARRAYS)
+    assert not set(asked) & set(connections.ARRAYS)

@@ -9,10 +9,10 @@ import pytest
 
 from cortex.domain.dead_act import ActVerb, hold_up
 from cortex.domain.errors import RejectedError, UnavailableError
+from cortex.postgres.database import Connection, Database, Record
+from cortex.postgres.session import Session
 from cortex.store import dead_acts, dead_letters
-from cortex.store.database import Connection, Database, Record
 from cortex.store.dead_letters import Resubmission, Settled
-from cortex.store.session import Session
 from tests.support.dead_acts import an_act
 from tests.support.holder import holding_task
 from tests.support.letters import cancelling, fail, letter, make_large

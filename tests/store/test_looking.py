@@ -7,15 +7,15 @@ from typing import Any
 import pytest
 
 from cortex.domain.errors import CortexError
-from cortex.store import jobs, operator
-from cortex.store.database import (
+from cortex.postgres.database import (
     READER_ROLE,
     Connection,
     Database,
     Profile,
     open_database,
 )
-from cortex.store.looking import only_looking
+from cortex.postgres.session import only_looking
+from cortex.store import jobs, operator
 from tests.support.factories import a_submission
 from tests.support.pgbouncer import pgbouncer
 from tests.support.postgres import migrate, run_asyncio, sql
@@ -113,7 +113,7 @@ def test_behind_a_pooler_a_setting_holds_in_each_transaction(
     database: str, server_home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The pooler's login is one for all: here there is a reader's role that nobody knows."""
-    monkeypatch.setattr("cortex.store.looking.READER_ROLE", "nobody_at_all")
+    monkeypatch.setattr("cortex.postgres.session.READER_ROLE", "nobody_at_all")
     with pgbouncer(database, server_home) as pooler:
         profile = looking(pooler.dsn, lambda db: look_and_try(db, BY_SETTING))
     assert profile.is_read_only

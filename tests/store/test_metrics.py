@@ -9,8 +9,8 @@ import pytest
 
 from cortex.domain.dead_letter import LetterState
 from cortex.domain.job import Claim, Finish, JobStatus, Release, Suspend
-from cortex.store import jobs, metrics, queues, tasks
-from cortex.store.session import Session
+from cortex.postgres.session import Session
+from cortex.store import jobs, pulse, queues, tasks
 from tests.support.letters import fail
 from tests.support.postgres import sql
 from tests.support.rows import move_clock, stop_clock
@@ -20,7 +20,7 @@ Run = Callable[..., Claim]
 
 
 def test_nothing_is_told_of_an_empty_database(store: Session) -> None:
-    found = store(metrics.figures)
+    found = store(pulse.figures)
     assert set(found.jobs.values()) == set(found.letters.values()) == {0}
     assert (found.due_count, found.oldest_due_s) == (0, 0)
 
@@ -37,7 +37,7 @@ def test_each_state_is_counted_and_the_finished_are_not(
     fail(database, 2)
     submit()
     submit(delay_s=60.0)
-    found = store(metrics.figures)
+    found = store(pulse.figures)
     assert found.jobs == {
         JobStatus.PENDING: 2,
         JobStatus.RUNNING: 1,
@@ -57,7 +57,7 @@ def test_the_oldest_is_found_among_all_types_and_priorities(
     submit(type="a")
     submit(type="c", delay_s=900.0)
     move_clock(database, 130)
-    found = store(metrics.figures)
+    found = store(pulse.figures)
     assert found.due_count == 3
     assert found.oldest_due_s == pytest.approx(130, abs=20)
 
@@ -70,7 +70,7 @@ def test_a_job_that_was_handed_back_is_due_since_then(
     back = Release(lease=claim.lease, outcome="handed_back", is_counted=False)
     assert store(tasks.release, pod_id=pod_id, operations=[back])
     move_clock(database, 1_300)
-    assert store(metrics.figures).oldest_due_s == pytest.approx(100, abs=20)
+    assert store(pulse.figures).oldest_due_s == pytest.approx(100, abs=20)
 
 
 def test_what_was_handed_back_hides_nobody_that_waits_behind_it(
@@ -82,7 +82,7 @@ def test_what_was_handed_back_hides_nobody_that_waits_behind_it(
     move_clock(database, 3_600)
     back = [Release(lease=each.lease, outcome="handed_back", is_counted=False) for each in claims]
     assert store(tasks.release, pod_id=pod_id, operations=back)
-    assert store(metrics.figures).oldest_due_s == pytest.approx(3_500, abs=20)
+    assert store(pulse.figures).oldest_due_s == pytest.approx(3_500, abs=20)
 
 
 def test_what_waits_in_paused_queues_is_not_due(
@@ -97,7 +97,7 @@ def test_what_waits_in_paused_queues_is_not_due(
     stop_clock(database, began)
 
     def told() -> tuple[int, float]:
-        found = store(metrics.figures)
+        found = store(pulse.figures)
         return found.due_count, found.oldest_due_s
 
     store(tasks.promote)
@@ -116,7 +116,7 @@ def test_counting_stops_at_its_limit(store: Session, submit: Submit, database: s
     for _ in range(5):
         submit()
     fail(database, 5)
-    found = store(metrics.figures, limit=3)
+    found = store(pulse.figures, limit=3)
     assert found.jobs[JobStatus.PENDING] == found.due_count == 3
     assert found.letters[LetterState.OPEN] == 3
 

@@ -19,12 +19,12 @@ from cortex.domain.errors import (
     SchemaError,
     UnavailableError,
 )
+from cortex.postgres.database import Profile
+from cortex.postgres.migrate import Migration, check, migrate, migrations
+from cortex.postgres.queries import sql as query
+from cortex.postgres.session import open_session
 from cortex.store import dead_letters
-from cortex.store.database import Profile
 from cortex.store.dead_letters import Resubmission
-from cortex.store.migrate import Migration, check, migrate, migrations
-from cortex.store.queries import sql as query
-from cortex.store.session import open_session
 from tests.support.letters import letter
 from tests.support.postgres import run_asyncio, sql
 from tests.support.private_postgres import PrivatePostgres
@@ -33,7 +33,7 @@ from tests.support.rows import new_id
 PROCESSES = 10
 PROGRAM = """
 import asyncio, sys
-from cortex.store.migrate import migrate
+from cortex.postgres.migrate import migrate
 print(len(asyncio.run(migrate(sys.argv[1]))))
 """
 

@@ -6,9 +6,9 @@ from uuid import UUID
 import pytest
 
 from cortex.domain.job import Claim
+from cortex.postgres.database import APPLICATION_CHARS_MAX, Profile
+from cortex.postgres.session import open_session
 from cortex.store import drains, pods
-from cortex.store.database import APPLICATION_CHARS_MAX, Profile
-from cortex.store.session import open_session
 from tests.support.life import Life
 from tests.support.rows import move_clock
 

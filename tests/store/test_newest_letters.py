@@ -2,9 +2,9 @@
 
 import pytest
 
+from cortex.postgres.session import Session
 from cortex.store import dead_letters
 from cortex.store.dead_letters import Known, LetterFilter
-from cortex.store.session import Session
 from tests.support.letters import fail, set_breaker
 from tests.support.rows import move_clock
 

@@ -3,8 +3,8 @@
 import attrs
 
 from cortex.domain.job_filter import JobPlace
+from cortex.postgres.session import Session
 from cortex.store import breakers, operator
-from cortex.store.session import Session
 from tests.support.approvals import Askers
 from tests.support.life import Life
 from tests.support.rows import new_id

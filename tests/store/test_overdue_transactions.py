@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from cortex.domain.errors import OutcomeUnknownError, UnavailableError
-from cortex.store.database import Database, Profile
+from cortex.postgres.database import Database, Profile
 from tests.store.test_database import on_database
 
 

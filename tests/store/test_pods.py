@@ -10,11 +10,11 @@ import pytest
 
 from cortex.domain.drain import DrainPhase, DrainStatus
 from cortex.domain.job import Claim, Lease
+from cortex.postgres.database import Profile
+from cortex.postgres.dedicated import Dedicated
+from cortex.postgres.session import Session
 from cortex.store import pods, tasks
-from cortex.store.database import Profile
-from cortex.store.dedicated import Dedicated
 from cortex.store.pods import Vitals
-from cortex.store.session import Session
 from tests.support.factories import VITALS, a_pod
 from tests.support.postgres import run_asyncio, sql
 from tests.support.rows import NoPause, job_row, move_clock, new_id

@@ -8,17 +8,18 @@ from typing import Any
 import asyncpg
 import pytest
 
+from cortex.domain.drain import Liveness
 from cortex.domain.errors import RejectedError, SchemaError, UnavailableError
-from cortex.domain.liveness import Liveness
-from cortex.store import jobs, migrate, pods, why
-from cortex.store.database import (
+from cortex.postgres import migrate
+from cortex.postgres.database import (
     HOT_PATH_SETTINGS,
     SESSION_SETTINGS,
     Database,
     Profile,
     open_database,
 )
-from cortex.store.dedicated import Dedicated
+from cortex.postgres.dedicated import Dedicated
+from cortex.store import jobs, pods, why
 from tests.support.eventually import eventually
 from tests.support.factories import a_pod, a_submission
 from tests.support.pgbouncer import PgBouncer, pgbouncer

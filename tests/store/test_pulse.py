@@ -3,8 +3,8 @@
 from datetime import timedelta
 from decimal import Decimal
 
+from cortex.postgres.session import Session
 from cortex.store import breakers, pulse, tasks
-from cortex.store.session import Session
 from tests.support.approvals import Askers, a_request
 from tests.support.life import Life
 

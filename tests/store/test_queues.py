@@ -7,8 +7,8 @@ from uuid import UUID
 import pytest
 
 from cortex.domain.job import Claim, Finish, JobStatus, Release
+from cortex.postgres.session import Session
 from cortex.store import jobs, queues, tasks
-from cortex.store.session import Session
 from tests.support.postgres import sql
 from tests.support.rows import move_clock, new_id
 

@@ -12,8 +12,8 @@ import pytest
 from cortex.domain.errors import NotFoundError
 from cortex.domain.job import Claim, EffectIntent, Intended
 from cortex.domain.quota import Quota
+from cortex.postgres.session import Session
 from cortex.store import effects, quotas, retries
-from cortex.store.session import Session
 from tests.support.at_once import at_once
 from tests.support.effects import Doers, an_intent
 from tests.support.postgres import database_of, sql

@@ -8,8 +8,8 @@ import asyncpg
 import pytest
 
 from cortex.domain import redaction
-from cortex.store.database import Profile
-from cortex.store.dsn import password_of
+from cortex.postgres.database import Profile
+from cortex.postgres.dsn import password_of
 from tests.support.knowing import forget_secrets
 from tests.support.postgres import run_asyncio
 

@@ -13,10 +13,10 @@ import pytest
 
 from cortex.domain.errors import ConflictError, NotFoundError
 from cortex.domain.job import Claim, Finish, JobStatus, Release, Suspend
+from cortex.postgres.database import Database, Profile, open_database
+from cortex.postgres.queries import sql as query_text
+from cortex.postgres.session import Session
 from cortex.store import jobs, retries, tasks
-from cortex.store.database import Database, Profile, open_database
-from cortex.store.queries import sql as query_text
-from cortex.store.session import Session
 from tests.support.factories import JOB_TYPE
 from tests.support.postgres import run_asyncio, sql
 from tests.support.rows import (

@@ -5,9 +5,9 @@ import pytest
 from cortex.domain.errors import ConflictError
 from cortex.domain.job import JobStatus
 from cortex.domain.phrases import short_id
+from cortex.postgres.session import Session
 from cortex.store import retries
 from cortex.store.job_choice import choose_marked_to_retry, retry_chosen
-from cortex.store.session import Session
 from tests.support.life import Life
 from tests.support.rows import job_row, new_id
 

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from cortex.postgres.database import Profile
+from cortex.postgres.session import open_session
 from cortex.store import pods
-from cortex.store.database import Profile
-from cortex.store.session import open_session
 from tests.support.eventually import eventually
 from tests.support.factories import a_pod
 from tests.support.postgres import migrate, sql

@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 
 from cortex.domain.errors import RejectedError
 from cortex.domain.job import Claim, NumberedStep, StepDone, StepKind
-from cortex.domain.usage import Usage
+from cortex.domain.model import Usage
 from cortex.durable.codec import decode, encode
+from cortex.postgres.session import Session
 from cortex.store import jobs, steps
-from cortex.store.session import Session
 from tests.support.rows import new_id
 
 TEXT = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), max_size=8)
@@ -59,9 +59,10 @@ def test_steps_come_back_in_order_with_all_that_they_hold(
     job_id = running.lease.job_id
     usage = Usage(input_tokens=3, cache_read_tokens=2)
     paid = {"usage": encode(usage, what="usage"), "cost_usd": Decimal("0.00001234")}
+    asked = {"amid": "error", "parent_key": "step 1"}
     for step in (
         numbered(running, 1, output='{"n": 1}'),
-        numbered(running, 2, kind=StepKind.MODEL, digest=b"\x00\xff", **paid),
+        numbered(running, 2, kind=StepKind.MODEL, digest=b"\x00\xff", **paid | asked),
     ):
         assert store(steps.commit, pod_id=pod_id, operations=[step]) == {job_id}
     first, second = store(steps.of_job, job_id)
@@ -71,6 +72,8 @@ def test_steps_come_back_in_order_with_all_that_they_hold(
         usage,
         Decimal("0.00001234"),
     )
+    assert (first.amid, first.parent_key) == (None, None)
+    assert (second.amid, second.parent_key) == ("error", "step 1")
     shown = store(steps.page, job_id, after=1)
     assert [(row["seq"], row["kind"], row["usage"]["input_tokens"]) for row in shown] == [
         (2, "model", 3)

@@ -10,8 +10,8 @@ import pytest
 from cortex.domain.errors import RejectedError
 from cortex.domain.job import Claim, Lease
 from cortex.domain.timeout_receipt import FinalAction, Phase, Scope, TimeoutReceipt
+from cortex.postgres.session import Session
 from cortex.store import timeouts
-from cortex.store.session import Session
 from tests.support.postgres import sql
 from tests.support.receipts import a_change, a_receipt, a_work_tree, an_artefact, an_interruption
 from tests.support.rows import as_runtime, new_id

@@ -8,9 +8,9 @@ import asyncpg
 import pytest
 
 from cortex.domain.errors import ConflictError, NotFoundError, UsageError
-from cortex.domain.role import Role
+from cortex.domain.token import Role
+from cortex.postgres.session import Session
 from cortex.store import tokens
-from cortex.store.session import Session
 from tests.support.postgres import sql
 from tests.support.rows import as_runtime, move_clock, new_id
 

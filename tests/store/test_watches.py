@@ -9,9 +9,9 @@ import pytest
 
 from cortex.domain.answer_text import AnswerPiece, LookHint, Message, messages_of, payloads
 from cortex.domain.job import Claim
+from cortex.postgres.database import Database, Profile, open_database
+from cortex.postgres.dedicated import Dedicated
 from cortex.store import watches
-from cortex.store.database import Database, Profile, open_database
-from cortex.store.dedicated import Dedicated
 from tests.support.postgres import run_asyncio, sql
 from tests.support.rows import move_clock, new_id, seeded_random
 

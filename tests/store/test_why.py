@@ -9,12 +9,14 @@ import pytest
 
 from cortex.domain.errors import NotFoundError
 from cortex.domain.job import Claim, JobStatus, Release, Suspend
-from cortex.domain.why import AHEAD_MAX, Cause, Why
-from cortex.domain.why import why as told_by
+from cortex.domain.why_facts import AHEAD_MAX
+from cortex.postgres.database import Database
+from cortex.postgres.session import Session
 from cortex.store import jobs, pods, queues, tasks
-from cortex.store.database import Database
-from cortex.store.session import Session
-from cortex.store.why import briefs, facts_of
+from cortex.store.why import facts_of, facts_of_all
+from cortex.view.why import Cause, Why
+from cortex.view.why import why as told_by
+from cortex.view.why_brief import brief
 from tests.support.factories import JOB_TYPE, a_pod
 from tests.support.postgres import sql
 from tests.support.rows import move_clock, new_id, submit_many
@@ -269,7 +271,9 @@ def test_a_list_says_in_a_few_words_what_stands_in_the_way_of_each(
     store(queues.pause, "reports", by="ana", reason="deploy")
     unknown, due = submit(type="nobody_has"), submit()
     ids = [limited, behind, second, paused, unknown, due]
-    found = store(briefs, [*ids, new_id()])
+    found = {
+        job_id: brief(facts) for job_id, facts in store(facts_of_all, [*ids, new_id()]).items()
+    }
     assert found[limited] == "429 from m: too many"
     assert found[behind] == "429 from m: slow down"
     assert found[second] == f"behind job …{str(first)[-6:]} in queue mail"
@@ -277,4 +281,4 @@ def test_a_list_says_in_a_few_words_what_stands_in_the_way_of_each(
     assert found[unknown].startswith("no pod knows its type nobody_has")
     assert found[due] == ""
     assert set(found) == set(ids)
-    assert store(briefs, []) == {}
+    assert store(facts_of_all, []) == {}

@@ -8,7 +8,7 @@ import os
 from pathlib import Path
 from typing import Any
 
-from cortex.agent.tool import ToolContext, tool
+from cortex.agent.tools.tool import ToolContext, tool
 from cortex.domain.errors import CortexError, RejectedError
 from cortex.durable.context import Context
 from cortex.durable.registry import Retry, job

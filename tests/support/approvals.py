@@ -10,9 +10,9 @@ import attrs
 from cortex.domain.approval import ApprovalRequest, Risk
 from cortex.domain.canonical import canonical, digest
 from cortex.domain.job import Claim, Suspend
-from cortex.store import approvals, jobs, tasks
+from cortex.postgres.session import Session
+from cortex.store import agents, approvals, jobs, tasks
 from cortex.store.approvals import Ruling, Verdict
-from cortex.store.session import Session
 from tests.support.factories import JOB_TYPE, a_submission
 from tests.support.postgres import sql
 from tests.support.rows import new_id
@@ -105,6 +105,19 @@ class Askers:
         if submitter is not None:  # as a pod's API does, which is not under test here
             query = "UPDATE cortex.approval SET requested_by = $2 WHERE job_id = $1"
             sql(self.dsn, query, job_id, submitter)
+        return request
+
+    def asked_below(self, threshold: float) -> ApprovalRequest:
+        """Ask one person for a refund of 12.4, by an agent whose larger ones are CRITICAL."""
+        rules: list[dict[str, Any]] = [
+            {"tool": "refund", "when": {"amount": {"ge": threshold}}, "risk": "CRITICAL"},
+            {"tool": "refund", "risk": "MED"},
+        ]
+        given = {"approvals": [{"approve": True, **each} for each in rules], "tools": ["refund"]}
+        spec = {"name": "payer", "model": "claude", "system": "Pay.", **given}
+        self.call(agents.apply, new_id=new_id(), name="payer", spec=spec, by="ana")
+        request = a_request()
+        self.ask(request, agent="payer")
         return request
 
     def row(self, request: ApprovalRequest | UUID) -> dict[str, Any]:

@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Callable, Coroutine
 from typing import Any, TypeVar
 
-from cortex.store.database import Database, Profile, open_database
+from cortex.postgres.database import Database, Profile, open_database
 from tests.support.postgres import run_asyncio
 from tests.support.rows import seeded_random
 

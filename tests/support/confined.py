@@ -1,7 +1,7 @@
 """Runs a program confined, as a pod of this process's user would; for tests that change users.
 
 Run as `python -m tests.support.confined TERMS`: TERMS is JSON with `means`, `workspace`, `folder`,
-`hidden` and `argv`. Prints how it ended as JSON.
+`hidden` and `argv`, and may have `network` and `writes`. Prints how it ended as JSON.
 """
 
 import json
@@ -12,8 +12,8 @@ from typing import Any
 import attrs
 import trio
 
-from cortex.agent.confinement import Confiner
-from cortex.agent.process import run_confined
+from cortex.agent.confinement.means import Confiner
+from cortex.agent.tools.process import run_confined
 from cortex.domain.confinement import Confinement
 
 
@@ -26,6 +26,7 @@ def main(terms: dict[str, Any]) -> None:
             workspace=Path(terms["workspace"]),
             folder=Path(terms["folder"]),
             has_network=terms.get("network", False),
+            writes=terms.get("writes", True),
         )
         done = await run_confined(
             terms["argv"], launch=launch, timeout_s=60, output_max_bytes=1_000_000

@@ -7,8 +7,8 @@ from typing import Any
 import trio
 
 from cortex.domain.errors import UnavailableError
-from cortex.store.bridge import Port
-from cortex.store.dedicated import Dedicated
+from cortex.postgres.bridge import Port
+from cortex.postgres.dedicated import Dedicated
 from tests.support.factories import FaultyPort
 
 

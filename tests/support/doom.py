@@ -10,10 +10,10 @@ from attrs import define, field, frozen
 
 from chaos.cluster.ledger import Ledger
 from cortex.domain.effect import Resolution
+from cortex.postgres.database import Profile
+from cortex.postgres.session import open_session
 from cortex.store import approvals, effects
 from cortex.store.approvals import Ruling, Verdict
-from cortex.store.database import Profile
-from cortex.store.session import open_session
 from tests.support.pods import Pod, Pods
 from tests.support.postgres import sql
 from tests.support.rows import submit, until_jobs

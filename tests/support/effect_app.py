@@ -12,7 +12,7 @@ import httpx2
 import trio
 
 from chaos.cluster.ledger import ATTEMPT_HEADER, KEY_HEADER
-from cortex.agent.tool import ToolContext, tool
+from cortex.agent.tools.tool import ToolContext, tool
 from cortex.domain.effect import Applied, Invocation, NotApplied, Unknown, Verdict
 from cortex.domain.errors import RejectedError
 from cortex.domain.policy import Backoff

@@ -22,9 +22,9 @@ from cortex.domain.job import (
     Suspend,
     UnknownEffect,
 )
+from cortex.postgres.session import Session
 from cortex.store import dead_letters, effects, jobs, steps, tasks
 from cortex.store.dead_letters import Resubmission
-from cortex.store.session import Session
 from tests.support.factories import JOB_TYPE, a_submission
 from tests.support.postgres import sql
 from tests.support.rows import new_id

@@ -196,7 +196,11 @@ class Run:
             "previous": job["attempt"],
             "pod_id": uuid(title),
         }
-        due = {"run_at": max([job["created_at"], *freed]), "statement": 10_000 + len(self.claims)}
+        due = {
+            "run_at": max([job["created_at"], *freed]),
+            "statement": 10_000 + len(self.claims),
+            "spent": None,
+        }
         job["attempt"] += 1
         self.claims.append({**row, **due, "attempt": job["attempt"]})
         if job["status"] != "RUNNING":

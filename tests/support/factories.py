@@ -16,14 +16,10 @@ from cortex.actors.ticker import Pacer
 from cortex.domain.approval import ApprovalRequest, ApprovalStatus, Decided
 from cortex.domain.canonical import canonical, digest
 from cortex.domain.clock import system_chance
+from cortex.domain.control_flow import LeaseLost, Suspended
+from cortex.domain.drain import Trouble
 from cortex.domain.effect import Invocation
-from cortex.domain.errors import (
-    CortexError,
-    LeaseLost,
-    OutcomeUnknownError,
-    Suspended,
-    UnavailableError,
-)
+from cortex.domain.errors import CortexError, OutcomeUnknownError, UnavailableError
 from cortex.domain.failure import Failure
 from cortex.domain.job import (
     Claim,
@@ -35,29 +31,27 @@ from cortex.domain.job import (
     StepDone,
     Submission,
 )
-from cortex.domain.model import ModelRequest, ModelResponse
+from cortex.domain.model import ModelRequest, ModelResponse, Usage
 from cortex.domain.policy import JobPolicy, policy_for
 from cortex.domain.prices import LIST_PRICES
-from cortex.domain.trouble import Trouble
-from cortex.domain.usage import Usage
+from cortex.durable.attempt import EffectTerms, JobLimits, Services, ToolCall, ToolPlan
 from cortex.durable.calls import Caller
 from cortex.durable.codec import input_of
-from cortex.durable.context import Context, JobLimits, Services
+from cortex.durable.context import Context
 from cortex.durable.gates import Gate
 from cortex.durable.journal import Journal, Outcome
 from cortex.durable.registry import Handler, Registry, job
-from cortex.durable.tool_calls import EffectTerms, ToolCall, ToolPlan
-from cortex.services.committer import Committer
-from cortex.services.dispatcher import Dispatcher
-from cortex.services.isolation import Isolation
-from cortex.services.job_actor import JobActors
-from cortex.services.receipts import Receipts
-from cortex.services.running import RunningJob, RunningJobs
-from cortex.services.standing import Standing
+from cortex.postgres.bridge import Port
+from cortex.postgres.dedicated import Dedicated
+from cortex.runtime.commit.committer import Committer
+from cortex.runtime.isolation.isolation import Isolation
+from cortex.runtime.jobs.dispatcher import Dispatcher
+from cortex.runtime.jobs.job_actor import JobActors
+from cortex.runtime.jobs.receipts import Receipts
+from cortex.runtime.running import RunningJob, RunningJobs
+from cortex.runtime.self_fence import Standing
 from cortex.store import jobs as store_jobs
 from cortex.store import tasks
-from cortex.store.bridge import Port
-from cortex.store.dedicated import Dedicated
 from cortex.store.pods import Pod, Vitals
 from tests.support.rows import new_id, seeded_random
 
@@ -139,6 +133,7 @@ class Record:
                 cost_usd=operation.cost_usd,
                 kind=operation.kind,
                 amid=operation.amid,
+                parent_key=operation.parent_key,
             )
         )
 

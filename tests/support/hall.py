@@ -5,13 +5,13 @@ import random
 from cortex.domain.clock import system_chance
 from cortex.durable.context import Context
 from cortex.durable.registry import job
-from cortex.services.answer_listener import AnswerListener
-from cortex.services.job_feeds import JobFeeds
-from cortex.services.metrics import Metrics
-from cortex.services.metrics_page import MetricsPage
-from cortex.services.result_waiters import ResultWaiters
-from cortex.services.running import RunningJobs
-from cortex.store.bridge import Port
+from cortex.postgres.bridge import Port
+from cortex.runtime.clients.answer_listener import AnswerListener
+from cortex.runtime.clients.job_feeds import JobFeeds
+from cortex.runtime.clients.result_waiters import ResultWaiters
+from cortex.runtime.metrics.metrics import Metrics
+from cortex.runtime.metrics.metrics_page import MetricsPage
+from cortex.runtime.running import RunningJobs
 
 
 @job("digest")

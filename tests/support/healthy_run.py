@@ -1,7 +1,9 @@
 """A run in which all went well, although much was done to it: see `tests.support.evidence`."""
 
+from chaos.workloads.program import MODEL
 from tests.support.evidence import Run, at, uuid
 
+LLM = f"llm:{MODEL}"
 PAUSES = (0.04, 0.09, 0.02, 0.075, 0.06)
 ENDED_S = 55
 
@@ -22,9 +24,9 @@ def healthy_run() -> Run:
     run.fault(1, 20, 24, nemesis="stop", pod="p3")
     run.fault(2, 29.9, 31, nemesis="drain", pods=["p2"])
     run.fault(3, 26.9, 27, nemesis="quiet-kill", pod="p5")
-    run.fact("breaker_opened", "llm:m", 5)
-    run.fact("breaker_half_opened", "llm:m", 6)
-    run.fact("breaker_closed", "llm:m", 7)
+    run.fact("breaker_opened", LLM, 7)
+    run.fact("breaker_half_opened", LLM, 8)
+    run.fact("breaker_closed", LLM, 9)
     _plain(run)
     _killed(run)
     _judged(run)

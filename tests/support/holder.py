@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from uuid import UUID
 
-from cortex.store.database import Profile
+from cortex.postgres.database import Profile
 
 WITHIN_S = 20.0
 

@@ -5,7 +5,7 @@ from typing import Any
 
 import trio
 
-from cortex.agent.tool import tool
+from cortex.agent.tools.tool import tool
 from cortex.domain.errors import RejectedError, TransientError
 from cortex.durable.context import Context
 from cortex.durable.registry import Retry, job

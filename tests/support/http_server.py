@@ -15,22 +15,20 @@ import attrs
 import trio
 
 from cortex.domain.clock import system_chance
-from cortex.domain.drain import DrainRequest, DrainStatus
-from cortex.domain.role import Role
-from cortex.domain.token import digest_of_token, token_text
-from cortex.domain.trouble import TroubleSeen
+from cortex.domain.drain import DrainRequest, DrainStatus, TroubleSeen
+from cortex.domain.token import Role, digest_of_token, token_text
 from cortex.durable.registry import Registry
-from cortex.http.api import Api, PodView
 from cortex.http.application import ADDRESS_RATE, TOKEN_RATE, application
 from cortex.http.auth import Authenticator
-from cortex.http.limits import Rate
-from cortex.http.route import Route
+from cortex.http.framework.api import Api, PodView
+from cortex.http.framework.limits import Rate
+from cortex.http.framework.route import Route
 from cortex.http.routes import ALL
 from cortex.http.server import Server
+from cortex.postgres.bridge import open_port
+from cortex.postgres.database import Database, Profile
+from cortex.postgres.session import run
 from cortex.store import tokens
-from cortex.store.bridge import open_port
-from cortex.store.database import Database, Profile
-from cortex.store.session import run
 from tests.support.counting import CountingPort
 from tests.support.hall import JOB_TYPES, Hall
 from tests.support.rows import seeded_random
@@ -195,8 +193,14 @@ class HttpServer:
             )
             api = Api(port=port, chance=system_chance(), pod=pod, auth=Authenticator(port))
             app = application(routes, api, address_rate=address_rate, token_rate=token_rate)
+            self.turns = api.turns
             self._actor = Server(
-                port, app, host=self.host, number=0, connections_max=connections_max
+                port,
+                app,
+                host=self.host,
+                number=0,
+                turns=api.turns,
+                connections_max=connections_max,
             )
             async with trio.open_nursery() as nursery:
                 for actor in hall.actors:

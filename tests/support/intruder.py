@@ -150,6 +150,40 @@ told("stamp_data", lambda: _did(lambda: os.utime(FACTS["data"], (1, 1))))
 told("truncate_data", lambda: _did(lambda: os.truncate(FACTS["data"], 0)))
 told("hardlink_data", lambda: _did(lambda: os.link(FACTS["data"], "stolen")))
 told("rename_data", lambda: _did(lambda: os.rename(FACTS["data"], "stolen")))  # noqa: PTH104
+told("private_keys", lambda: os.listdir("/etc/ssl/private"))  # noqa: PTH208
+told("private_keys_too", lambda: os.listdir("/etc/pki/tls/private"))  # noqa: PTH208
+told("dbus", lambda: connect(socket.AF_UNIX, "/run/dbus/system_bus_socket"))
+told("docker", lambda: connect(socket.AF_UNIX, "/var/run/docker.sock"))
+told("agents_of_keys", lambda: os.environ.get("SSH_AUTH_SOCK"))
+told("terminals", lambda: [each for each in _opened("/dev/pts") or () if each != "ptmx"] or None)
+told("read_gshadow", lambda: Path("/etc/gshadow").read_text())
+told("swap_then_read", lambda: _swapped())
+told("remove_workspace", lambda: _did(lambda: os.rename(os.getcwd(), "../gone")))  # noqa: PTH104, PTH109
+told("open_by_mount", lambda: os.open("/proc/self/mountinfo", os.O_WRONLY))
+told("hardlink_passwd", lambda: os.link("/etc/passwd", "passwd"))
+told("hardlink_of_descriptor", lambda: _linked())
+told("own_processes_survive_oom", lambda: _spared())
+
+
+def _swapped() -> object:
+    """A folder and a link to outside change places while it is read."""
+    os.makedirs("swap/a", exist_ok=True)  # noqa: PTH103
+    with suppress(FileExistsError):
+        Path("swap/b").symlink_to(Path(FACTS["data"]).parent)
+    return read(f"swap/b/{Path(FACTS['data']).name}")
+
+
+def _linked() -> object:
+    held = os.open("/etc/passwd", os.O_PATH)
+    os.link(f"/proc/self/fd/{held}", "passwd2", follow_symlinks=True)
+    return "linked"
+
+
+def _spared() -> object:
+    value = int(Path("/proc/self/oom_score_adj").read_text())
+    return value if value < 1000 else None
+
+
 told("read_shadow", lambda: Path("/etc/shadow").read_text())
 told("write_passwd", lambda: _did(lambda: Path("/etc/passwd").open("a").close()))
 told("write_preload", lambda: Path("/etc/ld.so.preload").write_text(""))
@@ -175,6 +209,16 @@ def write_temporary_folder_of_host() -> object:
         with suppress(OSError):
             Path(folder, FACTS["mark"]).write_text("x")
     return None  # the test looks for the files
+
+
+@attempt
+def make_beside() -> object:
+    """In a view of its own that may be its own temporary folder."""
+    for what in (lambda: Path("../evil").mkdir(), lambda: Path("beside").rename("../beside")):
+        Path("beside").touch()
+        with suppress(OSError):
+            what()
+    return None  # the test looks for them
 
 
 @attempt
@@ -266,6 +310,95 @@ told("processors_of_pod", lambda: _did(lambda: os.sched_setaffinity(_pod(), {0})
 told("kcmp_pod", lambda: kernel(312, _pod(), os.getpid(), 1, 0, 0))
 
 
+# --- its supervisor, which ends it
+
+
+def _parents(name: str) -> str:
+    return f"/proc/{os.getppid()}/{name}"
+
+
+told("parent_environ", lambda: Path(_parents("environ")).read_bytes() or None)
+told("parent_descriptors", lambda: _opened(_parents("fd")))
+told("parent_memory", lambda: os.open(_parents("mem"), os.O_RDWR))
+told("parent_root", lambda: os.listdir(_parents("root")))  # noqa: PTH208
+told("parent_limits", lambda: resource.prlimit(os.getppid(), resource.RLIMIT_NOFILE))
+told("trace_parent", lambda: _did(lambda: kernel(101, 0x4206, os.getppid(), 0, 0)))
+
+
+def _opened(folder: str) -> list[str] | None:
+    numbers = []
+    for link in Path(folder).iterdir():
+        with suppress(OSError):
+            os.close(os.open(link, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY))
+            numbers.append(link.name)
+    return numbers or None
+
+
+@attempt
+def stop_supervisor() -> object:
+    """Stopped, it would neither see the end of the time nor that of the pod."""
+    for _ in range(20):
+        os.kill(os.getppid(), signal.SIGSTOP)
+        time.sleep(0.001)
+        if Path(_parents("stat")).read_text().rpartition(")")[2].split()[0] == "T":
+            os.kill(os.getppid(), signal.SIGCONT)
+            return "stopped it"
+    return None
+
+
+@attempt
+def leave_by_any_descriptor() -> object:
+    """Of whichever process: a folder that was opened outside leads out of the view."""
+    way = FACTS["data"].lstrip("/")
+    for link in Path("/proc").glob("[0-9]*/fd/*"):
+        for up in ("", "../", "../../", "../../../../../../"):
+            with suppress(OSError):
+                if found := read(f"{link}/{up}{way}"):
+                    return found
+    return None
+
+
+@attempt
+def leave_by_any_root() -> object:
+    for name in ("root", "cwd"):
+        for link in Path("/proc").glob(f"[0-9]*/{name}"):
+            with suppress(OSError):
+                if found := read(f"{link}/{FACTS['data'].lstrip('/')}"):
+                    return found
+    return None
+
+
+@attempt
+def anybodys_secrets() -> object:
+    for file in Path("/proc").glob("[0-9]*/environ"):
+        with suppress(OSError):
+            if found := read(str(file)):
+                return found
+    for file in Path("/proc").glob("[0-9]*/cmdline"):
+        with suppress(OSError):
+            text = file.read_bytes()
+            if canary(text) and b"intruder.py" not in text:
+                return text
+    return None
+
+
+@attempt
+def signal_by_descriptor() -> object:
+    """A signal that the kernel sends when there is something to read."""
+    reading, writing = os.pipe()
+    fcntl.fcntl(reading, fcntl.F_SETOWN, _pod())
+    fcntl.fcntl(reading, fcntl.F_SETFL, os.O_ASYNC)
+    os.write(writing, b"x")
+    return None  # the test looks whether the pod is there
+
+
+@attempt
+def every_signal_by_group() -> object:
+    """-1 stands for all processes that this one may reach: 0 asks only."""
+    here = os.listdir("/proc") if FACTS["own_view"] else []  # noqa: PTH208
+    return [each for each in here if each.isdigit() and int(each) == _pod()] or None
+
+
 def _transfer(number: int) -> object:
     held = ctypes.create_string_buffer(8)
     mine = (ctypes.c_size_t * 2)(ctypes.addressof(held), 8)
@@ -311,6 +444,14 @@ for _name, _number, _arguments in (
     ("syslog", 103, (2, ctypes.create_string_buffer(8), 8)),
     ("ports", 172, (3,)),
     ("shared_memory", 29, (0, 4096, 0o1600)),
+    ("semaphores", 64, (0, 1, 0o1600)),
+    ("message_queue", 68, (0, 0o1600)),
+    ("posix_queue", 240, (b"evil", os.O_CREAT | os.O_RDWR, 0o600, None)),
+    ("posix_queue_away", 241, (b"evil",)),
+    ("modify_mount", 467, (-100, b"/", 0, None, 0)),
+    ("mount_by_list", 458, ((ctypes.c_char * 24)(b"\x18"), (ctypes.c_char * 8)(), 1, 0)),
+    ("unknown_call", 480, (0,)),
+    ("old_call_32", 0x40000000 + 101, (16, 1, 0, 0)),
     ("unowned_memory", 319, (b"evil", 0)),
     ("fanotify", 300, (0, 0)),
     ("quota", 179, (0x800002 << 8, None, 0, None)),

@@ -14,7 +14,7 @@ from typing import Any, Final, TypeVar
 import asyncpg
 from attrs import define, field
 
-from cortex.store.known_types import NoStatement
+from cortex.postgres.connections import NoStatement
 
 T = TypeVar("T")
 Loop = asyncio.SelectorEventLoop

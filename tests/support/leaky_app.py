@@ -10,7 +10,7 @@ from urllib.parse import quote
 import structlog
 import trio
 
-from cortex.agent.tool import ToolContext, tool
+from cortex.agent.tools.tool import ToolContext, tool
 from cortex.domain.errors import RejectedError
 from cortex.durable.context import Context
 from cortex.durable.registry import Retry, job

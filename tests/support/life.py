@@ -16,10 +16,10 @@ from cortex.domain.job import (
     StepKind,
     Submission,
 )
+from cortex.domain.model import Usage
 from cortex.domain.policy import JobPolicy
-from cortex.domain.usage import Usage
+from cortex.postgres.session import Session
 from cortex.store import agents, jobs, pods, steps, tasks
-from cortex.store.session import Session
 from tests.support.postgres import sql
 
 CHANCE = system_chance()

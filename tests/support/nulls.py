@@ -6,7 +6,7 @@ A column that becomes nullable is in the catalog, and so in the tests that use t
 import asyncio
 import random
 import re
-from collections.abc import AsyncIterator, Iterable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
 from contextlib import asynccontextmanager
 from decimal import Decimal
 from typing import Any, Final
@@ -20,6 +20,9 @@ from cortex.domain.dead_act import ActVerb
 from cortex.domain.job import Suspend
 from cortex.domain.quota import Period as QuotaPeriod
 from cortex.domain.quota import Quota
+from cortex.postgres.database import Database, Profile
+from cortex.postgres.queries import sql as query_text
+from cortex.postgres.session import Session
 from cortex.store import (
     approvals,
     breakers,
@@ -31,9 +34,6 @@ from cortex.store import (
     quotas,
     tasks,
 )
-from cortex.store.database import Database, Profile
-from cortex.store.queries import sql as query_text
-from cortex.store.session import Session
 from tests.support import letters
 from tests.support.approvals import Askers, a_verdict
 from tests.support.dead_acts import an_act
@@ -116,6 +116,10 @@ class Reading:
         rows = await self.fetch(query, *args)
         return rows[0] if rows else None
 
+    async def transact(self, work: Callable[[Any], Awaitable[Any]]) -> Any:
+        async with self._one, self._connection.transaction():
+            return await work(self._connection)
+
     @property
     def is_busy(self) -> bool:
         return self._one.locked()
@@ -130,6 +134,18 @@ class Reading:
             count = await self._connection.fetchval(set_null, column.of, column.name)
         try:
             yield count > 0
+        finally:
+            async with self._one:
+                await change.rollback()
+
+    @asynccontextmanager
+    async def undone(self) -> AsyncIterator[None]:
+        """Undo behind it what is done in it."""
+        change = self._connection.transaction()
+        async with self._one:
+            await change.start()
+        try:
+            yield
         finally:
             async with self._one:
                 await change.rollback()

@@ -12,7 +12,7 @@ from urllib.parse import parse_qs, urlsplit
 import pytest
 from attrs import define, field
 
-from cortex.store.embedded_account import account_for
+from cortex.postgres.embedded.account import account_for
 from tests.support.eventually import eventually
 
 PORT = 6432  # of the name of its socket only

@@ -26,11 +26,11 @@ from cortex.domain.job import (
     StepKind,
     Submission,
 )
+from cortex.domain.model import Usage
 from cortex.domain.policy import JobPolicy
-from cortex.domain.usage import Usage
 from cortex.durable.gates import Decision
+from cortex.postgres.session import Session
 from cortex.store import agents, approvals, breakers, jobs, pods, steps, tasks
-from cortex.store.session import Session
 from tests.support.approvals import a_request, a_verdict, suspension
 from tests.support.postgres import sql
 from tests.support.rows import stop_clock

@@ -13,7 +13,7 @@ from typing import Any
 
 import trio
 
-from cortex.agent.tool import tool
+from cortex.agent.tools.tool import tool
 from cortex.domain.errors import TransientError
 from cortex.domain.policy import Backoff
 from cortex.durable.context import Context

@@ -28,7 +28,11 @@ COMMAND_WITHIN_S = 30.0
 LOG_TAIL = 6_000
 
 FORKS = ForkServer(
-    "anthropic", "cortex.agent.tls:trusted", "cortex.http.api", "cortex.http.server", "httpx2"
+    "anthropic",
+    "cortex.agent.tls:trusted",
+    "cortex.http.framework.api",
+    "cortex.http.server",
+    "httpx2",
 )
 """This process's own."""
 

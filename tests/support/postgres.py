@@ -18,11 +18,10 @@ from typing import Final, TypeVar
 
 import asyncpg
 
-from cortex.store import embedded
-from cortex.store.embedded_account import account_for
-from cortex.store.embedded_cluster import Cluster
-from cortex.store.embedded_install import MAJOR, packaged
-from cortex.store.embedded_locks import FileLock
+from cortex.postgres.embedded import server
+from cortex.postgres.embedded.account import account_for
+from cortex.postgres.embedded.cluster import Cluster, FileLock
+from cortex.postgres.embedded.install import MAJOR, packaged
 from tests.support.kept_sql import KeptConnections, in_thread
 from tests.support.small_disk import unmount_below
 
@@ -127,7 +126,7 @@ class SharedPostgres:
     """This worker's use of the run's server, and the template that its tests clone."""
 
     def __init__(self, run_dir: Path) -> None:
-        self._server = embedded.acquire(run_dir / "shared")
+        self._server = server.acquire(run_dir / "shared")
         self._lock_path = run_dir / "template.lock"
         self._keep(self._dsn("postgres"))
         # Nothing here has to survive a power cut, or lives long enough to be cleaned.
@@ -214,12 +213,12 @@ class SharedPostgres:
         return sql(self._dsn("postgres"), query, *args)
 
     def _dsn(self, database: str) -> str:
-        return self._server.dsn.replace(f"/{embedded.DATABASE}?", f"/{database}?")
+        return self._server.dsn.replace(f"/{server.DATABASE}?", f"/{database}?")
 
 
 def migrate(dsn: str) -> None:
     """Bring a database to the current schema."""
-    from cortex.store.migrate import migrate as run  # noqa: PLC0415  (most tests need none)
+    from cortex.postgres.migrate import migrate as run  # noqa: PLC0415  (most tests need none)
 
     run_asyncio(lambda: run(dsn))
 

@@ -5,12 +5,11 @@ import signal
 import subprocess
 from pathlib import Path
 
-from cortex.store.embedded import DATABASE
-from cortex.store.embedded_account import account_for
-from cortex.store.embedded_cluster import BUILTIN_UTF8, Cluster
-from cortex.store.embedded_install import Install, packaged, reachable
-from cortex.store.embedded_locks import FileLock
-from cortex.store.embedded_socket import Postmaster
+from cortex.postgres.embedded.account import account_for
+from cortex.postgres.embedded.cluster import BUILTIN_UTF8, Cluster, FileLock
+from cortex.postgres.embedded.install import Install, packaged, reachable
+from cortex.postgres.embedded.server import DATABASE
+from cortex.postgres.embedded.socket import Postmaster
 from tests.support.eventually import eventually
 from tests.support.postgres import make_home, sql
 

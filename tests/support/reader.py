@@ -14,8 +14,8 @@ from uuid import UUID
 import attrs
 
 from cortex.domain.approval import ApprovalRequest
+from cortex.postgres.session import Session
 from cortex.store import approvals
-from cortex.store.session import Session
 from tests.support.http_server import Answered, HttpServer
 
 _MARKUP = re.compile(r"<(script|style|title).*?</\1>|<[^>]*>", re.DOTALL)

@@ -16,9 +16,9 @@ from cortex.domain.phrases import NOTHING
 from cortex.domain.policy import DEFAULT, JOB_HARD, POLICIES
 from cortex.domain.retry import CALL_RETRIES
 from cortex.domain.timeouts import TIMEOUTS, TOOL_TIMEOUTS
-from cortex.http.route import PUBLIC
+from cortex.http.framework.route import PUBLIC
 from cortex.http.routes import ALL
-from cortex.services.metrics_catalogue import METRICS
+from cortex.runtime.metrics.metrics_catalogue import METRICS
 from cortex_tui.key import EVERYWHERE, GROUPS, LISTS, Key
 from cortex_tui.key_table import shown
 from cortex_tui.keys import KEYS

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from attrs import frozen
 from prometheus_client.parser import text_string_to_metric_families
 
-from cortex.services.metrics_catalogue import METRICS
+from cortex.runtime.metrics.metrics_catalogue import METRICS
 
 _LABELS = {metric.name.removesuffix("_total"): metric.labels for metric in METRICS}
 

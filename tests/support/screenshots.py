@@ -11,9 +11,9 @@ from typing import Final
 
 from cortex.domain.approval import ApprovalRequest
 from cortex.domain.job import Submission
+from cortex.postgres.database import Profile
+from cortex.postgres.session import Session, open_session
 from cortex.store import agents, jobs, tasks
-from cortex.store.database import Profile
-from cortex.store.session import Session, open_session
 from tests.support.approvals import Askers, a_request
 from tests.support.browser import Browser, Page, program
 from tests.support.http_server import HttpServer, http_server

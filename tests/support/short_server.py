@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 import asyncpg
 from attrs import frozen
 
-from cortex.store.embedded import DATABASE
+from cortex.postgres.embedded.server import DATABASE
 from tests.support.eventually import eventually
 from tests.support.postgres import migrate, run_asyncio, sql
 from tests.support.private_postgres import PrivatePostgres

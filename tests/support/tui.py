@@ -17,8 +17,7 @@ from textual.pilot import Pilot
 
 from cortex.domain.errors import ConflictError, CortexError, UnavailableError
 from cortex.domain.job import JobStatus
-from cortex.domain.job_choice import UNFINISHED, WhyNot
-from cortex.domain.job_filter import JobFilter, JobPlace
+from cortex.domain.job_filter import UNFINISHED, JobFilter, JobPlace, WhyNot
 from cortex.store.job_choice import Choice, Done
 from cortex.store.job_pages import JobPage
 from cortex.store.operator import Head, JobsSeen

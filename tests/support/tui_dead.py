@@ -13,8 +13,7 @@ from cortex.domain.dead_letter import LetterState
 from cortex.domain.errors import ConflictError
 from cortex.domain.job import JobStatus
 from cortex.store import pulse
-from cortex.store.metrics import Figures
-from cortex.store.pulse import Bucket, Recent, Trouble
+from cortex.store.pulse import Bucket, Figures, Recent, Trouble
 from cortex_tui.backend.dead import LOOKED_MAX
 from cortex_tui.clock import Clock
 

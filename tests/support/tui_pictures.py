@@ -15,9 +15,9 @@ from uuid import UUID
 from textual.pilot import Pilot
 
 from cortex.domain.answer_text import AnswerPiece, payloads
+from cortex.postgres.database import Profile, open_database
+from cortex.postgres.session import open_session
 from cortex.store import watches
-from cortex.store.database import Profile, open_database
-from cortex.store.session import open_session
 from cortex_tui.app import CortexApp
 from cortex_tui.backend.store import StoreBackend
 from cortex_tui.session import Session
@@ -68,7 +68,7 @@ async def pictures(dsn: str, job: UUID) -> dict[str, str]:
     return {
         "pulse": await _picture(dsn, lambda seat: seat.shows("tool:search"), lines=21),
         "job": await _picture(dsn, lambda seat: seat.job(job), lines=27),
-        "approvals": await _picture(dsn, lambda seat: seat.approval(), lines=38),
+        "approvals": await _picture(dsn, lambda seat: seat.approval(), lines=44),
     }
 
 

@@ -26,6 +26,8 @@ MARKUP: Final = "[@click=app.quit]quit[/] [red]x[/]"
 WIDE_TEXT: Final = "請求書 👩‍💻 e\u0301"
 SAYS: Final = "5 model"
 GATE: Final = UUID(int=0x7F3C44)
+ASKING: Final = 0x9F3C00
+"""The job that waits for it."""
 
 
 @attrs.frozen(kw_only=True)
@@ -208,7 +210,9 @@ def _jobs(cluster: FakeBackend, now: datetime) -> None:
     for number in range(40):
         fields = kinds[number % len(kinds)]
         at = now - timedelta(seconds=200 + 31.0 * number)
-        cluster.add(0x9F3C00 - 7 * number, **fields, created_at=at)
+        cluster.add(ASKING - 7 * number, **fields, created_at=at)
+    asked = [a_step(1, "1 model", "model", took_s=9), a_step(2, "1 find_customer", "tool", at_s=9)]
+    cluster.change(UUID(int=ASKING), steps=[*asked, a_step(3, "2 model", "model", at_s=10)])
     _open_job(cluster, now)
 
 
@@ -281,6 +285,7 @@ def _approvals(cluster: FakeBackend) -> None:
         policy="refunds above 500 EUR ask a person",
         said="The customer was overcharged by twelve forty, so I will refund twelve forty.",
         expires_s=252.0,
+        job_id=UUID(int=ASKING),
     )
     deploy = {"branch": "main", "force": True}
     two = {"people": 2, "agreed": 1, "has_agreed": True, "risk": "CRITICAL"}

@@ -3,8 +3,9 @@
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-from cortex.agent.tool import tool
-from cortex.domain.errors import RejectedError, Suspended, TransientError
+from cortex.agent.tools.tool import tool
+from cortex.domain.control_flow import Suspended
+from cortex.domain.errors import RejectedError, TransientError
 from cortex.durable.context import Context
 from cortex.durable.registry import Retry, job
 

@@ -5,8 +5,8 @@ from uuid import UUID
 
 import pytest
 
-from cortex.domain.approval_facts import DENY_REASONS
 from cortex.domain.errors import OutcomeUnknownError
+from cortex.view.approval_facts import DENY_REASONS
 from tests.support.hostile import HOSTILE
 from tests.support.inbox_keys import QUIET_S, enter, keys
 from tests.support.tui import FakeBackend, on_asyncio
@@ -188,12 +188,15 @@ async def test_what_is_critical_waits_for_a_second_person(inbox: FakeApprovals, 
         assert "you have agreed to it: another person has to, too" in seat.lines[-2]
 
 
+@pytest.mark.parametrize("width", [80, 100, 119, 120, 200])
 @on_asyncio
-async def test_ones_own_critical_request_is_not_mine(inbox: FakeApprovals, sit: Sit) -> None:
+async def test_ones_own_critical_request_is_not_mine(
+    inbox: FakeApprovals, sit: Sit, width: int
+) -> None:
     inbox.add(1, risk="CRITICAL", people=2, is_own=True)
-    async with sit() as seat:
+    async with sit(size=(width, 24)) as seat:
         await enter(seat)
-        assert "nothing waits for you; tab shows what waits for others" in seat.text
+        assert "nothing waits for you; tab shows" in seat.text
         await keys(seat, "tab", "a")
         assert "asked for by you: another person has to agree" in seat.lines[-2]
         assert "not you" in seat.text
@@ -344,6 +347,10 @@ async def test_a_new_request_moves_nothing(
         await seat.pass_time(2)
         assert "◆ 2 ask" in seat.lines[0]
         assert seat.app.title == "(2) cortex"
+        assert len(rung) == 1
+        cluster.heads |= {"effects": 1, "budgets": 2, "persons": 3, "dead": 4}
+        await seat.pass_time(2)
+        assert seat.app.title == "(12) cortex", "all that waits for a person"
         assert len(rung) == 1
         assert "approve …000001 refund" in seat.lines[-2]
         assert "…007f3c" not in seat.text

@@ -8,8 +8,8 @@ from contextlib import asynccontextmanager
 import pytest
 from textual.widgets import TextArea
 
-from cortex.store.database import Profile, open_database
-from cortex.store.session import open_session
+from cortex.postgres.database import Profile, open_database
+from cortex.postgres.session import open_session
 from cortex_tui.app import CortexApp
 from cortex_tui.backend.store import StoreBackend
 from cortex_tui.clock import SystemClock
@@ -88,6 +88,23 @@ async def test_edited_arguments_run_as_edited(askers: Askers) -> None:
         row = await aside(askers.row, request)
         assert (row["status"], row["edited_by"]) == ("APPROVED", "ana")
         assert row["arguments"] == {"customer": "cus_88", "amount": 9}
+
+
+@on_asyncio
+async def test_an_edit_that_crosses_a_rules_threshold_is_refused(askers: Askers) -> None:
+    request = await aside(askers.asked_below, 500)
+    async with at_terminal(askers.dsn, "ana") as ana:
+        await ready(ana, "E")
+        await shows(ana, '"amount": 12.4')
+        area = ana.app.screen.query_one(TextArea)
+        area.load_text('{"customer": "cus_88", "amount": 500}')
+        await ana.pilot.press("ctrl+s")
+        await shows(ana, "y yes")
+        ana.clock.move(QUIET_S)
+        await ana.pilot.press("y")
+        await shows(ana, "✗ the edit makes refund CRITICAL, for which 2 people must be asked")
+        row = await aside(askers.row, request)
+        assert (row["status"], row["edited_by"]) == ("PENDING", None)
 
 
 @on_asyncio

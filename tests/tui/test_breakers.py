@@ -2,6 +2,7 @@
 
 import pytest
 
+from cortex.domain.phrases import time_of_day
 from cortex_tui.backend.breakers import SHOWN_MAX
 from tests.support.hostile import PIECES, treacherous
 from tests.support.tui import FakeBackend, Seat, on_asyncio
@@ -276,12 +277,12 @@ async def test_a_hold_tells_its_end_and_that_it_has_passed(cluster: FakeBackend,
     )
     async with sit(size=(120, 30)) as seat:
         await show(seat)
-        until = breakers.ago(-9).astimezone()
-        assert f'held open by ana until {until:%H:%M} "deploy"' in seat.text
+        until = time_of_day(breakers.ago(-9), breakers.ago(0))
+        assert f'held open by ana until {until} "deploy"' in seat.text
         assert "◆ held open" in seat.text
         assert "00:0" in seat.text
         await seat.pass_time(10)
-        assert f"was held open by ana until {until:%H:%M}: the next call tries it" in seat.text
+        assert f"was held open by ana until {until}: the next call tries it" in seat.text
         assert "◆ held open" not in seat.text
 
 

@@ -5,6 +5,7 @@ from datetime import timedelta
 import pytest
 from rich.segment import Segment
 
+from cortex_tui.app import SCREENS
 from cortex_tui.keys import KEYS
 from cortex_tui.line_filter import clean
 from cortex_tui.link import Link
@@ -46,6 +47,37 @@ async def test_the_approvals_never_leave_a_narrow_top_bar(
     async with sit(size=(width, 24)) as seat:
         assert "◆ 3 in 04:1" in seat.lines[0]
         assert len(seat.lines[0]) <= width
+
+
+@pytest.mark.parametrize("screen", [*SCREENS, "job", "help", "log"])
+@on_asyncio
+async def test_a_pod_that_confines_nothing_is_told_on_every_screen(
+    cluster: FakeBackend, sit: Sit, screen: str
+) -> None:
+    cluster.add(1)
+    expiry = instant(cluster.clock) + timedelta(seconds=252)
+    busy = {"approvals": 3, "first_expiry": expiry, "is_frozen": True, "breakers": 1, "dead": 12}
+    cluster.heads = {"is_unsafe": True, **busy}
+    keys = {"job": "enter", "help": "question_mark", "log": "at"}.get(screen, "")
+    async with sit(first=screen if screen in SCREENS else "jobs") as seat:
+        await seat.press(*filter(None, [keys]))
+        for width in (60, 80, 120, 200):
+            await seat.pilot.resize_terminal(width, 24)
+            await seat.pass_time(1)
+            assert " unsafe " in seat.lines[0], width
+        cluster.heads["is_unsafe"] = False
+        await seat.pass_time(3)
+        assert "unsafe" not in seat.lines[0]
+
+
+@on_asyncio
+async def test_a_tool_that_no_pod_has_is_told_on_top(cluster: FakeBackend, sit: Sit) -> None:
+    cluster.heads = {"lacking": "look_up\x1b[2J", "approvals": 1}
+    async with sit() as seat:
+        assert "no pod has look_up⟦U+001B⟧[2J" in seat.lines[0]
+        cluster.heads["lacking"] = None
+        await seat.pass_time(3)
+        assert "no pod has" not in seat.lines[0]
 
 
 @pytest.mark.parametrize("screen", ["jobs", "approvals", "breakers"])

@@ -4,13 +4,16 @@ import asyncio
 
 import pytest
 
-from cortex.store.database import Profile
+from cortex.postgres.database import Profile, open_database
 from cortex_tui import hearing
+from cortex_tui.backend.store import StoreBackend
 from cortex_tui.clock import SystemClock
 from tests.support.eventually import eventually_asyncio
 from tests.support.postgres import run_asyncio, sql
+from tests.support.rows import seeded_random, submit
 
 APPLICATION = "cortex that hears"
+WATCHES = "SELECT FROM cortex.watch"
 SESSIONS = "SELECT pid FROM pg_stat_activity WHERE application_name = $1"
 
 
@@ -49,3 +52,29 @@ def test_hints_are_heard_also_after_a_loss(
 
     run_asyncio(listen)
     assert hints
+
+
+def test_who_leaves_waits_for_the_end_of_the_watch(database: str) -> None:
+    """The app cancels who listens, and does not wait; what is left at the end is cancelled anew."""
+    job_id = submit(database, "work")
+
+    async def leave() -> None:
+        db = await open_database(Profile(dsn=database), rng=seeded_random())
+        try:
+            backend = StoreBackend(db)
+            listening = backend.job.listen(job_id, heard=lambda _: None, told=lambda _: None)
+            task = asyncio.create_task(listening.run())
+            await eventually_asyncio(lambda: sql(database, WATCHES), what="the watch")
+            task.cancel()
+            await backend.close()
+            assert task.cancelled()
+            assert sql(database, WATCHES) == []
+            task = asyncio.create_task(listening.run())
+            await eventually_asyncio(lambda: sql(database, WATCHES), what="another watch")
+            await backend.close()
+            assert task.cancelled(), "also of one that nobody has cancelled"
+            assert sql(database, WATCHES) == []
+        finally:
+            await db.close()  # noqa: ASYNC102 -- as the test ends
+
+    run_asyncio(leave)

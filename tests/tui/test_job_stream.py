@@ -12,7 +12,7 @@ import pytest
 import trio
 from textual.strip import Strip
 
-from cortex.store.database import Profile, open_database
+from cortex.postgres.database import Profile, open_database
 from cortex_tui.app import CortexApp
 from cortex_tui.backend.store import StoreBackend
 from cortex_tui.clock import SystemClock

@@ -9,8 +9,8 @@ from textual.geometry import Region
 from textual.strip import Strip
 from textual.widget import Widget
 
-from cortex.domain.cells import Cell
 from cortex.domain.job import JobStatus
+from cortex.view.cells import Cell
 from cortex_tui.render.job_rows import COLUMNS
 from cortex_tui.render.table import Layout, cells_line
 from cortex_tui.screens.frame import Frame

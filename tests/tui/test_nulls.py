@@ -7,8 +7,8 @@ from typing import Any, Final
 import pytest
 
 from cortex.domain.job_filter import JobFilter
-from cortex.store.database import Profile
-from cortex.store.session import open_session
+from cortex.postgres.database import Profile
+from cortex.postgres.session import open_session
 from cortex_tui.app import OPENED, SCREENS, CortexApp
 from cortex_tui.backend.store import StoreBackend
 from cortex_tui.screens.frame import Frame

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from cortex.domain.phrases import time_of_day
 from cortex.store.pulse import Trouble
 from cortex_tui.app import FIRST
 from tests.support.tui import FakeBackend, instant, on_asyncio
@@ -142,7 +143,7 @@ async def test_who_holds_a_breaker_open_is_told(cluster: FakeBackend, sit: Sit) 
     ]
     async with sit(first="pulse") as seat:
         await seat.pass_time(3)
-        at = f"{until.astimezone():%H:%M}"
+        at = time_of_day(until, now)
         assert f'breaker llm:gpt held open by ana until {at} "deploy"' in seat.text
         assert 'breaker llm:old held open by ana "deploy"' in seat.text
 
@@ -167,7 +168,7 @@ async def test_each_queue_has_a_line(cluster: FakeBackend, sit: Sit, size: tuple
         await seat.pass_time(4)
         mail, default = [line for line in seat.lines if " run · " in line]
         assert mail.startswith(" mail")
-        assert f'paused by ana {at.astimezone():%H:%M} "deploy" · 0 run · 5 ready' in mail
+        assert f'paused by ana {time_of_day(at, at)} "deploy" · 0 run · 5 ready' in mail
         assert "12 run · 36 ready · oldest 42s" in default
         assert default.count("█") * 3 == default.count("░") or size[0] == 80
         assert "queue mail is paused by ana" in seat.text

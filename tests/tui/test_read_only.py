@@ -6,8 +6,8 @@ from uuid import UUID
 import pytest
 
 from cortex.domain.errors import CortexError
-from cortex.store.database import Profile, open_database
-from cortex.store.looking import only_looking
+from cortex.postgres.database import Profile, open_database
+from cortex.postgres.session import only_looking
 from cortex_tui.backend.store import StoreBackend
 from cortex_tui.session import AS_READER, SET_SO
 from tests.support.command_line import Cortex

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from cortex.store.database import Profile
-from cortex.store.session import open_session
+from cortex.postgres.database import Profile
+from cortex.postgres.session import open_session
 from tests.support.approvals import Askers, a_request
 from tests.support.command_line import Cortex
 from tests.support.eventually import eventually

@@ -1,13 +1,15 @@
-"""The pane beside a list: what the cursor is on, in full, with nothing that is read per key."""
+"""The panes beside a list: what the cursor is on in full, and the steps of its job."""
 
 from uuid import UUID
 
 import pytest
 
 from tests.support.tui import FakeBackend, Seat, instant, on_asyncio
+from tests.support.tui_approvals import FakeApprovals
+from tests.support.tui_job import a_step
 from tests.tui.conftest import Sit
 
-NARROW, WIDE, WIDEST = (119, 24), (120, 24), (160, 24)
+NARROW, WIDE, WIDER, WIDEST = (119, 24), (120, 24), (160, 24), (200, 24)
 
 
 def beside(seat: Seat) -> str:
@@ -166,3 +168,107 @@ async def test_columns_grow_with_what_comes_and_never_shrink(
         cluster.change(UUID(int=1), agent="crm")
         await seat.pass_time(2)
         assert seat.lines[2].index("state") == wide + 16 - len("a-longer-name")
+
+
+@on_asyncio
+async def test_a_wider_screen_has_all_columns_beside_the_pane(
+    cluster: FakeBackend, sit: Sit
+) -> None:
+    a_retry(cluster)
+    async with sit(size=WIDER) as seat:
+        titles = seat.lines[2].partition("▏")[0]
+        for title in ("step", "att", "retry", "cost", "age", "pod", "why / next"):
+            assert title in titles, title
+        assert "z shows" not in seat.lines[1]
+        assert "▏" in seat.text
+
+
+@on_asyncio
+async def test_the_widest_screen_has_the_steps_as_a_third_column(
+    cluster: FakeBackend, sit: Sit
+) -> None:
+    steps = [a_step(1, "1 plan"), a_step(2, "2 fetch", is_error=True)]
+    working = cluster.add(2, status="RUNNING", checkpoint={"seq": 2, "key": "2 fetch"}, steps=steps)
+    cluster.add(1, steps=[a_step(1, "1 digest")])
+    async with sit(size=(199, 24)) as seat:
+        await seat.pass_time(5)
+        assert "look" not in cluster.asked
+        await seat.pilot.resize_terminal(*WIDEST)
+        await seat.pass_time(1)
+        for told in ("steps of …000002", "1 plan", "2 fetch · error"):
+            assert told in beside(seat), told
+        before = cluster.asked.count("look")
+        await seat.press("j", "k", "j")
+        assert "steps of …000001" in beside(seat)
+        assert "1 plan" not in beside(seat)
+        assert cluster.asked.count("look") == before, "the cursor moves"
+        await seat.pass_time(2)
+        assert "1 digest" in beside(seat)
+        assert cluster.asked.count("look") == before + 1
+        await seat.pass_time(5)
+        assert cluster.asked.count("look") == before + 1, "the job stands as it did"
+        await seat.press("k")
+        row = cluster.rows[working]
+        added = [*row["steps"], a_step(3, "3 send")]
+        cluster.change(working, steps=added, checkpoint={"seq": 3, "key": "3 send"})
+        await seat.pass_time(4)
+        assert "3 send" in beside(seat)
+        await seat.press("z")
+        assert "▏" not in seat.text
+
+
+@on_asyncio
+async def test_steps_that_follow_each_other_leave_the_list_its_looks(
+    cluster: FakeBackend, sit: Sit
+) -> None:
+    job = cluster.add(1, status="RUNNING", steps=[])
+    async with sit(size=WIDEST) as seat:
+        await seat.pass_time(2)
+        cluster.asked.clear()
+        for number in range(40):
+            cluster.change(job, checkpoint={"seq": number + 1, "key": "x"})
+            await seat.pass_time(0.25)
+        assert 5 <= cluster.asked.count("look") <= 11
+        assert cluster.asked.count("seen") > cluster.asked.count("look")
+
+
+@pytest.mark.parametrize("width, lists", [(100, 52), (120, 72), (160, 84), (200, 84)])
+@on_asyncio
+async def test_the_inbox_leaves_a_page_its_room(
+    inbox: FakeApprovals, sit: Sit, width: int, lists: int
+) -> None:
+    inbox.add(1)
+    async with sit(size=(width, 24)) as seat:
+        await seat.press("3")
+        await seat.pass_time(1)
+        assert {line.index("▏") for line in seat.lines if "▏" in line} == {lists}
+
+
+@on_asyncio
+async def test_requests_of_one_customer_are_told_apart_at_120_columns(
+    inbox: FakeApprovals, sit: Sit
+) -> None:
+    for number in range(1, 7):
+        inbox.add(number, arguments={"customer": "cus_88", "amount": 12.5 * number})
+    async with sit(size=WIDE) as seat:
+        await seat.press("3")
+        await seat.pass_time(2)
+        for number in range(1, 7):
+            assert f"amount={12.5 * number}" in seat.text, number
+
+
+@on_asyncio
+async def test_the_inbox_shows_the_steps_of_the_job_that_asks(
+    cluster: FakeBackend, inbox: FakeApprovals, sit: Sit
+) -> None:
+    job = cluster.add(1001, steps=[a_step(1, "1 look_up customer")])
+    inbox.add(1, job_id=job)
+    async with sit(size=WIDEST) as seat:
+        await seat.press("3")
+        await seat.pass_time(3)
+        assert "1 look_up customer" in seat.text
+        await seat.press("z")
+        assert "1 look_up customer" not in seat.text
+        await seat.pilot.resize_terminal(*WIDER)
+        await seat.press("z")
+        assert "from 200 columns on" in seat.lines[-2]

@@ -12,10 +12,9 @@ import pytest
 from cortex.domain.budget import Budget, Period, Scope, Unit
 from cortex.domain.errors import NotFoundError, UnavailableError
 from cortex.domain.job import Suspend
-from cortex.domain.job_choice import WhyNot
-from cortex.domain.job_filter import JobFilter, JobPlace, parse_filter
+from cortex.domain.job_filter import JobFilter, JobPlace, WhyNot, parse_filter
+from cortex.postgres.database import Database, Profile, Record, open_database
 from cortex.store import budgets, tasks
-from cortex.store.database import Database, Profile, Record, open_database
 from cortex_tui.backend import jobs as backend_jobs
 from cortex_tui.backend.store import StoreBackend
 from cortex_tui.model.bulk import BulkVerb

@@ -10,7 +10,7 @@ from typing import Any
 import psutil
 import pytest
 
-from cortex.store.embedded_socket import Postmaster
+from cortex.postgres.embedded.socket import Postmaster
 from tests.support.command_line import Cortex
 from tests.support.eventually import eventually
 from tests.support.life import Life

@@ -7,12 +7,13 @@ from typing import Any
 
 import pytest
 
-from cortex.agent import toolbox
 from cortex.agent.secrets import Secrets
+from cortex.agent.tools import toolbox
 from cortex.config import Settings
 from cortex.domain.errors import ForbiddenError, UsageError
 from cortex.http.folder import confine
 from cortex.jobs.run_agent import _readable
+from cortex.runtime.pod_parts import standard_parts
 
 
 @pytest.fixture
@@ -99,3 +100,17 @@ def test_workspaces_of_a_former_version_are_closed(tmp_path: Path) -> None:
     toolbox._made(workspace, Secrets.of(None))
     assert mode(workspace) == 0o700
     assert mode(workspace.parent) & 0o066 == 0
+
+
+def test_a_pod_that_starts_closes_what_a_former_version_left_open(tmp_path: Path) -> None:
+    workspaces, elsewhere = tmp_path / "data" / "workspaces", tmp_path / "elsewhere"
+    for each in (workspaces / "ended" / "inner", elsewhere):
+        each.mkdir(parents=True)
+        each.chmod(0o755)
+    for each in (workspaces, workspaces / "ended"):
+        each.chmod(0o755)
+    (workspaces / "link").symlink_to(elsewhere)
+    standard_parts(app=None, workspaces=workspaces)
+    assert mode(workspaces / "ended") == 0o700
+    assert mode(workspaces) & 0o066 == 0
+    assert mode(elsewhere) == 0o755

@@ -17,6 +17,7 @@ from cortex.domain.errors import CortexError, OutcomeUnknownError
 from cortex.domain.safe import safe
 from cortex_tui import shell
 from cortex_tui.model.question import Asks, Question
+from cortex_tui.render.words import failed
 from cortex_tui.session import Session
 
 KEPT_MAX: Final = 500
@@ -233,10 +234,9 @@ class Acts:
         try:
             return f"✓ {await act.work()}", "done"
         except OutcomeUnknownError as error:
-            return f"? nobody knows whether it was done: {error.message}", "warn"
+            return f"? nobody knows whether it was done: {failed(error)}", "warn"
         except CortexError as error:
-            hint = f" · {error.hint}" if error.hint else ""
-            return f"✗ {error.message}{hint}", "fail"
+            return f"✗ {failed(error, with_hint=True)}", "fail"
 
     def why_not(self, *, is_bulk: bool = False) -> str | None:
         """Say why nothing can be done now, or nothing on many things; None: it can."""

@@ -30,6 +30,7 @@ from cortex_tui.palette import BY_COLORS
 from cortex_tui.palette_commands import KeyCommands
 from cortex_tui.poller import Poller
 from cortex_tui.recall import Recall
+from cortex_tui.render.words import failed
 from cortex_tui.screens import taking
 from cortex_tui.screens.approvals import ApprovalsScreen
 from cortex_tui.screens.breakers import BreakersScreen
@@ -475,8 +476,8 @@ class CortexApp(internals.Orderly[int]):
         self.poller.has_head()
         self.session.tell_time(head.now)
         before, self.desk.head = self.desk.head, head
-        if before is None or before.approvals != head.approvals:
-            self._entitle(f"({head.approvals}) cortex" if head.approvals else "cortex")
+        if before is None or before.waits != head.waits:
+            self._entitle(f"({head.waits}) cortex" if head.waits else "cortex")
         mono = self.session.clock.now()
         if self.desk.bell.rings(head.approvals, head.first_expiry, at=head.now, now=mono):
             self.bell()
@@ -488,7 +489,7 @@ class CortexApp(internals.Orderly[int]):
     def _told(self, error: CortexError | None, is_news: bool) -> None:  # noqa: FBT001 -- the poller's
         frame = self.frame
         if error is not None and frame is not None:
-            frame.strip.tell(f"✗ {safe(error.message)}", "fail")
+            frame.strip.tell(f"✗ {failed(error)}", "fail")
         if is_news or (frame is not None and frame.has_other):
             self._repaint()
 

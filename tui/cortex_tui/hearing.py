@@ -10,8 +10,8 @@ from contextlib import suppress
 from typing import Final
 
 from cortex.domain.errors import CortexError
-from cortex.store.database import Profile
-from cortex.store.dedicated import Dedicated
+from cortex.postgres.database import Profile
+from cortex.postgres.dedicated import Dedicated
 from cortex_tui.clock import Clock
 
 CHANNELS: Final = ("cortex_task", "cortex_breaker")

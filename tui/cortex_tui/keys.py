@@ -285,7 +285,7 @@ KEYS: Final = (
         "side",
         "pane",
         "Hide what stands beside the list, or show it again",
-        where=("jobs", "dead"),
+        where=("jobs", "approvals", "dead"),
     ),
     look("jobs.owner", ("o",), "owner", "agent", "All jobs of the job's agent", where=("jobs",)),
     look(

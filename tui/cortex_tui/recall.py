@@ -12,8 +12,8 @@ from uuid import UUID
 
 import attrs
 
-from cortex.domain.cells import Cell, bar
 from cortex.domain.safe import safe
+from cortex.view.cells import Cell, bar
 from cortex_tui.acts import BUSY, Act, Acts, Asker, Done
 from cortex_tui.session import Session
 

@@ -18,8 +18,8 @@ from cortex.domain.errors import (
     UnavailableError,
 )
 from cortex.domain.safe import safe
-from cortex.store.database import READER_ROLE, Database, Profile, open_database
-from cortex.store.looking import only_looking
+from cortex.postgres.database import READER_ROLE, Database, Profile, open_database
+from cortex.postgres.session import only_looking
 from cortex_tui import crash
 from cortex_tui.app import SETTLE_S, CortexApp
 from cortex_tui.backend.store import StoreBackend
@@ -89,8 +89,7 @@ def run(
         try:
             await _look_for_schema(backend := StoreBackend(db))
             app = CortexApp(session, backend, keys=keys, has_color=has_color, driver=Terminal)
-            hears = hear(db.profile, session.clock, on_hint=app.poller.wake)
-            hearing = asyncio.create_task(hears, name="hearing")
+            hearing = asyncio.create_task(hear(db.profile, session.clock, on_hint=app.poller.wake))
             gc.freeze()  # what was imported stays: no need to look at it again and again
             gc.set_threshold(GC_ALLOCATIONS)
             try:
@@ -100,6 +99,7 @@ def run(
                 hearing.cancel()
                 with suppress(asyncio.CancelledError):
                     await hearing
+                await backend.close()
             try:
                 await _settle(app, told)
             finally:

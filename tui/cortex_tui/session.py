@@ -6,8 +6,8 @@ from pathlib import Path
 
 import attrs
 
-from cortex.domain.cells import Cell
 from cortex.domain.safe import safe
+from cortex.view.cells import Cell
 from cortex_tui.beside import PodBeside
 from cortex_tui.clock import Clock
 from cortex_tui.link import Link

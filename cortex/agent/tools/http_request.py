@@ -9,13 +9,12 @@ import attrs
 import httpx2
 import trio
 
-from cortex.agent.addresses import SETTING, Allowed, resolve
 from cortex.agent.secrets import Secrets, holds_secret
 from cortex.agent.tls import trusted
-from cortex.agent.tool import ToolContext, tool
-from cortex.domain.certainty import NotSentError, UnsettledError
+from cortex.agent.tools.addresses import SETTING, Allowed, resolve
+from cortex.agent.tools.tool import ToolContext, tool
 from cortex.domain.classification import class_of_status, code_of_status, describe
-from cortex.domain.effect import Invocation
+from cortex.domain.effect import Invocation, NotSentError, UnsettledError
 from cortex.domain.errors import (
     InvalidValueError,
     RejectedError,
@@ -24,7 +23,7 @@ from cortex.domain.errors import (
 )
 from cortex.domain.failure import Failure
 from cortex.domain.redaction import begun_in
-from cortex.domain.retry_after import retry_after_of
+from cortex.domain.retry import retry_after_of
 
 BODY_MAX_BYTES = 1_048_576
 REDIRECTS_MAX = 5

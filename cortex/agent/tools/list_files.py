@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 import attrs
 
-from cortex.agent.jail import open_folder, parts_of
-from cortex.agent.tool import ToolContext, tool
+from cortex.agent.tools.tool import ToolContext, tool
+from cortex.agent.workspace.jail import open_folder, parts_of
 from cortex.domain.errors import InvalidValueError
 
 LISTED_DEFAULT = 1_000

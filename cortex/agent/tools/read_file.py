@@ -2,8 +2,8 @@
 
 import os
 
-from cortex.agent.jail import open_file
-from cortex.agent.tool import ToolContext, tool
+from cortex.agent.tools.tool import ToolContext, tool
+from cortex.agent.workspace.jail import open_file
 from cortex.domain.errors import InvalidValueError, RejectedError
 from cortex.domain.redaction import begun_in, ended_in, knows_any, redact
 

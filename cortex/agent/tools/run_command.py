@@ -6,8 +6,8 @@ from functools import partial
 
 import trio
 
-from cortex.agent.process import Completed, run_confined, run_process
-from cortex.agent.tool import ToolContext, tool
+from cortex.agent.tools.process import Completed, run_confined, run_process
+from cortex.agent.tools.tool import ToolContext, tool
 from cortex.domain.confinement import Confinement
 from cortex.domain.errors import InvalidValueError, RejectedError
 from cortex.domain.timeouts import TIMEOUTS
@@ -29,8 +29,9 @@ async def run_command(
 
     There is no shell: pipes, globs, && and variables are not interpreted; to use them, run
     ["sh", "-c", "…"]. The program has no input, no network unless you were told of one, and only a
-    minimal environment. It sees the working folder, which it can write to only if that is the
-    workspace, and the system's programs; what it writes to the temporary folder is gone afterwards.
+    minimal environment. It sees the working folder and the system's programs. It can write to the
+    working folder, but not to its .git, unless it is told that the folder is read-only; what it
+    writes to the temporary folder is gone afterwards.
     Whatever it leaves running is ended with it. Of long output the middle is left out.
 
     Args:
@@ -59,6 +60,7 @@ async def run_command(
                 workspace=context.workspace,
                 folder=context.folder,
                 has_network=context.has_network,
+                writes=context.writes_folder,
             )
         )
         return await run_confined(

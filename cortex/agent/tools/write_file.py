@@ -2,9 +2,8 @@
 
 import attrs
 
-from cortex.agent.jail import open_folder, parts_of, refuse_symlink
-from cortex.agent.tool import ToolContext, tool
-from cortex.agent.whole_file import write_whole
+from cortex.agent.tools.tool import ToolContext, tool
+from cortex.agent.workspace.jail import open_folder, parts_of, refuse_symlink, write_whole
 from cortex.domain.errors import ForbiddenError, RejectedError
 
 

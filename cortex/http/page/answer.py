@@ -8,10 +8,10 @@ from uuid import UUID
 import attrs
 
 from cortex.domain.approval import REASON_CHARS_MAX
-from cortex.domain.approval_facts import DENY_REASONS
 from cortex.domain.errors import UsageError
 from cortex.domain.safe import safe
 from cortex.http.deciding import FieldError, Wish
+from cortex.view.approval_facts import DENY_REASONS
 
 NAME_MAX: Final = 100
 

@@ -12,12 +12,9 @@ from uuid import UUID
 
 from starlette.responses import RedirectResponse, Response
 
-from cortex.domain.approval_facts import is_open, needs_sign_in
 from cortex.domain.errors import ConflictError, ForbiddenError, InvalidValueError
-from cortex.domain.role import Role
+from cortex.domain.token import Role
 from cortex.durable.crash_points import crash_point
-from cortex.http.api import Api, Asked
-from cortex.http.body import BYTES_MAX
 from cortex.http.deciding import (
     FieldError,
     Person,
@@ -26,15 +23,18 @@ from cortex.http.deciding import (
     client_of,
     decide,
 )
-from cortex.http.origin import refuse_foreign
+from cortex.http.framework.api import Api, Asked
+from cortex.http.framework.body import BYTES_MAX
+from cortex.http.framework.origin import refuse_foreign
+from cortex.http.framework.route import PUBLIC, UUID_PARAM, Method, Route
 from cortex.http.page.answer import Act, Answer, answer_of
 from cortex.http.page.approval_view import show
 from cortex.http.page.errors import as_page, not_good, sign_in_first
 from cortex.http.page.form import check_csrf, fields_of
 from cortex.http.page.visitor import Visitor, drop_link, keep_link, path_of, visitor_of
-from cortex.http.route import PUBLIC, UUID_PARAM, Method, Route
 from cortex.http.sessions import principal_of_session
 from cortex.store import approvals
+from cortex.view.approval_facts import is_open, needs_sign_in
 
 SIGNED_IN: Final = "page"
 LINK: Final = "link"

@@ -7,9 +7,7 @@ import attrs
 from starlette.responses import Response
 
 from cortex.domain.approval import REASON_CHARS_MAX, ApprovalStatus
-from cortex.domain.approval_facts import Facts, facts_of
 from cortex.domain.argument_diff import changes
-from cortex.domain.argument_rows import visible_json
 from cortex.domain.canonical import parse
 from cortex.domain.errors import ConflictError, InvalidValueError
 from cortex.domain.job import JobStatus
@@ -18,6 +16,8 @@ from cortex.http.page.answer import Answer
 from cortex.http.page.form import csrf_of
 from cortex.http.page.rendering import page
 from cortex.http.page.visitor import Visitor, path_of
+from cortex.view.approval_facts import Facts, facts_of
+from cortex.view.arguments import visible_json
 
 ROWS_MAX: Final = 1000
 """Values with a row of their own; how many more there are is said, and the JSON has all."""

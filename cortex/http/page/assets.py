@@ -8,8 +8,8 @@ import attrs
 from starlette.responses import Response
 
 from cortex.domain.errors import NotFoundError
-from cortex.http.api import Api, Asked
-from cortex.http.route import PUBLIC, Method, Route
+from cortex.http.framework.api import Api, Asked
+from cortex.http.framework.route import PUBLIC, Method, Route
 
 FOLDER: Final = Path(__file__).parent / "static"
 PREFIX: Final = "/static/"

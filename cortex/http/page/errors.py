@@ -10,9 +10,9 @@ from starlette.responses import RedirectResponse, Response
 
 from cortex.domain.errors import CortexError
 from cortex.domain.safe import safe
-from cortex.http.api import Api, Asked
+from cortex.http.framework.api import Api, Asked
+from cortex.http.framework.problem import RefusedError, status_of
 from cortex.http.page.rendering import message
-from cortex.http.problem import RefusedError, status_of
 
 SIGN_IN_PATH: Final = "/sign-in"
 _TITLES: Final = {

@@ -6,18 +6,18 @@ from uuid import UUID
 import attrs
 from starlette.responses import Response
 
-from cortex.domain.approval_facts import countdown
-from cortex.domain.approval_words import call_of
-from cortex.domain.role import Role
-from cortex.http.api import Api, Asked
+from cortex.domain.token import Role
 from cortex.http.auth import COOKIE_NAME
+from cortex.http.framework.api import Api, Asked
+from cortex.http.framework.route import Method, Route, SignIn
+from cortex.http.framework.shape import told
 from cortex.http.page.errors import as_page
 from cortex.http.page.form import csrf_of
 from cortex.http.page.rendering import page
 from cortex.http.page.visitor import SIGN_OUT
-from cortex.http.route import Method, Route, SignIn
-from cortex.http.shape import told
 from cortex.store import approvals
+from cortex.view.approval_facts import countdown
+from cortex.view.approvals import call_of
 
 ROWS_MAX: Final = 100
 PATH: Final = "/approvals"

@@ -12,9 +12,9 @@ from typing import Any, Final
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from starlette.responses import HTMLResponse, Response
 
-from cortex.domain.approval_facts import DENY_REASONS, RISK_WORDS, countdown
 from cortex.domain.safe import safe
 from cortex.http.page.assets import url_of
+from cortex.view.approval_facts import DENY_REASONS, RISK_WORDS, countdown
 
 CSP: Final = (
     "default-src 'none'; style-src 'self'; script-src 'self'; img-src 'self'; "

@@ -5,18 +5,18 @@ from typing import Any, Final
 
 from starlette.responses import RedirectResponse, Response
 
-from cortex.domain.role import Role
-from cortex.http.api import Api, Asked
+from cortex.domain.token import Role
 from cortex.http.auth import COOKIE_NAME
-from cortex.http.limits import household
-from cortex.http.origin import is_https, refuse_foreign
+from cortex.http.framework.api import Api, Asked
+from cortex.http.framework.limits import household
+from cortex.http.framework.origin import is_https, refuse_foreign
+from cortex.http.framework.problem import RateLimitedError, UnauthenticatedError
+from cortex.http.framework.route import PUBLIC, Method, Route, SignIn
 from cortex.http.page.errors import SIGN_IN_PATH, as_page
 from cortex.http.page.form import check_csrf, fields_of
 from cortex.http.page.inbox import PATH as INBOX_PATH
 from cortex.http.page.rendering import page
 from cortex.http.page.visitor import SIGN_OUT
-from cortex.http.problem import RateLimitedError, UnauthenticatedError
-from cortex.http.route import PUBLIC, Method, Route, SignIn
 from cortex.http.sessions import drop_cookie, set_cookie, sign_in, sign_out
 
 FORM_BYTES_MAX: Final = 8_192

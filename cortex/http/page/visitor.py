@@ -6,13 +6,13 @@ from uuid import UUID
 import attrs
 from starlette.responses import Response
 
-from cortex.domain.role import Role
-from cortex.http.api import Api, Asked
+from cortex.domain.token import Role
 from cortex.http.auth import COOKIE_NAME
-from cortex.http.gate import WHO
-from cortex.http.origin import is_https
+from cortex.http.framework.api import Api, Asked
+from cortex.http.framework.gate import WHO
+from cortex.http.framework.origin import is_https
+from cortex.http.framework.principal import Principal
 from cortex.http.page.form import csrf_of
-from cortex.http.principal import Principal
 from cortex.http.sessions import principal_of_session
 
 LINK_COOKIE: Final = "cortex_link"

@@ -2,9 +2,10 @@
 
 from typing import Final
 
-from cortex.http import health, metrics, openapi
+from cortex.http import health, metrics
+from cortex.http.framework import openapi
+from cortex.http.framework.route import Route
 from cortex.http.page import approval, assets, inbox, signing_in
-from cortex.http.route import Route
 from cortex.http.routes import (
     approvals,
     breakers,

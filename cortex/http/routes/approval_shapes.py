@@ -9,7 +9,7 @@ import attrs
 
 from cortex.domain.approval import REASON_CHARS_MAX, ApprovalStatus, Risk
 from cortex.domain.approval_batch import BATCH_MAX
-from cortex.http.shape import text, told, whole
+from cortex.http.framework.shape import text, told, whole
 
 LIMIT_MAX: Final = 200
 _DIGEST: Final[dict[str, Any]] = {

@@ -6,6 +6,7 @@ later is told by a 409 who decided, when and how.
 
 import hashlib
 import secrets
+from functools import partial
 from typing import Any, Final
 
 import attrs
@@ -15,18 +16,17 @@ from starlette.responses import Response
 from cortex.domain.approval import TOKEN_BYTES, ApprovalStatus
 from cortex.domain.approval_batch import BATCH_MAX, check_batch
 from cortex.domain.approval_edit import WHAT
-from cortex.domain.approval_facts import needs_sign_in
-from cortex.domain.approval_words import if_approved, if_denied, if_expired
 from cortex.domain.canonical import canonical
 from cortex.domain.errors import InvalidValueError, UsageError
-from cortex.domain.role import Role
+from cortex.domain.token import Role
 from cortex.http import deciding
-from cortex.http.api import Api, Asked
-from cortex.http.body import BYTES_MAX
 from cortex.http.deciding import Person, Wish
-from cortex.http.idempotent import mutate
-from cortex.http.origin import base_url
-from cortex.http.route import UUID_PARAM, Method, Route, answer
+from cortex.http.framework.api import Api, Asked
+from cortex.http.framework.body import BYTES_MAX
+from cortex.http.framework.idempotent import mutate
+from cortex.http.framework.origin import base_url
+from cortex.http.framework.route import UUID_PARAM, Method, Route, answer
+from cortex.http.framework.shape import record
 from cortex.http.routes.approval_shapes import (
     Answer,
     Approval,
@@ -40,9 +40,10 @@ from cortex.http.routes.approval_shapes import (
     Deny,
     Link,
 )
-from cortex.http.shape import record
+from cortex.postgres.database import Database
 from cortex.store import approvals
-from cortex.store.database import Database
+from cortex.view.approval_facts import needs_sign_in
+from cortex.view.approvals import if_approved, if_denied, if_expired
 
 CHANNEL: Final = "api"
 _PARAMS: Final = {"approval_id": UUID_PARAM}
@@ -85,7 +86,9 @@ async def show_approval(asked: Asked[None, None], api: Api) -> Response:
 async def approve_approval(asked: Asked[None, Approve], api: Api) -> Response:
     """Agree to a request."""
     body = asked.body
-    edited = None if body.arguments is None else canonical(body.arguments, what=WHAT)
+    edited = None
+    if body.arguments is not None:
+        edited = await api.apart(partial(canonical, body.arguments, what=WHAT), size=asked.size)
     wish = Wish(
         approval_id=asked.path["approval_id"],
         is_approved=True,

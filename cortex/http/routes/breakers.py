@@ -10,17 +10,17 @@ from starlette.responses import Response
 from cortex.domain.breaker import HOLD_MAX_S, HOLD_MIN_S, NAME_MAX, BreakerState, policy_of
 from cortex.domain.breaker_past import ERRORS_MAX
 from cortex.domain.errors import UsageError
-from cortex.domain.role import Role
 from cortex.domain.safe import safe
-from cortex.http.api import Api, Asked
-from cortex.http.cursor import limit_field
-from cortex.http.idempotent import headers_of, once
+from cortex.domain.token import Role
+from cortex.http.framework.api import Api, Asked
+from cortex.http.framework.cursor import limit_field
+from cortex.http.framework.idempotent import headers_of, once
+from cortex.http.framework.route import Handler, Method, Route, answer
+from cortex.http.framework.shape import number, record, text, told
 from cortex.http.reason import reason_field
-from cortex.http.route import Handler, Method, Route, answer
-from cortex.http.shape import number, record, text, told
+from cortex.postgres.database import Database
 from cortex.store import breakers as store
-from cortex.store.breaker_past import with_past
-from cortex.store.database import Database
+from cortex.store.breakers import with_past
 
 LIMIT_MAX: Final = 1_000
 

@@ -9,15 +9,15 @@ from starlette.responses import Response
 
 from cortex.domain.dead_act import CANCEL, PAUSE, RESUME, ActState, ActVerb, Change, left
 from cortex.domain.dead_letter import LetterState
-from cortex.domain.role import Role
-from cortex.http.api import Api, Asked
-from cortex.http.cursor import limit_field
-from cortex.http.idempotent import headers_of, once
+from cortex.domain.token import Role
+from cortex.http.framework.api import Api, Asked
+from cortex.http.framework.cursor import limit_field
+from cortex.http.framework.idempotent import headers_of, once
+from cortex.http.framework.route import NUMBER_PARAM, Handler, Method, Route, answer
+from cortex.http.framework.shape import record, told
 from cortex.http.reason import reason_field
-from cortex.http.route import NUMBER_PARAM, Handler, Method, Route, answer
-from cortex.http.shape import record, told
+from cortex.postgres.database import Database
 from cortex.store import dead_acts
-from cortex.store.database import Database
 
 ACTS: Final = "/v1/dead-letters/acts"
 ACT: Final = f"{ACTS}/{{act_id}}"

@@ -23,16 +23,16 @@ from cortex.domain.dead_act import (
 from cortex.domain.errors import UsageError
 from cortex.domain.idempotency import error_from
 from cortex.domain.letter_choice import DryRun, retries_of
-from cortex.domain.role import Role
-from cortex.http.api import Api, Asked
-from cortex.http.idempotent import headers_of, once
+from cortex.domain.token import Role
+from cortex.http.framework.api import Api, Asked
+from cortex.http.framework.idempotent import headers_of, once
+from cortex.http.framework.route import Method, Route, answer
+from cortex.http.framework.shape import number, told, whole
 from cortex.http.reason import reason_field
-from cortex.http.route import Method, Route, answer
 from cortex.http.routes.dead_acts import ACT, LettersAct, told_act
 from cortex.http.routes.dead_letters import LETTER, LETTER_PARAMS, LetterChoice
-from cortex.http.shape import number, told, whole
+from cortex.postgres.database import Database
 from cortex.store import dead_acts, dead_letters
-from cortex.store.database import Database
 from cortex.store.dead_acts import DeadAct
 from cortex.store.dead_letters import Settled
 

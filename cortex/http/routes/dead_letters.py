@@ -10,13 +10,13 @@ from starlette.responses import Response
 from cortex.domain.dead_letter import UNRESOLVED, Cause, LetterState, prospect
 from cortex.domain.failure import FailureClass
 from cortex.domain.job import JobStatus
-from cortex.domain.role import Role
-from cortex.domain.time_span import parse_span
-from cortex.http.api import Api, Asked
-from cortex.http.cursor import cursor_field, cursor_of, id_of, limit_field
-from cortex.http.route import UUID_PARAM, Method, Route, answer
+from cortex.domain.timeouts import parse_span
+from cortex.domain.token import Role
+from cortex.http.framework.api import Api, Asked
+from cortex.http.framework.cursor import cursor_field, cursor_of, id_of, limit_field
+from cortex.http.framework.route import UUID_PARAM, Method, Route, answer
+from cortex.http.framework.shape import record, text, told
 from cortex.http.routes.jobs import ATTEMPTS_MAX, Attempt
-from cortex.http.shape import record, text, told
 from cortex.store import dead_letters, jobs
 from cortex.store.dead_letters import LetterFilter
 

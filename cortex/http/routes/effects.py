@@ -13,15 +13,15 @@ from cortex.domain.effect import EffectStatus, Resolution
 from cortex.domain.errors import UsageError
 from cortex.domain.job import JobStatus
 from cortex.domain.limits import CHECKPOINT
-from cortex.domain.role import Role
-from cortex.http.api import Api, Asked
-from cortex.http.cursor import cursor_field, cursor_of, id_of, limit_field
-from cortex.http.idempotent import headers_of, once
+from cortex.domain.token import Role
+from cortex.http.framework.api import Api, Asked
+from cortex.http.framework.cursor import cursor_field, cursor_of, id_of, limit_field
+from cortex.http.framework.idempotent import headers_of, once
+from cortex.http.framework.route import UUID_PARAM, Method, Route, answer
+from cortex.http.framework.shape import record, text, told
 from cortex.http.reason import reason_field
-from cortex.http.route import UUID_PARAM, Method, Route, answer
-from cortex.http.shape import record, text, told
+from cortex.postgres.database import Database
 from cortex.store import effects as store
-from cortex.store.database import Database
 
 TOOL_MAX: Final = 200
 EFFECT: Final = "/v1/effects/{effect_id}"

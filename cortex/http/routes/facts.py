@@ -8,12 +8,12 @@ from uuid import UUID
 import attrs
 from starlette.responses import Response
 
-from cortex.domain.role import Role
-from cortex.domain.time_span import parse_span
-from cortex.http.api import Api, Asked
-from cortex.http.cursor import limit_field
-from cortex.http.route import Method, Route, answer
-from cortex.http.shape import record, text, told, whole
+from cortex.domain.timeouts import parse_span
+from cortex.domain.token import Role
+from cortex.http.framework.api import Api, Asked
+from cortex.http.framework.cursor import limit_field
+from cortex.http.framework.route import Method, Route, answer
+from cortex.http.framework.shape import record, text, told, whole
 from cortex.store import facts
 
 ID_MAX: Final = 10**18 - 1

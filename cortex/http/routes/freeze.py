@@ -7,14 +7,14 @@ from typing import Final
 import attrs
 from starlette.responses import Response
 
-from cortex.domain.role import Role
-from cortex.http.api import Api, Asked
-from cortex.http.idempotent import headers_of, once
+from cortex.domain.token import Role
+from cortex.http.framework.api import Api, Asked
+from cortex.http.framework.idempotent import headers_of, once
+from cortex.http.framework.route import Handler, Method, Route, answer
+from cortex.http.framework.shape import record, told
 from cortex.http.reason import reason_field
-from cortex.http.route import Handler, Method, Route, answer
-from cortex.http.shape import record, told
+from cortex.postgres.database import Database
 from cortex.store import breakers as store
-from cortex.store.database import Database
 
 
 @attrs.frozen(kw_only=True)

@@ -8,15 +8,15 @@ from starlette.responses import Response
 
 from cortex.domain.idempotency import error_from
 from cortex.domain.job import JobStatus
-from cortex.domain.role import Role
-from cortex.http.api import Api, Asked
-from cortex.http.idempotent import headers_of, once
+from cortex.domain.token import Role
+from cortex.http.framework.api import Api, Asked
+from cortex.http.framework.idempotent import headers_of, once
+from cortex.http.framework.route import Method, Route, answer
+from cortex.http.framework.shape import told
 from cortex.http.reason import reason_field
-from cortex.http.route import Method, Route, answer
 from cortex.http.routes.jobs import JOB, JOB_PARAMS
-from cortex.http.shape import told
-from cortex.store.database import Database
-from cortex.store.job_acts import cancel_each, retry_each
+from cortex.postgres.database import Database
+from cortex.store.job_choice import cancel_each, retry_each
 
 
 @attrs.frozen(kw_only=True)

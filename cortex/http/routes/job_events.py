@@ -12,7 +12,6 @@ one as `Last-Event-ID` gets what followed. Text of models comes only as far as i
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import suppress
 from typing import Any, Final
 
 import orjson
@@ -21,11 +20,11 @@ from starlette.responses import Response
 
 from cortex.domain.answer_text import AnswerPiece
 from cortex.domain.job_feed import START, EventKind, JobEvent, Position
-from cortex.domain.role import Role
-from cortex.http.api import Api, Asked, Feed
-from cortex.http.route import Method, Route
+from cortex.domain.token import Role
+from cortex.http.framework.api import Api, Asked, Feed
+from cortex.http.framework.route import Method, Route
+from cortex.http.framework.streaming import Streamed, Write
 from cortex.http.routes.jobs import JOB, JOB_PARAMS
-from cortex.http.streaming import Streamed, Write
 from cortex.store import feed as feeds
 
 KEEP_ALIVE_S: Final = 15.0
@@ -60,7 +59,7 @@ async def events_of_job(asked: Asked[None, None], api: Api) -> Response:
                 await write(_HELLO)
                 await _pass_on(feed, write, asked, api)
 
-    return Streamed(write_events, media_type=MEDIA, headers=HEADERS)
+    return Streamed(write_events, turns=api.turns, media_type=MEDIA, headers=HEADERS)
 
 
 async def _knows_all(asked: Asked[None, None], api: Api, after: Position) -> bool:
@@ -78,28 +77,28 @@ async def _pass_on(feed: Feed, write: Write, asked: Asked[None, None], api: Api)
     Who asked is looked at again before each piece of news: a stream outlives many a token.
     """
     token = asked.request.headers.get("authorization")
-    while (news := await _next(feed, api.pod.draining)) is not None:
-        if news:
-            await api.auth.by_token(token, address=asked.address, is_read_only=True)
-        await write(b"".join(_lines(news)) or _STILL_HERE)
+    draining = api.pod.draining
+    waiting = trio.CancelScope()
 
+    async def end_when_draining() -> None:
+        await draining.wait()
+        waiting.cancel(reason="the pod drains")
 
-async def _next(feed: Feed, draining: trio.Event) -> Sequence[FeedEvent] | None:
-    """Wait for events; none came if it was quiet for a while. None: there will be no more here."""
-    news: Sequence[FeedEvent] | None = None
     async with trio.open_nursery() as nursery:
-
-        async def end_when_draining() -> None:
-            await draining.wait()
-            nursery.cancel_scope.cancel(reason="the pod drains")
-
         nursery.start_soon(end_when_draining)
-        with trio.move_on_after(KEEP_ALIVE_S) as patience, suppress(trio.EndOfChannel):
-            news = await feed.receive()
-        if patience.cancelled_caught:
-            news = ()
-        nursery.cancel_scope.cancel(reason="enough was waited")
-    return news
+        while not draining.is_set():
+            news: Sequence[FeedEvent] = ()
+            with trio.move_on_after(KEEP_ALIVE_S) as waiting:
+                try:
+                    news = await feed.receive()
+                except trio.EndOfChannel:
+                    break
+            if news:
+                await api.auth.by_token(token, address=asked.address, is_read_only=True)
+            elif draining.is_set():
+                break
+            await write(b"".join(_lines(news)) or _STILL_HERE)
+        nursery.cancel_scope.cancel(reason="there will be no more here")
 
 
 def _lines(news: Sequence[FeedEvent]) -> Iterator[bytes]:

@@ -12,12 +12,12 @@ from starlette.responses import Response
 from cortex.domain.errors import NotFoundError
 from cortex.domain.job import JobStatus
 from cortex.domain.limits import MIB
-from cortex.domain.role import Role
-from cortex.http.api import Api, Asked
-from cortex.http.cursor import limit_field
-from cortex.http.route import Method, Route, answer
+from cortex.domain.token import Role
+from cortex.http.framework.api import Api, Asked
+from cortex.http.framework.cursor import limit_field
+from cortex.http.framework.route import Method, Route, answer
+from cortex.http.framework.shape import record, told, whole
 from cortex.http.routes.jobs import JOB, JOB_PARAMS
-from cortex.http.shape import record, told, whole
 from cortex.store import jobs, steps
 
 ID_MAX: Final = 10**18 - 1

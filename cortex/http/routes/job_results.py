@@ -17,13 +17,13 @@ from starlette.responses import Response
 
 from cortex.domain.job import JobStatus
 from cortex.domain.job_feed import JobState
-from cortex.domain.role import Role
-from cortex.http.api import Api, Asked
-from cortex.http.leaving import until_left
-from cortex.http.problem import Problem, response_of
-from cortex.http.route import Method, Route, answer
+from cortex.domain.token import Role
+from cortex.http.framework.api import Api, Asked
+from cortex.http.framework.leaving import until_left
+from cortex.http.framework.problem import Problem, response_of
+from cortex.http.framework.route import Method, Route, answer
+from cortex.http.framework.shape import whole
 from cortex.http.routes.jobs import JOB, JOB_PARAMS
-from cortex.http.shape import whole
 
 WAIT_MS: Final = 15_000
 WAIT_MS_MAX: Final = 30_000

@@ -9,8 +9,7 @@ import orjson
 from starlette.responses import Response
 
 from cortex.domain.job import Submission
-from cortex.domain.role import Role
-from cortex.domain.submission import (
+from cortex.domain.policy import (
     DELAY_MAX_S,
     KEY_MAX,
     NAME_MAX,
@@ -22,17 +21,18 @@ from cortex.domain.submission import (
     default_timeout_s,
     request_of,
 )
+from cortex.domain.token import Role
 from cortex.durable.codec import parse_payload
 from cortex.durable.crash_points import crash_point
-from cortex.http.api import Api, Asked, PodView
-from cortex.http.body import BYTES_MAX
 from cortex.http.folder import confine
-from cortex.http.idempotent import headers_of, once
-from cortex.http.route import Method, Route, answer
+from cortex.http.framework.api import Api, Asked, PodView
+from cortex.http.framework.body import BYTES_MAX
+from cortex.http.framework.idempotent import headers_of, once
+from cortex.http.framework.route import Method, Route, answer
+from cortex.http.framework.shape import number, text, told, whole
 from cortex.http.routes.jobs import JOB
-from cortex.http.shape import number, text, told, whole
+from cortex.postgres.database import Database
 from cortex.store import jobs
-from cortex.store.database import Database
 
 KNOWN_SHOWN: Final = 20
 
@@ -82,8 +82,7 @@ class Submitted:
 async def submit_job(asked: Asked[None, JobSubmission], api: Api) -> Response:
     """Submit a job; under a key that was used, tell the id of that time."""
     new_id = api.chance.new_id()
-    size = int(asked.request.headers.get("content-length") or BYTES_MAX)
-    submission = await api.apart(partial(_submission, asked.body, new_id, api.pod), size=size)
+    submission = await api.apart(partial(_submission, asked.body, new_id, api.pod), size=asked.size)
     await _check(submission, api)
     by, credential = asked.principal.name, asked.principal.credential
     if asked.key is None:
@@ -96,7 +95,8 @@ async def submit_job(asked: Asked[None, JobSubmission], api: Api) -> Response:
         await jobs.submit(db, [submission], by=by, credential=credential)
         return submission.id
 
-    done = await once(asked, api, work, operation="jobs.submit", request=request_of(submission))
+    request = await api.apart(partial(request_of, submission), size=asked.size)
+    done = await once(asked, api, work, operation="jobs.submit", request=request)
     return _submitted(UUID(done.response), headers_of(done))
 
 

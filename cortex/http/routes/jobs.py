@@ -7,18 +7,18 @@ from uuid import UUID
 import attrs
 from starlette.responses import Response
 
-from cortex.domain import why as rules
 from cortex.domain.job import JobStatus
 from cortex.domain.job_filter import TEXT_MAX, JobPlace, parse_filter
-from cortex.domain.role import Role
-from cortex.domain.why import Cause
+from cortex.domain.token import Role
 from cortex.domain.why_facts import WhyFacts
-from cortex.http.api import Api, Asked
-from cortex.http.cursor import cursor_field, cursor_of, limit_field, place_of
-from cortex.http.route import UUID_PARAM, Method, Route, answer
-from cortex.http.shape import record, text, told
+from cortex.http.framework.api import Api, Asked
+from cortex.http.framework.cursor import cursor_field, cursor_of, limit_field, place_of
+from cortex.http.framework.route import UUID_PARAM, Method, Route, answer
+from cortex.http.framework.shape import record, text, told
 from cortex.store import facts, job_pages, jobs
 from cortex.store import why as why_store
+from cortex.view import why as rules
+from cortex.view.why import Cause
 
 ATTEMPTS_MAX: Final = 200
 JOB: Final = "/v1/jobs/{job_id}"

@@ -10,13 +10,11 @@ import attrs
 from starlette.responses import Response
 
 from cortex.domain.confinement import Confinement
-from cortex.domain.drain import DrainPhase
-from cortex.domain.liveness import Liveness
-from cortex.domain.role import Role
-from cortex.domain.trouble import Trouble
-from cortex.http.api import Api, Asked
-from cortex.http.route import Method, Route, answer
-from cortex.http.shape import record, told, whole
+from cortex.domain.drain import DrainPhase, Liveness, Trouble
+from cortex.domain.token import Role
+from cortex.http.framework.api import Api, Asked
+from cortex.http.framework.route import Method, Route, answer
+from cortex.http.framework.shape import record, told, whole
 from cortex.store import drains, pods
 
 ENDED_MAX: Final = 50

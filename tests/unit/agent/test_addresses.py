@@ -4,7 +4,7 @@ import ipaddress
 
 import pytest
 
-from cortex.agent.addresses import Allowed, is_public, resolve
+from cortex.agent.tools.addresses import Allowed, is_public, resolve
 from cortex.domain.errors import ForbiddenError, UsageError
 
 

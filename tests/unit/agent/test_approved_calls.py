@@ -9,11 +9,12 @@ import pytest
 
 from cortex.agent.loop import run_agent
 from cortex.agent.spec import AgentSpec
-from cortex.agent.tool import tool
-from cortex.agent.toolbox import Toolbox
+from cortex.agent.tools.tool import tool
+from cortex.agent.tools.toolbox import Toolbox
 from cortex.domain.approval import ApprovalRequest, ApprovalStatus, Decided, Risk
 from cortex.domain.canonical import canonical, digest
-from cortex.domain.errors import ApprovalExpiredError, Suspended
+from cortex.domain.control_flow import Suspended
+from cortex.domain.errors import ApprovalExpiredError
 from cortex.domain.model import ModelRequest
 from cortex.durable.calls import Caller
 from cortex.durable.journal import Outcome

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from cortex.agent import artefacts
-from cortex.agent.artefacts import Found, look_through, set_aside
+from cortex.agent.workspace import artefacts
+from cortex.agent.workspace.artefacts import Found, look_through, set_aside
 from cortex.domain.timeout_receipt import Artefact
 
 LONG_AGO = datetime(2001, 1, 1, tzinfo=UTC)

@@ -8,12 +8,13 @@ import attrs
 import orjson
 import pytest
 
-from cortex.agent.command_terms import INTERRUPTED, CommandTerms
+from cortex.agent.confinement.terms import INTERRUPTED, CommandTerms
 from cortex.agent.loop import run_agent
 from cortex.agent.spec import AgentSpec, parse_agents
-from cortex.agent.toolbox import Toolbox
 from cortex.agent.tools.run_command import run_command
-from cortex.domain.errors import Suspended, UsageError
+from cortex.agent.tools.toolbox import Toolbox
+from cortex.domain.control_flow import Suspended
+from cortex.domain.errors import UsageError
 from tests.support.factories import LedgerDesk, a_claim, a_context
 from tests.support.rows import new_id
 from tests.unit.agent.test_loop import Script, calls, says

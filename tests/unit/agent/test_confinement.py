@@ -3,40 +3,25 @@
 import json
 import os
 import platform
-import shutil
-import socket
+import py_compile
 import subprocess
 import sys
-import sysconfig
-import tempfile
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import suppress
 from pathlib import Path
-from typing import Any
 
 import pytest
-from attrs import frozen
 
-from cortex.agent.confinement import Confiner, best_means, works
+from cortex.agent.confinement import child as confined_child
+from cortex.agent.confinement import means as confinement
+from cortex.agent.confinement.means import Confiner, best_means, works
 from cortex.domain.confinement import MEANS, NO_MEANS, Confinement
 from cortex.domain.errors import RejectedError
 from tests.support import intruder
+from tests.support.eventually import eventually
+from tests.support.pod_place import CANARY, PLANTED, Place, a_place
 
 pytestmark = pytest.mark.skipif(platform.machine() != "x86_64", reason="its calls have numbers")
 
-ROOT = Path(__file__).parents[3]
-CANARY = "canary-7f3a91"
-POD_UID = 64_242
-AS_ROOT = os.geteuid() == 0
-USERS = {"root": 0, "another user": POD_UID} if AS_ROOT else {"this user": os.geteuid()}
-PLANTED = {
-    "data": "data/pgdata/base",
-    "config": "home/.config/cortex/config.toml",
-    "pgpass": "home/.pgpass",
-    "ssh_key": "home/.ssh/id_ed25519",
-    "token": "data/token",
-    "other_workspace": "data/workspaces/other/report.md",
-}
 HARMLESS = [
     *("database_socket", "database_socket_by_link", "abstract_socket", "tcp_on_loopback"),
     *("tcp_by_mapped_v6", "environment", "read_config", "read_data", "read_pgpass", "read_ssh_key"),
@@ -45,171 +30,6 @@ HARMLESS = [
     *("write_declared_folder", "git_hook_in_declared_folder", "many_descriptors", "much_memory"),
     *("cortex_as_module", "endless_computing"),
 ]
-VICTIM = """
-import ctypes, sys
-secret = ctypes.create_string_buffer(b"%s")
-print(ctypes.addressof(secret), flush=True)
-sys.stdin.read()
-"""
-
-
-@frozen
-class Place:
-    """Folders of a pod, and what a program would like to have of it."""
-
-    root: Path
-    uid: int
-    facts: dict[str, Any]
-
-    @property
-    def workspace(self) -> Path:
-        return self.root / "data" / "workspaces" / "job"
-
-    def run(self, means: Confinement, *argv: str, folder: Path | None = None) -> dict[str, Any]:
-        terms = {
-            "means": means,
-            "workspace": str(self.workspace),
-            "folder": str(folder or self.workspace),
-            "hidden": [str(self.root / "data"), str(self.root / "home/.config/cortex/config.toml")],
-            "argv": argv,
-        }
-        command = [sys.executable, "-m", "tests.support.confined", json.dumps(terms)]
-        secret = {"CORTEX_DSN": CANARY, "ANTHROPIC_API_KEY": CANARY, "PGPASSWORD": CANARY}
-        done = subprocess.run(
-            as_user(self.uid, command),
-            cwd=ROOT,
-            env={**os.environ, **secret, "TMPDIR": str(self.root / "tmp")},
-            capture_output=True,
-            text=True,
-            timeout=100,
-            check=False,
-        )
-        assert done.returncode == 0, done.stderr
-        found: dict[str, Any] = json.loads(done.stdout)
-        return found
-
-
-def as_user(uid: int, command: list[str]) -> list[str]:
-    """Return a command that runs another as this user, who may pass to the interpreter."""
-    if uid == os.geteuid():
-        return command
-    needed = {Path(sys.base_prefix), ROOT}
-    closed = {
-        parent for path in needed for parent in path.parents if not parent.stat().st_mode & 0o001
-    }
-    script = ["set -e"]
-    for top in sorted(closed):
-        script += [f"keep=$(mktemp -d); n=0; mount --bind {top} $keep"]
-        script += [f"mount -t tmpfs -o mode=755 none {top}"]
-        for path in needed:
-            if path.is_relative_to(top):
-                inner = path.relative_to(top)
-                script += [f"mkdir -p {path}", f"mount --bind $keep/{inner} {path}"]
-        script += ["umount $keep; rmdir $keep"]
-    script += ['exec "$@"']
-    drop = ["setpriv", f"--reuid={uid}", f"--regid={uid}", "--clear-groups", "--inh-caps=-all"]
-    view = ["unshare", "--mount", "--propagation", "private"]
-    return [*view, "sh", "-c", "\n".join(script), "sh", *drop, *command]
-
-
-@contextmanager
-def a_place(uid: int) -> Iterator[Place]:
-    with ExitStack() as held:
-        made = held.enter_context(
-            tempfile.TemporaryDirectory(prefix="cortex-hostile-", ignore_cleanup_errors=True)
-        )
-        root = Path(made).resolve()
-        for planted in PLANTED.values():
-            (root / planted).parent.mkdir(parents=True, exist_ok=True)
-            (root / planted).write_text(CANARY)
-            (root / planted).chmod(0o600)
-        for name in ("folder/.git/hooks", "tmp", "data/workspaces/job", "data/socket"):
-            (root / name).mkdir(parents=True)
-        (root / "folder/readme").write_text("readable")
-        held.callback(shutil.rmtree, root / "data", ignore_errors=True)
-        unix = held.enter_context(socket.socket(socket.AF_UNIX))
-        unix.bind(str(root / "data/socket/.s.PGSQL.5432"))
-        abstract = held.enter_context(socket.socket(socket.AF_UNIX))
-        abstract.bind(f"\0{root}")
-        server = socket.create_server(("::", 0), family=socket.AF_INET6, dualstack_ipv6=True)
-        tcp = held.enter_context(server)
-        for each in (unix, abstract, tcp):
-            each.listen()
-        if AS_ROOT:
-            subprocess.run(["chown", "-R", f"{uid}:{uid}", str(root)], check=True)
-        for closed in ("data", "data/workspaces/job", "data/workspaces/other", "home"):
-            (root / closed).chmod(0o700)
-        root.chmod(0o755)
-        victim = held.enter_context(_victim(uid))
-        assert victim.stdout
-        facts = {
-            "canary": CANARY,
-            **{name: str(root / planted) for name, planted in PLANTED.items()},
-            "data_folder": str(root / "data"),
-            "folder": str(root / "folder"),
-            "socket": str(root / "data/socket/.s.PGSQL.5432"),
-            "abstract": str(root),
-            "port": tcp.getsockname()[1],
-            "address": "127.0.0.2",
-            "pod": victim.pid,
-            "secret_at": int(victim.stdout.readline()),
-            "mark": root.name,
-            "stdlib": sysconfig.get_path("stdlib"),
-            "site_packages": sysconfig.get_path("purelib"),
-            "cortex": str(Path(sys.executable).parent / "cortex"),
-        }
-        yield Place(root, uid, facts)
-        assert victim.poll() is None
-
-
-@contextmanager
-def _victim(uid: int) -> Iterator["subprocess.Popen[str]"]:
-    """A process of the pod's user, open to whatever that user may do."""
-    with subprocess.Popen(
-        as_user(uid, [sys.executable, "-c", VICTIM % CANARY]),
-        env={"DSN": CANARY, "PATH": os.environ["PATH"]},
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-    ) as victim:
-        try:
-            yield victim
-        finally:
-            victim.kill()
-
-
-def available(means: Confinement, uid: int) -> bool:
-    if means is Confinement.USER and uid:
-        return False
-    return works(means)
-
-
-CASES = [
-    (means, user)
-    for means in MEANS
-    for user, uid in USERS.items()
-    if not (means is Confinement.USER and uid)
-]
-
-
-@pytest.fixture(params=CASES, ids="-".join)
-def case(request: pytest.FixtureRequest) -> Iterator[tuple[Confinement, Place]]:
-    """Each means, as root and as another user."""
-    yield from _case(*request.param)
-
-
-@pytest.fixture(params=[each for each in CASES if USERS[each[1]] == os.geteuid()], ids="-".join)
-def as_me(request: pytest.FixtureRequest) -> Iterator[tuple[Confinement, Place]]:
-    """Each means, as the user that runs the tests."""
-    yield from _case(*request.param)
-
-
-def _case(means: Confinement, user: str) -> Iterator[tuple[Confinement, Place]]:
-    uid = USERS[user]
-    if not available(means, uid):
-        pytest.skip(f"this machine has no {means}")
-    with a_place(uid) as place:
-        yield means, place
 
 
 @pytest.mark.timeout(120)
@@ -235,6 +55,7 @@ def test_none_of_the_attempts_succeeds(case: tuple[Confinement, Place]) -> None:
             before[name].st_nlink,
         )
         assert Path(place.facts[name]).read_text() == CANARY
+    assert {each.name for each in place.workspace.parent.iterdir()} == {"job", "other"}
     for folder in ("/tmp", "/var/tmp", "/dev/shm"):  # noqa: S108
         assert not Path(folder, place.facts["mark"]).exists() or folder == str(place.root.parent)
 
@@ -254,6 +75,67 @@ def test_the_attempts_are_real(tmp_path: Path) -> None:
         )
     results = json.loads(done.stdout)
     assert {name for name in HARMLESS if results[name] is None} == set()
+
+
+def test_a_program_goes_first_when_the_machine_is_out_of_memory(
+    case: tuple[Confinement, Place],
+) -> None:
+    """Its supervisor does not, so that nothing is left without one."""
+    means, place = case
+    go = place.workspace / "go"
+    os.mkfifo(go)
+    os.chown(go, place.uid, place.uid)
+    (place.workspace / "waiting.py").write_text("open('go').read()")
+    with place.started(means, "python3", "waiting.py") as running:
+        writer = os.open(go, os.O_WRONLY)  # opens when the program reads
+        scores = {
+            argv: int(Path(f"/proc/{pid}/oom_score_adj").read_text())
+            for pid, argv in commands_below(running.pid)
+        }
+        os.close(writer)
+        running.communicate(timeout=30)
+    programs = [score for argv, score in scores.items() if argv == ("python3", "waiting.py")]
+    assert programs == [1000]
+    if means is not Confinement.BUBBLEWRAP:  # there, everything ends with the supervisor
+        assert sorted(scores.values())[-2] < 1000
+
+
+def commands_below(pid: int) -> list[tuple[int, tuple[str, ...]]]:
+    found = []
+    children = Path(f"/proc/{pid}/task").glob("*/children")
+    for child in (word for file in children for word in file.read_text().split()):
+        argv = Path(f"/proc/{child}/cmdline").read_bytes().decode().split("\0")[:-1]
+        found += [(int(child), tuple(argv)), *commands_below(int(child))]
+    return found
+
+
+def test_nothing_is_left_when_the_pod_is_killed(case: tuple[Confinement, Place]) -> None:
+    """Also where the program has tried to stop those who would end it."""
+    means, place = case
+    (place.workspace / "daemon.py").write_text(DAEMON)
+    stop = "kill -STOP $PPID 2>/dev/null; kill -STOP 1 2>/dev/null"
+    script = f"python3 daemon.py; ({stop}); touch begun; sleep 100"
+    with place.started(means, "sh", "-c", script) as running:
+        eventually((place.workspace / "beats").exists, what="the daemon runs")
+        running.kill()
+        running.communicate(timeout=30)
+    beats = place.workspace / "beats"
+
+    def is_still() -> bool:
+        before = beats.stat().st_size
+        return not mine_at(place.workspace) and beats.stat().st_size == before
+
+    eventually(is_still, what="all of it has ended")
+
+
+def mine_at(folder: Path) -> list[int]:
+    """Processes that work in this folder."""
+    found = []
+    for entry in Path("/proc").glob("[0-9]*/cwd"):
+        with suppress(OSError):
+            if str(entry.readlink()) == str(folder):
+                found.append(int(entry.parent.name))
+    return found
 
 
 DAEMON = """
@@ -304,32 +186,22 @@ def test_processes_that_eat_the_memory_together_are_ended() -> None:
     assert "held more than 2,048 MiB of memory" in done["stderr"]
 
 
-def test_the_folder_is_read_and_the_workspace_written(as_me: tuple[Confinement, Place]) -> None:
-    means, place = as_me
-    script = f"cat readme; echo result > {place.workspace}/report; touch here; touch $TMPDIR/x"
-    done = place.run(means, "sh", "-c", script, folder=place.root / "folder")
-    assert done["stdout"] == "readable"
-    assert (place.workspace / "report").read_text() == "result\n"
-    assert not (place.root / "folder/here").exists()
-    assert "here" in done["stderr"]
-
-
-def test_what_is_hidden_in_the_folder_stays_hidden(as_me: tuple[Confinement, Place]) -> None:
-    means, place = as_me
-    home = place.root / "home"
-    home.chmod(0o755)
-    done = place.run(means, "sh", "-c", "cat .config/cortex/config.toml", folder=home)
-    assert CANARY not in done["stdout"]
-
-
-def test_no_program_starts_in_a_folder_of_cortex(tmp_path: Path) -> None:
-    confiner = Confiner(means=Confinement.BUBBLEWRAP, hidden=(tmp_path / "data",))
-    with pytest.raises(RejectedError, match="belongs to Cortex itself"):
-        confiner.launch(
-            workspace=tmp_path / "data/workspaces/job",
-            folder=tmp_path / "data/pgdata",
-            has_network=False,
-        )
+def test_a_compiled_supervisor_is_used_only_if_it_is_of_this_source(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = [means for means in MEANS if works(means)]
+    source = tmp_path / "confined_child.py"
+    source.write_bytes(Path(confined_child.__file__).read_bytes())
+    monkeypatch.setattr(confined_child, "__file__", str(source))
+    chosen = confinement._child.__wrapped__
+    assert chosen() == str(source), "it is not compiled"
+    compiled = py_compile.compile(str(source), doraise=True)
+    assert chosen() == compiled
+    os.utime(source, (1, 1))
+    assert chosen() == str(source), "it is of another source"
+    compiled = py_compile.compile(str(source), doraise=True)
+    monkeypatch.setattr(confinement, "_child", lambda: compiled)
+    assert [means for means in MEANS if works(means)] == before
 
 
 def test_without_means_nothing_starts(tmp_path: Path) -> None:

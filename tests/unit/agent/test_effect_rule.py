@@ -10,9 +10,9 @@ from uuid import UUID
 import attrs
 import pytest
 
-from cortex.agent.effect_rule import EffectRule
-from cortex.agent.tool import Tool, tool
+from cortex.agent.tools.effect_rule import EffectRule
 from cortex.agent.tools.http_request import http_request
+from cortex.agent.tools.tool import Tool, tool
 from cortex.domain.approval import Risk
 from cortex.domain.approval_policy import ApprovalRule, Mark
 from cortex.domain.argument_check import misfits

@@ -17,9 +17,9 @@ import trio
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cortex.agent.tool import ToolContext
 from cortex.agent.tools.list_files import list_files
 from cortex.agent.tools.read_file import READ_BYTES_MAX, read_file
+from cortex.agent.tools.tool import ToolContext
 from cortex.agent.tools.write_file import write_file
 from cortex.domain.errors import (
     CortexError,

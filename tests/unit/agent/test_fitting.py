@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from cortex.agent import fitting
-from cortex.agent.fitting import BEGINNING_BYTES, fitted
-from cortex.agent.tool import ToolContext
 from cortex.agent.tools.read_file import read_file
+from cortex.agent.tools.tool import ToolContext
+from cortex.agent.workspace import fitting
+from cortex.agent.workspace.fitting import BEGINNING_BYTES, fitted
 from cortex.domain import redaction
 from cortex.domain.errors import CortexError, InvalidValueError
 from cortex.domain.limits import CHECKPOINT, MIB, TOOL_OUTPUT

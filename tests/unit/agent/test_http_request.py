@@ -9,11 +9,11 @@ import attrs
 import pytest
 import trio
 
-from cortex.agent.tool import ToolContext, ToolInputError
+from cortex.agent.tools import http_request as module
 from cortex.agent.tools.http_request import BODY_MAX_BYTES, http_request
-from cortex.domain.certainty import changed_nothing
+from cortex.agent.tools.tool import ToolContext, ToolInputError
 from cortex.domain.classification import failure_of
-from cortex.domain.effect import Invocation
+from cortex.domain.effect import Invocation, changed_nothing
 from cortex.domain.errors import (
     CortexError,
     ForbiddenError,
@@ -21,6 +21,7 @@ from cortex.domain.errors import (
     RejectedError,
     UnavailableError,
 )
+from cortex.domain.redaction import Redactor
 
 OK = b"HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\nContent-Length: 2\r\n\r\nok"
 
@@ -111,6 +112,22 @@ async def test_what_is_sent_and_what_comes_back(context: ToolContext, server: Se
     assert "\r\nx-one: 1\r\n" in asked
     assert "\r\naccept-encoding: identity\r\n" in asked
     assert asked.endswith("\r\n\r\n" + "grüezi".encode().decode("latin-1"))
+
+
+async def test_where_a_body_is_cut_no_part_of_a_secret_is_left(
+    context: ToolContext, server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    known, secret = Redactor(), "Zq7-Kx2_Wm9.Pv4"
+    known.register("TOKEN", secret)
+    monkeypatch.setattr(module, "begun_in", known.begun_in)
+    monkeypatch.setattr(module, "BODY_MAX_BYTES", 40)
+    for before in range(20, 41):
+        body = f"{'a' * before}{secret}{'b' * 40}".encode()
+        server.replies["/"] = b"HTTP/1.1 200 OK\r\n\r\n" + body
+        shown = known.redact(str((await call(context, server.url()))["body"]))
+        assert "truncated after 40 bytes" in shown
+        parts = [secret[at : at + 4] for at in range(len(secret) - 3)]
+        assert not any(each in shown for each in parts), before
 
 
 async def test_an_error_status_is_a_reply(context: ToolContext, server: Server) -> None:

@@ -10,8 +10,8 @@ import trio
 from attrs import define, field
 
 from cortex.agent.secrets import Secrets
-from cortex.agent.tool import ToolContext
 from cortex.agent.tools.http_request import http_request
+from cortex.agent.tools.tool import ToolContext
 from cortex.domain.errors import CortexError, ForbiddenError, InvalidValueError, RejectedError
 from cortex.durable.codec import encode
 from tests.support.knowing import forget_secrets

@@ -12,14 +12,14 @@ from trio.testing import MockClock
 from cortex.agent.limits import AgentLimits, OnStop
 from cortex.agent.loop import CONTINUED_MAX, AgentResult, run_agent
 from cortex.agent.spec import AgentSpec
-from cortex.agent.tool import Tool, tool
-from cortex.agent.toolbox import Toolbox
-from cortex.domain.errors import InvalidOutputError, RejectedError, Suspended, TimedOutError
+from cortex.agent.tools.tool import Tool, tool
+from cortex.agent.tools.toolbox import Toolbox
+from cortex.domain.control_flow import Suspended
+from cortex.domain.errors import InvalidOutputError, RejectedError, TimedOutError
 from cortex.domain.job import Claim
-from cortex.domain.model import ModelRequest, ModelResponse
-from cortex.domain.usage import Usage
+from cortex.domain.model import ModelRequest, ModelResponse, Usage
+from cortex.durable.attempt import JobLimits
 from cortex.durable.calls import Caller
-from cortex.durable.context import JobLimits
 from cortex.durable.journal import Outcome
 from tests.support.factories import ClosedBreakers, DefaultPolicies, Record, a_context
 

@@ -16,9 +16,9 @@ import anthropic
 import pytest
 import trio
 
-from cortex.agent.model import CallLimits
-from cortex.agent.model_anthropic import AnthropicModel
-from cortex.agent.model_errors import ModelRejectedError, ModelUnavailableError
+from cortex.agent.models.anthropic import AnthropicModel
+from cortex.agent.models.client import CallLimits
+from cortex.agent.models.errors import ModelRejectedError, ModelUnavailableError
 from cortex.demo.script import Call, Reply
 from cortex.demo.server import serve
 from cortex.domain.errors import CortexError, UsageError
@@ -457,7 +457,7 @@ async def test_key_and_address_come_from_the_environment(
 
 
 def test_the_sdk_is_imported_late() -> None:
-    code = "import sys, cortex.agent.model_anthropic; print('anthropic' in sys.modules)"
+    code = "import sys, cortex.agent.models.anthropic; print('anthropic' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
     assert done.stdout == "False\n"
 

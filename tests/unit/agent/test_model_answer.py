@@ -5,11 +5,10 @@ from typing import Any
 import orjson
 import pytest
 
-from cortex.agent.model_answer import Answer
-from cortex.agent.model_errors import BrokenAnswerError
-from cortex.agent.model_events import EventDecoder
-from cortex.domain.model import ModelResponse
-from cortex.domain.usage import Usage
+from cortex.agent.models.answer import Answer
+from cortex.agent.models.errors import BrokenAnswerError
+from cortex.agent.models.events import EventDecoder
+from cortex.domain.model import ModelResponse, Usage
 
 START = {
     "type": "message_start",

@@ -12,16 +12,16 @@ import trio
 from attrs import define, field, frozen
 from trio.testing import MockClock
 
-from cortex.agent.model import DEFAULT_LIMITS, CallLimits
-from cortex.agent.model_calls import ModelCalls
-from cortex.agent.model_errors import ModelRejectedError, ModelUnavailableError
+from cortex.agent.models.calls import ModelCalls
+from cortex.agent.models.client import DEFAULT_LIMITS, CallLimits
+from cortex.agent.models.errors import ModelRejectedError, ModelUnavailableError
 from cortex.domain.budget import Estimate
-from cortex.domain.errors import LeaseLost, RejectedError, Suspended
+from cortex.domain.control_flow import LeaseLost, Suspended
+from cortex.domain.errors import RejectedError
 from cortex.domain.failure import CallFailure, Failure
-from cortex.domain.model import ModelRequest, ModelResponse
+from cortex.domain.model import ModelRequest, ModelResponse, Usage
 from cortex.domain.prices import LIST_PRICES, PriceTable
 from cortex.domain.retry import CALL_RETRIES, CallRetry
-from cortex.domain.usage import Usage
 from cortex.durable.calls import Caller, Reservation
 from cortex.durable.journal import Outcome
 from tests.support.factories import ClosedBreakers, FactList, FreeAdmission, a_lease

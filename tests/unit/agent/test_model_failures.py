@@ -10,14 +10,13 @@ import httpx2
 import pytest
 import trio
 
-from cortex.agent.model import CallLimits
-from cortex.agent.model_anthropic import AnthropicModel
-from cortex.agent.model_errors import ModelRejectedError, ModelUnavailableError
-from cortex.agent.model_translation import translate
+from cortex.agent.models.anthropic import AnthropicModel
+from cortex.agent.models.client import CallLimits
+from cortex.agent.models.errors import ModelRejectedError, ModelUnavailableError
+from cortex.agent.models.translation import translate
 from cortex.domain.classification import classify, failure_of
 from cortex.domain.failure import CallFailure, Failure, FailureClass
-from cortex.domain.model import ModelRequest
-from cortex.domain.usage import Usage
+from cortex.domain.model import ModelRequest, Usage
 from tests.support.scripted_model import API_KEY, MODEL, ScriptedModel, program, scripted_model
 
 INFRA = FailureClass.TRANSIENT_INFRA

@@ -13,8 +13,8 @@ import trio
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cortex.agent import process
-from cortex.agent.process import CappedOutput, Completed, run_process
+from cortex.agent.tools import process
+from cortex.agent.tools.process import CappedOutput, Completed, run_process
 
 ENVIRONMENT = {"PATH": os.environ["PATH"]}
 

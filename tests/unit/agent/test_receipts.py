@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 import trio
 
-from cortex.agent import receipts
-from cortex.agent.artefacts import Found, look_through
-from cortex.agent.receipts import take_receipt
+from cortex.agent.workspace import receipts
+from cortex.agent.workspace.artefacts import Found, look_through
+from cortex.agent.workspace.receipts import take_receipt
 from cortex.domain.clock import system_chance
 from cortex.domain.timeout_receipt import PARTIAL_TEXT_MAX_BYTES, TimeoutReceipt
 from tests.support.receipts import an_interruption

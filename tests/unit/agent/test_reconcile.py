@@ -9,19 +9,19 @@ import pytest
 import trio
 from trio.testing import wait_all_tasks_blocked
 
-from cortex.agent import abandon
-from cortex.agent.reconcile import asked
-from cortex.agent.tool import Tool, tool
+from cortex.agent.tools import abandon
+from cortex.agent.tools.reconcile import asked
+from cortex.agent.tools.tool import Tool, tool
+from cortex.domain.control_flow import LeaseLost
 from cortex.domain.effect import Applied, Invocation, NotApplied, Unknown, Verdict
 from cortex.domain.errors import (
     InvalidOutputError,
-    LeaseLost,
     RejectedError,
     TimedOutError,
     TransientError,
     UnavailableError,
 )
-from cortex.durable.reconciling import LIMIT_S
+from cortex.durable.effects import LIMIT_S
 
 INVOCATION = Invocation(
     id=UUID(int=1), job_id=UUID(int=2), attempt=3, tool="pay", arguments={"amount": 1}

@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from cortex.agent.tool import ToolContext, ToolInputError
 from cortex.agent.tools.run_command import run_command
+from cortex.agent.tools.tool import ToolContext, ToolInputError
 from cortex.domain.errors import InvalidValueError, RejectedError
 
 

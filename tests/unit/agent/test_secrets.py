@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from cortex.agent.secrets import SECRETS_MAX, VALUE_BYTES_MAX, SecretReference, Secrets
 from cortex.agent.spec import AgentSpec, parse_agents
-from cortex.agent.tool import ToolContext, tool
+from cortex.agent.tools.tool import ToolContext, tool
 from cortex.domain import redaction
 from cortex.domain.errors import ForbiddenError, RejectedError, UsageError
 from cortex.durable.codec import input_of

@@ -13,10 +13,10 @@ import attrs
 import pytest
 import trio
 
-from cortex.agent import abandon, process
 from cortex.agent.plain import RAW_MAX_BYTES
-from cortex.agent.process import run_process
-from cortex.agent.tool import Tool, ToolContext, ToolInputError, tool, tools_by_name
+from cortex.agent.tools import abandon, process
+from cortex.agent.tools.process import run_process
+from cortex.agent.tools.tool import Tool, ToolContext, ToolInputError, tool, tools_by_name
 from cortex.domain.errors import InvalidOutputError, TimedOutError, UsageError
 
 

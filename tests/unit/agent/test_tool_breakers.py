@@ -2,11 +2,11 @@
 
 import pytest
 
-from cortex.agent.tool import Tool
 from cortex.agent.tools.http_request import http_request
 from cortex.agent.tools.list_files import list_files
 from cortex.agent.tools.read_file import read_file
 from cortex.agent.tools.run_command import run_command
+from cortex.agent.tools.tool import Tool
 from cortex.agent.tools.write_file import write_file
 
 

@@ -9,14 +9,15 @@ from typing import Any
 import pytest
 from attrs import define
 
-from cortex.agent.tool import tool
-from cortex.agent.toolbox import WAITS_MAX, Toolbox
-from cortex.domain.errors import Suspended, TransientError
+from cortex.agent.tools.tool import tool
+from cortex.agent.tools.toolbox import WAITS_MAX, Toolbox
+from cortex.domain.control_flow import Suspended
+from cortex.domain.errors import TransientError
 from cortex.domain.failure import Failure
 from cortex.domain.job import Suspend
 from cortex.domain.policy import Backoff
 from cortex.durable.context import Context
-from cortex.services.job_ending import ending_of
+from cortex.runtime.jobs.job_ending import ending_of
 from tests.support.factories import (
     ClosedBreakers,
     FactList,

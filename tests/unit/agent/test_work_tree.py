@@ -1,7 +1,10 @@
 """The state of git work trees, also hostile ones; what is discarded can be had back."""
 
 import os
+import shutil
 import subprocess
+import tempfile
+from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 from uuid import UUID
@@ -9,8 +12,8 @@ from uuid import UUID
 import pytest
 import trio
 
-from cortex.agent import work_tree
-from cortex.agent.work_tree import discard, work_tree_state
+from cortex.agent.workspace import work_tree
+from cortex.agent.workspace.work_tree import discard, work_tree_state
 from cortex.domain.errors import RejectedError
 from cortex.domain.timeout_receipt import DIFF_MAX_BYTES, LISTED_MAX, WorkTree
 
@@ -139,26 +142,234 @@ async def test_a_broken_repository_is_not_clean(tmp_path: Path, tree: Path, kind
     state = await state_of(folder)
     assert (state.root, state.changes) == (str(folder), ())
     assert state.problem is not None
-    assert state.problem.startswith(("git rev-parse: fatal: ", "its work tree is another folder"))
+    told = ("git rev-parse: fatal: ", "its work tree is another", "its repository", "its .git is")
+    assert state.problem.startswith(told)
 
 
-async def test_what_the_repository_wants_run_is_not_run(tree: Path, tmp_path: Path) -> None:
-    ran = tmp_path / "ran"
+EXECUTED = (
+    *("core.fsmonitor", "core.pager", "core.editor", "core.askPass", "core.sshCommand"),
+    *("core.gitProxy", "core.alternateRefsCommand", "credential.helper", "gpg.program"),
+    *("diff.external", "diff.x.command", "diff.x.textconv", "merge.x.driver", "pager.status"),
+    *("pager.diff", "sequence.editor", "interactive.diffFilter", "gc.recentObjectsHook"),
+    *("uploadpack.packObjectsHook", "trailer.x.command", "receive.procReceiveRefs", "diff.tool"),
+    *("remote.origin.uploadpack", "remote.origin.vcs", "filter.not-one.cleaner", "ssh.variant"),
+)
+"""Settings by which a repository has programs run, one day or another."""
+SHELL_ALIASES = ("rev-parse", "status", "diff", "config", "stash", "ls-files", "diff-index")
+HOOKS = (
+    *("post-index-change", "pre-commit", "reference-transaction", "post-checkout", "pre-auto-gc"),
+    *("fsmonitor-watchman", "post-rewrite", "applypatch-msg", "pre-applypatch"),
+)
+
+
+@pytest.fixture
+def trap(tmp_path: Path) -> Path:
+    """A program that writes to the file `ran` beside it."""
     trap = tmp_path / "trap"
-    trap.write_text(f"#!/bin/sh\necho $0 $* >> {ran}\nexit 0\n")
+    trap.write_text(f"#!/bin/sh\necho $0 $* >> {tmp_path}/ran\nexit 0\n")
     trap.chmod(0o755)
-    for key in ("core.fsmonitor", "core.pager", "diff.external", "diff.x.command"):
-        git(tree, "config", key, str(trap))
-    git(tree, "config", "diff.x.textconv", str(trap))
-    for hook in ("post-index-change", "pre-commit", "reference-transaction", "post-checkout"):
+    return trap
+
+
+def has_run(trap: Path) -> str:
+    ran = trap.with_name("ran")
+    return ran.read_text() if ran.exists() else ""
+
+
+@pytest.mark.parametrize("means", ["set", "included", "included on a condition", "work tree's"])
+async def test_what_the_repository_wants_run_is_not_run(tree: Path, trap: Path, means: str) -> None:
+    values = [(key, str(trap)) for key in EXECUTED]
+    values += [(f"alias.{name}", f"!{trap}") for name in SHELL_ALIASES]
+    values += [("core.hooksPath", str(tree / "hooks")), ("status.submoduleSummary", "true")]
+    values += [("diff.submodule", "log"), ("stash.showPatch", "true"), ("commit.gpgSign", "true")]
+    values += [("protocol.allow", "always"), ("remote.origin.url", f"ext::{trap}")]
+    file = tree / ".git" / "config"
+    match means:
+        case "included":
+            git(tree, "config", "include.path", "more")
+            file = tree / ".git" / "more"
+        case "included on a condition":
+            git(tree, "config", f"includeIf.gitdir:{tree}/.path", "more")
+            file = tree / ".git" / "more"
+        case "work tree's":
+            git(tree, "config", "core.repositoryFormatVersion", "1")
+            git(tree, "config", "extensions.worktreeConfig", "true")
+            file = tree / ".git" / "config.worktree"
+        case _:
+            pass
+    for key, value in values:
+        git(tree, "config", "--file", str(file), key, value)
+    (tree / "hooks").mkdir()
+    for hook in HOOKS:
         (tree / ".git" / "hooks" / hook).symlink_to(trap)
-    (tree / ".git" / "info" / "attributes").write_text("* diff=x\n")
+        (tree / "hooks" / hook).symlink_to(trap)
+    (tree / "git").symlink_to(trap)
+    (tree / ".gitattributes").write_text("* diff=x merge=x\n")
+    (tree / ".git" / "info" / "attributes").write_text("* diff=x merge=x\n")
     (tree / "a").write_text("changed\n")
     (tree / "new").write_text("new\n")
     state = await state_of(tree)
-    assert (changed(state), state.problem) == ({"a": ".M", "new": "??"}, None)
+    assert (state.problem, changed(state)["a"], changed(state)["new"]) == (None, ".M", "??")
     assert await discard(tree, job_id=JOB, since=LONG_AGO)
-    assert not ran.exists(), ran.read_text()
+    assert has_run(trap) == ""
+
+
+async def test_settings_in_the_environment_are_not_passed_on(
+    tree: Path, tmp_path: Path, trap: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    git(tmp_path, "init", "--quiet", "other")
+    for name, value in {
+        "GIT_DIR": str(tmp_path / "other" / ".git"),
+        "GIT_WORK_TREE": str(tmp_path),
+        "GIT_INDEX_FILE": str(tmp_path / "index"),
+        "GIT_OBJECT_DIRECTORY": str(tmp_path / "objects"),
+        "GIT_EXTERNAL_DIFF": str(trap),
+        "GIT_EXEC_PATH": str(tmp_path),
+        "GIT_SSH_COMMAND": str(trap),
+        "GIT_CONFIG_PARAMETERS": f"'core.fsmonitor={trap}'",
+        "GIT_TRACE": str(tmp_path / "trace"),
+        "LD_PRELOAD": str(trap),
+    }.items():
+        monkeypatch.setenv(name, value)
+    (tree / "a").write_text("changed\n")
+    state = await state_of(tree)
+    assert (state.root, changed(state)) == (str(tree), {"a": ".M"})
+    assert not (tmp_path / "trace").exists()
+    assert has_run(trap) == ""
+
+
+@pytest.mark.parametrize("part", [".", "", "programs"])
+async def test_git_is_not_looked_for_in_the_tree(
+    tree: Path, trap: Path, part: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tree / "programs").mkdir()
+    for folder in (tree, tree / "programs"):
+        (folder / "git").symlink_to(trap)
+    monkeypatch.setenv("PATH", f"{part}:{os.environ['PATH']}")
+    assert (await state_of(tree)).problem is None
+    assert has_run(trap) == ""
+
+
+async def test_a_filter_of_the_user_takes_no_orders_from_the_repository(
+    tree: Path, tmp_path: Path, trap: Path
+) -> None:
+    """As git-lfs does, whose extensions are commands that the repository's settings name."""
+    lfs = tmp_path / "lfs"
+    lfs.write_text("#!/bin/sh\n$(git config lfs.extension.x.clean)\ncat\n")
+    lfs.chmod(0o755)
+    settings = f'[filter "lfs"]\n\tclean = {lfs}\n\tsmudge = {lfs}\n\trequired = true\n'
+    (tmp_path / "home" / ".gitconfig").write_text(settings)
+    git(tree, "config", "lfs.extension.x.clean", str(trap))
+    (tree / ".gitattributes").write_text("*.bin filter=lfs\n")
+    (tree / "large.bin").write_text("large\n")
+    state = await state_of(tree)
+    assert (state.problem, changed(state)) == (None, {"large.bin": "??", ".gitattributes": "??"})
+    with pytest.raises(RejectedError, match="changed files go through the filter 'lfs'"):
+        await discard(tree, job_id=JOB, since=LONG_AGO)
+    (tree / "large.bin").unlink()
+    assert await discard(tree, job_id=JOB, since=LONG_AGO)
+    assert has_run(trap) == ""
+
+
+def other_of(tree: Path) -> Path:
+    """Another person's repository, with a change that nobody is to touch."""
+    other = tree.with_name("other")
+    shutil.copytree(tree, other)
+    (other / "a").write_text("somebody's\n")
+    git(other, "add", "a")
+    return other
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    return {str(each): each.read_bytes() for each in folder.rglob("*") if each.is_file()}
+
+
+ASTRAY = ("file", "symlink", "commondir", "commondir in file", "index", "HEAD", "refs", "logs")
+
+
+@pytest.mark.parametrize("kind", [*ASTRAY, "refs/stash", "logs/refs/stash", "objects/aa", "config"])
+async def test_a_repository_that_leads_to_another_is_left_alone(tree: Path, kind: str) -> None:
+    other = other_of(tree)
+    (other / ".git" / "objects" / "aa").mkdir(exist_ok=True)
+    (other / ".git" / "refs" / "stash").write_text(git(other, "rev-parse", "HEAD"))
+    (other / ".git" / "logs" / "refs" / "stash").write_text("")
+    (tree / "a").write_text("changed\n")
+    place = tree / ".git"
+    match kind:
+        case "file":
+            shutil.rmtree(place)
+            place.write_text(f"gitdir: {other}/.git\n")
+        case "symlink":
+            shutil.rmtree(place)
+            place.symlink_to(other / ".git")
+        case "commondir":
+            (place / "commondir").write_text(f"{other}/.git\n")
+        case "commondir in file":
+            place.rename(tree / "inner")
+            (tree / "inner" / "gitdir").write_text(f"{tree}/.git\n")
+            (tree / "inner" / "commondir").write_text(f"{other}/.git\n")
+            place.write_text("gitdir: inner\n")
+        case _:
+            inner = place / kind
+            shutil.rmtree(inner) if inner.is_dir() else inner.unlink(missing_ok=True)
+            inner.symlink_to(other / ".git" / kind)
+    before = contents(other)
+    state = await state_of(tree)
+    assert state.problem is not None
+    assert (state.changes, state.diff) == ((), "")
+    with pytest.raises(RejectedError):
+        await discard(tree, job_id=JOB, since=LONG_AGO)
+    assert contents(other) == before
+    assert (tree / "a").read_text() == "changed\n"
+
+
+@pytest.mark.parametrize("kind", ["linked", "submodule"])
+async def test_a_repository_that_lies_elsewhere_and_points_back_is_read(
+    tree: Path, tmp_path: Path, kind: str
+) -> None:
+    inner = tmp_path / "linked"
+    if kind == "linked":
+        git(tree, "worktree", "add", "--quiet", str(inner))
+    else:
+        other = other_of(tree)
+        allowed = ("-c", "protocol.file.allow=always")
+        git(tree, *allowed, "submodule", "--quiet", "add", str(other), "module")
+        inner = tree / "module"
+    (inner / "a").write_text("changed\n")
+    state = await state_of(inner)
+    assert (state.problem, changed(state)) == (None, {"a": ".M"})
+    assert await discard(inner, job_id=JOB, since=LONG_AGO)
+    assert (await state_of(inner)).change_count == 0
+
+
+THEIRS = 64_243
+
+
+@pytest.fixture
+def theirs(tree: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A changed work tree of another user, and a git that notes in there who runs it."""
+    if os.geteuid() != 0:
+        pytest.skip("only root gives files away")
+    with tempfile.TemporaryDirectory(prefix="cortex-tree-") as made:
+        place = Path(made).resolve() / "tree"
+        place.parent.chmod(0o711)
+        shutil.copytree(tree, place)
+        (place / "a").write_text("changed\n")
+        subprocess.run(["chown", "-R", f"{THEIRS}:{THEIRS}", str(place)], check=True)
+        note = f"{{ id -u; id -G; }} >> {place}/.git/seen"
+        wrapper = place.with_name("git")
+        wrapper.write_text(f'#!/bin/sh\n{note}; exec {shutil.which("git")} "$@"\n')
+        wrapper.chmod(0o755)
+        monkeypatch.setenv("PATH", f"{made}:{os.environ['PATH']}")
+        yield place
+
+
+async def test_root_runs_git_as_the_owner_of_the_tree(theirs: Path) -> None:
+    state = await state_of(theirs)
+    assert (state.problem, changed(state)) == (None, {"a": ".M"})
+    assert await discard(theirs, job_id=JOB, since=LONG_AGO)
+    assert (theirs / ".git" / "refs" / "stash").stat().st_uid == THEIRS
+    assert set((theirs / ".git" / "seen").read_text().splitlines()) == {str(THEIRS)}
 
 
 async def test_where_it_has_filters_of_its_own_nothing_is_read(tree: Path, tmp_path: Path) -> None:

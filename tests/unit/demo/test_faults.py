@@ -62,6 +62,12 @@ def test_by_time() -> None:
     assert struck("rules: [{after_s: 1, status: 500}]", calls) == [2, 3, 4, 5]
 
 
+def test_by_time_since_the_first_call_that_it_struck() -> None:
+    rules = "rules: [{for_s: 2, prompt: mine, status: 500}]"
+    calls = [a_call(at_s=0), *(a_call(at_s=at_s, prompt="mine") for at_s in (60, 61.9, 62, 70))]
+    assert struck(rules, calls) == [1, 2]
+
+
 def test_by_model_and_prompt() -> None:
     rules = "rules: [{model: claude-*-5, prompt: mine, status: 500}]"
     calls = [

@@ -9,8 +9,8 @@ import attrs
 import pytest
 import trio
 
-from cortex.agent.tool import ToolContext
 from cortex.agent.tools import BUILT_IN
+from cortex.agent.tools.tool import ToolContext
 from cortex.demo.job import LIVE, SCRIPTED, demo_agent
 from cortex.demo.mail import SEND_MAIL, Sent, send_mail
 from cortex.demo.script import Call, Reply

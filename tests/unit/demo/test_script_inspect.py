@@ -9,8 +9,8 @@ from uuid import UUID
 import orjson
 import pytest
 
-from cortex.agent.tool import ToolContext
 from cortex.agent.tools import BUILT_IN
+from cortex.agent.tools.tool import ToolContext
 from cortex.demo.script import Call, Reply
 from cortex.demo.script_inspect import inspect
 from cortex.demo.script_inspect_findings import findings

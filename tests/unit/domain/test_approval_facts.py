@@ -6,7 +6,8 @@ from typing import Any
 import pytest
 
 from cortex.domain.approval import ApprovalStatus, Risk
-from cortex.domain.approval_facts import (
+from cortex.domain.canonical import canonical, digest
+from cortex.view.approval_facts import (
     DENY_REASONS,
     RISK_WORDS,
     countdown,
@@ -15,7 +16,6 @@ from cortex.domain.approval_facts import (
     needs_last_digits,
     needs_sign_in,
 )
-from cortex.domain.canonical import canonical, digest
 from tests.support.rows import new_id
 
 NOW = datetime(2026, 7, 1, 12, 26, 4, tzinfo=UTC)

@@ -9,9 +9,9 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from cortex.domain.argument_brief import BRIEF_CELLS, argument_brief, call_brief, call_name
-from cortex.domain.argument_rows import marked_json, with_marked_blanks
-from cortex.domain.cells import width_of
 from cortex.domain.safe import safe
+from cortex.view.arguments import marked_json, with_marked_blanks
+from cortex.view.cells import width_of
 
 FORGERY = "1 euros=20 customer=cus_1"
 HOSTILE = st.text(

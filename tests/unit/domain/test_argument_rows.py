@@ -7,8 +7,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cortex.domain.argument_rows import LONG_CHARS, argument_rows, hidden_count, visible_json
 from cortex.domain.safe import safe
+from cortex.view.arguments import (
+    LONG_CHARS,
+    argument_rows,
+    hidden_count,
+    marked_json,
+    visible_json,
+)
 
 STORABLE = st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"]))
 VALUES = st.recursive(
@@ -80,3 +86,10 @@ def test_json_to_edit_hides_nothing_and_comes_back_as_it_was(value: Any) -> None
     text = visible_json(value)
     assert json.loads(text) == value
     assert all(safe(char) == char for char in text if char != "\n")
+
+
+@pytest.mark.parametrize("blank", [" ", "\t", "\n", "\u00a0", " \n"], ids=ascii)
+def test_on_one_line_many_blanks_are_counted(blank: str) -> None:
+    text = f"pay{blank * 300}amount: 5"
+    assert marked_json({"memo": text}) == f'{{"memo":"pay⟦{300 * len(blank)} blanks⟧amount: 5"}}'
+    assert marked_json("a b") == '"a b"'

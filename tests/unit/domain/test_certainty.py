@@ -8,8 +8,9 @@ import httpx2
 import pytest
 
 from cortex.agent.structuring import Problem
-from cortex.agent.tool import ToolInputError
-from cortex.domain.certainty import (
+from cortex.agent.tools.tool import ToolInputError
+from cortex.domain.classification import failure_of
+from cortex.domain.effect import (
     MISFIT,
     UNCERTAIN,
     NotSentError,
@@ -17,7 +18,6 @@ from cortex.domain.certainty import (
     changed_nothing,
     is_certain,
 )
-from cortex.domain.classification import failure_of
 from cortex.domain.errors import (
     ConflictError,
     ForbiddenError,

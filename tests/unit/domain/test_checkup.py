@@ -5,9 +5,10 @@ from typing import Any
 import attrs
 import pytest
 
-from cortex.domain import checkup
-from cortex.domain.checkup import Finding, Grade, PodSeen, ServerSeen, SnapshotSeen
-from cortex.domain.liveness import Liveness
+from cortex.domain.drain import Liveness
+from cortex.domain.server_facts import PodSeen, ServerSeen, SnapshotSeen
+from cortex.view import doctor
+from cortex.view.doctor import Finding, Grade
 
 SERVER = ServerSeen(
     is_standby=False,
@@ -32,7 +33,7 @@ POD = PodSeen(
 
 
 def of_pods(*pods: PodSeen, due: int = 0) -> list[tuple[str, Grade]]:
-    found = checkup.of_pods(pods, silent_max_s=95.0, version="1.0", due=due)
+    found = doctor.of_pods(pods, silent_max_s=95.0, version="1.0", due=due)
     return [(each.check, each.grade) for each in found]
 
 
@@ -48,7 +49,7 @@ def of_pods(*pods: PodSeen, due: int = 0) -> list[tuple[str, Grade]]:
     ],
 )
 def test_what_is_acknowledged_must_be_kept(seen: dict[str, Any], grade: Grade) -> None:
-    found = checkup.of_writes(attrs.evolve(SERVER, **seen))
+    found = doctor.of_writes(attrs.evolve(SERVER, **seen))
     assert found.grade is grade
     assert (found.fix is None) == (grade is Grade.OK)
 
@@ -63,7 +64,7 @@ def test_what_is_acknowledged_must_be_kept(seen: dict[str, Any], grade: Grade) -
     ],
 )
 def test_clocks_that_differ_confuse_people_only(ahead_s: float, grade: Grade, told: str) -> None:
-    found = checkup.of_clock(ahead_s)
+    found = doctor.of_clock(ahead_s)
     assert (found.grade, found.found) == (grade, told)
 
 
@@ -71,14 +72,14 @@ def test_clocks_that_differ_confuse_people_only(ahead_s: float, grade: Grade, to
     "used, grade", [(86, Grade.OK), (87, Grade.WARN), (96, Grade.WARN), (97, Grade.FAIL)]
 )
 def test_a_pod_more_must_find_room(used: int, grade: Grade) -> None:
-    assert checkup.of_connections(attrs.evolve(SERVER, connections_used=used)).grade is grade
+    assert doctor.of_connections(attrs.evolve(SERVER, connections_used=used)).grade is grade
 
 
 @pytest.mark.parametrize(
     "free_bytes, grade", [(2 * 10**11, Grade.OK), (10**10, Grade.WARN), (10**8, Grade.FAIL)]
 )
 def test_a_disk_that_is_nearly_full(free_bytes: int, grade: Grade) -> None:
-    found = checkup.of_disk(free_bytes=free_bytes, total_bytes=10**12, folder="/data")
+    found = doctor.of_disk(free_bytes=free_bytes, total_bytes=10**12, folder="/data")
     assert found.grade is grade
     assert "in /data" in found.found
 
@@ -100,7 +101,7 @@ def test_an_old_snapshot_makes_claims_slow(
     kind: str, held_s: float | None, xids: int, grade: Grade
 ) -> None:
     seen = SnapshotSeen(kind=kind, name="its-name", pid=4711, held_s=held_s, xids=xids)
-    found = checkup.of_snapshots([seen])
+    found = doctor.of_snapshots([seen])
     assert found.grade is grade
     if grade is not Grade.OK:
         named = {"session": "(4711)", "standby": "hot_standby_feedback"}
@@ -112,7 +113,7 @@ def test_the_worst_of_several_snapshots_is_told() -> None:
     fresh = SnapshotSeen(kind="session", name="fresh", pid=1, held_s=1.0, xids=1)
     hidden = SnapshotSeen(kind="session", name="hidden", pid=2, held_s=None, xids=10**7)
     for seen in ([fresh, hidden], [hidden, fresh]):
-        assert "pg_terminate_backend(2)" in str(checkup.of_snapshots(seen).fix)
+        assert "pg_terminate_backend(2)" in str(doctor.of_snapshots(seen).fix)
 
 
 @pytest.mark.parametrize(
@@ -122,11 +123,11 @@ def test_the_worst_of_several_snapshots_is_told() -> None:
 def test_what_is_to_be_pasted_is_quoted(name: str, literal: str) -> None:
     kind = "prepared transaction"
     seen = SnapshotSeen(kind=kind, name=name, pid=None, held_s=301.0, xids=0)
-    assert checkup.of_snapshots([seen]).fix == f"end it: ROLLBACK PREPARED {literal}"
+    assert doctor.of_snapshots([seen]).fix == f"end it: ROLLBACK PREPARED {literal}"
 
 
 def test_no_snapshot_is_best() -> None:
-    assert checkup.of_snapshots([]).grade is Grade.OK
+    assert doctor.of_snapshots([]).grade is Grade.OK
 
 
 def test_pods_that_are_well() -> None:
@@ -148,14 +149,14 @@ def test_no_pod_is_ill_only_when_something_is_due() -> None:
 )
 def test_a_pod_that_is_otherwise_is_named(pod: dict[str, Any], check: str) -> None:
     odd = attrs.evolve(POD, name="odd", **pod)
-    found = checkup.of_pods([POD, odd], silent_max_s=95.0, version="1.0", due=0)
+    found = doctor.of_pods([POD, odd], silent_max_s=95.0, version="1.0", due=0)
     (named,) = [each for each in found if each.check == check]
     assert (named.grade, "odd" in named.found, "one" in named.found) == (Grade.WARN, True, False)
 
 
 def test_a_pod_whose_calls_fail_is_ill_however_it_beats() -> None:
     full = attrs.evolve(POD, name="two", trouble="disk_full")
-    found = checkup.of_pods([POD, full], silent_max_s=95.0, version="1.0", due=0)
+    found = doctor.of_pods([POD, full], silent_max_s=95.0, version="1.0", due=0)
     (ill,) = (each for each in found if each.grade is Grade.FAIL)
     assert (ill.check, ill.found) == ("database trouble", "of two (disk full)")
     assert ill.fix
@@ -163,27 +164,27 @@ def test_a_pod_whose_calls_fail_is_ill_however_it_beats() -> None:
 
 def test_locks_are_wanted_of_pods_that_can_hold_one() -> None:
     pooled = attrs.evolve(POD, name="pooled", liveness=Liveness.HEARTBEAT, is_locked=False)
-    found = checkup.of_locks([POD, pooled])
+    found = doctor.of_locks([POD, pooled])
     assert found.grade is Grade.OK
     assert found.found.startswith("1 of 2 pods hold theirs; 1 behind a pooler")
     lost = attrs.evolve(POD, name="lost", is_locked=False)
-    assert checkup.of_locks([POD, pooled, lost]).found == "not held by lost"
+    assert doctor.of_locks([POD, pooled, lost]).found == "not held by lost"
 
 
 @pytest.mark.parametrize(
     "finding, grade",
     [
-        (checkup.of_queue(due=0, oldest_s=0.0, ready=False), Grade.OK),
-        (checkup.of_queue(due=9, oldest_s=59.0, ready=True), Grade.OK),
-        (checkup.of_queue(due=9, oldest_s=61.0, ready=True), Grade.WARN),
-        (checkup.of_blocked(0, pid=None, holder=""), Grade.OK),
-        (checkup.of_blocked(2, pid=7, holder="process 7"), Grade.FAIL),
-        (checkup.of_breakers([]), Grade.OK),
-        (checkup.of_breakers(["llm:claude"]), Grade.WARN),
-        (checkup.of_letters(waiting=0, escalated=0), Grade.OK),
-        (checkup.of_letters(waiting=0, escalated=1), Grade.WARN),
-        (checkup.of_effects(0), Grade.OK),
-        (checkup.of_effects(3), Grade.WARN),
+        (doctor.of_queue(due=0, oldest_s=0.0, ready=False), Grade.OK),
+        (doctor.of_queue(due=9, oldest_s=59.0, ready=True), Grade.OK),
+        (doctor.of_queue(due=9, oldest_s=61.0, ready=True), Grade.WARN),
+        (doctor.of_blocked(0, pid=None, holder=""), Grade.OK),
+        (doctor.of_blocked(2, pid=7, holder="process 7"), Grade.FAIL),
+        (doctor.of_breakers([]), Grade.OK),
+        (doctor.of_breakers(["llm:claude"]), Grade.WARN),
+        (doctor.of_letters(waiting=0, escalated=0), Grade.OK),
+        (doctor.of_letters(waiting=0, escalated=1), Grade.WARN),
+        (doctor.of_effects(0), Grade.OK),
+        (doctor.of_effects(3), Grade.WARN),
     ],
 )
 def test_what_is_not_well_has_a_way_out(finding: Finding, grade: Grade) -> None:
@@ -192,5 +193,5 @@ def test_what_is_not_well_has_a_way_out(finding: Finding, grade: Grade) -> None:
 
 
 def test_many_names_are_counted() -> None:
-    found = checkup.of_breakers([f"tool:{n}" for n in range(7)])
+    found = doctor.of_breakers([f"tool:{n}" for n in range(7)])
     assert found.found == "not closed: tool:0, tool:1, tool:2, tool:3, tool:4 and 2 more"

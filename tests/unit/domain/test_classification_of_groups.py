@@ -8,8 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cortex.domain import errors
-from cortex.domain.causes import CAUSES_MAX, MEMBERS_MAX, causes
-from cortex.domain.classification import classify, failure_of
+from cortex.domain.classification import CAUSES_MAX, MEMBERS_MAX, causes, classify, failure_of
 from cortex.domain.failure import FailureClass
 
 INFRA = FailureClass.TRANSIENT_INFRA

@@ -6,8 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cortex.domain.clock import Chance, system_chance
-from cortex.domain.ids import uuid7
+from cortex.domain.clock import Chance, system_chance, uuid7
 
 MILLISECONDS = st.integers(min_value=0, max_value=2**48 - 1)
 SEEDS = st.integers()

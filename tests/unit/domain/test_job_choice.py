@@ -3,7 +3,7 @@
 import pytest
 
 from cortex.domain.job import JobStatus
-from cortex.domain.job_choice import JobStanding, WhyNot, why_not_cancel, why_not_retry
+from cortex.domain.job_filter import JobStanding, WhyNot, why_not_cancel, why_not_retry
 
 S = JobStatus
 

@@ -17,7 +17,7 @@ from cortex.domain.job_filter import (
     parse_filter,
     with_only,
 )
-from cortex.domain.job_words import SHOWN, state_shown
+from cortex.view.jobs import SHOWN, state_shown
 
 RETRY, FAILED = JobStatus.RETRY, JobStatus.FAILED
 APPR = JobStatus.WAITING_FOR_APPROVAL

@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cortex.domain.errors import CortexError, LeaseLost, UsageError
+from cortex.domain.control_flow import LeaseLost
+from cortex.domain.errors import CortexError, UsageError
 from cortex.domain.job import TRANSITIONS, JobStatus
 from cortex.domain.policy import (
     DEFAULT,

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from cortex.domain.json_path import MISSING, WHOLE, Path, field_of, find
+from cortex.domain.canonical import MISSING, WHOLE, Path, field_of, find
 
 ORDER = {"lines": [{"price": 3}, {"price": None}], "a.b": 1, "to": "x", "0": "zero"}
 

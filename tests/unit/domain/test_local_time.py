@@ -1,13 +1,29 @@
 """Times: local with their zone on terminals, UTC for everything else."""
 
+import re
 import time
 from collections.abc import Iterator
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
 
 import pytest
 
-from cortex.domain.phrases import at_instant, clock_time, date_time, day_time
+import cortex
+from cortex.cli.failures import report
+from cortex.domain.errors import ConflictError
+from cortex.domain.phrases import (
+    at_instant,
+    clock_time,
+    date_time,
+    day_time,
+    localised,
+    time_of_day,
+    utc_time,
+)
+from cortex_tui.render.words import failed
 
+HOMES = {"cortex/domain/phrases.py", "cortex/http/page/rendering.py"}
+"""Where instants become words; the second has no terminal to tell a zone to."""
 AT = datetime(2026, 11, 23, 13, 46, 55, 120_000, tzinfo=UTC)
 
 
@@ -33,3 +49,42 @@ def test_what_people_see_names_its_zone(zone: str) -> None:
 @pytest.mark.usefixtures("zone")
 def test_what_programs_read_is_utc() -> None:
     assert at_instant(AT, is_tty=False) == "2026-11-23T13:46:55.120Z"
+
+
+def test_a_time_of_day_names_its_zone_and_another_day(zone: str) -> None:
+    short = {"UTC": "13:46Z", "Europe/Berlin": "14:46 CET", "Asia/Kolkata": "19:16 IST"}[zone]
+    assert time_of_day(AT, AT) == short
+    assert time_of_day(AT, AT + timedelta(days=2)) == f"2026-11-23 {short}"
+
+
+def test_errors_are_utc_for_programs_and_local_on_a_terminal(
+    zone: str, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    local = {
+        "UTC": "2026-11-23 13:46:55Z",
+        "Europe/Berlin": "2026-11-23 14:46:55 CET",
+        "Asia/Kolkata": "2026-11-23 19:16:55 IST",
+    }[zone]
+    error = ConflictError(f"it was revoked by bo at {utc_time(AT)}: \x1b[2J")
+    assert failed(error) == f"it was revoked by bo at {local}: ⟦U+001B⟧[2J"
+    assert localised(str(AT)) == str(AT), "only what we write ourselves"
+    report(error, ["tokens", "revoke", "--json"])
+    assert "at 2026-11-23T13:46:55Z" in capfd.readouterr().err
+    report(error, ["tokens", "revoke"])
+    assert "at 2026-11-23T13:46:55Z" in capfd.readouterr().err, "it is piped"
+    monkeypatch.setattr("sys.stderr.isatty", lambda: True)
+    report(error, ["tokens", "revoke"])
+    assert f"at {local}" in capfd.readouterr().err
+
+
+def test_instants_become_words_in_one_place() -> None:
+    root = Path(cortex.__file__).parent.parent
+    paths = [*(root / "cortex").rglob("*.py"), *(root / "tui").rglob("*.py")]
+    found = [
+        f"{path.relative_to(root)}: {line.strip()}"
+        for path in paths
+        if path.relative_to(root).as_posix() not in HOMES
+        for line in path.read_text("utf-8").splitlines()
+        if re.search(r":%(Y-|H:)|strftime", line)
+    ]
+    assert found == []

@@ -6,8 +6,8 @@ from decimal import Decimal
 import pytest
 
 from cortex.domain.errors import UsageError
+from cortex.domain.model import Usage
 from cortex.domain.prices import LIST_PRICES, LONG_PROMPT_PRICES, PRICES, Price, PriceTable
-from cortex.domain.usage import Usage
 
 USAGE = Usage(
     input_tokens=1_000, output_tokens=200, cache_read_tokens=50_000, cache_write_tokens=400

@@ -207,7 +207,7 @@ def test_the_process_shares_one_registry() -> None:
     code = """
 from cortex.domain import redaction
 from cortex.durable.codec import encode
-from cortex.domain.text import clean_text
+from cortex.domain.redaction import clean_text
 assert not redaction.knows_any()
 redaction.register("TOKEN", "sk-3f9a7c21")
 print(encode({"b": "a sk-3f9a7c21"}, what="v"), clean_text("x" * 8 + " sk-3f9a7c21", limit=14))

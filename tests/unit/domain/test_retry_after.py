@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cortex.domain.retry_after import (
+from cortex.domain.retry import (
     FALLBACK_S,
     LONGEST_S,
     parse_http_date,

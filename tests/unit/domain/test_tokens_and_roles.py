@@ -2,8 +2,14 @@ import hashlib
 
 import pytest
 
-from cortex.domain.role import Role, may
-from cortex.domain.token import SECRET_BYTES, digest_of_cookie, digest_of_token, token_text
+from cortex.domain.token import (
+    SECRET_BYTES,
+    Role,
+    digest_of_cookie,
+    digest_of_token,
+    may,
+    token_text,
+)
 
 
 def test_a_token_is_its_prefix_and_256_bits() -> None:

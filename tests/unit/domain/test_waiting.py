@@ -46,7 +46,7 @@ QUOTA = {
         (EFFECT, "waits for a person to say whether pay was applied", f"cortex effects show {ID}"),
         (
             FREEZE,
-            "waits until effects may begin: ana froze them at 2030-01-01 12:00:00Z: audit",
+            "waits until effects may begin: ana froze them at 2030-01-01T12:00:00Z: audit",
             "cortex freeze off --reason TEXT",
         ),
         (
@@ -61,6 +61,11 @@ def test_it_is_told_in_words(seen: dict[str, Any], words: str, way_out: str) -> 
     assert awaited is not None
     assert awaited.words == words
     assert awaited.ways_out[0] == way_out
+
+
+def test_a_name_does_not_pass_for_what_stands_around_it() -> None:
+    awaited = of(ApprovalSeen, APPROVAL | {"what": "tea (LOW), asked for by li"})
+    assert awaited.words == 'waits for a person to approve "tea (LOW), asked for by li" (HIGH)'
 
 
 def test_several_people_are_counted() -> None:

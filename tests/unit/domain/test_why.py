@@ -15,8 +15,8 @@ from cortex.domain.effect import EffectStatus
 from cortex.domain.job import JobStatus
 from cortex.domain.quota import Quota
 from cortex.domain.waiting import ApprovalSeen, EffectSeen, FreezeSeen, QuotaSeen
-from cortex.domain.why import AHEAD_MAX, PRECEDENCE, SWEPT_AFTER_S, Cause, why
 from cortex.domain.why_facts import (
+    AHEAD_MAX,
     AttemptSeen,
     BreakerSeen,
     BudgetSeen,
@@ -27,11 +27,13 @@ from cortex.domain.why_facts import (
     TaskSeen,
     WhyFacts,
 )
+from cortex.view.why import PRECEDENCE, SWEPT_AFTER_S, Cause, why
 
 NOW = datetime(2030, 1, 1, 12, tzinfo=UTC)
 JOB, OTHER = UUID(int=1), UUID(int=2)
 LIVING = OwnerSeen(name="pod-1", is_alive=True)
 DEAD = OwnerSeen(name="pod-1", is_alive=False)
+TOOLS = ("look_up", "send_mail")
 FLEET = FleetSeen(
     ready_count=2, knowing_count=1, slots=10, free_slots=3, draining_count=0, types=("work", "mail")
 )
@@ -156,6 +158,12 @@ CASES: list[tuple[WhyFacts, Cause, str, float | None]] = [
         "its last pod had no tool look_up; it waits for one that has",
         40,
     ),
+    (
+        in_retry(waiting_on="tools:look_pu", fleet=fleet(lacking=("look_pu",), tools=TOOLS)),
+        Cause.APP_RETRY,
+        "no ready pod has a tool look_pu, the nearest one is look_up; it waits until one has",
+        None,
+    ),
     (facts(fleet=NO_FLEET), Cause.NO_PODS, "no pod is there", None),
     (facts(fleet=attrs.evolve(NO_FLEET, draining_count=1)), Cause.DRAINING, "leaving", None),
     (facts(task=a_task("LATER", due_s=60)), Cause.SCHEDULED, "start later", 60),
@@ -278,7 +286,7 @@ CASES: list[tuple[WhyFacts, Cause, str, float | None]] = [
     (
         in_retry(awaited=FROZEN, waiting_on="effects:all", next_retry_at=at(-1)),
         Cause.FREEZE,
-        "until effects may begin: ana froze them at 2030-01-01 11:00:00Z: an audit",
+        "until effects may begin: ana froze them at 2030-01-01T11:00:00Z: an audit",
         None,
     ),
     (in_retry(waiting_on="effects:all", next_retry_at=at(-1)), Cause.READY, "it is due", 0),

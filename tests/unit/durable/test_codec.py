@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from cortex.domain import redaction
 from cortex.domain.errors import InvalidValueError
 from cortex.domain.limits import SizeLimit
-from cortex.domain.text import TEXT_MAX, clean_text
+from cortex.domain.redaction import TEXT_MAX, clean_text
 from cortex.durable.codec import (
     DEPTH_MAX,
     PAYLOAD_BYTES_MAX,

@@ -10,12 +10,11 @@ import trio
 import trio.testing
 from attrs import define
 
+from cortex.domain.control_flow import LeaseLost, Suspended
 from cortex.domain.errors import (
     DivergedError,
     InvalidValueError,
-    LeaseLost,
     RejectedError,
-    Suspended,
     TimedOutError,
     TransientError,
 )

@@ -17,8 +17,7 @@ from cortex.durable.crash_points import POINTS, RECORD, VARIABLE, arm, crash_poi
 PACKAGE = Path(module.__file__).parent.parent
 A_TOOLS_OWN = "during_call"
 WRITERS = (
-    "services/*.py",
-    "pod.py",
+    "runtime/**/*.py",
     "http/idempotent.py",
     "http/page/approval.py",
     "http/routes/job_submit.py",
@@ -124,14 +123,16 @@ def test_the_rule_finds_a_write_without_points() -> None:
 
 
 @pytest.mark.parametrize(
-    "path", sorted(path for each in WRITERS for path in PACKAGE.glob(each)), ids=lambda p: p.name
+    "path",
+    sorted(path for each in WRITERS for path in PACKAGE.glob(each)),
+    ids=lambda p: str(p.relative_to(PACKAGE)),
 )
 def test_each_write_of_progress_stands_between_points(path: Path) -> None:
     assert uncovered(path.read_text("utf-8")) == []
 
 
 def test_each_point_is_passed_and_no_other() -> None:
-    drain = PACKAGE / "services" / "drain.py"
+    drain = PACKAGE / "runtime" / "liveness" / "drain.py"
     passed = {
         name
         for path in PACKAGE.rglob("*.py")

@@ -16,8 +16,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cortex.domain.canonical import canonical, digest
+from cortex.domain.control_flow import Suspended
 from cortex.domain.effect import Applied, EffectStatus, Invocation, NotApplied, Unknown, Verdict
-from cortex.domain.errors import RejectedError, Suspended, TransientError
+from cortex.domain.errors import RejectedError, TransientError
 from cortex.domain.job import EffectIntent, EffectTold, Intended, Lease
 from cortex.durable.effects import Done, EffectCall, NotDone, perform
 from tests.support.rows import new_id

@@ -10,15 +10,9 @@ import trio.testing
 
 from cortex.domain.canonical import canonical, digest
 from cortex.domain.classification import classify
+from cortex.domain.control_flow import LeaseLost, Suspended
 from cortex.domain.effect import Applied, Invocation, NotApplied, Unknown, Verdict
-from cortex.domain.errors import (
-    DivergedError,
-    InvalidOutputError,
-    LeaseLost,
-    RejectedError,
-    Suspended,
-    TransientError,
-)
+from cortex.domain.errors import DivergedError, InvalidOutputError, RejectedError, TransientError
 from cortex.domain.failure import FailureClass
 from cortex.domain.job import EffectIntent, Intended
 from cortex.durable.effects import Done, EffectCall, NotDone, perform

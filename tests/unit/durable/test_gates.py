@@ -6,13 +6,8 @@ import attrs
 import pytest
 
 from cortex.domain.approval import ApprovalRequest, ApprovalStatus, Risk
-from cortex.domain.errors import (
-    ApprovalExpiredError,
-    DeniedError,
-    DivergedError,
-    InvalidValueError,
-    Suspended,
-)
+from cortex.domain.control_flow import Suspended
+from cortex.domain.errors import ApprovalExpiredError, DeniedError, DivergedError, InvalidValueError
 from cortex.domain.limits import ARGUMENTS
 from cortex.durable.context import Context
 from cortex.durable.gates import Decision, Gate, decided, frozen_arguments, refused

@@ -9,9 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cortex.domain.errors import DivergedError, InvalidValueError, LeaseLost, RejectedError
+from cortex.domain.control_flow import LeaseLost
+from cortex.domain.errors import DivergedError, InvalidValueError, RejectedError
 from cortex.domain.job import StepKind
-from cortex.domain.usage import Usage
+from cortex.domain.model import Usage
 from cortex.durable.codec import StepInput, input_of
 from cortex.durable.journal import KEY_CHARS_MAX, Journal, Outcome
 from tests.support.factories import Record, a_lease, a_step

@@ -7,7 +7,7 @@ import trio
 import trio.testing
 from trio.testing import wait_all_tasks_blocked
 
-from cortex.domain.errors import LeaseLost, Suspended
+from cortex.domain.control_flow import LeaseLost, Suspended
 from cortex.domain.job import StepKind
 from cortex.durable.codec import StepInput
 from cortex.durable.journal import Journal, Leave, Outcome

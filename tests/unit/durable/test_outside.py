@@ -5,13 +5,12 @@ from typing import Any
 import pytest
 import trio
 
+from cortex.domain.control_flow import LeaseLost, Suspended
 from cortex.domain.effect import Applied, Invocation, NotApplied, Verdict
 from cortex.domain.errors import (
     InvalidOutputError,
     InvalidValueError,
-    LeaseLost,
     RejectedError,
-    Suspended,
     TimedOutError,
     UnavailableError,
 )

@@ -1,7 +1,7 @@
 """Job types: what a payload must look like, and what cannot be a job type."""
 
 from types import ModuleType
-from typing import Any, Literal
+from typing import Any, Generic, Literal, TypeVar
 
 import attrs
 import pytest
@@ -157,16 +157,32 @@ class Holder:
     inner: list[Unmade | None]
 
 
+@attrs.frozen
+class Lost:
+    inner: "Unmade.Nowhere"  # type: ignore[name-defined]
+
+
+T = TypeVar("T")
+
+
+@attrs.frozen
+class Box(Generic[T]):
+    things: list[T]
+
+
 @pytest.mark.parametrize(
     "hint",
-    [Unmade, list[Unmade], Unmade | None, dict[str, Unmade], Holder, Holder | None, complex],
+    [
+        *(Unmade, list[Unmade], Unmade | None, dict[str, Unmade], Holder, Holder | None, complex),
+        *(Lost, list[Lost], Box[Unmade]),
+    ],
     ids=str,
 )
 def test_an_argument_that_json_cannot_be_made_into_is_refused_at_once(hint: Any) -> None:
     async def handler(ctx: Any, thing: Any) -> None: ...
 
     handler.__annotations__["thing"] = hint
-    told = r"job type 'odd': argument 'thing' cannot be made from JSON: .*(Unmade|complex)"
+    told = r"job type 'odd': argument 'thing' cannot be made from JSON: .*(Unmade|complex|Lost)"
     with pytest.raises(UsageError, match=told):
         job("odd")(handler)
 
@@ -184,6 +200,13 @@ def test_shapes_that_hold_themselves_and_literals_are_taken() -> None:
     assert grow.arguments('{"tree": {"branches": []}}') == {"tree": Tree([])}
     with pytest.raises(InvalidValueError, match=r"payload\.tree"):
         grow.arguments('{"tree": {"branches": [], "kind": "ash"}}')
+
+
+def test_a_generic_class_is_taken() -> None:
+    @job("pack")
+    async def pack(ctx: Any, box: Box[Tree]) -> None: ...
+
+    assert pack.arguments('{"box": {"things": [{"branches": []}]}}') == {"box": Box([Tree([])])}
 
 
 def test_a_word_that_is_none_of_a_literal_is_refused() -> None:

@@ -8,20 +8,20 @@ import pytest
 
 from cortex.domain.approval import ApprovalRequest, ApprovalStatus, Risk
 from cortex.domain.canonical import canonical
+from cortex.domain.control_flow import Suspended
 from cortex.domain.effect import Applied, Invocation, Verdict
 from cortex.domain.errors import (
     ApprovalExpiredError,
     DeniedError,
     RejectedError,
-    Suspended,
     TransientError,
     UsageError,
 )
+from cortex.durable.attempt import EffectTerms, ToolCall, ToolPlan
 from cortex.durable.context import Context
 from cortex.durable.effects import NotDone
 from cortex.durable.gates import Decision, Gate
 from cortex.durable.journal import KEY_CHARS_MAX
-from cortex.durable.tool_calls import EffectTerms, ToolCall, ToolPlan
 from tests.support.factories import (
     EchoTools,
     FactList,

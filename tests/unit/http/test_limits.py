@@ -1,6 +1,6 @@
 from attrs import define
 
-from cortex.http.limits import Buckets, LockOut, Rate, household
+from cortex.http.framework.limits import Buckets, LockOut, Rate, household
 
 
 @define

@@ -4,7 +4,7 @@ import pytest
 from starlette.requests import Request
 
 from cortex.domain.errors import ForbiddenError
-from cortex.http.origin import address_of, base_url, is_https, refuse_foreign
+from cortex.http.framework.origin import address_of, base_url, is_https, refuse_foreign
 
 
 def a_scope(peer: str | None, *headers: tuple[str, str]) -> dict[str, object]:

@@ -10,8 +10,17 @@ import attrs
 import pytest
 
 from cortex.domain.errors import InvalidValueError, UsageError
-from cortex.http.route import answer
-from cortex.http.shape import Schema, from_json, from_query, record, schema_of, text, told, whole
+from cortex.http.framework.route import answer
+from cortex.http.framework.shape import (
+    Schema,
+    from_json,
+    from_query,
+    record,
+    schema_of,
+    text,
+    told,
+    whole,
+)
 
 
 class Colour(StrEnum):

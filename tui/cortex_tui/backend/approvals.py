@@ -7,9 +7,9 @@ from uuid import UUID
 from cortex.domain.approval import ApprovalStatus
 from cortex.domain.errors import ConflictError, ExpiredError
 from cortex.domain.phrases import day_time
-from cortex.store import approvals, inbox
+from cortex.postgres.database import Database
+from cortex.store import approvals
 from cortex.store.approvals import Ruling, Verdict
-from cortex.store.database import Database
 from cortex_tui.model.inbox import InboxRow
 
 CHANNEL: Final = "tui"
@@ -24,15 +24,17 @@ class StoreApprovals:
     async def waiting(
         self, *, by: str, credential: str, also: Sequence[UUID], limit: int
     ) -> Sequence[InboxRow]:
-        return await inbox.waiting(self._db, by=by, credential=credential, also=also, limit=limit)
+        return await approvals.waiting(
+            self._db, by=by, credential=credential, also=also, limit=limit
+        )
 
     async def decided(self, *, limit: int) -> Sequence[InboxRow]:
-        return await inbox.decided(self._db, limit=limit)
+        return await approvals.decided(self._db, limit=limit)
 
     async def arguments(
         self, ids: Sequence[UUID], *, chars: int
     ) -> Sequence[tuple[UUID, bytes, str]]:
-        return await inbox.arguments(self._db, ids, chars=chars)
+        return await approvals.arguments(self._db, ids, chars=chars)
 
     async def show(self, ids: Sequence[UUID]) -> Sequence[Mapping[str, Any]]:
         return await approvals.show_all(self._db, ids)

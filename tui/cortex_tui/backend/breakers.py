@@ -4,9 +4,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from cortex.domain.phrases import span
+from cortex.postgres.database import Database
 from cortex.store import breakers, operator
-from cortex.store.breaker_past import past
-from cortex.store.database import Database
+from cortex.store.breakers import past
 from cortex_tui.backend.protocol import BreakerRow
 
 SHOWN_MAX: Final = 200

@@ -7,8 +7,8 @@ from uuid import UUID
 from cortex.domain.clock import system_chance
 from cortex.domain.dead_act import RATE_DEFAULT, ActVerb, Change
 from cortex.domain.phrases import short_id
+from cortex.postgres.database import Database
 from cortex.store import dead_acts, dead_letters
-from cortex.store.database import Database
 from cortex.store.dead_acts import DeadAct
 from cortex.store.dead_letters import LetterFilter, Resubmission
 from cortex_tui.backend.protocol import ActRow, LetterRow

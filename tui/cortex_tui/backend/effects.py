@@ -7,8 +7,8 @@ from uuid import UUID
 
 from cortex.domain.effect import EffectStatus, Resolution
 from cortex.domain.quota import Quota
+from cortex.postgres.database import Database
 from cortex.store import breakers, effects, quotas
-from cortex.store.database import Database
 from cortex_tui.backend.protocol import EffectRow
 from cortex_tui.backend.rows import without_now
 

@@ -9,9 +9,9 @@ import orjson
 
 from cortex.domain.budget import Budget, worded
 from cortex.domain.errors import CortexError
+from cortex.postgres.database import Database
 from cortex.store import budgets, job_view, jobs, steps
-from cortex.store.database import Database
-from cortex_tui.backend.listening import Listening
+from cortex_tui.backend.listening import Listeners, Listening
 from cortex_tui.backend.protocol import Heard, JobRow, Told
 from cortex_tui.backend.rows import without_now
 
@@ -40,6 +40,7 @@ class StoreJob:
 
     def __init__(self, db: Database) -> None:
         self._db = db
+        self.listeners = Listeners()
 
     async def look(self, job_id: UUID, *, after: int | None, limit: int) -> JobRow:
         row = await job_view.look(self._db, job_id, after=after, limit=limit)
@@ -70,7 +71,7 @@ class StoreJob:
         }
 
     def listen(self, job_id: UUID, *, heard: Heard, told: Told) -> Listening:
-        return Listening(self._db.profile, job_id, heard=heard, told=told)
+        return Listening(self._db.profile, job_id, heard=heard, told=told, among=self.listeners)
 
     async def raise_budget(self, name: str, *, to: Decimal, by: str) -> str:
         change = await budgets.raise_limit(self._db, name, to=to, by=by, reason=REASON)

@@ -10,11 +10,12 @@ import attrs
 from cortex.domain.clock import system_chance
 from cortex.domain.job import JobStatus
 from cortex.domain.job_filter import JobFilter, JobPlace
+from cortex.postgres.database import Database
 from cortex.store import job_choice, job_pages, jobs, operator, retries, why
-from cortex.store.database import Database
 from cortex.store.job_choice import Choice, Done
 from cortex.store.job_pages import ALL, JobPage, WayIn
 from cortex.store.operator import JobsSeen
+from cortex.view.why_brief import brief
 from cortex_tui.backend.rows import without_now
 from cortex_tui.model.bulk import BulkVerb
 
@@ -69,7 +70,8 @@ class StoreJobs:
         return await operator.jobs_seen(self._db, ids, since=since, newer_max=newer_max)
 
     async def whys(self, ids: Sequence[UUID]) -> Mapping[UUID, str]:
-        return await why.briefs(self._db, ids)
+        facts = await why.facts_of_all(self._db, ids)
+        return {job_id: brief(each) for job_id, each in facts.items()}
 
     async def cancel(self, job_id: UUID, *, by: str) -> str:
         found = await jobs.cancel(self._db, job_id, by=by, reason="")

@@ -9,29 +9,60 @@ pod has kept it. On stop: cancelled, it ends the watch within a bound; a lost on
 
 import asyncio
 from contextlib import suppress
-from typing import Final
+from typing import Any, Final
 from uuid import UUID
 
 from cortex.domain.answer_text import messages_of
 from cortex.domain.clock import system_chance
 from cortex.domain.errors import CortexError
+from cortex.postgres.database import Profile
+from cortex.postgres.dedicated import Dedicated
 from cortex.store import watches
-from cortex.store.database import Profile
-from cortex.store.dedicated import Dedicated
 from cortex_tui.backend.protocol import Heard, Told
 
 AGAIN_S: Final = 2.0
 ASK_EVERY_S: Final = 1.0
-GOODBYE_S: Final = 1.0
+GOODBYE_S: Final = 2.0
 ONLY_OTHERS: Final = "read-only: heard while others look at this job, too"
 POOLED: Final = "a pooler: asked for each second"
+
+
+class Listeners:
+    """Those that listen, so that who leaves can wait until they have ended their watches."""
+
+    def __init__(self) -> None:
+        self._tasks: set[asyncio.Task[Any]] = set()
+
+    def add(self) -> None:
+        """Know of the task that this is called in, until it is done."""
+        task = asyncio.current_task()
+        assert task is not None  # noqa: S101 -- for the type checker
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def close(self) -> None:
+        """Cancel those that are not yet, and wait until they have said goodbye."""
+        for task in (tasks := set(self._tasks)):
+            if not task.cancelling():  # a second one would cut the goodbye short
+                task.cancel()
+        if tasks:
+            await asyncio.wait(tasks, timeout=2 * GOODBYE_S)
 
 
 class Listening:
     """One job's. `renew` tells the pod that has it now."""
 
-    def __init__(self, profile: Profile, job_id: UUID, *, heard: Heard, told: Told) -> None:
+    def __init__(
+        self,
+        profile: Profile,
+        job_id: UUID,
+        *,
+        heard: Heard,
+        told: Told,
+        among: Listeners,
+    ) -> None:
         self._profile = profile
+        self._among = among
         self._job_id = job_id
         self._heard = heard
         self._told = told
@@ -43,6 +74,7 @@ class Listening:
 
     async def run(self) -> None:
         """Listen until cancelled."""
+        self._among.add()
         while True:
             try:
                 await self._listen()

@@ -4,8 +4,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 from uuid import UUID
 
+from cortex.postgres.database import Database
 from cortex.store import drains, pods
-from cortex.store.database import Database
 from cortex_tui.backend.protocol import PodRow
 from cortex_tui.backend.rows import without_now
 

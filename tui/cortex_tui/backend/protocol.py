@@ -17,9 +17,8 @@ from cortex.domain.quota import Quota
 from cortex.store.approvals import Ruling, Verdict
 from cortex.store.job_choice import Choice, Done
 from cortex.store.job_pages import JobPage
-from cortex.store.metrics import Figures
 from cortex.store.operator import Head, JobsSeen
-from cortex.store.pulse import Recent, Trouble
+from cortex.store.pulse import Figures, Recent, Trouble
 from cortex_tui.model.bulk import BulkVerb
 from cortex_tui.model.inbox import InboxRow
 
@@ -221,7 +220,7 @@ class Breakers(Protocol):
         ...
 
     async def past(self, names: Sequence[str]) -> Mapping[str, Mapping[str, Any]]:
-        """Read what happened to some lately, by name; see `cortex.store.breaker_past`."""
+        """Read what happened to some lately, by name; see `cortex.store.breakers`."""
         ...
 
     async def hold_open(self, name: str, *, by: str, reason: str, for_s: float | None) -> str:

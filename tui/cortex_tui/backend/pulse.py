@@ -2,11 +2,10 @@
 
 from collections.abc import Sequence
 
-from cortex.store import metrics, pulse
-from cortex.store.database import Database
-from cortex.store.metrics import Figures
+from cortex.postgres.database import Database
+from cortex.store import pulse
 from cortex.store.operator import COUNT_MAX
-from cortex.store.pulse import Recent, Trouble
+from cortex.store.pulse import Figures, Recent, Trouble
 
 
 class StorePulse:
@@ -16,7 +15,7 @@ class StorePulse:
         self._db = db
 
     async def figures(self) -> Figures:
-        return await metrics.figures(self._db, limit=COUNT_MAX)
+        return await pulse.figures(self._db, limit=COUNT_MAX)
 
     async def recent(self) -> Recent:
         return await pulse.recent(self._db)

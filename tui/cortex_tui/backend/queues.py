@@ -2,9 +2,9 @@
 
 from collections.abc import Sequence
 
-from cortex.domain.queue_name import queue_shown
+from cortex.postgres.database import Database
 from cortex.store import queues
-from cortex.store.database import Database
+from cortex.view.pods import queue_shown
 from cortex_tui.backend.protocol import QueueRow
 from cortex_tui.backend.rows import without_now
 

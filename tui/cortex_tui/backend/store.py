@@ -1,7 +1,7 @@
 """The cluster as `cortex.store` knows it: the real backend."""
 
+from cortex.postgres.database import Database
 from cortex.store import operator
-from cortex.store.database import Database
 from cortex.store.operator import Head
 from cortex_tui.backend.approvals import StoreApprovals
 from cortex_tui.backend.breakers import StoreBreakers
@@ -28,6 +28,10 @@ class StoreBackend:
         self.pulse = StorePulse(db)
         self.queues = StoreQueues(db)
         self._db = db
+
+    async def close(self) -> None:
+        """End what goes on beside statements; the database is its opener's to close."""
+        await self.job.listeners.close()
 
     async def head(self) -> Head:
         return await operator.head(self._db)

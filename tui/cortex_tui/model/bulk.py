@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from enum import StrEnum
 from typing import Final
 
-from cortex.domain.job_choice import HEIRS, WhyNot
+from cortex.domain.job_filter import HEIRS, WhyNot
 from cortex.store.job_choice import Choice
 
 ACT_MAX: Final = 10_000

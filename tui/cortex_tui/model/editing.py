@@ -4,10 +4,10 @@ from typing import Final
 
 from cortex.domain.approval_edit import edited_arguments
 from cortex.domain.argument_diff import changes
-from cortex.domain.argument_rows import visible_json
 from cortex.domain.canonical import parse
 from cortex.domain.errors import CortexError
 from cortex.domain.safe import safe
+from cortex.view.arguments import visible_json
 from cortex_tui.model.subject import Edit, Subject
 
 CHARS_MAX: Final = 65_536

@@ -11,11 +11,11 @@ from typing import Any, Final, TypeAlias
 import attrs
 
 from cortex.domain.approval import ApprovalStatus
-from cortex.domain.cells import Cell
 from cortex.domain.effect import EffectStatus
 from cortex.domain.job import JobStatus, StepKind
-from cortex.domain.job_words import ended_sign
-from cortex.domain.usage import Usage
+from cortex.domain.model import Usage
+from cortex.view.cells import Cell
+from cortex.view.jobs import ended_sign
 from cortex_tui.model.step_list import StepRow
 
 Look: TypeAlias = Mapping[str, Any]

@@ -17,7 +17,7 @@ ROWS_MAX: Final = 300
 """More that wait are not shown before these are decided."""
 
 InboxRow: TypeAlias = Mapping[str, Any]
-"""A row of `cortex.store.inbox`."""
+"""A row of `cortex.store.approvals`."""
 
 
 class Tab(StrEnum):

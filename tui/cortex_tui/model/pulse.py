@@ -5,9 +5,8 @@ from typing import Any
 
 import attrs
 
-from cortex.store.metrics import Figures
 from cortex.store.operator import Head
-from cortex.store.pulse import Recent, Trouble
+from cortex.store.pulse import Figures, Recent, Trouble
 
 
 @attrs.define(kw_only=True)

@@ -6,8 +6,8 @@ from uuid import UUID
 
 import attrs
 
-from cortex.domain.approval_facts import Facts, facts_of
 from cortex.domain.argument_diff import Change
+from cortex.view.approval_facts import Facts, facts_of
 
 
 @attrs.frozen(kw_only=True)

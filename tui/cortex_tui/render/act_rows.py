@@ -5,11 +5,11 @@ from datetime import datetime
 from typing import Final
 
 from cortex.domain import dead_act
-from cortex.domain.cells import Cell, bar
 from cortex.domain.dead_act import ActState, ActVerb
-from cortex.domain.dead_words import failed_cell, why_cell
 from cortex.domain.phrases import NOTHING, age, short_id
 from cortex.domain.safe import safe
+from cortex.view.cells import Cell, bar
+from cortex.view.dead_letters import failed_cell, why_cell
 from cortex_tui.backend.protocol import ActRow, LetterRow
 from cortex_tui.render.letter_rows import state_cell
 from cortex_tui.render.table import Column

@@ -9,16 +9,15 @@ from typing import Any, Final, TypeAlias
 
 from rich.cells import cell_len, chop_cells
 
-from cortex.domain.approval import ApprovalStatus
+from cortex.domain.approval import ApprovalStatus, ended
 from cortex.domain.approval_batch import varying
-from cortex.domain.approval_facts import RISK_WORDS, Facts, Vote
-from cortex.domain.approval_words import ended
 from cortex.domain.argument_brief import argument_name
 from cortex.domain.argument_diff import Change
-from cortex.domain.argument_rows import ArgumentRow, argument_rows, marked_json
-from cortex.domain.cells import Cell
-from cortex.domain.phrases import day_time, short_id
+from cortex.domain.phrases import day_time, localised, short_id
 from cortex.domain.safe import safe
+from cortex.view.approval_facts import RISK_WORDS, Facts, Vote
+from cortex.view.arguments import ArgumentRow, argument_rows, marked_json
+from cortex.view.cells import Cell
 from cortex_tui.render.table import fit
 from cortex_tui.render.words import countdown
 
@@ -30,17 +29,19 @@ SOON_SHARE: Final = 0.25
 Line: TypeAlias = tuple[Cell, ...]
 
 
-def head(facts: Facts, now: datetime) -> tuple[str, Cell]:
-    """Return what stands above a request, and at its right when it expires or how it stands."""
+def head(facts: Facts, now: datetime, *, is_own: bool = False) -> tuple[str, Cell]:
+    """Return what stands above a request, and at its right when it expires or how it stands.
+
+    `is_own`: another person than the reader has to decide, which a narrow list has no room for.
+    """
     title = f"…{facts.id.hex[-6:]}  {facts.title}"
     if facts.status is not ApprovalStatus.PENDING or facts.expires_at <= now:
         word = "EXPIRED" if facts.status is ApprovalStatus.PENDING else facts.status.value
         return title, Cell(word, "warn")
     left = (facts.expires_at - now).total_seconds()
     allowed = (facts.expires_at - facts.created_at).total_seconds()
-    return title, Cell(
-        f"EXPIRES {countdown(left)}", "alarm" if left < SOON_SHARE * allowed else "bold"
-    )
+    style = "alarm" if left < SOON_SHARE * allowed else "bold"
+    return title, Cell(f"{'not you · ' if is_own else ''}EXPIRES {countdown(left)}", style)
 
 
 def page(
@@ -169,7 +170,7 @@ def _about(
     yield from _labelled("asked", _asker(facts), width)
     yield from _labelled("so far", facts.so_far, width)
     yield from _labelled("people", facts.votes_words, width, "warn")
-    yield from _labelled("decided", safe(ended(approval)), width, "bold")
+    yield from _labelled("decided", safe(localised(ended(approval))), width, "bold")
     yield from _labelled("ran as", _ran(approval), width)
 
 

@@ -5,13 +5,12 @@ from datetime import datetime
 from typing import Any, Final
 
 from cortex.domain.approval import ApprovalStatus, Risk
-from cortex.domain.approval_shown import SOON_SHARE, STATES
-from cortex.domain.approval_words import what
 from cortex.domain.argument_brief import BRIEF_CELLS, argument_brief
 from cortex.domain.canonical import parse
-from cortex.domain.cells import Cell, width_of
 from cortex.domain.phrases import age
 from cortex.domain.safe import safe
+from cortex.view.approvals import SOON_SHARE, STATES, what
+from cortex.view.cells import Cell, width_of
 from cortex_tui.model.inbox import InboxRow
 from cortex_tui.render.table import Column
 from cortex_tui.render.words import countdown

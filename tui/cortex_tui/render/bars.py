@@ -11,10 +11,10 @@ from rich.segment import Segment
 from rich.style import Style
 from textual.strip import Strip
 
-from cortex.domain.cells import Cell
 from cortex.domain.phrases import age
 from cortex.domain.safe import safe
 from cortex.store.operator import Head
+from cortex.view.cells import Cell
 from cortex_tui.key import GROUPS, Key
 from cortex_tui.key_table import KeyTable, shown
 from cortex_tui.link import Link
@@ -134,6 +134,8 @@ def _first(view: TopView, *, is_short: bool) -> Iterator[Cell]:
     if view.is_read_only:
         yield Cell("read-only", "warn")
     if view.head is not None:
+        if view.head.is_unsafe:
+            yield Cell("unsafe", "alarm")
         if not view.head.waits:
             yield Cell("✓ 0" if is_short else NOTHING_WAITS, "dim")
         yield from (waits_briefly if is_short else wait_cells)(view.head, view.now)

@@ -6,11 +6,11 @@ from typing import Final
 
 from cortex.domain.breaker import POLICIES, BreakerState
 from cortex.domain.breaker_past import BARS, is_calm, openings, strip
-from cortex.domain.breaker_words import held_told, is_held
-from cortex.domain.cells import Cell
 from cortex.domain.phrases import NOTHING, TODAY, age, date_time, day_time
 from cortex.domain.safe import safe
 from cortex.store.operator import COUNT_MAX
+from cortex.view.cells import Cell
+from cortex.view.effects import held_told, is_held
 from cortex_tui.backend.protocol import BreakerRow
 from cortex_tui.render.approval_page import wrapped
 from cortex_tui.render.table import Column, fit

@@ -1,7 +1,7 @@
 """Things as JSON for people, every sign of it visible."""
 
-from cortex.domain.argument_rows import visible_json
 from cortex.domain.phrases import to_plain
+from cortex.view.arguments import visible_json
 
 
 def document_text(document: object) -> str:

@@ -5,14 +5,14 @@ from datetime import datetime
 from decimal import Decimal
 from typing import Any, Final
 
-from cortex.domain.cells import Cell
 from cortex.domain.effect import EffectStatus
-from cortex.domain.effect_words import STATES, prospects
 from cortex.domain.job import JobStatus
-from cortex.domain.job_words import state_shown
 from cortex.domain.phrases import age, date_time, exact, short_id
 from cortex.domain.quota import Period, Quota
 from cortex.domain.safe import safe
+from cortex.view.cells import Cell
+from cortex.view.effects import STATES, prospects
+from cortex.view.jobs import state_shown
 from cortex_tui.backend.protocol import EffectRow
 from cortex_tui.render.job_rows import NONE
 from cortex_tui.render.labelled import Line, labelled

@@ -9,14 +9,14 @@ from rich.cells import cell_len
 
 from cortex.domain.approval import ApprovalStatus
 from cortex.domain.budget import WAITING_PREFIX, Unit, worded
-from cortex.domain.cells import Cell
 from cortex.domain.effect import EffectStatus
 from cortex.domain.job import JobStatus
-from cortex.domain.job_words import state_of
 from cortex.domain.phrases import day_time, money, short_id
 from cortex.domain.safe import safe
 from cortex.domain.waiting import ApprovalSeen, EffectSeen, awaited_of
-from cortex.domain.why import SILENT_S
+from cortex.domain.why_facts import SILENT_S
+from cortex.view.cells import Cell
+from cortex.view.jobs import state_of
 from cortex_tui.model.fall import Look
 from cortex_tui.render.job_rows import status_of, why
 from cortex_tui.render.words import countdown

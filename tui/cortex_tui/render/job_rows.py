@@ -7,10 +7,8 @@ from decimal import Decimal
 from typing import Final
 
 from cortex.domain.approval import ApprovalStatus
-from cortex.domain.cells import Cell
 from cortex.domain.job import JobStatus
-from cortex.domain.job_words import state_of
-from cortex.domain.phrases import NOTHING, age, money, short_id
+from cortex.domain.phrases import NOTHING, age, localised, money, short_id
 from cortex.domain.safe import safe
 from cortex.domain.waiting import (
     PERSON,
@@ -21,7 +19,10 @@ from cortex.domain.waiting import (
     awaited_of,
     named,
 )
-from cortex.domain.why import SILENT_S, needs_person
+from cortex.domain.why_facts import SILENT_S
+from cortex.view.cells import Cell
+from cortex.view.jobs import state_of
+from cortex.view.why import needs_person
 from cortex_tui.backend.protocol import JobRow
 from cortex_tui.render.table import Column
 from cortex_tui.render.words import countdown, short
@@ -104,7 +105,7 @@ def _waiting(row: JobRow, now: datetime) -> str:
             left = f"expires {_left(seen.expires_at, now)}" if is_open else "expired"
             return f"{left} · {seen.words}"
         case EffectSeen() | FreezeSeen() | QuotaSeen() as seen:
-            return seen.words
+            return localised(seen.words)
         case _:
             pass
     due_at = row["next_retry_at"]

@@ -4,11 +4,11 @@ from collections.abc import Iterator
 from datetime import datetime
 from decimal import Decimal
 
-from cortex.domain.cells import Cell
 from cortex.domain.job import JobStatus
-from cortex.domain.job_words import state_of
 from cortex.domain.phrases import NOTHING, age, money, short_id
 from cortex.domain.safe import safe
+from cortex.view.cells import Cell
+from cortex.view.jobs import state_of
 from cortex_tui.backend.protocol import JobRow
 from cortex_tui.render.job_rows import status_of, why, why_line
 from cortex_tui.render.labelled import Line, labelled, said, titled, valued

@@ -4,10 +4,10 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import Any, Final
 
-from cortex.domain.cells import Cell
 from cortex.domain.dead_letter import Cause, LetterState, prospect
 from cortex.domain.phrases import NOTHING, age, short_id
 from cortex.domain.safe import safe
+from cortex.view.cells import Cell
 from cortex_tui.backend.protocol import LetterRow
 from cortex_tui.render.table import Column
 

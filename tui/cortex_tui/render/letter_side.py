@@ -5,11 +5,11 @@ from collections.abc import Iterator, Sequence
 from datetime import datetime
 from typing import Final
 
-from cortex.domain.cells import Cell
 from cortex.domain.dead_act import progress
-from cortex.domain.dead_words import why_cell
 from cortex.domain.phrases import NOTHING, age, short_id
 from cortex.domain.safe import safe
+from cortex.view.cells import Cell
+from cortex.view.dead_letters import why_cell
 from cortex_tui.backend.protocol import ActRow, LetterRow
 from cortex_tui.render.act_rows import is_over, mark_of
 from cortex_tui.render.labelled import Line, labelled, said, titled, valued

@@ -4,12 +4,12 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any, Final, TypeAlias
 
-from cortex.domain.cells import Cell
 from cortex.domain.drain import DrainPhase
 from cortex.domain.phrases import NOTHING, age
-from cortex.domain.pod_words import moved_told
 from cortex.domain.safe import safe
-from cortex.domain.why import SILENT_S
+from cortex.domain.why_facts import SILENT_S
+from cortex.view.cells import Cell
+from cortex.view.pods import moved_told
 from cortex_tui.backend.protocol import PodRow, QueueRow
 from cortex_tui.render.table import Column
 from cortex_tui.render.words import short

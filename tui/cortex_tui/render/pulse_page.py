@@ -9,15 +9,15 @@ from typing import Any, Final, TypeAlias
 import attrs
 from rich.cells import cell_len
 
-from cortex.domain.breaker_words import held_told
-from cortex.domain.cells import Cell
 from cortex.domain.job import JobStatus
 from cortex.domain.phrases import NOTHING, age, money
-from cortex.domain.queue_name import pause_told
 from cortex.domain.safe import safe
 from cortex.store.operator import COUNT_MAX
 from cortex.store.pods import DEAD
 from cortex.store.pulse import TROUBLES_MAX, Bucket, Recent, Trouble
+from cortex.view.cells import Cell
+from cortex.view.effects import held_told
+from cortex.view.pods import pause_told
 from cortex_tui.model.pulse import Pulse
 from cortex_tui.render.queue_lines import queue_lines
 from cortex_tui.render.sparks import digits, spark

@@ -4,11 +4,11 @@ from collections.abc import Iterator, Sequence
 from datetime import datetime
 from typing import Final
 
-from cortex.domain.cells import Cell, bar
 from cortex.domain.phrases import age
-from cortex.domain.queue_name import pause_told
 from cortex.domain.safe import safe
 from cortex.store.queues import COUNTED_MAX
+from cortex.view.cells import Cell, bar
+from cortex.view.pods import pause_told
 from cortex_tui.backend.protocol import QueueRow
 from cortex_tui.render.table import fit
 

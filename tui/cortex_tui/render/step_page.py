@@ -6,15 +6,14 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Any, Final, TypeAlias
 
-from cortex.domain.argument_rows import argument_rows
-from cortex.domain.canonical import canonical
-from cortex.domain.cells import Cell
+from cortex.domain.canonical import canonical, is_deep
 from cortex.domain.job import JobStatus, StepKind
-from cortex.domain.job_words import state_shown
-from cortex.domain.nesting import is_deep
 from cortex.domain.phrases import day_time, money
 from cortex.domain.safe import safe
 from cortex.store.job_view import TEXT_CHARS_MAX
+from cortex.view.arguments import argument_rows
+from cortex.view.cells import Cell
+from cortex.view.jobs import state_shown
 from cortex_tui.model.fall import FallRow, Look, endings
 from cortex_tui.render.approval_page import wrapped
 from cortex_tui.render.attempt_lines import attempt_lines

@@ -10,8 +10,8 @@ from rich.cells import cell_len, set_cell_size
 from rich.segment import Segment
 from textual.strip import Strip
 
-from cortex.domain.cells import Cell
 from cortex.domain.safe import MARKS_MAX
+from cortex.view.cells import Cell
 from cortex_tui.palette import Palette
 
 Row = TypeVar("Row")

@@ -4,8 +4,8 @@ from collections.abc import Iterator
 from datetime import datetime
 from typing import Final
 
-from cortex.domain.cells import Cell
 from cortex.store.operator import COUNT_MAX, Head
+from cortex.view.cells import Cell
 from cortex_tui.render.words import countdown
 
 NOTHING_WAITS: Final = "✓ nothing waits"

@@ -11,9 +11,9 @@ from typing import Final
 import attrs
 from rich.cells import cell_len
 
-from cortex.domain.cells import Cell
 from cortex.domain.phrases import money
 from cortex.domain.safe import safe
+from cortex.view.cells import Cell
 from cortex_tui.model.fall import FallRow
 from cortex_tui.render.table import GUTTER, fit
 from cortex_tui.render.words import countdown, span, tokens
@@ -134,7 +134,7 @@ class Room:
 def room_of(rows: Sequence[FallRow], width: int) -> Room:
     """Divide the width among what the rows need."""
     number = max((len(str(row.number)) for row in rows if row.number is not None), default=1)
-    longest = max((cell_len(safe(_name(row))) for row in rows), default=NAME_MIN)
+    longest = max((cell_len(safe(name_of(row))) for row in rows), default=NAME_MIN)
     name = max(NAME_MIN, min(longest, NAME_MAX, width // 3))
     bar = width - GUTTER - number - 1 - name - 1 - TOOK - 2
     has_tokens = any(row.tokens for row in rows) and bar - TOKENS - 1 >= 2 * BAR_MIN
@@ -160,7 +160,7 @@ def row_cells(row: FallRow, room: Room, axis: Axis, now: datetime) -> Iterator[C
     number = "" if row.number is None else str(row.number)
     yield Cell(fit(number, room.number, right=True) + " ", "dim")
     style = "fail" if row.is_problem and row.kind != "attempt" else ""
-    yield Cell(fit(safe(_name(row)), room.name) + " ", row.style if row.is_mark else style)
+    yield Cell(fit(safe(name_of(row)), room.name) + " ", row.style if row.is_mark else style)
     yield from bar_cells(row, axis, now, room.bar)
     took = "" if row.is_mark else span(((row.ended or now) - row.began).total_seconds())
     yield Cell(" " + fit(took, TOOK, right=True), "" if row.ended else "run")
@@ -204,7 +204,8 @@ def _bar(row: FallRow, first: int, end: float) -> str:
     return "█" * full + (_EIGHTHS[rest] if rest else "")
 
 
-def _name(row: FallRow) -> str:
+def name_of(row: FallRow) -> str:
+    """Return what it is called, below what it belongs to; not safe yet."""
     if row.kind == "running":
         return row.name or "running"
     if row.hidden is None:

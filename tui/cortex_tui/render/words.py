@@ -2,11 +2,19 @@
 
 from typing import Final
 
-from cortex.domain.phrases import count
+from cortex.domain.errors import CortexError
+from cortex.domain.phrases import count, localised
+from cortex.domain.safe import safe
 
 _MINUTE_S: Final = 60
 _HOUR_S: Final = 3_600
 _DAY_S: Final = 86_400
+
+
+def failed(error: CortexError, *, with_hint: bool = False) -> str:
+    """Return what an error says, safe; its instants are local, as all on a terminal are."""
+    hint = f" · {error.hint}" if with_hint and error.hint else ""
+    return safe(localised(f"{error.message}{hint}"))
 
 
 def countdown(seconds: float) -> str:

@@ -5,17 +5,19 @@ from typing import Final
 from uuid import UUID
 
 from cortex.domain.approval import Risk
-from cortex.domain.approval_facts import DENY_REASONS
-from cortex.domain.approval_words import call_of
 from cortex.domain.canonical import parse
 from cortex.domain.phrases import short_id
 from cortex.domain.safe import safe
 from cortex.store.approvals import Ruling, Verdict
+from cortex.view.approval_facts import DENY_REASONS
+from cortex.view.approvals import call_of
 from cortex_tui.acts import Act
 from cortex_tui.backend.approvals import CHANNEL
 from cortex_tui.desk import Desk
 from cortex_tui.model.guard import Guard
+from cortex_tui.model.inbox import InboxRow, is_mine
 from cortex_tui.model.subject import Edit, Subject
+from cortex_tui.model.thing import Thing
 from cortex_tui.model.verdict import ApproveQuestion, DenyQuestion, Scroll
 from cortex_tui.screens.approval_news import OwnActs
 
@@ -28,6 +30,27 @@ def name_of(subject: Subject) -> str:
     if len(subject.approvals) > 1:
         return f"{len(subject.approvals)} times {subject.facts.title}"
     return f"{short_id(subject.facts.id)} {subject.facts.title}"
+
+
+def thing_of(desk: Desk, approval_id: UUID) -> Thing:
+    """Return a request, as what the cursor is on."""
+
+    async def document() -> object:
+        return await desk.backend.approvals.show([approval_id])
+
+    command = f"cortex approvals show {approval_id}"
+    return Thing(id=str(approval_id), command=command, document=document)
+
+
+def why_not_mine(row: InboxRow | None) -> str | None:
+    """Say why somebody else has to agree to a request; None: this operator may."""
+    if row is None or is_mine(row):
+        return None
+    return (
+        "it is critical and was asked for by you: another person has to agree"
+        if row["is_own"]
+        else "you have agreed to it: another person has to, too"
+    )
 
 
 class Decider:

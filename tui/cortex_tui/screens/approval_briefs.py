@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from typing import Any, Final
 from uuid import UUID
 
-from cortex.domain.cells import Cell
+from cortex.view.cells import Cell
 from cortex_tui.desk import Desk
 from cortex_tui.model.inbox import InboxRow
 from cortex_tui.render import approval_rows

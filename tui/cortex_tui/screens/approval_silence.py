@@ -3,7 +3,7 @@
 import asyncio
 from typing import Final
 
-from cortex.domain.cells import Cell
+from cortex.view.cells import Cell
 from cortex_tui.desk import Desk
 from cortex_tui.model.guard import Guard
 from cortex_tui.model.verdict import BAR_CELLS

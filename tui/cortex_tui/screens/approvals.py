@@ -17,27 +17,30 @@ from textual.widget import Widget
 
 from cortex.domain.approval import ApprovalStatus, Risk
 from cortex.domain.approval_batch import BATCH_MAX, check_batch
-from cortex.domain.cells import Cell
 from cortex.domain.errors import CortexError, UsageError
 from cortex.domain.phrases import short_id
 from cortex.domain.safe import safe
+from cortex.view.cells import Cell
 from cortex_tui.acts import Act
 from cortex_tui.desk import Desk
 from cortex_tui.model.editing import edit_of, text_of, why_not_edited
-from cortex_tui.model.inbox import ROWS_MAX, Inbox, Tab, is_mine
+from cortex_tui.model.inbox import ROWS_MAX, Inbox, Tab
 from cortex_tui.model.question import Asks
 from cortex_tui.model.subject import Edit, Subject, subject_of, version_of
 from cortex_tui.model.thing import Thing
 from cortex_tui.render import approval_lines, approval_page, approval_rows
+from cortex_tui.screens import approval_acts
 from cortex_tui.screens.approval_acts import REASON_LINES, Decider, name_of
 from cortex_tui.screens.approval_briefs import ArgumentReader
 from cortex_tui.screens.approval_news import news_of
 from cortex_tui.screens.approval_silence import Silence
 from cortex_tui.screens.frame import Frame
+from cortex_tui.screens.steps_beside import StepsBeside, StepsOf
 from cortex_tui.widgets.json_editor import KEYS as EDITOR_KEYS
 from cortex_tui.widgets.json_editor import JsonEditor
 from cortex_tui.widgets.lines import Line
 from cortex_tui.widgets.page import Page
+from cortex_tui.widgets.side import THIRD_MIN
 from cortex_tui.widgets.strip_line import NOT_SEEN
 from cortex_tui.widgets.virtual_table import VirtualTable
 
@@ -55,8 +58,8 @@ class ApprovalsScreen(Frame):
     NAME = "approvals"
     DEFAULT_CSS = """
     ApprovalsScreen #panes { height: 1fr; }
-    ApprovalsScreen #list { width: 1fr; }
-    ApprovalsScreen #right { width: 1fr; border-left: vkey $border; }
+    ApprovalsScreen #list { width: 3fr; max-width: 84; }
+    ApprovalsScreen #right { width: 2fr; min-width: 48; border-left: vkey $border; }
     ApprovalsScreen #reasons { display: none; height: auto; }
     ApprovalsScreen.-denying #reasons { display: block; }
     ApprovalsScreen.-editing Page { display: none; }
@@ -66,6 +69,7 @@ class ApprovalsScreen(Frame):
     ApprovalsScreen.-narrow #list { width: 0; min-width: 0; }
     ApprovalsScreen.-narrow #right { width: 1fr; border: none; }
     """
+    SIDE_FROM = THIRD_MIN
 
     def __init__(self, desk: Desk) -> None:
         super().__init__(desk)
@@ -98,13 +102,15 @@ class ApprovalsScreen(Frame):
         )
         self._table.marked = self._inbox.marked
         self._editor = JsonEditor(desk)
+        self._steps = StepsBeside(desk, of=self._steps_of)
 
     def body(self) -> Iterable[Widget]:
         self._table.id = "list"
+        right = Vertical(self._page, self._editor, id="right")
         return (
             Line(self.desk, self._tabs, id="tabs"),
             Line(self.desk, self._one, id="one"),
-            Horizontal(self._table, Vertical(self._page, self._editor, id="right"), id="panes"),
+            Horizontal(self._table, right, self._steps.pane, id="panes"),
             Vertical(*(Line(self.desk, _reason(self.desk, t)) for t in REASON_LINES), id="reasons"),
         )
 
@@ -132,6 +138,7 @@ class ApprovalsScreen(Frame):
     def paint(self) -> None:
         self._table.redraw()
         self._page.redraw()
+        self._steps.pane.tell()
         for line in ("#tabs", "#one"):
             self.query_one(line, Line).redraw()
         subject = self._subject
@@ -155,15 +162,7 @@ class ApprovalsScreen(Frame):
 
     def thing(self) -> Thing | None:
         row = self._inbox.window.current
-        if row is None:
-            return None
-        approvals, approval_id = self.desk.backend.approvals, row["id"]
-
-        async def document() -> object:
-            return await approvals.show([approval_id])
-
-        command = f"cortex approvals show {approval_id}"
-        return Thing(id=str(approval_id), command=command, document=document)
+        return None if row is None else approval_acts.thing_of(self.desk, row["id"])
 
     # --- looking
 
@@ -172,6 +171,8 @@ class ApprovalsScreen(Frame):
         approvals = self.desk.backend.approvals
         if wanted == "page":
             return await self._look_at_page()
+        if wanted == "steps":
+            return await self._steps.look()
         if wanted == "arguments":
             await self._arguments.read(self._unread())
             return True
@@ -200,7 +201,9 @@ class ApprovalsScreen(Frame):
             return "list"
         if self._in_front and not self._is_fresh():
             return "page"
-        return "arguments" if self._unread() else "list"
+        if self._unread():
+            return "arguments"
+        return "steps" if self._steps.wants else "list"
 
     @property
     def is_seeking(self) -> bool:
@@ -439,21 +442,11 @@ class ApprovalsScreen(Frame):
             elif self._is_over(subject):
                 told = approval_lines.expired(subject.facts.expires_at)
             elif is_approving:
-                told = self._why_not_mine()
+                told = approval_acts.why_not_mine(self._inbox.row(self._in_front[0]))
         if told is not None:
             self.strip.tell(told, "warn")
             return None
         return subject
-
-    def _why_not_mine(self) -> str | None:
-        row = self._inbox.row(self._in_front[0])
-        if row is None or is_mine(row):
-            return None
-        return (
-            "it is critical and was asked for by you: another person has to agree"
-            if row["is_own"]
-            else "you have agreed to it: another person has to, too"
-        )
 
     # --- deciding
 
@@ -523,6 +516,7 @@ class ApprovalsScreen(Frame):
     @on(VirtualTable.Moved)
     def _moved(self) -> None:
         self._table.redraw()
+        self._steps.moved()
         if not self._batch:
             self._refocus()
 
@@ -574,13 +568,19 @@ class ApprovalsScreen(Frame):
 
     # --- lines
 
+    def _steps_of(self) -> StepsOf | None:
+        row = self._inbox.window.current
+        return None if row is None else (row["job_id"], (row["id"], row["version"], row["status"]))
+
     def _head(self) -> tuple[Cell, Cell]:
         subject = self._subject
         if subject is None:
             return Cell("reading …" if self._in_front else "", "dim"), Cell("")
         if len(subject.approvals) > 1:
             return Cell(name_of(subject), "bold"), Cell("BATCH", "bold")
-        title, when = approval_page.head(subject.facts, self.desk.session.now)
+        row = self._inbox.row(subject.facts.id)
+        is_own = row is not None and row["is_own"]
+        title, when = approval_page.head(subject.facts, self.desk.session.now, is_own=is_own)
         return Cell(title, "bold"), when
 
     def _tabs(self, width: int) -> Strip:

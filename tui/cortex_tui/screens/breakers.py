@@ -9,8 +9,8 @@ from typing import Any, Final
 from textual import on
 from textual.widget import Widget
 
-from cortex.domain.cells import Cell
 from cortex.domain.safe import safe
+from cortex.view.cells import Cell
 from cortex_tui.acts import Act
 from cortex_tui.backend.breakers import SHOWN_MAX
 from cortex_tui.backend.protocol import BreakerRow

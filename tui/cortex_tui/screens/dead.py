@@ -10,9 +10,9 @@ from textual.containers import Horizontal
 from textual.strip import Strip
 from textual.widget import Widget
 
-from cortex.domain.cells import Cell
 from cortex.domain.dead_act import ActVerb
 from cortex.domain.safe import safe
+from cortex.view.cells import Cell
 from cortex_tui.backend.dead import ERRORS_MAX, LOOKED_MAX
 from cortex_tui.backend.protocol import ActRow, LetterRow
 from cortex_tui.desk import Desk

@@ -6,9 +6,9 @@ from typing import Final
 from textual.widget import Widget
 
 from cortex.domain import dead_act
-from cortex.domain.cells import Cell
 from cortex.domain.dead_act import CANCEL, PAUSE, RESUME, ActState, Change
 from cortex.domain.safe import safe
+from cortex.view.cells import Cell
 from cortex_tui.acts import Act
 from cortex_tui.backend.dead import ACTS_MAX, FAILURES_MAX
 from cortex_tui.backend.protocol import ActRow, LetterRow

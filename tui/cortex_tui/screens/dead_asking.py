@@ -17,6 +17,7 @@ from cortex_tui.acts import Act
 from cortex_tui.backend.protocol import LetterRow
 from cortex_tui.desk import Desk
 from cortex_tui.render.letter_rows import error_briefly, letter_words, on_retry
+from cortex_tui.render.words import failed
 from cortex_tui.screens.reasoned import because, propose
 from cortex_tui.widgets.strip_line import StripLine
 
@@ -51,7 +52,7 @@ async def ask_group(
     try:
         found = await dry_run(desk, verb, row)
     except CortexError as error:
-        strip.tell(f"✗ {safe(error.message)}", "fail")
+        strip.tell(f"✗ {failed(error)}", "fail")
         return
     if not strip.may_ask:
         strip.untell(COUNTING)

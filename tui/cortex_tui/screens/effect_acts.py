@@ -9,16 +9,17 @@ import attrs
 from textual.events import Key
 
 from cortex.domain.effect import Resolution
-from cortex.domain.effect_words import STATES, prospects
 from cortex.domain.errors import CortexError, UsageError
 from cortex.domain.phrases import short_id
 from cortex.domain.quota import Quota
 from cortex.domain.safe import safe
+from cortex.view.effects import STATES, prospects
 from cortex_tui.acts import Act
 from cortex_tui.backend.protocol import EffectRow
 from cortex_tui.desk import Desk
 from cortex_tui.model.resolving import SAID, LimitQuestion, ResolveQuestion
 from cortex_tui.render.effect_rows import effect_words, is_unknown, quota_of
+from cortex_tui.render.words import failed
 from cortex_tui.screens.reasoned import because, propose, put
 from cortex_tui.widgets.strip_line import StripLine
 
@@ -45,7 +46,7 @@ async def resolve(
     try:
         row = await effects.show(effect_id)
     except CortexError as error:
-        strip.tell(f"✗ {safe(error.message)}", "fail")
+        strip.tell(f"✗ {failed(error)}", "fail")
         return
     if not strip.may_ask:
         strip.untell(READING)
@@ -149,5 +150,5 @@ def _why_not(quota: Quota, typed: str) -> str:
     try:
         wanted = Quota.parse(quota.tool, f"{typed}{unit}/{quota.period}", argument=quota.argument)
     except UsageError as error:
-        return safe(error.message)
+        return failed(error)
     return "that is the limit now" if wanted.limit == Decimal(quota.limit) else ""

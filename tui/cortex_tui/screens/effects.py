@@ -13,10 +13,10 @@ from textual import events, on
 from textual.strip import Strip
 from textual.widget import Widget
 
-from cortex.domain.cells import Cell
-from cortex.domain.effect_words import STATES
 from cortex.domain.phrases import short_id
 from cortex.domain.safe import safe
+from cortex.view.cells import Cell
+from cortex.view.effects import STATES
 from cortex_tui.backend.effects import QUOTAS_MAX
 from cortex_tui.backend.protocol import EffectRow
 from cortex_tui.desk import Desk

@@ -15,13 +15,13 @@ from textual.screen import Screen
 from textual.strip import Strip
 from textual.widget import Widget
 
-from cortex.domain.cells import Cell
+from cortex.view.cells import Cell
 from cortex_tui.desk import Desk
 from cortex_tui.internals import bind
 from cortex_tui.model.thing import Thing
 from cortex_tui.render import bars
 from cortex_tui.widgets.lines import Line
-from cortex_tui.widgets.side import SIDE_MIN, WIDE_SIDE_MIN
+from cortex_tui.widgets.side import SIDE_MIN, THIRD_MIN
 from cortex_tui.widgets.strip_line import NOT_SEEN, StripLine
 
 CHOSEN: Final = "chosen"
@@ -34,6 +34,8 @@ class Frame(Screen[None]):
 
     NAME: ClassVar[str]
     """As in `keys` and `app.SCREENS`."""
+    SIDE_FROM: ClassVar[int] = SIDE_MIN
+    """Cells; from here on it has a pane that a key hides."""
     ENABLE_COMMAND_PALETTE = True
 
     DEFAULT_CSS = """
@@ -42,6 +44,8 @@ class Frame(Screen[None]):
     Frame Side { display: none; width: 44; border-left: vkey $border; }
     Frame.-aside Side { display: block; }
     Frame.-widely Side { width: 64; }
+    Frame.-aside Side.-third { display: none; }
+    Frame.-aside.-widely Side.-third { display: block; width: 48; }
     Frame #aside { height: 1fr; }
     Frame.-small > Widget { display: none; }
     Frame.-small > #small { display: block; }
@@ -155,12 +159,12 @@ class Frame(Screen[None]):
     def _set_aside(self, width: int) -> None:
         """Have a pane beside the list, or none: of lists that have one."""
         self.set_class(width >= SIDE_MIN and not self.desk.is_side_hidden, "-aside")
-        self.set_class(width >= WIDE_SIDE_MIN, "-widely")
+        self.set_class(width >= THIRD_MIN, "-widely")
 
     def action_side(self) -> None:
-        """Hide the pane beside lists, so that the columns have its room, or show it again."""
-        if self.app.size.width < SIDE_MIN:
-            self.strip.tell(f"there is room for a pane from {SIDE_MIN} columns on", "dim")
+        """Hide the panes beside lists, so that the columns have their room, or show them again."""
+        if self.app.size.width < self.SIDE_FROM:
+            self.strip.tell(f"there is room for a pane from {self.SIDE_FROM} columns on", "dim")
             return
         self.desk.is_side_hidden = not self.desk.is_side_hidden
         self._set_aside(self.app.size.width)

@@ -6,7 +6,7 @@ from typing import Final
 
 from textual.widget import Widget
 
-from cortex.domain.cells import Cell
+from cortex.view.cells import Cell
 from cortex_tui.desk import Desk
 from cortex_tui.model.window import Window
 from cortex_tui.render.bars import help_lines

@@ -15,11 +15,11 @@ from textual.strip import Strip
 from textual.widget import Widget
 
 from cortex.domain.answer_text import AnswerPiece, Message
-from cortex.domain.cells import Cell
 from cortex.domain.job import JobStatus
 from cortex.domain.phrases import short_id
 from cortex.domain.waiting import EffectSeen
-from cortex.domain.why_brief import EXPLAINED
+from cortex.view.cells import Cell
+from cortex.view.why_brief import EXPLAINED
 from cortex_tui.desk import Desk
 from cortex_tui.model.fall import FallRow, Look, next_problem, rows_of
 from cortex_tui.model.said import Said

@@ -7,15 +7,15 @@ from uuid import UUID
 
 from textual.events import Key
 
-from cortex.domain import dead_words
 from cortex.domain.budget import LIMIT_MAX, Unit, worded
 from cortex.domain.dead_act import ActVerb
 from cortex.domain.dead_letter import LetterState
 from cortex.domain.errors import CortexError
 from cortex.domain.job import JobStatus
-from cortex.domain.job_choice import HEIR
-from cortex.domain.queue_name import queue_shown
+from cortex.domain.job_filter import HEIR
 from cortex.domain.safe import safe
+from cortex.view import dead_letters
+from cortex.view.pods import queue_shown
 from cortex_tui.acts import Act
 from cortex_tui.backend.job import REASON
 from cortex_tui.backend.protocol import JobRow
@@ -25,6 +25,7 @@ from cortex_tui.model.fall import FallRow
 from cortex_tui.model.thing import Thing
 from cortex_tui.render.job_head import tightest
 from cortex_tui.render.job_rows import job_words, status_of
+from cortex_tui.render.words import failed
 from cortex_tui.screens import dead_asking
 from cortex_tui.screens.reasoned import because, propose
 from cortex_tui.widgets.strip_line import StripLine
@@ -101,13 +102,13 @@ async def _retry_failed(desk: Desk, strip: StripLine, row: JobRow, *, typed: Seq
     try:
         (letter,) = await desk.backend.dead.of_jobs([row["id"]])
     except CortexError as error:
-        strip.tell(f"✗ {safe(error.message)}", "fail")
+        strip.tell(f"✗ {failed(error)}", "fail")
         return
     if not strip.may_ask:
         strip.untell(READING)
         return  # nobody is asked who is not looking
     if not LetterState(letter["state"]).is_unresolved:
-        strip.tell(f"{safe(job_words(row))} {safe(dead_words.on_retry(letter))}", "warn")
+        strip.tell(f"{safe(job_words(row))} {safe(dead_letters.on_retry(letter))}", "warn")
         return
     dead_asking.ask_one(
         desk, strip, ActVerb.RETRY, letter, command=("jobs", "retry"), what=HEIR, typed=typed
@@ -123,7 +124,7 @@ async def pause_queue(desk: Desk, strip: StripLine, row: JobRow, *, typed: Seque
     try:
         found = await queues.page()
     except CortexError as error:
-        strip.tell(f"✗ {safe(error.message)}", "fail")
+        strip.tell(f"✗ {failed(error)}", "fail")
         return
     if not strip.may_ask:
         strip.untell(READING)

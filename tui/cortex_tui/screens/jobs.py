@@ -12,7 +12,6 @@ from textual import on
 from textual.containers import Horizontal
 from textual.widget import Widget
 
-from cortex.domain.cells import Cell
 from cortex.domain.errors import UsageError
 from cortex.domain.job import JobStatus
 from cortex.domain.job_filter import (
@@ -24,9 +23,10 @@ from cortex.domain.job_filter import (
     with_only,
 )
 from cortex.domain.safe import safe
-from cortex.domain.why_brief import EXPLAINED
 from cortex.store.job_pages import JobPage
 from cortex.store.operator import JobsSeen
+from cortex.view.cells import Cell
+from cortex.view.why_brief import EXPLAINED
 from cortex_tui.backend.protocol import JobRow
 from cortex_tui.desk import Desk
 from cortex_tui.key_table import shown
@@ -44,11 +44,12 @@ from cortex_tui.render.job_rows import (
     status_of,
 )
 from cortex_tui.render.job_side import side_head, side_lines
-from cortex_tui.render.words import about
+from cortex_tui.render.words import about, failed
 from cortex_tui.screens import job_acts, job_orders, jobs_bulk
 from cortex_tui.screens.frame import Frame
 from cortex_tui.screens.job_orders import Order, place_of
 from cortex_tui.screens.jobs_bulk import BulkRun, Wanted
+from cortex_tui.screens.steps_beside import StepsBeside, StepsOf
 from cortex_tui.widgets.filter_line import FilterLine
 from cortex_tui.widgets.side import About, Side
 from cortex_tui.widgets.virtual_table import VirtualTable
@@ -68,6 +69,9 @@ class JobsScreen(Frame):
     """`jobs`."""
 
     NAME = "jobs"
+    DEFAULT_CSS = """
+    JobsScreen.-widely Side { width: 44; }
+    """
 
     def __init__(self, desk: Desk, asked: str = "") -> None:
         """`asked`: the filter that it begins with."""
@@ -98,9 +102,11 @@ class JobsScreen(Frame):
         self._table = VirtualTable(desk, self._window, columns, key=_id_of, empty=self._nothing)
         self._table.marked = self._marks
         self._side = Side(desk, about=self._about)
+        self._steps = StepsBeside(desk, of=self._steps_of)
 
     def body(self) -> Iterable[Widget]:
-        return (self._filter, Horizontal(self._table, self._side, id="aside"))
+        panes = Horizontal(self._table, self._side, self._steps.pane, id="aside")
+        return (self._filter, panes)
 
     def on_mount(self) -> None:
         self.set_focus(self._table)
@@ -109,6 +115,7 @@ class JobsScreen(Frame):
         self._table.redraw()
         self._filter.redraw()
         self._side.tell()
+        self._steps.pane.tell()
 
     def on_screen_resume(self) -> None:
         self._table.columns = job_columns(self.desk.job_columns)
@@ -137,6 +144,8 @@ class JobsScreen(Frame):
         asked, what = self._generation, self._next()
         if what == "whys":
             return await self._look_at_whys()
+        if what == "steps":
+            return await self._steps.look()
         if what == "seen":
             found = await jobs.seen(
                 [row["id"] for row in window.visible],
@@ -201,6 +210,8 @@ class JobsScreen(Frame):
             return "above"
         if self._wants_whys:
             return "whys"
+        if self._steps.wants:
+            return "steps"
         return self._routine() if window.rows else "newer"
 
     @property
@@ -460,6 +471,7 @@ class JobsScreen(Frame):
     @on(VirtualTable.Moved)
     def _moved(self) -> None:
         self._side.tell()
+        self._steps.moved()
         self._short_pages = 0
         if self._window.wants_below or self._window.wants_above:
             self.desk.wake()
@@ -469,7 +481,7 @@ class JobsScreen(Frame):
         try:
             self._which = parse_filter(event.text)
         except UsageError as error:
-            self.strip.tell(safe(f"✗ {error.message} · {error.hint or ''}"), "fail")
+            self.strip.tell(f"✗ {failed(error, with_hint=True)}", "fail")
             return
         self.strip.tell("")
         self._filter.close(event.text)
@@ -520,6 +532,10 @@ class JobsScreen(Frame):
             return None
         lines = tuple(side_lines(row, now, width))
         return About(key=row["id"], title=side_head(row), lines=lines)
+
+    def _steps_of(self) -> StepsOf | None:
+        row = self._window.current
+        return None if row is None else (row["id"], (standing(row), row["checkpoint"].get("seq")))
 
     def _nothing(self) -> str:
         if not self._is_read:

@@ -12,14 +12,13 @@ import attrs
 from textual.events import Key
 
 from cortex.domain.errors import ConflictError, CortexError, OutcomeUnknownError
-from cortex.domain.job_choice import UNFINISHED, WhyNot
-from cortex.domain.job_filter import STATE_WORDS, JobFilter
-from cortex.domain.safe import safe
+from cortex.domain.job_filter import STATE_WORDS, UNFINISHED, JobFilter, WhyNot
 from cortex.store.job_choice import BATCH, Choice, Done, PartlyDoneError
 from cortex_tui.acts import Act
 from cortex_tui.desk import Desk
 from cortex_tui.model import bulk
 from cortex_tui.model.bulk import ACT_MAX, DONE, BulkVerb
+from cortex_tui.render.words import failed
 from cortex_tui.screens.reasoned import because, propose
 from cortex_tui.widgets.strip_line import StripLine
 
@@ -65,7 +64,7 @@ async def ask(
         else:
             choice = await jobs.choose(verb, wanted.which, limit=ACT_MAX)
     except CortexError as error:
-        strip.tell(f"✗ {safe(error.message)}", "fail")
+        strip.tell(f"✗ {failed(error)}", "fail")
         return
     if not strip.may_ask or not is_wanted():
         strip.untell(COUNTING)

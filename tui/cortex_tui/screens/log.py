@@ -13,9 +13,9 @@ from textual import on
 from textual.strip import Strip
 from textual.widget import Widget
 
-from cortex.domain.cells import Cell
 from cortex.domain.phrases import day_time
 from cortex.domain.safe import safe
+from cortex.view.cells import Cell
 from cortex_tui.acts import Done
 from cortex_tui.desk import Desk
 from cortex_tui.key_table import shown

@@ -13,9 +13,9 @@ from textual import events, on
 from textual.strip import Strip
 from textual.widget import Widget
 
+from cortex.domain.drain import is_leaving
 from cortex.domain.job import JobStatus
 from cortex.domain.job_filter import STATE_WORDS, term
-from cortex.domain.pod_words import is_leaving
 from cortex.domain.safe import safe
 from cortex_tui.acts import Act
 from cortex_tui.backend.protocol import PodRow, QueueRow

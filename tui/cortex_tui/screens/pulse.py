@@ -7,8 +7,8 @@ import attrs
 from textual import on
 from textual.widget import Widget
 
-from cortex.domain.cells import Cell
 from cortex.domain.safe import safe
+from cortex.view.cells import Cell
 from cortex_tui.crash import keep, place_of
 from cortex_tui.desk import Desk
 from cortex_tui.model.pulse import Pulse

@@ -11,6 +11,7 @@ from cortex_tui import editor
 from cortex_tui.model.pick import Pick
 from cortex_tui.model.thing import Thing
 from cortex_tui.render.documents import document_text
+from cortex_tui.render.words import failed
 from cortex_tui.screens.frame import Frame
 
 CLIPBOARD_BYTES_MAX: Final = 74_000
@@ -77,7 +78,7 @@ async def _read(frame: Frame, thing: Thing) -> str | None:
     try:
         text = document_text(await thing.document())
     except CortexError as error:
-        frame.strip.tell(f"✗ {safe(error.message)}", "fail")
+        frame.strip.tell(f"✗ {failed(error)}", "fail")
         return None
     frame.strip.untell(READING)
     return text

@@ -1,17 +1,18 @@
-"""Beside a list: what its cursor is on, in full. Nothing is read for it; a wide screen has it."""
+"""Beside a list: what its cursor is on, in full. A wide screen has one, a very wide one two."""
 
 from collections.abc import Callable, Hashable
 from typing import Final
 
 import attrs
 
-from cortex.domain.cells import Cell
+from cortex.view.cells import Cell
 from cortex_tui.desk import Desk
 from cortex_tui.widgets.page import Lines, Page
 
 SIDE_MIN: Final = 120
 """Cells of a screen; from here on there is one."""
-WIDE_SIDE_MIN: Final = 160
+THIRD_MIN: Final = 200
+"""From here on there is a second one, or a wider first one."""
 
 
 @attrs.frozen(kw_only=True)
@@ -35,7 +36,7 @@ class Side(Page):
         self._title = Cell("")
 
     def on_resize(self) -> None:
-        super().on_resize()
+        self._scroll(0)  # who waits for another page to be `Resized` hears of that one alone
         self.tell()
 
     @property

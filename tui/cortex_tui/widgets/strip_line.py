@@ -19,13 +19,14 @@ from textual.strip import Strip
 from textual.widget import Widget
 from textual.widgets import Input, TextArea
 
-from cortex.domain.cells import Cell
 from cortex.domain.safe import safe
+from cortex.view.cells import Cell
 from cortex_tui.desk import Desk
 from cortex_tui.internals import event_time, focused
 from cortex_tui.model.question import CANCEL, Answer, Asks, Closed, TakesKeys
 from cortex_tui.render.question_lines import question_lines
 from cortex_tui.render.table import fit
+from cortex_tui.render.words import failed
 from cortex_tui.widgets.drawn import Drawn
 
 BRIEF_S: Final = 10.0
@@ -273,8 +274,7 @@ class StripLine(Drawn, can_focus=True):
         error = self.desk.session.link.error
         if error is None:
             return Cell("")
-        hint = f" · {error.hint}" if error.hint else ""
-        return Cell(safe(f"{error.message}{hint}"), "warn")
+        return Cell(failed(error, with_hint=True), "warn")
 
     def _asked(self, question: Asks, y: int, width: int) -> Strip:
         palette = self.desk.palette

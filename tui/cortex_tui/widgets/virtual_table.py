@@ -8,7 +8,7 @@ from textual import events
 from textual.message import Message
 from textual.strip import Strip
 
-from cortex.domain.cells import Cell
+from cortex.view.cells import Cell
 from cortex_tui.desk import Desk
 from cortex_tui.model.window import Window
 from cortex_tui.render.table import (

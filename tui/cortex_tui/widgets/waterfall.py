@@ -9,7 +9,7 @@ from rich.segment import Segment
 from textual.geometry import Region
 from textual.strip import Strip
 
-from cortex.domain.cells import Cell
+from cortex.view.cells import Cell
 from cortex_tui.desk import Desk
 from cortex_tui.model.fall import FallRow
 from cortex_tui.model.window import Window

@@ -1,0 +1,1 @@
+"""Confines the programs that agents start."""

@@ -1,0 +1,151 @@
+"""Whether an agent's programs may write in the folder that its job declares, and to what in it.
+
+They may, but for the folder's own repository (`.git`) and settings (`cortex.toml`). They may not at
+all where that cannot be kept, or where the pod or its user would run or trust what they write.
+"""
+
+import functools
+import os
+import pwd
+import stat
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Final
+
+import attrs
+
+KEPT: Final = (".git", "cortex.toml")
+"""What programs do not write at the top of the folder."""
+FOLDERS_MAX: Final = 100_000
+"""In a folder with more, nobody looks for repositories."""
+MACHINE: Final = (
+    *("/bin", "/boot", "/dev", "/etc", "/lib", "/lib32", "/lib64", "/libx32", "/nix", "/proc"),
+    *("/run", "/sbin", "/sys", "/usr", "/var/spool"),
+)
+"""What the machine itself runs and trusts."""
+SEARCHED: Final = ("PATH", "LD_LIBRARY_PATH", "LD_PRELOAD", "XDG_CONFIG_HOME", "XDG_DATA_HOME")
+"""Variables with folders from which the pod runs or reads what it trusts."""
+GITLINK: Final = (0o160000).to_bytes(4, "big")
+"""In an index: a folder in which another repository stands, or may stand one day."""
+
+
+FOLDER: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
+
+
+@attrs.frozen
+class Ground:
+    """A folder, open, so that nothing can be put in its place while a program starts."""
+
+    number: int
+    """The descriptor."""
+    real: Path
+    """Where it is, whatever links led there."""
+    owner: int
+    read_only: str | None
+    """Why it may not be written."""
+
+    @property
+    def path(self) -> str:
+        return f"/proc/self/fd/{self.number}"
+
+    @property
+    def kept(self) -> list[str]:
+        """What is there and may not be written."""
+        return [each for each in KEPT if os.path.lexists(f"{self.path}/{each}")]
+
+    @property
+    def others(self) -> list[str]:
+        """Everything else at the top."""
+        return sorted(set(os.listdir(self.number)) - {*KEPT})  # noqa: PTH208 -- by its descriptor
+
+
+def opened(folder: Path, hidden: Sequence[Path]) -> Ground:
+    """Open a folder and look at what is in it. Blocks. Raises OSError."""
+    number = _open(folder)
+    try:
+        real = Path(os.readlink(f"/proc/self/fd/{number}"))  # noqa: PTH115 -- no path of the disc
+        reason = _way(folder) or reason_against(real, hidden)
+        return Ground(number, real, os.fstat(number).st_uid, reason)
+    except BaseException:
+        os.close(number)
+        raise
+
+
+def reason_against(folder: Path, hidden: Sequence[Path]) -> str | None:
+    """Say why programs must not write there; None if they may."""
+    if any(each.is_relative_to(folder) or folder.is_relative_to(each) for each in hidden):
+        return "Cortex keeps its data or settings there"
+    if any(folder.is_relative_to(each) for each in (*MACHINE, sys.prefix, sys.base_prefix)):
+        return "it is part of the system"
+    if (trusted := _trusted_in(folder)) is not None:
+        return f"it holds {trusted}, which programs are run from"
+    for each in KEPT:
+        if (folder / each).is_symlink():
+            return f"its {each} is a symlink"
+    return _repositories(folder)
+
+
+def _open(folder: Path) -> int:
+    if _way(folder) is not None:
+        return os.open(folder, FOLDER)
+    here = os.open("/", os.O_PATH | FOLDER)
+    for part in folder.parts[1:]:  # none of them is a link by now, either
+        above = here
+        try:
+            here = os.open(part, os.O_PATH | os.O_NOFOLLOW | FOLDER, dir_fd=above)
+        finally:
+            os.close(above)
+    try:
+        return os.open(".", FOLDER, dir_fd=here)
+    finally:
+        os.close(here)
+
+
+def _way(folder: Path) -> str | None:
+    is_plain = str(folder) == os.path.realpath(folder)
+    return None if is_plain else "its path leads through a symlink"
+
+
+def _trusted_in(folder: Path) -> str | None:
+    """Return something in the folder that this process runs or would, or a user's home folder."""
+    files = [getattr(each, "__file__", None) or "" for each in [*sys.modules.values()]]
+    code = {each.rpartition("/")[0] for each in files}
+    searched = [part for name in SEARCHED for part in os.environ.get(name, "").split(os.pathsep)]
+    homes = [str(Path.home()), *(each.pw_dir for each in pwd.getpwall())]
+    top = "/" if folder == Path("/") else f"{folder}/"
+    for path in {*sys.path, sys.prefix, sys.base_prefix, *searched, *code, *homes}:
+        if path.startswith("/") and f"{_real(path)}/".startswith(top):
+            return path
+    return None
+
+
+_real = functools.lru_cache(1000)(os.path.realpath)
+
+
+def _repositories(folder: Path) -> str | None:
+    """Say which repository besides its own a folder holds, or may be made to hold."""
+    for each in (folder, *folder.parents):
+        if os.path.lexists(each / ".git"):
+            if _has_gitlinks(each / ".git"):
+                return f"the repository in {each} has submodules"
+            break
+    for count, (here, folders, files) in enumerate(os.walk(folder)):
+        if here != str(folder) and (".git" in folders or ".git" in files):
+            return f"another repository is in {here}"
+        if ".git" in folders:
+            folders.remove(".git")
+        if count > FOLDERS_MAX:
+            return f"it has more than {FOLDERS_MAX:,} folders"
+    return None
+
+
+def _has_gitlinks(place: Path) -> bool:
+    try:
+        if stat.S_ISREG(place.lstat().st_mode):
+            inner = place.read_text("utf-8", "surrogateescape").removeprefix("gitdir: ").rstrip()
+            place = (place.parent / inner).resolve()
+        indices = [place / "index", *place.glob("sharedindex.*")]
+        return any(GITLINK in each.read_bytes() for each in indices if each.exists())
+    except OSError:
+        return True

@@ -1,0 +1,1 @@
+"""Model clients: requests, answers, errors and repeats."""

@@ -1,0 +1,244 @@
+"""The model client on the Anthropic SDK.
+
+Streams every call and keeps its own limits: the SDK's retries are off (one place decides about
+retries), and pings would reset its read time-out, while only content counts here. Importing the SDK
+takes 0.5 to 1 s of CPU, so it happens in `preload` or on first use.
+"""
+
+import os
+from collections.abc import Callable
+from datetime import UTC, datetime
+from threading import Lock
+from typing import TYPE_CHECKING, Any
+
+import trio
+
+from cortex.agent.models.answer import Answer
+from cortex.agent.models.client import DEFAULT_LIMITS, CallLimits
+from cortex.agent.models.errors import BrokenAnswerError, ErrorEventError
+from cortex.agent.models.events import EventDecoder
+from cortex.domain.clock import system_chance
+from cortex.domain.errors import UsageError
+from cortex.domain.failure import CallFailure
+from cortex.domain.model import ModelRequest, ModelResponse, Usage
+
+if TYPE_CHECKING:
+    from anthropic import AsyncAnthropic, AsyncAPIResponse
+
+CONNECTIONS_MAX = 1_100  # a thousand streams, and room for those that are just closing
+CONNECTIONS_IDLE_MAX = 100  # the pool looks at each idle one on every call
+LAST_BYTES_S = 2.0  # after message_stop, for the end of the body: then the connection can be kept
+
+
+class AnthropicModel:
+    """A `ModelClient` for one trio run.
+
+    What is not given is found where the SDK looks: ANTHROPIC_API_KEY, ANTHROPIC_BASE_URL and so on.
+    `unix_ms` is the wall clock: it reads a Retry-After date of a server that hides its own.
+    """
+
+    def __init__(
+        self,
+        *,
+        api_key: str | None = None,
+        base_url: str | None = None,
+        unix_ms: Callable[[], int] | None = None,
+    ) -> None:
+        self._api_key = api_key
+        self._base_url = base_url
+        self._unix_ms = unix_ms or system_chance().unix_ms
+        self._loading = Lock()
+        self._client: AsyncAnthropic | None = None
+
+    def preload(self) -> "AsyncAnthropic":
+        """Import the SDK and make its client. Blocks for a second: call it in a thread.
+
+        Raises `UsageError` when there is no usable key or address.
+        """
+        with self._loading:
+            if self._client is None:
+                self._client = _make_client(self._api_key, self._base_url)
+            return self._client
+
+    async def respond(
+        self,
+        request: ModelRequest,
+        *,
+        on_text: Callable[[str], None] | None = None,
+        on_open: Callable[[], None] | None = None,
+        on_usage: Callable[[Usage], None] | None = None,
+        limits: CallLimits = DEFAULT_LIMITS,
+    ) -> ModelResponse:
+        """See `ModelClient.respond`."""
+        client = self._client
+        if client is None:
+            # An import that takes its time must not keep a pod from leaving.
+            client = await trio.to_thread.run_sync(self.preload, abandon_on_cancel=True)
+        answer = Answer(on_text=on_text, on_open=on_open, on_usage=on_usage)
+        call = _Call(client, request, answer=answer, limits=limits, unix_ms=self._unix_ms)
+        return await call.run()
+
+    async def aclose(self) -> None:
+        """Close the idle connections. Calls that are still open break."""
+        if self._client is not None:
+            await self._client.close()
+
+
+class _Call:
+    """One call, from its request to its complete answer."""
+
+    def __init__(
+        self,
+        client: "AsyncAnthropic",
+        request: ModelRequest,
+        *,
+        answer: Answer,
+        limits: CallLimits,
+        unix_ms: Callable[[], int],
+    ) -> None:
+        self._client = client
+        self._request = request
+        self._limits = limits
+        self._unix_ms = unix_ms
+        self._decoder = EventDecoder()
+        self._answer = answer
+        self._request_id: str | None = None
+
+    async def run(self) -> ModelResponse:
+        from cortex.agent.models.translation import translate  # noqa: PLC0415 - it imports the SDK
+
+        try:
+            await self._stream_within_total()
+            return self._answer.response()
+        except Exception as error:
+            now = datetime.fromtimestamp(self._unix_ms() / 1000, UTC)
+            translated = translate(error, self._failure(), limits=self._limits, now=now)
+            if translated is None:
+                raise
+            raise translated from error
+
+    async def _stream_within_total(self) -> None:
+        with trio.move_on_after(self._limits.total_s) as total:
+            await self._stream()
+        if total.cancelled_caught and not self._answer.complete:
+            told = f"no complete answer within {self._limits.total_s:g} s"
+            raise BrokenAnswerError("total_timeout", told)
+
+    async def _stream(self) -> None:
+        """Read the answer, for as long as content keeps coming."""
+        failure: Exception | None = None
+        with trio.CancelScope() as reading:
+            async with self._client.messages.with_streaming_response.create(
+                stream=True, **self._arguments()
+            ) as response:
+                self._request_id = response.headers.get("request-id")
+                _refuse_other_than_events(response)
+                reading.deadline = trio.current_time() + self._limits.idle_s
+                async for data in response.iter_bytes():
+                    if failure is not None:
+                        continue
+                    try:
+                        grew = self._take(data)
+                    except Exception as error:  # noqa: BLE001 - raised when all below has ended
+                        # Raised from here it would leave the SDK's generators half-way, to be
+                        # ended by the garbage collector. A cancelled read ends them all.
+                        failure, grew = error, False
+                        reading.cancel()
+                    if grew:
+                        patience_s = LAST_BYTES_S if self._answer.complete else self._limits.idle_s
+                        reading.deadline = trio.current_time() + patience_s
+        if isinstance(failure, ErrorEventError):
+            raise _status_error(failure, response) from failure
+        if failure is not None:
+            raise failure
+        if reading.cancelled_caught and not self._answer.complete:
+            raise BrokenAnswerError("idle_timeout", f"no content for {self._limits.idle_s:g} s")
+
+    def _take(self, data: bytes) -> bool:
+        """Feed the answer; True if it grew."""
+        grew = False
+        for event in self._decoder.feed(data):
+            grew |= self._answer.take(event)
+        return grew
+
+    def _arguments(self) -> dict[str, Any]:
+        import httpx2  # noqa: PLC0415 - comes with the SDK, and is as slow to import
+
+        arguments = self._request.to_json()
+        if "temperature" in arguments:  # the API takes it from older models; the SDK has dropped it
+            arguments["extra_body"] = {"temperature": arguments.pop("temperature")}
+        connect_s = self._limits.connect_s
+        timeout = httpx2.Timeout(None, connect=connect_s, pool=connect_s, write=connect_s)
+        return {**arguments, "timeout": timeout}
+
+    def _failure(self) -> CallFailure:
+        return CallFailure(
+            model=self._request.model,
+            host=self._client.base_url.netloc.decode("ascii"),
+            type="",
+            request_id=self._request_id,
+            usage=self._answer.usage,
+        )
+
+
+def _make_client(api_key: str | None, base_url: str | None) -> "AsyncAnthropic":
+    import httpx2  # noqa: PLC0415 - with the SDK
+    from anthropic import AsyncAnthropic, DefaultAsyncHttpxClient  # noqa: PLC0415 - slow to import
+
+    from cortex.agent.tls import trusted  # noqa: PLC0415 - with httpx2
+
+    limits = httpx2.Limits(
+        max_connections=CONNECTIONS_MAX, max_keepalive_connections=CONNECTIONS_IDLE_MAX
+    )
+    try:
+        client = AsyncAnthropic(
+            api_key=api_key,
+            base_url=base_url,
+            max_retries=0,
+            open_telemetry=False,  # the pod traces its steps itself
+            http_client=DefaultAsyncHttpxClient(limits=limits, verify=trusted()),
+        )
+    except httpx2.InvalidURL as error:
+        raise UsageError(f"the model's base URL is not a URL: {error}", hint=_BASE_URL) from error
+    except OSError as error:  # of TLS, too: nothing else is read or opened here
+        raise UsageError(
+            f"the certificates for calls of models cannot be read: {_certificates()}: {error}",
+            hint="set SSL_CERT_FILE or SSL_CERT_DIR to some that can be, or unset them",
+        ) from error
+    if client.base_url.scheme not in ("http", "https"):
+        raise UsageError(f"the model's base URL is {str(client.base_url)!r}", hint=_BASE_URL)
+    if not (client.api_key or client.auth_token or client.credentials):
+        raise UsageError("there is no API key for the model", hint="set ANTHROPIC_API_KEY")
+    for secret in (client.api_key, client.auth_token):
+        if secret and not (secret.isascii() and secret.isprintable()):
+            # Refused here, since an error of the HTTP layer would quote it.
+            raise UsageError(
+                "the API key for the model holds a line break or other characters that no key has",
+                hint="check ANTHROPIC_API_KEY",
+            )
+    _ = client.messages  # imports what the first call needs
+    return client
+
+
+def _certificates() -> str:
+    """Where they are looked for, as the HTTP library does."""
+    for name in ("SSL_CERT_FILE", "SSL_CERT_DIR"):
+        if value := os.environ.get(name):
+            return f"{name}={value}"
+    return "those of this machine"
+
+
+_BASE_URL = "set ANTHROPIC_BASE_URL to an address such as https://api.anthropic.com, or unset it"
+
+
+def _refuse_other_than_events(response: "AsyncAPIResponse[Any]") -> None:
+    kind = response.headers.get("content-type", "nothing").partition(";")[0]
+    if kind != "text/event-stream":
+        raise BrokenAnswerError("not_a_stream", f"answered with {kind}, not with an event stream")
+
+
+def _status_error(event: ErrorEventError, response: "AsyncAPIResponse[Any]") -> Exception:
+    """The SDK's error for an error event, as its own stream would raise it."""
+    from anthropic import APIStatusError  # noqa: PLC0415 - slow to import
+
+    return APIStatusError(str(event), response=response.http_response, body=event.body)

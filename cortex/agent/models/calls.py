@@ -1,0 +1,153 @@
+"""A model call with everything around it: breaker, budget, retries inside its step, its cost.
+
+One place decides about retries inside a step; what fails beyond that goes to the job's own layers.
+"""
+
+import random
+from decimal import Decimal
+from functools import partial
+from typing import Final
+
+import attrs
+import trio
+
+from cortex.agent.models.client import CallLimits, ModelClient
+from cortex.domain.budget import estimate_of
+from cortex.domain.classification import failure_of
+from cortex.domain.control_flow import Suspended
+from cortex.domain.failure import Failure
+from cortex.domain.model import ModelRequest, ModelResponse, Usage
+from cortex.durable.calls import (
+    Admission,
+    Breakers,
+    Caller,
+    Facts,
+    Meter,
+    Purse,
+    Reservation,
+    Unmetered,
+)
+from cortex.durable.journal import Outcome
+from cortex.durable.repeating import repeated
+
+SETTLE_BOUND_S: Final = 15.0
+"""A cancelled call is booked before its job ends; the purse books it later if this is too short."""
+
+
+@attrs.frozen(kw_only=True)
+class ModelCalls:
+    """Answers model steps with what they used and cost."""
+
+    client: ModelClient
+    breakers: Breakers
+    purse: Purse
+    facts: Facts
+    rng: random.Random
+    meter: Meter = attrs.field(factory=Unmetered)
+
+    async def respond(self, request: ModelRequest, caller: Caller) -> Outcome:
+        """Return the response as plain JSON, with usage, and cost if the price is known.
+
+        Raises `Suspended` while the model's breaker is open or a budget is spent, else what the
+        client raises when its failures are more than can be repeated in the step.
+        """
+        return await repeated(
+            partial(self._once, request, caller),
+            caller=caller,
+            facts=self.facts,
+            rng=self.rng,
+        )
+
+    async def _once(self, request: ModelRequest, caller: Caller) -> Outcome:
+        async with self.breakers.admit(f"llm:{request.model}") as admission:
+            estimate = estimate_of(request, caller.prices)
+            reservation = await self.purse.reserve(caller, model=request.model, estimate=estimate)
+            return await self._booked(request, caller, reservation, admission)
+
+    async def _booked(
+        self,
+        request: ModelRequest,
+        caller: Caller,
+        reservation: Reservation,
+        admission: Admission,
+    ) -> Outcome:
+        """Make the call and book it, however it ends."""
+        call = _Call(self.purse, reservation, request.model, self.meter)
+        try:
+            response = await self.client.respond(
+                request,
+                limits=_limits(caller),
+                on_text=caller.answer.begin(),
+                on_open=partial(admission.opened, idle_s=caller.idle_s),
+                on_usage=call.used,
+            )
+        except Exception as error:
+            failure = attrs.evolve(failure_of(error), source=f"llm:{request.model}")
+            await call.settle("failed", failure)  # noqa: ASYNC120 -- a cancellation wins
+            await self._report(failure, caller, admission)  # noqa: ASYNC120 -- a cancellation wins
+            raise
+        except BaseException:
+            await call.settle("cancelled")  # noqa: ASYNC102 -- it shields itself, with a bound
+            raise
+        call.used(response.usage)
+        await call.settle("kept")
+        await admission.succeeded()
+        return _outcome(response, call)
+
+    async def _report(self, failure: Failure, caller: Caller, admission: Admission) -> None:
+        """Tell the breaker; when it is open now, nothing else would record what opened it."""
+        try:
+            await admission.failed(failure)
+        except Suspended as suspended:
+            told = f"the job waits for {suspended.waiting_on}"
+            note = partial(self.facts.failed, caller, failure, resolution=told)
+            await note(goes_on=False)  # noqa: ASYNC120 -- a cancellation wins
+            raise
+
+
+class _Call:
+    """One call and what it has used so far."""
+
+    def __init__(self, purse: Purse, reservation: Reservation, model: str, meter: Meter) -> None:
+        self._purse = purse
+        self._reservation = reservation
+        self._model = model
+        self._meter = meter
+        self._began = trio.current_time()
+        self.usage = Usage()
+
+    def used(self, usage: Usage) -> None:
+        self.usage = usage
+
+    @property
+    def cost_usd(self) -> Decimal | None:
+        return self._reservation.caller.prices.cost(self._model, self.usage)
+
+    async def settle(self, outcome: str, failure: Failure | None = None) -> None:
+        took_s = trio.current_time() - self._began
+        self._meter.model_called(
+            self._model,
+            outcome=outcome,
+            seconds=took_s,
+            usage=self.usage,
+            cost_usd=self.cost_usd,
+        )
+        settle = partial(
+            self._purse.settle,
+            self._reservation,
+            usage=self.usage,
+            cost_usd=self.cost_usd,
+            outcome=outcome,
+            took_s=took_s,
+            failure=failure,
+        )
+        with trio.move_on_after(SETTLE_BOUND_S, shield=True):
+            await settle()
+
+
+def _limits(caller: Caller) -> CallLimits:
+    return CallLimits(total_s=caller.call_s, idle_s=caller.idle_s, connect_s=caller.connect_s)
+
+
+def _outcome(response: ModelResponse, call: _Call) -> Outcome:
+    return Outcome(value=response.to_json(), usage=call.usage, cost_usd=call.cost_usd)

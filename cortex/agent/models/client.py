@@ -1,0 +1,49 @@
+"""What a model client is, whatever SDK is behind it."""
+
+from collections.abc import Callable
+from typing import Protocol
+
+from attrs import frozen
+
+from cortex.domain.model import ModelRequest, ModelResponse, Usage
+
+
+@frozen(kw_only=True)
+class CallLimits:
+    """How long one call may take, in seconds.
+
+    `idle_s` is the longest time without content once the answer has begun; pings are no content.
+    """
+
+    total_s: float = 300.0
+    idle_s: float = 60.0
+    connect_s: float = 30.0
+
+
+DEFAULT_LIMITS = CallLimits()
+
+
+class ModelClient(Protocol):
+    """Anything that answers model requests."""
+
+    async def respond(
+        self,
+        request: ModelRequest,
+        *,
+        on_text: Callable[[str], None] | None = None,
+        on_open: Callable[[], None] | None = None,
+        on_usage: Callable[[Usage], None] | None = None,
+        limits: CallLimits = DEFAULT_LIMITS,
+    ) -> ModelResponse:
+        """The model's complete answer; `on_text` gets each piece of text as it arrives.
+
+        `on_open` is called once, when the answer begins. `on_usage` gets what the call has used so
+        far whenever that becomes known or changes: a cancelled call has no other way to tell it.
+        Cancelling closes the stream at once and leaves nothing behind.
+
+        Raises:
+            ModelUnavailableError: the same call may succeed later (overload, network, time-out).
+            ModelRejectedError: it never will (bad key, unknown model, request refused).
+            UsageError: there is no usable API key or address.
+        """
+        ...

@@ -1,0 +1,105 @@
+"""From what the SDK raises to what Cortex raises: one function.
+
+It only finds the facts of the failure; what they mean is decided by `cortex.domain.classification`.
+Imports the SDK at once: import this module late.
+"""
+
+from datetime import datetime
+
+import httpx2
+from anthropic import APIConnectionError, APIStatusError
+from attrs import evolve
+
+from cortex.agent.models.client import CallLimits
+from cortex.agent.models.errors import BrokenAnswerError, ModelRejectedError, ModelUnavailableError
+from cortex.domain.classification import causes, failure_of, failure_of_call
+from cortex.domain.failure import CallFailure
+from cortex.domain.retry import retry_after_of
+
+TOLD_CHARS_MAX = 300
+CHECK_ADDRESS = "check ANTHROPIC_BASE_URL and the network"
+HINTS = {
+    "authentication": "check ANTHROPIC_API_KEY",
+    "billing": "check the account's billing",
+    "account_suspended": "ask Anthropic's support why the account is on hold",
+    "permission": "check what the API key may do",
+    "not_found": "check the model's name and ANTHROPIC_BASE_URL",
+    "request_too_large": "shorten the conversation",
+    "connect_timeout": CHECK_ADDRESS,
+    "connection_failed": CHECK_ADDRESS,
+    "connection_refused": CHECK_ADDRESS,
+    "host_lookup_failed": CHECK_ADDRESS,
+    "host_unknown": CHECK_ADDRESS,
+    "host_unreachable": CHECK_ADDRESS,
+    "network_unreachable": CHECK_ADDRESS,
+    "not_a_stream": CHECK_ADDRESS,
+    "tls_failed": CHECK_ADDRESS,
+}
+
+
+def translate(
+    error: Exception, blank: CallFailure, *, limits: CallLimits, now: datetime
+) -> ModelUnavailableError | ModelRejectedError | None:
+    """The error to raise from `error`, or None if it did not come from the call.
+
+    `blank` tells of the call: model, host, usage. Everything else is taken from `error`. `now` is
+    for a Retry-After date in an answer that does not say when it was sent.
+    """
+    match error:
+        case APIStatusError():
+            facts = _facts_of_status(error, blank, now)
+            return _raised(facts, _one_line(error.api_message or error.message))
+        case APIConnectionError() | httpx2.TransportError():
+            facts = evolve(blank, type=failure_of(error).code)
+            return _raised(_with_limit(facts, limits), _told(error))
+        case BrokenAnswerError():
+            facts = evolve(blank, type=error.type)
+            return _raised(_with_limit(facts, limits), str(error))
+        case httpx2.HTTPError() | httpx2.StreamError():
+            return _raised(evolve(blank, type="malformed_answer"), _one_line(str(error)))
+        case _:
+            return None
+
+
+def _raised(facts: CallFailure, told: str) -> ModelUnavailableError | ModelRejectedError:
+    failure = failure_of_call(facts, told)
+    family = ModelUnavailableError if failure.cls.is_transient else ModelRejectedError
+    return family(facts, told, hint=HINTS.get(failure.code))
+
+
+def _facts_of_status(error: APIStatusError, blank: CallFailure, now: datetime) -> CallFailure:
+    headers = error.response.headers
+    return evolve(
+        blank,
+        type=error.type or f"http_{error.status_code}",
+        detail=error.error_code,
+        status=error.status_code,
+        request_id=error.request_id,
+        retry_after=headers.get("retry-after"),
+        retry_after_s=retry_after_of(headers, now=now),
+    )
+
+
+def _with_limit(facts: CallFailure, limits: CallLimits) -> CallFailure:
+    """The facts with the seconds of the limit that fired, if it was one of ours."""
+    ours = {
+        "connect_timeout": limits.connect_s,
+        "total_timeout": limits.total_s,
+        "idle_timeout": limits.idle_s,
+    }
+    return evolve(facts, limit_s=ours.get(facts.type))
+
+
+def _told(error: Exception) -> str:
+    """The system's own words for what happened to the connection, if it has any."""
+    chain = list(causes(error))
+    if any(isinstance(each, httpx2.ConnectTimeout) for each in chain):
+        return "no connection in time"
+    words = (each.strerror for each in chain if isinstance(each, OSError))
+    system = next(filter(None, words), None)
+    return _one_line(system or str(chain[-1])) or type(chain[-1]).__name__
+
+
+def _one_line(text: str) -> str:
+    line = " ".join("".join(char if char.isprintable() else " " for char in text).split())
+    return line if len(line) <= TOLD_CHARS_MAX else line[:TOLD_CHARS_MAX] + "…"

@@ -1,0 +1,95 @@
+"""Which network addresses a tool may reach: the public ones, and what the operator allows.
+
+A model chooses the URLs, and what it reads may tell it which: without this rule a web page could
+have it fetch the cloud's metadata service or the database's neighbours.
+"""
+
+import ipaddress
+import socket
+from typing import Self
+
+import attrs
+import trio
+
+from cortex.domain.effect import NotSentError
+from cortex.domain.errors import ForbiddenError, UsageError
+
+Address = ipaddress.IPv4Address | ipaddress.IPv6Address
+Network = ipaddress.IPv4Network | ipaddress.IPv6Network
+
+SETTING = "CORTEX_HTTP_ALLOW"
+# Reserved, which `ipaddress` does not know of or knew wrongly for a while.
+NOT_PUBLIC: tuple[Network, ...] = (
+    # Public by its number, but inside every Azure machine it answers with the machine's secrets.
+    ipaddress.IPv4Network("168.63.129.16/32"),
+    ipaddress.IPv4Network("192.0.0.0/24"),
+    ipaddress.IPv4Network("192.88.99.0/24"),
+    ipaddress.IPv6Network("::/96"),
+    ipaddress.IPv6Network("64:ff9b:1::/48"),
+    ipaddress.IPv6Network("3fff::/20"),
+    ipaddress.IPv6Network("5f00::/16"),
+)
+# An IPv4 address in IPv6 clothes, which a NAT64 or a relay would undress again.
+NAT64 = ipaddress.IPv6Network("64:ff9b::/96")
+
+
+@attrs.frozen
+class Allowed:
+    """Exceptions from the rule: hosts with their port as written in the URL, and networks."""
+
+    endpoints: frozenset[tuple[str, int]] = frozenset()
+    networks: tuple[Network, ...] = ()
+
+    @classmethod
+    def parse(cls, text: str) -> Self:
+        """`text` is a comma list of `host:port` and CIDR; raises `UsageError` for anything else."""
+        endpoints, networks = [], []
+        for entry in filter(None, map(str.strip, text.split(","))):
+            try:
+                networks.append(ipaddress.ip_network(entry))
+            except ValueError:
+                host, colon, port = entry.rpartition(":")
+                if not (colon and host and port.isdecimal() and "/" not in host):
+                    raise UsageError(
+                        f"{SETTING}: {entry!r} is neither host:port nor a network",
+                        hint="such as api.internal:8080,10.1.0.0/16",
+                    ) from None
+                endpoints.append((host.strip("[]").lower(), int(port)))
+        return cls(endpoints=frozenset(endpoints), networks=tuple(networks))
+
+    def permits(self, address: Address) -> bool:
+        return is_public(address) or any(address in network for network in self.networks)
+
+
+def is_public(address: Address) -> bool:
+    """Whether `address` belongs to the public internet, seen through IPv4-in-IPv6 forms."""
+    if isinstance(address, ipaddress.IPv6Address):
+        inner = address.ipv4_mapped or address.sixtofour
+        if address in NAT64:
+            inner = ipaddress.IPv4Address(int(address) & 0xFFFF_FFFF)
+        if inner is not None:
+            return is_public(inner)
+        if address.teredo is not None or address.is_site_local:
+            return False
+    is_reserved = address.is_multicast or any(address in network for network in NOT_PUBLIC)
+    return address.is_global and not is_reserved
+
+
+async def resolve(host: str, port: int, allowed: Allowed) -> tuple[str, ...]:
+    """The addresses of `host` to connect to, as numbers: connecting must not look it up again.
+
+    Raises `ForbiddenError` if any one of them is off limits, `NotSentError` if there is none.
+    """
+    try:
+        found = await trio.socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    except (OSError, UnicodeError) as error:
+        raise NotSentError(f"host {host!r} cannot be resolved: {error}") from error
+    addresses = tuple(dict.fromkeys(str(entry[4][0]) for entry in found))
+    if (host.lower(), port) not in allowed.endpoints:
+        for address in addresses:
+            if not allowed.permits(ipaddress.ip_address(address)):
+                raise ForbiddenError(
+                    f"host {host!r} is {address}, which is not a public address",
+                    hint=f"the operator can allow {host}:{port} in {SETTING}",
+                )
+    return addresses

@@ -1,0 +1,365 @@
+"""Tools: functions that a model may call, with the schema read from their signature.
+
+    @tool(timeout=30)
+    async def look_up(context: ToolContext, city: str, days: int = 3) -> Forecast:
+        '''Weather forecast for a city.
+
+        Args:
+            city: Name in English.
+            days: How many days ahead, 1 to 10.
+        '''
+
+A first parameter annotated `ToolContext` is filled in by Cortex and is not shown to the model.
+What is returned must fit the return annotation; without one, or with `Any`, it may be anything that
+JSON has.
+
+A function without `async` runs in a thread; when it times out, the thread is left behind. So is an
+async function that ignores its cancellation for more than eight seconds. One that blocks without
+awaiting holds up the whole pod: write it without `async`.
+"""
+
+import inspect
+import re
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from types import ModuleType
+from typing import Any, Unpack, get_type_hints, overload
+from uuid import UUID
+
+import attrs
+import trio
+
+from cortex.agent.confinement.means import Confiner
+from cortex.agent.plain import plain, raw_text
+from cortex.agent.schema import (
+    Schema,
+    UnsupportedTypeError,
+    argument_descriptions,
+    check_type,
+    object_schema,
+    summary,
+)
+from cortex.agent.secrets import Secrets
+from cortex.agent.structuring import MisfitError, Problem, show, structure
+from cortex.agent.tools.abandon import abandonable
+from cortex.agent.tools.effect_rule import Declared, EffectRule, EffectWords, declared
+from cortex.agent.tools.tool_result import checked
+from cortex.domain.approval_policy import ApprovalRule, Call, Gate, gate_of
+from cortex.domain.effect import Invocation
+from cortex.domain.errors import InvalidOutputError, TimedOutError, UsageError
+from cortex.domain.model import INVALID_INPUT
+from cortex.domain.timeouts import TIMEOUTS, TOOL_TIMEOUTS, check_timeout
+from cortex.durable.threads import in_thread
+
+# What the Messages API accepts.
+NAME = re.compile(r"[a-zA-Z0-9_-]{1,64}")
+
+"""Tools that hang keep their threads; they must not keep those that the pod itself needs."""
+
+ToolFunction = Callable[..., Any]
+BreakerName = Callable[[Any], str | None]
+"""From a call's arguments, as attributes, to the name of its breaker."""
+
+
+@attrs.frozen
+class ToolContext:
+    """Which call this is and where it may work.
+
+    `workspace` is where a tool writes; `folder` is where it reads and where commands start, which
+    may write there, too: the workspace unless told otherwise.
+    """
+
+    job_id: UUID
+    attempt: int
+    call_id: str
+    workspace: Path
+    folder: Path = attrs.field(default=attrs.Factory(lambda self: self.workspace, takes_self=True))
+    secrets: Secrets = attrs.field(factory=Secrets, kw_only=True)
+    """Where the secrets of the job's agent are, not what they are."""
+    confiner: Confiner = attrs.field(factory=Confiner.chosen, kw_only=True)
+    """What keeps the programs that a tool starts in their place."""
+    has_network: bool = attrs.field(default=False, kw_only=True)
+    """Those programs may use the pod's network."""
+    writes_folder: bool = attrs.field(default=True, kw_only=True)
+    """Those programs may write in `folder`, where nothing else is against it."""
+    invocation: Invocation | None = attrs.field(default=None, kw_only=True)
+    """Of a call with an effect: its id is the idempotency key for the other side, its attempt the
+    fencing token."""
+
+    def secret(self, name: str) -> str:
+        """Look up one of the agent's secrets on this pod: it may have changed since the last call.
+
+        Wherever its value gets into the record or a log, a marker stands in its place. Raises
+        `RejectedError` for one that the agent does not declare, or that is not on this pod.
+        """
+        return self.secrets.value(name)
+
+
+class ToolInputError(InvalidOutputError):
+    """The model's input does not fit the tool's schema; no code of the tool has run."""
+
+    code = "tool_input"
+
+    def __init__(self, tool: str, problems: tuple[Problem, ...], *, raw: str) -> None:
+        told = "; ".join(f"{each.field or 'input'} {each.reason}" for each in problems)
+        message = f"tool {tool!r}: {told}"
+        super().__init__(message, hint="call it again with input that fits", raw=raw)
+        self.tool = tool
+        self.problems = problems
+
+
+@attrs.frozen(eq=False, kw_only=True)
+class Tool:
+    """A function and everything that a model must know to call it.
+
+    `run` is the function as written; `arguments` the attrs class that its input is structured into,
+    `result` the type that its result must fit. If a required tool fails, so does the step that
+    called it; of another's failure the agent is told. A local tool needs nothing remote.
+    """
+
+    name: str
+    description: str
+    input_schema: Schema
+    run: ToolFunction
+    timeout_s: float
+    arguments: type
+    result: Any
+    takes_context: bool
+    is_required: bool
+    is_local: bool
+    breaker: BreakerName | None
+    declared: Declared
+
+    async def call(
+        self,
+        context: ToolContext,
+        given: Mapping[str, object],
+        *,
+        timeout_s: float | None = None,
+    ) -> object:
+        """Check `given`, run the function and return its result in the types that JSON has.
+
+        Raises `ToolInputError`: nothing has run; and what `invoke` raises.
+        """
+        return await self.invoke(context, self.parse(given), timeout_s=timeout_s)
+
+    def parse(self, given: Mapping[str, object]) -> Any:
+        """`given` as the function's arguments. Raises `ToolInputError` if it does not fit."""
+        if INVALID_INPUT in given:
+            text = str(given[INVALID_INPUT])
+            problem = Problem((), f"is not a JSON object: {show(text)}")
+            raise ToolInputError(self.name, (problem,), raw=raw_text(text))
+        try:
+            return structure(dict(given), self.arguments)
+        except MisfitError as misfit:
+            raise ToolInputError(self.name, misfit.problems, raw=raw_text(given)) from misfit
+
+    def breaker_name(self, arguments: Any) -> str | None:
+        """The circuit breaker that a call stands behind; None if it needs nothing remote."""
+        if self.is_local:
+            return None
+        return f"tool:{self.name}" if self.breaker is None else self.breaker(arguments)
+
+    def effect_of(self, arguments: Any) -> EffectRule | None:
+        """What holds for the outside result of a call; None if it has none."""
+        return self.declared.rule(self.name, arguments)
+
+    def canonical(self, arguments: Any) -> dict[str, Any]:
+        """Arguments with their defaults as plain JSON: what a person sees; it fits the schema.
+
+        `parse` gives the same arguments back.
+        """
+        given = attrs.asdict(arguments, filter=lambda field, _: field.init)
+        return {name: plain(value) for name, value in given.items()}
+
+    def gate(self, arguments: Any, rules: Sequence[ApprovalRule]) -> Gate | None:
+        """What must be asked of people before a call; None if it may run at once."""
+        call = Call(
+            tool=self.name,
+            arguments=self.canonical(arguments),
+            is_effect=self.effect_of(arguments) is not None,
+            mark=self.declared.mark,
+        )
+        return gate_of(call, rules)
+
+    async def invoke(
+        self, context: ToolContext, arguments: Any, *, timeout_s: float | None = None
+    ) -> object:
+        """Run the function; `timeout_s` in place of the tool's own limit.
+
+        Raises:
+            TimedOutError: it took longer, and has ended or was left behind at most 8 s later.
+            InvalidOutputError: the result is not what was declared, or nothing that JSON has.
+        """
+        limit_s = self.timeout_s if timeout_s is None else timeout_s
+        with trio.move_on_after(limit_s):
+            return checked(self.name, await self._run(context, arguments), self.result)
+        raise TimedOutError(
+            f"tool {self.name!r} timed out after {limit_s:g} seconds", scope="call", limit_s=limit_s
+        )
+
+    async def _run(self, context: ToolContext, arguments: Any) -> object:
+        leading = (context,) if self.takes_context else ()
+        names = [field.name for field in attrs.fields(self.arguments)]
+        run = partial(self.run, *leading, **{name: getattr(arguments, name) for name in names})
+        if inspect.iscoroutinefunction(self.run):
+            return await abandonable(run, name=f"tool {self.name!r}")
+        return await in_thread(run)
+
+
+@overload
+def tool(function: ToolFunction, /) -> Tool: ...
+@overload
+def tool(
+    *,
+    name: str | None = None,
+    timeout: float | None = None,
+    required: bool = False,
+    local: bool = False,
+    breaker: BreakerName | None = None,
+    **effect: Unpack[EffectWords],
+) -> Callable[[ToolFunction], Tool]: ...
+def tool(
+    function: ToolFunction | None = None,
+    /,
+    *,
+    name: str | None = None,
+    timeout: float | None = None,
+    required: bool = False,
+    local: bool = False,
+    breaker: BreakerName | None = None,
+    **effect: Unpack[EffectWords],
+) -> Tool | Callable[[ToolFunction], Tool]:
+    """Make a tool of a function.
+
+    `timeout`: seconds, 120 by default and at most 600. `required`: if it fails, the step and the
+    job fail, in place of the agent being told. `local`: it needs nothing outside this machine, so
+    no circuit breaker guards it. `breaker`: names the breaker by the call's arguments; without it
+    all calls of the tool share one. `effect` and what goes with it: see `EffectWords`.
+
+    Raises `UsageError` where the function is defined, when the model could not be told how to call
+    it: no docstring, an argument without a type, a type without a JSON form; or when what is said
+    of its effects makes no sense.
+    """
+
+    def make(function: ToolFunction) -> Tool:
+        return _make(
+            function,
+            name=function.__name__ if name is None else name,
+            timeout_s=timeout,
+            is_required=required,
+            is_local=local,
+            breaker=breaker,
+            declared=declared(function.__name__ if name is None else name, effect),
+        )
+
+    return make if function is None else make(function)
+
+
+def tools_by_name(*sources: ModuleType | Tool) -> dict[str, Tool]:
+    """The given tools, and all tools found in the given modules, by their names.
+
+    Raises `UsageError` when two different tools have one name.
+    """
+    found: dict[str, Tool] = {}
+    for source in sources:
+        values = vars(source).values() if isinstance(source, ModuleType) else (source,)
+        for each in values:
+            if isinstance(each, Tool) and found.setdefault(each.name, each) is not each:
+                places = " and ".join(_place(one.run) for one in (found[each.name], each))
+                raise UsageError(
+                    f"two tools are named {each.name!r}: {places}",
+                    hint="rename one with @tool(name=…)",
+                )
+    return found
+
+
+def _make(function: ToolFunction, *, name: str, timeout_s: float | None, **declared: Any) -> Tool:
+    if not NAME.fullmatch(name):
+        raise UsageError(
+            f"tool name {name!r} does not match {NAME.pattern}",
+            hint="use letters, digits, _ and -, at most 64",
+        )
+    if timeout_s is None:
+        timeout_s = TOOL_TIMEOUTS.get(name, TIMEOUTS["tool_call"].default_s)
+    check_timeout("tool_call", timeout_s, source=f"tool {name!r}: timeout")
+    docstring = inspect.getdoc(function) or ""
+    description = summary(docstring)
+    if not description:
+        raise UsageError(
+            f"tool {name!r} has no docstring ({_place(function)})",
+            hint="say what it does: the model chooses by it",
+        )
+    hints = _hints(function, name)
+    arguments, takes_context = _arguments(function, hints, name)
+    return Tool(
+        name=name,
+        description=description,
+        input_schema=_schema(arguments, argument_descriptions(docstring), name),
+        run=function,
+        timeout_s=timeout_s,
+        arguments=arguments,
+        result=_result(hints, name),
+        takes_context=takes_context,
+        **declared,
+    )
+
+
+def _hints(function: ToolFunction, name: str) -> dict[str, Any]:
+    try:
+        return get_type_hints(function)
+    except NameError as error:
+        raise UsageError(f"tool {name!r}: the type {error.name!r} is not known") from error
+
+
+def _result(hints: Mapping[str, Any], name: str) -> Any:
+    declared = hints.get("return", Any)
+    try:
+        check_type(declared)
+    except UnsupportedTypeError as error:
+        raise UsageError(
+            f"tool {name!r}: its result: {error}", hint="declare another type, or Any to check none"
+        ) from error
+    return declared
+
+
+def _arguments(function: ToolFunction, hints: Mapping[str, Any], name: str) -> tuple[type, bool]:
+    """The function's parameters as an attrs class, and whether a `ToolContext` comes before."""
+    parameters = list(inspect.signature(function).parameters.values())
+    takes_context = bool(parameters) and hints.get(parameters[0].name) is ToolContext
+    fields = {}
+    for parameter in parameters[takes_context:]:
+        if parameter.kind not in (parameter.POSITIONAL_OR_KEYWORD, parameter.KEYWORD_ONLY):
+            raise UsageError(f"tool {name!r}: {parameter} cannot be passed by its name")
+        if parameter.name == INVALID_INPUT:
+            raise UsageError(f"tool {name!r}: the argument name {INVALID_INPUT!r} is taken")
+        if parameter.name not in hints:
+            raise UsageError(
+                f"tool {name!r}: argument {parameter.name!r} has no type",
+                hint=f"write {parameter.name}: str, or what it is",
+            )
+        default = attrs.NOTHING if parameter.default is parameter.empty else parameter.default
+        fields[parameter.name] = attrs.field(
+            type=hints[parameter.name], default=default, alias=parameter.name, kw_only=True
+        )
+    return attrs.make_class("Arguments", fields, frozen=True), takes_context
+
+
+def _schema(arguments: type, told: Mapping[str, str], name: str) -> Schema:
+    try:
+        schema = object_schema(arguments)
+    except UnsupportedTypeError as error:
+        raise UsageError(f"tool {name!r}: {error}") from error
+    properties = schema["properties"]
+    for argument, description in told.items():
+        if argument not in properties:
+            raise UsageError(
+                f"tool {name!r}: docstring describes the unknown argument {argument!r}"
+            )
+        properties[argument]["description"] = description
+    return schema
+
+
+def _place(function: ToolFunction) -> str:
+    return f"{function.__module__}.{function.__qualname__}"

@@ -1,0 +1,96 @@
+"""Taking the receipt of a time-out: what is known of it, and what it left on this machine's disc.
+
+Bounded in time and in what runs at once: an outage may time out ten thousand jobs in one second.
+What could not be looked at stands in the receipt as a problem, so that nobody takes it for clean.
+"""
+
+from collections.abc import Callable
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Final
+
+import attrs
+import trio
+from trio.lowlevel import RunVar
+
+from cortex.agent.workspace.artefacts import Found, look_through
+from cortex.agent.workspace.work_tree import work_tree_state
+from cortex.domain.timeout_receipt import (
+    PARTIAL_TEXT_MAX_BYTES,
+    Interruption,
+    TimeoutReceipt,
+    WorkTree,
+    clipped,
+)
+
+LOOK_S: Final = 5.0
+"""For everything; ending what git started may take a second more."""
+LOOKS_MAX: Final = 8
+"""Receipts taken at once; the others wait for their turn, within their time."""
+
+
+async def take_receipt(
+    interruption: Interruption,
+    *,
+    workspace: Path,
+    folder: Path | None,
+    unix_ms: Callable[[], int],
+) -> TimeoutReceipt:
+    """Look at what a time-out left in the job's workspace and in the folder that it worked in.
+
+    Raises nothing but `trio.Cancelled`. `folder` is None for a job that has no other folder than
+    its workspace; `unix_ms` is this machine's clock, by which its files are stamped. The data
+    folder, in which the workspaces lie, is spared where it lies in somebody's work tree.
+    """
+    left_s = interruption.unsettled_s
+    # Rounded up: a file that was written just before the last checkpoint is not from after it.
+    started_ms = unix_ms() + 1 - 1000 * (interruption.step_elapsed_s if left_s is None else left_s)
+    receipt = TimeoutReceipt(
+        interruption=_bounded(interruption),
+        step_started_at=datetime.fromtimestamp(started_ms / 1000, UTC),
+        problem=f"its files could not be looked at within {LOOK_S:g} seconds",
+    )
+    found = Found()
+    trees: dict[str, WorkTree] = {}
+    with trio.move_on_after(LOOK_S) as scope:
+        async with _looks():
+            found = await trio.to_thread.run_sync(
+                lambda: look_through(workspace, since=receipt.step_started_at),
+                abandon_on_cancel=True,
+            )
+            roots = found.work_trees if folder is None else (folder, *found.work_trees)
+            for root in dict.fromkeys(roots):
+                state = await work_tree_state(root, spared=data_of(workspace))
+                if state is not None:
+                    trees[state.root] = state
+    is_cut = scope.cancelled_caught
+    return attrs.evolve(
+        receipt,
+        artefacts=found.artefacts,
+        work_trees=tuple(trees.values()),
+        problem=receipt.problem if is_cut else found.problem,
+    )
+
+
+def data_of(workspace: Path) -> Path:
+    """The data folder of the workspace `<data>/workspaces/<job>`."""
+    return workspace.resolve().parents[1]
+
+
+def _bounded(interruption: Interruption) -> Interruption:
+    text = interruption.partial_text
+    if text is None:
+        return interruption
+    return attrs.evolve(interruption, partial_text=clipped(text, PARTIAL_TEXT_MAX_BYTES))
+
+
+_limiter: RunVar[trio.CapacityLimiter] = RunVar("looks of receipts")
+
+
+def _looks() -> trio.CapacityLimiter:
+    try:
+        return _limiter.get()
+    except LookupError:
+        limiter = trio.CapacityLimiter(LOOKS_MAX)
+        _limiter.set(limiter)
+        return limiter

@@ -1,0 +1,61 @@
+"""What it costs to be careful: model calls behind breaker and budget, and jobs that fail once.
+
+The model answers at once, in the same process, so that only the runtime is measured: a call is
+admitted, given room in its budgets, booked with its cost, and its response is committed.
+"""
+
+from decimal import Decimal
+from functools import partial
+from typing import Any
+
+from cortex.bench.in_process import measure
+from cortex.bench.throughput import submit, until_done
+from cortex.config import Settings
+from cortex.domain.budget import Budget, Period, Scope, Unit
+from cortex.postgres import scratch
+from cortex.postgres.bridge import Port
+from cortex.store import budgets
+
+
+def calls_per_s(
+    dsn: str, settings: Settings, *, job_count: int, calls: int, with_budgets: bool
+) -> dict[str, Any]:
+    """Run jobs that make so many model calls each, one after another."""
+
+    async def fill(port: Port) -> None:
+        if with_budgets:
+            await _give_budgets(port)
+        await submit(port, "bench_calls", f'{{"count":{calls}}}', count=job_count)
+        await port.cross(scratch.settle, dsn)
+
+    elapsed_s = _measure(dsn, settings, fill, "bench_calls", job_count)
+    return {
+        "jobs": job_count,
+        "calls": calls,
+        "budgets": 2 if with_budgets else 0,
+        "calls_per_s": round(job_count * calls / elapsed_s),
+    }
+
+
+def retries_per_s(dsn: str, settings: Settings, *, count: int) -> dict[str, Any]:
+    """Run jobs that go to RETRY once and complete in their second attempt."""
+
+    async def fill(port: Port) -> None:
+        await submit(port, "bench_retry", "{}", count=count)
+        await port.cross(scratch.settle, dsn)
+
+    elapsed_s = _measure(dsn, settings, fill, "bench_retry", count)
+    return {"jobs": count, "retries_per_s": round(count / elapsed_s)}
+
+
+def _measure(dsn: str, settings: Settings, fill: Any, job_type: str, count: int) -> float:
+    work = partial(until_done, job_type=job_type, count=count)
+    return measure(dsn, settings, fill=fill, work=work)
+
+
+async def _give_budgets(port: Port) -> None:
+    """Two that every call counts against, in money and in tokens, and that are never spent."""
+    for unit in (Unit.USD, Unit.TOKENS):
+        budget = Budget(scope=Scope.TENANT, subject="default", unit=unit, period=Period.DAY)
+        limit = Decimal(1_000_000_000)
+        await port(budgets.put, budget, limit=limit, by="bench", reason="to be measured")

@@ -1,0 +1,69 @@
+"""From the call that submits a job to the start of its handler, on an idle pod."""
+
+import time
+from typing import Any
+from uuid import UUID
+
+import trio
+
+from cortex.bench import workload
+from cortex.bench.in_process import measure
+from cortex.config import Settings
+from cortex.domain.clock import system_chance
+from cortex.domain.errors import TimedOutError
+from cortex.domain.job import Submission
+from cortex.postgres.bridge import Port
+from cortex.store import jobs
+
+WARM_UP = 50
+IDLE_S = 0.01
+"""Between two jobs, so that each finds an idle pod."""
+BOUND_S = 5.0
+
+
+def latency(dsn: str, settings: Settings, *, count: int) -> dict[str, Any]:
+    """Submit jobs one by one; report quantiles of submit-to-start in milliseconds."""
+    waits_ms = measure(dsn, settings, fill=_nothing, work=lambda port: _submit_each(port, count))
+    waits_ms.sort()
+    return {
+        "jobs": count,
+        "p50_ms": round(_quantile(waits_ms, 0.50), 3),
+        "p90_ms": round(_quantile(waits_ms, 0.90), 3),
+        "p99_ms": round(_quantile(waits_ms, 0.99), 3),
+        "max_ms": round(waits_ms[-1], 3),
+    }
+
+
+async def _submit_each(port: Port, count: int) -> list[float]:
+    chance = system_chance()
+    started: dict[UUID, float] = {}
+    arrived = trio.Event()
+
+    def note(job_id: UUID) -> None:
+        started[job_id] = time.perf_counter()
+        arrived.set()
+
+    workload.on_start = note
+    await trio.sleep(1.5)  # the pod's imports and first polls are behind it
+    waits_ms = []
+    for number in range(WARM_UP + count):
+        arrived = trio.Event()
+        job = Submission(id=chance.new_id(), type="bench_stamp")
+        sent = time.perf_counter()
+        await port(jobs.submit, [job])
+        with trio.move_on_after(BOUND_S):
+            await arrived.wait()
+        if job.id not in started:
+            raise TimedOutError(f"job {job.id} did not start within {BOUND_S:g} s")
+        if number >= WARM_UP:
+            waits_ms.append(1000 * (started[job.id] - sent))
+        await trio.sleep(IDLE_S)
+    return waits_ms
+
+
+async def _nothing(_: Port) -> None:
+    """An empty database is what this needs."""
+
+
+def _quantile(ordered: list[float], share: float) -> float:
+    return ordered[min(len(ordered) - 1, int(share * len(ordered)))]

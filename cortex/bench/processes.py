@@ -1,0 +1,94 @@
+"""Pods and scripted models as processes of their own, for measurements that need several."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from queue import Empty, Queue
+from typing import Any
+
+from cortex.domain.errors import TimedOutError, UnavailableError
+
+READY_BOUND_S = 30.0
+STOP_BOUND_S = 30.0
+
+
+class Program:
+    """A child process that prints one JSON line when it is ready."""
+
+    def __init__(self, arguments: list[str], environ: dict[str, str], log: Path) -> None:
+        with log.open("ab") as errors:
+            self.process = subprocess.Popen(  # noqa: S603 -- our own programs
+                [sys.executable, "-m", *arguments],
+                env={**os.environ, **environ},
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=errors,
+                start_new_session=True,
+            )
+        self._log = log
+        self.ready: dict[str, Any] = self._first_line()
+
+    def _first_line(self) -> dict[str, Any]:
+        lines: Queue[bytes] = Queue()
+        stdout = self.process.stdout
+        if stdout is None:
+            raise AssertionError("stdout was asked for")
+        threading.Thread(target=lambda: lines.put(stdout.readline()), daemon=True).start()
+        try:
+            line = lines.get(timeout=READY_BOUND_S)
+        except Empty:
+            self.kill()
+            raise TimedOutError(
+                f"{self.process.args!r} was not ready within {READY_BOUND_S:g} s"
+            ) from None
+        if not line:
+            self.process.wait()
+            tail = self._log.read_text("utf-8", "replace")[-2000:]
+            raise UnavailableError(f"a child process ended at once: {tail}")
+        found: dict[str, Any] = json.loads(line)
+        return found
+
+    def kill(self) -> None:
+        """End it with SIGKILL."""
+        self.process.kill()
+        self.process.wait()
+
+    def stop(self) -> int:
+        """Ask it to end; return its exit code."""
+        if self.process.poll() is None:
+            self.process.send_signal(signal.SIGTERM)
+        try:
+            return self.process.wait(STOP_BOUND_S)
+        except subprocess.TimeoutExpired:
+            self.kill()
+            return self.process.returncode
+
+
+@contextmanager
+def pod(dsn: str, log: Path, *arguments: str, **environ: str) -> Iterator[Program]:
+    """A pod on this database with the measurements' job types."""
+    program = Program(
+        ["cortex", "up", "--app", "cortex.bench.workload", *arguments, "--json"],
+        {"CORTEX_DSN": dsn, "CORTEX_DATA": str(log.parent), **environ},
+        log,
+    )
+    try:
+        yield program
+    finally:
+        program.stop()
+
+
+@contextmanager
+def scripted_model(log: Path, script: str) -> Iterator[str]:
+    """A scripted model server; yields its base URL."""
+    program = Program(["cortex.demo.server", "--port", "0", "--script", script], {}, log)
+    try:
+        yield str(program.ready["base_url"])
+    finally:
+        program.stop()

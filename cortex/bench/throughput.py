@@ -1,0 +1,112 @@
+"""Jobs and steps a second through the whole state machine, with history, in one pod.
+
+The jobs are submitted first; the clock runs, in the database, from the first claim to the last
+completion: PENDING, RUNNING and COMPLETED with a history row each, task inserted and deleted.
+"""
+
+import time
+from functools import partial
+from typing import Any
+
+import trio
+
+from cortex.bench import workload
+from cortex.bench.in_process import measure
+from cortex.config import Settings
+from cortex.domain.clock import system_chance
+from cortex.domain.job import Submission
+from cortex.postgres import scratch
+from cortex.postgres.bridge import Port
+from cortex.store import jobs
+
+BACKLOG_PRIORITY = 100
+LOOK_S = 0.02
+
+
+def jobs_per_s(dsn: str, settings: Settings, *, count: int, backlog: int) -> dict[str, Any]:
+    """Run no-op jobs; `backlog` others wait behind them all the time."""
+    submitted_s = 0.0
+
+    async def fill(port: Port) -> None:
+        nonlocal submitted_s
+        if backlog:
+            # Of the same type and due: only their priority keeps them behind.
+            await submit(port, "bench_noop", "{}", count=backlog, priority=BACKLOG_PRIORITY)
+        began = time.perf_counter()
+        await submit(port, "bench_noop", "{}", count=count)
+        submitted_s = time.perf_counter() - began
+        await port.cross(scratch.settle, dsn)
+
+    elapsed_s = measure(
+        dsn, settings, fill=fill, work=partial(until_done, job_type="bench_noop", count=count)
+    )
+    return {
+        "jobs": count,
+        "backlog": backlog,
+        "jobs_per_s": round(count / elapsed_s),
+        "submits_per_s": round(count / submitted_s),
+    }
+
+
+def steps_per_s(dsn: str, settings: Settings, *, job_count: int, steps: int) -> dict[str, Any]:
+    """Run jobs of so many durable steps each."""
+
+    async def fill(port: Port) -> None:
+        await submit(port, "bench_steps", f'{{"count":{steps}}}', count=job_count)
+        await port.cross(scratch.settle, dsn)
+
+    elapsed_s = measure(
+        dsn, settings, fill=fill, work=partial(until_done, job_type="bench_steps", count=job_count)
+    )
+    return {
+        "jobs": job_count,
+        "steps": steps,
+        "steps_per_s": round(job_count * steps / elapsed_s),
+        "elapsed_s": round(elapsed_s, 3),
+    }
+
+
+def growth(dsn: str, settings: Settings, *, steps: int, window: int) -> dict[str, Any]:
+    """Run one long job; compare what its last steps cost with what its first ones did."""
+    chance = system_chance()
+    job = Submission(id=chance.new_id(), type="bench_steps", payload=f'{{"count":{steps}}}')
+
+    async def fill(port: Port) -> None:
+        await port(jobs.submit, [job])
+
+    async def work(port: Port) -> tuple[float, float]:
+        await until_done(port, job_type="bench_steps", count=1)
+        return await port(scratch.step_spans, job.id, window)
+
+    first_s, last_s = measure(dsn, settings, fill=fill, work=work)
+    return {
+        "steps": steps,
+        "first_ms": round(1000 * first_s, 3),
+        "last_ms": round(1000 * last_s, 3),
+        "growth": round(last_s / first_s, 3),
+    }
+
+
+async def submit(
+    port: Port, job_type: str, payload: str, *, count: int, priority: int | None = None
+) -> None:
+    """Submit so many equal jobs in batches."""
+    chance = system_chance()
+    for start in range(0, count, jobs.SUBMIT_BATCH):
+        batch = [
+            Submission(id=chance.new_id(), type=job_type, payload=payload, priority=priority)
+            for _ in range(min(jobs.SUBMIT_BATCH, count - start))
+        ]
+        await port(jobs.submit, batch)
+
+
+async def until_done(port: Port, *, job_type: str, count: int) -> float:
+    """Wait until so many jobs have completed; return the seconds that so many took."""
+    while workload.started_count < count:  # noqa: ASYNC110 -- its cost is part of no job
+        await trio.sleep(LOOK_S)
+    while True:
+        completed, began, ended = await port(scratch.done, job_type)
+        if completed >= count and began is not None and ended is not None:
+            # Some of the backlog may have been done by the time of this look: scale down.
+            return float((ended - began).total_seconds()) * count / completed
+        await trio.sleep(LOOK_S)

@@ -1,0 +1,94 @@
+"""Bars of a measurement: what is wanted, what was measured, and whether that is ok."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+import attrs
+
+from cortex.cli.screen.table import Column
+from cortex.view.cells import Cell, Row
+
+LOAD_LEAST: Final = 0.9
+"""Of the load that a bar is for: under less it says nothing."""
+
+
+@attrs.frozen
+class Bar:
+    """One bar. Exactly one of `below` and `most` is given.
+
+    Counts that may be `most` are told apart to the nearest whole: of what the database counts, some
+    is its own.
+    """
+
+    name: str
+    measured: float
+    unit: str
+    """s, %, MiB; "" for a count."""
+    below: float | None = attrs.field(default=None, kw_only=True)
+    most: float | None = attrs.field(default=None, kw_only=True)
+    under: str = attrs.field(kw_only=True)
+    """What it was measured under, in words."""
+    of: float = attrs.field(default=1.0, kw_only=True)
+    """How much of the load that the bar is for there was: a slow machine may not come to it."""
+
+    @property
+    def is_ok(self) -> bool:
+        """It is met, and under the load that it is for."""
+        if self.of < LOAD_LEAST:
+            return False
+        if self.below is not None:
+            return self.measured < self.below
+        return self.most is None or round(self.measured) <= self.most
+
+    @property
+    def row(self) -> Mapping[str, Any]:
+        """As a row of the table, and of the document."""
+        return {
+            "bar": self.name,
+            "wanted": self.below if self.most is None else self.most,
+            "measured": round(self.measured, 4),
+            "unit": self.unit,
+            "ok": self.is_ok,
+            "under": self.under if self.of >= LOAD_LEAST else f"too little: {self.under}",
+            "is_below": self.below is not None,
+        }
+
+
+def quantile(values: Sequence[float], share: float) -> float:
+    """Return the value below which such a share lies."""
+    ordered = sorted(values)
+    return ordered[min(len(ordered) - 1, int(share * len(ordered)))]
+
+
+def _wanted(row: Row) -> Cell:
+    return Cell(f"{'<' if row['is_below'] else '≤'} {_told(row['wanted'], row['unit'])}", "dim")
+
+
+def _told(value: float, unit: str) -> str:
+    match unit:
+        case "s" if value < 1:
+            return f"{1000 * value:.0f} ms"
+        case "s":
+            return f"{value:.2f} s"
+        case "%":
+            return f"{value:.1f} %"
+        case "":
+            return f"{value:.1f}"
+        case _:
+            return f"{value:.0f} {unit}"
+
+
+COLUMNS: Final = (
+    Column(name="bar"),
+    Column(name="wanted", shown=_wanted, is_right=True),
+    Column(
+        name="measured", shown=lambda row: Cell(_told(row["measured"], row["unit"])), is_right=True
+    ),
+    Column(
+        name="ok",
+        title="",
+        shown=lambda row: Cell("✓ ok", "done") if row["ok"] else Cell("✗ over", "fail"),
+    ),
+    Column(name="under", title="under", shown=lambda row: Cell(row["under"], "dim"), least=12),
+    Column(name="unit", is_default=False),
+)

@@ -1,0 +1,16 @@
+"""`cortex agents`: the group; each verb has its own file."""
+
+from cortex.cli.options import Group
+
+agents = Group(
+    "agents",
+    help="Apply, list and show agents.\n\n"
+    "An agent is a series of versions that never change; a job keeps the one it started with.",
+    sections={
+        "Look": {
+            "ls": ("cortex.cli.agents.ls:ls", "List agents with their newest versions."),
+            "show": ("cortex.cli.agents.ls:show", "Show one agent."),
+        },
+        "Act": {"apply": ("cortex.cli.agents.apply:apply", "Apply agents from YAML files.")},
+    },
+)

@@ -1,0 +1,158 @@
+"""`cortex agents apply`: from YAML files to versions and budgets in the database."""
+
+from collections.abc import Iterator
+from decimal import Decimal
+from typing import Any, Final
+
+import click
+
+from cortex.agent.spec import AgentSpec, parse_agents
+from cortex.cli.asking import acting_name, as_option, unasked_option
+from cortex.cli.files import read_bytes
+from cortex.cli.idempotent import idempotent, mutate
+from cortex.cli.options import Command, Options
+from cortex.cli.run.prices import prices_of, unpriced_warning
+from cortex.cli.screen.output import Output
+from cortex.cli.screen.table import Column, only_on_demand
+from cortex.cli.target import session, settings_from
+from cortex.domain.budget import Budget, Period, Scope, Unit, worded
+from cortex.domain.clock import system_chance
+from cortex.domain.errors import UsageError
+from cortex.domain.safe import safe
+from cortex.postgres.database import Database
+from cortex.store import agents as store
+from cortex.store import budgets
+from cortex.view.cells import Cell, Row
+
+FILE_BYTES_MAX: Final = 1_048_576
+
+
+@click.command(cls=Command)
+@click.argument("files", metavar="FILE…", nargs=-1, required=True)
+@unasked_option
+@as_option
+@idempotent
+@click.pass_obj
+def apply(
+    options: Options, *, files: tuple[str, ...], actor: str | None, idempotency_key: str | None
+) -> None:
+    """Apply agents from YAML files (`-` for stdin): what changed becomes a new version.
+
+    All files are checked before anything is written. Jobs keep the version that they started with.
+    A budget that a file declares is set; one that stands in it no more stays until it is removed.
+    """
+    output = Output(options)
+    by = acting_name(actor)
+    specs = _parse(files)
+    prices = prices_of(settings_from(options))
+    with session(options) as call:
+        rows = mutate(
+            call,
+            lambda db: db.transact(lambda connection: _apply(db.bound(connection), specs, by=by)),
+            output=output,
+            key=idempotency_key,
+            operation="agents.apply",
+            request={"agents": [spec.to_json() for spec in specs], "by": by},
+        )
+    output.listing("agents", COLUMNS, rows, empty="")
+    if output.is_for_people:
+        _explain(output, rows)
+    for spec in specs:
+        is_limited = spec.budget is not None and spec.budget.usd is not None
+        if is_limited and (warning := unpriced_warning(spec.name, spec.model, prices)):
+            output.say(warning, "warn")
+
+
+async def _apply(db: Database, specs: list[AgentSpec], *, by: str) -> list[dict[str, Any]]:
+    chance = system_chance()
+    changes: dict[str, dict[str, Any]] = {}
+    for spec in sorted(specs, key=lambda each: each.name):  # in one transaction: one order of locks
+        version, is_new = await store.apply(
+            db, new_id=chance.new_id(), name=spec.name, spec=spec.to_json(), by=by
+        )
+        change = "unchanged" if not is_new else "created" if version == 1 else "updated"
+        changes[spec.name] = {
+            "name": spec.name,
+            "version": version,
+            "change": change,
+            **await _limit(db, spec, by=by, reason=f"agent {spec.name} v{version}"),
+        }
+    return [changes[spec.name] for spec in specs]
+
+
+async def _limit(db: Database, spec: AgentSpec, *, by: str, reason: str) -> dict[str, Any]:
+    """Set the budgets of an agent; tell what that changed, and what is declared no more."""
+    wanted = dict(_budgets(spec))
+    changed = []
+    for budget, limit in wanted.items():
+        change = await budgets.ensure(db, budget, limit=limit, by=by, reason=reason)
+        if change is not None:
+            before = None if change.before is None else float(change.before)
+            changed.append({"name": change.name, "before": before, "after": float(limit)})
+    names = {budget.name for budget in wanted}
+    left = [name for name in await budgets.declared(db, spec.name) if name not in names]
+    return {"budgets": changed, "left_budgets": left}
+
+
+def _budgets(spec: AgentSpec) -> Iterator[tuple[Budget, Decimal]]:
+    """What its file lets an agent spend; by way of text, so that 0.1 is a tenth."""
+    if spec.budget is None:
+        return
+    for unit, amount in ((Unit.USD, spec.budget.usd), (Unit.TOKENS, spec.budget.tokens)):
+        if amount is not None:
+            period = Period(spec.budget.per)
+            budget = Budget(scope=Scope.AGENT, subject=spec.name, unit=unit, period=period)
+            yield budget, Decimal(str(amount))
+
+
+def _explain(output: Output, rows: list[Row]) -> None:
+    """Tell what became of the budgets."""
+    for row in rows:
+        for each in row["budgets"]:
+            before = "" if each["before"] is None else f", was {_worded(each, 'before')}"
+            output.say(f"budget {each['name']} is {_worded(each, 'after')}{before}", "dim")
+        for name in row["left_budgets"]:
+            how = f"cortex budgets rm {name} --reason …"
+            output.say(f"budget {name} still holds, though the file has it no more: {how}", "warn")
+
+
+def _worded(change: Row, which: str) -> str:
+    return worded(Decimal(str(change[which])), Budget.parse(change["name"]).unit)
+
+
+def _parse(files: tuple[str, ...]) -> list[AgentSpec]:
+    places: dict[str, str] = {}
+    specs = []
+    for name in files:
+        source = "stdin" if name == "-" else name
+        content = read_bytes(name, what="agents", bytes_max=FILE_BYTES_MAX)
+        try:
+            text = content.decode()
+        except UnicodeDecodeError as error:
+            line = content.count(b"\n", 0, error.start) + 1
+            raise UsageError(f"{source}:{line}: this is not UTF-8") from error
+        for spec in parse_agents(text, source):
+            if spec.name in places:
+                raise UsageError(
+                    f"agent {spec.name!r} stands in {places[spec.name]} and in {source}"
+                )
+            places[spec.name] = source
+            specs.append(spec)
+    return specs
+
+
+_STYLES: Final = {"created": "done", "updated": "run", "unchanged": "dim"}
+
+COLUMNS: Final = (
+    Column(
+        name="name",
+        title="agent",
+        shown=lambda r: Cell(safe(r["name"]), "bold"),
+    ),
+    Column(name="version", shown=lambda r: Cell(f"v{r['version']}")),
+    Column(
+        name="change",
+        shown=lambda r: Cell(r["change"], _STYLES[r["change"]]),
+    ),
+    *only_on_demand("budgets", "left_budgets"),
+)

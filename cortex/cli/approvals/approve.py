@@ -1,0 +1,117 @@
+"""`cortex approvals approve`: a person agrees, to the arguments as they are or as edited."""
+
+import sys
+from typing import Any, Final
+
+import click
+
+from cortex.cli.approvals.choice import Answer, agree, are_open, choose, decide, present
+from cortex.cli.asking import as_option, deciding_person, reason_option
+from cortex.cli.files import read_bytes
+from cortex.cli.idempotent import idempotent
+from cortex.cli.options import Command, Options
+from cortex.cli.screen.output import Output
+from cortex.cli.target import session
+from cortex.domain.approval_edit import EDITED_BYTES_MAX, WHAT, edited_arguments
+from cortex.domain.errors import InvalidValueError, UsageError
+from cortex.view.arguments import visible_json
+
+OTHER_EDIT: Final = "name one by EDITOR, or give the arguments by --edit FILE"
+
+
+@click.command(cls=Command)
+@click.argument("names", metavar="ID…", nargs=-1, required=True)
+@reason_option("Kept with the decision.")
+@click.option(
+    "--edit",
+    "edit_file",
+    metavar="FILE",
+    help="Run it with these arguments: all of them as JSON; - is stdin.",
+)
+@click.option("--edit-in-editor", is_flag=True, help="Edit the arguments in $EDITOR first.")
+@click.option("--yes", is_flag=True, help="Do not ask, where the risk is LOW or MED.")
+@click.option("--confirm", metavar="ID", help="The last 4 characters of the id: do not ask.")
+@as_option
+@idempotent
+@click.pass_obj
+def approve(
+    options: Options,
+    *,
+    names: tuple[str, ...],
+    reason: str,
+    edit_file: str | None,
+    edit_in_editor: bool,
+    yes: bool,
+    confirm: str | None,
+    actor: str | None,
+    idempotency_key: str | None,
+) -> None:
+    """Agree to requests: what they show runs with exactly these arguments, once.
+
+    The first decision wins. Of a HIGH or CRITICAL one the end of its id is typed; a CRITICAL one
+    needs two people who did not submit its job: two credentials. Yours is your operating-system
+    user, or the token in CORTEX_TOKEN; --as is a label. Several at once must be of one shape, LOW
+    or MED: all are approved, or none. Ends with 5 when somebody else had decided, 7 when it had
+    expired.
+    """
+    output = Output(options)
+    if edit_file is not None and edit_in_editor:
+        raise UsageError("--edit and --edit-in-editor exclude each other")
+    with session(options) as call:
+        by, credential = deciding_person(call, actor)
+        approvals = choose(call, names)
+        edited = _edited(approvals, edit_file, options, in_editor=edit_in_editor)
+        answer = Answer(
+            is_approved=True, by=by, credential=credential, reason=reason or None, edited=edited
+        )
+        if are_open(approvals):
+            present(approvals, answer, output)
+            agree(approvals, answer, options, is_agreed=yes, confirmed=confirm)
+        decide(call, approvals, answer, output=output, key=idempotency_key)
+
+
+def _edited(
+    approvals: list[dict[str, Any]],
+    edit_file: str | None,
+    options: Options,
+    *,
+    in_editor: bool,
+) -> str | None:
+    """Return checked arguments in place of those asked for; None: they stay as they are."""
+    if edit_file is None and not in_editor:
+        return None
+    if len(approvals) > 1:
+        raise UsageError("only one request can be edited at a time")
+    (approval,) = approvals
+    schema = approval["schema"]
+    if schema is None:
+        edited_arguments("{}", schema=None)  # before an editor is opened in vain
+    text = _read(edit_file) if edit_file is not None else _in_editor(approval["arguments"], options)
+    edited = edited_arguments(text, schema=schema)
+    return None if edited == approval["arguments_text"] else edited
+
+
+def _read(name: str) -> str:
+    content = read_bytes(name, what=WHAT, bytes_max=EDITED_BYTES_MAX)
+    try:
+        return content.decode()
+    except UnicodeDecodeError as error:
+        raise InvalidValueError(f"{WHAT} are not UTF-8") from error
+
+
+def _in_editor(arguments: dict[str, Any], options: Options) -> str:
+    if options.no_input or not sys.stdin.isatty():
+        raise UsageError("nobody can edit here", hint="give the arguments by --edit FILE")
+    try:
+        edited = click.edit(visible_json(arguments), extension=".json", require_save=False)
+    except click.ClickException as error:
+        told = f"the editor failed: {error.message.partition(':')[0]}"
+        raise UsageError(told, hint=OTHER_EDIT) from error
+    except UnicodeDecodeError as error:
+        raise InvalidValueError(f"{WHAT} are not UTF-8") from error
+    except OSError as error:
+        told = f"what was edited cannot be read: {error.strerror}"
+        raise UsageError(told, hint=OTHER_EDIT) from error
+    if edited is None:
+        raise UsageError("the editor gave nothing back", hint=OTHER_EDIT)
+    return edited

@@ -1,0 +1,237 @@
+"""Deciding from the command line: what was chosen is shown, agreed to, and decided as shown.
+
+A decision carries the digest of the arguments that this terminal showed: were they changed in
+between, it does not count.
+"""
+
+import sys
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+from uuid import UUID
+
+import attrs
+import click
+
+from cortex.cli.approvals.page import arguments, broken, diff, page
+from cortex.cli.asking import confirm
+from cortex.cli.idempotent import mutate
+from cortex.cli.options import Options
+from cortex.cli.screen.output import Output
+from cortex.cli.screen.table import Column, lines_of
+from cortex.domain.approval import ApprovalStatus, Risk
+from cortex.domain.approval_batch import check_batch, varying
+from cortex.domain.argument_brief import argument_name
+from cortex.domain.argument_diff import changes
+from cortex.domain.canonical import canonical, parse
+from cortex.domain.errors import UsageError
+from cortex.domain.phrases import short_id
+from cortex.domain.safe import safe
+from cortex.postgres.database import Database
+from cortex.postgres.session import Session
+from cortex.store import approvals as store
+from cortex.store.approvals import Verdict
+from cortex.view.approval_facts import LAST_DIGITS, last_digits
+from cortex.view.approvals import brief, if_approved, if_denied, what
+from cortex.view.arguments import marked_json, with_marked_blanks
+from cortex.view.cells import Cell, Row
+
+CHANNEL: Final = "cli"
+
+
+@attrs.frozen(kw_only=True)
+class Answer:
+    """What a person says to one request or to several of one shape."""
+
+    is_approved: bool
+    by: str
+    credential: str
+    reason: str | None
+    edited: str | None = None
+    """Canonical JSON of edited arguments; of one request only."""
+
+    @property
+    def verb(self) -> str:
+        """As in the name of the command."""
+        return "approve" if self.is_approved else "deny"
+
+
+def choose(call: Session, names: Sequence[str]) -> list[dict[str, Any]]:
+    """Return the requests that were named, each once. Raises unless they are of one shape."""
+    ids = dict.fromkeys(call(store.find, name) for name in names)
+    found = [call(store.show, each) for each in ids]
+    check_batch(found)
+    return found
+
+
+def are_open(approvals: Sequence[Mapping[str, Any]]) -> bool:
+    """Whether they can still be decided; if not, the answer tells who did, or what it led to."""
+    return all(each["status"] == ApprovalStatus.PENDING for each in approvals)
+
+
+def present(approvals: Sequence[dict[str, Any]], answer: Answer, output: Output) -> None:
+    """Show people on stderr what they are about to decide."""
+    if not output.is_for_people:
+        return
+    talk = output.talk
+    lines = [*page(approvals[0], talk)] if len(approvals) == 1 else _batch(approvals, output)
+    if answer.edited is not None:
+        found = changes(approvals[0]["arguments"], parse(answer.edited))
+        lines += ["", talk.paint("  your edit: as it stands, and as it would run", "dim")]
+        lines += diff(found, talk)
+    for line in [*lines, ""]:
+        talk.write(line)
+    talk.flush()
+
+
+def agree(
+    approvals: Sequence[dict[str, Any]],
+    answer: Answer,
+    options: Options,
+    *,
+    is_agreed: bool,
+    confirmed: str | None,
+) -> None:
+    """Ask whether to approve: y/N, or the end of the id of what is dangerous.
+
+    Raises `UsageError` where nobody can be asked and the answer was not given, or is wrong.
+    """
+    first = approvals[0]
+    if len(approvals) > 1:
+        question = f"approve {len(approvals)} times {what(first)}"
+    elif answer.edited is None:
+        question = f"approve {brief(first)}"
+    else:
+        question = f"approve {brief({**first, 'arguments': parse(answer.edited)})}, as edited"
+    risk = Risk(first["risk"])
+    if confirmed is not None:
+        _check_confirmed(approvals, confirmed)
+    elif risk.rank < Risk.HIGH.rank:
+        confirm(question, options, is_agreed=is_agreed)
+    else:
+        _confirm_by_id(first, f"{question} ({risk})", options)
+
+
+def decide(
+    call: Session,
+    approvals: Sequence[dict[str, Any]],
+    answer: Answer,
+    *,
+    output: Output,
+    key: str | None,
+) -> None:
+    """Decide all or none, and tell what follows. Raises what `store.approvals.refusal` gives."""
+    verdicts = [_verdict(each, answer) for each in approvals]
+
+    async def work(db: Database) -> list[dict[str, Any]]:
+        rulings = await store.decide_all(db, verdicts)
+        return [
+            {"id": each.approval_id, "outcome": ruling.outcome, "agreed": ruling.agreed_count}
+            for each, ruling in zip(verdicts, rulings, strict=True)
+        ]
+
+    told = mutate(
+        call,
+        work,
+        output=output,
+        key=key,
+        operation=f"approvals.{answer.verb}",
+        request={
+            "approvals": sorted(each.approval_id for each in verdicts),
+            "by": answer.by,
+            "credential": answer.credential,
+            "reason": answer.reason,
+            "edited": answer.edited,
+        },
+    )
+    by_id = {each["id"]: each for each in approvals}
+    rows = [by_id[UUID(each["id"])] | each | {"id": UUID(each["id"])} for each in told]
+    output.listing("approvals", DECIDED_COLUMNS, rows, empty="")
+
+
+def _verdict(approval: Mapping[str, Any], answer: Answer) -> Verdict:
+    return Verdict(
+        approval_id=approval["id"],
+        is_approved=answer.is_approved,
+        by=answer.by,
+        credential=answer.credential,
+        seen=approval["digest"],
+        reason=answer.reason,
+        channel=CHANNEL,
+        edited=answer.edited,
+    )
+
+
+def _check_confirmed(approvals: Sequence[Mapping[str, Any]], given: str) -> None:
+    if len(approvals) > 1:
+        raise UsageError("--confirm names one approval", hint="several are confirmed by --yes")
+    if given.lower() != last_digits(approvals[0]["id"]):
+        raise UsageError(
+            f"--confirm={given} is not the end of {approvals[0]['id']}",
+            hint=f"give its last {LAST_DIGITS} characters",
+        )
+
+
+def _confirm_by_id(approval: Mapping[str, Any], question: str, options: Options) -> None:
+    if options.no_input or not (sys.stdin.isatty() and sys.stderr.isatty()):
+        raise UsageError(
+            f"{question}: nobody can be asked here",
+            hint=f"add --confirm=ID with the last {LAST_DIGITS} characters of its id",
+        )
+    wanted = last_digits(approval["id"])
+    prompt = f"{question}: type {wanted} to approve it"
+    given: str = click.prompt(prompt, default="", show_default=False, err=True)
+    if given.strip().lower() != wanted:
+        click.echo("nothing was done", err=True)
+        raise click.exceptions.Exit(1)
+
+
+def _batch(approvals: Sequence[dict[str, Any]], output: Output) -> list[str]:
+    """What all have in common as the first one says it, and a table of what they differ in."""
+    names = varying(approvals)
+    first, talk = approvals[0], output.talk
+    same = {name: value for name, value in first["arguments"].items() if name not in names}
+    lines = [safe(f"{len(approvals)} times {what(first)}: {if_approved(first)}")]
+    for text in (first["effect"], first["policy"]):
+        lines += broken(safe(with_marked_blanks(text)), talk, first="  ") if text else []
+    lines += arguments(same, talk) if same else []
+    columns = [
+        Column(name="id", shown=lambda r: Cell(short_id(r["id"]), "bold")),
+        Column(name="agent", shown=lambda r: Cell(safe(r["agent"] or r["job_type"]))),
+        *(_argument_column(name) for name in names),
+    ]
+    return [*lines, "", *lines_of(columns, approvals, terminal=talk, headers=True)]
+
+
+def _argument_column(name: str) -> Column:
+    return Column(
+        name=argument_name(name),
+        value=lambda r: canonical(r["arguments"][name]),
+        shown=lambda r: Cell(marked_json(r["arguments"][name])),
+    )
+
+
+def _follows(row: Row) -> str:
+    match row["outcome"]:
+        case "approved":
+            return f"approved: {if_approved({**row, 'agreed': row['people'] - 1})}"
+        case "agreed":
+            return f"{row['agreed']} of {row['people']} agreed: somebody else has to, too"
+        case _:
+            return f"denied: {if_denied(row)}"
+
+
+DECIDED_COLUMNS: Final = (
+    Column(name="id", shown=lambda r: Cell(short_id(r["id"]), "bold")),
+    Column(name="outcome", is_default=False),
+    Column(
+        name="remark",
+        title="what happens",
+        value=_follows,
+        shown=lambda r: Cell(safe(_follows(r))),
+        least=20,
+        is_for_people=True,
+    ),
+    Column(name="agreed", is_default=False),
+    Column(name="people", is_default=False),
+    Column(name="job_id", title="job", shown=lambda r: Cell(short_id(r["job_id"]), "dim")),
+)

@@ -1,0 +1,57 @@
+"""Requests for approval in columns."""
+
+from typing import Final
+
+from cortex.cli.screen.table import Column, only_on_demand
+from cortex.domain.phrases import NOTHING, short_id
+from cortex.domain.safe import safe
+from cortex.view.approvals import (
+    agreed,
+    brief,
+    brief_cell,
+    decided,
+    expires_cell,
+    left_s,
+    risk_cell,
+    state_cell,
+)
+from cortex.view.cells import Cell
+
+APPROVAL_COLUMNS: Final = (
+    Column(name="id", shown=lambda r: Cell(short_id(r["id"]), "bold")),
+    Column(name="risk", shown=risk_cell),
+    Column(name="what", value=brief, shown=brief_cell, least=24, is_for_people=True),
+    Column(name="status", title="state", shown=state_cell, is_default=False),
+    Column(
+        name="expires_in_s",
+        title="expires in",
+        value=lambda r: round(left_s(r), 3),
+        shown=expires_cell,
+        is_right=True,
+    ),
+    Column(name="agreed", shown=lambda r: Cell(agreed(r)), is_right=True),
+    Column(
+        name="agent",
+        value=lambda r: r["agent"],
+        shown=lambda r: Cell(safe(r["agent"] or r["job_type"] or NOTHING)),
+        least=8,
+    ),
+    Column(
+        name="job_id",
+        title="job",
+        shown=lambda r: Cell(short_id(r["job_id"]), "dim"),
+        is_spare=True,
+    ),
+    Column(
+        name="decided_at",
+        title="decided",
+        shown=lambda r: Cell(decided(r) or NOTHING, "dim"),
+        is_default=False,
+        least=12,
+    ),
+    *only_on_demand(
+        *("tool", "key", "arguments", "digest", "version", "effect", "reversible", "policy"),
+        *("people", "job_type", "requested_by", "created_at", "expires_at", "edited_by"),
+        *("decided_by", "reason"),
+    ),
+)

@@ -1,0 +1,37 @@
+"""`cortex approvals deny`: a person says no, and why."""
+
+import click
+
+from cortex.cli.approvals.choice import Answer, choose, decide
+from cortex.cli.asking import as_option, deciding_person, reason_option, unasked_option
+from cortex.cli.idempotent import idempotent
+from cortex.cli.options import Command, Options
+from cortex.cli.screen.output import Output
+from cortex.cli.target import session
+
+
+@click.command(cls=Command)
+@click.argument("names", metavar="ID…", nargs=-1, required=True)
+@reason_option("Told to the agent, and kept.", is_required=True)
+@unasked_option
+@as_option
+@idempotent
+@click.pass_obj
+def deny(
+    options: Options,
+    *,
+    names: tuple[str, ...],
+    reason: str,
+    actor: str | None,
+    idempotency_key: str | None,
+) -> None:
+    """Say no to requests: nothing of them is executed.
+
+    The first decision wins; one no is enough. Several at once must be of one shape, LOW or MED:
+    all are denied, or none. Ends with 5 when somebody else had decided, 7 when it had expired.
+    """
+    output = Output(options)
+    with session(options) as call:
+        by, credential = deciding_person(call, actor)
+        answer = Answer(is_approved=False, by=by, credential=credential, reason=reason)
+        decide(call, choose(call, names), answer, output=output, key=idempotency_key)

@@ -1,0 +1,91 @@
+"""`cortex approvals link`: a link to a request's page, shown this once."""
+
+import hashlib
+import secrets
+from typing import Any, Final
+from urllib.parse import urlsplit
+
+import click
+
+from cortex.cli.asking import acting_name, as_option, unasked_option
+from cortex.cli.options import Command, Options, Text
+from cortex.cli.screen.output import Output
+from cortex.cli.target import session, settings_from
+from cortex.domain.approval import TOKEN_BYTES
+from cortex.domain.errors import UsageError
+from cortex.domain.phrases import short_id, span
+from cortex.domain.safe import safe
+from cortex.store import approvals as store
+from cortex.view.approval_facts import needs_sign_in
+from cortex.view.approvals import left_s
+
+URL_MAX: Final = 500
+
+
+@click.command(cls=Command)
+@click.argument("name", metavar="ID")
+@click.option(
+    "--base-url",
+    type=Text(URL_MAX),
+    metavar="URL",
+    help="Where a pod's API is reached [http:// and the setting http].",
+)
+@unasked_option
+@as_option
+@click.pass_obj
+def link(options: Options, *, name: str, base_url: str | None, actor: str | None) -> None:
+    """Make a link that shows a request to whoever has it, and write it to stdout.
+
+    It takes the place of the one before and is kept nowhere. Once it is decided it only shows how,
+    for a week. Run again it makes another one: so it takes no idempotency key.
+    """
+    output = Output(options)
+    base = _checked(base_url or _default(options))
+    token = secrets.token_urlsafe(TOKEN_BYTES)
+    digest = hashlib.sha256(token.encode()).digest()
+    with session(options) as call:
+        approval_id = call(store.find, name)
+        call(store.link, approval_id, digest=digest, by=acting_name(actor))
+        approval = call(store.show, approval_id)
+    _tell(output, approval, f"{base}/approvals/{approval_id}?t={token}")
+
+
+def _tell(output: Output, approval: dict[str, Any], url: str) -> None:
+    who_decides_signs_in = needs_sign_in(approval)
+    document = {
+        "id": approval["id"],
+        "url": url,
+        "expires_at": approval["expires_at"],
+        "needs_sign_in": who_decides_signs_in,
+    }
+    output.record(document, name=url, page=lambda: [url])
+    if not output.is_for_people:
+        return
+    until = f"good until it is decided, {span(left_s(approval))} at most"
+    output.say(f"{short_id(approval['id'])}: {until}; shown this once", "dim")
+    if who_decides_signs_in:
+        people = " for several people" if approval["people"] > 1 else ""
+        told = f"it is {approval['risk']}{people}: the link shows it, who decides signs in"
+        output.say(told, "dim")
+
+
+def _default(options: Options) -> str:
+    address = settings_from(options).http
+    if address is None:
+        raise UsageError(
+            "nobody knows where the page is served",
+            hint="say it: --base-url https://cortex.example.org, or configure http",
+        )
+    return f"http://{address}"
+
+
+def _checked(url: str) -> str:
+    wrong = UsageError(f"--base-url {safe(url)!r} is not such as https://cortex.example.org")
+    try:
+        parts = urlsplit(url)
+    except ValueError as error:
+        raise wrong from error
+    is_plain = safe(url) == url and not set(url) & set(" ?#")
+    if parts.scheme not in {"http", "https"} or not parts.hostname or not is_plain:
+        raise wrong
+    return url.rstrip("/")

@@ -1,0 +1,93 @@
+"""`cortex approvals ls`: what waits for people, and what they decided."""
+
+import difflib
+from collections.abc import Sequence
+from typing import Any, Final
+
+import attrs
+import click
+
+from cortex.cli.approvals.columns import APPROVAL_COLUMNS
+from cortex.cli.options import Command, Options
+from cortex.cli.screen.output import Output
+from cortex.cli.screen.table import Column
+from cortex.cli.target import session
+from cortex.domain.approval import ApprovalStatus
+from cortex.domain.errors import UsageError
+from cortex.domain.phrases import short_id
+from cortex.postgres.session import Session
+from cortex.store import approvals as store
+
+LIMIT_MAX: Final = 1000
+WHAT_LEAST: Final = 16
+"""Cells of what is asked for, where who decided stands beside it."""
+WAITING: Final = (ApprovalStatus.PENDING,)
+
+
+@click.command(cls=Command)
+@click.option("--all", "with_decided", is_flag=True, help="Also the decided ones, newest first.")
+@click.option(
+    "--status",
+    multiple=True,
+    metavar="STATE",
+    help="pending, approved, denied, expired, cancelled [pending].",
+)
+@click.option(
+    "--limit", type=click.IntRange(1, LIMIT_MAX), default=50, show_default=True, metavar="N"
+)
+@click.option("--after", metavar="ID", help="What comes after this one: the next page.")
+@click.pass_obj
+def ls(
+    options: Options, *, with_decided: bool, status: tuple[str, ...], limit: int, after: str | None
+) -> None:
+    """List requests that wait: the most dangerous first, of those the first to expire."""
+    if with_decided and status:
+        raise UsageError("--all and --status exclude each other")
+    output = Output(options)
+    statuses = tuple(ApprovalStatus) if with_decided else parse_statuses(status) or WAITING
+    columns = APPROVAL_COLUMNS if statuses == WAITING else _ALL_COLUMNS
+    output.chosen(columns)
+    with session(options) as call:
+        rows = _page(call, statuses, after=after, limit=limit)
+    if after:
+        empty = "that was all"
+    else:
+        empty = "nothing waits for a person" if statuses == WAITING else "no request matches"
+    output.listing("approvals", columns, rows[:limit], empty=empty)
+    if len(rows) > limit and output.terminal.is_tty:
+        output.say(f"more: --after {short_id(rows[limit - 1]['id'])}", "dim")
+
+
+def parse_statuses(words: Sequence[str]) -> tuple[ApprovalStatus, ...]:
+    """Return the states that words name, several with commas. Raises `UsageError`."""
+    known = {status.value.lower(): status for status in ApprovalStatus}
+    found = []
+    for word in (part.strip().lower() for text in words for part in text.split(",")):
+        if word not in known:
+            close = difflib.get_close_matches(word, known, n=1)
+            hint = f"did you mean {close[0]!r}?" if close else f"states: {', '.join(known)}"
+            raise UsageError(f"unknown state {word!r}", hint=hint)
+        found.append(known[word])
+    return tuple(dict.fromkeys(found))
+
+
+def _page(
+    call: Session, statuses: Sequence[ApprovalStatus], *, after: str | None, limit: int
+) -> list[dict[str, Any]]:
+    """Return one row more than asked for, if there is one."""
+    found = call(store.find, after) if after else None
+    if found is not None:
+        call(store.show, found)  # one that does not exist is an error, not the first page
+    if tuple(statuses) == WAITING:
+        return call(store.pending, after=found, limit=limit + 1)
+    return call(store.page, statuses=statuses, before=found, limit=limit + 1)
+
+
+def _shown_by_default(column: Column) -> Column:
+    changed = {"status": True, "decided_at": True, "expires_in_s": False}
+    is_default = changed.get(column.name, column.is_default)
+    least = WHAT_LEAST if column.name == "what" else column.least
+    return attrs.evolve(column, is_default=is_default, least=least)
+
+
+_ALL_COLUMNS: Final = tuple(_shown_by_default(column) for column in APPROVAL_COLUMNS)

@@ -1,0 +1,53 @@
+"""`cortex approvals show`: all that decides about a request."""
+
+from typing import Any, Final
+
+import click
+
+from cortex.cli.approvals.page import page
+from cortex.cli.options import Command, Options
+from cortex.cli.screen.output import Output
+from cortex.cli.target import session
+from cortex.domain.argument_diff import changes
+from cortex.domain.errors import UsageError
+from cortex.store import approvals as store
+from cortex.view.approvals import if_approved, if_denied, if_expired, left_s
+
+FIELDS: Final = (
+    *("id", "status", "risk", "effect", "reversible", "tool", "key", "policy", "said"),
+    *("agent", "agent_version", "job_id", "job_type", "job_status", "job_head", "requested_by"),
+    *("asked", "asked_digest", "arguments", "digest", "version", "schema", "people", "agreed"),
+    *("votes", "on_deny", "on_expiry", "created_at", "expires_at", "edited_by", "decided_at"),
+    *("decided_by", "channel", "address", "client", "reason", "effect_id", "effect_status"),
+    *("has_link", "token_by"),
+)
+
+
+@click.command(cls=Command)
+@click.argument("name", metavar="ID")
+@click.pass_obj
+def show(options: Options, *, name: str) -> None:
+    """Show what exactly would run, who asks, why, and what follows from each answer."""
+    if options.columns is not None:
+        raise UsageError("one request has no columns", hint="all of it: --json")
+    output = Output(options)
+    with session(options) as call:
+        approval = call(store.show, call(store.find, name))
+    output.record(
+        {"approval": document(approval)},
+        name=str(approval["id"]),
+        page=lambda: page(approval, output.terminal),
+        is_whole=True,
+    )
+
+
+def document(approval: dict[str, Any]) -> dict[str, Any]:
+    """Return a request for machines; digests are hexadecimal."""
+    return {
+        **{field: approval[field] for field in FIELDS},
+        "expires_in_s": round(left_s(approval), 3),
+        "changes": changes(approval["asked"], approval["arguments"]),
+        "if_approved": if_approved(approval),
+        "if_denied": if_denied(approval),
+        "if_expired": if_expired(approval),
+    }

@@ -1,0 +1,125 @@
+"""`cortex breakers ls`: what failed lately, and what waits until it is well again."""
+
+from typing import Final
+
+import click
+
+from cortex.cli.options import Command, Options
+from cortex.cli.screen.output import Output
+from cortex.cli.screen.table import Column, only_on_demand
+from cortex.cli.target import session
+from cortex.domain.breaker import POLICIES, BreakerState
+from cortex.domain.breaker_past import is_calm, strip
+from cortex.domain.phrases import NOTHING, age, since_s, span
+from cortex.domain.safe import safe
+from cortex.store import breakers as store
+from cortex.store.breakers import with_past
+from cortex.view.cells import Cell, Row
+from cortex.view.effects import held_told, is_held
+
+LIMIT: Final = 200
+_MARKS: Final = {
+    BreakerState.CLOSED: Cell("● closed", "done"),
+    BreakerState.OPEN: Cell("✗ open", "fail"),
+    BreakerState.HALF_OPEN: Cell("◆ half-open", "warn"),
+}
+_HELD: Final = Cell("◆ held open", "warn")
+
+
+@click.command(cls=Command)
+@click.option(
+    "--limit",
+    type=click.IntRange(1, 10_000),
+    default=LIMIT,
+    metavar="N",
+    help=f"At most so many [{LIMIT}].",
+)
+@click.pass_obj
+def ls(options: Options, *, limit: int) -> None:
+    """List circuit breakers, those that are not closed first."""
+    output = Output(options)
+    with session(options) as call:
+        rows = call(with_past, call(store.page, limit=limit))
+    output.listing("breakers", COLUMNS, rows, empty="nothing that jobs call has failed lately")
+
+
+def _waiting(row: Row) -> Cell:
+    more = "+" if row["waiting"] >= store.COUNT_MAX else ""
+    return Cell(f"{row['waiting']:,}{more}")
+
+
+def _failures(row: Row) -> Cell:
+    policy = POLICIES.get(row["name"].partition(":")[0])  # newer pods may know more kinds
+    limit = f"/{policy.opens_after}" if policy else ""
+    return Cell(f"{row['failures']}{limit}", "" if row["failures"] else "dim")
+
+
+def _since(row: Row) -> Cell:
+    return Cell(age(since_s(row, row["opened_at"] or row["updated_at"])))
+
+
+def _state(row: Row) -> Cell:
+    return _HELD if is_held(row, row["now"]) else _MARKS[BreakerState(row["state"])]
+
+
+def _probe_in_s(row: Row) -> float | None:
+    if row["state"] != BreakerState.OPEN or row["open_until"] is None:
+        return None
+    return max(0.0, -since_s(row, row["open_until"]))
+
+
+def _probe(row: Row) -> Cell:
+    if row["probe_by"] is not None:
+        return Cell(safe(f"by {row['probe_pod'] or 'a pod'}"), "warn")
+    left_s = _probe_in_s(row)
+    if left_s is None:
+        return Cell("next job", "warn") if row["state"] == "HALF_OPEN" else Cell(NOTHING, "dim")
+    return Cell(span(left_s) if left_s else "next job")
+
+
+def last_hour(row: Row) -> str:
+    """Draw its states over the last hour."""
+    return strip(row, row["now"])
+
+
+def _last_hour(row: Row) -> Cell:
+    return Cell(last_hour(row), "dim" if is_calm(row) else "")
+
+
+def remark(row: Row) -> str:
+    """Say what a person must know first; "" when there is nothing to say."""
+    error = row["last_error"] or ""
+    if row["forced_by"] is not None:
+        return held_told(row, row["now"])
+    if row["escalated_at"] is not None:
+        return f"! look after it: {error}"
+    return error
+
+
+def _remark(row: Row) -> Cell:
+    is_urgent = row["forced_by"] is not None or row["escalated_at"] is not None
+    return Cell(safe(remark(row)), "warn" if is_urgent else "dim")
+
+
+# The name is whole at any width: it is what one types.
+COLUMNS: Final = (
+    Column(name="name", title="breaker", shown=lambda r: Cell(safe(r["name"]), "bold")),
+    Column(name="state", shown=_state),
+    Column(name="failures", shown=_failures, is_right=True, is_spare=True),
+    Column(name="opened_at", title="since", shown=_since, is_right=True, is_spare=True),
+    Column(name="probe_in_s", title="probe", value=_probe_in_s, shown=_probe, is_right=True),
+    Column(name="waiting", title="jobs", shown=_waiting, is_right=True),
+    Column(
+        name="last_hour",
+        title="last hour",
+        value=last_hour,
+        shown=_last_hour,
+        is_spare=True,
+        is_for_people=True,
+    ),
+    Column(name="remark", title="why", value=remark, shown=_remark, least=12, is_for_people=True),
+    *only_on_demand("open_until", "probe_pod", "forced_by", "forced_reason", "forced_at"),
+    *only_on_demand("last_error", "escalated_at", "requests", "updated_at"),
+    *only_on_demand("turns", "known_since", "errors"),
+)
+"""`last hour`: five minutes a bar, `turns` are its data. `errors`: the last three that counted."""

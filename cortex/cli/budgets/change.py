@@ -1,0 +1,278 @@
+"""`cortex budgets set`, `raise` and `rm`: each is recorded with who and why."""
+
+from collections.abc import Awaitable, Callable, Mapping
+from decimal import Decimal, InvalidOperation
+from typing import Any, Final
+
+import click
+
+from cortex.cli.asking import acting_name, as_option, confirm, reason_option, unasked_option
+from cortex.cli.idempotent import idempotent, mutate
+from cortex.cli.options import Command, Options, Text
+from cortex.cli.run.prices import prices_of, unpriced_warning
+from cortex.cli.screen.output import Output
+from cortex.cli.screen.table import Column
+from cortex.cli.target import session, settings_from
+from cortex.domain.budget import LIMIT_MAX, Budget, Period, Scope, Unit, worded
+from cortex.domain.errors import NotFoundError, UsageError
+from cortex.domain.safe import safe
+from cortex.postgres.database import Database
+from cortex.postgres.session import Session
+from cortex.store import agents, jobs
+from cortex.store import budgets as store
+from cortex.store.budgets import Change
+from cortex.view.cells import Cell, Row
+
+SUBJECT_MAX: Final = 100
+
+
+class Amount(click.ParamType[Decimal]):
+    """US dollars or tokens, zero or more."""
+
+    name = "amount"
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> Decimal:
+        try:
+            amount = Decimal(str(value))
+        except InvalidOperation:
+            amount = Decimal("NaN")
+        if not (amount.is_finite() and 0 <= amount <= LIMIT_MAX):
+            self.fail(f"{value} is not from 0 to {LIMIT_MAX:,}", param, ctx)
+        return amount
+
+
+class Tokens(Amount):
+    """Whole tokens, zero or more."""
+
+    name = "tokens"
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> Decimal:
+        amount = super().convert(value, param, ctx)
+        if amount != amount.to_integral_value():
+            self.fail(f"{value} is not a whole number of tokens", param, ctx)
+        return amount
+
+
+kept_reason = reason_option("Kept with the change.", is_required=True)
+
+
+@click.command("set", cls=Command)
+@click.argument("name", required=False)
+@click.option("--agent", metavar="NAME", help="Calls of this agent's jobs.")
+@click.option(
+    "--tenant", type=Text(SUBJECT_MAX), metavar="NAME", help="Calls of this tenant's jobs."
+)
+@click.option("--job", metavar="ID", help="Calls of this job, and of those that go on from it.")
+@click.option("--usd", type=Amount(), metavar="N", help="At most so many US dollars.")
+@click.option("--tokens", type=Tokens(), metavar="N", help="At most so many tokens of any kind.")
+@click.option(
+    "--per",
+    type=click.Choice([each.value for each in Period]),
+    metavar="PERIOD",
+    help="run: each job by itself [default]; day: all together, anew each UTC day.",
+)
+@kept_reason
+@unasked_option
+@as_option
+@idempotent
+@click.pass_obj
+def set_(
+    options: Options,
+    *,
+    name: str | None,
+    agent: str | None,
+    tenant: str | None,
+    job: str | None,
+    usd: Decimal | None,
+    tokens: Decimal | None,
+    per: str | None,
+    reason: str,
+    actor: str | None,
+    idempotency_key: str | None,
+) -> None:
+    """Set a limit, new or not: of an agent, a tenant or a job, or of the budget called NAME.
+
+    When it gives more room than before, jobs that wait for it go on.
+    """
+    if sum(each is not None for each in (name, agent, tenant, job)) != 1:
+        raise UsageError("whose budget is it?", hint="give a NAME, --agent, --tenant or --job")
+    limit, unit = _limit(usd, tokens)
+    by = acting_name(actor)
+    with session(options) as call:
+        if name is not None:
+            budget = _named(name, unit, per)
+        else:
+            scope, subject = _subject(call, agent=agent, tenant=tenant, job=job)
+            period = Period(per or Period.RUN)
+            budget = Budget(scope=scope, subject=subject, unit=unit, period=period)
+        _warn_of_price(call, budget, options)
+        _change(
+            call,
+            lambda db: store.put(db, budget, limit=limit, by=by, reason=reason),
+            options,
+            key=idempotency_key,
+            request={"set": budget.name, "limit": limit, "by": by, "reason": reason},
+        )
+
+
+@click.command("raise", cls=Command)
+@click.argument("name")
+@click.option(
+    "--to", type=Amount(), required=True, metavar="N", help="The new limit, in the budget's unit."
+)
+@kept_reason
+@unasked_option
+@as_option
+@idempotent
+@click.pass_obj
+def raise_(
+    options: Options,
+    *,
+    name: str,
+    to: Decimal,
+    reason: str,
+    actor: str | None,
+    idempotency_key: str | None,
+) -> None:
+    """Raise a limit: jobs that wait for it go on at once, as far as it gives them room.
+
+    Ends with 5 when it is as high already.
+    """
+    by = acting_name(actor)
+    if Budget.parse(name).unit is Unit.TOKENS and to != to.to_integral_value():
+        raise UsageError(f"budget {name} counts whole tokens, {to} is not a whole number")
+    with session(options) as call:
+        _change(
+            call,
+            lambda db: store.raise_limit(db, name, to=to, by=by, reason=reason),
+            options,
+            key=idempotency_key,
+            request={"raise": name, "to": to, "by": by, "reason": reason},
+        )
+
+
+@click.command(cls=Command)
+@click.argument("name")
+@kept_reason
+@click.option("--yes", is_flag=True, help="Do not ask.")
+@as_option
+@idempotent
+@click.pass_obj
+def rm(
+    options: Options,
+    *,
+    name: str,
+    reason: str,
+    yes: bool,
+    actor: str | None,
+    idempotency_key: str | None,
+) -> None:
+    """Remove a limit and what was counted for it: jobs that wait for it go on."""
+    by = acting_name(actor)
+    confirm(safe(f"remove budget {name}"), options, is_agreed=yes)
+    with session(options) as call:
+        _change(
+            call,
+            lambda db: store.remove(db, name, by=by, reason=reason),
+            options,
+            key=idempotency_key,
+            request={"remove": name, "by": by, "reason": reason},
+        )
+
+
+def _limit(usd: Decimal | None, tokens: Decimal | None) -> tuple[Decimal, Unit]:
+    if usd is not None and tokens is None:
+        return usd, Unit.USD
+    if tokens is not None and usd is None:
+        return tokens, Unit.TOKENS
+    raise UsageError("how much is it?", hint="give either --usd N or --tokens N")
+
+
+def _named(name: str, unit: Unit, per: str | None) -> Budget:
+    budget = Budget.parse(name)
+    if budget.unit is not unit or per not in {None, budget.period.value}:
+        raise UsageError(
+            f"budget {name} counts {budget.unit} per {budget.period}",
+            hint="another unit or period is another budget: give --agent, --tenant or --job",
+        )
+    return budget
+
+
+def _warn_of_price(call: Session, budget: Budget, options: Options) -> None:
+    """Say so when money is limited of an agent whose calls have no known price."""
+    if budget.unit is not Unit.USD or budget.scope is not Scope.AGENT:
+        return
+    try:
+        newest, *_ = call(agents.versions, budget.subject)
+    except NotFoundError:
+        return  # a budget may be named before its agent is there
+    warning = unpriced_warning(
+        budget.subject, newest["spec"]["model"], prices_of(settings_from(options))
+    )
+    if warning:
+        Output(options).say(warning, "warn")
+
+
+def _subject(
+    call: Session, *, agent: str | None, tenant: str | None, job: str | None
+) -> tuple[Scope, str]:
+    if agent is not None:
+        call(agents.versions, agent)  # an agent that does not exist is an error, not a limit
+        return Scope.AGENT, agent
+    if tenant is not None:
+        return Scope.TENANT, tenant
+    found = call(jobs.show, call(jobs.find, job or ""))
+    return Scope.JOB, str(found["lineage_id"] or found["id"])
+
+
+def _change(
+    call: Session,
+    work: Callable[[Database], Awaitable[Change]],
+    options: Options,
+    *,
+    key: str | None,
+    request: Mapping[str, Any],
+) -> None:
+    """Change a budget and tell what it did; the rest of very many jobs goes on after it."""
+    output = Output(options)
+    row = mutate(
+        call,
+        lambda db: _told(work, db),
+        output=output,
+        key=key,
+        operation="budgets.change",
+        request=request,
+    )
+    woken_count = row["woken_jobs"]
+    while woken_count == store.WAKE_BATCH:
+        woken_count = call(store.wake, [row["name"]])
+        row["woken_jobs"] += woken_count
+    output.listing("budgets", COLUMNS, [row], empty="")
+
+
+async def _told(work: Callable[[Database], Awaitable[Change]], db: Database) -> dict[str, Any]:
+    change = await work(db)
+    return {
+        "name": change.name,
+        "before": None if change.before is None else float(change.before),
+        "after": None if change.after is None else float(change.after),
+        "woken_jobs": change.woken_count,
+    }
+
+
+def _limit_shown(row: Row, which: str) -> Cell:
+    if row[which] is None:
+        return Cell("none", "dim")
+    return Cell(worded(Decimal(str(row[which])), Budget.parse(row["name"]).unit))
+
+
+COLUMNS: Final = (
+    Column(name="name", title="budget", shown=lambda r: Cell(safe(r["name"]), "bold")),
+    Column(name="before", shown=lambda r: _limit_shown(r, "before"), is_right=True),
+    Column(name="after", shown=lambda r: _limit_shown(r, "after"), is_right=True),
+    Column(name="woken_jobs", title="jobs go on", is_right=True),
+)

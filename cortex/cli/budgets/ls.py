@@ -1,0 +1,103 @@
+"""`cortex budgets ls`."""
+
+from decimal import Decimal
+from typing import Final
+from uuid import UUID
+
+import click
+
+from cortex.cli.options import Command, Options
+from cortex.cli.screen.output import Output
+from cortex.cli.screen.table import Column, only_on_demand
+from cortex.cli.target import session
+from cortex.domain.budget import Unit, worded
+from cortex.domain.phrases import NOTHING, age, short_id, since_s
+from cortex.domain.safe import safe
+from cortex.store import budgets
+from cortex.view.cells import Cell, Row
+
+LIMIT_MAX: Final = 1000
+NEARLY: Final = Decimal("0.8")
+"""From this share on a budget is nearly spent."""
+
+
+@click.command(cls=Command)
+@click.option(
+    "--limit", type=click.IntRange(1, LIMIT_MAX), default=100, show_default=True, metavar="N"
+)
+@click.option(
+    "--after", default="", metavar="NAME", help="Only names after this one: the next page."
+)
+@click.pass_obj
+def ls(options: Options, *, limit: int, after: str) -> None:
+    """List budgets: the limit, what is spent and reserved, and how many jobs wait for more.
+
+    Of a budget per run the run that spent most is shown, of one per day the present UTC day.
+    """
+    output = Output(options)
+    with session(options) as call:
+        rows = call(budgets.page, after=after, limit=limit)
+    empty = "no budget is set: cortex budgets set --agent NAME --usd 5 --per day --reason TEXT"
+    output.listing("budgets", COLUMNS, rows, empty="no more budgets" if after else empty)
+    if len(rows) == limit and output.terminal.is_tty:
+        output.say(f"more: --after {rows[-1]['name']}", "dim")
+
+
+def _left(row: Row) -> Decimal:
+    left: Decimal = row["limit_amount"] - row["spent"] - row["reserved"]
+    return max(left, Decimal(0))
+
+
+def _amount(row: Row, amount: Decimal, style: str = "") -> Cell:
+    return Cell(worded(amount, Unit(row["unit"])), style if amount else "dim")
+
+
+def _spent(row: Row) -> Cell:
+    spent, limit = row["spent"], row["limit_amount"]
+    if spent >= limit:
+        return Cell(worded(spent, Unit(row["unit"])), "fail")
+    return _amount(row, spent, "warn" if spent >= NEARLY * limit else "")
+
+
+def _window(row: Row) -> Cell:
+    if row["period"] == "day":
+        return Cell("today")
+    if row["window_key"] is None:
+        return Cell("each run", "dim")
+    return Cell(f"run {short_id(UUID(row['window_key']))}")
+
+
+def _waiting(row: Row) -> Cell:
+    jobs = row["waiting_jobs"]
+    return Cell(str(jobs), "warn") if jobs else Cell(NOTHING, "dim")
+
+
+def _changed(row: Row) -> Cell:
+    return Cell(safe(f"{age(since_s(row, row['changed_at']))} by {row['changed_by']}"), "dim")
+
+
+# The name is whole at any width: it is what one types.
+COLUMNS: Final = (
+    Column(name="name", title="budget", shown=lambda r: Cell(safe(r["name"]), "bold")),
+    Column(
+        name="limit",
+        value=lambda r: r["limit_amount"],
+        shown=lambda r: _amount(r, r["limit_amount"]),
+        is_right=True,
+    ),
+    Column(name="spent", shown=_spent, is_right=True),
+    Column(
+        name="left",
+        value=_left,
+        shown=lambda r: _amount(r, _left(r)),
+        is_right=True,
+        is_spare=True,
+    ),
+    Column(name="waiting_jobs", title="waiting", shown=_waiting, is_right=True, is_spare=True),
+    Column(
+        name="reserved", shown=lambda r: _amount(r, r["reserved"]), is_right=True, is_spare=True
+    ),
+    Column(name="window_key", title="of", shown=_window, is_spare=True),
+    Column(name="changed_at", title="changed", shown=_changed, is_spare=True),
+    *only_on_demand("scope", "subject", "unit", "period", "changed_by", "reason", "created_at"),
+)

@@ -1,0 +1,248 @@
+"""The letters that a command acts on: named or filtered, shown before, agreed to, told after.
+
+Those that are named are settled at once. Those that fit a filter are an act that pods work off: see
+`cortex.cli.dead.begin`.
+"""
+
+import functools
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final
+from uuid import UUID
+
+import attrs
+import click
+
+from cortex.cli.asking import REASON_MAX, acting_name, as_option, confirm, confirm_count
+from cortex.cli.dead.columns import GROUP_COLUMNS, LETTER_COLUMNS
+from cortex.cli.dead.filters import filtered, nothing_matches
+from cortex.cli.idempotent import idempotent
+from cortex.cli.options import Options, Text
+from cortex.cli.pace import Rate
+from cortex.cli.screen.output import Output
+from cortex.cli.screen.table import Column
+from cortex.domain.dead_act import LETTERS_MAX, LIMIT_DEFAULT, RATE_DEFAULT, ActVerb
+from cortex.domain.errors import UsageError
+from cortex.domain.idempotency import error_from
+from cortex.domain.letter_choice import retries_of
+from cortex.domain.phrases import short_id
+from cortex.domain.safe import safe
+from cortex.postgres.session import Session
+from cortex.store import dead_letters, jobs
+from cortex.store.dead_letters import LetterFilter
+from cortex.view.cells import Cell, Row
+from cortex.view.dead_letters import letters_told
+
+SHOWN_MAX: Final = 20
+"""More letters than that are shown to people by their errors only."""
+
+
+@attrs.frozen(kw_only=True)
+class Asked:
+    """What every command that acts on letters is asked for."""
+
+    names: tuple[str, ...]
+    which: LetterFilter
+    limit: int
+    rate: float
+    is_dry_run: bool
+    is_agreed: bool
+    reason: str | None
+    by: str
+    key: str | None
+
+    @property
+    def request(self) -> dict[str, Any]:
+        """All of it that makes two requests the same."""
+        which = attrs.asdict(self.which)
+        return {"names": sorted(self.names), "which": which, "limit": self.limit} | {
+            "by": self.by,
+            "reason": self.reason,
+        }
+
+
+_OPTIONS: Final = (
+    click.argument("names", metavar="[ID…]", nargs=-1),
+    filtered,
+    click.option("--dry-run", "is_dry_run", is_flag=True, help="Only say what would be done."),
+    click.option(
+        "--limit",
+        type=click.IntRange(1, LETTERS_MAX),
+        default=LIMIT_DEFAULT,
+        show_default=True,
+        metavar="N",
+        help="So many letters at most, the oldest first.",
+    ),
+    click.option(
+        "--rate",
+        type=Rate(),
+        default=RATE_DEFAULT,
+        show_default=True,
+        metavar="N",
+        help="So many letters a second; retries of named ones become due so.",
+    ),
+    click.option(
+        "--reason", type=Text(REASON_MAX), metavar="TEXT", help="Why; kept with each letter."
+    ),
+    click.option("--yes", "is_agreed", is_flag=True, help="Do not ask."),
+    as_option,
+    idempotent,
+)
+
+
+def acting(command: Callable[..., None]) -> Callable[..., None]:
+    """Add what every command that acts on letters takes; it gets it as `asked`.
+
+    Raises `UsageError` for neither ids nor a filter, for both, and for no reason.
+    """
+
+    @functools.wraps(command)
+    def packed(*args: Any, actor: str | None, idempotency_key: str | None, **given: Any) -> None:
+        names = tuple(field.name for field in attrs.fields(Asked) if field.name in given)
+        packed_ones = {name: given.pop(name) for name in names}
+        asked = Asked(**packed_ones, by=acting_name(actor), key=idempotency_key)
+        if bool(asked.names) == (asked.which != LetterFilter()):
+            raise UsageError(
+                "give ids or a filter, not both" if asked.names else "which letters?",
+                hint="an id, or a filter such as --fingerprint F: cortex dead ls",
+            )
+        if asked.reason is None and not asked.is_dry_run:
+            raise UsageError("give the reason: it is kept with each letter", hint="--reason TEXT")
+        command(*args, asked=asked, **given)
+
+    for option in reversed(_OPTIONS):
+        packed = option(packed)
+    return packed
+
+
+@attrs.frozen
+class Chosen:
+    """The letters that will be acted on."""
+
+    letters: list[dict[str, Any]]
+    has_more: bool
+    """More letters match than the limit lets through."""
+    empty: str = ""
+    """What to say when there are none."""
+    left_out: str = ""
+    """How many fit and will not be acted on, and why."""
+
+    @property
+    def ids(self) -> list[UUID]:
+        """Their jobs."""
+        return [letter["job_id"] for letter in self.letters]
+
+
+def choose(call: Session, asked: Asked, verb: ActVerb, *, from_start: bool = False) -> Chosen:
+    """Find the letters: by ids in any state, by a filter those that wait for a decision.
+
+    A filter leaves out what no retry could help; one that is named is retried all the same.
+    """
+    if asked.names:
+        ids = list(dict.fromkeys(call(jobs.find, name) for name in asked.names))
+        return Chosen(call(dead_letters.of_jobs, ids), has_more=False)
+    found = call(dead_letters.choose, asked.which, limit=asked.limit + 1)
+    if not found:
+        return Chosen([], has_more=False, empty=nothing_matches(call, asked.which))
+    letters = call(dead_letters.of_jobs, found[: asked.limit])
+    has_more = len(found) > asked.limit
+    if verb is ActVerb.DISCARD:
+        return Chosen(letters, has_more)
+    dry_run = retries_of(letters, has_more=has_more, from_start=from_start)
+    helped = frozenset(dry_run.job_ids)
+    return Chosen(
+        [letter for letter in letters if letter["job_id"] in helped],
+        has_more,
+        empty="no retry could help" if not helped else "",
+        left_out=dry_run.left_out_words,
+    )
+
+
+def agree(chosen: Chosen, asked: Asked, options: Options, verb: ActVerb) -> None:
+    """Ask whether to act on these letters; ends the command for anything but yes."""
+    word, count = verb.value.lower(), len(chosen.letters)
+    if count == 1:
+        (letter,) = chosen.letters
+        question = f"{word} {short_id(letter['job_id'])}: {letter['error_message']}"
+    else:
+        errors = len({letter["fingerprint"] for letter in chosen.letters})
+        kinds = "the same error" if errors == 1 else f"{errors} different errors"
+        question = f"{word} {count:,} dead letters with {kinds}{chosen.left_out}"
+    if asked.names:
+        confirm(safe(question), options, is_agreed=asked.is_agreed)
+    else:
+        confirm_count(safe(question), count, options, is_agreed=asked.is_agreed)
+
+
+def preview(chosen: Chosen, output: Output, verb: ActVerb) -> None:
+    """Show what would be acted on, and how much that is."""
+    _listing(chosen.letters, output, LETTER_COLUMNS, empty=chosen.empty)
+    more = "; more match: raise --limit" if chosen.has_more else ""
+    told = f"{letters_told(len(chosen.letters))} would be {verb.done}{chosen.left_out}"
+    output.say(f"dry run: {told}{more}", "dim")
+
+
+def tell(call: Session, told: Sequence[Mapping[str, Any]], output: Output, verb: ActVerb) -> None:
+    """Show what was done with letters that were named. Raises the first error of one."""
+    errors = {UUID(each["job_id"]): each["error"] for each in told}
+    letters = call(dead_letters.of_jobs, list(errors))
+    rows = [letter | {"error": errors[letter["job_id"]]} for letter in letters]
+    _listing(rows, output, DONE_COLUMNS, empty="")
+    for error in errors.values():
+        if error is not None:
+            raise error_from(error)
+    output.say(f"{verb.done} {letters_told(len(rows))}", "dim")
+
+
+def _listing(
+    rows: Sequence[dict[str, Any]], output: Output, columns: Sequence[Column], *, empty: str
+) -> None:
+    """Write letters; of many, people get their errors only."""
+    if not output.is_for_people or len(rows) <= SHOWN_MAX:
+        output.listing("letters", columns, rows, empty=empty)
+        return
+    counts = Counter(row["fingerprint"] for row in rows)
+    one_of = {row["fingerprint"]: row for row in rows}
+    groups = [
+        one_of[fingerprint] | {"count": n, "is_all": True}
+        for fingerprint, n in counts.most_common()
+    ]
+    names = {"fingerprint", "count", *(column.name for column in columns)} - {"job_id"}
+    shown = [column for column in GROUP_COLUMNS if column.name in names and column.is_default]
+    output.listing("errors", shown, groups, empty="")
+
+
+def _outcome(row: Row) -> Cell:
+    if row["error"] is not None:
+        return Cell(safe(str(row["error"]["message"])), "fail")
+    if row["retried_as"] is not None:
+        return Cell(f"goes on as {short_id(row['retried_as'])}", "done")
+    return Cell(row["state"].lower(), "dim")
+
+
+DONE_COLUMNS: Final = (
+    Column(name="job_id", title="id", shown=lambda r: Cell(short_id(r["job_id"]), "bold")),
+    Column(name="type", least=8),
+    Column(
+        name="error_message",
+        title="error",
+        shown=lambda r: Cell(safe(r["error_message"])),
+        least=12,
+    ),
+    Column(
+        name="outcome",
+        title="what happens",
+        value=lambda r: _outcome(r).text,
+        shown=_outcome,
+        least=20,
+        is_for_people=True,
+    ),
+    Column(name="retried_as", title="new job", is_default=False),
+    Column(name="state", is_default=False),
+    Column(name="fingerprint", is_default=False),
+    Column(
+        name="error",
+        value=lambda r: None if r["error"] is None else r["error"]["code"],
+        is_default=False,
+    ),
+)

@@ -1,0 +1,66 @@
+"""Dead letters in columns."""
+
+from typing import Any, Final
+
+from cortex.cli.screen.table import Column, only_on_demand
+from cortex.domain.phrases import age, short_id, since_s
+from cortex.domain.safe import safe
+from cortex.view.cells import Cell
+from cortex.view.dead_letters import on_retry, state_cell
+
+
+def _age_of(name: str) -> Any:
+    return lambda row: Cell(age(since_s(row, row[name])))
+
+
+_ERROR: Final = (
+    Column(name="error_code", title="code", least=8),
+    Column(
+        name="error_message",
+        title="error",
+        shown=lambda r: Cell(safe(r["error_message"])),
+        least=16,
+    ),
+    Column(
+        name="on_retry",
+        title="on retry",
+        value=on_retry,
+        shown=lambda r: Cell(safe(on_retry(r)), "dim"),
+        least=16,
+    ),
+)
+_MORE: Final = (
+    Column(name="error_source", title="source", is_default=False),
+    Column(name="breaker", is_default=False),
+    Column(name="agent", is_default=False),
+    Column(name="error_class", is_default=False),
+    Column(name="step", title="last step", is_default=False),
+)
+
+GROUP_COLUMNS: Final = (
+    Column(name="fingerprint", shown=lambda r: Cell(r["fingerprint"], "bold")),
+    Column(
+        name="count",
+        shown=lambda r: Cell(f"{r['count']:,}{'' if r['is_all'] else '+'}"),
+        is_right=True,
+    ),
+    Column(name="type", least=8),
+    *_ERROR,
+    Column(name="first_at", title="first", shown=_age_of("first_at"), is_right=True, is_spare=True),
+    Column(name="last_at", title="last", shown=_age_of("last_at"), is_right=True),
+    Column(name="escalated_count", title="escalated", is_default=False),
+    Column(name="job_id", title="newest", is_default=False),
+    Column(name="is_all", is_default=False),
+    *_MORE,
+)
+
+LETTER_COLUMNS: Final = (
+    Column(name="job_id", title="id", shown=lambda r: Cell(short_id(r["job_id"]), "bold")),
+    Column(name="type", least=8),
+    Column(name="state", shown=state_cell),
+    *_ERROR,
+    Column(name="created_at", title="age", shown=_age_of("created_at"), is_right=True),
+    *only_on_demand("fingerprint", "tenant", "retried_as", "resolved_by", "resolved_at", "reason"),
+    *only_on_demand("is_automatic", "lineage_id"),
+    *_MORE,
+)

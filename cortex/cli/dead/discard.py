@@ -1,0 +1,53 @@
+"""`cortex dead discard`: failed jobs that nobody will go on from."""
+
+from typing import Any
+
+import click
+
+from cortex.cli.dead.begin import begin
+from cortex.cli.dead.choice import Asked, acting, agree, choose, preview, tell
+from cortex.cli.idempotent import mutate
+from cortex.cli.options import Command, Options
+from cortex.cli.screen.output import Output
+from cortex.cli.target import session
+from cortex.domain.dead_act import ActVerb
+from cortex.postgres.database import Database
+from cortex.store import dead_letters
+
+
+@click.command(cls=Command)
+@acting
+@click.pass_obj
+def discard(options: Options, *, asked: Asked) -> None:
+    """Give failed jobs up: their letters are settled, their records stay.
+
+    Those that are named are settled at once: ends with 5 when somebody else had settled one. For
+    a filter an act begins that pods work off; it goes on by itself.
+    """
+    output = Output(options)
+    verb = ActVerb.DISCARD
+    with session(options) as call:
+        chosen = choose(call, asked, verb)
+        if asked.is_dry_run:
+            preview(chosen, output, verb)
+            return
+        if chosen.letters:
+            agree(chosen, asked, options, verb)
+        if not asked.names:
+            begin(call, chosen, asked, output, verb)
+            return
+
+        async def work(db: Database) -> list[dict[str, Any]]:
+            return dead_letters.documents(
+                await dead_letters.discard(db, chosen.ids, by=asked.by, reason=asked.reason or "")
+            )
+
+        told = mutate(
+            call,
+            work,
+            output=output,
+            key=asked.key,
+            operation="dead.discard",
+            request=asked.request,
+        )
+        tell(call, told, output, verb)

@@ -1,0 +1,78 @@
+"""`cortex dead ls`: failed jobs, by their errors or one by one."""
+
+from typing import Final
+
+import attrs
+import click
+
+from cortex.cli.dead.columns import GROUP_COLUMNS, LETTER_COLUMNS
+from cortex.cli.dead.filters import filtered, nothing_matches, states_of
+from cortex.cli.options import Command, Options
+from cortex.cli.screen.output import Output
+from cortex.cli.target import session
+from cortex.domain.dead_letter import LetterState
+from cortex.domain.errors import UsageError
+from cortex.domain.phrases import short_id
+from cortex.store import dead_letters, jobs
+from cortex.store.dead_letters import LetterFilter
+
+LIMIT_MAX: Final = 1000
+NO_OLDER: Final = "no older ones"
+
+
+@click.command(cls=Command)
+@filtered
+@click.option(
+    "--state",
+    "states",
+    multiple=True,
+    type=click.Choice([*(s.value.lower() for s in LetterState), "all"], case_sensitive=False),
+    metavar="STATE",
+    help="open, escalated, retried, discarded, archived or all [open, escalated].",
+)
+@click.option("--each", is_flag=True, help="One line a letter, not one an error.")
+@click.option(
+    "--limit", type=click.IntRange(1, LIMIT_MAX), default=50, show_default=True, metavar="N"
+)
+@click.option("--before", metavar="ID", help="With --each, only older ones: the next page.")
+@click.pass_obj
+def ls(
+    options: Options,
+    *,
+    which: LetterFilter,
+    states: tuple[str, ...],
+    each: bool,
+    limit: int,
+    before: str | None,
+) -> None:
+    """List dead letters: what failed, how often, and what would come of a retry."""
+    output = Output(options)
+    if before and not each:
+        raise UsageError("--before needs --each: errors have no pages", hint="use --limit")
+    which = attrs.evolve(which, states=states_of(states))
+    with session(options) as call:
+        after = call(jobs.find, before) if before else None
+        if each:
+            rows = call(dead_letters.page, which, before=after, limit=limit + 1)
+        else:
+            rows = call(dead_letters.groups, which, limit=limit)
+        if rows:
+            empty = ""
+        elif after is not None:
+            call(dead_letters.of_jobs, [after])  # one without a letter is an error
+            empty = NO_OLDER
+        else:
+            is_filtered = which != LetterFilter()
+            empty = nothing_matches(call, which) if is_filtered else "no dead letters"
+    if not each:
+        output.listing("errors", GROUP_COLUMNS, rows, empty=empty)
+        if rows and not rows[0]["is_all"]:
+            counted = f"the newest {dead_letters.COUNTED_MAX:,} letters that fit were counted"
+            output.say(f"{counted}: narrow it down, or list older ones with --each", "warn")
+        return
+    shown = rows[:limit]
+    output.listing("letters", LETTER_COLUMNS, shown, empty=empty)
+    if len(rows) > limit and output.terminal.is_tty:
+        output.say(f"older ones: --before {short_id(shown[-1]['job_id'])}", "dim")
+    elif before and shown and output.terminal.is_tty:
+        output.say(NO_OLDER, "dim")

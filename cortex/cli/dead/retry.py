@@ -1,0 +1,100 @@
+"""`cortex dead retry`: new jobs that go on from failed ones."""
+
+from typing import Any, Final
+
+import click
+
+from cortex.cli.dead.begin import begin
+from cortex.cli.dead.choice import Asked, acting, agree, choose, preview, tell
+from cortex.cli.idempotent import mutate
+from cortex.cli.options import Command, Options
+from cortex.cli.screen.output import Output
+from cortex.cli.target import session
+from cortex.domain.clock import system_chance
+from cortex.domain.dead_act import ActVerb
+from cortex.domain.dead_letter import NEWEST
+from cortex.postgres.database import Database
+from cortex.store.dead_letters import documents, resubmissions, resubmit
+
+VERSION_MAX: Final = 2**31 - 1
+
+
+class Version(click.ParamType[int]):
+    """A version of an agent: its number, or `latest`."""
+
+    name = "version"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        if value == "latest":
+            return NEWEST
+        try:
+            return click.IntRange(1, VERSION_MAX).convert(value, param, ctx)
+        except click.BadParameter:
+            self.fail(f"{value!r} is no version: give its number, or latest", param, ctx)
+
+
+@click.command(cls=Command)
+@acting
+@click.option(
+    "--agent-version",
+    type=Version(),
+    metavar="N",
+    help="Another version of the agent, or latest; begins anew if it differs.",
+)
+@click.option("--from-start", is_flag=True, help="Begin anew: do not go on after the last step.")
+@click.pass_obj
+def retry(
+    options: Options,
+    *,
+    asked: Asked,
+    agent_version: int | None,
+    from_start: bool,
+) -> None:
+    """Go on from failed jobs in new ones, each after the last step of its origin.
+
+    The old jobs stay FAILED. Those that are named are settled at once: ends with 5 when somebody
+    else had settled one. For a filter an act begins that pods work off; it goes on by itself.
+    """
+    output = Output(options)
+    verb = ActVerb.RETRY
+    with session(options) as call:
+        chosen = choose(call, asked, verb, from_start=from_start)
+        if asked.is_dry_run:
+            preview(chosen, output, verb)
+            return
+        if chosen.letters:
+            agree(chosen, asked, options, verb)
+        if not asked.names:
+            begin(
+                call,
+                chosen,
+                asked,
+                output,
+                verb,
+                agent_version=agent_version,
+                from_start=from_start,
+            )
+            return
+        wanted = resubmissions(chosen.ids, new_id=system_chance().new_id, rate=asked.rate)
+
+        async def work(db: Database) -> list[dict[str, Any]]:
+            done = await resubmit(
+                db,
+                wanted,
+                by=asked.by,
+                reason=asked.reason or "",
+                agent_version=agent_version,
+                from_start=from_start,
+            )
+            return documents(done)
+
+        told = mutate(
+            call,
+            work,
+            output=output,
+            key=asked.key,
+            operation="dead.retry",
+            request=asked.request
+            | {"rate": asked.rate, "agent_version": agent_version, "from_start": from_start},
+        )
+        tell(call, told, output, verb)

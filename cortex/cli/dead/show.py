@@ -1,0 +1,147 @@
+"""`cortex dead show`: why a job failed, and what would come of a retry."""
+
+from collections.abc import Iterator, Sequence
+from typing import Any, Final
+
+import click
+
+from cortex.cli.jobs.job_page import block
+from cortex.cli.options import Command, Options
+from cortex.cli.screen.output import Output
+from cortex.cli.screen.terminal import Terminal
+from cortex.cli.target import session
+from cortex.domain.dead_letter import LetterState
+from cortex.domain.errors import UsageError
+from cortex.domain.phrases import at_instant, exact, money, short_id, span
+from cortex.domain.safe import safe
+from cortex.store import dead_letters, jobs
+from cortex.view.cells import pad
+from cortex.view.dead_letters import error_told, on_retry, state_cell, when
+from cortex.view.jobs import OUTCOMES, retry_told
+
+LABEL_CELLS: Final = 11
+RAW_CHARS_MAX: Final = 2000
+"""What people are shown of a model's or a tool's own words."""
+FIELDS: Final = (
+    *("job_id", "fingerprint", "type", "tenant", "agent", "agent_version", "state"),
+    *("error_class", "error_code", "error_source", "error_message", "breaker", "payload"),
+    *("attempt", "worker_attempts", "retry_count", "max_retries", "timeout_s", "pod"),
+    *("submitted_at", "started_at", "finished_at", "triaged_at", "step", "step_at", "spent_usd"),
+    *("resolved_at", "resolved_by", "reason", "retried_as", "retried_status", "is_automatic"),
+    *("origin_id", "lineage_id", "asks_again_after", "trace_id", "raw", "stack"),
+)
+
+
+@click.command(cls=Command)
+@click.argument("name", metavar="ID")
+@click.pass_obj
+def show(options: Options, *, name: str) -> None:
+    """Tell why a job failed: its cause, last good step, cost, and what would come of a retry."""
+    if options.columns is not None:
+        raise UsageError("one letter has no columns", hint="all of it: --json")
+    output = Output(options)
+    with session(options) as call:
+        job_id = call(jobs.find, name)
+        letter = call(dead_letters.show, job_id)
+        attempts = call(jobs.attempts, job_id)
+    document = {field: letter[field] for field in FIELDS} | {"on_retry": on_retry(letter)}
+    output.record(
+        {"letter": document, "attempts": attempts},
+        name=str(job_id),
+        page=lambda: _page(letter, attempts, output.terminal),
+    )
+
+
+def _page(
+    letter: dict[str, Any], attempts: Sequence[dict[str, Any]], terminal: Terminal
+) -> Iterator[str]:
+    agent = f" · {letter['agent']} v{letter['agent_version']}" if letter["agent"] else ""
+    state = state_cell(letter)
+    head = safe(f"dead letter {short_id(letter['job_id'])}  {letter['type']}{agent}")
+    yield f"{terminal.paint(head, 'bold')}  {terminal.paint(state.text, state.style)}"
+    for label, text in _facts(letter, terminal).items():
+        if text:
+            style = {"error": "fail", "on retry": "bold"}.get(label, "")
+            shown = terminal.paint(safe(text), style)
+            yield f"  {terminal.paint(pad(label, LABEL_CELLS), 'dim')}{shown}"
+    if attempts:
+        yield from ("", terminal.paint("  attempts that ended early", "dim"))
+        yield from (_attempt(each, terminal) for each in attempts)
+    if letter["raw"] is not None:
+        yield from ("", terminal.paint("  what came", "dim"))
+        yield from _raw(letter["raw"])
+    if letter["stack"]:
+        yield from ("", terminal.paint("  stack", "dim"))
+        yield from block(letter["stack"], indent="    ")
+
+
+def _raw(text: str) -> Iterator[str]:
+    yield from block(text[:RAW_CHARS_MAX] or "nothing", indent="    ")
+    if len(text) > RAW_CHARS_MAX:
+        yield f"    … {len(text) - RAW_CHARS_MAX:,} more characters: --json has them all"
+
+
+def _facts(letter: dict[str, Any], terminal: Terminal) -> dict[str, str]:
+    return {
+        "id": str(letter["job_id"]),
+        "error": letter["error_message"],
+        "cause": error_told(letter),
+        "alike": f"cortex dead ls --each --fingerprint {letter['fingerprint']}",
+        "failed": _failed(letter, terminal),
+        "last step": _last_step(letter, terminal),
+        "spent": money(letter["spent_usd"]) if letter["spent_usd"] is not None else "",
+        "breaker": f"{letter['error_source']} is {letter['breaker']}" if letter["breaker"] else "",
+        "origin": _origin(letter),
+        "payload": exact(letter["payload"]),
+        "trace": letter["trace_id"] or "",
+        "settled": _settled(letter, terminal),
+        "on retry": f"it would {on_retry(letter)}" if _is_unresolved(letter) else "",
+    }
+
+
+def _failed(letter: dict[str, Any], terminal: Terminal) -> str:
+    told = [f"{when(letter, 'finished_at', is_tty=terminal.is_tty)} in attempt {letter['attempt']}"]
+    if letter["pod"]:
+        told[0] += f" on {letter['pod']}"
+    if letter["started_at"] is not None:
+        started = at_instant(letter["started_at"], is_tty=terminal.is_tty)
+        took_s = (letter["finished_at"] - letter["started_at"]).total_seconds()
+        told.append(f"{span(took_s)} after its start at {started}")
+    told.append(f"{letter['retry_count']} of {letter['max_retries']} retries used")
+    return " · ".join(told)
+
+
+def _last_step(letter: dict[str, Any], terminal: Terminal) -> str:
+    if letter["step"] is None:
+        return "none was committed"
+    return f"{letter['step']} · {when(letter, 'step_at', is_tty=terminal.is_tty)}"
+
+
+def _origin(letter: dict[str, Any]) -> str:
+    if letter["origin_id"] is None:
+        return ""
+    first = "" if letter["origin_id"] == letter["lineage_id"] else f", first {letter['lineage_id']}"
+    return f"went on from {letter['origin_id']}{first}"
+
+
+def _settled(letter: dict[str, Any], terminal: Terminal) -> str:
+    reason = letter["reason"] or ""
+    if _is_unresolved(letter):
+        return reason
+    told = f"{on_retry(letter)} {when(letter, 'resolved_at', is_tty=terminal.is_tty)}"
+    told += f": {reason}" if reason.strip() else ""
+    if letter["retried_as"] is None:
+        return told
+    return f"{told} · {letter['retried_as']} is {letter['retried_status']}"
+
+
+def _is_unresolved(letter: dict[str, Any]) -> bool:
+    return LetterState(letter["state"]).is_unresolved
+
+
+def _attempt(attempt: dict[str, Any], terminal: Terminal) -> str:
+    why = OUTCOMES.get(attempt["outcome"], attempt["outcome"])
+    told = [why, attempt["error"], retry_told(attempt)]
+    line = " · ".join(each for each in told if each)
+    at = at_instant(attempt["ended_at"], is_tty=terminal.is_tty)
+    return safe(f"    {at}  attempt {attempt['attempt']}: {line}")

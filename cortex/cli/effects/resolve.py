@@ -1,0 +1,133 @@
+"""`cortex effects resolve`: a person says what became of an effect that nobody else can tell of."""
+
+from typing import Final
+from uuid import UUID
+
+import click
+
+from cortex.cli.asking import acting_name, as_option, confirm, reason_option
+from cortex.cli.files import read_bytes
+from cortex.cli.idempotent import idempotent, mutate
+from cortex.cli.options import Command, Options
+from cortex.cli.screen.output import Output
+from cortex.cli.screen.table import Column
+from cortex.cli.target import session
+from cortex.domain.canonical import canonical, parse
+from cortex.domain.effect import EffectStatus, Resolution
+from cortex.domain.errors import InvalidValueError, UsageError
+from cortex.domain.limits import CHECKPOINT
+from cortex.domain.phrases import short_id
+from cortex.domain.safe import safe
+from cortex.store import effects
+from cortex.view.cells import Cell, Row
+from cortex.view.effects import prospects, state_cell
+
+
+@click.command(cls=Command)
+@click.argument("name", metavar="ID")
+@click.argument(
+    "resolution",
+    type=click.Choice([each.value for each in Resolution]),
+    metavar="applied|not-applied|give-up",
+)
+@reason_option("How you know: kept in the record.", is_required=True)
+@click.option("--result", metavar="JSON", help="What it returned, of one that was applied [null].")
+@click.option("--result-file", metavar="FILE", help="The same, from a file or stdin (-).")
+@click.option("--yes", is_flag=True, help="Do not ask.")
+@as_option
+@idempotent
+@click.pass_obj
+def resolve(
+    options: Options,
+    *,
+    name: str,
+    resolution: str,
+    reason: str,
+    result: str | None,
+    result_file: str | None,
+    yes: bool,
+    actor: str | None,
+    idempotency_key: str | None,
+) -> None:
+    """Say of an unknown effect whether it was applied; a job that waits for that goes on.
+
+    Look at the other side first: a wrong word makes it happen twice, or not at all. Ends with 5
+    when nobody asks any more.
+    """
+    said = Resolution(resolution)
+    returned = _returned(said, result, result_file)
+    output = Output(options)
+    by = acting_name(actor)
+    with session(options) as call:
+        effect_id = call(effects.find, name)
+        effect = call(effects.show, effect_id)
+        question = (
+            f"{effect['tool']} {short_id(effect_id)} {_SAID[said]}: {prospects(effect)[said]}"
+        )
+        confirm(safe(question), options, is_agreed=yes)
+        row = mutate(
+            call,
+            lambda db: effects.resolve_and_show(
+                db, effect_id, said, by=by, reason=reason, result=returned
+            ),
+            output=output,
+            key=idempotency_key,
+            operation="effects.resolve",
+            request={
+                "effect": effect_id,
+                "resolution": said,
+                "result": returned,
+                "by": by,
+                "reason": reason,
+            },
+        )
+    output.listing("effects", COLUMNS, [row | {"id": UUID(row["id"])}], empty="")
+
+
+def _returned(said: Resolution, result: str | None, result_file: str | None) -> str | None:
+    """Return the given result as canonical JSON. Raises `UsageError`, `InvalidValueError`."""
+    if result is None and result_file is None:
+        return None
+    if said is not Resolution.APPLIED or (result is not None and result_file is not None):
+        raise UsageError("only one result, and only of an effect that was applied")
+    if result_file is not None:
+        raw = read_bytes(result_file, what="result", bytes_max=CHECKPOINT.bytes_max)
+        try:
+            result = raw.decode()
+        except UnicodeDecodeError as error:
+            raise InvalidValueError("the result is not UTF-8") from error
+    text = canonical(parse(result or "", what="result"), what="result")
+    CHECKPOINT.check(len(text.encode()), what="result")
+    return text
+
+
+_SAID: Final = {
+    Resolution.APPLIED: "was applied",
+    Resolution.NOT_APPLIED: "was not applied",
+    Resolution.GIVE_UP: "is given up",
+}
+
+
+def _told(row: Row) -> str:
+    if row["job_goes_on"]:
+        return "goes on now"
+    if EffectStatus(row["status"]) is EffectStatus.PENDING:
+        return "will call again when it goes on"
+    return f"is {row['job_status']}"
+
+
+COLUMNS: Final = (
+    Column(name="id", shown=lambda r: Cell(short_id(r["id"]), "bold")),
+    Column(name="tool", shown=lambda r: Cell(safe(r["tool"])), least=10),
+    Column(name="status", title="state", shown=state_cell),
+    Column(name="job_id", title="job", shown=lambda r: Cell(f"…{r['job_id'][-6:]}")),
+    Column(
+        name="told",
+        title="the job",
+        value=_told,
+        shown=lambda r: Cell(_told(r)),
+        is_for_people=True,
+    ),
+    Column(name="resolution", is_default=False),
+    Column(name="job_goes_on", is_default=False),
+)

@@ -1,0 +1,272 @@
+"""Acts on all jobs that fit a filter: chosen, shown, agreed to, done, counted."""
+
+from collections.abc import Callable, Coroutine, Iterator, Mapping
+from typing import Any, Final, TypeVar
+
+import attrs
+import click
+
+from cortex.cli.asking import confirm_count
+from cortex.cli.idempotent import mutate
+from cortex.cli.jobs.paced import Tally, work_at
+from cortex.cli.options import Options
+from cortex.cli.pace import Rate
+from cortex.cli.screen.output import Output
+from cortex.cli.target import session
+from cortex.domain.errors import UsageError
+from cortex.domain.job_filter import HEIRS, JobFilter, WhyNot, parse_filter
+from cortex.postgres.database import Database
+from cortex.postgres.session import Session
+from cortex.store.job_choice import Choice, Done, PartlyDoneError
+
+LIMIT_DEFAULT: Final = 1000
+LIMIT_MAX: Final = 10_000
+
+Decorated = TypeVar("Decorated", bound=Callable[..., Any])
+
+
+@attrs.frozen(kw_only=True)
+class Bulk:
+    """What is asked of many jobs at once."""
+
+    filter: str
+    which: JobFilter
+    limit: int
+    rate: float | None
+    """So many in a second; None: as fast as it goes."""
+    is_dry_run: bool
+    is_agreed: bool
+
+
+@attrs.frozen(kw_only=True)
+class Act:
+    """What a command does to the jobs that it has chosen."""
+
+    operation: str
+    """Such as `jobs.cancel`."""
+    verb: str
+    would: str
+    """Such as `would be cancelled`."""
+    done: str
+    choose: Callable[..., Coroutine[Any, Any, Choice]]
+    work: Callable[..., Coroutine[Any, Any, Done]]
+
+
+def bulk_options(command: Decorated) -> Decorated:
+    """Add what a command takes that acts on jobs by a filter."""
+    for option in reversed(
+        (
+            click.option(
+                "--filter",
+                "filters",
+                multiple=True,
+                metavar="FILTER",
+                help="All jobs that fit, as `jobs ls` has it: 'status:retry agent:a-* age>10m'.",
+            ),
+            click.option("--dry-run", is_flag=True, help="Only say how many would be changed."),
+            click.option(
+                "--limit",
+                type=click.IntRange(1, LIMIT_MAX),
+                default=LIMIT_DEFAULT,
+                show_default=True,
+                metavar="N",
+                help="Of those that fit so many at most, the newest.",
+            ),
+            click.option(
+                "--rate",
+                type=Rate(),
+                metavar="N",
+                help="So many a second, from here: Ctrl-C stops it.  [as fast as it goes]",
+            ),
+        )
+    ):
+        command = option(command)
+    return command
+
+
+def bulk_of(
+    job_names: tuple[str, ...],
+    filters: tuple[str, ...],
+    *,
+    limit: int,
+    rate: float | None,
+    dry_run: bool,
+    is_agreed: bool,
+) -> Bulk | None:
+    """Return what is asked of many jobs; None: of those that are named. Raises `UsageError`."""
+    text = " ".join(filters).strip()
+    if job_names and text:
+        raise UsageError("give ids or a filter, not both")
+    if job_names:
+        if dry_run:
+            raise UsageError("--dry-run goes with --filter", hint="look at them: cortex jobs show")
+        if rate is not None:
+            raise UsageError("--rate goes with --filter")
+        return None
+    if not text:
+        raise UsageError("which jobs?", hint="an id, or --filter 'status:retry': cortex jobs ls")
+    return Bulk(
+        filter=text,
+        which=parse_filter(text),
+        limit=limit,
+        rate=rate,
+        is_dry_run=dry_run,
+        is_agreed=is_agreed,
+    )
+
+
+def act_on_all(
+    options: Options, asked: Bulk, act: Act, *, by: str, reason: str, key: str | None
+) -> None:
+    """Choose, ask, act and tell how many, also when it ends early.
+
+    Under a key all of it is one transaction, and it is done or it is not.
+    """
+    if options.columns is not None:
+        raise UsageError("numbers of jobs have no columns", hint="all of it: --json")
+    if asked.rate is not None and key is not None:
+        raise UsageError(
+            "--rate does not go with --idempotency-key, under which all is one transaction",
+            hint="leave the key out: run again, the same command goes on with those that are left",
+        )
+    output = Output(options)
+    with session(options) as call:
+        choice: Choice = call(act.choose, asked.which, limit=asked.limit)
+        count = len(choice.job_ids)
+        if asked.is_dry_run:
+            came = _Came(count, 0, _named(choice.refused), resubmitted=choice.failed)
+            document = _document(came, choice, is_dry_run=True)
+            output.record(document, name=str(count), page=lambda: _told(document, act))
+            return
+        if count:
+            jobs = "1 job" if count == 1 else f"{count:,} jobs"
+            pace = f", {asked.rate:g} a second" if asked.rate is not None else ""
+            question = f"{act.verb} {jobs}{_failed(choice)}{pace}"
+            confirm_count(question, count, options, is_agreed=asked.is_agreed)
+
+        if key is None:
+            _act_in_batches(asked.rate, call, output, choice, act, by=by, reason=reason)
+            return
+
+        async def work(db: Database) -> dict[str, Any]:
+            try:
+                done = await act.work(db, choice.job_ids, by=by, reason=reason)
+            except PartlyDoneError as error:  # what was done before is undone
+                raise error.cause from None
+            return {
+                "changed": done.changed,
+                "asked": done.asked,
+                "resubmitted": done.resubmitted,
+                "refused": _named(done.refused),
+            }
+
+        done = mutate(
+            call,
+            work,
+            output=output,
+            key=key,
+            operation=act.operation,
+            request={"filter": asked.filter, "limit": asked.limit, "by": by, "reason": reason},
+        )
+    came = _Came(
+        done["changed"], done["asked"], done["refused"], resubmitted=done.get("resubmitted", 0)
+    )
+    _tell(output, came, choice, act)
+
+
+def _failed(choice: Choice) -> str:
+    """Say what becomes of those that have failed; "": none has."""
+    if not choice.failed:
+        return ""
+    of = "" if choice.failed == len(choice.job_ids) else f"{choice.failed:,} failed: "
+    return f" ({of}{HEIRS})"
+
+
+def _act_in_batches(
+    rate: float | None,
+    call: Session,
+    output: Output,
+    choice: Choice,
+    act: Act,
+    *,
+    by: str,
+    reason: str,
+) -> None:
+    """Act, at a rate or not, and tell how far it came. Raises what ends it early."""
+    tally = Tally(left=len(choice.job_ids))
+    try:
+        work_at(rate, call, output, choice.job_ids, act.work, tally=tally, by=by, reason=reason)
+    finally:
+        came = _Came(
+            tally.changed,
+            tally.asked,
+            _named(tally.refused),
+            left=tally.left,
+            unsure=tally.unsure,
+            resubmitted=tally.resubmitted,
+        )
+        _tell(output, came, choice, act)
+
+
+@attrs.frozen
+class _Came:
+    """What it came to."""
+
+    changed: int
+    asked: int
+    refused: Mapping[str, int]
+    left: int = 0
+    unsure: int = 0
+    resubmitted: int = 0
+
+
+def _tell(output: Output, came: _Came, choice: Choice, act: Act) -> None:
+    document = _document(came, choice, is_dry_run=False)
+    output.record(document, name=str(came.changed), page=lambda: _told(document, act))
+
+
+def _named(refused: Mapping[WhyNot, int]) -> dict[str, int]:
+    return {why_not.name.lower(): number for why_not, number in refused.items()}
+
+
+def _document(came: _Came, choice: Choice, *, is_dry_run: bool) -> dict[str, Any]:
+    return {
+        "is_dry_run": is_dry_run,
+        "count": came.changed,
+        "asked_count": came.asked,
+        "resubmitted_count": came.resubmitted,
+        "refused": dict(came.refused),
+        "left_count": came.left,
+        "unsure_count": came.unsure,
+        "has_more": choice.has_more,
+    }
+
+
+def _told(document: Mapping[str, Any], act: Act) -> Iterator[str]:
+    """Say it in one line: `1,204 cancelled, 3 had ended meanwhile`."""
+    is_dry_run = document["is_dry_run"]
+    count, asked = document["count"], document["asked_count"]
+    heirs = document["resubmitted_count"]
+    done = count - asked - heirs
+    parts = [f"dry run: {count:,} {act.would}"] if is_dry_run else []
+    if not is_dry_run and (done or not heirs):
+        parts.append(f"{done:,} {act.done}")
+    if heirs:
+        parts.append(
+            f"{heirs:,} of them in new jobs" if is_dry_run else f"{heirs:,} go on in new jobs"
+        )
+    if asked:
+        parts.append(f"{asked:,} asked to end: their pods have to stop them")
+    later = "" if is_dry_run else " meanwhile"
+    for name, number in document["refused"].items():
+        parts.append(f"{number:,} {WhyNot[name.upper()].value}{later}")
+    if document["unsure_count"]:
+        parts.append(f"{document['unsure_count']:,} perhaps, the reply was lost")
+    if document["left_count"]:
+        parts.append(f"{document['left_count']:,} not begun")
+    yield ", ".join(parts)
+    if left := document["left_count"] + document["unsure_count"]:
+        how = f" with --limit {left}" if document["has_more"] else ""
+        yield f"the same command{how} goes on with those that are left"
+    elif document["has_more"]:
+        yield "more may fit: raise --limit, or run it again"

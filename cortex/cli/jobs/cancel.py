@@ -1,0 +1,116 @@
+"""`cortex jobs cancel`: ends jobs that wait, asks the pods of those that run."""
+
+from typing import Any, Final
+from uuid import UUID
+
+import click
+
+from cortex.cli.asking import acting_name, as_option, confirm, reason_option
+from cortex.cli.idempotent import idempotent, mutate
+from cortex.cli.jobs.bulk import Act, act_on_all, bulk_of, bulk_options
+from cortex.cli.jobs.job_acts import act_columns, show_acts, typed
+from cortex.cli.jobs.watch import wait_for
+from cortex.cli.options import Command, Options
+from cortex.cli.screen.output import Output
+from cortex.cli.screen.table import Column
+from cortex.cli.target import session
+from cortex.domain.errors import ConflictError, UsageError
+from cortex.domain.job import JobStatus
+from cortex.domain.phrases import short_id
+from cortex.domain.safe import safe
+from cortex.postgres.session import Session
+from cortex.store import jobs
+from cortex.store.job_choice import cancel_chosen, cancel_each, choose_to_cancel
+from cortex.view.cells import Row
+from cortex.view.jobs import state_of
+
+CANCEL: Final = Act(
+    operation="jobs.cancel",
+    verb="cancel",
+    would="would be cancelled",
+    done="cancelled",
+    choose=choose_to_cancel,
+    work=cancel_chosen,
+)
+
+
+@click.command(cls=Command)
+@click.argument("job_names", metavar="[ID…]", nargs=-1)
+@bulk_options
+@reason_option("Kept in the job's history.")
+@click.option("--yes", is_flag=True, help="Do not ask.")
+@click.option("--wait", is_flag=True, help="Wait until they have ended.")
+@as_option
+@idempotent
+@click.pass_obj
+def cancel(
+    options: Options,
+    *,
+    job_names: tuple[str, ...],
+    filters: tuple[str, ...],
+    dry_run: bool,
+    limit: int,
+    rate: float | None,
+    reason: str,
+    yes: bool,
+    wait: bool,
+    actor: str | None,
+    idempotency_key: str | None,
+) -> None:
+    """Cancel jobs: those that are named, or all that fit a filter.
+
+    A job that waits is CANCELLED at once; one that runs is stopped by its pod.
+    Ends with 5 when one of them had ended before.
+    """
+    by = acting_name(actor)
+    asked = bulk_of(job_names, filters, limit=limit, rate=rate, dry_run=dry_run, is_agreed=yes)
+    if asked is not None:
+        if wait:
+            raise UsageError("--wait goes with ids", hint="cortex jobs ls shows what is left")
+        act_on_all(options, asked, CANCEL, by=by, reason=reason, key=idempotency_key)
+        return
+    output = Output(options)
+    with session(options) as call:
+        job_ids = list(dict.fromkeys(call(jobs.find, name) for name in job_names))
+        confirm(_question(call, job_ids), options, is_agreed=yes)
+        done = mutate(
+            call,
+            lambda db: cancel_each(db, job_ids, by=by, reason=reason),
+            output=output,
+            key=idempotency_key,
+            operation="jobs.cancel",
+            request={"jobs": sorted(job_ids), "by": by, "reason": reason},
+        )
+        rows = [typed(each) for each in done]
+        if wait:
+            rows = [_waited(call, row, output) for row in rows]
+    show_acts(output, COLUMNS, rows)
+
+
+def _question(call: Session, job_ids: list[UUID]) -> str:
+    if len(job_ids) > 1:
+        return f"cancel {len(job_ids)} jobs"
+    job = call(jobs.show, job_ids[0])
+    agent = f" of {job['agent']}" if job["agent"] else ""
+    state = state_of(job)
+    return safe(f"cancel {short_id(job['id'])}, {job['type']}{agent}, {state.word}")
+
+
+def _waited(call: Session, row: dict[str, Any], output: Output) -> dict[str, Any]:
+    if row["status"] is not JobStatus.RUNNING:
+        return row
+    ended = wait_for(call, row["id"], output=output).status
+    if ended is JobStatus.CANCELLED:
+        return row | {"status": ended}
+    late = ConflictError(f"job {row['id']} was {ended.value} before its pod could stop it")
+    return row | {"status": ended, "error": late}
+
+
+def _told(row: Row) -> str:
+    if row["status"] is JobStatus.RUNNING:
+        where = f"pod {row['pod']}" if row["pod"] else "the next pod that takes it"
+        return f"asked; {where} has to stop it"
+    return "cancelled"
+
+
+COLUMNS: Final = act_columns(_told, Column(name="pod", is_default=False))

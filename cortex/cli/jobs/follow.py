@@ -1,0 +1,159 @@
+"""Following a job: its facts as people read them, and what it does now in one line.
+
+cursor = Cursor()
+while True:
+    seen = await port(snapshot, job_id, cursor)
+    printer.print(seen.facts)
+    cursor = seen.cursor
+    if seen.is_over:
+        break
+"""
+
+from collections.abc import Iterable
+from datetime import datetime
+from typing import Any, Final, assert_never
+
+import attrs
+
+from cortex.cli.jobs.facts import AttemptEnded, Claimed, Fact, Moved, StepCommitted
+from cortex.cli.screen.terminal import Terminal
+from cortex.domain.job import JobStatus
+from cortex.domain.phrases import clock_time, exact, money, rfc3339, since_s, span, tokens
+from cortex.domain.safe import safe
+from cortex.view.cells import fit, pad, width_of
+from cortex.view.jobs import (
+    OUTCOMES,
+    ended_sign,
+    move_told,
+    progress,
+    remark,
+    retry_told,
+    state_of,
+    state_shown,
+)
+
+NAME_CELLS: Final = 36
+NAME_CELLS_MIN: Final = 12
+FIGURES_CELLS: Final = len("model  12.3s  45.6k→1.2k tokens  $0.0123")
+WORD_CELLS: Final = 9
+ZONE_CELLS_MAX: Final = 5
+LEAD_CELLS: Final = len("12:34:56.7") + ZONE_CELLS_MAX + 2 + WORD_CELLS + 2
+
+
+class FactPrinter:
+    """Prints facts, one line each."""
+
+    def __init__(self, terminal: Terminal, *, prefix: str = "") -> None:
+        """`prefix` tells several jobs apart."""
+        self._terminal = terminal
+        self._prefix = prefix
+
+    def print(self, facts: Iterable[Fact]) -> None:
+        """Print facts and make them visible."""
+        for fact in facts:
+            self._terminal.write(self.line(fact))
+        self._terminal.flush()
+
+    def print_ending(self, job: dict[str, Any]) -> None:
+        """Print how a job ended: in place of its last fact, with what it took and gave."""
+        state = state_of(job)
+        took_s = (job["finished_at"] - (job["started_at"] or job["created_at"])).total_seconds()
+        gave = remark(job) if job["result"] is None else exact(job["result"])
+        told = safe(" · ".join(filter(None, (span(took_s), progress(job["checkpoint"]), gave))))
+        if self._terminal.is_tty:
+            told = fit(told, self._terminal.width - LEAD_CELLS)
+        self._terminal.write(self._line(job["finished_at"], str(state), state.style, told))
+        self._terminal.flush()
+
+    def print_why(self, job: dict[str, Any], brief: str) -> None:
+        """Print what keeps a job from running, where no line tells it that is rewritten."""
+        state = state_of(job)
+        self._terminal.write(self._line(job["now"], str(state), state.style, safe(brief)))
+        self._terminal.flush()
+
+    def line(self, fact: Fact) -> str:
+        """Return the line of one fact."""
+        return self._line(fact.at, *self._told(fact))
+
+    def _line(self, at: datetime, sign: str, style: str, told: str) -> str:
+        paint = self._terminal.paint
+        lead = f"{paint(self._moment(at), 'dim')}  {self._prefix}"
+        return f"{lead}{paint(pad(sign, WORD_CELLS), style)}  {told}".rstrip()
+
+    def _moment(self, at: datetime) -> str:
+        return clock_time(at) if self._terminal.is_tty else rfc3339(at)
+
+    def _told(self, fact: Fact) -> tuple[str, str, str]:
+        match fact:
+            case Moved():
+                state = state_shown(fact.new, fact.metadata.get("waiting_on"))
+                return str(state), state.style, safe(self._move_told(fact))
+            case Claimed():
+                told = f"attempt {fact.attempt}" + (f" on {fact.pod}" if fact.pod else "")
+                return "● run", "run", safe(f"{told} goes on")
+            case StepCommitted():
+                return f"+ step {fact.seq}", "", self._step_told(fact)
+            case AttemptEnded():
+                sign = ended_sign(attrs.asdict(fact))
+                return f"{sign.text} attempt", sign.style, safe(_ending_told(fact))
+            case _:
+                assert_never(fact)
+
+    def _move_told(self, fact: Moved) -> str:
+        told = []
+        if fact.new is JobStatus.RUNNING:
+            told.append(f"attempt {fact.attempt}" + (f" on {fact.pod}" if fact.pod else ""))
+        if waits := move_told(fact.metadata, self._moment):
+            told.append(waits)
+        if fact.new is JobStatus.FAILED:
+            told.append(str(fact.metadata.get("error")))
+        if fact.new is JobStatus.CANCELLED and fact.metadata.get("by"):
+            reason = fact.metadata.get("reason")
+            told.append(f"by {fact.metadata['by']}" + (f": {reason}" if reason else ""))
+        return " · ".join(told)
+
+    def _step_told(self, fact: StepCommitted) -> str:
+        cells = self._name_cells()
+        name = pad(fit(safe(fact.key), cells), cells)
+        figures = f"{pad(fact.kind, 5)} {pad(span(fact.duration_s), 6, right=True)}"
+        if fact.usage:
+            figures += f"  {tokens(fact.usage)} tokens"
+        if fact.cost_usd:
+            figures += f"  {money(fact.cost_usd)}"
+        return f"{name}  {self._terminal.paint(figures, 'dim')}"
+
+    def _name_cells(self) -> int:
+        """Return how wide names are: on a terminal the figures behind them stay on the line."""
+        if not self._terminal.is_tty:
+            return NAME_CELLS
+        taken = LEAD_CELLS + width_of(self._prefix) + 2 + FIGURES_CELLS
+        return max(NAME_CELLS_MIN, min(NAME_CELLS, self._terminal.width - taken))
+
+
+def status_line(job: dict[str, Any], terminal: Terminal) -> str:
+    """Return what the job does now, in one line that fits the terminal."""
+    state = state_of(job)
+    since = job["started_at"] or job["created_at"]
+    told = [span(since_s(job, since)), progress(job["checkpoint"])]
+    if job["pod"]:
+        told.append(f"attempt {job['attempt']} on {job['pod']}")
+    told.append(remark(job))
+    text = fit(safe(" · ".join(each for each in told if each)), terminal.width - WORD_CELLS - 2)
+    return f"{terminal.paint(str(state), state.style)} {text}"
+
+
+def _ending_told(fact: AttemptEnded) -> str:
+    told = f"{fact.attempt}" + (f" on {fact.pod}" if fact.pod else "")
+    told += f" ended: {OUTCOMES.get(fact.outcome, fact.outcome)}"
+    if fact.error:
+        told += f": {fact.error}"
+    again = retry_told(
+        {
+            "outcome": fact.outcome,
+            "error_source": fact.error_source,
+            "ended_at": fact.at,
+            "due_at": fact.due_at,
+            "retry_count": fact.retry_count,
+        }
+    )
+    return f"{told} · {again}" if again else told

@@ -1,0 +1,70 @@
+"""Jobs in columns."""
+
+from typing import Final
+
+from cortex.cli.screen.table import Column, only_on_demand
+from cortex.domain.phrases import NOTHING, age, money, short_id, since_s, span
+from cortex.domain.safe import safe
+from cortex.view.cells import Cell, Row
+from cortex.view.jobs import remark, state_cell, status_of, took_s
+
+
+def _step_cell(row: Row) -> Cell:
+    head = row["checkpoint"]
+    return Cell(safe(f"{head['seq']} {head['key']}")) if head.get("seq") else Cell(NOTHING, "dim")
+
+
+def _cost_usd(row: Row) -> float | None:
+    cost = row["checkpoint"].get("cost_usd")
+    return None if cost is None else float(cost)
+
+
+def _took_cell(row: Row) -> Cell:
+    seconds = took_s(row)
+    return Cell(NOTHING, "dim") if seconds is None else Cell(span(seconds))
+
+
+JOB_COLUMNS: Final = (
+    Column(name="id", shown=lambda r: Cell(short_id(r["id"]), "bold")),
+    Column(name="type", least=10),
+    Column(name="agent", least=10, is_spare=True),
+    Column(name="status", title="state", value=status_of, shown=state_cell),
+    Column(
+        name="step",
+        value=lambda r: r["checkpoint"].get("seq"),
+        shown=_step_cell,
+        least=12,
+        is_spare=True,
+    ),
+    Column(name="attempt", title="att", is_right=True, is_spare=True),
+    Column(
+        name="cost_usd",
+        title="cost",
+        value=_cost_usd,
+        shown=lambda r: Cell(money(_cost_usd(r))),
+        is_right=True,
+        is_spare=True,
+    ),
+    Column(
+        name="created_at",
+        title="age",
+        shown=lambda r: Cell(age(since_s(r, r["created_at"]))),
+        is_right=True,
+    ),
+    Column(
+        name="took_s", title="took", value=took_s, shown=_took_cell, is_right=True, is_spare=True
+    ),
+    Column(name="pod", least=10, is_spare=True),
+    Column(
+        name="remark",
+        title="why / next",
+        value=remark,
+        shown=lambda r: Cell(safe(remark(r)), "fail" if r["error_message"] else "dim"),
+        least=20,
+        is_for_people=True,
+    ),
+    Column(name="step_key", value=lambda r: r["checkpoint"].get("key"), is_default=False),
+    *only_on_demand("retry_count", "max_retries", "run_at", "started_at", "finished_at"),
+    *only_on_demand("next_retry_at", "heartbeat_at", "cancel_requested_at", "cancelled_by"),
+    *only_on_demand("error_message"),
+)

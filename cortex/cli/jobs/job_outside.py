@@ -1,0 +1,63 @@
+"""What a job did outside and what people were asked for it, as its page tells them."""
+
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Any, Final
+
+from cortex.cli.screen.terminal import Terminal
+from cortex.domain.approval import ApprovalStatus
+from cortex.domain.phrases import clock_time, rfc3339, short_id
+from cortex.domain.safe import safe
+from cortex.view.cells import pad
+from cortex.view.effects import remark, state_cell
+
+EFFECT_CELLS: Final = len("✗ not applied") + 2
+EFFECT_FIELDS: Final = (
+    *("id", "key", "tool", "arguments", "status", "why", "calls_count", "can_reconcile"),
+    *("created_at", "finished_at", "resolution", "resolved_by", "approval_id"),
+)
+APPROVAL_FIELDS: Final = (
+    *("id", "key", "tool", "arguments", "risk", "people", "agreed", "status", "requested_by"),
+    *("created_at", "expires_at", "edited_by", "decided_at", "decided_by", "reason"),
+)
+
+
+def documents_of(
+    effects: Sequence[dict[str, Any]], approvals: Sequence[dict[str, Any]]
+) -> dict[str, Any]:
+    """Return them for machines."""
+    return {
+        "effects": [{name: row[name] for name in EFFECT_FIELDS} for row in effects],
+        "approvals": [{name: row[name] for name in APPROVAL_FIELDS} for row in approvals],
+    }
+
+
+def approval_line(approval: dict[str, Any], terminal: Terminal) -> str:
+    """Say what was asked, and what was decided or how long it still can be."""
+    told = f"{short_id(approval['id'])} {approval['tool'] or approval['key']} {approval['risk']}"
+    if approval["status"] == ApprovalStatus.PENDING:
+        agreed = f"{approval['agreed']} of {approval['people']} agreed"
+        told += f" · waits, {agreed}, expires {clock(approval['expires_at'], terminal)}"
+    else:
+        by = f" by {approval['decided_by']}" if approval["decided_by"] else ""
+        told += f" · {approval['status'].lower()}{by}"
+    told += f": {approval['reason']}" if approval["reason"] else ""
+    return f"  {moment(approval['created_at'], terminal)}  {safe(told)}"
+
+
+def effect_line(effect: dict[str, Any], terminal: Terminal) -> str:
+    """Say what was called, and how that stands."""
+    cell, why = state_cell(effect), remark(effect)
+    told = f"{short_id(effect['id'])} {effect['tool']}" + (f" · {why}" if why else "")
+    state = terminal.paint(pad(cell.text, EFFECT_CELLS), cell.style)
+    return f"  {moment(effect['created_at'], terminal)}  {state}{safe(told)}"
+
+
+def moment(instant: datetime, terminal: Terminal) -> str:
+    """Return when it was, at the head of a line."""
+    return terminal.paint(clock(instant, terminal), "dim")
+
+
+def clock(instant: datetime, terminal: Terminal) -> str:
+    """Return when it is: the time of day for who watches, else exactly."""
+    return clock_time(instant) if terminal.is_tty else rfc3339(instant)

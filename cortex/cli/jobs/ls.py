@@ -1,0 +1,126 @@
+"""`cortex jobs ls` and `cortex jobs types`."""
+
+from typing import Final
+
+import attrs
+import click
+
+from cortex.cli.jobs.job_columns import JOB_COLUMNS
+from cortex.cli.options import Command, Options
+from cortex.cli.screen.output import Output
+from cortex.cli.screen.table import Column
+from cortex.cli.target import session
+from cortex.domain.job_filter import JobFilter, JobPlace, StateTerm, parse_filter, parse_state
+from cortex.domain.phrases import short_id
+from cortex.postgres.session import Session
+from cortex.store import agents, jobs, pods
+from cortex.store.job_pages import JobPage, page
+from cortex.store.why import facts_of_all
+from cortex.view.cells import Cell
+from cortex.view.why_brief import EXPLAINED, brief
+
+LIMIT_MAX: Final = 1000
+PAGES_MAX: Final = 50
+"""So many pages that are short are put together: about 100,000 jobs are looked at."""
+
+
+def parse_states(words: tuple[str, ...]) -> tuple[StateTerm, ...]:
+    """Return what words stand for: `run`, `RUNNING`, `effect`, several with commas."""
+    return tuple(term for text in words for part in text.split(",") for term in parse_state(part))
+
+
+@click.command(cls=Command)
+@click.argument("filters", metavar="[FILTER…]", nargs=-1)
+@click.option("--status", multiple=True, metavar="STATE", help="pend, run, asks, retry, done …")
+@click.option("--type", "types_", multiple=True, metavar="TYPE", help="Only this job type.")
+@click.option("--agent", metavar="NAME", help="Only this agent's jobs.")
+@click.option(
+    "--limit", type=click.IntRange(1, LIMIT_MAX), default=50, show_default=True, metavar="N"
+)
+@click.option("--before", metavar="ID", help="Only jobs older than this one: the next page.")
+@click.pass_obj
+def ls(
+    options: Options,
+    *,
+    filters: tuple[str, ...],
+    status: tuple[str, ...],
+    types_: tuple[str, ...],
+    agent: str | None,
+    limit: int,
+    before: str | None,
+) -> None:
+    """List jobs, the newest first.
+
+    FILTER: 'status:retry,fail agent:invoice-* type:T queue:Q tenant:NAME code:CODE age>10m
+    created<2026-01-31 id:9f3a1c'. All terms must hold; values with commas are alternatives.
+    """
+    which = _which(filters, parse_states(status), types_, agent)
+    output = Output(options)
+    output.chosen(JOB_COLUMNS)
+    with session(options) as call:
+        place = JobPlace(call(jobs.find, before)) if before else None
+        found = _found(call, which, place=place, limit=limit)
+        if agent and not found.jobs:
+            call(agents.versions, agent)  # an agent that does not exist is an error, not no jobs
+    filtered = which != JobFilter() or before
+    empty = "no job matches" if filtered else "no jobs yet; submit one: cortex jobs submit TYPE"
+    output.listing("jobs", JOB_COLUMNS, found.jobs, empty=empty)
+    if found.next is None:
+        return
+    if found.is_short and len(found.jobs) < limit:
+        # In full: the end of an id is looked for among the newest jobs only.
+        output.say(f"many jobs were looked at, there may be more: --before {found.next.id}", "warn")
+    elif output.terminal.is_tty:
+        output.say(f"older ones: --before {short_id(found.next.id)}", "dim")
+
+
+def _which(
+    filters: tuple[str, ...],
+    states: tuple[StateTerm, ...],
+    types: tuple[str, ...],
+    agent: str | None,
+) -> JobFilter:
+    """Put the filter and the options together: of one criterion they are alternatives."""
+    which = parse_filter(" ".join(filters))
+    return attrs.evolve(
+        which,
+        states=(*which.states, *states),
+        types=(*which.types, *types),
+        agents=(*which.agents, *([agent] if agent else ())),
+    )
+
+
+def _found(call: Session, which: JobFilter, *, place: JobPlace | None, limit: int) -> JobPage:
+    """Read on after pages that are short, within bounds."""
+    found = call(page, which, before=place, limit=limit)
+    rows = found.jobs
+    for _ in range(PAGES_MAX - 1):
+        if not found.is_short or len(rows) == limit:
+            break
+        found = call(page, which, before=found.next, limit=limit - len(rows))
+        rows += found.jobs
+    waiting = [row["id"] for row in rows if row["status"] in EXPLAINED]
+    facts = call(facts_of_all, waiting)
+    whys = {job_id: brief(each) for job_id, each in facts.items()}
+    return attrs.evolve(found, jobs=[row | {"why": whys.get(row["id"])} for row in rows])
+
+
+TYPE_COLUMNS: Final = (
+    Column(name="type", least=10),
+    Column(
+        name="is_live",
+        title="runs now",
+        shown=lambda r: Cell("yes", "done") if r["is_live"] else Cell("no ready pod", "dim"),
+    ),
+)
+
+
+@click.command(cls=Command)
+@click.pass_obj
+def types(options: Options) -> None:
+    """List the job types that pods have registered, and whether a ready pod runs them."""
+    output = Output(options)
+    with session(options) as call:
+        live = set(call(pods.live_types))
+        rows = [{"type": name, "is_live": name in live} for name in call(jobs.known_types)]
+    output.listing("types", TYPE_COLUMNS, rows, empty="no pod has registered any yet: cortex up")

@@ -1,0 +1,135 @@
+"""How people read the receipt of a time-out, and what machines get of it."""
+
+from collections.abc import Iterator, Sequence
+from typing import Any, Final
+
+import attrs
+
+from cortex.cli.screen.terminal import Terminal
+from cortex.domain.phrases import clock_time, rfc3339, size, span
+from cortex.domain.safe import safe
+from cortex.domain.timeout_receipt import (
+    Choice,
+    FinalAction,
+    Interruption,
+    Phase,
+    TimeoutReceipt,
+    WorkTree,
+    recommended_choice,
+)
+from cortex.store.timeouts import Recorded
+from cortex.view.cells import pad
+
+LABEL_CELLS: Final = 12
+TEXT_LINES_MAX: Final = 5
+FILES_MAX: Final = 8
+
+ACTIONS: Final = {
+    FinalAction.RETRIED_CALL: "called again within the step",
+    FinalAction.TOLD_MODEL: "told the model, which went on",
+    FinalAction.RELEASED: "tried again by the worker layer",
+    FinalAction.RETRY: "tried again later, as an application retry",
+    FinalAction.FAILED: "failed the job",
+}
+PHASES: Final = {
+    Phase.MODEL: "waiting for the model",
+    Phase.TOOL: "in a tool",
+    Phase.STEP: "in a step of the job's own",
+    Phase.HANDLER: "between two steps",
+}
+CHOICES: Final = {
+    Choice.RETRY_STEP: "run the step again with everything as it is",
+    Choice.DISCARD_AND_RETRY: "set aside what it left, nothing is lost; then run the step again",
+    Choice.ESCALATE: "leave it to an operator",
+}
+
+
+def document(recorded: Recorded, transcript: Sequence[dict[str, Any]] | None) -> dict[str, Any]:
+    """Return all of a receipt for machines; `transcript`: the steps up to the interruption."""
+    receipt = recorded.receipt
+    told = attrs.asdict(receipt.interruption, recurse=False)
+    lease = told.pop("lease")
+    return {
+        "id": recorded.id,
+        "at": recorded.at,
+        "job_id": lease.job_id,
+        "attempt": lease.attempt,
+        **told,
+        "step_started_at": receipt.step_started_at,
+        "artefacts": receipt.artefacts,
+        "work_trees": receipt.work_trees,
+        "problem": receipt.problem,
+        "is_clean": receipt.is_clean,
+        "recommended_choice": recommended_choice(receipt),
+        "transcript": transcript,
+    }
+
+
+def block(recorded: Recorded, terminal: Terminal) -> Iterator[str]:
+    """Yield the lines of one receipt."""
+    receipt = recorded.receipt
+    told = receipt.interruption
+    at = clock_time(recorded.at) if terminal.is_tty else rfc3339(recorded.at)
+    head = f"{told.scope} time-out after {span(told.elapsed_s)}, limit {span(told.limit_s)}"
+    yield f"{terminal.paint(head, 'bold')}  {terminal.paint(at, 'dim')}"
+    lines = {
+        "step": _step(told),
+        "checkpoint": _checkpoint(told),
+        "then": f"{ACTIONS[told.final_action]} · attempt {told.lease.attempt}",
+        "answer": _answer(told.partial_text),
+        **files(receipt),
+    }
+    if told.final_action.ended_attempt:
+        choice = recommended_choice(receipt)
+        lines["resume"] = [f"{choice}: {CHOICES[choice]}"]
+    for label, content in lines.items():
+        for number, line in enumerate([content] if isinstance(content, str) else content):
+            shown = pad("" if number else label, LABEL_CELLS)
+            yield f"  {terminal.paint(shown, 'dim')}{safe(line)}".rstrip()
+
+
+def files(receipt: TimeoutReceipt) -> dict[str, list[str]]:
+    """Return what the step left, in lines by label; labels without lines are empty."""
+    found = receipt.artefacts
+    told = {
+        "files": _first([f"{each.path}  {size(each.size_bytes)}" for each in found], of=len(found)),
+        "unknown": [] if receipt.problem is None else [receipt.problem],
+    }
+    for number, tree in enumerate(receipt.work_trees, start=1):
+        told[f"git {number}" if len(receipt.work_trees) > 1 else "git"] = _tree(tree)
+    return told
+
+
+def _step(told: Interruption) -> str:
+    where = PHASES[told.phase]
+    return where if told.step_key is None else f"{told.step_key} · {where}"
+
+
+def _checkpoint(told: Interruption) -> str:
+    if not told.checkpoint_seq:
+        return "none: it begins anew"
+    return f"step {told.checkpoint_seq} {told.checkpoint_key or ''}"
+
+
+def _answer(text: str | None) -> list[str]:
+    if not text:
+        return []
+    return _first(safe(text, newline="\n").split("\n"), of=text.count("\n") + 1, at=TEXT_LINES_MAX)
+
+
+def _tree(tree: WorkTree) -> list[str]:
+    where = f"{tree.branch or 'no branch'} at {tree.head[:12] if tree.head else 'no commit'}"
+    if tree.problem is not None:
+        where = tree.problem
+    told = [f"{tree.folder} · {where} · {tree.change_count} uncommitted"]
+    changes = [
+        f"{each.state} {each.path}  {'gone' if each.size_bytes is None else size(each.size_bytes)}"
+        for each in tree.changes
+    ]
+    return told + _first(changes, of=tree.change_count)
+
+
+def _first(lines: list[str], *, of: int, at: int = FILES_MAX) -> list[str]:
+    if of <= at:
+        return lines
+    return [*lines[:at], f"… {of - at} more: --json has them"]

@@ -1,0 +1,196 @@
+"""`cortex jobs resume`: lets a failed job go on, in one of three ways."""
+
+import sys
+from pathlib import Path
+from typing import Any
+from uuid import UUID
+
+import attrs
+import click
+
+from cortex.cli.asking import acting_name, as_option, reason_option, unasked_option
+from cortex.cli.idempotent import idempotent, mutate
+from cortex.cli.jobs.receipt_page import CHOICES, block
+from cortex.cli.options import Command, Options
+from cortex.cli.screen.output import Output
+from cortex.cli.target import data_dir, session, settings_from
+from cortex.domain.clock import system_chance
+from cortex.domain.dead_letter import LetterState
+from cortex.domain.errors import ConflictError, UsageError
+from cortex.domain.job import JobStatus
+from cortex.domain.phrases import short_id
+from cortex.domain.safe import safe
+from cortex.domain.timeout_receipt import Choice, recommended_choice
+from cortex.postgres.database import Database
+from cortex.postgres.session import Session
+from cortex.store import dead_letters, jobs, resumptions
+from cortex.store import timeouts as receipts
+from cortex.store.dead_letters import Resubmission
+from cortex.store.resumptions import Settled
+from cortex.store.timeouts import Recorded
+
+
+@click.command(cls=Command)
+@click.argument("job", metavar="ID")
+@click.option(
+    "--choice",
+    type=click.Choice([each.value for each in Choice]),
+    metavar="CHOICE",
+    help="retry_step, discard_and_retry or escalate.",
+)
+@reason_option("Kept with the choice.")
+@unasked_option
+@as_option
+@idempotent
+@click.pass_obj
+def resume(
+    options: Options,
+    *,
+    job: str,
+    choice: str | None,
+    reason: str,
+    actor: str | None,
+    idempotency_key: str | None,
+) -> None:
+    """Let a failed job go on: a new job continues from its last checkpoint.
+
+    \b
+    retry_step         run the step again with everything as it is
+    discard_and_retry  set aside what the step left half done, then run it again; work since the
+                       last checkpoint that is not committed to git goes into a stash, new files
+                       into a folder: nothing is lost. Runs where the job's folders are.
+    escalate           leave it to an operator
+
+    Without --choice a clean job retries its step. One that left something is asked about.
+    """  # noqa: D301 -- the mark keeps the lines as they are
+    output = Output(options)
+    by = acting_name(actor)
+    with session(options) as call:
+        failed = _failed(call, call(jobs.find, job))
+        call(resumptions.lock, failed["id"])
+        receipt = call(receipts.that_ended, failed["id"])
+        chosen = Choice(choice) if choice else _chosen(failed["id"], receipt, output)
+        set_aside: dict[str, Any] = {}
+        if chosen is Choice.DISCARD_AND_RETRY and _is_open(call, failed["id"]):
+            files = [each.path for each in receipt.receipt.artefacts] if receipt else []
+            settled = call(resumptions.settled, failed["id"], files=files)
+            data = data_dir(settings_from(options))
+            set_aside = _discard(failed, receipt, settled, data=data)
+        done = mutate(
+            call,
+            lambda db: _resume(
+                db, failed["id"], choice=chosen, by=by, reason=reason, set_aside=set_aside
+            ),
+            output=output,
+            key=idempotency_key,
+            operation="jobs.resume",
+            request={"job": failed["id"], "choice": chosen, "by": by, "reason": reason},
+        )
+    output.record(done, name=done["resumed_as"] or done["job"], page=lambda: _page(done))
+
+
+def _failed(call: Session, job_id: UUID) -> dict[str, Any]:
+    """Return the job, or raise `ConflictError` that says what it is instead of failed."""
+    job = call(jobs.show, job_id)
+    status = JobStatus(job["status"])
+    if status is JobStatus.FAILED:
+        return job
+    hints = {
+        JobStatus.RETRY: f"let it retry now: cortex jobs retry {job_id}",
+        JobStatus.WAITING_FOR_APPROVAL: f"see what it waits for: cortex why {job_id}",
+    }
+    raise ConflictError(f"job {job_id} is {status.value}, not FAILED", hint=hints.get(status))
+
+
+def _is_open(call: Session, job_id: UUID) -> bool:
+    """Whether nobody has resumed it yet: what its successor works on must not be touched."""
+    return LetterState(call(dead_letters.show, job_id)["state"]).is_unresolved
+
+
+def _chosen(job_id: UUID, found: Recorded | None, output: Output) -> Choice:
+    """Decide for a clean job; ask a person about one that left something."""
+    if found is None or found.receipt.is_clean:
+        return Choice.RETRY_STEP
+    recommended = recommended_choice(found.receipt)
+    if output.options.no_input or not (sys.stdin.isatty() and sys.stderr.isatty()):
+        raise UsageError(
+            f"the time-out of job {job_id} may have left work half done; "
+            f"recommended: {recommended}",
+            hint=f"look: cortex jobs timeouts {short_id(job_id)}, then say --choice {recommended}",
+        )
+    for line in block(found, output.talk):
+        output.talk.write(line)
+    for each, meaning in CHOICES.items():
+        output.say(f"  {each:<18} {meaning}", "bold" if each is recommended else "")
+    names = click.Choice([each.value for each in Choice])
+    return Choice(click.prompt("choice", type=names, default=recommended.value, err=True))
+
+
+def _discard(
+    failed: dict[str, Any], found: Recorded | None, settled: Settled, *, data: Path
+) -> dict[str, Any]:
+    """Set aside what the interrupted step left; return where it has gone, as plain JSON."""
+    import trio
+
+    from cortex.agent.workspace.discarding import Leftovers, put_aside
+
+    name = str(failed["lineage_id"] or failed["id"])
+    leftovers = Leftovers(
+        job_id=failed["id"],
+        workspace=data / "workspaces" / name,
+        folder=_folder(failed["payload"]),
+        receipt=None if found is None else found.receipt,
+        since=settled.at if found is None else max(settled.at, found.receipt.step_started_at),
+        kept=settled.files,
+        into=data / "workspaces" / f"{name}.discarded" / str(system_chance().new_id()),
+        pod=failed["pod"],
+    )
+    return attrs.asdict(trio.run(put_aside, leftovers))
+
+
+def _folder(payload: Any) -> Path | None:
+    """The folder that a job of an agent works in besides its workspace."""
+    folder = payload.get("folder") if isinstance(payload, dict) else None
+    return Path(folder) if isinstance(folder, str) else None
+
+
+async def _resume(
+    db: Database,
+    job_id: UUID,
+    *,
+    choice: Choice,
+    by: str,
+    reason: str,
+    set_aside: dict[str, Any],
+) -> dict[str, Any]:
+    done: dict[str, Any] = {"job": job_id, "choice": choice, "by": by, "reason": reason}
+    if choice is Choice.ESCALATE:
+        await resumptions.escalate(db, job_id, by=by, reason=reason)
+        return done | {"resumed_as": None, "set_aside": None}
+    wanted = Resubmission(job_id=job_id, new_id=system_chance().new_id())
+    new_id = await resumptions.resume(
+        db, wanted, choice=choice, by=by, reason=reason, set_aside=set_aside
+    )
+    return done | {"resumed_as": new_id, "set_aside": set_aside or None}
+
+
+def _page(done: dict[str, Any]) -> list[str]:
+    failed = short_id(UUID(done["job"]))
+    if done["resumed_as"] is None:
+        return [f"job {failed} is left to an operator: cortex dead show {failed}"]
+    return [
+        *_told(done["set_aside"] or {}),
+        f"job {failed} goes on as {done['resumed_as']}: {done['choice']}",
+    ]
+
+
+def _told(set_aside: dict[str, Any]) -> list[str]:
+    lines = [
+        f"stashed in {each['folder']}: git stash apply {each['commit']} brings it back"
+        for each in set_aside.get("stashes", ())
+    ]
+    if set_aside.get("files"):
+        lines.append(f"{len(set_aside['files'])} files moved to {set_aside['into']}")
+    if set_aside and not lines:
+        lines.append("nothing was left to set aside")
+    return [safe(line) for line in lines]

@@ -1,0 +1,134 @@
+"""`cortex jobs retry`: lets jobs that wait for their next try go on at once."""
+
+import shlex
+from collections.abc import Mapping, Sequence
+from functools import partial
+from typing import Any, Final
+from uuid import UUID
+
+import click
+
+from cortex.cli.asking import acting_name, as_option, confirm, reason_option
+from cortex.cli.idempotent import idempotent, mutate
+from cortex.cli.jobs.bulk import Act, act_on_all, bulk_of, bulk_options
+from cortex.cli.jobs.job_acts import act_columns, show_acts, typed
+from cortex.cli.options import Command, Options
+from cortex.cli.screen.output import Output
+from cortex.cli.screen.table import Column
+from cortex.cli.target import session
+from cortex.domain.breaker import BreakerState
+from cortex.domain.clock import system_chance
+from cortex.domain.job import JobStatus
+from cortex.domain.job_filter import HEIR, HEIRS
+from cortex.domain.phrases import clock_time, localised, short_id, span
+from cortex.domain.safe import safe
+from cortex.domain.waiting import FreezeSeen, QuotaSeen, awaited_of
+from cortex.postgres.session import Session
+from cortex.store import breakers, jobs
+from cortex.store.job_choice import choose_to_retry, retry_chosen, retry_each
+from cortex.view.cells import Row
+
+RETRY: Final = Act(
+    operation="jobs.retry",
+    verb="retry",
+    would="would try again now",
+    done="try again now",
+    choose=choose_to_retry,
+    work=partial(retry_chosen, new_id=system_chance().new_id),
+)
+
+
+@click.command(cls=Command)
+@click.argument("job_names", metavar="[ID…]", nargs=-1)
+@bulk_options
+@reason_option("Kept in the record.")
+@click.option("--yes", is_flag=True, help="Do not ask; a filter and failed jobs do.")
+@as_option
+@idempotent
+@click.pass_obj
+def retry(
+    options: Options,
+    *,
+    job_names: tuple[str, ...],
+    filters: tuple[str, ...],
+    dry_run: bool,
+    limit: int,
+    rate: float | None,
+    reason: str,
+    yes: bool,
+    actor: str | None,
+    idempotency_key: str | None,
+) -> None:
+    """Try jobs again now: those that are named, or all that fit a filter.
+
+    A job in RETRY, or one that waits for its next worker attempt, goes on at once; a circuit
+    breaker that is open still decides about its calls. From a FAILED job a new job goes on after
+    its last step, as `cortex dead retry` does; a filter takes failed jobs only if it names them:
+    'status:fail'. Ends with 5 when a job can be tried in neither way.
+    """
+    by, new_id = acting_name(actor), system_chance().new_id
+    asked = bulk_of(job_names, filters, limit=limit, rate=rate, dry_run=dry_run, is_agreed=yes)
+    if asked is not None:
+        act_on_all(options, asked, RETRY, by=by, reason=reason, key=idempotency_key)
+        return
+    output = Output(options)
+    with session(options) as call:
+        job_ids = list(dict.fromkeys(call(jobs.find, name) for name in job_names))
+        shown = [call(jobs.show, each) for each in job_ids]
+        waited = {row["waiting_on"]: row for row in shown}
+        if failed := [row for row in shown if row["status"] == JobStatus.FAILED]:
+            confirm(_question(failed), options, is_agreed=yes)
+        done = mutate(
+            call,
+            lambda db: retry_each(db, job_ids, by=by, reason=reason, new_id=new_id),
+            output=output,
+            key=idempotency_key,
+            operation="jobs.retry",
+            request={"jobs": sorted(job_ids), "by": by, "reason": reason},
+        )
+        for name in sorted(each for each in waited if each):
+            _tell_of_breaker(call, name, output)
+            _tell_of_hold(waited[name], output)
+    show_acts(output, COLUMNS, [typed(each) for each in done])
+
+
+def _tell_of_breaker(call: Session, name: str, output: Output) -> None:
+    """Say that an open breaker decides, until when, and what would help."""
+    for row in call(breakers.page, name=name, limit=1):
+        if row["state"] != BreakerState.OPEN:
+            return
+        until = "until somebody closes it"
+        if row["open_until"] is not None:
+            left_s = (row["open_until"] - row["now"]).total_seconds()
+            at = clock_time(row["open_until"])
+            until = f"for {span(left_s)} (until {at})" if left_s > 0 else "until one call tries it"
+        output.say(
+            f"breaker {name} decides about their calls, and is open {until}: "
+            f"cortex breakers close {shlex.quote(name)} --reason TEXT",
+            "warn",
+        )
+
+
+def _tell_of_hold(job: dict[str, Any], output: Output) -> None:
+    """Say that a freeze or a quota decides about their effects, and what would help."""
+    seen = awaited_of(job["awaited"])
+    if isinstance(seen, FreezeSeen) or (isinstance(seen, QuotaSeen) and seen.is_used_up):
+        output.say(f"it {localised(seen.words)}; {seen.ways_out[0]}", "warn")
+
+
+def _question(failed: Sequence[Mapping[str, Any]]) -> str:
+    """Say what becomes of failed jobs."""
+    if len(failed) > 1:
+        return f"retry {len(failed)} failed jobs: {HEIRS}"
+    (job,) = failed
+    name = f"{job['agent'] or job['type']} {short_id(job['id'])}"
+    return safe(f"retry {name}, which failed ({job['error_message']}): {HEIR}")
+
+
+def _told(row: Row) -> str:
+    if row.get("retried_as") is None:
+        return "tries again now"
+    return f"goes on as {short_id(UUID(row['retried_as']))}, from its last checkpoint"
+
+
+COLUMNS: Final = act_columns(_told, Column(name="retried_as", title="new job", is_default=False))

@@ -1,0 +1,64 @@
+"""`cortex jobs show`: everything about one job."""
+
+from uuid import UUID
+
+import click
+
+from cortex.cli.jobs.job_page import JobRecord, page
+from cortex.cli.options import Command, Options
+from cortex.cli.screen.output import Output
+from cortex.cli.target import session
+from cortex.postgres.database import Database
+from cortex.store import approvals, effects, facts, jobs, steps, why
+from cortex.view.why_brief import EXPLAINED, brief
+
+STEPS_DEFAULT = 200
+EFFECTS_MAX = 1000
+
+
+async def read_record(db: Database, job_id: UUID, *, steps_max: int | None) -> JobRecord:
+    """Read a job; its newest steps without their outputs, or with None all steps with them."""
+    job = await jobs.show(db, job_id)
+    if steps_max is None:
+        found = await steps.outputs(db, job_id)
+    else:
+        after = max(0, job["checkpoint"].get("seq", 0) - steps_max)
+        found = await steps.page(db, job_id, after=after, limit=steps_max)
+    whys = await why.facts_of_all(db, [job_id] if job["status"] in EXPLAINED else [])
+    return JobRecord(
+        job=job | {"why": brief(whys[job_id]) if job_id in whys else None},
+        steps=found,
+        attempts=await jobs.attempts(db, job_id),
+        history=await jobs.history(db, job_id),
+        changes=await facts.changes_of_job(db, job_id),
+        effects=await effects.page(db, job_id=job_id, limit=EFFECTS_MAX),
+        approvals=await approvals.of_job(db, job_id),
+    )
+
+
+@click.command(cls=Command)
+@click.argument("job", metavar="ID")
+@click.option(
+    "--steps",
+    "steps_max",
+    type=click.IntRange(1, 100_000),
+    default=STEPS_DEFAULT,
+    show_default=True,
+    metavar="N",
+    help="How many of the newest steps; documents always have all.",
+)
+@click.pass_obj
+def show(options: Options, *, job: str, steps_max: int) -> None:
+    """Show a job: its steps on a time axis, attempts, history and result."""
+    output = Output(options)
+    with session(options) as call:
+        record = call(
+            read_record,
+            call(jobs.find, job),
+            steps_max=steps_max if output.is_for_people else None,
+        )
+    output.record(
+        record.document,
+        name=str(record.job["id"]),
+        page=lambda: page(record, output.terminal),
+    )

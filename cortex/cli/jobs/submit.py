@@ -1,0 +1,161 @@
+"""`cortex jobs submit`: checks a job as far as it can be checked here, and submits it once."""
+
+from typing import Final
+from uuid import UUID
+
+import click
+
+from cortex.cli.asking import acting_credential, acting_name, as_option, unasked_option
+from cortex.cli.idempotent import idempotent, mutate
+from cortex.cli.jobs.follow import FactPrinter
+from cortex.cli.jobs.payload import read_payload
+from cortex.cli.jobs.watch import ENDING_COLUMNS, exit_by, wait_for
+from cortex.cli.options import Command, Options, Seconds, Text
+from cortex.cli.run.apps import registry_of
+from cortex.cli.screen.output import Output
+from cortex.cli.target import session
+from cortex.domain.clock import system_chance
+from cortex.domain.job import Submission
+from cortex.domain.phrases import short_id
+from cortex.domain.policy import (
+    DELAY_MAX_S,
+    KEY_MAX,
+    NAME_MAX,
+    PRIORITY_MAX,
+    RETRIES_MAX,
+    TIMEOUT_MAX_S,
+    check_timeout,
+    check_type,
+    default_timeout_s,
+    request_of,
+)
+from cortex.postgres.database import Database
+from cortex.postgres.session import Session
+from cortex.store import jobs, pods
+
+_WAY_OUT: Final = "load yours with --app, or start a pod that has it; known: cortex jobs types"
+
+
+@click.command(cls=Command)
+@click.argument("job_type", metavar="TYPE")
+@click.option("--payload", metavar="JSON|@FILE|-", help="A JSON object: the handler's arguments.")
+@click.option("--arg", "arguments", multiple=True, metavar="K=V", help="One argument on top.")
+@click.option("--agent", type=Text(NAME_MAX), metavar="NAME", help="The agent that it runs.")
+@click.option("--tenant", type=Text(NAME_MAX), metavar="NAME", help="Whose job it is [default].")
+@click.option("--queue", type=Text(NAME_MAX), metavar="NAME", help="Its jobs run one by one.")
+@click.option(
+    "--priority",
+    type=click.IntRange(-PRIORITY_MAX, PRIORITY_MAX),
+    metavar="N",
+    help="Smaller runs first [0].",
+)
+@click.option("--delay", type=Seconds(DELAY_MAX_S), metavar="S", help="Not before so many seconds.")
+@click.option(
+    "--timeout",
+    type=click.IntRange(1, TIMEOUT_MAX_S),
+    metavar="S",
+    help="Seconds that it may run, all attempts together.",
+)
+@click.option(
+    "--max-retries", type=click.IntRange(0, RETRIES_MAX), metavar="N", help="Application retries."
+)
+@click.option(
+    "--key", type=Text(KEY_MAX), metavar="KEY", help="Replaces the job that waits under it."
+)
+@click.option("--app", metavar="APP", help="Module or file with your own job types.")
+@click.option("--wait", is_flag=True, help="Wait until it ends.")
+@unasked_option
+@as_option
+@idempotent
+@click.pass_obj
+def submit(
+    options: Options,
+    *,
+    job_type: str,
+    payload: str | None,
+    arguments: tuple[str, ...],
+    agent: str | None,
+    tenant: str | None,
+    queue: str | None,
+    priority: int | None,
+    delay: float | None,
+    timeout: int | None,
+    max_retries: int | None,
+    key: str | None,
+    app: str | None,
+    actor: str | None,
+    wait: bool,
+    idempotency_key: str | None,
+) -> None:
+    """Submit a job and print its id.
+
+    A type that was loaded here (--app, built-in) has its payload checked against the handler.
+    """
+    output = Output(options)
+    registry = registry_of(app)
+    local = registry.get(job_type) if job_type in registry.names else None
+    submission = Submission(
+        id=system_chance().new_id(),
+        type=job_type,
+        payload=read_payload(payload, arguments, local),
+        agent=agent,
+        tenant=tenant,
+        queue_name=queue,
+        priority=priority,
+        delay_s=delay,
+        timeout_s=timeout,
+        max_retries=max_retries,
+        job_key=key,
+    )
+    with session(options) as call:
+        if local is None:
+            known = [*call(jobs.known_types), *registry.names]
+            check_type(job_type, known, way_out=_WAY_OUT)
+        if timeout is not None:
+            default_s = (
+                default_timeout_s(job_type, call(jobs.type_timeouts))
+                if local is None
+                else local.policy.timeout_s
+            )
+            check_timeout(job_type, timeout, default_s=default_s, name="--timeout")
+        by = acting_name(actor)
+        job_id = _submit(call, submission, by=by, output=output, key=idempotency_key)
+        is_lonely = job_type not in call(pods.live_types)
+        _tell_submitted(output, job_id, is_waiting=wait)
+        if is_lonely:
+            output.say(f"no ready pod runs {job_type!r} yet: cortex up", "warn")
+        if wait:
+            ended = wait_for(call, job_id, output=output)
+            if output.is_for_people:
+                FactPrinter(output.talk).print_ending(ended.job)
+            else:
+                output.listing("jobs", ENDING_COLUMNS, [ended.job], empty="")
+            exit_by([ended])
+
+
+def _submit(
+    call: Session, submission: Submission, *, by: str, output: Output, key: str | None
+) -> UUID:
+    """Submit and return the job's id; under a key that was used, the id of that time."""
+    if key is None:
+        call(jobs.submit_once, submission, by=by, credential=acting_credential())
+        return submission.id
+
+    async def work(db: Database) -> UUID:
+        await jobs.submit(db, [submission], by=by, credential=acting_credential())
+        return submission.id
+
+    request = request_of(submission) | {"by": by}
+    return UUID(
+        mutate(call, work, output=output, key=key, operation="jobs.submit", request=request)
+    )
+
+
+def _tell_submitted(output: Output, job_id: UUID, *, is_waiting: bool) -> None:
+    if output.is_for_people:
+        output.line(str(job_id))
+        if output.terminal.is_tty and not is_waiting:
+            output.say(f"follow it: cortex jobs watch {short_id(job_id)}", "dim")
+    elif not is_waiting:
+        document = {"job": {"id": job_id, "status": "PENDING"}}
+        output.record(document, name=str(job_id), page=list)

@@ -1,0 +1,84 @@
+"""`cortex jobs timeouts`: the receipts of a job's time-outs."""
+
+from collections.abc import Iterator
+from typing import Any
+from uuid import UUID
+
+import click
+
+from cortex.cli.jobs.receipt_page import block, document
+from cortex.cli.options import META_KEY, Command, Format, Options
+from cortex.cli.screen.output import Output
+from cortex.cli.target import session
+from cortex.domain.errors import UsageError
+from cortex.domain.phrases import short_id
+from cortex.postgres.session import Session
+from cortex.store import jobs, steps
+from cortex.store.timeouts import Recorded, of_job
+
+
+@click.command(cls=Command)
+@click.argument("job", metavar="ID")
+@click.option("--jsonl", is_flag=True, help="The same as -o jsonl: a whole receipt a line.")
+@click.pass_obj
+def timeouts(options: Options, *, job: str, jsonl: bool) -> None:
+    """Show what timed out in a job, and what each time-out left.
+
+    Documents have the whole of it: the answer so far, files, git state and diff, and for those that
+    ended an attempt the transcript: the steps up to the interruption.
+    """
+    if options.columns is not None:
+        raise UsageError("receipts have no columns", hint="all of them: --json")
+    if jsonl and "output" in click.get_current_context().meta.get(META_KEY, {}):
+        raise UsageError("--jsonl and -o or --json ask for two formats", hint="give one of them")
+    output = Output(options)
+    with session(options) as call:
+        job_id = call(jobs.find, job)
+        receipts = _receipts(call, job_id)
+        if jsonl or output.format is Format.JSONL:
+            for content in _documents(call, job_id, receipts):
+                output.json_line(content)
+            return
+        match output.format:
+            case Format.TABLE:
+                _page(output, job_id, receipts)
+            case Format.NAME:
+                for each in receipts:
+                    output.line(str(each.id))
+            case _:
+                found = list(_documents(call, job_id, receipts))
+                output.document({"job_id": job_id, "timeouts": found})
+
+
+def _receipts(call: Session, job_id: UUID) -> Iterator[Recorded]:
+    """Yield a job's receipts page by page: each may be large."""
+    after = 0
+    while page := call(of_job, job_id, after=after):
+        yield from page
+        after = page[-1].id
+
+
+def _documents(
+    call: Session, job_id: UUID, receipts: Iterator[Recorded]
+) -> Iterator[dict[str, Any]]:
+    transcript: list[dict[str, Any]] | None = None
+    for each in receipts:
+        told = each.receipt.interruption
+        if not told.final_action.ended_attempt:
+            yield document(each, None)
+            continue
+        if transcript is None:
+            transcript = call(steps.outputs, job_id)
+        yield document(each, [step for step in transcript if step["seq"] <= told.checkpoint_seq])
+
+
+def _page(output: Output, job_id: UUID, receipts: Iterator[Recorded]) -> None:
+    is_empty = True
+    for each in receipts:
+        if not is_empty:
+            output.line("")
+        for line in block(each, output.terminal):
+            output.line(line)
+        is_empty = False
+    if is_empty:
+        output.say(f"nothing has timed out in job {short_id(job_id)}", "dim")

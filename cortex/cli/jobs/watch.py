@@ -1,0 +1,171 @@
+"""`cortex jobs watch` and `cortex jobs wait`: until the end of jobs."""
+
+import time
+from collections.abc import Iterator
+from typing import Final
+from uuid import UUID
+
+import click
+
+from cortex.cli.jobs.facts import Cursor, Snapshot, document_of, is_ending, snapshot
+from cortex.cli.jobs.follow import FactPrinter, status_line
+from cortex.cli.jobs.job_columns import JOB_COLUMNS
+from cortex.cli.options import Command, Format, Options, Seconds
+from cortex.cli.patient import Patient
+from cortex.cli.screen.live_line import live_line
+from cortex.cli.screen.output import Output
+from cortex.cli.screen.table import only_on_demand
+from cortex.cli.target import session
+from cortex.domain.errors import TimedOutError, UsageError
+from cortex.domain.job import JobStatus
+from cortex.domain.phrases import short_id
+from cortex.postgres.session import Session
+from cortex.store import jobs
+from cortex.store.why import facts_of_all
+from cortex.view.why_brief import EXPLAINED, brief
+
+POLL_S: Final = 0.25
+"""One statement a look: four a second."""
+WHY_EVERY_S: Final = 5.0
+"""What keeps a job from running changes while the job stands as it did; a statement of its own."""
+EXIT_NOT_COMPLETED: Final = 6
+TIMEOUT_MAX_S: Final = 365 * 86_400.0
+
+
+@click.command(cls=Command)
+@click.argument("job", metavar="ID")
+@click.option("--plain", is_flag=True, help="One fact per line, as for a pipe.")
+@click.pass_obj
+def watch(options: Options, *, job: str, plain: bool) -> None:
+    """Follow a job until it ends: each step, each attempt, each change of state.
+
+    Ends with 0 when the job is COMPLETED, 6 when it is FAILED or CANCELLED.
+    """
+    output = Output(options)
+    if output.format in {Format.YAML, Format.NAME}:
+        raise UsageError(f"jobs watch has no format {output.format}", hint="take json, or none")
+    with session(options) as call:
+        job_id = call(jobs.find, job)
+        if output.is_for_people:
+            ended = _watch_lines(call, job_id, output=output, is_live=not plain)
+        else:
+            ended = _watch_documents(call, job_id, output=output)
+    exit_by([ended])
+
+
+@click.command(cls=Command)
+@click.argument("job_names", metavar="ID…", nargs=-1, required=True)
+@click.option("--timeout", type=Seconds(TIMEOUT_MAX_S), metavar="S", help="Seconds, then exit 7.")
+@click.pass_obj
+def wait(options: Options, *, job_names: tuple[str, ...], timeout: float | None) -> None:
+    """Wait in silence until jobs end, then print how.
+
+    Ends with 0 when all are COMPLETED, 6 when one is FAILED or CANCELLED, 7 after the time-out.
+    """
+    output = Output(options)
+    give_up_at = None if timeout is None else time.monotonic() + timeout
+    with session(options) as call:
+        job_ids = [call(jobs.find, name) for name in job_names]
+        ended = [wait_for(call, each, output=output, give_up_at=give_up_at) for each in job_ids]
+    output.listing("jobs", ENDING_COLUMNS, [each.job for each in ended], empty="")
+    exit_by(ended)
+
+
+def wait_for(
+    call: Session, job_id: UUID, *, output: Output, give_up_at: float | None = None
+) -> Snapshot:
+    """Return the job's last snapshot. Raises `TimedOutError` at a monotonic instant."""
+    for seen in looks(call, job_id, output=output):
+        if seen.is_over:
+            return seen
+        if give_up_at is not None and time.monotonic() >= give_up_at:
+            raise TimedOutError(
+                f"job {short_id(job_id)} is still {seen.status.value}",
+                hint=f"it goes on by itself; follow it: cortex jobs watch {job_id}",
+            )
+    raise AssertionError("looks end with a job that is over")
+
+
+def exit_by(ended: list[Snapshot]) -> None:
+    """End the command by how jobs ended."""
+    if any(each.status is not JobStatus.COMPLETED for each in ended):
+        raise click.exceptions.Exit(EXIT_NOT_COMPLETED)
+
+
+def looks(
+    call: Session, job_id: UUID, *, output: Output, look: Patient | None = None
+) -> Iterator[Snapshot]:
+    """Look at a job again and again until it is over; an outage of the database is waited out.
+
+    Raises what the first look raises.
+    """
+    look = look or Patient(call, output)
+    cursor = Cursor()
+    seen: Snapshot | None = None
+    while seen is None or not seen.is_over:
+        seen = look(snapshot, job_id, cursor)
+        cursor = seen.cursor
+        yield seen
+        if seen.is_complete and not seen.is_over:
+            call.pause(POLL_S)
+
+
+def _watch_lines(call: Session, job_id: UUID, *, output: Output, is_live: bool) -> Snapshot:
+    terminal = output.terminal
+    printer = FactPrinter(terminal)
+    look = Patient(call, output)
+    whys = _Whys(look)
+    with live_line(terminal, is_on=is_live) as live:
+        for seen in looks(call, job_id, output=output, look=look):
+            if seen.facts:
+                live.clear()
+                printer.print(fact for fact in seen.facts if not is_ending(fact))
+            if seen.is_over:
+                printer.print_ending(seen.job)
+                return seen
+            before, brief = whys.brief, whys.of(seen)
+            if brief and brief != before and not live.is_on:
+                printer.print_why(seen.job, brief)
+            live.show(status_line(seen.job | {"why": brief}, terminal))
+    raise AssertionError("looks end with a job that is over")
+
+
+class _Whys:
+    """What keeps a waiting job from running: read when it stands otherwise, and now and then."""
+
+    def __init__(self, look: Patient) -> None:
+        self._look = look
+        self._standing: object = None
+        self._due_at = 0.0
+        self.brief = ""
+
+    def of(self, seen: Snapshot) -> str:
+        """Return it in a few words; "": nothing does, or its own record says it."""
+        job = seen.job
+        standing = (job["status"], job["attempt"], job["retry_count"])
+        if standing != self._standing or time.monotonic() >= self._due_at:
+            self._standing, self._due_at = standing, time.monotonic() + WHY_EVERY_S
+            self.brief = ""
+            if seen.status in EXPLAINED:
+                facts = self._look(facts_of_all, [job["id"]]).get(job["id"])
+                self.brief = "" if facts is None else brief(facts)
+        return self.brief
+
+
+def _watch_documents(call: Session, job_id: UUID, *, output: Output) -> Snapshot:
+    for seen in looks(call, job_id, output=output):
+        for fact in seen.facts:
+            output.json_line(document_of(fact))
+        if seen.is_over:
+            kept = ("id", "status", "finished_at", "result", "error_message", "error_code")
+            output.json_line({"fact": "ended", **{name: seen.job[name] for name in kept}})
+            return seen
+    raise AssertionError("looks end with a job that is over")
+
+
+_SHOWN_AT_THE_END: Final = frozenset({"id", "status", "took_s", "cost_usd", "remark"})
+
+ENDING_COLUMNS: Final = (
+    *(column for column in JOB_COLUMNS if column.name in _SHOWN_AT_THE_END),
+    *only_on_demand("result", "error_message", "error_code", "finished_at"),
+)

@@ -1,0 +1,186 @@
+"""`cortex pods`: which pods there are, and how they feel."""
+
+from typing import Final
+
+import click
+
+from cortex.cli.options import Command, Group, Options
+from cortex.cli.screen.output import Output
+from cortex.cli.screen.table import Column, only_on_demand
+from cortex.cli.target import session
+from cortex.domain.confinement import Confinement
+from cortex.domain.phrases import NOTHING, age, since_s, size, span
+from cortex.domain.safe import safe
+from cortex.domain.why_facts import SILENT_S
+from cortex.store import pods as store
+from cortex.store.drains import with_moved
+from cortex.view.cells import Cell, Row
+from cortex.view.pods import leaving_told, moved_told, whole_s
+
+ENDED_MAX: Final = 50
+LAG_WARN_MS: Final = 100.0
+"""From here on the loop is late enough for people to notice."""
+
+pods = Group(
+    "pods",
+    help="Look at pods, the processes that run jobs, and drain them.",
+    sections={
+        "Look": {"ls": ("cortex.cli.pods:ls", "List pods and how they feel.")},
+        "Act": {
+            "drain": ("cortex.cli.pods.drain:drain", "Let a pod take no more jobs."),
+            "undrain": ("cortex.cli.pods.drain:undrain", "Let a drained pod take jobs again."),
+        },
+    },
+)
+
+
+@click.command(cls=Command)
+@click.option("--all", "with_ended", is_flag=True, help="Also the newest that have ended.")
+@click.pass_obj
+def ls(options: Options, *, with_ended: bool) -> None:
+    """List pods: their state, their load, and how long ago they were heard of."""
+    output = Output(options)
+    with session(options) as call:
+        rows = call(with_moved, call(store.page, ended=ENDED_MAX if with_ended else 0))
+    output.listing("pods", COLUMNS, rows, empty="no pod is running: cortex up")
+
+
+def _heartbeat_s(row: Row) -> float:
+    return since_s(row, row["heartbeat_at"])
+
+
+def _is_alive(row: Row) -> bool:
+    return row["state"] in {"READY", "DRAINING"}
+
+
+def _state(row: Row) -> Cell:
+    name: str = row["state"]
+    if _is_alive(row) and _heartbeat_s(row) > SILENT_S:
+        return Cell("! silent", "fail")
+    if name == "DRAINING" or (name == "READY" and row["drain_requested_at"] is not None):
+        moved = f" · {moved_told(row, row['moved'])}" if row["moved"] is not None else ""
+        return Cell(safe(f"◆ {leaving_told(row)}{moved}"), "warn")
+    if name == "READY" and row["trouble"] is not None:
+        told = row["trouble"].replace("_", " ")
+        return Cell(f"! {told} {whole_s(since_s(row, row['trouble_at']))}", "fail")
+    glyphs = {"READY": "●", "STOPPED": "○", "DEAD": "✗"}
+    styles = {"READY": "done", "STOPPED": "dim", "DEAD": "fail"}
+    return Cell(f"{glyphs.get(name, '?')} {name.lower()}", styles.get(name, ""))
+
+
+def _jobs(row: Row) -> Cell:
+    return Cell(f"{row['running']}/{row['slots']}", "" if row["running"] else "dim")
+
+
+def _heartbeat(row: Row) -> Cell:
+    silent_s = _heartbeat_s(row)
+    if not _is_alive(row):
+        return Cell(NOTHING, "dim")
+    return Cell(span(silent_s), "fail" if silent_s > SILENT_S else "")
+
+
+def _since(row: Row, name: str) -> float | None:
+    return None if row[name] is None else since_s(row, row[name])
+
+
+def _age(row: Row, name: str) -> Cell:
+    seconds = _since(row, name)
+    if seconds is None:
+        return Cell(NOTHING, "dim")
+    return Cell(span(seconds), "fail" if seconds > SILENT_S else "")
+
+
+def _connections(row: Row) -> Cell:
+    number = row["connections"]
+    return Cell(NOTHING, "dim") if number is None else Cell(str(number))
+
+
+def _confinement(row: Row) -> Cell:
+    told = row["confinement"]
+    if told is None:
+        return Cell(NOTHING, "dim")
+    return Cell(safe(told), "fail" if told in {Confinement.UNSAFE, Confinement.NONE} else "")
+
+
+def _ms(value: float | None, *, warn: float = LAG_WARN_MS) -> Cell:
+    if value is None:
+        return Cell(NOTHING, "dim")
+    return Cell(
+        f"{value:.1f}ms" if value < warn else f"{value:.0f}ms", "warn" if value >= warn else ""
+    )
+
+
+COLUMNS: Final = (
+    Column(
+        name="name",
+        title="pod",
+        shown=lambda r: Cell(safe(r["name"]), "bold"),
+        least=14,
+    ),
+    Column(name="state", shown=_state),
+    Column(name="running", title="jobs", shown=_jobs, is_right=True),
+    Column(
+        name="heartbeat_s", title="heartbeat", value=_heartbeat_s, shown=_heartbeat, is_right=True
+    ),
+    Column(
+        name="oldest_lease_s",
+        title="lease",
+        value=lambda r: _since(r, "oldest_lease_at"),
+        shown=lambda r: _age(r, "oldest_lease_at"),
+        is_right=True,
+        is_spare=True,
+    ),
+    Column(
+        name="loop_lag_ms",
+        title="loop lag",
+        shown=lambda r: _ms(r["loop_lag_ms"]),
+        is_right=True,
+    ),
+    Column(
+        name="rss_bytes",
+        title="memory",
+        shown=lambda r: Cell(size(r["rss_bytes"])),
+        is_right=True,
+    ),
+    Column(name="connections", title="conns", shown=_connections, is_right=True, is_spare=True),
+    Column(
+        name="hint_latency_ms",
+        title="hints",
+        shown=lambda r: _ms(r["hint_latency_ms"]),
+        is_right=True,
+        is_spare=True,
+    ),
+    Column(
+        name="started_at",
+        title="up",
+        shown=lambda r: Cell(age(since_s(r, r["started_at"]))),
+        is_right=True,
+    ),
+    Column(name="confinement", title="commands", shown=_confinement, is_spare=True),
+    Column(name="version", is_spare=True),
+    *only_on_demand(
+        "id",
+        "slots",
+        "heartbeat_at",
+        "liveness",
+        "trouble",
+        "trouble_at",
+        "draining_at",
+        "drain_requested_at",
+        "drain_requested_by",
+        "drain_reason",
+        "phase",
+        "phase_at",
+        "abort_at",
+        "closed_at",
+        "ended_at",
+        "job_types",
+        "oldest_lease_at",
+        "longest_claim_at",
+        "moved",
+    ),
+)
+"""`lease`: how long ago that of its jobs was renewed which has waited for longest; where only those
+of other pods were read, which wait for longer: at most so long. `conns`: its sessions in the
+database; null where the server cannot tell whose they are. `moved`: of a pod that leaves or is
+drained, what became of the jobs that it handed back."""

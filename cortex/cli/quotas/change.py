@@ -1,0 +1,161 @@
+"""`cortex quotas set` and `rm`: each is recorded with who and why."""
+
+import re
+from collections.abc import Awaitable, Callable, Mapping
+from decimal import Decimal
+from typing import Any, Final
+
+import click
+
+from cortex.cli.asking import acting_name, as_option, confirm, reason_option, unasked_option
+from cortex.cli.idempotent import idempotent, mutate
+from cortex.cli.options import Command, Options
+from cortex.cli.screen.output import Output
+from cortex.cli.screen.table import Column
+from cortex.cli.target import session
+from cortex.domain.errors import UsageError
+from cortex.domain.quota import DECIMALS_MAX, Period, Quota
+from cortex.domain.safe import safe
+from cortex.postgres.database import Database
+from cortex.postgres.session import Session
+from cortex.store import agents, effects
+from cortex.store import quotas as store
+from cortex.store.quotas import Change
+from cortex.view.cells import Cell
+
+AGENTS_MAX: Final = 1000
+_FIGURE: Final = re.compile(rf"[0-9]{{1,15}}(?:\.[0-9]{{1,{DECIMALS_MAX}}})?")
+_UNIT: Final = re.compile(r"[^\W\d_]\w{0,19}")
+
+kept_reason = reason_option("Kept with the change.", is_required=True)
+
+
+@click.command("set", cls=Command)
+@click.argument("tool")
+@click.option("--limit", required=True, metavar="N", help="At most so much.")
+@click.option(
+    "--per",
+    required=True,
+    type=click.Choice([each.value for each in Period]),
+    metavar="PERIOD",
+    help="hour or day, of UTC.",
+)
+@click.option("--of", "argument", metavar="ARGUMENT", help="Add this argument up, not the calls.")
+@click.option("--unit", metavar="UNIT", help="What that is measured in, for people: EUR.")
+@kept_reason
+@unasked_option
+@as_option
+@idempotent
+@click.pass_obj
+def set_(
+    options: Options,
+    *,
+    tool: str,
+    limit: str,
+    per: str,
+    argument: str | None,
+    unit: str | None,
+    reason: str,
+    actor: str | None,
+    idempotency_key: str | None,
+) -> None:
+    """Set a quota of TOOL, new or not; a tool may have several, all of which must have room.
+
+    It counts from now on. A raise lets jobs that wait go on, as far as it gives them room.
+    """
+    by = acting_name(actor)
+    if not _FIGURE.fullmatch(limit):
+        raise UsageError(f"--limit {limit!r} is not a number", hint="such as 20 or 12.50")
+    if unit is not None and not _UNIT.fullmatch(unit):
+        raise UsageError(f"--unit {unit!r} is not one short word", hint="such as EUR")
+    text = f"{limit} {unit}/{per}" if unit else f"{limit}/{per}"
+    quota = Quota.parse(tool, text, argument=argument)
+    for name in (tool, argument or ""):
+        if safe(name) != name:
+            raise UsageError(f"{safe(name)!r} holds characters that nobody sees")
+    output = Output(options)
+    with session(options) as call:
+        _warn_of_typo(call, tool, output)
+        _change(
+            call,
+            lambda db: store.put(db, quota, by=by, reason=reason),
+            output,
+            key=idempotency_key,
+            request={"set": quota.name, "limit": text, "by": by, "reason": reason},
+        )
+
+
+@click.command(cls=Command)
+@click.argument("name")
+@kept_reason
+@click.option("--yes", is_flag=True, help="Do not ask.")
+@as_option
+@idempotent
+@click.pass_obj
+def rm(
+    options: Options,
+    *,
+    name: str,
+    reason: str,
+    yes: bool,
+    actor: str | None,
+    idempotency_key: str | None,
+) -> None:
+    """Remove a quota and what was counted for it: jobs that wait for it go on."""
+    by = acting_name(actor)
+    confirm(safe(f"remove quota {name}"), options, is_agreed=yes)
+    with session(options) as call:
+        _change(
+            call,
+            lambda db: store.remove(db, name, by=by, reason=reason),
+            Output(options),
+            key=idempotency_key,
+            request={"remove": name, "by": by, "reason": reason},
+        )
+
+
+def _warn_of_typo(call: Session, tool: str, output: Output) -> None:
+    """Say so when nothing is known that calls this tool: the quota may hold nothing."""
+    if any(tool in each["spec"].get("tools", ()) for each in call(agents.page, limit=AGENTS_MAX)):
+        return
+    if not call(effects.page, tool=tool, limit=1):
+        output.say(f"no agent has a tool {tool}, and none was ever called as an effect", "warn")
+
+
+def _change(
+    call: Session,
+    work: Callable[[Database], Awaitable[Change]],
+    output: Output,
+    *,
+    key: str | None,
+    request: Mapping[str, Any],
+) -> None:
+    row = mutate(
+        call,
+        lambda db: _told(work, db),
+        output=output,
+        key=key,
+        operation="quotas.change",
+        request=request,
+    )
+    output.listing("quotas", COLUMNS, [row], empty="")
+
+
+async def _told(work: Callable[[Database], Awaitable[Change]], db: Database) -> dict[str, Any]:
+    change = await work(db)
+    return {
+        "name": change.name,
+        "before": None if change.before is None else float(change.before),
+        "after": None if change.after is None else float(change.after),
+    }
+
+
+def _limit_shown(limit: float | None) -> Cell:
+    return Cell("none", "dim") if limit is None else Cell(Quota.plain(Decimal(str(limit))))
+
+
+COLUMNS: Final = (
+    Column(name="name", title="quota", shown=lambda r: Cell(safe(r["name"]), "bold")),
+    Column(name="before", shown=lambda r: _limit_shown(r["before"]), is_right=True),
+    Column(name="after", shown=lambda r: _limit_shown(r["after"]), is_right=True),
+)

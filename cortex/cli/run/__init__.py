@@ -1,0 +1,1 @@
+"""`cortex up` and `cortex demo`: starting pods."""

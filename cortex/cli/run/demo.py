@@ -1,0 +1,253 @@
+"""`cortex demo`: a database, a pod, a scripted model and a real job, in one process."""
+
+import getpass
+import logging
+import os
+from contextlib import AsyncExitStack
+from functools import partial
+from pathlib import Path
+from typing import Any
+from uuid import UUID
+
+import attrs
+import click
+import orjson
+import trio
+
+from cortex.cli.jobs.facts import Cursor, Snapshot, is_ending, snapshot
+from cortex.cli.jobs.follow import FactPrinter, status_line
+from cortex.cli.options import Command, Options
+from cortex.cli.run.demo_approval import how_decided, how_to_decide, open_request
+from cortex.cli.run.prices import prices_of
+from cortex.cli.run.serve import serve
+from cortex.cli.screen.live_line import live_line
+from cortex.cli.screen.logs import configure_logs
+from cortex.cli.screen.terminal import Terminal, stdout_terminal
+from cortex.cli.screen.typed import typed
+from cortex.cli.target import data_dir, settings_from
+from cortex.config import Settings, files
+from cortex.demo import mail
+from cortex.demo.job import DEMO_JOBS, LIVE, REPORT, SCRIPTED, SCRIPTED_MODEL, demo_agent
+from cortex.demo.script_inspect import inspect
+from cortex.demo.server import serve as serve_model
+from cortex.domain.clock import system_chance
+from cortex.domain.errors import ApprovalExpiredError, DeniedError, UsageError
+from cortex.domain.job import JobStatus, Submission
+from cortex.domain.phrases import money, span
+from cortex.domain.prices import PriceTable
+from cortex.domain.safe import safe
+from cortex.domain.waiting import ID_DIGITS
+from cortex.durable.registry import Registry
+from cortex.postgres.bridge import Port
+from cortex.runtime.liveness.drain import Shutdown
+from cortex.runtime.pod import Ready
+from cortex.runtime.pod_parts import PodParts, standard_parts
+from cortex.store import agents, approvals, jobs
+
+POLL_S = 0.25
+END_OF_THE_POD = {"pre_stop_s": 0.0, "abort_s": 3.0, "closed_s": 13.0, "kill_s": 23.0}
+"""After Ctrl-C: enough for a step, short enough for a person."""
+DEATHS_MAX = 1000
+"""A demo is there to be killed: that does not make its job poison."""
+SETTLE_S = 0.0
+"""Run again, it goes on at once: no others run its jobs, whose locks might come later."""
+LABEL_CELLS = 9
+
+
+@click.command(cls=Command)
+@click.argument(
+    "folder",
+    required=False,
+    type=click.Path(exists=True, file_okay=False, resolve_path=True, path_type=Path),
+)
+@click.option("--approve", is_flag=True, help="Let the agent mail its report, if you agree.")
+@click.option("--model", metavar="NAME", help="A real model, with ANTHROPIC_API_KEY set.")
+@click.pass_obj
+def demo(options: Options, *, folder: Path | None, approve: bool, model: str | None) -> None:
+    """See it work: an agent inspects a folder and writes a report, as a durable job.
+
+    FOLDER is the current git checkout unless given. The model is a script that speaks the
+    Messages API on loopback, so no key is needed. With --approve it wants to mail the report and
+    waits until you decide, in `cortex tui` in a second terminal; the mail becomes a file. Stop it
+    with Ctrl-C, or kill it, at any moment: run again, it goes on with the same job.
+    """
+    if model is not None and not os.environ.get("ANTHROPIC_API_KEY"):
+        raise UsageError(
+            f"--model {model} needs a key", hint="export ANTHROPIC_API_KEY=…, or leave out --model"
+        )
+    configure_logs(level=logging.ERROR)
+    settings = settings_from(options, deaths_max=DEATHS_MAX, settle_s=SETTLE_S, **END_OF_THE_POD)
+    show = _Demo(
+        settings=settings,
+        prices=prices_of(settings),
+        terminal=stdout_terminal(options.color),
+        folder=folder or _checkout(Path.cwd()),
+        model=model or SCRIPTED_MODEL,
+        is_scripted=model is None,
+        asks=approve,
+    )
+    raise click.exceptions.Exit(trio.run(show.run))
+
+
+@attrs.define(kw_only=True, slots=False)
+class _Demo:
+    """One run of the demo."""
+
+    settings: Settings
+    prices: PriceTable
+    terminal: Terminal
+    folder: Path
+    model: str
+    is_scripted: bool
+    asks: bool
+    """The agent asks a person before it mails its report."""
+    shutdown: Shutdown = attrs.field(factory=Shutdown)
+    told: set[UUID] = attrs.field(factory=set)
+    """Requests of which it was told how to decide them."""
+    decided: list[dict[str, Any]] = attrs.field(factory=list)
+    """The requests, once the job is over."""
+    ended: dict[str, Any] | None = None
+    """The job, once it is over."""
+
+    @property
+    def job_type(self) -> str:
+        return SCRIPTED if self.is_scripted else LIVE
+
+    @property
+    def payload(self) -> dict[str, object]:
+        """What makes a job the same job when the demo is run again."""
+        return {"folder": str(self.folder), "model": self.model}
+
+    async def run(self) -> int:
+        """Run pod and job to the job's end, or to a signal; return the exit code."""
+        name = f"{self.model} (a script on this machine)" if self.is_scripted else self.model
+        self._tell("model", name)
+        self._tell("folder", str(self.folder))
+        async with AsyncExitStack() as stack:
+            base_url = api_key = None
+            if self.is_scripted:
+                server = await stack.enter_async_context(serve_model(inspect))
+                base_url, api_key = server.base_url, "scripted"
+            exit_code = await serve(
+                self.settings,
+                lambda: self._parts(base_url, api_key),
+                on_ready=lambda ready: ready.nursery.start_soon(self._follow, ready),
+                shutdown=self.shutdown,
+            )
+        return self._close(exit_code)
+
+    def _parts(self, base_url: str | None, api_key: str | None) -> PodParts:
+        """An ordinary pod, but for its jobs: it runs the demo's, and nobody else does."""
+        parts = standard_parts(
+            app=mail,
+            workspaces=data_dir(self.settings) / "workspaces",
+            prices=self.prices,
+            hidden=tuple(path.resolve() for path in files()),
+            is_unsafe=self.settings.unsafe_run_command,
+            base_url=base_url,
+            api_key=api_key,
+        )
+        return attrs.evolve(parts, registry=Registry([DEMO_JOBS[self.job_type]]))
+
+    async def _follow(self, ready: Ready) -> None:
+        """Find or submit the job and show what happens to it; at its end stop the pod."""
+        job_id = await self._job(ready.port)
+        printer = FactPrinter(self.terminal)
+        seen = await ready.port(snapshot, job_id, Cursor())
+        with live_line(self.terminal, is_on=True) as live:
+            while True:
+                live.clear()
+                printer.print(fact for fact in seen.facts if not is_ending(fact))
+                if seen.is_over:
+                    break
+                self._tell_how_to_decide(seen)
+                live.show(status_line(seen.job, self.terminal))
+                await trio.sleep(POLL_S)
+                seen = await ready.port(snapshot, job_id, seen.cursor)
+        printer.print_ending({**seen.job, "result": None})
+        self.decided = await ready.port(approvals.of_job, job_id)
+        self.ended = seen.job
+        self.shutdown.request()
+
+    def _tell_how_to_decide(self, seen: Snapshot) -> None:
+        request = open_request(seen)
+        if request is None or request.id in self.told:
+            return
+        self.told.add(request.id)
+        self.terminal.write("")
+        for label, text in how_to_decide(request, partial(typed, settings=self.settings)):
+            self._tell(label, text)
+        self.terminal.write("")
+        self.terminal.flush()
+
+    async def _job(self, port: Port) -> UUID:
+        agent = demo_agent(self.job_type, self.model, asks=self.asks)
+        chance = system_chance()
+        await port(
+            agents.apply,
+            new_id=chance.new_id(),
+            name=agent.name,
+            spec=agent.to_json(),
+            by=getpass.getuser(),
+        )
+        found = await port(jobs.unfinished, agent=agent.name, payload=self.payload)
+        if found is not None:
+            self._tell("job", f"{found} goes on from its last step")
+        else:
+            found = chance.new_id()
+            payload = orjson.dumps(self.payload).decode()
+            await port(
+                jobs.submit,
+                [Submission(id=found, type=self.job_type, payload=payload, agent=agent.name)],
+            )
+            self._tell("job", str(found))
+        self.terminal.write("")
+        self.terminal.flush()
+        return found
+
+    def _close(self, exit_code: int) -> int:
+        self.terminal.write("")
+        job = self.ended
+        if job is None:
+            self._tell("paused", f"nothing is lost, it goes on by: {self._again()}")
+            return exit_code
+        shown = job["id"].hex[-ID_DIGITS:]
+        next_ = f"{typed('jobs', 'show', shown, settings=self.settings)}    the job, step by step"
+        for approval in self.decided:
+            self._tell("decided", how_decided(approval))
+        if job["status"] != JobStatus.COMPLETED:
+            if job["error_code"] not in (DeniedError.code, ApprovalExpiredError.code):
+                why = str(job["error_message"] or job["cancel_reason"] or "")
+                self._tell("failed", why)
+            self._tell("next", next_)
+            return 6
+        result = job["result"]
+        took_s = (job["finished_at"] - job["started_at"]).total_seconds()
+        tokens = result["input_tokens"] + result["output_tokens"]
+        price = money(float(result["cost_usd"])) + (" of play money" if self.is_scripted else "")
+        self._tell("report", str(Path(result["workspace"]) / REPORT))
+        for sent in sorted(Path(result["workspace"], mail.OUTBOX).glob("*")):
+            self._tell("mail", str(sent))
+        self._tell("used", f"{result['steps']} steps, {tokens:,} tokens, {price}, {span(took_s)}")
+        self._tell("next", next_)
+        self._tell("", "kill -9 this demo halfway, run it again: it goes on where it was")
+        return exit_code
+
+    def _again(self) -> str:
+        """Return the command that goes on with the same job."""
+        words = ["demo", *(["--approve"] if self.asks else [])]
+        words += [] if self.is_scripted else ["--model", self.model]
+        words += [] if self.folder == _checkout(Path.cwd()) else [str(self.folder)]
+        return typed(*words, settings=self.settings)
+
+    def _tell(self, label: str, text: str) -> None:
+        head = self.terminal.paint(f"{label:<{LABEL_CELLS}}", "dim")
+        self.terminal.write(f"{head}{safe(text)}")
+
+
+def _checkout(start: Path) -> Path:
+    """The git checkout around a folder, or the folder itself."""
+    for folder in (start, *start.parents):
+        if (folder / ".git").exists():
+            return folder
+    return start

@@ -1,0 +1,52 @@
+"""What the demo says of its approval: how to decide it, and who did."""
+
+from collections.abc import Callable, Iterator
+from typing import Any, Final, TypeAlias
+
+from cortex.cli.jobs.facts import Snapshot
+from cortex.domain.approval import ApprovalStatus
+from cortex.domain.phrases import day_time, span
+from cortex.domain.waiting import ID_DIGITS, ApprovalSeen, awaited_of
+from cortex.view.approvals import what
+
+Told: TypeAlias = tuple[str, str]
+"""A label, empty where the line before goes on, and what stands behind it."""
+
+SENT_NOTHING: Final = "nothing was sent"
+
+
+def open_request(seen: Snapshot) -> ApprovalSeen | None:
+    """Return the request that a job waits for now; None: it waits for none."""
+    match awaited_of(seen.job["awaited"]):
+        case ApprovalSeen(status=ApprovalStatus.PENDING) as request:
+            return request
+        case _:
+            return None
+
+
+def how_to_decide(request: ApprovalSeen, typed: Callable[..., str]) -> Iterator[Told]:
+    """Yield what a person does in another terminal; `typed` writes a command as it is typed."""
+    name = request.id.hex[-ID_DIGITS:]
+    until = day_time(request.expires_at)
+    yield "waits", f"for you: {request.what} is called only if a person agrees, until {until}"
+    yield "type", typed("tui")
+    yield "", "in a second terminal, here: A shows it; read it; a and y approve, d denies"
+    yield "or", typed("approvals", "approve", name)
+    yield "or", typed("approvals", "deny", name, "--reason", "not to customers")
+
+
+def how_decided(approval: dict[str, Any]) -> str:
+    """Return who decided a request, where, how fast and why, in one line."""
+    tool, status = what(approval), ApprovalStatus(approval["status"])
+    if status is ApprovalStatus.PENDING:
+        return f"{tool} was not decided"
+    after = f"after {span((approval['decided_at'] - approval['created_at']).total_seconds())}"
+    if status is ApprovalStatus.EXPIRED:
+        return f"{tool} expired {after}: nobody decided, {SENT_NOTHING}"
+    if status is ApprovalStatus.CANCELLED:
+        return f"{tool} is void: {approval['reason']}"
+    by = f"{status.lower()} by {approval['decided_by']} on {approval['channel']} {after}"
+    why = f": {approval['reason']}" if approval["reason"] else ""
+    edited = f", as {approval['edited_by']} edited it" if approval["edited_by"] else ""
+    denied = f"; {SENT_NOTHING}" if status is ApprovalStatus.DENIED else ""
+    return f"{tool} {by}{edited}{why}{denied}"

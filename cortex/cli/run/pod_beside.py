@@ -1,0 +1,188 @@
+"""The pod of `cortex up --tui`: a child in a session of its own, whose logs go to a file.
+
+A fork, before anything runs: the child is this very program with what it was told, and it needs no
+second look at arguments that may hold a password. In its own session no signal of the terminal
+reaches it; it is told to end by this process, or by its end: see `lifeline`.
+"""
+
+import json
+import os
+import select
+import signal
+import socket
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from datetime import UTC, datetime
+from pathlib import Path
+from types import FrameType
+from typing import Final, Self
+
+import attrs
+import platformdirs
+
+from cortex.cli.run.lifeline import Lifeline
+from cortex.domain.clock import system_chance
+from cortex.domain.errors import UsageError
+
+LOGS_MAX: Final = 20
+"""Files that are kept; more when more pods than that run."""
+LOOK_MS: Final = 1_000
+"""So often it is looked whether the pod has ended; as a rule its end of the lifeline tells."""
+SIGNALS: Final = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+
+
+@attrs.define(kw_only=True)
+class PodBeside:
+    """The child, as its parent has it; as long as it is in front nobody else can have its pid."""
+
+    pid: int
+    log: Path
+    _socket: socket.socket
+    name: str = "of this terminal"
+    """As in the record, once it is ready."""
+    http: str | None = None
+    ready_s: float = 0.0
+    is_draining: bool = False
+
+    def until_ready(self) -> bool:
+        """Wait until it takes jobs; False: it has ended, or is about to."""
+        with self._socket.makefile("r", encoding="utf-8") as lines:
+            line = lines.readline()
+        if not line:
+            return False
+        told = json.loads(line)
+        self.name, self.http, self.ready_s = told["pod"], told["http"], told["ready_s"]
+        return True
+
+    @property
+    def exit_code(self) -> int | None:
+        """As a shell would say; None: it runs."""
+        return self._look(os.WNOHANG)
+
+    def ended(self) -> str | None:
+        """Say how it ended, in a few words; None: it runs."""
+        code = self.exit_code
+        if code is None:
+            return None
+        if code > 128:  # noqa: PLR2004 -- a shell's word for a signal
+            return f"was ended by {signal.Signals(code - 128).name}"
+        return f"has ended with exit code {code}" if code else "has ended"
+
+    def drain(self) -> None:
+        """Let it end: its jobs go on elsewhere after their next step."""
+        if not self.is_draining:
+            self._end()
+
+    def signalled(self, number: int, _: FrameType | None = None) -> None:
+        """Take a signal of this process: the first drains, another one hands back at once.
+
+        A terminal that goes is no reason to hurry.
+        """
+        if number != signal.SIGHUP or not self.is_draining:
+            self._end()
+
+    def wait(self) -> int:
+        """Wait for its end; return the exit code. Bounded by the pod's own deadline, once told.
+
+        A terminal that goes meanwhile drains it: not each one sends a signal.
+        """
+        poll = select.poll()
+        poll.register(sys.stdin, 0)
+        poll.register(self._socket, select.POLLIN)
+        while not self.is_draining and self.exit_code is None:
+            seen = {number for number, _ in poll.poll(LOOK_MS)}
+            if sys.stdin.fileno() in seen:
+                self.drain()
+            elif seen:
+                break  # it is about to end
+        code = self._look(0)
+        if code is None:
+            raise ChildProcessError(f"nobody knows what became of process {self.pid}")
+        return code
+
+    @contextmanager
+    def in_front(self) -> Iterator[Self]:
+        """Pass the signals of this process on while the block lasts; to be left after its end."""
+        before = {number: signal.signal(number, self.signalled) for number in SIGNALS}
+        try:
+            yield self
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, handler)
+            self._socket.close()
+            os.waitpid(self.pid, os.WNOHANG)
+
+    def last_words(self, lines_max: int) -> str:
+        """Return the end of its log."""
+        lines = self.log.read_text("utf-8", "replace").splitlines()
+        return "\n".join(lines[-lines_max:])
+
+    def _end(self) -> None:
+        self.is_draining = True
+        with suppress(ProcessLookupError):
+            os.kill(self.pid, signal.SIGTERM)
+
+    def _look(self, how: int) -> int | None:
+        seen = os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOWAIT | how)
+        if seen is None:
+            return None
+        return seen.si_status if seen.si_code == os.CLD_EXITED else 128 + seen.si_status
+
+
+def fork_pod() -> PodBeside | Lifeline:
+    """Split in two: the parent gets the pod, and the pod its end of the lifeline.
+
+    Raises `UsageError` when there is no place for logs.
+    """
+    log, opened = _new_log(platformdirs.user_log_path("cortex", appauthor=False))
+    theirs, own = socket.socketpair()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    pid = os.fork()
+    if pid:
+        own.close()
+        os.close(opened)
+        return PodBeside(pid=pid, log=log.rename(_named(log, pid)), socket=theirs)
+    theirs.close()
+    os.setsid()
+    nothing = os.open(os.devnull, os.O_RDONLY)
+    for source, number in ((nothing, 0), (opened, 1), (opened, 2)):
+        os.dup2(source, number)
+    os.close(nothing)
+    os.close(opened)
+    return Lifeline(own)
+
+
+def _named(log: Path, pid: int) -> Path:
+    """Put the number of the process that writes it into a log's name."""
+    return log.with_stem(f"{log.stem.rpartition('-')[0]}-{pid}")
+
+
+def _new_log(folder: Path) -> tuple[Path, int]:
+    """Make an empty log that only its user may read, opened, and keep the newest ones beside it."""
+    now = datetime.fromtimestamp(system_chance().unix_ms() / 1000, UTC)
+    log = folder / f"pod-{now:%Y%m%dT%H%M%S}-{os.getpid()}.log"
+    try:
+        folder.mkdir(parents=True, mode=0o700, exist_ok=True)
+        for old in sorted(folder.glob("pod-*.log"))[: 1 - LOGS_MAX]:
+            if not _runs(old):
+                old.unlink(missing_ok=True)
+        return log, os.open(log, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_APPEND, 0o600)
+    except OSError as error:
+        raise UsageError(
+            f"cannot write the pod's log {log}: {error.strerror}",
+            hint="make that folder one that this user may write to, or set XDG_STATE_HOME",
+        ) from error
+
+
+def _runs(log: Path) -> bool:
+    """Whether the process in the name of a log is there: it may still write to it."""
+    number = log.stem.rpartition("-")[2]
+    try:
+        os.kill(int(number), 0)
+    except ProcessLookupError:
+        return False
+    except (PermissionError, ValueError):
+        return True
+    return True

@@ -1,0 +1,53 @@
+"""Prices of models as a pod begins with them: the list prices, and over them a person's file.
+
+    # prices.toml, in US dollars per million tokens
+    [claude-sonnet-5]
+    input = 1.80
+
+    ["local/llama-4.1"]
+    input = 0.10
+    output = 0.40
+
+What the file does not give stays as it is.
+"""
+
+import tomllib
+from decimal import Decimal
+from typing import Final
+
+from cortex.cli.files import read_bytes
+from cortex.config import Settings
+from cortex.domain.errors import UsageError
+from cortex.domain.model import Usage
+from cortex.domain.prices import LIST_PRICES, PriceTable
+
+FILE_BYTES_MAX: Final = 1_048_576
+
+
+def unpriced_warning(agent: str, model: str, prices: PriceTable) -> str:
+    """Return what to say when an agent's money is limited; "" if its model has a known price."""
+    if prices.cost(model, Usage()) is not None:
+        return ""
+    return (
+        f"agent {agent}: no price of model {model} is known, so a budget in dollars refuses its "
+        "calls: give its price (setting prices), or limit it with --tokens"
+    )
+
+
+def prices_of(settings: Settings) -> PriceTable:
+    """Return the prices that the setting `prices` makes of the list prices.
+
+    Raises `UsageError` that names the file, and in it the model, the field and the value.
+    """
+    if settings.prices is None:
+        return LIST_PRICES
+    path = str(settings.prices)
+    content = read_bytes(path, what="prices", bytes_max=FILE_BYTES_MAX)
+    try:
+        overrides = tomllib.loads(content.decode(), parse_float=Decimal)
+    except ValueError as error:  # what is not UTF-8, too
+        raise UsageError(f"{path}: {error}") from error
+    try:
+        return LIST_PRICES.with_overrides(overrides)
+    except UsageError as error:
+        raise UsageError(f"{path}: {error.message}", hint=error.hint) from error

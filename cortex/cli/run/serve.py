@@ -1,0 +1,202 @@
+"""Runs a pod under signals: drains on the first one, hands everything back on the second.
+
+A terminal that goes (SIGHUP) drains too, unless `nohup` asked to stay, and is never the second one:
+it is no reason to hurry, and as a rule it comes twice, from the shell and from the system.
+"""
+
+import os
+import select
+import signal
+from collections.abc import AsyncGenerator, Callable, Sequence
+from contextlib import ExitStack, asynccontextmanager
+from functools import partial
+from itertools import chain, repeat
+from types import FrameType
+from typing import Any, Final
+
+import structlog
+import trio
+
+from cortex.actors.phases import ShutdownLog
+from cortex.actors.task_dump import dump_tasks_on_signal
+from cortex.cli.target import database
+from cortex.config import Settings
+from cortex.domain.clock import system_chance
+from cortex.domain.errors import UnavailableError
+from cortex.postgres.errors import is_starting
+from cortex.postgres.migrate import migrate
+from cortex.postgres.session import run_alone
+from cortex.runtime import process
+from cortex.runtime.isolation.forge import Forge
+from cortex.runtime.liveness.drain import Shutdown
+from cortex.runtime.liveness.loop_guard import STILL_MIN_S, LoopGuard
+from cortex.runtime.pod import Ready, run_pod
+from cortex.runtime.pod_parts import PodParts
+from cortex.runtime.process import hide_credentials, hide_memory
+
+SIGNALS: Final = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+OUTPUTS: Final = (0, 1, 2)
+RECOVERED_WITHIN_S: Final = 300.0
+"""A server that replays its log answers, but takes no session; replaying takes minutes at most."""
+RECOVERY_POLL_S: Final = 0.5
+
+_log = structlog.get_logger()
+
+
+async def serve(
+    settings: Settings,
+    make_parts: Callable[[], PodParts],
+    *,
+    on_ready: Callable[[Ready], None],
+    shutdown: Shutdown | None = None,
+    forge: Forge | None = None,
+) -> int:
+    """Prepare the database and run a pod on it until a signal or `shutdown`; return the exit code.
+
+    0: drained, everything ended or was handed back. 1: a phase of the shutdown was cut off.
+    128 + n: signal n came during start-up, or twice.
+    """
+    hide_memory()
+    hide_credentials(settings.dsn)
+    ending = shutdown or Shutdown()
+    starting = trio.CancelScope()
+    signal_seen = came_count = 0
+    log: ShutdownLog | None = None
+
+    def came() -> None:
+        nonlocal came_count
+        came_count += 1
+
+    heard = [each for each in SIGNALS if signal.getsignal(each) != signal.SIG_IGN]
+    with trio.open_signal_receiver(*heard) as signals:
+        _arm_by_signals(settings, heard, came)
+        async with trio.open_nursery() as nursery:
+
+            async def watch() -> None:
+                nonlocal signal_seen
+                told_count = 0
+                async for signum in signals:
+                    signal_seen = signum
+                    starting.cancel(reason=signal.Signals(signum).name)
+                    # Two that come within one turn of the loop are one to trio.
+                    while told_count < came_count:
+                        told_count += 1
+                        ending.request()
+
+            nursery.start_soon(watch)
+            await nursery.start(dump_tasks_on_signal)
+            guard = LoopGuard(still_s=max(settings.fence_s, STILL_MIN_S))
+            await nursery.start(guard.run, name=guard.name)
+            parts = make_parts()
+            if parts.preload is not None:
+                # Beside the database's start: the pod waits for both.
+                nursery.start_soon(partial(_in_thread, parts.preload), name="preload")
+            async with _database(settings, starting, lambda: signal_seen) as dsn:
+                if dsn is not None:
+                    log = await run_pod(
+                        settings,
+                        dsn=dsn,
+                        parts=parts,
+                        chance=system_chance(),
+                        shutdown=ending,
+                        on_ready=on_ready,
+                        forge=forge,
+                    )
+            nursery.cancel_scope.cancel(reason="the pod has ended")
+    if log is None or not ending.has_started or ending.abort.is_set():
+        return 128 + signal_seen
+    return 0 if log.is_clean else 1
+
+
+async def _in_thread(work: Callable[[], object]) -> None:
+    await trio.to_thread.run_sync(work, abandon_on_cancel=True)
+
+
+def _arm_by_signals(
+    settings: Settings, heard: Sequence[signal.Signals], came: Callable[[], None]
+) -> None:
+    """Let each signal set the process a last moment, also when the event loop does not turn.
+
+    `came` is called at each that counts. The moment comes before the orchestrator's own. To be
+    called inside the signal receiver, which puts the former handlers back.
+    """
+    after_abort_s = settings.close_s + settings.hard_exit_s
+    graces_s = chain([settings.drain_s + after_abort_s], repeat(after_abort_s))
+    is_first = True
+
+    def arm_and_hear(hear: Any, signum: int, frame: FrameType | None) -> None:
+        nonlocal is_first
+        if signum == signal.SIGHUP:
+            _let_go_of_outputs()
+            if not is_first:
+                return
+        is_first = False
+        process.arm(next(graces_s))
+        came()
+        hear(signum, frame)
+
+    for number in heard:
+        signal.signal(number, partial(arm_and_hear, signal.getsignal(number)))
+
+
+def _let_go_of_outputs() -> None:
+    """Put nothing in the place of a terminal that is gone: a line of log would fail there."""
+    poll = select.poll()
+    for number in OUTPUTS:
+        poll.register(number, 0)
+    gone = [number for number, seen in poll.poll(0) if seen & (select.POLLHUP | select.POLLERR)]
+    if not gone:
+        return
+    nothing = os.open(os.devnull, os.O_RDWR)
+    for number in gone:
+        os.dup2(nothing, number)
+    os.close(nothing)
+
+
+async def _migrate(dsn: str) -> None:
+    """Bring the schema up to date; a server that is still recovering is waited for.
+
+    Raises what `migrate` raises, after `RECOVERED_WITHIN_S` also for such a server.
+    """
+    give_up_at = trio.current_time() + RECOVERED_WITHIN_S
+    has_logged = False
+    while True:
+        try:
+            await trio.to_thread.run_sync(
+                lambda: run_alone(lambda: migrate(dsn)), abandon_on_cancel=True
+            )
+        except UnavailableError as error:
+            if not is_starting(error) or trio.current_time() > give_up_at:
+                raise
+            if not has_logged:
+                _log.warning("waiting for the database", error=error.message)
+                has_logged = True
+        else:
+            return
+        await trio.sleep(RECOVERY_POLL_S)
+
+
+@asynccontextmanager
+async def _database(
+    settings: Settings, starting: trio.CancelScope, signal_seen: Callable[[], int]
+) -> AsyncGenerator[str | None, None]:
+    """Yield the address of a migrated database, or None if a signal came first."""
+    held = ExitStack()
+
+    def address() -> str:
+        return held.enter_context(database(settings))
+
+    dsn: str | None = None
+    with starting:
+        # A connection that hangs is bounded; a signal does not wait for that.
+        found = await trio.to_thread.run_sync(address, abandon_on_cancel=True)
+        await _migrate(found)
+        dsn = found
+    if dsn is None:
+        # The thread that prepares the database may hang; it gets no time of its own.
+        process.arm(process.GOODBYE_S, exit_code=128 + signal_seen())
+    try:
+        yield dsn
+    finally:
+        with trio.move_on_after(settings.close_s, shield=True):
+            await trio.to_thread.run_sync(held.close, abandon_on_cancel=True)

@@ -1,0 +1,134 @@
+"""`cortex up`: runs one pod until SIGTERM, SIGINT, or the end of its terminal."""
+
+import json
+import os
+import sys
+import time
+
+import click
+import structlog
+import trio
+
+from cortex.agent.tools.abandon import left_count
+from cortex.cli.options import Command, Format, Options
+from cortex.cli.run.apps import load_app
+from cortex.cli.run.forging import start
+from cortex.cli.run.lifeline import Lifeline
+from cortex.cli.run.prices import prices_of
+from cortex.cli.run.serve import serve
+from cortex.cli.screen.logs import configure_logs
+from cortex.cli.target import data_dir, settings_from
+from cortex.config import Settings, files
+from cortex.durable import crash_points
+from cortex.runtime import process
+from cortex.runtime.liveness.drain import Shutdown
+from cortex.runtime.pod import Ready
+from cortex.runtime.pod_parts import standard_parts
+
+
+@click.command(cls=Command)
+@click.option("--app", metavar="APP", help="Module or file with your own jobs and tools.")
+@click.option("--slots", type=int, metavar="N", help="Jobs to run at once [1000].")
+@click.option("--http", metavar="HOST:PORT", help="Serve the HTTP API; port 0 takes a free one.")
+@click.option("--tui", "has_screen", is_flag=True, help="With the terminal UI; logs to a file.")
+@click.pass_obj
+def up(
+    options: Options, *, app: str | None, slots: int | None, http: str | None, has_screen: bool
+) -> None:
+    """Run a pod: it takes jobs until it is told to stop.
+
+    SIGTERM, Ctrl-C or a terminal that is closed drains it: jobs go on elsewhere after their next
+    step, or after 40 seconds. A second signal hands everything back at once. Several pods may share
+    one database.
+    """
+    began = time.perf_counter()
+    settings = settings_from(options, slots=slots, http=http)
+    lifeline = None
+    if has_screen:
+        from cortex.cli.run.pod_beside import PodBeside, fork_pod
+        from cortex.cli.run.up_screen import up_on_screen, who_acts
+        from cortex.cli.tui import refuse_what_is_no_terminal
+
+        refuse_what_is_no_terminal("cortex up --tui", hint="leave out --tui")
+        actor = who_acts()
+        half = fork_pod()
+        if isinstance(half, PodBeside):
+            raise click.exceptions.Exit(up_on_screen(half, options, settings, actor=actor))
+        lifeline = half
+    raise click.exceptions.Exit(_run(options, settings, app, began=began, lifeline=lifeline))
+
+
+def _run(
+    options: Options,
+    settings: Settings,
+    app: str | None,
+    *,
+    began: float,
+    lifeline: Lifeline | None,
+) -> int:
+    configure_logs()
+    crash_points.arm(os.environ.get(crash_points.VARIABLE))
+    module = load_app(app) if app else None
+    folder = data_dir(settings)
+    prices = prices_of(settings)
+    shutdown = Shutdown()
+
+    parts = standard_parts(
+        app=module,
+        workspaces=folder / "workspaces",
+        prices=prices,
+        hidden=tuple(path.resolve() for path in files()),
+        is_unsafe=settings.unsafe_run_command,
+    )
+    forge = start(settings, parts, app)
+
+    def tell(ready: Ready) -> None:
+        ready_s = time.perf_counter() - began
+        told = {"schema_version": 1, "pod": ready.pod, "ready_s": ready_s, "http": ready.http}
+        if lifeline is not None:
+            lifeline.tell(told)
+        elif options.output is Format.TABLE:
+            jobs = ", ".join(ready.job_types)
+            what = f"{settings.slots} slots, jobs {jobs}"
+            lines = [f"pod {ready.pod} is ready after {ready_s:.2f} s: {what}"]
+            if ready.http is not None:
+                lines.append(f"the API is at {ready.http}")
+            lines.append("Ctrl-C drains it, twice hands back at once")
+            _say("\n".join(lines))  # at once: who reads the first line may rely on the last
+        else:
+            _say(json.dumps(told))
+
+    async def run() -> int:
+        exit_code = await serve(
+            settings, lambda: parts, on_ready=tell, shutdown=shutdown, forge=forge
+        )
+        # The pod has ended; a call that was left behind must not hold the process.
+        process.arm(process.GOODBYE_S, exit_code=exit_code, told=_left_behind())
+        return exit_code
+
+    try:
+        return trio.run(run) if lifeline is None else trio.run(lifeline.around, run, shutdown)
+    finally:
+        forge.close()
+
+
+def _say(text: str) -> None:
+    """Write to stdout. A pod that is ready does not end because nobody can read that it is."""
+    try:
+        click.echo(text)
+    except OSError as error:
+        structlog.get_logger().warning("stdout cannot be written", error=error.strerror)
+        # Python would try to flush what is left once more at the end, and change the exit code.
+        nothing = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nothing, sys.stdout.fileno())
+        os.close(nothing)
+
+
+def _left_behind() -> str | None:
+    """Say which calls may hold the process although its pod has ended as it should."""
+    count = left_count()
+    if not count:
+        return None
+    if count == 1:
+        return "1 tool that ignored its cancellation was left behind"
+    return f"{count} tools that ignored their cancellation were left behind"

@@ -1,0 +1,98 @@
+"""Logs of a pod: JSON lines for machines, one calm line each for people; never local variables."""
+
+import logging
+import sys
+import traceback
+from types import TracebackType
+from typing import Any, Final, TextIO
+
+import structlog
+from structlog.typing import EventDict, Processor
+
+from cortex.cli.run.log_stream import LogStream
+from cortex.domain.redaction import redact
+from cortex.domain.safe import safe
+
+TEXT_MAX: Final = 4_000
+"""Characters of one value: what a job says must not fill the disk."""
+TRACEBACK_MAX: Final = 20_000
+
+ExcInfo = tuple[type[BaseException], BaseException, TracebackType | None]
+
+
+def configure_logs(*, level: int = logging.INFO) -> None:
+    """Send logs to stderr: as JSON lines unless stderr is a terminal.
+
+    So are those that tools and libraries write by `logging`, from warnings on. Whatever else is
+    written to stderr goes the same way from here on: see `LogStream`.
+    """
+    own = sys.__stderr__
+    if own is not None and sys.stderr is own:  # not one that a test or a caller put there
+        own.flush()
+        sys.stderr = LogStream(own.fileno())
+    is_terminal = sys.stderr.isatty()
+    processors: list[Any] = [
+        structlog.processors.add_log_level,
+        structlog.processors.TimeStamper(
+            fmt="%H:%M:%S" if is_terminal else "iso", utc=not is_terminal
+        ),
+        _shorten,
+        *(_for_people() if is_terminal else _for_machines()),
+        _redact_line,
+    ]
+    structlog.configure(
+        wrapper_class=structlog.make_filtering_bound_logger(level),
+        processors=processors,
+        logger_factory=structlog.PrintLoggerFactory(file=sys.stderr),
+        cache_logger_on_first_use=True,
+    )
+    others = logging.StreamHandler(sys.stderr)
+    strip = structlog.stdlib.ProcessorFormatter.remove_processors_meta
+    others.setFormatter(
+        structlog.stdlib.ProcessorFormatter(
+            processors=[structlog.stdlib.add_logger_name, strip, *processors]
+        )
+    )
+    logging.basicConfig(level=logging.WARNING, handlers=[others], force=True)
+
+
+def _for_machines() -> list[Processor]:
+    return [structlog.processors.ExceptionRenderer(_told), structlog.processors.JSONRenderer()]
+
+
+def _for_people() -> list[Processor]:
+    return [
+        _disarm,
+        structlog.dev.ConsoleRenderer(pad_event_to=24, exception_formatter=_write_traceback),
+    ]
+
+
+def _shorten(_: object, __: str, event: EventDict) -> EventDict:
+    """Redact texts as they were given, and before they are cut: half a secret is not found."""
+    for key, value in event.items():
+        if isinstance(value, str):
+            text = redact(value)
+            event[key] = text if len(text) <= TEXT_MAX else text[:TEXT_MAX] + "…"
+    return event
+
+
+def _disarm(_: object, __: str, event: EventDict) -> EventDict:
+    """Texts of jobs and models may hold what a terminal would obey."""
+    for key, value in event.items():
+        if isinstance(value, str):
+            event[key] = safe(value)
+    return event
+
+
+def _redact_line(_: object, __: str, line: str) -> str:
+    """Redact what was made text only now: lists, errors, whatever JSON has no form for."""
+    return redact(line)
+
+
+def _write_traceback(stream: TextIO, exc_info: ExcInfo) -> None:
+    stream.write("\n" + safe(_told(exc_info), newline="\n"))
+
+
+def _told(exc_info: ExcInfo) -> str:
+    """The end of a traceback, without locals: those may hold secrets."""
+    return redact("".join(traceback.format_exception(*exc_info)))[-TRACEBACK_MAX:]

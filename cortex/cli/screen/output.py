@@ -1,0 +1,168 @@
+"""The one renderer: what a command found, in the format that was asked for, on stdout.
+
+JSON and YAML documents have a `schema_version`; their keys stay, new ones may appear. Talk goes to
+stderr, so that stdout can always be piped.
+"""
+
+import difflib
+import sys
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, Final
+
+from cortex.cli.options import Format, Options
+from cortex.cli.screen.table import Column, lines_of
+from cortex.cli.screen.terminal import stderr_terminal, stdout_terminal
+from cortex.domain.errors import UsageError
+from cortex.domain.phrases import exact, json_text, to_plain
+from cortex.domain.safe import escaped, safe
+from cortex.view.cells import Row
+
+SCHEMA_VERSION: Final = 1
+
+LINE_CHARS_MAX: Final = 2_000
+"""Of a line of a page."""
+
+
+class Output:
+    """Writes data to stdout and talk to stderr."""
+
+    def __init__(self, options: Options) -> None:
+        self.options = options
+        self.format = options.output
+        self.terminal = stdout_terminal(options.color)
+        self.talk = stderr_terminal(["--color", options.color])
+        self._head: dict[str, Any] = {"schema_version": SCHEMA_VERSION}
+
+    @property
+    def is_for_people(self) -> bool:
+        """Data is shown as a table or a page, not as a document."""
+        return self.format is Format.TABLE
+
+    def listing(
+        self, noun: str, columns: Sequence[Column], rows: Sequence[Row], *, empty: str
+    ) -> None:
+        """Write rows; `empty` tells people what to do when there are none."""
+        chosen = self.chosen(columns)
+        match self.format:
+            case Format.TABLE:
+                self._table(chosen, rows, empty)
+            case Format.NAME:
+                for row in rows:
+                    self.line(exact(columns[0].value(row)))
+            case Format.JSONL:
+                for row in rows:
+                    self._json({**self._head, **_document(chosen, row)})
+            case Format.JSON | Format.YAML:
+                self.document({noun: [_document(chosen, row) for row in rows]})
+
+    def record(
+        self,
+        document: dict[str, Any],
+        *,
+        name: str,
+        page: Callable[[], Iterable[str]],
+        is_whole: bool = False,
+    ) -> None:
+        """Write one thing: its page for people, its name, or all of it as a document.
+
+        `is_whole`: no line of the page is cut, however long it is.
+        """
+        match self.format:
+            case Format.TABLE:
+                for line in page():
+                    self.line(line if is_whole else self._cut(line))
+            case Format.NAME:
+                self.line(name)
+            case Format.JSON | Format.JSONL | Format.YAML:
+                self.document(document)
+
+    def document(self, content: dict[str, Any]) -> None:
+        """Write one JSON or YAML document."""
+        plain = {**self._head, **to_plain(content)}
+        if self.format is Format.YAML:
+            self._yaml(plain)
+        elif self.format is Format.JSON and self.terminal.is_tty:
+            self._json(plain, is_indented=True)
+        else:
+            self._json(plain)
+
+    def json_line(self, content: dict[str, Any]) -> None:
+        """Write one document of a stream, at once."""
+        self._json({**self._head, **to_plain(content)})
+        self.terminal.flush()
+
+    def line(self, text: str) -> None:
+        """Write one line, already safe, to stdout at once."""
+        self.terminal.write(text)
+        self.terminal.flush()
+
+    def say(self, text: str, style: str = "") -> None:
+        """Tell people something that is not data."""
+        self.talk.write(self.talk.paint(safe(text), style))
+        self.talk.flush()
+
+    def mark_replayed(self, remark: str) -> None:
+        """Mark all that follows as what was told before: documents by a key, people by a remark."""
+        self._head["replayed"] = True
+        self.say(remark, "dim")
+
+    def _cut(self, line: str) -> str:
+        """Cut a line that nobody reads to its end; say where all of it is."""
+        more = len(line) - LINE_CHARS_MAX
+        if more <= 0:
+            return line
+        kept = line[:LINE_CHARS_MAX] + ("\x1b[0m" if self.terminal.has_color else "")
+        return f"{kept}… {more:,} more characters: --json has them all"
+
+    def paint(self, text: str, style: str) -> str:
+        """Return text in a style of stdout."""
+        return self.terminal.paint(text, style)
+
+    def _table(self, columns: Sequence[Column], rows: Sequence[Row], empty: str) -> None:
+        if not rows:
+            self.say(empty, "dim")
+            return
+        headers = self.options.headers
+        for line in lines_of(columns, rows, terminal=self.terminal, headers=headers):
+            self.line(line)
+
+    def chosen(self, columns: Sequence[Column]) -> list[Column]:
+        """Return the columns asked for; to be called before reading, so that a typo says so first.
+
+        Raises `UsageError`.
+        """
+        asked = self.options.columns
+        if asked is None:
+            return [c for c in columns if c.is_default or not self.is_for_people]
+        names = {name: c for c in columns for name in (c.title, c.name) if name}
+        for name in asked:
+            if name not in names:
+                close = difflib.get_close_matches(name, names, n=1)
+                raise UsageError(
+                    f"unknown column {name!r}",
+                    hint=f"did you mean {close[0]!r}?"
+                    if close
+                    else f"columns: {', '.join(c.name for c in columns)}",
+                )
+        return [names[name] for name in asked]
+
+    def _json(self, plain: dict[str, Any], *, is_indented: bool = False) -> None:
+        text = json_text(plain, is_indented=is_indented)
+        self._utf8(escaped(text) + "\n")
+
+    def _yaml(self, plain: dict[str, Any]) -> None:
+        import yaml
+
+        text = yaml.safe_dump(plain, sort_keys=False, allow_unicode=True, width=10_000)
+        if escaped(text) != text:
+            text = yaml.safe_dump(plain, sort_keys=False, allow_unicode=False, width=10_000)
+        self._utf8(text)
+
+    def _utf8(self, text: str) -> None:
+        """Write as it is: documents are UTF-8 whatever the terminal can show."""
+        self.terminal.flush()
+        sys.stdout.buffer.write(text.encode())
+
+
+def _document(columns: Sequence[Column], row: Row) -> dict[str, Any]:
+    return {c.name: to_plain(c.value(row)) for c in columns if not c.is_for_people}

@@ -1,0 +1,104 @@
+"""Tables: calm, aligned, as wide as the terminal and no wider."""
+
+from collections.abc import Callable, Iterator, Sequence
+from operator import itemgetter
+from typing import Any, Final
+
+import attrs
+
+from cortex.cli.screen.terminal import Terminal
+from cortex.domain.phrases import exact
+from cortex.view.cells import Cell, Row, pad, width_of
+
+GAP: Final = "  "
+
+
+@attrs.frozen(kw_only=True)
+class Column:
+    """One property of a row: its value for machines and how people see it."""
+
+    name: str
+    """Key in JSON, and what `--columns` takes."""
+    value: Callable[[Row], Any] = attrs.Factory(lambda self: itemgetter(self.name), takes_self=True)
+    """For machines; the row's entry of this name unless told otherwise."""
+    shown: Callable[[Row], Cell] | None = None
+    """For people; none: the exact value."""
+    title: str | None = None
+    is_right: bool = False
+    least: int | None = None
+    """To how many cells it may be cut when the terminal is narrow; None: never."""
+    is_spare: bool = False
+    """It may be left out when the terminal is narrow; the last one goes first."""
+    is_default: bool = True
+    """It is in the table when nobody chose columns."""
+    is_for_people: bool = False
+    """It is not in JSON: a remark made of other columns."""
+
+    def cell(self, row: Row, *, for_people: bool) -> Cell:
+        """Return what stands in the table."""
+        if self.shown is not None and (for_people or self.is_for_people):
+            return self.shown(row)
+        return Cell(exact(self.value(row)))
+
+
+def only_on_demand(*names: str) -> tuple[Column, ...]:
+    """Return plain columns that stand in documents, and in a table when asked for."""
+    return tuple(Column(name=name, is_default=False) for name in names)
+
+
+def lines_of(
+    columns: Sequence[Column], rows: Sequence[Row], *, terminal: Terminal, headers: bool
+) -> Iterator[str]:
+    """Yield the lines of a table: fitted to a terminal, else in full with a tab between cells."""
+    if terminal.is_tty:
+        heads = [Cell(c.title or c.name, "dim") for c in columns]
+    else:
+        heads = [Cell(c.name) for c in columns]
+    body = [[c.cell(row, for_people=terminal.is_tty) for c in columns] for row in rows]
+    grid = [heads, *body] if headers else body
+    if not terminal.is_tty:
+        yield from ("\t".join(cell.text for cell in line) for line in grid)
+        return
+    widths = [
+        max((width_of(line[i].text) for line in grid), default=0) for i in range(len(columns))
+    ]
+    widths = _fitted(columns, widths, terminal.width)
+    for line in grid:
+        yield _line(columns, line, widths, terminal).rstrip()
+
+
+def _line(
+    columns: Sequence[Column], line: Sequence[Cell], widths: Sequence[int], terminal: Terminal
+) -> str:
+    parts = []
+    for column, cell, width in zip(columns, line, widths, strict=True):
+        if width:
+            text = cell.fitted(width)
+            parts.append(pad(terminal.paint(text, cell.style), width, right=column.is_right))
+    return GAP.join(parts)
+
+
+def _fitted(columns: Sequence[Column], widths: list[int], limit: int) -> list[int]:
+    """Cut columns, the widest first, then leave out spare ones; the width of those is 0."""
+    spare = [i for i, column in enumerate(columns) if column.is_spare]
+    while True:
+        fitted = _cut(columns, widths, limit)
+        if _total(fitted) <= limit or not spare:
+            return fitted
+        widths = [0 if i == spare[-1] else width for i, width in enumerate(widths)]
+        spare.pop()
+
+
+def _cut(columns: Sequence[Column], widths: Sequence[int], limit: int) -> list[int]:
+    cut = list(widths)
+    while _total(cut) > limit:
+        room = [i for i, c in enumerate(columns) if c.least is not None and cut[i] > c.least]
+        if not room:
+            break
+        cut[max(room, key=lambda i: cut[i])] -= 1
+    return cut
+
+
+def _total(widths: Sequence[int]) -> int:
+    shown = [width for width in widths if width]
+    return sum(shown) + len(GAP) * (len(shown) - 1)

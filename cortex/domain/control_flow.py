@@ -1,0 +1,71 @@
+"""What job code must not swallow: the loss of its lease, and the wish to wait."""
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from uuid import UUID
+
+    from cortex.domain.approval import ApprovalRequest
+    from cortex.domain.failure import Failure
+    from cortex.domain.job import UnknownEffect
+
+
+class LeaseLost(BaseException):
+    """Another attempt owns the job now: this one must stop and touch nothing more."""
+
+
+class Suspended(BaseException):
+    """The job must wait for something outside it, without a pod and without a retry being counted.
+
+    `waiting_on` names it ("llm:NAME", "budget:NAME"), `reason` is one line for people. With
+    `delay_s` it waits so many seconds (RETRY); without, for a person (WAITING_FOR_APPROVAL).
+    `failure` is that of the job's own call, if one brought it here, and `opened_s` for how long the
+    breaker has let nobody through by then: a job whose own calls fail again and again, although
+    others got through in between, is not waiting for an outage.
+    What people are asked with it: `requests` for approval, those `awaited` from before, effects
+    of `unknown` outcome.
+    """
+
+    def __init__(
+        self,
+        waiting_on: str,
+        reason: str,
+        *,
+        delay_s: float | None,
+        failure: "Failure | None" = None,
+        opened_s: float | None = None,
+        requests: "tuple[ApprovalRequest, ...]" = (),
+        awaited: "tuple[UUID, ...]" = (),
+        unknown: "tuple[UnknownEffect, ...]" = (),
+    ) -> None:
+        super().__init__(reason)
+        self.waiting_on = waiting_on
+        self.reason = reason
+        self.delay_s = delay_s
+        self.failure = failure
+        self.opened_s = opened_s
+        self.requests = requests
+        self.awaited = awaited
+        self.unknown = unknown
+
+
+# --- Several wishes to wait as one.
+
+
+def together(wishes: Sequence[Suspended]) -> Suspended:
+    """Return the wish that waits longest, with all that any of them asks of people.
+
+    What concurrent calls need decided is asked at once, not one after the other.
+    """
+    wish = max(wishes, key=_patience)
+    if len(wishes) > 1:
+        wish.requests = tuple(request for each in wishes for request in each.requests)
+        wish.awaited = tuple(awaited for each in wishes for awaited in each.awaited)
+        wish.unknown = tuple(unknown for each in wishes for unknown in each.unknown)
+    return wish
+
+
+def _patience(wish: Suspended) -> float:
+    """Order wishes to wait: a person's decision takes longest."""
+    return float("inf") if wish.delay_s is None else wish.delay_s

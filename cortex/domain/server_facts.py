@@ -1,0 +1,63 @@
+"""What `cortex doctor` reads from the database, as values."""
+
+import attrs
+
+from cortex.domain.drain import Liveness
+
+
+@attrs.frozen(kw_only=True)
+class SnapshotSeen:
+    """What keeps dead rows from being cleared away."""
+
+    kind: str
+    """A session, a standby, a prepared transaction or a replication slot."""
+    name: str
+    pid: int | None
+    held_s: float | None
+    """None where the server does not say."""
+    xids: int
+    """Transactions that have begun since."""
+
+
+@attrs.frozen(kw_only=True)
+class ServerSeen:
+    """The server as any of its users sees it."""
+
+    is_standby: bool
+    is_read_only: bool
+    synchronous_commit: str
+    fsync: bool
+    connections_used: int
+    connections_max: int
+    """Without those reserved for superusers."""
+    snapshots: tuple[SnapshotSeen, ...]
+    """The oldest ones."""
+
+
+@attrs.frozen(kw_only=True)
+class PodSeen:
+    """A pod that is said to be alive."""
+
+    name: str
+    version: str
+    state: str
+    liveness: Liveness
+    is_locked: bool
+    silent_s: float
+    running: int
+    loop_lag_ms: float | None
+    hint_latency_ms: float | None
+    trouble: str | None = None
+    """What its calls to the database suffer from."""
+    confinement: str | None = None
+    """How it confines the programs of agents; None: it is too old to say so."""
+
+
+@attrs.frozen(kw_only=True)
+class IntruderSeen:
+    """A session that holds an advisory lock of pods and can be no pod's."""
+
+    name: str
+    pid: int
+    what: str
+    """What it holds, in words."""

@@ -1,0 +1,1 @@
+"""Declared routes, checks, limits and answers: what every route is built on."""

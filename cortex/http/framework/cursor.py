@@ -1,0 +1,58 @@
+"""Where a list goes on: text that a caller gets with one page and hands back for the next."""
+
+from base64 import urlsafe_b64decode, urlsafe_b64encode
+from datetime import UTC, datetime, timedelta
+from typing import Any, Final
+from uuid import UUID
+
+from cortex.domain.errors import UsageError
+from cortex.http.framework.shape import text, whole
+
+LENGTH_MAX: Final = 64
+LIMIT_MAX: Final = 200
+LIMIT_DEFAULT: Final = 50
+
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+_MICROSECOND: Final = timedelta(microseconds=1)
+_ID_BYTES: Final = 16
+_AT_BYTES: Final = 8
+
+
+def cursor_of(id_: UUID, at: datetime | None = None) -> str:
+    """Return the cursor of a row, by its id and, where these decide, its instant."""
+    raw = id_.bytes
+    if at is not None:
+        raw += ((at - _EPOCH) // _MICROSECOND).to_bytes(_AT_BYTES, "big", signed=True)
+    return urlsafe_b64encode(raw).decode().rstrip("=")
+
+
+def place_of(cursor: str) -> tuple[UUID, datetime | None]:
+    """Return id and instant of a cursor. Raises `UsageError` for what is none."""
+    try:
+        raw = urlsafe_b64decode(cursor + "=" * (-len(cursor) % 4))
+        if len(raw) == _ID_BYTES:
+            return UUID(bytes=raw), None
+        if len(raw) == _ID_BYTES + _AT_BYTES:
+            offset = int.from_bytes(raw[_ID_BYTES:], "big", signed=True)
+            return UUID(bytes=raw[:_ID_BYTES]), _EPOCH + offset * _MICROSECOND
+    except (ValueError, OverflowError):
+        pass
+    raise UsageError(
+        f"{cursor[:LENGTH_MAX]!a} is no cursor", hint="take `next_cursor` of the page before"
+    )
+
+
+def id_of(cursor: str | None) -> UUID | None:
+    """Return the id of a cursor, None without one. Raises `UsageError`."""
+    return None if cursor is None else place_of(cursor)[0]
+
+
+def cursor_field() -> Any:
+    """Make the field of a query that says where the list goes on."""
+    return text(doc="`next_cursor` of the page before", length_max=LENGTH_MAX, default=None)
+
+
+def limit_field(most: int = LIMIT_MAX) -> Any:
+    """Make the field of a query that says how long a page may be."""
+    low = min(LIMIT_DEFAULT, most)
+    return whole(doc="how many at the most", low=1, high=most, default=low)

@@ -1,0 +1,125 @@
+"""How a route is declared: once, for dispatching, rights, checks and the OpenAPI document."""
+
+import re
+from collections.abc import Awaitable, Callable, Mapping
+from decimal import Decimal
+from enum import Enum, StrEnum
+from typing import Any, Final
+from uuid import UUID
+
+import attrs
+import orjson
+from starlette.responses import Response
+
+from cortex.domain.token import Role
+from cortex.http.framework.api import Api, Asked
+from cortex.http.framework.body import SMALL_BYTES
+from cortex.http.framework.shape import Schema
+
+HANDLER_BOUND_S: Final = 60.0
+"""Longer than any call of the database, which has a bound of its own."""
+UUID_PARAM: Final[Schema] = {"type": "string", "format": "uuid"}
+NUMBER_PARAM: Final[Schema] = {"type": "integer", "minimum": 1, "maximum": 2**63 - 1}
+
+_PARAM: Final = re.compile(r"{(\w+)}")
+
+
+class Public(Enum):
+    """The mark of a route that anybody may use."""
+
+    PUBLIC = "public"
+
+
+PUBLIC: Final = Public.PUBLIC
+
+
+class Method(StrEnum):
+    """What a route may be asked with; HEAD follows GET, OPTIONS tells which there are."""
+
+    GET = "GET"
+    POST = "POST"
+    PUT = "PUT"
+    DELETE = "DELETE"
+
+
+class SignIn(StrEnum):
+    """How people show who they are."""
+
+    BEARER = "bearer"
+    """`Authorization: Bearer TOKEN`; cookies are not looked at, so that no page can forge it."""
+    COOKIE = "cookie"
+    """The session of a page; anything but GET must come from a page of the same origin."""
+
+
+Handler = Callable[[Asked[Any, Any], Api], Awaitable[Response]]
+
+
+@attrs.frozen(kw_only=True)
+class Route:
+    """One method on one path."""
+
+    method: Method
+    path: str
+    """With parameters in braces: `/v1/jobs/{job_id}`."""
+    handle: Handler
+    role: Role | Public
+    summary: str
+    """One line for the OpenAPI document."""
+    params: Mapping[str, Schema] = attrs.field(factory=dict)
+    """JSON Schema of parameters of the path; text unless told.
+
+    `UUID_PARAM` gives a `UUID`, `NUMBER_PARAM` an `int`.
+    """
+    query: type | None = None
+    """An attrs class of what may stand after the `?`; see `cortex.http.framework.shape`."""
+    body: type | None = None
+    """An attrs class of the JSON body."""
+    raw_body: bool = False
+    """The handler gets the body as bytes: a form."""
+    body_max: int = SMALL_BYTES
+    """Bytes of the body; more are refused before they are read."""
+    admit: Callable[[str, Api], None] | None = None
+    """Takes an address, and refuses it before anything of its body is read."""
+    answers: Mapping[int, type | None] = attrs.field(factory=lambda: {200: None})
+    """By status: the attrs class of the JSON answer, or None for another media type, or no body."""
+    media: str = "application/json"
+    """Of answers without a class: `text/event-stream`, `text/html` …"""
+    refuses: tuple[int, ...] = ()
+    """Statuses of the problems that only this handler has: 404, 409 …"""
+    takes_key: bool = False
+    """It may be asked with an `Idempotency-Key`."""
+    sign_in: SignIn = SignIn.BEARER
+    bound_s: float | None = HANDLER_BOUND_S
+    """Seconds that the handler gets; None for a stream, which ends when its reader leaves."""
+
+    is_told: bool = True
+    """It stands in the OpenAPI document; pages for people do not."""
+
+    @property
+    def param_names(self) -> tuple[str, ...]:
+        """The parameters of the path, in order."""
+        return tuple(_PARAM.findall(self.path))
+
+
+def answer(
+    value: object, *, status: int = 200, headers: Mapping[str, str] | None = None
+) -> Response:
+    """Return a JSON answer: attrs records become objects, ids text, money numbers."""
+    content = orjson.dumps(value, default=_plain, option=orjson.OPT_UTC_Z)
+    return Response(content, status, headers, media_type="application/json")
+
+
+def _plain(value: object) -> object:
+    if attrs.has(type(value)):
+        return attrs.asdict(value, recurse=False)  # type: ignore[arg-type]
+    match value:
+        case UUID():  # asyncpg's is a class of its own
+            return str(value)
+        case Decimal():
+            return float(value)
+        case bytes():
+            return value.hex()
+        case frozenset() | set():
+            return sorted(value)
+        case _:
+            raise TypeError(f"{type(value).__name__} has no JSON form")

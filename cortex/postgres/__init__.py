@@ -1,0 +1,1 @@
+"""The driver layer: connections, queries, migrations and the bridge to asyncio."""

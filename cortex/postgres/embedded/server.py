@@ -1,0 +1,194 @@
+"""The local Postgres that Cortex brings along, shared by all its processes on this machine.
+
+Each process holds `users.lock` shared for as long as it uses the server. Whoever leaves and gets
+that lock exclusively was the last and stops the server; a new user waits for it meanwhile, then
+starts it again. A killed user just drops its hold: the server stays up until the next one leaves.
+`start.lock` lets one process at a time look at the server's state and change it.
+
+Synchronous on purpose: called before an event loop starts, or in a thread.
+"""
+
+import contextlib
+import errno
+import os
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import TracebackType
+from typing import Final, Self
+
+import platformdirs
+
+from cortex.domain.errors import CortexError, UnavailableError, UsageError
+from cortex.postgres.embedded.account import Account, account_for
+from cortex.postgres.embedded.cluster import STOP_BOUND_S, Cluster, FileLock
+from cortex.postgres.embedded.install import MAJOR, packaged, reachable
+
+DATABASE = "cortex"
+READY_BOUND_S = 60.0  # replaying 2 GB of log after a crash takes most of it on a slow disk
+
+
+def default_data_dir() -> Path:
+    """Where the data lives unless the person chose: per user, for root per machine.
+
+    Root's home is closed to the system user that runs root's server, and stays closed.
+    """
+    if os.geteuid() == 0:
+        return Path("/var/lib/cortex")
+    return platformdirs.user_data_path("cortex", appauthor=False)
+
+
+def acquire(data_dir: Path, *, within_s: float = READY_BOUND_S) -> "EmbeddedServer":
+    """Become a user of the server in `data_dir`; starts it, and makes the data, when needed.
+
+    Takes `within_s` for each of: waiting for a shutdown, waiting for another process's start,
+    starting. Raises UsageError for what the person has to change, UnavailableError otherwise.
+    """
+    with contextlib.ExitStack() as on_failure, _named_os_errors(data_dir):
+        home = _prepare_home(data_dir)
+        users = on_failure.enter_context(FileLock(home / "users.lock"))
+        if not users.shared(within_s=within_s + STOP_BOUND_S):
+            raise UnavailableError(f"another process is still stopping the Postgres in {home}")
+        with FileLock(home / "start.lock") as start:
+            if not start.exclusive(within_s=within_s):
+                raise _still_starting(home)
+            cluster = _cluster(home)
+            postmaster = cluster.start(within_s=within_s)
+            cluster.ensure_database(DATABASE)
+        on_failure.pop_all()
+    return EmbeddedServer(dsn=postmaster.dsn(DATABASE), cluster=cluster, users=users)
+
+
+class EmbeddedServer:
+    """One process's use of the server; `dsn` is good until `release`."""
+
+    def __init__(self, *, dsn: str, cluster: Cluster, users: FileLock) -> None:
+        self.dsn = dsn
+        self.data_dir = cluster.home
+        self._cluster = cluster
+        self._users: FileLock | None = users
+
+    def release(self) -> None:
+        """Stop using the server; the last user stops it and returns when it has gone.
+
+        Idempotent. Raises UnavailableError when it does not stop; the use has ended even so.
+        """
+        users, self._users = self._users, None
+        if users is None:
+            return
+        with users:
+            if users.try_exclusive():
+                self._cluster.stop()
+
+    def revive(self) -> None:
+        """Start the server if nobody can reach it any more; the address stays the same.
+
+        Raises UnavailableError when it does not start or its data have gone, OSError when the whole
+        directory has.
+        """
+        if not self._cluster.is_cut_off():
+            return
+        with FileLock(self.data_dir / "start.lock") as start:
+            if not start.exclusive(within_s=READY_BOUND_S):
+                raise _still_starting(self.data_dir)
+            if not self._cluster.pgdata.exists():  # nobody wants an empty database in its place
+                raise UnavailableError(f"the data have gone from {self.data_dir}")
+            self._cluster.start(within_s=READY_BOUND_S)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.release()
+
+
+def _still_starting(home: Path) -> UnavailableError:
+    return UnavailableError(f"another process is still starting the Postgres in {home}")
+
+
+@contextlib.contextmanager
+def _named_os_errors(data_dir: Path) -> Iterator[None]:
+    """Tell a person what the operating system refused and in which data directory."""
+    try:
+        yield
+    except OSError as error:
+        what = f"cannot use the data directory {data_dir}: {error.strerror}"
+        if isinstance(error, PermissionError | FileExistsError | NotADirectoryError):
+            hint = f"look at {error.filename}, or choose another --data"
+            raise UsageError(what, hint=hint) from error
+        raise UnavailableError(what, hint=f"look at {error.filename}") from error
+
+
+def _prepare_home(data_dir: Path) -> Path:
+    """Make the directory around the data: ours alone, but root's must let its server pass."""
+    home = data_dir.expanduser().absolute()
+    account = account_for(home / "pgdata")
+    existing = next(path for path in (home, *home.parents) if path.exists())
+    if not existing.is_dir():
+        raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), str(existing))
+    _check_way(existing, account)
+    if existing != home:
+        home.mkdir(parents=True, mode=0o700, exist_ok=True)
+        home.chmod(0o711 if os.geteuid() == 0 else 0o700)
+        _check_way(home, account)
+    return home.resolve()
+
+
+def _check_way(path: Path, account: Account) -> None:
+    blocked = account.blocked_at(path.resolve())
+    if blocked is not None:
+        raise UsageError(
+            f"the server's own user cannot pass the directory {blocked} on the way to its data",
+            hint=f"choose another --data, such as {default_data_dir()}",
+        )
+
+
+def _cluster(home: Path) -> Cluster:
+    account = account_for(home / "pgdata")
+    install = reachable(packaged(), account=account, home=home)
+    return Cluster(home=home, install=install, account=account, major=MAJOR)
+
+
+# --- Starts the embedded Postgres again when it dies, or loses its socket, under those who use it.
+
+
+LOOK_EVERY_S: Final = 0.5
+AGAIN_MOST_S: Final = 15.0
+"""Between attempts, of which each doubles the wait; why one failed stands in the server's log."""
+END_BOUND_S: Final = 5.0
+
+
+@contextmanager
+def kept_running(server: EmbeddedServer) -> Iterator[None]:
+    """Until the block ends, start the server when nobody can reach it any more.
+
+    At the end an attempt that is under way is waited for, five seconds at most: a server that
+    starts after that stays until its next user leaves.
+    """
+    is_over = threading.Event()
+    keeper = threading.Thread(
+        target=_keep, args=(server, is_over), name="embedded-postgres", daemon=True
+    )
+    keeper.start()
+    try:
+        yield
+    finally:
+        is_over.set()
+        keeper.join(END_BOUND_S)
+
+
+def _keep(server: EmbeddedServer, is_over: threading.Event) -> None:
+    wait_s = LOOK_EVERY_S
+    while not is_over.wait(wait_s):
+        try:
+            server.revive()
+        except (CortexError, OSError):
+            wait_s = min(AGAIN_MOST_S, 2 * wait_s)
+        else:
+            wait_s = LOOK_EVERY_S

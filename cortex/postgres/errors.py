@@ -1,0 +1,271 @@
+"""What the database's errors mean: the only place that reads SQLSTATEs.
+
+| seen | meaning | becomes |
+|---|---|---|
+| 40001 40P01 55P03 | rolled back for certain | retried, then `UnavailableError` |
+| 57014 | likewise; it took too long, or somebody cancelled it | `UnavailableError` |
+| 08… 57P…, driver, sockets | COMMIT may have been sent | `OutcomeUnknownError` |
+| 25006 | a standby, or one that was a primary: nothing was written | `UnavailableError` |
+| 25P03 25P04 | rolled back for certain by a time-out, with its session | `UnavailableError` |
+| 53… 58… | server out of disk, memory or connections, or its disk fails | `UnavailableError` |
+| 22… 54… | this value can never be stored | `InvalidValueError` |
+| 23… P0001 P0002 | refused by the schema | `RejectedError`, `NotFoundError` |
+| 28… 42501 | wrong password, missing grant | `ForbiddenError` |
+| 3F000 42P01 42883 22023 (role) | the schema is not there, or another one | `SchemaError` |
+| ValueError on connecting | the address makes no sense | `UsageError` |
+"""
+
+import ssl
+
+import asyncpg
+
+from cortex.domain.drain import Trouble
+from cortex.domain.errors import (
+    CortexError,
+    ForbiddenError,
+    InvalidValueError,
+    NotFoundError,
+    OutcomeUnknownError,
+    RejectedError,
+    SchemaError,
+    UnavailableError,
+    UsageError,
+)
+
+ROLLED_BACK = frozenset({"40001", "40P01", "55P03", "57014"})
+"""Serialisation failure, deadlock, lock time-out, query cancelled: nothing was written."""
+
+LOCKED = "55P03"
+"""Somebody held a row, or the like, for longer than the time-out for locks."""
+
+CANCELLED = "57014"
+"""By the server, as it took too long, or by somebody: the message alone says which."""
+
+ON_REQUEST = "user request"
+"""In the message of what somebody cancelled. A server that does not speak English says otherwise:
+there it counts as taking too long."""
+
+READ_ONLY = "25006"
+
+OVERDUE = frozenset({"25P03", "25P04"})
+"""Idle in a transaction, or in one, for too long: nothing was written, and the session is gone."""
+
+SHORTAGES = {"53100": Trouble.DISK_FULL, "53300": Trouble.NO_CONNECTIONS}
+"""Of the class 53; what it says besides is about memory, files and the like."""
+
+QUEUE_HEAD = "task_queue_head"
+"""The index that lets one pod of several make a task of a named queue ready; the others repeat."""
+
+_WAYS_OUT = {
+    Trouble.DISK_FULL: "make room on the disk of the server",
+    Trouble.NO_CONNECTIONS: "close others, or raise max_connections or the role's own limit",
+}
+"""Where the server itself names none."""
+
+_MIGRATE = "migrate it first: cortex migrate"
+
+
+def is_rolled_back(error: BaseException) -> bool:
+    """Tell whether the statement certainly changed nothing and may simply be sent again."""
+    return isinstance(error, asyncpg.PostgresError) and (
+        error.sqlstate in ROLLED_BACK or getattr(error, "constraint_name", None) == QUEUE_HEAD
+    )
+
+
+def is_locked(error: BaseException) -> bool:
+    """Tell whether the statement waited in vain for what somebody holds."""
+    return isinstance(error, asyncpg.PostgresError) and error.sqlstate == LOCKED
+
+
+def is_overdue(error: BaseException) -> bool:
+    """Tell whether the statement was ended because it took too long.
+
+    Also of an error that this was translated to.
+    """
+    first = _first(error)
+    return is_cancelled(first) and not _is_by_somebody(first)
+
+
+def is_called_off(error: BaseException) -> bool:
+    """Tell whether somebody cancelled the statement; also of what this was translated to."""
+    return _is_by_somebody(_first(error))
+
+
+def is_starting(error: BaseException) -> bool:
+    """Whether the server starts, recovers or shuts down just now; also of a translated error."""
+    return isinstance(_first(error), asyncpg.CannotConnectNowError)
+
+
+def _first(error: BaseException) -> BaseException:
+    """What the driver raised."""
+    while isinstance(error, CortexError) and error.__cause__ is not None:
+        error = error.__cause__
+    return error
+
+
+def is_cancelled(error: BaseException) -> bool:
+    """Tell whether the statement was ended as it took too long, or by somebody."""
+    return isinstance(error, asyncpg.PostgresError) and error.sqlstate == CANCELLED
+
+
+def _is_by_somebody(error: BaseException) -> bool:
+    return is_cancelled(error) and ON_REQUEST in _line(error)
+
+
+def is_read_only(error: BaseException) -> bool:
+    """Tell whether the server takes no writes: a standby, or one that was a primary."""
+    return isinstance(error, asyncpg.PostgresError) and error.sqlstate == READ_ONLY
+
+
+def is_connection_loss(error: BaseException) -> bool:
+    """Tell whether the server or the network went away; a sent COMMIT may have happened."""
+    return _is_loss(_as_told(error))
+
+
+def _is_loss(error: BaseException) -> bool:
+    if isinstance(error, asyncpg.PostgresError):
+        return error.sqlstate[:2] == "08" or error.sqlstate[:3] == "57P"
+    return isinstance(
+        error, asyncpg.InterfaceError | asyncpg.InternalClientError | OSError | TimeoutError
+    )
+
+
+def ends_session(error: BaseException) -> bool:
+    """Tell whether the connection is of no use any more, whatever became of the statement."""
+    is_fatal = getattr(error, "severity_en", None) in {"FATAL", "PANIC"}
+    return is_fatal or _is_loss(error)
+
+
+def _as_told(error: BaseException) -> BaseException:
+    """What the server said of the transaction before it closed the connection, if it said that."""
+    said = error.__cause__
+    is_said = isinstance(error, asyncpg.ConnectionDoesNotExistError)
+    if is_said and isinstance(said, asyncpg.PostgresError) and said.sqlstate in OVERDUE:
+        return said
+    return error
+
+
+def of_statement(error: Exception) -> CortexError:
+    """Translate what a statement raised; the caller chains the driver's error as the cause."""
+    told = _as_told(error)
+    if isinstance(told, asyncpg.PostgresError):
+        return _of_server(told)
+    if isinstance(error, asyncpg.DataError | ValueError | OverflowError):
+        return InvalidValueError(f"the database cannot hold this value: {_line(error)}")
+    if is_connection_loss(error):
+        return OutcomeUnknownError(
+            f"the connection to the database broke: {_break(error)}",
+            hint="it is tried again; is Postgres running?",
+            trouble=Trouble.UNREACHABLE,
+        )
+    raise error
+
+
+def unanswered(bound_s: float) -> OutcomeUnknownError:
+    """Return the error of a call that was cut off at its bound."""
+    return OutcomeUnknownError(
+        f"the database did not answer within {bound_s:g} s",
+        hint="it is tried again; is the network well?",
+        trouble=Trouble.SILENT,
+    )
+
+
+def of_connect(error: Exception, *, target: str) -> CortexError:  # noqa: PLR0911 -- a table
+    """Translate what connecting to `target` raised; nothing was sent yet."""
+    if isinstance(error, asyncpg.InvalidCatalogNameError):
+        return NotFoundError(f"{target}: {_line(error)}", hint="create the database first")
+    if isinstance(error, asyncpg.InvalidParameterValueError) and "role" in str(error):
+        return SchemaError(f"{target} has no cortex schema yet", hint=_MIGRATE)
+    if isinstance(error, asyncpg.PostgresError) and not is_connection_loss(error):
+        known = _of_server(error)
+        told = f"{target}: {known.message}"
+        if isinstance(known, UnavailableError):
+            return UnavailableError(told, hint=known.hint, trouble=known.trouble)
+        return type(known)(told, hint=known.hint)
+    if isinstance(error, asyncpg.TargetServerAttributeNotMatched):
+        return UnavailableError(
+            f"no server at {target} takes writes",
+            hint="is a standby still to be promoted?",
+            trouble=Trouble.READ_ONLY,
+        )
+    if isinstance(error, ssl.SSLError):
+        return UnavailableError(
+            f"{target}: TLS failed: {_line(error)}", trouble=Trouble.UNREACHABLE
+        )
+    if isinstance(error, TimeoutError):
+        return UnavailableError(
+            f"{target} does not answer", hint="is the address right?", trouble=Trouble.SILENT
+        )
+    if isinstance(error, ValueError):
+        # Its text may hold a part of the password: `int()` names what it could not read.
+        is_safe = isinstance(error, asyncpg.ClientConfigurationError) and "URI" not in str(error)
+        reason = f": {_line(error)}" if is_safe else ""
+        return UsageError(f"{target} is not an address to connect to{reason}")
+    if is_connection_loss(error) or isinstance(error, OSError):
+        return UnavailableError(
+            f"cannot reach the database at {target}: {_break(error)}",
+            hint="is Postgres running, and are host and port right?",
+            trouble=Trouble.UNREACHABLE,
+        )
+    raise error
+
+
+def _of_server(error: asyncpg.PostgresError) -> CortexError:  # noqa: C901, PLR0911 -- a table
+    state = error.sqlstate
+    message = _line(error)
+    hint = getattr(error, "hint", None)
+    if is_connection_loss(error):
+        return OutcomeUnknownError(
+            f"the database went away: {message}", trouble=Trouble.UNREACHABLE
+        )
+    if _is_by_somebody(error):
+        told = f"somebody cancelled the statement in the database: {message}"
+        return UnavailableError(told, hint="try again")
+    if is_rolled_back(error):
+        told = f"the database is busy: {message}"
+        return UnavailableError(told, hint="try again", is_locked=is_locked(error))
+    if state[:2] == "53":
+        trouble = SHORTAGES.get(state, Trouble.OUT_OF_MEMORY)
+        told = f"the database is short of resources: {message}"
+        return UnavailableError(told, hint=hint or _WAYS_OUT.get(trouble), trouble=trouble)
+    if state[:2] == "58":
+        told = f"the database's own system fails: {message}"
+        return UnavailableError(told, hint=hint, trouble=Trouble.UNREACHABLE)
+    if state == "P0002":
+        return NotFoundError(message, hint=hint)
+    if state in {"3F000", "42P01", "42883", "42703"}:
+        return SchemaError(
+            f"the database does not have the expected schema: {message}", hint=_MIGRATE
+        )
+    if state[:2] == "28" or state == "42501":
+        return ForbiddenError(message, hint=hint or "check user, password and grants")
+    if state[:2] in {"22", "54"} or getattr(error, "constraint_name", "") == "payload_size":
+        return InvalidValueError(message, hint=hint)
+    if state in OVERDUE:
+        told = f"the server ended a transaction that took too long: {message}"
+        return UnavailableError(told, hint="try again")
+    if state[:2] == "25":
+        told = f"the database does not take writes: {message}"
+        return UnavailableError(told, trouble=Trouble.READ_ONLY if state == READ_ONLY else None)
+    return RejectedError(message, hint=hint)
+
+
+def _break(error: BaseException) -> str:
+    """Say how a connection broke, in our words where the driver's are about itself."""
+    match error:
+        case asyncpg.InternalClientError():
+            return "in the middle of a message"
+        case asyncpg.InterfaceError():
+            return "it was closed"
+        case TimeoutError():
+            return "no answer in time"
+        case OSError(strerror=str(told)) if told:
+            return " ".join(told.split())
+    return _line(error)
+
+
+def _line(error: BaseException) -> str:
+    # Of a server's error only the message: detail may quote rows, and the hint is told apart.
+    told = error.args[0] if isinstance(error, asyncpg.PostgresError) and error.args else error
+    text = " ".join(str(told).split())
+    return text or type(error).__name__

@@ -1,0 +1,117 @@
+"""Migrations: numbered files of `sql/migrations`, forward only, applied once, in order.
+
+Safe when many pods start at once: who finds something to do queues up at an advisory lock, and all
+but the first find nothing any more. Who finds nothing waits for nobody. A schema newer than this
+code is refused, so that an old pod never runs on it.
+"""
+
+import asyncio
+import hashlib
+import re
+from collections.abc import Sequence
+from pathlib import Path
+
+import asyncpg
+import attrs
+
+from cortex.domain.errors import SchemaError
+from cortex.postgres.database import Profile, Record
+from cortex.postgres.errors import of_statement
+from cortex.postgres.queries import SQL_DIR, sql
+
+BOUND_S = 120.0
+"""For all migrations together, the wait for another pod's included."""
+_FILE = re.compile(r"(\d{4})_(\w+)\.sql")
+
+
+@attrs.frozen(kw_only=True)
+class Migration:
+    """One file."""
+
+    version: int
+    name: str
+    text: str = attrs.field(repr=False)
+
+    @property
+    def digest(self) -> bytes:
+        """SHA-256 of the file: a landed migration is never edited."""
+        return hashlib.sha256(self.text.encode()).digest()
+
+
+def migrations(folder: Path = SQL_DIR / "migrations") -> list[Migration]:
+    """Return the known migrations in order; their numbers are 1, 2, 3 … without gaps."""
+    found: list[Migration] = []
+    for path in sorted(folder.glob("*.sql")):
+        match = _FILE.fullmatch(path.name)
+        if match is None or int(match[1]) != len(found) + 1:
+            raise SchemaError(f"migration {path.name!r} is out of order")
+        found.append(Migration(version=int(match[1]), name=match[2], text=path.read_text("utf-8")))
+    return found
+
+
+async def migrate(dsn: str, *, known: Sequence[Migration] | None = None) -> list[Migration]:
+    """Bring the schema up to date; return the migrations that were applied now.
+
+    Needs the right to create schemas, and roles unless `cortex_runtime` exists already.
+    Raises `SchemaError` for a schema that is newer than this code or that was edited.
+    """
+    wanted = migrations() if known is None else known
+    connection = await Profile(dsn=dsn, role=None).connect()
+    watchdog = asyncio.get_running_loop().call_later(BOUND_S, connection.terminate)
+    try:
+        if await connection.fetchval(sql("migrations.is_begun")):
+            applied = await connection.fetch(sql("migrations.applied"))
+            if not _pending(wanted, applied):
+                return []
+        async with connection.transaction():
+            # Waiting for another pod's migration may take as long as that migration takes.
+            await connection.execute(sql("migrations.patience"))
+            await connection.execute(sql("migrations.lock"))
+            await connection.execute(sql("migrations.ensure_table"))
+            applied = await connection.fetch(sql("migrations.applied"))
+            pending = _pending(wanted, applied)
+            for migration in pending:
+                await connection.execute(migration.text)
+                await connection.execute(
+                    sql("migrations.note"), migration.version, migration.name, migration.digest
+                )
+        return pending
+    except (asyncpg.PostgresError, asyncpg.InterfaceError, OSError) as error:
+        raise of_statement(error) from error
+    finally:
+        watchdog.cancel()
+        connection.terminate()
+
+
+async def check(dsn: str) -> None:
+    """Raise `SchemaError` unless the schema is exactly the one that this code knows."""
+    connection = await Profile(dsn=dsn, role=None).connect()
+    try:
+        applied = await connection.fetch(sql("migrations.applied"))
+    except (asyncpg.PostgresError, asyncpg.InterfaceError, OSError) as error:
+        raise of_statement(error) from error
+    finally:
+        connection.terminate()
+    pending = _pending(migrations(), applied)
+    if pending:
+        raise SchemaError(
+            f"the schema is at version {len(applied)}, this code needs {pending[-1].version}",
+            hint="run: cortex migrate",
+        )
+
+
+def _pending(wanted: Sequence[Migration], applied: Sequence[Record]) -> list[Migration]:
+    newest = max((row["version"] for row in applied), default=0)
+    if newest > len(wanted):
+        raise SchemaError(
+            f"the database's schema is at version {newest}, this Cortex knows up to {len(wanted)}",
+            hint="upgrade Cortex on this machine; an old pod must not run on a newer schema",
+        )
+    digests = {row["version"]: row["digest"] for row in applied}
+    for migration in wanted[:newest]:
+        if digests.get(migration.version) != migration.digest:
+            raise SchemaError(
+                f"migration {migration.version} ({migration.name}) is not the one that was applied",
+                hint="a landed migration is never edited: restore the file",
+            )
+    return list(wanted[newest:])

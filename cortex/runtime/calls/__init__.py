@@ -1,0 +1,1 @@
+"""What stands around calls of jobs: breakers, budgets, effects, facts."""

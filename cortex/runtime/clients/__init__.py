@@ -1,0 +1,1 @@
+"""What waiting clients are sent: results, events, streamed answers."""

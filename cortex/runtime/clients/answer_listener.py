@@ -1,0 +1,163 @@
+"""Hears what models say in watched jobs, wherever these run, while anybody here watches.
+
+Owns: which jobs are watched by this pod's clients, the watches in the database, and one dedicated
+connection to listen on, which is open only while there are any.
+Invariants: it listens before it watches, and renews the watches on the same connection: one that
+has died in silence is found out by that. Messages are hints: a lost one is a gap, and no more.
+Behind a pooler, where nobody can listen, it asks four times a second for what was said.
+
+On failure: the connection is opened anew with jittered back-off; what was said meanwhile comes
+again, as far as the job's pod has kept it, since a new connection is a new watcher.
+On stop: the watches are ended, within a bound; those of a killed pod lapse by themselves.
+"""
+
+import random
+from collections.abc import Callable
+from typing import Final
+from uuid import UUID
+
+import structlog
+import trio
+
+from cortex.actors.ticker import Pacer
+from cortex.domain.answer_text import Message, messages_of
+from cortex.domain.errors import CortexError, UnavailableError
+from cortex.postgres.bridge import Port
+from cortex.postgres.dedicated import Dedicated
+from cortex.runtime.backoff import Outage
+from cortex.store import watches
+
+CHANGES_APART_S: Final = 0.05
+"""Between two statements, however many clients come and go."""
+LINGER_S: Final = 5.0
+"""The connection stays open after the last client has left: another one may come."""
+GOODBYE_S: Final = 2.0
+AGAIN_S: Final = 1.0
+POLL_S: Final = 0.25
+"""Behind a pooler."""
+
+_log = structlog.get_logger(__name__)
+
+
+class AnswerListener:
+    """The actor; `watch` and `unwatch` say what is wanted."""
+
+    name = "answer listener"
+
+    def __init__(
+        self,
+        port: Port,
+        *,
+        new_id: Callable[[], UUID],
+        rng: random.Random,
+    ) -> None:
+        self.hear: Callable[[Message], None] = lambda _: None
+        """Gets each message of any job, wanted or not, in the event loop."""
+        self._port = port
+        self._new_id = new_id
+        self._outage = Outage(rng=rng, first_s=AGAIN_S, most_s=AGAIN_S)
+        self._pacer = Pacer(rng=rng)
+        self._wanted: set[UUID] = set()
+        self._kept: set[UUID] = set()
+        """Watches in the database."""
+        self._new: set[UUID] = set()
+        """Jobs with a new follower, or with another pod."""
+        self._watcher = new_id()
+        self._said: set[int] = set()
+        """What was heard of the last seconds, where it has to be asked for."""
+        self._session: Dedicated = port.dedicated(on_lost=self._pacer.wake)
+
+    def watch(self, job_id: UUID) -> None:
+        """Hear what models say in a job: for one more follower, or since another pod has it now."""
+        self._wanted.add(job_id)
+        self._new.add(job_id)
+        self._pacer.wake()
+
+    def unwatch(self, job_id: UUID) -> None:
+        """Do not care any more."""
+        self._wanted.discard(job_id)
+        self._pacer.wake()
+
+    async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+        """Listen whenever somebody watches, until cancelled."""
+        task_status.started()
+        while True:
+            if not self._wanted:
+                await self._pacer.wait(float("inf"))
+                continue
+            try:
+                await self._listen()
+            except CortexError as error:
+                await trio.sleep(self._outage.failed(_log, "models are not heard", error))
+            finally:
+                with trio.move_on_after(GOODBYE_S, shield=True):
+                    await self._close()
+
+    async def _listen(self) -> None:
+        session = self._session
+        self._watcher, self._kept = self._new_id(), set()
+        await self._port.open(session)
+        if not session.is_pooled:
+            await self._port.cross(session.listen, watches.STREAM, self._heard)
+        renew_at = left_at = trio.current_time()
+        while self._wanted or trio.current_time() < left_at + LINGER_S:
+            if not session.is_open:
+                raise UnavailableError("the connection was lost")
+            now = trio.current_time()
+            if self._wanted:
+                left_at = now
+            if is_due := now >= renew_at:
+                renew_at = now + watches.RENEW_S
+            await self._change(set(self._wanted) if is_due else self._wanted & self._new)
+            self._outage.over()
+            await trio.sleep(CHANGES_APART_S)
+            until = renew_at if self._wanted else left_at + LINGER_S
+            if session.is_pooled:
+                await self._ask()
+                until = min(until, trio.current_time() + POLL_S)
+            await self._pacer.wait(max(0.0, until - trio.current_time()))
+
+    async def _change(self, renewed: set[UUID]) -> None:
+        """Bring the watches in the database to what is wanted. Raises if the connection broke."""
+        job_ids, gone = sorted(renewed), self._kept - self._wanted
+        new, self._new = self._new & renewed, set()
+        if job_ids:
+            self._kept |= renewed
+            await self._port.cross(
+                watches.watch, self._session, watcher=self._watcher, job_ids=job_ids, new=new
+            )
+        if gone:
+            await self._port.cross(
+                watches.unwatch, self._session, watcher=self._watcher, job_ids=sorted(gone)
+            )
+            self._kept -= gone
+
+    async def _ask(self) -> None:
+        """Hear what was said since the last time."""
+        said = await self._port.cross(watches.said, self._session, self._said)
+        self._said = set(said)
+        for payload in said.values():
+            if payload is not None:
+                self._heard(payload)
+
+    async def _close(self) -> None:
+        if self._kept and self._session.is_open:
+            try:
+                await self._port.cross(
+                    watches.unwatch,
+                    self._session,
+                    watcher=self._watcher,
+                    job_ids=sorted(self._kept),
+                )
+            except CortexError as error:
+                _log.warning("watches lapse by themselves", error=error.message)
+        await self._port.close(self._session)
+
+    def _heard(self, payload: str) -> None:
+        try:
+            messages = messages_of(payload)
+        except ValueError as error:
+            _log.warning("not a message of this version", error=str(error))
+            return
+        for message in messages:
+            self.hear(message)

@@ -1,0 +1,228 @@
+"""Sends what models say in this pod's jobs to whoever watches them, while it is being said.
+
+Owns: which jobs of this pod are watched, and how far each of their answers has been sent.
+Reads: the watches of this pod's jobs, when hinted that they changed, and every ten seconds while
+there are any; the progress of the jobs. Writes: notifications, at most ten times a second, all
+watched jobs together. While nobody watches it sleeps, and asks and sends nothing.
+Invariants: what could not be sent is sent again; a new watcher gets what was said before it came.
+What is sent is a hint: watchers find the truth in the record, and are told when to look there.
+While any secret is known, words are sent when they are whole: half a secret could not be found.
+
+On failure: an outage is waited out; what is not kept so long is a gap, which offsets show.
+On stop: nothing to do; other pods go on from the record.
+"""
+
+import math
+import random
+import string
+from datetime import datetime
+from typing import Final
+from uuid import UUID
+
+import attrs
+import structlog
+import trio
+
+from cortex.actors.ticker import Pacer
+from cortex.domain.answer_text import AnswerPiece, LookHint, Message, payloads
+from cortex.domain.errors import UnavailableError
+from cortex.domain.job import Lease
+from cortex.domain.redaction import begun_in, ended_in, knows_any, redact, storable
+from cortex.durable.progress import PartialAnswer
+from cortex.postgres.bridge import Port
+from cortex.runtime.backoff import Outage
+from cortex.runtime.jobs.receipts import Receipts
+from cortex.runtime.running import RunningJobs
+from cortex.store import watches
+from cortex.store.watches import Watched
+
+SEND_EVERY_S: Final = 0.1
+LOOK_APART_S: Final = 0.1
+"""Between two looks at the watches, however many hints come."""
+CHARS_MAX: Final = 256 * 1024
+"""Sent at once; more waits for the next time."""
+
+WORD_CHARS_MAX: Final = 4_096
+"""A longer one is shown before it ends."""
+_WORD: Final = string.ascii_letters + string.digits + string.punctuation
+
+_log = structlog.get_logger(__name__)
+
+
+@attrs.define(eq=False)
+class _Job:
+    """A watched job of this pod, and what its watchers have been sent."""
+
+    until: float
+    """Trio's clock."""
+    asked_at: datetime
+    """When the newest watcher came."""
+    is_polled: bool = False
+    """A watcher hears no notifications."""
+    state: tuple[Lease | None, int] = (None, 0)
+    """Which attempt of it runs here, and its last checkpoint."""
+    sent: dict[int, int] = attrs.field(factory=dict)
+    """Characters, by the number of the model's call."""
+
+
+@attrs.frozen
+class _News:
+    """What watchers of one job are to be sent, and how it stands when they have been."""
+
+    job: _Job
+    asked_at: datetime
+    state: tuple[Lease | None, int]
+    sent: dict[int, int]
+    messages: list[Message]
+
+    def was_sent(self) -> None:
+        self.job.state = self.state
+        if self.job.asked_at == self.asked_at:  # else somebody has come who lacks the beginning
+            self.job.sent = self.sent
+
+
+class AnswerSender:
+    """The actor; `wake` says that watches may have changed."""
+
+    name = "answer sender"
+
+    def __init__(
+        self,
+        port: Port,
+        *,
+        pod_id: UUID,
+        running: RunningJobs,
+        receipts: Receipts,
+        rng: random.Random,
+    ) -> None:
+        self._port = port
+        self._pod_id = pod_id
+        self._running = running
+        self._receipts = receipts
+        self._hints = Pacer(rng=rng)
+        self._looking = Outage(rng=rng, first_s=1.0, most_s=1.0)
+        self._sending = Outage(rng=rng)
+        self._jobs: dict[UUID, _Job] = {}
+        self._somebody = trio.Event()
+
+    def wake(self) -> None:
+        """Somebody may have begun or ceased to watch."""
+        self._hints.wake()
+
+    async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+        """Look for watches and serve them until cancelled."""
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(self._send)
+            task_status.started()
+            while True:
+                await self._hints.wait(watches.RENEW_S if self._jobs else math.inf)
+                try:
+                    await self.look()
+                except UnavailableError as error:
+                    await trio.sleep(self._looking.failed(_log, "watches not read", error))
+                    self._hints.wake()
+                else:
+                    self._looking.over()
+                await trio.sleep(LOOK_APART_S)
+
+    async def look(self) -> None:
+        """Learn which of this pod's jobs are watched now."""
+        watched = await self._port(watches.of_pod, self._pod_id)
+        now = trio.current_time()
+        self._jobs = {
+            job_id: _renewed(self._jobs.get(job_id), each, now=now)
+            for job_id, each in watched.items()
+        }
+        if self._jobs:
+            self._somebody.set()
+
+    async def tick(self) -> None:
+        """Send what is new, all watched jobs together."""
+        news: list[_News] = []
+        room = CHARS_MAX
+        for job_id, job in list(self._jobs.items()):
+            if job.until <= trio.current_time():
+                del self._jobs[job_id]
+            elif room > 0 and (found := self._news_of(job_id, job)).messages:
+                # Who has something to say comes last the next time.
+                self._jobs[job_id] = self._jobs.pop(job_id)
+                news.append(found)
+                room -= sum(len(m.text) for m in found.messages if isinstance(m, AnswerPiece))
+        if news:
+            messages = (message for each in news for message in each.messages)
+            is_polled = any(each.job.is_polled for each in news)
+            await self._port(watches.send, payloads(messages), is_polled=is_polled)
+            if is_polled:
+                await self._port(watches.forget)
+        for each in news:
+            each.was_sent()
+
+    def _news_of(self, job_id: UUID, job: _Job) -> _News:
+        lease = self._running.lease_of(job_id)
+        progress = None if lease is None else self._receipts.progress_of(lease)
+        messages: list[Message] = []
+        sent: dict[int, int] = {}
+        if lease is not None and progress is not None:
+            for key, answer in progress.answers:
+                after = job.sent.get(answer.call, 0)
+                pieces = _pieces(lease, key, answer, after=after)
+                sent[answer.call] = pieces[-1].end if pieces else after
+                messages += pieces
+        state = (lease, 0 if progress is None else progress.checkpoint_seq)
+        if state != job.state:
+            messages.append(LookHint(job_id))
+        return _News(job, job.asked_at, state, sent, messages)
+
+    async def _send(self) -> None:
+        while True:
+            await self._somebody.wait()
+            async with self._sending.sat_out(_log, "not sent to watchers"):
+                await self.tick()
+            if not self._jobs:
+                self._somebody = trio.Event()
+            await trio.sleep(SEND_EVERY_S)
+
+
+def _renewed(job: _Job | None, watched: Watched, *, now: float) -> _Job:
+    until = now + watched.left_s
+    if job is None:
+        return _Job(until, watched.asked_at, watched.is_polled)
+    job.until, job.is_polled = until, watched.is_polled
+    if watched.asked_at != job.asked_at:
+        job.asked_at = watched.asked_at
+        job.sent = {}
+    return job
+
+
+def _pieces(lease: Lease, key: str, answer: PartialAnswer, *, after: int) -> list[AnswerPiece]:
+    """What is new of an answer, as far as it may be shown."""
+    return [
+        AnswerPiece(
+            job_id=lease.job_id,
+            attempt=lease.attempt,
+            key=key,
+            call=answer.call,
+            offset=offset,
+            end=offset + len(text),
+            text=storable(redact(text)),
+        )
+        for at, cut in answer.since(after)
+        for offset, text in [_whole_words(at, cut, is_torn=at > after)]
+        if text
+    ]
+
+
+def _whole_words(offset: int, text: str, *, is_torn: bool) -> tuple[int, str]:
+    """Leave out what may be half a secret: at the end, and at a torn beginning.
+
+    That is half a word, and the words that a secret of several begins or ends with.
+    """
+    if not knows_any():
+        return offset, text
+    if is_torn:
+        whole = text[ended_in(text) :].lstrip(_WORD)
+        offset, text = offset + len(text) - len(whole), whole
+    text = text[: len(text) - begun_in(text)]
+    whole = text.rstrip(_WORD)
+    is_endless = len(text) - len(whole) > WORD_CHARS_MAX
+    return offset, text if is_endless else whole

@@ -1,0 +1,1 @@
+"""The committer: writes of running jobs, in batches."""

@@ -1,0 +1,427 @@
+"""The only writer of running jobs' progress: batches in, one statement a kind out.
+
+Owns: the mailbox of operations, and each operation from its receipt to its reply.
+Reads and writes: jobs, tasks, steps, effects, requests for approval, ended attempts.
+Invariants: every operation is fenced by its attempt; a refused one answers `LeaseLost`; one whose
+outcome is unknown is sent again until the database says what became of it, which is safe because
+each carries what it needs to be recognised: (job, attempt, seq) or (job, attempt, state).
+
+On failure: an outage is waited out with jittered back-off; jobs wait for their replies meanwhile,
+the bounded mailbox holds back the others, and no more are claimed. A value that Postgres cannot
+hold fails its own operation, not its neighbours'. What concerns a job whose rows somebody holds
+waits until they are free, also in an actor that was restarted, and the others go on.
+On stop: the mailbox is closed, what it holds is flushed within the grace of its phase.
+"""
+
+import random
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from functools import partial
+from typing import Any, Final, TypeVar
+from uuid import UUID
+
+import attrs
+import structlog
+import trio
+
+from cortex.actors.mailbox import Mailbox, MailboxClosed
+from cortex.actors.reply import Reply
+from cortex.domain.control_flow import LeaseLost
+from cortex.domain.errors import CortexError, OutcomeUnknownError, UnavailableError
+from cortex.domain.job import (
+    EffectIntent,
+    EffectTold,
+    Finish,
+    Intended,
+    NumberedStep,
+    Operation,
+    Release,
+    StepDone,
+    Suspend,
+)
+from cortex.durable.crash_points import crash_point
+from cortex.postgres.bridge import Port
+from cortex.runtime.backoff import Outage
+from cortex.runtime.commit.locked_out import LockedOut
+from cortex.runtime.metrics.metrics import Metrics
+from cortex.store import effects, jobs, steps, tasks
+
+BATCH_MAX: Final = 500
+MAILBOX_BOUND: Final = 2_000
+BACKOFF_S: Final = 0.05
+CLOSING_PAUSE_S: Final = 1.0
+"""The longest pause of a pod that leaves, and has little time left."""
+STATEMENT_BYTES_MAX: Final = 16 * 1024 * 1024
+"""Far more would not end within the statement's time-out, again and again: 5 s for 300 MB."""
+
+T = TypeVar("T")
+_log = structlog.get_logger(__name__)
+
+
+@attrs.define(eq=False)
+class Entry:
+    """An operation on its way, with the reply that its sender waits for."""
+
+    operation: Operation
+    reply: Reply[Any] = attrs.field(factory=Reply)
+    is_left: bool = False
+    """Its sender was cancelled: nobody acts on the answer."""
+    is_repeat: bool = False
+    """It may have been written already."""
+
+
+class Committer:
+    """The actor; job code reaches it by `record`, job actors by `settle`."""
+
+    name = "committer"
+
+    def __init__(
+        self, port: Port, *, pod_id: UUID, rng: random.Random, metrics: Metrics | None = None
+    ) -> None:
+        self._port = port
+        self._metrics = metrics or Metrics()
+        self._pod_id = pod_id
+        self._rng = rng
+        self._mailbox: Mailbox[Entry] = Mailbox("committer", bound=MAILBOX_BOUND)
+        self._closing = trio.Event()
+        self._locked_out: LockedOut[Entry] = LockedOut()
+        self.is_held_up = False
+        """What is done cannot be written just now: nothing more is to be begun."""
+
+    async def record(self, operation: Operation) -> None:
+        """Send an operation and wait until it is committed.
+
+        Raises `LeaseLost` if another attempt owns the job, `CortexError` if Postgres cannot hold
+        the value. After `trio.Cancelled` it may or may not be committed.
+        """
+        await self._answer(Entry(operation))
+
+    async def intend(self, intent: EffectIntent) -> Intended:
+        """Ask for leave to call something outside; raises as `record`.
+
+        After `trio.Cancelled` the intent may or may not be in the ledger: the next attempt sees.
+        What the ledger would have let through then certainly was not called, and is told so.
+        """
+        entry = Entry(intent)
+        try:
+            answer: Intended = await self._answer(entry)
+        except trio.Cancelled:
+            entry.is_left = True
+            raise
+        return answer
+
+    async def _answer(self, entry: Entry) -> Any:
+        try:
+            await self._mailbox.send(entry)
+        except MailboxClosed:
+            raise LeaseLost("the pod is closing") from None
+        return await entry.reply.wait()
+
+    def close(self) -> None:
+        """Take no more operations; the actor ends when the rest is written."""
+        self._mailbox.close()
+        self._closing.set()
+
+    async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+        """Write batches until closed."""
+        self.is_held_up = False
+        task_status.started()
+        try:
+            while True:
+                batch = await self._next()
+                try:
+                    await self._write(batch)
+                finally:
+                    _give_up(entry for entry in batch if entry not in self._locked_out)
+        except trio.EndOfChannel:
+            return
+        except trio.Cancelled:
+            _give_up(self._locked_out.freed(set()))
+            raise
+
+    async def _next(self) -> list[Entry]:
+        """Wait for operations, or for the rows of those that were locked out.
+
+        Raises `trio.EndOfChannel` when closed and nothing is left.
+        """
+        batch: list[Entry] = []
+        with trio.CancelScope(deadline=self._locked_out.look_at):
+            if len(self._locked_out) >= MAILBOX_BOUND:
+                await trio.sleep_forever()
+            try:
+                batch = await self._mailbox.receive_batch(BATCH_MAX)
+            except trio.EndOfChannel:
+                if not self._locked_out:
+                    raise
+                await trio.sleep_forever()
+        if trio.current_time() >= self._locked_out.look_at:
+            batch = await self._freed() + batch
+        return batch
+
+    async def _freed(self) -> list[Entry]:
+        """Return what was locked out and is so no more."""
+        try:
+            locked = await self._port(tasks.locked, job_ids=self._locked_out.job_ids)
+        except UnavailableError:
+            locked = set(self._locked_out.job_ids)
+        if locked:
+            self._locked_out.looked(trio.current_time())
+        return self._locked_out.freed(locked)
+
+    async def _write(self, batch: Sequence[Entry]) -> None:
+        # Steps first: a job's own end is always sent after its steps.
+        done = [entry for entry in batch if isinstance(entry.operation, StepDone)]
+        for round_ in _rounds(done):
+            for portion in _portions(round_):
+                await self._settle([_numbered(entry) for entry in portion], self._commit_steps)
+        intents = [entry for entry in batch if isinstance(entry.operation, EffectIntent)]
+        failed = [entry for entry in batch if isinstance(entry.operation, EffectTold)]
+        for portion in _portions(intents):
+            await self._settle(portion, partial(self._intend, failed))
+        if failed:
+            await self._settle(failed, self._tell_effects)
+        finishes = [entry for entry in batch if isinstance(entry.operation, Finish)]
+        for portion in _portions(finishes):
+            await self._settle(portion, self._finish)
+        releases = [entry for entry in batch if isinstance(entry.operation, Release)]
+        if releases:
+            await self._settle(releases, self._release)
+        suspends = [entry for entry in batch if isinstance(entry.operation, Suspend)]
+        for portion in _portions(suspends):
+            await self._settle(portion, self._suspend)
+
+    async def _settle(
+        self,
+        group: "Sequence[T]",
+        write: Callable[[Sequence[T], bool], Awaitable[None]],
+        *,
+        is_repeat: bool = False,
+    ) -> None:
+        """Write a group until the outcome is known; split it if one of its values is refused.
+
+        What is locked out is left behind, and so is what comes after it.
+        """
+        began = trio.current_time()
+        outage = Outage(rng=self._rng, first_s=BACKOFF_S)
+        group = self._admitted(group)
+        is_repeat = is_repeat or any(_entry(each).is_repeat for each in group)
+        while group:
+            try:
+                await write(group, is_repeat)
+            except UnavailableError as error:
+                is_repeat = is_repeat or isinstance(error, OutcomeUnknownError)
+                if error.is_locked:
+                    self.is_held_up = False
+                    parts = await self._parted(group, is_repeat=is_repeat)
+                    for part in parts:
+                        await self._settle(part, write, is_repeat=is_repeat)
+                    return
+                self.is_held_up = True
+                await self._pause(
+                    outage.failed(_log, "commit delayed", error, operations=len(group))
+                )
+            except CortexError as error:
+                self.is_held_up = False
+                if len(group) == 1:
+                    _entry(group[0]).reply.fail(error)
+                    return
+                for one in group:
+                    await self._settle([one], write, is_repeat=is_repeat)
+                return
+            else:
+                self.is_held_up = False
+                self._metrics.committed(len(group), trio.current_time() - began)
+                return
+
+    def _admitted(self, group: "Sequence[T]") -> "Sequence[T]":
+        """Leave behind what comes after something that is locked out."""
+        if not self._locked_out:
+            return group
+        admitted = []
+        for each in group:
+            entry = _entry(each)
+            if self._locked_out.is_behind(entry.operation):
+                self._locked_out.keep(entry)
+            else:
+                admitted.append(each)
+        return admitted
+
+    async def _parted(self, group: "Sequence[T]", *, is_repeat: bool) -> "list[Sequence[T]]":
+        """Leave behind what is locked out; return the rest in parts to be tried, none of them all.
+
+        Of a row that is none of the jobs' own nobody can tell: it is looked for by halves.
+        """
+        entries = [_entry(each) for each in group]
+        locked = {entry.operation.lease.job_id for entry in entries}
+        if len(group) > 1:
+            try:
+                locked = await self._port(tasks.locked, job_ids=list(locked))
+            except UnavailableError:
+                return [group]
+            if not locked:
+                half = len(group) // 2
+                return [group[:half], group[half:]]
+        held = [entry for entry in entries if entry.operation.lease.job_id in locked]
+        for entry in held:
+            entry.is_repeat = entry.is_repeat or is_repeat
+        _log.warning("somebody holds the rows of jobs: they wait", jobs=len(locked))
+        self._locked_out.add(held, trio.current_time())
+        return [[each for each in group if _entry(each) not in self._locked_out]]
+
+    async def _pause(self, seconds: float) -> None:
+        with trio.move_on_after(seconds):
+            await self._closing.wait()
+            await trio.sleep(min(seconds, CLOSING_PAUSE_S))
+
+    async def _commit_steps(
+        self,
+        group: "Sequence[tuple[Entry, NumberedStep]]",
+        is_repeat: bool,  # noqa: FBT001
+    ) -> None:
+        operations = [step for _, step in group]
+        crash_point("before_step")
+        stands = await self._port(steps.commit, pod_id=self._pod_id, operations=operations)
+        crash_point("after_step")
+        if is_repeat:
+            rest = [op for op in operations if op.step.lease.job_id not in stands]
+            stands |= await self._port(steps.recorded, rest)
+        for entry, step in group:
+            if step.step.lease.job_id in stands:
+                step.step.committed()
+                self._metrics.step_committed(step.step)
+            _answer(entry, stands, step.step.lease.job_id)
+
+    async def _intend(
+        self,
+        failed: list[Entry],
+        group: Sequence[Entry],
+        is_repeat: bool,  # noqa: ARG002, FBT001
+    ) -> None:
+        """Answer intents; what was let through for nobody is to be told: it goes to `failed`."""
+        operations = [e.operation for e in group if isinstance(e.operation, EffectIntent)]
+        crash_point("before_intent")
+        answers = await self._port(effects.intend, pod_id=self._pod_id, operations=operations)
+        crash_point("after_intent")
+        for entry, operation in zip(group, operations, strict=True):
+            answer = answers.get(operation.id)
+            if answer is None:
+                entry.reply.fail(_lost(operation.lease.job_id))
+                continue
+            entry.reply.set(answer)
+            # By a claim of its sender's own it may go although an earlier call was applied.
+            if entry.is_left and answer.verdict == "go" and not operation.is_sure:
+                failed.append(Entry(_uncalled(operation, answer)))
+
+    async def _tell_effects(self, group: Sequence[Entry], is_repeat: bool) -> None:  # noqa: ARG002, FBT001
+        operations = [e.operation for e in group if isinstance(e.operation, EffectTold)]
+        crash_point("before_outcome")
+        recorded = await self._port(effects.tell, pod_id=self._pod_id, operations=operations)
+        crash_point("after_outcome")
+        for entry, operation in zip(group, operations, strict=True):
+            if operation.id in recorded:
+                entry.reply.set(None)
+            else:
+                entry.reply.fail(_lost(operation.lease.job_id))
+
+    async def _finish(self, group: Sequence[Entry], is_repeat: bool) -> None:  # noqa: FBT001
+        operations = [e.operation for e in group if isinstance(e.operation, Finish)]
+        crash_point("before_finish")
+        ended = await self._port(jobs.finish, pod_id=self._pod_id, operations=operations)
+        crash_point("after_finish")
+        if is_repeat:
+            rest = [op for op in operations if op.lease.job_id not in ended]
+            ended |= await self._port(jobs.settled, rest)
+        for entry in group:
+            _answer(entry, ended, entry.operation.lease.job_id)
+
+    async def _release(self, group: Sequence[Entry], is_repeat: bool) -> None:  # noqa: FBT001
+        operations = [e.operation for e in group if isinstance(e.operation, Release)]
+        crash_point("before_release")
+        released = await self._port(tasks.release, pod_id=self._pod_id, operations=operations)
+        crash_point("after_release")
+        for entry in group:
+            # Applied earlier or lost to another pod: either way this attempt is over.
+            _answer(entry, released, entry.operation.lease.job_id, or_over=is_repeat)
+
+    async def _suspend(self, group: Sequence[Entry], is_repeat: bool) -> None:  # noqa: FBT001
+        operations = [e.operation for e in group if isinstance(e.operation, Suspend)]
+        crash_point("before_suspend")
+        suspended = await self._port(tasks.suspend, pod_id=self._pod_id, operations=operations)
+        crash_point("after_suspend")
+        for entry in group:
+            # As with a release: applied earlier or lost, this attempt is over.
+            _answer(entry, suspended, entry.operation.lease.job_id, or_over=is_repeat)
+
+
+def _answer(entry: Entry, owned: set[UUID], job_id: UUID, *, or_over: bool = False) -> None:
+    if job_id in owned or or_over:
+        entry.reply.set(None)
+    else:
+        entry.reply.fail(_lost(job_id))
+
+
+def _lost(job_id: UUID) -> LeaseLost:
+    return LeaseLost(f"job {job_id} is owned by another attempt")
+
+
+def _uncalled(intent: EffectIntent, answer: Intended) -> EffectTold:
+    why = "its attempt ended before the call began"
+    return EffectTold(lease=intent.lease, id=answer.id, is_applied=False, why=why, result=None)
+
+
+def _numbered(entry: Entry) -> tuple[Entry, NumberedStep]:
+    step = entry.operation
+    if not isinstance(step, StepDone):
+        raise TypeError(f"not a step: {step!r}")
+    return entry, NumberedStep(step, *step.number())
+
+
+def _rounds(entries: Sequence[Entry]) -> list[list[Entry]]:
+    """Split concurrent steps of one job over several statements, in their order."""
+    rounds: list[list[Entry]] = []
+    place: dict[UUID, int] = {}
+    for entry in entries:
+        job_id = entry.operation.lease.job_id
+        index = place.get(job_id, 0)
+        place[job_id] = index + 1
+        if index == len(rounds):
+            rounds.append([])
+        rounds[index].append(entry)
+    return rounds
+
+
+def _portions(entries: Sequence[Entry]) -> list[list[Entry]]:
+    """Split what is too large for one statement, in its order; empty for nothing."""
+    portions: list[list[Entry]] = []
+    room = 0
+    for entry in entries:
+        size = _size(entry.operation)
+        if size > room or not portions:
+            portions.append([])
+            room = STATEMENT_BYTES_MAX
+        portions[-1].append(entry)
+        room -= size
+    return portions
+
+
+def _size(operation: Operation) -> int:
+    match operation:
+        case StepDone():
+            return len(operation.output)
+        case EffectIntent():
+            return len(operation.arguments)
+        case Finish():
+            return len(operation.result or "")
+        case Suspend():
+            return sum(len(request.arguments) for request in operation.requests)
+        case Release() | EffectTold():
+            return 0
+
+
+def _give_up(entries: Iterable[Entry]) -> None:
+    for entry in entries:
+        if not entry.reply.answered:
+            entry.reply.fail(LeaseLost("the committer stopped"))
+
+
+def _entry(item: object) -> Entry:
+    return item[0] if isinstance(item, tuple) else item  # type: ignore[return-value]

@@ -1,0 +1,1 @@
+"""Runs jobs in processes of their own beside the pod."""

@@ -1,0 +1,561 @@
+"""Runs jobs in processes of their own, so that the death of one shows whose fault it was.
+
+Owns: the runners that the forge has forked, idle and at work. A runner executes handler, tools and
+effects; what they need of the pod is done here, under the job's own attempt: commits through the
+committer, models behind their breakers and budgets. A runner is used again while it behaves. A job
+whose process has died before gets a fresh one, so that it dies of nothing that another job left.
+
+On failure: a runner that dies while its job runs ends the attempt, and counts against the job.
+On stop: a job that is stopped has `STOP_S` to end, then its process group is killed.
+"""
+
+import math
+import os
+import signal
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import AsyncExitStack, suppress
+from functools import partial
+from typing import Any, Final, Protocol
+from uuid import UUID
+
+import attrs
+import structlog
+import trio
+
+from cortex.domain.approval import ApprovalStatus
+from cortex.domain.control_flow import Suspended
+from cortex.domain.errors import InvalidValueError, UnavailableError
+from cortex.domain.failure import Failure
+from cortex.domain.job import (
+    Claim,
+    EffectIntent,
+    EffectTold,
+    Finish,
+    OpenEffect,
+    Operation,
+    Release,
+    Step,
+    StepDone,
+    StepKind,
+    Suspend,
+)
+from cortex.domain.model import ModelRequest, Usage
+from cortex.domain.policy import JobPolicy
+from cortex.domain.retry import CallRetry
+from cortex.durable.attempt import Services
+from cortex.durable.calls import Admission, Caller
+from cortex.durable.codec import decode
+from cortex.durable.progress import (
+    PartialAnswer,
+    Progress,
+    StepUnderWay,
+    TimedOut,
+    mark_timed_out,
+)
+from cortex.durable.tally import Tally
+from cortex.runtime.commit.committer import Committer
+from cortex.runtime.isolation.forge import GONE_WITHIN_S, Forge, Runner
+from cortex.runtime.isolation.runner import OUT_OF_MEMORY
+from cortex.runtime.isolation.wire import WAITING_MAX, Line, fields_of, plain, shaped
+from cortex.runtime.running import RunningJob, RunningJobs, Stop
+
+STOP_S: Final = 3.0
+"""What a stopped job gets to end by itself, before its process is killed."""
+DEATH_PAUSE_S: Final = 0.25
+"""Who kills the runners and the pod together does not condemn jobs by killing the runners first."""
+BEGIN_WITHIN_S: Final = 20.0
+"""For a runner to read what it is to run; it waits for nothing else then."""
+LOOK_S: Final = 0.25
+IDLE_S: Final = 30.0
+"""A runner without work for so long is ended."""
+JOBS_MAX: Final = 200
+"""Jobs after which a runner is replaced: what they left in it ends with it."""
+ENDINGS: Final[dict[str, type[Operation]]] = {
+    each.__name__: each for each in (Finish, Release, Suspend)
+}
+
+_SIGNALS: Final = {
+    **{int(each): f"signal {int(each)} ({each.name})" for each in signal.Signals},
+    int(
+        signal.SIGKILL
+    ): "signal 9 (SIGKILL), sent by the kernel when memory runs out, or by somebody",
+    int(signal.SIGXCPU): "signal 24 (SIGXCPU): it used more CPU time than isolated_cpu_s allows",
+}
+
+_log = structlog.get_logger(__name__)
+
+
+@attrs.frozen
+class Died:
+    """A runner died while its job ran."""
+
+    status: int | None
+    """As `waitpid` returns it; None if nobody can tell."""
+    rss_kb: int
+    """The most memory that it held."""
+
+    @property
+    def how(self) -> str:
+        """How it died, in words for people."""
+        held = f"; it used {self.rss_kb // 1024} MiB at most" if self.rss_kb else ""
+        return f"{_how(self.status)}{held}"
+
+
+@attrs.frozen
+class Reported:
+    """How an attempt ended in its runner."""
+
+    operation: Operation | None
+    """None: its lease is lost, or it was stopped."""
+    error: BaseException | None
+    """Stands for what the handler raised, if it did."""
+
+
+@attrs.frozen
+class Recorded:
+    """What the record holds of a job when an attempt begins."""
+
+    steps: Sequence[Step]
+    effects: Sequence[OpenEffect]
+    recall: Callable[[str], Awaitable[str | None]]
+    """Returns the recorded input of the step of a key."""
+
+
+class Policies(Protocol):
+    """Finds what a job began with."""
+
+    async def policy(self, claim: Claim) -> JobPolicy:
+        """Return how often and how long it may be tried."""
+
+
+class Isolation:
+    """The actor: lends runners to job actors."""
+
+    name = "isolation"
+
+    def __init__(
+        self,
+        forge: Forge,
+        *,
+        slots: int,
+        memory_mb: int,
+        committer: Committer,
+        running: RunningJobs,
+    ) -> None:
+        self._forge = forge
+        self._slots = slots
+        self._grown_kb_max = memory_mb * 1024 // 2
+        self._committer = committer
+        self._running = running
+        self._idle: list[tuple[Runner, float]] = []
+        self._at_work: set[Line] = set()
+
+    @property
+    def slots(self) -> int:
+        """Jobs that may run in processes of their own at once; 0 when none can be forked."""
+        return 0 if self._forge.is_lost else self._slots
+
+    async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+        """Pass on whether the pod leaves, and end runners that are idle for long."""
+        task_status.started()
+        try:
+            await self._look_after()
+        finally:
+            for runner, _ in self._idle:
+                runner.stream.socket.close()  # it ends by that
+
+    async def _look_after(self) -> None:
+        was_leaving = False
+        while True:
+            await trio.sleep(LOOK_S)
+            is_leaving = self._running.hands_back()
+            if is_leaving is not was_leaving:
+                for line in self._at_work:
+                    with suppress(trio.WouldBlock, trio.ClosedResourceError):
+                        line.say(leaves=is_leaving)
+            was_leaving = is_leaving
+            expired = trio.current_time() - (0.0 if is_leaving else IDLE_S)
+            while self._idle and self._idle[0][1] <= expired:
+                await self._forge.kill(self._idle.pop(0)[0])
+
+    async def attempt(
+        self,
+        claim: Claim,
+        job: RunningJob,
+        tally: Tally,
+        recorded: Recorded,
+        *,
+        services: Services,
+        policies: Policies,
+    ) -> Reported | Died:
+        """Run one attempt in a runner. Raises `UnavailableError` when there is none.
+
+        When it is cancelled, the job is asked to end, and its process is killed after `STOP_S`.
+        """
+        runner = await self._lend(is_fresh=claim.process_deaths > 0)
+        line = Line(runner.stream)
+        hosted = _Hosted(
+            claim=claim,
+            job=job,
+            tally=tally,
+            recorded=recorded,
+            line=line,
+            committer=self._committer,
+            services=services,
+            policies=policies,
+        )
+        shield, done = trio.CancelScope(shield=True), trio.Event()
+
+        async def host() -> None:
+            with shield:
+                await hosted.serve(is_leaving=self._running.hands_back())
+            done.set()
+
+        self._at_work.add(line)
+        runner.jobs_count += 1
+        try:
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(host)
+                try:
+                    await done.wait()
+                except trio.Cancelled:
+                    with suppress(trio.WouldBlock, trio.ClosedResourceError):
+                        line.say(stop=True)
+                    shield.deadline = trio.current_time() + STOP_S
+                    raise
+        finally:
+            self._at_work.discard(line)
+            with trio.CancelScope(shield=True):  # bounded by `kill`
+                died = await self._give_back(runner, hosted)
+        return died or Reported(hosted.operation, hosted.error)
+
+    async def _lend(self, *, is_fresh: bool) -> Runner:
+        while self._idle and not is_fresh:
+            runner, _ = self._idle.pop()
+            if not runner.gone.is_set():
+                return runner
+            runner.stream.socket.close()
+        return await self._forge.fork()
+
+    async def _give_back(self, runner: Runner, hosted: "_Hosted") -> Died | None:
+        """Keep a runner that behaves; say how it died if it did so by itself."""
+        if hosted.has_ended and not hosted.is_broken:
+            is_worn = runner.jobs_count >= JOBS_MAX or hosted.grown_kb > self._grown_kb_max
+            if is_worn or runner.gone.is_set() or self._running.hands_back():
+                await self._forge.kill(runner)
+            else:
+                self._idle.append((runner, trio.current_time()))
+            return None
+        if not hosted.has_begun and (hosted.is_broken or hosted.is_gone):
+            # Killed or stopped before: that counts against no job.
+            await self._forge.kill(runner)
+            raise UnavailableError("a runner ended before its job began")
+        if hosted.is_broken:
+            await self._forge.kill(runner)
+            return None if hosted.has_ended else Died(None, 0)
+        if not hosted.is_gone:  # stopped, and has not ended in time
+            _log.warning("runner killed", job=str(hosted.claim.lease.job_id), ignored_for_s=STOP_S)
+            await self._forge.kill(runner)
+            return None
+        with trio.move_on_after(GONE_WITHIN_S):
+            await runner.gone.wait()
+        await self._forge.kill(runner)
+        if runner.exit is None:
+            raise UnavailableError("the process that forks runners is gone")
+        await trio.sleep(DEATH_PAUSE_S)
+        return Died(runner.exit.status, runner.exit.rss_kb)
+
+
+@attrs.define(kw_only=True, eq=False)
+class _Hosted:
+    """The pod's side of one attempt in a runner."""
+
+    claim: Claim
+    job: RunningJob
+    tally: Tally
+    recorded: Recorded
+    line: Line
+    committer: Committer
+    services: Services
+    policies: Policies
+    has_begun: bool = False
+    """The runner is there and will run the job next."""
+    has_ended: bool = False
+    """The runner has said how the attempt ended."""
+    is_gone: bool = False
+    """It has closed its side of the line."""
+    is_broken: bool = False
+    """What it says cannot be understood, or what it is told is not read."""
+    operation: Operation | None = None
+    error: BaseException | None = None
+    grown_kb: int = 0
+    """By how much its jobs have made the runner larger, at most."""
+    _steps: dict[str, StepUnderWay] = attrs.field(factory=dict)
+    _calls: dict[int, trio.CancelScope] = attrs.field(factory=dict)
+    _admissions: dict[int, tuple[Admission, trio.Event]] = attrs.field(factory=dict)
+    _recording: int = 0
+    _written: trio.Event = attrs.field(factory=trio.Event)
+
+    @property
+    def _progress(self) -> Progress:
+        return self.tally.progress
+
+    async def serve(self, *, is_leaving: bool) -> None:
+        """Have the runner begin, and do what it asks for until it says how that ended, or dies."""
+        async with trio.open_nursery() as writing:
+            writing.start_soon(self.line.write)
+            self.line.say(
+                claim=plain(self.claim),
+                steps=plain(list(self.recorded.steps)),
+                effects=plain(list(self.recorded.effects)),
+                is_leaving=is_leaving,
+            )
+            async with trio.open_nursery() as calls:
+                try:
+                    await self._hear(calls)
+                except Exception as error:  # noqa: BLE001 -- a job that has taken it over may say anything
+                    self.is_broken = True
+                    _log.error(
+                        "runner not understood", job=str(self.claim.lease.job_id), error=error
+                    )
+                calls.cancel_scope.cancel(reason="the attempt has ended")
+            self.line.finish()
+            writing.cancel_scope.deadline = trio.current_time() + STOP_S
+        self.is_broken = self.is_broken or writing.cancel_scope.cancelled_caught
+
+    async def _hear(self, calls: trio.Nursery) -> None:
+        while not self.has_ended:
+            with trio.move_on_after(math.inf if self.has_begun else BEGIN_WITHIN_S) as limit:
+                message = await self.line.receive()
+            if limit.cancelled_caught:
+                raise UnavailableError(f"a runner has not begun within {BEGIN_WITHIN_S:g} s")
+            if message is None:
+                self.is_gone = True
+                while self._recording:  # what is on its way to the record ends a row of deaths
+                    self._written = trio.Event()
+                    await self._written.wait()
+                return
+            self._heard(message, calls)
+
+    def _heard(self, message: dict[str, Any], nursery: trio.Nursery) -> None:
+        number = message.get("number")
+        if number in self._calls or max(len(self._calls), len(self._steps)) > WAITING_MAX:
+            raise InvalidValueError("a runner asks for too much at once")
+        if message.get("call") == "admit":
+            scope = self._calls[message["number"]] = trio.CancelScope()
+            nursery.start_soon(self._admit, message["number"], scope, message["given"]["name"])
+        elif "call" in message:
+            work = partial(getattr(self, f"_do_{message['call']}"), **message["given"])
+            scope = self._calls[message["number"]] = trio.CancelScope()
+            nursery.start_soon(self._answer, message["number"], scope, work)
+        elif "drop" in message:
+            if message["drop"] in self._calls:
+                self._calls[message["drop"]].cancel(reason="the job does not wait for it")
+        else:
+            getattr(self, f"_told_{message['tell']}")(**message.get("given", {}))
+
+    async def _answer(
+        self, number: int, scope: trio.CancelScope, work: Callable[[], Awaitable[Any]]
+    ) -> None:
+        try:
+            with scope:
+                await self.line.reply(number, work)
+        finally:
+            del self._calls[number]
+
+    async def _admit(self, number: int, scope: trio.CancelScope, name: str) -> None:
+        """Enter a breaker, and stay in it until the runner says that it has left."""
+        try:
+            with scope:
+                async with AsyncExitStack() as stack:
+                    left = trio.Event()
+
+                    async def enter() -> int:
+                        breaker = self.services.breakers.admit(name)
+                        admission = await stack.enter_async_context(breaker)
+                        self._admissions[number] = admission, left
+                        return number
+
+                    await self.line.reply(number, enter)
+                    if number in self._admissions:
+                        await left.wait()
+        finally:
+            self._admissions.pop(number, None)
+            del self._calls[number]
+
+    # --- what a runner says
+
+    def _told_end(
+        self,
+        *,
+        name: str | None,
+        end: Any,
+        grown_kb: int,
+        failure: Any = None,
+        timed_out: Any = None,
+    ) -> None:
+        self.grown_kb = grown_kb
+        if name is not None:
+            # Whatever it says, it ends its own attempt and no other one.
+            self.operation = shaped({**end, "lease": plain(self.claim.lease)}, ENDINGS[name])
+            self.error = _error(failure, timed_out, self._steps)
+        self.has_ended = True
+
+    def _told_leave(self) -> None:
+        self.job.end(Stop.HANDED_BACK)
+
+    def _told_step(self, *, what: str, kind: str, key: str) -> None:
+        if what == "begun":
+            now = trio.current_time()
+            self._steps[key] = self._progress.begin(StepKind(kind), key, now=now)
+            return
+        step = self._progress.under_way(key)
+        if step is not None:
+            ends = {"done": self._progress.end, "cut": self._progress.cut}
+            ends.get(what, self._progress.failed)(step)
+
+    def _told_opened(self, *, admission: int, idle_s: float) -> None:
+        if admission in self._admissions:
+            self._admissions[admission][0].opened(idle_s=idle_s)
+
+    def _told_left(self, *, admission: int) -> None:
+        if admission in self._admissions:
+            self._admissions[admission][1].set()
+
+    def _told_tool_called(self, *, tool: str, outcome: str, seconds: float) -> None:
+        self.services.meter.tool_called(tool, outcome, seconds=seconds)
+
+    def _told_effect_ended(self, *, tool: str, outcome: str) -> None:
+        self.services.meter.effect_ended(tool, outcome)
+
+    def _told_approval_decided(self, *, decision: str, waited_s: float) -> None:
+        self.services.meter.approval_decided(ApprovalStatus(decision), waited_s=waited_s)
+
+    # --- what a runner asks for
+
+    async def _do_record(self, *, operation: Any) -> None:
+        usage = operation.get("usage")
+        spent = None if usage is None else shaped(decode(usage), Usage)
+        ended = trio.current_time()
+
+        def number() -> tuple[int, str]:
+            return self.tally.number(done.kind, done.key, spent, done.cost_usd)
+
+        def committed() -> None:
+            self.tally.committed(done.key, spent, done.cost_usd, at=ended)
+
+        given = fields_of(operation, StepDone, without=("lease", "number", "committed"))
+        done = StepDone(lease=self.claim.lease, number=number, committed=committed, **given)
+        self._recording += 1
+        try:
+            await self.committer.record(done)
+        finally:
+            self._recording -= 1
+            self._written.set()
+
+    async def _do_tell_effect(self, *, operation: Any) -> None:
+        given = {**operation, "lease": plain(self.claim.lease)}
+        await self.services.desk.record(shaped(given, EffectTold))
+
+    async def _do_intend(self, *, intent: Any) -> Any:
+        given = {**intent, "lease": plain(self.claim.lease)}
+        return plain(await self.services.desk.intend(shaped(given, EffectIntent)))
+
+    async def _do_begin(self) -> None:
+        self.has_begun = True
+
+    async def _do_may_begin(self, *, call_s: float) -> None:
+        await self.services.desk.until_it_may_begin(call_s)
+
+    async def _do_decision(self, *, key: str) -> Any:
+        lineage_id = self.claim.lineage_id or self.claim.lease.job_id
+        found = await self.services.desk.decision(lineage_id, key)
+        return None if found is None else plain(found)
+
+    async def _do_respond(self, *, request: Any, caller: Any) -> Any:
+        asked = shaped(request, ModelRequest)
+        return plain(await self.services.models.respond(asked, await self._caller(caller)))
+
+    async def _do_spec(self, *, agent_id: str, version: int) -> Any:
+        return await self.services.agents.spec(UUID(agent_id), version)
+
+    async def _do_limits(self) -> Any:
+        return plain(await self.services.policies.limits(self.claim))
+
+    async def _do_recall(self, *, key: str) -> str | None:
+        return await self.recorded.recall(key)
+
+    async def _do_policy(self) -> Any:
+        return plain(await self.policies.policy(self.claim))
+
+    async def _do_failed(
+        self, *, caller: Any, failure: Any, resolution: str, goes_on: bool, nth: int | None
+    ) -> list[int]:
+        return await self.services.facts.failed(
+            await self._caller(caller),
+            shaped(failure, Failure),
+            resolution=resolution,
+            goes_on=goes_on,
+            number=nth,
+        )
+
+    async def _do_resolved(self, *, caller: Any, fact_ids: list[int]) -> None:
+        await self.services.facts.resolved(await self._caller(caller), fact_ids)
+
+    async def _do_call_succeeded(self, *, admission: int) -> None:
+        await self._admissions[admission][0].succeeded()
+
+    async def _do_call_failed(self, *, admission: int, failure: Any) -> None:
+        await self._admissions[admission][0].failed(shaped(failure, Failure))
+
+    async def _caller(self, told: Any) -> Caller:
+        """Return the caller of this job, whatever the runner says whose it is."""
+        claim, key = self.claim, told["key"]
+        limits = await self.services.policies.limits(claim)
+        step = self._progress.under_way(key)
+        return Caller(
+            lease=claim.lease,
+            lineage_id=claim.lineage_id or claim.lease.job_id,
+            tenant=claim.tenant,
+            agent_id=claim.agent_id,
+            agent_version=claim.agent_version,
+            config_id=claim.config_id,
+            key=key,
+            prices=limits.prices,
+            call_s=told["call_s"],
+            idle_s=told["idle_s"],
+            connect_s=told["connect_s"],
+            retry=shaped(told["retry"], CallRetry),
+            answer=PartialAnswer() if step is None else step.answer,
+        )
+
+
+def _how(status: int | None) -> str:
+    if status is None:
+        return "it could not be talked to any more"
+    code = os.waitstatus_to_exitcode(status)
+    if code == OUT_OF_MEMORY:
+        return "it asked for more memory than isolated_mb allows"
+    if code >= 0:
+        return f"it ended itself with exit code {code}"
+    return f"it was killed by {_SIGNALS.get(-code, f'signal {-code}')}"
+
+
+def _error(failure: Any, timed_out: Any, steps: dict[str, StepUnderWay]) -> BaseException:
+    """Return what stands for the handler's error where a receipt of a time-out is taken."""
+    error: BaseException
+    if failure is None:
+        error = Suspended("", "", delay_s=None)
+    else:
+        error = ReportedError()
+        error.failure = shaped(failure, Failure)
+    if timed_out is not None and timed_out["key"] in steps:
+        told = TimedOut(steps[timed_out["key"]], shaped(timed_out["failure"], Failure))
+        mark_timed_out(error, told)
+    return error
+
+
+class ReportedError(Exception):
+    """What a handler raised in its runner, as far as it was judged there."""
+
+    failure: Failure

@@ -1,0 +1,372 @@
+"""The process in which one job at a time runs beside its pod: handler, tools and effects.
+
+It has no connection of its own. What a `Context` needs of the pod (the record, models, breakers,
+people's decisions) it asks for over its line; see `isolation` for the pod's side.
+"""
+
+import os
+import resource
+import socket
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any, Final, TypeVar
+from uuid import UUID
+
+import attrs
+import trio
+
+from cortex.domain.approval import ApprovalStatus, Decided
+from cortex.domain.classification import failure_of, leaves
+from cortex.domain.clock import Chance, system_chance
+from cortex.domain.control_flow import LeaseLost, Suspended
+from cortex.domain.failure import Failure
+from cortex.domain.job import (
+    Claim,
+    EffectIntent,
+    EffectTold,
+    Finish,
+    Intended,
+    JobStatus,
+    Lease,
+    OpenEffect,
+    Operation,
+    Step,
+    StepDone,
+)
+from cortex.domain.model import ModelRequest
+from cortex.domain.policy import JobPolicy
+from cortex.durable.attempt import JobLimits, Services, Tools
+from cortex.durable.calls import Admission, Caller, Unmetered
+from cortex.durable.codec import encode
+from cortex.durable.context import Context
+from cortex.durable.journal import Journal, Leave, Outcome
+from cortex.durable.progress import StepUnderWay, timed_out_by
+from cortex.durable.registry import Registry
+from cortex.runtime.isolation.forge import limit_cpu
+from cortex.runtime.isolation.wire import Line, plain, shaped
+from cortex.runtime.jobs.job_ending import ending_of, not_judged
+
+T = TypeVar("T")
+OUT_OF_MEMORY: Final = 86
+"""Exit code of a runner whose job asked for more memory than it may use."""
+
+
+@attrs.frozen(kw_only=True)
+class RunnerParts:
+    """What a runner is made of: the same objects as its pod."""
+
+    registry: Registry
+    tools: Tools
+    workspaces: Path
+    cpu_s: int
+
+    def warm(self) -> None:
+        """Make what every runner would make for its first job: 25 ms of CPU time."""
+        lease = Lease(system_chance().new_id(), 1)
+        claim = Claim(
+            lease=lease,
+            type="",
+            payload="{}",
+            agent_id=None,
+            agent_version=None,
+            attempts_spent=1,
+            max_attempts=1,
+            is_queued=False,
+            has_steps=False,
+            cancel_requested=False,
+            left_s=1.0,
+            timeout_s=1,
+        )
+        shaped(plain(claim), Claim)
+        shaped([], list[Step])
+        shaped([], list[OpenEffect])
+        plain(Finish(lease=lease, status=JobStatus.COMPLETED))
+        encode({}, what="result")
+        trio.run(trio.lowlevel.checkpoint)
+
+    def run(self, connection: socket.socket) -> None:
+        """Run jobs until the pod closes the connection."""
+        trio.run(_Runner(self, system_chance()).run, connection)
+
+
+class _Runner:
+    def __init__(self, parts: RunnerParts, chance: Chance) -> None:
+        self._parts = parts
+        self._chance = chance
+        self._scope = trio.CancelScope()
+        self._is_leaving = False
+        self._most_kb = _most_held_kb()  # at first what it has of the process that forked it
+
+    async def run(self, connection: socket.socket) -> None:
+        connection.setblocking(False)  # noqa: FBT003 -- as the library has it
+        line = Line(trio.SocketStream(trio.socket.from_stdlib_socket(connection)))
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(line.write)
+            while (message := await line.receive()) is not None:
+                if "reply" in message:
+                    line.answered(message)
+                elif "stop" in message:
+                    self._scope.cancel(reason="the pod stops the job")
+                elif "leaves" in message:
+                    self._is_leaving = message["leaves"]
+                else:
+                    self._scope = trio.CancelScope()
+                    self._is_leaving = message["is_leaving"]
+                    nursery.start_soon(self._attempt, line, message)
+            # Without its pod nothing may go on, whatever a job shields.
+            os._exit(0)
+
+    async def _attempt(self, line: Line, message: dict[str, Any]) -> None:
+        """Run one attempt and say how it ended."""
+        limit_cpu(self._parts.cpu_s)
+        claim = shaped(message["claim"], Claim)
+        began = trio.current_time()
+        raised: BaseException | None = None
+        result: Any = None
+        try:
+            with self._scope:
+                # From here on its death is the job's; before, nothing of the job has run.
+                await line.call("begin")
+                result = await self._handle(line, claim, message)
+        except trio.Cancelled:
+            raise
+        except BaseException as error:  # noqa: BLE001 -- also SystemExit: as in the pod itself
+            raised = error
+        if raised is None and self._scope.cancelled_caught:
+            self._say_end(line, None)
+            return
+        if raised is None:
+            try:
+                text = encode(result, what=f"result of job type {claim.type!r}")
+            except Exception as error:  # noqa: BLE001 -- converting runs the job's own code
+                raised = error
+            else:
+                ending = Finish(lease=claim.lease, status=JobStatus.COMPLETED, result=text)
+                self._say_end(line, ending)
+                return
+        await self._failed(line, claim, raised, ran_s=trio.current_time() - began)
+
+    async def _handle(self, line: Line, claim: Claim, message: dict[str, Any]) -> Any:
+        job_type = self._parts.registry.get(claim.type)
+        arguments = job_type.arguments(claim.payload)
+        remote = _Remote(line, self._chance)
+        leave = Leave(is_asked=lambda: self._is_leaving, hand_back=lambda: line.say(tell="leave"))
+        journal = Journal(
+            claim.lease,
+            remote,
+            shaped(message["steps"], list[Step]),
+            effects=shaped(message["effects"], list[OpenEffect]),
+            recall=remote.recall,
+            leave=leave,
+        )
+        journal.progress.heard = remote.heard
+        services = Services(
+            models=remote,
+            tools=self._parts.tools,
+            agents=remote,
+            policies=remote,
+            breakers=remote,
+            facts=remote,
+            desk=remote,
+            workspaces=self._parts.workspaces,
+            rng=self._chance.rng,
+            meter=_Meter(line),
+        )
+        ctx = Context(claim, journal, services, final=job_type.final)
+        try:
+            result = await job_type.handler(ctx, **arguments)
+            journal.check_end()
+        finally:
+            journal.close()
+        return result
+
+    async def _failed(
+        self, line: Line, claim: Claim, error: BaseException, *, ran_s: float
+    ) -> None:
+        found = leaves(error)
+        if any(isinstance(leaf, MemoryError) for leaf in found):
+            os._exit(OUT_OF_MEMORY)  # nothing can be trusted to work any more
+        policy = shaped(await line.call("policy"), JobPolicy)
+        try:
+            ending = ending_of(
+                claim,
+                error,
+                backoff=policy.backoff,
+                rng=self._chance.rng,
+                ran_s=ran_s,
+                final=self._parts.registry.get(claim.type).final,
+            )
+        except Exception as second:  # noqa: BLE001 -- what a job's own error does must not end it
+            ending = not_judged(claim, error, second)
+        if any(isinstance(leaf, LeaseLost) for leaf in found):
+            self._say_end(line, None)
+            return
+        timed_out = next(filter(None, map(timed_out_by, found)), None)
+        failures = [leaf for leaf in found if not isinstance(leaf, Suspended)]
+        self._say_end(
+            line,
+            ending,
+            failure=plain(failure_of(error)) if failures else None,
+            timed_out=None
+            if timed_out is None
+            else {"key": timed_out.step.key, "failure": plain(timed_out.failure)},
+        )
+
+    def _say_end(self, line: Line, ending: Operation | None, **told: Any) -> None:
+        name = None if ending is None else type(ending).__name__
+        grown_kb = _most_held_kb() - self._most_kb
+        operation = None if ending is None else plain(ending)
+        line.say(tell="end", given={"name": name, "end": operation, "grown_kb": grown_kb, **told})
+
+
+class _Remote:
+    """What a pod lends to the contexts of its jobs, asked for over the line."""
+
+    def __init__(self, line: Line, chance: Chance) -> None:
+        self._line = line
+        self._chance = chance
+
+    def heard(self, what: str, step: StepUnderWay) -> None:
+        """Tell the pod what its attempt is at: see `Progress.heard`."""
+        self._line.say(tell="step", given={"what": what, "kind": step.kind.value, "key": step.key})
+
+    @property
+    def new_id(self) -> Callable[[], UUID]:
+        """See `Desk.new_id`."""
+        return self._chance.new_id
+
+    async def record(self, operation: StepDone | EffectTold) -> None:
+        """See `Recorder.record` and `Desk.record`."""
+        is_step = isinstance(operation, StepDone)
+        await self._line.call("record" if is_step else "tell_effect", operation=plain(operation))
+        if isinstance(operation, StepDone):
+            operation.number()
+            operation.committed()
+
+    async def recall(self, key: str) -> str | None:
+        """See `Journal`: the recorded input of a step."""
+        kept: str | None = await self._line.call("recall", key=key)
+        return kept
+
+    async def until_it_may_begin(self, call_s: float) -> None:
+        """See `Desk.until_it_may_begin`."""
+        await self._line.call("may_begin", call_s=call_s)
+
+    async def intend(self, intent: EffectIntent) -> Intended:
+        """See `Desk.intend`."""
+        return shaped(await self._line.call("intend", intent=plain(intent)), Intended)
+
+    async def decision(self, lineage_id: UUID, key: str) -> Decided | None:  # noqa: ARG002
+        """See `Desk.decision`: the pod knows the line."""
+        found = await self._line.call("decision", key=key)
+        return None if found is None else shaped(found, Decided)
+
+    async def respond(self, request: ModelRequest, caller: Caller) -> Outcome:
+        """See `Models.respond`."""
+        told = await self._line.call("respond", request=plain(request), caller=terms_of(caller))
+        return shaped(told, Outcome)
+
+    async def spec(self, agent_id: UUID, version: int) -> dict[str, Any]:
+        """See `AgentSpecs.spec`."""
+        found: dict[str, Any] = await self._line.call(
+            "spec", agent_id=str(agent_id), version=version
+        )
+        return found
+
+    async def limits(self, claim: Claim) -> JobLimits:  # noqa: ARG002
+        """See `Policies.limits`: the pod knows the claim."""
+        return shaped(await self._line.call("limits"), JobLimits)
+
+    async def failed(
+        self,
+        caller: Caller,
+        failure: Failure,
+        *,
+        resolution: str,
+        goes_on: bool = True,
+        number: int | None = None,
+    ) -> list[int]:
+        """See `Facts.failed`."""
+        found: list[int] = await self._line.call(
+            "failed",
+            caller=terms_of(caller),
+            failure=plain(failure),
+            resolution=resolution,
+            goes_on=goes_on,
+            nth=number,
+        )
+        return found
+
+    async def resolved(self, caller: Caller, fact_ids: Sequence[int]) -> None:
+        """See `Facts.resolved`."""
+        await self._line.call("resolved", caller=terms_of(caller), fact_ids=list(fact_ids))
+
+    @asynccontextmanager
+    async def admit(self, name: str) -> AsyncIterator[Admission]:
+        """See `Breakers.admit`."""
+        admission = _Admission(self._line, await self._line.call("admit", name=name))
+        try:
+            yield admission
+        finally:
+            self._line.say(tell="left", given={"admission": admission.id})
+
+
+@attrs.frozen
+class _Admission:
+    line: Line
+    id: int
+
+    def opened(self, *, idle_s: float) -> None:
+        """See `Admission.opened`."""
+        self.line.say(tell="opened", given={"admission": self.id, "idle_s": idle_s})
+
+    async def succeeded(self) -> None:
+        """See `Admission.succeeded`."""
+        await self.line.call("call_succeeded", admission=self.id)
+
+    async def failed(self, failure: Failure) -> None:
+        """See `Admission.failed`."""
+        await self.line.call("call_failed", admission=self.id, failure=plain(failure))
+
+
+class _Meter(Unmetered):
+    """Has the pod measure what its jobs do here."""
+
+    def __init__(self, line: Line) -> None:
+        self._line = line
+
+    async def timed(self, tool: str, call: Callable[[], Awaitable[T]]) -> T:
+        """See `Meter.timed`."""
+        began, outcome = trio.current_time(), "cancelled"
+        try:
+            result = await call()
+            outcome = "completed"
+            return result
+        except Exception:
+            outcome = "failed"
+            raise
+        finally:
+            seconds = trio.current_time() - began
+            given = {"tool": tool, "outcome": outcome, "seconds": seconds}
+            self._line.say(tell="tool_called", given=given)
+
+    def effect_ended(self, tool: str, outcome: str) -> None:
+        """See `Meter.effect_ended`."""
+        self._line.say(tell="effect_ended", given={"tool": tool, "outcome": outcome})
+
+    def approval_decided(self, decision: ApprovalStatus, *, waited_s: float) -> None:
+        """See `Meter.approval_decided`."""
+        given = {"decision": decision.value, "waited_s": waited_s}
+        self._line.say(tell="approval_decided", given=given)
+
+
+def terms_of(caller: Caller) -> dict[str, Any]:
+    """Return what of a caller the pod does not know itself."""
+    retry = plain(caller.retry)
+    limits = {name: getattr(caller, name) for name in ("call_s", "idle_s", "connect_s")}
+    return {"key": caller.key, "retry": retry, **limits}
+
+
+def _most_held_kb() -> int:
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss

@@ -1,0 +1,229 @@
+"""What a pod and a runner say to each other: JSON in frames, and calls with replies over them.
+
+Nothing that a runner says is executed or unpickled, and whose job it speaks of is never its to say:
+a job that has taken its process over can do no more than its own attempt could.
+"""
+
+from collections.abc import Awaitable, Callable
+from decimal import Decimal
+from typing import Any, Final, TypeVar
+from uuid import UUID
+
+import attrs
+import orjson
+import trio
+from cattrs.gen import make_dict_unstructure_fn, override
+from cattrs.preconf.orjson import make_converter
+
+from cortex.domain.classification import describe, failure_of
+from cortex.domain.control_flow import LeaseLost, Suspended
+from cortex.domain.errors import CortexError, InvalidValueError
+from cortex.domain.failure import Failure
+from cortex.domain.job import StepDone
+
+T = TypeVar("T")
+HEADER_BYTES: Final = 4
+FRAME_BYTES_MAX: Final = 64 * 2**20
+"""More than any result, checkpoint or model's response may have."""
+READ_BYTES: Final = 65_536
+WAITING_MAX: Final = 10_000
+"""Messages on their way: far more than a job has steps at once."""
+
+
+def _converter() -> Any:
+    made = make_converter()
+    for shape in (UUID, Decimal):
+        made.register_unstructure_hook(shape, str)
+        made.register_structure_hook(shape, lambda value, kind: kind(value))
+    made.register_unstructure_hook(
+        StepDone,
+        make_dict_unstructure_fn(
+            StepDone, made, number=override(omit=True), committed=override(omit=True)
+        ),
+    )
+    return made
+
+
+_CONVERTER: Final = _converter()
+
+
+def plain(value: Any, shape: Any = None) -> Any:
+    """Return a value as plain JSON; `shape` where its own type does not say all."""
+    return _CONVERTER.unstructure(value, unstructure_as=shape)
+
+
+def shaped(value: Any, shape: type[T]) -> T:
+    """Return what `plain` was given."""
+    found: T = _CONVERTER.structure(value, shape)
+    return found
+
+
+def fields_of(told: dict[str, Any], kind: type, *, without: tuple[str, ...]) -> dict[str, Any]:
+    """Return the fields of an attrs class but for some, each in its own shape."""
+    return {
+        field.name: shaped(told[field.name], field.type)
+        for field in attrs.fields(kind)
+        if field.name not in without
+    }
+
+
+def plain_error(error: BaseException) -> dict[str, Any]:
+    """Return what the other side needs to raise an error again."""
+    if isinstance(error, LeaseLost):
+        return {"kind": "LeaseLost", "message": str(error)}
+    if isinstance(error, Suspended):
+        return {"kind": "Suspended", "wish": plain(_Wish.of(error))}
+    hint = error.hint if isinstance(error, CortexError) else None
+    told = {"kind": type(error).__name__, "message": describe(error), "hint": hint}
+    return told | {"failure": plain(failure_of(error))}
+
+
+def error_of(told: dict[str, Any]) -> BaseException:
+    """Return the error that `plain_error` was given, judged as it was there.
+
+    One of our own classes comes back as itself, others as `RemoteError`.
+    """
+    if told["kind"] == "LeaseLost":
+        return LeaseLost(told["message"])
+    if told["kind"] == "Suspended":
+        return shaped(told["wish"], _Wish).error()
+    failure = shaped(told["failure"], Failure)
+    kind = _ours(told["kind"], CortexError) or RemoteError
+    error = kind.__new__(kind)
+    CortexError.__init__(error, told["message"], hint=told["hint"])
+    for name in ("retry_after_s", "scope", "limit_s", "raw"):
+        setattr(error, name, getattr(failure, name))
+    error.failure = failure
+    found: BaseException = error
+    return found
+
+
+class RemoteError(CortexError):
+    """An error that was raised in another process; `failure` says how it was judged there."""
+
+    code = "remote"
+    failure: Failure
+
+
+@attrs.frozen(kw_only=True)
+class _Wish:
+    """A `Suspended`, whose fields are no attrs of their own."""
+
+    waiting_on: str
+    reason: str
+    delay_s: float | None
+    failure: Failure | None
+    opened_s: float | None
+
+    @classmethod
+    def of(cls, wish: Suspended) -> "_Wish":
+        return cls(**{field.name: getattr(wish, field.name) for field in attrs.fields(cls)})
+
+    def error(self) -> Suspended:
+        return Suspended(
+            self.waiting_on,
+            self.reason,
+            delay_s=self.delay_s,
+            failure=self.failure,
+            opened_s=self.opened_s,
+        )
+
+
+def _ours(name: str, family: type[CortexError]) -> Any:
+    if family.__name__ == name:
+        return family
+    return next(filter(None, (_ours(name, each) for each in family.__subclasses__())), None)
+
+
+class Line:
+    """One side of the talk. Whole frames only: a cancelled read loses nothing."""
+
+    def __init__(self, stream: trio.abc.Stream) -> None:
+        self._stream = stream
+        self._buffer = bytearray()
+        self._number = 0
+        self._waiting: dict[int, tuple[trio.Event, list[dict[str, Any]]]] = {}
+        self._outgoing, self._queue = trio.open_memory_channel[bytes](WAITING_MAX)
+
+    def say(self, **message: Any) -> None:
+        """Send a message soon. Raises `InvalidValueError` for one that is too large."""
+        self._outgoing.send_nowait(_frame(message))
+
+    async def call(self, what: str, /, **given: Any) -> Any:
+        """Have the other side do something; return its answer, or raise its error."""
+        self._number += 1
+        number, told = self._number, trio.Event()
+        answers: list[dict[str, Any]] = []
+        self._waiting[number] = told, answers
+        try:
+            await self._outgoing.send(_frame({"call": what, "number": number, "given": given}))
+            await told.wait()
+        except trio.Cancelled:
+            self.say(drop=number)
+            raise
+        finally:
+            del self._waiting[number]
+        answer = answers[0]
+        if "error" in answer:
+            raise error_of(answer["error"])
+        return answer["answer"]
+
+    def answered(self, message: dict[str, Any]) -> None:
+        """Give an answer to the call that waits for it, if it still does."""
+        waiting = self._waiting.get(message["reply"])
+        if waiting is not None:
+            waiting[1].append(message)
+            waiting[0].set()
+
+    async def reply(self, number: int, work: Callable[[], Awaitable[Any]]) -> None:
+        """Do what a call asks for and answer it. What is cancelled is not answered."""
+        try:
+            frame = _frame({"reply": number, "answer": await work()})
+        except (Exception, LeaseLost, Suspended) as error:  # noqa: BLE001 -- it is raised there
+            frame = _frame({"reply": number, "error": plain_error(error)})
+        await self._outgoing.send(frame)
+
+    async def write(self) -> None:
+        """Send what is said until cancelled, or until the other side has gone."""
+        async for frame in self._queue:
+            try:
+                await self._stream.send_all(frame)
+            except (trio.BrokenResourceError, trio.ClosedResourceError):
+                return
+
+    def finish(self) -> None:
+        """Let `write` end when all that was said is sent."""
+        self._outgoing.close()
+
+    async def receive(self) -> dict[str, Any] | None:
+        """Return the next message; None when the other side has gone."""
+        while (message := self._next()) is None:
+            try:
+                said = await self._stream.receive_some(READ_BYTES)
+            except (trio.BrokenResourceError, trio.ClosedResourceError):
+                return None
+            if not said:
+                return None
+            self._buffer += said
+        return message
+
+    def _next(self) -> dict[str, Any] | None:
+        if len(self._buffer) < HEADER_BYTES:
+            return None
+        size = int.from_bytes(self._buffer[:HEADER_BYTES], "big")
+        if size > FRAME_BYTES_MAX:
+            raise InvalidValueError(f"a runner sends a message of {size} bytes")
+        end = HEADER_BYTES + size
+        if len(self._buffer) < end:
+            return None
+        text = bytes(self._buffer[HEADER_BYTES:end])
+        del self._buffer[:end]
+        message: dict[str, Any] = orjson.loads(text)
+        return message
+
+
+def _frame(message: dict[str, Any]) -> bytes:
+    text = orjson.dumps(message)
+    if len(text) > FRAME_BYTES_MAX:
+        raise InvalidValueError(f"{len(text)} bytes are too many for one message")
+    return len(text).to_bytes(HEADER_BYTES, "big") + text

@@ -1,0 +1,192 @@
+"""Reports handlers that ignore cancellation: their job was stopped, and their code still runs.
+
+A handler must end when its job's time-out, a person or the pod's leaving cancels it. One that
+shields itself, or computes without an `await`, holds its slot or the whole pod (see `loop_guard`).
+
+Owns: a thread that looks at the running jobs, since a busy loop stops everything on trio's.
+Writes: one log line and one fact for each report, again each time that the excess has doubled.
+
+On failure: a fact that cannot be written is left out; the log has it.
+On stop: the thread ends by itself.
+"""
+
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from typing import Any, Final
+from uuid import UUID
+
+import attrs
+import structlog
+import trio
+
+from cortex.actors.task_dump import lines_of
+from cortex.domain.errors import CortexError
+from cortex.postgres.bridge import Port
+from cortex.runtime.liveness.loop_guard import LINES_MAX, stack_of
+from cortex.runtime.running import RunningJob, RunningJobs
+from cortex.store import facts
+from cortex.store.facts import Fact
+
+REPORT_AFTER_S: Final = 5.0
+"""What a handler gets to clean up."""
+LOOK_S: Final = 1.0
+ANSWER_S: Final = 1.0
+"""An event loop that does not answer for so long stands still."""
+PENDING_MAX: Final = 100
+_log = structlog.get_logger(__name__)
+
+
+@attrs.frozen(kw_only=True)
+class DeafHandler:
+    """One report."""
+
+    job: RunningJob
+    over_s: float
+    stands_at: Sequence[str]
+    """Where its code is, the innermost line last."""
+    holds_loop: bool
+    """It keeps all other jobs of the pod from running."""
+
+    @property
+    def told(self) -> dict[str, Any]:
+        """For the log and the record."""
+        return {
+            "job_type": self.job.type,
+            "stopped_by": "time-out" if self.job.stop is None else self.job.stop.name.lower(),
+            "over_s": round(self.over_s, 1),
+            "holds_event_loop": self.holds_loop,
+            "stands_at": list(self.stands_at),
+        }
+
+
+class DeafHandlers:
+    """The actor."""
+
+    name = "deaf handlers"
+
+    def __init__(
+        self,
+        port: Port,
+        *,
+        pod_id: UUID,
+        running: RunningJobs,
+        report_after_s: float = REPORT_AFTER_S,
+        look_s: float = LOOK_S,
+    ) -> None:
+        self._port = port
+        self._pod_id = pod_id
+        self._running = running
+        self._report_after_s = report_after_s
+        self._look_s = look_s
+        self._next_s: dict[RunningJob, float] = {}
+        """The excess at which each job that was reported is reported again."""
+
+    async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+        """Report until cancelled."""
+        send, receive = trio.open_memory_channel[DeafHandler](PENDING_MAX)
+        stopped = threading.Event()
+        watch = threading.Thread(
+            target=self._watch,
+            args=(trio.lowlevel.current_trio_token(), threading.get_ident(), send, stopped),
+            name=self.name,
+            daemon=True,
+        )
+        watch.start()
+        try:
+            task_status.started()
+            async for found in receive:
+                await self._record(found)
+        finally:
+            stopped.set()
+
+    async def _record(self, found: DeafHandler) -> None:
+        lease = found.job.lease
+        fact = Fact(
+            type="lifecycle",
+            subtype="handler_ignores_cancellation",
+            job_id=lease.job_id,
+            attempt=lease.attempt,
+            pod_id=self._pod_id,
+            data=found.told,
+        )
+        try:
+            await self._port(facts.append, [fact])
+        except CortexError as error:
+            _log.warning("fact not recorded", job=str(lease.job_id), error=error.message)
+
+    # --- in the thread
+
+    def _watch(
+        self,
+        token: trio.lowlevel.TrioToken,
+        loop_thread: int,
+        send: trio.MemorySendChannel[DeafHandler],
+        stopped: threading.Event,
+    ) -> None:
+        while not stopped.wait(self._look_s):
+            due = self._due()
+            try:
+                found = list(self._look(due, token, loop_thread)) if due else []
+                for each in found:
+                    _log.error(
+                        "handler ignores cancellation",
+                        job=str(each.job.lease.job_id),
+                        attempt=each.job.lease.attempt,
+                        **each.told,
+                    )
+                    token.run_sync_soon(_send, send, each)
+            except trio.RunFinishedError:
+                return
+
+    def _due(self) -> list[tuple[RunningJob, float]]:
+        """The jobs that are to be reported now, each with the seconds since it was stopped."""
+        now = time.monotonic()
+        jobs = [job for job in self._running.jobs if job.task is not None]
+        late = {job: now - job.due_at for job in jobs if now - job.due_at >= self._report_after_s}
+        self._next_s = {job: self._next_s[job] for job in late if job in self._next_s}
+        return [
+            (job, over_s) for job, over_s in late.items() if over_s >= self._next_s.get(job, 0.0)
+        ]
+
+    def _look(
+        self,
+        due: Sequence[tuple[RunningJob, float]],
+        token: trio.lowlevel.TrioToken,
+        loop_thread: int,
+    ) -> Iterator[DeafHandler]:
+        stands_at: dict[RunningJob, list[str]] = {}
+        answered = threading.Event()
+
+        def look() -> None:
+            for job, _ in due:
+                if job.task is not None:
+                    stands_at[job] = [line.strip() for line in lines_of(job.task)][-LINES_MAX:]
+            answered.set()
+
+        token.run_sync_soon(look)
+        turns = answered.wait(ANSWER_S)
+        for job, over_s in due:
+            if turns and job in stands_at:
+                where = stands_at[job]
+            elif not turns and job.task is not None and _is_running(job.task):
+                where = stack_of(loop_thread)
+            else:
+                continue  # it has ended meanwhile, or another job holds the loop
+            self._next_s[job] = 2 * over_s
+            yield DeafHandler(job=job, over_s=over_s, stands_at=where, holds_loop=not turns)
+
+
+def _send(send: trio.MemorySendChannel[DeafHandler], found: DeafHandler) -> None:
+    # What cannot be sent is in the log.
+    with suppress(trio.WouldBlock, trio.BrokenResourceError, trio.ClosedResourceError):
+        send.send_nowait(found)
+
+
+def _is_running(task: trio.lowlevel.Task) -> bool:
+    """Whether the loop is in the code of this task, or of one below it: it stands still there."""
+    if getattr(task.coro, "cr_running", False):
+        return True
+    below = [child for nursery in task.child_nurseries for child in nursery.child_tasks]
+    return any(_is_running(child) for child in below)

@@ -1,0 +1,237 @@
+"""From what a handler raised to the operation that ends its attempt.
+
+The class of the error decides; what is known of it goes into the record, stack included.
+"""
+
+import random
+import traceback
+from collections.abc import Sequence
+from typing import Any, Final
+
+import attrs
+import orjson
+import structlog
+import trio
+
+from cortex.domain.classification import failure_of
+from cortex.domain.classification import leaves as leaves_of
+from cortex.domain.control_flow import LeaseLost, Suspended, together
+from cortex.domain.decision import AskPerson, Fail, RetryLater, TryAgain, Used, decide
+from cortex.domain.failure import Failure, FailureClass
+from cortex.domain.failure_codes import FINAL
+from cortex.domain.job import Claim, Finish, JobStatus, Operation, Release, Suspend
+from cortex.domain.policy import Backoff
+from cortex.domain.redaction import clean_text, redact
+from cortex.domain.retry import app_delay_s
+from cortex.domain.waiting import PERSON
+
+STACK_CHARS_MAX: Final = 16_384
+POISON: Final = "poison"
+PROCESS_DIED: Final = "process_died"
+
+_log = structlog.get_logger(__name__)
+
+
+def ending_of(
+    claim: Claim,
+    error: BaseException,
+    *,
+    backoff: Backoff,
+    rng: random.Random,
+    ran_s: float = 0.0,
+    final: tuple[type[Exception], ...] = (),
+) -> Operation | None:
+    """Decide what an error does to its job; None: the lease is lost, touch nothing more.
+
+    A permanent error among several overrules a job's wish to wait. `ran_s`: since its claim.
+    `final`: what the job's type names as permanent.
+    """
+    leaves = leaves_of(error)
+    if any(isinstance(leaf, LeaseLost) for leaf in leaves):
+        return None
+    failure = _worst([leaf for leaf in leaves if not isinstance(leaf, Suspended)], final)
+    wishes = [leaf for leaf in leaves if isinstance(leaf, Suspended)]
+    suspended = together(wishes) if wishes else None
+    if suspended is not None and (failure is None or failure.cls.is_transient):
+        if _is_to_blame(claim, suspended, ran_s):
+            return _counted(claim, suspended, backoff, rng=rng)
+        return _suspend(claim, suspended)
+    if failure is None:
+        raise AssertionError("an error has at least one leaf")
+    _log_failure(claim, error, failure)
+    return _failed(claim, failure, backoff, rng=rng, stack=_stack(error))
+
+
+def _failed(
+    claim: Claim, failure: Failure, backoff: Backoff, *, rng: random.Random, stack: str
+) -> Operation:
+    used = Used(
+        attempts_spent=claim.attempts_spent,
+        max_attempts=claim.max_attempts,
+        retry_count=claim.retry_count,
+        max_retries=claim.max_retries,
+        rate_limit_count=claim.rate_limit_count,
+    )
+    told = _told(claim, failure, stack=stack)
+    match decide(failure, used, backoff, rng=rng):
+        case Fail():
+            return Finish(lease=claim.lease, status=JobStatus.FAILED, **told)
+        case TryAgain(delay_s):
+            return Release(lease=claim.lease, outcome="failed", delay_s=delay_s, **told)
+        case RetryLater(delay_s):
+            return Suspend(
+                lease=claim.lease,
+                delay_s=delay_s,
+                is_counted=True,
+                is_rate_limit=failure.is_rate_limit,
+                **told,
+            )
+        case AskPerson():
+            waiting_on = f"{PERSON}{failure.source or claim.type}"
+            return Suspend(
+                lease=claim.lease, delay_s=None, is_counted=False, waiting_on=waiting_on, **told
+            )
+
+
+def not_judged(claim: Claim, error: BaseException, second: Exception) -> Finish:
+    """Return the end of a job whose error is so badly made that judging it failed."""
+    _log.error("error not judged", job=str(claim.lease.job_id), exc_info=second)
+    failure = Failure(
+        cls=FailureClass.PERMANENT,
+        code="job_failed",
+        message=f"{type(error).__name__}, which could not be judged: {type(second).__name__}",
+    )
+    return Finish(lease=claim.lease, status=JobStatus.FAILED, **_told(claim, failure))
+
+
+def out_of_time(claim: Claim) -> Finish:
+    """Return the end of a job whose own limit has passed."""
+    failure = Failure(
+        cls=FailureClass.TRANSIENT_APP,
+        code="job_timed_out",
+        message=f"Job timed out after {claim.timeout_s} seconds",
+        scope="job",
+        limit_s=claim.timeout_s,
+    )
+    return Finish(lease=claim.lease, status=JobStatus.FAILED, **_told(claim, failure))
+
+
+def process_died(claim: Claim, how: str, *, has_stepped: bool, deaths_max: int) -> Finish | Release:
+    """Return the end of an attempt whose own process has died; `how` is for people.
+
+    So many deaths in a row without a step in between are the job's own fault.
+    """
+    deaths = 1 if has_stepped else claim.process_deaths + 1
+    is_poison = deaths >= deaths_max
+    times = "" if deaths == 1 else f" {deaths} times in a row"
+    failure = Failure(
+        cls=FailureClass.PERMANENT if is_poison else FailureClass.TRANSIENT_INFRA,
+        code=POISON if is_poison else PROCESS_DIED,
+        message=f"its own process died{times}: {how}",
+    )
+    told = _told(claim, failure)
+    if is_poison:
+        return Finish(lease=claim.lease, status=JobStatus.FAILED, **told)
+    return Release(lease=claim.lease, outcome=PROCESS_DIED, is_counted=False, **told)
+
+
+def _suspend(claim: Claim, suspended: Suspended) -> Suspend:
+    return Suspend(
+        lease=claim.lease,
+        delay_s=suspended.delay_s,
+        is_counted=False,
+        is_own_failure=suspended.failure is not None,
+        waiting_on=suspended.waiting_on,
+        error=clean_text(suspended.reason),
+        requests=suspended.requests,
+        awaited=suspended.awaited,
+        unknown=suspended.unknown,
+    )
+
+
+def _is_to_blame(claim: Claim, suspended: Suspended, ran_s: float) -> bool:
+    """Tell whether others got through since the job's own call failed before: no outage does that.
+
+    A breaker that opened after that failure had been closed in between.
+    """
+    if suspended.failure is None or claim.own_failure_s is None or suspended.opened_s is None:
+        return False
+    return suspended.opened_s < claim.own_failure_s + ran_s
+
+
+def _counted(
+    claim: Claim, suspended: Suspended, backoff: Backoff, *, rng: random.Random
+) -> Operation:
+    """Wait for the breaker, using a retry; without one left, fail by the job's own failure."""
+    failure = suspended.failure
+    if failure is None:
+        raise AssertionError("only a failure is counted")
+    told = _told(claim, failure)
+    if claim.retry_count >= claim.max_retries:
+        return Finish(lease=claim.lease, status=JobStatus.FAILED, **told)
+    pause_s = app_delay_s(backoff, claim.retry_count, rng=rng)
+    return Suspend(
+        lease=claim.lease,
+        delay_s=max(pause_s, suspended.delay_s or 0.0),
+        is_counted=True,
+        is_own_failure=True,
+        is_rate_limit=failure.is_rate_limit,
+        waiting_on=suspended.waiting_on,
+        **told,
+    )
+
+
+def _told(claim: Claim, failure: Failure, *, stack: str | None = None) -> dict[str, Any]:
+    """What the record keeps of a failure, as the operations call it."""
+    fact = {
+        **failure.to_json(),
+        "attempt": claim.attempts_spent,
+        "max": claim.max_attempts,
+        "retry_count": claim.retry_count,
+        "max_retries": claim.max_retries,
+    }
+    if stack is not None:
+        fact["stack"] = stack
+    return {
+        "error": failure.message,
+        "code": failure.code,
+        "error_class": failure.cls.value,
+        "error_source": failure.source,
+        "fact": orjson.dumps(fact).decode(),
+    }
+
+
+def _worst(found: Sequence[BaseException], final: tuple[type[Exception], ...]) -> Failure | None:
+    if not found:
+        return None
+    if named := next((leaf for leaf in found if isinstance(leaf, final)), None):
+        return attrs.evolve(failure_of(named), cls=FailureClass.PERMANENT, code=FINAL)
+    return failure_of(found[0] if len(found) == 1 else BaseExceptionGroup("several", found))
+
+
+def _stack(error: BaseException) -> str:
+    """The last part of the traceback: an error whose own text cannot be had has only its place."""
+    try:
+        text = "".join(traceback.format_exception(error))
+    except (KeyboardInterrupt, trio.Cancelled):
+        raise
+    except BaseException:  # noqa: BLE001 -- formatting runs the error's own code
+        text = "".join(traceback.format_tb(error.__traceback__))
+    return clean_text(redact(text)[-STACK_CHARS_MAX:], limit=STACK_CHARS_MAX)
+
+
+def _log_failure(claim: Claim, error: BaseException, failure: Failure) -> None:
+    context = {
+        "job": str(claim.lease.job_id),
+        "type": claim.type,
+        "attempt": claim.lease.attempt,
+        "cls": failure.cls.value,
+        "error": failure.message,
+    }
+    log = _log.error if failure.is_escalated else _log.warning
+    try:
+        log("attempt failed", exc_info=error, **context)
+    except (KeyboardInterrupt, trio.Cancelled):
+        raise
+    except BaseException as second:  # noqa: BLE001 -- a job's own error must not end its pod
+        log("attempt failed", no_traceback=type(second).__name__, **context)

@@ -1,0 +1,1 @@
+"""Heartbeats, sweeps, takeovers and the end of a pod."""

@@ -1,0 +1,176 @@
+"""How a pod leaves: the phase that it is in, and by when each of them must be over.
+
+Owns: the present phase, the instant of the abort by trio's clock, and what running jobs are told.
+Invariants: phases follow each other in one order; nothing moves a deadline away, and the abort of a
+drain that ends early, or is cut short, draws all later ones near.
+
+Shown by `/readyz`, and by the heartbeat to `cortex pods ls`.
+"""
+
+import random
+from collections.abc import Awaitable, Callable
+from typing import Final
+
+import structlog
+import trio
+
+from cortex.actors.phases import Outcome, ShutdownLog
+from cortex.domain.drain import INTAKE_S, SHARES, DrainPhase, DrainStatus
+from cortex.domain.errors import CortexError, UnavailableError
+from cortex.durable.crash_points import crash_point
+from cortex.runtime.backoff import Outage
+from cortex.runtime.running import RunningJobs, Stop
+
+# --- The request to end a pod, by whoever makes it.
+
+
+class Shutdown:
+    """`stop` drains, `abort` hands back at once. To be asked for by `request`."""
+
+    def __init__(self) -> None:
+        self.stop = trio.Event()
+        self.abort = trio.Event()
+        self.starting = trio.CancelScope()
+        """Around a pod that has nothing to drain yet: a request ends it at once."""
+        self.has_started = False
+
+    def request(self) -> None:
+        """Drain; when asked again, abort."""
+        if self.stop.is_set():
+            self.abort.set()
+        self.stop.set()
+        if not self.has_started:
+            self.starting.cancel(reason="asked to end during its start")
+
+
+# ---
+
+
+TELL_EVERY_S: Final = 1.0
+"""So often people see what is left."""
+NAMED_MAX: Final = 10
+"""So many jobs are named that could not be handed back; all are counted."""
+ORDER: Final = {phase: place for place, phase in enumerate(DrainPhase)}
+
+_log = structlog.get_logger(__name__)
+
+
+class Drain:
+    """The leaving of one pod."""
+
+    def __init__(
+        self,
+        *,
+        drain_s: float,
+        close_s: float,
+        running: RunningJobs,
+        tell: Callable[[], None],
+    ) -> None:
+        """`drain_s`: from the signal to the abort; `close_s`: from there until all is closed.
+
+        `tell` is called when there is something new to be shown.
+        """
+        self._drain_s = drain_s
+        self._close_s = close_s
+        self._running = running
+        self._tell = tell
+        self._abort_at = 0.0
+        self.phase: DrainPhase | None = None
+        """None until the pod was asked to leave."""
+        self.is_over = trio.Event()
+        """Jobs have come to an end, or were told to."""
+
+    async def run(self, shutdown: Shutdown, log: ShutdownLog) -> None:
+        """When asked to: let jobs come to their next checkpoint, then hand back what is left."""
+        await shutdown.stop.wait()
+        self._running.leaving.set()
+        self.enter(DrainPhase.INTAKE)
+        deadline_s = self.left_s(DrainPhase.JOBS)
+        _log.info("draining", jobs=len(self._running), deadline_s=round(deadline_s, 3))
+        with log.timed("jobs", deadline_s=deadline_s) as jobs:
+            async with trio.open_nursery() as nursery:
+                nursery.cancel_scope.deadline = trio.current_time() + deadline_s
+                nursery.start_soon(self._tell_often)
+                nursery.start_soon(_cut_short, nursery.cancel_scope, shutdown)
+                await self._running.wait_until_empty()
+                nursery.cancel_scope.cancel(reason="drained")
+            if len(self._running):
+                jobs.outcome = Outcome.ABORTED
+        self.enter(DrainPhase.HAND_BACK)
+        if len(self._running):
+            _log.warning("handing back", jobs=len(self._running))
+            self._running.end_all(Stop.HANDED_BACK)
+        self.is_over.set()
+
+    def enter(self, phase: DrainPhase) -> None:
+        """A phase begins, unless a later one has; the first one sets the deadlines."""
+        if self.phase is not None and ORDER[phase] < ORDER[self.phase]:
+            return
+        now = trio.current_time()
+        if self.phase is None:
+            self._abort_at = now + self._drain_s
+        if ORDER[phase] > ORDER[DrainPhase.JOBS]:
+            self._abort_at = min(self._abort_at, now)
+        self.phase = phase
+        crash_point(f"drain_{phase}")
+        self._tell()
+
+    def left_s(self, phase: DrainPhase) -> float:
+        """Seconds until a phase must be over; of a pod that was not asked to leave, all it gets."""
+        if phase is DrainPhase.INTAKE:
+            return INTAKE_S
+        now = trio.current_time()
+        abort_at = now if self.phase is None else self._abort_at
+        return max(0.0, abort_at + SHARES.get(phase, 0.0) * self._close_s - now)
+
+    @property
+    def status(self) -> DrainStatus | None:
+        """The present phase, as it is told; None until the pod was asked to leave."""
+        if self.phase is None:
+            return None
+        return DrainStatus(
+            phase=self.phase,
+            jobs_left=len(self._running),
+            abort_in_s=self.left_s(DrainPhase.JOBS),
+            closed_in_s=self.left_s(DrainPhase.SIGN_OFF),
+        )
+
+    def tell_left_behind(self) -> None:
+        """Say what the database has not heard of, and is the next one's to find."""
+        left = self._running.left_behind
+        if left:
+            _log.warning(
+                "could not hand back",
+                jobs=len(left),
+                first=[str(job_id) for job_id in left[:NAMED_MAX]],
+                hint="other pods take them over when they find this one gone",
+            )
+
+    async def _tell_often(self) -> None:
+        while True:
+            await trio.sleep(TELL_EVERY_S)
+            self._tell()
+
+
+async def _cut_short(drain: trio.CancelScope, shutdown: Shutdown) -> None:
+    await shutdown.abort.wait()
+    drain.cancel(reason="asked to end at once")
+
+
+# --- The last word of a pod that leaves: what it still owns goes on at once elsewhere.
+
+
+async def sign_off(
+    say: Callable[[], Awaitable[None]], *, may_owe: bool, rng: random.Random
+) -> None:
+    """Say goodbye; `may_owe`: attempts have ended here of which the database was never told."""
+    outage = Outage(rng=rng)
+    while True:
+        try:
+            await say()
+            return
+        except CortexError as error:
+            pause_s = outage.failed(_log, "did not sign off", error)
+            if not (may_owe and isinstance(error, UnavailableError)):
+                return
+        await trio.sleep(pause_s)

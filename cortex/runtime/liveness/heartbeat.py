@@ -1,0 +1,143 @@
+"""Says that the pod lives: one statement per interval for the pod and all its jobs.
+
+Owns: one dedicated connection, the pod's session lock on it, and the pod's `Standing`.
+Reads and writes: `pod`, and `heartbeat_at` of the pod's running jobs.
+Invariants: a job that the database does not confirm as ours is stopped at once; no beat within
+`fence_s` (by the monotonic clock, counted from when the last good one was sent) stops all jobs.
+
+On failure: a beat that fails is logged, never fatal, and tried again after a jittered pause: soon
+without the lock, seldom with it when the database lacks something. A lost connection is opened
+anew, the lock taken again, and the jobs checked by a beat before anything else.
+On stop: a last beat is not needed: the pod marks itself STOPPED when its jobs are gone.
+"""
+
+import random
+from collections.abc import Callable
+
+import structlog
+import trio
+
+from cortex.actors.ticker import Pacer
+from cortex.domain.errors import CortexError
+from cortex.durable.crash_points import crash_point
+from cortex.postgres.bridge import Port
+from cortex.postgres.dedicated import Dedicated
+from cortex.runtime.backoff import Outage
+from cortex.runtime.running import RunningJobs, Stop
+from cortex.runtime.self_fence import Standing
+from cortex.store import pods
+from cortex.store.pods import Pod, Vitals
+
+RECONNECT_MAX_S = 2.0
+"""Short: while the lock is not held, others may take this pod's jobs."""
+RETRY_S = 1.0
+
+_log = structlog.get_logger(__name__)
+
+
+class Heartbeat:
+    """The actor."""
+
+    name = "heartbeat"
+
+    def __init__(
+        self,
+        port: Port,
+        *,
+        pod: Pod,
+        running: RunningJobs,
+        standing: Standing,
+        vitals: Callable[[], Vitals],
+        interval_s: float,
+        rng: random.Random,
+    ) -> None:
+        self._port = port
+        self._pod = pod
+        self._running = running
+        self._standing = standing
+        self._vitals = vitals
+        self._interval_s = interval_s
+        self._rng = rng
+        self._pacer = Pacer(rng=rng)
+        self._outage = Outage(rng=rng, first_s=RETRY_S, most_s=RETRY_S)
+        self._session: Dedicated = port.dedicated(on_lost=self._on_lost)
+
+    def beat_soon(self) -> None:
+        """Beat at once, because something that the beat reports has changed."""
+        self._pacer.wake()
+
+    def _on_lost(self) -> None:
+        self._standing.lost()
+        self._pacer.wake()
+
+    async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+        """Beat until cancelled; ready when the lock is held and the pod is registered."""
+        try:
+            async with trio.open_nursery() as nursery:
+                await self._lock()
+                crash_point("before_register")
+                await self._port(pods.register, self._pod)
+                crash_point("after_register")
+                await self.tick()
+                nursery.start_soon(self._fence)
+                task_status.started()
+                while True:
+                    await self._pacer.wait(self._interval_s)
+                    await self._beat_or_log()
+        finally:
+            self._standing.lost()
+            with trio.move_on_after(2.0, shield=True):
+                await self._port.close(self._session)
+
+    async def tick(self) -> None:
+        """Beat once; stop the jobs that are not ours any more."""
+        if not (self._session.is_open and self._standing.is_locked):
+            self._standing.lost()
+            await self._lock()
+        leases = self._running.leases
+        sent_at = trio.current_time()
+        crash_point("before_beat")
+        owned = await self._port.cross(
+            pods.beat, self._session, pod_id=self._pod.id, leases=leases, vitals=self._vitals()
+        )
+        crash_point("after_beat")
+        for lease in self._running.keep_only(leases, owned):
+            _log.warning("lease lost", job=str(lease.job_id), attempt=lease.attempt)
+        self._standing.beaten(sent_at)  # last: who waits to be sure goes on from here
+
+    async def _beat_or_log(self) -> None:
+        try:
+            await self.tick()
+        except CortexError as error:
+            self._standing.missed()
+            pause_s = self._outage.failed(_log, "heartbeat failed", error)
+            longest_s = self._interval_s if self._standing.is_locked else RECONNECT_MAX_S
+            await trio.sleep(min(pause_s, longest_s))
+            self._pacer.wake()
+        else:
+            self._outage.over()
+
+    async def _lock(self) -> None:
+        """Connect and take the lock; the server may need a while to see the old one gone."""
+        await self._port.open(self._session)
+        if self._port.is_pooled:
+            self._standing.locked()  # there is no lock to hold: heartbeats alone tell that it lives
+            return
+        backoff_s = 0.05
+        while not await self._port.cross(pods.lock, self._session, self._pod.lock_key):
+            await trio.sleep(self._rng.uniform(0.5, 1.0) * backoff_s)
+            backoff_s = min(2 * backoff_s, RECONNECT_MAX_S)
+        self._standing.locked()
+
+    async def _fence(self) -> None:
+        """Stop all jobs when no heartbeat has succeeded for too long; told once each time."""
+        is_told = False
+        while True:
+            await trio.sleep(max(0.05, self._standing.fence_in_s + 0.01))
+            if not self._standing.is_fenced:
+                is_told = False
+            elif count := len(self._running):
+                if not is_told:
+                    _log.error("no heartbeat for too long: stopping all jobs", jobs=count)
+                is_told = True
+                self._running.end_all(Stop.LEASE_LOST)

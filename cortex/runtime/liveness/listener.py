@@ -1,0 +1,125 @@
+"""Turns notifications into hints, and measures whether they arrive.
+
+Owns: one dedicated connection with its subscriptions, and the measured latency of a hint.
+Invariants: nothing depends on a notification: polling finds the same work. A subscription that
+fell silent without an error (a black hole) is found by a probe to itself. Behind a pooler, which
+passes none on, everybody is hinted each second.
+
+On failure: the connection is opened anew with jittered back-off, and everybody is hinted once,
+for what was missed.
+On stop: the connection is closed.
+"""
+
+import random
+from collections.abc import Callable
+from typing import Final
+from uuid import UUID
+
+import structlog
+import trio
+
+from cortex.actors.ticker import Pacer
+from cortex.domain.errors import CortexError
+from cortex.postgres.bridge import Port
+from cortex.postgres.dedicated import Dedicated
+from cortex.runtime.backoff import Outage
+from cortex.store import pods
+
+POLL_S: Final = 1.0
+"""Behind a pooler: how much later than a notification a hint comes at most."""
+AGAIN_S: Final = 1.0
+PROBE_EVERY_S: Final = 10.0
+PROBE_BOUND_S: Final = 5.0
+
+_log = structlog.get_logger(__name__)
+
+
+class Listener:
+    """The actor; `latency_ms` is None while hints do not arrive."""
+
+    name = "listener"
+
+    def __init__(
+        self,
+        port: Port,
+        *,
+        pod_id: UUID,
+        rng: random.Random,
+        on_task: Callable[[str], None],
+        on_control: Callable[[], None],
+        on_breaker: Callable[[], None],
+    ) -> None:
+        """`on_task` gets `ready` or `queued`; `on_control` is called for this pod's own control.
+
+        `on_breaker` is called when any breaker changed its state.
+        """
+        self._port = port
+        self._pod_id = pod_id
+        self._rng = rng
+        self._outage = Outage(rng=rng, first_s=AGAIN_S, most_s=AGAIN_S)
+        self._on_task = on_task
+        self._on_control = on_control
+        self._on_breaker = on_breaker
+        self._pacer = Pacer(rng=rng)
+        self._probe_channel = f"cortex_probe_{pod_id.hex}"
+        self._probe_seen = trio.Event()
+        self._session: Dedicated = port.dedicated(on_lost=self._pacer.wake)
+        self.latency_ms: float | None = None
+
+    async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+        """Listen until cancelled; ready at once, since hints are not needed to work."""
+        task_status.started()
+        while self._port.is_pooled:
+            self._hint_all()
+            await self._pacer.wait(POLL_S)
+        try:
+            while True:
+                pause_s = self._rng.uniform(0.1, AGAIN_S)
+                try:
+                    await self._listen()
+                    while self._session.is_open:
+                        await self._probe()
+                        self._outage.over()
+                        await self._pacer.wait(PROBE_EVERY_S)
+                except CortexError as error:
+                    pause_s = self._outage.failed(_log, "hints do not arrive", error)
+                self.latency_ms = None
+                await trio.sleep(pause_s)
+        finally:
+            with trio.move_on_after(2.0, shield=True):
+                await self._port.close(self._session)
+
+    async def _listen(self) -> None:
+        session = self._session
+        await self._port.open(session)
+        await self._port.cross(session.listen, "cortex_task", self._on_task)
+        await self._port.cross(session.listen, "cortex_control", self._hear_control)
+        await self._port.cross(session.listen, "cortex_breaker", lambda _: self._on_breaker())
+        await self._port.cross(session.listen, self._probe_channel, self._hear_probe)
+        self._hint_all()
+
+    async def _probe(self) -> None:
+        """Send a notification to oneself; cut the connection if it does not come back."""
+        self._probe_seen = trio.Event()
+        sent_at = trio.current_time()
+        await self._port(pods.probe, channel=self._probe_channel)
+        with trio.move_on_after(PROBE_BOUND_S):
+            await self._probe_seen.wait()
+        if self._probe_seen.is_set():
+            self.latency_ms = 1000 * (trio.current_time() - sent_at)
+        else:
+            _log.warning("hints do not arrive", bound_s=PROBE_BOUND_S)
+            self._session.cut()
+
+    def _hint_all(self) -> None:
+        """Anything may have happened."""
+        self._on_task("queued")
+        self._on_control()
+        self._on_breaker()
+
+    def _hear_control(self, pod: str) -> None:
+        if pod == str(self._pod_id):
+            self._on_control()
+
+    def _hear_probe(self, _: str) -> None:
+        self._probe_seen.set()

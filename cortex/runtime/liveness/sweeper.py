@@ -1,0 +1,156 @@
+"""Frees the jobs of pods that are alive but silent, or whose lock tells nothing.
+
+Reads and writes: jobs whose heartbeat is older than the threshold, and their tasks.
+Ends also jobs that run on after their time-out although their pod lives: its handler does not
+listen, or the pod does not enforce it.
+Invariants: oldest first, at most `batch_max` in each period of all pods together, so that an outage
+does not become a stampede; nobody is swept before the server, and this pod's own link to it, have
+been well for one full threshold, whatever it lacked: until then the others' heartbeats may be late
+for that reason.
+
+Whom neither it nor a takeover can take, since somebody holds the rows, it reports as long as that
+lasts: in the log, as a metric, and as a fact once it has lasted for `ALARM_S`.
+
+On failure: an outage is waited out.
+On stop: nothing to do.
+"""
+
+import math
+import random
+from collections.abc import Callable
+from typing import Final
+from uuid import UUID
+
+import structlog
+import trio
+
+from cortex.actors.ticker import Pacer
+from cortex.domain.drain import TroubleSeen
+from cortex.domain.errors import UnavailableError
+from cortex.durable.crash_points import crash_point
+from cortex.postgres.bridge import Port
+from cortex.runtime.metrics.metrics import Metrics
+from cortex.runtime.self_fence import Standing
+from cortex.store import pods, tasks
+
+OVERDUE_S: Final = 15.0
+"""A dead pod's job is taken in two seconds; its own sessions are gone after ten, stopped or not."""
+ALARM_S: Final = 20.0
+"""Longer than any transaction of a pod may stay open."""
+ALARM_AGAIN_S: Final = 600.0
+TURN: Final = 0.9
+"""Part of the period in which nobody sweeps again: no pod's own pause is shorter."""
+
+_log = structlog.get_logger(__name__)
+
+
+class Sweeper:
+    """The runner."""
+
+    name = "sweeper"
+
+    def __init__(
+        self,
+        port: Port,
+        *,
+        pod_id: UUID,
+        standing: Standing,
+        zombie_s: float,
+        sweep_s: float,
+        batch_max: int,
+        rng: random.Random,
+        metrics: Metrics | None = None,
+        trouble: Callable[[], TroubleSeen | None] = lambda: None,
+    ) -> None:
+        """`trouble`: what this pod's calls suffer from."""
+        self._trouble = trouble
+        self._port = port
+        self._pod_id = pod_id
+        self._metrics = metrics or Metrics()
+        self._standing = standing
+        self._zombie_s = zombie_s
+        self._sweep_s = sweep_s
+        self._batch_max = batch_max
+        self._rng = rng
+        self._pacer = Pacer(rng=rng)
+        self._not_before = -math.inf
+        self._blocked_since = math.inf
+
+    async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+        """Sweep until cancelled."""
+        task_status.started()
+        while True:
+            try:
+                await self.tick()
+            except UnavailableError as error:
+                if not error.is_locked:
+                    self._not_before = trio.current_time() + self._zombie_s
+                _log.warning("sweep failed", error=error.message)
+            await self._pacer.wait(self._sweep_s)
+
+    async def tick(self) -> None:
+        """Take one batch of jobs whose pods are silent, if it is this pod's turn."""
+        is_steady = self._standing.is_steady_for(self._zombie_s)
+        if self._trouble() is not None:
+            self._not_before = trio.current_time() + self._zombie_s
+        if is_steady and trio.current_time() >= self._not_before:
+            await self._sweep()
+        if self._standing.is_sure:
+            await self._report_blocked()
+
+    async def _sweep(self) -> None:
+        crash_point("before_sweep")
+        swept = await self._port(
+            tasks.sweep,
+            silent_s=self._zombie_s,
+            limit=self._batch_max,
+            rng=self._rng,
+            every_s=TURN * self._sweep_s,
+        )
+        expired_count = await self._port(
+            tasks.expire, limit=self._batch_max, every_s=TURN * self._sweep_s
+        )
+        if swept.count or expired_count:
+            crash_point("after_sweep")
+        if swept.count:
+            self._metrics.recovered("swept", freed=swept.retried_count, failed=swept.failed_count)
+            _log.warning(
+                "swept jobs of silent pods",
+                retried=swept.retried_count,
+                failed=swept.failed_count,
+                cancelled=swept.cancelled_count,
+            )
+        if expired_count:
+            self._metrics.expired(expired_count)
+            _log.warning("ended jobs that ran on after their time-out", failed=expired_count)
+        crash_point("before_retire")
+        await self._port(pods.retire_silent, silent_s=2 * self._zombie_s)
+        crash_point("after_retire")
+
+    async def _report_blocked(self) -> None:
+        """Tell of the jobs that nobody can take."""
+        found = await self._port(tasks.blocked, silent_s=self._zombie_s, overdue_s=OVERDUE_S)
+        if not found:
+            self._blocked_since = math.inf
+            return
+        self._metrics.blocked(len(found))
+        self._blocked_since = min(self._blocked_since, trio.current_time())
+        for_s = trio.current_time() - self._blocked_since
+        oldest = found[0]
+        _log.warning(
+            "jobs of lost pods are out of reach: somebody holds their rows",
+            jobs=len(found),
+            for_s=round(for_s),
+            job=str(oldest.job_id),
+            pod=oldest.pod,
+            held_by=oldest.held_by,
+            holder=oldest.holder,
+        )
+        if for_s >= ALARM_S:
+            await self._port(
+                tasks.tell_blocked,
+                pod_id=self._pod_id,
+                found=found,
+                for_s=for_s,
+                again_s=ALARM_AGAIN_S,
+            )

@@ -1,0 +1,126 @@
+"""Takes the jobs of killed pods over, within two seconds of their death.
+
+Reads: which pods' session locks nobody holds. Writes: their tasks and jobs, by `tasks.take_over`.
+Invariants: a lock must be free at two looks at least 0.5 s apart, and once more inside the
+statement that takes the jobs. A heartbeat in between starts the suspicion anew: a pod whose
+connection breaks again and again lives. Nobody judges soon after the server's start or its own
+reconnect. A new pod has nothing to reconnect from, so it judges at once, but its looks are 1 s
+apart: after an outage of the network it may be there before the others have their locks again.
+What somebody holds is taken as soon as he lets go; the sweeper reports it, see there.
+
+On failure: an outage is waited out, and all suspicion starts anew.
+On stop: nothing to do; the survivors' own takeover goes on.
+"""
+
+import random
+from typing import Final
+from uuid import UUID
+
+import structlog
+import trio
+
+from cortex.actors.ticker import Pacer
+from cortex.domain.errors import UnavailableError
+from cortex.durable.crash_points import crash_point
+from cortex.postgres.bridge import Port
+from cortex.runtime.backoff import Outage
+from cortex.runtime.metrics.metrics import Metrics
+from cortex.runtime.self_fence import Standing
+from cortex.store import pods, tasks
+from cortex.store.pods import Suspect
+
+LOOKS_APART_S: Final = 0.5
+NEW_APART_S: Final = 1.0
+"""The same for a pod that has just started: the others try to reconnect twice a second."""
+ENDED_EVERY: Final = 5
+"""Each so many looks: pods that ended, but to whom a claim on its way gave a job meanwhile."""
+BATCH_MAX: Final = 500
+
+_log = structlog.get_logger(__name__)
+
+
+class TakeOver:
+    """The actor."""
+
+    name = "takeover"
+
+    def __init__(
+        self,
+        port: Port,
+        *,
+        pod_id: UUID,
+        standing: Standing,
+        look_s: float,
+        settle_s: float,
+        deaths_max: int,
+        rng: random.Random,
+        metrics: Metrics | None = None,
+    ) -> None:
+        self._port = port
+        self._metrics = metrics or Metrics()
+        self._pod_id = pod_id
+        self._standing = standing
+        self._look_s = look_s
+        self._settle_s = settle_s
+        self._pacer = Pacer(rng=rng, jitter=0.0)
+        self._deaths_max = deaths_max
+        self._suspected_since: dict[Suspect, float] = {}
+        """By what was seen: with another heartbeat it is another suspicion."""
+        self._looks = 0
+        self._outage = Outage(rng=rng, first_s=look_s, most_s=look_s)
+
+    async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+        """Look until cancelled."""
+        task_status.started()
+        while True:
+            try:
+                await self.tick()
+            except UnavailableError as error:
+                self._suspected_since.clear()
+                await trio.sleep(self._outage.failed(_log, "no look at the other pods", error))
+            else:
+                self._outage.over()
+            await self._pacer.wait(self._look_s)
+
+    async def tick(self) -> None:
+        """Look once; take over what has been dead for two looks."""
+        if not self._standing.may_judge:
+            self._suspected_since.clear()
+            return
+        suspects = await self._port(
+            pods.without_lock, looking=self._pod_id, settle_s=self._settle_s
+        )
+        now = trio.current_time()
+        self._suspected_since = {
+            suspect: self._suspected_since.get(suspect, now) for suspect in suspects
+        }
+        if self._looks % ENDED_EVERY == 0:
+            for ended in await self._port(pods.ended_owners, looking=self._pod_id):
+                await self._take(ended, is_news=False)
+        self._looks += 1
+        apart_s = LOOKS_APART_S if self._standing.is_settled else NEW_APART_S
+        for suspect in suspects:
+            if now - self._suspected_since[suspect] >= apart_s:
+                await self._take(suspect)
+
+    async def _take(self, dead: Suspect, *, is_news: bool = True) -> None:
+        """Take its jobs; `is_news`: its death itself is told, too."""
+        freed_count = cancelled_count = 0
+        while True:
+            crash_point("before_takeover")
+            taken = await self._port(
+                tasks.take_over,
+                pod_id=dead.id,
+                lock_key=dead.lock_key,
+                deaths_max=self._deaths_max,
+                limit=BATCH_MAX,
+                heartbeat_at=dead.heartbeat_at,
+            )
+            crash_point("after_takeover")
+            self._metrics.recovered("taken_over", freed=taken.freed_count)
+            freed_count += taken.freed_count
+            cancelled_count += taken.cancelled_count
+            if taken.is_done or not (taken.is_dead and taken.count):
+                break  # what somebody else has locked just now is taken at the next look
+        if freed_count or cancelled_count or (taken.is_done and is_news):
+            _log.warning("took over", pod=dead.name, jobs=freed_count, cancelled=cancelled_count)

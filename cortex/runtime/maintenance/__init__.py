@@ -1,0 +1,1 @@
+"""Periodic work that any pod may do: retries, expiries, triage, housekeeping."""

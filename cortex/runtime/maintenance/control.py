@@ -1,0 +1,117 @@
+"""Stops jobs that a person cancelled, whoever asked and from wherever.
+
+Reads: the cancel requests of this pod's jobs, one statement a second or at a hint.
+On failure: an outage is waited out; the request stays in the database.
+On stop: nothing to do; a cancelled job that is handed back is ended by its next pod.
+"""
+
+import random
+from collections.abc import Callable
+from uuid import UUID
+
+import structlog
+import trio
+
+from cortex.actors.ticker import Pacer
+from cortex.postgres.bridge import Port
+from cortex.runtime.backoff import Outage
+from cortex.runtime.running import RunningJobs, Stop
+from cortex.store import drains, jobs
+
+POLL_S = 1.0
+
+_log = structlog.get_logger(__name__)
+
+
+class Control:
+    """The actor; `wake` looks at once."""
+
+    name = "control"
+
+    def __init__(
+        self, port: Port, *, pod_id: UUID, running: RunningJobs, rng: random.Random
+    ) -> None:
+        self._port = port
+        self._pod_id = pod_id
+        self._running = running
+        self._pacer = Pacer(rng=rng)
+        self._outage = Outage(rng=rng)
+
+    def wake(self) -> None:
+        """There may be a request."""
+        self._pacer.wake()
+
+    async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+        """Look for requests until cancelled."""
+        task_status.started()
+        while True:
+            async with self._outage.sat_out(_log, "cancel requests not read"):
+                await self.tick()
+            await self._pacer.wait(POLL_S)
+
+    async def tick(self) -> None:
+        """Stop every job of this pod that was asked to end."""
+        if not len(self._running):
+            return
+        requests = await self._port(
+            jobs.cancel_requests, pod_id=self._pod_id, job_ids=self._running.job_ids
+        )
+        for job_id, attempt in requests:
+            _log.info("cancelling", job=str(job_id), attempt=attempt)
+            self._running.end(job_id, attempt, Stop.CANCELLED)
+
+
+# --- Obeys people who ask this pod to drain, and who let it take jobs again.
+
+
+class DrainRequests:
+    """The actor; `wake` looks at once."""
+
+    name = "drain_requests"
+
+    def __init__(
+        self,
+        port: Port,
+        *,
+        pod_id: UUID,
+        running: RunningJobs,
+        tell: Callable[[], None],
+        rng: random.Random,
+    ) -> None:
+        """`tell` is called when there is something new to be shown."""
+        self._port = port
+        self._pod_id = pod_id
+        self._running = running
+        self._tell = tell
+        self._pacer = Pacer(rng=rng)
+        self._outage = Outage(rng=rng)
+        running.when_ended.append(self._ended)
+
+    def wake(self) -> None:
+        """There may be a request, or none any more."""
+        self._pacer.wake()
+
+    async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+        """Look for requests until cancelled."""
+        task_status.started()
+        while True:
+            async with self._outage.sat_out(_log, "drain requests not read"):
+                await self.tick()
+            await self._pacer.wait(POLL_S)
+
+    async def tick(self) -> None:
+        """Look once; tell when it has changed."""
+        is_requested = await self._port(drains.is_requested, self._pod_id)
+        if is_requested is self._running.is_drain_requested:
+            return
+        self._running.is_drain_requested = is_requested
+        told = "asked to drain" if is_requested else "asked to take jobs again"
+        _log.info(told, jobs=len(self._running))
+        self._tell()
+        if not is_requested:
+            self._running.on_undrained()
+
+    def _ended(self, _: UUID) -> None:
+        if self._running.is_drain_requested and not len(self._running):
+            _log.info("drained")
+            self._tell()

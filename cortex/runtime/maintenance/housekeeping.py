@@ -1,0 +1,72 @@
+"""Deletes what has expired: idempotency keys, words for watchers, what was long ago.
+
+Reads and writes: expired keys, which count as free already; uses of budgets on past days, and in
+runs whose jobs have all ended; uses of quotas in past hours and days; acts on dead letters that are
+over; what models said to watchers that poll.
+Invariants: the oldest first, at most 1000 of each a pass; any number of pods may do it at once,
+each skips what another one deletes.
+
+On failure: an outage is waited out.
+On stop: nothing to do.
+"""
+
+import random
+from typing import Final
+
+import structlog
+import trio
+
+from cortex.actors.ticker import Pacer
+from cortex.postgres.bridge import Port
+from cortex.runtime.backoff import Outage
+from cortex.store import budgets, dead_acts, idempotency, quotas, watches
+from cortex.store.budgets import Use
+
+BATCH_MAX: Final = 1000
+ACTS_MAX: Final = 5
+"""An act has up to ten thousand rows."""
+BACKLOG_PAUSE_S: Final = 1.0
+"""After a full pass more is due: a thousand rows a second and pod are more than come in."""
+DAY_KEPT_S: Final = 35 * 86_400.0
+RUN_KEPT_S: Final = 7 * 86_400.0
+"""A failed job that is gone on from later has its budget per run anew."""
+
+_log = structlog.get_logger(__name__)
+
+
+class Housekeeping:
+    """The runner."""
+
+    name = "housekeeping"
+
+    def __init__(self, port: Port, *, rng: random.Random, every_s: float) -> None:
+        self._port = port
+        self._every_s = every_s
+        self._pacer = Pacer(rng=rng)
+        self._outage = Outage(rng=rng)
+        self._after: Use | None = None
+
+    async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+        """Delete until cancelled."""
+        task_status.started()
+        while True:
+            is_behind = False
+            async with self._outage.sat_out(_log, "housekeeping failed"):
+                is_behind = await self.tick()
+            await self._pacer.wait(BACKLOG_PAUSE_S if is_behind else self._every_s)
+
+    async def tick(self) -> bool:
+        """Delete one batch of each; tell whether more may be due."""
+        keys = await self._port(idempotency.sweep, limit=BATCH_MAX)
+        _, self._after = await self._port(
+            budgets.forget,
+            day_s=DAY_KEPT_S,
+            run_s=RUN_KEPT_S,
+            limit=BATCH_MAX,
+            after=self._after,
+        )
+        uses = await self._port(quotas.forget, kept_s=DAY_KEPT_S, limit=BATCH_MAX)
+        acts = await self._port(dead_acts.forget, kept_s=DAY_KEPT_S, limit=ACTS_MAX)
+        words = await self._port(watches.forget)
+        is_full = BATCH_MAX in (keys, uses, words) or acts == ACTS_MAX
+        return is_full or self._after is not None

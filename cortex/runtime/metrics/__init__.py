@@ -1,0 +1,1 @@
+"""What a pod counts and measures, and the text that Prometheus reads."""

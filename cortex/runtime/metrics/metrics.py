@@ -1,0 +1,260 @@
+"""Counts what a pod does; each pod has its own, so that several in one process do not mix.
+
+Every method is called on the trio thread, takes well under a microsecond for one job, waits for
+nothing and fails for nothing. `metrics_page` shows the counts; `metrics_catalogue` says what they
+mean.
+"""
+
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
+from decimal import Decimal
+from http import HTTPMethod
+from typing import Final, TypeVar
+
+import trio
+from prometheus_client.core import Metric as Family
+
+from cortex.domain import breaker, errors
+from cortex.domain.approval import ApprovalStatus
+from cortex.domain.errors import CortexError
+from cortex.domain.failure import Failure, FailureClass
+from cortex.domain.failure_codes import CODES
+from cortex.domain.job import Claim, Finish, JobStatus, Operation, Release, StepDone, Suspend
+from cortex.domain.model import Usage
+from cortex.domain.prices import LIST_PRICES, PriceTable
+from cortex.runtime.metrics import metrics_catalogue as catalogue
+from cortex.runtime.metrics.metrics_catalogue import OTHER
+from cortex.runtime.metrics.metrics_series import Counts, Histograms
+
+T = TypeVar("T")
+
+LAYERS: Final = ("worker", "application", "step")
+WAITS: Final = frozenset(
+    {*breaker.POLICIES, "budget", "quota", "effects", "effect", "approval", "person"}
+)
+"""What stands before the colon in the name of what a job waits for."""
+POISON: Final = "poison"
+LEASE_EXPIRED: Final = "lease_expired"
+KNOWN_CODES: Final = (
+    frozenset(CODES)
+    | {
+        each.code
+        for each in vars(errors).values()
+        if isinstance(each, type) and issubclass(each, CortexError)
+    }
+    | {"job_timed_out", POISON, LEASE_EXPIRED}
+)
+
+
+class Metrics:
+    """The counts of one pod; implements `cortex.durable.calls.Meter`."""
+
+    def __init__(self, *, job_types: Sequence[str] = (), prices: PriceTable = LIST_PRICES) -> None:
+        """A model that has no price is `other`; job types are those that the pod can claim."""
+        self._prices = prices
+        types = [(each,) for each in job_types]
+        ends = [(each, to.value) for each in job_types for to in JobStatus if to.is_terminal]
+        layers = [(each,) for each in LAYERS]
+        self._claims = Counts(catalogue.CLAIMS, types)
+        self._jobs_ended = Counts(catalogue.JOBS_ENDED, ends)
+        self._queue_wait = Histograms(catalogue.QUEUE_WAIT)
+        self._job_time = Histograms(catalogue.JOB_TIME)
+        self._job_attempts = Histograms(catalogue.JOB_ATTEMPTS)
+        self._suspensions = Counts(catalogue.SUSPENSIONS)
+        self._recovered = Counts(catalogue.RECOVERED)
+        self._blocked = Counts(catalogue.BLOCKED)
+        self._errors = Counts(catalogue.ERRORS)
+        self._attempt_errors = Counts(catalogue.ATTEMPT_ERRORS, types)
+        self._tool_errors = Counts(catalogue.TOOL_ERRORS)
+        self._retries = Counts(catalogue.RETRIES, layers)
+        self._retries_succeeded = Counts(catalogue.RETRIES_SUCCEEDED, layers)
+        self._retry_time = Histograms(catalogue.RETRY_TIME)
+        kinds = [(each,) for each in breaker.POLICIES]
+        self._breaker_openings = Counts(catalogue.BREAKER_OPENINGS, kinds)
+        self._dead_letters = Counts(catalogue.DEAD_LETTERS, [*types, (OTHER,)])
+        self._step_time = Histograms(catalogue.STEP_TIME)
+        self._model_time = Histograms(catalogue.MODEL_TIME)
+        self._model_tokens = Counts(catalogue.MODEL_TOKENS)
+        self._model_cost = Counts(catalogue.MODEL_COST)
+        self._tool_time = Histograms(catalogue.TOOL_TIME)
+        self._effects = Counts(catalogue.EFFECTS)
+        self._approvals_requested = Counts(catalogue.APPROVALS_REQUESTED)
+        self._approvals_decided = Counts(catalogue.APPROVALS_DECIDED)
+        self._approval_time = Histograms(catalogue.APPROVAL_TIME)
+        self._commit_time = Histograms(catalogue.COMMIT_TIME)
+        self._commit_size = Histograms(catalogue.COMMIT_SIZE)
+        self._database_errors = Counts(catalogue.DATABASE_ERRORS)
+        self._loop_lag = Histograms(catalogue.LOOP_LAG)
+        self._http_requests = Counts(catalogue.HTTP_REQUESTS)
+        self._http_time = Histograms(catalogue.HTTP_TIME)
+
+    def families(self) -> Iterator[Family]:
+        """Yield everything that is counted here, as Prometheus reads it."""
+        for each in vars(self).values():
+            if isinstance(each, Counts | Histograms):
+                yield each.family()
+
+    # --- jobs
+
+    def claimed(self, claims: Iterable[Claim]) -> None:
+        """Attempts begin."""
+        for claim in claims:
+            self._claims.add((claim.type,))
+            if claim.lease.attempt == 1:
+                self._queue_wait.add((), claim.due_for_s)
+
+    def ended(self, claim: Claim, ending: Operation | None, *, ran_s: float) -> None:
+        """An attempt has ended after so many seconds; None: another one owns the job."""
+        match ending:
+            case Finish():
+                self._finished(claim, ending, ran_s)
+            case Release(error_class=str()):
+                self._retries.add(("worker",))
+                self._failed(claim, ending.error_class, ending.code)
+            case Suspend():
+                self._suspended(claim, ending)
+            case _:  # handed back, or lost: neither an end nor a failure
+                pass
+
+    def recovered(self, how: str, *, freed: int, failed: int = 0) -> None:
+        """Jobs were taken from another pod: `taken_over` when it died, `swept` when it is silent.
+
+        So many of them failed, because their retries were spent.
+        """
+        self._recovered.add((how,), freed)
+        if how == "swept":
+            self._retries.add(("application",), freed)
+        if failed:
+            self._errors.add((FailureClass.TRANSIENT_INFRA.value, LEASE_EXPIRED), failed)
+            self.failed_without_attempt(failed)
+
+    def expired(self, count: int) -> None:
+        """Jobs of living pods were ended because they ran on after their time-out."""
+        self._errors.add((FailureClass.TRANSIENT_APP.value, "job_timed_out"), count)
+        self.failed_without_attempt(count)
+
+    def blocked(self, count: int) -> None:
+        """So many jobs of lost pods cannot be taken just now, since somebody holds their rows."""
+        self._blocked.add((), count)
+
+    def failed_without_attempt(self, count: int = 1) -> None:
+        """So many jobs failed while no pod ran them."""
+        self._dead_letters.add((OTHER,), count)
+        self._jobs_ended.add((OTHER, JobStatus.FAILED.value), count)
+
+    # --- what they do
+
+    def committed(self, operations: int, seconds: float) -> None:
+        """A batch of progress is committed, after so many seconds."""
+        self._commit_size.add((), operations)
+        self._commit_time.add((), seconds)
+
+    def step_committed(self, step: StepDone) -> None:
+        """A step is in the record."""
+        self._step_time.add((step.kind,), step.duration_s)
+
+    def call_failed(self, failure: Failure, *, is_repeated: bool) -> None:
+        """A call failed and the attempt goes on, or waits for the breaker that it opened."""
+        self._errors.add((failure.cls.value, _code(failure.code)))
+        if is_repeated:
+            self._retries.add(("step",))
+
+    def call_made_good(self) -> None:
+        """A call that had failed in its step went well."""
+        self._retries_succeeded.add(("step",))
+
+    def model_called(
+        self, model: str, *, outcome: str, seconds: float, usage: Usage, cost_usd: Decimal | None
+    ) -> None:
+        """See `Meter.model_called`."""
+        name = self._prices.name_of(model) or OTHER
+        self._model_time.add((name, outcome), seconds)
+        for kind, count in usage.to_json().items():
+            self._model_tokens.add((name, kind.removesuffix("_tokens")), count)
+        if cost_usd is not None:
+            self._model_cost.add((name,), float(cost_usd))
+
+    async def timed(self, tool: str, call: Callable[[], Awaitable[T]]) -> T:
+        """See `Meter.timed`."""
+        began = trio.current_time()
+        outcome = "cancelled"
+        try:
+            result = await call()
+            outcome = "completed"
+            return result
+        except Exception:
+            outcome = "failed"
+            raise
+        finally:
+            self.tool_called(tool, outcome, seconds=trio.current_time() - began)
+
+    def tool_called(self, tool: str, outcome: str, *, seconds: float) -> None:
+        """See `Meter.tool_called`."""
+        if outcome == "failed":
+            self._tool_errors.add((tool,))
+        self._tool_time.add((tool, outcome), seconds)
+
+    def effect_ended(self, tool: str, outcome: str) -> None:
+        """An effect of a tool that the pod knows came to this end: an `EffectStatus` in small."""
+        self._effects.add((tool, outcome))
+
+    def approval_decided(self, decision: ApprovalStatus, *, waited_s: float) -> None:
+        """A request came to its end, so many seconds after it was made."""
+        self._approvals_decided.add((decision.value,))
+        self._approval_time.add((decision.value,), waited_s)
+
+    # --- the pod
+
+    def breaker_opened(self, name: str) -> None:
+        """A call of this pod opened a breaker."""
+        self._breaker_openings.add((name.partition(":")[0],))
+
+    def database_failed(self, error: CortexError) -> None:
+        """A call did not reach the database, or nobody knows whether it did."""
+        self._database_errors.add((_code(error.code),))
+
+    def loop_late(self, seconds: float) -> None:
+        """The event loop ran that late."""
+        self._loop_lag.add((), seconds)
+
+    def http_answered(self, *, route: str | None, method: str, status: int, seconds: float) -> None:
+        """A request was answered; `route` is the template, as declared, None if there is none."""
+        name = route or OTHER
+        verb = method if method in HTTPMethod.__members__ else OTHER
+        self._http_requests.add((name, verb, str(status)))
+        self._http_time.add((name,), seconds)
+
+    # --- within
+
+    def _finished(self, claim: Claim, ending: Finish, ran_s: float) -> None:
+        self._jobs_ended.add((claim.type, ending.status))
+        self._job_attempts.add((), claim.lease.attempt)
+        self._job_time.add((claim.type,), claim.due_for_s + ran_s)
+        if ending.status is JobStatus.FAILED:
+            self._dead_letters.add((claim.type,))
+            self._failed(claim, ending.error_class, ending.code)
+        elif ending.status is JobStatus.COMPLETED and (
+            claim.retry_count or claim.attempts_spent > 1
+        ):
+            layer = "application" if claim.retry_count else "worker"
+            self._retries_succeeded.add((layer,))
+            self._retry_time.add((layer,), claim.due_for_s + ran_s)
+
+    def _failed(self, claim: Claim, class_: str | None, code: str | None) -> None:
+        self._attempt_errors.add((claim.type,))
+        self._errors.add((class_ or FailureClass.PERMANENT.value, _code(code)))
+
+    def _suspended(self, claim: Claim, ending: Suspend) -> None:
+        if ending.is_counted:
+            self._retries.add(("application",))
+        else:
+            kind = (ending.waiting_on or "").partition(":")[0]
+            self._suspensions.add((kind if kind in WAITS else OTHER,))
+        for request in ending.requests:
+            self._approvals_requested.add((request.risk.value,))
+        if ending.error_class is not None:
+            self._failed(claim, ending.error_class, ending.code)
+
+
+def _code(code: str | None) -> str:
+    """Return a code that the documentation knows; jobs may have errors of their own."""
+    return code if code in KNOWN_CODES else OTHER

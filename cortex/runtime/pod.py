@@ -1,0 +1,556 @@
+"""The composition root: builds the actors of a pod, nests the phases of its shutdown.
+
+    island and pool > liveness {database watch, heartbeat; for running jobs: listener, control,
+        drain requests, breakers; for clients: result waiters, job feeds, answers} > writers
+        {committer} > http {server, if asked for} > hand_back {job actors} > intake {dispatcher,
+        takeover; runners: retries, expiries, sweeper, bookkeeper, triage, dead acts, housekeeping}
+
+Leaving happens from the inside out: claiming stops, jobs go on to their next checkpoint and are
+handed back there, at the abort all others are, the API is closed, the committer is flushed, the pod
+signs off, the pool is closed. From the first signal on the API says that the pod is not ready, and
+takes no more work. Deadlines count from the signal: see `cortex.runtime.liveness.drain`.
+"""
+
+import gc
+import os
+import random
+import socket
+from collections.abc import Callable
+from contextlib import AbstractAsyncContextManager, AsyncExitStack
+from functools import partial
+from typing import Final
+
+import attrs
+import psutil
+import structlog
+import trio
+
+import cortex
+from cortex.actors.phases import Outcome, Phase, PhaseRecord, Seconds, ShutdownLog, phase
+from cortex.actors.restart import RestartPolicy
+from cortex.actors.supervisor import Supervisor, open_supervisor
+from cortex.actors.ticker import Pacer
+from cortex.agent.models.calls import ModelCalls
+from cortex.config import Settings, host_and_port
+from cortex.domain.clock import Chance
+from cortex.domain.drain import DrainPhase, Liveness
+from cortex.domain.policy import RuntimeConfig
+from cortex.durable.attempt import Services
+from cortex.durable.crash_points import crash_point
+from cortex.postgres.bridge import OpensPort, Port, open_port
+from cortex.postgres.database import Profile
+from cortex.runtime.calls.breakers import Breakers
+from cortex.runtime.calls.budgets import Purse
+from cortex.runtime.calls.effect_gateway import Desk
+from cortex.runtime.calls.fact_sink import FactSink
+from cortex.runtime.calls.unsettled import Unsettled
+from cortex.runtime.clients.answer_listener import AnswerListener
+from cortex.runtime.clients.answer_sender import AnswerSender
+from cortex.runtime.clients.job_feeds import JobFeeds
+from cortex.runtime.clients.result_waiters import ResultWaiters
+from cortex.runtime.commit.committer import Committer
+from cortex.runtime.isolation.forge import Forge
+from cortex.runtime.isolation.isolation import Isolation
+from cortex.runtime.jobs.deaf_handlers import DeafHandlers
+from cortex.runtime.jobs.dispatcher import Dispatcher
+from cortex.runtime.jobs.job_actor import JobActors
+from cortex.runtime.jobs.policies import AgentSpecCache, Policies
+from cortex.runtime.jobs.receipts import Receipts
+from cortex.runtime.liveness.database_watch import DatabaseWatch
+from cortex.runtime.liveness.drain import Drain, Shutdown, sign_off
+from cortex.runtime.liveness.heartbeat import Heartbeat
+from cortex.runtime.liveness.listener import Listener
+from cortex.runtime.liveness.sweeper import Sweeper
+from cortex.runtime.liveness.takeover import TakeOver
+from cortex.runtime.maintenance.bookkeeper import Bookkeeper
+from cortex.runtime.maintenance.control import Control, DrainRequests
+from cortex.runtime.maintenance.dead_acts import DeadActs
+from cortex.runtime.maintenance.expiries import Expiries
+from cortex.runtime.maintenance.housekeeping import Housekeeping
+from cortex.runtime.maintenance.retries import Retries
+from cortex.runtime.maintenance.triage import Triage
+from cortex.runtime.metrics.metrics import Metrics
+from cortex.runtime.metrics.metrics_page import MetricsPage
+from cortex.runtime.pod_parts import PodParts
+from cortex.runtime.process import LoopLag
+from cortex.runtime.running import RunningJobs
+from cortex.runtime.self_fence import Standing
+from cortex.store import configs, jobs, pods
+from cortex.store.pods import Vitals
+
+RESTART: Final = RestartPolicy(is_permanent=True)
+TRIAGE_EVERY_S: Final = 5.0
+GC_ALLOCATIONS: Final = 10_000
+"""Between two looks for garbage in circles: a batch of 500 jobs makes about so many objects."""
+POOLED: Final = "behind a pooler: no notifications, and only silence tells that a pod has died"
+_log = structlog.get_logger(__name__)
+
+
+@attrs.frozen(kw_only=True)
+class Ready:
+    """A pod that takes jobs, as its starter sees it."""
+
+    port: Port
+    pod: str
+    """Its name, for people."""
+    job_types: tuple[str, ...]
+    nursery: trio.Nursery
+    """For what uses the port beside the pod: cancelled before the port is closed."""
+    waiters: ResultWaiters
+    """Who waits for the ends of jobs."""
+    feeds: JobFeeds
+    """Who follows jobs event by event."""
+    metrics: MetricsPage
+    http: str | None = None
+    """Where the API is served."""
+
+
+async def run_pod(
+    settings: Settings,
+    *,
+    dsn: str,
+    parts: PodParts,
+    chance: Chance,
+    shutdown: Shutdown,
+    on_ready: Callable[[Ready], None] = lambda _: None,
+    opens_port: OpensPort = open_port,
+    forge: Forge | None = None,
+    name: str | None = None,
+) -> ShutdownLog:
+    """Run a pod until shutdown is requested; return how each phase of it ended.
+
+    `name` is for people, HOST:PID by default; `opens_port` is its way to the database; `forge`
+    makes the processes of jobs that run in their own: without it every job runs in this one.
+    Raises what starting raises (`CortexError`), or an exception group when an actor crashed too
+    often. Jobs of a pod that ends in any way go on elsewhere.
+    """
+    name = name or f"{socket.gethostname()}:{os.getpid()}"
+    profile = Profile.of_pod(dsn, name)
+    log = ShutdownLog()
+    with shutdown.starting:
+        async with opens_port(profile, rng=chance.rng) as port:
+            pod = _Pod(
+                settings,
+                port=port,
+                parts=parts,
+                chance=chance,
+                shutdown=shutdown,
+                log=log,
+                name=name,
+                forge=forge,
+            )
+            await pod.run(on_ready)
+            began, left_s = trio.current_time(), pod.drain.left_s(DrainPhase.SIGN_OFF)
+        log.add(PhaseRecord("pool", Outcome.CLEAN, trio.current_time() - began, left_s))
+    return log
+
+
+class _Pod:
+    """Builds the actors and opens the phases around them."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        *,
+        port: Port,
+        parts: PodParts,
+        chance: Chance,
+        shutdown: Shutdown,
+        log: ShutdownLog,
+        name: str,
+        forge: Forge | None,
+    ) -> None:
+        rng = chance.rng
+        self._forge = forge
+        self._isolation: Isolation | None = None
+        self._settings = settings
+        self._port = port
+        self._parts = parts
+        self._chance = chance
+        self._rng = rng
+        self._shutdown = shutdown
+        self._log = log
+        self._record = self._introduction(name)
+        self._running = RunningJobs(slots=settings.slots)
+        self._standing = _standing(settings)
+        self._metrics = Metrics(job_types=parts.registry.names, prices=parts.prices)
+        self._watch = port.watch = DatabaseWatch(
+            on_failure=self._metrics.database_failed,
+            on_change=lambda: self._heartbeat.beat_soon(),  # noqa: PLW0108 -- made below
+        )
+        self._loop_lag = LoopLag(self._metrics.loop_late)
+        self._process = psutil.Process()
+        self._committer = Committer(port, pod_id=self._record.id, rng=rng, metrics=self._metrics)
+        self._breakers = Breakers(
+            port, pod_id=self._record.id, rng=rng, on_opened=self._metrics.breaker_opened
+        )
+        self._retries = Retries(port, rng=rng)
+        self._dead_acts = DeadActs(port, rng=rng, chance=chance)
+        self._unsettled = Unsettled(port)
+        self._receipts = Receipts(port, workspaces=parts.workspaces, unix_ms=chance.unix_ms)
+        self._control = Control(port, pod_id=self._record.id, running=self._running, rng=rng)
+        self._heartbeat = Heartbeat(
+            port,
+            pod=self._record,
+            running=self._running,
+            standing=self._standing,
+            vitals=self._vitals,
+            interval_s=settings.heartbeat_s,
+            rng=rng,
+        )
+        told = self._heartbeat.beat_soon
+        self.drain = Drain(
+            drain_s=settings.drain_s, close_s=settings.close_s, running=self._running, tell=told
+        )
+        self._drain_requests = DrainRequests(
+            port, pod_id=self._record.id, running=self._running, tell=told, rng=rng
+        )
+        self._dispatcher: Dispatcher | None = None
+        self._has_signed_off = False
+        self._listener = Listener(
+            port,
+            pod_id=self._record.id,
+            rng=rng,
+            on_task=self._work_came,
+            on_control=self._controlled,
+            on_breaker=self._breaker_changed,
+        )
+        self._open_to_clients(rng)
+
+    def _introduction(self, name: str) -> pods.Pod:
+        return pods.Pod(
+            id=self._chance.new_id(),
+            lock_key=self._rng.getrandbits(63),
+            name=name,
+            version=cortex.__version__,
+            job_types=self._parts.registry.names,
+            slots=self._settings.slots,
+            liveness=Liveness.of(is_pooled=self._port.is_pooled),
+            confinement=self._parts.confinement,
+            tools=tuple(self._parts.tools.names),
+        )
+
+    def _open_to_clients(self, rng: random.Random) -> None:
+        """Build what serves those who wait for jobs, follow them, and read the metrics."""
+        port = self._port
+        self._metrics_page = MetricsPage(
+            port,
+            metrics=self._metrics,
+            running=self._running,
+            breakers=self._breakers.states,
+            trouble=lambda: self._watch.seen,
+        )
+        self._waiters = ResultWaiters(port)
+        self._running.when_ended.append(self._waiters.ended)
+        self._answers = AnswerListener(port, new_id=self._chance.new_id, rng=rng)
+        self._feeds = JobFeeds(port, watch=self._answers.watch, unwatch=self._answers.unwatch)
+        self._answers.hear = self._feeds.hear
+        self._sender = AnswerSender(
+            port,
+            pod_id=self._record.id,
+            running=self._running,
+            receipts=self._receipts,
+            rng=rng,
+        )
+
+    async def run(self, on_ready: Callable[[Ready], None]) -> None:
+        policies = await self._begin_with()
+        left = self.drain.left_s
+        async with AsyncExitStack() as stack:
+            liveness = await stack.enter_async_context(
+                self._supervisor("liveness", bound_s=partial(left, DrainPhase.SIGN_OFF))
+            )
+            stack.push_async_callback(self._sign_off)
+            if self._port.is_pooled:
+                _log.warning(POOLED, zombie_s=self._settings.zombie_s)
+            await liveness.start(self._loop_lag)
+            await liveness.start(
+                DeafHandlers(self._port, pod_id=self._record.id, running=self._running)
+            )
+            await liveness.start(self._watch)
+            await liveness.start(self._metrics_page)
+            await liveness.start(self._heartbeat)
+            self._isolation = await self._isolate(liveness)
+            for each in (self._waiters, self._feeds, self._answers, self._sender):
+                await liveness.start(each)
+            for hears in (self._listener, self._control, self._drain_requests, self._breakers):
+                await liveness.start(hears)
+            writers = await stack.enter_async_context(
+                self._supervisor("writers", grace_s=partial(left, DrainPhase.FLUSH))
+            )
+            await writers.start(self._committer, restart=RestartPolicy())
+            stack.callback(self._flush)
+            url = await self._serve_http(stack)
+            if self._parts.preload is not None:
+                trouble = await trio.to_thread.run_sync(self._parts.preload, abandon_on_cancel=True)
+                if trouble is not None:
+                    told = attrs.asdict(trouble, filter=lambda _, value: value is not None)
+                    _log.warning(**told)
+            level = await stack.enter_async_context(
+                phase("hand_back", grace_s=partial(left, DrainPhase.HAND_BACK), log=self._log)
+            )
+            async with self._supervisor(
+                "intake", bound_s=partial(left, DrainPhase.INTAKE)
+            ) as intake:
+                await self._start_intake(intake, level, policies)
+                gc.freeze()  # what was imported stays: no need to look at it again and again
+                gc.set_threshold(GC_ALLOCATIONS)
+                record = self._record
+                _log.info("pod ready", pod=record.name, slots=record.slots)
+                on_ready(
+                    Ready(
+                        port=self._port,
+                        pod=record.name,
+                        job_types=record.job_types,
+                        nursery=liveness.level.nursery,
+                        waiters=self._waiters,
+                        feeds=self._feeds,
+                        metrics=self._metrics_page,
+                        http=url,
+                    )
+                )
+                await self._shutdown.stop.wait()
+            # Beside the drain: a claim that hangs must not hold up the jobs that run.
+            self.drain.enter(DrainPhase.JOBS)
+            await self.drain.is_over.wait()
+
+    async def _serve_http(self, stack: AsyncExitStack) -> str | None:
+        """Serve the API, if that was asked for; return where."""
+        if self._settings.http is None:
+            return None
+        # A pod that serves nothing does not load a web server: a tenth of a second.
+        from cortex.http.framework.api import PodView  # noqa: PLC0415
+        from cortex.http.server import api_server  # noqa: PLC0415
+
+        stop = self._shutdown.stop
+        host, number = host_and_port(self._settings.http)
+        server = api_server(
+            self._port,
+            chance=self._chance,
+            pod=PodView(
+                name=self._record.name,
+                is_sure=lambda: self._standing.is_sure,
+                is_claiming=lambda: (
+                    self._dispatcher is not None
+                    and self._dispatcher.may_claim
+                    and not stop.is_set()
+                ),
+                trouble=lambda: self._watch.seen,
+                draining=stop,
+                drain=lambda: self.drain.status,
+                drain_request=lambda: self._running.drain_request,
+                result=self._waiters.result,
+                follow=self._feeds.follow,
+                exposition=self._metrics_page.exposition,
+                answered=self._metrics.http_answered,
+                check_payload=self._parts.registry.check_payload,
+                folder_roots=self._settings.folder_roots,
+            ),
+            host=host,
+            number=number,
+        )
+        level = await stack.enter_async_context(
+            self._supervisor("http", bound_s=partial(self.drain.left_s, DrainPhase.FLUSH))
+        )
+        await level.start(server)
+        stack.push_async_callback(server.close)
+        return server.url
+
+    async def _begin_with(self) -> Policies:
+        """Enter what this pod knows: jobs that begin here keep it."""
+        registry = self._parts.registry
+        config = RuntimeConfig(policies=registry.policies, prices=self._parts.prices)
+        crash_point("before_enter")
+        await self._port(jobs.ensure_types, registry.policies)
+        config_id = await self._port(configs.ensure, config.to_json())
+        crash_point("after_enter")
+        return Policies(
+            self._port,
+            config_id=config_id,
+            config=config,
+            agents=AgentSpecCache(self._port, rng=self._rng),
+            rng=self._rng,
+        )
+
+    def _services(self, policies: Policies) -> Services:
+        facts = FactSink(
+            self._port,
+            pod_id=self._record.id,
+            receipts=self._receipts,
+            metrics=self._metrics,
+        )
+        return Services(
+            models=ModelCalls(
+                client=self._parts.client,
+                breakers=self._breakers,
+                purse=Purse(
+                    self._port,
+                    pod_id=self._record.id,
+                    new_id=self._chance.new_id,
+                    unsettled=self._unsettled,
+                    rng=self._rng,
+                ),
+                facts=facts,
+                rng=self._rng,
+                meter=self._metrics,
+            ),
+            tools=self._parts.tools,
+            agents=policies.agents,
+            policies=policies,
+            breakers=self._breakers,
+            facts=facts,
+            desk=Desk(
+                port=self._port,
+                committer=self._committer,
+                standing=self._standing,
+                new_id=self._chance.new_id,
+                rng=self._rng,
+            ),
+            workspaces=self._parts.workspaces,
+            rng=self._rng,
+            meter=self._metrics,
+        )
+
+    async def _start_intake(self, intake: Supervisor, level: Phase, policies: Policies) -> None:
+        settings, port, pod_id = self._settings, self._port, self._record.id
+        actors = JobActors(
+            port=port,
+            committer=self._committer,
+            registry=self._parts.registry,
+            services=self._services(policies),
+            policies=policies,
+            receipts=self._receipts,
+            running=self._running,
+            rng=self._rng,
+            deaths_max=settings.deaths_max,
+            isolation=self._isolation,
+            metrics=self._metrics,
+        )
+        dispatcher = Dispatcher(
+            port,
+            pod_id=pod_id,
+            config_id=policies.config_id,
+            tools=self._parts.tools.names,
+            actors=actors,
+            jobs_nursery=level.nursery,
+            standing=self._standing,
+            pacer=Pacer(rng=self._rng),
+            poll_s=settings.poll_s,
+        )
+        await intake.start(self._retries)
+        await intake.start(self._dead_acts)
+        await intake.start(Expiries(port, rng=self._rng))
+        await intake.start(Bookkeeper(port, unsettled=self._unsettled, rng=self._rng))
+        await intake.start(Housekeeping(port, rng=self._rng, every_s=settings.sweep_s))
+        await intake.start(Triage(port, rng=self._rng, chance=self._chance, every_s=TRIAGE_EVERY_S))
+        await intake.start(
+            TakeOver(
+                port,
+                pod_id=pod_id,
+                standing=self._standing,
+                look_s=settings.look_s,
+                settle_s=settings.settle_s,
+                deaths_max=settings.deaths_max,
+                rng=self._rng,
+                metrics=self._metrics,
+            )
+        )
+        await intake.start(
+            Sweeper(
+                port,
+                pod_id=pod_id,
+                standing=self._standing,
+                zombie_s=settings.zombie_s,
+                sweep_s=settings.sweep_s,
+                batch_max=settings.sweep_max,
+                rng=self._rng,
+                metrics=self._metrics,
+                trouble=lambda: self._watch.seen,
+            )
+        )
+        self._shutdown.has_started = True  # from now on there may be something to drain
+        level.nursery.start_soon(self.drain.run, self._shutdown, self._log, name="drain")
+        await intake.start(dispatcher)
+        self._dispatcher = dispatcher
+
+    async def _isolate(self, level: Supervisor) -> Isolation | None:
+        """Begin to run jobs in processes of their own, if there is a forge for them."""
+        if self._forge is None:
+            return None
+        isolation = Isolation(
+            self._forge,
+            slots=self._settings.isolated_slots,
+            memory_mb=self._settings.isolated_mb,
+            committer=self._committer,
+            running=self._running,
+        )
+        await level.start(self._forge)
+        await level.start(isolation)
+        return isolation
+
+    def _work_came(self, hint: str) -> None:
+        if self._dispatcher is not None:
+            self._dispatcher.hint(promote=hint == "queued")
+
+    def _controlled(self) -> None:
+        for hears in (self._control, self._drain_requests, self._sender, self._dead_acts):
+            hears.wake()
+
+    def _breaker_changed(self) -> None:
+        self._breakers.wake()
+        self._retries.wake()
+
+    def _flush(self) -> None:
+        self.drain.enter(DrainPhase.FLUSH)
+        self._committer.close()
+
+    async def _sign_off(self) -> None:
+        """Say goodbye, also when the start is cut short: nobody is to wait for this pod.
+
+        What it had to stop when it could not be sure of it is still its own, and no death of a pod:
+        while the database does not answer, it asks for as long as it has.
+        """
+        self.drain.enter(DrainPhase.SIGN_OFF)
+        is_answered = self._standing.is_sure or self._watch.seen is None
+        may_owe = self._running.lost_count > 0
+        if is_answered or may_owe or not self._shutdown.has_started:
+            with trio.move_on_after(self.drain.left_s(DrainPhase.SIGN_OFF), shield=True):
+                await sign_off(self._say_goodbye, may_owe=may_owe, rng=self._rng)
+        if not self._has_signed_off:
+            self.drain.tell_left_behind()
+
+    async def _say_goodbye(self) -> None:
+        if self._dispatcher is not None:
+            await self._dispatcher.release_orphans()
+        await self._unsettled.settle()
+        crash_point("before_sign_off")
+        await self._port(pods.leave, self._record.id)
+        self._has_signed_off = True
+        crash_point("after_sign_off")
+
+    def _supervisor(
+        self, name: str, *, grace_s: Seconds = 0, bound_s: Seconds | None = None
+    ) -> AbstractAsyncContextManager[Supervisor]:
+        return open_supervisor(
+            name, rng=self._rng, restart=RESTART, log=self._log, grace_s=grace_s, bound_s=bound_s
+        )
+
+    def _vitals(self) -> Vitals:
+        is_draining = self._shutdown.stop.is_set() or self._running.is_drain_requested
+        return Vitals(
+            state="DRAINING" if is_draining else "READY",
+            loop_lag_ms=self._loop_lag.take_ms(),
+            rss_bytes=self._process.memory_info().rss,
+            hint_latency_ms=self._listener.latency_ms,
+            drain=self.drain.status,
+            trouble=self._watch.seen,
+        )
+
+
+def _standing(settings: Settings) -> Standing:
+    return Standing(
+        fence_s=settings.fence_s,
+        settle_s=settings.settle_s,
+        lease_s=settings.lease_s,
+        fresh_s=settings.fresh_s,
+    )

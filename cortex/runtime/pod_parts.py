@@ -1,0 +1,117 @@
+"""What a pod is made of besides its settings: job types, tools, client of the models, prices."""
+
+import os
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from threading import Lock
+from types import ModuleType
+
+import attrs
+
+from cortex.agent.confinement.means import Confiner
+from cortex.agent.models.anthropic import AnthropicModel
+from cortex.agent.models.client import ModelClient
+from cortex.agent.tools import BUILT_IN
+from cortex.agent.tools.tool import tools_by_name
+from cortex.agent.tools.toolbox import Toolbox, close_workspaces
+from cortex.domain.confinement import Confinement
+from cortex.domain.errors import UsageError
+from cortex.domain.prices import LIST_PRICES, PriceTable
+from cortex.durable.attempt import Tools
+from cortex.durable.registry import Registry
+from cortex.jobs import builtin_registry
+
+
+@attrs.frozen
+class ModelTrouble:
+    """Why model calls will fail: to be logged once the pod has its database."""
+
+    event: str
+    error: str | None = None
+    hint: str | None = attrs.field(default=None, kw_only=True)
+
+
+@attrs.frozen(kw_only=True)
+class PodParts:
+    """What a pod is made of besides its settings."""
+
+    registry: Registry
+    client: ModelClient
+    tools: Tools
+    workspaces: Path
+    prices: PriceTable = LIST_PRICES
+    confinement: Confinement = Confinement.NONE
+    """How programs of agents are confined."""
+    preload: Callable[[], ModelTrouble | None] | None = None
+    """Slow imports, done before the pod is ready. For any thread; what is done is not repeated."""
+
+
+def standard_parts(
+    *,
+    app: ModuleType | None,
+    workspaces: Path,
+    prices: PriceTable = LIST_PRICES,
+    base_url: str | None = None,
+    api_key: str | None = None,
+    hidden: tuple[Path, ...] = (),
+    is_unsafe: bool = False,
+) -> PodParts:
+    """Return the parts of an ordinary pod: built-in and the app's own jobs and tools, real models.
+
+    `hidden`: what no program of an agent may see, besides the folder around the workspaces;
+    `is_unsafe`: they are not confined.
+
+    Raises `UsageError` when the app defines a job type or a tool that is taken.
+    """
+    close_workspaces(workspaces)
+    registry = builtin_registry()
+    tools = dict(BUILT_IN)
+    if app is not None:
+        registry.collect(app)
+        for name, tool in tools_by_name(app).items():
+            if tools.setdefault(name, tool) is not tool:
+                raise UsageError(f"tool {name!r} of the app has the name of a built-in one")
+    confiner = Confiner.chosen(hidden=(workspaces.parent, *hidden), is_unsafe=is_unsafe)
+    client = AnthropicModel(api_key=api_key, base_url=base_url)
+    return PodParts(
+        registry=registry,
+        client=client,
+        tools=Toolbox(tools, confiner),
+        workspaces=workspaces,
+        confinement=confiner.means,
+        prices=prices,
+        preload=_Once(partial(_preload, client, has_key=api_key is not None or _names_a_key())),
+    )
+
+
+class _Once:
+    """Does its work at the first call; calls beside it wait until that is done."""
+
+    def __init__(self, work: Callable[[], ModelTrouble | None]) -> None:
+        self._work: Callable[[], ModelTrouble | None] | None = work
+        self._result: ModelTrouble | None = None
+        self._lock = Lock()
+
+    def __call__(self) -> ModelTrouble | None:
+        with self._lock:
+            work, self._work = self._work, None
+            if work is not None:
+                self._result = work()
+            return self._result
+
+
+def _names_a_key() -> bool:
+    """Tell whether the environment speaks of the model's provider."""
+    return any(name.startswith("ANTHROPIC_") for name in os.environ)
+
+
+def _preload(client: AnthropicModel, *, has_key: bool) -> ModelTrouble | None:
+    # A pod without models is a good pod for jobs that need none, and saves the SDK's second.
+    if not has_key:
+        return ModelTrouble("no key for models in the environment", hint="set ANTHROPIC_API_KEY")
+    try:
+        client.preload()
+    except UsageError as error:
+        return ModelTrouble("model calls will fail", error.message, hint=error.hint)
+    return None

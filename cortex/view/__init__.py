@@ -1,0 +1,1 @@
+"""Turns records into words and pictures for people."""

@@ -1,0 +1,258 @@
+"""All that a person must see of a request before deciding on it: the same on every surface.
+
+Takes a request as `store.approvals.show` gives it. All text in the facts is harmless to show, and
+nothing of the arguments is left out.
+"""
+
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Any, Final
+from uuid import UUID
+
+import attrs
+
+from cortex.domain.approval import ApprovalStatus, Risk
+from cortex.domain.argument_diff import Change, changes
+from cortex.domain.safe import safe
+from cortex.view.approvals import (
+    REVERSIBLE,
+    call_of,
+    if_approved,
+    if_denied,
+    if_expired,
+    what,
+)
+from cortex.view.arguments import ArgumentRow, argument_rows, with_marked_blanks
+
+LAST_DIGITS: Final = 4
+"""Of the id: typed by whoever agrees to something dangerous."""
+DENY_REASONS: Final = (
+    "wrong amount or recipient",
+    "not needed any more",
+    "not allowed here",
+    "the arguments look wrong or forged",
+    "ask me before you try this again",
+)
+"""Canned ones, for who has no time for words."""
+
+RISK_WORDS: Final = {
+    Risk.LOW: "low risk",
+    Risk.MED: "medium risk",
+    Risk.HIGH: "high risk",
+    Risk.CRITICAL: "critical",
+}
+
+
+@attrs.frozen(kw_only=True)
+class Vote:
+    """One person who agreed."""
+
+    person: str
+    at: datetime
+    channel: str
+    reason: str
+    was_edited: bool
+    counts: bool
+    """It is for the arguments as they stand."""
+
+
+@attrs.frozen(kw_only=True)
+class Facts:
+    """What decides about a request."""
+
+    id: UUID
+    status: ApprovalStatus
+    """EXPIRED from the instant on that nobody can decide it any more."""
+    title: str
+    call: str
+    """With its arguments on one line, as far as there is room: amounts and recipients first."""
+    is_call: bool
+    """Of a tool; else it is a gate in the job's own code."""
+    risk: Risk
+    effect: str
+    """What happens outside; empty if nobody said."""
+    undo: str
+    agent: str
+    """With its version; empty for a job without an agent."""
+    job_id: UUID
+    job_type: str
+    job_status: str
+    step: str
+    submitted_by: str
+    so_far: str
+    """What its job has done and cost."""
+    policy: str
+    said: str
+    """By the model, lines kept: nobody is to decide by it."""
+    rows: tuple[ArgumentRow, ...]
+    canonical: str
+    """The arguments in one piece, as they run."""
+    digest: str
+    version: int
+    changes: tuple[Change, ...]
+    """From what was asked to what stands."""
+    edited_by: str
+    is_editable: bool
+    needs_last_digits: bool
+    """Who agrees types the end of the id."""
+    needs_sign_in: bool
+    """A link alone does not tell well enough who decides, or that two are not one."""
+    people: int
+    agreed: int
+    votes: tuple[Vote, ...]
+    if_approved: str
+    if_denied: str
+    if_expired: str
+    created_at: datetime
+    expires_at: datetime
+    left_s: float
+
+    @property
+    def is_open(self) -> bool:
+        """It can still be decided."""
+        return self.status is ApprovalStatus.PENDING
+
+    @property
+    def last_digits(self) -> str:
+        """The end of its id, as people type it."""
+        return last_digits(self.id)
+
+    @property
+    def hidden_count(self) -> int:
+        """Characters in the arguments that nobody would see."""
+        return sum(row.hidden_count for row in self.rows)
+
+    @property
+    def votes_words(self) -> str:
+        """Who still has to agree; empty where one person is enough."""
+        if self.people == 1:
+            return ""
+        missing = self.people - self.agreed
+        others = "nobody else" if missing <= 0 else f"{missing} more {_people(missing)}"
+        return f"{self.agreed} of {self.people} people agreed; {others} must"
+
+    def has_agreed(self, person: str) -> bool:
+        """Whether this person agreed to the arguments as they stand."""
+        name = safe(person).lower()
+        return any(vote.counts and vote.person.lower() == name for vote in self.votes)
+
+
+def is_open(approval: Mapping[str, Any]) -> bool:
+    """Whether it can still be decided."""
+    return _status(approval) is ApprovalStatus.PENDING
+
+
+def last_digits(approval_id: UUID) -> str:
+    """Return the end of an id, as people type it."""
+    return approval_id.hex[-LAST_DIGITS:]
+
+
+def needs_last_digits(approval: Mapping[str, Any]) -> bool:
+    """Whether who agrees types the end of the id."""
+    return Risk(approval["risk"]).rank >= Risk.HIGH.rank
+
+
+def needs_sign_in(approval: Mapping[str, Any]) -> bool:
+    """Whether a link is not enough: it does not tell well who decides, or that two are not one."""
+    return Risk(approval["risk"]).needs_sign_in or approval["people"] > 1
+
+
+def facts_of(approval: Mapping[str, Any]) -> Facts:
+    """Return the facts of a request."""
+    return Facts(
+        id=approval["id"],
+        status=_status(approval),
+        title=what(approval),
+        call=call_of(approval, approval["arguments"]),
+        is_call=approval["tool"] is not None,
+        risk=Risk(approval["risk"]),
+        effect=_shown(approval["effect"]),
+        undo=REVERSIBLE[approval["reversible"]],
+        agent=_agent(approval),
+        job_id=approval["job_id"],
+        job_type=_safe(approval["job_type"]),
+        job_status=approval["job_status"] or "",
+        step=safe(approval["key"]),
+        submitted_by=_safe(approval["requested_by"]),
+        so_far=_so_far(approval),
+        policy=_shown(approval["policy"]),
+        said=_shown(approval["said"], newline="\n"),
+        rows=tuple(argument_rows(approval["arguments"])),
+        canonical=safe(approval["arguments_text"]),
+        digest=approval["digest"].hex(),
+        version=approval["version"],
+        changes=tuple(changes(approval["asked"], approval["arguments"])),
+        edited_by=_safe(approval["edited_by"]),
+        is_editable=approval["schema"] is not None,
+        needs_last_digits=needs_last_digits(approval),
+        needs_sign_in=needs_sign_in(approval),
+        people=approval["people"],
+        agreed=approval["agreed"],
+        votes=tuple(_vote(vote, approval) for vote in approval["votes"]),
+        if_approved=safe(if_approved(approval)),
+        if_denied=safe(if_denied(approval)),
+        if_expired=safe(if_expired(approval)),
+        created_at=approval["created_at"],
+        expires_at=approval["expires_at"],
+        left_s=max(0.0, _left_s(approval)),
+    )
+
+
+def countdown(seconds: float) -> str:
+    """Return how much time is left, to the second: `4 min 12 s`, `5 h 03 min`, `2 d 4 h`."""
+    whole = max(0, int(seconds))
+    minutes, rest = divmod(whole, 60)
+    hours, minutes = divmod(minutes, 60)
+    days, hours = divmod(hours, 24)
+    if days:
+        return f"{days} d {hours} h"
+    if hours:
+        return f"{hours} h {minutes:02} min"
+    return f"{minutes} min {rest:02} s" if minutes else f"{rest} s"
+
+
+def _status(approval: Mapping[str, Any]) -> ApprovalStatus:
+    status = ApprovalStatus(approval["status"])
+    is_over = status is ApprovalStatus.PENDING and _left_s(approval) <= 0
+    return ApprovalStatus.EXPIRED if is_over else status
+
+
+def _left_s(approval: Mapping[str, Any]) -> float:
+    return float((approval["expires_at"] - approval["now"]).total_seconds())
+
+
+def _agent(approval: Mapping[str, Any]) -> str:
+    return safe(f"{approval['agent']} v{approval['agent_version']}") if approval["agent"] else ""
+
+
+def _so_far(approval: Mapping[str, Any]) -> str:
+    head = approval["job_head"] or {}
+    steps = head.get("seq", 0)
+    usd = float(head.get("cost_usd", 0))
+    digits = 2 if usd >= 0.995 else 4  # noqa: PLR2004 -- less is told to a hundredth of a cent
+    cost = f", ${usd:,.{digits}f}" if usd else ""
+    return f"{steps} {'step' if steps == 1 else 'steps'}{cost}"
+
+
+def _vote(vote: Mapping[str, Any], approval: Mapping[str, Any]) -> Vote:
+    return Vote(
+        person=safe(vote["person"]),
+        at=datetime.fromisoformat(vote["at"]),
+        channel=safe(vote["channel"]),
+        reason=_shown(vote["reason"]),
+        was_edited=vote["edited"],
+        counts=vote["digest"] == approval["digest"].hex(),
+    )
+
+
+def _people(count: int) -> str:
+    return "person" if count == 1 else "people"
+
+
+def _safe(text: str | None) -> str:
+    return safe(text or "")
+
+
+def _shown(text: str | None, *, newline: str = " ") -> str:
+    """Return text that somebody wrote: its blanks push nothing out of sight."""
+    return safe(with_marked_blanks(text or ""), newline=newline)

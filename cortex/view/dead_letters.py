@@ -1,0 +1,67 @@
+"""How a dead letter is described to people: its state, its cause, what would come of a retry.
+
+And acts on many of them.
+"""
+
+from datetime import datetime
+from typing import Final
+
+from cortex.domain.dead_act import hold_up
+from cortex.domain.dead_letter import Cause, LetterState, prospect
+from cortex.domain.phrases import NOTHING, age, rfc3339, short_id, since_s
+from cortex.domain.safe import safe
+from cortex.view.cells import Cell, Row
+
+_STATES: Final = {
+    LetterState.OPEN: ("✗ open", "fail"),
+    LetterState.ESCALATED: ("◆ escalated", "warn"),
+    LetterState.RETRIED: ("↻ retried", "retry"),
+    LetterState.DISCARDED: ("⊘ discarded", "dim"),
+    LetterState.ARCHIVED: ("○ archived", "dim"),
+}
+
+
+def state_cell(row: Row) -> Cell:
+    """Return glyph and word of a letter's state."""
+    return Cell(*_STATES[LetterState(row["state"])])
+
+
+def on_retry(row: Row) -> str:
+    """Say what a retry would do, or what became of the letter."""
+    state = LetterState(row.get("state", LetterState.OPEN))
+    if state.is_unresolved:
+        return prospect(Cause.of(row), step=row["step"])
+    heir = f" as {short_id(row['retried_as'])}" if row["retried_as"] else ""
+    return f"was {state.value.lower()}{heir} by {row['resolved_by']}"
+
+
+def error_told(row: Row) -> str:
+    """Return class, code and source of an error, as far as they are known."""
+    told = (row["error_class"], row["error_code"], row["error_source"])
+    return " · ".join(each for each in told if each)
+
+
+def letters_told(count: int) -> str:
+    """Return a number of letters."""
+    return "1 letter" if count == 1 else f"{count:,} letters"
+
+
+def when(row: Row, name: str, *, is_tty: bool) -> str:
+    """Return an instant of a row: how long ago for people who watch, else exact."""
+    if not is_tty:
+        return rfc3339(row[name])
+    passed = age(since_s(row, row[name]))
+    return "just now" if passed == "now" else f"{passed} ago"
+
+
+def failed_cell(row: Row) -> Cell:
+    """Return how many letters an act could not settle."""
+    count = row["failed_count"]
+    return Cell(f"{count:,}", "fail") if count else Cell(NOTHING, "dim")
+
+
+def why_cell(row: Row, now: datetime) -> Cell:
+    """Return what an act waits for; of one that waits for nothing who asked for it, and why."""
+    if waits := hold_up(row, now):
+        return Cell(safe(waits), "warn")
+    return Cell(safe(f"{row['asked_by']}: {row['reason']}"), "dim")

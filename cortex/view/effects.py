@@ -1,0 +1,80 @@
+"""How an effect is described to people: its state, why it stands so, what a person can do."""
+
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Any, Final
+
+from cortex.domain.effect import EffectStatus, Resolution
+from cortex.domain.job import JobStatus
+from cortex.domain.phrases import short_id, time_of_day
+from cortex.view.cells import Cell, Row
+
+STATES: Final = {
+    EffectStatus.PENDING: Cell("● pending", "run"),
+    EffectStatus.UNKNOWN: Cell("? unknown", "appr"),
+    EffectStatus.COMPLETED: Cell("✓ applied", "done"),
+    EffectStatus.FAILED: Cell("✗ not applied", "fail"),
+    EffectStatus.ABANDONED: Cell("⊘ given up", "dim"),
+}
+WORDS: Final = {
+    **{status.value.lower(): status for status in EffectStatus},
+    "applied": EffectStatus.COMPLETED,
+    "not-applied": EffectStatus.FAILED,
+    "given-up": EffectStatus.ABANDONED,
+}
+"""What filters take: as the record has it, and as it is shown."""
+
+
+def state_cell(row: Row) -> Cell:
+    """Return glyph and words of an effect's state."""
+    return STATES[EffectStatus(row["status"])]
+
+
+def remark(row: Row) -> str:
+    """Say why it stands so, or who has said it; "" when there is nothing to say."""
+    if EffectStatus(row["status"]) is EffectStatus.UNKNOWN:
+        why = f"{row['why']}; " if row["why"] else ""
+        return f"{why}see cortex effects show {short_id(row['id'])}"
+    if row["resolution"]:
+        return f"{row['resolution']}, said {row['resolved_by']}"
+    if row["calls_count"] > 1:
+        again = f"called {row['calls_count']} times under the same id"
+        return f"{again}: {row['why']}" if row["why"] else again
+    return row["why"] or ""
+
+
+def prospects(effect: dict[str, Any]) -> dict[Resolution, str]:
+    """Say what would come of each thing that a person can say of an unknown effect."""
+    if not JobStatus(effect["job_status"]).is_terminal:
+        return {
+            Resolution.APPLIED: "the job goes on with its --result and does not call again",
+            Resolution.NOT_APPLIED: "the job goes on and calls again, under the same id",
+            Resolution.GIVE_UP: "the job goes on and finds the call given up, which is an error",
+        }
+    heir = "a job that goes on from this one"
+    return {
+        Resolution.APPLIED: f"{heir} gets its --result and does not call again",
+        Resolution.NOT_APPLIED: f"{heir} calls again, under the same id",
+        Resolution.GIVE_UP: f"{heir} does not call: it is an error there",
+    }
+
+
+# --- A breaker that a person holds open, in words.
+
+
+def is_held(row: Mapping[str, Any], now: datetime) -> bool:
+    """Tell whether a person holds it open, and no end of that has passed."""
+    until = row["open_until"]
+    return row["forced_by"] is not None and (until is None or until > now)
+
+
+def held_told(row: Mapping[str, Any], now: datetime) -> str:
+    """Say who holds it open, until when and why: `held open by ana until 12:30 "deploy"`.
+
+    `row` has `forced_by`, `forced_reason` and `open_until`; text of people, to be made safe.
+    """
+    by, until = row["forced_by"], row["open_until"]
+    if until is not None and until <= now:
+        return f"was held open by {by} until {time_of_day(until, now)}: the next call tries it"
+    when = "" if until is None else f" until {time_of_day(until, now)}"
+    return f'held open by {by}{when} "{row["forced_reason"]}"'

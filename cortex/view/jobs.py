@@ -1,0 +1,219 @@
+"""How a job is described to people: its state, its progress, and why it stands where it stands."""
+
+from collections.abc import Callable
+from datetime import datetime
+from typing import Any, Final
+
+import attrs
+
+from cortex.domain.approval import ApprovalStatus
+from cortex.domain.effect import FREEZE, EffectStatus
+from cortex.domain.job import JobStatus
+from cortex.domain.job_filter import STATE_WORDS, Wait, wait_of
+from cortex.domain.phrases import count, localised, money, short_id, since_s, span
+from cortex.domain.waiting import (
+    PERSON,
+    ApprovalSeen,
+    EffectSeen,
+    FreezeSeen,
+    QuotaSeen,
+    awaited_of,
+    named,
+)
+from cortex.domain.why_facts import SILENT_S
+from cortex.view.cells import Cell, Row
+from cortex.view.why import needs_person
+
+OUTCOMES: Final = {
+    "failed": "failed",
+    "retry": "failed",
+    "suspended": "suspended",
+    "handed_back": "handed back by its leaving pod",
+    "pod_died": "its pod died",
+    "process_died": "its own process died",
+    "lease_expired": "its pod fell silent",
+}
+"""Why an attempt ended before its job did."""
+
+
+@attrs.frozen
+class State:
+    """How a state is shown: never by its colour alone."""
+
+    glyph: str
+    word: str
+    style: str
+    """Name of its colour: all that wait for a person have one."""
+
+    def __str__(self) -> str:
+        return f"{self.glyph} {self.word}"
+
+
+_GLYPHS: Final = {
+    JobStatus.PENDING: "○",
+    JobStatus.RUNNING: "●",
+    JobStatus.WAITING_FOR_APPROVAL: "◆",
+    JobStatus.RETRY: "↻",
+    JobStatus.COMPLETED: "✓",
+    JobStatus.FAILED: "✗",
+    JobStatus.CANCELLED: "⊘",
+}
+_STATES: Final = {
+    status: State(glyph, STATE_WORDS[status], STATE_WORDS[status])
+    for status, glyph in _GLYPHS.items()
+}
+APPR: Final = STATE_WORDS[JobStatus.WAITING_FOR_APPROVAL]
+_WAITS: Final = {
+    Wait.ASKS: State("◆", Wait.ASKS, APPR),
+    Wait.EFFECT: State("?", Wait.EFFECT, APPR),
+    Wait.BUDGET: State("$", Wait.BUDGET, APPR),
+    Wait.PERSON: State("!", Wait.PERSON, APPR),
+}
+SHOWN: Final = (
+    *(each for status, each in _STATES.items() if status is not JobStatus.WAITING_FOR_APPROVAL),
+    *_WAITS.values(),
+)
+"""Every state that people see."""
+
+
+def state_shown(status: JobStatus, waiting_on: str | None) -> State:
+    """Return how a state is shown: of a job that waits for a person by what it waits for."""
+    wait = wait_of(status, waiting_on)
+    return _STATES[status] if wait is None else _WAITS[wait]
+
+
+def state_of(row: Row) -> State:
+    """Return how a job's state is shown."""
+    return state_shown(status_of(row), row["waiting_on"])
+
+
+def status_of(row: Row) -> JobStatus:
+    """Return a row's state."""
+    return JobStatus(row["status"])
+
+
+def state_cell(row: Row) -> Cell:
+    """Return glyph and word of a job's state, with its retries."""
+    state = state_of(row)
+    is_retry = state.word == STATE_WORDS[JobStatus.RETRY]
+    retries = f" {row['retry_count']}/{row['max_retries']}" if is_retry else ""
+    return Cell(f"{state}{retries}", state.style)
+
+
+def took_s(row: Row) -> float | None:
+    """Return the seconds from a job's first start to its end or until now."""
+    if row["started_at"] is None:
+        return None
+    return float(((row["finished_at"] or row["now"]) - row["started_at"]).total_seconds())
+
+
+def remark(row: Row) -> str:
+    """Say why a job stands where it stands, or what comes next; "" when there is nothing to say."""
+    match status_of(row):
+        case JobStatus.FAILED:
+            return str(row["error_message"])
+        case JobStatus.CANCELLED:
+            return f"by {row['cancelled_by']}" if row["cancelled_by"] else ""
+        case JobStatus.RETRY | JobStatus.WAITING_FOR_APPROVAL:
+            return _remark_on_waiting(row)
+        case JobStatus.PENDING:
+            left_s = -since_s(row, row["run_at"])
+            return f"starts in {span(left_s)}" if left_s > 0 else str(row.get("why") or "")
+        case JobStatus.RUNNING:
+            return _remark_on_running(row)
+        case _:
+            return ""
+
+
+def _remark_on_waiting(row: Row) -> str:
+    waiting_on = row["waiting_on"] or ""
+    if waiting_on.startswith(PERSON):
+        what = needs_person(waiting_on.removeprefix(PERSON), row.get("last_error"))
+        return f"{what}; when that is mended: cortex jobs retry {short_id(row['id'])}"
+    if told := _remark_on_awaited(row):
+        return told
+    if row["next_retry_at"] is None:
+        return f"waits for {named(waiting_on) if waiting_on else 'a person'}"
+    left_s = (row["next_retry_at"] - row["now"]).total_seconds()
+    told = row.get("why") or (f"waits for {named(waiting_on)}" if waiting_on else "")
+    when = f"retries in {span(left_s)}" if left_s > 0 else "retries now"
+    return f"{when} · {told}" if told else when
+
+
+def _remark_on_awaited(row: Row) -> str:
+    """Say what stands in its way, and what a person can do; "" if nothing does any more."""
+    match awaited_of(row.get("awaited")):
+        case ApprovalSeen(status=ApprovalStatus.PENDING) as seen:
+            left_s = -since_s(row, seen.expires_at)
+            over = f"expires in {span(left_s)}" if left_s > 0 else "expired"
+            return f"{seen.words}, {over}: cortex approvals show {short_id(seen.id)}"
+        case EffectSeen(status=EffectStatus.UNKNOWN) as seen:
+            return f"{seen.words}; see cortex effects show {short_id(seen.id)}"
+        case FreezeSeen() as seen:
+            return localised(seen.words)
+        case QuotaSeen() as seen if seen.is_used_up or _is_later(row):
+            return f"{seen.words}, begins anew in {span(-since_s(row, seen.resets_at))}"
+        case _:
+            return ""
+
+
+def _is_later(row: Row) -> bool:
+    return row["next_retry_at"] is not None and row["next_retry_at"] > row["now"]
+
+
+def ended_sign(attempt: Row) -> Cell:
+    """Return the glyph of an attempt that ended before its job: waiting is no failure."""
+    if attempt["outcome"] != "suspended":
+        return Cell("✗", "fail")
+    is_for_person = attempt["due_at"] is None
+    status = JobStatus.WAITING_FOR_APPROVAL if is_for_person else JobStatus.RETRY
+    state = state_shown(status, attempt["error_source"])
+    return Cell(state.glyph, state.style)
+
+
+def move_told(metadata: dict[str, Any], at: Callable[[datetime], str]) -> str:
+    """Say what a job waited for when it changed its state; `at` writes instants. "" for nothing."""
+    if not metadata.get("waiting_on"):
+        return ""
+    told = f"waits for {named(metadata['waiting_on'])}"
+    if metadata.get("expires_at"):
+        told += f", expires {at(datetime.fromisoformat(metadata['expires_at']))}"
+    return told
+
+
+def retry_told(attempt: Row) -> str:
+    """Say which layer tries again after an attempt, and when: worker attempt or retry."""
+    due_at, ended_at = attempt["due_at"], attempt["ended_at"]
+    if due_at is None:
+        return "a person decides"
+    wait_s = (due_at - ended_at).total_seconds()
+    after = f" after {span(wait_s)}" if wait_s >= 1 else " at once"
+    match attempt["outcome"]:
+        case "retry":
+            return f"retry {attempt['retry_count']}{after}"
+        case "suspended" if attempt["error_source"] == FREEZE:
+            return "goes on when effects may begin, no retry used"
+        case "suspended":
+            return f"goes on{after}, no retry used"
+        case "failed":
+            return f"next worker attempt{after}"
+        case _:
+            return ""
+
+
+def progress(head: dict[str, Any]) -> str:
+    """Return what a checkpoint head sums up: steps, tokens, cost."""
+    parts = [f"{head.get('seq', 0)} steps" if head.get("seq") != 1 else "1 step"]
+    if "input_tokens" in head:
+        parts.append(f"{count(head['input_tokens'])} tokens in, {count(head['output_tokens'])} out")
+        parts.append(money(head["cost_usd"]))
+    return " · ".join(parts)
+
+
+def _remark_on_running(row: Row) -> str:
+    if row["cancel_requested_at"] is not None:
+        return f"cancel requested by {row['cancelled_by']}"
+    if row["heartbeat_at"] is None:
+        return "waits for a pod"
+    silent_s = since_s(row, row["heartbeat_at"])
+    return f"! no heartbeat for {span(silent_s)}" if silent_s > SILENT_S else ""

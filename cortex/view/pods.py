@@ -1,0 +1,112 @@
+"""How a pod that takes no more jobs is described to people."""
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from cortex.domain.drain import DrainPhase
+from cortex.domain.errors import UsageError
+from cortex.domain.phrases import since_s, span, time_of_day
+
+MINUTE_S: Final = 60
+DRAINING: Final = "draining"
+DOING: Final = {
+    DrainPhase.HAND_BACK: "handing back",
+    DrainPhase.FLUSH: "writing the rest",
+    DrainPhase.SIGN_OFF: "signing off",
+}
+"""What a pod is at in its last phases; before them it is draining."""
+
+
+def moved_told(row: Mapping[str, Any], moved: Mapping[str, Any]) -> str:
+    """Say where the jobs of a pod went that leaves or is drained: to be made safe.
+
+    `3 moved, 0 lost (2 to eu-2, 1 waits)`; none is said to be lost only once it has
+    no more and all were looked at. `moved`: see `cortex.store.drains.moved`.
+    """
+    groups = [group for group in moved["groups"] if group["what"] != "lost"]
+    lost = sum(group["count"] for group in moved["groups"] if group["what"] == "lost")
+    total = sum(group["count"] for group in groups)
+    told = f"{'' if moved['is_whole'] else 'at least '}{total:,} moved"
+    if lost or (moved["is_whole"] and not row["running"]):
+        told += f", {lost:,} lost"
+    return f"{told} ({', '.join(_where(group) for group in groups)})" if groups else told
+
+
+def _where(group: Mapping[str, Any]) -> str:
+    number = group["count"]
+    match group["what"]:
+        case "runs":
+            return f"{number:,} to {group['pod'] or 'a pod'}"
+        case "waits":
+            return f"{number:,} {'waits' if number == 1 else 'wait'}"
+        case what:
+            return f"{number:,} {what}"
+
+
+def leaving_told(row: Mapping[str, Any]) -> str:
+    """Say how far a pod is that was told to end, or that a person drains: to be made safe.
+
+    `draining 12s · jobs 3 · abort in 28s`, or `drained 2m 10s · by ana "deploy"`.
+    """
+    if row["phase"] is None and row["drain_requested_at"] is not None:
+        return _drained(row)
+    doing = DOING.get(row["phase"], DRAINING)
+    since = row["draining_at"] if doing == DRAINING else row["phase_at"]
+    ends, by = ("abort", row["abort_at"]) if doing == DRAINING else ("closed", row["closed_at"])
+    parts = [doing if since is None else f"{doing} {whole_s(since_s(row, since))}"]
+    if row["running"]:
+        parts.append(f"jobs {row['running']}")
+    if by is not None:
+        parts.append(f"{ends} in {whole_s(-since_s(row, by))}")
+    return " · ".join(parts)
+
+
+def _drained(row: Mapping[str, Any]) -> str:
+    if row["state"] == "READY":
+        doing = "asked to drain"
+    else:
+        doing = DRAINING if row["running"] else "drained"
+    parts = [f"{doing} {whole_s(since_s(row, row['drain_requested_at']))}"]
+    if row["running"]:
+        parts.append(f"jobs {row['running']}")
+    why = f' "{row["drain_reason"]}"' if row["drain_reason"] else ""
+    return " · ".join([*parts, f"by {row['drain_requested_by']}{why}"])
+
+
+def whole_s(seconds: float) -> str:
+    """Seconds as people count: none is split, and none are below zero."""
+    whole = max(0, int(seconds))
+    return span(whole) if whole >= MINUTE_S else f"{whole}s"
+
+
+# --- Names of worker queues as people read and type them: jobs without a queue are in `default`.
+
+
+NAME_MAX: Final = 100
+DEFAULT: Final = "default"
+
+
+def queue_shown(queue: str | None) -> str:
+    """Return a queue's name for people; one that is really named `default` stands in quotes."""
+    if queue is None:
+        return DEFAULT
+    return f'"{queue}"' if queue.strip('"') == DEFAULT else queue
+
+
+def parse_queue(text: str) -> str | None:
+    """Return the queue that such a name means; None: the default one. Raises `UsageError`."""
+    if text == DEFAULT:
+        return None
+    name = text[1:-1] if text.strip('"') == DEFAULT else text
+    if not 1 <= len(name) <= NAME_MAX:
+        raise UsageError(f"a queue's name has 1 to {NAME_MAX} characters, not {len(name)}")
+    return name
+
+
+def pause_told(row: Mapping[str, Any]) -> str:
+    """Say who paused a queue, when and why: `paused by ana 12:02 "deploy"`.
+
+    `row` has `paused_by`, `paused_at`, `reason` and `now`; text of people, to be made safe.
+    """
+    when = time_of_day(row["paused_at"], row["now"])
+    return f'paused by {row["paused_by"]} {when} "{row["reason"]}"'

@@ -1,0 +1,185 @@
+"""The steps of a job on a time axis: one line a step, with what it took and cost, not painted."""
+
+from collections.abc import Iterator, Sequence
+from datetime import datetime
+from typing import Any, Final
+
+import attrs
+
+from cortex.domain.approval import ApprovalStatus
+from cortex.domain.job import StepKind
+from cortex.domain.phrases import money, span, tokens
+from cortex.domain.safe import safe
+from cortex.view.cells import fit, pad, width_of
+from cortex.view.jobs import OUTCOMES, ended_sign
+
+DECIDER_MAX: Final = 20
+WAITS: Final = "waits for people"
+TICK_CELLS_MIN: Final = 10
+MINUTE_S: Final = 60
+
+_EIGHTHS: Final = " ▏▎▍▌▋▊▉█"
+_TICKS_S: Final = (
+    *(0.1, 0.2, 0.5, 1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800),
+    *(3600, 7200, 14_400, 28_800, 86_400, 172_800, 604_800),
+)
+_STYLES: Final = {
+    "model": "run",
+    "tool": "retry",
+    "step": "done",
+    "effect": "retry",
+    "approval": "appr",
+}
+
+
+@attrs.frozen
+class Axis:
+    """Seconds since `start` on so many cells."""
+
+    start: datetime
+    length_s: float
+    cells: int
+
+    def at(self, instant: datetime) -> float:
+        """Return the place of an instant in cells, from 0 to `cells`."""
+        share = (instant - self.start).total_seconds() / self.length_s
+        return min(max(share, 0.0), 1.0) * self.cells
+
+    def bar(self, start: datetime, end: datetime) -> str:
+        """Return a bar, at least an eighth of a cell long."""
+        first = min(int(self.at(start)), self.cells - 1)
+        eighths = max(1, round((self.at(end) - first) * 8))
+        full, rest = divmod(eighths, 8)
+        return " " * first + "█" * full + (_EIGHTHS[rest] if rest else "")
+
+    def mark(self, instant: datetime, sign: str) -> str:
+        """Return one sign at an instant."""
+        return " " * min(int(self.at(instant)), self.cells - 1) + sign
+
+    def ticks(self) -> str:
+        """Return the labels of the axis: 0s, 5s, 10s and so on."""
+        fewest_s = self.length_s * TICK_CELLS_MIN / self.cells
+        step_s = next((tick for tick in _TICKS_S if tick >= fewest_s), self.length_s)
+        line = ""
+        for number in range(int(self.length_s / step_s) + 1):
+            place = int(number * step_s / self.length_s * self.cells)
+            label = _tick(number * step_s)
+            if place + len(label) <= self.cells:
+                line = pad(line, place) + label
+        return line
+
+
+@attrs.frozen
+class StepLine:
+    """One line: what stands left of its bar, the bar, and what stands right of it."""
+
+    number: str
+    name: str
+    bar: str
+    style: str
+    figures: tuple[str, str, str]
+
+
+class StepLines:
+    """What the waterfall shows, before it is known how wide."""
+
+    def __init__(
+        self,
+        job: dict[str, Any],
+        steps: Sequence[dict[str, Any]],
+        attempts: Sequence[dict[str, Any]],
+        approvals: Sequence[dict[str, Any]],
+    ) -> None:
+        """Of a job that has started."""
+        self._job = job
+        self._steps = steps
+        self._asked = {each["key"]: each for each in approvals}
+        self._open = [each for each in approvals if each["decided_at"] is None]
+        begins = [steps[0]["started_at"]] if steps and steps[0]["seq"] > 1 else [job["started_at"]]
+        self.start: datetime = min([*begins, *(step["started_at"] for step in steps)])
+        self._attempts = [each for each in attempts if each["ended_at"] >= self.start]
+        end: datetime = job["finished_at"] or job["now"]
+        self.length_s = (end - self.start).total_seconds()
+        self._is_running = job["finished_at"] is None and job["heartbeat_at"] is not None
+
+    @property
+    def names(self) -> list[str]:
+        """What stands at the left of the bars."""
+        return [
+            *(safe(step["key"]) for step in self._steps),
+            *(f"attempt {each['attempt']} ended" for each in self._attempts),
+            *(safe(each["key"]) for each in self._open),
+        ]
+
+    @property
+    def figures(self) -> list[tuple[str, str, str]]:
+        """What stands at the right of the bars, with the heads."""
+        waits = [("", WAITS, "")] if self._open else []
+        return [("took", "tokens", "cost"), *waits, *(self._figures(step) for step in self._steps)]
+
+    def drawn(self, axis: Axis) -> Iterator[StepLine]:
+        """Yield steps and the ends of attempts in the order of time, then what runs now."""
+        events = [
+            *((step["finished_at"], self._step(step, axis)) for step in self._steps),
+            *((each["ended_at"], _ended(each, axis)) for each in self._attempts),
+        ]
+        for _, line in sorted(events, key=lambda event: event[0]):
+            yield line
+        if self._is_running:
+            since = max([self.start, *(at for at, _ in events)])
+            now: datetime = self._job["now"]
+            bar = axis.bar(since, now).replace("█", "░")
+            took = span((now - since).total_seconds())
+            yield StepLine("", "running", bar, "run", (took, "", ""))
+        for asked in self._open:
+            now = self._job["now"]
+            bar = axis.bar(asked["created_at"], now).replace("█", "░")
+            took = span((now - asked["created_at"]).total_seconds())
+            yield StepLine("", safe(asked["key"]), bar, "appr", (took, WAITS, ""))
+
+    def _step(self, step: dict[str, Any], axis: Axis) -> StepLine:
+        bar = axis.bar(step["started_at"], step["finished_at"])
+        style = _STYLES.get(step["kind"], "")
+        if asked := self._decided(step):
+            bar = axis.bar(asked["created_at"], asked["decided_at"]).replace("█", "░")
+        return StepLine(str(step["seq"]), safe(step["key"]), bar, style, self._figures(step))
+
+    def _decided(self, step: dict[str, Any]) -> dict[str, Any] | None:
+        """Return the decision that a step is."""
+        asked = self._asked.get(step["key"]) if step["kind"] == StepKind.APPROVAL else None
+        return asked if asked is not None and asked["decided_at"] is not None else None
+
+    def _figures(self, step: dict[str, Any]) -> tuple[str, str, str]:
+        """Return what a step took; of a decision how long it was waited for, and who made it."""
+        asked = self._decided(step)
+        if asked is None:
+            return _figures(step)
+        waited_s = (asked["decided_at"] - asked["created_at"]).total_seconds()
+        words = {ApprovalStatus.APPROVED: "ok", ApprovalStatus.DENIED: "no"}
+        said = words.get(asked["status"], asked["status"].lower())
+        told = f"{said} by {asked['decided_by']}" if asked["decided_by"] else said
+        return span(waited_s), fit(safe(told), DECIDER_MAX), ""
+
+
+def _ended(attempt: dict[str, Any], axis: Axis) -> StepLine:
+    why = OUTCOMES.get(attempt["outcome"], attempt["outcome"])
+    sign = ended_sign(attempt)
+    mark = axis.mark(attempt["ended_at"], sign.text)
+    if width_of(mark) + 1 + width_of(why) <= axis.cells:
+        mark = f"{mark} {why}"
+    elif width_of(mark) > width_of(why) + 1:
+        mark = pad(why, width_of(mark) - 2, right=True) + f" {sign.text}"
+    return StepLine("", f"attempt {attempt['attempt']} ended", mark, sign.style, ("", "", ""))
+
+
+def _figures(step: dict[str, Any]) -> tuple[str, str, str]:
+    took_s = (step["finished_at"] - step["started_at"]).total_seconds()
+    used = tokens(step["usage"]) if step["usage"] else ""
+    cost = money(step["cost_usd"]) if step["cost_usd"] is not None else ""
+    return span(took_s), used, cost
+
+
+def _tick(seconds: float) -> str:
+    if seconds < MINUTE_S:
+        return f"{seconds:g}s"
+    return span(seconds).removesuffix(" 00s").removesuffix(" 00m").removesuffix(" 0h")

@@ -1,0 +1,415 @@
+"""Why a job is not running: one cause, one sentence, and when that is expected to change.
+
+Pure: what is known of the job goes in as `WhyFacts`, all read at one instant. Of all that stands in
+its way the first cause of `PRECEDENCE` is told: the one that must go first before anything moves.
+"""
+
+import difflib
+import re
+import shlex
+from collections.abc import Callable
+from datetime import datetime, timedelta
+from enum import StrEnum
+from typing import Final
+
+import attrs
+
+from cortex.domain.approval import ApprovalStatus
+from cortex.domain.budget import Unit, worded
+from cortex.domain.job import JobStatus
+from cortex.domain.waiting import (
+    PERSON,
+    ApprovalSeen,
+    EffectSeen,
+    FreezeSeen,
+    QuotaSeen,
+    named,
+)
+from cortex.domain.why_facts import AHEAD_MAX, MISSING_TOOL, SILENT_S, FleetSeen, WhyFacts
+from cortex.view.pods import queue_shown
+
+SWEPT_AFTER_S: Final = 300.0 + 60.0
+"""A silent pod's jobs are freed after 300 s, at the next of the sweeps each 60 s."""
+TAKEN_OVER_WITHIN_S: Final = 2.0
+"""A dead pod's jobs: the survivors look twice, half a second apart."""
+ERROR_CHARS_MAX: Final = 200
+_SUSPENDED: Final = (JobStatus.WAITING_FOR_APPROVAL, JobStatus.RETRY)
+
+
+class Cause(StrEnum):
+    """What keeps a job from running."""
+
+    ENDED = "ended"
+    ORPHANED = "orphaned"
+    CANCELLING = "cancelling"
+    RUNNING = "running"
+    BUDGET = "budget"
+    EFFECT = "effect"
+    APPROVAL = "approval"
+    FREEZE = "freeze"
+    QUOTA = "quota"
+    BREAKER = "breaker"
+    APP_RETRY = "app_retry"
+    PAUSED = "paused"
+    WORKER_BACKOFF = "worker_backoff"
+    SCHEDULED = "scheduled"
+    QUEUE = "queue"
+    DRAINING = "draining"
+    NO_PODS = "no_pods"
+    NO_POD = "no_pod"
+    CAPACITY = "capacity"
+    READY = "ready"
+
+
+@attrs.frozen(kw_only=True)
+class Why:
+    """The answer."""
+
+    cause: Cause
+    sentence: str
+    """For people, without a full stop; holds text of jobs and users: to be made safe."""
+    expected_at: datetime | None
+    """When it is expected to change; None if nobody can tell."""
+    since: datetime | None
+    """Since when it is so, where that tells something."""
+    ways_out: tuple[str, ...]
+    """Commands that help."""
+
+
+@attrs.frozen
+class _Found:
+    sentence: str
+    expected_at: datetime | None = None
+    since: datetime | None = None
+    ways_out: tuple[str, ...] = ()
+
+
+def why(facts: WhyFacts) -> Why:
+    """Tell the first cause that holds; the last one always does."""
+    for cause, find in PRECEDENCE:
+        found = find(facts)
+        if found is not None:
+            return Why(cause=cause, **attrs.asdict(found, recurse=False))
+    raise AssertionError("the last cause always holds")
+
+
+def _ended(f: WhyFacts) -> _Found | None:
+    match f.status:
+        case JobStatus.COMPLETED:
+            return _Found("it has completed", since=f.finished_at)
+        case JobStatus.FAILED:
+            kind = f" with {f.error_class}" if f.error_class else ""
+            ways = (f"cortex jobs show {f.job_id}", f"cortex dead show {f.job_id}")
+            return _Found(
+                f"it failed{kind}: {_clipped(f.error_message)}", since=f.finished_at, ways_out=ways
+            )
+        case JobStatus.CANCELLED:
+            reason = f": {_clipped(f.cancel_reason)}" if f.cancel_reason else ""
+            who = f" by {f.cancelled_by}" if f.cancelled_by else ""
+            return _Found(f"it was cancelled{who}{reason}", since=f.finished_at)
+        case _:
+            return None
+
+
+def _orphaned(f: WhyFacts) -> _Found | None:
+    if f.task is None and f.status in (JobStatus.PENDING, JobStatus.RUNNING):
+        ways = (f"cortex jobs cancel {f.job_id}",)
+        then = (
+            "a sweep will try it again" if f.status is JobStatus.RUNNING else "nothing will run it"
+        )
+        return _Found(f"its task is gone: somebody deleted it, {then}", ways_out=ways)
+    if not _is_taken(f):
+        return None
+    then = "ended, as was asked" if f.cancel_requested_at else "taken over"
+    name = f.owner.name if f.owner else "which nobody knows"
+    if f.owner is None or not f.owner.is_alive:
+        if not f.fleet.ready_count:
+            return _Found(
+                f"its pod {name} is dead, and no other one is there to take it over",
+                since=f.heartbeat_at,
+                ways_out=("cortex up",),
+            )
+        soon = f.now + timedelta(seconds=TAKEN_OVER_WITHIN_S)
+        return _Found(f"its pod {name} is dead; it is being {then}", soon, f.heartbeat_at)
+    if f.heartbeat_at is None or f.now - f.heartbeat_at <= timedelta(seconds=SILENT_S):
+        return None
+    swept_at = f.heartbeat_at + timedelta(seconds=SWEPT_AFTER_S)
+    sentence = f"its pod {name} lives, but has been silent for too long; it will be {then}"
+    return _Found(sentence, max(swept_at, f.now), f.heartbeat_at, ("cortex pods ls",))
+
+
+def _cancelling(f: WhyFacts) -> _Found | None:
+    if f.cancel_requested_at is None:
+        return None
+    pod = f"its pod {f.owner.name}" if _is_taken(f) and f.owner else "the next pod that takes it"
+    who = f.cancelled_by or "somebody"
+    return _Found(f"{who} asked for its end; {pod} has to stop it", since=f.cancel_requested_at)
+
+
+def _running(f: WhyFacts) -> _Found | None:
+    if not _is_taken(f) or f.owner is None:
+        return None
+    after = f", after step {f.step}" if f.step else ", before its first step"
+    return _Found(
+        f"it is running on {f.owner.name}, attempt {f.attempt}{after}",
+        since=f.started_at,
+        ways_out=(f"cortex jobs watch {f.job_id}",),
+    )
+
+
+def _budget(f: WhyFacts) -> _Found | None:
+    b = f.budget
+    if f.task is not None or f.status not in _SUSPENDED or b is None or not b.is_spent:
+        return None
+    if f.next_retry_at is not None and f.next_retry_at <= f.now:
+        return None
+    spent = f"{worded(b.spent, Unit(b.unit))} of {worded(b.limit, Unit(b.unit))}"
+    ways = (f"cortex budgets raise {shlex.quote(b.name)} --to AMOUNT --reason TEXT",)
+    # A new day's money comes by itself, more of a run's only from a person.
+    return _Found(f"budget {b.name} is spent: {spent}", f.next_retry_at, f.suspended_at, ways)
+
+
+def _effect(f: WhyFacts) -> _Found | None:
+    seen = f.awaited
+    if f.task is not None or not isinstance(seen, EffectSeen):
+        return None
+    return _Found(f"it {_clipped(seen.words)}", since=f.suspended_at, ways_out=seen.ways_out)
+
+
+def _approval(f: WhyFacts) -> _Found | None:
+    if f.task is not None or f.status is not JobStatus.WAITING_FOR_APPROVAL or f.budget is not None:
+        return None
+    seen = f.awaited
+    if isinstance(seen, ApprovalSeen) and seen.status is ApprovalStatus.PENDING:
+        over_at = max(seen.expires_at, f.now)
+        return _Found(f"it {_clipped(seen.words)}", over_at, f.suspended_at, seen.ways_out)
+    waiting_on = f.waiting_on or ""
+    if waiting_on.startswith(PERSON):
+        source = waiting_on.removeprefix(PERSON)
+        what = needs_person(source, f.last.error if f.last else None)
+        return _Found(
+            f"{what}; it waits until that is mended",
+            since=f.suspended_at,
+            ways_out=(f"cortex jobs retry {f.job_id}",),
+        )
+    what = f" about {named(waiting_on)}" if waiting_on else ""
+    return _Found(f"it waits for a person's decision{what}", since=f.suspended_at)
+
+
+def _freeze(f: WhyFacts) -> _Found | None:
+    seen = f.awaited
+    if f.task is not None or not isinstance(seen, FreezeSeen):
+        return None
+    return _Found(f"it {_clipped(seen.words)}", since=f.suspended_at, ways_out=seen.ways_out)
+
+
+def _quota(f: WhyFacts) -> _Found | None:
+    seen = f.awaited
+    if f.task is not None or not isinstance(seen, QuotaSeen):
+        return None
+    if not seen.is_used_up and (f.next_retry_at is None or f.next_retry_at <= f.now):
+        return None
+    return _Found(f"it {seen.words}", seen.resets_at, f.suspended_at, seen.ways_out)
+
+
+def _breaker(f: WhyFacts) -> _Found | None:
+    b = f.breaker
+    if f.task is not None or f.status is not JobStatus.RETRY or b is None or b.state == "CLOSED":
+        return None
+    name = shlex.quote(b.name)
+    # No retry: the breaker decides about its calls, whoever lets the job go.
+    close = f"cortex breakers close {name} --reason TEXT"
+    if b.forced_by is not None:
+        reason = f": {_clipped(b.reason)}" if b.reason else ""
+        is_over = b.open_until is not None and b.open_until <= f.now
+        if not is_over:
+            held = f"{b.forced_by} holds breaker {b.name} open{reason}"
+            return _Found(held, b.open_until, f.suspended_at, (close,))
+    if b.is_probed:
+        tried = f"breaker {b.name} is being tried by one call, whose outcome decides"
+        return _Found(tried, None, f.suspended_at, (close,))
+    probe_at = None if b.open_until is None else max(b.open_until, f.now)
+    sentence = f"breaker {b.name} is {b.state.lower().replace('_', '-')}; one job may try it next"
+    return _Found(sentence, probe_at, f.suspended_at, (close,))
+
+
+def _app_retry(f: WhyFacts) -> _Found | None:
+    due_at = _due_at(f)
+    if f.task is not None or f.status is not JobStatus.RETRY or due_at is None:
+        return None
+    ways = (f"cortex jobs retry {f.job_id}",)
+    if f.waiting_on is not None and f.waiting_on.startswith(MISSING_TOOL):
+        return _missing_tool(f.waiting_on.removeprefix(MISSING_TOOL), f.fleet, due_at)
+    if f.waiting_on is not None:
+        return _Found(f"it waits for {f.waiting_on}, {_after(f)}", due_at, f.suspended_at, ways)
+    number = f"retry {f.retry_count} of {f.max_retries}"
+    return _Found(f"it waits for its {number}, {_after(f)}", due_at, f.suspended_at, ways)
+
+
+def _missing_tool(tool: str, fleet: FleetSeen, due_at: datetime) -> _Found:
+    if tool not in fleet.lacking:
+        return _Found(f"its last pod had no tool {tool}; it waits for one that has", due_at)
+    near = difflib.get_close_matches(tool, fleet.tools, n=1)
+    hint = f", the nearest one is {near[0]}" if near else ""
+    sentence = f"no ready pod has a tool {tool}{hint}; it waits until one has"
+    return _Found(sentence, ways_out=("cortex up --app FILE", "cortex pods ls -o json"))
+
+
+def _paused(f: WhyFacts) -> _Found | None:
+    if f.pause is None:
+        return None
+    name = queue_shown(f.pause.queue)
+    sentence = f"its queue {name} was paused by {f.pause.by}: {_clipped(f.pause.reason)}"
+    ways = (f"cortex queues resume {shlex.quote(name)}",)
+    return _Found(sentence, since=f.pause.at, ways_out=ways)
+
+
+def _worker_backoff(f: WhyFacts) -> _Found | None:
+    if f.status is not JobStatus.RUNNING or f.task is None or f.task.run_at <= f.now:
+        return None
+    number = f"{f.task.attempts_spent + 1} of {f.task.max_attempts}"
+    return _Found(
+        f"it waits for its worker attempt {number}, {_after(f)}",
+        f.task.run_at,
+        f.suspended_at,
+        (f"cortex jobs retry {f.job_id}",),
+    )
+
+
+def _scheduled(f: WhyFacts) -> _Found | None:
+    if f.task is None or f.task.run_at <= f.now:
+        return None
+    return _Found("it was submitted to start later", f.task.run_at)
+
+
+def _queue(f: WhyFacts) -> _Found | None:
+    if f.queue is None or f.task is None or f.task.state != "QUEUED":
+        return None
+    one = f"its queue {f.queue.name} runs one job after another"
+    ahead = f"{_ahead(f)} before it" if f.ahead_count else "it comes next"
+    if f.queue.head_id is None:
+        return _Found(f"{one}; {ahead}") if f.ahead_count else None
+    does = "is running" if f.queue.is_head_running else "is about to"
+    sentence = f"{one}, and job {f.queue.head_id} {does}; {ahead}"
+    return _Found(sentence, ways_out=(f"cortex why {f.queue.head_id}",))
+
+
+def _draining(f: WhyFacts) -> _Found | None:
+    if f.fleet.knowing_count or not f.fleet.draining_count:
+        return None
+    known = (
+        f"have its tools {_listed(f.fleet.needs)}" if f.fleet.needs else f"know its type {f.type}"
+    )
+    sentence = f"only pods that are leaving {known}"
+    return _Found(sentence, ways_out=("cortex up", "cortex pods ls"))
+
+
+def _no_pods(f: WhyFacts) -> _Found | None:
+    if f.fleet.ready_count:
+        return None
+    return _Found("no pod is there to run it", ways_out=("cortex up",))
+
+
+def _no_pod(f: WhyFacts) -> _Found | None:
+    if f.fleet.knowing_count:
+        return None
+    if f.type in f.fleet.types and f.fleet.needs:
+        return _Found(f"no ready pod has {_tools(f.fleet)}", ways_out=("cortex up --app FILE",))
+    near = difflib.get_close_matches(f.type, f.fleet.types, n=1)
+    known = f"the nearest known one is {near[0]}" if near else f"known: {_listed(f.fleet.types)}"
+    return _Found(f"no pod knows its type {f.type}; {known}", ways_out=("cortex jobs types",))
+
+
+def _tools(fleet: FleetSeen) -> str:
+    if fleet.lacking:
+        tools = "tool" if len(fleet.lacking) == 1 else "tools"
+        return f"its {tools} {_listed(fleet.lacking)}"
+    return f"all its tools: {_listed(fleet.needs)}"
+
+
+def _capacity(f: WhyFacts) -> _Found | None:
+    if f.fleet.free_slots > 0:
+        return None
+    pods = _counted(f.fleet.knowing_count, "pod")
+    full = f"all {f.fleet.slots} slots of the {pods} that know its type {f.type} are taken"
+    return _Found(f"{full}; {_ahead(f)} ahead of it", ways_out=("cortex up", "cortex pods ls"))
+
+
+def _ready(f: WhyFacts) -> _Found:
+    free = f"{_counted(f.fleet.knowing_count, 'pod')} with {f.fleet.free_slots} free slots"
+    return _Found(f"it is due: {free} can take it; {_ahead(f)} ahead of it", f.now)
+
+
+PRECEDENCE: Final[tuple[tuple[Cause, Callable[[WhyFacts], _Found | None]], ...]] = (
+    (Cause.ENDED, _ended),
+    (Cause.ORPHANED, _orphaned),
+    (Cause.CANCELLING, _cancelling),
+    (Cause.RUNNING, _running),
+    (Cause.BUDGET, _budget),
+    (Cause.EFFECT, _effect),
+    (Cause.APPROVAL, _approval),
+    (Cause.FREEZE, _freeze),
+    (Cause.QUOTA, _quota),
+    (Cause.BREAKER, _breaker),
+    (Cause.APP_RETRY, _app_retry),
+    (Cause.PAUSED, _paused),
+    (Cause.WORKER_BACKOFF, _worker_backoff),
+    (Cause.SCHEDULED, _scheduled),
+    (Cause.QUEUE, _queue),
+    (Cause.DRAINING, _draining),
+    (Cause.NO_PODS, _no_pods),
+    (Cause.NO_POD, _no_pod),
+    (Cause.CAPACITY, _capacity),
+    (Cause.READY, _ready),
+)
+"""First what has happened to the job, then what it waits for, then what the fleet lacks."""
+
+
+def _is_taken(f: WhyFacts) -> bool:
+    return f.task is not None and f.task.state == "LOCKED"
+
+
+def _due_at(f: WhyFacts) -> datetime | None:
+    """When it is due, if that lies ahead: what it waited for may have let it go before."""
+    is_let_go = f.breaker is not None or f.budget is not None or f.awaited is not None
+    if f.next_retry_at is None or f.next_retry_at <= f.now or is_let_go:
+        return None
+    return f.next_retry_at
+
+
+def _after(f: WhyFacts) -> str:
+    if f.last is None:
+        return "asked for by an earlier attempt"
+    kind = f" with {f.last.error_class}" if f.last.error_class else ""
+    error = f": {_clipped(f.last.error)}" if f.last.error else ""
+    return f"since attempt {f.last.attempt} ended{kind}{error}"
+
+
+def _clipped(text: str | None) -> str:
+    line = " ".join((text or "").split())
+    return line if len(line) <= ERROR_CHARS_MAX else f"{line[: ERROR_CHARS_MAX - 1]}…"
+
+
+def needs_person(source: str, error: str | None) -> str:
+    """Say what happened to a job that only a person can help on: text of others, on one line."""
+    told = _clipped(error)
+    if _NO_CREDIT.search(told):
+        return f"{source} has no credit: {told}"
+    return f"{source} needs a person: {told}" if told else f"{source} needs a person"
+
+
+_NO_CREDIT: Final = re.compile(r"\b402\b|billing|credit|spend_limit", re.IGNORECASE)
+
+
+def _counted(number: int, noun: str) -> str:
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+
+
+def _listed(names: tuple[str, ...]) -> str:
+    return ", ".join(names) or "none"
+
+
+def _ahead(f: WhyFacts) -> str:
+    if f.ahead_count > AHEAD_MAX:
+        return f"{AHEAD_MAX}+ are"
+    return f"{f.ahead_count or 'none'} {'is' if f.ahead_count in (0, 1) else 'are'}"

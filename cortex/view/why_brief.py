@@ -1,0 +1,66 @@
+"""Why a job does not run, in the few words of a list: what `why` finds, without its commands."""
+
+from typing import Final
+
+from cortex.domain.job import JobStatus
+from cortex.domain.phrases import short_id
+from cortex.domain.why_facts import BreakerSeen, WhyFacts
+from cortex.view.pods import queue_shown
+from cortex.view.why import Cause, why
+
+EXPLAINED: Final = (JobStatus.PENDING, JobStatus.RETRY)
+"""Jobs in these states wait for something that their own records do not show."""
+MODEL: Final = "llm:"
+"""Begins the names of breakers of models."""
+_SHORT: Final = {"rate_limit": "429"}
+"""Codes that people know by another name."""
+
+
+def brief(facts: WhyFacts) -> str:  # noqa: PLR0911 -- a table
+    """Return what keeps a job from running, without the time; "": nothing but its turn.
+
+    Holds text of jobs and users: to be made safe.
+    """
+    found = why(facts)
+    match found.cause:
+        case Cause.APP_RETRY | Cause.WORKER_BACKOFF:
+            return _failure(facts) or _sentence(found.sentence)
+        case Cause.BREAKER if facts.breaker is not None:
+            return _outage(facts.breaker) or _sentence(found.sentence)
+        case Cause.QUEUE if facts.queue is not None:
+            head_id = facts.queue.head_id
+            head = "others" if head_id is None else f"job {short_id(head_id)}"
+            return f"behind {head} in queue {facts.queue.name}"
+        case Cause.PAUSED if facts.pause is not None:
+            name = queue_shown(facts.pause.queue)
+            return f"queue {name} paused by {facts.pause.by}: {facts.pause.reason}"
+        case Cause.CAPACITY:
+            return f"all {facts.fleet.slots} slots are taken"
+        case Cause.SCHEDULED | Cause.READY:
+            return ""
+        case _:
+            return _sentence(found.sentence)
+
+
+def _outage(breaker: BreakerSeen) -> str:
+    """Say what failed last behind a breaker that opened by itself; "": unknown, or held open."""
+    if breaker.last_error is None or breaker.forced_by is not None or breaker.is_probed:
+        return ""
+    code, _, message = " ".join(breaker.last_error.split()).partition(": ")
+    head = f"{_SHORT.get(code, code)} from {breaker.name.removeprefix(MODEL)}"
+    return f"{head}: {message}" if message else head
+
+
+def _failure(facts: WhyFacts) -> str:
+    """Say what the last attempt failed with: `429 from claude-…: Number of requests …`."""
+    last = facts.last
+    if last is None or not (last.code or last.error):
+        return ""
+    source = f" from {last.source.removeprefix(MODEL)}" if last.source else ""
+    what = _SHORT.get(last.code or "", last.code) or last.error_class or "error"
+    head = f"{what}{source}"
+    return f"{head}: {' '.join(last.error.split())}" if last.error else head
+
+
+def _sentence(text: str) -> str:
+    return text.removeprefix("it ").removeprefix("is being ")

@@ -1,0 +1,34 @@
+"""Fixtures of the runtime's tests: one pod's parts on a database of the test's own."""
+
+from collections.abc import AsyncIterator, Iterator, MutableMapping
+from typing import Any
+
+import pytest
+import trio
+from structlog.testing import capture_logs
+
+from cortex.postgres.bridge import open_port
+from cortex.postgres.database import Profile
+from tests.support.factories import Bench, FaultyPort
+from tests.support.rows import seeded_random
+
+
+@pytest.fixture(autouse=True)
+def log_lines() -> Iterator[list[MutableMapping[str, Any]]]:
+    """What was logged so far, one mapping a line."""
+    with capture_logs() as lines:
+        yield lines
+
+
+@pytest.fixture
+async def port(database: str) -> AsyncIterator[FaultyPort]:
+    """A pod's way to the database."""
+    profile = Profile(dsn=database, hot_path=True)
+    async with open_port(profile, rng=seeded_random()) as opened:
+        yield FaultyPort(opened)
+
+
+@pytest.fixture
+async def bench(port: FaultyPort, nursery: trio.Nursery) -> Bench:
+    """The parts of a pod; whatever runs ends with the test."""
+    return Bench(port, nursery)

@@ -1,0 +1,404 @@
+"""What a model says in one pod is heard in another one by whoever follows the job."""
+
+import json
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack
+from pathlib import Path
+from typing import Any
+from uuid import UUID
+
+import pytest
+import trio
+from attrs import define, evolve, field
+
+from cortex.domain import redaction
+from cortex.domain.answer_text import AnswerPiece, Message
+from cortex.domain.clock import system_chance
+from cortex.domain.job import Claim
+from cortex.domain.job_feed import JobEvent
+from cortex.domain.look_pace import LookPace
+from cortex.domain.model import ModelRequest, ModelResponse, Usage
+from cortex.domain.redaction import Redactor
+from cortex.durable.calls import Caller
+from cortex.durable.context import Context
+from cortex.durable.journal import Outcome
+from cortex.durable.progress import ANSWER_CHARS_MAX
+from cortex.postgres.bridge import Port, open_port
+from cortex.postgres.database import Profile
+from cortex.runtime.clients.answer_listener import AnswerListener
+from cortex.runtime.clients.answer_sender import SEND_EVERY_S, AnswerSender
+from cortex.runtime.clients.job_feeds import Feed, JobFeeds
+from cortex.runtime.liveness.listener import Listener
+from cortex.store import jobs as store_jobs
+from tests.support.counting import CountingPort
+from tests.support.eventually import eventually_async
+from tests.support.factories import Bench, services
+from tests.support.pgbouncer import pgbouncer
+from tests.support.postgres import sql
+
+WITHIN_S = 10.0
+SENDING = ("of_pod", "send")
+
+
+@define
+class Speaker:
+    """A model that says what a test tells it to; `None` ends its answer."""
+
+    words: dict[str, "trio.MemorySendChannel[str | None]"] = field(factory=dict)
+
+    async def respond(self, request: ModelRequest, caller: Caller) -> Outcome:
+        send, receive = trio.open_memory_channel[str | None](1_000)
+        say = caller.answer.begin()
+        self.words[str(request.messages[-1]["content"])] = send
+        said = ""
+        async for word in receive:
+            if word is None:
+                break
+            said += word
+            say(word)
+        response = ModelResponse(
+            model=request.model,
+            content=({"type": "text", "text": said},),
+            stop_reason="end_turn",
+            usage=Usage(),
+            message_id="message-1",
+        )
+        return Outcome(value=response.to_json(), usage=Usage())
+
+
+@define
+class Stage:
+    """One pod in which models speak, and another one in which somebody listens."""
+
+    bench: Bench
+    port: CountingPort
+    """Of the pod that sends."""
+    ears: Port
+    """Of the pod in which somebody listens."""
+    speaker: Speaker = field(factory=Speaker)
+    sender: AnswerSender = field(init=False)
+    listener: AnswerListener = field(init=False)
+    feeds: JobFeeds = field(init=False)
+
+    async def start(self) -> None:
+        bench = self.bench
+        self.sender = AnswerSender(
+            self.port,
+            pod_id=bench.pod.id,
+            running=bench.running,
+            receipts=bench.receipts,
+            rng=bench.rng,
+        )
+        self.listener = AnswerListener(self.ears, new_id=system_chance().new_id, rng=bench.rng)
+        self.feeds = JobFeeds(self.ears, watch=self.listener.watch, unwatch=self.listener.unwatch)
+        self.listener.hear = self.feeds.hear
+        hints = Listener(
+            bench.port,
+            pod_id=bench.pod.id,
+            rng=bench.rng,
+            on_task=lambda _: None,
+            on_control=self.sender.wake,
+            on_breaker=lambda: None,
+        )
+        for actor in (bench.committer, hints, self.sender, self.listener, self.feeds):
+            await bench.start(actor)
+        await eventually_async(lambda: hints.latency_ms is not None, what="hints arrive")
+
+        async def ask(ctx: Context, question: str) -> str:
+            messages = [{"role": "user", "content": question}]
+            return (await ctx.llm("ask", model="m", messages=messages)).text
+
+        bench.handle(ask)
+
+    async def ask(self, question: str) -> UUID:
+        """Submit a job that asks the speaker, and run it in the pod that sends."""
+        (job_id,) = await self.bench.submit(payload=json.dumps({"question": question}))
+        (claim,) = await self.bench.claim()
+        await self.run(claim, question)
+        return job_id
+
+    async def run(self, claim: Claim, question: str) -> None:
+        actors = evolve(self.bench.actors(), services=services(models=self.speaker))
+        self.bench.jobs.start_soon(actors.run, claim, self.bench.running.add(claim))
+        await eventually_async(lambda: question in self.speaker.words, what="it is asked")
+
+    def say(self, question: str, *words: str | None) -> None:
+        for word in words:
+            self.speaker.words[question].send_nowait(word)
+
+
+@pytest.fixture
+async def stage(bench: Bench) -> AsyncIterator[Stage]:
+    opened = Stage(bench, CountingPort(bench.port), bench.port)
+    await opened.start()
+    yield opened
+    for question in opened.speaker.words:
+        opened.say(question, None)
+
+
+async def test_behind_a_pooler_it_is_asked_for(
+    bench: Bench, database: str, server_home: Path
+) -> None:
+    with pgbouncer(database, server_home, sessions=2) as pooler:
+        profile = Profile(dsn=pooler.dsn, hot_path=True)
+        async with open_port(profile, rng=bench.rng) as ears, trio.open_nursery() as nursery:
+            here = Stage(Bench(bench.port, nursery), CountingPort(bench.port), ears)
+            await here.start()
+            job_id = await here.ask("q")
+            here.say("q", "before ")
+            async with here.feeds.follow(job_id) as feed:
+                await heard(feed, "before ")
+                here.say("q", "now ", "and ", "then")
+                await heard_more(feed, "now and then")
+            await eventually_async(
+                lambda: not sql(database, "TABLE cortex.watch"), what="no watch is left"
+            )
+            here.say("q", None)
+            nursery.cancel_scope.cancel()
+
+
+async def heard(feed: Feed, text: str) -> list[AnswerPiece]:
+    """Listen until all of this was said, put together as a screen would; return the pieces."""
+    pieces: list[AnswerPiece] = []
+    shown = ""
+    with trio.fail_after(WITHIN_S):
+        while shown != text:
+            new = [each for each in await feed.receive() if isinstance(each, AnswerPiece)]
+            pieces += new
+            for piece in new:
+                assert piece.missing == 0
+                shown = shown[: piece.offset] + piece.text
+    return pieces
+
+
+async def test_what_is_said_is_heard_and_ends_with_the_committed_step(stage: Stage) -> None:
+    stage.feeds.looks.pace = LookPace(
+        gap_s=60.0, quiet_gap_s=60.0, burst=100
+    )  # it looks when hinted
+    job_id = await stage.ask("q")
+    async with stage.feeds.follow(job_id) as feed:
+        stage.say("q", "It was ", "a dark ")
+        (first, *_) = await heard(feed, "It was a dark ")
+        assert (first.job_id, first.key, first.attempt) == (job_id, "ask", 1)
+        stage.say("q", "night.", None)
+        kinds: list[str] = []
+        with trio.fail_after(WITHIN_S):
+            while not feed.is_over or feed._events:
+                events = await feed.receive()
+                kinds += [each.kind.value for each in events if isinstance(each, JobEvent)]
+        assert kinds[-2:] == ["step", "moved"]
+
+
+async def test_while_nobody_watches_nothing_is_asked_or_sent(stage: Stage) -> None:
+    await eventually_async(lambda: stage.port.counts["of_pod"], what="it looked when it began")
+    before = [stage.port.counts[name] for name in SENDING]
+    await stage.ask("q")
+    stage.say("q", *["word "] * 100)
+    for _ in range(3):
+        await trio.testing.wait_all_tasks_blocked(0.05)
+    assert [stage.port.counts[name] for name in SENDING] == before
+    assert not stage.sender._somebody.is_set()
+
+
+async def test_when_the_last_one_leaves_it_falls_silent(stage: Stage, database: str) -> None:
+    job_id = await stage.ask("q")
+    async with stage.feeds.follow(job_id) as feed:
+        stage.say("q", "hello ")
+        await heard(feed, "hello ")
+    await eventually_async(lambda: not stage.sender._jobs, what="the pod knows")
+    await eventually_async(lambda: not sql(database, "TABLE cortex.watch"), what="no watch is left")
+    sent = stage.port.counts["send"]
+    stage.say("q", *["word "] * 100)
+    await trio.testing.wait_all_tasks_blocked(0.05)
+    assert stage.port.counts["send"] == sent
+
+
+async def test_who_comes_late_gets_what_was_said_before(stage: Stage) -> None:
+    job_id = await stage.ask("q")
+    stage.say("q", "long ago ")
+    async with stage.feeds.follow(job_id) as first:
+        await heard(first, "long ago ")
+        stage.say("q", "and now ")
+        await heard_more(first, "and now ")
+        async with stage.feeds.follow(job_id) as second:
+            await heard(second, "long ago and now ")
+            stage.say("q", "and then ")
+            await heard_more(first, "and then ")
+            await heard_more(second, "and then ")
+
+
+async def heard_more(feed: Feed, text: str) -> None:
+    shown = ""
+    with trio.fail_after(WITHIN_S):
+        while shown != text:
+            pieces = [each for each in await feed.receive() if isinstance(each, AnswerPiece)]
+            shown += "".join(piece.text for piece in pieces)
+
+
+async def test_many_words_cost_few_notifications(stage: Stage) -> None:
+    jobs = [await stage.ask(f"q{number}") for number in range(5)]
+    async with AsyncExitStack() as stack:
+        feeds = [await stack.enter_async_context(stage.feeds.follow(each)) for each in jobs]
+        began, sent = trio.current_time(), stage.port.counts["send"]
+        for _ in range(100):
+            for number in range(5):
+                stage.say(f"q{number}", "word ")
+            await stage.bench.port(store_jobs.counts, [])  # let some time pass
+        for feed in feeds:
+            await heard(feed, "word " * 100)
+        most = (trio.current_time() - began) / SEND_EVERY_S + 2
+    assert 1 <= stage.port.counts["send"] - sent <= most
+
+
+async def test_a_watch_is_renewed_while_somebody_follows(
+    stage: Stage, database: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("cortex.store.watches.RENEW_S", 0.1)
+    job_id = await stage.ask("q")
+
+    def until() -> Any:
+        return sql(database, "SELECT max(until) AS until FROM cortex.watch")[0]["until"]
+
+    async with stage.feeds.follow(job_id):
+        first = await eventually_async(until, what="it watches")
+        await eventually_async(lambda: until() > first, what="it watches on")
+
+
+async def test_of_an_answer_that_is_very_long_the_beginning_and_the_latest_are_shown(
+    stage: Stage,
+) -> None:
+    job_id = await stage.ask("q")
+    for _ in range(30):
+        stage.say("q", "x" * 9_999 + " ")
+    await eventually_async(
+        lambda: not stage.speaker.words["q"].statistics().current_buffer_used, what="all is said"
+    )
+    async with stage.feeds.follow(job_id) as feed:
+        pieces: list[AnswerPiece] = []
+        with trio.fail_after(WITHIN_S):
+            while not pieces or pieces[-1].end < 300_000:
+                pieces += [each for each in await feed.receive() if isinstance(each, AnswerPiece)]
+        assert sum(len(piece.text) for piece in pieces) >= ANSWER_CHARS_MAX
+        (gap,) = [piece for piece in pieces if piece.missing]
+        assert gap.offset - gap.missing == ANSWER_CHARS_MAX
+        stage.say("q", "still heard")
+        await heard_more(feed, "still heard")
+
+
+async def test_what_could_not_be_sent_is_sent_again(stage: Stage) -> None:
+    job_id = await stage.ask("q")
+    async with stage.feeds.follow(job_id) as feed:
+        stage.say("q", "one ")
+        await heard(feed, "one ")
+        stage.port.is_down = True
+        tries = stage.port.counts["send"]
+        stage.say("q", "two ")
+        await eventually_async(lambda: stage.port.counts["send"] > tries, what="it tries")
+        stage.port.is_down = False
+        await heard_more(feed, "two ")
+
+
+async def test_a_lost_connection_is_replaced_and_nothing_is_missing(
+    stage: Stage, database: str
+) -> None:
+    job_id = await stage.ask("q")
+    async with stage.feeds.follow(job_id) as feed:
+        stage.say("q", "one ")
+        await heard(feed, "one ")
+        terminated = sql(
+            database,
+            "SELECT pg_terminate_backend(pid) FROM pg_stat_activity "
+            "WHERE datname = current_database() AND query ILIKE '%cortex.watch%' "
+            "AND pid <> pg_backend_pid() AND pid IN (SELECT pid FROM pg_stat_activity "
+            "WHERE query ILIKE '%lapsed%')",
+        )
+        assert len(terminated) == 1
+        stage.say("q", "two ")
+        await heard_more(feed, "two ")
+
+
+async def test_its_connection_is_open_only_while_somebody_follows(
+    stage: Stage, database: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("cortex.runtime.clients.answer_listener.LINGER_S", 0.1)
+    assert not stage.listener._session.is_open
+    job_id = await stage.ask("q")
+    async with stage.feeds.follow(job_id):
+        await eventually_async(lambda: stage.listener._kept == {job_id}, what="it watches")
+        assert stage.listener._session.is_open
+    await eventually_async(lambda: not stage.listener._session.is_open, what="it is closed")
+    assert sql(database, "TABLE cortex.watch") == []
+    async with stage.feeds.follow(job_id) as feed:
+        stage.say("q", "hello ")
+        await heard(feed, "hello ")
+
+
+async def test_a_job_that_goes_on_elsewhere_is_heard_from_there(stage: Stage) -> None:
+    (job_id,) = await stage.bench.submit(payload=json.dumps({"question": "q"}))
+    async with stage.feeds.follow(job_id) as feed:
+        (claim,) = await stage.bench.claim()
+        await stage.run(claim, "q")
+        stage.say("q", "hello ")
+        await heard(feed, "hello ")
+
+
+async def test_half_a_secret_is_never_sent(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+    known = Redactor()
+    known.register("KEY", "open-sesame-1234")
+    monkeypatch.setattr("cortex.runtime.clients.answer_sender.redact", known.redact)
+    monkeypatch.setattr("cortex.runtime.clients.answer_sender.knows_any", known.knows_any)
+    assert not redaction.knows_any()
+    sent: list[Message] = []
+
+    def hear(message: Message) -> None:
+        sent.append(message)
+        stage.feeds.hear(message)
+
+    stage.listener.hear = hear
+    job_id = await stage.ask("q")
+    async with stage.feeds.follow(job_id) as feed:
+        stage.say("q", "the key is open-ses")
+        await heard(feed, "the key is ")
+        stage.say("q", "ame-1234 ", "really ")
+        await heard_more(feed, "[secret KEY, 16 characters] really ")
+        stage.say("q", "日本")
+        await heard_more(feed, "日本")
+    assert not [each for each in sent if isinstance(each, AnswerPiece) and "open" in each.text]
+
+
+@pytest.mark.parametrize(
+    "secret", ["correct horse battery staple", "gehe-über-Straße-1234", "k" * 5000]
+)
+async def test_half_a_secret_of_any_kind_is_never_sent(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch, secret: str
+) -> None:
+    known = Redactor()
+    known.register("KEY", secret)
+    for name in ("redact", "knows_any", "begun_in", "ended_in"):
+        monkeypatch.setattr(f"cortex.runtime.clients.answer_sender.{name}", getattr(known, name))
+    job_id = await stage.ask("q")
+    half = len(secret) - 7
+    async with stage.feeds.follow(job_id) as feed:
+        stage.say("q", "it is ", secret[:half])
+        await heard(feed, "it is ")
+        stage.say("q", secret[half:], " really ")
+        await heard_more(feed, f"[secret KEY, {len(secret)} characters] really ")
+
+
+async def test_strange_text_passes(stage: Stage) -> None:
+    job_id = await stage.ask("q")
+    async with stage.feeds.follow(job_id) as feed:
+        stage.say("q", "nul \x00 half \ud800 escape \x1b[31m ß 🙂")
+        await heard(feed, "nul \ufffd half \ufffd escape \x1b[31m ß 🙂")
+
+
+async def test_a_message_of_somebody_else_harms_nobody(
+    stage: Stage, database: str, log_lines: list[Any]
+) -> None:
+    job_id = await stage.ask("q")
+    async with stage.feeds.follow(job_id) as feed:
+        await eventually_async(lambda: stage.listener._kept, what="it watches")
+        sql(database, "SELECT pg_notify('cortex_stream', 'hello')")
+        stage.say("q", "hello ")
+        await heard(feed, "hello ")
+    assert any(line["event"] == "not a message of this version" for line in log_lines)

@@ -1,0 +1,176 @@
+"""Rows of lost jobs that somebody else holds: nobody waits for them, and people are told."""
+
+import os
+import signal
+import time
+from collections.abc import MutableMapping
+from typing import Any
+from uuid import UUID
+
+import orjson
+import pytest
+import trio
+
+from cortex.runtime.liveness.sweeper import ALARM_S, Sweeper
+from cortex.runtime.metrics.metrics import Metrics
+from cortex.store import pods, tasks
+from tests.support.eventually import eventually, eventually_async
+from tests.support.factories import JOB_TYPE, VITALS, Bench, a_pod
+from tests.support.holder import holding_task
+from tests.support.postgres import sql
+from tests.support.rows import job_row, move_clock
+
+Lines = list[MutableMapping[str, Any]]
+ZOMBIE_S = 300.0
+
+
+def a_sweeper(bench: Bench, metrics: Metrics | None = None) -> Sweeper:
+    bench.standing._steady_since -= 1000
+    return Sweeper(
+        bench.port,
+        pod_id=bench.pod.id,
+        standing=bench.standing,
+        zombie_s=ZOMBIE_S,
+        sweep_s=0.0,
+        batch_max=10,
+        rng=bench.rng,
+        metrics=metrics,
+    )
+
+
+async def two_silent_jobs(bench: Bench, dsn: str) -> tuple[UUID, UUID]:
+    held, free = [claim.lease.job_id for claim in await bench.claimed(2)]
+    move_clock(dsn, ZOMBIE_S + 5)
+    return held, free
+
+
+@pytest.mark.parametrize("table", ["cortex_worker.task", "cortex.job"])
+async def test_a_sweep_takes_the_others_and_tells_who_is_in_the_way(
+    bench: Bench, database: str, log_lines: Lines, table: str
+) -> None:
+    held, free = await two_silent_jobs(bench, database)
+    metrics = Metrics()
+    sweeper = a_sweeper(bench, metrics)
+    with holding_task(database, held, table=table) as holder:
+        os.kill(holder.pid, signal.SIGSTOP)
+        await sweeper.tick()
+        assert job_row(database, held)["status"] == "RUNNING"
+        assert job_row(database, free)["status"] == "RETRY"
+        (line,) = [each for each in log_lines if "out of reach" in each["event"]]
+        assert (line["jobs"], line["job"], line["for_s"]) == (1, str(held), 0)
+        assert line["holder"]["state"] == "idle in transaction"
+        assert line["holder"]["application"] == "cortex"
+        assert line["held_by"] == f"process {line['holder']['pid']}"
+        assert sql(database, "SELECT FROM cortex.fact WHERE type = 'lifecycle'") == []
+        sweeper._blocked_since -= ALARM_S
+        for _ in range(2):
+            await sweeper.tick()
+        (fact,) = sql(database, "SELECT * FROM cortex.fact WHERE type = 'lifecycle'")
+        assert (fact["subtype"], fact["source"]) == ("recovery_blocked", line["held_by"])
+        data = orjson.loads(fact["data"])
+        assert (data["jobs"], data["count"]) == ([str(held)], 1)
+        assert data["for_s"] >= ALARM_S
+        assert data["holder"]["pid"] == line["holder"]["pid"]
+    await eventually_async(lambda: not locks(database), what="its end frees the row")
+    await sweeper.tick()
+    assert job_row(database, held)["status"] == "RETRY"
+    (blocked,) = [f for f in metrics.families() if f.name == "cortex_recovery_blocked"]
+    assert [sample.value for sample in blocked.samples] == [3]
+
+
+async def test_a_dead_pods_job_that_somebody_holds_is_told_too(
+    bench: Bench, database: str, log_lines: Lines
+) -> None:
+    dead = a_pod()
+    await bench.port(pods.register, dead)
+    (job_id,) = await bench.submit()
+    await bench.port(tasks.claim, pod_id=dead.id, types=[JOB_TYPE], limit=1)
+    take = {"pod_id": dead.id, "lock_key": dead.lock_key, "deaths_max": 3, "limit": 10}
+    with holding_task(database, job_id, table="cortex.job"):
+        taken = await bench.port(tasks.take_over, **take)
+        assert (taken.is_dead, taken.is_done, taken.count) == (True, False, 0)
+        await a_sweeper(bench).tick()
+        assert not any("out of reach" in line["event"] for line in log_lines), "not overdue yet"
+        found = await bench.port(tasks.blocked, silent_s=ZOMBIE_S, overdue_s=0.0)
+        assert [(each.job_id, each.pod) for each in found] == [(job_id, dead.name)]
+    await eventually_async(lambda: not locks(database), what="its end frees the row")
+    assert await bench.port(tasks.blocked, silent_s=ZOMBIE_S, overdue_s=0.0) == []
+    assert (await bench.port(tasks.take_over, **take)).is_done
+
+
+async def test_what_is_out_of_reach_is_told_also_while_nobody_is_swept(
+    bench: Bench, database: str, log_lines: Lines
+) -> None:
+    """A pod that began a moment ago, or that has trouble of its own now and then."""
+    held, free = await two_silent_jobs(bench, database)
+    sweeper = a_sweeper(bench)
+    bench.standing._steady_since = trio.current_time()
+    with holding_task(database, held):
+        await sweeper.tick()
+    (line,) = [each for each in log_lines if "out of reach" in each["event"]]
+    assert (line["jobs"], line["job"]) == (1, str(held))
+    assert job_row(database, free)["status"] == "RUNNING"
+
+
+async def test_a_stopped_pod_loses_the_rows_that_it_holds(bench: Bench, database: str) -> None:
+    """Postgres never notices that a client is stopped; its transactions end by their bounds."""
+    held, _ = await two_silent_jobs(bench, database)
+    sweeper = a_sweeper(bench)
+    with holding_task(database, held, idle_in_transaction_session_timeout="500ms") as holder:
+        os.kill(holder.pid, signal.SIGSTOP)
+        eventually(lambda: not locks(database), what="its rows are free", within_s=5)
+        assert holder.poll() is None
+        await sweeper.tick()
+    assert job_row(database, held)["status"] == "RETRY"
+
+
+async def test_a_pod_killed_in_the_middle_of_a_statement_is_noticed(
+    bench: Bench, database: str
+) -> None:
+    """Not when its statement ends: the server asks every second whether somebody still listens."""
+    held, _ = await two_silent_jobs(bench, database)
+    statement = "SELECT pg_sleep(4)"
+    with holding_task(database, held, then=statement) as holder:
+        eventually(lambda: runs(database, statement), what="its statement runs")
+        holder.kill()
+        killed_at = time.monotonic()
+        eventually(lambda: not locks(database), what="its rows are free")
+        assert time.monotonic() - killed_at < 3
+        await a_sweeper(bench).tick()
+    assert job_row(database, held)["status"] == "RETRY"
+
+
+async def test_heartbeats_do_not_wait_for_a_row_that_somebody_holds(
+    bench: Bench, database: str
+) -> None:
+    """Else one transaction that is forgotten would make a whole pod look dead."""
+    await bench.port(pods.register, bench.pod)
+    held, free = [claim.lease for claim in await bench.claimed(2)]
+    move_clock(database, 60)
+    with holding_task(database, held.job_id, table="cortex.job"):
+        session = bench.port.dedicated(on_lost=lambda: None)
+        await bench.port.cross(session.open)
+        owned = await bench.port.cross(
+            pods.beat, session, pod_id=bench.pod.id, leases=[held, free], vitals=VITALS
+        )
+        await bench.port.cross(session.close)
+    assert owned == {held.job_id, free.job_id}
+    ages = "SELECT id, cortex.now() - heartbeat_at < interval '30 s' AS is_new FROM cortex.job"
+    assert {row["id"]: row["is_new"] for row in sql(database, ages)} == {
+        held.job_id: False,
+        free.job_id: True,
+    }
+
+
+def locks(dsn: str) -> bool:
+    """Whether a session with a pod's settings has a transaction open that wrote or locked."""
+    query = """
+        SELECT FROM pg_stat_activity
+        WHERE datname = current_database() AND backend_xid IS NOT NULL
+    """
+    return bool(sql(dsn, query))
+
+
+def runs(dsn: str, statement: str) -> bool:
+    query = "SELECT FROM pg_stat_activity WHERE query = $1 AND state = 'active'"
+    return bool(sql(dsn, query, statement))

@@ -1,0 +1,151 @@
+"""Control, the cache of specifications, the loop's lag, and the dead man's switch."""
+
+import subprocess
+import sys
+import time
+from typing import Any
+
+import pytest
+import trio
+
+from cortex.domain.errors import NotFoundError
+from cortex.runtime.jobs.policies import AgentSpecCache
+from cortex.runtime.maintenance.control import Control
+from cortex.runtime.process import LoopLag
+from cortex.runtime.running import Stop
+from cortex.store import agents, jobs
+from tests.support.eventually import eventually_async
+from tests.support.factories import Bench
+from tests.support.rows import new_id
+
+
+def a_control(bench: Bench) -> Control:
+    return Control(bench.port, pod_id=bench.pod.id, running=bench.running, rng=bench.rng)
+
+
+async def test_a_job_that_a_person_cancelled_is_stopped_and_no_other(bench: Bench) -> None:
+    wanted, other = await bench.claimed(2)
+    stopped, kept = bench.running.add(wanted), bench.running.add(other)
+    control = a_control(bench)
+    await control.tick()
+    assert [job.stop for job in (stopped, kept)] == [None, None]
+    await bench.port(jobs.cancel, wanted.lease.job_id, by="ana", reason="")
+    await control.tick()
+    assert [job.stop for job in (stopped, kept)] == [Stop.CANCELLED, None]
+
+
+async def test_it_looks_at_once_when_it_is_woken_and_survives_an_outage(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("cortex.runtime.maintenance.control.POLL_S", 60.0)
+    (claim,) = await bench.claimed()
+    job = bench.running.add(claim)
+    control = a_control(bench)
+    bench.port.refuse(jobs.cancel_requests)
+    await bench.start(control)
+    await eventually_async(lambda: bench.port.faults_left == 0, what="it met the outage")
+    await bench.port(jobs.cancel, claim.lease.job_id, by="ana", reason="")
+    control.wake()
+    await eventually_async(lambda: job.stop is Stop.CANCELLED, what="the job is stopped")
+
+
+async def test_a_request_is_found_without_being_woken(bench: Bench) -> None:
+    (claim,) = await bench.claimed()
+    job = bench.running.add(claim)
+    await bench.start(a_control(bench))
+    await bench.port(jobs.cancel, claim.lease.job_id, by="ana", reason="")
+    await eventually_async(lambda: job.stop is Stop.CANCELLED, what="the job is stopped")
+
+
+async def test_a_pod_without_jobs_asks_nothing(bench: Bench) -> None:
+    bench.port.refuse(jobs.cancel_requests)
+    await a_control(bench).tick()
+    assert bench.port.faults_left == 1
+
+
+# --- specifications of agents
+
+
+async def apply(bench: Bench, agent_id: Any, model: str) -> None:
+    spec = {"model": model}
+    await bench.port(agents.apply, new_id=agent_id, name="researcher", spec=spec, by="ana")
+
+
+async def test_a_version_is_asked_for_once(bench: Bench) -> None:
+    agent_id = new_id()
+    await apply(bench, agent_id, "m")
+    cache = AgentSpecCache(bench.port, rng=bench.rng)
+    assert await cache.spec(agent_id, 1) == {"model": "m"}
+    await apply(bench, agent_id, "n")
+    bench.port.refuse(agents.spec)
+    assert await cache.spec(agent_id, 1) == {"model": "m"}  # no question asked
+    assert bench.port.faults_left == 1
+
+
+async def test_an_unknown_version_is_no_answer_to_keep(bench: Bench) -> None:
+    agent_id = new_id()
+    cache = AgentSpecCache(bench.port, rng=bench.rng)
+    with pytest.raises(NotFoundError):
+        await cache.spec(agent_id, 1)
+    await apply(bench, agent_id, "m")
+    assert await cache.spec(agent_id, 1) == {"model": "m"}
+
+
+async def test_the_least_recently_used_is_dropped(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("cortex.runtime.jobs.policies.SPECS_CACHED_MAX", 2)
+    agent_id = new_id()
+    for model in ("a", "b", "c"):
+        await apply(bench, agent_id, model)
+    cache = AgentSpecCache(bench.port, rng=bench.rng)
+    for version in (1, 2, 1, 3):
+        await cache.spec(agent_id, version)
+    assert [version for _, version in cache._specs] == [1, 3]
+
+
+# --- lag and shutdown
+
+
+async def test_the_worst_delay_of_the_loop_is_told_once(nursery: trio.Nursery) -> None:
+    lag = LoopLag()
+    await nursery.start(lag.run)
+    await trio.testing.wait_all_tasks_blocked()
+    lag.take_ms()
+    busy_until = time.monotonic() + 0.4
+    while time.monotonic() < busy_until:
+        pass
+    worst = 0.0
+
+    def measured() -> bool:
+        nonlocal worst
+        worst = max(worst, lag.take_ms())
+        return worst > 200
+
+    await eventually_async(measured, what="the delay is measured")
+    assert worst < 5000
+    assert lag.take_ms() < 200
+
+
+@pytest.mark.parametrize("does", ["pass", "import time; time.sleep(60)", "while True: pass"])
+def test_a_process_that_does_not_end_is_ended_hard(does: str) -> None:
+    code = f"from cortex.runtime import process as deadman; deadman.arm(0.3)\n{does}"
+    ended = subprocess.run(
+        [sys.executable, "-c", code], timeout=30, capture_output=True, text=True, check=False
+    )
+    if does == "pass":
+        assert (ended.returncode, ended.stderr) == (0, "")
+    else:
+        assert ended.returncode == 1
+        assert ended.stderr.startswith("cortex: shutdown took longer than 0.3 s")
+
+
+def test_what_holds_the_process_can_be_told_calmly() -> None:
+    code = (
+        "from cortex.runtime import process as deadman\n"
+        "deadman.arm(0.2, exit_code=0, told='1 tool was left behind')\nwhile True: pass"
+    )
+    ended = subprocess.run(
+        [sys.executable, "-c", code], timeout=30, capture_output=True, text=True, check=False
+    )
+    assert (ended.returncode, ended.stderr) == (0, "cortex: 1 tool was left behind\n")

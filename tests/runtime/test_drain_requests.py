@@ -1,0 +1,60 @@
+"""Drain requests: nothing is claimed while one stands, and its end is heard at once."""
+
+import pytest
+
+from cortex.runtime.maintenance.control import DrainRequests
+from cortex.runtime.running import Stop
+from cortex.store import drains, pods
+from tests.support.eventually import eventually_async
+from tests.support.factories import Bench
+
+
+def an_actor(bench: Bench, told: list[bool]) -> DrainRequests:
+    return DrainRequests(
+        bench.port,
+        pod_id=bench.pod.id,
+        running=bench.running,
+        tell=lambda: told.append(bench.running.is_drain_requested),
+        rng=bench.rng,
+    )
+
+
+async def test_it_tells_what_changes_and_only_that(bench: Bench) -> None:
+    await bench.port(pods.register, bench.pod)
+    told: list[bool] = []
+    freed: list[None] = []
+    bench.running.on_undrained = lambda: freed.append(None)
+    actor = an_actor(bench, told)
+    await actor.tick()
+    assert (told, bench.running.drain_request) == ([], None)
+    first, second = await bench.claimed(2)
+    kept = bench.running.add(first)
+    await bench.port(drains.request, bench.pod.id, by="ana", reason="deploy")
+    for _ in range(2):
+        await actor.tick()
+    request = bench.running.drain_request
+    assert request is not None
+    assert (told, request.jobs_left) == ([True], 1)
+    assert kept.stop is None, "it comes to its next checkpoint"
+    late = bench.running.add(second)
+    assert late.stop is Stop.HANDED_BACK, "a claim that was on its way"
+    for job in (late, kept):
+        bench.running.remove(job)
+    assert told == [True, True], "it is told when the last one is gone"
+    await bench.port(drains.withdraw, bench.pod.id, by="ana")
+    await actor.tick()
+    assert (told[-1], freed, bench.running.hands_back()) == (False, [None], False)
+
+
+async def test_it_looks_at_once_when_it_is_woken_and_survives_an_outage(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("cortex.runtime.maintenance.control.POLL_S", 60.0)
+    await bench.port(pods.register, bench.pod)
+    actor = an_actor(bench, [])
+    bench.port.refuse(drains.is_requested)
+    await bench.start(actor)
+    await eventually_async(lambda: bench.port.faults_left == 0, what="it met the outage")
+    await bench.port(drains.request, bench.pod.id, by="ana")
+    actor.wake()
+    await eventually_async(lambda: bench.running.is_drain_requested, what="it has heard of it")

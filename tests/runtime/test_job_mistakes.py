@@ -1,0 +1,218 @@
+"""Mistakes in job code that fail the job at once, and what it may be written with."""
+
+import asyncio
+import gc
+import threading
+from collections.abc import Awaitable, Callable, Generator
+from contextlib import closing
+from typing import Any
+from uuid import UUID
+
+import attrs
+import pytest
+import trio
+
+from cortex.durable.context import Context
+from cortex.runtime.running import Stop
+from tests.support.eventually import eventually_async
+from tests.support.factories import Bench
+from tests.support.rows import attempts, job_row
+
+
+@pytest.fixture
+async def committing(bench: Bench) -> Bench:
+    """A pod whose committer runs."""
+    await bench.start(bench.committer)
+    return bench
+
+
+async def run_one(bench: Bench, handler: Callable[..., Awaitable[Any]], **options: Any) -> UUID:
+    """Run one attempt of a new job to its end; return the job."""
+    bench.handle(handler, **options)
+    (claim,) = await bench.claimed()
+    bench.run(claim)
+    await ended(bench)
+    return claim.lease.job_id
+
+
+async def ended(bench: Bench) -> None:
+    with trio.fail_after(20):
+        await bench.running.wait_until_empty()
+
+
+def told(dsn: str, job_id: UUID) -> tuple[str, Any, str | None, str | None]:
+    row = job_row(dsn, job_id)
+    return row["status"], row["result"], row["error_code"], row["error_message"]
+
+
+async def waits_asyncio(ctx: Context) -> None:
+    await asyncio.to_thread(len, "asyncio")
+
+
+class BareYield:
+    """What asyncio's own code does to let others run."""
+
+    def __await__(self) -> Generator[None, None, None]:
+        yield
+
+
+async def yields_to_asyncio(ctx: Context) -> None:
+    await BareYield()
+
+
+async def asks_for_loop(ctx: Context) -> None:
+    await ctx.step("ask", ask_for_loop)
+
+
+async def ask_for_loop() -> None:
+    asyncio.get_running_loop()
+
+
+async def queues(ctx: Context) -> None:
+    await asyncio.Queue[int]().get()
+
+
+async def runs_asyncio(ctx: Context) -> None:
+    coroutine = ask_for_loop()
+    with closing(coroutine):
+        asyncio.run(coroutine)
+
+
+async def makes_loop(ctx: Context) -> None:
+    asyncio.new_event_loop()
+
+
+async def limits_time(ctx: Context) -> None:
+    async with asyncio.timeout(1):
+        await trio.lowlevel.checkpoint()
+
+
+@pytest.mark.parametrize(
+    "handler",
+    [
+        *(waits_asyncio, yields_to_asyncio, asks_for_loop, queues),
+        *(runs_asyncio, makes_loop, limits_time),
+    ],
+)
+async def test_an_asyncio_call_fails_the_job_at_once_and_says_what_to_do(
+    committing: Bench, database: str, handler: Callable[..., Awaitable[Any]]
+) -> None:
+    job_id = await run_one(committing, handler)
+    status, _, code, message = told(database, job_id)
+    assert (status, code) == ("FAILED", "asyncio_called")
+    assert job_row(database, job_id)["error_class"] == "PERMANENT"
+    assert message is not None
+    assert all(word in message for word in ("jobs run on trio", "anyio", "trio_asyncio"))
+
+
+class MissingKeyError(KeyError):
+    """What a lookup of the job's own raises."""
+
+
+@pytest.mark.parametrize("in_step", [False, True])
+async def test_what_a_type_names_as_final_is_not_tried_again(
+    committing: Bench, database: str, in_step: bool
+) -> None:
+    calls = 0
+
+    async def look_up() -> None:
+        nonlocal calls
+        calls += 1
+        raise MissingKeyError("customer 7")
+
+    async def handler(ctx: Context) -> None:
+        await (ctx.step("look", look_up, repeat="default") if in_step else look_up())
+
+    committing.handle(handler, final=(KeyError,))
+    (claim,) = await committing.claimed()
+    committing.run(claim)
+    await ended(committing)
+    row = job_row(database, claim.lease.job_id)
+    assert (row["status"], row["error_class"], row["error_code"]) == (
+        "FAILED",
+        "PERMANENT",
+        "final",
+    )
+    assert "customer 7" in row["error_message"]
+    assert calls == 1
+
+
+async def test_others_are_tried_again(committing: Bench, database: str) -> None:
+    async def handler(ctx: Context) -> None:
+        raise OSError("no route")
+
+    committing.handle(handler, final=(KeyError,))
+    (claim,) = await committing.claimed()
+    committing.run(claim)
+    await ended(committing)
+    assert job_row(database, claim.lease.job_id)["status"] == "RUNNING"
+    assert attempts(database, claim.lease.job_id) == [(1, "failed")]
+
+
+@pytest.mark.filterwarnings("error")
+async def test_a_step_that_is_not_awaited_fails_the_job_and_is_named(
+    committing: Bench, database: str
+) -> None:
+    done = []
+
+    async def note(what: str) -> None:
+        done.append(what)
+
+    async def handler(ctx: Context) -> str:
+        await ctx.step("first", note, "first")
+        forgotten = [ctx.step("second", note, "second"), ctx.effect("third", note, "third")]
+        assert len(forgotten) == 2
+        del forgotten
+        ctx.gather(ctx.tool("fourth", "echo", {})).close()
+        return "all is well"
+
+    job_id = await run_one(committing, handler)
+    gc.collect()
+    status, _, code, message = told(database, job_id)
+    assert (status, code) == ("FAILED", "usage")
+    assert message is not None
+    assert "without awaiting 'second', 'third', 'fourth'" in message
+    assert done == ["first"]
+
+
+async def test_a_function_that_is_not_async_runs_in_a_thread(
+    committing: Bench, database: str
+) -> None:
+    """And one that gives something to await is awaited."""
+
+    def where(number: int) -> list[object]:
+        return [number, threading.current_thread() is threading.main_thread()]
+
+    async def later() -> str:
+        await trio.lowlevel.checkpoint()
+        return "awaited"
+
+    async def handler(ctx: Context) -> Any:
+        return [
+            await ctx.step("where", where, 7),
+            await ctx.effect("effect", where, 8),
+            await ctx.step("lambda", lambda: later()),  # noqa: PLW0108 -- that is the point
+        ]
+
+    job_id = await run_one(committing, handler)
+    assert told(database, job_id)[:2] == ("COMPLETED", [[7, False], [8, False], "awaited"])
+
+
+async def test_a_thread_that_does_not_end_holds_up_neither_a_time_out_nor_a_drain(
+    committing: Bench, database: str
+) -> None:
+    ends = threading.Event()
+
+    async def handler(ctx: Context) -> None:
+        await ctx.step("stuck", ends.wait)
+
+    committing.handle(handler)
+    one, other = await committing.claimed(2)
+    committing.run(attrs.evolve(one, left_s=0.05))
+    committing.run(other)
+    await eventually_async(lambda: len(committing.running) == 1, what="one has timed out")
+    committing.running.end_all(Stop.HANDED_BACK)
+    await ended(committing)
+    ends.set()
+    assert job_row(database, one.lease.job_id)["error_code"] == "job_timed_out"
+    assert attempts(database, other.lease.job_id) == [(1, "handed_back")]

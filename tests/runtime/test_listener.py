@@ -1,0 +1,148 @@
+"""The listener: notifications become hints, and silence is found out."""
+
+import os
+import signal
+from collections import deque
+from typing import Any
+
+import pytest
+import trio
+from attrs import define, field
+
+from cortex.postgres.bridge import open_port
+from cortex.postgres.database import Profile
+from cortex.runtime.liveness.listener import Listener
+from cortex.store import pods
+from tests.support.eventually import eventually_async
+from tests.support.factories import Bench, FaultyPort
+from tests.support.postgres import sql
+from tests.support.private_postgres import PrivatePostgres
+from tests.support.rows import new_id, seeded_random
+
+
+@define
+class Ears:
+    """What the listener told."""
+
+    hints: "deque[str]" = field(factory=deque)
+    controls: int = 0
+    breakers: int = 0
+
+    def on_control(self) -> None:
+        self.controls += 1
+
+    def on_breaker(self) -> None:
+        self.breakers += 1
+
+    def forget(self) -> None:
+        self.hints.clear()
+        self.controls = self.breakers = 0
+
+
+async def listening(bench: Bench) -> tuple[Listener, Ears]:
+    """A listener that hears, and has told what was missed before it did."""
+    ears = Ears()
+    listener = Listener(
+        bench.port,
+        pod_id=bench.pod.id,
+        rng=bench.rng,
+        on_task=ears.hints.append,
+        on_control=ears.on_control,
+        on_breaker=ears.on_breaker,
+    )
+    await bench.start(listener)
+    await eventually_async(lambda: listener.latency_ms is not None, what="it hears itself")
+    assert list(ears.hints) == ["queued"]
+    assert (ears.controls, ears.breakers) == (1, 1)
+    ears.forget()
+    return listener, ears
+
+
+async def test_new_work_is_hinted_at_with_its_kind(bench: Bench) -> None:
+    _, ears = await listening(bench)
+    await bench.submit(5)
+    await eventually_async(lambda: list(ears.hints) == ["ready"], what="one hint a statement")
+    await bench.submit(queue_name="q")
+    await eventually_async(lambda: list(ears.hints) == ["ready", "queued"], what="the other kind")
+
+
+async def test_only_this_pods_control_is_heard(bench: Bench, database: str) -> None:
+    _, ears = await listening(bench)
+    for pod in (str(new_id()), "", str(bench.pod.id)):
+        sql(database, "SELECT pg_notify('cortex_control', $1)", pod)
+    await eventually_async(lambda: ears.controls, what="its own control")
+    assert ears.controls == 1
+
+
+async def test_a_change_of_any_breaker_is_heard(bench: Bench, database: str) -> None:
+    _, ears = await listening(bench)
+    sql(database, "SELECT pg_notify('cortex_breaker', '')")
+    await eventually_async(lambda: ears.breakers == 1, what="the change")
+
+
+async def test_the_latency_of_a_hint_is_measured(bench: Bench) -> None:
+    listener, _ = await listening(bench)
+    assert listener.latency_ms is not None
+    assert 0 < listener.latency_ms < 5000
+
+
+async def test_a_lost_session_is_replaced_and_what_was_missed_is_hinted_at(
+    bench: Bench, database: str
+) -> None:
+    listener, ears = await listening(bench)
+    sql(
+        database,
+        "SELECT pg_terminate_backend(pid) FROM pg_stat_activity "
+        "WHERE datname = current_database() AND query ILIKE 'listen%'",
+    )
+    await eventually_async(lambda: list(ears.hints) == ["queued"], what="it listens again")
+    assert ears.controls == 1
+    await eventually_async(lambda: listener.latency_ms is not None, what="it hears itself again")
+    await bench.submit()
+    await eventually_async(lambda: "ready" in ears.hints, what="hints arrive again")
+
+
+async def test_a_black_hole_is_found_by_its_own_probe(
+    private_postgres: PrivatePostgres, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nothing else would tell: the connection stays open, and nothing comes."""
+    monkeypatch.setattr("cortex.runtime.liveness.listener.PROBE_EVERY_S", 0.05)
+    monkeypatch.setattr("cortex.runtime.liveness.listener.PROBE_BOUND_S", 0.3)
+    profile = Profile(dsn=private_postgres.dsn, role=None)
+    async with open_port(profile, rng=seeded_random()) as port, trio.open_nursery() as nursery:
+        listener, ears = await listening(Bench(FaultyPort(port), nursery))
+        (deaf,) = sql(
+            private_postgres.dsn, "SELECT pid FROM pg_stat_activity WHERE query ILIKE 'listen%'"
+        )
+        os.kill(deaf["pid"], signal.SIGSTOP)
+        try:
+            await eventually_async(lambda: "queued" in ears.hints, what="it listens again")
+            await eventually_async(lambda: listener.latency_ms is not None, what="and hears")
+        finally:
+            os.kill(deaf["pid"], signal.SIGCONT)
+        nursery.cancel_scope.cancel()
+
+
+async def test_without_notifications_its_latency_is_unknown_and_it_keeps_trying(
+    bench: Bench,
+) -> None:
+    listener, _ = await listening(bench)
+    for _ in range(3):
+        bench.port.refuse(pods.probe)
+    listener._pacer.wake()
+    await eventually_async(lambda: listener.latency_ms is None, what="it does not know")
+    await eventually_async(lambda: listener.latency_ms is not None, what="it hears itself again")
+    assert bench.port.faults_left == 0
+
+
+async def test_its_end_closes_its_session(bench: Bench, database: str) -> None:
+    async with trio.open_nursery() as intake:
+        inner = Bench(bench.port, intake)
+        await listening(inner)
+        intake.cancel_scope.cancel()
+
+    def sessions() -> Any:
+        query = "SELECT FROM pg_stat_activity WHERE datname = current_database() AND query ILIKE $1"
+        return sql(database, query, "listen%")
+
+    await eventually_async(lambda: not sessions(), what="the session is closed")

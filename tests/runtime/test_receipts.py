@@ -1,0 +1,437 @@
+"""Receipts of time-outs: there before the end of the attempt, bounded, and never in its way."""
+
+import contextlib
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+import attrs
+import pytest
+import trio
+
+from cortex.domain.clock import system_chance
+from cortex.domain.control_flow import Suspended
+from cortex.domain.errors import RejectedError, TimedOutError
+from cortex.domain.failure import Failure, FailureClass
+from cortex.domain.job import Claim, StepKind
+from cortex.domain.timeout_receipt import FinalAction, Interruption, Phase, Scope, TimeoutReceipt
+from cortex.durable.codec import StepInput
+from cortex.durable.context import Context
+from cortex.durable.journal import Outcome
+from cortex.durable.progress import ANSWER_CHARS_MAX, PartialAnswer
+from cortex.runtime.calls.fact_sink import FactSink
+from cortex.runtime.jobs import receipts as receipts_module
+from cortex.runtime.jobs.receipts import Receipts
+from cortex.runtime.running import Stop
+from cortex.store import jobs, timeouts
+from tests.support.eventually import eventually_async
+from tests.support.factories import Bench
+from tests.support.postgres import sql
+from tests.support.rows import attempts, job_row
+
+TIMED_OUT = Failure(
+    cls=FailureClass.TRANSIENT_APP, code="timed_out", message="late", scope="call", limit_s=5.0
+)
+
+
+@pytest.fixture
+async def committing(bench: Bench, tmp_path: Path) -> Bench:
+    """A pod whose committer runs, and whose jobs have a folder for their files."""
+    bench.receipts = Receipts(
+        bench.port, workspaces=tmp_path / "data" / "workspaces", unix_ms=system_chance().unix_ms
+    )
+    await bench.start(bench.committer)
+    return bench
+
+
+async def run(bench: Bench, handler: Callable[..., Awaitable[Any]], **fields: Any) -> Claim:
+    """Run one attempt of a new job to its end."""
+    bench.handle(handler)
+    (claim,) = await bench.claimed(**fields)
+    bench.run(claim)
+    await ended(bench)
+    return claim
+
+
+async def ended(bench: Bench) -> None:
+    with trio.fail_after(20):
+        await bench.running.wait_until_empty()
+
+
+async def found(bench: Bench, claim: Claim) -> list[TimeoutReceipt]:
+    recorded = await bench.port(timeouts.of_job, claim.lease.job_id)
+    return [each.receipt for each in recorded]
+
+
+async def the_only(bench: Bench, claim: Claim) -> TimeoutReceipt:
+    (receipt,) = await found(bench, claim)
+    return receipt
+
+
+async def sleeps(ctx: Context) -> None:
+    await ctx.step("begun", trio.lowlevel.checkpoint)
+    await trio.sleep_forever()
+
+
+def raising(error: BaseException) -> Callable[[Context], Awaitable[None]]:
+    async def fails(ctx: Context) -> None:
+        async def fail() -> None:
+            raise error
+
+        await ctx.step("fails", fail)
+
+    return fails
+
+
+# --- which limit, which step
+
+
+async def test_a_time_out_between_steps_names_the_last_checkpoint(
+    committing: Bench, database: str
+) -> None:
+    claim = await run(committing, sleeps, timeout_s=1)
+    told = (await the_only(committing, claim)).interruption
+    assert (told.scope, told.limit_s, told.final_action) == (Scope.JOB, 1, FinalAction.FAILED)
+    assert (told.phase, told.step_key) == (Phase.HANDLER, None)
+    assert (told.checkpoint_seq, told.checkpoint_key) == (1, "begun")
+    assert told.elapsed_s >= 1
+    assert told.step_elapsed_s < 1.5
+    assert job_row(database, claim.lease.job_id)["error_code"] == "job_timed_out"
+
+
+async def test_of_steps_that_are_cut_at_once_the_first_is_named(committing: Bench) -> None:
+    async def waits(ctx: Context) -> None:
+        await ctx.gather(ctx.step("a", trio.sleep_forever), ctx.step("b", trio.sleep_forever))
+
+    told = (await the_only(committing, await run(committing, waits, timeout_s=1))).interruption
+    assert told.step_key in ("a", "b")
+    assert told.phase is Phase.STEP
+    assert told.step_elapsed_s >= 0.9
+
+
+async def test_what_a_step_beside_it_wrote_and_committed_is_not_left_over(
+    committing: Bench, tmp_path: Path
+) -> None:
+    async def waits(ctx: Context) -> None:
+        folder = tmp_path / "data" / "workspaces" / str(ctx.job_id)
+        folder.mkdir(parents=True)
+        whole = folder / "whole"
+
+        async def write() -> None:
+            whole.touch()
+            first = whole.stat().st_ctime
+            while whole.stat().st_ctime < first + 0.05:  # after the slow one began, for certain
+                whole.unlink()
+                whole.touch()
+                await trio.lowlevel.checkpoint()
+
+        await ctx.gather(ctx.step("slow", trio.sleep_forever), ctx.step("quick", write))
+
+    receipt = await the_only(committing, await run(committing, waits, timeout_s=1))
+    assert receipt.interruption.step_key == "slow"
+    assert receipt.interruption.checkpoint_key == "quick"
+    assert [each.path for each in receipt.artefacts if each.is_new] == []
+
+
+async def test_a_step_that_the_job_gave_up_itself_is_not_blamed(committing: Bench) -> None:
+    async def goes_on(ctx: Context) -> None:
+        with trio.move_on_after(0.05):
+            await ctx.step("given up", trio.sleep_forever)
+        await trio.sleep_forever()
+
+    told = (await the_only(committing, await run(committing, goes_on, timeout_s=1))).interruption
+    assert (told.phase, told.step_key) == (Phase.HANDLER, None)
+
+
+async def test_a_time_out_that_the_job_survives_leaves_no_receipt(committing: Bench) -> None:
+    async def shrugs(ctx: Context) -> str:
+        with contextlib.suppress(TimedOutError):
+            await ctx.step("late", trio.sleep_forever, timeout=0.05)
+        raise RejectedError("for another reason")
+
+    assert await found(committing, await run(committing, shrugs)) == []
+
+
+@pytest.mark.parametrize(
+    "fields, action",
+    [({}, FinalAction.RETRY), ({"max_retries": 0}, FinalAction.FAILED)],
+)
+async def test_what_is_decided_stands_in_the_receipt(
+    committing: Bench, fields: dict[str, Any], action: FinalAction
+) -> None:
+    async def late(ctx: Context) -> None:
+        await ctx.gather(
+            ctx.step("late", trio.sleep_forever, timeout=0.05),
+            ctx.step("beside", trio.sleep_forever),
+        )
+
+    told = (await the_only(committing, await run(committing, late, **fields))).interruption
+    assert (told.scope, told.step_key, told.final_action) == (Scope.STEP, "late", action)
+    assert told.elapsed_s >= told.limit_s == 0.05
+
+
+async def test_an_infrastructure_time_out_is_released(committing: Bench) -> None:
+    error = TimedOutError("no connection", scope="connect", limit_s=3.0)
+    told = (await the_only(committing, await run(committing, raising(error)))).interruption
+    assert (told.scope, told.final_action) == (Scope.CONNECT, FinalAction.RELEASED)
+
+
+async def test_a_time_out_that_opened_a_breaker_is_why_the_job_waits(
+    committing: Bench, database: str
+) -> None:
+    async def fails(ctx: Context) -> None:
+        async def call() -> None:
+            try:
+                await silent()
+            except TimedOutError:
+                raise Suspended("llm:x", "llm:x is open", delay_s=30)  # noqa: B904 -- as breakers do
+
+        async def silent() -> None:
+            raise TimedOutError("no content", scope="idle", limit_s=3.0)
+
+        await ctx.gather(ctx.step("call", call))
+
+    claim = await run(committing, fails)
+    told = (await the_only(committing, claim)).interruption
+    assert (told.scope, told.step_key, told.final_action) == (
+        Scope.IDLE,
+        "call",
+        FinalAction.RETRY,
+    )
+    assert attempts(database, claim.lease.job_id) == [(1, "suspended")]
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        ExceptionGroup("g", [TimedOutError("t", scope="call", limit_s=1.0), RejectedError("no")]),
+        Suspended("llm:x", "open before", delay_s=30),
+        TimedOutError("of its own", scope="mine", limit_s=1.0),
+        TimedOutError("of its own", scope="job", limit_s=1.0),
+        TimedOutError("nobody knows", scope="call"),
+        TimedOutError("nonsense", scope="call", limit_s=float("nan")),
+        TimedOutError("nonsense", scope="call", limit_s=-1.0),
+    ],
+    ids=["permanent", "wish", "scope", "job", "no limit", "nan", "negative"],
+)
+async def test_what_no_limit_of_ours_ended_leaves_no_receipt(
+    committing: Bench, error: BaseException
+) -> None:
+    claim = await run(committing, raising(error))
+    assert await found(committing, claim) == []
+
+
+# --- once the job's own limit has fired
+
+
+async def test_who_fails_to_clean_up_at_the_limit_is_out_of_time(
+    committing: Bench, database: str
+) -> None:
+    async def breaks(ctx: Context) -> None:
+        try:
+            await ctx.step("cut", trio.sleep_forever)
+        finally:
+            raise ValueError("in the clean-up")
+
+    claim = await run(committing, breaks, timeout_s=1)
+    row = job_row(database, claim.lease.job_id)
+    assert (row["status"], row["error_code"]) == ("FAILED", "job_timed_out")
+    told = (await the_only(committing, claim)).interruption
+    assert (told.scope, told.step_key) == (Scope.JOB, "cut")
+
+
+async def test_a_time_that_was_over_before_the_attempt_knows_the_checkpoint(
+    committing: Bench, database: str
+) -> None:
+    """Its steps are not even loaded; whatever lies there is from the attempts before."""
+    committing.handle(sleeps)
+    (claim,) = await committing.claimed(timeout_s=30)
+    running = committing.run(claim)
+    begun = "SELECT 1 FROM cortex.job_step"
+    await eventually_async(lambda: sql(database, begun), what="its first step")
+    running.end(Stop.HANDED_BACK)
+    await ended(committing)
+    sql(database, "UPDATE cortex.job SET started_at = started_at - interval '1 hour'")
+    (again,) = await committing.claim()
+    assert again.left_s == 0
+    committing.run(again)
+    await ended(committing)
+    told = (await the_only(committing, again)).interruption
+    assert (told.scope, told.lease.attempt) == (Scope.JOB, 2)
+    assert (told.checkpoint_seq, told.checkpoint_key) == (1, "begun")
+    assert told.step_elapsed_s >= 30
+
+
+# --- what it leaves
+
+
+async def test_files_that_the_step_wrote_are_in_it(committing: Bench, tmp_path: Path) -> None:
+    async def writes(ctx: Context) -> None:
+        async def write() -> None:
+            folder = tmp_path / "data" / "workspaces" / str(ctx.job_id)
+            folder.mkdir(parents=True)
+            (folder / "half").write_text("so far")
+            await trio.sleep_forever()
+
+        await ctx.step("writes", write)
+
+    receipt = await the_only(committing, await run(committing, writes, timeout_s=1))
+    assert [(each.path, each.size_bytes) for each in receipt.artefacts] == [("half", 6)]
+    assert not receipt.is_clean
+
+
+def test_of_an_answer_its_beginning_is_kept_and_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(trio, "current_time", lambda: 1.0)
+    answer = PartialAnswer()
+    assert answer.text is None
+    hear = answer.begin()
+    for _ in range(10):
+        hear("x" * 10_000)
+    assert answer.text == "x" * ANSWER_CHARS_MAX
+    answer.begin()("anew")
+    assert answer.text == "anew"
+
+
+# --- calls whose attempts go on
+
+
+@pytest.mark.parametrize(
+    "kind, action",
+    [
+        (StepKind.MODEL, FinalAction.RETRIED_CALL),
+        (StepKind.STEP, FinalAction.RETRIED_CALL),
+        (StepKind.TOOL, FinalAction.TOLD_MODEL),
+    ],
+)
+async def test_each_call_that_timed_out_in_a_step_is_one_receipt(
+    committing: Bench, tmp_path: Path, kind: StepKind, action: FinalAction
+) -> None:
+    facts = FactSink(committing.port, pod_id=committing.pod.id, receipts=committing.receipts)
+
+    async def calls(ctx: Context) -> None:
+        async def attempt() -> Outcome:
+            caller = await ctx.caller("call")
+            folder = tmp_path / "data" / "workspaces" / str(ctx.job_id)
+            folder.mkdir(parents=True)
+            (folder / "half").touch()
+            caller.answer.begin()("so far")
+            await facts.failed(caller, TIMED_OUT, resolution="again")
+            await facts.failed(caller, TIMED_OUT, resolution="again")
+            await facts.failed(caller, attrs.evolve(TIMED_OUT, scope=None), resolution="again")
+            await facts.failed(caller, TIMED_OUT, resolution="it waits", goes_on=False)
+            return Outcome(value=None)
+
+        await ctx._journal.once(
+            kind, ctx._journal.key("call"), given=StepInput(b"x" * 32, b"[]"), run=attempt
+        )
+
+    claim = await run(committing, calls)
+    left = await found(committing, claim)
+    told = [receipt.interruption for receipt in left]
+    assert {len(receipt.artefacts) for receipt in left} == {0 if kind is StepKind.MODEL else 1}
+    assert [(each.nth, each.final_action) for each in told] == [(1, action), (2, action)]
+    assert {each.partial_text for each in told} == {"so far"}
+    assert committing.receipts._attempts == {}, "nothing is kept of an attempt that has ended"
+
+
+# --- in nobody's way
+
+
+async def test_the_receipt_is_in_the_record_before_the_end_is(
+    committing: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[Callable[..., Any]] = []
+    port = type(committing.port)
+    call = port.__call__
+
+    async def noting(self: Any, method: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        asked.append(method)
+        return await call(self, method, *args, **kwargs)
+
+    monkeypatch.setattr(port, "__call__", noting)
+    await run(committing, sleeps, timeout_s=1)
+    assert asked.index(timeouts.record) < asked.index(jobs.finish)
+
+
+async def test_what_an_outage_kept_out_is_recorded_after_the_end(
+    committing: Bench, database: str
+) -> None:
+    committing.port.refuse(timeouts.record)
+    claim = await run(committing, sleeps, timeout_s=1)
+    assert committing.port.faults_left == 0
+    assert job_row(database, claim.lease.job_id)["status"] == "FAILED"
+    assert len(await found(committing, claim)) == 1
+
+
+async def test_a_receipt_whose_reply_was_lost_is_recorded_once(committing: Bench) -> None:
+    committing.port.lose_reply(timeouts.record)
+    claim = await run(committing, sleeps, timeout_s=1)
+    assert len(await found(committing, claim)) == 1
+
+
+@pytest.fixture
+def endless_look(monkeypatch: pytest.MonkeyPatch) -> trio.Event:
+    """Looking at files never ends; set when it has begun."""
+    begun = trio.Event()
+
+    async def look(told: Interruption, **_: Any) -> TimeoutReceipt:
+        begun.set()
+        await trio.sleep_forever()
+        raise AssertionError(told)
+
+    monkeypatch.setattr(receipts_module, "take_receipt", look)
+    return begun
+
+
+@pytest.mark.parametrize("why", [Stop.HANDED_BACK, Stop.CANCELLED])
+async def test_who_stops_the_job_does_not_wait_for_the_receipt(
+    committing: Bench, database: str, endless_look: trio.Event, why: Stop
+) -> None:
+    committing.handle(sleeps)
+    (claim,) = await committing.claimed(timeout_s=1)
+    running = committing.run(claim)
+    with trio.fail_after(10):
+        await endless_look.wait()
+        running.end(why)
+        await committing.running.wait_until_empty()
+    receipt = await the_only(committing, claim)
+    assert receipt.problem == "looking at its files was cut short"
+    assert not receipt.is_clean
+    assert job_row(database, claim.lease.job_id)["error_code"] == "job_timed_out"
+
+
+async def test_a_receipt_of_a_lost_job_does_not_end_it(
+    committing: Bench, database: str, endless_look: trio.Event
+) -> None:
+    committing.handle(sleeps)
+    (claim,) = await committing.claimed(timeout_s=1)
+    running = committing.run(claim)
+    with trio.fail_after(10):
+        await endless_look.wait()
+        running.end(Stop.LEASE_LOST)
+        await committing.running.wait_until_empty()
+    assert job_row(database, claim.lease.job_id)["status"] == "RUNNING"
+
+
+async def test_a_cancelled_pod_is_not_held(committing: Bench, endless_look: trio.Event) -> None:
+    committing.handle(sleeps)
+    (claim,) = await committing.claimed(timeout_s=1)
+    running = committing.running.add(claim)
+    with trio.fail_after(10):
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(committing.actors().run, claim, running)
+            await endless_look.wait()
+            nursery.cancel_scope.cancel()
+
+
+async def test_a_machine_that_cannot_look_does_not_end_the_pod(
+    committing: Bench, database: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def look(told: Interruption, **_: Any) -> TimeoutReceipt:
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(receipts_module, "take_receipt", look)
+    claim = await run(committing, sleeps, timeout_s=1)
+    receipt = await the_only(committing, claim)
+    assert "can't start new thread" in (receipt.problem or "")
+    assert job_row(database, claim.lease.job_id)["status"] == "FAILED"

@@ -1,0 +1,379 @@
+"""The sweeper: silent pods lose their jobs after the threshold, and never because of an outage."""
+
+import re
+from uuid import UUID
+
+import pytest
+import trio
+
+from cortex.domain.control_flow import LeaseLost
+from cortex.domain.job import Finish, JobStatus, Lease
+from cortex.domain.policy import Backoff, JobPolicy, RuntimeConfig
+from cortex.domain.prices import LIST_PRICES
+from cortex.runtime.liveness.sweeper import Sweeper
+from cortex.store import configs, jobs, pods, retries, tasks
+from tests.support.eventually import eventually_async
+from tests.support.factories import JOB_TYPE, Bench
+from tests.support.postgres import sql
+from tests.support.rows import (
+    assert_one_truth,
+    attempts,
+    history,
+    job_row,
+    move_clock,
+    new_id,
+)
+
+ZOMBIE_S = 300.0
+SWEEP_S = 60.0
+BATCH_MAX = 20
+
+
+def a_sweeper(bench: Bench, *, zombie_s: float = ZOMBIE_S, sweep_s: float = SWEEP_S) -> Sweeper:
+    """Of a pod that has been well for longer than any threshold, however long its server serves."""
+    bench.standing._steady_since -= zombie_s + 1000
+    return Sweeper(
+        bench.port,
+        pod_id=bench.pod.id,
+        standing=bench.standing,
+        zombie_s=zombie_s,
+        sweep_s=sweep_s,
+        batch_max=BATCH_MAX,
+        rng=bench.rng,
+    )
+
+
+def statuses(dsn: str) -> dict[str, int]:
+    rows = sql(dsn, "SELECT status::text, count(*) AS n FROM cortex.job GROUP BY status")
+    return {row["status"]: row["n"] for row in rows}
+
+
+async def test_a_job_is_tried_again_when_its_pod_was_silent_beyond_the_threshold(
+    bench: Bench, database: str
+) -> None:
+    (claim,) = await bench.claimed(queue_name="q", job_key="k")
+    job_id = claim.lease.job_id
+    sweeper = a_sweeper(bench)
+    for seconds in (ZOMBIE_S - SWEEP_S, ZOMBIE_S + 5):
+        assert job_row(database, job_id)["status"] == "RUNNING"
+        move_clock(database, seconds)
+        await sweeper.tick()
+    row = job_row(database, job_id)
+    assert (row["status"], row["retry_count"], row["task_state"]) == ("RETRY", 1, None)
+    assert (row["pod_id"], row["heartbeat_at"]) == (None, None)
+    assert 0 <= (row["next_retry_at"] - row["now"]).total_seconds() + 1 <= 2, "1 s at first"
+    assert attempts(database, job_id) == [(1, "lease_expired")]
+    assert history(database, job_id)[-1][:2] == ("RUNNING", "RETRY")
+    (fact,) = sql(database, "SELECT * FROM cortex.fact")
+    assert (fact["type"], fact["subtype"], fact["attempt"]) == ("error", "lease_expired", 1)
+    assert_one_truth(database)
+    move_clock(database, ZOMBIE_S + 10)
+    assert await bench.port(retries.due) == 1
+    assert (job_row(database, job_id)["job_key"], job_row(database, job_id)["queue_name"]) == (
+        "k",
+        "q",
+    )
+    (again,) = await bench.claim()
+    assert (again.lease.attempt, again.attempts_spent) == (2, 1)
+    assert_one_truth(database)
+
+
+@pytest.mark.parametrize("overridden", [False, True], ids=["by its type", "by its agent"])
+async def test_its_pause_is_that_of_its_own_policy_with_full_jitter(
+    bench: Bench, database: str, overridden: bool
+) -> None:
+    policy = JobPolicy(backoff=Backoff(base_s=1000.0, cap_s=3000.0, multiplier=2.0))
+    config = RuntimeConfig(policies={JOB_TYPE: policy}, prices=LIST_PRICES)
+    config_id = await bench.port(configs.ensure, config.to_json())
+    agent = "patient" if overridden else None
+    if overridden:
+        sql(
+            database,
+            """
+            WITH a AS (INSERT INTO cortex.agent (id, name, version) VALUES ($1, 'patient', 1))
+            INSERT INTO cortex.agent_version (agent_id, version, spec, digest, applied_by)
+            VALUES ($1, 1, '{"limits": {"backoff": {"base_seconds": 50000, "cap_seconds": 50000,
+                    "multiplier": null}}}', sha256('x'), 'ana')
+            """,
+            new_id(),
+        )
+    ids = await bench.submit(BATCH_MAX, agent=agent)
+    claim = {"pod_id": bench.pod.id, "types": [JOB_TYPE], "limit": BATCH_MAX}
+    await bench.port(tasks.claim, **claim, config_id=config_id)
+    sql(database, "UPDATE cortex.job SET retry_count = 2 WHERE id = $1", ids[0])
+    move_clock(database, ZOMBIE_S + 5)
+    await a_sweeper(bench).tick()
+    rows = [job_row(database, job_id) for job_id in ids]
+    pauses_s = [(row["next_retry_at"] - row["now"]).total_seconds() for row in rows]
+    highest_s = 50_000 if overridden else 1000
+    assert all(-1 <= pause_s <= highest_s for pause_s in pauses_s[1:])
+    assert max(pauses_s[1:]) > highest_s * 0.6
+    assert min(pauses_s[1:]) < highest_s * 0.4
+    assert pauses_s[0] <= (50_000 if overridden else 3000)
+
+
+async def test_without_retries_left_it_fails_with_the_time_of_the_last_heartbeat(
+    bench: Bench, database: str
+) -> None:
+    (claim,) = await bench.claimed(max_retries=0)
+    beat_at = job_row(database, claim.lease.job_id)["heartbeat_at"]
+    move_clock(database, ZOMBIE_S + 5)
+    await a_sweeper(bench).tick()
+    row = job_row(database, claim.lease.job_id)
+    assert (row["status"], row["error_code"]) == ("FAILED", "lease_expired")
+    told = re.search(r"last heartbeat (\S+)$", row["error_message"])
+    assert told is not None
+    assert told[1] == beat_at.strftime("%Y-%m-%dT%H:%M:%SZ")
+    (letter,) = sql(database, "SELECT error_code, state FROM cortex.dead_letter")
+    assert tuple(letter) == ("lease_expired", "OPEN")
+    assert_one_truth(database)
+
+
+async def test_who_was_asked_to_end_is_cancelled(bench: Bench, database: str) -> None:
+    (claim,) = await bench.claimed(max_retries=0)
+    await bench.port(jobs.cancel, claim.lease.job_id, by="ana", reason="enough")
+    move_clock(database, ZOMBIE_S + 5)
+    await a_sweeper(bench).tick()
+    assert history(database, claim.lease.job_id)[-1][:2] == ("RUNNING", "CANCELLED")
+    assert job_row(database, claim.lease.job_id)["cancelled_by"] == "ana"
+    assert_one_truth(database)
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        "UPDATE cortex.job SET heartbeat_at = NULL",
+        "DELETE FROM cortex_worker.task",
+        "WITH t AS (DELETE FROM cortex_worker.task) UPDATE cortex.job SET heartbeat_at = NULL",
+    ],
+    ids=["no heartbeat", "no task", "neither"],
+)
+async def test_a_damaged_job_that_nobody_runs_is_tried_again(
+    bench: Bench, database: str, damage: str
+) -> None:
+    (claim,) = await bench.claimed()
+    sql(database, damage)
+    sweeper = a_sweeper(bench)
+    for seconds in (ZOMBIE_S - SWEEP_S, ZOMBIE_S + 5):
+        assert job_row(database, claim.lease.job_id)["status"] == "RUNNING"
+        move_clock(database, seconds)
+        await sweeper.tick()
+    assert job_row(database, claim.lease.job_id)["status"] == "RETRY"
+    assert_one_truth(database)
+
+
+async def test_an_outage_does_not_become_a_stampede(bench: Bench, database: str) -> None:
+    """In a period only so many, the oldest first, however many pods sweep."""
+    await bench.claimed(BATCH_MAX + 5)
+    oldest = sql(database, "SELECT id FROM cortex.job ORDER BY random() LIMIT 5")
+    ids = [row["id"] for row in oldest]
+    query = (
+        "UPDATE cortex.job SET heartbeat_at = heartbeat_at - interval '60 s' WHERE id = ANY ($1)"
+    )
+    sql(database, query, ids)
+    move_clock(database, ZOMBIE_S + 5)
+    for sweeper in (a_sweeper(bench), a_sweeper(bench)):
+        await sweeper.tick()
+        assert statuses(database) == {"RETRY": BATCH_MAX, "RUNNING": 5}
+    assert {job_row(database, job_id)["status"] for job_id in ids} == {"RETRY"}
+    move_clock(database, ZOMBIE_S + 5 + SWEEP_S)
+    await a_sweeper(bench).tick()
+    assert statuses(database) == {"RETRY": BATCH_MAX + 5}
+
+
+@pytest.mark.parametrize("doubt", ["lost", "fenced", "missed", "new"])
+async def test_who_may_have_had_an_outage_waits_one_threshold(
+    bench: Bench, database: str, doubt: str
+) -> None:
+    """The others could not write their heartbeats either, and may come back after it."""
+    await bench.claimed()
+    sweeper, standing = a_sweeper(bench), bench.standing
+    move_clock(database, ZOMBIE_S + 5)
+    if doubt == "lost":
+        standing.lost()
+        standing.locked()
+    elif doubt == "fenced":
+        standing._beat_sent_at -= 61
+    elif doubt == "missed":
+        standing.missed()
+    else:
+        standing._steady_since = trio.current_time()
+    await sweeper.tick()
+    standing.beaten(trio.current_time())
+    await sweeper.tick()
+    assert statuses(database) == {"RUNNING": 1}
+    standing._steady_since -= ZOMBIE_S
+    await sweeper.tick()
+    assert statuses(database) == {"RETRY": 1}
+
+
+async def test_nobody_is_swept_until_the_server_has_served_for_one_threshold(
+    bench: Bench, database: str
+) -> None:
+    await bench.claimed()
+    sql(database, "UPDATE cortex.job SET heartbeat_at = heartbeat_at - interval '1 day'")
+    served = "SELECT extract(epoch FROM clock_timestamp() - cortex.serving_since())::float8 AS s"
+    (row,) = sql(database, served)
+    sweeper = a_sweeper(bench, zombie_s=row["s"] + 500)
+    await sweeper.tick()
+    assert statuses(database) == {"RUNNING": 1}
+    move_clock(database, 520)
+    await sweeper.tick()
+    assert statuses(database) == {"RETRY": 1}
+
+
+async def test_after_an_outage_it_is_quiet_for_one_threshold(bench: Bench, database: str) -> None:
+    await bench.claimed()
+    move_clock(database, 1000)
+    quiet_s = 0.5
+    bench.port.refuse(tasks.sweep)
+    sweeper = a_sweeper(bench, zombie_s=quiet_s, sweep_s=0.02)
+    await bench.start(sweeper)
+    await eventually_async(lambda: bench.port.faults_left == 0, what="it met the outage")
+    met_at = trio.current_time()
+    await sweeper.tick()
+    assert statuses(database) == {"RUNNING": 1}
+    await eventually_async(lambda: statuses(database) == {"RETRY": 1}, what="it sweeps again")
+    assert trio.current_time() - met_at >= quiet_s - 0.1
+
+
+async def test_a_sweep_that_met_a_lock_comes_again_at_once(bench: Bench, database: str) -> None:
+    """The server is well: nobody's heartbeat was late for that."""
+    await bench.claimed()
+    move_clock(database, ZOMBIE_S + 5)
+    bench.port.refuse(tasks.sweep, is_locked=True)
+    await bench.start(a_sweeper(bench, sweep_s=0.02))
+    await eventually_async(lambda: statuses(database) == {"RETRY": 1}, what="it sweeps again")
+
+
+async def test_in_a_period_only_one_pod_sweeps(bench: Bench, database: str) -> None:
+    await bench.claimed(2 * BATCH_MAX)
+    for seconds in (ZOMBIE_S + 5, ZOMBIE_S + 5 + 0.8 * SWEEP_S):
+        move_clock(database, seconds)
+        await a_sweeper(bench).tick()
+        assert statuses(database) == {"RETRY": BATCH_MAX, "RUNNING": BATCH_MAX}
+    move_clock(database, ZOMBIE_S + 5 + SWEEP_S)
+    await a_sweeper(bench).tick()
+    assert statuses(database) == {"RETRY": 2 * BATCH_MAX}
+
+
+async def test_a_silent_pod_without_jobs_is_retired(bench: Bench, database: str) -> None:
+    await bench.port(pods.register, bench.pod)
+    move_clock(database, 2 * ZOMBIE_S - 5)
+    await a_sweeper(bench).tick()
+    assert sql(database, "SELECT state FROM cortex.pod")[0]["state"] == "READY"
+    move_clock(database, 2 * ZOMBIE_S + 5)
+    await a_sweeper(bench).tick()
+    assert sql(database, "SELECT state FROM cortex.pod")[0]["state"] == "DEAD"
+
+
+async def test_a_swept_job_refuses_its_old_owner_and_takes_a_new_one(
+    bench: Bench, database: str
+) -> None:
+    (claim,) = await bench.claimed()
+    move_clock(database, ZOMBIE_S + 5)
+    await a_sweeper(bench).tick()
+    move_clock(database, ZOMBIE_S + 10)
+    await bench.port(retries.due)
+    heir = new_id()
+    (again,) = await bench.port(tasks.claim, pod_id=heir, types=[JOB_TYPE], limit=5)
+    assert again.lease.job_id == claim.lease.job_id
+    assert again.lease.attempt == claim.lease.attempt + 1
+
+
+@pytest.mark.parametrize("missed", [1, 2])
+async def test_a_heartbeat_that_is_missed_now_and_then_makes_no_zombie(
+    bench: Bench, database: str, missed: int
+) -> None:
+    await bench.claimed()
+    sweeper = a_sweeper(bench)
+    for number in range(1, 13):
+        move_clock(database, number * 30.0 * (missed + 1))
+        await sweeper.tick()
+        sql(database, "UPDATE cortex.job SET heartbeat_at = cortex.now()")
+    assert statuses(database) == {"RUNNING": 1}
+
+
+# --- time-outs that their own pods do not enforce
+
+
+async def beating(bench: Bench, database: str, seconds: float, *, began_s: float = 0.0) -> UUID:
+    """A job of 10 s that runs for so long on a pod that lives."""
+    (claim,) = await bench.claimed(timeout_s=10)
+    move_clock(database, seconds)
+    sql(
+        database,
+        "UPDATE cortex.job SET heartbeat_at = cortex.now(), waited_s = $2 WHERE id = $1",
+        claim.lease.job_id,
+        began_s,
+    )
+    return claim.lease.job_id
+
+
+async def test_a_job_that_runs_on_after_its_time_out_is_ended_although_its_pod_lives(
+    bench: Bench, database: str
+) -> None:
+    await bench.start(bench.committer)
+    late = await beating(bench, database, 75)
+    await a_sweeper(bench).tick()
+    row = job_row(database, late)
+    assert (row["status"], row["error_code"], row["task_state"]) == (
+        "FAILED",
+        "job_timed_out",
+        None,
+    )
+    assert row["error_message"] == "Job timed out after 10 seconds"
+    (receipt,) = sql(database, "SELECT * FROM cortex.timeout_event WHERE job_id = $1", late)
+    assert (receipt["scope"], receipt["final_action"]) == ("job", "failed")
+    assert 74 < receipt["elapsed_s"] < 80
+    with pytest.raises(LeaseLost):
+        await bench.committer.record(
+            Finish(lease=Lease(late, row["attempt"]), status=JobStatus.COMPLETED, result="1")
+        )
+    assert_one_truth(database)
+
+
+async def test_time_without_a_pod_does_not_count(bench: Bench, database: str) -> None:
+    job_id = await beating(bench, database, 75, began_s=30.0)
+    await a_sweeper(bench).tick()
+    assert job_row(database, job_id)["status"] == "RUNNING"
+
+
+async def test_nor_is_a_job_ended_within_its_minute(bench: Bench, database: str) -> None:
+    job_id = await beating(bench, database, 60)
+    await a_sweeper(bench).tick()
+    assert job_row(database, job_id)["status"] == "RUNNING"
+
+
+async def test_time_since_the_last_heartbeat_does_not_count(bench: Bench, database: str) -> None:
+    (claim,) = await bench.claimed(timeout_s=10)
+    move_clock(database, ZOMBIE_S - 60)
+    await a_sweeper(bench).tick()
+    assert job_row(database, claim.lease.job_id)["status"] == "RUNNING", "its pod may be dead"
+
+
+async def test_what_the_sweep_has_to_leave_for_its_next_turn_is_not_out_of_time(
+    bench: Bench, database: str
+) -> None:
+    await bench.claimed(BATCH_MAX + 1, timeout_s=10)
+    move_clock(database, ZOMBIE_S + 60)
+    await a_sweeper(bench).tick()
+    assert statuses(database) == {"RETRY": BATCH_MAX, "RUNNING": 1}
+
+
+async def test_a_clock_that_was_set_back_does_not_keep_it_running(
+    bench: Bench, database: str
+) -> None:
+    late = await beating(bench, database, 75)
+    sql(
+        database,
+        """INSERT INTO cortex.job_step (
+               job_id, seq, attempt, kind, key, digest, started_at, finished_at, output)
+           SELECT $1, 1, 1, 'step', 'a', 'digest', at, at, '1'
+           FROM (SELECT cortex.now() + interval '1 day' AS at) tomorrow""",
+        late,
+    )
+    await a_sweeper(bench).tick()
+    assert job_row(database, late)["status"] == "FAILED"
+    (receipt,) = sql(database, "SELECT * FROM cortex.timeout_event WHERE job_id = $1", late)
+    assert receipt["step_elapsed_s"] == 0

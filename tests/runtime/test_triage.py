@@ -1,0 +1,408 @@
+"""The triage: what recovered goes on by itself, once; what an operator must mend is told."""
+
+from collections.abc import MutableMapping
+from typing import Any
+from uuid import UUID
+
+import trio
+
+from cortex.domain.clock import Chance
+from cortex.durable.context import Context
+from cortex.runtime.maintenance import triage as service
+from cortex.runtime.maintenance.triage import CALM_S, Triage
+from cortex.store import dead_letters, timeouts
+from cortex.store.dead_letters import Resubmission
+from cortex.store.triage import triage as triage_once
+from tests.support.eventually import eventually_async
+from tests.support.factories import Bench, a_lease
+from tests.support.holder import holding_task
+from tests.support.letters import cancelling, fail, letter, lifecycle, make_large, set_breaker
+from tests.support.postgres import sql
+from tests.support.receipts import a_change, a_receipt, a_work_tree, an_interruption
+from tests.support.rows import (
+    assert_one_truth,
+    job_count,
+    job_row,
+    move_clock,
+    new_id,
+    seeded_random,
+    steps,
+)
+
+Lines = list[MutableMapping[str, Any]]
+OUTAGE: dict[str, Any] = {
+    "error_class": "TRANSIENT_APP",
+    "error_code": "overloaded",
+    "error_source": "llm:x",
+}
+
+WAITS_FOR_ORIGIN = """
+    CREATE FUNCTION cortex.test_waits_for_origin() RETURNS trigger LANGUAGE plpgsql AS $$
+    BEGIN
+        PERFORM set_config('lock_timeout', '0', true);
+        PERFORM FROM cortex.job WHERE id = NEW.origin_id FOR SHARE;
+        RETURN NEW;
+    END $$
+"""
+WAIT_FOR_ORIGIN = """
+    CREATE TRIGGER test_waits_for_origin BEFORE INSERT ON cortex.job
+    FOR EACH ROW EXECUTE FUNCTION cortex.test_waits_for_origin()
+"""
+
+
+def a_triage(bench: Bench, *, every_s: float = 60.0) -> Triage:
+    chance = Chance(seeded_random(), lambda: 1_700_000_000_000)
+    return Triage(bench.port, rng=bench.rng, chance=chance, every_s=every_s)
+
+
+def states(dsn: str, ids: list[UUID]) -> list[str]:
+    return [letter(dsn, each)["state"] for each in ids]
+
+
+async def test_what_failed_with_its_dependency_goes_on_when_that_is_back(
+    bench: Bench, database: str
+) -> None:
+    set_breaker(database, "llm:x", "OPEN")
+    (job_id,) = fail(database, steps=2, **OUTAGE)
+    move_clock(database, CALM_S + 1)
+    await a_triage(bench).tick()
+    assert states(database, [job_id]) == ["OPEN"]
+    set_breaker(database, "llm:x", "CLOSED")
+    await a_triage(bench).tick()
+    found = letter(database, job_id)
+    assert (found["state"], found["is_automatic"]) == ("RETRIED", True)
+    assert (found["resolved_by"], found["reason"]) == ("triage", "llm:x answers again")
+    heir = job_row(database, found["retried_as"])
+    assert (heir["origin_id"], heir["task_state"]) == (job_id, "READY")
+    assert len(steps(database, heir["id"])) == 2
+    ((subtype, data),) = lifecycle(database, job_id)
+    assert (subtype, data["by"]) == ("dead_letter_retried", "triage")
+    assert_one_truth(database)
+
+
+async def test_one_letter_probes_a_half_open_breaker_that_no_job_waits_for(
+    bench: Bench, database: str
+) -> None:
+    set_breaker(database, "llm:x", "HALF_OPEN")
+    ids = fail(database, count=3, **OUTAGE)
+    move_clock(database, CALM_S + 1)
+    await a_triage(bench).tick()
+    assert sorted(states(database, ids)) == ["OPEN", "OPEN", "RETRIED"]
+    (probe,) = (each for each in ids if states(database, [each]) == ["RETRIED"])
+    found = letter(database, probe)
+    assert found["reason"] == "probes llm:x"
+    sql(
+        database,
+        "UPDATE cortex.breaker SET probe_by = cortex.uuid7(), "
+        "probe_until = cortex.now() + interval '30 s'",
+    )
+    await a_triage(bench).tick()
+    assert sorted(states(database, ids)) == ["OPEN", "OPEN", "RETRIED"], "it is being probed"
+
+
+async def test_what_has_just_failed_is_given_time(bench: Bench, database: str) -> None:
+    (job_id,) = fail(database, **OUTAGE)
+    move_clock(database, CALM_S - 5)
+    await a_triage(bench).tick()
+    assert states(database, [job_id]) == ["OPEN"]
+    move_clock(database, CALM_S + 5)
+    await a_triage(bench).tick()
+    assert states(database, [job_id]) == ["RETRIED"]
+
+
+async def test_a_line_of_jobs_goes_on_by_itself_once(bench: Bench, database: str) -> None:
+    (first,) = fail(database, **OUTAGE)
+    move_clock(database, CALM_S + 1)
+    await a_triage(bench).tick()
+    second = letter(database, first)["retried_as"]
+    sql(database, "UPDATE cortex.job SET status = 'RUNNING' WHERE id = $1", second)
+    sql(
+        database,
+        "UPDATE cortex.job SET status = 'FAILED', error_message = 'again', "
+        "error_class = 'TRANSIENT_APP', error_source = 'llm:x' WHERE id = $1",
+        second,
+    )
+    move_clock(database, 3 * CALM_S)
+    for _ in range(2):
+        await a_triage(bench).tick()
+    found = letter(database, second)
+    assert (found["state"], found["triaged_at"] is not None) == ("OPEN", True)
+    assert job_count(database, "origin_id IS NOT NULL") == 1
+
+
+async def test_an_open_breaker_does_not_hold_up_the_others(bench: Bench, database: str) -> None:
+    set_breaker(database, "llm:a", "OPEN")
+    waiting = fail(database, service.RETRIED_MAX + 5, **OUTAGE | {"error_source": "llm:a"})
+    (ready,) = fail(database, **OUTAGE | {"error_source": "llm:b"})
+    move_clock(database, CALM_S + 1)
+    await a_triage(bench).tick()
+    assert states(database, [ready]) == ["RETRIED"]
+    assert set(states(database, waiting)) == {"OPEN"}
+
+
+async def test_a_recovered_provider_is_not_run_over(bench: Bench, database: str) -> None:
+    fail(database, 3 * service.RETRIED_MAX, **OUTAGE)
+    move_clock(database, CALM_S + 1)
+    for passes in (1, 2):
+        await a_triage(bench).tick()
+        assert job_count(database, "origin_id IS NOT NULL") == passes * service.RETRIED_MAX
+
+
+async def test_configuration_goes_to_operators_and_the_unreadable_away(
+    bench: Bench, database: str, log_lines: Lines
+) -> None:
+    denied: dict[str, Any] = {
+        "error_class": "PERMANENT",
+        "error_code": "forbidden",
+        "error_message": "no key",
+    }
+    unreadable: dict[str, Any] = {
+        "error_code": "invalid_value",
+        "error_message": "payload of 'x' lacks url",
+    }
+    wrong = fail(database, 2, **denied)
+    (lost,) = fail(database, error_class="PERMANENT", **unreadable)
+    (unclear,) = fail(database)
+    await a_triage(bench).tick()
+    assert states(database, [*wrong, lost, unclear]) == [
+        *("ESCALATED", "ESCALATED", "ARCHIVED", "OPEN")
+    ]
+    assert [subtype for subtype, _ in lifecycle(database, wrong[0])] == ["dead_letter_escalated"]
+    assert [subtype for subtype, _ in lifecycle(database, lost)] == ["dead_letter_archived"]
+    assert lifecycle(database, unclear) == []
+    assert letter(database, wrong[0])["reason"] == "it fails until the credentials are mended"
+    assert letter(database, lost)["resolved_by"] == "triage"
+    (warning,) = [line for line in log_lines if line["log_level"] == "warning"]
+    assert warning["letters"] == 2
+    assert letter(database, wrong[0])["fingerprint"] in warning["hint"]
+    log_lines.clear()
+    await a_triage(bench).tick()
+    assert log_lines == []
+    assert job_count(database, "origin_id IS NOT NULL") == 0
+
+
+async def test_a_failure_that_asked_for_a_person_gets_one(bench: Bench, database: str) -> None:
+    (job_id,) = fail(database, error_class="PERMANENT", error_code="suspended")
+    fact = "INSERT INTO cortex.fact (type, subtype, job_id, data) VALUES ('error', 'x', $1, $2)"
+    sql(database, fact, job_id, '{"escalated": true}')
+    await a_triage(bench).tick()
+    assert states(database, [job_id]) == ["ESCALATED"]
+
+
+async def test_an_escalated_letter_is_a_persons_to_retry(bench: Bench, database: str) -> None:
+    (job_id,) = fail(database, error_class="PERMANENT", error_code="forbidden")
+    await a_triage(bench).tick()
+    wanted = [Resubmission(job_id=job_id, new_id=new_id())]
+    (done,) = await bench.port(dead_letters.resubmit, wanted, by="ana", reason="new key")
+    assert done.error is None
+    assert letter(database, job_id)["is_automatic"] is False
+
+
+async def test_what_a_time_out_left_half_done_is_for_a_person(bench: Bench, database: str) -> None:
+    clean, tree, file = (fail(database, **OUTAGE)[0] for _ in range(3))
+    left: dict[UUID, dict[str, Any]] = {
+        clean: {"work_trees": [a_work_tree()]},
+        tree: {"work_trees": [a_work_tree(a_change())]},
+        file: {"problem": "too many files"},
+    }
+    receipts = [
+        a_receipt(interruption=an_interruption(lease=a_lease(job_id=job_id)), **fields)
+        for job_id, fields in left.items()
+    ]
+    await bench.port(timeouts.record, receipts)
+    move_clock(database, CALM_S + 1)
+    await a_triage(bench).tick()
+    assert states(database, [clean, tree, file]) == ["RETRIED", "OPEN", "OPEN"]
+    assert all(letter(database, each)["triaged_at"] for each in (tree, file)), "seen once"
+
+
+async def test_what_is_for_a_person_does_not_hold_up_the_others(
+    bench: Bench, database: str
+) -> None:
+    left = fail(database, service.RETRIED_MAX + 5, **OUTAGE)
+    receipts = [
+        a_receipt(interruption=an_interruption(lease=a_lease(job_id=each)), problem="full")
+        for each in left
+    ]
+    await bench.port(timeouts.record, receipts)
+    move_clock(database, 1)
+    clean = fail(database, 2, **OUTAGE)
+    move_clock(database, CALM_S + 2)
+    await a_triage(bench).tick()
+    assert set(states(database, left)) == {"OPEN"}
+    assert states(database, clean) == ["RETRIED", "RETRIED"]
+
+
+async def test_what_somebody_holds_does_not_hold_up_the_others(bench: Bench, database: str) -> None:
+    denied: dict[str, Any] = {"error_class": "PERMANENT", "error_code": "forbidden"}
+    held = fail(database, **OUTAGE) + fail(database, **denied)
+    free = fail(database, **OUTAGE) + fail(database, **denied)
+    move_clock(database, CALM_S + 1)
+    with (
+        holding_task(database, held[0], table="cortex.dead_letter"),
+        holding_task(database, held[1], table="cortex.dead_letter"),
+    ):
+        await a_triage(bench).tick()
+        assert states(database, free) == ["RETRIED", "ESCALATED"]
+        assert states(database, held) == ["OPEN", "OPEN"]
+    await eventually_async(lambda: not is_held(database), what="the letters are free again")
+    await a_triage(bench).tick()
+    assert states(database, held) == ["RETRIED", "ESCALATED"]
+
+
+def is_held(dsn: str) -> bool:
+    query = "SELECT FROM pg_locks WHERE relation = 'cortex.dead_letter'::regclass"
+    return bool(sql(dsn, query))
+
+
+async def test_a_long_retry_holds_nothing_but_what_it_retries(bench: Bench, database: str) -> None:
+    denied: dict[str, Any] = {"error_class": "PERMANENT", "error_code": "forbidden"}
+    chosen = fail(database, service.RETRIED_MAX, **OUTAGE)
+    move_clock(database, 1)
+    later, wrong = fail(database, 3, **OUTAGE), fail(database, 2, **denied)
+    move_clock(database, CALM_S + 2)
+    sql(database, WAITS_FOR_ORIGIN)
+    sql(database, WAIT_FOR_ORIGIN)
+    async with trio.open_nursery() as nursery:
+        with holding_task(database, chosen[0], table="cortex.job"):
+            nursery.start_soon(a_triage(bench).tick)
+            await eventually_async(lambda: is_waited_for(database), what="the retry is under way")
+            free = "SELECT job_id FROM cortex.dead_letter FOR UPDATE SKIP LOCKED"
+            assert {row["job_id"] for row in sql(database, free)} == {*later, *wrong}
+            await bench.port(dead_letters.discard, wrong[:1], by="ana", reason="of no use")
+    assert states(database, wrong) == ["DISCARDED", "ESCALATED"]
+    assert letter(database, wrong[0])["resolved_by"] == "ana"
+    assert set(states(database, chosen)) == {"RETRIED"}
+    assert set(states(database, later)) == {"OPEN"}
+
+
+def is_waited_for(dsn: str) -> bool:
+    query = """
+        SELECT FROM pg_stat_activity
+        WHERE datname = current_database() AND wait_event_type = 'Lock'
+    """
+    return bool(sql(dsn, query))
+
+
+async def test_what_is_too_large_is_for_an_operator_and_does_not_hold_up_the_others(
+    bench: Bench, database: str
+) -> None:
+    ids = fail(database, service.RETRIED_MAX, steps=2, **OUTAGE)
+    large = ids[0]
+    make_large(database, large)
+    (wrong,) = fail(database, error_class="PERMANENT", error_code="forbidden")
+    move_clock(database, CALM_S + 1)
+    triage = a_triage(bench)
+    await triage.tick()
+    assert states(database, [wrong]) == ["ESCALATED"], "verdicts are written all the same"
+    for _ in range(10):
+        await triage.tick()
+    assert states(database, ids) == ["ESCALATED"] + ["RETRIED"] * (len(ids) - 1)
+    assert letter(database, large)["reason"].startswith(f"job {large} is too large to go on from")
+    assert_one_truth(database)
+
+
+async def test_what_somebody_cancels_is_tried_again_and_holds_up_no_verdict(
+    bench: Bench, database: str
+) -> None:
+    (job_id,) = fail(database, steps=2, **OUTAGE)
+    move_clock(database, CALM_S + 1)
+    (wrong,) = fail(database, error_class="PERMANENT", error_code="forbidden")
+    triage = a_triage(bench)
+    with cancelling(database, job_id):
+        await triage.tick()
+    assert states(database, [job_id, wrong]) == ["OPEN", "ESCALATED"]
+    await triage.tick()
+    assert states(database, [job_id]) == ["RETRIED"]
+
+
+async def test_one_that_somebody_cancels_each_time_comes_after_the_others(
+    bench: Bench, database: str
+) -> None:
+    (resisting,) = fail(database, steps=2, **OUTAGE)
+    move_clock(database, 1)
+    others = fail(database, 3, steps=2, **OUTAGE)
+    move_clock(database, CALM_S + 2)
+    triage = a_triage(bench)
+    with cancelling(database, resisting):
+        for _ in range(6):
+            await triage.tick()
+        assert states(database, [resisting, *others]) == ["OPEN", *["RETRIED"] * 3]
+        tried = await triage.tick()
+        assert tried is not None
+        assert tried.called_off == resisting, "it has its turns, too"
+    await triage.tick()
+    assert states(database, [resisting]) == ["RETRIED"]
+
+
+async def test_one_pod_at_a_time(bench: Bench, database: str) -> None:
+    fail(database)
+    session = bench.port.dedicated(on_lost=lambda: None)
+    await bench.port.cross(session.open)
+    lock = "SELECT pg_advisory_lock(hashtextextended('cortex.triage', 0))"
+    await bench.port.cross(session._connection.fetch, lock)  # type: ignore[union-attr]
+    assert await a_triage(bench).tick() is None
+    await bench.port.cross(session.close)
+    await eventually_async(lambda: not locked(database), what="the lock is free again")
+    assert await a_triage(bench).tick() is not None
+
+
+def locked(dsn: str) -> bool:
+    return bool(sql(dsn, "SELECT FROM pg_locks WHERE locktype = 'advisory' AND objsubid = 1"))
+
+
+async def test_an_outage_is_waited_out(bench: Bench, database: str) -> None:
+    (job_id,) = fail(database, error_class="PERMANENT", error_code="forbidden")
+    bench.port.refuse(triage_once)
+    await bench.start(a_triage(bench, every_s=0.01))
+    await eventually_async(
+        lambda: states(database, [job_id]) == ["ESCALATED"], what="it looks again"
+    )
+    assert bench.port.faults_left == 0
+
+
+async def test_a_lost_reply_retries_nothing_twice(bench: Bench, database: str) -> None:
+    ids = fail(database, 3, **OUTAGE)
+    move_clock(database, CALM_S + 1)
+    bench.port.lose_reply(triage_once)
+    await bench.start(a_triage(bench, every_s=0.01))
+    await eventually_async(lambda: bench.port.faults_left == 0, what="it looked")
+    await eventually_async(
+        lambda: states(database, ids) == ["RETRIED"] * 3, what="they are retried"
+    )
+    assert job_count(database, "origin_id IS NOT NULL") == 3
+
+
+async def test_a_job_that_goes_on_runs_no_step_again(bench: Bench, database: str) -> None:
+    ran: list[str] = []
+
+    async def note(name: str) -> str:
+        ran.append(name)
+        return f"done {name}"
+
+    async def handler(ctx: Context) -> list[Any]:
+        done = [await ctx.step(name, note, name) for name in ("a", "b")]
+        if ctx.attempt == 1 and not [name for name in ran if name == "c"]:
+            ran.append("c")
+            raise ValueError("not today")
+        return [*done, await ctx.step("d", note, "d")]
+
+    bench.handle(handler)
+    await bench.start(bench.committer)
+    await bench.start(bench.dispatcher(poll_s=0.02))
+    (job_id,) = await bench.submit(worker_attempts=1)
+    await eventually_async(
+        lambda: job_row(database, job_id)["status"] == "FAILED", what="it has failed"
+    )
+    wanted = [Resubmission(job_id=job_id, new_id=new_id())]
+    (done,) = await bench.port(dead_letters.resubmit, wanted, by="ana", reason="tomorrow")
+    assert done.retried_as is not None
+    await eventually_async(
+        lambda: job_row(database, wanted[0].new_id)["status"] == "COMPLETED", what="it goes on"
+    )
+    assert ran == ["a", "b", "c", "d"]
+    heir = job_row(database, wanted[0].new_id)
+    assert heir["result"] == ["done a", "done b", "done d"]
+    assert [row[:2] for row in steps(database, heir["id"])] == [(1, 0), (2, 0), (3, 1)]
+    assert job_row(database, job_id)["status"] == "FAILED"
+    assert_one_truth(database)

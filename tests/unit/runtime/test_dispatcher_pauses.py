@@ -1,0 +1,67 @@
+"""The dispatcher's loop rests when there is nothing that it could do, whatever it would like to."""
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import trio
+
+from cortex.actors.ticker import Pacer
+from cortex.runtime.jobs.dispatcher import Dispatcher
+from cortex.runtime.running import RunningJobs
+from cortex.runtime.self_fence import Standing
+from tests.support.rows import new_id, seeded_random
+
+TICKS_MAX = 10_000
+
+
+class Counted(Dispatcher):
+    """A dispatcher that counts its ticks, and is stopped when it runs wild."""
+
+    ticks = 0
+
+    async def tick(self) -> float:
+        self.ticks += 1
+        assert self.ticks < TICKS_MAX, "it does not rest"
+        return await super().tick()
+
+
+async def no_orphans(*_: object, **__: object) -> list[object]:
+    return []
+
+
+@pytest.mark.parametrize(
+    "is_sure, is_held_up, per_minute",
+    [(False, False, 70), (True, True, 70), (True, False, 3400)],
+    ids=["not sure of itself", "unable to write", "without a slot"],
+)
+async def test_it_rests(
+    autojump_clock: object, is_sure: bool, is_held_up: bool, per_minute: int
+) -> None:
+    standing = Standing(fence_s=600.0, settle_s=0.0)
+    if is_sure:
+        standing.locked()
+        standing.beaten(trio.current_time())
+    port: Any = no_orphans
+    actors: Any = SimpleNamespace(
+        running=RunningJobs(slots=0),
+        registry=SimpleNamespace(shared_names=("work",), isolated_names=()),
+        committer=SimpleNamespace(is_held_up=is_held_up),
+        rng=seeded_random(),
+    )
+    async with trio.open_nursery() as nursery:
+        dispatcher = Counted(
+            port,
+            pod_id=new_id(),
+            config_id=1,
+            actors=actors,
+            jobs_nursery=nursery,
+            standing=standing,
+            pacer=Pacer(rng=seeded_random()),
+            poll_s=1.0,
+        )
+        dispatcher.hint(promote=True)
+        with trio.move_on_after(60):
+            await dispatcher.run()
+        nursery.cancel_scope.cancel()
+    assert dispatcher.ticks <= per_minute

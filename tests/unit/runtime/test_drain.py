@@ -1,0 +1,78 @@
+"""The deadlines of a pod that leaves: they count from the signal, and an early abort draws near."""
+
+from trio.testing import MockClock
+
+from cortex.domain.drain import DrainPhase, DrainStatus
+from cortex.runtime.liveness.drain import Drain
+from cortex.runtime.running import RunningJobs, Stop
+from tests.support.factories import a_claim
+
+INTAKE, JOBS, HAND_BACK, FLUSH, SIGN_OFF = DrainPhase
+
+
+def a_drain(
+    running: RunningJobs | None = None, *, told: list[DrainPhase | None] | None = None
+) -> Drain:
+    def changed() -> None:
+        if told is not None:
+            told.append(drain.phase)
+
+    drain = Drain(drain_s=40, close_s=10, running=running or RunningJobs(slots=5), tell=changed)
+    return drain
+
+
+async def test_deadlines_count_from_the_signal(mock_clock: MockClock) -> None:
+    drain = a_drain()
+    assert drain.status is None
+    drain.enter(INTAKE)
+    mock_clock.jump(12)  # spent in the first phase
+    drain.enter(JOBS)
+    assert drain.left_s(JOBS) == 28
+    assert [drain.left_s(phase) for phase in (HAND_BACK, FLUSH, SIGN_OFF)] == [36.5, 37.5, 38]
+    mock_clock.jump(100)
+    assert {drain.left_s(phase) for phase in (JOBS, HAND_BACK, FLUSH, SIGN_OFF)} == {0}
+
+
+async def test_an_early_abort_draws_the_later_deadlines_near_and_nothing_moves_them_away(
+    mock_clock: MockClock,
+) -> None:
+    drain = a_drain()
+    drain.enter(INTAKE)
+    drain.enter(JOBS)
+    mock_clock.jump(3)
+    drain.enter(HAND_BACK)
+    assert [drain.left_s(phase) for phase in (JOBS, HAND_BACK, SIGN_OFF)] == [0, 8.5, 10]
+    mock_clock.jump(4)
+    drain.enter(FLUSH)
+    assert [drain.left_s(phase) for phase in (HAND_BACK, FLUSH, SIGN_OFF)] == [4.5, 5.5, 6]
+
+
+async def test_everybody_can_see_how_far_it_has_come(mock_clock: MockClock) -> None:
+    running, told = RunningJobs(slots=5), list[DrainPhase | None]()
+    running.add(a_claim())
+    drain = a_drain(running, told=told)
+    drain.enter(INTAKE)
+    drain.enter(JOBS)
+    mock_clock.jump(10)
+    assert drain.status == DrainStatus(phase=JOBS, jobs_left=1, abort_in_s=30, closed_in_s=40)
+    assert told == [INTAKE, JOBS]
+
+
+async def test_phases_do_not_go_back(mock_clock: MockClock) -> None:
+    drain = a_drain()
+    for phase in (INTAKE, HAND_BACK, JOBS):  # claiming hung until the jobs were gone
+        drain.enter(phase)
+    assert drain.phase is HAND_BACK
+
+
+async def test_a_pod_that_crashes_has_all_the_time_that_closing_gets(mock_clock: MockClock) -> None:
+    assert a_drain().left_s(SIGN_OFF) == 10
+
+
+async def test_what_is_claimed_by_a_pod_that_leaves_is_handed_back_at_once() -> None:
+    running = RunningJobs(slots=5)
+    before = running.add(a_claim())
+    running.leaving.set()
+    late = running.add(a_claim())
+    assert (before.stop, late.stop) == (None, Stop.HANDED_BACK)
+    assert late.scope.cancel_called

@@ -1,0 +1,78 @@
+"""The third column of a wide screen: the newest steps of the job that the cursor of a list is on.
+
+They are read once the cursor rests, and again when the job stands otherwise; see `Side` for the
+pane itself.
+"""
+
+from collections.abc import Callable, Hashable, Sequence
+from typing import Final, TypeAlias
+from uuid import UUID
+
+from cortex.domain.phrases import short_id
+from cortex.view.cells import Cell
+from cortex_tui.desk import Desk
+from cortex_tui.model.fall import FallRow, rows_of
+from cortex_tui.render.steps_side import steps_lines
+from cortex_tui.widgets.side import About, Side
+
+REST_S: Final = 0.3
+"""After so long a cursor rests."""
+AGAIN_S: Final = 1.0
+"""The steps of a job that does one after another are not read more often."""
+STEPS_MAX: Final = 60
+
+StepsOf: TypeAlias = tuple[UUID, Hashable]
+"""A job, and how it stood when the list was read."""
+
+
+class StepsBeside:
+    """Owns the pane. The screen calls `moved`, and `look` when it `wants` that."""
+
+    def __init__(self, desk: Desk, *, of: Callable[[], StepsOf | None]) -> None:
+        """`of`: what the cursor is on; None: nothing."""
+        self._desk = desk
+        self._of = of
+        self.pane = Side(desk, about=self._about)
+        self.pane.add_class("-third")
+        self._moved_at = self._read_at = float("-inf")
+        self._asked: StepsOf | None = None
+        self._job_id: UUID | None = None
+        """That the rows are of."""
+        self._rows: Sequence[FallRow] = ()
+
+    def moved(self) -> None:
+        """Know that the cursor is elsewhere."""
+        self._moved_at = self._desk.session.clock.now()
+        self.pane.tell()
+
+    @property
+    def wants(self) -> bool:
+        """Whether the steps are to be read."""
+        subject, now = self._of(), self._desk.session.clock.now()
+        if subject is None or subject == self._asked or not self.pane.is_seen_now:
+            return False
+        return now - self._moved_at >= REST_S and now - self._read_at >= AGAIN_S
+
+    async def look(self) -> bool:
+        """Read them, in one statement."""
+        subject = self._of()
+        if subject is None:
+            return False
+        self._read_at = self._desk.session.clock.now()
+        self._asked = subject  # before it fails: the list is looked at in any case
+        row = dict(await self._desk.backend.job.look(subject[0], after=None, limit=STEPS_MAX))
+        self._desk.take_head(row.pop("head"))
+        self._job_id = subject[0]
+        self._rows = rows_of(row, row["steps"], folded=frozenset())
+        return True
+
+    def _about(self, width: int) -> About | None:
+        subject = self._of()
+        if subject is None:
+            return None
+        title = Cell(f"steps of {short_id(subject[0])}", "dim")
+        if self._job_id != subject[0]:
+            return About(key=subject[0], title=title, lines=())
+        rows = self._rows[-max(1, self.pane.size.height - 1) :]
+        lines = tuple(steps_lines(rows, self._desk.session.now, width))
+        return About(key=subject[0], title=title, lines=lines)
