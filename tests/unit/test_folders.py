@@ -4,6 +4,7 @@ import os
 import stat
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
 import pytest
 
@@ -104,13 +105,14 @@ def test_workspaces_of_a_former_version_are_closed(tmp_path: Path) -> None:
 
 def test_a_pod_that_starts_closes_what_a_former_version_left_open(tmp_path: Path) -> None:
     workspaces, elsewhere = tmp_path / "data" / "workspaces", tmp_path / "elsewhere"
-    for each in (workspaces / "ended" / "inner", elsewhere):
+    ended, beside = workspaces / str(uuid4()), workspaces / "postgres"
+    link = workspaces / str(uuid4())
+    for each in (ended / "inner", elsewhere, beside):
         each.mkdir(parents=True)
+    for each in (workspaces, ended, elsewhere, beside):
         each.chmod(0o755)
-    for each in (workspaces, workspaces / "ended"):
-        each.chmod(0o755)
-    (workspaces / "link").symlink_to(elsewhere)
+    link.symlink_to(elsewhere)
     standard_parts(app=None, workspaces=workspaces)
-    assert mode(workspaces / "ended") == 0o700
+    assert mode(ended) == 0o700
     assert mode(workspaces) & 0o066 == 0
-    assert mode(elsewhere) == 0o755
+    assert mode(elsewhere) == mode(beside) == 0o755
