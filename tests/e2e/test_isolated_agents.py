@@ -1,4 +1,4 @@
-"""A whole job of an agent in a process of its own beside the pod, and kill -9 of the one that forks."""
+"""A whole job of an agent in a process beside the pod, and kill -9 of the one that forks these."""
 
 import os
 import signal
