@@ -4,7 +4,6 @@ import os
 import stat
 from pathlib import Path
 from typing import Any
-from uuid import uuid4
 
 import pytest
 
@@ -15,6 +14,7 @@ from cortex.domain.errors import ForbiddenError, UsageError
 from cortex.http.folder import confine
 from cortex.jobs.run_agent import _readable
 from cortex.runtime.pod_parts import standard_parts
+from tests.support.rows import new_id
 
 
 @pytest.fixture
@@ -105,8 +105,8 @@ def test_workspaces_of_a_former_version_are_closed(tmp_path: Path) -> None:
 
 def test_a_pod_that_starts_closes_what_a_former_version_left_open(tmp_path: Path) -> None:
     workspaces, elsewhere = tmp_path / "data" / "workspaces", tmp_path / "elsewhere"
-    ended, beside = workspaces / str(uuid4()), workspaces / "postgres"
-    link = workspaces / str(uuid4())
+    ended, beside = workspaces / str(new_id()), workspaces / "postgres"
+    link = workspaces / str(new_id())
     for each in (ended / "inner", elsewhere, beside):
         each.mkdir(parents=True)
     for each in (workspaces, ended, elsewhere, beside):
