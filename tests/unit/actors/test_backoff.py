@@ -8,9 +8,7 @@ import trio.testing
 from structlog import get_logger
 from structlog.testing import capture_logs
 
-from cortex.domain.drain import Trouble
-from cortex.domain.errors import RejectedError, UnavailableError
-from cortex.runtime.backoff import (
+from cortex.actors.backoff import (
     FIRST_S,
     LEAST,
     MOST_S,
@@ -19,6 +17,8 @@ from cortex.runtime.backoff import (
     Outage,
     until_answered,
 )
+from cortex.domain.drain import Trouble
+from cortex.domain.errors import RejectedError, UnavailableError
 
 LOG = get_logger("test")
 GONE = UnavailableError("gone", trouble=Trouble.UNREACHABLE)
