@@ -23,6 +23,7 @@ from cortex.domain.errors import CortexError, OutcomeUnknownError
 from cortex.postgres.database import Database, Profile, open_database
 from cortex.store import approvals, effects
 from cortex.store.approvals import Verdict
+from cortex.store.effects import EffectRow
 
 LOOK_S: Final = 0.25
 CALL_WITHIN_S: Final = 5.0
@@ -152,16 +153,16 @@ class Approver:
 
     # --- unknown effects
 
-    async def _resolve(self, db: Database, effect: dict[str, Any]) -> None:
+    async def _resolve(self, db: Database, effect: EffectRow) -> None:
         """Look at the ledger, and say what is there."""
-        applied = [a for a in self._ledger.applied() if a.key == str(effect["id"])]
+        applied = [a for a in self._ledger.applied() if a.key == str(effect.id)]
         said = Resolution.APPLIED if applied else Resolution.NOT_APPLIED
         result = str(applied[0].result) if applied else None
 
         async def resolve() -> str:
             await effects.resolve(
                 db,
-                effect["id"],
+                effect.id,
                 said,
                 by="ann",
                 reason="the ledger says so",
@@ -170,7 +171,7 @@ class Approver:
             return said.value
 
         await self._operation(
-            "resolve", {"effect": str(effect["id"]), "by": "ann", "said": said.value}, resolve
+            "resolve", {"effect": str(effect.id), "by": "ann", "said": said.value}, resolve
         )
 
     async def _operation(

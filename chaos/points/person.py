@@ -13,6 +13,7 @@ from cortex.domain.effect import EffectStatus, Resolution
 from cortex.domain.errors import CortexError
 from cortex.store import approvals, effects
 from cortex.store.approvals import Verdict
+from cortex.store.effects import EffectRow
 
 LOOK_S: Final = 0.1
 NAME: Final = "ann"
@@ -54,11 +55,11 @@ async def _agree(trial: Trial, request: dict[str, Any]) -> None:
     await approvals.decide(trial.db, verdict)
 
 
-async def _tell(trial: Trial, effect: dict[str, Any]) -> None:
-    applied = [each for each in trial.bench.ledger.applied() if each.key == str(effect["id"])]
+async def _tell(trial: Trial, effect: EffectRow) -> None:
+    applied = [each for each in trial.bench.ledger.applied() if each.key == str(effect.id)]
     await effects.resolve(
         trial.db,
-        effect["id"],
+        effect.id,
         Resolution.APPLIED if applied else Resolution.NOT_APPLIED,
         by=NAME,
         reason="the ledger says so",

@@ -20,6 +20,7 @@ from cortex.postgres.bridge import Port
 from cortex.postgres.database import Database, Profile
 from cortex.store import approvals, effects, idempotency, jobs
 from cortex.store.approvals import Verdict
+from cortex.store.effects import EffectRow
 
 if TYPE_CHECKING:
     from chaos.sim.machine import Machine
@@ -157,15 +158,15 @@ class People:
         while isinstance(await self._operation(who, "decide", told, decide), UnavailableError):
             await self._world.sleep(self._dice.uniform(*PAUSE_S))
 
-    async def _resolve(self, effect: dict[str, Any]) -> None:
+    async def _resolve(self, effect: EffectRow) -> None:
         """Look at the ledger, and say what is there."""
-        applied = [a for a in self._world.ledger.applied if a.key == str(effect["id"])]
+        applied = [a for a in self._world.ledger.applied if a.key == str(effect.id)]
         said = Resolution.APPLIED if applied else Resolution.NOT_APPLIED
 
         async def resolve() -> dict[str, Any]:
             await self._port(
                 effects.resolve,
-                effect["id"],
+                effect.id,
                 said,
                 by="ann",
                 reason="the ledger says so",
@@ -173,7 +174,7 @@ class People:
             )
             return {"outcome": said.value}
 
-        told = {"effect": str(effect["id"]), "by": "ann", "said": said.value}
+        told = {"effect": str(effect.id), "by": "ann", "said": said.value}
         await self._operation("approver-ann", "resolve", told, resolve)
 
     async def _operation(

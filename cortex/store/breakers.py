@@ -20,6 +20,7 @@ from cortex.domain.failure import Failure
 from cortex.postgres.database import Connection, Database, Record
 from cortex.postgres.queries import sql
 from cortex.store.jobs import plain
+from cortex.store.rows import row_of
 
 COUNT_MAX: Final = 1_000
 """Jobs that wait for one breaker, or for the freeze, are counted so far, as on the screens."""
@@ -37,6 +38,19 @@ class Seen:
     now: datetime
     changes: tuple[str, ...] = ()
     """What this very call changed, in the words of facts."""
+
+
+@attrs.frozen(kw_only=True)
+class FreezeState:
+    """Whether effects are frozen, by whom, why and since when."""
+
+    is_frozen: bool
+    by: str | None
+    reason: str | None
+    frozen_at: datetime | None
+    waiting_jobs: int
+    """Up to `COUNT_MAX`."""
+    now: datetime = attrs.field(eq=False)
 
 
 async def look(db: Database, *, limit: int) -> tuple[datetime, list[Breaker]]:
@@ -132,20 +146,17 @@ async def freeze(db: Database, *, by: str, reason: str) -> Seen:
 
 async def unfreeze(db: Database, *, by: str, reason: str) -> Seen:
     """Let effects begin again: jobs go on. Raises `ConflictError` if they are not frozen."""
-    if not (await frozen(db))["is_frozen"]:
+    if not (await frozen(db)).is_frozen:
         raise ConflictError("effects are not frozen", hint="see: cortex freeze status")
     return await _change(db, FREEZE, lambda b, _: rules.closed(b), person=(by, reason))
 
 
-async def frozen(db: Database) -> dict[str, Any]:
-    """Return whether effects are frozen (`is_frozen`), by whom, why and since when.
-
-    And how many jobs wait for that (`waiting_jobs`), up to `COUNT_MAX`.
-    """
+async def frozen(db: Database) -> FreezeState:
+    """Return whether effects are frozen, and how many jobs wait for that."""
     row = await db.fetch_one("breakers.freeze", COUNT_MAX)
     if row is None:
         raise AssertionError("breakers.freeze always returns one row")
-    return plain(row)
+    return row_of(FreezeState, row)
 
 
 async def forget(db: Database, *, idle_s: float, limit: int) -> int:

@@ -5,9 +5,9 @@ from datetime import datetime
 from typing import Any, Final
 
 from cortex.domain.effect import EffectStatus, Resolution
-from cortex.domain.job import JobStatus
 from cortex.domain.phrases import short_id, time_of_day
-from cortex.view.cells import Cell, Row
+from cortex.store.effects import EffectDetail, EffectRow
+from cortex.view.cells import Cell
 
 STATES: Final = {
     EffectStatus.PENDING: Cell("● pending", "run"),
@@ -25,27 +25,27 @@ WORDS: Final = {
 """What filters take: as the record has it, and as it is shown."""
 
 
-def state_cell(row: Row) -> Cell:
+def state_cell(row: EffectRow) -> Cell:
     """Return glyph and words of an effect's state."""
-    return STATES[EffectStatus(row["status"])]
+    return STATES[row.status]
 
 
-def remark(row: Row) -> str:
+def remark(row: EffectRow) -> str:
     """Say why it stands so, or who has said it; "" when there is nothing to say."""
-    if EffectStatus(row["status"]) is EffectStatus.UNKNOWN:
-        why = f"{row['why']}; " if row["why"] else ""
-        return f"{why}see cortex effects show {short_id(row['id'])}"
-    if row["resolution"]:
-        return f"{row['resolution']}, said {row['resolved_by']}"
-    if row["calls_count"] > 1:
-        again = f"called {row['calls_count']} times under the same id"
-        return f"{again}: {row['why']}" if row["why"] else again
-    return row["why"] or ""
+    if row.status is EffectStatus.UNKNOWN:
+        why = f"{row.why}; " if row.why else ""
+        return f"{why}see cortex effects show {short_id(row.id)}"
+    if row.resolution:
+        return f"{row.resolution}, said {row.resolved_by}"
+    if row.calls_count > 1:
+        again = f"called {row.calls_count} times under the same id"
+        return f"{again}: {row.why}" if row.why else again
+    return row.why or ""
 
 
-def prospects(effect: dict[str, Any]) -> dict[Resolution, str]:
+def prospects(effect: EffectDetail) -> dict[Resolution, str]:
     """Say what would come of each thing that a person can say of an unknown effect."""
-    if not JobStatus(effect["job_status"]).is_terminal:
+    if not effect.job_status.is_terminal:
         return {
             Resolution.APPLIED: "the job goes on with its --result and does not call again",
             Resolution.NOT_APPLIED: "the job goes on and calls again, under the same id",

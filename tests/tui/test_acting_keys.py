@@ -41,7 +41,7 @@ def letter(cluster: FakeBackend) -> None:
 
 def said(cluster: FakeBackend) -> None:
     done_by = {"status": "COMPLETED", "resolution": "applied", "resolved_by": "li"}
-    cluster.effects.rows[ONE] |= done_by
+    cluster.effects.change(ONE, **done_by)
 
 
 def act(cluster: FakeBackend) -> None:

@@ -16,6 +16,8 @@ from cortex.domain.effect import Resolution
 from cortex.domain.job_filter import JobFilter, JobPlace
 from cortex.domain.quota import Quota
 from cortex.store.approvals import Ruling, Verdict
+from cortex.store.breakers import FreezeState
+from cortex.store.effects import EffectDetail, EffectRow
 from cortex.store.job_choice import Choice, Done
 from cortex.store.job_pages import JobPage
 from cortex.store.operator import Head, JobsSeen
@@ -32,8 +34,6 @@ LetterRow: TypeAlias = Mapping[str, Any]
 """A row of `cortex.store.dead_letters`: of one letter, or of an error with its newest letter."""
 ActRow: TypeAlias = Mapping[str, Any]
 """A row of `cortex.store.dead_acts.page` without its `now`."""
-EffectRow: TypeAlias = Mapping[str, Any]
-"""A row of `cortex.store.effects.page`, or all of one effect, or a quota; without its `now`."""
 BreakerRow: TypeAlias = Mapping[str, Any]
 """A row of `cortex.store.operator.breakers_seen`; on the screen with what happened to it lately."""
 
@@ -246,7 +246,7 @@ class Effects(Protocol):
         """Read the newest of the others."""
         ...
 
-    async def show(self, effect_id: UUID) -> EffectRow:
+    async def show(self, effect_id: UUID) -> EffectDetail:
         """Return one effect in full."""
         ...
 
@@ -257,7 +257,7 @@ class Effects(Protocol):
         """
         ...
 
-    async def frozen(self) -> Mapping[str, Any]:
+    async def frozen(self) -> FreezeState:
         """Return whether effects are frozen, by whom, and how many jobs wait for that."""
         ...
 
