@@ -5,10 +5,11 @@ Goes the way of the command line, through the store.
 
 import asyncio
 import contextlib
-from typing import Any, Final
+from typing import Final
 
 from chaos.points.bench import Trial
 from chaos.points.programs import Program
+from cortex.domain.approval import ApprovalRow
 from cortex.domain.effect import EffectStatus, Resolution
 from cortex.domain.errors import CortexError
 from cortex.store import approvals, effects
@@ -43,13 +44,13 @@ async def _look(trial: Trial, program: Program) -> None:
             await _tell(trial, effect)
 
 
-async def _agree(trial: Trial, request: dict[str, Any]) -> None:
+async def _agree(trial: Trial, request: ApprovalRow) -> None:
     verdict = Verdict(
-        approval_id=request["id"],
+        approval_id=request.id,
         is_approved=True,
         by=NAME,
         credential=f"token:{NAME}",
-        seen=request["digest"],
+        seen=request.digest,
         channel="cli",
     )
     await approvals.decide(trial.db, verdict)

@@ -11,6 +11,7 @@ import trio
 
 from chaos.cluster.approver import WEIGHTS, Decision
 from chaos.workloads.program import Program
+from cortex.domain.approval import ApprovalRow
 from cortex.domain.effect import EffectStatus, Resolution
 from cortex.domain.errors import CortexError, OutcomeUnknownError, UnavailableError
 from cortex.domain.idempotency import request_digest
@@ -111,14 +112,14 @@ class People:
                 except CortexError:
                     continue  # the next look will find it
                 for approval in waiting:
-                    if approval["id"] not in handled:
-                        handled.add(approval["id"])
+                    if approval.id not in handled:
+                        handled.add(approval.id)
                         nursery.start_soon(self._decide, approval)
                 for effect in unknown:
                     nursery.start_soon(self._resolve, effect)
 
-    async def _decide(self, approval: dict[str, Any]) -> None:
-        dice = random.Random(f"decision {approval['arguments_text']} {self._world.seed}")
+    async def _decide(self, approval: ApprovalRow) -> None:
+        dice = random.Random(f"decision {approval.arguments_text} {self._world.seed}")
         said = dice.choices(list(WEIGHTS), list(WEIGHTS.values()))[0]
         await self._world.sleep(dice.uniform(*THINKS_S))
         match said:
@@ -131,29 +132,29 @@ class People:
             case Decision.EXPIRE:
                 pass  # its hour passes
 
-    async def _approve(self, approval: dict[str, Any], by: str) -> None:
+    async def _approve(self, approval: ApprovalRow, by: str) -> None:
         await self._say(approval, by, is_approved=True)
 
-    async def _deny(self, approval: dict[str, Any], by: str) -> None:
+    async def _deny(self, approval: ApprovalRow, by: str) -> None:
         await self._say(approval, by, is_approved=False)
 
-    async def _say(self, approval: dict[str, Any], by: str, *, is_approved: bool) -> None:
+    async def _say(self, approval: ApprovalRow, by: str, *, is_approved: bool) -> None:
         verdict = Verdict(
-            approval_id=approval["id"],
+            approval_id=approval.id,
             is_approved=is_approved,
             by=by,
             credential=f"token:{by}",
-            seen=approval["digest"],
+            seen=approval.digest,
             channel="cli",
         )
 
         async def decide() -> dict[str, Any]:
             ruling = await self._port(approvals.decide, verdict)
             if not ruling.is_taken:
-                raise approvals.refusal(approval, ruling)
+                raise approvals.refusal(await self._port(approvals.show, approval.id), ruling)
             return {"outcome": ruling.outcome}
 
-        told = {"approval": str(approval["id"]), "by": by, "approve": is_approved}
+        told = {"approval": str(approval.id), "by": by, "approve": is_approved}
         who = f"approver-{by}"
         while isinstance(await self._operation(who, "decide", told, decide), UnavailableError):
             await self._world.sleep(self._dice.uniform(*PAUSE_S))

@@ -106,19 +106,116 @@ class Decided:
     """Seconds from the request to its end; None while it waits."""
 
 
-def ended(approval: Mapping[str, Any]) -> str:
+@attrs.frozen(kw_only=True)
+class ApprovalHead:
+    """What every list of requests has of one."""
+
+    id: UUID
+    job_id: UUID
+    key: str
+    """The step that waits for it."""
+    tool: str | None
+    """None for a gate in the job's own code."""
+    digest: bytes
+    """SHA-256 of its arguments."""
+    version: int
+    """Raised by each edit."""
+    risk: Risk = attrs.field(converter=Risk)
+    effect: str | None
+    policy: str | None
+    people: int
+    """So many different people must agree."""
+    agreed: int
+    """So many have."""
+    status: ApprovalStatus = attrs.field(converter=ApprovalStatus)
+    created_at: datetime
+    expires_at: datetime
+    edited_by: str | None
+    decided_at: datetime | None
+    decided_by: str | None
+    channel: str | None
+    reason: str | None
+    agent: str | None
+    job_type: str | None
+
+
+@attrs.frozen(kw_only=True)
+class ApprovalRow(ApprovalHead):
+    """A request with its arguments."""
+
+    arguments: dict[str, Any]
+    arguments_text: str
+    """Canonical JSON, as they will run."""
+    schema: Mapping[str, Any] | None
+    """By which edits are checked; None: not to be edited."""
+    reversible: bool | None
+    """None: nobody said."""
+    requested_by: str | None
+    now: datetime = attrs.field(eq=False)
+
+
+@attrs.frozen(kw_only=True)
+class ApprovalVote:
+    """One person who agreed."""
+
+    person: str
+    credential: str | None
+    at: datetime
+    channel: str
+    reason: str | None
+    digest: str
+    """Of the arguments that were agreed to, hexadecimal: others do not count."""
+    edited: bool
+
+
+@attrs.frozen(kw_only=True)
+class Approval(ApprovalRow):
+    """A request in full."""
+
+    seq: int
+    lineage_id: UUID
+    attempt: int
+    tenant: str
+    agent_id: UUID | None
+    agent_version: int | None
+    asked: dict[str, Any]
+    """What the job asked for, before anybody edited it."""
+    asked_text: str
+    asked_digest: bytes
+    said: str | None
+    """By the model: nobody is to decide by it."""
+    on_deny: str
+    on_expiry: str
+    requested_with: str | None
+    decided_with: str | None
+    address: str | None
+    client: str | None
+    has_link: bool
+    token_by: str | None
+    """Who made its link."""
+    job_status: str | None
+    job_head: Mapping[str, Any] | None
+    """What its job has done and cost."""
+    is_job_due: bool
+    effect_id: UUID | None
+    """What it let through."""
+    effect_status: str | None
+    votes: tuple[ApprovalVote, ...]
+
+
+def ended(approval: Approval) -> str:
     """Return how it was decided, by whom, how and why; empty while it waits."""
-    status = ApprovalStatus(approval["status"])
-    if status is ApprovalStatus.PENDING:
+    status = approval.status
+    if status is ApprovalStatus.PENDING or approval.decided_at is None:
         return ""
-    at = utc_time(approval["decided_at"])
-    why = f": {approval['reason']}" if approval["reason"] else ""
+    at = utc_time(approval.decided_at)
+    why = f": {approval.reason}" if approval.reason else ""
     match status:
         case ApprovalStatus.EXPIRED:
             return f"expired at {at}: nobody decided, nothing was executed"
         case ApprovalStatus.CANCELLED:
             return f"void since {at}{why}"
         case _:
-            how = f" on {approval['channel']}" if approval["channel"] else ""
-            where = f" from {approval['address']}" if approval["address"] else ""
-            return f"{status.lower()} by {approval['decided_by']} at {at}{how}{where}{why}"
+            how = f" on {approval.channel}" if approval.channel else ""
+            where = f" from {approval.address}" if approval.address else ""
+            return f"{status.lower()} by {approval.decided_by} at {at}{how}{where}{why}"

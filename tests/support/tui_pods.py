@@ -12,7 +12,7 @@ from cortex.domain.errors import ConflictError, NotFoundError
 from cortex.store.pods import PodRow
 from cortex.store.queues import QueueRow
 from cortex_tui.clock import Clock
-from tests.support.pod_rows import a_pod_row
+from tests.support.store_rows import a_pod_row
 
 Row = TypeVar("Row")
 Done = tuple[str, object, str, str]

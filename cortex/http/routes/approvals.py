@@ -61,7 +61,7 @@ async def list_approvals(asked: Asked[ApprovalsQuery, None], api: Api) -> Respon
         rows = await api.port(approvals.pending, after=query.cursor, limit=limit)
     else:
         rows = await api.port(approvals.page, statuses=wanted, before=query.cursor, limit=limit)
-    shown = [record(ApprovalRow, row, digest=row["digest"].hex()) for row in rows[: query.limit]]
+    shown = [record(ApprovalRow, row, digest=row.digest.hex()) for row in rows[: query.limit]]
     more = len(rows) > query.limit
     return answer(Approvals(approvals=shown, next_cursor=shown[-1].id if more else None))
 
@@ -72,10 +72,10 @@ async def show_approval(asked: Asked[None, None], api: Api) -> Response:
     shown = record(
         Approval,
         row,
-        digest=row["digest"].hex(),
+        digest=row.digest.hex(),
         # As they stand in the record: a number keeps its digits, whatever reads it.
-        arguments=orjson.Fragment(row["arguments_text"]),
-        asked=orjson.Fragment(row["asked_text"]),
+        arguments=orjson.Fragment(row.arguments_text),
+        asked=orjson.Fragment(row.asked_text),
         if_approved=if_approved(row),
         if_denied=if_denied(row),
         if_expired=if_expired(row),
@@ -132,9 +132,9 @@ async def decide_approvals(asked: Asked[None, Batch], api: Api) -> Response:
             deciding.verdict(
                 each,
                 Wish(
-                    approval_id=each["id"],
+                    approval_id=each.id,
                     is_approved=is_approved,
-                    seen=seen[each["id"]],
+                    seen=seen[each.id],
                     reason=body.reason,
                 ),
                 person,
@@ -169,7 +169,7 @@ async def link_approval(asked: Asked[None, None], api: Api) -> Response:
         path=path,
         url=base_url(asked.request) + path,
         needs_sign_in=needs_sign_in(row),
-        expires_at=row["expires_at"],
+        expires_at=row.expires_at,
     )
     return answer(made, status=201)
 

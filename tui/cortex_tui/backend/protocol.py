@@ -10,12 +10,13 @@ from typing import Any, Protocol, TypeAlias
 from uuid import UUID
 
 from cortex.domain.answer_text import Message
+from cortex.domain.approval import Approval
 from cortex.domain.dead_act import ActVerb, Change
 from cortex.domain.drain import Moved
 from cortex.domain.effect import Resolution
 from cortex.domain.job_filter import JobFilter, JobPlace
 from cortex.domain.quota import Quota
-from cortex.store.approvals import Ruling, Verdict
+from cortex.store.approvals import InboxRow, Ruling, Verdict
 from cortex.store.breakers import FreezeState
 from cortex.store.effects import EffectDetail, EffectRow
 from cortex.store.job_choice import Choice, Done
@@ -26,7 +27,6 @@ from cortex.store.pulse import Figures, Recent, Trouble
 from cortex.store.queues import QueueRow
 from cortex.store.quotas import QuotaRow
 from cortex_tui.model.bulk import BulkVerb
-from cortex_tui.model.inbox import InboxRow
 
 JobRow: TypeAlias = Mapping[str, Any]
 """A row of `cortex.store.job_pages` without its `now`: two that are equal look the same."""
@@ -167,7 +167,7 @@ class Approvals(Protocol):
         """
         ...
 
-    async def show(self, ids: Sequence[UUID]) -> Sequence[Mapping[str, Any]]:
+    async def show(self, ids: Sequence[UUID]) -> Sequence[Approval]:
         """Read requests in full, in no order."""
         ...
 
