@@ -3,7 +3,7 @@
 The rules are those of `cortex.domain.breaker`; here is only how they become true for everybody.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from datetime import datetime
 from typing import Any, Final
 from uuid import UUID
@@ -13,13 +13,12 @@ import orjson
 
 from cortex.domain import breaker as rules
 from cortex.domain.breaker import HOLD_MAX_S, HOLD_MIN_S, Breaker, BreakerState, policy_of
-from cortex.domain.breaker_past import ERRORS_MAX, PAST_S
+from cortex.domain.breaker_past import ERRORS_MAX, PAST_S, CountedError, Past, Turn
 from cortex.domain.effect import FREEZE
 from cortex.domain.errors import ConflictError, NotFoundError, UsageError
 from cortex.domain.failure import Failure
 from cortex.postgres.database import Connection, Database, Record
 from cortex.postgres.queries import sql
-from cortex.store.jobs import plain
 from cortex.store.rows import row_of
 
 COUNT_MAX: Final = 1_000
@@ -38,6 +37,35 @@ class Seen:
     now: datetime
     changes: tuple[str, ...] = ()
     """What this very call changed, in the words of facts."""
+
+
+@attrs.frozen(kw_only=True)
+class BreakerRow:
+    """A breaker, and the jobs that wait for it."""
+
+    name: str
+    state: BreakerState = attrs.field(converter=BreakerState)
+    failures: int
+    """In a row."""
+    requests: int
+    """Since it last closed."""
+    opened_at: datetime | None
+    open_until: datetime | None
+    probe_by: UUID | None
+    probe_pod: str | None
+    """Name of the pod that tries it now."""
+    forced_by: str | None
+    """Who holds it open."""
+    forced_reason: str | None
+    forced_at: datetime | None
+    last_error: str | None
+    escalated_at: datetime | None
+    updated_at: datetime
+    waiting: int
+    """Jobs that wait for it, up to `COUNT_MAX`."""
+    past: Past | None = None
+    """See `with_past`."""
+    now: datetime = attrs.field(eq=False)
 
 
 @attrs.frozen(kw_only=True)
@@ -164,16 +192,17 @@ async def forget(db: Database, *, idle_s: float, limit: int) -> int:
     return len(await db.fetch("breakers.forget", idle_s, limit))
 
 
-async def page(db: Database, *, name: str | None = None, limit: int = 200) -> list[dict[str, Any]]:
-    """Return breakers, those that are not closed first; `waiting` ends at `COUNT_MAX`."""
-    return [plain(row) for row in await db.fetch("breakers.list", name, limit, COUNT_MAX)]
+async def page(db: Database, *, name: str | None = None, limit: int = 200) -> list[BreakerRow]:
+    """Return breakers, those that are not closed first."""
+    rows = await db.fetch("breakers.list", name, limit, COUNT_MAX)
+    return [row_of(BreakerRow, row, past=None) for row in rows]
 
 
 async def _known(db: Database, name: str) -> None:
     policy_of(name)
     if await page(db, name=name, limit=1):
         return
-    known = ", ".join(row["name"] for row in await page(db, limit=10))
+    known = ", ".join(row.name for row in await page(db, limit=10))
     raise NotFoundError(
         f"there is no circuit breaker {name!r}",
         hint=f"there are: {known}" if known else "none has ever opened or counted a failure",
@@ -259,31 +288,26 @@ CHANGES_EACH_MAX: Final = 500
 """Of one, the newest: it is tried every half minute, which changes it twice."""
 
 
-async def past(db: Database, names: Sequence[str]) -> dict[str, dict[str, Any]]:
-    """Return by name the `turns` of the last hour, `known_since` and the last `errors`.
-
-    Of `turns`, the oldest first, and `known_since` see `cortex.domain.breaker_past`. Errors have
-    `at`, `code` and `message`, the newest first; those that say nothing of what was called are not
-    among them.
-    """
+async def past(db: Database, names: Sequence[str]) -> dict[str, Past]:
+    """Return by name what happened in the last hour, and the last errors that count."""
     if not names:
         return {}
     changes = max(1, min(CHANGES_EACH_MAX, CHANGES_MAX // len(names)))
     rows = await db.fetch("breakers.past", list(names), PAST_S, changes, ERRORS_MAX)
     return {
-        row["name"]: {
-            "turns": _timed(row["turns"]),
-            "known_since": row["known_since"],
-            "errors": _timed(row["errors"]),
-        }
+        row["name"]: Past(
+            turns=tuple(Turn(**each) for each in _timed(row["turns"])),
+            known_since=row["known_since"],
+            errors=tuple(CountedError(**each) for each in _timed(row["errors"])),
+        )
         for row in rows
     }
 
 
-async def with_past(db: Database, rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+async def with_past(db: Database, rows: Sequence[BreakerRow]) -> list[BreakerRow]:
     """Return breakers with what happened to them lately."""
-    known = await past(db, [row["name"] for row in rows])
-    return [{**row, **known[row["name"]]} for row in rows]
+    known = await past(db, [row.name for row in rows])
+    return [attrs.evolve(row, past=known[row.name]) for row in rows]
 
 
 def _timed(document: str) -> list[dict[str, Any]]:

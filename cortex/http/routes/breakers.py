@@ -1,6 +1,6 @@
 """`/v1/breakers`: what failed lately, and what people let be called."""
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable
 from datetime import datetime
 from typing import Any, Final
 
@@ -8,7 +8,7 @@ import attrs
 from starlette.responses import Response
 
 from cortex.domain.breaker import HOLD_MAX_S, HOLD_MIN_S, NAME_MAX, BreakerState, policy_of
-from cortex.domain.breaker_past import ERRORS_MAX
+from cortex.domain.breaker_past import ERRORS_MAX, Past
 from cortex.domain.errors import UsageError
 from cortex.domain.safe import safe
 from cortex.domain.token import Role
@@ -139,12 +139,14 @@ async def _told(api: Api, **which: Any) -> Breakers:
     return Breakers(breakers=[_row(row) for row in rows])
 
 
-def _row(row: Mapping[str, Any]) -> BreakerRow:
+def _row(row: store.BreakerRow) -> BreakerRow:
+    past = row.past or Past()
     return record(
         BreakerRow,
         row,
-        turns=[record(BreakerTurn, turn) for turn in row["turns"]],
-        errors=[record(BreakerError, error) for error in row["errors"]],
+        turns=[record(BreakerTurn, turn) for turn in past.turns],
+        known_since=past.known_since,
+        errors=[record(BreakerError, error) for error in past.errors],
     )
 
 

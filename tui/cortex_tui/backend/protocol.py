@@ -11,13 +11,14 @@ from uuid import UUID
 
 from cortex.domain.answer_text import Message
 from cortex.domain.approval import Approval
+from cortex.domain.breaker_past import Past
 from cortex.domain.dead_act import ActVerb, Change
 from cortex.domain.drain import Moved
 from cortex.domain.effect import Resolution
 from cortex.domain.job_filter import JobFilter, JobPlace
 from cortex.domain.quota import Quota
 from cortex.store.approvals import InboxRow, Ruling, Verdict
-from cortex.store.breakers import FreezeState
+from cortex.store.breakers import BreakerRow, FreezeState
 from cortex.store.effects import EffectDetail, EffectRow
 from cortex.store.job_choice import Choice, Done
 from cortex.store.job_pages import JobPage
@@ -34,8 +35,6 @@ LetterRow: TypeAlias = Mapping[str, Any]
 """A row of `cortex.store.dead_letters`: of one letter, or of an error with its newest letter."""
 ActRow: TypeAlias = Mapping[str, Any]
 """A row of `cortex.store.dead_acts.page` without its `now`."""
-BreakerRow: TypeAlias = Mapping[str, Any]
-"""A row of `cortex.store.operator.breakers_seen`; on the screen with what happened to it lately."""
 
 Heard: TypeAlias = Callable[[Message], None]
 Told: TypeAlias = Callable[[str], None]
@@ -219,7 +218,7 @@ class Breakers(Protocol):
         """Read them, those that are not closed first."""
         ...
 
-    async def past(self, names: Sequence[str]) -> Mapping[str, Mapping[str, Any]]:
+    async def past(self, names: Sequence[str]) -> Mapping[str, Past]:
         """Read what happened to some lately, by name; see `cortex.store.breakers`."""
         ...
 
