@@ -1,8 +1,10 @@
 """Dead letters: what the triage decides of a failed job, and what a retry of it would come to."""
 
-from collections.abc import Mapping
+from datetime import datetime
+from decimal import Decimal
 from enum import StrEnum
 from typing import Any, Final
+from uuid import UUID
 
 import attrs
 
@@ -52,6 +54,82 @@ _UNREADABLE: Final = "payload"
 
 
 @attrs.frozen(kw_only=True)
+class LetterHead:
+    """What a letter has, and a group of them by its newest one."""
+
+    job_id: UUID
+    fingerprint: str
+    type: str
+    error_code: str | None
+    error_class: str | None
+    error_source: str | None
+    """What failed, by the name of its breaker; None: the job's own code."""
+    error_message: str
+    breaker: str | None
+    """State of that breaker; None: it never opened."""
+    agent: str | None
+    step: str | None
+    """The last one that was committed."""
+    asks_again_after: int | None
+    """So many steps stand before the model response that failed it; None: that was not why."""
+    now: datetime = attrs.field(eq=False)
+
+
+@attrs.frozen(kw_only=True)
+class LetterGroup(LetterHead):
+    """Letters with the same error."""
+
+    count: int
+    escalated_count: int
+    first_at: datetime
+    last_at: datetime
+    is_all: bool
+    """There are no others; else these are of those that were looked at."""
+
+
+@attrs.frozen(kw_only=True)
+class Letter(LetterHead):
+    """A failed job."""
+
+    lineage_id: UUID
+    tenant: str
+    state: LetterState = attrs.field(converter=LetterState)
+    created_at: datetime
+    triaged_at: datetime | None
+    resolved_at: datetime | None
+    resolved_by: str | None
+    reason: str | None
+    retried_as: UUID | None
+    is_automatic: bool
+    """It was retried by itself."""
+
+
+@attrs.frozen(kw_only=True)
+class LetterDetail(Letter):
+    """All that is known of a failed job."""
+
+    payload: Any
+    attempt: int
+    worker_attempts: int
+    retry_count: int
+    max_retries: int
+    timeout_s: int | None
+    agent_version: int | None
+    submitted_at: datetime
+    started_at: datetime | None
+    finished_at: datetime
+    waited_s: float
+    origin_id: UUID | None
+    pod: str | None
+    step_at: datetime | None
+    spent_usd: Decimal | None
+    stack: str | None
+    raw: str | None
+    trace_id: str | None
+    retried_status: str | None
+
+
+@attrs.frozen(kw_only=True)
 class Cause:
     """Why a job failed, and how that stands now."""
 
@@ -68,15 +146,15 @@ class Cause:
     """So many steps stand before the model response that failed it; None: that was not why."""
 
     @classmethod
-    def of(cls, row: Mapping[str, Any]) -> "Cause":
-        """Return the cause of a letter, or of a group of them, as the store tells it."""
+    def of(cls, row: "LetterHead") -> "Cause":
+        """Return the cause of a letter, or of a group of them."""
         return cls(
-            code=row["error_code"],
-            message=row["error_message"],
-            error_class=row["error_class"],
-            source=row["error_source"],
-            breaker=row["breaker"],
-            asks_again_after=row["asks_again_after"],
+            code=row.error_code,
+            message=row.error_message,
+            error_class=row.error_class,
+            source=row.error_source,
+            breaker=row.breaker,
+            asks_again_after=row.asks_again_after,
         )
 
     @property

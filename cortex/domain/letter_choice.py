@@ -2,12 +2,12 @@
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from typing import Any, Final
+from typing import Final
 from uuid import UUID
 
 import attrs
 
-from cortex.domain.dead_letter import Cause
+from cortex.domain.dead_letter import Cause, Letter, LetterHead
 
 MANY: Final = 100
 """More than that and the number has to be typed."""
@@ -45,7 +45,7 @@ class DryRun:
         return "".join(f", {count:,} not ({why})" for why, count in self.left_out.items())
 
 
-def why_no_retry(row: Mapping[str, Any], *, from_start: bool = False) -> str:
+def why_no_retry(row: LetterHead, *, from_start: bool = False) -> str:
     """Return in a word why another try could only fail; "": it may succeed.
 
     `from_start`: it would be given no steps.
@@ -56,11 +56,9 @@ def why_no_retry(row: Mapping[str, Any], *, from_start: bool = False) -> str:
     return DIVERGED if cause.code == DIVERGED and not from_start else ""
 
 
-def retries_of(
-    rows: Sequence[Mapping[str, Any]], *, has_more: bool, from_start: bool = False
-) -> DryRun:
+def retries_of(rows: Sequence[Letter], *, has_more: bool, from_start: bool = False) -> DryRun:
     """Return which of these letters a retry may help."""
-    whys = [(row["job_id"], why_no_retry(row, from_start=from_start)) for row in rows]
+    whys = [(row.job_id, why_no_retry(row, from_start=from_start)) for row in rows]
     return DryRun(
         job_ids=tuple(job_id for job_id, why in whys if not why),
         left_out=Counter(why for _, why in whys if why),

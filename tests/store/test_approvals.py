@@ -89,7 +89,7 @@ def test_a_no_is_told_to_the_job_or_fails_it(askers: Askers) -> None:
     assert row["error_message"] == "refund was denied by li: too much"
     assert [new for _, new, _ in history(askers.dsn, failed_job)][-1] == "FAILED"
     letter = askers.call(dead_letters.show, failed_job)
-    assert (letter["state"], letter["error_code"]) == ("OPEN", "denied")
+    assert (letter.state, letter.error_code) == ("OPEN", "denied")
     assert_one_truth(askers.dsn)
 
 

@@ -36,7 +36,7 @@ def change(cluster: FakeBackend) -> None:
 
 
 def letter(cluster: FakeBackend) -> None:
-    cluster.dead.rows[ONE]["state"] = "DISCARDED"
+    cluster.dead.set_letter(ONE, state="DISCARDED")
 
 
 def said(cluster: FakeBackend) -> None:

@@ -82,7 +82,8 @@ ACT_COLUMNS: Final[Sequence[Column[Row]]] = (
 
 
 def _now(row: Row) -> Cell:
-    return state_cell(row) if row["state"] in tuple(LetterState) else Cell(NOTHING, "dim")
+    state = row["state"]
+    return state_cell(LetterState(state)) if state in tuple(LetterState) else Cell(NOTHING, "dim")
 
 
 FAILURE_COLUMNS: Final[Sequence[Column[Row]]] = (

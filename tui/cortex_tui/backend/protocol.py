@@ -13,12 +13,14 @@ from cortex.domain.answer_text import Message
 from cortex.domain.approval import Approval
 from cortex.domain.breaker_past import Past
 from cortex.domain.dead_act import ActVerb, Change
+from cortex.domain.dead_letter import Letter, LetterGroup
 from cortex.domain.drain import Moved
 from cortex.domain.effect import Resolution
 from cortex.domain.job_filter import JobFilter, JobPlace
 from cortex.domain.quota import Quota
 from cortex.store.approvals import InboxRow, Ruling, Verdict
 from cortex.store.breakers import BreakerRow, FreezeState
+from cortex.store.dead_letters import NewestLetters
 from cortex.store.effects import EffectDetail, EffectRow
 from cortex.store.job_choice import Choice, Done
 from cortex.store.job_pages import JobPage
@@ -31,10 +33,8 @@ from cortex_tui.model.bulk import BulkVerb
 
 JobRow: TypeAlias = Mapping[str, Any]
 """A row of `cortex.store.job_pages` without its `now`: two that are equal look the same."""
-LetterRow: TypeAlias = Mapping[str, Any]
-"""A row of `cortex.store.dead_letters`: of one letter, or of an error with its newest letter."""
 ActRow: TypeAlias = Mapping[str, Any]
-"""A row of `cortex.store.dead_acts.page` without its `now`."""
+"""A row of `cortex.store.dead_acts`, of `page` without its `now`."""
 
 Heard: TypeAlias = Callable[[Message], None]
 Told: TypeAlias = Callable[[str], None]
@@ -284,11 +284,11 @@ class Effects(Protocol):
 class Dead(Protocol):
     """Dead letters: failed jobs that wait for somebody to decide."""
 
-    async def errors(self) -> Sequence[LetterRow]:
+    async def errors(self) -> Sequence[LetterGroup]:
         """Read the errors of the newest ones, the one that came last first."""
         ...
 
-    async def letters(self, fingerprint: str, *, limit: int) -> Sequence[LetterRow]:
+    async def letters(self, fingerprint: str, *, limit: int) -> NewestLetters:
         """Read the newest ones of an error, so many at most."""
         ...
 
@@ -296,7 +296,7 @@ class Dead(Protocol):
         """Return the jobs of an error's letters, the oldest first."""
         ...
 
-    async def of_jobs(self, job_ids: Sequence[UUID]) -> Sequence[LetterRow]:
+    async def of_jobs(self, job_ids: Sequence[UUID]) -> Sequence[Letter]:
         """Read the letters of jobs."""
         ...
 
@@ -321,7 +321,7 @@ class Dead(Protocol):
         """Read the acts, those under way first, then the newest."""
         ...
 
-    async def failures(self, act_id: int) -> Sequence[LetterRow]:
+    async def failures(self, act_id: int) -> Sequence[ActRow]:
         """Read the letters that an act could not settle."""
         ...
 
