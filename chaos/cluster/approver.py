@@ -23,7 +23,7 @@ from cortex.domain.effect import EffectStatus, Resolution
 from cortex.domain.errors import CortexError, OutcomeUnknownError
 from cortex.postgres.database import Database, Profile, open_database
 from cortex.store import approvals, effects
-from cortex.store.approvals import Verdict
+from cortex.store.approvals import Vote
 from cortex.store.effects import EffectRow
 
 LOOK_S: Final = 0.25
@@ -115,7 +115,7 @@ class Approver:
     async def _say(
         self, db: Database, approval: ApprovalRow, by: str, *, is_approved: bool
     ) -> None:
-        verdict = Verdict(
+        verdict = Vote(
             approval_id=approval.id,
             is_approved=is_approved,
             by=by,

@@ -13,7 +13,7 @@ from cortex.domain.approval import ApprovalRow
 from cortex.domain.effect import EffectStatus, Resolution
 from cortex.domain.errors import CortexError
 from cortex.store import approvals, effects
-from cortex.store.approvals import Verdict
+from cortex.store.approvals import Vote
 from cortex.store.effects import EffectRow
 
 LOOK_S: Final = 0.1
@@ -45,7 +45,7 @@ async def _look(trial: Trial, program: Program) -> None:
 
 
 async def _agree(trial: Trial, request: ApprovalRow) -> None:
-    verdict = Verdict(
+    verdict = Vote(
         approval_id=request.id,
         is_approved=True,
         by=NAME,

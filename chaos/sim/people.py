@@ -20,7 +20,7 @@ from cortex.domain.policy import request_of
 from cortex.postgres.bridge import Port
 from cortex.postgres.database import Database, Profile
 from cortex.store import approvals, effects, idempotency, jobs
-from cortex.store.approvals import Verdict
+from cortex.store.approvals import Vote
 from cortex.store.effects import EffectRow
 
 if TYPE_CHECKING:
@@ -139,7 +139,7 @@ class People:
         await self._say(approval, by, is_approved=False)
 
     async def _say(self, approval: ApprovalRow, by: str, *, is_approved: bool) -> None:
-        verdict = Verdict(
+        verdict = Vote(
             approval_id=approval.id,
             is_approved=is_approved,
             by=by,

@@ -7,22 +7,22 @@ from collections.abc import Mapping
 from datetime import datetime
 from typing import Any, Final
 
-from cortex.domain.dead_act import hold_up
-from cortex.domain.dead_letter import Cause, Letter, LetterHead, LetterState, prospect
+from cortex.domain.bulk_operation import hold_up
+from cortex.domain.dead_letter import DeadLetterState, FailureCause, Letter, LetterHead, prospect
 from cortex.domain.phrases import NOTHING, ReadAt, age, rfc3339, short_id, since_s
 from cortex.domain.safe import safe
 from cortex.view.cells import Cell, Row
 
 _STATES: Final = {
-    LetterState.OPEN: ("✗ open", "fail"),
-    LetterState.ESCALATED: ("◆ escalated", "warn"),
-    LetterState.RETRIED: ("↻ retried", "retry"),
-    LetterState.DISCARDED: ("⊘ discarded", "dim"),
-    LetterState.ARCHIVED: ("○ archived", "dim"),
+    DeadLetterState.OPEN: ("✗ open", "fail"),
+    DeadLetterState.ESCALATED: ("◆ escalated", "warn"),
+    DeadLetterState.RETRIED: ("↻ retried", "retry"),
+    DeadLetterState.DISCARDED: ("⊘ discarded", "dim"),
+    DeadLetterState.ARCHIVED: ("○ archived", "dim"),
 }
 
 
-def state_cell(state: LetterState) -> Cell:
+def state_cell(state: DeadLetterState) -> Cell:
     """Return glyph and word of a letter's state."""
     return Cell(*_STATES[state])
 
@@ -30,7 +30,7 @@ def state_cell(state: LetterState) -> Cell:
 def on_retry(row: LetterHead) -> str:
     """Say what a retry would do, or what became of the letter."""
     if not isinstance(row, Letter) or row.state.is_unresolved:
-        return prospect(Cause.of(row), step=row.step)
+        return prospect(FailureCause.of(row), step=row.step)
     heir = f" as {short_id(row.retried_as)}" if row.retried_as else ""
     return f"was {row.state.value.lower()}{heir} by {row.resolved_by}"
 

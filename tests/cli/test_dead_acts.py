@@ -8,7 +8,7 @@ import pytest
 
 from cortex.postgres.database import Profile
 from cortex.postgres.session import open_session
-from cortex.store import dead_acts, dead_letters
+from cortex.store import bulk_operations, dead_letters
 from tests.support.command_line import Cortex
 from tests.support.eventually import eventually
 from tests.support.letters import fail, letter, lifecycle
@@ -35,7 +35,7 @@ def pods(database: str, tmp_path: Path) -> Iterator[Pods]:
 def work_off(dsn: str) -> None:
     """Do what pods would."""
     with open_session(Profile(dsn=dsn)) as call:
-        while (due_s := call(dead_acts.work_off, new_id=new_id)) is not None:
+        while (due_s := call(bulk_operations.work_off, new_id=new_id)) is not None:
             call.pause(due_s)
 
 

@@ -2,11 +2,11 @@
 
 import pytest
 
-from cortex.domain.dead_act import ActVerb
+from cortex.domain.bulk_operation import BulkVerb
 from cortex.postgres.database import Profile
 from cortex.postgres.session import open_session
-from cortex.store import dead_acts
-from cortex.store.dead_acts import DeadAct
+from cortex.store import bulk_operations
+from cortex.store.bulk_operations import BulkOperation
 from tests.support.eventually import eventually
 from tests.support.letters import fail, lifecycle
 from tests.support.pods import Pods
@@ -16,9 +16,9 @@ from tests.support.rows import assert_one_truth, job_count, new_id
 LETTERS = 100
 
 
-def begin(dsn: str, verb: ActVerb) -> int:
+def begin(dsn: str, verb: BulkVerb) -> int:
     """Begin an act on new letters; nobody who asked for it stays."""
-    act = DeadAct(
+    act = BulkOperation(
         token=new_id(),
         verb=verb,
         job_ids=fail(dsn, LETTERS, steps=1),
@@ -28,14 +28,14 @@ def begin(dsn: str, verb: ActVerb) -> int:
         reason="mended",
     )
     with open_session(Profile(dsn=dsn)) as call:
-        return call(dead_acts.begin, act)
+        return call(bulk_operations.begin, act)
 
 
 @pytest.mark.timeout(120)
-@pytest.mark.parametrize("verb", ActVerb)
+@pytest.mark.parametrize("verb", BulkVerb)
 @pytest.mark.parametrize("point", ["before_dead_act", "after_dead_act"])
 def test_a_kill_in_the_middle_repeats_nothing_and_loses_nothing(
-    pods: Pods, point: str, verb: ActVerb
+    pods: Pods, point: str, verb: BulkVerb
 ) -> None:
     pods.environment["CORTEX_CRASH_AT"] = f"{point}:4"
     killed = pods.start()
@@ -57,5 +57,5 @@ def test_a_kill_in_the_middle_repeats_nothing_and_loses_nothing(
     ids = [row["job_id"] for row in sql(pods.dsn, "SELECT job_id FROM cortex.dead_letter")]
     assert {len(lifecycle(pods.dsn, each)) for each in ids} == {1}
     heirs = job_count(pods.dsn, "origin_id IS NOT NULL")
-    assert heirs == (LETTERS if verb is ActVerb.RETRY else 0)
+    assert heirs == (LETTERS if verb is BulkVerb.RETRY else 0)
     assert_one_truth(pods.dsn)

@@ -2,11 +2,11 @@
 
 import pytest
 
+from cortex.domain.bulk_operation import BulkVerb
 from cortex.domain.clock import Chance
-from cortex.domain.dead_act import ActVerb
-from cortex.runtime.maintenance.dead_acts import POLL_S, DeadActs
+from cortex.runtime.maintenance.bulk_operations import POLL_S, BulkOperations
 from cortex.runtime.maintenance.housekeeping import ACTS_MAX, Housekeeping
-from cortex.store import dead_acts
+from cortex.store import bulk_operations
 from tests.support.dead_acts import an_act
 from tests.support.eventually import eventually_async
 from tests.support.factories import Bench
@@ -15,9 +15,9 @@ from tests.support.postgres import sql
 from tests.support.rows import job_count, move_clock, seeded_random
 
 
-def a_runner(bench: Bench) -> DeadActs:
+def a_runner(bench: Bench) -> BulkOperations:
     chance = Chance(seeded_random(), lambda: 1_700_000_000_000)
-    return DeadActs(bench.port, rng=bench.rng, chance=chance)
+    return BulkOperations(bench.port, rng=bench.rng, chance=chance)
 
 
 def state(dsn: str, act_id: int) -> tuple[str, int, int]:
@@ -28,7 +28,7 @@ def state(dsn: str, act_id: int) -> tuple[str, int, int]:
 async def test_a_pass_tells_when_to_look_again(bench: Bench, database: str) -> None:
     runner = a_runner(bench)
     assert await runner.tick() == POLL_S
-    await bench.port(dead_acts.begin, an_act(fail(database, 2), rate_per_s=0.5))
+    await bench.port(bulk_operations.begin, an_act(fail(database, 2), rate_per_s=0.5))
     assert await runner.tick() == 0
     assert await runner.tick() == pytest.approx(1, abs=1)
 
@@ -36,7 +36,7 @@ async def test_a_pass_tells_when_to_look_again(bench: Bench, database: str) -> N
 async def test_it_goes_on_by_itself_from_a_hint(bench: Bench, database: str) -> None:
     runner = a_runner(bench)
     await bench.start(runner)
-    act_id = await bench.port(dead_acts.begin, an_act(fail(database, 50)))
+    act_id = await bench.port(bulk_operations.begin, an_act(fail(database, 50)))
     runner.wake()
     await eventually_async(
         lambda: state(database, act_id) == ("DONE", 50, 0), what="all have had their turn"
@@ -44,9 +44,9 @@ async def test_it_goes_on_by_itself_from_a_hint(bench: Bench, database: str) -> 
 
 
 async def test_an_outage_is_waited_out(bench: Bench, database: str) -> None:
-    bench.port.refuse(dead_acts.work_off)
-    bench.port.lose_reply(dead_acts.work_off)
-    act_id = await bench.port(dead_acts.begin, an_act(fail(database, 50)))
+    bench.port.refuse(bulk_operations.work_off)
+    bench.port.lose_reply(bulk_operations.work_off)
+    act_id = await bench.port(bulk_operations.begin, an_act(fail(database, 50)))
     await bench.start(a_runner(bench))
     await eventually_async(
         lambda: state(database, act_id) == ("DONE", 50, 0), what="all have had their turn"
@@ -58,7 +58,7 @@ async def test_an_outage_is_waited_out(bench: Bench, database: str) -> None:
 async def test_old_ones_are_forgotten_a_few_at_a_time(bench: Bench, database: str) -> None:
     runner = a_runner(bench)
     for job_id in fail(database, ACTS_MAX + 1):
-        await bench.port(dead_acts.begin, an_act([job_id], ActVerb.DISCARD))
+        await bench.port(bulk_operations.begin, an_act([job_id], BulkVerb.DISCARD))
         while await runner.tick() < POLL_S:
             pass
     move_clock(database, 36 * 86_400)

@@ -15,11 +15,11 @@ from cortex.domain.job import Claim, Suspend
 from cortex.domain.model import Usage
 from cortex.domain.prices import LIST_PRICES
 from cortex.durable.calls import Caller, Reservation
-from cortex.runtime.calls import budgets as module
-from cortex.runtime.calls import unsettled as unsettled_module
-from cortex.runtime.calls.budgets import Purse
-from cortex.runtime.calls.unsettled import Unsettled
-from cortex.runtime.maintenance.bookkeeper import Bookkeeper
+from cortex.runtime.calls import budget_guard as module
+from cortex.runtime.calls import pending_settlements as unsettled_module
+from cortex.runtime.calls.budget_guard import StoreBudgetGuard
+from cortex.runtime.calls.pending_settlements import PendingSettlements
+from cortex.runtime.maintenance.reconciler import Reconciler
 from cortex.store import budgets, facts, pods, retries, tasks
 from tests.support.eventually import eventually_async
 from tests.support.factories import JOB_TYPE, Bench, FaultyPort, a_pod
@@ -42,12 +42,12 @@ class CountingPort(FaultyPort):
         return await super().__call__(method, *args, **kwargs)
 
 
-def a_purse(bench: Bench, unsettled: Unsettled | None = None) -> Purse:
-    return Purse(
+def a_purse(bench: Bench, unsettled: PendingSettlements | None = None) -> StoreBudgetGuard:
+    return StoreBudgetGuard(
         bench.port,
         pod_id=bench.pod.id,
         new_id=new_id,
-        unsettled=unsettled or Unsettled(bench.port),
+        unsettled=unsettled or PendingSettlements(bench.port),
         rng=bench.rng,
     )
 
@@ -72,13 +72,15 @@ async def limit(bench: Bench, budget: Budget, usd: str) -> None:
     await bench.port(budgets.put, budget, limit=Decimal(usd), by="ana", reason="test")
 
 
-async def reserve(purse: Purse, claim: Claim, usd: str | None = "1") -> Reservation:
+async def reserve(purse: StoreBudgetGuard, claim: Claim, usd: str | None = "1") -> Reservation:
     cost = None if usd is None else Decimal(usd)
     estimate = Estimate(tokens=100, cost_usd=cost, input_tokens=50, input_usd=cost)
     return await purse.reserve(a_caller(claim), model="scripted", estimate=estimate)
 
 
-async def settle(purse: Purse, reservation: Reservation, usd: str = "1", **fields: Any) -> None:
+async def settle(
+    purse: StoreBudgetGuard, reservation: Reservation, usd: str = "1", **fields: Any
+) -> None:
     booked: dict[str, Any] = {"outcome": "kept", "took_s": 1.5, **fields}
     await purse.settle(reservation, usage=USAGE, cost_usd=Decimal(usd), **booked)
 
@@ -198,7 +200,7 @@ async def test_a_cancelled_call_is_booked_all_the_same(bench: Bench, database: s
 
 
 async def a_known_cost_that_waits(
-    bench: Bench, unsettled: Unsettled, monkeypatch: pytest.MonkeyPatch
+    bench: Bench, unsettled: PendingSettlements, monkeypatch: pytest.MonkeyPatch
 ) -> Claim:
     """Make a call of $2 at most that took $0.5, and during whose end the database goes away."""
     monkeypatch.setattr(module, "SETTLE_WITHIN_S", 0.2)
@@ -227,9 +229,9 @@ async def until_it_is_back(bench: Bench, tick: Callable[[], Awaitable[Any]]) -> 
 async def test_a_known_cost_is_booked_once_the_database_is_back(
     bench: Bench, database: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    unsettled = Unsettled(bench.port)
+    unsettled = PendingSettlements(bench.port)
     claim = await a_known_cost_that_waits(bench, unsettled, monkeypatch)
-    bookkeeper = Bookkeeper(bench.port, unsettled=unsettled, rng=bench.rng)
+    bookkeeper = Reconciler(bench.port, unsettled=unsettled, rng=bench.rng)
     await until_it_is_back(bench, bookkeeper.tick)
     assert uses(database) == [(0, 2)]
     await bookkeeper.tick()
@@ -242,10 +244,10 @@ async def test_a_known_cost_is_booked_once_the_database_is_back(
 async def test_no_sweep_is_faster_than_the_pod_that_knows_the_cost(
     bench: Bench, database: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    unsettled = Unsettled(bench.port)
+    unsettled = PendingSettlements(bench.port)
     await a_known_cost_that_waits(bench, unsettled, monkeypatch)
     await until_it_is_back(bench, unsettled.settle)
-    other = Bookkeeper(bench.port, unsettled=Unsettled(bench.port), rng=bench.rng)
+    other = Reconciler(bench.port, unsettled=PendingSettlements(bench.port), rng=bench.rng)
     await other.tick()  # its attempt still runs
     await bench.port(tasks.sweep, silent_s=-1.0, limit=1, rng=NoPause())
     await other.tick()  # it is over
@@ -259,7 +261,7 @@ async def test_no_sweep_is_faster_than_the_pod_that_knows_the_cost(
 async def test_a_settlement_that_is_cut_off_is_booked_later(bench: Bench, database: str) -> None:
     await limit(bench, DAY, "10")
     (claim,) = await bench.claimed()
-    unsettled = Unsettled(bench.port)
+    unsettled = PendingSettlements(bench.port)
     purse = a_purse(bench, unsettled)
     reservation = await reserve(purse, claim, "2")
     refuse_long(bench)
@@ -275,7 +277,7 @@ async def test_a_reservation_that_nobody_heard_of_keeps_no_room(
 ) -> None:
     await limit(bench, DAY, "10")
     (claim,) = await bench.claimed()
-    unsettled = Unsettled(bench.port)
+    unsettled = PendingSettlements(bench.port)
     bench.port.lose_reply(budgets.reserve)
     for _ in range(50):
         bench.port.refuse(budgets.reserve)
@@ -293,7 +295,7 @@ async def test_too_many_unsettled_costs_are_told_and_left_to_the_sweep(
     monkeypatch.setattr(unsettled_module, "UNSETTLED_MAX", 1)
     await limit(bench, DAY, "10")
     (claim,) = await bench.claimed()
-    unsettled = Unsettled(bench.port)
+    unsettled = PendingSettlements(bench.port)
     purse = a_purse(bench, unsettled)
     reservations = [await reserve(purse, claim, "2") for _ in range(2)]
     for reservation, usd in zip(reservations, ("0.5", "0.25"), strict=True):
@@ -307,7 +309,7 @@ async def test_a_bill_that_is_refused_does_not_hold_up_the_others(
 ) -> None:
     await limit(bench, DAY, "10")
     (claim,) = await bench.claimed()
-    unsettled = Unsettled(bench.port)
+    unsettled = PendingSettlements(bench.port)
     for usd in ("1e30", "0.5"):  # the first is more than a column holds
         reservation = await reserve(a_purse(bench), claim, "2")
         unsettled.keep(
@@ -356,11 +358,11 @@ async def test_a_call_whose_pod_is_killed_is_booked_as_lost(bench: Bench, databa
     await bench.submit()
     await bench.port(tasks.promote)
     (claim,) = await bench.port(tasks.claim, pod_id=dead.id, types=[JOB_TYPE], limit=1)
-    killed = Purse(
+    killed = StoreBudgetGuard(
         bench.port,
         pod_id=dead.id,
         new_id=new_id,
-        unsettled=Unsettled(bench.port),
+        unsettled=PendingSettlements(bench.port),
         rng=bench.rng,
     )
     await reserve(killed, claim, "2")
@@ -391,7 +393,9 @@ async def test_a_running_bookkeeper_finds_who_missed_the_raise(bench: Bench, dat
     await bench.port(tasks.suspend, pod_id=bench.pod.id, operations=[waits])
     bench.port.refuse(budgets.sweep)
     await bench.start(
-        Bookkeeper(bench.port, unsettled=Unsettled(bench.port), rng=bench.rng, every_s=0.05)
+        Reconciler(
+            bench.port, unsettled=PendingSettlements(bench.port), rng=bench.rng, every_s=0.05
+        )
     )
     await eventually_async(
         lambda: job_row(database, claim.lease.job_id)["task_state"] == "READY",

@@ -7,12 +7,12 @@ from uuid import UUID
 
 import pytest
 
-from cortex.domain.dead_act import ActVerb, hold_up
+from cortex.domain.bulk_operation import BulkVerb, hold_up
 from cortex.domain.errors import RejectedError, UnavailableError
 from cortex.postgres.database import Connection, Database, Record
 from cortex.postgres.session import Session
-from cortex.store import dead_acts, dead_letters
-from cortex.store.dead_letters import Resubmission, Settled
+from cortex.store import bulk_operations, dead_letters
+from cortex.store.dead_letters import Resubmission, SettledDeadLetter
 from tests.support.dead_acts import an_act
 from tests.support.holder import holding_task
 from tests.support.letters import cancelling, fail, letter, make_large
@@ -30,8 +30,8 @@ def work_off(store: Session, dsn: str, act_id: int) -> None:
     """Work off what is due until an act is over."""
     passed_s = 0.0
     for _ in range(50):
-        due_s = store(dead_acts.work_off, new_id=new_id)
-        if store(dead_acts.show, act_id)["state"] == "DONE":
+        due_s = store(bulk_operations.work_off, new_id=new_id)
+        if store(bulk_operations.show, act_id)["state"] == "DONE":
             return
         assert due_s is not None
         passed_s += due_s
@@ -39,28 +39,28 @@ def work_off(store: Session, dsn: str, act_id: int) -> None:
     pytest.fail("it comes to no end")
 
 
-def retry(store: Session, *job_ids: UUID, from_start: bool = False) -> list[Settled]:
+def retry(store: Session, *job_ids: UUID, from_start: bool = False) -> list[SettledDeadLetter]:
     wanted = [Resubmission(job_id=each, new_id=new_id()) for each in job_ids]
     return store(dead_letters.resubmit, wanted, by="ana", reason="mended", from_start=from_start)
 
 
-@pytest.mark.parametrize("verb", ActVerb)
+@pytest.mark.parametrize("verb", BulkVerb)
 def test_a_letter_that_somebody_holds_holds_up_its_own_act_alone(
-    store: Session, database: str, verb: ActVerb
+    store: Session, database: str, verb: BulkVerb
 ) -> None:
     held, free = fail(database, 2), fail(database, 2)
-    first = store(dead_acts.begin, an_act(held, verb))
-    second = store(dead_acts.begin, an_act(free, verb))
+    first = store(bulk_operations.begin, an_act(held, verb))
+    second = store(bulk_operations.begin, an_act(free, verb))
     sql(database, LIVING_POD)
     with holding_task(database, held[0], table="cortex.dead_letter"):
         work_off(store, database, second)
-        row = store(dead_acts.show, first)
+        row = store(bulk_operations.show, first)
         assert hold_up(row, row["due_at"] - A_SECOND) == "waits for a letter that somebody holds"
         assert hold_up(row, row["due_at"]) == "tries its next letter alone"
         assert letter(database, held[0])["state"] == "OPEN"
-        assert store(dead_acts.show, first)["failed_count"] == 0
+        assert store(bulk_operations.show, first)["failed_count"] == 0
     work_off(store, database, first)
-    row = store(dead_acts.show, first)
+    row = store(bulk_operations.show, first)
     assert (row["done_count"], hold_up(row, row["now"])) == (2, "")
     assert_one_truth(database)
 
@@ -80,17 +80,17 @@ def test_a_job_that_is_too_large_is_told_of_with_the_way_out(store: Session, dat
 
 def test_what_somebody_cancels_is_not_too_large(store: Session, database: str) -> None:
     (job_id,) = fail(database, steps=2)
-    act_id = store(dead_acts.begin, an_act([job_id]))
+    act_id = store(bulk_operations.begin, an_act([job_id]))
     sql(database, LIVING_POD)
     with cancelling(database, job_id):
         with pytest.raises(UnavailableError, match="somebody cancelled the statement"):
             retry(store, job_id)
-        assert store(dead_acts.work_off, new_id=new_id) == 0.0
-        row = store(dead_acts.show, act_id)
+        assert store(bulk_operations.work_off, new_id=new_id) == 0.0
+        row = store(bulk_operations.show, act_id)
         assert hold_up(row, row["due_at"] - A_SECOND).startswith("waits for a letter")
     assert letter(database, job_id)["state"] == "OPEN"
     work_off(store, database, act_id)
-    assert store(dead_acts.show, act_id)["done_count"] == 1
+    assert store(bulk_operations.show, act_id)["done_count"] == 1
 
 
 def test_of_several_at_once_it_is_told_that_fewer_may_pass(store: Session, database: str) -> None:
@@ -106,9 +106,9 @@ def test_in_a_transaction_that_goes_on_one_is_told_of(store: Session, database: 
     (large,), (other,) = fail(database, steps=2), fail(database)
     make_large(database, large)
 
-    async def both(db: Database) -> list[Settled]:
-        async def work(connection: Connection) -> list[Settled]:
-            done: list[Settled] = []
+    async def both(db: Database) -> list[SettledDeadLetter]:
+        async def work(connection: Connection) -> list[SettledDeadLetter]:
+            done: list[SettledDeadLetter] = []
             for job_id in (large, other):
                 wanted = [Resubmission(job_id=job_id, new_id=new_id())]
                 inside = db.bound(connection)
@@ -126,20 +126,20 @@ def test_in_a_transaction_that_goes_on_one_is_told_of(store: Session, database: 
 def test_an_act_leaves_out_what_is_too_large(store: Session, database: str) -> None:
     ids = fail(database, 12, steps=2)
     make_large(database, ids[4])
-    act_id = store(dead_acts.begin, an_act(ids))
+    act_id = store(bulk_operations.begin, an_act(ids))
     work_off(store, database, act_id)
-    row = store(dead_acts.show, act_id)
+    row = store(bulk_operations.show, act_id)
     assert (row["done_count"], row["failed_count"]) == (11, 1)
-    (failure,) = store(dead_acts.failures, act_id, limit=10)
+    (failure,) = store(bulk_operations.failures, act_id, limit=10)
     assert failure["job_id"] == ids[4]
     assert "too large to go on from" in failure["error"]
     assert "--from-start" in failure["error"]
     assert job_count(database, "origin_id IS NOT NULL") == 11
 
 
-@pytest.mark.parametrize("verb", ActVerb)
+@pytest.mark.parametrize("verb", BulkVerb)
 def test_letters_are_locked_in_one_order_and_answered_in_the_one_asked_for(
-    store: Session, database: str, monkeypatch: pytest.MonkeyPatch, verb: ActVerb
+    store: Session, database: str, monkeypatch: pytest.MonkeyPatch, verb: BulkVerb
 ) -> None:
     ids = fail(database, 7)
     asked = [*ids[3:], *ids[:3]][::-1]
@@ -156,7 +156,7 @@ def test_letters_are_locked_in_one_order_and_answered_in_the_one_asked_for(
         return await really(self, query, *args)
 
     monkeypatch.setattr(Database, "fetch", seen)
-    if verb is ActVerb.RETRY:
+    if verb is BulkVerb.RETRY:
         done = retry(store, *asked)
     else:
         done = store(dead_letters.discard, asked, by="ana", reason="old")

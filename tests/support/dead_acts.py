@@ -4,12 +4,14 @@ from collections.abc import Sequence
 from typing import Any
 from uuid import UUID
 
-from cortex.domain.dead_act import ActVerb
-from cortex.store.dead_acts import DeadAct
+from cortex.domain.bulk_operation import BulkVerb
+from cortex.store.bulk_operations import BulkOperation
 from tests.support.rows import new_id
 
 
-def an_act(job_ids: Sequence[UUID], verb: ActVerb = ActVerb.RETRY, **fields: Any) -> DeadAct:
+def an_act(
+    job_ids: Sequence[UUID], verb: BulkVerb = BulkVerb.RETRY, **fields: Any
+) -> BulkOperation:
     """One at a rate that holds nothing up; `fields` are those that matter."""
     known: dict[str, Any] = {
         "token": new_id(),
@@ -20,4 +22,4 @@ def an_act(job_ids: Sequence[UUID], verb: ActVerb = ActVerb.RETRY, **fields: Any
         "by": "ana",
         "reason": "mended",
     }
-    return DeadAct(**known | fields)
+    return BulkOperation(**known | fields)

@@ -8,8 +8,8 @@ from uuid import UUID
 
 import attrs
 
-from cortex.domain.dead_act import ActVerb, Change
-from cortex.domain.dead_letter import Letter, LetterGroup, LetterHead, LetterState
+from cortex.domain.bulk_operation import BulkChange, BulkVerb
+from cortex.domain.dead_letter import DeadLetterState, Letter, LetterGroup, LetterHead
 from cortex.domain.errors import ConflictError
 from cortex.domain.job import JobStatus
 from cortex.store import pulse
@@ -35,7 +35,7 @@ class FakeDead:
     rows: dict[UUID, Letter] = attrs.field(factory=dict)
     settled: list[tuple[str, UUID, str, str]] = attrs.field(factory=list)
     """What was done: verb, job, by whom and why."""
-    begun: list[tuple[ActVerb, tuple[UUID, ...], str, str, str]] = attrs.field(factory=list)
+    begun: list[tuple[BulkVerb, tuple[UUID, ...], str, str, str]] = attrs.field(factory=list)
     """Acts on many letters: verb, jobs, which they are, by whom and why."""
     changed: list[tuple[str, int, str, str]] = attrs.field(factory=list)
     """What was done to acts."""
@@ -180,7 +180,7 @@ class FakeDead:
         self.settled.append((verb, job_id, by, reason))
 
     async def begin(
-        self, verb: ActVerb, job_ids: Sequence[UUID], *, which: str, by: str, reason: str
+        self, verb: BulkVerb, job_ids: Sequence[UUID], *, which: str, by: str, reason: str
     ) -> int:
         self.ask("begin")
         self.begun.append((verb, tuple(job_ids), which, by, reason))
@@ -195,7 +195,7 @@ class FakeDead:
         self.ask("failures")
         return self.failed.get(act_id, [])
 
-    async def change(self, act_id: int, how: Change, *, by: str, reason: str) -> None:
+    async def change(self, act_id: int, how: BulkChange, *, by: str, reason: str) -> None:
         self.ask("change")
         row = self.all_acts[act_id]
         if row["state"] not in how.before:
@@ -226,7 +226,7 @@ class FakePulse:
             jobs=jobs | {JobStatus.RUNNING: self.running},
             due_count=self.due,
             oldest_due_s=self.oldest_due_s,
-            letters={LetterState.OPEN: 0, LetterState.ESCALATED: 0},
+            letters={DeadLetterState.OPEN: 0, DeadLetterState.ESCALATED: 0},
         )
 
     async def recent(self) -> Recent:

@@ -6,14 +6,16 @@ import pytest
 
 from cortex.domain.errors import OutcomeUnknownError
 from tests.support.tui import FakeBackend, on_asyncio
-from tests.tui.conftest import Sit
+from tests.tui.conftest import OpenSession
 
 ACTS = {"K": "cancel", "R": "retry"}
 
 
 @pytest.mark.parametrize("key, what", ACTS.items())
 @on_asyncio
-async def test_an_act_is_done_after_y(cluster: FakeBackend, sit: Sit, key: str, what: str) -> None:
+async def test_an_act_is_done_after_y(
+    cluster: FakeBackend, sit: OpenSession, key: str, what: str
+) -> None:
     cluster.add(1)
     second = cluster.add(2)
     async with sit() as seat:
@@ -29,7 +31,7 @@ async def test_an_act_is_done_after_y(cluster: FakeBackend, sit: Sit, key: str, 
 @pytest.mark.parametrize("other", ["Y", "enter", "space", "n", "K", "R", "j", "q", "2", ":"])
 @on_asyncio
 async def test_no_other_key_agrees_or_reaches_the_screen(
-    cluster: FakeBackend, sit: Sit, key: str, other: str
+    cluster: FakeBackend, sit: OpenSession, key: str, other: str
 ) -> None:
     cluster.add(1)
     cluster.add(2)
@@ -46,7 +48,7 @@ async def test_no_other_key_agrees_or_reaches_the_screen(
 
 @pytest.mark.parametrize("key", ACTS)
 @on_asyncio
-async def test_read_only_says_why(cluster: FakeBackend, sit: Sit, key: str) -> None:
+async def test_read_only_says_why(cluster: FakeBackend, sit: OpenSession, key: str) -> None:
     cluster.add(1)
     async with sit(is_read_only=True) as seat:
         await seat.press(key, "y")
@@ -57,7 +59,7 @@ async def test_read_only_says_why(cluster: FakeBackend, sit: Sit, key: str) -> N
 @pytest.mark.parametrize("key", ACTS)
 @on_asyncio
 async def test_nothing_is_done_while_the_database_is_away(
-    cluster: FakeBackend, sit: Sit, key: str
+    cluster: FakeBackend, sit: OpenSession, key: str
 ) -> None:
     cluster.add(1)
     async with sit() as seat:
@@ -69,7 +71,9 @@ async def test_nothing_is_done_while_the_database_is_away(
 
 
 @on_asyncio
-async def test_a_link_that_is_lost_while_it_asks_counts_too(cluster: FakeBackend, sit: Sit) -> None:
+async def test_a_link_that_is_lost_while_it_asks_counts_too(
+    cluster: FakeBackend, sit: OpenSession
+) -> None:
     cluster.add(1)
     async with sit() as seat:
         await seat.press("K")
@@ -81,7 +85,9 @@ async def test_a_link_that_is_lost_while_it_asks_counts_too(cluster: FakeBackend
 
 
 @on_asyncio
-async def test_the_job_that_was_asked_about_is_the_one(cluster: FakeBackend, sit: Sit) -> None:
+async def test_the_job_that_was_asked_about_is_the_one(
+    cluster: FakeBackend, sit: OpenSession
+) -> None:
     job = cluster.add(1)
     async with sit() as seat:
         await seat.press("K")
@@ -93,7 +99,7 @@ async def test_the_job_that_was_asked_about_is_the_one(cluster: FakeBackend, sit
 
 
 @on_asyncio
-async def test_who_comes_too_late_is_told(cluster: FakeBackend, sit: Sit) -> None:
+async def test_who_comes_too_late_is_told(cluster: FakeBackend, sit: OpenSession) -> None:
     job = cluster.add(1)
     async with sit() as seat:
         await seat.press("K")
@@ -103,7 +109,7 @@ async def test_who_comes_too_late_is_told(cluster: FakeBackend, sit: Sit) -> Non
 
 
 @on_asyncio
-async def test_one_act_at_a_time(cluster: FakeBackend, sit: Sit) -> None:
+async def test_one_act_at_a_time(cluster: FakeBackend, sit: OpenSession) -> None:
     cluster.add(1)
     async with sit() as seat:
         cluster.gate = asyncio.Event()
@@ -115,7 +121,9 @@ async def test_one_act_at_a_time(cluster: FakeBackend, sit: Sit) -> None:
 
 
 @on_asyncio
-async def test_an_unknown_outcome_is_said_to_be_unknown(cluster: FakeBackend, sit: Sit) -> None:
+async def test_an_unknown_outcome_is_said_to_be_unknown(
+    cluster: FakeBackend, sit: OpenSession
+) -> None:
     cluster.add(1)
     async with sit() as seat:
         await seat.press("K")
@@ -125,7 +133,9 @@ async def test_an_unknown_outcome_is_said_to_be_unknown(cluster: FakeBackend, si
 
 
 @on_asyncio
-async def test_the_log_tells_the_commands_that_do_the_same(cluster: FakeBackend, sit: Sit) -> None:
+async def test_the_log_tells_the_commands_that_do_the_same(
+    cluster: FakeBackend, sit: OpenSession
+) -> None:
     job = cluster.add(1)
     async with sit(size=(160, 40)) as seat:
         await seat.press("@")
@@ -139,7 +149,7 @@ async def test_the_log_tells_the_commands_that_do_the_same(cluster: FakeBackend,
 @pytest.mark.parametrize("queue, name", [("mail", "mail"), (None, "default")])
 @on_asyncio
 async def test_the_queue_of_a_job_is_paused_with_a_reason(
-    cluster: FakeBackend, sit: Sit, queue: str | None, name: str
+    cluster: FakeBackend, sit: OpenSession, queue: str | None, name: str
 ) -> None:
     cluster.add(1, queue_name=queue)
     cluster.queues.add(queue)
@@ -160,7 +170,9 @@ async def test_the_queue_of_a_job_is_paused_with_a_reason(
 
 
 @on_asyncio
-async def test_a_name_like_an_option_is_logged_as_a_name(cluster: FakeBackend, sit: Sit) -> None:
+async def test_a_name_like_an_option_is_logged_as_a_name(
+    cluster: FakeBackend, sit: OpenSession
+) -> None:
     cluster.add(1, queue_name="--help")
     cluster.queues.add("--help")
     async with sit() as seat:
@@ -170,7 +182,7 @@ async def test_a_name_like_an_option_is_logged_as_a_name(cluster: FakeBackend, s
 
 
 @on_asyncio
-async def test_esc_and_a_smaller_window_decline(cluster: FakeBackend, sit: Sit) -> None:
+async def test_esc_and_a_smaller_window_decline(cluster: FakeBackend, sit: OpenSession) -> None:
     cluster.add(1)
     async with sit() as seat:
         await seat.press("K")

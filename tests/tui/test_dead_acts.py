@@ -5,7 +5,7 @@ from datetime import timedelta
 import pytest
 
 from tests.support.tui import FakeBackend, Seat, instant, on_asyncio
-from tests.tui.conftest import Sit
+from tests.tui.conftest import OpenSession
 
 HOSTILE = "\x1b]52;c;aGk=\x07\u202eboom\n[@click=app.quit]"
 
@@ -16,7 +16,7 @@ def act_line(seat: Seat) -> str:
 
 
 @on_asyncio
-async def test_one_that_was_begun_is_seen_going_on(cluster: FakeBackend, sit: Sit) -> None:
+async def test_one_that_was_begun_is_seen_going_on(cluster: FakeBackend, sit: OpenSession) -> None:
     for number in range(40):
         cluster.dead.add(number)
     async with sit(first="dead") as seat:
@@ -41,7 +41,7 @@ async def test_one_that_was_begun_is_seen_going_on(cluster: FakeBackend, sit: Si
 
 
 @on_asyncio
-async def test_who_comes_back_finds_it_going_on(cluster: FakeBackend, sit: Sit) -> None:
+async def test_who_comes_back_finds_it_going_on(cluster: FakeBackend, sit: OpenSession) -> None:
     cluster.dead.add_act(done_count=30)
     async with sit(first="dead") as seat:
         await seat.pass_time(1)
@@ -50,7 +50,7 @@ async def test_who_comes_back_finds_it_going_on(cluster: FakeBackend, sit: Sit) 
 
 @on_asyncio
 async def test_the_line_and_its_key_are_about_one_that_goes_on(
-    cluster: FakeBackend, sit: Sit
+    cluster: FakeBackend, sit: OpenSession
 ) -> None:
     cluster.dead.add_act(done_count=30)
     cluster.dead.add_act(state="PAUSED", changed_by="li", change_reason="")
@@ -62,7 +62,9 @@ async def test_the_line_and_its_key_are_about_one_that_goes_on(
 
 
 @on_asyncio
-async def test_without_a_pod_it_says_what_it_waits_for(cluster: FakeBackend, sit: Sit) -> None:
+async def test_without_a_pod_it_says_what_it_waits_for(
+    cluster: FakeBackend, sit: OpenSession
+) -> None:
     cluster.dead.add_act(has_pod=False)
     async with sit(first="dead") as seat:
         await seat.pass_time(1)
@@ -70,7 +72,9 @@ async def test_without_a_pod_it_says_what_it_waits_for(cluster: FakeBackend, sit
 
 
 @on_asyncio
-async def test_it_tells_that_somebody_holds_its_letter(cluster: FakeBackend, sit: Sit) -> None:
+async def test_it_tells_that_somebody_holds_its_letter(
+    cluster: FakeBackend, sit: OpenSession
+) -> None:
     act_id = cluster.dead.add_act(batch_max=1)
     cluster.dead.all_acts[act_id]["due_at"] += timedelta(seconds=5)
     async with sit(first="dead") as seat:
@@ -80,7 +84,9 @@ async def test_it_tells_that_somebody_holds_its_letter(cluster: FakeBackend, sit
 
 @pytest.mark.parametrize("screen", ["dead", "acts"])
 @on_asyncio
-async def test_it_is_paused_and_goes_on(cluster: FakeBackend, sit: Sit, screen: str) -> None:
+async def test_it_is_paused_and_goes_on(
+    cluster: FakeBackend, sit: OpenSession, screen: str
+) -> None:
     cluster.dead.add_act(done_count=30)
     async with sit(first="dead") as seat:
         await seat.pass_time(1)
@@ -101,7 +107,7 @@ async def test_it_is_paused_and_goes_on(cluster: FakeBackend, sit: Sit, screen: 
 
 
 @on_asyncio
-async def test_it_is_ended_from_the_list(cluster: FakeBackend, sit: Sit) -> None:
+async def test_it_is_ended_from_the_list(cluster: FakeBackend, sit: OpenSession) -> None:
     cluster.dead.add_act(done_count=30)
     async with sit(first="dead") as seat:
         await seat.press("tab")
@@ -119,7 +125,7 @@ async def test_it_is_ended_from_the_list(cluster: FakeBackend, sit: Sit) -> None
 
 @pytest.mark.parametrize("other", ["Y", "enter", "space", "n", "K", "P", "j", "q", "2", ":"])
 @on_asyncio
-async def test_no_other_key_agrees(cluster: FakeBackend, sit: Sit, other: str) -> None:
+async def test_no_other_key_agrees(cluster: FakeBackend, sit: OpenSession, other: str) -> None:
     cluster.dead.add_act()
     async with sit(first="dead") as seat:
         await seat.pass_time(1)
@@ -132,7 +138,7 @@ async def test_no_other_key_agrees(cluster: FakeBackend, sit: Sit, other: str) -
 @pytest.mark.parametrize("key", ["P", "K"])
 @on_asyncio
 async def test_what_is_over_or_not_there_is_left_alone(
-    cluster: FakeBackend, sit: Sit, key: str
+    cluster: FakeBackend, sit: OpenSession, key: str
 ) -> None:
     async with sit(first="dead") as seat:
         await seat.press("tab")
@@ -148,7 +154,7 @@ async def test_what_is_over_or_not_there_is_left_alone(
 
 @pytest.mark.parametrize("key", ["P", "K"])
 @on_asyncio
-async def test_read_only_says_why(cluster: FakeBackend, sit: Sit, key: str) -> None:
+async def test_read_only_says_why(cluster: FakeBackend, sit: OpenSession, key: str) -> None:
     cluster.dead.add_act()
     async with sit(first="dead", is_read_only=True) as seat:
         await seat.press("tab")
@@ -159,7 +165,7 @@ async def test_read_only_says_why(cluster: FakeBackend, sit: Sit, key: str) -> N
 
 
 @on_asyncio
-async def test_who_was_first_is_told(cluster: FakeBackend, sit: Sit) -> None:
+async def test_who_was_first_is_told(cluster: FakeBackend, sit: OpenSession) -> None:
     cluster.dead.add_act()
     async with sit(first="dead") as seat:
         await seat.pass_time(1)
@@ -170,7 +176,9 @@ async def test_who_was_first_is_told(cluster: FakeBackend, sit: Sit) -> None:
 
 
 @on_asyncio
-async def test_what_it_could_not_settle_opens_with_why(cluster: FakeBackend, sit: Sit) -> None:
+async def test_what_it_could_not_settle_opens_with_why(
+    cluster: FakeBackend, sit: OpenSession
+) -> None:
     cluster.add(7, status="FAILED")
     act_id = cluster.dead.add_act(done_count=98, failed_count=2)
     cluster.dead.fail(act_id, 7)
@@ -189,7 +197,7 @@ async def test_what_it_could_not_settle_opens_with_why(cluster: FakeBackend, sit
 
 
 @on_asyncio
-async def test_tab_goes_there_and_back(cluster: FakeBackend, sit: Sit) -> None:
+async def test_tab_goes_there_and_back(cluster: FakeBackend, sit: OpenSession) -> None:
     async with sit(first="dead") as seat:
         await seat.press("tab")
         assert "> dead > acts" in seat.lines[0]
@@ -198,7 +206,7 @@ async def test_tab_goes_there_and_back(cluster: FakeBackend, sit: Sit) -> None:
 
 
 @on_asyncio
-async def test_the_looks_take_turns(cluster: FakeBackend, sit: Sit) -> None:
+async def test_the_looks_take_turns(cluster: FakeBackend, sit: OpenSession) -> None:
     async with sit(first="dead") as seat:
         cluster.asked.clear()
         await seat.pass_time(20)
@@ -208,7 +216,7 @@ async def test_the_looks_take_turns(cluster: FakeBackend, sit: Sit) -> None:
 
 
 @on_asyncio
-async def test_hostile_text_stays_text(cluster: FakeBackend, sit: Sit) -> None:
+async def test_hostile_text_stays_text(cluster: FakeBackend, sit: OpenSession) -> None:
     old = instant(cluster.clock) - timedelta(hours=5)
     words = {"asked_by": HOSTILE, "reason": HOSTILE, "which": HOSTILE, "changed_by": HOSTILE}
     act_id = cluster.dead.add_act(**words)
@@ -226,7 +234,7 @@ async def test_hostile_text_stays_text(cluster: FakeBackend, sit: Sit) -> None:
 @pytest.mark.parametrize("size", [(80, 24), (120, 40), (160, 50)])
 @on_asyncio
 async def test_the_columns_that_decide_are_there_at_every_size(
-    cluster: FakeBackend, sit: Sit, size: tuple[int, int]
+    cluster: FakeBackend, sit: OpenSession, size: tuple[int, int]
 ) -> None:
     cluster.dead.add_act(done_count=3, failed_count=1)
     async with sit(first="dead", size=size) as seat:

@@ -6,7 +6,7 @@ from uuid import UUID
 import pytest
 
 from cortex.domain.answer_text import AnswerPiece
-from cortex_tui.model.said import CHARS_MAX, Said
+from cortex_tui.model.stream import CHARS_MAX, Stream
 
 TOKENS_A_SECOND = 200
 SECONDS = 600
@@ -26,7 +26,7 @@ def a_piece(text: str, *, at: int) -> AnswerPiece:
 
 @pytest.mark.parametrize("token", ["word ", "x", "\n"])
 def test_a_stream_that_nobody_lays_out_stays_small(token: str) -> None:
-    said = Said()
+    said = Stream()
     for number in range(SECONDS * TOKENS_A_SECOND):
         piece = a_piece(token, at=number * len(token))
         assert said.take(piece, now=number / TOKENS_A_SECOND)

@@ -17,14 +17,16 @@ from cortex_tui.app import CortexApp
 from tests.support.hostile import HOSTILE, treacherous
 from tests.support.tui import FakeBackend, on_asyncio
 from tests.support.tui_job import BEGAN, a_step
-from tests.tui.conftest import Sit
+from tests.tui.conftest import OpenSession
 
 ID = UUID(int=1)
 
 
 @pytest.mark.parametrize("first", ["jobs", "job"])
 @on_asyncio
-async def test_id_json_and_command_of_a_job(cluster: FakeBackend, sit: Sit, first: str) -> None:
+async def test_id_json_and_command_of_a_job(
+    cluster: FakeBackend, sit: OpenSession, first: str
+) -> None:
     cluster.add(1, steps=[a_step(1, "plan")], started_at=BEGAN)
     cluster.one.details["plan"] = {"output": '{"said": "tea\u202e"}'}
     async with sit() as seat:
@@ -50,7 +52,7 @@ async def test_id_json_and_command_of_a_job(cluster: FakeBackend, sit: Sit, firs
 
 @on_asyncio
 async def test_a_screen_is_saved_to_a_file_that_is_named(
-    cluster: FakeBackend, sit: Sit, tmp_path: Path
+    cluster: FakeBackend, sit: OpenSession, tmp_path: Path
 ) -> None:
     cluster.add(1, agent=HOSTILE)
     async with sit(pictures=tmp_path / "shots", size=(200, 40)) as seat:
@@ -67,7 +69,7 @@ async def test_a_screen_is_saved_to_a_file_that_is_named(
 
 @on_asyncio
 async def test_names_that_others_chose_are_harmless_where_they_are_pasted(
-    cluster: FakeBackend, sit: Sit
+    cluster: FakeBackend, sit: OpenSession
 ) -> None:
     cluster.breakers.add(f"llm:{HOSTILE}\nid\n", state="OPEN", opened_at=cluster.breakers.now)
     async with sit(first="breakers") as seat:
@@ -82,7 +84,9 @@ async def test_names_that_others_chose_are_harmless_where_they_are_pasted(
 
 
 @on_asyncio
-async def test_the_log_has_what_ends_while_one_looks_at_it(cluster: FakeBackend, sit: Sit) -> None:
+async def test_the_log_has_what_ends_while_one_looks_at_it(
+    cluster: FakeBackend, sit: OpenSession
+) -> None:
     cluster.add(1)
     async with sit() as seat:
         cluster.gate = asyncio.Event()
@@ -98,7 +102,7 @@ async def test_the_log_has_what_ends_while_one_looks_at_it(cluster: FakeBackend,
 
 @on_asyncio
 async def test_a_folder_that_cannot_be_written_is_named(
-    cluster: FakeBackend, sit: Sit, tmp_path: Path
+    cluster: FakeBackend, sit: OpenSession, tmp_path: Path
 ) -> None:
     cluster.add(1)
     (tmp_path / "file").write_text("")
@@ -110,7 +114,9 @@ async def test_a_folder_that_cannot_be_written_is_named(
 
 
 @on_asyncio
-async def test_esc_copies_nothing_and_other_keys_wait(cluster: FakeBackend, sit: Sit) -> None:
+async def test_esc_copies_nothing_and_other_keys_wait(
+    cluster: FakeBackend, sit: OpenSession
+) -> None:
     cluster.add(1)
     async with sit() as seat:
         await seat.press("c", "x", "q", "y")
@@ -122,7 +128,7 @@ async def test_esc_copies_nothing_and_other_keys_wait(cluster: FakeBackend, sit:
 
 
 @on_asyncio
-async def test_two_keys_at_once_are_enough_to_copy(cluster: FakeBackend, sit: Sit) -> None:
+async def test_two_keys_at_once_are_enough_to_copy(cluster: FakeBackend, sit: OpenSession) -> None:
     cluster.add(1)
     async with sit() as seat:
         for key in "ci":
@@ -132,7 +138,9 @@ async def test_two_keys_at_once_are_enough_to_copy(cluster: FakeBackend, sit: Si
 
 
 @on_asyncio
-async def test_two_keys_at_once_are_not_enough_to_act(cluster: FakeBackend, sit: Sit) -> None:
+async def test_two_keys_at_once_are_not_enough_to_act(
+    cluster: FakeBackend, sit: OpenSession
+) -> None:
     cluster.add(1)
     async with sit() as seat:
         for key in "Ky":
@@ -143,7 +151,7 @@ async def test_two_keys_at_once_are_not_enough_to_act(cluster: FakeBackend, sit:
 
 
 @on_asyncio
-async def test_where_nothing_is_there_is_the_picture_alone(sit: Sit) -> None:
+async def test_where_nothing_is_there_is_the_picture_alone(sit: OpenSession) -> None:
     async with sit() as seat:
         await seat.press("c")
         assert "i id" not in seat.lines[-2]
@@ -153,7 +161,9 @@ async def test_where_nothing_is_there_is_the_picture_alone(sit: Sit) -> None:
 
 
 @on_asyncio
-async def test_what_a_terminal_would_not_take_is_not_sent(cluster: FakeBackend, sit: Sit) -> None:
+async def test_what_a_terminal_would_not_take_is_not_sent(
+    cluster: FakeBackend, sit: OpenSession
+) -> None:
     cluster.add(1, error_message="x" * 80_000)
     async with sit() as seat:
         await seat.press("c", "j")
@@ -163,7 +173,7 @@ async def test_what_a_terminal_would_not_take_is_not_sent(cluster: FakeBackend, 
 
 
 @on_asyncio
-async def test_a_lost_database_is_told(cluster: FakeBackend, sit: Sit) -> None:
+async def test_a_lost_database_is_told(cluster: FakeBackend, sit: OpenSession) -> None:
     cluster.add(1)
     async with sit() as seat:
         cluster.down()
@@ -173,7 +183,7 @@ async def test_a_lost_database_is_told(cluster: FakeBackend, sit: Sit) -> None:
 
 
 @on_asyncio
-async def test_the_log_gives_its_commands(cluster: FakeBackend, sit: Sit) -> None:
+async def test_the_log_gives_its_commands(cluster: FakeBackend, sit: OpenSession) -> None:
     job = cluster.add(1)
     async with sit() as seat:
         await seat.press("K", "y", "@", "c", "c")
@@ -183,7 +193,7 @@ async def test_the_log_gives_its_commands(cluster: FakeBackend, sit: Sit) -> Non
 @pytest.mark.parametrize("screen, told", [("approvals", "approvals show"), ("pods", "eu-1")])
 @on_asyncio
 async def test_other_screens_have_things_too(
-    cluster: FakeBackend, sit: Sit, screen: str, told: str
+    cluster: FakeBackend, sit: OpenSession, screen: str, told: str
 ) -> None:
     cluster.approvals.add(1)
     cluster.pods.add(1)
@@ -198,7 +208,7 @@ async def test_other_screens_have_things_too(
 
 
 @on_asyncio
-async def test_an_editor_needs_a_terminal(cluster: FakeBackend, sit: Sit) -> None:
+async def test_an_editor_needs_a_terminal(cluster: FakeBackend, sit: OpenSession) -> None:
     cluster.add(1)
     async with sit() as seat:
         await seat.press("e")
@@ -226,7 +236,7 @@ def found_beside(seen: Path) -> list[str]:
 @pytest.mark.parametrize("name", ["{folder}/seized", "a/b", "..", "n" * 300])
 @on_asyncio
 async def test_a_name_chooses_no_file(
-    cluster: FakeBackend, sit: Sit, seen: Path, screen: str, name: str
+    cluster: FakeBackend, sit: OpenSession, seen: Path, screen: str, name: str
 ) -> None:
     named = name.format(folder=seen.parent)
     cluster.queues.add(named)

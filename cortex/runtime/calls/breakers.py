@@ -23,7 +23,7 @@ from cortex.actors.ticker import Pacer
 from cortex.domain.breaker import POLICIES, BreakerState, moved_on
 from cortex.postgres.bridge import Port
 from cortex.runtime.backoff import Outage
-from cortex.runtime.calls.breaker_line import Admission, Line, Shared
+from cortex.runtime.calls.breaker_handle import BreakerAdmission, BreakerContext, BreakerHandle
 from cortex.store import breakers as store
 
 POLL_S: Final = 1.0
@@ -36,7 +36,7 @@ FORGET_BATCH: Final = 1000
 _log = structlog.get_logger(__name__)
 
 
-class Breakers:
+class BreakerRegistry:
     """The actor; implements `cortex.durable.calls.Breakers`; `wake` looks at once."""
 
     name = "breakers"
@@ -53,10 +53,10 @@ class Breakers:
         self._port = port
         self._pacer = Pacer(rng=rng)
         self._outage = Outage(rng=rng)
-        self._shared = Shared(
+        self._shared = BreakerContext(
             port=port, pod_id=pod_id, rng=rng, wake=self._pacer.wake, on_opened=on_opened
         )
-        self._lines: dict[str, Line] = {}
+        self._lines: dict[str, BreakerHandle] = {}
         self._forget_at = float("-inf")
 
     def states(self) -> dict[str, BreakerState]:
@@ -100,7 +100,7 @@ class Breakers:
         await self._forget()
 
     @asynccontextmanager
-    async def admit(self, name: str) -> AsyncGenerator[Admission, None]:
+    async def admit(self, name: str) -> AsyncGenerator[BreakerAdmission, None]:
         """Wait for leave to call; entering raises `Suspended` while the breaker is open.
 
         Waits in order of coming while others have not been answered yet. Raises `UsageError` for a
@@ -118,9 +118,9 @@ class Breakers:
         finally:
             line.call_count -= 1
 
-    def _line(self, name: str) -> Line:
+    def _line(self, name: str) -> BreakerHandle:
         if name not in self._lines:
-            self._lines[name] = Line(name, self._shared)
+            self._lines[name] = BreakerHandle(name, self._shared)
         return self._lines[name]
 
     async def _try_tick(self) -> None:

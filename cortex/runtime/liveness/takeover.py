@@ -25,7 +25,7 @@ from cortex.durable.crash_points import crash_point
 from cortex.postgres.bridge import Port
 from cortex.runtime.backoff import Outage
 from cortex.runtime.metrics.metrics import Metrics
-from cortex.runtime.self_fence import Standing
+from cortex.runtime.self_fence import SelfFence
 from cortex.store import pods, tasks
 from cortex.store.pods import Suspect
 
@@ -49,7 +49,7 @@ class TakeOver:
         port: Port,
         *,
         pod_id: UUID,
-        standing: Standing,
+        standing: SelfFence,
         look_s: float,
         settle_s: float,
         deaths_max: int,

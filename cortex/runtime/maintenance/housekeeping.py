@@ -19,8 +19,8 @@ import trio
 from cortex.actors.ticker import Pacer
 from cortex.postgres.bridge import Port
 from cortex.runtime.backoff import Outage
-from cortex.store import budgets, dead_acts, idempotency, quotas, watches
-from cortex.store.budgets import Use
+from cortex.store import budgets, bulk_operations, idempotency, quotas, watches
+from cortex.store.budgets import BudgetUse
 
 BATCH_MAX: Final = 1000
 ACTS_MAX: Final = 5
@@ -44,7 +44,7 @@ class Housekeeping:
         self._every_s = every_s
         self._pacer = Pacer(rng=rng)
         self._outage = Outage(rng=rng)
-        self._after: Use | None = None
+        self._after: BudgetUse | None = None
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Delete until cancelled."""
@@ -66,7 +66,7 @@ class Housekeeping:
             after=self._after,
         )
         uses = await self._port(quotas.forget, kept_s=DAY_KEPT_S, limit=BATCH_MAX)
-        acts = await self._port(dead_acts.forget, kept_s=DAY_KEPT_S, limit=ACTS_MAX)
+        acts = await self._port(bulk_operations.forget, kept_s=DAY_KEPT_S, limit=ACTS_MAX)
         words = await self._port(watches.forget)
         is_full = BATCH_MAX in (keys, uses, words) or acts == ACTS_MAX
         return is_full or self._after is not None

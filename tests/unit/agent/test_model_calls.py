@@ -23,7 +23,7 @@ from cortex.domain.model import ModelRequest, ModelResponse, Usage
 from cortex.domain.prices import LIST_PRICES, PriceTable
 from cortex.domain.retry import CALL_RETRIES, CallRetry
 from cortex.durable.calls import Caller, Reservation
-from cortex.durable.journal import Outcome
+from cortex.durable.journal import StepOutcome
 from tests.support.factories import ClosedBreakers, FactList, FreeAdmission, a_lease
 from tests.support.rows import new_id
 
@@ -175,7 +175,7 @@ class Desk:
             rng=random.Random(1),
         )
 
-    async def respond(self, **fields: Any) -> Outcome:
+    async def respond(self, **fields: Any) -> StepOutcome:
         return await self.calls.respond(REQUEST, a_caller(**{"retry": self.retry, **fields}))
 
     @property
@@ -210,7 +210,7 @@ def a_caller(**fields: Any) -> Caller:
 async def test_a_kept_answer_is_booked_with_all_that_it_used() -> None:
     desk = Desk([Play()])
     outcome = await desk.respond()
-    assert outcome == Outcome(value=ANSWER.to_json(), usage=WHOLE, cost_usd=Decimal(2))
+    assert outcome == StepOutcome(value=ANSWER.to_json(), usage=WHOLE, cost_usd=Decimal(2))
     assert desk.book.lines == [("kept", WHOLE, Decimal(2))]
     assert desk.reports == [None]
     ((_, request, limits),) = desk.client.asked

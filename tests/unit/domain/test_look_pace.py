@@ -2,12 +2,12 @@
 
 from itertools import pairwise
 
-from cortex.domain.look_pace import LookPace
+from cortex.domain.poll_rate import PollRate
 
 GAP_S = 0.25
 
 
-def looks(pace: LookPace, *, until: float, is_news: bool) -> list[float]:
+def looks(pace: PollRate, *, until: float, is_news: bool) -> list[float]:
     """When a loop would look that always has a reason, or never."""
     now = 0.0
     instants: list[float] = []
@@ -20,27 +20,27 @@ def looks(pace: LookPace, *, until: float, is_news: bool) -> list[float]:
 
 
 def test_the_first_looks_come_at_once_and_then_four_a_second() -> None:
-    instants = looks(LookPace(gap_s=GAP_S, burst=3), until=10, is_news=True)
+    instants = looks(PollRate(gap_s=GAP_S, burst=3), until=10, is_news=True)
     assert instants[:4] == [0, 0, 0, GAP_S]
     assert len(instants) <= 10 / GAP_S + 2
 
 
 def test_without_news_looks_lie_further_and_further_apart() -> None:
-    instants = looks(LookPace(gap_s=GAP_S, quiet_gap_s=1.0), until=10, is_news=False)
+    instants = looks(PollRate(gap_s=GAP_S, quiet_gap_s=1.0), until=10, is_news=False)
     gaps = [later - earlier for earlier, later in pairwise(instants)]
     assert gaps == sorted(gaps)
     assert (gaps[0], gaps[-1]) == (GAP_S * 1.5, 1.0)
 
 
 def test_news_after_a_quiet_time_may_be_looked_at_at_once() -> None:
-    pace = LookPace(gap_s=GAP_S, burst=3)
+    pace = PollRate(gap_s=GAP_S, burst=3)
     for instant in looks(pace, until=5, is_news=False):
         assert instant < 5
     assert pace.soonest < 5
 
 
 def test_news_brings_the_next_look_nearer() -> None:
-    pace = LookPace(gap_s=GAP_S, quiet_gap_s=1.0)
+    pace = PollRate(gap_s=GAP_S, quiet_gap_s=1.0)
     for now in range(10):
         pace.looked(float(now), found=False)
     assert pace.due == 10.0

@@ -4,13 +4,13 @@ import pytest
 import trio
 from trio.testing import MockClock, wait_all_tasks_blocked
 
-from cortex.runtime.calls.breaker_line import (
+from cortex.runtime.calls.breaker_handle import (
     COLD_AFTER_S,
     GROWTH,
     START,
     UNBOUNDED_FROM,
-    Place,
-    Ramp,
+    Permit,
+    SlowStart,
 )
 
 JOBS = 300
@@ -19,10 +19,10 @@ JOBS = 300
 class Callers:
     """Tasks that ask for a place; what became of them, in order."""
 
-    def __init__(self, ramp: Ramp, nursery: trio.Nursery) -> None:
+    def __init__(self, ramp: SlowStart, nursery: trio.Nursery) -> None:
         self.ramp = ramp
         self.nursery = nursery
-        self.inside: list[tuple[int, Place]] = []
+        self.inside: list[tuple[int, Permit]] = []
         self.turned_away: list[int] = []
 
     def ask(self, count: int) -> list[trio.CancelScope]:
@@ -40,12 +40,12 @@ class Callers:
                 self.inside.append((number, place))
 
     @property
-    def places(self) -> list[Place]:
+    def places(self) -> list[Permit]:
         return [place for _, place in self.inside]
 
 
 async def test_each_round_of_answers_lets_four_times_as_many_go(nursery: trio.Nursery) -> None:
-    callers = Callers(Ramp(), nursery)
+    callers = Callers(SlowStart(), nursery)
     callers.ask(JOBS)
     await wait_all_tasks_blocked()
     assert len(callers.inside) == START
@@ -61,7 +61,7 @@ async def test_each_round_of_answers_lets_four_times_as_many_go(nursery: trio.Nu
 
 
 async def test_they_go_in_order_of_their_coming(nursery: trio.Nursery) -> None:
-    ramp = Ramp()
+    ramp = SlowStart()
     order: list[int] = []
 
     async def ask(number: int) -> None:
@@ -78,7 +78,7 @@ async def test_they_go_in_order_of_their_coming(nursery: trio.Nursery) -> None:
 
 
 async def test_an_end_without_an_answer_lets_one_go_but_no_more(nursery: trio.Nursery) -> None:
-    callers = Callers(Ramp(), nursery)
+    callers = Callers(SlowStart(), nursery)
     callers.ask(20)
     await wait_all_tasks_blocked()
     callers.ramp.leave(callers.places[0])
@@ -89,7 +89,7 @@ async def test_an_end_without_an_answer_lets_one_go_but_no_more(nursery: trio.Nu
 
 
 async def test_who_waits_is_turned_away_at_once(nursery: trio.Nursery) -> None:
-    callers = Callers(Ramp(), nursery)
+    callers = Callers(SlowStart(), nursery)
     callers.ask(20)
     await wait_all_tasks_blocked()
     callers.ramp.turn_away()
@@ -103,7 +103,7 @@ async def test_who_waits_is_turned_away_at_once(nursery: trio.Nursery) -> None:
 
 
 async def test_a_failure_begins_with_a_few_again(nursery: trio.Nursery) -> None:
-    callers = Callers(Ramp(), nursery)
+    callers = Callers(SlowStart(), nursery)
     callers.ask(START)
     await wait_all_tasks_blocked()
     for place in callers.places:
@@ -119,7 +119,7 @@ async def test_a_cancelled_wait_leaves_no_place_taken(
     nursery: trio.Nursery,
     is_granted: bool,
 ) -> None:
-    callers = Callers(Ramp(), nursery)
+    callers = Callers(SlowStart(), nursery)
     callers.ask(START)
     await wait_all_tasks_blocked()
     scopes = callers.ask(5)
@@ -140,7 +140,7 @@ async def test_a_cancelled_wait_leaves_no_place_taken(
 
 
 async def test_all_that_are_cancelled_together_leave_nothing_behind(nursery: trio.Nursery) -> None:
-    ramp = Ramp()
+    ramp = SlowStart()
 
     async def call() -> None:
         place = await ramp.enter()
@@ -165,7 +165,7 @@ async def test_what_was_known_grows_cold(
     autojump_clock: MockClock,
     nursery: trio.Nursery,
 ) -> None:
-    ramp = Ramp()
+    ramp = SlowStart()
     while ramp._size < UNBOUNDED_FROM:
         place = await ramp.enter()
         assert place is not None

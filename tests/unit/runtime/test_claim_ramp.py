@@ -6,19 +6,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cortex.runtime.jobs.dispatcher import DOUBLES_IN_S, FIRST, FULL, ClaimRamp
+from cortex.runtime.jobs.dispatcher import DOUBLES_IN_S, FIRST, FULL, ClaimSlowStart
 
 CLIMB_S = DOUBLES_IN_S * math.log2(FULL / FIRST)
 
 
 def test_without_an_outage_there_is_no_ramp() -> None:
-    ramp = ClaimRamp()
+    ramp = ClaimSlowStart()
     ramp.claimed(10_000)
     assert ramp.room(0.0) == math.inf
 
 
 def test_it_begins_when_the_database_is_back_and_not_before() -> None:
-    ramp = ClaimRamp()
+    ramp = ClaimSlowStart()
     ramp.broken()
     ramp.broken()
     assert ramp.room(100.0) == FIRST
@@ -28,7 +28,7 @@ def test_it_begins_when_the_database_is_back_and_not_before() -> None:
 
 
 def test_it_is_over_after_its_climb() -> None:
-    ramp = ClaimRamp()
+    ramp = ClaimSlowStart()
     ramp.broken()
     ramp.room(0.0)
     ramp.claimed(FIRST)
@@ -37,7 +37,7 @@ def test_it_is_over_after_its_climb() -> None:
 
 
 def test_a_second_outage_begins_a_second_ramp() -> None:
-    ramp = ClaimRamp()
+    ramp = ClaimSlowStart()
     ramp.broken()
     ramp.room(0.0)
     ramp.claimed(FIRST)
@@ -48,7 +48,7 @@ def test_a_second_outage_begins_a_second_ramp() -> None:
 @given(looks=st.lists(st.floats(min_value=0, max_value=CLIMB_S), min_size=1, max_size=50))
 def test_hints_do_not_make_it_steeper(looks: list[float]) -> None:
     """However often it is asked, by an instant it has let through what that instant allows."""
-    ramp, claimed = ClaimRamp(), 0
+    ramp, claimed = ClaimSlowStart(), 0
     ramp.broken()
     ramp.room(0.0)
     for now in sorted(looks):
@@ -62,7 +62,7 @@ def test_hints_do_not_make_it_steeper(looks: list[float]) -> None:
 
 @pytest.mark.parametrize("count", [FIRST, 1])
 def test_what_was_not_claimed_may_be_claimed_later(count: int) -> None:
-    ramp = ClaimRamp()
+    ramp = ClaimSlowStart()
     ramp.broken()
     ramp.room(0.0)
     ramp.claimed(count)

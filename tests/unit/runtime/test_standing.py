@@ -4,15 +4,15 @@ import pytest
 import trio
 from trio.testing import MockClock
 
-from cortex.runtime.self_fence import Standing
+from cortex.runtime.self_fence import SelfFence
 
 
-def a_standing() -> Standing:
+def a_standing() -> SelfFence:
     """That of a pod with the settings of production."""
-    return Standing(fence_s=180.0, settle_s=5.0, lease_s=270.0, fresh_s=60.0)
+    return SelfFence(fence_s=180.0, settle_s=5.0, lease_s=270.0, fresh_s=60.0)
 
 
-def beating() -> Standing:
+def beating() -> SelfFence:
     standing = a_standing()
     standing.locked()
     standing.beaten(trio.current_time())

@@ -9,7 +9,7 @@ from cortex.domain.errors import ConflictError, ExpiredError
 from cortex.domain.phrases import day_time
 from cortex.postgres.database import Database
 from cortex.store import approvals
-from cortex.store.approvals import InboxRow, Ruling, Verdict
+from cortex.store.approvals import InboxRow, Vote, VoteResult
 
 CHANNEL: Final = "tui"
 
@@ -38,7 +38,7 @@ class StoreApprovals:
     async def show(self, ids: Sequence[UUID]) -> Sequence[Approval]:
         return await approvals.show_all(self._db, ids)
 
-    async def decide(self, verdicts: Sequence[Verdict]) -> Sequence[Ruling]:
+    async def decide(self, verdicts: Sequence[Vote]) -> Sequence[VoteResult]:
         if len(verdicts) > 1:
             return await approvals.decide_all(self._db, verdicts)
         (verdict,) = verdicts
@@ -48,7 +48,7 @@ class StoreApprovals:
         return [ruling]
 
 
-def lost(approval: Approval, ruling: Ruling) -> ConflictError:
+def lost(approval: Approval, ruling: VoteResult) -> ConflictError:
     """Return why a decision came too late, in the few words for which there is room."""
     if ruling.outcome not in ("already", "expired"):
         return approvals.refusal(approval, ruling)

@@ -7,7 +7,7 @@ from uuid import UUID
 
 from cortex.store.approvals import InboxRow
 from cortex.view.cells import Cell
-from cortex_tui.desk import Desk
+from cortex_tui.app_context import AppContext
 from cortex_tui.render import approval_rows
 
 CHARS: Final = 200_000
@@ -20,7 +20,7 @@ KEPT_MAX: Final = 500
 class ArgumentReader:
     """`briefs` is what is known, by the digest of the arguments."""
 
-    def __init__(self, desk: Desk) -> None:
+    def __init__(self, desk: AppContext) -> None:
         self._desk = desk
         self.briefs: dict[Any, Cell] = {}
 
