@@ -1,13 +1,14 @@
 """Tables: calm, aligned, as wide as the terminal and no wider."""
 
 from collections.abc import Callable, Iterator, Sequence
+from datetime import datetime
 from operator import itemgetter
 from typing import Any, Final
 
 import attrs
 
 from cortex.cli.screen.terminal import Terminal
-from cortex.domain.phrases import exact
+from cortex.domain.phrases import date_time, exact
 from cortex.view.cells import Cell, Row, pad, width_of
 
 GAP: Final = "  "
@@ -22,7 +23,7 @@ class Column:
     value: Callable[[Row], Any] = attrs.Factory(lambda self: itemgetter(self.name), takes_self=True)
     """For machines; the row's entry of this name unless told otherwise."""
     shown: Callable[[Row], Cell] | None = None
-    """For people; none: the exact value."""
+    """For people; none: the exact value, an instant in local time."""
     title: str | None = None
     is_right: bool = False
     least: int | None = None
@@ -38,7 +39,10 @@ class Column:
         """Return what stands in the table."""
         if self.shown is not None and (for_people or self.is_for_people):
             return self.shown(row)
-        return Cell(exact(self.value(row)))
+        value = self.value(row)
+        if for_people and isinstance(value, datetime):
+            return Cell(date_time(value))
+        return Cell(exact(value))
 
 
 def only_on_demand(*names: str) -> tuple[Column, ...]:
