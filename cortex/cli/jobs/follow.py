@@ -100,7 +100,7 @@ class FactPrinter:
         told = []
         if fact.new is JobStatus.RUNNING:
             told.append(f"attempt {fact.attempt}" + (f" on {fact.pod}" if fact.pod else ""))
-        if waits := move_told(fact.metadata, self._moment):
+        if waits := move_told(fact.metadata, self._terminal.clock):
             told.append(waits)
         if fact.new is JobStatus.FAILED:
             told.append(str(fact.metadata.get("error")))
