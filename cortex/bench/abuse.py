@@ -5,7 +5,7 @@ import secrets
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
@@ -23,7 +23,7 @@ from cortex.postgres import scratch
 from cortex.postgres.database import Database, Profile
 from cortex.postgres.session import run
 from cortex.store import jobs, tokens
-from cortex.view.cells import Cell
+from cortex.view.cells import Cell, Row
 
 IDLE: Final = "idle"
 P50_TIMES: Final = 3.0
@@ -37,7 +37,7 @@ RAMP_S: Final = 1.0
 """Until an attack is in full swing."""
 BOUND_S: Final = 10.0
 
-COLUMNS: Final = (
+COLUMNS: Final[Sequence[Column[Row]]] = (
     Column(name="attack"),
     Column(name="jobs", is_right=True),
     Column(name="p50_ms", title="p50 ms", is_right=True),

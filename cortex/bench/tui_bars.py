@@ -78,7 +78,7 @@ def _told(value: float, unit: str) -> str:
             return f"{value:.0f} {unit}"
 
 
-COLUMNS: Final = (
+COLUMNS: Final[Sequence[Column[Row]]] = (
     Column(name="bar"),
     Column(name="wanted", shown=_wanted, is_right=True),
     Column(

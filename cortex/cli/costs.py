@@ -136,7 +136,7 @@ def _again(row: Row) -> Cell:
     return _money(row["again_usd"], calls=calls, unpriced=unpriced)
 
 
-def _columns(by: str) -> tuple[Column, ...]:
+def _columns(by: str) -> tuple[Column[Row], ...]:
     return (
         Column(
             name="name",

@@ -1,5 +1,6 @@
 """`cortex facts`: what is on record of failures, costs, and of who changed what."""
 
+from collections.abc import Sequence
 from decimal import Decimal
 from typing import Any, Final
 
@@ -122,7 +123,7 @@ def _amount(row: Row) -> Cell:
     return Cell(NOTHING, "dim") if amount is None else Cell(money(amount))
 
 
-COLUMNS: Final = (
+COLUMNS: Final[Sequence[Column[Row]]] = (
     Column(name="id", shown=lambda r: Cell(str(r["id"]), "dim"), is_spare=True),
     Column(name="at", value=lambda r: rfc3339(r["at"]), shown=_at),
     Column(name="type", shown=lambda r: Cell(r["type"], _STYLES[r["type"]]), is_spare=True),

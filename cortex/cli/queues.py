@@ -1,7 +1,7 @@
 """`cortex queues`: what waits in each worker queue, and pausing one."""
 
 import shlex
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Final
 
 import click
@@ -150,7 +150,7 @@ def _oldest(row: Row) -> Cell:
 
 
 # The name is whole at any width: it is what one types.
-COLUMNS: Final = (
+COLUMNS: Final[Sequence[Column[Row]]] = (
     Column(
         name="queue",
         value=lambda r: queue_shown(r["queue"]),

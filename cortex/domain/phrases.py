@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from enum import Enum
-from typing import Any, Final
+from typing import Any, Final, Protocol
 from uuid import UUID
 
 import attrs
@@ -33,9 +33,17 @@ def short_id(job_id: UUID) -> str:
     return f"…{job_id.hex[-SHORT_ID_DIGITS:]}"
 
 
-def since_s(row: Mapping[str, Any], instant: datetime) -> float:
+class ReadAt(Protocol):
+    """A row that has the database's time at which it was read."""
+
+    @property
+    def now(self) -> datetime: ...
+
+
+def since_s(row: ReadAt | Mapping[str, Any], instant: datetime) -> float:
     """Return the seconds from an instant to the row's `now`, both by the database's clock."""
-    return float((row["now"] - instant).total_seconds())
+    now: datetime = row["now"] if isinstance(row, Mapping) else row.now
+    return (now - instant).total_seconds()
 
 
 def span(seconds: float) -> str:

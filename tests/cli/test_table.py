@@ -39,12 +39,12 @@ def test_what_is_cut_fits_and_what_fits_is_not_cut(text: str, width: int) -> Non
 
 @given(st.lists(st.tuples(SHOWN, SHOWN), min_size=1))
 def test_columns_are_aligned(rows: list[tuple[str, str]]) -> None:
-    columns = [
+    columns: list[Column[dict[str, str]]] = [
         Column(name="a", shown=lambda r: Cell(r["a"])),
         Column(name="|", shown=lambda _: Cell("|")),
         Column(name="b", shown=lambda r: Cell(r["b"])),
     ]
-    shown = [{"a": a, "b": b, "|": None} for a, b in rows]
+    shown = [{"a": a, "b": b, "|": ""} for a, b in rows]
     wide = Terminal(
         stream=io.StringIO(), is_tty=True, has_color=False, is_ascii=False, moves_cursor=False
     )

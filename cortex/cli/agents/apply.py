@@ -1,6 +1,6 @@
 """`cortex agents apply`: from YAML files to versions and budgets in the database."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from decimal import Decimal
 from typing import Any, Final
 
@@ -143,7 +143,7 @@ def _parse(files: tuple[str, ...]) -> list[AgentSpec]:
 
 _STYLES: Final = {"created": "done", "updated": "run", "unchanged": "dim"}
 
-COLUMNS: Final = (
+COLUMNS: Final[Sequence[Column[Row]]] = (
     Column(
         name="name",
         title="agent",

@@ -1,6 +1,6 @@
 """`cortex agents ls` and `cortex agents show`."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
 import click
@@ -76,7 +76,7 @@ def _applied(row: Row) -> Cell:
     return Cell(safe(f"{ago} by {row['applied_by']}"))
 
 
-COLUMNS: Final = (
+COLUMNS: Final[Sequence[Column[Row]]] = (
     Column(
         name="name",
         title="agent",

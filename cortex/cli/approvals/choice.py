@@ -194,7 +194,7 @@ def _batch(approvals: Sequence[dict[str, Any]], output: Output) -> list[str]:
     for text in (first["effect"], first["policy"]):
         lines += broken(safe(with_marked_blanks(text)), talk, first="  ") if text else []
     lines += arguments(same, talk) if same else []
-    columns = [
+    columns: Sequence[Column[Row]] = [
         Column(name="id", shown=lambda r: Cell(short_id(r["id"]), "bold")),
         Column(name="agent", shown=lambda r: Cell(safe(r["agent"] or r["job_type"]))),
         *(_argument_column(name) for name in names),
@@ -202,7 +202,7 @@ def _batch(approvals: Sequence[dict[str, Any]], output: Output) -> list[str]:
     return [*lines, "", *lines_of(columns, approvals, terminal=talk, headers=True)]
 
 
-def _argument_column(name: str) -> Column:
+def _argument_column(name: str) -> Column[Row]:
     return Column(
         name=argument_name(name),
         value=lambda r: canonical(r["arguments"][name]),
@@ -220,7 +220,7 @@ def _follows(row: Row) -> str:
             return f"denied: {if_denied(row)}"
 
 
-DECIDED_COLUMNS: Final = (
+DECIDED_COLUMNS: Final[Sequence[Column[Row]]] = (
     Column(name="id", shown=lambda r: Cell(short_id(r["id"]), "bold")),
     Column(name="outcome", is_default=False),
     Column(

@@ -1,5 +1,6 @@
 """Requests for approval in columns."""
 
+from collections.abc import Sequence
 from typing import Final
 
 from cortex.cli.screen.table import Column, only_on_demand
@@ -15,9 +16,9 @@ from cortex.view.approvals import (
     risk_cell,
     state_cell,
 )
-from cortex.view.cells import Cell
+from cortex.view.cells import Cell, Row
 
-APPROVAL_COLUMNS: Final = (
+APPROVAL_COLUMNS: Final[Sequence[Column[Row]]] = (
     Column(name="id", shown=lambda r: Cell(short_id(r["id"]), "bold")),
     Column(name="risk", shown=risk_cell),
     Column(name="what", value=brief, shown=brief_cell, least=24, is_for_people=True),

@@ -17,6 +17,7 @@ from cortex.domain.errors import UsageError
 from cortex.domain.phrases import short_id
 from cortex.postgres.session import Session
 from cortex.store import approvals as store
+from cortex.view.cells import Row
 
 LIMIT_MAX: Final = 1000
 WHAT_LEAST: Final = 16
@@ -83,11 +84,13 @@ def _page(
     return call(store.page, statuses=statuses, before=found, limit=limit + 1)
 
 
-def _shown_by_default(column: Column) -> Column:
+def _shown_by_default(column: Column[Row]) -> Column[Row]:
     changed = {"status": True, "decided_at": True, "expires_in_s": False}
     is_default = changed.get(column.name, column.is_default)
     least = WHAT_LEAST if column.name == "what" else column.least
     return attrs.evolve(column, is_default=is_default, least=least)
 
 
-_ALL_COLUMNS: Final = tuple(_shown_by_default(column) for column in APPROVAL_COLUMNS)
+_ALL_COLUMNS: Final[Sequence[Column[Row]]] = tuple(
+    _shown_by_default(column) for column in APPROVAL_COLUMNS
+)

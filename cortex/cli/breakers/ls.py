@@ -1,5 +1,6 @@
 """`cortex breakers ls`: what failed lately, and what waits until it is well again."""
 
+from collections.abc import Sequence
 from typing import Final
 
 import click
@@ -102,7 +103,7 @@ def _remark(row: Row) -> Cell:
 
 
 # The name is whole at any width: it is what one types.
-COLUMNS: Final = (
+COLUMNS: Final[Sequence[Column[Row]]] = (
     Column(name="name", title="breaker", shown=lambda r: Cell(safe(r["name"]), "bold")),
     Column(name="state", shown=_state),
     Column(name="failures", shown=_failures, is_right=True, is_spare=True),

@@ -1,6 +1,6 @@
 """`cortex budgets set`, `raise` and `rm`: each is recorded with who and why."""
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from decimal import Decimal, InvalidOperation
 from typing import Any, Final
 
@@ -270,7 +270,7 @@ def _limit_shown(row: Row, which: str) -> Cell:
     return Cell(worded(Decimal(str(row[which])), Budget.parse(row["name"]).unit))
 
 
-COLUMNS: Final = (
+COLUMNS: Final[Sequence[Column[Row]]] = (
     Column(name="name", title="budget", shown=lambda r: Cell(safe(r["name"]), "bold")),
     Column(name="before", shown=lambda r: _limit_shown(r, "before"), is_right=True),
     Column(name="after", shown=lambda r: _limit_shown(r, "after"), is_right=True),

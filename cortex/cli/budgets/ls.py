@@ -1,5 +1,6 @@
 """`cortex budgets ls`."""
 
+from collections.abc import Sequence
 from decimal import Decimal
 from typing import Final
 from uuid import UUID
@@ -77,7 +78,7 @@ def _changed(row: Row) -> Cell:
 
 
 # The name is whole at any width: it is what one types.
-COLUMNS: Final = (
+COLUMNS: Final[Sequence[Column[Row]]] = (
     Column(name="name", title="budget", shown=lambda r: Cell(safe(r["name"]), "bold")),
     Column(
         name="limit",

@@ -1,5 +1,6 @@
 """Acts on many dead letters in columns, and the letters that one could not settle."""
 
+from collections.abc import Sequence
 from typing import Final
 
 import click
@@ -37,7 +38,7 @@ def _why(row: Row) -> Cell:
     return why_cell(row, row["now"])
 
 
-ACT_COLUMNS: Final = (
+ACT_COLUMNS: Final[Sequence[Column[Row]]] = (
     Column(name="id", title="act", shown=lambda r: Cell(str(r["id"]), "bold")),
     Column(
         name="verb",
@@ -84,7 +85,7 @@ def _now(row: Row) -> Cell:
     return state_cell(row) if row["state"] in tuple(LetterState) else Cell(NOTHING, "dim")
 
 
-FAILURE_COLUMNS: Final = (
+FAILURE_COLUMNS: Final[Sequence[Column[Row]]] = (
     Column(name="job_id", title="id", shown=lambda r: Cell(short_id(r["job_id"]), "bold")),
     Column(name="type", least=8),
     Column(name="error_code", title="code", least=8),

@@ -195,7 +195,7 @@ def tell(call: Session, told: Sequence[Mapping[str, Any]], output: Output, verb:
 
 
 def _listing(
-    rows: Sequence[dict[str, Any]], output: Output, columns: Sequence[Column], *, empty: str
+    rows: Sequence[dict[str, Any]], output: Output, columns: Sequence[Column[Row]], *, empty: str
 ) -> None:
     """Write letters; of many, people get their errors only."""
     if not output.is_for_people or len(rows) <= SHOWN_MAX:
@@ -220,7 +220,7 @@ def _outcome(row: Row) -> Cell:
     return Cell(row["state"].lower(), "dim")
 
 
-DONE_COLUMNS: Final = (
+DONE_COLUMNS: Final[Sequence[Column[Row]]] = (
     Column(name="job_id", title="id", shown=lambda r: Cell(short_id(r["job_id"]), "bold")),
     Column(name="type", least=8),
     Column(

@@ -1,11 +1,12 @@
 """Dead letters in columns."""
 
+from collections.abc import Sequence
 from typing import Any, Final
 
 from cortex.cli.screen.table import Column, only_on_demand
 from cortex.domain.phrases import age, short_id, since_s
 from cortex.domain.safe import safe
-from cortex.view.cells import Cell
+from cortex.view.cells import Cell, Row
 from cortex.view.dead_letters import on_retry, state_cell
 
 
@@ -13,7 +14,7 @@ def _age_of(name: str) -> Any:
     return lambda row: Cell(age(since_s(row, row[name])))
 
 
-_ERROR: Final = (
+_ERROR: Final[Sequence[Column[Row]]] = (
     Column(name="error_code", title="code", least=8),
     Column(
         name="error_message",
@@ -29,7 +30,7 @@ _ERROR: Final = (
         least=16,
     ),
 )
-_MORE: Final = (
+_MORE: Final[Sequence[Column[Row]]] = (
     Column(name="error_source", title="source", is_default=False),
     Column(name="breaker", is_default=False),
     Column(name="agent", is_default=False),
@@ -37,7 +38,7 @@ _MORE: Final = (
     Column(name="step", title="last step", is_default=False),
 )
 
-GROUP_COLUMNS: Final = (
+GROUP_COLUMNS: Final[Sequence[Column[Row]]] = (
     Column(name="fingerprint", shown=lambda r: Cell(r["fingerprint"], "bold")),
     Column(
         name="count",
@@ -54,7 +55,7 @@ GROUP_COLUMNS: Final = (
     *_MORE,
 )
 
-LETTER_COLUMNS: Final = (
+LETTER_COLUMNS: Final[Sequence[Column[Row]]] = (
     Column(name="job_id", title="id", shown=lambda r: Cell(short_id(r["job_id"]), "bold")),
     Column(name="type", least=8),
     Column(name="state", shown=state_cell),

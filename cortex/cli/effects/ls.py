@@ -1,6 +1,7 @@
 """`cortex effects ls`: what jobs did outside, the newest first."""
 
 import difflib
+from collections.abc import Sequence
 from typing import Final
 
 import click
@@ -78,7 +79,7 @@ def _arguments(row: Row) -> Cell:
     return Cell(exact(row["arguments"]))
 
 
-COLUMNS: Final = (
+COLUMNS: Final[Sequence[Column[Row]]] = (
     Column(name="id", shown=lambda r: Cell(short_id(r["id"]), "bold")),
     Column(name="tool", shown=lambda r: Cell(safe(r["tool"])), least=10),
     Column(name="status", title="state", shown=state_cell),

@@ -1,5 +1,6 @@
 """`cortex effects resolve`: a person says what became of an effect that nobody else can tell of."""
 
+from collections.abc import Sequence
 from typing import Final
 from uuid import UUID
 
@@ -116,7 +117,7 @@ def _told(row: Row) -> str:
     return f"is {row['job_status']}"
 
 
-COLUMNS: Final = (
+COLUMNS: Final[Sequence[Column[Row]]] = (
     Column(name="id", shown=lambda r: Cell(short_id(r["id"]), "bold")),
     Column(name="tool", shown=lambda r: Cell(safe(r["tool"])), least=10),
     Column(name="status", title="state", shown=state_cell),

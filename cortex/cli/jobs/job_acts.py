@@ -24,7 +24,7 @@ def typed(told: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def show_acts(output: Output, columns: Sequence[Column], rows: Sequence[Row]) -> None:
+def show_acts(output: Output, columns: Sequence[Column[Row]], rows: Sequence[Row]) -> None:
     """Show what became of each job; then raise the first error, if there was any."""
     output.listing("jobs", columns, rows, empty="")
     failed = [row["error"] for row in rows if row["error"] is not None]
@@ -32,7 +32,7 @@ def show_acts(output: Output, columns: Sequence[Column], rows: Sequence[Row]) ->
         raise failed[0]
 
 
-def act_columns(told: Callable[[Row], str], *more: Column) -> tuple[Column, ...]:
+def act_columns(told: Callable[[Row], str], *more: Column[Row]) -> tuple[Column[Row], ...]:
     """Return the columns of acts; `told` says for people what happens to a job without an error."""
 
     def remark(row: Row) -> str:

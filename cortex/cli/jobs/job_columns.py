@@ -1,5 +1,6 @@
 """Jobs in columns."""
 
+from collections.abc import Sequence
 from typing import Final
 
 from cortex.cli.screen.table import Column, only_on_demand
@@ -24,7 +25,7 @@ def _took_cell(row: Row) -> Cell:
     return Cell(NOTHING, "dim") if seconds is None else Cell(span(seconds))
 
 
-JOB_COLUMNS: Final = (
+JOB_COLUMNS: Final[Sequence[Column[Row]]] = (
     Column(name="id", shown=lambda r: Cell(short_id(r["id"]), "bold")),
     Column(name="type", least=10),
     Column(name="agent", least=10, is_spare=True),

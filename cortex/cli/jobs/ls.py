@@ -1,5 +1,6 @@
 """`cortex jobs ls` and `cortex jobs types`."""
 
+from collections.abc import Sequence
 from typing import Final
 
 import attrs
@@ -16,7 +17,7 @@ from cortex.postgres.session import Session
 from cortex.store import agents, jobs, pods
 from cortex.store.job_pages import JobPage, page
 from cortex.store.why import facts_of_all
-from cortex.view.cells import Cell
+from cortex.view.cells import Cell, Row
 from cortex.view.why_brief import EXPLAINED, brief
 
 LIMIT_MAX: Final = 1000
@@ -105,7 +106,7 @@ def _found(call: Session, which: JobFilter, *, place: JobPlace | None, limit: in
     return attrs.evolve(found, jobs=[row | {"why": whys.get(row["id"])} for row in rows])
 
 
-TYPE_COLUMNS: Final = (
+TYPE_COLUMNS: Final[Sequence[Column[Row]]] = (
     Column(name="type", least=10),
     Column(
         name="is_live",

@@ -1,5 +1,6 @@
 """`cortex pods`: which pods there are, and how they feel."""
 
+from collections.abc import Sequence
 from typing import Final
 
 import click
@@ -110,7 +111,7 @@ def _ms(value: float | None, *, warn: float = LAG_WARN_MS) -> Cell:
     )
 
 
-COLUMNS: Final = (
+COLUMNS: Final[Sequence[Column[Row]]] = (
     Column(
         name="name",
         title="pod",

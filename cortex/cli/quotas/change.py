@@ -1,7 +1,7 @@
 """`cortex quotas set` and `rm`: each is recorded with who and why."""
 
 import re
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from decimal import Decimal
 from typing import Any, Final
 
@@ -21,7 +21,7 @@ from cortex.postgres.session import Session
 from cortex.store import agents, effects
 from cortex.store import quotas as store
 from cortex.store.quotas import Change
-from cortex.view.cells import Cell
+from cortex.view.cells import Cell, Row
 
 AGENTS_MAX: Final = 1000
 _FIGURE: Final = re.compile(rf"[0-9]{{1,15}}(?:\.[0-9]{{1,{DECIMALS_MAX}}})?")
@@ -154,7 +154,7 @@ def _limit_shown(limit: float | None) -> Cell:
     return Cell("none", "dim") if limit is None else Cell(Quota.plain(Decimal(str(limit))))
 
 
-COLUMNS: Final = (
+COLUMNS: Final[Sequence[Column[Row]]] = (
     Column(name="name", title="quota", shown=lambda r: Cell(safe(r["name"]), "bold")),
     Column(name="before", shown=lambda r: _limit_shown(r["before"]), is_right=True),
     Column(name="after", shown=lambda r: _limit_shown(r["after"]), is_right=True),

@@ -1,5 +1,6 @@
 """`cortex quotas ls`: what each allows, what is used of it, and who waits."""
 
+from collections.abc import Sequence
 from decimal import Decimal
 from typing import Final
 
@@ -78,7 +79,7 @@ def _changed(row: Row) -> Cell:
 
 
 # The name is whole at any width: it is what one types.
-COLUMNS: Final = (
+COLUMNS: Final[Sequence[Column[Row]]] = (
     Column(name="name", title="quota", shown=lambda r: Cell(safe(r["name"]), "bold")),
     Column(name="limit", value=lambda r: r["limit_amount"], shown=_limit, is_right=True),
     Column(name="used", shown=_used, is_right=True),

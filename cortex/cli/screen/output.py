@@ -7,7 +7,7 @@ stderr, so that stdout can always be piped.
 import difflib
 import sys
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from cortex.cli.options import Format, Options
 from cortex.cli.screen.table import Column, lines_of
@@ -15,7 +15,8 @@ from cortex.cli.screen.terminal import stderr_terminal, stdout_terminal
 from cortex.domain.errors import UsageError
 from cortex.domain.phrases import exact, json_text, to_plain
 from cortex.domain.safe import escaped, safe
-from cortex.view.cells import Row
+
+Row = TypeVar("Row")
 
 SCHEMA_VERSION: Final = 1
 
@@ -39,7 +40,7 @@ class Output:
         return self.format is Format.TABLE
 
     def listing(
-        self, noun: str, columns: Sequence[Column], rows: Sequence[Row], *, empty: str
+        self, noun: str, columns: Sequence[Column[Row]], rows: Sequence[Row], *, empty: str
     ) -> None:
         """Write rows; `empty` tells people what to do when there are none."""
         chosen = self.chosen(columns)
@@ -118,7 +119,7 @@ class Output:
         """Return text in a style of stdout."""
         return self.terminal.paint(text, style)
 
-    def _table(self, columns: Sequence[Column], rows: Sequence[Row], empty: str) -> None:
+    def _table(self, columns: Sequence[Column[Row]], rows: Sequence[Row], empty: str) -> None:
         if not rows:
             self.say(empty, "dim")
             return
@@ -126,7 +127,7 @@ class Output:
         for line in lines_of(columns, rows, terminal=self.terminal, headers=headers):
             self.line(line)
 
-    def chosen(self, columns: Sequence[Column]) -> list[Column]:
+    def chosen(self, columns: Sequence[Column[Row]]) -> list[Column[Row]]:
         """Return the columns asked for; to be called before reading, so that a typo says so first.
 
         Raises `UsageError`.
@@ -164,5 +165,5 @@ class Output:
         sys.stdout.buffer.write(text.encode())
 
 
-def _document(columns: Sequence[Column], row: Row) -> dict[str, Any]:
+def _document(columns: Sequence[Column[Row]], row: Row) -> dict[str, Any]:
     return {c.name: to_plain(c.value(row)) for c in columns if not c.is_for_people}

@@ -1,26 +1,27 @@
 """Tables: calm, aligned, as wide as the terminal and no wider."""
 
-from collections.abc import Callable, Iterator, Sequence
-from operator import itemgetter
-from typing import Any, Final
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, Final, Generic, TypeVar
 
 import attrs
 
 from cortex.cli.screen.terminal import Terminal
 from cortex.domain.phrases import exact
-from cortex.view.cells import Cell, Row, pad, width_of
+from cortex.view.cells import Cell, pad, width_of
+
+Row = TypeVar("Row")
 
 GAP: Final = "  "
 
 
 @attrs.frozen(kw_only=True)
-class Column:
+class Column(Generic[Row]):
     """One property of a row: its value for machines and how people see it."""
 
     name: str
     """Key in JSON, and what `--columns` takes."""
-    value: Callable[[Row], Any] = attrs.Factory(lambda self: itemgetter(self.name), takes_self=True)
-    """For machines; the row's entry of this name unless told otherwise."""
+    value: Callable[[Row], Any] = attrs.Factory(lambda self: _field(self.name), takes_self=True)
+    """For machines; the row's field of this name unless given."""
     shown: Callable[[Row], Cell] | None = None
     """For people; none: the exact value."""
     title: str | None = None
@@ -41,13 +42,20 @@ class Column:
         return Cell(exact(self.value(row)))
 
 
-def only_on_demand(*names: str) -> tuple[Column, ...]:
+def _field(name: str) -> Callable[[Any], Any]:
+    def value(row: Any) -> Any:
+        return row[name] if isinstance(row, Mapping) else getattr(row, name)
+
+    return value
+
+
+def only_on_demand(*names: str) -> tuple[Column[Any], ...]:
     """Return plain columns that stand in documents, and in a table when asked for."""
     return tuple(Column(name=name, is_default=False) for name in names)
 
 
 def lines_of(
-    columns: Sequence[Column], rows: Sequence[Row], *, terminal: Terminal, headers: bool
+    columns: Sequence[Column[Row]], rows: Sequence[Row], *, terminal: Terminal, headers: bool
 ) -> Iterator[str]:
     """Yield the lines of a table: fitted to a terminal, else in full with a tab between cells."""
     if terminal.is_tty:
@@ -68,7 +76,7 @@ def lines_of(
 
 
 def _line(
-    columns: Sequence[Column], line: Sequence[Cell], widths: Sequence[int], terminal: Terminal
+    columns: Sequence[Column[Any]], line: Sequence[Cell], widths: Sequence[int], terminal: Terminal
 ) -> str:
     parts = []
     for column, cell, width in zip(columns, line, widths, strict=True):
@@ -78,7 +86,7 @@ def _line(
     return GAP.join(parts)
 
 
-def _fitted(columns: Sequence[Column], widths: list[int], limit: int) -> list[int]:
+def _fitted(columns: Sequence[Column[Any]], widths: list[int], limit: int) -> list[int]:
     """Cut columns, the widest first, then leave out spare ones; the width of those is 0."""
     spare = [i for i, column in enumerate(columns) if column.is_spare]
     while True:
@@ -89,7 +97,7 @@ def _fitted(columns: Sequence[Column], widths: list[int], limit: int) -> list[in
         spare.pop()
 
 
-def _cut(columns: Sequence[Column], widths: Sequence[int], limit: int) -> list[int]:
+def _cut(columns: Sequence[Column[Any]], widths: Sequence[int], limit: int) -> list[int]:
     cut = list(widths)
     while _total(cut) > limit:
         room = [i for i, c in enumerate(columns) if c.least is not None and cut[i] > c.least]

@@ -1,5 +1,6 @@
 """`cortex tokens ls`: who may use the HTTP API; never the tokens themselves."""
 
+from collections.abc import Sequence
 from datetime import datetime
 from typing import Final
 
@@ -50,7 +51,7 @@ def _expires(row: Row) -> Cell:
     return Cell(f"in {span(left_s)}") if left_s > 0 else Cell("over", "dim")
 
 
-COLUMNS: Final = (
+COLUMNS: Final[Sequence[Column[Row]]] = (
     Column(name="id", shown=lambda r: Cell(short_id(r["id"]), "dim")),
     Column(name="name", shown=lambda r: Cell(safe(r["name"]), "bold"), least=8),
     Column(name="roles", shown=lambda r: Cell(", ".join(r["roles"]))),

@@ -1,5 +1,6 @@
 """`cortex tokens revoke`: from now on the token opens nothing, nor do sessions begun with it."""
 
+from collections.abc import Sequence
 from datetime import datetime
 from typing import Final
 
@@ -14,7 +15,7 @@ from cortex.cli.target import session
 from cortex.domain.phrases import short_id
 from cortex.domain.safe import safe
 from cortex.store import tokens as store
-from cortex.view.cells import Cell
+from cortex.view.cells import Cell, Row
 
 
 @click.command(cls=Command)
@@ -53,7 +54,7 @@ def revoke(
     output.listing("tokens", COLUMNS, [row], empty="")
 
 
-COLUMNS: Final = (
+COLUMNS: Final[Sequence[Column[Row]]] = (
     Column(name="id"),
     Column(name="name", shown=lambda r: Cell(safe(r["name"]), "bold")),
     Column(name="revoked_by", shown=lambda r: Cell(safe(r["revoked_by"]))),

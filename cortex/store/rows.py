@@ -1,0 +1,37 @@
+"""Rows of queries as attrs classes: each field takes the column of its name."""
+
+from collections.abc import Iterable
+from functools import cache
+from typing import Any, TypeVar
+
+import attrs
+import orjson
+
+from cortex.postgres.database import Record
+
+T = TypeVar("T", bound=attrs.AttrsInstance)
+
+
+def row_of(kind: type[T], record: Record, **more: Any) -> T:
+    """Return a record as its class; `more` are fields that are not columns.
+
+    Columns without a field are left out. Raises `KeyError` for a field without a column.
+    """
+    columns = {name: record[name] for name in _names(kind) if name not in more}
+    return kind(**columns, **more)
+
+
+def rows_of(kind: type[T], records: Iterable[Record]) -> list[T]:
+    """Return records as their class, in the same order."""
+    names = _names(kind)
+    return [kind(**{name: record[name] for name in names}) for record in records]
+
+
+def from_json(value: Any) -> Any:
+    """Convert a JSON column; None and what is decoded already stay as they are."""
+    return orjson.loads(value) if isinstance(value, str) else value
+
+
+@cache
+def _names(kind: type[attrs.AttrsInstance]) -> tuple[str, ...]:
+    return tuple(field.name for field in attrs.fields(kind) if field.init)
