@@ -1,14 +1,32 @@
--- 0033 hard time-outs: no submitter gives a job more time than 1.5 times what its type has.
---
--- Locks: ACCESS EXCLUSIVE on job_type, a small table, to add a column and fill it.
--- Old pods: may keep running; they do not raise the limit of a type that they know longer time-outs of.
+-- Submitting jobs: the one way in for pods, the API and plain SQL.
 
-ALTER TABLE cortex.job_type ADD COLUMN timeout_max_s int CHECK (timeout_max_s BETWEEN 1 AND 907200);
-UPDATE cortex.job_type SET timeout_max_s = timeout_s * 3 / 2;
-COMMENT ON COLUMN cortex.job_type.timeout_max_s IS
-    'The longest time-out that a job of this type may be given. Null, from an old pod: 1.5 times timeout_s.';
+-- A job may come to wait, or get its task, while this function waits for its lock. So each statement looks anew and sees
+-- what the one before it waited for. A cancelled job that kept a task would stop every claim.
+CREATE FUNCTION cortex_worker.replace_by_key(key text, successor uuid) RETURNS void
+    LANGUAGE plpgsql SET search_path = pg_catalog AS $$
+DECLARE
+    replaced uuid;
+    told text := format('replaced by job %s with the same key %L', successor, key);
+BEGIN
+    PERFORM pg_advisory_xact_lock(hashtextextended('cortex.job_key ' || key, 0));
+    -- A locked one runs on; the key passes to its successor.
+    UPDATE cortex_worker.task SET job_key = NULL WHERE job_key = key AND state = 'LOCKED';
+    -- One that waits without a task, in RETRY or for a person; no subquery: the row is looked at again once it is got.
+    UPDATE cortex.job
+    SET status = 'CANCELLED', cancelled_by = 'submit', cancel_reason = told, next_retry_at = NULL, waiting_on = NULL,
+        approval_token = NULL
+    WHERE job_key = key AND worker_job_id IS NULL AND status IN ('RETRY', 'WAITING_FOR_APPROVAL');
+    DELETE FROM cortex_worker.task WHERE job_key = key AND state <> 'LOCKED' RETURNING job_id INTO replaced;
+    UPDATE cortex.job
+    SET status = 'CANCELLED', cancelled_by = 'submit', cancel_reason = told, next_retry_at = NULL, waiting_on = NULL,
+        approval_token = NULL, worker_job_id = NULL
+    WHERE id = replaced;
+    UPDATE cortex_worker.task SET job_key = NULL WHERE job_key = key;
+    UPDATE cortex.job SET job_key = key WHERE id = successor;
+END $$;
+COMMENT ON FUNCTION cortex_worker.replace_by_key IS 'Frees a job key for its next holder, one at a time; cancels the waiting one.';
 
-CREATE OR REPLACE FUNCTION cortex.submit_jobs(
+CREATE FUNCTION cortex.submit_jobs(
     ids uuid[], types text[], payloads jsonb[], agents text[], tenants text[], queue_names text[],
     priorities int[], run_ats timestamptz[], worker_attempts int[], max_retries int[], timeouts_s int[],
     job_keys text[]
@@ -84,3 +102,50 @@ BEGIN
     END LOOP;
     RETURN QUERY SELECT unnest(new_ids);
 END $$;
+COMMENT ON FUNCTION cortex.submit_jobs IS
+    'Submits a batch in the caller''s transaction; returns the ids that were new. A null element takes its type''s default.';
+
+CREATE FUNCTION cortex.submit_job(
+    type text,
+    payload jsonb DEFAULT '{}',
+    agent text DEFAULT NULL,
+    tenant text DEFAULT NULL,
+    queue_name text DEFAULT NULL,
+    priority int DEFAULT NULL,
+    run_at timestamptz DEFAULT NULL,
+    worker_attempts int DEFAULT NULL,
+    max_retries int DEFAULT NULL,
+    timeout_s int DEFAULT NULL,
+    job_key text DEFAULT NULL,
+    id uuid DEFAULT cortex.uuid7()
+) RETURNS uuid
+    LANGUAGE plpgsql SET search_path = pg_catalog AS $$
+BEGIN
+    PERFORM cortex.submit_jobs(
+        ARRAY[id], ARRAY[type], ARRAY[payload], ARRAY[agent], ARRAY[tenant], ARRAY[queue_name],
+        ARRAY[priority], ARRAY[run_at], ARRAY[worker_attempts], ARRAY[max_retries], ARRAY[timeout_s],
+        ARRAY[job_key]);
+    RETURN id;
+END $$;
+COMMENT ON FUNCTION cortex.submit_job IS
+    'Submits a job from any language, in the caller''s transaction; returns its id. The same id again does nothing.';
+
+CREATE FUNCTION cortex_worker.add_job(
+    task text,
+    payload jsonb DEFAULT '{}',
+    queue_name text DEFAULT NULL,
+    run_at timestamptz DEFAULT NULL,
+    max_attempts int DEFAULT NULL,
+    job_key text DEFAULT NULL,
+    priority int DEFAULT NULL
+) RETURNS bigint
+    LANGUAGE plpgsql SET search_path = pg_catalog AS $$
+DECLARE
+    added uuid := cortex.submit_job(
+        type => task, payload => payload, queue_name => queue_name, run_at => run_at,
+        worker_attempts => max_attempts, job_key => job_key, priority => priority);
+BEGIN
+    RETURN (SELECT worker_job_id FROM cortex.job WHERE id = added);
+END $$;
+COMMENT ON FUNCTION cortex_worker.add_job IS
+    'Adds a job by its worker task, in the caller''s transaction; returns the task''s id (job.worker_job_id).';

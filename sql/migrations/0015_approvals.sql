@@ -1,13 +1,4 @@
--- 0010 approvals: what is asked of people before something dangerous runs, and the one decision of each.
---
--- Locks: none that matter, every object is new; ACCESS EXCLUSIVE on job_step for a check without a scan.
--- Old pods: must not keep running, they do not know the new kinds of steps.
-
-ALTER TABLE cortex.job_step
-    DROP CONSTRAINT job_step_kind_check,
-    ADD CONSTRAINT job_step_kind_check CHECK (kind IN ('step', 'model', 'tool', 'effect', 'approval')) NOT VALID;
-COMMENT ON COLUMN cortex.job_step.kind IS
-    'step: the job''s own function · model: a model response · tool: a tool call · effect: the job''s own call with an outside result · approval: a decision.';
+-- Approvals: requests for a decision before something dangerous runs, the votes, and the one decision of each.
 
 CREATE TABLE cortex.approval (
     id uuid PRIMARY KEY,
@@ -49,6 +40,8 @@ CREATE TABLE cortex.approval (
     address text CHECK (length(address) <= 200),
     client text CHECK (length(client) <= 500),
     reason text CHECK (length(reason) <= 1000),
+    requested_with text,
+    decided_with text,
     CONSTRAINT critical_needs_two CHECK (risk <> 'CRITICAL' OR people >= 2),
     CONSTRAINT decided_at_unless_pending CHECK ((decided_at IS NULL) = (status = 'PENDING')),
     CONSTRAINT decided_by_people CHECK ((decided_by IS NOT NULL) = (status IN ('APPROVED', 'DENIED'))),
@@ -94,7 +87,9 @@ COMMENT ON COLUMN cortex.approval.channel IS 'cli, api, page, link (nobody signe
 COMMENT ON COLUMN cortex.approval.address IS 'Network address of who decided, if there was one.';
 COMMENT ON COLUMN cortex.approval.client IS 'Its program, as it said.';
 COMMENT ON COLUMN cortex.approval.reason IS 'Why it was decided so.';
--- No index by time alone: it would be preferred to the right one, and looked through for a rare risk or state.
+COMMENT ON COLUMN cortex.approval.requested_with IS 'The credential by which its job was submitted: of a critical request it does not decide.';
+COMMENT ON COLUMN cortex.approval.decided_with IS 'The credential of decided_by; null where nobody signed in.';
+-- No index by time alone: the planner would prefer it, and walk all of it for a rare risk or state.
 CREATE INDEX approval_pending ON cortex.approval (risk, expires_at, id) WHERE status = 'PENDING';
 CREATE INDEX approval_status ON cortex.approval (status, created_at DESC, id DESC);
 CREATE INDEX approval_decided ON cortex.approval (decided_at) WHERE decided_at IS NOT NULL;
@@ -111,7 +106,8 @@ CREATE TABLE cortex.approval_vote (
     client text,
     reason text,
     old json,
-    PRIMARY KEY (approval_id, person, digest)
+    credential text NOT NULL DEFAULT '',
+    PRIMARY KEY (approval_id, person, digest, credential)
 );
 COMMENT ON TABLE cortex.approval_vote IS 'Who agreed to what; append-only. Those count that agreed to the arguments as they stand.';
 COMMENT ON COLUMN cortex.approval_vote.approval_id IS 'The request.';
@@ -123,9 +119,14 @@ COMMENT ON COLUMN cortex.approval_vote.address IS 'Network address.';
 COMMENT ON COLUMN cortex.approval_vote.client IS 'Program.';
 COMMENT ON COLUMN cortex.approval_vote.reason IS 'Why.';
 COMMENT ON COLUMN cortex.approval_vote.old IS 'The arguments before, if this person edited them.';
+COMMENT ON COLUMN cortex.approval_vote.credential IS
+    'What showed who it was: os:UID@HOST, token:ID or db:LOGIN; empty where nobody signed in, and before there were any.';
 CREATE INDEX approval_vote_at ON cortex.approval_vote (at);
 CREATE TRIGGER approval_vote_is_append_only BEFORE UPDATE OR DELETE OR TRUNCATE ON cortex.approval_vote
     FOR EACH STATEMENT EXECUTE FUNCTION cortex.refuse_change();
+
+GRANT SELECT, INSERT, UPDATE ON cortex.approval TO cortex_runtime;
+GRANT SELECT, INSERT ON cortex.approval_vote TO cortex_runtime;
 
 CREATE FUNCTION cortex.approval_is_final() RETURNS trigger
     LANGUAGE plpgsql AS $$
@@ -147,57 +148,6 @@ END $$;
 CREATE TRIGGER approval_is_final BEFORE UPDATE ON cortex.approval
     FOR EACH ROW EXECUTE FUNCTION cortex.approval_is_final();
 
--- ------------------------------------------------------------------ letting a job go on
-
-CREATE FUNCTION cortex.let_go(of_job uuid) RETURNS boolean
-    LANGUAGE plpgsql SET search_path = pg_catalog AS $$
-DECLARE
-    task_id bigint;
-BEGIN
-    -- The caller holds the job's row. A job that runs, or that has a task, looks by itself.
-    INSERT INTO cortex_worker.task (
-        task, job_id, state, priority, attempt, attempts_spent, max_attempts, queue_name, job_key)
-    SELECT j.type, j.id, (CASE WHEN j.queue_name IS NULL THEN 'READY' ELSE 'QUEUED' END)::cortex_worker.task_state,
-           j.priority, j.attempt, j.attempts_kept, j.worker_attempts, j.queue_name,
-           -- Whoever wanted its key has cancelled it, but for one who took the key before it came to wait.
-           CASE WHEN NOT EXISTS (SELECT FROM cortex_worker.task t WHERE t.job_key = j.job_key) THEN j.job_key END
-    FROM cortex.job j
-    WHERE j.id = of_job AND j.status::text = 'WAITING_FOR_APPROVAL' AND j.worker_job_id IS NULL
-    ON CONFLICT (job_id) DO NOTHING
-    RETURNING task.id INTO task_id;
-    IF task_id IS NULL THEN
-        RETURN false;
-    END IF;
-    UPDATE cortex.job j SET worker_job_id = task_id WHERE j.id = of_job;
-    RETURN true;
-END $$;
-COMMENT ON FUNCTION cortex.let_go IS 'Gives a job that waits for a person its task; whether it did.';
-
--- As before, but against jobs that come to wait, or are let go, while their locks are waited for: each step sees what
--- the one before it waited for. A cancelled job with a task would stop every claim.
-CREATE OR REPLACE FUNCTION cortex_worker.replace_by_key(key text, successor uuid) RETURNS void
-    LANGUAGE plpgsql SET search_path = pg_catalog AS $$
-DECLARE
-    replaced uuid;
-    told text := format('replaced by job %s with the same key %L', successor, key);
-BEGIN
-    PERFORM pg_advisory_xact_lock(hashtextextended('cortex.job_key ' || key, 0));
-    -- A locked one runs on; the key passes to its successor.
-    UPDATE cortex_worker.task SET job_key = NULL WHERE job_key = key AND state = 'LOCKED';
-    -- One that waits without a task, in RETRY or for a person; no subquery: the row is looked at again once it is got.
-    UPDATE cortex.job
-    SET status = 'CANCELLED', cancelled_by = 'submit', cancel_reason = told, next_retry_at = NULL, waiting_on = NULL,
-        approval_token = NULL
-    WHERE job_key = key AND worker_job_id IS NULL AND status IN ('RETRY', 'WAITING_FOR_APPROVAL');
-    DELETE FROM cortex_worker.task WHERE job_key = key AND state <> 'LOCKED' RETURNING job_id INTO replaced;
-    UPDATE cortex.job
-    SET status = 'CANCELLED', cancelled_by = 'submit', cancel_reason = told, next_retry_at = NULL, waiting_on = NULL,
-        approval_token = NULL, worker_job_id = NULL
-    WHERE id = replaced;
-    UPDATE cortex_worker.task SET job_key = NULL WHERE job_key = key;
-    UPDATE cortex.job SET job_key = key WHERE id = successor;
-END $$;
-
 -- ------------------------------------------------------------------ deciding
 
 CREATE FUNCTION cortex.same_person(name text) RETURNS text
@@ -207,13 +157,14 @@ COMMENT ON FUNCTION cortex.same_person IS 'What names of one person have in comm
 
 CREATE FUNCTION cortex.agreed(of_approval uuid, to_digest bytea) RETURNS int
     LANGUAGE sql STABLE
-    RETURN (SELECT count(DISTINCT cortex.same_person(v.person))::int FROM cortex.approval_vote v
-            WHERE v.approval_id = of_approval AND v.digest = to_digest);
-COMMENT ON FUNCTION cortex.agreed IS 'How many different people agreed to these arguments.';
+    RETURN (SELECT count(DISTINCT CASE v.credential WHEN '' THEN 'name:' || cortex.same_person(v.person)
+                                                    ELSE v.credential END)::int
+            FROM cortex.approval_vote v WHERE v.approval_id = of_approval AND v.digest = to_digest);
+COMMENT ON FUNCTION cortex.agreed IS 'How many different credentials agreed to these arguments.';
 
 CREATE FUNCTION cortex.decide(
     of_approval uuid, is_approved boolean, person text, seen bytea, why text, by_channel text, by_address text,
-    by_client text, edited json
+    by_client text, edited json, with_credential text
 ) RETURNS TABLE (outcome text, votes int)
     LANGUAGE plpgsql SET search_path = pg_catalog AS $$
 #variable_conflict use_column
@@ -248,13 +199,15 @@ BEGIN
         WHEN held.expires_at <= cortex.now() THEN 'expired'
         WHEN seen <> held.digest THEN 'changed'
         WHEN NOT is_approved THEN NULL
-        WHEN held.risk = 'CRITICAL' AND cortex.same_person(person) = cortex.same_person(held.requested_by)
+        WHEN held.people > 1 AND with_credential IS NULL THEN 'no_credential'
+        WHEN held.risk = 'CRITICAL' AND (with_credential = held.requested_with
+                                         OR cortex.same_person(person) = cortex.same_person(held.requested_by))
             THEN 'own_request'
         WHEN stands_digest <> held.digest AND held.schema IS NULL THEN 'not_editable'
         WHEN stands_digest = held.digest AND EXISTS (
             SELECT FROM cortex.approval_vote v
             WHERE v.approval_id = of_approval AND v.digest = held.digest
-              AND cortex.same_person(v.person) = cortex.same_person($3))
+              AND (v.credential = with_credential OR cortex.same_person(v.person) = cortex.same_person($3)))
             THEN 'agreed_before'
         END;
     IF outcome IS NOT NULL THEN
@@ -265,13 +218,18 @@ BEGIN
     IF NOT is_approved THEN
         UPDATE cortex.approval a
         SET status = 'DENIED', decided_at = cortex.now(), decided_by = person, reason = why, channel = by_channel,
-            address = by_address, client = by_client, token_digest = NULL
+            address = by_address, client = by_client, token_digest = NULL, decided_with = with_credential
         WHERE a.id = of_approval;
         outcome := 'denied';
     ELSE
-        INSERT INTO cortex.approval_vote (approval_id, person, digest, channel, address, client, reason, old)
-        VALUES (of_approval, person, stands_digest, by_channel, by_address, by_client, why,
-                CASE WHEN stands_digest <> held.digest THEN held.arguments END)
+        INSERT INTO cortex.approval_vote (approval_id, person, digest, credential, channel, address, client, reason, old)
+        SELECT of_approval, person, stands_digest, coalesce(with_credential, ''), by_channel, by_address, by_client, why,
+               CASE WHEN stands_digest <> held.digest THEN held.arguments END
+        -- Edited back to what they agreed to before, it is no second vote.
+        WHERE NOT EXISTS (
+            SELECT FROM cortex.approval_vote v
+            WHERE v.approval_id = of_approval AND v.digest = stands_digest
+              AND (v.credential = with_credential OR cortex.same_person(v.person) = cortex.same_person($3)))
         ON CONFLICT DO NOTHING;
         agreed := cortex.agreed(of_approval, stands_digest);
         UPDATE cortex.approval a
@@ -281,6 +239,7 @@ BEGIN
             status = CASE WHEN agreed >= a.people THEN 'APPROVED' ELSE 'PENDING' END,
             decided_at = CASE WHEN agreed >= a.people THEN cortex.now() END,
             decided_by = CASE WHEN agreed >= a.people THEN person END,
+            decided_with = CASE WHEN agreed >= a.people THEN with_credential END,
             reason = CASE WHEN agreed >= a.people THEN why END,
             channel = CASE WHEN agreed >= a.people THEN by_channel END,
             address = CASE WHEN agreed >= a.people THEN by_address END,
@@ -292,8 +251,8 @@ BEGIN
     INSERT INTO cortex.fact (type, subtype, source, tenant, job_id, attempt, step, agent_id, agent_version, data)
     VALUES ('lifecycle', 'approval_' || outcome, 'approval:' || of_approval, held.tenant, held.job_id, held.attempt,
             held.key, held.agent_id, held.agent_version,
-            jsonb_build_object('by', person, 'reason', why, 'channel', by_channel, 'address', by_address,
-                               'risk', held.risk, 'tool', held.tool, 'people', held.people, 'agreed', agreed,
+            jsonb_build_object('by', person, 'credential', with_credential, 'reason', why, 'channel', by_channel,
+                               'address', by_address, 'risk', held.risk, 'tool', held.tool, 'people', held.people, 'agreed', agreed,
                                'was_edited', stands_digest <> held.asked_digest));
     IF outcome <> 'agreed' THEN
         IF outcome = 'denied' AND held.on_deny = 'fail' THEN
@@ -309,7 +268,7 @@ BEGIN
     RETURN QUERY SELECT outcome, agreed;
 END $$;
 COMMENT ON FUNCTION cortex.decide IS
-    'The one way to decide: approved · agreed (more people are needed) · denied, or why not: already · expired · changed · own_request · not_editable · agreed_before · missing; again: to be repeated.';
+    'The one way to decide: approved · agreed (more people are needed) · denied, or why not: already · expired · changed · no_credential · own_request · not_editable · agreed_before · missing; again: to be repeated.';
 
 CREATE FUNCTION cortex.expire_approvals(most int) RETURNS int
     LANGUAGE plpgsql SET search_path = pg_catalog AS $$
@@ -363,110 +322,13 @@ END $$;
 COMMENT ON FUNCTION cortex.expire_approvals IS
     'Closes up to so many requests that nobody decided in time; what follows is what each asked for. Returns how many.';
 
-CREATE FUNCTION cortex.resolve_effect(of_effect uuid, said text, person text, why text, returned json)
-    RETURNS TABLE (outcome text, is_let_go boolean)
-    LANGUAGE plpgsql SET search_path = pg_catalog AS $$
-#variable_conflict use_column
-DECLARE
-    owner uuid;
-    held cortex.effect;
-    lives boolean;
-BEGIN
-    SELECT e.job_id INTO owner FROM cortex.effect e WHERE e.id = of_effect;
-    IF NOT FOUND THEN
-        RETURN QUERY SELECT 'missing', false;
-        RETURN;
-    END IF;
-    PERFORM FROM cortex_worker.task t WHERE t.job_id = owner FOR UPDATE;
-    SELECT j.finished_at IS NULL INTO lives FROM cortex.job j WHERE j.id = owner FOR UPDATE;
-    SELECT * INTO held FROM cortex.effect e WHERE e.id = of_effect FOR UPDATE;
-    IF held.job_id <> owner THEN
-        RETURN QUERY SELECT 'again', false;
-        RETURN;
-    ELSIF held.status <> 'UNKNOWN' THEN
-        RETURN QUERY SELECT 'not_unknown', false;
-        RETURN;
-    END IF;
-    UPDATE cortex.effect e
-    SET status = CASE WHEN said = 'applied' THEN 'COMPLETED' WHEN said = 'give-up' THEN 'ABANDONED'
-                      WHEN lives THEN 'PENDING' ELSE 'FAILED' END,
-        is_sure = said = 'not-applied' AND lives,
-        finished_at = CASE WHEN said <> 'not-applied' OR NOT lives THEN cortex.now() END,
-        result = CASE WHEN said = 'applied' THEN coalesce(returned, 'null') END,
-        resolution = said, resolved_by = person, resolved_at = cortex.now(),
-        resolved_reason = $4  -- the column `why` is another thing
-    WHERE e.id = of_effect;
-    INSERT INTO cortex.fact (type, subtype, source, tenant, job_id, attempt, step, agent_id, agent_version, data)
-    VALUES ('lifecycle', 'effect_resolved', 'effect:' || of_effect, held.tenant, held.job_id, held.attempt, held.key,
-            held.agent_id, held.agent_version,
-            jsonb_build_object('by', person, 'reason', why, 'resolution', said, 'tool', held.tool));
-    RETURN QUERY SELECT 'resolved', lives AND cortex.let_go(held.job_id);
-END $$;
-COMMENT ON FUNCTION cortex.resolve_effect IS
-    'A person says what became of an effect: resolved, or why not: missing · not_unknown · again.';
+-- ------------------------------------------------------------------ links
 
--- ------------------------------------------------------------------ what a job waits for
+CREATE FUNCTION cortex.has_link(of_approval uuid) RETURNS boolean
+    -- Whoever only looks may know that there is a link, not the digest of its token.
+    LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+SELECT a.token_digest IS NOT NULL FROM cortex.approval a WHERE a.id = of_approval $$;
+COMMENT ON FUNCTION cortex.has_link IS 'Whether a link lets somebody decide this request.';
 
-CREATE FUNCTION cortex.waits_for(waiting_on text) RETURNS jsonb
-    LANGUAGE plpgsql STABLE STRICT PARALLEL SAFE SET search_path = pg_catalog AS $$
-BEGIN
-    IF waiting_on = 'effects:all' THEN
-        RETURN (
-            SELECT jsonb_build_object('kind', 'freeze', 'by', b.forced_by, 'reason', b.forced_reason,
-                                      'frozen_at', b.forced_at)
-            FROM cortex.breaker b WHERE b.name = waiting_on AND b.state <> 'CLOSED');
-    ELSIF waiting_on LIKE 'quota:%' THEN
-        RETURN (
-            SELECT jsonb_build_object('kind', 'quota', 'tool', q.tool, 'argument', q.argument, 'unit', q.unit,
-                                      'period', q.period, 'limit', q.limit_amount::text,
-                                      'used', coalesce(u.used, 0)::text, 'resets_at', w.resets_at)
-            FROM cortex.quota q
-            CROSS JOIN LATERAL (
-                SELECT b.began_at, b.began_at + ('1 ' || q.period)::interval AS resets_at
-                FROM (SELECT cortex.quota_began(q.period, cortex.now()) AS began_at) b) w
-            LEFT JOIN cortex.quota_use u ON u.quota_id = q.id AND u.began_at = w.began_at
-            WHERE q.name = substr(waiting_on, length('quota:') + 1));
-    ELSIF waiting_on ~ '^approval:[0-9a-f-]{36}$' THEN
-        RETURN (
-            SELECT jsonb_build_object('kind', 'approval', 'id', a.id, 'what', coalesce(a.tool, a.key), 'risk', a.risk,
-                                      'people', a.people, 'agreed', cortex.agreed(a.id, a.digest),
-                                      'status', a.status, 'requested_by', a.requested_by, 'expires_at', a.expires_at)
-            FROM cortex.approval a WHERE a.id = substr(waiting_on, length('approval:') + 1)::uuid);
-    ELSIF waiting_on ~ '^effect:[0-9a-f-]{36}$' THEN
-        RETURN (
-            SELECT jsonb_build_object('kind', 'effect', 'id', e.id, 'tool', e.tool, 'status', e.status, 'why', e.why)
-            FROM cortex.effect e WHERE e.id = substr(waiting_on, length('effect:') + 1)::uuid);
-    END IF;
-    RETURN NULL;
-END $$;
-COMMENT ON FUNCTION cortex.waits_for IS
-    'What stands in the way of a job: an approval, an unknown effect, a quota or the freeze; null of anything else.';
-
--- ------------------------------------------------------------------ history
-
-CREATE OR REPLACE FUNCTION cortex.job_history_of_update() RETURNS trigger
-    -- The runtime's sessions forbid hash joins; without one, this would compare each row with each.
-    LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog SET enable_hashjoin = on AS $$
-BEGIN
-    INSERT INTO cortex.job_history (job_id, previous, new, attempt, pod_id, at, metadata)
-    SELECT n.id, o.status, n.status, n.attempt, n.pod_id, n.updated_at,
-           CASE n.status
-               WHEN 'FAILED' THEN jsonb_build_object(
-                   'error', n.error_message, 'code', n.error_code, 'class', n.error_class)
-               WHEN 'RETRY' THEN jsonb_build_object(
-                   'retry_count', n.retry_count, 'next_retry_at', n.next_retry_at, 'waiting_on', n.waiting_on)
-               WHEN 'WAITING_FOR_APPROVAL' THEN
-                   CASE WHEN n.waiting_on LIKE 'approval:%' THEN (
-                       SELECT jsonb_build_object('waiting_on', n.waiting_on, 'approval', a.id, 'expires_at', a.expires_at)
-                       FROM cortex.approval a WHERE a.id = substr(n.waiting_on, 10)::uuid)
-                   ELSE jsonb_build_object('waiting_on', n.waiting_on) END
-               WHEN 'CANCELLED' THEN jsonb_build_object('by', n.cancelled_by, 'reason', n.cancel_reason)
-               ELSE '{}'
-           END
-    FROM after n JOIN before o ON o.id = n.id
-    WHERE o.status <> n.status;
-    RETURN NULL;
-END $$;
-
-GRANT SELECT, INSERT, UPDATE ON cortex.approval TO cortex_runtime;
-GRANT SELECT, INSERT ON cortex.approval_vote TO cortex_runtime;
+REVOKE EXECUTE ON FUNCTION cortex.has_link(uuid) FROM PUBLIC;
+GRANT EXECUTE ON FUNCTION cortex.has_link(uuid) TO cortex_runtime;

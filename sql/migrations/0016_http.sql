@@ -1,6 +1,4 @@
--- 0011 tokens: who may use the HTTP API, and sessions of people who signed in on a page.
---
--- Locks: none that matter, every object is new. Old pods: may keep running.
+-- Access to the HTTP API: tokens, sessions of the web page, and idempotency keys.
 
 CREATE TABLE cortex.api_token (
     id uuid PRIMARY KEY,
@@ -27,7 +25,6 @@ COMMENT ON COLUMN cortex.api_token.expires_at IS 'From then on it opens nothing;
 COMMENT ON COLUMN cortex.api_token.revoked_at IS 'When it was revoked: from then on it opens nothing.';
 COMMENT ON COLUMN cortex.api_token.revoked_by IS 'Who revoked it.';
 COMMENT ON COLUMN cortex.api_token.last_used_at IS 'When it was last used, to a minute.';
-
 CREATE INDEX api_token_name ON cortex.api_token (name, created_at);
 CREATE INDEX api_token_newest ON cortex.api_token (created_at, id);
 
@@ -42,11 +39,40 @@ COMMENT ON COLUMN cortex.api_session.digest IS 'SHA-256 of the cookie.';
 COMMENT ON COLUMN cortex.api_session.token_id IS 'The token that they signed in with: revoked or expired, it ends the session.';
 COMMENT ON COLUMN cortex.api_session.created_at IS 'When they signed in.';
 COMMENT ON COLUMN cortex.api_session.expires_at IS 'From then on they must sign in again.';
-
 CREATE INDEX api_session_expiry ON cortex.api_session (expires_at);
 CREATE INDEX api_session_token ON cortex.api_session (token_id);
 
 GRANT SELECT, INSERT ON cortex.api_token TO cortex_runtime;
 GRANT UPDATE (revoked_at, revoked_by, last_used_at) ON cortex.api_token TO cortex_runtime;
 GRANT SELECT, INSERT, DELETE ON cortex.api_session TO cortex_runtime;
-GRANT UPDATE (expires_at) ON cortex.api_session TO cortex_runtime;  -- nobody does: to lock a row takes the right
+-- Nobody updates a session, but locking its row takes the right.
+GRANT UPDATE (expires_at) ON cortex.api_session TO cortex_runtime;
+
+-- ------------------------------------------------------------------ idempotency keys
+
+CREATE TABLE cortex.idempotency_key (
+    key text COLLATE "C" PRIMARY KEY CHECK (key ~ '^[!-~]{1,255}$'),
+    digest bytea NOT NULL CHECK (octet_length(digest) = 32),
+    operation text NOT NULL CHECK (length(operation) BETWEEN 1 AND 100),
+    status text NOT NULL DEFAULT 'pending' CHECK (status IN ('pending', 'completed', 'failed')),
+    response jsonb CHECK (octet_length(response::text) <= 2097152),
+    error jsonb CHECK (error ?& ARRAY['code', 'message', 'hint']),
+    created_at timestamptz NOT NULL DEFAULT cortex.now(),
+    expires_at timestamptz NOT NULL,
+    CONSTRAINT response_only_when_completed CHECK ((response IS NOT NULL) = (status = 'completed')),
+    CONSTRAINT error_only_when_failed CHECK ((error IS NOT NULL) = (status = 'failed'))
+);
+COMMENT ON TABLE cortex.idempotency_key IS
+    'Keys that callers gave to their writes, each written in the transaction that it guards; kept for 24 hours.';
+COMMENT ON COLUMN cortex.idempotency_key.key IS 'What the caller chose: 1 to 255 visible ASCII characters.';
+COMMENT ON COLUMN cortex.idempotency_key.digest IS 'SHA-256 of the operation and the canonical request: the same key must ask the same.';
+COMMENT ON COLUMN cortex.idempotency_key.operation IS 'What was asked for, such as jobs.submit.';
+COMMENT ON COLUMN cortex.idempotency_key.status IS
+    'pending: its transaction is under way, which nobody else sees · completed: the response stands · failed: the error does.';
+COMMENT ON COLUMN cortex.idempotency_key.response IS 'What the caller was told, and is told again.';
+COMMENT ON COLUMN cortex.idempotency_key.error IS 'The permanent error that the caller was told: code, message and hint.';
+COMMENT ON COLUMN cortex.idempotency_key.created_at IS 'When the key was first used.';
+COMMENT ON COLUMN cortex.idempotency_key.expires_at IS 'From then on it counts as free, and is swept.';
+CREATE INDEX idempotency_key_expiry ON cortex.idempotency_key (expires_at);
+
+GRANT SELECT, INSERT, UPDATE, DELETE ON cortex.idempotency_key TO cortex_runtime;

@@ -1,20 +1,4 @@
--- 0009 effects: the ledger of calls with an outside result, quotas on them, and who submitted a job.
---
--- Locks: ACCESS EXCLUSIVE on job for two columns without a rewrite, and for an index of those that wait for a quota, of
--- which there are none yet; every other object is new.
--- Old pods: must not keep running, their calls would not be in the ledger.
-
--- ------------------------------------------------------------------ jobs
-
-ALTER TABLE cortex.job
-    ADD COLUMN submitted_by text DEFAULT nullif(current_setting('cortex.actor', true), ''),
-    ADD COLUMN has_open boolean NOT NULL DEFAULT false;
-COMMENT ON COLUMN cortex.job.submitted_by IS 'Who submitted it: the session''s setting cortex.actor.';
-COMMENT ON COLUMN cortex.job.waiting_on IS
-    'What it waits for besides time: a breaker (llm:NAME, tool:NAME …), budget:NAME, quota:NAME, effects:all (the freeze), approval:ID, effect:ID (an unknown outcome) or person:WHAT.';
-COMMENT ON COLUMN cortex.job.has_open IS 'It has had effects or approvals: what is open of them is closed when it ends.';
-
--- ------------------------------------------------------------------ the ledger
+-- Effects: the intent before a call with an outside result, and the outcome after it.
 
 CREATE TABLE cortex.effect (
     id uuid PRIMARY KEY,
@@ -80,112 +64,11 @@ COMMENT ON COLUMN cortex.effect.resolution IS 'What a person said of it.';
 COMMENT ON COLUMN cortex.effect.resolved_by IS 'Who.';
 COMMENT ON COLUMN cortex.effect.resolved_at IS 'When.';
 COMMENT ON COLUMN cortex.effect.resolved_reason IS 'Why.';
-CREATE INDEX effect_job ON cortex.effect (job_id);
 CREATE INDEX effect_status ON cortex.effect (status, created_at DESC, id DESC);
 CREATE INDEX effect_tool ON cortex.effect (tool, status, created_at DESC, id DESC);
+CREATE INDEX effect_job ON cortex.effect (job_id, created_at DESC, id DESC);
 
--- ------------------------------------------------------------------ quotas
-
-CREATE TABLE cortex.quota (
-    id int GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
-    name text GENERATED ALWAYS AS (tool || ':' || coalesce(argument, 'calls') || ':' || period) STORED UNIQUE,
-    tool text NOT NULL CHECK (length(tool) BETWEEN 1 AND 200),
-    argument text CHECK (length(argument) BETWEEN 1 AND 200),
-    unit text CHECK (length(unit) BETWEEN 1 AND 20),
-    period text NOT NULL CHECK (period IN ('hour', 'day')),
-    limit_amount numeric(20, 8) NOT NULL CHECK (limit_amount >= 0),
-    changed_by text NOT NULL,
-    changed_at timestamptz NOT NULL DEFAULT cortex.now(),
-    reason text NOT NULL,
-    created_at timestamptz NOT NULL DEFAULT cortex.now(),
-    CONSTRAINT calls_have_no_unit CHECK (argument IS NOT NULL OR unit IS NULL),
-    CONSTRAINT name_fits_what_a_job_waits_for CHECK (length(name) <= 290)
-);
-COMMENT ON TABLE cortex.quota IS 'How often, or for how much, a tool''s effects may be begun in an hour or a day, by all pods together.';
-COMMENT ON COLUMN cortex.quota.id IS 'Order in which quotas of one tool are locked.';
-COMMENT ON COLUMN cortex.quota.name IS 'What people and waiting jobs call it: tool:argument:period, or tool:calls:period.';
-COMMENT ON COLUMN cortex.quota.tool IS 'The tool.';
-COMMENT ON COLUMN cortex.quota.argument IS 'The argument that is added up, dotted where it is nested; null: calls are counted.';
-COMMENT ON COLUMN cortex.quota.unit IS 'What the argument is measured in, for people.';
-COMMENT ON COLUMN cortex.quota.period IS 'hour or day, of UTC.';
-COMMENT ON COLUMN cortex.quota.limit_amount IS 'How much at most.';
-COMMENT ON COLUMN cortex.quota.changed_by IS 'Who changed it last.';
-COMMENT ON COLUMN cortex.quota.changed_at IS 'When.';
-COMMENT ON COLUMN cortex.quota.reason IS 'Why.';
-COMMENT ON COLUMN cortex.quota.created_at IS 'When it was first set.';
-CREATE INDEX quota_tool ON cortex.quota (tool, id);
-CREATE INDEX job_waits_for_quota ON cortex.job (waiting_on, suspended_at)
-    WHERE status = 'RETRY' AND worker_job_id IS NULL AND waiting_on LIKE 'quota:%';
-
-CREATE TABLE cortex.quota_use (
-    quota_id int NOT NULL,
-    began_at timestamptz NOT NULL,
-    used numeric(20, 8) NOT NULL DEFAULT 0 CHECK (used >= 0),
-    PRIMARY KEY (quota_id, began_at)
-) WITH (fillfactor = 50, autovacuum_vacuum_threshold = 1000, autovacuum_vacuum_scale_factor = 0.02);
-COMMENT ON TABLE cortex.quota_use IS 'What was taken from a quota in one hour or one day.';
-COMMENT ON COLUMN cortex.quota_use.quota_id IS 'The quota. No foreign key: a removed one must not fail a call on its way.';
-COMMENT ON COLUMN cortex.quota_use.began_at IS 'When that hour or day began.';
-COMMENT ON COLUMN cortex.quota_use.used IS 'Begun effects, or the sum of their argument.';
-CREATE INDEX quota_use_began ON cortex.quota_use (began_at);
-
-CREATE FUNCTION cortex.quota_began(period text, at timestamptz) RETURNS timestamptz
-    LANGUAGE sql IMMUTABLE PARALLEL SAFE
-    RETURN date_trunc(period, at AT TIME ZONE 'UTC') AT TIME ZONE 'UTC';
-COMMENT ON FUNCTION cortex.quota_began IS 'When the hour or the day of an instant began, in UTC.';
-
-CREATE FUNCTION cortex.take_quota(of_tool text, of_arguments json, taken_at timestamptz)
-    RETURNS TABLE (verdict text, quota text, used numeric, limit_amount numeric, amount numeric, wait_s float8)
-    LANGUAGE plpgsql SET search_path = pg_catalog AS $$
-#variable_conflict use_column
-DECLARE
-    held record;
-    asked text;
-    takes numeric;
-    ids int[] := '{}';
-    began timestamptz[] := '{}';
-    amounts numeric[] := '{}';
-BEGIN
-    INSERT INTO cortex.quota_use (quota_id, began_at)
-    SELECT q.id, cortex.quota_began(q.period, cortex.now()) FROM cortex.quota q WHERE q.tool = of_tool ORDER BY q.id
-    ON CONFLICT DO NOTHING;
-    FOR held IN
-        SELECT q.id, q.name, q.argument, q.period, trim_scale(q.limit_amount) AS limit_amount, u.began_at,
-               trim_scale(u.used) AS used
-        FROM cortex.quota q
-        JOIN cortex.quota_use u ON u.quota_id = q.id AND u.began_at = cortex.quota_began(q.period, cortex.now())
-        WHERE q.tool = of_tool AND (taken_at IS NULL OR taken_at < u.began_at) ORDER BY q.id FOR UPDATE OF u
-    LOOP
-        takes := 1;
-        IF held.argument IS NOT NULL THEN
-            asked := of_arguments #>> string_to_array(held.argument, '.');
-            -- Only what is written as a plain number counts: anything else cannot be held to a limit.
-            IF asked IS NULL OR json_typeof(of_arguments #> string_to_array(held.argument, '.')) <> 'number'
-               OR asked::numeric < 0 THEN
-                RETURN QUERY SELECT 'no_amount', held.name, held.used, held.limit_amount, NULL::numeric, NULL::float8;
-                RETURN;
-            END IF;
-            takes := round(asked::numeric, 8);
-        END IF;
-        IF takes > held.limit_amount THEN
-            RETURN QUERY SELECT 'never', held.name, held.used, held.limit_amount, takes, NULL::float8;
-            RETURN;
-        ELSIF held.used + takes > held.limit_amount THEN
-            RETURN QUERY SELECT 'quota', held.name, held.used, held.limit_amount, takes,
-                extract(epoch FROM held.began_at + ('1 ' || held.period)::interval - cortex.now())::float8;
-            RETURN;
-        END IF;
-        ids := ids || held.id;
-        began := began || held.began_at;
-        amounts := amounts || takes;
-    END LOOP;
-    UPDATE cortex.quota_use u SET used = u.used + n.amount
-    FROM unnest(ids, began, amounts) AS n(id, began_at, amount) WHERE u.quota_id = n.id AND u.began_at = n.began_at;
-END $$;
-COMMENT ON FUNCTION cortex.take_quota IS
-    'Takes one effect from all quotas of its tool, or from none and tells which one stops it: quota (wait), never, or no_amount. What it took before counts as long as that hour or day lasts.';
-
--- ------------------------------------------------------------------ leave to call
+GRANT SELECT, INSERT, UPDATE ON cortex.effect TO cortex_runtime;
 
 CREATE FUNCTION cortex.intend(
     of_job uuid, of_attempt int, new_id uuid, of_key text, of_tool text, of_arguments json, of_digest bytea,
@@ -284,9 +167,51 @@ END $$;
 COMMENT ON FUNCTION cortex.intend IS
     'Leave for an attempt to call, or why not: go · recheck: called before, nobody recorded the outcome · done · abandoned · diverged · frozen · quota · never · no_amount · unapproved · lost.';
 
--- What is open when a job ends is closed with it.
+CREATE FUNCTION cortex.resolve_effect(of_effect uuid, said text, person text, why text, returned json)
+    RETURNS TABLE (outcome text, is_let_go boolean)
+    LANGUAGE plpgsql SET search_path = pg_catalog AS $$
+#variable_conflict use_column
+DECLARE
+    owner uuid;
+    held cortex.effect;
+    lives boolean;
+BEGIN
+    SELECT e.job_id INTO owner FROM cortex.effect e WHERE e.id = of_effect;
+    IF NOT FOUND THEN
+        RETURN QUERY SELECT 'missing', false;
+        RETURN;
+    END IF;
+    PERFORM FROM cortex_worker.task t WHERE t.job_id = owner FOR UPDATE;
+    SELECT j.finished_at IS NULL INTO lives FROM cortex.job j WHERE j.id = owner FOR UPDATE;
+    SELECT * INTO held FROM cortex.effect e WHERE e.id = of_effect FOR UPDATE;
+    IF held.job_id <> owner THEN
+        RETURN QUERY SELECT 'again', false;
+        RETURN;
+    ELSIF held.status <> 'UNKNOWN' THEN
+        RETURN QUERY SELECT 'not_unknown', false;
+        RETURN;
+    END IF;
+    UPDATE cortex.effect e
+    SET status = CASE WHEN said = 'applied' THEN 'COMPLETED' WHEN said = 'give-up' THEN 'ABANDONED'
+                      WHEN lives THEN 'PENDING' ELSE 'FAILED' END,
+        is_sure = said = 'not-applied' AND lives,
+        finished_at = CASE WHEN said <> 'not-applied' OR NOT lives THEN cortex.now() END,
+        result = CASE WHEN said = 'applied' THEN coalesce(returned, 'null') END,
+        resolution = said, resolved_by = person, resolved_at = cortex.now(),
+        resolved_reason = $4  -- the column `why` is another thing
+    WHERE e.id = of_effect;
+    INSERT INTO cortex.fact (type, subtype, source, tenant, job_id, attempt, step, agent_id, agent_version, data)
+    VALUES ('lifecycle', 'effect_resolved', 'effect:' || of_effect, held.tenant, held.job_id, held.attempt, held.key,
+            held.agent_id, held.agent_version,
+            jsonb_build_object('by', person, 'reason', why, 'resolution', said, 'tool', held.tool));
+    RETURN QUERY SELECT 'resolved', lives AND cortex.let_go(held.job_id);
+END $$;
+COMMENT ON FUNCTION cortex.resolve_effect IS
+    'A person says what became of an effect: resolved, or why not: missing · not_unknown · again.';
+
+-- Effects and approvals that are open when their job ends are closed with it.
 CREATE FUNCTION cortex.job_closes() RETURNS trigger
-    LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog AS $$
+    LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
     UPDATE cortex.effect
     SET status = 'UNKNOWN', is_sure = false, why = 'its job was ' || NEW.status || ' while the call was under way'
@@ -303,5 +228,4 @@ CREATE TRIGGER job_closes AFTER UPDATE OF status ON cortex.job
     FOR EACH ROW WHEN (NEW.has_open AND NEW.status IN ('COMPLETED', 'FAILED', 'CANCELLED') AND OLD.status <> NEW.status)
     EXECUTE FUNCTION cortex.job_closes();
 
-GRANT SELECT, INSERT, UPDATE ON cortex.effect TO cortex_runtime;
-GRANT SELECT, INSERT, UPDATE, DELETE ON cortex.quota, cortex.quota_use TO cortex_runtime;
+REVOKE EXECUTE ON FUNCTION cortex.job_closes() FROM PUBLIC;

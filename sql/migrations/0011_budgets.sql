@@ -1,9 +1,4 @@
--- 0005 budgets: limits on money and tokens, and the room that calls under way take in them.
---
--- Locks: SHARE on job while its two small indexes are built; every other object is new.
--- Old pods: must not keep running, their calls would not be counted.
-
--- ------------------------------------------------------------------ limits
+-- Budgets: their limits, what was used of them, and the calls under way that hold room in them.
 
 CREATE TABLE cortex.budget (
     id int GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
@@ -33,8 +28,6 @@ COMMENT ON COLUMN cortex.budget.changed_by IS 'Who changed it last.';
 COMMENT ON COLUMN cortex.budget.changed_at IS 'When.';
 COMMENT ON COLUMN cortex.budget.reason IS 'Why.';
 COMMENT ON COLUMN cortex.budget.created_at IS 'When it was first set.';
-
--- ------------------------------------------------------------------ what is spent
 
 CREATE TABLE cortex.budget_use (
     budget_id int NOT NULL,
@@ -95,33 +88,9 @@ COMMENT ON COLUMN cortex.reservation.amounts IS 'The room in each, in its unit.'
 COMMENT ON COLUMN cortex.reservation.at IS 'When the call was let through.';
 CREATE INDEX reservation_job ON cortex.reservation (job_id, attempt);
 
--- ------------------------------------------------------------------ jobs that wait for a budget
+GRANT SELECT, INSERT, UPDATE, DELETE ON cortex.budget, cortex.budget_use, cortex.reservation TO cortex_runtime;
 
-CREATE INDEX job_waits_for_budget ON cortex.job (waiting_on, id)
-    WHERE status IN ('WAITING_FOR_APPROVAL', 'RETRY') AND worker_job_id IS NULL AND waiting_on LIKE 'budget:%';
-CREATE INDEX job_lineage ON cortex.job (lineage_id) WHERE lineage_id IS NOT NULL;
-
-CREATE FUNCTION cortex.wake(jobs uuid[]) RETURNS int
-    LANGUAGE sql SET search_path = pg_catalog AS $$
-WITH held AS MATERIALIZED (
-    SELECT j.id, j.type, j.priority, j.attempt, j.attempts_kept, j.worker_attempts, j.queue_name
-    FROM unnest(jobs) AS w(id) JOIN cortex.job j ON j.id = w.id
-    WHERE j.status::text IN ('WAITING_FOR_APPROVAL', 'RETRY') AND j.waiting_on LIKE 'budget:%' AND j.worker_job_id IS NULL
-    ORDER BY j.id FOR UPDATE OF j SKIP LOCKED
-), task AS (
-    INSERT INTO cortex_worker.task (task, job_id, state, priority, attempt, attempts_spent, max_attempts, queue_name)
-    SELECT type, id, (CASE WHEN queue_name IS NULL THEN 'READY' ELSE 'QUEUED' END)::cortex_worker.task_state,
-           priority, attempt, attempts_kept, worker_attempts, queue_name
-    FROM held
-    ON CONFLICT (job_id) DO NOTHING
-    RETURNING id, job_id
-), woken AS (
-    UPDATE cortex.job j SET worker_job_id = task.id FROM task WHERE j.id = task.job_id RETURNING j.id
-)
-SELECT count(*)::int FROM woken $$;
-COMMENT ON FUNCTION cortex.wake IS 'Gives a task to each of these jobs that waits for a budget; returns to how many.';
-
--- ------------------------------------------------------------------ booking
+-- ------------------------------------------------------------------ begin and end of a call
 
 CREATE FUNCTION cortex.settle(calls uuid[], tokens bigint[], costs numeric[], notes jsonb[]) RETURNS int
     LANGUAGE plpgsql SET search_path = pg_catalog AS $$
@@ -271,5 +240,3 @@ BEGIN
 END $$;
 COMMENT ON FUNCTION cortex.reserve IS
     'Lets a call begin, or tells the budget that stops it: busy (others hold the room), spent, or unpriced; or that the lease is lost.';
-
-GRANT SELECT, INSERT, UPDATE, DELETE ON cortex.budget, cortex.budget_use, cortex.reservation TO cortex_runtime;

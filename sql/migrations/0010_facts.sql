@@ -1,6 +1,4 @@
--- 0004 facts: errors, costs and changes of state as records.
---
--- Locks: none that matter, every object is new. Old pods: may keep running, they record nothing here.
+-- Facts: errors, costs and changes. Append-only.
 
 CREATE TABLE cortex.fact (
     id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
@@ -44,13 +42,17 @@ COMMENT ON COLUMN cortex.fact.currency IS 'ISO 4217 code of the amount.';
 COMMENT ON COLUMN cortex.fact.resolves IS 'The error fact that this one says is over.';
 COMMENT ON COLUMN cortex.fact.data IS
     'What belongs to the type. error: message, class, attempt, max, stack. cost: model, outcome, usage, estimated, code, class. lifecycle: by, reason and the values before and after.';
-
 CREATE INDEX fact_job ON cortex.fact (job_id, id) WHERE job_id IS NOT NULL;
 CREATE INDEX fact_type ON cortex.fact (type, at);
 CREATE INDEX fact_source ON cortex.fact (source, at) WHERE source IS NOT NULL;
 CREATE UNIQUE INDEX fact_call ON cortex.fact (call_id) WHERE call_id IS NOT NULL;
 CREATE INDEX fact_resolves ON cortex.fact (resolves, id) WHERE resolves IS NOT NULL;
-
+-- What happened to one breaker, however much else was recorded. A call that goes well pays nothing for these two: they hold
+-- only changes of breakers, and errors that count for one.
+CREATE INDEX fact_breaker_turn ON cortex.fact (source, at, id)
+    WHERE type = 'lifecycle' AND subtype LIKE 'breaker\_%' AND source IS NOT NULL;
+CREATE INDEX fact_breaker_error ON cortex.fact (source, at, id)
+    WHERE type = 'error' AND data->>'class' LIKE 'TRANSIENT\_%' AND source IS NOT NULL;
 CREATE TRIGGER fact_is_append_only BEFORE UPDATE OR DELETE OR TRUNCATE ON cortex.fact
     FOR EACH STATEMENT EXECUTE FUNCTION cortex.refuse_change();
 
