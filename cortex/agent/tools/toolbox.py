@@ -252,14 +252,23 @@ def _made(folder: Path, agent_secrets: Secrets) -> Path:
 
 
 def close_workspaces(folder: Path) -> None:
-    """Close what a former version left open to others. Blocks; what is not ours stays as it is."""
+    """Close the workspaces that a former version left open to others. Blocks.
+
+    Folders that are not named like a job's stay as they are: other things may stand there.
+    """
     if folder.is_symlink() or not folder.is_dir():
         return
     _close(folder, 0o711 if os.geteuid() == 0 else 0o700)
     for each in folder.iterdir():
-        if each.is_dir() and not each.is_symlink():
+        if _is_workspace(each):
             with suppress(FileNotFoundError):
                 _close(each, 0o700)
+
+
+def _is_workspace(folder: Path) -> bool:
+    with suppress(ValueError):
+        return str(UUID(folder.name)) == folder.name and not folder.is_symlink() and folder.is_dir()
+    return False
 
 
 def _close(folder: Path, mode: int) -> None:
