@@ -24,14 +24,14 @@ LEAST: Final = 0.1
 T = TypeVar("T")
 
 
-class Log(Protocol):
+class BackoffLogger(Protocol):
     """What is used of a logger."""
 
     def warning(self, event: str, **context: object) -> object: ...
     def debug(self, event: str, **context: object) -> object: ...
 
 
-class Outage:
+class Backoff:
     """One loop's failures in a row."""
 
     def __init__(
@@ -52,7 +52,7 @@ class Outage:
         """A try has succeeded."""
         self._count = 0
 
-    def failed(self, log: Log, told: str, error: CortexError, **context: object) -> float:
+    def failed(self, log: BackoffLogger, told: str, error: CortexError, **context: object) -> float:
         """A try has failed: return for how many seconds to pause."""
         tell = log.debug if self.is_on else log.warning
         tell(told, error=error.message, **context)
@@ -64,7 +64,7 @@ class Outage:
         return longest_s * self._rng.uniform(LEAST, 1.0)
 
     @asynccontextmanager
-    async def sat_out(self, log: Log, told: str) -> AsyncGenerator[None, None]:
+    async def sat_out(self, log: BackoffLogger, told: str) -> AsyncGenerator[None, None]:
         """Around one try: when the database does not serve it, tell, pause, and go on after it."""
         try:
             yield
@@ -83,14 +83,14 @@ def is_shortage(error: CortexError) -> bool:
     )
 
 
-async def until_answered(
-    call: Callable[[], Awaitable[T]], *, log: Log, told: str, rng: random.Random
+async def retry_until_answered(
+    call: Callable[[], Awaitable[T]], *, log: BackoffLogger, told: str, rng: random.Random
 ) -> T:
     """Ask until there is an answer: an outage costs a job time, but no attempt.
 
     Raises what `call` raises, but for `UnavailableError`.
     """
-    outage = Outage(rng=rng)
+    outage = Backoff(rng=rng)
     while True:
         async with outage.sat_out(log, told):
             return await call()

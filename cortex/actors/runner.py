@@ -17,7 +17,7 @@ from typing import ClassVar, Final
 import structlog
 import trio
 
-from cortex.actors.backoff import FIRST_S, MOST_S, Outage
+from cortex.actors.backoff import FIRST_S, MOST_S, Backoff
 from cortex.actors.ticker import Pacer
 
 AT_ONCE: Final = 0.0
@@ -50,7 +50,7 @@ class Runner(ABC):
         """`interval_s`: between two ticks, less the jitter, unless a tick says otherwise."""
         self.interval_s = interval_s
         self._pacer = Pacer(rng=rng, jitter=self.jitter)
-        self._outage = Outage(rng=rng, first_s=backoff_first_s, most_s=backoff_most_s)
+        self._outage = Backoff(rng=rng, first_s=backoff_first_s, most_s=backoff_most_s)
 
     def wake(self) -> None:
         """Tick at once, or once more at once if a tick is under way."""

@@ -13,7 +13,7 @@ from cortex.domain.prices import PriceTable
 
 
 @attrs.frozen(kw_only=True)
-class Backoff:
+class BackoffPolicy:
     """Pause before an application retry: up to `min(cap_s, base_s * multiplier ** retry)`."""
 
     base_s: float = 1.0
@@ -27,7 +27,7 @@ class JobPolicy:
 
     worker_attempts: int = 3
     max_retries: int = 3
-    backoff: Backoff = Backoff()
+    backoff: BackoffPolicy = BackoffPolicy()
     timeout_s: int = 3600
     call_s: float = 120.0
     """One model or tool call that has no figure of its own."""
@@ -54,8 +54,10 @@ class JobPolicy:
     def from_json(cls, plain: Mapping[str, Any]) -> Self:
         """The policy that `to_json` wrote; what a newer version knows besides is left out."""
         known = {name: plain[name] for name in attrs.fields_dict(cls) if name in plain}
-        backoff = {n: v for n, v in plain["backoff"].items() if n in attrs.fields_dict(Backoff)}
-        return cls(**{**known, "backoff": Backoff(**backoff)})
+        backoff = {
+            n: v for n, v in plain["backoff"].items() if n in attrs.fields_dict(BackoffPolicy)
+        }
+        return cls(**{**known, "backoff": BackoffPolicy(**backoff)})
 
 
 JOB_HARD: Final = 1.5
@@ -75,13 +77,13 @@ LIMITS: Final[dict[str, tuple[float, float]]] = {
 
 DEFAULT: Final = JobPolicy()
 _MODEL: Final = JobPolicy(
-    max_retries=5, backoff=Backoff(base_s=5, cap_s=300, multiplier=3), call_s=300
+    max_retries=5, backoff=BackoffPolicy(base_s=5, cap_s=300, multiplier=3), call_s=300
 )
-_WEB: Final = JobPolicy(worker_attempts=5, backoff=Backoff(cap_s=60), timeout_s=600)
+_WEB: Final = JobPolicy(worker_attempts=5, backoff=BackoffPolicy(cap_s=60), timeout_s=600)
 _NOTIFY: Final = JobPolicy(
     worker_attempts=10,
     max_retries=5,
-    backoff=Backoff(base_s=2, cap_s=60),
+    backoff=BackoffPolicy(base_s=2, cap_s=60),
     timeout_s=300,
     call_s=15,
     connect_s=10,
@@ -89,7 +91,7 @@ _NOTIFY: Final = JobPolicy(
 _SWEEP: Final = JobPolicy(
     worker_attempts=2,
     max_retries=0,
-    backoff=Backoff(base_s=1, cap_s=1, multiplier=1),
+    backoff=BackoffPolicy(base_s=1, cap_s=1, multiplier=1),
     timeout_s=60,
     call_s=30,
     connect_s=5,
@@ -101,7 +103,9 @@ POLICIES: Final[dict[str, JobPolicy]] = {
     "llm_generate": _MODEL,
     "run_agent": _MODEL,
     "run_flow": attrs.evolve(_MODEL, timeout_s=1800, call_s=120),
-    "execute_tool": JobPolicy(backoff=Backoff(base_s=2, cap_s=120), timeout_s=1200, connect_s=10),
+    "execute_tool": JobPolicy(
+        backoff=BackoffPolicy(base_s=2, cap_s=120), timeout_s=1200, connect_s=10
+    ),
     "send_notification": _NOTIFY,
     "approval_notify": _NOTIFY,
     "sweep_zombies": _SWEEP,

@@ -9,7 +9,7 @@ from typing import Final, Literal, Protocol, TypeAlias
 
 import attrs
 
-from cortex.domain.policy import Backoff
+from cortex.domain.policy import BackoffPolicy
 
 RETRY_AFTER_MAX_S: Final = 300.0
 """What a server may ask for, unless its breaker opens for longer."""
@@ -26,7 +26,7 @@ def worker_delay_s(attempts_spent: int) -> float:
 
 
 def app_delay_s(
-    backoff: Backoff,
+    backoff: BackoffPolicy,
     retry_count: int,
     *,
     rng: random.Random,

@@ -19,7 +19,7 @@ from uuid import UUID
 import structlog
 import trio
 
-from cortex.actors.backoff import Outage
+from cortex.actors.backoff import Backoff
 from cortex.actors.ticker import Pacer
 from cortex.domain.answer_text import Message, messages_of
 from cortex.domain.errors import CortexError, UnavailableError
@@ -55,7 +55,7 @@ class AnswerListener:
         """Gets each message of any job, wanted or not, in the event loop."""
         self._port = port
         self._new_id = new_id
-        self._outage = Outage(rng=rng, first_s=AGAIN_S, most_s=AGAIN_S)
+        self._outage = Backoff(rng=rng, first_s=AGAIN_S, most_s=AGAIN_S)
         self._pacer = Pacer(rng=rng)
         self._wanted: set[UUID] = set()
         self._kept: set[UUID] = set()

@@ -23,9 +23,9 @@ import attrs
 import structlog
 import trio
 
-from cortex.actors.backoff import Outage
+from cortex.actors.backoff import Backoff
 from cortex.actors.ticker import Pacer
-from cortex.domain.answer_text import AnswerPiece, LookHint, Message, payloads
+from cortex.domain.answer_text import AnswerPiece, Message, PollHint, payloads
 from cortex.domain.errors import UnavailableError
 from cortex.domain.job import Lease
 from cortex.domain.redaction import begun_in, ended_in, knows_any, redact, storable
@@ -100,8 +100,8 @@ class AnswerSender:
         self._running = running
         self._receipts = receipts
         self._hints = Pacer(rng=rng)
-        self._looking = Outage(rng=rng, first_s=1.0, most_s=1.0)
-        self._sending = Outage(rng=rng)
+        self._looking = Backoff(rng=rng, first_s=1.0, most_s=1.0)
+        self._sending = Backoff(rng=rng)
         self._jobs: dict[UUID, _Job] = {}
         self._somebody = trio.Event()
 
@@ -170,7 +170,7 @@ class AnswerSender:
                 messages += pieces
         state = (lease, 0 if progress is None else progress.checkpoint_seq)
         if state != job.state:
-            messages.append(LookHint(job_id))
+            messages.append(PollHint(job_id))
         return _News(job, job.asked_at, state, sent, messages)
 
     async def _send(self) -> None:

@@ -15,11 +15,11 @@ from uuid import UUID
 import attrs
 import structlog
 
-from cortex.actors.backoff import until_answered
+from cortex.actors.backoff import retry_until_answered
 from cortex.agent.spec import AgentSpec
 from cortex.domain.errors import CortexError, UsageError
 from cortex.domain.job import Claim
-from cortex.domain.policy import Backoff, JobPolicy, RuntimeConfig
+from cortex.domain.policy import BackoffPolicy, JobPolicy, RuntimeConfig
 from cortex.domain.timeouts import TIMEOUTS
 from cortex.durable.attempt import JobLimits
 from cortex.postgres.bridge import Port
@@ -45,7 +45,7 @@ class AgentSpecCache:
         if key in self._specs:
             self._specs.move_to_end(key)
             return self._specs[key]
-        found = await until_answered(
+        found = await retry_until_answered(
             lambda: self._port(agents.spec, agent_id, version),
             log=_log,
             told="agent not read",
@@ -118,7 +118,7 @@ class Policies:
         if config_id is None or config_id == self.config_id:
             return self._own
         if config_id not in self._others:
-            stored = await until_answered(
+            stored = await retry_until_answered(
                 lambda: self._port(configs.spec, config_id),
                 log=_log,
                 told="configuration not read",
@@ -154,7 +154,7 @@ def _overridden(policy: JobPolicy, agent: AgentSpec) -> JobPolicy:
     known = policy.backoff
     return attrs.evolve(
         policy,
-        backoff=Backoff(
+        backoff=BackoffPolicy(
             base_s=known.base_s if given.base_seconds is None else given.base_seconds,
             cap_s=known.cap_s if given.cap_seconds is None else given.cap_seconds,
             multiplier=known.multiplier if given.multiplier is None else given.multiplier,

@@ -14,7 +14,7 @@ from typing import Final
 import structlog
 import trio
 
-from cortex.actors.backoff import Outage
+from cortex.actors.backoff import Backoff
 from cortex.actors.phases import Outcome, ShutdownLog
 from cortex.domain.drain import INTAKE_S, SHARES, DrainPhase, DrainStatus
 from cortex.domain.errors import CortexError, UnavailableError
@@ -164,7 +164,7 @@ async def sign_off(
     say: Callable[[], Awaitable[None]], *, may_owe: bool, rng: random.Random
 ) -> None:
     """Say goodbye; `may_owe`: attempts have ended here of which the database was never told."""
-    outage = Outage(rng=rng)
+    outage = Backoff(rng=rng)
     while True:
         try:
             await say()

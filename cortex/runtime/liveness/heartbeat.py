@@ -1,6 +1,6 @@
 """Says that the pod lives: one statement per interval for the pod and all its jobs.
 
-Owns: one dedicated connection, the pod's session lock on it, and the pod's `Standing`.
+Owns: one dedicated connection, the pod's session lock on it, and the pod's `SelfFence`.
 Reads and writes: `pod`, and `heartbeat_at` of the pod's running jobs.
 Invariants: a job that the database does not confirm as ours is stopped at once; no beat within
 `fence_s` (by the monotonic clock, counted from when the last good one was sent) stops all jobs.
@@ -17,14 +17,14 @@ from collections.abc import Callable
 import structlog
 import trio
 
-from cortex.actors.backoff import Outage
+from cortex.actors.backoff import Backoff
 from cortex.actors.ticker import Pacer
 from cortex.domain.errors import CortexError
 from cortex.durable.crash_points import crash_point
 from cortex.postgres.bridge import Port
 from cortex.postgres.dedicated import Dedicated
 from cortex.runtime.running import RunningJobs, Stop
-from cortex.runtime.self_fence import Standing
+from cortex.runtime.self_fence import SelfFence
 from cortex.store import pods
 from cortex.store.pods import Pod, Vitals
 
@@ -46,7 +46,7 @@ class Heartbeat:
         *,
         pod: Pod,
         running: RunningJobs,
-        standing: Standing,
+        standing: SelfFence,
         vitals: Callable[[], Vitals],
         interval_s: float,
         rng: random.Random,
@@ -59,7 +59,7 @@ class Heartbeat:
         self._interval_s = interval_s
         self._rng = rng
         self._pacer = Pacer(rng=rng)
-        self._outage = Outage(rng=rng, first_s=RETRY_S, most_s=RETRY_S)
+        self._outage = Backoff(rng=rng, first_s=RETRY_S, most_s=RETRY_S)
         self._session: Dedicated = port.dedicated(on_lost=self._on_lost)
 
     def beat_soon(self) -> None:

@@ -18,7 +18,7 @@ from uuid import UUID
 import structlog
 import trio
 
-from cortex.actors.backoff import Outage
+from cortex.actors.backoff import Backoff
 from cortex.actors.ticker import Pacer
 from cortex.domain.errors import CortexError
 from cortex.postgres.bridge import Port
@@ -60,7 +60,7 @@ class Listener:
         self._port = port
         self._pod_id = pod_id
         self._rng = rng
-        self._outage = Outage(rng=rng, first_s=AGAIN_S, most_s=AGAIN_S)
+        self._outage = Backoff(rng=rng, first_s=AGAIN_S, most_s=AGAIN_S)
         self._on_task = on_task
         self._on_control = on_control
         self._on_breaker = on_breaker

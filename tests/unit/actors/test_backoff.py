@@ -14,8 +14,8 @@ from cortex.actors.backoff import (
     MOST_S,
     SHORTAGE_FIRST_S,
     SHORTAGE_MOST_S,
-    Outage,
-    until_answered,
+    Backoff,
+    retry_until_answered,
 )
 from cortex.domain.drain import Trouble
 from cortex.domain.errors import RejectedError, UnavailableError
@@ -35,7 +35,7 @@ def test_pauses_double_up_to_a_bound_and_differ(
 ) -> None:
     runs = []
     for seed in range(20):
-        outage = Outage(rng=Random(seed))
+        outage = Backoff(rng=Random(seed))
         with capture_logs() as lines:
             runs.append([outage.failed(LOG, "not done", error, batch=3) for _ in range(20)])
         assert [line["log_level"] for line in lines] == ["warning"] + ["debug"] * 19
@@ -52,7 +52,7 @@ def test_pauses_double_up_to_a_bound_and_differ(
 
 
 def test_after_a_success_it_begins_anew() -> None:
-    outage = Outage(rng=Random(1))
+    outage = Backoff(rng=Random(1))
     for _ in range(10):
         outage.failed(LOG, "not done", GONE)
     assert outage.is_on
@@ -75,11 +75,11 @@ async def test_a_job_asks_until_there_is_an_answer(
             raise FULL if asked % 2 else GONE
         return asked
 
-    assert await until_answered(ask, log=LOG, told="not read", rng=Random(2)) == 31
+    assert await retry_until_answered(ask, log=LOG, told="not read", rng=Random(2)) == 31
     assert trio.current_time() < 30 * SHORTAGE_MOST_S
 
     async def refuse() -> int:
         raise RejectedError("no")
 
     with pytest.raises(RejectedError):
-        await until_answered(refuse, log=LOG, told="not read", rng=Random(2))
+        await retry_until_answered(refuse, log=LOG, told="not read", rng=Random(2))

@@ -16,7 +16,7 @@ from cortex.domain.policy import (
     LIMITS,
     POLICIES,
     TIMEOUT_MAX_S,
-    Backoff,
+    BackoffPolicy,
     JobPolicy,
     policy_for,
 )
@@ -80,7 +80,7 @@ def test_policies_are_those_of_the_specification(
     assert policy_for(job_type) == JobPolicy(
         worker_attempts=attempts,
         max_retries=retries,
-        backoff=Backoff(base_s=base_s, cap_s=cap_s, multiplier=multiplier),
+        backoff=BackoffPolicy(base_s=base_s, cap_s=cap_s, multiplier=multiplier),
         timeout_s=timeout_s,
         call_s=call_s,
         connect_s=connect_s,
@@ -122,7 +122,7 @@ def test_a_policy_is_checked_at_both_ends_and_names_what_is_off(field: str) -> N
 def with_field(field: str, value: float) -> JobPolicy:
     """The default policy with one figure changed, in its backoff or beside it."""
     changed: dict[str, Any] = {field: value}
-    if field in attrs.fields_dict(Backoff):
+    if field in attrs.fields_dict(BackoffPolicy):
         return attrs.evolve(DEFAULT, backoff=attrs.evolve(DEFAULT.backoff, **changed))
     return attrs.evolve(DEFAULT, **changed)
 

@@ -17,10 +17,10 @@ from cortex.domain.drain import is_leaving
 from cortex.domain.job import JobStatus
 from cortex.domain.job_filter import STATE_WORDS, term
 from cortex.domain.safe import safe
-from cortex_tui.acts import Act
+from cortex_tui.actions import Action
+from cortex_tui.app_context import AppContext
 from cortex_tui.backend.protocol import PodRow, QueueRow
-from cortex_tui.desk import Desk
-from cortex_tui.model.thing import Thing
+from cortex_tui.model.resource import Resource
 from cortex_tui.model.window import Window
 from cortex_tui.render.pod_rows import (
     POD_COLUMNS,
@@ -53,7 +53,7 @@ class PodsScreen(Frame):
 
     NAME = "pods"
 
-    def __init__(self, desk: Desk) -> None:
+    def __init__(self, desk: AppContext) -> None:
         super().__init__(desk)
         self._pods: Window[PodRow, None] = Window(key=lambda row: row["id"])
         self._queues: Window[QueueRow, None] = Window(key=lambda row: row["name"])
@@ -143,7 +143,7 @@ class PodsScreen(Frame):
         least = min(QUEUE_LINES_MIN, 1 + max(1, len(self._queues.rows)))
         self._pod_table.styles.height = max(2, min(wanted, body - least))
 
-    def thing(self) -> Thing | None:
+    def thing(self) -> Resource | None:
         row = self._pod or self._queue
         if row is None:
             return None
@@ -151,7 +151,7 @@ class PodsScreen(Frame):
         async def document() -> object:
             return row
 
-        return Thing(id=str(row["id"] if "id" in row else row["name"]), document=document)
+        return Resource(id=str(row["id"] if "id" in row else row["name"]), document=document)
 
     # --- keys
 
@@ -229,11 +229,11 @@ class PodsScreen(Frame):
     ) -> None:
         name, by = row["name"], self.desk.session.actor
 
-        def act(reason: str) -> Act:
+        def act(reason: str) -> Action:
             async def done() -> str:
                 return f"{name}: {await work(which, by=by, reason=reason)}"
 
-            return Act(
+            return Action(
                 question=text,
                 command=command,
                 name=str(row["id"]) if "id" in row else name,
