@@ -19,8 +19,8 @@ from chaos.workloads.app import (
     chaos_unsafe,
 )
 from cortex import Applied, Context, Invocation, NotApplied, Retry, ToolContext, job, tool
+from cortex.domain.backoff import Backoff
 from cortex.domain.errors import TransientError
-from cortex.domain.policy import BackoffPolicy
 
 __all__ = [
     "chaos_idempotent",
@@ -30,7 +30,7 @@ __all__ = [
     "chaos_unsafe",
 ]
 
-QUICK: Final = Retry(max=5, worker_attempts=4, backoff=BackoffPolicy(base_s=0.05, cap_s=0.2))
+QUICK: Final = Retry(max=5, worker_attempts=4, backoff=Backoff(base_s=0.05, cap_s=0.2))
 WAITS_S: Final = 60.0
 DONE: Final = "done"
 

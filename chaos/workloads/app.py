@@ -28,16 +28,16 @@ from cortex import (
     job,
     tool,
 )
+from cortex.domain.backoff import Backoff
 from cortex.domain.classification import failure_of
 from cortex.domain.failure import FailureClass
-from cortex.domain.policy import BackoffPolicy
 from cortex.durable.crash_points import crash_point
 
 CALL_S: Final = 30.0
 MODEL_CALL_S: Final = 8.0
 """Many times what an answer takes: one that stalls ends while the run still looks on."""
 APPROVAL_EXPIRES_S: Final = 3600
-RETRY: Final = Retry(max=30, worker_attempts=40, backoff=BackoffPolicy(base_s=0.1, cap_s=1.0))
+RETRY: Final = Retry(max=30, worker_attempts=40, backoff=Backoff(base_s=0.1, cap_s=1.0))
 """Patient: a job that is hit by many faults in turn is to come to its end all the same."""
 WORKER_PAUSES: Final = 2
 """They grow to hours with each attempt: after so many attempts a failure is the application's."""

@@ -5,8 +5,8 @@ from uuid import UUID
 
 import trio
 
+from cortex.domain.backoff import Backoff
 from cortex.domain.errors import TransientError
-from cortex.domain.policy import BackoffPolicy
 from cortex.durable.context import Context
 from cortex.durable.registry import Retry, job
 
@@ -57,7 +57,7 @@ async def calls(ctx: Context, count: int) -> None:
         await ctx.llm("ask", model="scripted", messages=question)
 
 
-@job("bench_retry", retry=Retry(backoff=BackoffPolicy(base_s=0.01, cap_s=0.01)))
+@job("bench_retry", retry=Retry(backoff=Backoff(base_s=0.01, cap_s=0.01)))
 async def retried(ctx: Context) -> None:
     """Fail once for a reason that passes."""
     if ctx.attempt == 1:

@@ -5,8 +5,8 @@ from typing import TypeAlias
 
 import attrs
 
+from cortex.domain.backoff import Backoff
 from cortex.domain.failure import Failure, FailureClass
-from cortex.domain.policy import BackoffPolicy
 from cortex.domain.retry import RATE_LIMIT_RETRIES_MAX, app_delay_s, worker_delay_s
 
 
@@ -51,7 +51,7 @@ Decision: TypeAlias = Fail | TryAgain | RetryLater | AskPerson
 
 
 def decide(
-    failure: Failure, used: UsedRetries, backoff: BackoffPolicy, *, rng: random.Random
+    failure: Failure, used: UsedRetries, backoff: Backoff, *, rng: random.Random
 ) -> Decision:
     """Decide what follows from a failure."""
     match failure.cls:
@@ -72,7 +72,7 @@ def _worker(used: UsedRetries) -> Decision:
 
 
 def _application(
-    failure: Failure, used: UsedRetries, backoff: BackoffPolicy, *, rng: random.Random
+    failure: Failure, used: UsedRetries, backoff: Backoff, *, rng: random.Random
 ) -> Decision:
     if used.retry_count >= used.max_retries:
         return Fail(f"all {used.max_retries} retries are spent")

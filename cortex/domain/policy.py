@@ -7,18 +7,12 @@ from typing import Any, Final, Self
 import attrs
 import orjson
 
+from cortex.domain.backoff import Backoff
 from cortex.domain.errors import UsageError
 from cortex.domain.job import Submission
 from cortex.domain.prices import PriceTable
 
-
-@attrs.frozen(kw_only=True)
-class BackoffPolicy:
-    """Pause before an application retry: up to `min(cap_s, base_s * multiplier ** retry)`."""
-
-    base_s: float = 1.0
-    cap_s: float = 300.0
-    multiplier: float = 2.0
+_BACKOFF: Final = Backoff()
 
 
 @attrs.frozen(kw_only=True)
@@ -27,7 +21,7 @@ class JobPolicy:
 
     worker_attempts: int = 3
     max_retries: int = 3
-    backoff: BackoffPolicy = BackoffPolicy()
+    backoff: Backoff = _BACKOFF
     timeout_s: int = 3600
     call_s: float = 120.0
     """One model or tool call that has no figure of its own."""
@@ -54,10 +48,8 @@ class JobPolicy:
     def from_json(cls, plain: Mapping[str, Any]) -> Self:
         """The policy that `to_json` wrote; what a newer version knows besides is left out."""
         known = {name: plain[name] for name in attrs.fields_dict(cls) if name in plain}
-        backoff = {
-            n: v for n, v in plain["backoff"].items() if n in attrs.fields_dict(BackoffPolicy)
-        }
-        return cls(**{**known, "backoff": BackoffPolicy(**backoff)})
+        backoff = {n: v for n, v in plain["backoff"].items() if n in attrs.fields_dict(Backoff)}
+        return cls(**{**known, "backoff": Backoff(**backoff)})
 
 
 JOB_HARD: Final = 1.5
@@ -77,13 +69,13 @@ LIMITS: Final[dict[str, tuple[float, float]]] = {
 
 DEFAULT: Final = JobPolicy()
 _MODEL: Final = JobPolicy(
-    max_retries=5, backoff=BackoffPolicy(base_s=5, cap_s=300, multiplier=3), call_s=300
+    max_retries=5, backoff=Backoff(base_s=5, cap_s=300, multiplier=3), call_s=300
 )
-_WEB: Final = JobPolicy(worker_attempts=5, backoff=BackoffPolicy(cap_s=60), timeout_s=600)
+_WEB: Final = JobPolicy(worker_attempts=5, backoff=Backoff(cap_s=60), timeout_s=600)
 _NOTIFY: Final = JobPolicy(
     worker_attempts=10,
     max_retries=5,
-    backoff=BackoffPolicy(base_s=2, cap_s=60),
+    backoff=Backoff(base_s=2, cap_s=60),
     timeout_s=300,
     call_s=15,
     connect_s=10,
@@ -91,7 +83,7 @@ _NOTIFY: Final = JobPolicy(
 _SWEEP: Final = JobPolicy(
     worker_attempts=2,
     max_retries=0,
-    backoff=BackoffPolicy(base_s=1, cap_s=1, multiplier=1),
+    backoff=Backoff(base_s=1, cap_s=1, multiplier=1),
     timeout_s=60,
     call_s=30,
     connect_s=5,
@@ -103,9 +95,7 @@ POLICIES: Final[dict[str, JobPolicy]] = {
     "llm_generate": _MODEL,
     "run_agent": _MODEL,
     "run_flow": attrs.evolve(_MODEL, timeout_s=1800, call_s=120),
-    "execute_tool": JobPolicy(
-        backoff=BackoffPolicy(base_s=2, cap_s=120), timeout_s=1200, connect_s=10
-    ),
+    "execute_tool": JobPolicy(backoff=Backoff(base_s=2, cap_s=120), timeout_s=1200, connect_s=10),
     "send_notification": _NOTIFY,
     "approval_notify": _NOTIFY,
     "sweep_zombies": _SWEEP,

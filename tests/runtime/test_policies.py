@@ -7,11 +7,12 @@ from typing import Any
 import attrs
 import pytest
 
+from cortex.domain.backoff import Backoff
 from cortex.domain.clock import system_chance
 from cortex.domain.errors import CortexError
 from cortex.domain.job import Claim
 from cortex.domain.model import Usage
-from cortex.domain.policy import BackoffPolicy, JobPolicy, RuntimeConfig, policy_for
+from cortex.domain.policy import JobPolicy, RuntimeConfig, policy_for
 from cortex.domain.prices import LIST_PRICES
 from cortex.postgres.bridge import Port
 from cortex.runtime.jobs import policies as module
@@ -61,7 +62,7 @@ async def claim_of(port: Any, dsn: str, config_id: int | None = None, **limits: 
 
 
 async def test_a_job_that_begins_here_has_what_the_pod_has(port: FaultyPort) -> None:
-    own = a_config("7", backoff=BackoffPolicy(base_s=9), call_s=44, connect_s=5)
+    own = a_config("7", backoff=Backoff(base_s=9), call_s=44, connect_s=5)
     counting = CountingPort(port)
     policies = await policies_of(counting, own)
     asked = counting.count
@@ -76,7 +77,7 @@ async def test_a_job_that_begins_here_has_what_the_pod_has(port: FaultyPort) -> 
 
 
 async def test_a_job_keeps_what_another_pod_had_when_it_began(port: FaultyPort) -> None:
-    before = a_config("7", backoff=BackoffPolicy(base_s=9), call_s=44)
+    before = a_config("7", backoff=Backoff(base_s=9), call_s=44)
     old_id = await port(configs.ensure, before.to_json())
     counting = CountingPort(port)
     policies = await policies_of(counting, a_config("8"))
@@ -103,7 +104,7 @@ async def test_a_job_type_without_a_row_has_the_default(port: FaultyPort) -> Non
 
 
 async def test_an_agent_overrides_what_it_sets(port: FaultyPort, database: str) -> None:
-    config = a_config("7", backoff=BackoffPolicy(base_s=9, cap_s=99), call_s=44, max_retries=4)
+    config = a_config("7", backoff=Backoff(base_s=9, cap_s=99), call_s=44, max_retries=4)
     policies = await policies_of(port, config)
     claim = await claim_of(
         port,
@@ -114,7 +115,7 @@ async def test_an_agent_overrides_what_it_sets(port: FaultyPort, database: str) 
         step_timeout_seconds=100,
     )
     policy = await policies.policy(claim)
-    assert policy.backoff == BackoffPolicy(base_s=2, cap_s=99, multiplier=5)
+    assert policy.backoff == Backoff(base_s=2, cap_s=99, multiplier=5)
     assert policy.max_retries == 4
     limits = await policies.limits(claim)
     assert (limits.call_s, limits.idle_s, limits.step_s) == (30, 20, 100)
@@ -124,13 +125,13 @@ async def test_an_agent_overrides_what_it_sets(port: FaultyPort, database: str) 
 async def test_an_agent_keeps_its_version_over_another_pods_configuration(
     port: FaultyPort, database: str
 ) -> None:
-    old_id = await port(configs.ensure, a_config("7", backoff=BackoffPolicy(cap_s=77)).to_json())
+    old_id = await port(configs.ensure, a_config("7", backoff=Backoff(cap_s=77)).to_json())
     policies = await policies_of(port, a_config("8"))
     first = await claim_of(port, database, old_id, backoff={"base_seconds": 2})
     second = await claim_of(port, database, policies.config_id, backoff={"base_seconds": 3})
     assert (first.agent_version, second.agent_version) == (1, 2)
-    assert (await policies.policy(first)).backoff == BackoffPolicy(base_s=2, cap_s=77)
-    assert (await policies.policy(second)).backoff == BackoffPolicy(base_s=3)
+    assert (await policies.policy(first)).backoff == Backoff(base_s=2, cap_s=77)
+    assert (await policies.policy(second)).backoff == Backoff(base_s=3)
 
 
 async def test_no_more_are_kept_than_a_few(

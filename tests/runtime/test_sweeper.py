@@ -6,9 +6,10 @@ from uuid import UUID
 import pytest
 import trio
 
+from cortex.domain.backoff import Backoff
 from cortex.domain.control_flow import LeaseLost
 from cortex.domain.job import Finish, JobStatus, Lease
-from cortex.domain.policy import BackoffPolicy, JobPolicy, RuntimeConfig
+from cortex.domain.policy import JobPolicy, RuntimeConfig
 from cortex.domain.prices import LIST_PRICES
 from cortex.runtime.liveness.sweeper import Sweeper
 from cortex.store import configs, jobs, pods, retries, tasks
@@ -82,7 +83,7 @@ async def test_a_job_is_tried_again_when_its_pod_was_silent_beyond_the_threshold
 async def test_its_pause_is_that_of_its_own_policy_with_full_jitter(
     bench: Bench, database: str, overridden: bool
 ) -> None:
-    policy = JobPolicy(backoff=BackoffPolicy(base_s=1000.0, cap_s=3000.0, multiplier=2.0))
+    policy = JobPolicy(backoff=Backoff(base_s=1000.0, cap_s=3000.0, multiplier=2.0))
     config = RuntimeConfig(policies={JOB_TYPE: policy}, prices=LIST_PRICES)
     config_id = await bench.port(configs.ensure, config.to_json())
     agent = "patient" if overridden else None

@@ -13,9 +13,9 @@ import trio
 
 from chaos.cluster.ledger import ATTEMPT_HEADER, KEY_HEADER
 from cortex.agent.tools.tool import ToolContext, tool
+from cortex.domain.backoff import Backoff
 from cortex.domain.effect import Applied, Invocation, NotApplied, Unknown, Verdict
 from cortex.domain.errors import RejectedError
-from cortex.domain.policy import BackoffPolicy
 from cortex.durable.context import Context
 from cortex.durable.crash_points import crash_point
 from cortex.durable.registry import Retry, job
@@ -100,7 +100,7 @@ async def pay_approved(context: ToolContext, account: str, amount: float = 1.0) 
     return await _pay(_invocation(context), account)
 
 
-QUICK = Retry(max=3, worker_attempts=3, backoff=BackoffPolicy(base_s=0.05, cap_s=0.1))
+QUICK = Retry(max=3, worker_attempts=3, backoff=Backoff(base_s=0.05, cap_s=0.1))
 
 
 @job("pay", retry=QUICK)

@@ -14,8 +14,8 @@ from typing import Any
 import trio
 
 from cortex.agent.tools.tool import tool
+from cortex.domain.backoff import Backoff
 from cortex.domain.errors import TransientError
-from cortex.domain.policy import BackoffPolicy
 from cortex.durable.context import Context
 from cortex.durable.registry import Retry, job
 
@@ -89,7 +89,7 @@ async def ask(ctx: Context, model: str, prompt: str, questions: int = 1) -> str:
     return text
 
 
-@job("flaky", retry=Retry(max=2, worker_attempts=2, backoff=BackoffPolicy(base_s=60, cap_s=60)))
+@job("flaky", retry=Retry(max=2, worker_attempts=2, backoff=Backoff(base_s=60, cap_s=60)))
 async def flaky(ctx: Context, how: str, times: int = 1) -> int:
     """Fail so many attempts by `infra`, `app` or `asked`, then return the one that went well."""
     await ctx.step("begun", _one)
@@ -132,7 +132,7 @@ async def steps_at_once(ctx: Context, gate: str) -> int:
     return sum(await ctx.gather(ctx.step("slow", slow), waits_then_asks()))
 
 
-@job("ask_agent", retry=Retry(backoff=BackoffPolicy(base_s=BACKOFF_S, cap_s=86_400, multiplier=10)))
+@job("ask_agent", retry=Retry(backoff=Backoff(base_s=BACKOFF_S, cap_s=86_400, multiplier=10)))
 async def ask_agent(ctx: Context, prompt: str, fails: int = 0) -> str:
     """Ask the model of its agent, fail so many attempts, ask again; return the system prompt."""
     spec = await ctx.agent_spec() or {}

@@ -13,6 +13,7 @@ import orjson
 import structlog
 import trio
 
+from cortex.domain.backoff import Backoff
 from cortex.domain.classification import failure_of
 from cortex.domain.classification import leaves as leaves_of
 from cortex.domain.control_flow import LeaseLost, Suspended, together
@@ -20,7 +21,6 @@ from cortex.domain.decision import AskPerson, Fail, RetryLater, TryAgain, UsedRe
 from cortex.domain.failure import Failure, FailureClass
 from cortex.domain.failure_codes import FINAL
 from cortex.domain.job import Claim, Finish, JobStatus, Operation, Release, Suspend
-from cortex.domain.policy import BackoffPolicy
 from cortex.domain.redaction import clean_text, redact
 from cortex.domain.retry import app_delay_s
 from cortex.domain.waiting import PERSON
@@ -36,7 +36,7 @@ def ending_of(
     claim: Claim,
     error: BaseException,
     *,
-    backoff: BackoffPolicy,
+    backoff: Backoff,
     rng: random.Random,
     ran_s: float = 0.0,
     final: tuple[type[Exception], ...] = (),
@@ -63,7 +63,7 @@ def ending_of(
 
 
 def _failed(
-    claim: Claim, failure: Failure, backoff: BackoffPolicy, *, rng: random.Random, stack: str
+    claim: Claim, failure: Failure, backoff: Backoff, *, rng: random.Random, stack: str
 ) -> Operation:
     used = UsedRetries(
         attempts_spent=claim.attempts_spent,
@@ -160,7 +160,7 @@ def _is_to_blame(claim: Claim, suspended: Suspended, ran_s: float) -> bool:
 
 
 def _counted(
-    claim: Claim, suspended: Suspended, backoff: BackoffPolicy, *, rng: random.Random
+    claim: Claim, suspended: Suspended, backoff: Backoff, *, rng: random.Random
 ) -> Operation:
     """Wait for the breaker, using a retry; without one left, fail by the job's own failure."""
     failure = suspended.failure

@@ -11,11 +11,11 @@ from attrs import define
 
 from cortex.agent.tools.tool import tool
 from cortex.agent.tools.toolbox import WAITS_MAX, Toolbox
+from cortex.domain.backoff import Backoff
 from cortex.domain.control_flow import Suspended
 from cortex.domain.errors import TransientError
 from cortex.domain.failure import Failure
 from cortex.domain.job import Suspend
-from cortex.domain.policy import BackoffPolicy
 from cortex.durable.context import Context
 from cortex.runtime.jobs.job_ending import ending_of
 from tests.support.factories import (
@@ -79,7 +79,7 @@ async def test_a_job_that_meets_a_missing_tool_is_handed_back_uncounted(tmp_path
     with pytest.raises(Suspended):
         toolbox.offer(["remote", "look_up"])
     claim = a_claim()
-    ending = ending_of(claim, caught.value, backoff=BackoffPolicy(), rng=seeded_random())
+    ending = ending_of(claim, caught.value, backoff=Backoff(), rng=seeded_random())
     assert isinstance(ending, Suspend)
     assert (ending.is_counted, ending.is_own_failure, ending.delay_s) == (False, False, 20.0)
     assert ending.waiting_on == "tools:look_up"

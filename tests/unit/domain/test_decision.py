@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from cortex.domain.backoff import Backoff
 from cortex.domain.decision import (
     AskPerson,
     Decision,
@@ -16,10 +17,9 @@ from cortex.domain.decision import (
     decide,
 )
 from cortex.domain.failure import Failure, FailureClass
-from cortex.domain.policy import BackoffPolicy
 from cortex.domain.retry import RATE_LIMIT_RETRIES_MAX, worker_delay_s
 
-BACKOFF = BackoffPolicy(base_s=2, cap_s=60, multiplier=3)
+BACKOFF = Backoff(base_s=2, cap_s=60, multiplier=3)
 
 
 def a_failure(cls: FailureClass, *, code: str = "x", retry_after_s: float | None = None) -> Failure:

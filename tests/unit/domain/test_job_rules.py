@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from cortex.domain.backoff import Backoff
 from cortex.domain.control_flow import LeaseLost
 from cortex.domain.errors import CortexError, UsageError
 from cortex.domain.job import TRANSITIONS, JobStatus
@@ -16,7 +17,6 @@ from cortex.domain.policy import (
     LIMITS,
     POLICIES,
     TIMEOUT_MAX_S,
-    BackoffPolicy,
     JobPolicy,
     policy_for,
 )
@@ -80,7 +80,7 @@ def test_policies_are_those_of_the_specification(
     assert policy_for(job_type) == JobPolicy(
         worker_attempts=attempts,
         max_retries=retries,
-        backoff=BackoffPolicy(base_s=base_s, cap_s=cap_s, multiplier=multiplier),
+        backoff=Backoff(base_s=base_s, cap_s=cap_s, multiplier=multiplier),
         timeout_s=timeout_s,
         call_s=call_s,
         connect_s=connect_s,
@@ -122,7 +122,7 @@ def test_a_policy_is_checked_at_both_ends_and_names_what_is_off(field: str) -> N
 def with_field(field: str, value: float) -> JobPolicy:
     """The default policy with one figure changed, in its backoff or beside it."""
     changed: dict[str, Any] = {field: value}
-    if field in attrs.fields_dict(BackoffPolicy):
+    if field in attrs.fields_dict(Backoff):
         return attrs.evolve(DEFAULT, backoff=attrs.evolve(DEFAULT.backoff, **changed))
     return attrs.evolve(DEFAULT, **changed)
 

@@ -7,7 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cortex.domain.policy import POLICIES, BackoffPolicy
+from cortex.domain.backoff import Backoff
+from cortex.domain.policy import POLICIES
 from cortex.domain.retry import (
     CALL_RETRIES,
     RETRY_AFTER_MAX_S,
@@ -17,7 +18,7 @@ from cortex.domain.retry import (
 )
 
 backoffs = st.builds(
-    BackoffPolicy,
+    Backoff,
     base_s=st.floats(0.01, 3600),
     cap_s=st.floats(0.01, 86_400),
     multiplier=st.floats(1, 10),
@@ -35,7 +36,7 @@ def test_the_worker_layer_waits_longer_each_time(spent: int, delay_s: float) -> 
 
 @given(backoffs, st.integers(0, 100), seeds)
 def test_an_application_retry_waits_within_its_backoff(
-    backoff: BackoffPolicy, retry_count: int, rng: random.Random
+    backoff: Backoff, retry_count: int, rng: random.Random
 ) -> None:
     delay_s = app_delay_s(backoff, retry_count, rng=rng)
     assert 0 <= delay_s <= min(backoff.cap_s, backoff.base_s * backoff.multiplier**retry_count)
@@ -43,7 +44,7 @@ def test_an_application_retry_waits_within_its_backoff(
 
 @given(backoffs, st.integers(0, 100), seeds, st.floats(0, 1e9))
 def test_a_server_may_ask_for_more_up_to_a_limit(
-    backoff: BackoffPolicy, retry_count: int, rng: random.Random, asked_s: float
+    backoff: Backoff, retry_count: int, rng: random.Random, asked_s: float
 ) -> None:
     again = random.Random()
     again.setstate(rng.getstate())

@@ -9,6 +9,7 @@ import orjson
 import pytest
 from structlog.testing import capture_logs
 
+from cortex.domain.backoff import Backoff
 from cortex.domain.control_flow import LeaseLost, Suspended
 from cortex.domain.errors import (
     DivergedError,
@@ -23,14 +24,13 @@ from cortex.domain.errors import (
 )
 from cortex.domain.failure import Failure, FailureClass
 from cortex.domain.job import Claim, Finish, JobStatus, Operation, Release, Suspend
-from cortex.domain.policy import BackoffPolicy
 from cortex.domain.retry import worker_delay_s
 from cortex.runtime.jobs.job_ending import STACK_CHARS_MAX, ending_of, not_judged
 from tests.support.factories import a_claim
 
 
 def failed(claim: Claim, error: BaseException) -> Operation | None:
-    return ending_of(claim, error, backoff=BackoffPolicy(), rng=random.Random(1))
+    return ending_of(claim, error, backoff=Backoff(), rng=random.Random(1))
 
 
 @pytest.fixture(autouse=True)
@@ -224,7 +224,7 @@ def test_an_outage_uses_no_retry_but_a_call_that_always_fails_does(
 ) -> None:
     wish = Suspended("llm:x", "open", delay_s=30, failure=OWN, opened_s=opened_s)
     claim = a_claim(own_failure_s=before_s)
-    ending = ending_of(claim, wish, backoff=BackoffPolicy(), rng=random.Random(1), ran_s=2.0)
+    ending = ending_of(claim, wish, backoff=Backoff(), rng=random.Random(1), ran_s=2.0)
     assert isinstance(ending, Suspend)
     assert (ending.is_counted, ending.is_own_failure) == (is_counted, True)
     assert ending.waiting_on == "llm:x"
