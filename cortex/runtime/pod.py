@@ -3,7 +3,7 @@
     island and pool > liveness {database watch, heartbeat; for running jobs: listener, control,
         drain requests, breakers; for clients: result waiters, job feeds, answers} > writers
         {committer} > http {server, if asked for} > hand_back {job actors} > intake {dispatcher,
-        takeover; runners: retries, expiries, sweeper, bookkeeper, triage, dead acts, housekeeping}
+        takeover, sweeper, and the sweeps of `cortex.runtime.maintenance`}
 
 Leaving happens from the inside out: claiming stops, jobs go on to their next checkpoint and are
 handed back there, at the abort all others are, the API is closed, the committer is flushed, the pod
@@ -59,16 +59,11 @@ from cortex.runtime.jobs.receipts import Receipts
 from cortex.runtime.liveness.database_watch import DatabaseWatch
 from cortex.runtime.liveness.drain import Drain, Shutdown, sign_off
 from cortex.runtime.liveness.heartbeat import Heartbeat
-from cortex.runtime.liveness.listener import Listener
+from cortex.runtime.liveness.listener import BREAKER, CONTROL, Listener
 from cortex.runtime.liveness.sweeper import Sweeper
 from cortex.runtime.liveness.takeover import TakeOver
-from cortex.runtime.maintenance.bookkeeper import Bookkeeper
 from cortex.runtime.maintenance.control import Control, DrainRequests
-from cortex.runtime.maintenance.dead_acts import DeadActs
-from cortex.runtime.maintenance.expiries import Expiries
-from cortex.runtime.maintenance.housekeeping import Housekeeping
-from cortex.runtime.maintenance.retries import Retries
-from cortex.runtime.maintenance.triage import Triage
+from cortex.runtime.maintenance.sweeps import sweeps
 from cortex.runtime.metrics.metrics import Metrics
 from cortex.runtime.metrics.metrics_page import MetricsPage
 from cortex.runtime.pod_parts import PodParts
@@ -79,7 +74,6 @@ from cortex.store import configs, jobs, pods
 from cortex.store.pods import Vitals
 
 RESTART: Final = RestartPolicy(is_permanent=True)
-TRIAGE_EVERY_S: Final = 5.0
 GC_THRESHOLDS: Final = (10_000, 2, 30)
 """For the collector of cycles. A batch of 500 jobs allocates about 10,000 objects; the second step
 comes soon, since it scans whatever a thousand new connections hold, and nothing runs meanwhile."""
@@ -185,9 +179,10 @@ class _Pod:
         self._breakers = Breakers(
             port, pod_id=self._record.id, rng=rng, on_opened=self._metrics.breaker_opened
         )
-        self._retries = Retries(port, rng=rng)
-        self._dead_acts = DeadActs(port, rng=rng, chance=chance)
         self._unsettled = Unsettled(port)
+        self._sweeps = sweeps(
+            port, unsettled=self._unsettled, chance=chance, sweep_s=settings.sweep_s
+        )
         self._receipts = Receipts(port, workspaces=parts.workspaces, unix_ms=chance.unix_ms)
         self._control = Control(port, pod_id=self._record.id, running=self._running, rng=rng)
         self._heartbeat = Heartbeat(
@@ -213,8 +208,8 @@ class _Pod:
             pod_id=self._record.id,
             rng=rng,
             on_task=self._work_came,
-            on_control=self._controlled,
-            on_breaker=self._breaker_changed,
+            on_control=partial(self._notified, CONTROL),
+            on_breaker=partial(self._notified, BREAKER),
         )
         self._open_to_clients(rng)
 
@@ -438,12 +433,8 @@ class _Pod:
             pacer=Pacer(rng=self._rng),
             poll_s=settings.poll_s,
         )
-        await intake.start(self._retries)
-        await intake.start(self._dead_acts)
-        await intake.start(Expiries(port, rng=self._rng))
-        await intake.start(Bookkeeper(port, unsettled=self._unsettled, rng=self._rng))
-        await intake.start(Housekeeping(port, rng=self._rng, every_s=settings.sweep_s))
-        await intake.start(Triage(port, rng=self._rng, chance=self._chance, every_s=TRIAGE_EVERY_S))
+        for each in self._sweeps:
+            await intake.start(each)
         await intake.start(
             TakeOver(
                 port,
@@ -493,13 +484,12 @@ class _Pod:
         if self._dispatcher is not None:
             self._dispatcher.hint(promote=hint == "queued")
 
-    def _controlled(self) -> None:
-        for hears in (self._control, self._drain_requests, self._sender, self._dead_acts):
-            hears.wake()
-
-    def _breaker_changed(self) -> None:
-        self._breakers.wake()
-        self._retries.wake()
+    def _notified(self, channel: str) -> None:
+        for each in (self._control, self._drain_requests, self._breakers, *self._sweeps):
+            if channel in each.woken_by:
+                each.wake()
+        if channel == CONTROL:
+            self._sender.wake()
 
     def _flush(self) -> None:
         self.drain.enter(DrainPhase.FLUSH)

@@ -8,12 +8,12 @@ from uuid import UUID
 
 import attrs
 
-from cortex.domain.budget import Budget, Estimate, Unit, worded
+from cortex.domain.budget import Budget, Estimate, Period, Scope, Unit, worded
 from cortex.domain.errors import ConflictError, NotFoundError
 from cortex.domain.job import Lease
 from cortex.postgres.database import Database, Record
 from cortex.store.facts import data_text
-from cortex.store.jobs import plain
+from cortex.store.rows import row_of, rows_of
 
 WAKE_BATCH: Final = 1000
 
@@ -159,6 +159,34 @@ async def forget(
 
 
 @attrs.frozen(kw_only=True)
+class BudgetLimit:
+    """A budget and who set it."""
+
+    name: str
+    scope: Scope = attrs.field(converter=Scope)
+    subject: str
+    unit: Unit = attrs.field(converter=Unit)
+    period: Period = attrs.field(converter=Period)
+    limit_amount: Decimal
+    changed_by: str
+    changed_at: datetime
+    reason: str
+    created_at: datetime
+
+
+@attrs.frozen(kw_only=True)
+class BudgetRow(BudgetLimit):
+    """A budget, what is spent of it, and the jobs that wait for it."""
+
+    window_key: str | None
+    """The day, or the run that spent most; None of a budget that no call has used."""
+    spent: Decimal
+    reserved: Decimal
+    waiting_jobs: int
+    now: datetime = attrs.field(eq=False)
+
+
+@attrs.frozen(kw_only=True)
 class Change:
     """What a person's change of a budget did."""
 
@@ -202,7 +230,7 @@ async def raise_limit(db: Database, name: str, *, to: Decimal, by: str, reason: 
     change = await _changed(db, name, "budgets.raise", name, to, by, reason)
     if change is None:
         found = await show(db, name)
-        limit = worded(found["limit_amount"], Unit(found["unit"]))
+        limit = worded(found.limit_amount, found.unit)
         raise ConflictError(
             f"budget {name} is {limit} already", hint="a smaller limit: cortex budgets set"
         )
@@ -243,17 +271,17 @@ async def wake_next(
     return row["woken"], Waiting(row["after_name"], row["after_id"])
 
 
-async def show(db: Database, name: str) -> dict[str, Any]:
+async def show(db: Database, name: str) -> BudgetLimit:
     """Return one budget. Raises `NotFoundError`."""
     row = await db.fetch_one("budgets.show", name)
     if row is None:
         raise _no_such_budget(name)
-    return plain(row)
+    return row_of(BudgetLimit, row)
 
 
-async def page(db: Database, *, after: str = "", limit: int = 100) -> list[dict[str, Any]]:
+async def page(db: Database, *, after: str = "", limit: int = 100) -> list[BudgetRow]:
     """Return budgets by name, each with what is spent, reserved, and the jobs that wait for it."""
-    return [plain(row) for row in await db.fetch("budgets.list", after, limit)]
+    return rows_of(BudgetRow, await db.fetch("budgets.list", after, limit))
 
 
 async def _put(

@@ -303,7 +303,7 @@ async def test_a_paused_queue_can_go_on(cluster: FakeBackend, sit: Sit) -> None:
         assert "resume queue mail?" in seat.lines[-2]
         await seat.press("enter", "y")
         assert "✓ mail: goes on" in seat.lines[-2]
-        assert cluster.queues.rows["mail"]["paused_at"] is None
+        assert cluster.queues.rows["mail"].paused_at is None
         await seat.pass_time(1)
         await seat.press("P")
         assert "pause queue mail: all its jobs wait" in seat.lines[-2]

@@ -2,7 +2,6 @@
 
 import asyncio
 from collections.abc import Sequence
-from typing import Any
 from uuid import UUID
 
 import pytest
@@ -10,6 +9,7 @@ from textual import events
 
 from cortex.domain.errors import OutcomeUnknownError
 from cortex.store.job_choice import BATCH
+from cortex.store.queues import QueueRow
 from cortex_tui.model.bulk import BulkVerb
 from cortex_tui.model.marks import MARKS_MAX, Marks
 from tests.support.tui import FakeBackend, Seat, on_asyncio
@@ -213,7 +213,7 @@ async def test_nobody_is_asked_about_a_queue_while_they_write(
     cluster.queues.add(None)
     may_read, page = asyncio.Event(), FakeQueues.page
 
-    async def late(queues: FakeQueues) -> Sequence[dict[str, Any]]:
+    async def late(queues: FakeQueues) -> Sequence[QueueRow]:
         await may_read.wait()
         return await page(queues)
 

@@ -5,6 +5,7 @@ from uuid import UUID
 
 import pytest
 
+from cortex.domain.drain import Moved
 from cortex.domain.errors import UnavailableError
 from cortex.domain.job_filter import parse_filter
 from cortex.domain.phrases import NOTHING
@@ -202,7 +203,7 @@ async def test_what_one_pod_moved_is_not_told_of_another_one(
     pods.where[first] = [("runs", "eu-3", 7)]
     moved = type(pods).moved
 
-    async def failing(fake: FakePods, pod_id: UUID) -> dict[str, Any]:
+    async def failing(fake: FakePods, pod_id: UUID) -> Moved:
         if pod_id != first:
             fake.asked.append("in vain")
             raise UnavailableError("cannot reach the database")

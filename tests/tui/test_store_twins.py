@@ -177,7 +177,7 @@ def test_a_limit_is_raised_whatever_becomes_of_the_jobs_that_wait(
         monkeypatch.setattr(budgets, "WAKE_BATCH", 4)
         monkeypatch.setattr(budgets, "wake", wake)
         told = await backend.job.raise_budget(agent.name, to=Decimal(5), by="ana")
-        assert (await budgets.show(backend._db, agent.name))["limit_amount"] == Decimal(5)
+        assert (await budgets.show(backend._db, agent.name)).limit_amount == Decimal(5)
         return told
 
     assert ask(change) == "agent:a:usd:day is $5.00, 8 jobs go on, others soon"

@@ -20,6 +20,7 @@ from uuid import UUID
 import structlog
 import trio
 
+from cortex.actors.backoff import until_answered
 from cortex.domain.budget import WAITING_PREFIX, Estimate, worded
 from cortex.domain.control_flow import LeaseLost, Suspended
 from cortex.domain.errors import RejectedError, UnavailableError
@@ -28,7 +29,6 @@ from cortex.domain.model import Usage
 from cortex.durable.calls import Caller, Reservation
 from cortex.durable.crash_points import crash_point
 from cortex.postgres.bridge import Port
-from cortex.runtime.backoff import until_answered
 from cortex.runtime.calls.unsettled import Unsettled
 from cortex.store import budgets
 from cortex.store.budgets import Bill, Call, Verdict

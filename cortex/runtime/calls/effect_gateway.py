@@ -10,10 +10,10 @@ from uuid import UUID
 import attrs
 import structlog
 
+from cortex.actors.backoff import until_answered
 from cortex.domain.approval import Decided
 from cortex.domain.job import EffectIntent, EffectTold, Intended
 from cortex.postgres.bridge import Port
-from cortex.runtime.backoff import until_answered
 from cortex.runtime.commit.committer import Committer
 from cortex.runtime.self_fence import Standing
 from cortex.store import approvals

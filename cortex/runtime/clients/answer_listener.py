@@ -19,12 +19,12 @@ from uuid import UUID
 import structlog
 import trio
 
+from cortex.actors.backoff import Outage
 from cortex.actors.ticker import Pacer
 from cortex.domain.answer_text import Message, messages_of
 from cortex.domain.errors import CortexError, UnavailableError
 from cortex.postgres.bridge import Port
 from cortex.postgres.dedicated import Dedicated
-from cortex.runtime.backoff import Outage
 from cortex.store import watches
 
 CHANGES_APART_S: Final = 0.05

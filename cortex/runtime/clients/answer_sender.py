@@ -23,6 +23,7 @@ import attrs
 import structlog
 import trio
 
+from cortex.actors.backoff import Outage
 from cortex.actors.ticker import Pacer
 from cortex.domain.answer_text import AnswerPiece, LookHint, Message, payloads
 from cortex.domain.errors import UnavailableError
@@ -30,7 +31,6 @@ from cortex.domain.job import Lease
 from cortex.domain.redaction import begun_in, ended_in, knows_any, redact, storable
 from cortex.durable.progress import PartialAnswer
 from cortex.postgres.bridge import Port
-from cortex.runtime.backoff import Outage
 from cortex.runtime.jobs.receipts import Receipts
 from cortex.runtime.running import RunningJobs
 from cortex.store import watches

@@ -23,6 +23,7 @@ import attrs
 import structlog
 import trio
 
+from cortex.actors.backoff import Outage
 from cortex.actors.mailbox import Mailbox, MailboxClosed
 from cortex.actors.reply import Reply
 from cortex.domain.control_flow import LeaseLost
@@ -40,7 +41,6 @@ from cortex.domain.job import (
 )
 from cortex.durable.crash_points import crash_point
 from cortex.postgres.bridge import Port
-from cortex.runtime.backoff import Outage
 from cortex.runtime.commit.locked_out import LockedOut
 from cortex.runtime.metrics.metrics import Metrics
 from cortex.store import effects, jobs, steps, tasks

@@ -22,12 +22,12 @@ from uuid import UUID
 import structlog
 import trio
 
+from cortex.actors.backoff import Outage
 from cortex.actors.ticker import Pacer
 from cortex.domain.errors import UnavailableError
 from cortex.domain.job import Claim, Release
 from cortex.durable.crash_points import crash_point
 from cortex.postgres.bridge import Port
-from cortex.runtime.backoff import Outage
 from cortex.runtime.jobs.job_actor import JobActors
 from cortex.runtime.running import RunningJob, RunningJobs
 from cortex.runtime.self_fence import Standing

@@ -21,6 +21,7 @@ import attrs
 import structlog
 import trio
 
+from cortex.actors.backoff import until_answered
 from cortex.domain.classification import describe, leaves
 from cortex.domain.control_flow import LeaseLost
 from cortex.domain.errors import CortexError, UnavailableError
@@ -42,7 +43,6 @@ from cortex.durable.journal import Journal, Leave
 from cortex.durable.registry import Registry
 from cortex.durable.tally import Tally
 from cortex.postgres.bridge import Port, leave_island
-from cortex.runtime.backoff import until_answered
 from cortex.runtime.commit.committer import Committer
 from cortex.runtime.isolation.isolation import Died, Isolation, Recorded, Reported
 from cortex.runtime.jobs.job_ending import ending_of, not_judged, out_of_time, process_died

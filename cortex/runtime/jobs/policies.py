@@ -15,6 +15,7 @@ from uuid import UUID
 import attrs
 import structlog
 
+from cortex.actors.backoff import until_answered
 from cortex.agent.spec import AgentSpec
 from cortex.domain.errors import CortexError, UsageError
 from cortex.domain.job import Claim
@@ -22,7 +23,6 @@ from cortex.domain.policy import Backoff, JobPolicy, RuntimeConfig
 from cortex.domain.timeouts import TIMEOUTS
 from cortex.durable.attempt import JobLimits
 from cortex.postgres.bridge import Port
-from cortex.runtime.backoff import until_answered
 from cortex.store import agents, configs
 
 # --- Finds the specification of an agent version; versions are immutable, so it is asked for once.

@@ -19,9 +19,9 @@ import attrs
 import structlog
 import trio
 
+from cortex.actors.backoff import SHORTAGE_MOST_S
 from cortex.domain.drain import Trouble, TroubleSeen
 from cortex.domain.errors import UnavailableError
-from cortex.runtime.backoff import SHORTAGE_MOST_S
 
 LOOK_S: Final = 1.0
 ANSWERED_WITHIN_S: Final = 5.0

@@ -14,11 +14,11 @@ from typing import Final
 import structlog
 import trio
 
+from cortex.actors.backoff import Outage
 from cortex.actors.phases import Outcome, ShutdownLog
 from cortex.domain.drain import INTAKE_S, SHARES, DrainPhase, DrainStatus
 from cortex.domain.errors import CortexError, UnavailableError
 from cortex.durable.crash_points import crash_point
-from cortex.runtime.backoff import Outage
 from cortex.runtime.running import RunningJobs, Stop
 
 # --- The request to end a pod, by whoever makes it.

@@ -17,12 +17,12 @@ from collections.abc import Callable
 import structlog
 import trio
 
+from cortex.actors.backoff import Outage
 from cortex.actors.ticker import Pacer
 from cortex.domain.errors import CortexError
 from cortex.durable.crash_points import crash_point
 from cortex.postgres.bridge import Port
 from cortex.postgres.dedicated import Dedicated
-from cortex.runtime.backoff import Outage
 from cortex.runtime.running import RunningJobs, Stop
 from cortex.runtime.self_fence import Standing
 from cortex.store import pods

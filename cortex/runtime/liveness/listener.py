@@ -18,13 +18,17 @@ from uuid import UUID
 import structlog
 import trio
 
+from cortex.actors.backoff import Outage
 from cortex.actors.ticker import Pacer
 from cortex.domain.errors import CortexError
 from cortex.postgres.bridge import Port
 from cortex.postgres.dedicated import Dedicated
-from cortex.runtime.backoff import Outage
 from cortex.store import pods
 
+CONTROL: Final = "cortex_control"
+"""Notifies one pod, its payload, that a person asked something of it or its jobs."""
+BREAKER: Final = "cortex_breaker"
+"""Notifies all pods that a breaker changed its state."""
 POLL_S: Final = 1.0
 """Behind a pooler: how much later than a notification a hint comes at most."""
 AGAIN_S: Final = 1.0
@@ -93,8 +97,8 @@ class Listener:
         session = self._session
         await self._port.open(session)
         await self._port.cross(session.listen, "cortex_task", self._on_task)
-        await self._port.cross(session.listen, "cortex_control", self._hear_control)
-        await self._port.cross(session.listen, "cortex_breaker", lambda _: self._on_breaker())
+        await self._port.cross(session.listen, CONTROL, self._hear_control)
+        await self._port.cross(session.listen, BREAKER, lambda _: self._on_breaker())
         await self._port.cross(session.listen, self._probe_channel, self._hear_probe)
         self._hint_all()
 

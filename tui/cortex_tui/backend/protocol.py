@@ -11,6 +11,7 @@ from uuid import UUID
 
 from cortex.domain.answer_text import Message
 from cortex.domain.dead_act import ActVerb, Change
+from cortex.domain.drain import Moved
 from cortex.domain.effect import Resolution
 from cortex.domain.job_filter import JobFilter, JobPlace
 from cortex.domain.quota import Quota
@@ -18,7 +19,10 @@ from cortex.store.approvals import Ruling, Verdict
 from cortex.store.job_choice import Choice, Done
 from cortex.store.job_pages import JobPage
 from cortex.store.operator import Head, JobsSeen
+from cortex.store.pods import PodRow
 from cortex.store.pulse import Figures, Recent, Trouble
+from cortex.store.queues import QueueRow
+from cortex.store.quotas import QuotaRow
 from cortex_tui.model.bulk import BulkVerb
 from cortex_tui.model.inbox import InboxRow
 
@@ -28,10 +32,6 @@ LetterRow: TypeAlias = Mapping[str, Any]
 """A row of `cortex.store.dead_letters`: of one letter, or of an error with its newest letter."""
 ActRow: TypeAlias = Mapping[str, Any]
 """A row of `cortex.store.dead_acts.page` without its `now`."""
-PodRow: TypeAlias = Mapping[str, Any]
-"""A row of `cortex.store.pods.page` without its `now`."""
-QueueRow: TypeAlias = Mapping[str, Any]
-"""A row of `cortex.store.queues.page` without its `now`, and with `name`: as people know it."""
 EffectRow: TypeAlias = Mapping[str, Any]
 """A row of `cortex.store.effects.page`, or all of one effect, or a quota; without its `now`."""
 BreakerRow: TypeAlias = Mapping[str, Any]
@@ -183,8 +183,8 @@ class Pods(Protocol):
         """Read the living ones, then the last ones that ended."""
         ...
 
-    async def moved(self, pod_id: UUID) -> Mapping[str, Any]:
-        """Read where the jobs of a pod went that leaves; see `cortex.store.drains.moved`."""
+    async def moved(self, pod_id: UUID) -> Moved:
+        """Read where the jobs of a pod went."""
         ...
 
     async def drain(self, pod_id: UUID, *, by: str, reason: str) -> str:
@@ -269,7 +269,7 @@ class Effects(Protocol):
         """Let effects begin again; return what became of it."""
         ...
 
-    async def quotas(self) -> Sequence[EffectRow]:
+    async def quotas(self) -> Sequence[QuotaRow]:
         """Read the quotas by name, with what is used of them and how many jobs wait."""
         ...
 

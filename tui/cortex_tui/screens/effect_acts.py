@@ -13,12 +13,13 @@ from cortex.domain.errors import CortexError, UsageError
 from cortex.domain.phrases import short_id
 from cortex.domain.quota import Quota
 from cortex.domain.safe import safe
+from cortex.store.quotas import QuotaRow
 from cortex.view.effects import STATES, prospects
 from cortex_tui.acts import Act
 from cortex_tui.backend.protocol import EffectRow
 from cortex_tui.desk import Desk
 from cortex_tui.model.resolving import SAID, LimitQuestion, ResolveQuestion
-from cortex_tui.render.effect_rows import effect_words, is_unknown, quota_of
+from cortex_tui.render.effect_rows import effect_words, is_unknown
 from cortex_tui.render.words import failed
 from cortex_tui.screens.reasoned import because, propose, put
 from cortex_tui.widgets.strip_line import StripLine
@@ -95,9 +96,9 @@ def freeze(desk: Desk, strip: StripLine, *, is_frozen: bool, acted: Acted) -> No
     propose(desk, strip, text, act, is_required=True)
 
 
-def set_limit(desk: Desk, strip: StripLine, row: EffectRow, *, acted: Acted) -> None:
+def set_limit(desk: Desk, strip: StripLine, row: QuotaRow, *, acted: Acted) -> None:
     """Ask for another limit of a quota."""
-    quota, effects, by = quota_of(row), desk.backend.effects, desk.session.actor
+    quota, effects, by = row.quota, desk.backend.effects, desk.session.actor
     text = safe(f"change quota {quota.name} from {quota.worded(quota.limit)}")
     question = LimitQuestion(text, why_not=lambda typed: _why_not(quota, typed))
 
@@ -117,9 +118,9 @@ def set_limit(desk: Desk, strip: StripLine, row: EffectRow, *, acted: Acted) -> 
     put(desk, strip, question, act)
 
 
-def remove_quota(desk: Desk, strip: StripLine, row: EffectRow, *, acted: Acted) -> None:
+def remove_quota(desk: Desk, strip: StripLine, row: QuotaRow, *, acted: Acted) -> None:
     """Ask whether a quota shall be no more."""
-    name, effects, by = row["name"], desk.backend.effects, desk.session.actor
+    name, effects, by = row.name, desk.backend.effects, desk.session.actor
     text = f"remove quota {name}: what waits for it goes on, without a limit"
 
     def act(reason: str) -> Act:

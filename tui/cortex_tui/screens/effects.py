@@ -15,6 +15,7 @@ from textual.widget import Widget
 
 from cortex.domain.phrases import short_id
 from cortex.domain.safe import safe
+from cortex.store.quotas import QuotaRow
 from cortex.view.cells import Cell
 from cortex.view.effects import STATES
 from cortex_tui.backend.effects import QUOTAS_MAX
@@ -54,7 +55,7 @@ class EffectsScreen(Frame):
         super().__init__(desk)
         self._opened_for = effect_id
         self._effects: Window[EffectRow, UUID] = Window(key=_id_of)
-        self._quotas: Window[EffectRow, None] = Window(key=lambda row: row["name"])
+        self._quotas: Window[QuotaRow, None] = Window(key=lambda row: row.name)
         self._unknown: Rows = ()
         self._others: Rows = ()
         self._first: EffectRow | None = None
@@ -71,7 +72,7 @@ class EffectsScreen(Frame):
             desk,
             self._quotas,
             QUOTA_COLUMNS,
-            key=lambda row: row["name"],
+            key=lambda row: row.name,
             empty=self._no_quotas,
         )
         self._quota_table.is_in_front = False
@@ -269,7 +270,7 @@ class EffectsScreen(Frame):
         async def document() -> object:
             return quota
 
-        return Thing(id=quota["name"], document=document)
+        return Thing(id=quota.name, document=document)
 
     # --- what is in front
 
@@ -278,7 +279,7 @@ class EffectsScreen(Frame):
         return self._effects.current if self._table.is_in_front else None
 
     @property
-    def _quota(self) -> EffectRow | None:
+    def _quota(self) -> QuotaRow | None:
         return self._quotas.current if self._quota_table.is_in_front else None
 
     @on(VirtualTable.Moved)

@@ -129,7 +129,7 @@ async def pause_queue(desk: Desk, strip: StripLine, row: JobRow, *, typed: Seque
     if not strip.may_ask:
         strip.untell(READING)
         return  # nobody is asked who is not looking
-    is_paused = any(each["queue"] == queue and each["paused_at"] is not None for each in found)
+    is_paused = any(each.queue == queue and each.paused_at is not None for each in found)
     verb, change = ("resume", queues.resume) if is_paused else ("pause", queues.pause)
     name = queue_shown(queue)
     text = f"{verb} queue {name}"
