@@ -5,8 +5,8 @@ from typing import TypeAlias
 
 import attrs
 
+from cortex.domain.backoff import Backoff
 from cortex.domain.failure import Failure, FailureClass
-from cortex.domain.policy import Backoff
 from cortex.domain.retry import RATE_LIMIT_RETRIES_MAX, app_delay_s, worker_delay_s
 
 

@@ -20,7 +20,8 @@ from uuid import UUID
 import structlog
 import trio
 
-from cortex.actors.backoff import until_answered
+from cortex.actors.backoff import retry_while_unavailable
+from cortex.domain.backoff import Backoff
 from cortex.domain.budget import WAITING_PREFIX, Estimate, worded
 from cortex.domain.control_flow import LeaseLost, Suspended
 from cortex.domain.errors import RejectedError, UnavailableError
@@ -33,8 +34,7 @@ from cortex.runtime.calls.unsettled import Unsettled
 from cortex.store import budgets
 from cortex.store.budgets import Bill, Call, Verdict
 
-PAUSE_MIN_S: Final = 0.05
-PAUSE_MAX_S: Final = 2.0
+BACKOFF: Final = Backoff(base_s=0.05, cap_s=2.0)
 SETTLE_WITHIN_S: Final = 10.0
 PATIENCE_S: Final = 60.0
 """How long a call waits in its step for room that other jobs hold; then its job gives up its pod.
@@ -83,11 +83,11 @@ class Purse:
 
     async def _room_for(self, call: Call) -> None:
         """Return when the call may begin."""
-        pause_s = PAUSE_MIN_S
+        tries = 0
         patient_until = trio.current_time() + PATIENCE_S
         while True:
-            verdict = await until_answered(
-                partial(self._ask, call), log=_log, told="call not let through yet", rng=self._rng
+            verdict = await retry_while_unavailable(
+                partial(self._ask, call), log=_log, event="call not let through yet", rng=self._rng
             )
             if self._is_granted(verdict, call):
                 return
@@ -99,8 +99,8 @@ class Purse:
                     f"other calls hold the room that is left in budget {verdict.budget}",
                     delay_s=self._rng.uniform(0.5, 1.0) * COME_BACK_S,
                 )
-            await trio.sleep(self._rng.uniform(0.5, 1.0) * pause_s)
-            pause_s = min(2 * pause_s, PAUSE_MAX_S)
+            tries += 1
+            await trio.sleep(BACKOFF.pause_s(tries, rng=self._rng, least=0.5))
 
     async def settle(
         self,
@@ -126,22 +126,22 @@ class Purse:
 
     async def _book(self, bill: Bill) -> bool:
         """Book a call; False if the database is away for too long."""
-        pause_s = PAUSE_MIN_S
+        tries = 0
         give_up_at = trio.current_time() + SETTLE_WITHIN_S
         while True:
+            tries += 1
             try:
                 crash_point("before_settle")
                 await self._port(budgets.settle, [bill])
                 crash_point("after_settle")
             except UnavailableError as error:
-                if trio.current_time() + pause_s >= give_up_at:
+                if trio.current_time() + BACKOFF.longest_s(tries) >= give_up_at:
                     told = {"call": str(bill.call_id), "cost_usd": str(bill.cost_usd), **bill.data}
                     _log.warning("cost waits for the database", error=error.message, **told)
                     return False
             else:
                 return True
-            await trio.sleep(self._rng.uniform(0.5, 1.0) * pause_s)
-            pause_s = min(2 * pause_s, PAUSE_MAX_S)
+            await trio.sleep(BACKOFF.pause_s(tries, rng=self._rng, least=0.5))
 
     def _call(self, caller: Caller, model: str, estimate: Estimate) -> Call:
         return Call(

@@ -13,6 +13,7 @@ import orjson
 import structlog
 import trio
 
+from cortex.domain.backoff import Backoff
 from cortex.domain.classification import failure_of
 from cortex.domain.classification import leaves as leaves_of
 from cortex.domain.control_flow import LeaseLost, Suspended, together
@@ -20,7 +21,6 @@ from cortex.domain.decision import AskPerson, Fail, RetryLater, TryAgain, Used, 
 from cortex.domain.failure import Failure, FailureClass
 from cortex.domain.failure_codes import FINAL
 from cortex.domain.job import Claim, Finish, JobStatus, Operation, Release, Suspend
-from cortex.domain.policy import Backoff
 from cortex.domain.redaction import clean_text, redact
 from cortex.domain.retry import app_delay_s
 from cortex.domain.waiting import PERSON

@@ -19,7 +19,7 @@ import attrs
 import structlog
 import trio
 
-from cortex.actors.backoff import SHORTAGE_MOST_S
+from cortex.actors.backoff import SHORTAGE
 from cortex.domain.drain import Trouble, TroubleSeen
 from cortex.domain.errors import UnavailableError
 
@@ -28,7 +28,7 @@ ANSWERED_WITHIN_S: Final = 5.0
 """Statements end themselves after so long."""
 SILENT_S: Final = ANSWERED_WITHIN_S
 """By then at least one answer would have come."""
-FORGOTTEN_S: Final = SHORTAGE_MOST_S + ANSWERED_WITHIN_S
+FORGOTTEN_S: Final = SHORTAGE.cap_s + ANSWERED_WITHIN_S
 """A call that failed and was not made again in the longest pause of a loop: nobody knows how it
 would fare now, and a pod must not stay unready for what nobody wants."""
 TELL_AGAIN_S: Final = 60.0

@@ -20,6 +20,7 @@ import structlog
 import trio
 
 from cortex.actors.runner import Runner
+from cortex.domain.backoff import Backoff
 from cortex.domain.errors import UnavailableError
 from cortex.durable.crash_points import crash_point
 from cortex.postgres.bridge import Port
@@ -57,7 +58,7 @@ class TakeOver(Runner):
         rng: random.Random,
         metrics: Metrics | None = None,
     ) -> None:
-        super().__init__(rng=rng, interval_s=look_s, backoff_first_s=look_s, backoff_most_s=look_s)
+        super().__init__(rng=rng, interval_s=look_s, backoff=Backoff(base_s=look_s, cap_s=look_s))
         self._port = port
         self._metrics = metrics or Metrics()
         self._pod_id = pod_id

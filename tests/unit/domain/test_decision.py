@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from cortex.domain.backoff import Backoff
 from cortex.domain.decision import AskPerson, Decision, Fail, RetryLater, TryAgain, Used, decide
 from cortex.domain.failure import Failure, FailureClass
-from cortex.domain.policy import Backoff
 from cortex.domain.retry import RATE_LIMIT_RETRIES_MAX, worker_delay_s
 
 BACKOFF = Backoff(base_s=2, cap_s=60, multiplier=3)

@@ -8,7 +8,6 @@ from cortex.runtime.calls.breaker_line import (
     COLD_AFTER_S,
     GROWTH,
     START,
-    UNBOUNDED_FROM,
     Place,
     Ramp,
 )
@@ -166,7 +165,7 @@ async def test_what_was_known_grows_cold(
     nursery: trio.Nursery,
 ) -> None:
     ramp = Ramp()
-    while ramp._size < UNBOUNDED_FROM:
+    while not ramp._limit.is_unlimited:
         place = await ramp.enter()
         assert place is not None
         ramp.answer(place)

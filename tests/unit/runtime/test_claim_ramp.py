@@ -67,3 +67,11 @@ def test_what_was_not_claimed_may_be_claimed_later(count: int) -> None:
     ramp.room(0.0)
     ramp.claimed(count)
     assert ramp.room(0.0) == FIRST - count
+
+
+def test_it_is_over_however_late_it_is_asked_again() -> None:
+    """A pod that is asked to drain right after an outage claims nothing for hours."""
+    ramp = ClaimRamp()
+    ramp.broken()
+    ramp.room(0.0)
+    assert ramp.room(86_400.0) == math.inf
