@@ -74,8 +74,9 @@ from cortex.store import configs, jobs, pods
 from cortex.store.pods import Vitals
 
 RESTART: Final = RestartPolicy(is_permanent=True)
-GC_ALLOCATIONS: Final = 10_000
-"""Between two looks for garbage in circles: a batch of 500 jobs makes about so many objects."""
+GC_THRESHOLDS: Final = (10_000, 2, 30)
+"""For the collector of cycles. A batch of 500 jobs allocates about 10,000 objects; the second step
+comes soon, since it scans whatever a thousand new connections hold, and nothing runs meanwhile."""
 POOLED: Final = "behind a pooler: no notifications, and only silence tells that a pod has died"
 _log = structlog.get_logger(__name__)
 
@@ -289,7 +290,7 @@ class _Pod:
             ) as intake:
                 await self._start_intake(intake, level, policies)
                 gc.freeze()  # what was imported stays: no need to look at it again and again
-                gc.set_threshold(GC_ALLOCATIONS)
+                gc.set_threshold(*GC_THRESHOLDS)
                 record = self._record
                 _log.info("pod ready", pod=record.name, slots=record.slots)
                 on_ready(
