@@ -27,7 +27,7 @@ OUTCOMES: Final = {
     "failed": "failed",
     "retry": "failed",
     "suspended": "suspended",
-    "handed_back": "handed back by its leaving pod",
+    "handed_back": "handed back by its pod",
     "pod_died": "its pod died",
     "process_died": "its own process died",
     "lease_expired": "its pod fell silent",
