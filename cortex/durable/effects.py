@@ -30,7 +30,7 @@ from cortex.domain.effect import (
 )
 from cortex.domain.errors import DivergedError, InvalidOutputError, RejectedError, TimedOutError
 from cortex.domain.failure_codes import UNKNOWN
-from cortex.domain.job import EffectIntent, EffectTold, Intended, Lease, UnknownEffect
+from cortex.domain.job import EffectIntent, EffectReport, IntentReply, Lease, UnknownEffect
 from cortex.domain.redaction import clean_text
 from cortex.domain.timeouts import TIMEOUTS
 from cortex.durable.codec import decode, encode
@@ -45,10 +45,10 @@ CALLS_MAX = 3
 class Ledger(Protocol):
     """Where intents and outcomes go: the committer."""
 
-    async def intend(self, intent: EffectIntent) -> Intended:
+    async def intend(self, intent: EffectIntent) -> IntentReply:
         """Ask for leave. Raises `LeaseLost`."""
 
-    async def record(self, operation: EffectTold) -> None:
+    async def record(self, operation: EffectReport) -> None:
         """Commit an outcome. Raises `LeaseLost`."""
 
 
@@ -130,7 +130,7 @@ async def _leave(
     new_id: Callable[[], UUID],
     *,
     is_sure: bool,
-) -> Intended | Done | NotDone:
+) -> IntentReply | Done | NotDone:
     """Ask for leave; return it when the call may or must go on (`go`, `recheck`), else the end."""
     answer = await ledger.intend(
         EffectIntent(
@@ -171,7 +171,7 @@ async def _leave(
             raise AssertionError(f"unknown verdict {verdict!r}")
 
 
-def _beyond_quota(call: EffectCall, answer: Intended) -> RejectedError:
+def _beyond_quota(call: EffectCall, answer: IntentReply) -> RejectedError:
     if answer.verdict == "no_amount":
         return RejectedError(f"{call.tool}: quota {answer.quota} finds no amount in its arguments")
     return RejectedError(
@@ -227,7 +227,7 @@ def _doubt(call: EffectCall, effect_id: UUID, why: str) -> Suspended:
     )
 
 
-def _invocation(call: EffectCall, leave: Intended, lease: Lease) -> Invocation:
+def _invocation(call: EffectCall, leave: IntentReply, lease: Lease) -> Invocation:
     return Invocation(
         id=leave.id,
         job_id=lease.job_id,

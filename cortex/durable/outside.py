@@ -11,7 +11,7 @@ from cortex.domain.classification import describe
 from cortex.domain.control_flow import Suspended
 from cortex.domain.effect import Invocation, UnsettledError, changed_nothing
 from cortex.domain.errors import InvalidOutputError, InvalidValueError
-from cortex.domain.job import EffectOutcome, EffectTold, StepKind
+from cortex.domain.job import EffectOutcome, EffectReport, StepKind
 from cortex.domain.limits import CHECKPOINT
 from cortex.domain.redaction import clean_text
 from cortex.domain.retry import CALL_RETRIES
@@ -20,7 +20,7 @@ from cortex.durable.codec import StepInput, encode
 from cortex.durable.crash_points import crash_point
 from cortex.durable.effects import Done, EffectCall, NotDone, OwnEffect, call_of, perform
 from cortex.durable.gates import Decision, Gate, decided, frozen_arguments
-from cortex.durable.journal import Outcome
+from cortex.durable.journal import StepOutcome
 from cortex.durable.repeating import repeated
 
 SAID_CHARS_MAX = 4_000
@@ -35,7 +35,7 @@ class Outside:
         self._journal = attempt.journal
         self._desk = attempt.services.desk
 
-    async def make(self, own: OwnEffect) -> Outcome:
+    async def make(self, own: OwnEffect) -> StepOutcome:
         """Call a function of the job's once; raises its error when it was certainly not applied."""
         limit_s = own.timeout_s or (await self._attempt.limits()).step_s
         ended = await self.perform(call_of(own, limit_s))
@@ -95,17 +95,17 @@ class Outside:
             call, caller=caller, facts=services.facts, rng=services.rng, final=self._attempt.final
         )
 
-    async def outcome(self, key: str, done: Done) -> Outcome:
+    async def outcome(self, key: str, done: Done) -> StepOutcome:
         """Return what the step records; a result that no record can hold is told and raised."""
         if done.id is None:
-            return Outcome(value=done.result)
+            return StepOutcome(value=done.result)
         try:
             encode(done.result, what=f"output of step {key!r}", limit=CHECKPOINT)
         except InvalidValueError as error:
             told = NotDone(done.id, error, is_applied=True)
             await self.tell(told)  # noqa: ASYNC120 -- a cancellation wins
             raise
-        return Outcome(value=done.result, effect=EffectOutcome(done.id))
+        return StepOutcome(value=done.result, effect=EffectOutcome(done.id))
 
     def told(self, ended: NotDone) -> EffectOutcome | None:
         """Return what the step that tells of it records of the effect."""
@@ -121,7 +121,7 @@ class Outside:
         if ended.id is None:
             return
         raw = ended.error.raw if isinstance(ended.error, InvalidOutputError) else None
-        told = EffectTold(
+        told = EffectReport(
             lease=self._lease,
             id=ended.id,
             is_applied=ended.is_applied,
@@ -146,7 +146,7 @@ class Outside:
         """
         text, digest = frozen_arguments(arguments, what=f"arguments of {tool or key}")
 
-        async def found() -> Outcome:
+        async def found() -> StepOutcome:
             request = ApprovalRequest(
                 id=self._desk.new_id(),
                 key=key,
@@ -167,7 +167,7 @@ class Outside:
                     await self._journal.settled(key)  # noqa: ASYNC120 -- a cancellation wins
                 raise
             crash_point("before_approval")
-            return Outcome(value=decision.to_json())
+            return StepOutcome(value=decision.to_json())
 
         stored = await self._journal.once(
             StepKind.APPROVAL, key, given=StepInput(digest[:16], text.encode()), run=found

@@ -12,7 +12,7 @@ from cortex.domain.errors import ApprovalExpiredError, InvalidOutputError, Rejec
 from cortex.durable.attempt import Attempt, EffectTerms, ToolCall, ToolPlan
 from cortex.durable.effects import Done, EffectCall, NotDone
 from cortex.durable.gates import Decision, Gate, frozen_arguments, refused
-from cortex.durable.journal import Outcome
+from cortex.durable.journal import StepOutcome
 from cortex.durable.outside import Outside
 
 OnError = Callable[[Exception], Any]
@@ -20,7 +20,7 @@ OnError = Callable[[Exception], Any]
 
 async def call_tool(
     attempt: Attempt, outside: Outside, call: ToolCall, on_error: OnError | None
-) -> Outcome:
+) -> StepOutcome:
     """Make a call once; what fails is raised, or recorded as what `on_error` makes of it.
 
     An effect of which nobody knows whether it was applied is never told: it is asked for, tried
@@ -41,7 +41,7 @@ async def call_tool(
     await attempt.services.facts.failed(
         await attempt.caller(call.key), failure, resolution="the model was told"
     )
-    return Outcome(value=result, effect=outside.told(ended))
+    return StepOutcome(value=result, effect=outside.told(ended))
 
 
 async def _ended(attempt: Attempt, outside: Outside, call: ToolCall) -> Done | NotDone:
