@@ -19,8 +19,7 @@ import trio
 
 from cortex.domain import errors, failure_codes
 from cortex.domain.classification import class_of_status, classify, describe, failure_of
-from cortex.domain.failure import CallFailure, Failure, FailureClass
-from cortex.domain.failure_codes import CODES, SEVERITY
+from cortex.domain.failure import CODES, SEVERITY, CallFailure, Failure, FailureClass
 from cortex.domain.redaction import TEXT_MAX
 
 VALID = FailureClass.VALID
