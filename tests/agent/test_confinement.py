@@ -78,10 +78,10 @@ def test_the_attempts_are_real(tmp_path: Path) -> None:
 
 
 def test_a_program_goes_first_when_the_machine_is_out_of_memory(
-    case: tuple[Confinement, Place],
+    as_me: tuple[Confinement, Place],
 ) -> None:
     """Its supervisor does not, so that nothing is left without one."""
-    means, place = case
+    means, place = as_me
     go = place.workspace / "go"
     os.mkfifo(go)
     os.chown(go, place.uid, place.uid)
@@ -152,8 +152,8 @@ while True:
 """
 
 
-def test_a_daemon_ends_with_the_call(case: tuple[Confinement, Place]) -> None:
-    means, place = case
+def test_a_daemon_ends_with_the_call(as_me: tuple[Confinement, Place]) -> None:
+    means, place = as_me
     (place.workspace / "daemon.py").write_text(DAEMON)
     wait = "until [ -s beats ]; do sleep 0.02; done"
     done = place.run(means, "sh", "-c", f"python3 daemon.py; {wait}; echo begun")
