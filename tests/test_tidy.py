@@ -9,8 +9,10 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterator
 from functools import cached_property
+from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
+import grimp
 import pytest
 from attrs import frozen
 
@@ -230,6 +232,39 @@ def queries_and_uses() -> tuple[list[str], Counter[str], Counter[str]]:
             used.update(names)
             used_in_store.update(names if source.path.startswith(STORE) else [])
     return query_names(), used, used_in_store
+
+
+# --- the graph of imports
+
+
+def imports() -> dict[str, set[str]]:
+    """Return the modules that each module imports when it runs, inside functions, too."""
+    graph = grimp.build_graph(
+        "chaos", "cortex", "cortex_tui", exclude_type_checking_imports=True, cache_dir=None
+    )
+    return {name: graph.find_modules_directly_imported_by(name) for name in graph.modules}
+
+
+def cycle_in(graph: dict[str, set[str]]) -> list[str]:
+    """Return the modules of one cycle, the first one again as the last; empty if there is none."""
+    try:
+        TopologicalSorter(graph).prepare()
+    except CycleError as error:
+        modules: list[str] = error.args[1]
+        return modules
+    return []
+
+
+def test_a_cycle_is_found() -> None:
+    assert cycle_in({"a": {"b"}, "b": {"c"}, "c": {"d"}, "d": set()}) == []
+    assert sorted(cycle_in({"a": {"b"}, "b": {"c"}, "c": {"b"}})) == ["b", "b", "c"]
+
+
+def test_no_module_imports_itself_by_way_of_others() -> None:
+    graph = imports()
+    assert "cortex.runtime.pod" in graph
+    assert graph["cortex.runtime.pod"]
+    assert cycle_in(graph) == []
 
 
 # --- the tree

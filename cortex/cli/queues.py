@@ -16,7 +16,8 @@ from cortex.domain.phrases import NOTHING, age
 from cortex.domain.safe import safe
 from cortex.postgres.database import Database
 from cortex.store import queues as store
-from cortex.view.cells import Cell, Row
+from cortex.store.queues import QueueRow
+from cortex.view.cells import Cell
 from cortex.view.pods import parse_queue, pause_told, queue_shown
 
 LATE_S: Final = 60.0
@@ -119,47 +120,44 @@ def _act(
     output.listing("queues", COLUMNS, rows, empty="")
     if not done["is_changed"]:
         output.say(f"nothing was done: queue {safe(queue_shown(name))} {told}", "warn")
-    elif act is store.pause and name is not None and not (rows[0]["ready"] or rows[0]["running"]):
+    elif act is store.pause and name is not None and not (rows[0].ready or rows[0].running):
         shown = shlex.quote(queue_shown(name))
         output.say(f"no task waits in queue {safe(shown)}; see: cortex queues ls", "warn")
 
 
-def _state(row: Row) -> str:
-    return "open" if row["paused_at"] is None else "paused"
+def _state(row: QueueRow) -> str:
+    return "open" if row.paused_at is None else "paused"
 
 
-def _state_cell(row: Row) -> Cell:
-    if row["paused_at"] is None:
+def _state_cell(row: QueueRow) -> Cell:
+    if row.paused_at is None:
         return Cell("● open", "done")
-    return Cell(safe(f"◆ {pause_told(row)}"), "warn")
+    return Cell(safe(f"◆ {pause_told(row, row.now)}"), "warn")
 
 
-def _count(name: str) -> Callable[[Row], Cell]:
-    def shown(row: Row) -> Cell:
-        more = "+" if row["is_capped"] and row[name] >= store.COUNTED_MAX else ""
-        return Cell(f"{row[name]:,}{more}", "" if row[name] else "dim")
-
-    return shown
+def _count(row: QueueRow, count: int) -> Cell:
+    more = "+" if row.is_capped and count >= store.COUNTED_MAX else ""
+    return Cell(f"{count:,}{more}", "" if count else "dim")
 
 
-def _oldest(row: Row) -> Cell:
-    oldest_s = row["oldest_ready_s"]
+def _oldest(row: QueueRow) -> Cell:
+    oldest_s = row.oldest_ready_s
     if oldest_s is None:
         return Cell(NOTHING, "dim")
     return Cell(age(oldest_s), "warn" if oldest_s > LATE_S else "")
 
 
 # The name is whole at any width: it is what one types.
-COLUMNS: Final[Sequence[Column[Row]]] = (
+COLUMNS: Final[Sequence[Column[QueueRow]]] = (
     Column(
         name="queue",
-        value=lambda r: queue_shown(r["queue"]),
-        shown=lambda r: Cell(safe(queue_shown(r["queue"])), "bold"),
+        value=lambda r: queue_shown(r.queue),
+        shown=lambda r: Cell(safe(queue_shown(r.queue)), "bold"),
     ),
     Column(name="state", value=_state, shown=_state_cell, least=16),
-    Column(name="ready", shown=_count("ready"), is_right=True),
-    Column(name="running", shown=_count("running"), is_right=True),
-    Column(name="later", title="due later", shown=_count("later"), is_right=True),
+    Column(name="ready", shown=lambda r: _count(r, r.ready), is_right=True),
+    Column(name="running", shown=lambda r: _count(r, r.running), is_right=True),
+    Column(name="later", title="due later", shown=lambda r: _count(r, r.later), is_right=True),
     Column(name="oldest_ready_s", title="oldest ready", shown=_oldest, is_right=True),
     *only_on_demand("paused_by", "paused_at", "reason", "is_capped"),
 )

@@ -1,8 +1,7 @@
 """The phases in which a pod leaves, and what it tells of the one that it is in."""
 
-from collections.abc import Mapping
 from enum import StrEnum
-from typing import Any, Final, Self
+from typing import Final, Self
 
 import attrs
 
@@ -51,9 +50,24 @@ class DrainStatus:
     """Until everything is closed and the process ends, at the latest."""
 
 
-def is_leaving(row: Mapping[str, Any]) -> bool:
-    """It hands its jobs back, has done so, or has ended in order."""
-    return row["drain_requested_at"] is not None or row["draining_at"] is not None
+@attrs.frozen(kw_only=True)
+class MovedGroup:
+    """Jobs that a pod handed back, and of which the same became."""
+
+    what: str
+    """runs · waits · ended · lost: nothing will ever run them."""
+    pod: str | None
+    """Name of the pod where they run."""
+    count: int
+
+
+@attrs.frozen(kw_only=True)
+class Moved:
+    """What became of the jobs that a pod has handed back since it leaves or is drained."""
+
+    groups: tuple[MovedGroup, ...]
+    is_whole: bool
+    """None is left out because there were too many."""
 
 
 # --- What shows the others that a pod lives.
@@ -101,7 +115,7 @@ _SHORTAGES: Final = frozenset({Trouble.DISK_FULL, Trouble.OUT_OF_MEMORY, Trouble
 
 
 @attrs.frozen
-class TroubleSeen:
+class TroubleReport:
     """What a pod suffers from, and for how long by now."""
 
     trouble: Trouble

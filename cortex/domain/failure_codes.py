@@ -1,6 +1,6 @@
 """The tables of classification: each code has one class, and each kind of error has one code.
 
-They are data: whoever wants to know what becomes of an error reads it here, and so does the README.
+docs/reference/errors.md is generated from them.
 """
 
 import errno

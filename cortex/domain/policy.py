@@ -7,18 +7,12 @@ from typing import Any, Final, Self
 import attrs
 import orjson
 
+from cortex.domain.backoff import Backoff
 from cortex.domain.errors import UsageError
 from cortex.domain.job import Submission
 from cortex.domain.prices import PriceTable
 
-
-@attrs.frozen(kw_only=True)
-class Backoff:
-    """Pause before an application retry: up to `min(cap_s, base_s * multiplier ** retry)`."""
-
-    base_s: float = 1.0
-    cap_s: float = 300.0
-    multiplier: float = 2.0
+_BACKOFF: Final = Backoff()
 
 
 @attrs.frozen(kw_only=True)
@@ -27,7 +21,7 @@ class JobPolicy:
 
     worker_attempts: int = 3
     max_retries: int = 3
-    backoff: Backoff = Backoff()
+    backoff: Backoff = _BACKOFF
     timeout_s: int = 3600
     call_s: float = 120.0
     """One model or tool call that has no figure of its own."""

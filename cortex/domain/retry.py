@@ -9,7 +9,7 @@ from typing import Final, Literal, Protocol, TypeAlias
 
 import attrs
 
-from cortex.domain.policy import Backoff
+from cortex.domain.backoff import Backoff
 
 RETRY_AFTER_MAX_S: Final = 300.0
 """What a server may ask for, unless its breaker opens for longer."""
@@ -37,8 +37,7 @@ def app_delay_s(
     Uniform in [0, min(cap, base * multiplier ** retry_count)]: full jitter, always. A server's
     Retry-After raises it, up to 300 s.
     """
-    highest_s = min(backoff.cap_s, backoff.base_s * backoff.multiplier**retry_count)
-    jittered_s = rng.uniform(0, highest_s)
+    jittered_s = backoff.pause_s(retry_count + 1, rng=rng)
     if retry_after_s is None:
         return jittered_s
     return max(jittered_s, min(retry_after_s, RETRY_AFTER_MAX_S))
@@ -55,8 +54,8 @@ class CallRetry:
 
     def delay_s(self, failures: int, *, rng: random.Random, retry_after_s: float | None) -> float:
         """Return the pause after so many failures, the first being 1."""
-        pause_s = min(self.cap_s, self.base_s * 2.0 ** (failures - 1))
-        jittered_s = pause_s + rng.uniform(0, pause_s / 2)
+        backoff = Backoff(base_s=self.base_s, cap_s=self.cap_s)
+        jittered_s = backoff.pause_s(failures, rng=rng, least=1.0, most=1.5)
         return jittered_s if retry_after_s is None else max(jittered_s, retry_after_s)
 
 

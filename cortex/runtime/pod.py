@@ -3,7 +3,7 @@
     island and pool > liveness {database watch, heartbeat; for running jobs: listener, control,
         drain requests, breakers; for clients: result waiters, job feeds, answers} > writers
         {committer} > http {server, if asked for} > hand_back {job actors} > intake {dispatcher,
-        takeover; runners: retries, expiries, sweeper, bookkeeper, triage, dead acts, housekeeping}
+        takeover, sweeper, and the sweeps of `cortex.runtime.maintenance`}
 
 Leaving happens from the inside out: claiming stops, jobs go on to their next checkpoint and are
 handed back there, at the abort all others are, the API is closed, the committer is flushed, the pod
@@ -39,17 +39,17 @@ from cortex.durable.attempt import Services
 from cortex.durable.crash_points import crash_point
 from cortex.postgres.bridge import OpensPort, Port, open_port
 from cortex.postgres.database import Profile
-from cortex.runtime.calls.breakers import Breakers
-from cortex.runtime.calls.budgets import Purse
-from cortex.runtime.calls.effect_gateway import Desk
+from cortex.runtime.calls.breakers import BreakerRegistry
+from cortex.runtime.calls.budget_guard import StoreBudgetGuard
+from cortex.runtime.calls.effect_gateway import StoreEffectGateway
 from cortex.runtime.calls.fact_sink import FactSink
-from cortex.runtime.calls.unsettled import Unsettled
+from cortex.runtime.calls.pending_settlements import PendingSettlements
 from cortex.runtime.clients.answer_listener import AnswerListener
 from cortex.runtime.clients.answer_sender import AnswerSender
 from cortex.runtime.clients.job_feeds import JobFeeds
 from cortex.runtime.clients.result_waiters import ResultWaiters
 from cortex.runtime.commit.committer import Committer
-from cortex.runtime.isolation.forge import Forge
+from cortex.runtime.isolation.fork_server import ForkServer
 from cortex.runtime.isolation.isolation import Isolation
 from cortex.runtime.jobs.deaf_handlers import DeafHandlers
 from cortex.runtime.jobs.dispatcher import Dispatcher
@@ -59,29 +59,24 @@ from cortex.runtime.jobs.receipts import Receipts
 from cortex.runtime.liveness.database_watch import DatabaseWatch
 from cortex.runtime.liveness.drain import Drain, Shutdown, sign_off
 from cortex.runtime.liveness.heartbeat import Heartbeat
-from cortex.runtime.liveness.listener import Listener
+from cortex.runtime.liveness.listener import BREAKER, CONTROL, Listener
 from cortex.runtime.liveness.sweeper import Sweeper
 from cortex.runtime.liveness.takeover import TakeOver
-from cortex.runtime.maintenance.bookkeeper import Bookkeeper
 from cortex.runtime.maintenance.control import Control, DrainRequests
-from cortex.runtime.maintenance.dead_acts import DeadActs
-from cortex.runtime.maintenance.expiries import Expiries
-from cortex.runtime.maintenance.housekeeping import Housekeeping
-from cortex.runtime.maintenance.retries import Retries
-from cortex.runtime.maintenance.triage import Triage
+from cortex.runtime.maintenance.sweeps import sweeps
 from cortex.runtime.metrics.metrics import Metrics
 from cortex.runtime.metrics.metrics_page import MetricsPage
 from cortex.runtime.pod_parts import PodParts
 from cortex.runtime.process import LoopLag
 from cortex.runtime.running import RunningJobs
-from cortex.runtime.self_fence import Standing
+from cortex.runtime.self_fence import SelfFence
 from cortex.store import configs, jobs, pods
 from cortex.store.pods import Vitals
 
 RESTART: Final = RestartPolicy(is_permanent=True)
-TRIAGE_EVERY_S: Final = 5.0
-GC_ALLOCATIONS: Final = 10_000
-"""Between two looks for garbage in circles: a batch of 500 jobs makes about so many objects."""
+GC_THRESHOLDS: Final = (10_000, 2, 30)
+"""For the collector of cycles. A batch of 500 jobs allocates about 10,000 objects; the second step
+comes soon, since it scans whatever a thousand new connections hold, and nothing runs meanwhile."""
 POOLED: Final = "behind a pooler: no notifications, and only silence tells that a pod has died"
 _log = structlog.get_logger(__name__)
 
@@ -114,7 +109,7 @@ async def run_pod(
     shutdown: Shutdown,
     on_ready: Callable[[Ready], None] = lambda _: None,
     opens_port: OpensPort = open_port,
-    forge: Forge | None = None,
+    forge: ForkServer | None = None,
     name: str | None = None,
 ) -> ShutdownLog:
     """Run a pod until shutdown is requested; return how each phase of it ended.
@@ -158,7 +153,7 @@ class _Pod:
         shutdown: Shutdown,
         log: ShutdownLog,
         name: str,
-        forge: Forge | None,
+        forge: ForkServer | None,
     ) -> None:
         rng = chance.rng
         self._forge = forge
@@ -181,12 +176,13 @@ class _Pod:
         self._loop_lag = LoopLag(self._metrics.loop_late)
         self._process = psutil.Process()
         self._committer = Committer(port, pod_id=self._record.id, rng=rng, metrics=self._metrics)
-        self._breakers = Breakers(
+        self._breakers = BreakerRegistry(
             port, pod_id=self._record.id, rng=rng, on_opened=self._metrics.breaker_opened
         )
-        self._retries = Retries(port, rng=rng)
-        self._dead_acts = DeadActs(port, rng=rng, chance=chance)
-        self._unsettled = Unsettled(port)
+        self._unsettled = PendingSettlements(port)
+        self._sweeps = sweeps(
+            port, unsettled=self._unsettled, chance=chance, sweep_s=settings.sweep_s
+        )
         self._receipts = Receipts(port, workspaces=parts.workspaces, unix_ms=chance.unix_ms)
         self._control = Control(port, pod_id=self._record.id, running=self._running, rng=rng)
         self._heartbeat = Heartbeat(
@@ -212,8 +208,8 @@ class _Pod:
             pod_id=self._record.id,
             rng=rng,
             on_task=self._work_came,
-            on_control=self._controlled,
-            on_breaker=self._breaker_changed,
+            on_control=partial(self._notified, CONTROL),
+            on_breaker=partial(self._notified, BREAKER),
         )
         self._open_to_clients(rng)
 
@@ -294,7 +290,7 @@ class _Pod:
             ) as intake:
                 await self._start_intake(intake, level, policies)
                 gc.freeze()  # what was imported stays: no need to look at it again and again
-                gc.set_threshold(GC_ALLOCATIONS)
+                gc.set_threshold(*GC_THRESHOLDS)
                 record = self._record
                 _log.info("pod ready", pod=record.name, slots=record.slots)
                 on_ready(
@@ -383,7 +379,7 @@ class _Pod:
             models=ModelCalls(
                 client=self._parts.client,
                 breakers=self._breakers,
-                purse=Purse(
+                purse=StoreBudgetGuard(
                     self._port,
                     pod_id=self._record.id,
                     new_id=self._chance.new_id,
@@ -399,7 +395,7 @@ class _Pod:
             policies=policies,
             breakers=self._breakers,
             facts=facts,
-            desk=Desk(
+            desk=StoreEffectGateway(
                 port=self._port,
                 committer=self._committer,
                 standing=self._standing,
@@ -437,12 +433,8 @@ class _Pod:
             pacer=Pacer(rng=self._rng),
             poll_s=settings.poll_s,
         )
-        await intake.start(self._retries)
-        await intake.start(self._dead_acts)
-        await intake.start(Expiries(port, rng=self._rng))
-        await intake.start(Bookkeeper(port, unsettled=self._unsettled, rng=self._rng))
-        await intake.start(Housekeeping(port, rng=self._rng, every_s=settings.sweep_s))
-        await intake.start(Triage(port, rng=self._rng, chance=self._chance, every_s=TRIAGE_EVERY_S))
+        for each in self._sweeps:
+            await intake.start(each)
         await intake.start(
             TakeOver(
                 port,
@@ -492,13 +484,12 @@ class _Pod:
         if self._dispatcher is not None:
             self._dispatcher.hint(promote=hint == "queued")
 
-    def _controlled(self) -> None:
-        for hears in (self._control, self._drain_requests, self._sender, self._dead_acts):
-            hears.wake()
-
-    def _breaker_changed(self) -> None:
-        self._breakers.wake()
-        self._retries.wake()
+    def _notified(self, channel: str) -> None:
+        for each in (self._control, self._drain_requests, self._breakers, *self._sweeps):
+            if channel in each.woken_by:
+                each.wake()
+        if channel == CONTROL:
+            self._sender.wake()
 
     def _flush(self) -> None:
         self.drain.enter(DrainPhase.FLUSH)
@@ -547,8 +538,8 @@ class _Pod:
         )
 
 
-def _standing(settings: Settings) -> Standing:
-    return Standing(
+def _standing(settings: Settings) -> SelfFence:
+    return SelfFence(
         fence_s=settings.fence_s,
         settle_s=settings.settle_s,
         lease_s=settings.lease_s,

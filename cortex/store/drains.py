@@ -3,13 +3,17 @@
 The request stands in the pod's row; the pod finds it there, or is hinted.
 """
 
-from collections.abc import Mapping, Sequence
-from typing import Any, Final
+from collections.abc import Sequence
+from typing import Final
 from uuid import UUID
 
-from cortex.domain.drain import is_leaving
+import attrs
+
+from cortex.domain.drain import Moved, MovedGroup
 from cortex.domain.errors import ConflictError, NotFoundError
 from cortex.postgres.database import Database
+from cortex.store.pods import PodRow
+from cortex.store.rows import rows_of
 
 DIGITS_MIN: Final = 4
 NAMED_MAX: Final = 10
@@ -65,21 +69,17 @@ async def is_requested(db: Database, pod_id: UUID) -> bool:
     return row is not None and bool(row["is_requested"])
 
 
-async def moved(db: Database, pod_id: UUID) -> dict[str, Any]:
-    """Return what became of the jobs that a pod has handed back since it leaves or is drained.
-
-    `groups`: `what` is runs, waits, ended or lost, `pod` where they run, `count`. `is_whole`: none
-    is left out because there were too many.
-    """
+async def moved(db: Database, pod_id: UUID) -> Moved:
+    """Return what became of the jobs that a pod has handed back since it leaves or is drained."""
     rows = await db.fetch("drains.moved", pod_id, HANDED_BACK_MAX)
-    groups = [{name: row[name] for name in ("what", "pod", "count")} for row in rows if row["what"]]
-    return {"groups": groups, "is_whole": bool(rows[0]["is_whole"])}
+    groups = rows_of(MovedGroup, [row for row in rows if row["what"]])
+    return Moved(groups=tuple(groups), is_whole=rows[0]["is_whole"])
 
 
-async def with_moved(db: Database, rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """Return pods with what became of their jobs, `moved`; None of those that do not leave."""
+async def with_moved(db: Database, rows: Sequence[PodRow]) -> list[PodRow]:
+    """Return pods with what became of their jobs; those that do not leave stay as they are."""
     return [
-        {**row, "moved": await moved(db, row["id"]) if is_leaving(row) else None} for row in rows
+        attrs.evolve(row, moved=await moved(db, row.id)) if row.is_leaving else row for row in rows
     ]
 
 

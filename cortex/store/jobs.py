@@ -18,7 +18,7 @@ from cortex.domain.errors import (
 from cortex.domain.job import Finish, JobStatus, Submission
 from cortex.domain.policy import JobPolicy, hard_timeout_s
 from cortex.postgres.database import Database, Record, affected, asked_again
-from cortex.store.found import by_name
+from cortex.store.references import by_name
 
 SUBMIT_BATCH = 1000
 CANCEL_TRIES = 10

@@ -2,17 +2,17 @@
 
 from collections.abc import Sequence
 from datetime import datetime
-from typing import Any, Final
+from typing import Final
 from uuid import UUID
 
 import attrs
 
 from cortex.domain.confinement import Confinement
-from cortex.domain.drain import DrainStatus, Liveness, TroubleSeen
+from cortex.domain.drain import DrainPhase, DrainStatus, Liveness, Moved, TroubleReport
 from cortex.domain.job import Lease
 from cortex.postgres.database import Database, affected
 from cortex.postgres.dedicated import Dedicated
-from cortex.store.jobs import plain
+from cortex.store.rows import row_of
 
 LEASES_MAX: Final = 1_000
 """Read with the list of pods, the oldest first: by index, in some milliseconds."""
@@ -46,7 +46,7 @@ class Vitals:
     hint_latency_ms: float | None
     drain: DrainStatus | None = None
     """How it leaves, once it was asked to."""
-    trouble: TroubleSeen | None = None
+    trouble: TroubleReport | None = None
     """What its calls suffer from."""
 
 
@@ -58,6 +58,57 @@ class Suspect:
     lock_key: int
     name: str
     heartbeat_at: datetime
+
+
+@attrs.frozen(kw_only=True)
+class PodRow:
+    """A pod as its row says, with its leases and connections."""
+
+    id: UUID
+    name: str
+    version: str
+    state: str
+    """READY, DRAINING, STOPPED or DEAD: at once when its session ended."""
+    job_types: list[str]
+    tools: list[str]
+    slots: int
+    running: int
+    """Jobs that it has."""
+    started_at: datetime
+    heartbeat_at: datetime
+    ended_at: datetime | None
+    liveness: Liveness = attrs.field(converter=Liveness)
+    confinement: str | None
+    loop_lag_ms: float | None
+    rss_bytes: int | None
+    hint_latency_ms: float | None
+    drain_requested_at: datetime | None
+    drain_requested_by: str | None
+    drain_reason: str | None
+    draining_at: datetime | None
+    phase: DrainPhase | None = attrs.field(converter=attrs.converters.optional(DrainPhase))
+    phase_at: datetime | None
+    abort_at: datetime | None
+    closed_at: datetime | None
+    trouble: str | None
+    trouble_at: datetime | None
+    oldest_lease_at: datetime | None
+    longest_claim_at: datetime | None
+    connections: int | None
+    """Its sessions in the database; None where the server cannot tell."""
+    moved: Moved | None = None
+    """See `drains.with_moved`."""
+    now: datetime = attrs.field(eq=False)
+
+    @property
+    def is_living(self) -> bool:
+        """It has not ended, as far as is known."""
+        return self.state in {"READY", "DRAINING"}
+
+    @property
+    def is_leaving(self) -> bool:
+        """It hands its jobs back, has done so, or has ended in order."""
+        return self.drain_requested_at is not None or self.draining_at is not None
 
 
 async def register(db: Database, pod: Pod) -> None:
@@ -127,19 +178,22 @@ async def retire_silent(db: Database, *, silent_s: float) -> None:
     await db.fetch("pods.retire_silent", silent_s)
 
 
-async def page(db: Database, *, ended: int = 0) -> list[dict[str, Any]]:
+async def page(db: Database, *, ended: int = 0) -> list[PodRow]:
     """Return the living pods, then the newest ended ones, with their leases and connections.
 
     One whose session ended is DEAD here at once, before another pod marks it so.
     """
     rows = await db.fetch("pods.list", ended, LEASES_MAX)
-    found = [plain(row) for row in rows]
-    for row in found:
-        del row["part"], row["at"]
-        row["running"] = row.pop("running_now")
-        if row.pop("is_lost"):
-            row["state"] = DEAD
-    return found
+    return [
+        row_of(
+            PodRow,
+            row,
+            running=row["running_now"],
+            state=DEAD if row["is_lost"] else row["state"],
+            moved=None,
+        )
+        for row in rows
+    ]
 
 
 async def live_types(db: Database) -> list[str]:

@@ -4,13 +4,37 @@ A queue is named by its `queue_name`; None is the default one, of jobs without a
 """
 
 from collections.abc import Sequence
-from typing import Any, Final
+from datetime import datetime
+from typing import Final
+
+import attrs
 
 from cortex.postgres.database import Database
+from cortex.store.rows import rows_of
 
 QUEUES_MAX: Final = 200
 COUNTED_MAX: Final = 2_000
 """Of each queue and state; a list looks at no more, however long a backlog is."""
+
+
+@attrs.frozen(kw_only=True)
+class QueueRow:
+    """A queue, and what waits in it."""
+
+    queue: str | None
+    paused_by: str | None
+    paused_at: datetime | None
+    reason: str | None
+    ready: int
+    """This and the next two up to `COUNTED_MAX`."""
+    running: int
+    later: int
+    """Due in the future."""
+    is_capped: bool
+    """One of the counts ended at `COUNTED_MAX`."""
+    oldest_ready_s: float | None
+    """For how long the first task has been ready; None when none is."""
+    now: datetime = attrs.field(eq=False)
 
 
 async def pause(db: Database, queue: str | None, *, by: str, reason: str) -> bool:
@@ -28,13 +52,10 @@ async def resume(db: Database, queue: str | None, *, by: str, reason: str = "") 
 
 async def page(
     db: Database, only: Sequence[str | None] | None = None, *, limit: int = QUEUES_MAX
-) -> list[dict[str, Any]]:
+) -> list[QueueRow]:
     """Return queues: the default one, those that are paused, then by name those that have tasks.
 
-    Rows have `queue`, `paused_by`, `paused_at`, `reason`; `ready`, `running` and `later` (due in
-    the future) up to `COUNTED_MAX`, and `is_capped` when one of them is that; `oldest_ready_s`, for
-    how long the first one has been ready, None when nothing is; `now`. With `only` those queues,
-    whether they have tasks or not.
+    With `only` those queues, whether they have tasks or not.
     """
     names = None if only is None else [queue or "" for queue in only]
-    return [dict(row) for row in await db.fetch("queues.list", names, limit, COUNTED_MAX)]
+    return rows_of(QueueRow, await db.fetch("queues.list", names, limit, COUNTED_MAX))

@@ -3,19 +3,19 @@
 Jobs that wait for one go on by themselves when it is raised or removed: see `retries.due`.
 """
 
+from datetime import datetime
 from decimal import Decimal
-from typing import Any
 
 import attrs
 
 from cortex.domain.errors import NotFoundError
-from cortex.domain.quota import Quota
+from cortex.domain.quota import Period, Quota
 from cortex.postgres.database import Database, Record
-from cortex.store.jobs import plain
+from cortex.store.rows import rows_of
 
 
 @attrs.frozen(kw_only=True)
-class Change:
+class QuotaChange:
     """What a person's change of a quota did."""
 
     name: str
@@ -25,7 +25,38 @@ class Change:
     """None if there is none any more."""
 
 
-async def put(db: Database, quota: Quota, *, by: str, reason: str) -> Change:
+@attrs.frozen(kw_only=True)
+class QuotaRow:
+    """A quota, what is used of it now, and who waits."""
+
+    name: str
+    tool: str
+    argument: str | None
+    unit: str | None
+    period: Period = attrs.field(converter=Period)
+    limit_amount: Decimal
+    changed_by: str
+    changed_at: datetime
+    reason: str
+    created_at: datetime
+    used: Decimal
+    resets_at: datetime
+    waiting_jobs: int
+    now: datetime = attrs.field(eq=False)
+
+    @property
+    def quota(self) -> Quota:
+        """Its limit as a value."""
+        return Quota(
+            tool=self.tool,
+            argument=self.argument,
+            unit=self.unit,
+            period=self.period,
+            limit=self.limit_amount,
+        )
+
+
+async def put(db: Database, quota: Quota, *, by: str, reason: str) -> QuotaChange:
     """Set a quota, new or not. What was taken from an old one stays counted, of a new one none."""
     row = await db.fetch_one(
         "quotas.put",
@@ -42,7 +73,7 @@ async def put(db: Database, quota: Quota, *, by: str, reason: str) -> Change:
     return _change(row)
 
 
-async def remove(db: Database, name: str, *, by: str, reason: str) -> Change:
+async def remove(db: Database, name: str, *, by: str, reason: str) -> QuotaChange:
     """Remove a quota and what was counted for it. Raises `NotFoundError`."""
     row = await db.fetch_one("quotas.remove", name, by, reason)
     if row is None:
@@ -50,9 +81,9 @@ async def remove(db: Database, name: str, *, by: str, reason: str) -> Change:
     return _change(row)
 
 
-async def page(db: Database, *, after: str = "", limit: int = 100) -> list[dict[str, Any]]:
+async def page(db: Database, *, after: str = "", limit: int = 100) -> list[QuotaRow]:
     """Return quotas by name, each with what is used of it now and how many jobs wait for it."""
-    return [plain(row) for row in await db.fetch("quotas.list", after, limit)]
+    return rows_of(QuotaRow, await db.fetch("quotas.list", after, limit))
 
 
 async def forget(db: Database, *, kept_s: float, limit: int) -> int:
@@ -61,5 +92,5 @@ async def forget(db: Database, *, kept_s: float, limit: int) -> int:
     return row["count"] if row else 0
 
 
-def _change(row: Record) -> Change:
-    return Change(name=row["name"], before=row["before"], after=row.get("after"))
+def _change(row: Record) -> QuotaChange:
+    return QuotaChange(name=row["name"], before=row["before"], after=row.get("after"))

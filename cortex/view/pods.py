@@ -1,11 +1,13 @@
 """How a pod that takes no more jobs is described to people."""
 
-from collections.abc import Mapping
-from typing import Any, Final
+from datetime import datetime
+from typing import Final
 
-from cortex.domain.drain import DrainPhase
+from cortex.domain.drain import DrainPhase, Moved, MovedGroup
 from cortex.domain.errors import UsageError
 from cortex.domain.phrases import since_s, span, time_of_day
+from cortex.store.pods import PodRow
+from cortex.store.queues import QueueRow
 
 MINUTE_S: Final = 60
 DRAINING: Final = "draining"
@@ -17,60 +19,60 @@ DOING: Final = {
 """What a pod is at in its last phases; before them it is draining."""
 
 
-def moved_told(row: Mapping[str, Any], moved: Mapping[str, Any]) -> str:
+def moved_told(row: PodRow, moved: Moved) -> str:
     """Say where the jobs of a pod went that leaves or is drained: to be made safe.
 
     `3 moved, 0 lost (2 to eu-2, 1 waits)`; none is said to be lost only once it has
-    no more and all were looked at. `moved`: see `cortex.store.drains.moved`.
+    no more and all were looked at.
     """
-    groups = [group for group in moved["groups"] if group["what"] != "lost"]
-    lost = sum(group["count"] for group in moved["groups"] if group["what"] == "lost")
-    total = sum(group["count"] for group in groups)
-    told = f"{'' if moved['is_whole'] else 'at least '}{total:,} moved"
-    if lost or (moved["is_whole"] and not row["running"]):
+    groups = [group for group in moved.groups if group.what != "lost"]
+    lost = sum(group.count for group in moved.groups if group.what == "lost")
+    total = sum(group.count for group in groups)
+    told = f"{'' if moved.is_whole else 'at least '}{total:,} moved"
+    if lost or (moved.is_whole and not row.running):
         told += f", {lost:,} lost"
     return f"{told} ({', '.join(_where(group) for group in groups)})" if groups else told
 
 
-def _where(group: Mapping[str, Any]) -> str:
-    number = group["count"]
-    match group["what"]:
+def _where(group: MovedGroup) -> str:
+    number = group.count
+    match group.what:
         case "runs":
-            return f"{number:,} to {group['pod'] or 'a pod'}"
+            return f"{number:,} to {group.pod or 'a pod'}"
         case "waits":
             return f"{number:,} {'waits' if number == 1 else 'wait'}"
         case what:
             return f"{number:,} {what}"
 
 
-def leaving_told(row: Mapping[str, Any]) -> str:
+def leaving_told(row: PodRow) -> str:
     """Say how far a pod is that was told to end, or that a person drains: to be made safe.
 
     `draining 12s · jobs 3 · abort in 28s`, or `drained 2m 10s · by ana "deploy"`.
     """
-    if row["phase"] is None and row["drain_requested_at"] is not None:
+    if row.phase is None and row.drain_requested_at is not None:
         return _drained(row)
-    doing = DOING.get(row["phase"], DRAINING)
-    since = row["draining_at"] if doing == DRAINING else row["phase_at"]
-    ends, by = ("abort", row["abort_at"]) if doing == DRAINING else ("closed", row["closed_at"])
+    doing = DRAINING if row.phase is None else DOING.get(row.phase, DRAINING)
+    since = row.draining_at if doing == DRAINING else row.phase_at
+    ends, by = ("abort", row.abort_at) if doing == DRAINING else ("closed", row.closed_at)
     parts = [doing if since is None else f"{doing} {whole_s(since_s(row, since))}"]
-    if row["running"]:
-        parts.append(f"jobs {row['running']}")
+    if row.running:
+        parts.append(f"jobs {row.running}")
     if by is not None:
         parts.append(f"{ends} in {whole_s(-since_s(row, by))}")
     return " · ".join(parts)
 
 
-def _drained(row: Mapping[str, Any]) -> str:
-    if row["state"] == "READY":
+def _drained(row: PodRow) -> str:
+    doing = DRAINING if row.running else "drained"
+    if row.state == "READY":
         doing = "asked to drain"
-    else:
-        doing = DRAINING if row["running"] else "drained"
-    parts = [f"{doing} {whole_s(since_s(row, row['drain_requested_at']))}"]
-    if row["running"]:
-        parts.append(f"jobs {row['running']}")
-    why = f' "{row["drain_reason"]}"' if row["drain_reason"] else ""
-    return " · ".join([*parts, f"by {row['drain_requested_by']}{why}"])
+    since = row.drain_requested_at
+    parts = [doing if since is None else f"{doing} {whole_s(since_s(row, since))}"]
+    if row.running:
+        parts.append(f"jobs {row.running}")
+    why = f' "{row.drain_reason}"' if row.drain_reason else ""
+    return " · ".join([*parts, f"by {row.drain_requested_by}{why}"])
 
 
 def whole_s(seconds: float) -> str:
@@ -103,10 +105,7 @@ def parse_queue(text: str) -> str | None:
     return name
 
 
-def pause_told(row: Mapping[str, Any]) -> str:
-    """Say who paused a queue, when and why: `paused by ana 12:02 "deploy"`.
-
-    `row` has `paused_by`, `paused_at`, `reason` and `now`; text of people, to be made safe.
-    """
-    when = time_of_day(row["paused_at"], row["now"])
-    return f'paused by {row["paused_by"]} {when} "{row["reason"]}"'
+def pause_told(row: QueueRow, now: datetime) -> str:
+    """Say who paused a queue, when and why: `paused by ana 12:02 "deploy"`; to be made safe."""
+    when = "" if row.paused_at is None else f" {time_of_day(row.paused_at, now)}"
+    return f'paused by {row.paused_by}{when} "{row.reason}"'

@@ -1,34 +1,35 @@
 """`cortex pods ls` of pods that leave."""
 
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
+import attrs
 import pytest
 
 from cortex.cli.pods import COLUMNS
-from cortex.view.cells import Row
+from cortex.domain.drain import Moved, MovedGroup
+from cortex.store.pods import PodRow
+from tests.support.pod_rows import a_pod_row
 
 NOW = datetime(2026, 7, 1, 12, tzinfo=UTC)
 
 
-def a_row(phase: str | None, running: int) -> Row:
+def a_row(phase: str | None, running: int, **fields: Any) -> PodRow:
     def at(seconds: float) -> datetime:
         return NOW + timedelta(seconds=seconds)
 
-    return {
-        "state": "DRAINING",
-        "now": NOW,
-        "heartbeat_at": at(-0.4),
-        "draining_at": at(-12.5),
-        "running": running,
-        "drain_requested_at": None,
-        "drain_requested_by": None,
-        "drain_reason": None,
-        "phase": phase,
-        "phase_at": at(-2.5),
-        "abort_at": at(27.5 if phase in ("intake", "jobs") else -2.5),
-        "closed_at": at(7.5),
-        "moved": None,
-    }
+    return a_pod_row(
+        state="DRAINING",
+        now=NOW,
+        heartbeat_at=at(-0.4),
+        draining_at=at(-12.5),
+        running=running,
+        phase=phase,
+        phase_at=at(-2.5),
+        abort_at=at(27.5 if phase in ("intake", "jobs") else -2.5),
+        closed_at=at(7.5),
+        **fields,
+    )
 
 
 @pytest.mark.parametrize(
@@ -49,16 +50,20 @@ def test_it_tells_what_a_leaving_pod_is_at(phase: str, running: int, shown: str)
 
 def test_of_a_pod_of_an_older_version_it_tells_what_there_is() -> None:
     (state,) = (column for column in COLUMNS if column.name == "state")
-    row = {**a_row(None, 3), "phase_at": None, "abort_at": None, "closed_at": None}
+    row = attrs.evolve(a_row(None, 3), phase_at=None, abort_at=None, closed_at=None)
     assert state.cell(row, for_people=True).text == "◆ draining 12s · jobs 3"
 
 
 def test_it_tells_what_a_pods_calls_to_the_database_suffer_from() -> None:
     (state,) = (column for column in COLUMNS if column.name == "state")
-    trouble = {"trouble": "no_connections", "trouble_at": NOW - timedelta(seconds=7.5)}
-    ready = {**a_row(None, 3), "state": "READY", **trouble}
+    ready = attrs.evolve(
+        a_row(None, 3),
+        state="READY",
+        trouble="no_connections",
+        trouble_at=NOW - timedelta(seconds=7.5),
+    )
     assert state.cell(ready, for_people=True).text == "! no connections 7s"
-    assert state.cell({**ready, "trouble": None}, for_people=True).text == "● ready"
+    assert state.cell(attrs.evolve(ready, trouble=None), for_people=True).text == "● ready"
 
 
 def test_machines_get_the_phase_and_its_deadlines() -> None:
@@ -75,27 +80,35 @@ def test_machines_get_the_phase_and_its_deadlines() -> None:
 )
 def test_it_tells_who_drains_a_pod_that_stays(state: str, running: int, shown: str) -> None:
     (column,) = (column for column in COLUMNS if column.name == "state")
-    request = {
-        "drain_requested_at": NOW - timedelta(seconds=90),
-        "drain_requested_by": "ana",
-        "drain_reason": "deploy \x1b",
-    }
-    row = {**a_row(None, running), **request, "state": state}
+    row = attrs.evolve(
+        a_row(None, running),
+        state=state,
+        drain_requested_at=NOW - timedelta(seconds=90),
+        drain_requested_by="ana",
+        drain_reason="deploy \x1b",
+    )
     assert column.cell(row, for_people=True).text == shown
 
 
 def test_it_tells_where_the_jobs_of_a_drained_pod_went() -> None:
     (state,) = (column for column in COLUMNS if column.name == "state")
-    asked = {"drain_requested_by": "ana", "drain_reason": "", "phase": None}
-    row = {**a_row(None, 0), **asked, "drain_requested_at": NOW - timedelta(seconds=70)}
-    groups = [{"what": "runs", "pod": "eu-2\x1b[2J", "count": 2}]
-    groups += [{"what": "ended", "pod": None, "count": 1_000}]
-    shown = state.cell({**row, "moved": {"groups": groups, "is_whole": False}}, for_people=True)
+    row = a_row(
+        None,
+        0,
+        drain_requested_at=NOW - timedelta(seconds=70),
+        drain_requested_by="ana",
+        drain_reason="",
+    )
+    runs = MovedGroup(what="runs", pod="eu-2\x1b[2J", count=2)
+    ended = MovedGroup(what="ended", pod=None, count=1_000)
+    moved = Moved(groups=(runs, ended), is_whole=False)
+    shown = state.cell(attrs.evolve(row, moved=moved), for_people=True)
     told = "at least 1,002 moved (2 to eu-2⟦U+001B⟧[2J, 1,000 ended)"
     assert shown.text == f"◆ drained 1m 10s · by ana · {told}"
-    groups += [{"what": "lost", "pod": None, "count": 3}]
-    shown = state.cell({**row, "moved": {"groups": groups, "is_whole": False}}, for_people=True)
+    lost = MovedGroup(what="lost", pod=None, count=3)
+    moved = Moved(groups=(runs, ended, lost), is_whole=False)
+    shown = state.cell(attrs.evolve(row, moved=moved), for_people=True)
     assert "at least 1,002 moved, 3 lost (" in shown.text
-    nothing = {"groups": [], "is_whole": True}
-    shown = state.cell({**row, "moved": nothing}, for_people=True)
+    nothing = Moved(groups=(), is_whole=True)
+    shown = state.cell(attrs.evolve(row, moved=nothing), for_people=True)
     assert shown.text.endswith(" · 0 moved, 0 lost")

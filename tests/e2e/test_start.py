@@ -54,7 +54,7 @@ def test_a_newer_schema_is_refused(database: str, tmp_path: Path) -> None:
 def test_an_edited_migration_is_refused(database: str, tmp_path: Path) -> None:
     sql(database, "UPDATE cortex.migration SET digest = 'x' WHERE version = 1")
     error = run_cli(*UP, dsn=database, folder=tmp_path).refused()
-    assert "migration 1 (spine) is not the one that was applied" in error["message"]
+    assert "migration 1 (base) is not the one that was applied" in error["message"]
 
 
 def test_reading_an_empty_database_says_how_to_fill_it(empty_database: str, tmp_path: Path) -> None:

@@ -149,4 +149,4 @@ async def test_a_pod_whose_session_ended_is_dead_at_once(database: str) -> None:
 
 
 async def states(db: Database) -> dict[str, str]:
-    return {row["name"]: row["state"] for row in await pods.page(db)}
+    return {row.name: row.state for row in await pods.page(db)}

@@ -127,7 +127,7 @@ def test_what_waits_behind_more_than_are_walked_past_is_found_all_the_same(
     with open_session(Profile(dsn=dsn)) as call:
         assert call(pulse.figures).oldest_due_s == pytest.approx(WAITS_S, abs=300)
         (default,) = call(queues.page, [None])
-        assert default["oldest_ready_s"] == pytest.approx(WAITS_S, abs=300)
+        assert default.oldest_ready_s == pytest.approx(WAITS_S, abs=300)
 
 
 ATTEMPTS = """

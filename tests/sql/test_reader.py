@@ -8,6 +8,7 @@ from uuid import UUID
 import asyncpg
 import pytest
 
+from cortex.domain.drain import Moved
 from cortex.domain.errors import CortexError
 from cortex.domain.job_filter import JobFilter
 from cortex.postgres.database import READER_ROLE, Profile
@@ -15,7 +16,7 @@ from cortex.postgres.migrate import migrations
 from cortex.postgres.session import Session, open_session
 from cortex.store import breakers, dead_letters, drains, jobs, pods, queues, why
 from cortex.store.breakers import past
-from cortex.store.dead_letters import LetterFilter
+from cortex.store.dead_letters import DeadLetterFilter
 from cortex.store.job_choice import choose_to_cancel, choose_to_retry
 from cortex.store.job_pages import page
 from cortex.view.why import Cause
@@ -74,13 +75,13 @@ def test_screens_are_filled_for_who_only_looks(
     assert reader(jobs.show, job_id)["id"] == job_id
     assert [row["id"] for row in reader(page, JobFilter()).jobs] == [job_id]
     assert reader(jobs.follow, job_id)["id"] == job_id
-    assert [row["id"] for row in reader(pods.page)] == [pod_id]
-    assert [row["queue"] for row in reader(queues.page)] == [None, "mail"]
+    assert [row.id for row in reader(pods.page)] == [pod_id]
+    assert [row.queue for row in reader(queues.page)] == [None, "mail"]
     assert told_by(reader(why.facts_of, job_id)).cause is Cause.NO_PODS
-    assert reader(drains.moved, pod_id) == {"groups": [], "is_whole": True}
+    assert reader(drains.moved, pod_id) == Moved(groups=(), is_whole=True)
     assert reader(breakers.page) == []
     assert reader(past, ["llm:x"])["llm:x"]["turns"] == []
-    assert reader(dead_letters.groups, LetterFilter(), limit=10) == []
+    assert reader(dead_letters.groups, DeadLetterFilter(), limit=10) == []
     assert reader(choose_to_cancel, JobFilter(), limit=10).job_ids == [job_id]
     assert reader(choose_to_retry, JobFilter(), limit=10).job_ids == []
     assert not reader(drains.is_requested, pod_id)

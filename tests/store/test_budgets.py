@@ -17,7 +17,7 @@ from cortex.domain.job import Claim, Release, Suspend
 from cortex.postgres.database import Database, Profile, open_database
 from cortex.postgres.session import Session
 from cortex.store import agents, budgets, facts, tasks
-from cortex.store.budgets import FIRST, Bill, Call, Change, Verdict
+from cortex.store.budgets import FIRST, Bill, BudgetCall, BudgetChange, BudgetVerdict
 from tests.support.eventually import eventually
 from tests.support.postgres import database_of, run_asyncio, sql
 from tests.support.rows import job_row, move_clock, new_id, seeded_random
@@ -35,7 +35,7 @@ def an_estimate(usd: str | None = "1", tokens: int = 100, **fields: Any) -> Esti
     return Estimate(**defaults | fields)
 
 
-def a_call(claim: Claim, pod_id: UUID, usd: str | None = "1", **fields: Any) -> Call:
+def a_call(claim: Claim, pod_id: UUID, usd: str | None = "1", **fields: Any) -> BudgetCall:
     defaults: dict[str, Any] = {
         "id": new_id(),
         "lease": claim.lease,
@@ -48,14 +48,14 @@ def a_call(claim: Claim, pod_id: UUID, usd: str | None = "1", **fields: Any) -> 
         "model": "scripted",
         "estimate": an_estimate(usd),
     }
-    return Call(**defaults | fields)
+    return BudgetCall(**defaults | fields)
 
 
 def limit(store: Session, budget: Budget, amount: str | int) -> None:
     store(budgets.put, budget, limit=Decimal(amount), by="ana", reason="test")
 
 
-def a_bill(call: Call, usd: Decimal | str | None, tokens: int = 10) -> Bill:
+def a_bill(call: BudgetCall, usd: Decimal | str | None, tokens: int = 10) -> Bill:
     return Bill(
         call_id=call.id,
         job_id=call.lease.job_id,
@@ -65,16 +65,16 @@ def a_bill(call: Call, usd: Decimal | str | None, tokens: int = 10) -> Bill:
     )
 
 
-def settle(store: Session, call: Call, usd: str | None, tokens: int = 10) -> bool:
+def settle(store: Session, call: BudgetCall, usd: str | None, tokens: int = 10) -> bool:
     return store(budgets.settle, [a_bill(call, usd, tokens)]) == 1
 
 
-def spend(store: Session, call: Call, usd: str) -> None:
+def spend(store: Session, call: BudgetCall, usd: str) -> None:
     assert store(budgets.reserve, call).word == "granted"
     assert settle(store, call, usd)
 
 
-def figures(change: Change) -> tuple[Any, Any, int]:
+def figures(change: BudgetChange) -> tuple[Any, Any, int]:
     return change.before, change.after, change.woken_count
 
 
@@ -138,7 +138,7 @@ def test_each_budget_counts_what_is_its_own(
         limit(store, Budget(scope=scope, subject=subject, unit=Unit.USD, period=Period.RUN), 5)
     call = a_call(claim, pod_id, tenant="acme:eu")
     assert store(budgets.reserve, call).word == "granted"
-    found = {row["name"]: row["reserved"] for row in store(budgets.page)}
+    found = {row.name: row.reserved for row in store(budgets.page)}
     touched = {name for name, reserved in found.items() if reserved}
     assert touched == {"agent:researcher:usd:run", "tenant:acme:eu:usd:run", f"job:{job}:usd:run"}
 
@@ -153,7 +153,7 @@ def test_a_spent_budget_stops_the_next_call(
     # Nearly spent: one more may begin, alone, although its estimate is larger than what is left.
     last, other = a_call(claim, pod_id), a_call(claim, pod_id, "0.001")
     assert store(budgets.reserve, last).word == "granted"
-    assert store(budgets.reserve, other) == Verdict(
+    assert store(budgets.reserve, other) == BudgetVerdict(
         word="busy",
         budget="tenant:default:usd:run",
         unit=Unit.USD,
@@ -220,7 +220,7 @@ class Fleet:
             if word == "granted":
                 await self.end(call, most)
 
-    async def end(self, call: Call, most: Decimal) -> None:
+    async def end(self, call: BudgetCall, most: Decimal) -> None:
         for _ in range(self.rng.randrange(4)):  # the others go on meanwhile
             await budgets.page(self.db)
         if is_killed := self.rng.random() < 0.1:
@@ -348,7 +348,7 @@ def test_a_raise_lets_those_go_on_that_have_room_then(  # noqa: PLR0917 -- pytes
     wait_for(store, pod_id, far, TENANT_RUN.name, delay_s)
     wait_for(store, pod_id, other, "tenant:other:usd:run", delay_s)
     (row,) = store(budgets.page)
-    assert (row["waiting_jobs"], row["spent"], row["limit_amount"]) == (2, 7, 1)
+    assert (row.waiting_jobs, row.spent, row.limit_amount) == (2, Decimal(7), Decimal(1))
     change = store(budgets.raise_limit, TENANT_RUN.name, to=Decimal(5), by="bo", reason="go on")
     assert figures(change) == (1, 5, 1)
     assert store(budgets.wake, [TENANT_RUN.name]) == 0
@@ -413,7 +413,7 @@ def test_a_budget_removed_during_a_call_does_not_disturb_it(
     store(budgets.remove, TENANT_DAY.name, by="ana", reason="")
     limit(store, TENANT_DAY, 5)
     assert settle(store, call, "2")
-    assert {row["name"]: row["spent"] for row in store(budgets.page)} == {
+    assert {row.name: row.spent for row in store(budgets.page)} == {
         TENANT_DAY.name: 0,
         TENANT_RUN.name: 2,
     }
@@ -459,7 +459,7 @@ def test_a_declared_limit_does_not_undo_what_a_person_changed(store: Session) ->
         return store(budgets.ensure, agent, limit=Decimal(amount), **words) is not None
 
     def now() -> Decimal:
-        return Decimal(store(budgets.show, agent.name)["limit_amount"])
+        return Decimal(store(budgets.show, agent.name).limit_amount)
 
     assert declare(100)
     assert not declare(100)
@@ -474,9 +474,9 @@ def test_a_declared_limit_does_not_undo_what_a_person_changed(store: Session) ->
 def test_budgets_are_listed_by_name(store: Session) -> None:
     for subject in "cab":
         limit(store, Budget.parse(f"tenant:{subject}:usd:day"), 1)
-    names = [row["name"] for row in store(budgets.page, limit=2)]
+    names = [row.name for row in store(budgets.page, limit=2)]
     assert names == ["tenant:a:usd:day", "tenant:b:usd:day"]
-    assert [r["name"] for r in store(budgets.page, after=names[-1])] == ["tenant:c:usd:day"]
+    assert [r.name for r in store(budgets.page, after=names[-1])] == ["tenant:c:usd:day"]
 
 
 def test_the_run_that_spent_most_is_listed(
@@ -486,5 +486,5 @@ def test_the_run_that_spent_most_is_listed(
     limit(store, TENANT_DAY, 100)
     for usd in ("2", "7", "3"):
         spend(store, a_call(running(), pod_id), usd)
-    found = {row["name"]: row["spent"] for row in store(budgets.page)}
+    found = {row.name: row.spent for row in store(budgets.page)}
     assert found == {TENANT_RUN.name: 7, TENANT_DAY.name: 12}

@@ -26,8 +26,8 @@ def begin(life: Life, pod: UUID) -> Claim:
 
 def moved(life: Life, pod: UUID) -> list[tuple[str, str | None, int]]:
     found = life.call(drains.moved, pod)
-    assert found["is_whole"]
-    return [(group["what"], group["pod"], group["count"]) for group in found["groups"]]
+    assert found.is_whole
+    return [(group.what, group.pod, group.count) for group in found.groups]
 
 
 def test_each_is_found_where_it_is(life: Life) -> None:
@@ -64,7 +64,7 @@ def test_what_was_not_read_is_said(life: Life, monkeypatch: pytest.MonkeyPatch) 
         life.release(pod, claim, "handed_back")
     assert moved(life, pod) == [("waits", None, 2)]
     monkeypatch.setattr(drains, "HANDED_BACK_MAX", 2)
-    assert not life.call(drains.moved, pod)["is_whole"]
+    assert not life.call(drains.moved, pod).is_whole
 
 
 def test_it_is_found_wherever_its_row_came_to_stand(life: Life) -> None:
@@ -94,11 +94,11 @@ def test_the_list_has_the_leases(life: Life, monkeypatch: pytest.MonkeyPatch) ->
     beaten = "UPDATE cortex.job SET heartbeat_at = cortex.now() WHERE id = $1"
 
     def held() -> tuple[float, float | None]:
-        rows = {row["id"]: row for row in life.call(pods.page)}
-        assert rows[idle]["oldest_lease_at"] is None
+        rows = {row.id: row for row in life.call(pods.page)}
+        assert rows[idle].oldest_lease_at is None
         row = rows[pod]
-        claim = row["longest_claim_at"]
-        ages = [None if at is None else row["now"] - at for at in (row["oldest_lease_at"], claim)]
+        claim = row.longest_claim_at
+        ages = [None if at is None else row.now - at for at in (row.oldest_lease_at, claim)]
         lease_s, claim_s = (None if each is None else each.total_seconds() for each in ages)
         assert lease_s is not None
         return lease_s, claim_s
@@ -127,8 +127,8 @@ def test_a_pod_whose_leases_were_not_read_does_not_look_like_one_without(
     def leases() -> dict[UUID, float | None]:
         found: dict[UUID, float | None] = {}
         for row in life.call(pods.page):
-            at = row["oldest_lease_at"]
-            found[row["id"]] = None if at is None else round((row["now"] - at).total_seconds(), -2)
+            at = row.oldest_lease_at
+            found[row.id] = None if at is None else round((row.now - at).total_seconds(), -2)
         return found
 
     assert leases() == {late: 600, busy: 0, idle: None}
@@ -141,7 +141,7 @@ def test_sessions_are_counted_where_the_server_can_tell_whose_they_are(life: Lif
     pod, nobody = life.pod(name), life.pod("pod-2")
 
     def connections() -> dict[UUID, int | None]:
-        return {row["id"]: row["connections"] for row in life.call(pods.page)}
+        return {row.id: row.connections for row in life.call(pods.page)}
 
     assert connections() == {pod: None, nobody: None}
     with ExitStack() as stack:

@@ -2,6 +2,8 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from datetime import datetime
+from operator import attrgetter
 from typing import Any
 from uuid import UUID
 
@@ -14,7 +16,7 @@ from cortex.postgres.database import Profile
 from cortex.postgres.dedicated import Dedicated
 from cortex.postgres.session import Session
 from cortex.store import pods, tasks
-from cortex.store.pods import Vitals
+from cortex.store.pods import PodRow, Vitals
 from tests.support.factories import VITALS, a_pod
 from tests.support.postgres import run_asyncio, sql
 from tests.support.rows import NoPause, job_row, move_clock, new_id
@@ -56,7 +58,16 @@ def test_a_pod_is_entered_once_and_listed_with_what_it_told(store: Session, data
         "hint_latency_ms",
         "running",
     )
-    assert [row[name] for name in told] == [pod.id, pod.name, 3, "READY", 1.5, 2**33, 0.5, 0]
+    assert [getattr(row, name) for name in told] == [
+        pod.id,
+        pod.name,
+        3,
+        "READY",
+        1.5,
+        2**33,
+        0.5,
+        0,
+    ]
     assert store(pods.live_types) == ["a", "b"]
 
 
@@ -84,7 +95,7 @@ def test_a_heartbeat_keeps_what_is_its_own_and_tells_what_is_not(
     row = job_row(database, stolen)
     assert (row["now"] - row["heartbeat_at"]).total_seconds() > 50
     (shown,) = store(pods.page)
-    assert shown["running"] == 2, "as the record has it, not as it said"
+    assert shown.running == 2, "as the record has it, not as it said"
 
 
 def test_a_pod_that_is_not_registered_owns_nothing(
@@ -104,14 +115,14 @@ def test_draining_begins_once_and_a_signed_off_pod_stays_so(store: Session, data
     for seconds in (10.0, 20.0):
         move_clock(database, seconds)
         beat(database, pod, [], draining)
-        began.append(store(pods.page)[0]["draining_at"])
+        began.append(store(pods.page)[0].draining_at)
     assert began[0] == began[1]
     assert store(pods.live_types) == []
     store(pods.leave, pod.id)
     beat(database, pod, [])  # one that was on its way
     assert store(pods.page) == []
     (row,) = store(pods.page, ended=5)
-    assert (row["state"], row["ended_at"] is not None) == ("STOPPED", True)
+    assert (row.state, row.ended_at is not None) == ("STOPPED", True)
 
 
 def test_a_phase_and_its_deadlines_stand_until_the_next_one_begins(
@@ -120,7 +131,7 @@ def test_a_phase_and_its_deadlines_stand_until_the_next_one_begins(
     pod = a_pod()
     store(pods.register, pod)
 
-    def beat_in(phase: DrainPhase, *, abort_in_s: float) -> dict[str, Any]:
+    def beat_in(phase: DrainPhase, *, abort_in_s: float) -> PodRow:
         drain = DrainStatus(
             phase=phase, jobs_left=1, abort_in_s=abort_in_s, closed_in_s=abort_in_s + 10
         )
@@ -131,13 +142,19 @@ def test_a_phase_and_its_deadlines_stand_until_the_next_one_begins(
     move_clock(database, 10)
     same = beat_in(DrainPhase.JOBS, abort_in_s=30)
     last = beat_in(DrainPhase.HAND_BACK, abort_in_s=0)
-    names = ("phase", "phase_at", "abort_at", "closed_at")
-    assert [same[name] for name in names] == [first[name] for name in names]
-    assert (first["phase"], last["phase"]) == ("jobs", "hand_back")
-    assert [(row["abort_at"] - row["phase_at"]).total_seconds() for row in (first, last)] == [40, 0]
-    assert (last["closed_at"] - last["phase_at"]).total_seconds() == 10
+    phase = attrgetter("phase", "phase_at", "abort_at", "closed_at")
+    assert phase(same) == phase(first)
+    assert (first.phase, last.phase) == ("jobs", "hand_back")
+    assert [_s(row.phase_at, row.abort_at) for row in (first, last)] == [40, 0]
+    assert _s(last.phase_at, last.closed_at) == 10
     store(pods.leave, pod.id)
-    assert beat_in(DrainPhase.SIGN_OFF, abort_in_s=0)["phase"] is None, "it was on its way"
+    assert beat_in(DrainPhase.SIGN_OFF, abort_in_s=0).phase is None, "it was on its way"
+
+
+def _s(since: datetime | None, until: datetime | None) -> float:
+    assert since is not None
+    assert until is not None
+    return (until - since).total_seconds()
 
 
 def test_only_a_held_lock_shows_that_a_pod_lives(store: Session, database: str) -> None:
@@ -186,4 +203,4 @@ def test_a_silent_pod_is_retired_when_it_owns_nothing_more(
     assert [row["state"] for row in stored] == ["READY"], "a job is still its own"
     assert store(tasks.sweep, silent_s=50.0, limit=10, rng=NoPause()).retried_count == 1
     store(pods.retire_silent, silent_s=50.0)
-    assert [row["state"] for row in store(pods.page, ended=1)] == ["DEAD"]
+    assert [row.state for row in store(pods.page, ended=1)] == ["DEAD"]

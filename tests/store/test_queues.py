@@ -1,7 +1,6 @@
 """Queues: what is paused is neither promoted nor claimed, and all else goes on."""
 
 from collections.abc import Callable
-from typing import Any
 from uuid import UUID
 
 import pytest
@@ -9,6 +8,7 @@ import pytest
 from cortex.domain.job import Claim, Finish, JobStatus, Release
 from cortex.postgres.session import Session
 from cortex.store import jobs, queues, tasks
+from cortex.store.queues import QueueRow
 from tests.support.postgres import sql
 from tests.support.rows import move_clock, new_id
 
@@ -20,13 +20,13 @@ def ids(claims: list[Claim]) -> set[UUID]:
     return {each.lease.job_id for each in claims}
 
 
-def row(store: Session, queue: str | None) -> dict[str, Any]:
+def row(store: Session, queue: str | None) -> QueueRow:
     (found,) = store(queues.page, [queue])
-    return dict(found)
+    return found
 
 
-def figures(found: dict[str, Any]) -> tuple[int, int, int]:
-    return found["ready"], found["running"], found["later"]
+def figures(found: QueueRow) -> tuple[int, int, int]:
+    return found.ready, found.running, found.later
 
 
 def finish(store: Session, pod_id: UUID, claims: list[Claim]) -> None:
@@ -105,7 +105,7 @@ def test_pausing_and_resuming_again_changes_and_records_nothing(
     assert store(queues.pause, "a", by="ana", reason="deploy")
     assert not store(queues.pause, "a", by="ben", reason="something else")
     seen = row(store, "a")
-    assert (seen["paused_by"], seen["reason"]) == ("ana", "deploy")
+    assert (seen.paused_by, seen.reason) == ("ana", "deploy")
     assert store(queues.resume, "a", by="ben", reason="deployed")
     assert not store(queues.resume, "a", by="ben", reason="deployed")
     facts = sql(
@@ -130,16 +130,16 @@ def test_a_list_has_the_default_queue_the_paused_and_those_with_tasks(
     submit()
     store(queues.pause, "z", by="ana", reason="not yet")
     move_clock(database, 7)
-    found = {each["queue"]: each for each in store(queues.page)}
+    found = {each.queue: each for each in store(queues.page)}
     assert list(found) == [None, "z", "b", "c", "d"]
     assert running is not None
     assert figures(found[None]) == (1, 1, 0)
     assert figures(found["z"]) == (0, 0, 0)
     assert figures(found["b"]) == (0, 1, 0)
     assert figures(found["d"]) == (0, 0, 1)
-    assert found[None]["oldest_ready_s"] == pytest.approx(7, abs=5)
-    assert found["b"]["oldest_ready_s"] is None
-    assert not any(each["is_capped"] for each in found.values())
+    assert found[None].oldest_ready_s == pytest.approx(7, abs=5)
+    assert found["b"].oldest_ready_s is None
+    assert not any(each.is_capped for each in found.values())
 
 
 @pytest.mark.parametrize("queue", [None, "a"])
@@ -162,10 +162,10 @@ def test_what_was_handed_back_is_ready_since_then(
     if is_head:
         store(tasks.promote)
     move_clock(database, 1_300)
-    assert row(store, queue)["oldest_ready_s"] == pytest.approx(100, abs=20)
+    assert row(store, queue).oldest_ready_s == pytest.approx(100, abs=20)
     submit(queue_name=queue)
     move_clock(database, 2_000)
-    assert row(store, queue)["oldest_ready_s"] == pytest.approx(800, abs=20)
+    assert row(store, queue).oldest_ready_s == pytest.approx(800, abs=20)
 
 
 @pytest.mark.parametrize("queue", [None, "a"])
@@ -183,7 +183,7 @@ def test_what_was_handed_back_hides_nobody_that_waits_behind_it(
     move_clock(database, 3_600)
     back = [Release(lease=each.lease, outcome="handed_back", is_counted=False) for each in claims]
     assert store(tasks.release, pod_id=pod_id, operations=back)
-    assert row(store, queue)["oldest_ready_s"] == pytest.approx(3_500, abs=20)
+    assert row(store, queue).oldest_ready_s == pytest.approx(3_500, abs=20)
 
 
 def test_of_many_of_a_queue_that_were_handed_back_the_first_counts(
@@ -205,7 +205,7 @@ def test_of_many_of_a_queue_that_were_handed_back_the_first_counts(
     )
     sql(database, "UPDATE cortex_worker.task SET attempt = 1 WHERE job_id = $1", second)
     assert first == claimed.lease.job_id
-    assert row(store, "a")["oldest_ready_s"] == pytest.approx(900, abs=20)
+    assert row(store, "a").oldest_ready_s == pytest.approx(900, abs=20)
 
 
 def test_counting_ends_at_a_bound(
@@ -217,4 +217,4 @@ def test_counting_ends_at_a_bound(
     monkeypatch.setattr(queues, "COUNTED_MAX", 3)
     for queue in (None, "a"):
         assert figures(row(store, queue)) == (3, 0, 0)
-        assert row(store, queue)["is_capped"]
+        assert row(store, queue).is_capped

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from cortex.domain.errors import NotFoundError
-from cortex.domain.job import Claim, EffectIntent, Intended
+from cortex.domain.job import Claim, EffectIntent, IntentReply
 from cortex.domain.quota import Quota
 from cortex.postgres.session import Session
 from cortex.store import effects, quotas, retries
@@ -40,13 +40,13 @@ def put(doers: Doers, quota: Quota) -> None:
     doers.call(quotas.put, quota, by="ana", reason="a test")
 
 
-def mail(doers: Doers, claim: Claim, **fields: Any) -> Intended:
+def mail(doers: Doers, claim: Claim, **fields: Any) -> IntentReply:
     found = doers.intend(claim, {"to": "li"}, **{"tool": "mail", "key": "mail", **fields})
     assert found is not None
     return found
 
 
-def pay(doers: Doers, claim: Claim, amount: Any, **fields: Any) -> Intended:
+def pay(doers: Doers, claim: Claim, amount: Any, **fields: Any) -> IntentReply:
     found = doers.intend(claim, {"amount": amount}, **fields)
     assert found is not None
     return found
@@ -54,18 +54,18 @@ def pay(doers: Doers, claim: Claim, amount: Any, **fields: Any) -> Intended:
 
 def used(doers: Doers) -> dict[str, Decimal]:
     """What is used of each quota in this hour or day."""
-    return {row["name"]: row["used"] for row in doers.call(quotas.page)}
+    return {row.name: row.used for row in doers.call(quotas.page)}
 
 
 def asked_at_once(
     doers: Doers, batches: Sequence[Sequence[EffectIntent]]
-) -> list[tuple[EffectIntent, Intended]]:
+) -> list[tuple[EffectIntent, IntentReply]]:
     """Ask for leave by statements at the same instant, as several pods do; none is lost."""
 
     def ask(batch: Sequence[EffectIntent]) -> Any:
         return lambda db: effects.intend(db, pod_id=doers.pod_id, operations=batch)
 
-    answers: dict[Any, Intended] = {}
+    answers: dict[Any, IntentReply] = {}
     for each in at_once(doers.dsn, *(ask(batch) for batch in batches)):
         assert not isinstance(each, BaseException), each
         answers |= each
@@ -86,8 +86,8 @@ def test_a_quota_is_set_changed_and_removed_and_each_is_a_fact(doers: Doers) -> 
     raised = doers.call(quotas.put, Quota.parse("mail", "30/hour"), by="bo", reason="more")
     assert (raised.before, raised.after) == (Decimal(20), Decimal(30))
     (row,) = doers.call(quotas.page)
-    assert (row["limit_amount"], row["changed_by"], row["reason"]) == (30, "bo", "more")
-    assert row["resets_at"] - row["now"] <= timedelta(hours=1)
+    assert (row.limit_amount, row.changed_by, row.reason) == (Decimal(30), "bo", "more")
+    assert row.resets_at - row.now <= timedelta(hours=1)
     gone = doers.call(quotas.remove, MAIL.name, by="li", reason="enough")
     assert (gone.before, gone.after) == (Decimal(30), None)
     assert doers.call(quotas.page) == []
@@ -114,8 +114,8 @@ def test_pages_go_by_name(doers: Doers) -> None:
     for tool in "abc":
         put(doers, Quota.parse(tool, "1/hour"))
     first = doers.call(quotas.page, limit=2)
-    assert [row["tool"] for row in first] == ["a", "b"]
-    assert [row["tool"] for row in doers.call(quotas.page, after=first[-1]["name"])] == ["c"]
+    assert [row.tool for row in first] == ["a", "b"]
+    assert [row.tool for row in doers.call(quotas.page, after=first[-1].name)] == ["c"]
 
 
 # --- what calls take
@@ -320,7 +320,7 @@ def test_as_many_go_on_as_there_is_room_for(doers: Doers) -> None:
         assert mail(doers, claim).verdict == "go"
     assert due(doers) == 5
     (row,) = doers.call(quotas.page)
-    assert (row["used"], row["waiting_jobs"]) == (15, 275)
+    assert (row.used, row.waiting_jobs) == (Decimal(15), 275)
 
 
 def test_of_amounts_some_go_on_while_anything_is_left(doers: Doers) -> None:

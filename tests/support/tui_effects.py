@@ -11,6 +11,7 @@ import attrs
 from cortex.domain.effect import EffectStatus, Resolution
 from cortex.domain.errors import ConflictError, NotFoundError
 from cortex.domain.quota import Quota
+from cortex.store.quotas import QuotaRow
 from cortex_tui.clock import Clock
 
 AFTER: Mapping[Resolution, str] = {
@@ -28,7 +29,7 @@ class FakeEffects:
     check: Callable[[], None]
     """Raises while the cluster does not answer."""
     rows: dict[UUID, dict[str, Any]] = attrs.field(factory=dict)
-    limits: dict[str, dict[str, Any]] = attrs.field(factory=dict)
+    limits: dict[str, QuotaRow] = attrs.field(factory=dict)
     freeze_seen: dict[str, Any] = attrs.field(
         factory=lambda: {
             "is_frozen": False,
@@ -81,7 +82,7 @@ class FakeEffects:
     def add_quota(self, tool: str, limit: int, **fields: Any) -> str:
         """Add a quota of calls a day."""
         name = f"{tool}:calls:day"
-        self.limits[name] = {
+        one: dict[str, Any] = {
             "name": name,
             "tool": tool,
             "argument": None,
@@ -92,10 +93,12 @@ class FakeEffects:
             "changed_at": self.now - timedelta(hours=3),
             "reason": "first month",
             "used": Decimal(0),
+            "created_at": self.now - timedelta(hours=3),
             "resets_at": self.now + timedelta(hours=5),
             "waiting_jobs": 0,
-            **fields,
+            "now": self.now,
         }
+        self.limits[name] = QuotaRow(**one | fields)
         return name
 
     def _ask(self, what: str) -> None:
@@ -154,14 +157,15 @@ class FakeEffects:
         self.freeze_seen["is_frozen"] = False
         return "effects may begin again"
 
-    async def quotas(self) -> Sequence[dict[str, Any]]:
+    async def quotas(self) -> Sequence[QuotaRow]:
         self._ask("quotas")
-        return [dict(row) for row in self.limits.values()]
+        return list(self.limits.values())
 
     async def set_quota(self, quota: Quota, *, by: str, reason: str) -> str:
         self._ask("set_quota")
         self.acted.append(("set_quota", quota.name, quota.limit, by, reason))
-        self.limits[quota.name]["limit_amount"] = quota.limit
+        before = self.limits[quota.name]
+        self.limits[quota.name] = attrs.evolve(before, limit_amount=quota.limit)
         return f"{quota.name}: changed"
 
     async def remove_quota(self, name: str, *, by: str, reason: str) -> str:

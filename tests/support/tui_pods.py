@@ -2,24 +2,29 @@
 
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime, timedelta
-from typing import Any
+from typing import Any, Generic, TypeVar
 from uuid import UUID
 
 import attrs
 
+from cortex.domain.drain import Moved, MovedGroup
 from cortex.domain.errors import ConflictError, NotFoundError
+from cortex.store.pods import PodRow
+from cortex.store.queues import QueueRow
 from cortex_tui.clock import Clock
+from tests.support.pod_rows import a_pod_row
 
+Row = TypeVar("Row")
 Done = tuple[str, object, str, str]
 """What, to what, by whom and why."""
 
 
 @attrs.define(kw_only=True)
-class _Fake:
+class _Fake(Generic[Row]):
     clock: Clock
     check: Callable[[], None]
     """Raises while the cluster does not answer."""
-    rows: dict[Any, dict[str, Any]] = attrs.field(factory=dict)
+    rows: dict[Any, Row] = attrs.field(factory=dict)
     asked: list[str] = attrs.field(factory=list)
     acted: list[Done] = attrs.field(factory=list)
 
@@ -31,9 +36,9 @@ class _Fake:
         return self.now - timedelta(seconds=seconds)
 
     def change(self, which: object, **fields: Any) -> None:
-        self.rows[which] = self.rows[which] | fields
+        self.rows[which] = _with(self.rows[which], fields)
 
-    async def page(self) -> Sequence[dict[str, Any]]:
+    async def page(self) -> Sequence[Row]:
         self.asked.append("page")
         self.check()
         return list(self.rows.values())
@@ -43,8 +48,12 @@ class _Fake:
         self.acted.append((what, which, by, reason))
 
 
+def _with(row: Any, fields: dict[str, Any]) -> Any:
+    return row | fields if isinstance(row, dict) else attrs.evolve(row, **fields)
+
+
 @attrs.define(kw_only=True)
-class FakePods(_Fake):
+class FakePods(_Fake[PodRow]):
     """The pods of a fake cluster."""
 
     where: dict[UUID, list[tuple[str, str | None, int]]] = attrs.field(factory=dict)
@@ -52,51 +61,36 @@ class FakePods(_Fake):
 
     def add(self, number: int, **fields: Any) -> UUID:
         pod_id = UUID(int=number)
-        self.rows[pod_id] = {
+        running: dict[str, Any] = {
             "id": pod_id,
             "name": f"eu-{number}",
-            "version": "1.4.2",
-            "state": "READY",
             "running": 3,
-            "slots": 8,
             "heartbeat_at": self.ago(1),
             "loop_lag_ms": 0.8,
             "rss_bytes": 92 * 1024**2,
             "hint_latency_ms": 1.2,
             "started_at": self.ago(7200),
-            "ended_at": None,
-            "draining_at": None,
-            "drain_requested_at": None,
-            "drain_requested_by": None,
-            "drain_reason": None,
-            "phase": None,
-            "phase_at": None,
-            "abort_at": None,
-            "closed_at": None,
-            "trouble": None,
-            "trouble_at": None,
-            "job_types": ["digest"],
-            "liveness": "lock",
             "oldest_lease_at": self.ago(1),
             "longest_claim_at": self.ago(754),
             "connections": 6,
-            **fields,
+            "now": self.now,
         }
+        self.rows[pod_id] = a_pod_row(**running | fields)
         return pod_id
 
-    async def moved(self, pod_id: UUID) -> dict[str, Any]:
+    async def moved(self, pod_id: UUID) -> Moved:
         self.asked.append("moved")
         self.check()
         groups = self.where.get(pod_id, [])
-        shown = [{"what": what, "pod": pod, "count": count} for what, pod, count in groups]
-        return {"groups": shown, "is_whole": True}
+        shown = [MovedGroup(what=what, pod=pod, count=count) for what, pod, count in groups]
+        return Moved(groups=tuple(shown), is_whole=True)
 
     async def drain(self, pod_id: UUID, *, by: str, reason: str) -> str:
         self._act("drain", pod_id, by, reason)
         row = self.rows[pod_id]
-        if row["state"] not in ("READY", "DRAINING"):
-            raise ConflictError(f"pod {row['name']} has ended: it is {row['state']}")
-        if row["drain_requested_at"] is not None:
+        if row.state not in ("READY", "DRAINING"):
+            raise ConflictError(f"pod {row.name} has ended: it is {row.state}")
+        if row.drain_requested_at is not None:
             return "nothing was done: it was asked to drain already"
         asked = {"drain_requested_by": by, "drain_reason": reason}
         self.change(pod_id, drain_requested_at=self.now, **asked)
@@ -109,13 +103,12 @@ class FakePods(_Fake):
 
 
 @attrs.define(kw_only=True)
-class FakeQueues(_Fake):
+class FakeQueues(_Fake[QueueRow]):
     """The queues of a fake cluster."""
 
     def add(self, queue: str | None, **fields: Any) -> None:
-        self.rows[queue] = {
+        open_: dict[str, Any] = {
             "queue": queue,
-            "name": queue or "default",
             "paused_by": None,
             "paused_at": None,
             "reason": None,
@@ -124,12 +117,13 @@ class FakeQueues(_Fake):
             "later": 0,
             "is_capped": False,
             "oldest_ready_s": 7.0,
-            **fields,
+            "now": self.now,
         }
+        self.rows[queue] = QueueRow(**open_ | fields)
 
     async def pause(self, queue: str | None, *, by: str, reason: str) -> str:
         self._act("pause", queue, by, reason)
-        if self.rows[queue]["paused_at"] is not None:
+        if self.rows[queue].paused_at is not None:
             return "nothing was done: it was paused already"
         self.change(queue, paused_at=self.now, paused_by=by, reason=reason)
         return "paused"
@@ -141,7 +135,7 @@ class FakeQueues(_Fake):
 
 
 @attrs.define(kw_only=True)
-class FakeBreakers(_Fake):
+class FakeBreakers(_Fake[Any]):
     """The breakers of a fake cluster."""
 
     held_for_s: list[float | None] = attrs.field(factory=list)

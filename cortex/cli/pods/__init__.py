@@ -15,7 +15,8 @@ from cortex.domain.safe import safe
 from cortex.domain.why_facts import SILENT_S
 from cortex.store import pods as store
 from cortex.store.drains import with_moved
-from cortex.view.cells import Cell, Row
+from cortex.store.pods import PodRow
+from cortex.view.cells import Cell
 from cortex.view.pods import leaving_told, moved_told, whole_s
 
 ENDED_MAX: Final = 50
@@ -46,58 +47,55 @@ def ls(options: Options, *, with_ended: bool) -> None:
     output.listing("pods", COLUMNS, rows, empty="no pod is running: cortex up")
 
 
-def _heartbeat_s(row: Row) -> float:
-    return since_s(row, row["heartbeat_at"])
+def _heartbeat_s(row: PodRow) -> float:
+    return since_s(row, row.heartbeat_at)
 
 
-def _is_alive(row: Row) -> bool:
-    return row["state"] in {"READY", "DRAINING"}
-
-
-def _state(row: Row) -> Cell:
-    name: str = row["state"]
-    if _is_alive(row) and _heartbeat_s(row) > SILENT_S:
+def _state(row: PodRow) -> Cell:
+    name = row.state
+    if row.is_living and _heartbeat_s(row) > SILENT_S:
         return Cell("! silent", "fail")
-    if name == "DRAINING" or (name == "READY" and row["drain_requested_at"] is not None):
-        moved = f" · {moved_told(row, row['moved'])}" if row["moved"] is not None else ""
+    if name == "DRAINING" or (name == "READY" and row.drain_requested_at is not None):
+        moved = f" · {moved_told(row, row.moved)}" if row.moved is not None else ""
         return Cell(safe(f"◆ {leaving_told(row)}{moved}"), "warn")
-    if name == "READY" and row["trouble"] is not None:
-        told = row["trouble"].replace("_", " ")
-        return Cell(f"! {told} {whole_s(since_s(row, row['trouble_at']))}", "fail")
+    if name == "READY" and row.trouble is not None:
+        told = row.trouble.replace("_", " ")
+        since = "" if row.trouble_at is None else f" {whole_s(since_s(row, row.trouble_at))}"
+        return Cell(f"! {told}{since}", "fail")
     glyphs = {"READY": "●", "STOPPED": "○", "DEAD": "✗"}
     styles = {"READY": "done", "STOPPED": "dim", "DEAD": "fail"}
     return Cell(f"{glyphs.get(name, '?')} {name.lower()}", styles.get(name, ""))
 
 
-def _jobs(row: Row) -> Cell:
-    return Cell(f"{row['running']}/{row['slots']}", "" if row["running"] else "dim")
+def _jobs(row: PodRow) -> Cell:
+    return Cell(f"{row.running}/{row.slots}", "" if row.running else "dim")
 
 
-def _heartbeat(row: Row) -> Cell:
+def _heartbeat(row: PodRow) -> Cell:
     silent_s = _heartbeat_s(row)
-    if not _is_alive(row):
+    if not row.is_living:
         return Cell(NOTHING, "dim")
     return Cell(span(silent_s), "fail" if silent_s > SILENT_S else "")
 
 
-def _since(row: Row, name: str) -> float | None:
-    return None if row[name] is None else since_s(row, row[name])
+def _lease_s(row: PodRow) -> float | None:
+    return None if row.oldest_lease_at is None else since_s(row, row.oldest_lease_at)
 
 
-def _age(row: Row, name: str) -> Cell:
-    seconds = _since(row, name)
+def _lease(row: PodRow) -> Cell:
+    seconds = _lease_s(row)
     if seconds is None:
         return Cell(NOTHING, "dim")
     return Cell(span(seconds), "fail" if seconds > SILENT_S else "")
 
 
-def _connections(row: Row) -> Cell:
-    number = row["connections"]
+def _connections(row: PodRow) -> Cell:
+    number = row.connections
     return Cell(NOTHING, "dim") if number is None else Cell(str(number))
 
 
-def _confinement(row: Row) -> Cell:
-    told = row["confinement"]
+def _confinement(row: PodRow) -> Cell:
+    told = row.confinement
     if told is None:
         return Cell(NOTHING, "dim")
     return Cell(safe(told), "fail" if told in {Confinement.UNSAFE, Confinement.NONE} else "")
@@ -111,11 +109,11 @@ def _ms(value: float | None, *, warn: float = LAG_WARN_MS) -> Cell:
     )
 
 
-COLUMNS: Final[Sequence[Column[Row]]] = (
+COLUMNS: Final[Sequence[Column[PodRow]]] = (
     Column(
         name="name",
         title="pod",
-        shown=lambda r: Cell(safe(r["name"]), "bold"),
+        shown=lambda r: Cell(safe(r.name), "bold"),
         least=14,
     ),
     Column(name="state", shown=_state),
@@ -126,35 +124,35 @@ COLUMNS: Final[Sequence[Column[Row]]] = (
     Column(
         name="oldest_lease_s",
         title="lease",
-        value=lambda r: _since(r, "oldest_lease_at"),
-        shown=lambda r: _age(r, "oldest_lease_at"),
+        value=_lease_s,
+        shown=_lease,
         is_right=True,
         is_spare=True,
     ),
     Column(
         name="loop_lag_ms",
         title="loop lag",
-        shown=lambda r: _ms(r["loop_lag_ms"]),
+        shown=lambda r: _ms(r.loop_lag_ms),
         is_right=True,
     ),
     Column(
         name="rss_bytes",
         title="memory",
-        shown=lambda r: Cell(size(r["rss_bytes"])),
+        shown=lambda r: Cell(size(r.rss_bytes)),
         is_right=True,
     ),
     Column(name="connections", title="conns", shown=_connections, is_right=True, is_spare=True),
     Column(
         name="hint_latency_ms",
         title="hints",
-        shown=lambda r: _ms(r["hint_latency_ms"]),
+        shown=lambda r: _ms(r.hint_latency_ms),
         is_right=True,
         is_spare=True,
     ),
     Column(
         name="started_at",
         title="up",
-        shown=lambda r: Cell(age(since_s(r, r["started_at"]))),
+        shown=lambda r: Cell(age(since_s(r, r.started_at))),
         is_right=True,
     ),
     Column(name="confinement", title="commands", shown=_confinement, is_spare=True),

@@ -77,7 +77,7 @@ def _act(
             operation=f"pods.{'drain' if act is drains.request else 'undrain'}",
             request={"pod": pod_id, "by": by, "reason": reason},
         )
-        rows = call(with_moved, [row for row in call(store.page) if row["id"] == pod_id])
+        rows = call(with_moved, [row for row in call(store.page) if row.id == pod_id])
     output.listing("pods", COLUMNS, rows, empty="it has ended meanwhile")
     if not done["is_changed"]:
         told = "it was asked to drain already" if act is drains.request else "it was not drained"

@@ -11,10 +11,11 @@ from cortex.cli.screen.output import Output
 from cortex.cli.screen.table import Column, only_on_demand
 from cortex.cli.target import session
 from cortex.domain.phrases import NOTHING, age, day_time, since_s, span
-from cortex.domain.quota import Period, Quota
+from cortex.domain.quota import Quota
 from cortex.domain.safe import safe
 from cortex.store import quotas as store
-from cortex.view.cells import Cell, Row
+from cortex.store.quotas import QuotaRow
+from cortex.view.cells import Cell
 
 LIMIT_MAX: Final = 1000
 NEARLY: Final = Decimal("0.8")
@@ -38,50 +39,40 @@ def ls(options: Options, *, limit: int, after: str) -> None:
     empty = "no quota is set: cortex quotas set TOOL --limit 20 --per hour --reason TEXT"
     output.listing("quotas", COLUMNS, rows, empty="no more quotas" if after else empty)
     if len(rows) == limit and output.terminal.is_tty:
-        output.say(f"more: --after {rows[-1]['name']}", "dim")
+        output.say(f"more: --after {rows[-1].name}", "dim")
 
 
-def _quota(row: Row) -> Quota:
-    return Quota(
-        tool=row["tool"],
-        argument=row["argument"],
-        unit=row["unit"],
-        period=Period(row["period"]),
-        limit=row["limit_amount"],
-    )
-
-
-def _limit(row: Row) -> Cell:
-    quota = _quota(row)
+def _limit(row: QuotaRow) -> Cell:
+    quota = row.quota
     return Cell(safe(quota.worded(quota.limit)))
 
 
-def _used(row: Row) -> Cell:
-    used, limit = row["used"], row["limit_amount"]
+def _used(row: QuotaRow) -> Cell:
+    used, limit = row.used, row.limit_amount
     if used >= limit:
         return Cell(Quota.plain(used), "fail")
     return Cell(Quota.plain(used), "warn" if used >= NEARLY * limit else "" if used else "dim")
 
 
-def _resets(row: Row) -> Cell:
-    left_s = -since_s(row, row["resets_at"])
-    return Cell(f"in {span(left_s)} ({day_time(row['resets_at'])})")
+def _resets(row: QuotaRow) -> Cell:
+    left_s = -since_s(row, row.resets_at)
+    return Cell(f"in {span(left_s)} ({day_time(row.resets_at)})")
 
 
-def _waiting(row: Row) -> Cell:
-    jobs = row["waiting_jobs"]
+def _waiting(row: QuotaRow) -> Cell:
+    jobs = row.waiting_jobs
     return Cell(str(jobs), "warn") if jobs else Cell(NOTHING, "dim")
 
 
-def _changed(row: Row) -> Cell:
-    told = f"{age(since_s(row, row['changed_at']))} by {row['changed_by']}: {row['reason']}"
+def _changed(row: QuotaRow) -> Cell:
+    told = f"{age(since_s(row, row.changed_at))} by {row.changed_by}: {row.reason}"
     return Cell(safe(told), "dim")
 
 
 # The name is whole at any width: it is what one types.
-COLUMNS: Final[Sequence[Column[Row]]] = (
-    Column(name="name", title="quota", shown=lambda r: Cell(safe(r["name"]), "bold")),
-    Column(name="limit", value=lambda r: r["limit_amount"], shown=_limit, is_right=True),
+COLUMNS: Final[Sequence[Column[QuotaRow]]] = (
+    Column(name="name", title="quota", shown=lambda r: Cell(safe(r.name), "bold")),
+    Column(name="limit", value=lambda r: r.limit_amount, shown=_limit, is_right=True),
     Column(name="used", shown=_used, is_right=True),
     Column(name="waiting_jobs", title="jobs wait", shown=_waiting, is_right=True),
     Column(name="resets_at", title="begins anew", shown=_resets, is_spare=True),

@@ -12,6 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from datetime import date, datetime
 from decimal import Decimal
 from enum import Enum
+from functools import partial
 from typing import Any, Final, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 from uuid import UUID
 
@@ -217,10 +218,11 @@ def _once_each(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 # --- records into answers
 
 
-def record(shape: type[T], row: Mapping[str, Any], **more: Any) -> T:
-    """Make an answer of those columns of a row that it has; `more` goes before the row's."""
+def record(shape: type[T], row: object, **more: Any) -> T:
+    """Make an answer of those fields of a row that it has; `more` goes before the row's."""
     names = [field.name for field in attrs.fields(shape)]  # type: ignore[arg-type]
-    return shape(**{name: more[name] if name in more else row[name] for name in names})
+    value = row.__getitem__ if isinstance(row, Mapping) else partial(getattr, row)
+    return shape(**{name: more[name] if name in more else value(name) for name in names})
 
 
 # --- schemas

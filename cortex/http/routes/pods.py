@@ -1,18 +1,18 @@
 """`/v1/pods`: which pods there are, and how they feel."""
 
-from collections.abc import Mapping
 from datetime import datetime
 from enum import StrEnum
-from typing import Any, Final
+from typing import Final
 from uuid import UUID
 
 import attrs
 from starlette.responses import Response
 
+from cortex.domain import drain
 from cortex.domain.confinement import Confinement
 from cortex.domain.drain import DrainPhase, Liveness, Trouble
 from cortex.domain.token import Role
-from cortex.http.framework.api import Api, Asked
+from cortex.http.framework.api import Api, CheckedRequest
 from cortex.http.framework.route import Method, Route, answer
 from cortex.http.framework.shape import record, told, whole
 from cortex.store import drains, pods
@@ -115,18 +115,18 @@ class Pods:
     now: datetime | None = told(doc="the database's time, to compare with; null without pods")
 
 
-async def list_pods(asked: Asked[PodsQuery, None], api: Api) -> Response:
+async def list_pods(asked: CheckedRequest[PodsQuery, None], api: Api) -> Response:
     """Return the pods."""
     rows = await api.port(drains.with_moved, await api.port(pods.page, ended=asked.query.ended))
-    found = [record(Pod, row, moved=_moved(row["moved"])) for row in rows]
-    return answer(Pods(pods=found, now=rows[0]["now"] if rows else None))
+    found = [record(Pod, row, moved=_moved(row.moved)) for row in rows]
+    return answer(Pods(pods=found, now=rows[0].now if rows else None))
 
 
-def _moved(told: Mapping[str, Any] | None) -> Moved | None:
-    if told is None:
+def _moved(moved: drain.Moved | None) -> Moved | None:
+    if moved is None:
         return None
-    groups = [record(MovedJobs, group) for group in told["groups"]]
-    return Moved(groups=groups, is_whole=told["is_whole"])
+    groups = [record(MovedJobs, group) for group in moved.groups]
+    return Moved(groups=groups, is_whole=moved.is_whole)
 
 
 ROUTES: Final = (

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from cortex.domain.backoff import Backoff
 from cortex.domain.control_flow import LeaseLost
 from cortex.domain.errors import CortexError, UsageError
 from cortex.domain.job import TRANSITIONS, JobStatus
@@ -16,7 +17,6 @@ from cortex.domain.policy import (
     LIMITS,
     POLICIES,
     TIMEOUT_MAX_S,
-    Backoff,
     JobPolicy,
     policy_for,
 )

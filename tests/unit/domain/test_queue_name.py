@@ -2,12 +2,14 @@
 
 from datetime import UTC, datetime, timedelta
 
+import attrs
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from cortex.domain.errors import UsageError
 from cortex.domain.phrases import time_of_day
+from cortex.store.queues import QueueRow
 from cortex.view.pods import parse_queue, pause_told, queue_shown
 
 
@@ -30,10 +32,21 @@ def test_what_no_queue_can_be_named_is_refused(text: str) -> None:
 
 def test_a_pause_tells_who_when_and_why() -> None:
     now = datetime(2026, 7, 3, 12, 30, tzinfo=UTC)
-    row = {"paused_by": "ana", "reason": "deploy", "now": now}
     at = now - timedelta(minutes=28)
-    assert pause_told(row | {"paused_at": at}) == f'paused by ana {time_of_day(at, now)} "deploy"'
+    row = QueueRow(
+        queue="mail",
+        paused_by="ana",
+        paused_at=at,
+        reason="deploy",
+        ready=0,
+        running=0,
+        later=0,
+        is_capped=False,
+        oldest_ready_s=None,
+        now=now,
+    )
+    assert pause_told(row, now) == f'paused by ana {time_of_day(at, now)} "deploy"'
     at = now - timedelta(days=2)
-    told = pause_told(row | {"paused_at": at})
+    told = pause_told(attrs.evolve(row, paused_at=at), now)
     assert told == f'paused by ana {time_of_day(at, now)} "deploy"'
     assert f"{at.astimezone():%Y-%m-%d %H:%M}" in told

@@ -9,6 +9,7 @@ from cortex.domain.effect import EffectStatus, Resolution
 from cortex.domain.quota import Quota
 from cortex.postgres.database import Database
 from cortex.store import breakers, effects, quotas
+from cortex.store.quotas import QuotaRow
 from cortex_tui.backend.protocol import EffectRow
 from cortex_tui.backend.rows import without_now
 
@@ -52,8 +53,8 @@ class StoreEffects:
         await breakers.unfreeze(self._db, by=by, reason=reason)
         return "effects may begin again"
 
-    async def quotas(self) -> Sequence[EffectRow]:
-        return [without_now(row) for row in await quotas.page(self._db, limit=QUOTAS_MAX)]
+    async def quotas(self) -> Sequence[QuotaRow]:
+        return await quotas.page(self._db, limit=QUOTAS_MAX)
 
     async def set_quota(self, quota: Quota, *, by: str, reason: str) -> str:
         change = await quotas.put(self._db, quota, by=by, reason=reason)

@@ -1,13 +1,13 @@
 """Pods, read from Postgres, drained and let go on there."""
 
-from collections.abc import Mapping, Sequence
-from typing import Any, Final
+from collections.abc import Sequence
+from typing import Final
 from uuid import UUID
 
+from cortex.domain.drain import Moved
 from cortex.postgres.database import Database
 from cortex.store import drains, pods
-from cortex_tui.backend.protocol import PodRow
-from cortex_tui.backend.rows import without_now
+from cortex.store.pods import PodRow
 
 ENDED_MAX: Final = 5
 """Of those that ended, so many of the last ones are shown."""
@@ -20,10 +20,9 @@ class StorePods:
         self._db = db
 
     async def page(self) -> Sequence[PodRow]:
-        rows = await pods.page(self._db, ended=ENDED_MAX)
-        return [without_now(row) for row in rows]
+        return await pods.page(self._db, ended=ENDED_MAX)
 
-    async def moved(self, pod_id: UUID) -> Mapping[str, Any]:
+    async def moved(self, pod_id: UUID) -> Moved:
         return await drains.moved(self._db, pod_id)
 
     async def drain(self, pod_id: UUID, *, by: str, reason: str) -> str:

@@ -4,9 +4,7 @@ from collections.abc import Sequence
 
 from cortex.postgres.database import Database
 from cortex.store import queues
-from cortex.view.pods import queue_shown
-from cortex_tui.backend.protocol import QueueRow
-from cortex_tui.backend.rows import without_now
+from cortex.store.queues import QueueRow
 
 
 class StoreQueues:
@@ -16,10 +14,7 @@ class StoreQueues:
         self._db = db
 
     async def page(self) -> Sequence[QueueRow]:
-        return [
-            without_now(row) | {"name": queue_shown(row["queue"])}
-            for row in await queues.page(self._db)
-        ]
+        return await queues.page(self._db)
 
     async def pause(self, queue: str | None, *, by: str, reason: str) -> str:
         is_new = await queues.pause(self._db, queue, by=by, reason=reason)

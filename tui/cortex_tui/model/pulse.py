@@ -1,12 +1,10 @@
 """What the first screen knows of the cluster, as far as it was read."""
 
-from collections.abc import Mapping
-from typing import Any
-
 import attrs
 
 from cortex.store.operator import Head
 from cortex.store.pulse import Figures, Recent, Trouble
+from cortex.store.queues import QueueRow
 
 
 @attrs.define(kw_only=True)
@@ -17,5 +15,4 @@ class Pulse:
     figures: Figures | None = None
     recent: Recent | None = None
     troubles: list[Trouble] | None = None
-    queues: list[Mapping[str, Any]] | None = None
-    """Rows of `cortex.store.queues`."""
+    queues: list[QueueRow] | None = None

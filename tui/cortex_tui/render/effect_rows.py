@@ -8,8 +8,9 @@ from typing import Any, Final
 from cortex.domain.effect import EffectStatus
 from cortex.domain.job import JobStatus
 from cortex.domain.phrases import age, date_time, exact, short_id
-from cortex.domain.quota import Period, Quota
+from cortex.domain.quota import Quota
 from cortex.domain.safe import safe
+from cortex.store.quotas import QuotaRow
 from cortex.view.cells import Cell
 from cortex.view.effects import STATES, prospects
 from cortex.view.jobs import state_shown
@@ -88,17 +89,6 @@ def effect_lines(row: EffectRow, width: int, now: datetime) -> Iterator[Line]:
             yield from labelled(resolution, told, width, "dim")
 
 
-def quota_of(row: EffectRow) -> Quota:
-    """Return a quota as a value."""
-    return Quota(
-        tool=row["tool"],
-        argument=row["argument"],
-        unit=row["unit"],
-        period=Period(row["period"]),
-        limit=row["limit_amount"],
-    )
-
-
 def _said(row: EffectRow) -> str:
     if not row["resolution"]:
         return ""
@@ -109,28 +99,28 @@ def _state(row: EffectRow, _: datetime) -> Cell:
     return STATES[EffectStatus(row["status"])]
 
 
-def _limit(row: EffectRow, _: datetime) -> Cell:
-    quota = quota_of(row)
+def _limit(row: QuotaRow, _: datetime) -> Cell:
+    quota = row.quota
     return Cell(safe(quota.worded(quota.limit)))
 
 
-def _used(row: EffectRow, _: datetime) -> Cell:
-    used, limit = row["used"], row["limit_amount"]
+def _used(row: QuotaRow, _: datetime) -> Cell:
+    used, limit = row.used, row.limit_amount
     style = "fail" if used >= limit else "warn" if used >= NEARLY * limit else ""
     return Cell(Quota.plain(used), style)
 
 
-def _waiting(row: EffectRow, _: datetime) -> Cell:
-    return Cell(short(row["waiting_jobs"]), "warn") if row["waiting_jobs"] else NONE
+def _waiting(row: QuotaRow, _: datetime) -> Cell:
+    return Cell(short(row.waiting_jobs), "warn") if row.waiting_jobs else NONE
 
 
-def _resets(row: EffectRow, now: datetime) -> Cell:
-    return Cell(countdown(max(0.0, (row["resets_at"] - now).total_seconds())))
+def _resets(row: QuotaRow, now: datetime) -> Cell:
+    return Cell(countdown(max(0.0, (row.resets_at - now).total_seconds())))
 
 
-def _set(row: EffectRow, now: datetime) -> Cell:
-    ago = age((now - row["changed_at"]).total_seconds())
-    return Cell(safe(f"{ago} by {row['changed_by']}: {row['reason']}"), "dim")
+def _set(row: QuotaRow, now: datetime) -> Cell:
+    ago = age((now - row.changed_at).total_seconds())
+    return Cell(safe(f"{ago} by {row.changed_by}: {row.reason}"), "dim")
 
 
 EFFECT_COLUMNS: Final[Sequence[Column[EffectRow]]] = (
@@ -152,8 +142,8 @@ EFFECT_COLUMNS: Final[Sequence[Column[EffectRow]]] = (
     ),
     Column(title="why", width=16, cell=lambda row, _: Cell(safe(why(row)), "dim"), grows=True),
 )
-QUOTA_COLUMNS: Final[Sequence[Column[EffectRow]]] = (
-    Column(title="quota", width=24, cell=lambda row, _: Cell(safe(row["name"]), "bold")),
+QUOTA_COLUMNS: Final[Sequence[Column[QuotaRow]]] = (
+    Column(title="quota", width=24, cell=lambda row, _: Cell(safe(row.name), "bold")),
     Column(title="limit", width=12, cell=_limit, is_right=True),
     Column(title="used", width=10, cell=_used, is_right=True),
     Column(title="jobs", width=6, cell=_waiting, is_right=True),

@@ -13,11 +13,11 @@ from cortex.domain.effect import EffectStatus
 from cortex.domain.job import JobStatus
 from cortex.domain.phrases import day_time, money, short_id
 from cortex.domain.safe import safe
-from cortex.domain.waiting import ApprovalSeen, EffectSeen, awaited_of
+from cortex.domain.waiting import ApprovalWait, EffectWait, awaited_of
 from cortex.domain.why_facts import SILENT_S
 from cortex.view.cells import Cell
 from cortex.view.jobs import state_of
-from cortex_tui.model.fall import Look
+from cortex_tui.model.waterfall import Look
 from cortex_tui.render.job_rows import status_of, why
 from cortex_tui.render.words import countdown
 
@@ -124,7 +124,7 @@ def why_line(row: Look, now: datetime) -> Cell:
         return Cell(safe(_under_way(row)), "dim")
     told = why(row, now)
     if (seen := gate(row)) is not None:
-        when, dot, what = ("", "", told) if isinstance(seen, EffectSeen) else told.partition(" · ")
+        when, dot, what = ("", "", told) if isinstance(seen, EffectWait) else told.partition(" · ")
         return Cell(safe(f"{when}{dot}a opens it · {what}"), "appr")
     if status is JobStatus.WAITING_FOR_APPROVAL and _budget(row):
         return Cell(safe(f"budget {_budget(row)} is spent · B raises it"), "appr")
@@ -158,12 +158,12 @@ def _under_way(row: Look) -> str:
     )
 
 
-def gate(row: Look) -> ApprovalSeen | EffectSeen | None:
+def gate(row: Look) -> ApprovalWait | EffectWait | None:
     """Return the request or the unknown effect that it waits for, if a person can still decide."""
     match awaited_of(row["awaited"]):
-        case ApprovalSeen(status=ApprovalStatus.PENDING) as seen:
+        case ApprovalWait(status=ApprovalStatus.PENDING) as seen:
             return seen
-        case EffectSeen(status=EffectStatus.UNKNOWN) as seen:
+        case EffectWait(status=EffectStatus.UNKNOWN) as seen:
             return seen
         case _:
             return None

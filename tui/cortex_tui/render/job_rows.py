@@ -12,10 +12,10 @@ from cortex.domain.phrases import NOTHING, age, localised, money, short_id
 from cortex.domain.safe import safe
 from cortex.domain.waiting import (
     PERSON,
-    ApprovalSeen,
-    EffectSeen,
-    FreezeSeen,
-    QuotaSeen,
+    ApprovalWait,
+    EffectWait,
+    FreezeWait,
+    QuotaWait,
     awaited_of,
     named,
 )
@@ -100,11 +100,11 @@ def _waiting(row: JobRow, now: datetime) -> str:
     if on.startswith(PERSON):
         return needs_person(on.removeprefix(PERSON), row.get("last_error"))
     match awaited_of(row["awaited"]):
-        case ApprovalSeen(status=ApprovalStatus.PENDING) as seen:
+        case ApprovalWait(status=ApprovalStatus.PENDING) as seen:
             is_open = seen.expires_at > now
             left = f"expires {_left(seen.expires_at, now)}" if is_open else "expired"
             return f"{left} · {seen.words}"
-        case EffectSeen() | FreezeSeen() | QuotaSeen() as seen:
+        case EffectWait() | FreezeWait() | QuotaWait() as seen:
             return localised(seen.words)
         case _:
             pass

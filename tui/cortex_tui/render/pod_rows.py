@@ -1,21 +1,20 @@
 """Pods and worker queues on one line each, and what is told of the one under the cursor."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from datetime import datetime
-from typing import Any, Final, TypeAlias
+from typing import Final
 
-from cortex.domain.drain import DrainPhase
+from cortex.domain.drain import DrainPhase, Moved
 from cortex.domain.phrases import NOTHING, age
 from cortex.domain.safe import safe
 from cortex.domain.why_facts import SILENT_S
+from cortex.store.pods import PodRow
+from cortex.store.queues import QueueRow
 from cortex.view.cells import Cell
-from cortex.view.pods import moved_told
-from cortex_tui.backend.protocol import PodRow, QueueRow
+from cortex.view.pods import moved_told, queue_shown
 from cortex_tui.render.table import Column
 from cortex_tui.render.words import short
 
-Moved: TypeAlias = Mapping[str, Any]
-"""What `cortex.store.drains.moved` returns."""
 NONE: Final = Cell(NOTHING, "dim")
 LAG_WARN_MS: Final = 100.0
 """From here on the loop is late enough for people to notice."""
@@ -34,26 +33,21 @@ _TROUBLE: Final = {"no_connections": "no conns", "out_of_memory": "no memory"}
 """Those whose own word is longer than the column."""
 
 
-def is_living(row: PodRow) -> bool:
-    """A pod has not ended, as far as is known."""
-    return row["state"] in {"READY", "DRAINING"}
-
-
 def is_drained(row: PodRow) -> bool:
     """A person asked a pod to take no more jobs; it stays."""
-    return is_living(row) and row["drain_requested_at"] is not None and row["phase"] is None
+    return row.is_living and row.drain_requested_at is not None and row.phase is None
 
 
 def pod_words(row: PodRow) -> str:
     """Name a pod in a question; not safe yet."""
-    return f"{row['name']} ({row['running']} of {row['slots']} jobs)"
+    return f"{row.name} ({row.running} of {row.slots} jobs)"
 
 
 def pod_about(row: PodRow) -> str:
     """Tell what a pod is, its sessions in the database, and what it can run; not safe yet."""
-    types = f"runs {', '.join(sorted(row['job_types']))}" if row["job_types"] else ""
-    sessions = _sessions(row["connections"]) if is_living(row) else ""
-    return " · ".join(filter(None, (str(row["id"]), sessions, types)))
+    types = f"runs {', '.join(sorted(row.job_types))}" if row.job_types else ""
+    sessions = _sessions(row.connections) if row.is_living else ""
+    return " · ".join(filter(None, (str(row.id), sessions, types)))
 
 
 def _sessions(number: int | None) -> str:
@@ -71,10 +65,10 @@ def pod_doing(row: PodRow, moved: Moved | None, now: datetime) -> str:
 def pod_holds(row: PodRow, now: datetime) -> str:
     """Tell what it holds, and for how long."""
     parts = []
-    if row["oldest_lease_at"] is not None:
-        parts.append(f"oldest lease {_steady(row['oldest_lease_at'], now)}")
-    if row["longest_claim_at"] is not None:
-        parts.append(f"longest job {_steady(row['longest_claim_at'], now)}")
+    if row.oldest_lease_at is not None:
+        parts.append(f"oldest lease {_steady(row.oldest_lease_at, now)}")
+    if row.longest_claim_at is not None:
+        parts.append(f"longest job {_steady(row.longest_claim_at, now)}")
     return " · ".join(parts)
 
 
@@ -85,28 +79,28 @@ def _steady(instant: datetime, now: datetime) -> str:
 
 def goes_where(row: PodRow, pods: Sequence[PodRow]) -> str:
     """Say in a question who can take the jobs of a pod: as they tell of themselves."""
-    if not row["running"]:
+    if not row.running:
         return ""
     takers = [
         each
         for each in pods
-        if each["id"] != row["id"]
-        and each["state"] == "READY"
-        and each["drain_requested_at"] is None
-        and set(each["job_types"]) & set(row["job_types"])
+        if each.id != row.id
+        and each.state == "READY"
+        and each.drain_requested_at is None
+        and set(each.job_types) & set(row.job_types)
     ]
     if not takers:
         return ": no other pod takes them, they wait"
-    free = sum(max(0, each["slots"] - each["running"]) for each in takers)
+    free = sum(max(0, each.slots - each.running) for each in takers)
     slots = "no free slot" if not free else f"{free} free slot{'' if free == 1 else 's'}"
     return f": they move to {len(takers)} other{'s' if len(takers) > 1 else ''} with {slots}"
 
 
 def queue_about(row: QueueRow, now: datetime) -> str:
     """Tell why a queue stands, or what it is; not safe yet."""
-    if row["paused_at"] is not None:
+    if row.paused_at is not None:
         return _paused(row, now)
-    return "jobs without a queue" if row["queue"] is None else "its jobs run one after another"
+    return "jobs without a queue" if row.queue is None else "its jobs run one after another"
 
 
 # --- pods
@@ -119,8 +113,9 @@ def _since_s(now: datetime, instant: datetime | None) -> float:
 def _told(row: PodRow, now: datetime) -> str:
     if not is_drained(row):
         return ""
-    why = f' "{row["drain_reason"]}"' if row["drain_reason"] else ""
-    return f"drained by {row['drain_requested_by']} {_at(row['drain_requested_at'], now)}{why}"
+    why = f' "{row.drain_reason}"' if row.drain_reason else ""
+    since = "" if row.drain_requested_at is None else f" {_at(row.drain_requested_at, now)}"
+    return f"drained by {row.drain_requested_by}{since}{why}"
 
 
 def _at(instant: datetime, now: datetime) -> str:
@@ -129,65 +124,65 @@ def _at(instant: datetime, now: datetime) -> str:
 
 
 def _state(row: PodRow, now: datetime) -> Cell:
-    if not is_living(row):
-        glyph, style = ("✗", "fail") if row["state"] == "DEAD" else ("○", "dim")
+    if not row.is_living:
+        glyph, style = ("✗", "fail") if row.state == "DEAD" else ("○", "dim")
         # Of one whose session has just ended no pod has written down when.
-        ago = "" if row["ended_at"] is None else f" {age(_since_s(now, row['ended_at']))}"
-        return Cell(f"{glyph} {row['state'].lower()}{ago}", style)
-    silent_s = _since_s(now, row["heartbeat_at"])
+        ago = "" if row.ended_at is None else f" {age(_since_s(now, row.ended_at))}"
+        return Cell(f"{glyph} {row.state.lower()}{ago}", style)
+    silent_s = _since_s(now, row.heartbeat_at)
     if silent_s > SILENT_S:
         return Cell(f"! silent {age(silent_s)}", "alarm")
     if is_drained(row):
-        return Cell(f"◆ {_drained(row)} {age(_since_s(now, row['drain_requested_at']))}", "warn")
-    if row["state"] == "DRAINING":
+        return Cell(f"◆ {_drained(row)} {age(_since_s(now, row.drain_requested_at))}", "warn")
+    if row.state == "DRAINING":
         return Cell(f"◆ {_leaving(row, now)}", "warn")
-    if row["trouble"] is not None:
-        told = _TROUBLE.get(row["trouble"], row["trouble"].replace("_", " "))
-        return Cell(safe(f"! {told} {age(_since_s(now, row['trouble_at']))}"), "fail")
+    if row.trouble is not None:
+        told = _TROUBLE.get(row.trouble, row.trouble.replace("_", " "))
+        return Cell(safe(f"! {told} {age(_since_s(now, row.trouble_at))}"), "fail")
     return Cell("● ready", "done")
 
 
 def _drained(row: PodRow) -> str:
-    if row["state"] == "READY":
+    if row.state == "READY":
         return "to drain"
-    return "draining" if row["running"] else "drained"
+    return "draining" if row.running else "drained"
 
 
 def _leaving(row: PodRow, now: datetime) -> str:
     """Say how far a pod is that was told to end: `draining 12s/45s`, of the time that it has."""
-    doing = _DOING.get(row["phase"])
-    since, by = row["draining_at"], row["abort_at"]
+    doing = None if row.phase is None else _DOING.get(row.phase)
+    since, by = row.draining_at, row.abort_at
     if doing is not None:
-        since, by = row["phase_at"], row["closed_at"]
+        since, by = row.phase_at, row.closed_at
     passed = f"{max(0, int(_since_s(now, since)))}s"
     of = "" if since is None or by is None else f"/{_since_s(by, since):.0f}s"
     return f"{doing or 'draining'} {passed}{of}"
 
 
 def _name(row: PodRow, _: datetime) -> Cell:
-    return Cell(safe(row["name"]), "bold" if is_living(row) else "dim")
+    return Cell(safe(row.name), "bold" if row.is_living else "dim")
 
 
 def _jobs(row: PodRow, _: datetime) -> Cell:
-    return Cell(f"{short(row['running'])}/{short(row['slots'])}", "" if row["running"] else "dim")
+    return Cell(f"{short(row.running)}/{short(row.slots)}", "" if row.running else "dim")
 
 
 def _beat(row: PodRow, now: datetime) -> Cell:
-    if not is_living(row):
+    if not row.is_living:
         return NONE
-    silent_s = _since_s(now, row["heartbeat_at"])
+    silent_s = _since_s(now, row.heartbeat_at)
     return Cell(age(silent_s), "alarm" if silent_s > SILENT_S else "")
 
 
 def _lease(row: PodRow, now: datetime) -> Cell:
-    if row["oldest_lease_at"] is None:
+    if row.oldest_lease_at is None:
         return NONE
-    old_s = _since_s(now, row["oldest_lease_at"])
+    old_s = _since_s(now, row.oldest_lease_at)
     return Cell(age(old_s), "alarm" if old_s > SILENT_S else "")
 
 
 def _connections(row: PodRow, _: datetime) -> Cell:
-    return NONE if row["connections"] is None else Cell(short(row["connections"]))
+    return NONE if row.connections is None else Cell(short(row.connections))
 
 
 def _milliseconds(value: float | None) -> Cell:
@@ -198,28 +193,28 @@ def _milliseconds(value: float | None) -> Cell:
 
 
 def _lag(row: PodRow, _: datetime) -> Cell:
-    return _milliseconds(row["loop_lag_ms"]) if is_living(row) else NONE
+    return _milliseconds(row.loop_lag_ms) if row.is_living else NONE
 
 
 def _hints(row: PodRow, _: datetime) -> Cell:
-    return _milliseconds(row["hint_latency_ms"]) if is_living(row) else NONE
+    return _milliseconds(row.hint_latency_ms) if row.is_living else NONE
 
 
 def _memory(row: PodRow, _: datetime) -> Cell:
-    size = row["rss_bytes"]
-    if not is_living(row) or size is None:
+    size = row.rss_bytes
+    if not row.is_living or size is None:
         return NONE
     mebibytes = size / _KIB**2
     return Cell(f"{mebibytes:.0f} M" if mebibytes < _KIB else f"{mebibytes / _KIB:.1f} G")
 
 
 def _up(row: PodRow, now: datetime) -> Cell:
-    ended: datetime | None = None if is_living(row) else row["ended_at"]
-    return Cell(age(_since_s(ended or now, row["started_at"])), "dim")
+    ended = None if row.is_living else row.ended_at
+    return Cell(age(_since_s(ended or now, row.started_at)), "dim")
 
 
 def _version(row: PodRow, _: datetime) -> Cell:
-    return Cell(safe(row["version"]), "dim")
+    return Cell(safe(row.version), "dim")
 
 
 def _note(row: PodRow, now: datetime) -> Cell:
@@ -250,45 +245,41 @@ sessions in the database, as far as the server can tell. `beat`: how long ago it
 
 
 def _paused(row: QueueRow, now: datetime) -> str:
-    return f'paused by {row["paused_by"]} {_at(row["paused_at"], now)} "{row["reason"]}"'
+    since = "" if row.paused_at is None else f" {_at(row.paused_at, now)}"
+    return f'paused by {row.paused_by}{since} "{row.reason}"'
 
 
 def _queue(row: QueueRow, _: datetime) -> Cell:
-    return Cell(safe(row["name"]), "bold")
+    return Cell(safe(queue_shown(row.queue)), "bold")
 
 
 def _standing(row: QueueRow, now: datetime) -> Cell:
-    if row["paused_at"] is not None:
-        return Cell(f"◆ paused {age(_since_s(now, row['paused_at']))}", "warn")
+    if row.paused_at is not None:
+        return Cell(f"◆ paused {age(_since_s(now, row.paused_at))}", "warn")
     return Cell("● open", "done")
 
 
-def _number(row: QueueRow, name: str) -> Cell:
-    number: int = row[name]
-    more = (
-        "+"
-        if row["is_capped"] and number >= max(row["ready"], row["running"], row["later"])
-        else ""
-    )
+def _number(row: QueueRow, number: int) -> Cell:
+    more = "+" if row.is_capped and number >= max(row.ready, row.running, row.later) else ""
     return Cell(f"{short(number)}{more}", "" if number else "dim")
 
 
 def _oldest(row: QueueRow, _: datetime) -> Cell:
-    late_s = row["oldest_ready_s"]
+    late_s = row.oldest_ready_s
     return NONE if late_s is None else Cell(age(late_s), "warn" if late_s > LATE_S else "")
 
 
 def _why(row: QueueRow, now: datetime) -> Cell:
-    return Cell(safe(_paused(row, now)) if row["paused_at"] is not None else "", "warn")
+    return Cell(safe(_paused(row, now)) if row.paused_at is not None else "", "warn")
 
 
 QUEUE_COLUMNS: Final[Sequence[Column[QueueRow]]] = (
     Column(title="queue", width=NAME_CELLS, cell=_queue),
     Column(title="state", width=STATE_CELLS, cell=_standing),
-    Column(title="runs", width=7, cell=lambda row, _: _number(row, "running"), is_right=True),
-    Column(title="ready", width=5, cell=lambda row, _: _number(row, "ready"), is_right=True),
+    Column(title="runs", width=7, cell=lambda row, _: _number(row, row.running), is_right=True),
+    Column(title="ready", width=5, cell=lambda row, _: _number(row, row.ready), is_right=True),
     Column(title="oldest", width=7, cell=_oldest, is_right=True),
-    Column(title="later", width=6, cell=lambda row, _: _number(row, "later"), is_right=True),
+    Column(title="later", width=6, cell=lambda row, _: _number(row, row.later), is_right=True),
     Column(title="", width=12, cell=_why, grows=True, spare=1),
 )
 """As wide as those of the pods above them. `oldest`: for how long the first one has been ready."""

@@ -1,10 +1,10 @@
 """The pulse: five numbers, what the last quarter of an hour looked like, and what is wrong."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from datetime import datetime
 from decimal import Decimal
 from functools import partial
-from typing import Any, Final, TypeAlias
+from typing import Final, TypeAlias
 
 import attrs
 from rich.cells import cell_len
@@ -15,9 +15,10 @@ from cortex.domain.safe import safe
 from cortex.store.operator import COUNT_MAX
 from cortex.store.pods import DEAD
 from cortex.store.pulse import TROUBLES_MAX, Bucket, Recent, Trouble
+from cortex.store.queues import QueueRow
 from cortex.view.cells import Cell
 from cortex.view.effects import held_told
-from cortex.view.pods import pause_told
+from cortex.view.pods import pause_told, queue_shown
 from cortex_tui.model.pulse import Pulse
 from cortex_tui.render.queue_lines import queue_lines
 from cortex_tui.render.sparks import digits, spark
@@ -232,7 +233,7 @@ def _found(pulse: Pulse, now: datetime) -> Iterator[Alert]:
             yield partial(_breaker, each, now)
         elif each.kind == "pod":
             yield partial(_silent, each, now)
-    held = [row for row in pulse.queues or () if row["paused_at"] is not None and row["ready"]]
+    held = [row for row in pulse.queues or () if row.paused_at is not None and row.ready]
     if held:
         yield partial(_held_back, held, now)
     if figures is not None and figures.oldest_due_s > DUE_LONG_S:
@@ -252,12 +253,12 @@ def _soon(found: Sequence[Trouble], now: datetime) -> Cell:
     return Cell(f"{count} {word} within 5 min: {which}, {left} left (A)", "appr")
 
 
-def _held_back(held: Sequence[Mapping[str, Any]], now: datetime) -> Cell:
+def _held_back(held: Sequence[QueueRow], now: datetime) -> Cell:
     """Name the first queue in which jobs wait because a person paused it."""
     first = held[0]
     others = f", and {len(held) - 1} more" if len(held) > 1 else ""
     return Cell(
-        safe(f"queue {first['name']} is {pause_told({**first, 'now': now})}{others}"), "warn"
+        safe(f"queue {queue_shown(first.queue)} is {pause_told(first, now)}{others}"), "warn"
     )
 
 

@@ -6,10 +6,9 @@ from typing import Final
 
 from cortex.domain.phrases import age
 from cortex.domain.safe import safe
-from cortex.store.queues import COUNTED_MAX
+from cortex.store.queues import COUNTED_MAX, QueueRow
 from cortex.view.cells import Cell, bar
-from cortex.view.pods import pause_told
-from cortex_tui.backend.protocol import QueueRow
+from cortex.view.pods import pause_told, queue_shown
 from cortex_tui.render.table import fit
 
 LATE_S: Final = 60.0
@@ -35,39 +34,38 @@ def queue_lines(
         yield _line(row, now, width)
     if more := len(ranked) - len(shown):
         others = f"and {more} more, 4 shows them" if shown else f"{more} queues, 4 shows them"
-        held = sum(row["paused_at"] is not None for row in ranked[len(shown) :])
+        held = sum(row.paused_at is not None for row in ranked[len(shown) :])
         yield (Cell(fit(f"{others}{f' · {held} paused' if held else ''}", width), "dim"),)
 
 
 def _rank(row: QueueRow) -> tuple[object, ...]:
     """Sort by what somebody has to know: those that are held back, then the latest."""
-    is_held = row["paused_at"] is not None and (row["ready"] or row["later"])
-    late_s = row["oldest_ready_s"] or 0.0
+    is_held = row.paused_at is not None and (row.ready or row.later)
+    late_s = row.oldest_ready_s or 0.0
     # Whole minutes: else lines would change places at each look.
-    return not is_held, row["paused_at"] is None, -int(late_s // LATE_S), row["name"]
+    return not is_held, row.paused_at is None, -int(late_s // LATE_S), queue_shown(row.queue)
 
 
 def _line(row: QueueRow, now: datetime, width: int) -> tuple[Cell, ...]:
     name_cells, gauge_cells = _WIDE_CELLS if width >= _WIDE else _NARROW_CELLS
-    is_paused, late_s = row["paused_at"] is not None, row["oldest_ready_s"]
+    is_paused, late_s = row.paused_at is not None, row.oldest_ready_s
     is_late = late_s is not None and late_s > LATE_S
-    total = row["running"] + row["ready"]
-    gauge = bar(row["running"], total, gauge_cells) if total else " " * gauge_cells
-    parts = [f"{_count(row, 'running')} run", f"{_count(row, 'ready')} ready"]
+    total = row.running + row.ready
+    gauge = bar(row.running, total, gauge_cells) if total else " " * gauge_cells
+    parts = [f"{_count(row.running)} run", f"{_count(row.ready)} ready"]
     if late_s is not None:
         parts.append(f"oldest {age(late_s)}")
     told = " · ".join(parts)
     if is_paused:
-        told = f"{pause_told({**row, 'now': now})} · {told}"
+        told = f"{pause_told(row, now)} · {told}"
     room = max(0, width - name_cells - gauge_cells - 2)
     return (
-        Cell(fit(safe(row["name"]), name_cells), "bold"),
+        Cell(fit(safe(queue_shown(row.queue)), name_cells), "bold"),
         Cell(gauge, "warn" if is_paused or is_late else "run"),
         Cell("  "),
         Cell(fit(safe(told), room), "warn" if is_paused or is_late else "" if total else "dim"),
     )
 
 
-def _count(row: QueueRow, name: str) -> str:
-    number: int = row[name]
+def _count(number: int) -> str:
     return f"{number:,}{'+' if number >= COUNTED_MAX else ''}"

@@ -13,22 +13,22 @@ from textual import events, on
 from textual.strip import Strip
 from textual.widget import Widget
 
-from cortex.domain.drain import is_leaving
+from cortex.domain.drain import Moved
 from cortex.domain.job import JobStatus
 from cortex.domain.job_filter import STATE_WORDS, term
 from cortex.domain.safe import safe
-from cortex_tui.acts import Act
-from cortex_tui.backend.protocol import PodRow, QueueRow
-from cortex_tui.desk import Desk
-from cortex_tui.model.thing import Thing
+from cortex.store.pods import PodRow
+from cortex.store.queues import QueueRow
+from cortex.view.pods import queue_shown
+from cortex_tui.actions import Action
+from cortex_tui.app_context import AppContext
+from cortex_tui.model.resource import Resource
 from cortex_tui.model.window import Window
 from cortex_tui.render.pod_rows import (
     POD_COLUMNS,
     QUEUE_COLUMNS,
-    Moved,
     goes_where,
     is_drained,
-    is_living,
     pod_about,
     pod_doing,
     pod_holds,
@@ -53,18 +53,18 @@ class PodsScreen(Frame):
 
     NAME = "pods"
 
-    def __init__(self, desk: Desk) -> None:
+    def __init__(self, desk: AppContext) -> None:
         super().__init__(desk)
-        self._pods: Window[PodRow, None] = Window(key=lambda row: row["id"])
-        self._queues: Window[QueueRow, None] = Window(key=lambda row: row["name"])
+        self._pods: Window[PodRow, None] = Window(key=lambda row: row.id)
+        self._queues: Window[QueueRow, None] = Window(key=lambda row: queue_shown(row.queue))
         self._pod_table = VirtualTable(
-            desk, self._pods, POD_COLUMNS, key=lambda row: row["id"], empty=self._no_pods
+            desk, self._pods, POD_COLUMNS, key=lambda row: row.id, empty=self._no_pods
         )
         self._queue_table = VirtualTable(
             desk,
             self._queues,
             QUEUE_COLUMNS,
-            key=lambda row: row["name"],
+            key=lambda row: queue_shown(row.queue),
             empty=self._no_queues,
         )
         self._queue_table.is_in_front = False
@@ -111,11 +111,11 @@ class PodsScreen(Frame):
     async def look(self) -> bool:
         """Read the pods, or the queues: in turns; now and then where the jobs of one went."""
         pod, now = self._pod, self.desk.session.clock.now()
-        if pod is not None and is_leaving(pod) and self._is_moved_due(pod, now):
-            if self._moved_of != pod["id"]:
-                self._moved_of, self._moved = pod["id"], None  # nothing, too, if this fails
+        if pod is not None and pod.is_leaving and self._is_moved_due(pod, now):
+            if self._moved_of != pod.id:
+                self._moved_of, self._moved = pod.id, None  # nothing, too, if this fails
             self._moved_at = now
-            self._moved = await self.desk.backend.pods.moved(pod["id"])
+            self._moved = await self.desk.backend.pods.moved(pod.id)
             return False
         if self._is_queues_turn:
             is_changed = self._queues.refill(await self.desk.backend.queues.page())
@@ -134,7 +134,7 @@ class PodsScreen(Frame):
     def _is_moved_due(self, pod: PodRow, now: float) -> bool:
         """Tell whether it is time to ask again; of another pod it is at once."""
         is_old = now >= self._moved_at + MOVED_EVERY_S
-        return self._are_queues_read and (is_old or self._moved_of != pod["id"])
+        return self._are_queues_read and (is_old or self._moved_of != pod.id)
 
     def _share(self) -> None:
         """Give the pods as much room as they need, and the queues what is left."""
@@ -143,7 +143,7 @@ class PodsScreen(Frame):
         least = min(QUEUE_LINES_MIN, 1 + max(1, len(self._queues.rows)))
         self._pod_table.styles.height = max(2, min(wanted, body - least))
 
-    def thing(self) -> Thing | None:
+    def thing(self) -> Resource | None:
         row = self._pod or self._queue
         if row is None:
             return None
@@ -151,7 +151,7 @@ class PodsScreen(Frame):
         async def document() -> object:
             return row
 
-        return Thing(id=str(row["id"] if "id" in row else row["name"]), document=document)
+        return Resource(id=_name(row), document=document)
 
     # --- keys
 
@@ -181,41 +181,39 @@ class PodsScreen(Frame):
         """Open the jobs that a pod runs, or those of a queue."""
         if (pod := self._pod) is not None:
             running = term("status", STATE_WORDS[JobStatus.RUNNING])
-            self.desk.open("jobs", f"{running} {term('pod', pod['name'])}")
+            self.desk.open("jobs", f"{running} {term('pod', pod.name)}")
         elif (queue := self._queue) is not None:
-            if queue["queue"] is None:
+            if queue.queue is None:
                 self.strip.tell("jobs without a queue have no name to filter by", "dim")
             else:
-                self.desk.open("jobs", f"status:{UNDER_WAY} {term('queue', queue['queue'])}")
+                self.desk.open("jobs", f"status:{UNDER_WAY} {term('queue', queue.queue)}")
 
     def action_drain(self) -> None:
         """Ask whether a pod shall take no more jobs, or take them again."""
         row, pods = self._pod, self.desk.backend.pods
         if row is None:
             self.strip.tell("there is no pod under the cursor", "dim")
-        elif not is_living(row) or row["phase"] is not None:
-            told = "leaves already" if is_living(row) else "has ended"
-            self.strip.tell(f"{safe(row['name'])} {told}", "dim")
+        elif not row.is_living or row.phase is not None:
+            told = "leaves already" if row.is_living else "has ended"
+            self.strip.tell(f"{safe(row.name)} {told}", "dim")
         elif is_drained(row):
-            text = f"let {row['name']} take jobs again"
-            self._propose(text, ("pods", "undrain"), pods.undrain, row["id"], row)
+            text = f"let {row.name} take jobs again"
+            self._propose(text, ("pods", "undrain"), pods.undrain, row.id, row)
         else:
             text = f"drain {pod_words(row)}{goes_where(row, self._pods.rows)}"
-            self._propose(text, ("pods", "drain"), pods.drain, row["id"], row)
+            self._propose(text, ("pods", "drain"), pods.drain, row.id, row)
 
     def action_pause(self) -> None:
         """Ask whether nothing more shall be claimed from a queue, or whether it shall go on."""
         row, queues = self._queue, self.desk.backend.queues
         if row is None:
             self.strip.tell("there is no queue under the cursor", "dim")
-        elif row["paused_at"] is not None:
-            text = f"resume queue {row['name']}"
-            self._propose(text, ("queues", "resume"), queues.resume, row["queue"], row)
+        elif row.paused_at is not None:
+            text = f"resume queue {queue_shown(row.queue)}"
+            self._propose(text, ("queues", "resume"), queues.resume, row.queue, row)
         else:
-            text = f"pause queue {row['name']}"
-            self._propose(
-                text, ("queues", "pause"), queues.pause, row["queue"], row, is_required=True
-            )
+            text = f"pause queue {queue_shown(row.queue)}"
+            self._propose(text, ("queues", "pause"), queues.pause, row.queue, row, is_required=True)
 
     def _propose(
         self,
@@ -227,16 +225,17 @@ class PodsScreen(Frame):
         *,
         is_required: bool = False,
     ) -> None:
-        name, by = row["name"], self.desk.session.actor
+        name = row.name if isinstance(row, PodRow) else queue_shown(row.queue)
+        by = self.desk.session.actor
 
-        def act(reason: str) -> Act:
+        def act(reason: str) -> Action:
             async def done() -> str:
                 return f"{name}: {await work(which, by=by, reason=reason)}"
 
-            return Act(
+            return Action(
                 question=text,
                 command=command,
-                name=str(row["id"]) if "id" in row else name,
+                name=_name(row),
                 options=because(reason),
                 work=done,
             )
@@ -279,7 +278,7 @@ class PodsScreen(Frame):
         """Tell how the pod under the cursor leaves."""
         if (pod := self._pod) is None:
             return self._line("", width)
-        moved = self._moved if is_leaving(pod) and self._moved_of == pod["id"] else None
+        moved = self._moved if pod.is_leaving and self._moved_of == pod.id else None
         return self._line(pod_doing(pod, moved, self.desk.session.now), width)
 
     def _line(self, told: str, width: int) -> Strip:
@@ -291,3 +290,8 @@ class PodsScreen(Frame):
 
     def _no_queues(self) -> str:
         return "no queue: no job waits" if self._are_queues_read else "reading …"
+
+
+def _name(row: PodRow | QueueRow) -> str:
+    """Return what a command takes."""
+    return str(row.id) if isinstance(row, PodRow) else queue_shown(row.queue)
