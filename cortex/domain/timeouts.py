@@ -34,30 +34,15 @@ class Limit:
 
 TIMEOUTS: Final[dict[str, Limit]] = {
     "step": Limit(of="a step", default_s=600, hard_s=900),
-    "flow": Limit(of="a flow", default_s=1800, hard_s=2700),
     "llm_call": Limit(of="a model call", default_s=300, hard_s=450),
-    "llm_call_in_flow": Limit(of="a model call in a flow", default_s=120, hard_s=180),
     "llm_idle": Limit(of="the pause in a model's answer", default_s=60, hard_s=450),
     "llm_connect": Limit(of="connecting to a model", default_s=30, hard_s=180),
     "tool_call": Limit(of="a tool call", default_s=120, hard_s=600),
-    "tool_connect": Limit(of="connecting in a tool call", default_s=10, hard_s=180),
-    "network_call": Limit(of="a network call", default_s=120, hard_s=180),
-    "network_connect": Limit(of="connecting in a network call", default_s=30, hard_s=180),
-    "notification": Limit(of="a notification", default_s=15, hard_s=30),
-    "notification_connect": Limit(of="connecting for a notification", default_s=10, hard_s=30),
 }
 """By scope. A step of an agent is one model response and the tool calls that result."""
 
 JOB_EXPIRY_S: Final = 60.0
 """So long after its time-out another pod ends a job whose own pod has not."""
-
-TOOL_TIMEOUTS: Final[dict[str, float]] = {
-    "browser": 120,
-    "file_write": 10,
-    "kubectl": 30,
-    "write_file": 10,
-}
-"""Seconds for a call of a tool of this name that gives no figure; others get `tool_call`'s."""
 
 
 def check_timeout(scope: str, value: float, source: str) -> None:
