@@ -73,7 +73,7 @@ def test_wheel_holds_exactly_the_packages_and_the_sql(wheel: zipfile.ZipFile) ->
     expected = files_below(ROOT / "sql", installed_as="cortex/sql")
     for name, folder in PACKAGES.items():
         expected |= files_below(folder, installed_as=name)
-    assert expected >= {"cortex/__init__.py", "cortex/sql/migrations/0001_spine.sql"}
+    assert expected >= {"cortex/__init__.py", "cortex/sql/migrations/0001_base.sql"}
 
     installed = {name for name in wheel.namelist() if not name.startswith(DIST_INFO)}
     assert installed == expected

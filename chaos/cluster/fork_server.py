@@ -252,13 +252,16 @@ def _start(modules: Sequence[str]) -> "tuple[subprocess.Popen[bytes], socket.soc
 
 
 def _report(connection: int) -> int:
-    said = b""
-    while len(said) < REPORT_BYTES:
-        piece = os.read(connection, REPORT_BYTES - len(said))
+    report = b""
+    while len(report) < REPORT_BYTES:
+        try:
+            piece = os.read(connection, REPORT_BYTES - len(report))
+        except ConnectionResetError:  # killed with bytes of ours unread
+            piece = b""
         if not piece:
             raise ServerGone
-        said += piece
-    return int.from_bytes(said, "big", signed=True)
+        report += piece
+    return int.from_bytes(report, "big", signed=True)
 
 
 def _number(file: int | IO[Any]) -> int:

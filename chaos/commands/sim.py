@@ -9,14 +9,12 @@ from typing import Any, Final
 import click
 
 from chaos.cluster.guard import guarded_folder
-from chaos.sim.crew import Mode, WorkerDiedError, simulate
+from chaos.sim.crew import SEED_MAX_S, Mode, WorkerDiedError, simulate
 from chaos.sim.outcome import Outcome
 from chaos.sim.plan import PODS
 
 RANGE: Final = re.compile(r"(\d+)(?::(\d+))?")
 START_S: Final = 120.0
-SEED_MAX_S: Final = 300.0
-"""In real time, on a computer that does much else; beyond it something hangs."""
 TOLD_MAX: Final = 3
 """Problems of one seed that are shown; the first one is mostly the cause."""
 TOLD_CHARS_MAX: Final = 600

@@ -17,7 +17,7 @@ MUTANTS: Final = (
                 "await _leave(call, lease, ledger, new_id, is_sure=False), True\n",
                 "names = ('result', 'why', 'quota', 'used', 'limit', 'amount', 'wait_s')\n"
                 "    told = dict.fromkeys(names) | {'verdict': 'go', 'attempt': lease.attempt}\n"
-                "    leave, is_first = Intended(id=new_id(), **told), True\n",
+                "    leave, is_first = IntentReply(id=new_id(), **told), True\n",
             ),
         ),
     ),
@@ -108,7 +108,7 @@ MUTANTS: Final = (
         invariant="I18",
         patches=(
             Patch(
-                "sql/migrations/0043_one_vote.sql",
+                "sql/migrations/0015_approvals.sql",
                 "        WHEN held.expires_at <= cortex.now() THEN 'expired'\n",
                 "",
             ),
@@ -121,7 +121,7 @@ MUTANTS: Final = (
         invariant="I18",
         patches=(
             Patch(
-                "sql/migrations/0043_one_vote.sql",
+                "sql/migrations/0015_approvals.sql",
                 "    SELECT t.id INTO its_task FROM cortex_worker.task t"
                 " WHERE t.job_id = owner FOR UPDATE;\n"
                 "    PERFORM FROM cortex.job j WHERE j.id = owner"
@@ -131,7 +131,7 @@ MUTANTS: Final = (
                 "    IF owner IS NULL THEN\n        -- It got its task, or lost it,",
             ),
             Patch(
-                "sql/migrations/0043_one_vote.sql",
+                "sql/migrations/0015_approvals.sql",
                 "    SELECT * INTO held FROM cortex.approval a"
                 " WHERE a.id = of_approval FOR UPDATE;\n"
                 "    stands :=",
@@ -140,7 +140,7 @@ MUTANTS: Final = (
                 "    stands :=",
             ),
             Patch(
-                "sql/migrations/0010_approvals.sql",
+                "sql/migrations/0015_approvals.sql",
                 "    IF OLD.status <> 'PENDING' THEN\n        RAISE EXCEPTION 'approval % is",
                 "    IF OLD.status = 'NOBODY' THEN\n        RAISE EXCEPTION 'approval % is",
             ),

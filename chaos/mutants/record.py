@@ -58,7 +58,7 @@ MUTANTS: Final = (
                 " result = NULL, error_message = NULL,\n",
             ),
             Patch(
-                "sql/migrations/0001_spine.sql",
+                "sql/migrations/0003_jobs.sql",
                 "        ELSE false\n    END;\nCOMMENT ON FUNCTION cortex.is_legal_transition",
                 "        ELSE new = 'CANCELLED'\n    END;\n"
                 "COMMENT ON FUNCTION cortex.is_legal_transition",
@@ -91,7 +91,7 @@ MUTANTS: Final = (
                 "        status = 'PENDING',\n",
             ),
             Patch(
-                "sql/migrations/0001_spine.sql",
+                "sql/migrations/0003_jobs.sql",
                 "        WHEN 'RUNNING' THEN new IN ('COMPLETED',",
                 "        WHEN 'RUNNING' THEN new IN ('PENDING', 'COMPLETED',",
             ),
@@ -118,10 +118,10 @@ MUTANTS: Final = (
         invariant="I10",
         patches=(
             Patch(
-                "sql/migrations/0010_approvals.sql",
-                "    WHERE o.status <> n.status;\n    RETURN NULL;\nEND $$;\n\n",
+                "sql/migrations/0004_history.sql",
+                "    WHERE o.status <> n.status;\n    RETURN NULL;\nEND $$;\n",
                 "    WHERE o.status <> n.status AND n.status <> 'COMPLETED';\n"
-                "    RETURN NULL;\nEND $$;\n\n"
+                "    RETURN NULL;\nEND $$;\n"
                 "GRANT INSERT ON cortex.job_history TO cortex_runtime;\n",
             ),
             Patch("sql/queries/jobs.sql", "-- name: settled\n", _NOTE_ENDS),
@@ -147,7 +147,7 @@ MUTANTS: Final = (
         invariant="I10",
         patches=(
             Patch(
-                "sql/migrations/0007_dead_letters.sql",
+                "sql/migrations/0012_dead_letters.sql",
                 "CREATE TRIGGER dead_letter_of_failure AFTER UPDATE OF status ON",
                 "CREATE TRIGGER dead_letter_of_failure AFTER UPDATE OF payload ON",
             ),
@@ -181,8 +181,8 @@ MUTANTS: Final = (
         patches=(
             Patch(
                 "cortex/domain/retry.py",
-                "    jittered_s = rng.uniform(0, highest_s)\n",
-                "    jittered_s = highest_s\n",
+                "    jittered_s = backoff.pause_s(retry_count + 1, rng=rng)\n",
+                "    jittered_s = backoff.longest_s(retry_count + 1)\n",
             ),
         ),
     ),

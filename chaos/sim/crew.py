@@ -3,6 +3,7 @@
 import json
 import os
 import queue
+import select
 import subprocess
 import sys
 from collections.abc import Iterator, Sequence
@@ -16,6 +17,8 @@ from chaos.sim.outcome import Outcome
 
 Mode = Literal["run", "repeat", "keep"]
 ENDS_WITHIN_S: Final = 20.0
+SEED_MAX_S: Final = 300.0
+"""Real time for one seed on a loaded machine; a seed that takes longer hangs."""
 BRIEF: Final = "brief"
 WHOLE: Final = "whole"
 
@@ -45,6 +48,9 @@ class Worker:
         with suppress(BrokenPipeError):
             stdin.write(f"{mode} {seed} {BRIEF if is_brief else WHOLE}\n")
             stdin.flush()
+            if not select.select([stdout], [], [], SEED_MAX_S)[0]:
+                self._process.kill()
+                raise WorkerDiedError(f"seed {seed} hangs: no result within {SEED_MAX_S:.0f} s")
             answer = stdout.readline()
         if not answer:
             raise WorkerDiedError(f"the process that simulated seed {seed} has ended")
@@ -87,9 +93,10 @@ def simulate(
 
     def one(seed: int) -> Outcome:
         worker = idle.get()
-        outcome = worker.simulate(seed, mode, is_brief=is_brief)
-        idle.put(worker)
-        return outcome
+        try:
+            return worker.simulate(seed, mode, is_brief=is_brief)
+        finally:
+            idle.put(worker)  # a dead one, too: the next seed fails at once and does not wait
 
     with ExitStack() as stack:
         threads = stack.enter_context(ThreadPoolExecutor(workers))

@@ -3,13 +3,16 @@
 import random
 from collections.abc import Awaitable, Callable
 from hashlib import sha256
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 from uuid import UUID
 
 import orjson
 import trio
 
 from chaos.cluster.approver import WEIGHTS, Decision
+from chaos.sim.host import Scene
+from chaos.sim.machine import Machine
+from chaos.sim.outside import Ledger
 from chaos.workloads.program import Program
 from cortex.domain.approval import ApprovalRow
 from cortex.domain.effect import EffectStatus, Resolution
@@ -23,10 +26,6 @@ from cortex.store import approvals, effects, idempotency, jobs
 from cortex.store.approvals import Vote
 from cortex.store.effects import EffectRow
 
-if TYPE_CHECKING:
-    from chaos.sim.machine import Machine
-    from chaos.sim.world import World
-
 PAUSE_S: Final = (0.2, 2.0)
 AGAIN_SHARE: Final = 0.2
 """Of the acknowledged submissions, so many are repeated under their key."""
@@ -38,8 +37,9 @@ PAGE_MAX: Final = 20
 class People:
     """All of them work at one machine, which nothing happens to but what happens to Postgres."""
 
-    def __init__(self, world: "World", machine: "Machine") -> None:
+    def __init__(self, world: Scene, machine: Machine, *, ledger: Ledger) -> None:
         self._world = world
+        self._ledger = ledger
         self._machine = machine
         self._dice = random.Random(f"people {world.seed}")
         self._port: Port
@@ -161,7 +161,7 @@ class People:
 
     async def _resolve(self, effect: EffectRow) -> None:
         """Look at the ledger, and say what is there."""
-        applied = [a for a in self._world.ledger.applied if a.key == str(effect.id)]
+        applied = [a for a in self._ledger.applied if a.key == str(effect.id)]
         said = Resolution.APPLIED if applied else Resolution.NOT_APPLIED
 
         async def resolve() -> dict[str, Any]:

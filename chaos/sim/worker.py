@@ -27,7 +27,7 @@ def main() -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # a Ctrl-C is for the command
     folder = Path(sys.argv[1])
     with running_server(folder) as template_dsn:
-        simulator = Simulator(template_dsn, workspaces=folder)
+        simulator = Simulator(template_dsn, workspaces=folder / "workspaces")
         for line in sys.stdin:
             mode, seed, length = line.split()
             told = _simulated(simulator, mode, int(seed), is_brief=length == BRIEF).to_json()

@@ -1,8 +1,8 @@
 """Migrations: numbered files of `sql/migrations`, forward only, applied once, in order.
 
-Safe when many pods start at once: who finds something to do queues up at an advisory lock, and all
-but the first find nothing any more. Who finds nothing waits for nobody. A schema newer than this
-code is refused, so that an old pod never runs on it.
+Safe when many pods start at once: those with migrations to apply queue at an advisory lock, and all
+but the first find nothing left to do. A pod with nothing to apply waits for nobody. A schema that
+is newer than this code, or that other files made, is refused and left as it is.
 """
 
 import asyncio
@@ -53,7 +53,7 @@ async def migrate(dsn: str, *, known: Sequence[Migration] | None = None) -> list
     """Bring the schema up to date; return the migrations that were applied now.
 
     Needs the right to create schemas, and roles unless `cortex_runtime` exists already.
-    Raises `SchemaError` for a schema that is newer than this code or that was edited.
+    Raises `SchemaError` for a schema that is newer than this code or that other files made.
     """
     wanted = migrations() if known is None else known
     connection = await Profile(dsn=dsn, role=None).connect()
@@ -101,6 +101,13 @@ async def check(dsn: str) -> None:
 
 
 def _pending(wanted: Sequence[Migration], applied: Sequence[Record]) -> list[Migration]:
+    if applied and applied[0]["name"] != wanted[0].name:
+        first = applied[0]["name"]
+        raise SchemaError(
+            "the database is from before the first release of Cortex: its first migration is "
+            f"{first!r}, not {wanted[0].name!r}",
+            hint="nothing was changed: name an empty database with --dsn or a new --data folder",
+        )
     newest = max((row["version"] for row in applied), default=0)
     if newest > len(wanted):
         raise SchemaError(

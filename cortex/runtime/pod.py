@@ -3,7 +3,7 @@
     island and pool > liveness {database watch, heartbeat; for running jobs: listener, control,
         drain requests, breakers; for clients: result waiters, job feeds, answers} > writers
         {committer} > http {server, if asked for} > hand_back {job actors} > intake {dispatcher,
-        takeover; runners: retries, expiries, sweeper, bookkeeper, triage, dead acts, housekeeping}
+        takeover, sweeper, and the sweeps of `cortex.runtime.maintenance`}
 
 Leaving happens from the inside out: claiming stops, jobs go on to their next checkpoint and are
 handed back there, at the abort all others are, the API is closed, the committer is flushed, the pod
@@ -59,16 +59,11 @@ from cortex.runtime.jobs.receipts import Receipts
 from cortex.runtime.liveness.database_watch import DatabaseWatch
 from cortex.runtime.liveness.drain import Drain, Shutdown, sign_off
 from cortex.runtime.liveness.heartbeat import Heartbeat
-from cortex.runtime.liveness.listener import Listener
+from cortex.runtime.liveness.listener import BREAKER, CONTROL, Listener
 from cortex.runtime.liveness.sweeper import Sweeper
 from cortex.runtime.liveness.takeover import TakeOver
-from cortex.runtime.maintenance.bulk_operations import BulkOperations
 from cortex.runtime.maintenance.control import Control, DrainRequests
-from cortex.runtime.maintenance.expiries import Expiries
-from cortex.runtime.maintenance.housekeeping import Housekeeping
-from cortex.runtime.maintenance.reconciler import Reconciler
-from cortex.runtime.maintenance.retries import Retries
-from cortex.runtime.maintenance.triage import Triage
+from cortex.runtime.maintenance.sweeps import sweeps
 from cortex.runtime.metrics.metrics import Metrics
 from cortex.runtime.metrics.metrics_page import MetricsPage
 from cortex.runtime.pod_parts import PodParts
@@ -79,9 +74,9 @@ from cortex.store import configs, jobs, pods
 from cortex.store.pods import Vitals
 
 RESTART: Final = RestartPolicy(is_permanent=True)
-TRIAGE_EVERY_S: Final = 5.0
-GC_ALLOCATIONS: Final = 10_000
-"""Between two looks for garbage in circles: a batch of 500 jobs makes about so many objects."""
+GC_THRESHOLDS: Final = (10_000, 2, 30)
+"""For the collector of cycles. A batch of 500 jobs allocates about 10,000 objects; the second step
+comes soon, since it scans whatever a thousand new connections hold, and nothing runs meanwhile."""
 POOLED: Final = "behind a pooler: no notifications, and only silence tells that a pod has died"
 _log = structlog.get_logger(__name__)
 
@@ -184,9 +179,10 @@ class _Pod:
         self._breakers = BreakerRegistry(
             port, pod_id=self._record.id, rng=rng, on_opened=self._metrics.breaker_opened
         )
-        self._retries = Retries(port, rng=rng)
-        self._dead_acts = BulkOperations(port, rng=rng, chance=chance)
         self._unsettled = PendingSettlements(port)
+        self._sweeps = sweeps(
+            port, unsettled=self._unsettled, chance=chance, sweep_s=settings.sweep_s
+        )
         self._receipts = Receipts(port, workspaces=parts.workspaces, unix_ms=chance.unix_ms)
         self._control = Control(port, pod_id=self._record.id, running=self._running, rng=rng)
         self._heartbeat = Heartbeat(
@@ -212,8 +208,8 @@ class _Pod:
             pod_id=self._record.id,
             rng=rng,
             on_task=self._work_came,
-            on_control=self._controlled,
-            on_breaker=self._breaker_changed,
+            on_control=partial(self._notified, CONTROL),
+            on_breaker=partial(self._notified, BREAKER),
         )
         self._open_to_clients(rng)
 
@@ -228,6 +224,10 @@ class _Pod:
             liveness=Liveness.of(is_pooled=self._port.is_pooled),
             confinement=self._parts.confinement,
             tools=tuple(self._parts.tools.names),
+            look_s=self._settings.look_s,
+            heartbeat_s=self._settings.heartbeat_s,
+            zombie_s=self._settings.zombie_s,
+            sweep_s=self._settings.sweep_s,
         )
 
     def _open_to_clients(self, rng: random.Random) -> None:
@@ -294,7 +294,7 @@ class _Pod:
             ) as intake:
                 await self._start_intake(intake, level, policies)
                 gc.freeze()  # what was imported stays: no need to look at it again and again
-                gc.set_threshold(GC_ALLOCATIONS)
+                gc.set_threshold(*GC_THRESHOLDS)
                 record = self._record
                 _log.info("pod ready", pod=record.name, slots=record.slots)
                 on_ready(
@@ -437,12 +437,8 @@ class _Pod:
             pacer=Pacer(rng=self._rng),
             poll_s=settings.poll_s,
         )
-        await intake.start(self._retries)
-        await intake.start(self._dead_acts)
-        await intake.start(Expiries(port, rng=self._rng))
-        await intake.start(Reconciler(port, unsettled=self._unsettled, rng=self._rng))
-        await intake.start(Housekeeping(port, rng=self._rng, every_s=settings.sweep_s))
-        await intake.start(Triage(port, rng=self._rng, chance=self._chance, every_s=TRIAGE_EVERY_S))
+        for each in self._sweeps:
+            await intake.start(each)
         await intake.start(
             TakeOver(
                 port,
@@ -492,13 +488,12 @@ class _Pod:
         if self._dispatcher is not None:
             self._dispatcher.hint(promote=hint == "queued")
 
-    def _controlled(self) -> None:
-        for hears in (self._control, self._drain_requests, self._sender, self._dead_acts):
-            hears.wake()
-
-    def _breaker_changed(self) -> None:
-        self._breakers.wake()
-        self._retries.wake()
+    def _notified(self, channel: str) -> None:
+        for each in (self._control, self._drain_requests, self._breakers, *self._sweeps):
+            if channel in each.woken_by:
+                each.wake()
+        if channel == CONTROL:
+            self._sender.wake()
 
     def _flush(self) -> None:
         self.drain.enter(DrainPhase.FLUSH)

@@ -12,8 +12,18 @@ import attrs
 import orjson
 
 from cortex.domain import breaker as rules
-from cortex.domain.breaker import HOLD_MAX_S, HOLD_MIN_S, Breaker, BreakerState, policy_of
-from cortex.domain.breaker_past import ERRORS_MAX, PAST_S, CountedError, Past, Turn
+from cortex.domain.breaker import (
+    ERRORS_MAX,
+    HOLD_MAX_S,
+    HOLD_MIN_S,
+    PAST_S,
+    Breaker,
+    BreakerState,
+    CountedError,
+    Past,
+    Turn,
+    policy_of,
+)
 from cortex.domain.effect import FREEZE
 from cortex.domain.errors import ConflictError, NotFoundError, UsageError
 from cortex.domain.failure import Failure

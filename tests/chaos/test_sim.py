@@ -8,7 +8,8 @@ from attrs import evolve
 from click.testing import CliRunner
 
 from chaos.__main__ import chaos
-from chaos.sim.crew import simulate
+from chaos.sim.crew import Worker, WorkerDiedError, simulate
+from chaos.sim.outcome import Outcome
 from chaos.sim.plan import Kind, make_plan
 from tests.support.postgres import make_home
 
@@ -34,6 +35,15 @@ def test_seeds_repeat_bit_for_bit_and_break_no_rule(run_dir: Path) -> None:
         assert not outcome.problems
         assert outcome.line_count > 500
         assert outcome.virtual_s > 1800
+
+
+def test_a_worker_that_dies_ends_the_run(run_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def die(_: Worker, seed: int, *_args: object, **_options: object) -> Outcome:
+        raise WorkerDiedError(f"the process that simulated seed {seed} has ended")
+
+    monkeypatch.setattr(Worker, "simulate", die)
+    with pytest.raises(WorkerDiedError, match="seed 0"):
+        list(simulate(range(3), folder=make_home(run_dir), workers=1, mode="run"))
 
 
 def test_a_plan_is_decided_by_its_seed() -> None:

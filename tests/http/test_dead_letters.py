@@ -8,8 +8,8 @@ from cortex.cli.dead.show import FIELDS
 from cortex.postgres.database import Profile
 from cortex.postgres.session import open_session
 from cortex.store import agents, bulk_operations
+from tests.support.dead_letters import fail
 from tests.support.http_server import Answered, HttpServer
-from tests.support.letters import fail
 from tests.support.postgres import sql
 from tests.support.rows import job_row, move_clock, new_id
 

@@ -16,9 +16,9 @@ from cortex.http.framework.openapi import PATH
 from cortex.store import breakers, bulk_operations, jobs
 from cortex.store.bulk_operations import BulkOperation
 from tests.support.approvals import Askers
+from tests.support.dead_letters import fail
 from tests.support.effects import Doers
 from tests.support.http_server import HttpServer, http_server
-from tests.support.letters import fail
 from tests.support.rows import new_id
 
 SEED = 20_260_101

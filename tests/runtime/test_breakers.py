@@ -258,7 +258,7 @@ async def test_whose_turn_comes_in_the_instant_of_the_outage_does_not_call(bench
         bench.jobs.start_soon(provider.call, pod)
     await trio.testing.wait_all_tasks_blocked()
     line = pod._line(NAME)
-    line.ramp._size += 1
+    line.ramp._limit.value += 1
     line.ramp._let_in()
     opened = Breaker(name=NAME, state=BreakerState.OPEN, version=9, forced_by="ana")
     line.learn(opened, asked_at=trio.current_time())

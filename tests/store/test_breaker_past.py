@@ -2,7 +2,7 @@
 
 import pytest
 
-from cortex.domain.breaker_past import Past
+from cortex.domain.breaker import Past
 from cortex.domain.failure import Failure, FailureClass
 from cortex.postgres.session import Session
 from cortex.store import breakers, facts

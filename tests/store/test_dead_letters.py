@@ -18,7 +18,7 @@ from cortex.postgres.session import Session, open_session
 from cortex.store import agents, dead_letters, jobs, tasks
 from cortex.store.dead_letters import DeadLetterFilter, Resubmission, SettledDeadLetter
 from tests.sql.test_plans import explain
-from tests.support.letters import fail, letter, lifecycle, set_breaker
+from tests.support.dead_letters import fail, letter, lifecycle, set_breaker
 from tests.support.postgres import sql
 from tests.support.rows import (
     NoPause,

@@ -11,7 +11,7 @@ from cortex.domain.dead_letter import DeadLetterState
 from cortex.domain.job import Claim, Finish, JobStatus, Release, Suspend
 from cortex.postgres.session import Session
 from cortex.store import jobs, pulse, queues, tasks
-from tests.support.letters import fail
+from tests.support.dead_letters import fail
 from tests.support.postgres import sql
 from tests.support.rows import move_clock, stop_clock
 

@@ -1,13 +1,13 @@
 """Migrations: applied once whoever comes together, and refused when they do not fit."""
 
 import asyncio
+import re
 import subprocess
 import sys
 from collections.abc import Coroutine
 from functools import partial
 from pathlib import Path
 from typing import Any
-from uuid import UUID
 
 import attrs
 import pytest
@@ -15,20 +15,14 @@ import pytest
 from cortex.domain.errors import (
     CortexError,
     ForbiddenError,
-    NotFoundError,
     SchemaError,
     UnavailableError,
 )
 from cortex.postgres.database import Profile
 from cortex.postgres.migrate import Migration, check, migrate, migrations
 from cortex.postgres.queries import sql as query
-from cortex.postgres.session import open_session
-from cortex.store import dead_letters
-from cortex.store.dead_letters import Resubmission
-from tests.support.letters import letter
 from tests.support.postgres import run_asyncio, sql
 from tests.support.private_postgres import PrivatePostgres
-from tests.support.rows import new_id
 
 PROCESSES = 10
 PROGRAM = """
@@ -222,31 +216,45 @@ def test_our_files_are_numbered_without_gaps() -> None:
     assert all(len(migration.digest) == 32 for migration in known)
 
 
-# --- what was there before
+# --- databases of other files
 
-LETTERS_SINCE = 7
-"""The migration since when a failed job leaves a dead letter."""
-FAILED_BEFORE = """
-    DO $$ BEGIN
-        SET LOCAL session_replication_role = replica;  -- no triggers: their work is not under test
-        INSERT INTO cortex.job (id, type, status, payload, created_at, finished_at, error_message)
-        SELECT lpad(to_hex(n), 32, '0')::uuid, 'work', 'FAILED', '{}',
-               now() - n * interval '1 second', now(), 'it broke' FROM generate_series(1, 10100) n;
-    END $$
-"""
+BASELINE_LAST = "readonly"
+OLD = "INSERT INTO cortex.migration (version, name, digest) VALUES ($1, $2, sha256('x'))"
 
 
-def test_of_what_failed_before_there_were_letters_the_newest_get_some(empty_database: str) -> None:
-    before = [known for known in migrations() if known.version < LETTERS_SINCE]
-    run_asyncio(lambda: migrate(empty_database, known=before))
-    sql(empty_database, FAILED_BEFORE)
-    run_asyncio(lambda: migrate(empty_database))
-    (row,) = sql(empty_database, "SELECT count(*) AS letter_count FROM cortex.dead_letter")
-    assert row["letter_count"] == 10_000
-    newest, oldest = UUID(int=1), UUID(int=10_100)
-    assert letter(empty_database, newest)["state"] == "OPEN"
-    with open_session(Profile(dsn=empty_database)) as store:
-        wanted = [Resubmission(job_id=oldest, new_id=new_id())]
-        (refused,) = store(dead_letters.resubmit, wanted, by="ana", reason="mended")
-    assert isinstance(refused.error, NotFoundError)
-    assert "it got no dead letter" in refused.error.message
+@pytest.mark.parametrize("applied_count", [1, 43])
+def test_a_database_of_the_old_numbering_is_refused_and_left_alone(
+    empty_database: str, applied_count: int
+) -> None:
+    """Also one with fewer migrations than there are now, which must not get the rest of them."""
+    for statement in query("migrations.ensure_table").split(";\n"):
+        sql(empty_database, statement)
+    for version in range(1, applied_count + 1):
+        sql(empty_database, OLD, version, "spine" if version == 1 else f"old_{version}")
+    before = applied(empty_database)
+    for call in (migrate(empty_database), check(empty_database)):
+        error = refusal(call)
+        assert type(error) is SchemaError
+        assert "from before the first release" in error.message
+        assert "'spine', not 'base'" in error.message
+        assert error.hint is not None
+        assert "--dsn" in error.hint
+        assert "--data" in error.hint
+    assert applied(empty_database) == before
+    (row,) = sql(empty_database, "SELECT to_regclass('cortex.job') AS made")
+    assert row["made"] is None
+
+
+def test_the_baseline_makes_each_object_once() -> None:
+    known = migrations()
+    count = 1 + [each.name for each in known].index(BASELINE_LAST)
+    text = "\n".join(each.text for each in known[:count])
+    assert "OR REPLACE" not in text
+    assert re.findall(r"^(?:ALTER|DROP) .*", text, re.MULTILINE) == []
+    made = re.findall(
+        r"^CREATE (?:UNLOGGED |UNIQUE )?(?:TABLE|FUNCTION|INDEX|TRIGGER|VIEW) (\S+?)[(\s]",
+        text,
+        re.MULTILINE,
+    )
+    assert len(made) > 100
+    assert [name for name in made if made.count(name) > 1] == []

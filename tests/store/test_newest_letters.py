@@ -5,7 +5,7 @@ import pytest
 from cortex.postgres.session import Session
 from cortex.store import dead_letters
 from cortex.store.dead_letters import DeadLetterFilter, KnownValues
-from tests.support.letters import fail, set_breaker
+from tests.support.dead_letters import fail, set_breaker
 from tests.support.rows import move_clock
 
 

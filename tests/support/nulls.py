@@ -34,9 +34,9 @@ from cortex.store import (
     quotas,
     tasks,
 )
-from tests.support import letters
+from tests.support import dead_letters as failed_jobs
 from tests.support.approvals import Askers, a_verdict
-from tests.support.dead_acts import an_act
+from tests.support.bulk_operations import an_act
 from tests.support.effects import Doers
 from tests.support.factories import JOB_TYPE
 from tests.support.life import Life
@@ -249,7 +249,7 @@ def fill(call: Session, dsn: str) -> None:
             )
         ],
     )
-    failed = letters.fail(dsn, 3, steps=1, submitted={"type": JOB_TYPE, "payload": "{}"})
+    failed = failed_jobs.fail(dsn, 3, steps=1, submitted={"type": JOB_TYPE, "payload": "{}"})
     call(bulk_operations.begin, an_act(failed[:1], BulkVerb.DISCARD))
     call(breakers.force_open, "llm:gpt", by="li", reason="deploy", for_s=600.0)
     call(queues.pause, "mail", by="ana", reason="deploy")

@@ -7,7 +7,7 @@ from uuid import UUID
 
 import attrs
 
-from cortex.domain.breaker_past import CountedError, Past, Turn
+from cortex.domain.breaker import CountedError, Past, Turn
 from cortex.domain.drain import Moved, MovedGroup
 from cortex.domain.errors import ConflictError, NotFoundError
 from cortex.store.breakers import BreakerRow
@@ -68,6 +68,7 @@ class FakePods(_Fake[PodRow]):
             "name": f"eu-{number}",
             "running": 3,
             "heartbeat_at": self.ago(1),
+            "silent_after_s": 95.0,
             "loop_lag_ms": 0.8,
             "rss_bytes": 92 * 1024**2,
             "hint_latency_ms": 1.2,

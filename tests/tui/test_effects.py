@@ -41,6 +41,21 @@ async def test_unknown_effects_come_first_with_all_that_is_known(
             assert known in seat.text, known
 
 
+@on_asyncio
+async def test_an_earlier_word_is_not_why_it_is_unknown_again(
+    cluster: FakeBackend, sit: OpenSession
+) -> None:
+    said = {"resolution": "not-applied", "resolved_by": "li", "resolved_reason": "seen"}
+    cluster.effects.add(1, calls_count=2, **said)
+    cluster.effects.add(2, status="COMPLETED", **said | {"resolution": "applied"})
+    async with sit(first="effects", size=WIDE) as seat:
+        await seat.pass_time(3)
+        unknown = next(line for line in seat.lines if "…000001" in line)
+        assert "its pod died during the call" in unknown
+        assert "said li" not in unknown
+        assert "applied, said li" in seat.text
+
+
 @pytest.mark.parametrize(
     "digit, said",
     [("1", Resolution.APPLIED), ("2", Resolution.NOT_APPLIED), ("3", Resolution.GIVE_UP)],

@@ -4,6 +4,8 @@ from uuid import UUID
 
 import pytest
 
+from cortex.domain.phrases import NOTHING
+from cortex.domain.waiting import PERSON
 from tests.support.tui import FakeBackend, Seat, instant, on_asyncio
 from tests.support.tui_approvals import FakeApprovals
 from tests.support.tui_job import a_step
@@ -44,6 +46,24 @@ async def test_a_job_is_told_in_full(cluster: FakeBackend, sit: OpenSession) -> 
         assert "429" not in beside(seat)
         assert "404: no such page" in beside(seat)
         assert "not_found" in beside(seat)
+
+
+@on_asyncio
+async def test_why_a_job_waits_is_told_to_its_end(cluster: FakeBackend, sit: OpenSession) -> None:
+    cluster.reasons[cluster.add(1)] = f"queue default paused by ana: {'deploy ' * 20}· and more"
+    doubt = "a person has to say whether pay was applied: peer · went away, and nobody can tell"
+    cluster.add(2, status="WAITING_FOR_APPROVAL", waiting_on=f"{PERSON}x", last_error=doubt)
+    async with sit(size=WIDE) as seat:
+        await seat.pass_time(2)
+        assert "nobody can tell" in in_a_row(seat)
+        assert f"next {NOTHING}" in in_a_row(seat)
+        await seat.press("j")
+        assert f"why queue default paused by ana: {'deploy ' * 20}· and more" in in_a_row(seat)
+        assert f"next {NOTHING}" in in_a_row(seat)
+
+
+def in_a_row(seat: Seat) -> str:
+    return " ".join(beside(seat).split())
 
 
 @on_asyncio

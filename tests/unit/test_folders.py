@@ -14,6 +14,7 @@ from cortex.domain.errors import ForbiddenError, UsageError
 from cortex.http.folder import confine
 from cortex.jobs.run_agent import _readable
 from cortex.runtime.pod_parts import standard_parts
+from tests.support.rows import new_id
 
 
 @pytest.fixture
@@ -104,13 +105,14 @@ def test_workspaces_of_a_former_version_are_closed(tmp_path: Path) -> None:
 
 def test_a_pod_that_starts_closes_what_a_former_version_left_open(tmp_path: Path) -> None:
     workspaces, elsewhere = tmp_path / "data" / "workspaces", tmp_path / "elsewhere"
-    for each in (workspaces / "ended" / "inner", elsewhere):
+    ended, beside = workspaces / str(new_id()), workspaces / "postgres"
+    link = workspaces / str(new_id())
+    for each in (ended / "inner", elsewhere, beside):
         each.mkdir(parents=True)
+    for each in (workspaces, ended, elsewhere, beside):
         each.chmod(0o755)
-    for each in (workspaces, workspaces / "ended"):
-        each.chmod(0o755)
-    (workspaces / "link").symlink_to(elsewhere)
+    link.symlink_to(elsewhere)
     standard_parts(app=None, workspaces=workspaces)
-    assert mode(workspaces / "ended") == 0o700
+    assert mode(ended) == 0o700
     assert mode(workspaces) & 0o066 == 0
-    assert mode(elsewhere) == 0o755
+    assert mode(elsewhere) == mode(beside) == 0o755

@@ -1,7 +1,7 @@
 """`cortex approvals watch`: requests and decisions as they come, until Ctrl-C."""
 
 from collections.abc import Iterator
-from datetime import datetime, timedelta
+from datetime import timedelta
 from typing import Any, Final
 
 import click
@@ -13,7 +13,7 @@ from cortex.cli.screen.terminal import Terminal
 from cortex.cli.target import session
 from cortex.domain.approval import ApprovalRow
 from cortex.domain.errors import UnavailableError, UsageError
-from cortex.domain.phrases import clock_time, rfc3339, short_id, since_s, span
+from cortex.domain.phrases import short_id, since_s, span
 from cortex.domain.safe import safe
 from cortex.postgres.session import Session
 from cortex.store import approvals as store
@@ -121,7 +121,7 @@ def _print(event: ApprovalEvent, output: Output) -> None:
 
 
 def _line(event: ApprovalEvent, terminal: Terminal) -> str:
-    moment = _moment(event.at, terminal)
+    moment = terminal.clock(event.at)
     what = pad(event.event.replace("cancelled", "void"), EVENT_CELLS)
     risk = RISKS[event.risk]
     told = f"{short_id(event.id)} {brief(event)}{_more(event, terminal)}"
@@ -129,15 +129,11 @@ def _line(event: ApprovalEvent, terminal: Terminal) -> str:
     return f"{line}  {terminal.paint(risk.text, risk.style)} {safe(told)}"
 
 
-def _moment(at: datetime, terminal: Terminal) -> str:
-    return clock_time(at) if terminal.is_tty else rfc3339(at)
-
-
 def _more(event: ApprovalEvent, terminal: Terminal) -> str:
     told = []
     if event.event == "asked":
         agent = f" by {event.agent}" if event.agent else ""
-        told.append(f"asked{agent}, expires {_moment(event.expires_at, terminal)}")
+        told.append(f"asked{agent}, expires {terminal.clock(event.expires_at)}")
     elif event.event == "agreed":
         told.append(f"{event.agreed} of {event.people}")
     if event.person and event.event != "asked":

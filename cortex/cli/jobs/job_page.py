@@ -7,7 +7,7 @@ from typing import Any, Final
 import attrs
 
 from cortex.cli.facts import change_told
-from cortex.cli.jobs.job_outside import approval_line, clock, documents_of, effect_line, moment
+from cortex.cli.jobs.job_outside import approval_line, documents_of, effect_line, moment
 from cortex.cli.screen.terminal import Terminal
 from cortex.cli.screen.waterfall import waterfall
 from cortex.domain.approval import ApprovalRow
@@ -209,7 +209,7 @@ def _transition(row: dict[str, Any], terminal: Terminal) -> str:
     told = []
     if row["new"] == JobStatus.RUNNING.value:
         told.append(f"attempt {row['attempt']}" + (f" on {row['pod']}" if row["pod"] else ""))
-    waits = move_told(row["metadata"], lambda at: clock(at, terminal))
+    waits = move_told(row["metadata"], terminal.clock)
     told += [waits] if waits else []
     told += [
         f"{key} {value}"

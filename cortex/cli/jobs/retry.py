@@ -20,7 +20,7 @@ from cortex.domain.breaker import BreakerState
 from cortex.domain.clock import system_chance
 from cortex.domain.job import JobStatus
 from cortex.domain.job_filter import HEIR, HEIRS
-from cortex.domain.phrases import clock_time, localised, short_id, span
+from cortex.domain.phrases import localised, short_id, span
 from cortex.domain.safe import safe
 from cortex.domain.waiting import FreezeWait, QuotaWait, awaited_of
 from cortex.postgres.session import Session
@@ -100,7 +100,7 @@ def _tell_of_breaker(call: Session, name: str, output: Output) -> None:
         until = "until somebody closes it"
         if row.open_until is not None:
             left_s = (row.open_until - row.now).total_seconds()
-            at = clock_time(row.open_until)
+            at = output.talk.clock(row.open_until)
             until = f"for {span(left_s)} (until {at})" if left_s > 0 else "until one call tries it"
         output.say(
             f"breaker {name} decides about their calls, and is open {until}: "
@@ -113,7 +113,8 @@ def _tell_of_hold(job: dict[str, Any], output: Output) -> None:
     """Say that a freeze or a quota decides about their effects, and what would help."""
     seen = awaited_of(job["awaited"])
     if isinstance(seen, FreezeWait) or (isinstance(seen, QuotaWait) and seen.is_used_up):
-        output.say(f"it {localised(seen.words)}; {seen.ways_out[0]}", "warn")
+        words = localised(seen.words) if output.talk.is_tty else seen.words
+        output.say(f"it {words}; {seen.ways_out[0]}", "warn")
 
 
 def _question(failed: Sequence[Mapping[str, Any]]) -> str:

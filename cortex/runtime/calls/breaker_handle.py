@@ -19,6 +19,7 @@ import structlog
 import trio
 
 from cortex.domain import breaker as rules
+from cortex.domain.backoff import GrowingLimit
 from cortex.domain.breaker import Breaker, BreakerState, policy_of
 from cortex.domain.control_flow import Suspended
 from cortex.domain.errors import CortexError, UnavailableError
@@ -58,7 +59,7 @@ class SlowStart:
     """The calls of one pod to one other side."""
 
     def __init__(self) -> None:
-        self._size = START
+        self._limit = GrowingLimit(first=START, unlimited_from=UNBOUNDED_FROM)
         self._inside_count = 0
         self._waiting: dict[Permit, None] = {}  # an ordered set
         self._answered_at = trio.current_time()
@@ -71,7 +72,7 @@ class SlowStart:
     async def enter(self) -> Permit | None:
         """Wait for a place; None if turned away. After `trio.Cancelled` no place is taken."""
         if self._is_cold:
-            self._size = START
+            self._limit.restart()
         place = Permit()
         if self._has_room and not self._waiting:
             self._inside_count += 1
@@ -90,7 +91,7 @@ class SlowStart:
         """The other side has begun to answer this call; told again, it changes nothing."""
         if place.is_inside:
             self._answered_at = trio.current_time()
-            self._size = min(self._size + GROWTH, UNBOUNDED_FROM)
+            self._limit.grow_to(self._limit.value + GROWTH)
             self.leave(place)
 
     def leave(self, place: Permit) -> None:
@@ -102,7 +103,7 @@ class SlowStart:
 
     def restart(self) -> None:
         """A call has failed: begin with a few again."""
-        self._size = START
+        self._limit.restart()
 
     def turn_away(self) -> None:
         """Let nobody wait any more: all of them get None."""
@@ -116,7 +117,7 @@ class SlowStart:
 
     @property
     def _has_room(self) -> bool:
-        return self._size >= UNBOUNDED_FROM or self._inside_count < self._size
+        return self._inside_count < self._limit.value
 
     def _let_in(self) -> None:
         while self._waiting and self._has_room:

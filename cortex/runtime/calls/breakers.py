@@ -16,14 +16,13 @@ from contextlib import asynccontextmanager
 from typing import Final
 from uuid import UUID
 
-import structlog
 import trio
 
-from cortex.actors.ticker import Pacer
+from cortex.actors.runner import Runner
 from cortex.domain.breaker import POLICIES, BreakerState, moved_on
 from cortex.postgres.bridge import Port
-from cortex.runtime.backoff import Outage
 from cortex.runtime.calls.breaker_handle import BreakerAdmission, BreakerContext, BreakerHandle
+from cortex.runtime.liveness.listener import BREAKER
 from cortex.store import breakers as store
 
 POLL_S: Final = 1.0
@@ -33,13 +32,14 @@ FORGET_EVERY_S: Final = 3600.0
 FORGET_AFTER_S: Final = 86_400.0
 FORGET_BATCH: Final = 1000
 
-_log = structlog.get_logger(__name__)
 
-
-class BreakerRegistry:
-    """The actor; implements `cortex.durable.calls.Breakers`; `wake` looks at once."""
+class BreakerRegistry(Runner):
+    """The runner; implements `cortex.durable.calls.CircuitBreakers`."""
 
     name = "breakers"
+    failure = "breakers not looked at"
+    woken_by = frozenset({BREAKER})
+    is_ready_at_once = False
 
     def __init__(
         self,
@@ -50,11 +50,10 @@ class BreakerRegistry:
         on_opened: Callable[[str], None] = lambda _: None,
     ) -> None:
         """`on_opened` is told which breaker a call of this pod has opened."""
+        super().__init__(rng=rng, interval_s=POLL_S)
         self._port = port
-        self._pacer = Pacer(rng=rng)
-        self._outage = Outage(rng=rng)
         self._shared = BreakerContext(
-            port=port, pod_id=pod_id, rng=rng, wake=self._pacer.wake, on_opened=on_opened
+            port=port, pod_id=pod_id, rng=rng, wake=self.wake, on_opened=on_opened
         )
         self._lines: dict[str, BreakerHandle] = {}
         self._forget_at = float("-inf")
@@ -63,18 +62,6 @@ class BreakerRegistry:
         """Return how those stand that this pod knows now, among them all open ones."""
         now = self._shared.now
         return {name: moved_on(line.breaker, now).state for name, line in self._lines.items()}
-
-    def wake(self) -> None:
-        """Some breaker may have changed."""
-        self._pacer.wake()
-
-    async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-        """Keep the local copies fresh until cancelled; ready when it has looked once."""
-        await self._try_tick()
-        task_status.started()
-        while True:
-            await self._pacer.wait(POLL_S)
-            await self._try_tick()
 
     async def tick(self) -> None:
         """Look at all unhealthy breakers, tend this pod's calls, drop what nobody needs."""
@@ -122,10 +109,6 @@ class BreakerRegistry:
         if name not in self._lines:
             self._lines[name] = BreakerHandle(name, self._shared)
         return self._lines[name]
-
-    async def _try_tick(self) -> None:
-        async with self._outage.sat_out(_log, "breakers not looked at"):
-            await self.tick()
 
     async def _forget(self) -> None:
         """Now and then remove breakers that have long been well: their table stays small."""

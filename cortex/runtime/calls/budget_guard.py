@@ -20,6 +20,8 @@ from uuid import UUID
 import structlog
 import trio
 
+from cortex.actors.backoff import retry_while_unavailable
+from cortex.domain.backoff import Backoff
 from cortex.domain.budget import WAITING_PREFIX, Estimate, worded
 from cortex.domain.control_flow import LeaseLost, Suspended
 from cortex.domain.errors import RejectedError, UnavailableError
@@ -28,13 +30,11 @@ from cortex.domain.model import Usage
 from cortex.durable.calls import Caller, Reservation
 from cortex.durable.crash_points import crash_point
 from cortex.postgres.bridge import Port
-from cortex.runtime.backoff import until_answered
 from cortex.runtime.calls.pending_settlements import PendingSettlements
 from cortex.store import budgets
 from cortex.store.budgets import Bill, BudgetCall, BudgetVerdict
 
-PAUSE_MIN_S: Final = 0.05
-PAUSE_MAX_S: Final = 2.0
+BACKOFF: Final = Backoff(base_s=0.05, cap_s=2.0)
 SETTLE_WITHIN_S: Final = 10.0
 PATIENCE_S: Final = 60.0
 """How long a call waits in its step for room that other jobs hold; then its job gives up its pod.
@@ -47,7 +47,7 @@ _log = structlog.get_logger(__name__)
 
 
 class StoreBudgetGuard:
-    """Implements `cortex.durable.calls.Purse` on the port."""
+    """Implements `cortex.durable.calls.BudgetGuard` on the port."""
 
     def __init__(
         self,
@@ -65,7 +65,7 @@ class StoreBudgetGuard:
         self._rng = rng
 
     async def reserve(self, caller: Caller, *, model: str, estimate: Estimate) -> Reservation:
-        """See `cortex.durable.calls.Purse.reserve`.
+        """See `cortex.durable.calls.BudgetGuard.reserve`.
 
         Raises `LeaseLost` when the attempt is over, and `RejectedError` when a budget in money
         applies and the model's price is not known. A spent budget per run waits for a person; one
@@ -83,11 +83,11 @@ class StoreBudgetGuard:
 
     async def _room_for(self, call: BudgetCall) -> None:
         """Return when the call may begin."""
-        pause_s = PAUSE_MIN_S
+        tries = 0
         patient_until = trio.current_time() + PATIENCE_S
         while True:
-            verdict = await until_answered(
-                partial(self._ask, call), log=_log, told="call not let through yet", rng=self._rng
+            verdict = await retry_while_unavailable(
+                partial(self._ask, call), log=_log, event="call not let through yet", rng=self._rng
             )
             if self._is_granted(verdict, call):
                 return
@@ -99,8 +99,8 @@ class StoreBudgetGuard:
                     f"other calls hold the room that is left in budget {verdict.budget}",
                     delay_s=self._rng.uniform(0.5, 1.0) * COME_BACK_S,
                 )
-            await trio.sleep(self._rng.uniform(0.5, 1.0) * pause_s)
-            pause_s = min(2 * pause_s, PAUSE_MAX_S)
+            tries += 1
+            await trio.sleep(BACKOFF.pause_s(tries, rng=self._rng, least=0.5))
 
     async def settle(
         self,
@@ -112,7 +112,7 @@ class StoreBudgetGuard:
         took_s: float,
         failure: Failure | None = None,
     ) -> None:
-        """See `cortex.durable.calls.Purse.settle`. What is cut off is booked later, too."""
+        """See `cortex.durable.calls.BudgetGuard.settle`. What is cut off is booked later, too."""
         data: dict[str, Any] = {"outcome": outcome, "took_s": round(took_s, 3)}
         if failure is not None:
             data |= {"code": failure.code, "class": failure.cls.value}
@@ -126,22 +126,22 @@ class StoreBudgetGuard:
 
     async def _book(self, bill: Bill) -> bool:
         """Book a call; False if the database is away for too long."""
-        pause_s = PAUSE_MIN_S
+        tries = 0
         give_up_at = trio.current_time() + SETTLE_WITHIN_S
         while True:
+            tries += 1
             try:
                 crash_point("before_settle")
                 await self._port(budgets.settle, [bill])
                 crash_point("after_settle")
             except UnavailableError as error:
-                if trio.current_time() + pause_s >= give_up_at:
+                if trio.current_time() + BACKOFF.longest_s(tries) >= give_up_at:
                     told = {"call": str(bill.call_id), "cost_usd": str(bill.cost_usd), **bill.data}
                     _log.warning("cost waits for the database", error=error.message, **told)
                     return False
             else:
                 return True
-            await trio.sleep(self._rng.uniform(0.5, 1.0) * pause_s)
-            pause_s = min(2 * pause_s, PAUSE_MAX_S)
+            await trio.sleep(BACKOFF.pause_s(tries, rng=self._rng, least=0.5))
 
     def _call(self, caller: Caller, model: str, estimate: Estimate) -> BudgetCall:
         return BudgetCall(

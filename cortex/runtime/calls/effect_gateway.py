@@ -10,10 +10,10 @@ from uuid import UUID
 import attrs
 import structlog
 
+from cortex.actors.backoff import retry_while_unavailable
 from cortex.domain.approval import Decided
 from cortex.domain.job import EffectIntent, EffectReport, IntentReply
 from cortex.postgres.bridge import Port
-from cortex.runtime.backoff import until_answered
 from cortex.runtime.commit.committer import Committer
 from cortex.runtime.self_fence import SelfFence
 from cortex.store import approvals
@@ -48,9 +48,9 @@ class StoreEffectGateway:
 
     async def decision(self, lineage_id: UUID, key: str) -> Decided | None:
         """Return the newest request of a line of jobs for a step, decided or not."""
-        return await until_answered(
+        return await retry_while_unavailable(
             lambda: self.port(approvals.of_line, lineage_id, key),
             log=_log,
-            told="decision not read",
+            event="decision not read",
             rng=self.rng,
         )

@@ -23,14 +23,15 @@ import attrs
 import structlog
 import trio
 
+from cortex.actors.backoff import LoopBackoff
 from cortex.actors.ticker import Pacer
 from cortex.domain.answer_text import AnswerPiece, Message, PollHint, payloads
+from cortex.domain.backoff import Backoff
 from cortex.domain.errors import UnavailableError
 from cortex.domain.job import Lease
 from cortex.domain.redaction import begun_in, ended_in, knows_any, redact, storable
 from cortex.durable.progress import PartialAnswer
 from cortex.postgres.bridge import Port
-from cortex.runtime.backoff import Outage
 from cortex.runtime.jobs.receipts import Receipts
 from cortex.runtime.running import RunningJobs
 from cortex.store import watches
@@ -100,8 +101,8 @@ class AnswerSender:
         self._running = running
         self._receipts = receipts
         self._hints = Pacer(rng=rng)
-        self._looking = Outage(rng=rng, first_s=1.0, most_s=1.0)
-        self._sending = Outage(rng=rng)
+        self._looking = LoopBackoff(rng=rng, backoff=Backoff(base_s=1.0, cap_s=1.0))
+        self._sending = LoopBackoff(rng=rng)
         self._jobs: dict[UUID, _Job] = {}
         self._somebody = trio.Event()
 
@@ -122,7 +123,7 @@ class AnswerSender:
                     await trio.sleep(self._looking.failed(_log, "watches not read", error))
                     self._hints.wake()
                 else:
-                    self._looking.over()
+                    self._looking.succeeded()
                 await trio.sleep(LOOK_APART_S)
 
     async def look(self) -> None:
@@ -176,7 +177,7 @@ class AnswerSender:
     async def _send(self) -> None:
         while True:
             await self._somebody.wait()
-            async with self._sending.sat_out(_log, "not sent to watchers"):
+            async with self._sending.pause_if_unavailable(_log, "not sent to watchers"):
                 await self.tick()
             if not self._jobs:
                 self._somebody = trio.Event()

@@ -11,11 +11,11 @@ from uuid import UUID
 
 import attrs
 
+from cortex.domain.backoff import Backoff
 from cortex.domain.job import Operation
 
-LOOK_S = 0.5
-LOOK_MAX_S = 5.0
-"""Between two looks: each time that rows are held again it doubles up to this."""
+LOOK_BACKOFF = Backoff(base_s=0.5, cap_s=5.0)
+"""Pauses between two looks, for each time that rows are held again."""
 
 
 class BlockedEntry(Protocol):
@@ -32,7 +32,7 @@ class BlockedOperations(Generic[E]):
     """By job, in the order in which they were sent. Instants are trio's."""
 
     _waiting: dict[UUID, list[E]] = attrs.field(factory=dict)
-    _look_s: float = LOOK_S
+    _looks: int = 0
     look_at: float = math.inf
     """When to look whether their rows are free."""
 
@@ -55,8 +55,8 @@ class BlockedOperations(Generic[E]):
 
     def looked(self, now: float) -> None:
         """They are held still: look again later, ever later."""
-        self.look_at = now + self._look_s
-        self._look_s = min(2 * self._look_s, LOOK_MAX_S)
+        self._looks += 1
+        self.look_at = now + LOOK_BACKOFF.longest_s(self._looks)
 
     def is_behind(self, operation: Operation) -> bool:
         """Tell whether one of its job waits before it."""
@@ -71,5 +71,5 @@ class BlockedOperations(Generic[E]):
         free = [job_id for job_id in self._waiting if job_id not in locked]
         found = [entry for job_id in free for entry in self._waiting.pop(job_id)]
         if not self._waiting:
-            self._look_s, self.look_at = LOOK_S, math.inf
+            self._looks, self.look_at = 0, math.inf
         return found

@@ -23,8 +23,10 @@ import attrs
 import structlog
 import trio
 
+from cortex.actors.backoff import LoopBackoff
 from cortex.actors.mailbox import Mailbox, MailboxClosed
 from cortex.actors.reply import Reply
+from cortex.domain.backoff import Backoff
 from cortex.domain.control_flow import LeaseLost
 from cortex.domain.errors import CortexError, OutcomeUnknownError, UnavailableError
 from cortex.domain.job import (
@@ -40,14 +42,13 @@ from cortex.domain.job import (
 )
 from cortex.durable.crash_points import crash_point
 from cortex.postgres.bridge import Port
-from cortex.runtime.backoff import Outage
 from cortex.runtime.commit.blocked_operations import BlockedOperations
 from cortex.runtime.metrics.metrics import Metrics
 from cortex.store import effects, jobs, steps, tasks
 
 BATCH_MAX: Final = 500
 MAILBOX_BOUND: Final = 2_000
-BACKOFF_S: Final = 0.05
+BACKOFF: Final = Backoff(base_s=0.05, cap_s=5.0)
 CLOSING_PAUSE_S: Final = 1.0
 """The longest pause of a pod that leaves, and has little time left."""
 STATEMENT_BYTES_MAX: Final = 16 * 1024 * 1024
@@ -201,7 +202,7 @@ class Committer:
         What is locked out is left behind, and so is what comes after it.
         """
         began = trio.current_time()
-        outage = Outage(rng=self._rng, first_s=BACKOFF_S)
+        backoff = LoopBackoff(rng=self._rng, backoff=BACKOFF)
         group = self._admitted(group)
         is_repeat = is_repeat or any(_entry(each).is_repeat for each in group)
         while group:
@@ -217,7 +218,7 @@ class Committer:
                     return
                 self.is_held_up = True
                 await self._pause(
-                    outage.failed(_log, "commit delayed", error, operations=len(group))
+                    backoff.failed(_log, "commit delayed", error, operations=len(group))
                 )
             except CortexError as error:
                 self.is_held_up = False

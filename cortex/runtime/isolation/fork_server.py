@@ -30,6 +30,7 @@ import orjson
 import structlog
 import trio
 
+from cortex.domain.backoff import Backoff
 from cortex.domain.errors import UnavailableError
 
 PR_SET_PDEATHSIG: Final = 1
@@ -39,8 +40,7 @@ MESSAGE_BYTES_MAX: Final = 4096
 FORK_WITHIN_S: Final = 10.0
 READY_WITHIN_S: Final = 60.0
 """For a forge that is a new program: it imports the application first."""
-REPLACE_PAUSE_S: Final = 0.25
-REPLACE_PAUSE_MAX_S: Final = 30.0
+REPLACE_BACKOFF: Final = Backoff(base_s=0.25, cap_s=30.0)
 STEADY_S: Final = 60.0
 """A forge that has lived so long is replaced without delay."""
 GONE_WITHIN_S: Final = 5.0
@@ -128,7 +128,7 @@ class ForkServer:
             raise
 
     async def _keep(self) -> None:
-        pause_s = REPLACE_PAUSE_S
+        deaths = 0
         while True:
             began = trio.current_time()
             await self._hear()
@@ -136,9 +136,9 @@ class ForkServer:
             if self._again is None:
                 await trio.sleep_forever()
             if trio.current_time() - began >= STEADY_S:
-                pause_s = REPLACE_PAUSE_S
-            await trio.sleep(pause_s)
-            pause_s = min(2 * pause_s, REPLACE_PAUSE_MAX_S)
+                deaths = 0
+            deaths += 1
+            await trio.sleep(REPLACE_BACKOFF.longest_s(deaths))
             self._replace(self._again)
 
     def _listen(self) -> None:

@@ -235,11 +235,11 @@ class _Remote:
 
     @property
     def new_id(self) -> Callable[[], UUID]:
-        """See `Desk.new_id`."""
+        """See `EffectGateway.new_id`."""
         return self._chance.new_id
 
     async def record(self, operation: StepDone | EffectReport) -> None:
-        """See `Recorder.record` and `Desk.record`."""
+        """See `Recorder.record` and `EffectGateway.record`."""
         is_step = isinstance(operation, StepDone)
         await self._line.call("record" if is_step else "tell_effect", operation=plain(operation))
         if isinstance(operation, StepDone):
@@ -252,15 +252,15 @@ class _Remote:
         return kept
 
     async def until_it_may_begin(self, call_s: float) -> None:
-        """See `Desk.until_it_may_begin`."""
+        """See `EffectGateway.until_it_may_begin`."""
         await self._line.call("may_begin", call_s=call_s)
 
     async def intend(self, intent: EffectIntent) -> IntentReply:
-        """See `Desk.intend`."""
+        """See `EffectGateway.intend`."""
         return shaped(await self._line.call("intend", intent=plain(intent)), IntentReply)
 
     async def decision(self, lineage_id: UUID, key: str) -> Decided | None:  # noqa: ARG002
-        """See `Desk.decision`: the pod knows the line."""
+        """See `EffectGateway.decision`: the pod knows the line."""
         found = await self._line.call("decision", key=key)
         return None if found is None else shaped(found, Decided)
 

@@ -21,6 +21,7 @@ import attrs
 import structlog
 import trio
 
+from cortex.actors.backoff import retry_while_unavailable
 from cortex.domain.classification import describe, leaves
 from cortex.domain.control_flow import LeaseLost
 from cortex.domain.errors import CortexError, UnavailableError
@@ -42,7 +43,6 @@ from cortex.durable.journal import Journal, LeaveRequest
 from cortex.durable.registry import Registry
 from cortex.durable.tally import Tally
 from cortex.postgres.bridge import Port, leave_island
-from cortex.runtime.backoff import until_answered
 from cortex.runtime.commit.committer import Committer
 from cortex.runtime.isolation.isolation import AttemptReport, Isolation, RecordedSteps, RunnerDied
 from cortex.runtime.jobs.job_ending import ending_of, not_judged, out_of_time, process_died
@@ -269,7 +269,9 @@ class JobActors:
         """Return what earlier attempts committed, and the effects that they began besides."""
         job_id = claim.lease.job_id
         goes_on = claim.lineage_id is not None and claim.has_steps
-        answered = partial(until_answered, log=_log, told="steps not loaded", rng=self.rng)
+        answered = partial(
+            retry_while_unavailable, log=_log, event="steps not loaded", rng=self.rng
+        )
         known: Sequence[Step] = ()
         left: Sequence[OpenEffect] = ()
         if claim.has_steps:

@@ -24,7 +24,7 @@ from uuid import UUID
 import structlog
 import trio
 
-from cortex.actors.ticker import Pacer
+from cortex.actors.runner import Runner
 from cortex.domain.drain import TroubleReport
 from cortex.domain.errors import UnavailableError
 from cortex.durable.crash_points import crash_point
@@ -44,10 +44,11 @@ TURN: Final = 0.9
 _log = structlog.get_logger(__name__)
 
 
-class Sweeper:
+class Sweeper(Runner):
     """The runner."""
 
     name = "sweeper"
+    failure = "sweep failed"
 
     def __init__(
         self,
@@ -63,40 +64,32 @@ class Sweeper:
         trouble: Callable[[], TroubleReport | None] = lambda: None,
     ) -> None:
         """`trouble`: what this pod's calls suffer from."""
+        super().__init__(rng=rng, interval_s=sweep_s)
         self._trouble = trouble
         self._port = port
         self._pod_id = pod_id
         self._metrics = metrics or Metrics()
         self._standing = standing
         self._zombie_s = zombie_s
-        self._sweep_s = sweep_s
         self._batch_max = batch_max
         self._rng = rng
-        self._pacer = Pacer(rng=rng)
         self._not_before = -math.inf
         self._blocked_since = math.inf
-
-    async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-        """Sweep until cancelled."""
-        task_status.started()
-        while True:
-            try:
-                await self.tick()
-            except UnavailableError as error:
-                if not error.is_locked:
-                    self._not_before = trio.current_time() + self._zombie_s
-                _log.warning("sweep failed", error=error.message)
-            await self._pacer.wait(self._sweep_s)
 
     async def tick(self) -> None:
         """Take one batch of jobs whose pods are silent, if it is this pod's turn."""
         is_steady = self._standing.is_steady_for(self._zombie_s)
         if self._trouble() is not None:
             self._not_before = trio.current_time() + self._zombie_s
-        if is_steady and trio.current_time() >= self._not_before:
-            await self._sweep()
-        if self._standing.is_sure:
-            await self._report_blocked()
+        try:
+            if is_steady and trio.current_time() >= self._not_before:
+                await self._sweep()
+            if self._standing.is_sure:
+                await self._report_blocked()
+        except UnavailableError as error:
+            if not error.is_locked:
+                self._not_before = trio.current_time() + self._zombie_s
+            raise
 
     async def _sweep(self) -> None:
         crash_point("before_sweep")
@@ -105,10 +98,10 @@ class Sweeper:
             silent_s=self._zombie_s,
             limit=self._batch_max,
             rng=self._rng,
-            every_s=TURN * self._sweep_s,
+            every_s=TURN * self.interval_s,
         )
         expired_count = await self._port(
-            tasks.expire, limit=self._batch_max, every_s=TURN * self._sweep_s
+            tasks.expire, limit=self._batch_max, every_s=TURN * self.interval_s
         )
         if swept.count or expired_count:
             crash_point("after_sweep")

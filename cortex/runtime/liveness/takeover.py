@@ -19,11 +19,11 @@ from uuid import UUID
 import structlog
 import trio
 
-from cortex.actors.ticker import Pacer
+from cortex.actors.runner import Runner
+from cortex.domain.backoff import Backoff
 from cortex.domain.errors import UnavailableError
 from cortex.durable.crash_points import crash_point
 from cortex.postgres.bridge import Port
-from cortex.runtime.backoff import Outage
 from cortex.runtime.metrics.metrics import Metrics
 from cortex.runtime.self_fence import SelfFence
 from cortex.store import pods, tasks
@@ -39,10 +39,12 @@ BATCH_MAX: Final = 500
 _log = structlog.get_logger(__name__)
 
 
-class TakeOver:
-    """The actor."""
+class TakeOver(Runner):
+    """The runner."""
 
     name = "takeover"
+    failure = "no look at the other pods"
+    jitter = 0.0
 
     def __init__(
         self,
@@ -56,34 +58,26 @@ class TakeOver:
         rng: random.Random,
         metrics: Metrics | None = None,
     ) -> None:
+        super().__init__(rng=rng, interval_s=look_s, backoff=Backoff(base_s=look_s, cap_s=look_s))
         self._port = port
         self._metrics = metrics or Metrics()
         self._pod_id = pod_id
         self._standing = standing
-        self._look_s = look_s
         self._settle_s = settle_s
-        self._pacer = Pacer(rng=rng, jitter=0.0)
         self._deaths_max = deaths_max
         self._suspected_since: dict[Suspect, float] = {}
         """By what was seen: with another heartbeat it is another suspicion."""
         self._looks = 0
-        self._outage = Outage(rng=rng, first_s=look_s, most_s=look_s)
-
-    async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-        """Look until cancelled."""
-        task_status.started()
-        while True:
-            try:
-                await self.tick()
-            except UnavailableError as error:
-                self._suspected_since.clear()
-                await trio.sleep(self._outage.failed(_log, "no look at the other pods", error))
-            else:
-                self._outage.over()
-            await self._pacer.wait(self._look_s)
 
     async def tick(self) -> None:
         """Look once; take over what has been dead for two looks."""
+        try:
+            await self._look()
+        except UnavailableError:
+            self._suspected_since.clear()
+            raise
+
+    async def _look(self) -> None:
         if not self._standing.may_judge:
             self._suspected_since.clear()
             return

@@ -10,11 +10,10 @@ from collections.abc import Callable
 from uuid import UUID
 
 import structlog
-import trio
 
-from cortex.actors.ticker import Pacer
+from cortex.actors.runner import Runner
 from cortex.postgres.bridge import Port
-from cortex.runtime.backoff import Outage
+from cortex.runtime.liveness.listener import CONTROL
 from cortex.runtime.running import RunningJobs, Stop
 from cortex.store import drains, jobs
 
@@ -23,31 +22,20 @@ POLL_S = 1.0
 _log = structlog.get_logger(__name__)
 
 
-class Control:
-    """The actor; `wake` looks at once."""
+class Control(Runner):
+    """The runner."""
 
     name = "control"
+    failure = "cancel requests not read"
+    woken_by = frozenset({CONTROL})
 
     def __init__(
         self, port: Port, *, pod_id: UUID, running: RunningJobs, rng: random.Random
     ) -> None:
+        super().__init__(rng=rng, interval_s=POLL_S)
         self._port = port
         self._pod_id = pod_id
         self._running = running
-        self._pacer = Pacer(rng=rng)
-        self._outage = Outage(rng=rng)
-
-    def wake(self) -> None:
-        """There may be a request."""
-        self._pacer.wake()
-
-    async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-        """Look for requests until cancelled."""
-        task_status.started()
-        while True:
-            async with self._outage.sat_out(_log, "cancel requests not read"):
-                await self.tick()
-            await self._pacer.wait(POLL_S)
 
     async def tick(self) -> None:
         """Stop every job of this pod that was asked to end."""
@@ -64,10 +52,12 @@ class Control:
 # --- Obeys people who ask this pod to drain, and who let it take jobs again.
 
 
-class DrainRequests:
-    """The actor; `wake` looks at once."""
+class DrainRequests(Runner):
+    """The runner."""
 
     name = "drain_requests"
+    failure = "drain requests not read"
+    woken_by = frozenset({CONTROL})
 
     def __init__(
         self,
@@ -79,25 +69,12 @@ class DrainRequests:
         rng: random.Random,
     ) -> None:
         """`tell` is called when there is something new to be shown."""
+        super().__init__(rng=rng, interval_s=POLL_S)
         self._port = port
         self._pod_id = pod_id
         self._running = running
         self._tell = tell
-        self._pacer = Pacer(rng=rng)
-        self._outage = Outage(rng=rng)
         running.when_ended.append(self._ended)
-
-    def wake(self) -> None:
-        """There may be a request, or none any more."""
-        self._pacer.wake()
-
-    async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-        """Look for requests until cancelled."""
-        task_status.started()
-        while True:
-            async with self._outage.sat_out(_log, "drain requests not read"):
-                await self.tick()
-            await self._pacer.wait(POLL_S)
 
     async def tick(self) -> None:
         """Look once; tell when it has changed."""

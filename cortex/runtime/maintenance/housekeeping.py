@@ -13,12 +13,8 @@ On stop: nothing to do.
 import random
 from typing import Final
 
-import structlog
-import trio
-
-from cortex.actors.ticker import Pacer
+from cortex.actors.runner import Runner
 from cortex.postgres.bridge import Port
-from cortex.runtime.backoff import Outage
 from cortex.store import budgets, bulk_operations, idempotency, quotas, watches
 from cortex.store.budgets import BudgetUse
 
@@ -31,32 +27,20 @@ DAY_KEPT_S: Final = 35 * 86_400.0
 RUN_KEPT_S: Final = 7 * 86_400.0
 """A failed job that is gone on from later has its budget per run anew."""
 
-_log = structlog.get_logger(__name__)
 
-
-class Housekeeping:
+class Housekeeping(Runner):
     """The runner."""
 
     name = "housekeeping"
+    failure = "housekeeping failed"
 
     def __init__(self, port: Port, *, rng: random.Random, every_s: float) -> None:
+        super().__init__(rng=rng, interval_s=every_s)
         self._port = port
-        self._every_s = every_s
-        self._pacer = Pacer(rng=rng)
-        self._outage = Outage(rng=rng)
         self._after: BudgetUse | None = None
 
-    async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-        """Delete until cancelled."""
-        task_status.started()
-        while True:
-            is_behind = False
-            async with self._outage.sat_out(_log, "housekeeping failed"):
-                is_behind = await self.tick()
-            await self._pacer.wait(BACKLOG_PAUSE_S if is_behind else self._every_s)
-
-    async def tick(self) -> bool:
-        """Delete one batch of each; tell whether more may be due."""
+    async def tick(self) -> float | None:
+        """Delete one batch of each."""
         keys = await self._port(idempotency.sweep, limit=BATCH_MAX)
         _, self._after = await self._port(
             budgets.forget,
@@ -69,4 +53,5 @@ class Housekeeping:
         acts = await self._port(bulk_operations.forget, kept_s=DAY_KEPT_S, limit=ACTS_MAX)
         words = await self._port(watches.forget)
         is_full = BATCH_MAX in (keys, uses, words) or acts == ACTS_MAX
-        return is_full or self._after is not None
+        is_behind = is_full or self._after is not None
+        return BACKLOG_PAUSE_S if is_behind else None

@@ -15,12 +15,10 @@ from typing import Final
 from uuid import UUID
 
 import structlog
-import trio
 
-from cortex.actors.ticker import Pacer
+from cortex.actors.runner import Runner
 from cortex.durable.crash_points import crash_point
 from cortex.postgres.bridge import Port
-from cortex.runtime.backoff import Outage
 from cortex.runtime.calls.pending_settlements import PendingSettlements
 from cortex.store import budgets
 from cortex.store.budgets import FIRST
@@ -31,29 +29,21 @@ LOOK_MAX: Final = 1000
 _log = structlog.get_logger(__name__)
 
 
-class Reconciler:
+class Reconciler(Runner):
     """The runner."""
 
     name = "bookkeeper"
+    failure = "budgets not looked after"
+    jitter = 0.5
 
     def __init__(
         self, port: Port, *, unsettled: PendingSettlements, rng: random.Random, every_s: float = 5.0
     ) -> None:
+        super().__init__(rng=rng, interval_s=every_s)
         self._port = port
         self._unsettled = unsettled
-        self._every_s = every_s
-        self._pacer = Pacer(rng=rng, jitter=0.5)
-        self._outage = Outage(rng=rng)
         self._after_call: UUID | None = None
         self._after_job = FIRST
-
-    async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-        """Look until cancelled."""
-        task_status.started()
-        while True:
-            async with self._outage.sat_out(_log, "budgets not looked after"):
-                await self.tick()
-            await self._pacer.wait(self._every_s)
 
     async def tick(self) -> None:
         """Book what waits for it, then look at the next reservations and the next jobs."""

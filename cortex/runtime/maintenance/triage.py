@@ -18,13 +18,11 @@ from typing import Final
 from uuid import UUID
 
 import structlog
-import trio
 
-from cortex.actors.ticker import Pacer
+from cortex.actors.runner import Runner
 from cortex.domain.clock import Chance
 from cortex.durable.crash_points import crash_point
 from cortex.postgres.bridge import Port
-from cortex.runtime.backoff import Outage
 from cortex.store.triage import Triaged, triage
 
 CALM_S: Final = 60.0
@@ -37,31 +35,24 @@ PUT_OFF_MAX: Final = JUDGED_MAX // 2
 _log = structlog.get_logger(__name__)
 
 
-class Triage:
+class Triage(Runner):
     """The runner."""
 
     name = "triage"
+    failure = "dead letters not looked through"
 
-    def __init__(self, port: Port, *, rng: random.Random, chance: Chance, every_s: float) -> None:
+    def __init__(
+        self, port: Port, *, rng: random.Random, chance: Chance, every_s: float = 5.0
+    ) -> None:
+        super().__init__(rng=rng, interval_s=every_s)
         self._port = port
         self._chance = chance
-        self._every_s = every_s
         self._retried_max = RETRIED_MAX
         self._put_off: list[UUID] = []
         """Letters whose retry was cancelled alone, as far as this pod tried; the last one last."""
-        self._pacer = Pacer(rng=rng)
-        self._outage = Outage(rng=rng)
 
-    async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-        """Look until cancelled."""
-        task_status.started()
-        while True:
-            async with self._outage.sat_out(_log, "dead letters not looked through"):
-                await self.tick()
-            await self._pacer.wait(self._every_s)
-
-    async def tick(self) -> Triaged | None:
-        """Look through one batch; None: another pod is at it."""
+    async def tick(self) -> None:
+        """Look through one batch, unless another pod is at it."""
         crash_point("before_triage")
         done = await self._port(
             triage,
@@ -80,7 +71,6 @@ class Triage:
                 if done.refused_count
                 else min(2 * self._retried_max, RETRIED_MAX)
             )
-        return done
 
 
 def _put_off(before: Sequence[UUID], done: Triaged) -> list[UUID]:

@@ -5,8 +5,7 @@ from uuid import UUID
 
 import pytest
 
-from cortex.domain.approval import Approval
-from cortex.domain.approval_batch import BATCH_MAX, check_batch, varying
+from cortex.domain.approval import BATCH_MAX, Approval, check_batch, varying
 from cortex.domain.errors import UsageError
 from tests.support.store_rows import an_approval
 

@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from cortex.domain.breaker_past import Past
+from cortex.domain.breaker import Past
 from cortex.domain.phrases import span
 from cortex.postgres.database import Database
 from cortex.store import breakers

@@ -11,7 +11,7 @@ from uuid import UUID
 
 from cortex.domain.answer_text import Message
 from cortex.domain.approval import Approval
-from cortex.domain.breaker_past import Past
+from cortex.domain.breaker import Past
 from cortex.domain.bulk_operation import BulkChange, BulkVerb
 from cortex.domain.dead_letter import Letter, LetterGroup
 from cortex.domain.drain import Moved

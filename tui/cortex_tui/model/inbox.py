@@ -153,7 +153,7 @@ class Inbox:
             return
         for index in (*range(at + 1, len(rows)), *range(at)):
             row = rows[index]
-            if row["id"] not in approval_ids and self._is_next(row, now):
+            if row.id not in approval_ids and self._is_next(row, now):
                 self.window.move_to(index)
                 return
 

@@ -10,7 +10,7 @@ import attrs
 from textual import on
 from textual.widget import Widget
 
-from cortex.domain.breaker_past import Past
+from cortex.domain.breaker import Past
 from cortex.domain.safe import safe
 from cortex.store.breakers import BreakerRow
 from cortex.view.cells import Cell

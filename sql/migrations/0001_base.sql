@@ -1,0 +1,58 @@
+-- Schemas, the role of pods, the clock, identifiers, and the guard of append-only tables.
+--
+-- 0001 to 0019 are the baseline: the whole schema, by subject, each object written once. From the first release on no
+-- file is edited after it has landed: the migrator records its digest and refuses a database that got another text.
+
+CREATE SCHEMA IF NOT EXISTS cortex;  -- the migrator has created it for its own table
+CREATE SCHEMA cortex_worker;
+COMMENT ON SCHEMA cortex IS 'The permanent record: jobs, history, steps, agents, pods.';
+COMMENT ON SCHEMA cortex_worker IS 'The transient queue: a task lives until its job needs no pod any more.';
+
+-- ------------------------------------------------------------------ the role of pods
+
+DO $$
+BEGIN
+    CREATE ROLE cortex_runtime NOLOGIN;
+EXCEPTION
+    -- Roles belong to the whole server: another database, or another pod just now, may have made it.
+    WHEN duplicate_object OR unique_violation THEN NULL;
+END $$;
+
+DO $$
+BEGIN
+    -- Since Postgres 16 the maker of a role is its member, but may not SET ROLE to it.
+    IF NOT pg_has_role(current_user, 'cortex_runtime',
+                       CASE WHEN current_setting('server_version_num')::int >= 160000
+                            THEN 'SET' ELSE 'MEMBER' END) THEN
+        EXECUTE format('GRANT cortex_runtime TO %I', current_user);
+    END IF;
+END $$;
+
+GRANT USAGE ON SCHEMA cortex, cortex_worker TO cortex_runtime;
+GRANT SELECT ON cortex.migration TO cortex_runtime;
+
+-- ------------------------------------------------------------------ clock and identifiers
+
+CREATE FUNCTION cortex.now() RETURNS timestamptz
+    LANGUAGE sql STABLE PARALLEL SAFE
+    RETURN statement_timestamp();
+COMMENT ON FUNCTION cortex.now() IS
+    'The only clock that leases, due times and stamps use. A test moves time by replacing it.';
+
+CREATE FUNCTION cortex.uuid7() RETURNS uuid
+    LANGUAGE sql VOLATILE PARALLEL SAFE
+    RETURN encode(
+        -- 48 bits of Unix milliseconds, then random bits with version 7 and the variant of a v4.
+        substring(int8send((extract(epoch FROM clock_timestamp()) * 1000)::bigint) FROM 3)
+        || set_bit(set_bit(substring(uuid_send(gen_random_uuid()) FROM 7), 4, 1), 5, 1),
+        'hex')::uuid;
+COMMENT ON FUNCTION cortex.uuid7() IS 'A time-ordered identifier (RFC 9562, version 7) for callers in plain SQL.';
+
+-- ------------------------------------------------------------------ append-only tables
+
+CREATE FUNCTION cortex.refuse_change() RETURNS trigger
+    LANGUAGE plpgsql AS $$
+BEGIN
+    RAISE EXCEPTION '%.% is append-only: % refused', TG_TABLE_SCHEMA, TG_TABLE_NAME, TG_OP
+        USING ERRCODE = 'check_violation';
+END $$;

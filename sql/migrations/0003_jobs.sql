@@ -1,0 +1,262 @@
+-- Jobs: what they are configured with, their states, their rows, and the rules that every write obeys.
+
+-- ------------------------------------------------------------------ what pods are configured with
+
+CREATE TABLE cortex.config (
+    id int GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+    digest bytea NOT NULL UNIQUE CHECK (octet_length(digest) = 32),
+    spec jsonb NOT NULL,
+    created_at timestamptz NOT NULL DEFAULT cortex.now()
+);
+COMMENT ON TABLE cortex.config IS 'Policies and prices, one immutable row for each set that a pod ever started with.';
+COMMENT ON COLUMN cortex.config.id IS 'What a job keeps.';
+COMMENT ON COLUMN cortex.config.digest IS 'SHA-256 of the canonical JSON: the same set again is the same row.';
+COMMENT ON COLUMN cortex.config.spec IS 'Policies by job type and prices by model, as canonical JSON.';
+COMMENT ON COLUMN cortex.config.created_at IS 'When a pod first had it.';
+CREATE TRIGGER config_is_immutable BEFORE UPDATE OR DELETE OR TRUNCATE ON cortex.config
+    FOR EACH STATEMENT EXECUTE FUNCTION cortex.refuse_change();
+
+CREATE TABLE cortex.job_type (
+    name text PRIMARY KEY CHECK (name ~ '^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$'),
+    worker_attempts int NOT NULL CHECK (worker_attempts BETWEEN 1 AND 100),
+    max_retries int NOT NULL CHECK (max_retries BETWEEN 0 AND 100),
+    timeout_s int NOT NULL CHECK (timeout_s BETWEEN 1 AND 604800),
+    timeout_max_s int CHECK (timeout_max_s BETWEEN 1 AND 907200)
+);
+COMMENT ON TABLE cortex.job_type IS 'Defaults of each job type, written by the pods that know it; used by submit_job.';
+COMMENT ON COLUMN cortex.job_type.name IS 'The name under which handlers are registered.';
+COMMENT ON COLUMN cortex.job_type.worker_attempts IS 'Attempts of one task before the job fails.';
+COMMENT ON COLUMN cortex.job_type.max_retries IS 'Application retries of one job.';
+COMMENT ON COLUMN cortex.job_type.timeout_s IS 'Seconds from the first start of a job to its time-out.';
+COMMENT ON COLUMN cortex.job_type.timeout_max_s IS
+    'The longest time-out that a job of this type may be given. Null, from an old pod: 1.5 times timeout_s.';
+
+GRANT SELECT, INSERT ON cortex.config TO cortex_runtime;
+GRANT SELECT, INSERT, UPDATE ON cortex.job_type TO cortex_runtime;
+
+-- ------------------------------------------------------------------ jobs
+
+CREATE TYPE cortex.job_status AS ENUM (
+    'PENDING', 'RUNNING', 'WAITING_FOR_APPROVAL', 'RETRY', 'COMPLETED', 'FAILED', 'CANCELLED');
+COMMENT ON TYPE cortex.job_status IS 'State of a job; the last three are terminal.';
+
+CREATE TABLE cortex.job (
+    id uuid PRIMARY KEY,
+    type text NOT NULL CHECK (type ~ '^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$'),
+    tenant text NOT NULL DEFAULT 'default' CHECK (length(tenant) BETWEEN 1 AND 100),
+    agent_id uuid,
+    agent_version int,
+    status cortex.job_status NOT NULL DEFAULT 'PENDING',
+    attempt int NOT NULL DEFAULT 0 CHECK (attempt >= 0),
+    retry_count int NOT NULL DEFAULT 0,
+    max_retries int NOT NULL DEFAULT 3 CHECK (max_retries BETWEEN 0 AND 100),
+    worker_attempts int NOT NULL DEFAULT 3 CHECK (worker_attempts BETWEEN 1 AND 100),
+    pod_deaths int NOT NULL DEFAULT 0 CHECK (pod_deaths >= 0),
+    timeout_s int NOT NULL DEFAULT 3600 CHECK (timeout_s BETWEEN 1 AND 604800),
+    priority smallint NOT NULL DEFAULT 0,
+    queue_name text CHECK (length(queue_name) BETWEEN 1 AND 100),
+    pod_id uuid,
+    worker_job_id bigint,
+    approval_token bytea CHECK (octet_length(approval_token) = 32),
+    next_retry_at timestamptz,
+    heartbeat_at timestamptz,
+    run_at timestamptz NOT NULL DEFAULT cortex.now(),
+    started_at timestamptz,
+    finished_at timestamptz,
+    cancel_requested_at timestamptz,
+    created_at timestamptz NOT NULL DEFAULT cortex.now(),
+    updated_at timestamptz NOT NULL DEFAULT cortex.now(),
+    cancelled_by text,
+    cancel_reason text,
+    error_message text,
+    error_code text,
+    checkpoint jsonb NOT NULL DEFAULT '{}',
+    result jsonb,
+    payload jsonb NOT NULL,
+    config_id int,
+    waiting_on text CHECK (length(waiting_on) BETWEEN 1 AND 300),
+    suspended_at timestamptz,
+    waited_s float8 NOT NULL DEFAULT 0,
+    rate_limit_count int NOT NULL DEFAULT 0,
+    attempts_kept int NOT NULL DEFAULT 0,
+    waits_count int NOT NULL DEFAULT 0,
+    own_failure_at timestamptz,
+    job_key text CHECK (length(job_key) BETWEEN 1 AND 500),
+    error_class text,
+    error_source text,
+    origin_id uuid,
+    lineage_id uuid,
+    submitted_by text DEFAULT nullif(current_setting('cortex.actor', true), ''),
+    has_open boolean NOT NULL DEFAULT false,
+    was_suspect boolean NOT NULL DEFAULT false,
+    submitted_with text DEFAULT coalesce(nullif(current_setting('cortex.credential', true), ''), 'db:' || session_user),
+    process_deaths int NOT NULL DEFAULT 0 CHECK (process_deaths >= 0),
+    FOREIGN KEY (agent_id, agent_version) REFERENCES cortex.agent_version,
+    CONSTRAINT agent_and_version_together CHECK ((agent_id IS NULL) = (agent_version IS NULL)),
+    CONSTRAINT retry_count_within_limit CHECK (retry_count >= 0 AND retry_count <= max_retries),
+    CONSTRAINT next_retry_at_only_in_retry CHECK ((next_retry_at IS NOT NULL) = (status = 'RETRY')),
+    CONSTRAINT approval_token_only_in_approval
+        CHECK ((approval_token IS NOT NULL) = (status = 'WAITING_FOR_APPROVAL')),
+    CONSTRAINT finished_at_only_when_terminal
+        CHECK ((finished_at IS NOT NULL) = (status IN ('COMPLETED', 'FAILED', 'CANCELLED'))),
+    CONSTRAINT error_message_only_in_failed CHECK ((error_message IS NOT NULL) = (status = 'FAILED')),
+    CONSTRAINT result_only_in_completed CHECK (result IS NULL OR status = 'COMPLETED'),
+    -- jsonb is at most a few times its text; the exact limit of 256 KiB of text is checked at submit.
+    CONSTRAINT payload_size CHECK (pg_column_size(payload) <= 2097152),
+    CONSTRAINT checkpoint_is_small CHECK (pg_column_size(checkpoint) <= 16384),
+    CONSTRAINT waiting_only_when_suspended
+        CHECK (waiting_on IS NULL OR status IN ('RETRY', 'WAITING_FOR_APPROVAL')),
+    CONSTRAINT error_class_only_in_failed CHECK (error_class IS NULL OR status = 'FAILED'),
+    CONSTRAINT lineage_with_origin CHECK ((origin_id IS NULL) = (lineage_id IS NULL))
+) WITH (
+    fillfactor = 70,                            -- room for HOT updates of the checkpoint head
+    autovacuum_vacuum_scale_factor = 0.02,
+    autovacuum_vacuum_threshold = 1000,
+    autovacuum_analyze_scale_factor = 0.02,
+    autovacuum_vacuum_insert_scale_factor = 0.05,
+    autovacuum_vacuum_cost_delay = 1
+);
+COMMENT ON TABLE cortex.job IS 'The permanent record of one job.';
+COMMENT ON COLUMN cortex.job.id IS 'UUIDv7 made by the submitter, so that a repeated submit is found again.';
+COMMENT ON COLUMN cortex.job.type IS 'Which registered handler runs it.';
+COMMENT ON COLUMN cortex.job.tenant IS 'Whose job it is.';
+COMMENT ON COLUMN cortex.job.agent_id IS 'The agent that it runs, if it runs one.';
+COMMENT ON COLUMN cortex.job.agent_version IS 'The agent''s version, bound at submit and kept on every attempt.';
+COMMENT ON COLUMN cortex.job.status IS 'Where it stands; illegal transitions are refused.';
+COMMENT ON COLUMN cortex.job.attempt IS 'Number of its latest run, never reused: the fence of every write.';
+COMMENT ON COLUMN cortex.job.retry_count IS 'Application retries used.';
+COMMENT ON COLUMN cortex.job.max_retries IS 'Application retries allowed.';
+COMMENT ON COLUMN cortex.job.worker_attempts IS 'Worker attempts of each of its tasks.';
+COMMENT ON COLUMN cortex.job.pod_deaths IS
+    'Pods that died while running it, in a row and without a step in between: it makes a job a suspect and condemns none.';
+COMMENT ON COLUMN cortex.job.timeout_s IS 'Seconds from started_at to its time-out.';
+COMMENT ON COLUMN cortex.job.priority IS 'Smaller runs first.';
+COMMENT ON COLUMN cortex.job.queue_name IS 'Jobs of one named queue run one after another.';
+COMMENT ON COLUMN cortex.job.pod_id IS 'The pod that runs it, or ran it last; null between attempts.';
+COMMENT ON COLUMN cortex.job.worker_job_id IS 'Its task: a soft reference, null when nothing is in flight.';
+COMMENT ON COLUMN cortex.job.approval_token IS 'SHA-256 of the token of the approval that it waits for.';
+COMMENT ON COLUMN cortex.job.next_retry_at IS 'When RETRY becomes due.';
+COMMENT ON COLUMN cortex.job.heartbeat_at IS 'When its pod last said that it runs; null between attempts.';
+COMMENT ON COLUMN cortex.job.run_at IS 'Not before this instant.';
+COMMENT ON COLUMN cortex.job.started_at IS 'When its first attempt began.';
+COMMENT ON COLUMN cortex.job.finished_at IS 'When it reached its terminal state.';
+COMMENT ON COLUMN cortex.job.cancel_requested_at IS 'When a person asked for its end; its pod stops it.';
+COMMENT ON COLUMN cortex.job.created_at IS 'When it was submitted.';
+COMMENT ON COLUMN cortex.job.updated_at IS 'Stamped on any change.';
+COMMENT ON COLUMN cortex.job.cancelled_by IS 'Who asked for its cancellation.';
+COMMENT ON COLUMN cortex.job.cancel_reason IS 'Why.';
+COMMENT ON COLUMN cortex.job.error_message IS 'One line for people, set exactly in FAILED.';
+COMMENT ON COLUMN cortex.job.error_code IS 'Stable code of that error.';
+COMMENT ON COLUMN cortex.job.checkpoint IS 'Small head of its progress: step, seq, phase, totals.';
+COMMENT ON COLUMN cortex.job.result IS 'What its handler returned.';
+COMMENT ON COLUMN cortex.job.payload IS 'What it was submitted with; immutable.';
+COMMENT ON COLUMN cortex.job.config_id IS 'Policies and prices that it began with, and keeps on every attempt.';
+COMMENT ON COLUMN cortex.job.waiting_on IS
+    'What it waits for besides time: a breaker (llm:NAME, tool:NAME …), budget:NAME, quota:NAME, effects:all (the freeze), approval:ID, effect:ID (an unknown outcome) or person:WHAT.';
+COMMENT ON COLUMN cortex.job.suspended_at IS 'Since when no pod has it; null while one does, and before its first start.';
+COMMENT ON COLUMN cortex.job.waited_s IS 'Seconds between attempts so far: they do not count towards its time-out.';
+COMMENT ON COLUMN cortex.job.rate_limit_count IS 'Application retries that a rate limit cost it.';
+COMMENT ON COLUMN cortex.job.attempts_kept IS
+    'Worker attempts that its next task begins with: those of a task that ended to wait, not to be tried again.';
+COMMENT ON COLUMN cortex.job.waits_count IS 'How often in a row it waited for a breaker or a budget without a step in between.';
+COMMENT ON COLUMN cortex.job.own_failure_at IS
+    'When it last had to wait because its own call failed, without a step since then.';
+COMMENT ON COLUMN cortex.job.job_key IS 'The key that it was submitted with: a new job with the same replaces it while it waits.';
+COMMENT ON COLUMN cortex.job.error_class IS 'Class of the error that it failed with.';
+COMMENT ON COLUMN cortex.job.error_source IS 'What failed: the name of a breaker, as in waiting_on; null for its own code.';
+COMMENT ON COLUMN cortex.job.origin_id IS 'The failed job that it goes on from.';
+COMMENT ON COLUMN cortex.job.lineage_id IS 'The first job of that line: its name is the workspace''s. Null for itself.';
+COMMENT ON COLUMN cortex.job.submitted_by IS 'Who submitted it: the session''s setting cortex.actor.';
+COMMENT ON COLUMN cortex.job.has_open IS 'It has had effects or approvals: what is open of them is closed when it ends.';
+COMMENT ON COLUMN cortex.job.was_suspect IS
+    'Its task was a suspect when it came to wait; its next task is one, unless it has made a step.';
+COMMENT ON COLUMN cortex.job.submitted_with IS
+    'The credential by which it was submitted: os:UID@HOST, token:ID or db:LOGIN; null of jobs from before there were any.';
+COMMENT ON COLUMN cortex.job.process_deaths IS
+    'Processes of its own that died while running it, their pods alive, in a row and without a step in between: the poison guard.';
+CREATE INDEX job_pending ON cortex.job (created_at) WHERE status = 'PENDING';
+CREATE INDEX job_approval ON cortex.job (approval_token) WHERE status = 'WAITING_FOR_APPROVAL';
+CREATE INDEX job_running ON cortex.job (heartbeat_at) WHERE status = 'RUNNING';
+CREATE INDEX job_worker_job ON cortex.job (worker_job_id) WHERE worker_job_id IS NOT NULL;
+-- RETRY without a task, by what each job waits for: the time, a budget that may have room again, or a breaker.
+CREATE INDEX job_due_by_time ON cortex.job (next_retry_at)
+    WHERE status = 'RETRY' AND worker_job_id IS NULL AND (waiting_on IS NULL OR waiting_on LIKE 'budget:%');
+CREATE INDEX job_due_by_breaker ON cortex.job (waiting_on, next_retry_at)
+    WHERE status = 'RETRY' AND worker_job_id IS NULL AND waiting_on NOT LIKE 'budget:%';
+-- The job that probes a breaker, among those of the default queue whose type can be claimed.
+CREATE INDEX job_prober ON cortex.job (waiting_on, type, next_retry_at)
+    WHERE status = 'RETRY' AND worker_job_id IS NULL AND waiting_on NOT LIKE 'budget:%' AND queue_name IS NULL;
+-- Jobs that were let go, by a breaker or a quota, and that no pod has claimed yet.
+CREATE INDEX job_let_go ON cortex.job (waiting_on, next_retry_at)
+    WHERE status = 'RETRY' AND worker_job_id IS NOT NULL AND waiting_on IS NOT NULL;
+CREATE INDEX job_origin ON cortex.job (origin_id) WHERE origin_id IS NOT NULL;
+-- Jobs with a key that wait without a task: a new job with the same key replaces them.
+CREATE INDEX job_key ON cortex.job (job_key) WHERE job_key IS NOT NULL AND worker_job_id IS NULL
+    AND status IN ('RETRY', 'WAITING_FOR_APPROVAL');
+CREATE INDEX job_waits_for_budget ON cortex.job (waiting_on, id)
+    WHERE status IN ('WAITING_FOR_APPROVAL', 'RETRY') AND worker_job_id IS NULL AND waiting_on LIKE 'budget:%';
+CREATE INDEX job_lineage ON cortex.job (lineage_id) WHERE lineage_id IS NOT NULL;
+CREATE INDEX job_waits_for_quota ON cortex.job (waiting_on, suspended_at)
+    WHERE status = 'RETRY' AND worker_job_id IS NULL AND waiting_on LIKE 'quota:%';
+-- Lists of jobs, newest first.
+CREATE INDEX job_status ON cortex.job (status, created_at DESC, id DESC);
+CREATE INDEX job_agent ON cortex.job (agent_id, created_at DESC, id DESC) WHERE agent_id IS NOT NULL;
+-- The list of jobs in RETRY by when they are due. The id makes pages exact when many are due at one instant.
+CREATE INDEX job_retry_due ON cortex.job (next_retry_at, id) WHERE status = 'RETRY';
+CREATE INDEX job_waits_for_person ON cortex.job (suspended_at)
+    WHERE status = 'WAITING_FOR_APPROVAL' AND waiting_on LIKE 'person:%';
+CREATE INDEX job_waits_for_tool ON cortex.job (waiting_on)
+    WHERE status = 'RETRY' AND worker_job_id IS NULL AND waiting_on LIKE 'tools:%';
+
+GRANT SELECT, INSERT, UPDATE ON cortex.job TO cortex_runtime;
+
+-- ------------------------------------------------------------------ rules of jobs
+
+CREATE FUNCTION cortex.is_legal_transition(previous cortex.job_status, new cortex.job_status)
+    RETURNS boolean LANGUAGE sql IMMUTABLE PARALLEL SAFE
+    RETURN CASE previous
+        WHEN 'PENDING' THEN new IN ('RUNNING', 'CANCELLED')
+        WHEN 'RUNNING' THEN new IN ('COMPLETED', 'FAILED', 'WAITING_FOR_APPROVAL', 'RETRY', 'CANCELLED')
+        WHEN 'RETRY' THEN new IN ('RUNNING', 'FAILED', 'CANCELLED')
+        WHEN 'WAITING_FOR_APPROVAL' THEN new IN ('RUNNING', 'FAILED', 'CANCELLED')
+        ELSE false
+    END;
+COMMENT ON FUNCTION cortex.is_legal_transition IS 'The one table of legal transitions.';
+
+CREATE FUNCTION cortex.job_before_update() RETURNS trigger
+    LANGUAGE plpgsql AS $$
+BEGIN
+    NEW.updated_at := cortex.now();
+    IF NEW.status <> OLD.status THEN
+        IF NOT cortex.is_legal_transition(OLD.status, NEW.status) THEN
+            RAISE EXCEPTION 'job % cannot go from % to %', OLD.id, OLD.status, NEW.status
+                USING ERRCODE = 'check_violation', CONSTRAINT = 'legal_transition';
+        END IF;
+        IF NEW.status IN ('COMPLETED', 'FAILED', 'CANCELLED') THEN
+            NEW.finished_at := cortex.now();
+            NEW.heartbeat_at := NULL;
+        END IF;
+    END IF;
+    RETURN NEW;
+END $$;
+CREATE TRIGGER job_before_update BEFORE UPDATE ON cortex.job
+    FOR EACH ROW EXECUTE FUNCTION cortex.job_before_update();
+
+CREATE FUNCTION cortex.job_before_insert() RETURNS trigger
+    LANGUAGE plpgsql AS $$
+BEGIN
+    RAISE EXCEPTION 'job % must begin as PENDING, not %', NEW.id, NEW.status
+        USING ERRCODE = 'check_violation', CONSTRAINT = 'legal_transition';
+END $$;
+CREATE TRIGGER job_begins_pending BEFORE INSERT ON cortex.job
+    FOR EACH ROW WHEN (NEW.status <> 'PENDING') EXECUTE FUNCTION cortex.job_before_insert();
+
+CREATE FUNCTION cortex.job_payload_is_immutable() RETURNS trigger
+    LANGUAGE plpgsql AS $$
+BEGIN
+    RAISE EXCEPTION 'the payload of job % is immutable', OLD.id
+        USING ERRCODE = 'check_violation', CONSTRAINT = 'payload_is_immutable';
+END $$;
+CREATE TRIGGER job_payload_is_immutable BEFORE UPDATE OF payload ON cortex.job
+    FOR EACH ROW WHEN (NEW.payload IS DISTINCT FROM OLD.payload)
+    EXECUTE FUNCTION cortex.job_payload_is_immutable();

@@ -1,0 +1,43 @@
+-- Steps: the append-only checkpoints that a resumed job replays.
+
+CREATE TABLE cortex.job_step (
+    job_id uuid NOT NULL,
+    seq int NOT NULL CHECK (seq >= 1),
+    attempt int NOT NULL,
+    kind text NOT NULL CHECK (kind IN ('step', 'model', 'tool', 'effect', 'approval')),
+    key text NOT NULL CHECK (length(key) BETWEEN 1 AND 500),
+    digest bytea NOT NULL,
+    started_at timestamptz NOT NULL,
+    finished_at timestamptz NOT NULL,
+    cost_usd numeric(18, 8),
+    usage jsonb,
+    output json,
+    input text,
+    amid text CHECK (amid IN ('error', 'failure')),
+    parent_key text,
+    PRIMARY KEY (job_id, seq),
+    CONSTRAINT job_step_key_once UNIQUE (job_id, key)
+) WITH (autovacuum_vacuum_insert_scale_factor = 0.1, autovacuum_vacuum_cost_delay = 1);
+COMMENT ON TABLE cortex.job_step IS 'Committed steps, append-only: the checkpoints that a resumed job replays.';
+COMMENT ON COLUMN cortex.job_step.job_id IS 'The job.';
+COMMENT ON COLUMN cortex.job_step.seq IS 'Order of commit within the job: 1, 2, 3 … without gaps.';
+COMMENT ON COLUMN cortex.job_step.attempt IS 'The attempt that committed it.';
+COMMENT ON COLUMN cortex.job_step.kind IS
+    'step: the job''s own function · model: a model response · tool: a tool call · effect: the job''s own call with an outside result · approval: a decision.';
+COMMENT ON COLUMN cortex.job_step.key IS 'Its name in the job''s code; unique within the job.';
+COMMENT ON COLUMN cortex.job_step.digest IS 'Digest of its input: a replay that asks for another input diverged.';
+COMMENT ON COLUMN cortex.job_step.started_at IS 'When it began.';
+COMMENT ON COLUMN cortex.job_step.finished_at IS 'When it was committed.';
+COMMENT ON COLUMN cortex.job_step.cost_usd IS 'What it cost in US dollars; null when nothing or when the price is unknown.';
+COMMENT ON COLUMN cortex.job_step.usage IS 'Tokens: input, output, cache read, cache write.';
+COMMENT ON COLUMN cortex.job_step.output IS 'What it returned; json and not jsonb, which would change numbers: a replay must see the same.';
+COMMENT ON COLUMN cortex.job_step.input IS
+    'What it was asked with, as JSON: secrets redacted, at most 4 KiB of it. Shows what changed when a replay diverges.';
+COMMENT ON COLUMN cortex.job_step.amid IS
+    'error: asked for while an exception was being handled · failure: after a step of its attempt had failed. A replay need not come by it.';
+COMMENT ON COLUMN cortex.job_step.parent_key IS
+    'Key of the step whose function asked for it; null: the handler did. A replay that finds the parent on record does not come by it.';
+CREATE TRIGGER job_step_is_append_only BEFORE UPDATE OR DELETE OR TRUNCATE ON cortex.job_step
+    FOR EACH STATEMENT EXECUTE FUNCTION cortex.refuse_change();
+
+GRANT SELECT, INSERT ON cortex.job_step TO cortex_runtime;

@@ -1,0 +1,151 @@
+-- Submitting jobs: the one way in for pods, the API and plain SQL.
+
+-- A job may come to wait, or get its task, while this function waits for its lock. So each statement looks anew and sees
+-- what the one before it waited for. A cancelled job that kept a task would stop every claim.
+CREATE FUNCTION cortex_worker.replace_by_key(key text, successor uuid) RETURNS void
+    LANGUAGE plpgsql SET search_path = pg_catalog AS $$
+DECLARE
+    replaced uuid;
+    told text := format('replaced by job %s with the same key %L', successor, key);
+BEGIN
+    PERFORM pg_advisory_xact_lock(hashtextextended('cortex.job_key ' || key, 0));
+    -- A locked one runs on; the key passes to its successor.
+    UPDATE cortex_worker.task SET job_key = NULL WHERE job_key = key AND state = 'LOCKED';
+    -- One that waits without a task, in RETRY or for a person; no subquery: the row is looked at again once it is got.
+    UPDATE cortex.job
+    SET status = 'CANCELLED', cancelled_by = 'submit', cancel_reason = told, next_retry_at = NULL, waiting_on = NULL,
+        approval_token = NULL
+    WHERE job_key = key AND worker_job_id IS NULL AND status IN ('RETRY', 'WAITING_FOR_APPROVAL');
+    DELETE FROM cortex_worker.task WHERE job_key = key AND state <> 'LOCKED' RETURNING job_id INTO replaced;
+    UPDATE cortex.job
+    SET status = 'CANCELLED', cancelled_by = 'submit', cancel_reason = told, next_retry_at = NULL, waiting_on = NULL,
+        approval_token = NULL, worker_job_id = NULL
+    WHERE id = replaced;
+    UPDATE cortex_worker.task SET job_key = NULL WHERE job_key = key;
+    UPDATE cortex.job SET job_key = key WHERE id = successor;
+END $$;
+COMMENT ON FUNCTION cortex_worker.replace_by_key IS 'Frees a job key for its next holder, one at a time; cancels the waiting one.';
+
+CREATE FUNCTION cortex.submit_jobs(
+    ids uuid[], types text[], payloads jsonb[], agents text[], tenants text[], queue_names text[],
+    priorities int[], run_ats timestamptz[], worker_attempts int[], max_retries int[], timeouts_s int[],
+    job_keys text[]
+) RETURNS SETOF uuid
+    LANGUAGE plpgsql SET search_path = pg_catalog AS $$
+DECLARE
+    wrong text;
+    late record;
+    new_ids uuid[];
+    keyed record;
+BEGIN
+    SELECT n INTO wrong FROM unnest(agents) AS n
+    WHERE n IS NOT NULL AND NOT EXISTS (SELECT FROM cortex.agent a WHERE a.name = n) LIMIT 1;
+    IF wrong IS NOT NULL THEN
+        RAISE EXCEPTION 'agent "%" does not exist', wrong
+            USING ERRCODE = 'no_data_found', HINT = 'apply it first: cortex agents apply FILE';
+    END IF;
+    SELECT s.type, s.timeout_s, coalesce(t.timeout_max_s, t.timeout_s * 3 / 2, 5400) AS longest_s INTO late
+    FROM unnest(types, timeouts_s) AS s(type, timeout_s) LEFT JOIN cortex.job_type t ON t.name = s.type
+    WHERE s.timeout_s > coalesce(t.timeout_max_s, t.timeout_s * 3 / 2, 5400) LIMIT 1;
+    IF FOUND THEN
+        RAISE EXCEPTION 'timeout_s % is above the hard limit of job type "%": % seconds', late.timeout_s, late.type,
+            late.longest_s
+            USING ERRCODE = 'check_violation', CONSTRAINT = 'timeout_hard_limit',
+                  HINT = 'a job may run at most 1.5 times as long as its type';
+    END IF;
+    SELECT octet_length(p::text)::text INTO wrong FROM unnest(payloads) AS p
+    WHERE octet_length(p::text) > 262144 LIMIT 1;
+    IF wrong IS NOT NULL THEN
+        RAISE EXCEPTION 'payload of % bytes is larger than 262144', wrong
+            USING ERRCODE = 'check_violation', CONSTRAINT = 'payload_size';
+    END IF;
+    WITH asked AS (
+        SELECT * FROM unnest(ids, types, payloads, agents, tenants, queue_names, priorities, run_ats,
+                             worker_attempts, max_retries, timeouts_s)
+            AS s(id, type, payload, agent, tenant, queue_name, priority, run_at,
+                 worker_attempts, max_retries, timeout_s)
+    ), job AS (
+        INSERT INTO cortex.job AS j (
+            id, type, payload, agent_id, agent_version, tenant, queue_name, priority, run_at,
+            worker_attempts, max_retries, timeout_s, worker_job_id)
+        SELECT s.id, s.type, s.payload, a.id, a.version, coalesce(s.tenant, 'default'), s.queue_name,
+               coalesce(s.priority, 0), coalesce(s.run_at, cortex.now()),
+               coalesce(s.worker_attempts, (l.limits->>'worker_attempts')::int, t.worker_attempts, 3),
+               coalesce(s.max_retries, (l.limits->>'max_retries')::int, t.max_retries, 3),
+               coalesce(s.timeout_s, (l.limits->>'timeout_seconds')::int, t.timeout_s, 3600),
+               nextval('cortex_worker.task_id_seq')
+        FROM asked s
+        LEFT JOIN cortex.agent a ON a.name = s.agent
+        LEFT JOIN LATERAL (
+            SELECT v.spec->'limits' AS limits FROM cortex.agent_version v
+            WHERE v.agent_id = a.id AND v.version = a.version) l ON true
+        LEFT JOIN cortex.job_type t ON t.name = s.type
+        ON CONFLICT (id) DO NOTHING
+        RETURNING j.*
+    ), task AS (
+        INSERT INTO cortex_worker.task (
+            id, task, job_id, state, priority, max_attempts, run_at, queue_name)
+        SELECT j.worker_job_id, j.type, j.id,
+               (CASE WHEN j.queue_name IS NOT NULL THEN 'QUEUED'
+                     WHEN j.run_at > cortex.now() THEN 'LATER' ELSE 'READY' END)::cortex_worker.task_state,
+               j.priority, j.worker_attempts, j.run_at, j.queue_name
+        FROM job j
+    )
+    SELECT array_agg(j.id) INTO new_ids FROM job j;
+    -- By key, so that two batches do not wait for each other; the last one of a batch keeps its key.
+    FOR keyed IN
+        SELECT k.id, k.job_key FROM unnest(ids, job_keys) WITH ORDINALITY AS k(id, job_key, n)
+        WHERE k.job_key IS NOT NULL AND k.id = ANY (new_ids) ORDER BY k.job_key, k.n
+    LOOP
+        PERFORM cortex_worker.replace_by_key(keyed.job_key, keyed.id);
+        UPDATE cortex_worker.task t SET job_key = keyed.job_key WHERE t.job_id = keyed.id;
+    END LOOP;
+    RETURN QUERY SELECT unnest(new_ids);
+END $$;
+COMMENT ON FUNCTION cortex.submit_jobs IS
+    'Submits a batch in the caller''s transaction; returns the ids that were new. A null element takes its type''s default.';
+
+CREATE FUNCTION cortex.submit_job(
+    type text,
+    payload jsonb DEFAULT '{}',
+    agent text DEFAULT NULL,
+    tenant text DEFAULT NULL,
+    queue_name text DEFAULT NULL,
+    priority int DEFAULT NULL,
+    run_at timestamptz DEFAULT NULL,
+    worker_attempts int DEFAULT NULL,
+    max_retries int DEFAULT NULL,
+    timeout_s int DEFAULT NULL,
+    job_key text DEFAULT NULL,
+    id uuid DEFAULT cortex.uuid7()
+) RETURNS uuid
+    LANGUAGE plpgsql SET search_path = pg_catalog AS $$
+BEGIN
+    PERFORM cortex.submit_jobs(
+        ARRAY[id], ARRAY[type], ARRAY[payload], ARRAY[agent], ARRAY[tenant], ARRAY[queue_name],
+        ARRAY[priority], ARRAY[run_at], ARRAY[worker_attempts], ARRAY[max_retries], ARRAY[timeout_s],
+        ARRAY[job_key]);
+    RETURN id;
+END $$;
+COMMENT ON FUNCTION cortex.submit_job IS
+    'Submits a job from any language, in the caller''s transaction; returns its id. The same id again does nothing.';
+
+CREATE FUNCTION cortex_worker.add_job(
+    task text,
+    payload jsonb DEFAULT '{}',
+    queue_name text DEFAULT NULL,
+    run_at timestamptz DEFAULT NULL,
+    max_attempts int DEFAULT NULL,
+    job_key text DEFAULT NULL,
+    priority int DEFAULT NULL
+) RETURNS bigint
+    LANGUAGE plpgsql SET search_path = pg_catalog AS $$
+DECLARE
+    added uuid := cortex.submit_job(
+        type => task, payload => payload, queue_name => queue_name, run_at => run_at,
+        worker_attempts => max_attempts, job_key => job_key, priority => priority);
+BEGIN
+    RETURN (SELECT worker_job_id FROM cortex.job WHERE id = added);
+END $$;
+COMMENT ON FUNCTION cortex_worker.add_job IS
+    'Adds a job by its worker task, in the caller''s transaction; returns the task''s id (job.worker_job_id).';

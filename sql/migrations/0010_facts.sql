@@ -1,0 +1,59 @@
+-- Facts: errors, costs and changes. Append-only.
+
+CREATE TABLE cortex.fact (
+    id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+    at timestamptz NOT NULL DEFAULT cortex.now(),
+    type text NOT NULL CHECK (type IN ('error', 'cost', 'lifecycle')),
+    subtype text NOT NULL CHECK (length(subtype) BETWEEN 1 AND 100),
+    source text CHECK (length(source) BETWEEN 1 AND 300),
+    tenant text NOT NULL DEFAULT 'default',
+    job_id uuid,
+    attempt int,
+    step text,
+    agent_id uuid,
+    agent_version int,
+    pod_id uuid,
+    trace_id text,
+    call_id uuid,
+    amount numeric(18, 8),
+    currency text CHECK (length(currency) = 3),
+    resolves bigint,
+    data jsonb NOT NULL DEFAULT '{}' CHECK (pg_column_size(data) <= 131072),
+    CONSTRAINT amount_and_currency_together CHECK ((amount IS NULL) = (currency IS NULL))
+) WITH (autovacuum_vacuum_insert_scale_factor = 0.1, autovacuum_vacuum_cost_delay = 1);
+COMMENT ON TABLE cortex.fact IS 'What went wrong, what it cost, and who changed what. Append-only.';
+COMMENT ON COLUMN cortex.fact.id IS 'Order of the rows.';
+COMMENT ON COLUMN cortex.fact.at IS 'When, by the database''s clock.';
+COMMENT ON COLUMN cortex.fact.type IS
+    'error: something failed · cost: one call of a model · lifecycle: something changed its state, or a person changed it.';
+COMMENT ON COLUMN cortex.fact.subtype IS 'What exactly: an error''s code, "model_call", "budget_raised", "breaker_opened" …';
+COMMENT ON COLUMN cortex.fact.source IS 'What failed, cost or changed: llm:NAME, tool:NAME, http:HOST, budget:NAME.';
+COMMENT ON COLUMN cortex.fact.tenant IS 'Whose it is.';
+COMMENT ON COLUMN cortex.fact.job_id IS 'The job, if it belongs to one. No foreign key: a fact outlives its job.';
+COMMENT ON COLUMN cortex.fact.attempt IS 'The job''s attempt.';
+COMMENT ON COLUMN cortex.fact.step IS 'Key of the step.';
+COMMENT ON COLUMN cortex.fact.agent_id IS 'The job''s agent.';
+COMMENT ON COLUMN cortex.fact.agent_version IS 'That agent''s version: the configuration it happened under.';
+COMMENT ON COLUMN cortex.fact.pod_id IS 'The pod.';
+COMMENT ON COLUMN cortex.fact.trace_id IS 'Trace of the request that it belongs to.';
+COMMENT ON COLUMN cortex.fact.call_id IS 'The call that a cost is of: each call is booked once.';
+COMMENT ON COLUMN cortex.fact.amount IS 'Money; null when nothing or when the price is unknown.';
+COMMENT ON COLUMN cortex.fact.currency IS 'ISO 4217 code of the amount.';
+COMMENT ON COLUMN cortex.fact.resolves IS 'The error fact that this one says is over.';
+COMMENT ON COLUMN cortex.fact.data IS
+    'What belongs to the type. error: message, class, attempt, max, stack. cost: model, outcome, usage, estimated, code, class. lifecycle: by, reason and the values before and after.';
+CREATE INDEX fact_job ON cortex.fact (job_id, id) WHERE job_id IS NOT NULL;
+CREATE INDEX fact_type ON cortex.fact (type, at);
+CREATE INDEX fact_source ON cortex.fact (source, at) WHERE source IS NOT NULL;
+CREATE UNIQUE INDEX fact_call ON cortex.fact (call_id) WHERE call_id IS NOT NULL;
+CREATE INDEX fact_resolves ON cortex.fact (resolves, id) WHERE resolves IS NOT NULL;
+-- What happened to one breaker, however much else was recorded. A call that goes well pays nothing for these two: they hold
+-- only changes of breakers, and errors that count for one.
+CREATE INDEX fact_breaker_turn ON cortex.fact (source, at, id)
+    WHERE type = 'lifecycle' AND subtype LIKE 'breaker\_%' AND source IS NOT NULL;
+CREATE INDEX fact_breaker_error ON cortex.fact (source, at, id)
+    WHERE type = 'error' AND data->>'class' LIKE 'TRANSIENT\_%' AND source IS NOT NULL;
+CREATE TRIGGER fact_is_append_only BEFORE UPDATE OR DELETE OR TRUNCATE ON cortex.fact
+    FOR EACH STATEMENT EXECUTE FUNCTION cortex.refuse_change();
+
+GRANT SELECT, INSERT ON cortex.fact TO cortex_runtime;

@@ -1,0 +1,242 @@
+-- Budgets: their limits, what was used of them, and the calls under way that hold room in them.
+
+CREATE TABLE cortex.budget (
+    id int GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+    name text GENERATED ALWAYS AS (scope || ':' || subject || ':' || unit || ':' || period) STORED UNIQUE,
+    scope text NOT NULL CHECK (scope IN ('job', 'agent', 'tenant')),
+    subject text NOT NULL CHECK (length(subject) BETWEEN 1 AND 100),
+    unit text NOT NULL CHECK (unit IN ('usd', 'tokens')),
+    period text NOT NULL CHECK (period IN ('run', 'day')),
+    limit_amount numeric(20, 8) NOT NULL CHECK (limit_amount >= 0),
+    declared_amount numeric(20, 8),
+    changed_by text NOT NULL,
+    changed_at timestamptz NOT NULL DEFAULT cortex.now(),
+    reason text NOT NULL,
+    created_at timestamptz NOT NULL DEFAULT cortex.now(),
+    CONSTRAINT budget_once UNIQUE (scope, subject, unit, period)
+);
+COMMENT ON TABLE cortex.budget IS 'How much the calls of a job, an agent or a tenant may take; who changed it stands in the facts.';
+COMMENT ON COLUMN cortex.budget.id IS 'Order in which budgets are locked.';
+COMMENT ON COLUMN cortex.budget.name IS 'What people and waiting jobs call it: scope:subject:unit:period.';
+COMMENT ON COLUMN cortex.budget.scope IS 'Whose calls it counts: those of one line of jobs, of an agent or of a tenant.';
+COMMENT ON COLUMN cortex.budget.subject IS 'Name of the agent or the tenant; of a job the id of the first one of its line.';
+COMMENT ON COLUMN cortex.budget.unit IS 'usd: money · tokens: tokens of every kind.';
+COMMENT ON COLUMN cortex.budget.period IS 'run: each line of jobs has the limit to itself · day: all share it, anew each UTC day.';
+COMMENT ON COLUMN cortex.budget.limit_amount IS 'US dollars or tokens. A call that begins when so much is spent does not begin.';
+COMMENT ON COLUMN cortex.budget.declared_amount IS 'What the agent''s file said last: the same again does not undo what a person changed.';
+COMMENT ON COLUMN cortex.budget.changed_by IS 'Who changed it last.';
+COMMENT ON COLUMN cortex.budget.changed_at IS 'When.';
+COMMENT ON COLUMN cortex.budget.reason IS 'Why.';
+COMMENT ON COLUMN cortex.budget.created_at IS 'When it was first set.';
+
+CREATE TABLE cortex.budget_use (
+    budget_id int NOT NULL,
+    window_key text NOT NULL,
+    spent numeric(20, 8) NOT NULL DEFAULT 0,
+    reserved numeric(20, 8) NOT NULL DEFAULT 0 CHECK (reserved >= 0),
+    at timestamptz NOT NULL DEFAULT cortex.now(),
+    run_spent numeric(20, 8) GENERATED ALWAYS AS (CASE WHEN length(window_key) = 36 THEN spent END) STORED,
+    PRIMARY KEY (budget_id, window_key)
+) WITH (fillfactor = 50, autovacuum_vacuum_threshold = 1000, autovacuum_vacuum_scale_factor = 0.02);
+COMMENT ON TABLE cortex.budget_use IS 'What was taken from a budget in one run or on one day.';
+COMMENT ON COLUMN cortex.budget_use.budget_id IS 'The budget. No foreign key: a removed one must not fail a call on its way.';
+COMMENT ON COLUMN cortex.budget_use.window_key IS 'Per run the first job of the line, per day the UTC date.';
+COMMENT ON COLUMN cortex.budget_use.spent IS 'Booked by calls that have ended.';
+COMMENT ON COLUMN cortex.budget_use.reserved IS 'Estimates of the calls under way.';
+COMMENT ON COLUMN cortex.budget_use.at IS 'When the run or the day began to take from it.';
+COMMENT ON COLUMN cortex.budget_use.run_spent IS
+    'What a run spent, to find the one that spent most; null for a day, whose row changes with each call and stays out of indexes.';
+CREATE INDEX budget_use_run ON cortex.budget_use (budget_id, run_spent) WHERE run_spent IS NOT NULL;
+CREATE INDEX budget_use_at ON cortex.budget_use (at, budget_id, window_key);
+
+CREATE TABLE cortex.reservation (
+    id uuid PRIMARY KEY,
+    job_id uuid NOT NULL,
+    attempt int NOT NULL,
+    pod_id uuid NOT NULL,
+    tenant text NOT NULL,
+    agent_id uuid,
+    agent_version int,
+    step text NOT NULL,
+    model text NOT NULL,
+    input_tokens bigint NOT NULL,
+    input_usd numeric(18, 8),
+    budget_ids int[] NOT NULL,
+    window_keys text[] NOT NULL,
+    amounts numeric[] NOT NULL,
+    at timestamptz NOT NULL DEFAULT cortex.now()
+) WITH (
+    autovacuum_vacuum_scale_factor = 0.0,
+    autovacuum_vacuum_threshold = 2000,         -- short-lived rows: vacuum by count, not by share
+    autovacuum_analyze_scale_factor = 0.1
+);
+COMMENT ON TABLE cortex.reservation IS 'A call under way, with or without budgets: what is left here when its pod dies is booked as lost.';
+COMMENT ON COLUMN cortex.reservation.id IS 'The call; its cost is booked under the same id.';
+COMMENT ON COLUMN cortex.reservation.job_id IS 'The job.';
+COMMENT ON COLUMN cortex.reservation.attempt IS 'The attempt that makes it.';
+COMMENT ON COLUMN cortex.reservation.pod_id IS 'The pod that makes it.';
+COMMENT ON COLUMN cortex.reservation.tenant IS 'Whose job it is.';
+COMMENT ON COLUMN cortex.reservation.agent_id IS 'The job''s agent.';
+COMMENT ON COLUMN cortex.reservation.agent_version IS 'That agent''s version.';
+COMMENT ON COLUMN cortex.reservation.step IS 'Key of the step.';
+COMMENT ON COLUMN cortex.reservation.model IS 'The model.';
+COMMENT ON COLUMN cortex.reservation.input_tokens IS 'Likely tokens of the prompt: what a lost call is booked with.';
+COMMENT ON COLUMN cortex.reservation.input_usd IS 'Their likely price in US dollars; null when the model''s price is unknown.';
+COMMENT ON COLUMN cortex.reservation.budget_ids IS 'Budgets in which it holds room, in the order of their ids.';
+COMMENT ON COLUMN cortex.reservation.window_keys IS 'The run or the day of each.';
+COMMENT ON COLUMN cortex.reservation.amounts IS 'The room in each, in its unit.';
+COMMENT ON COLUMN cortex.reservation.at IS 'When the call was let through.';
+CREATE INDEX reservation_job ON cortex.reservation (job_id, attempt);
+
+GRANT SELECT, INSERT, UPDATE, DELETE ON cortex.budget, cortex.budget_use, cortex.reservation TO cortex_runtime;
+
+-- ------------------------------------------------------------------ begin and end of a call
+
+CREATE FUNCTION cortex.settle(calls uuid[], tokens bigint[], costs numeric[], notes jsonb[]) RETURNS int
+    LANGUAGE plpgsql SET search_path = pg_catalog AS $$
+DECLARE
+    booked int;
+BEGIN
+    WITH ended AS (
+        SELECT * FROM unnest(calls, tokens, costs, notes) AS e(id, used_tokens, cost, note)
+    ), gone AS (
+        DELETE FROM cortex.reservation r USING ended e WHERE r.id = e.id
+        RETURNING r.*, e.used_tokens, e.cost, e.note
+    ), part AS (
+        SELECT p.budget_id, p.window_key, sum(p.amount) AS held,
+               sum(CASE b.unit WHEN 'usd' THEN coalesce(g.cost, 0) ELSE g.used_tokens END) AS used
+        FROM gone g
+        CROSS JOIN LATERAL unnest(g.budget_ids, g.window_keys, g.amounts) AS p(budget_id, window_key, amount)
+        JOIN cortex.budget b ON b.id = p.budget_id
+        GROUP BY p.budget_id, p.window_key
+    ), locked AS MATERIALIZED (
+        SELECT part.* FROM part
+        JOIN cortex.budget_use u ON u.budget_id = part.budget_id AND u.window_key = part.window_key
+        ORDER BY part.budget_id, part.window_key FOR UPDATE OF u
+    ), spent AS (
+        UPDATE cortex.budget_use u SET reserved = u.reserved - l.held, spent = u.spent + l.used
+        FROM locked l WHERE u.budget_id = l.budget_id AND u.window_key = l.window_key
+    ), fact AS (
+        INSERT INTO cortex.fact (type, subtype, source, tenant, job_id, attempt, step, agent_id, agent_version,
+                                 pod_id, call_id, amount, currency, data)
+        SELECT 'cost', 'model_call', left('llm:' || g.model, 300), g.tenant, g.job_id, g.attempt, g.step, g.agent_id,
+               g.agent_version, g.pod_id, g.id, g.cost, CASE WHEN g.cost IS NOT NULL THEN 'USD' END,
+               g.note || jsonb_build_object('model', g.model)
+        FROM gone g
+    )
+    SELECT count(*) INTO booked FROM gone;
+    RETURN booked;
+END $$;
+COMMENT ON FUNCTION cortex.settle IS
+    'Ends calls: gives their room back, books what they used, records the cost. A call that was ended before is skipped.';
+
+CREATE FUNCTION cortex.settle_lost(calls uuid[]) RETURNS int
+    LANGUAGE plpgsql SET search_path = pg_catalog AS $$
+BEGIN
+    RETURN (
+        SELECT cortex.settle(array_agg(r.id), array_agg(r.input_tokens), array_agg(r.input_usd),
+                             array_agg(jsonb_build_object(
+                                 'outcome', 'lost', 'estimated', true,
+                                 'usage', jsonb_build_object('input_tokens', r.input_tokens))))
+        FROM cortex.reservation r WHERE r.id = ANY (calls));
+END $$;
+COMMENT ON FUNCTION cortex.settle_lost IS 'Ends calls whose outcome nobody will tell: the prompt was likely paid.';
+
+CREATE FUNCTION cortex.is_lost(call cortex.reservation) RETURNS boolean
+    LANGUAGE sql STABLE SET search_path = pg_catalog AS $$
+SELECT NOT EXISTS (SELECT FROM cortex.pod p WHERE p.id = call.pod_id AND p.state IN ('READY', 'DRAINING'))
+    -- A pod that lives books what its call really cost, as soon as it reaches the database again.
+    OR coalesce((SELECT a.ended_at FROM cortex.job_attempt a WHERE a.job_id = call.job_id AND a.attempt = call.attempt),
+                (SELECT j.finished_at FROM cortex.job j WHERE j.id = call.job_id),
+                '-infinity') < cortex.now() - interval '1 minute' $$;
+COMMENT ON FUNCTION cortex.is_lost IS
+    'Whether nobody will tell any more what a call cost whose attempt is over: its pod is gone, or had a minute for it.';
+
+CREATE FUNCTION cortex.reserve(
+    new_call uuid, of_job uuid, of_attempt int, of_pod uuid, of_lineage uuid, of_tenant text, of_agent uuid,
+    of_version int, of_step text, of_model text, most_tokens bigint, most_usd numeric,
+    likely_tokens bigint, likely_usd numeric
+) RETURNS TABLE (verdict text, budget text, unit text, spent numeric, limit_amount numeric, next_day_s float8,
+    is_own boolean)
+    LANGUAGE plpgsql SET search_path = pg_catalog AS $$
+#variable_conflict use_column
+DECLARE
+    today date := (cortex.now() AT TIME ZONE 'UTC')::date;
+    known int[];
+    windows text[];
+    ids int[] := '{}';
+    keys text[] := '{}';
+    room numeric[] := '{}';
+    left_over uuid[];
+    rank int;
+    worst int := 0;
+    held record;
+    refused record;
+BEGIN
+    IF EXISTS (SELECT FROM cortex.reservation r WHERE r.id = new_call) THEN
+        RETURN QUERY SELECT 'granted', NULL, NULL, NULL::numeric, NULL::numeric, NULL::float8, false;
+        RETURN;
+    END IF;
+    IF NOT EXISTS (SELECT FROM cortex.job j WHERE j.id = of_job AND j.attempt = of_attempt
+                   AND j.pod_id = of_pod AND j.status::text = 'RUNNING') THEN
+        RETURN QUERY SELECT 'lease_lost', NULL, NULL, NULL::numeric, NULL::numeric, NULL::float8, false;
+        RETURN;
+    END IF;
+    left_over := ARRAY(SELECT r.id FROM cortex.reservation r WHERE r.job_id = of_job AND r.attempt < of_attempt
+                       AND (r.pod_id = of_pod OR cortex.is_lost(r)));
+    IF cardinality(left_over) > 0 THEN
+        PERFORM cortex.settle_lost(left_over);
+    END IF;
+
+    SELECT array_agg(b.id ORDER BY b.id),
+           array_agg(CASE b.period WHEN 'run' THEN of_lineage::text ELSE today::text END ORDER BY b.id)
+    INTO known, windows
+    FROM (VALUES ('job', of_lineage::text), ('tenant', of_tenant),
+                 ('agent', (SELECT a.name FROM cortex.agent a WHERE a.id = of_agent))) AS mine(scope, subject)
+    JOIN cortex.budget b ON b.scope = mine.scope AND b.subject = mine.subject;
+
+    IF known IS NOT NULL THEN
+        INSERT INTO cortex.budget_use (budget_id, window_key)
+        SELECT n.id, n.key FROM unnest(known, windows) AS n(id, key) ORDER BY n.id
+        ON CONFLICT DO NOTHING;
+        FOR held IN
+            SELECT b.id, u.window_key, b.name, b.unit, b.period, b.limit_amount, u.spent, u.reserved,
+                   round(CASE b.unit WHEN 'usd' THEN most_usd ELSE most_tokens END, 8) AS amount
+            FROM unnest(known, windows) AS n(id, key)
+            JOIN cortex.budget b ON b.id = n.id
+            JOIN cortex.budget_use u ON u.budget_id = n.id AND u.window_key = n.key
+            ORDER BY n.id FOR UPDATE OF u
+        LOOP
+            -- Who finds nobody else's call under way may begin with whatever is left, so that it can be spent.
+            rank := CASE WHEN held.amount IS NULL THEN 3
+                         WHEN held.spent >= held.limit_amount THEN 2
+                         WHEN held.reserved > 0 AND held.spent + held.reserved + held.amount > held.limit_amount THEN 1
+                         ELSE 0 END;
+            IF rank > worst THEN
+                worst := rank;
+                refused := held;
+            END IF;
+            ids := ids || held.id;
+            keys := keys || held.window_key;
+            room := room || held.amount;
+        END LOOP;
+        IF worst > 0 THEN
+            RETURN QUERY SELECT (ARRAY['busy', 'spent', 'unpriced'])[worst], refused.name, refused.unit, refused.spent,
+                refused.limit_amount, CASE refused.period WHEN 'day' THEN
+                    extract(epoch FROM (today + 1)::timestamp AT TIME ZONE 'UTC' - cortex.now())::float8 END,
+                EXISTS (SELECT FROM cortex.reservation r WHERE r.job_id = of_job AND r.attempt = of_attempt
+                        AND refused.id = ANY (r.budget_ids));
+            RETURN;
+        END IF;
+        UPDATE cortex.budget_use u SET reserved = u.reserved + n.amount
+        FROM unnest(ids, keys, room) AS n(id, key, amount) WHERE u.budget_id = n.id AND u.window_key = n.key;
+    END IF;
+
+    INSERT INTO cortex.reservation (id, job_id, attempt, pod_id, tenant, agent_id, agent_version, step, model,
+                                    input_tokens, input_usd, budget_ids, window_keys, amounts)
+    VALUES (new_call, of_job, of_attempt, of_pod, of_tenant, of_agent, of_version, of_step, of_model,
+            likely_tokens, likely_usd, ids, keys, room);
+    RETURN QUERY SELECT 'granted', NULL, NULL, NULL::numeric, NULL::numeric, NULL::float8, false;
+END $$;
+COMMENT ON FUNCTION cortex.reserve IS
+    'Lets a call begin, or tells the budget that stops it: busy (others hold the room), spent, or unpriced; or that the lease is lost.';

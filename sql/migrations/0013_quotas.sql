@@ -1,0 +1,100 @@
+-- Quotas: how many effects of a tool may begin in an hour or a day, or up to which sum of an argument.
+
+CREATE TABLE cortex.quota (
+    id int GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+    name text GENERATED ALWAYS AS (tool || ':' || coalesce(argument, 'calls') || ':' || period) STORED UNIQUE,
+    tool text NOT NULL CHECK (length(tool) BETWEEN 1 AND 200),
+    argument text CHECK (length(argument) BETWEEN 1 AND 200),
+    unit text CHECK (length(unit) BETWEEN 1 AND 20),
+    period text NOT NULL CHECK (period IN ('hour', 'day')),
+    limit_amount numeric(20, 8) NOT NULL CHECK (limit_amount >= 0),
+    changed_by text NOT NULL,
+    changed_at timestamptz NOT NULL DEFAULT cortex.now(),
+    reason text NOT NULL,
+    created_at timestamptz NOT NULL DEFAULT cortex.now(),
+    CONSTRAINT calls_have_no_unit CHECK (argument IS NOT NULL OR unit IS NULL),
+    CONSTRAINT name_fits_what_a_job_waits_for CHECK (length(name) <= 290)
+);
+COMMENT ON TABLE cortex.quota IS 'How often, or for how much, a tool''s effects may be begun in an hour or a day, by all pods together.';
+COMMENT ON COLUMN cortex.quota.id IS 'Order in which quotas of one tool are locked.';
+COMMENT ON COLUMN cortex.quota.name IS 'What people and waiting jobs call it: tool:argument:period, or tool:calls:period.';
+COMMENT ON COLUMN cortex.quota.tool IS 'The tool.';
+COMMENT ON COLUMN cortex.quota.argument IS 'The argument that is added up, dotted where it is nested; null: calls are counted.';
+COMMENT ON COLUMN cortex.quota.unit IS 'What the argument is measured in, for people.';
+COMMENT ON COLUMN cortex.quota.period IS 'hour or day, of UTC.';
+COMMENT ON COLUMN cortex.quota.limit_amount IS 'How much at most.';
+COMMENT ON COLUMN cortex.quota.changed_by IS 'Who changed it last.';
+COMMENT ON COLUMN cortex.quota.changed_at IS 'When.';
+COMMENT ON COLUMN cortex.quota.reason IS 'Why.';
+COMMENT ON COLUMN cortex.quota.created_at IS 'When it was first set.';
+CREATE INDEX quota_tool ON cortex.quota (tool, id);
+
+CREATE TABLE cortex.quota_use (
+    quota_id int NOT NULL,
+    began_at timestamptz NOT NULL,
+    used numeric(20, 8) NOT NULL DEFAULT 0 CHECK (used >= 0),
+    PRIMARY KEY (quota_id, began_at)
+) WITH (fillfactor = 50, autovacuum_vacuum_threshold = 1000, autovacuum_vacuum_scale_factor = 0.02);
+COMMENT ON TABLE cortex.quota_use IS 'What was taken from a quota in one hour or one day.';
+COMMENT ON COLUMN cortex.quota_use.quota_id IS 'The quota. No foreign key: a removed one must not fail a call on its way.';
+COMMENT ON COLUMN cortex.quota_use.began_at IS 'When that hour or day began.';
+COMMENT ON COLUMN cortex.quota_use.used IS 'Begun effects, or the sum of their argument.';
+CREATE INDEX quota_use_began ON cortex.quota_use (began_at);
+
+GRANT SELECT, INSERT, UPDATE, DELETE ON cortex.quota, cortex.quota_use TO cortex_runtime;
+
+CREATE FUNCTION cortex.quota_began(period text, at timestamptz) RETURNS timestamptz
+    LANGUAGE sql IMMUTABLE PARALLEL SAFE
+    RETURN date_trunc(period, at AT TIME ZONE 'UTC') AT TIME ZONE 'UTC';
+COMMENT ON FUNCTION cortex.quota_began IS 'When the hour or the day of an instant began, in UTC.';
+
+CREATE FUNCTION cortex.take_quota(of_tool text, of_arguments json, taken_at timestamptz)
+    RETURNS TABLE (verdict text, quota text, used numeric, limit_amount numeric, amount numeric, wait_s float8)
+    LANGUAGE plpgsql SET search_path = pg_catalog AS $$
+#variable_conflict use_column
+DECLARE
+    held record;
+    asked text;
+    takes numeric;
+    ids int[] := '{}';
+    began timestamptz[] := '{}';
+    amounts numeric[] := '{}';
+BEGIN
+    INSERT INTO cortex.quota_use (quota_id, began_at)
+    SELECT q.id, cortex.quota_began(q.period, cortex.now()) FROM cortex.quota q WHERE q.tool = of_tool ORDER BY q.id
+    ON CONFLICT DO NOTHING;
+    FOR held IN
+        SELECT q.id, q.name, q.argument, q.period, trim_scale(q.limit_amount) AS limit_amount, u.began_at,
+               trim_scale(u.used) AS used
+        FROM cortex.quota q
+        JOIN cortex.quota_use u ON u.quota_id = q.id AND u.began_at = cortex.quota_began(q.period, cortex.now())
+        WHERE q.tool = of_tool AND (taken_at IS NULL OR taken_at < u.began_at) ORDER BY q.id FOR UPDATE OF u
+    LOOP
+        takes := 1;
+        IF held.argument IS NOT NULL THEN
+            asked := of_arguments #>> string_to_array(held.argument, '.');
+            -- Only what is written as a plain number counts: anything else cannot be held to a limit.
+            IF asked IS NULL OR json_typeof(of_arguments #> string_to_array(held.argument, '.')) <> 'number'
+               OR asked::numeric < 0 THEN
+                RETURN QUERY SELECT 'no_amount', held.name, held.used, held.limit_amount, NULL::numeric, NULL::float8;
+                RETURN;
+            END IF;
+            takes := round(asked::numeric, 8);
+        END IF;
+        IF takes > held.limit_amount THEN
+            RETURN QUERY SELECT 'never', held.name, held.used, held.limit_amount, takes, NULL::float8;
+            RETURN;
+        ELSIF held.used + takes > held.limit_amount THEN
+            RETURN QUERY SELECT 'quota', held.name, held.used, held.limit_amount, takes,
+                extract(epoch FROM held.began_at + ('1 ' || held.period)::interval - cortex.now())::float8;
+            RETURN;
+        END IF;
+        ids := ids || held.id;
+        began := began || held.began_at;
+        amounts := amounts || takes;
+    END LOOP;
+    UPDATE cortex.quota_use u SET used = u.used + n.amount
+    FROM unnest(ids, began, amounts) AS n(id, began_at, amount) WHERE u.quota_id = n.id AND u.began_at = n.began_at;
+END $$;
+COMMENT ON FUNCTION cortex.take_quota IS
+    'Takes one effect from all quotas of its tool, or from none and tells which one stops it: quota (wait), never, or no_amount. What it took before counts as long as that hour or day lasts.';

@@ -1,0 +1,231 @@
+-- Effects: the intent before a call with an outside result, and the outcome after it.
+
+CREATE TABLE cortex.effect (
+    id uuid PRIMARY KEY,
+    job_id uuid NOT NULL,
+    lineage_id uuid NOT NULL,
+    attempt int NOT NULL,
+    key text NOT NULL CHECK (length(key) BETWEEN 1 AND 500),
+    tool text NOT NULL CHECK (length(tool) BETWEEN 1 AND 200),
+    tenant text NOT NULL,
+    agent_id uuid,
+    agent_version int,
+    arguments json NOT NULL,
+    digest bytea NOT NULL CHECK (digest = sha256(convert_to(arguments::text, 'UTF8'))),
+    status text NOT NULL DEFAULT 'PENDING'
+        CHECK (status IN ('PENDING', 'UNKNOWN', 'COMPLETED', 'FAILED', 'ABANDONED')),
+    is_sure boolean NOT NULL DEFAULT false,
+    calls_count int NOT NULL DEFAULT 1 CHECK (calls_count >= 1),
+    can_reconcile boolean NOT NULL,
+    approval_id uuid UNIQUE,
+    why text,
+    result json,
+    created_at timestamptz NOT NULL DEFAULT cortex.now(),
+    called_at timestamptz NOT NULL DEFAULT cortex.now(),
+    finished_at timestamptz,
+    resolution text CHECK (resolution IN ('applied', 'not-applied', 'give-up')),
+    resolved_by text CHECK (length(resolved_by) BETWEEN 1 AND 200),
+    resolved_at timestamptz,
+    resolved_reason text,
+    CONSTRAINT effect_once UNIQUE (lineage_id, key, digest),
+    CONSTRAINT finished_at_only_when_final
+        CHECK ((finished_at IS NOT NULL) = (status IN ('COMPLETED', 'FAILED', 'ABANDONED'))),
+    CONSTRAINT result_only_when_completed CHECK (result IS NULL OR status = 'COMPLETED'),
+    CONSTRAINT sure_only_when_pending CHECK (status = 'PENDING' OR NOT is_sure),
+    CONSTRAINT resolved_by_somebody_for_a_reason CHECK (
+        (resolution IS NULL) = (resolved_by IS NULL) AND (resolution IS NULL) = (resolved_at IS NULL)
+        AND (resolution IS NULL) = (resolved_reason IS NULL))
+) WITH (fillfactor = 70, autovacuum_vacuum_insert_scale_factor = 0.1, autovacuum_vacuum_cost_delay = 1);
+COMMENT ON TABLE cortex.effect IS
+    'Calls with an outside result: intent before, outcome after. A row that is PENDING may have been applied or not.';
+COMMENT ON COLUMN cortex.effect.id IS 'The invocation: the idempotency key of the other side, the same on every repetition.';
+COMMENT ON COLUMN cortex.effect.job_id IS 'The job that intends it, the last one of its line.';
+COMMENT ON COLUMN cortex.effect.lineage_id IS 'First job of that line: a job that goes on from a failed one does not do it again.';
+COMMENT ON COLUMN cortex.effect.attempt IS 'The attempt of the job that may call it: the fence.';
+COMMENT ON COLUMN cortex.effect.key IS 'The step that it is.';
+COMMENT ON COLUMN cortex.effect.tool IS 'The tool, or the function of the job''s own code.';
+COMMENT ON COLUMN cortex.effect.tenant IS 'Whose job it is.';
+COMMENT ON COLUMN cortex.effect.agent_id IS 'The job''s agent.';
+COMMENT ON COLUMN cortex.effect.agent_version IS 'That agent''s version.';
+COMMENT ON COLUMN cortex.effect.arguments IS 'What it is called with, as canonical JSON.';
+COMMENT ON COLUMN cortex.effect.digest IS 'SHA-256 of the arguments.';
+COMMENT ON COLUMN cortex.effect.status IS
+    'PENDING: the call may be under way, or was cut off · UNKNOWN: a person decides · COMPLETED: applied · FAILED: certainly not applied · ABANDONED: given up by a person.';
+COMMENT ON COLUMN cortex.effect.is_sure IS 'Certainly not applied so far: the next attempt may call at once.';
+COMMENT ON COLUMN cortex.effect.calls_count IS 'How many attempts were given leave to call.';
+COMMENT ON COLUMN cortex.effect.can_reconcile IS 'Whether the other side can be asked what became of it.';
+COMMENT ON COLUMN cortex.effect.approval_id IS 'The decision that it consumed: a decision lets one call through.';
+COMMENT ON COLUMN cortex.effect.why IS 'Why it failed, or why nobody knows.';
+COMMENT ON COLUMN cortex.effect.result IS 'What a person said that it returned; of others it stands in their step.';
+COMMENT ON COLUMN cortex.effect.created_at IS 'When it was first intended.';
+COMMENT ON COLUMN cortex.effect.called_at IS 'When an attempt last got leave to call.';
+COMMENT ON COLUMN cortex.effect.finished_at IS 'When its outcome was recorded.';
+COMMENT ON COLUMN cortex.effect.resolution IS 'What a person said of it.';
+COMMENT ON COLUMN cortex.effect.resolved_by IS 'Who.';
+COMMENT ON COLUMN cortex.effect.resolved_at IS 'When.';
+COMMENT ON COLUMN cortex.effect.resolved_reason IS 'Why.';
+CREATE INDEX effect_status ON cortex.effect (status, created_at DESC, id DESC);
+CREATE INDEX effect_tool ON cortex.effect (tool, status, created_at DESC, id DESC);
+CREATE INDEX effect_job ON cortex.effect (job_id, created_at DESC, id DESC);
+
+GRANT SELECT, INSERT, UPDATE ON cortex.effect TO cortex_runtime;
+
+CREATE FUNCTION cortex.intend(
+    of_job uuid, of_attempt int, new_id uuid, of_key text, of_tool text, of_arguments json, of_digest bytea,
+    sure boolean, reconciles boolean, of_approval uuid
+) RETURNS TABLE (id uuid, verdict text, attempt int, result json, why text, quota text, used numeric,
+    limit_amount numeric, amount numeric, wait_s float8)
+    LANGUAGE plpgsql SET search_path = pg_catalog AS $$
+#variable_conflict use_column
+DECLARE
+    owner record;
+    known record;
+    stop record;
+BEGIN
+    -- The caller holds the job's row.
+    SELECT j.id, coalesce(j.lineage_id, j.id) AS line, j.tenant, j.agent_id, j.agent_version, j.has_open INTO owner
+    FROM cortex.job j WHERE j.id = of_job AND j.attempt = of_attempt AND j.status::text = 'RUNNING';
+    IF NOT FOUND THEN
+        RETURN QUERY SELECT new_id, 'lost', of_attempt, NULL::json, NULL, NULL, NULL::numeric, NULL::numeric, NULL::numeric, NULL::float8;
+        RETURN;
+    END IF;
+
+    SELECT * INTO known FROM cortex.effect e
+    WHERE e.lineage_id = owner.line AND e.key = of_key AND (e.digest = of_digest
+        OR e.job_id = of_job AND e.status <> 'FAILED' OR e.status IN ('PENDING', 'UNKNOWN'))
+    -- Certainly not applied with these arguments, it may be open with others.
+    ORDER BY e.digest = of_digest AND e.status <> 'FAILED' DESC, e.status IN ('PENDING', 'UNKNOWN') DESC,
+        e.digest = of_digest DESC LIMIT 1 FOR UPDATE;
+    IF FOUND THEN
+        verdict := CASE
+            WHEN known.digest <> of_digest OR known.tool <> of_tool THEN 'diverged'
+            WHEN known.status = 'COMPLETED' THEN 'done'
+            WHEN known.status = 'ABANDONED' THEN 'abandoned'
+            WHEN known.status = 'PENDING' AND known.id = new_id THEN 'go'  -- this very statement, repeated
+            WHEN sure OR known.is_sure OR known.status = 'FAILED' THEN 'go'
+            ELSE 'recheck' END;
+        IF verdict IN ('go', 'recheck') THEN
+            -- From here on no earlier owner can tell its outcome.
+            UPDATE cortex.effect e SET job_id = of_job, attempt = of_attempt WHERE e.id = known.id;
+            IF NOT owner.has_open THEN
+                UPDATE cortex.job j SET has_open = true WHERE j.id = of_job;
+            END IF;
+        END IF;
+        IF verdict <> 'go' OR known.id = new_id THEN
+            RETURN QUERY SELECT known.id, verdict, known.attempt,
+                -- What it returned stands in its step, unless somebody else said so.
+                CASE WHEN verdict = 'done' THEN coalesce(known.result, (
+                    SELECT s.output FROM cortex.job_step s WHERE s.job_id = known.job_id AND s.key = known.key)) END,
+                known.why, NULL, NULL::numeric,
+                NULL::numeric, NULL::numeric, NULL::float8;
+            RETURN;
+        END IF;
+    END IF;
+
+    IF EXISTS (SELECT FROM cortex.breaker b WHERE b.name = 'effects:all' AND b.state <> 'CLOSED') THEN
+        RETURN QUERY SELECT coalesce(known.id, new_id), 'frozen', of_attempt, NULL::json,
+            (SELECT b.forced_reason FROM cortex.breaker b WHERE b.name = 'effects:all'), NULL, NULL::numeric,
+            NULL::numeric, NULL::numeric, NULL::float8;
+        RETURN;
+    END IF;
+    IF known.id IS NULL THEN
+        IF of_approval IS NOT NULL AND (NOT EXISTS (
+            SELECT FROM cortex.approval a
+            WHERE a.id = of_approval AND a.lineage_id = owner.line AND a.tool = of_tool AND a.digest = of_digest
+              AND a.status = 'APPROVED')
+           OR EXISTS (SELECT FROM cortex.effect used WHERE used.approval_id = of_approval)) THEN
+            RETURN QUERY SELECT new_id, 'unapproved', of_attempt, NULL::json, NULL, NULL, NULL::numeric, NULL::numeric,
+                NULL::numeric, NULL::float8;
+            RETURN;
+        END IF;
+    END IF;
+    IF known.id IS NULL OR known.is_sure OR known.status = 'FAILED' THEN
+        SELECT * INTO stop FROM cortex.take_quota(of_tool, of_arguments, known.called_at);
+        IF FOUND THEN
+            RETURN QUERY SELECT coalesce(known.id, new_id), stop.verdict, of_attempt, NULL::json, NULL, stop.quota,
+                stop.used, stop.limit_amount, stop.amount, stop.wait_s;
+            RETURN;
+        END IF;
+    END IF;
+    IF known.id IS NULL THEN
+        IF NOT owner.has_open THEN
+            UPDATE cortex.job j SET has_open = true WHERE j.id = of_job;
+        END IF;
+        INSERT INTO cortex.effect (id, job_id, lineage_id, attempt, key, tool, tenant, agent_id, agent_version,
+                                   arguments, digest, can_reconcile, approval_id)
+        VALUES (new_id, of_job, owner.line, of_attempt, of_key, of_tool, owner.tenant, owner.agent_id,
+                owner.agent_version, of_arguments, of_digest, reconciles, of_approval);
+        RETURN QUERY SELECT new_id, 'go', of_attempt, NULL::json, NULL, NULL, NULL::numeric, NULL::numeric, NULL::numeric, NULL::float8;
+    ELSE
+        UPDATE cortex.effect e
+        SET status = 'PENDING', is_sure = false, why = NULL, finished_at = NULL, called_at = cortex.now(),
+            calls_count = e.calls_count + 1
+        WHERE e.id = known.id;
+        RETURN QUERY SELECT known.id, 'go', known.attempt, NULL::json, NULL, NULL, NULL::numeric, NULL::numeric, NULL::numeric, NULL::float8;
+    END IF;
+END $$;
+COMMENT ON FUNCTION cortex.intend IS
+    'Leave for an attempt to call, or why not: go · recheck: called before, nobody recorded the outcome · done · abandoned · diverged · frozen · quota · never · no_amount · unapproved · lost.';
+
+CREATE FUNCTION cortex.resolve_effect(of_effect uuid, said text, person text, why text, returned json)
+    RETURNS TABLE (outcome text, is_let_go boolean)
+    LANGUAGE plpgsql SET search_path = pg_catalog AS $$
+#variable_conflict use_column
+DECLARE
+    owner uuid;
+    held cortex.effect;
+    lives boolean;
+BEGIN
+    SELECT e.job_id INTO owner FROM cortex.effect e WHERE e.id = of_effect;
+    IF NOT FOUND THEN
+        RETURN QUERY SELECT 'missing', false;
+        RETURN;
+    END IF;
+    PERFORM FROM cortex_worker.task t WHERE t.job_id = owner FOR UPDATE;
+    SELECT j.finished_at IS NULL INTO lives FROM cortex.job j WHERE j.id = owner FOR UPDATE;
+    SELECT * INTO held FROM cortex.effect e WHERE e.id = of_effect FOR UPDATE;
+    IF held.job_id <> owner THEN
+        RETURN QUERY SELECT 'again', false;
+        RETURN;
+    ELSIF held.status <> 'UNKNOWN' THEN
+        RETURN QUERY SELECT 'not_unknown', false;
+        RETURN;
+    END IF;
+    UPDATE cortex.effect e
+    SET status = CASE WHEN said = 'applied' THEN 'COMPLETED' WHEN said = 'give-up' THEN 'ABANDONED'
+                      WHEN lives THEN 'PENDING' ELSE 'FAILED' END,
+        is_sure = said = 'not-applied' AND lives,
+        finished_at = CASE WHEN said <> 'not-applied' OR NOT lives THEN cortex.now() END,
+        result = CASE WHEN said = 'applied' THEN coalesce(returned, 'null') END,
+        resolution = said, resolved_by = person, resolved_at = cortex.now(),
+        resolved_reason = $4  -- the column `why` is another thing
+    WHERE e.id = of_effect;
+    INSERT INTO cortex.fact (type, subtype, source, tenant, job_id, attempt, step, agent_id, agent_version, data)
+    VALUES ('lifecycle', 'effect_resolved', 'effect:' || of_effect, held.tenant, held.job_id, held.attempt, held.key,
+            held.agent_id, held.agent_version,
+            jsonb_build_object('by', person, 'reason', why, 'resolution', said, 'tool', held.tool));
+    RETURN QUERY SELECT 'resolved', lives AND cortex.let_go(held.job_id);
+END $$;
+COMMENT ON FUNCTION cortex.resolve_effect IS
+    'A person says what became of an effect: resolved, or why not: missing · not_unknown · again.';
+
+-- Effects and approvals that are open when their job ends are closed with it.
+CREATE FUNCTION cortex.job_closes() RETURNS trigger
+    LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    UPDATE cortex.effect
+    SET status = 'UNKNOWN', is_sure = false, why = 'its job was ' || NEW.status || ' while the call was under way'
+    WHERE job_id = NEW.id AND status = 'PENDING' AND NOT is_sure;
+    UPDATE cortex.effect
+    SET status = 'FAILED', is_sure = false, finished_at = cortex.now(), why = 'its job was ' || NEW.status || ' before it was called'
+    WHERE job_id = NEW.id AND status = 'PENDING';
+    UPDATE cortex.approval
+    SET status = 'CANCELLED', decided_at = cortex.now(), token_digest = NULL, reason = 'its job was ' || NEW.status
+    WHERE job_id = NEW.id AND status = 'PENDING';
+    RETURN NULL;
+END $$;
+CREATE TRIGGER job_closes AFTER UPDATE OF status ON cortex.job
+    FOR EACH ROW WHEN (NEW.has_open AND NEW.status IN ('COMPLETED', 'FAILED', 'CANCELLED') AND OLD.status <> NEW.status)
+    EXECUTE FUNCTION cortex.job_closes();
+
+REVOKE EXECUTE ON FUNCTION cortex.job_closes() FROM PUBLIC;

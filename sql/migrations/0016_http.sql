@@ -1,0 +1,78 @@
+-- Access to the HTTP API: tokens, sessions of the web page, and idempotency keys.
+
+CREATE TABLE cortex.api_token (
+    id uuid PRIMARY KEY,
+    name text NOT NULL CHECK (length(name) BETWEEN 1 AND 200),
+    digest bytea NOT NULL UNIQUE CHECK (octet_length(digest) = 32),
+    roles text[] NOT NULL CHECK (
+        cardinality(roles) BETWEEN 1 AND 4 AND roles <@ ARRAY['viewer', 'approver', 'operator', 'admin']),
+    created_by text NOT NULL CHECK (length(created_by) BETWEEN 1 AND 200),
+    created_at timestamptz NOT NULL DEFAULT cortex.now(),
+    expires_at timestamptz,
+    revoked_at timestamptz,
+    revoked_by text CHECK (length(revoked_by) BETWEEN 1 AND 200),
+    last_used_at timestamptz,
+    CONSTRAINT revoked_by_only_when_revoked CHECK ((revoked_by IS NULL) = (revoked_at IS NULL))
+);
+COMMENT ON TABLE cortex.api_token IS 'Who may use the HTTP API. The token itself is nowhere: only its digest.';
+COMMENT ON COLUMN cortex.api_token.id IS 'Its name in lists and facts.';
+COMMENT ON COLUMN cortex.api_token.name IS 'Of the person who holds it: recorded with all that is done by it. A person may have several.';
+COMMENT ON COLUMN cortex.api_token.digest IS 'SHA-256 of the token.';
+COMMENT ON COLUMN cortex.api_token.roles IS 'viewer: reads · approver: also decides approvals · operator: also acts on jobs · admin: everything.';
+COMMENT ON COLUMN cortex.api_token.created_by IS 'Who made it.';
+COMMENT ON COLUMN cortex.api_token.created_at IS 'When it was made.';
+COMMENT ON COLUMN cortex.api_token.expires_at IS 'From then on it opens nothing; null: never.';
+COMMENT ON COLUMN cortex.api_token.revoked_at IS 'When it was revoked: from then on it opens nothing.';
+COMMENT ON COLUMN cortex.api_token.revoked_by IS 'Who revoked it.';
+COMMENT ON COLUMN cortex.api_token.last_used_at IS 'When it was last used, to a minute.';
+CREATE INDEX api_token_name ON cortex.api_token (name, created_at);
+CREATE INDEX api_token_newest ON cortex.api_token (created_at, id);
+
+CREATE TABLE cortex.api_session (
+    digest bytea PRIMARY KEY CHECK (octet_length(digest) = 32),
+    token_id uuid NOT NULL REFERENCES cortex.api_token (id),
+    created_at timestamptz NOT NULL DEFAULT cortex.now(),
+    expires_at timestamptz NOT NULL
+);
+COMMENT ON TABLE cortex.api_session IS 'People who signed in on a page with their token; as good as the token, and no longer.';
+COMMENT ON COLUMN cortex.api_session.digest IS 'SHA-256 of the cookie.';
+COMMENT ON COLUMN cortex.api_session.token_id IS 'The token that they signed in with: revoked or expired, it ends the session.';
+COMMENT ON COLUMN cortex.api_session.created_at IS 'When they signed in.';
+COMMENT ON COLUMN cortex.api_session.expires_at IS 'From then on they must sign in again.';
+CREATE INDEX api_session_expiry ON cortex.api_session (expires_at);
+CREATE INDEX api_session_token ON cortex.api_session (token_id);
+
+GRANT SELECT, INSERT ON cortex.api_token TO cortex_runtime;
+GRANT UPDATE (revoked_at, revoked_by, last_used_at) ON cortex.api_token TO cortex_runtime;
+GRANT SELECT, INSERT, DELETE ON cortex.api_session TO cortex_runtime;
+-- Nobody updates a session, but locking its row takes the right.
+GRANT UPDATE (expires_at) ON cortex.api_session TO cortex_runtime;
+
+-- ------------------------------------------------------------------ idempotency keys
+
+CREATE TABLE cortex.idempotency_key (
+    key text COLLATE "C" PRIMARY KEY CHECK (key ~ '^[!-~]{1,255}$'),
+    digest bytea NOT NULL CHECK (octet_length(digest) = 32),
+    operation text NOT NULL CHECK (length(operation) BETWEEN 1 AND 100),
+    status text NOT NULL DEFAULT 'pending' CHECK (status IN ('pending', 'completed', 'failed')),
+    response jsonb CHECK (octet_length(response::text) <= 2097152),
+    error jsonb CHECK (error ?& ARRAY['code', 'message', 'hint']),
+    created_at timestamptz NOT NULL DEFAULT cortex.now(),
+    expires_at timestamptz NOT NULL,
+    CONSTRAINT response_only_when_completed CHECK ((response IS NOT NULL) = (status = 'completed')),
+    CONSTRAINT error_only_when_failed CHECK ((error IS NOT NULL) = (status = 'failed'))
+);
+COMMENT ON TABLE cortex.idempotency_key IS
+    'Keys that callers gave to their writes, each written in the transaction that it guards; kept for 24 hours.';
+COMMENT ON COLUMN cortex.idempotency_key.key IS 'What the caller chose: 1 to 255 visible ASCII characters.';
+COMMENT ON COLUMN cortex.idempotency_key.digest IS 'SHA-256 of the operation and the canonical request: the same key must ask the same.';
+COMMENT ON COLUMN cortex.idempotency_key.operation IS 'What was asked for, such as jobs.submit.';
+COMMENT ON COLUMN cortex.idempotency_key.status IS
+    'pending: its transaction is under way, which nobody else sees · completed: the response stands · failed: the error does.';
+COMMENT ON COLUMN cortex.idempotency_key.response IS 'What the caller was told, and is told again.';
+COMMENT ON COLUMN cortex.idempotency_key.error IS 'The permanent error that the caller was told: code, message and hint.';
+COMMENT ON COLUMN cortex.idempotency_key.created_at IS 'When the key was first used.';
+COMMENT ON COLUMN cortex.idempotency_key.expires_at IS 'From then on it counts as free, and is swept.';
+CREATE INDEX idempotency_key_expiry ON cortex.idempotency_key (expires_at);
+
+GRANT SELECT, INSERT, UPDATE, DELETE ON cortex.idempotency_key TO cortex_runtime;

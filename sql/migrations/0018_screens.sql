@@ -1,0 +1,109 @@
+-- What screens and commands ask across subjects: why a job waits, which tool is missing, and the head of every screen.
+
+CREATE FUNCTION cortex.waits_for(waiting_on text) RETURNS jsonb
+    LANGUAGE plpgsql STABLE STRICT PARALLEL SAFE SET search_path = pg_catalog AS $$
+BEGIN
+    IF waiting_on = 'effects:all' THEN
+        RETURN (
+            SELECT jsonb_build_object('kind', 'freeze', 'by', b.forced_by, 'reason', b.forced_reason,
+                                      'frozen_at', b.forced_at)
+            FROM cortex.breaker b WHERE b.name = waiting_on AND b.state <> 'CLOSED');
+    ELSIF waiting_on LIKE 'quota:%' THEN
+        RETURN (
+            SELECT jsonb_build_object('kind', 'quota', 'tool', q.tool, 'argument', q.argument, 'unit', q.unit,
+                                      'period', q.period, 'limit', q.limit_amount::text,
+                                      'used', coalesce(u.used, 0)::text, 'resets_at', w.resets_at)
+            FROM cortex.quota q
+            CROSS JOIN LATERAL (
+                SELECT b.began_at, b.began_at + ('1 ' || q.period)::interval AS resets_at
+                FROM (SELECT cortex.quota_began(q.period, cortex.now()) AS began_at) b) w
+            LEFT JOIN cortex.quota_use u ON u.quota_id = q.id AND u.began_at = w.began_at
+            WHERE q.name = substr(waiting_on, length('quota:') + 1));
+    ELSIF waiting_on ~ '^approval:[0-9a-f-]{36}$' THEN
+        RETURN (
+            SELECT jsonb_build_object('kind', 'approval', 'id', a.id, 'what', coalesce(a.tool, a.key), 'risk', a.risk,
+                                      'people', a.people, 'agreed', cortex.agreed(a.id, a.digest),
+                                      'status', a.status, 'requested_by', a.requested_by, 'expires_at', a.expires_at)
+            FROM cortex.approval a WHERE a.id = substr(waiting_on, length('approval:') + 1)::uuid);
+    ELSIF waiting_on ~ '^effect:[0-9a-f-]{36}$' THEN
+        RETURN (
+            SELECT jsonb_build_object('kind', 'effect', 'id', e.id, 'tool', e.tool, 'status', e.status, 'why', e.why)
+            FROM cortex.effect e WHERE e.id = substr(waiting_on, length('effect:') + 1)::uuid);
+    END IF;
+    RETURN NULL;
+END $$;
+COMMENT ON FUNCTION cortex.waits_for IS
+    'What stands in the way of a job: an approval, an unknown effect, a quota or the freeze; null of anything else.';
+
+CREATE FUNCTION cortex.lacking_tool() RETURNS text
+    LANGUAGE sql STABLE AS $$
+SELECT lack.name FROM (
+    (SELECT 1 AS nth, coalesce((
+                SELECT need FROM unnest(s.tools) AS need WHERE NOT EXISTS (
+                    SELECT FROM cortex.pod p WHERE p.state = 'READY' AND need = ANY (p.tools)) LIMIT 1),
+                left(array_to_string(s.tools, ', '), 60)) AS name  -- one pod has this one, another that one
+     FROM cortex.tool_set s
+     WHERE EXISTS (SELECT FROM cortex_worker.task t WHERE t.task = s.task AND t.state = 'READY' AND NOT t.is_suspect)
+       AND NOT EXISTS (
+           SELECT FROM cortex.pod p
+           WHERE p.state = 'READY' AND 'run_agent' = ANY (p.job_types) AND s.tools <@ p.tools)
+     ORDER BY s.task LIMIT 1)
+    UNION ALL
+    (SELECT 2, substr(waits.waiting_on, 7)
+     FROM (SELECT j.waiting_on FROM cortex.job j
+           WHERE j.status = 'RETRY' AND j.worker_job_id IS NULL AND j.waiting_on LIKE 'tools:%' LIMIT 1000) waits
+     WHERE NOT EXISTS (
+         SELECT FROM cortex.pod p WHERE p.state = 'READY' AND substr(waits.waiting_on, 7) = ANY (p.tools))
+     ORDER BY waits.waiting_on LIMIT 1)) lack
+WHERE EXISTS (SELECT FROM cortex.pod p WHERE p.state = 'READY')  -- else nothing runs at all
+ORDER BY lack.nth LIMIT 1 $$;
+COMMENT ON FUNCTION cortex.lacking_tool IS 'A tool that jobs wait for and no ready pod has; null: there is none.';
+
+-- Of the breakers only those that let no call through are counted.
+CREATE FUNCTION cortex.head(counted int)
+    RETURNS TABLE (now timestamptz, approvals int, first_expiry timestamptz, breakers int, is_frozen boolean, dead int,
+                   ready int, living int, jobs_about bigint, effects int, budgets int, persons int, lost int,
+                   lacking text, is_unsafe boolean)
+    LANGUAGE sql STABLE AS $$
+SELECT clock.now, waiting.count, waiting.first_expiry,
+       (SELECT count(*) FROM (
+            SELECT FROM cortex.breaker b WHERE (b.state <> 'CLOSED' OR b.failures > 0)
+              AND cortex.breaker_state(b.state, b.open_until) = 'OPEN' AND b.name <> 'effects:all' LIMIT counted) open)::int,
+       EXISTS (SELECT FROM cortex.breaker b WHERE b.name = 'effects:all' AND b.state <> 'CLOSED'),
+       (SELECT count(*) FROM (
+            SELECT FROM cortex.dead_letter d WHERE d.state IN ('OPEN', 'ESCALATED') LIMIT counted) dead)::int,
+       pods.ready, pods.living,
+       (SELECT greatest(c.reltuples, 0)::bigint FROM pg_catalog.pg_class c WHERE c.oid = 'cortex.job'::regclass),
+       (SELECT count(*) FROM (SELECT FROM cortex.effect e WHERE e.status = 'UNKNOWN' LIMIT counted) unknown)::int,
+       (SELECT count(*) FROM (
+            (SELECT FROM cortex.job j
+             WHERE j.status IN ('WAITING_FOR_APPROVAL', 'RETRY') AND j.worker_job_id IS NULL
+               AND j.waiting_on LIKE 'budget:%' LIMIT counted)
+            UNION ALL
+            (SELECT FROM cortex.job j
+             WHERE j.status = 'RETRY' AND j.worker_job_id IS NULL AND j.waiting_on LIKE 'quota:%' LIMIT counted)
+            LIMIT counted) spent)::int,
+       (SELECT count(*) FROM (
+            SELECT FROM cortex.job j
+            WHERE j.status = 'WAITING_FOR_APPROVAL' AND j.waiting_on LIKE 'person:%' LIMIT counted) needed)::int,
+       pods.lost, cortex.lacking_tool(), pods.is_unsafe
+FROM (SELECT cortex.now() AS now) clock,
+LATERAL (
+    SELECT sum(found.count)::int AS count, min(found.first_expiry) AS first_expiry
+    FROM unnest(ARRAY['LOW', 'MED', 'HIGH', 'CRITICAL']) AS level(risk) CROSS JOIN LATERAL (
+        SELECT count(*) AS count, min(a.expires_at) AS first_expiry FROM (
+            SELECT p.expires_at FROM cortex.approval p
+            WHERE p.status = 'PENDING' AND p.risk = level.risk AND p.expires_at > clock.now
+            ORDER BY p.expires_at, p.id LIMIT counted) a) found) waiting,
+LATERAL (
+    SELECT count(*) FILTER (WHERE p.state = 'READY' AND NOT p.is_silent AND NOT p.is_lost)::int AS ready,
+           count(*)::int AS living, count(*) FILTER (WHERE p.is_lost)::int AS lost,
+           coalesce(bool_or(p.confinement = 'unsafe' AND NOT p.is_lost), false) AS is_unsafe
+    FROM (SELECT o.state, o.confinement, o.id IN (SELECT cortex.lost_pods()) AS is_lost,
+                 o.heartbeat_at < clock.now - o.silent_after_s * interval '1 second' AS is_silent
+          FROM cortex.pod o WHERE o.state IN ('READY', 'DRAINING') LIMIT counted) p) pods $$;
+COMMENT ON FUNCTION cortex.head IS
+    'What stands at the top of every screen, in one row; each count ends at the given one. effects: of unknown outcome; budgets: jobs that wait for a spent budget or quota; persons: jobs that somebody must let go on; lost: pods whose session ended; lacking: a tool that jobs wait for and no ready pod has; is_unsafe: a pod lets the programs of agents run free.';
+
+REVOKE EXECUTE ON FUNCTION cortex.lacking_tool(), cortex.head(int) FROM PUBLIC;
+GRANT EXECUTE ON FUNCTION cortex.lacking_tool(), cortex.head(int) TO cortex_runtime;

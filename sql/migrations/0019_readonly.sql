@@ -1,0 +1,50 @@
+-- The role of read-only sessions: it sees what screens show, but no secrets, and it cannot change anything.
+--
+-- Whoever migrates may lack the right to create roles. Then this role is left out, and only read-only sessions miss it.
+
+DO $$
+BEGIN
+    CREATE ROLE cortex_reader NOLOGIN;
+EXCEPTION
+    -- Roles belong to the whole server: another database, or another pod just now, may have made it.
+    WHEN duplicate_object OR unique_violation THEN NULL;
+    WHEN insufficient_privilege THEN
+        RAISE NOTICE 'role cortex_reader was not made: % may make no roles', current_user;
+END $$;
+
+DO $$
+BEGIN
+    IF NOT EXISTS (SELECT FROM pg_roles WHERE rolname = 'cortex_reader') THEN
+        RETURN;
+    END IF;
+    BEGIN
+        -- Since Postgres 16 the maker of a role is its member, but may not SET ROLE to it.
+        IF NOT pg_has_role(current_user, 'cortex_reader',
+                           CASE WHEN current_setting('server_version_num')::int >= 160000
+                                THEN 'SET' ELSE 'MEMBER' END) THEN
+            EXECUTE format('GRANT cortex_reader TO %I', current_user);
+        END IF;
+    EXCEPTION
+        WHEN insufficient_privilege THEN
+            RAISE NOTICE '% may not become cortex_reader: an administrator has to grant that', current_user;
+    END;
+    GRANT USAGE ON SCHEMA cortex, cortex_worker TO cortex_reader;
+    -- Everything that screens show, but no API tokens, sessions or kept responses. The token in cortex.job is the digest
+    -- of a random number that nobody has ever seen.
+    GRANT SELECT ON
+        cortex.migration, cortex.agent, cortex.agent_version, cortex.tool_set, cortex.config, cortex.job_type, cortex.job,
+        cortex.job_history, cortex.job_attempt, cortex.timeout_event, cortex.job_step, cortex.pod, cortex.runner,
+        cortex.breaker, cortex.breaker_now, cortex.fact, cortex.budget, cortex.budget_use, cortex.reservation,
+        cortex.dead_letter, cortex.dead_act, cortex.dead_act_letter, cortex.quota, cortex.quota_use, cortex.effect,
+        cortex.approval_vote, cortex.said, cortex_worker.task, cortex_worker.ready_head, cortex_worker.queue_pause
+        TO cortex_reader;
+    -- Every column of an approval but the digests of its links.
+    GRANT SELECT (
+        id, seq, job_id, lineage_id, attempt, key, tool, tenant, agent_id, agent_version, requested_by, asked,
+        asked_digest, arguments, digest, schema, version, risk, effect, reversible, policy, said, people, on_deny,
+        on_expiry, status, token_by, created_at, expires_at, edited_by, decided_at, decided_by, channel, address,
+        client, reason, requested_with, decided_with) ON cortex.approval TO cortex_reader;
+    GRANT EXECUTE ON FUNCTION
+        cortex.has_link(uuid), cortex.serving_since(), cortex.holder_of(xid), cortex.lost_pods(), cortex.lacking_tool(),
+        cortex.head(int) TO cortex_reader;
+END $$;
